@@ -210,34 +210,34 @@ AdamWArrays adamw_arrays() {
   return {x.a.data(), x.b.data(), x.c.data(), x.d.data()};
 }
 const UpdateScalars& adamw_scalars() {
-  static const UpdateScalars scalars{.lr = 1e-4f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
+  static const UpdateScalars scalars{.lr = 1e-4f};
   return scalars;
 }
 void adamw(benchmark::State& state) {
   measure(state, 28.0 * kElements,
-          [&] { adamw_update(kElements, adamw_arrays(), &adamw_scalars(), 0.1f, 1); });
+          [&] { adamw_update(kElements, adamw_arrays(), &adamw_scalars(), {.weight_decay = 0.1f}); });
 }
 // With what the products of bf16 read of it, in one pass (fused 1) or in passes of their own.
 void adamw_encodings(benchmark::State& state) {
   hardware::DeviceSpec device;
   device.isa.avx512_bf16 = true;
-  std::vector<EncodedCopy> copies;
+  std::vector<WeightEncoding> copies;
   std::vector<std::vector<std::byte>> memory;
   std::vector<std::byte*> places;
   std::vector<WeightPacker> packers;
   for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad}) {
-    copies.push_back(
-        {plan_weight_encoding(role, kRows, kDim, DType::kBF16, device), static_cast<int>(copies.size())});
-    places.push_back(memory.emplace_back(static_cast<size_t>(copies.back().encoding.bytes)).data());
-    packers.emplace_back(copies.back().encoding);
+    copies.push_back(plan_weight_encoding(role, kRows, kDim, DType::kBF16, device));
+    places.push_back(memory.emplace_back(static_cast<size_t>(copies.back().bytes)).data());
+    packers.emplace_back(copies.back());
   }
   const bool fused = state.range(0) != 0;
   measure(state, 32.0 * kElements, [&] {
     if (fused) {
-      adamw_update_encoded(kRows, kDim, adamw_arrays(), &adamw_scalars(), 0.1f, 1, copies, places.data());
+      adamw_update_encoded(kRows, kDim, adamw_arrays(), &adamw_scalars(), {.weight_decay = 0.1f}, copies,
+                           places.data());
       return;
     }
-    adamw_update(kElements, adamw_arrays(), &adamw_scalars(), 0.1f, 1);
+    adamw_update(kElements, adamw_arrays(), &adamw_scalars(), {.weight_decay = 0.1f});
     for (size_t i = 0; i < packers.size(); ++i) packers[i].pack(places[i], adamw_arrays().master);
   });
 }
@@ -254,9 +254,10 @@ void adamw8bit(benchmark::State& state) {
   std::vector<float> scales(static_cast<size_t>(2 * quantization_blocks(kElements)));
   const Moments8Bit moments{codes.data(), scales.data(), codes.data() + kElements,
                             scales.data() + quantization_blocks(kElements)};
-  const UpdateScalars scalars{.lr = 1e-4f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
-  measure(state, 16.0 * kElements,
-          [&] { adamw8bit_update(kElements, x.a.data(), moments, x.d.data(), &scalars, 0.1f, 1); });
+  const UpdateScalars scalars{.lr = 1e-4f};
+  measure(state, 16.0 * kElements, [&] {
+    adamw8bit_update(kElements, x.a.data(), moments, x.d.data(), &scalars, {.weight_decay = 0.1f});
+  });
 }
 // Bytes: the gradient is read three times, the parameter twice, and it is written once.
 void adafactor(benchmark::State& state) {

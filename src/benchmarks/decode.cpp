@@ -12,7 +12,8 @@
 #include "config/objective.h"
 #include "device/open/open.h"
 #include "inference/generate.h"
-#include "ops/ops.h"
+#include "ops/linear/linear.h"
+#include "ops/attention/attention.h"
 
 namespace strata::benchmarks {
 namespace {
@@ -29,9 +30,10 @@ constexpr double kSeconds = 0.4;  // of a round, for either side
 int64_t bytes_of_token(const program::Program& program, int64_t position) {
   int64_t bytes = 0;
   for (const graph::Node& node : program.graph.nodes()) {
-    if (node.op == &ops::kLinear) bytes += program.graph.value(node.inputs[1]).bytes();
-    if (node.op == &ops::kCachedAttention) {
-      const graph::Value& cache = program.graph.value(node.inputs[1]);
+    if (node.op == &ops::Linear::def)
+      bytes += program.graph.value(graph::inputs_of<ops::Linear>(node).weight).bytes();
+    if (node.op == &ops::CachedAttention::def) {
+      const graph::Value& cache = program.graph.value(graph::inputs_of<ops::CachedAttention>(node).keys);
       bytes += 2 * (position + 1) * cache.shape[2] * size_of(cache.dtype);
     }
   }

@@ -18,10 +18,10 @@
 #include "device/open/open.h"
 #include "graph/differentiate.h"
 #include "hardware/device_spec.h"
-#include "ops/expert_parallel.h"
-#include "ops/experts.h"
-#include "ops/ops.h"
-#include "ops/router.h"
+#include "ops/expert_parallel/expert_parallel.h"
+#include "ops/activation/activation.h"
+#include "ops/experts/experts.h"
+#include "ops/router/router.h"
 
 namespace strata::benchmarks {
 namespace {
@@ -121,10 +121,14 @@ class Layer {
       parameters = add_weights(graph);
       body.parameters = add_weights;
       body.build = [own](Graph& of_rank, const ops::ExpertInputs& in) {
-        const ValueId up = ops::experts_in(of_rank, in.rows, in.ids, in.parameters[0], own, in.offsets);
+        const auto [rows, ids, offsets, weights_of_slots, of_body] = in;
+        const auto up = graph::add<ops::ExpertsIn>(
+            of_rank, {.x = rows, .ids = ids, .weight = of_body[0], .offsets = offsets}, {own});
         const ValueId hidden =
-            ops::scale_rows(of_rank, ops::gated(of_rank, up, ActivationKind::kSilu), in.weights);
-        return ops::experts_out(of_rank, hidden, in.ids, in.parameters[1], own, in.offsets);
+            ops::scale_rows(of_rank, ops::gated(of_rank, up.y, ActivationKind::kSilu), weights_of_slots);
+        return graph::add<ops::ExpertsOut>(
+                   of_rank, {.x = hidden, .ids = ids, .weight = of_body[1], .offsets = offsets}, {own})
+            .y;
       };
     } else {
       body.parameters = [](Graph&) { return std::vector<ValueId>(); };

@@ -20,8 +20,8 @@ enum class ModelInit { kWeights, kRandom };
 enum class InitScheme { kAuto, kNormal, kScaledResidual, kSmallWang, kTruncatedNormal, kMitchell };
 enum class Pack { kDocuments, kStream, kBestFit };
 enum class Objective { kAuto, kCausal, kMasked, kSpanCorruption };
-enum class OptimizerKind { kAdamW, kMuon, kLion, kAdafactor, kAdamW8Bit };  // as optim::Optimizer
-enum class SpecialInText { kToken, kText, kRefuse };                        // as data::SpecialInText
+enum class OptimizerKind : uint8_t { kAdamW };        // a place in optim::optimizers(), the first one's
+enum class SpecialInText { kToken, kText, kRefuse };  // as data::SpecialInText
 enum class StateDtype { kFp32, kBf16 };
 enum class Compute { kAuto, kBf16, kFp32, kFp16, kFp8 };
 enum class Residual { kAuto, kBf16, kFp32 };
@@ -145,20 +145,17 @@ struct OptimizerGroup {
 struct OptimizerTable {
   OptimizerKind name = OptimizerKind::kAdamW;
   double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
   double weight_decay = 0.1;
   StateDtype state_dtype = StateDtype::kFp32;
-  optim::Muon muon{.scale = optim::MuonScale::kMatchRmsAdamW};  // one lr serves AdamW's tensors too
-  optim::Lion lion;
-  optim::Adafactor adafactor;
-  optim::AdamW8Bit adamw8bit;
+  std::vector<optim::Optimizer> constants = optim::standard_optimizers();  // by kind
   std::vector<OptimizerGroup> group;
 
   bool uses(OptimizerKind kind) const {
     return name == kind ||
            std::any_of(group.begin(), group.end(), [&](const auto& one) { return one.name == kind; });
+  }
+  const optim::Optimizer& constants_of(OptimizerKind kind) const {
+    return constants[static_cast<size_t>(kind)];
   }
 };
 

@@ -22,6 +22,7 @@
 #include "hardware/device_spec.h"
 #include "inference/generate.h"
 #include "models/parametrization.h"
+#include "optim/definition.h"
 
 namespace strata::config {
 namespace {
@@ -86,19 +87,10 @@ models::InitScheme scheme_of(InitScheme scheme, models::InitScheme family) {
 }
 
 optim::Optimizer optimizer_of(const OptimizerTable& table, OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kAdamW:
-      break;
-    case OptimizerKind::kMuon:
-      return table.muon;
-    case OptimizerKind::kLion:
-      return table.lion;
-    case OptimizerKind::kAdafactor:
-      return table.adafactor;
-    case OptimizerKind::kAdamW8Bit:
-      return table.adamw8bit;
-  }
-  return optim::AdamW{};
+  optim::Optimizer optimizer = table.constants_of(kind);
+  if (const auto share = optimizer.definition().share; share != nullptr)
+    share(optimizer, table.constants_of(OptimizerKind::kAdamW));
+  return optimizer;
 }
 
 bool matches(const OptimizerGroup& group, const std::string& file_name) {
@@ -153,11 +145,13 @@ void check_groups(const RunConfig& config, const models::ModelConfig& model, std
     if (!any) {
       fault("match", fmt::format("found \"{}\", which matches no tensor; {}", group.match,
                                  nearest_tensors(group.match, tensors)));
-    } else if (group.name == OptimizerKind::kMuon && !matrices) {
-      fault("name",
-            fmt::format("found \"muon\" for \"{}\", which matches no matrix within a block; embeddings, "
-                        "heads, norms and biases are AdamW's",
-                        group.match));
+    } else if (group.name && !matrices) {
+      const optim::Definition& definition = config.optimizer.constants_of(*group.name).definition();
+      if (definition.hidden_matrices)
+        fault("name",
+              fmt::format("found \"{}\" for \"{}\", which matches no matrix within a block; embeddings, "
+                          "heads, norms and biases are AdamW's",
+                          definition.name, group.match));
     }
   }
 }
@@ -171,7 +165,7 @@ void check_optimizers(const RunConfig& config, const models::ModelConfig& model,
         {key, config.origin_of(key),
          fmt::format("found \"{}\" with model.mup_base_hidden_size, whose learning rates are those of "
                      "adamw; leave one of the two out",
-                     optim::name_of(optimizer_of(config.optimizer, kind)))});
+                     optim::name_of(config.optimizer.constants_of(kind)))});
   };
   check("optimizer.name", config.optimizer.name);
   for (size_t i = 0; i < config.optimizer.group.size(); ++i) {
@@ -499,7 +493,8 @@ optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig
         rule.lr_scale = group->lr_scale;
         rule.weight_decay = group->weight_decay.value_or(rule.weight_decay);
       }
-      if (kind == OptimizerKind::kMuon && !models::is_hidden_matrix(role)) kind = OptimizerKind::kAdamW;
+      if (optimizer.constants_of(kind).definition().hidden_matrices && !models::is_hidden_matrix(role))
+        kind = OptimizerKind::kAdamW;
       rule.optimizer = optimizer_of(optimizer, kind);
       rule.lr_scale *= scale.whole;
       rule.weight_decay /= scale.whole;

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "config/objective.h"
-#include "ops/expert_parallel.h"
+#include "ops/expert_parallel/expert_parallel.h"
 
 namespace strata::config {
 namespace {

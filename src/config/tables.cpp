@@ -1,6 +1,7 @@
 // The keys of RUN.toml: the one place that names them.
 #include "config/fields.h"
 #include "models/model.h"
+#include "optim/definition.h"
 
 namespace strata::config {
 namespace {
@@ -11,18 +12,83 @@ constexpr auto kMostSeed = static_cast<double>(int64_t{1} << 53);  // exact in e
 constexpr double kMostSequences = 1 << 20;
 constexpr double kLeastReal = 1e-37, kMostReal = 1e30;  // of numbers that kernels take as fp32
 
-// What one of the optimizers has beside the keys of all; written where it is used.
-template <typename Item>
-TableSpec optimizer_sub_table(const char* name, OptimizerKind kind, Item OptimizerTable::*member,
-                              const char* help, std::vector<KeySpec>&& keys) {
-  return {.name = name,
-          .help = help,
-          .resume = ResumeClass::kAccept,
-          .keys = std::move(keys),
-          .list = false,
-          .later = false,
-          .count = [=](const RunConfig& config) { return size_t{config.optimizer.uses(kind) ? 1u : 0u}; },
-          .at = [=](RunConfig& config, size_t) -> void* { return &(config.optimizer.*member); }};
+// --- Keys that an optimizer's definition gives (optim/definition.h)
+
+// The optimizer whose constants a table's struct holds.
+using HeldOptimizer = optim::Optimizer& (*)(void* table);
+
+template <typename T>
+struct OneValue {
+  T value;
+};
+enum class AnyChoice {};
+
+template <typename T>
+KeySpec constant_key_of(const optim::Constant& constant, HeldOptimizer of) {
+  const optim::Constant::Bounds& bounds = constant.bounds;
+  KeySpec spec = key(constant.name, &OneValue<T>::value, constant.help,
+                     {.least = bounds.least,
+                      .most = bounds.most,
+                      .above = bounds.above,
+                      .below = bounds.below,
+                      .counts = bounds.counts,
+                      .choices = bounds.choices});
+  spec.read = [of, read = spec.read, set = constant.set](void* table, const ConfigValue& value) {
+    OneValue<T> one{};
+    if (!read(&one, value)) return false;
+    set(of(table), static_cast<double>(one.value));
+    return true;
+  };
+  spec.write = [of, write = spec.write, get = constant.get](const void* table) {
+    const OneValue<T> one{static_cast<T>(get(of(const_cast<void*>(table))))};
+    return write(&one);
+  };
+  return bounds.fixed ? on_resume(std::move(spec), ResumeClass::kRefused) : spec;
+}
+
+std::vector<KeySpec> constant_keys(const optim::Definition& definition, HeldOptimizer of) {
+  std::vector<KeySpec> keys;
+  for (const optim::Constant& constant : definition.keys) {
+    switch (constant.type) {
+      case optim::Constant::Type::kNumber:
+        keys.push_back(constant_key_of<double>(constant, of));
+        break;
+      case optim::Constant::Type::kInteger:
+        keys.push_back(constant_key_of<int64_t>(constant, of));
+        break;
+      case optim::Constant::Type::kBoolean:
+        keys.push_back(constant_key_of<bool>(constant, of));
+        break;
+      case optim::Constant::Type::kChoice:
+        keys.push_back(constant_key_of<AnyChoice>(constant, of));
+        break;
+    }
+  }
+  return keys;
+}
+
+// [optimizer.NAME] of all that have one: it is written where the optimizer is used.
+std::vector<TableSpec> optimizer_sub_tables() {
+  std::vector<TableSpec> tables;
+  const auto all = optim::optimizers();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i]->help.empty()) continue;
+    tables.push_back(
+        {.name = fmt::format("optimizer.{}", all[i]->name),
+         .help = std::string(all[i]->help),
+         .resume = ResumeClass::kAccept,
+         .keys = constant_keys(
+             *all[i],
+             [](void* table) -> optim::Optimizer& { return *static_cast<optim::Optimizer*>(table); }),
+         .list = false,
+         .later = false,
+         .count =
+             [i](const RunConfig& config) {
+               return size_t{config.optimizer.uses(static_cast<OptimizerKind>(i)) ? 1u : 0u};
+             },
+         .at = [i](RunConfig& config, size_t) -> void* { return &config.optimizer.constants[i]; }});
+  }
+  return tables;
 }
 
 template <typename Table, typename Item>
@@ -275,72 +341,33 @@ TableSpec training_table() {
                });
 }
 
-const std::vector<std::string> kOptimizers{"adamw", "muon", "lion", "adafactor", "adamw8bit"};
-
-TableSpec optimizer_table() {
-  return table(
-      "optimizer", ResumeClass::kAccept, &RunConfig::optimizer, "How gradients change weights.",
-      {
-          on_resume(key("name", &OptimizerTable::name,
-                        "The update rule. muon: of the matrices within the blocks, adamw of all else.",
-                        choice(kOptimizers)),
-                    ResumeClass::kRefused),
-          key("lr", &OptimizerTable::lr, "Peak learning rate.", between(kLeastReal, kMostReal)),
-          key("beta1", &OptimizerTable::beta1, "adamw, adamw8bit: decay of the first moment.",
-              from_to_below(0, 1)),
-          key("beta2", &OptimizerTable::beta2, "adamw, adamw8bit: decay of the second moment.",
-              from_to_below(0, 1)),
-          key("eps", &OptimizerTable::eps, "adamw, adamw8bit: added to the root of the second moment.",
-              between(kLeastReal, 1)),
-          key("weight_decay", &OptimizerTable::weight_decay,
-              "On tensors with two or more dimensions, none on norms and biases.", between(0, 1e6)),
-          key("state_dtype", &OptimizerTable::state_dtype, "Of the moments.",
-              choice({"fp32", "bf16"}, {"bf16"})),
-      });
+ValueShape optimizer_names() {
+  std::vector<std::string> names;
+  for (const optim::Definition* one : optim::optimizers()) names.emplace_back(one->name);
+  return choice(std::move(names));
 }
 
-std::vector<TableSpec> optimizer_sub_tables() {
-  using Kind = OptimizerKind;
-  using Table = OptimizerTable;
-  return {
-      optimizer_sub_table(
-          "optimizer.muon", Kind::kMuon, &Table::muon, "Momentum made orthogonal (Jordan et al. 2024).",
-          {
-              key("momentum", &optim::Muon::momentum, "Decay of the momentum.", from_to_below(0, 1)),
-              key("nesterov", &optim::Muon::nesterov, "Take the gradient's own part once more."),
-              key("ns_steps", &optim::Muon::steps, "Iterations of Newton and Schulz.", between(1, 100)),
-              key("scale", &optim::Muon::scale,
-                  "Of the update: original: √max(1, rows / columns); match_rms_adamw: 0.2 √max(rows, "
-                  "columns), so that learning rates of AdamW hold.",
-                  choice({"original", "match_rms_adamw"})),
-          }),
-      optimizer_sub_table(
-          "optimizer.lion", Kind::kLion, &Table::lion, "The sign of a mixed momentum (Chen et al. 2023).",
-          {
-              key("beta1", &optim::Lion::beta1, "Share of the momentum in the update.", from_to_below(0, 1)),
-              key("beta2", &optim::Lion::beta2, "Decay of the momentum.", from_to_below(0, 1)),
-          }),
-      optimizer_sub_table(
-          "optimizer.adafactor", Kind::kAdafactor, &Table::adafactor,
-          "Second moments as means of rows and columns (Shazeer and Stern 2018, as PyTorch).",
-          {
-              key("beta2_decay", &optim::Adafactor::beta2_decay,
-                  "The second moment takes a share of t^beta2_decay of update t's.", between(-1, 0)),
-              key("eps1", &optim::Adafactor::eps1, "Least root of a second moment.", between(kLeastReal, 1)),
-              key("eps2", &optim::Adafactor::eps2,
-                  "Least size of a tensor, which its learning rate is relative to.", between(kLeastReal, 1)),
-              key("clip_threshold", &optim::Adafactor::clip_threshold,
-                  "Largest root mean square of an update.", above_to(0, 1e6)),
-          }),
-      optimizer_sub_table(
-          "optimizer.adamw8bit", Kind::kAdamW8Bit, &Table::adamw8bit,
-          "Moments of one byte, a scale for every 256 (Dettmers et al. 2022).",
-          {
-              on_resume(key("min_elements", &optim::AdamW8Bit::min_elements,
-                            "Smaller tensors have moments in fp32.", count_between(1, kMostNumber)),
-                        ResumeClass::kRefused),
-          }),
+TableSpec optimizer_table() {
+  std::vector<KeySpec> keys{
+      on_resume(key("name", &OptimizerTable::name,
+                    "The update rule. muon: of the matrices within the blocks, adamw of all else.",
+                    optimizer_names()),
+                ResumeClass::kRefused),
+      key("lr", &OptimizerTable::lr, "Peak learning rate.", between(kLeastReal, kMostReal)),
   };
+  for (const optim::Definition* one : optim::optimizers()) {
+    if (!one->help.empty()) continue;
+    for (KeySpec& spec : constant_keys(*one, [](void* table) -> optim::Optimizer& {
+           return static_cast<OptimizerTable*>(table)->constants.front();
+         }))
+      keys.push_back(std::move(spec));
+  }
+  keys.push_back(key("weight_decay", &OptimizerTable::weight_decay,
+                     "On tensors with two or more dimensions, none on norms and biases.", between(0, 1e6)));
+  keys.push_back(key("state_dtype", &OptimizerTable::state_dtype, "Of the moments.",
+                     choice({"fp32", "bf16"}, {"bf16"})));
+  return table("optimizer", ResumeClass::kAccept, &RunConfig::optimizer, "How gradients change weights.",
+               std::move(keys));
 }
 
 TableSpec optimizer_group_table() {
@@ -351,7 +378,7 @@ TableSpec optimizer_group_table() {
                   key("match", &T::match, "Tensor names, with * and ?: \"*embed_tokens*\"."),
                   key("lr_scale", &T::lr_scale, "Factor on the learning rate.", between(0, 1e6)),
                   key("weight_decay", &T::weight_decay, "In place of the optimizer's.", between(0, 1e6)),
-                  on_resume(key("name", &T::name, "In place of the optimizer's.", choice(kOptimizers)),
+                  on_resume(key("name", &T::name, "In place of the optimizer's.", optimizer_names()),
                             ResumeClass::kRefused),
               });
 }

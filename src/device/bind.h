@@ -66,10 +66,10 @@ class Pointers {
 };
 
 template <typename Kind>
-using ConstPointer =
-    std::conditional_t<graph::KindOf<Kind>::many,
-                       Pointers<const typename detail::ElementOf<typename graph::KindOf<Kind>::Element>::Type>,
-                       const typename detail::ElementOf<typename graph::KindOf<Kind>::Element>::Type*>;
+using ConstPointer = std::conditional_t<
+    graph::KindOf<Kind>::many,
+    Pointers<const typename detail::ElementOf<typename graph::KindOf<Kind>::Element>::Type>,
+    const typename detail::ElementOf<typename graph::KindOf<Kind>::Element>::Type*>;
 template <typename Kind>
 using Pointer =
     std::conditional_t<graph::KindOf<Kind>::many,
@@ -124,9 +124,10 @@ struct Bind : graph::View<Op> {
 
   explicit Bind(const BindRequest& request)
       : graph::View<Op>(request.view), adds{}, cache(request.cache), device(request.device) {
-    graph::visit(adds, this->node.outputs.size(), [&](bool& member, auto, std::string_view, size_t first, size_t count) {
-      member = count > 0 && request.accumulate[first];
-    });
+    graph::visit(adds, this->node.outputs.size(),
+                 [&](bool& member, auto, std::string_view, size_t first, size_t count) {
+                   member = count > 0 && request.accumulate[first];
+                 });
   }
 
   // `run(operands)` is called as it is, by several threads at once: it changes nothing that it holds.
@@ -170,8 +171,8 @@ struct Bind : graph::View<Op> {
         auto& [held, state] = *static_cast<Instance*>(instance);
         held.run(state, detail::operands_of<Op>(held.counts, launch, p));
       };
-      return {call, std::make_shared<const Held>(Held{std::move(plan), std::move(run), counts()}), scratch_bytes,
-              [](const void* of) -> std::shared_ptr<void> {
+      return {call, std::make_shared<const Held>(Held{std::move(plan), std::move(run), counts()}),
+              scratch_bytes, [](const void* of) -> std::shared_ptr<void> {
                 return std::make_shared<Instance>(*static_cast<const Held*>(of));
               }};
     }
@@ -179,7 +180,8 @@ struct Bind : graph::View<Op> {
 
  private:
   struct Kinds {
-    static constexpr size_t in = graph::Kinds<Op::template In>::count, out = graph::Kinds<Op::template Out>::count;
+    static constexpr size_t in = graph::Kinds<Op::template In>::count,
+                            out = graph::Kinds<Op::template Out>::count;
     static constexpr size_t many = graph::Kinds<Op::template In>::many + graph::Kinds<Op::template Out>::many;
   };
   static constexpr detail::Counts kFixed{Kinds::in, Kinds::out};
@@ -190,6 +192,42 @@ struct Bind : graph::View<Op> {
 template <typename Op, typename Device>
 Binding row(Device device) {
   return {&Op::def, [device](const BindRequest& request) { return bind<Op>(device, Bind<Op>(request)); }};
+}
+
+// The same of an update that writes encodings of its parameter: writes<Op>(Device{}, …) says which.
+template <typename Op, typename Device>
+Binding encoding_row(Device device) {
+  Binding made = row<Op>(device);
+  made.writes = [](const graph::NodeView& update, const graph::Value& encoded,
+                   const hardware::DeviceSpec& of) {
+    return writes(Device{}, graph::View<Op>(update), encoded, of);
+  };
+  return made;
+}
+
+// The encoding in which the op's kernel wants an input.
+template <typename Op>
+struct Wanted {
+  graph::InputName<Op> input;
+  graph::Encoding encoding;
+  DType dtype;
+};
+template <typename Op>
+using Encodings = std::vector<Wanted<Op>>;
+
+// Of an op whose inputs the device wants encoded, as encodings<Op>(Device{}, view, spec) says.
+struct WithEncodings {};
+inline constexpr WithEncodings with_encodings;
+template <typename Op, typename Device>
+Binding row(Device device, WithEncodings) {
+  Binding made = row<Op>(device);
+  made.encodings = [](const graph::NodeView& view, const hardware::DeviceSpec& spec) {
+    std::vector<WantedEncoding> list;
+    for (const Wanted<Op>& wanted : encodings<Op>(Device{}, graph::View<Op>(view), spec))
+      list.push_back({wanted.input.position, wanted.encoding, wanted.dtype});
+    return list;
+  };
+  return made;
 }
 
 }  // namespace strata::device

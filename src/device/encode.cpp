@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "device/node_key.h"
-#include "ops/ops.h"
+#include "ops/linear/linear.h"
 
 namespace strata::device {
 
@@ -101,7 +101,7 @@ class Encoder {
     graph_.set_phase(phase);
     graph_.set_layer(reader.layer);
     graph_.set_chunk(reader.chunk);
-    graph_.add_node_into(ops::kPackWeight, {plain}, {slot->second});
+    graph::add_into<ops::PackWeight>(graph_, {.weight = plain}, {.packed = slot->second});
     if (phase == Phase::kEncode) {
       encoders_.push_back(std::move(graph_.nodes().back()));
       graph_.nodes().pop_back();
@@ -113,7 +113,7 @@ class Encoder {
   void give_to_updates() {
     std::map<ValueId, Node*> updates;
     for (Node& node : graph_.nodes()) {
-      if (node.phase == Phase::kEncode && node.op != &ops::kPackWeight) return;
+      if (node.phase == Phase::kEncode && node.op != &ops::PackWeight::def) return;
       if (node.phase != Phase::kUpdate || node.outputs.empty()) continue;
       // Parameters whose rows have several rules stay as they are.
       const auto [one, is_new] = updates.try_emplace(node.outputs.front(), &node);

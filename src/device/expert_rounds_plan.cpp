@@ -12,6 +12,7 @@ namespace {
 using graph::kNone;
 using graph::Node;
 using graph::Phase;
+using graph::position_of;
 using graph::ValueId;
 using ops::ExpertBody;
 using ops::ExpertParallelAttrs;
@@ -22,9 +23,9 @@ class Planner {
       : request_(request), table_(table), body_(*request.view.attrs<ExpertParallelAttrs>().body) {
     plan_.attrs = request.view.attrs<ExpertParallelAttrs>();
     const graph::OpDef* op = request.view.node.op;
-    plan_.step = op == &ops::kExpertParallel            ? RoundsStep::kForward
-                 : op == &ops::kExpertParallelGradInput ? RoundsStep::kGradInput
-                                                        : RoundsStep::kGradWeight;
+    plan_.step = op == &ops::ExpertParallel::def            ? RoundsStep::kForward
+                 : op == &ops::ExpertParallelGradInput::def ? RoundsStep::kGradInput
+                                                            : RoundsStep::kGradWeight;
     const graph::Value& rows = body_.graph.value(body_.inputs.rows);
     plan_.row_bytes = rows.shape[1] * size_of(rows.dtype);
   }
@@ -60,35 +61,37 @@ class Planner {
     };
     if (plan_.step == RoundsStep::kForward) {
       using Op = ops::ExpertParallel;
-      plan_.x = Op::kX;
-      plan_.ids = Op::kIds;
-      plan_.weights = Op::kWeights;
-      always(body_.inputs.parameters, Op::kParameters);
-      plan_.y = inputs + Op::kY;
-      if (request_.view.has_out(Op::kEnd)) plan_.end = inputs + Op::kEnd;
+      const graph::View<Op> node(request_.view);
+      plan_.x = position_of<Op::In>("x");
+      plan_.ids = position_of<Op::In>("ids");
+      plan_.weights = position_of<Op::In>("weights");
+      always(body_.inputs.parameters, position_of<Op::In>("parameters"));
+      plan_.y = inputs + position_of<Op::Out>("y");
+      if (node.out.end) plan_.end = inputs + position_of<Op::Out>("end");
+      const int kept = inputs + position_of<Op::Out>("kept");
       for (size_t i = 0; i < body_.kept.size(); ++i) {
         // Who only evaluates what could be trained keeps nothing.
-        if (request_.view.has_out(Op::kKept + static_cast<int>(i)))
-          plan_.where[index(body_.kept[i])].first_round = inputs + Op::kKept + static_cast<int>(i);
+        if (node.out.kept[i]) plan_.where[index(body_.kept[i])].first_round = kept + static_cast<int>(i);
       }
       return;
     }
-    using Op = ops::ExpertParallelGrad;
-    plan_.dy = Op::kDy;
-    plan_.x = Op::kX;
-    plan_.ids = Op::kIds;
-    plan_.weights = Op::kWeights;
-    plan_.end = Op::kEnd;
-    int next = always(body_.inputs.parameters, Op::kParameters);
+    using Grad = ops::ExpertParallelGrad;
+    plan_.dy = position_of<Grad::In>("dy");
+    plan_.x = position_of<Grad::In>("x");
+    plan_.ids = position_of<Grad::In>("ids");
+    plan_.weights = position_of<Grad::In>("weights");
+    plan_.end = position_of<Grad::In>("end");
+    int next = always(body_.inputs.parameters, position_of<Grad::In>("of_body"));
     if (plan_.step == RoundsStep::kGradInput) {
+      using Op = ops::ExpertParallelGradInput;
       list(body_.kept, next);
-      plan_.dx = inputs + Op::kDx;
-      plan_.dweights = inputs + Op::kDweights;
-      list(body_.handed, inputs + Op::kHanded);
+      plan_.dx = inputs + position_of<Op::Out>("dx");
+      plan_.dweights = inputs + position_of<Op::Out>("dweights");
+      list(body_.handed, inputs + position_of<Op::Out>("handed"));
     } else {
       next = list(body_.kept_for_weights, next);
       list(body_.handed, next);
-      always(body_.parameter_grads, inputs);
+      always(body_.parameter_grads, inputs + position_of<ops::ExpertParallelGradWeight::Out>("dw"));
     }
   }
 

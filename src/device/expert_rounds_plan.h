@@ -1,4 +1,4 @@
-// What a kernel of ops/expert_parallel.h runs round by round: the body's kernels, and where all that they
+// What a kernel of ops/expert_parallel runs round by round: the body's kernels, and where all that they
 // touch lies. Internal to expert_rounds.cpp.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include "device/bindings.h"
 #include "device/expert_routes.h"
 #include "graph/graph.h"
-#include "ops/expert_parallel.h"
+#include "ops/expert_parallel/expert_parallel.h"
 
 namespace strata::device {
 

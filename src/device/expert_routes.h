@@ -1,4 +1,4 @@
-// Where the rows of a round go to and come from: what the host finds out from ids for ops/expert_parallel.h.
+// Where the rows of a round go to and come from: what the host finds out from ids for ops/expert_parallel.
 // Internal to expert_rounds.cpp. All arrays lie in a kernel's scratch.
 //
 // A row travels with a record, of int32 words: its token's place, how many slots it has where it goes, the
@@ -11,7 +11,7 @@
 #include <span>
 
 #include "comm/communicator.h"
-#include "ops/expert_parallel.h"
+#include "ops/expert_parallel/expert_parallel.h"
 
 namespace strata::device {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "ops/expert_parallel.h"
-#include "ops/experts.h"
+#include "ops/expert_parallel/expert_parallel.h"
+#include "ops/experts/experts.h"
 
 namespace strata::evaluation {
 namespace {
@@ -16,9 +16,11 @@ struct Choice {
   int64_t experts = 0;
 };
 Choice choice_of(const graph::Node& node) {
-  if (node.op == &ops::kExpertsIn) return {ops::ExpertsIn::kIds, node.attrs.as<ops::ExpertsAttrs>().experts};
-  if (node.op == &ops::kExpertParallel)
-    return {ops::ExpertParallel::kIds, node.attrs.as<ops::ExpertParallelAttrs>().experts};
+  if (node.op == &ops::ExpertsIn::def)
+    return {graph::position_of<ops::ExpertsIn::In>("ids"), node.attrs.as<ops::ExpertsAttrs>().experts};
+  if (node.op == &ops::ExpertParallel::def)
+    return {graph::position_of<ops::ExpertParallel::In>("ids"),
+            node.attrs.as<ops::ExpertParallelAttrs>().experts};
   return {};
 }
 

@@ -7,7 +7,7 @@
 
 #include "graph/reshard.h"
 #include "graph/shard.h"
-#include "ops/expert_parallel.h"
+#include "ops/expert_parallel/expert_parallel.h"
 
 namespace strata::evaluation {
 namespace {
@@ -70,8 +70,9 @@ class Finder {
   // Whether the rows of a result are others', however many they are: shards that went round, and the tokens
   // that have come to a rank's experts.
   static bool has_other_rows(const Node& node, size_t output) {
-    if (node.op == &ops::kExpertParallel) return output != ops::ExpertParallel::kY;
-    return node.op == &graph::kReshard && node.attrs.as<graph::ReshardAttrs>().shift != 0;
+    if (node.op == &ops::ExpertParallel::def)
+      return node.outputs[output] != graph::outputs_of<ops::ExpertParallel>(node).y;
+    return node.op == &graph::Reshard::def && node.attrs.as<graph::ReshardAttrs>().shift != 0;
   }
 
   void look_at(const Node& node, std::vector<TokenRows>& of_node) {

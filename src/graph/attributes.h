@@ -52,6 +52,9 @@ class Attributes {
   }
   bool operator==(const Attributes& other) const;
   std::string str() const;
+  void describe(AttributeText& to) const {
+    if (held_ != nullptr) held_->describe(to);
+  }
   // Adds them to a key: among nodes of one op what appends the same bytes is equal.
   void append_to(std::string& key) const;
 

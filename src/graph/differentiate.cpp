@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "graph/loss_seed.h"
-#include "graph/op.h"
 #include "graph/sum.h"
+#include "graph/typed_op.h"
 
 namespace strata::graph {
 
@@ -71,9 +71,9 @@ void add_seeds(GradientBuilder& builder, std::span<const WeightedLoss> losses) {
           return std::find(node.outputs.begin(), node.outputs.end(), losses[i].sum) != node.outputs.end();
         });
     if (maker != builder.graph().nodes().end()) builder.graph().set_chunk(maker->chunk);
-    builder.add_gradient(losses[i].sum,
-                         builder.graph().add_node(kLossSeed, {losses[0].terms, losses[i].terms},
-                                                  LossSeedAttrs{losses[i].weight})[0]);
+    const auto made = add<LossSeed>(
+        builder.graph(), {.main_terms = losses[0].terms, .terms = losses[i].terms}, {losses[i].weight});
+    builder.add_gradient(losses[i].sum, made.seed);
   }
 }
 

@@ -1,7 +1,7 @@
 // What a loss beside the main one is weighted by, made on the device.
 #pragma once
 
-#include "graph/op.h"
+#include "graph/signature.h"
 
 namespace strata::graph {
 
@@ -10,12 +10,24 @@ struct LossSeedAttrs {
   bool operator==(const LossSeedAttrs&) const = default;
   void describe(AttributeText& to) const { to("weight", weight); }
 };
+
+// seed = weight · main_terms / terms; 0 where the loss has no terms.
 struct LossSeed {
-  enum In : int { kMainTerms, kTerms };
-  enum Out : int { kSeed };
+  template <template <typename> class Of>
+  struct In {
+    Of<I64> main_terms;  // [1], of the main loss
+    Of<I64> terms;       // [1], of this one
+    static constexpr auto fields() {
+      return std::tuple{field("main_terms", &In::main_terms), field("terms", &In::terms)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> seed;  // [1]
+    static constexpr auto fields() { return std::tuple{field("seed", &Out::seed)}; }
+  };
+  using Attrs = LossSeedAttrs;
+  static const OpDef def;
 };
-// (terms of the main loss i64[1], terms of this one i64[1]) → seed f32[1] = weight · main / own; 0 where the
-// loss has no terms.
-extern const OpDef kLossSeed;
 
 }  // namespace strata::graph

@@ -57,6 +57,14 @@ using Coordinates = PerAxis<int32_t>;
 inline const Coordinates& coordinates_in(const std::byte* rank_block) {
   return *reinterpret_cast<const Coordinates*>(rank_block);
 }
+// This rank's place on an axis, by its rank block. Of an axis of one rank the block is not read.
+inline int64_t place_in(const int32_t* rank_block, Axis axis, int64_t ranks) {
+  return ranks > 1 ? rank_block[static_cast<size_t>(axis)] : 0;
+}
+
+inline const Coordinates& coordinates_in(const int32_t* rank_block) {
+  return *reinterpret_cast<const Coordinates*>(rank_block);
+}
 
 // Where a value lies on each axis: replicated, where nothing is set.
 class Placements {

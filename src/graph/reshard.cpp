@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "graph/differentiate.h"
+#include "graph/typed_op.h"
 
 namespace strata::graph {
 
@@ -33,7 +33,7 @@ bool is_sharded(Placement placement) {
 
 // What was cut is put together again, and what comes is a share of its own cut. `segments`: the parts as the
 // value has them.
-void resize(const NodeView& view, ValueSpec& spec, const Value& x, Placement placement,
+void resize(const NodeView& view, Spec& spec, const Value& x, Placement placement,
             const std::vector<int64_t>& parts, const std::vector<int64_t>& segments) {
   if (!is_sharded(placement)) return;
   if (placement.dim >= spec.shape.rank()) shape_error(view, "there is no such dimension to split");
@@ -42,103 +42,120 @@ void resize(const NodeView& view, ValueSpec& spec, const Value& x, Placement pla
   if (placement.dim == x.segment_dim() && !spec.segments.empty()) spec.segments = segments;
 }
 
-ValueSpec moved(const NodeView& view, size_t i) {
-  const auto& attrs = view.attrs<ReshardAttrs>();
-  const Value& x = view.in(static_cast<int>(i));
-  ValueSpec spec{"moved", x.dtype, x.shape, x.segments, false, x.segments_along};
+// Operand `i`, x.
+template <typename Op>
+Spec moved(const View<Op>& node, size_t i, const Value& x) {
+  const ReshardAttrs& attrs = node.attrs;
+  Spec spec = Spec::like(x);
   const ReshardCuts cuts = i < attrs.cuts.size() ? attrs.cuts[i] : ReshardCuts{};
   const std::vector<int64_t> shares = shares_of(cuts.to);
-  resize(view, spec, x, attrs.from, cuts.from.parts,
+  resize(node.untyped(), spec, x, attrs.from, cuts.from.parts,
          cuts.from.apart.empty() ? cuts.from.parts : cuts.from.apart);
-  resize(view, spec, x, attrs.to, shares, shares);
+  resize(node.untyped(), spec, x, attrs.to, shares, shares);
   return spec;
 }
 
-std::vector<ValueSpec> infer(const NodeView& view) {
-  std::vector<ValueSpec> specs;
-  for (size_t i = 0; i < view.node.inputs.size(); ++i) specs.push_back(moved(view, i));
-  return specs;
-}
-
-std::vector<ValueSpec> infer_take(const NodeView& view) {
-  require_rank_block(view, TakeShard::kRank);
-  return {moved(view, TakeShard::kX)};
-}
-
-Cost cost(const NodeView& view) {
-  return {0, streamed_bytes(view)};
-}
-
-Cost cost_take(const NodeView& view) {
-  return {0, 2 * static_cast<double>(view.out(TakeShard::kY).bytes())};
-}
-
-// Other axes pass, and what is padded keeps its cut. On a rank the op is no longer what it is to the whole:
-// then nothing splits it.
-std::vector<PlacementOption> placements_of(const NodeView& view, Axis axis, size_t operands) {
-  const auto& attrs = view.attrs<ReshardAttrs>();
+// From and to, for all values that move. Other axes pass, and what is padded keeps its cut. On a rank the op
+// is no longer what it is to the whole: then nothing splits it.
+template <typename Op>
+std::vector<Split<Op>> splits_of_moved(const View<Op>& node, Axis axis, const Value& x) {
+  const ReshardAttrs& attrs = node.attrs;
   if (attrs.ranks != 1) return {};
+  std::vector<Split<Op>> splits;
   const auto all = [&](Placement from, Placement to) {
-    return PlacementOption{std::vector(operands, from), std::vector(operands, to)};
+    splits.emplace_back();
+    splits.back().in.x = from;
+    splits.back().out.moved = to;
   };
-  if (axis == attrs.axis) return {all(attrs.from, attrs.to)};
-  std::vector<PlacementOption> options{all(Placement::partial(), Placement::partial())};
-  for (int dim = 0; dim < view.in(Reshard::kX).shape.rank(); ++dim)
-    options.push_back(all(Placement::sharded(dim), Placement::sharded(dim)));
-  return options;
+  if (axis == attrs.axis) {
+    all(attrs.from, attrs.to);
+    return splits;
+  }
+  all(Placement::partial(), Placement::partial());
+  for (int dim = 0; dim < x.shape.rank(); ++dim) all(Placement::sharded(dim), Placement::sharded(dim));
+  return splits;
 }
 
-std::vector<PlacementOption> placements(const NodeView& view, Axis axis) {
-  return placements_of(view, axis, view.node.inputs.size());
-}
-
-std::vector<PlacementOption> placements_take(const NodeView& view, Axis axis) {
-  return placements_of(view, axis, 1);
-}
-
-void gradient(GradientBuilder& builder, const Node& node) {
-  const auto& attrs = node.attrs.as<ReshardAttrs>();
+void add_moved_gradient(GradientBuilder& builder, const ReshardAttrs& attrs, ValueId x, ValueId moved) {
   STRATA_CHECK(attrs.shift == 0, "who lets shards go round says what their gradient is");
-  Graph& graph = builder.graph();
   const Placement wanted = attrs.from.kind == Placement::Kind::kPartial ? kWhole : attrs.from;
-  for (size_t i = 0; i < node.outputs.size(); ++i) {
-    builder.add_gradient(node.inputs[i], reshard(graph, builder.gradient_of(node.outputs[i]), attrs.axis,
-                                                 wanted, attrs.sequence));
-  }
+  builder.add_gradient(
+      x, reshard(builder.graph(), builder.gradient_of(moved), attrs.axis, wanted, attrs.sequence));
 }
 
-Attributes localize_ranks(const NodeView& view) {
-  auto attrs = view.attrs<ReshardAttrs>();
-  const Mesh& mesh = view.graph.mesh();
+ReshardAttrs localized(const Mesh& mesh, ReshardAttrs attrs) {
   attrs.ranks = attrs.among.empty() ? mesh.size(attrs.axis) : std::ssize(attrs.among);
-  for (size_t i = 0; i < view.node.outputs.size(); ++i) {
-    ReshardCuts& cuts = attrs.cuts.emplace_back();
-    const auto operand = static_cast<int>(i);
-    if (is_sharded(attrs.from)) cuts.from = cut_along(view.in(operand), attrs.from.dim, mesh, attrs.axis);
-    if (is_sharded(attrs.to)) cuts.to = cut_along(view.out(operand), attrs.to.dim, mesh, attrs.axis);
-    if (attrs.from == kRows) cuts.from.sequence = attrs.sequence;
-    if (attrs.to == kRows) cuts.to.sequence = attrs.sequence;
-  }
   return attrs;
+}
+ReshardCuts cuts_of_moved(const ReshardAttrs& attrs, const Mesh& mesh, const Value& x, const Value& moved) {
+  ReshardCuts cuts;
+  if (is_sharded(attrs.from)) cuts.from = cut_along(x, attrs.from.dim, mesh, attrs.axis);
+  if (is_sharded(attrs.to)) cuts.to = cut_along(moved, attrs.to.dim, mesh, attrs.axis);
+  if (attrs.from == kRows) cuts.from.sequence = attrs.sequence;
+  if (attrs.to == kRows) cuts.to.sequence = attrs.sequence;
+  return cuts;
 }
 
 }  // namespace
 
-const OpDef kReshard{.name = "reshard",
-                     .family = "collective",
-                     .infer = infer,
-                     .cost = cost,
-                     .placements = placements,
-                     .gradient = gradient,
-                     .localize = localize_ranks,
-                     .queue = Queue::kCommunication};
-const OpDef kTakeShard{.name = "take_shard",
-                       .family = "elementwise",
-                       .infer = infer_take,
-                       .cost = cost_take,
-                       .placements = placements_take,
-                       .gradient = gradient,
-                       .localize = localize_ranks};
+const OpDef Reshard::def = define<Reshard>({
+    .name = "reshard",
+    .family = "collective",
+    .infer = [](const auto& node) -> Reshard::Out<Specs> {
+      Reshard::Out<Specs> out;
+      for (size_t i = 0; i < node.in.x.size(); ++i) out.moved.push_back(moved(node, i, *node.in.x[i]));
+      return out;
+    },
+    .cost = [](const auto& node) -> Cost {
+      return {0, streamed_bytes(node.untyped())};
+    },
+    .placements = [](const auto& node, Axis axis) { return splits_of_moved(node, axis, *node.in.x.front()); },
+    .gradient =
+        [](GradientBuilder& builder, const auto& node) {
+          for (size_t i = 0; i < node.in.x.size(); ++i)
+            add_moved_gradient(builder, node.attrs, node.in.x[i], node.out.moved[i]);
+        },
+    .localize =
+        [](const auto& node) {
+          const Mesh& mesh = node.graph.mesh();
+          ReshardAttrs attrs = localized(mesh, node.attrs);
+          for (size_t i = 0; i < node.in.x.size(); ++i)
+            attrs.cuts.push_back(cuts_of_moved(attrs, mesh, *node.in.x[i], *node.out.moved[i]));
+          return attrs;
+        },
+    .queue = Queue::kCommunication,
+});
+
+const OpDef TakeShard::def = define<TakeShard>({
+    .name = "take_shard",
+    .family = "elementwise",
+    .infer = [](const auto& node) -> TakeShard::Out<Specs> {
+      require_rank_block(node.untyped(), *node.in.rank);
+      return {.moved = moved(node, 0, *node.in.x)};
+    },
+    .cost = [](const auto& node) -> Cost {
+      return {0, 2 * static_cast<double>(node.out.moved->bytes())};
+    },
+    .placements = [](const auto& node, Axis axis) { return splits_of_moved(node, axis, *node.in.x); },
+    .gradient = [](GradientBuilder& builder,
+                   const auto& node) { add_moved_gradient(builder, node.attrs, node.in.x, node.out.moved); },
+    .localize =
+        [](const auto& node) {
+          const Mesh& mesh = node.graph.mesh();
+          ReshardAttrs attrs = localized(mesh, node.attrs);
+          attrs.cuts = {cuts_of_moved(attrs, mesh, *node.in.x, *node.out.moved)};
+          return attrs;
+        },
+});
+
+namespace {
+
+// One value moved.
+ValueId add_reshard(Graph& graph, ValueId x, ReshardAttrs attrs) {
+  return add<Reshard>(graph, {.x = {x}}, std::move(attrs)).moved.front();
+}
+
+}  // namespace
 
 ValueId reshard(Graph& graph, ValueId x, Axis axis, Placement to, int64_t sequence) {
   if (graph.mesh().size(axis) == 1) return x;
@@ -147,8 +164,8 @@ ValueId reshard(Graph& graph, ValueId x, Axis axis, Placement to, int64_t sequen
   STRATA_CHECK(to.kind != Placement::Kind::kPartial, "{} would become terms of a sum on axis {}",
                graph.value(x).name, name_of(axis));
   const ReshardAttrs attrs{.axis = axis, .from = from, .to = to, .sequence = sequence};
-  if (from == kWhole) return graph.add_node(kTakeShard, {x, rank_block(graph)}, attrs)[0];
-  const ValueId y = graph.add_node(kReshard, {x}, attrs)[0];
+  if (from == kWhole) return add<TakeShard>(graph, {.x = x, .rank = rank_block(graph)}, attrs).moved;
+  const ValueId y = add_reshard(graph, x, attrs);
   graph.value(y).dealt_axes = graph.value(x).dealt_axes;
   // What is put together and cut another way has lost the padding of its old cut.
   const bool cut_anew = is_sharded(from) && is_sharded(to);
@@ -162,8 +179,9 @@ std::vector<ValueId> shift_shards(Graph& graph, std::vector<ValueId> values, Axi
   const Placement held = graph.placement(values.front(), axis);
   STRATA_CHECK(is_sharded(held), "{} does not lie in shards on axis {}", graph.value(values.front()).name,
                name_of(axis));
-  return graph.add_node(kReshard, std::move(values),
-                        ReshardAttrs{.axis = axis, .from = held, .to = held, .shift = places});
+  return add<Reshard>(graph, {.x = {values.begin(), values.end()}},
+                      {.axis = axis, .from = held, .to = held, .shift = places})
+      .moved;
 }
 
 ValueId sum_over_ranks(Graph& graph, ValueId x) {
@@ -188,12 +206,12 @@ std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values) {
       }
     }
     for (const auto& group : groups) {
-      std::vector<ValueId> inputs;
-      for (const size_t i : group) inputs.push_back(values[i]);
-      const auto sums = graph.add_node(
-          kReshard, inputs, ReshardAttrs{.axis = axis, .from = Placement::partial(), .to = kWhole});
+      InIds<Reshard> in;
+      for (const size_t i : group) in.x.push_back(values[i]);
+      const auto sums =
+          add<Reshard>(graph, in, {.axis = axis, .from = Placement::partial(), .to = kWhole}).moved;
       for (size_t i = 0; i < group.size(); ++i) {
-        graph.value(sums[i]).dealt_axes = graph.value(inputs[i]).dealt_axes;
+        graph.value(sums[i]).dealt_axes = graph.value(in.x[i]).dealt_axes;
         values[group[i]] = sums[i];
       }
     }
@@ -206,7 +224,7 @@ ValueId sum_among(Graph& graph, ValueId x, Axis axis, std::vector<int32_t> among
                "{} is no partial sum on axis {}", graph.value(x).name, name_of(axis));
   ReshardAttrs attrs{.axis = axis, .from = Placement::partial(), .to = kWhole};
   attrs.among = std::move(among);
-  const ValueId y = graph.add_node(kReshard, {x}, std::move(attrs))[0];
+  const ValueId y = add_reshard(graph, x, std::move(attrs));
   graph.value(y).padding = graph.value(x).padding;
   graph.value(y).dealt_axes = graph.value(x).dealt_axes;
   return y;
@@ -228,15 +246,14 @@ ValueId enter_shards(Graph& graph, ValueId x, Axis axis) {
   if (graph.mesh().size(axis) == 1) return x;
   STRATA_CHECK(graph.placement(x, axis) == kWhole, "{} is not whole on axis {}", graph.value(x).name,
                name_of(axis));
-  return graph.add_node(kReshard, {x}, ReshardAttrs{.axis = axis, .from = kWhole, .to = kWhole})[0];
+  return add_reshard(graph, x, {.axis = axis, .from = kWhole, .to = kWhole});
 }
 
 void set_partial(Graph& graph, ValueId x, Axis axis) {
   if (graph.mesh().size(axis) > 1) graph.value(x).placements.set(axis, Placement::partial());
 }
 
-void require_rank_block(const NodeView& view, int input) {
-  const Value& rank = view.in(input);
+void require_rank_block(const NodeView& view, const Value& rank) {
   if (rank.dtype != DType::kI32 || rank.shape != Shape{std::ssize(kAllAxes)})
     shape_error(view, "the rank block must be i32[axes]");
 }
@@ -260,10 +277,10 @@ void drop_identities_pass(Graph& graph) {
     for (ValueId& input : node.inputs) {
       if (input != kNone) input = same[static_cast<size_t>(input)];
     }
-    if (node.op != &kReshard) return false;
+    if (node.op != &Reshard::def) return false;
     const auto& attrs = node.attrs.as<ReshardAttrs>();
     if (attrs.from != attrs.to || attrs.shift != 0) return false;
-    same[static_cast<size_t>(node.outputs[Reshard::kY])] = node.inputs[Reshard::kX];
+    same[static_cast<size_t>(node.outputs.front())] = node.inputs.front();
     return true;
   });
 }

@@ -12,6 +12,7 @@
 
 #include "graph/op.h"
 #include "graph/shard.h"
+#include "graph/signature.h"
 
 namespace strata::graph {
 
@@ -36,13 +37,37 @@ struct ReshardAttrs {
   bool operator==(const ReshardAttrs&) const = default;
   void describe(AttributeText& to_text) const;
 };
+
+// Of the communication queue.
 struct Reshard {
-  enum In : int { kX };  // the first of them
-  enum Out : int { kY };
+  template <template <typename> class Of>
+  struct In {
+    Of<Many<Any>> x;
+    static constexpr auto fields() { return std::tuple{field("x", &In::x)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Many<Any>> moved;
+    static constexpr auto fields() { return std::tuple{field("moved", &Out::moved)}; }
+  };
+  using Attrs = ReshardAttrs;
+  static const OpDef def;
 };
+// R → S of one value.
 struct TakeShard {
-  enum In : int { kX, kRank };
-  enum Out : int { kY };
+  template <template <typename> class Of>
+  struct In {
+    Of<Any> x;
+    Of<I32> rank;  // [axes]
+    static constexpr auto fields() { return std::tuple{field("x", &In::x), field("rank", &In::rank)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Any> moved;
+    static constexpr auto fields() { return std::tuple{field("moved", &Out::moved)}; }
+  };
+  using Attrs = ReshardAttrs;
+  static const OpDef def;
 };
 
 // x as `to` on an axis; x itself where it lies so already or the axis has one rank. `sequence`: how rows
@@ -64,16 +89,16 @@ ValueId reduce_like(Graph& graph, ValueId x, ValueId like, const std::vector<int
 // shards of a weight read passes here first.
 ValueId enter_shards(Graph& graph, ValueId x, Axis axis);
 
-extern const OpDef kReshard;    // (x…) → y…; of the communication queue
-extern const OpDef kTakeShard;  // (x, rank i32[axes]) → y, R → S
-
 // Each rank has its own x, a term of a sum on the axis; nothing where the axis has one rank.
 void set_partial(Graph& graph, ValueId x, Axis axis);
 
 // This rank's coordinates, i32[axes], "rank": the rank block, which the host writes once.
 ValueId rank_block(Graph& graph);
 // A shape_error where the input is not one.
-void require_rank_block(const NodeView& view, int input);
+void require_rank_block(const NodeView& view, const Value& rank);
+inline void require_rank_block(const NodeView& view, int input) {
+  require_rank_block(view, view.in(input));
+}
 
 // Removes nodes R → R: they have done their work when gradients are there.
 void drop_identities_pass(Graph& graph);

@@ -104,12 +104,21 @@ struct MemberKind<Declared<Kind>> {
 
 // The kinds of a side's members, in order.
 template <typename Tuple>
-struct KindsOf;
+struct KindsOf {  // of none
+  using Type = std::tuple<>;
+  static constexpr size_t count = 0, many = 0;
+};
 template <typename Owner, typename... Members>
 struct KindsOf<std::tuple<Field<Owner, Members>...>> {
   using Type = std::tuple<KindOf<typename MemberKind<Members>::Type>...>;
   static constexpr size_t count = sizeof...(Members);
   static constexpr size_t many = (0 + ... + size_t{KindOf<typename MemberKind<Members>::Type>::many});
+};
+
+template <>
+struct KindsOf<std::tuple<>> {
+  using Type = std::tuple<>;
+  static constexpr size_t count = 0, many = 0;
 };
 
 }  // namespace detail
@@ -118,11 +127,13 @@ struct KindsOf<std::tuple<Field<Owner, Members>...>> {
 template <template <template <typename> class> class Side>
 using Kinds = detail::KindsOf<decltype(Side<Declared>::fields())>;
 
-// How many operands each member of the kind Many stands for in a list of `operands`.
+// How many operands each member of the kind Many stands for in a list of `operands`; none where there is no
+// list yet.
 template <template <template <typename> class> class Side>
 constexpr size_t many_count(size_t operands) {
+  constexpr size_t kOthers = Kinds<Side>::count - Kinds<Side>::many;
   if constexpr (Kinds<Side>::many == 0) return 0;
-  return (operands - (Kinds<Side>::count - Kinds<Side>::many)) / Kinds<Side>::many;
+  return operands < kOthers ? 0 : (operands - kOthers) / Kinds<Side>::many;
 }
 
 // Calls take(member, KindOf<…>, name, first, count) for the members of a side that holds anything, where

@@ -1,12 +1,25 @@
 // The one op that differentiation itself needs: the sum of two values.
 #pragma once
 
-#include "graph/op.h"
+#include "graph/signature.h"
 
 namespace strata::graph {
 
-// out = a + b in fp32, rounded to the dtype of both.
-extern const OpDef kAdd;
+// sum = a + b in fp32, rounded to the dtype of both.
+struct Add {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> a, b;
+    static constexpr auto fields() { return std::tuple{field("a", &In::a), field("b", &In::b)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> sum;
+    static constexpr auto fields() { return std::tuple{field("sum", &Out::sum)}; }
+  };
+  using Attrs = NoAttrs;
+  static const OpDef def;
+};
 ValueId add_sum(Graph& graph, ValueId a, ValueId b);
 
 }  // namespace strata::graph

@@ -33,13 +33,14 @@ struct Ref {
   operator ValueId() const { return id; }
   operator Id() const { return id; }
 };
-// What a shape rule says of an output. Its name is the member's.
+// What a shape rule says of an output.
 struct Spec {
   DType dtype = DType::kF32;
   Shape shape = {};
   std::vector<int64_t> segments = {};
   bool absent = false;  // the node does not have it
   int segments_along = -1;
+  std::string_view name = {};  // empty: the member's
 
   static Spec none() { return {.absent = true}; }
   // As another value is.
@@ -63,9 +64,17 @@ template <typename Kind>
 using Refs = detail::OneOrMany<Ref, KindOf<Kind>::many>;
 template <typename Kind>
 using Specs = detail::OneOrMany<Spec, KindOf<Kind>::many>;
-// All operands of a member of the kind Many lie alike.
+// How operands of a member of the kind Many lie: the first ones each its own way, the others alike.
+struct ManyPlaced {
+  std::vector<Placement> first = {};
+  Placement others = {};
+
+  ManyPlaced(Placement all = {}) : others(all) {}
+  ManyPlaced(std::vector<Placement> of_first, Placement of_others = {})
+      : first(std::move(of_first)), others(of_others) {}
+};
 template <typename Kind>
-using Placed = Placement;
+using Placed = std::conditional_t<KindOf<Kind>::many, ManyPlaced, Placement>;
 
 template <typename Op>
 using InIds = typename Op::template In<Ids>;
@@ -158,6 +167,15 @@ struct Over {
   }
 };
 
+// An input of the op, by its member's name.
+template <typename Op>
+struct InputName {
+  int position;
+  consteval InputName(const char* name) : position(position_of<Op::template In>(name)) {
+    if (position < 0) throw "the op has no such input";
+  }
+};
+
 // What an OpDef is made of; its comments say what each rule is for.
 template <typename Op>
 struct Rules {
@@ -198,12 +216,11 @@ template <typename Op>
 void check_inputs(const NodeView& view) {
   typename Op::template In<Declared> members{};
   const std::vector<ValueId>& inputs = view.node.inputs;
-  visit(members, inputs.size(),
-        [&](auto&, auto kind, std::string_view name, size_t first, size_t count) {
-          for (size_t i = first; i < first + count; ++i)
-            check_operand(view, name, i < inputs.size() ? inputs[i] : kNone, kind.optional,
-                          dtypes_of<typename decltype(kind)::Element>());
-        });
+  visit(members, inputs.size(), [&](auto&, auto kind, std::string_view name, size_t first, size_t count) {
+    for (size_t i = first; i < first + count; ++i)
+      check_operand(view, name, i < inputs.size() ? inputs[i] : kNone, kind.optional,
+                    dtypes_of<typename decltype(kind)::Element>());
+  });
 }
 
 template <typename Op>
@@ -211,7 +228,8 @@ std::vector<ValueSpec> specs_of(typename Op::template Out<Specs> out) {
   std::vector<ValueSpec> specs;
   const auto add = [&](std::string_view name, Spec& spec) {
     specs.push_back(
-        {name, spec.dtype, spec.shape, std::move(spec.segments), spec.absent, spec.segments_along});
+        {spec.name.empty() ? name : spec.name, spec.dtype, spec.shape, std::move(spec.segments), spec.absent,
+         spec.segments_along});
   };
   visit(out, 0, [&](auto& member, auto kind, std::string_view name, size_t, size_t) {
     if constexpr (kind.many) {
@@ -227,8 +245,13 @@ template <typename Op>
 PlacementOption option_of(const NodeView& view, Split<Op> split) {
   const auto list = [](auto& side, size_t operands) {
     std::vector<Placement> placements;
-    visit(side, operands, [&](auto& member, auto, std::string_view, size_t, size_t count) {
-      placements.insert(placements.end(), count, member);
+    visit(side, operands, [&](auto& member, auto kind, std::string_view, size_t, size_t count) {
+      if constexpr (kind.many) {
+        for (size_t i = 0; i < count; ++i)
+          placements.push_back(i < member.first.size() ? member.first[i] : member.others);
+      } else {
+        placements.push_back(member);
+      }
     });
     return placements;
   };
@@ -263,21 +286,22 @@ OpDef define(const Rules<Op>& rules) {
               options.push_back(detail::option_of<Op>(view, split));
             return options;
           },
-      .gradient = rules.gradient == nullptr ? Gradient()
-                                            : [gradient = rules.gradient](GradientBuilder& builder,
-                                                                          const Node& node) {
-                                                gradient(builder, View<Op>({builder.graph(), node}));
-                                              },
+      .gradient = rules.gradient == nullptr
+                      ? Gradient()
+                      : [gradient = rules.gradient](
+                            GradientBuilder& builder,
+                            const Node& node) { gradient(builder, View<Op>({builder.graph(), node})); },
       .in_place = std::move(in_place),
-      .recompute = rules.recompute == nullptr
-                       ? Recompute()
-                       : [again = rules.recompute](Graph& graph, const Node& node, int output) {
-                           return output == 0 ? again(graph, View<Op>({graph, node})) : kNone;
-                         },
-      .localize = rules.localize == nullptr ? Localize()
-                                            : [localize = rules.localize](const NodeView& view) {
-                                                return Attributes(localize(View<Op>(view)));
-                                              },
+      .recompute =
+          rules.recompute == nullptr
+              ? Recompute()
+              : [again = rules.recompute](
+                    Graph& graph, const Node& node,
+                    int output) { return output == 0 ? again(graph, View<Op>({graph, node})) : kNone; },
+      .localize = rules.localize == nullptr
+                      ? Localize()
+                      : [localize = rules.localize](
+                            const NodeView& view) { return Attributes(localize(View<Op>(view))); },
       .queue = rules.queue,
       .ranks = rules.ranks == nullptr
                    ? RanksOf()
@@ -301,11 +325,23 @@ void add_into(Graph& graph, InIds<Op> in, OutIds<Op> out, typename Op::Attrs att
 // Of a node of the op, its operands.
 template <typename Op>
 typename Op::template In<Values> inputs_of(const Node& node) {
-  return detail::gather<Op::template In, Values>(node.inputs.size(), [&](size_t i) { return node.inputs[i]; });
+  return detail::gather<Op::template In, Values>(node.inputs.size(),
+                                                 [&](size_t i) { return node.inputs[i]; });
 }
 template <typename Op>
 typename Op::template Out<Values> outputs_of(const Node& node) {
-  return detail::gather<Op::template Out, Values>(node.outputs.size(), [&](size_t i) { return node.outputs[i]; });
+  return detail::gather<Op::template Out, Values>(node.outputs.size(),
+                                                  [&](size_t i) { return node.outputs[i]; });
+}
+
+// Gives a node of the op other operands.
+template <typename Op>
+void set_inputs(Node& node, typename Op::template In<Values> in) {
+  node.inputs = detail::flatten(in);
+}
+template <typename Op>
+void set_outputs(Node& node, typename Op::template Out<Values> out) {
+  node.outputs = detail::flatten(out);
 }
 
 // Rules::recompute of an op that is run again as it stands.

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "graph/reshard.h"
+#include "graph/typed_op.h"
 
 namespace strata::graph {
 namespace {
@@ -68,8 +69,8 @@ class Gatherer {
     graph_.set_phase(stage_ < 3 ? Phase::kEncode : Phase::kForward);
     graph_.set_layer(reader.layer);
     graph_.set_chunk(reader.chunk);
-    graph_.add_node_into(kReshard, {parameter}, {whole},
-                         ReshardAttrs{.axis = Axis::kShard, .from = Placement::sharded(0), .to = {}});
+    add_into<Reshard>(graph_, {.x = {parameter}}, {.moved = {whole}},
+                      {.axis = Axis::kShard, .from = Placement::sharded(0), .to = {}});
     if (shares) made_[key] = whole;
     return whole;
   }
@@ -133,9 +134,8 @@ void scatter_gradients(Graph& graph, int stage) {
       graph.set_phase(Phase::kWeightGrad);
       graph.set_layer(layer);
       graph.set_chunk(chunk);
-      graph.add_node_into(
-          kReshard, {it->second}, {shard_of.at(it->second)},
-          ReshardAttrs{.axis = Axis::kShard, .from = Placement::partial(), .to = Placement::sharded(0)});
+      add_into<Reshard>(graph, {.x = {it->second}}, {.moved = {shard_of.at(it->second)}},
+                        {.axis = Axis::kShard, .from = Placement::partial(), .to = Placement::sharded(0)});
     }
   }
   graph.set_phase(Phase::kForward);
@@ -144,16 +144,15 @@ void scatter_gradients(Graph& graph, int stage) {
 }
 
 bool is_gather(const Graph& graph, const Node& node) {
-  return node.op == &kReshard && graph.value(node.outputs[Reshard::kY]).whole_of != kNone;
+  return node.op == &Reshard::def && graph.value(node.outputs.front()).whole_of != kNone;
 }
 
 ValueId gather_again(Graph& graph, const Node& node) {
-  const ValueId first = node.outputs[Reshard::kY];
-  Value again = graph.value(first);
+  Value again = graph.value(node.outputs.front());
   again.name += "'";
   again.producer = kNone;
   const ValueId id = graph.add_value(std::move(again));
-  graph.add_node_into(kReshard, node.inputs, {id}, node.attrs);
+  graph.add_node_into(Reshard::def, node.inputs, {id}, node.attrs);
   return id;
 }
 

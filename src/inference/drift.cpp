@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "inference/generate.h"
-#include "ops/ops.h"
+#include "ops/loss/loss.h"
 #include "tensor/dtype.h"
 
 namespace strata::inference {
@@ -31,17 +31,18 @@ class HeadInput final : public program::Executor::Observer {
 
   void instruction(size_t index, const program::Action& action, size_t at, double, double) override {
     using Op = ops::LinearCrossEntropy;
+    constexpr int kX = graph::position_of<Op::In>("x");
     const program::Program& program = executor_.program(index);
     const program::Instruction& instruction = program.list_of(action)[at];
     const graph::Node& node = program.node_of(instruction);
-    if (node.op != &ops::kLinearCrossEntropy) return;
-    const graph::Value& x = program.graph.value(node.inputs[Op::kX]);
+    if (node.op != &Op::def) return;
+    const graph::Value& x = program.graph.value(graph::inputs_of<Op>(node).x);
     std::vector<std::byte> bytes(static_cast<size_t>(x.bytes()));
-    executor_.download_operand(index, action, instruction, Op::kX, bytes.data(), x.bytes());
+    executor_.download_operand(index, action, instruction, kX, bytes.data(), x.bytes());
     found.rows.resize(static_cast<size_t>(x.shape.elements()));
     convert(found.rows.data(), DType::kF32, bytes.data(), x.dtype, x.shape.elements());
     found.dtype = x.dtype;
-    found.softcap = node.attrs.as<ops::LinearCrossEntropyAttrs>().softcap;
+    found.softcap = node.attrs.as<Op::Attrs>().softcap;
   }
 
   Hidden found;

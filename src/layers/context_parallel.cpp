@@ -2,8 +2,9 @@
 
 #include "base/error.h"
 #include "graph/reshard.h"
-#include "ops/context_attention.h"
-#include "ops/take_part.h"
+#include "ops/context_attention/context_attention.h"
+#include "ops/cross_attention/cross_attention.h"
+#include "ops/take_part/take_part.h"
 
 namespace strata::layers {
 namespace {
@@ -106,12 +107,16 @@ ValueId shared_attention(Context& context, const std::string& name, ValueId qkv,
   if (context.context_kind == ContextKind::kUlysses) {
     require_heads(context, name, heads_in(context, qkv, 0, head_dim), heads_in(context, qkv, 1, head_dim));
     ops::AttentionOptions of_heads = options;
-    if (options.sinks != kNone) of_heads.sinks = ops::take_part(graph, options.sinks, Axis::kContext);
+    if (options.sinks != kNone) {
+      of_heads.sinks = graph::add<ops::TakePart>(
+                           graph, {.x = options.sinks, .rank = graph::rank_block(graph)}, {Axis::kContext})
+                           .part;
+    }
     if (options.bias != kNone) of_heads.bias = graph::reshard(graph, options.bias, Axis::kContext, kRows);
     const ValueId attended = ops::attention(graph, to_heads(context, qkv, length), kv_begin, of_heads);
     return to_rows(context, attended, length);
   }
-  const ops::QueriesKeysValues parts = ops::split_qkv(graph, qkv);
+  const auto parts = graph::add<ops::SplitQkv>(graph, {.qkv = qkv});
   if (context.context_kind == ContextKind::kRing) {
     if (options.bias != kNone) {
       throw ConfigError(

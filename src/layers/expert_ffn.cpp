@@ -1,4 +1,4 @@
-// The experts' FFNs of a layer: of one rank, or shared by ranks (ops/expert_parallel.h).
+// The experts' FFNs of a layer: of one rank, or shared by ranks (ops/expert_parallel).
 #include "layers/expert_ffn.h"
 
 #include <algorithm>
@@ -6,8 +6,11 @@
 
 #include "base/error.h"
 #include "graph/reshard.h"
-#include "ops/expert_parallel.h"
-#include "ops/experts.h"
+#include "ops/activation/activation.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/expert_bias/expert_bias.h"
+#include "ops/expert_parallel/expert_parallel.h"
+#include "ops/experts/experts.h"
 
 namespace strata::layers {
 
@@ -57,25 +60,38 @@ ExpertWeights expert_weights(Graph& graph, const MoeSpec& spec, const ExpertShap
 // of the result each.
 ValueId experts(Graph& graph, const MoeSpec& spec, int64_t count, const ExpertWeights& weights,
                 const ops::ExpertInputs& in, int64_t terms = 1) {
-  ValueId gate_up = ops::experts_in(graph, in.rows, in.ids, weights.up, count, in.offsets);
+  ValueId gate_up =
+      graph::add<ops::ExpertsIn>(
+          graph, {.x = in.rows, .ids = in.ids, .weight = weights.up, .offsets = in.offsets}, {count})
+          .y;
   // A token's weight of an expert passes through its products, which are linear: there are fewer numbers to
   // multiply between them, and what the expert gives need not be kept.
   const bool weighs = in.weights != kNone;
   if (spec.weighs_input && weighs) gate_up = ops::scale_rows(graph, gate_up, in.weights);
   if (spec.biases) {
-    gate_up = ops::add_expert_bias(graph, gate_up, in.ids, kNone, weights.up_bias, count, in.offsets);
+    gate_up =
+        graph::add<ops::ExpertBias>(
+            graph, {.x = gate_up, .ids = in.ids, .bias = weights.up_bias, .offsets = in.offsets}, {count})
+            .y;
   }
   ValueId hidden = spec.clamp.limit > 0
                        ? graph::add<ops::ClampedGated>(graph, {.gate_up = gate_up}, spec.clamp).y
-                   : spec.gated         ? ops::gated(graph, gate_up, spec.activation)
-                                        : ops::activation(graph, gate_up, spec.activation);
+                   : spec.gated ? ops::gated(graph, gate_up, spec.activation)
+                                : ops::activation(graph, gate_up, spec.activation);
   if (!spec.weighs_input && weighs) hidden = ops::scale_rows(graph, hidden, in.weights);
-  const ValueId y = ops::experts_out(graph, hidden, in.ids, weights.down, count, in.offsets);
+  const ValueId y =
+      graph::add<ops::ExpertsOut>(
+          graph, {.x = hidden, .ids = in.ids, .weight = weights.down, .offsets = in.offsets}, {count})
+          .y;
   if (!spec.biases) return y;
   // Behind the last product a token's weights multiply biases by themselves, of which a term has its share.
   const ValueId of_bias =
       terms > 1 ? ops::scale(graph, in.weights, 1.0 / static_cast<double>(terms)) : in.weights;
-  return ops::add_expert_bias(graph, y, in.ids, of_bias, weights.down_bias, count, in.offsets);
+  return graph::add<ops::ExpertBias>(
+             graph,
+             {.x = y, .ids = in.ids, .weights = of_bias, .bias = weights.down_bias, .offsets = in.offsets},
+             {count})
+      .y;
 }
 
 std::vector<ValueId> list_of(const ExpertWeights& weights) {
@@ -142,7 +158,7 @@ ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeight
       x = graph::enter_shards(graph, x, axis);
       to.weights = graph::enter_shards(graph, to.weights, axis);
     }
-    to.ids = ops::own_experts(graph, to.ids, own);
+    to.ids = graph::add<ops::OwnExperts>(graph, {.ids = to.ids, .rank = graph::rank_block(graph)}, own).own;
   }
   if (layout.node_ranks > 1 && attrs.ranks % layout.node_ranks == 0) attrs.node_ranks = layout.node_ranks;
   attrs.room = attrs.ranks == 1 ? ops::ExpertRoom{attrs.tokens, attrs.tokens * attrs.hits()}
@@ -163,7 +179,7 @@ ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeight
   const auto made = ops::expert_parallel(graph, x, to.ids, to.weights, parameters, attrs);
   if (context.trains_experts) {
     context.expert_tokens.push_back(step_metric(context, spec.name + ".expert_rounds", DType::kI64, 1));
-    ops::count_rounds(graph, made.end, context.expert_tokens.back());
+    graph::add_into<ops::ExpertRounds>(graph, {.end = made.end}, {.rounds = context.expert_tokens.back()});
   }
   ValueId y = made.y;
   for (const Axis axis : attrs.summed_axes) y = graph::reshard(graph, y, axis, whole);

@@ -2,8 +2,8 @@
 #include "base/error.h"
 #include "graph/reshard.h"
 #include "layers/moe_parts.h"
-#include "ops/expert_choice.h"
-#include "ops/soft_experts.h"
+#include "ops/expert_choice/expert_choice.h"
+#include "ops/soft_experts/soft_experts.h"
 
 namespace strata::layers {
 namespace {
@@ -42,17 +42,17 @@ ValueId experts_that_choose(Context& context, const MoeSpec& spec, ValueId x) {
   const int64_t capacity = (slots + spec.experts - 1) / spec.experts;
   const ValueId logits = router_logits(context, spec.name + ".router", spec.experts, spec.hidden_size,
                                        jittered(context, spec, x), spec.biases);
-  const ops::ChosenTokens chosen = ops::expert_choice(
-      graph, logits,
+  const auto chosen = graph::add<ops::ExpertChoice>(
+      graph, {.logits = logits},
       {.score = spec.route.score, .rows = rows, .capacity = capacity, .scale = spec.route.scale});
   if (context.trains_experts) {
     count_slots(context, spec, logits, chosen.experts);
     add_z_loss(context, spec, logits);
   }
   const ops::GroupRowsAttrs group{.rows = rows, .slots = spec.experts * capacity};
-  const ValueId taken = ops::gather_rows(graph, x, chosen.tokens, group);
+  const ValueId taken = graph::add<ops::GatherRows>(graph, {.x = x, .tokens = chosen.tokens}, group).y;
   const ValueId given = experts_of(context, spec, taken, chosen.experts, chosen.weights);
-  return ops::scatter_rows(graph, given, chosen.tokens, group);
+  return graph::add<ops::ScatterRows>(graph, {.x = given, .tokens = chosen.tokens}, group).y;
 }
 
 ValueId soft_experts(Context& context, const MoeSpec& spec, ValueId x) {
@@ -60,12 +60,12 @@ ValueId soft_experts(Context& context, const MoeSpec& spec, ValueId x) {
   const ops::SoftExpertsAttrs attrs{.rows = rows_of_group(context, spec, "soft"), .experts = spec.experts};
   const ValueId logits = router_logits(context, spec.name + ".router", spec.experts * spec.slots,
                                        spec.hidden_size, jittered(context, spec, x), spec.biases);
-  const ops::SoftSlots slots = ops::soft_dispatch(graph, x, logits, attrs);
+  const auto slots = graph::add<ops::SoftDispatch>(graph, {.x = x, .logits = logits}, attrs);
   if (context.trains_experts) count_slots(context, spec, logits, slots.experts);
   // Ranks that share experts send weights with their rows.
   const bool shares = context.expert_layout.ranks * context.expert_layout.tensor > 1;
   const ValueId given = experts_of(context, spec, slots.slots, slots.experts, shares ? slots.weights : kNone);
-  return ops::soft_combine(graph, given, logits, attrs);
+  return graph::add<ops::SoftCombine>(graph, {.h = given, .logits = logits}, attrs).y;
 }
 
 }  // namespace strata::layers

@@ -2,7 +2,8 @@
 
 #include "base/error.h"
 #include "layers/context_parallel.h"
-#include "ops/latent_attention.h"
+#include "ops/latent_attention/latent_attention.h"
+#include "ops/rope/rope.h"
 
 namespace strata::layers {
 namespace {
@@ -44,9 +45,12 @@ ops::Latents latents_of(Context& context, const LatentAttentionSpec& spec, Value
   };
   if (dims.query_rank > 0) latents.query = normed(".query_norm", dims.query_rank, latents.query);
   latents.key_value = normed(".latent_norm", dims.rank, latents.key_value);
-  latents.rotated =
-      ops::rope(context.graph, latents.rotated, spec.rope_table, rows_of_stream(context, context.positions),
-                {.head_dim = dims.rotary_dim, .adjacent = spec.adjacent_pairs});
+  latents.rotated = graph::add<ops::Rope>(context.graph,
+                                          {.x = latents.rotated,
+                                           .table = spec.rope_table,
+                                           .positions = rows_of_stream(context, context.positions)},
+                                          {.head_dim = dims.rotary_dim, .adjacent = spec.adjacent_pairs})
+                        .qkv;
   return latents;
 }
 
@@ -60,8 +64,10 @@ ValueId queries_of(Context& context, const LatentAttentionSpec& spec, ValueId x,
                             .inputs = of_latent ? dims.query_rank : spec.hidden_size,
                             .outputs = spec.heads * dims.head_dim()},
                            of_latent ? latents.query : x);
-  return ops::rope(context.graph, q, spec.rope_table, context.positions,
-                   {.head_dim = dims.head_dim(), .first = dims.plain_dim, .adjacent = spec.adjacent_pairs});
+  return graph::add<ops::Rope>(
+             context.graph, {.x = q, .table = spec.rope_table, .positions = context.positions},
+             {.head_dim = dims.head_dim(), .first = dims.plain_dim, .adjacent = spec.adjacent_pairs})
+      .qkv;
 }
 
 }  // namespace
@@ -81,8 +87,9 @@ ValueId latent_attention(Context& context, const LatentAttentionSpec& spec, Valu
   latents.rotated = gathered(context, latents.rotated);
   ValueId attended = kNone;
   if (context.mode == Mode::kSequences) {
+    const ValueId kv = linear(context, up, latents.key_value);
     const ValueId qkv =
-        ops::latent_heads(graph, q, linear(context, up, latents.key_value), latents.rotated, attrs);
+        graph::add<ops::LatentHeads>(graph, {.q = q, .kv = kv, .rotated = latents.rotated}, attrs).qkv;
     attended = ops::attention(graph, qkv, context.kv_begin,
                               {.attrs = {.head_dim = dims.head_dim(),
                                          .sequence_length = context.sequence_length,

@@ -1,4 +1,4 @@
-// Multi-head latent attention (ops/latent_attention.h) as a block of a model.
+// Multi-head latent attention (ops/latent_attention/latent_attention.h) as a block of a model.
 #pragma once
 
 #include "layers/layers.h"

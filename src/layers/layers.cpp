@@ -8,7 +8,17 @@
 #include "graph/reshard.h"
 #include "graph/sum.h"
 #include "layers/context_parallel.h"
+#include "ops/activation/activation.h"
 #include "ops/clamp/clamp.h"
+#include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/embedding/embedding.h"
+#include "ops/linear/linear.h"
+#include "ops/qk_norm/qk_norm.h"
+#include "ops/vocabulary/vocabulary.h"
+#include "ops/cross_attention/cross_attention.h"
+#include "ops/rope/rope.h"
+#include "ops/share_heads/share_heads.h"
 
 namespace strata::layers {
 
@@ -159,7 +169,10 @@ void make_chunks(Context& context, int64_t size) {
   const bool by_rows = !shares_sequences(context) || context.context_kind != ContextKind::kUlysses;
   const ValueId positions =
       by_rows ? context.positions : whole_sequences(context, context.positions, context.sequence_length);
-  context.chunk_begins = ops::chunk_begins(context.graph, positions, context.kv_begin, size);
+  context.chunk_begins =
+      graph::add<ops::ChunkBegins>(context.graph,
+                                   {.positions = positions, .document_begins = context.kv_begin}, {size})
+          .begins;
 }
 
 Context encoder_of(const Context& context) {
@@ -205,7 +218,7 @@ ValueId linear(Context& context, const LinearSpec& spec, ValueId x) {
     return ops::linear(context.graph, x, weight, bias);
   // The bias counts once, and not once a term.
   const ValueId y = reduced(context, ops::linear(context.graph, x, weight));
-  return bias == kNone ? y : ops::add_row(context.graph, y, bias, 0);
+  return bias == kNone ? y : graph::add<ops::AddRow>(context.graph, {.x = y, .table = bias}).y;
 }
 
 ops::Normed norm(Context& context, const NormSpec& spec, ValueId x, ValueId residual) {
@@ -310,8 +323,10 @@ ValueId project_shared(Context& context, const LinearSpec& fused, const Attentio
   };
   const ValueId q = project(".q", 0, {q_width}, false);
   const ValueId kv = project(".kv", q_width, {kv_width, kv_width}, true);
-  return ops::share_heads(graph, q, kv, Axis::kTensor,
-                          {.head_dim = spec.head_dim, .copies = copies_of_kv_heads(context, spec)});
+  return graph::add<ops::ShareHeads>(
+             graph, {.q = q, .kv = kv, .rank = graph::rank_block(graph)},
+             {.axis = Axis::kTensor, .head_dim = spec.head_dim, .copies = copies_of_kv_heads(context, spec)})
+      .qkv;
 }
 
 ops::CrossCache encoder_caches(Context& context, const AttentionSpec& spec) {
@@ -366,14 +381,16 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   }
   if (spec.clip_qkv > 0) qkv = graph::add<ops::Clamp>(graph, {.x = qkv}, {spec.clip_qkv}).y;
   if (spec.rope_table != kNone) {
-    qkv = ops::rope(graph, qkv, spec.rope_table, context.positions,
-                    {.head_dim = spec.head_dim, .adjacent = spec.adjacent_pairs});
+    qkv = graph::add<ops::Rope>(graph, {.x = qkv, .table = spec.rope_table, .positions = context.positions},
+                                {.head_dim = spec.head_dim, .adjacent = spec.adjacent_pairs})
+              .qkv;
   }
   if (spec.plain_qk_norm) {
     const ValueId ones = ops::constant(graph, spec.name + ".ones", spec.head_dim, 1);
     qkv = ops::qk_norm(graph, qkv, ones, ones, spec.norm_eps);
   }
-  if (spec.temper.floor > 0) qkv = ops::temper(graph, qkv, context.positions, spec.temper);
+  if (spec.temper.floor > 0)
+    qkv = graph::add<ops::Temper>(graph, {.qkv = qkv, .positions = context.positions}, spec.temper).y;
   ops::AttentionOptions options = options_of(context, spec);
   if (spec.sinks) {
     options.sinks = add_parameter(context, spec.name + ".sinks", ParameterRole::kBias, {spec.heads},
@@ -424,7 +441,10 @@ ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, 
 }
 
 void store_cross(Context& context, const AttentionSpec& spec, ValueId encoded) {
-  ops::store_cross(context.graph, encoder_keys_values(context, spec, encoded), encoder_caches(context, spec));
+  const auto [keys, values, slot] = encoder_caches(context, spec);
+  const ValueId kv = encoder_keys_values(context, spec, encoded);
+  graph::add_into<ops::StoreCross>(context.graph, {.kv = kv, .keys = keys, .values = values, .slot = slot},
+                                   {.keys = keys, .values = values});
 }
 
 ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {

@@ -11,11 +11,13 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "ops/capacity.h"
+#include "ops/attention/attention.h"
+#include "ops/capacity/capacity.h"
 #include "ops/clamp/clamp.h"
-#include "ops/ops.h"
-#include "ops/router.h"
-#include "ops/temper.h"
+#include "ops/norm/norm.h"
+#include "ops/router/router.h"
+#include "ops/temper/temper.h"
+#include "tensor/activation_kind.h"
 
 namespace strata::layers {
 
@@ -43,7 +45,7 @@ struct Stretch {
   std::vector<ValueId> received = {}, sent = {};
 };
 
-// How ranks that share the rows of a sequence attend to each other's keys (ops/context_attention.h).
+// How ranks that share the rows of a sequence attend to each other's keys (ops/context_attention).
 enum class ContextKind : uint8_t {
   kAllGather,  // all keys and values are put together on every rank
   kRing,       // keys and values go round, and each rank reads those of one rank after the other
@@ -54,7 +56,7 @@ enum class ContextKind : uint8_t {
 // How ranks share the experts of a layer (parallel.expert): `ranks` of them each have as many, those along
 // the last axes of the mesh that have as many together; each expert is cut over `tensor` ranks, one or all
 // of the tensor axis, which is then not among the others. `room`: of the balanced share, as
-// ops/expert_parallel.h has it; nullopt: wide enough for nearly any random routing.
+// ops/expert_parallel has it; nullopt: wide enough for nearly any random routing.
 struct ExpertLayout {
   int64_t ranks = 1, tensor = 1;
   std::optional<double> room = {};
@@ -248,7 +250,7 @@ struct MoeSpec {
   ActivationKind activation = ActivationKind::kSilu;
   bool gated = true;  // f(gate) · up
   ops::RouteAttrs route = {};
-  double jitter = 0;  // of what the router reads, while it trains (ops/jitter.h)
+  double jitter = 0;  // of what the router reads, while it trains (ops/jitter/jitter.h)
   Router router = Router::kTopK;
   int64_t slots = 0;  // kSoft: of an expert
   // NAME.router.bias: experts are chosen by score and bias, and the bias is moved by their loads.
@@ -259,7 +261,7 @@ struct MoeSpec {
   ops::ClampedGatedAttrs clamp = {};  // where it has a limit: in place of `activation`
   int64_t shared_size = 0;            // of the shared expert; 0: there is none
   bool shared_gate = false;           // what it gives is multiplied by the sigmoid of a number a token
-  // The auxiliary loss (ops/router.h): over the tokens of each sequence, of a rank's part of the micro-batch,
+  // The auxiliary loss (ops/router/router.h): over the tokens of each sequence, of a rank's part of the micro-batch,
   // or with probabilities of that and the counts of all ranks' tokens so far in this step (Megatron-LM's).
   enum class Balance : uint8_t { kSequence, kMicroBatch, kGlobal } balance = Balance::kSequence;
   // One loss over the tokens of all layers together, as transformers has it; k times the coefficient where

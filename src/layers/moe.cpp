@@ -7,9 +7,10 @@
 #include "layers/context_parallel.h"
 #include "layers/expert_ffn.h"
 #include "layers/moe_parts.h"
-#include "ops/experts.h"
-#include "ops/jitter.h"
-#include "ops/two_level.h"
+#include "ops/linear/linear.h"
+#include "ops/experts/experts.h"
+#include "ops/jitter/jitter.h"
+#include "ops/two_level/two_level.h"
 
 namespace strata::layers {
 
@@ -52,11 +53,14 @@ ValueId whole_targets(Context& context) {
 
 void add_loss(Context& context, const MoeSpec& spec, const ops::RouterSumsOf& sums, double coefficient,
               int64_t layers) {
-  ops::balance_loss(context.graph, sums, whole_targets(context), shared_sum(context, "balance_loss_sum"),
-                    {.coefficient = coefficient,
-                     .k = spec.route.k,
-                     .rows = sequences_of_group(context, spec) * target_length(context),
-                     .tokens = layers * tokens_of(context, rows_of_group(context, spec))});
+  const ValueId sum = shared_sum(context, "balance_loss_sum"), targets = whole_targets(context);
+  graph::add_into<ops::BalanceLoss>(
+      context.graph, {.probabilities = sums.probabilities, .counts = sums.counts, .targets = targets},
+      {.sum = sum},
+      {.coefficient = coefficient,
+       .k = spec.route.k,
+       .rows = sequences_of_group(context, spec) * target_length(context),
+       .tokens = layers * tokens_of(context, rows_of_group(context, spec))});
 }
 
 // Sums over whole sequences, also where ranks share their tokens: those of the tensor axis have any part of
@@ -74,15 +78,16 @@ ops::RouterSumsOf sums_of(Context& context, const MoeSpec& spec, ValueId logits,
     logits = whole_sequences(context, logits, context.sequence_length);
     ids = whole_sequences(context, ids, context.sequence_length);
   }
-  ops::RouterSumsOf sums = ops::router_sums(
-      graph, logits, ids,
+  ops::RouterSumsOf sums = graph::add<ops::RouterSums>(
+      graph, {.logits = logits, .ids = ids},
       {.score = spec.route.score, .rows = rows_of_group(context, spec), .idle = idle_rows(context)});
   if (in_parts) {
     sums = {graph::reshard(graph, sums.probabilities, Axis::kContext, whole),
             graph::reshard(graph, sums.counts, Axis::kContext, whole)};
   }
   if (spec.balance == MoeSpec::Balance::kGlobal) {
-    sums.counts = graph::sum_over_ranks(graph, ops::running_counts(graph, context.expert_tokens.back()));
+    const auto counts = graph::add<ops::RunningCounts>(graph, {.counts = context.expert_tokens.back()});
+    sums.counts = graph::sum_over_ranks(graph, counts.now);
   }
   return sums;
 }
@@ -149,15 +154,18 @@ ops::Routed within_capacity(Context& context, const MoeSpec& spec, const ops::Ro
   // Ranks that share sequences decide alike over whole ones, and each takes its rows of what is kept.
   const int64_t length = context.sequence_length;
   const ValueId begins = first && spec.capacity.over_sequence ? begins_of_whole(context) : kNone;
-  const ValueId kept = ops::limit_experts(graph, whole_sequences(context, ids, length),
-                                          whole_sequences(context, scores, length), begins,
-                                          {.experts = spec.experts,
-                                           .rows = rows,
-                                           .capacity = room_of_expert(spec, tokens_of(context, rows)),
-                                           .keep = spec.capacity.keep,
-                                           .idle = idle_rows(context)});
+  scores = whole_sequences(context, scores, length);
+  ids = whole_sequences(context, ids, length);
+  const ValueId kept =
+      graph::add<ops::LimitExperts>(graph, {.ids = ids, .weights = scores, .begins = begins},
+                                    {.experts = spec.experts,
+                                     .rows = rows,
+                                     .capacity = room_of_expert(spec, tokens_of(context, rows)),
+                                     .keep = spec.capacity.keep,
+                                     .idle = idle_rows(context)})
+          .kept;
   const ValueId held = rows_of_stream(context, held_of_sequences(context, kept, length));
-  return {held, ops::weights_of_kept(graph, routed.weights, held)};
+  return {held, graph::add<ops::WeightsOfKept>(graph, {.weights = routed.weights, .ids = held}).kept};
 }
 
 ValueId shared_expert(Context& context, const MoeSpec& spec, ValueId x) {
@@ -171,8 +179,9 @@ ValueId shared_expert(Context& context, const MoeSpec& spec, ValueId x) {
   if (!spec.shared_gate) return y;
   // One score a token and nothing to choose from: the sigmoid of the gate.
   const ValueId gate = router_logits(context, spec.name + ".shared.gate", 1, spec.hidden_size, x);
-  return ops::scale_rows(graph, y,
-                         ops::route(graph, gate, kNone, {.score = ops::RouteAttrs::Score::kSigmoid}).weights);
+  const auto score =
+      graph::add<ops::Route>(graph, {.logits = gate}, {.score = ops::RouteAttrs::Score::kSigmoid});
+  return ops::scale_rows(graph, y, score.weights);
 }
 
 }  // namespace
@@ -181,10 +190,11 @@ ValueId jittered(Context& context, const MoeSpec& spec, ValueId x) {
   if (spec.jitter == 0 || !context.trains_experts) return x;
   Graph& graph = context.graph;
   const int64_t length = context.sequence_length;
-  const ValueId places = ops::sample_places(graph, context.samples, length);
-  return ops::jitter(graph, ops::cast(graph, x, DType::kF32),
-                     rows_of_stream(context, held_of_sequences(context, places, length)),
-                     {.eps = spec.jitter, .stream = spec.layer + 1});
+  const ValueId places = graph::add<ops::SamplePlaces>(graph, {.samples = context.samples}, {length}).places;
+  const ValueId held = rows_of_stream(context, held_of_sequences(context, places, length));
+  return graph::add<ops::Jitter>(graph, {.x = ops::cast(graph, x, DType::kF32), .places = held},
+                                 {.eps = spec.jitter, .stream = spec.layer + 1})
+      .y;
 }
 
 void end_of_experts(Context& context, const MoeSpec& spec) {
@@ -212,14 +222,17 @@ namespace {
 void add_z_loss_to(Context& context, ValueId logits, ValueId sum, double coefficient) {
   const bool of_encoder = context.target_length > 0, beside_encoder = context.encoder_length > 0;
   if (!of_encoder && !beside_encoder) {
-    return ops::router_z_loss(context.graph, logits, rows_of_stream(context, context.targets), sum,
-                              {.coefficient = coefficient});
+    const ValueId targets = rows_of_stream(context, context.targets);
+    return graph::add_into<ops::RouterZLoss>(context.graph, {.logits = logits, .targets = targets},
+                                             {.sum = sum}, {.coefficient = coefficient});
   }
   if (context.sequence_parallel)
     logits = graph::reshard(context.graph, logits, Axis::kTensor, graph::Placement::replicated());
-  ops::router_z_loss(context.graph, whole_sequences(context, logits, context.sequence_length),
-                     whole_targets(context), sum,
-                     {.coefficient = coefficient, .rows = of_encoder ? context.sequence_length : 0});
+  const ValueId targets = whole_targets(context);
+  logits = whole_sequences(context, logits, context.sequence_length);
+  graph::add_into<ops::RouterZLoss>(
+      context.graph, {.logits = logits, .targets = targets}, {.sum = sum},
+      {.coefficient = coefficient, .rows = of_encoder ? context.sequence_length : 0});
 }
 
 }  // namespace
@@ -248,7 +261,7 @@ ValueId experts_of_tokens(Context& context, const MoeSpec& spec, ValueId x) {
   ValueId logits = own, groups = kNone, bias = kNone;
   if (spec.router == MoeSpec::Router::kTwoLevel) {
     groups = router_logits(context, spec.name + ".router_groups", spec.route.groups, width, read);
-    logits = ops::two_level_logits(graph, groups, own);
+    logits = graph::add<ops::TwoLevelLogits>(graph, {.groups = groups, .logits = own}).y;
   }
   if (spec.router_bias) {
     bias = graph.add_parameter(spec.name + ".router.bias", ParameterRole::kRouterBias, {spec.experts},
@@ -256,7 +269,8 @@ ValueId experts_of_tokens(Context& context, const MoeSpec& spec, ValueId x) {
   }
   const bool hashes = spec.router == MoeSpec::Router::kHash;
   const ValueId tokens = hashes ? rows_of_stream(context, context.tokens) : kNone;
-  ops::Routed routed = ops::route(graph, logits, bias, spec.route, tokens);
+  ops::Routed routed =
+      graph::add<ops::Route>(graph, {.logits = logits, .bias = bias, .tokens = tokens}, spec.route);
   // An encoder's tokens have none of their own.
   const bool has_targets = context.trains_experts && context.target_length == 0;
   const ValueId targets = has_targets ? rows_of_stream(context, context.targets) : kNone;
@@ -279,7 +293,7 @@ ValueId experts_of_tokens(Context& context, const MoeSpec& spec, ValueId x) {
     // Weights that add up to 1 say nothing of how probable a token's experts are: with one a token all are 1.
     ops::RouteAttrs plain = spec.route;
     plain.normalize = false;
-    scores = ops::route(graph, logits, bias, plain, tokens).weights;
+    scores = graph::add<ops::Route>(graph, {.logits = logits, .bias = bias, .tokens = tokens}, plain).weights;
   }
   routed = within_capacity(context, spec, routed, scores);
   if (context.trains_experts && spec.capacity.bounds()) {

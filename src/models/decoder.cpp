@@ -8,7 +8,10 @@
 
 #include "layers/context_parallel.h"
 #include "models/parametrization.h"
-#include "ops/predict.h"
+#include "ops/activation/activation.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/predict/predict.h"
+#include "ops/relative_bias/relative_bias.h"
 
 namespace strata::models {
 namespace {
@@ -147,11 +150,12 @@ void add_distances(const ModelConfig& config, layers::Context& context, layers::
   const auto table =
       layers::embedding_table(context, spec.prefix + "relative_bias.weight",
                               graph::ParameterRole::kDistanceTable, config.distance_buckets, config.heads);
-  spec.attention.distance_bias = ops::relative_bias(context.graph, table,
-                                                    {.max_distance = config.max_distance,
-                                                     .bidirectional = !context.causal,
-                                                     .first = -farthest,
-                                                     .last = context.causal ? 0 : farthest});
+  spec.attention.distance_bias = graph::add<ops::RelativeBias>(context.graph, {.table = table},
+                                                               {.max_distance = config.max_distance,
+                                                                .bidirectional = !context.causal,
+                                                                .first = -farthest,
+                                                                .last = context.causal ? 0 : farthest})
+                                     .bias;
   spec.attention.distance_zero = farthest;
 }
 
@@ -242,7 +246,7 @@ graph::ValueId embedded_tokens(const ModelConfig& config, layers::Context& conte
     const auto types =
         layers::embedding_table(context, "token_types.weight", graph::ParameterRole::kTypeTable,
                                 config.token_types, config.hidden_size);
-    embedded = ops::add_row(graph, embedded, types, 0);
+    embedded = graph::add<ops::AddRow>(graph, {.x = embedded, .table = types}).y;
   }
   if (config.embedding_norm) embedded = layers::norm(context, norm_named(spec, "embedding_norm"), embedded).y;
   return embedded;
@@ -262,8 +266,8 @@ std::vector<Hidden::Predicted> predict_further(const ModelConfig& config, layers
     const auto norm = [&](const char* part, graph::ValueId x) {
       return layers::norm(context, norm_named(spec, (name + part).c_str()), x).y;
     };
-    const ops::Ahead next = ops::targets_ahead(graph, targets, ahead, length);
-    ahead = next.targets;
+    const auto next = graph::add<ops::TargetsAhead>(graph, {.targets = targets, .ahead = ahead}, {length});
+    ahead = next.ahead;
     graph.set_layer(static_cast<int32_t>(layer));
     const auto tokens = layers::held_of_sequences(context, next.tokens, length);
     const auto embedded = norm("embedding_norm", embedded_tokens(config, context, spec, table, tokens));

@@ -6,6 +6,11 @@
 
 #include "base/error.h"
 #include "graph/reshard.h"
+#include "ops/linear/linear.h"
+#include "ops/loss/loss.h"
+#include "ops/select/select.h"
+#include "ops/softcap/softcap.h"
+#include "ops/vocabulary/vocabulary.h"
 
 namespace strata::models {
 
@@ -78,7 +83,8 @@ void add_logits(layers::Context& context, const Hidden& hidden) {
     index.dtype = DType::kI32;
     index.shape = {1};
     index.role = Role::kStep;
-    rows = ops::take_row(graph, hidden.values, graph.add_value(std::move(index)));
+    rows =
+        graph::add<ops::TakeRow>(graph, {.x = hidden.values, .index = graph.add_value(std::move(index))}).row;
   }
   Value logits;
   logits.name = "logits";
@@ -86,17 +92,16 @@ void add_logits(layers::Context& context, const Hidden& hidden) {
   logits.role = Role::kStep;
   const ValueId out = graph.add_value(std::move(logits));
   if (graph.mesh().size(graph::Axis::kTensor) == 1) {
-    graph.add_node_into(ops::kLinear, {rows, hidden.head, graph::kNone}, {out},
-                        ops::LinearAttrs{.f32_output = true});
+    graph::add_into<ops::Linear>(graph, {.x = rows, .weight = hidden.head}, {.y = out}, {.f32_output = true});
   } else {
     // All ranks need all logits, to draw the same token.
     const ValueId own = ops::linear(graph, rows, hidden.head, graph::kNone, true);
     graph.value(own).padding.uneven = graph.value(hidden.head).padding.uneven;
-    graph.add_node_into(
-        graph::kReshard, {own}, {out},
-        graph::ReshardAttrs{.axis = graph::Axis::kTensor, .from = graph::Placement::sharded(1), .to = {}});
+    graph::add_into<graph::Reshard>(
+        graph, {.x = {own}}, {.moved = {out}},
+        {.axis = graph::Axis::kTensor, .from = graph::Placement::sharded(1), .to = {}});
   }
-  if (hidden.softcap > 0) graph.add_node_into(ops::kSoftcap, {out}, {out}, ops::SoftcapAttrs{hidden.softcap});
+  if (hidden.softcap > 0) graph::add_into<ops::Softcap>(graph, {.x = out}, {.y = out}, {hidden.softcap});
 }
 
 }  // namespace strata::models

@@ -15,6 +15,7 @@
 
 #include "layers/latent_attention.h"
 #include "layers/layers.h"
+#include "ops/rope/rope.h"
 #include "tensor/interleave.h"
 
 namespace strata::models {

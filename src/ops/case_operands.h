@@ -75,25 +75,20 @@ Operand bytes_of(const T& object, int64_t size) {
           }};
 }
 
-// A row of the table.
-inline OpCase case_of(std::string name, const graph::OpDef& op, std::vector<Operand> operands,
-                      graph::Attributes attrs, bool ragged, std::vector<int> differentiable) {
-  return {.name = std::move(name),
-          .op = &op,
-          .inputs = std::move(operands),
-          .attrs = std::move(attrs),
-          .ragged = ragged,
-          .differentiable = std::move(differentiable)};
-}
-
 // Activations of the sizes at which rates are measured: rows of a model of width 512 with two query heads a
 // key-value head.
-inline constexpr int64_t kTimedTokens = 1024, kTimedWidth = 512, kTimedKvWidth = 256;
+inline constexpr int64_t kTimedTokens = 1024, kTimedWidth = 512, kTimedKvWidth = 256, kTimedFfn = 1536,
+                         kTimedVocabulary = 8192;
 inline Operand timed_rows(int64_t width = kTimedWidth, std::vector<int64_t> segments = {}) {
   return act({kTimedTokens, width}, std::move(segments));
 }
 inline Operand timed_qkv() {
   return timed_rows(kTimedWidth + 2 * kTimedKvWidth, {kTimedWidth, kTimedKvWidth, kTimedKvWidth});
+}
+
+// Token ids, spread over those below.
+inline Operand timed_ids(int64_t n, int64_t below = kTimedVocabulary) {
+  return i32_by(n, [below](int64_t i) { return static_cast<double>(i * 7919 % below); });
 }
 
 // Why no rate of an op is measured.
@@ -102,16 +97,5 @@ inline constexpr std::string_view kOnce = "once, before the first step", kFewNum
                                   kPass = "one pass, priced by the bandwidth",
                                   kText = "writes text, of which nothing is predicted",
                                   kOther = "of routers that no published model has";
-
-// The rows of ops that have no folder yet.
-std::vector<OpCase> untyped_cases();
-std::vector<OpCase> untyped_timed_cases();
-std::span<const UntimedOp> untyped_untimed_ops();
-void add_attention_rows(std::vector<OpCase>& cases);  // op_cases_attention.cpp
-void add_context_rows(std::vector<OpCase>& cases);    // op_cases_context.cpp
-void add_experts_rows(std::vector<OpCase>& cases);    // op_cases_experts.cpp
-void add_latent_rows(std::vector<OpCase>& cases);     // op_cases_latent.cpp
-void add_routers_rows(std::vector<OpCase>& cases);    // op_cases_routers.cpp
-void add_update_rows(std::vector<OpCase>& cases);     // op_cases_update.cpp
 
 }  // namespace strata::device::op_rows

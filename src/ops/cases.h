@@ -3,7 +3,8 @@
 //   template <>
 //   void cases<ops::Clamp>(Cases& to) {
 //     for (const Sizes& s : Cases::sizes())
-//       to.add<ops::Clamp>("clamp" + s.name, {.x = between_tenths({s.rows, s.width})}, {0.6}, {.ragged = s.ragged});
+//       to.add<ops::Clamp>("clamp" + s.name, {.x = between_tenths({s.rows, s.width})}, {0.6}, {.ragged =
+//       s.ragged});
 //     to.untimed<ops::Clamp>("one pass over memory, as activation is");
 //   }
 #pragma once
@@ -13,14 +14,21 @@
 #include <utility>
 #include <vector>
 
-#include "ops/op_cases.h"
-#include "ops/case_operands.h"
 #include "graph/typed_op.h"
+#include "ops/case_operands.h"
+#include "ops/op_cases.h"
 
 namespace strata::device {
 
+// Absent unless it is given.
+struct OptionalOperand : Operand {
+  OptionalOperand() : Operand{.absent = true} {}
+  OptionalOperand(Operand operand) : Operand(std::move(operand)) {}
+};
 template <typename Kind>
-using Sample = graph::detail::OneOrMany<Operand, graph::KindOf<Kind>::many>;
+using Sample =
+    graph::detail::OneOrMany<std::conditional_t<graph::KindOf<Kind>::optional, OptionalOperand, Operand>,
+                             graph::KindOf<Kind>::many>;
 
 // Sizes that element-wise ops and products are run at: `rows` tokens of `width` columns, and of `outputs`
 // columns behind a product.
@@ -38,6 +46,12 @@ struct OutputName {
     if (position < 0) throw "the op has no such output";
   }
 };
+
+// In the place of an input that is absent the value of another one.
+template <typename Op>
+Operand same_as(graph::InputName<Op> other) {
+  return op_rows::same_as(other.position);
+}
 
 // As OpCase has them.
 template <typename Op>
@@ -66,7 +80,8 @@ class Cases {
   }
   // A size at which the op's rate is measured.
   template <typename Op>
-  void time(typename Op::template In<Sample> in, typename Op::Attrs attrs = {}, const CaseOptions<Op>& options = {}) {
+  void time(typename Op::template In<Sample> in, typename Op::Attrs attrs = {},
+            const CaseOptions<Op>& options = {}) {
     timed.push_back(made<Op>(std::string(Op::def.name), std::move(in), std::move(attrs), options));
   }
   // No rate of the op is measured.
@@ -85,6 +100,25 @@ class Cases {
     for (const OutputName<Op>& name : names) list.push_back(name.position);
     return list;
   }
+  // OpCase::updates of a node with so many inputs.
+  template <typename Op>
+  static std::vector<int> updates(const std::vector<graph::Over<Op>>& overs, size_t operands) {
+    std::vector<int> list;
+    typename Op::template Out<graph::Declared> out{};
+    typename Op::template In<graph::Declared> in{};
+    graph::visit(out, 0, [&](auto&, auto kind, std::string_view name, size_t, size_t) {
+      const size_t before = list.size();
+      for (const graph::Over<Op>& over : overs) {
+        if (over.out != graph::position_of<Op::template Out>(name)) continue;
+        graph::visit(in, operands, [&](auto&, auto, std::string_view input, size_t first, size_t count) {
+          if (over.in != graph::position_of<Op::template In>(input)) return;
+          for (size_t i = first; i < first + count; ++i) list.push_back(static_cast<int>(i));
+        });
+      }
+      if (list.size() == before && !kind.many) list.push_back(-1);
+    });
+    return list;
+  }
   template <typename Op>
   static OpCase made(std::string name, typename Op::template In<Sample> in, typename Op::Attrs attrs,
                      const CaseOptions<Op>& options) {
@@ -100,14 +134,12 @@ class Cases {
       if constexpr (kind.many) {
         for (Operand& operand : member) made.inputs.push_back(std::move(operand));
       } else {
+        if (kind.optional && member.shape.rank() == 0 && member.same_as < 0) member.absent = true;
         made.inputs.push_back(std::move(member));
       }
     });
     if constexpr (!std::is_same_v<typename Op::Attrs, graph::NoAttrs>) made.attrs = std::move(attrs);
-    if (!options.updates.empty()) {
-      made.updates.assign(graph::Kinds<Op::template Out>::count, -1);
-      for (const graph::Over<Op>& over : options.updates) made.updates[static_cast<size_t>(over.out)] = over.in;
-    }
+    if (!options.updates.empty()) made.updates = updates<Op>(options.updates, made.inputs.size());
     if (options.differentiable) made.differentiable = positions<Op>(*options.differentiable);
     return made;
   }

@@ -1,26 +1,192 @@
 #include "ops/catalogue.h"
 
+#include "graph/loss_seed.h"
+#include "graph/reshard.h"
+#include "graph/sum.h"
+#include "ops/activation/activation.h"
+#include "ops/attention/attention.h"
+#include "ops/capacity/capacity.h"
 #include "ops/clamp/clamp.h"
+#include "ops/constant/constant.h"
+#include "ops/context_attention/context_attention.h"
+#include "ops/cross_attention/cross_attention.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/embedding/embedding.h"
+#include "ops/expert_bias/expert_bias.h"
+#include "ops/expert_choice/expert_choice.h"
+#include "ops/expert_parallel/expert_parallel.h"
+#include "ops/experts/experts.h"
+#include "ops/jitter/jitter.h"
+#include "ops/latent_attention/latent_attention.h"
+#include "ops/linear/linear.h"
+#include "ops/loss/loss.h"
+#include "ops/norm/norm.h"
+#include "ops/predict/predict.h"
+#include "ops/qk_norm/qk_norm.h"
+#include "ops/relative_bias/relative_bias.h"
+#include "ops/rope/rope.h"
+#include "ops/router/router.h"
+#include "ops/select/select.h"
+#include "ops/share_heads/share_heads.h"
+#include "ops/soft_experts/soft_experts.h"
+#include "ops/softcap/softcap.h"
+#include "ops/take_part/take_part.h"
+#include "ops/temper/temper.h"
+#include "ops/two_level/two_level.h"
+#include "ops/vocabulary/vocabulary.h"
+#include "optim/optimizers.h"
+#include "optim/router_bias/router_bias.h"
+#include "optim/scalars/scalars.h"
 
 namespace strata::ops {
 namespace {
 
 template <typename Op>
 CatalogueEntry entry() {
-  return {&Op::def,
-          [](const reference::Call& call) { reference::compute<Op>(reference::Arrays<Op>(call)); },
+  return {&Op::def, [](const reference::Call& call) { reference::compute<Op>(reference::Arrays<Op>(call)); },
           device::cases<Op>};
+}
+
+template <typename... Ops>
+void add_ops(std::vector<CatalogueEntry>& to, optim::OpList<Ops...>) {
+  (to.push_back(entry<Ops>()), ...);
+}
+template <typename Op>
+CatalogueEntry entry_of_body() {
+  return {&Op::def, nullptr, device::cases<Op>};
 }
 
 }  // namespace
 
 std::span<const CatalogueEntry> catalogue() {
-  static const CatalogueEntry kOps[] = {
-      entry<Clamp>(),
-      entry<ClampGrad>(),
-      entry<ClampedGated>(),
-      entry<ClampedGatedGrad>(),
-  };
+  static const std::vector<CatalogueEntry> kOps = [] {
+    std::vector<CatalogueEntry> all{
+        entry<Attention>(),
+        entry<AttentionGrad>(),
+        entry<CachedAttention>(),
+        entry<SinkGrad>(),
+        entry<Clamp>(),
+        entry<ClampGrad>(),
+        entry<ClampedGated>(),
+        entry<ClampedGatedGrad>(),
+        entry<ContextAttention>(),
+        entry<ContextAttentionGrad>(),
+        entry<MergeAttention>(),
+        entry<SplitQkv>(),
+        entry<JoinQkv>(),
+        entry<CrossAttention>(),
+        entry<CrossAttentionGrad>(),
+        entry<CachedCrossAttention>(),
+        entry<StoreCross>(),
+        entry<DocumentEnds>(),
+        entry<SplitLatents>(),
+        entry<JoinLatents>(),
+        entry<LatentHeads>(),
+        entry<LatentHeadsGrad>(),
+        entry<CachedLatentAttention>(),
+        entry<RelativeBias>(),
+        entry<RelativeBiasGrad>(),
+        entry<RopeTable>(),
+        entry<Rope>(),
+        entry<ShareHeads>(),
+        entry<ShareHeadsGrad>(),
+        entry<TakePart>(),
+        entry<TakePartGrad>(),
+        entry<Temper>(),
+        entry<ChunkBegins>(),
+        entry<LimitExperts>(),
+        entry<WeightsOfKept>(),
+        entry<ExpertBias>(),
+        entry<ExpertBiasGrad>(),
+        entry<ExpertBiasGradWeights>(),
+        entry<ExpertsIn>(),
+        entry<ExpertsInGradInput>(),
+        entry<ExpertsInGradWeight>(),
+        entry<ExpertsOut>(),
+        entry<ExpertsOutGradInput>(),
+        entry<ExpertsOutGradWeight>(),
+        entry<ExpertCounts>(),
+        entry<RunningCounts>(),
+        entry<ExpertChoice>(),
+        entry<ExpertChoiceGrad>(),
+        entry<GatherRows>(),
+        entry<ScatterRows>(),
+        entry<Jitter>(),
+        entry<SamplePlaces>(),
+        entry<Cast>(),
+        entry<Route>(),
+        entry<RouteGrad>(),
+        entry<ScaleRows>(),
+        entry<ScaleRowsGrad>(),
+        entry<RouterSums>(),
+        entry<RouterSumsGrad>(),
+        entry<BalanceLoss>(),
+        entry<BalanceLossGrad>(),
+        entry<RouterZLoss>(),
+        entry<RouterZLossGrad>(),
+        entry<SoftDispatch>(),
+        entry<SoftDispatchGrad>(),
+        entry<SoftCombine>(),
+        entry<SoftCombineGrad>(),
+        entry<TwoLevelLogits>(),
+        entry<TwoLevelLogitsGrad>(),
+        entry<optim::SumOfSquares>(),
+        entry<optim::SumOfPartials>(),
+        entry<optim::RootOfSum>(),
+        entry<optim::StepScalars>(),
+        entry<optim::RouterBiasUpdate>(),
+        entry<graph::Add>(),
+        entry<graph::LossSeed>(),
+        entry<graph::TakeShard>(),
+        entry<Activation>(),
+        entry<ActivationGrad>(),
+        entry<Gated>(),
+        entry<GatedGrad>(),
+        entry<Constant>(),
+        entry<Scale>(),
+        entry<AddRow>(),
+        entry<AddRowGrad>(),
+        entry<Embedding>(),
+        entry<EmbeddingGrad>(),
+        entry<Linear>(),
+        entry<LinearGradInput>(),
+        entry<LinearGradWeight>(),
+        entry<ColumnSums>(),
+        entry<LinearCrossEntropy>(),
+        entry<LinearCrossEntropyTrain>(),
+        entry<CrossEntropyStatistics>(),
+        entry<CrossEntropyLoss>(),
+        entry<CrossEntropyLossGrad>(),
+        entry<CrossEntropyGradInput>(),
+        entry<CrossEntropyGradWeight>(),
+        entry<CrossEntropyGrad>(),
+        entry<RmsNorm>(),
+        entry<RmsNormGradInput>(),
+        entry<RmsNormGradWeight>(),
+        entry<LayerNorm>(),
+        entry<LayerNormGradInput>(),
+        entry<LayerNormGradWeight>(),
+        entry<TargetsAhead>(),
+        entry<QkNorm>(),
+        entry<QkNormGradInput>(),
+        entry<QkNormGradWeight>(),
+        entry<QkMeans>(),
+        entry<TakeRow>(),
+        entry<Softcap>(),
+        entry<VocabStart>(),
+        entry<OwnExperts>(),
+        entry<ExpertRounds>(),
+        entry_of_body<ExpertParallel>(),
+        entry_of_body<ExpertParallelGradInput>(),
+        entry_of_body<ExpertParallelGradWeight>(),
+    };
+    std::apply(
+        [&](const auto&... each) {
+          (add_ops(all, typename std::remove_cvref_t<decltype(each)>::Ops{}), ...);
+        },
+        optim::Optimizers{});
+    return all;
+  }();
   return kOps;
 }
 
@@ -33,9 +199,6 @@ const Cases& all_cases() {
   static const Cases kAll = [] {
     Cases all;
     for (const ops::CatalogueEntry& entry : ops::catalogue()) entry.cases(all);
-    for (OpCase& one : op_rows::untyped_cases()) all.cases.push_back(std::move(one));
-    for (OpCase& one : op_rows::untyped_timed_cases()) all.timed.push_back(std::move(one));
-    for (const UntimedOp& one : op_rows::untyped_untimed_ops()) all.reasons.push_back(one);
     return all;
   }();
   return kAll;

@@ -10,7 +10,7 @@ namespace strata::ops {
 
 struct CatalogueEntry {
   const graph::OpDef* op;
-  reference::Kernel reference;
+  reference::Kernel reference;  // nullptr: the op runs those of a body (ops/expert_parallel)
   void (*cases)(device::Cases& to);
 };
 std::span<const CatalogueEntry> catalogue();

@@ -23,6 +23,11 @@ struct Arrays {
         attrs(graph::attributes_of<Op>(call.attrs)) {}
 };
 
+// This rank's place on an axis, by its rank block.
+inline int64_t place_in(const Array& rank_block, graph::Axis axis, int64_t ranks) {
+  return ranks > 1 ? rank_block.index_at(static_cast<int64_t>(axis)) : 0;
+}
+
 // Defined op by op; a row of the table for one that is not does not link.
 template <typename Op>
 void compute(const Arrays<Op>& at);

@@ -3,7 +3,6 @@
 
 #include "graph/differentiate.h"
 #include "graph/typed_op.h"
-#include "ops/operands.h"
 
 namespace strata::ops {
 
@@ -32,6 +31,15 @@ template <typename Op>
 using Outputs = typename Op::template Out<graph::Specs>;
 template <typename Op>
 using Splits = std::vector<graph::Split<Op>>;
+// All operands placed alike, to begin with.
+template <typename Op>
+graph::Split<Op> split_alike(Placement placement) {
+  graph::Split<Op> split{};
+  const auto place = [&](auto& member, auto, std::string_view, size_t, size_t) { member = placement; };
+  graph::visit(split.in, 0, place);
+  graph::visit(split.out, 0, place);
+  return split;
+}
 
 template <typename Op>
 void require(const View<Op>& node, bool condition, const char* what) {
@@ -40,17 +48,6 @@ void require(const View<Op>& node, bool condition, const char* what) {
 inline void require(const NodeView& view, bool condition, const char* what) {
   if (!condition) graph::shape_error(view, what);
 }
-
-// qkv = [q | k | v] of whole heads: what attention and rope read. value_dim: of a head of v; 0: head_dim.
-void require_segments(const NodeView& view, const Value& qkv, int64_t head_dim, int64_t value_dim = 0);
-
-// What attention gave for its rows, and the gradient of that.
-struct AttendedRows {
-  ValueId dout, out, lse;
-};
-// Of a parameter of sinks, where there is one (attention.cpp).
-void add_sink_gradient(GradientBuilder& builder, ValueId sinks, const AttendedRows& rows,
-                       const SinkGradAttrs& attrs);
 
 inline constexpr Placement kR = Placement::replicated();
 inline constexpr Placement kP = Placement::partial();
@@ -67,11 +64,17 @@ Cost streamed(const View<Op>& node, double per_element) {
   return streamed(node.untyped(), per_element);
 }
 
-// A localize hook of ops that only learn how many ranks their axis has.
-template <typename Attrs>
-graph::Attributes localize_ranks(const NodeView& view) {
-  auto attrs = view.attrs<Attrs>();
-  attrs.ranks = view.graph.mesh().size(attrs.axis);
+// The rank block, a member `rank`, is one.
+template <typename Op>
+void require_rank_block(const View<Op>& node) {
+  require(node, node.in.rank->shape == Shape{graph::kAxes}, "the rank block must be i32[axes]");
+}
+
+// Rules::localize of ops that only need the number of ranks of their axis.
+template <typename Op>
+typename Op::Attrs localize_ranks(const View<Op>& node) {
+  typename Op::Attrs attrs = node.attrs;
+  attrs.ranks = node.graph.mesh().size(attrs.axis);
   return attrs;
 }
 

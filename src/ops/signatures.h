@@ -39,4 +39,20 @@ struct UnaryGrad {
   using Attrs = OpAttrs;
 };
 
+// gate_up → y, a function of both parts
+template <typename OpAttrs>
+struct Gating {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> gate_up;  // [N, gate | up]
+    static constexpr auto fields() { return std::tuple{field("gate_up", &In::gate_up)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> y;  // [N, F]
+    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+  };
+  using Attrs = OpAttrs;
+};
+
 }  // namespace strata::ops

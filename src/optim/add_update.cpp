@@ -7,21 +7,15 @@
 #include "base/error.h"
 #include "graph/reshard.h"
 #include "graph/shard.h"
-#include "optim/definition.h"
 #include "optim/norms.h"
-#include "optim/operands.h"
 #include "optim/optimizer.h"
-#include "optim/router_bias.h"
+#include "optim/router_bias/router_bias.h"
+#include "optim/scalars/scalars.h"
+#include "optim/update_rules.h"
 
 namespace strata::optim {
 
-using graph::Axis;
-using graph::Graph;
-using graph::kNone;
-using graph::Placement;
 using graph::Role;
-using graph::Value;
-using graph::ValueId;
 
 namespace {
 
@@ -46,10 +40,10 @@ std::vector<Piece> tensors_of(const ParameterRule& rule, const std::string& name
   int64_t first = 0;
   for (const TensorRule& tensor : rule.tensors) {
     Piece piece{first, tensor.rows > 0 ? tensor.rows : shape[0] - first, tensor.rule};
-    // Too small to be worth the scales.
-    const auto* bytes = std::get_if<AdamW8Bit>(&piece.rule.optimizer);
-    if (bytes != nullptr && with_rows(shape, piece.rows).elements() < bytes->min_elements)
-      piece.rule.optimizer = AdamW{};
+    if (const auto instead = piece.rule.optimizer.definition().instead; instead != nullptr) {
+      const Optimizer given = piece.rule.optimizer;
+      piece.rule.optimizer = instead(given, with_rows(shape, piece.rows)).value_or(given);
+    }
     first = piece.end();
     tensors.push_back(piece);
   }
@@ -142,12 +136,10 @@ class UpdateBuilder {
                  rule.part_scales.size());
     if (is_dealt_by_tensors(value, tensors)) return add_dealt(parameter, gradient, tensors);
     for (size_t i = 0; i < tensors.size();) {
-      const Definition& definition = definition_of(tensors[i].rule.optimizer);
+      const Definition& definition = tensors[i].rule.optimizer.definition();
       size_t end = i + 1;
       if (definition.unit != Definition::Unit::kTensor) {
-        while (end < tensors.size() &&
-               tensors[end].rule.optimizer.index() == tensors[i].rule.optimizer.index())
-          ++end;
+        while (end < tensors.size() && &tensors[end].rule.optimizer.definition() == &definition) ++end;
       }
       add_run(of, gradient, definition,
               {tensors.begin() + static_cast<std::ptrdiff_t>(i),
@@ -159,7 +151,7 @@ class UpdateBuilder {
 
   // Behind all parameters: what ranks update together.
   void finish() {
-    for (const Definition* definition : all_definitions()) {
+    for (const Definition* definition : optimizers()) {
       const auto found = sharded_.find(definition);
       if (found != sharded_.end()) definition->add_sharded(graph_, update_.scalars, found->second);
     }
@@ -246,7 +238,7 @@ class UpdateBuilder {
     const int64_t ranks = ranks_of_whole_parts(value);
     const auto count = std::ssize(tensors);
     if (ranks == 1 || count % ranks != 0 ||
-        definition_of(tensors[0].rule.optimizer).unit != Definition::Unit::kTensor)
+        tensors[0].rule.optimizer.definition().unit != Definition::Unit::kTensor)
       return false;
     const auto own = static_cast<size_t>(count / ranks);
     for (size_t i = 0; i < tensors.size(); ++i) {
@@ -259,7 +251,7 @@ class UpdateBuilder {
   void add_dealt(ValueId parameter, ValueId gradient, const std::vector<Piece>& tensors) {
     const Value value = graph_.value(parameter);
     const int64_t ranks = ranks_of_whole_parts(value), own_rows = value.shape[0] / ranks;
-    const Definition& definition = definition_of(tensors[0].rule.optimizer);
+    const Definition& definition = tensors[0].rule.optimizer.definition();
     for (size_t i = 0; i < tensors.size() / static_cast<size_t>(ranks); ++i) {
       const Piece& tensor = tensors[i];
       const Shape rows = with_rows(value.shape, tensor.rows);
@@ -339,7 +331,7 @@ graph::Padding shard_padding(const Graph& graph, const ParameterRule& rule, cons
   size_t segment = 0;
   int64_t begin = 0;
   for (const Piece& piece : tensors_of(rule, parameter.name, parameter.shape)) {
-    const Definition& definition = definition_of(piece.rule.optimizer);
+    const Definition& definition = piece.rule.optimizer.definition();
     const Shape rows = with_rows(parameter.shape, piece.rows);
     // Where ranks share blocks anyway, shards may end anywhere.
     const bool ends_with_blocks = definition.is_own == nullptr || definition.is_own(graph, parameter);
@@ -370,7 +362,6 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
   update.param_norm = add_named(graph, "param_norm", DType::kF32, {1}, Role::kStep);
 
   const ValueId tokens = sum_over_stages(graph, graph::sum_over_ranks(graph, token_count));
-  std::vector<ValueId> inputs{update.hyper, tokens, update.updates};
   std::vector<ValueId> gradients, counted_gradients, counted_parameters;
   for (const auto& parameter : graph.parameters()) {
     if (!parameter.is_trained()) {
@@ -386,8 +377,12 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
   }
   graph.set_layer(kNone);
   const std::vector<ValueId> partials = squares_of(graph, counted_gradients, "no_gradients");
-  inputs.insert(inputs.end(), partials.begin(), partials.end());
-  graph.add_node_into(kUpdateScalars, inputs, {update.scalars, update.grad_norm, update.updates});
+  add_into<StepScalars>(graph,
+                        {.hyper = update.hyper,
+                         .token_count = tokens,
+                         .updates = update.updates,
+                         .partials = {partials.begin(), partials.end()}},
+                        {.scalars = update.scalars, .norm = update.grad_norm, .updates = update.updates});
 
   UpdateBuilder builder(graph, update);
   for (size_t i = 0; i < graph.parameters().size(); ++i) {
@@ -399,8 +394,8 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
     builder.add(parameter, gradients[i], rule_for(graph, parameter, rule_of));
   }
   builder.finish();
-  graph.add_node_into(kRootOfSum, squares_of(graph, counted_parameters, "no_parameters"),
-                      {update.param_norm});
+  const std::vector<ValueId> weights = squares_of(graph, counted_parameters, "no_parameters");
+  add_into<RootOfSum>(graph, {.partials = {weights.begin(), weights.end()}}, {.norm = update.param_norm});
   graph.set_phase(graph::Phase::kForward);
   return update;
 }

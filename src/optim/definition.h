@@ -1,21 +1,56 @@
-// What add_update() asks of an optimizer: internal to this room.
+// What is to be known of an optimizer: its name, its keys, its states, its op, and what it does in shards.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "optim/optimizer.h"
+#include "optim/signatures.h"
 
 namespace strata::optim {
 
-struct StateSpec {
+struct StateSpec : StateShape {
   std::string_view name;
   DType dtype = DType::kF32;
-  Shape shape;
-  StateLayout layout = StateLayout::kElements;
-  int64_t block = 0;   // elements of the parameter that an entry is for, in the order of memory; 0: not so
-  bool whole = false;  // on every rank, also where the parameter lies in shards
 };
+
+// A member of an optimizer's constants that a run may set: a key of its table.
+struct Constant {
+  enum class Type : uint8_t { kNumber, kInteger, kBoolean, kChoice };
+  // What its value may be.
+  struct Bounds {
+    std::optional<double> least = {}, most = {};   // included
+    std::optional<double> above = {}, below = {};  // excluded
+    std::vector<std::string> choices = {};         // of an enum, in its order
+    bool counts = false;                           // may be written "500M"
+    bool fixed = false;                            // stays within a run
+  };
+
+  const char *name, *help;
+  Type type = Type::kNumber;
+  Bounds bounds;
+  // Any of the types as a double.
+  std::function<double(const Optimizer&)> get;
+  std::function<void(Optimizer&, double)> set;
+
+  template <typename Constants, typename T>
+  Constant(const char* key, T Constants::*member, const char* text, Bounds value = {})
+      : name(key),
+        help(text),
+        type(std::is_same_v<T, bool>      ? Type::kBoolean
+             : std::is_same_v<T, int64_t> ? Type::kInteger
+             : std::is_enum_v<T>          ? Type::kChoice
+                                          : Type::kNumber),
+        bounds(std::move(value)),
+        get([member](const Optimizer& of) { return static_cast<double>(of.as<Constants>().*member); }),
+        set([member](Optimizer& of, double number) {
+          Constants constants = of.as<Constants>();
+          constants.*member = static_cast<T>(number);
+          of = constants;
+        }) {}
+};
+// The least of those that kernels take as fp32, and the largest count.
+inline constexpr double kLeastConstant = 1e-37, kMostConstant = 1e15;
 
 // Rows of a parameter that lies in shards, for which a node would be.
 struct ShardedRows {
@@ -26,7 +61,15 @@ struct ShardedRows {
 };
 
 struct Definition {
-  std::string_view name;
+  std::string_view name;  // of [optimizer] name
+  std::string_view help;  // of its table [optimizer.NAME]; empty: its keys are those of [optimizer]
+  std::vector<Constant> keys;
+  // Constants that it shares with the run's AdamW; nullptr: none.
+  void (*share)(Optimizer& own, const Optimizer& adamw) = nullptr;
+  bool hidden_matrices = false;  // only for models::is_hidden_matrix(); AdamW has the other tensors
+  // What updates such rows in its place; nullptr: it updates all.
+  std::optional<Optimizer> (*instead)(const Optimizer& own, const Shape& rows) = nullptr;
+
   // Which rows a node may be for: any, since elements are updated alone (neighbours share states); one tensor
   // with states of its own; or one matrix, which is a segment of a tensor.
   enum class Unit : uint8_t { kRows, kTensor, kMatrix } unit = Unit::kRows;
@@ -44,34 +87,7 @@ struct Definition {
   bool (*is_own)(const graph::Graph&, const graph::Value& parameter) = nullptr;
 };
 
-extern const Definition kAdamWDefinition, kMuonDefinition, kLionDefinition, kAdafactorDefinition,
-    kAdamW8BitDefinition;
-// In the order of the types of Optimizer.
-std::span<const Definition* const> all_definitions();
-const Definition& definition_of(const Optimizer& optimizer);
-
-// The shape with so many rows.
-Shape with_rows(Shape shape, int64_t rows);
-
-// What the ops share. Inputs: the parameter, `states` states, its gradient, the scalars.
-// The parameter's shape with the rows of the node; of one rank where they are dealt out.
-Shape shape_of_rows(const graph::NodeView& view);
-// Checks the operands that all optimizers have; states are checked against `wanted`.
-std::vector<graph::ValueSpec> infer_update(const graph::NodeView& view, const std::vector<StateSpec>& wanted);
-// Of 8-bit AdamW, whose blocks ranks share (adamw8bit_shards.cpp).
-void add_adamw8bit_shards(graph::Graph& graph, graph::ValueId scalars, const std::vector<ShardedRows>& all);
-// Attributes on a rank that has a part of the rows: those of any node for rows of a value that is cut as the
-// parameter is; and of the ops themselves.
-UpdateAttrs localized(const UpdateAttrs& attrs, const graph::Value& like, const graph::Mesh& mesh);
-graph::Attributes localize_rows(const graph::NodeView& view);
-// FLOPs for each element of the node's rows, and bytes: passes over parameter and gradient, and the rows'
-// share of the states, read and written once.
-graph::Cost update_cost(const graph::NodeView& view, double flops, double parameter_passes,
-                        double gradient_passes);
-// A shard along any dimension is updated alone; states lie as the parameter does.
-std::vector<graph::PlacementOption> placements_by_element(const graph::NodeView& view, graph::Axis);
-// Whether the ranks of an axis have tensors of their own.
-bool is_dealt_along(const graph::NodeView& view, graph::Axis axis);
-std::vector<graph::PlacementOption> placements_whole(const graph::NodeView& view, graph::Axis);
+// All of them, in the order of optimizers.h.
+std::span<const Definition* const> optimizers();
 
 }  // namespace strata::optim

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "graph/reshard.h"
-#include "optim/optimizer.h"
+#include "optim/scalars/scalars.h"
 
 namespace strata::optim {
 
@@ -13,6 +13,14 @@ using graph::Axis;
 using graph::Graph;
 using graph::Placement;
 using graph::ValueId;
+
+namespace {
+
+ValueId sum_of(Graph& graph, const std::vector<ValueId>& partials) {
+  return graph::add<SumOfPartials>(graph, {.partials = {partials.begin(), partials.end()}}).sum;
+}
+
+}  // namespace
 
 ValueId sum_over_stages(Graph& graph, ValueId own) {
   graph::set_partial(graph, own, Axis::kPipeline);
@@ -23,7 +31,7 @@ std::vector<ValueId> squares_of(Graph& graph, const std::vector<ValueId>& values
   std::vector<ValueId> partials;
   std::map<std::vector<bool>, std::vector<ValueId>> in_shards;  // by the axes on which they are terms
   for (const ValueId value : values) {
-    const ValueId squares = graph.add_node(kSumOfSquares, {value})[0];
+    const ValueId squares = graph::add<SumOfSquares>(graph, {.x = value}).partials;
     std::vector<bool> axes;
     for (const Axis axis : graph::kAllAxes)
       axes.push_back(graph.placement(squares, axis) == Placement::partial());
@@ -34,10 +42,10 @@ std::vector<ValueId> squares_of(Graph& graph, const std::vector<ValueId>& values
     }
   }
   for (const auto& [axes, terms] : in_shards)
-    partials.push_back(graph::sum_over_ranks(graph, graph.add_node(kSumOfPartials, terms)[0]));
+    partials.push_back(graph::sum_over_ranks(graph, sum_of(graph, terms)));
   if (graph.mesh().size(Axis::kPipeline) == 1) return partials;
   // Each stage has norms of its own parameters.
-  if (!partials.empty()) return {sum_over_stages(graph, graph.add_node(kSumOfPartials, partials)[0])};
+  if (!partials.empty()) return {sum_over_stages(graph, sum_of(graph, partials))};
   graph::Value zero;  // which nobody writes
   zero.name = std::move(nothing);
   zero.dtype = DType::kF64;

@@ -35,7 +35,7 @@ void gather_before_encoding(Graph& graph) {
   std::map<ValueId, bool> only_encoded;  // of what is gathered after each update
   for (const Node& node : graph.nodes()) {
     if (node.phase == Phase::kEncode && graph::is_gather(graph, node))
-      only_encoded[node.outputs[Reshard::kY]] = true;
+      only_encoded[node.outputs.front()] = true;
   }
   for (const Node& node : graph.nodes()) {
     for (const ValueId input : node.inputs) {
@@ -47,8 +47,8 @@ void gather_before_encoding(Graph& graph) {
   std::vector<Node> old = std::move(graph.nodes());
   graph.nodes().clear();
   for (Node& node : old) {
-    if (node.op == &graph::kReshard) {
-      const auto found = only_encoded.find(node.outputs[Reshard::kY]);
+    if (node.op == &Reshard::def) {
+      const auto found = only_encoded.find(node.outputs.front());
       if (found != only_encoded.end() && found->second) {
         graph.value(found->first).role = Role::kActivation;
         late[found->first] = std::move(node);
@@ -74,16 +74,16 @@ void reduce_in_place(Graph& graph) {
       const auto moved = now.find(input);
       if (moved != now.end()) input = moved->second;
     }
-    if (node.op != &graph::kReshard) continue;
+    if (node.op != &Reshard::def) continue;
     const auto& attrs = node.attrs.as<ReshardAttrs>();
-    const ValueId x = node.inputs[Reshard::kX];
+    const ValueId x = node.inputs.front();
     if (attrs.from != Placement::partial() || attrs.to != Placement::replicated() ||
         graph.value(x).role != Role::kGradient)
       continue;
     // What is left of it behind the step.
     graph.value(x).placements.set(attrs.axis, Placement::replicated());
-    now[node.outputs[Reshard::kY]] = x;
-    node.outputs[Reshard::kY] = x;
+    now[node.outputs.front()] = x;
+    node.outputs.front() = x;
   }
 }
 
@@ -91,8 +91,8 @@ enum class Family { kNone, kGather, kScatter, kReduce };
 
 // `was_reduced`: what it moves is a gradient's sum along another axis.
 Family family_of(const Graph& graph, const Node& node, bool was_reduced) {
-  if (node.op != &graph::kReshard) return Family::kNone;
-  const Role role = graph.value(node.inputs[Reshard::kX]).role;
+  if (node.op != &Reshard::def) return Family::kNone;
+  const Role role = graph.value(node.inputs.front()).role;
   if (graph::is_gather(graph, node)) return Family::kGather;
   if (role == Role::kTerms) return Family::kScatter;
   // What an optimizer puts together of a gradient is no sum.
@@ -153,7 +153,7 @@ class Grouping {
         continue;
       }
       const auto& attrs = node.attrs.as<ReshardAttrs>();
-      if (family != Family::kGather) hops[node.outputs[Reshard::kY]] = hop + 1;
+      if (family != Family::kGather) hops[node.outputs.front()] = hop + 1;
       const bool alone = family == Family::kGather && node.layer == kNone && node.phase != Phase::kEncode;
       groups_[{family, node.phase, node.layer, node.chunk, hop, attrs.axis,
                fmt::format("{}{}{}", str(attrs.from), str(attrs.to), fmt::join(attrs.among, ",")),
@@ -164,7 +164,7 @@ class Grouping {
         size_t& ready = ready_[node.layer];
         if (made != written.end()) ready = std::max(ready, made->second);
       }
-      if (family == Family::kScatter) written[node.outputs[Reshard::kY]] = i;
+      if (family == Family::kScatter) written[node.outputs.front()] = i;
     }
   }
 
@@ -354,7 +354,7 @@ comm::Operation operation_of(const Graph& graph, const Node& node, int rank, DTy
       : attrs.shift != 0 ? "shift"
       : scatters         ? "all-to-all"
                          : "all-gather",
-      graph.value(node.inputs[0]).name,
+      graph.value(node.inputs.front()).name,
       node.inputs.size() > 1 ? fmt::format(" and {} more", node.inputs.size() - 1) : "", name_of(attrs.axis));
   return operation;
 }

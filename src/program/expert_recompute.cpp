@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "ops/expert_parallel.h"
+#include "ops/expert_parallel/expert_parallel.h"
 
 namespace strata::program {
 
@@ -91,32 +91,37 @@ void append(std::vector<ValueId>& to, const std::vector<ValueId>& values) {
   to.insert(to.end(), values.begin(), values.end());
 }
 
-// Takes the list behind `fixed` values, and leaves these.
-void take(std::vector<ValueId>& values, size_t fixed, const std::vector<ValueId>& of_body, Layer& layer) {
-  for (size_t i = 0; i < of_body.size(); ++i) layer.at[of_body[i]] = values[fixed + i];
-  values.resize(fixed);
+// Notes where values of the body lie.
+void note(Layer& layer, const std::vector<ValueId>& of_body, const std::vector<ValueId>& values) {
+  for (size_t i = 0; i < of_body.size(); ++i) layer.at[of_body[i]] = values[i];
 }
 
 void rewrite_forward(Node& node, Layer& layer) {
-  take(node.outputs, ops::ExpertParallel::kKept, layer.before->kept, layer);
-  append(node.outputs, layer.values(layer.body->kept));
+  using Op = ops::ExpertParallel;
+  auto out = graph::outputs_of<Op>(node);
+  note(layer, layer.before->kept, out.kept);
+  out.kept = layer.values(layer.body->kept);
+  graph::set_outputs<Op>(node, out);
 }
 
 void rewrite_grad_input(Graph& graph, NodeId id, Layer& layer) {
-  using Op = ops::ExpertParallelGrad;
+  using Op = ops::ExpertParallelGradInput;
   Node& node = graph.nodes()[static_cast<size_t>(id)];
-  const size_t fixed = Op::kParameters + layer.body->inputs.parameters.size();
-  node.inputs.resize(fixed);
-  append(node.inputs, layer.values(layer.body->kept));
-  take(node.outputs, Op::kHanded, layer.before->handed, layer);
+  auto in = graph::inputs_of<Op>(node);
+  in.of_body.resize(layer.body->inputs.parameters.size());
+  append(in.of_body, layer.values(layer.body->kept));
+  graph::set_inputs<Op>(node, in);
+  auto out = graph::outputs_of<Op>(node);
+  note(layer, layer.before->handed, out.handed);
+  out.handed.clear();
   const auto specs = node.op->infer({graph, node});
   for (size_t i = 0; i < layer.body->handed.size(); ++i) {
     const auto [found, is_new] = layer.at.try_emplace(layer.body->handed[i], kNone);
     if (is_new) {
       // It lies as everything does that has a row a slot.
-      const graph::ValueSpec& spec = specs[Op::kHanded + i];
+      const graph::ValueSpec& spec = specs[graph::position_of<Op::Out>("handed") + i];
       Value value;
-      value.name = fmt::format("{}.{}", graph.value(node.outputs[Op::kDx]).name, spec.suffix);
+      value.name = fmt::format("{}.{}", graph.value(out.dx).name, spec.suffix);
       value.dtype = spec.dtype;
       value.shape = spec.shape;
       value.placements = graph.value(layer.at.at(layer.body->inputs.offsets)).placements;
@@ -125,14 +130,18 @@ void rewrite_grad_input(Graph& graph, NodeId id, Layer& layer) {
       value.producer = id;
       found->second = graph.add_value(std::move(value));
     }
-    node.outputs.push_back(found->second);
+    out.handed.push_back(found->second);
   }
+  graph::set_outputs<Op>(node, out);
 }
 
 void rewrite_grad_weight(Node& node, const Layer& layer) {
-  node.inputs.resize(ops::ExpertParallelGrad::kParameters + layer.body->inputs.parameters.size());
-  append(node.inputs, layer.values(layer.body->kept_for_weights));
-  append(node.inputs, layer.values(layer.body->handed));
+  using Op = ops::ExpertParallelGradWeight;
+  auto in = graph::inputs_of<Op>(node);
+  in.of_body.resize(layer.body->inputs.parameters.size());
+  append(in.of_body, layer.values(layer.body->kept_for_weights));
+  append(in.of_body, layer.values(layer.body->handed));
+  graph::set_inputs<Op>(node, in);
 }
 
 }  // namespace
@@ -142,18 +151,18 @@ void recompute_in_experts(Graph& graph, const std::function<Recompute(int32_t)>&
   std::map<ValueId, Layer> layers;                                  // by where their second rounds begin
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     Node& node = graph.nodes()[i];
-    const bool is_forward = node.op == &ops::kExpertParallel;
-    const bool is_input = node.op == &ops::kExpertParallelGradInput;
-    if (!is_forward && !is_input && node.op != &ops::kExpertParallelGradWeight) continue;
+    const bool is_forward = node.op == &ops::ExpertParallel::def;
+    const bool is_input = node.op == &ops::ExpertParallelGradInput::def;
+    if (!is_forward && !is_input && node.op != &ops::ExpertParallelGradWeight::def) continue;
     auto attrs = node.attrs.as<ExpertParallelAttrs>();
     if (is_forward) {
       if (!attrs.body->trains() || of_layer(node.layer) == Recompute::kNone) continue;
       auto& body = bodies[attrs.body->key];
       if (body == nullptr) body = recomputing(*attrs.body);
-      layers[node.outputs[ops::ExpertParallel::kEnd]] = {attrs.body, body, {}};
+      layers[graph::outputs_of<ops::ExpertParallel>(node).end] = {attrs.body, body, {}};
     }
-    const auto layer = layers.find(is_forward ? node.outputs[ops::ExpertParallel::kEnd]
-                                              : node.inputs[ops::ExpertParallelGrad::kEnd]);
+    const auto layer = layers.find(is_forward ? graph::outputs_of<ops::ExpertParallel>(node).end
+                                              : graph::inputs_of<ops::ExpertParallelGradInput>(node).end);
     if (layer == layers.end()) continue;
     attrs.body = layer->second.body;
     node.attrs = attrs;

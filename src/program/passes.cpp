@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "graph/reshard.h"
 #include "graph/zero.h"
-#include "ops/ops.h"
 
 namespace strata::program {
 
@@ -102,7 +101,7 @@ class Recomputer {
   // The stream's rows, put together for a column-parallel product: a rank keeps its own, and weight gradients
   // put them together again (Korthikanti et al. 2022).
   bool is_gather_of_stream(const Node& node) const {
-    if (node.op != &graph::kReshard) return false;
+    if (node.op != &graph::Reshard::def) return false;
     const auto& attrs = node.attrs.as<graph::ReshardAttrs>();
     return attrs.axis == graph::Axis::kTensor && attrs.from == graph::Placement::sharded(0) &&
            attrs.to == graph::Placement::replicated();

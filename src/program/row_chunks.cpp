@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "graph/op.h"
 #include "graph/reshard.h"
-#include "ops/ops.h"
+#include "ops/linear/linear.h"
 
 namespace strata::program {
 namespace {
@@ -104,7 +104,7 @@ class RowCutter {
   size_t product_of(const std::vector<Node>& nodes, size_t i) const {
     const Node& node = nodes[i];
     const bool forward = node.phase == Phase::kForward;
-    if (node.op != &graph::kReshard || node.inputs.size() != 1) return kNobody;
+    if (node.op != &graph::Reshard::def || node.inputs.size() != 1) return kNobody;
     const auto& attrs = node.attrs.as<ReshardAttrs>();
     const bool scatters = attrs.from == Placement::partial() && attrs.to == Placement::sharded(0);
     if (attrs.axis != graph::Axis::kTensor) return kNobody;
@@ -118,7 +118,7 @@ class RowCutter {
     if (use.readers != 1) return kNobody;
     const size_t at = scatters ? use.writer : use.reader;
     const Node& product = nodes[at];
-    const bool fits = product.op == (forward ? &ops::kLinear : &ops::kLinearGradInput) &&
+    const bool fits = product.op == (forward ? &ops::Linear::def : &ops::LinearGradInput::def) &&
                       product.phase == node.phase && product.chunk == node.chunk;
     for (const Node* one : {&node, &product}) {
       if (graph_.value(one->inputs.front()).role != Role::kActivation ||

@@ -402,12 +402,8 @@ void TrainingLoop::train_step(int64_t step, data::Loader& loader, Saves& saves) 
   const config::BatchPart part = part_of_batch();
   const data::HostBatch& batch = loader.next(trained_ + part.first, part.rows);
   record_.data_wait_seconds = loader.wait_seconds();
-  const config::OptimizerTable& optimizer = config_.optimizer;
-  program::write_hyper(*executor_, {.beta1 = optimizer.beta1,
-                                    .beta2 = optimizer.beta2,
-                                    .max_grad_norm = training.clip_grad_norm,
-                                    .lr = static_cast<float>(record_.lr),
-                                    .eps = static_cast<float>(optimizer.eps)});
+  program::write_hyper(*executor_,
+                       {.max_grad_norm = training.clip_grad_norm, .lr = static_cast<float>(record_.lr)});
   if (model_.predict_layers > 0) {
     terms_ =
         terms_of_all(count_terms(batch.targets, samples_->shape().tokens, model_.predict_layers), ranks_);

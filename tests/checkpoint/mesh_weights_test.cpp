@@ -33,7 +33,7 @@ class MeshWeights : public testing::TestWithParam<std::tuple<const char*, Layout
     options.zero = zero;
     options.rule_of = [optimizer = std::get<1>(GetParam()).optimizer](const std::string&,
                                                                       graph::ParameterRole role) {
-      const bool takes = models::is_hidden_matrix(role) || !std::holds_alternative<optim::Muon>(optimizer);
+      const bool takes = models::is_hidden_matrix(role) || !optimizer.is<optim::Muon>();
       return optim::one_rule({.optimizer = takes ? optimizer : optim::AdamW{}});
     };
     models::ModelConfig& model = options.model;

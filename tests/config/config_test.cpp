@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "config/run_config.h"
+#include "optim/adamw/adamw.h"
 
 namespace strata::train {
 namespace {
@@ -109,9 +110,8 @@ TEST(RunConfigTest, TracesBeyondTheRunAreNamed) {
 // Those that the interface gives in comments.
 TEST(RunConfigTest, DefaultsInTheInterfacesComments) {
   const config::RunConfig config = config::parse_run_config(kMinimal, "run.toml");
-  EXPECT_EQ(config.optimizer.beta1, 0.9);
-  EXPECT_EQ(config.optimizer.beta2, 0.95);
-  EXPECT_EQ(config.optimizer.eps, 1e-8);
+  EXPECT_EQ(config.optimizer.constants_of(config::OptimizerKind::kAdamW).as<optim::AdamW>(),
+            (optim::AdamW{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8}));
   EXPECT_EQ(config.optimizer.weight_decay, 0.1);
   EXPECT_EQ(config.optimizer.state_dtype, config::StateDtype::kFp32);
   EXPECT_EQ(config.checkpoint.keep_best, 1);

@@ -10,6 +10,7 @@
 
 #include "device/cpu/bindings.h"
 #include "fixtures/tiny_program.h"
+#include "ops/attention/attention.h"
 #include "ops/rules.h"
 #include "program/initialize.h"
 
@@ -190,10 +191,15 @@ inline void renumber(Graph& graph) {
   }
 }
 
+// An input of a node of attention, to be replaced.
+inline ValueId& input_of(Node& node, std::string_view name) {
+  return node.inputs[static_cast<size_t>(graph::position_of<ops::Attention::In>(name))];
+}
+
 inline size_t attention_of(const Graph& graph, int32_t layer) {
   const auto& nodes = graph.nodes();
   const auto found = std::find_if(nodes.begin(), nodes.end(), [&](const Node& node) {
-    return node.op == &ops::kAttention && node.layer == layer;
+    return node.op == &ops::Attention::def && node.layer == layer;
   });
   return static_cast<size_t>(found - nodes.begin());
 }
@@ -201,11 +207,11 @@ inline size_t attention_of(const Graph& graph, int32_t layer) {
 // In front of the attention of a layer, which reads what it gives.
 inline void put_in_front(Graph& graph, int32_t layer, const graph::OpDef& op, LeakAttrs attrs) {
   const size_t at = attention_of(graph, layer);
-  const ValueId x = graph.nodes()[at].inputs[ops::Attention::kQkv];
+  const ValueId x = input_of(graph.nodes()[at], "qkv");
   graph.set_layer(layer);
   const ValueId y = graph.add_node(op, {x}, attrs)[0];
   graph.set_layer(kNone);
-  graph.nodes()[at].inputs[ops::Attention::kQkv] = y;
+  input_of(graph.nodes()[at], "qkv") = y;
   const auto first = graph.nodes().begin() + static_cast<std::ptrdiff_t>(at);
   std::rotate(first, std::prev(graph.nodes().end()), graph.nodes().end());
   renumber(graph);
@@ -216,7 +222,7 @@ inline void let_see(Graph& graph, int32_t layer, ValueId ends) {
   auto attrs = node.attrs.as<ops::AttentionAttrs>();
   attrs.causal = false;
   node.attrs = attrs;
-  node.inputs[ops::Attention::kKvEnd] = ends;
+  input_of(node, "kv_end") = ends;
 }
 
 inline models::Hidden build(const models::ModelConfig& config, layers::Context& context) {
@@ -254,7 +260,7 @@ inline models::Hidden build(const models::ModelConfig& config, layers::Context& 
     case Plant::kOtherDocument:
       // A stage of a pipeline may have other layers.
       if (const size_t at = attention_of(graph, 1); at < graph.nodes().size())
-        graph.nodes()[at].inputs[ops::Attention::kKvBegin] = kNone;
+        input_of(graph.nodes()[at], "kv_begin") = kNone;
       break;
     case Plant::kBatchMean:
       put_in_front(graph, 1, kLeakyBatchMean, {});

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "models/model.h"
+#include "ops/attention/attention.h"
 
 namespace strata::models {
 namespace {
@@ -74,7 +75,7 @@ TEST(RopeScaling, YarnScalesTheScoresOfLatentAttention) {
     layers::add_batch(context);
     config.family->build(config, context);
     for (const graph::Node& node : graph.nodes())
-      if (node.op == &ops::kAttention) return node.attrs.as<ops::AttentionAttrs>().scale;
+      if (node.op == &ops::Attention::def) return node.attrs.as<ops::AttentionAttrs>().scale;
     return 0.0;
   };
   const auto yarn = [](double all) {

@@ -6,10 +6,11 @@
 #include <set>
 
 #include "device/cpu/bindings.h"
-#include "ops/op_cases.h"
 #include "device/reference/bindings.h"
-#include "ops/ops.h"
-#include "optim/optimizer.h"
+#include "ops/linear/linear.h"
+#include "ops/op_cases.h"
+#include "optim/muon/muon.h"
+#include "optim/scalars/scalars.h"
 
 namespace strata::ops {
 namespace {
@@ -49,7 +50,7 @@ Names names_of(const std::vector<device::OpCase>& cases) {
   Names names;
   for (const device::OpCase& one : cases) {
     names.insert(one.op->name);
-    if (one.encoding || one.name.find("_bf16") != std::string::npos) names.insert(kPackWeight.name);
+    if (one.encoding || one.name.find("_bf16") != std::string::npos) names.insert(PackWeight::def.name);
   }
   return names;
 }
@@ -64,7 +65,7 @@ TEST(EveryOp, HasAKernelOfTheCpu) {
 
 // The reference kernels take weights as they are: nothing is encoded for them.
 TEST(EveryOp, HasAReferenceKernel) {
-  EXPECT_EQ(missing(names_of_kernels(), names_of(device::reference_bindings())), Names{kPackWeight.name});
+  EXPECT_EQ(missing(names_of_kernels(), names_of(device::reference_bindings())), Names{PackWeight::def.name});
 }
 
 TEST(EveryOp, IsTimedOrSaysWhyNot) {
@@ -84,8 +85,9 @@ TEST(EveryOp, HasFixedPositions) {
   for (const auto* cases : {&device::op_cases(), &device::timed_cases()}) {
     for (const device::OpCase& one : *cases) {
       // As many inputs as there are tensors.
-      if (one.op == &optim::kUpdateScalars || one.op == &optim::kRootOfSum ||
-          one.op == &optim::kSumOfPartials || one.op == &optim::kMuonMomentum || one.op == &optim::kMuonApply)
+      if (one.op == &optim::StepScalars::def || one.op == &optim::RootOfSum::def ||
+          one.op == &optim::SumOfPartials::def || one.op == &optim::MuonMomentum::def ||
+          one.op == &optim::MuonApply::def)
         continue;
       const device::OpGraph made = device::graph_of(one, one.inputs);
       counts[one.op->name].insert({made.inputs.size(), made.outputs.size()});

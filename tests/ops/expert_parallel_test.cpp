@@ -1,6 +1,6 @@
 // Experts that ranks share, on one rank that has all: what they give in rounds is, bit for bit, what they
 // give at once, and that is what the ops of experts that nobody shares give.
-#include "ops/expert_parallel.h"
+#include "ops/expert_parallel/expert_parallel.h"
 
 #include <gtest/gtest.h>
 
@@ -16,9 +16,9 @@
 #include "graph/differentiate.h"
 #include "hardware/device_spec.h"
 #include "kernels/cpu/measure.h"
-#include "ops/experts.h"
-#include "ops/ops.h"
-#include "ops/router.h"
+#include "ops/activation/activation.h"
+#include "ops/experts/experts.h"
+#include "ops/router/router.h"
 
 namespace strata::ops {
 namespace {
@@ -40,9 +40,12 @@ Parameters add_parameters(Graph& graph) {
 }
 
 ValueId experts(Graph& graph, ValueId x, ValueId ids, ValueId weights, const Parameters& p, ValueId offsets) {
-  const ValueId up = experts_in(graph, x, ids, p.up, kExperts, offsets);
-  return experts_out(graph, scale_rows(graph, gated(graph, up, ActivationKind::kSilu), weights), ids, p.down,
-                     kExperts, offsets);
+  const auto up =
+      graph::add<ExpertsIn>(graph, {.x = x, .ids = ids, .weight = p.up, .offsets = offsets}, {kExperts});
+  const ValueId hidden = scale_rows(graph, gated(graph, up.y, ActivationKind::kSilu), weights);
+  return graph::add<ExpertsOut>(graph, {.x = hidden, .ids = ids, .weight = p.down, .offsets = offsets},
+                                {kExperts})
+      .y;
 }
 
 // Who goes where.

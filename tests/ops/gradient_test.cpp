@@ -9,7 +9,17 @@
 #include "fixtures/op_tensors.h"
 #include "graph/differentiate.h"
 #include "graph/sum.h"
-#include "ops/ops.h"
+#include "ops/activation/activation.h"
+#include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/embedding/embedding.h"
+#include "ops/linear/linear.h"
+#include "ops/loss/loss.h"
+#include "ops/norm/norm.h"
+#include "ops/cross_attention/cross_attention.h"
+#include "ops/qk_norm/qk_norm.h"
+#include "ops/relative_bias/relative_bias.h"
+#include "ops/rope/rope.h"
 
 namespace strata::ops {
 namespace {
@@ -58,9 +68,12 @@ constexpr int64_t kEncoderLength = 9;  // tokens of a sequence that another one 
 AttentionOptions biased(Graph& g, bool causal) {
   AttentionOptions options = kPlain;
   options.attrs.causal = causal;
-  options.bias = relative_bias(
-      g, parameter(g, "buckets", {8, 4}),
-      {.max_distance = 5, .bidirectional = !causal, .first = 1 - kLength, .last = causal ? 0 : kLength - 1});
+  options.bias = graph::add<RelativeBias>(g, {.table = parameter(g, "buckets", {8, 4})},
+                                          {.max_distance = 5,
+                                           .bidirectional = !causal,
+                                           .first = 1 - kLength,
+                                           .last = causal ? 0 : kLength - 1})
+                     .bias;
   options.attrs.bias_zero = kLength - 1;
   return options;
 }
@@ -130,7 +143,10 @@ std::vector<GradientCase> cases() {
        [](Graph& g, ValueId x) {
          const ValueId table = input(g, "angles", {kLength, kHeadDim / 2, 2}, DType::kF32);
          const ValueId positions = input(g, "positions", {kRows}, DType::kI32);
-         const ValueId turned = rope(g, qkv_of(g, x), table, positions, kHeadDim);
+         const ValueId turned =
+             graph::add<Rope>(g, {.x = qkv_of(g, x), .table = table, .positions = positions},
+                              {.head_dim = kHeadDim})
+                 .qkv;
          return attention(g, turned, kNone, kPlain);
        }},
       {"attention_of_documents",
@@ -180,7 +196,8 @@ std::vector<GradientCase> cases() {
        [](Graph& g, ValueId x) { return scale(g, activation(g, x, ActivationKind::kGeluTanh), -1.5); }},
       {"add_row",
        [](Graph& g, ValueId x) {
-         const ValueId moved = add_row(g, x, parameter(g, "rows", {3, kWidth}), 1);
+         const ValueId moved =
+             graph::add<AddRow>(g, {.x = x, .table = parameter(g, "rows", {3, kWidth})}, {1}).y;
          return graph::add_sum(g, moved, x);
        }},
       {"head_bias", [](Graph&, ValueId x) { return x; }, true},

@@ -7,7 +7,10 @@
 #include "base/error.h"
 #include "fixtures/op_tensors.h"
 #include "graph/differentiate.h"
-#include "ops/ops.h"
+#include "ops/activation/activation.h"
+#include "ops/embedding/embedding.h"
+#include "ops/linear/linear.h"
+#include "ops/loss/loss.h"
 
 namespace strata::ops {
 namespace {

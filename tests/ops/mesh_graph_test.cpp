@@ -8,7 +8,8 @@
 #include "graph/localize.h"
 #include "graph/reshard.h"
 #include "graph/shard.h"
-#include "ops/ops.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/linear/linear.h"
 
 namespace strata::graph {
 namespace {
@@ -68,9 +69,9 @@ TEST(Placements, OfAccumulatorsAreTheirFirstWriters) {
   const ValueId dy = add(graph, "dy", {8, 6}, on_shard_and_tensor(kS0, kS1));
   const ValueId whole = add(graph, "whole", {8, 6}, on_shard_and_tensor(kR, kS1));
   const ValueId sums = add(graph, "sums", {6}, {}, Role::kGradient);
-  graph.add_node_into(ops::kColumnSums, {dy}, {sums});
+  graph::add_into<ops::ColumnSums>(graph, {.dy = dy}, {.sums = sums});
   EXPECT_EQ(graph.value(sums).placements, on_shard_and_tensor(kP, kS0));
-  EXPECT_THROW(graph.add_node_into(ops::kColumnSums, {whole}, {sums}), InternalError);
+  EXPECT_THROW(graph::add_into<ops::ColumnSums>(graph, {.dy = whole}, {.sums = sums}), InternalError);
 }
 
 // The gradient of a value lies as the value does; that of a partial sum is whole.
@@ -138,8 +139,8 @@ TEST(Reshard, OfNothingIsDroppedOnceGradientsAreThere) {
   ASSERT_EQ(graph.nodes().size(), 2U);
   drop_identities_pass(graph);
   ASSERT_EQ(graph.nodes().size(), 1U);
-  EXPECT_EQ(graph.nodes()[0].inputs[0], x);
-  EXPECT_EQ(graph.nodes()[0].outputs[0], y);
+  EXPECT_EQ(graph::inputs_of<ops::Scale>(graph.nodes()[0]).x, x);
+  EXPECT_EQ(graph::outputs_of<ops::Scale>(graph.nodes()[0]).y, y);
 }
 
 // Every element of the whole is in one place on each rank that has it, and ranks that differ on a sharded

@@ -8,7 +8,9 @@
 #include "device/reference/bindings.h"
 #include "fixtures/op_tensors.h"
 #include "graph/differentiate.h"
-#include "ops/ops.h"
+#include "ops/activation/activation.h"
+#include "ops/embedding/embedding.h"
+#include "ops/loss/loss.h"
 
 namespace strata::ops {
 namespace {
@@ -147,33 +149,47 @@ Tensor rows_of(const Tensor& tensor, int64_t begin, int64_t rows) {
 
 constexpr int64_t kVocab = 12;
 
-// The rows of the table with the fused form's operands, of a vocabulary that two and three divide.
-OpCase head_case(const OpDef& op, std::vector<Tensor>& inputs, bool bias) {
-  OpCase one = case_of(bias ? "linear_cross_entropy_train_bias" : "linear_cross_entropy_train_softcap");
-  inputs = inputs_of(one);
-  inputs[1] = rows_of(inputs[1], 0, kVocab);
-  inputs[LinearCrossEntropyTrain::kBias] = rows_of(inputs[LinearCrossEntropyTrain::kBias], 0, kVocab);
-  for (double& target : inputs[LinearCrossEntropyTrain::kTargets].values)
-    target = std::min(target, static_cast<double>(kVocab - 1));
-  one.op = &op;
-  return one;
+template <typename Kind>
+using TensorOf = Tensor;
+template <typename Op>
+using TensorsIn = typename Op::template In<TensorOf>;
+template <typename Op>
+using TensorsOut = typename Op::template Out<TensorOf>;
+
+template <typename Op>
+TensorsOut<Op> run(TensorsIn<Op> in, const typename Op::Attrs& attrs = {}) {
+  OpCase one{.name = "shard", .op = &Op::def};
+  if constexpr (!std::is_same_v<typename Op::Attrs, graph::NoAttrs>) one.attrs = attrs;
+  std::vector<Tensor> operands;
+  graph::visit(in, 0, [&](Tensor& tensor, auto, std::string_view name, size_t, size_t) {
+    if (tensor.values.empty()) tensor.absent = true;
+    Operand& operand = one.inputs.emplace_back();
+    if (name == "weight_of_dx") operand.same_as = graph::position_of<Op::template In>("weight");
+    operands.push_back(std::move(tensor));
+  });
+  const std::vector<Tensor> out = run_op(one, operands);
+  return graph::detail::gather<Op::template Out, TensorOf>(out.size(), [&](size_t i) { return out[i]; });
+}
+
+// The operands of a row of the table with the fused form, of a vocabulary that two and three divide.
+TensorsIn<LinearCrossEntropyTrain> head_inputs(const OpCase& one) {
+  const std::vector<Tensor> tensors = inputs_of(one);
+  auto in = graph::detail::gather<LinearCrossEntropyTrain::In, TensorOf>(
+      tensors.size(), [&](size_t i) { return tensors[i]; });
+  in.weight = rows_of(in.weight, 0, kVocab);
+  in.bias = rows_of(in.bias, 0, kVocab);
+  for (double& target : in.targets.values) target = std::min(target, static_cast<double>(kVocab - 1));
+  return in;
 }
 
 TEST(SplitLoss, OfShardsAddsUpToTheWhole) {
   for (const bool bias : {false, true}) {
-    std::vector<Tensor> inputs;
-    const OpCase fused = head_case(kLinearCrossEntropyTrain, inputs, bias);
-    const auto whole = run_op(fused, inputs);
-    const Tensor x = inputs[0], w = inputs[1], targets = inputs[LinearCrossEntropyTrain::kTargets],
-                 b = inputs[LinearCrossEntropyTrain::kBias];
-    const Tensor none{.dtype = DType::kF32, .shape = {}, .segments = {}, .values = {}, .absent = true};
-    const auto run = [&](const OpDef& op, const std::vector<Tensor>& operands) {
-      OpCase one{.name = "shard", .op = &op, .inputs = std::vector<Operand>(operands.size())};
-      if (&op != &kCrossEntropyLoss && &op != &kCrossEntropyLossGrad)
-        one.attrs = CrossEntropyAttrs{fused.attrs.as<LinearCrossEntropyAttrs>().softcap, kVocab};
-      if (&op == &kCrossEntropyGradInput) one.inputs[CrossEntropyGradInput::kWeightOfDx].same_as = 1;
-      return run_op(one, operands);
-    };
+    const OpCase& fused =
+        case_of(bias ? "linear_cross_entropy_train_bias" : "linear_cross_entropy_train_softcap");
+    const auto in = head_inputs(fused);
+    const auto fused_attrs = fused.attrs.as<LinearCrossEntropyAttrs>();
+    const auto whole = run<LinearCrossEntropyTrain>(in, fused_attrs);
+    const CrossEntropyAttrs attrs{fused_attrs.softcap, kVocab};
     for (const int64_t shards : {2, 3}) {
       const int64_t rows = kVocab / shards;
       const auto start = [&](int64_t shard) {
@@ -184,31 +200,51 @@ TEST(SplitLoss, OfShardsAddsUpToTheWhole) {
       };
       Tensor statistics;
       for (int64_t s = 0; s < shards; ++s) {
-        const Tensor part = run(kCrossEntropyStatistics, {x, rows_of(w, s * rows, rows), targets,
-                                                          rows_of(b, s * rows, rows), start(s)})[0];
+        const Tensor part = run<CrossEntropyStatistics>({.x = in.x,
+                                                         .weight = rows_of(in.weight, s * rows, rows),
+                                                         .targets = in.targets,
+                                                         .bias = rows_of(in.bias, s * rows, rows),
+                                                         .vocab_start = start(s)},
+                                                        attrs)
+                                .statistics;
         if (s == 0) statistics = rows_of(part, 0, 0);
         statistics.values.insert(statistics.values.end(), part.values.begin(), part.values.end());
       }
       statistics.shape.set(0, shards);
-      const auto loss = run(kCrossEntropyLoss, {statistics, targets});
-      EXPECT_NEAR(loss[0].values[0], whole[0].values[0], 1e-6 * whole[0].values[0]);
-      EXPECT_EQ(loss[1].values, whole[1].values);
-      const Tensor given = run(kCrossEntropyLossGrad, {statistics, targets, none})[0];
-      std::vector<double> dx(x.values.size()), dw, dbias;
+      const auto loss = run<CrossEntropyLoss>({.statistics = statistics, .targets = in.targets});
+      EXPECT_NEAR(loss.sum.values[0], whole.sum.values[0], 1e-6 * whole.sum.values[0]);
+      EXPECT_EQ(loss.count.values, whole.count.values);
+      const Tensor given =
+          run<CrossEntropyLossGrad>({.statistics = statistics, .targets = in.targets}).dstatistics;
+      std::vector<double> dx(in.x.values.size()), dw, dbias;
       for (int64_t s = 0; s < shards; ++s) {
-        const Tensor own = rows_of(w, s * rows, rows), own_bias = rows_of(b, s * rows, rows);
+        const Tensor own = rows_of(in.weight, s * rows, rows), own_bias = rows_of(in.bias, s * rows, rows);
         const Tensor of_part = rows_of(statistics, s, 1), given_to_part = rows_of(given, s, 1);
-        const auto part = run(kCrossEntropyGradInput,
-                              {x, own, none, targets, of_part, given_to_part, own_bias, start(s)})[0];
+        const Tensor part = run<CrossEntropyGradInput>({.x = in.x,
+                                                        .weight = own,
+                                                        .weight_of_dx = {},
+                                                        .targets = in.targets,
+                                                        .statistics = of_part,
+                                                        .dstatistics = given_to_part,
+                                                        .bias = own_bias,
+                                                        .vocab_start = start(s)},
+                                                       attrs)
+                                .dx;
         for (size_t i = 0; i < dx.size(); ++i) dx[i] += part.values[i];
-        const auto weight =
-            run(kCrossEntropyGradWeight, {x, own, targets, of_part, given_to_part, own_bias, start(s)});
-        dw.insert(dw.end(), weight[0].values.begin(), weight[0].values.end());
-        dbias.insert(dbias.end(), weight[1].values.begin(), weight[1].values.end());
+        const auto weight = run<CrossEntropyGradWeight>({.x = in.x,
+                                                         .weight = own,
+                                                         .targets = in.targets,
+                                                         .statistics = of_part,
+                                                         .dstatistics = given_to_part,
+                                                         .bias = own_bias,
+                                                         .vocab_start = start(s)},
+                                                        attrs);
+        dw.insert(dw.end(), weight.dw.values.begin(), weight.dw.values.end());
+        dbias.insert(dbias.end(), weight.dbias.values.begin(), weight.dbias.values.end());
       }
-      expect_near(dx, whole[LinearCrossEntropyTrain::kDx].values, 1e-6);
-      expect_near(dw, whole[LinearCrossEntropyTrain::kDweight].values, 1e-6);
-      expect_near(dbias, whole[LinearCrossEntropyTrain::kDbias].values, 1e-6);
+      expect_near(dx, whole.dx.values, 1e-6);
+      expect_near(dw, whole.dw.values, 1e-6);
+      expect_near(dbias, whole.dbias.values, 1e-6);
     }
   }
 }
@@ -218,7 +254,7 @@ TEST(SplitLoss, OfShardsAddsUpToTheWhole) {
 TEST(SplitLoss, RefusesTargetsOutsideTheVocabularyInItsForward) {
   const OpCase& one = case_of("cross_entropy_statistics");
   std::vector<Tensor> inputs = inputs_of(one);
-  inputs[CrossEntropyStatistics::kTargets].values[3] = 13;
+  inputs[graph::position_of<CrossEntropyStatistics::In>("targets")].values[3] = 13;
   for (const auto bindings : {device::cpu_bindings(), device::reference_bindings()})
     EXPECT_THROW(run_op(one, inputs, bindings), DataError);
 }
@@ -231,7 +267,8 @@ TEST(SplitLoss, RefusesPartsThatDoNotFit) {
   const ValueId x = values(DType::kF32, {4, 3}), w = values(DType::kF32, {10, 3});
   const ValueId targets = values(DType::kI32, {4});
   const auto statistics = [&](ValueId start, CrossEntropyAttrs attrs, ValueId bias = kNone) {
-    graph.add_node(kCrossEntropyStatistics, {x, w, targets, bias, start}, attrs);
+    graph::add<CrossEntropyStatistics>(
+        graph, {.x = x, .weight = w, .targets = targets, .bias = bias, .vocab_start = start}, attrs);
   };
   statistics(kNone, {.vocabulary = 10});
   statistics(values(DType::kI32, {5}), {.vocabulary = 10});

@@ -6,7 +6,8 @@
 #include <cstring>
 
 #include "fixtures/op_tensors.h"
-#include "ops/ops.h"
+#include "ops/cross_attention/cross_attention.h"
+#include "ops/rope/rope.h"
 #include "optim/optimizer.h"
 #include "tensor/update_scalars.h"
 
@@ -33,19 +34,20 @@ class CachedAttention : public testing::TestWithParam<const char*> {};
 TEST_P(CachedAttention, AttendsToWhatIsCachedAndToItself) {
   const OpCase& one = case_of(GetParam());
   const auto inputs = inputs_of(one);
-  const auto outputs = run_op(one, inputs);
+  const auto in = named<ops::CachedAttention::In>(inputs);
+  const auto found = named<ops::CachedAttention::Out>(run_op(one, inputs));
   const auto& attrs = one.attrs.as<AttentionAttrs>();
   const int64_t head_dim = attrs.head_dim, length = attrs.sequence_length;
   const double scale = attrs.scale;
-  const Tensor& qkv = inputs[0];
+  const Tensor& qkv = in.qkv;
   const int64_t q_width = qkv.segments[0], kv_width = qkv.segments[1], width = qkv.shape[1];
-  const int64_t sequences = inputs[3].shape[0], room = inputs[1].shape[1];
+  const int64_t sequences = in.position.shape[0], room = in.keys.shape[1];
   const int64_t group = q_width / kv_width;
   const auto position = [&](int64_t s) {
-    return static_cast<int64_t>(inputs[3].values[static_cast<size_t>(s)]);
+    return static_cast<int64_t>(in.position.values[static_cast<size_t>(s)]);
   };
-  const auto slot = [&](int64_t s) { return static_cast<int64_t>(inputs[4].values[static_cast<size_t>(s)]); };
-  std::vector<double> keys = inputs[1].values, values = inputs[2].values;
+  const auto slot = [&](int64_t s) { return static_cast<int64_t>(in.slot.values[static_cast<size_t>(s)]); };
+  std::vector<double> keys = in.keys.values, values = in.values.values;
   for (int64_t s = 0; s < sequences; ++s) {
     for (int64_t t = 0; t < length; ++t) {
       for (int64_t c = 0; c < kv_width; ++c) {
@@ -79,9 +81,9 @@ TEST_P(CachedAttention, AttendsToWhatIsCachedAndToItself) {
       }
     }
   }
-  expect_near(outputs[0].values, out, 2e-5);
-  expect_near(outputs[1].values, keys, 1e-6);
-  expect_near(outputs[2].values, values, 1e-6);
+  expect_near(found.out.values, out, 2e-5);
+  expect_near(found.keys.values, keys, 1e-6);
+  expect_near(found.values.values, values, 1e-6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, CachedAttention,
@@ -90,26 +92,33 @@ INSTANTIATE_TEST_SUITE_P(Ops, CachedAttention,
 // What was stored for a source is what attention to the source itself sees; the row behind its end is not.
 TEST(CachedCrossAttention, SeesWhatWasStoredUpToItsEnd) {
   const OpCase& whole = case_of("cross_attention_documents");
-  auto inputs = inputs_of(whole);
+  auto in = named<CrossAttention::In>(inputs_of(whole));
   const int64_t sequences = 4, source = whole.attrs.as<CrossAttentionAttrs>().encoder_length,
-                length = inputs[0].shape[0] / 4;
+                length = in.q.shape[0] / 4;
   const std::vector<double> slots{2, 5, 0, 3}, ends{10, 7, 0, 1};
   for (int64_t n = 0; n < sequences * length; ++n) {
-    inputs[2].values[static_cast<size_t>(n)] = 0;
-    inputs[3].values[static_cast<size_t>(n)] = ends[static_cast<size_t>(n / length)];
+    in.kv_begin.values[static_cast<size_t>(n)] = 0;
+    in.kv_end.values[static_cast<size_t>(n)] = ends[static_cast<size_t>(n / length)];
   }
-  const Tensor wanted = run_op(whole, inputs)[0];
+  const Tensor wanted = named<CrossAttention::Out>(run_op(whole, list_of(in))).out;
 
-  const int64_t room = source + 2, width = inputs[1].segments[0];
+  const int64_t room = source + 2, width = in.kv.segments[0];
   const Tensor slot{DType::kI32, {sequences}, {}, slots, false};
   Tensor empty{DType::kF32, {6, room, width}, {}, {}, false};
   empty.values.assign(static_cast<size_t>(6 * room * width), 1e6);
-  const OpCase store{"store", &kStoreCross, {}, {}, {1, 2}};
-  const auto caches = run_op(store, {inputs[1], empty, empty, slot});
-  const OpCase read{"read", &kCachedCrossAttention, {}, whole.attrs};
-  const auto found =
-      run_op(read, {inputs[0], caches[0], caches[1], slot, {DType::kI32, {sequences}, {}, ends, false}});
-  expect_near(found[0].values, wanted.values, 2e-6);
+  const auto [keys, values] = named<StoreCross::Out>(
+      run_op(case_of("store_cross"),
+             list_of(StoreCross::In<TensorsOf>{.kv = in.kv, .keys = empty, .values = empty, .slot = slot})));
+  OpCase read = case_of("cached_cross_attention");
+  read.attrs = whole.attrs;
+  const auto found = named<CachedCrossAttention::Out>(run_op(
+      read,
+      list_of(CachedCrossAttention::In<TensorsOf>{.q = in.q,
+                                                  .keys = keys,
+                                                  .values = values,
+                                                  .slot = slot,
+                                                  .encoder_end = {DType::kI32, {sequences}, {}, ends}})));
+  expect_near(found.out.values, wanted.values, 2e-6);
 }
 
 // Loshchilov and Hutter's algorithm 2 in PyTorch's order, with the case's step block.
@@ -124,7 +133,7 @@ TEST(AdamW, MovesParametersAndMoments) {
     p[i] *= 1 - lr * decay;
     m[i] = beta1 * m[i] + (1 - beta1) * g;
     v[i] = beta2 * v[i] + (1 - beta2) * g * g;
-    p[i] -= lr * (m[i] / 0.19) / (std::sqrt(v[i] / 0.0975) + 1e-8);
+    p[i] -= lr * (m[i] / 0.271) / (std::sqrt(v[i] / 0.142625) + 1e-8);
   }
   expect_near(outputs[0].values, p, 1e-5);
   expect_near(outputs[1].values, m, 1e-6);

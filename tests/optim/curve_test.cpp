@@ -80,10 +80,13 @@ TEST_P(Curve, FollowsTheAuthorsCode) {
 INSTANTIATE_TEST_SUITE_P(
     All, Curve,
     testing::Values(Case{"adamw", AdamW{}, 1e-6, 1e-6}, Case{"lion", Lion{}, 1e-6, 1e-6},
-                    Case{"adafactor", Adafactor{}, 1e-6, 1e-6}, Case{"muon_original", Muon{}, 1e-6, 2e-6},
-                    Case{"muon_match_rms", Muon{.scale = MuonScale::kMatchRmsAdamW}, 1e-6, 2e-6},
-                    Case{"muon_without_nesterov", Muon{.nesterov = false}, 1e-6, 2e-6},
-                    Case{"muon_torch", Muon{}, 3e-4, 2e-3}, Case{"adamw8bit", AdamW8Bit{}, 1e-6, 1e-5}),
+                    Case{"adafactor", Adafactor{}, 1e-6, 1e-6},
+                    Case{"muon_original", Muon{.scale = MuonScale::kOriginal}, 1e-6, 2e-6},
+                    Case{"muon_match_rms", Muon{}, 1e-6, 2e-6},
+                    Case{"muon_without_nesterov", Muon{.nesterov = false, .scale = MuonScale::kOriginal},
+                         1e-6, 2e-6},
+                    Case{"muon_torch", Muon{.scale = MuonScale::kOriginal}, 3e-4, 2e-3},
+                    Case{"adamw8bit", AdamW8Bit{}, 1e-6, 1e-5}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
 // The moments too: every code, but for the few where fp32's last bit decides between two neighbours.

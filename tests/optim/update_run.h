@@ -11,7 +11,7 @@
 #include "device/cpu/bindings.h"
 #include "device/op_run.h"
 #include "kernels/cpu/measure.h"
-#include "optim/optimizer.h"
+#include "optim/optimizers.h"
 
 namespace strata::optim {
 

@@ -109,7 +109,7 @@ TEST(Rows, OfOneOptimizerShareStates) {
     EXPECT_EQ(run.update.states.size(), 2u);
     EXPECT_EQ(run.graph().value(run.update.states[0].value).name, "m.qkv");
     int64_t found = 0;
-    for (const graph::Node& node : run.graph().nodes()) found += node.op == &kAdamW;
+    for (const graph::Node& node : run.graph().nodes()) found += node.op == &AdamWUpdate::def;
     EXPECT_EQ(found, nodes);
   }
 }

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "mesh_model.h"
-#include "ops/expert_parallel.h"
+#include "ops/expert_parallel/expert_parallel.h"
 
 namespace strata::program {
 namespace {
@@ -28,10 +28,11 @@ Found compiled(Recompute recompute, Backward backward, const char* preset, int64
   const graph::Graph& graph = set->programs[0].graph;
   Found found{.arena = set->arena_bytes};
   for (const graph::Node& node : graph.nodes()) {
-    if (node.op != &ops::kExpertParallel || node.phase != graph::Phase::kForward || node.layer != 1) continue;
+    if (node.op != &ops::ExpertParallel::def || node.phase != graph::Phase::kForward || node.layer != 1)
+      continue;
     found.slots = node.attrs.as<ops::ExpertParallelAttrs>().slots();
-    for (size_t i = ops::ExpertParallel::kKept; i < node.outputs.size(); ++i)
-      found.kept += node.outputs[i] == graph::kNone ? 0 : graph.value(node.outputs[i]).bytes();
+    for (const graph::ValueId kept : graph::outputs_of<ops::ExpertParallel>(node).kept)
+      found.kept += kept == graph::kNone ? 0 : graph.value(kept).bytes();
   }
   return found;
 }

@@ -53,7 +53,7 @@ optim::UpdateRule rule_with(const optim::Optimizer& optimizer) {
 
 const Case kMuon{"muon", [](graph::ParameterRole role, const models::ModelConfig&) {
                    return optim::one_rule(models::is_hidden_matrix(role) ? rule_with(optim::Muon{})
-                                                                         : rule_with(optim::AdamW{}));
+                                                                         : rule_with(kSteadyAdamW));
                  }};
 // A large least moment: a gradient of nothing but rounding (that of a bias of k) would count as any other.
 constexpr optim::Adafactor kSteady{.eps1 = 1e-3};
@@ -83,7 +83,7 @@ const Case kByExpert{
           {}};
     }};
 // Blocks run over all segments of a tensor: of every parameter's, or of q and k or k and v.
-constexpr optim::AdamW8Bit kBytes{.min_elements = 256};
+constexpr optim::AdamW8Bit kBytes{.min_elements = 256, .adamw = kSteadyAdamW};
 const Case kInBytes{"bytes", [](graph::ParameterRole, const models::ModelConfig&) {
                       return optim::one_rule(rule_with(kBytes));
                     }};
@@ -92,7 +92,7 @@ optim::ParameterRule some_in_bytes(graph::ParameterRole role, const models::Mode
   if (role != graph::ParameterRole::kAttentionIn) return kInBytes.rule(role, model);
   const int64_t q = model.q_width(), kv = model.kv_width();
   if (kLast) return {{{q, rule_with(optim::Muon{})}, {2 * kv, rule_with(kBytes)}}, {}};
-  return {{{q + kv, rule_with(kBytes)}, {kv, rule_with(optim::AdamW{})}}, {}};
+  return {{{q + kv, rule_with(kBytes)}, {kv, rule_with(kSteadyAdamW)}}, {}};
 }
 const Case kFirstInBytes{"first_in_bytes", some_in_bytes<false>},
     kLastInBytes{"last_in_bytes", some_in_bytes<true>};
@@ -120,7 +120,7 @@ MeshRanks take_steps(const CompileOptions& options, double max_grad_norm) {
   return MeshRanks(compiled(options), 3, [&](Executor& executor, const graph::Coordinates& at) {
     fill_batch(executor, at);
     for (int step = 0; step < 2; ++step) {
-      write_hyper(executor, {.max_grad_norm = max_grad_norm, .lr = 1e-2f, .eps = 1e-2f});
+      write_hyper(executor, {.max_grad_norm = max_grad_norm, .lr = 1e-2f});
       executor.run_script(0);
     }
   });

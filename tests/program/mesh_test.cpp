@@ -112,6 +112,7 @@ class OnAMesh : public testing::TestWithParam<std::tuple<const char*, Layout, Ma
   static CompileOptions options_for(const std::string& preset, const Making& making) {
     CompileOptions options = tiny_options(preset_of(preset));
     options.model = small_model(preset);
+    options.rule_of = steady_rule;
     options.recompute = making.recompute;
     options.backward = making.backward;
     options.activations = making.activations;
@@ -134,9 +135,7 @@ class OnAMesh : public testing::TestWithParam<std::tuple<const char*, Layout, Ma
     return MeshRanks(compile({request_for(options.model, options.mesh.batch_ranks())}, options), 3,
                      [&options, masks](Executor& executor, const graph::Coordinates& at) {
                        fill_batch(executor, at, masks);
-                       // A large eps: a first update of AdamW is else the gradient's sign, and rounding
-                       // decides those of gradients near zero.
-                       write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f, .eps = 1e-2f});
+                       write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f});
                        executor.run_script(0);
                        // Biases of experts begin as zeros.
                        if (options.model.experts.biases) executor.run_script(0);

@@ -18,7 +18,7 @@ CompileOptions options_with(const optim::Optimizer& optimizer, const std::string
   CompileOptions options = tiny_options(preset);
   options.rule_of = [optimizer](const std::string&, graph::ParameterRole role) {
     const bool matrix = models::is_matrix(role) && !models::is_table(role);
-    const bool takes = matrix || !std::holds_alternative<optim::Muon>(optimizer);
+    const bool takes = matrix || !optimizer.is<optim::Muon>();
     return optim::one_rule({0.1, 1, takes ? optimizer : optim::AdamW{}});
   };
   return options;

@@ -48,7 +48,7 @@ MeshRanks take_step(const CompileOptions& options, const Cut* cut, int32_t micro
   }
   return MeshRanks(std::move(sets), 3, [](Executor& executor, const graph::Coordinates& at) {
     fill_batch(executor, at);
-    write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f, .eps = 1e-2f});
+    write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f});
     executor.run_script(0);
   });
 }
@@ -67,6 +67,7 @@ class InAPipeline : public testing::TestWithParam<std::tuple<const char*, Cut, b
 TEST_P(InAPipeline, ComputesWhatOneRankComputes) {
   const auto& [preset, cut, bf16] = GetParam();
   CompileOptions options = tiny_options(preset_of(preset));
+  options.rule_of = steady_rule;
   options.model = deep_model(preset);
   options.activations = bf16 ? DType::kBF16 : DType::kF32;
   const MeshRanks& one = alone(preset, options, cut.micro_batches);

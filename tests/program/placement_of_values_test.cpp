@@ -8,6 +8,10 @@
 #include "base/error.h"
 #include "fixtures/tiny_program.h"
 #include "graph/sum.h"
+#include "ops/activation/activation.h"
+#include "ops/embedding/embedding.h"
+#include "ops/linear/linear.h"
+#include "ops/norm/norm.h"
 #include "program/memory_report.h"
 
 namespace strata::program {

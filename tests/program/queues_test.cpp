@@ -8,6 +8,10 @@
 #include "graph/differentiate.h"
 #include "graph/reshard.h"
 #include "graph/sum.h"
+#include "ops/activation/activation.h"
+#include "ops/embedding/embedding.h"
+#include "ops/linear/linear.h"
+#include "ops/loss/loss.h"
 #include "program/explain.h"
 
 namespace strata::program {
@@ -147,7 +151,7 @@ TEST_P(Queues, AnInstructionSaysWhatItAddsTo) {
       into_metric += is_metric;
       uint32_t adds = is_metric && accumulates ? 1 : 0;
       // The split loss's sum and count.
-      if (node.op == &ops::kCrossEntropyLoss && accumulates) adds = 3;
+      if (node.op == &ops::CrossEntropyLoss::def && accumulates) adds = 3;
       EXPECT_EQ(instruction.adds, adds) << node.op->name;
     }
     EXPECT_EQ(into_metric, 1);

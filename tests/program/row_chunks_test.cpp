@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "mesh_model.h"
-#include "ops/ops.h"
+#include "ops/linear/linear.h"
 #include "pipeline_model.h"
 
 namespace strata::program {
@@ -33,6 +33,7 @@ Request request_of(const Case& one) {
 CompileOptions options_of(const Case& one, int64_t chunks) {
   CompileOptions options = tiny_options(one.preset);
   options.model = small_model(one.preset);
+  options.rule_of = steady_rule;
   options.mesh = one.mesh;
   options.zero = one.zero;
   options.recompute = one.recompute;
@@ -45,7 +46,7 @@ CompileOptions options_of(const Case& one, int64_t chunks) {
 MeshRanks take_step(std::vector<std::shared_ptr<const ProgramSet>> sets) {
   return MeshRanks(std::move(sets), 3, [](Executor& executor, const graph::Coordinates& at) {
     fill_batch(executor, at);
-    write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f, .eps = 1e-2f});
+    write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f});
     executor.run_script(0);
   });
 }
@@ -86,7 +87,7 @@ int64_t products_beside(const Program& program, Segment segment) {
       continue;
     }
     for (const int32_t other : program.waits_of(list[i])) done = std::max(done, other);
-    count += started > done && (op == &ops::kLinear || op == &ops::kLinearGradInput);
+    count += started > done && (op == &ops::Linear::def || op == &ops::LinearGradInput::def);
   }
   return count;
 }

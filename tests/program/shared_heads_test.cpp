@@ -11,6 +11,7 @@ namespace {
 CompileOptions options_of(const std::string& preset, int64_t kv_heads) {
   CompileOptions options = tiny_options(preset);
   options.model = small_model(preset);
+  options.rule_of = steady_rule;
   options.model.kv_heads = kv_heads;
   return options;
 }
@@ -19,7 +20,7 @@ MeshRanks take_step(const CompileOptions& options) {
   return MeshRanks(compile({request_for(options.model, options.mesh.batch_ranks())}, options), 3,
                    [](Executor& executor, const graph::Coordinates& at) {
                      fill_batch(executor, at);
-                     write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f, .eps = 1e-2f});
+                     write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f});
                      executor.run_script(0);
                    });
 }
@@ -68,7 +69,8 @@ void scale_widths(CompileOptions& options) {
   options.model.mup = {.base_hidden_size = 16, .base_head_dim = 2};
   options.rule_of = [model = options.model](const std::string&, graph::ParameterRole role) {
     models::RateScale scale = models::rate_scale(model, role);
-    return optim::ParameterRule{{{0, {.lr_scale = scale.whole}}}, std::move(scale.parts)};
+    return optim::ParameterRule{{{0, {.lr_scale = scale.whole, .optimizer = kSteadyAdamW}}},
+                                std::move(scale.parts)};
   };
 }
 

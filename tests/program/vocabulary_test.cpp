@@ -37,7 +37,7 @@ TEST_P(Vocabulary, OfAnySizeIsSharedByRanks) {
         return MeshRanks(compile({request_for(options.model, 1)}, options), 3,
                          [](Executor& executor, const graph::Coordinates& at) {
                            fill_batch(executor, at);
-                           write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f, .eps = 1e-2f});
+                           write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f});
                            executor.run_script(0);
                          });
       };

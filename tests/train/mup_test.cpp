@@ -7,6 +7,7 @@
 #include "config/resolve.h"
 #include "device/cpu/device.h"
 #include "fixtures/golden_model.h"
+#include "optim/adamw/adamw.h"
 #include "program/initialize.h"
 #include "program/update.h"
 
@@ -15,10 +16,9 @@ namespace {
 
 using namespace golden;
 
-constexpr float kTinyEps = 1e-12f;  // folded multipliers scale gradients
-
-std::unique_ptr<Executor> train_executor(const models::ModelConfig& model, const config::RunConfig& config,
+std::unique_ptr<Executor> train_executor(const models::ModelConfig& model, config::RunConfig config,
                                          const std::vector<program::Request>& requests) {
+  config.optimizer.constants.front() = optim::AdamW{.eps = 1e-12};  // folded multipliers scale gradients
   program::CompileOptions options;
   options.model = model;
   options.rule_of = config::optimizer_rules(config, model);
@@ -37,7 +37,7 @@ std::vector<program::Request> train_and_generate() {
 // One step of AdamW without clipping; returns the loss before it.
 double step(Executor& executor, const int32_t* tokens, float lr) {
   fill_stream(executor, 0, tokens, 0, kBatch, 0);
-  program::write_hyper(executor, {.lr = lr, .eps = kTinyEps});
+  program::write_hyper(executor, {.lr = lr});
   executor.run_micro_batches(0);
   const double loss = mean_loss(executor);
   executor.run(0, {Segment::kUpdate});

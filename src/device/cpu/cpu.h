@@ -11,5 +11,12 @@ struct Cpu {};
 // Defined op by op; a row of the table for one that is not does not link.
 template <typename Op>
 BoundKernel bind(Cpu, const Bind<Op>& node);
+// Of an update whose kernel can write encodings of its parameter: whether it can write this one.
+template <typename Op>
+bool writes(Cpu, const graph::View<Op>& update, const graph::Value& encoded, const hardware::DeviceSpec&);
+
+// The same of rows with_encodings.
+template <typename Op>
+Encodings<Op> encodings(Cpu, const graph::View<Op>& node, const hardware::DeviceSpec& device);
 
 }  // namespace strata::device

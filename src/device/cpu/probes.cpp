@@ -7,11 +7,11 @@
 #include "base/log.h"
 #include "base/parallel.h"
 #include "device/cpu/bindings.h"
-#include "ops/op_cases.h"
 #include "device/op_run.h"
 #include "hardware/roofline.h"
 #include "kernels/cpu/measure.h"
-#include "ops/ops.h"
+#include "ops/linear/linear.h"
+#include "ops/op_cases.h"
 
 namespace strata::device {
 namespace {
@@ -124,7 +124,7 @@ std::vector<hardware::FamilyRate> measure_ops(const hardware::DeviceSpec& device
 
 bool has_op_rates(const hardware::DeviceSpec& device) {
   return std::any_of(device.rates.begin(), device.rates.end(),
-                     [](const hardware::FamilyRate& rate) { return rate.family == ops::kLinear.name; });
+                     [](const hardware::FamilyRate& rate) { return rate.family == ops::Linear::def.name; });
 }
 
 hardware::DeviceSpec measured_cpu(FileSystem& files, int threads, bool fresh) {

@@ -136,18 +136,18 @@ namespace {
 constexpr int64_t kBlocksOfATask = 32;
 constexpr uint8_t kZeroOfM = 127, kZeroOfV = 0;  // codes
 
-AdamW8BitFactors factors_of(const UpdateScalars& s, float weight_decay, float lr_scale) {
-  const double rate = double{s.lr} * double{lr_scale};
+AdamW8BitFactors factors_of(const UpdateScalars& s, const AdamWConstants& c) {
+  const double rate = double{s.lr} * double{c.lr_scale};
   return {
       .grad_scale = s.grad_scale,
-      .beta1 = static_cast<float>(s.beta1),
-      .one_minus_beta1 = static_cast<float>(1 - s.beta1),
-      .beta2 = static_cast<float>(s.beta2),
-      .one_minus_beta2 = static_cast<float>(1 - s.beta2),
-      .inverse_sqrt_correction2 = static_cast<float>(1 / std::sqrt(double{s.bias_correction2})),
-      .eps = s.eps,
-      .keep = static_cast<float>(1 - rate * double{weight_decay}),
-      .step = static_cast<float>(rate / double{s.bias_correction1}),
+      .beta1 = static_cast<float>(c.beta1),
+      .one_minus_beta1 = static_cast<float>(1 - c.beta1),
+      .beta2 = static_cast<float>(c.beta2),
+      .one_minus_beta2 = static_cast<float>(1 - c.beta2),
+      .inverse_sqrt_correction2 = static_cast<float>(1 / std::sqrt(double{bias_correction(c.beta2, s)})),
+      .eps = c.eps,
+      .keep = static_cast<float>(1 - rate * double{c.weight_decay}),
+      .step = static_cast<float>(rate / double{bias_correction(c.beta1, s)}),
   };
 }
 
@@ -205,9 +205,9 @@ Moments8Bit moments_from(const Moments8Bit& moments, int64_t at, float* m_scale,
 }  // namespace
 
 void adamw8bit_update(int64_t n, float* master, const Moments8Bit& moments, const float* grad,
-                      const UpdateScalars* scalars, float weight_decay, float lr_scale) {
+                      const UpdateScalars* scalars, const AdamWConstants& constants) {
   if (scalars->skip != 0) return;
-  const AdamW8BitFactors factors = factors_of(*scalars, weight_decay, lr_scale);
+  const AdamW8BitFactors factors = factors_of(*scalars, constants);
   const auto kernel = HWY_DYNAMIC_DISPATCH(AdamW8BitBlock);
   parallel_ranges(quantization_blocks(n), kBlocksOfATask, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
@@ -226,9 +226,10 @@ void adamw8bit_update(int64_t n, float* master, const Moments8Bit& moments, cons
 }
 
 void adamw8bit_largest(const HeldRun& run, const Moments8Bit& moments, const float* grad,
-                       const UpdateScalars* scalars, float* m_largest, float* v_largest) {
+                       const UpdateScalars* scalars, const AdamWConstants& constants, float* m_largest,
+                       float* v_largest) {
   if (scalars->skip != 0) return;
-  const AdamW8BitFactors factors = factors_of(*scalars, 0, 1);
+  const AdamW8BitFactors factors = factors_of(*scalars, constants);
   const auto kernel = HWY_DYNAMIC_DISPATCH(AdamW8BitLargest);
   for_each_block(run, [&](int64_t block) {
     PartOfBlock part;
@@ -243,10 +244,10 @@ void adamw8bit_largest(const HeldRun& run, const Moments8Bit& moments, const flo
 }
 
 void adamw8bit_update_run(const HeldRun& run, float* master, const Moments8Bit& moments, const float* grad,
-                          const UpdateScalars* scalars, float weight_decay, float lr_scale,
+                          const UpdateScalars* scalars, const AdamWConstants& constants,
                           const float* m_largest, const float* v_largest) {
   if (scalars->skip != 0) return;
-  const AdamW8BitFactors factors = factors_of(*scalars, weight_decay, lr_scale);
+  const AdamW8BitFactors factors = factors_of(*scalars, constants);
   const auto kernel = HWY_DYNAMIC_DISPATCH(AdamW8BitBlock);
   for_each_block(run, [&](int64_t block) {
     PartOfBlock part;

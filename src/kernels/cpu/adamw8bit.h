@@ -21,7 +21,7 @@ struct Moments8Bit {
 //   m = beta1 m + (1 - beta1) g
 // Memory of zeros stands for moments of zero.
 void adamw8bit_update(int64_t n, float* master, const Moments8Bit& moments, const float* grad,
-                      const UpdateScalars* scalars, float weight_decay, float lr_scale);
+                      const UpdateScalars* scalars, const AdamWConstants& constants);
 
 // A tensor [rows, columns] of which a rank holds `width` columns from `first_column` on, and of these columns
 // in one run the rows [row, row + rows): in memory from row `at` on, rows of `width` elements. Blocks are
@@ -34,10 +34,11 @@ struct HeldRun {
 // they hold of each block. Both read the scales of all blocks, as the update before left them.
 // Raises m_largest and v_largest, [blocks] each, to the largest new moments of the run's elements.
 void adamw8bit_largest(const HeldRun& run, const Moments8Bit& moments, const float* grad,
-                       const UpdateScalars* scalars, float* m_largest, float* v_largest);
+                       const UpdateScalars* scalars, const AdamWConstants& constants, float* m_largest,
+                       float* v_largest);
 // With the largest of all ranks, which are the new scales: leaves the scales as they are.
 void adamw8bit_update_run(const HeldRun& run, float* master, const Moments8Bit& moments, const float* grad,
-                          const UpdateScalars* scalars, float weight_decay, float lr_scale,
+                          const UpdateScalars* scalars, const AdamWConstants& constants,
                           const float* m_largest, const float* v_largest);
 
 // codes[n] and scales of x, as bitsandbytes' backend "default" makes them: code = the number of borders

@@ -1,4 +1,4 @@
-// Experts with bounded room, as ops/capacity.h defines them.
+// Experts with bounded room, as ops/capacity defines them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Experts that choose their tokens, as ops/expert_choice.h defines them.
+// Experts that choose their tokens, as ops/expert_choice defines them.
 #pragma once
 
 #include <cstdint>

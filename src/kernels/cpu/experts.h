@@ -1,4 +1,4 @@
-// Products of a mixture of experts (grouped GEMMs), as ops/experts.h defines them: N tokens of k slots each,
+// Products of a mixture of experts (grouped GEMMs), as ops/experts defines them: N tokens of k slots each,
 // ids[N, k], the weights of all experts in one matrix w[experts · outputs, inputs]. A slot with id -1 costs
 // no product.
 //

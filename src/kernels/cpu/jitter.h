@@ -1,4 +1,4 @@
-// Noise on what a router reads, as ops/jitter.h defines it.
+// Noise on what a router reads, as ops/jitter defines it.
 #pragma once
 
 #include <cstdint>

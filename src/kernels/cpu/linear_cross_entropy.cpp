@@ -309,7 +309,7 @@ void statistics_of_rows(const LinearCrossEntropySpec& spec, const ChunkMemory& m
       const PartOfRow part = part_of_row(spec, args, p, call.token(i));
       const auto found = detail::row_statistics(memory.logits + i * spec.vocab + part.first, part.valid,
                                                 part.target, spec.softcap);
-      float* to = args.statistics + part.statistics;
+      float* to = args.out_statistics + part.statistics;
       to[0] = found.maximum;
       to[1] = found.sum;
       to[2] = found.target_logit;
@@ -413,7 +413,7 @@ void for_rows(int64_t n, const Body& body) {
 void clear_without_target(const LinearCrossEntropySpec& spec, const LinearCrossEntropyArgs& args) {
   for (int64_t p = 0; p < spec.parts; ++p) {
     for_rows(spec.tokens, [&](int64_t i) {
-      if (args.targets[i] < 0) std::fill_n(args.statistics + (p * spec.tokens + i) * 3, 3, 0.0f);
+      if (args.targets[i] < 0) std::fill_n(args.out_statistics + (p * spec.tokens + i) * 3, 3, 0.0f);
     });
   }
 }

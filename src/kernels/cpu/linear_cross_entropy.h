@@ -63,9 +63,10 @@ struct LinearCrossEntropyArgs {
   // Of parts.
   const int32_t* vocab_start = nullptr;  // [parts]: the row of the whole vocabulary that each begins at; may
                                          // be null where there is one, which begins at 0
-  float* statistics = nullptr;         // [parts, tokens, 3], as StatisticsArgs has it; output of kStatistics
-  const float* dstatistics = nullptr;  // the same
-  void* scratch = nullptr;             // aligned to 64 bytes
+  const float* statistics = nullptr;     // [parts, tokens, 3], as StatisticsArgs has it
+  const float* dstatistics = nullptr;    // the same
+  float* out_statistics = nullptr;       // the same, of kStatistics
+  void* scratch = nullptr;               // aligned to 64 bytes
 };
 
 // The GEMMs of a chunk of tokens, those that the task needs.

@@ -111,17 +111,17 @@ namespace {
 
 constexpr int64_t kUpdateGrain = 16384;  // elements
 
-AdamWFactors adamw_factors(const UpdateScalars& s, float weight_decay, float lr_scale) {
-  const double rate = double{s.lr} * double{lr_scale};
+AdamWFactors adamw_factors(const UpdateScalars& s, const AdamWConstants& c) {
+  const double rate = double{s.lr} * double{c.lr_scale};
   return {
       .grad_scale = s.grad_scale,
-      .one_minus_beta1 = static_cast<float>(1 - s.beta1),
-      .beta2 = static_cast<float>(s.beta2),
-      .one_minus_beta2 = static_cast<float>(1 - s.beta2),
-      .inverse_sqrt_correction2 = static_cast<float>(1 / std::sqrt(double{s.bias_correction2})),
-      .eps = s.eps,
-      .keep = static_cast<float>(1 - rate * double{weight_decay}),
-      .step = static_cast<float>(rate / double{s.bias_correction1}),
+      .one_minus_beta1 = static_cast<float>(1 - c.beta1),
+      .beta2 = static_cast<float>(c.beta2),
+      .one_minus_beta2 = static_cast<float>(1 - c.beta2),
+      .inverse_sqrt_correction2 = static_cast<float>(1 / std::sqrt(double{bias_correction(c.beta2, s)})),
+      .eps = c.eps,
+      .keep = static_cast<float>(1 - rate * double{c.weight_decay}),
+      .step = static_cast<float>(rate / double{bias_correction(c.beta1, s)}),
   };
 }
 
@@ -131,28 +131,28 @@ AdamWArrays from(const AdamWArrays& arrays, int64_t at) {
 
 }  // namespace
 
-void adamw_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* scalars, float weight_decay,
-                  float lr_scale) {
+void adamw_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* scalars,
+                  const AdamWConstants& constants) {
   if (scalars->skip != 0) return;
-  const AdamWFactors factors = adamw_factors(*scalars, weight_decay, lr_scale);
+  const AdamWFactors factors = adamw_factors(*scalars, constants);
   const auto kernel = HWY_DYNAMIC_DISPATCH(AdamW);
   parallel_ranges(n, kUpdateGrain,
                   [&](int64_t begin, int64_t end) { kernel(from(arrays, begin), factors, end - begin); });
 }
 
 void adamw_update_encoded(int64_t rows, int64_t columns, const AdamWArrays& arrays,
-                          const UpdateScalars* scalars, float weight_decay, float lr_scale,
-                          std::span<const EncodedCopy> copies, std::byte* const* places) {
+                          const UpdateScalars* scalars, const AdamWConstants& constants,
+                          std::span<const WeightEncoding> encodings, std::byte* const* places) {
   if (scalars->skip != 0) return;
-  const AdamWFactors factors = adamw_factors(*scalars, weight_decay, lr_scale);
+  const AdamWFactors factors = adamw_factors(*scalars, constants);
   const auto kernel = HWY_DYNAMIC_DISPATCH(AdamW);
   const int64_t grain = align_up(kUpdateGrain / std::max<int64_t>(columns, 1) + 1, kEncodedRows);
   parallel_ranges(rows, grain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row += kEncodedRows) {
       const int64_t last = std::min(row + kEncodedRows, end);
       kernel(from(arrays, row * columns), factors, (last - row) * columns);
-      for (const EncodedCopy& copy : copies)
-        encode_rows(copy.encoding, reinterpret_cast<BF16*>(places[copy.operand]), arrays.master, row, last);
+      for (size_t i = 0; i < encodings.size(); ++i)
+        encode_rows(encodings[i], reinterpret_cast<BF16*>(places[i]), arrays.master, row, last);
     }
   });
 }

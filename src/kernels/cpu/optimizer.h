@@ -25,26 +25,28 @@ void reduce_sum(const double* partials, int64_t n, double* out);
 // Read from memory when the update runs.
 using strata::UpdateScalars;
 
-// PyTorch's AdamW with g = grad * grad_scale and rate = lr * lr_scale:
+struct AdamWConstants {
+  double beta1 = 0.9, beta2 = 0.95;  // f64: 1 - beta is rounded to f32 once, as PyTorch does
+  float eps = 1e-8f;
+  float weight_decay = 0, lr_scale = 1;
+};
+
+// PyTorch's AdamW with g = grad * grad_scale, rate = lr * lr_scale and t updates:
 //   p -= rate * weight_decay * p;  m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g²
-//   p -= rate / bias_correction1 * m / (sqrt(v) / sqrt(bias_correction2) + eps)
+//   p -= rate / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 struct AdamWArrays {
   float *master, *m, *v;
   const float* grad;
 };
-void adamw_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* scalars, float weight_decay,
-                  float lr_scale);
+void adamw_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* scalars,
+                  const AdamWConstants& constants);
 
 // The same of a whole matrix, whose encodings are written while its rows are in the cache: what packing them
 // would give afterwards, bit for bit. They hold the matrix as it was before, or are cleared
-// (weight_encoding.h).
-struct EncodedCopy {
-  WeightEncoding encoding;  // of a product of bf16
-  int operand = 0;          // for the caller's use: which of its places holds the encoding
-};
+// (weight_encoding.h). places: where each encoding is, one of a product of bf16.
 void adamw_update_encoded(int64_t rows, int64_t columns, const AdamWArrays& arrays,
-                          const UpdateScalars* scalars, float weight_decay, float lr_scale,
-                          std::span<const EncodedCopy> copies, std::byte* const* places);
+                          const UpdateScalars* scalars, const AdamWConstants& constants,
+                          std::span<const WeightEncoding> encodings, std::byte* const* places);
 
 // Lion (Chen et al. 2023, algorithm 2), with g and rate as above:
 //   p -= rate * weight_decay * p;  p -= rate * sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g

@@ -30,7 +30,7 @@ void rope(const RopeShape& shape, void* out, const void* in, const float* table,
 void fill_rope_table(float* table, int64_t max_positions, std::span<const double> frequencies,
                      double magnitude = 1);
 
-// Rows [q | rest] with q times 1 + scale · log(1 + ⌊(position + 1) / floor⌋) (ops/temper.h). y may alias x.
+// Rows [q | rest] with q times 1 + scale · log(1 + ⌊(position + 1) / floor⌋) (ops/temper). y may alias x.
 struct TemperShape {
   int64_t rows = 0, q_width = 0, width = 0;
   int64_t floor = 1;

@@ -1,4 +1,4 @@
-// Which experts a token goes to, and what keeps experts equally busy, as ops/router.h defines it. Logits,
+// Which experts a token goes to, and what keeps experts equally busy, as ops/router defines it. Logits,
 // scores and weights are fp32. Sums over tokens have the same bits for any number of threads.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Soft mixtures of experts, as ops/soft_experts.h defines them. Sums and softmaxes are fp32; the same bits
+// Soft mixtures of experts, as ops/soft_experts defines them. Sums and softmaxes are fp32; the same bits
 // for any number of threads.
 #pragma once
 

@@ -39,30 +39,6 @@ double score(const Attention& a, double scaled, int64_t head, const Seen& seen, 
 
 }  // namespace
 
-Attention::Attention(const ops::AttentionAttrs& attrs, int64_t queries, int64_t q_width, int64_t kv_width)
-    : head_dim(attrs.head_dim),
-      value_dim(attrs.size_of_value()),
-      heads(q_width / head_dim),
-      kv_heads(kv_width / head_dim),
-      sequences(queries / attrs.sequence_length),
-      length(attrs.sequence_length),
-      encoder_length(length),
-      scale(attrs.scale),
-      softcap(attrs.softcap),
-      bias_zero(attrs.bias_zero) {}
-
-Attention::Attention(const ops::CrossAttentionAttrs& attrs, int64_t queries, int64_t q_width,
-                     int64_t kv_width)
-    : head_dim(attrs.head_dim),
-      value_dim(head_dim),
-      heads(q_width / head_dim),
-      kv_heads(kv_width / head_dim),
-      sequences(queries / attrs.sequence_length),
-      length(attrs.sequence_length),
-      encoder_length(attrs.encoder_length),
-      scale(attrs.scale),
-      softcap(attrs.softcap) {}
-
 void attend(const Attention& a, const Array& out, const Array& lse) {
   parallel_for(a.sequences * a.heads, [&](int64_t task) {
     const int64_t head = task % a.heads;

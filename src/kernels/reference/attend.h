@@ -5,7 +5,6 @@
 #include <functional>
 
 #include "kernels/reference/call.h"
-#include "ops/ops.h"
 
 namespace strata::reference {
 
@@ -31,11 +30,28 @@ struct Attention {
   int64_t bias_zero = 0;
   Array sinks = {};                        // [heads], or absent: of attend
   std::function<Seen(int64_t)> seen = {};  // of query n, counted through all sequences
-
-  // What the attributes say; keys of one's own sequence, or of another.
-  Attention(const ops::AttentionAttrs& attrs, int64_t queries, int64_t q_width, int64_t kv_width);
-  Attention(const ops::CrossAttentionAttrs& attrs, int64_t queries, int64_t q_width, int64_t kv_width);
 };
+// Of queries q and of keys and values of sequences of `encoder_length`, all but what a query sees. The
+// attributes are those of any kind of attention.
+template <typename Attrs>
+Attention attention_of(const Attrs& attrs, const Heads& q, int64_t q_width, const Heads& k, int64_t kv_width,
+                       const Heads& v, int64_t encoder_length) {
+  Attention a{.head_dim = attrs.head_dim,
+              .value_dim = attrs.head_dim,
+              .heads = q_width / attrs.head_dim,
+              .kv_heads = kv_width / attrs.head_dim,
+              .sequences = q.data.shape[0] / attrs.sequence_length,
+              .length = attrs.sequence_length,
+              .encoder_length = encoder_length,
+              .scale = attrs.scale,
+              .softcap = attrs.softcap,
+              .q = q,
+              .k = k,
+              .v = v};
+  if constexpr (requires { attrs.size_of_value(); }) a.value_dim = attrs.size_of_value();
+  if constexpr (requires { attrs.bias_zero; }) a.bias_zero = attrs.bias_zero;
+  return a;
+}
 
 // lse[sequences, heads, length] may be absent. A row that sees no key gives 0 and -inf.
 void attend(const Attention& attention, const Array& out, const Array& lse);

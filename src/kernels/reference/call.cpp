@@ -64,4 +64,11 @@ std::vector<double> Array::row(int64_t r) const {
   return values;
 }
 
+void copy_columns(const Array& to, int64_t first, const Array& from, int64_t from_first, int64_t n) {
+  for (int64_t row = 0; row < to.shape[0]; ++row) {
+    for (int64_t c = 0; c < n; ++c)
+      to.put(row * to.shape[1] + first + c, from.at(row * from.shape[1] + from_first + c));
+  }
+}
+
 }  // namespace strata::reference

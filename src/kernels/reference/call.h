@@ -31,31 +31,13 @@ struct Array {
   std::vector<double> row(int64_t r) const;  // of a matrix
 };
 
+// to[row, first + c] = from[row, from_first + c] for c < n, of matrices of the same rows.
+void copy_columns(const Array& to, int64_t first, const Array& from, int64_t from_first, int64_t n);
+
 struct Call {
-  std::vector<Array> in, out;  // in the order of the op's definition (ops/ops.h)
+  std::vector<Array> in, out;  // in the order of the op's fields()
   graph::Attributes attrs;
 };
 using Kernel = void (*)(const Call&);
-
-// An op and its kernel. Each file ends with the rows of its ops; the device's table is made of all of them.
-struct Row {
-  const graph::OpDef* op;
-  Kernel kernel;
-};
-std::span<const Row> activation_kernels();
-std::span<const Row> attention_kernels();
-std::span<const Row> capacity_kernels();
-std::span<const Row> context_attention_kernels();
-std::span<const Row> cross_attention_kernels();
-std::span<const Row> experts_kernels();
-std::span<const Row> latent_attention_kernels();
-std::span<const Row> linear_kernels();
-std::span<const Row> loss_kernels();
-std::span<const Row> qk_norm_kernels();
-std::span<const Row> router_kernels();
-std::span<const Row> routers_kernels();
-std::span<const Row> rows_kernels();
-std::span<const Row> update_kernels();
-std::span<const Row> update_shard_kernels();
 
 }  // namespace strata::reference

@@ -31,18 +31,7 @@ struct ClampedGatedAttrs {
 };
 
 // y = (clamp(up, ±limit) + 1) · g · sigmoid(alpha · g) with g = min(gate, limit)
-struct ClampedGated {
-  template <template <typename> class Of>
-  struct In {
-    Of<Act> gate_up;  // [N, gate | up]
-    static constexpr auto fields() { return std::tuple{field("gate_up", &In::gate_up)}; }
-  };
-  template <template <typename> class Of>
-  struct Out {
-    Of<Act> y;  // [N, F]
-    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
-  };
-  using Attrs = ClampedGatedAttrs;
+struct ClampedGated : Gating<ClampedGatedAttrs> {
   static const graph::OpDef def;
 };
 
@@ -51,7 +40,9 @@ struct ClampedGatedGrad {
   struct In {
     Of<Act> dy;       // [N, F]
     Of<Act> gate_up;  // [N, gate | up]
-    static constexpr auto fields() { return std::tuple{field("dy", &In::dy), field("gate_up", &In::gate_up)}; }
+    static constexpr auto fields() {
+      return std::tuple{field("dy", &In::dy), field("gate_up", &In::gate_up)};
+    }
   };
   template <template <typename> class Of>
   struct Out {

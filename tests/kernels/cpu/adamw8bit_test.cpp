@@ -83,14 +83,10 @@ TEST(DynamicMap, RoundsAtEveryBorder) {
 }
 
 UpdateScalars scalars_at(int step) {
-  return {.lr = 1e-2f,
-          .beta1 = 0.9,
-          .beta2 = 0.95,
-          .eps = 1e-8f,
-          .bias_correction1 = static_cast<float>(1 - std::pow(0.9, step)),
-          .bias_correction2 = static_cast<float>(1 - std::pow(0.95, step)),
-          .grad_scale = 0.5f,
-          .update = step};
+  return {.lr = 1e-2f, .grad_scale = 0.5f, .skip = 0, .update = step};
+}
+AdamWConstants with_scale(float lr_scale) {
+  return {.weight_decay = 0.1f, .lr_scale = lr_scale};
 }
 
 struct State {
@@ -127,7 +123,7 @@ TEST(AdamW8Bit, MatchesDoubleFromItsOwnState) {
         want_p.push_back(p[i] * (1 - rate * 0.1) -
                          rate / (1 - std::pow(0.9, step)) * want_m[at] / denominator);
       }
-      adamw8bit_update(n, p.f32(), state.moments(), grad.f32(), &scalars, 0.1f, 2);
+      adamw8bit_update(n, p.f32(), state.moments(), grad.f32(), &scalars, with_scale(2));
       testing::expect_near(p, want_p, 2e-6);
       for (size_t i = 0; i < want_m.size(); ++i) {
         const double m_room = 0.0071 * double{state.m_scale[i / 256]};
@@ -147,7 +143,7 @@ TEST(AdamW8Bit, SameBitsForAnyNumberOfThreadsAndNothingWhenSkipped) {
     State state(n);
     for (int step = 1; step <= 2; ++step) {
       const UpdateScalars scalars = scalars_at(step);
-      adamw8bit_update(n, p.f32(), state.moments(), grad.f32(), &scalars, 0.1f, 1);
+      adamw8bit_update(n, p.f32(), state.moments(), grad.f32(), &scalars, with_scale(1));
     }
     auto bytes = p.bytes();
     for (const auto& codes : {state.m, state.v}) {
@@ -161,7 +157,7 @@ TEST(AdamW8Bit, SameBitsForAnyNumberOfThreadsAndNothingWhenSkipped) {
   const State before = state;
   UpdateScalars scalars = scalars_at(1);
   scalars.skip = 1;
-  adamw8bit_update(n, p.f32(), state.moments(), grad.f32(), &scalars, 0.1f, 1);
+  adamw8bit_update(n, p.f32(), state.moments(), grad.f32(), &scalars, with_scale(1));
   EXPECT_TRUE(p.bytes() == start.bytes());
   EXPECT_TRUE(state.m == before.m && state.v == before.v && state.m_scale == before.m_scale);
 }
@@ -203,17 +199,17 @@ TEST(AdamW8Bit, RanksThatShareBlocksGiveTheBitsOfOne) {
     for (int step = 1; step <= 3; ++step) {
       const Array grad = Array::random(DType::kF32, n, 10u + static_cast<unsigned>(step), 0.3);
       const UpdateScalars scalars = scalars_at(step);
-      adamw8bit_update(n, whole.f32(), of_whole.moments(), grad.f32(), &scalars, 0.1f, 2);
+      adamw8bit_update(n, whole.f32(), of_whole.moments(), grad.f32(), &scalars, with_scale(2));
       std::vector<float> m_largest(m_scale.size()), v_largest(m_scale.size());
       for (Rank& rank : ranks) {
         for (size_t i = 0; i < rank.g.size(); ++i) rank.g[i] = static_cast<float>(grad[rank.places[i]]);
         adamw8bit_largest(rank.run, {rank.m.data(), m_scale.data(), rank.v.data(), v_scale.data()},
-                          rank.g.data(), &scalars, m_largest.data(), v_largest.data());
+                          rank.g.data(), &scalars, with_scale(2), m_largest.data(), v_largest.data());
       }
       for (Rank& rank : ranks)
         adamw8bit_update_run(rank.run, rank.p.data(),
                              {rank.m.data(), m_scale.data(), rank.v.data(), v_scale.data()}, rank.g.data(),
-                             &scalars, 0.1f, 2, m_largest.data(), v_largest.data());
+                             &scalars, with_scale(2), m_largest.data(), v_largest.data());
       m_scale = m_largest;
       v_scale = v_largest;
       EXPECT_EQ(m_scale, of_whole.m_scale);

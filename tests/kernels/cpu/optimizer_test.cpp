@@ -9,26 +9,23 @@ using testing::Array;
 using testing::expect_near;
 using testing::expect_same_bits;
 
-UpdateScalars scalars_at(int step, double lr, double beta1, double beta2) {
-  return {.lr = static_cast<float>(lr),
-          .beta1 = beta1,
-          .beta2 = beta2,
-          .eps = 1e-8f,
-          .bias_correction1 = static_cast<float>(1 - std::pow(beta1, step)),
-          .bias_correction2 = static_cast<float>(1 - std::pow(beta2, step)),
-          .grad_scale = 0.5f};
+UpdateScalars scalars_at(int step, double lr) {
+  return {.lr = static_cast<float>(lr), .grad_scale = 0.5f, .skip = 0, .update = step};
 }
+constexpr AdamWConstants kConstants{.weight_decay = 0.1f, .lr_scale = 1};
 
 TEST(Optimizer, AdamWMatchesDoubleOverSteps) {
   for (const int64_t n : {0, 1, 63, 511, 40000}) {
     Array p = Array::random(DType::kF32, n, 1), m(DType::kF32, n), v(DType::kF32, n);
     std::vector<double> want_p = p.values(), want_m(static_cast<size_t>(n)), want_v(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) m.set(i, 0), v.set(i, 0);
-    const double decay = 0.1, lr_scale = 2, lr = 1e-2, beta1 = 0.9, beta2 = 0.95;
+    const float decay = 0.1f, lr_scale = 2;
+    const double lr = 1e-2, beta1 = 0.9, beta2 = 0.95;
     for (int step = 1; step <= 5; ++step) {
       const Array grad = Array::random(DType::kF32, n, 10u + static_cast<unsigned>(step), 0.3);
-      const UpdateScalars scalars = scalars_at(step, lr, beta1, beta2);
-      adamw_update(n, {p.f32(), m.f32(), v.f32(), grad.f32()}, &scalars, decay, lr_scale);
+      const UpdateScalars scalars = scalars_at(step, lr);
+      adamw_update(n, {p.f32(), m.f32(), v.f32(), grad.f32()}, &scalars,
+                   {.weight_decay = decay, .lr_scale = lr_scale});
       for (int64_t i = 0; i < n; ++i) {
         const auto at = static_cast<size_t>(i);
         const double g = grad[i] * 0.5, rate = lr * lr_scale;
@@ -53,9 +50,9 @@ TEST(Optimizer, AdamWMatchesTorch) {
       {0.1f, -0.2f, 0.3f, 0.0f}, {-0.4f, 0.05f, 1.5f, 1e-4f}, {0.02f, 0.7f, -2.0f, -3e-3f}};
   const float want[] = {0.996622682f, -1.98444021f, 0.480952442f, 2.98976922f};
   for (int step = 1; step <= 3; ++step) {
-    UpdateScalars scalars = scalars_at(step, 0.01, 0.9, 0.999);
+    UpdateScalars scalars = scalars_at(step, 0.01);
     scalars.grad_scale = 1;
-    adamw_update(4, {p, m, v, grads[step - 1]}, &scalars, 0.1f, 1);
+    adamw_update(4, {p, m, v, grads[step - 1]}, &scalars, {.beta2 = 0.999, .weight_decay = 0.1f});
   }
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(p[i] / want[i], 1, 1.5e-7) << i;
 }
@@ -99,9 +96,9 @@ TEST(Optimizer, SkipLeavesEverythingUntouched) {
         v = Array::random(DType::kF32, 100, 3);
   const Array grad(DType::kF32, 100);  // NaN, as after an overflow
   const auto before = {p.bytes(), m.bytes(), v.bytes()};
-  UpdateScalars scalars = scalars_at(1, 0.1, 0.9, 0.95);
+  UpdateScalars scalars = scalars_at(1, 0.1);
   scalars.skip = 1;
-  adamw_update(100, {p.f32(), m.f32(), v.f32(), grad.f32()}, &scalars, 0.1f, 1);
+  adamw_update(100, {p.f32(), m.f32(), v.f32(), grad.f32()}, &scalars, kConstants);
   const auto after = {p.bytes(), m.bytes(), v.bytes()};
   EXPECT_TRUE(std::equal(before.begin(), before.end(), after.begin()));
 }
@@ -139,10 +136,10 @@ TEST(Optimizer, SquaresBeyondFloatStayFinite) {
 
 TEST(Optimizer, SameBitsForAnyNumberOfThreads) {
   const Array start = Array::random(DType::kF32, 100001, 1), grad = Array::random(DType::kF32, 100001, 2);
-  const UpdateScalars scalars = scalars_at(3, 1e-2, 0.9, 0.95);
+  const UpdateScalars scalars = scalars_at(3, 1e-2);
   expect_same_bits([&] {
     Array p = start, m = start, v = Array::random(DType::kF32, 100001, 3, 0, 1);
-    adamw_update(p.size(), {p.f32(), m.f32(), v.f32(), grad.f32()}, &scalars, 0.1f, 1);
+    adamw_update(p.size(), {p.f32(), m.f32(), v.f32(), grad.f32()}, &scalars, kConstants);
     return p.bytes();
   });
 }

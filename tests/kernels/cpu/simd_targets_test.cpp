@@ -38,7 +38,7 @@ std::vector<Array> outputs(DType dtype) {
   rope({kRows, 5, 14, 14, kDim, dtype}, rotated.data(), x.data(), table.f32(), positions.data(), false);
   Array p = weight, m = weight, v = Array::random(DType::kF32, kDim, 3, 0, 1);
   const UpdateScalars scalars{.lr = 0.01f};
-  adamw_update(kDim, {p.f32(), m.f32(), v.f32(), dw.f32()}, &scalars, 0.1f, 1);
+  adamw_update(kDim, {p.f32(), m.f32(), v.f32(), dw.f32()}, &scalars, {.weight_decay = 0.1f});
   Array lion = weight, lion_m = weight, bytes = x, factored = x, row(DType::kF32, kRows), column = weight;
   lion_update(kDim, lion.f32(), lion_m.f32(), dw.f32(), &scalars, 0.9, 0.99, 0.1f, 1);
   if (dtype == DType::kF32) {
@@ -46,7 +46,7 @@ std::vector<Array> outputs(DType dtype) {
     std::vector<float> scales(static_cast<size_t>(2 * quantization_blocks(n)));
     const Moments8Bit moments{codes.data(), scales.data(), codes.data() + n,
                               scales.data() + quantization_blocks(n)};
-    adamw8bit_update(n, bytes.f32(), moments, x.f32(), &scalars, 0.1f, 1);
+    adamw8bit_update(n, bytes.f32(), moments, x.f32(), &scalars, {.weight_decay = 0.1f});
     for (int64_t i = 0; i < kRows; ++i) row.set(i, 1);
     for (int64_t j = 0; j < kDim; ++j) column.set(j, 1);
     Array factored_scratch = testing::scratch_of(adafactor_scratch_bytes(kRows, kDim));

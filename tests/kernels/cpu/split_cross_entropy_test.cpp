@@ -147,7 +147,7 @@ Result split(const Problem& p, int64_t shards = 1, int64_t parts = 1, bool accum
   std::vector<Runner> runners;
   for (int64_t s = 0; s < shards; ++s) {
     runners.emplace_back(p, Shard{s * rows, rows}, parts);
-    runners.back().run(Task::kStatistics, {.statistics = statistics.data() + s * share});
+    runners.back().run(Task::kStatistics, {.out_statistics = statistics.data() + s * share});
   }
   const StatisticsArgs all{.tokens = p.spec.tokens,
                            .parts = shards * parts,

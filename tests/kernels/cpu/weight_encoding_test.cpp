@@ -83,9 +83,8 @@ TEST(WeightEncoding, HasTheSameBitsForAnyNumberOfThreads) {
 
 class EncodedUpdate : public ::testing::TestWithParam<Sides> {
  protected:
-  static UpdateScalars scalars() {
-    return {.lr = 0.01f, .bias_correction1 = 0.1f, .bias_correction2 = 0.05f, .grad_scale = 0.5f};
-  }
+  static UpdateScalars scalars() { return {.lr = 0.01f, .grad_scale = 0.5f}; }
+  static constexpr AdamWConstants kConstants{.weight_decay = 0.1f, .lr_scale = 2};
   struct State {
     Array p, m, v, grad;
     explicit State(Sides sides)
@@ -97,13 +96,13 @@ class EncodedUpdate : public ::testing::TestWithParam<Sides> {
   };
   // The encodings of both products, of `from`.
   struct Copies {
-    std::vector<EncodedCopy> copies;
+    std::vector<WeightEncoding> copies;
     std::vector<std::vector<std::byte>> memory;
     std::vector<std::byte*> places;
     Copies(Sides sides, const Array& from) {
       for (const GemmRole role : kRoles) {
-        copies.push_back({encoding_of(role, sides), static_cast<int>(copies.size())});
-        memory.push_back(packed(copies.back().encoding, from));
+        copies.push_back(encoding_of(role, sides));
+        memory.push_back(packed(copies.back(), from));
       }
       for (auto& bytes : memory) places.push_back(bytes.data());
     }
@@ -116,14 +115,14 @@ TEST_P(EncodedUpdate, LeavesWhatPackingAfterwardsGives) {
   Copies copies(sides, fused.p);
   const UpdateScalars step = scalars();
   for (int i = 0; i < 2; ++i) {
-    adamw_update(sides.n * sides.k, plain.arrays(), &step, 0.1f, 2);
-    adamw_update_encoded(sides.n, sides.k, fused.arrays(), &step, 0.1f, 2, copies.copies,
+    adamw_update(sides.n * sides.k, plain.arrays(), &step, kConstants);
+    adamw_update_encoded(sides.n, sides.k, fused.arrays(), &step, kConstants, copies.copies,
                          copies.places.data());
     EXPECT_TRUE(plain.p.bytes() == fused.p.bytes());
     EXPECT_TRUE(plain.m.bytes() == fused.m.bytes());
     EXPECT_TRUE(plain.v.bytes() == fused.v.bytes());
     for (size_t c = 0; c < copies.copies.size(); ++c)
-      EXPECT_TRUE(copies.memory[c] == packed(copies.copies[c].encoding, plain.p)) << c;
+      EXPECT_TRUE(copies.memory[c] == packed(copies.copies[c], plain.p)) << c;
   }
 }
 
@@ -133,7 +132,7 @@ TEST_P(EncodedUpdate, HasTheSameBitsForAnyNumberOfThreads) {
     State state(sides);
     Copies copies(sides, state.p);
     const UpdateScalars step = scalars();
-    adamw_update_encoded(sides.n, sides.k, state.arrays(), &step, 0.1f, 2, copies.copies,
+    adamw_update_encoded(sides.n, sides.k, state.arrays(), &step, kConstants, copies.copies,
                          copies.places.data());
     std::vector<std::byte> all = state.p.bytes();
     for (const auto& bytes : copies.memory) all.insert(all.end(), bytes.begin(), bytes.end());
@@ -149,7 +148,8 @@ TEST_P(EncodedUpdate, SkippedLeavesEverythingUntouched) {
   const auto encodings = copies.memory;
   UpdateScalars step = scalars();
   step.skip = 1;
-  adamw_update_encoded(sides.n, sides.k, state.arrays(), &step, 0.1f, 2, copies.copies, copies.places.data());
+  adamw_update_encoded(sides.n, sides.k, state.arrays(), &step, kConstants, copies.copies,
+                       copies.places.data());
   EXPECT_TRUE(state.p.bytes() == before);
   EXPECT_TRUE(copies.memory == encodings);
 }

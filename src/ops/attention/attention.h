@@ -1,0 +1,182 @@
+// Attention of a sequence to itself, with or without a cache:
+//   out = softmax(scale · q kᵀ + bias) v
+// over the keys that each row sees. Optional sinks are a further score of each head that has no value
+// (gpt-oss).
+#pragma once
+
+#include "ops/signatures.h"
+
+namespace strata::ops {
+
+// qkv = [q | k | v] of whole heads. value_dim: of a head of v; 0: head_dim.
+void require_segments(const graph::NodeView& view, const graph::Value& qkv, int64_t head_dim,
+                      int64_t value_dim = 0);
+
+struct AttentionAttrs {
+  int64_t head_dim = 0;
+  int64_t sequence_length = 0;  // of the queries
+  double scale = 1;             // of the products of queries and keys
+  int64_t window = 0;           // keys that a row sees, its own included; 0: all before it. Needs causal
+  double softcap = 0;           // above 0: scores become softcap · tanh(score / softcap) (Gemma 2)
+  bool causal = true;           // a row sees no key after its own
+  int64_t bias_zero = 0;        // column of the bias for a key at the row's own place
+  int64_t value_dim = 0;        // of a head's values; 0: head_dim
+  // A row's window begins with the chunk of `window` keys that it is in. Only where keys are counted from 0:
+  // of cached attention.
+  bool chunked = false;
+  int64_t size_of_value() const { return value_dim > 0 ? value_dim : head_dim; }
+  bool operator==(const AttentionAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("head_dim", head_dim);
+    to("sequence_length", sequence_length);
+    to("scale", scale);
+    to("window", window);
+    to("softcap", softcap);
+    to("causal", causal);
+    to("bias_zero", bias_zero);
+    if (value_dim != 0) to("value_dim", value_dim);
+    if (chunked) to("chunked", chunked);
+  }
+};
+
+// What every kind of attention over sequences gives.
+struct Attended {
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> out;  // [N, heads · value size]
+    Of<F32> lse;  // [sequences, heads, sequence_length]: log of the sum of exponentials of a row's scores
+    static constexpr auto fields() { return std::tuple{field("out", &Out::out), field("lse", &Out::lse)}; }
+  };
+};
+
+// Row i of a sequence sees the keys from kv_begin[i] (the document mask; absent: 0) to i, or, where not
+// causal, to below kv_end[i] (absent: to the last).
+struct Attention : Attended {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> qkv;                      // [N, q | k | v]
+    Of<Optional<I32>> kv_begin = {};  // [N]
+    Of<Optional<I32>> kv_end = {};    // [N]; not causal
+    // [heads, distances]: bias[h, bias_zero + j - i] is added to the scaled score of row i and key j. Not
+    // with softcap.
+    Of<Optional<F32>> bias = {};
+    Of<Optional<F32>> sinks = {};  // [heads]
+    static constexpr auto fields() {
+      return std::tuple{field("qkv", &In::qkv), field("kv_begin", &In::kv_begin),
+                        field("kv_end", &In::kv_end), field("bias", &In::bias), field("sinks", &In::sinks)};
+    }
+  };
+  using Attrs = AttentionAttrs;
+  static const graph::OpDef def;
+};
+
+struct AttentionGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dout, out;
+    Of<F32> lse;
+    Of<Act> qkv;
+    Of<Optional<I32>> kv_begin = {}, kv_end = {};
+    Of<Optional<F32>> bias = {};
+    static constexpr auto fields() {
+      return std::tuple{field("dout", &In::dout),         field("out", &In::out),
+                        field("lse", &In::lse),           field("qkv", &In::qkv),
+                        field("kv_begin", &In::kv_begin), field("kv_end", &In::kv_end),
+                        field("bias", &In::bias)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> dqkv;
+    Of<Optional<F32>> dbias;  // with the bias
+    static constexpr auto fields() {
+      return std::tuple{field("dqkv", &Out::dqkv), field("dbias", &Out::dbias)};
+    }
+  };
+  using Attrs = AttentionAttrs;
+  static const graph::OpDef def;
+};
+
+// Attention to a cache: sequence s stores its new keys and values in slot[s], from row position[s] on, and
+// attends to all there up to each row's own. Always causal. No two sequences have the same slot.
+struct CachedAttention {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> qkv;                   // [N, q | k | v]
+    Of<Act> keys, values;          // [slots, room, kv heads · head_dim]
+    Of<I32> position, slot;        // [sequences], role step
+    Of<Optional<F32>> bias = {};   // as Attention
+    Of<Optional<F32>> sinks = {};  // as Attention
+    static constexpr auto fields() {
+      return std::tuple{field("qkv", &In::qkv),       field("keys", &In::keys),
+                        field("values", &In::values), field("position", &In::position),
+                        field("slot", &In::slot),     field("bias", &In::bias),
+                        field("sinks", &In::sinks)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> out;           // [N, q]
+    Of<Act> keys, values;  // the caches, in place
+    static constexpr auto fields() {
+      return std::tuple{field("out", &Out::out), field("keys", &Out::keys), field("values", &Out::values)};
+    }
+  };
+  using Attrs = AttentionAttrs;
+  static const graph::OpDef def;
+};
+
+struct SinkGradAttrs {
+  int64_t head_dim = 0;
+  int64_t sequence_length = 0;  // rows of a sequence, as lse has them
+  bool operator==(const SinkGradAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("head_dim", head_dim);
+    to("sequence_length", sequence_length);
+  }
+};
+
+// The gradient of the sinks of every kind of attention over sequences.
+struct SinkGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dout, out;  // [N, heads · head_dim]
+    Of<F32> lse;        // [sequences, heads, sequence_length]
+    Of<F32> sinks;      // [heads]
+    static constexpr auto fields() {
+      return std::tuple{field("dout", &In::dout), field("out", &In::out), field("lse", &In::lse),
+                        field("sinks", &In::sinks)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> dsinks;  // [heads]; accumulates
+    static constexpr auto fields() { return std::tuple{field("dsinks", &Out::dsinks)}; }
+  };
+  using Attrs = SinkGradAttrs;
+  static const graph::OpDef def;
+};
+
+// What attention returned for its rows, and the gradient of it.
+struct AttendedRows {
+  graph::ValueId dout, out, lse;
+};
+// Adds the gradient of the sinks, if there are any.
+void add_sink_gradient(graph::GradientBuilder& builder, graph::ValueId sinks, const AttendedRows& rows,
+                       const SinkGradAttrs& attrs);
+
+// What all kinds of attention take besides their rows and kv_begin.
+struct AttentionOptions {
+  AttentionAttrs attrs;
+  graph::ValueId kv_end = graph::kNone, bias = graph::kNone, sinks = graph::kNone;
+};
+graph::ValueId attention(graph::Graph& graph, graph::ValueId qkv, graph::ValueId kv_begin,
+                         const AttentionOptions& options);
+
+struct CacheValues {
+  graph::ValueId keys, values, position, slot;
+};
+graph::ValueId cached_attention(graph::Graph& graph, graph::ValueId qkv, const CacheValues& cache,
+                                const AttentionOptions& options);
+
+}  // namespace strata::ops

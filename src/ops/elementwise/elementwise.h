@@ -1,0 +1,68 @@
+// A value times a number, and one row added to all.
+#pragma once
+
+#include "ops/signatures.h"
+
+namespace strata::ops {
+
+struct ScaleAttrs {
+  double factor = 1;
+  bool operator==(const ScaleAttrs&) const = default;
+  void describe(graph::AttributeText& to) const { to("factor", factor); }
+};
+
+// y = factor · x
+struct Scale : Unary<ScaleAttrs> {
+  static const graph::OpDef def;
+};
+graph::ValueId scale(graph::Graph& graph, graph::ValueId x, double factor);
+
+struct AddRowAttrs {
+  int64_t row = 0;
+  bool operator==(const AddRowAttrs&) const = default;
+  void describe(graph::AttributeText& to) const { to("row", row); }
+};
+
+// y = x + table[row], one row for all
+struct AddRow {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> x;      // [N, D]
+    Of<F32> table;  // [R, D], or [D] for one row
+    static constexpr auto fields() { return std::tuple{field("x", &In::x), field("table", &In::table)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> y;  // [N, D]
+    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+  };
+  using Attrs = AddRowAttrs;
+  static const graph::OpDef def;
+};
+
+struct AddRowGradAttrs {
+  int64_t rows = 0;  // of the table
+  int64_t row = 0;
+  bool operator==(const AddRowGradAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("rows", rows);
+    to("row", row);
+  }
+};
+
+struct AddRowGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dy;  // [N, D]
+    static constexpr auto fields() { return std::tuple{field("dy", &In::dy)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> dtable;  // [R, D], accumulates
+    static constexpr auto fields() { return std::tuple{field("dtable", &Out::dtable)}; }
+  };
+  using Attrs = AddRowGradAttrs;
+  static const graph::OpDef def;
+};
+
+}  // namespace strata::ops

@@ -1,0 +1,73 @@
+// Biases of experts, b[E · C], one behind the other. Without weights x has a row a slot: y = x + the bias of
+// the slot's expert. With weights x has a row a token: y = x + the sum over its slots of weight · bias. A
+// slot that goes nowhere, or that no token has, adds nothing. Slots and offsets are those of
+// experts/experts.h.
+#pragma once
+
+#include "ops/experts/experts.h"
+
+namespace strata::ops {
+
+struct ExpertBias {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> x;                       // [N · k, C], with weights [N, C]
+    Of<I32> ids;                     // [N, k]
+    Of<Optional<F32>> weights = {};  // [N, k], beside offsets [S]
+    Of<F32> bias;                    // [E · C]
+    Of<Optional<I32>> offsets = {};  // [N + 1]
+    static constexpr auto fields() {
+      return std::tuple{field("x", &In::x), field("ids", &In::ids), field("weights", &In::weights),
+                        field("bias", &In::bias), field("offsets", &In::offsets)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> y;  // as x
+    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+  };
+  using Attrs = ExpertsAttrs;
+  static const graph::OpDef def;
+};
+struct ExpertBiasGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dy;
+    Of<I32> ids;
+    Of<Optional<F32>> weights = {};
+    Of<Optional<I32>> offsets = {};
+    static constexpr auto fields() {
+      return std::tuple{field("dy", &In::dy), field("ids", &In::ids), field("weights", &In::weights),
+                        field("offsets", &In::offsets)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> dbias;  // accumulates
+    static constexpr auto fields() { return std::tuple{field("dbias", &Out::dbias)}; }
+  };
+  using Attrs = ExpertsAttrs;
+  static const graph::OpDef def;
+};
+struct ExpertBiasGradWeights {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dy;  // [N, C]
+    Of<I32> ids;
+    Of<F32> bias;
+    Of<Optional<I32>> offsets = {};
+    static constexpr auto fields() {
+      return std::tuple{field("dy", &In::dy), field("ids", &In::ids), field("bias", &In::bias),
+                        field("offsets", &In::offsets)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> dweights;
+    static constexpr auto fields() { return std::tuple{field("dweights", &Out::dweights)}; }
+  };
+  using Attrs = ExpertsAttrs;
+  static const graph::OpDef def;
+};
+
+}  // namespace strata::ops

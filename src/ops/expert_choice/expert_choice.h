@@ -1,0 +1,97 @@
+// Experts that choose their tokens (Zhou et al. 2022, arXiv 2202.09368): of each group of tokens every expert
+// takes the `capacity` ones that score it highest, so that all experts are equally busy and a token may have
+// none or several. A slot is a place of an expert: M = groups · E · capacity of them, those of a group one
+// behind the other, in it those of an expert.
+#pragma once
+
+#include "ops/router/router.h"
+
+namespace strata::ops {
+
+struct ExpertChoiceAttrs {
+  RouteAttrs::Score score = RouteAttrs::Score::kSoftmax;
+  int64_t rows = 0;      // tokens of a group
+  int64_t capacity = 0;  // at most as many
+  double scale = 1;
+  bool operator==(const ExpertChoiceAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("score", static_cast<int64_t>(score));
+    to("rows", rows);
+    to("capacity", capacity);
+    to("scale", scale);
+  }
+};
+// Of equal tokens the first is chosen; one with a logit that is not finite by every expert that has room,
+// with NaN as weight, so that the loss shows it.
+struct ExpertChoice {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> logits;  // [N, E]
+    static constexpr auto fields() { return std::tuple{field("logits", &In::logits)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<I32> tokens;   // [M]: the place in its group of a slot's token, ascending within an expert
+    Of<I32> experts;  // [M, 1]: whose slot it is
+    Of<F32> weights;  // [M, 1]: the token's score of the expert · scale
+    static constexpr auto fields() {
+      return std::tuple{field("tokens", &Out::tokens), field("experts", &Out::experts),
+                        field("weights", &Out::weights)};
+    }
+  };
+  using Attrs = ExpertChoiceAttrs;
+  static const graph::OpDef def;
+};
+struct ExpertChoiceGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> dweights, logits;
+    Of<I32> tokens;
+    static constexpr auto fields() {
+      return std::tuple{field("dweights", &In::dweights), field("logits", &In::logits),
+                        field("tokens", &In::tokens)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> dlogits;
+    static constexpr auto fields() { return std::tuple{field("dlogits", &Out::dlogits)}; }
+  };
+  using Attrs = ExpertChoiceAttrs;
+  static const graph::OpDef def;
+};
+
+// Rows of groups that take part in slots.
+struct GroupRowsAttrs {
+  int64_t rows = 0;   // tokens of a group
+  int64_t slots = 0;  // of a group
+  bool operator==(const GroupRowsAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("rows", rows);
+    to("slots", slots);
+  }
+};
+struct GroupRows {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> x;       // a row a token, or a row a slot
+    Of<I32> tokens;  // [M]
+    static constexpr auto fields() { return std::tuple{field("x", &In::x), field("tokens", &In::tokens)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> y;
+    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+  };
+  using Attrs = GroupRowsAttrs;
+};
+// y[M, d]: row m is row tokens[m] of its group in x[N, d].
+struct GatherRows : GroupRows {
+  static const graph::OpDef def;
+};
+// y[N, d]: the sums of the rows of x[M, d] that are of the same token, in fp32 and in their order.
+struct ScatterRows : GroupRows {
+  static const graph::OpDef def;
+};
+
+}  // namespace strata::ops

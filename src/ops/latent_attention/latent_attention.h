@@ -1,0 +1,146 @@
+// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2"): keys and values of all heads come from one
+// latent vector a token, and all heads share the rotated part of a key.
+#pragma once
+
+#include <vector>
+
+#include "ops/signatures.h"
+
+namespace strata::ops {
+
+struct SplitLatentsAttrs {
+  std::vector<int64_t> parts;  // widths of query?, key and value, rotated
+  bool operator==(const SplitLatentsAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    for (const int64_t part : parts) to("part", part);
+  }
+};
+
+// Rows in their parts, each a value.
+struct SplitLatents {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> down;  // [N, query? | key and value | rotated]
+    static constexpr auto fields() { return std::tuple{field("down", &In::down)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Optional<Act>> query = {};
+    Of<Act> latent;  // of keys and values
+    Of<Act> rotated;
+    static constexpr auto fields() {
+      return std::tuple{field("query", &Out::query), field("latent", &Out::latent),
+                        field("rotated", &Out::rotated)};
+    }
+  };
+  using Attrs = SplitLatentsAttrs;
+  static const graph::OpDef def;
+};
+struct JoinLatents {
+  template <template <typename> class Of>
+  using In = SplitLatents::Out<Of>;
+  template <template <typename> class Of>
+  using Out = SplitLatents::In<Of>;
+  using Attrs = graph::NoAttrs;
+  static const graph::OpDef def;
+};
+
+// A query and a key of a head are [plain | rotated]. The last two are the cached form's.
+struct LatentAttrs {
+  int64_t plain_dim = 0, rotary_dim = 0, value_dim = 0;
+  int64_t sequence_length = 0;  // of the queries
+  double scale = 1;             // of the products of queries and keys
+  int64_t head_dim() const { return plain_dim + rotary_dim; }
+  bool operator==(const LatentAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("plain_dim", plain_dim);
+    to("rotary_dim", rotary_dim);
+    to("value_dim", value_dim);
+    if (sequence_length != 0) {
+      to("sequence_length", sequence_length);
+      to("scale", scale);
+    }
+  }
+};
+
+// qkv as attention reads it.
+struct LatentHeads {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> q;        // [N, heads · (plain + rotary)]
+    Of<Act> kv;       // [N, plain keys | values]
+    Of<Act> rotated;  // [N, rotary], the part of their keys that all heads share
+    static constexpr auto fields() {
+      return std::tuple{field("q", &In::q), field("kv", &In::kv), field("rotated", &In::rotated)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> qkv;  // [N, q | k | v]
+    static constexpr auto fields() { return std::tuple{field("qkv", &Out::qkv)}; }
+  };
+  using Attrs = LatentAttrs;
+  static const graph::OpDef def;
+};
+struct LatentHeadsGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dqkv;
+    static constexpr auto fields() { return std::tuple{field("dqkv", &In::dqkv)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> dq, dkv;
+    Of<Act> drotated;  // the sum over heads
+    static constexpr auto fields() {
+      return std::tuple{field("dq", &Out::dq), field("dkv", &Out::dkv), field("drotated", &Out::drotated)};
+    }
+  };
+  using Attrs = LatentAttrs;
+  static const graph::OpDef def;
+};
+
+// Attention to a cache of what latent and rotated were at each position, in the "absorbed" form: the weight,
+// which makes keys and values of latents, multiplies queries and what heads have mixed of latents instead, so
+// that a step reads the cache unchanged. Position and slot are those of CachedAttention.
+struct CachedLatentAttention {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> q;               // [N, heads · (plain + rotary)], rotated
+    Of<Act> latent;          // [N, rank]
+    Of<Act> rotated;         // [N, rotary]
+    Of<F32> weight;          // [plain keys | values, rank]
+    Of<Act> cache;           // [slots, room, rank + rotary]
+    Of<I32> position, slot;  // [sequences], role step
+    static constexpr auto fields() {
+      return std::tuple{
+          field("q", &In::q),           field("latent", &In::latent), field("rotated", &In::rotated),
+          field("weight", &In::weight), field("cache", &In::cache),   field("position", &In::position),
+          field("slot", &In::slot)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> out;    // [N, heads · value]
+    Of<Act> cache;  // in place
+    static constexpr auto fields() {
+      return std::tuple{field("out", &Out::out), field("cache", &Out::cache)};
+    }
+  };
+  using Attrs = LatentAttrs;
+  static const graph::OpDef def;
+};
+
+struct Latents {
+  graph::ValueId query, key_value, rotated;  // query: kNone where there is none
+};
+Latents split_latents(graph::Graph& graph, graph::ValueId down);
+
+struct LatentCache {
+  graph::ValueId latents, position, slot;
+};
+graph::ValueId cached_latent_attention(graph::Graph& graph, graph::ValueId q, const Latents& latents,
+                                       graph::ValueId weight, const LatentCache& cache,
+                                       const LatentAttrs& attrs);
+
+}  // namespace strata::ops

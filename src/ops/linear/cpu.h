@@ -1,0 +1,35 @@
+// Weights in the encodings that products on the CPU read.
+#pragma once
+
+#include <initializer_list>
+
+#include "device/cpu/cpu.h"
+#include "kernels/cpu/gemm.h"
+
+namespace strata::device {
+
+// A weight of an op, and the role of the product that reads it.
+template <typename Op>
+struct ProductWeight {
+  graph::InputName<Op> input;
+  cpu::GemmRole role;
+};
+
+// With activations of this type. Weights that products read as they are have none.
+template <typename Op>
+Encodings<Op> encodings_of(const graph::View<Op>& node, DType dtype, const hardware::DeviceSpec& device,
+                           std::initializer_list<ProductWeight<Op>> weights) {
+  Encodings<Op> wanted;
+  for (const auto& [input, role] : weights) {
+    const Shape& weight = node.untyped().in(input.position).shape;
+    const auto encoding = cpu::plan_weight_encoding(role, weight[0], weight[1], dtype, device);
+    if (encoding.plain) continue;
+    wanted.push_back({input, {graph::Encoding::Kind::kPacked, encoding.bytes, encoding.id}, dtype});
+  }
+  return wanted;
+}
+
+// The encoding that a packed weight has; InternalError where no product of the device wants it.
+cpu::WeightEncoding weight_encoding_of(const graph::Value& packed, const hardware::DeviceSpec& device);
+
+}  // namespace strata::device

@@ -1,0 +1,269 @@
+// Cross entropy of a head: the sum over the valid targets (≥ 0) of −log softmax(x · weightᵀ + bias)[target],
+// and their count, both accumulated over micro-batches. Two forms with the same bits: fused, whose training
+// op makes the logits once, and split, for where that one instruction does not do.
+#pragma once
+
+#include <string>
+
+#include "ops/signatures.h"
+
+namespace strata::ops {
+
+struct LossOptions {
+  bool per_token = false;              // also Loss::per_token and Loss::greedy
+  double softcap = 0;                  // above 0: a logit l becomes softcap · tanh(l / softcap)
+  graph::ValueId bias = graph::kNone;  // fp32 [V]; not with softcap
+  std::string prefix = {};             // of the names of the loss's values, where there are several losses
+  // Of the split form alone, where the weight's rows may be sharded (ops/vocabulary).
+  graph::ValueId vocab_start = graph::kNone;
+  // Of the split form: one node gives all gradients, from the logits made once more. Four products.
+  bool one_gradient = false;
+  double target_share = 1;  // of the tokens that have a target, on average: the others cost nothing
+};
+struct Loss {
+  graph::ValueId sum;        // "loss_sum", f64[1]
+  graph::ValueId count;      // "token_count", i64[1]
+  graph::ValueId per_token;  // "token_loss", f32[N]: the loss of each token
+  graph::ValueId greedy;     // "token_greedy", i32[N]: whether its target is the most probable token
+};
+
+// --- The fused form
+
+struct LinearCrossEntropyAttrs {
+  double softcap = 0;
+  double target_share = 1;  // of the tokens that have a target, on average; the others cost nothing
+  bool operator==(const LinearCrossEntropyAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("softcap", softcap);
+    if (target_share != 1) to("target_share", target_share);
+  }
+};
+
+struct LinearCrossEntropy {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> x;                    // [N, K]
+    Of<Weight> weight;            // [V, K]
+    Of<I32> targets;              // [N]
+    Of<Optional<F32>> bias = {};  // [V]
+    static constexpr auto fields() {
+      return std::tuple{field("x", &In::x), field("weight", &In::weight), field("targets", &In::targets),
+                        field("bias", &In::bias)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F64> sum;                       // [1]
+    Of<I64> count;                     // [1]
+    Of<Optional<F32>> per_token = {};  // [N]
+    Of<Optional<I32>> greedy = {};     // [N]
+    static constexpr auto fields() {
+      return std::tuple{field("sum", &Out::sum), field("count", &Out::count),
+                        field("per_token", &Out::per_token), field("greedy", &Out::greedy)};
+    }
+  };
+  using Attrs = LinearCrossEntropyAttrs;
+  static const graph::OpDef def;
+};
+Loss linear_cross_entropy(graph::Graph& graph, graph::ValueId x, graph::ValueId weight,
+                          graph::ValueId targets, const LossOptions& options = {});
+
+// Gradients are those of seed · sum; sum and count are not scaled.
+struct LinearCrossEntropyTrain {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> x;                    // [N, K]
+    Of<Weight> weight;            // [V, K], for logits
+    Of<Weight> weight_of_dx;      // the same, for dx
+    Of<I32> targets;              // [N]
+    Of<Optional<F32>> bias = {};  // [V]
+    Of<Optional<F32>> seed = {};  // [1]
+    static constexpr auto fields() {
+      return std::tuple{field("x", &In::x),
+                        field("weight", &In::weight),
+                        field("weight_of_dx", &In::weight_of_dx),
+                        field("targets", &In::targets),
+                        field("bias", &In::bias),
+                        field("seed", &In::seed)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F64> sum;                   // [1]
+    Of<I64> count;                 // [1]
+    Of<Act> dx;                    // [N, K]
+    Of<F32> dw;                    // [V, K], accumulates
+    Of<Optional<F32>> dbias = {};  // [V], accumulates
+    static constexpr auto fields() {
+      return std::tuple{field("sum", &Out::sum), field("count", &Out::count), field("dx", &Out::dx),
+                        field("dw", &Out::dw), field("dbias", &Out::dbias)};
+    }
+  };
+  using Attrs = LinearCrossEntropyAttrs;
+  static const graph::OpDef def;
+};
+
+// --- The split form: forward apart from backward, input gradients apart from weight gradients, or a sharded
+// vocabulary. The logits are made three times: five products of the head's size for the fused form's three.
+
+Loss split_cross_entropy(graph::Graph& graph, graph::ValueId x, graph::ValueId weight, graph::ValueId targets,
+                         const LossOptions& options = {});
+// Its two halves, between which statistics may be moved.
+graph::ValueId cross_entropy_statistics(graph::Graph& graph, graph::ValueId x, graph::ValueId weight,
+                                        graph::ValueId targets, const LossOptions& options = {});
+Loss loss_of_statistics(graph::Graph& graph, graph::ValueId statistics, graph::ValueId targets,
+                        const LossOptions& options = {});
+
+// Of the statistics and their gradients. The rows of the weight are `vocab_start`'s number of parts of equal
+// size; without one they are the whole vocabulary.
+struct CrossEntropyAttrs {
+  double softcap = 0;
+  int64_t vocabulary = 0;     // rows of the whole vocabulary, which targets count
+  bool one_gradient = false;  // one node gives the gradients of x and of the weight
+  double target_share = 1;    // as above
+  bool operator==(const CrossEntropyAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("softcap", softcap);
+    to("vocabulary", vocabulary);
+    if (one_gradient) to("one_gradient", one_gradient);
+    if (target_share != 1) to("target_share", target_share);
+  }
+};
+
+// Of each part's logits the maximum, the sum of exp(logit − maximum), and the target's logit, −∞ where the
+// target is in another part. All are 0 for a token without target. Rows past the end of the vocabulary take
+// no part.
+struct CrossEntropyStatistics {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> x;                           // [N, K]
+    Of<Weight> weight;                   // [V, K]
+    Of<I32> targets;                     // [N]
+    Of<Optional<F32>> bias = {};         // [V]
+    Of<Optional<I32>> vocab_start = {};  // [parts]
+    static constexpr auto fields() {
+      return std::tuple{field("x", &In::x), field("weight", &In::weight), field("targets", &In::targets),
+                        field("bias", &In::bias), field("vocab_start", &In::vocab_start)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> statistics;  // [parts, N, 3]
+    static constexpr auto fields() { return std::tuple{field("statistics", &Out::statistics)}; }
+  };
+  using Attrs = CrossEntropyAttrs;
+  static const graph::OpDef def;
+};
+
+struct CrossEntropyLoss {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> statistics;  // [parts, N, 3]
+    Of<I32> targets;     // [N]
+    static constexpr auto fields() {
+      return std::tuple{field("statistics", &In::statistics), field("targets", &In::targets)};
+    }
+  };
+  template <template <typename> class Of>
+  using Out = LinearCrossEntropy::Out<Of>;
+  using Attrs = graph::NoAttrs;
+  static const graph::OpDef def;
+};
+
+struct CrossEntropyLossGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> statistics;           // [parts, N, 3]
+    Of<I32> targets;              // [N]
+    Of<Optional<F32>> seed = {};  // [1]
+    static constexpr auto fields() {
+      return std::tuple{field("statistics", &In::statistics), field("targets", &In::targets),
+                        field("seed", &In::seed)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> dstatistics;  // [parts, N, 3]
+    static constexpr auto fields() { return std::tuple{field("dstatistics", &Out::dstatistics)}; }
+  };
+  using Attrs = graph::NoAttrs;
+  static const graph::OpDef def;
+};
+
+struct CrossEntropyGradInput {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> x;                           // [N, K]
+    Of<Weight> weight;                   // [V, K], for logits
+    Of<Weight> weight_of_dx;             // the same, for dx
+    Of<I32> targets;                     // [N]
+    Of<F32> statistics, dstatistics;     // [parts, N, 3]
+    Of<Optional<F32>> bias = {};         // [V]
+    Of<Optional<I32>> vocab_start = {};  // [parts]
+    static constexpr auto fields() {
+      return std::tuple{field("x", &In::x),
+                        field("weight", &In::weight),
+                        field("weight_of_dx", &In::weight_of_dx),
+                        field("targets", &In::targets),
+                        field("statistics", &In::statistics),
+                        field("dstatistics", &In::dstatistics),
+                        field("bias", &In::bias),
+                        field("vocab_start", &In::vocab_start)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> dx;  // [N, K]
+    static constexpr auto fields() { return std::tuple{field("dx", &Out::dx)}; }
+  };
+  using Attrs = CrossEntropyAttrs;
+  static const graph::OpDef def;
+};
+
+struct CrossEntropyGradWeight {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> x;                           // [N, K]
+    Of<Weight> weight;                   // [V, K], for logits
+    Of<I32> targets;                     // [N]
+    Of<F32> statistics, dstatistics;     // [parts, N, 3]
+    Of<Optional<F32>> bias = {};         // [V]
+    Of<Optional<I32>> vocab_start = {};  // [parts]
+    static constexpr auto fields() {
+      return std::tuple{field("x", &In::x),
+                        field("weight", &In::weight),
+                        field("targets", &In::targets),
+                        field("statistics", &In::statistics),
+                        field("dstatistics", &In::dstatistics),
+                        field("bias", &In::bias),
+                        field("vocab_start", &In::vocab_start)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> dw;                    // [V, K], accumulates
+    Of<Optional<F32>> dbias = {};  // [V], accumulates
+    static constexpr auto fields() { return std::tuple{field("dw", &Out::dw), field("dbias", &Out::dbias)}; }
+  };
+  using Attrs = CrossEntropyAttrs;
+  static const graph::OpDef def;
+};
+
+// Both.
+struct CrossEntropyGrad {
+  template <template <typename> class Of>
+  using In = CrossEntropyGradInput::In<Of>;
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> dx;                    // [N, K]
+    Of<F32> dw;                    // [V, K], accumulates
+    Of<Optional<F32>> dbias = {};  // [V], accumulates
+    static constexpr auto fields() {
+      return std::tuple{field("dx", &Out::dx), field("dw", &Out::dw), field("dbias", &Out::dbias)};
+    }
+  };
+  using Attrs = CrossEntropyAttrs;
+  static const graph::OpDef def;
+};
+
+}  // namespace strata::ops

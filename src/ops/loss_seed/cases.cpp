@@ -1,0 +1,18 @@
+#include <utility>
+
+#include "graph/loss_seed.h"
+#include "ops/cases.h"
+
+namespace strata::device {
+
+using namespace op_rows;
+
+template <>
+void cases<graph::LossSeed>(Cases& to) {
+  for (const auto& [name, own] : {std::pair{"loss_seed", 28.0}, std::pair{"loss_seed_without_terms", 0.0}})
+    to.add<graph::LossSeed>(name, {.main_terms = i64_of(70), .terms = i64_of(own)}, {0.3},
+                            {.replicated_only = true});
+  to.untimed<graph::LossSeed>(kFewNumbers);
+}
+
+}  // namespace strata::device

@@ -1,0 +1,163 @@
+// RMS norm (Zhang and Sennrich, arXiv 1910.07467) and layer norm (Ba et al., arXiv 1607.06450), over the last
+// dimension, of x or of x + residual.
+#pragma once
+
+#include "ops/signatures.h"
+
+namespace strata::ops {
+
+struct Normed {
+  graph::ValueId y;  // the normalised value
+  graph::ValueId h;  // what was normalised: x + residual, or x itself
+};
+
+// Of the norm and both of its gradients; so LayerNormAttrs.
+struct RmsNormAttrs {
+  double eps = 1e-5;
+  double weight_offset = 0;
+  bool operator==(const RmsNormAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("eps", eps);
+    to("weight_offset", weight_offset);
+  }
+};
+
+// h = x (+ residual); y = h · rstd · (weight + weight_offset) with rstd = 1 / √(mean(h²) + eps)
+struct RmsNorm {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> x;                        // [N, D]
+    Of<F32> weight;                   // [D]
+    Of<Optional<Act>> residual = {};  // as x
+    static constexpr auto fields() {
+      return std::tuple{field("x", &In::x), field("weight", &In::weight), field("residual", &In::residual)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> y;                 // [N, D]
+    Of<F32> rstd;              // [N]
+    Of<Optional<Act>> h = {};  // [N, D], with the residual
+    static constexpr auto fields() {
+      return std::tuple{field("y", &Out::y), field("rstd", &Out::rstd), field("h", &Out::h)};
+    }
+  };
+  using Attrs = RmsNormAttrs;
+  static const graph::OpDef def;
+};
+Normed rms_norm(graph::Graph& graph, graph::ValueId x, graph::ValueId residual, graph::ValueId weight,
+                double eps, double weight_offset = 0);
+
+// dx = rstd · (g − ĥ · mean(g · ĥ)) + dh with g = dy · (weight + weight_offset) and ĥ = h · rstd
+struct RmsNormGradInput {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dy, h;              // [N, D]
+    Of<F32> rstd;               // [N]
+    Of<F32> weight;             // [D]
+    Of<Optional<Act>> dh = {};  // [N, D], what flows into h besides
+    static constexpr auto fields() {
+      return std::tuple{field("dy", &In::dy), field("h", &In::h), field("rstd", &In::rstd),
+                        field("weight", &In::weight), field("dh", &In::dh)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> dx;  // [N, D]
+    static constexpr auto fields() { return std::tuple{field("dx", &Out::dx)}; }
+  };
+  using Attrs = RmsNormAttrs;
+  static const graph::OpDef def;
+};
+
+struct RmsNormGradWeight {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dy, h;  // [N, D]
+    Of<F32> rstd;   // [N]
+    static constexpr auto fields() {
+      return std::tuple{field("dy", &In::dy), field("h", &In::h), field("rstd", &In::rstd)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> dw;  // [D], accumulates
+    static constexpr auto fields() { return std::tuple{field("dw", &Out::dw)}; }
+  };
+  using Attrs = RmsNormAttrs;
+  static const graph::OpDef def;
+};
+
+struct LayerNormAttrs {
+  double eps = 1e-5;
+  bool operator==(const LayerNormAttrs&) const = default;
+  void describe(graph::AttributeText& to) const { to("eps", eps); }
+};
+
+// h = x (+ residual); y = (h − mean(h)) · rstd · weight + bias with rstd = 1 / √(var(h) + eps)
+struct LayerNorm {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> x;                        // [N, D]
+    Of<F32> weight, bias;             // [D]
+    Of<Optional<Act>> residual = {};  // as x
+    static constexpr auto fields() {
+      return std::tuple{field("x", &In::x), field("weight", &In::weight), field("bias", &In::bias),
+                        field("residual", &In::residual)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> y;                 // [N, D]
+    Of<F32> mean, rstd;        // [N]
+    Of<Optional<Act>> h = {};  // [N, D], with the residual
+    static constexpr auto fields() {
+      return std::tuple{field("y", &Out::y), field("mean", &Out::mean), field("rstd", &Out::rstd),
+                        field("h", &Out::h)};
+    }
+  };
+  using Attrs = LayerNormAttrs;
+  static const graph::OpDef def;
+};
+Normed layer_norm(graph::Graph& graph, graph::ValueId x, graph::ValueId residual, graph::ValueId weight,
+                  graph::ValueId bias, double eps);
+
+// dx = rstd · (g − mean(g) − ĥ · mean(g · ĥ)) + dh with g = dy · weight and ĥ = (h − mean) · rstd
+struct LayerNormGradInput {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dy, h;              // [N, D]
+    Of<F32> mean, rstd;         // [N]
+    Of<F32> weight;             // [D]
+    Of<Optional<Act>> dh = {};  // [N, D], what flows into h besides
+    static constexpr auto fields() {
+      return std::tuple{field("dy", &In::dy),     field("h", &In::h),           field("mean", &In::mean),
+                        field("rstd", &In::rstd), field("weight", &In::weight), field("dh", &In::dh)};
+    }
+  };
+  template <template <typename> class Of>
+  using Out = RmsNormGradInput::Out<Of>;
+  using Attrs = LayerNormAttrs;
+  static const graph::OpDef def;
+};
+
+struct LayerNormGradWeight {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dy, h;       // [N, D]
+    Of<F32> mean, rstd;  // [N]
+    static constexpr auto fields() {
+      return std::tuple{field("dy", &In::dy), field("h", &In::h), field("mean", &In::mean),
+                        field("rstd", &In::rstd)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> dw, db;  // [D], accumulate
+    static constexpr auto fields() { return std::tuple{field("dw", &Out::dw), field("db", &Out::db)}; }
+  };
+  using Attrs = LayerNormAttrs;
+  static const graph::OpDef def;
+};
+
+}  // namespace strata::ops

@@ -1,0 +1,42 @@
+// What layers that predict further tokens read (multi-token prediction: DeepSeek-V3, arXiv 2412.19437, §2.2).
+#pragma once
+
+#include "ops/signatures.h"
+
+namespace strata::ops {
+
+struct TargetsAheadAttrs {
+  int64_t sequence_length = 1;
+  bool operator==(const TargetsAheadAttrs&) const = default;
+  void describe(graph::AttributeText& to) const { to("sequence_length", sequence_length); }
+};
+
+// Of whole sequences.
+struct TargetsAhead {
+  template <template <typename> class Of>
+  struct In {
+    Of<I32>
+        targets;    // [N], the next token of each token; -1 where there is none, as at the end of a document
+    Of<I32> ahead;  // [N], the token k places ahead, or -1; for k = 1 the targets themselves
+    static constexpr auto fields() {
+      return std::tuple{field("targets", &In::targets), field("ahead", &In::ahead)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<I32> tokens;  // [N], `ahead` as a look-up reads it: 0 where there is none
+    // [N], the token k + 1 places ahead: what the next place has k ahead, where it is of the same document
+    // and sequence, else -1
+    Of<I32> ahead;
+    static constexpr auto fields() {
+      return std::tuple{field("tokens", &Out::tokens), field("ahead", &Out::ahead)};
+    }
+  };
+  using Attrs = TargetsAheadAttrs;
+  static const graph::OpDef def;
+};
+
+// [a | b] of a[N, w] and b[N, v].
+graph::ValueId side_by_side(graph::Graph& graph, graph::ValueId a, graph::ValueId b);
+
+}  // namespace strata::ops

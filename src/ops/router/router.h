@@ -1,0 +1,305 @@
+// Which experts a token goes to, with what weight, and what keeps experts equally busy. N tokens, E experts,
+// k of them a token, G groups of tokens. Logits, scores and weights are fp32 whatever the activations are.
+#pragma once
+
+#include "ops/signatures.h"
+
+namespace strata::ops {
+
+struct CastAttrs {
+  DType dtype = DType::kF32;
+  bool operator==(const CastAttrs&) const = default;
+  void describe(graph::AttributeText& to) const { to("dtype", name_of(dtype)); }
+};
+// The same number in another type, and its gradient back.
+struct Cast {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> x;
+    static constexpr auto fields() { return std::tuple{field("x", &In::x)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> cast;
+    static constexpr auto fields() { return std::tuple{field("cast", &Out::cast)}; }
+  };
+  using Attrs = CastAttrs;
+  static const graph::OpDef def;
+};
+// x itself where it has the type.
+graph::ValueId cast(graph::Graph& graph, graph::ValueId x, DType dtype);
+
+// The last `count` of each `sequence` rows, which only fill sequences up to what ranks can share.
+struct IdleRows {
+  int64_t sequence = 1, count = 0;
+  bool has(int64_t row) const { return row % sequence >= sequence - count; }
+  bool operator==(const IdleRows&) const = default;
+  void describe(graph::AttributeText& to) const {
+    if (count > 0) to("idle_rows", count);
+  }
+};
+
+// Scores s of an expert from its logit; the k experts with the greatest s + bias are chosen (of equal ones
+// the first), and their weights are s, divided by their sum where `normalize` says so, times `scale`. The
+// bias chooses and never weighs (DeepSeek-V3, arXiv 2412.19437, §2.1.2). A token with a logit that is not
+// finite goes to some k experts with NaN as weights, so that the loss shows it. With groups of experts only
+// those of the `kept_groups` best groups are chosen from.
+struct RouteAttrs {
+  enum class Score : uint8_t { kSoftmax, kSigmoid };
+  // What a group counts: its best expert (DeepSeek-V2), its best two together (V3), or all.
+  enum class GroupScore : uint8_t { kBest, kBestTwo, kSum };
+  int64_t k = 1;
+  Score score = Score::kSoftmax;
+  bool normalize = false;
+  double normalize_eps = 0;  // added to the sum that normalizes
+  double scale = 1;
+  int64_t groups = 1, kept_groups = 1;
+  GroupScore group_score = GroupScore::kBest;
+  // Token n's slot s goes to expert (n · k + s) mod E whatever the logits say: for benchmarks.
+  bool force_balanced = false;
+  // Where tokens are given, these choose instead of the logits, which weigh: slot s goes to the (r mod (E −
+  // s)) -th of the experts that are left, r the first number that philox draws of this stream at counter
+  // token and high counter s (hash layers, Roller et al. 2021, arXiv 2106.04426).
+  int64_t hash_stream = 0;
+  bool operator==(const RouteAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("k", k);
+    to("score", static_cast<int64_t>(score));
+    to("normalize", normalize);
+    to("normalize_eps", normalize_eps);
+    to("scale", scale);
+    if (groups > 1) {
+      to("groups", groups);
+      to("kept_groups", kept_groups);
+      to("group_score", static_cast<int64_t>(group_score));
+    }
+    if (force_balanced) to("force_balanced", force_balanced);
+    if (hash_stream != 0) to("hash_stream", hash_stream);
+  }
+};
+struct Route {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> logits;                 // [N, E]
+    Of<Optional<F32>> bias = {};    // [E]
+    Of<Optional<I32>> tokens = {};  // [N]
+    static constexpr auto fields() {
+      return std::tuple{field("logits", &In::logits), field("bias", &In::bias), field("tokens", &In::tokens)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<I32> ids;      // [N, k], the greatest s + bias first
+    Of<F32> weights;  // [N, k]
+    static constexpr auto fields() {
+      return std::tuple{field("ids", &Out::ids), field("weights", &Out::weights)};
+    }
+  };
+  using Attrs = RouteAttrs;
+  static const graph::OpDef def;
+};
+using Routed = Route::Out<graph::Values>;
+struct RouteGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> dweights, logits;
+    Of<I32> ids;
+    static constexpr auto fields() {
+      return std::tuple{field("dweights", &In::dweights), field("logits", &In::logits),
+                        field("ids", &In::ids)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> dlogits;
+    static constexpr auto fields() { return std::tuple{field("dlogits", &Out::dlogits)}; }
+  };
+  using Attrs = RouteAttrs;
+  static const graph::OpDef def;
+};
+
+// y = x · weights, one for each row.
+struct ScaleRows {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> x;        // [M, W]
+    Of<F32> weights;  // M elements of any shape
+    static constexpr auto fields() { return std::tuple{field("x", &In::x), field("weights", &In::weights)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> y;  // [M, W]
+    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+  };
+  using Attrs = graph::NoAttrs;
+  static const graph::OpDef def;
+};
+struct ScaleRowsGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dy, x;
+    Of<F32> weights;
+    static constexpr auto fields() {
+      return std::tuple{field("dy", &In::dy), field("x", &In::x), field("weights", &In::weights)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> dx;
+    Of<F32> dweights;
+    static constexpr auto fields() {
+      return std::tuple{field("dx", &Out::dx), field("dweights", &Out::dweights)};
+    }
+  };
+  using Attrs = graph::NoAttrs;
+  static const graph::OpDef def;
+};
+graph::ValueId scale_rows(graph::Graph& graph, graph::ValueId x, graph::ValueId weights);
+
+// Of each group of `rows` tokens (0: of all): the sum of the tokens' probabilities (softmax; sigmoid scores
+// divided by their sum), and how many of their slots went to each expert.
+struct RouterSumsAttrs {
+  RouteAttrs::Score score = RouteAttrs::Score::kSoftmax;
+  int64_t rows = 0;
+  IdleRows idle = {};  // do not count
+  bool operator==(const RouterSumsAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("score", static_cast<int64_t>(score));
+    to("rows", rows);
+    idle.describe(to);
+  }
+};
+struct RouterSums {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> logits;  // [N, E]
+    Of<I32> ids;     // [N, k]
+    static constexpr auto fields() {
+      return std::tuple{field("logits", &In::logits), field("ids", &In::ids)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> probabilities, counts;  // [G, E]
+    static constexpr auto fields() {
+      return std::tuple{field("probabilities", &Out::probabilities), field("counts", &Out::counts)};
+    }
+  };
+  using Attrs = RouterSumsAttrs;
+  static const graph::OpDef def;
+};
+using RouterSumsOf = RouterSums::Out<graph::Values>;
+struct RouterSumsGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> dprobabilities, logits;
+    static constexpr auto fields() {
+      return std::tuple{field("dprobabilities", &In::dprobabilities), field("logits", &In::logits)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> dlogits;
+    static constexpr auto fields() { return std::tuple{field("dlogits", &Out::dlogits)}; }
+  };
+  using Attrs = RouterSumsAttrs;
+  static const graph::OpDef def;
+};
+
+// The auxiliary loss that balances experts (Switch Transformers, arXiv 2101.03961, eq. 4 to 6; DeepSeek-V3's
+// sequence-wise one): of a group with T tokens coefficient · E / (k T C) · Σᵢ countsᵢ · probabilitiesᵢ, which
+// is the coefficient where experts are equally busy. C is how many tokens the counts are of: T, or, where all
+// groups have the same counts, [1, E], those of other groups and micro-batches too. A group counts as often
+// as it has targets, so that the loss has the main one's denominator; targets below 0 do not count. Counts
+// carry no gradient.
+struct BalanceLossAttrs {
+  double coefficient = 0;
+  int64_t k = 1;
+  int64_t rows = 0;    // targets of a group
+  int64_t tokens = 0;  // T: of a group, in all layers whose probabilities were added up
+  bool operator==(const BalanceLossAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("coefficient", coefficient);
+    to("k", k);
+    to("rows", rows);
+    to("tokens", tokens);
+  }
+};
+struct BalanceLoss {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> probabilities;  // [G, E]
+    Of<F32> counts;         // [G, E], or [1, E]
+    Of<I32> targets;        // G · rows of them
+    static constexpr auto fields() {
+      return std::tuple{field("probabilities", &In::probabilities), field("counts", &In::counts),
+                        field("targets", &In::targets)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F64> sum;  // [1], an accumulator
+    static constexpr auto fields() { return std::tuple{field("sum", &Out::sum)}; }
+  };
+  using Attrs = BalanceLossAttrs;
+  static const graph::OpDef def;
+};
+struct BalanceLossGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> counts;
+    Of<I32> targets;
+    static constexpr auto fields() {
+      return std::tuple{field("counts", &In::counts), field("targets", &In::targets)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> dprobabilities;
+    static constexpr auto fields() { return std::tuple{field("dprobabilities", &Out::dprobabilities)}; }
+  };
+  using Attrs = BalanceLossAttrs;
+  static const graph::OpDef def;
+};
+
+// The z-loss (ST-MoE, arXiv 2202.08906, eq. 5): coefficient · (log Σ exp logits)² of every token with a
+// target. With `rows`, logits are of sequences of so many tokens that have no targets of their own, an
+// encoder's: those of a sequence count together as often as it has targets.
+struct ZLossAttrs {
+  double coefficient = 0;
+  int64_t rows = 0;
+  bool operator==(const ZLossAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("coefficient", coefficient);
+    if (rows > 0) to("rows", rows);
+  }
+};
+struct RouterZ {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> logits;   // [N, E]
+    Of<I32> targets;  // [N]; with `rows` as many a sequence as it has
+    static constexpr auto fields() {
+      return std::tuple{field("logits", &In::logits), field("targets", &In::targets)};
+    }
+  };
+  using Attrs = ZLossAttrs;
+};
+struct RouterZLoss : RouterZ {
+  template <template <typename> class Of>
+  struct Out {
+    Of<F64> sum;  // [1], an accumulator
+    static constexpr auto fields() { return std::tuple{field("sum", &Out::sum)}; }
+  };
+  static const graph::OpDef def;
+};
+struct RouterZLossGrad : RouterZ {
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> dlogits;
+    static constexpr auto fields() { return std::tuple{field("dlogits", &Out::dlogits)}; }
+  };
+  static const graph::OpDef def;
+};
+
+}  // namespace strata::ops

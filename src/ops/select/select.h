@@ -1,0 +1,25 @@
+// One row of many: the last token of a prompt.
+#pragma once
+
+#include "ops/signatures.h"
+
+namespace strata::ops {
+
+// row = x[index]
+struct TakeRow {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> x;      // [N, D]
+    Of<I32> index;  // [1], in the step block
+    static constexpr auto fields() { return std::tuple{field("x", &In::x), field("index", &In::index)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> row;  // [1, D]
+    static constexpr auto fields() { return std::tuple{field("row", &Out::row)}; }
+  };
+  using Attrs = graph::NoAttrs;
+  static const graph::OpDef def;
+};
+
+}  // namespace strata::ops

@@ -1,0 +1,98 @@
+// Soft mixtures of experts (Puigcerver et al. 2023, arXiv 2308.00951, algorithm 1): nothing is chosen. Each
+// expert has some slots for a group of tokens; a slot is a mean of the group's tokens, weighted by a softmax
+// over these, and a token's result a mean of all slots' results, weighted by a softmax over the slots.
+#pragma once
+
+#include "ops/signatures.h"
+
+namespace strata::ops {
+
+// S slots of a group, those of an expert one behind the other.
+struct SoftExpertsAttrs {
+  int64_t rows = 0;  // tokens of a group
+  int64_t experts = 0;
+  bool operator==(const SoftExpertsAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("rows", rows);
+    to("experts", experts);
+  }
+};
+
+struct SoftDispatch {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> x;       // [N, d]
+    Of<F32> logits;  // [N, S]
+    static constexpr auto fields() { return std::tuple{field("x", &In::x), field("logits", &In::logits)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> slots;    // [groups · S, d]
+    Of<I32> experts;  // [groups · S, 1]: whose slot it is
+    Of<F32> weights;  // [groups · S, 1]: 1 each, for who wants weights of slots
+    static constexpr auto fields() {
+      return std::tuple{field("slots", &Out::slots), field("experts", &Out::experts),
+                        field("weights", &Out::weights)};
+    }
+  };
+  using Attrs = SoftExpertsAttrs;
+  static const graph::OpDef def;
+};
+struct SoftDispatchGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dslots, x;
+    Of<F32> logits;
+    static constexpr auto fields() {
+      return std::tuple{field("dslots", &In::dslots), field("x", &In::x), field("logits", &In::logits)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> dx;
+    Of<F32> dlogits;
+    static constexpr auto fields() {
+      return std::tuple{field("dx", &Out::dx), field("dlogits", &Out::dlogits)};
+    }
+  };
+  using Attrs = SoftExpertsAttrs;
+  static const graph::OpDef def;
+};
+
+struct SoftCombine {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> h;       // [groups · S, d]: the slots' results
+    Of<F32> logits;  // [N, S]
+    static constexpr auto fields() { return std::tuple{field("h", &In::h), field("logits", &In::logits)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> y;  // [N, d]
+    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+  };
+  using Attrs = SoftExpertsAttrs;
+  static const graph::OpDef def;
+};
+struct SoftCombineGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dy, h;
+    Of<F32> logits;
+    static constexpr auto fields() {
+      return std::tuple{field("dy", &In::dy), field("h", &In::h), field("logits", &In::logits)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> dh;
+    Of<F32> dlogits;
+    static constexpr auto fields() {
+      return std::tuple{field("dh", &Out::dh), field("dlogits", &Out::dlogits)};
+    }
+  };
+  using Attrs = SoftExpertsAttrs;
+  static const graph::OpDef def;
+};
+
+}  // namespace strata::ops

@@ -1,0 +1,30 @@
+// Capped logits of a generating program (Gemma 2, arXiv 2408.00118); no gradient.
+#pragma once
+
+#include "ops/signatures.h"
+
+namespace strata::ops {
+
+struct SoftcapAttrs {
+  double softcap = 1;
+  bool operator==(const SoftcapAttrs&) const = default;
+  void describe(graph::AttributeText& to) const { to("softcap", softcap); }
+};
+
+// y = cap · tanh(x / cap); y may be x itself
+struct Softcap {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> x;
+    static constexpr auto fields() { return std::tuple{field("x", &In::x)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> y;
+    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+  };
+  using Attrs = SoftcapAttrs;
+  static const graph::OpDef def;
+};
+
+}  // namespace strata::ops

@@ -1,0 +1,52 @@
+// A rank's part of a vector of numbers of heads, where ranks of an axis share heads in attention alone
+// (Jacobs et al. 2023, "DeepSpeed Ulysses").
+#pragma once
+
+#include "ops/signatures.h"
+
+namespace strata::ops {
+
+struct TakePartAttrs {
+  graph::Axis axis = {};
+  int64_t ranks = 1;  // along it; 1 before localize()
+  bool operator==(const TakePartAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("axis", name_of(axis));
+    to("ranks", ranks);
+  }
+};
+
+// part[i] = x[r · n/R + i] on rank r of R; x is a parameter that all ranks of the axis have.
+struct TakePart {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> x;     // [n]
+    Of<I32> rank;  // the rank block
+    static constexpr auto fields() { return std::tuple{field("x", &In::x), field("rank", &In::rank)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> part;  // [n/R]
+    static constexpr auto fields() { return std::tuple{field("part", &Out::part)}; }
+  };
+  using Attrs = TakePartAttrs;
+  static const graph::OpDef def;
+};
+
+struct TakePartGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> dy;  // [n/R]
+    Of<I32> rank;
+    static constexpr auto fields() { return std::tuple{field("dy", &In::dy), field("rank", &In::rank)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> dx;  // [n], a term of a sum over the ranks; accumulates
+    static constexpr auto fields() { return std::tuple{field("dx", &Out::dx)}; }
+  };
+  using Attrs = TakePartAttrs;
+  static const graph::OpDef def;
+};
+
+}  // namespace strata::ops

@@ -1,0 +1,47 @@
+// Routing on two levels (Shazeer et al. 2017, appendix B): a group of experts first, then an expert of it.
+// The probability of an expert is its group's times its own within the group; as logits these are
+//   y[n, e] = log softmax(groups[n])[g] + log softmax(logits[n] of group g)[e],  g the group of e,
+// whose softmax is the product, so that whatever follows routes as ever.
+#pragma once
+
+#include "ops/signatures.h"
+
+namespace strata::ops {
+
+struct TwoLevelLogits {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> groups;  // [N, G]
+    Of<F32> logits;  // [N, E], E a multiple of G: expert e is in group e / (E / G)
+    static constexpr auto fields() {
+      return std::tuple{field("groups", &In::groups), field("logits", &In::logits)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> y;  // [N, E]
+    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+  };
+  using Attrs = graph::NoAttrs;
+  static const graph::OpDef def;
+};
+struct TwoLevelLogitsGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> dy, groups, logits;
+    static constexpr auto fields() {
+      return std::tuple{field("dy", &In::dy), field("groups", &In::groups), field("logits", &In::logits)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> dgroups, dlogits;
+    static constexpr auto fields() {
+      return std::tuple{field("dgroups", &Out::dgroups), field("dlogits", &Out::dlogits)};
+    }
+  };
+  using Attrs = graph::NoAttrs;
+  static const graph::OpDef def;
+};
+
+}  // namespace strata::ops

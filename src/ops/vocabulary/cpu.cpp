@@ -1,0 +1,16 @@
+#include "device/cpu/cpu.h"
+#include "ops/vocabulary/vocabulary.h"
+
+namespace strata::device {
+
+template <>
+BoundKernel bind(Cpu, const Bind<ops::VocabStart>& node) {
+  return node.kernel([attrs = node.attrs](const Operands<ops::VocabStart>& at) {
+    const auto& [axis, parts, rows, ranks] = attrs;
+    const int64_t first = ranks > 1 ? graph::coordinates_in(at.in.rank)[axis] * parts : 0;
+    for (int64_t part = 0; part < parts; ++part)
+      at.out.start[part] = static_cast<int32_t>((first + part) * rows);
+  });
+}
+
+}  // namespace strata::device

@@ -1,0 +1,141 @@
+// AdamW with moments of one byte, a scale for each block of 256 elements in the order of memory, as
+// bitsandbytes (Dettmers et al. 2022, arXiv 2110.02861).
+#pragma once
+
+#include "optim/adamw/adamw.h"
+
+namespace strata::optim {
+
+// As AdamWUpdate, but for m = beta1 m + (1 - beta1) g.
+struct AdamW8BitUpdate {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> parameter;
+    Of<U8> m;         // codes of signed_dynamic_map()
+    Of<F32> m_scale;  // [blocks]
+    Of<U8> v;         // codes of unsigned_dynamic_map()
+    Of<F32> v_scale;  // [blocks]
+    Of<F32> gradient;
+    Of<U8> scalars;
+    static constexpr auto fields() {
+      return std::tuple{field("parameter", &In::parameter), field("m", &In::m),
+                        field("m_scale", &In::m_scale),     field("v", &In::v),
+                        field("v_scale", &In::v_scale),     field("gradient", &In::gradient),
+                        field("scalars", &In::scalars)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> parameter;
+    Of<U8> m;
+    Of<F32> m_scale;
+    Of<U8> v;
+    Of<F32> v_scale;
+    static constexpr auto fields() {
+      return std::tuple{field("parameter", &Out::parameter), field("m", &Out::m),
+                        field("m_scale", &Out::m_scale), field("v", &Out::v),
+                        field("v_scale", &Out::v_scale)};
+    }
+  };
+  using Attrs = UpdateAttrs;
+  static Out<StateShapes> states(const Shape& rows);
+  static const graph::OpDef def;
+};
+
+// --- The same of tensors whose blocks ranks share: of columns, of rows that end within a block, on several
+// axes. A block is that of one rank, 256 elements in a row of the whole tensor. Its scale is the largest new
+// moment of all its elements, so ranks tell each other the largest that they have before anything is rounded.
+// Moments lie as the parameter does; scales, four bytes for 256 elements, lie on every rank.
+
+// Which rows or columns of a tensor the ranks of a mesh hold: each of its parts is cut along some axes, one
+// after the other.
+struct TensorShare {
+  struct Part {
+    int64_t size = 0;
+    std::vector<int64_t> shares = {};  // by axis: what a rank has room for of what the axes before leave it
+    int64_t room() const { return shares.empty() ? size : shares.back(); }
+    bool operator==(const Part&) const = default;
+  };
+  std::vector<graph::Axis> axes = {};
+  std::vector<Part> parts = {};
+  int64_t size() const;
+  bool operator==(const TensorShare&) const = default;
+};
+// What the rank of these coordinates holds of a part, counted from the part's begin; without allocating.
+graph::Span held_of_part(const TensorShare& share, size_t part, const graph::Coordinates& rank);
+
+struct AdamW8BitShardAttrs {
+  UpdateAttrs update;
+  TensorShare rows = {}, columns = {};  // of the whole tensor
+  std::vector<graph::Axis> axes = {};   // that cut it
+  std::vector<int64_t> ranks = {};      // their sizes; 1 behind localize()
+  int64_t blocks() const;
+  bool operator==(const AdamW8BitShardAttrs&) const = default;
+  void describe(graph::AttributeText& to) const;
+};
+
+struct AdamW8BitLargest {
+  template <template <typename> class Of>
+  struct In {
+    Of<U8> m;
+    Of<F32> m_scale;
+    Of<U8> v;
+    Of<F32> v_scale, gradient;
+    Of<U8> scalars;
+    Of<I32> rank;
+    static constexpr auto fields() {
+      return std::tuple{field("m", &In::m),
+                        field("m_scale", &In::m_scale),
+                        field("v", &In::v),
+                        field("v_scale", &In::v_scale),
+                        field("gradient", &In::gradient),
+                        field("scalars", &In::scalars),
+                        field("rank", &In::rank)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    // [ranks…, 2 · blocks]: of the new moments m and then v of each block, as far as a rank has it; zeros
+    // when the step is skipped
+    Of<F32> largest;
+    static constexpr auto fields() { return std::tuple{field("largest", &Out::largest)}; }
+  };
+  using Attrs = AdamW8BitShardAttrs;
+  static const graph::OpDef def;
+};
+// With what all ranks have found.
+struct AdamW8BitShard {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> parameter;
+    Of<U8> m;
+    Of<F32> m_scale;
+    Of<U8> v;
+    Of<F32> v_scale, gradient;
+    Of<U8> scalars;
+    Of<I32> rank;
+    Of<F32> largest;
+    static constexpr auto fields() {
+      return std::tuple{field("parameter", &In::parameter), field("m", &In::m),
+                        field("m_scale", &In::m_scale),     field("v", &In::v),
+                        field("v_scale", &In::v_scale),     field("gradient", &In::gradient),
+                        field("scalars", &In::scalars),     field("rank", &In::rank),
+                        field("largest", &In::largest)};
+    }
+  };
+  template <template <typename> class Of>
+  using Out = AdamW8BitUpdate::Out<Of>;
+  using Attrs = AdamW8BitShardAttrs;
+  static const graph::OpDef def;
+};
+
+struct AdamW8Bit {
+  int64_t min_elements = 4096;  // tensors below are AdamW's
+  AdamW adamw = {};
+  bool operator==(const AdamW8Bit&) const = default;
+  void describe(graph::AttributeText& to) const { adamw.describe(to); }
+  using Ops = OpList<AdamW8BitUpdate, AdamW8BitLargest, AdamW8BitShard>;
+  static const Definition definition;
+};
+
+}  // namespace strata::optim

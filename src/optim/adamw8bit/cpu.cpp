@@ -1,0 +1,111 @@
+#include "kernels/cpu/adamw8bit.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "optim/adamw8bit/adamw8bit.h"
+#include "optim/cpu.h"
+
+namespace strata::device {
+namespace {
+
+cpu::AdamWConstants constants_of_bytes(const optim::UpdateRule& rule) {
+  return adamw_constants(rule.optimizer.as<optim::AdamW8Bit>().adamw, rule);
+}
+
+// Which a kernel only reads.
+cpu::Moments8Bit moments_at(const Operands<optim::AdamW8BitLargest>& at) {
+  return {const_cast<uint8_t*>(at.in.m), const_cast<float*>(at.in.m_scale), const_cast<uint8_t*>(at.in.v),
+          const_cast<float*>(at.in.v_scale)};
+}
+
+// The runs of a tensor that a rank holds, found when the kernel starts: only then is the rank known.
+struct HeldBlocks {
+  HeldBlocks(const optim::AdamW8BitShardAttrs& of, const Shape& shape)
+      : attrs(of),
+        own(of.update, shape),
+        constants(constants_of_bytes(of.update.rule)),
+        blocks(of.blocks()) {}
+
+  template <typename Each>
+  void for_each_run(const int32_t* rank_block, const Each& each) const {
+    const auto& rank = graph::coordinates_in(reinterpret_cast<const std::byte*>(rank_block));
+    const graph::Span columns = optim::held_of_part(attrs.columns, 0, rank);
+    cpu::HeldRun run{.columns = attrs.columns.size(),
+                     .first_column = columns.begin,
+                     .width = attrs.columns.parts[0].room()};
+    STRATA_CHECK(run.width == own.columns && (run.width == columns.size()),
+                 "a rank holds {} of {} columns, in memory {}", columns.size(), run.columns, own.columns);
+    int64_t first = 0;
+    for (size_t part = 0; part < attrs.rows.parts.size(); ++part) {
+      const graph::Span held = optim::held_of_part(attrs.rows, part, rank);
+      run.row = first + held.begin;
+      run.rows = held.size();
+      if (run.rows > 0) each(run);
+      run.at += attrs.rows.parts[part].room();
+      first += attrs.rows.parts[part].size;
+    }
+  }
+
+  optim::AdamW8BitShardAttrs attrs;
+  optim::UpdateElements own;
+  cpu::AdamWConstants constants;
+  int64_t blocks;
+};
+
+}  // namespace
+
+template <>
+BoundKernel bind(Cpu, const Bind<optim::AdamW8BitUpdate>& node) {
+  return node.kernel(
+      [own = optim::UpdateElements(node.attrs, node.in.parameter->shape),
+       constants = constants_of_bytes(node.attrs.rule)](const Operands<optim::AdamW8BitUpdate>& at) {
+        cpu::adamw8bit_update(own.count, at.out.parameter + own.first,
+                              {at.out.m, at.out.m_scale, at.out.v, at.out.v_scale},
+                              at.in.gradient + own.first, scalars_at(at.in.scalars), constants);
+      });
+}
+
+template <>
+BoundKernel bind(Cpu, const Bind<optim::AdamW8BitLargest>& node) {
+  return node.kernel([held = HeldBlocks(node.attrs, node.in.gradient->shape)](
+                         const Operands<optim::AdamW8BitLargest>& at) {
+    std::fill_n(at.out.largest, 2 * held.blocks, 0.0f);
+    held.for_each_run(at.in.rank, [&](const cpu::HeldRun& run) {
+      cpu::adamw8bit_largest(run, moments_at(at), at.in.gradient + held.own.first, scalars_at(at.in.scalars),
+                             held.constants, at.out.largest, at.out.largest + held.blocks);
+    });
+  });
+}
+
+template <>
+BoundKernel bind(Cpu, const Bind<optim::AdamW8BitShard>& node) {
+  const HeldBlocks blocks(node.attrs, node.in.parameter->shape);
+  const int64_t ranks = node.in.largest->shape.elements() / std::max<int64_t>(2 * blocks.blocks, 1);
+  return node.kernel(
+      [held = blocks, ranks](const Operands<optim::AdamW8BitShard>& at) {
+        const UpdateScalars* const scalars = scalars_at(at.in.scalars);
+        if (scalars->skip != 0) return;
+        const int64_t numbers = 2 * held.blocks;
+        float* const largest = reinterpret_cast<float*>(at.scratch);
+        const float* const found = at.in.largest;
+        parallel_ranges(numbers, int64_t{1} << 12, [&](int64_t begin, int64_t end) {
+          std::copy(found + begin, found + end, largest + begin);
+          for (int64_t rank = 1; rank < ranks; ++rank) {
+            for (int64_t i = begin; i < end; ++i)
+              largest[i] = std::max(largest[i], found[rank * numbers + i]);
+          }
+        });
+        held.for_each_run(at.in.rank, [&](const cpu::HeldRun& run) {
+          cpu::adamw8bit_update_run(
+              run, at.out.parameter + held.own.first, {at.out.m, at.out.m_scale, at.out.v, at.out.v_scale},
+              at.in.gradient + held.own.first, scalars, held.constants, largest, largest + held.blocks);
+        });
+        std::copy_n(largest, held.blocks, at.out.m_scale);
+        std::copy_n(largest + held.blocks, held.blocks, at.out.v_scale);
+      },
+      2 * blocks.blocks * static_cast<int64_t>(sizeof(float)));
+}
+
+}  // namespace strata::device

@@ -1,0 +1,22 @@
+// What the CPU's bindings of optimizers share.
+#pragma once
+
+#include "device/cpu/cpu.h"
+#include "kernels/cpu/optimizer.h"
+#include "optim/adamw/adamw.h"
+
+namespace strata::device {
+
+inline const UpdateScalars* scalars_at(const uint8_t* place) {
+  return reinterpret_cast<const UpdateScalars*>(place);
+}
+
+inline cpu::AdamWConstants adamw_constants(const optim::AdamW& adamw, const optim::UpdateRule& rule) {
+  return {.beta1 = adamw.beta1,
+          .beta2 = adamw.beta2,
+          .eps = static_cast<float>(adamw.eps),
+          .weight_decay = static_cast<float>(rule.weight_decay),
+          .lr_scale = static_cast<float>(rule.lr_scale)};
+}
+
+}  // namespace strata::device

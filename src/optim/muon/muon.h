@@ -1,0 +1,114 @@
+// Muon (Jordan et al. 2024, KellerJordan/Muon): momentum made orthogonal by Newton and Schulz, each matrix (a
+// segment of a fused parameter) by itself.
+#pragma once
+
+#include "optim/signatures.h"
+
+namespace strata::optim {
+
+// With g = gradient · grad_scale and rate = lr · lr_scale:
+//   m += (1 - momentum)(g - m);   x = nesterov ? g + momentum (m - g) : m
+//   x /= ‖x‖ + 1e-7;   steps times: a = x xᵀ, x = 3.4445 x + (-4.7750 a + 2.0315 a²) x
+//   p -= rate · weight_decay · p;   p -= rate · x
+struct MuonUpdate : MomentumUpdate {
+  static const graph::OpDef def;
+};
+
+// --- The same of parameters in shards: each matrix of a stack is made orthogonal by one rank.
+
+struct MuonStackAttrs {
+  struct Slot {
+    int64_t operand = -1;  // whose rows they are, of those that the node has; -1: the slot is empty
+    UpdateAttrs update;
+    bool operator==(const Slot&) const = default;
+  };
+  std::vector<Slot> slots;  // one a rank
+  bool operator==(const MuonStackAttrs&) const = default;
+  void describe(graph::AttributeText& to) const;
+};
+
+// The first two lines, and what is to be made orthogonal.
+struct MuonMomentum {
+  template <template <typename> class Of>
+  struct In {
+    Of<Many<F32>> momenta, gradients;
+    Of<U8> scalars;
+    static constexpr auto fields() {
+      return std::tuple{field("momenta", &In::momenta), field("gradients", &In::gradients),
+                        field("scalars", &In::scalars)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Many<F32>> momenta;
+    Of<F32> stack;  // [slots, rows, columns]; zeros in empty slots, and everywhere when the step is skipped
+    static constexpr auto fields() {
+      return std::tuple{field("momenta", &Out::momenta), field("stack", &Out::stack)};
+    }
+  };
+  using Attrs = MuonStackAttrs;
+  static const graph::OpDef def;
+};
+
+struct NewtonSchulzAttrs {
+  int64_t steps = 5;
+  bool operator==(const NewtonSchulzAttrs&) const = default;
+  void describe(graph::AttributeText& to) const { to("steps", steps); }
+};
+// Each matrix of a stack made orthogonal; zeros stay zeros.
+struct NewtonSchulz {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> x;  // [slots, rows, columns]
+    static constexpr auto fields() { return std::tuple{field("x", &In::x)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> orthogonal;
+    static constexpr auto fields() { return std::tuple{field("orthogonal", &Out::orthogonal)}; }
+  };
+  using Attrs = NewtonSchulzAttrs;
+  static const graph::OpDef def;
+};
+
+// The last line.
+struct MuonApply {
+  template <template <typename> class Of>
+  struct In {
+    Of<Many<F32>> parameters;
+    Of<F32> stack;
+    Of<U8> scalars;
+    static constexpr auto fields() {
+      return std::tuple{field("parameters", &In::parameters), field("stack", &In::stack),
+                        field("scalars", &In::scalars)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Many<F32>> parameters;
+    static constexpr auto fields() { return std::tuple{field("parameters", &Out::parameters)}; }
+  };
+  using Attrs = MuonStackAttrs;
+  static const graph::OpDef def;
+};
+
+enum class MuonScale : uint8_t {
+  kOriginal,      // √max(1, rows / columns)
+  kMatchRmsAdamW  // 0.2 √max(rows, columns): learning rates and decay of AdamW hold (Liu et al. 2025)
+};
+struct Muon {
+  double momentum = 0.95;
+  bool nesterov = true;
+  int64_t steps = 5;
+  MuonScale scale = MuonScale::kMatchRmsAdamW;  // one lr serves AdamW's tensors too
+  bool operator==(const Muon&) const = default;
+  void describe(graph::AttributeText& to) const {
+    to("momentum", momentum);
+    to("nesterov", nesterov);
+    to("steps", steps);
+  }
+  using Ops = OpList<MuonUpdate, MuonMomentum, NewtonSchulz, MuonApply>;
+  static const Definition definition;
+};
+
+}  // namespace strata::optim

@@ -1,0 +1,48 @@
+#include "optim/case_operands.h"
+#include "optim/scalars/scalars.h"
+
+namespace strata::device {
+
+using namespace op_rows;
+
+template <>
+void cases<optim::SumOfSquares>(Cases& to) {
+  to.add<optim::SumOfSquares>("sum_of_squares", {.x = f32({12, 20})});
+  to.add<optim::SumOfSquares>("sum_of_squares_blocks", {.x = f32({2 * optim::kNormBlock + 3})}, {},
+                              {.ragged = true});
+  to.time<optim::SumOfSquares>({.x = timed_matrix()});
+}
+
+template <>
+void cases<optim::SumOfPartials>(Cases& to) {
+  to.add<optim::SumOfPartials>("sum_of_partials", {.partials = {partials(1), partials(4)}});
+  to.untimed<optim::SumOfPartials>(kFewNumbers);
+}
+
+template <>
+void cases<optim::RootOfSum>(Cases& to) {
+  to.add<optim::RootOfSum>("root_of_sum", {.partials = {partials(1), partials(4)}}, {},
+                           {.replicated_only = true});
+  to.untimed<optim::RootOfSum>(kFewNumbers);
+}
+
+template <>
+void cases<optim::StepScalars>(Cases& to) {
+  struct Step {
+    const char* name;
+    double limit, count;
+  };
+  for (const Step& one :
+       {Step{"", 0.0, 7.0}, Step{"_clipped", 0.1, 7.0}, Step{"_without_a_target", 1.0, 0.0}}) {
+    const optim::UpdateHyper hyper{.max_grad_norm = one.limit, .lr = 0.01f};
+    to.add<optim::StepScalars>(std::string("update_scalars") + one.name,
+                               {.hyper = bytes_of(hyper, optim::kScalarBytes),
+                                .token_count = i64_of(one.count),
+                                .updates = i64_of(4),
+                                .partials = {partials(3), partials(1)}},
+                               {}, {.replicated_only = true, .opaque = {"scalars"}});
+  }
+  to.untimed<optim::StepScalars>(kFewNumbers);
+}
+
+}  // namespace strata::device

@@ -1,0 +1,77 @@
+#include "optim/scalars/scalars.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "optim/cpu.h"
+
+namespace strata::device {
+namespace {
+
+static_assert(optim::kNormBlock == cpu::kNormBlock,
+              "a partial sum covers as many elements in plan and kernel");
+static_assert(sizeof(UpdateScalars) <= optim::kScalarBytes, "the kernels' scalars fit their place");
+
+// Partial sums of squares, one list a tensor, added in order.
+struct PartialsPlan {
+  explicit PartialsPlan(const std::vector<graph::Ref>& partials) {
+    for (const graph::Ref& one : partials) counts.push_back(one->shape.elements());
+  }
+  double total(const Pointers<const double>& partials) const {
+    double sum = 0;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      double part = 0;
+      cpu::reduce_sum(partials[i], counts[i], &part);
+      sum += part;
+    }
+    return sum;
+  }
+  std::vector<int64_t> counts;
+};
+
+}  // namespace
+
+template <>
+BoundKernel bind(Cpu, const Bind<optim::SumOfSquares>& node) {
+  return node.kernel([n = node.in.x->shape.elements()](const Operands<optim::SumOfSquares>& at) {
+    cpu::sum_of_squares_partials(at.in.x, n, at.out.partials);
+  });
+}
+
+template <>
+BoundKernel bind(Cpu, const Bind<optim::SumOfPartials>& node) {
+  return node.kernel([plan = PartialsPlan(node.in.partials)](const Operands<optim::SumOfPartials>& at) {
+    *at.out.sum = plan.total(at.in.partials);
+  });
+}
+
+template <>
+BoundKernel bind(Cpu, const Bind<optim::RootOfSum>& node) {
+  return node.kernel([plan = PartialsPlan(node.in.partials)](const Operands<optim::RootOfSum>& at) {
+    *at.out.norm = static_cast<float>(std::sqrt(plan.total(at.in.partials)));
+  });
+}
+
+template <>
+BoundKernel bind(Cpu, const Bind<optim::StepScalars>& node) {
+  return node.kernel([plan = PartialsPlan(node.in.partials)](const Operands<optim::StepScalars>& at) {
+    optim::UpdateHyper hyper;
+    std::memcpy(&hyper, at.in.hyper, sizeof hyper);
+    const int64_t count = *at.in.token_count;
+    // Gradients are sums over tokens. A step without a valid target has no gradient: it is skipped.
+    const double mean = count > 0 ? 1.0 / static_cast<double>(count) : 0.0;
+    const double norm = std::sqrt(plan.total(at.in.partials)) * mean;
+    const bool skip = count == 0 || !std::isfinite(norm);
+    // As torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)).
+    const double clip = hyper.max_grad_norm > 0 ? std::min(1.0, hyper.max_grad_norm / (norm + 1e-6)) : 1.0;
+    const UpdateScalars scalars{.lr = hyper.lr,
+                                .grad_scale = static_cast<float>(clip * mean),
+                                .skip = skip,
+                                .update = *at.in.updates + (skip ? 0 : 1)};
+    std::memcpy(at.out.scalars, &scalars, sizeof scalars);
+    *at.out.norm = static_cast<float>(norm);
+    *at.out.updates = scalars.update;
+  });
+}
+
+}  // namespace strata::device

@@ -1,0 +1,79 @@
+// What an update knows of the whole step: norms over all tensors, and the scalars that optimizers read.
+#pragma once
+
+#include "optim/signatures.h"
+
+namespace strata::optim {
+
+// partials[i] = Σ x² over the i-th kNormBlock elements
+struct SumOfSquares {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> x;
+    static constexpr auto fields() { return std::tuple{field("x", &In::x)}; }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F64> partials;  // [ceil(n / kNormBlock)]
+    static constexpr auto fields() { return std::tuple{field("partials", &Out::partials)}; }
+  };
+  using Attrs = graph::NoAttrs;
+  static const graph::OpDef def;
+};
+
+struct PartialsIn {
+  template <template <typename> class Of>
+  struct In {
+    Of<Many<F64>> partials;
+    static constexpr auto fields() { return std::tuple{field("partials", &In::partials)}; }
+  };
+};
+// What ranks have of a norm, before it is added up over them.
+struct SumOfPartials : PartialsIn {
+  template <template <typename> class Of>
+  struct Out {
+    Of<F64> sum;  // [1]
+    static constexpr auto fields() { return std::tuple{field("sum", &Out::sum)}; }
+  };
+  using Attrs = graph::NoAttrs;
+  static const graph::OpDef def;
+};
+struct RootOfSum : PartialsIn {
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> norm;  // [1]
+    static constexpr auto fields() { return std::tuple{field("norm", &Out::norm)}; }
+  };
+  using Attrs = graph::NoAttrs;
+  static const graph::OpDef def;
+};
+
+// norm = √Σ partials / token_count. The gradients, which are sums over tokens, are clipped as
+// torch.nn.utils.clip_grad_norm_ does. Without a valid target or with a norm that is not finite, no update is
+// made.
+struct StepScalars {
+  template <template <typename> class Of>
+  struct In {
+    Of<U8> hyper;  // an UpdateHyper
+    Of<I64> token_count, updates;
+    Of<Many<F64>> partials;  // of the gradients' squares
+    static constexpr auto fields() {
+      return std::tuple{field("hyper", &In::hyper), field("token_count", &In::token_count),
+                        field("updates", &In::updates), field("partials", &In::partials)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<U8> scalars;  // [kScalarBytes], an UpdateScalars
+    Of<F32> norm;
+    Of<I64> updates;
+    static constexpr auto fields() {
+      return std::tuple{field("scalars", &Out::scalars), field("norm", &Out::norm),
+                        field("updates", &Out::updates)};
+    }
+  };
+  using Attrs = graph::NoAttrs;
+  static const graph::OpDef def;
+};
+
+}  // namespace strata::optim

@@ -1,0 +1,50 @@
+// What the signatures of optimizers' ops are made of. A node's inputs are the parameter, the optimizer's
+// states, the gradient and the step's scalars; its outputs are the parameter and the states, over their
+// inputs.
+#pragma once
+
+#include "ops/signatures.h"
+#include "optim/optimizer.h"
+
+namespace strata::optim {
+
+using graph::field;
+using namespace graph::kinds;
+
+// A state of some rows of a parameter, as the op's function `states(rows)` gives it; by default it is as the
+// rows are.
+struct StateShape {
+  Shape shape;
+  StateLayout layout = StateLayout::kElements;
+  int64_t block = 0;   // elements of the parameter that an entry is for, in the order of memory; 0: not so
+  bool whole = false;  // on every rank, also where the parameter lies in shards
+};
+template <typename Kind>
+using StateShapes = StateShape;
+
+// The ops of an optimizer.
+template <typename... Ops>
+struct OpList {};
+
+// A momentum as its only state: Lion and Muon.
+struct MomentumUpdate {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> parameter, momentum, gradient;
+    Of<U8> scalars;
+    static constexpr auto fields() {
+      return std::tuple{field("parameter", &In::parameter), field("momentum", &In::momentum),
+                        field("gradient", &In::gradient), field("scalars", &In::scalars)};
+    }
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<F32> parameter, momentum;
+    static constexpr auto fields() {
+      return std::tuple{field("parameter", &Out::parameter), field("momentum", &Out::momentum)};
+    }
+  };
+  using Attrs = UpdateAttrs;
+};
+
+}  // namespace strata::optim
