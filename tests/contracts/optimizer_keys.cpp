@@ -135,6 +135,34 @@ void lion(const std::string&) {
             kClose);
 }
 
+// Taniguchi et al. 2024: the second step divides by the first one's gradient, and cuts at one.
+void adopt(const std::string&) {
+  const double lr = 0.01, b1 = 0.7, b2 = 0.8, eps = 3e-3, decay = 0.3;
+  const TwoSteps seen({"optimizer.name=\"adopt\"", "optimizer.lr=0.01", "optimizer.adopt.beta1=0.7",
+                       "optimizer.adopt.beta2=0.8", "optimizer.adopt.eps=0.003",
+                       "optimizer.weight_decay=0.3"});
+  int64_t small = 0, large = 0;
+  for (const auto& [name, before] : seen.before) {
+    SCOPED_TRACE(name);
+    const auto &m1 = seen.first.at("m/" + name).values, &m2 = seen.second.at("m/" + name).values;
+    const auto &v1 = seen.first.at("v/" + name).values, &v2 = seen.second.at("v/" + name).values;
+    const auto &was = before.values, &is = seen.after.at(name).values;
+    EXPECT_EQ(m1, std::vector<double>(m1.size())) << "the first update starts the second moment";
+    const double kept = before.shape.rank() == 2 ? 1 - lr * decay : 1;
+    std::vector<double> moved(m1.size()), wanted(m1.size());
+    for (size_t i = 0; i < m1.size(); ++i) {
+      const double size = std::sqrt(std::max(0.0, (v2[i] - b2 * v1[i]) / (1 - b2))), root = std::sqrt(v1[i]);
+      ++(root < eps ? small : large);
+      moved[i] = std::abs(m2[i]);
+      wanted[i] = (1 - b1) * std::min(1.0, size / std::max(root, eps));
+      ASSERT_NEAR(is[i], was[i] * kept - lr * m2[i], 1e-6) << i;
+    }
+    EXPECT_LT(distance(moved, wanted), 1e-3);
+  }
+  EXPECT_GT(small, 0);
+  EXPECT_GT(large, 0);
+}
+
 // x of Newton and Schulz's iterations, in doubles (Jordan et al. 2024).
 std::vector<double> orthogonal(std::vector<double> x, size_t rows, size_t columns, int steps) {
   double squares = 0;
@@ -253,11 +281,10 @@ void bytes_from(const std::string&) {
 // Each rule keeps states of its own.
 void name(const std::string&) {
   Lab lab;
-  const std::map<std::string, std::vector<std::string>> kinds{{"adamw", {"m/", "v/"}},
-                                                              {"muon", {"momentum/"}},
-                                                              {"lion", {"momentum/"}},
-                                                              {"adafactor", {"row/", "column/"}},
-                                                              {"adamw8bit", {"m/", "v/"}}};
+  const std::map<std::string, std::vector<std::string>> kinds{
+      {"adamw", {"m/", "v/"}},     {"muon", {"momentum/"}},
+      {"lion", {"momentum/"}},     {"adafactor", {"row/", "column/"}},
+      {"adamw8bit", {"m/", "v/"}}, {"adopt", {"m/", "v/"}}};
   for (const auto& [kind, prefixes] : kinds) {
     const auto states = lab.run({"optimizer.name=\"" + kind + "\"", "training.steps=1"}).states(1);
     std::vector<std::string> found;
@@ -333,6 +360,9 @@ Contracts optimizer_keys() {
           {"optimizer.adafactor.eps2", adafactor},
           {"optimizer.adafactor.clip_threshold", adafactor},
           {"optimizer.adamw8bit.min_elements", bytes_from},
+          {"optimizer.adopt.beta1", adopt},
+          {"optimizer.adopt.beta2", adopt},
+          {"optimizer.adopt.eps", adopt},
           {"optimizer.group.match", group},
           {"optimizer.group.lr_scale", group},
           {"optimizer.group.weight_decay", group},

@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"muon_without_nesterov", Muon{.nesterov = false, .scale = MuonScale::kOriginal},
                          1e-6, 2e-6},
                     Case{"muon_torch", Muon{.scale = MuonScale::kOriginal}, 3e-4, 2e-3},
-                    Case{"adamw8bit", AdamW8Bit{}, 1e-6, 1e-5}),
+                    Case{"adamw8bit", AdamW8Bit{}, 1e-6, 1e-5}, Case{"adopt", Adopt{}, 1e-6, 1e-6}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
 // The moments too: every code, but for the few where fp32's last bit decides between two neighbours.

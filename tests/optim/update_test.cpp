@@ -10,7 +10,7 @@
 namespace strata::optim {
 namespace {
 
-const std::vector<Optimizer> kAll{AdamW{}, Muon{}, Lion{}, Adafactor{}, AdamW8Bit{}};
+const std::vector<Optimizer> kAll{AdamW{}, Muon{}, Lion{}, Adafactor{}, AdamW8Bit{}, Adopt{}};
 
 void fill(float* values, int64_t n, uint64_t stream) {
   for (int64_t i = 0; i < n; ++i) values[i] = number(stream, static_cast<uint64_t>(i));
@@ -30,7 +30,8 @@ TEST(States, TakeWhatTheirFormulasSay) {
       {{"momentum", 4 * kElements}},
       {{"momentum", 4 * kElements}},
       {{"row", 4 * kRows}, {"column", 4 * kColumns}},
-      {{"m", kElements}, {"m_scale", 4 * blocks}, {"v", kElements}, {"v_scale", 4 * blocks}}};
+      {{"m", kElements}, {"m_scale", 4 * blocks}, {"v", kElements}, {"v_scale", 4 * blocks}},
+      {{"m", 4 * kElements}, {"v", 4 * kElements}}};
   for (size_t i = 0; i < kAll.size(); ++i) {
     const UpdateRun run({{"p", {kRows, kColumns}}}, [&](const std::string&, graph::ParameterRole) {
       return one_rule({0.1, 1, kAll[i]});
@@ -63,6 +64,7 @@ TEST(Rows, AreUpdatedAsParametersOfTheirOwn) {
                                            {Lion{}, Lion{}, Muon{}},
                                            {Adafactor{}, Adafactor{}, AdamW{}},
                                            {AdamW8Bit{.min_elements = 500}, AdamW{}, Lion{}},
+                                           {Adopt{}, Adopt{}, Lion{}},
                                            {Muon{}, Muon{}, Muon{}},
                                            {AdamW{}, AdamW{}, AdamW{}}}) {
     std::vector<UpdateRule> rules;

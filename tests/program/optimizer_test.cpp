@@ -122,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, Optimizers,
     testing::Combine(testing::Values(Case{"adamw", optim::AdamW{}}, Case{"muon", optim::Muon{}},
                                      Case{"lion", optim::Lion{}}, Case{"adafactor", optim::Adafactor{}},
-                                     Case{"adamw8bit", optim::AdamW8Bit{}}),
+                                     Case{"adamw8bit", optim::AdamW8Bit{}}, Case{"adopt", optim::Adopt{}}),
                      testing::Values("llama3-5m", "gpt2-124m")),
     [](const auto& one) {
       const std::string preset = std::get<1>(one.param);

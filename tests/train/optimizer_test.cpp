@@ -133,7 +133,7 @@ TEST(Optimizers, AreRefusedWhereTheyMeanNothing) {
   EXPECT_TRUE(has(message, "optimizer.group.0.match") && has(message, "matches no tensor")) << message;
   message = refusal(tiny, "[[optimizer.group]]\nmatch = \"*embed*\"\nname = \"muon\"\n");
   EXPECT_TRUE(has(message, "optimizer.group.0.name") && has(message, "matrix")) << message;
-  for (const char* name : {"muon", "lion", "adafactor", "adamw8bit"}) {
+  for (const char* name : {"muon", "lion", "adafactor", "adamw8bit", "adopt"}) {
     message =
         refusal(tiny, "", {std::string("optimizer.name=\"") + name + "\"", "model.mup_base_hidden_size=16"});
     EXPECT_TRUE(has(message, "optimizer.name") && has(message, name)) << message;

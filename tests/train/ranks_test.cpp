@@ -132,7 +132,7 @@ TEST_P(RanksOfOptimizer, GoOnInAnotherLayout) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RanksOfOptimizer,
-                         testing::Values("adamw", "muon", "lion", "adafactor", "adamw8bit"));
+                         testing::Values("adamw", "muon", "lion", "adafactor", "adamw8bit", "adopt"));
 
 // Blocks of bytes run over a tensor of the files, which may be several segments: GPT-2's c_attn is q, k and
 // v. A share of each would be other rows than the blocks', of which checkpoints hold the states.

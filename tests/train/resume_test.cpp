@@ -81,7 +81,7 @@ TEST_P(ResumeOptimizer, BitForBitOfOtherFamilies) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ResumeOptimizer,
-                         testing::Values("adamw", "muon", "lion", "adafactor", "adamw8bit"),
+                         testing::Values("adamw", "muon", "lion", "adafactor", "adamw8bit", "adopt"),
                          [](const auto& one) { return std::string(one.param); });
 
 // 374 windows: two epochs end within step 19, whose batch is cut short.

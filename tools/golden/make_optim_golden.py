@@ -1,5 +1,6 @@
 """Writes tests/data/optim/curves.json and quantization.json: what PyTorch, bitsandbytes and the authors' few lines
-make of the problem below. Needs torch >= 2.9 (torch.optim.Muon) and bitsandbytes >= 0.50 (made with 2.15.0 and 0.50.2).
+make of the problem below. Needs torch >= 2.9 (torch.optim.Muon), bitsandbytes >= 0.50 and torch-adopt, the package of
+ADOPT's authors (made with 2.15.0, 0.50.2 and 0.1.0).
 
     python tools/golden/make_optim_golden.py tests/data/optim
 
@@ -15,8 +16,10 @@ from pathlib import Path
 import bitsandbytes.functional as functional
 import numpy
 import torch
+from adopt import ADOPT
 from bitsandbytes.backends.triton import kernels_optim
 
+ADOPT._cuda_graph_capture_health_check = lambda self: None  # its package calls what later versions of torch renamed
 STEPS = 40
 DECAY = 0.1
 TENSORS = {"wide": (24, 40), "tall": (48, 20), "square": (16, 16), "large": (48, 96), "vector": (56,)}
@@ -147,6 +150,8 @@ def main(folder):
         # bf16 products, as PyTorch has them: what they cost against fp32 ones is seen in the test's tolerance.
         "muon_torch": [curve("wide", torch_optimizer(torch.optim.Muon, weight_decay=DECAY), 0.02)],
         "adamw8bit": [curve("large", adamw8bit, 0.02)],
+        "adopt": [curve(name, torch_optimizer(ADOPT, weight_decay=DECAY, decouple=True, foreach=False), 0.02)
+                  for name in ("wide", "vector")],
     }
     hexadecimal = lambda tensor: bytes(tensor.numpy().tobytes()).hex()
     curves["adamw8bit"][0].update(

@@ -176,6 +176,7 @@ std::span<const Binding> cpu_bindings() {
         row<ops::TakeRow>(Cpu{}),
         row<ops::Softcap>(Cpu{}),
         row<ops::VocabStart>(Cpu{}),
+        row<optim::AdoptUpdate>(Cpu{}),
     };
     const auto rounds = [](const BindRequest& request) {
       return bind_expert_rounds(request, cpu_bindings());

@@ -23,6 +23,9 @@ namespace strata::cpu {
 struct AdamWFactors {
   float grad_scale, one_minus_beta1, beta2, one_minus_beta2, inverse_sqrt_correction2, eps, keep, step;
 };
+struct AdoptFactors {
+  float grad_scale, one_minus_beta1, beta2, one_minus_beta2, eps, most, keep, step;
+};
 struct LionFactors {
   float grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, keep, step;
 };
@@ -71,6 +74,30 @@ void AdamW(const AdamWArrays& to, const AdamWFactors& f, int64_t n) {
   });
 }
 
+void AdoptFirst(const AdamWArrays& to, float grad_scale, int64_t n) {
+  const Vector scale = constant(grad_scale);
+  for_vectors(n, [&](int64_t i, auto span) HWY_ATTR {
+    const Vector g = hn::Mul(load(to.grad + i, span), scale);
+    store(to.v + i, hn::Mul(g, g), span);
+  });
+}
+
+void Adopt(const AdamWArrays& to, const AdoptFactors& f, int64_t n) {
+  const Vector scale = constant(f.grad_scale), share1 = constant(f.one_minus_beta1);
+  const Vector beta2 = constant(f.beta2), share2 = constant(f.one_minus_beta2), eps = constant(f.eps);
+  const Vector most = constant(f.most), least = constant(-f.most);
+  const Vector keep_p = constant(f.keep), step = constant(f.step);
+  for_vectors(n, [&](int64_t i, auto span) HWY_ATTR {
+    const Vector g = hn::Mul(load(to.grad + i, span), scale);
+    const Vector old_m = load(to.m + i, span), old_v = load(to.v + i, span);
+    const Vector normed = hn::Clamp(hn::Div(g, hn::Max(hn::Sqrt(old_v), eps)), least, most);
+    const Vector new_m = hn::MulAdd(share1, hn::Sub(normed, old_m), old_m);
+    store(to.m + i, new_m, span);
+    store(to.v + i, hn::MulAdd(hn::Mul(share2, g), g, hn::Mul(beta2, old_v)), span);
+    store(to.master + i, hn::NegMulAdd(step, new_m, hn::Mul(load(to.master + i, span), keep_p)), span);
+  });
+}
+
 void Lion(float* p, float* m, const float* grad, const LionFactors& f, int64_t n) {
   const Vector scale = constant(f.grad_scale), keep_p = constant(f.keep), step = constant(f.step);
   const Vector beta1 = constant(f.beta1), share1 = constant(f.one_minus_beta1);
@@ -92,6 +119,8 @@ namespace strata::cpu {
 
 HWY_EXPORT(SumOfSquares);
 HWY_EXPORT(AdamW);
+HWY_EXPORT(AdoptFirst);
+HWY_EXPORT(Adopt);
 HWY_EXPORT(Lion);
 
 void sum_of_squares_partials(const float* x, int64_t n, double* partials) {
@@ -153,6 +182,30 @@ void adamw_update_encoded(int64_t rows, int64_t columns, const AdamWArrays& arra
       kernel(from(arrays, row * columns), factors, (last - row) * columns);
       for (size_t i = 0; i < encodings.size(); ++i)
         encode_rows(encodings[i], reinterpret_cast<BF16*>(places[i]), arrays.master, row, last);
+    }
+  });
+}
+
+void adopt_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* scalars,
+                  const AdamWConstants& c) {
+  const UpdateScalars& s = *scalars;
+  if (s.skip != 0) return;
+  const double rate = double{s.lr} * double{c.lr_scale};
+  const AdoptFactors factors{.grad_scale = s.grad_scale,
+                             .one_minus_beta1 = static_cast<float>(1 - c.beta1),
+                             .beta2 = static_cast<float>(c.beta2),
+                             .one_minus_beta2 = static_cast<float>(1 - c.beta2),
+                             .eps = c.eps,
+                             .most = static_cast<float>(std::pow(static_cast<double>(s.update - 1), 0.25)),
+                             .keep = static_cast<float>(1 - rate * double{c.weight_decay}),
+                             .step = static_cast<float>(rate)};
+  const auto first = HWY_DYNAMIC_DISPATCH(AdoptFirst);
+  const auto later = HWY_DYNAMIC_DISPATCH(Adopt);
+  parallel_ranges(n, kUpdateGrain, [&](int64_t begin, int64_t end) {
+    if (s.update <= 1) {
+      first(from(arrays, begin), s.grad_scale, end - begin);
+    } else {
+      later(from(arrays, begin), factors, end - begin);
     }
   });
 }

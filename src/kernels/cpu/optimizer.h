@@ -48,6 +48,13 @@ void adamw_update_encoded(int64_t rows, int64_t columns, const AdamWArrays& arra
                           const UpdateScalars* scalars, const AdamWConstants& constants,
                           std::span<const WeightEncoding> encodings, std::byte* const* places);
 
+// ADOPT (Taniguchi et al. 2024), with g, rate and t as above:
+//   t = 1:  v = g²
+//   else:   p -= rate * weight_decay * p;  m += (1 - beta1) (clip(g / max(sqrt(v), eps), ±(t - 1)^¼) - m)
+//           p -= rate * m;  v = beta2 v + (1 - beta2) g²
+void adopt_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* scalars,
+                  const AdamWConstants& constants);
+
 // Lion (Chen et al. 2023, algorithm 2), with g and rate as above:
 //   p -= rate * weight_decay * p;  p -= rate * sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g
 void lion_update(int64_t n, float* master, float* m, const float* grad, const UpdateScalars* scalars,

@@ -137,11 +137,13 @@ TEST(Optimizer, SquaresBeyondFloatStayFinite) {
 TEST(Optimizer, SameBitsForAnyNumberOfThreads) {
   const Array start = Array::random(DType::kF32, 100001, 1), grad = Array::random(DType::kF32, 100001, 2);
   const UpdateScalars scalars = scalars_at(3, 1e-2);
-  expect_same_bits([&] {
-    Array p = start, m = start, v = Array::random(DType::kF32, 100001, 3, 0, 1);
-    adamw_update(p.size(), {p.f32(), m.f32(), v.f32(), grad.f32()}, &scalars, kConstants);
-    return p.bytes();
-  });
+  for (const auto update : {adamw_update, adopt_update}) {
+    expect_same_bits([&] {
+      Array p = start, m = start, v = Array::random(DType::kF32, 100001, 3, 0, 1);
+      update(p.size(), {p.f32(), m.f32(), v.f32(), grad.f32()}, &scalars, kConstants);
+      return p.bytes();
+    });
+  }
 }
 
 }  // namespace
