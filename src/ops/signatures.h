@@ -5,7 +5,11 @@
 
 namespace strata::ops {
 
+using graph::Axis;
 using graph::field;
+using graph::Graph;
+using graph::OpDef;
+using graph::ValueId;
 using namespace graph::kinds;
 
 // x → y

@@ -106,11 +106,8 @@ Cost update_cost(const View<Op>& node, const UpdateWork& work = {}) {
 // All operands in shards but the scalars.
 template <typename Op>
 graph::Split<Op> update_split(Placement shard) {
-  graph::Split<Op> split;
-  graph::visit(split.in, 0, [&](Placement& placement, auto, std::string_view name, size_t, size_t) {
-    placement = name == "scalars" ? kR : shard;
-  });
-  graph::visit(split.out, 0, [&](Placement& placement, auto...) { placement = shard; });
+  graph::Split<Op> split = ops::split_alike<Op>(shard);
+  split.in.scalars = kR;
   return split;
 }
 // A shard along any dimension is updated alone; states lie as the parameter does.

@@ -8,19 +8,22 @@
 namespace strata::program {
 namespace {
 
+using graph::Axis;
+
 TEST(Ranks, OneProcessIsAWorldOfOne) {
   const Ranks ranks(CompileOptions{});
   EXPECT_TRUE(ranks.alone());
   EXPECT_TRUE(ranks.is_first());
   EXPECT_EQ(ranks.world().engine(), "single");
-  EXPECT_EQ(ranks.coordinates(), graph::Coordinates(ranks.mesh().axes.size(), 0));
+  EXPECT_EQ(ranks.coordinates(), graph::Coordinates{});
   EXPECT_EQ(ranks.batch_part(), 0);
   EXPECT_EQ(ranks.batch_parts(), 1);
   EXPECT_TRUE(ranks.is_first_holder({}));
   EXPECT_EQ(ranks.staging_bytes(), 0);
-  std::vector<const comm::Communicator*> groups{&ranks.all(), &ranks.batch(), &ranks.over({0, 1}),
-                                                &ranks.within({1}, 1), &ranks.across({1}, 1)};
-  for (size_t axis = 0; axis < ranks.mesh().axes.size(); ++axis) groups.push_back(&ranks.along(axis));
+  std::vector<const comm::Communicator*> groups{
+      &ranks.all(), &ranks.batch(), &ranks.over({Axis::kReplicate, Axis::kShard}),
+      &ranks.within({Axis::kShard}, 1), &ranks.across({Axis::kShard}, 1)};
+  for (const Axis axis : graph::kAllAxes) groups.push_back(&ranks.along(axis));
   for (const comm::Communicator* group : groups) {
     EXPECT_EQ(group->size(), 1);
     EXPECT_EQ(group->rank(), 0);
@@ -34,8 +37,7 @@ TEST(Ranks, HaveAGroupOnEachAxis) {
     options.mesh = graph::Mesh::of(1, 2, 1, 1);
     const Ranks ranks(world, options);
     EXPECT_FALSE(ranks.alone());
-    for (size_t axis = 0; axis < ranks.mesh().axes.size(); ++axis)
-      EXPECT_EQ(ranks.along(axis).size(), ranks.mesh().axes[axis].size);
+    for (const Axis axis : graph::kAllAxes) EXPECT_EQ(ranks.along(axis).size(), ranks.mesh().size(axis));
   });
 }
 

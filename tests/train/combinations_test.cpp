@@ -148,9 +148,10 @@ std::string refusing_key(const Combination& one) {
   // Biases by distance; asked before experts are.
   if (axes.has("context_kind='ring'") && (family == "t5" || family == "switch"))
     return "parallel.context_kind";
-  if (sees_groups && (tensor || context)) return "moe.router";
+  // Latent attention, which a layer has before its experts.
   if (context && (family == "deepseek2" || family == "deepseek3" || family == "kimi-k2"))
-    return "parallel.context";  // latent attention
+    return "parallel.context";
+  if (sees_groups && (tensor || context)) return "moe.router";
   // Whose files have all experts of a layer as one tensor: its blocks lie over several of them.
   const bool one_tensor = family == "gpt-oss" || family == "llama4";
   if (kOptimizers[one.optimizer] == "adamw8bit" && one_tensor && shares) return "optimizer";

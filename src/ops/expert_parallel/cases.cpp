@@ -1,5 +1,6 @@
 #include "ops/expert_parallel/expert_parallel.h"
 
+#include "ops/activation/activation.h"
 #include "ops/case_experts.h"
 #include "ops/experts/experts.h"
 #include "ops/router/router.h"

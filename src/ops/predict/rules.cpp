@@ -1,6 +1,7 @@
-#include "ops/rules.h"
-#include "ops/latent_attention/latent_attention.h"
 #include "ops/predict/predict.h"
+
+#include "ops/latent_attention/latent_attention.h"
+#include "ops/rules.h"
 
 namespace strata::ops {
 
@@ -24,7 +25,7 @@ const OpDef TargetsAhead::def = define<TargetsAhead>({
 });
 
 ValueId side_by_side(Graph& graph, ValueId a, ValueId b) {
-  return graph.add_node(kJoinLatents, {kNone, a, b})[0];
+  return add<JoinLatents>(graph, {.latent = a, .rotated = b}).down;
 }
 
 }  // namespace strata::ops

@@ -103,7 +103,7 @@ void take_columns(Graph& graph, ValueId updated, ValueId parameter) {
                axes.size());
   graph::add_into<graph::TakeShard>(graph, {.x = updated, .rank = graph::rank_block(graph)},
                                     {.moved = parameter},
-                                    {.axis = axes[0], .from = kAll, .to = Placement::sharded(1)});
+                                    {.axis = axes[0], .from = kR, .to = Placement::sharded(1)});
 }
 
 // Matrices with all of their columns, put together once for all tensors that are rows of one.
