@@ -55,9 +55,10 @@ inline constexpr Placement kS0 = Placement::sharded(0);
 inline constexpr Placement kS1 = Placement::sharded(1);
 
 // Work of an op that streams its operands and does `per_element` operations for each element of its first
-// input.
+// input, which it must have where that is not 0.
 inline Cost streamed(const NodeView& view, double per_element) {
-  return {per_element * static_cast<double>(view.in(0).shape.elements()), graph::streamed_bytes(view)};
+  const double elements = per_element > 0 ? static_cast<double>(view.in(0).shape.elements()) : 0;
+  return {per_element * elements, graph::streamed_bytes(view)};
 }
 template <typename Op>
 Cost streamed(const View<Op>& node, double per_element) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -94,6 +95,18 @@ TEST(EveryOp, HasFixedPositions) {
     }
   }
   for (const auto& [name, found] : counts) EXPECT_EQ(found.size(), 1) << name;
+}
+
+// Whatever optional operands are not there.
+TEST(EveryOp, HasACostInEveryCase) {
+  for (const auto* cases : {&device::op_cases(), &device::timed_cases()}) {
+    for (const device::OpCase& one : *cases) {
+      const device::OpGraph made = device::graph_of(one, one.inputs);
+      const graph::Cost cost = one.op->cost({made.graph, made.graph.nodes().back()});
+      EXPECT_TRUE(std::isfinite(cost.flops) && cost.flops >= 0) << one.name << ": " << cost.flops;
+      EXPECT_TRUE(std::isfinite(cost.bytes) && cost.bytes >= 0) << one.name << ": " << cost.bytes;
+    }
+  }
 }
 
 TEST(EveryOp, SaysHowItIsPlaced) {
