@@ -145,9 +145,10 @@ ActivationKind ConfigJson::activation(const char* key, const char* fallback) con
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast")
     return ActivationKind::kGeluTanh;
   if (name == "relu") return ActivationKind::kRelu;
+  if (name == "relu2") return ActivationKind::kRelu2;
   throw DataError(
-      "[{}] \"{}\" is \"{}\"; supported are \"silu\", \"gelu\", \"gelu_new\", \"gelu_pytorch_tanh\" and "
-      "\"relu\"",
+      "[{}] \"{}\" is \"{}\"; supported are \"silu\", \"gelu\", \"gelu_new\", \"gelu_pytorch_tanh\", "
+      "\"relu\" and \"relu2\"",
       where_, key, name);
 }
 
@@ -161,6 +162,8 @@ std::string name_of(ActivationKind kind) {
       return "gelu";
     case ActivationKind::kRelu:
       return "relu";
+    case ActivationKind::kRelu2:
+      return "relu2";
   }
   return "silu";
 }

@@ -444,6 +444,7 @@ TEST(Families, OverridesThatAreNotReadAreRefused) {
   EXPECT_NE(said("hidden_size", "9223372036854775807").find("at most 2147483647"), std::string::npos);
   for (const auto& [key, value] :
        std::vector<std::pair<std::string, std::string>>{{"hidden_act", "\"swish\""},
+                                                        {"hidden_act", "\"relu2\""},
                                                         {"rms_norm_eps", "1e-6"},
                                                         {"pad_token_id", "1"},
                                                         {"attention_bias", "true"}})

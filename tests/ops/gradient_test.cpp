@@ -202,6 +202,7 @@ std::vector<GradientCase> cases() {
        }},
       {"head_bias", [](Graph&, ValueId x) { return x; }, true},
       {"relu", [](Graph& g, ValueId x) { return activation(g, x, ActivationKind::kRelu); }},
+      {"relu2", [](Graph& g, ValueId x) { return activation(g, x, ActivationKind::kRelu2); }},
       {"gelu_tanh", [](Graph& g, ValueId x) { return activation(g, x, ActivationKind::kGeluTanh); }},
   };
 }

@@ -73,6 +73,17 @@ struct Relu {
 };
 
 // body(f) with the function of a kind.
+struct Relu2 {
+  static HWY_INLINE Vector value(Vector x) {
+    const Vector above = hn::Max(zero(), x);
+    return hn::Mul(above, above);
+  }
+  static HWY_INLINE ValueAndSlope both(Vector x) {
+    const Vector above = hn::Max(zero(), x);
+    return {hn::Mul(above, above), hn::Add(above, above)};
+  }
+};
+
 template <typename Body>
 HWY_INLINE void with_activation(ActivationKind kind, const Body& body) {
   switch (kind) {
@@ -84,6 +95,8 @@ HWY_INLINE void with_activation(ActivationKind kind, const Body& body) {
       return body(GeluErf());
     case ActivationKind::kRelu:
       return body(Relu());
+    case ActivationKind::kRelu2:
+      return body(Relu2());
   }
 }
 

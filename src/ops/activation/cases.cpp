@@ -12,7 +12,8 @@ namespace {
 const std::pair<std::string, ActivationKind> kActivationKinds[] = {{"silu", ActivationKind::kSilu},
                                                                    {"gelu_tanh", ActivationKind::kGeluTanh},
                                                                    {"gelu_erf", ActivationKind::kGeluErf},
-                                                                   {"relu", ActivationKind::kRelu}};
+                                                                   {"relu", ActivationKind::kRelu},
+                                                                   {"relu2", ActivationKind::kRelu2}};
 
 }  // namespace
 

@@ -30,6 +30,8 @@ ValueAndSlope activated(ActivationKind kind, double x) {
     }
     case ActivationKind::kRelu:
       return {x > 0 ? x : 0, x > 0 ? 1.0 : 0.0};
+    case ActivationKind::kRelu2:
+      return {x > 0 ? x * x : 0, x > 0 ? 2 * x : 0};
   }
   return {};
 }

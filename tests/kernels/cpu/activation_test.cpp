@@ -24,9 +24,13 @@ double gelu_erf(double x) {
 double relu(double x) {
   return x > 0 ? x : 0;
 }
+double relu2(double x) {
+  return x > 0 ? x * x : 0;
+}
 
 double slope(double (*f)(double), double x) {
-  if (f == relu) return x > 0 ? 1 : 0;  // no difference across its bend
+  if (f == relu) return x > 0 ? 1 : 0;  // no differences across bends
+  if (f == relu2) return x > 0 ? 2 * x : 0;
   const double step = 1e-5 * std::max(1.0, std::abs(x));
   return (f(x + step) - f(x - step)) / (2 * step);
 }
@@ -39,7 +43,8 @@ struct Function {
 const Function kFunctions[] = {{"silu", ActivationKind::kSilu, silu},
                                {"gelu_tanh", ActivationKind::kGeluTanh, gelu_tanh},
                                {"gelu_erf", ActivationKind::kGeluErf, gelu_erf},
-                               {"relu", ActivationKind::kRelu, relu}};
+                               {"relu", ActivationKind::kRelu, relu},
+                               {"relu2", ActivationKind::kRelu2, relu2}};
 
 TEST(Activation, GatedMatchesDoubleOnRaggedSizes) {
   for (const Function& f : kFunctions) {
@@ -129,8 +134,9 @@ TEST(Activation, ExtremesStayFiniteAndNaNStaysNaN) {
       EXPECT_NEAR(dx[i], 0, 1e-6) << f.name << " at " << x[i];
     }
     for (int64_t i = 4; i < 8; ++i) {
-      EXPECT_EQ(y[i], x[i]) << f.name;
-      EXPECT_EQ(dx[i], 1) << f.name << " at " << x[i];
+      const bool squares = f.kind == ActivationKind::kRelu2;
+      EXPECT_EQ(y[i], squares ? x[i] * x[i] : x[i]) << f.name;
+      EXPECT_EQ(dx[i], squares ? 2 * x[i] : 1) << f.name << " at " << x[i];
     }
     EXPECT_TRUE(std::isnan(y[8]) && std::isnan(dx[8])) << f.name;
   }
