@@ -12,8 +12,8 @@
 #include "config/objective.h"
 #include "device/open/open.h"
 #include "inference/generate.h"
-#include "ops/linear/linear.h"
 #include "ops/attention/attention.h"
+#include "ops/linear/linear.h"
 
 namespace strata::benchmarks {
 namespace {

@@ -18,8 +18,8 @@
 #include "device/open/open.h"
 #include "graph/differentiate.h"
 #include "hardware/device_spec.h"
-#include "ops/expert_parallel/expert_parallel.h"
 #include "ops/activation/activation.h"
+#include "ops/expert_parallel/expert_parallel.h"
 #include "ops/experts/experts.h"
 #include "ops/router/router.h"
 

@@ -1,4 +1,5 @@
 // The keys of RUN.toml: the one place that names them.
+#include "base/error.h"
 #include "config/fields.h"
 #include "models/model.h"
 #include "optim/definition.h"

@@ -227,9 +227,8 @@ template <typename Op>
 std::vector<ValueSpec> specs_of(typename Op::template Out<Specs> out) {
   std::vector<ValueSpec> specs;
   const auto add = [&](std::string_view name, Spec& spec) {
-    specs.push_back(
-        {spec.name.empty() ? name : spec.name, spec.dtype, spec.shape, std::move(spec.segments), spec.absent,
-         spec.segments_along});
+    specs.push_back({spec.name.empty() ? name : spec.name, spec.dtype, spec.shape, std::move(spec.segments),
+                     spec.absent, spec.segments_along});
   };
   visit(out, 0, [&](auto& member, auto kind, std::string_view name, size_t, size_t) {
     if constexpr (kind.many) {

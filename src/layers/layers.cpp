@@ -11,14 +11,14 @@
 #include "ops/activation/activation.h"
 #include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
+#include "ops/cross_attention/cross_attention.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
 #include "ops/linear/linear.h"
 #include "ops/qk_norm/qk_norm.h"
-#include "ops/vocabulary/vocabulary.h"
-#include "ops/cross_attention/cross_attention.h"
 #include "ops/rope/rope.h"
 #include "ops/share_heads/share_heads.h"
+#include "ops/vocabulary/vocabulary.h"
 
 namespace strata::layers {
 

@@ -261,8 +261,9 @@ struct MoeSpec {
   ops::ClampedGatedAttrs clamp = {};  // where it has a limit: in place of `activation`
   int64_t shared_size = 0;            // of the shared expert; 0: there is none
   bool shared_gate = false;           // what it gives is multiplied by the sigmoid of a number a token
-  // The auxiliary loss (ops/router/router.h): over the tokens of each sequence, of a rank's part of the micro-batch,
-  // or with probabilities of that and the counts of all ranks' tokens so far in this step (Megatron-LM's).
+  // The auxiliary loss (ops/router/router.h): over the tokens of each sequence, of a rank's part of the
+  // micro-batch, or with probabilities of that and the counts of all ranks' tokens so far in this step
+  // (Megatron-LM's).
   enum class Balance : uint8_t { kSequence, kMicroBatch, kGlobal } balance = Balance::kSequence;
   // One loss over the tokens of all layers together, as transformers has it; k times the coefficient where
   // experts are equally busy.

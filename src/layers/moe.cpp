@@ -7,9 +7,9 @@
 #include "layers/context_parallel.h"
 #include "layers/expert_ffn.h"
 #include "layers/moe_parts.h"
-#include "ops/linear/linear.h"
 #include "ops/experts/experts.h"
 #include "ops/jitter/jitter.h"
+#include "ops/linear/linear.h"
 #include "ops/two_level/two_level.h"
 
 namespace strata::layers {

@@ -17,7 +17,8 @@ struct Arrays {
   const typename Op::Attrs& attrs;
 
   explicit Arrays(const Call& call)
-      : in(graph::detail::gather<Op::template In, ArrayOf>(call.in.size(), [&](size_t i) { return call.in[i]; })),
+      : in(graph::detail::gather<Op::template In, ArrayOf>(call.in.size(),
+                                                           [&](size_t i) { return call.in[i]; })),
         out(graph::detail::gather<Op::template Out, ArrayOf>(call.out.size(),
                                                              [&](size_t i) { return call.out[i]; })),
         attrs(graph::attributes_of<Op>(call.attrs)) {}

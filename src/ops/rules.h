@@ -20,10 +20,10 @@ using graph::NodeView;
 using graph::OpDef;
 using graph::Placement;
 using graph::PlacementOption;
+using graph::Spec;
 using graph::Value;
 using graph::ValueId;
 using graph::ValueSpec;
-using graph::Spec;
 using graph::View;
 
 // What a shape rule gives, and a placement rule.

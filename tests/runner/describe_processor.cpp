@@ -7,10 +7,10 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
-#include "ops/op_cases.h"
 #include "fixtures/child_process.h"
 #include "hardware/device_spec.h"
 #include "kernels/cpu/measure.h"
+#include "ops/op_cases.h"
 
 namespace strata {
 namespace {

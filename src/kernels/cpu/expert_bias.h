@@ -1,5 +1,5 @@
-// Biases of experts (ops/expert_bias). Rows have the given dtype (f32 or bf16), biases and sums are fp32; sums
-// have the same bits for any number of threads.
+// Biases of experts (ops/expert_bias). Rows have the given dtype (f32 or bf16), biases and sums are fp32;
+// sums have the same bits for any number of threads.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,8 @@ using namespace op_rows;
 template <>
 void cases<ops::Clamp>(Cases& to) {
   for (const Sizes& s : Cases::sizes())
-    to.add<ops::Clamp>("clamp" + s.name, {.x = between_tenths({s.rows, s.width})}, {0.6}, {.ragged = s.ragged});
+    to.add<ops::Clamp>("clamp" + s.name, {.x = between_tenths({s.rows, s.width})}, {0.6},
+                       {.ragged = s.ragged});
   // Of three parts, as q, k and v are.
   to.add<ops::Clamp>("clamp_parts", {.x = between_tenths({24, 20}, {12, 4, 4})}, {0.6});
   to.time<ops::Clamp>({.x = timed_qkv()}, {0.1});
@@ -37,10 +38,10 @@ void cases<ops::ClampedGated>(Cases& to) {
 template <>
 void cases<ops::ClampedGatedGrad>(Cases& to) {
   for (const Sizes& s : Cases::sizes())
-    to.add<ops::ClampedGatedGrad>("clamped_gated_grad" + s.name,
-                                  {.dy = act({s.rows, s.width}),
-                                   .gate_up = between_tenths({s.rows, 2 * s.width}, {s.width, s.width})},
-                                  {1.702, 0.6}, {.ragged = s.ragged});
+    to.add<ops::ClampedGatedGrad>(
+        "clamped_gated_grad" + s.name,
+        {.dy = act({s.rows, s.width}), .gate_up = between_tenths({s.rows, 2 * s.width}, {s.width, s.width})},
+        {1.702, 0.6}, {.ragged = s.ragged});
   to.untimed<ops::ClampedGatedGrad>(kPass);
 }
 

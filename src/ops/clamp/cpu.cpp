@@ -42,9 +42,10 @@ BoundKernel bind(Cpu, const Bind<ops::ClampedGated>& node) {
 
 template <>
 BoundKernel bind(Cpu, const Bind<ops::ClampedGatedGrad>& node) {
-  return node.kernel([gate = gate_of(*node.in.gate_up, node.attrs)](const Operands<ops::ClampedGatedGrad>& at) {
-    cpu::clamped_gated_backward(gate, at.out.d_gate_up, at.in.dy, at.in.gate_up);
-  });
+  return node.kernel(
+      [gate = gate_of(*node.in.gate_up, node.attrs)](const Operands<ops::ClampedGatedGrad>& at) {
+        cpu::clamped_gated_backward(gate, at.out.d_gate_up, at.in.dy, at.in.gate_up);
+      });
 }
 
 }  // namespace strata::device

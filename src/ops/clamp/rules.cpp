@@ -1,5 +1,5 @@
-#include "ops/clamp/clamp.h"
 #include "ops/rules.h"
+#include "ops/clamp/clamp.h"
 
 namespace strata::ops {
 
@@ -8,10 +8,9 @@ const OpDef Clamp::def = define<Clamp>({
     .family = "elementwise",
     .infer = [](const auto& node) -> Outputs<Clamp> { return {.y = Spec::like(*node.in.x)}; },
     .cost = [](const auto& node) { return streamed(node, 2); },
-    .placements =
-        [](const auto&, Axis) -> Splits<Clamp> {
-          return {{{.x = kS0}, {.y = kS0}}, {{.x = kS1}, {.y = kS1}}};
-        },
+    .placements = [](const auto&, Axis) -> Splits<Clamp> {
+      return {{{.x = kS0}, {.y = kS0}}, {{.x = kS1}, {.y = kS1}}};
+    },
     .gradient =
         [](GradientBuilder& builder, const auto& node) {
           const ValueId dy = builder.gradient_of(node.out.y);
@@ -30,10 +29,9 @@ const OpDef ClampGrad::def = define<ClampGrad>({
       return {.dx = Spec::like(*node.in.x)};
     },
     .cost = [](const auto& node) { return streamed(node, 2); },
-    .placements =
-        [](const auto&, Axis) -> Splits<ClampGrad> {
-          return {{{.dy = kS0, .x = kS0}, {.dx = kS0}}, {{.dy = kS1, .x = kS1}, {.dx = kS1}}};
-        },
+    .placements = [](const auto&, Axis) -> Splits<ClampGrad> {
+      return {{{.dy = kS0, .x = kS0}, {.dx = kS0}}, {{.dy = kS1, .x = kS1}, {.dx = kS1}}};
+    },
     .in_place = {{"dx", "dy"}, {"dx", "x"}},
 });
 
@@ -42,14 +40,14 @@ const OpDef ClampedGated::def = define<ClampedGated>({
     .family = "elementwise",
     .infer = [](const auto& node) -> Outputs<ClampedGated> {
       const Value& gate_up = *node.in.gate_up;
-      require(node, gate_up.shape.rank() == 2 && gate_up.shape[1] % 2 == 0, "the input must be [N, gate | up]");
+      require(node, gate_up.shape.rank() == 2 && gate_up.shape[1] % 2 == 0,
+              "the input must be [N, gate | up]");
       return {.y = {gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2}}};
     },
     .cost = [](const auto& node) { return streamed(node, 8); },
-    .placements =
-        [](const auto&, Axis) -> Splits<ClampedGated> {
-          return {{{.gate_up = kS0}, {.y = kS0}}, {{.gate_up = kS1}, {.y = kS1}}};
-        },
+    .placements = [](const auto&, Axis) -> Splits<ClampedGated> {
+      return {{{.gate_up = kS0}, {.y = kS0}}, {{.gate_up = kS1}, {.y = kS1}}};
+    },
     .gradient =
         [](GradientBuilder& builder, const auto& node) {
           const ValueId dy = builder.gradient_of(node.out.y);
@@ -71,11 +69,10 @@ const OpDef ClampedGatedGrad::def = define<ClampedGatedGrad>({
       return {.d_gate_up = Spec::like(gate_up)};
     },
     .cost = [](const auto& node) { return streamed(node, 8); },
-    .placements =
-        [](const auto&, Axis) -> Splits<ClampedGatedGrad> {
-          return {{{.dy = kS0, .gate_up = kS0}, {.d_gate_up = kS0}},
-                  {{.dy = kS1, .gate_up = kS1}, {.d_gate_up = kS1}}};
-        },
+    .placements = [](const auto&, Axis) -> Splits<ClampedGatedGrad> {
+      return {{{.dy = kS0, .gate_up = kS0}, {.d_gate_up = kS0}},
+              {{.dy = kS1, .gate_up = kS1}, {.d_gate_up = kS1}}};
+    },
     .in_place = {{"d_gate_up", "gate_up"}},
 });
 

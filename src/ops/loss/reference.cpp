@@ -23,8 +23,8 @@ struct HeadGradients {
 
 // The head's loss over all tokens.
 template <typename Op>
-void cross_entropy(const Arrays<Op>& at, const Array& token_loss, const Array& greedy, const HeadGradients& to,
-                   double seed) {
+void cross_entropy(const Arrays<Op>& at, const Array& token_loss, const Array& greedy,
+                   const HeadGradients& to, double seed) {
   const Array &x = at.in.x, &w = at.in.weight, &bias = at.in.bias, &targets = at.in.targets;
   const Array &dx = to.dx, &dw = to.dw, &dbias = to.dbias;
   const double cap = at.attrs.softcap;

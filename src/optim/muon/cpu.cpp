@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "kernels/cpu/muon.h"
 #include "optim/cpu.h"
 
