@@ -26,7 +26,7 @@ enum class AnyChoice {};
 
 template <typename T>
 KeySpec constant_key_of(const optim::Constant& constant, HeldOptimizer of) {
-  const optim::Constant::Bounds& bounds = constant.bounds;
+  const optim::ConstantBounds& bounds = constant.bounds;
   KeySpec spec = key(constant.name, &OneValue<T>::value, constant.help,
                      {.least = bounds.least,
                       .most = bounds.most,

@@ -131,9 +131,12 @@ using Kinds = detail::KindsOf<decltype(Side<Declared>::fields())>;
 // list yet.
 template <template <template <typename> class> class Side>
 constexpr size_t many_count(size_t operands) {
-  constexpr size_t kOthers = Kinds<Side>::count - Kinds<Side>::many;
-  if constexpr (Kinds<Side>::many == 0) return 0;
-  return operands < kOthers ? 0 : (operands - kOthers) / Kinds<Side>::many;
+  if constexpr (Kinds<Side>::many == 0) {
+    return 0;
+  } else {
+    constexpr size_t kAlone = Kinds<Side>::count - Kinds<Side>::many;
+    return operands < kAlone ? 0 : (operands - kAlone) / Kinds<Side>::many;
+  }
 }
 
 // Calls take(member, KindOf<…>, name, first, count) for the members of a side that holds anything, where

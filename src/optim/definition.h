@@ -14,27 +14,27 @@ struct StateSpec : StateShape {
   DType dtype = DType::kF32;
 };
 
+// What the value of a constant may be.
+struct ConstantBounds {
+  std::optional<double> least = {}, most = {};   // included
+  std::optional<double> above = {}, below = {};  // excluded
+  std::vector<std::string> choices = {};         // of an enum, in its order
+  bool counts = false;                           // may be written "500M"
+  bool fixed = false;                            // stays within a run
+};
+
 // A member of an optimizer's constants that a run may set: a key of its table.
 struct Constant {
   enum class Type : uint8_t { kNumber, kInteger, kBoolean, kChoice };
-  // What its value may be.
-  struct Bounds {
-    std::optional<double> least = {}, most = {};   // included
-    std::optional<double> above = {}, below = {};  // excluded
-    std::vector<std::string> choices = {};         // of an enum, in its order
-    bool counts = false;                           // may be written "500M"
-    bool fixed = false;                            // stays within a run
-  };
-
   const char *name, *help;
   Type type = Type::kNumber;
-  Bounds bounds;
+  ConstantBounds bounds;
   // Any of the types as a double.
   std::function<double(const Optimizer&)> get;
   std::function<void(Optimizer&, double)> set;
 
   template <typename Constants, typename T>
-  Constant(const char* key, T Constants::*member, const char* text, Bounds value = {})
+  Constant(const char* key, T Constants::*member, const char* text, ConstantBounds value = {})
       : name(key),
         help(text),
         type(std::is_same_v<T, bool>      ? Type::kBoolean
