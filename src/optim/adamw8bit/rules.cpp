@@ -291,8 +291,8 @@ const Definition AdamW8Bit::definition{
               "Smaller tensors have moments in fp32.",
               {.least = 1, .most = kMostConstant, .counts = true, .fixed = true}}},
     .share =
-        [](Optimizer& own, const Optimizer& adamw) {
-          own = AdamW8Bit{own.as<AdamW8Bit>().min_elements, adamw.as<AdamW>()};
+        [](Optimizer& own, const Optimizer& of_run) {
+          own = AdamW8Bit{own.as<AdamW8Bit>().min_elements, of_run.as<AdamW>()};
         },
     // Too small to be worth the scales.
     .instead = [](const Optimizer& own, const Shape& rows) -> std::optional<Optimizer> {
