@@ -96,9 +96,6 @@ void set_partial(Graph& graph, ValueId x, Axis axis);
 ValueId rank_block(Graph& graph);
 // A shape_error where the input is not one.
 void require_rank_block(const NodeView& view, const Value& rank);
-inline void require_rank_block(const NodeView& view, int input) {
-  require_rank_block(view, view.in(input));
-}
 
 // Removes nodes R → R: they have done their work when gradients are there.
 void drop_identities_pass(Graph& graph);

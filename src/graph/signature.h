@@ -115,12 +115,6 @@ struct KindsOf<std::tuple<Field<Owner, Members>...>> {
   static constexpr size_t many = (0 + ... + size_t{KindOf<typename MemberKind<Members>::Type>::many});
 };
 
-template <>
-struct KindsOf<std::tuple<>> {
-  using Type = std::tuple<>;
-  static constexpr size_t count = 0, many = 0;
-};
-
 }  // namespace detail
 
 // Of a side: Clamp::In, RmsNorm::Out.

@@ -134,7 +134,6 @@ class Cases {
       if constexpr (kind.many) {
         for (Operand& operand : member) made.inputs.push_back(std::move(operand));
       } else {
-        if (kind.optional && member.shape.rank() == 0 && member.same_as < 0) member.absent = true;
         made.inputs.push_back(std::move(member));
       }
     });

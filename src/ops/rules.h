@@ -2,6 +2,7 @@
 #pragma once
 
 #include "graph/differentiate.h"
+#include "graph/reshard.h"
 #include "graph/typed_op.h"
 
 namespace strata::ops {
@@ -19,11 +20,9 @@ using graph::Node;
 using graph::NodeView;
 using graph::OpDef;
 using graph::Placement;
-using graph::PlacementOption;
 using graph::Spec;
 using graph::Value;
 using graph::ValueId;
-using graph::ValueSpec;
 using graph::View;
 
 // What a shape rule gives, and a placement rule.
@@ -68,7 +67,7 @@ Cost streamed(const View<Op>& node, double per_element) {
 // The rank block, a member `rank`, is one.
 template <typename Op>
 void require_rank_block(const View<Op>& node) {
-  require(node, node.in.rank->shape == Shape{graph::kAxes}, "the rank block must be i32[axes]");
+  graph::require_rank_block(node.untyped(), *node.in.rank);
 }
 
 // Rules::localize of ops that only need the number of ranks of their axis.

@@ -19,8 +19,7 @@ BoundKernel bind(Cpu, const Bind<graph::TakeShard>& node) {
     shape.mirrored = true;
   }
   return node.kernel([shape = std::move(shape), axis = attrs.axis](const Operands<graph::TakeShard>& at) {
-    cpu::take_shard(at.out.moved, at.in.x, shape,
-                    shape.ranks > 1 ? graph::coordinates_in(at.in.rank)[axis] : 0);
+    cpu::take_shard(at.out.moved, at.in.x, shape, graph::place_in(at.in.rank, axis, shape.ranks));
   });
 }
 

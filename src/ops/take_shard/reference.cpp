@@ -9,7 +9,7 @@ void compute(const Arrays<graph::TakeShard>& at) {
   const auto& attrs = at.attrs;
   const Array &x = at.in.x, &y = at.out.moved;
   const int dim = attrs.to.dim;
-  const int64_t index = attrs.ranks > 1 ? graph::coordinates_in(at.in.rank.data)[attrs.axis] : 0;
+  const int64_t index = place_in(at.in.rank, attrs.axis, attrs.ranks);
   std::vector<int64_t> parts{x.shape[dim]};
   if (dim == x.shape.rank() - 1 && !x.segments.empty()) parts = x.segments;
   // Of each sequence a piece from its begin and one, as far, from its end.

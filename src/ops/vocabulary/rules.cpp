@@ -9,7 +9,7 @@ const OpDef VocabStart::def = define<VocabStart>({
     .name = "vocab_start",
     .family = "elementwise",
     .infer = [](const auto& node) -> Outputs<VocabStart> {
-      graph::require_rank_block(node.untyped(), *node.in.rank);
+      require_rank_block(node);
       return {.start = {DType::kI32, {node.attrs.parts}}};
     },
     .cost = [](const auto& node) { return streamed(node, 0); },

@@ -30,7 +30,7 @@ struct HeldBlocks {
 
   template <typename Each>
   void for_each_run(const int32_t* rank_block, const Each& each) const {
-    const auto& rank = graph::coordinates_in(reinterpret_cast<const std::byte*>(rank_block));
+    const auto& rank = graph::coordinates_in(rank_block);
     const graph::Span columns = optim::held_of_part(attrs.columns, 0, rank);
     cpu::HeldRun run{.columns = attrs.columns.size(),
                      .first_column = columns.begin,

@@ -66,7 +66,7 @@ void check_moments(const View<Op>& node, const Shape& like) {
   require_value(node.untyped(), *node.in.m_scale, scales, "state m_scale");
   require_value(node.untyped(), *node.in.v, held, "state v");
   require_value(node.untyped(), *node.in.v_scale, scales, "state v_scale");
-  graph::require_rank_block(node.untyped(), graph::position_of<Op::template In>("rank"));
+  graph::require_rank_block(node.untyped(), *node.in.rank);
 }
 
 Outputs<AdamW8BitShard> infer_shard(const View<AdamW8BitShard>& node) {
