@@ -81,11 +81,11 @@ BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
 
 // Whole sequences of one document each, with as many targets as a run has.
 void BenchModel::fill_batch() {
-  const auto fill = [&](const char* name, int64_t places, auto value_of) {
+  const auto fill = [&](Column column, int64_t places, auto value_of) {
     std::vector<int32_t> values(static_cast<size_t>(case_.sequences * places));
     for (size_t i = 0; i < values.size(); ++i)
       values[i] = static_cast<int32_t>(value_of(static_cast<int64_t>(i)));
-    executor_->upload_batch(0, name, 0, values.data(), std::ssize(values) * 4);
+    executor_->upload_column(0, column, 0, values);
   };
   // A multiplicative walk over the vocabulary: every token about as often.
   const auto token = [&](int64_t i) { return i * 7919 % case_.model.vocab_size; };
@@ -93,14 +93,14 @@ void BenchModel::fill_batch() {
     return std::floor(static_cast<double>(i) * case_.row.target_share);
   };
   const auto zero = [](int64_t) { return 0; };
-  fill("tokens", case_.row.tokens, token);
-  fill("targets", case_.row.tokens,
+  fill(Column::kTokens, case_.row.tokens, token);
+  fill(Column::kTargets, case_.row.tokens,
        [&](int64_t i) { return targets_before(i + 1) > targets_before(i) ? token(i + 13) : -1; });
-  fill("positions", case_.row.tokens, [&](int64_t i) { return i % case_.row.tokens; });
-  fill("kv_begin", case_.row.tokens, zero);
-  fill("encoder_tokens", case_.row.encoder_length, token);
-  fill("encoder_kv_begin", case_.row.encoder_length, zero);
-  fill("cross_kv_begin", case_.row.tokens, zero);
+  fill(Column::kPositions, case_.row.tokens, [&](int64_t i) { return i % case_.row.tokens; });
+  fill(Column::kKvBegin, case_.row.tokens, zero);
+  fill(Column::kEncoderTokens, case_.row.encoder_length, token);
+  fill(Column::kEncoderKvBegin, case_.row.encoder_length, zero);
+  fill(Column::kCrossKvBegin, case_.row.tokens, zero);
 }
 
 double BenchModel::flops() const {

@@ -231,8 +231,8 @@ std::string BenchRun::describe() const {
 }
 
 void BenchRun::copy_batch(const data::HostBatch& from, int64_t micro_batch) {
-  evaluation::copy_rows(from, samples_->shape(), micro_batch * *config.training.micro_batch_size, *executor_,
-                        config::kTrainProgram, micro_batch);
+  executor_->upload_rows(config::kTrainProgram, from.rows(samples_->shape()),
+                         micro_batch * *config.training.micro_batch_size, micro_batch);
 }
 
 void BenchRun::compute_micro_batch(int32_t micro_batch) {

@@ -93,9 +93,9 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
   const auto place = static_cast<int32_t>(position);
   const std::vector<int32_t> tokens(kBatch, 5), places(kBatch, place);
   for (const size_t index : {size_t{0}, size_t{1}}) {
-    const int64_t bytes = (index == 0 ? 1 : kBatch) * static_cast<int64_t>(sizeof(int32_t));
-    executor.upload_batch(index, "tokens", 0, tokens.data(), bytes);
-    executor.upload_batch(index, "positions", 0, places.data(), bytes);
+    const size_t count = index == 0 ? 1 : kBatch;
+    executor.upload_column(index, Column::kTokens, 0, std::span(tokens).first(count));
+    executor.upload_column(index, Column::kPositions, 0, std::span(places).first(count));
   }
   std::vector<int32_t> slots(kBatch);
   std::iota(slots.begin(), slots.end(), 0);

@@ -17,7 +17,7 @@ struct Along {
 std::vector<Along> held_along(const graph::Value& value, const graph::Mesh& mesh,
                               const graph::Coordinates& coordinates) {
   std::vector<Along> dims;
-  const bool is_local = value.global_shape.rank() > 0;
+  const bool is_local = value.sharding.global_shape.rank() > 0;
   for (const auto& spans : graph::held_spans(value, mesh, coordinates)) {
     const auto dim = static_cast<int>(dims.size());
     Along& along = dims.emplace_back();
@@ -38,7 +38,7 @@ std::vector<Along> held_along(const graph::Value& value, const graph::Mesh& mesh
 }
 
 const Shape& global_shape(const graph::Value& value) {
-  return value.global_shape.rank() > 0 ? value.global_shape : value.shape;
+  return value.sharding.global_shape.rank() > 0 ? value.sharding.global_shape : value.shape;
 }
 
 // Where [begin, end) meets what is held.

@@ -66,7 +66,7 @@ class Placed {
   Shape global_shape(const std::string& name, const program::Executor& executor) const {
     if (mesh_.ranks() == 1) return executor.set().at(name).shape;
     const graph::Value& placed = at(name);
-    return placed.global_shape.rank() > 0 ? placed.global_shape : placed.shape;
+    return placed.sharding.global_shape.rank() > 0 ? placed.sharding.global_shape : placed.shape;
   }
   // Of some rows of a value that belongs to a parameter; null where there is one rank.
   std::shared_ptr<const Split> split(const std::string& name, const std::string& parameter, int64_t first_row,
@@ -99,7 +99,7 @@ class Placed {
 std::vector<models::TensorRow> tensors_held(const models::ModelConfig& model, const graph::Graph& graph) {
   std::unordered_multimap<std::string_view, const graph::Parameter*> parts;
   for (const graph::Parameter& parameter : graph.parameters()) {
-    if (!parameter.part_of.empty()) parts.emplace(parameter.part_of, &parameter);
+    if (!parameter.part.of.empty()) parts.emplace(parameter.part.of, &parameter);
   }
   std::vector<models::TensorRow> tensors = model.family->tensors(model);
   for (models::TensorRow& row : tensors) {
@@ -109,12 +109,13 @@ std::vector<models::TensorRow> tensors_held(const models::ModelConfig& model, co
     const graph::Parameter* holder = nullptr;
     for (auto it = begin; it != end; ++it) {
       const graph::Parameter* const part = it->second;
-      if (part->first_row <= row.row && (holder == nullptr || part->first_row > holder->first_row))
+      if (part->part.first_row <= row.row &&
+          (holder == nullptr || part->part.first_row > holder->part.first_row))
         holder = part;
     }
     STRATA_CHECK(holder != nullptr, "no rank holds '{}'", row.file_name);
     row.parameter = graph.value(holder->value).name;
-    row.row -= holder->first_row;
+    row.row -= holder->part.first_row;
   }
   return tensors;
 }

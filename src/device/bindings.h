@@ -15,13 +15,18 @@
 
 namespace strata::device {
 
-// With what a kernel is started, besides its operands.
-struct Launch {
-  int threads = 1;  // compute threads that it may use
-  // Of an op with ranks of its own (OpDef::ranks); nullptr: it talks to none.
+// With whom a kernel exchanges rows itself (OpDef::ranks); nullptr: with nobody.
+struct Peers {
   comm::Communicator* ranks = nullptr;
   // Where these lie on nodes: those of the same place on each, and those of this one's.
   comm::Communicator *across = nullptr, *within = nullptr;
+};
+
+// With what a kernel is started, besides its operands.
+struct Launch {
+  int threads = 1;        // compute threads that it may use
+  void* queue = nullptr;  // the device's own, on which its kernels are started: a GPU's stream
+  Peers peers = {};       // of the call
 };
 
 // `instance`: what BoundKernel::instantiate made of the plan, else the plan. Operands: pointers to the node's
@@ -75,7 +80,11 @@ struct Target {
   std::span<const Binding> bindings;
 };
 
-// The row of an op; a missing one is a bug.
+// The row of an op. InternalError where there is none.
 const Binding& find_binding(std::span<const Binding> table, const graph::OpDef& op);
+
+// A table, and behind it the rows of `fallback` for ops that it lacks: for a device that shares the host's
+// memory and is to compute with the plain kernels what it has no kernel for yet.
+std::vector<Binding> with_fallback(std::span<const Binding> table, std::span<const Binding> fallback);
 
 }  // namespace strata::device

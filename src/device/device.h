@@ -13,11 +13,6 @@
 
 namespace strata::device {
 
-enum class MemorySpace : uint8_t {
-  kDevice,  // what kernels compute on
-  kHost,    // the host's, from which the device copies fast (pinned, where there is a difference)
-};
-
 // Memory of a device; given back when it is destroyed.
 class Memory {
  public:
@@ -25,6 +20,16 @@ class Memory {
   virtual int64_t bytes() const = 0;
   // As kernels address it. Only the device's own code may look at what is there.
   virtual std::byte* address() const = 0;
+};
+
+// When a queue comes to certain points: kernels are timed by the device that runs them.
+class Stopwatch {
+ public:
+  virtual ~Stopwatch() = default;
+  // A point behind all that was started before. A mark may be set again.
+  virtual void mark(size_t index) = 0;
+  // When the queue came to it, in seconds of the host's clock (base/clock.h); waits until it has.
+  virtual double at(size_t index) = 0;
 };
 
 // A matrix product by which a device's peak is measured.
@@ -44,7 +49,7 @@ class Device {
   const hardware::DeviceSpec& spec() const { return target_.spec; }
 
   // Zeros. WorldError where there is not enough.
-  virtual std::unique_ptr<Memory> allocate(MemorySpace space, int64_t bytes) = 0;
+  virtual std::unique_ptr<Memory> allocate(int64_t bytes) = 0;
   // Between the host and `bytes` bytes of device memory from `offset` on, behind all that was started before.
   // Several threads may copy disjoint parts at once.
   virtual void upload(Memory& to, int64_t offset, const void* from, int64_t bytes) = 0;
@@ -52,6 +57,8 @@ class Device {
 
   // How one executor starts its kernels, on the thread that calls it from now on.
   virtual Launch begin_launches() = 0;
+  // With room for so many marks, on the queue of begin_launches() of the same thread.
+  virtual std::unique_ptr<Stopwatch> stopwatch(size_t marks) const = 0;
 
   // --- What it does in fact. InternalError where a device cannot be measured.
   // The spec with peaks and the rates of all ops: kept ones, else measured now (10 to 40 s) and kept.

@@ -63,7 +63,7 @@ class Encoder {
       for (const WantedEncoding& wanted : wishes) {
         ValueId& input = node.inputs[static_cast<size_t>(wanted.input)];
         const Value& plain = graph_.value(input);
-        if (plain.role != Role::kParameter && plain.whole_of == kNone) continue;
+        if (plain.role != Role::kParameter && plain.sharding.whole_of == kNone) continue;
         input = encoded(input, wanted, node);
       }
       graph_.nodes().push_back(std::move(node));
@@ -92,8 +92,8 @@ class Encoder {
     value.placements = weight.placements;
     value.segments = weight.segments;
     value.segments_along = weight.segments_along;
-    value.global_shape = weight.global_shape;
-    value.global_segments = weight.global_segments;
+    value.sharding.global_shape = weight.sharding.global_shape;
+    value.sharding.global_segments = weight.sharding.global_segments;
     slot->second = graph_.add_value(std::move(value));
     const Phase phase = !is_temporary                     ? Phase::kEncode
                         : reader.phase == Phase::kForward ? Phase::kForward

@@ -21,26 +21,23 @@ using ops::ExpertParallelAttrs;
 
 // A plan with the instances of the body's kernels, and lists that a run fills.
 struct Rounds {
-  explicit Rounds(const RoundsPlan& of) : plan(of), states(of.instances) {
-    size_t widest = 0;
-    for (const auto* list : {&plan.forward, &plan.input_grad, &plan.weight_grad, &plan.more_weight_grad}) {
-      for (const BodyCall& call : *list) {
-        const void* inner = call.kernel.plan.get();
-        if (call.kernel.instantiate != nullptr) instances.push_back(call.kernel.instantiate(inner));
-        states[call.instance] =
-            call.kernel.instantiate != nullptr ? instances.back().get() : const_cast<void*>(inner);
-        widest = std::max(widest, call.operands.size() + 1);
-      }
-    }
-    pointers.resize(widest);
+  explicit Rounds(const RoundsPlan& of) : plan(of), addresses(of.where.size() + 2) {
+    const auto add_all = [&](const std::vector<BodyCall>& from, CallList& to) {
+      for (const BodyCall& call : from)
+        to.add(call.kernel.run, instances.of(call.kernel.plan.get(), call.kernel.instantiate), call.operands);
+    };
+    add_all(plan.forward, forward);
+    add_all(plan.input_grad, input_grad);
+    add_all(plan.weight_grad, weight_grad);
+    add_all(plan.more_weight_grad, more_weight_grad);
     sends.reserve(static_cast<size_t>(plan.attrs.ranks));
     receives.reserve(static_cast<size_t>(plan.attrs.ranks));
   }
 
   const RoundsPlan& plan;
-  std::vector<std::shared_ptr<void>> instances;
-  std::vector<void*> states;  // by call
-  std::vector<std::byte*> pointers;
+  Instances instances;
+  CallList forward, input_grad, weight_grad, more_weight_grad;
+  std::vector<std::byte*> addresses;  // of a round
   std::vector<comm::RowSet> sends, receives;
 };
 
@@ -55,8 +52,10 @@ class Run {
         operands_(operands),
         scratch_(operands[plan_.scratch_operand]),
         ids_(at<int32_t>(plan_.ids)) {
-    STRATA_CHECK(attrs_.ranks == 1 || (launch.ranks != nullptr && launch.ranks->size() == attrs_.ranks),
-                 "experts of {} ranks run without them", attrs_.ranks);
+    STRATA_CHECK(
+        attrs_.ranks == 1 || (launch.peers.ranks != nullptr && launch.peers.ranks->size() == attrs_.ranks),
+        "experts of {} ranks run without them", attrs_.ranks);
+    find_addresses();
   }
 
   void forward() {
@@ -68,7 +67,7 @@ class Run {
     do {
       ++out[1];
       bring_tokens(begin, end);
-      run(plan_.forward);
+      run(rounds_.forward);
       take_back(body_.result, plan_.y);
     } while (next_round(begin, end));
   }
@@ -80,10 +79,10 @@ class Run {
         find_way(begin, end);
       } else {
         bring_tokens(begin, end);
-        run(plan_.forward);
+        run(rounds_.forward);
       }
       bring(plan_.dy, body_.result_grad);
-      run(plan_.input_grad);
+      run(rounds_.input_grad);
       take_back(body_.rows_grad, plan_.dx);
       take_back_weight_grads(begin, end);
     } while (next_round(begin, end));
@@ -95,11 +94,11 @@ class Run {
     do {
       if (!is_first_) {
         bring_tokens(begin, end);
-        run(plan_.forward);
+        run(rounds_.forward);
         bring(plan_.dy, body_.result_grad);
-        run(plan_.input_grad);
+        run(rounds_.input_grad);
       }
-      run(is_first_ ? plan_.weight_grad : plan_.more_weight_grad);
+      run(is_first_ ? rounds_.weight_grad : rounds_.more_weight_grad);
     } while (next_round(begin, end));
   }
 
@@ -114,30 +113,35 @@ class Run {
   }
   std::byte* address(ValueId value) const {
     if (value == kNone) return nullptr;
-    const BodyValue& where = plan_.where[static_cast<size_t>(value)];
-    const int operand = is_first_ ? where.first_round : where.later_rounds;
-    STRATA_CHECK(operand >= 0 || where.scratch >= 0, "[experts] {} lies nowhere",
-                 body_.graph.value(value).name);
-    return operand >= 0 ? operands_[operand] : scratch_ + where.scratch;
+    std::byte* const there = rounds_.addresses[static_cast<size_t>(base_of(value))];
+    STRATA_CHECK(there != nullptr, "[experts] {} lies nowhere", body_.graph.value(value).name);
+    return there;
   }
   template <typename T>
   T* data(ValueId value) const {
     return reinterpret_cast<T*>(address(value));
   }
 
-  void run(const std::vector<BodyCall>& calls) {
-    for (const BodyCall& call : calls) {
-      for (size_t i = 0; i < call.operands.size(); ++i) rounds_.pointers[i] = address(call.operands[i]);
-      rounds_.pointers[call.operands.size()] = scratch_ + plan_.kernel_scratch_at;
-      call.kernel.run(launch_, rounds_.states[call.instance], rounds_.pointers.data());
+  // Where the values of the body lie in the first round, or in all others.
+  void find_addresses() {
+    rounds_.addresses[static_cast<size_t>(kBodyScratch)] = scratch_;
+    for (size_t value = 0; value < plan_.where.size(); ++value) {
+      const BodyValue& where = plan_.where[value];
+      const int operand = is_first_ ? where.first_round : where.later_rounds;
+      rounds_.addresses[static_cast<size_t>(base_of(static_cast<ValueId>(value)))] =
+          operand >= 0         ? operands_[operand]
+          : where.scratch >= 0 ? scratch_ + where.scratch
+                               : nullptr;
     }
   }
+  void run(CallList& calls) { calls.run_all(launch_, rounds_.addresses); }
 
   bool next_round(int64_t& begin, int64_t& end) {
     if (end >= attrs_.tokens) return false;
     begin = end;
     end = agreed_end(begin);
     is_first_ = false;
+    find_addresses();
     return true;
   }
 
@@ -153,7 +157,7 @@ class Run {
       sends()[rank] = {nullptr, 0, 1};
       receives()[rank] = {nullptr, static_cast<int64_t>(rank), 1};
     }
-    exchange(launch_.ranks, ends, ends + 1, sizeof(int64_t));
+    exchange(launch_.peers.ranks, ends, ends + 1, sizeof(int64_t));
     return *std::min_element(ends + 1, ends + 1 + attrs_.ranks);
   }
 
@@ -166,8 +170,8 @@ class Run {
     receives().resize(static_cast<size_t>(peers));
   }
   comm::Communicator* group(const HopPlan& of) const {
-    if (plan_.hops.size() == 1) return launch_.ranks;
-    return &of == plan_.hops.data() ? launch_.across : launch_.within;
+    if (plan_.hops.size() == 1) return launch_.peers.ranks;
+    return &of == plan_.hops.data() ? launch_.peers.across : launch_.peers.within;
   }
   using Take = FunctionRef<void(std::span<const comm::RowSource>)>;
   void exchange(comm::Communicator* among, const void* send, void* receive, int64_t row_bytes,
@@ -228,7 +232,7 @@ class Run {
   void find_way(int64_t begin, int64_t end) {
     begin_ = begin;
     *scratch<int64_t>(plan_.own_count_at) = end - begin;
-    const int32_t rank = attrs_.ranks == 1 ? 0 : launch_.ranks->rank();
+    const int32_t rank = attrs_.ranks == 1 ? 0 : launch_.peers.ranks->rank();
     write_own_records(attrs_, rank, ids_, at<float>(plan_.weights), begin, end,
                       scratch<int32_t>(plan_.own_records_at));
     for (const HopPlan& of : plan_.hops) {

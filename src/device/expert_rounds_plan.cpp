@@ -40,6 +40,9 @@ class Planner {
       plan_.more_weight_grad = bind(Phase::kWeightGrad, true);
     }
     lay_out_scratch();
+    for (auto* list : {&plan_.forward, &plan_.input_grad, &plan_.weight_grad, &plan_.more_weight_grad}) {
+      for (BodyCall& call : *list) call.operands.push_back({plan_.kernel_scratch_at, kBodyScratch});
+    }
     plan_.scratch_bytes = at_;
     return std::move(plan_);
   }
@@ -113,8 +116,11 @@ class Planner {
         inner.accumulate[o] = written[index(node.outputs[o])] || request_.accumulate[of];
         written[index(node.outputs[o])] = true;
       }
-      BodyCall call{find_binding(table_, *node.op).bind(inner), node.inputs, plan_.instances++};
-      call.operands.insert(call.operands.end(), node.outputs.begin(), node.outputs.end());
+      BodyCall call{find_binding(table_, *node.op).bind(inner), {}};
+      for (const auto* ids : {&node.inputs, &node.outputs}) {
+        for (const ValueId id : *ids)
+          call.operands.push_back(id == kNone ? Location{} : Location{0, base_of(id)});
+      }
       kernel_scratch_ = std::max(kernel_scratch_, call.kernel.scratch_bytes);
       calls.push_back(std::move(call));
     }

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "device/bindings.h"
+#include "device/call_list.h"
 #include "device/expert_routes.h"
 #include "graph/graph.h"
 #include "ops/expert_parallel/expert_parallel.h"
@@ -15,11 +15,16 @@ namespace strata::device {
 
 enum class RoundsStep : uint8_t { kForward, kGradInput, kGradWeight };
 
+// Places in the table of addresses of a round: scratch, then the values of the body.
+inline constexpr Base kBodyScratch{1};
+constexpr Base base_of(graph::ValueId value) {
+  return static_cast<Base>(value + 2);
+}
+
 // A node of the body.
 struct BodyCall {
   BoundKernel kernel;
-  std::vector<graph::ValueId> operands;
-  size_t instance = 0;  // among those of the plan
+  std::vector<Location> operands;
 };
 
 // Where a value of the body lies.
@@ -42,8 +47,7 @@ struct RoundsPlan {
   RoundsStep step = RoundsStep::kForward;
   ops::ExpertParallelAttrs attrs;
   std::vector<BodyCall> forward, input_grad, weight_grad, more_weight_grad;  // the last adds to gradients
-  size_t instances = 0;
-  std::vector<BodyValue> where;  // by value of the body
+  std::vector<BodyValue> where;                                              // by value of the body
   // Operands of the node; -1: it has none such.
   int x = -1, ids = -1, weights = -1, dy = -1, end = -1;
   int y = -1, dx = -1, dweights = -1;

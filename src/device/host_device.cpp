@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/parallel.h"
 #include "tensor/arena.h"
@@ -19,6 +20,16 @@ class HostMemory final : public Memory {
   Arena arena_;
 };
 
+class HostStopwatch final : public Stopwatch {
+ public:
+  explicit HostStopwatch(size_t marks) : seconds_(marks) {}
+  void mark(size_t index) override { seconds_[index] = monotonic_seconds(); }
+  double at(size_t index) override { return seconds_[index]; }
+
+ private:
+  std::vector<double> seconds_;
+};
+
 void check_range(const Memory& memory, int64_t offset, int64_t bytes) {
   STRATA_CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= memory.bytes(),
                "bytes {} to {} of {} of a device's memory", offset, offset + bytes, memory.bytes());
@@ -26,7 +37,7 @@ void check_range(const Memory& memory, int64_t offset, int64_t bytes) {
 
 }  // namespace
 
-std::unique_ptr<Memory> HostDevice::allocate(MemorySpace, int64_t bytes) {
+std::unique_ptr<Memory> HostDevice::allocate(int64_t bytes) {
   return std::make_unique<HostMemory>(bytes);
 }
 
@@ -43,6 +54,10 @@ void HostDevice::download(const Memory& from, int64_t offset, void* to, int64_t 
 Launch HostDevice::begin_launches() {
   set_compute_threads(spec().threads);
   return {.threads = spec().threads};
+}
+
+std::unique_ptr<Stopwatch> HostDevice::stopwatch(size_t marks) const {
+  return std::make_unique<HostStopwatch>(marks);
 }
 
 }  // namespace strata::device

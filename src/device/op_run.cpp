@@ -16,10 +16,14 @@ OpRun::OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardwa
              int copies, const Arena* pool)
     : graph_(std::move(graph)), copies_(copies), launch_{device.threads} {
   encode_pass(graph_, bindings, device);
-  size_t widest = 0;
+  for (ValueId id = 0; id < graph_.value_count(); ++id) {
+    offsets_.push_back(bytes_);
+    bytes_ += align_up(graph_.value(id).bytes(), kBufferAlignment);
+  }
+  operands_.reserve(graph_.nodes().size());
   std::vector<bool> written(static_cast<size_t>(graph_.value_count()));
   for (const Node& node : graph_.nodes()) {
-    BindRequest request{{graph_, node}, std::vector<bool>(node.outputs.size(), false), plans_, device};
+    BindRequest request{{graph_, node}, std::vector<bool>(node.outputs.size(), false), cache_, device};
     for (size_t o = 0; o < node.outputs.size(); ++o) {
       if (node.outputs[o] == kNone) continue;
       const auto out = static_cast<size_t>(node.outputs[o]);
@@ -28,19 +32,19 @@ OpRun::OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardwa
       request.accumulate[o] = accumulates && written[out];
       written[out] = true;
     }
-    Call call{find_binding(bindings, *node.op).bind(request), nullptr, node.inputs,
-              node.phase == Phase::kSetup || node.phase == Phase::kEncode};
-    call.operands.insert(call.operands.end(), node.outputs.begin(), node.outputs.end());
-    if (call.kernel.instantiate != nullptr) call.instance = call.kernel.instantiate(call.kernel.plan.get());
-    scratch_bytes_ = std::max(scratch_bytes_, call.kernel.scratch_bytes);
-    widest = std::max(widest, call.operands.size() + 1);
-    calls_.push_back(std::move(call));
+    const BoundKernel kernel = find_binding(bindings, *node.op).bind(request);
+    plans_.push_back(kernel.plan);
+    scratch_bytes_ = std::max(scratch_bytes_, kernel.scratch_bytes);
+    std::vector<Location>& operands = operands_.emplace_back();
+    for (const auto* ids : {&node.inputs, &node.outputs}) {
+      for (const ValueId id : *ids)
+        operands.push_back(id == kNone ? Location{} : Location{offsets_[static_cast<size_t>(id)], kValues});
+    }
+    operands.push_back({0, kScratch});
+    const bool prepares = node.phase == Phase::kSetup || node.phase == Phase::kEncode;
+    (prepares ? preparing_ : calls_)
+        .add(kernel.run, instances_.of(kernel.plan.get(), kernel.instantiate), operands);
   }
-  for (ValueId id = 0; id < graph_.value_count(); ++id) {
-    offsets_.push_back(bytes_);
-    bytes_ += align_up(graph_.value(id).bytes(), kBufferAlignment);
-  }
-  pointers_.resize(widest);
   const int64_t needed = bytes_ * copies + scratch_bytes_;
   if (pool != nullptr && pool->size() >= needed) {
     memory_ = pool->data();
@@ -56,15 +60,10 @@ std::byte* OpRun::data(ValueId value, int copy) const {
   return memory_ + copy * bytes_ + offsets_[static_cast<size_t>(value)];
 }
 
-void OpRun::run_nodes(int copy, bool prepares) {
-  for (const Call& call : calls_) {
-    if (call.prepares != prepares) continue;
-    for (size_t i = 0; i < call.operands.size(); ++i)
-      pointers_[i] = call.operands[i] == kNone ? nullptr : data(call.operands[i], copy);
-    pointers_[call.operands.size()] = scratch_;
-    void* const instance = call.instance ? call.instance.get() : const_cast<void*>(call.kernel.plan.get());
-    call.kernel.run(launch_, instance, pointers_.data());
-  }
+void OpRun::run(CallList& list, int copy) {
+  STRATA_CHECK(copy < copies_, "copy {} of {}", copy, copies_);
+  std::byte* const addresses[] = {nullptr, memory_ + copy * bytes_, scratch_};
+  list.run_all(launch_, addresses);
 }
 
 ValueId add_operand(graph::Graph& graph, std::string name, DType dtype, Shape shape,

@@ -2,10 +2,11 @@
 // from and for tests of single ops.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "device/bindings.h"
+#include "device/call_list.h"
 #include "graph/graph.h"
 #include "tensor/arena.h"
 
@@ -32,31 +33,29 @@ class OpRun {
   std::span<std::byte> scratch() const { return {scratch_, static_cast<size_t>(scratch_bytes_)}; }
 
   // Nodes that talk to other ranks do so among these (OpDef::ranks); they must outlive this.
-  void share(comm::Communicator& ranks) { launch_.ranks = &ranks; }
-  void encode(int copy = 0) { run_nodes(copy, true); }  // nodes of the phases setup and encode
-  void run(int copy = 0) { run_nodes(copy, false); }    // all others
+  void share(comm::Communicator& ranks) { launch_.peers.ranks = &ranks; }
+  void encode(int copy = 0) { run(preparing_, copy); }  // nodes of the phases setup and encode
+  void run(int copy = 0) { run(calls_, copy); }         // all others
 
  private:
-  struct Call {
-    BoundKernel kernel;
-    std::shared_ptr<void> instance;  // null: the plan
-    std::vector<graph::ValueId> operands;
-    bool prepares = false;
-  };
-  void run_nodes(int copy, bool prepares);
+  // Places in the table of addresses.
+  static constexpr Base kValues{1}, kScratch{2};
+  void run(CallList& list, int copy);
 
   graph::Graph graph_;
   int copies_;
   Launch launch_;
-  PlanCache plans_;
-  std::vector<Call> calls_;
+  PlanCache cache_;
+  std::vector<std::shared_ptr<const void>> plans_;
+  Instances instances_;
+  std::vector<std::vector<Location>> operands_;  // by node
+  CallList preparing_, calls_;
   std::vector<int64_t> offsets_;
   int64_t bytes_ = 0;
   Arena own_;
   std::byte* memory_ = nullptr;
   std::byte* scratch_ = nullptr;
   int64_t scratch_bytes_ = 0;
-  std::vector<std::byte*> pointers_;
 };
 
 // A value that nobody produces: what a single op reads.

@@ -108,8 +108,8 @@ class Checker {
   double run(const data::HostBatch& batch, RowObserver& observer) {
     const int64_t part = executor_.ranks().batch_part();
     for (int64_t m = 0; m < shape_.micro_batches; ++m)
-      copy_rows(batch, shape_.row, m * shape_.sequences + part * program_.request.sequences, executor_,
-                index_, m);
+      executor_.upload_rows(index_, batch.rows(shape_.row),
+                            m * shape_.sequences + part * program_.request.sequences, m);
     executor_.observe(&observer);
     try {
       executor_.run_micro_batches(index_);

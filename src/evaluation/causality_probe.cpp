@@ -27,13 +27,13 @@ void fill_encoder(const ProbeShape& shape, const std::vector<int64_t>& bounds, d
       document_bounds(shape.row.encoder_length, std::ssize(bounds) - 1, draws);
   for (size_t d = 0; d + 1 < bounds.size(); ++d) {
     const size_t source = std::min(d, sources.size() - 2);
-    std::fill(row.cross_kv_begin + bounds[d], row.cross_kv_begin + bounds[d + 1],
+    std::fill(row[Column::kCrossKvBegin] + bounds[d], row[Column::kCrossKvBegin] + bounds[d + 1],
               static_cast<int32_t>(sources[source]));
   }
   for (size_t d = 0; d + 1 < sources.size(); ++d) {
     for (int64_t i = sources[d]; i < sources[d + 1]; ++i) {
-      row.encoder_tokens[i] = static_cast<int32_t>(draws.below(shape.vocabulary));
-      row.encoder_kv_begin[i] = static_cast<int32_t>(sources[d]);
+      row[Column::kEncoderTokens][i] = static_cast<int32_t>(draws.below(shape.vocabulary));
+      row[Column::kEncoderKvBegin][i] = static_cast<int32_t>(sources[d]);
     }
   }
 }
@@ -86,20 +86,20 @@ Probe make_probe(const ProbeShape& shape, const std::vector<int64_t>& positions,
     for (int64_t i = 0; i < length; ++i) {
       const bool may_move = i >= from && i < to;
       const auto begin = static_cast<int32_t>(*std::prev(std::upper_bound(bounds.begin(), bounds.end(), i)));
-      row.tokens[i] = static_cast<int32_t>(draws.below(shape.vocabulary));
-      row.targets[i] = may_move ? -1 : static_cast<int32_t>(draws.below(shape.vocabulary));
-      row.positions[i] = static_cast<int32_t>(i) - begin;
-      row.kv_begin[i] = begin;
-      const auto other =
-          static_cast<int32_t>((row.tokens[i] + 1 + draws.below(shape.vocabulary - 1)) % shape.vocabulary);
-      changed.push_back(may_move ? other : row.tokens[i]);
+      row[Column::kTokens][i] = static_cast<int32_t>(draws.below(shape.vocabulary));
+      row[Column::kTargets][i] = may_move ? -1 : static_cast<int32_t>(draws.below(shape.vocabulary));
+      row[Column::kPositions][i] = static_cast<int32_t>(i) - begin;
+      row[Column::kKvBegin][i] = begin;
+      const auto other = static_cast<int32_t>(
+          (row[Column::kTokens][i] + 1 + draws.below(shape.vocabulary - 1)) % shape.vocabulary);
+      changed.push_back(may_move ? other : row[Column::kTokens][i]);
       probe.may_move[static_cast<size_t>(s * length + i)] = may_move;
     }
     probe.changes.push_back({from, to});
     if (shape.row.encoder_length > 0) fill_encoder(shape, bounds, draws, row);
   }
   probe.after = probe.before;
-  probe.after.tokens = std::move(changed);
+  probe.after[Column::kTokens] = std::move(changed);
   return probe;
 }
 

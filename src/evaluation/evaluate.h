@@ -16,10 +16,6 @@ struct EvalResult {
   double loss() const { return tokens > 0 ? loss_sum / static_cast<double>(tokens) : 0; }
 };
 
-// Copies a program's sequences from row `first` of a batch to a micro-batch.
-void copy_rows(const data::HostBatch& batch, const data::RowShape& shape, int64_t first,
-               program::Executor& executor, size_t index, int64_t micro_batch);
-
 // Whether this rank tells the losses that it has: of ranks that compute the same the first does.
 bool gives_losses(const program::Executor& executor, size_t index);
 

@@ -31,7 +31,7 @@ class RoutingCounter final : public program::Executor::Observer {
   RoutingCounter(const RoutingCounter&) = delete;
   RoutingCounter& operator=(const RoutingCounter&) = delete;
 
-  void begin(const data::HostBatch& rows) { targets_ = rows.targets; }
+  void begin(const data::HostBatch& rows) { targets_ = rows[Column::kTargets]; }
 
   void instruction(size_t index, const program::Action& action, size_t at, double, double) override {
     const program::Program& program = executor_.program(index);

@@ -120,10 +120,11 @@ void PackedRequests::fill(int64_t first, int64_t count, const data::Batch& out) 
       const TaskRequest& request = requests_[piece.request];
       for (int64_t i = 0; i < request.inputs(); ++i) {
         const auto at = static_cast<size_t>(i);
-        row.tokens[piece.begin + i] = request.ids[at];
-        if (i >= request.inputs() - request.scored) row.targets[piece.begin + i] = request.ids[at + 1];
-        row.positions[piece.begin + i] = static_cast<int32_t>(i);
-        row.kv_begin[piece.begin + i] = static_cast<int32_t>(piece.begin);
+        row[Column::kTokens][piece.begin + i] = request.ids[at];
+        if (i >= request.inputs() - request.scored)
+          row[Column::kTargets][piece.begin + i] = request.ids[at + 1];
+        row[Column::kPositions][piece.begin + i] = static_cast<int32_t>(i);
+        row[Column::kKvBegin][piece.begin + i] = static_cast<int32_t>(piece.begin);
       }
     }
   }

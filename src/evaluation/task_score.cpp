@@ -78,7 +78,7 @@ std::vector<RequestScore> score_requests(program::Executor& executor, size_t ind
   for (int64_t begin_of_all = 0; begin_of_all < packed.rows(); begin_of_all += parts * shape.sequences) {
     const int64_t first = std::min(packed.rows(), begin_of_all + part * shape.sequences);
     packed.fill(first, shape.sequences, rows.view());
-    copy_rows(rows, row_shape, 0, executor, index, 0);
+    executor.upload_rows(index, rows.rows(row_shape), 0, 0);
     executor.run_script(index);
     if (gives) {
       executor.download("token_loss", loss.data(), std::ssize(loss) * 4);

@@ -49,8 +49,8 @@ class Finder {
 
   ProgramRows find() {
     for (ValueId id = 0; id < graph_.value_count(); ++id)
-      reads_batch_[static_cast<size_t>(id)] =
-          graph_.value(id).role == graph::Role::kInput || graph_.value(id).is_received;
+      reads_batch_[static_cast<size_t>(id)] = graph_.value(id).role == graph::Role::kInput ||
+                                              graph_.value(id).passage == graph::Value::Passage::kReceived;
     found_.by_node.resize(graph_.nodes().size());
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
       if (runs_forward(graph_.nodes()[i])) look_at(graph_.nodes()[i], found_.by_node[i]);
@@ -102,9 +102,9 @@ class Finder {
     if (value.role != graph::Role::kActivation || value.encoding.kind != graph::Encoding::Kind::kPlain)
       return -1;
     // Without a global shape on a mesh it is some rows of another value.
-    const bool is_whole = value.global_shape.rank() == 0;
+    const bool is_whole = value.sharding.global_shape.rank() == 0;
     if (is_whole && mesh_.ranks() > 1) return -1;
-    const Shape& shape = is_whole ? value.shape : value.global_shape;
+    const Shape& shape = is_whole ? value.shape : value.sharding.global_shape;
     if (shape.rank() == 0) return -1;
     const bool of_encoder =
         shape[0] == sequences_ * request_.encoder_length && shape[0] != sequences_ * request_.sequence_length;

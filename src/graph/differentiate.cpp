@@ -23,7 +23,7 @@ bool GradientBuilder::wants(ValueId forward) const {
 
 bool GradientBuilder::is_parameter(ValueId forward) const {
   const Value& value = graph_.value(forward);
-  return value.role == Role::kParameter || value.whole_of != kNone;
+  return value.role == Role::kParameter || value.sharding.whole_of != kNone;
 }
 
 void GradientBuilder::add_gradient(ValueId forward, ValueId gradient) {
@@ -38,7 +38,8 @@ ValueId GradientBuilder::take_gradient(ValueId forward) {
 }
 
 ValueId GradientBuilder::parameter_gradient(ValueId parameter) {
-  if (graph_.value(parameter).whole_of != kNone) parameter = graph_.value(parameter).whole_of;
+  if (graph_.value(parameter).sharding.whole_of != kNone)
+    parameter = graph_.value(parameter).sharding.whole_of;
   const Value& weight = graph_.value(parameter);
   const int32_t index = parameters_[static_cast<size_t>(parameter)];
   STRATA_CHECK(index != kNone, "{} is no parameter", weight.name);
@@ -51,8 +52,8 @@ ValueId GradientBuilder::parameter_gradient(ValueId parameter) {
                                        .placements = {},
                                        .segments = weight.segments,
                                        .segments_along = weight.segments_along,
-                                       .padding = {.uneven = weight.padding.uneven},
-                                       .dealt_axes = weight.dealt_axes});
+                                       .sharding = {.padding = {.uneven = weight.sharding.padding.uneven},
+                                                    .dealt_axes = weight.sharding.dealt_axes}});
   }
   return entry.gradient;
 }

@@ -16,6 +16,7 @@
 
 #include "graph/attributes.h"
 #include "graph/placement.h"
+#include "tensor/batch_column.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
@@ -66,6 +67,19 @@ struct Padding {
   bool operator==(const Padding&) const = default;
 };
 
+// How ranks cut a value beyond its placements.
+struct Sharding {
+  Padding padding = {};
+  // Axes whose ranks each get some of the parts whole, in their order, where they would get a share of every
+  // part otherwise: as experts are dealt out.
+  std::vector<Axis> dealt_axes = {};
+  // Of a parameter that lies in shards, put together: which one; kNone: it is no such value.
+  ValueId whole_of = kNone;
+  // What localize() found, where a value's shape and segments are a rank's own; else empty.
+  Shape global_shape = {};
+  std::vector<int64_t> global_segments = {};
+};
+
 struct Value {
   std::string name;
   DType dtype = DType::kF32;
@@ -79,17 +93,9 @@ struct Value {
   std::vector<int64_t> segments = {};
   int segments_along = -1;
   NodeId producer = kNone;
-  // Activations, or their gradients, that pass between ranks of a pipeline: made by another, read by another.
-  bool is_received = false, is_sent = false;
-  Padding padding = {};
-  // Axes whose ranks each get some of the parts whole, in their order, where they would get a
-  // share of every part otherwise: as experts are dealt out.
-  std::vector<Axis> dealt_axes = {};
-  // Of a parameter that lies in shards, put together: which one; kNone: it is no such value.
-  ValueId whole_of = kNone;
-  // What localize() found, where `shape` and `segments` are a rank's own; else empty.
-  Shape global_shape = {};
-  std::vector<int64_t> global_segments = {};
+  // Of activations and their gradients that pass between ranks of a pipeline: another makes it, or reads it.
+  enum class Passage : uint8_t { kStays, kReceived, kSent } passage = Passage::kStays;
+  Sharding sharding = {};
 
   int segment_dim() const { return segments_along < 0 ? shape.rank() + segments_along : segments_along; }
   // Of the parts along a dimension.
@@ -175,24 +181,34 @@ enum class ParameterRole : uint8_t {
 std::string_view name_of(ParameterRole role);
 
 struct Parameter {
+  // Of a table that several stages of a pipeline have: their places on its axis, ascending. Each adds to the
+  // gradient; norms count it on the first.
+  struct Sharing {
+    std::vector<int32_t> holders = {};
+    bool is_first_holder = true;
+  };
+  // Of one that is whole in the model's files and on one rank, but whose parts ranks hold in different ways:
+  // what it is part of, and the first row and the first segment of that which this one has.
+  struct Part {
+    std::string of = {};
+    int64_t first_row = 0;
+    size_t first_segment = 0;
+  };
+  // Of kRouterBias: slots that went to each expert in a step, i64[experts], and how far they move it.
+  struct Balance {
+    ValueId loads = kNone;
+    double rate = 0;
+  };
+
   ValueId value = kNone;
   ValueId gradient = kNone;  // kNone until differentiate()
   Init init;
   ParameterRole role = ParameterRole::kBias;
   int32_t layer = kNone;    // the model's block that it is in; kNone outside
   bool of_encoder = false;  // an encoder's tokens pass it, beside a decoder
-  // Places on the pipeline axis that have it, ascending, where there are several: each adds to its
-  // gradient. Norms count it on the first.
-  std::vector<int32_t> holders = {};
-  bool is_first_holder = true;
-  // Of one that is whole in the model's files and on one rank, but whose parts ranks hold in different ways:
-  // what it is part of, and the first row and the first segment of that which this one has.
-  std::string part_of = {};
-  int64_t first_row = 0;
-  size_t first_segment = 0;
-  // Of kRouterBias: slots that went to each expert in a step, i64[experts], and how far they move it.
-  ValueId loads = kNone;
-  double balance_rate = 0;
+  Sharing sharing = {};
+  Part part = {};
+  Balance balance = {};
 
   // By an optimizer and a gradient. What is moved by its loads has neither.
   bool is_trained() const { return role != ParameterRole::kRouterBias; }
@@ -235,6 +251,10 @@ class Graph {
   void set_phase(Phase phase) { phase_ = phase; }
   void set_chunk(int32_t chunk) { chunk_ = chunk; }
 
+  // The value that a column of the batch is; kNone: it is not read.
+  ValueId column(Column column) const { return columns_[column]; }
+  void set_column(Column column, ValueId value) { columns_[column] = value; }
+
   // The value that a program's user reads or writes by name ("tokens", "loss", "logits"); kNone when absent.
   ValueId find_value(std::string_view name) const;
 
@@ -245,6 +265,7 @@ class Graph {
   std::deque<Value> values_;
   std::vector<Node> nodes_;
   std::vector<Parameter> parameters_;
+  PerColumn<ValueId> columns_{kNone};
   int32_t layer_ = kNone;
   int32_t chunk_ = 0;
   Phase phase_ = Phase::kForward;

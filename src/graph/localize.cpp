@@ -14,8 +14,8 @@ namespace {
 void shrink(Value& value, const Mesh& mesh) {
   std::vector<std::vector<int64_t>> parts;
   for (int dim = 0; dim < value.shape.rank(); ++dim) parts.push_back(parts_on_rank(value, dim, mesh));
-  value.global_shape = value.shape;
-  value.global_segments = value.segments;
+  value.sharding.global_shape = value.shape;
+  value.sharding.global_segments = value.segments;
   for (int dim = 0; dim < value.shape.rank(); ++dim) {
     const auto& along = parts[static_cast<size_t>(dim)];
     value.shape.set(dim, std::accumulate(along.begin(), along.end(), int64_t{0}));

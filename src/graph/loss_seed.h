@@ -17,14 +17,12 @@ struct LossSeed {
   struct In {
     Of<I64> main_terms;  // [1], of the main loss
     Of<I64> terms;       // [1], of this one
-    static constexpr auto fields() {
-      return std::tuple{field("main_terms", &In::main_terms), field("terms", &In::terms)};
-    }
+    static constexpr std::string_view names = "main_terms terms";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> seed;  // [1]
-    static constexpr auto fields() { return std::tuple{field("seed", &Out::seed)}; }
+    static constexpr std::string_view names = "seed";
   };
   using Attrs = LossSeedAttrs;
   static const OpDef def;

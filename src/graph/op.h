@@ -77,9 +77,8 @@ class OpRegistration {
 enum class Queue : uint8_t {
   kCompute,
   kCommunication,  // between ranks: carried out by a communicator, so that no device has a kernel for it
-  kCopy,           // between memory spaces
 };
-inline constexpr int kQueues = 3;
+inline constexpr int kQueues = 2;
 
 // With whom a kernel exchanges rows itself: the ranks along some axes, and how many bytes of rows
 // go from one of them to all others at most at a time.

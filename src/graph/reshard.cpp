@@ -166,11 +166,12 @@ ValueId reshard(Graph& graph, ValueId x, Axis axis, Placement to, int64_t sequen
   const ReshardAttrs attrs{.axis = axis, .from = from, .to = to, .sequence = sequence};
   if (from == kWhole) return add<TakeShard>(graph, {.x = x, .rank = rank_block(graph)}, attrs).moved;
   const ValueId y = add_reshard(graph, x, attrs);
-  graph.value(y).dealt_axes = graph.value(x).dealt_axes;
+  graph.value(y).sharding.dealt_axes = graph.value(x).sharding.dealt_axes;
   // What is put together and cut another way has lost the padding of its old cut.
   const bool cut_anew = is_sharded(from) && is_sharded(to);
-  const Padding& padding = graph.value(x).padding;
-  if (!cut_anew || (padding.axis != axis && padding.uneven != axis)) graph.value(y).padding = padding;
+  const Padding& padding = graph.value(x).sharding.padding;
+  if (!cut_anew || (padding.axis != axis && padding.uneven != axis))
+    graph.value(y).sharding.padding = padding;
   return y;
 }
 
@@ -211,7 +212,7 @@ std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values) {
       const auto sums =
           add<Reshard>(graph, in, {.axis = axis, .from = Placement::partial(), .to = kWhole}).moved;
       for (size_t i = 0; i < group.size(); ++i) {
-        graph.value(sums[i]).dealt_axes = graph.value(in.x[i]).dealt_axes;
+        graph.value(sums[i]).sharding.dealt_axes = graph.value(in.x[i]).sharding.dealt_axes;
         values[group[i]] = sums[i];
       }
     }
@@ -225,8 +226,8 @@ ValueId sum_among(Graph& graph, ValueId x, Axis axis, std::vector<int32_t> among
   ReshardAttrs attrs{.axis = axis, .from = Placement::partial(), .to = kWhole};
   attrs.among = std::move(among);
   const ValueId y = add_reshard(graph, x, std::move(attrs));
-  graph.value(y).padding = graph.value(x).padding;
-  graph.value(y).dealt_axes = graph.value(x).dealt_axes;
+  graph.value(y).sharding.padding = graph.value(x).sharding.padding;
+  graph.value(y).sharding.dealt_axes = graph.value(x).sharding.dealt_axes;
   return y;
 }
 
@@ -236,7 +237,7 @@ ValueId reduce_like(Graph& graph, ValueId x, ValueId like, const std::vector<int
     const Placement wanted = graph.placement(like, axis);
     if (graph.placement(x, axis) != Placement::partial() || !is_sharded(wanted)) continue;
     x = reshard(graph, x, axis, wanted);
-    graph.value(x).padding = graph.value(like).padding;
+    graph.value(x).sharding.padding = graph.value(like).sharding.padding;
   }
   if (!holders.empty()) x = sum_among(graph, x, Axis::kPipeline, holders);
   return sum_over_ranks(graph, x);

@@ -43,12 +43,12 @@ struct Reshard {
   template <template <typename> class Of>
   struct In {
     Of<Many<Any>> x;
-    static constexpr auto fields() { return std::tuple{field("x", &In::x)}; }
+    static constexpr std::string_view names = "x";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Many<Any>> moved;
-    static constexpr auto fields() { return std::tuple{field("moved", &Out::moved)}; }
+    static constexpr std::string_view names = "moved";
   };
   using Attrs = ReshardAttrs;
   static const OpDef def;
@@ -59,12 +59,12 @@ struct TakeShard {
   struct In {
     Of<Any> x;
     Of<I32> rank;  // [axes]
-    static constexpr auto fields() { return std::tuple{field("x", &In::x), field("rank", &In::rank)}; }
+    static constexpr std::string_view names = "x rank";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Any> moved;
-    static constexpr auto fields() { return std::tuple{field("moved", &Out::moved)}; }
+    static constexpr std::string_view names = "moved";
   };
   using Attrs = ReshardAttrs;
   static const OpDef def;

@@ -19,18 +19,19 @@ std::vector<Axis> axes_that_cut(const Value& value, int dim, const Mesh& mesh) {
     if (value.placements[axis] == Placement::sharded(dim) && mesh.size(axis) > 1) axes.push_back(axis);
   };
   for (const Axis axis : kAllAxes) {
-    if (axis != value.padding.axis) add(axis);
+    if (axis != value.sharding.padding.axis) add(axis);
   }
-  if (value.padding.axis) add(*value.padding.axis);
+  if (value.sharding.padding.axis) add(*value.sharding.padding.axis);
   return axes;
 }
 
 const Shape& whole_shape(const Value& value) {
-  return value.global_shape.rank() > 0 ? value.global_shape : value.shape;
+  return value.sharding.global_shape.rank() > 0 ? value.sharding.global_shape : value.shape;
 }
 
 std::vector<int64_t> whole_parts(const Value& value, int dim) {
-  const auto& segments = value.global_shape.rank() > 0 ? value.global_segments : value.segments;
+  const auto& segments =
+      value.sharding.global_shape.rank() > 0 ? value.sharding.global_segments : value.segments;
   return dim == value.segment_dim() && !segments.empty() ? segments
                                                          : std::vector<int64_t>{whole_shape(value)[dim]};
 }
@@ -52,7 +53,7 @@ void check_dealt(const Value& value, int dim, const Cut& cut, Axis axis) {
 std::vector<int64_t> joined(const std::vector<int64_t>& parts, const Value& value) {
   std::vector<int64_t> sums;
   auto at = parts.begin();
-  for (const int64_t count : value.padding.joined) {
+  for (const int64_t count : value.sharding.padding.joined) {
     STRATA_CHECK(count <= parts.end() - at, "{} has {} parts, fewer than are joined", value.name,
                  parts.size());
     sums.push_back(std::accumulate(at, at + count, int64_t{0}));
@@ -63,12 +64,13 @@ std::vector<int64_t> joined(const std::vector<int64_t>& parts, const Value& valu
 }
 
 Cut cut_on(std::vector<int64_t> parts, const Value& value, int dim, const Mesh& mesh, Axis axis) {
-  const Padding& padding = value.padding;
+  const Padding& padding = value.sharding.padding;
   Cut cut{std::move(parts), mesh.size(axis),
           axis == padding.axis     ? padding.grain
           : axis == padding.uneven ? 1
                                    : 0};
-  if (std::find(value.dealt_axes.begin(), value.dealt_axes.end(), axis) != value.dealt_axes.end()) {
+  if (std::find(value.sharding.dealt_axes.begin(), value.sharding.dealt_axes.end(), axis) !=
+      value.sharding.dealt_axes.end()) {
     check_dealt(value, dim, cut, axis);
     cut.deals = true;
     return cut;
@@ -191,8 +193,8 @@ std::vector<int64_t> parts_on_rank(const Value& value, int dim, const Mesh& mesh
 std::vector<int64_t> parts_shared(const Value& value, int dim, const Mesh& mesh) {
   std::vector<int64_t> parts = whole_parts(value, dim);
   const std::vector<Axis> axes = axes_that_cut(value, dim, mesh);
-  const bool joins =
-      !value.padding.joined.empty() && std::find(axes.begin(), axes.end(), value.padding.axis) != axes.end();
+  const bool joins = !value.sharding.padding.joined.empty() &&
+                     std::find(axes.begin(), axes.end(), value.sharding.padding.axis) != axes.end();
   return joins ? joined(parts, value) : parts;
 }
 

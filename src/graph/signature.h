@@ -7,21 +7,23 @@
 //     struct In {
 //       Of<Act> x;                   // [N, D]
 //       Of<Optional<F32>> bias = {};  // [D]
-//       static constexpr auto fields() { return std::tuple{field("x", &In::x), field("bias", &In::bias)}; }
+//       static constexpr std::string_view names = "x bias";
 //     };
 //     template <template <typename> class Of>
 //     struct Out {
 //       Of<Act> y;  // [N, D]
-//       static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+//       static constexpr std::string_view names = "y";
 //     };
 //     using Attrs = NoAttrs;
 //     static const OpDef def;
 //   };
 //
-// A node keeps its operands in the order of fields(), kNone where an optional one is not there. Of members
-// of the kind Many there are equally many each; those of one member follow one another.
+// `names` are the members' own, in order. A node keeps its operands in that order, kNone where an optional
+// one is not there. Of members of the kind Many there are equally many each; those of one member follow one
+// another.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -76,17 +78,6 @@ struct NoAttrs {
   void describe(AttributeText&) const {}
 };
 
-// --- Members and their names
-template <typename Owner, typename Member>
-struct Field {
-  std::string_view name;
-  Member Owner::*member;
-};
-template <typename Owner, typename Member>
-constexpr Field<Owner, Member> field(std::string_view name, Member Owner::*member) {
-  return {name, member};
-}
-
 // A side whose members hold nothing but their kinds.
 template <typename Kind>
 struct Declared {
@@ -94,6 +85,53 @@ struct Declared {
 };
 
 namespace detail {
+
+constexpr size_t count_words(std::string_view text) {
+  size_t words = 0;
+  for (size_t i = 0; i < text.size(); ++i) words += text[i] != ' ' && (i == 0 || text[i - 1] == ' ');
+  return words;
+}
+
+// The members of a side, in order. It has as many as names, else this does not compile.
+template <typename Side>
+constexpr auto members_of(Side& side) {
+  constexpr size_t kCount = count_words(Side::names);
+  if constexpr (kCount == 0) {
+    return std::tuple<>();
+  } else if constexpr (kCount == 1) {
+    auto& [a] = side;
+    return std::tie(a);
+  } else if constexpr (kCount == 2) {
+    auto& [a, b] = side;
+    return std::tie(a, b);
+  } else if constexpr (kCount == 3) {
+    auto& [a, b, c] = side;
+    return std::tie(a, b, c);
+  } else if constexpr (kCount == 4) {
+    auto& [a, b, c, d] = side;
+    return std::tie(a, b, c, d);
+  } else if constexpr (kCount == 5) {
+    auto& [a, b, c, d, e] = side;
+    return std::tie(a, b, c, d, e);
+  } else if constexpr (kCount == 6) {
+    auto& [a, b, c, d, e, f] = side;
+    return std::tie(a, b, c, d, e, f);
+  } else if constexpr (kCount == 7) {
+    auto& [a, b, c, d, e, f, g] = side;
+    return std::tie(a, b, c, d, e, f, g);
+  } else if constexpr (kCount == 8) {
+    auto& [a, b, c, d, e, f, g, h] = side;
+    return std::tie(a, b, c, d, e, f, g, h);
+  } else if constexpr (kCount == 9) {
+    auto& [a, b, c, d, e, f, g, h, i] = side;
+    return std::tie(a, b, c, d, e, f, g, h, i);
+  } else if constexpr (kCount == 10) {
+    auto& [a, b, c, d, e, f, g, h, i, j] = side;
+    return std::tie(a, b, c, d, e, f, g, h, i, j);
+  } else {
+    static_assert(kCount <= 10, "members_of() ends at ten operands: add a line");
+  }
+}
 
 template <typename Member>
 struct MemberKind;
@@ -104,12 +142,9 @@ struct MemberKind<Declared<Kind>> {
 
 // The kinds of a side's members, in order.
 template <typename Tuple>
-struct KindsOf {  // of none
-  using Type = std::tuple<>;
-  static constexpr size_t count = 0, many = 0;
-};
-template <typename Owner, typename... Members>
-struct KindsOf<std::tuple<Field<Owner, Members>...>> {
+struct KindsOf;
+template <typename... Members>
+struct KindsOf<std::tuple<Members&...>> {
   using Type = std::tuple<KindOf<typename MemberKind<Members>::Type>...>;
   static constexpr size_t count = sizeof...(Members);
   static constexpr size_t many = (0 + ... + size_t{KindOf<typename MemberKind<Members>::Type>::many});
@@ -119,7 +154,7 @@ struct KindsOf<std::tuple<Field<Owner, Members>...>> {
 
 // Of a side: Clamp::In, RmsNorm::Out.
 template <template <template <typename> class> class Side>
-using Kinds = detail::KindsOf<decltype(Side<Declared>::fields())>;
+using Kinds = detail::KindsOf<decltype(detail::members_of(std::declval<Side<Declared>&>()))>;
 
 // How many operands each member of the kind Many stands for in a list of `operands`; none where there is no
 // list yet.
@@ -138,15 +173,18 @@ constexpr size_t many_count(size_t operands) {
 template <template <template <typename> class> class Side, template <typename> class Of, typename Take>
 constexpr void visit(Side<Of>& side, size_t operands, Take&& take) {
   const size_t each = many_count<Side>(operands);
-  const auto fields = Side<Of>::fields();
+  const auto members = detail::members_of(side);
+  std::string_view names = Side<Of>::names;
   size_t first = 0;
-  const auto one = [&](const auto& field, auto kind) {
+  const auto one = [&](auto& member, auto kind) {
     const size_t count = kind.many ? each : 1;
-    take(side.*field.member, kind, field.name, first, count);
+    const std::string_view name = names.substr(0, names.find(' '));
+    names.remove_prefix(std::min(names.size(), name.size() + 1));
+    take(member, kind, name, first, count);
     first += count;
   };
   [&]<size_t... i>(std::index_sequence<i...>) {
-    (one(std::get<i>(fields), std::tuple_element_t<i, typename Kinds<Side>::Type>{}), ...);
+    (one(std::get<i>(members), std::tuple_element_t<i, typename Kinds<Side>::Type>{}), ...);
   }
   (std::make_index_sequence<Kinds<Side>::count>{});
 }

@@ -10,12 +10,12 @@ struct Add {
   template <template <typename> class Of>
   struct In {
     Of<Act> a, b;
-    static constexpr auto fields() { return std::tuple{field("a", &In::a), field("b", &In::b)}; }
+    static constexpr std::string_view names = "a b";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> sum;
-    static constexpr auto fields() { return std::tuple{field("sum", &Out::sum)}; }
+    static constexpr std::string_view names = "sum";
   };
   using Attrs = NoAttrs;
   static const OpDef def;

@@ -24,9 +24,9 @@ ValueId add_whole(Graph& graph, ValueId parameter, Role role, std::string name) 
   whole.placements.set(Axis::kShard, Placement::replicated());
   whole.segments = shard.segments;
   whole.segments_along = shard.segments_along;
-  whole.padding.uneven = shard.padding.uneven;
-  whole.dealt_axes = shard.dealt_axes;
-  whole.whole_of = parameter;
+  whole.sharding.padding.uneven = shard.sharding.padding.uneven;
+  whole.sharding.dealt_axes = shard.sharding.dealt_axes;
+  whole.sharding.whole_of = parameter;
   return graph.add_value(std::move(whole));
 }
 
@@ -91,11 +91,11 @@ void shard_parameters(Graph& graph, int stage, const PaddingOf& padding_of) {
     Value& value = graph.value(parameter.value);
     if (value.placements[Axis::kShard].kind == Placement::Kind::kSharded) continue;  // experts
     value.placements.set(Axis::kShard, Placement::sharded(0));
-    value.padding.axis = Axis::kShard;  // by which it knows this cut from others
+    value.sharding.padding.axis = Axis::kShard;  // by which it knows this cut from others
     Padding padding = padding_of(parameter);
     padding.axis = Axis::kShard;
-    padding.uneven = value.padding.uneven;
-    value.padding = std::move(padding);
+    padding.uneven = value.sharding.padding.uneven;
+    value.sharding.padding = std::move(padding);
     is_sharded[static_cast<size_t>(parameter.value)] = true;
   }
   Gatherer(graph, stage).run(is_sharded);
@@ -107,11 +107,11 @@ void scatter_gradients(Graph& graph, int stage) {
   std::map<ValueId, ValueId> shard_of;
   for (Parameter& parameter : graph.parameters()) {
     const Value& weight = graph.value(parameter.value);
-    if (weight.padding.axis != Axis::kShard) continue;
+    if (weight.sharding.padding.axis != Axis::kShard) continue;
     const ValueId terms = parameter.gradient;
     Value shard = graph.value(terms);
     shard.placements.set(Axis::kShard, Placement::sharded(0));
-    shard.padding = weight.padding;
+    shard.sharding.padding = weight.sharding.padding;
     graph.value(terms).name += "@terms";
     graph.value(terms).role = Role::kTerms;
     parameter.gradient = shard_of[terms] = graph.add_value(std::move(shard));
@@ -144,7 +144,7 @@ void scatter_gradients(Graph& graph, int stage) {
 }
 
 bool is_gather(const Graph& graph, const Node& node) {
-  return node.op == &Reshard::def && graph.value(node.outputs.front()).whole_of != kNone;
+  return node.op == &Reshard::def && graph.value(node.outputs.front()).sharding.whole_of != kNone;
 }
 
 ValueId gather_again(Graph& graph, const Node& node) {

@@ -79,20 +79,20 @@ double log_sum(std::span<const double> logits) {
 }
 
 Hidden run_training(program::Executor& executor, const DriftText& text) {
-  const auto put = [&](const char* name, const std::vector<int32_t>& values) {
-    executor.write_batch(kTraining, name, 0, values);
+  const auto put = [&](Column column, const std::vector<int32_t>& values) {
+    executor.upload_column(kTraining, column, 0, values);
   };
   const std::vector<int32_t> zeros(text.tokens.size());
   std::vector<int32_t> targets(text.tokens.begin() + 1, text.tokens.end()), positions;
   targets.push_back(text.tokens.front());
   for (size_t i = 0; i < text.tokens.size(); ++i) positions.push_back(static_cast<int32_t>(i));
-  put("tokens", text.tokens);
-  put("targets", targets);
-  put("positions", positions);
-  put("kv_begin", zeros);
-  put("encoder_tokens", text.encoder);
-  put("encoder_kv_begin", std::vector<int32_t>(text.encoder.size()));
-  put("cross_kv_begin", zeros);
+  put(Column::kTokens, text.tokens);
+  put(Column::kTargets, targets);
+  put(Column::kPositions, positions);
+  put(Column::kKvBegin, zeros);
+  put(Column::kEncoderTokens, text.encoder);
+  put(Column::kEncoderKvBegin, std::vector<int32_t>(text.encoder.size()));
+  put(Column::kCrossKvBegin, zeros);
   HeadInput head(executor);
   executor.run_script(kTraining);
   return std::move(head.found);

@@ -42,11 +42,6 @@ Generator::Generator(program::Executor& executor, size_t prefill, size_t decode)
                "the decoding programs do not fit a cache of {} sequences", sequences_);
 }
 
-void Generator::put(size_t program, const char* name, const std::vector<int32_t>& values) {
-  executor_.upload_batch(program, name, 0, values.data(),
-                         static_cast<int64_t>(values.size() * sizeof(int32_t)));
-}
-
 void Generator::prefill(const Active& active) {
   std::vector<int32_t> ids(static_cast<size_t>(chunk_)), places(static_cast<size_t>(chunk_));
   const auto size = static_cast<int64_t>(active.prompt_size);
@@ -56,8 +51,8 @@ void Generator::prefill(const Active& active) {
       ids[static_cast<size_t>(i)] = begin + i < size ? active.history[static_cast<size_t>(begin + i)] : 0;
       places[static_cast<size_t>(i)] = static_cast<int32_t>(std::min(begin + i, positions_ - 1));
     }
-    put(prefill_, "tokens", ids);
-    put(prefill_, "positions", places);
+    executor_.upload_column(prefill_, Column::kTokens, 0, ids);
+    executor_.upload_column(prefill_, Column::kPositions, 0, places);
     executor_.write("cache_position", static_cast<int32_t>(begin));
     executor_.write("cache_slot", active.slot);
     executor_.write("last_row", static_cast<int32_t>(std::min(chunk_, size - begin)) - 1);
@@ -73,8 +68,8 @@ void Generator::encode(std::span<const int32_t> prompt, int32_t slot) {
     ids[i] = of_prompt ? prompt[i] : 0;
     begins[i] = of_prompt ? 0 : static_cast<int32_t>(i);  // padding sees itself alone
   }
-  put(prefill_, "encoder_tokens", ids);
-  put(prefill_, "encoder_kv_begin", begins);
+  executor_.upload_column(prefill_, Column::kEncoderTokens, 0, ids);
+  executor_.upload_column(prefill_, Column::kEncoderKvBegin, 0, begins);
   executor_.write("cache_slot", slot);
   executor_.run_script(prefill_);
 }
@@ -100,8 +95,8 @@ void Generator::decode(std::span<const Active> active) {
     while (taken[static_cast<size_t>(free)]) ++free;
     slots[row] = free++;
   }
-  put(program, "tokens", ids);
-  put(program, "positions", positions);
+  executor_.upload_column(program, Column::kTokens, 0, ids);
+  executor_.upload_column(program, Column::kPositions, 0, positions);
   executor_.write("cache_position", positions);
   executor_.write("cache_slot", slots);
   if (has_encoder()) executor_.write("encoder_end", encoder_ends);

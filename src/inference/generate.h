@@ -82,7 +82,6 @@ class Generator {
   };
 
   Active begin(size_t sequence, const std::vector<int32_t>& prompt, int32_t slot) const;
-  void put(size_t program, const char* name, const std::vector<int32_t>& values);  // of the batch
   void prefill(const Active& active);
   // Puts what the decoder reads of an encoder into the caches of a slot.
   void encode(std::span<const int32_t> prompt, int32_t slot);

@@ -48,7 +48,7 @@ int64_t heads_in(const Context& context, ValueId x, size_t part, int64_t head_di
 }  // namespace
 
 bool shares_sequences(const Context& context) {
-  return context.share_sequences && ranks_of(context) > 1;
+  return context.settings.share_sequences && ranks_of(context) > 1;
 }
 
 namespace {
@@ -56,9 +56,9 @@ namespace {
 void require_rows(const Context& context) {
   const graph::Mesh& mesh = context.graph.mesh();
   const int64_t ranks = mesh.size(Axis::kTensor), shares = shares_sequences(context) ? ranks_of(context) : 1;
-  if (!context.sequence_parallel || ranks == 1) return;
-  const int64_t sequences = context.sequences / mesh.batch_ranks();
-  for (const int64_t length : {context.encoder_length, context.sequence_length}) {
+  if (!context.settings.sequence_parallel || ranks == 1) return;
+  const int64_t sequences = context.rows.sequences / mesh.batch_ranks();
+  for (const int64_t length : {context.rows.encoder_length, context.rows.length}) {
     const int64_t rows = sequences * length / shares;
     if (rows % ranks == 0) continue;
     throw ConfigError(
@@ -72,7 +72,7 @@ void require_rows(const Context& context) {
 
 void require_chunks(const Context& context) {
   const int64_t pieces = 2 * ranks_of(context);
-  for (const int64_t length : {context.encoder_length, context.sequence_length}) {
+  for (const int64_t length : {context.rows.encoder_length, context.rows.length}) {
     if (length % pieces == 0) continue;
     const int64_t below = length / pieces * pieces;
     throw ConfigError(
@@ -103,8 +103,8 @@ ValueId held_of_sequences(Context& context, ValueId whole, int64_t length) {
 ValueId shared_attention(Context& context, const std::string& name, ValueId qkv, ValueId kv_begin,
                          const ops::AttentionOptions& options) {
   Graph& graph = context.graph;
-  const int64_t length = context.sequence_length, head_dim = options.attrs.head_dim;
-  if (context.context_kind == ContextKind::kUlysses) {
+  const int64_t length = context.rows.length, head_dim = options.attrs.head_dim;
+  if (context.settings.context_kind == ContextKind::kUlysses) {
     require_heads(context, name, heads_in(context, qkv, 0, head_dim), heads_in(context, qkv, 1, head_dim));
     ops::AttentionOptions of_heads = options;
     if (options.sinks != kNone) {
@@ -117,7 +117,7 @@ ValueId shared_attention(Context& context, const std::string& name, ValueId qkv,
     return to_rows(context, attended, length);
   }
   const auto parts = graph::add<ops::SplitQkv>(graph, {.qkv = qkv});
-  if (context.context_kind == ContextKind::kRing) {
+  if (context.settings.context_kind == ContextKind::kRing) {
     if (options.bias != kNone) {
       throw ConfigError(
           "[parallel.context_kind] \"ring\" adds nothing to scores by distance, as {} does; take "
@@ -133,18 +133,18 @@ ValueId shared_attention(Context& context, const std::string& name, ValueId qkv,
 ValueId shared_cross_attention(Context& context, const std::string& name, ValueId q, ValueId kv,
                                const ops::AttentionOptions& options) {
   Graph& graph = context.graph;
-  const int64_t length = context.encoder_length, head_dim = options.attrs.head_dim;
-  if (context.context_kind == ContextKind::kUlysses) {
+  const int64_t length = context.rows.encoder_length, head_dim = options.attrs.head_dim;
+  if (context.settings.context_kind == ContextKind::kUlysses) {
     require_heads(context, name, heads_in(context, q, 0, head_dim), heads_in(context, kv, 0, head_dim));
     const ValueId attended =
-        ops::cross_attention(graph, to_heads(context, q, context.sequence_length),
-                             to_heads(context, kv, length), context.cross_kv_begin, options);
-    return to_rows(context, attended, context.sequence_length);
+        ops::cross_attention(graph, to_heads(context, q, context.rows.length), to_heads(context, kv, length),
+                             context.inputs.batch[Column::kCrossKvBegin], options);
+    return to_rows(context, attended, context.rows.length);
   }
   ops::AttentionOptions of_rows = options;
   of_rows.attrs.causal = false;
-  return ops::context_attention(graph, q, whole_sequences(context, kv, length), context.cross_kv_begin,
-                                length, of_rows);
+  return ops::context_attention(graph, q, whole_sequences(context, kv, length),
+                                context.inputs.batch[Column::kCrossKvBegin], length, of_rows);
 }
 
 }  // namespace strata::layers

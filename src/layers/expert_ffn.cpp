@@ -106,7 +106,7 @@ ExpertWeights of_list(const std::vector<ValueId>& list) {
 void place(Graph& graph, ValueId weight, const std::vector<Axis>& dealt_axes, std::optional<Axis> tensor_axis,
            graph::Placement on_tensor_axis) {
   Value& value = graph.value(weight);
-  value.dealt_axes = dealt_axes;
+  value.sharding.dealt_axes = dealt_axes;
   for (const Axis axis : dealt_axes) value.placements.set(axis, graph::Placement::sharded(0));
   if (tensor_axis) value.placements.set(*tensor_axis, on_tensor_axis);
 }
@@ -118,7 +118,7 @@ ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeight
   STRATA_CHECK(routed.weights != kNone, "slots of experts that ranks share have weights");
   Graph& graph = context.graph;
   const graph::Mesh& mesh = graph.mesh();
-  const ExpertLayout& layout = context.expert_layout;
+  const ExpertLayout& layout = context.settings.expert_layout;
   const auto whole = graph::Placement::replicated(), rows = graph::Placement::sharded(0);
   const std::vector<Axis> axes = axes_of(layout, mesh);
   const auto tensor_axis = layout.tensor > 1 ? std::optional(Axis::kTensor) : std::nullopt;
@@ -130,7 +130,7 @@ ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeight
   ops::Routed to = routed;
   if (tensor_axis) {
     x = gathered(context, x);
-    to = {context.sequence_parallel ? graph::reshard(graph, to.ids, *tensor_axis, whole) : to.ids,
+    to = {context.settings.sequence_parallel ? graph::reshard(graph, to.ids, *tensor_axis, whole) : to.ids,
           gathered(context, to.weights)};
   }
   ops::ExpertParallelAttrs attrs;
@@ -170,20 +170,24 @@ ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeight
                            .slots = attrs.slots(),
                            .width = spec.hidden_size,
                            .dtype = graph.value(x).dtype,
-                           .trains = context.trains_experts};
+                           .trains = context.settings.trains_experts};
   body.parameters = [&](Graph& of_rank) { return list_of(expert_weights(of_rank, spec, shape, "")); };
   body.build = [&](Graph& of_rank, const ops::ExpertInputs& in) {
     return experts(of_rank, spec, shape.experts, of_list(in.parameters), in, layout.tensor);
   };
   attrs.body = ops::make_expert_body(body);
   const auto made = ops::expert_parallel(graph, x, to.ids, to.weights, parameters, attrs);
-  if (context.trains_experts) {
-    context.expert_tokens.push_back(step_metric(context, spec.name + ".expert_rounds", DType::kI64, 1));
-    graph::add_into<ops::ExpertRounds>(graph, {.end = made.end}, {.rounds = context.expert_tokens.back()});
+  if (context.settings.trains_experts) {
+    context.results.expert_tokens.push_back(
+        step_metric(context, spec.name + ".expert_rounds", DType::kI64, 1));
+    graph::add_into<ops::ExpertRounds>(graph, {.end = made.end},
+                                       {.rounds = context.results.expert_tokens.back()});
   }
   ValueId y = made.y;
   for (const Axis axis : attrs.summed_axes) y = graph::reshard(graph, y, axis, whole);
-  return tensor_axis ? graph::reshard(graph, y, *tensor_axis, context.sequence_parallel ? rows : whole) : y;
+  return tensor_axis
+             ? graph::reshard(graph, y, *tensor_axis, context.settings.sequence_parallel ? rows : whole)
+             : y;
 }
 
 }  // namespace
@@ -226,7 +230,7 @@ ValueId step_metric(Context& context, std::string name, DType dtype, int64_t ele
 ValueId experts_of(Context& context, const MoeSpec& spec, ValueId x, ValueId ids, ValueId weights_of_slots) {
   const ExpertWeights weights =
       expert_weights(context.graph, spec, {spec.experts, spec.intermediate_size}, spec.name + ".experts.");
-  if (context.expert_layout.ranks * context.expert_layout.tensor > 1)
+  if (context.settings.expert_layout.ranks * context.settings.expert_layout.tensor > 1)
     return shared_experts(context, spec, weights, x, {ids, weights_of_slots});
   return experts(context.graph, spec, spec.experts, weights,
                  {.rows = x, .ids = ids, .weights = weights_of_slots, .parameters = {}});

@@ -24,8 +24,8 @@ int64_t rows_of_group(const Context& context, const MoeSpec& spec, const char* r
         "parts; set parallel.{} = 1",
         router, mesh.size(axis), name_of(axis), name_of(axis));
   }
-  const int64_t sequences = spec.capacity.over_sequence ? 1 : context.sequences / mesh.batch_ranks();
-  return sequences * context.sequence_length;
+  const int64_t sequences = spec.capacity.over_sequence ? 1 : context.rows.sequences / mesh.batch_ranks();
+  return sequences * context.rows.length;
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ ValueId experts_that_choose(Context& context, const MoeSpec& spec, ValueId x) {
   const auto chosen = graph::add<ops::ExpertChoice>(
       graph, {.logits = logits},
       {.score = spec.route.score, .rows = rows, .capacity = capacity, .scale = spec.route.scale});
-  if (context.trains_experts) {
+  if (context.settings.trains_experts) {
     count_slots(context, spec, logits, chosen.experts);
     add_z_loss(context, spec, logits);
   }
@@ -61,9 +61,9 @@ ValueId soft_experts(Context& context, const MoeSpec& spec, ValueId x) {
   const ValueId logits = router_logits(context, spec.name + ".router", spec.experts * spec.slots,
                                        spec.hidden_size, jittered(context, spec, x), spec.biases);
   const auto slots = graph::add<ops::SoftDispatch>(graph, {.x = x, .logits = logits}, attrs);
-  if (context.trains_experts) count_slots(context, spec, logits, slots.experts);
+  if (context.settings.trains_experts) count_slots(context, spec, logits, slots.experts);
   // Ranks that share experts send weights with their rows.
-  const bool shares = context.expert_layout.ranks * context.expert_layout.tensor > 1;
+  const bool shares = context.settings.expert_layout.ranks * context.settings.expert_layout.tensor > 1;
   const ValueId given = experts_of(context, spec, slots.slots, slots.experts, shares ? slots.weights : kNone);
   return graph::add<ops::SoftCombine>(graph, {.h = given, .logits = logits}, attrs).y;
 }

@@ -45,12 +45,13 @@ ops::Latents latents_of(Context& context, const LatentAttentionSpec& spec, Value
   };
   if (dims.query_rank > 0) latents.query = normed(".query_norm", dims.query_rank, latents.query);
   latents.key_value = normed(".latent_norm", dims.rank, latents.key_value);
-  latents.rotated = graph::add<ops::Rope>(context.graph,
-                                          {.x = latents.rotated,
-                                           .table = spec.rope_table,
-                                           .positions = rows_of_stream(context, context.positions)},
-                                          {.head_dim = dims.rotary_dim, .adjacent = spec.adjacent_pairs})
-                        .qkv;
+  latents.rotated =
+      graph::add<ops::Rope>(context.graph,
+                            {.x = latents.rotated,
+                             .table = spec.rope_table,
+                             .positions = rows_of_stream(context, context.inputs.batch[Column::kPositions])},
+                            {.head_dim = dims.rotary_dim, .adjacent = spec.adjacent_pairs})
+          .qkv;
   return latents;
 }
 
@@ -65,7 +66,8 @@ ValueId queries_of(Context& context, const LatentAttentionSpec& spec, ValueId x,
                             .outputs = spec.heads * dims.head_dim()},
                            of_latent ? latents.query : x);
   return graph::add<ops::Rope>(
-             context.graph, {.x = q, .table = spec.rope_table, .positions = context.positions},
+             context.graph,
+             {.x = q, .table = spec.rope_table, .positions = context.inputs.batch[Column::kPositions]},
              {.head_dim = dims.head_dim(), .first = dims.plain_dim, .adjacent = spec.adjacent_pairs})
       .qkv;
 }
@@ -90,20 +92,21 @@ ValueId latent_attention(Context& context, const LatentAttentionSpec& spec, Valu
     const ValueId kv = linear(context, up, latents.key_value);
     const ValueId qkv =
         graph::add<ops::LatentHeads>(graph, {.q = q, .kv = kv, .rotated = latents.rotated}, attrs).qkv;
-    attended = ops::attention(graph, qkv, context.kv_begin,
+    attended = ops::attention(graph, qkv, context.inputs.batch[Column::kKvBegin],
                               {.attrs = {.head_dim = dims.head_dim(),
-                                         .sequence_length = context.sequence_length,
+                                         .sequence_length = context.rows.length,
                                          .scale = spec.scale,
                                          .value_dim = dims.value_dim},
-                               .kv_end = context.kv_end});
+                               .kv_end = context.inputs.kv_end});
   } else {
-    attrs.sequence_length = context.sequence_length;
+    attrs.sequence_length = context.rows.length;
     attrs.scale = spec.scale;
     latents.key_value = gathered(context, latents.key_value);
-    const ValueId cached =
-        cache(context, spec.name + ".latents", context.cache_capacity, dims.rank + dims.rotary_dim, false);
-    attended = ops::cached_latent_attention(graph, q, latents, projection_weight(context, up),
-                                            {cached, context.cache_position, context.cache_slot}, attrs);
+    const ValueId cached = cache(context, spec.name + ".latents", context.rows.cache_capacity,
+                                 dims.rank + dims.rotary_dim, false);
+    attended = ops::cached_latent_attention(
+        graph, q, latents, projection_weight(context, up),
+        {cached, context.inputs.cache_position, context.inputs.cache_slot}, attrs);
   }
   return attention_out(context,
                        {.name = spec.name,

@@ -50,7 +50,8 @@ Placements on_tensor_axis(const Context& context, Placement placement) {
 
 // The terms that the shards of a row-parallel weight give, added up.
 ValueId reduced(Context& context, ValueId terms) {
-  return graph::reshard(context.graph, terms, Axis::kTensor, context.sequence_parallel ? kRows : kWhole);
+  return graph::reshard(context.graph, terms, Axis::kTensor,
+                        context.settings.sequence_parallel ? kRows : kWhole);
 }
 
 ValueId add_parameter(Context& context, const std::string& name, ParameterRole role, Shape shape,
@@ -90,108 +91,133 @@ Projection add_projection(Context& context, const LinearSpec& spec) {
 // ops::document_ends of rows among the keys of whole sequences of `length`.
 ValueId document_ends(Context& context, ValueId begins, ValueId key_begins, int64_t length) {
   Graph& graph = context.graph;
-  const bool by_rows = context.context_kind != ContextKind::kUlysses;
-  return ops::document_ends(
-      graph, begins, by_rows ? whole_sequences(context, key_begins, length) : key_begins, context.sequences);
+  const bool by_rows = context.settings.context_kind != ContextKind::kUlysses;
+  return ops::document_ends(graph, begins,
+                            by_rows ? whole_sequences(context, key_begins, length) : key_begins,
+                            context.rows.sequences);
 }
 
 }  // namespace
 
-std::vector<BatchTensor> batch_tensors(const Context& context) {
-  const bool encoder = context.encoder_length > 0, trains = context.mode == Mode::kSequences;
-  const Shape tokens{context.sequences * context.sequence_length};
-  const Shape encoder_tokens{context.sequences * context.encoder_length}, sequences{context.sequences};
-  std::vector<BatchTensor> list;
-  const auto add = [&](bool wanted, const char* name, const Shape& shape, Role role,
-                       ValueId Context::*value) {
-    if (!wanted) return;
-    list.push_back({.name = name, .shape = shape, .role = role, .value = value});
-    // What writes a text is the same on all ranks of a batch.
-    if (role != Role::kInput || !trains) return;
-    auto& placements = list.back().placements;
-    placements = placed(context.graph.mesh(), {Axis::kReplicate, Axis::kShard}, kRows);
-    // Ranks that have whole sequences for attention read there what it sees.
-    const bool for_attention = std::string_view(name).ends_with("kv_begin");
-    const bool of_rows = std::string_view(name) != "samples";
-    if (shares_sequences(context) && of_rows &&
-        !(for_attention && context.context_kind == ContextKind::kUlysses))
-      placements.set(Axis::kContext, kRows);
-  };
-  const bool reads_encoder_tokens = encoder && context.mode != Mode::kCached;
-  const bool reads_tokens = context.mode != Mode::kEncoderPrefill, cached = context.mode == Mode::kCached;
-  add(reads_encoder_tokens, "encoder_tokens", encoder_tokens, Role::kInput, &Context::encoder_tokens);
-  add(reads_encoder_tokens, "encoder_kv_begin", encoder_tokens, Role::kInput, &Context::encoder_kv_begin);
-  add(reads_tokens, "tokens", tokens, Role::kInput, &Context::tokens);
-  add(reads_tokens, "positions", tokens, Role::kInput, &Context::positions);
-  add(trains, "targets", tokens, Role::kInput, &Context::targets);
-  add(trains && context.document_mask, "kv_begin", tokens, Role::kInput, &Context::kv_begin);
-  add(trains && encoder, "cross_kv_begin", tokens, Role::kInput, &Context::cross_kv_begin);
-  add(trains && context.counts_samples, "samples", sequences, Role::kInput, &Context::samples);
-  add(cached, "cache_position", sequences, Role::kStep, &Context::cache_position);
-  add(!trains, "cache_slot", sequences, Role::kStep, &Context::cache_slot);
-  add(cached && encoder, "encoder_end", sequences, Role::kStep, &Context::encoder_end);
-  return list;
+namespace {
+
+// Whether a graph of this context reads a column of the batch.
+bool reads(const Context& context, Column column) {
+  const bool encoder = context.rows.encoder_length > 0, trains = context.mode == Mode::kSequences;
+  switch (column) {
+    case Column::kEncoderTokens:
+    case Column::kEncoderKvBegin:
+      return encoder && context.mode != Mode::kCached;
+    case Column::kTokens:
+    case Column::kPositions:
+      return context.mode != Mode::kEncoderPrefill;
+    case Column::kTargets:
+      return trains;
+    case Column::kKvBegin:
+      return trains && context.settings.document_mask;
+    case Column::kCrossKvBegin:
+      return trains && encoder;
+    case Column::kSamples:
+      return trains && context.settings.counts_samples;
+  }
+  return false;
 }
+
+graph::Placements placements_of(const Context& context, Column column) {
+  // What writes a text is the same on all ranks of a batch.
+  if (context.mode != Mode::kSequences) return {};
+  graph::Placements placements = placed(context.graph.mesh(), {Axis::kReplicate, Axis::kShard}, kRows);
+  // Ranks that have whole sequences for attention read there what it sees.
+  const bool for_attention =
+      column == Column::kKvBegin || column == Column::kEncoderKvBegin || column == Column::kCrossKvBegin;
+  const bool of_rows = info(column).places != ColumnInfo::Places::kRow;
+  if (shares_sequences(context) && of_rows &&
+      !(for_attention && context.settings.context_kind == ContextKind::kUlysses))
+    placements.set(Axis::kContext, kRows);
+  return placements;
+}
+
+ValueId add_input(Graph& graph, std::string_view name, Role role, int64_t places,
+                  const graph::Placements& placements = {}) {
+  Value value;
+  value.name = name;
+  value.dtype = DType::kI32;
+  value.shape = {places};
+  value.role = role;
+  value.placements = placements;
+  return graph.add_value(std::move(value));
+}
+
+}  // namespace
 
 void add_batch(Context& context) {
   require_pieces(context);
-  for (BatchTensor& tensor : batch_tensors(context)) {
-    Value value;
-    value.name = tensor.name;
-    value.dtype = tensor.dtype;
-    value.shape = tensor.shape;
-    value.role = tensor.role;
-    value.placements = tensor.placements;
-    context.*tensor.value = context.graph.add_value(std::move(value));
+  Graph& graph = context.graph;
+  const RowPlaces places{context.rows.length, context.rows.encoder_length};
+  for (const ColumnInfo& each : kColumns) {
+    const Column column = each.column;
+    if (!reads(context, column)) continue;
+    context.inputs.batch[column] =
+        add_input(graph, each.name, Role::kInput, context.rows.sequences * places.of(column),
+                  placements_of(context, column));
+    graph.set_column(column, context.inputs.batch[column]);
   }
-  if (context.cross_kv_begin != kNone) {
-    context.cross_kv_end =
-        document_ends(context, context.cross_kv_begin, context.encoder_kv_begin, context.encoder_length);
+  const auto add_of_step = [&](bool wanted, const char* name, ValueId& value) {
+    if (wanted) value = add_input(graph, name, Role::kStep, context.rows.sequences);
+  };
+  const bool cached = context.mode == Mode::kCached;
+  add_of_step(cached, "cache_position", context.inputs.cache_position);
+  add_of_step(context.mode != Mode::kSequences, "cache_slot", context.inputs.cache_slot);
+  add_of_step(cached && context.rows.encoder_length > 0, "encoder_end", context.inputs.encoder_end);
+  if (context.inputs.batch[Column::kCrossKvBegin] != kNone) {
+    context.inputs.cross_kv_end =
+        document_ends(context, context.inputs.batch[Column::kCrossKvBegin],
+                      context.inputs.batch[Column::kEncoderKvBegin], context.rows.encoder_length);
   }
 }
 
 ValueId rows_of_stream(Context& context, ValueId of_all) {
-  return context.sequence_parallel ? graph::reshard(context.graph, of_all, Axis::kTensor, kRows) : of_all;
+  return context.settings.sequence_parallel ? graph::reshard(context.graph, of_all, Axis::kTensor, kRows)
+                                            : of_all;
 }
 
 ValueId gathered(Context& context, ValueId stream) {
-  return context.sequence_parallel ? graph::reshard(context.graph, stream, Axis::kTensor, kWhole)
-                                   : graph::enter_shards(context.graph, stream, Axis::kTensor);
+  return context.settings.sequence_parallel ? graph::reshard(context.graph, stream, Axis::kTensor, kWhole)
+                                            : graph::enter_shards(context.graph, stream, Axis::kTensor);
 }
 
 void make_bidirectional(Context& context) {
   context.causal = false;
-  if (context.kv_begin != kNone)
-    context.kv_end = document_ends(context, context.kv_begin, context.kv_begin, context.sequence_length);
+  if (context.inputs.batch[Column::kKvBegin] != kNone)
+    context.inputs.kv_end = document_ends(context, context.inputs.batch[Column::kKvBegin],
+                                          context.inputs.batch[Column::kKvBegin], context.rows.length);
 }
 
 void make_chunks(Context& context, int64_t size) {
-  const bool by_rows = !shares_sequences(context) || context.context_kind != ContextKind::kUlysses;
+  const bool by_rows = !shares_sequences(context) || context.settings.context_kind != ContextKind::kUlysses;
   const ValueId positions =
-      by_rows ? context.positions : whole_sequences(context, context.positions, context.sequence_length);
-  context.chunk_begins =
-      graph::add<ops::ChunkBegins>(context.graph,
-                                   {.positions = positions, .document_begins = context.kv_begin}, {size})
+      by_rows ? context.inputs.batch[Column::kPositions]
+              : whole_sequences(context, context.inputs.batch[Column::kPositions], context.rows.length);
+  context.inputs.chunk_begins =
+      graph::add<ops::ChunkBegins>(
+          context.graph, {.positions = positions, .document_begins = context.inputs.batch[Column::kKvBegin]},
+          {size})
           .begins;
 }
 
 Context encoder_of(const Context& context) {
   Context side{.graph = context.graph,
-               .activations = context.activations,
-               .sequence_length = context.encoder_length,
-               .sequences = context.sequences,
-               .target_length = context.sequence_length,
-               .sequence_parallel = context.sequence_parallel,
-               .share_sequences = context.share_sequences,
-               .context_kind = context.context_kind,
-               .tokens = context.encoder_tokens,
-               .targets = context.targets,
-               .kv_begin = context.encoder_kv_begin,
-               .samples = context.samples,
                .of_encoder = true,
-               .stages = context.stages,
-               .trains_experts = context.trains_experts,
-               .expert_layout = context.expert_layout};
+               .rows = {.length = context.rows.encoder_length,
+                        .sequences = context.rows.sequences,
+                        .target_length = context.rows.length},
+               .settings = context.settings,
+               .stages = context.stages};
+  const PerColumn<ValueId>& batch = context.inputs.batch;
+  side.inputs.batch[Column::kTokens] = batch[Column::kEncoderTokens];
+  side.inputs.batch[Column::kKvBegin] = batch[Column::kEncoderKvBegin];
+  side.inputs.batch[Column::kTargets] = batch[Column::kTargets];
+  side.inputs.batch[Column::kSamples] = batch[Column::kSamples];
   make_bidirectional(side);
   return side;
 }
@@ -199,8 +225,9 @@ Context encoder_of(const Context& context) {
 ValueId cache(Context& context, const std::string& name, int64_t room, int64_t width, bool by_heads) {
   Value value;
   value.name = name;
-  value.dtype = context.activations;
-  value.shape = {context.cache_slots > 0 ? context.cache_slots : context.sequences, room, width};
+  value.dtype = context.settings.activations;
+  value.shape = {context.rows.cache_slots > 0 ? context.rows.cache_slots : context.rows.sequences, room,
+                 width};
   value.role = Role::kCache;
   if (by_heads) value.placements = on_tensor_axis(context, Placement::sharded(2));
   return context.graph.add_value(std::move(value));
@@ -244,14 +271,14 @@ namespace {
 ops::AttentionOptions options_of(const Context& context, const AttentionSpec& spec) {
   return {
       .attrs = {.head_dim = spec.head_dim,
-                .sequence_length = context.sequence_length,
+                .sequence_length = context.rows.length,
                 .scale = spec.scale > 0 ? spec.scale : 1.0 / std::sqrt(static_cast<double>(spec.head_dim)),
                 .window = spec.window,
                 .softcap = spec.softcap,
                 .causal = context.causal,
                 .bias_zero = spec.distance_zero,
                 .chunked = spec.chunked && context.mode == Mode::kCached},
-      .kv_end = context.kv_end,
+      .kv_end = context.inputs.kv_end,
       .bias = spec.distance_bias};
 }
 
@@ -315,9 +342,9 @@ ValueId project_shared(Context& context, const LinearSpec& fused, const Attentio
     const Projection made = add_projection(context, part);
     for (size_t i = first; i < graph.parameters().size(); ++i) {
       graph::Parameter& parameter = graph.parameters()[i];
-      parameter.part_of = fused.name + (parameter.value == made.weight ? ".weight" : ".bias");
-      parameter.first_row = first_row;
-      parameter.first_segment = shared ? 1 : 0;
+      parameter.part.of = fused.name + (parameter.value == made.weight ? ".weight" : ".bias");
+      parameter.part.first_row = first_row;
+      parameter.part.first_segment = shared ? 1 : 0;
     }
     return ops::linear(graph, x, made.weight, made.bias);
   };
@@ -331,9 +358,9 @@ ValueId project_shared(Context& context, const LinearSpec& fused, const Attentio
 
 ops::CrossCache encoder_caches(Context& context, const AttentionSpec& spec) {
   const int64_t kv_width = spec.kv_heads * spec.head_dim;
-  return {.keys = cache(context, spec.name + ".keys", context.encoder_length, kv_width),
-          .values = cache(context, spec.name + ".values", context.encoder_length, kv_width),
-          .slot = context.cache_slot};
+  return {.keys = cache(context, spec.name + ".keys", context.rows.encoder_length, kv_width),
+          .values = cache(context, spec.name + ".values", context.rows.encoder_length, kv_width),
+          .slot = context.inputs.cache_slot};
 }
 
 }  // namespace
@@ -381,8 +408,10 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   }
   if (spec.clip_qkv > 0) qkv = graph::add<ops::Clamp>(graph, {.x = qkv}, {spec.clip_qkv}).y;
   if (spec.rope_table != kNone) {
-    qkv = graph::add<ops::Rope>(graph, {.x = qkv, .table = spec.rope_table, .positions = context.positions},
-                                {.head_dim = spec.head_dim, .adjacent = spec.adjacent_pairs})
+    qkv = graph::add<ops::Rope>(
+              graph,
+              {.x = qkv, .table = spec.rope_table, .positions = context.inputs.batch[Column::kPositions]},
+              {.head_dim = spec.head_dim, .adjacent = spec.adjacent_pairs})
               .qkv;
   }
   if (spec.plain_qk_norm) {
@@ -390,7 +419,9 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
     qkv = ops::qk_norm(graph, qkv, ones, ones, spec.norm_eps);
   }
   if (spec.temper.floor > 0)
-    qkv = graph::add<ops::Temper>(graph, {.qkv = qkv, .positions = context.positions}, spec.temper).y;
+    qkv = graph::add<ops::Temper>(graph, {.qkv = qkv, .positions = context.inputs.batch[Column::kPositions]},
+                                  spec.temper)
+              .y;
   ops::AttentionOptions options = options_of(context, spec);
   if (spec.sinks) {
     options.sinks = add_parameter(context, spec.name + ".sinks", ParameterRole::kBias, {spec.heads},
@@ -398,16 +429,17 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   }
   ValueId attended = kNone;
   if (context.mode == Mode::kSequences) {
-    const ValueId begins = spec.chunked ? context.chunk_begins : context.kv_begin;
+    const ValueId begins =
+        spec.chunked ? context.inputs.chunk_begins : context.inputs.batch[Column::kKvBegin];
     attended = shares_sequences(context) ? shared_attention(context, spec.name, qkv, begins, options)
                                          : ops::attention(graph, qkv, begins, options);
   } else {
     attended = ops::cached_attention(
         graph, qkv,
-        {.keys = cache(context, spec.name + ".keys", context.cache_capacity, kv_width * copies),
-         .values = cache(context, spec.name + ".values", context.cache_capacity, kv_width * copies),
-         .position = context.cache_position,
-         .slot = context.cache_slot},
+        {.keys = cache(context, spec.name + ".keys", context.rows.cache_capacity, kv_width * copies),
+         .values = cache(context, spec.name + ".values", context.rows.cache_capacity, kv_width * copies),
+         .position = context.inputs.cache_position,
+         .slot = context.inputs.cache_slot},
         options);
   }
   return project_out(context, spec, attended);
@@ -426,16 +458,16 @@ ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, 
                             .bias = spec.bias},
                            x);
   ops::AttentionOptions options = options_of(context, spec);
-  options.kv_end = context.cross_kv_end;
+  options.kv_end = context.inputs.cross_kv_end;
   ValueId attended = kNone;
   if (context.mode != Mode::kSequences) {
-    attended =
-        ops::cached_cross_attention(graph, q, encoder_caches(context, spec), context.encoder_end, options);
+    attended = ops::cached_cross_attention(graph, q, encoder_caches(context, spec),
+                                           context.inputs.encoder_end, options);
   } else {
     const ValueId kv = encoder_keys_values(context, spec, encoded);
     attended = shares_sequences(context)
                    ? shared_cross_attention(context, spec.name, q, kv, options)
-                   : ops::cross_attention(graph, q, kv, context.cross_kv_begin, options);
+                   : ops::cross_attention(graph, q, kv, context.inputs.batch[Column::kCrossKvBegin], options);
   }
   return project_out(context, spec, attended);
 }
@@ -481,12 +513,14 @@ ValueId received(Context& context, std::string name, int64_t width) {
   const graph::Mesh& mesh = context.graph.mesh();
   Value value;
   value.name = std::move(name);
-  value.dtype = context.activations;
-  value.shape = {context.sequences * context.sequence_length, width};
+  value.dtype = context.settings.activations;
+  value.shape = {context.rows.sequences * context.rows.length, width};
   value.placements = placed(mesh, {Axis::kReplicate, Axis::kShard}, kRows);
-  if (context.share_sequences && mesh.size(Axis::kContext) > 1) value.placements.set(Axis::kContext, kRows);
-  if (context.sequence_parallel && mesh.size(Axis::kTensor) > 1) value.placements.set(Axis::kTensor, kRows);
-  value.is_received = true;
+  if (context.settings.share_sequences && mesh.size(Axis::kContext) > 1)
+    value.placements.set(Axis::kContext, kRows);
+  if (context.settings.sequence_parallel && mesh.size(Axis::kTensor) > 1)
+    value.placements.set(Axis::kTensor, kRows);
+  value.passage = graph::Value::Passage::kReceived;
   return context.graph.add_value(std::move(value));
 }
 
@@ -498,7 +532,7 @@ ValueId embedding_table(Context& context, const std::string& name, ParameterRole
                                                                   : kWhole;
   const ValueId table =
       add_parameter(context, name, role, {rows, width}, Init::Kind::kNormal, on_tensor_axis(context, split));
-  if (of_vocabulary) context.graph.value(table).padding.uneven = Axis::kTensor;
+  if (of_vocabulary) context.graph.value(table).sharding.padding.uneven = Axis::kTensor;
   return table;
 }
 
@@ -506,7 +540,7 @@ ValueId vocabulary_bias(Context& context, const std::string& name, ValueId table
   const Value like = context.graph.value(table);
   const ValueId bias = add_parameter(context, name, ParameterRole::kBias, {like.shape[0]}, Init::Kind::kZeros,
                                      like.placements);
-  context.graph.value(bias).padding = like.padding;
+  context.graph.value(bias).sharding.padding = like.sharding.padding;
   return bias;
 }
 
@@ -514,17 +548,22 @@ ValueId embedding(Context& context, ValueId table, const EmbeddingSpec& spec) {
   Graph& graph = context.graph;
   ops::EmbeddingOptions look_up{.scale = spec.scale, .padding_id = spec.padding_id};
   look_up.vocab_start = ops::vocab_start(graph, table, Axis::kTensor);
-  const ValueId positions = spec.position_table == kNone ? kNone : rows_of_stream(context, context.positions);
-  const ValueId tokens = spec.tokens != kNone ? spec.tokens : context.tokens;
+  const ValueId positions = spec.position_table == kNone
+                                ? kNone
+                                : rows_of_stream(context, context.inputs.batch[Column::kPositions]);
+  const ValueId tokens = spec.tokens != kNone ? spec.tokens : context.inputs.batch[Column::kTokens];
   if (look_up.vocab_start == kNone) {
     look_up.positions = positions;
     look_up.position_table = spec.position_table;
-    return ops::embedding(graph, rows_of_stream(context, tokens), table, context.activations, look_up);
+    return ops::embedding(graph, rows_of_stream(context, tokens), table, context.settings.activations,
+                          look_up);
   }
-  const ValueId x = reduced(context, ops::embedding(graph, tokens, table, context.activations, look_up));
+  const ValueId x =
+      reduced(context, ops::embedding(graph, tokens, table, context.settings.activations, look_up));
   if (positions == kNone) return x;
   // Once, and not once a shard.
-  return graph::add_sum(graph, x, ops::embedding(graph, positions, spec.position_table, context.activations));
+  return graph::add_sum(graph, x,
+                        ops::embedding(graph, positions, spec.position_table, context.settings.activations));
 }
 
 }  // namespace strata::layers

@@ -18,6 +18,7 @@
 #include "ops/router/router.h"
 #include "ops/temper/temper.h"
 #include "tensor/activation_kind.h"
+#include "tensor/batch_column.h"
 
 namespace strata::layers {
 
@@ -52,7 +53,6 @@ enum class ContextKind : uint8_t {
   kUlysses,    // each rank has whole sequences for a share of the heads
 };
 
-// The batch and the settings that every block sees. N tokens: sequences · sequence_length, row-major.
 // How ranks share the experts of a layer (parallel.expert): `ranks` of them each have as many, those along
 // the last axes of the mesh that have as many together; each expert is cut over `tensor` ranks, one or all
 // of the tensor axis, which is then not among the others. `room`: of the balanced share, as
@@ -65,18 +65,22 @@ struct ExpertLayout {
 // The axes that the ranks lie along. ConfigError where there are none.
 std::vector<Axis> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh);
 
-struct Context {
-  Graph& graph;
-  Mode mode = Mode::kSequences;
+// Sizes of a program's rows. N tokens: sequences · length, row-major.
+struct RowSizes {
+  int64_t length = 0;          // tokens of one sequence (of one chunk, in kCached)
+  int64_t sequences = 0;       // in a micro-batch
+  int64_t idle = 0;            // the last of each sequence: no tokens of it, they fill it up for the ranks
+  int64_t encoder_length = 0;  // of the sequences of an encoder beside the decoder (of a slot of its caches)
+  int64_t target_length = 0;   // of the sequences that targets are of; 0: length
+  int64_t cache_capacity = 0;  // tokens that a slot of a cache can hold, kCached only
+  int64_t cache_slots = 0;     // texts that a cache can hold; 0: as many as sequences
+};
+
+// What blocks are built as.
+struct Settings {
   DType activations = DType::kF32;
-  int64_t sequence_length = 0;  // tokens of one sequence in this program (of one chunk, in kCached)
-  int64_t sequences = 0;        // in a micro-batch
-  int64_t idle_rows = 0;        // the last of each sequence: no tokens of it, they fill it up for the ranks
-  int64_t cache_capacity = 0;   // tokens that a slot of a cache can hold, kCached only
-  int64_t cache_slots = 0;      // texts that a cache can hold; 0: as many as sequences
-  int64_t target_length = 0;    // of the sequences that targets are of; 0: sequence_length
-  bool document_mask = true;    // whether kv_begin is given
-  bool counts_samples = false;  // whether `samples` is given, kSequences only
+  bool document_mask = true;    // whether kKvBegin is given
+  bool counts_samples = false;  // whether kSamples is given, kSequences only
   // Where the tensor axis has several ranks: between blocks each holds a part of the rows (Korthikanti et al.
   // 2022), not all of them.
   bool sequence_parallel = true;
@@ -84,56 +88,51 @@ struct Context {
   // graph::Cut::sequence has it, not all of them.
   bool share_sequences = false;
   ContextKind context_kind = ContextKind::kAllGather;
-  bool causal = true;              // a row sees no later ones
-  ValueId tokens = kNone;          // i32[N]
-  ValueId targets = kNone;         // i32[N], kSequences only
-  ValueId positions = kNone;       // i32[N]
-  ValueId kv_begin = kNone;        // i32[N], kSequences only: where the row's document begins
-  ValueId chunk_begins = kNone;    // i32[N], kSequences only: as kv_begin, of the row's chunk of its document
-  ValueId kv_end = kNone;          // i32[N], not causal: where it ends; kNone: with the sequence
-  ValueId cache_position = kNone;  // i32[sequences], kCached only: where in their slots new tokens begin
-  ValueId cache_slot = kNone;      // i32[sequences], kCached and kEncoderPrefill
-  // Beside a decoder, of its encoder. A row of the decoder reads the document of the encoder's row that
-  // begins at cross_kv_begin.
-  int64_t encoder_length = 0;        // tokens of its sequences (of a slot of its caches); 0: there is none
-  ValueId encoder_tokens = kNone;    // i32[sequences · encoder_length], not in kCached
-  ValueId encoder_kv_begin = kNone;  // the same; as kv_begin
-  ValueId cross_kv_begin = kNone;    // i32[N], kSequences only; -1: reads nothing
-  ValueId cross_kv_end = kNone;      // i32[N], kSequences only: where that document ends
-  ValueId samples = kNone;           // i32[sequences]: numbers of the samples, by which noise is drawn
-  ValueId encoder_end = kNone;       // i32[sequences], kCached only: tokens of the text in the slot
-  bool of_encoder = false;           // this is the encoder's side of a decoder's context
-  // The stages that this rank has, ascending; nullptr: the whole model.
-  std::vector<Stretch>* stages = nullptr;
   // Whether blocks with experts add the losses that keep these balanced, and count what goes to each.
   bool trains_experts = false;
   ExpertLayout expert_layout = {};
   // Whether layers that predict further tokens are built, where the model has any: they are trained, and
   // nothing else reads them.
   bool predicts = true;
-  // Losses that blocks have added, each in terms of the main one (graph::WeightedLoss::in_main_terms).
+};
+
+// Values that blocks read; kNone: the mode has them not.
+struct Inputs {
+  PerColumn<ValueId> batch{kNone};
+  ValueId chunk_begins = kNone;    // i32[N], kSequences only: as kKvBegin, of the row's chunk of its document
+  ValueId kv_end = kNone;          // i32[N], not causal: where it ends; kNone: with the sequence
+  ValueId cross_kv_end = kNone;    // i32[N], kSequences only: where the encoder's document ends
+  ValueId cache_position = kNone;  // i32[sequences], kCached only: where in their slots new tokens begin
+  ValueId cache_slot = kNone;      // i32[sequences], kCached and kEncoderPrefill
+  ValueId encoder_end = kNone;     // i32[sequences], kCached only: tokens of the text in the slot
+};
+
+// What blocks have added beside the stream.
+struct Results {
+  // Losses, each in terms of the main one (graph::WeightedLoss::in_main_terms).
   std::vector<ValueId> losses = {};
-  // Of each layer with experts, over this rank's tokens: (log Σ exp logits)² of those with a target, f64[1],
-  // and how many slots went to each expert, i64[experts].
+  // Of each layer with experts, over this rank's tokens: how many slots went to each expert, i64[experts].
   std::vector<ValueId> expert_tokens = {};
   // What the loads of so many layers add up to, with MoeSpec::pool_layers.
   ops::RouterSumsOf pooled = {kNone, kNone};
   int64_t pooled_layers = 0;
 };
 
-// What a graph reads of the batch, or, once a step, of the step block.
-struct BatchTensor {
-  std::string_view name;
-  DType dtype = DType::kI32;
-  Shape shape;
-  graph::Role role = graph::Role::kInput;
-  ValueId Context::*value = nullptr;  // where blocks find it
-  graph::Placements placements = {};
+// What every block sees.
+struct Context {
+  Graph& graph;
+  Mode mode = Mode::kSequences;
+  bool causal = true;       // a row sees no later ones
+  bool of_encoder = false;  // this is the encoder's side of a decoder's context
+  RowSizes rows = {};
+  Settings settings = {};
+  Inputs inputs = {};
+  Results results = {};
+  // The stages that this rank has, ascending; nullptr: the whole model.
+  std::vector<Stretch>* stages = nullptr;
 };
-// The tensors of a context of this mode and these sizes: the one list that graphs are built by, and that
-// loaders must fill (data::batch_fields).
-std::vector<BatchTensor> batch_tensors(const Context& context);
-// Adds them to the graph.
+
+// Adds what a graph reads of the batch (Graph::column) and, once a step, of the step block.
 void add_batch(Context& context);
 // Of something that has an entry for each token, what goes with the rows that the stream between blocks holds
 // on this rank.

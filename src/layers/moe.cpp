@@ -23,32 +23,32 @@ namespace {
 ValueId shared_sum(Context& context, const char* name) {
   const ValueId there = context.graph.find_value(name);
   if (there != kNone) return there;
-  context.losses.push_back(step_metric(context, name, DType::kF64, 1));
-  return context.losses.back();
+  context.results.losses.push_back(step_metric(context, name, DType::kF64, 1));
+  return context.results.losses.back();
 }
 
 // Tokens over which a balancing loss is taken: of each rank's part of the micro-batch, where sequences are no
 // groups.
 int64_t sequences_of_group(const Context& context, const MoeSpec& spec) {
   const bool by_sequence = spec.balance == MoeSpec::Balance::kSequence;
-  return by_sequence ? 1 : context.sequences / context.graph.mesh().batch_ranks();
+  return by_sequence ? 1 : context.rows.sequences / context.graph.mesh().batch_ranks();
 }
 int64_t rows_of_group(const Context& context, const MoeSpec& spec) {
-  return sequences_of_group(context, spec) * context.sequence_length;
+  return sequences_of_group(context, spec) * context.rows.length;
 }
 // Of `rows` those that are tokens.
 int64_t tokens_of(const Context& context, int64_t rows) {
-  return rows / context.sequence_length * (context.sequence_length - context.idle_rows);
+  return rows / context.rows.length * (context.rows.length - context.rows.idle);
 }
 ops::IdleRows idle_rows(const Context& context) {
-  return {.sequence = context.sequence_length, .count = context.idle_rows};
+  return {.sequence = context.rows.length, .count = context.rows.idle};
 }
 // An encoder's tokens have no targets of their own: those of its decoder's sequence count.
 int64_t target_length(const Context& context) {
-  return context.target_length > 0 ? context.target_length : context.sequence_length;
+  return context.rows.target_length > 0 ? context.rows.target_length : context.rows.length;
 }
 ValueId whole_targets(Context& context) {
-  return whole_sequences(context, context.targets, target_length(context));
+  return whole_sequences(context, context.inputs.batch[Column::kTargets], target_length(context));
 }
 
 void add_loss(Context& context, const MoeSpec& spec, const ops::RouterSumsOf& sums, double coefficient,
@@ -69,14 +69,14 @@ void add_loss(Context& context, const MoeSpec& spec, const ops::RouterSumsOf& su
 ops::RouterSumsOf sums_of(Context& context, const MoeSpec& spec, ValueId logits, ValueId ids) {
   Graph& graph = context.graph;
   const auto whole = graph::Placement::replicated();
-  const bool in_parts = shares_sequences(context) && context.idle_rows == 0;
-  if (context.sequence_parallel) {
+  const bool in_parts = shares_sequences(context) && context.rows.idle == 0;
+  if (context.settings.sequence_parallel) {
     logits = graph::reshard(graph, logits, Axis::kTensor, whole);
     ids = graph::reshard(graph, ids, Axis::kTensor, whole);
   }
   if (!in_parts) {
-    logits = whole_sequences(context, logits, context.sequence_length);
-    ids = whole_sequences(context, ids, context.sequence_length);
+    logits = whole_sequences(context, logits, context.rows.length);
+    ids = whole_sequences(context, ids, context.rows.length);
   }
   ops::RouterSumsOf sums = graph::add<ops::RouterSums>(
       graph, {.logits = logits, .ids = ids},
@@ -86,7 +86,8 @@ ops::RouterSumsOf sums_of(Context& context, const MoeSpec& spec, ValueId logits,
             graph::reshard(graph, sums.counts, Axis::kContext, whole)};
   }
   if (spec.balance == MoeSpec::Balance::kGlobal) {
-    const auto counts = graph::add<ops::RunningCounts>(graph, {.counts = context.expert_tokens.back()});
+    const auto counts =
+        graph::add<ops::RunningCounts>(graph, {.counts = context.results.expert_tokens.back()});
     sums.counts = graph::sum_over_ranks(graph, counts.now);
   }
   return sums;
@@ -102,12 +103,13 @@ void add_balance(Context& context, const MoeSpec& spec, ValueId logits, const op
             "[moe.pool_layers] the stages of a pipeline do not have all layers; leave it out, or take "
             "pipeline = 1");
       }
-      const bool is_first = context.pooled.counts == kNone;
-      context.pooled = is_first ? sums
-                                : ops::RouterSumsOf{
-                                      graph::add_sum(graph, context.pooled.probabilities, sums.probabilities),
-                                      graph::add_sum(graph, context.pooled.counts, sums.counts)};
-      ++context.pooled_layers;
+      const bool is_first = context.results.pooled.counts == kNone;
+      context.results.pooled =
+          is_first ? sums
+                   : ops::RouterSumsOf{
+                         graph::add_sum(graph, context.results.pooled.probabilities, sums.probabilities),
+                         graph::add_sum(graph, context.results.pooled.counts, sums.counts)};
+      ++context.results.pooled_layers;
     } else {
       add_loss(context, spec, sums, spec.balance_coefficient, 1);
     }
@@ -133,8 +135,10 @@ int64_t room_of_expert(const MoeSpec& spec, int64_t rows) {
 
 // Where the documents of whole sequences begin. With Ulysses every rank has that for its attention.
 ValueId begins_of_whole(Context& context) {
-  if (context.kv_begin == kNone || context.context_kind == ContextKind::kUlysses) return context.kv_begin;
-  return whole_sequences(context, context.kv_begin, context.sequence_length);
+  if (context.inputs.batch[Column::kKvBegin] == kNone ||
+      context.settings.context_kind == ContextKind::kUlysses)
+    return context.inputs.batch[Column::kKvBegin];
+  return whole_sequences(context, context.inputs.batch[Column::kKvBegin], context.rows.length);
 }
 
 // The slots that experts have room for. Which these are depends on all tokens of a group. `scores`: by which
@@ -144,15 +148,16 @@ ops::Routed within_capacity(Context& context, const MoeSpec& spec, const ops::Ro
   if (!spec.capacity.bounds() || context.mode == Mode::kCached) return routed;
   Graph& graph = context.graph;
   const bool first = spec.capacity.keep == ops::CapacityAttrs::Keep::kFirst;
-  const int64_t sequences = spec.capacity.over_sequence ? 1 : context.sequences / graph.mesh().batch_ranks();
-  const int64_t rows = sequences * context.sequence_length;
+  const int64_t sequences =
+      spec.capacity.over_sequence ? 1 : context.rows.sequences / graph.mesh().batch_ranks();
+  const int64_t rows = sequences * context.rows.length;
   ValueId ids = routed.ids;
-  if (context.sequence_parallel) {
+  if (context.settings.sequence_parallel) {
     ids = graph::reshard(graph, ids, Axis::kTensor, graph::Placement::replicated());
     scores = graph::reshard(graph, scores, Axis::kTensor, graph::Placement::replicated());
   }
   // Ranks that share sequences decide alike over whole ones, and each takes its rows of what is kept.
-  const int64_t length = context.sequence_length;
+  const int64_t length = context.rows.length;
   const ValueId begins = first && spec.capacity.over_sequence ? begins_of_whole(context) : kNone;
   scores = whole_sequences(context, scores, length);
   ids = whole_sequences(context, ids, length);
@@ -187,10 +192,12 @@ ValueId shared_expert(Context& context, const MoeSpec& spec, ValueId x) {
 }  // namespace
 
 ValueId jittered(Context& context, const MoeSpec& spec, ValueId x) {
-  if (spec.jitter == 0 || !context.trains_experts) return x;
+  if (spec.jitter == 0 || !context.settings.trains_experts) return x;
   Graph& graph = context.graph;
-  const int64_t length = context.sequence_length;
-  const ValueId places = graph::add<ops::SamplePlaces>(graph, {.samples = context.samples}, {length}).places;
+  const int64_t length = context.rows.length;
+  const ValueId places =
+      graph::add<ops::SamplePlaces>(graph, {.samples = context.inputs.batch[Column::kSamples]}, {length})
+          .places;
   const ValueId held = rows_of_stream(context, held_of_sequences(context, places, length));
   return graph::add<ops::Jitter>(graph, {.x = ops::cast(graph, x, DType::kF32), .places = held},
                                  {.eps = spec.jitter, .stream = spec.layer + 1})
@@ -198,9 +205,10 @@ ValueId jittered(Context& context, const MoeSpec& spec, ValueId x) {
 }
 
 void end_of_experts(Context& context, const MoeSpec& spec) {
-  if (context.pooled.counts == kNone) return;
+  if (context.results.pooled.counts == kNone) return;
   const auto k = static_cast<double>(spec.route.k);
-  add_loss(context, spec, context.pooled, k * spec.balance_coefficient, context.pooled_layers);
+  add_loss(context, spec, context.results.pooled, k * spec.balance_coefficient,
+           context.results.pooled_layers);
 }
 
 // Logits in fp32: which experts are chosen hangs on small differences.
@@ -220,29 +228,30 @@ namespace {
 // An encoder needs all targets of a sequence for any of its tokens, so every rank adds up all rows; and so
 // does the decoder beside it, since a sum is either whole on each rank or has a term from each.
 void add_z_loss_to(Context& context, ValueId logits, ValueId sum, double coefficient) {
-  const bool of_encoder = context.target_length > 0, beside_encoder = context.encoder_length > 0;
+  const bool of_encoder = context.rows.target_length > 0, beside_encoder = context.rows.encoder_length > 0;
   if (!of_encoder && !beside_encoder) {
-    const ValueId targets = rows_of_stream(context, context.targets);
+    const ValueId targets = rows_of_stream(context, context.inputs.batch[Column::kTargets]);
     return graph::add_into<ops::RouterZLoss>(context.graph, {.logits = logits, .targets = targets},
                                              {.sum = sum}, {.coefficient = coefficient});
   }
-  if (context.sequence_parallel)
+  if (context.settings.sequence_parallel)
     logits = graph::reshard(context.graph, logits, Axis::kTensor, graph::Placement::replicated());
   const ValueId targets = whole_targets(context);
-  logits = whole_sequences(context, logits, context.sequence_length);
+  logits = whole_sequences(context, logits, context.rows.length);
   graph::add_into<ops::RouterZLoss>(
       context.graph, {.logits = logits, .targets = targets}, {.sum = sum},
-      {.coefficient = coefficient, .rows = of_encoder ? context.sequence_length : 0});
+      {.coefficient = coefficient, .rows = of_encoder ? context.rows.length : 0});
 }
 
 }  // namespace
 
 void count_slots(Context& context, const MoeSpec& spec, ValueId logits, ValueId ids, ValueId targets) {
-  context.expert_tokens.push_back(step_metric(context, spec.name + ".router_squares", DType::kF64, 1));
-  add_z_loss_to(context, logits, context.expert_tokens.back(), 1);
-  context.expert_tokens.push_back(
+  context.results.expert_tokens.push_back(
+      step_metric(context, spec.name + ".router_squares", DType::kF64, 1));
+  add_z_loss_to(context, logits, context.results.expert_tokens.back(), 1);
+  context.results.expert_tokens.push_back(
       step_metric(context, spec.name + ".expert_tokens", DType::kI64, spec.experts));
-  ops::count_experts(context.graph, ids, targets, context.expert_tokens.back());
+  ops::count_experts(context.graph, ids, targets, context.results.expert_tokens.back());
 }
 
 void add_z_loss(Context& context, const MoeSpec& spec, ValueId logits) {
@@ -268,13 +277,14 @@ ValueId experts_of_tokens(Context& context, const MoeSpec& spec, ValueId x) {
                                {Init::Kind::kZeros});
   }
   const bool hashes = spec.router == MoeSpec::Router::kHash;
-  const ValueId tokens = hashes ? rows_of_stream(context, context.tokens) : kNone;
+  const ValueId tokens = hashes ? rows_of_stream(context, context.inputs.batch[Column::kTokens]) : kNone;
   ops::Routed routed =
       graph::add<ops::Route>(graph, {.logits = logits, .bias = bias, .tokens = tokens}, spec.route);
   // An encoder's tokens have none of their own.
-  const bool has_targets = context.trains_experts && context.target_length == 0;
-  const ValueId targets = has_targets ? rows_of_stream(context, context.targets) : kNone;
-  if (context.trains_experts) {
+  const bool has_targets = context.settings.trains_experts && context.rows.target_length == 0;
+  const ValueId targets =
+      has_targets ? rows_of_stream(context, context.inputs.batch[Column::kTargets]) : kNone;
+  if (context.settings.trains_experts) {
     count_slots(context, spec, own, routed.ids, targets);
     add_balance(context, spec, logits, routed);
     // The logits of two levels are normalized already.
@@ -282,8 +292,8 @@ ValueId experts_of_tokens(Context& context, const MoeSpec& spec, ValueId x) {
     if (groups != kNone) add_z_loss(context, spec, groups);
     if (bias != kNone) {
       // Before the experts' weights are added: the bias is the last parameter.
-      graph.parameters().back().loads = context.expert_tokens.back();
-      graph.parameters().back().balance_rate = spec.bias_rate;
+      graph.parameters().back().balance.loads = context.results.expert_tokens.back();
+      graph.parameters().back().balance.rate = spec.bias_rate;
     }
   }
   // Loads are those that the router wants: what balances them sees slots that are dropped.
@@ -296,10 +306,10 @@ ValueId experts_of_tokens(Context& context, const MoeSpec& spec, ValueId x) {
     scores = graph::add<ops::Route>(graph, {.logits = logits, .bias = bias, .tokens = tokens}, plain).weights;
   }
   routed = within_capacity(context, spec, routed, scores);
-  if (context.trains_experts && spec.capacity.bounds()) {
-    context.expert_tokens.push_back(
+  if (context.settings.trains_experts && spec.capacity.bounds()) {
+    context.results.expert_tokens.push_back(
         step_metric(context, spec.name + ".expert_kept", DType::kI64, spec.experts));
-    ops::count_experts(graph, routed.ids, targets, context.expert_tokens.back());
+    ops::count_experts(graph, routed.ids, targets, context.results.expert_tokens.back());
   }
   return experts_of(context, spec, x, routed.ids, routed.weights);
 }

@@ -120,7 +120,7 @@ layers::StackSpec stack_of(const ModelConfig& config) {
 
 // The positions that a program knows.
 int64_t positions_in(const layers::Context& context) {
-  return context.mode == layers::Mode::kCached ? context.cache_capacity : context.sequence_length;
+  return context.mode == layers::Mode::kCached ? context.rows.cache_capacity : context.rows.length;
 }
 
 void rotate(const ModelConfig& config, layers::Context& context, layers::StackSpec& spec) {
@@ -194,7 +194,7 @@ Hidden transformed(const ModelConfig& config, layers::Context& context, const la
 
 // Whether the stage predicts further tokens.
 bool predicts(const ModelConfig& config, const layers::Context& context, const layers::Stretch& stage) {
-  return stage.has_head && context.predicts && context.mode == layers::Mode::kSequences &&
+  return stage.has_head && context.settings.predicts && context.mode == layers::Mode::kSequences &&
          config.predict_layers > 0;
 }
 
@@ -208,7 +208,7 @@ graph::ValueId receive(layers::Context& context, layers::Stretch& stage, const c
 // `is_read`: the stage itself reads it too, in backward again. Each message has memory of its own, which it
 // is copied to then.
 void send(layers::Context& context, layers::Stretch& stage, graph::ValueId value, bool is_read = false) {
-  const bool is_copied = is_read || context.graph.value(value).is_received;
+  const bool is_copied = is_read || context.graph.value(value).passage == graph::Value::Passage::kReceived;
   stage.sent.push_back(is_copied ? ops::scale(context.graph, value, 1) : value);
 }
 
@@ -233,7 +233,7 @@ graph::ValueId embedded_tokens(const ModelConfig& config, layers::Context& conte
                                const layers::StackSpec& spec, graph::ValueId table,
                                graph::ValueId tokens = graph::kNone) {
   graph::Graph& graph = context.graph;
-  layers::EmbeddingSpec look_up{.scale = embedding_scale(config, context.activations),
+  layers::EmbeddingSpec look_up{.scale = embedding_scale(config, context.settings.activations),
                                 .padding_id = config.pad_id.value_or(-1),
                                 .tokens = tokens};
   if (config.positions == Positions::kLearned) {
@@ -257,8 +257,9 @@ std::vector<Hidden::Predicted> predict_further(const ModelConfig& config, layers
                                                const layers::StackSpec& spec, graph::ValueId table,
                                                graph::ValueId hidden) {
   graph::Graph& graph = context.graph;
-  const int64_t length = context.sequence_length, width = config.hidden_size;
-  const graph::ValueId targets = layers::whole_sequences(context, context.targets, length);
+  const int64_t length = context.rows.length, width = config.hidden_size;
+  const graph::ValueId targets =
+      layers::whole_sequences(context, context.inputs.batch[Column::kTargets], length);
   graph::ValueId ahead = targets;
   std::vector<Hidden::Predicted> predicted;
   for (int64_t layer = config.layers; layer < config.layers + config.predict_layers; ++layer) {
@@ -373,8 +374,8 @@ class EncoderDecoder {
     }
     if (side) {
       const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
-      append(context_.losses, side->losses);
-      append(context_.expert_tokens, side->expert_tokens);
+      append(context_.results.losses, side->results.losses);
+      append(context_.results.expert_tokens, side->results.expert_tokens);
     }
     if (!decodes) {
       layers::store_encoder(context_, decoder_, encoded_);

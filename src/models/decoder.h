@@ -9,9 +9,9 @@ namespace strata::models {
 // positions.weight where positions are learned, token_types.weight and embedding_norm.* where there are such,
 // those of layers::stack, head_transform.* and head.bias, and head.weight where it is not tied.
 //
-// Behind the last norm of a decoder stand its predict_layers (Context::predicts), each with the embedding and
-// the head of the model (DeepSeek-V3, arXiv 2412.19437, §2.2). Module k = 1, 2, … of layer L = layers + k -
-// 1:
+// Behind the last norm of a decoder stand its predict_layers (layers::Settings::predicts), each with the
+// embedding and the head of the model (DeepSeek-V3, arXiv 2412.19437, §2.2). Module k = 1, 2, … of layer L =
+// layers + k - 1:
 //   h(k) = final_norm(block(in [embedding_norm(embedding of the token k places ahead) |
 //   hidden_norm(h(k-1))]))
 // tells the token k + 1 places ahead. As in the published weights' use (vLLM, transformers' MtpModel), the

@@ -389,8 +389,8 @@ void visit_parameters(const ModelConfig& config, Visit visit) {
   const int64_t tokens = std::max<int64_t>(1, config.experts.count);
   ModelConfig unbounded = config;
   unbounded.experts.capacity = {};
-  layers::Context context{.graph = graph, .sequence_length = tokens, .sequences = 1};
-  if (config.architecture == Architecture::kEncoderDecoder) context.encoder_length = tokens;
+  layers::Context context{.graph = graph, .rows = {.length = tokens, .sequences = 1}};
+  if (config.architecture == Architecture::kEncoderDecoder) context.rows.encoder_length = tokens;
   layers::add_batch(context);
   const Hidden hidden = config.family->build(unbounded, context);
   for (const auto& parameter : graph.parameters())

@@ -28,7 +28,7 @@ ops::Loss loss_over_ranks(layers::Context& context, ValueId values, ValueId head
   const ValueId own =
       ops::cross_entropy_statistics(graph, layers::gathered(context, values), head, targets, options);
   const auto of_stream =
-      context.sequence_parallel ? graph::Placement::sharded(1) : graph::Placement::replicated();
+      context.settings.sequence_parallel ? graph::Placement::sharded(1) : graph::Placement::replicated();
   return ops::loss_of_statistics(graph, graph::reshard(graph, own, graph::Axis::kTensor, of_stream),
                                  layers::rows_of_stream(context, targets), options);
 }
@@ -58,7 +58,7 @@ Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token
                ? loss_over_ranks(context, values, hidden.head, targets, options)
                : build(graph, values, hidden.head, layers::rows_of_stream(context, targets), options);
   };
-  const ops::Loss loss = loss_of(hidden.values, context.targets);
+  const ops::Loss loss = loss_of(hidden.values, context.inputs.batch[Column::kTargets]);
   Losses losses{{{.sum = loss.sum}}, loss.count};
   if (hidden.predicted.empty()) return losses;
   losses.all.front().terms = terms_of_step(graph, "loss_terms");
@@ -76,8 +76,9 @@ Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token
 void add_logits(layers::Context& context, const Hidden& hidden) {
   graph::Graph& graph = context.graph;
   ValueId rows = hidden.values;
-  if (context.sequence_length > 1) {
-    STRATA_CHECK(context.sequences == 1, "a prefill takes one text at a time, not {}", context.sequences);
+  if (context.rows.length > 1) {
+    STRATA_CHECK(context.rows.sequences == 1, "a prefill takes one text at a time, not {}",
+                 context.rows.sequences);
     Value index;
     index.name = "last_row";
     index.dtype = DType::kI32;
@@ -88,7 +89,7 @@ void add_logits(layers::Context& context, const Hidden& hidden) {
   }
   Value logits;
   logits.name = "logits";
-  logits.shape = {context.sequences, graph.value(hidden.head).shape[0]};
+  logits.shape = {context.rows.sequences, graph.value(hidden.head).shape[0]};
   logits.role = Role::kStep;
   const ValueId out = graph.add_value(std::move(logits));
   if (graph.mesh().size(graph::Axis::kTensor) == 1) {
@@ -96,7 +97,7 @@ void add_logits(layers::Context& context, const Hidden& hidden) {
   } else {
     // All ranks need all logits, to draw the same token.
     const ValueId own = ops::linear(graph, rows, hidden.head, graph::kNone, true);
-    graph.value(own).padding.uneven = graph.value(hidden.head).padding.uneven;
+    graph.value(own).sharding.padding.uneven = graph.value(hidden.head).sharding.padding.uneven;
     graph::add_into<graph::Reshard>(
         graph, {.x = {own}}, {.moved = {out}},
         {.axis = graph::Axis::kTensor, .from = graph::Placement::sharded(1), .to = {}});

@@ -192,7 +192,7 @@ struct Hidden {
   graph::ValueId bias = graph::kNone;    // [V], of the logits
   double softcap = 0;                    // of the logits, 0: none
   // Of layers that predict further tokens, in their order: what the same head reads, and the tokens that it
-  // is to tell, of all rows as Context::targets has them.
+  // is to tell, of all rows as the batch has them.
   struct Predicted {
     graph::ValueId values, targets;
   };

@@ -180,8 +180,8 @@ void apply_init(const ModelConfig& config, graph::Graph& graph) {
   for (graph::Parameter& parameter : graph.parameters()) {
     parameter.init = start_of(config, parameter);
     std::vector<double>& scales = parameter.init.part_scales;
-    if (parameter.part_of.empty() || scales.empty()) continue;
-    const auto first = scales.begin() + static_cast<std::ptrdiff_t>(parameter.first_segment);
+    if (parameter.part.of.empty() || scales.empty()) continue;
+    const auto first = scales.begin() + static_cast<std::ptrdiff_t>(parameter.part.first_segment);
     scales = {first, first + std::ssize(graph.value(parameter.value).segments)};
   }
 }

@@ -6,7 +6,6 @@
 namespace strata::ops {
 
 using graph::Axis;
-using graph::field;
 using graph::Graph;
 using graph::OpDef;
 using graph::ValueId;
@@ -18,12 +17,12 @@ struct Unary {
   template <template <typename> class Of>
   struct In {
     Of<Act> x;
-    static constexpr auto fields() { return std::tuple{field("x", &In::x)}; }
+    static constexpr std::string_view names = "x";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> y;
-    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+    static constexpr std::string_view names = "y";
   };
   using Attrs = OpAttrs;
 };
@@ -33,12 +32,12 @@ struct UnaryGrad {
   template <template <typename> class Of>
   struct In {
     Of<Act> dy, x;
-    static constexpr auto fields() { return std::tuple{field("dy", &In::dy), field("x", &In::x)}; }
+    static constexpr std::string_view names = "dy x";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> dx;
-    static constexpr auto fields() { return std::tuple{field("dx", &Out::dx)}; }
+    static constexpr std::string_view names = "dx";
   };
   using Attrs = OpAttrs;
 };
@@ -49,12 +48,28 @@ struct Gating {
   template <template <typename> class Of>
   struct In {
     Of<Act> gate_up;  // [N, gate | up]
-    static constexpr auto fields() { return std::tuple{field("gate_up", &In::gate_up)}; }
+    static constexpr std::string_view names = "gate_up";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> y;  // [N, F]
-    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+    static constexpr std::string_view names = "y";
+  };
+  using Attrs = OpAttrs;
+};
+// (dy, gate_up) → d_gate_up
+template <typename OpAttrs>
+struct GatingGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dy;       // [N, F]
+    Of<Act> gate_up;  // [N, gate | up]
+    static constexpr std::string_view names = "dy gate_up";
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> d_gate_up;  // as gate_up
+    static constexpr std::string_view names = "d_gate_up";
   };
   using Attrs = OpAttrs;
 };

@@ -83,7 +83,7 @@ std::vector<int64_t> joined_within(const Value& parameter, const Piece& rows) {
   std::vector<int64_t> counts;
   auto segment = parameter.segments.begin();
   int64_t begin = 0;
-  for (const int64_t count : parameter.padding.joined) {
+  for (const int64_t count : parameter.sharding.padding.joined) {
     const int64_t end = std::accumulate(segment, segment + count, begin);
     if (begin >= rows.first && end <= rows.end()) counts.push_back(count);
     segment += count;
@@ -100,9 +100,9 @@ void lie_as(const Value& parameter, const Piece& rows, Value& state) {
     if (placement.kind == Placement::Kind::kSharded && placement.dim >= state.shape.rank())
       state.placements.set(axis, Placement::replicated());
   }
-  state.padding = parameter.padding;
-  state.padding.joined = joined_within(parameter, rows);
-  state.dealt_axes = parameter.dealt_axes;
+  state.sharding.padding = parameter.sharding.padding;
+  state.sharding.padding.joined = joined_within(parameter, rows);
+  state.sharding.dealt_axes = parameter.sharding.dealt_axes;
   state.segments_along = parameter.segments_along;
   int64_t begin = 0;
   for (const int64_t segment : parameter.segments) {
@@ -114,13 +114,13 @@ void lie_as(const Value& parameter, const Piece& rows, Value& state) {
 
 // The same for a state in an order of its own, of a parameter in shards that end where its blocks do.
 void lie_in_shards(const Value& parameter, const StateSpec& spec, Value& state) {
-  const Axis axis = parameter.padding.axis.value();
+  const Axis axis = parameter.sharding.padding.axis.value();
   state.placements.set(axis, parameter.placements[axis]);
-  state.padding = parameter.padding;
-  state.padding.joined.clear();  // it is one
+  state.sharding.padding = parameter.sharding.padding;
+  state.sharding.padding.joined.clear();  // it is one
   if (spec.block > 0)
-    state.padding.grain =
-        parameter.padding.grain * (parameter.shape.elements() / parameter.shape[0]) / spec.block;
+    state.sharding.padding.grain =
+        parameter.sharding.padding.grain * (parameter.shape.elements() / parameter.shape[0]) / spec.block;
 }
 
 class UpdateBuilder {
@@ -169,7 +169,7 @@ class UpdateBuilder {
                  definition.name);
     const bool is_cut = graph::is_sharded(graph_, value);
     // Of blocks that ranks share, all ranks have their parts.
-    const bool shares_parts = definition.is_own == nullptr || value.dealt_axes.empty();
+    const bool shares_parts = definition.is_own == nullptr || value.sharding.dealt_axes.empty();
     if (definition.unit != Definition::Unit::kRows && (definition.add_sharded == nullptr || !shares_parts))
       require_whole(value, definition);
     const bool together = definition.add_sharded != nullptr && is_cut &&
@@ -225,7 +225,7 @@ class UpdateBuilder {
     for (const Axis axis : graph::kAllAxes) {
       const int64_t size = graph_.mesh().size(axis);
       if (size == 1 || value.placements[axis].kind != Placement::Kind::kSharded) continue;
-      const auto& dealt = value.dealt_axes;
+      const auto& dealt = value.sharding.dealt_axes;
       if (std::find(dealt.begin(), dealt.end(), axis) == dealt.end()) return 1;
       ranks *= size;
     }
@@ -261,8 +261,8 @@ class UpdateBuilder {
             add_named(graph_, fmt::format("{}.{}[{}:{}]", spec.name, value.name, tensor.first, tensor.end()),
                       spec.dtype, with_rows(spec.shape, ranks * spec.shape[0]), Role::kState);
         Value& state = graph_.value(id);
-        for (const Axis axis : value.dealt_axes) state.placements.set(axis, value.placements[axis]);
-        state.dealt_axes = value.dealt_axes;
+        for (const Axis axis : value.sharding.dealt_axes) state.placements.set(axis, value.placements[axis]);
+        state.sharding.dealt_axes = value.sharding.dealt_axes;
         state.segments.assign(static_cast<size_t>(ranks), spec.shape[0]);
         state.segments_along = 0;
         for (int64_t rank = 0; rank < ranks; ++rank) {
@@ -289,7 +289,7 @@ class UpdateBuilder {
     const bool alike = std::all_of(run.begin(), run.end(),
                                    [&](const Piece& piece) { return piece.rule == run.front().rule; });
     const bool is_all = run.front().first == 0 && run.back().end() == value.shape[0];
-    if (value.dealt_axes.empty() || is_one || (ranks_of_whole_parts > 1 && alike && is_all)) return;
+    if (value.sharding.dealt_axes.empty() || is_one || (ranks_of_whole_parts > 1 && alike && is_all)) return;
     throw ConfigError(
         "[optimizer] {} updates the experts of {} one by one, which parallel.expert deals out to ranks; take "
         "adamw or lion, or see to it that nothing else cuts them (expert_tensor = 1, no zero over a shard "
@@ -302,7 +302,7 @@ class UpdateBuilder {
   void require_whole(const Value& value, const Definition& definition) const {
     for (const Axis axis : graph::kAllAxes) {
       const int64_t ranks = graph_.mesh().size(axis);
-      if (ranks == 1 || axis == value.padding.axis ||
+      if (ranks == 1 || axis == value.sharding.padding.axis ||
           value.placements[axis].kind != Placement::Kind::kSharded)
         continue;
       throw ConfigError(
@@ -319,8 +319,8 @@ class UpdateBuilder {
 
 // The gradient of a parameter on all that hold it.
 ValueId reduced_gradient(Graph& graph, const graph::Parameter& parameter) {
-  if (!parameter.holders.empty()) graph::set_partial(graph, parameter.gradient, Axis::kPipeline);
-  return graph::reduce_like(graph, parameter.gradient, parameter.value, parameter.holders);
+  if (!parameter.sharing.holders.empty()) graph::set_partial(graph, parameter.gradient, Axis::kPipeline);
+  return graph::reduce_like(graph, parameter.gradient, parameter.value, parameter.sharing.holders);
 }
 
 }  // namespace
@@ -371,7 +371,7 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
     STRATA_CHECK(parameter.gradient != kNone, "{} has no gradient", graph.value(parameter.value).name);
     graph.set_layer(parameter.layer);
     gradients.push_back(reduced_gradient(graph, parameter));
-    if (!parameter.is_first_holder) continue;
+    if (!parameter.sharing.is_first_holder) continue;
     counted_gradients.push_back(gradients.back());
     counted_parameters.push_back(parameter.value);
   }

@@ -89,10 +89,10 @@ UpdateAttrs localized(const UpdateAttrs& whole, const Value& parameter, const gr
 
 ParameterRule rule_for(const Graph& graph, const graph::Parameter& parameter, const RuleOf& rule_of) {
   const Value& value = graph.value(parameter.value);
-  if (parameter.part_of.empty()) return rule_of(value.name, parameter.role);
-  const ParameterRule whole = rule_of(parameter.part_of, parameter.role);
+  if (parameter.part.of.empty()) return rule_of(value.name, parameter.role);
+  const ParameterRule whole = rule_of(parameter.part.of, parameter.role);
   ParameterRule own;
-  int64_t begin = -parameter.first_row;
+  int64_t begin = -parameter.part.first_row;
   for (const TensorRule& tensor : whole.tensors) {
     const int64_t end = tensor.rows > 0 ? begin + tensor.rows : value.shape[0];
     const int64_t rows = std::min(end, value.shape[0]) - std::max<int64_t>(begin, 0);
@@ -100,7 +100,7 @@ ParameterRule rule_for(const Graph& graph, const graph::Parameter& parameter, co
     begin = end;
   }
   if (whole.part_scales.empty()) return own;
-  const auto first = whole.part_scales.begin() + static_cast<std::ptrdiff_t>(parameter.first_segment);
+  const auto first = whole.part_scales.begin() + static_cast<std::ptrdiff_t>(parameter.part.first_segment);
   own.part_scales = {first, first + std::ssize(value.segments)};
   return own;
 }
@@ -150,7 +150,7 @@ Cost cost_of_rows(const UpdateAttrs& attrs, const Shape& parameter, const std::v
 }
 
 bool is_dealt_along(const UpdateAttrs& attrs, const Value& parameter, Axis axis) {
-  const auto& dealt = parameter.dealt_axes;
+  const auto& dealt = parameter.sharding.dealt_axes;
   return attrs.dealt > 1 && std::find(dealt.begin(), dealt.end(), axis) != dealt.end();
 }
 

@@ -8,7 +8,6 @@
 
 namespace strata::optim {
 
-using graph::field;
 using namespace graph::kinds;
 
 // A state of some rows of a parameter, as the op's function `states(rows)` gives it; by default it is as the
@@ -32,17 +31,12 @@ struct MomentumUpdate {
   struct In {
     Of<F32> parameter, momentum, gradient;
     Of<U8> scalars;
-    static constexpr auto fields() {
-      return std::tuple{field("parameter", &In::parameter), field("momentum", &In::momentum),
-                        field("gradient", &In::gradient), field("scalars", &In::scalars)};
-    }
+    static constexpr std::string_view names = "parameter momentum gradient scalars";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> parameter, momentum;
-    static constexpr auto fields() {
-      return std::tuple{field("parameter", &Out::parameter), field("momentum", &Out::momentum)};
-    }
+    static constexpr std::string_view names = "parameter momentum";
   };
   using Attrs = UpdateAttrs;
 };

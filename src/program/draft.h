@@ -17,7 +17,7 @@ struct Draft {
   Backward backward = Backward::kCombined;
   std::shared_ptr<const Pipeline> pipeline = {};
   // As Program::segments.
-  Program::Lists<Bound> bound = Program::Lists<Bound>(1);
+  Program::ByList<std::vector<Bound>> bound = Program::ByList<std::vector<Bound>>(1);
   std::vector<WorkspacePlanner> workspaces = {};  // of a micro-batch, of the update
   bool is_placed = false;                         // values of the workspaces have their offsets in them
 

@@ -1,9 +1,7 @@
 #include "program/executor.h"
 
 #include <algorithm>
-#include <unordered_map>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "graph/reshard.h"
 #include "program/collectives.h"
@@ -29,60 +27,40 @@ Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device
                    set_->options.target.bindings.data() == device_->target().bindings.data(),
                "the programs were compiled for {} with {} threads and cannot run on {} with {}",
                planned.isa.str(), planned.threads, here.isa.str(), here.threads);
-  arena_ = device_->allocate(device::MemorySpace::kDevice, set_->arena_bytes);
+  arena_ = device_->allocate(set_->arena_bytes);
   device_->begin_launches();
-  instantiate();
-  size_t widest = 0;
+  size_t longest = 0, widest = 0;
   for (const Program& program : set_->programs) {
-    auto& by_chunk = timings_.emplace_back(program.segments.size());
+    row_copies_.emplace_back(program, ranks_);
+    auto& lists = lists_.emplace_back(program.segments.size());
     for (size_t c = 0; c < program.segments.size(); ++c) {
       for (size_t s = 0; s < kSegments; ++s) {
         for (size_t v = 0; v < kVariants; ++v) {
-          by_chunk[c][s][v].resize(program.segments[c][s][v].size());
-          for (const Instruction& i : program.segments[c][s][v])
-            widest = std::max<size_t>(widest, i.operand_count);
+          const std::vector<Instruction>& instructions = program.segments[c][s][v];
+          make_list(program, instructions, lists[c][s][v]);
+          longest = std::max(longest, instructions.size());
+          for (const Instruction& i : instructions) widest = std::max<size_t>(widest, i.operand_count);
         }
       }
     }
   }
-  pointers_.resize(widest);
+  stopwatch_ = device_->stopwatch(2 * longest + 1);
+  begins_.resize(longest);
   buffers_.reserve(widest);
-  running_.reserve(64);
-  sailing_.reserve(64);
-  for (const Program& program : set_->programs)
-    early_.reserve(std::max(early_.capacity(), program.early.size()));
   for (size_t i = 0; i < set_->programs.size(); ++i) run(i, {Segment::kSetup});
 }
 
-void Executor::instantiate() {
-  std::unordered_map<const void*, void*> made;  // of plans, which equal instructions share
-  for (const Program& program : set_->programs) {
-    auto& states = states_.emplace_back(program.segments.size());
-    auto& groups = groups_.emplace_back(program.segments.size());
-    const auto instantiate_list = [&](const std::vector<Instruction>& list, std::vector<void*>& of_list,
-                                      std::vector<Groups>& groups_of_list) {
-      for (size_t index = 0; index < list.size(); ++index) {
-        const Instruction& i = list[index];
-        groups_of_list.push_back(groups_of(program, i));
-        if (i.queue == graph::Queue::kCommunication) {
-          instances_.push_back(make_exchange(program, list, index));
-          of_list.push_back(instances_.back().get());
-          continue;
-        }
-        auto [state, is_new] = made.try_emplace(i.plan, const_cast<void*>(i.plan));
-        if (is_new && i.instantiate != nullptr) {
-          instances_.push_back(i.instantiate(i.plan));
-          state->second = instances_.back().get();
-        }
-        of_list.push_back(state->second);
-      }
-    };
-    for (size_t c = 0; c < program.segments.size(); ++c) {
-      for (size_t s = 0; s < kSegments; ++s) {
-        for (size_t v = 0; v < kVariants; ++v)
-          instantiate_list(program.segments[c][s][v], states[c][s][v], groups[c][s][v]);
-      }
-    }
+void Executor::make_list(const Program& program, const std::vector<Instruction>& instructions, List& list) {
+  list.timings.resize(instructions.size());
+  list.exchanges.resize(instructions.size());
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    const Instruction& instruction = instructions[i];
+    list.peers.push_back(peers_of(program, instruction));
+    const bool communicates = instruction.queue == graph::Queue::kCommunication;
+    if (communicates) list.exchanges[i] = make_exchange(program, instructions, i);
+    list.calls.add(instruction.run,
+                   communicates ? nullptr : instances_.of(instruction.plan, instruction.instantiate),
+                   program.operands_of(instruction));
   }
 }
 
@@ -120,167 +98,136 @@ bool conflict(const std::vector<Touched>& a, const std::vector<Touched>& b) {
 
 }  // namespace
 
-Executor::Groups Executor::groups_of(const Program& program, const Instruction& instruction) const {
+device::Peers Executor::peers_of(const Program& program, const Instruction& instruction) const {
   const graph::Node& node = program.node_of(instruction);
   if (node.op->ranks == nullptr) return {};
   const graph::OpRanks ranks = node.op->ranks({program.graph, node});
   if (ranks.axes.empty()) return {};
-  Groups groups{.ranks = &ranks_.over(ranks.axes)};
+  device::Peers peers{.ranks = &ranks_.over(ranks.axes)};
   if (ranks.node_ranks > 0) {
-    groups.across = &ranks_.across(ranks.axes, ranks.node_ranks);
-    groups.within = &ranks_.within(ranks.axes, ranks.node_ranks);
+    peers.across = &ranks_.across(ranks.axes, ranks.node_ranks);
+    peers.within = &ranks_.within(ranks.axes, ranks.node_ranks);
   }
-  for (comm::Communicator* group : {groups.ranks, groups.across, groups.within})
+  for (comm::Communicator* group : {peers.ranks, peers.across, peers.within})
     if (group != nullptr) group->reserve_rows(ranks.most_bytes, ranks.most_bytes);
-  return groups;
+  return peers;
 }
 
-std::shared_ptr<void> Executor::make_exchange(const Program& program, const std::vector<Instruction>& list,
-                                              size_t index) const {
-  auto exchange = std::make_shared<Exchange>();
+Executor::Exchange Executor::make_exchange(const Program& program, const std::vector<Instruction>& list,
+                                           size_t index) const {
+  Exchange exchange;
   const graph::Node& node = program.node_of(list[index]);
   const auto& attrs = node.attrs.as<graph::ReshardAttrs>();
-  exchange->group = attrs.among.empty() ? &ranks_.along(attrs.axis) : &ranks_.among(attrs.among);
-  exchange->transfers = node.inputs.size();
-  exchange->prepared = exchange->group->prepare(
-      operation_of(program.graph, node, exchange->group->rank(), set_->options.reduce_dtype));
+  exchange.group = attrs.among.empty() ? &ranks_.along(attrs.axis) : &ranks_.among(attrs.among);
+  exchange.adds = (list[index].adds & 1U) != 0;
+  exchange.transfers = node.inputs.size();
+  exchange.prepared = exchange.group->prepare(
+      operation_of(program.graph, node, exchange.group->rank(), set_->options.reduce_dtype));
   // The queue's order keeps what is behind one another on one device apart; groups of ranks are queues of
   // their own. Whoever waits for the last of them waits for all before it.
   const auto mine = touched_by(program, list[index]);
-  for (size_t i = index; i-- > 0 && exchange->behind.empty();) {
+  for (size_t i = index; i-- > 0 && exchange.behind.empty();) {
     if (list[i].queue == graph::Queue::kCommunication && conflict(mine, touched_by(program, list[i])))
-      exchange->behind.push_back(i);
+      exchange.behind.push_back(i);
   }
   return exchange;
 }
 
-void Executor::start(const Program& program, const Instruction& instruction, size_t index,
-                     const Exchange& exchange, std::vector<Timing>& timings) {
-  for (const size_t other : exchange.behind) wait_for(other, timings);
-  for (const int32_t other : program.waits_of(instruction)) wait_for(static_cast<size_t>(other), timings);
-  running_.push_back({index, exchange.group, start_on_group(instruction, exchange)});
+void Executor::start(const Program& program, const Instruction& instruction, size_t index, List& list,
+                     const Addresses& addresses) {
+  for (const size_t other : list.exchanges[index]->behind) underway_.wait_through(other);
+  for (const int32_t other : program.waits_of(instruction))
+    underway_.wait_through(static_cast<size_t>(other));
+  start_on_group(list, index, Started::What::kInstruction, addresses);
 }
 
-comm::Ticket Executor::start_on_group(const Instruction& instruction, const Exchange& exchange) {
+void Executor::start_early(size_t index, const Early& early, const Addresses& addresses) {
+  if (early.behind >= 0) underway_.wait_through(static_cast<size_t>(early.behind));
+  start_on_group(list_of(index, {Segment::kUpdate}), static_cast<size_t>(early.instruction),
+                 Started::What::kEarly, addresses);
+}
+
+void Executor::start_on_group(List& list, size_t index, Started::What what, const Addresses& addresses) {
+  const Exchange& exchange = *list.exchanges[index];
+  std::byte* const* const at = list.calls.pointers(index, addresses);
   buffers_.clear();
   for (size_t i = 0; i < exchange.transfers; ++i)
-    buffers_.push_back({pointers_[i], pointers_[exchange.transfers + i], (instruction.adds & 1U) != 0});
-  return exchange.group->start(*exchange.prepared, buffers_);
+    buffers_.push_back({at[i], at[exchange.transfers + i], exchange.adds});
+  underway_.add({.what = what,
+                 .group = exchange.group,
+                 .ticket = exchange.group->start(*exchange.prepared, buffers_),
+                 .timing = &list.timings[index],
+                 .index = index});
 }
 
-void Executor::start_in_turn(const Program& program, const Instruction& instruction, size_t index,
-                             const Exchange& exchange, std::vector<Timing>& timings) {
-  const auto started = std::find_if(early_.begin(), early_.end(),
-                                    [&](const Running& one) { return one.instruction == index; });
-  if (started == early_.end()) return start(program, instruction, index, exchange, timings);
-  running_.push_back(*started);
-  early_.erase(started);
-}
-
-void Executor::start_early(size_t index, const Early& early,
-                           const std::array<std::byte*, std::tuple_size_v<Bases>>& bases,
-                           std::vector<Timing>& timings) {
-  if (early.behind >= 0) wait_for(static_cast<size_t>(early.behind), timings);
+Executor::Offsets Executor::offsets_of(size_t index, const Action& action) const {
   const Program& program = set_->programs[index];
-  const auto update = static_cast<size_t>(Segment::kUpdate), at = static_cast<size_t>(early.instruction);
-  const Instruction& instruction = program.segments[0][update][0][at];
-  set_pointers(program, instruction, bases);
-  const auto& exchange = *static_cast<const Exchange*>(states_[index][0][update][0][at]);
-  early_.push_back({at, exchange.group, start_on_group(instruction, exchange)});
-}
-
-void Executor::wait_for(size_t instruction, std::vector<Timing>& timings) {
-  // The plan counts on the queue's order: whoever waits for one waits for all that were started before it, on
-  // whatever group of ranks.
-  const auto end = std::find_if(running_.begin(), running_.end(),
-                                [&](const Running& one) { return one.instruction > instruction; });
-  for (auto one = running_.begin(); one != end; ++one) {
-    const double begin = monotonic_seconds();
-    one->group->wait(one->ticket);
-    const double seconds = monotonic_seconds() - begin;
-    timings[one->instruction].seconds += seconds;
-    seconds_waited_ += seconds;
-  }
-  running_.erase(running_.begin(), end);
-}
-
-void Executor::wait_for_all(std::vector<Timing>& timings) {
-  if (!running_.empty()) wait_for(running_.back().instruction, timings);
-}
-
-void Executor::set_pointers(const Program& program, const Instruction& instruction,
-                            const std::array<std::byte*, std::tuple_size_v<Bases>>& bases) {
-  const Operand* operand = program.operands.data() + instruction.first_operand;
-  for (uint32_t o = 0; o < instruction.operand_count; ++o) {
-    std::byte* const base = bases[static_cast<size_t>(operand[o].base)];
-    pointers_[o] = base == nullptr ? nullptr : base + operand[o].offset;
-  }
-}
-
-Executor::Bases Executor::bases_of(size_t index, const Action& action) const {
-  const Program& program = set_->programs[index];
-  Bases bases{};
-  bases[static_cast<size_t>(Base::kBatch)] = set_->batch_offset + action.micro_batch * program.batch_bytes;
+  Offsets offsets{};
+  offsets[static_cast<size_t>(kInBatch)] = set_->batch_offset + action.micro_batch * program.batch_bytes;
   for (size_t i = 0; i < program.pools.size(); ++i)
-    bases[static_cast<size_t>(base_of_pool(i))] = program.pools[i].offset_for(action);
-  return bases;
+    offsets[static_cast<size_t>(base_of_pool(i))] = program.pools[i].offset_for(action);
+  return offsets;
+}
+
+Executor::Addresses Executor::addresses_of(size_t index, const Action& action) const {
+  const Offsets offsets = offsets_of(index, action);
+  Addresses addresses{};  // Base::kAbsent keeps nullptr
+  for (auto base = static_cast<size_t>(kInArena); base < kBases; ++base)
+    addresses[base] = arena_->address() + offsets[base];
+  return addresses;
+}
+
+Executor::List& Executor::list_of(size_t index, const Action& action) {
+  return Program::list_at(lists_[index], {action.segment, action.chunk}, action.accumulates);
 }
 
 void Executor::run(size_t index, const Action& action, bool update_follows) {
+  using enum Started::What;
   device::Launch launch = device_->begin_launches();
   const Program& program = set_->programs[index];
   STRATA_CHECK(action.micro_batch < program.request.micro_batches, "{} of {} micro-batches", str(action),
                program.request.micro_batches);
   STRATA_CHECK(action.chunk < program.chunks(), "{} of {} chunks", str(action), program.chunks());
-  const auto chunk = static_cast<size_t>(action.chunk), segment = static_cast<size_t>(action.segment),
-             variant = static_cast<size_t>(action.accumulates);
-  const auto& instructions = program.segments[chunk][segment][variant];
-  const auto& states = states_[index][chunk][segment][variant];
-  const auto& groups = groups_[index][chunk][segment][variant];
-  auto& timings = timings_[index][chunk][segment][variant];
-  STRATA_CHECK(early_.empty() || action.segment == Segment::kUpdate, "{} runs where the update must",
+  STRATA_CHECK(action.segment == Segment::kUpdate || !underway_.has(kEarly), "{} runs where the update must",
                str(action));
+  const std::vector<Instruction>& instructions = program.list_of(action);
+  List& list = list_of(index, action);
   const bool is_last =
       update_follows && program.before_update() != nullptr && action == *program.before_update();
   auto early = is_last ? program.early.begin() : program.early.end();
-  std::array<std::byte*, std::tuple_size_v<Bases>> bases{};  // kAbsent keeps nullptr
-  const Bases offsets = bases_of(index, action);
-  for (size_t i = static_cast<size_t>(Base::kArena); i < bases.size(); ++i)
-    bases[i] = arena_->address() + offsets[i];
-  double begin = monotonic_seconds();
+  const Addresses addresses = addresses_of(index, action);
+  // Mark i is the end of the instruction before i; mark n + 1 + i where i has waited before it began.
+  const size_t behind_waits = instructions.size() + 1;
+  stopwatch_->mark(0);
   for (size_t i = 0; i < instructions.size(); ++i) {
     const Instruction& instruction = instructions[i];
-    const bool communicates = instruction.queue == graph::Queue::kCommunication;
+    begins_[i] = i;
     for (; early != program.early.end() && static_cast<size_t>(early->before) <= i; ++early)
-      start_early(index, *early, bases, timings);
-    if (!running_.empty() && !communicates) {
-      for (const int32_t other : program.waits_of(instruction)) wait_for(static_cast<size_t>(other), timings);
-      begin = monotonic_seconds();
-    }
-    set_pointers(program, instruction, bases);
-    if (communicates) {
-      const auto& exchange = *static_cast<const Exchange*>(states[i]);
-      if (action.segment == Segment::kUpdate) {
-        start_in_turn(program, instruction, i, exchange, timings);
-      } else {
-        start(program, instruction, i, exchange, timings);
-      }
+      start_early(index, *early, addresses);
+    if (instruction.queue == graph::Queue::kCommunication) {
+      const bool has_started = action.segment == Segment::kUpdate && underway_.take_early(i);
+      if (!has_started) start(program, instruction, i, list, addresses);
       if (observer_ != nullptr && observer_->wants_results()) [[unlikely]]
-        wait_for_all(timings);
+        underway_.wait_for(kInstruction);
     } else {
-      launch.ranks = groups[i].ranks;
-      launch.across = groups[i].across;
-      launch.within = groups[i].within;
-      instruction.run(launch, states[i], pointers_.data());
+      if (instruction.wait_count > 0 && !underway_.empty()) {
+        for (const int32_t other : program.waits_of(instruction))
+          underway_.wait_through(static_cast<size_t>(other));
+        begins_[i] = behind_waits + i;
+        stopwatch_->mark(begins_[i]);
+      }
+      launch.peers = list.peers[i];
+      list.calls.run(i, launch, addresses);
     }
-    const double end = monotonic_seconds();
-    ++timings[i].calls;
-    timings[i].seconds += end - begin;
+    stopwatch_->mark(i + 1);
     if (observer_ != nullptr) [[unlikely]]
-      observer_->instruction(index, action, i, begin, end);
-    begin = end;
+      observer_->instruction(index, action, i, stopwatch_->at(begins_[i]), stopwatch_->at(i + 1));
   }
-  wait_for_all(timings);
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    ++list.timings[i].calls;
+    list.timings[i].seconds += stopwatch_->at(i + 1) - stopwatch_->at(begins_[i]);
+  }
+  underway_.wait_for(kInstruction);
 }
 
 void Executor::run_script(size_t index) {
@@ -313,9 +260,10 @@ void Executor::run_in_script(size_t index, size_t at, bool update_follows, bool 
     start_message(index, message, {reader.segment, receive->micro_batch, false, reader.chunk});
   }
   const SegmentAt here{action.segment, action.chunk};
-  wait_for_messages([&](const Sailing& one) {
-    const Message& message = program.messages[one.message];
+  underway_.wait_for([&](const Started& one) {
+    if (one.what != Started::What::kMessage) return false;
     if (one.program != index) return true;
+    const Message& message = program.messages[one.index];
     if (!message.sends) return message.at == here && one.micro_batch == action.micro_batch;
     // What this action makes lies where that does.
     return std::any_of(program.messages.begin(), program.messages.end(), [&](const Message& next) {
@@ -332,29 +280,24 @@ void Executor::run_in_script(size_t index, size_t at, bool update_follows, bool 
 void Executor::start_message(size_t index, size_t number, const Action& action) {
   const Program& program = set_->programs[index];
   const Message& message = program.messages[number];
-  const Bases offsets = bases_of(index, action);
+  const Addresses addresses = addresses_of(index, action);
   comm::Communicator& group = ranks_.pipeline();
   for (const graph::ValueId value : message.values) {
     const Place& place = program.places[static_cast<size_t>(value)];
-    std::byte* const at = arena_->address() + offsets[static_cast<size_t>(place.at.base)] + place.at.offset;
-    sailing_.push_back({index, number, action.micro_batch, program.pools[message.pool].slot(action),
-                        message.sends ? group.send(message.peer, at, place.bytes)
-                                      : group.receive(message.peer, at, place.bytes)});
+    std::byte* const at = addresses[static_cast<size_t>(place.at.base)] + place.at.offset;
+    underway_.add({.what = Started::What::kMessage,
+                   .group = &group,
+                   .ticket = message.sends ? group.send(message.peer, at, place.bytes)
+                                           : group.receive(message.peer, at, place.bytes),
+                   .index = number,
+                   .program = index,
+                   .micro_batch = action.micro_batch,
+                   .slot = program.pools[message.pool].slot(action)});
   }
 }
 
-void Executor::wait_for_messages(FunctionRef<bool(const Sailing&)> wanted) {
-  const double begin = monotonic_seconds();
-  std::erase_if(sailing_, [&](const Sailing& one) {
-    if (!wanted(one)) return false;
-    ranks_.pipeline().wait(one.ticket);
-    return true;
-  });
-  seconds_waited_ += monotonic_seconds() - begin;
-}
-
 void Executor::finish_messages() {
-  if (!sailing_.empty()) wait_for_messages([](const Sailing&) { return true; });
+  underway_.wait_for(Started::What::kMessage);
 }
 
 int64_t Executor::offset_of(size_t index, const Action& action, const Instruction& instruction,
@@ -367,7 +310,7 @@ int64_t Executor::offset_of(size_t index, const Action& action, const Instructio
   STRATA_CHECK(id != graph::kNone && bytes <= graph.value(id).bytes(), "{} bytes of operand {} of {}", bytes,
                operand, node.op->name);
   const Operand& at = program(index).operands[instruction.first_operand + operand];
-  return bases_of(index, action)[static_cast<size_t>(at.base)] + at.offset;
+  return offsets_of(index, action)[static_cast<size_t>(at.base)] + at.offset;
 }
 
 void Executor::download_operand(size_t index, const Action& action, const Instruction& instruction,
@@ -395,34 +338,35 @@ void Executor::download(const std::string& name, void* to, int64_t bytes, int64_
   download(set_->at(name), to, bytes, offset);
 }
 
-bool Executor::has_batch_input(size_t index, const std::string& name) const {
-  const graph::ValueId id = program(index).graph.find_value(name);
-  return id != graph::kNone && program(index).graph.value(id).role == graph::Role::kInput;
+void Executor::upload_rows(size_t index, const BatchRows& batch, int64_t first, int64_t micro_batch) {
+  row_copies_[index].copy(batch, first, [&](Column column, const int32_t* values, int64_t count) {
+    upload_column(index, column, micro_batch, {values, static_cast<size_t>(count)});
+  });
 }
 
-void Executor::upload_batch(size_t index, const std::string& name, int64_t micro_batch, const void* from,
-                            int64_t bytes) {
-  if (!has_batch_input(index, name)) return;
+void Executor::upload_column(size_t index, Column column, int64_t micro_batch,
+                             std::span<const int32_t> values) {
+  if (!reads(index, column)) return;
   const Program& program = set_->programs[index];
-  const Place& place = program.places[static_cast<size_t>(program.graph.find_value(name))];
+  const Place& place = program.places[static_cast<size_t>(program.graph.column(column))];
+  const auto bytes = static_cast<int64_t>(values.size_bytes());
   STRATA_CHECK(micro_batch < program.request.micro_batches && bytes <= place.bytes,
-               "{} bytes of {} for micro-batch {} of {}", bytes, name, micro_batch,
+               "{} bytes of {} for micro-batch {} of {}", bytes, info(column).name, micro_batch,
                program.request.micro_batches);
-  device_->upload(*arena_, set_->batch_offset + micro_batch * program.batch_bytes + place.at.offset, from,
-                  bytes);
+  device_->upload(*arena_, set_->batch_offset + micro_batch * program.batch_bytes + place.at.offset,
+                  values.data(), bytes);
 }
 
 const std::vector<Timing>& Executor::timings(size_t program, const SegmentAt& segment,
                                              bool accumulates) const {
-  return timings_[program][static_cast<size_t>(segment.chunk)][static_cast<size_t>(segment.segment)]
-                 [accumulates ? 1 : 0];
+  return Program::list_at(lists_[program], segment, accumulates).timings;
 }
 
 void Executor::reset_timings() {
-  for (auto& by_chunk : timings_) {
+  for (auto& by_chunk : lists_) {
     for (auto& by_segment : by_chunk) {
       for (auto& variants : by_segment) {
-        for (auto& timings : variants) std::fill(timings.begin(), timings.end(), Timing{});
+        for (List& list : variants) std::fill(list.timings.begin(), list.timings.end(), Timing{});
       }
     }
   }

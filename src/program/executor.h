@@ -3,21 +3,18 @@
 
 #include <array>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "base/function_ref.h"
 #include "device/device.h"
 #include "program/program.h"
 #include "program/ranks.h"
+#include "program/row_copies.h"
+#include "program/underway.h"
 
 namespace strata::program {
-
-// The calls of one instruction since the last reset, together.
-struct Timing {
-  uint64_t calls = 0;
-  double seconds = 0;
-};
 
 class Executor {
  public:
@@ -75,22 +72,22 @@ class Executor {
     download(name, values.data(), static_cast<int64_t>(values.size() * sizeof(T)));
     return values;
   }
-  // An input of a program's batch, whole or `bytes` of it; nothing happens where the program has none of that
-  // name.
-  void upload_batch(size_t program, const std::string& name, int64_t micro_batch, const void* from,
-                    int64_t bytes);
-  template <typename T>
-  void write_batch(size_t program, const std::string& name, int64_t micro_batch,
-                   const std::vector<T>& values) {
-    upload_batch(program, name, micro_batch, values.data(), static_cast<int64_t>(values.size() * sizeof(T)));
+  // The program's sequences of a batch, from row `first` on, into the slot of a micro-batch: of each column
+  // what this rank reads. Rows may be shorter than the program's; they end in padding then. Allocates
+  // nothing.
+  void upload_rows(size_t program, const BatchRows& batch, int64_t first, int64_t micro_batch);
+  // A column as this rank holds it, whole or its first values; nothing happens where the program does not
+  // read it.
+  void upload_column(size_t program, Column column, int64_t micro_batch, std::span<const int32_t> values);
+  bool reads(size_t program, Column column) const {
+    return set_->programs[program].graph.column(column) != graph::kNone;
   }
-  bool has_batch_input(size_t program, const std::string& name) const;
   // `bytes` bytes of an operand of an instruction, inputs before outputs, as the action sees it.
   void download_operand(size_t program, const Action& action, const Instruction& instruction, size_t operand,
                         void* to, int64_t bytes) const;
 
   // For other ranks, since it was made.
-  double seconds_waited() const { return seconds_waited_; }
+  double seconds_waited() const { return underway_.seconds_waited(); }
   const Ranks& ranks() const { return ranks_; }
   int64_t arena_bytes() const { return arena_->bytes(); }
 
@@ -114,74 +111,54 @@ class Executor {
   Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device,
            std::unique_ptr<const Ranks> alone);
 
-  // By Base: the offsets in the arena where operands' offsets start.
-  using Bases = std::array<int64_t, static_cast<size_t>(Base::kPool) + kMostPools>;
+  // By Base.
+  using Offsets = std::array<int64_t, kBases>;
+  using Addresses = std::array<std::byte*, kBases>;
 
-  // What carries out an instruction of the communication queue: its plan's instance.
+  // What carries out an instruction of the communication queue.
   struct Exchange {
     comm::Communicator* group = nullptr;
     std::unique_ptr<comm::Prepared> prepared;
     size_t transfers = 0;
+    bool adds = false;
     std::vector<size_t> behind;  // instructions of the list on the same queue that must be done before
   };
-  // A message of a pipeline under way.
-  struct Sailing {
-    size_t program = 0, message = 0;
-    int32_t micro_batch = 0, slot = 0;
-    comm::Ticket ticket;
-  };
-  // One that was started and is not waited for yet.
-  struct Running {
-    size_t instruction = 0;
-    comm::Communicator* group = nullptr;
-    comm::Ticket ticket;
+  // The instructions of a segment, ready to be carried out.
+  struct List {
+    device::CallList calls;
+    std::vector<device::Peers> peers;
+    std::vector<std::optional<Exchange>> exchanges;
+    std::vector<Timing> timings;
   };
 
-  // Of those that talk to other ranks themselves (OpDef::ranks); nullptr: they do not.
-  struct Groups {
-    comm::Communicator *ranks = nullptr, *across = nullptr, *within = nullptr;
-  };
-  void instantiate();
-  void start_message(size_t program, size_t message, const Action& action);
-  // Waits for those that `wanted` picks.
-  void wait_for_messages(FunctionRef<bool(const Sailing&)> wanted);
-  Groups groups_of(const Program& program, const Instruction& instruction) const;
-  std::shared_ptr<void> make_exchange(const Program& program, const std::vector<Instruction>& list,
-                                      size_t index) const;
-  void start(const Program& program, const Instruction& instruction, size_t index, const Exchange& exchange,
-             std::vector<Timing>& timings);
-  comm::Ticket start_on_group(const Instruction& instruction, const Exchange& exchange);
-  // Of the update; it may have been started early.
-  void start_in_turn(const Program& program, const Instruction& instruction, size_t index,
-                     const Exchange& exchange, std::vector<Timing>& timings);
-  void start_early(size_t program, const Early& early,
-                   const std::array<std::byte*, std::tuple_size_v<Bases>>& bases,
-                   std::vector<Timing>& timings);
-  void wait_for(size_t instruction, std::vector<Timing>& timings);
-  void wait_for_all(std::vector<Timing>& timings);
-  void set_pointers(const Program& program, const Instruction& instruction,
-                    const std::array<std::byte*, static_cast<size_t>(Base::kPool) + kMostPools>& bases);
-  Bases bases_of(size_t program, const Action& action) const;
+  void make_list(const Program& program, const std::vector<Instruction>& instructions, List& list);
+  device::Peers peers_of(const Program& program, const Instruction& instruction) const;
+  Exchange make_exchange(const Program& program, const std::vector<Instruction>& list, size_t index) const;
+  Offsets offsets_of(size_t program, const Action& action) const;
+  Addresses addresses_of(size_t program, const Action& action) const;
   int64_t offset_of(size_t program, const Action& action, const Instruction& instruction, size_t operand,
                     int64_t bytes) const;
+  List& list_of(size_t program, const Action& action);
+
+  void start_message(size_t program, size_t message, const Action& action);
+  void start(const Program& program, const Instruction& instruction, size_t index, List& list,
+             const Addresses& addresses);
+  void start_early(size_t program, const Early& early, const Addresses& addresses);
+  void start_on_group(List& list, size_t index, Started::What what, const Addresses& addresses);
 
   std::unique_ptr<const Ranks> alone_;  // of an executor that was given none
   const Ranks& ranks_;
   std::shared_ptr<const ProgramSet> set_;
   std::shared_ptr<device::Device> device_;
   std::unique_ptr<device::Memory> arena_;
-  std::vector<std::shared_ptr<void>> instances_;  // one of each plan that needs any
-  // What each instruction's kernel runs on.
-  std::vector<Program::Lists<void*>> states_;
-  std::vector<Program::Lists<Groups>> groups_;
-  std::vector<std::byte*> pointers_;  // of the running instruction; as many as the widest has
-  std::vector<Program::Lists<Timing>> timings_;
+  device::Instances instances_;
+  std::vector<Program::ByList<List>> lists_;  // by program
+  std::vector<RowCopies> row_copies_;         // by program
+  std::unique_ptr<device::Stopwatch> stopwatch_;
+  std::vector<size_t> begins_;  // of the list that runs: the mark at which each instruction begins
   Observer* observer_ = nullptr;
   std::vector<comm::Buffers> buffers_;  // of the collective that starts
-  std::vector<Running> running_;        // of the segment that runs
-  std::vector<Running> early_;          // of the update that follows
-  std::vector<Sailing> sailing_;
-  double seconds_waited_ = 0;
+  Underway underway_;
 };
 
 }  // namespace strata::program

@@ -47,9 +47,9 @@ std::shared_ptr<const ExpertBody> recomputing(const ExpertBody& body) {
   for (Node& node : graph.nodes()) node.layer = 0;
   // Nobody inside reads them.
   const ValueId given[] = {body.result, body.rows_grad, body.weights_grad};
-  for (const ValueId value : given) graph.value(value).is_sent = true;
+  for (const ValueId value : given) graph.value(value).passage = graph::Value::Passage::kSent;
   recompute_pass(graph, [](int32_t) { return Recompute::kSelective; });
-  for (const ValueId value : given) graph.value(value).is_sent = false;
+  for (const ValueId value : given) graph.value(value).passage = graph::Value::Passage::kStays;
   for (const Node& node : graph.nodes()) {
     if (node.phase == Phase::kRecompute) note_original(node, *again);
   }

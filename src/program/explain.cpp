@@ -36,7 +36,7 @@ std::string shape_text(const Value& value) {
 }
 
 std::string base_text(const Program& program, Base base) {
-  if (base == Base::kBatch) return "batch+";
+  if (base == kInBatch) return "batch+";
   return is_in_pool(base) ? program.pools[pool_of(base)].name + "+" : "";
 }
 

@@ -15,7 +15,7 @@ using graph::ValueId;
 
 std::string base_name(const Program& program, Base base) {
   if (is_in_pool(base)) return program.pools[pool_of(base)].name;
-  return base == Base::kBatch ? "batch" : "arena";
+  return base == kInBatch ? "batch" : "arena";
 }
 
 Json operand_json(const Program& program, ValueId id) {

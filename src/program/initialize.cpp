@@ -52,8 +52,8 @@ struct Whole {
 };
 
 Whole whole_of(const graph::Parameter& parameter, const graph::Value& value) {
-  if (value.global_shape.rank() == 0) return {value.shape, value.segments, parameter.first_row};
-  return {value.global_shape, value.global_segments, parameter.first_row};
+  if (value.sharding.global_shape.rank() == 0) return {value.shape, value.segments, parameter.part.first_row};
+  return {value.sharding.global_shape, value.sharding.global_segments, parameter.part.first_row};
 }
 
 // Multiplies what lies in each part of a parameter by its factor.
@@ -215,7 +215,7 @@ void initialize_weights(Executor& executor, uint64_t seed) {
     const size_t parts = whole_of(parameter, value).segments.size();
     STRATA_CHECK(factors.empty() || factors.size() == parts, "{} has {} parts and {} factors", value.name,
                  parts, factors.size());
-    const std::string& name = parameter.part_of.empty() ? value.name : parameter.part_of;
+    const std::string& name = parameter.part.of.empty() ? value.name : parameter.part.of;
     initialize(executor, parameter, value, {seed, static_cast<uint32_t>(hash64(name))}, sharing.of(value));
   }
 }

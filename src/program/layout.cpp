@@ -44,7 +44,7 @@ void lay_out_batches(ProgramSet& set, const Drafts& drafts) {
     for (ValueId id = 0; id < program.graph.value_count(); ++id) {
       const Value& value = program.graph.value(id);
       if (value.role != Role::kInput) continue;
-      program.places[static_cast<size_t>(id)] = {id, {slot, Base::kBatch}, value.bytes(), 0, 0};
+      program.places[static_cast<size_t>(id)] = {id, {slot, kInBatch}, value.bytes(), 0, 0};
       slot += align_up(value.bytes(), kBufferAlignment);
     }
     program.batch_bytes = slot;
@@ -86,7 +86,7 @@ void lay_out_caches(ProgramSet& set, const Drafts& drafts) {
       const Value& value = program.graph.value(id);
       if (value.role != Role::kCache) continue;
       const auto [found, is_new] = places.try_emplace(
-          value.name, Place{id, {set.cache_offset + set.cache_bytes, Base::kArena}, value.bytes(), 0, 0});
+          value.name, Place{id, {set.cache_offset + set.cache_bytes, kInArena}, value.bytes(), 0, 0});
       STRATA_CHECK(found->second.bytes == value.bytes(), "two programs disagree on {}", value.name);
       if (is_new) set.cache_bytes += align_up(value.bytes(), kBufferAlignment);
       program.places[static_cast<size_t>(id)] = found->second;
@@ -103,9 +103,9 @@ void emit_places(Draft& draft, const ProgramSet& set, int64_t workspace_offset) 
     const Value& value = program.graph.value(id);
     Place& place = program.places[static_cast<size_t>(id)];
     if (graph::is_temporary(value.role)) {
-      if (place.at.base == Base::kArena) place.at.offset += workspace_offset;
+      if (place.at.base == kInArena) place.at.offset += workspace_offset;
     } else if (value.role != Role::kInput && value.role != Role::kCache) {
-      place = {id, {set.at(value.name).offset, Base::kArena}, value.bytes(), 0, 0};
+      place = {id, {set.at(value.name).offset, kInArena}, value.bytes(), 0, 0};
     }
   }
   for (Pool& pool : program.pools) pool.offset += workspace_offset;
@@ -149,7 +149,7 @@ void emit_list(Draft& draft, const SegmentAt& segment, int64_t workspace_offset)
     }
     Operand scratch;
     if (bound.kernel.scratch_bytes > 0)
-      scratch = {workspace_offset + scratch_offset(draft, segment, i), Base::kArena};
+      scratch = {workspace_offset + scratch_offset(draft, segment, i), kInArena};
     program.operands.push_back(scratch);
     instruction.operand_count = static_cast<uint32_t>(program.operands.size()) - instruction.first_operand;
   }
@@ -165,7 +165,7 @@ ByteRange range_of(const Program& program, const ProgramSet& set, const Operand&
     const Pool& pool = program.pools[pool_of(operand.base)];
     if (slots == InSlots::kOfAny) return {pool.offset, pool.offset + pool.bytes()};
     begin += pool.offset;
-  } else if (operand.base == Base::kBatch) {
+  } else if (operand.base == kInBatch) {
     begin += set.batch_offset;
   }
   return {begin, begin + bytes};

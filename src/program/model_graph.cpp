@@ -64,7 +64,7 @@ void sum_router_counts(Graph& graph, const std::vector<graph::ValueId>& own) {
     sum.role = graph::Role::kMetric;
     sum.name = std::exchange(graph.value(own[i]).name, "own." + graph.value(own[i]).name);
     for (graph::Parameter& parameter : graph.parameters())
-      if (parameter.loads == own[i]) parameter.loads = sums[i];
+      if (parameter.balance.loads == own[i]) parameter.balance.loads = sums[i];
   }
 }
 
@@ -74,8 +74,8 @@ void mark_shared(Graph& graph, const Pipeline& pipeline) {
     if (parameter.layer != graph::kNone) continue;
     std::vector<int32_t> holders = holders_of(pipeline, parameter.role, parameter.of_encoder);
     if (holders.size() < 2) continue;
-    parameter.is_first_holder = holders.front() == pipeline.rank;
-    parameter.holders = std::move(holders);
+    parameter.sharing.is_first_holder = holders.front() == pipeline.rank;
+    parameter.sharing.holders = std::move(holders);
   }
 }
 
@@ -135,7 +135,8 @@ class StageBuilder {
                          .peer = pipeline_.schedule.rank_of_stage[static_cast<size_t>(other_stage)],
                          .values = std::move(values)});
     if (!sends) return;
-    for (const graph::ValueId value : messages_.back().values) graph_.value(value).is_sent = true;
+    for (const graph::ValueId value : messages_.back().values)
+      graph_.value(value).passage = graph::Value::Passage::kSent;
   }
 
   graph::ValueId received_gradient(graph::ValueId of) {
@@ -145,7 +146,7 @@ class StageBuilder {
     value.dtype = sent.dtype;
     value.shape = sent.shape;
     value.placements = sent.placements;
-    value.is_received = true;
+    value.passage = graph::Value::Passage::kReceived;
     return graph_.add_value(std::move(value));
   }
 
@@ -160,13 +161,13 @@ class StageBuilder {
 void require_tensors_in_parts(const Graph& graph, const models::ModelConfig& model) {
   std::map<std::string_view, const graph::Parameter*> later_parts;
   for (const graph::Parameter& parameter : graph.parameters()) {
-    if (parameter.first_row > 0) later_parts[parameter.part_of] = &parameter;
+    if (parameter.part.first_row > 0) later_parts[parameter.part.of] = &parameter;
   }
   if (later_parts.empty()) return;
   for (const models::TensorRow& row : model.family->tensors(model)) {
     const auto part = later_parts.find(row.parameter);
-    if (part == later_parts.end() || row.row >= part->second->first_row ||
-        row.row + row.rows <= part->second->first_row)
+    if (part == later_parts.end() || row.row >= part->second->part.first_row ||
+        row.row + row.rows <= part->second->part.first_row)
       continue;
     throw ConfigError(
         "[parallel.tensor] {} ranks would hold queries apart from {} key-value heads, which {} has as one "
@@ -193,28 +194,29 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
   STRATA_CHECK(!writes || options.pipeline == nullptr, "the stages of a pipeline write no text");
   std::vector<layers::Stretch> stretches;
   if (options.pipeline != nullptr) stretches = stretches_of(*options.pipeline);
+  const bool trains = request.kind == Kind::kTrain;
   layers::Context context{
       .graph = graph,
       .mode = mode,
-      .activations = options.activations,
-      .sequence_length = request.sequence_length,
-      .sequences = request.sequences * (writes ? 1 : options.mesh.batch_ranks()),
-      .idle_rows = request.idle_rows,
-      .cache_capacity = writes ? options.cache_capacity : 0,
-      .cache_slots = writes ? options.cache_slots : 0,
-      // Places behind a text's end are in no chunk of it: kv_begin says so.
-      .document_mask = request.document_mask || options.model.sliding_window.chunked,
-      .counts_samples = request.kind == Kind::kTrain && options.model.experts.jitter > 0,
-      // What only goes forward need not save memory by it, and may have fewer rows than ranks.
-      .sequence_parallel = options.sequence_parallel && request.kind == Kind::kTrain,
-      // The losses of single tokens are wanted where the host has whole rows.
-      .share_sequences = !writes && !request.per_token_loss,
-      .context_kind = options.context_kind,
-      .encoder_length = request.encoder_length,
-      .stages = options.pipeline != nullptr ? &stretches : nullptr,
-      .trains_experts = request.kind == Kind::kTrain,
-      .expert_layout = options.experts,
-      .predicts = request.kind == Kind::kTrain};
+      .rows = {.length = request.sequence_length,
+               .sequences = request.sequences * (writes ? 1 : options.mesh.batch_ranks()),
+               .idle = request.idle_rows,
+               .encoder_length = request.encoder_length,
+               .cache_capacity = writes ? options.cache_capacity : 0,
+               .cache_slots = writes ? options.cache_slots : 0},
+      .settings = {.activations = options.activations,
+                   // Places behind a text's end are in no chunk of it: kKvBegin says so.
+                   .document_mask = request.document_mask || options.model.sliding_window.chunked,
+                   .counts_samples = trains && options.model.experts.jitter > 0,
+                   // What only goes forward need not save memory by it, and may have fewer rows than ranks.
+                   .sequence_parallel = options.sequence_parallel && trains,
+                   // The losses of single tokens are wanted where the host has whole rows.
+                   .share_sequences = !writes && !request.per_token_loss,
+                   .context_kind = options.context_kind,
+                   .trains_experts = trains,
+                   .expert_layout = options.experts,
+                   .predicts = trains},
+      .stages = options.pipeline != nullptr ? &stretches : nullptr};
   layers::add_batch(context);
   const models::Hidden hidden = options.model.family->build(options.model, context);
   require_tensors_in_parts(graph, options.model);
@@ -232,7 +234,8 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
   } else {
     losses = no_losses(graph);
   }
-  for (const graph::ValueId sum : context.losses) losses.all.push_back({.sum = sum, .in_main_terms = true});
+  for (const graph::ValueId sum : context.results.losses)
+    losses.all.push_back({.sum = sum, .in_main_terms = true});
   graph.set_chunk(0);
   if (options.pipeline != nullptr) {
     mark_shared(graph, *options.pipeline);
@@ -246,7 +249,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
       graph::differentiate(graph, losses.all);
     }
     graph::scatter_gradients(graph, options.zero);
-    sum_router_counts(graph, context.expert_tokens);
+    sum_router_counts(graph, context.results.expert_tokens);
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");
     model.states = optim::add_update(graph, losses.token_count, options.rule_of).states;
   } else if (options.pipeline != nullptr) {

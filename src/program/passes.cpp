@@ -180,7 +180,8 @@ void prune_pass(Graph& graph) {
     bool wanted = false;
     for (const ValueId output : node->outputs) {
       if (output == kNone) continue;
-      wanted = wanted || graph.value(output).role != Role::kActivation || graph.value(output).is_sent ||
+      wanted = wanted || graph.value(output).role != Role::kActivation ||
+               graph.value(output).passage == graph::Value::Passage::kSent ||
                readers[static_cast<size_t>(output)] > 0;
     }
     if (wanted) {

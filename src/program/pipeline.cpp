@@ -97,7 +97,7 @@ AllStages all_stages(const ProgramSet& set) {
     if (node.phase == graph::Phase::kUpdate || node.phase == graph::Phase::kEncode) continue;
     for (const ValueId input : node.inputs) {
       if (input == kNone) continue;
-      const ValueId whole_of = model.graph.value(input).whole_of;
+      const ValueId whole_of = model.graph.value(input).sharding.whole_of;
       readers[whole_of != kNone ? whole_of : input].insert(
           pipeline.schedule.rank_of_stage[static_cast<size_t>(node.chunk)]);
     }

@@ -71,7 +71,7 @@ class RecentMemory {
 
 // Where an operand lies for an action; below zero in the batch slots, which are apart.
 int64_t address_of(const Program& program, const Action& action, const Operand& operand) {
-  if (operand.base == Base::kBatch) return -1 - (action.micro_batch * program.batch_bytes + operand.offset);
+  if (operand.base == kInBatch) return -1 - (action.micro_batch * program.batch_bytes + operand.offset);
   if (!is_in_pool(operand.base)) return operand.offset;
   return program.pools[pool_of(operand.base)].offset_for(action) + operand.offset;
 }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "device/bindings.h"
+#include "device/call_list.h"
 #include "graph/op.h"
 #include "hardware/device_spec.h"
 #include "models/model.h"
@@ -25,28 +25,22 @@
 
 namespace strata::program {
 
-// Where an operand's offset starts.
-enum class Base : int8_t {
-  kAbsent,  // an optional operand that is not there: nullptr
-  kArena,   // the arena
-  kBatch,   // the batch slot of the micro-batch that runs
-  kPool,    // its slot in the program's first pool; those of the other pools follow
-};
+// Where an operand's offset starts: in the arena; in the batch slot of the micro-batch that runs; in its slot
+// in the program's first pool, those of the other pools follow.
+using device::Base;
+inline constexpr Base kInArena{1}, kInBatch{2}, kInFirstPool{3};
 inline constexpr size_t kMostPools = 24;
+inline constexpr size_t kBases = static_cast<size_t>(kInFirstPool) + kMostPools;
 constexpr Base base_of_pool(size_t pool) {
-  return static_cast<Base>(static_cast<size_t>(Base::kPool) + pool);
+  return static_cast<Base>(static_cast<size_t>(kInFirstPool) + pool);
 }
 constexpr bool is_in_pool(Base base) {
-  return base >= Base::kPool;
+  return base >= kInFirstPool;
 }
 constexpr size_t pool_of(Base base) {
-  return static_cast<size_t>(base) - static_cast<size_t>(Base::kPool);
+  return static_cast<size_t>(base) - static_cast<size_t>(kInFirstPool);
 }
-
-struct Operand {
-  int64_t offset = 0;
-  Base base = Base::kAbsent;
-};
+using Operand = device::Location;
 
 struct Instruction {
   device::Kernel run = nullptr;  // nullptr on the communication queue: a communicator carries it out
@@ -128,9 +122,9 @@ struct Program {
   graph::Graph graph;
   // By chunk and segment; then the list that overwrites accumulators and the one that adds to them, which is
   // empty where no action accumulates. Segments that no micro-batch has are those of chunk 0.
-  template <typename T>
-  using Lists = std::vector<std::array<std::array<std::vector<T>, kVariants>, kSegments>>;
-  Lists<Instruction> segments = Lists<Instruction>(1);
+  template <typename List>
+  using ByList = std::vector<std::array<std::array<List, kVariants>, kSegments>>;
+  ByList<std::vector<Instruction>> segments = ByList<std::vector<Instruction>>(1);
   std::vector<Operand> operands;  // inputs, outputs and scratch of each instruction in a row
   std::vector<int32_t> waits;     // of the instructions: indices in their own list
   std::vector<Early> early;       // in the order in which they start
@@ -149,14 +143,25 @@ struct Program {
   int64_t full_recompute_layers = 0;
 
   int32_t chunks() const { return static_cast<int32_t>(segments.size()); }
+  template <typename List>
+  static auto& list_at(ByList<List>& lists, const SegmentAt& at, bool accumulates) {
+    return lists[static_cast<size_t>(at.chunk)][static_cast<size_t>(at.segment)][accumulates ? 1 : 0];
+  }
+  template <typename List>
+  static const List& list_at(const ByList<List>& lists, const SegmentAt& at, bool accumulates) {
+    return lists[static_cast<size_t>(at.chunk)][static_cast<size_t>(at.segment)][accumulates ? 1 : 0];
+  }
   const std::vector<Instruction>& segment(const SegmentAt& at, bool accumulates = false) const {
-    return segments[static_cast<size_t>(at.chunk)][static_cast<size_t>(at.segment)][accumulates ? 1 : 0];
+    return list_at(segments, at, accumulates);
   }
   const std::vector<Instruction>& list_of(const Action& action) const {
     return segment({action.segment, action.chunk}, action.accumulates);
   }
   const graph::Node& node_of(const Instruction& instruction) const {
     return graph.nodes()[static_cast<size_t>(instruction.node)];
+  }
+  std::span<const Operand> operands_of(const Instruction& instruction) const {
+    return std::span(operands).subspan(instruction.first_operand, instruction.operand_count);
   }
   std::span<const int32_t> waits_of(const Instruction& instruction) const {
     return std::span(waits).subspan(instruction.first_wait, instruction.wait_count);

@@ -79,7 +79,7 @@ std::vector<NodesOf> split_into_segments(const Graph& graph, Backward backward, 
     const Node& node = graph.nodes()[i];
     for (const ValueId input : node.inputs) {
       if (input == kNone || !graph::is_temporary(graph.value(input).role)) continue;
-      if (graph.value(input).is_received) continue;
+      if (graph.value(input).passage == graph::Value::Passage::kReceived) continue;
       const graph::NodeId producer = graph.value(input).producer;
       STRATA_CHECK(producer != kNone && places[static_cast<size_t>(producer)] <= places[i],
                    "{} of {} reads {}, which is made later", node.op->name, name_of(of_node[i]),

@@ -9,8 +9,8 @@ namespace {
 
 constexpr int32_t kNobody = -1;
 using Newest = std::array<int32_t, graph::kQueues>;  // by queue: an instruction
-constexpr Newest kNone = {kNobody, kNobody, kNobody};
-static_assert(graph::kQueues == 3);
+constexpr Newest kNone = {kNobody, kNobody};
+static_assert(graph::kQueues == 2);
 
 // The bytes so far touched, cut into ranges of one history each. Who touched a range before it was last
 // written is forgotten: the writer has waited for them.
@@ -67,7 +67,7 @@ class History {
 }  // namespace
 
 std::string_view name_of(graph::Queue queue) {
-  static constexpr std::string_view kNames[] = {"compute", "communication", "copy"};
+  static constexpr std::string_view kNames[] = {"compute", "communication"};
   return kNames[static_cast<size_t>(queue)];
 }
 

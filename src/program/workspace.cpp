@@ -53,7 +53,7 @@ Layout WorkspacePlanner::plan(std::vector<Place>& places) const {
     } else if (is_pooled(id)) {
       place = in_pool_[at(id)];
     } else {
-      place = {begin + layout.offsets[owners++], Base::kArena};
+      place = {begin + layout.offsets[owners++], kInArena};
     }
     const Lifetime& life = own_lives_[at(id)];
     places[at(id)] = {id, place, life.bytes, life.first, life.last};

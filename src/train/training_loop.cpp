@@ -405,8 +405,8 @@ void TrainingLoop::train_step(int64_t step, data::Loader& loader, Saves& saves) 
   program::write_hyper(*executor_,
                        {.max_grad_norm = training.clip_grad_norm, .lr = static_cast<float>(record_.lr)});
   if (model_.predict_layers > 0) {
-    terms_ =
-        terms_of_all(count_terms(batch.targets, samples_->shape().tokens, model_.predict_layers), ranks_);
+    terms_ = terms_of_all(
+        count_terms(batch[Column::kTargets], samples_->shape().tokens, model_.predict_layers), ranks_);
     program::write_terms(*executor_, terms_);
   }
   // From here to the end of the update instructions decide.
@@ -416,8 +416,8 @@ void TrainingLoop::train_step(int64_t step, data::Loader& loader, Saves& saves) 
     ranks_.world().doing(fmt::format("step {}, {}", step, program::str(action)));
     // A rank's first chunk is the first that reads a micro-batch.
     if (action.segment == Segment::kForward && action.chunk == 0) {
-      evaluation::copy_rows(batch, samples_->shape(), action.micro_batch * *training.micro_batch_size,
-                            *executor_, config::kTrainProgram, action.micro_batch);
+      executor_->upload_rows(config::kTrainProgram, batch.rows(samples_->shape()),
+                             action.micro_batch * *training.micro_batch_size, action.micro_batch);
     }
     if (action.segment == Segment::kUpdate) saves.before_update();
     executor_->run_in_script(config::kTrainProgram, i, true);

@@ -54,11 +54,16 @@ std::span<const device::Binding> idle_bindings() {
   return table;
 }
 
+struct NoTime final : device::Stopwatch {
+  void mark(size_t) override {}
+  double at(size_t) override { return 0; }
+};
+
 // Computes nothing.
 class HidingDevice final : public device::Device {
  public:
   HidingDevice() : Device({spec_of(), idle_bindings()}) {}
-  std::unique_ptr<device::Memory> allocate(device::MemorySpace, int64_t bytes) override {
+  std::unique_ptr<device::Memory> allocate(int64_t bytes) override {
     return std::make_unique<HiddenMemory>(bytes);
   }
   void upload(device::Memory& to, int64_t offset, const void* from, int64_t bytes) override {
@@ -68,6 +73,7 @@ class HidingDevice final : public device::Device {
     std::memcpy(to, dynamic_cast<const HiddenMemory&>(from).at(offset, bytes), static_cast<size_t>(bytes));
   }
   device::Launch begin_launches() override { return {.threads = 1}; }
+  std::unique_ptr<device::Stopwatch> stopwatch(size_t) const override { return std::make_unique<NoTime>(); }
 
  private:
   static hardware::DeviceSpec spec_of() {

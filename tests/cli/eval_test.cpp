@@ -66,8 +66,8 @@ class Trained : public testing::Test {
       tokens.push_back(i < context ? ids[i] : 0);
       positions.push_back(static_cast<int32_t>(std::min<size_t>(i, 63)));
     }
-    executor.write_batch(0, "tokens", 0, tokens);
-    executor.write_batch(0, "positions", 0, positions);
+    executor.upload_column(0, Column::kTokens, 0, tokens);
+    executor.upload_column(0, Column::kPositions, 0, positions);
     executor.write("cache_position", int32_t{0});
     executor.write("last_row", static_cast<int32_t>(context) - 1);
     executor.run_script(0);

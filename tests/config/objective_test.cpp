@@ -158,8 +158,8 @@ TEST_F(OwnTokenizer, OfAnEncoderHasItsMask) {
   data::BatchScratch scratch;
   const int64_t counted = source.fill(0, 200, batch.view(), scratch);
   EXPECT_NEAR(static_cast<double>(counted), 0.15 * 200 * 16, 100);
-  EXPECT_GT(std::count(batch.tokens.begin(), batch.tokens.end(), 3), counted / 2);
-  for (const int32_t target : batch.targets) EXPECT_TRUE(target == -1 || target >= 4) << target;
+  EXPECT_GT(std::count(batch[Column::kTokens].begin(), batch[Column::kTokens].end(), 3), counted / 2);
+  for (const int32_t target : batch[Column::kTargets]) EXPECT_TRUE(target == -1 || target >= 4) << target;
 }
 
 TEST_F(OwnTokenizer, OfAnEncoderDecoderHasSentinels) {
@@ -180,9 +180,9 @@ TEST_F(OwnTokenizer, OfAnEncoderDecoderHasSentinels) {
   batch.resize(source.shape(), 8);
   data::BatchScratch scratch;
   source.fill(0, 8, batch.view(), scratch);
-  EXPECT_EQ(batch.tokens[0], 0);
-  EXPECT_EQ(batch.targets[0], 2);  // <extra_id_0>
-  EXPECT_EQ(batch.encoder_tokens[15], 1);
+  EXPECT_EQ(batch[Column::kTokens][0], 0);
+  EXPECT_EQ(batch[Column::kTargets][0], 2);  // <extra_id_0>
+  EXPECT_EQ(batch[Column::kEncoderTokens][15], 1);
   // The special tokens were not given, so that a resume keeps those that the objective brought.
   EXPECT_TRUE(config::compare_for_resume(config, this->config({"tokenizer.train.min_frequency=2"})).empty());
 }
@@ -228,26 +228,25 @@ TEST(ObjectiveOfARun, ADecoderIsRefusedMaskedTraining) {
   EXPECT_NE(read_file(tiny.folder() / "run.toml").find("objective = \"causal\""), std::string::npos);
 }
 
-// What a graph reads and no loader fills would be whatever lies there.
-TEST(BatchFields, AreWhatGraphsRead) {
+// What a graph reads has a place for each that rows have.
+TEST(BatchColumns, AreWhatGraphsRead) {
   for (const int64_t encoder : {0, 5}) {
     for (const auto mode : {layers::Mode::kSequences, layers::Mode::kCached, layers::Mode::kEncoderPrefill}) {
       if (mode == layers::Mode::kEncoderPrefill && encoder == 0) continue;
       graph::Graph graph;
       layers::Context context{
-          .graph = graph, .mode = mode, .sequence_length = 3, .sequences = 2, .encoder_length = encoder};
-      const data::RowShape shape{.window = 3, .look_ahead = 0, .tokens = 3, .encoder_length = encoder};
+          .graph = graph, .mode = mode, .rows = {.length = 3, .sequences = 2, .encoder_length = encoder}};
       layers::add_batch(context);
-      for (const layers::BatchTensor& tensor : layers::batch_tensors(context)) {
-        EXPECT_NE(graph.find_value(tensor.name), graph::kNone) << tensor.name;
-        if (tensor.role != graph::Role::kInput) continue;
-        const auto fields = data::batch_fields();
-        const auto field = std::find_if(fields.begin(), fields.end(),
-                                        [&](const data::BatchField& one) { return one.name == tensor.name; });
-        ASSERT_NE(field, fields.end()) << tensor.name;
-        EXPECT_EQ(tensor.shape, Shape{2 * field->places_of(shape)}) << tensor.name;
-        EXPECT_EQ(tensor.dtype, DType::kI32) << tensor.name;
+      int inputs = 0;
+      for (const ColumnInfo& column : kColumns) {
+        const graph::ValueId input = graph.column(column.column);
+        EXPECT_EQ(input, graph.find_value(column.name)) << column.name;
+        if (input == graph::kNone) continue;
+        EXPECT_EQ(graph.value(input).shape, Shape{2 * (RowPlaces{3, encoder}.of(column.column))});
+        EXPECT_EQ(graph.value(input).role, graph::Role::kInput);
+        ++inputs;
       }
+      EXPECT_GE(inputs, 2);
     }
   }
 }

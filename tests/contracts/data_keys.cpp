@@ -261,15 +261,16 @@ void mask_rate(const std::string&) {
     const Rows masked = rows_of(config_of(lab, toml_of(lab, "bert"), sets), 40);
     EXPECT_NEAR(static_cast<double>(masked.counted), rate * 40 * 64, 0.03 * 40 * 64);
     // Four in five of the chosen are hidden.
-    const auto hidden = std::count(masked.batch.tokens.begin(), masked.batch.tokens.end(),
+    const auto hidden = std::count(masked.batch[Column::kTokens].begin(), masked.batch[Column::kTokens].end(),
                                    *masked.tokenizer.token_to_id("[MASK]"));
     EXPECT_NEAR(static_cast<double>(hidden) / static_cast<double>(masked.counted), 0.8, 0.1);
     // Of a window, this share of the tokens moves to the target.
     const Rows spans = rows_of(config_of(lab, toml_of(lab, "t5"), sets), 10);
     const auto is_text = [&](int32_t id) { return id > 101; };
-    const auto moved = std::count_if(spans.batch.targets.begin(), spans.batch.targets.end(), is_text);
-    const auto stayed =
-        std::count_if(spans.batch.encoder_tokens.begin(), spans.batch.encoder_tokens.end(), is_text);
+    const auto moved =
+        std::count_if(spans.batch[Column::kTargets].begin(), spans.batch[Column::kTargets].end(), is_text);
+    const auto stayed = std::count_if(spans.batch[Column::kEncoderTokens].begin(),
+                                      spans.batch[Column::kEncoderTokens].end(), is_text);
     EXPECT_NEAR(static_cast<double>(moved) / static_cast<double>(moved + stayed), rate, 0.02);
   }
   EXPECT_TRUE(has(lab.refusal({"data.mask_rate=0.3"}), "data.mask_rate"));
@@ -285,9 +286,9 @@ void mean_span(const std::string&) {
         10);
     // <extra_id_0> … stand behind <pad> and </s>.
     const auto is_sentinel = [](int32_t id) { return id >= 2 && id <= 101; };
-    const auto spans =
-        std::count_if(rows.batch.encoder_tokens.begin(), rows.batch.encoder_tokens.end(), is_sentinel);
-    const auto moved = std::count_if(rows.batch.targets.begin(), rows.batch.targets.end(),
+    const auto spans = std::count_if(rows.batch[Column::kEncoderTokens].begin(),
+                                     rows.batch[Column::kEncoderTokens].end(), is_sentinel);
+    const auto moved = std::count_if(rows.batch[Column::kTargets].begin(), rows.batch[Column::kTargets].end(),
                                      [](int32_t id) { return id > 101; });
     EXPECT_NEAR(static_cast<double>(moved) / static_cast<double>(spans), mean, 0.3);
   }
@@ -308,15 +309,16 @@ void fill_in_the_middle(const std::string&) {
                 "data.fim_rate=" + std::to_string(rate), "data.fim_spm_rate=" + std::to_string(spm_rate)}),
         60);
     double pieces = 0, changed = 0, suffix_first = 0;
-    for (size_t i = 0; i < rows.batch.tokens.size(); ++i) {
-      const bool begins = i % 64 == 0 || rows.batch.tokens[i - 1] == 0;
+    for (size_t i = 0; i < rows.batch[Column::kTokens].size(); ++i) {
+      const bool begins = i % 64 == 0 || rows.batch[Column::kTokens][i - 1] == 0;
       size_t end = i;
-      while (end < rows.batch.tokens.size() && (end == i || end % 64 != 0) && rows.batch.tokens[end] != 0)
+      while (end < rows.batch[Column::kTokens].size() && (end == i || end % 64 != 0) &&
+             rows.batch[Column::kTokens][end] != 0)
         ++end;
       if (!begins || end - i < 8) continue;
       ++pieces;
-      changed += rows.batch.tokens[i] == 1;
-      suffix_first += rows.batch.tokens[i] == 1 && rows.batch.tokens[i + 1] == 3;
+      changed += rows.batch[Column::kTokens][i] == 1;
+      suffix_first += rows.batch[Column::kTokens][i] == 1 && rows.batch[Column::kTokens][i + 1] == 3;
     }
     EXPECT_GT(pieces, 100);
     return std::pair(changed / pieces, changed > 0 ? suffix_first / changed : 0);

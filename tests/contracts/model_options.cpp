@@ -175,8 +175,8 @@ class Logits {
     std::copy(ids.begin(), ids.end(), tokens.begin());
     for (int64_t i = 0; i < inference::kPrefillChunk; ++i)
       positions.push_back(static_cast<int32_t>(std::min<int64_t>(i, 63)));
-    runtime_.executor->write_batch(0, "tokens", 0, tokens);
-    runtime_.executor->write_batch(0, "positions", 0, positions);
+    runtime_.executor->upload_column(0, Column::kTokens, 0, tokens);
+    runtime_.executor->upload_column(0, Column::kPositions, 0, positions);
     runtime_.executor->write("cache_position", int32_t{0});
     runtime_.executor->write("last_row", static_cast<int32_t>(ids.size()) - 1);
     runtime_.executor->run_script(0);

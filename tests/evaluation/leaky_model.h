@@ -229,20 +229,21 @@ inline models::Hidden build(const models::ModelConfig& config, layers::Context& 
   Graph& graph = context.graph;
   ValueId ends = kNone;
   const auto ends_of = [&](int64_t reach) {
-    return graph.add_node(kLeakyEnds, {context.kv_begin},
-                          LeakAttrs{.length = context.sequence_length, .reach = reach})[0];
+    return graph.add_node(kLeakyEnds, {context.inputs.batch[Column::kKvBegin]},
+                          LeakAttrs{.length = context.rows.length, .reach = reach})[0];
   };
   if (planted == Plant::kBidirectional) {
     layers::make_bidirectional(context);
-    ends = std::exchange(context.kv_end, kNone);
+    ends = std::exchange(context.inputs.kv_end, kNone);
     context.causal = true;
   }
   if (planted == Plant::kBothWays) layers::make_bidirectional(context);
   if (planted == Plant::kOffByOne) ends = ends_of(1);
   if (planted == Plant::kWindowAhead) ends = ends_of(5);
   if (planted == Plant::kPositions) {
-    context.positions = graph.add_node(kLeakyPositions, {context.positions, context.tokens},
-                                       LeakAttrs{.length = context.sequence_length})[0];
+    context.inputs.batch[Column::kPositions] = graph.add_node(
+        kLeakyPositions, {context.inputs.batch[Column::kPositions], context.inputs.batch[Column::kTokens]},
+        LeakAttrs{.length = context.rows.length})[0];
   }
   models::Hidden hidden = models::find_family("llama3")->build(config, context);
   switch (planted) {
@@ -272,7 +273,8 @@ inline models::Hidden build(const models::ModelConfig& config, layers::Context& 
       put_in_front(graph, 1, kLeakyCarry, {.micro_batches = planted_micro_batches});
       break;
     case Plant::kTint:
-      hidden.head = graph.add_node(kLeakyTint, {hidden.head, context.tokens}, LeakAttrs{})[0];
+      hidden.head =
+          graph.add_node(kLeakyTint, {hidden.head, context.inputs.batch[Column::kTokens]}, LeakAttrs{})[0];
       break;
   }
   return hidden;

@@ -28,11 +28,10 @@ struct Setting {
 graph::Graph graph_of(const Setting& setting, LossForm form) {
   graph::Graph graph;
   const bool source = setting.model.architecture == Architecture::kEncoderDecoder;
-  layers::Context context{.graph = graph,
-                          .activations = setting.activations,
-                          .sequence_length = kLength,
-                          .sequences = kSequences,
-                          .encoder_length = source ? kLength : 0};
+  layers::Context context{
+      .graph = graph,
+      .rows = {.length = kLength, .sequences = kSequences, .encoder_length = source ? kLength : 0},
+      .settings = {.activations = setting.activations}};
   layers::add_batch(context);
   const Hidden hidden = setting.model.family->build(setting.model, context);
   const Losses losses = add_losses(context, hidden, !setting.trains, form);

@@ -17,7 +17,7 @@ using graph::Init;
 
 std::map<std::string, Init> starts_of(const ModelConfig& config) {
   graph::Graph graph;
-  layers::Context context{.graph = graph, .sequence_length = 1, .sequences = 1};
+  layers::Context context{.graph = graph, .rows = {.length = 1, .sequences = 1}};
   layers::add_batch(context);
   config.family->build(config, context);
   std::map<std::string, Init> starts;
@@ -81,7 +81,7 @@ TEST(Start, OfTheOthersIsTheConfigsRange) {
 
 RateScale rates_of(const ModelConfig& config, const std::string& name) {
   graph::Graph graph;
-  layers::Context context{.graph = graph, .sequence_length = 1, .sequences = 1};
+  layers::Context context{.graph = graph, .rows = {.length = 1, .sequences = 1}};
   layers::add_batch(context);
   config.family->build(config, context);
   for (const graph::Parameter& parameter : graph.parameters()) {
@@ -202,8 +202,8 @@ TEST(Roles, SayWhatIsAMatrix) {
        {"gpt2-124m", "pythia-70m", "llama3-29m", "gemma3-270m", "olmo-1b", "bert-base", "t5-small"}) {
     const ModelConfig config = preset(name);
     graph::Graph graph;
-    layers::Context context{.graph = graph, .sequence_length = 1, .sequences = 1};
-    if (config.architecture == Architecture::kEncoderDecoder) context.encoder_length = 1;
+    layers::Context context{.graph = graph, .rows = {.length = 1, .sequences = 1}};
+    if (config.architecture == Architecture::kEncoderDecoder) context.rows.encoder_length = 1;
     layers::add_batch(context);
     config.family->build(config, context);
     for (const graph::Parameter& parameter : graph.parameters()) {

@@ -71,7 +71,7 @@ TEST(RopeScaling, YarnScalesTheScoresOfLatentAttention) {
                            {"kv_lora_rank", 16},          {"rope_scaling", scaling}};
     const ModelConfig config = read_config_json(dump_json(json), "");
     graph::Graph graph;
-    layers::Context context{.graph = graph, .sequence_length = 4, .sequences = 1};
+    layers::Context context{.graph = graph, .rows = {.length = 4, .sequences = 1}};
     layers::add_batch(context);
     config.family->build(config, context);
     for (const graph::Node& node : graph.nodes())

@@ -123,9 +123,9 @@ TEST(Reshard, AddsUpSeveralValuesInOneNodeAnAxis) {
 TEST(Reshard, AnewLosesThePaddingOfTheOldCut) {
   Graph graph = on_2x2();
   const ValueId x = add(graph, "x", {4, 5}, on_shard_and_tensor(kS1, kR));
-  graph.value(x).padding = {.axis = Axis::kShard, .grain = 1};
+  graph.value(x).sharding.padding = {.axis = Axis::kShard, .grain = 1};
   const ValueId y = reshard(graph, x, Axis::kShard, kS0);
-  EXPECT_EQ(graph.value(y).padding, Padding{});
+  EXPECT_EQ(graph.value(y).sharding.padding, Padding{});
   localize(graph);
   EXPECT_EQ(graph.value(x).shape, (Shape{4, 3}));
   EXPECT_EQ(graph.value(y).shape, (Shape{2, 5}));
@@ -187,7 +187,7 @@ TEST(Localize, GivesEachRankItsPart) {
   localize(graph);
   EXPECT_EQ(graph.value(weight).shape, (Shape{6, 6}));
   EXPECT_EQ(graph.value(weight).segments, (std::vector<int64_t>{4, 1, 1}));
-  EXPECT_EQ(graph.value(weight).global_shape, (Shape{12, 6}));
+  EXPECT_EQ(graph.value(weight).sharding.global_shape, (Shape{12, 6}));
   EXPECT_EQ(graph.value(y).shape, (Shape{4, 6}));
   EXPECT_EQ(graph.value(y).segments, (std::vector<int64_t>{4, 1, 1}));
 }

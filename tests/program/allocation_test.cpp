@@ -214,13 +214,42 @@ TEST(Allocations, NoneOfOursWhereTheLibraryMultiplies) {
   }
 }
 
+// Rows that ranks of the context axis share, and rows that are shorter than the program's.
+TEST(Allocations, NoneWhereABatchIsUploaded) {
+  for (const int64_t ranks : {1, 2}) {
+    CompileOptions options = tiny_options("llama3-5m");
+    options.mesh = graph::Mesh::of(1, 1, ranks, 1);
+    const auto set = compile({tiny_request(2)}, options);
+    const Request& request = set->programs[0].request;
+    for (const int64_t shorter : {0, 3}) {
+      const RowPlaces places{request.sequence_length - shorter, 0};
+      std::vector<int32_t> values(static_cast<size_t>(3 * request.sequences * places.tokens));
+      for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i % 7);
+      BatchRows rows{.columns = PerColumn<const int32_t*>(values.data()), .places = places};
+      comm::run_local_ranks(static_cast<int>(ranks), [&](comm::World& world) {
+        const Ranks mine(world, set->options);
+        Executor executor(set, std::make_shared<SpoilingDevice>(set->options.target), mine);
+        world.barrier();
+        if (world.rank() == 0) {
+          const Count count = count_allocations([&] {
+            for (int64_t micro = 0; micro < request.micro_batches; ++micro)
+              executor.upload_rows(0, rows, micro * request.sequences, micro);
+          });
+          EXPECT_EQ(count.ours, 0u) << "first: " << count.first_of_ours;
+        }
+        world.barrier();
+      });
+    }
+  }
+}
+
 // What an executor holds is what it asks its device for.
 class MeasuringDevice final : public device::HostDevice {
  public:
   explicit MeasuringDevice(int threads) : HostDevice(device::cpu_target(threads)) {}
-  std::unique_ptr<device::Memory> allocate(device::MemorySpace space, int64_t bytes) override {
+  std::unique_ptr<device::Memory> allocate(int64_t bytes) override {
     allocated += bytes;
-    return HostDevice::allocate(space, bytes);
+    return HostDevice::allocate(bytes);
   }
   int64_t allocated = 0;
 };

@@ -76,9 +76,9 @@ MeshRanks take_step(graph::Mesh mesh, int zero, bool early) {
       std::vector<int32_t> ids(16);
       for (size_t i = 0; i < ids.size(); ++i)
         ids[i] = static_cast<int32_t>((i * 7 + static_cast<size_t>(micro + seed)) % 50);
-      executor.write_batch(0, "tokens", micro, ids);
-      executor.write_batch(0, "targets", micro, ids);
-      executor.write_batch(0, "kv_begin", micro, std::vector<int32_t>(16, 0));
+      executor.upload_column(0, Column::kTokens, micro, ids);
+      executor.upload_column(0, Column::kTargets, micro, ids);
+      executor.upload_column(0, Column::kKvBegin, micro, std::vector<int32_t>(16, 0));
     }
     write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f});
     for (const Action& action : executor.program(0).script) executor.run(0, action, early);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fixtures/columns.h"
 #include "fixtures/mesh_ranks.h"
 #include "fixtures/tiny_program.h"
 
@@ -114,13 +115,13 @@ inline void fill_batch(Executor& executor, const graph::Coordinates& at, bool ma
       constexpr auto kContext = graph::Axis::kContext;
       if (graph.placement(input, kContext) != graph::Placement::replicated())
         values = shared_rows(values, length, at[kContext], mesh.size(kContext));
-      executor.write_batch(0, name, micro, values);
+      executor.upload_column(0, column_named(name), micro, values);
     }
     if (executor.program(0).graph.find_value("samples") == graph::kNone) continue;
     std::vector<int32_t> samples;
     for (int64_t s = 0; s < request.sequences; ++s)
       samples.push_back(static_cast<int32_t>(micro * 100 + part * request.sequences + s));
-    executor.write_batch(0, "samples", micro, samples);
+    executor.upload_column(0, Column::kSamples, micro, samples);
   }
 }
 

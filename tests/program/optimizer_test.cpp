@@ -75,7 +75,7 @@ TEST_P(Optimizers, SkipAStepWithoutTargets) {
   const Request& request = run.executor.program(0).request;
   const std::vector<int32_t> none(static_cast<size_t>(request.sequences * request.sequence_length), -1);
   for (int64_t micro = 0; micro < request.micro_batches; ++micro)
-    run.executor.write_batch(0, "targets", micro, none);
+    run.executor.upload_column(0, Column::kTargets, micro, none);
   run.step();
   EXPECT_EQ(run.executor.read<int64_t>("token_count"), 0);
   EXPECT_EQ(updates_made(run.executor), 1);

@@ -46,7 +46,7 @@ class Shadow {
   };
 
   int64_t address_of(const Action& action, const Operand& operand) const {
-    if (operand.base == Base::kBatch)
+    if (operand.base == kInBatch)
       return set_.batch_offset + action.micro_batch * program_.batch_bytes + operand.offset;
     if (!is_in_pool(operand.base)) return operand.offset;
     return program_.pools[pool_of(operand.base)].offset_for(action) + operand.offset;
@@ -81,7 +81,7 @@ class Shadow {
     }
     for (size_t o = 0; o < node.outputs.size(); ++o) check_output(action, node, o, where);
     const Operand& scratch = operands[instruction.operand_count - 1];
-    if (scratch.base == Base::kArena) {
+    if (scratch.base == kInArena) {
       // The scratch's size is not kept: its first byte at least.
       const Range range{scratch.offset, scratch.offset + 1};
       ASSERT_GE(scratch.offset, set_.workspace_offset) << where;
@@ -111,7 +111,7 @@ class Shadow {
     ASSERT_EQ(operand.offset, place.offset) << where;
     ASSERT_EQ(operand.base, place.base) << where;
     ASSERT_GE(operand.offset, 0) << where;
-    if (operand.base == Base::kBatch) {
+    if (operand.base == kInBatch) {
       ASSERT_LE(end, program_.batch_bytes) << where;
     } else if (is_in_pool(operand.base)) {
       const Pool& pool = program_.pools[pool_of(operand.base)];
@@ -240,7 +240,8 @@ models::Hidden build_random(const models::ModelConfig& config, layers::Context& 
   std::mt19937_64 random(static_cast<uint64_t>(config.intermediate_size));
   const ValueId table = layers::embedding_table(context, "embedding", graph::ParameterRole::kEmbedding,
                                                 config.vocab_size, config.hidden_size);
-  std::vector<ValueId> values{ops::embedding(g, context.tokens, table, context.activations)};
+  std::vector<ValueId> values{
+      ops::embedding(g, context.inputs.batch[Column::kTokens], table, context.settings.activations)};
   auto any = [&] { return values[random() % values.size()]; };
   const auto count = 3 + random() % 20;
   for (uint64_t i = 0; i < count; ++i) {

@@ -113,7 +113,7 @@ std::vector<double> plainly_cold(const Program& program, std::optional<Segment> 
         if (id == graph::kNone) continue;
         const Place& place = program.places[static_cast<size_t>(id)];
         all += static_cast<double>(place.bytes);
-        if (!touch(place.at.offset * 2 + (place.at.base == Base::kBatch), place.bytes))
+        if (!touch(place.at.offset * 2 + (place.at.base == kInBatch), place.bytes))
           cold += static_cast<double>(place.bytes);
       }
     }

@@ -59,7 +59,7 @@ models::Hidden build_exchanging(const models::ModelConfig& config, layers::Conte
   graph::Graph& g = context.graph;
   const ValueId table = layers::embedding_table(context, "embedding", graph::ParameterRole::kEmbedding,
                                                 config.vocab_size, config.hidden_size);
-  ValueId x = ops::embedding(g, context.tokens, table, context.activations);
+  ValueId x = ops::embedding(g, context.inputs.batch[Column::kTokens], table, context.settings.activations);
   for (int i = 0; i < 4; ++i) {
     g.set_layer(i);
     const auto weight = [&](const std::string& name) {

@@ -50,11 +50,11 @@ void expect_what_one_rank_gives(CompileOptions options) {
     int64_t parts = 0;
     for (const graph::Parameter& parameter : ranks.set().programs[0].graph.parameters()) {
       const std::string name = ranks.set().programs[0].graph.value(parameter.value).name;
-      parts += parameter.part_of.empty() ? 0 : 1;
+      parts += parameter.part.of.empty() ? 0 : 1;
       for (const std::string prefix : {"", "grad."}) {
         const Tensor found = ranks.whole(prefix + name);
-        const Tensor whole = one.whole(prefix + (parameter.part_of.empty() ? name : parameter.part_of));
-        expect_near(found, part_of(whole, parameter.first_row, found.shape[0]), 2e-5, prefix + name);
+        const Tensor whole = one.whole(prefix + (parameter.part.of.empty() ? name : parameter.part.of));
+        expect_near(found, part_of(whole, parameter.part.first_row, found.shape[0]), 2e-5, prefix + name);
         if (testing::Test::HasFatalFailure()) return;
       }
     }

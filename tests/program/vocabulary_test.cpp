@@ -90,8 +90,8 @@ TEST(SharedVocabulary, GivesLogitsToEveryRank) {
                        [](Executor& executor, const graph::Coordinates&) {
                          const std::vector<int32_t> ids{3, 100, 50, 51, 0, 7, 25, 26},
                              positions{0, 1, 2, 3, 4, 5, 6, 7};
-                         executor.upload_batch(0, "tokens", 0, ids.data(), std::ssize(ids) * 4);
-                         executor.upload_batch(0, "positions", 0, positions.data(), std::ssize(ids) * 4);
+                         executor.upload_column(0, Column::kTokens, 0, ids);
+                         executor.upload_column(0, Column::kPositions, 0, positions);
                          executor.write("cache_position", int32_t{0});
                          executor.write("cache_slot", int32_t{0});
                          executor.write("last_row", int32_t{6});

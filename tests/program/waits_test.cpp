@@ -10,7 +10,7 @@ namespace {
 
 using graph::Queue;
 
-constexpr Queue kCompute = Queue::kCompute, kCommunication = Queue::kCommunication, kCopy = Queue::kCopy;
+constexpr Queue kCompute = Queue::kCompute, kCommunication = Queue::kCommunication;
 
 std::vector<std::vector<int32_t>> waits_of(const std::vector<Access>& list) {
   const Waits waits = find_waits(list);
@@ -29,10 +29,11 @@ TEST(Waits, ForWhatIsReadWrittenOrWrittenAgain) {
   // Read after write, write after read, write after write.
   EXPECT_EQ(waits_of({{kCompute, {}, {{0, 8}}}, {kCommunication, {{4, 6}}, {}}}), (Lists{{}, {0}}));
   EXPECT_EQ(waits_of({{kCommunication, {{0, 8}}, {}}, {kCompute, {}, {{7, 9}}}}), (Lists{{}, {0}}));
-  EXPECT_EQ(waits_of({{kCopy, {}, {{0, 8}}}, {kCompute, {}, {{0, 1}}}}), (Lists{{}, {0}}));
+  EXPECT_EQ(waits_of({{kCommunication, {}, {{0, 8}}}, {kCompute, {}, {{0, 1}}}}), (Lists{{}, {0}}));
   // Two readers, or neighbours: none.
-  EXPECT_EQ(waits_of({{kCopy, {{0, 8}}, {}}, {kCompute, {{0, 8}}, {}}, {kCommunication, {}, {{8, 9}}}}),
-            (Lists{{}, {}, {}}));
+  EXPECT_EQ(
+      waits_of({{kCommunication, {{0, 8}}, {}}, {kCompute, {{0, 8}}, {}}, {kCommunication, {}, {{8, 9}}}}),
+      (Lists{{}, {}, {}}));
 }
 
 TEST(Waits, OnlyForTheNewestOfAQueue) {
@@ -44,12 +45,13 @@ TEST(Waits, OnlyForTheNewestOfAQueue) {
 }
 
 TEST(Waits, NotForWhatAnotherWaitImplies) {
-  // The copy waits for the communication, which has waited for the computation.
+  // The last one waits for the exchange, which has waited for the first computation.
   EXPECT_EQ(waits_of({{kCompute, {}, {{0, 8}}},
                       {kCommunication, {{0, 8}}, {{8, 16}}},
-                      {kCopy, {{0, 16}}, {{16, 24}}},
-                      {kCompute, {{8, 24}}, {}}}),
-            (Lists{{}, {0}, {1}, {2}}));
+                      {kCompute, {{8, 16}}, {{16, 24}}},
+                      {kCommunication, {{0, 24}}, {}},
+                      {kCompute, {}, {{0, 16}}}}),
+            (Lists{{}, {0}, {1}, {2}, {3}}));
 }
 
 TEST(Waits, TellWhatIsDone) {
@@ -58,8 +60,8 @@ TEST(Waits, TellWhatIsDone) {
                                                      {kCompute, {}, {{32, 40}}},
                                                      {kCompute, {{8, 16}}, {}}});
   using Done = std::array<int32_t, graph::kQueues>;
-  EXPECT_EQ(waits.done[2], (Done{0, -1, -1})) << "the communication may still run";
-  EXPECT_EQ(waits.done[3], (Done{2, 1, -1}));
+  EXPECT_EQ(waits.done[2], (Done{0, -1})) << "the communication may still run";
+  EXPECT_EQ(waits.done[3], (Done{2, 1}));
 }
 
 std::vector<Access> random_list(std::mt19937_64& random) {

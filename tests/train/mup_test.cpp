@@ -49,8 +49,8 @@ double step(Executor& executor, const int32_t* tokens, float lr) {
 std::vector<float> last_logits(Executor& executor, const int32_t* tokens, int64_t vocabulary) {
   std::vector<int32_t> positions(kLength);
   std::iota(positions.begin(), positions.end(), 0);
-  executor.write_batch(1, "tokens", 0, std::vector(tokens, tokens + kLength));
-  executor.write_batch(1, "positions", 0, positions);
+  executor.upload_column(1, Column::kTokens, 0, std::vector(tokens, tokens + kLength));
+  executor.upload_column(1, Column::kPositions, 0, positions);
   executor.write("cache_position", int32_t{0});
   executor.write("last_row", static_cast<int32_t>(kLength - 1));
   executor.run_script(1);

@@ -9,34 +9,6 @@
 
 namespace strata::data {
 
-std::span<const BatchField> batch_fields() {
-  using enum BatchField::Places;
-  static constexpr BatchField kFields[] = {
-      {"tokens", &Batch::tokens, &HostBatch::tokens, kTokens},
-      {"targets", &Batch::targets, &HostBatch::targets, kTokens},
-      {"positions", &Batch::positions, &HostBatch::positions, kTokens},
-      {"kv_begin", &Batch::kv_begin, &HostBatch::kv_begin, kTokens},
-      {"encoder_tokens", &Batch::encoder_tokens, &HostBatch::encoder_tokens, kEncoder},
-      {"encoder_kv_begin", &Batch::encoder_kv_begin, &HostBatch::encoder_kv_begin, kEncoder},
-      {"cross_kv_begin", &Batch::cross_kv_begin, &HostBatch::cross_kv_begin, kTokensBesideEncoder},
-      {"samples", nullptr, &HostBatch::samples, kOne}};
-  return kFields;
-}
-
-void HostBatch::resize(const RowShape& shape, int64_t rows) {
-  for (const BatchField& field : batch_fields())
-    (this->*field.host).resize(static_cast<size_t>(rows * field.places_of(shape)));
-}
-
-Batch HostBatch::view() {
-  Batch out{};
-  for (const BatchField& field : batch_fields()) {
-    std::vector<int32_t>& array = this->*field.host;
-    if (field.view != nullptr) out.*field.view = array.empty() ? nullptr : array.data();
-  }
-  return out;
-}
-
 Loader::Loader(const SampleSource& source, const LoaderOptions& options)
     : source_(source),
       options_(options),
@@ -104,7 +76,7 @@ void Loader::work(const std::stop_token& stop) {
       batch.sequences = request.sequences;
       batch.counted_targets = source_.fill(request.first, request.sequences, batch.view(), scratch);
       for (int64_t row = 0; row < rows; ++row)
-        batch.samples[static_cast<size_t>(row)] = static_cast<int32_t>(request.first + row);
+        batch[Column::kSamples][static_cast<size_t>(row)] = static_cast<int32_t>(request.first + row);
       for (int64_t row = request.sequences; row < rows; ++row)
         fill_padding(source_.shape(), 0, 0, row_of(batch.view(), source_.shape(), row));
     } catch (...) {

@@ -7,45 +7,13 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
-#include <span>
 #include <stop_token>
-#include <string_view>
 #include <vector>
 
 #include "base/thread.h"
 #include "data/samples/sample_source.h"
 
 namespace strata::data {
-
-// As Batch; arrays that the objective lacks are empty.
-struct HostBatch {
-  std::vector<int32_t> tokens, targets, positions, kv_begin;
-  std::vector<int32_t> encoder_tokens, encoder_kv_begin, cross_kv_begin;
-  std::vector<int32_t> samples;  // the number of each row's sample, its low 32 bits
-  int64_t first_sample = 0;
-  int64_t sequences = 0;
-  int64_t counted_targets = 0;
-
-  void resize(const RowShape& shape, int64_t rows);
-  Batch view();
-};
-
-// The arrays of a batch, each by the name under which a graph reads it: whoever fills, copies or checks all
-// of them goes by this list.
-struct BatchField {
-  std::string_view name;
-  int32_t* Batch::*view;  // nullptr: objectives do not fill it
-  std::vector<int32_t> HostBatch::*host;
-  // Places of a row: as many as tokens, as the encoder's, or as tokens where there is an encoder; or one.
-  enum class Places : uint8_t { kTokens, kEncoder, kTokensBesideEncoder, kOne } places;
-
-  int64_t places_of(const RowShape& shape) const {
-    if (places == Places::kOne) return 1;
-    if (places == Places::kEncoder) return shape.encoder_length;
-    return places == Places::kTokens || shape.encoder_length > 0 ? shape.tokens : 0;
-  }
-};
-std::span<const BatchField> batch_fields();
 
 struct LoaderOptions {
   int64_t max_sequences =

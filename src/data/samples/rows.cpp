@@ -10,6 +10,8 @@
 namespace strata::data {
 namespace {
 
+using enum Column;
+
 // Devlin et al. 2019: of the chosen tokens.
 constexpr double kMasked = 0.8;
 constexpr double kRandom = 0.1;
@@ -39,8 +41,8 @@ void fill_places(const uint8_t* starts, int64_t n, const Batch& row) {
   int32_t begin = 0;
   for (int64_t j = 0; j < n; ++j) {
     if (starts != nullptr && j > 0 && starts[j] != 0) begin = static_cast<int32_t>(j);
-    row.kv_begin[j] = begin;
-    row.positions[j] = static_cast<int32_t>(j) - begin;
+    row[kKvBegin][j] = begin;
+    row[kPositions][j] = static_cast<int32_t>(j) - begin;
   }
 }
 
@@ -48,15 +50,15 @@ void fill_places(const uint8_t* starts, int64_t n, const Batch& row) {
 int64_t fill_causal(const int32_t* ids, const uint8_t* starts, int64_t length, int64_t count_from,
                     const Batch& row) {
   const auto bytes = static_cast<size_t>(length) * sizeof(int32_t);
-  std::memcpy(row.tokens, ids, bytes);
-  std::memcpy(row.targets, ids + 1, bytes);
-  std::fill(row.targets, row.targets + std::min(count_from, length), -1);
+  std::memcpy(row[kTokens], ids, bytes);
+  std::memcpy(row[kTargets], ids + 1, bytes);
+  std::fill(row[kTargets], row[kTargets] + std::min(count_from, length), -1);
   fill_places(starts, length, row);
   int64_t counted = std::max<int64_t>(0, length - count_from);
   for (int64_t j = 0; starts != nullptr && j < length; ++j) {
     if (starts[j + 1] == 0) continue;
-    counted -= row.targets[j] >= 0 ? 1 : 0;
-    row.targets[j] = -1;
+    counted -= row[kTargets][j] >= 0 ? 1 : 0;
+    row[kTargets][j] = -1;
   }
   return counted;
 }
@@ -70,8 +72,8 @@ std::pair<int64_t, int64_t> fill_spans(const int32_t* ids, int64_t n, const Obje
   lengths.clear();
   part(n - noise, spans, draws, lengths);
   part(noise, spans, draws, lengths);
-  int32_t* encoder = row.encoder_tokens;
-  int32_t* target = row.targets;
+  int32_t* encoder = row[kEncoderTokens];
+  int32_t* target = row[kTargets];
   for (int64_t span = 0; span < spans; ++span) {
     const int32_t kept = lengths[static_cast<size_t>(span)];
     const int32_t cut = lengths[static_cast<size_t>(spans + span)];
@@ -84,29 +86,48 @@ std::pair<int64_t, int64_t> fill_spans(const int32_t* ids, int64_t n, const Obje
   }
   *encoder++ = options.end_of_text;
   *target++ = options.end_of_text;
-  const int64_t encoder_places = encoder - row.encoder_tokens, targets = target - row.targets;
+  const int64_t encoder_places = encoder - row[kEncoderTokens], targets = target - row[kTargets];
   STRATA_CHECK(encoder_places <= shape.encoder_length && targets <= shape.tokens,
                "{} and {} places of {} and {}", encoder_places, targets, shape.encoder_length, shape.tokens);
-  row.tokens[0] = options.start;
-  append(row.targets, targets - 1, row.tokens + 1);
+  row[kTokens][0] = options.start;
+  append(row[kTargets], targets - 1, row[kTokens] + 1);
   fill_places(nullptr, targets, row);
-  std::fill_n(row.encoder_kv_begin, encoder_places, 0);
-  std::fill_n(row.cross_kv_begin, targets, 0);
+  std::fill_n(row[kEncoderKvBegin], encoder_places, 0);
+  std::fill_n(row[kCrossKvBegin], targets, 0);
   return {targets, encoder_places};
 }
 
 }  // namespace
 
 Batch row_of(const Batch& batch, const RowShape& shape, int64_t row) {
-  const int64_t at = row * shape.tokens;
-  Batch out{batch.tokens + at, batch.targets + at, batch.positions + at, batch.kv_begin + at};
-  if (shape.encoder_length > 0) {
-    STRATA_CHECK(batch.encoder_tokens && batch.encoder_kv_begin && batch.cross_kv_begin,
-                 "a batch without room for an encoder of {} places", shape.encoder_length);
-    out.encoder_tokens = batch.encoder_tokens + row * shape.encoder_length;
-    out.encoder_kv_begin = batch.encoder_kv_begin + row * shape.encoder_length;
-    out.cross_kv_begin = batch.cross_kv_begin + at;
+  STRATA_CHECK(shape.encoder_length == 0 || batch[kEncoderTokens] != nullptr,
+               "a batch without room for an encoder of {} places", shape.encoder_length);
+  Batch out;
+  for (const ColumnInfo& column : kColumns) {
+    if (int32_t* const begin = batch[column.column]; begin != nullptr)
+      out[column.column] = begin + row * places_of(shape).of(column.column);
   }
+  return out;
+}
+
+void HostBatch::resize(const RowShape& shape, int64_t rows) {
+  for (const ColumnInfo& column : kColumns)
+    columns[column.column].resize(static_cast<size_t>(rows * places_of(shape).of(column.column)));
+}
+
+Batch HostBatch::view() {
+  Batch out;
+  for (const ColumnInfo& column : kColumns) {
+    std::vector<int32_t>& array = columns[column.column];
+    const bool is_filled = column.column != kSamples && !array.empty();
+    out[column.column] = is_filled ? array.data() : nullptr;
+  }
+  return out;
+}
+
+BatchRows HostBatch::rows(const RowShape& shape) const {
+  BatchRows out{.columns = {}, .places = places_of(shape)};
+  for (const ColumnInfo& column : kColumns) out.columns[column.column] = columns[column.column].data();
   return out;
 }
 
@@ -116,17 +137,17 @@ int64_t fill_masked(const int32_t* ids, int64_t n, const ObjectiveOptions& optio
   int64_t counted = 0;
   for (int64_t j = 0; j < n; ++j) {
     const int32_t id = ids[j];
-    row.tokens[j] = id;
-    row.targets[j] = -1;
+    row[kTokens][j] = id;
+    row[kTargets][j] = -1;
     const bool special = id < vocabulary && options.special[static_cast<size_t>(id)] != 0;
     if (!draws.with_chance(options.mask_rate) || special) continue;
-    row.targets[j] = id;
+    row[kTargets][j] = id;
     ++counted;
     const double what = static_cast<double>(draws.next()) * 0x1p-32;
     if (what < kMasked) {
-      row.tokens[j] = options.mask;
+      row[kTokens][j] = options.mask;
     } else if (what < kMasked + kRandom) {
-      row.tokens[j] = static_cast<int32_t>(draws.below(vocabulary));
+      row[kTokens][j] = static_cast<int32_t>(draws.below(vocabulary));
     }
   }
   return counted;
@@ -154,16 +175,13 @@ int64_t fill_objective(const ObjectiveOptions& options, const RowShape& shape, c
 }
 
 void fill_padding(const RowShape& shape, int64_t from, int64_t encoder_from, const Batch& row) {
-  for (int64_t j = from; j < shape.tokens; ++j) {
-    row.tokens[j] = 0;
-    row.targets[j] = -1;
-    row.positions[j] = 0;
-    row.kv_begin[j] = static_cast<int32_t>(j);
-    if (row.cross_kv_begin != nullptr) row.cross_kv_begin[j] = -1;
-  }
-  for (int64_t j = encoder_from; j < shape.encoder_length; ++j) {
-    row.encoder_tokens[j] = 0;
-    row.encoder_kv_begin[j] = static_cast<int32_t>(j);
+  const RowPlaces places = places_of(shape);
+  for (const ColumnInfo& column : kColumns) {
+    int32_t* const to = row[column.column];
+    if (to == nullptr || column.places == ColumnInfo::Places::kRow) continue;
+    const bool of_encoder = column.places == ColumnInfo::Places::kEncoderToken;
+    for (int64_t place = of_encoder ? encoder_from : from; place < places.of(column.column); ++place)
+      to[place] = column.padding_at(place);
   }
 }
 

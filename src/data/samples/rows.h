@@ -7,23 +7,33 @@
 
 #include "base/random.h"
 #include "data/samples/objective.h"
+#include "tensor/batch_column.h"
 
 namespace strata::data {
 
-// Where a batch is written. The first four are [sequences, T] (with an encoder: of the decoder's row), the
-// others there only where the objective has an encoder.
-struct Batch {
-  int32_t* tokens;                    // in [0, vocabulary)
-  int32_t* targets;                   // what is to be said here; -1 where no loss is counted
-  int32_t* positions;                 // within the document (or the window), from 0
-  int32_t* kv_begin;                  // the first place of the same sequence that this one may attend to
-  int32_t* encoder_tokens = nullptr;  // [sequences, encoder_length]
-  int32_t* encoder_kv_begin =
-      nullptr;  // [sequences, encoder_length]: places that see each other have the same
-  int32_t* cross_kv_begin =
-      nullptr;  // [sequences, T]: the encoder_kv_begin of the places it may attend to; -1: none
-};
+// Where a batch is written: by column, [sequences, places]. nullptr where the objective has no such column,
+// and for those that objectives do not fill.
+using Batch = PerColumn<int32_t*>;
+constexpr RowPlaces places_of(const RowShape& shape) {
+  return {shape.tokens, shape.encoder_length};
+}
 Batch row_of(const Batch& batch, const RowShape& shape, int64_t row);
+
+// As Batch; columns that the objective lacks are empty. `samples` are filled by the loader.
+struct HostBatch {
+  PerColumn<std::vector<int32_t>> columns;
+  int64_t first_sample = 0;
+  int64_t sequences = 0;
+  int64_t counted_targets = 0;
+
+  std::vector<int32_t>& operator[](Column column) { return columns[column]; }
+  const std::vector<int32_t>& operator[](Column column) const { return columns[column]; }
+  void resize(const RowShape& shape, int64_t rows);
+  // For objectives to fill.
+  Batch view();
+  // For programs to read.
+  BatchRows rows(const RowShape& shape) const;
+};
 
 // Random numbers of one row: a pure function of the seed and the row's number.
 class RowDraws {

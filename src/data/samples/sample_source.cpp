@@ -13,6 +13,8 @@
 namespace strata::data {
 namespace {
 
+using enum Column;
+
 void check_weights(const std::vector<double>& weights, size_t sources, const char* where) {
   if (weights.size() != sources) {
     throw ConfigError("[{}] has {} weights for {} sources; give one for each", where, weights.size(),
@@ -197,13 +199,9 @@ int64_t SampleSource::tokens(int64_t first, int64_t sequences) const {
 }
 
 bool SampleSource::has_targets() const {
-  std::vector<int32_t> places(static_cast<size_t>(5 * shape_.tokens + 2 * shape_.encoder_length));
-  int32_t* at = places.data();
-  const auto take = [&](int64_t n) { return std::exchange(at, at + n); };
-  Batch row{take(shape_.tokens), take(shape_.tokens), take(shape_.tokens), take(shape_.tokens)};
-  row.cross_kv_begin = take(shape_.tokens);
-  row.encoder_tokens = take(shape_.encoder_length);
-  row.encoder_kv_begin = take(shape_.encoder_length);
+  HostBatch room;
+  room.resize(shape_, 1);
+  const Batch row = room.view();
   BatchScratch scratch;
   for (int64_t k = 0; k < std::ssize(sources_); ++k) {
     const Source& source = sources_[static_cast<size_t>(k)];
@@ -382,19 +380,20 @@ int64_t SampleSource::fill_pieces(const Source& source, int64_t epoch,
     const int64_t known = piece.length + (piece.more ? shape_.look_ahead : 0);
     source.corpus.read(piece.begin, known, ids);
     if (options_.fim.rate > 0) move_middle(source, piece.begin, epoch, known, ids, scratch);
-    const Batch part{row.tokens + place, row.targets + place, row.positions + place, row.kv_begin + place};
+    Batch part;
+    for (const Column column : {kTokens, kTargets, kPositions, kKvBegin}) part[column] = row[column] + place;
     if (causal) {
       for (int64_t j = 0; j < piece.length; ++j) {
-        part.tokens[j] = ids[j];
-        part.targets[j] = j + 1 < known ? ids[j + 1] : -1;
+        part[kTokens][j] = ids[j];
+        part[kTargets][j] = j + 1 < known ? ids[j + 1] : -1;
       }
       counted += known - 1;
     } else {
       counted += fill_masked(ids, piece.length, options_.objective, draws, part);
     }
     for (int64_t j = 0; j < piece.length; ++j) {
-      part.positions[j] = static_cast<int32_t>(j);
-      part.kv_begin[j] = static_cast<int32_t>(place);
+      part[kPositions][j] = static_cast<int32_t>(j);
+      part[kKvBegin][j] = static_cast<int32_t>(place);
     }
     place += piece.length;
   }

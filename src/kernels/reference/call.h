@@ -35,7 +35,7 @@ struct Array {
 void copy_columns(const Array& to, int64_t first, const Array& from, int64_t from_first, int64_t n);
 
 struct Call {
-  std::vector<Array> in, out;  // in the order of the op's fields()
+  std::vector<Array> in, out;  // in the order of the op's members
   graph::Attributes attrs;
 };
 using Kernel = void (*)(const Call&);

@@ -25,21 +25,7 @@ graph::ValueId activation(graph::Graph& graph, graph::ValueId x, ActivationKind 
 struct Gated : Gating<ActivationAttrs> {
   static const graph::OpDef def;
 };
-struct GatedGrad {
-  template <template <typename> class Of>
-  struct In {
-    Of<Act> dy;       // [N, F]
-    Of<Act> gate_up;  // [N, gate | up]
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy), field("gate_up", &In::gate_up)};
-    }
-  };
-  template <template <typename> class Of>
-  struct Out {
-    Of<Act> dx;  // as gate_up
-    static constexpr auto fields() { return std::tuple{field("dx", &Out::dx)}; }
-  };
-  using Attrs = ActivationAttrs;
+struct GatedGrad : GatingGrad<ActivationAttrs> {
   static const graph::OpDef def;
 };
 graph::ValueId gated(graph::Graph& graph, graph::ValueId gate_up, ActivationKind kind);

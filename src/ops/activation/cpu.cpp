@@ -37,7 +37,7 @@ BoundKernel bind(Cpu, const Bind<ops::GatedGrad>& node) {
   const graph::Value& dy = *node.in.dy;
   return node.kernel([kind = node.attrs.kind, rows = dy.shape[0], columns = dy.shape[1],
                       dtype = dy.dtype](const Operands<ops::GatedGrad>& at) {
-    cpu::gated_backward(kind, rows, columns, at.out.dx, at.in.dy, at.in.gate_up, dtype);
+    cpu::gated_backward(kind, rows, columns, at.out.d_gate_up, at.in.dy, at.in.gate_up, dtype);
   });
 }
 

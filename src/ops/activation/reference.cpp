@@ -65,7 +65,7 @@ void compute(const Arrays<ops::Gated>& at) {
 
 template <>
 void compute(const Arrays<ops::GatedGrad>& at) {
-  const Array &gate_up = at.in.gate_up, &to = at.out.dx;
+  const Array &gate_up = at.in.gate_up, &to = at.out.d_gate_up;
   const int64_t width = at.in.dy.shape[1];
   parallel_for(at.in.dy.shape[0], [&](int64_t r) {
     for (int64_t c = 0; c < width; ++c) {

@@ -52,7 +52,7 @@ const OpDef Gated::def = define<Gated>({
         [](GradientBuilder& builder, const auto& node) {
           const ValueId dy = builder.gradient_of(node.out.y), gate_up = node.in.gate_up;
           builder.add_gradient(
-              gate_up, add<GatedGrad>(builder.graph(), {.dy = dy, .gate_up = gate_up}, node.attrs).dx);
+              gate_up, add<GatedGrad>(builder.graph(), {.dy = dy, .gate_up = gate_up}, node.attrs).d_gate_up);
         },
     .recompute = again<Gated>,
 });
@@ -60,12 +60,15 @@ const OpDef Gated::def = define<Gated>({
 const OpDef GatedGrad::def = define<GatedGrad>({
     .name = "gated_grad",
     .family = "elementwise",
-    .infer = [](const auto& node) -> Outputs<GatedGrad> { return {.dx = Spec::like(*node.in.gate_up)}; },
+    .infer = [](const auto& node) -> Outputs<GatedGrad> {
+      return {.d_gate_up = Spec::like(*node.in.gate_up)};
+    },
     .cost = [](const auto& node) { return streamed(node, 8); },
     .placements = [](const auto&, Axis) -> Splits<GatedGrad> {
-      return {{{.dy = kS0, .gate_up = kS0}, {.dx = kS0}}, {{.dy = kS1, .gate_up = kS1}, {.dx = kS1}}};
+      return {{{.dy = kS0, .gate_up = kS0}, {.d_gate_up = kS0}},
+              {{.dy = kS1, .gate_up = kS1}, {.d_gate_up = kS1}}};
     },
-    .in_place = {{"dx", "gate_up"}},
+    .in_place = {{"d_gate_up", "gate_up"}},
 });
 
 ValueId gated(Graph& graph, ValueId gate_up, ActivationKind kind) {

@@ -45,7 +45,7 @@ struct Attended {
   struct Out {
     Of<Act> out;  // [N, heads · value size]
     Of<F32> lse;  // [sequences, heads, sequence_length]: log of the sum of exponentials of a row's scores
-    static constexpr auto fields() { return std::tuple{field("out", &Out::out), field("lse", &Out::lse)}; }
+    static constexpr std::string_view names = "out lse";
   };
 };
 
@@ -61,10 +61,7 @@ struct Attention : Attended {
     // with softcap.
     Of<Optional<F32>> bias = {};
     Of<Optional<F32>> sinks = {};  // [heads]
-    static constexpr auto fields() {
-      return std::tuple{field("qkv", &In::qkv), field("kv_begin", &In::kv_begin),
-                        field("kv_end", &In::kv_end), field("bias", &In::bias), field("sinks", &In::sinks)};
-    }
+    static constexpr std::string_view names = "qkv kv_begin kv_end bias sinks";
   };
   using Attrs = AttentionAttrs;
   static const graph::OpDef def;
@@ -78,20 +75,13 @@ struct AttentionGrad {
     Of<Act> qkv;
     Of<Optional<I32>> kv_begin = {}, kv_end = {};
     Of<Optional<F32>> bias = {};
-    static constexpr auto fields() {
-      return std::tuple{field("dout", &In::dout),         field("out", &In::out),
-                        field("lse", &In::lse),           field("qkv", &In::qkv),
-                        field("kv_begin", &In::kv_begin), field("kv_end", &In::kv_end),
-                        field("bias", &In::bias)};
-    }
+    static constexpr std::string_view names = "dout out lse qkv kv_begin kv_end bias";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> dqkv;
     Of<Optional<F32>> dbias;  // with the bias
-    static constexpr auto fields() {
-      return std::tuple{field("dqkv", &Out::dqkv), field("dbias", &Out::dbias)};
-    }
+    static constexpr std::string_view names = "dqkv dbias";
   };
   using Attrs = AttentionAttrs;
   static const graph::OpDef def;
@@ -107,20 +97,13 @@ struct CachedAttention {
     Of<I32> position, slot;        // [sequences], role step
     Of<Optional<F32>> bias = {};   // as Attention
     Of<Optional<F32>> sinks = {};  // as Attention
-    static constexpr auto fields() {
-      return std::tuple{field("qkv", &In::qkv),       field("keys", &In::keys),
-                        field("values", &In::values), field("position", &In::position),
-                        field("slot", &In::slot),     field("bias", &In::bias),
-                        field("sinks", &In::sinks)};
-    }
+    static constexpr std::string_view names = "qkv keys values position slot bias sinks";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> out;           // [N, q]
     Of<Act> keys, values;  // the caches, in place
-    static constexpr auto fields() {
-      return std::tuple{field("out", &Out::out), field("keys", &Out::keys), field("values", &Out::values)};
-    }
+    static constexpr std::string_view names = "out keys values";
   };
   using Attrs = AttentionAttrs;
   static const graph::OpDef def;
@@ -143,15 +126,12 @@ struct SinkGrad {
     Of<Act> dout, out;  // [N, heads · head_dim]
     Of<F32> lse;        // [sequences, heads, sequence_length]
     Of<F32> sinks;      // [heads]
-    static constexpr auto fields() {
-      return std::tuple{field("dout", &In::dout), field("out", &In::out), field("lse", &In::lse),
-                        field("sinks", &In::sinks)};
-    }
+    static constexpr std::string_view names = "dout out lse sinks";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dsinks;  // [heads]; accumulates
-    static constexpr auto fields() { return std::tuple{field("dsinks", &Out::dsinks)}; }
+    static constexpr std::string_view names = "dsinks";
   };
   using Attrs = SinkGradAttrs;
   static const graph::OpDef def;

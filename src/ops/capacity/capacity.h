@@ -35,14 +35,12 @@ struct LimitExperts {
     // [N]: where in its sequence a token's document begins; with Keep::kFirst every document finds all the
     // room.
     Of<Optional<I32>> begins = {};
-    static constexpr auto fields() {
-      return std::tuple{field("ids", &In::ids), field("weights", &In::weights), field("begins", &In::begins)};
-    }
+    static constexpr std::string_view names = "ids weights begins";
   };
   template <template <typename> class Of>
   struct Out {
     Of<I32> kept;  // [N, k]
-    static constexpr auto fields() { return std::tuple{field("kept", &Out::kept)}; }
+    static constexpr std::string_view names = "kept";
   };
   using Attrs = CapacityAttrs;
   static const graph::OpDef def;
@@ -54,14 +52,12 @@ struct WeightsOfKept {
   struct In {
     Of<F32> weights;  // [N, k]
     Of<I32> ids;      // [N, k]
-    static constexpr auto fields() {
-      return std::tuple{field("weights", &In::weights), field("ids", &In::ids)};
-    }
+    static constexpr std::string_view names = "weights ids";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> kept;  // [N, k]
-    static constexpr auto fields() { return std::tuple{field("kept", &Out::kept)}; }
+    static constexpr std::string_view names = "kept";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;

@@ -35,21 +35,7 @@ struct ClampedGated : Gating<ClampedGatedAttrs> {
   static const graph::OpDef def;
 };
 
-struct ClampedGatedGrad {
-  template <template <typename> class Of>
-  struct In {
-    Of<Act> dy;       // [N, F]
-    Of<Act> gate_up;  // [N, gate | up]
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy), field("gate_up", &In::gate_up)};
-    }
-  };
-  template <template <typename> class Of>
-  struct Out {
-    Of<Act> d_gate_up;  // as gate_up
-    static constexpr auto fields() { return std::tuple{field("d_gate_up", &Out::d_gate_up)}; }
-  };
-  using Attrs = ClampedGatedAttrs;
+struct ClampedGatedGrad : GatingGrad<ClampedGatedAttrs> {
   static const graph::OpDef def;
 };
 

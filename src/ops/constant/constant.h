@@ -20,12 +20,12 @@ struct ConstantAttrs {
 struct Constant {
   template <template <typename> class Of>
   struct In {
-    static constexpr auto fields() { return std::tuple{}; }
+    static constexpr std::string_view names = "";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> values;  // [elements]
-    static constexpr auto fields() { return std::tuple{field("values", &Out::values)}; }
+    static constexpr std::string_view names = "values";
   };
   using Attrs = ConstantAttrs;
   static const graph::OpDef def;

@@ -20,12 +20,12 @@ struct SplitQkv {
   template <template <typename> class Of>
   struct In {
     Of<Act> qkv;  // [N, q | k | v]
-    static constexpr auto fields() { return std::tuple{field("qkv", &In::qkv)}; }
+    static constexpr std::string_view names = "qkv";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> q, kv;  // [N, q], [N, k | v]
-    static constexpr auto fields() { return std::tuple{field("q", &Out::q), field("kv", &Out::kv)}; }
+    static constexpr std::string_view names = "q kv";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;
@@ -66,12 +66,7 @@ struct ContextAttention : Attended {
     Of<Optional<F32>> bias = {};                   // as Attention; not in a ring
     Of<I32> rank;                                  // the rank block
     Of<Optional<F32>> sinks = {};                  // [heads]; in a ring only of the first step
-    static constexpr auto fields() {
-      return std::tuple{
-          field("q", &In::q),           field("kv", &In::kv),     field("kv_begin", &In::kv_begin),
-          field("kv_end", &In::kv_end), field("bias", &In::bias), field("rank", &In::rank),
-          field("sinks", &In::sinks)};
-    }
+    static constexpr std::string_view names = "q kv kv_begin kv_end bias rank sinks";
   };
   using Attrs = ContextAttentionAttrs;
   static const graph::OpDef def;
@@ -86,20 +81,13 @@ struct ContextAttentionGrad {
     Of<Optional<I32>> kv_begin = {}, kv_end = {};
     Of<Optional<F32>> bias = {};
     Of<I32> rank;
-    static constexpr auto fields() {
-      return std::tuple{
-          field("dout", &In::dout),     field("out", &In::out),   field("lse", &In::lse),
-          field("q", &In::q),           field("kv", &In::kv),     field("kv_begin", &In::kv_begin),
-          field("kv_end", &In::kv_end), field("bias", &In::bias), field("rank", &In::rank)};
-    }
+    static constexpr std::string_view names = "dout out lse q kv kv_begin kv_end bias rank";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> dq, dkv;
     Of<Optional<F32>> dbias;  // with the bias
-    static constexpr auto fields() {
-      return std::tuple{field("dq", &Out::dq), field("dkv", &Out::dkv), field("dbias", &Out::dbias)};
-    }
+    static constexpr std::string_view names = "dq dkv dbias";
   };
   using Attrs = ContextAttentionAttrs;
   static const graph::OpDef def;
@@ -117,13 +105,7 @@ struct MergeAttention : Attended {
     Of<Optional<Act>> q = {}, kv = {};
     Of<Optional<I32>> kv_begin = {}, kv_end = {}, rank = {};
     Of<Optional<F32>> sinks = {};
-    static constexpr auto fields() {
-      return std::tuple{
-          field("out", &In::out),           field("lse", &In::lse),       field("more_out", &In::more_out),
-          field("more_lse", &In::more_lse), field("q", &In::q),           field("kv", &In::kv),
-          field("kv_begin", &In::kv_begin), field("kv_end", &In::kv_end), field("rank", &In::rank),
-          field("sinks", &In::sinks)};
-    }
+    static constexpr std::string_view names = "out lse more_out more_lse q kv kv_begin kv_end rank sinks";
   };
   using Attrs = ContextAttentionAttrs;
   static const graph::OpDef def;

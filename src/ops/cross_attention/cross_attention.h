@@ -33,10 +33,7 @@ struct CrossAttention : Attended {
     Of<Act> q;                                     // [N, heads · head_dim]
     Of<Act> kv;                                    // [M, k | v], the same number of sequences
     Of<Optional<I32>> kv_begin = {}, kv_end = {};  // [N]
-    static constexpr auto fields() {
-      return std::tuple{field("q", &In::q), field("kv", &In::kv), field("kv_begin", &In::kv_begin),
-                        field("kv_end", &In::kv_end)};
-    }
+    static constexpr std::string_view names = "q kv kv_begin kv_end";
   };
   using Attrs = CrossAttentionAttrs;
   static const graph::OpDef def;
@@ -49,16 +46,12 @@ struct CrossAttentionGrad {
     Of<F32> lse;
     Of<Act> q, kv;
     Of<Optional<I32>> kv_begin = {}, kv_end = {};
-    static constexpr auto fields() {
-      return std::tuple{field("dout", &In::dout),    field("out", &In::out), field("lse", &In::lse),
-                        field("q", &In::q),          field("kv", &In::kv),   field("kv_begin", &In::kv_begin),
-                        field("kv_end", &In::kv_end)};
-    }
+    static constexpr std::string_view names = "dout out lse q kv kv_begin kv_end";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> dq, dkv;
-    static constexpr auto fields() { return std::tuple{field("dq", &Out::dq), field("dkv", &Out::dkv)}; }
+    static constexpr std::string_view names = "dq dkv";
   };
   using Attrs = CrossAttentionAttrs;
   static const graph::OpDef def;
@@ -71,15 +64,12 @@ struct CachedCrossAttention {
     Of<Act> q;                  // [N, heads · head_dim]
     Of<Act> keys, values;       // [slots, room, kv heads · head_dim]
     Of<I32> slot, encoder_end;  // [sequences], role step
-    static constexpr auto fields() {
-      return std::tuple{field("q", &In::q), field("keys", &In::keys), field("values", &In::values),
-                        field("slot", &In::slot), field("encoder_end", &In::encoder_end)};
-    }
+    static constexpr std::string_view names = "q keys values slot encoder_end";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> out;  // as q
-    static constexpr auto fields() { return std::tuple{field("out", &Out::out)}; }
+    static constexpr std::string_view names = "out";
   };
   using Attrs = CrossAttentionAttrs;
   static const graph::OpDef def;
@@ -92,17 +82,12 @@ struct StoreCross {
     Of<Act> kv;            // [M, k | v]
     Of<Act> keys, values;  // [slots, room, k]
     Of<I32> slot;          // [sequences]
-    static constexpr auto fields() {
-      return std::tuple{field("kv", &In::kv), field("keys", &In::keys), field("values", &In::values),
-                        field("slot", &In::slot)};
-    }
+    static constexpr std::string_view names = "kv keys values slot";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> keys, values;  // the caches, in place
-    static constexpr auto fields() {
-      return std::tuple{field("keys", &Out::keys), field("values", &Out::values)};
-    }
+    static constexpr std::string_view names = "keys values";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;
@@ -127,14 +112,12 @@ struct DocumentEnds {
   template <template <typename> class Of>
   struct In {
     Of<I32> q_begin, k_begin;  // [N], [M]
-    static constexpr auto fields() {
-      return std::tuple{field("q_begin", &In::q_begin), field("k_begin", &In::k_begin)};
-    }
+    static constexpr std::string_view names = "q_begin k_begin";
   };
   template <template <typename> class Of>
   struct Out {
     Of<I32> ends;  // [N]
-    static constexpr auto fields() { return std::tuple{field("ends", &Out::ends)}; }
+    static constexpr std::string_view names = "ends";
   };
   using Attrs = DocumentEndsAttrs;
   static const graph::OpDef def;

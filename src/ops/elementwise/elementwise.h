@@ -29,12 +29,12 @@ struct AddRow {
   struct In {
     Of<Act> x;      // [N, D]
     Of<F32> table;  // [R, D], or [D] for one row
-    static constexpr auto fields() { return std::tuple{field("x", &In::x), field("table", &In::table)}; }
+    static constexpr std::string_view names = "x table";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> y;  // [N, D]
-    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+    static constexpr std::string_view names = "y";
   };
   using Attrs = AddRowAttrs;
   static const graph::OpDef def;
@@ -54,12 +54,12 @@ struct AddRowGrad {
   template <template <typename> class Of>
   struct In {
     Of<Act> dy;  // [N, D]
-    static constexpr auto fields() { return std::tuple{field("dy", &In::dy)}; }
+    static constexpr std::string_view names = "dy";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dtable;  // [R, D], accumulates
-    static constexpr auto fields() { return std::tuple{field("dtable", &Out::dtable)}; }
+    static constexpr std::string_view names = "dtable";
   };
   using Attrs = AddRowGradAttrs;
   static const graph::OpDef def;

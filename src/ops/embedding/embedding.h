@@ -26,16 +26,12 @@ struct Embedding {
     Of<Optional<I32>> positions = {};       // [N]; both or none
     Of<Optional<F32>> position_table = {};  // [P, D]
     Of<Optional<I32>> vocab_start = {};     // [parts] (ops/vocabulary): tokens in no part give zeros
-    static constexpr auto fields() {
-      return std::tuple{field("tokens", &In::tokens), field("table", &In::table),
-                        field("positions", &In::positions), field("position_table", &In::position_table),
-                        field("vocab_start", &In::vocab_start)};
-    }
+    static constexpr std::string_view names = "tokens table positions position_table vocab_start";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> x;  // [N, D]
-    static constexpr auto fields() { return std::tuple{field("x", &Out::x)}; }
+    static constexpr std::string_view names = "x";
   };
   using Attrs = EmbeddingAttrs;
   static const graph::OpDef def;
@@ -74,14 +70,12 @@ struct EmbeddingGrad {
     Of<Act> dy;                          // [N, D]
     Of<I32> ids;                         // [N]
     Of<Optional<I32>> vocab_start = {};  // [parts]
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy), field("ids", &In::ids), field("vocab_start", &In::vocab_start)};
-    }
+    static constexpr std::string_view names = "dy ids vocab_start";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dtable;  // [V, D], accumulates
-    static constexpr auto fields() { return std::tuple{field("dtable", &Out::dtable)}; }
+    static constexpr std::string_view names = "dtable";
   };
   using Attrs = EmbeddingGradAttrs;
   static const graph::OpDef def;

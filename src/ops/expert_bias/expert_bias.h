@@ -16,15 +16,12 @@ struct ExpertBias {
     Of<Optional<F32>> weights = {};  // [N, k], beside offsets [S]
     Of<F32> bias;                    // [E · C]
     Of<Optional<I32>> offsets = {};  // [N + 1]
-    static constexpr auto fields() {
-      return std::tuple{field("x", &In::x), field("ids", &In::ids), field("weights", &In::weights),
-                        field("bias", &In::bias), field("offsets", &In::offsets)};
-    }
+    static constexpr std::string_view names = "x ids weights bias offsets";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> y;  // as x
-    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+    static constexpr std::string_view names = "y";
   };
   using Attrs = ExpertsAttrs;
   static const graph::OpDef def;
@@ -36,15 +33,12 @@ struct ExpertBiasGrad {
     Of<I32> ids;
     Of<Optional<F32>> weights = {};
     Of<Optional<I32>> offsets = {};
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy), field("ids", &In::ids), field("weights", &In::weights),
-                        field("offsets", &In::offsets)};
-    }
+    static constexpr std::string_view names = "dy ids weights offsets";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dbias;  // accumulates
-    static constexpr auto fields() { return std::tuple{field("dbias", &Out::dbias)}; }
+    static constexpr std::string_view names = "dbias";
   };
   using Attrs = ExpertsAttrs;
   static const graph::OpDef def;
@@ -56,15 +50,12 @@ struct ExpertBiasGradWeights {
     Of<I32> ids;
     Of<F32> bias;
     Of<Optional<I32>> offsets = {};
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy), field("ids", &In::ids), field("bias", &In::bias),
-                        field("offsets", &In::offsets)};
-    }
+    static constexpr std::string_view names = "dy ids bias offsets";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dweights;
-    static constexpr auto fields() { return std::tuple{field("dweights", &Out::dweights)}; }
+    static constexpr std::string_view names = "dweights";
   };
   using Attrs = ExpertsAttrs;
   static const graph::OpDef def;

@@ -27,17 +27,14 @@ struct ExpertChoice {
   template <template <typename> class Of>
   struct In {
     Of<F32> logits;  // [N, E]
-    static constexpr auto fields() { return std::tuple{field("logits", &In::logits)}; }
+    static constexpr std::string_view names = "logits";
   };
   template <template <typename> class Of>
   struct Out {
     Of<I32> tokens;   // [M]: the place in its group of a slot's token, ascending within an expert
     Of<I32> experts;  // [M, 1]: whose slot it is
     Of<F32> weights;  // [M, 1]: the token's score of the expert · scale
-    static constexpr auto fields() {
-      return std::tuple{field("tokens", &Out::tokens), field("experts", &Out::experts),
-                        field("weights", &Out::weights)};
-    }
+    static constexpr std::string_view names = "tokens experts weights";
   };
   using Attrs = ExpertChoiceAttrs;
   static const graph::OpDef def;
@@ -47,15 +44,12 @@ struct ExpertChoiceGrad {
   struct In {
     Of<F32> dweights, logits;
     Of<I32> tokens;
-    static constexpr auto fields() {
-      return std::tuple{field("dweights", &In::dweights), field("logits", &In::logits),
-                        field("tokens", &In::tokens)};
-    }
+    static constexpr std::string_view names = "dweights logits tokens";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dlogits;
-    static constexpr auto fields() { return std::tuple{field("dlogits", &Out::dlogits)}; }
+    static constexpr std::string_view names = "dlogits";
   };
   using Attrs = ExpertChoiceAttrs;
   static const graph::OpDef def;
@@ -76,12 +70,12 @@ struct GroupRows {
   struct In {
     Of<Act> x;       // a row a token, or a row a slot
     Of<I32> tokens;  // [M]
-    static constexpr auto fields() { return std::tuple{field("x", &In::x), field("tokens", &In::tokens)}; }
+    static constexpr std::string_view names = "x tokens";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> y;
-    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+    static constexpr std::string_view names = "y";
   };
   using Attrs = GroupRowsAttrs;
 };

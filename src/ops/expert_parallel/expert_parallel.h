@@ -126,12 +126,12 @@ struct OwnExperts {
   struct In {
     Of<I32> ids;   // [N, k]; they differ between the ranks of summed axes
     Of<I32> rank;  // the rank block
-    static constexpr auto fields() { return std::tuple{field("ids", &In::ids), field("rank", &In::rank)}; }
+    static constexpr std::string_view names = "ids rank";
   };
   template <template <typename> class Of>
   struct Out {
     Of<I32> own;  // [N, k]
-    static constexpr auto fields() { return std::tuple{field("own", &Out::own)}; }
+    static constexpr std::string_view names = "own";
   };
   using Attrs = OwnExpertsAttrs;
   static const graph::OpDef def;
@@ -142,12 +142,12 @@ struct ExpertRounds {
   template <template <typename> class Of>
   struct In {
     Of<I32> end;  // as ExpertParallel gives it, of all ranks
-    static constexpr auto fields() { return std::tuple{field("end", &In::end)}; }
+    static constexpr std::string_view names = "end";
   };
   template <template <typename> class Of>
   struct Out {
     Of<I64> rounds;  // [1], accumulates
-    static constexpr auto fields() { return std::tuple{field("rounds", &Out::rounds)}; }
+    static constexpr std::string_view names = "rounds";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;
@@ -160,10 +160,7 @@ struct ExpertParallel {
     Of<I32> ids;               // [N, k]; -1: a slot that goes nowhere
     Of<F32> weights;           // [N, k]
     Of<Many<Any>> parameters;  // of the body
-    static constexpr auto fields() {
-      return std::tuple{field("x", &In::x), field("ids", &In::ids), field("weights", &In::weights),
-                        field("parameters", &In::parameters)};
-    }
+    static constexpr std::string_view names = "x ids weights parameters";
   };
   template <template <typename> class Of>
   struct Out {
@@ -172,9 +169,7 @@ struct ExpertParallel {
     // trains.
     Of<Optional<I32>> end = {};
     Of<Many<Any>> kept;  // of the body
-    static constexpr auto fields() {
-      return std::tuple{field("y", &Out::y), field("end", &Out::end), field("kept", &Out::kept)};
-    }
+    static constexpr std::string_view names = "y end kept";
   };
   using Attrs = ExpertParallelAttrs;
   static const graph::OpDef def;
@@ -188,11 +183,7 @@ struct ExpertParallelGrad {
     Of<I32> end;
     // Its parameters, then lists of it: kept; or kept_for_weights and handed.
     Of<Many<Any>> of_body;
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy),   field("x", &In::x),
-                        field("ids", &In::ids), field("weights", &In::weights),
-                        field("end", &In::end), field("of_body", &In::of_body)};
-    }
+    static constexpr std::string_view names = "dy x ids weights end of_body";
   };
   using Attrs = ExpertParallelAttrs;
 };
@@ -202,10 +193,7 @@ struct ExpertParallelGradInput : ExpertParallelGrad {
     Of<Act> dx;
     Of<F32> dweights;
     Of<Many<Any>> handed;  // of the body
-    static constexpr auto fields() {
-      return std::tuple{field("dx", &Out::dx), field("dweights", &Out::dweights),
-                        field("handed", &Out::handed)};
-    }
+    static constexpr std::string_view names = "dx dweights handed";
   };
   static const graph::OpDef def;
 };
@@ -213,7 +201,7 @@ struct ExpertParallelGradWeight : ExpertParallelGrad {
   template <template <typename> class Of>
   struct Out {
     Of<Many<F32>> dw;  // of the parameters; accumulate
-    static constexpr auto fields() { return std::tuple{field("dw", &Out::dw)}; }
+    static constexpr std::string_view names = "dw";
   };
   static const graph::OpDef def;
 };

@@ -49,15 +49,12 @@ struct ExpertsProduct {
     Of<I32> ids;                     // [N, k]
     Of<Weight> weight;               // [E · O, K]
     Of<Optional<I32>> offsets = {};  // [N + 1]
-    static constexpr auto fields() {
-      return std::tuple{field("x", &In::x), field("ids", &In::ids), field("weight", &In::weight),
-                        field("offsets", &In::offsets)};
-    }
+    static constexpr std::string_view names = "x ids weight offsets";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> y;  // the other way round; O columns
-    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+    static constexpr std::string_view names = "y";
   };
   using Attrs = ExpertsAttrs;
 };
@@ -68,15 +65,12 @@ struct ExpertsGradInput {
     Of<I32> ids;
     Of<Weight> weight;
     Of<Optional<I32>> offsets = {};
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy), field("ids", &In::ids), field("weight", &In::weight),
-                        field("offsets", &In::offsets)};
-    }
+    static constexpr std::string_view names = "dy ids weight offsets";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> dx;
-    static constexpr auto fields() { return std::tuple{field("dx", &Out::dx)}; }
+    static constexpr std::string_view names = "dx";
   };
   using Attrs = ExpertsAttrs;
 };
@@ -86,15 +80,12 @@ struct ExpertsGradWeight {
     Of<Act> dy, x;
     Of<I32> ids;
     Of<Optional<I32>> offsets = {};
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy), field("x", &In::x), field("ids", &In::ids),
-                        field("offsets", &In::offsets)};
-    }
+    static constexpr std::string_view names = "dy x ids offsets";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dw;  // [E · O, K], accumulates
-    static constexpr auto fields() { return std::tuple{field("dw", &Out::dw)}; }
+    static constexpr std::string_view names = "dw";
   };
   using Attrs = ExpertsAttrs;
 };
@@ -127,14 +118,12 @@ struct ExpertCounts {
   struct In {
     Of<I32> ids;                     // [N, k]
     Of<Optional<I32>> targets = {};  // [N]
-    static constexpr auto fields() {
-      return std::tuple{field("ids", &In::ids), field("targets", &In::targets)};
-    }
+    static constexpr std::string_view names = "ids targets";
   };
   template <template <typename> class Of>
   struct Out {
     Of<I64> counts;  // [E], accumulates
-    static constexpr auto fields() { return std::tuple{field("counts", &Out::counts)}; }
+    static constexpr std::string_view names = "counts";
   };
   using Attrs = ExpertsAttrs;
   static const graph::OpDef def;
@@ -146,12 +135,12 @@ struct RunningCounts {
   template <template <typename> class Of>
   struct In {
     Of<I64> counts;  // [E]
-    static constexpr auto fields() { return std::tuple{field("counts", &In::counts)}; }
+    static constexpr std::string_view names = "counts";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> now;  // [1, E]
-    static constexpr auto fields() { return std::tuple{field("now", &Out::now)}; }
+    static constexpr std::string_view names = "now";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;

@@ -21,12 +21,12 @@ struct Jitter {
   struct In {
     Of<F32> x;       // [N, d]
     Of<I32> places;  // [N, 2]: the number of a row's sample, and its place there
-    static constexpr auto fields() { return std::tuple{field("x", &In::x), field("places", &In::places)}; }
+    static constexpr std::string_view names = "x places";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> y;  // [N, d]
-    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+    static constexpr std::string_view names = "y";
   };
   using Attrs = JitterAttrs;
   static const graph::OpDef def;
@@ -42,12 +42,12 @@ struct SamplePlaces {
   template <template <typename> class Of>
   struct In {
     Of<I32> samples;  // [sequences]
-    static constexpr auto fields() { return std::tuple{field("samples", &In::samples)}; }
+    static constexpr std::string_view names = "samples";
   };
   template <template <typename> class Of>
   struct Out {
     Of<I32> places;  // [sequences · rows, 2]
-    static constexpr auto fields() { return std::tuple{field("places", &Out::places)}; }
+    static constexpr std::string_view names = "places";
   };
   using Attrs = SamplePlacesAttrs;
   static const graph::OpDef def;

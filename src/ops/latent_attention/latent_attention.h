@@ -21,17 +21,14 @@ struct SplitLatents {
   template <template <typename> class Of>
   struct In {
     Of<Act> down;  // [N, query? | key and value | rotated]
-    static constexpr auto fields() { return std::tuple{field("down", &In::down)}; }
+    static constexpr std::string_view names = "down";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Optional<Act>> query = {};
     Of<Act> latent;  // of keys and values
     Of<Act> rotated;
-    static constexpr auto fields() {
-      return std::tuple{field("query", &Out::query), field("latent", &Out::latent),
-                        field("rotated", &Out::rotated)};
-    }
+    static constexpr std::string_view names = "query latent rotated";
   };
   using Attrs = SplitLatentsAttrs;
   static const graph::OpDef def;
@@ -70,14 +67,12 @@ struct LatentHeads {
     Of<Act> q;        // [N, heads · (plain + rotary)]
     Of<Act> kv;       // [N, plain keys | values]
     Of<Act> rotated;  // [N, rotary], the part of their keys that all heads share
-    static constexpr auto fields() {
-      return std::tuple{field("q", &In::q), field("kv", &In::kv), field("rotated", &In::rotated)};
-    }
+    static constexpr std::string_view names = "q kv rotated";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> qkv;  // [N, q | k | v]
-    static constexpr auto fields() { return std::tuple{field("qkv", &Out::qkv)}; }
+    static constexpr std::string_view names = "qkv";
   };
   using Attrs = LatentAttrs;
   static const graph::OpDef def;
@@ -86,15 +81,13 @@ struct LatentHeadsGrad {
   template <template <typename> class Of>
   struct In {
     Of<Act> dqkv;
-    static constexpr auto fields() { return std::tuple{field("dqkv", &In::dqkv)}; }
+    static constexpr std::string_view names = "dqkv";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> dq, dkv;
     Of<Act> drotated;  // the sum over heads
-    static constexpr auto fields() {
-      return std::tuple{field("dq", &Out::dq), field("dkv", &Out::dkv), field("drotated", &Out::drotated)};
-    }
+    static constexpr std::string_view names = "dq dkv drotated";
   };
   using Attrs = LatentAttrs;
   static const graph::OpDef def;
@@ -112,20 +105,13 @@ struct CachedLatentAttention {
     Of<F32> weight;          // [plain keys | values, rank]
     Of<Act> cache;           // [slots, room, rank + rotary]
     Of<I32> position, slot;  // [sequences], role step
-    static constexpr auto fields() {
-      return std::tuple{
-          field("q", &In::q),           field("latent", &In::latent), field("rotated", &In::rotated),
-          field("weight", &In::weight), field("cache", &In::cache),   field("position", &In::position),
-          field("slot", &In::slot)};
-    }
+    static constexpr std::string_view names = "q latent rotated weight cache position slot";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> out;    // [N, heads · value]
     Of<Act> cache;  // in place
-    static constexpr auto fields() {
-      return std::tuple{field("out", &Out::out), field("cache", &Out::cache)};
-    }
+    static constexpr std::string_view names = "out cache";
   };
   using Attrs = LatentAttrs;
   static const graph::OpDef def;

@@ -18,14 +18,12 @@ struct Linear {
     Of<Act> x;                    // [N, K]
     Of<Weight> weight;            // [O, K]
     Of<Optional<F32>> bias = {};  // [O]
-    static constexpr auto fields() {
-      return std::tuple{field("x", &In::x), field("weight", &In::weight), field("bias", &In::bias)};
-    }
+    static constexpr std::string_view names = "x weight bias";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> y;  // [N, O], in x's dtype unless f32_output
-    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+    static constexpr std::string_view names = "y";
   };
   using Attrs = LinearAttrs;
   static const graph::OpDef def;
@@ -39,12 +37,12 @@ struct LinearGradInput {
   struct In {
     Of<Act> dy;         // [N, O]
     Of<Weight> weight;  // [O, K]
-    static constexpr auto fields() { return std::tuple{field("dy", &In::dy), field("weight", &In::weight)}; }
+    static constexpr std::string_view names = "dy weight";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> dx;  // [N, K]
-    static constexpr auto fields() { return std::tuple{field("dx", &Out::dx)}; }
+    static constexpr std::string_view names = "dx";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;
@@ -56,12 +54,12 @@ struct LinearGradWeight {
   struct In {
     Of<Act> dy;  // [N, O]
     Of<Act> x;   // [N, K]
-    static constexpr auto fields() { return std::tuple{field("dy", &In::dy), field("x", &In::x)}; }
+    static constexpr std::string_view names = "dy x";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dw;  // [O, K], accumulates
-    static constexpr auto fields() { return std::tuple{field("dw", &Out::dw)}; }
+    static constexpr std::string_view names = "dw";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;
@@ -72,12 +70,12 @@ struct ColumnSums {
   template <template <typename> class Of>
   struct In {
     Of<Act> dy;  // [N, O]
-    static constexpr auto fields() { return std::tuple{field("dy", &In::dy)}; }
+    static constexpr std::string_view names = "dy";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> sums;  // [O], accumulates
-    static constexpr auto fields() { return std::tuple{field("sums", &Out::sums)}; }
+    static constexpr std::string_view names = "sums";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;
@@ -88,12 +86,12 @@ struct PackWeight {
   template <template <typename> class Of>
   struct In {
     Of<F32> weight;
-    static constexpr auto fields() { return std::tuple{field("weight", &In::weight)}; }
+    static constexpr std::string_view names = "weight";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Weight> packed;
-    static constexpr auto fields() { return std::tuple{field("packed", &Out::packed)}; }
+    static constexpr std::string_view names = "packed";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;

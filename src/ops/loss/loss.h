@@ -46,10 +46,7 @@ struct LinearCrossEntropy {
     Of<Weight> weight;            // [V, K]
     Of<I32> targets;              // [N]
     Of<Optional<F32>> bias = {};  // [V]
-    static constexpr auto fields() {
-      return std::tuple{field("x", &In::x), field("weight", &In::weight), field("targets", &In::targets),
-                        field("bias", &In::bias)};
-    }
+    static constexpr std::string_view names = "x weight targets bias";
   };
   template <template <typename> class Of>
   struct Out {
@@ -57,10 +54,7 @@ struct LinearCrossEntropy {
     Of<I64> count;                     // [1]
     Of<Optional<F32>> per_token = {};  // [N]
     Of<Optional<I32>> greedy = {};     // [N]
-    static constexpr auto fields() {
-      return std::tuple{field("sum", &Out::sum), field("count", &Out::count),
-                        field("per_token", &Out::per_token), field("greedy", &Out::greedy)};
-    }
+    static constexpr std::string_view names = "sum count per_token greedy";
   };
   using Attrs = LinearCrossEntropyAttrs;
   static const graph::OpDef def;
@@ -78,14 +72,7 @@ struct LinearCrossEntropyTrain {
     Of<I32> targets;              // [N]
     Of<Optional<F32>> bias = {};  // [V]
     Of<Optional<F32>> seed = {};  // [1]
-    static constexpr auto fields() {
-      return std::tuple{field("x", &In::x),
-                        field("weight", &In::weight),
-                        field("weight_of_dx", &In::weight_of_dx),
-                        field("targets", &In::targets),
-                        field("bias", &In::bias),
-                        field("seed", &In::seed)};
-    }
+    static constexpr std::string_view names = "x weight weight_of_dx targets bias seed";
   };
   template <template <typename> class Of>
   struct Out {
@@ -94,10 +81,7 @@ struct LinearCrossEntropyTrain {
     Of<Act> dx;                    // [N, K]
     Of<F32> dw;                    // [V, K], accumulates
     Of<Optional<F32>> dbias = {};  // [V], accumulates
-    static constexpr auto fields() {
-      return std::tuple{field("sum", &Out::sum), field("count", &Out::count), field("dx", &Out::dx),
-                        field("dw", &Out::dw), field("dbias", &Out::dbias)};
-    }
+    static constexpr std::string_view names = "sum count dx dw dbias";
   };
   using Attrs = LinearCrossEntropyAttrs;
   static const graph::OpDef def;
@@ -141,15 +125,12 @@ struct CrossEntropyStatistics {
     Of<I32> targets;                     // [N]
     Of<Optional<F32>> bias = {};         // [V]
     Of<Optional<I32>> vocab_start = {};  // [parts]
-    static constexpr auto fields() {
-      return std::tuple{field("x", &In::x), field("weight", &In::weight), field("targets", &In::targets),
-                        field("bias", &In::bias), field("vocab_start", &In::vocab_start)};
-    }
+    static constexpr std::string_view names = "x weight targets bias vocab_start";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> statistics;  // [parts, N, 3]
-    static constexpr auto fields() { return std::tuple{field("statistics", &Out::statistics)}; }
+    static constexpr std::string_view names = "statistics";
   };
   using Attrs = CrossEntropyAttrs;
   static const graph::OpDef def;
@@ -160,9 +141,7 @@ struct CrossEntropyLoss {
   struct In {
     Of<F32> statistics;  // [parts, N, 3]
     Of<I32> targets;     // [N]
-    static constexpr auto fields() {
-      return std::tuple{field("statistics", &In::statistics), field("targets", &In::targets)};
-    }
+    static constexpr std::string_view names = "statistics targets";
   };
   template <template <typename> class Of>
   using Out = LinearCrossEntropy::Out<Of>;
@@ -176,15 +155,12 @@ struct CrossEntropyLossGrad {
     Of<F32> statistics;           // [parts, N, 3]
     Of<I32> targets;              // [N]
     Of<Optional<F32>> seed = {};  // [1]
-    static constexpr auto fields() {
-      return std::tuple{field("statistics", &In::statistics), field("targets", &In::targets),
-                        field("seed", &In::seed)};
-    }
+    static constexpr std::string_view names = "statistics targets seed";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dstatistics;  // [parts, N, 3]
-    static constexpr auto fields() { return std::tuple{field("dstatistics", &Out::dstatistics)}; }
+    static constexpr std::string_view names = "dstatistics";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;
@@ -200,21 +176,13 @@ struct CrossEntropyGradInput {
     Of<F32> statistics, dstatistics;     // [parts, N, 3]
     Of<Optional<F32>> bias = {};         // [V]
     Of<Optional<I32>> vocab_start = {};  // [parts]
-    static constexpr auto fields() {
-      return std::tuple{field("x", &In::x),
-                        field("weight", &In::weight),
-                        field("weight_of_dx", &In::weight_of_dx),
-                        field("targets", &In::targets),
-                        field("statistics", &In::statistics),
-                        field("dstatistics", &In::dstatistics),
-                        field("bias", &In::bias),
-                        field("vocab_start", &In::vocab_start)};
-    }
+    static constexpr std::string_view names =
+        "x weight weight_of_dx targets statistics dstatistics bias vocab_start";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> dx;  // [N, K]
-    static constexpr auto fields() { return std::tuple{field("dx", &Out::dx)}; }
+    static constexpr std::string_view names = "dx";
   };
   using Attrs = CrossEntropyAttrs;
   static const graph::OpDef def;
@@ -229,21 +197,13 @@ struct CrossEntropyGradWeight {
     Of<F32> statistics, dstatistics;     // [parts, N, 3]
     Of<Optional<F32>> bias = {};         // [V]
     Of<Optional<I32>> vocab_start = {};  // [parts]
-    static constexpr auto fields() {
-      return std::tuple{field("x", &In::x),
-                        field("weight", &In::weight),
-                        field("targets", &In::targets),
-                        field("statistics", &In::statistics),
-                        field("dstatistics", &In::dstatistics),
-                        field("bias", &In::bias),
-                        field("vocab_start", &In::vocab_start)};
-    }
+    static constexpr std::string_view names = "x weight targets statistics dstatistics bias vocab_start";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dw;                    // [V, K], accumulates
     Of<Optional<F32>> dbias = {};  // [V], accumulates
-    static constexpr auto fields() { return std::tuple{field("dw", &Out::dw), field("dbias", &Out::dbias)}; }
+    static constexpr std::string_view names = "dw dbias";
   };
   using Attrs = CrossEntropyAttrs;
   static const graph::OpDef def;
@@ -258,9 +218,7 @@ struct CrossEntropyGrad {
     Of<Act> dx;                    // [N, K]
     Of<F32> dw;                    // [V, K], accumulates
     Of<Optional<F32>> dbias = {};  // [V], accumulates
-    static constexpr auto fields() {
-      return std::tuple{field("dx", &Out::dx), field("dw", &Out::dw), field("dbias", &Out::dbias)};
-    }
+    static constexpr std::string_view names = "dx dw dbias";
   };
   using Attrs = CrossEntropyAttrs;
   static const graph::OpDef def;

@@ -100,7 +100,8 @@ void require_parts(const View<Op>& node) {
   }
   const Shape& start = node.in.vocab_start->shape;
   require(node, start.rank() == 1 && start[0] > 0, "vocab_start must be i32[parts]");
-  const bool divides = rows % start[0] == 0 || weight.padding.uneven.has_value();  // as ranks have it
+  const bool divides =
+      rows % start[0] == 0 || weight.sharding.padding.uneven.has_value();  // as ranks have it
   require(node, divides && vocabulary >= rows, "the weight must be parts of equal size of the vocabulary");
 }
 

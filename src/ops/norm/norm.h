@@ -29,18 +29,14 @@ struct RmsNorm {
     Of<Act> x;                        // [N, D]
     Of<F32> weight;                   // [D]
     Of<Optional<Act>> residual = {};  // as x
-    static constexpr auto fields() {
-      return std::tuple{field("x", &In::x), field("weight", &In::weight), field("residual", &In::residual)};
-    }
+    static constexpr std::string_view names = "x weight residual";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> y;                 // [N, D]
     Of<F32> rstd;              // [N]
     Of<Optional<Act>> h = {};  // [N, D], with the residual
-    static constexpr auto fields() {
-      return std::tuple{field("y", &Out::y), field("rstd", &Out::rstd), field("h", &Out::h)};
-    }
+    static constexpr std::string_view names = "y rstd h";
   };
   using Attrs = RmsNormAttrs;
   static const graph::OpDef def;
@@ -56,15 +52,12 @@ struct RmsNormGradInput {
     Of<F32> rstd;               // [N]
     Of<F32> weight;             // [D]
     Of<Optional<Act>> dh = {};  // [N, D], what flows into h besides
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy), field("h", &In::h), field("rstd", &In::rstd),
-                        field("weight", &In::weight), field("dh", &In::dh)};
-    }
+    static constexpr std::string_view names = "dy h rstd weight dh";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> dx;  // [N, D]
-    static constexpr auto fields() { return std::tuple{field("dx", &Out::dx)}; }
+    static constexpr std::string_view names = "dx";
   };
   using Attrs = RmsNormAttrs;
   static const graph::OpDef def;
@@ -75,14 +68,12 @@ struct RmsNormGradWeight {
   struct In {
     Of<Act> dy, h;  // [N, D]
     Of<F32> rstd;   // [N]
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy), field("h", &In::h), field("rstd", &In::rstd)};
-    }
+    static constexpr std::string_view names = "dy h rstd";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dw;  // [D], accumulates
-    static constexpr auto fields() { return std::tuple{field("dw", &Out::dw)}; }
+    static constexpr std::string_view names = "dw";
   };
   using Attrs = RmsNormAttrs;
   static const graph::OpDef def;
@@ -101,20 +92,14 @@ struct LayerNorm {
     Of<Act> x;                        // [N, D]
     Of<F32> weight, bias;             // [D]
     Of<Optional<Act>> residual = {};  // as x
-    static constexpr auto fields() {
-      return std::tuple{field("x", &In::x), field("weight", &In::weight), field("bias", &In::bias),
-                        field("residual", &In::residual)};
-    }
+    static constexpr std::string_view names = "x weight bias residual";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> y;                 // [N, D]
     Of<F32> mean, rstd;        // [N]
     Of<Optional<Act>> h = {};  // [N, D], with the residual
-    static constexpr auto fields() {
-      return std::tuple{field("y", &Out::y), field("mean", &Out::mean), field("rstd", &Out::rstd),
-                        field("h", &Out::h)};
-    }
+    static constexpr std::string_view names = "y mean rstd h";
   };
   using Attrs = LayerNormAttrs;
   static const graph::OpDef def;
@@ -130,10 +115,7 @@ struct LayerNormGradInput {
     Of<F32> mean, rstd;         // [N]
     Of<F32> weight;             // [D]
     Of<Optional<Act>> dh = {};  // [N, D], what flows into h besides
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy),     field("h", &In::h),           field("mean", &In::mean),
-                        field("rstd", &In::rstd), field("weight", &In::weight), field("dh", &In::dh)};
-    }
+    static constexpr std::string_view names = "dy h mean rstd weight dh";
   };
   template <template <typename> class Of>
   using Out = RmsNormGradInput::Out<Of>;
@@ -146,15 +128,12 @@ struct LayerNormGradWeight {
   struct In {
     Of<Act> dy, h;       // [N, D]
     Of<F32> mean, rstd;  // [N]
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy), field("h", &In::h), field("mean", &In::mean),
-                        field("rstd", &In::rstd)};
-    }
+    static constexpr std::string_view names = "dy h mean rstd";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dw, db;  // [D], accumulate
-    static constexpr auto fields() { return std::tuple{field("dw", &Out::dw), field("db", &Out::db)}; }
+    static constexpr std::string_view names = "dw db";
   };
   using Attrs = LayerNormAttrs;
   static const graph::OpDef def;

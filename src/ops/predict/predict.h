@@ -18,9 +18,7 @@ struct TargetsAhead {
     Of<I32>
         targets;    // [N], the next token of each token; -1 where there is none, as at the end of a document
     Of<I32> ahead;  // [N], the token k places ahead, or -1; for k = 1 the targets themselves
-    static constexpr auto fields() {
-      return std::tuple{field("targets", &In::targets), field("ahead", &In::ahead)};
-    }
+    static constexpr std::string_view names = "targets ahead";
   };
   template <template <typename> class Of>
   struct Out {
@@ -28,9 +26,7 @@ struct TargetsAhead {
     // [N], the token k + 1 places ahead: what the next place has k ahead, where it is of the same document
     // and sequence, else -1
     Of<I32> ahead;
-    static constexpr auto fields() {
-      return std::tuple{field("tokens", &Out::tokens), field("ahead", &Out::ahead)};
-    }
+    static constexpr std::string_view names = "tokens ahead";
   };
   using Attrs = TargetsAheadAttrs;
   static const graph::OpDef def;

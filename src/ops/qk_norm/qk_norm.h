@@ -26,16 +26,13 @@ struct QkNorm {
     Of<Act> qkv;                   // [N, q | k | v]
     Of<F32> q_weight, k_weight;    // [width of a group]
     Of<Optional<F32>> means = {};  // [N, 2] (QkMeans), where ranks share the heads of a whole part
-    static constexpr auto fields() {
-      return std::tuple{field("qkv", &In::qkv), field("q_weight", &In::q_weight),
-                        field("k_weight", &In::k_weight), field("means", &In::means)};
-    }
+    static constexpr std::string_view names = "qkv q_weight k_weight means";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> y;     // as qkv
     Of<F32> rstd;  // [N, groups of q | of k]
-    static constexpr auto fields() { return std::tuple{field("y", &Out::y), field("rstd", &Out::rstd)}; }
+    static constexpr std::string_view names = "y rstd";
   };
   using Attrs = QkNormAttrs;
   static const graph::OpDef def;
@@ -51,19 +48,12 @@ struct QkNormGradInput {
     Of<F32> rstd;                  // [N, groups]
     Of<F32> q_weight, k_weight;    // [width of a group]
     Of<Optional<F32>> means = {};  // [N, 2], of qkv · dy · weight
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy),
-                        field("qkv", &In::qkv),
-                        field("rstd", &In::rstd),
-                        field("q_weight", &In::q_weight),
-                        field("k_weight", &In::k_weight),
-                        field("means", &In::means)};
-    }
+    static constexpr std::string_view names = "dy qkv rstd q_weight k_weight means";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> dx;  // as qkv
-    static constexpr auto fields() { return std::tuple{field("dx", &Out::dx)}; }
+    static constexpr std::string_view names = "dx";
   };
   using Attrs = QkNormAttrs;
   static const graph::OpDef def;
@@ -74,14 +64,12 @@ struct QkNormGradWeight {
   struct In {
     Of<Act> dy, qkv;  // [N, q | k | v]
     Of<F32> rstd;     // [N, groups]
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy), field("qkv", &In::qkv), field("rstd", &In::rstd)};
-    }
+    static constexpr std::string_view names = "dy qkv rstd";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dq, dk;  // of the weights, accumulate
-    static constexpr auto fields() { return std::tuple{field("dq", &Out::dq), field("dk", &Out::dk)}; }
+    static constexpr std::string_view names = "dq dk";
   };
   using Attrs = QkNormAttrs;
   static const graph::OpDef def;
@@ -96,15 +84,12 @@ struct QkMeans {
     Of<Act> qkv;                                     // [N, q | k | v]
     Of<Optional<Act>> dy = {};                       // as qkv
     Of<Optional<F32>> q_weight = {}, k_weight = {};  // [width of q], [width of k]
-    static constexpr auto fields() {
-      return std::tuple{field("qkv", &In::qkv), field("dy", &In::dy), field("q_weight", &In::q_weight),
-                        field("k_weight", &In::k_weight)};
-    }
+    static constexpr std::string_view names = "qkv dy q_weight k_weight";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> means;  // [N, 2]
-    static constexpr auto fields() { return std::tuple{field("means", &Out::means)}; }
+    static constexpr std::string_view names = "means";
   };
   using Attrs = QkNormAttrs;
   static const graph::OpDef def;

@@ -29,12 +29,12 @@ struct RelativeBias {
   template <template <typename> class Of>
   struct In {
     Of<F32> table;  // [buckets, heads]
-    static constexpr auto fields() { return std::tuple{field("table", &In::table)}; }
+    static constexpr std::string_view names = "table";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> bias;  // [heads, distances]
-    static constexpr auto fields() { return std::tuple{field("bias", &Out::bias)}; }
+    static constexpr std::string_view names = "bias";
   };
   using Attrs = RelativeBiasAttrs;
   static const graph::OpDef def;
@@ -44,12 +44,12 @@ struct RelativeBiasGrad {
   template <template <typename> class Of>
   struct In {
     Of<F32> dbias;  // [heads, distances]
-    static constexpr auto fields() { return std::tuple{field("dbias", &In::dbias)}; }
+    static constexpr std::string_view names = "dbias";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dtable;  // [buckets, heads]; accumulates
-    static constexpr auto fields() { return std::tuple{field("dtable", &Out::dtable)}; }
+    static constexpr std::string_view names = "dtable";
   };
   using Attrs = RelativeBiasAttrs;
   static const graph::OpDef def;

@@ -25,12 +25,12 @@ struct RopeTableAttrs {
 struct RopeTable {
   template <template <typename> class Of>
   struct In {
-    static constexpr auto fields() { return std::tuple{}; }
+    static constexpr std::string_view names = "";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> table;  // [positions, rotary_dim / 2, 2]
-    static constexpr auto fields() { return std::tuple{field("table", &Out::table)}; }
+    static constexpr std::string_view names = "table";
   };
   using Attrs = RopeTableAttrs;
   static const graph::OpDef def;
@@ -58,14 +58,12 @@ struct Rope {
     Of<Act> x;          // [N, q | k | v] or [N, heads · head_dim]
     Of<F32> table;      // [positions, rotary_dim / 2, 2]
     Of<I32> positions;  // [N]
-    static constexpr auto fields() {
-      return std::tuple{field("x", &In::x), field("table", &In::table), field("positions", &In::positions)};
-    }
+    static constexpr std::string_view names = "x table positions";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> qkv;  // as x
-    static constexpr auto fields() { return std::tuple{field("qkv", &Out::qkv)}; }
+    static constexpr std::string_view names = "qkv";
   };
   using Attrs = RopeAttrs;
   static const graph::OpDef def;

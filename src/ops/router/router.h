@@ -16,12 +16,12 @@ struct Cast {
   template <template <typename> class Of>
   struct In {
     Of<Act> x;
-    static constexpr auto fields() { return std::tuple{field("x", &In::x)}; }
+    static constexpr std::string_view names = "x";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> cast;
-    static constexpr auto fields() { return std::tuple{field("cast", &Out::cast)}; }
+    static constexpr std::string_view names = "cast";
   };
   using Attrs = CastAttrs;
   static const graph::OpDef def;
@@ -83,17 +83,13 @@ struct Route {
     Of<F32> logits;                 // [N, E]
     Of<Optional<F32>> bias = {};    // [E]
     Of<Optional<I32>> tokens = {};  // [N]
-    static constexpr auto fields() {
-      return std::tuple{field("logits", &In::logits), field("bias", &In::bias), field("tokens", &In::tokens)};
-    }
+    static constexpr std::string_view names = "logits bias tokens";
   };
   template <template <typename> class Of>
   struct Out {
     Of<I32> ids;      // [N, k], the greatest s + bias first
     Of<F32> weights;  // [N, k]
-    static constexpr auto fields() {
-      return std::tuple{field("ids", &Out::ids), field("weights", &Out::weights)};
-    }
+    static constexpr std::string_view names = "ids weights";
   };
   using Attrs = RouteAttrs;
   static const graph::OpDef def;
@@ -104,15 +100,12 @@ struct RouteGrad {
   struct In {
     Of<F32> dweights, logits;
     Of<I32> ids;
-    static constexpr auto fields() {
-      return std::tuple{field("dweights", &In::dweights), field("logits", &In::logits),
-                        field("ids", &In::ids)};
-    }
+    static constexpr std::string_view names = "dweights logits ids";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dlogits;
-    static constexpr auto fields() { return std::tuple{field("dlogits", &Out::dlogits)}; }
+    static constexpr std::string_view names = "dlogits";
   };
   using Attrs = RouteAttrs;
   static const graph::OpDef def;
@@ -124,12 +117,12 @@ struct ScaleRows {
   struct In {
     Of<Act> x;        // [M, W]
     Of<F32> weights;  // M elements of any shape
-    static constexpr auto fields() { return std::tuple{field("x", &In::x), field("weights", &In::weights)}; }
+    static constexpr std::string_view names = "x weights";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> y;  // [M, W]
-    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+    static constexpr std::string_view names = "y";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;
@@ -139,17 +132,13 @@ struct ScaleRowsGrad {
   struct In {
     Of<Act> dy, x;
     Of<F32> weights;
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy), field("x", &In::x), field("weights", &In::weights)};
-    }
+    static constexpr std::string_view names = "dy x weights";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> dx;
     Of<F32> dweights;
-    static constexpr auto fields() {
-      return std::tuple{field("dx", &Out::dx), field("dweights", &Out::dweights)};
-    }
+    static constexpr std::string_view names = "dx dweights";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;
@@ -174,16 +163,12 @@ struct RouterSums {
   struct In {
     Of<F32> logits;  // [N, E]
     Of<I32> ids;     // [N, k]
-    static constexpr auto fields() {
-      return std::tuple{field("logits", &In::logits), field("ids", &In::ids)};
-    }
+    static constexpr std::string_view names = "logits ids";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> probabilities, counts;  // [G, E]
-    static constexpr auto fields() {
-      return std::tuple{field("probabilities", &Out::probabilities), field("counts", &Out::counts)};
-    }
+    static constexpr std::string_view names = "probabilities counts";
   };
   using Attrs = RouterSumsAttrs;
   static const graph::OpDef def;
@@ -193,14 +178,12 @@ struct RouterSumsGrad {
   template <template <typename> class Of>
   struct In {
     Of<F32> dprobabilities, logits;
-    static constexpr auto fields() {
-      return std::tuple{field("dprobabilities", &In::dprobabilities), field("logits", &In::logits)};
-    }
+    static constexpr std::string_view names = "dprobabilities logits";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dlogits;
-    static constexpr auto fields() { return std::tuple{field("dlogits", &Out::dlogits)}; }
+    static constexpr std::string_view names = "dlogits";
   };
   using Attrs = RouterSumsAttrs;
   static const graph::OpDef def;
@@ -231,15 +214,12 @@ struct BalanceLoss {
     Of<F32> probabilities;  // [G, E]
     Of<F32> counts;         // [G, E], or [1, E]
     Of<I32> targets;        // G · rows of them
-    static constexpr auto fields() {
-      return std::tuple{field("probabilities", &In::probabilities), field("counts", &In::counts),
-                        field("targets", &In::targets)};
-    }
+    static constexpr std::string_view names = "probabilities counts targets";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F64> sum;  // [1], an accumulator
-    static constexpr auto fields() { return std::tuple{field("sum", &Out::sum)}; }
+    static constexpr std::string_view names = "sum";
   };
   using Attrs = BalanceLossAttrs;
   static const graph::OpDef def;
@@ -249,14 +229,12 @@ struct BalanceLossGrad {
   struct In {
     Of<F32> counts;
     Of<I32> targets;
-    static constexpr auto fields() {
-      return std::tuple{field("counts", &In::counts), field("targets", &In::targets)};
-    }
+    static constexpr std::string_view names = "counts targets";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dprobabilities;
-    static constexpr auto fields() { return std::tuple{field("dprobabilities", &Out::dprobabilities)}; }
+    static constexpr std::string_view names = "dprobabilities";
   };
   using Attrs = BalanceLossAttrs;
   static const graph::OpDef def;
@@ -279,9 +257,7 @@ struct RouterZ {
   struct In {
     Of<F32> logits;   // [N, E]
     Of<I32> targets;  // [N]; with `rows` as many a sequence as it has
-    static constexpr auto fields() {
-      return std::tuple{field("logits", &In::logits), field("targets", &In::targets)};
-    }
+    static constexpr std::string_view names = "logits targets";
   };
   using Attrs = ZLossAttrs;
 };
@@ -289,7 +265,7 @@ struct RouterZLoss : RouterZ {
   template <template <typename> class Of>
   struct Out {
     Of<F64> sum;  // [1], an accumulator
-    static constexpr auto fields() { return std::tuple{field("sum", &Out::sum)}; }
+    static constexpr std::string_view names = "sum";
   };
   static const graph::OpDef def;
 };
@@ -297,7 +273,7 @@ struct RouterZLossGrad : RouterZ {
   template <template <typename> class Of>
   struct Out {
     Of<F32> dlogits;
-    static constexpr auto fields() { return std::tuple{field("dlogits", &Out::dlogits)}; }
+    static constexpr std::string_view names = "dlogits";
   };
   static const graph::OpDef def;
 };

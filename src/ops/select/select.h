@@ -11,12 +11,12 @@ struct TakeRow {
   struct In {
     Of<Act> x;      // [N, D]
     Of<I32> index;  // [1], in the step block
-    static constexpr auto fields() { return std::tuple{field("x", &In::x), field("index", &In::index)}; }
+    static constexpr std::string_view names = "x index";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> row;  // [1, D]
-    static constexpr auto fields() { return std::tuple{field("row", &Out::row)}; }
+    static constexpr std::string_view names = "row";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;

@@ -27,14 +27,12 @@ struct ShareHeads {
     Of<Act> q;     // [N, q]
     Of<Act> kv;    // [N, k | v]
     Of<I32> rank;  // the rank block
-    static constexpr auto fields() {
-      return std::tuple{field("q", &In::q), field("kv", &In::kv), field("rank", &In::rank)};
-    }
+    static constexpr std::string_view names = "q kv rank";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> qkv;  // [N, q | k | v], this rank's copies
-    static constexpr auto fields() { return std::tuple{field("qkv", &Out::qkv)}; }
+    static constexpr std::string_view names = "qkv";
   };
   using Attrs = ShareHeadsAttrs;
   static const graph::OpDef def;
@@ -45,13 +43,13 @@ struct ShareHeadsGrad {
   struct In {
     Of<Act> dqkv;  // [N, q | k | v]
     Of<I32> rank;
-    static constexpr auto fields() { return std::tuple{field("dqkv", &In::dqkv), field("rank", &In::rank)}; }
+    static constexpr std::string_view names = "dqkv rank";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> dq;
     Of<Act> dkv;  // the sum over the copies on this rank
-    static constexpr auto fields() { return std::tuple{field("dq", &Out::dq), field("dkv", &Out::dkv)}; }
+    static constexpr std::string_view names = "dq dkv";
   };
   using Attrs = ShareHeadsAttrs;
   static const graph::OpDef def;

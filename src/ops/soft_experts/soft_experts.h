@@ -23,17 +23,14 @@ struct SoftDispatch {
   struct In {
     Of<Act> x;       // [N, d]
     Of<F32> logits;  // [N, S]
-    static constexpr auto fields() { return std::tuple{field("x", &In::x), field("logits", &In::logits)}; }
+    static constexpr std::string_view names = "x logits";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> slots;    // [groups · S, d]
     Of<I32> experts;  // [groups · S, 1]: whose slot it is
     Of<F32> weights;  // [groups · S, 1]: 1 each, for who wants weights of slots
-    static constexpr auto fields() {
-      return std::tuple{field("slots", &Out::slots), field("experts", &Out::experts),
-                        field("weights", &Out::weights)};
-    }
+    static constexpr std::string_view names = "slots experts weights";
   };
   using Attrs = SoftExpertsAttrs;
   static const graph::OpDef def;
@@ -43,17 +40,13 @@ struct SoftDispatchGrad {
   struct In {
     Of<Act> dslots, x;
     Of<F32> logits;
-    static constexpr auto fields() {
-      return std::tuple{field("dslots", &In::dslots), field("x", &In::x), field("logits", &In::logits)};
-    }
+    static constexpr std::string_view names = "dslots x logits";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> dx;
     Of<F32> dlogits;
-    static constexpr auto fields() {
-      return std::tuple{field("dx", &Out::dx), field("dlogits", &Out::dlogits)};
-    }
+    static constexpr std::string_view names = "dx dlogits";
   };
   using Attrs = SoftExpertsAttrs;
   static const graph::OpDef def;
@@ -64,12 +57,12 @@ struct SoftCombine {
   struct In {
     Of<Act> h;       // [groups · S, d]: the slots' results
     Of<F32> logits;  // [N, S]
-    static constexpr auto fields() { return std::tuple{field("h", &In::h), field("logits", &In::logits)}; }
+    static constexpr std::string_view names = "h logits";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> y;  // [N, d]
-    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+    static constexpr std::string_view names = "y";
   };
   using Attrs = SoftExpertsAttrs;
   static const graph::OpDef def;
@@ -79,17 +72,13 @@ struct SoftCombineGrad {
   struct In {
     Of<Act> dy, h;
     Of<F32> logits;
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy), field("h", &In::h), field("logits", &In::logits)};
-    }
+    static constexpr std::string_view names = "dy h logits";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> dh;
     Of<F32> dlogits;
-    static constexpr auto fields() {
-      return std::tuple{field("dh", &Out::dh), field("dlogits", &Out::dlogits)};
-    }
+    static constexpr std::string_view names = "dh dlogits";
   };
   using Attrs = SoftExpertsAttrs;
   static const graph::OpDef def;

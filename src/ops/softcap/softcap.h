@@ -16,12 +16,12 @@ struct Softcap {
   template <template <typename> class Of>
   struct In {
     Of<F32> x;
-    static constexpr auto fields() { return std::tuple{field("x", &In::x)}; }
+    static constexpr std::string_view names = "x";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> y;
-    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+    static constexpr std::string_view names = "y";
   };
   using Attrs = SoftcapAttrs;
   static const graph::OpDef def;

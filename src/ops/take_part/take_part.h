@@ -22,12 +22,12 @@ struct TakePart {
   struct In {
     Of<F32> x;     // [n]
     Of<I32> rank;  // the rank block
-    static constexpr auto fields() { return std::tuple{field("x", &In::x), field("rank", &In::rank)}; }
+    static constexpr std::string_view names = "x rank";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> part;  // [n/R]
-    static constexpr auto fields() { return std::tuple{field("part", &Out::part)}; }
+    static constexpr std::string_view names = "part";
   };
   using Attrs = TakePartAttrs;
   static const graph::OpDef def;
@@ -38,12 +38,12 @@ struct TakePartGrad {
   struct In {
     Of<F32> dy;  // [n/R]
     Of<I32> rank;
-    static constexpr auto fields() { return std::tuple{field("dy", &In::dy), field("rank", &In::rank)}; }
+    static constexpr std::string_view names = "dy rank";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dx;  // [n], a term of a sum over the ranks; accumulates
-    static constexpr auto fields() { return std::tuple{field("dx", &Out::dx)}; }
+    static constexpr std::string_view names = "dx";
   };
   using Attrs = TakePartAttrs;
   static const graph::OpDef def;

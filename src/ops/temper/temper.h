@@ -22,14 +22,12 @@ struct Temper {
   struct In {
     Of<Act> qkv;        // [N, q | k | v]
     Of<I32> positions;  // [N]
-    static constexpr auto fields() {
-      return std::tuple{field("qkv", &In::qkv), field("positions", &In::positions)};
-    }
+    static constexpr std::string_view names = "qkv positions";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Act> y;  // as qkv
-    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+    static constexpr std::string_view names = "y";
   };
   using Attrs = TemperAttrs;
   static const graph::OpDef def;
@@ -48,14 +46,12 @@ struct ChunkBegins {
   struct In {
     Of<I32> positions;                       // [N]
     Of<Optional<I32>> document_begins = {};  // [N]
-    static constexpr auto fields() {
-      return std::tuple{field("positions", &In::positions), field("document_begins", &In::document_begins)};
-    }
+    static constexpr std::string_view names = "positions document_begins";
   };
   template <template <typename> class Of>
   struct Out {
     Of<I32> begins;  // [N]
-    static constexpr auto fields() { return std::tuple{field("begins", &Out::begins)}; }
+    static constexpr std::string_view names = "begins";
   };
   using Attrs = ChunkAttrs;
   static const graph::OpDef def;

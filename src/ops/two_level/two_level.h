@@ -13,14 +13,12 @@ struct TwoLevelLogits {
   struct In {
     Of<F32> groups;  // [N, G]
     Of<F32> logits;  // [N, E], E a multiple of G: expert e is in group e / (E / G)
-    static constexpr auto fields() {
-      return std::tuple{field("groups", &In::groups), field("logits", &In::logits)};
-    }
+    static constexpr std::string_view names = "groups logits";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> y;  // [N, E]
-    static constexpr auto fields() { return std::tuple{field("y", &Out::y)}; }
+    static constexpr std::string_view names = "y";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;
@@ -29,16 +27,12 @@ struct TwoLevelLogitsGrad {
   template <template <typename> class Of>
   struct In {
     Of<F32> dy, groups, logits;
-    static constexpr auto fields() {
-      return std::tuple{field("dy", &In::dy), field("groups", &In::groups), field("logits", &In::logits)};
-    }
+    static constexpr std::string_view names = "dy groups logits";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dgroups, dlogits;
-    static constexpr auto fields() {
-      return std::tuple{field("dgroups", &Out::dgroups), field("dlogits", &Out::dlogits)};
-    }
+    static constexpr std::string_view names = "dgroups dlogits";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;

@@ -24,12 +24,12 @@ struct VocabStart {
   template <template <typename> class Of>
   struct In {
     Of<I32> rank;  // [axes]
-    static constexpr auto fields() { return std::tuple{field("rank", &In::rank)}; }
+    static constexpr std::string_view names = "rank";
   };
   template <template <typename> class Of>
   struct Out {
     Of<I32> start;  // [parts], the row of the whole vocabulary at which each part begins
-    static constexpr auto fields() { return std::tuple{field("start", &Out::start)}; }
+    static constexpr std::string_view names = "start";
   };
   using Attrs = VocabStartAttrs;
   static const graph::OpDef def;

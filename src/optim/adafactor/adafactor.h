@@ -19,19 +19,12 @@ struct AdafactorUpdate {
     Of<F32> column;     // [C]
     Of<F32> gradient;
     Of<U8> scalars;
-    static constexpr auto fields() {
-      return std::tuple{field("parameter", &In::parameter), field("row", &In::row),
-                        field("column", &In::column), field("gradient", &In::gradient),
-                        field("scalars", &In::scalars)};
-    }
+    static constexpr std::string_view names = "parameter row column gradient scalars";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> parameter, row, column;
-    static constexpr auto fields() {
-      return std::tuple{field("parameter", &Out::parameter), field("row", &Out::row),
-                        field("column", &Out::column)};
-    }
+    static constexpr std::string_view names = "parameter row column";
   };
   using Attrs = UpdateAttrs;
   static Out<StateShapes> states(const Shape& rows);
@@ -43,17 +36,12 @@ struct AdafactorVectorUpdate {
   struct In {
     Of<F32> parameter, variance, gradient;
     Of<U8> scalars;
-    static constexpr auto fields() {
-      return std::tuple{field("parameter", &In::parameter), field("variance", &In::variance),
-                        field("gradient", &In::gradient), field("scalars", &In::scalars)};
-    }
+    static constexpr std::string_view names = "parameter variance gradient scalars";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> parameter, variance;
-    static constexpr auto fields() {
-      return std::tuple{field("parameter", &Out::parameter), field("variance", &Out::variance)};
-    }
+    static constexpr std::string_view names = "parameter variance";
   };
   using Attrs = UpdateAttrs;
   static const graph::OpDef def;
@@ -77,19 +65,14 @@ struct AdafactorSums {
     Of<F32> parameter, state;  // row, or a vector's variance
     Of<F32> gradient;
     Of<U8> scalars;
-    static constexpr auto fields() {
-      return std::tuple{field("parameter", &In::parameter), field("state", &In::state),
-                        field("gradient", &In::gradient), field("scalars", &In::scalars)};
-    }
+    static constexpr std::string_view names = "parameter state gradient scalars";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> state;
     Of<F64> sums;  // [C + 2]: of the squared gradients of each column, of the squared weights, of the new row
                    // of a vector [2]: of squared weights and updates
-    static constexpr auto fields() {
-      return std::tuple{field("state", &Out::state), field("sums", &Out::sums)};
-    }
+    static constexpr std::string_view names = "state sums";
   };
   using Attrs = AdafactorShardAttrs;
   static const graph::OpDef def;
@@ -100,19 +83,13 @@ struct AdafactorColumns {
     Of<F32> row, column, gradient;
     Of<F64> sums;
     Of<U8> scalars;
-    static constexpr auto fields() {
-      return std::tuple{field("row", &In::row), field("column", &In::column),
-                        field("gradient", &In::gradient), field("sums", &In::sums),
-                        field("scalars", &In::scalars)};
-    }
+    static constexpr std::string_view names = "row column gradient sums scalars";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> column;
     Of<F64> squares;  // [1]: the sum of squared updates
-    static constexpr auto fields() {
-      return std::tuple{field("column", &Out::column), field("squares", &Out::squares)};
-    }
+    static constexpr std::string_view names = "column squares";
   };
   using Attrs = AdafactorShardAttrs;
   static const graph::OpDef def;
@@ -126,17 +103,12 @@ struct AdafactorApply {
     Of<F64> sums;
     Of<Optional<F64>> squares = {};
     Of<U8> scalars;
-    static constexpr auto fields() {
-      return std::tuple{field("parameter", &In::parameter), field("state", &In::state),
-                        field("column", &In::column),       field("gradient", &In::gradient),
-                        field("sums", &In::sums),           field("squares", &In::squares),
-                        field("scalars", &In::scalars)};
-    }
+    static constexpr std::string_view names = "parameter state column gradient sums squares scalars";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> parameter;
-    static constexpr auto fields() { return std::tuple{field("parameter", &Out::parameter)}; }
+    static constexpr std::string_view names = "parameter";
   };
   using Attrs = AdafactorShardAttrs;
   static const graph::OpDef def;

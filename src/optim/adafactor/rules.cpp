@@ -127,7 +127,7 @@ ValueId updated_rows(Graph& graph, ValueId matrix, graph::InIds<AdafactorApply> 
   in.parameter = matrix;
   const ValueId updated = add<AdafactorApply>(graph, in, attrs).parameter;
   Value& value = graph.value(updated);
-  value.padding = graph.value(matrix).padding;
+  value.sharding.padding = graph.value(matrix).sharding.padding;
   value.segments = graph.value(matrix).segments;
   value.segments_along = graph.value(matrix).segments_along;
   return updated;

@@ -13,19 +13,13 @@ struct AdamWUpdate {
   struct In {
     Of<F32> parameter, m, v, gradient;
     Of<U8> scalars;
-    static constexpr auto fields() {
-      return std::tuple{field("parameter", &In::parameter), field("m", &In::m), field("v", &In::v),
-                        field("gradient", &In::gradient), field("scalars", &In::scalars)};
-    }
+    static constexpr std::string_view names = "parameter m v gradient scalars";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> parameter, m, v;
     Of<Many<Weight>> encodings;  // of the parameter, that the kernel writes in the same pass
-    static constexpr auto fields() {
-      return std::tuple{field("parameter", &Out::parameter), field("m", &Out::m), field("v", &Out::v),
-                        field("encodings", &Out::encodings)};
-    }
+    static constexpr std::string_view names = "parameter m v encodings";
   };
   using Attrs = UpdateAttrs;
   static const graph::OpDef def;

@@ -17,12 +17,7 @@ struct AdamW8BitUpdate {
     Of<F32> v_scale;  // [blocks]
     Of<F32> gradient;
     Of<U8> scalars;
-    static constexpr auto fields() {
-      return std::tuple{field("parameter", &In::parameter), field("m", &In::m),
-                        field("m_scale", &In::m_scale),     field("v", &In::v),
-                        field("v_scale", &In::v_scale),     field("gradient", &In::gradient),
-                        field("scalars", &In::scalars)};
-    }
+    static constexpr std::string_view names = "parameter m m_scale v v_scale gradient scalars";
   };
   template <template <typename> class Of>
   struct Out {
@@ -31,11 +26,7 @@ struct AdamW8BitUpdate {
     Of<F32> m_scale;
     Of<U8> v;
     Of<F32> v_scale;
-    static constexpr auto fields() {
-      return std::tuple{field("parameter", &Out::parameter), field("m", &Out::m),
-                        field("m_scale", &Out::m_scale), field("v", &Out::v),
-                        field("v_scale", &Out::v_scale)};
-    }
+    static constexpr std::string_view names = "parameter m m_scale v v_scale";
   };
   using Attrs = UpdateAttrs;
   static Out<StateShapes> states(const Shape& rows);
@@ -83,22 +74,14 @@ struct AdamW8BitLargest {
     Of<F32> v_scale, gradient;
     Of<U8> scalars;
     Of<I32> rank;
-    static constexpr auto fields() {
-      return std::tuple{field("m", &In::m),
-                        field("m_scale", &In::m_scale),
-                        field("v", &In::v),
-                        field("v_scale", &In::v_scale),
-                        field("gradient", &In::gradient),
-                        field("scalars", &In::scalars),
-                        field("rank", &In::rank)};
-    }
+    static constexpr std::string_view names = "m m_scale v v_scale gradient scalars rank";
   };
   template <template <typename> class Of>
   struct Out {
     // [ranks…, 2 · blocks]: of the new moments m and then v of each block, as far as a rank has it; zeros
     // when the step is skipped
     Of<F32> largest;
-    static constexpr auto fields() { return std::tuple{field("largest", &Out::largest)}; }
+    static constexpr std::string_view names = "largest";
   };
   using Attrs = AdamW8BitShardAttrs;
   static const graph::OpDef def;
@@ -115,13 +98,7 @@ struct AdamW8BitShard {
     Of<U8> scalars;
     Of<I32> rank;
     Of<F32> largest;
-    static constexpr auto fields() {
-      return std::tuple{field("parameter", &In::parameter), field("m", &In::m),
-                        field("m_scale", &In::m_scale),     field("v", &In::v),
-                        field("v_scale", &In::v_scale),     field("gradient", &In::gradient),
-                        field("scalars", &In::scalars),     field("rank", &In::rank),
-                        field("largest", &In::largest)};
-    }
+    static constexpr std::string_view names = "parameter m m_scale v v_scale gradient scalars rank largest";
   };
   template <template <typename> class Of>
   using Out = AdamW8BitUpdate::Out<Of>;

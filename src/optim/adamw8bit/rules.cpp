@@ -248,9 +248,10 @@ const OpDef AdamW8BitUpdate::def = define<AdamW8BitUpdate>({
     .placements = [](const auto& node, Axis axis) -> Splits<AdamW8BitUpdate> {
       const Value& parameter = *node.in.parameter;
       const Shape& shape = parameter.shape;
-      const bool ends_with_blocks =
-          shape.elements() / shape[0] * std::max<int64_t>(1, parameter.padding.grain) % kQuantizationBlock ==
-          0;
+      const bool ends_with_blocks = shape.elements() / shape[0] *
+                                        std::max<int64_t>(1, parameter.sharding.padding.grain) %
+                                        kQuantizationBlock ==
+                                    0;
       if (!ends_with_blocks && !is_dealt_along(node.attrs, parameter, axis)) return {};
       return {update_split<AdamW8BitUpdate>(kS0)};
     },
@@ -319,7 +320,7 @@ const Definition AdamW8Bit::definition{
         [](const Graph& graph, const Value& parameter) {
           return std::none_of(graph::kAllAxes.begin(), graph::kAllAxes.end(), [&](Axis axis) {
             return parameter.placements[axis].kind == Placement::Kind::kSharded &&
-                   graph.mesh().size(axis) > 1 && axis != parameter.padding.axis;
+                   graph.mesh().size(axis) > 1 && axis != parameter.sharding.padding.axis;
           });
         },
 };

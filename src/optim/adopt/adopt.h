@@ -16,9 +16,7 @@ struct AdoptUpdate {
   template <template <typename> class Of>
   struct Out {
     Of<F32> parameter, m, v;
-    static constexpr auto fields() {
-      return std::tuple{field("parameter", &Out::parameter), field("m", &Out::m), field("v", &Out::v)};
-    }
+    static constexpr std::string_view names = "parameter m v";
   };
   using Attrs = UpdateAttrs;
   static const graph::OpDef def;

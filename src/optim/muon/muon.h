@@ -33,18 +33,13 @@ struct MuonMomentum {
   struct In {
     Of<Many<F32>> momenta, gradients;
     Of<U8> scalars;
-    static constexpr auto fields() {
-      return std::tuple{field("momenta", &In::momenta), field("gradients", &In::gradients),
-                        field("scalars", &In::scalars)};
-    }
+    static constexpr std::string_view names = "momenta gradients scalars";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Many<F32>> momenta;
     Of<F32> stack;  // [slots, rows, columns]; zeros in empty slots, and everywhere when the step is skipped
-    static constexpr auto fields() {
-      return std::tuple{field("momenta", &Out::momenta), field("stack", &Out::stack)};
-    }
+    static constexpr std::string_view names = "momenta stack";
   };
   using Attrs = MuonStackAttrs;
   static const graph::OpDef def;
@@ -60,12 +55,12 @@ struct NewtonSchulz {
   template <template <typename> class Of>
   struct In {
     Of<F32> x;  // [slots, rows, columns]
-    static constexpr auto fields() { return std::tuple{field("x", &In::x)}; }
+    static constexpr std::string_view names = "x";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> orthogonal;
-    static constexpr auto fields() { return std::tuple{field("orthogonal", &Out::orthogonal)}; }
+    static constexpr std::string_view names = "orthogonal";
   };
   using Attrs = NewtonSchulzAttrs;
   static const graph::OpDef def;
@@ -78,15 +73,12 @@ struct MuonApply {
     Of<Many<F32>> parameters;
     Of<F32> stack;
     Of<U8> scalars;
-    static constexpr auto fields() {
-      return std::tuple{field("parameters", &In::parameters), field("stack", &In::stack),
-                        field("scalars", &In::scalars)};
-    }
+    static constexpr std::string_view names = "parameters stack scalars";
   };
   template <template <typename> class Of>
   struct Out {
     Of<Many<F32>> parameters;
-    static constexpr auto fields() { return std::tuple{field("parameters", &Out::parameters)}; }
+    static constexpr std::string_view names = "parameters";
   };
   using Attrs = MuonStackAttrs;
   static const graph::OpDef def;

@@ -109,7 +109,7 @@ struct Stack {
 
 // The axis over which matrices are shared out.
 Axis axis_of_stack(const Graph& graph, const Value& parameter) {
-  if (parameter.padding.axis) return *parameter.padding.axis;
+  if (parameter.sharding.padding.axis) return *parameter.sharding.padding.axis;
   return *std::find_if(graph::kAllAxes.begin(), graph::kAllAxes.end(), [&](Axis axis) {
     return graph.mesh().size(axis) > 1 && parameter.placements[axis].kind == Placement::Kind::kSharded;
   });
@@ -121,7 +121,7 @@ Stack begin_stack(Graph& graph, ValueId scalars, std::span<const ShardedRows* co
   Stack stack;
   stack.axis = axis_of_stack(graph, parameter);
   const int64_t ranks = graph.mesh().size(stack.axis);
-  stack.padding = parameter.padding;
+  stack.padding = parameter.sharding.padding;
   stack.padding.joined.clear();  // each matrix is one
   stack.steps = matrices[0]->attrs.rule.optimizer.as<Muon>().steps;
   stack.applied.slots.resize(static_cast<size_t>(ranks));
@@ -138,7 +138,7 @@ Stack begin_stack(Graph& graph, ValueId scalars, std::span<const ShardedRows* co
   const ValueId parts = graph.add_value({.name = fmt::format("muon{}.parts", graph.nodes().size()),
                                          .shape = {ranks, rows, parameter.shape[1]},
                                          .encoding = {},
-                                         .padding = stack.padding});
+                                         .sharding = {.padding = stack.padding}});
   add_into<MuonMomentum>(graph, {.momenta = ids(momenta), .gradients = ids(gradients), .scalars = scalars},
                          {.momenta = ids(momenta), .stack = parts}, std::move(moved));
   stack.in_parts = graph.placement(parts, stack.axis);
@@ -157,7 +157,7 @@ void orthogonalize(Graph& graph, Stack& stack) {
     if (axis != stack.axis) whole = graph::reshard(graph, whole, axis, graph.placement(stack.whole, axis));
   }
   stack.parts = graph::reshard(graph, whole, stack.axis, stack.in_parts);
-  graph.value(stack.parts).padding = stack.padding;
+  graph.value(stack.parts).sharding.padding = stack.padding;
 }
 
 void apply(Graph& graph, ValueId scalars, const Stack& stack) {
@@ -177,8 +177,9 @@ void add_stacks(Graph& graph, ValueId scalars, const std::vector<ShardedRows>& a
   std::vector<std::pair<Kind, std::vector<const ShardedRows*>>> kinds;
   for (const ShardedRows& one : all) {
     const Value& parameter = graph.value(one.parameter);
-    const Kind kind{row_range(one.attrs, parameter.shape).rows, parameter.shape[1], parameter.padding.grain,
-                    parameter.placements, one.attrs.rule.optimizer.as<Muon>()};
+    const Kind kind{row_range(one.attrs, parameter.shape).rows, parameter.shape[1],
+                    parameter.sharding.padding.grain, parameter.placements,
+                    one.attrs.rule.optimizer.as<Muon>()};
     auto found =
         std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) { return known.first == kind; });
     if (found == kinds.end()) found = kinds.insert(found, {kind, {}});
@@ -225,7 +226,7 @@ const OpDef MuonUpdate::def = define<MuonUpdate>({
           return cost;
         },
     .placements = [](const auto& node, Axis axis) -> Splits<MuonUpdate> {
-      const auto& dealt = node.in.parameter->dealt_axes;
+      const auto& dealt = node.in.parameter->sharding.dealt_axes;
       if (std::find(dealt.begin(), dealt.end(), axis) == dealt.end()) return {};
       return {update_split<MuonUpdate>(kS0)};
     },

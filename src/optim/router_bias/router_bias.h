@@ -19,14 +19,12 @@ struct RouterBiasUpdate {
     Of<F32> bias;   // [E]
     Of<I64> loads;  // [E]
     Of<U8> scalars;
-    static constexpr auto fields() {
-      return std::tuple{field("bias", &In::bias), field("loads", &In::loads), field("scalars", &In::scalars)};
-    }
+    static constexpr std::string_view names = "bias loads scalars";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F32> bias;
-    static constexpr auto fields() { return std::tuple{field("bias", &Out::bias)}; }
+    static constexpr std::string_view names = "bias";
   };
   using Attrs = RouterBiasAttrs;
   static const graph::OpDef def;

@@ -10,12 +10,12 @@ struct SumOfSquares {
   template <template <typename> class Of>
   struct In {
     Of<F32> x;
-    static constexpr auto fields() { return std::tuple{field("x", &In::x)}; }
+    static constexpr std::string_view names = "x";
   };
   template <template <typename> class Of>
   struct Out {
     Of<F64> partials;  // [ceil(n / kNormBlock)]
-    static constexpr auto fields() { return std::tuple{field("partials", &Out::partials)}; }
+    static constexpr std::string_view names = "partials";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;
@@ -25,7 +25,7 @@ struct PartialsIn {
   template <template <typename> class Of>
   struct In {
     Of<Many<F64>> partials;
-    static constexpr auto fields() { return std::tuple{field("partials", &In::partials)}; }
+    static constexpr std::string_view names = "partials";
   };
 };
 // What ranks have of a norm, before it is added up over them.
@@ -33,7 +33,7 @@ struct SumOfPartials : PartialsIn {
   template <template <typename> class Of>
   struct Out {
     Of<F64> sum;  // [1]
-    static constexpr auto fields() { return std::tuple{field("sum", &Out::sum)}; }
+    static constexpr std::string_view names = "sum";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;
@@ -42,7 +42,7 @@ struct RootOfSum : PartialsIn {
   template <template <typename> class Of>
   struct Out {
     Of<F32> norm;  // [1]
-    static constexpr auto fields() { return std::tuple{field("norm", &Out::norm)}; }
+    static constexpr std::string_view names = "norm";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;
@@ -57,20 +57,14 @@ struct StepScalars {
     Of<U8> hyper;  // an UpdateHyper
     Of<I64> token_count, updates;
     Of<Many<F64>> partials;  // of the gradients' squares
-    static constexpr auto fields() {
-      return std::tuple{field("hyper", &In::hyper), field("token_count", &In::token_count),
-                        field("updates", &In::updates), field("partials", &In::partials)};
-    }
+    static constexpr std::string_view names = "hyper token_count updates partials";
   };
   template <template <typename> class Of>
   struct Out {
     Of<U8> scalars;  // [kScalarBytes], an UpdateScalars
     Of<F32> norm;
     Of<I64> updates;
-    static constexpr auto fields() {
-      return std::tuple{field("scalars", &Out::scalars), field("norm", &Out::norm),
-                        field("updates", &Out::updates)};
-    }
+    static constexpr std::string_view names = "scalars norm updates";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;

@@ -34,8 +34,15 @@ struct OwnedBatch {
     cross_kv_begin = tokens;
   }
   Batch view() {
-    return {tokens.data(),         targets.data(),          positions.data(),     kv_begin.data(),
-            encoder_tokens.data(), encoder_kv_begin.data(), cross_kv_begin.data()};
+    Batch out;
+    out[Column::kTokens] = tokens.data();
+    out[Column::kTargets] = targets.data();
+    out[Column::kPositions] = positions.data();
+    out[Column::kKvBegin] = kv_begin.data();
+    out[Column::kEncoderTokens] = encoder_tokens.empty() ? nullptr : encoder_tokens.data();
+    out[Column::kEncoderKvBegin] = encoder_kv_begin.empty() ? nullptr : encoder_kv_begin.data();
+    out[Column::kCrossKvBegin] = cross_kv_begin.empty() ? nullptr : cross_kv_begin.data();
+    return out;
   }
   bool operator==(const OwnedBatch&) const = default;
   std::vector<int32_t> tokens, targets, positions, kv_begin, encoder_tokens, encoder_kv_begin, cross_kv_begin;

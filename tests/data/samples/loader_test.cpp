@@ -18,13 +18,13 @@ void expect_same(const HostBatch& got, const SampleSource& source, int64_t first
   const OwnedBatch expected = expected_batch(source, first, sequences);
   EXPECT_EQ(got.first_sample, first);
   EXPECT_EQ(got.sequences, sequences);
-  EXPECT_EQ(got.tokens, expected.tokens);
-  EXPECT_EQ(got.targets, expected.targets);
-  EXPECT_EQ(got.positions, expected.positions);
-  EXPECT_EQ(got.kv_begin, expected.kv_begin);
-  EXPECT_EQ(got.encoder_tokens, expected.encoder_tokens);
-  EXPECT_EQ(got.encoder_kv_begin, expected.encoder_kv_begin);
-  EXPECT_EQ(got.cross_kv_begin, expected.cross_kv_begin);
+  EXPECT_EQ(got[Column::kTokens], expected.tokens);
+  EXPECT_EQ(got[Column::kTargets], expected.targets);
+  EXPECT_EQ(got[Column::kPositions], expected.positions);
+  EXPECT_EQ(got[Column::kKvBegin], expected.kv_begin);
+  EXPECT_EQ(got[Column::kEncoderTokens], expected.encoder_tokens);
+  EXPECT_EQ(got[Column::kEncoderKvBegin], expected.encoder_kv_begin);
+  EXPECT_EQ(got[Column::kCrossKvBegin], expected.cross_kv_begin);
 }
 
 TEST(Loader, GivesWhatTheSourceGives) {
@@ -54,7 +54,7 @@ TEST(Loader, BuffersAreReused) {
   Loader loader(source, {.max_sequences = 4, .depth = 3});
   std::vector<const int32_t*> seen;
   for (int64_t step = 0; step < 24; ++step) {
-    const int32_t* data = loader.next(step * 4, 4).tokens.data();
+    const int32_t* data = loader.next(step * 4, 4)[Column::kTokens].data();
     if (step >= 4) {
       EXPECT_EQ(data, seen[static_cast<size_t>(step - 4)]);
     }
@@ -71,10 +71,10 @@ TEST(Loader, ErrorsReachTheCallerAndTheNextCallGoesOn) {
                                     {.sequence_length = 8, .shuffle = false});
   Loader loader(source, {.max_sequences = 1});
   for (int round = 0; round < 3; ++round) {
-    for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(loader.next(i, 1).tokens[0], 3);
+    for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(loader.next(i, 1)[Column::kTokens][0], 3);
     expect_error(ErrorKind::kData, {"a.bin", "token 100", "900"}, [&] { loader.next(12, 1); });
     expect_error(ErrorKind::kData, {"a.bin", "token 100", "900"}, [&] { loader.next(12, 1); });
-    EXPECT_EQ(loader.next(13, 1).tokens[0], 3);
+    EXPECT_EQ(loader.next(13, 1)[Column::kTokens][0], 3);
   }
 }
 

@@ -329,11 +329,11 @@ TEST(Objective, RowsDependOnSeedAndNumberAlone) {
       ASSERT_EQ(parts[static_cast<size_t>(row)], row_at(whole, shape, row));
     Loader loader(source, {.max_sequences = rows});
     const HostBatch& loaded = loader.next(first, rows);
-    EXPECT_EQ(loaded.tokens, whole.tokens);
-    EXPECT_EQ(loaded.targets, whole.targets);
-    EXPECT_EQ(loaded.encoder_tokens, whole.encoder_tokens);
-    EXPECT_EQ(loaded.encoder_kv_begin, whole.encoder_kv_begin);
-    EXPECT_EQ(loaded.cross_kv_begin, whole.cross_kv_begin);
+    EXPECT_EQ(loaded[Column::kTokens], whole.tokens);
+    EXPECT_EQ(loaded[Column::kTargets], whole.targets);
+    EXPECT_EQ(loaded[Column::kEncoderTokens], whole.encoder_tokens);
+    EXPECT_EQ(loaded[Column::kEncoderKvBegin], whole.encoder_kv_begin);
+    EXPECT_EQ(loaded[Column::kCrossKvBegin], whole.cross_kv_begin);
     OwnedBatch again(rows, shape);
     other.fill(first, rows, again.view(), scratch);
     EXPECT_NE(again, whole);

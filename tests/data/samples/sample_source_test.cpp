@@ -73,11 +73,7 @@ TEST(SampleSource, AnyCutOfTheBatchGivesTheSameRows) {
   BatchScratch scratch;
   source.fill(100, rows, whole.view(), scratch);
   for (int64_t row = rows; row-- > 0;) {  // in another order too
-    const int64_t at = row * length;
-    source.fill(100 + row, 1,
-                {parts.tokens.data() + at, parts.targets.data() + at, parts.positions.data() + at,
-                 parts.kv_begin.data() + at},
-                scratch);
+    source.fill(100 + row, 1, row_of(parts.view(), source.shape(), row), scratch);
   }
   EXPECT_EQ(whole, parts);
 }

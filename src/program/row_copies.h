@@ -1,0 +1,36 @@
+// How rows of a host's batch get into the batch slots of a program: which places of each column this rank
+// reads, and what stands where the program's rows are longer. Decided once for each program.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "graph/shard.h"
+#include "program/ranks.h"
+#include "tensor/batch_column.h"
+
+namespace strata::program {
+
+class RowCopies {
+ public:
+  RowCopies(const Program& program, const Ranks& ranks);
+
+  // `take` gets what each column that the program reads is to hold, of its sequences from row `first` of the
+  // batch on. Allocates nothing.
+  void copy(const BatchRows& batch, int64_t first,
+            FunctionRef<void(Column column, const int32_t* values, int64_t count)> take);
+
+ private:
+  struct Part {
+    Column column;
+    // Of a column that ranks of the context axis share: what this one holds, in its order.
+    std::optional<std::vector<graph::HeldSpan>> held;
+  };
+  int64_t sequences_;
+  RowPlaces places_;  // of the program's rows
+  std::vector<Part> parts_;
+  std::vector<int32_t> rows_, held_;  // room for one column
+};
+
+}  // namespace strata::program

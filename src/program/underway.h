@@ -1,0 +1,90 @@
+// What runs beside a program: collectives and messages that were started and are not waited for yet.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "comm/communicator.h"
+
+namespace strata::program {
+
+// The calls of one instruction since the last reset, together.
+struct Timing {
+  uint64_t calls = 0;
+  double seconds = 0;
+};
+
+// One of them.
+struct Started {
+  enum class What : uint8_t {
+    kInstruction,  // of the segment that runs
+    kEarly,        // of the update that follows
+    kMessage,      // between ranks of a pipeline
+  } what = What::kInstruction;
+  comm::Communicator* group = nullptr;
+  comm::Ticket ticket = {};
+  Timing* timing = nullptr;  // which waiting for it adds to; nullptr: none
+  size_t index = 0;          // of the instruction in its list, or of the message in the program
+  size_t program = 0;        // kMessage, and so are those below
+  int32_t micro_batch = 0;
+  int32_t slot = 0;
+};
+
+// One thread calls.
+class Underway {
+ public:
+  Underway() { started_.reserve(128); }
+  void add(const Started& started) { started_.push_back(started); }
+
+  // Waits for those that `wanted` picks, in the order in which they were started.
+  template <typename Wanted>
+  void wait_for(const Wanted& wanted) {
+    std::erase_if(started_, [&](const Started& one) {
+      if (!wanted(one)) return false;
+      const double begin = monotonic_seconds();
+      one.group->wait(one.ticket);
+      const double seconds = monotonic_seconds() - begin;
+      if (one.timing != nullptr) one.timing->seconds += seconds;
+      seconds_waited_ += seconds;
+      return true;
+    });
+  }
+  void wait_for(Started::What what) {
+    if (!started_.empty()) wait_for([&](const Started& one) { return one.what == what; });
+  }
+  // For an instruction of the segment that runs. The plan counts on the queue's order: whoever waits for one
+  // waits for all that were started before it, on whatever group of ranks.
+  void wait_through(size_t instruction) {
+    wait_for([&](const Started& one) {
+      return one.what == Started::What::kInstruction && one.index <= instruction;
+    });
+  }
+
+  // The update has come to an instruction: makes it one of the segment that runs where it was started early.
+  bool take_early(size_t instruction) {
+    for (auto one = started_.begin(); one != started_.end(); ++one) {
+      if (one->what != Started::What::kEarly || one->index != instruction) continue;
+      Started taken = *one;
+      taken.what = Started::What::kInstruction;
+      started_.erase(one);
+      started_.push_back(taken);
+      return true;
+    }
+    return false;
+  }
+  bool has(Started::What what) const {
+    return std::any_of(started_.begin(), started_.end(),
+                       [&](const Started& one) { return one.what == what; });
+  }
+  bool empty() const { return started_.empty(); }
+  // Since it was made.
+  double seconds_waited() const { return seconds_waited_; }
+
+ private:
+  std::vector<Started> started_;
+  double seconds_waited_ = 0;
+};
+
+}  // namespace strata::program
