@@ -178,8 +178,8 @@ ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeight
   attrs.body = ops::make_expert_body(body);
   const auto made = ops::expert_parallel(graph, x, to.ids, to.weights, parameters, attrs);
   if (context.trains_experts) {
-    context.expert_tokens.push_back(step_metric(context, spec.name + ".expert_rounds", DType::kI64, 1));
-    graph::add_into<ops::ExpertRounds>(graph, {.end = made.end}, {.rounds = context.expert_tokens.back()});
+    const ValueId rounds = router_metric(context, spec, graph::MetricKind::kExpertRounds, DType::kI64, 1);
+    graph::add_into<ops::ExpertRounds>(graph, {.end = made.end}, {.rounds = rounds});
   }
   ValueId y = made.y;
   for (const Axis axis : attrs.summed_axes) y = graph::reshard(graph, y, axis, whole);
@@ -214,13 +214,9 @@ std::vector<Axis> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh) {
       possible.empty() ? "there is one" : possible);
 }
 
-ValueId step_metric(Context& context, std::string name, DType dtype, int64_t elements) {
-  Value value;
-  value.name = std::move(name);
-  value.dtype = dtype;
-  value.shape = {elements};
-  value.role = graph::Role::kMetric;
-  return context.graph.add_value(std::move(value));
+ValueId router_metric(Context& context, const MoeSpec& spec, graph::MetricKind kind, DType dtype,
+                      int64_t elements) {
+  return context.graph.add_metric(kind, dtype, elements, static_cast<int32_t>(spec.layer), spec.name + ".");
 }
 
 ValueId experts_of(Context& context, const MoeSpec& spec, ValueId x, ValueId ids, ValueId weights_of_slots) {

@@ -113,9 +113,6 @@ struct Context {
   bool predicts = true;
   // Losses that blocks have added, each in terms of the main one (graph::WeightedLoss::in_main_terms).
   std::vector<ValueId> losses = {};
-  // Of each layer with experts, over this rank's tokens: (log Σ exp logits)² of those with a target, f64[1],
-  // and how many slots went to each expert, i64[experts].
-  std::vector<ValueId> expert_tokens = {};
   // What the loads of so many layers add up to, with MoeSpec::pool_layers.
   ops::RouterSumsOf pooled = {kNone, kNone};
   int64_t pooled_layers = 0;

@@ -15,16 +15,21 @@
 namespace strata::layers {
 
 using graph::Init;
+using graph::MetricKind;
 using graph::ParameterRole;
 
 namespace {
 
-// The sum of this name, which the layers of a graph share.
-ValueId shared_sum(Context& context, const char* name) {
-  const ValueId there = context.graph.find_value(name);
+// The sum of this kind, which the layers of a graph share.
+ValueId shared_sum(Context& context, MetricKind kind) {
+  const ValueId there = context.graph.metric(kind);
   if (there != kNone) return there;
-  context.losses.push_back(step_metric(context, name, DType::kF64, 1));
+  context.losses.push_back(context.graph.add_metric(kind, DType::kF64, 1));
   return context.losses.back();
+}
+// Of this layer, i64[experts].
+ValueId counts_of(const Context& context, const MoeSpec& spec) {
+  return context.graph.metric(MetricKind::kExpertTokens, static_cast<int32_t>(spec.layer));
 }
 
 // Tokens over which a balancing loss is taken: of each rank's part of the micro-batch, where sequences are no
@@ -53,7 +58,7 @@ ValueId whole_targets(Context& context) {
 
 void add_loss(Context& context, const MoeSpec& spec, const ops::RouterSumsOf& sums, double coefficient,
               int64_t layers) {
-  const ValueId sum = shared_sum(context, "balance_loss_sum"), targets = whole_targets(context);
+  const ValueId sum = shared_sum(context, MetricKind::kBalanceLossSum), targets = whole_targets(context);
   graph::add_into<ops::BalanceLoss>(
       context.graph, {.probabilities = sums.probabilities, .counts = sums.counts, .targets = targets},
       {.sum = sum},
@@ -86,7 +91,7 @@ ops::RouterSumsOf sums_of(Context& context, const MoeSpec& spec, ValueId logits,
             graph::reshard(graph, sums.counts, Axis::kContext, whole)};
   }
   if (spec.balance == MoeSpec::Balance::kGlobal) {
-    const auto counts = graph::add<ops::RunningCounts>(graph, {.counts = context.expert_tokens.back()});
+    const auto counts = graph::add<ops::RunningCounts>(graph, {.counts = counts_of(context, spec)});
     sums.counts = graph::sum_over_ranks(graph, counts.now);
   }
   return sums;
@@ -238,16 +243,14 @@ void add_z_loss_to(Context& context, ValueId logits, ValueId sum, double coeffic
 }  // namespace
 
 void count_slots(Context& context, const MoeSpec& spec, ValueId logits, ValueId ids, ValueId targets) {
-  context.expert_tokens.push_back(step_metric(context, spec.name + ".router_squares", DType::kF64, 1));
-  add_z_loss_to(context, logits, context.expert_tokens.back(), 1);
-  context.expert_tokens.push_back(
-      step_metric(context, spec.name + ".expert_tokens", DType::kI64, spec.experts));
-  ops::count_experts(context.graph, ids, targets, context.expert_tokens.back());
+  add_z_loss_to(context, logits, router_metric(context, spec, MetricKind::kRouterSquares, DType::kF64, 1), 1);
+  ops::count_experts(context.graph, ids, targets,
+                     router_metric(context, spec, MetricKind::kExpertTokens, DType::kI64, spec.experts));
 }
 
 void add_z_loss(Context& context, const MoeSpec& spec, ValueId logits) {
   if (spec.z_coefficient != 0)
-    add_z_loss_to(context, logits, shared_sum(context, "router_z_loss_sum"), spec.z_coefficient);
+    add_z_loss_to(context, logits, shared_sum(context, MetricKind::kRouterZLossSum), spec.z_coefficient);
 }
 
 namespace {
@@ -282,7 +285,7 @@ ValueId experts_of_tokens(Context& context, const MoeSpec& spec, ValueId x) {
     if (groups != kNone) add_z_loss(context, spec, groups);
     if (bias != kNone) {
       // Before the experts' weights are added: the bias is the last parameter.
-      graph.parameters().back().loads = context.expert_tokens.back();
+      graph.parameters().back().loads = counts_of(context, spec);
       graph.parameters().back().balance_rate = spec.bias_rate;
     }
   }
@@ -297,9 +300,8 @@ ValueId experts_of_tokens(Context& context, const MoeSpec& spec, ValueId x) {
   }
   routed = within_capacity(context, spec, routed, scores);
   if (context.trains_experts && spec.capacity.bounds()) {
-    context.expert_tokens.push_back(
-        step_metric(context, spec.name + ".expert_kept", DType::kI64, spec.experts));
-    ops::count_experts(graph, routed.ids, targets, context.expert_tokens.back());
+    ops::count_experts(graph, routed.ids, targets,
+                       router_metric(context, spec, MetricKind::kExpertKept, DType::kI64, spec.experts));
   }
   return experts_of(context, spec, x, routed.ids, routed.weights);
 }

@@ -371,11 +371,7 @@ class EncoderDecoder {
       if (stage.sends) send_on(*side, stage);
       if (stage.has_head) out = head_of();
     }
-    if (side) {
-      const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
-      append(context_.losses, side->losses);
-      append(context_.expert_tokens, side->expert_tokens);
-    }
+    if (side) context_.losses.insert(context_.losses.end(), side->losses.begin(), side->losses.end());
     if (!decodes) {
       layers::store_encoder(context_, decoder_, encoded_);
       return {};

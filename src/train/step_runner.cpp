@@ -13,13 +13,23 @@
 
 namespace strata::train {
 
+using graph::MetricKind;
+
 StepRunner::StepRunner(const RunInputs& inputs, program::Executor& executor, const RunPosition& position)
     : inputs_(inputs),
       executor_(executor),
       schedule_(config::schedule_of(inputs.config)),
       part_(config::batch_part(inputs.config.training.global_batch_size, inputs.ranks.batch_part(),
                                inputs.ranks.batch_parts())),
-      experts_(inputs.model, executor.program(config::kTrainProgram).graph, inputs.ranks) {
+      loss_sum_(executor, config::kTrainProgram, MetricKind::kLossSum),
+      token_count_(executor, config::kTrainProgram, MetricKind::kTokenCount),
+      grad_norm_(executor, config::kTrainProgram, MetricKind::kGradNorm),
+      param_norm_(executor, config::kTrainProgram, MetricKind::kParamNorm),
+      balance_loss_sum_(executor, config::kTrainProgram, MetricKind::kBalanceLossSum),
+      router_z_loss_sum_(executor, config::kTrainProgram, MetricKind::kRouterZLossSum),
+      experts_(executor, config::kTrainProgram) {
+  for (int32_t k = 1; k <= inputs.model.predict_layers; ++k)
+    further_.emplace_back(executor, config::kTrainProgram, MetricKind::kLossSum, k);
   read_from(position.samples());
 }
 
@@ -53,8 +63,8 @@ StepRecord StepRunner::run(const RunPosition& position, const std::function<void
   }
   // From here to the end of the update instructions decide.
   run_script(record.step, batch, before_update);
-  record.grad_norm = executor_.read<float>("grad_norm");
-  record.param_norm = executor_.read<float>("param_norm");
+  record.grad_norm = grad_norm_.read<float>();
+  record.param_norm = param_norm_.read<float>();
   record.step_seconds = monotonic_seconds() - begin;
   return record;
 }
@@ -78,26 +88,18 @@ void StepRunner::run_script(int64_t step, const data::HostBatch& batch,
 }
 
 StepNews StepRunner::news(const StepRecord& record) {
-  StepNews news{.loss_sum = executor_.read<double>("loss_sum"),
-                .tokens = static_cast<double>(executor_.read<int64_t>("token_count")),
+  // Ranks that hold the same sum report it once.
+  StepNews news{.loss_sum = loss_sum_.read_reported<double>(),
+                .tokens = loss_sum_.is_reported() ? static_cast<double>(token_count_.read<int64_t>()) : 0,
+                .balance_loss_sum = balance_loss_sum_.read_reported<double>(),
+                .router_z_loss_sum = router_z_loss_sum_.read_reported<double>(),
                 .compute_seconds = record.step_seconds,
                 .data_wait_seconds = record.data_wait_seconds};
-  const graph::Graph& graph = executor_.program(config::kTrainProgram).graph;
-  // Ranks that hold the same sum report it once.
-  const auto sum_of = [&](const std::string& name) {
-    const graph::ValueId sum = graph.find_value(name);
-    const bool reports = sum != graph::kNone && inputs_.ranks.is_first_holder(graph.value(sum).placements);
-    return reports ? executor_.read<double>(name) : 0.0;
-  };
-  news.balance_loss_sum = sum_of("balance_loss_sum");
-  news.router_z_loss_sum = sum_of("router_z_loss_sum");
-  for (int64_t k = 1; k <= inputs_.model.predict_layers; ++k) {
-    const double sum = sum_of(fmt::format("predict.{}.loss_sum", k));
-    if (const int64_t terms = terms_[static_cast<size_t>(k)]; terms > 0)
+  for (size_t k = 0; k < further_.size(); ++k) {
+    const double sum = further_[k].read_reported<double>();
+    if (const int64_t terms = terms_[k + 1]; terms > 0)
       news.mtp_loss += sum / static_cast<double>(terms) / static_cast<double>(layers_with_terms());
   }
-  if (!inputs_.ranks.is_first_holder(graph.value(graph.find_value("loss_sum")).placements))
-    news.loss_sum = news.tokens = 0;
   news.memory_bytes = static_cast<double>(resident_bytes());
   const double waited = executor_.seconds_waited();
   news.compute_seconds -= waited - std::exchange(seconds_waited_, waited);
@@ -119,7 +121,7 @@ void StepRunner::take(const std::vector<StepNews>& all, StepRecord& record) cons
     record.loss = sum / tokens;
   }
   if (layers_with_terms() > 0) record.mtp_loss = further;
-  if (experts_.has_experts()) record.experts = experts_.read(executor_, tokens);
+  if (experts_.has_experts()) record.experts = experts_.read(tokens);
   if (all.size() > 1) record.ranks = all;
 }
 

@@ -9,7 +9,7 @@
 #include "config/layout.h"
 #include "data/samples/loader.h"
 #include "optim/schedule.h"
-#include "program/executor.h"
+#include "program/metrics.h"
 #include "train/expert_load.h"
 #include "train/run_inputs.h"
 #include "train/run_position.h"
@@ -42,6 +42,8 @@ class StepRunner {
   program::Executor& executor_;
   optim::ScheduleConfig schedule_;
   config::BatchPart part_;  // this rank's rows of a batch
+  program::Metric loss_sum_, token_count_, grad_norm_, param_norm_, balance_loss_sum_, router_z_loss_sum_;
+  std::vector<program::Metric> further_;  // sums of the losses of further tokens
   ExpertWatch experts_;
   std::shared_ptr<const data::SampleSource> samples_;
   std::unique_ptr<data::Loader> loader_;
