@@ -13,6 +13,7 @@
 #include "comm/exchange.h"
 #include "evaluation/evaluate.h"
 #include "evaluation/row_comparison.h"
+#include "program/metrics.h"
 #include "program/pipeline.h"
 
 namespace strata::evaluation {
@@ -73,7 +74,8 @@ class Checker {
         program_(executor.program(index)),
         rows_(find_token_rows(executor.set(), program_, executor.ranks().coordinates())),
         shape_(probe_shape(executor.set(), program_, options.documents)),
-        loss_(program_.graph.find_value("loss_sum")) {}
+        loss_(program_.graph.metric(graph::MetricKind::kLossSum)),
+        loss_sum_(executor, index, graph::MetricKind::kLossSum) {}
 
   Causality check() {
     Causality result;
@@ -118,7 +120,7 @@ class Checker {
       throw;
     }
     executor_.observe(nullptr);
-    return loss_ == graph::kNone ? 0 : executor_.read<double>("loss_sum");
+    return loss_sum_.is_here() ? loss_sum_.read<double>() : 0;
   }
 
   template <typename Observer>
@@ -257,6 +259,7 @@ class Checker {
   const ProgramRows rows_;
   const ProbeShape shape_;
   const ValueId loss_;
+  const program::Metric loss_sum_;
 };
 
 }  // namespace

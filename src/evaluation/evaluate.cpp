@@ -1,12 +1,12 @@
 #include "evaluation/evaluate.h"
 
 #include "comm/exchange.h"
+#include "program/metrics.h"
 
 namespace strata::evaluation {
 
 bool gives_losses(const program::Executor& executor, size_t index) {
-  const graph::Graph& graph = executor.program(index).graph;
-  return executor.ranks().is_first_holder(graph.value(graph.find_value("loss_sum")).placements);
+  return program::Metric(executor, index, graph::MetricKind::kLossSum).is_reported();
 }
 
 EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalWindows& windows,
@@ -19,6 +19,8 @@ EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalW
   rows.resize(windows.shape(), sequences);
   data::BatchScratch scratch;
   EvalResult result;
+  const program::Metric loss_sum(executor, index, graph::MetricKind::kLossSum);
+  const program::Metric token_count(executor, index, graph::MetricKind::kTokenCount);
   const program::Script& script = executor.program(index).script;
   for (int64_t first = 0; first < windows.windows();) {
     // Behind the last window there are rows without targets.
@@ -27,13 +29,13 @@ EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalW
     if (before) before(rows);
     for (size_t i = 0; i < script.size(); ++i) executor.run_in_script(index, i, false, first > 0);
     first += parts * sequences;
-    result.loss_sum = executor.read<double>("loss_sum");
-    result.tokens = executor.read<int64_t>("token_count");
+    result.loss_sum = loss_sum.read<double>();
+    result.tokens = token_count.read<int64_t>();
     const double done = static_cast<double>(first) / static_cast<double>(windows.windows());
     if (first < windows.windows() && go_on && !go_on(done)) break;
   }
   executor.finish_messages();
-  const bool counts = gives_losses(executor, index);
+  const bool counts = loss_sum.is_reported();
   std::vector<double> sums{counts ? result.loss_sum : 0, counts ? static_cast<double>(result.tokens) : 0};
   comm::sum_over(ranks.all(), sums);
   return {sums[0], static_cast<int64_t>(sums[1])};

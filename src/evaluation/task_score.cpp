@@ -8,6 +8,7 @@
 #include "comm/exchange.h"
 #include "data/text/characters.h"
 #include "evaluation/evaluate.h"
+#include "program/metrics.h"
 
 namespace strata::evaluation {
 namespace {
@@ -72,7 +73,9 @@ std::vector<RequestScore> score_requests(program::Executor& executor, size_t ind
   std::vector<RequestScore> scores(requests.size());
   const int64_t length = shape.sequence_length;
   // Of a pipeline the stage with the head, of ranks that compute the same the first.
-  const bool gives = gives_losses(executor, index) && executor.set().find("token_loss") != nullptr;
+  const program::Metric token_loss(executor, index, graph::MetricKind::kTokenLoss);
+  const program::Metric token_greedy(executor, index, graph::MetricKind::kTokenGreedy);
+  const bool gives = gives_losses(executor, index) && token_loss.is_here();
   const program::Ranks& ranks = executor.ranks();
   const int64_t parts = ranks.batch_parts(), part = ranks.batch_part();
   for (int64_t begin_of_all = 0; begin_of_all < packed.rows(); begin_of_all += parts * shape.sequences) {
@@ -81,8 +84,8 @@ std::vector<RequestScore> score_requests(program::Executor& executor, size_t ind
     executor.upload_rows(index, rows.rows(row_shape), 0, 0);
     executor.run_script(index);
     if (gives) {
-      executor.download("token_loss", loss.data(), std::ssize(loss) * 4);
-      executor.download("token_greedy", greedy.data(), std::ssize(greedy) * 4);
+      token_loss.read_into(std::span(loss));
+      token_greedy.read_into(std::span(greedy));
     }
     const int64_t last = std::min(packed.rows(), first + shape.sequences);
     for (int64_t row = first; gives && row < last; ++row) {

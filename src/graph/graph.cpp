@@ -50,6 +50,14 @@ std::string_view name_of(Phase phase) {
   return kNames[static_cast<size_t>(phase)];
 }
 
+std::string_view name_of(MetricKind kind) {
+  static constexpr std::string_view kNames[] = {
+      "loss_sum",         "token_count",       "token_loss",     "token_greedy",  "loss_terms",
+      "balance_loss_sum", "router_z_loss_sum", "router_squares", "expert_tokens", "expert_kept",
+      "expert_rounds",    "grad_norm",         "param_norm"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
 namespace {
 
 // Where what no node has written yet lies: the first writer says how it lies, or it comes from outside.
@@ -163,6 +171,33 @@ NodeId Graph::add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::v
   place_outputs(node);
   nodes_.push_back(std::move(node));
   return id;
+}
+
+ValueId Graph::add_metric(MetricKind kind, DType dtype, int64_t elements, int32_t index,
+                          const std::string& prefix) {
+  Value value;
+  value.name = prefix + std::string(name_of(kind));
+  value.dtype = dtype;
+  value.shape = {elements};
+  value.role = Role::kMetric;
+  const ValueId id = add_value(std::move(value));
+  set_metric(kind, id, index);
+  return id;
+}
+
+void Graph::set_metric(MetricKind kind, ValueId value, int32_t index) {
+  for (Metric& metric : metrics_) {
+    if (metric.kind != kind || metric.index != index) continue;
+    metric.value = value;
+    return;
+  }
+  metrics_.push_back({kind, index, value});
+}
+
+ValueId Graph::metric(MetricKind kind, int32_t index) const {
+  for (const Metric& metric : metrics_)
+    if (metric.kind == kind && metric.index == index) return metric.value;
+  return kNone;
 }
 
 ValueId Graph::find_value(std::string_view name) const {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "graph/attributes.h"
+#include "graph/metric.h"
 #include "graph/placement.h"
 #include "tensor/batch_column.h"
 #include "tensor/dtype.h"
@@ -214,6 +215,12 @@ struct Parameter {
   bool is_trained() const { return role != ParameterRole::kRouterBias; }
 };
 
+struct Metric {
+  MetricKind kind;
+  int32_t index = 0;
+  ValueId value = kNone;
+};
+
 // Shapes are global: of the value as a whole, whatever part of it a rank holds. How its parts lie is inferred
 // as nodes are added: each node takes the one of its op's options that fits its inputs, on every axis of the
 // mesh; where none does it is an InternalError. Only `reshard` nodes (graph/reshard.h) move data.
@@ -255,7 +262,17 @@ class Graph {
   ValueId column(Column column) const { return columns_[column]; }
   void set_column(Column column, ValueId value) { columns_[column] = value; }
 
-  // The value that a program's user reads or writes by name ("tokens", "loss", "logits"); kNone when absent.
+  // Adds an accumulator to the metrics; its name is PREFIX and that of the kind.
+  ValueId add_metric(MetricKind kind, DType dtype, int64_t elements, int32_t index = 0,
+                     const std::string& prefix = "");
+  // Makes a value the metric of this kind and index, in the place of an earlier one.
+  void set_metric(MetricKind kind, ValueId value, int32_t index = 0);
+  // kNone: there is none.
+  ValueId metric(MetricKind kind, int32_t index = 0) const;
+  // In the order in which they were first set.
+  const std::vector<Metric>& metrics() const { return metrics_; }
+
+  // The value that a program's user reads or writes by name ("tokens", "logits"); kNone when absent.
   ValueId find_value(std::string_view name) const;
 
  private:
@@ -266,6 +283,7 @@ class Graph {
   std::vector<Node> nodes_;
   std::vector<Parameter> parameters_;
   PerColumn<ValueId> columns_{kNone};
+  std::vector<Metric> metrics_;
   int32_t layer_ = kNone;
   int32_t chunk_ = 0;
   Phase phase_ = Phase::kForward;

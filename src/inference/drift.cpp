@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "inference/generate.h"
 #include "ops/loss/loss.h"
+#include "program/metrics.h"
 #include "tensor/dtype.h"
 
 namespace strata::inference {
@@ -141,7 +142,7 @@ Drift measure_drift(program::Executor& training, program::Executor& generation,
   std::vector<float> head;
   for (const DriftText& text : texts) {
     const Hidden hidden = run_training(training, text);
-    const auto losses = training.read_all<float>("token_loss");
+    const auto losses = program::Metric(training, kTraining, graph::MetricKind::kTokenLoss).read_all<float>();
     if (head.empty()) head = head_of(training, hidden.dtype);
     STRATA_CHECK(!hidden.rows.empty() && head.size() % vocabulary == 0, "[drift] no head was seen");
     const size_t width = head.size() / vocabulary;

@@ -31,9 +31,11 @@ struct ExpertWeights {
 };
 
 // All experts one behind the other, a segment for each matrix.
-ExpertWeights expert_weights(Graph& graph, const MoeSpec& spec, const ExpertShape& shape,
+ExpertWeights expert_weights(Graph& graph, const MoeLayer& layer, const ExpertShape& shape,
                              const std::string& prefix) {
-  const int64_t width = spec.hidden_size, parts = spec.gated ? 2 : 1, gate_up = parts * shape.ffn_width;
+  const MoeSpec& spec = layer.spec;
+  const int64_t width = layer.ffn.hidden_size, parts = layer.ffn.gated ? 2 : 1,
+                gate_up = parts * shape.ffn_width;
   const auto add = [&](const char* name, ParameterRole role, const Shape& of_all, int64_t matrices,
                        int64_t rows) {
     return graph.add_parameter(prefix + name, role, of_all, {Init::Kind::kNormal}, {},
@@ -58,8 +60,9 @@ ExpertWeights expert_weights(Graph& graph, const MoeSpec& spec, const ExpertShap
 
 // What `count` experts make of tokens, or of rows that other ranks have sent. `terms`: ranks that give a term
 // of the result each.
-ValueId experts(Graph& graph, const MoeSpec& spec, int64_t count, const ExpertWeights& weights,
+ValueId experts(Graph& graph, const MoeLayer& layer, int64_t count, const ExpertWeights& weights,
                 const ops::ExpertInputs& in, int64_t terms = 1) {
+  const MoeSpec& spec = layer.spec;
   ValueId gate_up =
       graph::add<ops::ExpertsIn>(
           graph, {.x = in.rows, .ids = in.ids, .weight = weights.up, .offsets = in.offsets}, {count})
@@ -76,8 +79,8 @@ ValueId experts(Graph& graph, const MoeSpec& spec, int64_t count, const ExpertWe
   }
   ValueId hidden = spec.clamp.limit > 0
                        ? graph::add<ops::ClampedGated>(graph, {.gate_up = gate_up}, spec.clamp).y
-                   : spec.gated ? ops::gated(graph, gate_up, spec.activation)
-                                : ops::activation(graph, gate_up, spec.activation);
+                   : layer.ffn.gated ? ops::gated(graph, gate_up, layer.ffn.activation)
+                                     : ops::activation(graph, gate_up, layer.ffn.activation);
   if (!spec.weighs_input && weighs) hidden = ops::scale_rows(graph, hidden, in.weights);
   const ValueId y =
       graph::add<ops::ExpertsOut>(
@@ -113,8 +116,9 @@ void place(Graph& graph, ValueId weight, const std::vector<Axis>& dealt_axes, st
 
 // The experts of ranks that share them. Tokens that are the same on ranks of an axis go nowhere along it:
 // each rank adds what its own experts make of them.
-ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeights& weights, ValueId x,
+ValueId shared_experts(Context& context, const MoeLayer& layer, const ExpertWeights& weights, ValueId x,
                        const ops::Routed& routed) {
+  const MoeSpec& spec = layer.spec;
   STRATA_CHECK(routed.weights != kNone, "slots of experts that ranks share have weights");
   Graph& graph = context.graph;
   const graph::Mesh& mesh = graph.mesh();
@@ -136,9 +140,9 @@ ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeight
   ops::ExpertParallelAttrs attrs;
   attrs.tensor_axis = tensor_axis;
   attrs.on_tensor_axis = on_tensor_axis;
-  ops::OwnExpertsAttrs own{.axes = {}, .experts = spec.experts};
+  ops::OwnExpertsAttrs own{.axes = {}, .experts = spec.count};
   attrs.k = graph.value(to.ids).shape[1];
-  attrs.experts = spec.experts;
+  attrs.experts = spec.count;
   attrs.tokens = graph.value(x).shape[0];
   for (const Axis axis : graph::kAllAxes) {
     const bool is_whole = graph.placement(x, axis) == whole;
@@ -168,20 +172,18 @@ ValueId shared_experts(Context& context, const MoeSpec& spec, const ExpertWeight
   const ExpertShape shape{attrs.own_experts(), spec.intermediate_size / layout.tensor};
   ops::ExpertBodySpec body{.rows = attrs.rows(),
                            .slots = attrs.slots(),
-                           .width = spec.hidden_size,
+                           .width = layer.ffn.hidden_size,
                            .dtype = graph.value(x).dtype,
                            .trains = context.settings.trains_experts};
-  body.parameters = [&](Graph& of_rank) { return list_of(expert_weights(of_rank, spec, shape, "")); };
+  body.parameters = [&](Graph& of_rank) { return list_of(expert_weights(of_rank, layer, shape, "")); };
   body.build = [&](Graph& of_rank, const ops::ExpertInputs& in) {
-    return experts(of_rank, spec, shape.experts, of_list(in.parameters), in, layout.tensor);
+    return experts(of_rank, layer, shape.experts, of_list(in.parameters), in, layout.tensor);
   };
   attrs.body = ops::make_expert_body(body);
   const auto made = ops::expert_parallel(graph, x, to.ids, to.weights, parameters, attrs);
   if (context.settings.trains_experts) {
-    context.results.expert_tokens.push_back(
-        step_metric(context, spec.name + ".expert_rounds", DType::kI64, 1));
-    graph::add_into<ops::ExpertRounds>(graph, {.end = made.end},
-                                       {.rounds = context.results.expert_tokens.back()});
+    const ValueId rounds = router_metric(context, layer, graph::MetricKind::kExpertRounds, DType::kI64, 1);
+    graph::add_into<ops::ExpertRounds>(graph, {.end = made.end}, {.rounds = rounds});
   }
   ValueId y = made.y;
   for (const Axis axis : attrs.summed_axes) y = graph::reshard(graph, y, axis, whole);
@@ -218,21 +220,20 @@ std::vector<Axis> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh) {
       possible.empty() ? "there is one" : possible);
 }
 
-ValueId step_metric(Context& context, std::string name, DType dtype, int64_t elements) {
-  Value value;
-  value.name = std::move(name);
-  value.dtype = dtype;
-  value.shape = {elements};
-  value.role = graph::Role::kMetric;
-  return context.graph.add_value(std::move(value));
+ValueId router_metric(Context& context, const MoeLayer& layer, graph::MetricKind kind, DType dtype,
+                      int64_t elements) {
+  return context.graph.add_metric(kind, dtype, elements, static_cast<int32_t>(layer.number),
+                                  layer.ffn.name + ".");
 }
 
-ValueId experts_of(Context& context, const MoeSpec& spec, ValueId x, ValueId ids, ValueId weights_of_slots) {
-  const ExpertWeights weights =
-      expert_weights(context.graph, spec, {spec.experts, spec.intermediate_size}, spec.name + ".experts.");
+ValueId experts_of(Context& context, const MoeLayer& layer, ValueId x, ValueId ids,
+                   ValueId weights_of_slots) {
+  const MoeSpec& spec = layer.spec;
+  const ExpertWeights weights = expert_weights(context.graph, layer, {spec.count, spec.intermediate_size},
+                                               layer.ffn.name + ".experts.");
   if (context.settings.expert_layout.ranks * context.settings.expert_layout.tensor > 1)
-    return shared_experts(context, spec, weights, x, {ids, weights_of_slots});
-  return experts(context.graph, spec, spec.experts, weights,
+    return shared_experts(context, layer, weights, x, {ids, weights_of_slots});
+  return experts(context.graph, layer, spec.count, weights,
                  {.rows = x, .ids = ids, .weights = weights_of_slots, .parameters = {}});
 }
 

@@ -7,12 +7,13 @@
 
 namespace strata::layers {
 
-// A value of this name that the nodes of a step add to.
-ValueId step_metric(Context& context, std::string name, DType dtype, int64_t elements);
+// A metric of the layer, which the nodes of a step add to.
+ValueId router_metric(Context& context, const MoeLayer& layer, graph::MetricKind kind, DType dtype,
+                      int64_t elements);
 
 // y, with a row for each of x, as for each of ids[N, k]: what its experts give, by its weights f32[N, k] of
 // them; kNone: all 1. Parameters NAME.experts.up.weight, NAME.experts.down.weight, and with biases
 // NAME.experts.up.bias and NAME.experts.down.bias.
-ValueId experts_of(Context& context, const MoeSpec& spec, ValueId x, ValueId ids, ValueId weights);
+ValueId experts_of(Context& context, const MoeLayer& layer, ValueId x, ValueId ids, ValueId weights);
 
 }  // namespace strata::layers

@@ -30,41 +30,44 @@ int64_t rows_of_group(const Context& context, const MoeSpec& spec, const char* r
 
 }  // namespace
 
-ValueId experts_that_choose(Context& context, const MoeSpec& spec, ValueId x) {
+ValueId experts_that_choose(Context& context, const MoeLayer& layer, ValueId x) {
+  const MoeSpec& spec = layer.spec;
   Graph& graph = context.graph;
   const int64_t rows = rows_of_group(context, spec, "expert_choice"), slots = rows * spec.route.k;
-  if (slots < spec.experts) {
+  if (slots < spec.count) {
     throw ConfigError(
         "[moe.router] {} tokens with {} experts each give none of the {} experts of {} a whole token; take "
         "longer sequences, or moe.capacity_over = \"micro_batch\"",
-        rows, spec.route.k, spec.experts, spec.name);
+        rows, spec.route.k, spec.count, layer.ffn.name);
   }
-  const int64_t capacity = (slots + spec.experts - 1) / spec.experts;
-  const ValueId logits = router_logits(context, spec.name + ".router", spec.experts, spec.hidden_size,
-                                       jittered(context, spec, x), spec.biases);
+  const int64_t capacity = (slots + spec.count - 1) / spec.count;
+  const ValueId logits = router_logits(context, layer.ffn.name + ".router", spec.count, layer.ffn.hidden_size,
+                                       jittered(context, layer, x), spec.biases);
   const auto chosen = graph::add<ops::ExpertChoice>(
       graph, {.logits = logits},
       {.score = spec.route.score, .rows = rows, .capacity = capacity, .scale = spec.route.scale});
   if (context.settings.trains_experts) {
-    count_slots(context, spec, logits, chosen.experts);
+    count_slots(context, layer, logits, chosen.experts);
     add_z_loss(context, spec, logits);
   }
-  const ops::GroupRowsAttrs group{.rows = rows, .slots = spec.experts * capacity};
+  const ops::GroupRowsAttrs group{.rows = rows, .slots = spec.count * capacity};
   const ValueId taken = graph::add<ops::GatherRows>(graph, {.x = x, .tokens = chosen.tokens}, group).y;
-  const ValueId given = experts_of(context, spec, taken, chosen.experts, chosen.weights);
+  const ValueId given = experts_of(context, layer, taken, chosen.experts, chosen.weights);
   return graph::add<ops::ScatterRows>(graph, {.x = given, .tokens = chosen.tokens}, group).y;
 }
 
-ValueId soft_experts(Context& context, const MoeSpec& spec, ValueId x) {
+ValueId soft_experts(Context& context, const MoeLayer& layer, ValueId x) {
+  const MoeSpec& spec = layer.spec;
   Graph& graph = context.graph;
-  const ops::SoftExpertsAttrs attrs{.rows = rows_of_group(context, spec, "soft"), .experts = spec.experts};
-  const ValueId logits = router_logits(context, spec.name + ".router", spec.experts * spec.slots,
-                                       spec.hidden_size, jittered(context, spec, x), spec.biases);
+  const ops::SoftExpertsAttrs attrs{.rows = rows_of_group(context, spec, "soft"), .experts = spec.count};
+  const ValueId logits = router_logits(context, layer.ffn.name + ".router", spec.count * spec.slots,
+                                       layer.ffn.hidden_size, jittered(context, layer, x), spec.biases);
   const auto slots = graph::add<ops::SoftDispatch>(graph, {.x = x, .logits = logits}, attrs);
-  if (context.settings.trains_experts) count_slots(context, spec, logits, slots.experts);
+  if (context.settings.trains_experts) count_slots(context, layer, logits, slots.experts);
   // Ranks that share experts send weights with their rows.
   const bool shares = context.settings.expert_layout.ranks * context.settings.expert_layout.tensor > 1;
-  const ValueId given = experts_of(context, spec, slots.slots, slots.experts, shares ? slots.weights : kNone);
+  const ValueId given =
+      experts_of(context, layer, slots.slots, slots.experts, shares ? slots.weights : kNone);
   return graph::add<ops::SoftCombine>(graph, {.h = given, .logits = logits}, attrs).y;
 }
 

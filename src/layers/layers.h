@@ -11,9 +11,8 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "layers/moe_spec.h"
 #include "ops/attention/attention.h"
-#include "ops/capacity/capacity.h"
-#include "ops/clamp/clamp.h"
 #include "ops/norm/norm.h"
 #include "ops/router/router.h"
 #include "ops/temper/temper.h"
@@ -111,8 +110,6 @@ struct Inputs {
 struct Results {
   // Losses, each in terms of the main one (graph::WeightedLoss::in_main_terms).
   std::vector<ValueId> losses = {};
-  // Of each layer with experts, over this rank's tokens: how many slots went to each expert, i64[experts].
-  std::vector<ValueId> expert_tokens = {};
   // What the loads of so many layers add up to, with MoeSpec::pool_layers.
   ops::RouterSumsOf pooled = {kNone, kNone};
   int64_t pooled_layers = 0;
@@ -231,55 +228,14 @@ ValueId ffn(Context& context, const FfnSpec& spec, ValueId x);
 // A mixture of experts in the place of an FFN (moe.cpp): each token passes k of the experts, chosen by a
 // router, and the shared one where there is one. Parameters NAME.router.weight, NAME.experts.up.weight and
 // NAME.experts.down.weight (all experts one behind the other), NAME.shared.up.*, NAME.shared.down.*,
-// NAME.shared.gate.weight; of kTwoLevel NAME.router_groups.weight.
-struct MoeSpec {
-  // Who chooses (routers.h).
-  enum class Router : uint8_t {
-    kTopK,          // each token its experts
-    kHash,          // a hash of the token, which experts weigh as for kTopK
-    kTwoLevel,      // each token groups of experts, then experts of these
-    kExpertChoice,  // each expert its tokens
-    kSoft,          // nobody: all tokens take part in all slots of experts
-  };
-  std::string name = {};
-  int64_t layer = 0;  // by which random numbers go
-  int64_t hidden_size = 0;
-  int64_t experts = 0;
-  int64_t intermediate_size = 0;  // of one expert
-  ActivationKind activation = ActivationKind::kSilu;
-  bool gated = true;  // f(gate) · up
-  ops::RouteAttrs route = {};
-  double jitter = 0;  // of what the router reads, while it trains (ops/jitter/jitter.h)
-  Router router = Router::kTopK;
-  int64_t slots = 0;  // kSoft: of an expert
-  // NAME.router.bias: experts are chosen by score and bias, and the bias is moved by their loads.
-  bool router_bias = false;
-  double bias_rate = 0;
-  bool biases = false;        // NAME.router.bias, NAME.experts.up.bias and .down.bias; not with router_bias
-  bool weighs_input = false;  // a token's weight multiplies what an expert reads, not what it gives
-  ops::ClampedGatedAttrs clamp = {};  // where it has a limit: in place of `activation`
-  int64_t shared_size = 0;            // of the shared expert; 0: there is none
-  bool shared_gate = false;           // what it gives is multiplied by the sigmoid of a number a token
-  // The auxiliary loss (ops/router/router.h): over the tokens of each sequence, of a rank's part of the
-  // micro-batch, or with probabilities of that and the counts of all ranks' tokens so far in this step
-  // (Megatron-LM's).
-  enum class Balance : uint8_t { kSequence, kMicroBatch, kGlobal } balance = Balance::kSequence;
-  // One loss over the tokens of all layers together, as transformers has it; k times the coefficient where
-  // experts are equally busy.
-  bool pool_layers = false;
-  double balance_coefficient = 0, z_coefficient = 0;
-  // How many slots an expert has room for among the tokens of a sequence, or of a rank's part of the
-  // micro-batch; not in kCached, where a text's earlier tokens are not at hand.
-  struct Capacity {
-    int64_t slots = 0;  // so many; 0: by the factor
-    double factor = 0;  // of an equal share; 0 as well: there is no bound, and no slot is dropped
-    int64_t least = 1;  // by the factor at least so many
-    bool over_sequence = true;
-    ops::CapacityAttrs::Keep keep = ops::CapacityAttrs::Keep::kFirst;
-    bool bounds() const { return slots > 0 || factor > 0; }
-  } capacity = {};
+// NAME.shared.gate.weight; of kTwoLevel NAME.router_groups.weight; with biases NAME.router.bias,
+// NAME.experts.up.bias and NAME.experts.down.bias.
+struct MoeLayer {
+  const MoeSpec& spec;
+  const FfnSpec& ffn;  // that it stands for: its name, width and activation
+  int64_t number = 0;  // of the layer in the graph, by which random numbers and metrics go
 };
-ValueId moe(Context& context, const MoeSpec& spec, ValueId x);
+ValueId moe(Context& context, const MoeLayer& layer, ValueId x);
 // Behind the last layer: the loss of pool_layers.
 void end_of_experts(Context& context, const MoeSpec& spec);
 
@@ -309,12 +265,12 @@ struct StackSpec {
   AttentionSpec window_attention = {};
   std::function<bool(int64_t layer)> is_windowed = {};
   FfnSpec ffn;
-  // Where layers differ: those with experts have these instead of the FFN.
-  MoeSpec moe = {};
-  std::function<bool(int64_t layer)> has_experts = {};
+  MoeSpec moe = {};         // of layers that have experts instead of the FFN
   bool is_encoder = false;  // of a decoder: its last norm feeds no head
   bool reads_encoder = false;
   AttentionSpec cross = {};
+
+  bool has_experts(int64_t layer) const { return is_encoder ? moe.at_encoder(layer) : moe.at(layer); }
 };
 // The residual stream between two blocks: what f gave last, not yet added to the rest. The norm that reads
 // both adds them, so that the stream is read and written once a block.

@@ -15,16 +15,32 @@
 namespace strata::layers {
 
 using graph::Init;
+using graph::MetricKind;
 using graph::ParameterRole;
+
+bool MoeSpec::at(int64_t layer) const {
+  if (count == 0 || layer < first || std::find(dense.begin(), dense.end(), layer) != dense.end())
+    return false;
+  return period <= 1 || layer % period == (place < 0 ? period - 1 : place);
+}
+bool MoeSpec::at_encoder(int64_t layer) const {
+  MoeSpec encoder = *this;
+  encoder.period = encoder_period;
+  return encoder.at(layer);
+}
 
 namespace {
 
-// The sum of this name, which the layers of a graph share.
-ValueId shared_sum(Context& context, const char* name) {
-  const ValueId there = context.graph.find_value(name);
+// The sum of this kind, which the layers of a graph share.
+ValueId shared_sum(Context& context, MetricKind kind) {
+  const ValueId there = context.graph.metric(kind);
   if (there != kNone) return there;
-  context.results.losses.push_back(step_metric(context, name, DType::kF64, 1));
+  context.results.losses.push_back(context.graph.add_metric(kind, DType::kF64, 1));
   return context.results.losses.back();
+}
+// Of this layer, i64[experts].
+ValueId counts_of(const Context& context, const MoeLayer& layer) {
+  return context.graph.metric(MetricKind::kExpertTokens, static_cast<int32_t>(layer.number));
 }
 
 // Tokens over which a balancing loss is taken: of each rank's part of the micro-batch, where sequences are no
@@ -53,7 +69,7 @@ ValueId whole_targets(Context& context) {
 
 void add_loss(Context& context, const MoeSpec& spec, const ops::RouterSumsOf& sums, double coefficient,
               int64_t layers) {
-  const ValueId sum = shared_sum(context, "balance_loss_sum"), targets = whole_targets(context);
+  const ValueId sum = shared_sum(context, MetricKind::kBalanceLossSum), targets = whole_targets(context);
   graph::add_into<ops::BalanceLoss>(
       context.graph, {.probabilities = sums.probabilities, .counts = sums.counts, .targets = targets},
       {.sum = sum},
@@ -66,7 +82,8 @@ void add_loss(Context& context, const MoeSpec& spec, const ops::RouterSumsOf& su
 // Sums over whole sequences, also where ranks share their tokens: those of the tensor axis have any part of
 // the rows, which all of them put together, and those of the context axis a part of each sequence, whose sums
 // are added up; but where rows are idle, which are the last of whole sequences.
-ops::RouterSumsOf sums_of(Context& context, const MoeSpec& spec, ValueId logits, ValueId ids) {
+ops::RouterSumsOf sums_of(Context& context, const MoeLayer& layer, ValueId logits, ValueId ids) {
+  const MoeSpec& spec = layer.spec;
   Graph& graph = context.graph;
   const auto whole = graph::Placement::replicated();
   const bool in_parts = shares_sequences(context) && context.rows.idle == 0;
@@ -86,17 +103,17 @@ ops::RouterSumsOf sums_of(Context& context, const MoeSpec& spec, ValueId logits,
             graph::reshard(graph, sums.counts, Axis::kContext, whole)};
   }
   if (spec.balance == MoeSpec::Balance::kGlobal) {
-    const auto counts =
-        graph::add<ops::RunningCounts>(graph, {.counts = context.results.expert_tokens.back()});
+    const auto counts = graph::add<ops::RunningCounts>(graph, {.counts = counts_of(context, layer)});
     sums.counts = graph::sum_over_ranks(graph, counts.now);
   }
   return sums;
 }
 
-void add_balance(Context& context, const MoeSpec& spec, ValueId logits, const ops::Routed& routed) {
+void add_balance(Context& context, const MoeLayer& layer, ValueId logits, const ops::Routed& routed) {
+  const MoeSpec& spec = layer.spec;
   Graph& graph = context.graph;
   if (spec.balance_coefficient != 0) {
-    const ops::RouterSumsOf sums = sums_of(context, spec, logits, routed.ids);
+    const ops::RouterSumsOf sums = sums_of(context, layer, logits, routed.ids);
     if (spec.pool_layers) {
       if (context.stages != nullptr) {
         throw ConfigError(
@@ -117,17 +134,18 @@ void add_balance(Context& context, const MoeSpec& spec, ValueId logits, const op
 }
 
 // Slots that an expert has room for in a group of `rows` tokens.
-int64_t room_of_expert(const MoeSpec& spec, int64_t rows) {
+int64_t room_of_expert(const MoeLayer& layer, int64_t rows) {
+  const MoeSpec& spec = layer.spec;
   const MoeSpec::Capacity& capacity = spec.capacity;
   if (capacity.slots > 0) return capacity.slots;
   const double share =
-      capacity.factor * static_cast<double>(rows * spec.route.k) / static_cast<double>(spec.experts);
+      capacity.factor * static_cast<double>(rows * spec.route.k) / static_cast<double>(spec.count);
   if (share < 1 && capacity.least == 1) {
     throw ConfigError(
         "[moe.capacity_factor] of {} tokens with {} slots each, {} of {} experts had room for {:.2g} "
         "of them, which is less than one; take at least {:.3g}, moe.capacity_over = \"micro_batch\", or "
         "moe.min_capacity",
-        rows, spec.route.k, spec.name, spec.experts, share, capacity.factor / share);
+        rows, spec.route.k, layer.ffn.name, spec.count, share, capacity.factor / share);
   }
   // What would be whole but for rounding is.
   return std::max(capacity.least, static_cast<int64_t>(std::ceil(share - 1e-9)));
@@ -143,8 +161,9 @@ ValueId begins_of_whole(Context& context) {
 
 // The slots that experts have room for. Which these are depends on all tokens of a group. `scores`: by which
 // the greatest are kept, where the first are not.
-ops::Routed within_capacity(Context& context, const MoeSpec& spec, const ops::Routed& routed,
+ops::Routed within_capacity(Context& context, const MoeLayer& layer, const ops::Routed& routed,
                             ValueId scores) {
+  const MoeSpec& spec = layer.spec;
   if (!spec.capacity.bounds() || context.mode == Mode::kCached) return routed;
   Graph& graph = context.graph;
   const bool first = spec.capacity.keep == ops::CapacityAttrs::Keep::kFirst;
@@ -163,9 +182,9 @@ ops::Routed within_capacity(Context& context, const MoeSpec& spec, const ops::Ro
   ids = whole_sequences(context, ids, length);
   const ValueId kept =
       graph::add<ops::LimitExperts>(graph, {.ids = ids, .weights = scores, .begins = begins},
-                                    {.experts = spec.experts,
+                                    {.experts = spec.count,
                                      .rows = rows,
-                                     .capacity = room_of_expert(spec, tokens_of(context, rows)),
+                                     .capacity = room_of_expert(layer, tokens_of(context, rows)),
                                      .keep = spec.capacity.keep,
                                      .idle = idle_rows(context)})
           .kept;
@@ -173,17 +192,18 @@ ops::Routed within_capacity(Context& context, const MoeSpec& spec, const ops::Ro
   return {held, graph::add<ops::WeightsOfKept>(graph, {.weights = routed.weights, .ids = held}).kept};
 }
 
-ValueId shared_expert(Context& context, const MoeSpec& spec, ValueId x) {
+ValueId shared_expert(Context& context, const MoeLayer& layer, ValueId x) {
+  const MoeSpec& spec = layer.spec;
   Graph& graph = context.graph;
   const ValueId y = ffn(context,
-                        {.name = spec.name + ".shared",
-                         .hidden_size = spec.hidden_size,
+                        {.name = layer.ffn.name + ".shared",
+                         .hidden_size = layer.ffn.hidden_size,
                          .intermediate_size = spec.shared_size,
-                         .activation = spec.activation},
+                         .activation = layer.ffn.activation},
                         x);
   if (!spec.shared_gate) return y;
   // One score a token and nothing to choose from: the sigmoid of the gate.
-  const ValueId gate = router_logits(context, spec.name + ".shared.gate", 1, spec.hidden_size, x);
+  const ValueId gate = router_logits(context, layer.ffn.name + ".shared.gate", 1, layer.ffn.hidden_size, x);
   const auto score =
       graph::add<ops::Route>(graph, {.logits = gate}, {.score = ops::RouteAttrs::Score::kSigmoid});
   return ops::scale_rows(graph, y, score.weights);
@@ -191,7 +211,8 @@ ValueId shared_expert(Context& context, const MoeSpec& spec, ValueId x) {
 
 }  // namespace
 
-ValueId jittered(Context& context, const MoeSpec& spec, ValueId x) {
+ValueId jittered(Context& context, const MoeLayer& layer, ValueId x) {
+  const MoeSpec& spec = layer.spec;
   if (spec.jitter == 0 || !context.settings.trains_experts) return x;
   Graph& graph = context.graph;
   const int64_t length = context.rows.length;
@@ -200,7 +221,7 @@ ValueId jittered(Context& context, const MoeSpec& spec, ValueId x) {
           .places;
   const ValueId held = rows_of_stream(context, held_of_sequences(context, places, length));
   return graph::add<ops::Jitter>(graph, {.x = ops::cast(graph, x, DType::kF32), .places = held},
-                                 {.eps = spec.jitter, .stream = spec.layer + 1})
+                                 {.eps = spec.jitter, .stream = layer.number + 1})
       .y;
 }
 
@@ -245,54 +266,57 @@ void add_z_loss_to(Context& context, ValueId logits, ValueId sum, double coeffic
 
 }  // namespace
 
-void count_slots(Context& context, const MoeSpec& spec, ValueId logits, ValueId ids, ValueId targets) {
-  context.results.expert_tokens.push_back(
-      step_metric(context, spec.name + ".router_squares", DType::kF64, 1));
-  add_z_loss_to(context, logits, context.results.expert_tokens.back(), 1);
-  context.results.expert_tokens.push_back(
-      step_metric(context, spec.name + ".expert_tokens", DType::kI64, spec.experts));
-  ops::count_experts(context.graph, ids, targets, context.results.expert_tokens.back());
+void count_slots(Context& context, const MoeLayer& layer, ValueId logits, ValueId ids, ValueId targets) {
+  const MoeSpec& spec = layer.spec;
+  add_z_loss_to(context, logits, router_metric(context, layer, MetricKind::kRouterSquares, DType::kF64, 1),
+                1);
+  ops::count_experts(context.graph, ids, targets,
+                     router_metric(context, layer, MetricKind::kExpertTokens, DType::kI64, spec.count));
 }
 
 void add_z_loss(Context& context, const MoeSpec& spec, ValueId logits) {
   if (spec.z_coefficient != 0)
-    add_z_loss_to(context, logits, shared_sum(context, "router_z_loss_sum"), spec.z_coefficient);
+    add_z_loss_to(context, logits, shared_sum(context, MetricKind::kRouterZLossSum), spec.z_coefficient);
 }
 
 namespace {
 
 // Each token goes to k experts.
-ValueId experts_of_tokens(Context& context, const MoeSpec& spec, ValueId x) {
+ValueId experts_of_tokens(Context& context, const MoeLayer& layer, ValueId x) {
+  const MoeSpec& spec = layer.spec;
   Graph& graph = context.graph;
-  const int64_t width = spec.hidden_size;
-  const ValueId read = jittered(context, spec, x);
-  const ValueId own = router_logits(context, spec.name + ".router", spec.experts, width, read, spec.biases);
+  const int64_t width = layer.ffn.hidden_size;
+  const ValueId read = jittered(context, layer, x);
+  const ValueId own =
+      router_logits(context, layer.ffn.name + ".router", spec.count, width, read, spec.biases);
   ValueId logits = own, groups = kNone, bias = kNone;
   if (spec.router == MoeSpec::Router::kTwoLevel) {
-    groups = router_logits(context, spec.name + ".router_groups", spec.route.groups, width, read);
+    groups = router_logits(context, layer.ffn.name + ".router_groups", spec.route.groups, width, read);
     logits = graph::add<ops::TwoLevelLogits>(graph, {.groups = groups, .logits = own}).y;
   }
   if (spec.router_bias) {
-    bias = graph.add_parameter(spec.name + ".router.bias", ParameterRole::kRouterBias, {spec.experts},
+    bias = graph.add_parameter(layer.ffn.name + ".router.bias", ParameterRole::kRouterBias, {spec.count},
                                {Init::Kind::kZeros});
   }
   const bool hashes = spec.router == MoeSpec::Router::kHash;
   const ValueId tokens = hashes ? rows_of_stream(context, context.inputs.batch[Column::kTokens]) : kNone;
+  ops::RouteAttrs route = spec.route;
+  if (hashes) route.hash_stream = layer.number + 1;  // layers hash in ways of their own
   ops::Routed routed =
-      graph::add<ops::Route>(graph, {.logits = logits, .bias = bias, .tokens = tokens}, spec.route);
+      graph::add<ops::Route>(graph, {.logits = logits, .bias = bias, .tokens = tokens}, route);
   // An encoder's tokens have none of their own.
   const bool has_targets = context.settings.trains_experts && context.rows.target_length == 0;
   const ValueId targets =
       has_targets ? rows_of_stream(context, context.inputs.batch[Column::kTargets]) : kNone;
   if (context.settings.trains_experts) {
-    count_slots(context, spec, own, routed.ids, targets);
-    add_balance(context, spec, logits, routed);
+    count_slots(context, layer, own, routed.ids, targets);
+    add_balance(context, layer, logits, routed);
     // The logits of two levels are normalized already.
     add_z_loss(context, spec, own);
     if (groups != kNone) add_z_loss(context, spec, groups);
     if (bias != kNone) {
       // Before the experts' weights are added: the bias is the last parameter.
-      graph.parameters().back().balance.loads = context.results.expert_tokens.back();
+      graph.parameters().back().balance.loads = counts_of(context, layer);
       graph.parameters().back().balance.rate = spec.bias_rate;
     }
   }
@@ -301,39 +325,39 @@ ValueId experts_of_tokens(Context& context, const MoeSpec& spec, ValueId x) {
   const bool by_score = spec.capacity.bounds() && spec.capacity.keep == ops::CapacityAttrs::Keep::kGreatest;
   if (by_score && spec.route.normalize && context.mode != Mode::kCached) {
     // Weights that add up to 1 say nothing of how probable a token's experts are: with one a token all are 1.
-    ops::RouteAttrs plain = spec.route;
-    plain.normalize = false;
-    scores = graph::add<ops::Route>(graph, {.logits = logits, .bias = bias, .tokens = tokens}, plain).weights;
+    route.normalize = false;
+    scores = graph::add<ops::Route>(graph, {.logits = logits, .bias = bias, .tokens = tokens}, route).weights;
   }
-  routed = within_capacity(context, spec, routed, scores);
+  routed = within_capacity(context, layer, routed, scores);
   if (context.settings.trains_experts && spec.capacity.bounds()) {
-    context.results.expert_tokens.push_back(
-        step_metric(context, spec.name + ".expert_kept", DType::kI64, spec.experts));
-    ops::count_experts(graph, routed.ids, targets, context.results.expert_tokens.back());
+    ops::count_experts(graph, routed.ids, targets,
+                       router_metric(context, layer, MetricKind::kExpertKept, DType::kI64, spec.count));
   }
-  return experts_of(context, spec, x, routed.ids, routed.weights);
+  return experts_of(context, layer, x, routed.ids, routed.weights);
 }
 
-ValueId routed_experts(Context& context, const MoeSpec& spec, ValueId x) {
+ValueId routed_experts(Context& context, const MoeLayer& layer, ValueId x) {
+  const MoeSpec& spec = layer.spec;
   switch (spec.router) {
     case MoeSpec::Router::kExpertChoice:
-      return experts_that_choose(context, spec, x);
+      return experts_that_choose(context, layer, x);
     case MoeSpec::Router::kSoft:
-      return soft_experts(context, spec, x);
+      return soft_experts(context, layer, x);
     case MoeSpec::Router::kTopK:
     case MoeSpec::Router::kHash:
     case MoeSpec::Router::kTwoLevel:
       break;
   }
-  return experts_of_tokens(context, spec, x);
+  return experts_of_tokens(context, layer, x);
 }
 
 }  // namespace
 
-ValueId moe(Context& context, const MoeSpec& spec, ValueId x) {
-  const ValueId y = routed_experts(context, spec, x);
+ValueId moe(Context& context, const MoeLayer& layer, ValueId x) {
+  const MoeSpec& spec = layer.spec;
+  const ValueId y = routed_experts(context, layer, x);
   if (spec.shared_size == 0) return y;
-  return graph::add_sum(context.graph, y, shared_expert(context, spec, x));
+  return graph::add_sum(context.graph, y, shared_expert(context, layer, x));
 }
 
 }  // namespace strata::layers

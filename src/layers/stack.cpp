@@ -35,16 +35,9 @@ struct Block {
     return cross;
   }
   ValueId ffn(ValueId x) const {
-    if (spec.has_experts && spec.has_experts(layer)) {
-      MoeSpec moe = spec.moe;
-      moe.name = name("ffn");
-      moe.layer = spec.first_number + layer;
-      // Layers hash in ways of their own.
-      moe.route.hash_stream = moe.router == MoeSpec::Router::kHash ? moe.layer + 1 : 0;
-      return layers::moe(context, moe, x);
-    }
     FfnSpec ffn = spec.ffn;
     ffn.name = name("ffn");
+    if (spec.has_experts(layer)) return layers::moe(context, {spec.moe, ffn, spec.first_number + layer}, x);
     return layers::ffn(context, ffn, x);
   }
 };

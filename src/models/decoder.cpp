@@ -41,32 +41,13 @@ layers::AttentionSpec attention_of(const ModelConfig& config) {
           .plain_qk_norm = config.plain_qk_norm};
 }
 
-// Of one stack, `layers` of whose layers have experts.
-layers::MoeSpec moe_of(const ModelConfig& config, int64_t layers) {
-  const Experts& experts = config.experts;
-  // One loss for all layers is their mean.
-  const double z_share = experts.pool_layers ? 1.0 / static_cast<double>(std::max<int64_t>(1, layers)) : 1.0;
-  return {.hidden_size = config.hidden_size,
-          .experts = experts.count,
-          .intermediate_size = experts.intermediate_size,
-          .activation = config.activation,
-          .gated = config.gated,
-          .route = experts.route,
-          .jitter = experts.jitter,
-          .router = experts.router,
-          .slots = experts.slots,
-          .router_bias = experts.router_bias,
-          .bias_rate = experts.bias_rate,
-          .biases = experts.biases,
-          .weighs_input = experts.weighs_input,
-          .clamp = experts.clamp,
-          .shared_size = experts.shared_size,
-          .shared_gate = experts.shared_gate,
-          .balance = experts.balance,
-          .pool_layers = experts.pool_layers,
-          .balance_coefficient = experts.balance_coefficient,
-          .z_coefficient = z_share * experts.z_coefficient,
-          .capacity = experts.capacity};
+// Of a stack with so many layers. One loss for all of those with experts is their mean.
+void set_experts(const ModelConfig& config, layers::StackSpec& spec) {
+  spec.moe = config.experts;
+  if (!spec.moe.pool_layers) return;
+  int64_t count = 0;
+  for (int64_t i = 0; i < spec.layers; ++i) count += spec.has_experts(i) ? 1 : 0;
+  spec.moe.z_coefficient *= 1.0 / static_cast<double>(std::max<int64_t>(1, count));
 }
 
 // Growth of scores where positions are stretched, beside that of cosines and sines: latent attention's alone.
@@ -93,29 +74,21 @@ void attend_to_latents(const ModelConfig& config, layers::StackSpec& spec) {
   };
 }
 
-// Of the first `layers` layers.
-int64_t count_layers(int64_t layers, const std::function<bool(int64_t)>& which) {
-  int64_t count = 0;
-  for (int64_t i = 0; i < layers; ++i) count += which(i) ? 1 : 0;
-  return count;
-}
-
 layers::StackSpec stack_of(const ModelConfig& config) {
-  const auto has_experts = [&config](int64_t layer) { return config.experts.at(layer); };
-  return {.layers = config.layers,
-          .norm_placement = config.norm_placement,
-          .norm = {.hidden_size = config.hidden_size,
-                   .eps = config.norm_eps,
-                   .kind = config.norm,
-                   .weight_offset = config.norm_weight_offset},
-          .attention = attention_of(config),
-          .ffn = {.hidden_size = config.hidden_size,
-                  .intermediate_size = config.intermediate_size,
-                  .bias = config.ffn_bias,
-                  .activation = config.activation,
-                  .gated = config.gated},
-          .moe = moe_of(config, count_layers(config.layers, has_experts)),
-          .has_experts = has_experts};
+  layers::StackSpec spec{.layers = config.layers,
+                         .norm_placement = config.norm_placement,
+                         .norm = {.hidden_size = config.hidden_size,
+                                  .eps = config.norm_eps,
+                                  .kind = config.norm,
+                                  .weight_offset = config.norm_weight_offset},
+                         .attention = attention_of(config),
+                         .ffn = {.hidden_size = config.hidden_size,
+                                 .intermediate_size = config.intermediate_size,
+                                 .bias = config.ffn_bias,
+                                 .activation = config.activation,
+                                 .gated = config.gated}};
+  set_experts(config, spec);
+  return spec;
 }
 
 // The positions that a program knows.
@@ -345,8 +318,7 @@ class EncoderDecoder {
     encoder_.prefix = "encoder.";
     encoder_.is_encoder = true;
     encoder_.layers = config.encoder_layers;
-    encoder_.has_experts = [&config](int64_t layer) { return config.experts.at_encoder(layer); };
-    encoder_.moe = moe_of(config, count_layers(config.encoder_layers, encoder_.has_experts));
+    set_experts(config, encoder_);
   }
 
   Hidden build() {
@@ -372,11 +344,9 @@ class EncoderDecoder {
       if (stage.sends) send_on(*side, stage);
       if (stage.has_head) out = head_of();
     }
-    if (side) {
-      const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
-      append(context_.results.losses, side->results.losses);
-      append(context_.results.expert_tokens, side->results.expert_tokens);
-    }
+    if (side)
+      context_.results.losses.insert(context_.results.losses.end(), side->results.losses.begin(),
+                                     side->results.losses.end());
     if (!decodes) {
       layers::store_encoder(context_, decoder_, encoded_);
       return {};

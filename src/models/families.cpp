@@ -215,17 +215,6 @@ ModelConfig with_overrides(const ModelConfig& config,
   }
 }
 
-bool Experts::at(int64_t layer) const {
-  if (count == 0 || layer < first || std::find(dense.begin(), dense.end(), layer) != dense.end())
-    return false;
-  return period <= 1 || layer % period == (place < 0 ? period - 1 : place);
-}
-bool Experts::at_encoder(int64_t layer) const {
-  Experts encoder = *this;
-  encoder.period = encoder_period;
-  return encoder.at(layer);
-}
-
 namespace {
 
 // "1099511627776", "9.2e+18".

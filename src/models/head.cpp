@@ -34,13 +34,15 @@ ops::Loss loss_over_ranks(layers::Context& context, ValueId values, ValueId head
 }
 
 // Terms of a loss in the step, which the host writes before its first micro-batch.
-ValueId terms_of_step(graph::Graph& graph, std::string name) {
+ValueId terms_of_step(graph::Graph& graph, std::string name, int32_t number) {
   Value terms;
   terms.name = std::move(name);
   terms.dtype = DType::kI64;
   terms.shape = {1};
   terms.role = Role::kStep;
-  return graph.add_value(std::move(terms));
+  const ValueId id = graph.add_value(std::move(terms));
+  graph.set_metric(graph::MetricKind::kLossTerms, id, number);
+  return id;
 }
 
 }  // namespace
@@ -61,14 +63,16 @@ Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token
   const ops::Loss loss = loss_of(hidden.values, context.inputs.batch[Column::kTargets]);
   Losses losses{{{.sum = loss.sum}}, loss.count};
   if (hidden.predicted.empty()) return losses;
-  losses.all.front().terms = terms_of_step(graph, "loss_terms");
+  losses.all.front().terms = terms_of_step(graph, "loss_terms", 0);
   options.per_token = false;
   const auto share = hidden.predict_weight / static_cast<double>(hidden.predicted.size());
   for (const Hidden::Predicted& one : hidden.predicted) {
-    options.prefix = fmt::format("predict.{}.", losses.all.size());
+    options.number = static_cast<int32_t>(losses.all.size());
+    options.prefix = fmt::format("predict.{}.", options.number);
     const ValueId sum = loss_of(one.values, one.targets).sum;
-    losses.all.push_back(
-        {.sum = sum, .weight = share, .terms = terms_of_step(graph, options.prefix + "terms")});
+    losses.all.push_back({.sum = sum,
+                          .weight = share,
+                          .terms = terms_of_step(graph, options.prefix + "terms", options.number)});
   }
   return losses;
 }
@@ -97,7 +101,8 @@ void add_logits(layers::Context& context, const Hidden& hidden) {
   } else {
     // All ranks need all logits, to draw the same token.
     const ValueId own = ops::linear(graph, rows, hidden.head, graph::kNone, true);
-    graph.value(own).sharding.padding.uneven = graph.value(hidden.head).sharding.padding.uneven;
+    graph.value(own).sharding.padding.uneven =
+        graph.value(hidden.head).sharding.padding.uneven;
     graph::add_into<graph::Reshard>(
         graph, {.x = {own}}, {.moved = {out}},
         {.axis = graph::Axis::kTensor, .from = graph::Placement::sharded(1), .to = {}});

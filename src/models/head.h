@@ -22,10 +22,9 @@ enum class LossForm : uint8_t {
   // products.
   kSplit,
 };
-// Of the batch's targets, and of further tokens where the model predicts some. These have terms of their own:
-// the counts of a step are "loss_terms" and, for module k from 1 on, "predict.K.terms", i64[1] in the step
-// block (program/update.h); the sums are "loss_sum" and "predict.K.loss_sum". `per_token`: also the loss of
-// each token and whether it is the most probable. `target_share`: of the tokens that have a target, on
+// Of the batch's targets, and of further tokens where the model predicts some. These have terms of their own,
+// in the step block (program/update.h); their metrics have the indices from 1 on. `per_token`: also the loss
+// of each token and whether it is the most probable. `target_share`: of the tokens that have a target, on
 // average.
 Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token,
                   LossForm form = LossForm::kFused, double target_share = 1);

@@ -55,41 +55,8 @@ enum class Positions : uint8_t {
   kRelative,  // a bias of scores by distance, from one table for all layers of a stack: T5
 };
 
-// Layers that have a mixture of experts in the place of an FFN (layers::MoeSpec).
-struct Experts {
-  int64_t count = 0;              // 0: no layer has any
-  int64_t intermediate_size = 0;  // of one expert
-  ops::RouteAttrs route = {};     // route.k of them for each token
-  using Router = layers::MoeSpec::Router;
-  Router router = Router::kTopK;
-  int64_t slots = 0;         // Router::kSoft: of an expert
-  bool router_bias = false;  // experts are chosen by score and a bias, which loads move by ±bias_rate
-  double bias_rate = 0;
-  bool biases = false, weighs_input = false;  // layers::MoeSpec
-  ops::ClampedGatedAttrs clamp = {};          // layers::MoeSpec
-  int64_t shared_size = 0;                    // of the shared expert; 0: there is none
-  bool shared_gate = false;
-  // Layers from `first` on, of those every `period`-th (0: all), counted so that the last of each period has
-  // them, as decoder_sparse_step says it, or that at `place`; but for `dense`.
-  int64_t first = 0, period = 0, place = -1;
-  int64_t encoder_period = 0;  // of the layers of an encoder beside a decoder
-  double jitter = 0;           // of what routers read while they train
-  std::vector<int64_t> dense = {};
-  using Balance = layers::MoeSpec::Balance;
-  Balance balance = Balance::kSequence;
-  bool pool_layers = false;  // one loss for all layers together
-  double balance_coefficient = 0, z_coefficient = 0;
-  layers::MoeSpec::Capacity capacity = {};
-
-  bool at(int64_t layer) const;
-  bool at_encoder(int64_t layer) const;
-  // Whether experts see all tokens of a group: what takes part is decided there, and nothing is dropped.
-  bool see_groups() const { return router == Router::kExpertChoice || router == Router::kSoft; }
-  // Rows of the router's matrix.
-  int64_t router_rows() const { return router == Router::kSoft ? count * slots : count; }
-  // Of the experts' weights, those that a token passes.
-  double share_of_a_token() const { return static_cast<double>(route.k) / static_cast<double>(count); }
-};
+// Layers that have a mixture of experts in the place of an FFN.
+using Experts = layers::MoeSpec;
 
 // Sizes and constants of one model. What a family does not use keeps its default.
 struct ModelConfig {

@@ -360,6 +360,8 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
   update.scalars = add_named(graph, "scalars", DType::kU8, {kScalarBytes}, Role::kStep);
   update.grad_norm = add_named(graph, "grad_norm", DType::kF32, {1}, Role::kStep);
   update.param_norm = add_named(graph, "param_norm", DType::kF32, {1}, Role::kStep);
+  graph.set_metric(graph::MetricKind::kGradNorm, update.grad_norm);
+  graph.set_metric(graph::MetricKind::kParamNorm, update.param_norm);
 
   const ValueId tokens = sum_over_stages(graph, graph::sum_over_ranks(graph, token_count));
   std::vector<ValueId> gradients, counted_gradients, counted_parameters;

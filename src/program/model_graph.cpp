@@ -41,20 +41,20 @@ void shard_parameters(Graph& graph, const CompileOptions& options) {
 
 // The losses that stages without a head have: nothing.
 models::Losses no_losses(Graph& graph) {
-  const auto metric = [&](const char* name, DType dtype) {
-    graph::Value value;
-    value.name = name;
-    value.dtype = dtype;
-    value.shape = {1};
-    value.role = graph::Role::kMetric;
-    return graph.add_value(std::move(value));
-  };
-  metric("loss_sum", DType::kF64);
-  return {{}, metric("token_count", DType::kI64)};
+  graph.add_metric(graph::MetricKind::kLossSum, DType::kF64, 1);
+  return {{}, graph.add_metric(graph::MetricKind::kTokenCount, DType::kI64, 1)};
 }
 
-// What all ranks have counted of their routers, under the names that a rank's own counts have had.
-void sum_router_counts(Graph& graph, const std::vector<graph::ValueId>& own) {
+// Makes what all ranks have counted of their routers the metrics, under the names that a rank's own counts
+// have had.
+void sum_router_counts(Graph& graph) {
+  std::vector<graph::Metric> counts;
+  std::vector<graph::ValueId> own;
+  for (const graph::Metric& metric : graph.metrics()) {
+    if (!is_router_count(metric.kind)) continue;
+    counts.push_back(metric);
+    own.push_back(metric.value);
+  }
   graph.set_phase(graph::Phase::kUpdate);
   const std::vector<graph::ValueId> sums = graph::sum_over_ranks(graph, own);
   graph.set_phase(graph::Phase::kForward);
@@ -63,6 +63,7 @@ void sum_router_counts(Graph& graph, const std::vector<graph::ValueId>& own) {
     graph::Value& sum = graph.value(sums[i]);
     sum.role = graph::Role::kMetric;
     sum.name = std::exchange(graph.value(own[i]).name, "own." + graph.value(own[i]).name);
+    graph.set_metric(counts[i].kind, sums[i], counts[i].index);
     for (graph::Parameter& parameter : graph.parameters())
       if (parameter.balance.loads == own[i]) parameter.balance.loads = sums[i];
   }
@@ -249,14 +250,14 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
       graph::differentiate(graph, losses.all);
     }
     graph::scatter_gradients(graph, options.zero);
-    sum_router_counts(graph, context.results.expert_tokens);
+    sum_router_counts(graph);
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");
     model.states = optim::add_update(graph, losses.token_count, options.rule_of).states;
   } else if (options.pipeline != nullptr) {
     model.messages = StageBuilder(graph, *options.pipeline, stretches).forward();
   }
   graph::drop_identities_pass(graph);
-  graph::set_partial(graph, graph.find_value("loss_sum"), graph::Axis::kPipeline);
+  graph::set_partial(graph, graph.metric(graph::MetricKind::kLossSum), graph::Axis::kPipeline);
   for (const graph::WeightedLoss& loss : losses.all)
     graph::set_partial(graph, loss.sum, graph::Axis::kPipeline);
   return model;

@@ -1,7 +1,5 @@
 #include "program/update.h"
 
-#include <fmt/core.h>
-
 namespace strata::program {
 
 void write_hyper(const Executor& executor, const optim::UpdateHyper& hyper) {
@@ -10,9 +8,11 @@ void write_hyper(const Executor& executor, const optim::UpdateHyper& hyper) {
 
 void write_terms(const Executor& executor, std::span<const int64_t> terms) {
   // In a pipeline the last stage has them.
-  if (executor.program(0).graph.find_value("loss_terms") == graph::kNone) return;
-  for (size_t i = 0; i < terms.size(); ++i)
-    executor.write(i == 0 ? "loss_terms" : fmt::format("predict.{}.terms", i), terms[i]);
+  const graph::Graph& graph = executor.program(0).graph;
+  for (const graph::Metric& metric : graph.metrics()) {
+    if (metric.kind == graph::MetricKind::kLossTerms)
+      executor.write(graph.value(metric.value).name, terms[static_cast<size_t>(metric.index)]);
+  }
 }
 
 int64_t updates_made(const Executor& executor) {

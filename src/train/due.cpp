@@ -6,14 +6,15 @@ namespace strata::train {
 
 Due::Due(const config::Interval& interval) : interval_(interval), last_time_(monotonic_seconds()) {}
 
-bool Due::at(int64_t step, int64_t tokens_before, int64_t tokens) const {
+bool Due::after_next(const RunPosition& position) const {
   switch (interval_.kind) {
     case config::Interval::Kind::kNever:
       return false;
     case config::Interval::Kind::kSteps:
-      return step % interval_.count == 0;
+      return (position.step() + 1) % interval_.count == 0;
     case config::Interval::Kind::kTokens:
-      return tokens / interval_.count > tokens_before / interval_.count;
+      return (position.tokens() + position.next_tokens()) / interval_.count >
+             position.tokens() / interval_.count;
     case config::Interval::Kind::kSeconds:
       return monotonic_seconds() - last_time_ >= interval_.seconds;
     case config::Interval::Kind::kAuto:

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "config/run_config.h"
+#include "train/run_position.h"
 
 namespace strata::train {
 
@@ -12,8 +12,8 @@ class Due {
  public:
   explicit Due(const config::Interval& interval);
 
-  // After this step, which brought the run from `tokens_before` to `tokens`.
-  bool at(int64_t step, int64_t tokens_before, int64_t tokens) const;
+  // After the step that follows `position`.
+  bool after_next(const RunPosition& position) const;
   void done();
   // So much of the run's time it costs: an "auto" interval spends at most 1 % on it.
   void costs(double seconds) { cost_ = seconds; }

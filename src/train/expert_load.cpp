@@ -33,41 +33,45 @@ double rank_violation(const std::vector<int64_t>& tokens, int64_t ranks) {
 
 }  // namespace
 
-ExpertWatch::ExpertWatch(const models::ModelConfig& model, const graph::Graph& graph,
-                         const program::Ranks& ranks)
-    : experts_(static_cast<size_t>(model.experts.count)), drops_(model.experts.capacity.bounds()) {
-  // An encoder's layers are counted before the decoder's.
-  const auto add = [&](const std::string& stack, int64_t layer, int64_t number, bool has_experts) {
-    if (!has_experts) return;
-    const std::string block = stack + "layers." + std::to_string(layer) + ".ffn.";
-    layers_.push_back({number, block + "expert_tokens", block + "router_squares", block + "expert_rounds",
-                       block + "expert_kept", graph.find_value(block + "expert_tokens") != graph::kNone});
+ExpertWatch::ExpertWatch(const program::Executor& executor, size_t program)
+    : options_(executor.set().options),
+      experts_(static_cast<size_t>(options_.model.experts.count)),
+      drops_(options_.model.experts.capacity.bounds()) {
+  const models::ModelConfig& model = options_.model;
+  const program::Ranks& ranks = executor.ranks();
+  const auto add = [&](int64_t number) {
+    const auto metric = [&](graph::MetricKind kind) {
+      return program::Metric(executor, program, kind, static_cast<int32_t>(number));
+    };
+    layers_.push_back({number, metric(graph::MetricKind::kExpertTokens),
+                       metric(graph::MetricKind::kRouterSquares), metric(graph::MetricKind::kExpertRounds),
+                       metric(graph::MetricKind::kExpertKept)});
   };
+  // An encoder's layers are counted before the decoder's.
   for (int64_t layer = 0; layer < model.encoder_layers; ++layer)
-    add("encoder.", layer, layer, model.experts.at_encoder(layer));
+    if (model.experts.at_encoder(layer)) add(layer);
   for (int64_t layer = 0; layer < model.layers + model.predict_layers; ++layer)
-    add("", layer, model.encoder_layers + layer, model.experts.at(layer));
+    if (model.experts.at(layer)) add(model.encoder_layers + layer);
   if (ranks.mesh().size(graph::Axis::kPipeline) > 1 && is_first_of_its_stage(ranks))
     stages_ = &ranks.pipeline();
 }
 
-ExpertLoad ExpertWatch::read(const program::Executor& executor, double targets) const {
-  const program::CompileOptions& options = executor.set().options;
-  const int64_t shared = options.experts.ranks * options.experts.tensor;
-  const auto ranks = static_cast<double>(options.mesh.ranks() / options.mesh.size(graph::Axis::kPipeline));
+ExpertLoad ExpertWatch::read(double targets) const {
+  const int64_t shared = options_.experts.ranks * options_.experts.tensor;
+  const auto ranks = static_cast<double>(options_.mesh.ranks() / options_.mesh.size(graph::Axis::kPipeline));
   // By layer the counts, the squares, the rounds and the slots that were not dropped. One stage has a layer,
   // and the others add nothing to it.
   const size_t width = experts_ + 3;
   std::vector<double> all(layers_.size() * width);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    if (!layers_[i].is_here) continue;
-    const auto counts = executor.read_all<int64_t>(layers_[i].counts);
+    if (!layers_[i].counts.is_here()) continue;
+    const auto counts = layers_[i].counts.read_all<int64_t>();
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(i * width);
     auto behind = std::copy(counts.begin(), counts.end(), first);
-    *behind++ = executor.read<double>(layers_[i].squares);
-    *behind++ = shared > 1 ? static_cast<double>(executor.read<int64_t>(layers_[i].rounds)) / ranks : 0;
+    *behind++ = layers_[i].squares.read<double>();
+    *behind++ = shared > 1 ? static_cast<double>(layers_[i].rounds.read<int64_t>()) / ranks : 0;
     if (!drops_) continue;
-    const auto kept = executor.read_all<int64_t>(layers_[i].kept);
+    const auto kept = layers_[i].kept.read_all<int64_t>();
     *behind = static_cast<double>(std::accumulate(kept.begin(), kept.end(), int64_t{0}));
   }
   if (stages_ != nullptr) comm::sum_over(*stages_, all);
@@ -75,7 +79,7 @@ ExpertLoad ExpertWatch::read(const program::Executor& executor, double targets) 
   load.is_shared = shared > 1;
   double wanted = 0, kept = 0;  // slots
   for (size_t i = 0; i < layers_.size(); ++i) {
-    if (stages_ == nullptr && !layers_[i].is_here) continue;
+    if (stages_ == nullptr && !layers_[i].counts.is_here()) continue;
     const std::span<const double> of_layer(all.data() + i * width, width);
     observe::LayerTokens& layer = load.layers.emplace_back();
     layer.layer = layers_[i].layer;
@@ -84,7 +88,7 @@ ExpertLoad ExpertWatch::read(const program::Executor& executor, double targets) 
     load.rounds += of_layer[experts_ + 1];
     wanted = std::accumulate(layer.tokens.begin(), layer.tokens.end(), wanted);
     kept += of_layer[experts_ + 2];
-    load.rank_violation = std::max(load.rank_violation, rank_violation(layer.tokens, options.experts.ranks));
+    load.rank_violation = std::max(load.rank_violation, rank_violation(layer.tokens, options_.experts.ranks));
     const observe::ExpertSpread spread = observe::spread_of(layer.tokens);
     load.max_violation = std::max(load.max_violation, spread.max_violation);
     load.entropy += spread.entropy;

@@ -3,12 +3,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "models/model.h"
 #include "observe/expert_load.h"
-#include "program/executor.h"
+#include "program/metrics.h"
 
 namespace strata::train {
 
@@ -32,18 +31,18 @@ struct ExpertLoad {
 // that the first rank knows all layers; others know their own.
 class ExpertWatch {
  public:
-  // `graph`: of this rank's training program.
-  ExpertWatch(const models::ModelConfig& model, const graph::Graph& graph, const program::Ranks& ranks);
+  // Of this rank's training program.
+  ExpertWatch(const program::Executor& executor, size_t program);
   bool has_experts() const { return !layers_.empty(); }
   // `targets`: of all ranks in the step.
-  ExpertLoad read(const program::Executor& executor, double targets) const;
+  ExpertLoad read(double targets) const;
 
  private:
   struct Layer {
     int64_t layer = 0;
-    std::string counts, squares, rounds, kept;  // values of the executor
-    bool is_here = false;                       // else another stage has the layer
+    program::Metric counts, squares, rounds, kept;  // absent where another stage has the layer
   };
+  const program::CompileOptions& options_;
   std::vector<Layer> layers_;
   size_t experts_ = 0;
   bool drops_ = false;

@@ -73,25 +73,6 @@ std::vector<std::pair<std::string, double>> seconds_by_family(const program::Exe
   return sorted;
 }
 
-void StepTracer::instruction(size_t program, const program::Action& action, size_t index, double begin,
-                             double end) {
-  const program::Program& held = set_.programs[program];
-  const auto& node = held.node_of(held.list_of(action)[index]);
-  std::string name(node.op->name);
-  if (node.layer != graph::kNone) name = fmt::format("L{} {}", node.layer, name);
-  events_.push_back({std::move(name), fmt::format("{} {}", program::str(action), graph::name_of(node.phase)),
-                     begin * 1e6, (end - begin) * 1e6, 0});
-}
-
-void StepTracer::write(FileSystem& files, const Path& path, int64_t step) {
-  const double start = events_.empty() ? 0 : events_.front().start_us;
-  for (auto& event : events_) event.start_us -= start;
-  const std::string threads[] = {"compute"};
-  files.create_directories(path.parent_path());
-  observe::write_trace(files, path, events_, fmt::format("strata, step {}", step), threads);
-  events_.clear();
-}
-
 RunReporter::RunReporter(FileSystem& files, const config::RunConfig& config,
                          const program::Executor& executor, int64_t total_steps, int64_t start_step)
     : files_(files),

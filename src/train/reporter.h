@@ -1,5 +1,5 @@
 // What a person and other programs see of a run while it goes: terminal, metrics.jsonl, loss.svg, the run
-// page, traces.
+// page.
 #pragma once
 
 #include <map>
@@ -13,32 +13,11 @@
 #include "observe/progress.h"
 #include "observe/run_page.h"
 #include "observe/tensorboard.h"
-#include "observe/trace.h"
 #include "program/executor.h"
 #include "train/collapse_alarm.h"
-#include "train/expert_load.h"
-#include "train/step_news.h"
+#include "train/step_record.h"
 
 namespace strata::train {
-
-// One step as it was measured.
-struct StepRecord {
-  int64_t step = 0;
-  int64_t tokens = 0;  // since the run began, without padding
-  int64_t first_sample = 0;
-  std::optional<double> loss;  // nothing: no token of the step has a target
-  double grad_norm = 0, param_norm = 0, lr = 0;
-  double step_seconds = 0, data_wait_seconds = 0, checkpoint_seconds = 0;
-  std::vector<StepNews> ranks;  // of all ranks, where there are several
-  double flops = 0;             // of the step
-  double peak_flops = 0;        // measured GEMM peak; 0: not known
-  int64_t step_tokens = 0;
-  // Of models with experts; the losses with their coefficients, summed over layers.
-  std::optional<ExpertLoad> experts;
-  double balance_loss = 0, router_z_loss = 0;
-  std::optional<double> mtp_loss;  // of models that predict further tokens, without its weight
-  std::vector<std::pair<std::string, double>> evaluations;  // "eval/valid/loss", …
-};
 
 // Of several ranks the first one tells of the run; to the others this is what it is told to.
 class Reporter {
@@ -110,18 +89,5 @@ int64_t resident_bytes();
 
 // Seconds by kernel family since the last reset of the executor's timings, largest first.
 std::vector<std::pair<std::string, double>> seconds_by_family(const program::Executor& executor);
-
-// Collects the instructions of chosen steps for a timeline.
-class StepTracer final : public program::Executor::Observer {
- public:
-  explicit StepTracer(const program::ProgramSet& set) : set_(set) {}
-  void instruction(size_t program, const program::Action& action, size_t index, double begin,
-                   double end) override;
-  void write(FileSystem& files, const Path& path, int64_t step);  // and forgets them
-
- private:
-  const program::ProgramSet& set_;
-  std::vector<observe::TraceEvent> events_;
-};
 
 }  // namespace strata::train

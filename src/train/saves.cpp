@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "program/memory_report.h"
 
 namespace strata::train {
 namespace {
@@ -33,25 +34,28 @@ auto Saves::waiting(const Work& work) {
   return work();
 }
 
-Saves::Saves(FileSystem& files, RunStore& store, const program::Executor& executor, int64_t staging_bytes,
-             Reporter& reporter, std::function<void(int64_t)> saved)
+Saves::Saves(FileSystem& files, RunStore& store, const program::Executor& executor,
+             const config::Interval& interval, Reporter& reporter, std::function<void(int64_t)> saved)
     : store_(store),
       reporter_(reporter),
       saved_(std::move(saved)),
       group_(group_for(executor.ranks().world())),
-      saving_(files, store.checkpoints(), *group_, staging_bytes) {}
+      // Memory for what has not been read when an update comes.
+      saving_(files, store.checkpoints(), *group_, program::save_staging_bytes(executor.set())),
+      due_(interval) {}
 
 void Saves::begin(const RunStore::Save& save) {
   end();
   held_up_ = 0;
   step_ = save.state.step;
   waiting([&] { saving_.begin(store_.content_of(save), [this, step = step_] { saved_(step); }); });
+  due_.done();
 }
 
 void Saves::end() {
   const auto outcome = waiting([&] { return saving_.finish(); });
   if (!outcome) return;
-  cost_ = held_up_ + outcome->cpu_seconds;
+  due_.costs(held_up_ + outcome->cpu_seconds);
   for (const std::string& warning : outcome->saved.warnings) log_warning("{}", warning);
   reporter_.event("save", step_,
                   {{"seconds", outcome->seconds},

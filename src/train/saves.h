@@ -6,7 +6,9 @@
 
 #include "checkpoint/background_save.h"
 #include "program/executor.h"
+#include "train/due.h"
 #include "train/reporter.h"
+#include "train/run_position.h"
 #include "train/run_store.h"
 
 namespace strata::train {
@@ -15,11 +17,12 @@ namespace strata::train {
 // where it is ended, on all of them.
 class Saves {
  public:
-  // `staging_bytes`: of memory for what has not been read when an update comes. `saved` is called with the
-  // step of each checkpoint that has become whole, on the thread that saves.
-  Saves(FileSystem& files, RunStore& store, const program::Executor& executor, int64_t staging_bytes,
-        Reporter& reporter, std::function<void(int64_t)> saved);
+  // `saved` is called with the step of each checkpoint that has become whole, on the thread that saves.
+  Saves(FileSystem& files, RunStore& store, const program::Executor& executor,
+        const config::Interval& interval, Reporter& reporter, std::function<void(int64_t)> saved);
 
+  // Whether the interval asks for one after the next step; an "auto" interval by what saves have cost.
+  bool is_due(const RunPosition& position) const { return due_.after_next(position); }
   // Ends the one before.
   void begin(const RunStore::Save& save);
   // Waits until the checkpoint is whole and durable, and tells of it; nothing where none was begun.
@@ -31,9 +34,6 @@ class Saves {
 
   // Seconds that training has waited for saves since this was asked last.
   double take_waited();
-  // Seconds that training lost to the newest save that has ended, at most: what it waited, and the processor
-  // time that the save took beside it.
-  double cost() const { return cost_; }
 
  private:
   // Counts what `work` takes as waited.
@@ -48,7 +48,9 @@ class Saves {
   int64_t step_ = 0;    // of the newest save
   double held_up_ = 0;  // seconds that training waited for it
   double untold_ = 0;   // of take_waited()
-  double cost_ = 0;
+  // What it costs is, at most, what training waited for the newest save that has ended, and the processor
+  // time that this took beside it.
+  Due due_;
 };
 
 }  // namespace strata::train

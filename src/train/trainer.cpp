@@ -204,8 +204,16 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
   std::vector<config::Change> changes;
   if (stored) changes = config::compare_for_resume(*stored, chosen);
 
-  TrainingLoop loop(chosen, changes, resolved.model, resolved.tokenizer, resolved.data, store, files, stop,
-                    store.likely_state(options.resume), ranks);
+  TrainingLoop loop({.config = chosen,
+                     .model = resolved.model,
+                     .tokenizer = resolved.tokenizer ? &*resolved.tokenizer : nullptr,
+                     .data = resolved.data,
+                     .ranks = ranks},
+                    {.store = store,
+                     .files = files,
+                     .stop = stop,
+                     .changes = changes,
+                     .likely = store.likely_state(options.resume)});
   if (is_first) {
     for (const config::Change& change : changes) {
       log_info("changed: {} = {} → {}", change.key, change.before.empty() ? "unset" : change.before,

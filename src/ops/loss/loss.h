@@ -13,18 +13,18 @@ struct LossOptions {
   bool per_token = false;              // also Loss::per_token and Loss::greedy
   double softcap = 0;                  // above 0: a logit l becomes softcap · tanh(l / softcap)
   graph::ValueId bias = graph::kNone;  // fp32 [V]; not with softcap
-  std::string prefix = {};             // of the names of the loss's values, where there are several losses
+  // Where there are several losses: the index of this one's metrics, and what their names begin with.
+  int32_t number = 0;
+  std::string prefix = {};
   // Of the split form alone, where the weight's rows may be sharded (ops/vocabulary).
   graph::ValueId vocab_start = graph::kNone;
   // Of the split form: one node gives all gradients, from the logits made once more. Four products.
   bool one_gradient = false;
   double target_share = 1;  // of the tokens that have a target, on average: the others cost nothing
 };
+// The metrics kLossSum, kTokenCount, kTokenLoss and kTokenGreedy.
 struct Loss {
-  graph::ValueId sum;        // "loss_sum", f64[1]
-  graph::ValueId count;      // "token_count", i64[1]
-  graph::ValueId per_token;  // "token_loss", f32[N]: the loss of each token
-  graph::ValueId greedy;     // "token_greedy", i32[N]: whether its target is the most probable token
+  graph::ValueId sum, count, per_token, greedy;
 };
 
 // --- The fused form

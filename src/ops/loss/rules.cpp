@@ -311,19 +311,15 @@ namespace {
 
 // The values that a loss of `tokens` tokens gives.
 Loss loss_values(Graph& graph, int64_t tokens, const LossOptions& options) {
-  const auto metric = [&](const char* name, DType dtype, int64_t elements) {
-    return graph.add_value({.name = options.prefix + name,
-                            .dtype = dtype,
-                            .shape = {elements},
-                            .role = graph::Role::kMetric,
-                            .encoding = {},
-                            .placements = {},
-                            .segments = {}});
+  using graph::MetricKind;
+  const auto metric = [&](MetricKind kind, DType dtype, int64_t elements) {
+    return graph.add_metric(kind, dtype, elements, options.number, options.prefix);
   };
-  Loss loss{metric("loss_sum", DType::kF64, 1), metric("token_count", DType::kI64, 1), kNone, kNone};
+  Loss loss{metric(MetricKind::kLossSum, DType::kF64, 1), metric(MetricKind::kTokenCount, DType::kI64, 1),
+            kNone, kNone};
   if (options.per_token) {
-    loss.per_token = metric("token_loss", DType::kF32, tokens);
-    loss.greedy = metric("token_greedy", DType::kI32, tokens);
+    loss.per_token = metric(MetricKind::kTokenLoss, DType::kF32, tokens);
+    loss.greedy = metric(MetricKind::kTokenGreedy, DType::kI32, tokens);
   }
   return loss;
 }

@@ -1,0 +1,54 @@
+// Evaluations during a run: held-out losses, tasks and samples of text.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "evaluation/evaluate.h"
+#include "evaluation/routing.h"
+#include "program/executor.h"
+#include "train/due.h"
+#include "train/run_inputs.h"
+#include "train/run_position.h"
+#include "train/step_record.h"
+
+namespace strata::train {
+
+// All ranks make one and call measure() and write_texts() after the same steps. Used by one thread.
+// DataError for held-out text that cannot be read, WorldError for ranks that are lost.
+class Evaluations {
+ public:
+  // `executor` must outlive it.
+  Evaluations(const RunInputs& inputs, program::Executor& executor);
+
+  // Whether the run evaluates at all: then after its last step too.
+  bool has_any() const;
+  // Whether the interval asks for one after the next step.
+  bool is_due(const RunPosition& position) const { return due_.after_next(position); }
+
+  // Losses of the held-out sets, then results of the tasks. `stop` is asked between batches of a task and
+  // must return the same on all ranks; once it has returned true no further task is scored, and the task in
+  // progress is left out.
+  EvaluationResults measure(int64_t step, const std::function<bool()>& stop);
+
+  struct Text {
+    std::string prompt, text;
+  };
+  // Texts that the model writes for the configured prompts; none without a tokenizer.
+  std::vector<Text> write_texts();
+
+ private:
+  // The loss of a set; of a model with experts, `routing` gets where this rank saw its tokens go.
+  evaluation::EvalResult evaluate_set(const data::EvalWindows& windows,
+                                      std::vector<evaluation::LayerCounts>& routing);
+  void add_held_out(EvaluationResults& results);
+  // Returns false where `stop` cut it off.
+  bool add_task(const config::TaskSet& set, const std::function<bool()>& stop, EvaluationResults& results);
+
+  RunInputs inputs_;
+  program::Executor& executor_;
+  Due due_;
+};
+
+}  // namespace strata::train

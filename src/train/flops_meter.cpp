@@ -1,0 +1,61 @@
+#include "train/flops_meter.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "hardware/device_spec.h"
+
+namespace strata::train {
+namespace {
+
+// The best GEMM of this machine in FLOP/s: from the cache that `strata doctor` fills, else, where the run is
+// long enough to pay for it, measured now in half a second; else 0. A peak that a whole step, which `reached`
+// so many FLOP/s, leaves far behind was measured while others used the machine, and is none.
+double gemm_peak(const device::Device& device, DType dtype, double reached, double seconds_left, bool warns) {
+  constexpr double kBeyond = 1.1;  // a step's large products may be a few percent above one by itself
+  hardware::DeviceSpec spec = device.spec();
+  if (hardware::load_cached_device(spec)) {
+    const double known = dtype == DType::kBF16 ? spec.gemm_flops_bf16 : spec.gemm_flops_f32;
+    if (known > 0 && reached <= kBeyond * known) return known;
+    if (known > 0 && warns) {
+      log_warning(
+          "this machine's best matrix product was measured at {:.0f} GFLOP/s while it was busy, and a step "
+          "does {:.0f}: MFU is of a peak measured now, or left out where the run is short; `strata doctor` "
+          "measures what is kept",
+          known / 1e9, reached / 1e9);
+    }
+  }
+  if (seconds_left < 60) return 0;
+  const device::PeakProduct probe = device.peak_product(dtype);
+  double best = 0;
+  for (const double end = monotonic_seconds() + 0.5; best == 0 || monotonic_seconds() < end;) {
+    const double begin = monotonic_seconds();
+    probe.run();
+    best = std::max(best, probe.flops / (monotonic_seconds() - begin));
+  }
+  return best;
+}
+
+}  // namespace
+
+FlopsMeter::FlopsMeter(const RunInputs& inputs, const device::Device& device, const RunPosition& position)
+    : device_(device), dtype_(config::activation_dtype(inputs.config)), warns_(inputs.is_first()) {
+  const auto& training = inputs.config.training;
+  const data::RowShape& shape = position.samples()->shape();
+  flops_ = models::training_flops_per_token(inputs.model, training.sequence_length, shape.tokens,
+                                            shape.target_share) *
+           static_cast<double>(training.global_batch_size * training.sequence_length);
+}
+
+void FlopsMeter::add_to(StepRecord& record, size_t ranks, int64_t steps_left) {
+  const auto count = static_cast<double>(ranks);
+  if (peak_ < 0) {
+    peak_ = gemm_peak(device_, dtype_, flops_ / record.step_seconds / count,
+                      record.step_seconds * static_cast<double>(steps_left), warns_);
+  }
+  record.flops = flops_;
+  record.peak_flops = peak_ * count;
+}
+
+}  // namespace strata::train

@@ -1,0 +1,27 @@
+// The arithmetic of a step, and the best that this machine could do.
+#pragma once
+
+#include "program/executor.h"
+#include "train/run_inputs.h"
+#include "train/run_position.h"
+#include "train/step_record.h"
+
+namespace strata::train {
+
+// Used by one thread. Its first step takes half a second more if the machine's GEMM peak must be measured.
+class FlopsMeter {
+ public:
+  FlopsMeter(const RunInputs& inputs, const device::Device& device, const RunPosition& position);
+
+  // Adds the step's FLOPs and the peak of all `ranks` to the record. `steps_left`: steps after this one.
+  void add_to(StepRecord& record, size_t ranks, int64_t steps_left);
+
+ private:
+  const device::Device& device_;
+  DType dtype_;
+  bool warns_;
+  double flops_;      // of a step
+  double peak_ = -1;  // FLOP/s of the best GEMM; known after the first step, 0: not measured
+};
+
+}  // namespace strata::train

@@ -1,0 +1,76 @@
+#include "train/resume.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/weights.h"
+#include "program/initialize.h"
+
+namespace strata::train {
+namespace {
+
+// Checks what the configuration does not record and a resume must not change unnoticed.
+std::optional<config::Change> check_state(const RunInputs& inputs, RunStore& store,
+                                          const TrainingState& state, bool accept_changes) {
+  if (state.step == 0) return std::nullopt;  // imported weights
+  if (state.seed != static_cast<uint64_t>(inputs.config.run.seed)) {
+    throw ConfigError(
+        "[run.seed] the checkpoint was made with seed {} and the configuration says {}; data order would "
+        "change in the middle of the run",
+        state.seed, inputs.config.run.seed);
+  }
+  if (state.tokenizer != inputs.tokenizer_hash()) {
+    throw ConfigError(
+        "[tokenizer] is not the one that the checkpoint of step {} was trained with; give that one, or "
+        "start "
+        "a new run in another run.folder",
+        state.step);
+  }
+  const std::string data = config::data_fingerprint(inputs.data);
+  if (state.data == data || store.accepted_data(data)) return std::nullopt;
+  if (!accept_changes) {
+    throw ConfigError(
+        "[data] the training tokens are not those that the run had at step {}: files of the corpus, or "
+        "what "
+        "is held out of it, have changed; give it back, or go on with --accept-changes",
+        state.step);
+  }
+  if (inputs.is_first()) store.accept_data(data);
+  log_info("changed: the training tokens are others than at step {}", state.step);
+  return config::Change{"data", state.data, data, config::ResumeClass::kAccept};
+}
+
+}  // namespace
+
+Resumed resume_run(const RunInputs& inputs, RunStore& store, program::Executor& executor,
+                   const std::string& resume, bool accept_changes) {
+  const config::RunConfig& config = inputs.config;
+  Resumed resumed{.state = {}, .from_elsewhere = resume != "auto" && resume != "never", .change = {}};
+  const std::optional<TrainingState> stored = resumed.from_elsewhere
+                                                  ? store.load(resume, inputs.model, executor)
+                                                  : store.load_newest(inputs.model, executor);
+  if (stored) {
+    resumed.change = check_state(inputs, store, *stored, accept_changes);
+    resumed.state = *stored;
+    return resumed;
+  }
+  program::initialize_weights(executor, static_cast<uint64_t>(config.run.seed));
+  if (!config.model.from.empty() && config.model.init == config::ModelInit::kWeights)
+    checkpoint::load_hugging_face(config::model_folder(config), inputs.model, executor);
+  return resumed;
+}
+
+void log_order(const data::SampleSource& samples) {
+  const data::DataOrigin& origin = samples.options().origin;
+  log_info("data: their order begins anew at sample {}", origin.sample);
+  const int64_t window = samples.shape().window;
+  for (const data::SourcePosition& at : origin.sources) {
+    if (at.offset == 0 || at.layout.window == window) continue;
+    log_info(
+        "data: what is left of epoch {} of {} was cut into windows of {} tokens; rows of {} are put together "
+        "from "
+        "these until it ends",
+        at.epoch + 1, at.name, at.layout.window, window);
+  }
+}
+
+}  // namespace strata::train

@@ -1,0 +1,26 @@
+// The resolved inputs of a run, shared by the parts of the training loop.
+#pragma once
+
+#include <string>
+
+#include "base/hash.h"
+#include "config/resolve.h"
+#include "program/ranks.h"
+
+namespace strata::train {
+
+// References to objects that outlive the loop and do not change while it runs.
+struct RunInputs {
+  const config::RunConfig& config;
+  const models::ModelConfig& model;
+  const data::Tokenizer* tokenizer;  // nullptr: the run has none
+  const config::RunData& data;
+  const program::Ranks& ranks;
+
+  // The first rank reports the run.
+  bool is_first() const { return ranks.is_first(); }
+  // Empty without a tokenizer.
+  std::string tokenizer_hash() const { return tokenizer != nullptr ? to_hex(tokenizer->hash()) : ""; }
+};
+
+}  // namespace strata::train

@@ -1,0 +1,17 @@
+// What a save of a run holds, and which checkpoints it keeps.
+#pragma once
+
+#include "train/run_inputs.h"
+#include "train/run_position.h"
+#include "train/run_store.h"
+#include "train/step_record.h"
+
+namespace strata::train {
+
+// The run at `position`. `newest`: the record of the last step that was made here, empty if none was;
+// `evaluations`: the newest results. Refers to the inputs and the executor.
+RunStore::Save make_save(const RunInputs& inputs, const program::Executor& executor,
+                         const RunPosition& position, const StepRecord& newest,
+                         const EvaluationResults& evaluations);
+
+}  // namespace strata::train

@@ -1,0 +1,133 @@
+#include "train/step_runner.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "program/update.h"
+#include "train/loss_terms.h"
+#include "train/reporter.h"
+
+namespace strata::train {
+
+using graph::MetricKind;
+
+StepRunner::StepRunner(const RunInputs& inputs, program::Executor& executor, const RunPosition& position)
+    : inputs_(inputs),
+      executor_(executor),
+      schedule_(config::schedule_of(inputs.config)),
+      part_(config::batch_part(inputs.config.training.global_batch_size, inputs.ranks.batch_part(),
+                               inputs.ranks.batch_parts())),
+      loss_sum_(executor, config::kTrainProgram, MetricKind::kLossSum),
+      token_count_(executor, config::kTrainProgram, MetricKind::kTokenCount),
+      grad_norm_(executor, config::kTrainProgram, MetricKind::kGradNorm),
+      param_norm_(executor, config::kTrainProgram, MetricKind::kParamNorm),
+      balance_loss_sum_(executor, config::kTrainProgram, MetricKind::kBalanceLossSum),
+      router_z_loss_sum_(executor, config::kTrainProgram, MetricKind::kRouterZLossSum),
+      experts_(executor, config::kTrainProgram) {
+  for (int32_t k = 1; k <= inputs.model.predict_layers; ++k)
+    further_.emplace_back(executor, config::kTrainProgram, MetricKind::kLossSum, k);
+  read_from(position.samples());
+}
+
+void StepRunner::read_from(std::shared_ptr<const data::SampleSource> samples) {
+  const program::Request& request = executor_.program(config::kTrainProgram).request;
+  loader_.reset();
+  samples_ = std::move(samples);
+  loader_ = std::make_unique<data::Loader>(
+      *samples_, data::LoaderOptions{.max_sequences = std::max<int64_t>(1, part_.rows),
+                                     .stride = inputs_.config.training.global_batch_size,
+                                     .rows = request.micro_batches * request.sequences});
+}
+
+StepRecord StepRunner::run(const RunPosition& position, const std::function<void()>& before_update) {
+  const double begin = monotonic_seconds();
+  if (position.samples() != samples_) read_from(position.samples());
+  StepRecord record;
+  record.step = position.step() + 1;
+  record.first_sample = position.first_sample();
+  record.step_tokens = position.next_tokens();
+  record.tokens = position.tokens() + record.step_tokens;
+  record.lr = optim::learning_rate(schedule_, record.step);
+
+  const data::HostBatch& batch = loader_->next(position.next_sample() + part_.first, part_.rows);
+  record.data_wait_seconds = loader_->wait_seconds();
+  program::write_hyper(executor_, {.max_grad_norm = inputs_.config.training.clip_grad_norm,
+                                   .lr = static_cast<float>(record.lr)});
+  if (const int64_t further = inputs_.model.predict_layers; further > 0) {
+    terms_ =
+        terms_of_all(count_terms(batch[Column::kTargets], samples_->shape().tokens, further), inputs_.ranks);
+    program::write_terms(executor_, terms_);
+  }
+  // From here to the end of the update instructions decide.
+  run_script(record.step, batch, before_update);
+  record.grad_norm = grad_norm_.read<float>();
+  record.param_norm = param_norm_.read<float>();
+  record.step_seconds = monotonic_seconds() - begin;
+  return record;
+}
+
+void StepRunner::run_script(int64_t step, const data::HostBatch& batch,
+                            const std::function<void()>& before_update) {
+  using program::Segment;
+  const program::Script& script = executor_.program(config::kTrainProgram).script;
+  for (size_t i = 0; i < script.size(); ++i) {
+    const program::Action& action = script[i];
+    inputs_.ranks.world().doing(fmt::format("step {}, {}", step, program::str(action)));
+    // A rank's first chunk is the first that reads a micro-batch.
+    if (action.segment == Segment::kForward && action.chunk == 0) {
+      executor_.upload_rows(config::kTrainProgram, batch.rows(samples_->shape()),
+                            action.micro_batch * *inputs_.config.training.micro_batch_size,
+                            action.micro_batch);
+    }
+    if (action.segment == Segment::kUpdate) before_update();
+    executor_.run_in_script(config::kTrainProgram, i, true);
+  }
+}
+
+StepNews StepRunner::news(const StepRecord& record) {
+  // Ranks that hold the same sum report it once.
+  StepNews news{.loss_sum = loss_sum_.read_reported<double>(),
+                .tokens = loss_sum_.is_reported() ? static_cast<double>(token_count_.read<int64_t>()) : 0,
+                .balance_loss_sum = balance_loss_sum_.read_reported<double>(),
+                .router_z_loss_sum = router_z_loss_sum_.read_reported<double>(),
+                .compute_seconds = record.step_seconds,
+                .data_wait_seconds = record.data_wait_seconds};
+  for (size_t k = 0; k < further_.size(); ++k) {
+    const double sum = further_[k].read_reported<double>();
+    if (const int64_t terms = terms_[k + 1]; terms > 0)
+      news.mtp_loss += sum / static_cast<double>(terms) / static_cast<double>(layers_with_terms());
+  }
+  news.memory_bytes = static_cast<double>(resident_bytes());
+  const double waited = executor_.seconds_waited();
+  news.compute_seconds -= waited - std::exchange(seconds_waited_, waited);
+  return news;
+}
+
+void StepRunner::take(const std::vector<StepNews>& all, StepRecord& record) const {
+  double sum = 0, tokens = 0, further = 0;
+  for (const StepNews& one : all) {
+    sum += one.loss_sum;
+    tokens += one.tokens;
+    record.balance_loss += one.balance_loss_sum;
+    record.router_z_loss += one.router_z_loss_sum;
+    further += one.mtp_loss;
+  }
+  if (tokens > 0) {
+    record.balance_loss /= tokens;
+    record.router_z_loss /= tokens;
+    record.loss = sum / tokens;
+  }
+  if (layers_with_terms() > 0) record.mtp_loss = further;
+  if (experts_.has_experts()) record.experts = experts_.read(tokens);
+  if (all.size() > 1) record.ranks = all;
+}
+
+int64_t StepRunner::layers_with_terms() const {
+  return terms_.empty() ? 0
+                        : std::count_if(terms_.begin() + 1, terms_.end(), [](int64_t n) { return n > 0; });
+}
+
+}  // namespace strata::train

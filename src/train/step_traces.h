@@ -1,0 +1,35 @@
+// Timelines of the steps that profile.steps names.
+#pragma once
+
+#include <vector>
+
+#include "base/file.h"
+#include "observe/trace.h"
+#include "program/executor.h"
+#include "train/run_inputs.h"
+
+namespace strata::train {
+
+// Observes the executor during chosen steps and writes FOLDER/traces/step-XXXXXXXX.json, with a suffix for
+// ranks but the first. Used by one thread; WorldError from the disk.
+class StepTraces final : public program::Executor::Observer {
+ public:
+  // `executor` must outlive it.
+  StepTraces(const RunInputs& inputs, FileSystem& files, const Path& folder, program::Executor& executor);
+
+  void begin(int64_t step);
+  void end(int64_t step);
+
+  void instruction(size_t program, const program::Action& action, size_t index, double begin,
+                   double end) override;
+
+ private:
+  RunInputs inputs_;
+  FileSystem& files_;
+  Path folder_;
+  program::Executor& executor_;
+  bool traces_ = false;
+  std::vector<observe::TraceEvent> events_;
+};
+
+}  // namespace strata::train

@@ -1,0 +1,18 @@
+// The verdict on a step, taken after all ranks have agreed on its record and before the run's position moves
+// past it. What watches a run decides here.
+#pragma once
+
+#include "train/step_record.h"
+
+namespace strata::train {
+
+enum class Verdict {
+  kAccepted,
+  kDiverged,  // a loss or gradient that is not finite; the program has not updated the weights
+};
+
+// By the parts of the record that are the same on all ranks, so that all come to the same verdict without
+// another exchange.
+Verdict verdict_on(const StepRecord& record);
+
+}  // namespace strata::train

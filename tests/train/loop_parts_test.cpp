@@ -1,0 +1,83 @@
+// The parts of the training loop: positions that go forward and back, verdicts, and stopping.
+#include <atomic>
+#include <limits>
+
+#include "config/resolve.h"
+#include "fixtures/tiny_run.h"
+#include "train/run_position.h"
+#include "train/verdict.h"
+
+namespace strata::train {
+namespace {
+
+// A position goes back to an earlier state and takes the same samples again, also in another order of them.
+TEST(RunPosition, GoesBack) {
+  const TinyRun tiny;
+  config::RunConfig config = tiny.config({"data.epochs=1", "training.steps=1000"});
+  const models::ModelConfig model = config::resolve_model(config);
+  const config::RunData data = config::resolve_data(config, model, nullptr, posix_file_system());
+  program::CompileOptions options;
+  options.model = model;
+  const program::Ranks ranks(options);
+  const RunInputs inputs{config, model, nullptr, data, ranks};
+  RunPosition position(inputs, {});
+  const auto order = position.samples()->fingerprint();
+  EXPECT_EQ(position.total_steps(), (6000 - 1) / 16 / 8 + 1) << "all of the data, the last batch not full";
+  for (int step = 0; step < 3; ++step) position.advance();
+  const TrainingState early = position.state();
+  EXPECT_EQ(early.step, 3);
+  EXPECT_EQ(early.samples, 3 * 8);
+  EXPECT_EQ(early.next_sample, 3 * 8);
+  while (!position.is_at_end()) position.advance();
+  EXPECT_EQ(position.state().samples, (6000 - 1) / 16) << "each sample once";
+  const auto before = position.samples();
+  position.stand_at(early);
+  EXPECT_EQ(to_json(position.state()), to_json(early));
+  EXPECT_FALSE(position.is_reordered());
+  EXPECT_NE(position.samples(), before) << "readers see that the order was made again";
+  EXPECT_EQ(position.samples()->fingerprint(), order);
+
+  TrainingState of_another_order = early;
+  of_another_order.order = "another";
+  position.stand_at(of_another_order);
+  EXPECT_TRUE(position.is_reordered());
+  EXPECT_EQ(position.state().origin.sample, early.next_sample);
+  EXPECT_EQ(position.state().next_sample, early.next_sample);
+}
+
+TEST(Verdict, IsThatOfLossAndGradient) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  StepRecord record;
+  EXPECT_EQ(verdict_on(record), Verdict::kAccepted) << "a step without a target has no loss";
+  record.loss = 2;
+  EXPECT_EQ(verdict_on(record), Verdict::kAccepted);
+  record.grad_norm = nan;
+  EXPECT_EQ(verdict_on(record), Verdict::kDiverged);
+  record.grad_norm = 1;
+  record.loss = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(verdict_on(record), Verdict::kDiverged);
+}
+
+// One rank or several: a request that comes during the evaluation after a step ends the run with that step.
+TEST(Stopping, IsAskedForAfterAnEvaluationToo) {
+  const TinyRun tiny;
+  put_tokens(tiny.path("valid.bin"), tiny_tokens(400, 31));
+  for (const int ranks : {1, 2}) {
+    FaultyFileSystem quick;
+    const Path folder = tiny.folder(fmt::format("ranks{}", ranks));
+    const auto config = tiny.config({"data.valid=[\"" + tiny.path("valid.bin").string() + "\"]",
+                                     "eval.interval=\"2 steps\"", "parallel.shard=-1"},
+                                    folder.filename().string());
+    // After steps 1 and 2 each rank is asked once; the next question follows the evaluation.
+    std::atomic<int64_t> asked = 0;
+    const TrainResult result = train_on_threads({.config = config, .files = &quick}, ranks, [&] {
+      return std::filesystem::exists(folder / "metrics.jsonl") && ++asked > 2 * ranks;
+    });
+    EXPECT_EQ(result.end, RunEnd::kInterrupted) << ranks;
+    EXPECT_EQ(result.step, 2) << ranks;
+    EXPECT_TRUE(std::filesystem::exists(folder / "checkpoints/step-00000002")) << ranks;
+  }
+}
+
+}  // namespace
+}  // namespace strata::train
