@@ -201,7 +201,6 @@ struct ParallelTable {
   int64_t expert_tensor = 1;
   Dispatch dispatch = Dispatch::kAuto;
   Auto<double> expert_capacity;
-  int64_t host_ranks = 1;  // no key: found at the start, the ranks of this host
   Auto<int64_t> prefetch;
   Auto<bool> reshard_after_forward;
   ReduceDtype reduce_dtype = ReduceDtype::kFp32;

@@ -149,19 +149,17 @@ void check_objective(const RunConfig& config, const models::ModelConfig& model, 
   }
 }
 
-void resolve_objective(RunConfig& config, const models::ModelConfig& model) {
-  switch (objective_of(config, model)) {
-    case data::Objective::kCausal:
-      config.data.objective = Objective::kCausal;
-      break;
-    case data::Objective::kMasked:
-      config.data.objective = Objective::kMasked;
-      break;
-    case data::Objective::kSpanCorruption:
-      config.data.objective = Objective::kSpanCorruption;
-      if (!config.was_set("data.pack")) config.data.pack = Pack::kStream;
-      break;
+std::vector<Choice> choose_objective(const RunConfig& config, const models::ModelConfig& model) {
+  const data::Objective objective = objective_of(config, model);
+  std::vector<Choice> made;
+  if (config.data.objective == Objective::kAuto) {
+    made.push_back(chosen("data.objective", name_of(objective),
+                          fmt::format("{} learns by it", learning_of(model).kind)));
   }
+  if (objective == data::Objective::kSpanCorruption && config.data.pack != Pack::kStream &&
+      !config.was_set("data.pack"))
+    made.push_back(chosen("data.pack", "stream", "span corruption takes windows of the plain stream"));
+  return made;
 }
 
 data::RowShape row_shape(const RunConfig& config, const models::ModelConfig& model) {

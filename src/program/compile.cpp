@@ -247,27 +247,26 @@ void check_magnitude(const Request& request, const CompileOptions& options) {
 
 }  // namespace
 
-std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
-                                          const CompileOptions& options) {
+Compiled compile_any(const std::vector<Request>& requests, const CompileOptions& options) {
   for (const Request& request : requests) check_magnitude(request, options);
   Compiler compiler(requests, options);
   const int64_t budget = options.memory_budget;
-  // Whatever it needs; refused where that is too much.
-  const auto demand = [&](Recompute recompute, int64_t full_layers) {
-    Candidate candidate = *compiler.attempt(recompute, full_layers, 0);
-    if (budget > 0 && candidate.set->arena_bytes > budget) throw DoesNotFit(compiler.finish(candidate));
-    return candidate;
+  const auto fits = [&](const Candidate& candidate) {
+    return budget == 0 || candidate.set->arena_bytes <= budget;
   };
   const int64_t blocks = options.model.blocks() + options.model.predict_layers;
   if (options.recompute) {
     const int64_t full = *options.recompute == Recompute::kFull ? blocks : 0;
-    return compiler.finish(demand(*options.recompute, full));
+    Candidate only = *compiler.attempt(*options.recompute, full, 0);
+    const bool holds = fits(only);
+    return {compiler.finish(only), holds};
   }
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
-    if (auto candidate = compiler.attempt(recompute, 0, budget)) return compiler.finish(*candidate);
+    if (auto candidate = compiler.attempt(recompute, 0, budget)) return {compiler.finish(*candidate), true};
     if (compiler.persistent_bytes() > budget) break;
   }
-  Candidate least = demand(Recompute::kFull, blocks);
+  Candidate least = *compiler.attempt(Recompute::kFull, blocks, 0);
+  if (!fits(least)) return {compiler.finish(least), false};
   // As few layers as possible in full.
   int64_t low = 1;
   int64_t high = blocks;
@@ -280,7 +279,14 @@ std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
       low = middle + 1;
     }
   }
-  return compiler.finish(least);
+  return {compiler.finish(least), true};
+}
+
+std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
+                                          const CompileOptions& options) {
+  Compiled compiled = compile_any(requests, options);
+  if (!compiled.fits) throw DoesNotFit(std::move(compiled.set));
+  return std::move(compiled.set);
 }
 
 }  // namespace strata::program

@@ -239,7 +239,14 @@ class DoesNotFit : public ConfigError {
   std::shared_ptr<const ProgramSet> set_;
 };
 
-// Builds, differentiates, rewrites, plans and lowers. Throws DoesNotFit.
+// Builds, differentiates, rewrites, plans and lowers; in the least memory that the options allow where the
+// budget does not hold it.
+struct Compiled {
+  std::shared_ptr<const ProgramSet> set;
+  bool fits = true;
+};
+Compiled compile_any(const std::vector<Request>& requests, const CompileOptions& options);
+// The same. Throws DoesNotFit.
 std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
                                           const CompileOptions& options);
 
