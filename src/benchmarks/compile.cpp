@@ -53,7 +53,7 @@ class CompileCase {
     return best;
   }
 
-  int64_t arena_bytes(config::Recompute recompute) const {
+  int64_t arena_bytes(program::Recompute recompute) const {
     config::RunConfig config = plan_->config;
     config.memory.recompute = recompute;
     return compile(config)->arena_bytes;
@@ -156,9 +156,9 @@ class Table {
 
 void explain_large(BenchContext& context) {
   const CompileCase one({"model.preset=\"llama3.1-405b\"", "training.sequence_length=8192", budget_set()});
-  const int64_t none = one.arena_bytes(config::Recompute::kNone);
-  const int64_t selective = one.arena_bytes(config::Recompute::kSelective);
-  const int64_t full = one.arena_bytes(config::Recompute::kFull);
+  const int64_t none = one.arena_bytes(program::Recompute::kNone);
+  const int64_t selective = one.arena_bytes(program::Recompute::kSelective);
+  const int64_t full = one.arena_bytes(program::Recompute::kFull);
   context.print("\nstrata explain of llama3.1-405b, 8192 tokens, a process each (goals: {} s, {})\n",
                 kGoalSeconds, human_bytes(static_cast<double>(kGoalBytes)));
   const auto row = [&](const char* key, const char* what, int64_t budget) {

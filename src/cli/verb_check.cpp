@@ -104,7 +104,7 @@ CausalityAnswer check_program(program::Executor& executor, size_t index, const c
                          .batch_parts = executor.set().options.mesh.batch_ranks()};
   answer.found = evaluation::check_causality(executor, index,
                                              {.positions = options.positions,
-                                              .documents = config.data.pack != config::Pack::kStream,
+                                              .documents = config.data.pack != data::Pack::kStream,
                                               .seed = static_cast<uint64_t>(config.run.seed),
                                               .progress = [&](double share) {
                                                 // Ranks that wait for this one end with it.
@@ -172,7 +172,7 @@ int run_causality_check(const CausalityCheckOptions& options) {
   CausalityReport report{.mesh = config::mesh_of(config),
                          .computed = config::activation_dtype(config),
                          .weights = subject.weights,
-                         .documents = config.data.pack != config::Pack::kStream};
+                         .documents = config.data.pack != data::Pack::kStream};
   if (const auto unfit = unfit_of(*subject.plan); !unfit) {
     report.answers = check_on_ranks(subject, options);
   } else if (options.model.empty() || options.ranks > 1) {

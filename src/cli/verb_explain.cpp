@@ -77,10 +77,8 @@ std::vector<Remedy> remedies(const config::RunPlan& plan, const Shown& compiled)
     if (result.fits) found.push_back({set, result.set->arena_bytes});
     return result.fits;
   };
-  if (config.memory.recompute != config::Recompute::kAuto &&
-      config.memory.recompute != config::Recompute::kFull)
-    attempt("memory.recompute=\"auto\"",
-            [](config::RunConfig& c) { c.memory.recompute = config::Recompute::kAuto; });
+  if (!config.memory.recompute.is_word() && config.memory.recompute != program::Recompute::kFull)
+    attempt("memory.recompute=\"auto\"", [](config::RunConfig& c) { c.memory.recompute = {}; });
   for (int64_t size = *config.training.micro_batch_size - 1; size >= 1; --size) {
     if (config.training.global_batch_size % size != 0) continue;
     if (attempt(fmt::format("training.micro_batch_size={}", size),

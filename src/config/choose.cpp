@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/parallel.h"
+#include "config/names.h"
 #include "config/resolve.h"
 #include "hardware/device_spec.h"
 
@@ -22,7 +23,7 @@ std::vector<Choice> choose_machine(const RunConfig& config, const RankPlace& pla
                                    const MachineShare& share) {
   std::vector<Choice> made;
   const std::string ranks = place.local_ranks > 1 ? fmt::format(" by {} ranks", place.local_ranks) : "";
-  if (config.parallel.progress == Progress::kAuto) {
+  if (config.parallel.progress.is_word()) {
     const bool fills = config.device.threads.is_word() || share.processors < *config.device.threads + 1;
     const bool thread = place.ranks > 1 && !fills;
     made.push_back(chosen("parallel.progress", thread ? "thread" : "inline",
@@ -38,28 +39,27 @@ std::vector<Choice> choose_machine(const RunConfig& config, const RankPlace& pla
     made.push_back(chosen("memory.budget", to_string(Bytes{share.memory}),
                           "nine tenths of the memory that is free" + ranks));
   }
-  if (config.device.kind == DeviceKind::kAuto)
-    made.push_back(chosen("device.kind", "cpu", "what computes here"));
+  if (config.device.kind.is_word()) made.push_back(chosen("device.kind", "cpu", "what computes here"));
   return made;
 }
 
 std::vector<Choice> choose_precision(const RunConfig& config) {
   std::vector<Choice> made;
-  std::string compute = config.precision.compute == Compute::kBf16 ? "bf16" : "fp32";
-  if (config.precision.compute == Compute::kAuto) {
+  DType compute = activation_dtype(config);
+  if (config.precision.compute.is_word()) {
     const bool is_fast = hardware::bf16_is_fast(make_device(config)->spec());
-    compute = is_fast ? "bf16" : "fp32";
+    compute = is_fast ? DType::kBF16 : DType::kF32;
     made.push_back(chosen(
-        "precision.compute", compute,
+        "precision.compute", spelled(compute),
         is_fast ? "the processor has instructions for bf16" : "the processor has no instructions for bf16"));
   }
-  if (config.precision.residual == Residual::kAuto) {
-    made.push_back(chosen("precision.residual", compute, "as precision.compute"));
-  } else if ((config.precision.residual == Residual::kBf16) != (compute == "bf16")) {
+  if (config.precision.residual.is_word()) {
+    made.push_back(chosen("precision.residual", spelled(compute), "as precision.compute"));
+  } else if (config.precision.residual != compute) {
     throw ConfigError(
         "[precision.residual] a residual stream of another type than precision.compute ({}) is not yet in "
         "this version; leave it at \"auto\"",
-        compute);
+        name_of(compute));
   }
   return made;
 }

@@ -120,7 +120,7 @@ void check_room(const RunConfig& config, const models::ModelConfig& model) {
 // Whether a micro-batch of another size would compute something else than other last bits.
 bool learns_over_micro_batches(const RunConfig& config, const models::ModelConfig& model) {
   if (model.experts.count == 0) return false;
-  return config.moe.balance != Balance::kSequence ||
+  return config.moe.balance != models::Experts::Balance::kSequence ||
          (model.experts.capacity.bounds() && !model.experts.capacity.over_sequence);
 }
 
@@ -215,8 +215,7 @@ class Planner {
       made.push_back(
           chosen("training.micro_batch_size", fit.micro_batch, "the largest that memory.budget holds"));
     }
-    if (!fit.keeps_recompute && asked_.memory.recompute == Recompute::kAuto &&
-        config().memory.recompute != Recompute::kAuto)
+    if (!fit.keeps_recompute && asked_.memory.recompute.is_word() && !config().memory.recompute.is_word())
       made.push_back(chosen("memory.recompute", "auto", "to fit memory.budget"));
     return made;
   }
@@ -246,8 +245,7 @@ class Planner {
     asked_first.push_back(own);
     Fit fit{.zero = *config().parallel.zero,
             .micro_batch = *config().training.micro_batch_size,
-            .keeps_recompute =
-                asked_.memory.recompute == Recompute::kAuto && config().memory.recompute != Recompute::kAuto};
+            .keeps_recompute = asked_.memory.recompute.is_word() && !config().memory.recompute.is_word()};
     std::optional<int32_t> tight;
     for (std::optional<Fit> next = fit; next;) {
       fit = *next;
@@ -264,7 +262,7 @@ class Planner {
       if (!compile(config(), place).fits && !options_.keep_unfit) throw program::DoesNotFit(plan_.set(place));
     }
     // Ranks of a pipeline choose it each for themselves; it changes no bit.
-    if (!tight && config().parallel.pipeline <= 1 && config().memory.recompute == Recompute::kAuto) {
+    if (!tight && config().parallel.pipeline <= 1 && config().memory.recompute.is_word()) {
       choices_.take({chosen("memory.recompute", name_of(plan_.set(own)->programs[kTrainProgram].recompute),
                             "the least that memory.budget holds")});
     }

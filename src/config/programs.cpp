@@ -13,7 +13,7 @@
 namespace strata::config {
 
 DType activation_dtype(const RunConfig& config) {
-  return config.precision.compute == Compute::kBf16 ? DType::kBF16 : DType::kF32;
+  return config.precision.compute.value_or(DType::kF32);
 }
 
 std::shared_ptr<device::Device> make_device(const RunConfig& config) {
@@ -26,7 +26,7 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
   const data::RowShape shape = row_shape(config, model);
   // Rows that see later ones must not see the padding behind a text.
   const bool documents =
-      config.data.pack != Pack::kStream || model.architecture != models::Architecture::kDecoder;
+      config.data.pack != data::Pack::kStream || model.architecture != models::Architecture::kDecoder;
   const int64_t context =
       std::min(model.max_sequence_length(),
                std::max<int64_t>(config.training.sequence_length, inference::kPrefillChunk));
@@ -74,31 +74,19 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
   options.activations = activation_dtype(config);
   options.rule_of = optimizer_rules(config, model);
   options.memory_budget = (*config.memory.budget).count;
-  switch (config.memory.recompute) {
-    case Recompute::kAuto:
-      break;
-    case Recompute::kNone:
-      options.recompute = program::Recompute::kNone;
-      break;
-    case Recompute::kSelective:
-      options.recompute = program::Recompute::kSelective;
-      break;
-    case Recompute::kFull:
-      options.recompute = program::Recompute::kFull;
-      break;
-  }
+  options.recompute = config.memory.recompute.value;
   options.mesh = mesh_of(config);
   options.pipeline = pipeline_of(config, model, place);
   if (options.pipeline != nullptr && options.pipeline->splits_backward())
     options.backward = program::Backward::kSplit;
   options.sequence_parallel = config.parallel.sequence;
-  options.context_kind = static_cast<layers::ContextKind>(config.parallel.context_kind);
+  options.context_kind = config.parallel.context_kind;
   options.experts = expert_layout(config, host_ranks);
   options.zero = static_cast<int>(config.parallel.zero.value_or(0));
   options.reshard_after_forward = config.parallel.reshard_after_forward.value_or(true);
   options.prefetch = config.parallel.prefetch.value_or(config.parallel.progress == Progress::kThread ? 1 : 0);
   options.overlap_chunks = config.parallel.overlap_chunks;
-  options.reduce_dtype = config.parallel.reduce_dtype == ReduceDtype::kBf16 ? DType::kBF16 : DType::kF32;
+  options.reduce_dtype = config.parallel.reduce_dtype;
   options.cache_capacity = inference::cache_capacity_for(context, inference::kPrefillChunk);
   options.target = make_device(config)->target();
   return program::compile_any(requests_for(*config.training.micro_batch_size), options);
@@ -126,7 +114,7 @@ RunConfig config_of_sets(const std::vector<std::string>& sets) {
 
 inference::ComputeOptions compute_options(const RunConfig& config) {
   inference::ComputeOptions options;
-  if (config.precision.compute != Compute::kAuto) options.dtype = activation_dtype(config);
+  if (!config.precision.compute.is_word()) options.dtype = activation_dtype(config);
   if (!config.device.threads.is_word()) options.threads = static_cast<int>(*config.device.threads);
   options.reference_kernels = config.debug.reference_kernels;
   return options;

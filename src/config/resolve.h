@@ -78,7 +78,6 @@ RunData resolve_data(
     FileSystem& files, const StopCheck& check = [] {});
 // Names the training tokens by their sources, number and a sample of their content.
 std::string data_fingerprint(const RunData& data);
-data::Pack packing(const RunConfig& config);
 // ConfigError where data.objective or data.fim_rate ask for tokens that the tokenizer lacks. `origin`: where
 // the order begins, from which on data.phase counts steps of the batch of now.
 data::SampleOptions sample_options(const RunConfig& config, const models::ModelConfig& model,

@@ -320,7 +320,7 @@ void check_held_out(const RunConfig& config, const models::ModelConfig& model,
         key, tokens, tokens == 1 ? "" : "s");
   }
   const data::EvalWindows windows(held.corpus, {.sequence_length = config.training.sequence_length,
-                                                .pack = packing(config),
+                                                .pack = config.data.pack,
                                                 .max_tokens = held.max_tokens,
                                                 .objective = objective_options(config, model, tokenizer)});
   // One after the other until something is told; most have something in the first.

@@ -56,24 +56,6 @@ models::ModelConfig model_of_family(const ModelTable& table) {
   return config;
 }
 
-models::InitScheme scheme_of(InitScheme scheme, models::InitScheme family) {
-  switch (scheme) {
-    case InitScheme::kAuto:
-      break;
-    case InitScheme::kNormal:
-      return models::InitScheme::kPlain;
-    case InitScheme::kScaledResidual:
-      return models::InitScheme::kScaledResidual;
-    case InitScheme::kSmallWang:
-      return models::InitScheme::kSmallWang;
-    case InitScheme::kTruncatedNormal:
-      return models::InitScheme::kTruncatedNormal;
-    case InitScheme::kMitchell:
-      return models::InitScheme::kMitchell;
-  }
-  return family;
-}
-
 // What the model says about how its weights start.
 void check_start(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
   const auto fault = [&](const char* key, std::string problem) {
@@ -82,14 +64,14 @@ void check_start(const RunConfig& config, const models::ModelConfig& model, std:
   for (std::string& problem : models::mup_faults(model))
     fault("model.mup_base_hidden_size", std::move(problem));
   // By the family: its config.json has a factor of its scheme where others have a standard deviation.
-  if (model.init == models::InitScheme::kT5 && config.model.init_scheme != InitScheme::kAuto) {
+  if (model.init == models::InitScheme::kT5 && !config.model.init_scheme.is_word()) {
     fault("model.init_scheme",
           fmt::format("found it for {}, which starts by a scheme of its own; leave it out",
                       model.family->name));
   }
   const bool by_sizes =
       model.init == models::InitScheme::kSmallWang || model.init == models::InitScheme::kMitchell;
-  if (config.model.init_std && config.model.init_scheme == InitScheme::kAuto && by_sizes) {
+  if (config.model.init_std && config.model.init_scheme.is_word() && by_sizes) {
     fault(
         "model.init_std",
         fmt::format("found it for {}, whose scheme \"{}\" follows from the sizes alone; name an init_scheme "
@@ -176,7 +158,7 @@ models::ModelConfig resolve_model(const RunConfig& config) {
   if (!config.model.from.empty() && own_ends)
     model.generation_eos_ids = data::generation_ends(model_folder(config));
   if (takes_vocabulary_of_tokenizer(config)) model.vocab_size = *config.tokenizer.train.vocab_size;
-  model.init = scheme_of(config.model.init_scheme, model.init);
+  model.init = config.model.init_scheme.value_or(model.init);
   model.init_std = config.model.init_std.value_or(model.init_std);
   model.mup = {.base_hidden_size = config.model.mup_base_hidden_size.value_or(0),
                .base_head_dim = config.model.mup_base_head_dim.value_or(0)};

@@ -33,7 +33,7 @@ void TrainingLoop::evaluate_all() {
   std::vector<evaluation::LayerCounts> routing;  // of each set
   for (const config::HeldOut& held : data_.held_out) {
     const data::EvalWindows windows(held.corpus, {.sequence_length = config_.training.sequence_length,
-                                                  .pack = config::packing(config_),
+                                                  .pack = config_.data.pack,
                                                   .max_tokens = held.max_tokens,
                                                   .objective = objective});
     const evaluation::EvalResult result = evaluate_set(windows, routing);

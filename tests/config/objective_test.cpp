@@ -92,7 +92,7 @@ TEST(ObjectiveOfARun, SpanCorruptionTakesThePlainStream) {
   const config::RunConfig asked = tiny.config();
   const config::RunConfig config =
       config::with(asked, config::choose_objective(asked, model_of(asked, both)));
-  EXPECT_EQ(config.data.pack, config::Pack::kStream);
+  EXPECT_EQ(config.data.pack, data::Pack::kStream);
   // A run that goes on keeps it, and still cannot be given another.
   EXPECT_TRUE(config::compare_for_resume(config, tiny.config()).empty());
   EXPECT_EQ(config::compare_for_resume(config, tiny.config({"data.pack=documents"})).size(), 1u);
