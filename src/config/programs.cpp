@@ -11,6 +11,32 @@
 #include "inference/generate.h"
 
 namespace strata::config {
+namespace {
+
+// What messages of models and programs call the keys.
+program::Words words() {
+  program::Words words;
+  words.tensor = "parallel.tensor";
+  words.context = "parallel.context";
+  words.context_kind = "parallel.context_kind";
+  words.sequence = "parallel.sequence";
+  words.expert = "parallel.expert";
+  words.expert_tensor = "parallel.expert_tensor";
+  words.sequence_length = "training.sequence_length";
+  words.micro_batch = "training.micro_batch_size";
+  words.router = "moe.router";
+  words.pool_layers = "moe.pool_layers";
+  words.capacity_factor = "moe.capacity_factor";
+  words.capacity_over = "moe.capacity_over";
+  words.min_capacity = "moe.min_capacity";
+  words.prompts = "eval.sample_prompts";
+  words.memory_budget = "memory.budget";
+  words.recompute = "memory.recompute";
+  words.overlap_chunks = "parallel.overlap_chunks";
+  return words;
+}
+
+}  // namespace
 
 DType activation_dtype(const RunConfig& config) {
   return config.precision.compute.value_or(DType::kF32);
@@ -89,6 +115,7 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
   options.reduce_dtype = config.parallel.reduce_dtype;
   options.cache_capacity = inference::cache_capacity_for(context, inference::kPrefillChunk);
   options.target = make_device(config)->target();
+  options.words = words();
   return program::compile_any(requests_for(*config.training.micro_batch_size), options);
 }
 

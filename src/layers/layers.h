@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "layers/words.h"
 #include "ops/attention/attention.h"
 #include "ops/capacity/capacity.h"
 #include "ops/clamp/clamp.h"
@@ -63,7 +64,7 @@ struct ExpertLayout {
   int64_t node_ranks = 0;  // above 0: tokens go to nodes of so many ranks first
 };
 // The axes that the ranks lie along. ConfigError where there are none.
-std::vector<Axis> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh);
+std::vector<Axis> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh, const Words& words = {});
 
 struct Context {
   Graph& graph;
@@ -119,6 +120,7 @@ struct Context {
   // What the loads of so many layers add up to, with MoeSpec::pool_layers.
   ops::RouterSumsOf pooled = {kNone, kNone};
   int64_t pooled_layers = 0;
+  Words words = {};
 };
 
 // What a graph reads of the batch, or, once a step, of the step block.

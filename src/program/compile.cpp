@@ -63,14 +63,15 @@ namespace {
 
 std::string shortage(const ProgramSet& set) {
   const std::string_view recompute = name_of(set.programs.front().recompute);
+  const Words& words = set.options.words;
   return fmt::format(
-      "[memory.budget] the program needs {} with {} recompute, of which {} hold weights, gradients and "
-      "optimizer state, and {} are allowed; {}lower training.micro_batch_size or training.sequence_length, "
-      "take a smaller model, or raise memory.budget",
-      human_bytes(static_cast<double>(set.arena_bytes)), recompute,
+      "[{0}] the program needs {1} with {2} recompute, of which {3} hold weights, gradients and optimizer "
+      "state, and {4} are allowed; {5}lower {6} or {7}, take a smaller model, or raise {0}",
+      words.memory_budget, human_bytes(static_cast<double>(set.arena_bytes)), recompute,
       human_bytes(static_cast<double>(set.persistent_bytes)),
       human_bytes(static_cast<double>(set.options.memory_budget)),
-      recompute == name_of(Recompute::kFull) ? "" : "leave memory.recompute to \"auto\", ");
+      recompute == name_of(Recompute::kFull) ? "" : fmt::format("leave {} to \"auto\", ", words.recompute),
+      words.micro_batch, words.sequence_length);
 }
 
 }  // namespace
@@ -105,7 +106,7 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
   group_collectives_pass(graph, options.prefetch);
   prune_pass(graph);
   if (request.kind == Kind::kTrain && shares_rows)
-    cut_rows_pass(graph, draft->program.views, options.overlap_chunks);
+    cut_rows_pass(graph, draft->program.views, options.overlap_chunks, options.words);
   bind_segments(*draft, binder);
   return draft;
 }
@@ -231,9 +232,8 @@ void check_magnitude(const Request& request, const CompileOptions& options) {
   const double row =
       4 * (static_cast<double>(model.blocks()) * width * 8 + 3 * static_cast<double>(model.vocab_size));
   if (const double bytes = sequences * (length + source) * row; !(bytes < kMost)) {
-    refuse(bytes, fmt::format("{} sequences of {:g} tokens at once (training.micro_batch_size, "
-                              "training.sequence_length)",
-                              request.sequences, length + source));
+    refuse(bytes, fmt::format("{} sequences of {:g} tokens at once ({}, {})", request.sequences,
+                              length + source, options.words.micro_batch, options.words.sequence_length));
   }
   if (model.positions == models::Positions::kRelative) {
     const double longest = std::max(length, source);

@@ -157,7 +157,7 @@ class StageBuilder {
 };
 
 // A tensor of a file is one stretch of one parameter, also where ranks hold a parameter in parts.
-void require_tensors_in_parts(const Graph& graph, const models::ModelConfig& model) {
+void require_tensors_in_parts(const Graph& graph, const models::ModelConfig& model, const Words& words) {
   std::map<std::string_view, const graph::Parameter*> later_parts;
   for (const graph::Parameter& parameter : graph.parameters()) {
     if (parameter.first_row > 0) later_parts[parameter.part_of] = &parameter;
@@ -169,11 +169,11 @@ void require_tensors_in_parts(const Graph& graph, const models::ModelConfig& mod
         row.row + row.rows <= part->second->first_row)
       continue;
     throw ConfigError(
-        "[parallel.tensor] {} ranks would hold queries apart from {} key-value heads, which {} has as one "
-        "tensor "
-        "({}); take a divisor of {}",
-        graph.mesh().size(graph::Axis::kTensor), model.kv_heads, model.family->name, row.file_name,
-        model.kv_heads);
+        "[{}] {} ranks would hold queries apart from {} key-value heads, which {} has as one tensor ({}); "
+        "take "
+        "a divisor of {}",
+        words.tensor, graph.mesh().size(graph::Axis::kTensor), model.kv_heads, model.family->name,
+        row.file_name, model.kv_heads);
   }
 }
 
@@ -214,10 +214,11 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
       .stages = options.pipeline != nullptr ? &stretches : nullptr,
       .trains_experts = request.kind == Kind::kTrain,
       .expert_layout = options.experts,
-      .predicts = request.kind == Kind::kTrain};
+      .predicts = request.kind == Kind::kTrain,
+      .words = options.words};
   layers::add_batch(context);
   const models::Hidden hidden = options.model.family->build(options.model, context);
-  require_tensors_in_parts(graph, options.model);
+  require_tensors_in_parts(graph, options.model, options.words);
   if (mode == layers::Mode::kCached) models::add_logits(context, hidden);
   if (mode != layers::Mode::kSequences) {
     shard_parameters(graph, options);

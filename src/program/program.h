@@ -176,6 +176,12 @@ InstructionAt instruction_at(const Program& program, size_t place);
 
 struct Pipeline;  // pipeline.h
 
+// What messages call the settings: plain words, unless whoever compiles has keys for them.
+struct Words : layers::Words {
+  std::string_view memory_budget = "memory budget", recompute = "recompute";
+  std::string_view overlap_chunks = "overlap chunks";
+};
+
 struct CompileOptions {
   models::ModelConfig model;
   DType activations = DType::kF32;
@@ -200,6 +206,7 @@ struct CompileOptions {
   DType reduce_dtype = DType::kF32;   // what sums of gradients are sent as
   // With a pipeline axis: which stages the programs are for; what writes a text has none.
   std::shared_ptr<const Pipeline> pipeline = {};
+  Words words = {};
 };
 
 // Where something lies that outlives a segment: parameters, gradients, optimizer states, encodings, tables,
