@@ -1,5 +1,6 @@
 // [optimizer] and [schedule] of RUN.toml. Most keys of the former come from the optimizers' definitions
 // (optim/definition.h).
+#include "base/error.h"
 #include "config/fields.h"
 #include "optim/definition.h"
 
