@@ -12,7 +12,7 @@
 #include "benchmarks/bench_run.h"
 #include "checkpoint/weights.h"
 #include "config/objective.h"
-#include "config/resolve.h"
+#include "config/plan.h"
 #include "device/open/open.h"
 #include "models/parametrization.h"
 #include "program/initialize.h"
@@ -35,11 +35,12 @@ BenchCase preset_case(const std::string& preset, int64_t sequences, int64_t sequ
 }
 
 BenchCase case_of_sets(const std::vector<std::string>& sets) {
-  config::RunConfig config = bench_config(sets, {});
+  const auto plan = config::make_plan(
+      bench_config(sets, {}),
+      {.files = posix_file_system(), .data = config::PlanOptions::Data::kNone, .places = {}});
+  const config::RunConfig& config = plan->config;
   BenchCase bench;
-  bench.model = config::resolve_model(config);
-  config::resolve_objective(config, bench.model);
-  config::resolve_machine(config);
+  bench.model = plan->model;
   bench.label = config.model.preset.empty() ? std::string(bench.model.family->name) : config.model.preset;
   bench.sequences = *config.training.micro_batch_size;
   bench.sequence_length = config.training.sequence_length;

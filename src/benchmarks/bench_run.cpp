@@ -204,20 +204,17 @@ BenchFolder::~BenchFolder() {
 }
 
 BenchRun::BenchRun(const std::vector<std::string>& sets) : folder_(sets) {
-  config::RunConfig wanted = bench_config(sets, folder_.path());
+  const config::RunConfig wanted = bench_config(sets, folder_.path());
   const models::ModelConfig sizes = config::resolve_model(wanted);
-  config::resolve_objective(wanted, sizes);
   if (makes_tokenizer(sets, sizes)) write_tokenizer(tokenizer_path(folder_.path()), wanted, sizes);
   if (makes_tokens(sets)) write_tokens(tokens_path(folder_.path()), tokens_wanted(wanted), sizes.vocab_size);
   flush_denormals();
-  config::ResolvedRun run = config::resolve(std::move(wanted), {.files = posix_file_system()});
-  auto set = config::compile(run);
-  config = run.config;
-  model = run.model;
-  data = run.data;
-  samples_.emplace(data.sources,
-                   config::sample_options(config, model, run.tokenizer ? &*run.tokenizer : nullptr));
-  executor_ = std::make_unique<program::Executor>(std::move(set), config::make_device(config));
+  const auto plan = config::make_plan(wanted, {.files = posix_file_system()});
+  config = plan->config;
+  model = plan->model;
+  data = plan->data;
+  samples_.emplace(data.sources, config::sample_options(config, model, plan->tokens()));
+  executor_ = std::make_unique<program::Executor>(plan->set(), config::make_device(config));
   program::initialize_weights(*executor_, static_cast<uint64_t>(config.run.seed));
   executor_->run(config::kTrainProgram, {Segment::kEncode});
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/resolve.h"
+#include "config/plan.h"
 #include "data/samples/loader.h"
 #include "data/samples/sample_source.h"
 #include "models/model.h"

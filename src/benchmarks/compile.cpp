@@ -10,7 +10,7 @@
 #include "benchmarks/bench_model.h"
 #include "benchmarks/bench_run.h"
 #include "benchmarks/benchmarks.h"
-#include "config/resolve.h"
+#include "config/plan.h"
 #include "device/open/open.h"
 
 namespace strata::benchmarks {
@@ -32,28 +32,29 @@ class CompileCase {
   explicit CompileCase(std::vector<std::string> sets) : folder_({}) {
     sets.emplace_back("training.global_batch_size=16");
     sets.emplace_back("training.micro_batch_size=1");
-    config::RunConfig config = bench_config(sets, folder_.path());
+    const config::RunConfig config = bench_config(sets, folder_.path());
     write_file_atomically(posix_file_system(), run_toml(), config::commented_toml(config, "strata bench"));
-    run_ = config::resolve(std::move(config), {.files = posix_file_system(),
-                                               .data = config::ResolveOptions::Data::kFromWhatIsThere});
+    plan_ = config::make_plan(
+        config,
+        {.files = posix_file_system(), .data = config::PlanOptions::Data::kFromWhatIsThere, .places = {}});
   }
 
-  const models::ModelConfig& model() const { return run_.model; }
+  const models::ModelConfig& model() const { return plan_->model; }
 
   // Of processor time, which others on the machine disturb least; the least of some repetitions.
   double compile_seconds() const {
     double best = 0;
     for (int i = 0; i < kRepeats; ++i) {
       const double begin = thread_seconds();
-      compile(run_.config);
+      compile(plan_->config);
       const double seconds = thread_seconds() - begin;
       best = i == 0 ? seconds : std::min(best, seconds);
     }
     return best;
   }
 
-  int64_t arena_bytes(config::Recompute recompute) const {
-    config::RunConfig config = run_.config;
+  int64_t arena_bytes(program::Recompute recompute) const {
+    config::RunConfig config = plan_->config;
     config.memory.recompute = recompute;
     return compile(config)->arena_bytes;
   }
@@ -73,13 +74,13 @@ class CompileCase {
   }
 
  private:
-  std::shared_ptr<const program::ProgramSet> compile(config::RunConfig config) const {
-    return config::compile_run(config, run_.model, run_.data.tasks);
+  std::shared_ptr<const program::ProgramSet> compile(const config::RunConfig& config) const {
+    return config::compile_run(config, plan_->model, plan_->data.tasks).set;
   }
   Path run_toml() const { return folder_.path() / "run.toml"; }
 
   BenchFolder folder_;
-  config::ResolvedRun run_;
+  std::shared_ptr<const config::RunPlan> plan_;
 };
 
 constexpr int64_t kAnyBudget = 1'000'000'000'000'000;
@@ -155,9 +156,9 @@ class Table {
 
 void explain_large(BenchContext& context) {
   const CompileCase one({"model.preset=\"llama3.1-405b\"", "training.sequence_length=8192", budget_set()});
-  const int64_t none = one.arena_bytes(config::Recompute::kNone);
-  const int64_t selective = one.arena_bytes(config::Recompute::kSelective);
-  const int64_t full = one.arena_bytes(config::Recompute::kFull);
+  const int64_t none = one.arena_bytes(program::Recompute::kNone);
+  const int64_t selective = one.arena_bytes(program::Recompute::kSelective);
+  const int64_t full = one.arena_bytes(program::Recompute::kFull);
   context.print("\nstrata explain of llama3.1-405b, 8192 tokens, a process each (goals: {} s, {})\n",
                 kGoalSeconds, human_bytes(static_cast<double>(kGoalBytes)));
   const auto row = [&](const char* key, const char* what, int64_t budget) {

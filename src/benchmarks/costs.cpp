@@ -57,7 +57,7 @@ double evaluation_seconds(BenchRun& run) {
   double seconds = 0;
   for (const config::HeldOut& held : run.data.held_out) {
     data::EvalOptions options{.sequence_length = run.config.training.sequence_length,
-                              .pack = config::packing(run.config),
+                              .pack = run.config.data.pack,
                               .max_tokens = held.max_tokens,
                               .objective = run.samples().options().objective};
     const data::EvalWindows whole(held.corpus, options);

@@ -10,7 +10,7 @@
 #include "benchmarks/bench_model.h"
 #include "benchmarks/bench_run.h"
 #include "benchmarks/benchmarks.h"
-#include "config/layout.h"
+#include "config/plan.h"
 #include "device/open/open.h"
 #include "parallel/simulate.h"
 #include "program/initialize.h"
@@ -49,13 +49,13 @@ Runs compile_schedule(const std::vector<std::string>& sets, const Path& folder, 
                                "parallel.schedule=" + schedule};
   if (schedule == "interleaved") all.emplace_back("parallel.virtual_stages=2");
   all.insert(all.end(), sets.begin(), sets.end());
-  config::RunConfig config = bench_config(all, folder);
-  config::resolve_degrees(config, kRanks);
-  const models::ModelConfig model = config::resolve_model(config);
-  config::resolve_machine(config, {.ranks = kRanks, .local_ranks = kRanks});
+  const auto plan =
+      config::make_plan(bench_config(all, folder), {.files = posix_file_system(),
+                                                    .place = {.ranks = kRanks, .local_ranks = kRanks},
+                                                    .data = config::PlanOptions::Data::kNone,
+                                                    .places = {0, 1}});
   Runs runs;
-  for (int32_t place = 0; place < kRanks; ++place)
-    runs.sets.push_back(config::compile_run(config, model, {}, place));
+  for (const auto& [place, compiled] : plan->stages) runs.sets.push_back(compiled.set);
   runs.pipeline = runs.sets.front()->options.pipeline;
   runs.costs.stages.resize(static_cast<size_t>(runs.pipeline->schedule.stages));
   return runs;

@@ -52,7 +52,7 @@ EvalSetup eval_setup(const EvalOptions& options) {
     setup.runtime.tokenizer = config::with_configured_ends(setup.config, *setup.runtime.tokenizer,
                                                            (runtime.folder / "tokenizer.json").string());
   }
-  setup.documents = setup.config.was_set("data.pack") && setup.config.data.pack == config::Pack::kDocuments;
+  setup.documents = setup.config.was_set("data.pack") && setup.config.data.pack == data::Pack::kDocuments;
   setup.causal = runtime.model.architecture == models::Architecture::kDecoder;
   if (!setup.causal && !runtime.tokenizer) {
     throw ConfigError(

@@ -120,21 +120,22 @@ config::RunConfig read_command_config(const std::vector<std::string>& inputs,
   return config::read_run_config({}, sets, chosen);
 }
 
-config::ResolvedRun resolved_as_trained(config::RunConfig config, const config::RankPlace& place) {
+config::PlanOptions options_as_trained(const config::RunConfig& config, const config::RankPlace& place) {
   const Path folder = config.run.folder;
-  config::resolve_degrees(config, place.ranks);
-  if (const auto stored = config::read_stored_config(folder)) {
-    const auto changes = config::compare_for_resume(*stored, config);
+  const config::RunConfig asked = config::with_degrees(config, place.ranks);
+  auto stored = config::read_stored_config(folder);
+  if (stored) {
+    const auto changes = config::compare_for_resume(*stored, asked);
     const bool resumes = std::none_of(changes.begin(), changes.end(), [](const config::Change& change) {
       return change.resume == config::ResumeClass::kRefused;
     });
-    if (resumes) config = config::keep_resolved(config, *stored);
+    if (!resumes) stored = std::nullopt;
   }
-  return config::resolve(std::move(config),
-                         {.files = posix_file_system(),
-                          .stored_tokenizer = train::stored_tokenizer(folder).value_or(Path()),
-                          .place = place,
-                          .data = config::ResolveOptions::Data::kFromWhatIsThere});
+  return {.files = posix_file_system(),
+          .place = place,
+          .stored = std::move(stored),
+          .stored_tokenizer = train::stored_tokenizer(folder).value_or(Path()),
+          .data = config::PlanOptions::Data::kFromWhatIsThere};
 }
 
 }  // namespace strata::cli

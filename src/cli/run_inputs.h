@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "config/resolve.h"
+#include "config/plan.h"
 
 namespace strata::cli {
 
@@ -13,9 +13,9 @@ namespace strata::cli {
 config::RunConfig read_command_config(const std::vector<std::string>& inputs,
                                       const std::vector<std::string>& sets);
 
-// As strata train would resolve it in its folder now, on these ranks: a run that is there goes on with what
-// it chose. Nothing is written.
-config::ResolvedRun resolved_as_trained(config::RunConfig config, const config::RankPlace& place);
+// As strata train would plan it in its folder now, on these ranks: a run that is there goes on with what it
+// chose. Nothing is written.
+config::PlanOptions options_as_trained(const config::RunConfig& config, const config::RankPlace& place);
 
 // ConfigError where a launcher such as mpirun started several processes of a verb that works as one.
 // `instead`: a further sentence of advice.

@@ -1,6 +1,7 @@
 // strata check causality, and the group of checks
 #include <fmt/core.h>
 
+#include <numeric>
 #include <optional>
 
 #include "base/error.h"
@@ -17,7 +18,7 @@
 #include "cli/verbs.h"
 #include "config/layout.h"
 #include "config/objective.h"
-#include "config/resolve.h"
+#include "config/plan.h"
 #include "evaluation/causality.h"
 #include "program/initialize.h"
 
@@ -26,10 +27,20 @@ namespace {
 
 // What is checked: a run, or a model as a run would go on with it.
 struct Subject {
-  config::ResolvedRun run;
+  std::shared_ptr<const config::RunPlan> plan;
   std::string weights;  // for people
   Path folder;          // of weights; empty: first ones
 };
+
+// By place on the pipeline axis, all of them, whether memory.budget holds them or not.
+std::shared_ptr<const config::RunPlan> plan_all(const config::RunConfig& config,
+                                                config::PlanOptions planned) {
+  const auto places = config::with_degrees(config, planned.place.ranks).parallel.pipeline;
+  planned.places.resize(static_cast<size_t>(std::max<int64_t>(1, places)));
+  std::iota(planned.places.begin(), planned.places.end(), 0);
+  planned.keep_unfit = true;
+  return config::make_plan(config, planned);
+}
 
 // Threads of this process, which share the machine.
 config::RankPlace place_of(const CausalityCheckOptions& options) {
@@ -37,12 +48,12 @@ config::RankPlace place_of(const CausalityCheckOptions& options) {
 }
 
 Subject subject_of_run(const CausalityCheckOptions& options) {
-  config::RunConfig config = read_command_config(options.inputs, options.sets);
+  const config::RunConfig config = read_command_config(options.inputs, options.sets);
   const config::FaultHook hooks[] = {config::check_model, config::check_idle_keys};
   config::require_valid(config, hooks);
   evaluation::require_causal_design(config::resolve_model(config));
-  Subject subject{resolved_as_trained(std::move(config), place_of(options)), {}, {}};
-  const config::RunConfig& chosen = subject.run.config;
+  Subject subject{plan_all(config, options_as_trained(config, place_of(options))), {}, {}};
+  const config::RunConfig& chosen = subject.plan->config;
   subject.weights = fmt::format("as a run of seed {} starts", chosen.run.seed);
   if (!chosen.model.from.empty() && chosen.model.init == config::ModelInit::kWeights) {
     subject.folder = config::model_folder(chosen);
@@ -61,39 +72,30 @@ Subject subject_of_model(const CausalityCheckOptions& options) {
   auto& training = config.training;
   if (!config.was_set("training.sequence_length"))
     training.sequence_length = std::min(kLength, opened.model.max_sequence_length());
-  config::resolve_degrees(config, options.ranks);
+  const config::RunConfig degrees = config::with_degrees(config, options.ranks);
   if (!config.was_set("training.micro_batch_size")) training.micro_batch_size = kSequences;
   if (!config.was_set("training.global_batch_size")) {
     training.global_batch_size =
-        *training.micro_batch_size * kMicroBatches * config::mesh_of(config).batch_ranks();
-    if (config.parallel.pipeline > 1) training.global_batch_size *= config.parallel.pipeline;
+        *training.micro_batch_size * kMicroBatches * config::mesh_of(degrees).batch_ranks();
+    if (degrees.parallel.pipeline > 1) training.global_batch_size *= degrees.parallel.pipeline;
   }
   // The rest of the configuration is a run's defaults; where it names no data, nothing reads any.
   std::vector<config::Fault> faults = config::validate(config);
   config::check_model(config, faults);
   std::erase_if(faults, [](const config::Fault& fault) { return fault.key.starts_with("data"); });
   if (!faults.empty()) config::throw_faults(faults);
-  config::ResolvedRun run{.config = std::move(config),
-                          .model = opened.model,
-                          .tokenizer = {},
-                          .data = {},
-                          .micro_batch_open = false,
-                          .zero_open = false};
-  config::resolve_objective(run.config, run.model);
-  run.zero_open = run.config.parallel.zero.is_word();
-  config::resolve_machine(run.config, place_of(options));
-  if (run.zero_open) run.config.parallel.zero = 0;
-  return {std::move(run), opened.folder.string(), opened.folder};
+  return {plan_all(config, {.files = posix_file_system(),
+                            .place = place_of(options),
+                            .data = config::PlanOptions::Data::kNone,
+                            .model = opened.model}),
+          opened.folder.string(), opened.folder};
 }
 
-// By place on the pipeline axis.
-using Sets = std::vector<std::shared_ptr<const program::ProgramSet>>;
-
-Sets compile_places(config::ResolvedRun& run) {
-  Sets sets;
-  const auto places = static_cast<int32_t>(std::max<int64_t>(1, run.config.parallel.pipeline));
-  for (int32_t place = 0; place < places; ++place) sets.push_back(config::compile(run, place));
-  return sets;
+// Programs that memory.budget does not hold, if any are such.
+std::shared_ptr<const program::ProgramSet> unfit_of(const config::RunPlan& plan) {
+  for (const auto& [place, compiled] : plan.stages)
+    if (!compiled.fits) return compiled.set;
+  return nullptr;
 }
 
 CausalityAnswer check_program(program::Executor& executor, size_t index, const config::RunConfig& config,
@@ -102,7 +104,7 @@ CausalityAnswer check_program(program::Executor& executor, size_t index, const c
                          .batch_parts = executor.set().options.mesh.batch_ranks()};
   answer.found = evaluation::check_causality(executor, index,
                                              {.positions = options.positions,
-                                              .documents = config.data.pack != config::Pack::kStream,
+                                              .documents = config.data.pack != data::Pack::kStream,
                                               .seed = static_cast<uint64_t>(config.run.seed),
                                               .progress = [&](double share) {
                                                 // Ranks that wait for this one end with it.
@@ -112,20 +114,19 @@ CausalityAnswer check_program(program::Executor& executor, size_t index, const c
   return answer;
 }
 
-std::vector<CausalityAnswer> check_as_rank(const Subject& subject, const Sets& sets, comm::World& world,
+std::vector<CausalityAnswer> check_as_rank(const Subject& subject, comm::World& world,
                                            const CausalityCheckOptions& options) {
-  const config::RunConfig& config = subject.run.config;
+  const config::RunConfig& config = subject.plan->config;
   set_compute_threads(static_cast<int>(*config.device.threads));
   flush_denormals();
   world.configure(config::world_options(config));
-  size_t place = 0;
-  if (sets.size() > 1)
-    place = static_cast<size_t>(config::mesh_of(config).coordinates(world.rank())[graph::Axis::kPipeline]);
-  const program::Ranks ranks(world, sets[place]->options);
-  program::Executor executor(sets[place], config::make_device(config), ranks);
+  const auto& set =
+      subject.plan->set(config::mesh_of(config).coordinates(world.rank())[graph::Axis::kPipeline]);
+  const program::Ranks ranks(world, set->options);
+  program::Executor executor(set, config::make_device(config), ranks);
   program::write_coordinates(executor);
   program::initialize_weights(executor, static_cast<uint64_t>(config.run.seed));
-  if (!subject.folder.empty()) checkpoint::load_hugging_face(subject.folder, subject.run.model, executor);
+  if (!subject.folder.empty()) checkpoint::load_hugging_face(subject.folder, subject.plan->model, executor);
   std::vector<CausalityAnswer> answers;
   ShareDone show;
   for (const size_t program : {size_t{config::kTrainProgram}, size_t{config::kEvalProgram}}) {
@@ -137,11 +138,10 @@ std::vector<CausalityAnswer> check_as_rank(const Subject& subject, const Sets& s
   return answers;
 }
 
-std::vector<CausalityAnswer> check_on_ranks(const Subject& subject, const Sets& sets,
-                                            const CausalityCheckOptions& options) {
+std::vector<CausalityAnswer> check_on_ranks(const Subject& subject, const CausalityCheckOptions& options) {
   std::vector<CausalityAnswer> answers;
   comm::run_local_ranks(static_cast<int>(options.ranks), [&](comm::World& world) {
-    auto mine = check_as_rank(subject, sets, world, options);
+    auto mine = check_as_rank(subject, world, options);
     if (world.rank() == 0) answers = std::move(mine);
   });
   return answers;
@@ -167,16 +167,18 @@ int run_causality_check(const CausalityCheckOptions& options) {
   require_one_process("strata check causality", "; --ranks N makes N ranks of its threads");
   if (options.inputs.empty() == options.model.empty())
     throw ConfigError("[strata check causality] give either a RUN.toml or --model DIR");
-  Subject subject = options.model.empty() ? subject_of_run(options) : subject_of_model(options);
-  CausalityReport report{.mesh = config::mesh_of(subject.run.config),
-                         .computed = config::activation_dtype(subject.run.config),
+  const Subject subject = options.model.empty() ? subject_of_run(options) : subject_of_model(options);
+  const config::RunConfig& config = subject.plan->config;
+  CausalityReport report{.mesh = config::mesh_of(config),
+                         .computed = config::activation_dtype(config),
                          .weights = subject.weights,
-                         .documents = subject.run.config.data.pack != config::Pack::kStream};
-  try {
-    report.answers = check_on_ranks(subject, compile_places(subject.run), options);
-  } catch (const program::DoesNotFit&) {
-    if (options.model.empty() || options.ranks > 1) throw;
-    report.answers = check_evaluation(options.model, subject.run.config, options);
+                         .documents = config.data.pack != data::Pack::kStream};
+  if (const auto unfit = unfit_of(*subject.plan); !unfit) {
+    report.answers = check_on_ranks(subject, options);
+  } else if (options.model.empty() || options.ranks > 1) {
+    throw program::DoesNotFit(unfit);
+  } else {
+    report.answers = check_evaluation(options.model, config, options);
     report.left_out = "training, whose gradients and optimizer states memory.budget does not hold";
   }
   if (options.json) {

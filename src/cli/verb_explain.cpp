@@ -17,7 +17,7 @@
 #include "cli/verbs.h"
 #include "config/layout.h"
 #include "config/objective.h"
-#include "config/resolve.h"
+#include "config/plan.h"
 #include "models/parametrization.h"
 #include "parallel/draw.h"
 #include "parallel/schedule_json.h"
@@ -30,42 +30,21 @@ namespace {
 
 using Programs = std::shared_ptr<const program::ProgramSet>;
 
-// On the pipeline axis.
-int32_t place_of(const program::ProgramSet& set) {
-  return set.options.pipeline != nullptr ? set.options.pipeline->rank : 0;
-}
-
-// The programs of a configuration whatever memory they need; `fits` says whether the budget holds them.
-struct Compiled {
+// The programs of a rank of a plan. `fits`: whether the budget holds them.
+struct Shown {
   Programs set;
   bool fits = true;
   int32_t tight_place = -1;  // another one of the pipeline, whose programs the budget does not hold
 };
 
-Compiled compile_as_trained(config::ResolvedRun& run, int32_t place) {
-  Compiled compiled;
-  try {
-    compiled.set = config::compile(run, place);
-    return compiled;
-  } catch (const program::DoesNotFit& error) {
-    compiled = {error.set(), false};
-  }
-  // What was left to the program is as small as it gets, on all ranks.
-  run.micro_batch_open = run.zero_open = false;
-  const int32_t tight = place_of(*compiled.set);
-  if (tight == place) return compiled;
-  compiled = compile_as_trained(run, place);
-  compiled.tight_place = tight;
-  return compiled;
+Shown shown_of(const config::RunPlan& plan, int32_t place) {
+  const program::Compiled& compiled = plan.stages.at(place);
+  return {compiled.set, compiled.fits, plan.tight_place.value_or(place) == place ? -1 : *plan.tight_place};
 }
 
-// Of `run` with `config` in place of its own.
-Compiled compile_any(const config::ResolvedRun& run, config::RunConfig config, int32_t place) {
-  try {
-    return {config::compile_run(config, run.model, run.data.tasks, place), true};
-  } catch (const program::DoesNotFit& error) {
-    return {error.set(), false};  // shown in its smallest form
-  }
+// On the pipeline axis.
+int32_t place_of(const program::ProgramSet& set) {
+  return set.options.pipeline != nullptr ? set.options.pipeline->rank : 0;
 }
 
 // Bytes that no change of the batch makes fewer.
@@ -85,22 +64,21 @@ struct Remedy {
   int64_t arena_bytes;
 };
 
-std::vector<Remedy> remedies(const config::ResolvedRun& run, const Compiled& compiled) {
-  const config::RunConfig& config = run.config;
+std::vector<Remedy> remedies(const config::RunPlan& plan, const Shown& compiled) {
+  const config::RunConfig& config = plan.config;
   std::vector<Remedy> found;
   const bool hopeless = fixed_bytes(*compiled.set) > (*config.memory.budget).count;
   auto attempt = [&](const std::string& set, const std::function<void(config::RunConfig&)>& change) {
     if (hopeless) return false;
     config::RunConfig changed = config;
     change(changed);
-    const Compiled result = compile_any(run, std::move(changed), place_of(*compiled.set));
+    const program::Compiled result =
+        config::compile_run(changed, plan.model, plan.data.tasks, place_of(*compiled.set), plan.host_ranks);
     if (result.fits) found.push_back({set, result.set->arena_bytes});
     return result.fits;
   };
-  if (config.memory.recompute != config::Recompute::kAuto &&
-      config.memory.recompute != config::Recompute::kFull)
-    attempt("memory.recompute=\"auto\"",
-            [](config::RunConfig& c) { c.memory.recompute = config::Recompute::kAuto; });
+  if (!config.memory.recompute.is_word() && config.memory.recompute != program::Recompute::kFull)
+    attempt("memory.recompute=\"auto\"", [](config::RunConfig& c) { c.memory.recompute = {}; });
   for (int64_t size = *config.training.micro_batch_size - 1; size >= 1; --size) {
     if (config.training.global_batch_size % size != 0) continue;
     if (attempt(fmt::format("training.micro_batch_size={}", size),
@@ -141,8 +119,8 @@ Expectation expect(const config::RunConfig& config, const models::ModelConfig& m
 }
 
 // What most people ask: memory, time, tokens.
-void print_summary(const config::RunConfig& config, const models::ModelConfig& model,
-                   const Compiled& compiled, const Expectation& expected) {
+void print_summary(const config::RunConfig& config, const models::ModelConfig& model, const Shown& compiled,
+                   const Expectation& expected) {
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
   print_out("{:<8} {}{}, {} layers of width {}, vocabulary {}\n", "model",
             config.model.preset.empty() ? "" : config.model.preset + ", ", models::parameters_in_words(model),
@@ -179,8 +157,7 @@ void print_summary(const config::RunConfig& config, const models::ModelConfig& m
 }
 
 // What makes it fit.
-void print_remedies(const config::RunConfig& config, const Compiled& compiled,
-                    const std::vector<Remedy>& ways) {
+void print_remedies(const config::RunConfig& config, const Shown& compiled, const std::vector<Remedy>& ways) {
   print_out("\nIt does not fit: {} are needed and memory.budget allows {}. One of these makes it fit:\n",
             human_bytes(static_cast<double>(compiled.set->arena_bytes)),
             human_bytes(static_cast<double>((*config.memory.budget).count)));
@@ -214,6 +191,13 @@ void print_setting(const config::RunConfig& config, const models::ModelConfig& m
       device.gemm_flops_f32 / 1e9, device.memory_bytes_per_s / 1e9, device.cache_bytes_per_s / 1e9);
 }
 
+void print_choices(const std::vector<config::Choice>& choices) {
+  if (choices.empty()) return;
+  print_out("\nChosen, with what stood there\n");
+  for (const config::Choice& one : choices)
+    print_out("  {} = {} ({}): {}\n", one.key, one.value, one.from.empty() ? "unset" : one.from, one.why);
+}
+
 void print_programs(const program::ProgramSet& set, const hardware::DeviceSpec& device) {
   print_out(
       "\nAn instruction's operands follow it as NAME TYPE[SHAPE] @BYTE of the arena, results after ->.\n"
@@ -223,13 +207,14 @@ void print_programs(const program::ProgramSet& set, const hardware::DeviceSpec& 
     print_out("{}", program::explain_program(program, device));
 }
 
-void print_text(const config::RunConfig& config, const models::ModelConfig& model, const Compiled& compiled,
-                const Expectation& expected, const hardware::DeviceSpec& device,
-                const std::vector<Remedy>& ways, bool programs) {
+void print_text(const config::RunPlan& plan, const Shown& compiled, const Expectation& expected,
+                const hardware::DeviceSpec& device, const std::vector<Remedy>& ways, bool programs) {
+  const config::RunConfig& config = plan.config;
   const auto total = program::predict_step(compiled.set->programs[config::kTrainProgram], device);
-  print_summary(config, model, compiled, expected);
+  print_summary(config, plan.model, compiled, expected);
   if (!compiled.fits) print_remedies(config, compiled, ways);
-  print_setting(config, model, device);
+  print_setting(config, plan.model, device);
+  print_choices(plan.choices);
   print_out("{}", program::explain_memory(*compiled.set));
   print_out("\nA training step{}, expected\n{}",
             config.parallel.pipeline > 1 ? " of this rank, without waiting" : "",
@@ -263,24 +248,29 @@ int32_t place_of_rank(const config::RunConfig& config, int64_t rank) {
   return mesh.coordinates(rank)[graph::Axis::kPipeline];
 }
 
-// Of all stages, in their order; `one` of them is there.
-std::vector<Programs> compile_stages(const config::ResolvedRun& run, const Programs& one) {
-  if (one->options.pipeline == nullptr) return {one};
+// Of all stages, in their order.
+std::vector<Programs> stages_of(const config::RunPlan& plan) {
   std::vector<Programs> sets;
-  for (int32_t place = 0; place < run.config.parallel.pipeline; ++place) {
-    config::ResolvedRun other = run;
-    sets.push_back(place == place_of(*one) ? one : compile_as_trained(other, place).set);
-  }
+  for (const auto& [place, compiled] : plan.stages) sets.push_back(compiled.set);
   return sets;
 }
 
+// Those that are looked at, the rank's first.
+std::vector<int32_t> places_to_compile(const config::RunConfig& config, int32_t own,
+                                       const ExplainOptions& options) {
+  std::vector<int32_t> places{own};
+  const bool one = options.schedule && options.json && options.svg.empty();
+  for (int32_t place = 0; !one && place < config.parallel.pipeline; ++place)
+    if (place != own) places.push_back(place);
+  return places;
+}
+
 // In seconds: of a pipeline with what its ranks wait for each other.
-double expected_step(const config::ResolvedRun& run, const Programs& set,
-                     const hardware::DeviceSpec& device) {
+double expected_step(const config::RunPlan& plan, const Programs& set, const hardware::DeviceSpec& device) {
   const program::Program& program = set->programs[config::kTrainProgram];
   if (set->options.pipeline == nullptr) return program::predict_step(program, device).seconds;
   parallel::Costs costs;
-  for (const Programs& stage : compile_stages(run, set)) add_expected_costs(*stage, device, costs);
+  for (const Programs& stage : stages_of(plan)) add_expected_costs(*stage, device, costs);
   double seconds = parallel::simulate(set->options.pipeline->schedule, costs).makespan * 1e-3;
   for (const program::Action& action : program.script) {
     if (program::is_of_micro_batch(action.segment)) continue;
@@ -290,12 +280,12 @@ double expected_step(const config::ResolvedRun& run, const Programs& set,
   return seconds;
 }
 
-void show_schedule(const config::ResolvedRun& run, const Programs& set, const ExplainOptions& options) {
+void show_schedule(const config::RunPlan& plan, const Programs& set, const ExplainOptions& options) {
   const parallel::Schedule schedule = schedule_of(*set);
   if (!options.json || !options.svg.empty()) {
-    const auto device = config::make_device(run.config)->measured(posix_file_system());
+    const auto device = config::make_device(plan.config)->measured(posix_file_system());
     parallel::Costs costs;
-    for (const Programs& stage : compile_stages(run, set)) add_expected_costs(*stage, device, costs);
+    for (const Programs& stage : stages_of(plan)) add_expected_costs(*stage, device, costs);
     const auto simulation = parallel::simulate(schedule, costs);
     const parallel::DrawOptions drawn{.unit = "ms"};
     if (!options.svg.empty())
@@ -310,32 +300,41 @@ void show_schedule(const config::ResolvedRun& run, const Programs& set, const Ex
 
 int run_explain(const ExplainOptions& options) {
   check_options(options);
-  config::RunConfig config = read_command_config(options.inputs, options.sets);
+  const config::RunConfig asked = read_command_config(options.inputs, options.sets);
   const config::FaultHook hooks[] = {config::check_model, config::check_idle_keys};
-  config::require_valid(config, hooks);
-  config::ResolvedRun run = resolved_as_trained(std::move(config), {.ranks = options.ranks});
-  const models::ModelConfig& model = run.model;
+  config::require_valid(asked, hooks);
+  config::PlanOptions planned = options_as_trained(asked, {.ranks = options.ranks});
   const std::optional<int64_t> rank = rank_of(options);
-  const Compiled compiled = compile_as_trained(run, place_of_rank(run.config, rank.value_or(0)));
+  const config::RunConfig degrees = config::with_degrees(asked, options.ranks);
+  const int32_t place = place_of_rank(degrees, rank.value_or(0));
+  planned.places = places_to_compile(degrees, place, options);
+  planned.keep_unfit = true;
+  const auto made = config::make_plan(asked, planned);
+  const config::RunPlan& plan = *made;
+  const Shown compiled = shown_of(plan, place);
   if (options.schedule) {
-    show_schedule(run, compiled.set, options);
+    show_schedule(plan, compiled.set, options);
     return 0;
   }
   if (!rank) {
-    show_stages(compile_stages(run, compiled.set), options.json);
+    show_stages(stages_of(plan), options.json);
     return 0;
   }
-  const auto device = config::make_device(run.config)->measured(posix_file_system());
-  const std::vector<Remedy> ways = compiled.fits ? std::vector<Remedy>{} : remedies(run, compiled);
-  const Expectation expected = expect(run.config, model, expected_step(run, compiled.set, device), device);
+  const auto device = config::make_device(plan.config)->measured(posix_file_system());
+  const std::vector<Remedy> ways = compiled.fits ? std::vector<Remedy>{} : remedies(plan, compiled);
+  const Expectation expected =
+      expect(plan.config, plan.model, expected_step(plan, compiled.set, device), device);
   if (!options.json) {
-    print_text(run.config, model, compiled, expected, device, ways, options.program);
+    print_text(plan, compiled, expected, device, ways, options.program);
     print_ranks(*compiled.set, *rank);
     return 0;
   }
   auto json = parse_json<nlohmann::ordered_json>(program::explain_json(*compiled.set, device));
-  json["memory_budget"] = (*run.config.memory.budget).count;
+  json["memory_budget"] = (*plan.config.memory.budget).count;
   json["fits"] = compiled.fits && compiled.tight_place < 0;
+  json["choices"] = nlohmann::ordered_json::array();
+  for (const config::Choice& one : plan.choices)
+    json["choices"].push_back({{"key", one.key}, {"value", one.value}, {"from", one.from}, {"why", one.why}});
   for (const Remedy& way : ways)
     json["would_fit"].push_back({{"set", way.set}, {"arena_bytes", way.arena_bytes}});
   if (compiled.set->options.mesh.ranks() > 1) json["ranks"] = ranks_json(*compiled.set, *rank);

@@ -18,7 +18,7 @@ namespace strata::cli {
 namespace {
 
 // How the ranks were started, against what the configuration says of it.
-void check_ranks(int64_t threads, int processes, config::Backend backend) {
+void check_ranks(int64_t threads, int processes, config::Auto<config::Backend> backend) {
   using config::Backend;
   constexpr int64_t kMostThreads = 1024;
   if (threads > kMostThreads) {

@@ -1,6 +1,6 @@
 // A run's configuration: the tables of RUN.toml as plain structs, with their defaults.
 //
-// The keys, their checks and their help stand once, in tables.cpp; reading, validation, `strata config` and
+// The keys, their checks and their help stand once, in tables*.cpp; reading, validation, `strata config` and
 // `strata init` all come from there. Paths are relative to the working directory.
 #pragma once
 
@@ -11,31 +11,27 @@
 
 #include "base/toml.h"
 #include "config/values.h"
+#include "data/samples/objective.h"
+#include "data/samples/sample_source.h"
+#include "data/tokenizer/special_tokens.h"
+#include "device/open/open.h"
+#include "layers/layers.h"
+#include "models/model.h"
+#include "ops/capacity/capacity.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "program/passes.h"
+#include "tensor/dtype.h"
 
 namespace strata::config {
 
+// Those that no other module has a use for; all others are the modules' own. names.h spells them.
 enum class ModelInit { kWeights, kRandom };
-enum class InitScheme { kAuto, kNormal, kScaledResidual, kSmallWang, kTruncatedNormal, kMitchell };
-enum class Pack { kDocuments, kStream, kBestFit };
-enum class Objective { kAuto, kCausal, kMasked, kSpanCorruption };
-enum class OptimizerKind : uint8_t { kAdamW };        // a place in optim::optimizers(), the first one's
-enum class SpecialInText { kToken, kText, kRefuse };  // as data::SpecialInText
-enum class StateDtype { kFp32, kBf16 };
-enum class Compute { kAuto, kBf16, kFp32, kFp16, kFp8 };
-enum class Residual { kAuto, kBf16, kFp32 };
-enum class Recompute { kAuto, kNone, kSelective, kFull };
-enum class DeviceKind { kAuto, kCpu, kCuda };
-enum class ReduceDtype { kFp32, kBf16 };
-enum class ContextKind { kAllGather, kRing, kUlysses };                      // as layers::ContextKind
-enum class Balance { kSequence, kMicroBatch, kGlobal };                      // as layers::MoeSpec
-enum class Router { kAuto, kTopK, kHash, kTwoLevel, kExpertChoice, kSoft };  // as layers::MoeSpec
-enum class Drop { kPosition, kProbability };                                 // as ops::CapacityAttrs::Keep
+enum class OptimizerKind : uint8_t { kAdamW };  // a place in optim::optimizers(), the first one's
 enum class CapacityOver { kSequence, kMicroBatch };
-enum class Dispatch { kAuto, kFlat, kTwoLevel };
-enum class Progress { kAuto, kInline, kThread };
-enum class Backend { kAuto, kLocal, kMpi, kNccl };
+enum class Dispatch { kFlat, kTwoLevel };
+enum class Progress { kInline, kThread };
+enum class Backend { kLocal, kMpi };
 
 // The value of a key that belongs to a later version: anything, told from its default.
 struct LaterValue {
@@ -59,8 +55,8 @@ struct ModelTable {
   std::string preset;
   std::string from;
   ModelInit init = ModelInit::kWeights;  // of `from`
-  // Of random weights (models/parametrization.h); unset: the family's.
-  InitScheme init_scheme = InitScheme::kAuto;
+  // Of random weights (models/parametrization.h); auto or unset: the family's.
+  Auto<models::InitScheme> init_scheme;
   std::optional<double> init_std;
   std::optional<int64_t> mup_base_hidden_size, mup_base_head_dim;
   std::string family;
@@ -88,7 +84,7 @@ struct TokenizerTable {
   bool add_bos = false;
   bool add_eos = true;
   Auto<TokenName> eos, bos;  // auto: what the model's files declare (data::TextEnds)
-  SpecialInText special_in_text = SpecialInText::kToken;
+  data::SpecialInText special_in_text = data::SpecialInText::kToken;
 };
 
 struct DataSource {
@@ -114,8 +110,8 @@ struct DataTable {
   std::optional<double> temperature;
   Auto<double> valid_fraction;  // auto: 0.01 of text without `valid`, nothing of token files
   bool shuffle = true;
-  Pack pack = Pack::kDocuments;
-  Objective objective = Objective::kAuto;
+  data::Pack pack = data::Pack::kDocuments;
+  Auto<data::Objective> objective;  // auto: what the model's kind learns by
   double mask_rate = 0.15;
   double mean_span = 3.0;
   double fim_rate = 0.0;
@@ -146,7 +142,7 @@ struct OptimizerTable {
   OptimizerKind name = OptimizerKind::kAdamW;
   double lr = 1e-3;
   double weight_decay = 0.1;
-  StateDtype state_dtype = StateDtype::kFp32;
+  DType state_dtype = DType::kF32;
   std::vector<optim::Optimizer> constants = optim::standard_optimizers();  // by kind
   std::vector<OptimizerGroup> group;
 
@@ -169,18 +165,18 @@ struct ScheduleTable {
 };
 
 struct PrecisionTable {
-  Compute compute = Compute::kAuto;
-  Residual residual = Residual::kAuto;
+  Auto<DType> compute;
+  Auto<DType> residual;
 };
 
 struct MemoryTable {
   Auto<Bytes> budget;
-  Recompute recompute = Recompute::kAuto;
+  Auto<program::Recompute> recompute;
   std::string offload = "auto";
 };
 
 struct DeviceTable {
-  DeviceKind kind = DeviceKind::kAuto;
+  Auto<device::Kind> kind;
   Auto<int64_t> threads;
   bool pin = true;
 };
@@ -192,38 +188,37 @@ struct ParallelTable {
   int64_t tensor = 1;
   bool sequence = true;
   int64_t context = 1;
-  ContextKind context_kind = ContextKind::kAllGather;
+  layers::ContextKind context_kind = layers::ContextKind::kAllGather;
   int64_t pipeline = 1;
   std::string schedule = "1f1b";
   int64_t virtual_stages = 1;
   Auto<StageLayers> stage_layers;
   int64_t expert = 1;
   int64_t expert_tensor = 1;
-  Dispatch dispatch = Dispatch::kAuto;
+  Auto<Dispatch> dispatch;
   Auto<double> expert_capacity;
-  int64_t host_ranks = 1;  // no key: found at the start, the ranks of this host
   Auto<int64_t> prefetch;
   Auto<bool> reshard_after_forward;
-  ReduceDtype reduce_dtype = ReduceDtype::kFp32;
-  Progress progress = Progress::kAuto;
+  DType reduce_dtype = DType::kF32;
+  Auto<Progress> progress;
   Duration silence_limit = {8}, wait_limit = {1800};
   int64_t overlap_chunks = 1;
-  Backend backend = Backend::kAuto;
+  Auto<Backend> backend;
 };
 
 struct MoeTable {
-  Router router = Router::kAuto;  // auto: the model's
+  Auto<models::Experts::Router> router;  // auto: the model's
   Auto<int64_t> groups;
   int64_t kept_groups = 1;
   Auto<int64_t> slots;
-  Balance balance = Balance::kSequence;
+  models::Experts::Balance balance = models::Experts::Balance::kSequence;
   bool pool_layers = false;
   Auto<double> aux_coef;  // auto: the family's
   Auto<double> z_coef;
   Auto<double> bias_rate;
   Auto<double> capacity_factor;
   int64_t min_capacity = 1;
-  Drop drop = Drop::kPosition;
+  ops::CapacityAttrs::Keep drop = ops::CapacityAttrs::Keep::kFirst;
   CapacityOver capacity_over = CapacityOver::kSequence;
   Auto<double> jitter;  // auto: the family's
   bool force_balanced = false;

@@ -1,4 +1,4 @@
-// How a member of a configuration struct becomes a key: internal to tables.cpp.
+// How a member of a configuration struct becomes a key: internal to tables.cpp and its like.
 #pragma once
 
 #include <cmath>
@@ -6,8 +6,15 @@
 #include <type_traits>
 
 #include "config/keys.h"
+#include "config/names.h"
 
 namespace strata::config {
+
+// What numbers may be at most, where nothing else limits them: far beyond every use, and safe to multiply.
+inline constexpr auto kMostNumber = static_cast<double>(kMostCount);
+inline constexpr auto kMostSeed = static_cast<double>(int64_t{1} << 53);  // exact in every JSON
+inline constexpr double kMostSequences = 1 << 20;
+inline constexpr double kLeastReal = 1e-37, kMostReal = 1e30;  // of numbers that kernels take as fp32
 
 template <typename T>
 struct FieldType;  // base shape, conversion from and to a TOML value
@@ -117,19 +124,13 @@ template <typename T>
 requires std::is_enum_v<T>
 struct FieldType<T> {
   static constexpr auto kBase = ValueShape::Base::kChoice;
-  static bool read(const ConfigValue& from, const ValueShape& shape, T& to) {
+  static bool read(const ConfigValue& from, const ValueShape&, T& to) {
     const auto* text = from.get_if<std::string>();
-    for (size_t i = 0; text && i < shape.choices.size(); ++i) {
-      if (shape.choices[i] == *text) {
-        to = static_cast<T>(i);
-        return true;
-      }
-    }
-    return false;
+    const auto value = text ? value_named<T>(*text) : std::nullopt;
+    if (value) to = *value;
+    return value.has_value();
   }
-  static ConfigValue write(T value, const ValueShape& shape) {
-    return plain(shape.choices.at(static_cast<size_t>(value)));
-  }
+  static ConfigValue write(T value, const ValueShape&) { return plain(std::string(spelled(value))); }
 };
 
 // Values that are written as a text and may also be a bare number.
@@ -321,8 +322,10 @@ struct FieldType<std::optional<T>> {
 template <typename T>
 struct FieldType<OrWord<T>> {
   static constexpr auto kBase = FieldType<T>::kBase;
+  // Of names the word is one.
+  static std::string word_of(const ValueShape& shape) { return std::is_enum_v<T> ? "auto" : shape.word; }
   static bool read(const ConfigValue& from, const ValueShape& shape, OrWord<T>& to) {
-    if (const auto* text = from.get_if<std::string>(); text && *text == shape.word) {
+    if (const auto* text = from.get_if<std::string>(); text && *text == word_of(shape)) {
       to.value.reset();
       return true;
     }
@@ -332,7 +335,7 @@ struct FieldType<OrWord<T>> {
     return true;
   }
   static ConfigValue write(const OrWord<T>& value, const ValueShape& shape) {
-    return value.value ? FieldType<T>::write(*value.value, shape) : plain(shape.word);
+    return value.value ? FieldType<T>::write(*value.value, shape) : plain(word_of(shape));
   }
 };
 
@@ -345,12 +348,35 @@ inline constexpr bool kIsOrWord = false;
 template <typename T>
 inline constexpr bool kIsOrWord<OrWord<T>> = true;
 
+// The names of an enum that may be left out or to the program.
+template <typename T>
+struct NamesOf {
+  static void add(std::vector<std::string>& choices) {
+    if constexpr (std::is_enum_v<T>) {
+      for (const Named<T>& one : names_of(T{})) choices.emplace_back(one.name);
+    }
+  }
+};
+template <typename T>
+struct NamesOf<std::optional<T>> : NamesOf<T> {};
+template <typename T>
+struct NamesOf<OrWord<T>> {
+  static void add(std::vector<std::string>& choices) {
+    if (std::is_enum_v<T>) choices.emplace_back("auto");
+    NamesOf<T>::add(choices);
+  }
+};
+
 // Ties a member to its key.
 template <typename Table, typename T>
 KeySpec key(const char* name, T Table::*member, const char* help, ValueShape shape = {}) {
   shape.base = FieldType<T>::kBase;
   shape.optional = kIsOptional<T> || std::is_same_v<T, std::string> || std::is_same_v<T, ConfigValue>;
-  if (kIsOrWord<T> && shape.word.empty()) shape.word = "auto";
+  if (shape.base == ValueShape::Base::kChoice) {
+    if (shape.choices.empty()) NamesOf<T>::add(shape.choices);
+  } else if (kIsOrWord<T> && shape.word.empty()) {
+    shape.word = "auto";
+  }
   KeySpec out{.name = name,
               .help = help,
               .shape = shape,
@@ -409,7 +435,28 @@ TableSpec table(const char* name, ResumeClass resume, Table RunConfig::*member, 
           .at = [member](RunConfig& config, size_t) -> void* { return &(config.*member); }};
 }
 
-// Those of later versions (tables_later.cpp).
+template <typename Table, typename Item>
+TableSpec list(const char* name, ResumeClass resume, Table RunConfig::*outer,
+               std::vector<Item> Table::*member, const char* help, std::vector<KeySpec>&& keys) {
+  return {.name = name,
+          .help = help,
+          .resume = resume,
+          .keys = std::move(keys),
+          .list = true,
+          .later = false,
+          .count = [=](const RunConfig& config) { return (config.*outer.*member).size(); },
+          .at = [=](RunConfig& config, size_t index) -> void* {
+            auto& items = config.*outer.*member;
+            if (items.size() <= index) items.resize(index + 1);
+            return &items[index];
+          }};
+}
+
+// In files of their own.
+std::vector<TableSpec> optimizer_sub_tables();
+TableSpec optimizer_table();
+TableSpec optimizer_group_table();
+TableSpec schedule_table();
 TableSpec parallel_table();
 TableSpec moe_table();
 TableSpec recovery_table();

@@ -71,7 +71,7 @@ std::string nearest(const ParallelTable& asked, int64_t ranks) {
 }
 
 // Whom experts fold over. Shards beyond that become replicas, whether their number was given or left open.
-void resolve_experts(ParallelTable& parallel) {
+void fold_experts(ParallelTable& parallel) {
   const int64_t inner = parallel.context * (parallel.expert_tensor > 1 ? 1 : parallel.tensor);
   const int64_t shards = parallel.expert / std::max<int64_t>(1, inner);
   if (parallel.expert > inner && parallel.expert % inner == 0 && parallel.shard % shards == 0) {
@@ -83,9 +83,9 @@ void resolve_experts(ParallelTable& parallel) {
 
 }  // namespace
 
-void resolve_degrees(RunConfig& config, int64_t ranks) {
-  ParallelTable& parallel = config.parallel;
-  const ParallelTable asked = parallel;
+std::vector<Choice> choose_degrees(const RunConfig& config, int64_t ranks) {
+  const ParallelTable& asked = config.parallel;
+  ParallelTable parallel = asked;
   int64_t given = 1;
   const Degree* open = nullptr;  // for what is left
   for (const Degree& degree : kDegrees) {
@@ -110,11 +110,27 @@ void resolve_degrees(RunConfig& config, int64_t ranks) {
   if (parallel.expert == 0)
     throw ConfigError(
         "[parallel.expert] found 0, expected a number of ranks, or -1 for all that can share experts");
-  if (given == ranks) return resolve_experts(parallel);
-  throw ConfigError(
-      "[parallel] {} {} {} ranks, and {} were started; with {} ranks the nearest are {}, or start {} ranks",
-      text_of(asked, asked), open != nullptr ? "need a multiple of" : "make", given, ranks, ranks,
-      nearest(asked, ranks), given);
+  if (given != ranks) {
+    throw ConfigError(
+        "[parallel] {} {} {} ranks, and {} were started; with {} ranks the nearest are {}, or start {} ranks",
+        text_of(asked, asked), open != nullptr ? "need a multiple of" : "make", given, ranks, ranks,
+        nearest(asked, ranks), given);
+  }
+  fold_experts(parallel);
+  std::vector<Choice> made;
+  for (const Degree& degree : kDegrees) {
+    if (parallel.*degree.value == asked.*degree.value) continue;
+    made.push_back(chosen(std::string("parallel.") + degree.name, parallel.*degree.value,
+                          &degree == open ? fmt::format("the ranks that are left, of {}", ranks)
+                                          : "so that whole groups of ranks share experts"));
+  }
+  if (parallel.expert != asked.expert)
+    made.push_back(chosen("parallel.expert", parallel.expert, "all ranks that can share experts"));
+  return made;
+}
+
+RunConfig with_degrees(const RunConfig& config, int64_t ranks) {
+  return with(config, choose_degrees(config, ranks));
 }
 
 std::string layout_in_words(const RunConfig& config) {
@@ -191,14 +207,14 @@ graph::Mesh mesh_of(const RunConfig& config) {
                          at_least_one(parallel.pipeline));
 }
 
-layers::ExpertLayout expert_layout(const RunConfig& config) {
+layers::ExpertLayout expert_layout(const RunConfig& config, int64_t host_ranks) {
   const ParallelTable& parallel = config.parallel;
   layers::ExpertLayout layout{.ranks = std::max<int64_t>(1, parallel.expert),
                               .tensor = parallel.expert_tensor};
   if (!parallel.expert_capacity.is_word()) layout.room = *parallel.expert_capacity;
   // Neighbours in rank share a host.
-  const bool spans_hosts = parallel.host_ranks < layout.ranks && layout.ranks % parallel.host_ranks == 0;
-  if (parallel.dispatch != Dispatch::kFlat && spans_hosts) layout.node_ranks = parallel.host_ranks;
+  const bool spans_hosts = host_ranks < layout.ranks && layout.ranks % host_ranks == 0;
+  if (parallel.dispatch != Dispatch::kFlat && spans_hosts) layout.node_ranks = host_ranks;
   return layout;
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "config/run_config.h"
+#include "config/choice.h"
 #include "graph/placement.h"
 #include "layers/layers.h"
 
@@ -18,9 +18,11 @@ struct RankPlace {
   int local_ranks = 1;  // on this host, which share its processors and its memory
 };
 
-// Degrees of [parallel] that are -1 become what is left of `ranks`. ConfigError where they do not make as
-// many, with the nearest that do.
-void resolve_degrees(RunConfig& config, int64_t ranks);
+// For degrees of [parallel] that are -1, what is left of `ranks`. ConfigError where they do not make as many,
+// with the nearest that do.
+std::vector<Choice> choose_degrees(const RunConfig& config, int64_t ranks);
+// The configuration with these.
+RunConfig with_degrees(const RunConfig& config, int64_t ranks);
 // The mesh of a configuration whose degrees are resolved; of open ones as on one rank.
 graph::Mesh mesh_of(const RunConfig& config);
 
@@ -34,8 +36,8 @@ std::vector<Fault> idle_keys(const RunConfig& config);
 // Adds them where the configuration is one that was written, not one that a run has stored: a FaultHook.
 void check_idle_keys(const RunConfig& config, std::vector<Fault>& faults);
 
-// How ranks share experts, where the model has any.
-layers::ExpertLayout expert_layout(const RunConfig& config);
+// How ranks share experts, where the model has any. `host_ranks`: those of this host.
+layers::ExpertLayout expert_layout(const RunConfig& config, int64_t host_ranks);
 
 // How the ranks' world watches and makes progress; progress that is still "auto" is inline.
 comm::WorldOptions world_options(const RunConfig& config);

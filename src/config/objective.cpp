@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "config/names.h"
 
 namespace strata::config {
 namespace {
@@ -13,25 +14,17 @@ struct Learning {
   Architecture architecture;
   data::Objective objective;
   const char* kind;  // of model
-  const char* name;  // of the objective, as data.objective says it
 };
 
 constexpr Learning kLearning[] = {
-    {Architecture::kDecoder, data::Objective::kCausal, "a decoder", "causal"},
-    {Architecture::kEncoder, data::Objective::kMasked, "an encoder", "masked"},
-    {Architecture::kEncoderDecoder, data::Objective::kSpanCorruption, "an encoder-decoder",
-     "span_corruption"},
+    {Architecture::kDecoder, data::Objective::kCausal, "a decoder"},
+    {Architecture::kEncoder, data::Objective::kMasked, "an encoder"},
+    {Architecture::kEncoderDecoder, data::Objective::kSpanCorruption, "an encoder-decoder"},
 };
 
 const Learning& learning_of(const models::ModelConfig& model) {
   return *std::find_if(std::begin(kLearning), std::end(kLearning),
                        [&](const Learning& each) { return each.architecture == model.architecture; });
-}
-
-const char* name_of(data::Objective objective) {
-  return std::find_if(std::begin(kLearning), std::end(kLearning),
-                      [&](const Learning& each) { return each.objective == objective; })
-      ->name;
 }
 
 // The keys alone, without the tokenizer's ids.
@@ -81,17 +74,7 @@ void check_writing(const RunConfig& config, const Learning& learning, Faults& fa
 }  // namespace
 
 data::Objective objective_of(const RunConfig& config, const models::ModelConfig& model) {
-  switch (config.data.objective) {
-    case Objective::kCausal:
-      return data::Objective::kCausal;
-    case Objective::kMasked:
-      return data::Objective::kMasked;
-    case Objective::kSpanCorruption:
-      return data::Objective::kSpanCorruption;
-    case Objective::kAuto:
-      break;
-  }
-  return learning_of(model).objective;
+  return config.data.objective.value_or(learning_of(model).objective);
 }
 
 void check_objective(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& list) {
@@ -103,12 +86,12 @@ void check_objective(const RunConfig& config, const models::ModelConfig& model, 
         "data.objective",
         "found \"{}\", but the model is {} ({}), which learns by \"{}\"; leave it at \"auto\", or take "
         "a model of another kind",
-        name_of(objective), learning.kind, model.family->name, learning.name);
+        spelled(objective), learning.kind, model.family->name, spelled(learning.objective));
     return;
   }
   const DataTable defaults;
   const DataTable& data = config.data;
-  const char* name = learning.name;
+  const std::string_view name = spelled(learning.objective);
   if (objective == data::Objective::kCausal && data.mask_rate != defaults.mask_rate) {
     faults.add("data.mask_rate", "found {} with the objective \"{}\", which hides no tokens; leave it out",
                data.mask_rate, name);
@@ -125,11 +108,11 @@ void check_objective(const RunConfig& config, const models::ModelConfig& model, 
   }
   check_writing(config, learning, faults);
   if (objective != data::Objective::kSpanCorruption) return;
-  if (data.pack != Pack::kStream && config.was_set("data.pack")) {
+  if (data.pack != data::Pack::kStream && config.was_set("data.pack")) {
     faults.add("data.pack",
                "found \"{}\", but span corruption takes windows of the plain stream; expected \"stream\", or "
                "leave it out",
-               data.pack == Pack::kDocuments ? "documents" : "best_fit");
+               spelled(data.pack));
   }
   // Each span has a sentinel of its own in the vocabulary.
   constexpr double kMostSpans = 4096;
@@ -149,19 +132,17 @@ void check_objective(const RunConfig& config, const models::ModelConfig& model, 
   }
 }
 
-void resolve_objective(RunConfig& config, const models::ModelConfig& model) {
-  switch (objective_of(config, model)) {
-    case data::Objective::kCausal:
-      config.data.objective = Objective::kCausal;
-      break;
-    case data::Objective::kMasked:
-      config.data.objective = Objective::kMasked;
-      break;
-    case data::Objective::kSpanCorruption:
-      config.data.objective = Objective::kSpanCorruption;
-      if (!config.was_set("data.pack")) config.data.pack = Pack::kStream;
-      break;
+std::vector<Choice> choose_objective(const RunConfig& config, const models::ModelConfig& model) {
+  const data::Objective objective = objective_of(config, model);
+  std::vector<Choice> made;
+  if (config.data.objective.is_word()) {
+    made.push_back(chosen("data.objective", spelled(objective),
+                          fmt::format("{} learns by it", learning_of(model).kind)));
   }
+  if (objective == data::Objective::kSpanCorruption && config.data.pack != data::Pack::kStream &&
+      !config.was_set("data.pack"))
+    made.push_back(chosen("data.pack", "stream", "span corruption takes windows of the plain stream"));
+  return made;
 }
 
 data::RowShape row_shape(const RunConfig& config, const models::ModelConfig& model) {
@@ -211,7 +192,7 @@ data::ObjectiveOptions objective_options(const RunConfig& config, const models::
     throw ConfigError(
         "[data.objective] is \"{}\" and the run has token files without a tokenizer, which names the tokens "
         "that stand for hidden text; set tokenizer.path to the one that the tokens were made with",
-        name_of(objective));
+        spelled(objective));
   }
   const auto id_of = [&](std::string_view name) { return tokenizer->token_to_id(name); };
   const auto end = tokenizer->end_of_text_id();

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/run_config.h"
+#include "config/choice.h"
 #include "data/samples/objective.h"
 #include "data/tokenizer/tokenizer.h"
 #include "models/model.h"
@@ -18,8 +18,8 @@ data::Objective objective_of(const RunConfig& config, const models::ModelConfig&
 // Adds what the model's architecture and data.objective make wrong among the keys.
 void check_objective(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults);
 
-// Writes the objective into the configuration, and the packing of span corruption where none was given.
-void resolve_objective(RunConfig& config, const models::ModelConfig& model);
+// The objective, and the packing of span corruption where none was given.
+std::vector<Choice> choose_objective(const RunConfig& config, const models::ModelConfig& model);
 
 // The places of a row: what the programs of the run are made for.
 data::RowShape row_shape(const RunConfig& config, const models::ModelConfig& model);

@@ -12,6 +12,13 @@
 namespace strata::config {
 namespace {
 
+// The keys.
+constexpr parallel::Words kWords{.schedule = "parallel.schedule",
+                                 .virtual_stages = "parallel.virtual_stages",
+                                 .ranks = "parallel.pipeline",
+                                 .stage_layers = "parallel.stage_layers",
+                                 .batch = "training.global_batch_size or training.micro_batch_size"};
+
 parallel::ModelParts parts_of(const models::ModelConfig& model) {
   return {.layers = static_cast<int32_t>(model.blocks()),
           .encoder_layers = static_cast<int32_t>(model.encoder_layers),
@@ -23,7 +30,7 @@ parallel::Schedule schedule_of(const ParallelTable& keys, int32_t micro_batches)
   const auto ranks = static_cast<int32_t>(keys.pipeline);
   if (parallel::find_schedule_kind(keys.schedule) != nullptr || !keys.schedule.ends_with(".json"))
     return parallel::make_schedule(
-        {keys.schedule, ranks, micro_batches, static_cast<int32_t>(keys.virtual_stages)});
+        {keys.schedule, ranks, micro_batches, static_cast<int32_t>(keys.virtual_stages)}, kWords);
   const std::string text = read_file(keys.schedule);
   parallel::Schedule schedule = parallel::parse_schedule(text, keys.schedule);
   parallel::require_sound(schedule, keys.schedule);
@@ -40,9 +47,10 @@ parallel::StageLayout layout_of(const RunConfig& config, const models::ModelConf
   const parallel::ModelParts parts = parts_of(model);
   const Auto<StageLayers>& keys = config.parallel.stage_layers;
   if (keys.is_word())
-    return parallel::balanced_layout(costs_of_parts(model, config.training.sequence_length), parts, stages);
+    return parallel::balanced_layout(costs_of_parts(model, config.training.sequence_length), parts, stages,
+                                     kWords);
   if (!(*keys).layout.empty()) {
-    parallel::StageLayout layout = parallel::parse_layout((*keys).layout, parts, stages);
+    parallel::StageLayout layout = parallel::parse_layout((*keys).layout, parts, stages, kWords);
     if (layout.back().prediction_layers < parts.prediction_layers) {
       throw ConfigError(
           "[parallel.stage_layers] \"{}\": found m in a stage before the last; what predicts further tokens "
@@ -51,7 +59,7 @@ parallel::StageLayout layout_of(const RunConfig& config, const models::ModelConf
     }
     return layout;
   }
-  return parallel::layout_of_list((*keys).layers, parts, stages);
+  return parallel::layout_of_list((*keys).layers, parts, stages, kWords);
 }
 
 }  // namespace

@@ -68,10 +68,20 @@ class Reader {
 
   void read_key(const std::string& path, const KeySpec& spec, void* object, const ConfigValue& value) {
     config_.origins[path] = value.origin;
+    const auto* text = value.get_if<std::string>();
+    const auto is_later = [&](const std::string& name) {
+      return std::find(spec.shape.later.begin(), spec.shape.later.end(), name) != spec.shape.later.end();
+    };
+    if (text && is_later(*text)) {
+      ValueShape now = spec.shape;
+      std::erase_if(now.choices, is_later);
+      return fault(
+          path, value.origin,
+          fmt::format("found \"{}\": not yet in this version, expected {}", *text, expected_text(now)));
+    }
     if (spec.read(object, value)) return;
     std::string problem = fmt::format("found {}, expected {}", shown(value), expected_text(spec.shape));
-    if (const auto* text = value.get_if<std::string>();
-        text && spec.shape.base == ValueShape::Base::kChoice) {
+    if (text && spec.shape.base == ValueShape::Base::kChoice) {
       if (const auto near = nearest_name(*text, spec.shape.choices))
         problem += fmt::format("; did you mean \"{}\"?", *near);
     }

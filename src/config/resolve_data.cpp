@@ -92,18 +92,26 @@ std::string training_key(const RunConfig& config, const data::TrainOptions& opti
   return to_hex(hasher.digest());
 }
 
-// How the run's own tokenizer is trained; what was chosen is written into the configuration.
-data::TrainOptions training_options(RunConfig& config, const models::ModelConfig& model) {
+// How the run's own tokenizer is trained.
+data::TrainOptions training_options(const RunConfig& config, const models::ModelConfig& model) {
   data::TrainOptions options;
   options.vocab_size = config.tokenizer.train.vocab_size.value_or(model.vocab_size);
-  config.tokenizer.train.vocab_size = options.vocab_size;
   options.min_frequency = config.tokenizer.train.min_frequency;
   const SpecialTokens special = special_tokens(config, model);
-  options.special_tokens = config.tokenizer.train.special = special.tokens;
+  options.special_tokens = special.tokens;
   options.begin_of_text = special.begin;
   options.end_of_text = special.end;
   options.pattern = config.tokenizer.train.pattern;
   return options;
+}
+
+std::vector<Choice> choices_of(const RunConfig& config, const data::TrainOptions& options) {
+  std::vector<Choice> made;
+  if (config.tokenizer.train.vocab_size.is_word())
+    made.push_back(chosen("tokenizer.train.vocab_size", options.vocab_size, "the model's"));
+  if (options.special_tokens != config.tokenizer.train.special)
+    made.push_back(chosen("tokenizer.train.special", options.special_tokens, "what data.objective needs"));
+  return made;
 }
 
 Path trained_path(const RunConfig& config, const data::TrainOptions& options,
@@ -111,9 +119,8 @@ Path trained_path(const RunConfig& config, const data::TrainOptions& options,
   return data_folder(config) / ("tokenizer-" + training_key(config, options, inputs) + ".json");
 }
 
-data::Tokenizer train_tokenizer(RunConfig& config, const models::ModelConfig& model, FileSystem& files,
+data::Tokenizer train_tokenizer(const RunConfig& config, data::TrainOptions options, FileSystem& files,
                                 const StopCheck& check) {
-  data::TrainOptions options = training_options(config, model);
   options.check = check;
   auto inputs = data::find_corpus_files(train_patterns(config));
   if (std::all_of(inputs.begin(), inputs.end(),
@@ -217,20 +224,23 @@ bool trains_tokenizer(const RunConfig& config) {
 
 }  // namespace
 
-std::optional<data::Tokenizer> resolve_tokenizer(RunConfig& config, const models::ModelConfig& model,
-                                                 FileSystem& files, const Path& stored,
-                                                 const StopCheck& check) {
+RunTokenizer resolve_tokenizer(const RunConfig& config, const models::ModelConfig& model, FileSystem& files,
+                               const Path& stored, const StopCheck& check) {
+  RunTokenizer out;
   GivenTokenizer given = given_tokenizer(config, stored);
-  if (!given.tokenizer && trains_tokenizer(config))
-    given = {train_tokenizer(config, model, files, check), "tokenizer.train"};
-  if (!given.tokenizer) return std::nullopt;
+  if (!given.tokenizer && trains_tokenizer(config)) {
+    const data::TrainOptions options = training_options(config, model);
+    given = {train_tokenizer(config, options, files, check), "tokenizer.train"};
+    out.choices = choices_of(config, options);
+  }
+  if (!given.tokenizer) return out;
   check_vocabulary(config, *given.tokenizer, model, given.where);
-  data::Tokenizer tokenizer = with_configured_ends(config, *given.tokenizer, given.where);
-  report_ends(config, tokenizer);
-  return tokenizer;
+  out.tokenizer = with_configured_ends(config, *given.tokenizer, given.where);
+  report_ends(config, *out.tokenizer);
+  return out;
 }
 
-KnownTokenizer known_tokenizer(RunConfig& config, const models::ModelConfig& model, const Path& stored) {
+RunTokenizer known_tokenizer(const RunConfig& config, const models::ModelConfig& model, const Path& stored) {
   try {
     GivenTokenizer given = given_tokenizer(config, stored);
     if (given.tokenizer) {
@@ -244,8 +254,10 @@ KnownTokenizer known_tokenizer(RunConfig& config, const models::ModelConfig& mod
   data::TrainOptions options = training_options(config, model);
   const Path path = trained_path(config, options, data::find_corpus_files(train_patterns(config)));
   const std::string where = "tokenizer.train";
-  if (std::filesystem::exists(path))
-    return {with_configured_ends(config, data::Tokenizer::load(path), where), true};
+  if (std::filesystem::exists(path)) {
+    return {with_configured_ends(config, data::Tokenizer::load(path), where), true,
+            choices_of(config, options)};
+  }
   // Special tokens come first, whatever the text is.
   options.vocab_size = static_cast<int64_t>(options.special_tokens.size()) + 256;
   bool read = false;
@@ -308,7 +320,7 @@ void check_held_out(const RunConfig& config, const models::ModelConfig& model,
         key, tokens, tokens == 1 ? "" : "s");
   }
   const data::EvalWindows windows(held.corpus, {.sequence_length = config.training.sequence_length,
-                                                .pack = packing(config),
+                                                .pack = config.data.pack,
                                                 .max_tokens = held.max_tokens,
                                                 .objective = objective_options(config, model, tokenizer)});
   // One after the other until something is told; most have something in the first.
@@ -374,8 +386,8 @@ std::vector<std::string> measured_by(const RunConfig& config, const models::Mode
 
 }  // namespace
 
-RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const data::Tokenizer* tokenizer,
-                     FileSystem& files, const StopCheck& check) {
+RunData resolve_data(const RunConfig& config, const models::ModelConfig& model,
+                     const data::Tokenizer* tokenizer, FileSystem& files, const StopCheck& check) {
   // What may be refused comes before anything is tokenized.
   sample_options(config, model, tokenizer);
   RunData out;
@@ -417,21 +429,29 @@ RunData resolve_data(RunConfig& config, const models::ModelConfig& model, const 
       out.held_out.push_back(std::move(valid));
     }
   }
-  config.data.valid_fraction = fraction;
+  if (chosen_here) {
+    out.choices.push_back(chosen("data.valid_fraction", fraction,
+                                 fraction > 0                 ? "of text a hundredth"
+                                 : !config.data.valid.empty() ? "data.valid is held out"
+                                 : text                       ? "the text is too short"
+                                                              : "nothing of token files"));
+  }
   for (Source& source : sources) out.sources.push_back(std::move(source.spec));
   if (config.data.temperature) heat(out.sources, *config.data.temperature);
   // An evaluation should cost a small part of the training between two of them.
   const int64_t step_tokens = config.training.global_batch_size * config.training.sequence_length;
   const int64_t between =
       config.eval.interval.kind == Interval::Kind::kSteps ? config.eval.interval.count : 100;
+  int64_t max_tokens = config.eval.max_tokens.value_or(
+      std::max<int64_t>(4 * config.training.sequence_length, step_tokens * between / 60));
   if (config.eval.max_tokens.is_word()) {
-    config.eval.max_tokens =
-        std::max<int64_t>(4 * config.training.sequence_length, step_tokens * between / 60);
+    max_tokens = std::min(max_tokens, kMostCount);
+    out.choices.push_back(chosen("eval.max_tokens", max_tokens, "a small part of the training between two"));
   }
-  for (HeldOut& held : out.held_out) held.max_tokens = *config.eval.max_tokens;
+  for (HeldOut& held : out.held_out) held.max_tokens = max_tokens;
   for (const EvalSet& set : config.eval.set) {
     if (!set.task.empty()) continue;
-    HeldOut held{set.name, {}, set.max_tokens.value_or(*config.eval.max_tokens), 0};
+    HeldOut held{set.name, {}, set.max_tokens.value_or(max_tokens), 0};
     held.corpus = tokenized(config, set.path, "eval.set " + set.name, model, tokenizer, files, check,
                             &held.bytes_per_token);
     out.held_out.push_back(std::move(held));

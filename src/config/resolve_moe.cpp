@@ -28,8 +28,8 @@ void apply_router(const RunConfig& config, models::Experts& experts) {
   const MoeTable& moe = config.moe;
   using Own = models::Experts::Router;
   if (experts.count == 0) return;
-  if (moe.router != Router::kAuto) {
-    experts.router = static_cast<Own>(static_cast<int>(moe.router) - 1);
+  if (!moe.router.is_word()) {
+    experts.router = *moe.router;
     if (experts.router == Own::kTwoLevel) {
       experts.route.groups = moe.groups.value_or(middle_divisor(experts.count));
       experts.route.kept_groups = moe.kept_groups;
@@ -62,7 +62,7 @@ void apply_router(const RunConfig& config, models::Experts& experts) {
 void apply_moe(const RunConfig& config, models::Experts& experts) {
   const MoeTable& moe = config.moe;
   apply_router(config, experts);
-  experts.balance = static_cast<models::Experts::Balance>(moe.balance);
+  experts.balance = moe.balance;
   experts.pool_layers = moe.pool_layers;
   experts.balance_coefficient = moe.aux_coef.value_or(experts.balance_coefficient);
   experts.z_coefficient = moe.z_coef.value_or(experts.z_coefficient);
@@ -76,7 +76,7 @@ void apply_moe(const RunConfig& config, models::Experts& experts) {
     capacity = {.factor = std::abs(*moe.capacity_factor),
                 .least = moe.min_capacity,
                 .over_sequence = moe.capacity_over == CapacityOver::kSequence,
-                .keep = static_cast<ops::CapacityAttrs::Keep>(moe.drop)};
+                .keep = moe.drop};
   }
   // A family's own bound (Switch) is one of experts that tokens choose.
   if (experts.see_groups()) capacity = {.over_sequence = capacity.over_sequence};
@@ -113,10 +113,10 @@ void check_router(const RunConfig& config, const models::ModelConfig& model, std
         fmt::format("found \"hash\" for {}, whose routers choose groups; leave it out", model.family->name));
   const std::string without =
       fmt::format("found it for a router that is \"{}\"; leave it out", models::name_of(router));
-  const bool levels = moe.router == Router::kTwoLevel;
+  const bool levels = moe.router == Own::kTwoLevel;
   fault("moe.groups", !levels && !moe.groups.is_word(), without);
   fault("moe.kept_groups", !levels && moe.kept_groups != usual.kept_groups, without);
-  fault("moe.slots", moe.router != Router::kSoft && !moe.slots.is_word(), without);
+  fault("moe.slots", moe.router != Own::kSoft && !moe.slots.is_word(), without);
   const bool balances = router == Own::kTopK || router == Own::kTwoLevel;
   fault("moe.aux_coef", !balances && moe.aux_coef.value_or(0) > 0, without);
   fault("moe.balance", !balances && moe.balance != usual.balance, without);
@@ -206,7 +206,7 @@ void check_moe(const RunConfig& config, const models::ModelConfig& model, std::v
   check("moe.capacity_over", config.moe.capacity_over != usual.capacity_over);
   check("parallel.expert", config.parallel.expert != 1);
   check("parallel.expert_tensor", config.parallel.expert_tensor != 1);
-  check("parallel.dispatch", config.parallel.dispatch != Dispatch::kAuto);
+  check("parallel.dispatch", !config.parallel.dispatch.is_word());
   check("parallel.expert_capacity", !config.parallel.expert_capacity.is_word());
 }
 

@@ -62,7 +62,8 @@ struct Change {
 // paths are equal that lead to the same place.
 std::vector<Change> compare(const RunConfig& before, const RunConfig& after);
 // `now` for going on with a run: every "auto" (and schedule.steps = "training", and a tokenizer or name left
-// to the program) takes the stored run's value, but for those that were chosen for something that is changed.
+// to the program) takes the stored run's value, but for those that were chosen for the machine or for
+// something that is changed.
 RunConfig keep_resolved(const RunConfig& now, const RunConfig& stored);
 // What a resume changes: compare(stored, keep_resolved(now, stored)).
 std::vector<Change> compare_for_resume(const RunConfig& stored, const RunConfig& now);

@@ -30,19 +30,13 @@ data::FimOptions fim_options(const RunConfig& config, const models::ModelConfig&
 
 }  // namespace
 
-data::Pack packing(const RunConfig& config) {
-  return config.data.pack == Pack::kStream    ? data::Pack::kStream
-         : config.data.pack == Pack::kBestFit ? data::Pack::kBestFit
-                                              : data::Pack::kDocuments;
-}
-
 data::SampleOptions sample_options(const RunConfig& config, const models::ModelConfig& model,
                                    const data::Tokenizer* tokenizer, data::DataOrigin origin) {
   data::SampleOptions options;
   options.sequence_length = config.training.sequence_length;
   options.seed = static_cast<uint64_t>(config.run.seed);
   options.shuffle = config.data.shuffle;
-  options.pack = packing(config);
+  options.pack = config.data.pack;
   options.fim = fim_options(config, model, tokenizer);
   options.objective = objective_options(config, model, tokenizer);
   options.epochs = config.data.epochs.value_or(0);

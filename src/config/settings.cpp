@@ -103,23 +103,23 @@ std::vector<Valued> values(const RunConfig& config) {
   return out;
 }
 
-// What was chosen for a batch, a length, a precision or an amount of memory is chosen again for another one;
-// an "auto" that was replaced is no wish of the user's.
+// What was chosen for a machine is chosen again, and what was for a batch, a length, a precision or an amount
+// of memory that was asked for, where it is another one; an "auto" that was replaced is no wish of the
+// user's.
 void drop_stale(RunConfig& out, const RunConfig& now, const RunConfig& stored) {
   const bool precision = out.precision.compute != stored.precision.compute;
-  if (now.precision.residual == Residual::kAuto && precision) out.precision.residual = Residual::kAuto;
+  if (now.precision.residual.is_word() && precision) out.precision.residual = now.precision.residual;
   const int64_t micro_batch = out.training.micro_batch_size.value_or(1);
-  // Ranks share a machine, its memory and a batch: what was chosen for others is chosen again.
+  // The machine may be another, or another part of it.
+  if (now.device.threads.is_word()) out.device.threads = now.device.threads;
+  if (now.memory.budget.is_word()) out.memory.budget = now.memory.budget;
+  if (now.parallel.progress.is_word()) out.parallel.progress = now.parallel.progress;
+  // Ranks share a batch: what was chosen for others is chosen again.
   const bool layout =
       out.parallel.replicate != stored.parallel.replicate || out.parallel.shard != stored.parallel.shard ||
       out.parallel.context != stored.parallel.context || out.parallel.tensor != stored.parallel.tensor ||
       out.parallel.pipeline != stored.parallel.pipeline;
-  if (layout) {
-    if (now.device.threads.is_word()) out.device.threads = now.device.threads;
-    if (now.memory.budget.is_word()) out.memory.budget = now.memory.budget;
-    if (now.parallel.zero.is_word()) out.parallel.zero = now.parallel.zero;
-    if (now.parallel.progress == Progress::kAuto) out.parallel.progress = Progress::kAuto;
-  }
+  if (layout && now.parallel.zero.is_word()) out.parallel.zero = now.parallel.zero;
   const bool sizes = layout || out.training.sequence_length != stored.training.sequence_length ||
                      out.training.global_batch_size % micro_batch != 0 ||
                      (now.memory.budget.value && stored.memory.budget.value &&
@@ -128,8 +128,8 @@ void drop_stale(RunConfig& out, const RunConfig& now, const RunConfig& stored) {
     out.training.micro_batch_size = now.training.micro_batch_size;
   const bool micro_batch_changed =
       !(out.training.micro_batch_size.value == stored.training.micro_batch_size.value);
-  if (now.memory.recompute == Recompute::kAuto && (precision || sizes || micro_batch_changed))
-    out.memory.recompute = Recompute::kAuto;
+  if (now.memory.recompute.is_word() && (precision || sizes || micro_batch_changed))
+    out.memory.recompute = now.memory.recompute;
 }
 
 }  // namespace
@@ -169,7 +169,7 @@ RunConfig keep_resolved(const RunConfig& now, const RunConfig& stored) {
   keep_words(out, source);
   drop_stale(out, now, stored);
   // Span corruption has one packing, which a run takes where none was given.
-  if (!out.was_set("data.pack") && source.data.objective == Objective::kSpanCorruption)
+  if (!out.was_set("data.pack") && source.data.objective == data::Objective::kSpanCorruption)
     out.data.pack = source.data.pack;
   // What the objective added to the special tokens stays.
   if (!out.was_set("tokenizer.train.special")) out.tokenizer.train.special = source.tokenizer.train.special;

@@ -2,112 +2,9 @@
 #include "base/error.h"
 #include "config/fields.h"
 #include "models/model.h"
-#include "optim/definition.h"
 
 namespace strata::config {
 namespace {
-
-// What numbers may be at most, where nothing else limits them: far beyond every use, and safe to multiply.
-constexpr auto kMostNumber = static_cast<double>(kMostCount);
-constexpr auto kMostSeed = static_cast<double>(int64_t{1} << 53);  // exact in every JSON
-constexpr double kMostSequences = 1 << 20;
-constexpr double kLeastReal = 1e-37, kMostReal = 1e30;  // of numbers that kernels take as fp32
-
-// --- Keys that an optimizer's definition gives (optim/definition.h)
-
-// The optimizer whose constants a table's struct holds.
-using HeldOptimizer = optim::Optimizer& (*)(void* table);
-
-template <typename T>
-struct OneValue {
-  T value;
-};
-enum class AnyChoice {};
-
-template <typename T>
-KeySpec constant_key_of(const optim::Constant& constant, HeldOptimizer of) {
-  const optim::ConstantBounds& bounds = constant.bounds;
-  KeySpec spec = key(constant.name, &OneValue<T>::value, constant.help,
-                     {.least = bounds.least,
-                      .most = bounds.most,
-                      .above = bounds.above,
-                      .below = bounds.below,
-                      .counts = bounds.counts,
-                      .choices = bounds.choices});
-  spec.read = [of, read = spec.read, set = constant.set](void* table, const ConfigValue& value) {
-    OneValue<T> one{};
-    if (!read(&one, value)) return false;
-    set(of(table), static_cast<double>(one.value));
-    return true;
-  };
-  spec.write = [of, write = spec.write, get = constant.get](const void* table) {
-    const OneValue<T> one{static_cast<T>(get(of(const_cast<void*>(table))))};
-    return write(&one);
-  };
-  return bounds.fixed ? on_resume(std::move(spec), ResumeClass::kRefused) : spec;
-}
-
-std::vector<KeySpec> constant_keys(const optim::Definition& definition, HeldOptimizer of) {
-  std::vector<KeySpec> keys;
-  for (const optim::Constant& constant : definition.keys) {
-    switch (constant.type) {
-      case optim::Constant::Type::kNumber:
-        keys.push_back(constant_key_of<double>(constant, of));
-        break;
-      case optim::Constant::Type::kInteger:
-        keys.push_back(constant_key_of<int64_t>(constant, of));
-        break;
-      case optim::Constant::Type::kBoolean:
-        keys.push_back(constant_key_of<bool>(constant, of));
-        break;
-      case optim::Constant::Type::kChoice:
-        keys.push_back(constant_key_of<AnyChoice>(constant, of));
-        break;
-    }
-  }
-  return keys;
-}
-
-// [optimizer.NAME] of all that have one: it is written where the optimizer is used.
-std::vector<TableSpec> optimizer_sub_tables() {
-  std::vector<TableSpec> tables;
-  const auto all = optim::optimizers();
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i]->help.empty()) continue;
-    tables.push_back(
-        {.name = fmt::format("optimizer.{}", all[i]->name),
-         .help = std::string(all[i]->help),
-         .resume = ResumeClass::kAccept,
-         .keys = constant_keys(
-             *all[i],
-             [](void* table) -> optim::Optimizer& { return *static_cast<optim::Optimizer*>(table); }),
-         .list = false,
-         .later = false,
-         .count =
-             [i](const RunConfig& config) {
-               return size_t{config.optimizer.uses(static_cast<OptimizerKind>(i)) ? 1u : 0u};
-             },
-         .at = [i](RunConfig& config, size_t) -> void* { return &config.optimizer.constants[i]; }});
-  }
-  return tables;
-}
-
-template <typename Table, typename Item>
-TableSpec list(const char* name, ResumeClass resume, Table RunConfig::*outer,
-               std::vector<Item> Table::*member, const char* help, std::vector<KeySpec>&& keys) {
-  return {.name = name,
-          .help = help,
-          .resume = resume,
-          .keys = std::move(keys),
-          .list = true,
-          .later = false,
-          .count = [=](const RunConfig& config) { return (config.*outer.*member).size(); },
-          .at = [=](RunConfig& config, size_t index) -> void* {
-            auto& items = config.*outer.*member;
-            if (items.size() <= index) items.resize(index + 1);
-            return &items[index];
-          }};
-}
 
 TableSpec run_table() {
   return table(
@@ -132,13 +29,11 @@ TableSpec model_table() {
       {
           key("preset", &ModelTable::preset, "A known model; `strata presets` lists them."),
           paths(key("from", &ModelTable::from, "A Hugging Face directory: its config.json and weights.")),
-          key("init", &ModelTable::init, "Of `from`: take its weights or random ones.",
-              choice({"weights", "random"})),
+          key("init", &ModelTable::init, "Of `from`: take its weights or random ones."),
           key("init_scheme", &ModelTable::init_scheme,
               "How random weights start: normal: all the same; scaled_residual: smaller by √(2 · layers) "
               "into the residual stream (GPT-2, Megatron-LM); small_wang (GPT-NeoX); truncated_normal: "
-              "normal, cut at three standard deviations (OLMo 2); mitchell (OLMo); auto: the family's.",
-              choice({"auto", "normal", "scaled_residual", "small_wang", "truncated_normal", "mitchell"})),
+              "normal, cut at three standard deviations (OLMo 2); mitchell (OLMo); auto: the family's."),
           key("init_std", &ModelTable::init_std,
               "Standard deviation of random weights; unset: initializer_range of the config.json.",
               above_to(0, 1000)),
@@ -194,8 +89,7 @@ TableSpec tokenizer_table() {
           key("bos", &TokenizerTable::bos,
               "The token that begins a text, or its id; auto: what the model's files declare."),
           key("special_in_text", &TokenizerTable::special_in_text,
-              "Special tokens that a text spells out: token, the token itself; text, plain letters; refuse.",
-              choice({"token", "text", "refuse"})),
+              "Special tokens that a text spells out: token, the token itself; text, plain letters; refuse."),
       });
 }
 
@@ -252,13 +146,11 @@ TableSpec data_table() {
               from_to_below(0, 1)),
           key("shuffle", &DataTable::shuffle, "false: windows in file order."),
           key("pack", &DataTable::pack,
-              "documents: attention and loss never cross a document; stream: plain windows; best_fit.",
-              choice({"documents", "stream", "best_fit"})),
+              "documents: attention and loss never cross a document; stream: plain windows; best_fit."),
           on_resume(
               key("objective", &DataTable::objective,
                   "What the model learns: each token from those before it, masked ones from all others, "
-                  "or spans cut out of a text; auto: what the model's kind learns by.",
-                  choice({"auto", "causal", "masked", "span_corruption"})),
+                  "or spans cut out of a text; auto: what the model's kind learns by."),
               ResumeClass::kRefused),
           key("mask_rate", &DataTable::mask_rate, "masked, span_corruption: the share of the tokens hidden.",
               between_exclusive(0, 1)),
@@ -342,75 +234,13 @@ TableSpec training_table() {
                });
 }
 
-ValueShape optimizer_names() {
-  std::vector<std::string> names;
-  for (const optim::Definition* one : optim::optimizers()) names.emplace_back(one->name);
-  return choice(std::move(names));
-}
-
-TableSpec optimizer_table() {
-  std::vector<KeySpec> keys{
-      on_resume(key("name", &OptimizerTable::name,
-                    "The update rule. muon: of the matrices within the blocks, adamw of all else.",
-                    optimizer_names()),
-                ResumeClass::kRefused),
-      key("lr", &OptimizerTable::lr, "Peak learning rate.", between(kLeastReal, kMostReal)),
-  };
-  for (const optim::Definition* one : optim::optimizers()) {
-    if (!one->help.empty()) continue;
-    for (KeySpec& spec : constant_keys(*one, [](void* table) -> optim::Optimizer& {
-           return static_cast<OptimizerTable*>(table)->constants.front();
-         }))
-      keys.push_back(std::move(spec));
-  }
-  keys.push_back(key("weight_decay", &OptimizerTable::weight_decay,
-                     "On tensors with two or more dimensions, none on norms and biases.", between(0, 1e6)));
-  keys.push_back(key("state_dtype", &OptimizerTable::state_dtype, "Of the moments.",
-                     choice({"fp32", "bf16"}, {"bf16"})));
-  return table("optimizer", ResumeClass::kAccept, &RunConfig::optimizer, "How gradients change weights.",
-               std::move(keys));
-}
-
-TableSpec optimizer_group_table() {
-  using T = OptimizerGroup;
-  return list("optimizer.group", ResumeClass::kAccept, &RunConfig::optimizer, &OptimizerTable::group,
-              "Tensors with settings of their own; the first group that matches counts.",
-              {
-                  key("match", &T::match, "Tensor names, with * and ?: \"*embed_tokens*\"."),
-                  key("lr_scale", &T::lr_scale, "Factor on the learning rate.", between(0, 1e6)),
-                  key("weight_decay", &T::weight_decay, "In place of the optimizer's.", between(0, 1e6)),
-                  on_resume(key("name", &T::name, "In place of the optimizer's.", optimizer_names()),
-                            ResumeClass::kRefused),
-              });
-}
-
-TableSpec schedule_table() {
-  return table("schedule", ResumeClass::kAccept, &RunConfig::schedule, "The learning rate over the run.",
-               {
-                   key("name", &ScheduleTable::name, "The curve after the warm-up.",
-                       choice({"cosine", "wsd", "linear", "constant", "inverse_sqrt"})),
-                   key("warmup_steps", &ScheduleTable::warmup_steps,
-                       "Step s of 1…warmup uses lr·s/warmup; auto: 5 % of the horizon, at least 10 steps.",
-                       word("auto", count_between(0, kMostNumber))),
-                   key("min_lr_ratio", &ScheduleTable::min_lr_ratio,
-                       "The last learning rate, as a share of lr.", between(0, 1)),
-                   key("steps", &ScheduleTable::steps, "The horizon, fixed at the first start.",
-                       word("training", count_between(1, kMostNumber))),
-                   key("decay_ratio", &ScheduleTable::decay_ratio,
-                       "wsd: the share of the horizon that decays.", between(0, 1)),
-                   key("decay", &ScheduleTable::decay, "wsd: shape of the decay.",
-                       choice({"linear", "sqrt", "cosine"})),
-               });
-}
-
 TableSpec precision_table() {
   return table("precision", ResumeClass::kAccept, &RunConfig::precision, "Number formats.",
                {
                    key("compute", &PrecisionTable::compute,
                        "Of activations and matmul operands; auto: bf16 where it is fast.",
                        choice({"auto", "bf16", "fp32", "fp16", "fp8"}, {"fp16", "fp8"})),
-                   key("residual", &PrecisionTable::residual, "Of the residual stream; auto: as compute.",
-                       choice({"auto", "bf16", "fp32"})),
+                   key("residual", &PrecisionTable::residual, "Of the residual stream; auto: as compute."),
                });
 }
 
@@ -422,8 +252,7 @@ TableSpec memory_table() {
               "Memory of the step: \"8GB\"; auto: nine tenths of what is free on the machine, or of what "
               "the process's control groups have left if that is less, by its ranks."),
           key("recompute", &MemoryTable::recompute,
-              "Activations computed again in backward; auto: to fit the budget.",
-              choice({"auto", "none", "selective", "full"})),
+              "Activations computed again in backward; auto: to fit the budget."),
           later(key("offload", &MemoryTable::offload, "What is kept outside the device.")),
       });
 }

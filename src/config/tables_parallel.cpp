@@ -37,8 +37,7 @@ TableSpec parallel_table() {
               "With context above 1: how attention reads the keys of other ranks: all_gather puts all of "
               "them "
               "together; ring lets them go round; ulysses gives each rank whole sequences for a share of the "
-              "heads.",
-              choice({"all_gather", "ring", "ulysses"})),
+              "heads."),
           key("pipeline", &T::pipeline,
               "Ranks that have the layers of a model one behind the other; -1: the ranks that are left.",
               degree()),
@@ -61,8 +60,7 @@ TableSpec parallel_table() {
           key("dispatch", &T::dispatch,
               "How tokens reach experts: flat, straight to the ranks that have them; two_level, once to each "
               "host "
-              "and on from there; auto: two_level where the ranks lie on several hosts.",
-              choice({"auto", "flat", "two_level"})),
+              "and on from there; auto: two_level where the ranks lie on several hosts."),
           key("expert_capacity", &T::expert_capacity,
               "How much room there is for tokens from one rank to another, as a factor of the balanced "
               "share; what "
@@ -86,8 +84,7 @@ TableSpec parallel_table() {
               "Who drives communication beside computation: inline, the thread that computes, when it starts "
               "or "
               "waits; thread, one more for each rank; auto: a thread where device.threads leaves processors "
-              "free for them.",
-              choice({"auto", "inline", "thread"})),
+              "free for them."),
           key("silence_limit", &T::silence_limit,
               "How long a process may give no sign of life before the job ends."),
           key("wait_limit", &T::wait_limit,
@@ -118,8 +115,7 @@ TableSpec moe_table() {
               "nobody: "
               "experts read means of all tokens. The last two let later tokens move earlier ones, and write "
               "no "
-              "text. auto: the model's.",
-              choice({"auto", "top_k", "hash", "two_level", "expert_choice", "soft"})),
+              "text. auto: the model's."),
           key("groups", &T::groups,
               "Of two_level: groups of experts; auto: the divisor of the experts that is nearest their root.",
               between(1, models::kMostExperts)),
@@ -133,8 +129,7 @@ TableSpec moe_table() {
           key("balance", &T::balance,
               "Tokens over which the balancing loss is taken: of each sequence, so that it does not hang on "
               "the layout; micro_batch, a rank's micro-batch, so that it does; or global, with the counts of "
-              "all ranks' micro-batches of the step so far.",
-              choice({"sequence", "micro_batch", "global"})),
+              "all ranks' micro-batches of the step so far."),
           key("pool_layers", &T::pool_layers,
               "One balancing loss for all layers together, as transformers has it, not one for each."),
           key("aux_coef", &T::aux_coef,
@@ -160,12 +155,10 @@ TableSpec moe_table() {
           key("drop", &T::drop,
               "Which slots an expert keeps that has too many: the first by position, or those of the "
               "greatest "
-              "probability, which lets later tokens move earlier ones.",
-              choice({"position", "probability"})),
+              "probability, which lets later tokens move earlier ones."),
           key("capacity_over", &T::capacity_over,
               "Tokens that share an expert's room: those of a sequence, or of a rank's micro-batch, whose "
-              "sequences move each other then.",
-              choice({"sequence", "micro_batch"})),
+              "sequences move each other then."),
           key("jitter", &T::jitter,
               "Noise of training: a router reads each number times a random one between 1 - jitter and 1 + "
               "jitter, the same on every layout; auto: the family's (router_jitter_noise), else 0.",

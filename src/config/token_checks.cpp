@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "config/names.h"
 
 namespace strata::config {
 namespace {
@@ -49,7 +50,7 @@ void check_same_tokenizer(const data::TokenFile& first, const data::TokenFile& f
 void check_ends(const RunConfig& config, const data::TokenCorpus& corpus) {
   const auto file = without_document_ends(corpus);
   if (!file) return;
-  const std::string pack = config.data.pack == Pack::kDocuments ? "documents" : "best_fit";
+  const std::string_view pack = spelled(config.data.pack);
   const std::string text = fmt::format(
       "[data.pack] is \"{}\", and {} has neither a document table nor a known end-of-text id, so that all of "
       "it "
@@ -103,7 +104,7 @@ void check_token_files(const RunConfig& config, const models::ModelConfig& model
           tokenizer->id_to_token(*end), tokenizer->ends().end_from, *file.end_of_text());
     }
   }
-  if (config.data.pack == Pack::kStream) return;
+  if (config.data.pack == data::Pack::kStream) return;
   for (const auto& source : data.sources) check_ends(config, source.corpus);
   for (const HeldOut& held : data.held_out) check_ends(config, held.corpus);
 }

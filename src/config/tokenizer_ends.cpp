@@ -89,8 +89,7 @@ data::TokenFileOptions token_file_options(const RunConfig& config, const models:
 
 data::TextEncoder encoder_of_texts(const RunConfig& config, const models::ModelConfig& model,
                                    const data::Tokenizer& tokenizer) {
-  data::TextEncoder encoder =
-      data::text_encoder(tokenizer, static_cast<data::SpecialInText>(config.tokenizer.special_in_text));
+  data::TextEncoder encoder = data::text_encoder(tokenizer, config.tokenizer.special_in_text);
   if (tokenizer.vocab_size() > model.vocab_size) encoder.id_limit = model.vocab_size;
   const auto check = [&](int32_t id, const char* key, const char* verb) {
     if (id < model.vocab_size) return;
@@ -123,7 +122,7 @@ void report_special(const RunConfig& config, const std::map<std::string, int64_t
                     const std::string& key) {
   if (special.empty()) return;
   const std::string counts = data::to_string(special);
-  if (config.tokenizer.special_in_text == SpecialInText::kText) {
+  if (config.tokenizer.special_in_text == data::SpecialInText::kText) {
     log_info("tokens: texts of {} spell out special tokens ({}); they are taken as plain letters", key,
              counts);
     return;

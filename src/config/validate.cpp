@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/error.h"
@@ -52,7 +53,7 @@ class Checker {
     }
   }
 
-  // Keys and choices of a later version.
+  // Keys of a later version.
   void check_later() {
     RunConfig own = config_;
     for (const TableSpec& table : run_tables()) {
@@ -74,15 +75,6 @@ class Checker {
     if (spec.later && value && !accepted) {
       fault(path, "found {}: not yet in this version; {}", to_toml(*value),
             standard ? "leave it at " + to_toml(*standard) : "leave it out");
-    }
-    const auto* text = value ? value->get_if<std::string>() : nullptr;
-    const auto& later = spec.shape.later;
-    if (text && std::find(later.begin(), later.end(), *text) != later.end()) {
-      ValueShape open = spec.shape;
-      std::erase_if(open.choices, [&](const std::string& choice) {
-        return std::find(later.begin(), later.end(), choice) != later.end();
-      });
-      fault(path, "found \"{}\": not yet in this version, expected {}", *text, expected_text(open));
     }
   }
 
@@ -129,15 +121,15 @@ class Checker {
     const bool reads = !model.from.empty() && model.init == ModelInit::kWeights;
     for (const char* key : {"model.init_scheme", "model.init_std"}) {
       const bool given = key == std::string_view("model.init_std") ? model.init_std.has_value()
-                                                                   : model.init_scheme != InitScheme::kAuto;
+                                                                   : !model.init_scheme.is_word();
       if (reads && given) {
         fault(key,
               "found it for weights that are read from model.from; leave it out, or set model.init = "
               "\"random\"");
       }
     }
-    if (model.init_std &&
-        (model.init_scheme == InitScheme::kSmallWang || model.init_scheme == InitScheme::kMitchell)) {
+    if (model.init_std && (model.init_scheme == models::InitScheme::kSmallWang ||
+                           model.init_scheme == models::InitScheme::kMitchell)) {
       fault("model.init_std", "found it with an init_scheme that follows from the sizes alone; leave it out");
     }
     if (model.init_std && model.overrides.find("initializer_range") != nullptr) {
@@ -317,10 +309,9 @@ class Checker {
   // Values that this version cannot honour; to pass over them would train another model than was asked for.
   void check_not_yet() {
     const char* const kNotYet = "not yet in this version; leave it out";
-    const Residual residual = config_.precision.residual;
-    const Compute compute = config_.precision.compute;
-    if ((residual == Residual::kBf16 && compute == Compute::kFp32) ||
-        (residual == Residual::kFp32 && compute == Compute::kBf16)) {
+    const PrecisionTable& precision = config_.precision;
+    if (!precision.residual.is_word() && !precision.compute.is_word() &&
+        precision.residual != precision.compute) {
       fault("precision.residual", "found another type than precision.compute: {}", kNotYet);
     }
     const Interval::Kind every = config_.checkpoint.keep_every.kind;

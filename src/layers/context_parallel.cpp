@@ -26,10 +26,11 @@ void require_heads(const Context& context, const std::string& name, int64_t head
        {std::pair{heads, "attention heads"}, std::pair{kv_heads, "key-value heads"}}) {
     if (count % ranks == 0) continue;
     throw ConfigError(
-        "[parallel.context] with context_kind = \"ulysses\" {} ranks{} share the {} {} of {}, which do not "
-        "divide; take degrees that divide {}, or context_kind = \"all_gather\"",
-        ranks, tensor > 1 ? fmt::format(" (context {} x tensor {})", ranks_of(context), tensor) : "", count,
-        what, name, count);
+        "[{}] with {} = \"ulysses\" {} ranks{} share the {} {} of {}, which do not divide; take degrees that "
+        "divide {}, or \"all_gather\"",
+        context.words.context, context.words.context_kind, ranks,
+        tensor > 1 ? fmt::format(" (context {} x tensor {})", ranks_of(context), tensor) : "", count, what,
+        name, count);
   }
 }
 
@@ -57,16 +58,17 @@ void require_rows(const Context& context) {
   const graph::Mesh& mesh = context.graph.mesh();
   const int64_t ranks = mesh.size(Axis::kTensor), shares = shares_sequences(context) ? ranks_of(context) : 1;
   if (!context.settings.sequence_parallel || ranks == 1) return;
+  const Words& words = context.words;
   const int64_t sequences = context.rows.sequences / mesh.batch_ranks();
   for (const int64_t length : {context.rows.encoder_length, context.rows.length}) {
     const int64_t rows = sequences * length / shares;
     if (rows % ranks == 0) continue;
     throw ConfigError(
-        "[parallel.sequence] {} ranks of parallel.tensor share the {} tokens of a micro-batch ({} of {}{}), "
-        "which do not divide; change training.sequence_length or training.micro_batch_size, or set "
-        "parallel.sequence = false",
-        ranks, rows, sequences, length,
-        shares > 1 ? fmt::format(", of which a rank of parallel.context = {} has its share", shares) : "");
+        "[{0}] {1} ranks of {2} share the {3} tokens of a micro-batch ({4} of {5}{6}), which do not divide; "
+        "change {7} or {8}, or set {0} = false",
+        words.sequence, ranks, words.tensor, rows, sequences, length,
+        shares > 1 ? fmt::format(", of which a rank of {} = {} has its share", words.context, shares) : "",
+        words.sequence_length, words.micro_batch);
   }
 }
 
@@ -76,10 +78,10 @@ void require_chunks(const Context& context) {
     if (length % pieces == 0) continue;
     const int64_t below = length / pieces * pieces;
     throw ConfigError(
-        "[parallel.context] {} ranks share a sequence in {} equal pieces, and {} tokens do not divide; the "
-        "nearest "
-        "training.sequence_length is {}{}",
-        ranks_of(context), pieces, length, below > 0 ? fmt::format("{} or ", below) : "", below + pieces);
+        "[{}] {} ranks share a sequence in {} equal pieces, and {} tokens do not divide; the nearest {} is "
+        "{}{}",
+        context.words.context, ranks_of(context), pieces, length, context.words.sequence_length,
+        below > 0 ? fmt::format("{} or ", below) : "", below + pieces);
   }
 }
 
@@ -120,9 +122,8 @@ ValueId shared_attention(Context& context, const std::string& name, ValueId qkv,
   if (context.settings.context_kind == ContextKind::kRing) {
     if (options.bias != kNone) {
       throw ConfigError(
-          "[parallel.context_kind] \"ring\" adds nothing to scores by distance, as {} does; take "
-          "\"all_gather\" or \"ulysses\"",
-          name);
+          "[{}] \"ring\" adds nothing to scores by distance, as {} does; take \"all_gather\" or \"ulysses\"",
+          context.words.context_kind, name);
     }
     return ops::ring_attention(graph, parts.q, parts.kv, kv_begin, options);
   }

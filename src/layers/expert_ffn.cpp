@@ -124,7 +124,7 @@ ValueId shared_experts(Context& context, const MoeLayer& layer, const ExpertWeig
   const graph::Mesh& mesh = graph.mesh();
   const ExpertLayout& layout = context.settings.expert_layout;
   const auto whole = graph::Placement::replicated(), rows = graph::Placement::sharded(0);
-  const std::vector<Axis> axes = axes_of(layout, mesh);
+  const std::vector<Axis> axes = axes_of(layout, mesh, context.words);
   const auto tensor_axis = layout.tensor > 1 ? std::optional(Axis::kTensor) : std::nullopt;
   const std::vector<ValueId> parameters = list_of(weights);
   std::vector<graph::Placement> on_tensor_axis{rows, graph::Placement::sharded(1), rows, whole};
@@ -194,7 +194,7 @@ ValueId shared_experts(Context& context, const MoeLayer& layer, const ExpertWeig
 
 }  // namespace
 
-std::vector<Axis> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh) {
+std::vector<Axis> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh, const Words& words) {
   std::vector<Axis> axes;
   std::string possible;
   int64_t ranks = 1, all = 1;
@@ -207,17 +207,16 @@ std::vector<Axis> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh) {
     ranks *= mesh.size(axis);
   }
   if (layout.tensor != 1 && layout.tensor != mesh.size(Axis::kTensor)) {
-    throw ConfigError("[parallel.expert_tensor] found {} with tensor = {}, expected 1 or that", layout.tensor,
-                      mesh.size(Axis::kTensor));
+    throw ConfigError("[{}] found {} with tensor = {}, expected 1 or that", words.expert_tensor,
+                      layout.tensor, mesh.size(Axis::kTensor));
   }
   if (ranks == layout.ranks) return axes;
   throw ConfigError(
-      "[parallel.expert] found {} with shard = {}, context = {}, tensor = {}, expected the ranks of the "
-      "innermost "
-      "of these together ({}); what is left of the ranks are replicas: take shard smaller and replicate "
-      "larger",
-      layout.ranks, mesh.size(Axis::kShard), mesh.size(Axis::kContext), mesh.size(Axis::kTensor),
-      possible.empty() ? "there is one" : possible);
+      "[{}] found {} with shard = {}, context = {}, tensor = {}, expected the ranks of the innermost of "
+      "these "
+      "together ({}); what is left of the ranks are replicas: take shard smaller and replicate larger",
+      words.expert, layout.ranks, mesh.size(Axis::kShard), mesh.size(Axis::kContext),
+      mesh.size(Axis::kTensor), possible.empty() ? "there is one" : possible);
 }
 
 ValueId router_metric(Context& context, const MoeLayer& layer, graph::MetricKind kind, DType dtype,

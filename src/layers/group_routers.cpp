@@ -12,17 +12,17 @@ namespace {
 int64_t rows_of_group(const Context& context, const MoeSpec& spec, const char* router) {
   if (context.mode == Mode::kCached) {
     throw ConfigError(
-        "[moe.router] \"{}\" writes no text: its experts see whole sequences, and a text is written token by "
-        "token; leave eval.sample_prompts empty",
-        router);
+        "[{}] \"{}\" writes no text: its experts see whole sequences, and a text is written token by token{}",
+        context.words.router, router,
+        context.words.prompts.empty() ? "" : fmt::format("; leave {} empty", context.words.prompts));
   }
   const graph::Mesh& mesh = context.graph.mesh();
-  for (const Axis axis : {Axis::kTensor, Axis::kContext}) {
+  for (const auto& [axis, name] :
+       {std::pair{Axis::kTensor, context.words.tensor}, std::pair{Axis::kContext, context.words.context}}) {
     if (mesh.size(axis) == 1) continue;
     throw ConfigError(
-        "[moe.router] the experts of \"{}\" see whole sequences, of which {} ranks of parallel.{} have "
-        "parts; set parallel.{} = 1",
-        router, mesh.size(axis), name_of(axis), name_of(axis));
+        "[{0}] the experts of \"{1}\" see whole sequences, of which {2} ranks of {3} have parts; set {3} = 1",
+        context.words.router, router, mesh.size(axis), name);
   }
   const int64_t sequences = spec.capacity.over_sequence ? 1 : context.rows.sequences / mesh.batch_ranks();
   return sequences * context.rows.length;
@@ -36,9 +36,9 @@ ValueId experts_that_choose(Context& context, const MoeLayer& layer, ValueId x) 
   const int64_t rows = rows_of_group(context, spec, "expert_choice"), slots = rows * spec.route.k;
   if (slots < spec.count) {
     throw ConfigError(
-        "[moe.router] {} tokens with {} experts each give none of the {} experts of {} a whole token; take "
-        "longer sequences, or moe.capacity_over = \"micro_batch\"",
-        rows, spec.route.k, spec.count, layer.ffn.name);
+        "[{}] {} tokens with {} experts each give none of the {} experts of {} a whole token; take longer "
+        "sequences, or {} = \"micro_batch\"",
+        context.words.router, rows, spec.route.k, spec.count, layer.ffn.name, context.words.capacity_over);
   }
   const int64_t capacity = (slots + spec.count - 1) / spec.count;
   const ValueId logits = router_logits(context, layer.ffn.name + ".router", spec.count, layer.ffn.hidden_size,

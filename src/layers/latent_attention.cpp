@@ -13,15 +13,13 @@ using graph::ParameterRole;
 void require_layout(const Context& context, const LatentAttentionSpec& spec) {
   if (shares_sequences(context)) {
     throw ConfigError(
-        "[parallel.context] {} ranks share each sequence, and latent attention ({}) needs whole sequences; "
-        "set parallel.context = 1",
-        context.graph.mesh().size(Axis::kContext), spec.name);
+        "[{0}] {1} ranks share each sequence, and latent attention ({2}) needs whole sequences; set {0} = 1",
+        context.words.context, context.graph.mesh().size(Axis::kContext), spec.name);
   }
   const int64_t ranks = context.graph.mesh().size(Axis::kTensor);
   if (spec.heads % ranks != 0) {
-    throw ConfigError(
-        "[parallel.tensor] {} ranks cannot share the {} attention heads of {}; take a divisor of {}", ranks,
-        spec.heads, spec.name, spec.heads);
+    throw ConfigError("[{}] {} ranks cannot share the {} attention heads of {}; take a divisor of {}",
+                      context.words.tensor, ranks, spec.heads, spec.name, spec.heads);
   }
 }
 

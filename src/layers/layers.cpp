@@ -212,7 +212,8 @@ Context encoder_of(const Context& context) {
                         .sequences = context.rows.sequences,
                         .target_length = context.rows.length},
                .settings = context.settings,
-               .stages = context.stages};
+               .stages = context.stages,
+               .words = context.words};
   const PerColumn<ValueId>& batch = context.inputs.batch;
   side.inputs.batch[Column::kTokens] = batch[Column::kEncoderTokens];
   side.inputs.batch[Column::kKvBegin] = batch[Column::kEncoderKvBegin];
@@ -309,15 +310,13 @@ ValueId encoder_keys_values(Context& context, const AttentionSpec& spec, ValueId
 void require_heads_for_all(const Context& context, const AttentionSpec& spec) {
   const int64_t ranks = context.graph.mesh().size(Axis::kTensor);
   if (spec.heads % ranks != 0) {
-    throw ConfigError(
-        "[parallel.tensor] {} ranks cannot share the {} attention heads of {}; take a divisor of {}", ranks,
-        spec.heads, spec.name, spec.heads);
+    throw ConfigError("[{}] {} ranks cannot share the {} attention heads of {}; take a divisor of {}",
+                      context.words.tensor, ranks, spec.heads, spec.name, spec.heads);
   }
   if (spec.kv_heads % ranks != 0 && ranks % spec.kv_heads != 0) {
     throw ConfigError(
-        "[parallel.tensor] {} ranks cannot share the {} key-value heads of {}; take a divisor of {}, or a "
-        "multiple",
-        ranks, spec.kv_heads, spec.name, spec.kv_heads);
+        "[{}] {} ranks cannot share the {} key-value heads of {}; take a divisor of {}, or a multiple",
+        context.words.tensor, ranks, spec.kv_heads, spec.name, spec.kv_heads);
   }
 }
 
@@ -393,10 +392,9 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
     const bool head = spec.qk_norm == AttentionSpec::QkNorm::kHead;
     if (!head && copies > 1) {
       throw ConfigError(
-          "[parallel.tensor] {} normalizes all of its {} key-value heads together, of which {} ranks would "
-          "read "
-          "some twice; take a divisor of {}",
-          spec.name, spec.kv_heads, graph.mesh().size(Axis::kTensor), spec.kv_heads);
+          "[{}] {} normalizes all of its {} key-value heads together, of which {} ranks would read some "
+          "twice; take a divisor of {}",
+          context.words.tensor, spec.name, spec.kv_heads, graph.mesh().size(Axis::kTensor), spec.kv_heads);
     }
     const double offset = spec.norm_weight_offset;
     const auto placed_as = on_tensor_axis(context, head ? kWhole : kRows);
@@ -483,9 +481,9 @@ ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
   const int64_t ranks = context.graph.mesh().size(Axis::kTensor);
   if (spec.intermediate_size % ranks != 0) {
     throw ConfigError(
-        "[parallel.tensor] {} ranks cannot share the feed-forward width {} of {} equally; take a divisor of "
-        "it, or change that size",
-        ranks, spec.intermediate_size, spec.name);
+        "[{}] {} ranks cannot share the feed-forward width {} of {} equally; take a divisor of it, or change "
+        "that size",
+        context.words.tensor, ranks, spec.intermediate_size, spec.name);
   }
   const ValueId up =
       linear(context,

@@ -12,6 +12,7 @@
 
 #include "graph/graph.h"
 #include "layers/moe_spec.h"
+#include "layers/words.h"
 #include "ops/attention/attention.h"
 #include "ops/norm/norm.h"
 #include "ops/router/router.h"
@@ -62,7 +63,7 @@ struct ExpertLayout {
   int64_t node_ranks = 0;  // above 0: tokens go to nodes of so many ranks first
 };
 // The axes that the ranks lie along. ConfigError where there are none.
-std::vector<Axis> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh);
+std::vector<Axis> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh, const Words& words = {});
 
 // Sizes of a program's rows. N tokens: sequences · length, row-major.
 struct RowSizes {
@@ -127,6 +128,7 @@ struct Context {
   Results results = {};
   // The stages that this rank has, ascending; nullptr: the whole model.
   std::vector<Stretch>* stages = nullptr;
+  Words words = {};
 };
 
 // Adds what a graph reads of the batch (Graph::column) and, once a step, of the step block.

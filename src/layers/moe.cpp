@@ -117,8 +117,8 @@ void add_balance(Context& context, const MoeLayer& layer, ValueId logits, const 
     if (spec.pool_layers) {
       if (context.stages != nullptr) {
         throw ConfigError(
-            "[moe.pool_layers] the stages of a pipeline do not have all layers; leave it out, or take "
-            "pipeline = 1");
+            "[{}] the stages of a pipeline do not have all layers; leave it out, or take pipeline = 1",
+            context.words.pool_layers);
       }
       const bool is_first = context.results.pooled.counts == kNone;
       context.results.pooled =
@@ -134,7 +134,7 @@ void add_balance(Context& context, const MoeLayer& layer, ValueId logits, const 
 }
 
 // Slots that an expert has room for in a group of `rows` tokens.
-int64_t room_of_expert(const MoeLayer& layer, int64_t rows) {
+int64_t room_of_expert(const MoeLayer& layer, int64_t rows, const Words& words) {
   const MoeSpec& spec = layer.spec;
   const MoeSpec::Capacity& capacity = spec.capacity;
   if (capacity.slots > 0) return capacity.slots;
@@ -142,10 +142,10 @@ int64_t room_of_expert(const MoeLayer& layer, int64_t rows) {
       capacity.factor * static_cast<double>(rows * spec.route.k) / static_cast<double>(spec.count);
   if (share < 1 && capacity.least == 1) {
     throw ConfigError(
-        "[moe.capacity_factor] of {} tokens with {} slots each, {} of {} experts had room for {:.2g} "
-        "of them, which is less than one; take at least {:.3g}, moe.capacity_over = \"micro_batch\", or "
-        "moe.min_capacity",
-        rows, spec.route.k, layer.ffn.name, spec.count, share, capacity.factor / share);
+        "[{}] of {} tokens with {} slots each, {} of {} experts had room for {:.2g} of them, which is less "
+        "than one; take at least {:.3g}, {} = \"micro_batch\", or {}",
+        words.capacity_factor, rows, spec.route.k, layer.ffn.name, spec.count, share, capacity.factor / share,
+        words.capacity_over, words.min_capacity);
   }
   // What would be whole but for rounding is.
   return std::max(capacity.least, static_cast<int64_t>(std::ceil(share - 1e-9)));
@@ -180,14 +180,14 @@ ops::Routed within_capacity(Context& context, const MoeLayer& layer, const ops::
   const ValueId begins = first && spec.capacity.over_sequence ? begins_of_whole(context) : kNone;
   scores = whole_sequences(context, scores, length);
   ids = whole_sequences(context, ids, length);
-  const ValueId kept =
-      graph::add<ops::LimitExperts>(graph, {.ids = ids, .weights = scores, .begins = begins},
-                                    {.experts = spec.count,
-                                     .rows = rows,
-                                     .capacity = room_of_expert(layer, tokens_of(context, rows)),
-                                     .keep = spec.capacity.keep,
-                                     .idle = idle_rows(context)})
-          .kept;
+  const ValueId kept = graph::add<ops::LimitExperts>(
+                           graph, {.ids = ids, .weights = scores, .begins = begins},
+                           {.experts = spec.count,
+                            .rows = rows,
+                            .capacity = room_of_expert(layer, tokens_of(context, rows), context.words),
+                            .keep = spec.capacity.keep,
+                            .idle = idle_rows(context)})
+                           .kept;
   const ValueId held = rows_of_stream(context, held_of_sequences(context, kept, length));
   return {held, graph::add<ops::WeightsOfKept>(graph, {.weights = routed.weights, .ids = held}).kept};
 }

@@ -94,7 +94,8 @@ double cost_of(const StageParts& stage, const PartCosts& costs) {
   return cost;
 }
 
-StageLayout balanced_layout(const PartCosts& costs, const ModelParts& model, int32_t stages) {
+StageLayout balanced_layout(const PartCosts& costs, const ModelParts& model, int32_t stages,
+                            const Words& words) {
   STRATA_CHECK(std::ssize(costs.layers) == model.layers, "costs of {} layers for a model of {}",
                costs.layers.size(), model.layers);
   std::vector<double> items = {costs.embedding};
@@ -102,10 +103,9 @@ StageLayout balanced_layout(const PartCosts& costs, const ModelParts& model, int
   items.push_back(costs.head + model.prediction_layers * costs.prediction_layer);
   if (std::cmp_greater(stages, items.size())) {
     throw ConfigError(
-        "[parallel.pipeline] found {} stages, and a model of {} layers has {} at most, with embedding and "
-        "head on "
-        "their own: take fewer ranks for the pipeline or fewer virtual_stages",
-        stages, model.layers, items.size());
+        "[{}] found {} stages, and a model of {} layers has {} at most, with embedding and head on their "
+        "own: take fewer ranks for the pipeline, or lower {}",
+        words.ranks, stages, model.layers, items.size(), words.virtual_stages);
   }
   const auto count = static_cast<size_t>(stages);
   const std::vector<size_t> lengths = evenest(items, count, least_dearest(items, count));

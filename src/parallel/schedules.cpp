@@ -277,49 +277,44 @@ constexpr auto kKinds = [] {
   return kinds;
 }();
 
-[[noreturn]] void refuse_name(const std::string& name) {
+[[noreturn]] void refuse_name(const std::string& name, const Words& words) {
   std::vector<std::string> names;
   for (const ScheduleKind& kind : kKinds) names.emplace_back(kind.name);
   const auto nearest = nearest_name(name, names);
-  throw ConfigError("[parallel.schedule] found \"{}\", expected one of {}, or a file{}", name,
+  throw ConfigError("[{}] found \"{}\", expected one of {}, or a file{}", words.schedule, name,
                     fmt::join(names, ", "), nearest ? fmt::format("; did you mean {}?", *nearest) : "");
 }
 
-void check_micro_batches(const ScheduleRequest& request, const ScheduleKind& kind) {
+void check_micro_batches(const ScheduleRequest& request, const ScheduleKind& kind, const Words& words) {
   const int32_t ranks = request.ranks, found = request.micro_batches;
   if (kind.needs == "a multiple of the ranks" && found % ranks != 0) {
     const int32_t below = found / ranks * ranks;
     throw ConfigError(
-        "[parallel.schedule] {} takes micro-batches in groups of one a rank: found {} micro-batches for {} "
-        "ranks; "
-        "take {}{} of them by training.global_batch_size or training.micro_batch_size, or a schedule without "
-        "groups (zbv, 1f1b)",
-        kind.name, found, ranks, below > 0 ? fmt::format("{} or ", below) : "", below + ranks);
+        "[{}] {} takes micro-batches in groups of one a rank: found {} micro-batches for {} ranks; take {}{} "
+        "of them by {}, or a schedule without groups (zbv, 1f1b)",
+        words.schedule, kind.name, found, ranks, below > 0 ? fmt::format("{} or ", below) : "", below + ranks,
+        words.batch);
   }
   if (kind.needs == "at least twice the ranks" && found < 2 * ranks) {
     throw ConfigError(
-        "[parallel.schedule] {} needs at least two micro-batches a rank: found {} for {} ranks; take {} or "
-        "more by training.global_batch_size or training.micro_batch_size, parallel.pipeline = {} at most, or "
-        "zbv",
-        kind.name, found, ranks, 2 * ranks, std::max(1, found / 2));
+        "[{}] {} needs at least two micro-batches a rank: found {} for {} ranks; take {} or more by {}, "
+        "{} = {} at most, or zbv",
+        words.schedule, kind.name, found, ranks, 2 * ranks, words.batch, words.ranks, std::max(1, found / 2));
   }
 }
 
 // Stages a rank.
-int32_t chunks_of(const ScheduleRequest& request, const ScheduleKind& kind) {
+int32_t chunks_of(const ScheduleRequest& request, const ScheduleKind& kind, const Words& words) {
   const int32_t found = request.virtual_stages;
   if (kind.chunks == 0) {
     if (found >= 2) return found;
-    throw ConfigError(
-        "[parallel.virtual_stages] found {}, and {} is made of several stages a rank: take 2 or more, or {} "
-        "with 1",
-        found, kind.name, kind.splits_backward ? "zb_h1" : "1f1b");
+    throw ConfigError("[{}] found {}, and {} is made of several stages a rank: take 2 or more, or {} with 1",
+                      words.virtual_stages, found, kind.name, kind.splits_backward ? "zb_h1" : "1f1b");
   }
   if (found == 1 || found == kind.chunks) return kind.chunks;
   throw ConfigError(
-      "[parallel.virtual_stages] found {}, and {} has {} a rank: leave the key out, or take "
-      "interleaved or interleaved_zb",
-      found, kind.name, kind.chunks);
+      "[{}] found {}, and {} has {} a rank: leave it out, or take interleaved or interleaved_zb",
+      words.virtual_stages, found, kind.name, kind.chunks);
 }
 
 }  // namespace
@@ -334,22 +329,21 @@ const ScheduleKind* find_schedule_kind(std::string_view name) {
   return found == kKinds.end() ? nullptr : &*found;
 }
 
-Schedule make_schedule(const ScheduleRequest& request) {
+Schedule make_schedule(const ScheduleRequest& request, const Words& words) {
   const auto row = std::find_if(kRows.begin(), kRows.end(),
                                 [&](const Row& candidate) { return candidate.kind.name == request.name; });
-  if (row == kRows.end()) refuse_name(request.name);
+  if (row == kRows.end()) refuse_name(request.name, words);
   if (request.ranks < 1 || request.micro_batches < 1) {
-    throw ConfigError("[parallel.schedule] found {} ranks and {} micro-batches: both must be at least 1",
+    throw ConfigError("[{}] found {} ranks and {} micro-batches: both must be at least 1", words.schedule,
                       request.ranks, request.micro_batches);
   }
-  const Sizes sizes{request.ranks, request.micro_batches, chunks_of(request, row->kind)};
+  const Sizes sizes{request.ranks, request.micro_batches, chunks_of(request, row->kind, words)};
   if (int64_t{sizes.ranks} * sizes.chunks * sizes.micro_batches > kMostCells) {
     throw ConfigError(
-        "[parallel.schedule] {} ranks, {} stages a rank and {} micro-batches are more than {} actions "
-        "of a kind",
-        sizes.ranks, sizes.chunks, sizes.micro_batches, kMostCells);
+        "[{}] {} ranks, {} stages a rank and {} micro-batches are more than {} actions of a kind",
+        words.schedule, sizes.ranks, sizes.chunks, sizes.micro_batches, kMostCells);
   }
-  check_micro_batches(request, row->kind);
+  check_micro_batches(request, row->kind, words);
   Schedule schedule{
       .name = request.name, .stages = sizes.ranks * sizes.chunks, .micro_batches = sizes.micro_batches};
   schedule.rank_of_stage =

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "parallel/schedule.h"
+#include "parallel/words.h"
 
 namespace strata::parallel {
 
@@ -43,6 +44,6 @@ const ScheduleKind* find_schedule_kind(std::string_view name);
 
 // ConfigError where there is no such schedule, or it does not exist for these numbers: the reason and the
 // nearest that it allows.
-Schedule make_schedule(const ScheduleRequest& request);
+Schedule make_schedule(const ScheduleRequest& request, const Words& words = {});
 
 }  // namespace strata::parallel

@@ -22,7 +22,7 @@ struct Letter {
 
 class LayoutReader {
  public:
-  explicit LayoutReader(std::string_view text) : text_(text) {}
+  LayoutReader(std::string_view text, const Words& words) : text_(text), words_(words) {}
 
   std::vector<Letter> read() {
     while (next()) {
@@ -37,9 +37,8 @@ class LayoutReader {
 
   [[noreturn]] void fail(size_t at, const std::string& fault) const {
     throw ConfigError(
-        "[parallel.stage_layers] \"{}\", character {}: {}; expected letters E, t, m, L and |, such as "
-        "Et|(tt|)*30mL",
-        text_, at + 1, fault);
+        "[{}] \"{}\", character {}: {}; expected letters E, t, m, L and |, such as Et|(tt|)*30mL",
+        words_.stage_layers, text_, at + 1, fault);
   }
 
  private:
@@ -90,33 +89,34 @@ class LayoutReader {
   }
 
   std::string_view text_;
+  const Words& words_;
   size_t at_ = 0;
   std::vector<Letter> letters_;
 };
 
-void check_stages(size_t found, int32_t stages, const char* what) {
+void check_stages(size_t found, int32_t stages, const char* what, const Words& words) {
   if (std::cmp_equal(found, stages)) return;
-  throw ConfigError(
-      "[parallel.stage_layers] found {} {}, expected {}: one for each of pipeline x stages a rank", found,
-      what, stages);
+  throw ConfigError("[{}] found {} {}, expected {}: one for each of pipeline x stages a rank",
+                    words.stage_layers, found, what, stages);
 }
 
 }  // namespace
 
-StageLayout layout_of_list(std::span<const int64_t> layers, const ModelParts& model, int32_t stages) {
-  check_stages(layers.size(), stages, "numbers");
+StageLayout layout_of_list(std::span<const int64_t> layers, const ModelParts& model, int32_t stages,
+                           const Words& words) {
+  check_stages(layers.size(), stages, "numbers", words);
   StageLayout layout(layers.size());
   int64_t first = 0;
   for (size_t stage = 0; stage < layers.size(); ++stage) {
     if (layers[stage] < 0 || layers[stage] > model.layers)
-      throw ConfigError("[parallel.stage_layers] stage {}: found {} layers, and the model has {}", stage,
+      throw ConfigError("[{}] stage {}: found {} layers, and the model has {}", words.stage_layers, stage,
                         layers[stage], model.layers);
     layout[stage].first_layer = static_cast<int32_t>(std::min<int64_t>(first, model.layers));
     layout[stage].layers = static_cast<int32_t>(layers[stage]);
     first += layers[stage];
   }
   if (first != model.layers) {
-    throw ConfigError("[parallel.stage_layers] found {} layers in all, and the model has {}: {} {}", first,
+    throw ConfigError("[{}] found {} layers in all, and the model has {}: {} {}", words.stage_layers, first,
                       model.layers, first < model.layers ? "add" : "take away",
                       std::abs(first - model.layers));
   }
@@ -126,8 +126,8 @@ StageLayout layout_of_list(std::span<const int64_t> layers, const ModelParts& mo
   return layout;
 }
 
-StageLayout parse_layout(std::string_view text, const ModelParts& model, int32_t stages) {
-  LayoutReader reader(text);
+StageLayout parse_layout(std::string_view text, const ModelParts& model, int32_t stages, const Words& words) {
+  LayoutReader reader(text, words);
   const std::vector<Letter> letters = reader.read();
   StageLayout layout(1);
   int32_t layers = 0, prediction_layers = 0;
@@ -160,12 +160,11 @@ StageLayout parse_layout(std::string_view text, const ModelParts& model, int32_t
     }
   }
   if (!has_head) reader.fail(text.size(), "no L at the end");
-  check_stages(layout.size(), stages, "stages");
+  check_stages(layout.size(), stages, "stages", words);
   if (layers != model.layers || prediction_layers != model.prediction_layers) {
     throw ConfigError(
-        "[parallel.stage_layers] \"{}\": found {} t and {} m, and the model has {} layers and {} "
-        "prediction layers",
-        text, layers, prediction_layers, model.layers, model.prediction_layers);
+        "[{}] \"{}\": found {} t and {} m, and the model has {} layers and {} prediction layers",
+        words.stage_layers, text, layers, prediction_layers, model.layers, model.prediction_layers);
   }
   return layout;
 }

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "parallel/words.h"
+
 namespace strata::parallel {
 
 struct ModelParts {
@@ -29,13 +31,15 @@ using StageLayout = std::vector<StageParts>;  // by stage
 
 // Of a list with the layers of each stage; prediction layers go with the head. ConfigError where they are not
 // `stages` numbers that add up to the model's layers.
-StageLayout layout_of_list(std::span<const int64_t> layers, const ModelParts& model, int32_t stages);
+StageLayout layout_of_list(std::span<const int64_t> layers, const ModelParts& model, int32_t stages,
+                           const Words& words = {});
 
 // Of Megatron-LM's string: E embedding, t layer, m prediction layer, L head with the loss; | ends a stage,
 // x*n and (…)*n repeat, commas and blanks mean nothing. Stages may be empty. E comes first, in the first
 // stage, and L last, in the last; no t behind an m. "Et|(tt|)*30mL" is 61 layers in 32 stages. ConfigError
 // tells the place.
-StageLayout parse_layout(std::string_view text, const ModelParts& model, int32_t stages);
+StageLayout parse_layout(std::string_view text, const ModelParts& model, int32_t stages,
+                         const Words& words = {});
 // As that string, without repeats.
 std::string layout_text(const StageLayout& layout);
 
@@ -52,7 +56,8 @@ double cost_of(const StageParts& stage, const PartCosts& costs);
 // squares), then those with fewer layers in the first stages, which hold most micro-batches. No stage is
 // empty; prediction layers stay with the head, which they share. ConfigError where there are fewer parts than
 // stages.
-StageLayout balanced_layout(const PartCosts& costs, const ModelParts& model, int32_t stages);
+StageLayout balanced_layout(const PartCosts& costs, const ModelParts& model, int32_t stages,
+                            const Words& words = {});
 
 // Stages that need one and the same table; where they lie on several ranks, its gradients are added up over
 // those. Tied, both lists are the same.

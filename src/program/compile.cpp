@@ -63,14 +63,15 @@ namespace {
 
 std::string shortage(const ProgramSet& set) {
   const std::string_view recompute = name_of(set.programs.front().recompute);
+  const Words& words = set.options.words;
   return fmt::format(
-      "[memory.budget] the program needs {} with {} recompute, of which {} hold weights, gradients and "
-      "optimizer state, and {} are allowed; {}lower training.micro_batch_size or training.sequence_length, "
-      "take a smaller model, or raise memory.budget",
-      human_bytes(static_cast<double>(set.arena_bytes)), recompute,
+      "[{0}] the program needs {1} with {2} recompute, of which {3} hold weights, gradients and optimizer "
+      "state, and {4} are allowed; {5}lower {6} or {7}, take a smaller model, or raise {0}",
+      words.memory_budget, human_bytes(static_cast<double>(set.arena_bytes)), recompute,
       human_bytes(static_cast<double>(set.persistent_bytes)),
       human_bytes(static_cast<double>(set.options.memory_budget)),
-      recompute == name_of(Recompute::kFull) ? "" : "leave memory.recompute to \"auto\", ");
+      recompute == name_of(Recompute::kFull) ? "" : fmt::format("leave {} to \"auto\", ", words.recompute),
+      words.micro_batch, words.sequence_length);
 }
 
 }  // namespace
@@ -105,7 +106,7 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
   group_collectives_pass(graph, options.prefetch);
   prune_pass(graph);
   if (request.kind == Kind::kTrain && shares_rows)
-    cut_rows_pass(graph, draft->program.views, options.overlap_chunks);
+    cut_rows_pass(graph, draft->program.views, options.overlap_chunks, options.words);
   bind_segments(*draft, binder);
   return draft;
 }
@@ -231,9 +232,8 @@ void check_magnitude(const Request& request, const CompileOptions& options) {
   const double row =
       4 * (static_cast<double>(model.blocks()) * width * 8 + 3 * static_cast<double>(model.vocab_size));
   if (const double bytes = sequences * (length + source) * row; !(bytes < kMost)) {
-    refuse(bytes, fmt::format("{} sequences of {:g} tokens at once (training.micro_batch_size, "
-                              "training.sequence_length)",
-                              request.sequences, length + source));
+    refuse(bytes, fmt::format("{} sequences of {:g} tokens at once ({}, {})", request.sequences,
+                              length + source, options.words.micro_batch, options.words.sequence_length));
   }
   if (model.positions == models::Positions::kRelative) {
     const double longest = std::max(length, source);
@@ -247,27 +247,26 @@ void check_magnitude(const Request& request, const CompileOptions& options) {
 
 }  // namespace
 
-std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
-                                          const CompileOptions& options) {
+Compiled compile_any(const std::vector<Request>& requests, const CompileOptions& options) {
   for (const Request& request : requests) check_magnitude(request, options);
   Compiler compiler(requests, options);
   const int64_t budget = options.memory_budget;
-  // Whatever it needs; refused where that is too much.
-  const auto demand = [&](Recompute recompute, int64_t full_layers) {
-    Candidate candidate = *compiler.attempt(recompute, full_layers, 0);
-    if (budget > 0 && candidate.set->arena_bytes > budget) throw DoesNotFit(compiler.finish(candidate));
-    return candidate;
+  const auto fits = [&](const Candidate& candidate) {
+    return budget == 0 || candidate.set->arena_bytes <= budget;
   };
   const int64_t blocks = options.model.blocks() + options.model.predict_layers;
   if (options.recompute) {
     const int64_t full = *options.recompute == Recompute::kFull ? blocks : 0;
-    return compiler.finish(demand(*options.recompute, full));
+    Candidate only = *compiler.attempt(*options.recompute, full, 0);
+    const bool holds = fits(only);
+    return {compiler.finish(only), holds};
   }
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
-    if (auto candidate = compiler.attempt(recompute, 0, budget)) return compiler.finish(*candidate);
+    if (auto candidate = compiler.attempt(recompute, 0, budget)) return {compiler.finish(*candidate), true};
     if (compiler.persistent_bytes() > budget) break;
   }
-  Candidate least = demand(Recompute::kFull, blocks);
+  Candidate least = *compiler.attempt(Recompute::kFull, blocks, 0);
+  if (!fits(least)) return {compiler.finish(least), false};
   // As few layers as possible in full.
   int64_t low = 1;
   int64_t high = blocks;
@@ -280,7 +279,14 @@ std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
       low = middle + 1;
     }
   }
-  return compiler.finish(least);
+  return {compiler.finish(least), true};
+}
+
+std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
+                                          const CompileOptions& options) {
+  Compiled compiled = compile_any(requests, options);
+  if (!compiled.fits) throw DoesNotFit(std::move(compiled.set));
+  return std::move(compiled.set);
 }
 
 }  // namespace strata::program

@@ -159,7 +159,7 @@ class StageBuilder {
 };
 
 // A tensor of a file is one stretch of one parameter, also where ranks hold a parameter in parts.
-void require_tensors_in_parts(const Graph& graph, const models::ModelConfig& model) {
+void require_tensors_in_parts(const Graph& graph, const models::ModelConfig& model, const Words& words) {
   std::map<std::string_view, const graph::Parameter*> later_parts;
   for (const graph::Parameter& parameter : graph.parameters()) {
     if (parameter.part.first_row > 0) later_parts[parameter.part.of] = &parameter;
@@ -171,11 +171,11 @@ void require_tensors_in_parts(const Graph& graph, const models::ModelConfig& mod
         row.row + row.rows <= part->second->part.first_row)
       continue;
     throw ConfigError(
-        "[parallel.tensor] {} ranks would hold queries apart from {} key-value heads, which {} has as one "
-        "tensor "
-        "({}); take a divisor of {}",
-        graph.mesh().size(graph::Axis::kTensor), model.kv_heads, model.family->name, row.file_name,
-        model.kv_heads);
+        "[{}] {} ranks would hold queries apart from {} key-value heads, which {} has as one tensor ({}); "
+        "take "
+        "a divisor of {}",
+        words.tensor, graph.mesh().size(graph::Axis::kTensor), model.kv_heads, model.family->name,
+        row.file_name, model.kv_heads);
   }
 }
 
@@ -217,10 +217,11 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
                    .trains_experts = trains,
                    .expert_layout = options.experts,
                    .predicts = trains},
-      .stages = options.pipeline != nullptr ? &stretches : nullptr};
+      .stages = options.pipeline != nullptr ? &stretches : nullptr,
+      .words = options.words};
   layers::add_batch(context);
   const models::Hidden hidden = options.model.family->build(options.model, context);
-  require_tensors_in_parts(graph, options.model);
+  require_tensors_in_parts(graph, options.model, options.words);
   if (mode == layers::Mode::kCached) models::add_logits(context, hidden);
   if (mode != layers::Mode::kSequences) {
     shard_parameters(graph, options);

@@ -181,6 +181,12 @@ InstructionAt instruction_at(const Program& program, size_t place);
 
 struct Pipeline;  // pipeline.h
 
+// What messages call the settings: plain words, unless whoever compiles has keys for them.
+struct Words : layers::Words {
+  std::string_view memory_budget = "memory budget", recompute = "recompute";
+  std::string_view overlap_chunks = "overlap chunks";
+};
+
 struct CompileOptions {
   models::ModelConfig model;
   DType activations = DType::kF32;
@@ -205,6 +211,7 @@ struct CompileOptions {
   DType reduce_dtype = DType::kF32;   // what sums of gradients are sent as
   // With a pipeline axis: which stages the programs are for; what writes a text has none.
   std::shared_ptr<const Pipeline> pipeline = {};
+  Words words = {};
 };
 
 // Where something lies that outlives a segment: parameters, gradients, optimizer states, encodings, tables,
@@ -244,7 +251,14 @@ class DoesNotFit : public ConfigError {
   std::shared_ptr<const ProgramSet> set_;
 };
 
-// Builds, differentiates, rewrites, plans and lowers. Throws DoesNotFit.
+// Builds, differentiates, rewrites, plans and lowers; in the least memory that the options allow where the
+// budget does not hold it.
+struct Compiled {
+  std::shared_ptr<const ProgramSet> set;
+  bool fits = true;
+};
+Compiled compile_any(const std::vector<Request>& requests, const CompileOptions& options);
+// The same. Throws DoesNotFit.
 std::shared_ptr<const ProgramSet> compile(const std::vector<Request>& requests,
                                           const CompileOptions& options);
 

@@ -27,7 +27,7 @@ using graph::ValueId;
 // Below it kernels add up in another order, and a product is hardly worth its call.
 constexpr int64_t kFewestRows = 64;
 
-void check_rows(int64_t share, int64_t chunks) {
+void check_rows(int64_t share, int64_t chunks, const Words& words) {
   const auto fits = [&](int64_t parts) {
     return parts == 1 || (share % parts == 0 && share / parts >= kFewestRows);
   };
@@ -37,14 +37,16 @@ void check_rows(int64_t share, int64_t chunks) {
     if (fits(parts) && std::abs(parts - chunks) <= std::abs(nearest - chunks)) nearest = parts;
   }
   throw ConfigError(
-      "[parallel.overlap_chunks] a rank of parallel.tensor has {} rows of a micro-batch, which do not make "
-      "{} equal parts of at least {}; set it to {}",
-      share, chunks, kFewestRows, nearest);
+      "[{}] a rank of {} has {} rows of a micro-batch, which do not make {} equal parts of at least {}; set "
+      "it "
+      "to {}",
+      words.overlap_chunks, words.tensor, share, chunks, kFewestRows, nearest);
 }
 
 class RowCutter {
  public:
-  RowCutter(Graph& graph, RowViews& views, int64_t chunks) : graph_(graph), views_(views), chunks_(chunks) {}
+  RowCutter(Graph& graph, RowViews& views, int64_t chunks, const Words& words)
+      : graph_(graph), views_(views), chunks_(chunks), words_(words) {}
 
   void run() {
     find_uses();
@@ -149,7 +151,7 @@ class RowCutter {
     const bool gathers_rows = gathers(attrs);
     graph::Cut& part_cut = gathers_rows ? attrs.cuts.front().from : attrs.cuts.front().to;
     const int64_t ranks = part_cut.ranks, share = part_cut.parts.front() / ranks;
-    check_rows(share, chunks_);
+    check_rows(share, chunks_, words_);
     const int64_t rows = share / chunks_;
     part_cut.parts = {rows * ranks};
     Node moved = collective;
@@ -195,13 +197,14 @@ class RowCutter {
   Graph& graph_;
   RowViews& views_;
   const int64_t chunks_;
+  const Words& words_;
   std::vector<Use> uses_;
 };
 
 }  // namespace
 
-void cut_rows_pass(Graph& graph, RowViews& views, int64_t chunks) {
-  if (chunks > 1) RowCutter(graph, views, chunks).run();
+void cut_rows_pass(Graph& graph, RowViews& views, int64_t chunks, const Words& words) {
+  if (chunks > 1) RowCutter(graph, views, chunks, words).run();
 }
 
 }  // namespace strata::program

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "program/program.h"
 #include "program/row_views.h"
 
 namespace strata::program {
@@ -15,6 +16,6 @@ namespace strata::program {
 // weight gradients are computed from all rows at once. No bit changes. What is gathered in backward is left
 // whole, since weight gradients read it; so is what full recompute makes again. ConfigError where the rows of
 // a rank do not divide or a product would have too few.
-void cut_rows_pass(graph::Graph& graph, RowViews& views, int64_t chunks);
+void cut_rows_pass(graph::Graph& graph, RowViews& views, int64_t chunks, const Words& words);
 
 }  // namespace strata::program

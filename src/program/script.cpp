@@ -31,26 +31,25 @@ void check_order(std::span<const Action> order, const std::vector<Segment>& stag
     const auto stage = std::find(stages.begin(), stages.end(), action.segment) - stages.begin();
     if (stage == std::ssize(stages)) {
       throw ConfigError(
-          "[parallel.schedule] {} is not one of this program's actions: a micro-batch has {}{}", str(action),
+          "[schedule] {} is not one of this program's actions: a micro-batch has {}{}", str(action),
           str({stages.front(), 0, false, chunk}),
           stages.size() == 1 ? "" : fmt::format(" to {}", str({stages.back(), 0, false, chunk})));
     }
     if (action.micro_batch < 0 || action.micro_batch >= micro_batches) {
-      throw ConfigError("[parallel.schedule] {} is of micro-batch {}, and there are {} from 0 on",
-                        str(action), action.micro_batch, micro_batches);
+      throw ConfigError("[schedule] {} is of micro-batch {}, and there are {} from 0 on", str(action),
+                        action.micro_batch, micro_batches);
     }
     size_t& of_this = done[static_cast<size_t>(action.micro_batch)];
-    if (of_this > static_cast<size_t>(stage))
-      throw ConfigError("[parallel.schedule] {} is there twice", str(action));
+    if (of_this > static_cast<size_t>(stage)) throw ConfigError("[schedule] {} is there twice", str(action));
     if (of_this < static_cast<size_t>(stage)) {
-      throw ConfigError("[parallel.schedule] {} stands before {}, which it needs", str(action),
+      throw ConfigError("[schedule] {} stands before {}, which it needs", str(action),
                         str({stages[of_this], action.micro_batch, false, chunk}));
     }
     ++of_this;
   }
   for (size_t i = 0; i < done.size(); ++i) {
     if (done[i] < stages.size()) {
-      throw ConfigError("[parallel.schedule] {} is missing",
+      throw ConfigError("[schedule] {} is missing",
                         str({stages[done[i]], static_cast<int32_t>(i), false, chunk}));
     }
   }

@@ -47,7 +47,7 @@ void Evaluations::add_held_out(EvaluationResults& results) {
   std::vector<evaluation::LayerCounts> routing;  // of each set
   for (const config::HeldOut& held : inputs_.data.held_out) {
     const data::EvalWindows windows(held.corpus, {.sequence_length = config.training.sequence_length,
-                                                  .pack = config::packing(config),
+                                                  .pack = config.data.pack,
                                                   .max_tokens = held.max_tokens,
                                                   .objective = objective});
     const evaluation::EvalResult result = evaluate_set(windows, routing);

@@ -41,7 +41,7 @@ std::optional<config::RunConfig> binding_config(const std::string& resume, const
   auto stored = store.stored_config();
   if (!stored) return std::nullopt;
   // Runs of earlier versions had one rank, and said what is left of one.
-  config::resolve_degrees(*stored, config::mesh_of(*stored).ranks());
+  stored = config::with_degrees(*stored, config::mesh_of(*stored).ranks());
   const auto changes = config::compare_for_resume(*stored, asked);
   // Before the first checkpoint nothing binds a run to what it was started with.
   const bool free = std::all_of(changes.begin(), changes.end(), [](const config::Change& c) {
@@ -126,15 +126,23 @@ void first_rank_first(comm::World& world, const Work& work) {
   if (world.rank() != 0) work();
 }
 
+// What every rank has of its machine at least.
+config::MachineShare least_share(comm::Communicator& all, const config::MachineShare& mine) {
+  const auto least = [&](int64_t value) {
+    return static_cast<int64_t>(comm::min_over(all, static_cast<double>(value)));
+  };
+  return {.processors = least(mine.processors), .memory = least(mine.memory)};
+}
+
 // This rank's place on the pipeline axis.
 int32_t stage_of(const config::RunConfig& config, const comm::World& world) {
   return config::mesh_of(config).coordinates(world.rank())[graph::Axis::kPipeline];
 }
 
 // The places that ranks of this process have: threads all of them.
-std::vector<int32_t> stages_to_compile(const config::ResolvedRun& run, const comm::World& world) {
-  if (world.engine() != "local") return {stage_of(run.config, world)};
-  std::vector<int32_t> all(static_cast<size_t>(std::max<int64_t>(1, run.config.parallel.pipeline)));
+std::vector<int32_t> stages_to_compile(const config::RunConfig& config, const comm::World& world) {
+  if (world.engine() != "local") return {stage_of(config, world)};
+  std::vector<int32_t> all(static_cast<size_t>(std::max<int64_t>(1, config.parallel.pipeline)));
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
@@ -149,10 +157,9 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
   // Before a key is looked at: of ranks that were asked for unlike things, none knows what is right.
   const std::unique_ptr<comm::Communicator> all = group_of_start(world);
   const int64_t first_process = require_same_start(world, *all, options);
-  config::RunConfig asked = options.config;
   const config::FaultHook written[] = {config::check_model, config::check_idle_keys};
-  config::require_valid(asked, written);
-  config::resolve_degrees(asked, place.ranks);
+  config::require_valid(options.config, written);
+  const config::RunConfig asked = config::with_degrees(options.config, place.ranks);
   if (is_first) {
     for (const config::Fault& warning : config::warnings(asked)) log_warning("{}", warning.to_string());
   }
@@ -171,58 +178,53 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
   }
   const std::optional<config::RunConfig> stored =
       binding_config(options.resume, asked, options.accept_changes, store);
-  config::RunConfig config = stored ? config::keep_resolved(asked, *stored) : asked;
-  config::require_valid(config, hooks);
-
-  config::share_machine(config, place, [&](double mine) { return comm::min_over(*all, mine); });
-  world.configure(config::world_options(config));
-  set_compute_threads(static_cast<int>(*config.device.threads));
-  const PinnedThreads pinned(config.device.pin && place.local_ranks == 1);
+  config::PlanOptions planned{.files = files,
+                              .place = place,
+                              .share = least_share(*all, config::share_of_machine(place)),
+                              .stored = stored,
+                              .check = [&stop] {
+                                if (stop()) throw Interrupted();
+                              }};
+  const config::RunConfig begun = config::begun(asked, planned);
+  config::require_valid(begun, hooks);
+  world.configure(config::world_options(begun));
+  set_compute_threads(static_cast<int>(*begun.device.threads));
+  const PinnedThreads pinned(begun.device.pin && place.local_ranks == 1);
   flush_denormals();
   SharedRun own;
   SharedRun& shared = options.shared != nullptr ? *options.shared : own;
-  std::shared_ptr<const program::ProgramSet> set;
   first_rank_first(world, [&] {
-    if (shared.resolved) return;  // another rank of this process made it
-    shared.resolved = config::resolve(config, {.files = files,
-                                               .stored_tokenizer = store.stored_tokenizer().value_or(Path()),
-                                               .check =
-                                                   [&stop] {
-                                                     if (stop()) throw Interrupted();
-                                                   },
-                                               .place = place});
-    for (const int32_t stage : stages_to_compile(*shared.resolved, world))
-      shared.sets[stage] = config::compile(*shared.resolved, stage);
+    if (shared.plan) return;  // another rank of this process made it
+    planned.stored_tokenizer = store.stored_tokenizer().value_or(Path());
+    planned.places = stages_to_compile(begun, world);
+    shared.plan = config::make_plan(options.config, planned);
   });
-  config::ResolvedRun resolved = *shared.resolved;
-  set = shared.sets.at(stage_of(resolved.config, world));
+  const config::RunPlan& plan = *shared.plan;
+  const config::RunConfig& chosen = plan.config;
+  std::shared_ptr<const program::ProgramSet> set = plan.set(stage_of(chosen, world));
   check_memory(*set, place.local_ranks);
-  if (is_first) check_prompts(resolved.config, resolved.tokenizer ? &*resolved.tokenizer : nullptr, *set);
-  const config::RunConfig& chosen = resolved.config;
+  if (is_first) check_prompts(chosen, plan.tokens(), *set);
   const program::Ranks ranks(world, set->options);
-  require_same_work(world, ranks.all(), chosen, resolved.data, *set);
+  require_same_work(world, ranks.all(), chosen, plan.data, *set);
   std::vector<config::Change> changes;
-  if (stored) changes = config::compare_for_resume(*stored, chosen);
+  if (stored) changes = config::changes_of(*stored, plan);
 
-  TrainingLoop loop({.config = chosen,
-                     .model = resolved.model,
-                     .tokenizer = resolved.tokenizer ? &*resolved.tokenizer : nullptr,
-                     .data = resolved.data,
-                     .ranks = ranks},
-                    {.store = store,
-                     .files = files,
-                     .stop = stop,
-                     .changes = changes,
-                     .likely = store.likely_state(options.resume)});
+  TrainingLoop loop(
+      {.config = chosen, .model = plan.model, .tokenizer = plan.tokens(), .data = plan.data, .ranks = ranks},
+      {.store = store,
+       .files = files,
+       .stop = stop,
+       .changes = changes,
+       .likely = store.likely_state(options.resume)});
   if (is_first) {
     for (const config::Change& change : changes) {
       log_info("changed: {} = {} → {}", change.key, change.before.empty() ? "unset" : change.before,
                change.after.empty() ? "unset" : change.after);
     }
     for (const config::Fault& idle : config::idle_keys(chosen)) log_warning("{}", idle.to_string());
-    describe(chosen, resolved.model, *set, resolved.data, loop.plan(), loop.total_steps());
+    describe(chosen, plan.model, *set, plan.data, loop.plan(), loop.total_steps());
     if (world.size() > 1) describe_ranks(chosen, world);
-    check_disk(files, store.folder(), chosen, resolved.model, *set, loop.total_steps());
+    check_disk(files, store.folder(), chosen, plan.model, *set, loop.total_steps());
     if (const optim::ScheduleConfig curve = config::schedule_of(chosen); loop.total_steps() < curve.steps) {
       log_info(
           "the learning rate is {:.3g} at the run's last step: its curve is one of {} steps (schedule.steps)",

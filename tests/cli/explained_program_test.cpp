@@ -45,7 +45,12 @@ class ExplainedProgram : public CliTest {
   std::string explained(const std::string& arguments) {
     const Outcome out = run("explain " + arguments + " --json");
     EXPECT_EQ(out.code, 0) << out.err;
-    return parse_json<json>(out.out).at("fingerprint");
+    const json told = parse_json<json>(out.out);
+    for (const json& choice : told.at("choices"))
+      EXPECT_FALSE(choice.at("key").empty() || choice.at("value") == choice.at("from") ||
+                   choice.at("why").get<std::string>().empty())
+          << choice;
+    return told.at("fingerprint");
   }
   std::string trained(const std::string& arguments) {
     const Outcome out = run("train " + arguments + " --dry-run --json");

@@ -113,7 +113,7 @@ TEST(RunConfigTest, DefaultsInTheInterfacesComments) {
   EXPECT_EQ(config.optimizer.constants_of(config::OptimizerKind::kAdamW).as<optim::AdamW>(),
             (optim::AdamW{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8}));
   EXPECT_EQ(config.optimizer.weight_decay, 0.1);
-  EXPECT_EQ(config.optimizer.state_dtype, config::StateDtype::kFp32);
+  EXPECT_EQ(config.optimizer.state_dtype, DType::kF32);
   EXPECT_EQ(config.checkpoint.keep_best, 1);
   EXPECT_EQ(config.checkpoint.best_metric, "eval/valid/loss");
   EXPECT_EQ(config.parallel.schedule, "1f1b");

@@ -77,10 +77,9 @@ TEST(LayoutTest, ALeftOpenDegreeAndItsNumberAreOneWish) {
       for (const int64_t expert : {1, 2, 3, 4, 8, -1}) {
         const std::string others =
             "tensor = " + std::to_string(tensor) + "\nexpert = " + std::to_string(expert) + "\n";
-        RunConfig open = parallel(others + "shard = -1");
-        RunConfig given = parallel(others + "shard = " + std::to_string(ranks / tensor));
-        resolve_degrees(open, ranks);
-        resolve_degrees(given, ranks);
+        const RunConfig open = with_degrees(parallel(others + "shard = -1"), ranks);
+        const RunConfig given =
+            with_degrees(parallel(others + "shard = " + std::to_string(ranks / tensor)), ranks);
         EXPECT_TRUE(compare(open, given).empty()) << ranks << " ranks, " << others;
         EXPECT_EQ(mesh_of(given).ranks(), ranks);
       }

@@ -56,8 +56,9 @@ TEST(ObjectiveOfARun, IsWhatTheModelLearnsBy) {
       expect_fault(tiny, architecture, {std::string("data.objective=") + other},
                    {"data.objective", other, name, "llama3"});
     }
-    config::RunConfig config = tiny.config();
-    config::resolve_objective(config, model_of(config, architecture));
+    const config::RunConfig asked = tiny.config();
+    const config::RunConfig config =
+        config::with(asked, config::choose_objective(asked, model_of(asked, architecture)));
     const auto all = config::settings(config);
     const auto found = std::find_if(all.begin(), all.end(),
                                     [](const config::Setting& each) { return each.key == "data.objective"; });
@@ -88,9 +89,10 @@ TEST(ObjectiveOfARun, SpanCorruptionTakesThePlainStream) {
   for (const char* pack : {"documents", "best_fit"})
     expect_fault(tiny, both, {std::string("data.pack=") + pack}, {"data.pack", pack, "\"stream\""});
   EXPECT_EQ(faults_of(tiny, both, {"data.pack=stream"}), "");
-  config::RunConfig config = tiny.config();
-  config::resolve_objective(config, model_of(config, both));
-  EXPECT_EQ(config.data.pack, config::Pack::kStream);
+  const config::RunConfig asked = tiny.config();
+  const config::RunConfig config =
+      config::with(asked, config::choose_objective(asked, model_of(asked, both)));
+  EXPECT_EQ(config.data.pack, data::Pack::kStream);
   // A run that goes on keeps it, and still cannot be given another.
   EXPECT_TRUE(config::compare_for_resume(config, tiny.config()).empty());
   EXPECT_EQ(config::compare_for_resume(config, tiny.config({"data.pack=documents"})).size(), 1u);
@@ -131,9 +133,9 @@ class OwnTokenizer : public testing::Test {
 
 // DeepSeek-V3's vocabulary begins and ends texts with the tokens 0 and 1, which are any tokens in another.
 TEST_F(OwnTokenizer, OfADecoderBeginsAndEndsItsTexts) {
-  config::RunConfig config = this->config();
+  const config::RunConfig config = this->config();
   models::ModelConfig model = model_of(config, Architecture::kDecoder);
-  const auto tokenizer = config::resolve_tokenizer(config, model, posix_file_system());
+  const auto tokenizer = config::resolve_tokenizer(config, model, posix_file_system()).tokenizer;
   ASSERT_TRUE(tokenizer);
   ASSERT_EQ(tokenizer->end_of_text_id(), 0);
   model.bos_id = 3;
@@ -146,8 +148,10 @@ TEST_F(OwnTokenizer, OfADecoderBeginsAndEndsItsTexts) {
 TEST_F(OwnTokenizer, OfAnEncoderHasItsMask) {
   config::RunConfig config = this->config({"tokenizer.add_bos=true"});
   const models::ModelConfig model = model_of(config, Architecture::kEncoder);
-  const auto tokenizer = config::resolve_tokenizer(config, model, posix_file_system());
+  const config::RunTokenizer made = config::resolve_tokenizer(config, model, posix_file_system());
+  const auto& tokenizer = made.tokenizer;
   ASSERT_TRUE(tokenizer);
+  config = config::with(config, made.choices);
   EXPECT_EQ(config.tokenizer.train.special, (std::vector<std::string>{"[PAD]", "[CLS]", "[SEP]", "[MASK]"}));
   EXPECT_EQ(tokenizer->encode("", {.add_special_tokens = true}), (std::vector<int32_t>{1, 2}));
   EXPECT_EQ(tokenizer->end_of_text_id(), 2);
@@ -165,9 +169,11 @@ TEST_F(OwnTokenizer, OfAnEncoderHasItsMask) {
 TEST_F(OwnTokenizer, OfAnEncoderDecoderHasSentinels) {
   config::RunConfig config = this->config({"tokenizer.train.min_frequency=2"});
   const models::ModelConfig model = model_of(config, Architecture::kEncoderDecoder);
-  config::resolve_objective(config, model);
-  const auto tokenizer = config::resolve_tokenizer(config, model, posix_file_system());
+  config = config::with(config, config::choose_objective(config, model));
+  const config::RunTokenizer made = config::resolve_tokenizer(config, model, posix_file_system());
+  const auto& tokenizer = made.tokenizer;
   ASSERT_TRUE(tokenizer);
+  config = config::with(config, made.choices);
   EXPECT_EQ(config.tokenizer.train.special.size(), 102u);
   EXPECT_EQ(token(*tokenizer, 0), "<pad>");
   EXPECT_EQ(token(*tokenizer, 1), "</s>");
@@ -207,9 +213,10 @@ TEST_F(OwnTokenizer, KeepsTheTokensThatWereGiven) {
 }
 
 TEST_F(OwnTokenizer, WithoutTheTokensIsRefused) {
-  config::RunConfig causal = config();
+  const config::RunConfig causal = config();
   const auto tokenizer =
-      config::resolve_tokenizer(causal, model_of(causal, Architecture::kDecoder), posix_file_system());
+      config::resolve_tokenizer(causal, model_of(causal, Architecture::kDecoder), posix_file_system())
+          .tokenizer;
   for (const auto& one :
        {std::pair{Architecture::kEncoder, "[MASK]"}, {Architecture::kEncoderDecoder, "<extra_id_0>"}}) {
     const std::string said =

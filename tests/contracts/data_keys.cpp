@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/json.h"
-#include "config/resolve.h"
+#include "config/plan.h"
 #include "contracts/contract.h"
 #include "contracts/windows.h"
 #include "data/samples/loader.h"
@@ -103,9 +103,9 @@ void valid_fraction(const std::string&) {
   std::string records;
   for (int i = 0; i < 200; ++i) records += dump_json(json{{"text", "document " + std::to_string(i)}}) + "\n";
   lab.put("many.jsonl", records);
-  const auto resolved =
-      config::resolve(lab.config({"data.train=" + lab.list({"many.jsonl"}), "data.valid_fraction=0.2"}),
-                      {.files = posix_file_system()});
+  const auto plan =
+      config::make_plan(lab.config({"data.train=" + lab.list({"many.jsonl"}), "data.valid_fraction=0.2"}),
+                        {.files = posix_file_system(), .places = {}});
   std::multiset<std::string> documents;
   size_t held_documents = 0;
   const auto add = [&](const data::TokenCorpus& corpus) {
@@ -113,13 +113,13 @@ void valid_fraction(const std::string&) {
     for (const int64_t end : corpus.document_ends()) {
       std::vector<int32_t> ids(static_cast<size_t>(end - begin));
       corpus.read(begin, end - begin, ids.data());
-      documents.insert(resolved.tokenizer->decode(ids, {.skip_special = true}));
+      documents.insert(plan->tokenizer->decode(ids, {.skip_special = true}));
       begin = end;
     }
     return corpus.document_ends().size();
   };
-  held_documents = add(resolved.data.held_out.at(0).corpus);
-  add(resolved.data.sources.at(0).corpus);
+  held_documents = add(plan->data.held_out.at(0).corpus);
+  add(plan->data.sources.at(0).corpus);
   EXPECT_NEAR(static_cast<double>(held_documents), 40, 15);
   EXPECT_EQ(documents.size(), 200u);
   for (int i = 0; i < 200; ++i) EXPECT_EQ(documents.count("document " + std::to_string(i)), 1u) << i;
@@ -206,11 +206,11 @@ struct Rows {
   int64_t counted = 0;
   data::Tokenizer tokenizer;
 };
-Rows rows_of(config::RunConfig config, int64_t sequences) {
-  const auto run = config::resolve(std::move(config), {.files = posix_file_system()});
-  const data::SampleSource source(run.data.sources,
-                                  config::sample_options(run.config, run.model, &*run.tokenizer));
-  Rows rows{.shape = source.shape(), .batch = {}, .counted = 0, .tokenizer = *run.tokenizer};
+Rows rows_of(const config::RunConfig& config, int64_t sequences) {
+  const auto plan = config::make_plan(config, {.files = posix_file_system(), .places = {}});
+  const data::SampleSource source(plan->data.sources,
+                                  config::sample_options(plan->config, plan->model, plan->tokens()));
+  Rows rows{.shape = source.shape(), .batch = {}, .counted = 0, .tokenizer = *plan->tokenizer};
   rows.batch.resize(source.shape(), sequences);
   data::BatchScratch scratch;
   rows.counted = source.fill(0, sequences, rows.batch.view(), scratch);

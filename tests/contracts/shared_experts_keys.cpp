@@ -85,9 +85,8 @@ void expert_tensor(const std::string& key) {
 void dispatch(const std::string& key) {
   Lab lab;
   const auto nodes_of = [&](const char* value, int64_t host_ranks) {
-    auto config = lab.config({key + "=" + value, "parallel.expert=4"});
-    config.parallel.host_ranks = host_ranks;
-    return config::expert_layout(config).node_ranks;
+    const auto config = lab.config({key + "=" + value, "parallel.expert=4"});
+    return config::expert_layout(config, host_ranks).node_ranks;
   };
   EXPECT_EQ(nodes_of("auto", 2), 2);
   EXPECT_EQ(nodes_of("two_level", 2), 2);

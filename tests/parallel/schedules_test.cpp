@@ -255,7 +255,7 @@ TEST(Schedules, RefuseWithTheNearest) {
   EXPECT_NE(refusal({"interleaved", 4, 10, 2}).find("take 8 or 12"), std::string::npos);
   EXPECT_NE(refusal({"interleaved_zb", 4, 3, 2}).find("take 4 of them"), std::string::npos);
   EXPECT_NE(refusal({"interleaved", 4, 8}).find("or 1f1b with 1"), std::string::npos);
-  EXPECT_NE(refusal({"dualpipev", 4, 7}).find("parallel.pipeline = 3 at most"), std::string::npos);
+  EXPECT_NE(refusal({"dualpipev", 4, 7}).find("ranks = 3 at most"), std::string::npos);
   EXPECT_NE(refusal({"zbv", 4, 8, 3}).find("has 2 a rank"), std::string::npos);
   EXPECT_NE(refusal({"1fb1", 4, 8}).find("did you mean 1f1b?"), std::string::npos);
   EXPECT_NE(refusal({"1f1b", 4, 0}).find("at least 1"), std::string::npos);

@@ -144,8 +144,7 @@ TEST(RowChunksTest, RowsThatDoNotDivideAreRefusedWithTheNearest) {
     }
     return std::string();
   };
-  EXPECT_NE(refusal(3).find("[parallel.overlap_chunks] a rank of parallel.tensor has 256 rows"),
-            std::string::npos)
+  EXPECT_NE(refusal(3).find("[overlap chunks] a rank of tensor has 256 rows"), std::string::npos)
       << refusal(3);
   EXPECT_NE(refusal(3).find("set it to 4"), std::string::npos) << refusal(3);
   EXPECT_NE(refusal(64).find("set it to 4"), std::string::npos) << refusal(64);

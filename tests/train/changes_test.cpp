@@ -152,9 +152,9 @@ TEST(Changes, PrecisionChangesWithoutItsResidual) {
   tiny.train({}, "run", 2);
   EXPECT_THROW(tiny.train({"precision.compute=bf16"}), ConfigError);
   accept(tiny, {"precision.compute=bf16"}, 2);
-  EXPECT_EQ(config::read_stored_config(tiny.folder())->precision.residual, config::Residual::kBf16);
+  EXPECT_EQ(config::read_stored_config(tiny.folder())->precision.residual, DType::kBF16);
   EXPECT_EQ(accept(tiny, {"precision.compute=fp32"}).end, RunEnd::kFinished);
-  EXPECT_EQ(config::read_stored_config(tiny.folder())->precision.residual, config::Residual::kFp32);
+  EXPECT_EQ(config::read_stored_config(tiny.folder())->precision.residual, DType::kF32);
 }
 
 // What "auto" stood for is chosen again where it cannot hold for what the user asks.

@@ -1,0 +1,135 @@
+#include "config/choose.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/parallel.h"
+#include "config/names.h"
+#include "config/resolve.h"
+#include "hardware/device_spec.h"
+
+namespace strata::config {
+
+MachineShare share_of_machine(const RankPlace& place, const Path& root) {
+  const int64_t ranks = std::max(1, place.local_ranks);
+  return {.processors = available_processors() / ranks,
+          .memory = std::max<int64_t>(1, available_memory(root) / 10 * 9 / ranks)};
+}
+
+std::vector<Choice> choose_machine(const RunConfig& config, const RankPlace& place,
+                                   const MachineShare& share) {
+  std::vector<Choice> made;
+  const std::string ranks = place.local_ranks > 1 ? fmt::format(" by {} ranks", place.local_ranks) : "";
+  if (config.parallel.progress.is_word()) {
+    const bool fills = config.device.threads.is_word() || share.processors < *config.device.threads + 1;
+    const bool thread = place.ranks > 1 && !fills;
+    made.push_back(chosen("parallel.progress", thread ? "thread" : "inline",
+                          thread             ? "device.threads leaves processors free"
+                          : place.ranks == 1 ? "one rank sends nothing"
+                                             : "compute threads take all processors"));
+  }
+  if (config.device.threads.is_word()) {
+    made.push_back(chosen("device.threads", std::max<int64_t>(1, share.processors),
+                          "the processors of this machine" + ranks));
+  }
+  if (config.memory.budget.is_word()) {
+    made.push_back(chosen("memory.budget", to_string(Bytes{share.memory}),
+                          "nine tenths of the memory that is free" + ranks));
+  }
+  if (config.device.kind.is_word()) made.push_back(chosen("device.kind", "cpu", "what computes here"));
+  return made;
+}
+
+std::vector<Choice> choose_precision(const RunConfig& config) {
+  std::vector<Choice> made;
+  DType compute = activation_dtype(config);
+  if (config.precision.compute.is_word()) {
+    const bool is_fast = hardware::bf16_is_fast(make_device(config)->spec());
+    compute = is_fast ? DType::kBF16 : DType::kF32;
+    made.push_back(chosen(
+        "precision.compute", spelled(compute),
+        is_fast ? "the processor has instructions for bf16" : "the processor has no instructions for bf16"));
+  }
+  if (config.precision.residual.is_word()) {
+    made.push_back(chosen("precision.residual", spelled(compute), "as precision.compute"));
+  } else if (config.precision.residual != compute) {
+    throw ConfigError(
+        "[precision.residual] a residual stream of another type than precision.compute ({}) is not yet in "
+        "this version; leave it at \"auto\"",
+        name_of(compute));
+  }
+  return made;
+}
+
+std::vector<Choice> choose_horizon(const RunConfig& config) {
+  std::vector<Choice> made;
+  const int64_t horizon = config.schedule.steps.value_or(total_steps(config));
+  if (config.schedule.steps.is_word()) {
+    made.push_back(chosen("schedule.steps", horizon,
+                          config.training.tokens ? "training.tokens in whole steps" : "training.steps"));
+  }
+  if (config.schedule.warmup_steps.is_word()) {
+    for (Choice& one : choose_warmup(horizon)) made.push_back(std::move(one));
+  }
+  return made;
+}
+
+std::vector<Choice> choose_warmup(int64_t horizon) {
+  return {chosen("schedule.warmup_steps", auto_warmup_steps(horizon),
+                 fmt::format("a twentieth of {} steps, at least 10 and at most half", horizon))};
+}
+
+std::vector<Choice> choose_micro_batch(const RunConfig& config) {
+  if (!config.training.micro_batch_size.is_word()) return {};
+  // As many sequences as make about 2,048 tokens of a rank: GEMMs are at their best there, and more would
+  // only take memory.
+  const int64_t shares = mesh_of(config).size(graph::Axis::kContext);
+  const int64_t wanted = std::max<int64_t>(1, 2048 * shares / config.training.sequence_length);
+  const int64_t sequences = sequences_of_part(config);
+  int64_t size = std::min(wanted, sequences);
+  std::string why = "about 2,048 tokens of a rank at once";
+  // A pipeline of p ranks waits for p - 1 micro-batches: with 4 p of them that is a fifth of the time.
+  if (const int64_t ranks = config.parallel.pipeline; ranks > 1 && sequences / (4 * ranks) < size) {
+    size = std::max<int64_t>(1, sequences / (4 * ranks));
+    why = "four micro-batches for each rank of the pipeline";
+  }
+  const auto divides = [&](int64_t n) { return sequences % n == 0 && has_equal_rows(config, n); };
+  // The next smaller one; where ranks can share none of those, the next greater.
+  int64_t found = size;
+  while (found > 0 && !divides(found)) --found;
+  for (int64_t more = size + 1; found == 0 && more <= sequences; ++more)
+    if (divides(more)) found = more;
+  return {chosen("training.micro_batch_size", std::max<int64_t>(1, found), why)};
+}
+
+namespace {
+
+// The next smaller number of sequences that divides those of a rank's step and that ranks can share.
+std::optional<int64_t> smaller_micro_batch(const RunConfig& config, int64_t size) {
+  while (--size >= 1)
+    if (sequences_of_part(config) % size == 0 && has_equal_rows(config, size)) return size;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Fit> smaller_fit(const RunConfig& config, const OpenToFit& open, const Fit& tried,
+                               bool by_weights) {
+  Fit next = tried;
+  next.keeps_recompute = false;
+  if (tried.keeps_recompute && !by_weights) return next;
+  const auto smaller =
+      open.micro_batch ? smaller_micro_batch(config, tried.micro_batch) : std::optional<int64_t>();
+  if (!by_weights && smaller) {
+    next.micro_batch = *smaller;
+    return next;
+  }
+  if (!open.zero || config.parallel.shard <= 1 || tried.zero >= 3) return std::nullopt;
+  ++next.zero;
+  return next;
+}
+
+}  // namespace strata::config

@@ -1,0 +1,139 @@
+// [optimizer] of a run: what it says of each tensor, and what is wrong with it.
+#include "config/optimizer_rules.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "config/resolve.h"
+#include "models/parametrization.h"
+#include "optim/definition.h"
+
+namespace strata::config {
+namespace {
+
+optim::Optimizer optimizer_of(const OptimizerTable& table, OptimizerKind kind) {
+  optim::Optimizer optimizer = table.constants_of(kind);
+  if (const auto share = optimizer.definition().share; share != nullptr)
+    share(optimizer, table.constants_of(OptimizerKind::kAdamW));
+  return optimizer;
+}
+
+bool matches(const OptimizerGroup& group, const std::string& file_name) {
+  return fnmatch(group.match.c_str(), file_name.c_str(), 0) == 0;
+}
+
+// Names of tensors that a pattern may have meant: by the part of the name that is nearest to it.
+std::string nearest_tensors(const std::string& pattern, const std::vector<models::TensorRow>& tensors) {
+  std::string letters;
+  for (const char c : pattern)
+    if (c != '*' && c != '?') letters += c;
+  std::vector<std::string> parts, wholes;
+  for (const models::TensorRow& tensor : tensors) {
+    wholes.push_back(tensor.file_name);
+    for (size_t at = 0; at < tensor.file_name.size();) {
+      const size_t end = std::min(tensor.file_name.find('.', at), tensor.file_name.size());
+      parts.push_back(tensor.file_name.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+  auto near = nearest_name(letters, wholes);
+  if (!near) near = nearest_name(letters, parts);
+  std::string names;
+  int64_t shown = 0;
+  for (const std::string& name : wholes) {
+    if (!near || ("." + name + ".").find("." + *near + ".") == name.npos) continue;
+    if (++shown <= 3) names += (names.empty() ? "" : ", ") + name;
+  }
+  if (near) return fmt::format("near it are {}{}", names, shown > 3 ? ", …" : "");
+  return fmt::format("names are such as {} and {}", wholes.front(), wholes.back());
+}
+
+}  // namespace
+
+void check_groups(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
+  if (config.optimizer.group.empty()) return;
+  const auto tensors = model.family->tensors(model);
+  const auto roles = models::parameter_roles(model);
+  for (size_t i = 0; i < config.optimizer.group.size(); ++i) {
+    const OptimizerGroup& group = config.optimizer.group[i];
+    if (group.match.empty()) continue;
+    bool any = false, matrices = false;
+    for (const models::TensorRow& tensor : tensors) {
+      if (!matches(group, tensor.file_name)) continue;
+      any = true;
+      matrices = matrices || models::is_hidden_matrix(roles.at(tensor.parameter));
+    }
+    const auto fault = [&](const char* name, std::string problem) {
+      const std::string key = fmt::format("optimizer.group.{}.{}", i, name);
+      faults.push_back({key, config.origin_of(key), std::move(problem)});
+    };
+    if (!any) {
+      fault("match", fmt::format("found \"{}\", which matches no tensor; {}", group.match,
+                                 nearest_tensors(group.match, tensors)));
+    } else if (group.name && !matrices) {
+      const optim::Definition& definition = config.optimizer.constants_of(*group.name).definition();
+      if (definition.hidden_matrices)
+        fault("name",
+              fmt::format("found \"{}\" for \"{}\", which matches no matrix within a block; embeddings, "
+                          "heads, norms and biases are AdamW's",
+                          definition.name, group.match));
+    }
+  }
+}
+
+void check_optimizers(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
+  if (model.mup.base_hidden_size == 0) return;
+  const auto check = [&](const std::string& key, OptimizerKind kind) {
+    if (kind == OptimizerKind::kAdamW) return;
+    faults.push_back(
+        {key, config.origin_of(key),
+         fmt::format("found \"{}\" with model.mup_base_hidden_size, whose learning rates are those of "
+                     "adamw; leave one of the two out",
+                     optim::name_of(config.optimizer.constants_of(kind)))});
+  };
+  check("optimizer.name", config.optimizer.name);
+  for (size_t i = 0; i < config.optimizer.group.size(); ++i) {
+    if (config.optimizer.group[i].name)
+      check(fmt::format("optimizer.group.{}.name", i), *config.optimizer.group[i].name);
+  }
+}
+
+optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig& model) {
+  std::unordered_map<std::string, std::vector<models::TensorRow>>
+      tensors;  // of each parameter, in the order of its rows
+  for (models::TensorRow& row : model.family->tensors(model)) tensors[row.parameter].push_back(row);
+  for (auto& [name, rows] : tensors)
+    std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.row < b.row; });
+  return [optimizer = config.optimizer, model, tensors = std::move(tensors)](const std::string& name,
+                                                                             graph::ParameterRole role) {
+    // The share of a weight that a step takes away does not change with the width.
+    models::RateScale scale = models::rate_scale(model, role);
+    optim::ParameterRule rules{{}, std::move(scale.parts)};
+    const auto found = tensors.find(name);
+    STRATA_CHECK(found != tensors.end(), "{} is in no file of {}", name, model.family->name);
+    for (const models::TensorRow& row : found->second) {
+      OptimizerKind kind = optimizer.name;
+      optim::UpdateRule rule{.weight_decay = models::is_matrix(role) ? optimizer.weight_decay : 0.0};
+      const auto group = std::find_if(optimizer.group.begin(), optimizer.group.end(),
+                                      [&](const auto& one) { return matches(one, row.file_name); });
+      if (group != optimizer.group.end()) {
+        kind = group->name.value_or(kind);
+        rule.lr_scale = group->lr_scale;
+        rule.weight_decay = group->weight_decay.value_or(rule.weight_decay);
+      }
+      if (optimizer.constants_of(kind).definition().hidden_matrices && !models::is_hidden_matrix(role))
+        kind = OptimizerKind::kAdamW;
+      rule.optimizer = optimizer_of(optimizer, kind);
+      rule.lr_scale *= scale.whole;
+      rule.weight_decay /= scale.whole;
+      rules.tensors.push_back({row.rows, rule});
+    }
+    return rules;
+  };
+}
+
+}  // namespace strata::config

@@ -1,0 +1,150 @@
+// What a run computes on, and its programs.
+#include <algorithm>
+
+#include "base/error.h"
+#include "config/layout.h"
+#include "config/objective.h"
+#include "config/pipeline.h"
+#include "config/resolve.h"
+#include "device/open/open.h"
+#include "evaluation/task_score.h"
+#include "inference/generate.h"
+
+namespace strata::config {
+namespace {
+
+// What messages of models and programs call the keys.
+program::Words words() {
+  program::Words words;
+  words.tensor = "parallel.tensor";
+  words.context = "parallel.context";
+  words.context_kind = "parallel.context_kind";
+  words.sequence = "parallel.sequence";
+  words.expert = "parallel.expert";
+  words.expert_tensor = "parallel.expert_tensor";
+  words.sequence_length = "training.sequence_length";
+  words.micro_batch = "training.micro_batch_size";
+  words.router = "moe.router";
+  words.pool_layers = "moe.pool_layers";
+  words.capacity_factor = "moe.capacity_factor";
+  words.capacity_over = "moe.capacity_over";
+  words.min_capacity = "moe.min_capacity";
+  words.prompts = "eval.sample_prompts";
+  words.memory_budget = "memory.budget";
+  words.recompute = "memory.recompute";
+  words.overlap_chunks = "parallel.overlap_chunks";
+  return words;
+}
+
+}  // namespace
+
+DType activation_dtype(const RunConfig& config) {
+  return config.precision.compute.value_or(DType::kF32);
+}
+
+std::shared_ptr<device::Device> make_device(const RunConfig& config) {
+  return device::open(config.debug.reference_kernels ? device::Kind::kReference : device::Kind::kCpu, 0,
+                      static_cast<int>(*config.device.threads));
+}
+
+program::Compiled compile_run(const RunConfig& config, const models::ModelConfig& model,
+                              const std::vector<TaskSet>& tasks, int32_t place, int64_t host_ranks) {
+  const data::RowShape shape = row_shape(config, model);
+  // Rows that see later ones must not see the padding behind a text.
+  const bool documents =
+      config.data.pack != data::Pack::kStream || model.architecture != models::Architecture::kDecoder;
+  const int64_t context =
+      std::min(model.max_sequence_length(),
+               std::max<int64_t>(config.training.sequence_length, inference::kPrefillChunk));
+  int64_t longest = 0, most = 0;  // task requests
+  for (const TaskSet& set : tasks) {
+    longest = std::max(longest, set.requests.longest);
+    most = std::max(most, static_cast<int64_t>(set.requests.requests.size()));
+  }
+  // A decoder's rows beside an encoder have the length of their longest target, which nobody chose: they are
+  // filled up to what ranks can share.
+  const graph::Mesh mesh = mesh_of(config);
+  const int64_t pieces = (mesh.size(graph::Axis::kContext) > 1 ? 2 * mesh.size(graph::Axis::kContext) : 1) *
+                         (config.parallel.sequence ? mesh.size(graph::Axis::kTensor) : 1);
+  const int64_t tokens =
+      shape.encoder_length > 0 ? (shape.tokens + pieces - 1) / pieces * pieces : shape.tokens;
+  auto requests_for = [&](int64_t micro_batch) {
+    std::vector<program::Request> requests{{.kind = program::Kind::kTrain,
+                                            .sequences = micro_batch,
+                                            .sequence_length = tokens,
+                                            .encoder_length = shape.encoder_length,
+                                            .document_mask = documents,
+                                            .micro_batches = micro_batches_of_part(config),
+                                            .target_share = shape.target_share,
+                                            .idle_rows = tokens - shape.tokens},
+                                           {.kind = program::Kind::kEvaluate,
+                                            .sequences = micro_batch,
+                                            .sequence_length = tokens,
+                                            .encoder_length = shape.encoder_length,
+                                            .document_mask = documents,
+                                            .target_share = shape.target_share,
+                                            .idle_rows = tokens - shape.tokens}};
+    const bool generates = model.architecture == models::Architecture::kDecoder &&
+                           config.parallel.pipeline <= 1 && reads_token_by_token(model);
+    if (generates || writes_samples(config, model)) {
+      for (auto& request : inference::generation_requests(inference::kPrefillChunk, 1, shape.encoder_length))
+        requests.push_back(request);
+    }
+    if (longest > 0)
+      requests.push_back(
+          evaluation::task_program(evaluation::task_row_length(longest, model.max_positions), most));
+    return requests;
+  };
+  program::CompileOptions options;
+  options.model = model;
+  options.activations = activation_dtype(config);
+  options.rule_of = optimizer_rules(config, model);
+  options.memory_budget = (*config.memory.budget).count;
+  options.recompute = config.memory.recompute.value;
+  options.mesh = mesh_of(config);
+  options.pipeline = pipeline_of(config, model, place);
+  if (options.pipeline != nullptr && options.pipeline->splits_backward())
+    options.backward = program::Backward::kSplit;
+  options.sequence_parallel = config.parallel.sequence;
+  options.context_kind = config.parallel.context_kind;
+  options.experts = expert_layout(config, host_ranks);
+  options.zero = static_cast<int>(config.parallel.zero.value_or(0));
+  options.reshard_after_forward = config.parallel.reshard_after_forward.value_or(true);
+  options.prefetch = config.parallel.prefetch.value_or(config.parallel.progress == Progress::kThread ? 1 : 0);
+  options.overlap_chunks = config.parallel.overlap_chunks;
+  options.reduce_dtype = config.parallel.reduce_dtype;
+  options.cache_capacity = inference::cache_capacity_for(context, inference::kPrefillChunk);
+  options.target = make_device(config)->target();
+  options.words = words();
+  return program::compile_any(requests_for(*config.training.micro_batch_size), options);
+}
+
+size_t task_program(const program::ProgramSet& set) {
+  const auto scores = [](const program::Program& program) { return program.request.per_token_loss; };
+  const auto found = std::find_if(set.programs.begin(), set.programs.end(), scores);
+  STRATA_CHECK(found != set.programs.end(), "no program scores tasks");
+  return static_cast<size_t>(found - set.programs.begin());
+}
+
+RunConfig config_of_sets(const std::vector<std::string>& sets) {
+  RunConfig config = read_run_config({}, sets);
+  // Model and data come from other arguments here, so only faults of what was set count.
+  std::vector<Fault> faults = validate(config);
+  std::erase_if(faults, [&](const Fault& fault) {
+    const bool unread = std::any_of(config.reading_faults.begin(), config.reading_faults.end(),
+                                    [&](const Fault& each) { return each.key == fault.key; });
+    return !unread && !config.was_set(fault.key);
+  });
+  if (!faults.empty()) throw_faults(faults);
+  return config;
+}
+
+inference::ComputeOptions compute_options(const RunConfig& config) {
+  inference::ComputeOptions options;
+  if (!config.precision.compute.is_word()) options.dtype = activation_dtype(config);
+  if (!config.device.threads.is_word()) options.threads = static_cast<int>(*config.device.threads);
+  options.reference_kernels = config.debug.reference_kernels;
+  return options;
+}
+
+}  // namespace strata::config
