@@ -77,6 +77,7 @@ void Choices::take(std::vector<Choice> made) {
       all_.push_back(one);
     }
   }
+  std::erase_if(all_, [](const Choice& one) { return one.value == one.from; });  // as it was asked for
   config_ = with(config_, made);
 }
 
