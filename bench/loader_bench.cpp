@@ -93,7 +93,7 @@ void next(benchmark::State& state) {
   Loader loader(source, {.max_sequences = kRows});
   int64_t first = 0;
   for (auto _ : state) {
-    benchmark::DoNotOptimize(loader.next(first, kRows).tokens.data());
+    benchmark::DoNotOptimize(loader.next(first, kRows)[Column::kTokens].data());
     first += kRows;
   }
   report(state);

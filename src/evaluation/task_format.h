@@ -32,7 +32,7 @@ struct Task {
 };
 
 // Reads the first `limit` questions (0: all). ConfigError for a task that
-// config/task_names.h does not know, or a missing file; DataError
+// evaluation/task_names.h does not know, or a missing file; DataError
 // naming file and line for what is not JSON, lacks a field or holds another type than the format says, and
 // for a file without a question.
 Task read_task(const std::string& name, const Path& path, int64_t limit = 0);

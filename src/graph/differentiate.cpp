@@ -45,16 +45,15 @@ ValueId GradientBuilder::parameter_gradient(ValueId parameter) {
   STRATA_CHECK(index != kNone, "{} is no parameter", weight.name);
   Parameter& entry = graph_.parameters()[static_cast<size_t>(index)];
   if (entry.gradient == kNone) {
-    entry.gradient =
-        graph_.add_value({.name = "grad." + weight.name,
-                          .shape = weight.shape,
-                          .role = Role::kGradient,
-                          .encoding = {},
-                          .placements = {},
-                          .segments = weight.segments,
-                          .segments_along = weight.segments_along,
-                          .sharding = {.padding = {.uneven = weight.sharding.padding.uneven},
-                                       .dealt_axes = weight.sharding.dealt_axes}});
+    entry.gradient = graph_.add_value({.name = "grad." + weight.name,
+                                       .shape = weight.shape,
+                                       .role = Role::kGradient,
+                                       .encoding = {},
+                                       .placements = {},
+                                       .segments = weight.segments,
+                                       .segments_along = weight.segments_along,
+                                       .sharding = {.padding = {.uneven = weight.sharding.padding.uneven},
+                                                    .dealt_axes = weight.sharding.dealt_axes}});
   }
   return entry.gradient;
 }

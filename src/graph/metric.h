@@ -24,6 +24,8 @@ enum class MetricKind : uint8_t {
   kExpertKept,     // i64[experts], those of them that were not dropped
   kExpertRounds,   // i64[1], passes after the first ones, where ranks share experts
   // Of an update, not accumulated.
+  kHyper,      // u8, its constants and learning rate (optim::UpdateHyper); the host writes it before the step
+  kUpdates,    // i64[1], how many were made: device state
   kGradNorm,   // f32[1]
   kParamNorm,  // f32[1]
 };

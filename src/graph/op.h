@@ -1,6 +1,6 @@
 // What the project knows of an op whatever the device: its shape rule, its placement rule, its gradient and
-// its cost. One file in src/ops defines one family of them; kernels are bound to them per device
-// (program/bindings).
+// its cost. One folder in src/ops defines one family of them; each device binds its kernels to them
+// (device/bindings.h).
 #pragma once
 
 #include <functional>

@@ -1,7 +1,7 @@
 // Checkpoints of Megatron-LM in its torch format: DIR/iter_N/mp_rank_RR/model_optim_rng.pt, one file a
 // tensor-parallel rank, of GPT and Llama layouts, as Megatron-Core and as older versions name their tensors.
 // Their pickles hold argparse.Namespace, enums and random states besides the weights: these are read as inert
-// records, and nothing is executed (checkpoint/pickle.h).
+// records, and nothing is executed (interop/torch/pickle.h).
 #pragma once
 
 #include <memory>

@@ -306,7 +306,7 @@ std::map<std::string, Shape> parameter_shapes(const ModelConfig& config);
 // The same of its role.
 std::map<std::string, graph::ParameterRole> parameter_roles(const ModelConfig& config);
 // Floating-point operations of a training step per token, forward and backward: 6 × matmul parameters (head
-// included, embedding look-up not) + attention, causal by half (interface.md). Of an encoder-decoder per
+// included, embedding look-up not) + attention, causal by half. Of an encoder-decoder per
 // token of the encoder, whose text of `sequence_length` tokens goes with `target_length` of the decoder. Only
 // the share of the tokens that have a target passes the head.
 double training_flops_per_token(const ModelConfig& config, int64_t sequence_length, int64_t target_length = 0,

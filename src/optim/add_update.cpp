@@ -357,6 +357,8 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
   UpdateGraph update;
   update.hyper = add_named(graph, "hyper", DType::kU8, {kScalarBytes}, Role::kStep);
   update.updates = add_named(graph, "updates", DType::kI64, {1}, Role::kState);
+  graph.set_metric(graph::MetricKind::kHyper, update.hyper);
+  graph.set_metric(graph::MetricKind::kUpdates, update.updates);
   update.scalars = add_named(graph, "scalars", DType::kU8, {kScalarBytes}, Role::kStep);
   update.grad_norm = add_named(graph, "grad_norm", DType::kF32, {1}, Role::kStep);
   update.param_norm = add_named(graph, "param_norm", DType::kF32, {1}, Role::kStep);

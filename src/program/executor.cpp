@@ -330,6 +330,28 @@ void Executor::download(const Persistent& value, void* to, int64_t bytes, int64_
   device_->download(*arena_, value.offset + offset, to, bytes);
 }
 
+namespace {
+
+// Where a value of the arena lies.
+int64_t offset_of_persistent(const Program& program, graph::ValueId value, int64_t bytes) {
+  STRATA_CHECK(value != graph::kNone, "the program has no such value");
+  const Place& place = program.places[static_cast<size_t>(value)];
+  STRATA_CHECK(place.at.base == kInArena && !graph::is_temporary(program.graph.value(value).role) &&
+                   bytes <= place.bytes,
+               "{} bytes of {}", bytes, program.graph.value(value).name);
+  return place.at.offset;
+}
+
+}  // namespace
+
+void Executor::upload(size_t index, graph::ValueId value, const void* from, int64_t bytes) const {
+  device_->upload(*arena_, offset_of_persistent(program(index), value, bytes), from, bytes);
+}
+
+void Executor::download(size_t index, graph::ValueId value, void* to, int64_t bytes) const {
+  device_->download(*arena_, offset_of_persistent(program(index), value, bytes), to, bytes);
+}
+
 void Executor::upload(const std::string& name, const void* from, int64_t bytes, int64_t offset) const {
   upload(set_->at(name), from, bytes, offset);
 }

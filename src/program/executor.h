@@ -48,6 +48,10 @@ class Executor {
   // Copies between the host and a persistent value of the set, from byte `offset` of it on.
   void upload(const Persistent& value, const void* from, int64_t bytes, int64_t offset = 0) const;
   void download(const Persistent& value, void* to, int64_t bytes, int64_t offset = 0) const;
+  // The same of a persistent value of a program's graph.
+  void upload(size_t program, graph::ValueId value, const void* from, int64_t bytes) const;
+  void download(size_t program, graph::ValueId value, void* to, int64_t bytes) const;
+  // The same by name.
   void upload(const std::string& name, const void* from, int64_t bytes, int64_t offset = 0) const;
   void download(const std::string& name, void* to, int64_t bytes, int64_t offset = 0) const;
   // The same of one number, or of the first ones.

@@ -52,8 +52,7 @@ struct Whole {
 };
 
 Whole whole_of(const graph::Parameter& parameter, const graph::Value& value) {
-  if (value.sharding.global_shape.rank() == 0)
-    return {value.shape, value.segments, parameter.part.first_row};
+  if (value.sharding.global_shape.rank() == 0) return {value.shape, value.segments, parameter.part.first_row};
   return {value.sharding.global_shape, value.sharding.global_segments, parameter.part.first_row};
 }
 

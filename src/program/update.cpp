@@ -2,25 +2,28 @@
 
 namespace strata::program {
 
+using graph::MetricKind;
+
 void write_hyper(const Executor& executor, const optim::UpdateHyper& hyper) {
-  executor.write("hyper", hyper);
+  executor.upload(0, executor.program(0).graph.metric(MetricKind::kHyper), &hyper, sizeof hyper);
 }
 
 void write_terms(const Executor& executor, std::span<const int64_t> terms) {
   // In a pipeline the last stage has them.
-  const graph::Graph& graph = executor.program(0).graph;
-  for (const graph::Metric& metric : graph.metrics()) {
-    if (metric.kind == graph::MetricKind::kLossTerms)
-      executor.write(graph.value(metric.value).name, terms[static_cast<size_t>(metric.index)]);
+  for (const graph::Metric& metric : executor.program(0).graph.metrics()) {
+    if (metric.kind == MetricKind::kLossTerms)
+      executor.upload(0, metric.value, &terms[static_cast<size_t>(metric.index)], sizeof(int64_t));
   }
 }
 
 int64_t updates_made(const Executor& executor) {
-  return executor.read<int64_t>("updates");
+  int64_t updates = 0;
+  executor.download(0, executor.program(0).graph.metric(MetricKind::kUpdates), &updates, sizeof updates);
+  return updates;
 }
 
 void set_updates_made(const Executor& executor, int64_t updates) {
-  executor.write("updates", updates);
+  executor.upload(0, executor.program(0).graph.metric(MetricKind::kUpdates), &updates, sizeof updates);
 }
 
 }  // namespace strata::program

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "device/cpu/bindings.h"
 #include "fixtures/tiny_program.h"
+#include "program/metrics.h"
 #include "program/predict.h"
 
 namespace strata::program {
@@ -19,6 +20,39 @@ State trained(const std::shared_ptr<const ProgramSet>& set, int steps) {
   TinyRun run(set);
   for (int i = 0; i < steps; ++i) run.step();
   return run.state();
+}
+
+// Whatever a step needs was found when the program was compiled or loaded: all names are gone here.
+TEST(Names, AStepNeedsNone) {
+  for (const char* preset : {"llama3-5m", "moe-30m-a10m"}) {
+    const auto named = compile({tiny_request(2)}, tiny_options(preset));
+    const auto nameless = std::make_shared<ProgramSet>(*named);
+    TinyRun wanted(named), run(nameless);
+    const Metric loss(run.executor, 0, graph::MetricKind::kLossSum);
+    nameless->persistent_index.clear();
+    for (Persistent& value : nameless->persistent) value.name.clear();
+    for (Program& program : nameless->programs) {
+      for (graph::ValueId id = 0; id < program.graph.value_count(); ++id)
+        program.graph.value(id).name.clear();
+    }
+    const Request& request = named->programs[0].request;
+    const std::vector<int32_t> values(static_cast<size_t>(2 * request.sequences * request.sequence_length),
+                                      3);
+    const BatchRows rows{.columns = PerColumn<const int32_t*>(values.data()),
+                         .places = {request.sequence_length, 0}};
+    for (TinyRun* each : {&wanted, &run}) {
+      for (int64_t micro = 0; micro < 2; ++micro)
+        each->executor.upload_rows(0, rows, micro * request.sequences, micro);
+      each->step();
+    }
+    EXPECT_EQ(loss.read<double>(), Metric(wanted.executor, 0, graph::MetricKind::kLossSum).read<double>());
+    for (size_t i = 0; i < named->persistent.size(); ++i) {
+      std::vector<char> a(static_cast<size_t>(named->persistent[i].bytes)), b(a.size());
+      wanted.executor.download(named->persistent[i], a.data(), std::ssize(a));
+      run.executor.download(nameless->persistent[i], b.data(), std::ssize(b));
+      EXPECT_TRUE(a == b) << preset << ", " << named->persistent[i].name;
+    }
+  }
 }
 
 class SharedPrograms : public testing::TestWithParam<DType> {};

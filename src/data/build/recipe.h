@@ -1,5 +1,5 @@
-// RECIPE.toml: what a data build reads, which stages it runs and what it writes (interface.md, "A data
-// recipe").
+// RECIPE.toml: what a data build reads, which stages it runs and what it writes
+// (docs/data.md).
 #pragma once
 
 #include <cstdint>

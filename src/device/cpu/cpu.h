@@ -1,5 +1,5 @@
-// The CPU as a device of ops: src/ops/NAME/cpu.cpp binds each to kernels/cpu (device/bind.h), and table.cpp
-// lists them.
+// The CPU as a device of ops: src/ops/NAME/cpu.cpp binds each to kernels/cpu (device/bind.h), and
+// bindings.cpp lists them.
 #pragma once
 
 #include "device/bind.h"

@@ -1,5 +1,5 @@
 // Files that torch.save wrote (PyTorch 1.6 and later): a zip archive of a pickle, which says what there is,
-// and the bytes of each storage. Nothing in them is executed (checkpoint/pickle.h). Tensors may share a
+// and the bytes of each storage. Nothing in them is executed (interop/torch/pickle.h). Tensors may share a
 // storage, lie anywhere in it and have any strides; those that are not row-major are gathered while they are
 // read.
 #pragma once

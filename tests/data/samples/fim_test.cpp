@@ -171,11 +171,7 @@ TEST(FillInTheMiddle, OfSamplesInEveryPacking) {
     EXPECT_GT(middles, 20);
     // Row by row, backwards, the same.
     for (int64_t row = rows; row-- > 0;) {
-      const int64_t at = row * length;
-      changed.fill(first + row, 1,
-                   {again.tokens.data() + at, again.targets.data() + at, again.positions.data() + at,
-                    again.kv_begin.data() + at},
-                   scratch);
+      changed.fill(first + row, 1, row_of(again.view(), changed.shape(), row), scratch);
     }
     EXPECT_EQ(after, again);
     // The same window in another epoch is cut elsewhere.
