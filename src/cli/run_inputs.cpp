@@ -82,7 +82,7 @@ config::RunConfig read_command_config(const std::vector<std::string>& inputs,
     return config::read_run_config(inputs[0], sets);
   }
   if (inputs.size() == 1) {
-    if (auto stored = config::read_stored_config(inputs[0], sets)) return *std::move(stored);
+    if (auto stored = config::read_asked_config(inputs[0], sets)) return *std::move(stored);
   }
   const bool builds = std::all_of(inputs.begin(), inputs.end(), is_build);
   const int64_t bytes = builds ? build_bytes(inputs) : corpus_bytes(inputs);

@@ -46,6 +46,9 @@ struct RunTable {
   std::string name = "auto";    // resolved while reading: the file's name without .toml
   std::string folder = "auto";  // resolved while reading: runs/NAME
   std::string started_in;       // where relative paths begin; reading lays it before them
+  // In a run's run.toml what the program has chosen, as KEY=VALUE with what stood there: of a run that goes
+  // on from that file it is open again.
+  std::vector<std::string> chosen;
   int64_t seed = 1234;
   Auto<Duration> max_time;
 };

@@ -83,4 +83,12 @@ std::optional<RunConfig> read_stored_config(const Path& run, std::span<const std
   return read_run_config(path, sets);
 }
 
+std::optional<RunConfig> read_asked_config(const Path& run, std::span<const std::string> sets) {
+  const std::optional<RunConfig> stored = read_stored_config(run);
+  if (!stored) return std::nullopt;
+  std::vector<std::string> all = stored->run.chosen;
+  all.insert(all.end(), sets.begin(), sets.end());
+  return read_stored_config(run, all);
+}
+
 }  // namespace strata::config

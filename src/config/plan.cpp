@@ -133,6 +133,18 @@ Choices begin(const RunConfig& asked, const PlanOptions& options) {
   return choices;
 }
 
+// As --set gives them back: those where a word, or -1, stood for what the program chooses. A tokenizer is a
+// file of the run's from then on.
+std::vector<std::string> left_open(const std::vector<Choice>& choices) {
+  std::vector<std::string> open;
+  for (const Choice& choice : choices) {
+    if (choice.key.starts_with("tokenizer.")) continue;
+    if (choice.from == "\"auto\"" || choice.from == "\"training\"" || choice.from == "-1")
+      open.push_back(choice.key + "=" + choice.from);
+  }
+  return open;
+}
+
 class Planner {
  public:
   Planner(const RunConfig& asked, const PlanOptions& options)
@@ -154,6 +166,7 @@ class Planner {
     if (!options_.places.empty()) compile_fitting();
     plan_.config = config();
     plan_.choices = choices_.all();
+    plan_.config.run.chosen = left_open(plan_.choices);
     return std::make_shared<const RunPlan>(std::move(plan_));
   }
 

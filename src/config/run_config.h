@@ -24,6 +24,9 @@ RunConfig parse_run_config(std::string_view text, const std::string& name,
 // The run.toml of a run's folder; nothing where there is none. Its paths lead from the working folder to what
 // they named where the run was started, also where the project has been moved as a whole since.
 std::optional<RunConfig> read_stored_config(const Path& run, std::span<const std::string> sets = {});
+// The same as what is asked for when a run goes on from its folder alone: what the program had chosen is open
+// again, unless `sets` give it.
+std::optional<RunConfig> read_asked_config(const Path& run, std::span<const std::string> sets = {});
 
 // Adds what only another room can find (sizes of a model, files of a corpus).
 using FaultHook = std::function<void(const RunConfig&, std::vector<Fault>&)>;

@@ -186,6 +186,7 @@ std::vector<Change> compare_for_resume(const RunConfig& stored, const RunConfig&
   // A group without a name means the optimizer's.
   const auto with_names = [](RunConfig config) {
     config.run.started_in.clear();
+    config.run.chosen.clear();
     for (OptimizerGroup& group : config.optimizer.group)
       group.name = group.name.value_or(config.optimizer.name);
     return config;

@@ -15,6 +15,11 @@ TableSpec run_table() {
           key("started_in", &RunTable::started_in,
               "The folder where relative paths begin, which the program writes into a run's run.toml; unset: "
               "the working folder."),
+          key("chosen", &RunTable::chosen,
+              "Keys that were left open, with what stood there, which the program writes into a run's "
+              "run.toml: "
+              "a run that goes on from it takes what was chosen, or chooses again where the machine is "
+              "another."),
           on_resume(key("seed", &RunTable::seed, "Decides weights and data order.", between(0, kMostSeed)),
                     ResumeClass::kRefused),
           key("max_time", &RunTable::max_time,

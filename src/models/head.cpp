@@ -101,8 +101,7 @@ void add_logits(layers::Context& context, const Hidden& hidden) {
   } else {
     // All ranks need all logits, to draw the same token.
     const ValueId own = ops::linear(graph, rows, hidden.head, graph::kNone, true);
-    graph.value(own).sharding.padding.uneven =
-        graph.value(hidden.head).sharding.padding.uneven;
+    graph.value(own).sharding.padding.uneven = graph.value(hidden.head).sharding.padding.uneven;
     graph::add_into<graph::Reshard>(
         graph, {.x = {own}}, {.moved = {out}},
         {.axis = graph::Axis::kTensor, .from = graph::Placement::sharded(1), .to = {}});

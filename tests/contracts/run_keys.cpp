@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/parallel.h"
 #include "base/pin.h"
+#include "config/run_config.h"
 #include "contracts/contract.h"
 #include "contracts/lab.h"
 
@@ -54,6 +55,17 @@ void started_in(const std::string&) {
   EXPECT_EQ(shown["run.folder"]["value"], lab.path("project/runs/x").string());
   // A run says where it was started.
   EXPECT_TRUE(has(lab.run().run_toml(), "started_in = \"" + std::filesystem::current_path().string() + "\""));
+}
+
+// What the program chose is no wish of the user's when the run goes on from its folder alone.
+void chosen(const std::string&) {
+  Lab lab;
+  const auto run = lab.run();
+  EXPECT_TRUE(has(run.run_toml(), "memory.recompute=")) << run.run_toml();
+  EXPECT_EQ(config::read_stored_config(run.folder)->memory.recompute.is_word(), false);
+  EXPECT_TRUE(config::read_asked_config(run.folder)->memory.recompute.is_word());
+  const std::string given[] = {"memory.recompute=full"};
+  EXPECT_FALSE(config::read_asked_config(run.folder, given)->memory.recompute.is_word());
 }
 
 void seed(const std::string&) {
@@ -279,6 +291,7 @@ Contracts run_keys() {
   return {{"run.name", name},
           {"run.folder", folder},
           {"run.started_in", started_in},
+          {"run.chosen", chosen},
           {"run.seed", seed},
           {"run.max_time", max_time},
           {"log.interval_steps", interval_steps},

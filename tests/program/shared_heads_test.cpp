@@ -54,8 +54,7 @@ void expect_what_one_rank_gives(CompileOptions options) {
       for (const std::string prefix : {"", "grad."}) {
         const Tensor found = ranks.whole(prefix + name);
         const Tensor whole = one.whole(prefix + (parameter.part.of.empty() ? name : parameter.part.of));
-        expect_near(found, part_of(whole, parameter.part.first_row, found.shape[0]), 2e-5,
-                    prefix + name);
+        expect_near(found, part_of(whole, parameter.part.first_row, found.shape[0]), 2e-5, prefix + name);
         if (testing::Test::HasFatalFailure()) return;
       }
     }
