@@ -37,6 +37,7 @@ struct Figure {
   std::string source;  // empty: not known
   Evidence evidence = Evidence::kRead;
   bool known() const { return !source.empty(); }
+  friend bool operator==(const Figure&, const Figure&) = default;
 };
 
 enum class Dtype { kFp32, kTf32, kBf16, kFp16, kFp8, kFp4 };
@@ -60,6 +61,7 @@ struct ChipSpec {
 
   const Figure& peak_of(Dtype dtype) const { return peak[static_cast<size_t>(dtype)]; }
   const Figure& achievable_of(Dtype dtype) const { return achievable[static_cast<size_t>(dtype)]; }
+  friend bool operator==(const ChipSpec&, const ChipSpec&) = default;
 };
 
 enum class Topology { kSwitch, kMesh, kTorus };
@@ -79,6 +81,7 @@ struct LinkLevel {
   Figure ramp;
   Figure ramp_bytes;
   Figure contention;  // further fraction of time for each peer that sends at the same time
+  friend bool operator==(const LinkLevel&, const LinkLevel&) = default;
 };
 
 // Seconds of a collective over one level: startup + wire / (bandwidth * achievable) * (the ramp above).
@@ -92,6 +95,7 @@ struct JobMttf {
   int64_t devices = 0;
   double seconds = 0.0;
   std::string source;
+  friend bool operator==(const JobMttf&, const JobMttf&) = default;
 };
 
 struct ClusterSpec {
@@ -109,6 +113,7 @@ struct ClusterSpec {
   Figure storage_write_per_host;       // bytes/s to checkpoint storage
   Figure storage_read_per_host;        // bytes/s
   std::vector<JobMttf> measured_mttf;  // ascending by devices
+  friend bool operator==(const ClusterSpec&, const ClusterSpec&) = default;
 };
 
 enum class Terms { kOnDemand, kReserved, kSpot };
@@ -159,6 +164,9 @@ const Region& find_region(const Catalogue& catalogue, std::string_view name);
 
 // `--cluster NAME|FILE`: a built-in cluster, or the used cluster of a file (a path with ".toml" or "/").
 ClusterSpec resolve_cluster(const std::string& name_or_file, std::span<const std::string> sets = {});
+
+// A cluster file that describes `cluster` and its chip in full; reading it gives the same cluster.
+std::string cluster_file(const ClusterSpec& cluster);
 
 // The prices of a chip, cheapest first; those of `terms` only if given.
 std::vector<Price> prices_of(const Catalogue& catalogue, std::string_view chip,

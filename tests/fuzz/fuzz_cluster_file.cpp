@@ -19,6 +19,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const double seconds = plan::collective_seconds(link, 8, 1e9, 1.75);
       STRATA_CHECK(std::isfinite(seconds) && seconds > 0, "a collective of {} s", seconds);
     }
+    const auto again = plan::parse_catalogue(plan::cluster_file(cluster), "again");
+    const auto& copy = plan::find_cluster(again, again.used_cluster);
+    STRATA_CHECK(copy.links.size() == cluster.links.size() && copy.chip.memory == cluster.chip.memory,
+                 "another cluster");
     for (const auto& price : catalogue.prices)
       STRATA_CHECK(price.low >= 0 && price.low <= price.high, "a price");
     if (cluster.failures_per_node_day.value > 0)

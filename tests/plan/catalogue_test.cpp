@@ -223,6 +223,19 @@ date = "2026-11"
   EXPECT_EQ(find_cluster(catalogue, "h200").links.front().size, 8);
 }
 
+TEST(ClusterFile, IsReadAsItWasWritten) {
+  for (const ClusterSpec& cluster : builtin_catalogue().clusters) {
+    const Catalogue again = parse_catalogue(cluster_file(cluster), "again.toml");
+    EXPECT_EQ(again.used_cluster, cluster.name);
+    EXPECT_EQ(find_cluster(again, cluster.name), cluster) << cluster.name;
+  }
+  ClusterSpec own = resolve_cluster("h200");
+  own.name = own.chip.name = "a \"b\".c";
+  own.chip.aliases = {"x y", "\"z\""};
+  own.links.front().bandwidth = {1.0 / 3 * 1e9, "measured \\ here", Evidence::kMeasured};
+  EXPECT_EQ(find_cluster(parse_catalogue(cluster_file(own), "own.toml"), own.name), own);
+}
+
 TEST(UserFile, IncludesFilesAndRefusesCycles) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "strata_plan_includes";
   std::filesystem::create_directories(folder);

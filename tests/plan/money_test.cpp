@@ -19,6 +19,18 @@ TEST(DeviceHours, OfPublishedRuns) {
   EXPECT_NEAR(256 * 300e12 / training_flops(70e9, 1), 182857, 1);
 }
 
+TEST(DeviceHours, ClaimsOfGuidesThatDoNotAddUp) {
+  const Catalogue catalogue = builtin_catalogue();
+  // 405B at 3.2M tokens/s on 2048 H100 needs 3797 TFLOP/s of each, 3.8 times the peak.
+  const double needed = training_flops(405e9, 1) * 3.2e6 / 2048;
+  EXPECT_NEAR(needed / 1e12, 3797, 1);
+  EXPECT_NEAR(needed / find_chip(catalogue, "h100-sxm").peak_of(Dtype::kBf16).value, 3.8, 0.05);
+  // DeepSeek-V3 at 1.8M tokens/s on 1024 MI325X is 30 to 34 % of the peak, not 48 %.
+  const double peak = find_chip(catalogue, "mi325x").peak_of(Dtype::kBf16).value;
+  EXPECT_NEAR(1.8e6 / 1024 * 2.2e11 / peak, 0.30, 0.005);
+  EXPECT_NEAR(1.8e6 / 1024 * 2.5e11 / peak, 0.34, 0.005);
+}
+
 TEST(DeviceHours, GptThreeForFourMillionDollars) {
   // $4.6M are 3.07M V100 hours at 1.50, which is 28.5 TFLOP/s or 22.8 % of the peak.
   const Catalogue catalogue = builtin_catalogue();
