@@ -1,6 +1,6 @@
 # Every room has a CMakeLists.txt in its folder; a room uses only rooms above it. Test folders have one of their own.
 set(STRATA_ROOM_ORDER base observe tensor comm parallel data/tokenizer data/text data/pipeline data/input data/tokens data/samples
-    data/filter data/dedup data/build graph ops hardware kernels/cpu layers models optim kernels/reference device device/cpu
+    data/filter data/dedup data/build graph ops hardware plan kernels/cpu layers models optim kernels/reference device device/cpu
     device/reference device/open program interop/torch checkpoint interop inference evaluation config train benchmarks cli)
 foreach(room ${STRATA_ROOM_ORDER})
   add_subdirectory(src/${room})
@@ -8,7 +8,7 @@ endforeach()
 if(STRATA_TESTS)
   add_subdirectory(tests/runner)
   foreach(room base observe comm parallel data/tokenizer data/text data/pipeline data/input data/tokens data/filter data/dedup data/build
-          ops hardware kernels/cpu models optim program checkpoint evaluation config train cli contracts)
+          ops hardware plan kernels/cpu models optim program checkpoint evaluation config train cli contracts)
     add_subdirectory(tests/${room})
   endforeach()
 endif()

@@ -156,6 +156,24 @@ struct KindsOf<std::tuple<Members&...>> {
 template <template <template <typename> class> class Side>
 using Kinds = detail::KindsOf<decltype(detail::members_of(std::declval<Side<Declared>&>()))>;
 
+namespace detail {
+
+template <size_t count>
+constexpr std::array<std::string_view, count> split_words(std::string_view text) {
+  std::array<std::string_view, count> words;
+  for (std::string_view& word : words) {
+    word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+  }
+  return words;
+}
+
+// The names of a side's members, in order.
+template <template <template <typename> class> class Side>
+inline constexpr auto kNames = split_words<Kinds<Side>::count>(Side<Declared>::names);
+
+}  // namespace detail
+
 // How many operands each member of the kind Many stands for in a list of `operands`; none where there is no
 // list yet.
 template <template <template <typename> class> class Side>
@@ -174,17 +192,16 @@ template <template <template <typename> class> class Side, template <typename> c
 constexpr void visit(Side<Of>& side, size_t operands, Take&& take) {
   const size_t each = many_count<Side>(operands);
   const auto members = detail::members_of(side);
-  std::string_view names = Side<Of>::names;
   size_t first = 0;
-  const auto one = [&](auto& member, auto kind) {
+  const auto one = [&](auto& member, auto kind, std::string_view name) {
     const size_t count = kind.many ? each : 1;
-    const std::string_view name = names.substr(0, names.find(' '));
-    names.remove_prefix(std::min(names.size(), name.size() + 1));
     take(member, kind, name, first, count);
     first += count;
   };
   [&]<size_t... i>(std::index_sequence<i...>) {
-    (one(std::get<i>(members), std::tuple_element_t<i, typename Kinds<Side>::Type>{}), ...);
+    (one(std::get<i>(members), std::tuple_element_t<i, typename Kinds<Side>::Type>{},
+         detail::kNames<Side>[i]),
+     ...);
   }
   (std::make_index_sequence<Kinds<Side>::count>{});
 }

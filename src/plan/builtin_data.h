@@ -1,0 +1,15 @@
+// The files of data/planning as they are compiled into the program (builtin_data.cpp.in).
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace strata::plan {
+
+struct BuiltinFile {
+  std::string_view name;
+  std::string_view text;
+};
+std::span<const BuiltinFile> builtin_files();
+
+}  // namespace strata::plan

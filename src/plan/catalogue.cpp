@@ -1,0 +1,234 @@
+#include "plan/catalogue.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/error.h"
+#include "base/suggest.h"
+#include "base/toml.h"
+#include "plan/builtin_data.h"
+#include "plan/catalogue_read.h"
+
+namespace strata::plan {
+namespace {
+
+ConfigValue builtin_document() {
+  ConfigValue document;
+  document.data = ConfigValue::Table{};
+  for (const BuiltinFile& file : builtin_files()) {
+    ConfigValue part = parse_toml(file.text, std::string(file.name));
+    detail::attach_sources(part);
+    detail::overlay(document, std::move(part));
+  }
+  return document;
+}
+
+// The cluster that a user's document is about: the one it names with `use`, or its only one.
+std::string used_cluster(const ConfigValue& user, const std::string& name) {
+  if (const ConfigValue* use = user.find("use")) {
+    if (const auto* text = use->get_if<std::string>(); text && !text->empty()) return *text;
+    throw ConfigError("[{}] use: found {}, expected the name of a cluster", to_string(use->origin),
+                      to_toml(*use));
+  }
+  std::vector<std::string> names;
+  if (const ConfigValue* clusters = user.find("cluster")) {
+    if (const auto* entries = clusters->get_if<ConfigValue::Table>()) {
+      for (const ConfigEntry& entry : *entries) names.push_back(entry.key);
+    }
+  }
+  if (names.size() == 1) return names.front();
+  if (names.empty()) {
+    throw ConfigError(
+        "[{}] found no cluster, expected one [cluster.NAME], or use = \"NAME\" of a built-in one", name);
+  }
+  throw ConfigError("[{}] found the clusters {}, expected one, or use = \"NAME\" to choose", name,
+                    fmt::join(names, ", "));
+}
+
+// One --set. "cluster.link.nvlink.size=4" is of the cluster in use, "chip.power=650" of its chip.
+void apply(ConfigValue& document, const std::string& cluster, const std::string& chip,
+           const std::string& set) {
+  const auto starts = [&](std::string_view prefix) { return set.rfind(prefix, 0) == 0; };
+  if (starts("cluster.")) {
+    apply_set(document, fmt::format("cluster.{}.{}", cluster, set.substr(8)));
+  } else if (starts("chip.")) {
+    apply_set(document, fmt::format("chip.{}.{}", chip, set.substr(5)));
+  } else {
+    throw ConfigError("[--set] found \"{}\", expected a key that begins with cluster. or chip.", set);
+  }
+}
+
+Catalogue with_user_document(ConfigValue user, const std::string& name, std::span<const std::string> sets) {
+  detail::attach_sources(user);
+  ConfigValue document = builtin_document();
+  const std::string used = used_cluster(user, name);
+  detail::overlay(document, std::move(user));
+  if (!sets.empty()) {
+    const std::string chip = find_cluster(detail::read_document(document), used).chip.name;
+    for (const std::string& set : sets) apply(document, used, chip, set);
+  }
+  Catalogue catalogue = detail::read_document(document);
+  catalogue.used_cluster = find_cluster(catalogue, used).name;
+  return catalogue;
+}
+
+bool same_name(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
+    return std::tolower(static_cast<unsigned char>(x)) == std::tolower(static_cast<unsigned char>(y));
+  });
+}
+
+template <typename Spec>
+std::vector<std::string> names_of_all(const std::vector<Spec>& specs) {
+  std::vector<std::string> names;
+  for (const Spec& spec : specs) names.push_back(spec.name);
+  return names;
+}
+
+[[noreturn]] void unknown(std::string_view what, std::string_view name, const std::vector<std::string>& names,
+                          std::string_view also) {
+  const auto nearest = nearest_name(name, names);
+  throw ConfigError("[{}] found \"{}\", expected one of {}{}{}", what, name, fmt::join(names, ", "), also,
+                    nearest ? fmt::format("; did you mean \"{}\"?", *nearest) : "");
+}
+
+}  // namespace
+
+std::string_view to_string(Evidence evidence) {
+  switch (evidence) {
+    case Evidence::kRead:
+      return "read";
+    case Evidence::kComputed:
+      return "computed";
+    case Evidence::kMeasured:
+      return "measured";
+    case Evidence::kSecondary:
+      return "secondary";
+    case Evidence::kInferred:
+      return "inferred";
+    case Evidence::kMemory:
+      return "memory";
+    case Evidence::kUser:
+      return "user";
+  }
+  return "";
+}
+
+std::string_view to_string(Dtype dtype) {
+  static constexpr std::string_view kNames[kDtypes] = {"fp32", "tf32", "bf16", "fp16", "fp8", "fp4"};
+  return kNames[static_cast<size_t>(dtype)];
+}
+
+std::optional<Dtype> parse_dtype(std::string_view name) {
+  for (size_t i = 0; i < kDtypes; ++i) {
+    if (to_string(static_cast<Dtype>(i)) == name) return static_cast<Dtype>(i);
+  }
+  return std::nullopt;
+}
+
+std::string_view to_string(Topology topology) {
+  static constexpr std::string_view kNames[] = {"switch", "mesh", "torus"};
+  return kNames[static_cast<size_t>(topology)];
+}
+
+std::string_view to_string(Terms terms) {
+  static constexpr std::string_view kNames[] = {"on_demand", "reserved", "spot"};
+  return kNames[static_cast<size_t>(terms)];
+}
+
+double collective_seconds(const LinkLevel& level, int64_t devices, double bytes, double wire_factor) {
+  if (devices <= 1 || bytes <= 0) return 0.0;
+  double bandwidth = level.bandwidth.value * level.achievable.value;
+  if (level.topology == Topology::kMesh && level.size > devices)
+    bandwidth *= static_cast<double>(devices - 1) / static_cast<double>(level.size - 1);
+  const double ramp = 1 + level.ramp.value * level.ramp_bytes.value / (bytes + level.ramp_bytes.value);
+  const double hops = static_cast<double>(devices - 1);
+  return level.startup.value + hops * level.latency.value + bytes * wire_factor / bandwidth * ramp;
+}
+
+Catalogue builtin_catalogue() {
+  return detail::read_document(builtin_document());
+}
+
+Catalogue read_catalogue(const Path& file, std::span<const std::string> sets) {
+  return with_user_document(read_toml(file), file.string(), sets);
+}
+
+Catalogue parse_catalogue(std::string_view text, const std::string& name, std::span<const std::string> sets) {
+  ConfigValue document = parse_toml(text, name);
+  if (const ConfigValue* include = document.find("include"))
+    throw ConfigError("[{}] include: expected none, since this text is not a file",
+                      to_string(include->origin));
+  return with_user_document(std::move(document), name, sets);
+}
+
+const ChipSpec& find_chip(const Catalogue& catalogue, std::string_view name) {
+  for (const ChipSpec& chip : catalogue.chips) {
+    if (same_name(chip.name, name)) return chip;
+  }
+  for (const ChipSpec& chip : catalogue.chips) {
+    for (const std::string& alias : chip.aliases) {
+      if (same_name(alias, name)) return chip;
+    }
+  }
+  unknown("chip", name, names_of_all(catalogue.chips), "");
+}
+
+const ClusterSpec& find_cluster(const Catalogue& catalogue, std::string_view name) {
+  for (const ClusterSpec& cluster : catalogue.clusters) {
+    if (same_name(cluster.name, name)) return cluster;
+  }
+  unknown("--cluster", name, names_of_all(catalogue.clusters), ", or a file");
+}
+
+const Region& find_region(const Catalogue& catalogue, std::string_view name) {
+  for (const Region& region : catalogue.regions) {
+    if (same_name(region.name, name)) return region;
+  }
+  unknown("region", name, names_of_all(catalogue.regions), "");
+}
+
+ClusterSpec resolve_cluster(const std::string& name_or_file, std::span<const std::string> sets) {
+  const bool is_file = name_or_file.ends_with(".toml") || name_or_file.find('/') != std::string::npos;
+  if (is_file) {
+    const Catalogue catalogue = read_catalogue(name_or_file, sets);
+    return find_cluster(catalogue, catalogue.used_cluster);
+  }
+  if (sets.empty()) return find_cluster(builtin_catalogue(), name_or_file);
+  const std::string name = find_cluster(builtin_catalogue(), name_or_file).name;
+  const Catalogue catalogue = parse_catalogue(fmt::format("use = \"{}\"", name), name, sets);
+  return find_cluster(catalogue, name);
+}
+
+std::vector<Price> prices_of(const Catalogue& catalogue, std::string_view chip, std::optional<Terms> terms) {
+  std::vector<Price> out;
+  for (const Price& price : catalogue.prices) {
+    if (price.chip == chip && (!terms || price.terms == *terms)) out.push_back(price);
+  }
+  std::stable_sort(out.begin(), out.end(), [](const Price& a, const Price& b) { return a.low < b.low; });
+  return out;
+}
+
+ChipSpec chip_of(const hardware::DeviceSpec& device) {
+  const bool measured = device.source == "measured";
+  const Evidence evidence = measured ? Evidence::kMeasured : Evidence::kRead;
+  const std::string source =
+      measured ? fmt::format("strata doctor, {}, {} threads", device.date, device.threads) : device.source;
+  const auto figure = [&](double value) { return value > 0 ? Figure{value, source, evidence} : Figure{}; };
+  ChipSpec chip;
+  chip.name = "this-machine";
+  chip.title = device.name;
+  chip.kind = device.kind;
+  chip.peak[static_cast<size_t>(Dtype::kFp32)] = figure(device.gemm_flops_f32);
+  chip.peak[static_cast<size_t>(Dtype::kBf16)] = figure(device.gemm_flops_bf16);
+  // The rates are those of the best GEMM and of streaming, not of a data sheet.
+  for (Figure& fraction : chip.achievable) fraction = {1.0, source, evidence};
+  chip.memory_achievable = {1.0, source, evidence};
+  chip.memory = figure(static_cast<double>(device.memory_bytes));
+  chip.memory_bandwidth = figure(device.memory_bytes_per_s);
+  return chip;
+}
+
+}  // namespace strata::plan

@@ -1,0 +1,30 @@
+// Minimises smooth functions of a few variables by L-BFGS (Nocedal & Wright, algorithm 7.5).
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/function_ref.h"
+
+namespace strata::plan {
+
+// The value at `x`; writes the gradient. Values that are not finite are taken as out of the domain.
+using Objective = FunctionRef<double(std::span<const double> x, std::span<double> gradient)>;
+
+struct MinimizeOptions {
+  int memory = 8;
+  int max_iterations = 200;
+  double gradient_tolerance = 1e-8;  // of the largest component, relative to max(1, |value|)
+  double value_tolerance = 1e-12;    // relative decrease below which it stops
+};
+
+struct Minimum {
+  std::vector<double> x;
+  double value = 0.0;
+  int iterations = 0;
+  bool converged = false;
+};
+
+Minimum minimize(Objective objective, std::vector<double> start, const MinimizeOptions& options = {});
+
+}  // namespace strata::plan

@@ -1,0 +1,30 @@
+// Any bytes as a table of published runs: refused with a DataError, or rows whose values are in range.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/error.h"
+#include "plan/published_runs.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace strata;
+  try {
+    const auto table = plan::parse_runs({reinterpret_cast<const char*>(data), size}, "input");
+    for (const auto& fault : table.faults) {
+      STRATA_CHECK(fault.line >= 1 && fault.column >= 1, "a fault without a place");
+      STRATA_CHECK(plan::to_string(fault).find('\n') == std::string::npos, "a message of two lines");
+    }
+    for (const auto& run : table.runs) {
+      STRATA_CHECK(!run.mfu || (*run.mfu > 0 && *run.mfu <= 2), "an mfu of {}", *run.mfu);
+      STRATA_CHECK(!run.layers || *run.layers >= 1, "{} layers", *run.layers);
+      const auto seconds = plan::published_step_seconds(run);
+      STRATA_CHECK(!seconds || (std::isfinite(*seconds) && *seconds > 0), "a step of {} s", *seconds);
+      STRATA_CHECK(plan::missing_columns(run, plan::run_columns()).size() <= plan::run_columns().size(),
+                   "columns");
+    }
+  } catch (const DataError&) {
+    // the answer to what is no table
+  }
+  return 0;
+}
