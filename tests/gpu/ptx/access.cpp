@@ -192,12 +192,14 @@ void check_written(Warp& warp, const Instruction& i, unsigned lane, const Place&
   const uint64_t first = place.region->first_unwritten(place.offset, bytes);
   const Description where = describe(warp, *place.region, first);
   if (place.region->space == Space::kShared) {
-    for (const auto& [begin, end] : warp.block->pending) {
-      if (first >= begin && first < end) {
+    for (const Warp& other : *warp.block->warps) {
+      for (const AsyncCopy& copy : other.copies) {
+        if (first < copy.to || first >= uint64_t{copy.to} + copy.bytes) continue;
         warp.fail(Fault::kPendingCopy, i, lane,
                   fmt::format("reads {} bytes at {} before a wait for the asynchronous copy to them", bytes,
                               where.text),
-                  place.region->base + place.offset, where.name);
+                  place.region->base + place.offset, where.name,
+                  "copied at " + warp.kernel->place_text(copy.at));
       }
     }
   }

@@ -36,13 +36,6 @@ void complete_copies(Warp& w, uint32_t mask, uint32_t keep, bool uncommitted_too
     if (races) check_race(w, issued, copy.lane, to, copy.bytes, Access::kWrite);
     std::memcpy(to.data, bytes.data(), copy.bytes);
     to.region->mark(to.offset, copy.bytes, true);
-    auto& pending = w.block->pending;
-    const auto found = std::find(pending.begin(), pending.end(),
-                                 std::pair<uint64_t, uint64_t>{copy.to, copy.to + copy.bytes});
-    if (found != pending.end()) {
-      *found = pending.back();
-      pending.pop_back();
-    }
   }
   w.copies.erase(kept, w.copies.end());
 }
@@ -76,7 +69,6 @@ void run_copy(Warp& w, const Instruction& i, uint32_t mask) {
     // From now on the copy may land: earlier readers must be done.
     if (races) check_race(w, i, lane, to, i.bytes, Access::kWrite);
     to.region->mark(to.offset, i.bytes, false);
-    w.block->pending.emplace_back(to.offset, to.offset + i.bytes);
     w.copies.push_back({from_address, static_cast<uint32_t>(to.offset), w.copy_groups[lane], w.at(i),
                         static_cast<uint8_t>(lane), i.bytes, static_cast<uint8_t>(from_bytes)});
     w.block->launch->counters->global_bytes += from_bytes;

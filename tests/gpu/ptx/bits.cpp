@@ -15,7 +15,7 @@ Handler with_width(unsigned bytes, F f) {
 enum class Logic { kAnd, kOr, kXor };
 
 template <Logic kLogic, typename T>
-T logic(T a, T b) {
+inline T logic(T a, T b) {
   return static_cast<T>(kLogic == Logic::kAnd ? a & b : kLogic == Logic::kOr ? a | b : a ^ b);
 }
 
@@ -136,7 +136,7 @@ void decode_shf(Decoder& d) {
 }
 
 template <typename T>
-T field(T value, uint32_t position, uint32_t length) {
+inline T field(T value, uint32_t position, uint32_t length) {
   using U = std::make_unsigned_t<T>;
   constexpr uint32_t kBits = 8 * sizeof(T);
   position &= 0xff;
@@ -197,7 +197,7 @@ void decode_bfi(Decoder& d) {
 
 // The most significant bit that differs from the sign, or its distance from the top.
 template <typename T, bool kDistance>
-uint32_t find_bit(T value) {
+inline uint32_t find_bit(T value) {
   using U = std::make_unsigned_t<T>;
   const U bits =
       static_cast<U>(std::is_signed_v<T> && value < 0 ? ~static_cast<U>(value) : static_cast<U>(value));
@@ -229,7 +229,7 @@ void decode_count(Decoder& d) {
 }
 
 template <typename T>
-T reversed(T value) {
+inline T reversed(T value) {
   T out = 0;
   for (unsigned bit = 0; bit < 8 * sizeof(T); ++bit) out = static_cast<T>(out << 1 | (value >> bit & 1));
   return out;
@@ -270,7 +270,7 @@ void decode_lop3(Decoder& d) {
 enum class Permute { kBytes, kForward4, kBackward4, kReplicate8, kEdgeLeft, kEdgeRight, kReplicate16 };
 
 template <Permute kMode>
-uint32_t permute(uint32_t a, uint32_t b, uint32_t c) {
+inline uint32_t permute(uint32_t a, uint32_t b, uint32_t c) {
   const uint64_t bytes = uint64_t{b} << 32 | a;
   uint32_t out = 0;
   for (uint32_t n = 0; n < 4; ++n) {

@@ -86,7 +86,7 @@ uint64_t real_to_integer(double value, Type type, Rounding rounding) {
 }
 
 template <typename T>
-T integer_to_real(__int128 whole, Rounding rounding) {
+inline T integer_to_real(__int128 whole, Rounding rounding) {
   const RoundingScope scope(rounding);
   if (whole < 0) {
     const volatile int64_t value = static_cast<int64_t>(whole);

@@ -319,9 +319,8 @@ void Decoder::relocate() {
 
 uint32_t Decoder::new_register(unsigned bytes) {
   const uint32_t offset = next_register_;
-  // A predicate takes one cell of 32 bits; everything is aligned to 64 bytes but for that.
-  next_register_ += bytes == 0 ? 4 : static_cast<uint32_t>(bytes * kLanes);
-  next_register_ = (next_register_ + 7) / 8 * 8;
+  // Each begins a cache line: vector accesses that cross lines are slow.
+  next_register_ += bytes <= 2 ? 64 : static_cast<uint32_t>(bytes * kLanes);
   if (next_register_ > kMaxRegisterBytes) fail("too many registers");
   return offset;
 }

@@ -15,7 +15,7 @@ constexpr uint8_t kSat = 2;
 constexpr uint8_t kRelu = 4;
 
 template <Op kOp, typename T>
-T compute(T a, T b, T c) {
+inline T compute(T a, T b, T c) {
   switch (kOp) {
     case Op::kAdd:
       return a + b;
@@ -114,7 +114,7 @@ void run_f64(Warp& w, const Instruction& i, uint32_t mask) {
 
 // f16 and bf16, alone or in pairs.
 template <Op kOp, bool kHalfType>
-uint16_t compute16(uint16_t a, uint16_t b, uint16_t c, uint8_t option) {
+inline uint16_t compute16(uint16_t a, uint16_t b, uint16_t c, uint8_t option) {
   const auto value_of = [&](uint16_t bits) {
     const float value = kHalfType ? half_value(bits) : brain_value(bits);
     // The flush is of the small format's denormals.
@@ -231,7 +231,7 @@ void decode_arithmetic(Decoder& d, Type type) {
 
 // NaN loses unless `kNan`; -0 is below +0. T is float or double.
 template <bool kMaximum, typename T>
-T extreme(T a, T b, bool nan_wins) {
+inline T extreme(T a, T b, bool nan_wins) {
   if (a != a || b != b) {
     if (nan_wins || (a != a && b != b)) return std::numeric_limits<T>::quiet_NaN();
     return a != a ? b : a;
@@ -244,7 +244,7 @@ constexpr uint8_t kNanWins = 8;
 constexpr uint8_t kXorSign = 16;
 
 template <bool kMaximum>
-float extreme_f32(float a, float b, uint8_t option) {
+inline float extreme_f32(float a, float b, uint8_t option) {
   if ((option & kFtz) != 0) {
     a = flushed(a);
     b = flushed(b);
@@ -253,6 +253,18 @@ float extreme_f32(float a, float b, uint8_t option) {
   const uint32_t sign = (std::bit_cast<uint32_t>(a) ^ std::bit_cast<uint32_t>(b)) & 0x8000'0000;
   const float value = canonical(extreme<kMaximum>(std::fabs(a), std::fabs(b), (option & kNanWins) != 0));
   return value != value ? value : std::bit_cast<float>((std::bit_cast<uint32_t>(value) & 0x7fff'ffff) | sign);
+}
+
+// The same without options and branches.
+template <bool kMaximum>
+inline float plain_extreme(float a, float b) {
+  const uint32_t x = std::bit_cast<uint32_t>(a);
+  const uint32_t y = std::bit_cast<uint32_t>(b);
+  const float equal = std::bit_cast<float>(kMaximum ? x & y : x | y);
+  const float chosen = (a < b) == kMaximum ? b : a;
+  const float ordered = a == b ? equal : chosen;
+  const float one = a != a ? b : b != b ? a : ordered;
+  return canonical(one);
 }
 
 template <bool kMaximum>
@@ -341,7 +353,7 @@ void decode_extreme(Decoder& d, Type type) {
 }
 
 template <typename T, bool kAbsolute, bool kFlush>
-T signed_bits(T bits, T sign) {
+inline T signed_bits(T bits, T sign) {
   T value = static_cast<T>(kAbsolute ? bits & ~sign : bits ^ sign);
   if constexpr (kFlush)
     value =
@@ -382,7 +394,7 @@ void decode_sign(Decoder& d, Type type) {
   emit_elementwise(d, run, type, 1);
 }
 
-float divide(float a, float b) {
+inline float divide(float a, float b) {
   return canonical(static_cast<float>(static_cast<double>(a) / static_cast<double>(b)));
 }
 

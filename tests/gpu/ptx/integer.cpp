@@ -37,19 +37,19 @@ template <typename T>
 using Unsigned = std::make_unsigned_t<T>;
 
 template <typename T>
-T wrapped_add(T a, T b) {
+inline T wrapped_add(T a, T b) {
   return static_cast<T>(static_cast<Unsigned<T>>(a) + static_cast<Unsigned<T>>(b));
 }
 template <typename T>
-T wrapped_subtract(T a, T b) {
+inline T wrapped_subtract(T a, T b) {
   return static_cast<T>(static_cast<Unsigned<T>>(a) - static_cast<Unsigned<T>>(b));
 }
 template <typename T>
-T low_product(T a, T b) {
+inline T low_product(T a, T b) {
   return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
 }
 template <typename T>
-T high_product(T a, T b) {
+inline T high_product(T a, T b) {
   if constexpr (sizeof(T) == 8) {
     using W = std::conditional_t<std::is_signed_v<T>, Wide, UnsignedWide>;
     return static_cast<T>((static_cast<W>(a) * static_cast<W>(b)) >> 64);
@@ -77,18 +77,18 @@ struct Twice<int32_t> {
   using type = int64_t;
 };
 template <typename T>
-typename Twice<T>::type wide_product(T a, T b) {
+inline typename Twice<T>::type wide_product(T a, T b) {
   using W = typename Twice<T>::type;
   return static_cast<W>(static_cast<W>(a) * static_cast<W>(b));
 }
 template <typename T>
-T saturated(Wide value) {
+inline T saturated(Wide value) {
   return static_cast<T>(
       std::clamp<Wide>(value, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
 }
 // The product of the low 24 bits, as an integer of 48.
 template <typename T>
-int64_t product24(T a, T b) {
+inline int64_t product24(T a, T b) {
   constexpr auto low = [](T value) {
     return std::is_signed_v<T>
                ? static_cast<int64_t>(static_cast<int32_t>(static_cast<uint32_t>(value) << 8) >> 8)
@@ -98,7 +98,7 @@ int64_t product24(T a, T b) {
 }
 // Division by zero gives all ones, on hardware; the PTX text leaves it open.
 template <typename T>
-T quotient(T a, T b) {
+inline T quotient(T a, T b) {
   if (b == 0) return static_cast<T>(-1);
   if constexpr (std::is_signed_v<T>) {
     if (b == -1) return wrapped_subtract<T>(0, a);
@@ -106,7 +106,7 @@ T quotient(T a, T b) {
   return static_cast<T>(a / b);
 }
 template <typename T>
-T remainder(T a, T b) {
+inline T remainder(T a, T b) {
   if (b == 0) return a;
   if constexpr (std::is_signed_v<T>) {
     if (b == -1) return 0;

@@ -20,17 +20,22 @@ inline void each_lane(uint32_t mask, F f, D* d, const S*... s) {
   }
 }
 
+// F is called by name, not through a pointer, so that it is inlined.
 template <auto F, typename D, typename A>
 void unary(Warp& w, const Instruction& i, uint32_t mask) {
-  each_lane(mask, F, w.reg<D>(i.r[0]), w.reg<A>(i.r[1]));
+  each_lane(
+      mask, [](A a) { return F(a); }, w.reg<D>(i.r[0]), w.reg<A>(i.r[1]));
 }
 template <auto F, typename D, typename A, typename B = A>
 void binary(Warp& w, const Instruction& i, uint32_t mask) {
-  each_lane(mask, F, w.reg<D>(i.r[0]), w.reg<A>(i.r[1]), w.reg<B>(i.r[2]));
+  each_lane(
+      mask, [](A a, B b) { return F(a, b); }, w.reg<D>(i.r[0]), w.reg<A>(i.r[1]), w.reg<B>(i.r[2]));
 }
 template <auto F, typename D, typename A, typename B = A, typename C = D>
 void ternary(Warp& w, const Instruction& i, uint32_t mask) {
-  each_lane(mask, F, w.reg<D>(i.r[0]), w.reg<A>(i.r[1]), w.reg<B>(i.r[2]), w.reg<C>(i.r[3]));
+  each_lane(
+      mask, [](A a, B b, C c) { return F(a, b, c); }, w.reg<D>(i.r[0]), w.reg<A>(i.r[1]), w.reg<B>(i.r[2]),
+      w.reg<C>(i.r[3]));
 }
 
 // d = op(sources of the types), all in registers of exactly these widths.

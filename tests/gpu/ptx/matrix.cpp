@@ -10,31 +10,35 @@
 namespace strata::gpu_tests {
 namespace {
 
+using Row = float __attribute__((vector_size(32)));
+
 // c[16][8] += a[16][k] · b[k][8], one product after another in order of k, in fp32.
-inline __attribute__((always_inline)) void multiply(const float* a, const float* b, float* c,
-                                                    unsigned depth) {
-  for (unsigned row = 0; row < 16; ++row) {
-    float sum[8];
-    for (unsigned n = 0; n < 8; ++n) sum[n] = c[row * 8 + n];
+inline __attribute__((always_inline)) void multiply(const float* a, const Row* b, Row* c, unsigned depth) {
+  // Half of the rows at a time: their sums stay in registers.
+  for (unsigned first = 0; first < 16; first += 8) {
+    Row sum[8];
+#pragma GCC unroll 8
+    for (unsigned n = 0; n < 8; ++n) sum[n] = c[first + n];
     for (unsigned k = 0; k < depth; ++k) {
-      const float factor = a[row * depth + k];
-#pragma GCC ivdep
-      for (unsigned n = 0; n < 8; ++n) sum[n] += factor * b[k * 8 + n];
+      const Row right = b[k];
+#pragma GCC unroll 8
+      for (unsigned n = 0; n < 8; ++n) sum[n] += a[(first + n) * depth + k] * right;
     }
-    for (unsigned n = 0; n < 8; ++n) c[row * 8 + n] = sum[n];
+#pragma GCC unroll 8
+    for (unsigned n = 0; n < 8; ++n) c[first + n] = sum[n];
   }
 }
 
-void multiply_plain(const float* a, const float* b, float* c, unsigned depth) {
+void multiply_plain(const float* a, const Row* b, Row* c, unsigned depth) {
   multiply(a, b, c, depth);
 }
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) void multiply_avx2(const float* a, const float* b, float* c, unsigned depth) {
+__attribute__((target("avx2"))) void multiply_avx2(const float* a, const Row* b, Row* c, unsigned depth) {
   multiply(a, b, c, depth);
 }
 #endif
 
-using Multiply = void (*)(const float* a, const float* b, float* c, unsigned depth);
+using Multiply = void (*)(const float* a, const Row* b, Row* c, unsigned depth);
 Multiply best_multiply() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2")) return multiply_avx2;
@@ -59,8 +63,8 @@ void run_mma(Warp& w, const Instruction& i, uint32_t) {
   const uint32_t* b = a + a_registers;
   const uint32_t* c = b + a_registers / 2;
   std::array<float, 16 * 16> left;
-  std::array<float, 16 * 8> right;
-  std::array<float, 16 * 8> sum;
+  alignas(32) std::array<float, 16 * 8> right;
+  alignas(32) std::array<float, 16 * 8> sum;
   for (unsigned n = 0; n < a_registers; ++n) {
     const uint32_t* lanes = w.reg<uint32_t>(a[n]);
     for (unsigned lane = 0; lane < kLanes; ++lane) {
@@ -95,7 +99,8 @@ void run_mma(Warp& w, const Instruction& i, uint32_t) {
     for (unsigned lane = 0; lane < kLanes; ++lane) sum[place(lane, n)] = lanes[lane];
   }
   static const Multiply kMultiply = best_multiply();
-  kMultiply(left.data(), right.data(), sum.data(), depth);
+  kMultiply(left.data(), reinterpret_cast<const Row*>(right.data()), reinterpret_cast<Row*>(sum.data()),
+            depth);
   for (unsigned n = 0; n < 4; ++n) {
     float* lanes = w.reg<float>(d[n]);
     for (unsigned lane = 0; lane < kLanes; ++lane) lanes[lane] = canonical(sum[place(lane, n)]);

@@ -27,12 +27,15 @@ BlockRunner::BlockRunner(Launch& launch, Dice& dice) : launch_(launch), dice_(di
   const uint64_t shared = kernel.shared_bytes + (kernel.dynamic_shared ? launch.dynamic_shared : 0);
   block_.shared = Region("shared memory", Space::kShared, 0, shared);
   warps_.resize((block_.threads + kLanes - 1) / kLanes);
+  block_.warps = &warps_;
   for (size_t n = 0; n < warps_.size(); ++n) {
     Warp& warp = warps_[n];
     warp.kernel = &kernel;
     warp.block = &block_;
     warp.index = static_cast<unsigned>(n);
-    warp.registers.resize(kernel.register_bytes + 64);
+    warp.register_file.resize(kernel.register_bytes + 64);
+    warp.registers =
+        warp.register_file.data() + (64 - reinterpret_cast<uintptr_t>(warp.register_file.data()) % 64);
     warp.local = Region("local memory", Space::kLocal, 0, kernel.local_bytes * kLanes);
   }
 }
@@ -43,7 +46,6 @@ void BlockRunner::start(uint32_t number) {
   block_.id[1] = number / launch_.grid[0] % launch_.grid[1];
   block_.id[2] = number / launch_.grid[0] / launch_.grid[1];
   block_.barriers_done = 0;
-  block_.pending.clear();
   if (block_.shared.size > 0) {
     std::fill(block_.shared.data.begin(), block_.shared.data.end(), std::byte{0xcd});
     block_.shared.forget();
@@ -59,12 +61,12 @@ void BlockRunner::start_warp(Warp& warp) {
   const unsigned threads = std::min(kLanes, block_.threads - warp.index * kLanes);
   warp.live = threads == kLanes ? kAllLanes : (1u << threads) - 1;
   warp.carry = 0;
-  std::fill(warp.registers.begin(), warp.registers.end(), std::byte{0xcd});
-  std::copy(kernel.constants.begin(), kernel.constants.end(), warp.registers.begin());
+  std::fill(warp.register_file.begin(), warp.register_file.end(), std::byte{0xcd});
+  std::copy(kernel.constants.begin(), kernel.constants.end(), warp.registers);
   for (const SpecialRegister& special : kernel.specials) {
     for (unsigned lane = 0; lane < kLanes; ++lane) {
       const uint64_t value = special_value(warp, special.name, lane);
-      std::memcpy(warp.registers.data() + special.reg + lane * special.bytes, &value, special.bytes);
+      std::memcpy(warp.registers + special.reg + lane * special.bytes, &value, special.bytes);
     }
   }
   warp.clocks = {};

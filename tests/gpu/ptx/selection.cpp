@@ -12,7 +12,7 @@ namespace {
 enum class Compare : uint8_t { kEq, kNe, kLt, kLe, kGt, kGe, kEqu, kNeu, kLtu, kLeu, kGtu, kGeu, kNum, kNan };
 
 template <Compare kCompare, typename T>
-bool compare(T a, T b) {
+inline bool compare(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
     const bool unordered = std::isunordered(a, b);
     switch (kCompare) {
@@ -68,7 +68,7 @@ using Comparer = uint32_t (*)(Warp& w, const Instruction& i, uint32_t mask);
 
 // The lanes for which the comparison of r[2] and r[3] holds.
 template <Compare kCompare, typename T>
-uint32_t compare_lanes(Warp& w, const Instruction& i, uint32_t mask) {
+inline uint32_t compare_lanes(Warp& w, const Instruction& i, uint32_t mask) {
   const T* a = w.reg<T>(i.r[2]);
   const T* b = w.reg<T>(i.r[3]);
   uint32_t bits = 0;
@@ -85,7 +85,7 @@ uint32_t compare_lanes(Warp& w, const Instruction& i, uint32_t mask) {
 
 // Small floats, and .ftz: through floats.
 template <Compare kCompare>
-uint32_t compare_converted(Warp& w, const Instruction& i, uint32_t mask) {
+inline uint32_t compare_converted(Warp& w, const Instruction& i, uint32_t mask) {
   uint32_t bits = 0;
   const auto value = [&](uint32_t reg, unsigned lane) {
     if (i.from == Type::kF16) return half_value(w.reg<uint16_t>(reg)[lane]);
@@ -315,7 +315,7 @@ void decode_selp(Decoder& d) {
 }
 
 template <typename T, typename C>
-T select_by_sign(T a, T b, C c) {
+inline T select_by_sign(T a, T b, C c) {
   return c >= 0 ? a : b;
 }
 

@@ -9,19 +9,19 @@
 namespace strata::gpu_tests {
 namespace {
 
-double reciprocal(double x) {
+inline double reciprocal(double x) {
   return 1 / x;
 }
-double reciprocal_root(double x) {
+inline double reciprocal_root(double x) {
   return 1 / std::sqrt(x);
 }
 
 template <double (*kFunction)(double)>
-float approximated(float x) {
+inline float approximated(float x) {
   return canonical(static_cast<float>(kFunction(x)));
 }
 template <double (*kFunction)(double)>
-float approximated_flushed(float x) {
+inline float approximated_flushed(float x) {
   return flushed(approximated<kFunction>(flushed(x)));
 }
 
@@ -106,7 +106,7 @@ void run_rounded(Warp& w, const Instruction& i, uint32_t mask) {
 
 // The approximation of .f64 keeps 20 bits of mantissa: the low word of the result is zero.
 template <double (*kFunction)(double)>
-double upper_word(double x) {
+inline double upper_word(double x) {
   const auto zero_denormal = [](double value) {
     return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0, value) : value;
   };
@@ -158,7 +158,7 @@ void decode_rsqrt(Decoder& d) {
 }
 
 template <typename T>
-T with_sign(T sign_of, T value) {
+inline T with_sign(T sign_of, T value) {
   return std::copysign(value, sign_of);
 }
 
@@ -171,7 +171,7 @@ void decode_copysign(Decoder& d) {
 }
 
 template <typename T>
-bool has_property(T value, unsigned property) {
+inline bool has_property(T value, unsigned property) {
   switch (property) {
     case 0:
       return std::isfinite(value);

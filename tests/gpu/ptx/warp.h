@@ -48,6 +48,8 @@ struct Launch {
   Counters* counters = nullptr;
 };
 
+class Warp;
+
 struct Block {
   Launch* launch = nullptr;
   unsigned id[3] = {0, 0, 0};
@@ -55,8 +57,7 @@ struct Block {
   unsigned threads = 0;
   Region shared;
   uint32_t barriers_done = 0;
-  // Destinations of copies in flight, for messages: {begin, end}.
-  std::vector<std::pair<uint64_t, uint64_t>> pending;
+  const std::vector<Warp>* warps = nullptr;
 };
 
 // Lanes that run together, from `pc` until they reach the join.
@@ -94,7 +95,7 @@ class Warp {
  public:
   template <typename T>
   T* reg(uint32_t offset) {
-    return reinterpret_cast<T*>(registers.data() + offset);
+    return reinterpret_cast<T*>(registers + offset);
   }
   uint32_t& predicate(uint32_t offset) { return *reg<uint32_t>(offset); }
   const uint32_t* more(const Instruction& i) const { return kernel->operands.data() + i.more; }
@@ -123,7 +124,8 @@ class Warp {
   unsigned index = 0;
   uint32_t live = 0;
   uint32_t carry = 0;
-  std::vector<std::byte> registers;
+  std::byte* registers = nullptr;  // 64-byte aligned, in `register_file`
+  std::vector<std::byte> register_file;
   std::array<uint32_t, 32> clocks{};
   Actor base;
   Region* last_region = nullptr;
