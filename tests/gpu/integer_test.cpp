@@ -117,6 +117,24 @@ TEST(PtxInteger, Carry) {
               {{{0, 1, 7}, 6}, {{1, 1, 7}, 7}});
 }
 
+TEST(PtxInteger, MadWithCarry) {
+  // a · b + c in 128 bits, by halves: the low word sets the carry, the high one adds it.
+  for (const char* type : {"u64", "s64"}) {
+    const bool is_signed = type[0] == 's';
+    const std::string text =
+        fmt::format("mad.lo.cc.{} %x5, %A, %B, %C; madc.hi.{} %D, %A, %B, 0;", type, type);
+    expect_function(
+        text, {64, 64, 64, 64}, {integers(64), integers(64), {0, 1, ~uint64_t{0}}}, [&](const auto& o) {
+          const auto product =
+              is_signed ? static_cast<unsigned __int128>(value_of(o[0], 64, true) * value_of(o[1], 64, true))
+                        : static_cast<unsigned __int128>(o[0]) * o[1];
+          return static_cast<uint64_t>((product + o[2]) >> 64);
+        });
+  }
+  expect_rows("mad.hi.cc.u32 %r5, %A, %B, %C; madc.lo.cc.u32 %r6, 0, 0, -1; addc.u32 %D, 0, 0;",
+              {32, 32, 32, 32}, {{{0x8000'0000, 2, 0xffff'ffff}, 1}, {{0x8000'0000, 2, 0xffff'fffe}, 0}});
+}
+
 TEST(PtxInteger, Sign) {
   for (const unsigned w : {16u, 32u, 64u}) {
     expect_function(fmt::format("neg.s{} %D, %A;", w), {w, w}, {integers(w)},

@@ -123,6 +123,51 @@ TEST_P(PtxKernels, Softmax) {
   }
 }
 
+TEST_P(PtxKernels, MathFunctions) {
+  Device device;
+  const int n = 500;
+  std::vector<float> in = numbers(500, 9);
+  for (float& value : in) value *= 6;
+  const uint64_t x = upload(device, in, "in");
+  const uint64_t out = device.allocate(500 * 20 * 4, "out");
+  device.launch(kernel(device, "math_functions"), {.grid = {4, 1, 1}, .block = {128, 1, 1}}, out, x, n);
+  device.synchronize();
+  const std::vector<float> result = download<float>(device, out, 500 * 20);
+  for (int i = 0; i < n; ++i) {
+    const float f = in[static_cast<size_t>(i)];
+    const double v = f;
+    const float scaled = f * 1e5f, tenfold = f * 10, hundredfold = f * 100;
+    const auto large = static_cast<int64_t>(f * 1e6f);
+    const double expected[20] = {
+        std::sin(v),
+        std::cos(static_cast<double>(scaled)),
+        std::exp(v),
+        std::log(std::fabs(v)),
+        std::pow(std::fabs(v), static_cast<double>(1.7f)),
+        std::tanh(v),
+        std::erf(v),
+        std::fmod(hundredfold, 7.3f),
+        std::cbrt(v),
+        std::atan2(v, static_cast<double>(0.3f)),
+        std::log1p(std::fabs(v)),
+        std::expm1(v),
+        std::sqrt(std::fabs(v)) / static_cast<double>(f + 3),
+        std::nearbyint(tenfold) + std::floor(tenfold) * 100 + std::ceil(tenfold) * 10000,
+        std::exp(v) / 3,
+        std::sin(v * 1000),
+        static_cast<double>(large / 77 + large % 77),
+        static_cast<double>(__builtin_popcount(static_cast<unsigned>(bits(f))) +
+                            (i == 0 ? 32 : __builtin_clz(static_cast<unsigned>(i))) + __builtin_ffs(i)),
+        std::lgamma(std::fabs(v) + 0.5),
+        v};
+    for (size_t k = 0; k < 20; ++k) {
+      EXPECT_NEAR(result[static_cast<size_t>(i) * 20 + k], expected[k],
+                  3e-6 * std::max(1.0, std::fabs(expected[k])))
+          << "function " << k << " of " << f;
+    }
+  }
+}
+
 struct Gemm {
   int m, n, k;
   std::vector<uint16_t> a, b;

@@ -162,6 +162,22 @@ TEST(PtxOrder, TheHostIsAStream) {
   EXPECT_THROW(h.device.copy_in(h.a, words.data(), 256, h.computing); h.device.synchronize(), Violation);
 }
 
+TEST(PtxOrder, CopiesKeepWhatWasNeverWritten) {
+  Fixture f;
+  f.device.write(f.a, f.host.data(), 64);
+  f.device.copy(f.b, f.a, 128, f.computing);
+  EXPECT_EQ(f.fault(), kNoFault);
+  std::vector<uint32_t> words(32);
+  f.device.read(f.b, words.data(), 64);
+  EXPECT_EQ(words[15], 7u);
+  try {
+    f.device.read(f.b, words.data(), 68);
+    FAIL();
+  } catch (const Violation& violation) {
+    EXPECT_EQ(violation.fault(), Fault::kUnwritten);
+  }
+}
+
 TEST(PtxOrder, NumbersOfOperationsStartAgain) {
   Fixture f;
   std::vector<uint32_t> words(32);

@@ -202,6 +202,38 @@ TEST(PtxBarrier, NamedBarriersOfWarps) {
   }
 }
 
+TEST(PtxBarrier, HalvesOfAWarpMeet) {
+  // Without .aligned lanes of one warp may arrive by different paths.
+  const std::string body =
+      kStart +
+      "shl.b32 %r2, %r0, 2;\nmov.u32 %r3, tile;\nadd.s32 %r2, %r2, %r3;\nxor.b32 %r4, %r0, 16;\nshl.b32 %r4, "
+      "%r4, 2;\n"
+      "add.s32 %r4, %r4, %r3;\nst.shared.u32 [%r2], %r0;\nsetp.lt.u32 %p1, %r0, 16;\n@%p1 bra "
+      "A;\nbarrier.sync 1, 32;\n"
+      "ld.shared.u32 %r9, [%r4];\nbra C;\nA:\nbarrier.cta.sync 1, 32;\nld.shared.u32 %r9, [%r4];\nC:\n" +
+      kEnd;
+  for (uint64_t seed = 1; seed < 5; ++seed) {
+    const std::vector<uint32_t> out =
+        run_words(body, 32, scrambled(32), {32, 1, 1}, ".shared .align 4 .b8 tile[128];\n", 1, seed);
+    for (uint32_t lane = 0; lane < 32; ++lane) EXPECT_EQ(out[lane], lane ^ 16);
+  }
+}
+
+TEST(PtxFlow, SharedVariablesOfFunctionsAreOne) {
+  const std::string function =
+      ".func (.param .b32 old) swap(.param .b32 value)\n{\n.shared .align 4 .u32 kept;\n.reg .b32 %r<4>;\n"
+      "ld.param.u32 %r1, [value];\natom.shared.exch.b32 %r2, [kept], %r1;\nst.param.b32 [old], "
+      "%r2;\nret;\n}\n"
+      ".func put(.param .b32 value)\n{\n.param .b32 a;\n.param .b32 b;\n.reg .b32 %r<2>;\nld.param.u32 %r1, "
+      "[value];\nst.param.b32 [a], %r1;\n"
+      "call (b), swap, (a);\n}\n";
+  // The first call finds a word that nobody wrote: it is named, so the variable exists once a block.
+  EXPECT_EQ(violation_of("{\n.param .b32 a;\n.param .b32 b;\nst.param.b32 [a], 5;\ncall (b), swap, (a);\n}",
+                         {1, 1, 1}, function)
+                .allocation,
+            "kept");
+}
+
 // --- Matrices: fragments filled from whole matrices by the layouts of the PTX ISA.
 
 struct Problem {

@@ -44,6 +44,34 @@ extern "C" __global__ void softmax_rows(float* out, const float* in, int columns
   for (int c = lane; c < columns; c += 32) to[c] = expf(from[c] - most) / sum;
 }
 
+// Library functions bring long chains of instructions.
+extern "C" __global__ void math_functions(float* out, const float* in, int n) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= n) return;
+  const float x = in[i];
+  float* to = out + i * 20;
+  to[0] = sinf(x);
+  to[1] = cosf(x * 1e5f);
+  to[2] = expf(x);
+  to[3] = logf(fabsf(x) + 1e-20f);
+  to[4] = powf(fabsf(x), 1.7f);
+  to[5] = tanhf(x);
+  to[6] = erff(x);
+  to[7] = fmodf(x * 100, 7.3f);
+  to[8] = cbrtf(x);
+  to[9] = atan2f(x, 0.3f);
+  to[10] = log1pf(fabsf(x));
+  to[11] = expm1f(x);
+  to[12] = sqrtf(fabsf(x)) / (x + 3);
+  to[13] = rintf(x * 10) + floorf(x * 10) * 100 + ceilf(x * 10) * 10000;
+  to[14] = static_cast<float>(exp(static_cast<double>(x)) / 3.0);
+  to[15] = static_cast<float>(sin(static_cast<double>(x) * 1000));
+  to[16] = static_cast<float>(static_cast<int64_t>(x * 1e6f) / 77 + static_cast<int64_t>(x * 1e6f) % 77);
+  to[17] = static_cast<float>(__popc(__float_as_uint(x)) + __clz(i) + __ffs(i));
+  to[18] = lgammaf(fabsf(x) + 0.5f);
+  to[19] = __uint_as_float(__byte_perm(__float_as_uint(x), 0, 0x3210));
+}
+
 // c[m][n] = a[m][k] · b[k][n] in tiles of 64 × 64 × 32 by 4 warps. a and b are copied asynchronously into two buffers; rows beyond the
 // matrices are filled with zeros. k and n are multiples of 8. kFault: 1 swaps two operands of mma, 2 waits for a group too few.
 constexpr int kTile = 64, kDepth = 32, kPitchA = kDepth + 8, kPitchB = kTile + 8;

@@ -353,7 +353,11 @@ uint32_t Decoder::symbol_constant(const Symbol& symbol, int64_t offset, unsigned
 void Decoder::add_variable(const Variable& variable, std::map<std::string, Symbol>* into) {
   Symbol symbol;
   if (variable.space == Space::kShared) {
-    symbol = add_shared(variable);
+    // One for all calls of the function.
+    const std::string key = calls_.back()->name + "." + variable.name;
+    const auto known = used_shared_.find(key);
+    symbol = known != used_shared_.end() ? known->second : add_shared(variable);
+    used_shared_[key] = symbol;
   } else if (variable.space == Space::kLocal || variable.space == Space::kParam) {
     symbol = {Space::kLocal, add_local(variable.bytes, variable.align), variable.bytes};
   } else {

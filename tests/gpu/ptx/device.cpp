@@ -29,7 +29,8 @@ void Device::free(uint64_t address) {
   memory_.free(address);
 }
 
-std::byte* Device::touch(uint64_t address, uint64_t bytes, bool write, const std::string& what) {
+std::byte* Device::touch(uint64_t address, uint64_t bytes, bool write, const std::string& what,
+                         bool needs_written) {
   ViolationDetails details;
   details.address = address;
   Region* region = memory_.find(address);
@@ -66,7 +67,7 @@ std::byte* Device::touch(uint64_t address, uint64_t bytes, bool write, const std
   }
   if (write) {
     region->mark(offset, bytes, true);
-  } else if (options_.checks.unwritten && !region->written(offset, bytes)) {
+  } else if (needs_written && options_.checks.unwritten && !region->written(offset, bytes)) {
     details.fault = Fault::kUnwritten;
     throw Violation(fmt::format("[unwritten] {}: byte {} of {} was never written", what,
                                 region->first_unwritten(offset, bytes), region->name),
@@ -105,9 +106,17 @@ void Device::copy_out(void* to, uint64_t from, uint64_t bytes, StreamId stream) 
 
 void Device::copy(uint64_t to, uint64_t from, uint64_t bytes, StreamId stream) {
   enqueue("copy on the device", stream, [=, this] {
-    const std::byte* source = touch(from, bytes, false, "copy on the device");
+    const std::byte* source = touch(from, bytes, false, "copy on the device", false);
     std::byte* place = touch(to, bytes, true, "copy on the device");
-    if (bytes > 0) std::memmove(place, source, bytes);
+    if (bytes == 0) return;
+    std::memmove(place, source, bytes);
+    // Bytes that were never written stay so where they are copied to.
+    const Region& origin = *memory_.find(from);
+    Region& target = *memory_.find(to);
+    for (uint64_t at = origin.first_unwritten(from - origin.base, bytes) - (from - origin.base); at < bytes;
+         ++at) {
+      if (!origin.written(from - origin.base + at, 1)) target.mark(to - target.base + at, 1, false);
+    }
   });
 }
 

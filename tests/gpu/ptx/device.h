@@ -109,7 +109,8 @@ class Device {
   void run_until(const VectorClock& needed);
   void start(Operation& operation);
   // The bytes of a copy or a host access, checked.
-  std::byte* touch(uint64_t address, uint64_t bytes, bool write, const std::string& what);
+  std::byte* touch(uint64_t address, uint64_t bytes, bool write, const std::string& what,
+                   bool needs_written = true);
 
   DeviceOptions options_;
   Memory memory_;

@@ -31,9 +31,6 @@ inline T compute(T a, T b, T c) {
 }
 
 template <Op kOp>
-constexpr size_t kSources = kOp == Op::kFma ? 3 : 2;
-
-template <Op kOp>
 void run_f32(Warp& w, const Instruction& i, uint32_t mask) {
   if constexpr (kOp == Op::kFma) {
     each_lane(
@@ -54,7 +51,7 @@ __attribute__((target("avx2,fma"))) void run_f32_fma_avx2(Warp& w, const Instruc
   const float* b = w.reg<float>(i.r[2]);
   const float* c = w.reg<float>(i.r[3]);
   if (mask == kAllLanes) {
-#pragma GCC ivdep
+    STRATA_INDEPENDENT_LANES
     for (unsigned lane = 0; lane < kLanes; ++lane) {
       const float value = __builtin_fmaf(a[lane], b[lane], c[lane]);
       d[lane] = value != value ? std::bit_cast<float>(kNan32) : value;

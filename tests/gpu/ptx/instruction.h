@@ -54,6 +54,8 @@ struct Instruction {
   bool strong = false;        // atomic, volatile, relaxed, acquire, release
 };
 
+static_assert(sizeof(Instruction) == 64, "one cache line");
+
 struct Location {
   int line = 0;
   SourceLine source;

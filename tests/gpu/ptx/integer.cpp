@@ -186,6 +186,44 @@ void decode_add_sub_carry(Decoder& d) {
   d.emit(i);
 }
 
+// d = the low or high half of a · b, plus c, plus the carry for madc. `option`: 1 high, 2 adds the carry, 4
+// sets it.
+template <typename T>
+void run_mad_carry(Warp& w, const Instruction& i, uint32_t mask) {
+  using U = Unsigned<T>;
+  T* out = w.reg<T>(i.r[0]);
+  for_lanes(mask, [&](unsigned lane) {
+    const T a = w.reg<T>(i.r[1])[lane];
+    const T b = w.reg<T>(i.r[2])[lane];
+    const U part = static_cast<U>((i.option & 1) != 0 ? high_product<T>(a, b) : low_product<T>(a, b));
+    const uint32_t in = (i.option & 2) != 0 ? w.carry >> lane & 1 : 0;
+    const UnsignedWide sum = UnsignedWide{part} + static_cast<U>(w.reg<T>(i.r[3])[lane]) + in;
+    if ((i.option & 4) != 0) {
+      const bool carried = (sum >> (8 * sizeof(T))) != 0;
+      w.carry = (w.carry & ~(1u << lane)) | static_cast<uint32_t>(carried) << lane;
+    }
+    out[lane] = static_cast<T>(sum);
+  });
+}
+
+void emit_mad_carry(Decoder& d, bool high, bool adds) {
+  const bool sets = d.take("cc");
+  const Type type = d.take_type_of({Type::kU32, Type::kS32, Type::kU64, Type::kS64});
+  const Handler run = type == Type::kU32   ? run_mad_carry<uint32_t>
+                      : type == Type::kS32 ? run_mad_carry<int32_t>
+                      : type == Type::kU64 ? run_mad_carry<uint64_t>
+                                           : run_mad_carry<int64_t>;
+  Instruction i = elementwise(d, run, type_bytes(type), {type, type, type});
+  i.option = static_cast<uint8_t>((high ? 1 : 0) | (adds ? 2 : 0) | (sets ? 4 : 0));
+  d.emit(i);
+}
+
+void decode_madc(Decoder& d) {
+  const bool high = d.take("hi");
+  if (!high) d.need("lo");
+  emit_mad_carry(d, high, true);
+}
+
 Type twice(Decoder& d, Type type) {
   switch (type) {
     case Type::kU16:
@@ -231,6 +269,13 @@ void decode_mul(Decoder& d) {
 
 void decode_mad(Decoder& d) {
   if (decode_float_mad(d)) return;
+  const auto& modifiers = d.statement().modifiers;
+  if (modifiers.size() > 1 && modifiers[1] == "cc") {
+    const bool high = d.take("hi");
+    if (!high) d.need("lo");
+    emit_mad_carry(d, high, false);
+    return;
+  }
   if (d.take("lo")) {
     const Type type = d.take_type();
     emit_elementwise(
@@ -393,6 +438,7 @@ constexpr Opcode kOpcodes[] = {
     {"subc", decode_add_sub_carry<true>},
     {"mul", decode_mul},
     {"mad", decode_mad},
+    {"madc", decode_madc},
     {"mul24", decode_mul24<false>},
     {"mad24", decode_mul24<true>},
     {"sad", decode_sad},

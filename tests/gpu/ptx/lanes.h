@@ -6,6 +6,13 @@
 #include "ptx/decoder.h"
 #include "ptx/warp.h"
 
+// Before a loop over lanes: none reads what another writes.
+#if defined(__clang__)
+#define STRATA_INDEPENDENT_LANES _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define STRATA_INDEPENDENT_LANES _Pragma("GCC ivdep")
+#endif
+
 namespace strata::gpu_tests {
 
 // d[lane] = f(s[lane]…) for the lanes of the mask. Whole warps take a loop that the compiler turns into
@@ -13,7 +20,7 @@ namespace strata::gpu_tests {
 template <typename F, typename D, typename... S>
 inline void each_lane(uint32_t mask, F f, D* d, const S*... s) {
   if (mask == kAllLanes) [[likely]] {
-#pragma GCC ivdep
+    STRATA_INDEPENDENT_LANES
     for (unsigned lane = 0; lane < kLanes; ++lane) d[lane] = static_cast<D>(f(s[lane]...));
   } else {
     for_lanes(mask, [&](unsigned lane) { d[lane] = static_cast<D>(f(s[lane]...)); });

@@ -17,14 +17,11 @@ inline __attribute__((always_inline)) void multiply(const float* a, const Row* b
   // Half of the rows at a time: their sums stay in registers.
   for (unsigned first = 0; first < 16; first += 8) {
     Row sum[8];
-#pragma GCC unroll 8
     for (unsigned n = 0; n < 8; ++n) sum[n] = c[first + n];
     for (unsigned k = 0; k < depth; ++k) {
       const Row right = b[k];
-#pragma GCC unroll 8
       for (unsigned n = 0; n < 8; ++n) sum[n] += a[(first + n) * depth + k] * right;
     }
-#pragma GCC unroll 8
     for (unsigned n = 0; n < 8; ++n) c[first + n] = sum[n];
   }
 }

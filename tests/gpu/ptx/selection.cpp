@@ -291,7 +291,7 @@ void run_select(Warp& w, const Instruction& i, uint32_t mask) {
   const T* b = w.reg<T>(i.r[2]);
   const uint32_t chosen = i.option != 0 ? ~w.predicate(i.r[3]) : w.predicate(i.r[3]);
   if (mask == kAllLanes) {
-#pragma GCC ivdep
+    STRATA_INDEPENDENT_LANES
     for (unsigned lane = 0; lane < kLanes; ++lane) d[lane] = (chosen & (1u << lane)) != 0 ? a[lane] : b[lane];
   } else {
     for_lanes(mask, [&](unsigned lane) { d[lane] = (chosen >> lane & 1) != 0 ? a[lane] : b[lane]; });
