@@ -223,7 +223,12 @@ TEST(PtxChecks, Masks) {
                          {31, 1, 1})
                 .fault,
             Fault::kMask);
-  EXPECT_EQ(violation_of(kThread + "shl.b32 %r1, 1, %r0;\nbar.warp.sync %r1;\n", kWarp).fault, Fault::kMask);
+  // Lane 0 waits for lane 1, which names only itself.
+  EXPECT_EQ(violation_of(kThread + "shl.b32 %r1, 1, %r0;\nsetp.eq.u32 %p1, %r0, 0;\nselp.b32 %r1, 3, %r1, "
+                                   "%p1;\nbar.warp.sync %r1;\n",
+                         kWarp)
+                .fault,
+            Fault::kMask);
 }
 
 TEST(PtxChecks, TrapsAndLimits) {

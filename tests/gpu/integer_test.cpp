@@ -267,6 +267,22 @@ TEST(PtxBits, Fields) {
   }
 }
 
+TEST(PtxBits, MasksAndExtension) {
+  expect_rows("bmsk.clamp.b32 %D, %A, %B;", {32, 32, 32},
+              {{{0, 5}, 0x1f},
+               {{4, 8}, 0xff0},
+               {{31, 1}, 0x8000'0000},
+               {{30, 9}, 0xc000'0000},
+               {{32, 3}, 0},
+               {{3, 0}, 0},
+               {{8, 40}, 0xffff'ff00}});
+  expect_rows("bmsk.wrap.b32 %D, %A, %B;", {32, 32, 32},
+              {{{33, 2}, 6}, {{4, 40}, 0xff0}, {{30, 9}, 0xc000'0000}});
+  expect_rows("szext.clamp.s32 %D, %A, %B;", {32, 32, 32},
+              {{{0x80, 8}, 0xffff'ff80}, {{0x7f, 8}, 0x7f}, {{0x1234'5678, 32}, 0x1234'5678}});
+  expect_rows("szext.wrap.u32 %D, %A, %B;", {32, 32, 32}, {{{0xffff, 8}, 0xff}, {{0xffff, 36}, 0xf}});
+}
+
 TEST(PtxBits, Permute) {
   const uint64_t a = 0x8372'6150, b = 0xb7a6'9584;  // bytes 50 61 72 83 and 84 95 a6 b7
   expect_rows("prmt.b32 %D, %A, %B, %C;", {32, 32, 32, 32},

@@ -101,6 +101,18 @@ TEST(PtxWarp, MatchReduceElect) {
   EXPECT_EQ(run("elect.sync %r9|%p1, -1;\n@%p1 add.s32 %r9, %r9, 100;\n")[1], 0u);
 }
 
+TEST(PtxWarp, GroupsWithTheirOwnMasks) {
+  // Groups of eight execute one instruction, each with its mask.
+  const std::string masks = "and.b32 %r2, %r0, 24;\nmov.u32 %r3, 255;\nshl.b32 %r3, %r3, %r2;\n";
+  const std::vector<uint32_t> sums = run(masks + "redux.sync.add.u32 %r9, %r0, %r3;\n");
+  const std::vector<uint32_t> votes =
+      run(masks + "setp.gt.u32 %p1, %r0, 11;\nvote.sync.ballot.b32 %r9, %p1, %r3;\n");
+  for (uint32_t lane = 0; lane < 32; ++lane) {
+    EXPECT_EQ(sums[lane], 8 * (lane / 8 * 8) + 28);
+    EXPECT_EQ(votes[lane], 0xfffff000u & (0xffu << lane / 8 * 8));
+  }
+}
+
 TEST(PtxWarp, SpecialRegisters) {
   const std::vector<uint32_t> out = run_words(
       "mov.u32 %r0, %tid.x;\nmov.u32 %r1, %tid.y;\nmov.u32 %r2, %tid.z;\nmov.u32 %r3, %ntid.x;\nmov.u32 %r4, "

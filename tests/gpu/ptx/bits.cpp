@@ -195,6 +195,43 @@ void decode_bfi(Decoder& d) {
   d.emit(i);
 }
 
+// `width` ones from bit `position` on, as the pseudo-code of the PTX ISA has it.
+template <bool kClamp>
+inline uint32_t bit_mask(uint32_t position, uint32_t width) {
+  const bool outside = kClamp && position >= 32;
+  const uint32_t from = outside ? 0 : ~0u << (position & 31);
+  const uint32_t end = (position & 31) + (width & 31);
+  const bool to_the_top = end >= 32 || outside || (kClamp && width >= 32);
+  const uint32_t beyond = to_the_top ? 0 : ~0u << end;
+  return (width & 31) == 0 && !to_the_top ? 0 : from & ~beyond;
+}
+
+void decode_bmsk(Decoder& d) {
+  const bool clamps = d.take("clamp");
+  if (!clamps) d.need("wrap");
+  emit_elementwise(
+      d, clamps ? binary<bit_mask<true>, uint32_t, uint32_t> : binary<bit_mask<false>, uint32_t, uint32_t>,
+      d.take_type_of({Type::kB32}), 2);
+}
+
+// Extends the low `bits` bits, as the type says.
+template <typename T, bool kClamp>
+inline T extended(T value, uint32_t bits) {
+  return kClamp && bits >= 32 ? value : field<T>(value, 0, bits & 31);
+}
+
+void decode_szext(Decoder& d) {
+  const bool clamps = d.take("clamp");
+  if (!clamps) d.need("wrap");
+  const Type type = d.take_type_of({Type::kU32, Type::kS32});
+  const Handler run = type == Type::kU32
+                          ? (clamps ? binary<extended<uint32_t, true>, uint32_t, uint32_t>
+                                    : binary<extended<uint32_t, false>, uint32_t, uint32_t>)
+                          : (clamps ? binary<extended<int32_t, true>, int32_t, int32_t, uint32_t>
+                                    : binary<extended<int32_t, false>, int32_t, int32_t, uint32_t>);
+  d.emit(elementwise(d, run, 4, {type, Type::kU32}));
+}
+
 // The most significant bit that differs from the sign, or its distance from the top.
 template <typename T, bool kDistance>
 inline uint32_t find_bit(T value) {
@@ -339,6 +376,8 @@ constexpr Opcode kOpcodes[] = {
     {"bfe", decode_bfe},
     {"bfi", decode_bfi},
     {"bfind", decode_bfind},
+    {"bmsk", decode_bmsk},
+    {"szext", decode_szext},
     {"popc", decode_count<true>},
     {"clz", decode_count<false>},
     {"brev", decode_brev},

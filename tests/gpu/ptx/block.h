@@ -40,8 +40,8 @@ class BlockRunner {
   void complete_join(Warp& warp, uint32_t join);
   uint32_t new_join(Warp& warp, const Join& join);
   bool warp_sync(Warp& warp, uint32_t index, const Instruction& i, uint32_t lanes);
-  uint32_t members(Warp& warp, const Instruction& i, uint32_t lanes);
-  void check_whole_warp(Warp& warp, const Instruction& i, uint32_t lanes);
+  uint32_t group(Warp& warp, const Instruction& i, uint32_t set, unsigned lane, uint32_t* needed);
+  bool run_groups(Warp& warp, const Instruction& i, uint32_t set);
 
   // block_barrier.cpp
   bool barrier(Warp& warp, uint32_t index, const Instruction& i, uint32_t lanes);

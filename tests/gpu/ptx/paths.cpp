@@ -157,47 +157,60 @@ void BlockRunner::leave(Warp& warp, uint32_t index, uint32_t lanes) {
   complete_barriers();
 }
 
-uint32_t BlockRunner::members(Warp& warp, const Instruction& i, uint32_t lanes) {
-  if (i.kind != Instruction::Kind::kWarpSync) return warp.live;
+// The lanes of `set` that execute the instruction together with this one: those with the same mask, or the
+// whole warp.
+uint32_t BlockRunner::group(Warp& warp, const Instruction& i, uint32_t set, unsigned lane, uint32_t* needed) {
+  if (i.kind != Instruction::Kind::kWarpSync) {
+    *needed = warp.live;
+    return set;
+  }
   const uint32_t* masks = warp.reg<uint32_t>(i.r[3]);
-  const uint32_t mask = masks[std::countr_zero(lanes)];
-  for_lanes(lanes, [&](unsigned lane) {
-    if (masks[lane] != mask)
-      warp.fail(Fault::kMask, i, lane, fmt::format("masks differ: {:#010x} and {:#010x}", mask, masks[lane]));
-    if ((mask >> lane & 1) == 0)
-      warp.fail(Fault::kMask, i, lane, fmt::format("the mask {:#010x} leaves out this lane", mask));
-  });
-  return mask & warp.live;
+  const uint32_t mask = masks[lane];
+  *needed = mask & warp.live;
+  uint32_t together = 0;
+  for_lanes(set, [&](unsigned other) { together |= static_cast<uint32_t>(masks[other] == mask) << other; });
+  if ((together & ~mask) != 0) {
+    warp.fail(Fault::kMask, i, static_cast<unsigned>(std::countr_zero(together & ~mask)),
+              fmt::format("the mask {:#010x} leaves out this lane", mask));
+  }
+  return together;
 }
 
-// Hardware leaves open what these do when a lane is missing.
-void BlockRunner::check_whole_warp(Warp& warp, const Instruction& i, uint32_t lanes) {
-  if (i.kind == Instruction::Kind::kAligned && lanes != kAllLanes) {
-    warp.fail(Fault::kMask, i, static_cast<unsigned>(std::countr_zero(lanes)),
-              fmt::format("needs all 32 lanes, only {:#010x} are here", lanes));
+// Runs the instruction for each group of the lanes if all groups are complete.
+bool BlockRunner::run_groups(Warp& warp, const Instruction& i, uint32_t set) {
+  uint32_t needed = 0;
+  for (uint32_t rest = set; rest != 0;) {
+    const uint32_t together = group(warp, i, set, static_cast<unsigned>(std::countr_zero(rest)), &needed);
+    if ((needed & ~together) != 0) return false;
+    rest &= ~together;
   }
+  if (i.kind == Instruction::Kind::kAligned && set != kAllLanes) {
+    // Hardware leaves open what these do when a lane is missing.
+    warp.fail(Fault::kMask, i, static_cast<unsigned>(std::countr_zero(set)),
+              fmt::format("needs all 32 lanes, only {:#010x} are here", set));
+  }
+  for (uint32_t rest = set; rest != 0;) {
+    const uint32_t together = group(warp, i, set, static_cast<unsigned>(std::countr_zero(rest)), &needed);
+    i.run(warp, i, together);
+    rest &= ~together;
+  }
+  return true;
 }
 
 // Runs the instruction if all its lanes are here, on this path or waiting on others. Returns false if the
-// path now waits or if paths were merged.
+// path now waits or has waited.
 bool BlockRunner::warp_sync(Warp& warp, uint32_t index, const Instruction& i, uint32_t lanes) {
-  const uint32_t needed = members(warp, i, lanes);
-  if ((needed & ~lanes) == 0) [[likely]] {
-    check_whole_warp(warp, i, lanes);
-    i.run(warp, i, lanes);
+  if (run_groups(warp, i, lanes)) [[likely]]
     return true;
-  }
   Path& path = warp.paths[index];
   path.state = Path::State::kWarpSync;
   path.waiting = lanes;
+  const uint32_t pc = path.pc;
   uint32_t here = 0;
   for (const Path& other : warp.paths) {
-    if (other.state == Path::State::kWarpSync && other.pc == path.pc) here |= other.waiting;
+    if (other.state == Path::State::kWarpSync && other.pc == pc) here |= other.waiting;
   }
-  if ((needed & ~here) != 0) return false;
-  const uint32_t pc = path.pc;
-  check_whole_warp(warp, i, here);
-  i.run(warp, i, here);
+  if (!run_groups(warp, i, here)) return false;
   for (Path& other : warp.paths) {
     if (other.state != Path::State::kWarpSync || other.pc != pc) continue;
     other.state = Path::State::kReady;
