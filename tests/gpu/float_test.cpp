@@ -71,8 +71,6 @@ TEST(PtxFloat, F32Rounding) {
                     });
     expect_function(fmt::format("fma.{}.f32 %D, %A, %B, %C;", name), {32, 32, 32, 32},
                     {floats(), {bits(0.1f), bits(-3.0f)}, {bits(0.3f), bits(1e30f)}}, [&](const auto& o) {
-                      // Exact in 64 bits of mantissa for these values but for the sticky rest, which long
-                      // double rounds the same way.
                       volatile float a = as_float(o[0]), b = as_float(o[1]), c = as_float(o[2]);
                       return result(rounded(rounding, [&] { return std::fma(a, b, c); }));
                     });

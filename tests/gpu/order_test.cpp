@@ -149,7 +149,11 @@ TEST(PtxOrder, TheHostIsAStream) {
   h.device.write(h.a, h.host.data(), 128);
   h.step(h.b, h.a, h.computing);
   h.device.record(done, h.computing);
+  EXPECT_FALSE(h.device.event_done(done));
+  EXPECT_FALSE(h.device.stream_done(h.computing));
+  EXPECT_TRUE(h.device.stream_done(h.copying));
   h.device.synchronize_event(done);
+  EXPECT_TRUE(h.device.event_done(done));
   h.device.read(h.b, words.data(), 128);
   EXPECT_EQ(words[31], 8u);
   h.device.copy(h.a, h.b, 128, h.computing);

@@ -181,7 +181,7 @@ void check_race(Warp& warp, const Instruction& i, unsigned lane, const Place& pl
   const Description where = describe(warp, region, place.offset);
   const std::string other = other_access(warp, conflict);
   warp.fail(Fault::kRace, i, lane,
-            fmt::format("race: {} {} bytes at {}, {}, without an order between the two",
+            fmt::format("{} {} bytes at {}, {}, without an order between the two",
                         kind == Access::kRead ? "reads" : "writes", bytes, where.text, other),
             region.base + place.offset, where.name, other);
 }

@@ -214,14 +214,18 @@ void Device::start(Operation& operation) {
   current_ = table_.start(std::move(entry), operation.clock);
 }
 
+bool Device::done(const VectorClock& needed) const {
+  return std::none_of(queues_.begin(), queues_.end(), [&](const std::deque<Operation>& queue) {
+    if (queue.empty()) return false;
+    const Operation& head = queue.front();
+    return head.stream < needed.size() && head.clock[head.stream] <= needed[head.stream];
+  });
+}
+
 // Runs queued operations until those that `needed` counts have run: the head of a stream that waits for no
 // other head, again and again.
 void Device::run_until(const VectorClock& needed) {
-  const auto is_needed = [&](const std::deque<Operation>& queue) {
-    return !queue.empty() && queue.front().stream < needed.size() &&
-           queue.front().clock[queue.front().stream] <= needed[queue.front().stream];
-  };
-  while (std::any_of(queues_.begin(), queues_.end(), is_needed)) {
+  while (!done(needed)) {
     std::vector<size_t> ready;
     for (size_t n = 0; n < queues_.size(); ++n) {
       if (queues_[n].empty()) continue;

@@ -89,6 +89,9 @@ class Device {
   void synchronize(StreamId stream);
   void synchronize_event(EventId event);
   void synchronize();
+  // Whether everything before has run. Asking runs nothing and orders nothing.
+  bool stream_done(StreamId stream) const { return done(order_.stream_clock(stream)); }
+  bool event_done(EventId event) const { return done(order_.event_clock(event)); }
 
  private:
   struct Operation {
@@ -107,6 +110,7 @@ class Device {
   void enqueue(std::string name, StreamId stream, std::function<void()> run, const Kernel* kernel = nullptr,
                const LaunchShape& shape = {});
   void run_until(const VectorClock& needed);
+  bool done(const VectorClock& needed) const;
   void start(Operation& operation);
   // The bytes of a copy or a host access, checked.
   std::byte* touch(uint64_t address, uint64_t bytes, bool write, const std::string& what,

@@ -82,10 +82,12 @@ void Warp::fail(Fault fault, const Instruction& i, unsigned lane, const std::str
   details.address = address;
   details.allocation = allocation;
   details.other = other;
-  throw Violation(fmt::format("[{}] {}: {}: {}; kernel {}, block ({},{},{}), thread ({},{},{})",
-                              fault_name(fault), kernel->place_text(here), kernel->statement_text(here), what,
-                              kernel->name, block->id[0], block->id[1], block->id[2], id[0], id[1], id[2]),
-                  details);
+  const std::string at_address = address != 0 ? fmt::format(", address {:#x}", address) : "";
+  throw Violation(
+      fmt::format("[{}] {}: {}: {}; kernel {}, block ({},{},{}), thread ({},{},{}){}", fault_name(fault),
+                  kernel->place_text(here), kernel->statement_text(here), what, kernel->name, block->id[0],
+                  block->id[1], block->id[2], id[0], id[1], id[2], at_address),
+      details);
 }
 
 }  // namespace strata::gpu_tests
