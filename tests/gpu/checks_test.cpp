@@ -12,8 +12,8 @@ const std::string kThread =
     "%x0;\nmov.u32 %r9, 1;\n";
 const std::string kTile = ".shared .align 16 .b8 tile[256];\n.shared .align 16 .b8 second[64];\n";
 const std::string kSlot = "shl.b32 %r1, %r0, 2;\nmov.u32 %r2, tile;\nadd.s32 %r2, %r2, %r1;\n";
-constexpr std::array<unsigned, 3> kWarp = {32, 1, 1};
-constexpr std::array<unsigned, 3> kTwoWarps = {64, 1, 1};
+constexpr Extent kWarp = {32, 1, 1};
+constexpr Extent kTwoWarps = {64, 1, 1};
 
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -254,10 +254,10 @@ TEST(PtxChecks, Launches) {
     }
     return false;
   };
-  EXPECT_TRUE(refused({.block = {1025, 1, 1}}));
-  EXPECT_TRUE(refused({.block = {0, 1, 1}}));
+  EXPECT_TRUE(refused({.block = {1025}}));
+  EXPECT_TRUE(refused({.block = {0}}));
   EXPECT_TRUE(refused({.grid = {1, 70000, 1}}));
-  EXPECT_TRUE(refused({.grid = {0, 1, 1}}));
+  EXPECT_TRUE(refused({.grid = {0}}));
   EXPECT_TRUE(refused({.shared_bytes = 228 * 1024}));
   EXPECT_FALSE(refused({.grid = {2, 2, 2}, .block = {8, 4, 2}, .shared_bytes = 1024}));
   device.synchronize();

@@ -62,12 +62,12 @@ TEST_P(PtxKernels, VectorAdd) {
   const std::vector<float> a = numbers(1000, 1), b = numbers(1000, 2);
   const uint64_t out = device.allocate(4000, "out");
   const uint64_t x = upload(device, a, "a"), y = upload(device, b, "b");
-  device.launch(kernel(device, "vector_add"), {.grid = {4, 1, 1}, .block = {256, 1, 1}}, out, x, y, n);
+  device.launch(kernel(device, "vector_add"), {.grid = {4}, .block = {256}}, out, x, y, n);
   device.synchronize();
   const std::vector<float> sum = download<float>(device, out, 1000);
   for (size_t i = 0; i < 1000; ++i) EXPECT_EQ(sum[i], a[i] + b[i]);
   // One element too many is one past the end.
-  device.launch(kernel(device, "vector_add"), {.grid = {4, 1, 1}, .block = {256, 1, 1}}, out, x, y, n + 1);
+  device.launch(kernel(device, "vector_add"), {.grid = {4}, .block = {256}}, out, x, y, n + 1);
   EXPECT_THROW(device.synchronize(), Violation);
 }
 
@@ -77,7 +77,7 @@ TEST_P(PtxKernels, Reduction) {
   const std::vector<float> in = numbers(5000, 3);
   const uint64_t x = upload(device, in, "in");
   const uint64_t out = device.allocate(16, "out");
-  device.launch(kernel(device, "reduce_sum"), {.grid = {4, 1, 1}, .block = {256, 1, 1}}, out, x, n);
+  device.launch(kernel(device, "reduce_sum"), {.grid = {4}, .block = {256}}, out, x, n);
   device.synchronize();
   double expected = 0, sum = 0;
   for (const float value : in) expected += value;
@@ -90,8 +90,7 @@ TEST_P(PtxKernels, MissingBarrierIsFound) {
     Device device({.seed = seed});
     const uint64_t x = upload(device, numbers(5000, 3), "in");
     const uint64_t out = device.allocate(16, "out");
-    device.launch(kernel(device, "reduce_sum_without_barrier"), {.grid = {4, 1, 1}, .block = {256, 1, 1}},
-                  out, x, 5000);
+    device.launch(kernel(device, "reduce_sum_without_barrier"), {.grid = {4}, .block = {256}}, out, x, 5000);
     try {
       device.synchronize();
       ADD_FAILURE() << "not found with seed " << seed;
@@ -110,7 +109,7 @@ TEST_P(PtxKernels, Softmax) {
   for (float& value : in) value *= 10;
   const uint64_t x = upload(device, in, "in");
   const uint64_t out = device.allocate(in.size() * 4, "out");
-  device.launch(kernel(device, "softmax_rows"), {.grid = {3, 1, 1}, .block = {128, 1, 1}}, out, x, columns);
+  device.launch(kernel(device, "softmax_rows"), {.grid = {3}, .block = {128}}, out, x, columns);
   device.synchronize();
   const std::vector<float> result = download<float>(device, out, in.size());
   for (int row = 0; row < rows; ++row) {
@@ -130,7 +129,7 @@ TEST_P(PtxKernels, MathFunctions) {
   for (float& value : in) value *= 6;
   const uint64_t x = upload(device, in, "in");
   const uint64_t out = device.allocate(500 * 20 * 4, "out");
-  device.launch(kernel(device, "math_functions"), {.grid = {4, 1, 1}, .block = {128, 1, 1}}, out, x, n);
+  device.launch(kernel(device, "math_functions"), {.grid = {4}, .block = {128}}, out, x, n);
   device.synchronize();
   const std::vector<float> result = download<float>(device, out, 500 * 20);
   for (int i = 0; i < n; ++i) {
@@ -183,7 +182,7 @@ struct Gemm {
     const uint64_t out = device.allocate(static_cast<uint64_t>(m * n) * 4, "c");
     device.launch(kernel,
                   {.grid = {static_cast<unsigned>((n + 63) / 64), static_cast<unsigned>((m + 63) / 64), 1},
-                   .block = {128, 1, 1}},
+                   .block = {128}},
                   out, x, y, m, n, k);
     device.synchronize();
     const std::vector<float> c = download<float>(device, out, static_cast<size_t>(m * n));
@@ -236,7 +235,7 @@ TEST(PtxSpeed, InstructionsPerSecond) {
         "speed.ptx");
     const uint64_t nothing = 0;
     const auto begin = std::chrono::steady_clock::now();
-    device.launch(module.kernel("test"), {.block = {32, 1, 1}}, nothing, nothing);
+    device.launch(module.kernel("test"), {.block = {32}}, nothing, nothing);
     device.synchronize();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     fmt::print("{}: {:.1f} million warp instructions a second\n", name,

@@ -87,9 +87,9 @@ TEST(PtxMemory, LocalConstantAndDynamicShared) {
                   ".extern .shared .align 16 .b8 dyn[];\n"),
       "test.ptx");
   const uint64_t out_address = device.allocate(128);
-  device.launch(module.kernel("test"), {.block = {32, 1, 1}, .shared_bytes = 128}, out_address, out_address);
+  device.launch(module.kernel("test"), {.block = {32}, .shared_bytes = 128}, out_address, out_address);
   device.synchronize();
-  device.launch(module.kernel("test"), {.block = {32, 1, 1}, .shared_bytes = 124}, out_address, out_address);
+  device.launch(module.kernel("test"), {.block = {32}, .shared_bytes = 124}, out_address, out_address);
   try {
     device.synchronize();
     FAIL();

@@ -20,7 +20,7 @@ struct Fixture {
         copying(device.create_stream()),
         computing(device.create_stream()) {}
   void step(uint64_t to, uint64_t from, StreamId stream) {
-    device.launch(module.kernel("test"), {.block = {32, 1, 1}, .stream = stream}, to, from);
+    device.launch(module.kernel("test"), {.block = {32}, .stream = stream}, to, from);
   }
   Fault fault() {
     try {

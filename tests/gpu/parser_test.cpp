@@ -211,7 +211,7 @@ TEST(PtxParser, DamagedTextsEndInErrors) {
       const std::vector<uint32_t> zeros(64);
       device.write(memory, zeros.data(), 256);
       const uint64_t out = device.allocate(256);
-      device.launch(kernel, {.block = {32, 1, 1}}, out, memory);
+      device.launch(kernel, {.block = {32}}, out, memory);
       device.synchronize();
     } catch (const LoadError&) {
       ++refused;

@@ -42,8 +42,8 @@ std::string kernel_text(const std::string& body, const std::string& outside) {
       outside, body);
 }
 
-ViolationDetails violation_of(const std::string& body, std::array<unsigned, 3> block,
-                              const std::string& outside, unsigned grid, uint64_t seed) {
+ViolationDetails violation_of(const std::string& body, Extent block, const std::string& outside,
+                              unsigned grid, uint64_t seed) {
   Device device({.seed = seed, .checks = {}, .instruction_limit = 100'000});
   const Module& module = device.load(kernel_text(body, outside), "test.ptx");
   const uint64_t out = device.allocate(4096, "out");
@@ -51,7 +51,7 @@ ViolationDetails violation_of(const std::string& body, std::array<unsigned, 3> b
   const std::vector<uint32_t> zeros(1024);
   device.write(in, zeros.data(), 4096);
   try {
-    device.launch(module.kernel("test"), {.grid = {grid, 1, 1}, .block = block}, out, in);
+    device.launch(module.kernel("test"), {.grid = {grid}, .block = block}, out, in);
     device.synchronize();
   } catch (const Violation& violation) {
     EXPECT_NE(std::string(violation.what()).find("test.ptx:"), std::string::npos) << violation.what();
@@ -63,8 +63,7 @@ ViolationDetails violation_of(const std::string& body, std::array<unsigned, 3> b
 }
 
 std::vector<uint32_t> run_words(const std::string& body, size_t out_words, const std::vector<uint32_t>& in,
-                                std::array<unsigned, 3> block, const std::string& outside, unsigned grid,
-                                uint64_t seed) {
+                                Extent block, const std::string& outside, unsigned grid, uint64_t seed) {
   Device device({.seed = seed});
   const Module& module = device.load(kernel_text(body, outside), "test.ptx");
   std::vector<uint32_t> words(out_words);
@@ -72,7 +71,7 @@ std::vector<uint32_t> run_words(const std::string& body, size_t out_words, const
   device.write(out, words.data(), words.size() * 4);
   const uint64_t from = device.allocate(in.size() * 4, "in");
   device.write(from, in.data(), in.size() * 4);
-  device.launch(module.kernel("test"), {.grid = {grid, 1, 1}, .block = block}, out, from);
+  device.launch(module.kernel("test"), {.grid = {grid}, .block = block}, out, from);
   device.synchronize();
   device.read(out, words.data(), words.size() * 4);
   return words;
@@ -117,7 +116,7 @@ std::vector<uint64_t> evaluate(const std::string& instruction, const std::vector
   const uint64_t out = device.allocate(results.size() * 8, "out");
   if (!in.empty()) device.write(from, in.data(), in.size() * 8);
   const auto blocks = static_cast<unsigned>((rows.size() + 127) / 128);
-  device.launch(module.kernel("test"), {.grid = {blocks, 1, 1}, .block = {128, 1, 1}}, out, from);
+  device.launch(module.kernel("test"), {.grid = {blocks}, .block = {128}}, out, from);
   device.synchronize();
   device.read(out, results.data(), results.size() * 8);
   return results;

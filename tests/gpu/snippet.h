@@ -16,15 +16,14 @@ namespace strata::gpu_tests {
 std::string kernel_text(const std::string& body, const std::string& outside = "");
 
 // The violation that the kernel ends with; fails the test where it ends without one.
-ViolationDetails violation_of(const std::string& body, std::array<unsigned, 3> block,
-                              const std::string& outside = "", unsigned grid = 1, uint64_t seed = 1);
+ViolationDetails violation_of(const std::string& body, Extent block, const std::string& outside = "",
+                              unsigned grid = 1, uint64_t seed = 1);
 
 // Runs the kernel with memory of `out_words` 32-bit words, which start at 0, and the input words. Returns the
 // output.
 std::vector<uint32_t> run_words(const std::string& body, size_t out_words,
-                                const std::vector<uint32_t>& in = {},
-                                std::array<unsigned, 3> block = {32, 1, 1}, const std::string& outside = "",
-                                unsigned grid = 1, uint64_t seed = 1);
+                                const std::vector<uint32_t>& in = {}, Extent block = {32},
+                                const std::string& outside = "", unsigned grid = 1, uint64_t seed = 1);
 
 // Evaluates one instruction for each row of operands. In the text `%D` is the result, `%A`, `%B`, `%C`, `%E`
 // the operands; `widths` has the bits of the result and of each operand (1: predicate, 16, 32, 64).

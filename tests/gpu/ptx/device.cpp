@@ -145,8 +145,8 @@ void Device::put_param(const Kernel& kernel, size_t index, const void* value, si
 }
 
 void Device::check_launch(const Kernel& kernel, const LaunchShape& shape) const {
-  const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
-  const uint64_t blocks = uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
+  const uint64_t threads = shape.block.count();
+  const uint64_t blocks = shape.grid.count();
   if (threads == 0 || threads > 1024 || shape.block[2] > 64)
     refuse(kernel, fmt::format("a block of {} threads", threads));
   if (blocks == 0 || shape.grid[1] > 65535 || shape.grid[2] > 65535)
@@ -179,8 +179,10 @@ void Device::launch_raw(const Kernel& kernel, const LaunchShape& shape, std::vec
     one.memory = &memory_;
     one.operations = &table_;
     one.operation = current_;
-    std::copy(shape.grid.begin(), shape.grid.end(), one.grid);
-    std::copy(shape.block.begin(), shape.block.end(), one.block);
+    for (size_t axis = 0; axis < 3; ++axis) {
+      one.grid[axis] = shape.grid[axis];
+      one.block[axis] = shape.block[axis];
+    }
     one.dynamic_shared = shape.shared_bytes;
     one.params = Region("parameters", Space::kParam, 0, bytes.size());
     one.params.data = bytes;
@@ -209,8 +211,10 @@ void Device::start(Operation& operation) {
   }
   OperationTable::Operation entry{
       operation.stream, operation.clock[operation.stream], operation.name, operation.kernel, {}, {}};
-  std::copy(operation.shape.grid.begin(), operation.shape.grid.end(), entry.grid);
-  std::copy(operation.shape.block.begin(), operation.shape.block.end(), entry.block);
+  for (size_t axis = 0; axis < 3; ++axis) {
+    entry.grid[axis] = operation.shape.grid[axis];
+    entry.block[axis] = operation.shape.block[axis];
+  }
   current_ = table_.start(std::move(entry), operation.clock);
 }
 

@@ -14,15 +14,12 @@
 // race, in whatever order they ran. One thread uses a device.
 #pragma once
 
-#include <array>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <list>
-#include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "ptx/memory.h"
@@ -40,9 +37,19 @@ struct DeviceOptions {
   uint64_t shared_limit = 227 * 1024;          // of a block
 };
 
+// {8} is 8 × 1 × 1.
+struct Extent {
+  unsigned x = 1;
+  unsigned y = 1;
+  unsigned z = 1;
+
+  unsigned operator[](size_t axis) const { return axis == 0 ? x : axis == 1 ? y : z; }
+  uint64_t count() const { return uint64_t{x} * y * z; }
+};
+
 struct LaunchShape {
-  std::array<unsigned, 3> grid{1, 1, 1};
-  std::array<unsigned, 3> block{1, 1, 1};
+  Extent grid{};
+  Extent block{};
   uint64_t shared_bytes = 0;  // dynamic
   StreamId stream = 1;        // the stream that every device begins with
 };
