@@ -231,6 +231,7 @@ TEST(PtxChecks, Masks) {
 TEST(PtxChecks, TrapsAndLimits) {
   EXPECT_EQ(violation_of("mov.u32 %r0, %tid.x;\nsetp.eq.u32 %p1, %r0, 9;\n@%p1 trap;", kWarp).thread[0], 9u);
   EXPECT_EQ(violation_of("LOOP:\nbra LOOP;", kWarp).fault, Fault::kLimit);
+  EXPECT_EQ(violation_of("LOOP:\nbar.warp.sync -1;\nbra LOOP;", kWarp).fault, Fault::kLimit);
 }
 
 TEST(PtxChecks, SourceLines) {

@@ -12,7 +12,12 @@ void decode_warp_sync(Decoder& d) {
   i.kind = Instruction::Kind::kWarpSync;
   i.r[3] = d.source(d.operand(0), Type::kB32);
   // Orders the memory accesses of its lanes.
-  i.run = [](Warp& w, const Instruction&, uint32_t) { ++w.clocks[w.index]; };
+  i.run = [](Warp& w, const Instruction& at, uint32_t mask) {
+    if (++w.clocks[w.index] >= Stamp::kMaxClock) {
+      w.fail(Fault::kLimit, at, static_cast<unsigned>(std::countr_zero(mask)),
+             fmt::format("more than {} synchronisations of a warp", Stamp::kMaxClock));
+    }
+  };
   d.emit(i);
 }
 
