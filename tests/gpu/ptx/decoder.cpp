@@ -82,7 +82,7 @@ void Decoder::function(const FunctionSyntax& function, uint32_t scope, uint32_t 
         break;
       case Statement::Kind::kLabel:
         if (!here.labels.emplace(one.name, static_cast<uint32_t>(kernel_.code.size())).second)
-          fail("{} is there twice", one.name);
+          fail("{} is duplicated", one.name);
         break;
       case Statement::Kind::kTargets:
         here.targets[one.name] = &one;
@@ -96,7 +96,7 @@ void Decoder::function(const FunctionSyntax& function, uint32_t scope, uint32_t 
           for (int n = 0; n < std::max(declared.count, 1); ++n) {
             const std::string name = declared.count == 0 ? declared.name : declared.name + std::to_string(n);
             if (!here.registers.emplace(name, Register{declared.type, new_register(bytes)}).second) {
-              fail("the register {} is there twice", name);
+              fail("the register {} is duplicated", name);
             }
           }
         }
@@ -363,7 +363,7 @@ void Decoder::add_variable(const Variable& variable, std::map<std::string, Symbo
   } else {
     fail("a .{} variable within a function is not implemented", space_name(variable.space));
   }
-  if (!into->emplace(variable.name, symbol).second) fail("{} is there twice", variable.name);
+  if (!into->emplace(variable.name, symbol).second) fail("{} is duplicated", variable.name);
 }
 
 Symbol Decoder::add_shared(const Variable& variable) {

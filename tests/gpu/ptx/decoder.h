@@ -22,7 +22,7 @@ struct Symbol {
   Space space = Space::kGlobal;
   uint64_t address = 0;  // in its space; of a global or constant: the address
   uint64_t bytes = 0;
-  bool dynamic = false;  // shared memory behind all other
+  bool dynamic = false;  // shared memory after all other
 };
 
 struct ModuleNames {

@@ -73,7 +73,7 @@ Module::Module(std::string_view text, const std::string& file, Memory& memory) :
     // A declaration may come before the definition.
     if (!fresh && function.has_body) {
       if (place->second->has_body)
-        throw LoadError(file, function.line, fmt::format("{} is there twice", function.name));
+        throw LoadError(file, function.line, fmt::format("{} is duplicated", function.name));
       place->second = &function;
     }
   }

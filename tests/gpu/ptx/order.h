@@ -14,7 +14,7 @@ using StreamId = uint32_t;
 using EventId = uint32_t;
 inline constexpr StreamId kHost = 0;
 
-// For each stream, the number of its operations that lie in the past.
+// For each stream, the number of its operations that are in the past.
 using VectorClock = std::vector<uint32_t>;
 
 class Order {

@@ -176,7 +176,7 @@ class Parser {
     while (peek().kind == Token::Kind::kDotted) {
       const std::string_view name = advance().text;
       if (name == "align") {
-        // The second one, behind .ptr, is of what the parameter points at.
+        // The second one, after .ptr, is of what the parameter points at.
         const uint64_t align = size();
         if (!std::has_single_bit(align)) fail("{} is not an alignment", align);
         if (one.align == 0 && !typed) one.align = align;
