@@ -1,0 +1,137 @@
+// The PTX executor's interface: memory, modules, streams, events and launches.
+//
+//   Device device({.seed = 3});
+//   Module& module = device.load(read_file("kernels.ptx"), "kernels.ptx");
+//   const uint64_t x = device.allocate(4096, "x");
+//   device.write(x, data.data(), 4096);                       // as the host, at once
+//   const StreamId stream = device.create_stream();
+//   device.launch(module.kernel("scale"), {.grid = {8}, .block = {128}, .stream = stream}, x, 1024, 2.0f);
+//   device.synchronize(stream);                               // runs what the stream holds; throws Violation
+//   device.read(x, data.data(), 4096);
+//
+// Launches and copies of a stream are queued and run when the host waits, in an order that the seed draws
+// among those that streams and events allow. An access that is not ordered with another one by them is a
+// race, in whatever order they ran. One thread uses a device.
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ptx/memory.h"
+#include "ptx/module.h"
+#include "ptx/order.h"
+#include "ptx/run.h"
+#include "ptx/violation.h"
+
+namespace strata::gpu_tests {
+
+struct DeviceOptions {
+  uint64_t seed = 1;
+  Checks checks{};
+  uint64_t instruction_limit = 4'000'000'000;  // of warps, in one launch
+  uint64_t shared_limit = 227 * 1024;          // of a block
+};
+
+// {8} is 8 × 1 × 1.
+struct Extent {
+  unsigned x = 1;
+  unsigned y = 1;
+  unsigned z = 1;
+
+  unsigned operator[](size_t axis) const { return axis == 0 ? x : axis == 1 ? y : z; }
+  uint64_t count() const { return uint64_t{x} * y * z; }
+};
+
+struct LaunchShape {
+  Extent grid{};
+  Extent block{};
+  uint64_t shared_bytes = 0;  // dynamic
+  StreamId stream = 1;        // the stream that every device begins with
+};
+
+class Device {
+ public:
+  explicit Device(DeviceOptions options = {});
+
+  Memory& memory() { return memory_; }
+  const Counters& counters() const { return counters_; }
+  Module& load(std::string_view text, const std::string& file);
+
+  uint64_t allocate(uint64_t bytes, std::string name = "") {
+    return memory_.allocate(bytes, std::move(name)).base;
+  }
+  void free(uint64_t address);
+
+  // Accesses of the host, at once. They are checked against operations in flight.
+  void write(uint64_t address, const void* from, uint64_t bytes);
+  void read(uint64_t address, void* to, uint64_t bytes);
+
+  // Operations of a stream. Host memory must stay valid until they ran; it is read and written then.
+  void copy_in(uint64_t to, const void* from, uint64_t bytes, StreamId stream);
+  void copy_out(void* to, uint64_t from, uint64_t bytes, StreamId stream);
+  void copy(uint64_t to, uint64_t from, uint64_t bytes, StreamId stream);
+  void fill(uint64_t to, std::byte value, uint64_t bytes, StreamId stream);
+  void call(std::function<void()> function, StreamId stream);
+
+  // `params` holds the parameters as the kernel's ABI lays them out.
+  void launch_raw(const Kernel& kernel, const LaunchShape& shape, std::vector<std::byte> params);
+  template <typename... P>
+  void launch(const Kernel& kernel, const LaunchShape& shape, const P&... params) {
+    std::vector<std::byte> bytes(kernel.param_bytes);
+    check_count(kernel, sizeof...(P));
+    size_t at = 0;
+    (put_param(kernel, at++, &params, sizeof params, &bytes), ...);
+    launch_raw(kernel, shape, std::move(bytes));
+  }
+
+  StreamId create_stream() { return order_.create_stream(); }
+  EventId create_event() { return order_.create_event(); }
+  void record(EventId event, StreamId stream) { order_.record(event, stream); }
+  void wait(StreamId stream, EventId event) { order_.wait(stream, event); }
+  void synchronize(StreamId stream);
+  void synchronize_event(EventId event);
+  void synchronize();
+  // Whether everything before has run. Asking runs nothing and orders nothing.
+  bool stream_done(StreamId stream) const { return done(order_.stream_clock(stream)); }
+  bool event_done(EventId event) const { return done(order_.event_clock(event)); }
+
+ private:
+  struct Operation {
+    std::string name;
+    StreamId stream;
+    VectorClock clock;
+    std::function<void()> run;
+    const Kernel* kernel = nullptr;
+    LaunchShape shape;
+  };
+
+  static void check_count(const Kernel& kernel, size_t count);
+  static void put_param(const Kernel& kernel, size_t index, const void* value, size_t bytes,
+                        std::vector<std::byte>* into);
+  void check_launch(const Kernel& kernel, const LaunchShape& shape) const;
+  void enqueue(std::string name, StreamId stream, std::function<void()> run, const Kernel* kernel = nullptr,
+               const LaunchShape& shape = {});
+  void run_until(const VectorClock& needed);
+  bool done(const VectorClock& needed) const;
+  void start(Operation& operation);
+  // The bytes of a copy or a host access, checked.
+  std::byte* touch(uint64_t address, uint64_t bytes, bool write, const std::string& what,
+                   bool needs_written = true);
+
+  DeviceOptions options_;
+  Memory memory_;
+  std::list<Module> modules_;
+  Order order_;
+  OperationTable table_;
+  std::vector<std::deque<Operation>> queues_;  // by stream
+  unsigned current_ = 0;
+  Dice dice_;
+  Counters counters_;
+};
+
+}  // namespace strata::gpu_tests

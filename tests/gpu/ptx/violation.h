@@ -1,0 +1,52 @@
+// What a check found.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace strata::gpu_tests {
+
+enum class Fault : uint8_t {
+  kOutOfBounds,
+  kMisaligned,
+  kUnwritten,
+  kFreed,
+  kReadOnly,
+  kRace,
+  kPendingCopy,  // read before the wait of a cp.async
+  kBarrier,      // divergent, or of a wrong count
+  kMask,         // a warp-wide instruction and its lanes
+  kDeadlock,
+  kLimit,
+  kTrap,    // trap, a failed assertion
+  kLaunch,  // a launch that the driver would refuse
+};
+
+const char* fault_name(Fault fault);
+
+struct ViolationDetails {
+  Fault fault = Fault::kTrap;
+  std::string kernel;
+  int line = 0;             // in the PTX
+  std::string source_file;  // from .loc, or empty
+  int source_line = 0;
+  unsigned block[3] = {0, 0, 0};
+  unsigned thread[3] = {0, 0, 0};
+  uint64_t address = 0;
+  std::string allocation;
+  std::string other;  // the other access of a race
+};
+
+class Violation : public std::runtime_error {
+ public:
+  Violation(const std::string& message, ViolationDetails details)
+      : std::runtime_error(message), details_(std::move(details)) {}
+  const ViolationDetails& details() const { return details_; }
+  Fault fault() const { return details_.fault; }
+
+ private:
+  ViolationDetails details_;
+};
+
+}  // namespace strata::gpu_tests
