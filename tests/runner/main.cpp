@@ -54,7 +54,8 @@ void report_end(const char* how) {
   running[0] = '\0';
 }
 
-void on_crash(int signal) {
+// Not with sanitizers, which report crashes themselves.
+[[maybe_unused]] void on_crash(int signal) {
   report_end(::strsignal(signal));
   ::signal(signal, SIG_DFL);
   ::raise(signal);
@@ -126,7 +127,7 @@ class NameKeeper : public testing::EmptyTestEventListener {
 void watch_crashes() {
   owner = ::getpid();
   std::atexit(on_exit);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // these report crashes themselves
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::signal(signal, on_crash);
 #endif
 }
