@@ -17,7 +17,7 @@ class Metric {
   Metric(const Executor& executor, size_t program, graph::MetricKind kind, int32_t index = 0);
 
   // Whether the program has it on this rank.
-  bool is_here() const { return at_ != nullptr; }
+  bool is_here() const { return value_ != graph::kNone; }
   // Whether sums over ranks take this rank's: of those that hold the same number the first reports it.
   bool is_reported() const { return reports_; }
 
@@ -49,7 +49,8 @@ class Metric {
   void download(void* to, int64_t bytes) const;
 
   const Executor* executor_ = nullptr;
-  const Persistent* at_ = nullptr;
+  size_t program_ = 0;
+  graph::ValueId value_ = graph::kNone;
   bool reports_ = false;
 };
 

@@ -143,12 +143,8 @@ struct Program {
   int64_t full_recompute_layers = 0;
 
   int32_t chunks() const { return static_cast<int32_t>(segments.size()); }
-  template <typename List>
-  static auto& list_at(ByList<List>& lists, const SegmentAt& at, bool accumulates) {
-    return lists[static_cast<size_t>(at.chunk)][static_cast<size_t>(at.segment)][accumulates ? 1 : 0];
-  }
-  template <typename List>
-  static const List& list_at(const ByList<List>& lists, const SegmentAt& at, bool accumulates) {
+  template <typename Lists>
+  static auto& list_at(Lists& lists, const SegmentAt& at, bool accumulates) {
     return lists[static_cast<size_t>(at.chunk)][static_cast<size_t>(at.segment)][accumulates ? 1 : 0];
   }
   const std::vector<Instruction>& segment(const SegmentAt& at, bool accumulates = false) const {

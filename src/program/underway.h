@@ -64,12 +64,9 @@ class Underway {
 
   // The update has come to an instruction: makes it one of the segment that runs where it was started early.
   bool take_early(size_t instruction) {
-    for (auto one = started_.begin(); one != started_.end(); ++one) {
-      if (one->what != Started::What::kEarly || one->index != instruction) continue;
-      Started taken = *one;
-      taken.what = Started::What::kInstruction;
-      started_.erase(one);
-      started_.push_back(taken);
+    for (Started& one : started_) {
+      if (one.what != Started::What::kEarly || one.index != instruction) continue;
+      one.what = Started::What::kInstruction;
       return true;
     }
     return false;
