@@ -32,8 +32,4 @@ void CallList::run(size_t call, Launch& launch, Addresses addresses) {
   calls_[call].run(launch, calls_[call].state, pointers(call, addresses));
 }
 
-void CallList::run_all(Launch& launch, Addresses addresses) {
-  for (size_t i = 0; i < calls_.size(); ++i) run(i, launch, addresses);
-}
-
 }  // namespace strata::device

@@ -43,7 +43,6 @@ class CallList {
   // Pointers to the operands, until the next call of this or run().
   std::byte* const* pointers(size_t call, Addresses addresses);
   void run(size_t call, Launch& launch, Addresses addresses);
-  void run_all(Launch& launch, Addresses addresses);
   size_t size() const { return calls_.size(); }
 
  private:

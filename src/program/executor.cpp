@@ -61,6 +61,14 @@ void Executor::make_list(const Program& program, const std::vector<Instruction>&
     list.calls.add(instruction.run,
                    communicates ? nullptr : instances_.of(instruction.plan, instruction.instantiate),
                    program.operands_of(instruction));
+    const int32_t loop = program.node_of(instruction).loop;
+    if (loop == graph::kNone) continue;
+    const bool begins = i == 0 || program.node_of(instructions[i - 1]).loop != loop;
+    if (begins) {
+      const graph::ValueId condition = program.graph.condition_of(loop);
+      list.loops.push_back({i, i, program.places[static_cast<size_t>(condition)].at});
+    }
+    list.loops.back().end = i + 1;
   }
 }
 
@@ -194,16 +202,55 @@ void Executor::run(size_t index, const Action& action, bool update_follows) {
   List& list = list_of(index, action);
   const bool is_last =
       update_follows && program.before_update() != nullptr && action == *program.before_update();
-  auto early = is_last ? program.early.begin() : program.early.end();
   const Addresses addresses = addresses_of(index, action);
+  Running running{index,
+                  action,
+                  instructions,
+                  list,
+                  addresses,
+                  launch,
+                  is_last ? program.early.begin() : program.early.end(),
+                  program.early.end()};
+  size_t at = 0;
+  for (const Loop& loop : list.loops) {
+    run_range(running, at, loop.begin);
+    run_loop(running, loop);
+    at = loop.end;
+  }
+  run_range(running, at, instructions.size());
+  underway_.wait_for(kInstruction);
+}
+
+bool Executor::goes_on(const Running& running, const Loop& loop) const {
+  const Offsets offsets = offsets_of(running.program, running.action);
+  int32_t condition = 0;
+  device_->download(*arena_, offsets[static_cast<size_t>(loop.condition.base)] + loop.condition.offset,
+                    &condition, sizeof condition);
+  return condition != 0;
+}
+
+void Executor::run_loop(Running& running, const Loop& loop) {
+  while (goes_on(running, loop)) {
+    // What goes on beside a pass is its own (find_waits).
+    underway_.wait_for(Started::What::kInstruction);
+    run_range(running, loop.begin, loop.end);
+    underway_.wait_for(Started::What::kInstruction);
+  }
+}
+
+void Executor::run_range(Running& running, size_t begin, size_t end) {
+  using enum Started::What;
+  if (begin == end) return;
+  const auto& [index, action, instructions, list, addresses, launch, early, early_end] = running;
+  const Program& program = set_->programs[index];
   // Mark i is the end of the instruction before i; mark n + 1 + i where i has waited before it began.
   const size_t behind_waits = instructions.size() + 1;
-  stopwatch_->mark(0);
-  for (size_t i = 0; i < instructions.size(); ++i) {
+  stopwatch_->mark(begin);
+  for (size_t i = begin; i < end; ++i) {
     const Instruction& instruction = instructions[i];
     begins_[i] = i;
-    for (; early != program.early.end() && static_cast<size_t>(early->before) <= i; ++early)
-      start_early(index, *early, addresses);
+    for (; running.early != early_end && static_cast<size_t>(running.early->before) <= i; ++running.early)
+      start_early(index, *running.early, addresses);
     if (instruction.queue == graph::Queue::kCommunication) {
       const bool has_started = action.segment == Segment::kUpdate && underway_.take_early(i);
       if (!has_started) start(program, instruction, i, list, addresses);
@@ -216,18 +263,17 @@ void Executor::run(size_t index, const Action& action, bool update_follows) {
         begins_[i] = behind_waits + i;
         stopwatch_->mark(begins_[i]);
       }
-      launch.peers = list.peers[i];
-      list.calls.run(i, launch, addresses);
+      running.launch.peers = list.peers[i];
+      list.calls.run(i, running.launch, addresses);
     }
     stopwatch_->mark(i + 1);
     if (observer_ != nullptr) [[unlikely]]
       observer_->instruction(index, action, i, stopwatch_->at(begins_[i]), stopwatch_->at(i + 1));
   }
-  for (size_t i = 0; i < instructions.size(); ++i) {
+  for (size_t i = begin; i < end; ++i) {
     ++list.timings[i].calls;
     list.timings[i].seconds += stopwatch_->at(i + 1) - stopwatch_->at(begins_[i]);
   }
-  underway_.wait_for(kInstruction);
 }
 
 void Executor::run_script(size_t index) {

@@ -156,6 +156,9 @@ struct Program {
   const graph::Node& node_of(const Instruction& instruction) const {
     return graph.nodes()[static_cast<size_t>(instruction.node)];
   }
+  // Whether it runs in each action of its segment. Those of loops run where the unexpected happens, and are
+  // no part of a cost.
+  bool is_expected(const Instruction& instruction) const { return node_of(instruction).loop == graph::kNone; }
   std::span<const Operand> operands_of(const Instruction& instruction) const {
     return std::span(operands).subspan(instruction.first_operand, instruction.operand_count);
   }
