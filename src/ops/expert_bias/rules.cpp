@@ -72,7 +72,9 @@ const OpDef ExpertBiasGrad::def = define<ExpertBiasGrad>({
     .family = "elementwise",
     .infer = [](const auto& node) -> Outputs<ExpertBiasGrad> {
       require_biased_rows(node, *node.in.dy);
-      return {.dbias = {DType::kF32, {node.attrs.experts * node.in.dy->shape[1]}}};
+      const Value& dy = *node.in.dy;
+      return {.dbias = {
+                  DType::kF32, {node.attrs.experts * dy.shape[1]}, segments_of_all(node.attrs, dy), false, 0}};
     },
     .cost = [](const auto& node) { return streamed(node, 2); },
     .placements =

@@ -83,8 +83,15 @@ void each_room(const Add& add) {
 template <>
 void cases<ops::PlanDispatch>(Cases& to) {
   each_room([&](const ExpertSizes& s, const ops::DispatchAttrs& attrs, const std::string& name) {
-    to.add<ops::PlanDispatch>("plan_dispatch" + name, {.ids = ids_of(s), .weights = f32({s.tokens, s.k})}, attrs,
-                              {.ragged = true, .opaque = {"way"}});
+    // Gradients of a pass are those of its tokens.
+    const bool is_whole = attrs.has_room_for_all();
+    const Operand weights = f32({s.tokens, s.k});
+    using Names = std::vector<OutputName<ops::PlanDispatch>>;
+    to.add<ops::PlanDispatch>("plan_dispatch" + name,
+                              {.ids = ids_of(s), .weights = is_whole ? weights : constant(weights)}, attrs,
+                              {.ragged = true,
+                               .opaque = {"way"},
+                               .differentiable = is_whole ? Names{"weights"} : Names{}});
   });
   to.untimed<ops::PlanDispatch>(kRows);
 }

@@ -52,6 +52,8 @@ template <typename Op>
 ExpertsAttrs localize_experts(const graph::View<Op>& node) {
   return experts_of_rank(node.attrs, node.graph.mesh());
 }
+// The segments of all experts' outputs along a parameter's first dimension.
+std::vector<int64_t> segments_of_all(const ExpertsAttrs& attrs, const graph::Value& outputs);
 // N.
 template <typename Op>
 int64_t tokens_of(const graph::View<Op>& node) {

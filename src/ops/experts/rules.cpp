@@ -21,6 +21,14 @@ ExpertsAttrs experts_of_rank(const ExpertsAttrs& attrs, const graph::Mesh& mesh)
   return own;
 }
 
+std::vector<int64_t> segments_of_all(const ExpertsAttrs& attrs, const Value& outputs) {
+  const std::vector<int64_t> of_one = outputs.parts(1);
+  std::vector<int64_t> all;
+  for (int64_t expert = 0; expert < attrs.experts; ++expert)
+    all.insert(all.end(), of_one.begin(), of_one.end());
+  return all;
+}
+
 void require_slots(const NodeView& node, const ExpertsAttrs& attrs, const Value& ids, const Value* offsets) {
   require(node, ids.shape.rank() == 2, "ids must be i32[N, k]");
   if (offsets == nullptr) return;
@@ -161,7 +169,7 @@ OpDef experts_grad_weight(std::string_view name) {
                 dy.rank() == 2 && x.rank() == 2 && dy[0] == rows_by(node, by) &&
                     x[0] == rows_by(node, other_rows(by)),
                 "of the gradient and x the one must have a row a slot, the other a row a token");
-        return {.dw = {DType::kF32, {node.attrs.experts * dy[1], x[1]}}};
+        return {.dw = {DType::kF32, {node.attrs.experts * dy[1], x[1]}, segments_of_all(node.attrs, *node.in.dy), false, 0}};
       },
       .cost = [](const auto& node) { return experts_cost(node, node.in.dy->shape[1] * node.in.x->shape[1]); },
       .placements =
