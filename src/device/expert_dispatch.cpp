@@ -203,7 +203,8 @@ struct Planner {
       rows.exchange(path.group(of), sent, path.is_last(of) ? last_records : path.at(of.records),
                     of.hop.words() * 4);
       for (int64_t peer = 0; peer < of.hop.peers; ++peer)
-        path.at(of.arrived_counts)[peer] = static_cast<int32_t>(rows.receives[static_cast<size_t>(peer)].count);
+        path.at(of.arrived_counts)[peer] =
+            static_cast<int32_t>(rows.receives[static_cast<size_t>(peer)].count);
     }
     const Entries arrived = path.arrived(path.last(), last_records);
     find_places(arrived, attrs.tokens, attrs.by_nodes() ? attrs.node_ranks : attrs.ranks,

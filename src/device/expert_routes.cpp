@@ -44,8 +44,8 @@ void check_id(const DispatchAttrs& attrs, int32_t id, int64_t token, int64_t slo
 
 }  // namespace
 
-void write_own_records(const DispatchAttrs& attrs, int32_t rank, const int32_t* ids,
-                       const float* weights, int64_t begin, int64_t end, int32_t* records) {
+void write_own_records(const DispatchAttrs& attrs, int32_t rank, const int32_t* ids, const float* weights,
+                       int64_t begin, int64_t end, int32_t* records) {
   const int64_t words = Hop::words_of(attrs.k);
   parallel_ranges(end - begin, kRowsATask, [&](int64_t from, int64_t to) {
     for (int64_t token = begin + from; token < begin + to; ++token) {
@@ -147,8 +147,8 @@ void find_places(const Entries& arrived, int64_t tokens, int64_t node_ranks, int
   }
 }
 
-void list_slots(const DispatchAttrs& attrs, const Entries& arrived, const int32_t* places,
-                int32_t* offsets, int32_t* ids, float* weights) {
+void list_slots(const DispatchAttrs& attrs, const Entries& arrived, const int32_t* places, int32_t* offsets,
+                int32_t* ids, float* weights) {
   std::fill_n(offsets, attrs.rows() + 1, 0);
   arrived.each([&](int64_t entry) { offsets[places[entry] + 1] = arrived.record(entry)[kCount]; });
   for (int64_t row = 0; row < attrs.rows(); ++row) offsets[row + 1] += offsets[row];

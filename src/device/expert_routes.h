@@ -39,12 +39,12 @@ using Departures = DeparturesOf<const int32_t>;
 
 // The records of a rank's own tokens [begin, end), record t of token t. Throws InternalError on an id outside
 // [-1, E). Without weights those words are 0.
-void write_own_records(const DispatchAttrs& attrs, int32_t rank, const int32_t* ids,
-                       const float* weights, int64_t begin, int64_t end, int32_t* records);
+void write_own_records(const DispatchAttrs& attrs, int32_t rank, const int32_t* ids, const float* weights,
+                       int64_t begin, int64_t end, int32_t* records);
 // The first token, from `begin` on, that does not fit between this rank and another any more. `rows`,
 // `slots`: [R], to count in.
-int64_t first_overflow(const DispatchAttrs& attrs, const int32_t* ids, int64_t begin,
-                       int64_t* rows, int64_t* slots);
+int64_t first_overflow(const DispatchAttrs& attrs, const int32_t* ids, int64_t begin, int64_t* rows,
+                       int64_t* slots);
 // `records` [peers · rows]: what goes ahead of each row.
 void depart(const Hop& hop, const Entries& entries, const DeparturesOf<int32_t>& out, int32_t* records);
 
@@ -53,12 +53,12 @@ void depart(const Hop& hop, const Entries& entries, const DeparturesOf<int32_t>&
 void find_places(const Entries& arrived, int64_t tokens, int64_t node_ranks, int32_t* by_token,
                  int32_t* places);
 // The slots of these rows: offsets i32[M + 1], ids and weights [S].
-void list_slots(const DispatchAttrs& attrs, const Entries& arrived, const int32_t* places,
-                int32_t* offsets, int32_t* ids, float* weights);
+void list_slots(const DispatchAttrs& attrs, const Entries& arrived, const int32_t* places, int32_t* offsets,
+                int32_t* ids, float* weights);
 
 // The gradients of rows' weights: of row m those of its slots, in `hits` numbers.
-void write_weight_grads(const DispatchAttrs& attrs, const int32_t* offsets,
-                        const float* slot_grads, float* grads);
+void write_weight_grads(const DispatchAttrs& attrs, const int32_t* offsets, const float* slot_grads,
+                        float* grads);
 // The same back at what departed: of entry e the gradients of its slots, in `out_hits` numbers, from those of
 // the rows that came back for it.
 void return_weight_grads(const Hop& hop, const Entries& entries, const Departures& departures,

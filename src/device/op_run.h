@@ -34,7 +34,7 @@ class OpRun {
 
   // Nodes that talk to other ranks do so among these (OpDef::ranks); they must outlive this.
   void share(comm::Communicator& ranks) { launch_.peers.ranks = &ranks; }
-  void encode(int copy = 0) { run(preparing_, copy); }  // nodes of the phases setup and encode
+  void encode(int copy = 0) { run(preparing_, copy); }   // nodes of the phases setup and encode
   void run(int copy = 0) { run(calls_, copy, loops_); }  // all others
 
  private:

@@ -47,8 +47,8 @@ ExpertWeights expert_weights(Graph& graph, const MoeLayer& layer) {
   weights.up = add("up.weight", ParameterRole::kExpertIn, {spec.count * parts * ffn_width, width},
                    parts * spec.count, ffn_width);
   weights.up_bias = bias("up.bias", parts, ffn_width);
-  weights.down = add("down.weight", ParameterRole::kExpertOut, {spec.count * width, ffn_width}, spec.count,
-                     width);
+  weights.down =
+      add("down.weight", ParameterRole::kExpertOut, {spec.count * width, ffn_width}, spec.count, width);
   weights.down_bias = bias("down.bias", 1, width);
   return weights;
 }
@@ -134,9 +134,8 @@ ops::DispatchAttrs dispatch_of(const Context& context, const MoeLayer& layer, Va
   attrs.tokens /= attrs.token_parts;
   if (layout.node_ranks > 1 && attrs.ranks % layout.node_ranks == 0) attrs.node_ranks = layout.node_ranks;
   attrs.room = attrs.ranks == 1 ? ops::ExpertRoom{attrs.tokens, attrs.tokens * attrs.hits()}
-               : layout.room
-                   ? ops::expert_room(attrs.tokens, k, attrs.experts, attrs.ranks, *layout.room)
-                   : ops::expert_room(attrs.tokens, k, attrs.experts, attrs.ranks);
+               : layout.room    ? ops::expert_room(attrs.tokens, k, attrs.experts, attrs.ranks, *layout.room)
+                                : ops::expert_room(attrs.tokens, k, attrs.experts, attrs.ranks);
   return attrs;
 }
 
@@ -165,17 +164,16 @@ ValueId dispatched_experts(Context& context, const MoeLayer& layer, const Expert
     to.ids = graph::add<ops::OwnExperts>(graph, {.ids = to.ids, .rank = graph::rank_block(graph)}, own).own;
   }
   const auto plan = graph::add<ops::PlanDispatch>(graph, {.ids = to.ids, .weights = to.weights}, attrs);
-  const ValueId rows =
-      graph::add<ops::DispatchRows>(graph, {.x = to.rows, .way = plan.way}, attrs).rows;
+  const ValueId rows = graph::add<ops::DispatchRows>(graph, {.x = to.rows, .way = plan.way}, attrs).rows;
   if (context.settings.trains_experts) {
     graph::add_into<ops::ExpertRounds>(
         graph, {.way = plan.way},
         {.rounds = router_metric(context, layer, graph::MetricKind::kExpertRounds, DType::kI64, 1)});
   }
-  const ValueId made = experts(
-      graph, layer, of_rank, weights,
-      {.rows = rows, .ids = plan.ids, .weights = plan.weights, .offsets = plan.offsets},
-      context.settings.expert_layout.tensor);
+  const ValueId made =
+      experts(graph, layer, of_rank, weights,
+              {.rows = rows, .ids = plan.ids, .weights = plan.weights, .offsets = plan.offsets},
+              context.settings.expert_layout.tensor);
   ValueId y = graph::add<ops::CombineRows>(graph, {.rows = made, .way = plan.way}, attrs).y;
   for (const Axis axis : attrs.summed_axes)
     y = graph::reshard(graph, y, axis, graph::Placement::replicated());
@@ -197,8 +195,9 @@ ValueId shared_experts(Context& context, const MoeLayer& layer, const ExpertWeig
     if (has_rows) to.ids = graph::reshard(graph, to.ids, Axis::kTensor, whole);
     to.weights = gathered(context, to.weights);
   }
-  const ValueId y = axes.empty() ? experts(graph, layer, {.experts = layer.spec.count}, weights, to, layout.tensor)
-                                 : dispatched_experts(context, layer, weights, to, axes);
+  const ValueId y = axes.empty()
+                        ? experts(graph, layer, {.experts = layer.spec.count}, weights, to, layout.tensor)
+                        : dispatched_experts(context, layer, weights, to, axes);
   return cuts_experts ? graph::reshard(graph, y, Axis::kTensor, has_rows ? rows : whole) : y;
 }
 

@@ -54,9 +54,8 @@ void add_ops(std::vector<CatalogueEntry>& to, optim::OpList<Ops...>) {
 }
 template <typename Op>
 CatalogueEntry entry_on_host() {
-  return {&Op::def, nullptr, device::cases<Op>, [](const device::BindRequest& request) {
-            return device::bind_on_host(device::Bind<Op>(request));
-          }};
+  return {&Op::def, nullptr, device::cases<Op>,
+          [](const device::BindRequest& request) { return device::bind_on_host(device::Bind<Op>(request)); }};
 }
 
 }  // namespace

@@ -120,7 +120,8 @@ class LoopAdder {
   }
   static bool reads(const Node& reader, const Node& maker) {
     return std::any_of(maker.outputs.begin(), maker.outputs.end(), [&](ValueId output) {
-      return output != kNone && std::find(reader.inputs.begin(), reader.inputs.end(), output) != reader.inputs.end();
+      return output != kNone &&
+             std::find(reader.inputs.begin(), reader.inputs.end(), output) != reader.inputs.end();
     });
   }
 
@@ -154,7 +155,8 @@ class LoopAdder {
     graph_.set_chunk(first.chunk);
     const ValueId way = graph::outputs_of<PlanDispatch>(old_[plan]).way;
     const ValueId remaining =
-        graph::add<ops::RemainingTokens>(graph_, {.way = way}, old_[plan].attrs.as<ops::DispatchAttrs>()).next;
+        graph::add<ops::RemainingTokens>(graph_, {.way = way}, old_[plan].attrs.as<ops::DispatchAttrs>())
+            .next;
     const int32_t loop = graph_.add_loop(remaining);
     std::map<ValueId, ValueId> own;  // of the loop, in the place of the first pass's
     for (const size_t n : needed) {
@@ -219,8 +221,8 @@ class LoopAdder {
 }  // namespace
 
 std::vector<bool> values_of_passes(const Graph& graph) {
-  const auto plans = plans_of_values(graph, graph.nodes(),
-                                     [](const Node& node) { return node.op == &PlanDispatch::def; });
+  const auto plans =
+      plans_of_values(graph, graph.nodes(), [](const Node& node) { return node.op == &PlanDispatch::def; });
   std::vector<bool> of_passes;
   for (const int32_t plan : plans) of_passes.push_back(plan != kNone);
   return of_passes;

@@ -71,7 +71,8 @@ ExpertLoad ExpertWatch::read(double targets) const {
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(i * width);
     auto behind = std::copy(counts.begin(), counts.end(), first);
     *behind++ = layers_[i].squares.read<double>();
-    *behind++ = layers_[i].rounds.is_here() ? static_cast<double>(layers_[i].rounds.read<int64_t>()) / ranks : 0;
+    *behind++ =
+        layers_[i].rounds.is_here() ? static_cast<double>(layers_[i].rounds.read<int64_t>()) / ranks : 0;
     if (!drops_) continue;
     const auto kept = layers_[i].kept.read_all<int64_t>();
     *behind = static_cast<double>(std::accumulate(kept.begin(), kept.end(), int64_t{0}));

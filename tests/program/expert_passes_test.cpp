@@ -34,13 +34,13 @@ using ops::ExpertRoom;
 constexpr int64_t kTokens = 37, kK = 3, kExperts = 8, kWidth = 24, kFfn = 20;
 
 ValueId experts(Graph& graph, ValueId x, ValueId ids, ValueId weights, ValueId offsets) {
-  const ValueId of_up = graph.add_parameter("up", ParameterRole::kExpertIn, {kExperts * 2 * kFfn, kWidth}, {}, {},
-                                            std::vector(static_cast<size_t>(2 * kExperts), kFfn));
-  const ValueId of_down = graph.add_parameter("down", ParameterRole::kExpertOut, {kExperts * kWidth, kFfn}, {});
-  const auto up = graph::add<ops::ExpertsIn>(
-      graph, {.x = x, .ids = ids, .weight = of_up, .offsets = offsets}, {kExperts});
-  const ValueId hidden =
-      ops::scale_rows(graph, ops::gated(graph, up.y, ActivationKind::kSilu), weights);
+  const ValueId of_up = graph.add_parameter("up", ParameterRole::kExpertIn, {kExperts * 2 * kFfn, kWidth}, {},
+                                            {}, std::vector(static_cast<size_t>(2 * kExperts), kFfn));
+  const ValueId of_down =
+      graph.add_parameter("down", ParameterRole::kExpertOut, {kExperts * kWidth, kFfn}, {});
+  const auto up = graph::add<ops::ExpertsIn>(graph, {.x = x, .ids = ids, .weight = of_up, .offsets = offsets},
+                                             {kExperts});
+  const ValueId hidden = ops::scale_rows(graph, ops::gated(graph, up.y, ActivationKind::kSilu), weights);
   return graph::add<ops::ExpertsOut>(graph, {.x = hidden, .ids = ids, .weight = of_down, .offsets = offsets},
                                      {kExperts})
       .y;
@@ -224,10 +224,11 @@ TEST(ExpertDispatch, SendsATokenOnceToEachRank) {
       const auto operand = [&](const char* name, DType type, Shape shape) {
         return device::add_operand(graph, name, type, shape);
       };
-      const auto plan = graph::add<ops::PlanDispatch>(
-          graph,
-          {.ids = operand("ids", DType::kI32, {tokens, k}), .weights = operand("weights", DType::kF32, {tokens, k})},
-          attrs);
+      const auto plan =
+          graph::add<ops::PlanDispatch>(graph,
+                                        {.ids = operand("ids", DType::kI32, {tokens, k}),
+                                         .weights = operand("weights", DType::kF32, {tokens, k})},
+                                        attrs);
       graph::add<ops::DispatchRows>(graph, {.x = operand("x", DType::kF32, {tokens, width}), .way = plan.way},
                                     attrs);
       const graph::Node& node = graph.nodes().back();

@@ -39,14 +39,13 @@ const OpDef ExpertBias::def = define<ExpertBias>({
       return {.y = {x.dtype, x.shape, x.segments}};
     },
     .cost = [](const auto& node) { return streamed(node, 2); },
-    .placements =
-        [](const auto& node, Axis axis) -> Splits<ExpertBias> {
-          if (axis == node.attrs.terms_axis)
-            return {{{.x = kP, .ids = kR, .weights = kR, .bias = kR, .offsets = kR}, {.y = kP}}};
-          const Placement bias = is_dealt(node.attrs, axis) ? kS0 : kR;
-          return {{{.x = kS0, .ids = kS0, .weights = kS0, .bias = bias, .offsets = kS0}, {.y = kS0}},
-                  {{.x = kS1, .ids = kR, .weights = kR, .bias = kS0, .offsets = kR}, {.y = kS1}}};
-        },
+    .placements = [](const auto& node, Axis axis) -> Splits<ExpertBias> {
+      if (axis == node.attrs.terms_axis)
+        return {{{.x = kP, .ids = kR, .weights = kR, .bias = kR, .offsets = kR}, {.y = kP}}};
+      const Placement bias = is_dealt(node.attrs, axis) ? kS0 : kR;
+      return {{{.x = kS0, .ids = kS0, .weights = kS0, .bias = bias, .offsets = kS0}, {.y = kS0}},
+              {{.x = kS1, .ids = kR, .weights = kR, .bias = kS0, .offsets = kR}, {.y = kS1}}};
+    },
     .gradient =
         [](GradientBuilder& builder, const auto& node) {
           Graph& graph = builder.graph();
@@ -73,18 +72,18 @@ const OpDef ExpertBiasGrad::def = define<ExpertBiasGrad>({
     .infer = [](const auto& node) -> Outputs<ExpertBiasGrad> {
       require_biased_rows(node, *node.in.dy);
       const Value& dy = *node.in.dy;
-      return {.dbias = {
-                  DType::kF32, {node.attrs.experts * dy.shape[1]}, segments_of_all(node.attrs, dy), false, 0}};
+      return {
+          .dbias = {
+              DType::kF32, {node.attrs.experts * dy.shape[1]}, segments_of_all(node.attrs, dy), false, 0}};
     },
     .cost = [](const auto& node) { return streamed(node, 2); },
-    .placements =
-        [](const auto& node, Axis axis) -> Splits<ExpertBiasGrad> {
-          if (axis == node.attrs.terms_axis)
-            return {{{.dy = kR, .ids = kR, .weights = kR, .offsets = kR}, {.dbias = kP}}};
-          const Placement dbias = is_dealt(node.attrs, axis) ? kS0 : kP;
-          return {{{.dy = kS0, .ids = kS0, .weights = kS0, .offsets = kS0}, {.dbias = dbias}},
-                  {{.dy = kS1, .ids = kR, .weights = kR, .offsets = kR}, {.dbias = kS0}}};
-        },
+    .placements = [](const auto& node, Axis axis) -> Splits<ExpertBiasGrad> {
+      if (axis == node.attrs.terms_axis)
+        return {{{.dy = kR, .ids = kR, .weights = kR, .offsets = kR}, {.dbias = kP}}};
+      const Placement dbias = is_dealt(node.attrs, axis) ? kS0 : kP;
+      return {{{.dy = kS0, .ids = kS0, .weights = kS0, .offsets = kS0}, {.dbias = dbias}},
+              {{.dy = kS1, .ids = kR, .weights = kR, .offsets = kR}, {.dbias = kS0}}};
+    },
     .localize = localize_experts<ExpertBiasGrad>,
 });
 
@@ -99,13 +98,12 @@ const OpDef ExpertBiasGradWeights::def = define<ExpertBiasGradWeights>({
       return {.dweights = {DType::kF32, shape_of_weights(node)}};
     },
     .cost = [](const auto& node) { return streamed(node, 2); },
-    .placements =
-        [](const auto& node, Axis axis) -> Splits<ExpertBiasGradWeights> {
-          if (axis == node.attrs.terms_axis)
-            return {{{.dy = kR, .ids = kR, .bias = kR, .offsets = kR}, {.dweights = kP}}};
-          const Placement bias = is_dealt(node.attrs, axis) ? kS0 : kR;
-          return {{{.dy = kS0, .ids = kS0, .bias = bias, .offsets = kS0}, {.dweights = kS0}}};
-        },
+    .placements = [](const auto& node, Axis axis) -> Splits<ExpertBiasGradWeights> {
+      if (axis == node.attrs.terms_axis)
+        return {{{.dy = kR, .ids = kR, .bias = kR, .offsets = kR}, {.dweights = kP}}};
+      const Placement bias = is_dealt(node.attrs, axis) ? kS0 : kR;
+      return {{{.dy = kS0, .ids = kS0, .bias = bias, .offsets = kS0}, {.dweights = kS0}}};
+    },
     .localize = localize_experts<ExpertBiasGradWeights>,
 });
 

@@ -74,7 +74,8 @@ struct Planned {
 template <typename Add>
 void each_room(const Add& add) {
   for (const ExpertSizes& s : expert_sizes()) {
-    for (const double share : {1.0, 0.4}) add(s, attrs_of(s, share), s.name + (share < 1 ? "_in_passes" : ""));
+    for (const double share : {1.0, 0.4})
+      add(s, attrs_of(s, share), s.name + (share < 1 ? "_in_passes" : ""));
   }
 }
 
@@ -87,11 +88,9 @@ void cases<ops::PlanDispatch>(Cases& to) {
     const bool is_whole = attrs.has_room_for_all();
     const Operand weights = f32({s.tokens, s.k});
     using Names = std::vector<OutputName<ops::PlanDispatch>>;
-    to.add<ops::PlanDispatch>("plan_dispatch" + name,
-                              {.ids = ids_of(s), .weights = is_whole ? weights : constant(weights)}, attrs,
-                              {.ragged = true,
-                               .opaque = {"way"},
-                               .differentiable = is_whole ? Names{"weights"} : Names{}});
+    to.add<ops::PlanDispatch>(
+        "plan_dispatch" + name, {.ids = ids_of(s), .weights = is_whole ? weights : constant(weights)}, attrs,
+        {.ragged = true, .opaque = {"way"}, .differentiable = is_whole ? Names{"weights"} : Names{}});
   });
   to.untimed<ops::PlanDispatch>(kRows);
 }
@@ -124,8 +123,8 @@ void cases<ops::CombineSlotGrads>(Cases& to) {
     const Planned planned(attrs, ids_of(s));
     to.add<ops::CombineSlotGrads>(
         "combine_slot_grads" + s.name,
-        {.grads = f32({attrs.slots()}), .ids = ids_of(s), .offsets = planned.offsets, .way = planned.way}, attrs,
-        {.ragged = true});
+        {.grads = f32({attrs.slots()}), .ids = ids_of(s), .offsets = planned.offsets, .way = planned.way},
+        attrs, {.ragged = true});
   }
   to.untimed<ops::CombineSlotGrads>(kRows);
 }

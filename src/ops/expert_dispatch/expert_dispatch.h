@@ -77,10 +77,10 @@ struct PlanDispatch {
   };
   template <template <typename> class Of>
   struct Out {
-    Of<I32> way;         // way.h says what lies where
-    Of<I32> ids;         // [S, 1]: experts of this rank, from 0
-    Of<I32> offsets;     // [M + 1]: as ops/experts/experts.h has them
-    Of<F32> weights;     // [S]; 0 for slots that no row has
+    Of<I32> way;                  // way.h says what lies where
+    Of<I32> ids;                  // [S, 1]: experts of this rank, from 0
+    Of<I32> offsets;              // [M + 1]: as ops/experts/experts.h has them
+    Of<F32> weights;              // [S]; 0 for slots that no row has
     Of<Optional<I32>> next = {};  // [1], beside `begin`: as RemainingTokens has it
     static constexpr std::string_view names = "way ids offsets weights next";
   };
@@ -92,7 +92,7 @@ struct PlanDispatch {
 struct DispatchRows {
   template <template <typename> class Of>
   struct In {
-    Of<Act> x;    // [N, width]
+    Of<Act> x;  // [N, width]
     Of<I32> way;
     static constexpr std::string_view names = "x way";
   };

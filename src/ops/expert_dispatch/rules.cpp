@@ -130,10 +130,14 @@ graph::OpRanks ranks_of(const DispatchAttrs& attrs, int64_t row_bytes) {
   return {attrs.axes, attrs.by_nodes() ? attrs.node_ranks : 0, attrs.rows() * row_bytes,
           rows_sent(attrs) * static_cast<double>(row_bytes)};
 }
-int64_t row_bytes(const Value& rows) { return rows.shape[1] * size_of(rows.dtype); }
+int64_t row_bytes(const Value& rows) {
+  return rows.shape[1] * size_of(rows.dtype);
+}
 
 // Of rows that are read and written once.
-Cost moved(const Value& rows) { return {0, 2.0 * static_cast<double>(rows.bytes())}; }
+Cost moved(const Value& rows) {
+  return {0, 2.0 * static_cast<double>(rows.bytes())};
+}
 
 }  // namespace
 
@@ -234,11 +238,11 @@ const OpDef DispatchRows::def = define<DispatchRows>({
     },
     .gradient =
         [](GradientBuilder& builder, const auto& node) {
-          builder.add_gradient(node.in.x,
-                               add<CombineRows>(builder.graph(),
-                                                {.rows = builder.gradient_of(node.out.rows), .way = node.in.way},
-                                                node.attrs)
-                                   .y);
+          builder.add_gradient(
+              node.in.x,
+              add<CombineRows>(builder.graph(),
+                               {.rows = builder.gradient_of(node.out.rows), .way = node.in.way}, node.attrs)
+                  .y);
         },
     .localize = of_a_rank<DispatchRows>,
     .ranks = [](const auto& node) { return ranks_of(node.attrs, row_bytes(*node.in.x)); },
@@ -302,7 +306,9 @@ const OpDef RemainingTokens::def = define<RemainingTokens>({
       require_way(node);
       return {.next = {DType::kI32, {node.attrs.parts}}};
     },
-    .cost = [](const auto&) -> Cost { return {0, 8}; },
+    .cost = [](const auto&) -> Cost {
+      return {0, 8};
+    },
     .placements = [](const auto&, Axis) -> Splits<RemainingTokens> {
       return {{{.way = kS0}, {.next = kS0}}};
     },
@@ -312,8 +318,12 @@ const OpDef RemainingTokens::def = define<RemainingTokens>({
 const OpDef ExpertRounds::def = define<ExpertRounds>({
     .name = "expert_rounds",
     .family = "elementwise",
-    .infer = [](const auto&) -> Outputs<ExpertRounds> { return {.rounds = {DType::kI64, {1}}}; },
-    .cost = [](const auto&) -> Cost { return {0, 12}; },
+    .infer = [](const auto&) -> Outputs<ExpertRounds> {
+      return {.rounds = {DType::kI64, {1}}};
+    },
+    .cost = [](const auto&) -> Cost {
+      return {0, 12};
+    },
     .placements = [](const auto&, Axis) -> Splits<ExpertRounds> {
       return {{{.way = kS0}, {.rounds = kP}}};
     },

@@ -100,15 +100,14 @@ OpDef experts_product(std::string_view name) {
           [](const auto& node) {
             return experts_cost(node, node.in.weight->shape.elements() / node.attrs.experts);
           },
-      .placements =
-          [](const auto& node, Axis axis) -> Splits<Op> {
-            constexpr bool kIn = by == RowsBy::kToken;
-            const Placement weight = is_dealt(node.attrs, axis) ? kS0 : kR;
-            return {{{.x = kS0, .ids = kS0, .weight = weight, .offsets = kS0}, {.y = kS0}},
-                    // Each expert is cut: by its outputs, or by its inputs.
-                    kIn ? graph::Split<Op>{{.x = kR, .ids = kR, .weight = kS0, .offsets = kR}, {.y = kS1}}
-                        : graph::Split<Op>{{.x = kS1, .ids = kR, .weight = kS1, .offsets = kR}, {.y = kP}}};
-          },
+      .placements = [](const auto& node, Axis axis) -> Splits<Op> {
+        constexpr bool kIn = by == RowsBy::kToken;
+        const Placement weight = is_dealt(node.attrs, axis) ? kS0 : kR;
+        return {{{.x = kS0, .ids = kS0, .weight = weight, .offsets = kS0}, {.y = kS0}},
+                // Each expert is cut: by its outputs, or by its inputs.
+                kIn ? graph::Split<Op>{{.x = kR, .ids = kR, .weight = kS0, .offsets = kR}, {.y = kS1}}
+                    : graph::Split<Op>{{.x = kS1, .ids = kR, .weight = kS1, .offsets = kR}, {.y = kP}}};
+      },
       .gradient =
           [](GradientBuilder& builder, const auto& node) {
             Graph& graph = builder.graph();
@@ -145,14 +144,13 @@ OpDef experts_grad_input(std::string_view name) {
           [](const auto& node) {
             return experts_cost(node, node.in.weight->shape.elements() / node.attrs.experts);
           },
-      .placements =
-          [](const auto& node, Axis axis) -> Splits<Op> {
-            constexpr bool kIn = by == RowsBy::kSlot;
-            const Placement weight = is_dealt(node.attrs, axis) ? kS0 : kR;
-            return {{{.dy = kS0, .ids = kS0, .weight = weight, .offsets = kS0}, {.dx = kS0}},
-                    kIn ? graph::Split<Op>{{.dy = kS1, .ids = kR, .weight = kS0, .offsets = kR}, {.dx = kP}}
-                        : graph::Split<Op>{{.dy = kR, .ids = kR, .weight = kS1, .offsets = kR}, {.dx = kS1}}};
-          },
+      .placements = [](const auto& node, Axis axis) -> Splits<Op> {
+        constexpr bool kIn = by == RowsBy::kSlot;
+        const Placement weight = is_dealt(node.attrs, axis) ? kS0 : kR;
+        return {{{.dy = kS0, .ids = kS0, .weight = weight, .offsets = kS0}, {.dx = kS0}},
+                kIn ? graph::Split<Op>{{.dy = kS1, .ids = kR, .weight = kS0, .offsets = kR}, {.dx = kP}}
+                    : graph::Split<Op>{{.dy = kR, .ids = kR, .weight = kS1, .offsets = kR}, {.dx = kS1}}};
+      },
       .localize = localize_experts<Op>,
   });
 }
@@ -169,17 +167,20 @@ OpDef experts_grad_weight(std::string_view name) {
                 dy.rank() == 2 && x.rank() == 2 && dy[0] == rows_by(node, by) &&
                     x[0] == rows_by(node, other_rows(by)),
                 "of the gradient and x the one must have a row a slot, the other a row a token");
-        return {.dw = {DType::kF32, {node.attrs.experts * dy[1], x[1]}, segments_of_all(node.attrs, *node.in.dy), false, 0}};
+        return {.dw = {DType::kF32,
+                       {node.attrs.experts * dy[1], x[1]},
+                       segments_of_all(node.attrs, *node.in.dy),
+                       false,
+                       0}};
       },
       .cost = [](const auto& node) { return experts_cost(node, node.in.dy->shape[1] * node.in.x->shape[1]); },
-      .placements =
-          [](const auto& node, Axis axis) -> Splits<Op> {
-            constexpr bool kIn = by == RowsBy::kSlot;
-            const Placement dw = is_dealt(node.attrs, axis) ? kS0 : kP;
-            return {{{.dy = kS0, .x = kS0, .ids = kS0, .offsets = kS0}, {.dw = dw}},
-                    kIn ? graph::Split<Op>{{.dy = kS1, .x = kR, .ids = kR, .offsets = kR}, {.dw = kS0}}
-                        : graph::Split<Op>{{.dy = kR, .x = kS1, .ids = kR, .offsets = kR}, {.dw = kS1}}};
-          },
+      .placements = [](const auto& node, Axis axis) -> Splits<Op> {
+        constexpr bool kIn = by == RowsBy::kSlot;
+        const Placement dw = is_dealt(node.attrs, axis) ? kS0 : kP;
+        return {{{.dy = kS0, .x = kS0, .ids = kS0, .offsets = kS0}, {.dw = dw}},
+                kIn ? graph::Split<Op>{{.dy = kS1, .x = kR, .ids = kR, .offsets = kR}, {.dw = kS0}}
+                    : graph::Split<Op>{{.dy = kR, .x = kS1, .ids = kR, .offsets = kR}, {.dw = kS1}}};
+      },
       .localize = localize_experts<Op>,
   });
 }
