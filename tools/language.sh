@@ -19,13 +19,13 @@ my @prose = (
   qr/\b(?:tells?|telling|told|says?|saying|said)\b/i,
   qr/\b(?:gives|gave)\b/i,
   # Clauses in place of nouns; "where" for if and when
-  qr/\bwhat (?:is|are|was|were|the|it|they|comes?|came|goes|stands|lies|must|may|can|remains)\b/i,
+  qr/\bwhat (?:is|are|was|were|the|it|they|comes?|came|goes|stands|lies|remains)\b/i,
   qr/(?<!from )(?<!know )(?<!shows )(?<!that )\bwhere (?:it|they|there|that|no|not|only|both|two|several|none|neither|nothing|something|all|every|each|one|an?|ranks?|rows?) (?:\S+ ){0,3}(?:is|are|was|were|has|have|had|does|do|can|cannot|must|may|need|needs|want|wants|would|will|fits?|differs?)\b/i,
   # Idiom
   qr/(?<!leave )(?<!leaves )(?<!let )(?<!stand-)(?<!stands )(?<!stand )\balone\b/i,
   qr/(?<!there )\b(?:is|are|was|were) no (?!longer|more\b)/i,
   qr/\b(?:so|as) many\b(?!(?: \S+){0,3} as\b)/i,
-  qr/\bof (?:its|their|his|our|your|one's) own\b/i,
+  qr/(?<!one )\bof (?:its|their|his|our|your|one's) own\b/i,
   qr/\bas (?:it|they) (?:is|are|was|were|has|have|had)(?=\s*(?:[.,;:)]|$|and\b|in\b|with\b|but\b))/i,
   qr/\b(?:whoever|nobody|somebody)\b/i,
   qr/\b(?:anew|under way)\b/i,
@@ -85,7 +85,7 @@ my $any_both = join("|", @prose, @prose_elsewhere);
 $any_both = qr/$any_both/;
 # git finds the lines that may hold one of them.
 my $hint = '\b(l(ie|ies|ay|ying)|stands?|stood|standing|behind|beside|in front|tells?|told|telling|sa(y|ys|ying|id)|gives|gave|' .
-  'what (is|are|was|were|the|it|they|com|came|goes|stands|lies|must|may|can|remains)|where|alone|(is|are|was|were) no |(so|as) many|' .
+  'what (is|are|was|were|the|it|they|com|came|goes|stands|lies|remains)|where|alone|(is|are|was|were) no |(so|as) many|' .
   "of [a-z']+ own|own (engine|panel|pair)|as (it|they)|whoever|nobody|somebody|anew|under way|counted|kept (of|for|from)|at once|hangs?|" .
   'products?|few rows|pairs|stretch|hops?|departures?|rounds?|deal|dealt|rooms?|slots?|(step|rank)(.s)? blocks?|grains?|faults?|pieces?|' .
   'patch|boxes|encodings?|the stream|body|bodies|scripts?|news)|' .
