@@ -35,7 +35,7 @@ my @prose = (
   qr/\bhangs? on\b/i,
   # Private terms
   qr/(?<!dot )(?<!inner )(?<!outer )(?<!cross )(?<!scalar )(?<!matrix )(?<!tensor )\bproducts?\b(?! of (?:the|two|all|its|sizes|dimensions)\b)/i,
-  qr/\bfew rows\b/i,
+  qr/(?<!a )\bfew rows\b/i,
   qr/\bown (?:engine|panels?|pairs)\b/i,
   qr/\b(?:pairs of bf16|bf16 pairs|(?:engine|products|blocks?) of pairs|in pairs|by pairs)\b/i,
   qr/\bstretch(?:es)?\b/i,
