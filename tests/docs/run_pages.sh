@@ -2,9 +2,10 @@
 # tests/docs/run_pages.sh STRATA: runs the commands of the quickstart and of README.md, page by page, in one scratch
 # folder.
 #
-# Commands are the fenced blocks marked "sh"; other blocks are not run. To keep this short, `strata train` is limited to
-# a few steps unless the page sets them. Stubs replace the commands that install and build: `make demo` trains the demo's
-# configuration for a few steps on the documentation instead of the Bible. Without MPI, mpirun lines are skipped.
+# Commands are the fenced blocks marked "sh"; other blocks are not run. To keep this short, `strata train` uses small
+# batches, and two steps unless the page sets them. Stubs replace the commands that install and build: `make demo` trains
+# the demo's configuration for a few steps on the documentation instead of the Bible. Without MPI, mpirun lines are
+# skipped. STRATA_SHOW_PAGES=1 prints the output of the commands.
 set -euo pipefail
 source_tree=$(cd "$(dirname "$0")/../.." && pwd)
 strata=$(realpath "$1")
@@ -18,9 +19,11 @@ mkdir "$work/bin" "$work/tree"
 cp -r "$source_tree"/{README.md,docs,examples,Makefile} "$work/tree"
 cat >"$work/bin/strata" <<END
 #!/bin/bash
-case "\$1 \$*" in
-  "train "*training.steps=* | "train "*--dry-run*) exec "$strata" "\$@" ;;
-  "train "*) exec "$strata" "\$@" --set training.steps=3 ;;
+small="--set training.global_batch_size=4"
+case "\$*" in
+  "train "*--dry-run*) exec "$strata" "\$@" ;;
+  "train "*training.steps=* | "check causality "*) exec "$strata" "\$@" \$small ;;
+  "train "*) exec "$strata" "\$@" \$small --set training.steps=2 ;;
   *) exec "$strata" "\$@" ;;
 esac
 END
