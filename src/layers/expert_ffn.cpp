@@ -1,4 +1,4 @@
-// The experts' FFNs of a layer: of one rank, or shared by ranks (ops/expert_parallel).
+// The experts' FFNs of a layer: of one rank, or shared by ranks (ops/expert_dispatch).
 #include "layers/expert_ffn.h"
 
 #include <algorithm>
