@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -101,7 +102,7 @@ class Path {
   const DispatchAttrs& attrs_;
   const Way& way_;
   Word* words_;
-  const Peers& peers_;
+  Peers peers_;
 };
 using WayThere = Path<const int32_t>;
 
@@ -130,15 +131,13 @@ class Rows {
                     row_bytes, [] { return false; });
     to.count = sends[0].count;
   }
-  // Rows of what has arrived on a hop to where they departed.
-  void send_back(const WayThere& path, const HopWay& of, const void* from, void* to, int64_t row_bytes,
-                 const Take* take = nullptr) {
+  // Of rows from where they arrived on a hop to where they departed.
+  void start_back(const WayThere& path, const HopWay& of) {
     start(of.hop.peers);
     for (int64_t peer = 0; peer < of.hop.peers; ++peer) {
       sends[static_cast<size_t>(peer)] = path.arriving(of, peer);
       receives[static_cast<size_t>(peer)] = path.departing(of, peer, false);
     }
-    exchange(path.group(of), from, to, row_bytes, take);
   }
 
   std::vector<comm::RowSet> sends, receives;
@@ -230,49 +229,80 @@ struct PlanOfRows : Routes {
   int64_t between = 0;  // two hops
 };
 
-struct Mover {
-  explicit Mover(const PlanOfRows& of) : plan(of), rows(of) {}
+// One hop is only started, and ends with finish(); of two each is carried out at once.
+class Mover {
+ public:
+  explicit Mover(const PlanOfRows& of) : plan_(of), rows_(of) {}
 
   void dispatch(const Operands<DispatchRows>& at) {
-    const WayThere path(plan, at.in.way, at.launch);
-    const std::byte* from = at.in.x;
+    const WayThere path(plan_, at.in.way, at.launch);
     int64_t used = 0;
+    for (int64_t peer = 0; peer < path.last().hop.peers; ++peer)
+      used += path.arriving(path.last(), peer).count;
+    std::memset(at.out.rows + used * plan_.row_bytes, 0,
+                static_cast<size_t>((plan_.attrs.rows() - used) * plan_.row_bytes));
+    const std::byte* from = at.in.x;
     for (const HopWay& of : path.hops()) {
-      std::byte* const to = path.is_last(of) ? at.out.rows : in<std::byte>(at.scratch, plan.between);
-      rows.start(of.hop.peers);
-      used = 0;
+      std::byte* const to = path.is_last(of) ? at.out.rows : in<std::byte>(at.scratch, plan_.between);
+      rows_.start(of.hop.peers);
       for (int64_t peer = 0; peer < of.hop.peers; ++peer) {
-        rows.sends[static_cast<size_t>(peer)] = path.departing(of, peer, true);
-        rows.receives[static_cast<size_t>(peer)] = path.arriving(of, peer);
-        used += rows.receives[static_cast<size_t>(peer)].count;
+        rows_.sends[static_cast<size_t>(peer)] = path.departing(of, peer, true);
+        rows_.receives[static_cast<size_t>(peer)] = path.arriving(of, peer);
       }
-      rows.exchange(path.group(of), from, to, plan.row_bytes);
+      move(path.group(of), from, to, nullptr);
       from = to;
     }
-    std::memset(at.out.rows + used * plan.row_bytes, 0,
-                static_cast<size_t>((plan.attrs.rows() - used) * plan.row_bytes));
   }
 
   void combine(const Operands<CombineRows>& at) {
     STRATA_CHECK(at.in.others == nullptr || at.in.others == at.out.y,
                  "[combine_rows] the result does not replace the tokens of other passes");
-    const WayThere path(plan, at.in.way, at.launch);
+    const WayThere path(plan_, at.in.way, at.launch);
     const std::byte* from = at.in.rows;
     for (size_t i = path.hops().size(); i-- > 0;) {
       const HopWay& of = path.hops()[i];
-      std::byte* const to = i == 0 ? at.out.y : in<std::byte>(at.scratch, plan.between);
+      std::byte* const to = i == 0 ? at.out.y : in<std::byte>(at.scratch, plan_.between);
+      rows_.start_back(path, of);
       // Read where they lie: the sums are all that is written.
-      const auto add = [&](std::span<const comm::RowSource> returned) {
-        add_returns(of.hop, path.entries(of), path.departures(of), plan.width, plan.dtype, returned, to);
-      };
-      const Rows::Take take = add;
-      rows.send_back(path, of, from, nullptr, plan.row_bytes, &take);
+      sum_.emplace(Sum{plan_, path, of, to});
+      take_.emplace(*sum_);
+      move(path.group(of), from, nullptr, &*take_);
       from = to;
     }
   }
 
-  const PlanOfRows& plan;
-  Rows rows;
+  void finish() {
+    if (group_ != nullptr) std::exchange(group_, nullptr)->finish_rows(ticket_);
+  }
+
+ private:
+  // Adds up what has come back for each entry.
+  struct Sum {
+    const PlanOfRows& plan;
+    WayThere path;
+    const HopWay& of;
+    std::byte* to;
+    void operator()(std::span<const comm::RowSource> returned) const {
+      add_returns(of.hop, path.entries(of), path.departures(of), plan.width, plan.dtype, returned, to);
+    }
+  };
+
+  void move(comm::Communicator* among, const std::byte* from, std::byte* to, const Rows::Take* take) {
+    if (rows_.sends.size() == 1 || plan_.way.hops.size() > 1)
+      return rows_.exchange(among, from, to, plan_.row_bytes, take);
+    exchange_.emplace(comm::RowExchange{from, to, plan_.row_bytes, rows_.sends, rows_.receives, take});
+    ticket_ = among->start_rows(*exchange_);
+    group_ = among;
+  }
+
+  const PlanOfRows& plan_;
+  Rows rows_;
+  // What is under way.
+  comm::Communicator* group_ = nullptr;
+  comm::Ticket ticket_ = {};
+  std::optional<comm::RowExchange> exchange_;
+  std::optional<const Sum> sum_;
+  std::optional<Rows::Take> take_;
 };
 
 // --- combine_slot_grads
@@ -306,7 +336,8 @@ struct SlotGrads {
       const HopWay& of = path.hops()[i];
       auto* const returned = in<float>(at.scratch, plan.returned[i]);
       auto* const to = in<float>(at.scratch, plan.of_entries[i]);
-      rows.send_back(path, of, from, returned, of.hop.hits * 4);
+      rows.start_back(path, of);
+      rows.exchange(path.group(of), from, returned, of.hop.hits * 4);
       return_weight_grads(of.hop, path.entries(of, own), path.departures(of), returned, to, of.entry_slots);
       from = to;
     }
@@ -331,13 +362,19 @@ BoundKernel bind_on_host(const Bind<PlanDispatch>& node) {
 }
 
 BoundKernel bind_on_host(const Bind<DispatchRows>& node) {
-  return with_state<Mover>(node, PlanOfRows(node.attrs, *node.out.rows),
-                           [](Mover& state, const Operands<DispatchRows>& at) { state.dispatch(at); });
+  BoundKernel kernel =
+      with_state<Mover>(node, PlanOfRows(node.attrs, *node.out.rows),
+                        [](Mover& state, const Operands<DispatchRows>& at) { state.dispatch(at); });
+  kernel.finish = [](void* state) { static_cast<Mover*>(state)->finish(); };
+  return kernel;
 }
 
 BoundKernel bind_on_host(const Bind<CombineRows>& node) {
-  return with_state<Mover>(node, PlanOfRows(node.attrs, *node.in.rows),
-                           [](Mover& state, const Operands<CombineRows>& at) { state.combine(at); });
+  BoundKernel kernel =
+      with_state<Mover>(node, PlanOfRows(node.attrs, *node.in.rows),
+                        [](Mover& state, const Operands<CombineRows>& at) { state.combine(at); });
+  kernel.finish = [](void* state) { static_cast<Mover*>(state)->finish(); };
+  return kernel;
 }
 
 BoundKernel bind_on_host(const Bind<CombineSlotGrads>& node) {

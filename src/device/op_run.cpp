@@ -43,7 +43,7 @@ OpRun::OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardwa
     operands.push_back({0, kScratch});
     const bool prepares = node.phase == Phase::kSetup || node.phase == Phase::kEncode;
     (prepares ? preparing_ : calls_)
-        .add(kernel.run, instances_.of(kernel.plan.get(), kernel.instantiate), operands);
+        .add(kernel.run, instances_.of(kernel.plan.get(), kernel.instantiate), operands, kernel.finish);
     if (node.loop == kNone) continue;
     const ValueId condition = graph_.condition_of(node.loop);
     if (loops_.empty() || loops_.back().condition != condition)

@@ -94,7 +94,7 @@ class Finder {
       }
     }
     const std::string name(node.op->name);
-    if (of_node.empty() && !makes_metric && node.op->queue == graph::Queue::kCompute &&
+    if (of_node.empty() && !makes_metric && node.op->has_kernel() &&
         std::find(found_.unseen.begin(), found_.unseen.end(), name) == found_.unseen.end())
       found_.unseen.push_back(name);
   }

@@ -74,7 +74,7 @@ void bind_segment(Draft& draft, const NodesOf& segment, bool has_later, Binder& 
     const Node& node = graph.nodes()[static_cast<size_t>(i)];
     Bound bound{.node = i};
     for (size_t o = 0; o < std::min<size_t>(adds.size(), 32); ++o) bound.adds |= uint32_t{adds[o]} << o;
-    if (node.op->queue != Queue::kCommunication) bound.kernel = binder.bind({graph, node}, adds);
+    if (node.op->has_kernel()) bound.kernel = binder.bind({graph, node}, adds);
     return bound;
   };
   for (const int32_t i : segment.nodes) {

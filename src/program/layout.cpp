@@ -231,6 +231,7 @@ void set_kernel(Instruction& instruction, const Bound& bound, Program& program) 
   instruction.run = bound.kernel.run;
   instruction.plan = bound.kernel.plan.get();
   instruction.instantiate = bound.kernel.instantiate;
+  instruction.finish = bound.kernel.finish;
   program.plans.push_back(bound.kernel.plan);
 }
 

@@ -66,7 +66,7 @@ std::vector<AxisTraffic> traffic_of(const Program& program, const CompileOptions
       const graph::Node& node = program.node_of(instruction);
       if (!program.is_expected(instruction)) continue;
       if (node.op->ranks != nullptr) add_own(node.op->ranks({program.graph, node}), options.mesh, of_kernels);
-      if (instruction.queue != graph::Queue::kCommunication) continue;
+      if (node.op->has_kernel()) continue;
       AxisTraffic& traffic = by_axis[node.attrs.as<graph::ReshardAttrs>().axis];
       ++traffic.calls;
       traffic.sent_bytes += sent_by(program.graph, node, options.reduce_dtype);

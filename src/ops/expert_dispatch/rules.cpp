@@ -245,6 +245,7 @@ const OpDef DispatchRows::def = define<DispatchRows>({
                   .y);
         },
     .localize = of_a_rank<DispatchRows>,
+    .queue = graph::Queue::kCommunication,
     .ranks = [](const auto& node) { return ranks_of(node.attrs, row_bytes(*node.in.x)); },
 });
 
@@ -274,6 +275,7 @@ const OpDef CombineRows::def = define<CombineRows>({
                   .rows);
         },
     .localize = of_a_rank<CombineRows>,
+    .queue = graph::Queue::kCommunication,
     .ranks = [](const auto& node) { return ranks_of(node.attrs, row_bytes(*node.in.rows)); },
 });
 
