@@ -139,18 +139,35 @@ TEST(PtxFloat, MinMax) {
                {{0x7fc0'0000, 0x7fc0'0000, bits(3.0f)}, bits(3.0f)}});
 }
 
+// Results below the least normal number are flushed, also those that would be rounded up to it.
+TEST(PtxFloat, FlushBeforeRounding) {
+  const uint64_t least = 0x0080'0000, below_one = 0x3f7f'ffff;
+  expect_rows("mul.rn.ftz.f32 %D, %A, %B;", {32, 32, 32},
+              {{{below_one, least}, 0}, {{0x3f80'0000, least}, least}});
+  expect_rows("mul.rn.f32 %D, %A, %B;", {32, 32, 32}, {{{below_one, least}, least}});
+  expect_rows("fma.rm.ftz.f32 %D, %A, %B, %C;", {32, 32, 32, 32}, {{{0xbf7f'ffff, least, 0}, 0x8000'0000}});
+  expect_rows("mul.ftz.f16 %D, %A, %B;", {16, 16, 16}, {{{0x3bff, 0x0400}, 0}, {{0x3c00, 0x0400}, 0x0400}});
+}
+
 TEST(PtxFloat, Signs) {
-  expect_function("neg.f32 %D, %A;", {32, 32}, {floats()}, [](const auto& o) { return o[0] ^ 0x8000'0000; });
-  expect_function("abs.f32 %D, %A;", {32, 32}, {floats()}, [](const auto& o) { return o[0] & 0x7fff'ffff; });
+  const auto canonical = [](uint64_t value) { return std::isnan(as_float(value)) ? 0x7fff'ffff : value; };
+  expect_function("neg.f32 %D, %A;", {32, 32}, {floats()},
+                  [&](const auto& o) { return canonical(o[0] ^ 0x8000'0000); });
+  expect_function("abs.f32 %D, %A;", {32, 32}, {floats()},
+                  [&](const auto& o) { return canonical(o[0] & 0x7fff'ffff); });
+  expect_rows("neg.ftz.f16x2 %D, %A;", {32, 32}, {{{0x0001'bc00}, 0x8000'3c00}});
+  expect_rows("max.xorsign.abs.bf16 %D, %A, %B;", {16, 16, 16},
+              {{{0xbf80, 0x4000}, 0xc000}, {{0xbf80, 0xbf00}, 0x3f80}, {{0xbf80, 0xffc0}, 0x3f80}});
   expect_rows("neg.ftz.f32 %D, %A;", {32, 32}, {{{bits(1e-40f)}, bits(-0.0f)}});
-  expect_rows("neg.bf16x2 %D, %A;", {32, 32}, {{{0x3f80'bf80}, 0xbf80'3f80}});
-  expect_rows("abs.f16 %D, %A;", {16, 16}, {{{0xbc00}, 0x3c00}});
+  expect_rows("neg.bf16x2 %D, %A;", {32, 32}, {{{0x3f80'bf80}, 0xbf80'3f80}, {{0x7f81'0000}, 0x7fff'8000}});
+  expect_rows("abs.f16 %D, %A;", {16, 16}, {{{0xbc00}, 0x3c00}, {{0xfc01}, 0x7fff}});
   expect_rows("copysign.f32 %D, %A, %B;", {32, 32, 32},
               {{{bits(-2.0f), bits(5.0f)}, bits(-5.0f)}, {{bits(2.0f), bits(-5.0f)}, bits(5.0f)}});
   expect_rows("testp.subnormal.f32 %D, %A;", {1, 32}, {{{bits(1e-40f)}, 1}, {{bits(1.0f)}, 0}});
   expect_rows("testp.notanumber.f32 %D, %A;", {1, 32}, {{{0x7fc0'0000}, 1}, {{bits(1.0f)}, 0}});
   expect_rows("testp.infinite.f64 %D, %A;", {1, 64}, {{{bits(-1.0 / 0.0)}, 1}, {{bits(1.0)}, 0}});
-  expect_rows("testp.normal.f32 %D, %A;", {1, 32}, {{{bits(0.0f)}, 0}, {{bits(1.0f)}, 1}});
+  expect_rows("testp.normal.f32 %D, %A;", {1, 32},
+              {{{bits(-0.0f)}, 1}, {{bits(1e-40f)}, 0}, {{bits(1.0f)}, 1}});
 }
 
 // Values of a small format that meet its edges.

@@ -13,6 +13,7 @@ constexpr uint8_t kFtz = 1;
 constexpr uint8_t kSat = 2;
 constexpr uint8_t kToInteger = 4;  // rni, rzi, rmi, rpi
 constexpr uint8_t kRelu = 8;
+constexpr uint8_t kSatFinite = 16;
 
 // A value on its way: integers as sign and magnitude, floats as doubles, which hold every smaller float.
 struct Number {
@@ -74,9 +75,11 @@ void limits(Type type, __int128* least, __int128* most) {
   *least = is_signed(type) ? -*most - 1 : 0;
 }
 
-// Out of range values are clamped; NaN becomes 0.
-uint64_t real_to_integer(double value, Type type, Rounding rounding) {
-  if (value != value) return 0;
+// Out of range values are clamped. NaN becomes 0, and the sign bit alone where either type has 64 bits.
+uint64_t real_to_integer(double value, Type type, Type from, Rounding rounding) {
+  if (value != value) {
+    return type_bytes(type) == 8 || from == Type::kF64 ? uint64_t{1} << (type_bytes(type) * 8 - 1) : 0;
+  }
   __int128 least, most;
   limits(type, &least, &most);
   const double whole = round_whole(value, rounding);
@@ -111,13 +114,16 @@ double odd_double(__int128 whole) {
 uint32_t small_bits(double value, Format format, const Instruction& i) {
   if ((i.option & kRelu) != 0 && value < 0) value = 0;
   if ((i.option & kSat) != 0) value = value != value ? 0 : std::clamp(value, 0.0, 1.0) + 0.0;
-  return narrow(value, format, i.rounding);
+  const uint32_t bits = narrow(value, format, i.rounding);
+  const uint32_t infinity = ((1u << format.exponent) - 1) << format.mantissa;
+  const uint32_t magnitude = bits & ~(1u << (format.exponent + format.mantissa));
+  return (i.option & kSatFinite) != 0 && magnitude == infinity ? bits - 1 : bits;
 }
 
 uint64_t convert(const Number& from, const Instruction& i) {
   const Type to = i.type;
   if (is_integer(to)) {
-    if (!from.integer) return real_to_integer(from.real, to, i.rounding);
+    if (!from.integer) return real_to_integer(from.real, to, i.from, i.rounding);
     if ((i.option & kSat) == 0) return static_cast<uint64_t>(from.whole);
     __int128 least, most;
     limits(to, &least, &most);
@@ -149,7 +155,7 @@ uint64_t convert(const Number& from, const Instruction& i) {
       }
       if ((i.option & kFtz) != 0) value = flushed(value);
       if ((i.option & kSat) != 0) value = saturated(value);
-      return std::bit_cast<uint32_t>(canonical(value));
+      return std::bit_cast<uint32_t>(i.from == Type::kBf16 ? value : canonical(value));
     }
   }
 }
@@ -187,7 +193,7 @@ Handler fast_path(Type to, Type from, const Instruction& i) {
       {Type::kU32, Type::kU16, unary<[](uint16_t a) { return a; }, uint32_t, uint16_t>},
       {Type::kS32, Type::kS16, unary<[](int16_t a) { return a; }, int32_t, int16_t>},
       {Type::kU16, Type::kU32, unary<[](uint32_t a) { return a; }, uint16_t, uint32_t>},
-      {Type::kF32, Type::kBf16, unary<[](uint16_t a) { return canonical(brain_value(a)); }, float, uint16_t>},
+      {Type::kF32, Type::kBf16, unary<[](uint16_t a) { return brain_value(a); }, float, uint16_t>},
       {Type::kF32, Type::kF16, unary<[](uint16_t a) { return canonical(half_value(a)); }, float, uint16_t>},
   };
   static constexpr Entry kNearestOnly[] = {
@@ -243,6 +249,8 @@ void decode_cvt(Decoder& d) {
       i.option |= kSat;
     else if (d.take("relu"))
       i.option |= kRelu;
+    else if (d.take("satfinite"))
+      i.option |= kSatFinite;
     else
       break;
   }
@@ -282,6 +290,8 @@ void decode_cvt(Decoder& d) {
     if (i.type != i.from) d.fail("{}: rounding to an integer keeps the type", d.opcode());
     i.option |= kToInteger;
   }
+  if ((i.option & kSatFinite) != 0 && (!float_from || type_bytes(i.from) != 4 || !narrows))
+    d.fail("{}: .satfinite is implemented from .f32 to smaller floats", d.opcode());
   d.need_operands(2);
   unsigned to_bytes = 0, from_bytes = 0;
   i.r[0] = d.loose_destination(d.operand(0), type_bytes(i.type), &to_bytes);
