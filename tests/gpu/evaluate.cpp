@@ -2,8 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <bit>
 #include <limits>
+#include <stdexcept>
 
 namespace strata::gpu_tests {
 namespace {
@@ -84,11 +86,16 @@ std::vector<uint64_t> evaluate(GpuDevice& device, const std::string& instruction
   const uint64_t from = device.allocate(in.size() * 8, "in");
   const uint64_t out = device.allocate(padded * 8, "out");
   device.write(from, in.data(), in.size() * 8);
+  constexpr uint64_t kUnwritten = 0xa5c3'a5c3'a5c3'a5c3;
+  std::fill(results.begin(), results.end(), kUnwritten);
+  device.write(out, results.data(), padded * 8);
   device.launch(kernel, {.grid = {static_cast<unsigned>(padded / kBlock)}, .block = {kBlock}}, out, from);
   device.read(out, results.data(), padded * 8);
   device.free(from);
   device.free(out);
   results.resize(rows);
+  if (const auto missing = std::count(results.begin(), results.end(), kUnwritten); missing > 0)
+    throw std::runtime_error(fmt::format("{}: {} of {} rows have no result", instruction, missing, rows));
   return results;
 }
 

@@ -18,15 +18,48 @@ Driver open_driver() {
         dlerror()));
   }
   Driver driver;
-  const auto find = [&](const char* name) {
+  const auto find = [&]<typename F>(F& member, const char* name) {
     void* symbol = dlsym(library, name);
     if (symbol == nullptr) throw std::runtime_error(fmt::format("[gpu] libcuda.so.1 has no {}", name));
-    return symbol;
+    member = reinterpret_cast<F>(symbol);
   };
-#define STRATA_FIND(member, name, parameters) \
-  driver.member = reinterpret_cast<Result(*) parameters>(find(#name));
-  STRATA_CUDA_DRIVER(STRATA_FIND)
-#undef STRATA_FIND
+  find(driver.init, "cuInit");
+  find(driver.driver_version, "cuDriverGetVersion");
+  find(driver.error_name, "cuGetErrorName");
+  find(driver.error_text, "cuGetErrorString");
+  find(driver.device_count, "cuDeviceGetCount");
+  find(driver.device, "cuDeviceGet");
+  find(driver.device_name, "cuDeviceGetName");
+  find(driver.device_attribute, "cuDeviceGetAttribute");
+  find(driver.device_memory, "cuDeviceTotalMem_v2");
+  find(driver.retain_context, "cuDevicePrimaryCtxRetain");
+  find(driver.set_context, "cuCtxSetCurrent");
+  find(driver.synchronize, "cuCtxSynchronize");
+  find(driver.load_module, "cuModuleLoadDataEx");
+  find(driver.unload_module, "cuModuleUnload");
+  find(driver.function, "cuModuleGetFunction");
+  find(driver.set_function_attribute, "cuFuncSetAttribute");
+  find(driver.launch, "cuLaunchKernel");
+  find(driver.allocate, "cuMemAlloc_v2");
+  find(driver.free, "cuMemFree_v2");
+  find(driver.memory_info, "cuMemGetInfo_v2");
+  find(driver.allocate_async, "cuMemAllocAsync");
+  find(driver.free_async, "cuMemFreeAsync");
+  find(driver.allocate_host, "cuMemHostAlloc");
+  find(driver.free_host, "cuMemFreeHost");
+  find(driver.copy_to_device_async, "cuMemcpyHtoDAsync_v2");
+  find(driver.copy_to_host_async, "cuMemcpyDtoHAsync_v2");
+  find(driver.copy_async, "cuMemcpyDtoDAsync_v2");
+  find(driver.fill_async, "cuMemsetD8Async");
+  find(driver.create_stream, "cuStreamCreate");
+  find(driver.destroy_stream, "cuStreamDestroy_v2");
+  find(driver.synchronize_stream, "cuStreamSynchronize");
+  find(driver.wait_event, "cuStreamWaitEvent");
+  find(driver.create_event, "cuEventCreate");
+  find(driver.destroy_event, "cuEventDestroy_v2");
+  find(driver.record_event, "cuEventRecord");
+  find(driver.synchronize_event, "cuEventSynchronize");
+  find(driver.elapsed, "cuEventElapsedTime");
   return driver;
 }
 

@@ -25,104 +25,49 @@ enum FunctionAttribute : int { kMaxDynamicSharedBytes = 8 };
 inline constexpr unsigned kNonBlockingStream = 1;
 inline constexpr unsigned kEventWithTiming = 0, kEventWithoutTiming = 2;
 
-// Every entry point: member, exported name, parameters.
-#define STRATA_CUDA_DRIVER(entry)                                                                             \
-  entry(init, cuInit, (unsigned flags)) entry(driver_version, cuDriverGetVersion, (int* version)) entry(      \
-      error_name, cuGetErrorName, (Result error, const char** name))                                          \
-      entry(error_text, cuGetErrorString, (Result error, const char** text)) entry(                           \
-          device_count, cuDeviceGetCount, (int* count)) entry(device, cuDeviceGet,                            \
-                                                              (DeviceOrdinal * device, int ordinal))          \
-          entry(device_name, cuDeviceGetName, (char* name, int bytes, DeviceOrdinal device)) entry(           \
-              device_attribute, cuDeviceGetAttribute, (int* value, int attribute, DeviceOrdinal device))      \
-              entry(device_memory, cuDeviceTotalMem_v2, (size_t * bytes, DeviceOrdinal device)) entry(        \
-                  retain_context, cuDevicePrimaryCtxRetain,                                                   \
-                  (Context * context, DeviceOrdinal device)) entry(set_context, cuCtxSetCurrent,              \
-                                                                   (Context context))                         \
-                  entry(synchronize, cuCtxSynchronize, ()) entry(                                             \
-                      load_module, cuModuleLoadDataEx,                                                        \
-                      (Module * module, const void* image, unsigned options, JitOption* names,                \
-                       void** values)) entry(unload_module, cuModuleUnload, (Module module))                  \
-                      entry(function, cuModuleGetFunction,                                                    \
-                            (                                                                                 \
-                                Function *                                                                    \
-                                    function,                                                                 \
-                                Module module,                                                                \
-                                const char*                                                                   \
-                                    name)) entry(set_function_attribute, cuFuncSetAttribute,                  \
-                                                 (Function function, int attribute, int value))               \
-                          entry(                                                                              \
-                              launch,                                                                         \
-                              cuLaunchKernel,                                                                 \
-                              (Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,          \
-                               unsigned block_x,                                                              \
-                               unsigned block_y,                                                              \
-                               unsigned block_z,                                                              \
-                               unsigned shared_bytes,                                                         \
-                               Stream stream,                                                                 \
-                               void** arguments,                                                              \
-                               void**                                                                         \
-                                   extra)) entry(allocate, cuMemAlloc_v2, (Pointer * address, size_t bytes))  \
-                              entry(free, cuMemFree_v2, (Pointer address)) entry(                             \
-                                  memory_info, cuMemGetInfo_v2,                                               \
-                                  (size_t * free,                                                             \
-                                   size_t *                                                                   \
-                                       total)) entry(allocate_async, cuMemAllocAsync,                         \
-                                                     (Pointer * address, size_t bytes, Stream stream))        \
-                                  entry(free_async, cuMemFreeAsync, (Pointer address, Stream stream)) entry(  \
-                                      allocate_host, cuMemHostAlloc,                                          \
-                                      (void** memory, size_t bytes, unsigned flags))                          \
-                                      entry(free_host, cuMemFreeHost, (void* memory)) entry(                  \
-                                          copy_to_device,                                                     \
-                                          cuMemcpyHtoD_v2,                                                    \
-                                          (Pointer to, const void* from,                                      \
-                                           size_t                                                             \
-                                               bytes)) entry(copy_to_host, cuMemcpyDtoH_v2,                   \
-                                                             (void* to, Pointer from, size_t bytes))          \
-                                          entry(copy_to_device_async, cuMemcpyHtoDAsync_v2,                   \
-                                                (Pointer to, const void* from, size_t bytes, Stream stream))  \
-                                              entry(copy_to_host_async, cuMemcpyDtoHAsync_v2,                 \
-                                                    (void* to, Pointer from, size_t bytes, Stream stream))    \
-                                                  entry(copy_async, cuMemcpyDtoDAsync_v2,                     \
-                                                        (Pointer to, Pointer from, size_t bytes,              \
-                                                         Stream stream))                                      \
-                                                      entry(fill_async, cuMemsetD8Async,                      \
-                                                            (Pointer to, unsigned char value, size_t bytes,   \
-                                                             Stream stream))                                  \
-                                                          entry(create_stream, cuStreamCreate,                \
-                                                                (Stream * stream,                             \
-                                                                 unsigned                                     \
-                                                                     flags)) entry(destroy_stream,            \
-                                                                                   cuStreamDestroy_v2,        \
-                                                                                   (Stream stream))           \
-                                                              entry(synchronize_stream, cuStreamSynchronize,  \
-                                                                    (Stream stream))                          \
-                                                                  entry(wait_event, cuStreamWaitEvent,        \
-                                                                        (Stream stream, Event event,          \
-                                                                         unsigned flags))                     \
-                                                                      entry(create_event, cuEventCreate,      \
-                                                                            (Event * event, unsigned flags))  \
-                                                                          entry(destroy_event,                \
-                                                                                cuEventDestroy_v2,            \
-                                                                                (Event event))                \
-                                                                              entry(record_event,             \
-                                                                                    cuEventRecord,            \
-                                                                                    (Event event,             \
-                                                                                     Stream stream))          \
-                                                                                  entry(synchronize_event,    \
-                                                                                        cuEventSynchronize,   \
-                                                                                        (Event event))        \
-                                                                                      entry(                  \
-                                                                                          elapsed,            \
-                                                                                          cuEventElapsedTime, \
-                                                                                          (float*             \
-                                                                                               milliseconds,  \
-                                                                                           Event start,       \
-                                                                                           Event end))
-
+// The entry points in use. Copies and fills belong to streams: those without one may return before their
+// bytes have arrived, and non-blocking streams do not wait for them.
 struct Driver {
-#define STRATA_MEMBER(member, name, parameters) Result(*member) parameters;
-  STRATA_CUDA_DRIVER(STRATA_MEMBER)
-#undef STRATA_MEMBER
+  Result (*init)(unsigned flags);
+  Result (*driver_version)(int* version);
+  Result (*error_name)(Result error, const char** name);
+  Result (*error_text)(Result error, const char** text);
+  Result (*device_count)(int* count);
+  Result (*device)(DeviceOrdinal* device, int ordinal);
+  Result (*device_name)(char* name, int bytes, DeviceOrdinal device);
+  Result (*device_attribute)(int* value, int attribute, DeviceOrdinal device);
+  Result (*device_memory)(size_t* bytes, DeviceOrdinal device);
+  Result (*retain_context)(Context* context, DeviceOrdinal device);
+  Result (*set_context)(Context context);
+  Result (*synchronize)();
+  Result (*load_module)(Module* module, const void* image, unsigned options, JitOption* names, void** values);
+  Result (*unload_module)(Module module);
+  Result (*function)(Function* function, Module module, const char* name);
+  Result (*set_function_attribute)(Function function, int attribute, int value);
+  Result (*launch)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                   unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream, void** arguments,
+                   void** extra);
+  Result (*allocate)(Pointer* address, size_t bytes);
+  Result (*free)(Pointer address);
+  Result (*memory_info)(size_t* free, size_t* total);
+  Result (*allocate_async)(Pointer* address, size_t bytes, Stream stream);
+  Result (*free_async)(Pointer address, Stream stream);
+  Result (*allocate_host)(void** memory, size_t bytes, unsigned flags);
+  Result (*free_host)(void* memory);
+  Result (*copy_to_device_async)(Pointer to, const void* from, size_t bytes, Stream stream);
+  Result (*copy_to_host_async)(void* to, Pointer from, size_t bytes, Stream stream);
+  Result (*copy_async)(Pointer to, Pointer from, size_t bytes, Stream stream);
+  Result (*fill_async)(Pointer to, unsigned char value, size_t bytes, Stream stream);
+  Result (*create_stream)(Stream* stream, unsigned flags);
+  Result (*destroy_stream)(Stream stream);
+  Result (*synchronize_stream)(Stream stream);
+  Result (*wait_event)(Stream stream, Event event, unsigned flags);
+  Result (*create_event)(Event* event, unsigned flags);
+  Result (*destroy_event)(Event event);
+  Result (*record_event)(Event event, Stream stream);
+  Result (*synchronize_event)(Event event);
+  Result (*elapsed)(float* milliseconds, Event start, Event end);
+
   // Throws std::runtime_error with the driver's words; `what` names the operation.
   void check(Result result, const char* what) const;
 };

@@ -1,5 +1,6 @@
 // libcuda.so.1 over the PTX executor: programs for a card run where there is none. Checks the path to the
-// card, not its numbers. With STRATA_PTXAS set to nvcc's assembler, texts that it refuses are refused.
+// card, not its numbers. Streams run when the host waits, so that work without an order between its streams
+// is found out. With STRATA_PTXAS set to nvcc's assembler, texts that it refuses are refused.
 #include <fmt/core.h>
 
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "hardware/driver.h"
 #include "ptx/device.h"
@@ -24,19 +26,49 @@ struct FakeModule {
   const gpu_tests::Module* module;
 };
 struct FakeEvent {
+  EventId id;
   Clock::time_point recorded;
 };
 
+// Streams are numbers of the executor's; the null stream is its first. Others do not wait for it.
+constexpr StreamId kNullStream = 1;
+
 struct State {
   std::mutex mutex;
-  Device device{{.seed = 1, .checks = {.races = false, .unwritten = false}}};
+  Device device{{.seed = 1, .checks = {.unwritten = false}}};
   std::list<FakeModule> modules;
+  std::vector<StreamId> idle_streams;
+  std::vector<EventId> idle_events;
   int count = 0;  // of assembled texts
 };
 // A driver is one for the process.
 State& state() {
   static State all;
   return all;
+}
+
+StreamId number_of(Stream stream) {
+  return stream == nullptr ? kNullStream : static_cast<StreamId>(reinterpret_cast<uintptr_t>(stream));
+}
+FakeEvent& event_of(Event event) {
+  return *reinterpret_cast<FakeEvent*>(event);
+}
+
+// An unused one of those that were destroyed, or a new one.
+template <typename T, typename F>
+T reused(std::vector<T>& idle, F create) {
+  if (idle.empty()) return create();
+  const T one = idle.back();
+  idle.pop_back();
+  return one;
+}
+
+// The host's bytes are read now, as a driver stages pageable memory; they arrive when the stream runs.
+void copy_in(Pointer to, const void* from, size_t bytes, StreamId stream) {
+  const auto* first = static_cast<const std::byte*>(from);
+  const auto staged = std::make_shared<std::vector<std::byte>>(first, first + bytes);
+  state().device.copy_in(to, staged->data(), bytes, stream);
+  state().device.call([staged] {}, stream);
 }
 
 std::string assembler_errors(const std::string& text, int number) {
@@ -115,7 +147,7 @@ Result cuCtxSetCurrent(Context) {
   return kSuccess;
 }
 Result cuCtxSynchronize() {
-  return kSuccess;
+  return guarded([] { state().device.synchronize(); });
 }
 
 Result cuModuleLoadDataEx(Module* module, const void* image, unsigned options, JitOption* names,
@@ -155,8 +187,8 @@ Result cuFuncSetAttribute(Function, int, int) {
   return kSuccess;
 }
 Result cuLaunchKernel(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                      unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream, void** arguments,
-                      void**) {
+                      unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream,
+                      void** arguments, void**) {
   return guarded([&] {
     const Kernel& kernel = *reinterpret_cast<const Kernel*>(function);
     std::vector<std::byte> bytes(kernel.param_bytes);
@@ -165,9 +197,9 @@ Result cuLaunchKernel(Function function, unsigned grid_x, unsigned grid_y, unsig
     state().device.launch_raw(kernel,
                               {.grid = {grid_x, grid_y, grid_z},
                                .block = {block_x, block_y, block_z},
-                               .shared_bytes = shared_bytes},
+                               .shared_bytes = shared_bytes,
+                               .stream = number_of(stream)},
                               bytes);
-    state().device.synchronize();
   });
 }
 
@@ -175,7 +207,10 @@ Result cuMemAlloc_v2(Pointer* address, size_t bytes) {
   return guarded([&] { *address = state().device.allocate(bytes); });
 }
 Result cuMemFree_v2(Pointer address) {
-  return guarded([&] { state().device.free(address); });
+  return guarded([&] {
+    state().device.synchronize();
+    state().device.free(address);
+  });
 }
 Result cuMemGetInfo_v2(size_t* free, size_t* total) {
   *free = *total = size_t{1} << 30;
@@ -195,63 +230,64 @@ Result cuMemFreeHost(void* memory) {
   std::free(memory);
   return kSuccess;
 }
-Result cuMemcpyHtoD_v2(Pointer to, const void* from, size_t bytes) {
-  return guarded([&] { state().device.write(to, from, bytes); });
+Result cuMemcpyHtoDAsync_v2(Pointer to, const void* from, size_t bytes, Stream stream) {
+  return guarded([&] { copy_in(to, from, bytes, number_of(stream)); });
 }
-Result cuMemcpyDtoH_v2(void* to, Pointer from, size_t bytes) {
-  return guarded([&] { state().device.read(from, to, bytes); });
+Result cuMemcpyDtoHAsync_v2(void* to, Pointer from, size_t bytes, Stream stream) {
+  return guarded([&] { state().device.copy_out(to, from, bytes, number_of(stream)); });
 }
-Result cuMemcpyHtoDAsync_v2(Pointer to, const void* from, size_t bytes, Stream) {
-  return cuMemcpyHtoD_v2(to, from, bytes);
+Result cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, size_t bytes, Stream stream) {
+  return guarded([&] { state().device.copy(to, from, bytes, number_of(stream)); });
 }
-Result cuMemcpyDtoHAsync_v2(void* to, Pointer from, size_t bytes, Stream) {
-  return cuMemcpyDtoH_v2(to, from, bytes);
-}
-Result cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, size_t bytes, Stream) {
-  return guarded([&] {
-    state().device.copy(to, from, bytes, 1);
-    state().device.synchronize();
-  });
-}
-Result cuMemsetD8Async(Pointer to, unsigned char value, size_t bytes, Stream) {
-  return guarded([&] {
-    state().device.fill(to, std::byte{value}, bytes, 1);
-    state().device.synchronize();
-  });
+Result cuMemsetD8Async(Pointer to, unsigned char value, size_t bytes, Stream stream) {
+  return guarded([&] { state().device.fill(to, std::byte{value}, bytes, number_of(stream)); });
 }
 
-Result cuStreamCreate(Stream* stream, unsigned) {
-  *stream = nullptr;
-  return kSuccess;
+Result cuStreamCreate(Stream* stream, unsigned flags) {
+  if (flags != kNonBlockingStream) return 801;  // not supported
+  return guarded([&] {
+    const StreamId id = reused(state().idle_streams, [] { return state().device.create_stream(); });
+    *stream = reinterpret_cast<Stream>(static_cast<uintptr_t>(id));
+  });
 }
-Result cuStreamDestroy_v2(Stream) {
-  return kSuccess;
+Result cuStreamDestroy_v2(Stream stream) {
+  return guarded([&] {
+    state().device.synchronize(number_of(stream));
+    state().idle_streams.push_back(number_of(stream));
+  });
 }
-Result cuStreamSynchronize(Stream) {
-  return kSuccess;
+Result cuStreamSynchronize(Stream stream) {
+  return guarded([&] { state().device.synchronize(number_of(stream)); });
 }
-Result cuStreamWaitEvent(Stream, Event, unsigned) {
-  return kSuccess;
+Result cuStreamWaitEvent(Stream stream, Event event, unsigned) {
+  return guarded([&] { state().device.wait(number_of(stream), event_of(event).id); });
 }
 Result cuEventCreate(Event* event, unsigned) {
-  *event = reinterpret_cast<Event>(new FakeEvent);
-  return kSuccess;
+  return guarded([&] {
+    const EventId id = reused(state().idle_events, [] { return state().device.create_event(); });
+    *event = reinterpret_cast<Event>(new FakeEvent{id, {}});
+  });
 }
 Result cuEventDestroy_v2(Event event) {
-  delete reinterpret_cast<FakeEvent*>(event);
-  return kSuccess;
+  return guarded([&] {
+    state().device.synchronize();
+    state().idle_events.push_back(event_of(event).id);
+    delete &event_of(event);
+  });
 }
-Result cuEventRecord(Event event, Stream) {
-  reinterpret_cast<FakeEvent*>(event)->recorded = Clock::now();
-  return kSuccess;
+Result cuEventRecord(Event event, Stream stream) {
+  return guarded([&] {
+    FakeEvent& one = event_of(event);
+    state().device.call([&one] { one.recorded = Clock::now(); }, number_of(stream));
+    state().device.record(one.id, number_of(stream));
+  });
 }
-Result cuEventSynchronize(Event) {
-  return kSuccess;
+Result cuEventSynchronize(Event event) {
+  return guarded([&] { state().device.synchronize_event(event_of(event).id); });
 }
 Result cuEventElapsedTime(float* milliseconds, Event start, Event end) {
-  *milliseconds = std::chrono::duration<float, std::milli>(reinterpret_cast<FakeEvent*>(end)->recorded -
-                                                           reinterpret_cast<FakeEvent*>(start)->recorded)
-                      .count();
+  *milliseconds =
+      std::chrono::duration<float, std::milli>(event_of(end).recorded - event_of(start).recorded).count();
   return kSuccess;
 }
 

@@ -70,13 +70,17 @@ class HardwareDevice final : public GpuDevice {
     std::erase(allocations_, address);
     check(driver_.free(address), "cuMemFree");
   }
+  // On a stream of the device: copies without one belong to the null stream, may return before their bytes
+  // have arrived, and are not ordered with streams that do not block.
   void write(uint64_t address, const void* from, uint64_t bytes) override {
     synchronize();
-    if (bytes > 0) check(driver_.copy_to_device(address, from, bytes), "cuMemcpyHtoD");
+    if (bytes > 0) copy_in(address, from, bytes, 1);
+    synchronize(1);
   }
   void read(uint64_t address, void* to, uint64_t bytes) override {
     synchronize();
-    if (bytes > 0) check(driver_.copy_to_host(to, address, bytes), "cuMemcpyDtoH");
+    if (bytes > 0) copy_out(to, address, bytes, 1);
+    synchronize(1);
   }
   void copy_in(uint64_t to, const void* from, uint64_t bytes, StreamId stream) override {
     check(driver_.copy_to_device_async(to, from, bytes, at(stream)), "cuMemcpyHtoDAsync");
