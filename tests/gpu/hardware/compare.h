@@ -43,10 +43,13 @@ struct Outcome {
   uint64_t rows = 0, equal = 0;
   uint64_t nan_bits = 0;  // both NaN, with other bits
   uint64_t kinds = 0;     // NaN or infinity against a number
+  uint64_t open = 0;      // other results where PTX leaves them open: integers divided by zero
   // Floats that differ by 1, 2, 3 … 4, 5 … 16 and more units in the last place.
   std::array<uint64_t, 5> by_ulp{};
   uint64_t largest_ulp = 0;
-  Difference first, worst;
+  double largest_error = 0;  // of f32, absolute
+  Difference worst;
+  std::vector<Difference> examples;  // the 1st, 4th, 16th, … that differs; then those with other bits of NaN
   std::string error;
 };
 

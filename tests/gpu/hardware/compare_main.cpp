@@ -60,19 +60,20 @@ class Report {
     csv_.open(file, std::ios::app);
     if (!csv_) throw std::runtime_error(fmt::format("{}: cannot be written", file));
     if (!begun) {
-      csv_ << "part,instruction,signature,note,rows,equal,nan_bits,kinds,ulp_1,ulp_2,ulp_3_4,ulp_5_16,ulp_"
-              "more,largest_ulp,first,"
-              "worst,error,seconds\n";
+      csv_ << "part,instruction,signature,note,rows,equal,nan_bits,open,kinds,ulp_1,ulp_2,ulp_3_4,ulp_5_16,"
+              "ulp_more,largest_ulp,largest_error,worst,examples,error,seconds\n";
     }
   }
 
   void add(const Case& one, const Outcome& outcome, double seconds) {
     const std::lock_guard lock(mutex_);
-    csv_ << fmt::format("{},{},{},{},{},{},{},{}", one.part, quoted(one.instruction), one.signature, one.note,
-                        outcome.rows, outcome.equal, outcome.nan_bits, outcome.kinds);
+    csv_ << fmt::format("{},{},{},{},{},{},{},{},{}", one.part, quoted(one.instruction), one.signature,
+                        one.note, outcome.rows, outcome.equal, outcome.nan_bits, outcome.open, outcome.kinds);
+    std::string examples;
+    for (const Difference& example : outcome.examples) examples += described(example) + "; ";
     for (const uint64_t count : outcome.by_ulp) csv_ << ',' << count;
-    csv_ << fmt::format(",{},{},{},{},{:.3f}\n", outcome.largest_ulp, described(outcome.first),
-                        described(outcome.worst), quoted(outcome.error), seconds)
+    csv_ << fmt::format(",{},{:.3g},{},{},{},{:.3f}\n", outcome.largest_ulp, outcome.largest_error,
+                        described(outcome.worst), examples, quoted(outcome.error), seconds)
          << std::flush;
     ++cases_;
     const std::string name =
@@ -80,15 +81,20 @@ class Report {
     if (!outcome.error.empty()) {
       ++refused_;
       fmt::print("  not compared: {}: {}\n", name, outcome.error.substr(0, 160));
-    } else if (outcome.equal + outcome.nan_bits == outcome.rows) {
+      std::fflush(stdout);
+      return;
+    }
+    const std::string first = outcome.examples.empty() ? "" : described(outcome.examples[0]);
+    const uint64_t differing = outcome.rows - outcome.equal - outcome.nan_bits - outcome.open;
+    if (outcome.open > 0) fmt::print("  left open by PTX: {}: {} of {}\n", name, outcome.open, outcome.rows);
+    if (differing > 0) {
+      fmt::print("  differs: {}: {} of {}, by {} ulp at most, {} of other kinds; {}; worst {}\n", name,
+                 differing, outcome.rows, outcome.largest_ulp, outcome.kinds, first,
+                 described(outcome.worst));
+    } else {
       ++equal_;
       if (outcome.nan_bits > 0)
-        fmt::print("  bits of NaN: {}: {} of {}: {}\n", name, outcome.nan_bits, outcome.rows,
-                   described(outcome.first));
-    } else {
-      fmt::print("  differs: {}: {} of {}, by {} ulp at most, {} of other kinds; {}; worst {}\n", name,
-                 outcome.rows - outcome.equal - outcome.nan_bits, outcome.rows, outcome.largest_ulp,
-                 outcome.kinds, described(outcome.first), described(outcome.worst));
+        fmt::print("  bits of NaN: {}: {} of {}: {}\n", name, outcome.nan_bits, outcome.rows, first);
     }
     std::fflush(stdout);
   }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -251,8 +252,13 @@ Outcome compare(const Case& one, const std::vector<uint64_t>& operands, const st
   const char letter = one.signature[0];
   const size_t count = one.signature.size() - 2;
   outcome.rows = executor.size();
-  uint64_t worst = 0;
-  Difference nan;
+  uint64_t worst = 0, differing = 0;
+  std::vector<Difference> other_nan;
+  const auto is_example = [](uint64_t number) {
+    return std::has_single_bit(number) && std::countr_zero(number) % 2 == 0;
+  };
+  const bool divides =
+      !is_float(letter) && (one.instruction.starts_with("div.") || one.instruction.starts_with("rem."));
   for (size_t n = 0; n < executor.size(); ++n) {
     if (executor[n] == card[n]) {
       ++outcome.equal;
@@ -264,23 +270,32 @@ Outcome compare(const Case& one, const std::vector<uint64_t>& operands, const st
     };
     if (is_float(letter) && same_but_nan(letter, executor[n], card[n])) {
       ++outcome.nan_bits;
-      if (!nan.found) nan = row();
+      if (is_example(outcome.nan_bits)) other_nan.push_back(row());
       continue;
     }
-    if (!outcome.first.found) outcome.first = row();
+    if (divides && operands[n * count + 1] == 0) {
+      ++outcome.open;
+      continue;
+    }
+    ++differing;
+    if (is_example(differing)) outcome.examples.push_back(row());
     const uint64_t distance = ulp_distance(letter, executor[n], card[n]);
     if (distance == kNotNumbers) {
       ++outcome.kinds;
     } else {
       ++outcome.by_ulp[distance <= 2 ? distance - 1 : distance <= 4 ? 2 : distance <= 16 ? 3 : 4];
       outcome.largest_ulp = std::max(outcome.largest_ulp, distance);
+      if (letter == 'f') {
+        const double error = std::fabs(double{as_float(executor[n])} - as_float(card[n]));
+        outcome.largest_error = std::max(outcome.largest_error, error);
+      }
     }
     if (distance > worst) {
       worst = distance;
       outcome.worst = row();
     }
   }
-  if (!outcome.first.found) outcome.first = nan;
+  outcome.examples.insert(outcome.examples.end(), other_nan.begin(), other_nan.end());
   return outcome;
 }
 
