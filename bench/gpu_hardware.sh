@@ -4,8 +4,8 @@
 #   bench/gpu_hardware.sh bundle BUILD FOLDER   collects programs, PTX and libraries; needs nvcc's ptxas
 #   FOLDER/gpu_hardware.sh run OUT              runs all of it on a machine with a driver
 #
-# A part that fails does not stop the others. OUT gets report.txt, compare.csv, mma.csv, mma.bin, facts.json and
-# card.txt.
+# A part that fails does not stop the others. OUT gets report.txt, compare.csv, mma.csv, mma.bin,
+# mma_samples.txt, facts.json and card.txt.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -24,7 +24,7 @@ bundle() {
     cp "$build/tests/gpu/samples_sm_$architecture.ptx" "$folder"
     "${PTXAS:-ptxas}" -arch=sm_90a -o "$folder/samples_sm_$architecture.cubin" "$folder/samples_sm_$architecture.ptx"
   done
-  cp "$0" "$folder/gpu_hardware.sh"
+  cp "$build/tests/gpu/mma_h200.txt" "$0" "$folder"
   du -sh "$folder"
 }
 
@@ -50,9 +50,10 @@ summary() {
   grep -E '^\[  FAILED  \] [A-Za-z/]+\.' "$out/report.txt" | sort -u | head -30
   echo "--- instructions"
   grep -E '^[a-z]+: [0-9]+ (instructions|shapes)' "$out/report.txt"
-  grep -E '^  differs' "$out/report.txt" | cut -c1-170 | head -40
-  echo "--- mma: results that the best model gives, of all"
-  grep -E '^  model' "$out/report.txt" | awk -F, '{ share[$2 "," $3] = share[$2 "," $3] " " $4 "=" $6 } END { for (n in share) print n ":" share[n] }'
+  grep -E '^  (differs|bits of NaN)' "$out/report.txt" | cut -c1-170 | head -40
+  echo "--- mma: results that the executor's sum of Hopper and the best model give, of all"
+  grep -E '^  (hopper|model),' "$out/report.txt" |
+    awk -F, '{ all[$1 "," $2 "," $3] += $5; same[$1 "," $2 "," $3] += $6 } END { for (n in all) print n ": " same[n] " of " all[n] }'
   echo "--- facts"
   command -v python3 >/dev/null && python3 - "$out/facts.json" <<'PYTHON'
 import json, sys

@@ -1,8 +1,9 @@
 // gpu_compare FOLDER [PART…]: compares instructions on the executor and on a card.
 //
 // Writes, each line as soon as it is known and after what is there already: FOLDER/compare.csv (an
-// instruction a line), FOLDER/mma.csv and FOLDER/mma.bin (the card's results of mma), and prints what
-// differs. With FOLDER/mma.replay, results of mma.bin are read from it instead of taken from a card.
+// instruction a line), FOLDER/mma.csv, FOLDER/mma.bin (the card's results of mma) and FOLDER/mma_samples.txt
+// (some of them with operands, as in tests/gpu/data), and prints what differs. With FOLDER/mma.replay,
+// results of mma.bin are read from it instead of taken from a card.
 #include <fmt/core.h>
 
 #include <atomic>
@@ -113,8 +114,8 @@ class Report {
   size_t cases_ = 0, equal_ = 0, refused_ = 0;
 };
 
-DeviceOptions unchecked() {
-  return {.seed = 1, .checks = {.races = false, .unwritten = false}};
+DeviceOptions unchecked(MmaSum mma = MmaSum::kEachProduct) {
+  return {.seed = 1, .checks = {.races = false, .unwritten = false}, .mma = mma};
 }
 
 Outcome compare_case(const Case& one) {
@@ -176,18 +177,25 @@ void compare_matrices(const std::string& folder) {
   }
   binary.close();
   std::mutex mutex;
+  std::vector<std::string> samples(results.size());
   in_parallel(results.size(), [&](size_t n) {
     const MatrixShape& shape = shapes[n / spreads.size()];
     const size_t spread = n % spreads.size();
     const MatrixBatch batch = draw_matrices(shape, spread, kMatrices);
     const std::vector<uint32_t> executor = multiply_matrices(*make_executor(unchecked()), shape, batch);
-    const std::string text = matrix_report(shape, spread, batch, executor, results[n]);
+    const std::vector<uint32_t> hopper =
+        multiply_matrices(*make_executor(unchecked(MmaSum::kHopper)), shape, batch);
+    const std::string text = matrix_report(shape, spread, batch, executor, hopper, results[n]);
+    samples[n] = matrix_samples(shape, batch, executor, results[n]);
     const std::lock_guard lock(mutex);
     csv << text << std::flush;
-    // The first model is the best.
-    const size_t model = text.find("model,");
-    fmt::print("  {}", text.substr(model, text.find('\n', model) - model + 1));
+    for (const char* kind : {"hopper,", "model,"}) {  // the first model is the best
+      const size_t at = text.find(kind);
+      fmt::print("  {}", text.substr(at, text.find('\n', at) - at + 1));
+    }
   });
+  std::ofstream samples_file(folder + "/mma_samples.txt");
+  for (const std::string& one : samples) samples_file << one;
   fmt::print("mma: {} shapes, {} spreads; {:.1f} s\n", shapes.size(), spreads.size(), seconds_since(begin));
 }
 

@@ -35,7 +35,7 @@ constexpr StreamId kNullStream = 1;
 
 struct State {
   std::mutex mutex;
-  Device device{{.seed = 1, .checks = {.unwritten = false}}};
+  Device device{{.seed = 1, .checks = {.unwritten = false}, .mma = MmaSum::kHopper}};
   std::list<FakeModule> modules;
   std::vector<StreamId> idle_streams;
   std::vector<EventId> idle_events;

@@ -7,13 +7,13 @@
 #include <cmath>
 #include <random>
 
-#include "hardware/accumulation.h"
 #include "hardware/compare.h"
+#include "ptx/accumulation.h"
 
 namespace strata::gpu_tests {
 namespace {
 
-constexpr size_t kOut = 16 * 8;
+constexpr size_t kOut = kMatrixResults;
 
 struct Spread {
   const char* name;
@@ -90,54 +90,6 @@ bool is_tensor(const MatrixShape& shape) {
   return shape.type == "tf32";
 }
 
-std::string mma_body(const MatrixShape& shape) {
-  const unsigned a = shape.depth / (is_tensor(shape) ? 2 : 4), stride = a + a / 2 + 4;
-  std::string body = fmt::format(
-      "mov.u32 %r0, %tid.x;\nmov.u32 %r31, %ctaid.x;\nmov.u32 %r30, %ntid.x;\nmad.lo.s32 %r0, %r31, %r30, "
-      "%r0;\n"
-      "mul.wide.u32 %x0, %r0, {};\nadd.s64 %x0, %x0, %in;\nmul.wide.u32 %x1, %r0, 16;\nadd.s64 %x1, %x1, "
-      "%out;\n",
-      stride * 4);
-  for (unsigned n = 0; n < stride; ++n) body += fmt::format("ld.global.b32 %r{}, [%x0+{}];\n", n + 1, n * 4);
-  const auto list = [](unsigned first, unsigned count) {
-    std::string text = "{";
-    for (unsigned n = 0; n < count; ++n) text += fmt::format("{}%r{}", n == 0 ? "" : ", ", first + n);
-    return text + "}";
-  };
-  const std::string c = list(1 + a + a / 2, 4);
-  return body +
-         fmt::format(
-             "mma.sync.aligned.{}.row.col.f32.{}.{}.f32 {}, {}, {}, {};\nst.global.v4.b32 [%x1], {};\n",
-             shape.name, shape.type, shape.type, c, list(1, a), list(1 + a, a / 2), c, c);
-}
-
-// The words of every lane, as the PTX ISA lays fragments out.
-std::vector<uint32_t> packed(const MatrixShape& shape, const MatrixBatch& batch) {
-  const unsigned depth = shape.depth, a_words = depth / (is_tensor(shape) ? 2 : 4);
-  std::vector<uint32_t> words;
-  for (size_t m = 0; m < batch.count; ++m) {
-    const uint32_t* a = batch.a.data() + m * 16 * depth;
-    const uint32_t* b = batch.b.data() + m * depth * 8;
-    const uint32_t* c = batch.c.data() + m * kOut;
-    for (unsigned lane = 0; lane < 32; ++lane) {
-      const unsigned group = lane / 4, place = lane % 4;
-      for (unsigned n = 0; n < a_words; ++n) {
-        const uint32_t* row = a + (group + n % 2 * 8) * depth;
-        const unsigned column = place * 2 + n / 2 * 8;
-        words.push_back(is_tensor(shape) ? row[place + n / 2 * 4] << 13
-                                         : row[column] | row[column + 1] << 16);
-      }
-      for (unsigned n = 0; n < a_words / 2; ++n) {
-        const unsigned row = place * 2 + n * 8;
-        words.push_back(is_tensor(shape) ? b[(place + n * 4) * 8 + group] << 13
-                                         : b[row * 8 + group] | b[(row + 1) * 8 + group] << 16);
-      }
-      for (unsigned n = 0; n < 4; ++n) words.push_back(c[(group + n / 2 * 8) * 8 + place * 2 + n % 2]);
-    }
-  }
-  return words;
-}
-
 struct Dot {
   std::vector<uint32_t> a, b;
   uint32_t c;
@@ -159,17 +111,30 @@ double value_of(uint32_t bits, const MatrixShape& shape) {
                              : brain_value(static_cast<uint16_t>(bits));
 }
 
+std::string name_of(const AccumulationModel& model) {
+  return fmt::format("groups of {}, {} bits, {} exponents, cut {}, rounded {}{}", model.group, model.fraction,
+                     model.normalized ? "normalized" : "factors'", model.floor ? "down" : "to zero",
+                     model.nearest ? "to nearest" : "to zero", model.apart ? ", sum apart" : "");
+}
+
+std::vector<AccumulationModel> accumulation_models(unsigned depth) {
+  std::vector<AccumulationModel> models;
+  for (unsigned group = 4; group <= depth; group *= 2) {
+    for (unsigned fraction = 22; fraction <= 30; ++fraction) {
+      for (unsigned choice = 0; choice < 16; ++choice) {
+        models.push_back(
+            {group, fraction, (choice & 1) != 0, (choice & 2) != 0, (choice & 4) != 0, (choice & 8) != 0});
+      }
+    }
+  }
+  return models;
+}
+
 bool same(uint32_t x, uint32_t y) {
   return x == y || (std::isnan(as_float(x)) && std::isnan(as_float(y)));
 }
 
 }  // namespace
-
-std::vector<MatrixShape> matrix_shapes() {
-  return {{"m16n8k16", "bf16", 16, kBrain},  {"m16n8k8", "bf16", 8, kBrain},
-          {"m16n8k16", "f16", 16, kHalf},    {"m16n8k8", "f16", 8, kHalf},
-          {"m16n8k8", "tf32", 8, kTensor32}, {"m16n8k4", "tf32", 4, kTensor32}};
-}
 
 std::vector<std::string> matrix_spreads() {
   std::vector<std::string> names;
@@ -195,31 +160,13 @@ MatrixBatch draw_matrices(const MatrixShape& shape, size_t spread, size_t count)
   return batch;
 }
 
-std::vector<uint32_t> multiply_matrices(GpuDevice& device, const MatrixShape& shape,
-                                        const MatrixBatch& batch) {
-  const std::vector<uint32_t> in = packed(shape, batch);
-  const KernelId kernel = device.load(kernel_text(mma_body(shape)), "mma.ptx", "test");
-  const uint64_t from = device.allocate(in.size() * 4, "in"),
-                 to = device.allocate(batch.count * kOut * 4, "out");
-  device.write(from, in.data(), in.size() * 4);
-  device.launch(kernel, {.grid = {static_cast<unsigned>(batch.count / 4)}, .block = {128}}, to, from);
-  std::vector<uint32_t> lanes(batch.count * kOut), out(lanes.size());
-  device.read(to, lanes.data(), lanes.size() * 4);
-  device.free(from);
-  device.free(to);
-  for (size_t n = 0; n < lanes.size(); ++n) {
-    const size_t lane = n % kOut / 4, word = n % 4;
-    out[n / kOut * kOut + (lane / 4 + word / 2 * 8) * 8 + lane % 4 * 2 + word % 2] = lanes[n];
-  }
-  return out;
-}
-
 std::string matrix_report_header() {
   return "kind,shape,type,spread,results,same,largest_ulp,mean_error_ulp,model\n";
 }
 
 std::string matrix_report(const MatrixShape& shape, size_t spread, const MatrixBatch& batch,
-                          const std::vector<uint32_t>& executor, const std::vector<uint32_t>& card) {
+                          const std::vector<uint32_t>& executor, const std::vector<uint32_t>& hopper,
+                          const std::vector<uint32_t>& card) {
   const auto line = [&](const char* kind, size_t results, size_t equal, uint64_t ulp, double bias,
                         const std::string& model) {
     return fmt::format("{},{},{},{},{},{},{},{:.4f},\"{}\"\n", kind, shape.name, shape.type,
@@ -252,14 +199,18 @@ std::string matrix_report(const MatrixShape& shape, size_t spread, const MatrixB
   };
   against_exact("executor", executor);
   against_exact("card", card);
-  size_t equal = 0;
-  uint64_t largest = 0;
-  for (size_t n = 0; n < card.size(); ++n) {
-    equal += same(executor[n], card[n]) ? 1 : 0;
-    const uint64_t distance = ulp_distance('f', executor[n], card[n]);
-    if (distance != kNotNumbers) largest = std::max(largest, distance);
-  }
-  text += line("card", card.size(), equal, largest, 0, "executor");
+  const auto against_card = [&](const char* kind, const std::vector<uint32_t>& results) {
+    size_t equal = 0;
+    uint64_t largest = 0;
+    for (size_t n = 0; n < card.size(); ++n) {
+      equal += same(results[n], card[n]) ? 1 : 0;
+      const uint64_t distance = ulp_distance('f', results[n], card[n]);
+      if (distance != kNotNumbers) largest = std::max(largest, distance);
+    }
+    text += line(kind, card.size(), equal, largest, 0, "card");
+  };
+  against_card("each product", executor);
+  against_card("hopper", hopper);
 
   // The models on a part of the results, the best of them on all.
   struct Score {
@@ -277,11 +228,31 @@ std::string matrix_report(const MatrixShape& shape, size_t spread, const MatrixB
   };
   for (const AccumulationModel& model : accumulation_models(shape.depth))
     scores.push_back({model, count_equal(model, std::min<size_t>(card.size(), 1024))});
-  std::stable_sort(scores.begin(), scores.end(),
-                   [](const Score& x, const Score& y) { return x.equal > y.equal; });
-  for (size_t n = 0; n < std::min<size_t>(scores.size(), 8); ++n)
-    text +=
-        line("model", card.size(), count_equal(scores[n].model, card.size()), 0, 0, scores[n].model.name());
+  const auto more_equal = [](const Score& x, const Score& y) { return x.equal > y.equal; };
+  std::stable_sort(scores.begin(), scores.end(), more_equal);
+  scores.resize(std::min<size_t>(scores.size(), 8));
+  for (Score& score : scores) score.equal = count_equal(score.model, card.size());
+  std::stable_sort(scores.begin(), scores.end(), more_equal);
+  for (const Score& score : scores)
+    text += line("model", card.size(), score.equal, 0, 0, name_of(score.model));
+  return text;
+}
+
+std::string matrix_samples(const MatrixShape& shape, const MatrixBatch& batch,
+                           const std::vector<uint32_t>& executor, const std::vector<uint32_t>& card) {
+  constexpr size_t kDiffering = 3, kOthers = 1;
+  size_t differing = 0, others = 0;
+  std::string text;
+  for (size_t n = 0; n < card.size() && differing + others < kDiffering + kOthers; n += 37) {
+    const bool differs = !same(executor[n], card[n]);
+    if (differs ? differing == kDiffering : others == kOthers) continue;
+    ++(differs ? differing : others);
+    const Dot dot = dot_of(shape, batch, n);
+    text += fmt::format("{} {}", shape.name, shape.type);
+    for (const uint32_t value : dot.a) text += fmt::format(" {:x}", value);
+    for (const uint32_t value : dot.b) text += fmt::format(" {:x}", value);
+    text += fmt::format(" {:x} {:x}\n", dot.c, card[n]);
+  }
   return text;
 }
 

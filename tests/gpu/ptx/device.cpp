@@ -193,6 +193,7 @@ void Device::launch_raw(const Kernel& kernel, const LaunchShape& shape, std::vec
     one.params.mark(0, bytes.size(), true);
     one.params.read_only = true;
     one.checks = options_.checks;
+    one.mma = options_.mma;
     one.instruction_limit = options_.instruction_limit;
     one.counters = &counters_;
     run_grid(one, dice_);

@@ -37,6 +37,7 @@ struct DeviceOptions {
   Checks checks{};
   uint64_t instruction_limit = 4'000'000'000;  // of warps, in one launch
   uint64_t shared_limit = 227 * 1024;          // of a block
+  MmaSum mma = MmaSum::kEachProduct;
 };
 
 // {8} is 8 × 1 × 1.

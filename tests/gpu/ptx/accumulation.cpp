@@ -1,8 +1,7 @@
-#include "hardware/accumulation.h"
-
-#include <fmt/core.h>
+#include "ptx/accumulation.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <limits>
 
@@ -96,57 +95,31 @@ uint32_t fused_sum(std::span<const Term> terms, const AccumulationModel& model) 
 
 }  // namespace
 
-std::string AccumulationModel::name() const {
-  return fmt::format("groups of {}, {} bits, {} exponents, cut {}, rounded {}{}", group, fraction,
-                     normalized ? "normalized" : "factors'", floor ? "down" : "to zero",
-                     nearest ? "to nearest" : "to zero", apart ? ", sum apart" : "");
-}
-
 uint32_t AccumulationModel::operator()(std::span<const uint32_t> a, std::span<const uint32_t> b, uint32_t c,
                                        Format format) const {
-  std::vector<Term> products;
+  std::array<Term, 17> terms;  // the sum so far and a group
   bool nan = number_of(c, kSingle).nan, plus = c == kInfinity, minus = c == (kInfinity | kSign);
-  for (size_t k = 0; k < a.size(); ++k) {
-    const Number left = number_of(a[k], format), right = number_of(b[k], format);
-    nan = nan || left.nan || right.nan || (left.infinite && right.term.significand == 0) ||
-          (right.infinite && left.term.significand == 0);
-    if (left.infinite || right.infinite) (left.negative != right.negative ? minus : plus) = true;
-    products.push_back({left.term.significand * right.term.significand,
-                        left.term.exponent + right.term.exponent, left.term.fraction + right.term.fraction});
-    if (normalized && products.back().significand != 0)
-      products.back() = gpu_tests::normalized(products.back());
+  uint32_t sum = c;
+  for (size_t first = 0; first < a.size(); first += group) {
+    const size_t count = std::min<size_t>(group, a.size() - first);
+    for (size_t n = 0; n < count; ++n) {
+      const Number left = number_of(a[first + n], format), right = number_of(b[first + n], format);
+      nan = nan || left.nan || right.nan || (left.infinite && right.term.significand == 0) ||
+            (right.infinite && left.term.significand == 0);
+      if (left.infinite || right.infinite) (left.negative != right.negative ? minus : plus) = true;
+      Term& product = terms[n + 1];
+      product = {left.term.significand * right.term.significand, left.term.exponent + right.term.exponent,
+                 left.term.fraction + right.term.fraction};
+      if (normalized && product.significand != 0) product = gpu_tests::normalized(product);
+    }
+    if (nan || plus || minus || (sum & ~kSign) >= kInfinity) continue;
+    terms[0] = apart ? Term{} : number_of(sum, kSingle).term;
+    const uint32_t part = fused_sum(std::span(terms).first(count + 1), *this);
+    sum = apart ? std::bit_cast<uint32_t>(std::bit_cast<float>(sum) + std::bit_cast<float>(part)) : part;
   }
   if (nan || (plus && minus)) return kNan32;
   if (plus || minus) return minus ? kInfinity | kSign : kInfinity;
-  uint32_t sum = c;
-  std::vector<Term> terms;
-  for (size_t first = 0; first < products.size(); first += group) {
-    const auto from = products.begin() + static_cast<int64_t>(first);
-    terms.assign(from, from + static_cast<int64_t>(std::min<size_t>(group, products.size() - first)));
-    if ((sum & ~kSign) >= kInfinity) return sum;
-    const Term before = number_of(sum, kSingle).term;
-    if (!apart) {
-      terms.push_back(before);
-      sum = fused_sum(terms, *this);
-    } else {
-      const uint32_t part = fused_sum(terms, *this);
-      sum = std::bit_cast<uint32_t>(std::bit_cast<float>(sum) + std::bit_cast<float>(part));
-    }
-  }
   return sum;
-}
-
-std::vector<AccumulationModel> accumulation_models(unsigned depth) {
-  std::vector<AccumulationModel> models;
-  for (unsigned group = 4; group <= depth; group *= 2) {
-    for (unsigned fraction = 22; fraction <= 30; ++fraction) {
-      for (unsigned choice = 0; choice < 16; ++choice) {
-        models.push_back(
-            {group, fraction, (choice & 1) != 0, (choice & 2) != 0, (choice & 4) != 0, (choice & 8) != 0});
-      }
-    }
-  }
-  return models;
 }
 
 }  // namespace strata::gpu_tests

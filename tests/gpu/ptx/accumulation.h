@@ -1,10 +1,8 @@
-// Models of how a tensor core adds products, to find the one that a card follows.
+// Models of how a tensor core adds products.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "ptx/floating.h"
 
@@ -20,12 +18,12 @@ struct AccumulationModel {
   bool nearest = false;     // the sum is rounded to nearest instead of towards zero
   bool apart = false;       // the sum so far is added in fp32 after the group's products
 
-  std::string name() const;
-  // c + Σ a[k] · b[k], with fp32 bits for c and the result and `format`'s for a and b.
+  // c + Σ a[k] · b[k], with fp32 bits for c and the result and `format`'s for at most 16 a and b.
   uint32_t operator()(std::span<const uint32_t> a, std::span<const uint32_t> b, uint32_t c,
                       Format format) const;
 };
 
-std::vector<AccumulationModel> accumulation_models(unsigned depth);
+// An mma of sm_90: all of its k, at most 16, are one group.
+inline constexpr AccumulationModel kHopperSum{.group = 16, .fraction = 25};
 
 }  // namespace strata::gpu_tests
