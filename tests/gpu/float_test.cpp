@@ -139,8 +139,8 @@ TEST(PtxFloat, MinMax) {
                {{0x7fc0'0000, 0x7fc0'0000, bits(3.0f)}, bits(3.0f)}});
 }
 
-// Results below the least normal number are flushed, also those that would be rounded up to it.
-TEST(PtxFloat, FlushBeforeRounding) {
+// Results below the least normal number are flushed, also some that would be rounded up to it.
+TEST(PtxFloat, FlushOfTinyResults) {
   const uint64_t least = 0x0080'0000, below_one = 0x3f7f'ffff;
   expect_rows("mul.rn.ftz.f32 %D, %A, %B;", {32, 32, 32},
               {{{below_one, least}, 0}, {{0x3f80'0000, least}, least}});

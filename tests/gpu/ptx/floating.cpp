@@ -73,6 +73,19 @@ Handler plain_fma() {
   return run_f32<Op::kFma>;
 }
 
+// The result in units of 2^-64: as if the exponent had no lower bound.
+template <Op kOp>
+inline float compute_scaled(float x, float y, float z) {
+  constexpr float kScale = 0x1p64f;
+  const bool both = kOp == Op::kAdd || kOp == Op::kSubtract;
+  const bool first = both || kOp == Op::kDivide || std::fabs(x) < std::fabs(y);  // of a product, the smaller
+  const volatile float a = first ? x * kScale : x;
+  const volatile float b = both || !first ? y * kScale : y;
+  const volatile float c = z * kScale;
+  const volatile float value = compute<kOp, float>(a, b, c);
+  return value;
+}
+
 // Every rounding and option.
 template <Op kOp>
 void run_f32_any(Warp& w, const Instruction& i, uint32_t mask) {
@@ -86,21 +99,27 @@ void run_f32_any(Warp& w, const Instruction& i, uint32_t mask) {
     const volatile float x = ftz ? flushed(a[lane]) : a[lane];
     const volatile float y = ftz ? flushed(b[lane]) : b[lane];
     const volatile float z = ftz ? flushed(c[lane]) : c[lane];
-    volatile float computed = compute<kOp, float>(x, y, z);
+    const volatile float computed = compute<kOp, float>(x, y, z);
     float value = computed;
     if (ftz) {
       value = flushed(value);
-      // What rounds up to the least normal number is flushed too.
-      if (std::fabs(value) == 0x1p-126f) {
-        const RoundingScope to_zero(Rounding::kZero);
-        computed = compute<kOp, float>(x, y, z);
-        value = flushed(computed);
-      }
+      // Whether a result is tiny is known after a rounding with an exponent of any size.
+      if (std::fabs(value) == 0x1p-126f && std::fabs(compute_scaled<kOp>(x, y, z)) < 0x1p-62f)
+        value = std::copysign(0.0f, value);
     }
     if ((i.option & kSat) != 0) value = saturated(value);
     if ((i.option & kRelu) != 0) value = value < 0 ? 0.0f : value;
     d[lane] = canonical(value);
   });
+}
+
+// The NaN that a card returns where operands are NaN.
+template <Op kOp>
+inline double chosen_nan(double a, double b, double c, double value) {
+  if (kOp == Op::kDivide && a != a) return quieted(a);
+  if (b != b) return quieted(b);
+  if (kOp == Op::kFma && c != c) return quieted(c);
+  return a != a ? quieted(a) : value;
 }
 
 template <Op kOp>
@@ -113,7 +132,7 @@ void run_f64(Warp& w, const Instruction& i, uint32_t mask) {
   for_lanes(mask, [&](unsigned lane) {
     const volatile double x = a[lane], y = b[lane], z = c[lane];
     const volatile double value = compute<kOp, double>(x, y, z);
-    d[lane] = value;
+    d[lane] = value != value ? chosen_nan<kOp>(x, y, z, value) : value;
   });
 }
 
@@ -137,8 +156,8 @@ inline uint16_t compute16(uint16_t a, uint16_t b, uint16_t c, uint8_t option) {
   }
   uint16_t bits = static_cast<uint16_t>(narrow(exact, kHalfType ? kHalf : kBrain, Rounding::kNearest));
   const uint16_t exponent = kHalfType ? 0x7c00 : 0x7f80;
-  // What rounds up to the least normal number is flushed too.
-  const double least = kHalfType ? 0x1p-14 : 0x1p-126;
+  // Tiny is what a rounding with an exponent of any size leaves below the least normal number.
+  const double least = kHalfType ? 0x1p-14 - 0x1p-26 : 0x1p-126 - 0x1p-135;
   if ((option & kFtz) != 0 && std::fabs(exact) < least) bits &= 0x8000;
   const bool nan = (bits & 0x7fff) > exponent;
   if ((option & kSat) != 0) {
@@ -296,8 +315,8 @@ void run_extreme3_f32(Warp& w, const Instruction& i, uint32_t mask) {
 template <bool kMaximum>
 void run_extreme_f64(Warp& w, const Instruction& i, uint32_t mask) {
   each_lane(
-      mask, [](double a, double b) { return extreme<kMaximum>(a, b, false); }, w.reg<double>(i.r[0]),
-      w.reg<double>(i.r[1]), w.reg<double>(i.r[2]));
+      mask, [](double a, double b) { return a != a && b != b ? quieted(b) : extreme<kMaximum>(a, b, false); },
+      w.reg<double>(i.r[0]), w.reg<double>(i.r[1]), w.reg<double>(i.r[2]));
 }
 
 template <bool kMaximum, bool kHalfType, size_t kPairs>
@@ -364,11 +383,16 @@ void decode_extreme(Decoder& d, Type type) {
   d.emit(i);
 }
 
-// NaN becomes the canonical one, except of f64.
+// NaN becomes the canonical one; of f64 it becomes quiet and keeps its sign.
 template <bool kAbsolute, bool kFlush>
 inline float signed_value(float a) {
   const float value = kAbsolute ? std::fabs(a) : -a;
   return canonical(kFlush ? flushed(value) : value);
+}
+template <bool kAbsolute>
+inline double signed_double(double a) {
+  if (a != a) return quieted(a);
+  return kAbsolute ? std::fabs(a) : -a;
 }
 template <bool kAbsolute, uint16_t kInfinity, bool kFlush = false>
 inline uint16_t signed_16(uint16_t bits) {
@@ -395,7 +419,7 @@ void decode_sign(Decoder& d, Type type) {
                 : unary<signed_value<kAbsolute, false>, float, float>;
       break;
     case Type::kF64:
-      run = unary<[](double a) { return kAbsolute ? std::fabs(a) : -a; }, double, double>;
+      run = unary<signed_double<kAbsolute>, double, double>;
       break;
     case Type::kF16:
       run = ftz ? unary<signed_16<kAbsolute, 0x7c00, true>, uint16_t, uint16_t>
