@@ -102,6 +102,7 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
     recompute_pass(graph, of_layer, gathers_again);
   }
   add_expert_passes(graph, PassesOf::kForward, options.backward);
+  dispatch_early_pass(graph);
   graph::localize(graph);
   device::encode_pass(graph, options.target.bindings, options.target.spec);
   group_collectives_pass(graph, options.prefetch);

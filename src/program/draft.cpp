@@ -113,12 +113,18 @@ std::vector<int32_t> last_beside(const Program& program, const std::vector<Bound
   const Waits waits = find_waits(accesses);
   std::array<std::vector<size_t>, graph::kQueues> running;
   for (size_t i = 0; i < list.size(); ++i) {
+    if (accesses[i].loop != kNone) {
+      // Until the pass ends; what runs beside the list may run on behind the loop.
+      size_t end = i + 1;
+      while (end < list.size() && accesses[end].loop == accesses[i].loop) ++end;
+      if (accesses[i].queue != Queue::kCompute) last[i] = static_cast<int32_t>(end) - 1;
+      continue;
+    }
     if (accesses[i].queue != Queue::kCompute) {
       running[static_cast<size_t>(accesses[i].queue)].push_back(i);
       last[i] = static_cast<int32_t>(list.size()) - 1;
       continue;
     }
-    if (accesses[i].loop != kNone) continue;  // what runs beside it may run on behind it
     for (size_t q = 0; q < running.size(); ++q) {
       const auto done = [&](size_t one) { return static_cast<int32_t>(one) <= waits.done[i][q]; };
       auto one = running[q].begin();

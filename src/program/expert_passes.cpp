@@ -32,6 +32,10 @@ bool leaves_pass(const Graph& graph, const Node& node) {
   });
 }
 
+bool is_of_backward(Phase phase) {
+  return phase == Phase::kRecompute || phase == Phase::kInputGrad || phase == Phase::kWeightGrad;
+}
+
 bool overflows(const Node& node) {
   return node.op == &PlanDispatch::def && !node.attrs.as<ops::DispatchAttrs>().has_room_for_all();
 }
@@ -70,26 +74,36 @@ class LoopAdder {
   }
 
   void run() {
-    std::map<Key, size_t> last;  // node that leaves a pass
+    std::map<Key, std::vector<size_t>> to_come;  // nodes that leave a pass
     std::vector<std::optional<Key>> keys(old_.size());
     for (size_t i = 0; i < old_.size(); ++i) {
       keys[i] = key_of(old_[i]);
-      if (keys[i]) last[*keys[i]] = i;
+      if (keys[i]) to_come[*keys[i]].push_back(i);
     }
+    std::vector<bool> is_placed(old_.size(), false);
+    const auto place = [&](size_t i) {
+      graph_.nodes().push_back(old_[i]);
+      is_placed[i] = true;
+      if (!keys[i]) return;
+      std::erase(to_come[*keys[i]], i);
+      open_[*keys[i]].push_back(i);
+    };
     for (size_t i = 0; i < old_.size(); ++i) {
-      // Whoever reads a result reads it whole.
-      std::erase_if(open_, [&](const auto& entry) {
+      if (is_placed[i]) continue;
+      // Whoever reads a result reads it whole. What can leave the pass now need not wait for a loop of its own.
+      std::erase_if(open_, [&](auto& entry) {
         const bool is_read = std::any_of(entry.second.begin(), entry.second.end(),
                                          [&](size_t leaver) { return reads(old_[i], old_[leaver]); });
-        if (is_read) add_loop(entry.second);
-        return is_read;
+        if (!is_read) return false;
+        for (const size_t later : std::vector<size_t>(to_come[entry.first])) {
+          if (can_stand_before(i, later)) place(later);
+        }
+        add_loop(entry.second);
+        return true;
       });
-      graph_.nodes().push_back(old_[i]);
-      if (!keys[i]) continue;
-      std::vector<size_t>& leavers = open_[*keys[i]];
-      leavers.push_back(i);
-      if (last[*keys[i]] != i) continue;
-      add_loop(leavers);
+      place(i);
+      if (!keys[i] || !to_come[*keys[i]].empty()) continue;
+      add_loop(open_[*keys[i]]);
       open_.erase(*keys[i]);
     }
   }
@@ -123,6 +137,19 @@ class LoopAdder {
       return output != kNone &&
              std::find(reader.inputs.begin(), reader.inputs.end(), output) != reader.inputs.end();
     });
+  }
+
+  // Whether all that a node reads is there before node `place`. Accumulators keep the order of their terms.
+  bool can_stand_before(size_t place, size_t node) const {
+    const bool accumulates =
+        std::any_of(old_[node].outputs.begin(), old_[node].outputs.end(), [&](ValueId output) {
+          return output != kNone && graph_.value(output).role != graph::Role::kActivation;
+        });
+    return !accumulates &&
+           std::all_of(old_[node].inputs.begin(), old_[node].inputs.end(), [&](ValueId input) {
+             return input == kNone || at(input) >= makers_.size() || makers_[at(input)] == kNone ||
+                    static_cast<size_t>(makers_[at(input)]) < place;
+           });
   }
 
   // What `leavers` need of a pass, in order.
@@ -226,6 +253,29 @@ std::vector<bool> values_of_passes(const Graph& graph) {
   std::vector<bool> of_passes;
   for (const int32_t plan : plans) of_passes.push_back(plan != kNone);
   return of_passes;
+}
+
+void dispatch_early_pass(Graph& graph) {
+  std::vector<Node>& nodes = graph.nodes();
+  for (size_t i = 1; i < nodes.size(); ++i) {
+    const Node node = nodes[i];
+    if (node.op != &ops::DispatchRows::def || node.loop != kNone) continue;
+    // What stands before it in its list, up to what makes what it reads.
+    const auto may_follow = [&](const Node& other) {
+      return other.layer == node.layer && other.chunk == node.chunk && other.loop == kNone &&
+             (other.phase == node.phase ||
+              (node.phase == Phase::kInputGrad && is_of_backward(other.phase))) &&
+             std::none_of(other.outputs.begin(), other.outputs.end(), [&](ValueId output) {
+               return output != kNone &&
+                      std::find(node.inputs.begin(), node.inputs.end(), output) != node.inputs.end();
+             });
+    };
+    size_t to = i;
+    while (to > 0 && may_follow(nodes[to - 1])) --to;
+    std::rotate(nodes.begin() + static_cast<std::ptrdiff_t>(to),
+                nodes.begin() + static_cast<std::ptrdiff_t>(i),
+                nodes.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+  }
 }
 
 void add_expert_passes(Graph& graph, PassesOf nodes, Backward backward) {

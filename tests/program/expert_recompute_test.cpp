@@ -1,10 +1,14 @@
 // What backward of experts that ranks share makes again, forward does not keep.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "mesh_model.h"
 #include "ops/expert_dispatch/expert_dispatch.h"
+#include "ops/linear/linear.h"
 #include "program/expert_passes.h"
 
 namespace strata::program {
@@ -64,6 +68,43 @@ TEST_P(ExpertRecompute, KeepsWhatItDoesNotMakeAgain) {
   const auto growth = [&](Recompute recompute) { return of(recompute, 6).arena - of(recompute, 4).arena; };
   EXPECT_GE(growth(Recompute::kNone) - growth(Recompute::kSelective), 2 * 2 * of_slots);
   EXPECT_LT(growth(Recompute::kFull), growth(Recompute::kSelective));
+}
+
+// Products of a shared expert that start while rows of the same layer are in flight.
+int64_t products_beside(const Program& program, Segment segment, const graph::OpDef& of_rows) {
+  const std::vector<Instruction>& list = program.segment({segment});
+  int64_t count = 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const graph::Node& started = program.node_of(list[i]);
+    if (started.op != &of_rows || started.loop != graph::kNone) continue;
+    for (size_t j = i + 1; j < list.size(); ++j) {
+      const auto waits = program.waits_of(list[j]);
+      if (std::find(waits.begin(), waits.end(), static_cast<int32_t>(i)) != waits.end()) break;
+      const graph::OpDef* op = program.node_of(list[j]).op;
+      count += op == &ops::Linear::def || op == &ops::LinearGradInput::def;
+    }
+  }
+  return count;
+}
+
+TEST(SharedExperts, ComputeWhileRowsAreInFlight) {
+  constexpr const char* kPreset = "qwen1.5-moe-a2.7b";
+  CompileOptions options = tiny_options(kPreset);
+  options.model = small_model(kPreset);
+  options.mesh = graph::Mesh::of(1, 2, 1, 1);
+  options.experts = {2};
+  const auto set = compile({request_for(options.model, 2)}, options);
+  const Program& program = set->programs[0];
+  EXPECT_GE(products_beside(program, Segment::kForward, ops::CombineRows::def), 2);
+  EXPECT_GE(products_beside(program, Segment::kBackward, ops::DispatchRows::def), 2);
+  // A loop for each layer, forward and backward.
+  std::map<std::pair<int32_t, bool>, std::set<int32_t>> loops;
+  for (const graph::Node& node : program.graph.nodes()) {
+    if (node.loop != graph::kNone)
+      loops[{node.layer, node.phase == graph::Phase::kForward}].insert(node.loop);
+  }
+  EXPECT_EQ(std::ssize(loops), 2 * options.model.layers);
+  for (const auto& [where, of_layer] : loops) EXPECT_EQ(of_layer.size(), 1U) << where.first;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ExpertRecompute, testing::Values("moe-30m-a10m", "gpt-oss-20b"),
