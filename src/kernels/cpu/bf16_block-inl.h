@@ -4,22 +4,42 @@ namespace strata::cpu::STRATA_BF16_TARGET {
 inline constexpr int kBlockRows = static_cast<int>(detail::kPairPanels.mr);
 inline constexpr int kBlockVectors = static_cast<int>(detail::kPairPanels.nr / kLanes);
 static_assert(detail::kPairPanels.nr == kBlockVectors * kLanes);
-// bf16 values of a line of the cache.
-inline constexpr int64_t kLineValues = 32;
-
-// What is needed next and asked for into the L2 cache meanwhile, a few lines at a time.
-struct AheadOfPairs {
-  const BF16* from = nullptr;
-  int64_t lines = 0;  // for every kPairGroup pairs
-};
+inline constexpr int64_t kLineBytes = 64;  // of the cache
 inline constexpr int64_t kPairGroup = 4;
+
+// What is needed next and asked for into the L2 cache meanwhile, a few lines for every kPairGroup pairs.
+class AheadOfPairs {
+ public:
+  // All of `rows` while `groups` groups are multiplied.
+  AheadOfPairs(const detail::RowsAhead& rows, int64_t groups)
+      : from_(rows.from),
+        row_lines_((rows.bytes + kLineBytes - 1) / kLineBytes),
+        in_row_(row_lines_),
+        rows_(rows.rows),
+        skip_(rows.stride - row_lines_ * kLineBytes),
+        lines_((rows_ * row_lines_ + groups - 1) / std::max<int64_t>(groups, 1)) {}
+  STRATA_BF16_INLINE void ask() {
+    if (rows_ == 0) return;
+    for (int64_t line = 0; line < lines_; ++line, from_ += kLineBytes) {
+      __builtin_prefetch(from_, 0, 2);
+      if (--in_row_ > 0) continue;
+      if (--rows_ == 0) return;
+      from_ += skip_;
+      in_row_ = row_lines_;
+    }
+  }
+
+ private:
+  const std::byte* from_;
+  int64_t row_lines_, in_row_, rows_, skip_, lines_;
+};
 
 // One tile of kBlockRows x kBlockVectors vectors. Row r of C is at c + c_rows[r] * out.stride. A is a packed
 // panel, or its row r lies at a + a_rows[r] * a_stride.
 template <bool kPackedA, typename CRows, typename ARows>
 STRATA_BF16_INLINE void tile_of_pairs(const detail::BlockOutput& out, float* c, CRows c_rows, const BF16* a,
                                       int64_t a_stride, ARows a_rows, const BF16* b, const float* bias,
-                                      int64_t rows, int64_t cols, int64_t pairs, AheadOfPairs ahead) {
+                                      int64_t rows, int64_t cols, int64_t pairs, AheadOfPairs& ahead) {
   constexpr int64_t nr = detail::kPairPanels.nr;
   Sums sums[kBlockRows][kBlockVectors];
 #pragma GCC unroll 16
@@ -62,8 +82,7 @@ STRATA_BF16_INLINE void tile_of_pairs(const detail::BlockOutput& out, float* c, 
       for (int v = 0; v < kBlockVectors; ++v)
         __builtin_prefetch(c + c_rows[r] * out.stride + v * kLanes, 1, 3);
     }
-    for (int64_t line = 0; line < ahead.lines; ++line, ahead.from += kLineValues)
-      __builtin_prefetch(ahead.from, 0, 2);
+    ahead.ask();
 #pragma GCC unroll 4
     for (int64_t i = 0; i < kPairGroup; ++i) add_pair(p + i);
   }
@@ -102,16 +121,16 @@ inline void MultiplyPacked(const detail::BlockOutput& out, const BF16* a, int64_
                            const BF16* next) {
   constexpr int64_t nr = detail::kPairPanels.nr;
   const int64_t row_tiles = (rows + kBlockRows - 1) / kBlockRows, pairs = (depth + 1) / 2;
-  const int64_t lines = (kPairGroup * 2 * nr / kLineValues + row_tiles - 1) / row_tiles;
   for (int64_t j = 0; j < cols; j += nr) {
     const BF16* const panel = b + j / nr * b_panel_stride;
     const BF16* const next_panel = j + nr < cols ? panel + b_panel_stride : next;
+    const int64_t bytes = detail::panel_values(depth, nr) * static_cast<int64_t>(sizeof(BF16));
+    AheadOfPairs ahead({.from = reinterpret_cast<const std::byte*>(next_panel),
+                        .rows = next_panel != nullptr ? 1 : 0,
+                        .bytes = bytes},
+                       row_tiles * (pairs / kPairGroup));
     for (int64_t tile = 0; tile < row_tiles; ++tile) {
       const int64_t i = tile * kBlockRows;
-      const AheadOfPairs ahead =
-          next_panel == nullptr
-              ? AheadOfPairs()
-              : AheadOfPairs{next_panel + tile * lines * kLineValues * (pairs / kPairGroup), lines};
       tile_of_pairs<true>(out, out.data + j, detail::RowsInOrder{i}, a + tile * a_panel_stride, 0,
                           detail::RowsInOrder{}, panel, out.bias ? out.bias + j : nullptr,
                           std::min<int64_t>(kBlockRows, rows - i), std::min(nr, cols - j), pairs, ahead);
@@ -123,21 +142,23 @@ inline void MultiplyPacked(const detail::BlockOutput& out, const BF16* a, int64_
 template <typename CRows, typename ARows>
 void MultiplyRowsOf(const detail::BlockOutput& out, CRows c_rows, const BF16* a, int64_t a_stride,
                     ARows a_rows, const BF16* b, int64_t b_panel_stride, int64_t rows, int64_t cols,
-                    int64_t depth) {
+                    int64_t depth, const detail::RowsAhead& next) {
   constexpr int64_t nr = detail::kPairPanels.nr;
+  const int64_t tiles = (rows + kBlockRows - 1) / kBlockRows * ((cols + nr - 1) / nr);
+  AheadOfPairs ahead(next, tiles * (depth / 2 / kPairGroup));
   for (int64_t i = 0; i < rows; i += kBlockRows) {
     for (int64_t j = 0; j < cols; j += nr) {
       tile_of_pairs<false>(out, out.data + j, c_rows.from(i), a, a_stride, a_rows.from(i),
                            b + j / nr * b_panel_stride, out.bias ? out.bias + j : nullptr,
-                           std::min<int64_t>(kBlockRows, rows - i), std::min(nr, cols - j), depth / 2, {});
+                           std::min<int64_t>(kBlockRows, rows - i), std::min(nr, cols - j), depth / 2, ahead);
     }
   }
 }
 inline void MultiplyListed(const detail::BlockOutput& out, const int32_t* out_rows, const BF16* a,
                            int64_t a_stride, const int32_t* a_rows, const BF16* b, int64_t b_panel_stride,
-                           int64_t rows, int64_t cols, int64_t depth) {
+                           int64_t rows, int64_t cols, int64_t depth, const detail::RowsAhead& next) {
   detail::with_rows(out_rows, a_rows, [&](auto of_c, auto of_a) {
-    MultiplyRowsOf(out, of_c, a, a_stride, of_a, b, b_panel_stride, rows, cols, depth);
+    MultiplyRowsOf(out, of_c, a, a_stride, of_a, b, b_panel_stride, rows, cols, depth, next);
   });
 }
 

@@ -8,6 +8,7 @@
 // values. An element's sum goes over the pairs in their order.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cpu/gemm_block.h"
@@ -43,10 +44,17 @@ void multiply_pairs(const BlockOutput& out, const BF16* a, int64_t a_panel_strid
                     int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
                     const BF16* next = nullptr);
 
+// Rows of memory, `stride` bytes apart, that are asked for into the L2 cache.
+struct RowsAhead {
+  const std::byte* from = nullptr;
+  int64_t rows = 0, bytes = 0, stride = 0;
+};
+
 // The same with A unpacked, depth contiguous and even: row i of the product is row a_rows[i] of A, at
-// a + a_rows[i] * a_stride, and row out_rows[i] of C, which no two may share; null: row i itself.
+// a + a_rows[i] * a_stride, and row out_rows[i] of C, which no two may share; null: row i itself. `next` is
+// asked for meanwhile.
 void multiply_pairs_listed(const BlockOutput& out, const int32_t* out_rows, const BF16* a, int64_t a_stride,
                            const int32_t* a_rows, const BF16* b, int64_t b_panel_stride, int64_t rows,
-                           int64_t cols, int64_t depth);
+                           int64_t cols, int64_t depth, const RowsAhead& next = {});
 
 }  // namespace strata::cpu::detail

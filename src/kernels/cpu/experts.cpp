@@ -110,6 +110,9 @@ struct Rows {
   float* to;
   int64_t stride;
   bool accumulate;
+  // What is probably multiplied next, and asked for meanwhile: its weight comes from main memory, which takes
+  // longer than to pack it.
+  int64_t next_expert = -1, next_col = 0;  // -1: nothing
 };
 
 OperandView weight_of(const Run& run, int64_t expert) {
@@ -149,6 +152,27 @@ void multiply_floats(const Run& run, const Rows& rows, const OperandView& weight
   }
 }
 
+// The part of a weight that is packed after depths [deep, deep + now) of some rows.
+detail::RowsAhead weight_ahead(const Run& run, const Rows& rows, int64_t deep, int64_t now) {
+  const int64_t depth = depth_of(run.spec);
+  int64_t expert = rows.expert, col = rows.col, begin = deep + now;
+  if (begin >= depth) {
+    expert = rows.next_expert;
+    col = rows.next_col;
+    begin = 0;
+  }
+  if (expert < 0) return {};
+  const int64_t cols = std::min(run.plan.col_block, columns_of(run.spec) - col),
+                deeper = std::min(run.plan.depth_step, depth - begin);
+  const OperandView weight = weight_of(run, expert);
+  const bool by_depth = weight.depth_major;
+  return {.from = static_cast<const std::byte*>(weight.data) +
+                  ((by_depth ? begin : col) * weight.stride + (by_depth ? col : begin)) * 4,
+          .rows = by_depth ? deeper : cols,
+          .bytes = (by_depth ? cols : deeper) * 4,
+          .stride = weight.stride * 4};
+}
+
 // The same in bf16 arithmetic; rows of a are read where they lie.
 void multiply_pairs(const Run& run, const Rows& rows, const OperandView& weight, int64_t deep, int64_t now,
                     int64_t worker) {
@@ -158,7 +182,7 @@ void multiply_pairs(const Run& run, const Rows& rows, const OperandView& weight,
   detail::multiply_pairs_listed(
       {.data = rows.to, .stride = rows.stride, .accumulate = rows.accumulate || deep > 0}, rows.of_c,
       reinterpret_cast<const BF16*>(run.a) + deep, depth_of(run.spec), rows.of_a, panels,
-      detail::panel_values(now, nr), rows.count, rows.cols, now);
+      detail::panel_values(now, nr), rows.count, rows.cols, now, weight_ahead(run, rows, deep, now));
 }
 
 void multiply_rows(const Run& run, const Rows& rows, int64_t worker) {
@@ -195,12 +219,14 @@ void run_to_slots(const Run& run) {
   for (int64_t e = 0; e < spec.experts; ++e)
     run.tasks[e + 1] =
         run.tasks[e] + static_cast<int32_t>(divide_up(begins[e + 1] - begins[e], run.plan.row_block));
-  const int64_t blocks = run.tasks[spec.experts];
-  for_each_task(blocks * across, run.plan.workers, [&](int64_t task, int64_t worker) {
-    const int64_t block = task / across, col = task % across * run.plan.col_block;
-    const int64_t expert =
-        std::upper_bound(run.tasks, run.tasks + spec.experts + 1, static_cast<int32_t>(block)) - run.tasks -
-        1;
+  const int64_t tasks = run.tasks[spec.experts] * across;
+  const auto expert_of = [&](int64_t task) {
+    const auto block = static_cast<int32_t>(task / across);
+    return std::upper_bound(run.tasks, run.tasks + spec.experts + 1, block) - run.tasks - 1;
+  };
+  for_each_task(tasks, run.plan.workers, [&](int64_t task, int64_t worker) {
+    const int64_t block = task / across, col = task % across * run.plan.col_block, expert = expert_of(task);
+    const int64_t next = task + run.plan.workers;  // where all tasks take as long
     const int64_t all = begins[expert + 1] - begins[expert];
     const int64_t part = divide_up(all, run.tasks[expert + 1] - run.tasks[expert]);
     const int64_t first = (block - run.tasks[expert]) * part;
@@ -213,7 +239,9 @@ void run_to_slots(const Run& run) {
               .count = std::min(part, all - first),
               .to = reinterpret_cast<float*>(run.c) + col,
               .stride = columns,
-              .accumulate = false};
+              .accumulate = false,
+              .next_expert = next < tasks ? expert_of(next) : -1,
+              .next_col = next % across * run.plan.col_block};
     if (spec.dtype == DType::kF32) return multiply_rows(run, rows, worker);
     rows.of_c = nullptr;
     rows.to = run.sums_of(worker);
@@ -241,6 +269,8 @@ void run_to_tokens(const Run& run) {
     for (int64_t e = 0; e < spec.experts; ++e) {
       const int64_t at = begins[e], count = begins[e + 1] - at;
       if (count == 0) continue;
+      int64_t next = e + 1;
+      while (next < spec.experts && begins[next + 1] == begins[next]) ++next;
       multiply_rows(run,
                     {.expert = e,
                      .col = col,
@@ -250,7 +280,9 @@ void run_to_tokens(const Run& run) {
                      .count = count,
                      .to = sums,
                      .stride = stride,
-                     .accumulate = true},
+                     .accumulate = true,
+                     .next_expert = next < spec.experts ? next : -1,
+                     .next_col = col},
                     worker);
     }
     if (half)

@@ -206,7 +206,11 @@ TEST(Bf16Block, MultipliesPairByPair) {
                                             .bias = mode == 3 ? bias.data() : nullptr,
                                             .continues = mode == 2};
               product.listed(out, listed ? c_rows.data() : nullptr, a.values.data(), depth,
-                             listed ? a_rows.data() : nullptr, panels.data(), values, rows, cols, depth);
+                             listed ? a_rows.data() : nullptr, panels.data(), values, rows, cols, depth,
+                             {.from = reinterpret_cast<const std::byte*>(c.data()),
+                              .rows = rows,
+                              .bytes = cols * 4,
+                              .stride = stride * 4});
               EXPECT_EQ(got, wanted);
               if (listed) continue;
               got = c;
