@@ -149,7 +149,7 @@ config::RunConfig bench_config(const std::vector<std::string>& sets, const Path&
   }
   all.insert(all.end(), sets.begin(), sets.end());
   all.push_back("run.folder=" + toml_text((folder / "run").string()));
-  const config::FaultHook hooks[] = {config::check_model};
+  const config::IssueHook hooks[] = {config::check_model};
   config::RunConfig config = config::parse_run_config("", "strata bench", all);
   config::require_valid(config, hooks);
   if (!makes_tokenizer(sets, config::resolve_model(config))) return config;

@@ -1,5 +1,5 @@
-// What verbs that need a model do once their options are parsed: plain options, and one function a verb, in
-// the verb's file. Tests call them as the command line does.
+// Options and actions of verbs that need a model: plain structs, and one function per verb, defined in the
+// verb's file. Tests call them as the command line does.
 //
 // Functions return an exit code (0; 75 stopped by the time limit and 130/143 interrupted, both after a clean
 // save) and throw Error for everything else. Results go to standard output, as one JSON object with `json`;
@@ -36,12 +36,12 @@ int run_training(const TrainOptions& options);
 struct EvalOptions {
   std::string model = {};                           // as checkpoint::resolve_model takes it
   std::vector<std::string> tokens = {}, text = {};  // one of both; with `experts` any number, or none
-  bool experts = false;                             // where tokens go, instead of the loss alone
+  bool experts = false;                             // report where tokens go, instead of only the loss
   int64_t max_tokens = 65536;                       // of each source of `experts`; 0: all
   std::string task = {}, jsonl = {};                // a name of task_format.h and its questions
   int64_t limit = 0;                                // of the questions; 0: all
-  std::string samples = {};  // where each question's scores are written; empty: nowhere
-  bool force = false;        // replace that file
+  std::string samples = {};                         // output file for each question's scores; empty: none
+  bool force = false;                               // replace that file
   int64_t sequence_length = 0;
   std::optional<int64_t> stride = {};  // unset: sequence_length
   std::vector<std::string> sets = {};
@@ -52,7 +52,7 @@ int run_evaluation(const EvalOptions& options);
 struct GenerateOptions {
   std::string model = {};
   std::optional<std::string> prompt = {};
-  std::string prompts = {};  // a .jsonl file with a "prompt" a line, instead of prompt
+  std::string prompts = {};  // a .jsonl file with one "prompt" per line, instead of prompt
   int64_t max_tokens = 100;
   double temperature = 1.0;  // 0: greedy
   int64_t top_k = 0;         // 0: all
@@ -60,7 +60,7 @@ struct GenerateOptions {
   double min_p = 0.0;
   double repetition_penalty = 1.0;
   std::vector<std::string> stop = {};
-  int64_t batch = 8;  // texts written at once
+  int64_t batch = 8;  // texts generated in parallel
   uint64_t seed = 1234;
   std::vector<std::string> sets = {};
   bool json = false;
@@ -70,7 +70,7 @@ int run_generation(const GenerateOptions& options);
 struct ExplainOptions {
   std::vector<std::string> inputs = {};  // as of TrainOptions
   std::vector<std::string> sets = {};
-  bool schedule = false;  // the order of a step alone
+  bool schedule = false;  // only the order of a step
   bool program = false;   // the instructions too
   int64_t ranks = 1;
   std::string rank = {};  // a rank, or "all" for each stage of a pipeline; empty: the first
@@ -96,7 +96,7 @@ struct DriftCheckOptions {
   std::string text = {};   // a file; empty: random tokens
   int64_t length = 128;    // tokens of a text
   int64_t texts = 4;
-  std::vector<std::string> sets = {};  // precision.compute: this one alone
+  std::vector<std::string> sets = {};  // precision.compute: only this one
   bool json = false;
 };
 int run_drift_check(const DriftCheckOptions& options);
@@ -116,18 +116,18 @@ struct BenchOptions {
 };
 int run_bench(const BenchOptions& options);
 
-// strata checkpoint export SOURCE TARGET: what others read, of a checkpoint, run or other directory: a
-// Hugging Face directory, through which tensors pass part by part, or a GGUF file, with one tensor at a time
-// in memory. strata checkpoint import DIRECTORY RUN_FOLDER: step 0 of a new run, from a Hugging Face
-// directory or a Megatron-LM checkpoint.
+// strata checkpoint export SOURCE TARGET: writes a checkpoint, run or other directory in a format that other
+// programs read: a Hugging Face directory, converted tensor part by tensor part, or a GGUF file, with one
+// tensor at a time in memory. strata checkpoint import DIRECTORY RUN_FOLDER: makes step 0 of a new run from a
+// Hugging Face directory or a Megatron-LM checkpoint.
 struct ConvertOptions {
   std::string source = {};  // as checkpoint::resolve_model takes it
   Path target = {};
   std::string dtype = "bf16";           // bf16, fp16, fp32
-  std::string max_shard_size = "5 GB";  // of a weight file; a larger tensor gets one of its own
+  std::string max_shard_size = "5 GB";  // of a weight file; a larger tensor gets a separate one
   std::string format = {};              // hf, gguf, megatron; empty: hf, or what an import finds
   bool skip_values = false;             // do not look for NaN and infinities before writing
-  bool force = false;                   // replace what is at `target`
+  bool force = false;                   // overwrite `target`
   bool json = false;
 };
 struct UpcycleCommand : ConvertOptions {

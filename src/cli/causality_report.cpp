@@ -27,14 +27,13 @@ std::string text_of_leak(const Leak& leak) {
       leak.layer == graph::kNone ? "outside the layers" : fmt::format("of layer {}", leak.layer);
   if (!leak.in_loss) {
     return fmt::format(
-        "{} {}: row {} of sequence {} of micro-batch {} moves, by up to {:.3g} ({}), though tokens of its "
-        "own "
-        "sequence were changed in {} to {} alone",
+        "{} {}: row {} of sequence {} of micro-batch {} changes, by up to {:.3g} ({}), although only tokens "
+        "{} to {} of its sequence were changed",
         leak.op, where, leak.row, leak.sequence, leak.micro_batch, leak.largest, leak.value,
         leak.changed_from, leak.changed_to - 1);
   }
   return fmt::format(
-      "{} {}: the sum of the losses moves, by up to {:.3g} ({}), though no row that was changed counts in it",
+      "{} {}: the sum of the losses changes, by up to {:.3g} ({}), although it includes no changed row",
       leak.op, where, leak.largest, leak.value);
 }
 
@@ -66,9 +65,9 @@ std::vector<std::string> CausalityReport::not_covered() const {
 }
 
 std::string text_of(const CausalityReport& report) {
-  std::string text =
-      report.causal() ? "causal: no token moves what stands before it, or in another document or sequence\n\n"
-                      : "NOT CAUSAL: tokens move what they must not\n\n";
+  std::string text = report.causal()
+                         ? "causal: no token affects earlier ones, or another document or sequence\n\n"
+                         : "NOT CAUSAL: tokens affect others that must not see them\n\n";
   const auto line = [&](const std::string& name, const std::string& what) {
     text += fmt::format("{:<10} {}\n", name, what);
   };
@@ -89,10 +88,9 @@ std::string text_of(const CausalityReport& report) {
   for (const std::string& one : report.not_covered()) line("not tried", one);
   if (!report.causal()) {
     text +=
-        "\nThe op that is named is the first that lets rows see what they must not; what is behind it hands "
-        "that on.\nLook at its mask and at what it is given (positions, kv_begin, kv_end), or at what it "
-        "computes over all rows.\nA model that leaks learns to copy: its loss falls too fast, and it writes "
-        "nothing of use.\n";
+        "\nThe named op is the first that lets rows see others that they must not; the ops after it pass that "
+        "on.\nCheck its mask, its inputs (positions, kv_begin, kv_end), and anything it computes over all rows.\n"
+        "A model that leaks learns to copy: its loss falls too fast, and it generates nothing useful.\n";
   }
   return text;
 }

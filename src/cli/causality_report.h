@@ -1,4 +1,4 @@
-// What strata check causality says.
+// The report of strata check causality.
 #pragma once
 
 #include <string>
@@ -21,12 +21,12 @@ struct CausalityReport {
   std::vector<CausalityAnswer> answers = {};
   graph::Mesh mesh = graph::Mesh::of_one();
   DType computed = DType::kF32;
-  std::string weights = {};   // where they are from, for people
+  std::string weights = {};   // their source, for people
   bool documents = true;      // several in a sequence
   std::string left_out = {};  // a mode, and why; empty: none is
   bool causal() const;
   int exit_code() const { return causal() ? 0 : 3; }
-  // What nobody should take for proven.
+  // Parts of the model that the check does not cover.
   std::vector<std::string> not_covered() const;
 };
 

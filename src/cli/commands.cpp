@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <initializer_list>
 #include <iterator>
 #include <new>
 
@@ -13,19 +14,19 @@
 namespace strata::cli {
 namespace {
 
-constexpr int kUserFault = 2;
+constexpr int kUserError = 2;
 
 using AddVerb = void (*)(Verb root);
-// As help lists them.
-constexpr AddVerb kVerbs[] = {add_init,       add_train,   add_eval,    add_generate,    add_tokenizer,
-                              add_checkpoint, add_explain, add_presets, add_data,        add_config,
-                              add_check,      add_doctor,  add_bench,   add_completions, add_man};
-// Names that later versions fill.
+struct VerbGroup {
+  const char* heading;
+  std::initializer_list<AddVerb> verbs;
+};
+// Names reserved for later versions.
 constexpr std::string_view kLater[] = {"plan", "simulate", "scale", "launch", "watch",  "runs",  "compare",
                                        "stop", "save",     "set",   "branch", "replay", "sweep", "data find"};
 
-// A parser would call a mistyped verb an unexpected argument; this names the nearest one. Options before a
-// verb are skipped: none of them takes a value.
+// Names the nearest verb for a mistyped one, which a parser would call an unexpected argument. Options before
+// a verb are skipped: none of them takes a value.
 void check_verbs(Verb at, int argc, const char* const* argv) {
   std::string path;  // "", "config "
   for (int i = 1; i < argc; ++i) {
@@ -42,8 +43,7 @@ void check_verbs(Verb at, int argc, const char* const* argv) {
     }
     const std::string whole = path + word;
     if (std::find(std::begin(kLater), std::end(kLater), whole) != std::end(kLater)) {
-      throw ConfigError("[strata {}] not yet in this version; `strata --help` lists the verbs that are there",
-                        whole);
+      throw ConfigError("[strata {}] not yet in this version; `strata --help` lists the verbs", whole);
     }
     std::vector<std::string> names;
     for (const Verb& verb : verbs) names.push_back(verb.name());
@@ -60,16 +60,16 @@ int parse_and_run(CommandLine& commands, int argc, const char* const* argv) {
     flush_out();
     return 0;
   }
-  if (!parsed.fault.empty()) {
+  if (!parsed.error.empty()) {
     std::string verb;
     for (const Verb& at : parsed.verbs) verb += (verb.empty() ? "" : " ") + at.name();
-    log_error("[{}] {}; `{} --help` explains", verb, parsed.fault, verb);
-    return kUserFault;
+    log_error("[{}] {}; `{} --help` explains", verb, parsed.error, verb);
+    return kUserError;
   }
   if (!parsed.action) {
     print_out(parsed.verbs.back().help_text());
     flush_out();
-    return argc <= 1 ? 0 : kUserFault;
+    return argc <= 1 ? 0 : kUserError;
   }
   const int code = parsed.action();
   flush_out();
@@ -81,7 +81,19 @@ int parse_and_run(CommandLine& commands, int argc, const char* const* argv) {
 CommandLine strata_commands() {
   CommandLine commands("strata", "Pretrains language models: text files in, a Hugging Face model out.",
                        std::string(program_version()), "strata train corpus.txt");
-  for (const AddVerb add : kVerbs) add(commands.root());
+  // In the order of help, by what the user wants to do.
+  const VerbGroup groups[] = {
+      {"Train a model", {add_init, add_train, add_explain, add_config, add_presets}},
+      {"Prepare data", {add_data, add_tokenizer}},
+      {"Use and measure a model", {add_eval, add_generate, add_check, add_checkpoint}},
+      {"Set up this machine", {add_doctor, add_bench, add_completions, add_man}},
+  };
+  for (const VerbGroup& group : groups) {
+    for (const AddVerb add : group.verbs) {
+      add(commands.root());
+      commands.root().verbs().back().group(group.heading);
+    }
+  }
   return commands;
 }
 
@@ -99,7 +111,7 @@ int run_command_line(int argc, const char* const* argv) {
     log_error("[memory] there is not enough memory; a smaller training.micro_batch_size needs less");
     return exit_code(ErrorKind::kWorld);
   } catch (const std::exception& error) {
-    log_error("[strata] a bug of ours: {}; please report it with the command that led here", error.what());
+    log_error("[strata] a bug of ours: {}; please report it with the command that caused it", error.what());
     return exit_code(ErrorKind::kInternal);
   }
 }

@@ -1,5 +1,4 @@
-// Shell completions: verbs, options and the values that are known from the command tree, files for everything
-// else.
+// Shell completions: verbs, options and known values from the command tree; files otherwise.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -15,7 +14,7 @@ std::string joined(const std::vector<std::string>& names) {
   return out;
 }
 
-// What may stand where no option's value is due: verbs, options, the values of arguments.
+// Words that may follow if no option needs a value: verbs, options, argument values.
 std::string words(const VerbText& verb) {
   std::vector<std::string> out = verb.verbs;
   for (const OptionText& option : verb.options) {

@@ -7,7 +7,7 @@
 namespace strata::cli {
 
 struct OptionText {
-  std::vector<std::string> names;  // "--set", "-h"; a positional: its name alone
+  std::vector<std::string> names;  // "--set", "-h"; a positional: only its name
   std::string value;               // "KEY=VALUE"; empty: a flag
   std::string help;
   bool positional = false;

@@ -1,4 +1,4 @@
-// Texts on the command line that cannot be typed there as they are.
+// Escapes for command-line texts that cannot be typed directly.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace strata::cli {
 
-// "\n", "\r", "\t", "\0", "\\", "\"", "\'", "\xHH" (a byte) and "\uXXXX" (two of them where UTF-16 takes a
-// pair) become what they stand for. ConfigError that names `option` for any other backslash.
+// Replaces "\n", "\r", "\t", "\0", "\\", "\"", "\'", "\xHH" (a byte) and "\uXXXX" (two for a UTF-16 pair) by
+// the characters that they stand for. Throws a ConfigError that names `option` for any other backslash.
 std::string unescaped(std::string_view text, std::string_view option);
 
 }  // namespace strata::cli

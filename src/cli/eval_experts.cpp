@@ -26,7 +26,7 @@ struct Source {
   data::TokenCorpus corpus;
 };
 
-// Those that the run behind --model was trained on.
+// Data sources of the run that --model belongs to.
 std::vector<Source> sources_of_run(const EvalSetup& setup) {
   const inference::ModelRuntime& runtime = setup.runtime;
   std::optional<config::RunConfig> stored;
@@ -35,8 +35,8 @@ std::vector<Source> sources_of_run(const EvalSetup& setup) {
     if (!stored) stored = config::read_stored_config(folder);
   if (!stored) {
     throw ConfigError(
-        "[eval --experts] {} belongs to no run whose sources of data could be taken; give --tokens FILE or "
-        "--text FILE, each as often as there are sources",
+        "[eval --experts] {} belongs to no run with data sources; give --tokens FILE or "
+        "--text FILE, once for each source",
         runtime.folder.string());
   }
   std::vector<Source> sources;
@@ -57,11 +57,11 @@ std::vector<Source> sources_of(const EvalSetup& setup, const EvalOptions& option
   return sources;
 }
 
-// What was found: of each source its result, of each layer the counts by source.
+// Results per source, and counts per layer by source.
 struct Report {
   std::vector<std::string> names;
   std::vector<evaluation::RoutingResult> sources;
-  bool drops = false;  // experts have bounded room
+  bool drops = false;  // experts have a limited capacity
 
   size_t layers() const { return sources.front().layers.size(); }
   int64_t layer(size_t i) const { return sources.front().layers[i].layer; }
@@ -76,7 +76,7 @@ struct Report {
       std::transform(sum.begin(), sum.end(), counts.begin(), sum.begin(), std::plus<>());
     return sum;
   }
-  // The share of a layer's slots, of all sources, that found no room.
+  // The share of a layer's token–expert pairs, over all sources, that exceeded the capacity.
   double dropped(size_t i) const {
     int64_t dropped = 0, all = 0;
     for (const auto& source : sources) {
@@ -106,8 +106,8 @@ std::vector<double> shares_of(const Counts& counts) {
   return shares;
 }
 
-// Of each source the expert that tells most of it: the greatest term share · log (share / mean share) of what
-// a token's expert and its source tell of each other.
+// For each source the most characteristic expert: the greatest term share · log (share / mean share) of the
+// mutual information of a token's expert and its source.
 struct OwnExpert {
   size_t expert = 0;
   double share = 0, over_mean = 0, tells = 0;
@@ -163,7 +163,7 @@ Json json_of(const Report& report) {
   return json;
 }
 
-// Percent of a layer's slots, some in a row.
+// Percent of a layer's token–expert pairs, several per line.
 std::string table_of_shares(const Report& report) {
   constexpr size_t kInARow = 16;
   std::string text;
@@ -199,8 +199,8 @@ std::string text_of(const Report& report) {
   text += "\nshares of a layer's tokens, in %\n layer  from expert\n" + table_of_shares(report);
   if (report.names.size() < 2) return text;
   text +=
-      "\nspecialisation by source (0: all use experts alike, 1: no two use the same), and of each source the "
-      "expert that tells most of it, with its share there\n layer\n";
+      "\nspecialisation by source (0: all use experts alike, 1: no two use the same), and for each source its "
+      "most characteristic expert, with its share there\n layer\n";
   for (size_t i = 0; i < report.layers(); ++i) {
     const std::vector<Counts> sources = report.by_source(i);
     text += fmt::format("{:>6}  {:.4f}", report.layer(i), evaluation::specialisation_of(sources).share);

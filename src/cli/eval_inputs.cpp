@@ -45,9 +45,9 @@ EvalSetup eval_setup(const EvalOptions& options) {
     throw ConfigError("[eval] --stride {} must be between 1 and {}", setup.stride, setup.length);
   setup.config = config::config_of_sets(options.sets);
   setup.config.training.sequence_length = setup.length;
-  if (std::vector<config::Fault> faults;
-      config::check_objective(setup.config, runtime.model, faults), !faults.empty())
-    throw_faults(faults);
+  if (std::vector<config::Issue> issues;
+      config::check_objective(setup.config, runtime.model, issues), !issues.empty())
+    throw_issues(issues);
   if (setup.runtime.tokenizer) {
     setup.runtime.tokenizer = config::with_configured_ends(setup.config, *setup.runtime.tokenizer,
                                                            (runtime.folder / "tokenizer.json").string());
@@ -56,7 +56,7 @@ EvalSetup eval_setup(const EvalOptions& options) {
   setup.causal = runtime.model.architecture == models::Architecture::kDecoder;
   if (!setup.causal && !runtime.tokenizer) {
     throw ConfigError(
-        "[{}] has no tokenizer.json, which names the tokens that stand for hidden text; put it there",
+        "[{}] has no tokenizer.json, which names the tokens that replace hidden text; put it there",
         runtime.folder.string());
   }
   return setup;
@@ -73,7 +73,7 @@ EvalCorpus open_eval_text(const EvalSetup& setup, const std::string& pattern) {
     throw ConfigError("[{}] has no tokenizer.json; it is needed for --text", runtime.folder.string());
   const data::TextEncoder encoder = config::encoder_of_texts(config, runtime.model, *runtime.tokenizer);
   config::report_ends(config, *runtime.tokenizer);
-  // A tokenizer without these tokens, as of some published models, evaluates all the same.
+  // A tokenizer without these tokens, as of some published models, is accepted for evaluation.
   const bool ends = config.tokenizer.add_eos && encoder.end_of_text;
   if (config.tokenizer.add_bos && encoder.begin_of_text.empty())
     throw ConfigError("[tokenizer.add_bos] is true, and {} has no begin-of-text token; leave it at false",
@@ -91,7 +91,7 @@ EvalCorpus open_eval_text(const EvalSetup& setup, const std::string& pattern) {
                          if (ends) ids.push_back(*encoder.end_of_text);
                        });
   config::report_special(config, data::named_counts(encoder, special), pattern);
-  if (ids.size() < 2) throw DataError("[{}] gives {} tokens; at least 2 are needed", pattern, ids.size());
+  if (ids.size() < 2) throw DataError("[{}] has {} tokens, expected at least 2", pattern, ids.size());
   auto file = std::make_shared<const data::TokenFile>(pattern, std::move(ids), file_options(setup));
   const int64_t tokens = file->tokens();
   return {checked(setup, data::TokenCorpus({{std::move(file), 0, tokens}})), bytes};
@@ -122,7 +122,7 @@ void load_for_evaluation(EvalSetup& setup, const data::EvalWindows& windows, int
 void require_targets(const evaluation::EvalResult& result, const std::string& name) {
   if (result.tokens > 0) return;
   throw DataError(
-      "[{}] holds no token that is to be predicted from others of its document; give longer texts, or leave "
+      "[{}] has no token that can be predicted from others of its document; give longer texts, or leave "
       "data.pack at \"stream\"",
       name);
 }

@@ -1,4 +1,4 @@
-// What strata eval --tokens or --text works on: a model, windows of tokens, a program.
+// Inputs of strata eval --tokens or --text: a model, windows of tokens, a program.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@
 
 namespace strata::cli {
 
-// The model and how it is evaluated, of options and --set. ConfigError for what does not fit the model.
+// The model and its evaluation options, from the command line and --set. Throws ConfigError for options that
+// do not fit the model.
 struct EvalSetup {
   inference::ModelRuntime runtime;
   config::RunConfig config;
@@ -23,19 +24,19 @@ EvalSetup eval_setup(const EvalOptions& options);
 
 struct EvalCorpus {
   data::TokenCorpus corpus;
-  int64_t bytes = 0;  // of the text behind it; 0: not known
+  int64_t bytes = 0;  // of the tokenized text; 0: unknown
 };
 EvalCorpus open_eval_tokens(const EvalSetup& setup, const std::string& pattern);
-// The tokens of all texts, as a run has them that is given the same files.
+// The tokens of all texts, as a run with the same files has them.
 EvalCorpus open_eval_text(const EvalSetup& setup, const std::string& pattern);
 
 // `max_tokens`: of the corpus, from its start; 0: all.
 data::EvalWindows eval_windows(const EvalSetup& setup, const data::TokenCorpus& corpus,
                                int64_t max_tokens = 0);
-// Compiles program 0 for such windows, with room for as many as `most` at once, and loads the weights.
+// Compiles program 0 for these windows, with a batch of at most `most`, and loads the weights.
 void load_for_evaluation(EvalSetup& setup, const data::EvalWindows& windows, int64_t most);
 
-// DataError, naming the text, if no token of it was to be predicted: a loss of nothing is none.
+// Throws a DataError that names the text if none of its tokens was predicted: there is no loss then.
 void require_targets(const evaluation::EvalResult& result, const std::string& name);
 
 }  // namespace strata::cli

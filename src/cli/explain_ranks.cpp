@@ -18,7 +18,7 @@ using graph::Axis;
 
 namespace {
 
-// What each of several ranks holds, by what it is for.
+// Memory of each of several ranks, by purpose.
 std::vector<std::pair<std::string, int64_t>> held_by_rank(const program::ProgramSet& set) {
   const std::pair<graph::Role, const char*> kinds[] = {{graph::Role::kParameter, "weights"},
                                                        {graph::Role::kEncoded, "weights for kernels"},
@@ -61,7 +61,7 @@ std::string parts_text(const program::Pipeline& pipeline) {
   return text.empty() ? "nothing" : text;
 }
 
-// What is saved of all micro-batches that are under way, and what passes between ranks.
+// Values saved for all micro-batches in flight, and messages between ranks.
 int64_t slot_bytes(const program::ProgramSet& set) {
   return set.programs[config::kTrainProgram].pool_bytes();
 }
@@ -93,7 +93,7 @@ void show_stages(const std::vector<std::shared_ptr<const program::ProgramSet>>& 
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   if (!json) {
     print_out("{:<17} {:<8} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", "ranks", "stages", "weights", "gradients",
-              "states", "slots", "arena", "parts");
+              "states", "pools", "arena", "parts");
   }
   for (size_t place = 0; place < stages.size(); ++place) {
     const program::ProgramSet& set = *stages[place];

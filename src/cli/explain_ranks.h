@@ -1,4 +1,4 @@
-// What strata explain tells of several ranks.
+// The part of strata explain about several ranks.
 #pragma once
 
 #include <memory>
@@ -9,12 +9,12 @@
 
 namespace strata::cli {
 
-// The mesh, what a rank holds, and what it sends in a step. Ranks of one stage of a pipeline, and all where
-// there is none, hold and send as much.
+// The mesh, a rank's memory, and its communication per step. Ranks of one pipeline stage, or all ranks
+// without a pipeline, have the same.
 nlohmann::ordered_json ranks_json(const program::ProgramSet& set, int64_t rank);
-// The same for people, the mesh as rows of ranks; nothing where there is one rank.
+// The same for people, with the mesh as rows of ranks; prints nothing for one rank.
 void print_ranks(const program::ProgramSet& set, int64_t rank);
-// What the ranks of each stage hold, a row for each place on the pipeline axis.
+// Memory of each stage's ranks, one row per place on the pipeline axis.
 void show_stages(const std::vector<std::shared_ptr<const program::ProgramSet>>& stages, bool json);
 
 }  // namespace strata::cli

@@ -21,7 +21,7 @@ parallel::ActionKind kind_of(Segment segment) {
     case Segment::kBackward:
       return parallel::ActionKind::kBackward;
     default:
-      throw InternalError("[strata explain] {} is not of a micro-batch", program::name_of(segment));
+      throw InternalError("[strata explain] {} does not belong to a micro-batch", program::name_of(segment));
   }
 }
 
@@ -45,7 +45,7 @@ parallel::Schedule schedule_of(const program::ProgramSet& set) {
 void add_expected_costs(const program::ProgramSet& set, const hardware::DeviceSpec& device,
                         parallel::Costs& costs) {
   const program::Program& program = set.programs[config::kTrainProgram];
-  // Of the list that adds to accumulators, as all micro-batches but the first do.
+  // Uses the list that adds to accumulators, as all micro-batches except the first do.
   const bool accumulates = program.request.micro_batches > 1;
   const auto milliseconds = [&](const program::SegmentAt& segment) {
     double sum = 0;
@@ -59,7 +59,7 @@ void add_expected_costs(const program::ProgramSet& set, const hardware::DeviceSp
   for (int32_t chunk = 0; chunk < program.chunks(); ++chunk) {
     const auto stage = static_cast<size_t>(stages[static_cast<size_t>(chunk)]);
     costs.stages.resize(std::max(costs.stages.size(), stage + 1));
-    // What B takes stands under I.
+    // The time of B is listed under I.
     costs.stages[stage] = {
         milliseconds({Segment::kForward, chunk}),
         milliseconds({Segment::kBackward, chunk}) + milliseconds({Segment::kInputGrad, chunk}),

@@ -14,10 +14,10 @@
 
 namespace {
 
-// How often an idle compute thread looks for work before it sleeps: some hundred microseconds, more than the
-// gaps within a step. The OpenMP library's own choice is 30 times that, as long as the time slices of other
-// programs: where these share the cores, a thread that spins its share away is not there when work comes, and
-// a step takes many times as long.
+// How often an idle compute thread looks for work before it sleeps: a few hundred microseconds, more than the
+// gaps within a step. The OpenMP library's default is 30 times that, as long as the time slices of other
+// programs. If these share the cores, a thread that uses up its slice by spinning is not running when work
+// arrives, and a step takes many times as long.
 constexpr const char* kSpins = "10000";
 
 bool computes(std::string_view verb) {
@@ -25,13 +25,13 @@ bool computes(std::string_view verb) {
   return std::find(std::begin(kVerbs), std::end(kVerbs), verb) != std::end(kVerbs);
 }
 
-// That library reads the number once, before main, and has no call for it: the program starts itself again,
-// in the same process, with the number set. Whoever set one of its variables has chosen already.
+// libgomp reads the number once, before main, and has no call to set it: the program executes itself again in
+// the same process with the variable set. A variable set by the user is respected.
 void bound_spinning(int argc, char** argv) {
   if (argc < 2 || !computes(argv[1])) return;
   if (getenv("GOMP_SPINCOUNT") != nullptr || getenv("OMP_WAIT_POLICY") != nullptr) return;
   setenv("GOMP_SPINCOUNT", kSpins, 1);
-  execv("/proc/self/exe", argv);  // where it fails, the run goes on as it is
+  execv("/proc/self/exe", argv);  // if it fails, the run continues without it
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ std::string manual_page(const std::vector<VerbText>& verbs, const std::string& v
     }
   }
   return out + kExitStatus + ".SH SEE ALSO\n" +
-         (verb.empty() ? "Every verb has a page of its own.\n" : ".BR strata (1)\n");
+         (verb.empty() ? "Every verb has a separate page.\n" : ".BR strata (1)\n");
 }
 
 }  // namespace strata::cli

@@ -177,6 +177,10 @@ std::string Verb::name() const {
   return app_->get_name();
 }
 
+void Verb::group(const std::string& heading) {
+  app_->group(heading);
+}
+
 std::string Verb::help() const {
   return app_->get_description();
 }
@@ -214,7 +218,7 @@ CommandLine::CommandLine(const std::string& name, const std::string& help, const
                          const std::string& example)
     : state_(new State{.app = CLI::App(help, name), .chosen = {}, .suggestions = {}}) {
   CLI::App& app = state_->app;
-  // One verb only: words after it that happen to be verbs too are its own (`strata bench eval`).
+  // One verb only: later words that happen to be verbs are its arguments (`strata bench eval`).
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", version, "Print the version");
   app.set_help_flag("-h,--help", "Explain, with an example");
@@ -239,7 +243,7 @@ Parsed CommandLine::parse(int argc, const char* const* argv) {
     print_out(answer.str());
     out.answered = true;
   } catch (const CLI::ParseError& error) {
-    out.fault = error.what();
+    out.error = error.what();
   }
   for (CLI::App* at = &app;; at = at->get_subcommands().front()) {
     out.verbs.push_back(Verb(at, &state_->chosen, &state_->suggestions));

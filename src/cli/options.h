@@ -1,5 +1,5 @@
-// Verbs and their options, as the verbs declare them. CLI11 parses; only options.cpp includes its parser,
-// since each file that does compiles for seconds.
+// Declares verbs and their options. CLI11 parses; only options.cpp includes its header, which takes seconds
+// to compile.
 //
 // A verb keeps its options in a struct that it shares with its action:
 //
@@ -25,13 +25,13 @@ class Option;
 
 namespace strata::cli {
 
-// What the chosen verb does once the command line is parsed; gives the exit code.
+// The action of the chosen verb, run after parsing; returns the exit code.
 using Action = std::function<int()>;
 
 // The values that shells offer, by option.
 using Suggestions = std::map<const CLI::Option*, std::vector<std::string>>;
 
-// An option of a verb: a handle, valid as long as the CommandLine. Setters give it back, to be chained.
+// An option of a verb: a handle, valid as long as the CommandLine. Setters return it for chaining.
 class Option {
  public:
   Option required();
@@ -48,7 +48,7 @@ class Option {
 
   bool given() const;  // once the command line is parsed
 
-  std::vector<std::string> names() const;  // "-o", "--output"; a positional: its name alone
+  std::vector<std::string> names() const;  // "-o", "--output"; a positional: only its name
   bool positional() const;
   std::string value_name() const;  // "FILE"; empty: a flag
   std::string help() const;
@@ -67,8 +67,8 @@ class Verb {
   // A verb below this one, with an example at the end of its help.
   Verb verb(const std::string& name, const std::string& help, const std::string& example);
 
-  // `names`: "--output,-o", or "NAME" for a positional. The value is stored on parsing and must live till
-  // then; a list takes all words up to the next option unless one_each(), an optional stays empty where not
+  // `names`: "--output,-o", or "NAME" for a positional. The value is stored while parsing and must live until
+  // then. A list takes all words up to the next option unless one_each(); an optional stays empty if not
   // given.
   Option option(const std::string& names, std::string& value, const std::string& help);
   Option option(const std::string& names, int64_t& value, const std::string& help);
@@ -84,8 +84,9 @@ class Verb {
   void action(Action run);
 
   std::string name() const;
-  std::string help() const;       // the line
-  std::string help_text() const;  // all that --help prints
+  void group(const std::string& heading);  // of the list of verbs in the help of the verb above
+  std::string help() const;                // the line
+  std::string help_text() const;           // all that --help prints
   std::string example() const;
   std::vector<Option> options() const;
   std::vector<Verb> verbs() const;
@@ -103,7 +104,7 @@ class Verb {
 struct Parsed {
   std::vector<Verb> verbs;  // as far as they were recognised: the root, the verb, the verb below it
   bool answered = false;    // --help or --version, already printed
-  std::string fault;        // what is wrong; empty: nothing
+  std::string error;        // empty: none
   Action action;            // empty: the verb only has others below it
 };
 

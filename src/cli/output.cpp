@@ -12,7 +12,7 @@ namespace strata::cli {
 namespace {
 
 [[noreturn]] void fail(int error) {
-  if (error == EPIPE) {  // whoever started us ignores the signal that says so
+  if (error == EPIPE) {  // the parent process ignores SIGPIPE
     std::signal(SIGPIPE, SIG_DFL);
     std::raise(SIGPIPE);
   }
@@ -37,7 +37,7 @@ void refuse_existing(const std::string& where, const Path& path, bool force) {
   if (force || (!link && !std::filesystem::exists(status))) return;
   if (std::filesystem::exists(status) && std::filesystem::is_other(status)) return;
   if (std::filesystem::is_directory(status) && std::filesystem::is_empty(path, error)) return;
-  throw ConfigError("[{}] {} is there already; name another one, or replace it with --force", where,
+  throw ConfigError("[{}] {} exists already; choose another name, or replace it with --force", where,
                     path.string());
 }
 
@@ -47,7 +47,7 @@ void check_output_file(const std::string& where, const Path& path, bool force) {
     throw ConfigError("[{}] {} is a folder, expected the name of a file", where, path.string());
   const Path folder = path.has_parent_path() ? path.parent_path() : Path(".");
   if (!std::filesystem::is_directory(folder, error))
-    throw ConfigError("[{}] there is no folder {}; make it, or name a file somewhere else", where,
+    throw ConfigError("[{}] folder {} does not exist; create it, or name a file elsewhere", where,
                       folder.string());
   refuse_existing(where, path, force);
 }

@@ -1,5 +1,5 @@
-// What verbs write: standard output, checked (a full disk behind a redirection is an error, a closed pipe
-// ends the program quietly, as it ends others), and the files that they are told to write.
+// Output of verbs: checked standard output (a full disk is an error, a closed pipe ends the program quietly,
+// like other programs), and checks of output files.
 #pragma once
 
 #include <fmt/core.h>
@@ -18,14 +18,14 @@ void print_out(fmt::format_string<Args...> format, Args&&... args) requires(size
 }
 void flush_out();
 
-// ConfigError where `path` is there and `force` does not say to replace it; `where` names verb or option.
-// Devices, pipes and empty folders are nothing that could be lost.
+// Throws ConfigError if `path` exists and `force` is false; `where` names the verb or option. Devices, pipes
+// and empty folders may be overwritten.
 void refuse_existing(const std::string& where, const Path& path, bool force);
 
-// The same of a file to write, whose folder must be there: told before the work that the file is to hold.
+// The same for an output file, whose folder must exist: checked before the work whose result it will hold.
 void check_output_file(const std::string& where, const Path& path, bool force);
 
 // The help of --force, the same for all verbs that have it.
-inline constexpr const char* kForceHelp = "Replace what is there";
+inline constexpr const char* kForceHelp = "Replace an existing file or folder";
 
 }  // namespace strata::cli

@@ -23,21 +23,21 @@ bool is_build(const std::string& input) {
   return std::filesystem::is_regular_file(Path(input) / "sources.toml", error);
 }
 
-// About the bytes of text behind the builds' tokens, whose ids take two or four bytes each.
+// Estimates the bytes of text from the builds' token files, whose ids take two or four bytes each.
 int64_t build_bytes(const std::vector<std::string>& folders) {
   int64_t bytes = 0;
   for (const std::string& folder : folders) bytes += 2 * corpus_bytes({(Path(folder) / "tokens").string()});
   return bytes;
 }
 
-// What a first run on builds is told besides: there is no text to hold something out of by default, and the
-// builds' tokenizer decides the vocabulary.
+// Settings of a first run on builds: by default there is no text to hold out, and the builds' tokenizer
+// decides the vocabulary.
 std::vector<std::string> build_arguments(const std::vector<std::string>& folders) {
   const auto tokenizer = data::Tokenizer::load(Path(folders[0]) / "tokenizer.json");
   return {fmt::format("model.override.vocab_size={}", tokenizer.vocab_size()), "data.valid_fraction=0.01"};
 }
 
-// A model that a text of this size can teach something, and that a laptop trains in minutes.
+// A model that can learn from a text of this size, and that a laptop trains in minutes.
 struct Sizing {
   const char* preset;
   int64_t sequence_length, batch;
@@ -61,7 +61,7 @@ void require_one_process(const std::string& verb, const std::string& instead) {
       comm::launched_rank([](const char* name) -> const char* { return std::getenv(name); });
   if (!launched || launched->size == 1) return;
   throw ConfigError(
-      "[{}] {} started {} processes, and each would do the same; start one, without a launcher{}", verb,
+      "[{}] {} started {} processes, which would all do the same; start one, without a launcher{}", verb,
       launched->launcher, launched->size, instead);
 }
 
@@ -75,7 +75,7 @@ config::RunConfig read_command_config(const std::vector<std::string>& inputs,
   if (any_toml) {
     if (inputs.size() > 1) {
       throw ConfigError(
-          "[{}] one configuration file is taken at a time, and {} arguments were given; name texts in "
+          "[{}] found {} arguments, expected one configuration file; name texts in "
           "data.train",
           inputs[0], inputs.size());
     }
@@ -109,7 +109,7 @@ config::RunConfig read_command_config(const std::vector<std::string>& inputs,
   if (builds) {
     for (std::string& argument : build_arguments(inputs)) arguments.push_back(std::move(argument));
   }
-  // What the user sets comes last and wins, whatever was chosen here.
+  // The user's settings come last and override these.
   std::vector<std::string> chosen;
   for (const std::string& argument : arguments) {
     const std::string key = argument.substr(0, argument.find('='));

@@ -42,7 +42,7 @@ int run_bench(const BenchOptions& options) {
   if (!options.sets.empty()) {
     for (const benchmarks::Benchmark* one : chosen) {
       if (!one->takes_sets && !options.names.empty())
-        throw ConfigError("[bench] {} runs no model, so that --set changes nothing there", one->name);
+        throw ConfigError("[bench] {} runs no model, so --set has no effect on it", one->name);
     }
     std::erase_if(chosen, [](const benchmarks::Benchmark* one) { return !one->takes_sets; });
   }
@@ -50,7 +50,7 @@ int run_bench(const BenchOptions& options) {
   const auto print = [&](const std::string& text) {
     if (options.json) return;
     print_out(text);
-    flush_out();  // a benchmark takes minutes, and what is stopped has then printed what it found
+    flush_out();  // a benchmark takes minutes; one that is stopped has then printed its results so far
   };
   for (const benchmarks::Benchmark* one : chosen) {
     auto& result = out[std::string(one->name)];

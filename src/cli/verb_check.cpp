@@ -25,14 +25,14 @@
 namespace strata::cli {
 namespace {
 
-// What is checked: a run, or a model as a run would go on with it.
+// The subject of the check: a run, or a model as a run would continue it.
 struct Subject {
   std::shared_ptr<const config::RunPlan> plan;
   std::string weights;  // for people
   Path folder;          // of weights; empty: first ones
 };
 
-// By place on the pipeline axis, all of them, whether memory.budget holds them or not.
+// For all places on the pipeline axis, whether they fit memory.budget or not.
 std::shared_ptr<const config::RunPlan> plan_all(const config::RunConfig& config,
                                                 config::PlanOptions planned) {
   const auto places = config::with_degrees(config, planned.place.ranks).parallel.pipeline;
@@ -49,7 +49,7 @@ config::RankPlace place_of(const CausalityCheckOptions& options) {
 
 Subject subject_of_run(const CausalityCheckOptions& options) {
   const config::RunConfig config = read_command_config(options.inputs, options.sets);
-  const config::FaultHook hooks[] = {config::check_model, config::check_idle_keys};
+  const config::IssueHook hooks[] = {config::check_model, config::check_idle_keys};
   config::require_valid(config, hooks);
   evaluation::require_causal_design(config::resolve_model(config));
   Subject subject{plan_all(config, options_as_trained(config, place_of(options))), {}, {}};
@@ -62,7 +62,7 @@ Subject subject_of_run(const CausalityCheckOptions& options) {
   return subject;
 }
 
-// As a small run would train it; what was set counts.
+// As a small run would train it; keys that were set are validated.
 Subject subject_of_model(const CausalityCheckOptions& options) {
   constexpr int64_t kLength = 256, kSequences = 2, kMicroBatches = 2;
   config::RunConfig config = config::config_of_sets(options.sets);
@@ -79,11 +79,11 @@ Subject subject_of_model(const CausalityCheckOptions& options) {
         *training.micro_batch_size * kMicroBatches * config::mesh_of(degrees).batch_ranks();
     if (degrees.parallel.pipeline > 1) training.global_batch_size *= degrees.parallel.pipeline;
   }
-  // The rest of the configuration is a run's defaults; where it names no data, nothing reads any.
-  std::vector<config::Fault> faults = config::validate(config);
-  config::check_model(config, faults);
-  std::erase_if(faults, [](const config::Fault& fault) { return fault.key.starts_with("data"); });
-  if (!faults.empty()) config::throw_faults(faults);
+  // The rest of the configuration has a run's deissues; without data in it nothing reads any.
+  std::vector<config::Issue> issues = config::validate(config);
+  config::check_model(config, issues);
+  std::erase_if(issues, [](const config::Issue& issue) { return issue.key.starts_with("data"); });
+  if (!issues.empty()) config::throw_issues(issues);
   return {plan_all(config, {.files = posix_file_system(),
                             .place = place_of(options),
                             .data = config::PlanOptions::Data::kNone,
@@ -91,7 +91,7 @@ Subject subject_of_model(const CausalityCheckOptions& options) {
           opened.folder.string(), opened.folder};
 }
 
-// Programs that memory.budget does not hold, if any are such.
+// Returns programs that exceed memory.budget, if there are any.
 std::shared_ptr<const program::ProgramSet> unfit_of(const config::RunPlan& plan) {
   for (const auto& [place, compiled] : plan.stages)
     if (!compiled.fits) return compiled.set;
@@ -147,7 +147,7 @@ std::vector<CausalityAnswer> check_on_ranks(const Subject& subject, const Causal
   return answers;
 }
 
-// Evaluation alone, of a model that cannot be trained in this machine's memory.
+// Evaluation only, for a model that cannot be trained in this machine's memory.
 std::vector<CausalityAnswer> check_evaluation(const std::string& model, const config::RunConfig& config,
                                               const CausalityCheckOptions& options) {
   inference::ModelRuntime runtime = inference::open_model(model);
@@ -192,17 +192,16 @@ int run_causality_check(const CausalityCheckOptions& options) {
 void add_check(Verb root) {
   Verb check = root.verb("check", "Prove properties of a model", "strata check causality RUN.toml");
   auto options = std::make_shared<CausalityCheckOptions>();
-  Verb verb =
-      check.verb("causality",
-                 "Prove that no token moves what stands before it; exit 3 where one does, with the op named",
-                 "strata check causality RUN.toml --set parallel.tensor=2 --ranks 2");
+  Verb verb = check.verb("causality",
+                         "Prove that no token affects earlier ones; if one does, name the op and exit with 3",
+                         "strata check causality RUN.toml --set parallel.tensor=2 --ranks 2");
   verb.option("RUN.toml", options->inputs, "A configuration, the folder of a run, or texts to train on");
   verb.option("--model", options->model, "A model directory, run or checkpoint instead").type_name("DIR");
   verb.sets(options->sets).suggest(configuration_keys());
-  verb.option("--ranks", options->ranks, "Run so many ranks, as threads of this process")
+  verb.option("--ranks", options->ranks, "Number of ranks, as threads of this process")
       .range(1, 1024)
       .type_name("N");
-  verb.option("--positions", options->positions, "Of each sequence, so many places at which tokens change")
+  verb.option("--positions", options->positions, "Number of positions per sequence at which tokens change")
       .positive()
       .show_default()
       .type_name("N");

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What rounding alone does not reach (docs/models.md): of the mean divergence. It may choose other experts.
+// More than rounding can cause (docs/models.md), as a mean divergence. Rounding may select other experts.
 double limit_of(DType precision, bool has_experts) {
   if (precision == DType::kF32) return 1e-6;
   return has_experts ? 1e-1 : 1e-2;
@@ -37,14 +37,14 @@ struct Measured {
   bool is_within() const { return drift.mean_kl <= limit; }
 };
 
-// Texts of so many tokens, which are read and written in different shares.
+// Texts of this many tokens, split into prompt and continuation at different points.
 std::vector<inference::DriftText> texts_of(const EvalSetup& setup, const DriftCheckOptions& options,
                                            int64_t length, int64_t encoder_length) {
   data::TokenCorpus corpus;
   if (!options.text.empty()) {
     corpus = open_eval_text(setup, options.text).corpus;
     if (corpus.tokens() < length + encoder_length) {
-      throw DataError("[{}] has {} tokens, and a text takes {}; lower --length", options.text,
+      throw DataError("[{}] has {} tokens, expected at least {}; lower --length", options.text,
                       corpus.tokens(), length + encoder_length);
     }
   }
@@ -106,7 +106,7 @@ Json json_of(const std::vector<Measured>& all, const std::string& source, int64_
 int run_drift_check(const DriftCheckOptions& options) {
   require_one_process("strata check drift");
   EvalSetup setup = eval_setup({.model = options.model, .sets = options.sets});
-  // Texts are written without a bound of experts' room: what it drops is no matter of kernels.
+  // Texts are generated without a limit on experts' capacity: dropping does not depend on kernels.
   setup.runtime.model.experts.capacity = {};
   const models::ModelConfig& model = setup.runtime.model;
   if (model.architecture == models::Architecture::kEncoder) {
@@ -144,10 +144,11 @@ int run_drift_check(const DriftCheckOptions& options) {
 
 void add_check_drift(Verb check) {
   auto options = std::make_shared<DriftCheckOptions>();
-  Verb verb = check.verb("drift",
-                         "Compare the kernels that train with those that write text: logits and "
-                         "divergence, in fp32 and bf16; exit 3 where rounding does not explain it",
-                         "strata check drift --model runs/first --text held.txt");
+  Verb verb =
+      check.verb("drift",
+                 "Compare training kernels with generation kernels: logits and "
+                 "divergence, in fp32 and bf16; exit with 3 if rounding does not explain the difference",
+                 "strata check drift --model runs/first --text held.txt");
   verb.option("--model", options->model, "Hugging Face directory, run, checkpoint, RUN@latest or RUN@best")
       .required()
       .type_name("DIR");
@@ -156,7 +157,7 @@ void add_check_drift(Verb check) {
       .range(2, 2147483647)
       .show_default()
       .type_name("N");
-  verb.option("--texts", options->texts, "Texts, each with another share that is read as a prompt")
+  verb.option("--texts", options->texts, "Number of texts, each with a different length of prompt")
       .positive()
       .show_default()
       .type_name("N");

@@ -63,34 +63,34 @@ int inspect(const Options& options) {
 
 int verify(const Options& options) {
   Path path = options.path;
-  std::vector<checkpoint::Fault> faults;
+  std::vector<checkpoint::Fault> problems;
   bool verified = false;
   try {
     path = checkpoint::resolve_model(options.path);
-    faults = checkpoint::verify_checkpoint(path);
+    problems = checkpoint::verify_checkpoint(path);
     verified = checkpoint::has_checksums(path);
-  } catch (const DataError& error) {  // as where the newest of a run is damaged
+  } catch (const DataError& error) {  // e.g. if a run's newest one is damaged
     if (!options.json) throw;
-    faults.push_back({path.string(), error.what()});
+    problems.push_back({path.string(), error.what()});
   }
   if (options.json) {
     Json list = Json::array();
-    for (const auto& fault : faults) list.push_back({{"file", fault.file}, {"problem", fault.what}});
+    for (const auto& problem : problems) list.push_back({{"file", problem.file}, {"problem", problem.what}});
     print_out(dump_json(Json{{"path", path.string()},
-                             {"whole", faults.empty()},
-                             {"verified", verified && faults.empty()},
+                             {"whole", problems.empty()},
+                             {"verified", verified && problems.empty()},
                              {"faults", list}}) +
               "\n");
-  } else if (faults.empty() && verified) {
-    print_out(fmt::format("{}: every byte is as it was written\n", path.string()));
-  } else if (faults.empty()) {
+  } else if (problems.empty() && verified) {
+    print_out(fmt::format("{}: verified, every checksum matches\n", path.string()));
+  } else if (problems.empty()) {
     print_out(
         fmt::format("{}: readable, all weights finite; it has no checksums, so that it cannot be verified\n",
                     path.string()));
   } else {
-    for (const auto& fault : faults) print_out(fmt::format("{}: {}\n", fault.file, fault.what));
+    for (const auto& problem : problems) print_out(fmt::format("{}: {}\n", problem.file, problem.what));
   }
-  return faults.empty() ? 0 : exit_code(ErrorKind::kData);
+  return problems.empty() ? 0 : exit_code(ErrorKind::kData);
 }
 
 const char* kind_text(checkpoint::DiffKind kind) {
@@ -140,7 +140,7 @@ int diff(const Options& options) {
   return 0;
 }
 
-// A metric that none of them was saved with would let the best go.
+// With a metric that no checkpoint has, pruning would delete the best.
 void require_metric(const Path& folder, const std::string& metric) {
   std::vector<std::string> known{"loss"};
   for (const auto& listed : checkpoint::list_checkpoints(folder)) {
@@ -149,14 +149,14 @@ void require_metric(const Path& folder, const std::string& metric) {
       if (checkpoint::measured(health, metric)) return;
       for (const auto& [name, value] : health.metrics)
         if (std::find(known.begin(), known.end(), name) == known.end()) known.push_back(name);
-    } catch (const DataError&) {  // pruning names what is damaged, and leaves it
+    } catch (const DataError&) {  // pruning reports damaged ones and keeps them
     }
   }
   throw ConfigError("[--best-metric] found \"{}\", which no checkpoint was saved with; expected one of {}",
                     metric, fmt::join(known, ", "));
 }
 
-// What the run keeps, but for what the command line says.
+// The run's own rule, with the command line's changes.
 checkpoint::RetentionPolicy policy_for(const Options& options, const Path& folder) {
   checkpoint::RetentionPolicy policy = checkpoint::policy_of(folder);
   policy.keep_last = options.keep_last.value_or(policy.keep_last);
@@ -176,7 +176,7 @@ int prune(const Options& options) {
         "[strata checkpoint prune] there is no folder {}, expected a run or its checkpoints folder",
         folder.string());
   }
-  // A running trainer's checkpoints are its own to prune: it holds the run's lock, and a save the folder's.
+  // A running trainer prunes its own checkpoints: it holds the run's lock, and a save the folder's.
   Path whole = std::filesystem::absolute(folder).lexically_normal();
   if (!whole.has_filename()) whole = whole.parent_path();  // "checkpoints/"
   const Path of_run = whole.parent_path() / ".lock";
@@ -205,19 +205,20 @@ void add_checkpoint(Verb root) {
   auto options = std::make_shared<Options>();
   Verb checkpoint = root.verb("checkpoint", "Look at, check, compare and remove checkpoints",
                               "strata checkpoint inspect runs/first");
-  Verb verb = checkpoint.verb("inspect", "What a checkpoint or model directory holds",
+  Verb verb = checkpoint.verb("inspect", "Show the contents of a checkpoint or model directory",
                               "strata checkpoint inspect runs/first@latest");
   verb.option("DIR", options->path, kModel).required();
   verb.json(options->json);
   verb.action([options] { return inspect(*options); });
 
-  verb = checkpoint.verb("verify", "Read everything and compare checksums; exit 3 where something is damaged",
-                         "strata checkpoint verify runs/first/checkpoints/step-00000200");
+  verb =
+      checkpoint.verb("verify", "Read everything and compare checksums; exit with 3 if anything is damaged",
+                      "strata checkpoint verify runs/first/checkpoints/step-00000200");
   verb.option("DIR", options->path, kModel).required();
   verb.json(options->json);
   verb.action([options] { return verify(*options); });
 
-  verb = checkpoint.verb("diff", "The tensors in which two differ",
+  verb = checkpoint.verb("diff", "List the tensors in which two checkpoints differ",
                          "strata checkpoint diff runs/first runs/second");
   verb.option("FIRST", options->path, kModel).required();
   verb.option("SECOND", options->other, kModel).required();
@@ -230,14 +231,15 @@ void add_checkpoint(Verb root) {
   verb.option("RUN", options->path, "The run's folder").required();
   verb.option("--keep-last", options->keep_last, "Newest ones to keep; default: as the run does").positive();
   verb.option("--keep-every", options->keep_every,
-              "Keep the first at or behind each multiple of this step; 0: none; default: as the run does")
+              "Keep the first at or after each multiple of this step; 0: none; default: as the run does")
       .non_negative();
   verb.option("--keep-best", options->keep_best, "Best ones to keep; default: as the run does")
       .non_negative();
-  verb.option("--best-metric", options->best_metric, "What best means; default: the run's");
+  verb.option("--best-metric", options->best_metric,
+              "Metric that decides which are best; default: the run's");
   verb.flag(
       "--discarded", options->drop_discarded,
-      "Remove all that a run set aside when it went back (step-N.discarded); else the same rule keeps the "
+      "Remove all checkpoints set aside by a rollback (step-N.discarded); otherwise the same rule keeps the "
       "newest and best of them");
   verb.json(options->json);
   verb.action([options] { return prune(*options); });

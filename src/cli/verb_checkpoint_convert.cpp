@@ -62,16 +62,16 @@ ModelFolder open_folder(const std::string& source) {
   const std::string where = (folder.path / "config.json").string();
   folder.model = models::read_config_json(checkpoint::read_config_json(folder.path), where);
   folder.model.generation_eos_ids = data::generation_ends(folder.path);
-  const auto faults = models::faults_of(folder.model);
-  if (!faults.empty()) throw DataError("[{}] {}", where, faults.front());
+  const auto problems = models::faults_of(folder.model);
+  if (!problems.empty()) throw DataError("[{}] {}", where, problems.front());
   if (folder.model.predict_layers > 0 && !checkpoint::holds_prediction(folder.path, folder.model)) {
-    log_warning("{} tells of layers that predict further tokens, and the files hold none", where);
+    log_warning("{} declares layers that predict further tokens, but the files contain none", where);
     folder.model.predict_layers = 0;
   }
   return folder;
 }
 
-// The last part of the path that says more than where a checkpoint lies in its run.
+// The last component of the path that is not just a checkpoint's name within its run.
 std::string name_of_model(const Path& folder) {
   Path path = std::filesystem::absolute(folder).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
@@ -81,7 +81,7 @@ std::string name_of_model(const Path& folder) {
   return path.filename().string();
 }
 
-// Memory for weights and AdamW's states, which begin at zero.
+// Memory for weights and for AdamW's states, which start at zero.
 void compile_for_training(inference::ModelRuntime& runtime) {
   program::CompileOptions compile;
   compile.model = runtime.model;
@@ -107,13 +107,12 @@ int run_export(const ConvertOptions& options) {
   ModelFolder folder = open_folder(options.source);
   if (const auto router = folder.model.experts.router; router != models::Experts::Router::kTopK) {
     throw ConfigError(
-        "[{}] a configuration whose router has no exact counterpart in {}: it is \"{}\" (moe.router); its "
-        "directory "
-        "is read by strata alone",
+        "[{}] found a router that has no exact counterpart in {}: {} (moe.router); only strata reads the "
+        "exported directory",
         options.source, options.format == "gguf" ? "llama.cpp" : "transformers", models::name_of(router));
   }
   if (options.format == "gguf" && folder.model.predict_layers > 0) {
-    log_warning("layers that predict further tokens are left out: a .gguf file of ours holds none");
+    log_warning("layers that predict further tokens are omitted: GGUF export does not support them");
     folder.model.predict_layers = 0;
   }
   const checkpoint::WeightSource weights = checkpoint::open_weights(folder.path, folder.model);
@@ -163,7 +162,7 @@ int run_upcycle(const UpcycleCommand& command) {
                                .weights = interop::upcycled_tensors(folder.model, weights, model, how),
                                .dtype = dtype,
                                .max_shard_bytes = shard_bytes};
-  // It speaks of the dense model.
+  // It describes the dense model.
   std::erase_if(files.files, [](const auto& file) { return file.name == "README.md"; });
   checkpoint::write_hf_directory(posix_file_system(), command.target, files);
   print_result(command, model, "upcycled to");
@@ -183,8 +182,9 @@ int run_import(const ConvertOptions& options) {
     runtime.model = megatron->model;
   } else {
     runtime = inference::open_model(options.source);
-    checkpoint::open_weights(runtime.folder,
-                             runtime.model);  // what does not fit takes no memory and leaves no folder
+    checkpoint::open_weights(
+        runtime.folder,
+        runtime.model);  // a model that does not fit allocates nothing and leaves no folder
   }
   compile_for_training(runtime);
   if (megatron) {
@@ -194,13 +194,13 @@ int run_import(const ConvertOptions& options) {
   }
   train::RunStore store(posix_file_system(), options.target);
   if (store.holds_run()) {
-    throw ConfigError("[{}] holds a run already; import into a new folder", options.target.string());
+    throw ConfigError("[{}] contains a run already; import into a new folder", options.target.string());
   }
   store.save(
       {runtime.model, *runtime.executor, runtime.tokenizer ? &*runtime.tokenizer : nullptr, {}, {}, {}});
-  ConvertOptions told = options;
-  told.dtype = "fp32";  // as every checkpoint of a run holds its weights
-  print_result(told, runtime.model, "imported as step 0 of");
+  ConvertOptions shown = options;
+  shown.dtype = "fp32";  // the type of weights in every checkpoint of a run
+  print_result(shown, runtime.model, "imported as step 0 of");
   return 0;
 }
 
@@ -209,29 +209,32 @@ namespace {
 void add_upcycle(Verb checkpoint) {
   auto command = std::make_shared<UpcycleCommand>();
   auto target = std::make_shared<std::string>();
-  Verb verb = checkpoint.verb("upcycle", "A mixture of experts from a dense model, to train further",
+  Verb verb = checkpoint.verb("upcycle", "Make a mixture of experts from a dense model, for further training",
                               "strata checkpoint upcycle llama/ mixtral/ --experts 8 --top-k 2");
   verb.option("DENSE", command->source, "Checkpoint, run, RUN@latest, RUN@best or Hugging Face directory")
       .required();
   verb.option("OUT", *target, "The directory to write").required();
-  verb.option("--experts", command->how.experts, "Of each layer, the pieces of all copies counted")
+  verb.option("--experts", command->how.experts, "Experts per layer, including the parts of all copies")
       .positive()
       .show_default()
       .type_name("N");
-  verb.option("--top-k", command->per_token, "Of those for each token; left out: two copies")
+  verb.option("--top-k", command->per_token, "Experts per token; default: two copies")
       .positive()
       .type_name("K");
-  verb.option("--granularity", command->how.granularity,
-              "Cut each FFN into so many pieces, which are experts of their own")
+  verb.option("--granularity", command->how.granularity, "Split each FFN into this many experts")
       .positive()
       .show_default()
       .type_name("G");
-  verb.option("--noise", command->how.noise, "Of weights, in their standard deviations").show_default();
-  verb.option("--fresh", command->how.fresh, "The share of each expert's inner units that starts anew")
+  verb.option("--noise", command->how.noise, "Noise on the weights, in their standard deviations")
       .show_default();
-  verb.option("--seed", command->how.seed, "Of router, noise and fresh units").show_default();
-  verb.option("--dtype", command->dtype, "Of the weights").one_of({"bf16", "fp16", "fp32"}).show_default();
-  verb.option("--max-shard-size", command->max_shard_size, "Of a weight file: 500 MB, 5 GB").show_default();
+  verb.option("--fresh", command->how.fresh, "The share of each expert's inner units that is reinitialized")
+      .show_default();
+  verb.option("--seed", command->how.seed, "Seed of router, noise and reinitialized units").show_default();
+  verb.option("--dtype", command->dtype, "Type of the weights")
+      .one_of({"bf16", "fp16", "fp32"})
+      .show_default();
+  verb.option("--max-shard-size", command->max_shard_size, "Size limit of a weight file: 500 MB, 5 GB")
+      .show_default();
   verb.flag("--force", command->force, kForceHelp);
   verb.json(command->json);
   verb.action([command, target] {
@@ -258,19 +261,21 @@ void add_checkpoint_conversions(Verb checkpoint) {
     });
     return verb;
   };
-  Verb out = add("export", "A Hugging Face directory or a GGUF file to hand on",
+  Verb out = add("export", "Write a Hugging Face directory or a GGUF file",
                  "strata checkpoint export runs/first@best model/ --dtype bf16",
                  "The directory or .gguf file to write", run_export);
   out.option("--format", options->format, "hf (default) or gguf, the file of llama.cpp")
       .one_of({"hf", "gguf"});
-  out.option("--dtype", options->dtype, "Of the weights").one_of({"bf16", "fp16", "fp32"}).show_default();
-  out.option("--max-shard-size", options->max_shard_size, "Of a weight file: 500 MB, 5 GB").show_default();
-  out.flag("--skip-values", options->skip_values,
-           "Do not read all weights once before writing, to refuse a NaN or an infinity");
+  out.option("--dtype", options->dtype, "Type of the weights")
+      .one_of({"bf16", "fp16", "fp32"})
+      .show_default();
+  out.option("--max-shard-size", options->max_shard_size, "Size limit of a weight file: 500 MB, 5 GB")
+      .show_default();
+  out.flag("--skip-values", options->skip_values, "Skip the check of all weights for NaN and infinity");
   out.flag("--force", options->force, kForceHelp);
-  Verb in = add("import", "Step 0 of a new run, from a model directory or a Megatron-LM checkpoint",
+  Verb in = add("import", "Make step 0 of a new run from a model directory or a Megatron-LM checkpoint",
                 "strata checkpoint import model/ runs/second", "The new run's folder", run_import);
-  in.option("--format", options->format, "hf or megatron; left out: found from the folder")
+  in.option("--format", options->format, "hf or megatron; default: detected from the folder")
       .one_of({"hf", "megatron"});
   add_upcycle(checkpoint);
 }

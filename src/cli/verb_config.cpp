@@ -20,7 +20,7 @@ struct Options {
   bool json = false;
 };
 
-// A run's folder stands for its resolved configuration.
+// A run's folder means its resolved configuration.
 config::RunConfig read_config(const std::string& file, const std::vector<std::string>& sets) {
   Path path = file;
   if (std::filesystem::is_directory(path)) path /= "run.toml";
@@ -41,7 +41,7 @@ const char* class_name(config::ResumeClass resume) {
   return "";
 }
 
-// What a setting's TOML says, with its type; null: not there.
+// A setting's TOML as a typed JSON value; null: not there.
 Json json_of(const std::string& toml) {
   if (toml.empty()) return {};
   return config::to_json(*parse_toml("value = " + toml, "a setting").find("value"));
@@ -102,21 +102,21 @@ void add_config(Verb root) {
   Verb config =
       root.verb("config", "Show, compare and describe configurations", "strata config show RUN.toml");
 
-  Verb show_verb = config.verb("show", "Every key with its value and where that comes from",
+  Verb show_verb = config.verb("show", "Show every key with its value and source",
                                "strata config show RUN.toml --set training.steps=200");
   show_verb.option("FILE", options->file, "A RUN.toml, or the folder of a run").required();
   show_verb.sets(options->sets).suggest(configuration_keys());
   show_verb.json(options->json);
   show_verb.action([options] { return show(*options); });
 
-  Verb diff_verb = config.verb("diff", "The keys in which two configurations differ",
+  Verb diff_verb = config.verb("diff", "List the keys in which two configurations differ",
                                "strata config diff runs/first RUN.toml");
   diff_verb.option("FIRST", options->file, "A RUN.toml, or the folder of a run").required();
   diff_verb.option("SECOND", options->other, "Another one").required();
   diff_verb.json(options->json);
   diff_verb.action([options] { return diff(*options); });
 
-  Verb schema = config.verb("schema", "A JSON Schema of RUN.toml, for editors",
+  Verb schema = config.verb("schema", "Print a JSON Schema of RUN.toml, for editors",
                             "strata config schema > run.schema.json");
   schema.action([] {
     print_out(config::config_schema() + "\n");

@@ -27,10 +27,10 @@ struct BuildOptions {
   std::string memory_limit = "auto";
   bool overwrite = false;
   bool json = false;
-  bool needs_documents = false;  // a result without any is a fault of the input
+  bool needs_documents = false;  // a result without documents means invalid input
 };
 
-// What the verbs without a recipe take.
+// Options of the verbs without a recipe.
 struct ShortOptions : BuildOptions {
   std::vector<std::string> inputs, stages;
   std::string output, tokenizer, format = "strata", text = "text", id = "id";
@@ -43,7 +43,7 @@ struct InspectOptions {
   bool json = false;
 };
 
-// A line redrawn in place on a terminal; else a line for each phase.
+// One line that is redrawn in place on a terminal; otherwise one line per phase.
 class ProgressLine {
  public:
   void operator()(const data::BuildProgress& progress) {
@@ -67,8 +67,8 @@ class ProgressLine {
     }
     if (progress.finished) line += "  in " + human_duration(seconds);
     if (style_.bar) {
-      const auto room = static_cast<size_t>(std::max(10, style_.width - 1));
-      if (line.size() > room) line.resize(room);
+      const auto columns = static_cast<size_t>(std::max(10, style_.width - 1));
+      if (line.size() > columns) line.resize(columns);
       fmt::print(stderr, "\r\x1b[K{}{}", line, progress.finished ? "\n" : "");
       std::fflush(stderr);
     } else if (progress.finished) {
@@ -83,7 +83,7 @@ class ProgressLine {
   int64_t first_ = 0;
 };
 
-// Of one of `ranks` that share this machine.
+// For one of `ranks` that share this machine.
 int64_t memory_limit(const std::string& option, int64_t of_recipe, int ranks) {
   if (option != "auto") {
     const auto bytes = parse_byte_size(option);
@@ -96,7 +96,7 @@ int64_t memory_limit(const std::string& option, int64_t of_recipe, int ranks) {
   return of_recipe > 0 ? of_recipe : available_memory() / 4 * 3 / std::max(1, ranks);
 }
 
-// A line a reason, in the order of the stages, the most frequent first.
+// One line per reason, in the order of the stages, the most frequent first.
 std::string dropped_table(const data::BuildJob& job, const data::BuildStats& stats) {
   std::string out;
   for (size_t row = 0; row < stats.rows.size(); ++row) {
@@ -113,11 +113,12 @@ std::string dropped_table(const data::BuildJob& job, const data::BuildStats& sta
   return out;
 }
 
-// Why nothing was kept: the reason that took most, with the first record that it took.
+// Why no document remains: the reason that dropped most, with its first record.
 std::string why_nothing(const data::BuildJob& job, const data::BuildStats& stats) {
   if (stats.rows[0].documents_in == 0) {
-    return fmt::format("no document was kept: {} input files of {} hold no record; give files with documents",
-                       job.plan.files.size(), human_bytes(static_cast<double>(stats.stored_bytes)));
+    return fmt::format(
+        "no document remains: {} input files of {} contain no record; give files with documents",
+        job.plan.files.size(), human_bytes(static_cast<double>(stats.stored_bytes)));
   }
   const std::string* reason = nullptr;
   const data::DropReason* most = nullptr;
@@ -130,7 +131,7 @@ std::string why_nothing(const data::BuildJob& job, const data::BuildStats& stats
       stage = row == 0 ? "read" : job.recipe.stages[row - 1].kind;
     }
   }
-  std::string out = fmt::format("no document was kept of {} records", stats.rows[0].documents_in);
+  std::string out = fmt::format("no document remains of {} records", stats.rows[0].documents_in);
   if (most == nullptr) return out;
   out += fmt::format("; {} were dropped for {} (stage {})", most->documents, *reason, stage);
   if (!most->examples.empty()) {
@@ -141,7 +142,7 @@ std::string why_nothing(const data::BuildJob& job, const data::BuildStats& stats
   return out;
 }
 
-// What people should know of the texts that became tokens.
+// Warnings about the tokenized texts.
 void report_texts(const data::BuildJob& job, const data::BuildStats& stats) {
   if (!job.tokenizer) return;
   const data::RecipeTokens& tokens = *job.recipe.tokens;
@@ -162,7 +163,7 @@ void report_texts(const data::BuildJob& job, const data::BuildStats& stats) {
       data::to_string(stats.special));
 }
 
-// A file that is no jsonl, for all that some of its lines are: one JSON array, written over several lines.
+// A file that is not jsonl, although some of its lines are JSON: one array over several lines.
 void report_layouts(const data::BuildStats& stats) {
   const auto invalid = stats.rows[0].dropped.find(data::read_reason(data::ReadStatus::kInvalidJson));
   if (invalid == stats.rows[0].dropped.end()) return;
@@ -185,21 +186,20 @@ int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, cons
   if (world.rank() != 0) return result.finished ? 0 : stop_exit_code();
   const std::string folder = job->recipe.folder.string();
   if (!result.finished) {
-    log_info("{}: stopped; the parts that are finished are kept, and the same command goes on with them",
-             folder);
+    log_info("{}: stopped; finished parts are kept, and the same command resumes from them", folder);
     return stop_exit_code();
   }
-  if (result.reused) log_info("{}: is complete already for this recipe and these inputs", folder);
+  if (result.reused) log_info("{}: already complete for this recipe and these inputs", folder);
   const auto& rows = result.stats.rows;
   const std::string nothing = rows.back().documents_out > 0 ? "" : why_nothing(*job, result.stats);
-  // Stages may be meant to drop everything; inputs without a document are not.
-  const bool fault = options.needs_documents && job->recipe.stages.empty() && !nothing.empty();
-  if (!nothing.empty() && !fault) log_warning("{}: {}", folder, nothing);
+  // Stages may drop everything on purpose; inputs without a document are an error.
+  const bool is_error = options.needs_documents && job->recipe.stages.empty() && !nothing.empty();
+  if (!nothing.empty() && !is_error) log_warning("{}: {}", folder, nothing);
   if (nothing.empty()) report_layouts(result.stats);
   report_texts(*job, result.stats);
   if (options.json) {
     print_out(data::summary_json(*job, result) + "\n");
-    if (fault) throw DataError("[{}] {}", folder, nothing);
+    if (is_error) throw DataError("[{}] {}", folder, nothing);
     return 0;
   }
   print_out(fmt::format("{} documents in, {} kept; {} of text kept", rows[0].documents_in,
@@ -215,12 +215,12 @@ int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, cons
   print_out(fmt::format("report: {}\n", (job->recipe.folder / "report.html").string()));
   if (job->tokenizer && result.stats.tokens > 0)
     print_out(fmt::format("train: strata train {0}   (with a RUN.toml: data.build = \"{0}\")\n", folder));
-  if (fault) throw DataError("[{}] {}", folder, nothing);
+  if (is_error) throw DataError("[{}] {}", folder, nothing);
   return 0;
 }
 
-// With several ranks, one that fails or stops ends the others, which may be waiting for it; what is finished
-// stays.
+// With several ranks, one that fails or stops ends the others, which may be waiting for it; finished files
+// remain.
 int run(const ConfigValue& tree, const Path& file, const BuildOptions& options) {
   const auto world = comm::world_of_launcher();
   if (world->size() == 1) return run_rank(*world, tree, file, options);
@@ -243,7 +243,7 @@ ConfigValue text_value(const std::string& text) {
   return {.data = text, .origin = {}};
 }
 
-// The recipe that a command line without one means: one source, these stages.
+// The recipe for a command line without one: one source and these stages.
 int run_short(const ShortOptions& options, const std::vector<std::string>& stages) {
   ConfigValue::Array paths, kinds;
   for (const std::string& input : options.inputs) paths.push_back(text_value(input));
@@ -279,9 +279,8 @@ int run_short(const ShortOptions& options, const std::vector<std::string>& stage
 void add_common(Verb verb, BuildOptions& options) {
   verb.sets(options.sets);
   verb.option("--memory-limit", options.memory_limit,
-              "Memory that deduplication may take, like 8GiB; auto: three quarters of what is free here, or "
-              "of what "
-              "the process's control groups have left")
+              "Memory for deduplication, like 8GiB; auto: three quarters of the free memory, or of the "
+              "remainder of the process's control groups")
       .type_name("SIZE")
       .show_default();
   verb.flag("--force,--overwrite", options.overwrite,
@@ -305,8 +304,8 @@ std::shared_ptr<ShortOptions> add_short(Verb verb) {
 }  // namespace
 
 void add_data(Verb root) {
-  Verb verb =
-      root.verb("data", "Raw text to clean, deduplicated, tokenized data", "strata data build recipe.toml");
+  Verb verb = root.verb("data", "Turn raw text into clean, deduplicated, tokenized data",
+                        "strata data build recipe.toml");
 
   auto options = std::make_shared<BuildOptions>();
   Verb build_verb = verb.verb("build", "Run a recipe: read, filter, deduplicate, tokenize, report",

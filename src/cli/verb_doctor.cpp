@@ -1,4 +1,4 @@
-// strata doctor: what this machine offers and what it lacks.
+// strata doctor: this machine's capabilities and missing parts.
 #include <dnnl.h>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -31,7 +31,7 @@ struct Options {
   bool json = false;
 };
 
-// The program of this name on the PATH; empty where there is none.
+// The program of this name on the PATH; empty if there is none.
 std::string find_program(const std::string& name) {
   const char* path = std::getenv("PATH");
   std::string folders = path ? path : "";
@@ -45,7 +45,7 @@ std::string find_program(const std::string& name) {
   return "";
 }
 
-// Files of the kernel do not know their size, so they are read to the end. Empty where there is none.
+// Kernel files have no size, so this reads to the end. Empty if the file does not exist.
 std::string kernel_file(const Path& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -70,7 +70,7 @@ Json libraries() {
           {"CLI11", CLI11_VERSION}};
 }
 
-// What is missing or set badly, and what to do about it.
+// Missing or badly configured parts, and their remedies.
 std::vector<std::string> advice(const hardware::DeviceSpec& machine, const std::string& mpi) {
   std::vector<std::string> out;
   if (!machine.isa.avx2 && !machine.isa.neon)
@@ -79,7 +79,7 @@ std::vector<std::string> advice(const hardware::DeviceSpec& machine, const std::
     out.push_back("no bf16 instructions: runs compute in fp32");
   if (huge_pages() == "never") {
     out.push_back(
-        "transparent huge pages are off, so that memory is slow at first touch: as root, echo madvise > "
+        "transparent huge pages are off, so the first access to memory is slow: as root, echo madvise > "
         "/sys/kernel/mm/transparent_hugepage/enabled");
   }
   if (mpi.empty())
@@ -103,7 +103,7 @@ std::string memory_limit_text(const ControlGroupLimits& groups) {
   return text;
 }
 
-// What control groups, affinity and OMP_NUM_THREADS allow; null where nothing limits.
+// Limits by control groups, affinity and OMP_NUM_THREADS; null if there are none.
 Json limits_json() {
   const ProcessorLimit cores = processor_limit();
   const ControlGroupLimits groups = read_control_groups();
@@ -157,7 +157,7 @@ void print_text(const hardware::DeviceSpec& machine, const std::string& mpi) {
 
 int doctor(const Options& options) {
   if (!options.run.empty()) {
-    throw ConfigError("[strata doctor {}] what is wrong with a run: not yet in this version; leave it out",
+    throw ConfigError("[strata doctor {}] diagnosis of a run: not yet in this version; leave it out",
                       options.run);
   }
   const hardware::DeviceSpec machine = options.quick ? describe_machine() : measure_machine();
@@ -181,10 +181,9 @@ int doctor(const Options& options) {
 
 void add_doctor(Verb root) {
   auto options = std::make_shared<Options>();
-  Verb verb =
-      root.verb("doctor", "What this machine offers, measured, and what is missing", "strata doctor --json");
-  verb.option("RUN", options->run, "What is wrong with this run; not yet in this version");
-  verb.flag("--quick", options->quick, "Measure nothing; show what was measured before");
+  Verb verb = root.verb("doctor", "Measure this machine and report missing parts", "strata doctor --json");
+  verb.option("RUN", options->run, "Diagnose this run; not yet in this version");
+  verb.flag("--quick", options->quick, "Measure nothing; show earlier measurements");
   verb.json(options->json);
   verb.action([options] { return doctor(*options); });
 }

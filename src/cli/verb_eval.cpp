@@ -60,14 +60,15 @@ int run_evaluation(const EvalOptions& options) {
 
 void add_eval(Verb root) {
   auto options = std::make_shared<EvalOptions>();
-  Verb verb = root.verb("eval", "Mean loss of a model on tokens or text, or its score on a task",
+  Verb verb = root.verb("eval", "Measure a model's mean loss on tokens or text, or its score on a task",
                         "strata eval --model runs/first --text held.txt --sequence-length 512");
   verb.option("--model", options->model, "Hugging Face directory, run, checkpoint, RUN@latest or RUN@best")
       .required()
       .type_name("DIR");
   Option tokens = verb.option("--tokens", options->tokens, "Token file").type_name("FILE").one_each();
-  Option text =
-      verb.option("--text", options->text, "Text file; gives bits_per_byte too").type_name("FILE").one_each();
+  Option text = verb.option("--text", options->text, "Text file; also reports bits_per_byte")
+                    .type_name("FILE")
+                    .one_each();
   verb.option("--sequence-length", options->sequence_length,
               "Targets of a window; of a task: most tokens the model sees (default: all its positions)")
       .positive()
@@ -95,7 +96,7 @@ void add_eval(Verb root) {
               "Which experts tokens go to, by layer and by source of data: each --tokens and --text is one; "
               "without any, the sources that the run of --model was trained on")
           .excludes(task);
-  verb.option("--max-tokens", options->max_tokens, "Of each source, at most so many tokens; 0: all")
+  verb.option("--max-tokens", options->max_tokens, "Most tokens of each source; 0: all")
       .non_negative()
       .show_default()
       .type_name("N")
@@ -106,12 +107,12 @@ void add_eval(Verb root) {
   verb.action([options] {
     if (options->task.empty() && !options->experts && options->tokens.empty() && options->text.empty()) {
       throw ConfigError(
-          "[strata eval] found nothing to evaluate on, expected --tokens FILE, --text FILE, --task NAME or "
+          "[strata eval] found no input, expected --tokens FILE, --text FILE, --task NAME or "
           "--experts");
     }
     if (options->task.empty() && !options->experts && options->sequence_length == 0) {
       throw ConfigError(
-          "[strata eval] --sequence-length is missing; it is the number of targets of a window");
+          "[strata eval] found no --sequence-length, expected the number of targets per window");
     }
     if (!options->samples.empty())
       check_output_file("strata eval --samples", options->samples, options->force);

@@ -30,11 +30,11 @@ namespace {
 
 using Programs = std::shared_ptr<const program::ProgramSet>;
 
-// The programs of a rank of a plan. `fits`: whether the budget holds them.
+// The programs of one rank of a plan. `fits`: whether they fit the budget.
 struct Shown {
   Programs set;
   bool fits = true;
-  int32_t tight_place = -1;  // another one of the pipeline, whose programs the budget does not hold
+  int32_t tight_place = -1;  // another place on the pipeline axis, whose programs exceed the budget
 };
 
 Shown shown_of(const config::RunPlan& plan, int32_t place) {
@@ -47,7 +47,7 @@ int32_t place_of(const program::ProgramSet& set) {
   return set.options.pipeline != nullptr ? set.options.pipeline->rank : 0;
 }
 
-// Bytes that no change of the batch makes fewer.
+// Bytes that do not depend on the batch.
 int64_t fixed_bytes(const program::ProgramSet& set) {
   int64_t bytes = 0;
   for (const program::Persistent& entry : set.persistent) {
@@ -118,7 +118,7 @@ Expectation expect(const config::RunConfig& config, const models::ModelConfig& m
   return out;
 }
 
-// What most people ask: memory, time, tokens.
+// The most important results: memory, time, tokens.
 void print_summary(const config::RunConfig& config, const models::ModelConfig& model, const Shown& compiled,
                    const Expectation& expected) {
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
@@ -134,13 +134,12 @@ void print_summary(const config::RunConfig& config, const models::ModelConfig& m
       bytes(set.arena_bytes - fixed_bytes(set)), name_of(set.programs[config::kTrainProgram].recompute));
   if (compiled.fits && compiled.tight_place >= 0) {
     const int64_t rank = compiled.tight_place * (set.options.mesh.ranks() / config.parallel.pipeline);
-    print_out("{:<8} rank {} does not fit: --rank {} shows it, --rank all what every stage needs\n", "", rank,
-              rank);
+    print_out("{:<8} rank {} does not fit: see --rank {}, or --rank all for every stage\n", "", rank, rank);
   }
   const int64_t staging = program::save_staging_bytes(set);
-  print_out("{:<8} beside training; {}\n", "saves",
-            staging > 0 ? fmt::format("{} more for what an update must not wait for", bytes(staging))
-                        : "the budget has no room for a copy, so that an update waits until all is read");
+  print_out("{:<8} during training; {}\n", "saves",
+            staging > 0 ? fmt::format("{} more for copies, so that an update need not wait", bytes(staging))
+                        : "the budget is too small for a copy, so an update waits until all is read");
   const int64_t steps = config::total_steps(config);
   const auto step_tokens =
       static_cast<double>(config.training.global_batch_size * config.training.sequence_length);
@@ -156,7 +155,7 @@ void print_summary(const config::RunConfig& config, const models::ModelConfig& m
             human_duration(expected.step_seconds * static_cast<double>(steps)));
 }
 
-// What makes it fit.
+// Changes that make it fit.
 void print_remedies(const config::RunConfig& config, const Shown& compiled, const std::vector<Remedy>& ways) {
   print_out("\nIt does not fit: {} are needed and memory.budget allows {}. One of these makes it fit:\n",
             human_bytes(static_cast<double>(compiled.set->arena_bytes)),
@@ -164,7 +163,7 @@ void print_remedies(const config::RunConfig& config, const Shown& compiled, cons
   for (const Remedy& way : ways)
     print_out("  --set {:<36} arena {}\n", way.set, human_bytes(static_cast<double>(way.arena_bytes)));
   if (ways.size() == 1) {
-    print_out("  or a smaller model: {} hold weights, gradients and optimizer state alone\n",
+    print_out("  or a smaller model: weights, gradients and optimizer state need {} in any case\n",
               human_bytes(static_cast<double>(compiled.set->persistent_bytes)));
   }
 }
@@ -180,7 +179,7 @@ void print_setting(const config::RunConfig& config, const models::ModelConfig& m
   }
   print_out("\n");
   const data::RowShape row = config::row_shape(config, model);
-  print_out("Batch: {} sequences of {} tokens{}, {} at once; computed in {}\n",
+  print_out("Batch: {} sequences of {} tokens{}, {} per micro-batch; computed in {}\n",
             config.training.global_batch_size, config.training.sequence_length,
             row.encoder_length > 0 ? fmt::format(" and {} of the decoder", row.tokens) : "",
             *config.training.micro_batch_size, name_of(config::activation_dtype(config)));
@@ -193,7 +192,7 @@ void print_setting(const config::RunConfig& config, const models::ModelConfig& m
 
 void print_choices(const std::vector<config::Choice>& choices) {
   if (choices.empty()) return;
-  print_out("\nChosen, with what stood there\n");
+  print_out("\nChoices, with the values they replace\n");
   for (const config::Choice& one : choices)
     print_out("  {} = {} ({}): {}\n", one.key, one.value, one.from.empty() ? "unset" : one.from, one.why);
 }
@@ -202,7 +201,7 @@ void print_programs(const program::ProgramSet& set, const hardware::DeviceSpec& 
   print_out(
       "\nAn instruction's operands follow it as NAME TYPE[SHAPE] @BYTE of the arena, results after ->.\n"
       "Phases: F forward, R recompute, I input gradient, W weight gradient, U update, E encode, S setup.\n"
-      "memory: how much of its operands lies in memory rather than in the cache when it starts.\n");
+      "memory: how many bytes of its operands are in memory, not in the cache, when it starts.\n");
   for (const program::Program& program : set.programs)
     print_out("{}", program::explain_program(program, device));
 }
@@ -231,7 +230,7 @@ void check_options(const ExplainOptions& options) {
     throw ConfigError("[strata explain] --svg {} draws the schedule: add --schedule", options.svg);
 }
 
-// The rank that is asked for; nothing for all of them.
+// The requested rank; nothing for all of them.
 std::optional<int64_t> rank_of(const ExplainOptions& options) {
   if (options.rank.empty()) return 0;
   if (options.rank == "all") return std::nullopt;
@@ -248,14 +247,14 @@ int32_t place_of_rank(const config::RunConfig& config, int64_t rank) {
   return mesh.coordinates(rank)[graph::Axis::kPipeline];
 }
 
-// Of all stages, in their order.
+// For all stages, in their order.
 std::vector<Programs> stages_of(const config::RunPlan& plan) {
   std::vector<Programs> sets;
   for (const auto& [place, compiled] : plan.stages) sets.push_back(compiled.set);
   return sets;
 }
 
-// Those that are looked at, the rank's first.
+// The places to compile for, the rank's first.
 std::vector<int32_t> places_to_compile(const config::RunConfig& config, int32_t own,
                                        const ExplainOptions& options) {
   std::vector<int32_t> places{own};
@@ -265,7 +264,7 @@ std::vector<int32_t> places_to_compile(const config::RunConfig& config, int32_t 
   return places;
 }
 
-// In seconds: of a pipeline with what its ranks wait for each other.
+// In seconds; for a pipeline including waiting between ranks.
 double expected_step(const config::RunPlan& plan, const Programs& set, const hardware::DeviceSpec& device) {
   const program::Program& program = set->programs[config::kTrainProgram];
   if (set->options.pipeline == nullptr) return program::predict_step(program, device).seconds;
@@ -301,7 +300,7 @@ void show_schedule(const config::RunPlan& plan, const Programs& set, const Expla
 int run_explain(const ExplainOptions& options) {
   check_options(options);
   const config::RunConfig asked = read_command_config(options.inputs, options.sets);
-  const config::FaultHook hooks[] = {config::check_model, config::check_idle_keys};
+  const config::IssueHook hooks[] = {config::check_model, config::check_idle_keys};
   config::require_valid(asked, hooks);
   config::PlanOptions planned = options_as_trained(asked, {.ranks = options.ranks});
   const std::optional<int64_t> rank = rank_of(options);
@@ -348,20 +347,16 @@ int run_explain(const ExplainOptions& options) {
 
 void add_explain(Verb root) {
   auto options = std::make_shared<ExplainOptions>();
-  Verb verb =
-      root.verb("explain", "How much memory a run takes and how long it lasts, without running anything",
-                "strata explain RUN.toml --set training.micro_batch_size=4");
+  Verb verb = root.verb("explain", "Predict a run's memory and duration without running anything",
+                        "strata explain RUN.toml --set training.micro_batch_size=4");
   verb.option("RUN.toml", options->inputs, "A configuration, or texts to train on without one").required();
   verb.sets(options->sets).suggest(configuration_keys());
-  verb.flag("--schedule", options->schedule, "Only the order of a step: which micro-batch does what when");
+  verb.flag("--schedule", options->schedule, "Only the order of micro-batches in a step");
   verb.flag("--program", options->program, "Also the programs, instruction by instruction");
-  verb.option("--ranks", options->ranks, "Of so many ranks, which need not be there")
-      .positive()
-      .type_name("N");
-  verb.option("--rank", options->rank,
-              "Of this rank instead of the first; all: what each stage of a pipeline has")
+  verb.option("--ranks", options->ranks, "Number of ranks, which need not exist").positive().type_name("N");
+  verb.option("--rank", options->rank, "This rank instead of the first; all: each stage of a pipeline")
       .type_name("R|all");
-  verb.option("--svg", options->svg, "With --schedule: also as a picture, into this file").type_name("FILE");
+  verb.option("--svg", options->svg, "With --schedule: also draw it into this file").type_name("FILE");
   verb.json(options->json);
   verb.action([options] { return run_explain(*options); });
 }

@@ -47,17 +47,17 @@ std::vector<Prompt> prompts_of(const GenerateOptions& options) {
     std::string detail;
     const data::ReadStatus status = reader.read(std::string_view(line).substr(0, size), found, detail);
     if (status == data::ReadStatus::kInvalidJson || status == data::ReadStatus::kInvalidUtf8)
-      throw DataError("[{}] is no valid JSON ({}); expected one object a line", where, detail);
+      throw DataError("[{}] is not valid JSON ({}); expected one object per line", where, detail);
     if (status != data::ReadStatus::kDocument && status != data::ReadStatus::kEmptyText)
       throw DataError("[{}] holds no JSON object with a text \"prompt\": {}", where, detail);
     prompts.push_back({found.text, where});
   }
   if (prompts.empty())
-    throw DataError("[{}] holds no prompt; expected {{\"prompt\": \"…\"}} a line", options.prompts);
+    throw DataError("[{}] holds no prompt; expected {{\"prompt\": \"…\"}} per line", options.prompts);
   return prompts;
 }
 
-// One a prompt: the same on any line and alone; equal prompts get texts of their own.
+// One key per prompt: the same on any line and in any batch; equal prompts get different texts.
 std::vector<uint64_t> seeds_of(const std::vector<Prompt>& prompts, uint64_t seed) {
   std::map<std::string_view, int64_t> seen;
   std::vector<uint64_t> seeds;
@@ -75,20 +75,20 @@ std::vector<inference::SequenceRequest> requests_of(const std::vector<Prompt>& p
   std::vector<inference::SequenceRequest> requests;
   for (size_t i = 0; i < prompts.size(); ++i) {
     auto ids = tokenizer.encode_prompt(prompts[i].text);
-    // An empty prompt begins a new text, as the model saw it in training: with what begins one, or behind the
-    // end of another.
+    // An empty prompt begins a new text as in training: with the token that begins one, or after the end of
+    // another.
     if (ids.empty())
       ids.push_back(
           static_cast<int32_t>(runtime.model.bos_id.value_or(tokenizer.end_of_text_id().value_or(0))));
     for (const int32_t id : ids) {
       if (id < runtime.model.vocab_size) continue;
       throw DataError(
-          "[{}] the tokenizer gives the id {} and the model has {} entries; they do not belong together",
+          "[{}] the tokenizer yields the id {}, but the model has {} entries; use the model's own tokenizer",
           runtime.folder.string(), id, runtime.model.vocab_size);
     }
     if (static_cast<int64_t>(ids.size()) > runtime.model.max_sequence_length()) {
       const std::string what =
-          fmt::format("[{}] the prompt has {} tokens and the model has {} positions; shorten it",
+          fmt::format("[{}] the prompt has {} tokens, but the model has {} positions; shorten it",
                       prompts[i].where, ids.size(), runtime.model.max_sequence_length());
       if (options.prompts.empty()) throw ConfigError(what);
       throw DataError(what);
@@ -107,12 +107,12 @@ std::vector<inference::SequenceRequest> requests_of(const std::vector<Prompt>& p
   return requests;
 }
 
-// Writes what is finished in the order of the prompts; where texts are written one by one, as they grow.
+// Writes finished texts in the order of the prompts; without a batch, as they are generated.
 class Writer {
  public:
   struct Show {
     bool grow;    // as it is written
-    bool prompt;  // before what goes on from it
+    bool prompt;  // before its continuation
   };
   Writer(const std::vector<Prompt>& prompts, const data::Tokenizer& tokenizer, const GenerateOptions& options,
          std::vector<std::string> stops, std::vector<int64_t> limits, Show show)
@@ -159,7 +159,7 @@ class Writer {
   void begin(size_t i) {
     if (std::exchange(begun_, i) != i) print_out("{}", before(i));
   }
-  // A line that says whose text follows, where there may be several: a text has empty lines of its own.
+  // With several texts, a line names the prompt before each, because texts contain empty lines.
   std::string before(size_t i) const {
     const std::string line = options_.prompts.empty() ? "" : fmt::format("=== {}\n", prompts_[i].where);
     return line + (prompt_ ? prompts_[i].text : std::string());
@@ -230,17 +230,17 @@ int run_generation(const GenerateOptions& options) {
 void add_generate(Verb root) {
   auto options = std::make_shared<GenerateOptions>();
   Verb verb = root.verb(
-      "generate", "Let a model write text",
+      "generate", "Generate text with a model",
       "strata generate --model runs/first --prompt \"Once upon a time\" --temperature 0.8 --stop \"\\n\\n\"");
   verb.option("--model", options->model, "Hugging Face directory, run, checkpoint, RUN@latest or RUN@best")
       .required()
       .type_name("DIR");
-  Option prompt = verb.option("--prompt", options->prompt, "The text to go on from").type_name("TEXT");
+  Option prompt = verb.option("--prompt", options->prompt, "The text to continue").type_name("TEXT");
   verb.option("--prompts", options->prompts, "Many instead: a {\"prompt\": …} a line")
       .type_name("FILE.jsonl")
       .excludes(prompt);
   verb.option("--batch", options->batch,
-              "Texts of --prompts written at once, 1 to 32; each is the same as alone")
+              "Texts of --prompts generated in parallel, 1 to 32; the texts do not depend on it")
       .positive()
       .type_name("N")
       .show_default();
@@ -264,7 +264,8 @@ void add_generate(Verb root) {
       .range(0.0, 1.0)
       .type_name("P")
       .show_default();
-  verb.option("--repetition-penalty", options->repetition_penalty, "Above 1: less of what stood before")
+  verb.option("--repetition-penalty", options->repetition_penalty,
+              "Above 1: fewer repetitions of earlier tokens")
       .range(0.01, 100.0)
       .type_name("R")
       .show_default();
@@ -272,7 +273,7 @@ void add_generate(Verb root) {
               "End before this text (\\n, \\t, \\\\ and \\uXXXX are understood); may be repeated")
       .one_each()
       .type_name("TEXT");
-  verb.option("--seed", options->seed, "Of the random numbers")
+  verb.option("--seed", options->seed, "Seed of the random numbers")
       .range(0, 9007199254740992.0)  // exact in every JSON
       .type_name("S")
       .show_default();

@@ -27,7 +27,7 @@ std::string quoted(const std::string& text) {
   return to_toml(value);
 }
 
-// A first run's, and no more than three passes: text that is read more often teaches little.
+// Steps of a first run, at most three passes: text that is read more often teaches little.
 int64_t steps_for(const std::string& data, int64_t step_tokens) {
   const int64_t bytes = corpus_bytes({data});
   return std::min(first_run_steps(bytes, step_tokens), std::max<int64_t>(1, 3 * (bytes / 4) / step_tokens));
@@ -57,10 +57,10 @@ int init(const Options& options) {
       "optimizer.lr=0.001",
       "schedule.warmup_steps=\"auto\""};
   const config::RunConfig config = config::read_run_config("", {}, arguments);
-  const config::FaultHook hooks[] = {config::check_model};
+  const config::IssueHook hooks[] = {config::check_model};
   config::require_valid(config, hooks);
   const std::string heading = fmt::format(
-      "A run of Strata, sized to this machine ({} cores, {:.0f} GB). Lines in comments show what holds "
+      "A run of Strata, sized to this machine ({} cores, {:.0f} GB). Commented lines show what applies "
       "without "
       "them. Start it with: strata train {}",
       machine.cores, static_cast<double>(machine.memory_bytes) / 1e9, output.string());
@@ -78,7 +78,7 @@ void add_init(Verb root) {
   auto options = std::make_shared<Options>();
   Verb verb = root.verb("init", "Write a commented RUN.toml sized to this machine",
                         "strata init llama3-29m --data corpus/");
-  verb.option("PRESET", options->preset, "The model; left out: one that suits this machine")
+  verb.option("PRESET", options->preset, "The model; default: one that suits this machine")
       .suggest(preset_names());
   verb.option("--data", options->data, "File, folder or glob to train on").type_name("PATH");
   verb.option("--output,-o", options->output, "The file to write").type_name("FILE").show_default();

@@ -1,4 +1,4 @@
-// strata man: what the build installs beside the program.
+// strata man: files that the build installs with the program.
 #include "base/file.h"
 #include "cli/describe.h"
 #include "cli/verbs.h"

@@ -121,7 +121,7 @@ int convert_lines(const std::string& path, const std::function<void(std::istream
     convert(in, std::cout);
   }
   std::cout.flush();
-  if (!std::cout) throw WorldError("[standard output] writing failed; is the disk full?");
+  if (!std::cout) throw WorldError("[standard output] writing failed; check whether the disk is full");
   return 0;
 }
 
@@ -145,15 +145,14 @@ int decode(const TextOptions& options) {
   });
 }
 
-// What one row of the figures is about.
+// The subject of one row of figures.
 struct Measured {
   std::string file;
-  std::string language;  // of the records that name theirs
+  std::string language;  // of the records that name one
   data::Fertility fertility;
 };
 
-// The figures of each file and, where records say their language, of each language in it; then of all
-// together.
+// The figures of each file and, for records with a language, of each language in it; then the total.
 std::vector<Measured> measure(const data::Tokenizer& tokenizer, const std::vector<std::string>& patterns) {
   constexpr size_t kAtOnce = 256;
   std::vector<Measured> out;
@@ -309,7 +308,7 @@ void add_tokenizer(Verb root) {
       if (training->model == "unigram" && option.given())
         throw ConfigError(
             "[strata tokenizer train] found {} with --model unigram, which has neither splits nor "
-            "merges; expected it with --model bpe alone: leave it out",
+            "merges; expected it only with --model bpe; leave it out",
             option.names().front());
     }
     return train(*training);
@@ -324,7 +323,7 @@ void add_tokenizer(Verb root) {
                      .type_name("TEXTS.jsonl");
   Option text = encode_verb.option("--text", options->text, "This text").type_name("TEXT").excludes(jsonl);
   encode_verb.flag("--add-special-tokens", options->add_special_tokens,
-                   "As the tokenizer's post-processor says");
+                   "As the tokenizer's post-processor defines");
   encode_verb.action([options, jsonl, text] {
     if (!jsonl.given() && !text.given())
       throw ConfigError("[strata tokenizer encode] found no text, expected --text TEXT or --jsonl FILE");
@@ -340,7 +339,7 @@ void add_tokenizer(Verb root) {
   decode_verb.flag("--skip-special-tokens", options->skip_special_tokens, "Leave special tokens out");
   decode_verb.action([options] { return decode(*options); });
 
-  Verb info_verb = tokenizer.verb("info", "What a tokenizer file holds, and how much text a token",
+  Verb info_verb = tokenizer.verb("info", "Show a tokenizer's contents and its bytes per token",
                                   "strata tokenizer info --tokenizer tokenizer.json --input corpus/*.jsonl");
   add_tokenizer_file(info_verb, *options);
   info_verb.option("--input", options->inputs, "Texts to measure: bytes per token, tokens per word")

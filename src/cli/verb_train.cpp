@@ -17,7 +17,7 @@ namespace strata::cli {
 
 namespace {
 
-// How the ranks were started, against what the configuration says of it.
+// Checks how the ranks were started against the configuration.
 void check_ranks(int64_t threads, int processes, config::Auto<config::Backend> backend) {
   using config::Backend;
   constexpr int64_t kMostThreads = 1024;
@@ -28,27 +28,27 @@ void check_ranks(int64_t threads, int processes, config::Auto<config::Backend> b
   }
   if (threads > 1 && processes > 1) {
     throw ConfigError(
-        "[--ranks] found {}, and a launcher started {} processes; give --ranks, which makes threads of one "
+        "[--ranks] found {}, but a launcher started {} processes; give --ranks, which makes threads of one "
         "process, or "
         "start processes, not both",
         threads, processes);
   }
   if (backend == Backend::kMpi && processes == 1)
     throw ConfigError(
-        "[parallel.backend] found \"mpi\", and no launcher started this process; start it with mpirun -n N");
+        "[parallel.backend] found \"mpi\", but no launcher started this process; start it with mpirun -n N");
   if (backend == Backend::kLocal && processes > 1) {
     throw ConfigError(
-        "[parallel.backend] found \"local\", and a launcher started {} processes; leave it at \"auto\", or "
+        "[parallel.backend] found \"local\", but a launcher started {} processes; leave it at \"auto\", or "
         "start one "
         "process with --ranks {}",
         processes, processes);
   }
 }
 
-// Ends the job with what this process failed with. Said once: by the rank that failed first, or that found
-// another one gone.
+// Ends the job with this process's error. Printed once: by the rank that failed first, or found another one
+// lost.
 [[noreturn]] void end_job(comm::World& world, int code, const std::string& message) {
-  set_stop_text("");  // the launcher ends the others by a signal, and the error says what there is to say
+  set_stop_text("");  // the launcher ends the others by a signal; the error message suffices
   comm::fail_once(world, code, message);
   if (world.failed_rank() == world.rank()) log_end(fmt::format("rank {}: {}", world.rank(), message));
   world.abort(code);
@@ -56,13 +56,13 @@ void check_ranks(int64_t threads, int processes, config::Auto<config::Backend> b
 }
 
 [[noreturn]] void end_job(comm::World& world, const std::exception& error) {
-  const auto* const told = dynamic_cast<const Error*>(&error);
-  end_job(world, exit_code(told != nullptr ? told->kind() : ErrorKind::kInternal), error.what());
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  end_job(world, exit_code(known != nullptr ? known->kind() : ErrorKind::kInternal), error.what());
 }
 
 using ReadRun = std::function<train::RunOptions()>;
 
-// As one of the processes that a launcher started.
+// Runs as one of several processes that a launcher started.
 train::TrainResult train_as_process(comm::World& world, const ReadRun& read, int64_t threads) {
   try {
     train::RunOptions run = read();
@@ -78,7 +78,7 @@ train::TrainResult train_as_process(comm::World& world, const ReadRun& read, int
   }
 }
 
-// One of many says nothing when it is stopped. Slurm leaves ranks half a minute.
+// Only one of many ranks reports a stop. Slurm leaves ranks half a minute.
 void prepare_for_signals() {
   const auto launched = comm::launched_rank([](const char* name) { return std::getenv(name); });
   if (!launched || launched->size == 1) return;
@@ -86,10 +86,10 @@ void prepare_for_signals() {
   if (launched->launcher != "Slurm") expect_force();
 }
 
-// On as many ranks as were started.
+// Runs on as many ranks as were started.
 train::TrainResult train_on_ranks(const ReadRun& read, int64_t threads) {
   prepare_for_signals();
-  // Before the configuration is read: of its faults all ranks must hear.
+  // Before the configuration is read: all ranks must learn of its errors.
   const auto world = comm::world_of_launcher();
   if (world->size() > 1) return train_as_process(*world, read, threads);
   const train::RunOptions run = read();
@@ -97,19 +97,19 @@ train::TrainResult train_on_ranks(const ReadRun& read, int64_t threads) {
   return train::train_on_threads(run, static_cast<int>(threads), stop_requested);
 }
 
-// Where things are now, and how to go on.
-void say_end(const train::TrainResult& result, const std::string& folder) {
+// Prints where the results are, and how to continue.
+void report_end(const train::TrainResult& result, const std::string& folder) {
   switch (result.end) {
     case train::RunEnd::kFinished:
       log_info("the model is in {0}/final; curves and samples are in {0}/index.html", folder);
       break;
     case train::RunEnd::kInterrupted:
       if (result.step > 0)
-        log_info("stopped: step {} is saved in {}/checkpoints; the same command goes on from there",
+        log_info("stopped: step {} is saved in {}/checkpoints; run the same command again to resume",
                  result.step, folder);
       break;
     case train::RunEnd::kTimeLimit:
-      log_info("time limit: step {} is saved in {}/checkpoints; start the same command again to go on",
+      log_info("time limit: step {} is saved in {}/checkpoints; run the same command again to resume",
                result.step, folder);
       break;
     case train::RunEnd::kDryRun:
@@ -144,11 +144,11 @@ int run_training(const TrainOptions& options) {
     try {
       return train_on_ranks(read, options.ranks);
     } catch (const Interrupted&) {
-      log_info("stopped before the first step; the same command starts again");
+      log_info("stopped before the first step; run the same command again to start over");
       return {train::RunEnd::kInterrupted, 0, 0};
     }
   }();
-  if (result.rank == 0) say_end(result, folder);
+  if (result.rank == 0) report_end(result, folder);
   if (options.json && result.rank == 0) {
     static constexpr const char* kEnds[] = {"finished", "interrupted", "time_limit", "dry_run"};
     nlohmann::ordered_json json{{"end", kEnds[static_cast<size_t>(result.end)]},
@@ -171,16 +171,15 @@ int run_training(const TrainOptions& options) {
 void add_train(Verb root) {
   auto options = std::make_shared<TrainOptions>();
   auto resume = std::make_shared<std::string>("auto");
-  Verb verb = root.verb("train", "Train a model; the same command goes on where a run was",
+  Verb verb = root.verb("train", "Train a model; the same command resumes a stopped run",
                         "strata train RUN.toml --set training.steps=2000");
-  verb.option(
-          "RUN.toml", options->inputs,
-          "A configuration, or the folder of a run to go on with; or texts, or folders of data builds, to "
-          "train on without one")
+  verb.option("RUN.toml", options->inputs,
+              "A configuration, or the folder of a run to resume; or texts, or folders of data builds, to "
+              "train on without one")
       .required();
   verb.sets(options->sets).suggest(configuration_keys());
   verb.option("--resume", *resume,
-              "auto: go on where the run's folder stands; never: refuse a folder that holds a run; DIR: "
+              "auto: resume the run in its folder, if any; never: reject a folder that contains a run; DIR: "
               "from that "
               "checkpoint")
       .type_name("auto|never|DIR")
@@ -189,7 +188,8 @@ void add_train(Verb root) {
               "Ranks that share the work as threads of this process; processes are started with mpirun -n N")
       .positive()
       .type_name("N");
-  verb.flag("--accept-changes", options->accept_changes, "Resume although keys of the training changed");
+  verb.flag("--accept-changes", options->accept_changes,
+            "Resume although keys have changed that affect training");
   verb.flag("--dry-run", options->dry_run, "Check configuration, inputs, disk and plan, then stop");
   verb.json(options->json);
   verb.action([options, resume] {

@@ -8,7 +8,7 @@
 namespace strata::config {
 namespace {
 
-constexpr const char* kSourcesFile = "sources.toml";  // as data/build/finish.h writes it
+constexpr const char* kSourcesFile = "sources.toml";  // written by data/build/finish.h
 
 ConfigValue* child(ConfigValue* value, const char* key) {
   return value == nullptr ? nullptr : value->find(key);
@@ -28,7 +28,7 @@ void place(ConfigValue& path, const Path& folder) {
   }
 }
 
-// sources.toml with its paths from the working folder on.
+// Reads sources.toml and makes its paths relative to the current directory.
 ConfigValue read_build(const Path& folder, const Origin& origin) {
   const Path path = folder / kSourcesFile;
   std::error_code error;
@@ -49,7 +49,7 @@ ConfigValue read_build(const Path& folder, const Origin& origin) {
   return tree;
 }
 
-// The folders that data.build names; nothing where it is no text or list of texts, which reading refuses.
+// The folders in data.build; empty if it is neither a string nor a list of strings, which reading rejects.
 std::optional<std::vector<ConfigValue>> folders_of(const ConfigValue& build) {
   std::vector<ConfigValue> folders;
   if (build.get_if<std::string>()) {

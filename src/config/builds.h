@@ -1,14 +1,14 @@
-// data.build: what strata data build has made, as a configuration of training.
+// Turns data.build, the folders of finished `strata data build` runs, into training sources.
 #pragma once
 
 #include "base/toml.h"
 
 namespace strata::config {
 
-// Replaces data.build, one folder or a list, by what each folder's sources.toml says: its rows come first in
-// data.source, with paths below the folder, and its tokenizer is taken where the configuration names none. A
-// row of the configuration with a build's name is laid over that build's row, so that weights and limits can
-// be changed; the others follow. ConfigError for a folder without that file, and for builds made with
+// Replaces data.build (one folder or a list) by the contents of each folder's sources.toml. Its rows are
+// placed first in data.source, with paths that include the folder; its tokenizer is used if the configuration
+// names none. A [[data.source]] with a build's name overrides that build's row, so users can change weights
+// and limits; the other sources follow. Throws ConfigError if a folder has no sources.toml or if builds have
 // different tokenizers.
 void lay_builds(ConfigValue& root);
 

@@ -14,7 +14,7 @@ ConfigValue toml(auto value) {
   return out;
 }
 
-// A key of a table that is no list.
+// A key of a table that is not a list.
 struct Place {
   const TableSpec& table;
   const KeySpec& key;
@@ -22,10 +22,10 @@ struct Place {
 Place place_of(const std::string& key) {
   const size_t dot = key.rfind('.');
   const TableSpec* table = find_table(key.substr(0, dot));
-  STRATA_CHECK(table != nullptr && !table->list, "{} is in no table", key);
+  STRATA_CHECK(table != nullptr && !table->list, "{} has no table", key);
   const auto spec = std::find_if(table->keys.begin(), table->keys.end(),
                                  [&](const KeySpec& one) { return one.name == key.substr(dot + 1); });
-  STRATA_CHECK(spec != table->keys.end(), "{} is no key", key);
+  STRATA_CHECK(spec != table->keys.end(), "{} is not a key", key);
   return {*table, *spec};
 }
 

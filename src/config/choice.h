@@ -1,4 +1,4 @@
-// What was chosen for the user: one value of the configuration, from what and why.
+// A choice made for the user: one configuration value, the value it replaces and the reason.
 #pragma once
 
 #include <span>
@@ -12,26 +12,26 @@ namespace strata::config {
 struct Choice {
   std::string key;        // "training.micro_batch_size"
   std::string value;      // TOML
-  std::string why;        // some words for people: "the largest that memory.budget holds"
-  std::string from = {};  // TOML of what stood there: "auto", "training", -1; laid down by Choices::take
+  std::string why;        // for people: "the largest that memory.budget holds"
+  std::string from = {};  // replaced value as TOML: "auto", "training", -1; set by Choices::take
 };
 Choice chosen(std::string key, int64_t value, std::string why);
 Choice chosen(std::string key, double value, std::string why);
 Choice chosen(std::string key, std::string_view value, std::string why);
 Choice chosen(std::string key, const std::vector<std::string>& value, std::string why);
 
-// The configuration with these values in place of what stood there. No key counts as given by it. ConfigError
-// for a value that its key does not take.
+// Returns the configuration with these values. Their keys do not become user-given. Throws ConfigError if a
+// key does not accept its value.
 RunConfig with(const RunConfig& config, std::span<const Choice> choices);
 
-// A configuration on its way from what was asked for to what is run.
+// A configuration being resolved: starts as requested and ends as run.
 class Choices {
  public:
   explicit Choices(const RunConfig& asked) : config_(asked) {}
   const RunConfig& config() const { return config_; }
-  const std::vector<Choice>& all() const { return all_; }  // one a key, in the order in which they were made
+  const std::vector<Choice>& all() const { return all_; }  // one per key, in order
   void take(std::vector<Choice> made);
-  // All that a run which goes on has chosen before.
+  // Adds the choices stored with a run that is resumed.
   void keep(const RunConfig& kept);
 
  private:

@@ -39,7 +39,8 @@ std::vector<Choice> choose_machine(const RunConfig& config, const RankPlace& pla
     made.push_back(chosen("memory.budget", to_string(Bytes{share.memory}),
                           "nine tenths of the memory that is free" + ranks));
   }
-  if (config.device.kind.is_word()) made.push_back(chosen("device.kind", "cpu", "what computes here"));
+  if (config.device.kind.is_word())
+    made.push_back(chosen("device.kind", "cpu", "the only device in this version"));
   return made;
 }
 
@@ -84,20 +85,20 @@ std::vector<Choice> choose_warmup(int64_t horizon) {
 
 std::vector<Choice> choose_micro_batch(const RunConfig& config) {
   if (!config.training.micro_batch_size.is_word()) return {};
-  // As many sequences as make about 2,048 tokens of a rank: GEMMs are at their best there, and more would
-  // only take memory.
+  // As many sequences as make about 2,048 tokens per rank: GEMMs are most efficient there, and more would
+  // only use memory.
   const int64_t shares = mesh_of(config).size(graph::Axis::kContext);
   const int64_t wanted = std::max<int64_t>(1, 2048 * shares / config.training.sequence_length);
   const int64_t sequences = sequences_of_part(config);
   int64_t size = std::min(wanted, sequences);
-  std::string why = "about 2,048 tokens of a rank at once";
+  std::string why = "about 2,048 tokens per rank";
   // A pipeline of p ranks waits for p - 1 micro-batches: with 4 p of them that is a fifth of the time.
   if (const int64_t ranks = config.parallel.pipeline; ranks > 1 && sequences / (4 * ranks) < size) {
     size = std::max<int64_t>(1, sequences / (4 * ranks));
     why = "four micro-batches for each rank of the pipeline";
   }
   const auto divides = [&](int64_t n) { return sequences % n == 0 && has_equal_rows(config, n); };
-  // The next smaller one; where ranks can share none of those, the next greater.
+  // The next smaller divisor, or the next greater one if ranks can share none of the smaller ones.
   int64_t found = size;
   while (found > 0 && !divides(found)) --found;
   for (int64_t more = size + 1; found == 0 && more <= sequences; ++more)

@@ -1,5 +1,5 @@
-// What is chosen for the user where a key is left open, each by a function of the configuration and of what
-// it is chosen by.
+// Chooses values for keys that the user leaves open. Each choice is a function of the configuration and its
+// inputs.
 #pragma once
 
 #include <vector>
@@ -9,37 +9,37 @@
 
 namespace strata::config {
 
-// A rank's share of its host.
+// One rank's share of its host.
 struct MachineShare {
   int64_t processors = 1;
-  int64_t memory = 1;  // bytes that are free now, less room for the rest of the program and for others
+  int64_t memory = 1;  // free bytes, minus a reserve for the rest of the program and other processes
 };
-// Of this host. `root`: the folder in place of "/", for tests.
+// For this host. `root` replaces "/" in tests.
 MachineShare share_of_machine(const RankPlace& place, const Path& root = "/");
 
-// Threads, memory budget, who drives communication. `share`: the least of all ranks, so that all of them run
-// the same program.
+// Chooses threads, memory budget and the communication driver. `share`: the smallest over all ranks, so that
+// all run the same program.
 std::vector<Choice> choose_machine(const RunConfig& config, const RankPlace& place,
                                    const MachineShare& share);
-// Number formats, by the processor. Call it with threads.
+// Chooses number formats for the processor. Call it after threads are chosen.
 std::vector<Choice> choose_precision(const RunConfig& config);
-// The horizon of the learning rate and its warm-up, before the data are known.
+// Chooses the learning-rate horizon and warm-up before the data are known.
 std::vector<Choice> choose_horizon(const RunConfig& config);
 std::vector<Choice> choose_warmup(int64_t horizon);
-// Where memory is no matter.
+// Chooses the micro-batch size without regard to memory.
 std::vector<Choice> choose_micro_batch(const RunConfig& config);
 
-// What memory.budget decides where it is left open.
+// The open choices that memory.budget decides.
 struct Fit {
   int64_t zero = 0;
   int64_t micro_batch = 1;
-  bool keeps_recompute = false;  // memory.recompute is what the run had chosen before
+  bool keeps_recompute = false;  // memory.recompute is the run's stored choice
 };
 struct OpenToFit {
   bool zero = false, micro_batch = false;
 };
-// What to try where `tried` does not fit; nothing where there is nothing smaller. `by_weights`: weights,
-// gradients and states alone are too much.
+// Returns the next fit to try after `tried` does not fit, or nothing if there is none smaller. `by_weights`:
+// weights, gradients and optimizer states already exceed the budget.
 std::optional<Fit> smaller_fit(const RunConfig& config, const OpenToFit& open, const Fit& tried,
                                bool by_weights);
 

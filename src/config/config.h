@@ -1,7 +1,7 @@
 // A run's configuration: the tables of RUN.toml as plain structs, with their defaults.
 //
-// The keys, their checks and their help stand once, in tables*.cpp; reading, validation, `strata config` and
-// `strata init` all come from there. Paths are relative to the working directory.
+// Keys, checks and help texts are defined once, in tables*.cpp; reading, validation, `strata config` and
+// `strata init` are derived from them. Relative paths start at the current directory.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 
 namespace strata::config {
 
-// Those that no other module has a use for; all others are the modules' own. names.h spells them.
+// Enums that no other module needs; names.h spells them, and all enums declared elsewhere.
 enum class ModelInit { kWeights, kRandom };
 enum class OptimizerKind : uint8_t { kAdamW };  // a place in optim::optimizers(), the first one's
 enum class CapacityOver { kSequence, kMicroBatch };
@@ -33,7 +33,7 @@ enum class Dispatch { kFlat, kTwoLevel };
 enum class Progress { kInline, kThread };
 enum class Backend { kLocal, kMpi };
 
-// The value of a key that belongs to a later version: anything, told from its default.
+// The value of a key reserved for a later version: anything other than its default is rejected.
 struct LaterValue {
   ConfigValue value;
   template <typename T>
@@ -43,11 +43,11 @@ struct LaterValue {
 };
 
 struct RunTable {
-  std::string name = "auto";    // resolved while reading: the file's name without .toml
-  std::string folder = "auto";  // resolved while reading: runs/NAME
-  std::string started_in;       // where relative paths begin; reading lays it before them
-  // In a run's run.toml what the program has chosen, as KEY=VALUE with what stood there: of a run that goes
-  // on from that file it is open again.
+  std::string name = "auto";    // reading sets it: the file's name without .toml
+  std::string folder = "auto";  // reading sets it: runs/NAME
+  std::string started_in;       // base of relative paths; reading prepends it
+  // In a run's run.toml: choices made by the program, as KEY=VALUE with the replaced value. They are open
+  // again for a run that resumes from that file.
   std::vector<std::string> chosen;
   int64_t seed = 1234;
   Auto<Duration> max_time;
@@ -86,7 +86,7 @@ struct TokenizerTable {
   TokenizerTrainTable train;
   bool add_bos = false;
   bool add_eos = true;
-  Auto<TokenName> eos, bos;  // auto: what the model's files declare (data::TextEnds)
+  Auto<TokenName> eos, bos;  // auto: as the model's files declare (data::TextEnds)
   data::SpecialInText special_in_text = data::SpecialInText::kToken;
 };
 
@@ -114,7 +114,7 @@ struct DataTable {
   Auto<double> valid_fraction;  // auto: 0.01 of text without `valid`, nothing of token files
   bool shuffle = true;
   data::Pack pack = data::Pack::kDocuments;
-  Auto<data::Objective> objective;  // auto: what the model's kind learns by
+  Auto<data::Objective> objective;  // auto: the model kind's objective
   double mask_rate = 0.15;
   double mean_span = 3.0;
   double fim_rate = 0.0;
@@ -278,11 +278,11 @@ struct DebugTable {
   std::vector<std::string> inject;
 };
 
-// One thing wrong with a configuration.
-struct Fault {
+// One error in a configuration.
+struct Issue {
   std::string key;                // "training.steps"; empty: the whole
-  Origin origin;                  // where it was written
-  std::string problem;            // "found X, expected Y" and what to do
+  Origin origin;                  // its source
+  std::string problem;            // "found X, expected Y" and the remedy
   std::string to_string() const;  // "run.toml:12: training.steps: found X, expected Y"
 };
 
@@ -307,23 +307,23 @@ struct RunConfig {
   DebugTable debug;
 
   std::map<std::string, Origin> origins;  // of every key that was given, as "data.source.0.weight"
-  std::vector<Fault> reading_faults;      // unknown keys, wrong types and ranges; validate() returns them too
+  std::vector<Issue>
+      reading_issues;  // unknown keys, wrong types, values out of range; validate() includes them
 
   bool was_set(const std::string& key) const { return origins.contains(key); }
-  Origin origin_of(const std::string& key) const;  // kDefault where it was not given
+  Origin origin_of(const std::string& key) const;  // kDefault if not given
 };
 
 // Optimizer steps of the run: training.steps, or training.tokens rounded up to whole steps.
 int64_t total_steps(const RunConfig& config);
-// The steps that so many tokens take if they fill this share of the places of a step.
+// Steps needed for this number of tokens if this fraction of each step's token positions is filled.
 int64_t steps_for_tokens(const RunConfig& config, int64_t tokens, double filled = 1);
-// Seconds between checkpoints where checkpoint.interval is "auto" and one takes `save_seconds`: at most 1 %
-// of the time, at least one every 30 minutes.
+// Seconds between checkpoints for checkpoint.interval = "auto" if one takes `save_seconds`: at most 1 % of
+// the time, at least one every 30 minutes.
 inline double auto_checkpoint_seconds(double save_seconds) {
   return std::min(1800.0, std::max(60.0, 100 * save_seconds));
 }
-// The warm-up of a horizon where schedule.warmup_steps is "auto": a twentieth of it, at least 10 steps, and
-// never more than half.
+// Warm-up steps for schedule.warmup_steps = "auto": a twentieth of the horizon, at least 10, at most half.
 inline int64_t auto_warmup_steps(int64_t horizon) {
   return std::min(std::max<int64_t>(10, horizon / 20), horizon / 2);
 }

@@ -1,4 +1,4 @@
-// What a run will take of its sources, known before it starts.
+// How much of each source a run will read, known before it starts.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ struct SourcePlan {
   double epochs = 0;   // how often it is read
 };
 
-// Of a run of `samples` samples, all that it trains on from its first step.
+// For a run of `samples` samples, from its first step on.
 std::vector<SourcePlan> plan_sources(const RunData& data, const data::SampleSource& source, int64_t samples);
 
 // "web 62.1 % of the tokens, 0.31 epochs; math …"; "1.25 epochs" of a single source.
 std::string to_string(const std::vector<SourcePlan>& plan);
 
-// A text for each source that is repeated beyond the four epochs up to which repeated tokens are worth nearly
-// as much as new ones (Muennighoff et al., "Scaling Data-Constrained Language Models", 2023).
+// One warning per source that is repeated beyond four epochs, up to which repeated tokens are nearly as
+// valuable as new ones (Muennighoff et al., "Scaling Data-Constrained Language Models", 2023).
 std::vector<std::string> repetition_warnings(const std::vector<SourcePlan>& plan);
 
 }  // namespace strata::config

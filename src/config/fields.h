@@ -1,4 +1,4 @@
-// How a member of a configuration struct becomes a key: internal to tables.cpp and its like.
+// Maps members of configuration structs to keys. Internal to tables*.cpp.
 #pragma once
 
 #include <cmath>
@@ -10,11 +10,11 @@
 
 namespace strata::config {
 
-// What numbers may be at most, where nothing else limits them: far beyond every use, and safe to multiply.
+// The default upper limits of numbers: far beyond every use, and safe to multiply.
 inline constexpr auto kMostNumber = static_cast<double>(kMostCount);
 inline constexpr auto kMostSeed = static_cast<double>(int64_t{1} << 53);  // exact in every JSON
 inline constexpr double kMostSequences = 1 << 20;
-inline constexpr double kLeastReal = 1e-37, kMostReal = 1e30;  // of numbers that kernels take as fp32
+inline constexpr double kLeastReal = 1e-37, kMostReal = 1e30;  // for numbers passed to kernels as fp32
 
 template <typename T>
 struct FieldType;  // base shape, conversion from and to a TOML value
@@ -48,7 +48,7 @@ struct FieldType<int64_t> {
   static bool read(const ConfigValue& from, const ValueShape& shape, int64_t& to) {
     std::optional<int64_t> value;
     if (const auto* integer = from.get_if<int64_t>()) value = *integer;
-    // 2e9 is a float in TOML and a whole number for people.
+    // 2e9 is a float in TOML, but users mean an integer.
     if (const auto* number = from.get_if<double>();
         number && shape.counts && std::floor(*number) == *number && std::abs(*number) < 9e15) {
       value = static_cast<int64_t>(*number);
@@ -89,7 +89,7 @@ struct FieldType<std::string> {
     to = *text;
     return true;
   }
-  // Empty stands for "not given", which TOML has no word for.
+  // Empty means "not given", which TOML cannot express.
   static std::optional<ConfigValue> write(const std::string& value, const ValueShape&) {
     return value.empty() ? std::nullopt : std::optional(plain(value));
   }
@@ -133,7 +133,7 @@ struct FieldType<T> {
   static ConfigValue write(T value, const ValueShape&) { return plain(std::string(spelled(value))); }
 };
 
-// Values that are written as a text and may also be a bare number.
+// Values written as strings that may also be plain numbers.
 template <typename T, auto kParse, typename FromNumber>
 struct TextType {
   static bool read(const ConfigValue& from, const ValueShape&, T& to) {
@@ -322,7 +322,7 @@ struct FieldType<std::optional<T>> {
 template <typename T>
 struct FieldType<OrWord<T>> {
   static constexpr auto kBase = FieldType<T>::kBase;
-  // Of names the word is one.
+  // Enum names have the word "auto".
   static std::string word_of(const ValueShape& shape) { return std::is_enum_v<T> ? "auto" : shape.word; }
   static bool read(const ConfigValue& from, const ValueShape& shape, OrWord<T>& to) {
     if (const auto* text = from.get_if<std::string>(); text && *text == word_of(shape)) {
@@ -421,7 +421,7 @@ inline ValueShape from_to_below(double least, double below) {
 inline ValueShape between_exclusive(double above, double below) {
   return {.above = above, .below = below};
 }
-// A table of its own; `member` is where its keys are.
+// A separate table; `member` holds its keys.
 template <typename Table>
 TableSpec table(const char* name, ResumeClass resume, Table RunConfig::*member, const char* help,
                 std::vector<KeySpec>&& keys) {
@@ -452,7 +452,7 @@ TableSpec list(const char* name, ResumeClass resume, Table RunConfig::*outer,
           }};
 }
 
-// In files of their own.
+// Defined in separate files.
 std::vector<TableSpec> optimizer_sub_tables();
 TableSpec optimizer_table();
 TableSpec optimizer_group_table();

@@ -1,4 +1,4 @@
-// The keys of RUN.toml as data: what everything in this room is generated from.
+// The keys of RUN.toml as data, from which this module generates everything else.
 #pragma once
 
 #include <functional>
@@ -45,11 +45,11 @@ struct KeySpec {
   ValueShape shape;
   bool later = false;                 // only the default is accepted yet
   std::optional<ConfigValue> former;  // later: the default of an earlier version, accepted too
-  std::optional<ResumeClass> resume;  // where it differs from the table's
+  std::optional<ResumeClass> resume;  // if it differs from the table's
   bool path = false;                  // texts that name files or folders
-  // False where the value does not have the shape. `table` is the struct that holds the key.
+  // Returns false if the value does not have the shape. `table` is the struct that holds the key.
   std::function<bool(void* table, const ConfigValue& value)> read;
-  // Nothing where the key is unset.
+  // Returns nothing if the key is unset.
   std::function<std::optional<ConfigValue>(const void* table)> write;
 };
 

@@ -20,30 +20,30 @@ constexpr Degree kDegrees[] = {{"pipeline", &ParallelTable::pipeline},
                                {"context", &ParallelTable::context},
                                {"tensor", &ParallelTable::tensor}};
 
-// Whether a degree stands in messages: the batch's always, others where somebody asked for them.
-bool is_told(const Degree& degree, const ParallelTable& asked) {
+// Whether messages show a degree: always those of the batch, others only if the user set them.
+bool is_shown(const Degree& degree, const ParallelTable& asked) {
   return degree.value == &ParallelTable::replicate || degree.value == &ParallelTable::shard ||
          asked.*degree.value != 1;
 }
 
-// "replicate = 2, shard = 4", and what else was asked for.
+// "replicate = 2, shard = 4", and the other degrees that were set.
 std::string text_of(const ParallelTable& degrees, const ParallelTable& asked) {
   std::string text;
   for (const Degree& degree : kDegrees) {
-    if (!is_told(degree, asked)) continue;
+    if (!is_shown(degree, asked)) continue;
     text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", degree.name, degrees.*degree.value);
   }
   return text;
 }
 
-// Degrees that make this number of ranks and are nearest to what was asked for.
+// Degrees that yield this number of ranks and are nearest to the requested ones.
 std::string nearest(const ParallelTable& asked, int64_t ranks) {
   struct Choice {
     ParallelTable degrees;
     int64_t distance = 0;
   };
   std::vector<Choice> choices;
-  // Every way to split what is left over the degrees from `next` on.
+  // Tries every way to split the remaining ranks over the degrees from `next` on.
   const std::function<void(ParallelTable, size_t, int64_t)> split = [&](ParallelTable degrees, size_t next,
                                                                         int64_t left) {
     if (next == std::size(kDegrees)) {
@@ -55,7 +55,7 @@ std::string nearest(const ParallelTable& asked, int64_t ranks) {
       return;
     }
     const Degree& degree = kDegrees[next];
-    for (int64_t value = 1; value <= (is_told(degree, asked) ? left : 1); ++value) {
+    for (int64_t value = 1; value <= (is_shown(degree, asked) ? left : 1); ++value) {
       if (left % value != 0) continue;
       degrees.*degree.value = value;
       split(degrees, next + 1, left / value);
@@ -70,7 +70,8 @@ std::string nearest(const ParallelTable& asked, int64_t ranks) {
   return text;
 }
 
-// Whom experts fold over. Shards beyond that become replicas, whether their number was given or left open.
+// Sets the ranks that experts fold over. Shards beyond those become replicas, whether or not the user set
+// their number.
 void fold_experts(ParallelTable& parallel) {
   const int64_t inner = parallel.context * (parallel.expert_tensor > 1 ? 1 : parallel.tensor);
   const int64_t shards = parallel.expert / std::max<int64_t>(1, inner);
@@ -87,18 +88,18 @@ std::vector<Choice> choose_degrees(const RunConfig& config, int64_t ranks) {
   const ParallelTable& asked = config.parallel;
   ParallelTable parallel = asked;
   int64_t given = 1;
-  const Degree* open = nullptr;  // for what is left
+  const Degree* open = nullptr;  // for the remaining ranks
   for (const Degree& degree : kDegrees) {
     const int64_t value = parallel.*degree.value;
     if (value == 0)
-      throw ConfigError("[parallel.{}] found 0, expected a number of ranks, or -1 for those that are left",
+      throw ConfigError("[parallel.{}] found 0, expected a number of ranks, or -1 for the remaining ranks",
                         degree.name);
     if (value > 0) {
       given *= value;
       continue;
     }
     if (open != nullptr) {
-      throw ConfigError("[parallel] both {} and {} are -1, expected one of them for the ranks that are left",
+      throw ConfigError("[parallel] both {} and {} are -1, expected one of them for the remaining ranks",
                         open->name, degree.name);
     }
     open = &degree;
@@ -109,7 +110,7 @@ std::vector<Choice> choose_degrees(const RunConfig& config, int64_t ranks) {
   }
   if (parallel.expert == 0)
     throw ConfigError(
-        "[parallel.expert] found 0, expected a number of ranks, or -1 for all that can share experts");
+        "[parallel.expert] found 0, expected a number of ranks, or -1 for every rank that can share experts");
   if (given != ranks) {
     throw ConfigError(
         "[parallel] {} {} {} ranks, and {} were started; with {} ranks the nearest are {}, or start {} ranks",
@@ -121,8 +122,8 @@ std::vector<Choice> choose_degrees(const RunConfig& config, int64_t ranks) {
   for (const Degree& degree : kDegrees) {
     if (parallel.*degree.value == asked.*degree.value) continue;
     made.push_back(chosen(std::string("parallel.") + degree.name, parallel.*degree.value,
-                          &degree == open ? fmt::format("the ranks that are left, of {}", ranks)
-                                          : "so that whole groups of ranks share experts"));
+                          &degree == open ? fmt::format("the remaining ranks of {}", ranks)
+                                          : "so that experts are shared by whole groups of ranks"));
   }
   if (parallel.expert != asked.expert)
     made.push_back(chosen("parallel.expert", parallel.expert, "all ranks that can share experts"));
@@ -148,14 +149,14 @@ std::string layout_in_words(const RunConfig& config) {
   return text;
 }
 
-std::vector<Fault> idle_keys(const RunConfig& config) {
+std::vector<Issue> idle_keys(const RunConfig& config) {
   const ParallelTable& parallel = config.parallel;
   const bool alone = parallel.shard == 1, gathers = parallel.zero.is_word() || *parallel.zero >= 3;
   struct Rule {
     const char* key;
     bool idle;
-    const char* cause;   // what leaves it without effect
-    const char* remedy;  // what would give it one
+    const char* cause;   // why it has no effect
+    const char* remedy;  // how to give it one
   };
   const Rule rules[] = {
       {"schedule", parallel.pipeline == 1, "parallel.pipeline = 1", "parallel.pipeline above 1"},
@@ -175,7 +176,7 @@ std::vector<Fault> idle_keys(const RunConfig& config) {
       {"reshard_after_forward", !alone && !gathers, "parallel.zero below 3", "parallel.zero = 3"}};
   const TableSpec& table = *find_table("parallel");
   RunConfig own = config, usual;
-  std::vector<Fault> faults;
+  std::vector<Issue> issues;
   for (const Rule& rule : rules) {
     if (!rule.idle) continue;
     const auto spec = std::find_if(table.keys.begin(), table.keys.end(),
@@ -185,18 +186,18 @@ std::vector<Fault> idle_keys(const RunConfig& config) {
                         !(found->get_if<int64_t>() && *found->get_if<int64_t>() == 0);
     if (!is_set) continue;
     const std::string key = std::string("parallel.") + rule.key;
-    faults.push_back(
+    issues.push_back(
         {key, config.origin_of(key),
-         fmt::format("found {} with {}, where it does nothing; leave it out{}, or set {}", to_toml(*found),
+         fmt::format("found {} with {}, which makes it unused; leave it out{}, or set {}", to_toml(*found),
                      rule.cause, standard ? " (" + to_toml(*standard) + ")" : "", rule.remedy)});
   }
-  return faults;
+  return issues;
 }
 
-void check_idle_keys(const RunConfig& config, std::vector<Fault>& faults) {
-  // A run that was started on one rank has stored degrees of 1 where -1 stood.
+void check_idle_keys(const RunConfig& config, std::vector<Issue>& issues) {
+  // A run that was started on one rank has stored degrees of 1 in place of -1.
   if (!config.run.started_in.empty()) return;
-  for (Fault& fault : idle_keys(config)) faults.push_back(std::move(fault));
+  for (Issue& issue : idle_keys(config)) issues.push_back(std::move(issue));
 }
 
 graph::Mesh mesh_of(const RunConfig& config) {
@@ -212,7 +213,7 @@ layers::ExpertLayout expert_layout(const RunConfig& config, int64_t host_ranks) 
   layers::ExpertLayout layout{.ranks = std::max<int64_t>(1, parallel.expert),
                               .tensor = parallel.expert_tensor};
   if (!parallel.expert_capacity.is_word()) layout.room = *parallel.expert_capacity;
-  // Neighbours in rank share a host.
+  // Consecutive ranks share a host.
   const bool spans_hosts = host_ranks < layout.ranks && layout.ranks % host_ranks == 0;
   if (parallel.dispatch != Dispatch::kFlat && spans_hosts) layout.node_ranks = host_ranks;
   return layout;

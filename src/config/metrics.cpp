@@ -1,4 +1,4 @@
-// What a run measures, and which of it checkpoint.best_metric may name.
+// The metrics that a run measures, and those that checkpoint.best_metric may name.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ void add_text(const std::string& set, std::vector<std::string>& names) {
 
 std::vector<std::string> metric_names(const RunConfig& config) {
   std::vector<std::string> names{"loss"};
-  // Left out, the fraction depends on what kind of files the data are.
+  // If unset, the fraction depends on the kind of the data files.
   if (!config.data.valid.empty() || config.data.valid_fraction.value_or(1) > 0) add_text("valid", names);
   for (const EvalSet& set : config.eval.set) {
     if (set.task.empty()) {
@@ -31,14 +31,14 @@ std::vector<std::string> metric_names(const RunConfig& config) {
   return names;
 }
 
-std::string fault_of_best_metric(const CheckpointTable& checkpoint, std::span<const std::string> measured) {
+std::string error_in_best_metric(const CheckpointTable& checkpoint, std::span<const std::string> measured) {
   const CheckpointTable usual;
   const std::string& best = checkpoint.best_metric;
   if (std::find(measured.begin(), measured.end(), best) != measured.end()) return "";
   if (best == usual.best_metric && checkpoint.keep_best <= usual.keep_best) return "";
   if (best == "grad_norm")
     return fmt::format(
-        "found \"grad_norm\", which does not tell a good checkpoint from a bad one; expected one of {}",
+        "found \"grad_norm\", which does not distinguish good checkpoints from bad ones; expected one of {}",
         fmt::join(measured, ", "));
   const auto near = nearest_name(best, measured);
   return fmt::format("found \"{}\", which this run does not measure; {}expected one of {}", best,

@@ -1,4 +1,4 @@
-// How configurations spell the values of enums, each of which is declared in the module that uses it.
+// Spelling of enum values in configurations. Each enum is declared in the module that uses it.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Named {
 template <typename E>
 using Names = std::vector<Named<E>>;
 
-// By names that the module has itself.
+// Names that the enum's module defines.
 template <typename E>
 Names<E> named(std::initializer_list<E> values) {
   Names<E> all;
@@ -28,7 +28,7 @@ Names<E> named(std::initializer_list<E> values) {
   return all;
 }
 
-// names_of: every value that a key may have, in the order in which messages list them.
+// names_of: every value that a key may have, in the order of messages.
 
 inline Names<ModelInit> names_of(ModelInit) {
   using enum ModelInit;
@@ -88,7 +88,7 @@ inline Names<Backend> names_of(Backend) {
 }
 inline Names<models::Experts::Router> names_of(models::Experts::Router) {
   using enum models::Experts::Router;
-  // The room of the enum has no names for it; models has.
+  // The enum's own module has no names for it; models has.
   Names<models::Experts::Router> all;
   for (const auto router : {kTopK, kHash, kTwoLevel, kExpertChoice, kSoft})
     all.push_back({router, models::name_of(router)});
@@ -107,7 +107,7 @@ inline Names<CapacityOver> names_of(CapacityOver) {
   return {{kSequence, "sequence"}, {kMicroBatch, "micro_batch"}};
 }
 
-// As the key spells it.
+// Spelled as in the key.
 template <typename E>
 std::string_view spelled(E value) {
   for (const Named<E>& one : names_of(E{}))

@@ -27,7 +27,7 @@ const Learning& learning_of(const models::ModelConfig& model) {
                        [&](const Learning& each) { return each.architecture == model.architecture; });
 }
 
-// The keys alone, without the tokenizer's ids.
+// The keys without the tokenizer's ids.
 data::ObjectiveOptions rates_of(const RunConfig& config, data::Objective objective) {
   data::ObjectiveOptions options;
   options.kind = objective;
@@ -41,32 +41,32 @@ std::optional<int32_t> padding_of(const data::Tokenizer& tokenizer) {
   return id ? id : tokenizer.token_to_id("[PAD]");
 }
 
-class Faults {
+class Issues {
  public:
-  Faults(const RunConfig& config, std::vector<Fault>& faults) : config_(config), faults_(faults) {}
+  Issues(const RunConfig& config, std::vector<Issue>& issues) : config_(config), issues_(issues) {}
 
   template <typename... Args>
   void add(const std::string& key, fmt::format_string<Args...> format, Args&&... args) {
-    faults_.push_back({key, config_.origin_of(key), fmt::format(format, std::forward<Args>(args)...)});
+    issues_.push_back({key, config_.origin_of(key), fmt::format(format, std::forward<Args>(args)...)});
   }
 
  private:
   const RunConfig& config_;
-  std::vector<Fault>& faults_;
+  std::vector<Issue>& issues_;
 };
 
-// Tasks and samples ask a model to go on from a text.
-void check_writing(const RunConfig& config, const Learning& learning, Faults& faults) {
+// Tasks and samples require a model that continues text.
+void check_writing(const RunConfig& config, const Learning& learning, Issues& issues) {
   for (size_t i = 0; i < config.eval.set.size(); ++i) {
     if (config.eval.set[i].task.empty()) continue;
-    faults.add(fmt::format("eval.set.{}.task", i),
-               "found \"{}\", but the model is {}, and tasks are scored by how it goes on from a text; "
+    issues.add(fmt::format("eval.set.{}.task", i),
+               "found \"{}\", but the model is {}, and tasks are scored by continuing text; "
                "expected a set without a task",
                config.eval.set[i].task, learning.kind);
   }
   if (learning.architecture == Architecture::kEncoder && !config.eval.sample_prompts.empty()) {
-    faults.add("eval.sample_prompts",
-               "found prompts, but the model is {}, which does not go on from a text; leave it out",
+    issues.add("eval.sample_prompts",
+               "found prompts, but the model is {}, which does not continue text; leave it out",
                learning.kind);
   }
 }
@@ -77,12 +77,12 @@ data::Objective objective_of(const RunConfig& config, const models::ModelConfig&
   return config.data.objective.value_or(learning_of(model).objective);
 }
 
-void check_objective(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& list) {
-  Faults faults(config, list);
+void check_objective(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& list) {
+  Issues issues(config, list);
   const Learning& learning = learning_of(model);
   const data::Objective objective = objective_of(config, model);
   if (objective != learning.objective) {
-    faults.add(
+    issues.add(
         "data.objective",
         "found \"{}\", but the model is {} ({}), which learns by \"{}\"; leave it at \"auto\", or take "
         "a model of another kind",
@@ -93,34 +93,33 @@ void check_objective(const RunConfig& config, const models::ModelConfig& model, 
   const DataTable& data = config.data;
   const std::string_view name = spelled(learning.objective);
   if (objective == data::Objective::kCausal && data.mask_rate != defaults.mask_rate) {
-    faults.add("data.mask_rate", "found {} with the objective \"{}\", which hides no tokens; leave it out",
+    issues.add("data.mask_rate", "found {} with the objective \"{}\", which hides no tokens; leave it out",
                data.mask_rate, name);
   }
   if (objective != data::Objective::kSpanCorruption && data.mean_span != defaults.mean_span) {
-    faults.add("data.mean_span", "found {} with the objective \"{}\", which cuts out no spans; leave it out",
+    issues.add("data.mean_span", "found {} with the objective \"{}\", which cuts out no spans; leave it out",
                data.mean_span, name);
   }
   if (objective == data::Objective::kCausal) return;
   if (data.fim_rate > 0) {
-    faults.add("data.fim_rate",
-               "found {} with the objective \"{}\"; it goes with \"causal\" alone, leave it at 0",
+    issues.add("data.fim_rate", "found {} with the objective \"{}\"; it requires \"causal\"; leave it at 0",
                data.fim_rate, name);
   }
-  check_writing(config, learning, faults);
+  check_writing(config, learning, issues);
   if (objective != data::Objective::kSpanCorruption) return;
   if (data.pack != data::Pack::kStream && config.was_set("data.pack")) {
-    faults.add("data.pack",
+    issues.add("data.pack",
                "found \"{}\", but span corruption takes windows of the plain stream; expected \"stream\", or "
                "leave it out",
                spelled(data.pack));
   }
-  // Each span has a sentinel of its own in the vocabulary.
+  // Each span has a separate sentinel in the vocabulary.
   constexpr double kMostSpans = 4096;
   const double spans = static_cast<double>(config.training.sequence_length) * data.mask_rate / data.mean_span;
   if (spans > kMostSpans) {
-    faults.add(
+    issues.add(
         "training.sequence_length",
-        "found {}, which makes about {:.0f} spans a text, each with its own sentinel; expected at most {:g} "
+        "found {}, which makes about {:.0f} spans a text, each of which needs a sentinel; expected at most {:g} "
         "spans: lower it or data.mask_rate, or raise data.mean_span",
         config.training.sequence_length, spans, kMostSpans);
     return;
@@ -128,7 +127,7 @@ void check_objective(const RunConfig& config, const models::ModelConfig& model, 
   try {
     data::span_lengths(config.training.sequence_length, data.mask_rate, data.mean_span);
   } catch (const ConfigError& error) {
-    faults.add("data.objective", "{}", error.what());
+    issues.add("data.objective", "{}", error.what());
   }
 }
 
@@ -158,9 +157,9 @@ bool reads_token_by_token(const models::ModelConfig& model) {
 }
 
 bool writes_samples(const RunConfig& config, const models::ModelConfig& model) {
-  // Nobody gets any unasked; who asks is told why there are none.
+  // Samples are written only on request; a request that cannot be met gets a reason.
   if (!reads_token_by_token(model) && config.eval.sample_prompts.empty()) return false;
-  // The stages of a pipeline hold no whole model, and are not run token by token.
+  // Ranks of a pipeline do not hold the whole model and are not run token by token.
   if (config.eval.sample_tokens == 0 || config.parallel.pipeline > 1) return false;
   return model.architecture == Architecture::kDecoder ||
          (model.architecture == Architecture::kEncoderDecoder && !config.eval.sample_prompts.empty());
@@ -170,8 +169,8 @@ void take_ids(models::ModelConfig& model, const data::Tokenizer& tokenizer) {
   const data::TextEnds& ends = tokenizer.ends();
   model.more_eos_ids.clear();
   if (model.architecture == Architecture::kDecoder) {
-    // The texts that it learns begin and end with these, whatever the preset's own vocabulary had. Where
-    // nothing begins a text, it follows the end of another.
+    // The model's training texts begin and end with these, whatever the preset's vocabulary had. If no token
+    // begins a text, it follows the end of another.
     if (!ends.end && ends.begin.empty()) return;
     if (ends.end) model.eos_id = ends.end;
     model.bos_id = ends.begin.empty() ? model.eos_id : std::optional<int64_t>(ends.begin.front());
@@ -191,7 +190,7 @@ data::ObjectiveOptions objective_options(const RunConfig& config, const models::
   if (tokenizer == nullptr) {
     throw ConfigError(
         "[data.objective] is \"{}\" and the run has token files without a tokenizer, which names the tokens "
-        "that stand for hidden text; set tokenizer.path to the one that the tokens were made with",
+        "that replace hidden text; set tokenizer.path to the one that the tokens were made with",
         spelled(objective));
   }
   const auto id_of = [&](std::string_view name) { return tokenizer->token_to_id(name); };
@@ -203,7 +202,7 @@ data::ObjectiveOptions objective_options(const RunConfig& config, const models::
           "[data.objective] the mask token has the id {}, and the model's vocabulary ends at {}",
           options.mask, model.vocab_size);
     }
-    // A tokenizer may have a few added tokens more than the model has rows.
+    // A tokenizer may have a few added tokens beyond the model's rows.
     options.special.resize(static_cast<size_t>(std::min(tokenizer->vocab_size(), model.vocab_size)));
     for (size_t id = 0; id < options.special.size(); ++id)
       options.special[id] = tokenizer->is_special(static_cast<int32_t>(id)) ? 1 : 0;
@@ -219,7 +218,7 @@ data::ObjectiveOptions objective_options(const RunConfig& config, const models::
     if (!end) {
       throw ConfigError(
           "[data.objective] the tokenizer has no end-of-text token, expected </s> or such, which span "
-          "corruption puts behind source and target; take a tokenizer that has one");
+          "corruption appends to source and target; take a tokenizer that has one");
     }
     options.end_of_text = *end;
     const auto start =

@@ -1,4 +1,4 @@
-// What a run's model learns, what that asks of the tokenizer, and what does not go with it.
+// A model's training objective, its requirements on the tokenizer, and keys that conflict with it.
 #pragma once
 
 #include <string>
@@ -12,40 +12,40 @@
 
 namespace strata::config {
 
-// data.objective; "auto" is the one that the model's architecture learns by.
+// data.objective; "auto" is the objective of the model's architecture.
 data::Objective objective_of(const RunConfig& config, const models::ModelConfig& model);
 
-// Adds what the model's architecture and data.objective make wrong among the keys.
-void check_objective(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults);
+// Adds keys that conflict with the model's architecture or data.objective.
+void check_objective(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues);
 
-// The objective, and the packing of span corruption where none was given.
+// Chooses the objective, and the packing for span corruption if none is set.
 std::vector<Choice> choose_objective(const RunConfig& config, const models::ModelConfig& model);
 
-// The places of a row: what the programs of the run are made for.
+// The token positions of a row, for which the run's programs are compiled.
 data::RowShape row_shape(const RunConfig& config, const models::ModelConfig& model);
 
 // "a decoder", "an encoder", "an encoder-decoder".
 std::string_view kind_of(const models::ModelConfig& model);
 
-// Whether a text can be written with it: not where experts choose among the tokens of a whole sequence.
+// Whether the model can generate text: not if experts choose among the tokens of a whole sequence.
 bool reads_token_by_token(const models::ModelConfig& model);
-// Whether evaluations show texts of the model: a decoder's always, an encoder-decoder's where
-// eval.sample_prompts give it something to read.
+// Whether evaluations show generated text: always for a decoder; for an encoder-decoder if
+// eval.sample_prompts provides input.
 bool writes_samples(const RunConfig& config, const models::ModelConfig& model);
 
-// Of a model that begins with a preset's ids: those of the tokenizer's own tokens.
+// Replaces a preset's special-token ids by those of the tokenizer.
 void take_ids(models::ModelConfig& model, const data::Tokenizer& tokenizer);
 
-// The rates of the configuration and the tokenizer's ids. ConfigError where there is no tokenizer or it lacks
-// a token that the objective needs.
+// The rates from the configuration and the tokenizer's ids. Throws ConfigError if there is no tokenizer or it
+// lacks a token that the objective needs.
 data::ObjectiveOptions objective_options(const RunConfig& config, const models::ModelConfig& model,
                                          const data::Tokenizer* tokenizer);
 
-// Of a tokenizer that is trained for the run: tokenizer.train.special and what the objective needs besides.
-// Where the key was not given, the names are those of BERT's and T5's tokenizers.
+// Special tokens of a tokenizer that is trained for the run: tokenizer.train.special and those that the
+// objective needs. If the key is unset, names are those of BERT's and T5's tokenizers.
 struct SpecialTokens {
   std::vector<std::string> tokens;
-  std::string begin, end;  // put around a text when it is encoded with special tokens; empty: none
+  std::string begin, end;  // added around a text that is encoded with special tokens; empty: none
 };
 SpecialTokens special_tokens(const RunConfig& config, const models::ModelConfig& model);
 

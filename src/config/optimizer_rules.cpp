@@ -1,4 +1,4 @@
-// [optimizer] of a run: what it says of each tensor, and what is wrong with it.
+// [optimizer] of a run: its rules for each tensor, and their validation.
 #include "config/optimizer_rules.h"
 
 #include <fnmatch.h>
@@ -26,7 +26,7 @@ bool matches(const OptimizerGroup& group, const std::string& file_name) {
   return fnmatch(group.match.c_str(), file_name.c_str(), 0) == 0;
 }
 
-// Names of tensors that a pattern may have meant: by the part of the name that is nearest to it.
+// Tensor names that a pattern may have meant: those with the nearest component.
 std::string nearest_tensors(const std::string& pattern, const std::vector<models::TensorRow>& tensors) {
   std::string letters;
   for (const char c : pattern)
@@ -48,13 +48,13 @@ std::string nearest_tensors(const std::string& pattern, const std::vector<models
     if (!near || ("." + name + ".").find("." + *near + ".") == name.npos) continue;
     if (++shown <= 3) names += (names.empty() ? "" : ", ") + name;
   }
-  if (near) return fmt::format("near it are {}{}", names, shown > 3 ? ", …" : "");
+  if (near) return fmt::format("similar names are {}{}", names, shown > 3 ? ", …" : "");
   return fmt::format("names are such as {} and {}", wholes.front(), wholes.back());
 }
 
 }  // namespace
 
-void check_groups(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
+void check_groups(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues) {
   if (config.optimizer.group.empty()) return;
   const auto tensors = model.family->tensors(model);
   const auto roles = models::parameter_roles(model);
@@ -67,29 +67,29 @@ void check_groups(const RunConfig& config, const models::ModelConfig& model, std
       any = true;
       matrices = matrices || models::is_hidden_matrix(roles.at(tensor.parameter));
     }
-    const auto fault = [&](const char* name, std::string problem) {
+    const auto report = [&](const char* name, std::string problem) {
       const std::string key = fmt::format("optimizer.group.{}.{}", i, name);
-      faults.push_back({key, config.origin_of(key), std::move(problem)});
+      issues.push_back({key, config.origin_of(key), std::move(problem)});
     };
     if (!any) {
-      fault("match", fmt::format("found \"{}\", which matches no tensor; {}", group.match,
-                                 nearest_tensors(group.match, tensors)));
+      report("match", fmt::format("found \"{}\", which matches no tensor; {}", group.match,
+                                  nearest_tensors(group.match, tensors)));
     } else if (group.name && !matrices) {
       const optim::Definition& definition = config.optimizer.constants_of(*group.name).definition();
       if (definition.hidden_matrices)
-        fault("name",
-              fmt::format("found \"{}\" for \"{}\", which matches no matrix within a block; embeddings, "
-                          "heads, norms and biases are AdamW's",
-                          definition.name, group.match));
+        report("name",
+               fmt::format("found \"{}\" for \"{}\", which matches no matrix within a block; embeddings, "
+                           "heads, norms and biases are AdamW's",
+                           definition.name, group.match));
     }
   }
 }
 
-void check_optimizers(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
+void check_optimizers(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues) {
   if (model.mup.base_hidden_size == 0) return;
   const auto check = [&](const std::string& key, OptimizerKind kind) {
     if (kind == OptimizerKind::kAdamW) return;
-    faults.push_back(
+    issues.push_back(
         {key, config.origin_of(key),
          fmt::format("found \"{}\" with model.mup_base_hidden_size, whose learning rates are those of "
                      "adamw; leave one of the two out",
@@ -110,11 +110,11 @@ optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig
     std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.row < b.row; });
   return [optimizer = config.optimizer, model, tensors = std::move(tensors)](const std::string& name,
                                                                              graph::ParameterRole role) {
-    // The share of a weight that a step takes away does not change with the width.
+    // The relative weight decay per step does not change with the width.
     models::RateScale scale = models::rate_scale(model, role);
     optim::ParameterRule rules{{}, std::move(scale.parts)};
     const auto found = tensors.find(name);
-    STRATA_CHECK(found != tensors.end(), "{} is in no file of {}", name, model.family->name);
+    STRATA_CHECK(found != tensors.end(), "no file of {} contains {}", name, model.family->name);
     for (const models::TensorRow& row : found->second) {
       OptimizerKind kind = optimizer.name;
       optim::UpdateRule rule{.weight_decay = models::is_matrix(role) ? optimizer.weight_decay : 0.0};

@@ -1,4 +1,4 @@
-// [optimizer] of a run, against the model. Internal to resolve_model.cpp.
+// Checks [optimizer] of a run against the model. Internal to resolve_model.cpp.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,9 @@
 
 namespace strata::config {
 
-// A group that matches nothing is a typing mistake, and so is one for Muon that matches no matrix within a
-// block.
-void check_groups(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults);
-// µP's factors are derived for Adam's update.
-void check_optimizers(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults);
+// Rejects groups that match nothing, and Muon groups that match no matrix within a block: both are typos.
+void check_groups(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues);
+// µP's factors are derived for Adam's update only.
+void check_optimizers(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues);
 
 }  // namespace strata::config

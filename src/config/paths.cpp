@@ -14,8 +14,8 @@ std::string laid(const std::string& path, const Path& folder) {
   return leads_on ? (folder / path).lexically_normal().string() : path;
 }
 
-// The folder at which the paths of run.toml begin: where the run was started, or, where everything has been
-// moved since, where the run's own folder would have its name.
+// The base of paths in run.toml: the folder in which the run was started or, if the whole project has been
+// moved, the folder relative to which the run's folder has its configured name.
 Path begin_of_paths(const RunConfig& config, const Path& run) {
   const Path actual = std::filesystem::weakly_canonical(run);
   Path started = config.run.started_in;
@@ -29,8 +29,8 @@ Path begin_of_paths(const RunConfig& config, const Path& run) {
   return base / name == actual ? base : started;
 }
 
-// Replaces every path of the configuration. What the command line says begins where the user stands, and
-// stays.
+// Replaces every path of the configuration. Paths from the command line are relative to the user's current
+// directory and stay unchanged.
 void map_paths(RunConfig& config, FunctionRef<std::string(const std::string&)> replace) {
   for (const TableSpec& table : run_tables()) {
     for (size_t i = 0; i < table.count(config); ++i) {

@@ -1,16 +1,17 @@
-// Where the relative paths of a configuration begin.
+// Resolution of relative paths in a configuration.
 #pragma once
 
 #include "config/config.h"
 
 namespace strata::config {
 
-// Where run.started_in is given, makes the relative paths of `config`, read from `file`, begin there, or
-// where the project is now if it has been moved as a whole. Paths of --set begin at the working folder.
+// If run.started_in is set, makes the relative paths of `config`, read from `file`, relative to it, or to the
+// project's present location if it has been moved as a whole. Paths from --set are relative to the current
+// directory.
 void lay_paths(RunConfig& config, const Path& file);
 
-// For storing: run.started_in is set, and the paths of `config`, which lead from the working folder, begin
-// there.
+// Prepares `config` for storing: sets run.started_in and makes paths, which are relative to the current
+// directory, relative to it.
 void take_back_paths(RunConfig& config);
 
 }  // namespace strata::config

@@ -36,7 +36,7 @@ parallel::Schedule schedule_of(const ParallelTable& keys, int32_t micro_batches)
   parallel::require_sound(schedule, keys.schedule);
   if (schedule.rank_count() != ranks || schedule.micro_batches != micro_batches) {
     throw ConfigError(
-        "[parallel.schedule] {} is for {} ranks and {} micro-batches, and the run has pipeline = {} and {} "
+        "[parallel.schedule] {} is for {} ranks and {} micro-batches, but the run has pipeline = {} and {} "
         "micro-batches a step (training.global_batch_size by micro_batch_size and the ranks of a batch)",
         keys.schedule, schedule.rank_count(), schedule.micro_batches, ranks, micro_batches);
   }
@@ -54,7 +54,7 @@ parallel::StageLayout layout_of(const RunConfig& config, const models::ModelConf
     if (layout.back().prediction_layers < parts.prediction_layers) {
       throw ConfigError(
           "[parallel.stage_layers] \"{}\": found m in a stage before the last; what predicts further tokens "
-          "reads the head: put every m beside L",
+          "reads the head; put every m next to L",
           (*keys).layout);
     }
     return layout;
@@ -66,7 +66,7 @@ parallel::StageLayout layout_of(const RunConfig& config, const models::ModelConf
 
 parallel::PartCosts costs_of_parts(const models::ModelConfig& model, int64_t sequence_length) {
   parallel::PartCosts costs;
-  // A product takes 6 operations an element and token, forward and backward; attention by half, two products.
+  // A matmul takes 6 operations per element and token, forward and backward; attention, half of two matmuls.
   const double attention =
       3 * static_cast<double>(sequence_length) * static_cast<double>(model.q_width() + model.value_width());
   costs.layers.assign(static_cast<size_t>(model.blocks()), attention);
@@ -86,7 +86,8 @@ parallel::PartCosts costs_of_parts(const models::ModelConfig& model, int64_t seq
   }
   costs.head = 6 * static_cast<double>(model.vocab_size) * static_cast<double>(model.hidden_size);
   if (model.predict_layers > 0) costs.prediction_layer += attention + costs.head;
-  // A look-up multiplies nothing: reading and adding a row weighs as some operations an element.
+  // An embedding look-up has no multiplications; count reading and adding a row as a few operations per
+  // element.
   costs.embedding = 16 * static_cast<double>(model.hidden_size);
   return costs;
 }
@@ -99,7 +100,7 @@ std::shared_ptr<const program::Pipeline> pipeline_of(const RunConfig& config,
   pipeline->parts = parts_of(model);
   pipeline->layout = layout_of(config, model, pipeline->schedule.stages);
   pipeline->rank = place;
-  // One more than is needed for the step to end: who sends goes on while the last message is read.
+  // One more than the step needs to finish: a sender proceeds while its last message is read.
   pipeline->send_buffers = parallel::send_buffers_of(pipeline->schedule) + 1;
   return pipeline;
 }

@@ -1,4 +1,4 @@
-// [parallel]'s pipeline: from its keys to the stages of a model and the order in which ranks work on them.
+// Turns the pipeline keys of [parallel] into model stages and a schedule.
 #pragma once
 
 #include <memory>
@@ -9,12 +9,12 @@
 
 namespace strata::config {
 
-// What the rank at `place` on the pipeline axis runs; nullptr where there is no pipeline. ConfigError for
-// what no schedule or layout allows, with what would do.
+// The pipeline of the rank at `place` on the pipeline axis; nullptr without a pipeline. Throws ConfigError if
+// no schedule or layout permits it, with an alternative.
 std::shared_ptr<const program::Pipeline> pipeline_of(const RunConfig& config,
                                                      const models::ModelConfig& model, int32_t place = 0);
 
-// Of the layout that parallel.stage_layers = "auto" is balanced by: floating-point operations of a sequence.
+// Costs that balance parallel.stage_layers = "auto": floating-point operations per sequence.
 parallel::PartCosts costs_of_parts(const models::ModelConfig& model, int64_t sequence_length);
 
 }  // namespace strata::config

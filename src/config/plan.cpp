@@ -11,7 +11,7 @@
 namespace strata::config {
 namespace {
 
-// Texts that the run learns end with `end`: a text that is written ends with it, too.
+// The run's training texts end with `end`, so generation stops at it, too.
 void add_end(models::ModelConfig& model, int64_t end) {
   const auto has = [&](const std::vector<int64_t>& ids) {
     return std::find(ids.begin(), ids.end(), end) != ids.end();
@@ -23,7 +23,7 @@ void add_end(models::ModelConfig& model, int64_t end) {
   model.eos_id = end;
 }
 
-// The model with the ids of special tokens of the tokenizer that it is trained with.
+// The model with the special-token ids of its tokenizer.
 models::ModelConfig with_ids(models::ModelConfig model, const RunConfig& config,
                              const data::Tokenizer* tokenizer) {
   std::optional<int64_t> end;
@@ -31,37 +31,36 @@ models::ModelConfig with_ids(models::ModelConfig model, const RunConfig& config,
   const auto beyond = [&](int64_t id) { return id >= model.vocab_size; };
   if (end && beyond(*end)) end = std::nullopt;
   if (tokenizer != nullptr && config.model.from.empty()) take_ids(model, *tokenizer);
-  // A family's own ids mean nothing in a smaller vocabulary.
+  // A family's default ids are meaningless in a smaller vocabulary.
   std::erase_if(model.more_eos_ids, beyond);
   std::erase_if(model.generation_eos_ids, beyond);
   for (auto* id : {&model.bos_id, &model.eos_id}) {
     if (*id && beyond(**id)) *id = end;
   }
-  // Of several ends all stay; what ends the texts of the run is one of them.
+  // With several end tokens all remain; the token that ends the run's texts is one of them.
   if (!config.model.from.empty() && end) add_end(model, *end);
   if (!model.eos_id) model.eos_id = end;
   for (auto* id : {&model.pad_id, &model.start_id}) {
     if (*id && **id >= model.vocab_size) *id = std::nullopt;
   }
-  // Nor does its padding where that is what ends our texts, which must learn.
+  // The padding id must not equal the token that ends the run's texts, which the model must learn.
   if (model.pad_id && (model.pad_id == model.eos_id || (end && model.pad_id == *end)))
     model.pad_id = std::nullopt;
   return model;
 }
 
-// A step without a target learns nothing; data in which no step has one are a mistake.
+// A step without a target learns nothing; if no step has one, the data are wrong.
 void check_targets(const data::SampleSource& samples, const RunData& data) {
   if (samples.has_targets()) return;
   throw DataError(
-      "[data] found {} training tokens, and none of them is to be predicted from others of its document; "
+      "[data] found {} training tokens, none of which can be predicted from others of its document; "
       "give "
       "longer documents, check that the files' end_of_text_id is right, or set data.pack = \"stream\"",
       data.train_tokens);
 }
 
-// Steps in which rows have empty places hold fewer tokens, so that training.tokens takes more of them. Where
-// the data end before the steps do, the learning rate's curve ends with them. `open`: the horizon is to be
-// chosen.
+// Rows with empty positions hold fewer tokens, so that training.tokens takes more steps. If the data end
+// before the steps do, so does the learning-rate schedule. `open`: the horizon is still to be chosen.
 std::vector<Choice> fit_to_data(const RunConfig& config, const models::ModelConfig& model,
                                 const data::Tokenizer* tokenizer, const RunData& data, bool open) {
   const auto is_bounded = [](const auto& source) { return source.max_epochs > 0 || source.max_tokens > 0; };
@@ -70,7 +69,7 @@ std::vector<Choice> fit_to_data(const RunConfig& config, const models::ModelConf
       !config.data.epochs.is_word() || std::any_of(sources.begin(), sources.end(), is_bounded);
   const data::SampleOptions options = sample_options(config, model, tokenizer);
   const bool packed = options.pack == data::Pack::kBestFit;
-  // Packed rows take a pass over the data, and of causal ones each has targets.
+  // Packed rows cover the data once, and every causal row has targets.
   const bool checks = !packed || options.objective.kind != data::Objective::kCausal;
   const bool fits = open && (bounded || (packed && config.training.tokens));
   if (!checks && !fits) return {};
@@ -88,28 +87,28 @@ std::vector<Choice> fit_to_data(const RunConfig& config, const models::ModelConf
   const int64_t steps = (samples.total_samples() + batch - 1) / batch;
   if (steps >= horizon) return made;
   log_warning(
-      "the data end after {} steps, before the {} asked for: so do the run and the learning rate's curve",
+      "the data end after {} steps, before the requested {}; the run and the learning-rate schedule end there too",
       steps, horizon);
   return {chosen("schedule.steps", std::max<int64_t>(1, steps), "the data end there")};
 }
 
-// What can never fit is said before text is read for minutes.
-void check_room(const RunConfig& config, const models::ModelConfig& model) {
+// Rejects a model that can never fit before minutes are spent on reading text.
+void check_budget(const RunConfig& config, const models::ModelConfig& model) {
   const auto budget = static_cast<double>((*config.memory.budget).count);
   const double weights = 8 * static_cast<double>(models::parameter_count(model));
   if (weights > budget) {
     throw ConfigError(
-        "[memory.budget] weights and gradients of the model take {}, and {} are allowed; take a smaller "
+        "[memory.budget] weights and gradients of the model take {}, but memory.budget allows {}; take a smaller "
         "model "
         "or raise memory.budget",
         human_bytes(weights), human_bytes(budget));
   }
-  // What the loader holds of this step and of those that it prepares.
+  // The loader holds this step's batch and those that it prepares.
   const double batch = 64 * static_cast<double>(config.training.global_batch_size) *
                        static_cast<double>(config.training.sequence_length);
   if (batch > budget) {
     throw ConfigError(
-        "[training.global_batch_size] a step's {} sequences of {} tokens take {} as ids alone, and "
+        "[training.global_batch_size] a step's {} sequences of {} tokens take {} just for token ids, but "
         "memory.budget "
         "allows {}; lower it or training.sequence_length",
         config.training.global_batch_size, config.training.sequence_length, human_bytes(batch),
@@ -117,7 +116,7 @@ void check_room(const RunConfig& config, const models::ModelConfig& model) {
   }
 }
 
-// Whether a micro-batch of another size would compute something else than other last bits.
+// Whether a micro-batch of another size would change more than the last bits of the result.
 bool learns_over_micro_batches(const RunConfig& config, const models::ModelConfig& model) {
   if (model.experts.count == 0) return false;
   return config.moe.balance != models::Experts::Balance::kSequence ||
@@ -133,8 +132,8 @@ Choices begin(const RunConfig& asked, const PlanOptions& options) {
   return choices;
 }
 
-// As --set gives them back: those where a word, or -1, stood for what the program chooses. A tokenizer is a
-// file of the run's from then on.
+// The choices as --set arguments: keys whose word, or -1, left the choice to the program. The tokenizer
+// becomes a file of the run.
 std::vector<std::string> left_open(const std::vector<Choice>& choices) {
   std::vector<std::string> open;
   for (const Choice& choice : choices) {
@@ -181,7 +180,7 @@ class Planner {
 
   void prepare_data() {
     const bool open = begun_.schedule.steps.is_word();
-    check_room(config(), plan_.model);
+    check_budget(config(), plan_.model);
     take_tokenizer(
         resolve_tokenizer(config(), plan_.model, options_.files, options_.stored_tokenizer, options_.check));
     plan_.data = resolve_data(config(), plan_.model, plan_.tokens(), options_.files, options_.check);
@@ -191,7 +190,7 @@ class Planner {
     if (begun_.schedule.warmup_steps.is_word()) choices_.take(choose_warmup(horizon));
     if (open && horizon < *config().schedule.warmup_steps) {
       log_warning(
-          "schedule.warmup_steps: found {}, more than the {} steps that the data give: the learning rate "
+          "schedule.warmup_steps: found {}, more than the {} steps that the data last: the learning rate "
           "never "
           "reaches optimizer.lr",
           *config().schedule.warmup_steps, horizon);
@@ -210,7 +209,7 @@ class Planner {
     if (options_.stored) {
       const RunConfig& stored = *options_.stored;
       keeps_size = begun_.training.micro_batch_size == stored.training.micro_batch_size;
-      // What the run had chosen fits into no less memory than it was chosen for.
+      // The run's stored choices need the memory for which they were made.
       if (keeps_size && begun_.parallel.zero == stored.parallel.zero && stored.memory.budget.value &&
           config().memory.budget.value->count >= stored.memory.budget.value->count)
         return {};
@@ -233,7 +232,7 @@ class Planner {
     return made;
   }
 
-  // Compiles for `places` in turn, as far as they fit; the one that does not.
+  // Compiles for `places` in turn, as far as they fit. Returns the one that does not.
   std::optional<int32_t> first_tight(const RunConfig& tried, const std::vector<int32_t>& places) {
     plan_.stages.clear();
     for (const int32_t place : places) {
@@ -246,12 +245,12 @@ class Planner {
     return plan_.stages[place] = compile_run(tried, plan_.model, plan_.data.tasks, place, plan_.host_ranks);
   }
 
-  // What was left to the program is what memory.budget holds: the lowest stage of ZeRO with which weights,
-  // gradients and states fit, then the largest micro-batch.
+  // memory.budget decides the open choices: the lowest ZeRO stage with which weights, gradients and optimizer
+  // states fit, then the largest micro-batch.
   void compile_fitting() {
     const int32_t own = options_.places.front();
     const OpenToFit open = what_is_open();
-    // What is chosen for one rank of a pipeline holds for all.
+    // A choice for one rank of a pipeline applies to all.
     std::vector<int32_t> asked_first;
     for (int32_t other = 0; (open.zero || open.micro_batch) && other < config().parallel.pipeline; ++other)
       if (other != own) asked_first.push_back(other);
@@ -274,7 +273,7 @@ class Planner {
       if (plan_.stages.contains(place)) continue;
       if (!compile(config(), place).fits && !options_.keep_unfit) throw program::DoesNotFit(plan_.set(place));
     }
-    // Ranks of a pipeline choose it each for themselves; it changes no bit.
+    // Ranks of a pipeline choose recompute separately; it does not change any bit.
     if (!tight && config().parallel.pipeline <= 1 && config().memory.recompute.is_word()) {
       choices_.take({chosen("memory.recompute", name_of(plan_.set(own)->programs[kTrainProgram].recompute),
                             "the least that memory.budget holds")});
@@ -284,7 +283,7 @@ class Planner {
   const RunConfig& asked_;
   const PlanOptions& options_;
   Choices choices_;
-  const RunConfig begun_;  // what stands there before the model is looked at
+  const RunConfig begun_;  // before the model is read
   RunPlan plan_;
 };
 

@@ -1,4 +1,4 @@
-// From a configuration to everything that a run stands on.
+// Turns a configuration into everything that a run needs.
 #pragma once
 
 #include <map>
@@ -12,19 +12,19 @@
 
 namespace strata::config {
 
-// What was asked for, what was chosen from it and why, and the programs that follow. Training, explaining and
-// benchmarks start from one, so that what is explained is what runs. It is made once and never changed; ranks
-// that are threads share it.
+// The requested configuration, the choices with their reasons, and the resulting programs. Training, explain
+// and benchmarks start from one, so that explain shows exactly the programs that run. Immutable; ranks that
+// are threads share it.
 struct RunPlan {
   RunConfig asked;
   RunConfig config;             // with every "auto" replaced
-  std::vector<Choice> choices;  // one a key that differs between the two
-  models::ModelConfig model;    // with the ids of the run's tokenizer
+  std::vector<Choice> choices;  // one per key that differs between the two
+  models::ModelConfig model;    // with the token ids of the run's tokenizer
   std::optional<data::Tokenizer> tokenizer;
   RunData data;
   int64_t host_ranks = 1;                       // ranks of this host
-  std::map<int32_t, program::Compiled> stages;  // by place on the pipeline axis: those that were asked for
-  // The place whose programs memory.budget does not hold, with the least of what was left to the program.
+  std::map<int32_t, program::Compiled> stages;  // by place on the pipeline axis: as requested
+  // The place whose programs exceed memory.budget even with the smallest choices.
   std::optional<int32_t> tight_place;
 
   const data::Tokenizer* tokens() const { return tokenizer ? &*tokenizer : nullptr; }
@@ -36,30 +36,30 @@ struct RunPlan {
 struct PlanOptions {
   FileSystem& files;
   RankPlace place = {};
-  std::optional<MachineShare> share = {};  // the least of all ranks; nothing: this machine's
-  std::optional<RunConfig> stored = {};    // of the run that goes on, which keeps what it has chosen
+  std::optional<MachineShare> share = {};  // the smallest over all ranks; unset: this machine's
+  std::optional<RunConfig> stored = {};    // of the resumed run, which keeps its choices
   Path stored_tokenizer = {};              // of its newest checkpoint
   StopCheck check = [] {};
-  // kFromWhatIsThere: nothing is written, no tokenizer is trained and no text tokenized; sources and held-out
-  // text stay empty. What a tokenizer that is yet to be trained decides is known before: the ids of its
-  // special tokens. Only how long a task's questions are is not. kNone: neither tokenizer nor data.
+  // kFromWhatIsThere: writes nothing, trains no tokenizer and tokenizes no text; sources and held-out text
+  // stay empty. The special-token ids of a tokenizer yet to be trained are known; only the lengths of task
+  // questions are not. kNone: neither tokenizer nor data.
   enum class Data { kPrepared, kFromWhatIsThere, kNone } data = Data::kPrepared;
-  std::optional<models::ModelConfig> model = {};  // in place of the one that [model] means
-  // Places on the pipeline axis to compile for. What is chosen for the first holds for all.
+  std::optional<models::ModelConfig> model = {};  // replaces the one from [model]
+  // Places on the pipeline axis to compile for. Choices for the first apply to all.
   std::vector<int32_t> places = {0};
-  // Whether programs that memory.budget does not hold are kept in their smallest form; else DoesNotFit.
+  // Whether programs that exceed memory.budget are kept in their smallest form; otherwise throws DoesNotFit.
   bool keep_unfit = false;
 };
 
-// `asked`: as read and validated. Sets the calling thread's number of compute threads.
+// `asked`: read and validated. Sets the calling thread's number of compute threads.
 std::shared_ptr<const RunPlan> make_plan(const RunConfig& asked, const PlanOptions& options);
 
-// Of a plan what comes before all else and needs no file: degrees of [parallel], what the run that goes on
-// has chosen, the machine's share.
+// The part of a plan that comes first and needs no file: degrees of [parallel], stored choices of a resumed
+// run, the machine's share.
 RunConfig begun(const RunConfig& asked, const PlanOptions& options);
 
-// What a resume changes, for people. An amount of memory that nobody asked for is told where something else
-// hangs on it.
+// The changes that a resume makes, for people. An automatic memory budget is listed only if another change
+// depends on it.
 std::vector<Change> changes_of(const RunConfig& stored, const RunPlan& plan);
 
 }  // namespace strata::config

@@ -1,4 +1,4 @@
-// What a run computes on, and its programs.
+// A run's device and programs.
 #include <algorithm>
 
 #include "base/error.h"
@@ -13,7 +13,7 @@
 namespace strata::config {
 namespace {
 
-// What messages of models and programs call the keys.
+// Key names for messages of models and programs.
 program::Words words() {
   program::Words words;
   words.tensor = "parallel.tensor";
@@ -50,7 +50,7 @@ std::shared_ptr<device::Device> make_device(const RunConfig& config) {
 program::Compiled compile_run(const RunConfig& config, const models::ModelConfig& model,
                               const std::vector<TaskSet>& tasks, int32_t place, int64_t host_ranks) {
   const data::RowShape shape = row_shape(config, model);
-  // Rows that see later ones must not see the padding behind a text.
+  // Rows whose tokens see later ones must not see the padding after a text.
   const bool documents =
       config.data.pack != data::Pack::kStream || model.architecture != models::Architecture::kDecoder;
   const int64_t context =
@@ -61,8 +61,8 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
     longest = std::max(longest, set.requests.longest);
     most = std::max(most, static_cast<int64_t>(set.requests.requests.size()));
   }
-  // A decoder's rows beside an encoder have the length of their longest target, which nobody chose: they are
-  // filled up to what ranks can share.
+  // In an encoder-decoder, decoder rows have the length of their longest target, which no key sets: they are
+  // padded to a length that ranks can share.
   const graph::Mesh mesh = mesh_of(config);
   const int64_t pieces = (mesh.size(graph::Axis::kContext) > 1 ? 2 * mesh.size(graph::Axis::kContext) : 1) *
                          (config.parallel.sequence ? mesh.size(graph::Axis::kTensor) : 1);
@@ -122,20 +122,20 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
 size_t task_program(const program::ProgramSet& set) {
   const auto scores = [](const program::Program& program) { return program.request.per_token_loss; };
   const auto found = std::find_if(set.programs.begin(), set.programs.end(), scores);
-  STRATA_CHECK(found != set.programs.end(), "no program scores tasks");
+  STRATA_CHECK(found != set.programs.end(), "there is no program for tasks");
   return static_cast<size_t>(found - set.programs.begin());
 }
 
 RunConfig config_of_sets(const std::vector<std::string>& sets) {
   RunConfig config = read_run_config({}, sets);
-  // Model and data come from other arguments here, so only faults of what was set count.
-  std::vector<Fault> faults = validate(config);
-  std::erase_if(faults, [&](const Fault& fault) {
-    const bool unread = std::any_of(config.reading_faults.begin(), config.reading_faults.end(),
-                                    [&](const Fault& each) { return each.key == fault.key; });
-    return !unread && !config.was_set(fault.key);
+  // Model and data come from other arguments here, so only errors in keys that were set count.
+  std::vector<Issue> issues = validate(config);
+  std::erase_if(issues, [&](const Issue& issue) {
+    const bool unread = std::any_of(config.reading_issues.begin(), config.reading_issues.end(),
+                                    [&](const Issue& each) { return each.key == issue.key; });
+    return !unread && !config.was_set(issue.key);
   });
-  if (!faults.empty()) throw_faults(faults);
+  if (!issues.empty()) throw_issues(issues);
   return config;
 }
 

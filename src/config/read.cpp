@@ -24,11 +24,11 @@ class Reader {
   }
 
  private:
-  void fault(const std::string& key, const Origin& origin, std::string problem) {
-    config_.reading_faults.push_back({key, origin, std::move(problem)});
+  void report(const std::string& key, const Origin& origin, std::string problem) {
+    config_.reading_issues.push_back({key, origin, std::move(problem)});
   }
 
-  // One entry of the table `outer` ("" at the top) that is a table itself, or nothing known.
+  // One entry of the table `outer` ("" at the top level): a table, or an unknown key.
   void read_entry(const std::string& outer, const ConfigEntry& entry) {
     const std::string name = outer.empty() ? entry.key : outer + "." + entry.key;
     const TableSpec* table = find_table(name);
@@ -39,8 +39,8 @@ class Reader {
     } else if (const auto* items = entry.value.get_if<ConfigValue::Array>()) {
       for (size_t i = 0; i < items->size(); ++i) read_table(*table, i, (*items)[i]);
     } else {
-      fault(name, entry.value.origin,
-            fmt::format("found {}, expected a list of tables; write [[{}]]", shown(entry.value), name));
+      report(name, entry.value.origin,
+             fmt::format("found {}, expected a list of tables; write [[{}]]", shown(entry.value), name));
     }
   }
 
@@ -48,9 +48,9 @@ class Reader {
     const std::string path = table_path(table, index);
     const auto* entries = value.get_if<ConfigValue::Table>();
     if (!entries) {
-      fault(path, value.origin,
-            fmt::format("found {}, expected a table; write {}", shown(value),
-                        table.list ? "[[" + table.name + "]]" : "[" + table.name + "]"));
+      report(path, value.origin,
+             fmt::format("found {}, expected a table; write {}", shown(value),
+                         table.list ? "[[" + table.name + "]]" : "[" + table.name + "]"));
       return;
     }
     void* object = table.at(config_, index);
@@ -75,7 +75,7 @@ class Reader {
     if (text && is_later(*text)) {
       ValueShape now = spec.shape;
       std::erase_if(now.choices, is_later);
-      return fault(
+      return report(
           path, value.origin,
           fmt::format("found \"{}\": not yet in this version, expected {}", *text, expected_text(now)));
     }
@@ -85,10 +85,10 @@ class Reader {
       if (const auto near = nearest_name(*text, spec.shape.choices))
         problem += fmt::format("; did you mean \"{}\"?", *near);
     }
-    fault(path, value.origin, std::move(problem));
+    report(path, value.origin, std::move(problem));
   }
 
-  // The names that may stand in table `outer`.
+  // The names that the table `outer` may contain.
   static std::vector<std::string> known_names(const std::string& outer) {
     std::vector<std::string> out;
     for (const TableSpec& table : run_tables()) {
@@ -117,7 +117,7 @@ class Reader {
       for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
       problem += "; known here: " + list;
     }
-    fault(outer.empty() ? entry.key : outer + "." + entry.key, entry.value.origin, std::move(problem));
+    report(outer.empty() ? entry.key : outer + "." + entry.key, entry.value.origin, std::move(problem));
   }
 
   static std::optional<std::string> table_with_key(const std::string& name) {
@@ -143,7 +143,7 @@ RunConfig from_tree(const ConfigValue& root, const std::string& file_name) {
   return config;
 }
 
-// Those that name builds come first: the others may change what the builds bring.
+// Keys with build folders are read first: other keys may override the builds' values.
 void apply_sets(ConfigValue& root, std::span<const std::string> sets) {
   const auto names_build = [](const std::string& set) {
     return set.starts_with("data.build=") || set.starts_with("data.build ");
@@ -157,7 +157,7 @@ void apply_sets(ConfigValue& root, std::span<const std::string> sets) {
 
 }  // namespace
 
-std::string Fault::to_string() const {
+std::string Issue::to_string() const {
   std::string where = origin.kind == Origin::Kind::kDefault ? "" : strata::to_string(origin) + ": ";
   return where + (key.empty() ? "" : key + ": ") + problem;
 }

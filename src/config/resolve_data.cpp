@@ -24,7 +24,7 @@ Path data_folder(const RunConfig& config) {
   return Path(config.run.folder) / "data";
 }
 
-// Everything that is trained on, as patterns.
+// All training data, as patterns.
 std::vector<std::string> train_patterns(const RunConfig& config) {
   std::vector<std::string> patterns = config.data.train;
   for (const DataSource& source : config.data.source)
@@ -36,19 +36,19 @@ bool is_tokens(const data::CorpusFile& file) {
   return file.kind == data::CorpusKind::kTokens;
 }
 
-// Whether the patterns name token files. Text and tokens in one list are refused.
+// Whether the patterns name token files. Throws if they mix token files and text.
 bool are_token_files(const std::vector<std::string>& patterns, const std::string& key) {
   const auto files = data::find_corpus_files(patterns);
   const bool any = std::any_of(files.begin(), files.end(), is_tokens);
   if (any && !std::all_of(files.begin(), files.end(), is_tokens)) {
     const auto text = std::find_if_not(files.begin(), files.end(), is_tokens);
-    throw ConfigError("[{}] holds token files and text ({}); put them into separate data.source entries", key,
-                      text->path.string());
+    throw ConfigError("[{}] found both token files and text ({}); put them into separate data.source entries",
+                      key, text->path.string());
   }
   return any;
 }
 
-// Documents of text files one by one, as the trainer pulls them.
+// Documents of text files, one by one, as tokenizer training reads them.
 class DocumentStream {
  public:
   DocumentStream(std::vector<data::CorpusFile> files, const std::string& text_field)
@@ -75,7 +75,7 @@ class DocumentStream {
   size_t at_ = 0;
 };
 
-// Names the tokenizer that these settings and inputs give.
+// Identifies the tokenizer that results from these settings and inputs.
 std::string training_key(const RunConfig& config, const data::TrainOptions& options,
                          const std::vector<data::CorpusFile>& files) {
   Hasher hasher;
@@ -92,7 +92,7 @@ std::string training_key(const RunConfig& config, const data::TrainOptions& opti
   return to_hex(hasher.digest());
 }
 
-// How the run's own tokenizer is trained.
+// Training options of the run's tokenizer.
 data::TrainOptions training_options(const RunConfig& config, const models::ModelConfig& model) {
   data::TrainOptions options;
   options.vocab_size = config.tokenizer.train.vocab_size.value_or(model.vocab_size);
@@ -141,7 +141,7 @@ data::Tokenizer train_tokenizer(const RunConfig& config, data::TrainOptions opti
   return data::Tokenizer::load(path);
 }
 
-// Files that others made may hold anything: better found now than when the sample comes up.
+// Token files from others may hold any id: check now rather than when the sample is used.
 void check_ids(const RunConfig& config, const data::TokenCorpus& corpus, const std::string& key,
                FileSystem& files, const StopCheck& check) {
   const double begin = monotonic_seconds();
@@ -149,7 +149,7 @@ void check_ids(const RunConfig& config, const data::TokenCorpus& corpus, const s
       data::check_token_ids(files, corpus, data_folder(config) / "checked_tokens.json", check);
   const double seconds = monotonic_seconds() - begin;
   if (seconds > 1) {
-    log_info("tokens: {} ids of {} looked at in {:.1f} s, once: all lie in the vocabulary",
+    log_info("tokens: checked {} ids of {} once in {:.1f} s: all are in the vocabulary",
              human_count(static_cast<double>(tokens)), key, seconds);
   }
 }
@@ -202,7 +202,7 @@ data::TokenCorpus tokenized(const RunConfig& config, const std::vector<std::stri
 
 namespace {
 
-// A tokenizer that exists before the run, with where it is from.
+// An existing tokenizer and its source.
 struct GivenTokenizer {
   std::optional<data::Tokenizer> tokenizer;
   std::string where;
@@ -214,8 +214,8 @@ GivenTokenizer given_tokenizer(const RunConfig& config, const Path& stored) {
   if (!config.tokenizer.path.empty()) return load(config.tokenizer.path);
   if (!stored.empty()) return load(stored);
   if (config.tokenizer.train_given || config.model.from.empty()) return {};
-  const Path beside = model_folder(config) / "tokenizer.json";
-  return std::filesystem::exists(beside) ? load(beside) : GivenTokenizer();
+  const Path in_model = model_folder(config) / "tokenizer.json";
+  return std::filesystem::exists(in_model) ? load(in_model) : GivenTokenizer();
 }
 
 bool trains_tokenizer(const RunConfig& config) {
@@ -248,7 +248,7 @@ RunTokenizer known_tokenizer(const RunConfig& config, const models::ModelConfig&
       return {with_configured_ends(config, *given.tokenizer, given.where), true};
     }
     if (!trains_tokenizer(config)) return {};
-  } catch (const Error&) {  // training says what is missing; what is asked here can be answered without it
+  } catch (const Error&) {  // training reports missing files; not needed here
     return {};
   }
   data::TrainOptions options = training_options(config, model);
@@ -258,7 +258,7 @@ RunTokenizer known_tokenizer(const RunConfig& config, const models::ModelConfig&
     return {with_configured_ends(config, data::Tokenizer::load(path), where), true,
             choices_of(config, options)};
   }
-  // Special tokens come first, whatever the text is.
+  // Special tokens come first, independent of the text.
   options.vocab_size = static_cast<int64_t>(options.special_tokens.size()) + 256;
   bool read = false;
   const auto bytes_alone = data::train_bpe(
@@ -277,7 +277,7 @@ struct Source {
   double bytes_per_token = 0;  // 0: not known
 };
 
-// What valid_fraction holds out of every source, as one corpus.
+// The documents that valid_fraction holds out of every source, as one corpus.
 HeldOut hold_out(std::vector<Source>& sources, double fraction, uint64_t seed) {
   HeldOut valid{"valid", {}, 0, 0};
   std::vector<data::TokenSegment> segments;
@@ -295,7 +295,7 @@ HeldOut hold_out(std::vector<Source>& sources, double fraction, uint64_t seed) {
   return valid;
 }
 
-// Weights by the sources' sizes, as far as their limits let them give.
+// Weights in proportion to the sources' sizes, as far as their limits permit.
 void heat(std::vector<data::SampleSourceSpec>& sources, double temperature) {
   std::vector<int64_t> tokens;
   for (const auto& source : sources) {
@@ -306,7 +306,7 @@ void heat(std::vector<data::SampleSourceSpec>& sources, double temperature) {
   for (size_t k = 0; k < sources.size(); ++k) sources[k].weight *= factors[k];
 }
 
-// Text from which no loss can be told is found now, and not at the first evaluation.
+// Text on which no loss is defined is rejected now, not at the first evaluation.
 void check_held_out(const RunConfig& config, const models::ModelConfig& model,
                     const data::Tokenizer* tokenizer, const HeldOut& held) {
   const std::string key = held.name != "valid"        ? "eval.set " + held.name
@@ -323,7 +323,7 @@ void check_held_out(const RunConfig& config, const models::ModelConfig& model,
                                                 .pack = config.data.pack,
                                                 .max_tokens = held.max_tokens,
                                                 .objective = objective_options(config, model, tokenizer)});
-  // One after the other until something is told; most have something in the first.
+  // Tries one after the other until a token is predicted; most have one in the first.
   data::HostBatch row;
   row.resize(windows.shape(), 1);
   data::BatchScratch scratch;
@@ -331,7 +331,7 @@ void check_held_out(const RunConfig& config, const models::ModelConfig& model,
     if (windows.fill(first, 1, row.view(), scratch) > 0) return;
   }
   throw ConfigError(
-      "[{}] holds {} tokens, and none of them is to be told from others of its document; give longer texts, "
+      "[{}] holds {} tokens, none of which can be predicted from others of its document; give longer texts, "
       "or "
       "set eval.interval = \"never\"",
       key, tokens);
@@ -367,7 +367,7 @@ std::vector<TaskSet> resolve_tasks(const RunConfig& config, const models::ModelC
 
 namespace {
 
-// What of metric_names this run measures, now that its data are known.
+// The metrics of metric_names that this run measures, now that its data are known.
 std::vector<std::string> measured_by(const RunConfig& config, const models::ModelConfig& model,
                                      const RunData& data) {
   std::vector<std::string> names = metric_names(config);
@@ -388,7 +388,7 @@ std::vector<std::string> measured_by(const RunConfig& config, const models::Mode
 
 RunData resolve_data(const RunConfig& config, const models::ModelConfig& model,
                      const data::Tokenizer* tokenizer, FileSystem& files, const StopCheck& check) {
-  // What may be refused comes before anything is tokenized.
+  // Checks that may fail come before any tokenization.
   sample_options(config, model, tokenizer);
   RunData out;
   out.tasks = resolve_tasks(config, model, tokenizer);
@@ -438,7 +438,7 @@ RunData resolve_data(const RunConfig& config, const models::ModelConfig& model,
   }
   for (Source& source : sources) out.sources.push_back(std::move(source.spec));
   if (config.data.temperature) heat(out.sources, *config.data.temperature);
-  // An evaluation should cost a small part of the training between two of them.
+  // An evaluation should take a small fraction of the training between two of them.
   const int64_t step_tokens = config.training.global_batch_size * config.training.sequence_length;
   const int64_t between =
       config.eval.interval.kind == Interval::Kind::kSteps ? config.eval.interval.count : 100;
@@ -462,9 +462,9 @@ RunData resolve_data(const RunConfig& config, const models::ModelConfig& model,
   for (const auto& source : out.sources) out.train_tokens += source.corpus.tokens();
   check_token_files(config, model, tokenizer, out);
   const std::vector<std::string> measured = measured_by(config, model, out);
-  if (const std::string wrong = fault_of_best_metric(config.checkpoint, measured); !wrong.empty())
-    throw_faults(
-        std::vector<Fault>{{"checkpoint.best_metric", config.origin_of("checkpoint.best_metric"), wrong}});
+  if (const std::string wrong = error_in_best_metric(config.checkpoint, measured); !wrong.empty())
+    throw_issues(
+        std::vector<Issue>{{"checkpoint.best_metric", config.origin_of("checkpoint.best_metric"), wrong}});
   return out;
 }
 

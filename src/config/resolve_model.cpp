@@ -28,7 +28,7 @@ models::ModelConfig model_of_family(const ModelTable& table) {
       known += (known.empty() ? "" : ", ") + std::string(each->name);
     throw ConfigError("[model.family] \"{}\" is not known; known are {}", table.family, known);
   }
-  // What is not said is as in the family's smallest preset, in its proportions.
+  // Unset sizes follow the family's smallest preset, in its proportions.
   const models::ModelConfig base = models::smallest_preset(*family);
   models::ModelConfig config = base;
   config.vocab_size = table.vocab_size.value_or(config.vocab_size);
@@ -44,7 +44,7 @@ models::ModelConfig model_of_family(const ModelTable& table) {
     config.head_dim = table.head_dim.value_or(config.heads > 0 ? config.hidden_size / config.heads : 0);
   } else if (table.head_dim) {
     throw ConfigError(
-        "[model.head_dim] {} says the sizes of a head one by one; set qk_nope_head_dim, qk_rope_head_dim and "
+        "[model.head_dim] {} has separate sizes for the parts of a head; set qk_nope_head_dim, qk_rope_head_dim and "
         "v_head_dim in [model.override]",
         family->name);
   }
@@ -56,32 +56,31 @@ models::ModelConfig model_of_family(const ModelTable& table) {
   return config;
 }
 
-// What the model says about how its weights start.
-void check_start(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
-  const auto fault = [&](const char* key, std::string problem) {
-    faults.push_back({key, config.origin_of(key), std::move(problem)});
+// Checks the initialization of the model's weights.
+void check_start(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues) {
+  const auto report = [&](const char* key, std::string problem) {
+    issues.push_back({key, config.origin_of(key), std::move(problem)});
   };
   for (std::string& problem : models::mup_faults(model))
-    fault("model.mup_base_hidden_size", std::move(problem));
-  // By the family: its config.json has a factor of its scheme where others have a standard deviation.
+    report("model.mup_base_hidden_size", std::move(problem));
+  // By family: its config.json has a factor for its own scheme instead of a standard deviation.
   if (model.init == models::InitScheme::kT5 && !config.model.init_scheme.is_word()) {
-    fault("model.init_scheme",
-          fmt::format("found it for {}, which starts by a scheme of its own; leave it out",
-                      model.family->name));
+    report("model.init_scheme", fmt::format("found it for {}, which has its own initialization; leave it out",
+                                            model.family->name));
   }
   const bool by_sizes =
       model.init == models::InitScheme::kSmallWang || model.init == models::InitScheme::kMitchell;
   if (config.model.init_std && config.model.init_scheme.is_word() && by_sizes) {
-    fault(
+    report(
         "model.init_std",
-        fmt::format("found it for {}, whose scheme \"{}\" follows from the sizes alone; name an init_scheme "
+        fmt::format("found it for {}, whose scheme \"{}\" depends only on the sizes; choose an init_scheme "
                     "that has a standard deviation, such as \"normal\"",
                     model.family->name, models::name_of(model.init)));
   }
 }
 
-// A model made for this run has as many entries as the tokenizer that is trained for it, unless it says how
-// many it has.
+// The vocabulary of a model made for this run has the size of its trained tokenizer, unless vocab_size is
+// set.
 bool takes_vocabulary_of_tokenizer(const RunConfig& config) {
   if (!config.tokenizer.train_given || config.tokenizer.train.vocab_size.is_word()) return false;
   if (!config.tokenizer.path.empty() || !config.model.from.empty() || config.model.vocab_size) return false;
@@ -91,7 +90,7 @@ bool takes_vocabulary_of_tokenizer(const RunConfig& config) {
                       [](const ConfigEntry& entry) { return entry.key == "vocab_size"; });
 }
 
-// Whether the folder has weights; without them a model can still be planned.
+// Whether the folder has weights; a model without weights can still be planned.
 bool has_weights(const Path& folder) {
   std::error_code error;
   for (const char* name : {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
@@ -109,8 +108,8 @@ Path model_folder(const RunConfig& config) {
 
 namespace {
 
-// Without a weight the layers are left out; so they are, where nothing is asked for, of a model whose files
-// lack them, as those that transformers has written do.
+// With a loss weight of 0 the layers are omitted. Without the key they are also omitted if the model's files
+// lack them, as files written by transformers do.
 void apply_prediction(const RunConfig& config, models::ModelConfig& model) {
   const Auto<double>& weight = config.model.mtp_loss_weight;
   model.predict_weight = weight.value_or(model.predict_weight);
@@ -121,9 +120,9 @@ void apply_prediction(const RunConfig& config, models::ModelConfig& model) {
   if (has_weights(folder) && !checkpoint::holds_prediction(folder, model)) model.predict_layers = 0;
 }
 
-void check_prediction(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
+void check_prediction(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues) {
   if (model.predict_layers > 0 || config.model.mtp_loss_weight.value_or(0) == 0) return;
-  faults.push_back({"model.mtp_loss_weight", config.origin_of("model.mtp_loss_weight"),
+  issues.push_back({"model.mtp_loss_weight", config.origin_of("model.mtp_loss_weight"),
                     fmt::format("found it for a {} model without layers that predict further tokens; set "
                                 "num_nextn_predict_layers in [model.override] where the family has them "
                                 "(deepseek3, glm4-moe), or leave it out",
@@ -144,7 +143,7 @@ models::ModelConfig resolve_model(const RunConfig& config) {
     model = models::preset(config.model.preset);
   } else {
     model = model_of_family(config.model);
-    // Where experts are as wide as the FFN, one key says both.
+    // In families whose experts are as wide as the FFN, one key sets both.
     if (model.experts.count > 0 && models::faults_of(model).empty())
       model = models::read_config_json(models::write_config_json(model, DType::kF32), where);
   }
@@ -167,36 +166,36 @@ models::ModelConfig resolve_model(const RunConfig& config) {
   return model;
 }
 
-void check_model(const RunConfig& config, std::vector<Fault>& faults) {
+void check_model(const RunConfig& config, std::vector<Issue>& issues) {
   const std::string key = !config.model.from.empty()     ? "model.from"
                           : !config.model.preset.empty() ? "model.preset"
                                                          : "model.family";
   try {
     const models::ModelConfig model = resolve_model(config);
     auto problems = models::faults_of(model);
-    for (std::string& problem : problems) faults.push_back({key, config.origin_of(key), std::move(problem)});
+    for (std::string& problem : problems) issues.push_back({key, config.origin_of(key), std::move(problem)});
     if (problems.empty()) {
       for (std::string& problem : models::transformers_faults(model))
-        faults.push_back({key, config.origin_of(key), std::move(problem)});
+        issues.push_back({key, config.origin_of(key), std::move(problem)});
     }
-    // What config.json says is planned only where the weights beside it say the same.
+    // config.json is used for a plan only if the weights next to it match.
     if (problems.empty() && !config.model.from.empty() && config.model.init == ModelInit::kWeights &&
         config.model.overrides.get_if<ConfigValue::Table>()->empty() && has_weights(model_folder(config)))
       checkpoint::check_weights(model_folder(config), model);
-    if (problems.empty()) check_groups(config, model, faults);
-    if (problems.empty()) check_moe(config, model, faults);
-    if (problems.empty()) check_prediction(config, model, faults);
-    if (problems.empty()) check_optimizers(config, model, faults);
-    if (problems.empty()) check_objective(config, model, faults);
-    if (problems.empty()) check_start(config, model, faults);
+    if (problems.empty()) check_groups(config, model, issues);
+    if (problems.empty()) check_moe(config, model, issues);
+    if (problems.empty()) check_prediction(config, model, issues);
+    if (problems.empty()) check_optimizers(config, model, issues);
+    if (problems.empty()) check_objective(config, model, issues);
+    if (problems.empty()) check_start(config, model, issues);
     if (config.training.sequence_length > model.max_sequence_length()) {
-      faults.push_back(
+      issues.push_back(
           {"training.sequence_length", config.origin_of("training.sequence_length"),
            fmt::format("found {}, but the model has {} positions; lower it or raise max_position_embeddings",
                        config.training.sequence_length, model.max_positions)});
     }
   } catch (const ConfigError& error) {
-    faults.push_back({key, config.origin_of(key), error.what()});
+    issues.push_back({key, config.origin_of(key), error.what()});
   }
 }
 

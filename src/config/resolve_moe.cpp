@@ -1,4 +1,4 @@
-// [moe] of a run: what it makes of a model's experts, and what is wrong with it.
+// [moe] of a run: applies it to a model's experts and validates it.
 #include "config/resolve_moe.h"
 
 #include <fmt/core.h>
@@ -13,7 +13,7 @@
 namespace strata::config {
 namespace {
 
-// The divisor of the experts that is nearest their root, the smaller of two.
+// The divisor of the number of experts that is nearest its square root; of two, the smaller.
 int64_t middle_divisor(int64_t experts) {
   int64_t best = 1;
   for (int64_t d = 1; d <= experts; ++d) {
@@ -72,23 +72,23 @@ void apply_moe(const RunConfig& config, models::Experts& experts) {
   layers::MoeSpec::Capacity& capacity = experts.capacity;
   capacity.over_sequence = moe.capacity_over == CapacityOver::kSequence;
   if (!moe.capacity_factor.is_word()) {
-    // Nothing is padded: what an expert needs and the bound of it are one factor, whatever its sign.
+    // Nothing is padded, so an expert's need and its bound are one factor, whatever its sign.
     capacity = {.factor = std::abs(*moe.capacity_factor),
                 .least = moe.min_capacity,
                 .over_sequence = moe.capacity_over == CapacityOver::kSequence,
                 .keep = moe.drop};
   }
-  // A family's own bound (Switch) is one of experts that tokens choose.
+  // A family's own bound (Switch) applies to experts that tokens choose.
   if (experts.see_groups()) capacity = {.over_sequence = capacity.over_sequence};
 }
 
 namespace {
 
-// What a run must say that it knows.
-void check_leaks(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
+// Leaking routing must be allowed explicitly.
+void check_leaks(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues) {
   if (config.model.allow_leaking_routing) return;
   for (const std::string& leak : models::routing_leaks(model)) {
-    faults.push_back(
+    issues.push_back(
         {"model.allow_leaking_routing", config.origin_of("model.allow_leaking_routing"),
          fmt::format("found false, and the routing leaks: {}; choose a routing that does not, or "
                      "set it to true",
@@ -96,61 +96,62 @@ void check_leaks(const RunConfig& config, const models::ModelConfig& model, std:
   }
 }
 
-// Settings that the router of a model has no use for, and routers that a family cannot have.
-void check_router(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
+// Rejects settings that the model's router does not use, and routers that a family cannot have.
+void check_router(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues) {
   using Own = models::Experts::Router;
   const MoeTable& moe = config.moe;
   const MoeTable usual;
   const Own router = model.experts.router;
-  const auto fault = [&](const char* key, bool is_set, const std::string& problem) {
-    if (is_set) faults.push_back({key, config.origin_of(key), problem});
+  const auto report = [&](const char* key, bool is_set, const std::string& problem) {
+    if (is_set) issues.push_back({key, config.origin_of(key), problem});
   };
-  fault("moe.router", router != Own::kTopK && model.experts.router_bias,
-        fmt::format("found \"{}\" for {}, whose routers choose by a bias; leave it out",
-                    models::name_of(router), model.family->name));
+  report("moe.router", router != Own::kTopK && model.experts.router_bias,
+         fmt::format("found \"{}\" for {}, whose routers choose by a bias; leave it out",
+                     models::name_of(router), model.family->name));
   const bool groups_of_family = router == Own::kHash && model.experts.route.groups > 1;
-  fault("moe.router", groups_of_family,
-        fmt::format("found \"hash\" for {}, whose routers choose groups; leave it out", model.family->name));
+  report("moe.router", groups_of_family,
+         fmt::format("found \"hash\" for {}, whose routers choose groups; leave it out", model.family->name));
   const std::string without =
       fmt::format("found it for a router that is \"{}\"; leave it out", models::name_of(router));
   const bool levels = moe.router == Own::kTwoLevel;
-  fault("moe.groups", !levels && !moe.groups.is_word(), without);
-  fault("moe.kept_groups", !levels && moe.kept_groups != usual.kept_groups, without);
-  fault("moe.slots", moe.router != Own::kSoft && !moe.slots.is_word(), without);
+  report("moe.groups", !levels && !moe.groups.is_word(), without);
+  report("moe.kept_groups", !levels && moe.kept_groups != usual.kept_groups, without);
+  report("moe.slots", moe.router != Own::kSoft && !moe.slots.is_word(), without);
   const bool balances = router == Own::kTopK || router == Own::kTwoLevel;
-  fault("moe.aux_coef", !balances && moe.aux_coef.value_or(0) > 0, without);
-  fault("moe.balance", !balances && moe.balance != usual.balance, without);
-  fault("moe.pool_layers", !balances && moe.pool_layers, without);
-  fault("moe.z_coef", router == Own::kSoft && moe.z_coef.value_or(0) > 0, without);
+  report("moe.aux_coef", !balances && moe.aux_coef.value_or(0) > 0, without);
+  report("moe.balance", !balances && moe.balance != usual.balance, without);
+  report("moe.pool_layers", !balances && moe.pool_layers, without);
+  report("moe.z_coef", router == Own::kSoft && moe.z_coef.value_or(0) > 0, without);
   const bool of_group = !reads_token_by_token(model);
-  fault("moe.capacity_factor", of_group && moe.capacity_factor.value_or(0) != 0, without);
-  fault("moe.force_balanced", of_group && moe.force_balanced, without);
+  report("moe.capacity_factor", of_group && moe.capacity_factor.value_or(0) != 0, without);
+  report("moe.force_balanced", of_group && moe.force_balanced, without);
 }
 
 }  // namespace
 
 namespace {
 
-// How ranks share experts that the model has.
+// How ranks share the model's experts.
 void check_shared_experts(const RunConfig& config, const models::Experts& experts,
-                          std::vector<Fault>& faults) {
+                          std::vector<Issue>& issues) {
   const ParallelTable& parallel = config.parallel;
   if (parallel.expert > 1 && experts.count % parallel.expert != 0) {
-    faults.push_back(
+    issues.push_back(
         {"parallel.expert", config.origin_of("parallel.expert"),
-         fmt::format("found {}, and the model has {} experts, which so many ranks cannot share equally; "
-                     "expected a divisor of them",
-                     parallel.expert, experts.count)});
+         fmt::format(
+             "found {}, and the model has {} experts, which this number of ranks cannot share equally; "
+             "expected a divisor of them",
+             parallel.expert, experts.count)});
   }
   if (std::min(parallel.expert, experts.route.k) > ops::kMostRanksOfToken) {
-    faults.push_back(
+    issues.push_back(
         {"parallel.expert", config.origin_of("parallel.expert"),
          fmt::format("found {}, and a token has {} experts; expected at most {} ranks that a token "
                      "goes to",
                      parallel.expert, experts.route.k, ops::kMostRanksOfToken)});
   }
   if (experts.intermediate_size % parallel.expert_tensor != 0) {
-    faults.push_back({"parallel.expert_tensor", config.origin_of("parallel.expert_tensor"),
+    issues.push_back({"parallel.expert_tensor", config.origin_of("parallel.expert_tensor"),
                       fmt::format("found {}, and an expert is {} wide; expected a divisor of it",
                                   parallel.expert_tensor, experts.intermediate_size)});
   }
@@ -158,34 +159,34 @@ void check_shared_experts(const RunConfig& config, const models::Experts& expert
 
 }  // namespace
 
-void check_moe(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults) {
+void check_moe(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues) {
   const MoeTable usual;
   if (model.experts.count > 0) {
     if (!model.experts.router_bias && !config.moe.bias_rate.is_word()) {
-      faults.push_back({"moe.bias_rate", config.origin_of("moe.bias_rate"),
+      issues.push_back({"moe.bias_rate", config.origin_of("moe.bias_rate"),
                         fmt::format("found it for {}, whose routers have no bias; leave it out, moe.aux_coef "
                                     "balances its experts",
                                     model.family->name)});
     }
-    check_shared_experts(config, model.experts, faults);
-    check_router(config, model, faults);
-    check_leaks(config, model, faults);
+    check_shared_experts(config, model.experts, issues);
+    check_router(config, model, issues);
+    check_leaks(config, model, issues);
     if (!config.moe.capacity_factor.is_word() && model.experts.capacity.bounds()) return;
-    const auto without_room = [&](const char* key, bool is_set) {
+    const auto without_limit = [&](const char* key, bool is_set) {
       if (!is_set) return;
-      faults.push_back(
+      issues.push_back(
           {key, config.origin_of(key),
-           "found it without a bound of experts' room; set moe.capacity_factor, or leave it out"});
+           "found it without a limit on experts' capacity; set moe.capacity_factor, or leave it out"});
     };
-    without_room("moe.min_capacity", config.moe.min_capacity != usual.min_capacity);
-    without_room("moe.drop", config.moe.drop != usual.drop);
-    without_room("moe.capacity_over",
-                 reads_token_by_token(model) && config.moe.capacity_over != usual.capacity_over);
+    without_limit("moe.min_capacity", config.moe.min_capacity != usual.min_capacity);
+    without_limit("moe.drop", config.moe.drop != usual.drop);
+    without_limit("moe.capacity_over",
+                  reads_token_by_token(model) && config.moe.capacity_over != usual.capacity_over);
     return;
   }
   const auto check = [&](const char* key, bool is_set) {
     if (!is_set) return;
-    faults.push_back(
+    issues.push_back(
         {key, config.origin_of(key),
          fmt::format("found it for {}, which has no experts; leave it out", model.family->name)});
   };

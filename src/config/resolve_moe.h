@@ -1,4 +1,4 @@
-// [moe] of a run, beside the rest of what a model is resolved to. Internal to resolve_model.cpp.
+// [moe] of a run. Internal to resolve_model.cpp.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,8 @@ namespace strata::config {
 
 // The experts of a run's model.
 void apply_moe(const RunConfig& config, models::Experts& experts);
-// Routers that a family cannot have, settings that a router or a model without experts has no use for, and
-// routing that leaks without leave.
-void check_moe(const RunConfig& config, const models::ModelConfig& model, std::vector<Fault>& faults);
+// Rejects routers that a family cannot have, settings that the router or a model without experts does not
+// use, and leaking routing that is not allowed.
+void check_moe(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues);
 
 }  // namespace strata::config

@@ -1,4 +1,4 @@
-// How tokens become samples, by what a configuration says of it.
+// Turns a configuration into sample options.
 #include "base/error.h"
 #include "config/objective.h"
 #include "config/resolve.h"
@@ -17,7 +17,7 @@ data::FimOptions fim_options(const RunConfig& config, const models::ModelConfig&
         "tokenizer.path, or leave fim_rate at 0",
         options.rate);
   }
-  // A token beyond the model's vocabulary is none of its own.
+  // A token beyond the model's vocabulary cannot be used.
   const auto id_of = [&](std::string_view name) {
     const auto id = tokenizer->token_to_id(name);
     return id && *id < model.vocab_size ? id : std::nullopt;

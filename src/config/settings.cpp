@@ -1,4 +1,4 @@
-// Showing and comparing configurations key by key.
+// Lists and compares configurations key by key.
 #include <algorithm>
 #include <filesystem>
 
@@ -15,12 +15,12 @@ const char* class_text(ResumeClass resume) {
     case ResumeClass::kAccept:
       return "needs --accept-changes";
     case ResumeClass::kRefused:
-      return "cannot change in a run: start a new one in another run.folder";
+      return "cannot change during a run; start a new run in another run.folder";
   }
   return "";
 }
 
-// Takes the stored value of every key whose value now is the word of its shape.
+// Takes the stored value of every key whose current value is the word of its shape.
 void keep_words(RunConfig& now, RunConfig& stored) {
   for (const TableSpec& table : run_tables()) {
     const size_t count = std::min(table.count(now), table.count(stored));
@@ -31,7 +31,7 @@ void keep_words(RunConfig& now, RunConfig& stored) {
         if (spec.later) continue;  // has its default
         const auto value = spec.write(object);
         const auto* text = value ? value->get_if<std::string>() : nullptr;
-        // "repeat" is a wish of its own; the other words leave the choice to the program.
+        // "repeat" is a user's choice; the other words leave the choice to the program.
         const bool open = text && (*text == "auto" || *text == "training") &&
                           (*text == spec.shape.word || spec.shape.base == ValueShape::Base::kChoice);
         if (!open) continue;
@@ -56,7 +56,7 @@ std::string normal_path(const std::string& path) {
 
 bool same_meaning(const ConfigValue& a, const ConfigValue& b, bool path) {
   if (const auto left = number_of(a), right = number_of(b); left && right) {
-    // Whole numbers beyond what a double holds exactly are compared as such.
+    // Integers too large for an exact double are compared as integers.
     return a.data.index() == b.data.index() ? same_value(a, b) : *left == *right;
   }
   if (a.data.index() != b.data.index()) return false;
@@ -77,7 +77,7 @@ bool same_meaning(const ConfigValue& a, const ConfigValue& b, bool path) {
   return same_value(a, b);
 }
 
-// A key's value with what comparing needs to know of it.
+// A key's value with the properties that comparison needs.
 struct Valued {
   Setting setting;
   ConfigValue value;
@@ -103,18 +103,17 @@ std::vector<Valued> values(const RunConfig& config) {
   return out;
 }
 
-// What was chosen for a machine is chosen again, and what was for a batch, a length, a precision or an amount
-// of memory that was asked for, where it is another one; an "auto" that was replaced is no wish of the
-// user's.
+// Choices for a machine are made again, and so are those for a batch, a length, a precision or a given amount
+// of memory if that changes; a resolved "auto" is not a user's choice.
 void drop_stale(RunConfig& out, const RunConfig& now, const RunConfig& stored) {
   const bool precision = out.precision.compute != stored.precision.compute;
   if (now.precision.residual.is_word() && precision) out.precision.residual = now.precision.residual;
   const int64_t micro_batch = out.training.micro_batch_size.value_or(1);
-  // The machine may be another, or another part of it.
+  // The machine, or the available part of it, may differ.
   if (now.device.threads.is_word()) out.device.threads = now.device.threads;
   if (now.memory.budget.is_word()) out.memory.budget = now.memory.budget;
   if (now.parallel.progress.is_word()) out.parallel.progress = now.parallel.progress;
-  // Ranks share a batch: what was chosen for others is chosen again.
+  // Ranks share a batch: choices for another number of ranks are made again.
   const bool layout =
       out.parallel.replicate != stored.parallel.replicate || out.parallel.shard != stored.parallel.shard ||
       out.parallel.context != stored.parallel.context || out.parallel.tensor != stored.parallel.tensor ||
@@ -168,12 +167,12 @@ RunConfig keep_resolved(const RunConfig& now, const RunConfig& stored) {
   RunConfig source = stored;
   keep_words(out, source);
   drop_stale(out, now, stored);
-  // Span corruption has one packing, which a run takes where none was given.
+  // Span corruption has only one packing, which a run uses if none is set.
   if (!out.was_set("data.pack") && source.data.objective == data::Objective::kSpanCorruption)
     out.data.pack = source.data.pack;
-  // What the objective added to the special tokens stays.
+  // Special tokens added by the objective remain.
   if (!out.was_set("tokenizer.train.special")) out.tokenizer.train.special = source.tokenizer.train.special;
-  // A length in tokens stays what it was; a tokenizer left to the program is the run's own.
+  // A length in tokens remains; a tokenizer left to the program is the run's own.
   if (out.tokenizer.path.empty() && !out.tokenizer.train_given) {
     out.tokenizer.path = source.tokenizer.path;
     out.tokenizer.train = source.tokenizer.train;
@@ -183,7 +182,7 @@ RunConfig keep_resolved(const RunConfig& now, const RunConfig& stored) {
 }
 
 std::vector<Change> compare_for_resume(const RunConfig& stored, const RunConfig& now) {
-  // A group without a name means the optimizer's.
+  // A group without a name uses the optimizer's.
   const auto with_names = [](RunConfig config) {
     config.run.started_in.clear();
     config.run.chosen.clear();
@@ -192,7 +191,7 @@ std::vector<Change> compare_for_resume(const RunConfig& stored, const RunConfig&
     return config;
   };
   auto changes = compare(with_names(stored), with_names(keep_resolved(now, stored)));
-  // What is to be chosen again is no wish of the user's.
+  // A value that is to be chosen again is not a user's choice.
   std::erase_if(changes, [](const Change& change) { return change.after == "\"auto\""; });
   return changes;
 }
@@ -205,7 +204,7 @@ void require_resumable(std::span<const Change> changes, bool accepted) {
                         change.after.empty() ? "unset" : change.after, class_text(change.resume));
   }
   if (!text.empty()) {
-    throw ConfigError("[resume] the configuration differs from the one that this run was started with:{}",
+    throw ConfigError("[resume] found a configuration that differs from the one this run was started with:{}",
                       text);
   }
 }

@@ -1,4 +1,4 @@
-// The keys of RUN.toml: the one place that names them.
+// The keys of RUN.toml. All other code refers to this list.
 #include "base/error.h"
 #include "config/fields.h"
 #include "models/model.h"
@@ -11,30 +11,28 @@ TableSpec run_table() {
       "run", ResumeClass::kFree, &RunConfig::run, "The run itself.",
       {
           key("name", &RunTable::name, "Name of the run; auto: of this file."),
-          paths(key("folder", &RunTable::folder, "Everything the run writes goes here; auto: runs/NAME.")),
+          paths(key("folder", &RunTable::folder, "Output folder of the run; auto: runs/NAME.")),
           key("started_in", &RunTable::started_in,
-              "The folder where relative paths begin, which the program writes into a run's run.toml; unset: "
-              "the working folder."),
+              "The base of relative paths, which the program writes into a run's run.toml; unset: "
+              "the current directory."),
           key("chosen", &RunTable::chosen,
-              "Keys that were left open, with what stood there, which the program writes into a run's "
-              "run.toml: "
-              "a run that goes on from it takes what was chosen, or chooses again where the machine is "
-              "another."),
+              "Keys left open, with the values they replaced, which the program writes into a run's run.toml: a "
+              "resumed run keeps these choices, or makes them again on another machine."),
           on_resume(key("seed", &RunTable::seed, "Decides weights and data order.", between(0, kMostSeed)),
                     ResumeClass::kRefused),
           key("max_time", &RunTable::max_time,
-              "Time limit (\"2h\"): save and exit 75; auto: the scheduler's limit where there is one."),
+              "Time limit (\"2h\"): save and exit 75; auto: the scheduler's limit, if any."),
       });
 }
 
 TableSpec model_table() {
   return table(
       "model", ResumeClass::kRefused, &RunConfig::model,
-      "What is trained: a preset, a directory or a family.",
+      "The model to train: a preset, a directory or a family.",
       {
           key("preset", &ModelTable::preset, "A known model; `strata presets` lists them."),
           paths(key("from", &ModelTable::from, "A Hugging Face directory: its config.json and weights.")),
-          key("init", &ModelTable::init, "Of `from`: take its weights or random ones."),
+          key("init", &ModelTable::init, "With `from`: use its weights or random ones."),
           key("init_scheme", &ModelTable::init_scheme,
               "How random weights start: normal: all the same; scaled_residual: smaller by √(2 · layers) "
               "into the residual stream (GPT-2, Megatron-LM); small_wang (GPT-NeoX); truncated_normal: "
@@ -90,11 +88,11 @@ TableSpec tokenizer_table() {
           key("add_bos", &TokenizerTable::add_bos, "A begin-of-text token before each document."),
           key("add_eos", &TokenizerTable::add_eos, "An end-of-text token between documents."),
           key("eos", &TokenizerTable::eos,
-              "The token that ends a text, or its id; auto: what the model's files declare."),
+              "The token that ends a text, or its id; auto: as the model's files declare."),
           key("bos", &TokenizerTable::bos,
-              "The token that begins a text, or its id; auto: what the model's files declare."),
+              "The token that begins a text, or its id; auto: as the model's files declare."),
           key("special_in_text", &TokenizerTable::special_in_text,
-              "Special tokens that a text spells out: token, the token itself; text, plain letters; refuse."),
+              "Special tokens spelled out in a text: token, the token itself; text, plain letters; refuse."),
       });
 }
 
@@ -106,8 +104,8 @@ TableSpec tokenizer_train_table() {
       .resume = ResumeClass::kRefused,
       .keys =
           {
-              key("vocab_size", &T::vocab_size,
-                  "Entries, the model's too where it says none; auto: the model's.", between(257, 1 << 24)),
+              key("vocab_size", &T::vocab_size, "Entries, also of a model without a size; auto: the model's.",
+                  between(257, 1 << 24)),
               key("min_frequency", &T::min_frequency, "Pairs seen less often are not merged.",
                   between(1, kMostNumber)),
               key("pattern", &T::pattern, "Name of the pattern that splits text into words."),
@@ -122,7 +120,7 @@ TableSpec tokenizer_train_table() {
   return spec;
 }
 
-// Reading lays the builds' rows among the sources, so that the key itself stands only where it was misread.
+// Reading turns builds into sources, so the key itself remains only if it was misread.
 KeySpec build_key() {
   KeySpec spec = key("build", &DataTable::build,
                      "Folders of finished data builds: their sources, weights and tokenizer, in place of "
@@ -136,7 +134,7 @@ KeySpec build_key() {
 
 TableSpec data_table() {
   return table(
-      "data", ResumeClass::kAccept, &RunConfig::data, "What the model is trained on.",
+      "data", ResumeClass::kAccept, &RunConfig::data, "Training and validation data.",
       {
           paths(key("train", &DataTable::train,
                     "Files, folders or globs: text (a .txt file is one document), jsonl, parquet or token "
@@ -154,20 +152,19 @@ TableSpec data_table() {
               "documents: attention and loss never cross a document; stream: plain windows; best_fit."),
           on_resume(
               key("objective", &DataTable::objective,
-                  "What the model learns: each token from those before it, masked ones from all others, "
-                  "or spans cut out of a text; auto: what the model's kind learns by."),
+                  "The training objective: each token from those before it, masked ones from all others, "
+                  "or spans cut out of a text; auto: by the kind of model."),
               ResumeClass::kRefused),
           key("mask_rate", &DataTable::mask_rate, "masked, span_corruption: the share of the tokens hidden.",
               between_exclusive(0, 1)),
           key("mean_span", &DataTable::mean_span, "span_corruption: mean tokens of a span.",
               between(1, 10000)),
           key("temperature", &DataTable::temperature,
-              "Multiplies each source's weight by tokens^(1/temperature): 1 is in proportion to size, 3.3 "
-              "the "
-              "exponent 0.3 of XLM-R and mT5; unset: weights as they are.",
+              "Multiplies each source's weight by tokens^(1/temperature): 1 is in proportion to size, 3.3 the "
+              "exponent 0.3 of XLM-R and mT5; unset: weights unchanged.",
               between(0.1, 1000)),
           key("fim_rate", &DataTable::fim_rate,
-              "Share of documents (their pieces within a window) turned into fill-in-the-middle.",
+              "Share of documents (their parts within a window) turned into fill-in-the-middle.",
               between(0, 1)),
           key("fim_spm_rate", &DataTable::fim_spm_rate,
               "Of these, the share written suffix first (SPM), the others prefix first (PSM).",
@@ -203,7 +200,7 @@ TableSpec data_phase_table() {
       });
 }
 
-// Unset where the length is given in tokens: run.toml says one of the two.
+// Unset if the length is given in tokens: run.toml has only one of the two.
 KeySpec steps_key() {
   KeySpec spec =
       key("steps", &TrainingTable::steps, "Optimizer steps of the run.", count_between(1, kMostNumber));
@@ -214,36 +211,35 @@ KeySpec steps_key() {
 }
 
 TableSpec training_table() {
-  return table("training", ResumeClass::kAccept, &RunConfig::training,
-               "Sizes of a step and length of the run.",
-               {
-                   key("sequence_length", &TrainingTable::sequence_length, "Tokens of a window.",
-                       between(1, models::kMostIds)),
-                   key("micro_batch_size", &TrainingTable::micro_batch_size,
-                       "Sequences a model replica computes at once; auto: about 2,048 tokens, fewer where "
-                       "memory.budget "
-                       "asks for it.",
-                       between(1, kMostSequences)),
-                   key("global_batch_size", &TrainingTable::global_batch_size,
-                       "Sequences per optimizer step, over all replicas; the rest is accumulation.",
-                       between(1, kMostSequences)),
-                   steps_key(),
-                   key("tokens", &TrainingTable::tokens, "Tokens of the run, in place of steps.",
-                       count_between(1, kMostNumber)),
-                   key("clip_grad_norm", &TrainingTable::clip_grad_norm,
-                       "Largest global gradient norm; 0: no clipping.", between(0, kMostReal)),
-                   later(key("batch_ramp", &TrainingTable::batch_ramp,
-                             "A batch that grows: [[tokens, sequences], …] or \"noise_scale\".")),
-                   later(key("length_warmup", &TrainingTable::length_warmup,
-                             "A sequence length that grows: [[tokens, length], …].")),
-               });
+  return table(
+      "training", ResumeClass::kAccept, &RunConfig::training, "Sizes of a step and length of the run.",
+      {
+          key("sequence_length", &TrainingTable::sequence_length, "Tokens of a window.",
+              between(1, models::kMostIds)),
+          key("micro_batch_size", &TrainingTable::micro_batch_size,
+              "Sequences per micro-batch of a model replica; auto: about 2,048 tokens, fewer if memory.budget "
+              "requires it.",
+              between(1, kMostSequences)),
+          key("global_batch_size", &TrainingTable::global_batch_size,
+              "Sequences per optimizer step, over all replicas; the rest is accumulation.",
+              between(1, kMostSequences)),
+          steps_key(),
+          key("tokens", &TrainingTable::tokens, "Tokens of the run, in place of steps.",
+              count_between(1, kMostNumber)),
+          key("clip_grad_norm", &TrainingTable::clip_grad_norm,
+              "Largest global gradient norm; 0: no clipping.", between(0, kMostReal)),
+          later(key("batch_ramp", &TrainingTable::batch_ramp,
+                    "A batch that grows: [[tokens, sequences], …] or \"noise_scale\".")),
+          later(key("length_warmup", &TrainingTable::length_warmup,
+                    "A sequence length that grows: [[tokens, length], …].")),
+      });
 }
 
 TableSpec precision_table() {
   return table("precision", ResumeClass::kAccept, &RunConfig::precision, "Number formats.",
                {
                    key("compute", &PrecisionTable::compute,
-                       "Of activations and matmul operands; auto: bf16 where it is fast.",
+                       "Of activations and matmul operands; auto: bf16 if the processor has it.",
                        choice({"auto", "bf16", "fp32", "fp16", "fp8"}, {"fp16", "fp8"})),
                    key("residual", &PrecisionTable::residual, "Of the residual stream; auto: as compute."),
                });
@@ -251,14 +247,14 @@ TableSpec precision_table() {
 
 TableSpec memory_table() {
   return table(
-      "memory", ResumeClass::kFree, &RunConfig::memory, "What the run may hold.",
+      "memory", ResumeClass::kFree, &RunConfig::memory, "Memory use.",
       {
           key("budget", &MemoryTable::budget,
-              "Memory of the step: \"8GB\"; auto: nine tenths of what is free on the machine, or of what "
-              "the process's control groups have left if that is less, by its ranks."),
+              "Memory of the step: \"8GB\"; auto: nine tenths of the machine's free memory, or of the remainder "
+              "of the process's control groups if that is less, divided by its ranks."),
           key("recompute", &MemoryTable::recompute,
-              "Activations computed again in backward; auto: to fit the budget."),
-          later(key("offload", &MemoryTable::offload, "What is kept outside the device.")),
+              "Activations recomputed in backward; auto: to fit the budget."),
+          later(key("offload", &MemoryTable::offload, "Data stored outside the device.")),
       });
 }
 
@@ -272,7 +268,7 @@ TableSpec device_table() {
               "quota of its control groups (rounded up) and OMP_NUM_THREADS.",
               between(1, 4096)),
           key("pin", &DeviceTable::pin,
-              "Bind compute threads to cores, each to its own; only where the run has all cores of the "
+              "Bind compute threads to cores, each to its own; only if the run has all cores of the "
               "machine and no other run has bound its threads."),
       });
 }
@@ -280,17 +276,17 @@ TableSpec device_table() {
 TableSpec checkpoint_table() {
   using T = CheckpointTable;
   return table(
-      "checkpoint", ResumeClass::kFree, &RunConfig::checkpoint, "What is kept of the run.",
+      "checkpoint", ResumeClass::kFree, &RunConfig::checkpoint, "Saving the run.",
       {
           key("interval", &T::interval,
               "\"200 steps\", \"10min\", \"500M tokens\"; auto: at most 1 % of the time, at least "
               "every 30 min.",
               word("auto")),
           key("keep_last", &T::keep_last, "Newest checkpoints to keep.", between(1, 1e6)),
-          key("keep_every", &T::keep_every, "Keep for good the first at or behind each: \"1000 steps\"."),
+          key("keep_every", &T::keep_every, "Keep permanently the first at or after each: \"1000 steps\"."),
           key("keep_best", &T::keep_best, "Best checkpoints to keep.", between(0, 1e6)),
           key("best_metric", &T::best_metric,
-              "What best means: the lowest value of this metric, of an accuracy the highest."),
+              "Best is the lowest value of this metric, or the highest for an accuracy."),
       });
 }
 
@@ -303,7 +299,7 @@ TableSpec eval_table() {
           key("max_tokens", &T::max_tokens, "Tokens of data.valid; auto: a small share of the run's time.",
               count_between(2, kMostNumber)),
           key("sample_prompts", &T::sample_prompts,
-              "Texts to go on from at each evaluation; an encoder-decoder reads them."),
+              "Texts to continue at each evaluation; an encoder-decoder reads them."),
           key("sample_tokens", &T::sample_tokens, "Tokens of a sample; 0: no samples.",
               between(0, models::kMostIds)),
       });
@@ -313,7 +309,7 @@ TableSpec eval_set_table() {
   return list(
       "eval.set", ResumeClass::kFree, &RunConfig::eval, &EvalTable::set, "Further held-out sets, and tasks.",
       {
-          key("name", &EvalSet::name, "Gives the metric eval/NAME/loss; of a task eval/NAME/acc and so on."),
+          key("name", &EvalSet::name, "Names the metric eval/NAME/loss; for a task eval/NAME/acc and so on."),
           paths(key("path", &EvalSet::path, "Files, folders or globs.")),
           key("max_tokens", &EvalSet::max_tokens, "Most tokens.", count_between(2, kMostNumber)),
           key("task", &EvalSet::task,
@@ -326,11 +322,11 @@ TableSpec eval_set_table() {
 
 TableSpec log_table() {
   return table(
-      "log", ResumeClass::kFree, &RunConfig::log, "What is shown.",
+      "log", ResumeClass::kFree, &RunConfig::log, "Output.",
       {
           key("interval_steps", &LogTable::interval_steps,
-              "Steps a line of the terminal; metrics.jsonl has every step.", between(1, kMostNumber)),
-          key("tensorboard", &LogTable::tensorboard, "Event files beside metrics.jsonl."),
+              "Steps per terminal line; metrics.jsonl has every step.", between(1, kMostNumber)),
+          key("tensorboard", &LogTable::tensorboard, "TensorBoard event files next to metrics.jsonl."),
           later(key("prometheus", &LogTable::prometheus, "FILE or :PORT.")),
           later(key("alert_command", &LogTable::alert_command, "Run when something is wrong.")),
       });
@@ -338,16 +334,16 @@ TableSpec log_table() {
 
 TableSpec profile_table() {
   return table(
-      "profile", ResumeClass::kFree, &RunConfig::profile, "Where the time goes.",
+      "profile", ResumeClass::kFree, &RunConfig::profile, "Time measurements.",
       {key("steps", &ProfileTable::steps, "Steps to write a Perfetto / Chrome trace of: [10, [20, 25]].")});
 }
 
 TableSpec debug_table() {
   return table(
-      "debug", ResumeClass::kFree, &RunConfig::debug, "Hunting faults.",
+      "debug", ResumeClass::kFree, &RunConfig::debug, "Debugging.",
       {key("reference_kernels", &DebugTable::reference_kernels,
-           "Plain kernels in fp64, many times slower, for hunting a numerical fault."),
-       later(key("inject", &DebugTable::inject, "Faults to make: \"nan@rank=1,step=40,phase=bwd\"."))});
+           "Plain kernels in fp64, many times slower, for finding numerical errors."),
+       later(key("inject", &DebugTable::inject, "Issues to make: \"nan@rank=1,step=40,phase=bwd\"."))});
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ KeySpec constant_key_of(const optim::Constant& constant, HeldOptimizer of) {
   return bounds.fixed ? on_resume(std::move(spec), ResumeClass::kRefused) : spec;
 }
 
-// Of a constant that is an enum: its place among the choices.
+// For a constant that is an enum: its index among the choices.
 KeySpec choice_key_of(const optim::Constant& constant, HeldOptimizer of) {
   KeySpec spec = key(constant.name, &OneValue<std::string>::value, constant.help);
   spec.shape = choice(constant.bounds.choices);
@@ -87,7 +87,7 @@ std::vector<KeySpec> constant_keys(const optim::Definition& definition, HeldOpti
 
 }  // namespace
 
-// [optimizer.NAME] of all that have one: it is written where the optimizer is used.
+// [optimizer.NAME] for all optimizers that have one; written if the optimizer is used.
 std::vector<TableSpec> optimizer_sub_tables() {
   std::vector<TableSpec> tables;
   const auto all = optim::optimizers();
@@ -136,7 +136,7 @@ TableSpec optimizer_table() {
 TableSpec optimizer_group_table() {
   using T = OptimizerGroup;
   return list("optimizer.group", ResumeClass::kAccept, &RunConfig::optimizer, &OptimizerTable::group,
-              "Tensors with settings of their own; the first group that matches counts.",
+              "Tensors with separate settings; the first matching group applies.",
               {
                   key("match", &T::match, "Tensor names, with * and ?: \"*embed_tokens*\"."),
                   key("lr_scale", &T::lr_scale, "Factor on the learning rate.", between(0, 1e6)),

@@ -23,7 +23,7 @@ std::vector<const data::TokenFile*> files_of(const RunData& data) {
   return files;
 }
 
-// A hash of another length is another tool's and cannot be compared.
+// A hash of another length comes from another program and cannot be compared.
 bool comparable(const std::string& a, const std::string& b) {
   return !a.empty() && a.size() == b.size();
 }
@@ -54,11 +54,11 @@ void check_ends(const RunConfig& config, const data::TokenCorpus& corpus) {
   const std::string text = fmt::format(
       "[data.pack] is \"{}\", and {} has neither a document table nor a known end-of-text id, so that all of "
       "it "
-      "is one document; set tokenizer.path, put \"end_of_text_id\" into the .json beside it, or set "
+      "is one document; set tokenizer.path, put \"end_of_text_id\" into its .json file, or set "
       "data.pack = "
       "\"stream\"",
       pack, *file);
-  // In a run's own run.toml every key stands, whoever chose its value.
+  // A run's own run.toml contains every key, whether the user or the program chose its value.
   if (config.was_set("data.pack") && config.run.started_in.empty()) throw ConfigError("{}", text);
   log_warning("{}", text);
 }
@@ -74,11 +74,11 @@ std::optional<std::string> without_document_ends(const data::TokenCorpus& corpus
 
 void check_token_files(const RunConfig& config, const models::ModelConfig& model,
                        const data::Tokenizer* tokenizer, const RunData& data) {
-  std::vector<const data::TokenFile*> seen;  // one of all that say the same
-  bool told = false;
+  std::vector<const data::TokenFile*> seen;  // one of each set of equal declarations
+  bool warned = false;
   for (const data::TokenFile* each : files_of(data)) {
     const data::TokenFile& file = *each;
-    // Of the run's own tokenizer the ids count, which have been looked at.
+    // With the run's own tokenizer the ids matter, and they have been checked.
     const bool own = tokenizer != nullptr && file.tokenizer_hash() == to_hex(tokenizer->hash());
     if (file.declared_vocab() > model.vocab_size && !own) {
       throw DataError(
@@ -86,16 +86,16 @@ void check_token_files(const RunConfig& config, const models::ModelConfig& model
           "model.override.vocab_size), or take tokens of the model's own tokenizer",
           file.name(), file.declared_vocab(), model.vocab_size);
     }
-    const auto says_the_same = [&](const data::TokenFile* other) {
+    const auto declares_the_same = [&](const data::TokenFile* other) {
       return other->tokenizer_hash() == file.tokenizer_hash() &&
              other->tokenizer_name() == file.tokenizer_name() && other->end_of_text() == file.end_of_text();
     };
-    if (std::any_of(seen.begin(), seen.end(), says_the_same)) continue;
+    if (std::any_of(seen.begin(), seen.end(), declares_the_same)) continue;
     for (const data::TokenFile* other : seen) check_same_tokenizer(*other, file);
     seen.push_back(each);
     const auto end = tokenizer != nullptr ? tokenizer->end_of_text_id() : std::nullopt;
-    if (config.tokenizer.add_eos && end && file.end_of_text() && *file.end_of_text() != *end && !told) {
-      told = true;
+    if (config.tokenizer.add_eos && end && file.end_of_text() && *file.end_of_text() != *end && !warned) {
+      warned = true;
       log_warning(
           "{} ends texts with the id {} ({}), and the run's tokenizer with {} ({}), by {}; set tokenizer.eos "
           "= {} if "

@@ -16,7 +16,7 @@ int32_t id_of(const TokenName& name, const char* key, const data::Tokenizer& tok
   if (name.id) {
     const auto id = static_cast<int32_t>(*name.id);
     if (id < tokenizer.vocab_size() && !tokenizer.id_to_token(id).empty()) return id;
-    throw ConfigError("[tokenizer.{}] found the id {}, which is no token of {}; expected one from 0 to {}",
+    throw ConfigError("[tokenizer.{}] found the id {}, which is not a token of {}; expected one from 0 to {}",
                       key, id, where, tokenizer.vocab_size() - 1);
   }
   if (const auto id = tokenizer.token_to_id(name.text)) return *id;
@@ -25,7 +25,7 @@ int32_t id_of(const TokenName& name, const char* key, const data::Tokenizer& tok
     if (tokenizer.is_special(id)) special += " " + std::string(tokenizer.id_to_token(id));
   }
   throw ConfigError(
-      "[tokenizer.{}] found \"{}\", which is no token of {}; its special tokens are{}; name one, or an id",
+      "[tokenizer.{}] found \"{}\", which is not a token of {}; its special tokens are{}; name one, or an id",
       key, name.text, where, special.empty() ? " none" : special);
 }
 
@@ -58,7 +58,7 @@ data::Tokenizer with_configured_ends(const RunConfig& config, data::Tokenizer to
     ends.begin_from = "tokenizer.bos";
     ends.begin_of_tokenizer = true;
   }
-  // Who goes on with the model is to begin texts as the run does.
+  // Later users of the model should begin texts as the run does.
   if (config.tokenizer.add_bos && tokenizer.prefix_ids().empty()) ends.adds_begin = ends.begin.size() == 1;
   return tokenizer.with_ends(std::move(ends));
 }
@@ -111,7 +111,7 @@ void report_ends(const RunConfig& config, const data::Tokenizer& tokenizer) {
   const std::string difference =
       data::template_difference(tokenizer, config.tokenizer.add_bos, config.tokenizer.add_eos, "tokenizer");
   if (difference.empty()) return;
-  // Weights that were trained by the template miss what it adds.
+  // Weights that were trained with the template lack the tokens that it adds.
   if (!config.model.from.empty() && config.model.init == ModelInit::kWeights)
     log_warning("{}", difference);
   else
@@ -159,7 +159,7 @@ void check_vocabulary(const RunConfig& config, const data::Tokenizer& tokenizer,
     if (++count <= 5) beyond += (beyond.empty() ? "" : " ") + std::string(tokenizer.id_to_token(id));
   }
   log_warning(
-      "{}: {} added tokens lie beyond the model's vocabulary of {} ({}{}); a text that holds one is refused",
+      "{}: {} added tokens are beyond the model's vocabulary of {} ({}{}); a text with one of them is an error",
       where, count, model.vocab_size, beyond, count > 5 ? " …" : "");
 }
 

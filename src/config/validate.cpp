@@ -14,9 +14,9 @@ namespace {
 
 class Checker {
  public:
-  explicit Checker(const RunConfig& config) : config_(config), faults_(config.reading_faults) {}
+  explicit Checker(const RunConfig& config) : config_(config), issues_(config.reading_issues) {}
 
-  std::vector<Fault> run() {
+  std::vector<Issue> run() {
     check_later();
     check_run();
     check_model();
@@ -28,32 +28,32 @@ class Checker {
     check_groups();
     check_eval();
     check_not_yet();
-    return std::move(faults_);
+    return std::move(issues_);
   }
 
  private:
-  // A key that could not be read already has its fault; what follows from its default would only confuse.
+  // A key that could not be read already has an error; errors derived from its default would be confusing.
   bool unread(const std::string& key) const {
-    return std::any_of(config_.reading_faults.begin(), config_.reading_faults.end(),
-                       [&](const Fault& fault) { return fault.key == key; });
+    return std::any_of(config_.reading_issues.begin(), config_.reading_issues.end(),
+                       [&](const Issue& issue) { return issue.key == key; });
   }
 
   template <typename... Args>
-  void fault(const std::string& key, fmt::format_string<Args...> format, Args&&... args) {
+  void report(const std::string& key, fmt::format_string<Args...> format, Args&&... args) {
     if (!unread(key))
-      faults_.push_back({key, config_.origin_of(key), fmt::format(format, std::forward<Args>(args)...)});
+      issues_.push_back({key, config_.origin_of(key), fmt::format(format, std::forward<Args>(args)...)});
   }
 
   void check_file_name(const std::string& key, const std::string& name) {
     if (const std::string wrong = fault_of_file_name(name); !wrong.empty()) {
       ConfigValue found;
       found.data = name;
-      fault(key, "found {}, which {} and is to name files and metrics; expected one such as \"web\"",
-            to_toml(found), wrong);
+      report(key, "found {}, which {} and is to name files and metrics; expected one such as \"web\"",
+             to_toml(found), wrong);
     }
   }
 
-  // Keys of a later version.
+  // Keys reserved for a later version.
   void check_later() {
     RunConfig own = config_;
     for (const TableSpec& table : run_tables()) {
@@ -73,18 +73,18 @@ class Checker {
     const bool accepted = value && ((standard && same_value(*value, *standard)) ||
                                     (spec.former && same_value(*value, *spec.former)));
     if (spec.later && value && !accepted) {
-      fault(path, "found {}: not yet in this version; {}", to_toml(*value),
-            standard ? "leave it at " + to_toml(*standard) : "leave it out");
+      report(path, "found {}: not yet in this version; {}", to_toml(*value),
+             standard ? "leave it at " + to_toml(*standard) : "leave it out");
     }
   }
 
   void check_run() {
     const std::string& name = config_.run.name;
     if (name.find('/') != std::string::npos || name == "." || name == "..") {
-      fault("run.name", "found \"{}\", expected a name without \"/\"; run.folder says where the run lies",
-            name);
+      report("run.name", "found \"{}\", expected a name without \"/\"; use run.folder to set the location",
+             name);
     }
-    if (config_.run.folder.empty()) fault("run.folder", "found an empty path, expected a folder");
+    if (config_.run.folder.empty()) report("run.folder", "found an empty path, expected a folder");
   }
 
   void check_model() {
@@ -96,26 +96,27 @@ class Checker {
     const bool unreadable =
         unread("model") || unread("model.preset") || unread("model.from") || unread("model.family");
     if (given.empty() && !unreadable) {
-      fault("model",
-            "found no model, expected one of preset = \"…\" (`strata presets` lists them), from = \"DIR\" "
-            "or family = \"…\" with sizes");
+      report("model",
+             "found no model, expected one of preset = \"…\" (`strata presets` lists them), from = \"DIR\" "
+             "or family = \"…\" with sizes");
     }
     if (given.size() > 1) {
-      fault("model." + given[1], "found both {} and {}, expected one of preset, from and family", given[0],
-            given[1]);
+      report("model." + given[1], "found both {} and {}, expected one of preset, from and family", given[0],
+             given[1]);
     }
     if (model.family.empty()) {
       for (const KeySpec& spec : find_table("model")->keys) {
         if (!is_size(spec.name) || !config_.was_set("model." + spec.name)) continue;
-        fault("model." + spec.name,
-              "sizes here belong to model.family; to change those of a preset or directory put {} "
-              "under [model.override]",
-              spec.name);
+        report("model." + spec.name,
+               "sizes here belong to model.family; to change those of a preset or directory put {} "
+               "under [model.override]",
+               spec.name);
       }
     }
   }
 
-  // How weights start says nothing where they are read. µP's learning rates hold for read weights too.
+  // Initialization keys have no effect on weights that are read; µP's learning rates apply to read weights
+  // too.
   void check_start() {
     const ModelTable& model = config_.model;
     const bool reads = !model.from.empty() && model.init == ModelInit::kWeights;
@@ -123,20 +124,20 @@ class Checker {
       const bool given = key == std::string_view("model.init_std") ? model.init_std.has_value()
                                                                    : !model.init_scheme.is_word();
       if (reads && given) {
-        fault(key,
-              "found it for weights that are read from model.from; leave it out, or set model.init = "
-              "\"random\"");
+        report(key,
+               "found it for weights that are read from model.from; leave it out, or set model.init = "
+               "\"random\"");
       }
     }
     if (model.init_std && (model.init_scheme == models::InitScheme::kSmallWang ||
                            model.init_scheme == models::InitScheme::kMitchell)) {
-      fault("model.init_std", "found it with an init_scheme that follows from the sizes alone; leave it out");
+      report("model.init_std", "found it with an init_scheme that depends only on the sizes; leave it out");
     }
     if (model.init_std && model.overrides.find("initializer_range") != nullptr) {
-      fault("model.init_std", "found both init_std and override.initializer_range, expected one of them");
+      report("model.init_std", "found both init_std and override.initializer_range, expected one of them");
     }
     if (model.mup_base_head_dim && !model.mup_base_hidden_size) {
-      fault(
+      report(
           "model.mup_base_head_dim",
           "found it without mup_base_hidden_size, expected both: the sizes at which the settings were tuned");
     }
@@ -159,7 +160,7 @@ class Checker {
 
   void check_tokenizer() {
     if (config_.tokenizer.train_given && !config_.tokenizer.path.empty()) {
-      fault("tokenizer.path", "found both path and train, expected one of them");
+      report("tokenizer.path", "found both path and train, expected one of them");
     }
   }
 
@@ -167,27 +168,27 @@ class Checker {
     const DataTable& data = config_.data;
     if (data.train.empty() && data.source.empty() && !unread("data.train") && !unread("data.build") &&
         !unread("data") && !unread("data.source")) {
-      fault("data.train",
-            "found no training data, expected data.train = [\"FILES\"], data.build = \"FOLDER\" or "
-            "[[data.source]] tables");
+      report("data.train",
+             "found no training data, expected data.train = [\"FILES\"], data.build = \"FOLDER\" or "
+             "[[data.source]] tables");
     }
     if (!data.train.empty() && !data.source.empty()) {
-      fault("data.train", "found both train and [[data.source]] or data.build, expected one of them");
+      report("data.train", "found both train and [[data.source]] or data.build, expected one of them");
     }
     check_paths("data.train", data.train);
     check_paths("data.valid", data.valid);
     if (!data.valid.empty() && config_.was_set("data.valid_fraction") &&
         data.valid_fraction.value_or(0) > 0) {
-      fault("data.valid_fraction", "found both valid and valid_fraction, expected one of them");
+      report("data.valid_fraction", "found both valid and valid_fraction, expected one of them");
     }
     if (data.text_field.empty())
-      fault("data.text_field", "found an empty name, expected the field that holds the text");
+      report("data.text_field", "found an empty name, expected the field that holds the text");
   }
 
   void check_paths(const std::string& key, const std::vector<std::string>& paths) {
     for (size_t i = 0; i < paths.size(); ++i) {
       if (paths[i].empty())
-        fault(key, "found an empty path at position {}, expected a file, folder or glob", i + 1);
+        report(key, "found an empty path at position {}, expected a file, folder or glob", i + 1);
     }
   }
 
@@ -199,23 +200,23 @@ class Checker {
       const std::string path = fmt::format("data.source.{}", i);
       check_file_name(path + ".name", sources[i].name);
       if (!sources[i].name.empty() && !names.insert(sources[i].name).second) {
-        fault(path + ".name", "found the name \"{}\" twice, expected one source of each name",
-              sources[i].name);
+        report(path + ".name", "found the name \"{}\" twice, expected one source of each name",
+               sources[i].name);
       }
       if (sources[i].path.empty())
-        fault(path + ".path", "found a source without files, expected path = [\"FILES\"]");
+        report(path + ".path", "found a source without files, expected path = [\"FILES\"]");
       check_paths(path + ".path", sources[i].path);
       total += sources[i].weight;
     }
     if (!sources.empty() && !(total > 0))
-      fault("data.source.0.weight", "found only weights of 0, expected one above 0");
+      report("data.source.0.weight", "found only weights of 0, expected one above 0");
     int64_t last_step = 0;
     for (size_t i = 0; i < config_.data.phase.size(); ++i) {
       const DataPhase& phase = config_.data.phase[i];
       const std::string path = fmt::format("data.phase.{}", i);
       if (phase.from_step <= last_step) {
-        fault(path + ".from_step", "found {}, expected phases in order, each later than the one before ({})",
-              phase.from_step, last_step);
+        report(path + ".from_step", "found {}, expected phases in order, each later than the one before ({})",
+               phase.from_step, last_step);
       }
       last_step = phase.from_step;
       check_phase_weights(path + ".weights", phase, names);
@@ -230,45 +231,45 @@ class Checker {
       if (names.contains(name)) continue;
       std::string known;
       for (const std::string& source : names) known += (known.empty() ? "" : ", ") + source;
-      fault(key, "found \"{}\", expected the name of a [[data.source]]: {}", name,
-            known.empty() ? "there are none" : known);
+      report(key, "found \"{}\", expected the name of a [[data.source]]: {}", name,
+             known.empty() ? "there are none" : known);
     }
     if (!(total > 0))
-      fault(key, "found no weight above 0, expected weights such as {{ web = 0.3, math = 0.7 }}");
+      report(key, "found no weight above 0, expected weights such as {{ web = 0.3, math = 0.7 }}");
   }
 
   void check_training() {
     const TrainingTable& training = config_.training;
     if (config_.was_set("training.steps") && training.tokens) {
-      fault("training.tokens", "found both steps and tokens, expected one of them");
+      report("training.tokens", "found both steps and tokens, expected one of them");
     }
-    // Several ranks have shares of a batch, whose last micro-batch may have empty rows.
+    // Several ranks share a batch, and the last micro-batch of each may have empty rows.
     const bool alone = mesh_of(config_).ranks() == 1;
     if (alone && training.micro_batch_size.value &&
         training.global_batch_size % *training.micro_batch_size != 0) {
-      fault("training.micro_batch_size",
-            "found {}, which does not divide global_batch_size = {}; expected a divisor of it",
-            *training.micro_batch_size, training.global_batch_size);
+      report("training.micro_batch_size",
+             "found {}, which does not divide global_batch_size = {}; expected a divisor of it",
+             *training.micro_batch_size, training.global_batch_size);
     }
     constexpr int64_t kMostTokens = int64_t{1} << 40;
     if (training.sequence_length > kMostTokens / training.global_batch_size) {
-      fault("training.global_batch_size",
-            "found {} sequences of {} tokens, expected less than 2^40 tokens a step",
-            training.global_batch_size, training.sequence_length);
+      report("training.global_batch_size",
+             "found {} sequences of {} tokens, expected less than 2^40 tokens a step",
+             training.global_batch_size, training.sequence_length);
       return;
     }
     const int64_t step_tokens = training.global_batch_size * training.sequence_length;
     if (!training.tokens && training.steps > kMostCount / step_tokens) {
-      fault("training.steps", "found {} steps of {} tokens, expected at most {:g} tokens in a run",
-            training.steps, step_tokens, static_cast<double>(kMostCount));
+      report("training.steps", "found {} steps of {} tokens, expected at most {:g} tokens in a run",
+             training.steps, step_tokens, static_cast<double>(kMostCount));
     }
   }
 
   void check_groups() {
     for (size_t i = 0; i < config_.optimizer.group.size(); ++i) {
       if (config_.optimizer.group[i].match.empty()) {
-        fault(fmt::format("optimizer.group.{}.match", i),
-              "found a group without match, expected match = \"*embed_tokens*\" or such");
+        report(fmt::format("optimizer.group.{}.match", i),
+               "found a group without match, expected match = \"*embed_tokens*\" or such");
       }
     }
   }
@@ -280,52 +281,52 @@ class Checker {
       const std::string path = fmt::format("eval.set.{}", i);
       check_file_name(path + ".name", set.name);
       if (!set.name.empty() && !names.insert(set.name).second) {
-        fault(path + ".name",
-              "found the name \"{}\" twice (data.valid is \"valid\"), expected one set of each name",
-              set.name);
+        report(path + ".name",
+               "found the name \"{}\" twice (data.valid is \"valid\"), expected one set of each name",
+               set.name);
       }
-      if (set.path.empty()) fault(path + ".path", "found a set without files, expected path = [\"FILES\"]");
+      if (set.path.empty()) report(path + ".path", "found a set without files, expected path = [\"FILES\"]");
       check_paths(path + ".path", set.path);
       check_task(set, path);
     }
-    if (const std::string wrong = fault_of_best_metric(config_.checkpoint, metric_names(config_));
+    if (const std::string wrong = error_in_best_metric(config_.checkpoint, metric_names(config_));
         !wrong.empty())
-      fault("checkpoint.best_metric", "{}", wrong);
+      report("checkpoint.best_metric", "{}", wrong);
   }
 
   void check_task(const EvalSet& set, const std::string& path) {
     if (set.task.empty()) {
-      if (set.limit > 0) fault(path + ".limit", "found it without a task, expected max_tokens for text");
+      if (set.limit > 0) report(path + ".limit", "found it without a task, expected max_tokens for text");
       return;
     }
     if (const std::string wrong = evaluation::fault_of_task_name(set.task); !wrong.empty())
-      fault(path + ".task", "{}", wrong);
+      report(path + ".task", "{}", wrong);
     if (set.path.size() > 1)
-      fault(path + ".path", "found {} files, expected the one jsonl file of the task", set.path.size());
+      report(path + ".path", "found {} files, expected the one jsonl file of the task", set.path.size());
     if (set.max_tokens)
-      fault(path + ".max_tokens", "found it with a task, expected limit, the number of questions");
+      report(path + ".max_tokens", "found it with a task, expected limit, the number of questions");
   }
 
-  // Values that this version cannot honour; to pass over them would train another model than was asked for.
+  // Values that this version does not support; ignoring them would train another model than requested.
   void check_not_yet() {
     const char* const kNotYet = "not yet in this version; leave it out";
     const PrecisionTable& precision = config_.precision;
     if (!precision.residual.is_word() && !precision.compute.is_word() &&
         precision.residual != precision.compute) {
-      fault("precision.residual", "found another type than precision.compute: {}", kNotYet);
+      report("precision.residual", "found another type than precision.compute: {}", kNotYet);
     }
     const Interval::Kind every = config_.checkpoint.keep_every.kind;
     if (every != Interval::Kind::kNever && every != Interval::Kind::kSteps) {
-      fault("checkpoint.keep_every", "found {}, expected steps, such as \"1000 steps\"",
-            to_string(config_.checkpoint.keep_every));
+      report("checkpoint.keep_every", "found {}, expected steps, such as \"1000 steps\"",
+             to_string(config_.checkpoint.keep_every));
     }
     if (config_.model.init == ModelInit::kRandom && config_.model.from.empty()) {
-      fault("model.init", "found \"random\" without model.from, whose weights it is about; leave it out");
+      report("model.init", "found \"random\" without model.from, whose weights it is about; leave it out");
     }
   }
 
   const RunConfig& config_;
-  std::vector<Fault> faults_;
+  std::vector<Issue> issues_;
 };
 
 }  // namespace
@@ -353,30 +354,30 @@ optim::ScheduleConfig schedule_of(const RunConfig& config) {
           .decay = config.schedule.decay};
 }
 
-std::vector<Fault> validate(const RunConfig& config, std::span<const FaultHook> hooks) {
-  std::vector<Fault> faults = Checker(config).run();
-  for (const FaultHook& hook : hooks) hook(config, faults);
-  // In the order of the file; what stands in no file comes last.
-  std::stable_sort(faults.begin(), faults.end(), [](const Fault& a, const Fault& b) {
+std::vector<Issue> validate(const RunConfig& config, std::span<const IssueHook> hooks) {
+  std::vector<Issue> issues = Checker(config).run();
+  for (const IssueHook& hook : hooks) hook(config, issues);
+  // In the order of the file; errors without a file come last.
+  std::stable_sort(issues.begin(), issues.end(), [](const Issue& a, const Issue& b) {
     const bool a_file = a.origin.kind == Origin::Kind::kFile, b_file = b.origin.kind == Origin::Kind::kFile;
     if (a_file != b_file) return a_file;
     return a_file && a.origin.file == b.origin.file && a.origin.line < b.origin.line;
   });
-  return faults;
+  return issues;
 }
 
 namespace {
 
-// A model's config.json may ask for what training here does not have.
-void warn_of_dropout(const RunConfig& config, std::vector<Fault>& out) {
+// A model's config.json may ask for dropout, which training here does not have.
+void warn_of_dropout(const RunConfig& config, std::vector<Issue>& out) {
   std::string keys;
   try {
     for (const auto& [key, rate] : resolve_model(config).dropout) {
-      // Of heads that pretraining does not have.
+      // Applies to heads that pretraining does not have.
       if (key == "classifier_dropout" || key == "summary_first_dropout") continue;
       keys += fmt::format("{}{} = {}", keys.empty() ? "" : ", ", key, rate);
     }
-  } catch (const Error&) {  // validation says what is wrong with it
+  } catch (const Error&) {  // validation reports the error
   }
   if (keys.empty()) return;
   const std::string key = config.model.from.empty() ? "model.override" : "model.from";
@@ -389,17 +390,17 @@ void warn_of_dropout(const RunConfig& config, std::vector<Fault>& out) {
 
 }  // namespace
 
-std::vector<Fault> warnings(const RunConfig& config) {
-  std::vector<Fault> out;
+std::vector<Issue> warnings(const RunConfig& config) {
+  std::vector<Issue> out;
   if (config.debug.reference_kernels) {
     out.push_back({"debug.reference_kernels", config.origin_of("debug.reference_kernels"),
-                   "found true: every op runs as its formula stands, in fp64, and many times slower"});
+                   "found true: every op is computed from its formula in fp64, many times slower"});
   }
   warn_of_dropout(config, out);
   if (config.parallel.pipeline > 1 && config.eval.sample_tokens > 0) {
     out.push_back({"parallel.pipeline", config.origin_of("parallel.pipeline"),
-                   fmt::format("found {}: no samples are written, because each rank of a pipeline holds some "
-                               "layers alone; use strata generate on a checkpoint",
+                   fmt::format("found {}: no samples are written, because each rank of a pipeline holds only "
+                               "some layers; use strata generate on a checkpoint",
                                config.parallel.pipeline)});
   }
   for (const Range& range : config.profile.steps) {
@@ -410,7 +411,7 @@ std::vector<Fault> warnings(const RunConfig& config) {
                      range.first, range.last, total_steps(config))});
   }
   const optim::ScheduleConfig schedule = schedule_of(config);
-  // Trial runs shorten a run on the command line, so this is no fault.
+  // Trial runs shorten a run on the command line, so this is not an error.
   if (schedule.warmup_steps > schedule.steps) {
     out.push_back(
         {"schedule.warmup_steps", config.origin_of("schedule.warmup_steps"),
@@ -432,15 +433,15 @@ std::vector<Fault> warnings(const RunConfig& config) {
   return out;
 }
 
-void throw_faults(std::span<const Fault> faults) {
-  std::string text = fmt::format("[config] found {} fault{}:", faults.size(), faults.size() == 1 ? "" : "s");
-  for (const Fault& fault : faults) text += "\n  " + fault.to_string();
+void throw_issues(std::span<const Issue> issues) {
+  std::string text = fmt::format("[config] found {} error{}:", issues.size(), issues.size() == 1 ? "" : "s");
+  for (const Issue& issue : issues) text += "\n  " + issue.to_string();
   throw ConfigError(text);
 }
 
-void require_valid(const RunConfig& config, std::span<const FaultHook> hooks) {
-  const std::vector<Fault> faults = validate(config, hooks);
-  if (!faults.empty()) throw_faults(faults);
+void require_valid(const RunConfig& config, std::span<const IssueHook> hooks) {
+  const std::vector<Issue> issues = validate(config, hooks);
+  if (!issues.empty()) throw_issues(issues);
 }
 
 }  // namespace strata::config

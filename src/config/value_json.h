@@ -1,4 +1,4 @@
-// Values of a configuration as JSON.
+// Converts configuration values to JSON.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,8 +7,8 @@
 
 namespace strata::config {
 
-// Numbers, true and false, lists and tables as such. ConfigError for a number that JSON cannot say (nan,
-// inf).
+// Numbers, booleans, lists and tables map directly. Throws ConfigError for numbers that JSON cannot represent
+// (nan, inf).
 nlohmann::ordered_json to_json(const ConfigValue& value);
 
 }  // namespace strata::config

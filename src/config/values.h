@@ -1,4 +1,4 @@
-// The small value types of a run's configuration that TOML has no type for.
+// The small value types of a run's configuration that TOML lacks.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace strata::config {
 
-// A value, or a word in its place: "auto" unless the key says another ("repeat", "training").
+// A value, or a word in its place: "auto" unless the key has another ("repeat", "training").
 template <typename T>
 struct OrWord {
   std::optional<T> value;
@@ -69,13 +69,13 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// The largest numbers that mean something: counts of steps, samples and tokens; seconds (300 years); bytes,
-// which are exact as doubles.
+// Upper limits of meaningful numbers: counts of steps, samples and tokens; seconds (300 years); bytes, exact
+// as doubles.
 inline constexpr int64_t kMostCount = 1'000'000'000'000'000;
 inline constexpr int64_t kMostSeconds = 10'000'000'000;
 inline constexpr int64_t kMostExact = int64_t{1} << 53;
 
-// The texts that people write; nothing where `text` is none. Units may stand apart from the number by spaces.
+// Texts as people write them; returns nothing if `text` is invalid. Spaces may separate units from numbers.
 std::optional<int64_t> parse_count(std::string_view text);  // "500M", "2B", "64k", "1_000"
 std::optional<Bytes> parse_bytes(std::string_view text);    // B, kB, MB, GB, TB (powers of 1000), KiB … TiB
 std::optional<Duration> parse_duration(
@@ -83,7 +83,7 @@ std::optional<Duration> parse_duration(
 std::optional<Interval> parse_interval(std::string_view text);
 std::optional<Range> parse_range(std::string_view text);
 
-// Texts that the functions above read back to the same value.
+// Texts that the functions above parse to the same value.
 std::string to_string(const Bytes& bytes);
 std::string to_string(const Duration& duration);
 std::string to_string(const Interval& interval);

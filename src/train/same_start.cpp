@@ -32,7 +32,7 @@ std::vector<std::string> lines_of(const config::RunConfig& config) {
     if (setting.key == "run.started_in") continue;  // paths begin at the working folder already
     lines.push_back(fmt::format("[{}]\t{}", setting.key, setting.value));
   }
-  for (const config::Fault& fault : config.reading_faults)
+  for (const config::Issue& fault : config.reading_issues)
     lines.push_back(fmt::format("[{}]\t{}", fault.key, one_line(fault.problem)));
   return lines;
 }

@@ -153,15 +153,15 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
   FileSystem& files = options.files != nullptr ? *options.files : posix_file_system();
   const config::RankPlace place{.ranks = world.size(), .local_ranks = world.local_size()};
   const bool is_first = world.rank() == 0;
-  const config::FaultHook hooks[] = {config::check_model};
+  const config::IssueHook hooks[] = {config::check_model};
   // Before a key is looked at: of ranks that were asked for unlike things, none knows what is right.
   const std::unique_ptr<comm::Communicator> all = group_of_start(world);
   const int64_t first_process = require_same_start(world, *all, options);
-  const config::FaultHook written[] = {config::check_model, config::check_idle_keys};
+  const config::IssueHook written[] = {config::check_model, config::check_idle_keys};
   config::require_valid(options.config, written);
   const config::RunConfig asked = config::with_degrees(options.config, place.ranks);
   if (is_first) {
-    for (const config::Fault& warning : config::warnings(asked)) log_warning("{}", warning.to_string());
+    for (const config::Issue& warning : config::warnings(asked)) log_warning("{}", warning.to_string());
   }
   world.configure(config::world_options(asked));
   std::optional<RunStore> opened;
@@ -221,7 +221,7 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
       log_info("changed: {} = {} → {}", change.key, change.before.empty() ? "unset" : change.before,
                change.after.empty() ? "unset" : change.after);
     }
-    for (const config::Fault& idle : config::idle_keys(chosen)) log_warning("{}", idle.to_string());
+    for (const config::Issue& idle : config::idle_keys(chosen)) log_warning("{}", idle.to_string());
     describe(chosen, plan.model, *set, plan.data, loop.plan(), loop.total_steps());
     if (world.size() > 1) describe_ranks(chosen, world);
     check_disk(files, store.folder(), chosen, plan.model, *set, loop.total_steps());

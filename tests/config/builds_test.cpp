@@ -84,9 +84,9 @@ TEST_F(BuildsTest, WhatIsNoBuildIsNamed) {
   refused("[data]\nbuild = \"" + at("none") + "\"\n", "run.toml:4");
   put_file(scratch_ / "code/tokenizer.json", "another");
   refused("[data]\nbuild = [\"" + at("web") + "\", \"" + at("code") + "\"]\n", "two tokenizers");
-  const auto faults = config::validate(read("[data]\nbuild = 3\n"));
-  ASSERT_EQ(faults.size(), 1u);
-  EXPECT_EQ(faults[0].key, "data.build");
+  const auto issues = config::validate(read("[data]\nbuild = 3\n"));
+  ASSERT_EQ(issues.size(), 1u);
+  EXPECT_EQ(issues[0].key, "data.build");
   const auto both = config::validate(read("[data]\ntrain = \"a.txt\"\nbuild = \"" + at("web") + "\"\n"));
   ASSERT_EQ(both.size(), 1u);
   EXPECT_NE(both[0].problem.find("data.build"), std::string::npos);

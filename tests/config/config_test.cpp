@@ -11,10 +11,10 @@ namespace {
 
 const std::string kMinimal = "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n";
 
-std::string faults_of(const std::string& text, std::vector<std::string> sets = {}) {
+std::string issues_in(const std::string& text, std::vector<std::string> sets = {}) {
   std::string out;
-  for (const config::Fault& fault : config::validate(config::parse_run_config(text, "run.toml", sets)))
-    out += fault.to_string() + "\n";
+  for (const config::Issue& issue : config::validate(config::parse_run_config(text, "run.toml", sets)))
+    out += issue.to_string() + "\n";
   return out;
 }
 
@@ -50,17 +50,17 @@ TEST(RunConfigTest, WhatTheInterfaceBringsLaterIsNotYet) {
                           "recovery.in_memory=false", "recovery.peer_copies=2", "recovery.detection_delay=10",
                           "recovery.max_interventions=1", "recovery.max_lost_steps=1",
                           "debug.inject=[\"nan@step=4\"]", "log.alert_command=[\"mail\", \"me\"]"}) {
-    const std::string faults = faults_of(kMinimal, {set});
+    const std::string issues = issues_in(kMinimal, {set});
     const std::string key = std::string(set).substr(0, std::string(set).find('='));
-    EXPECT_NE(faults.find(key + ": found"), std::string::npos) << set << "\n" << faults;
-    EXPECT_NE(faults.find("not yet in this version"), std::string::npos) << set << "\n" << faults;
-    EXPECT_EQ(std::count(faults.begin(), faults.end(), '\n'), 1) << faults;
+    EXPECT_NE(issues.find(key + ": found"), std::string::npos) << set << "\n" << issues;
+    EXPECT_NE(issues.find("not yet in this version"), std::string::npos) << set << "\n" << issues;
+    EXPECT_EQ(std::count(issues.begin(), issues.end(), '\n'), 1) << issues;
   }
-  EXPECT_NE(faults_of(kMinimal + "[[recovery.rule]]\nwhen = \"spike\"\n").find("not yet"), std::string::npos);
+  EXPECT_NE(issues_in(kMinimal + "[[recovery.rule]]\nwhen = \"spike\"\n").find("not yet"), std::string::npos);
   // Once the default: one rank has all of everything whatever is split.
-  EXPECT_EQ(faults_of(kMinimal, {"parallel.zero=3"}), "");
-  EXPECT_EQ(faults_of(kMinimal, {"parallel.zero=auto"}), "");
-  EXPECT_NE(faults_of(kMinimal, {"moe.balanse=global"}).find("did you mean \"balance\"?"), std::string::npos);
+  EXPECT_EQ(issues_in(kMinimal, {"parallel.zero=3"}), "");
+  EXPECT_EQ(issues_in(kMinimal, {"parallel.zero=auto"}), "");
+  EXPECT_NE(issues_in(kMinimal, {"moe.balanse=global"}).find("did you mean \"balance\"?"), std::string::npos);
   const config::RunConfig config = config::parse_run_config(kMinimal, "run.toml");
   EXPECT_EQ(config::resolved_toml(config, "").find("[recovery]"), std::string::npos);
 }
@@ -72,8 +72,8 @@ TEST(RunConfigTest, NumbersOfDataHaveRanges) {
            {"data.skip=[[0, 9223372036854775807]]", "data.skip: found"},
            {"data.temperature=1e300", "expected a number from 0.1 to 1000"},
            {"data.phase=[{from_step=9223372036854775807, weights={a=1}}]", "from 1 to 1e+15"}})
-    EXPECT_NE(faults_of(kMinimal, {set}).find(message), std::string::npos)
-        << set << faults_of(kMinimal, {set});
+    EXPECT_NE(issues_in(kMinimal, {set}).find(message), std::string::npos)
+        << set << issues_in(kMinimal, {set});
 }
 
 TEST(RunConfigTest, AnAutoWarmUpFollowsTheHorizon) {
@@ -122,34 +122,34 @@ TEST(RunConfigTest, DefaultsInTheInterfacesComments) {
 }
 
 TEST(RunConfigTest, AllMistakesAreListedAtOnceWithLineAndSuggestion) {
-  const std::string faults = faults_of(
+  const std::string issues = issues_in(
       "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n"
       "[training]\nsequence_lenght = 8\nglobal_batch_size = -4\nsteps = \"many\"\n"
       "[optimiser]\nlr = 1\n[schedule]\nname = \"cosin\"\n[optimizer]\nbeta2 = 1.0\n[precision]\ncompute = "
       "\"fp8\"\n");
   EXPECT_NE(
-      faults.find("run.toml:6: training.sequence_lenght: unknown key; did you mean \"sequence_length\"?"),
+      issues.find("run.toml:6: training.sequence_lenght: unknown key; did you mean \"sequence_length\"?"),
       std::string::npos)
-      << faults;
+      << issues;
   EXPECT_NE(
-      faults.find(
+      issues.find(
           "run.toml:7: training.global_batch_size: found -4, expected a whole number from 1 to 1048576"),
       std::string::npos)
-      << faults;
-  EXPECT_NE(faults.find("run.toml:8: training.steps: found \"many\", expected a whole number"),
+      << issues;
+  EXPECT_NE(issues.find("run.toml:8: training.steps: found \"many\", expected a whole number"),
             std::string::npos);
-  EXPECT_NE(faults.find("run.toml:9: optimiser: unknown table; did you mean \"optimizer\"?"),
+  EXPECT_NE(issues.find("run.toml:9: optimiser: unknown table; did you mean \"optimizer\"?"),
             std::string::npos);
-  EXPECT_NE(faults.find("run.toml:12: schedule.name: found \"cosin\", expected one of \"cosine\""),
+  EXPECT_NE(issues.find("run.toml:12: schedule.name: found \"cosin\", expected one of \"cosine\""),
             std::string::npos);
-  EXPECT_NE(faults.find("did you mean \"cosine\"?"), std::string::npos);
+  EXPECT_NE(issues.find("did you mean \"cosine\"?"), std::string::npos);
   EXPECT_NE(
-      faults.find("run.toml:14: optimizer.beta2: found 1.0, expected a number of at least 0 and below 1"),
+      issues.find("run.toml:14: optimizer.beta2: found 1.0, expected a number of at least 0 and below 1"),
       std::string::npos)
-      << faults;
-  EXPECT_NE(faults.find("run.toml:16: precision.compute: found \"fp8\": not yet"), std::string::npos)
-      << faults;
-  EXPECT_EQ(std::count(faults.begin(), faults.end(), '\n'), 7) << faults;
+      << issues;
+  EXPECT_NE(issues.find("run.toml:16: precision.compute: found \"fp8\": not yet"), std::string::npos)
+      << issues;
+  EXPECT_EQ(std::count(issues.begin(), issues.end(), '\n'), 7) << issues;
 }
 
 TEST(RunConfigTest, ThrownAsOneConfigError) {
@@ -160,7 +160,7 @@ TEST(RunConfigTest, ThrownAsOneConfigError) {
     FAIL();
   } catch (const ConfigError& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("found 2 faults"), std::string::npos) << text;
+    EXPECT_NE(text.find("found 2 errors"), std::string::npos) << text;
     EXPECT_NE(text.find("run.toml:6"), std::string::npos) << text;
     EXPECT_NE(text.find("run.toml:7"), std::string::npos) << text;
   }
@@ -168,15 +168,15 @@ TEST(RunConfigTest, ThrownAsOneConfigError) {
 
 struct Mistake {
   std::string text;     // after the minimal configuration
-  std::string message;  // a part of the only fault
+  std::string message;  // a part of the only issue
 };
 
 class MistakeTest : public testing::TestWithParam<Mistake> {};
 
 TEST_P(MistakeTest, IsTheOnlyFault) {
-  const std::string faults = faults_of(kMinimal + GetParam().text);
-  EXPECT_NE(faults.find(GetParam().message), std::string::npos) << faults;
-  EXPECT_EQ(std::count(faults.begin(), faults.end(), '\n'), 1) << faults;
+  const std::string issues = issues_in(kMinimal + GetParam().text);
+  EXPECT_NE(issues.find(GetParam().message), std::string::npos) << issues;
+  EXPECT_EQ(std::count(issues.begin(), issues.end(), '\n'), 1) << issues;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -252,18 +252,18 @@ TEST(RunConfigTest, ASchedulePressedForRoomIsAWarning) {
 }
 
 TEST(RunConfigTest, OneModelAndSomeData) {
-  EXPECT_NE(faults_of("[data]\ntrain = \"a.txt\"\n").find("model: found no model"), std::string::npos);
-  EXPECT_NE(faults_of("[model]\npreset = \"x\"\nfrom = \"y\"\n[data]\ntrain = \"a\"\n")
+  EXPECT_NE(issues_in("[data]\ntrain = \"a.txt\"\n").find("model: found no model"), std::string::npos);
+  EXPECT_NE(issues_in("[model]\npreset = \"x\"\nfrom = \"y\"\n[data]\ntrain = \"a\"\n")
                 .find("found both preset and from"),
             std::string::npos);
   EXPECT_NE(
-      faults_of("[model]\npreset = \"x\"\nhidden_size = 8\n[data]\ntrain = \"a\"\n").find("[model.override]"),
+      issues_in("[model]\npreset = \"x\"\nhidden_size = 8\n[data]\ntrain = \"a\"\n").find("[model.override]"),
       std::string::npos);
-  EXPECT_EQ(faults_of("[model]\nfamily = \"llama3\"\nhidden_size = 8\n[data]\ntrain = \"a\"\n"), "");
-  EXPECT_NE(faults_of("[model]\npreset = \"x\"\n").find("data.train: found no training data"),
+  EXPECT_EQ(issues_in("[model]\nfamily = \"llama3\"\nhidden_size = 8\n[data]\ntrain = \"a\"\n"), "");
+  EXPECT_NE(issues_in("[model]\npreset = \"x\"\n").find("data.train: found no training data"),
             std::string::npos);
   EXPECT_NE(
-      faults_of("[model]\npreset = \"x\"\n[data]\ntrain = [\"\"]\n").find("an empty path at position 1"),
+      issues_in("[model]\npreset = \"x\"\n[data]\ntrain = [\"\"]\n").find("an empty path at position 1"),
       std::string::npos);
 }
 
@@ -271,10 +271,10 @@ TEST(RunConfigTest, OneModelAndSomeData) {
 TEST(RunConfigTest, InitializationIsChecked) {
   const std::string data = "[data]\ntrain = \"a\"\n";
   const auto of_preset = [&](const std::string& keys) {
-    return faults_of("[model]\npreset = \"x\"\n" + keys + data);
+    return issues_in("[model]\npreset = \"x\"\n" + keys + data);
   };
   const auto of_weights = [&](const std::string& keys) {
-    return faults_of("[model]\nfrom = \"x\"\n" + keys + data);
+    return issues_in("[model]\nfrom = \"x\"\n" + keys + data);
   };
   EXPECT_EQ(of_preset("init_scheme = \"truncated_normal\"\ninit_std = 0.01\n"), "");
   EXPECT_EQ(of_preset("mup_base_hidden_size = 256\nmup_base_head_dim = 32\n"), "");
@@ -285,7 +285,7 @@ TEST(RunConfigTest, InitializationIsChecked) {
   EXPECT_NE(of_preset("init_scheme = \"trunc\"\n").find("model.init_scheme: found \"trunc\""),
             std::string::npos);
   EXPECT_NE(of_preset("init_std = 0.0\n").find("model.init_std: found 0"), std::string::npos);
-  EXPECT_NE(of_preset("init_scheme = \"mitchell\"\ninit_std = 0.01\n").find("from the sizes alone"),
+  EXPECT_NE(of_preset("init_scheme = \"mitchell\"\ninit_std = 0.01\n").find("only on the sizes"),
             std::string::npos);
   EXPECT_NE(of_preset("init_std = 0.01\noverride = { initializer_range = 0.02 }\n").find("found both"),
             std::string::npos);
@@ -301,9 +301,9 @@ TEST(RunConfigTest, MixturesAreChecked) {
   EXPECT_EQ(config.data.source[0].max_epochs, config::OrWord<int64_t>(2));
   EXPECT_TRUE(config.data.source[1].max_epochs.is_word());
   EXPECT_EQ(config.data.source[1].path.size(), 2u);
-  EXPECT_EQ(faults_of(sources + "[[data.phase]]\nfrom_step = 5\nweights = { web = 0.3, math = 0.7 }\n"), "");
+  EXPECT_EQ(issues_in(sources + "[[data.phase]]\nfrom_step = 5\nweights = { web = 0.3, math = 0.7 }\n"), "");
   EXPECT_NE(
-      faults_of(sources + "[[data.phase]]\nfrom_step = 5\nweights = { wbe = 0.3 }\n").find("found \"wbe\""),
+      issues_in(sources + "[[data.phase]]\nfrom_step = 5\nweights = { wbe = 0.3 }\n").find("found \"wbe\""),
       std::string::npos);
 }
 
@@ -332,21 +332,21 @@ TEST(RunConfigTest, TheBestMetricIsOneThatIsMeasured) {
   const std::string sets =
       "[[eval.set]]\nname = \"words\"\npath = \"w.jsonl\"\ntask = \"lambada_openai\"\n[[eval.set]]\nname = "
       "\"swag\"\npath = \"s.jsonl\"\ntask = \"hellaswag\"\n[[eval.set]]\nname = \"code\"\npath = \"c.txt\"\n";
-  const auto faults = [&](const std::string& metric, const std::string& more = "") {
-    return faults_of(kMinimal + sets,
+  const auto issues = [&](const std::string& metric, const std::string& more = "") {
+    return issues_in(kMinimal + sets,
                      {"checkpoint.best_metric=" + metric, more.empty() ? "run.seed=1" : more});
   };
   for (const char* metric : {"loss", "eval/valid/loss", "eval/valid/bits_per_byte", "eval/words/acc",
                              "eval/words/perplexity", "eval/swag/acc_norm", "eval/code/loss"})
-    EXPECT_EQ(faults(metric), "") << metric;
+    EXPECT_EQ(issues(metric), "") << metric;
   for (const char* metric : {"eval/nowhere/loss", "eval/words/loss", "eval/words/acc_norm",
                              "eval/swag/perplexity", "eval/code/acc", "valid", "grad_norm", "lr"})
-    EXPECT_NE(faults(metric).find("checkpoint.best_metric"), std::string::npos) << metric;
-  EXPECT_NE(faults("eval/vlaid/loss").find("did you mean \"eval/valid/loss\""), std::string::npos);
+    EXPECT_NE(issues(metric).find("checkpoint.best_metric"), std::string::npos) << metric;
+  EXPECT_NE(issues("eval/vlaid/loss").find("did you mean \"eval/valid/loss\""), std::string::npos);
   // Nothing is held out: the default then means no best checkpoint, more of them is a wish.
-  EXPECT_EQ(faults("eval/valid/loss", "data.valid_fraction=0"), "");
-  EXPECT_NE(faults("eval/valid/bits_per_byte", "data.valid_fraction=0"), "");
-  EXPECT_NE(faults_of(kMinimal, {"checkpoint.keep_best=2", "data.valid_fraction=0"}), "");
+  EXPECT_EQ(issues("eval/valid/loss", "data.valid_fraction=0"), "");
+  EXPECT_NE(issues("eval/valid/bits_per_byte", "data.valid_fraction=0"), "");
+  EXPECT_NE(issues_in(kMinimal, {"checkpoint.keep_best=2", "data.valid_fraction=0"}), "");
 }
 
 TEST(RunConfigTest, NameAndFolderFollowTheFile) {
@@ -365,19 +365,19 @@ TEST(RunConfigTest, SetsOverrideAndShowTheirOrigin) {
   EXPECT_EQ(to_toml(config.model.overrides), "{ hidden_size = 96 }");
   EXPECT_EQ(strata::to_string(config.origin_of("training.steps")), "--set training.steps");
   EXPECT_EQ(strata::to_string(config.origin_of("optimizer.lr")), "default");
-  EXPECT_NE(faults_of(kMinimal, {"training.stepz=7"})
+  EXPECT_NE(issues_in(kMinimal, {"training.stepz=7"})
                 .find("--set training.stepz: training.stepz: unknown key; did you mean"),
             std::string::npos);
 }
 
 TEST(RunConfigTest, HooksAddTheirFaults) {
   const config::RunConfig config = config::parse_run_config(kMinimal, "run.toml");
-  const config::FaultHook hook = [](const config::RunConfig& given, std::vector<config::Fault>& faults) {
-    faults.push_back({"model.preset", given.origin_of("model.preset"), "found no such preset"});
+  const config::IssueHook hook = [](const config::RunConfig& given, std::vector<config::Issue>& issues) {
+    issues.push_back({"model.preset", given.origin_of("model.preset"), "found no such preset"});
   };
-  const auto faults = config::validate(config, std::span(&hook, 1));
-  ASSERT_EQ(faults.size(), 1u);
-  EXPECT_EQ(faults[0].to_string(), "run.toml:2: model.preset: found no such preset");
+  const auto issues = config::validate(config, std::span(&hook, 1));
+  ASSERT_EQ(issues.size(), 1u);
+  EXPECT_EQ(issues[0].to_string(), "run.toml:2: model.preset: found no such preset");
 }
 
 }  // namespace

@@ -16,14 +16,14 @@ RunConfig parallel(const std::string& keys) {
 
 std::vector<std::string> idle(const std::string& keys) {
   const RunConfig config = parallel(keys);
-  EXPECT_TRUE(config.reading_faults.empty()) << keys;
-  std::vector<Fault> faults;
-  check_idle_keys(config, faults);
+  EXPECT_TRUE(config.reading_issues.empty()) << keys;
+  std::vector<Fault> issues;
+  check_idle_keys(config, issues);
   std::vector<std::string> names;
-  for (const Fault& fault : faults) {
-    names.push_back(fault.key);
-    EXPECT_EQ(fault.origin.kind, Origin::Kind::kFile) << fault.to_string();
-    EXPECT_NE(fault.problem.find("leave it out"), std::string::npos) << fault.to_string();
+  for (const Fault& issue : issues) {
+    names.push_back(issue.key);
+    EXPECT_EQ(issue.origin.kind, Origin::Kind::kFile) << issue.to_string();
+    EXPECT_NE(issue.problem.find("leave it out"), std::string::npos) << issue.to_string();
   }
   return names;
 }
@@ -63,9 +63,9 @@ TEST(LayoutTest, AKeyThatDoesNothingIsRefusedAndOneThatDoesIsNot) {
 TEST(LayoutTest, AStoredRunIsNotRefused) {
   RunConfig stored = parallel("shard = 1\nzero = 3\nprefetch = 1");
   stored.run.started_in = "/somewhere";
-  std::vector<Fault> faults;
-  check_idle_keys(stored, faults);
-  EXPECT_TRUE(faults.empty());
+  std::vector<Fault> issues;
+  check_idle_keys(stored, issues);
+  EXPECT_TRUE(issues.empty());
   EXPECT_EQ(idle_keys(stored).size(), 2u) << "it is a warning";
 }
 
@@ -91,10 +91,10 @@ TEST(LayoutTest, LimitsAreAboveZero) {
   for (const char* key : {"silence_limit", "wait_limit"}) {
     for (const char* value : {"\"0s\"", "\"0min\"", "\"0:00\"", "0"}) {
       const RunConfig config = parallel(std::string(key) + " = " + value);
-      ASSERT_EQ(config.reading_faults.size(), 1u) << key << " = " << value;
-      EXPECT_EQ(config.reading_faults.front().key, std::string("parallel.") + key);
+      ASSERT_EQ(config.reading_issues.size(), 1u) << key << " = " << value;
+      EXPECT_EQ(config.reading_issues.front().key, std::string("parallel.") + key);
     }
-    EXPECT_TRUE(parallel(std::string(key) + " = \"0.5s\"").reading_faults.empty());
+    EXPECT_TRUE(parallel(std::string(key) + " = \"0.5s\"").reading_issues.empty());
   }
 }
 

@@ -20,10 +20,10 @@ models::ModelConfig model_of(const config::RunConfig& config, Architecture archi
 
 std::string faults_of(const TinyRun& tiny, Architecture architecture, const std::vector<std::string>& sets) {
   const config::RunConfig config = tiny.config(sets);
-  std::vector<config::Fault> faults = config.reading_faults;
-  config::check_objective(config, model_of(config, architecture), faults);
+  std::vector<config::Issue> issues = config.reading_issues;
+  config::check_objective(config, model_of(config, architecture), issues);
   std::string text;
-  for (const config::Fault& fault : faults) text += fault.to_string() + "\n";
+  for (const config::Issue& issue : issues) text += issue.to_string() + "\n";
   return text;
 }
 

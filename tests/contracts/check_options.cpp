@@ -29,7 +29,7 @@ void check_run(const std::string&) {
   // In front of the first token there is nothing that could move.
   EXPECT_EQ(of_mode(longer, "train")["positions"], 39);
   const std::string text = desk.strata("check causality run.toml").out;
-  EXPECT_TRUE(has(text, "causal: no token moves"));
+  EXPECT_TRUE(has(text, "causal: no token affects"));
   desk.refused("check causality");
   desk.refused("check causality nowhere.toml");
 }

@@ -233,7 +233,7 @@ void nothing_kept(const Desk& desk) {
   desk.put("bad.jsonl", "[\n{\"text\": \"a\"},\n{\"text\": \"b\"},\n]\n");
   const Outcome none = desk.strata("data tokenize bad.jsonl --tokenizer tokenizer.json -o none");
   EXPECT_EQ(none.code, 3);
-  EXPECT_TRUE(has(none.err, "no document was kept of 4 records")) << none.err;
+  EXPECT_TRUE(has(none.err, "no document remains of 4 records")) << none.err;
   EXPECT_TRUE(has(none.err, "invalid_json")) << none.err;
   EXPECT_TRUE(has(none.err, "bad.jsonl:1")) << none.err;
   EXPECT_TRUE(has(none.err, "jq -c '.[]'")) << none.err;
@@ -241,12 +241,12 @@ void nothing_kept(const Desk& desk) {
   const Outcome empty = desk.strata("data tokenize empty.jsonl --tokenizer tokenizer.json -o empty --json");
   EXPECT_EQ(empty.code, 3);
   EXPECT_EQ(empty.parsed()["documents_out"], 0);
-  EXPECT_TRUE(has(empty.err, "no document was kept")) << empty.err;
+  EXPECT_TRUE(has(empty.err, "no document remains")) << empty.err;
   // Filters may drop everything: that is said, and no fault.
   set_log_level(LogLevel::kWarning);
   const Outcome filtered = desk.strata("data filter bad.jsonl -o filtered --stage normalize");
   EXPECT_EQ(filtered.code, 0);
-  EXPECT_TRUE(has(filtered.err, "no document was kept")) << filtered.err;
+  EXPECT_TRUE(has(filtered.err, "no document remains")) << filtered.err;
   // The last line of an array is a record by itself.
   desk.put("array.jsonl", "[\n{\"text\": \"a\"},\n{\"text\": \"b\"}\n]\n");
   const Outcome array = desk.strata("data tokenize array.jsonl --tokenizer tokenizer.json -o array");

@@ -169,7 +169,7 @@ void stage_layers(const std::string& key) {
   const Sets behind = sets + further + Sets{key + "=\"Ett|mL\""};
   EXPECT_TRUE(weights_of(lab, behind, "2", "1").contains("layers.2.predict.in.weight"));
   expect_same_training(lab.run(kBatch + further), lab.run_on(2, behind));
-  EXPECT_TRUE(has(lab.refusal_on(2, sets + further + Sets{key + "=\"Ettm|L\""}), "every m beside L"));
+  EXPECT_TRUE(has(lab.refusal_on(2, sets + further + Sets{key + "=\"Ettm|L\""}), "every m next to L"));
 }
 
 // Two ranks share each sequence: half of its rows each, and whole weights.

@@ -81,7 +81,7 @@ TEST(BadInput, NotYet) {
   expect_says(refusal_of(tiny, {"model.preset=\"pythia-14m\"", "model.init_std=0.01"}), 2,
               {"model.init_std", "small_wang"});
   expect_says(refusal_of(tiny, {"optimizer.group=[{match=\"*nrom*\", lr_scale=0.1}]"}), 2,
-              {"*nrom*", "matches no tensor", "near it are", "model.norm.weight"});
+              {"*nrom*", "matches no tensor", "similar names are", "model.norm.weight"});
   expect_says(refusal_of(tiny, {"optimizer.group=[{match=\"*qproj*\", lr_scale=0.1}]"}), 2,
               {"*qproj*", "self_attn.q_proj.weight"});
   expect_says(refusal_of(tiny, {"optimizer.group=[{match=\"xyz\", lr_scale=0.1}]"}), 2,
