@@ -142,7 +142,7 @@ int64_t expert_capacity(const MoeLayer& layer, int64_t rows, const Words& words)
       capacity.factor * static_cast<double>(rows * spec.route.k) / static_cast<double>(spec.count);
   if (share < 1 && capacity.least == 1) {
     throw ConfigError(
-        "[{}] of {} tokens with {} experts each, {} accepts {:.2g} in each of {} experts: expected at least 1; "
+        "[{}] of {} tokens with {} experts each, {} has {} experts that accept {:.2g} each: expected at least 1; "
         "take at least {:.3g}, {} = \"micro_batch\", or {}",
         words.capacity_factor, rows, spec.route.k, layer.ffn.name, spec.count, share, capacity.factor / share,
         words.capacity_over, words.min_capacity);
