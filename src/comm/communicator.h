@@ -1,24 +1,23 @@
 // Collectives of a group of ranks.
 //
-// A collective is prepared once (prepare), from data alone, and then started as often as it is needed:
-// start() says where the bytes lie, returns at once, and wait() returns when this rank's part is done: what
-// it receives is there, and no peer reads its send buffers any more. Between the two neither buffer may be
-// touched, apart from reading what is sent. All members of a group start the same collectives in the same
-// order; they finish in that order too. Up to 64 may be under way on a group; starting one more may wait for
-// the oldest.
+// A collective is prepared once (prepare), from data only, and then started as often as needed: start() takes
+// the buffers' addresses and returns immediately, and wait() returns when this rank's part is done: its data
+// has arrived, and no peer reads its send buffers any more. Between the two neither buffer may be touched,
+// except for reading sent data. All members of a group start the same collectives in the same order; they
+// finish in that order too. Up to 64 may be in flight on a group; starting one more may wait for the oldest.
 //
-// Sums are made in an order that follows from the group and the topology alone, in fp32 (f64 and integers in
-// their own type), so that both engines, any chunk size and either kind of progress give the same bits:
+// Sums are made in an order that depends on the group and the topology only, in fp32 (f64 and integers in
+// their own type), so that both engines, any chunk size and either kind of progress yield the same bits:
 //   flat          ((x0 + x1) + x2) + …, by the members' order
 //   hierarchical  the same within each fast domain, then over the domains in the order of their first members
-// What travels is rounded to what it is sent as (bf16 and f16 tensors: their own type): addends, the summing
-// member's own too; the sums of domains where there are several; the sums of an all-reduce. All members get
-// the same bits of an all-reduce. Subnormal terms and sums count as zero.
+// Transferred values are rounded to the wire type (bf16 and f16 tensors: their own type): addends, including
+// the summing member's own; the sums of domains if there are several; the sums of an all-reduce. All members
+// get the same bits of an all-reduce. Subnormal terms and sums count as zero.
 //
 // Errors: WorldError when a rank fails, dies or stops answering, on all ranks, with the first failing rank's
-// message; InternalError where members disagree. A communicator ends before the buffers of what it has under
-// way. Where that is not done by then (an error unwinds, say), its end sees to it that no rank of this
-// process reads or writes them any more, and the job ends too.
+// message; InternalError if members disagree. Destroy a communicator before the buffers of its collectives in
+// flight. If these are not done by then (because an error unwinds), its destructor ensures that no rank of
+// this process reads or writes them any more, and ends the job too.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +31,8 @@
 
 namespace strata::comm {
 
-// `count` runs of `bytes` bytes each; the first begins at `offset`, each other `stride` bytes behind the one
-// before. Whole elements, on their boundaries. What is received overlaps nothing.
+// `count` runs of `bytes` bytes each; the first begins at `offset`, each other `stride` bytes after the
+// previous one. Whole elements, on their boundaries. Received runs overlap nothing.
 struct Run {
   int64_t offset = 0, bytes = 0;
   int64_t count = 1, stride = 0;
@@ -44,25 +43,24 @@ using Runs = std::vector<Run>;
 
 enum class Collective : uint8_t {
   kExchange,       // each member gives each other its runs: all-gather, all-to-all, scatter
-  kReduceScatter,  // what they give a member is summed there
+  kReduceScatter,  // runs sent to a member are summed there
   kAllReduce,      // whole buffers are summed, everywhere
   kBroadcast,      // from member `root`
-  kRows,           // exchange_rows alone
+  kRows,           // only exchange_rows
 };
 
 // One tensor of a collective, as this member sees it.
 struct Transfer {
   DType dtype = DType::kF32;
-  // kExchange, kReduceScatter: by member, what it gets out of the send buffer; one entry: all get the same.
-  // The member itself is among them.
+  // kExchange, kReduceScatter: by member, the runs that it gets from the send buffer; one entry: all get the
+  // same. The member itself is among them.
   std::vector<Runs> send = {};
-  // kExchange: by member, where what comes from it lies in the receive buffer. kReduceScatter: one entry,
-  // where the sum lies. As many bytes as were sent there, in order; runs may be cut differently on both
-  // sides.
+  // kExchange: by member, the runs of the receive buffer for its data. kReduceScatter: one entry, the runs of
+  // the sum. The same number of bytes as was sent, in order; the two sides may split runs differently.
   std::vector<Runs> receive = {};
   // Size of the receive buffer; of both in kAllReduce and kBroadcast. What no run of kExchange or
   // kReduceScatter covers (the padding of uneven shards) becomes zero, unless the collective adds to what
-  // lies there.
+  // is there.
   int64_t bytes = 0;
 };
 
@@ -76,13 +74,13 @@ struct Operation {
   std::string label = {};  // for the flight recorder: "all-reduce of layer 3's gradients"
 };
 
-// Where the bytes of one transfer lie this time.
+// The addresses of one transfer this time.
 struct Buffers {
   const void* send = nullptr;
   // May be `send` in kAllReduce and kBroadcast, and in kExchange where the runs for the member itself agree
-  // and what comes from others overlaps nothing that is sent.
+  // and data from others overlaps nothing that is sent.
   void* receive = nullptr;
-  // Sums are added to what lies there (kReduceScatter, kAllReduce): on all members, and not in place.
+  // Sums are added to the buffer's contents (kReduceScatter, kAllReduce): on all members, and not in place.
   bool adds = false;
 };
 
@@ -99,7 +97,7 @@ struct RowSet {
   int64_t row(int64_t i) const { return rows != nullptr ? rows[i] : first + i; }
 };
 
-// The rows that come from a member, where they can be read.
+// The rows from a member, where they can be read.
 struct RowSource {
   const std::byte* base = nullptr;
   RowSet rows;
@@ -112,11 +110,11 @@ struct RowExchange {
   void* receive = nullptr;
   int64_t row_bytes = 0;
   std::span<const RowSet> sends;  // by member
-  // By member, where what comes from it lies: room for `count` rows before, as many as came afterwards. Two
-  // members' rows do not overlap; rows that nobody sends stay as they are.
+  // By member, the address of its rows: capacity for `count` rows before, the received number afterwards. Two
+  // members' rows do not overlap; rows that no member sends are unchanged.
   std::span<RowSet> receives;
-  // Where it is given it takes the rows of all members, in their order, and nothing is copied: `receive` and
-  // the places of `receives` are not used, their counts are.
+  // If set, it takes the rows of all members, in order, and nothing is copied: `receive` and the addresses in
+  // `receives` are not used, their counts are.
   const FunctionRef<void(std::span<const RowSource>)>* take = nullptr;
 };
 
@@ -132,7 +130,7 @@ class Communicator {
   virtual int size() const = 0;
 
   virtual std::unique_ptr<Prepared> prepare(Operation operation) = 0;
-  // What the engine holds at most for the collectives prepared so far, beside the caller's buffers.
+  // The most memory that the engine uses for the collectives prepared so far, excluding the caller's buffers.
   virtual int64_t staging_bytes() const = 0;
   virtual Ticket start(Prepared& prepared, std::span<const Buffers> buffers) = 0;
   // Whether it is done. Makes progress, as far as that goes without waiting.
@@ -140,10 +138,10 @@ class Communicator {
   virtual void wait(Ticket ticket) = 0;
 
   // Returns when this rank's part is done, as wait() does. Collectives in their order count it as one.
-  // InternalError, on all members, where more rows come than there is room for.
+  // InternalError, on all members, if more rows arrive than fit.
   virtual void exchange_rows(const RowExchange& exchange) = 0;
-  // The same in two halves, where each member knows how many rows come from which: counts of `receives` say
-  // it. start_rows() returns at once; `exchange` and all that it points to stay as they are until
+  // The same in two halves, if each member knows how many rows come from which: `receives` has the counts.
+  // start_rows() returns immediately; `exchange` and everything that it points to stay unchanged until
   // finish_rows() returns, and `take` may run on another thread in between.
   virtual Ticket start_rows(const RowExchange& exchange) = 0;
   virtual void finish_rows(Ticket ticket) = 0;

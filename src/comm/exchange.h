@@ -1,5 +1,5 @@
-// Small things that members of a group tell each other. Every member calls the same function at the same
-// place. One alone gets what it gave.
+// Exchanges small values among members of a group. Every member calls the same function at the same point. A
+// single member gets its own value.
 #pragma once
 
 #include <string>

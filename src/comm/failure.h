@@ -11,7 +11,7 @@ namespace strata::comm {
 
 class Failure {
  public:
-  // False where there was one already.
+  // Returns false if there was one already.
   bool set(int rank, int code, std::string_view message, std::exception_ptr error = nullptr) {
     const std::lock_guard lock(mutex_);
     if (failed()) return false;
@@ -29,7 +29,7 @@ class Failure {
   int rank() const { return rank_; }
   int code() const { return code_; }
   const std::string& message() const { return message_; }
-  // As it was thrown; null where only a message is known.
+  // As thrown; null if only a message is known.
   const std::exception_ptr& error() const { return error_; }
 
  private:

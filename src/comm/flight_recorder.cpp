@@ -50,8 +50,7 @@ std::string FlightRecorder::describe(const Entry& entry) const {
 
 std::string FlightRecorder::summary() const {
   const std::lock_guard lock(mutex_);
-  std::string text =
-      doing_.length > 0 ? fmt::format("doing {}", doing_.view()) : "doing nothing that it told";
+  std::string text = doing_.length > 0 ? fmt::format("doing {}", doing_.view()) : "doing nothing recorded";
   if (next_ == 0) return text + "; no collective yet";
   return text + "; last collective: " + describe(entries_[(next_ - 1) % kEntries]);
 }

@@ -1,4 +1,4 @@
-// The last collectives of a rank and what it was doing, for the reports of the watchdog.
+// The last collectives of a rank and its current activity, for the reports of the watchdog.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ class FlightRecorder {
   static constexpr size_t kEntries = 64;
 
   void doing(std::string_view what);
-  // A collective begins; what is returned ends it.
+  // A collective begins; pass the result to the call that ends it.
   uint64_t started(std::string_view group, uint64_t number, std::string_view label, int64_t bytes);
   void done(uint64_t entry);
 
@@ -51,7 +51,7 @@ class FlightRecorder {
 };
 
 // "all-reduce of …, number 17 of group 'shard': ranks 0 and 2 have waited 1800 s for rank 1. Rank 1: doing
-// …". `report` tells a rank's summary; the missing ranks' come first, and eight in all.
+// …". `report` returns a rank's summary; the missing ranks' come first, and eight in all.
 std::string describe_hang(std::string_view what, double seconds, std::span<const int> waiting,
                           std::span<const int> missing, const std::function<std::string(int)>& report);
 

@@ -25,8 +25,8 @@ std::optional<int> number(const Environment& variable, const char* name) {
   return value;
 }
 
-std::optional<LaunchedRank> told_by(const Environment& variable, const char* launcher, const char* rank_name,
-                                    const char* size_name) {
+std::optional<LaunchedRank> rank_from(const Environment& variable, const char* launcher,
+                                      const char* rank_name, const char* size_name) {
   const auto rank = number(variable, rank_name), size = number(variable, size_name);
   if (!size) return std::nullopt;
   if (!rank) {
@@ -43,19 +43,18 @@ std::optional<LaunchedRank> told_by(const Environment& variable, const char* lau
 }  // namespace
 
 std::optional<LaunchedRank> launched_rank(const Environment& variable) {
-  auto open_mpi = told_by(variable, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
-  auto pmi = told_by(variable, "PMI", "PMI_RANK", "PMI_SIZE");
+  auto open_mpi = rank_from(variable, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+  auto pmi = rank_from(variable, "PMI", "PMI_RANK", "PMI_SIZE");
   if (open_mpi && pmi && (open_mpi->rank != pmi->rank || open_mpi->size != pmi->size)) {
     throw ConfigError(
-        "[launcher] OMPI_COMM_WORLD_* say rank {} of {}, PMI_* say rank {} of {}: one mpirun was started "
-        "inside "
+        "[launcher] OMPI_COMM_WORLD_* have rank {} of {}, PMI_* have rank {} of {}: one mpirun was started inside "
         "another's; start one of them",
         open_mpi->rank, open_mpi->size, pmi->rank, pmi->size);
   }
   if (open_mpi) return open_mpi;
   if (pmi) return pmi;
   // Under mpirun, Slurm's variables are those of mpirun's daemons: asked last.
-  auto slurm = told_by(variable, "Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
+  auto slurm = rank_from(variable, "Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
   const auto pmix = number(variable, "PMIX_RANK");
   if (slurm && pmix && *pmix != slurm->rank) {
     throw ConfigError(
@@ -65,8 +64,8 @@ std::optional<LaunchedRank> launched_rank(const Environment& variable) {
   }
   if (pmix && !slurm) {
     throw ConfigError(
-        "[launcher] PMIX_RANK is {}, and neither OMPI_COMM_WORLD_SIZE nor SLURM_STEP_NUM_TASKS tells how "
-        "many ranks there are; start with mpirun or srun",
+        "[launcher] PMIX_RANK is {}, and neither OMPI_COMM_WORLD_SIZE nor SLURM_STEP_NUM_TASKS is set: expected "
+        "the number of ranks in one of them; start with mpirun or srun",
         *pmix);
   }
   return slurm;

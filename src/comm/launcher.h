@@ -1,4 +1,4 @@
-// What a launcher told this process by its environment.
+// Reads this process's rank from the environment that a launcher set.
 #pragma once
 
 #include <functional>
@@ -15,8 +15,8 @@ struct LaunchedRank {
 
 // Of the first of these that is there: Open MPI (OMPI_COMM_WORLD_RANK, …_SIZE), MPICH and others by PMI
 // (PMI_RANK, PMI_SIZE), Slurm's srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS; PMIX_RANK is the same rank). None:
-// no launcher. SLURM_NTASKS alone is a batch job's and starts nothing: mpirun inside it does. ConfigError
-// where numbers are none, a rank is not below its size, a size has no rank, or two launchers tell different
+// no launcher. SLURM_NTASKS by itself is a batch job's and starts nothing: mpirun inside it does. ConfigError
+// if values are not numbers, a rank is not below its size, a size has no rank, or two launchers set different
 // ranks or sizes.
 std::optional<LaunchedRank> launched_rank(const std::function<const char*(const char*)>& variable);
 

@@ -295,7 +295,7 @@ void LocalCommunicator::check_agreement(const LocalGroup::Slot& slot, uint64_t n
 
 void LocalCommunicator::take_exchange(const LocalGroup::Slot& slot) {
   const LocalGroup::Post& own = slot.posts[static_cast<size_t>(member_)];
-  // Begin behind oneself, so that members read different peers at a time.
+  // Begin after this member, so that members read different peers at a time.
   for (int step = 0; step < size_; ++step) {
     const int peer = (member_ + step) % size_;
     const LocalGroup::Post& post = slot.posts[static_cast<size_t>(peer)];
@@ -318,7 +318,7 @@ void LocalCommunicator::take_rows(const LocalGroup::Slot& slot) {
     const RowSet& from = other.sends[static_cast<size_t>(member_)];
     RowSet& to = own.receives[static_cast<size_t>(peer)];
     STRATA_CHECK(other.row_bytes == own.row_bytes && from.count <= to.count,
-                 "[comm] {} rows of {} bytes come from rank {} in group '{}', and there is room for {} of {}",
+                 "[comm] {} rows of {} bytes come from rank {} in group '{}'; expected at most {} of {}",
                  from.count, other.row_bytes, group_->ranks[static_cast<size_t>(peer)], group_->name,
                  to.count, own.row_bytes);
     row_sources_[static_cast<size_t>(peer)] = {bytes_of(other.send), from};
@@ -352,7 +352,7 @@ void LocalCommunicator::sum_shares(const LocalGroup::Slot& slot) {
   for (size_t t = 0; t < own.buffers.size(); ++t) {
     const TransferPlan& transfer = own.plan->transfers[t];
     const int64_t width = size_of(transfer.dtype);
-    // What is added to differs by member, so each makes the whole sum.
+    // The buffers to add to differ by member, so each makes the whole sum.
     const Share share = own.buffers[t].adds
                             ? Share{0, transfer.bytes / width}
                             : share_of(transfer.bytes / width, transfer.dtype, member_, size_);
@@ -412,12 +412,12 @@ void LocalCommunicator::sum(const LocalGroup::Slot& slot, size_t transfer, int64
 void LocalCommunicator::advance_messages() {
   for (auto at = messages_.begin(); at != messages_.end();) {
     const auto message = at++;
-    // What comes from a peer meanwhile belongs to the first that waits for it.
-    const bool behind =
+    // Messages from a peer meanwhile belong to the first that waits for it.
+    const bool queued =
         !message->sending && std::any_of(messages_.begin(), message, [&](const Message& other) {
           return !other.sending && other.peer == message->peer;
         });
-    if (behind || (message->sending ? !message->taken : !take_message(*message))) continue;
+    if (queued || (message->sending ? !message->taken : !take_message(*message))) continue;
     own_.recorder.done(message->entry);
     unused_messages_.splice(unused_messages_.end(), messages_, message);
   }
@@ -485,7 +485,7 @@ void LocalCommunicator::check_wait(Ticket ticket, double begun) {
   const Waiting wait = describe_wait(ticket);
   for (const int rank : wait.missing) {
     if (!job_.rank(rank).ended) continue;
-    // It may have posted what it had to before it ended.
+    // It may have posted its data before it ended.
     own_.advance(this);
     if (done(ticket) || describe_wait(ticket).missing != wait.missing) return;
     return job_.fail(group_->ranks[static_cast<size_t>(member_)], exit_code(ErrorKind::kWorld),

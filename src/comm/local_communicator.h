@@ -1,5 +1,5 @@
-// A group of ranks of one process. Peers' memory is read in place: each member copies or sums what is to be
-// its own.
+// A group of ranks of one process. Peers' memory is read in place: each member copies or sums its own
+// results.
 #pragma once
 
 #include <list>
@@ -14,7 +14,7 @@ namespace strata::comm {
 class LocalCommunicator final : public Communicator {
  public:
   LocalCommunicator(LocalJob& job, std::shared_ptr<LocalGroup> group, int member, double wait_limit);
-  // Peers read nothing of this member's afterwards: where collectives are still under way, the job fails.
+  // Peers read nothing of this member's afterwards: if collectives are in flight, the job fails.
   ~LocalCommunicator() override;
   LocalCommunicator(const LocalCommunicator&) = delete;
   LocalCommunicator& operator=(const LocalCommunicator&) = delete;
@@ -69,7 +69,7 @@ class LocalCommunicator final : public Communicator {
   void copy(const Stream& from, const std::byte* from_base, const Stream& to, std::byte* to_base);
   bool take_message(const Message& message);
 
-  // Fails the job where a wait since `begun` is hopeless or has lasted too long.
+  // Fails the job if a wait since `begun` is hopeless or has lasted too long.
   void check_wait(Ticket ticket, double begun);
   struct Waiting {
     std::string what;

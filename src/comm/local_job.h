@@ -1,4 +1,4 @@
-// What the ranks of one process share: engine `local`.
+// State shared by the ranks of one process: engine `local`.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ struct LocalRank {
   // Threads of this rank that are reading or writing buffers right now, perhaps other ranks'.
   std::atomic<int> busy{0};
   std::atomic<bool> ended{false};  // its body has returned
-  // Its communicators: whoever waits in one makes progress in all. Passes share the lock, changes own it.
+  // Its communicators: a wait in one makes progress in all. Passes share the lock, changes own it.
   std::shared_mutex communicators_lock;
   std::vector<LocalCommunicator*> communicators;
 };
@@ -91,7 +91,7 @@ class LocalJob {
   int size() const { return static_cast<int>(ranks_.size()); }
   LocalRank& rank(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
   const std::string& host() const { return host_; }
-  // Whether a waiting thread may spin for a moment: only where each rank can have a core.
+  // Whether a waiting thread may spin for a moment: only if each rank can have a core.
   bool spins() const { return spins_; }
 
   // The group that members of all its ranks share; `occurrence` counts those of the same ranks and name.
@@ -102,12 +102,12 @@ class LocalJob {
   void fail(int rank, int code, std::string_view message, std::exception_ptr error = nullptr);
   const Failure& failure() const { return failure_; }
   bool failed() const { return failure_.failed(); }
-  // A rank unwinds: nobody touches buffers from now on. Its error is told by whoever catches it, with a
-  // message that this place does not know; `message` is for check_halt, where that is never done.
+  // A rank unwinds: no rank touches buffers from now on. The code that catches its error reports it, with a
+  // message unknown here; `message` is for check_halt, if that never happens.
   void halt(int rank, std::string_view message);
   bool halted() const { return halted_; }
   void check_halt();
-  // Throws the failure, once no rank touches buffers any more: whoever unwinds may free them.
+  // Throws the failure, once no rank touches buffers any more: the unwinding code may free them.
   [[noreturn]] void throw_failure();
   // Returns when no rank touches buffers; once the job has failed or is halted, none begins to.
   void quiesce();

@@ -35,7 +35,7 @@ std::string message_of(const std::exception_ptr& error) {
   }
 }
 
-// A process alone.
+// A single process.
 class SingleProcess final : public World {
  public:
   SingleProcess() : job_(1), world_(job_, 0) {}
@@ -159,7 +159,7 @@ void run_local_ranks(int ranks, const std::function<void(World&)>& body) {
   const Failure& failure = job.failure();
   if (!failure.failed()) return;
   if (failure.error() != nullptr) std::rethrow_exception(failure.error());
-  // It told of its failure and then threw, or did not.
+  // It may have reported its failure before it threw.
   const std::exception_ptr& own = errors[static_cast<size_t>(failure.rank())];
   if (own != nullptr) std::rethrow_exception(own);
   throw WorldError(failure.message());

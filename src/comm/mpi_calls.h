@@ -9,7 +9,7 @@
 
 namespace strata::comm {
 
-// A message under way.
+// A message in flight.
 struct MpiRequest {
   MPI_Request request = MPI_REQUEST_NULL;
   int64_t bytes = 0;
@@ -20,13 +20,13 @@ struct MpiRequest {
 // Each throws WorldError where MPI reports an error.
 class MpiCalls {
  public:
-  // From now on nothing reaches MPI, on any thread: what is under way stays so, nothing arrives, and send and
+  // From now on nothing reaches MPI, on any thread: messages in flight stay so, nothing arrives, and send and
   // receive throw. MPI then no longer touches the buffers of requests that were never completed, which may
   // be freed.
   void close();
   MpiRequest send(const void* from, int64_t bytes, int to, int tag);
   MpiRequest receive(void* to, int64_t bytes, int from, int tag);
-  // WorldError where a message has another size than what receives it.
+  // WorldError if a message's size differs from the receive's.
   bool done(MpiRequest& request);
   struct Arrival {
     int from = 0;

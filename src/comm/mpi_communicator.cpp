@@ -48,7 +48,7 @@ MpiCommunicator::~MpiCommunicator() {
   for (Message& message : messages_) {
     if (message.under_way) world_.calls().cancel(message.piece);
   }
-  // Where an error unwinds this rank, whoever catches it tells its message; what was dropped is no news then.
+  // If an error unwinds this rank, the code that catches it reports it; dropped collectives need no report.
   if (std::uncaught_exceptions() == 0 && !world_.failure().failed()) {
     world_.fail(
         exit_code(ErrorKind::kWorld),
@@ -78,7 +78,7 @@ Ticket MpiCommunicator::start(Prepared& prepared, std::span<const Buffers> buffe
   work.entry = world_.recorder().started(name_, number, shape->plan.label, shape->plan.bytes);
   work.remaining = shape->slices->count();
   lock.unlock();
-  // The first messages go out at once, by this thread or that of progress.
+  // The first messages are sent immediately, by this thread or the progress thread.
   if (options_.progress_thread) {
     world_.ring();
   } else {
@@ -171,8 +171,8 @@ void MpiCommunicator::exchange_rows(const RowExchange& exchange) {
     const auto at = static_cast<size_t>(peer);
     const int64_t coming = peer == member_ ? exchange.sends[at].count : received_counts_[at];
     STRATA_CHECK(coming <= exchange.receives[at].count,
-                 "[comm] {} rows come from rank {} in group '{}', and there is room for {}", coming,
-                 ranks_[at], name_, exchange.receives[at].count);
+                 "[comm] {} rows come from rank {} in group '{}'; expected at most {}", coming, ranks_[at],
+                 name_, exchange.receives[at].count);
     exchange.receives[at].count = coming;
   }
   finish_rows(start_rows(exchange));
@@ -293,10 +293,10 @@ bool MpiCommunicator::advance_messages() {
   for (auto at = messages_.begin(); at != messages_.end();) {
     const auto message = at++;
     // Messages of a pair come in order.
-    const bool behind = std::any_of(messages_.begin(), message, [&](const Message& other) {
+    const bool queued = std::any_of(messages_.begin(), message, [&](const Message& other) {
       return other.peer == message->peer && other.sending == message->sending;
     });
-    if (behind || !advance_message(*message)) continue;
+    if (queued || !advance_message(*message)) continue;
     world_.recorder().done(message->entry);
     messages_.erase(message);
     moved = true;

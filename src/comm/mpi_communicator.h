@@ -44,7 +44,7 @@ class MpiCommunicator final : public Communicator {
   // What can be done without waiting; whether something moved. Where another thread is at it, this one waits,
   // or leaves it to that one.
   bool advance(bool waits);
-  // Whether something is under way.
+  // Whether a collective is in flight.
   bool busy();
 
  private:
@@ -54,7 +54,7 @@ class MpiCommunicator final : public Communicator {
     bool sending = false;
     int peer = 0;
     std::byte* buffer = nullptr;
-    int64_t bytes = 0, at = 0;  // where the piece under way begins
+    int64_t bytes = 0, at = 0;  // start of the chunk in flight
     MpiRequest piece;
     bool under_way = false;
     uint64_t entry = 0;
@@ -89,12 +89,12 @@ class MpiCommunicator final : public Communicator {
   std::list<Message> messages_;
   std::unique_ptr<Prepared> barrier_;
   std::vector<std::byte> barrier_bytes_;
-  // Listed rows on their way, one behind the other.
+  // Listed rows in flight, consecutively.
   std::vector<std::byte> sent_rows_, received_rows_;
   std::vector<int64_t> sent_counts_, received_counts_;  // by member
   std::vector<Ticket> row_tickets_;
   std::vector<RowSource> row_sources_;
-  const RowExchange* rows_ = nullptr;  // that is under way
+  const RowExchange* rows_ = nullptr;  // in flight
   Ticket rows_started_ = {};           // the last one
 };
 

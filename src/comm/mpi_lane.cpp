@@ -236,7 +236,7 @@ void MpiLane::finish_spread() {
   }
 }
 
-// What a member gives itself takes no message.
+// A member's data for itself needs no message.
 void MpiLane::copy_own() {
   const Plan& plan = work_->shape->plan;
   for (size_t t = 0; t < plan.transfers.size(); ++t) {
@@ -256,8 +256,8 @@ bool MpiLane::advance_pairs() {
   return true;
 }
 
-// Both members of a pair go through the steps in the same order, and so nobody waits in a circle for a free
-// place of a window: the pair that is furthest behind can always go on.
+// Both members of a pair pass through the steps in the same order, so there is no cycle of waits for a free
+// place in a window: the pair that is furthest back can always continue.
 bool MpiLane::advance_window(Pairs& pairs, bool sending, bool* moved) {
   bool busy = false;
   for (size_t slot = 0; slot < pairs.window.size(); ++slot) {
@@ -275,7 +275,7 @@ bool MpiLane::advance_window(Pairs& pairs, bool sending, bool* moved) {
   return !busy;
 }
 
-// Begins the next message; false where there is none.
+// Begins the next message; returns false if there is none.
 bool MpiLane::post_pair(Pairs& pairs, bool sending, size_t slot) {
   const int size = static_cast<int>(ranks_.size());
   for (; pairs.step < size; ++pairs.step, pairs.at = 0) {

@@ -1,5 +1,5 @@
 // Carries out one slice of a collective at a time by messages of MPI. A communicator has several lanes, with
-// tags of their own, and gives them slices in turn, so that one slice travels while another is summed.
+// separate tags, and assigns them slices in turn, so that one slice travels while another is summed.
 #pragma once
 
 #include <array>
@@ -47,7 +47,7 @@ class MpiLane {
 
  private:
   enum Phase : uint8_t { kGather, kReduce, kReturn, kSpread, kPhases };
-  // A pairwise exchange: messages in the order of (step, piece); windows of those under way.
+  // A pairwise exchange: messages in the order of (step, chunk); windows of those in flight.
   struct Pairs {
     int step = 1;
     int64_t at = 0;

@@ -1,4 +1,4 @@
-// What the program and its MPI module agree on, and the module's parts among themselves.
+// The interface between the program and its MPI module, and between the module's parts.
 #pragma once
 
 #include "comm/world.h"
@@ -7,7 +7,7 @@ namespace strata::comm {
 
 inline constexpr const char* kMpiModule = "strata_mpi.so";
 inline constexpr const char* kMakeMpiWorld = "strata_make_mpi_world";
-// The caller owns it; one a process. Rank and size as the launcher told them.
+// The caller owns it; one a process. Rank and size from the launcher.
 using MakeMpiWorld = World* (*)(int rank, int size);
 
 // Tags of messages; groups have the others.

@@ -51,7 +51,7 @@ void MpiWatchdog::run(const std::stop_token& stop) {
       const std::lock_guard lock(mutex_);
       tick();
     } catch (const Error& error) {
-      // Waiting ranks find it; there is nobody left to tell it by MPI.
+      // Waiting ranks find it; no rank is left to notify by MPI.
       failure_.set(rank_, exit_code(error.kind()), error.what());
       failed_();
       return;
@@ -62,7 +62,7 @@ void MpiWatchdog::run(const std::stop_token& stop) {
 
 void MpiWatchdog::tick() {
   const double now = monotonic_seconds();
-  // Whoever was stopped itself has heard nobody meanwhile.
+  // If this thread itself was stopped, it has heard no one meanwhile.
   if (now - last_tick_ > 1) {
     for (Peer& peer : peers_) peer.heard = now;
   }
@@ -77,7 +77,7 @@ void MpiWatchdog::tick() {
 }
 
 void MpiWatchdog::send(int to, const Header& header, std::string_view text) {
-  // One heartbeat under way is enough for a rank that reads none.
+  // One heartbeat in flight is enough for a rank that reads none.
   if (header.kind == kHeartbeat && std::any_of(sending_.begin(), sending_.end(),
                                                [&](const Sending& one) { return one.request.peer == to; })) {
     return;
@@ -200,7 +200,7 @@ void MpiWatchdog::fail_hang(std::string_view what, double seconds, uint64_t grou
     const bool started = rank == rank_ || peers_[static_cast<size_t>(rank)].started;
     (started ? waiting : missing).push_back(rank);
   }
-  // All have started it: whoever has not answered holds it, or nobody is known to.
+  // All have started it: a rank that has not answered blocks it, or none is known to.
   if (missing.empty()) missing.swap(waiting);
   fail_locked(exit_code(ErrorKind::kWorld),
               describe_hang(what, seconds, waiting, missing, [&](int rank) { return report_of(rank); }));

@@ -1,8 +1,8 @@
-// Heartbeats, failures and reports between the processes of a job: small messages on a tag of their own, sent
+// Heartbeats, failures and reports between the processes of a job: small messages on a separate tag, sent
 // and read by a thread of each process, whatever its other threads are doing.
 //
 // Each rank sends a heartbeat to the next one, in a circle. A rank that hears nothing of the one before it
-// for `silence_limit` asks the others what they are doing and ends the job; of several silent ranks in a row
+// for `silence_limit` asks the others for their activity and ends the job; of several silent ranks in a row
 // one has a neighbour that notices.
 #pragma once
 
@@ -24,7 +24,7 @@ namespace strata::comm {
 
 class MpiWatchdog {
  public:
-  // `failed` is called once there is a failure, on the watchdog's thread or the one that told of it.
+  // `failed` is called once there is a failure, on the watchdog's thread or the one that reported it.
   MpiWatchdog(MpiCalls& calls, int rank, int size, const FlightRecorder& recorder, Failure& failure,
               std::function<void()> failed);
   ~MpiWatchdog();
@@ -32,13 +32,13 @@ class MpiWatchdog {
   MpiWatchdog& operator=(const MpiWatchdog&) = delete;
 
   void set_silence_limit(double seconds) { silence_limit_ = seconds; }
-  // Sets the failure, if it is the first, and tells all ranks. Returns when the messages are out, or after a
-  // second.
+  // Sets the failure, if it is the first, and notifies all ranks. Returns when the messages are out, or after
+  // a second.
   void fail(int code, const std::string& message);
   // Ends the job because a collective, `number` of the group, has waited for too long.
   void fail_hang(std::string_view what, double seconds, uint64_t group, uint64_t number,
                  const std::vector<int>& ranks);
-  // This rank has come to its end; `left` tells whether others have.
+  // This rank has ended; `left` reports whether others have.
   void leave();
   bool left(int rank) const { return peers_[static_cast<size_t>(rank)].left; }
   // Where others' questions find out what this rank has started.
@@ -72,7 +72,7 @@ class MpiWatchdog {
   void receive_all();
   void receive(int from, int64_t bytes);
   bool flush();  // whether everything has gone out
-  // Asks `ranks` what they are doing, and waits for half a second at most.
+  // Asks `ranks` for their activity, and waits for half a second at most.
   void ask(const std::vector<int>& ranks, uint64_t group, uint64_t number);
   void check_silence();
   void fail_locked(int code, const std::string& message);

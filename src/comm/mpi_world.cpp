@@ -24,7 +24,7 @@ namespace {
 constexpr auto kNewsTravels = std::chrono::milliseconds(400);
 // For the launcher to pass on what ranks have written; it drops the rest once a rank aborts.
 constexpr auto kOutputTravels = std::chrono::milliseconds(600);
-// How long others wait for the rank that says why the job ends.
+// How long others wait for the rank that reports why the job ends.
 constexpr auto kLastWords = std::chrono::seconds(5);
 
 }  // namespace
@@ -32,7 +32,7 @@ constexpr auto kLastWords = std::chrono::seconds(5);
 bool BackOff::pause() {
   const int turns = spins_ ? 500 : 20;
   if (++turns_ <= turns) {
-    // With a core of its own a rank gains nothing by giving it away for so short a time.
+    // A rank with its own core gains nothing by yielding it for so short a time.
     if (!spins_) ::sched_yield();
     return true;
   }
@@ -47,8 +47,7 @@ MpiWorld::MpiWorld(int rank, int size) {
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
   if (rank_ != rank || size_ != size) {
     const std::string text = fmt::format(
-        "[mpi] the launcher says rank {} of {}, MPI says rank {} of {}: launcher and library belong to "
-        "different MPIs; "
+        "[mpi] the launcher has rank {} of {}, MPI has rank {} of {}: launcher and library belong to different MPIs; "
         "start with the mpirun of the one that this program was built with, or build with the other "
         "(docs/parallelism.md)",
         rank, size, rank_, size_);
@@ -91,7 +90,7 @@ void MpiWorld::find_hosts() {
 MpiWorld::~MpiWorld() {
   if (std::uncaught_exceptions() > 0 && !failure_.failed()) {
     fail(exit_code(ErrorKind::kInternal),
-         fmt::format("[comm] rank {} ended by an error that it did not tell", rank_));
+         fmt::format("[comm] rank {} ended by an error that it did not report", rank_));
   }
   if (failure_.failed()) abort(failure_.code());
   closing_ = true;
@@ -169,8 +168,7 @@ std::unique_ptr<Communicator> MpiWorld::group(std::span<const int> ranks, std::s
   const uint64_t id = agree(members, hash64(description), name);
   const int64_t first_tag = kFirstGroupTag + static_cast<int64_t>(id) * MpiCommunicator::kTags;
   if (first_tag + MpiCommunicator::kTags > last_tag_) {
-    throw WorldError("[mpi] group '{}' is one more than the tags of this MPI (up to {}) tell apart", name,
-                     last_tag_);
+    throw WorldError("[mpi] group '{}' exceeds the tags of this MPI (up to {})", name, last_tag_);
   }
   return std::make_unique<MpiCommunicator>(*this, std::move(members), std::move(name), topology, member, id,
                                            static_cast<int>(first_tag), options_);
@@ -233,7 +231,8 @@ void MpiWorld::abort(int code) {
     code = failure_.code();
     settle();
     std::fflush(nullptr);
-    // The first rank that aborts ends all. It is the one that says why, unless that one does not come here.
+    // The first rank that aborts ends all. It is the one that reports the reason, unless it does not get
+    // here.
     std::this_thread::sleep_for(kOutputTravels);
     if (failure_.rank() != rank_) std::this_thread::sleep_for(kLastWords);
   }

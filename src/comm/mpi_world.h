@@ -20,7 +20,7 @@ namespace strata::comm {
 // millisecond.
 class BackOff {
  public:
-  // `spins`: every rank of this host has a core of its own.
+  // `spins`: every rank of this host has its own core.
   explicit BackOff(bool spins) : spins_(spins) {}
   void reset() { turns_ = 0; }
   // False once it naps.
@@ -33,9 +33,9 @@ class BackOff {
 
 class MpiWorld final : public World {
  public:
-  // `rank` and `size` as the launcher said; ConfigError where MPI sees others.
+  // `rank` and `size` from the launcher; ConfigError if MPI's differ.
   MpiWorld(int rank, int size);
-  // Waits for the others. After a failure it ends the job instead, once they have had the time to say why.
+  // Waits for the others. After a failure it ends the job instead, once they had time to report the reason.
   ~MpiWorld() override;
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
@@ -79,12 +79,12 @@ class MpiWorld final : public World {
  private:
   void progress(const std::stop_token& stop);
   bool busy();
-  // What the members of a new group must agree on, from its first member: an id that no other group has.
+  // The agreement of a new group's members, from its first member: an id that no other group has.
   uint64_t agree(const std::vector<int>& ranks, uint64_t description, const std::string& name);
   void wait_for(MpiRequest& request);
   void find_hosts();
   // After a failure: returns once all ranks have had the time to hear of it and this one uses MPI no more.
-  // Only then may buffers of messages under way be freed: until then other ranks read and write them.
+  // Only then may buffers of messages in flight be freed: until then other ranks read and write them.
   void settle();
 
   MpiCalls calls_;

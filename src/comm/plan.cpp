@@ -120,7 +120,7 @@ bool copy_rows(const RowSet& from, const std::byte* send, const RowSet& to, std:
   const int64_t most = std::max<int64_t>(1, kBetween / std::max<int64_t>(1, row_bytes));
   for (int64_t i = 0, rows = 1; i < from.count; i += rows) {
     if (stops()) return false;
-    // Rows that follow one another on both sides at once: a copy of many is faster than many copies.
+    // Rows that are consecutive on both sides: one copy of many is faster than many copies.
     for (rows = 1; rows < most && i + rows < from.count; ++rows) {
       if (from.row(i + rows) != from.row(i) + rows || to.row(i + rows) != to.row(i) + rows) break;
     }
@@ -136,7 +136,7 @@ void check_buffers(const Plan& plan, std::span<const Buffers> buffers) {
   for (size_t t = 0; t < buffers.size(); ++t) {
     const Buffers& one = buffers[t];
     STRATA_CHECK(!one.adds || (plan.sums() && (one.send != one.receive || plan.transfers[t].bytes == 0)),
-                 "[{}] only sums can be added to what lies there, and not in place", plan.label);
+                 "[{}] only sums can be added to the receive buffer, and not in place", plan.label);
   }
 }
 

@@ -20,7 +20,7 @@ struct Domains {
   std::vector<int> ends;
   bool hierarchical() const { return ends.size() > 1; }
 };
-// `topology` by member. InternalError where it has not one entry for each.
+// `topology` by member. InternalError unless it has one entry for each.
 Domains domains_of(const Topology& topology, int size);
 
 struct TransferPlan {
@@ -29,7 +29,7 @@ struct TransferPlan {
   std::vector<Stream> send, receive;
   int64_t bytes = 0;
   Runs gaps;  // of the receive buffer: zeroed
-  // What `member` gets out of the send buffer, and where what comes from it lies. Sums have one receive
+  // The data that `member` gets from the send buffer, and the place of data from it. Sums have one receive
   // stream.
   const Stream& sent_to(int member) const { return send[send.size() == 1 ? 0 : static_cast<size_t>(member)]; }
   const Stream& got_from(int member) const {
@@ -53,9 +53,9 @@ struct Plan {
 Plan make_plan(Operation operation, int rank, int size);
 // What no run covers of the receive buffer.
 void zero_gaps(const TransferPlan& transfer, void* receive);
-// InternalError where the sets of rows are not one for each member, or what it sends itself finds no room.
+// InternalError unless there is a set of rows for each member and its own rows fit.
 void check_rows(const RowExchange& exchange, int size);
-// Copies the rows of one set to those of another, in their order; false where `stops` said so on the way.
+// Copies the rows of one set to those of another, in order; returns false if `stops` interrupted it.
 bool copy_rows(const RowSet& from, const std::byte* send, const RowSet& to, std::byte* receive,
                int64_t row_bytes, FunctionRef<bool()> stops);
 
@@ -69,7 +69,7 @@ struct Share {
 };
 Share share_of(int64_t elements, DType dtype, int member, int size);
 
-// InternalError where an option is out of range; chunks become whole cache lines.
+// InternalError if an option is out of range; chunks become whole cache lines.
 WorldOptions checked(WorldOptions options);
 // Which member of a group rank `rank` is. InternalError unless all ranks are of [0, world) and differ, and it
 // is there.

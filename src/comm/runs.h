@@ -19,26 +19,26 @@ class Stream {
   explicit Stream(const Runs& runs);
   int64_t bytes() const { return starts_.empty() ? 0 : starts_.back() + runs_.back().total(); }
   Cursor at(int64_t position) const;
-  // Whether [begin, end) of it is one piece in memory; `offset` tells where.
+  // Whether [begin, end) of it is contiguous in memory; `offset` is set to its start.
   bool contiguous(int64_t begin, int64_t end, int64_t* offset) const;
   const Runs& runs() const { return runs_; }
 
  private:
   friend class Cursor;
   Runs runs_;                    // none is empty
-  std::vector<int64_t> starts_;  // of each run, in bytes of the stream
+  std::vector<int64_t> starts_;  // start of each run, in bytes of the sequence
 };
 
 // A position in a stream.
 class Cursor {
  public:
   int64_t offset() const { return offset_; }  // in the buffer
-  int64_t left() const { return left_; }      // bytes from here that lie side by side; 0 at the end
+  int64_t left() const { return left_; }      // contiguous bytes from here; 0 at the end
   void advance(int64_t bytes);                // at most left()
 
  private:
   friend class Stream;
-  void enter();  // the piece (run_, piece_)
+  void enter();  // enters chunk (run_, piece_)
   const Stream* stream_ = nullptr;
   size_t run_ = 0;
   int64_t piece_ = 0;

@@ -33,7 +33,8 @@ int DomainMap::helper(int domain, int owner) const {
   return inside[static_cast<size_t>(place_[static_cast<size_t>(owner)]) % inside.size()];
 }
 
-Slices::Slices(const Plan& plan, const DomainMap& domains, int64_t room, int64_t limit) : size_(plan.size) {
+Slices::Slices(const Plan& plan, const DomainMap& domains, int64_t staging, int64_t limit)
+    : size_(plan.size) {
   using Side = WireView::Side;
   const bool exchange = plan.collective == Collective::kExchange;
   bool alike = true;  // everyone gets the same
@@ -55,7 +56,7 @@ Slices::Slices(const Plan& plan, const DomainMap& domains, int64_t room, int64_t
     std::iota(owners_.begin(), owners_.end(), 0);
   }
   if (pairwise_) {
-    piece_ = std::min(limit, whole_lines(room / (2 * kPairWindow)));
+    piece_ = std::min(limit, whole_lines(staging / (2 * kPairWindow)));
     if (size_ > 1) staging_ = 2 * kPairWindow * piece_;
     count_ = 1;
     return;
@@ -69,7 +70,7 @@ Slices::Slices(const Plan& plan, const DomainMap& domains, int64_t room, int64_t
       2 * all + helped * std::ssize(domains.members(domains.own())) + helped + domains.count() + 1;
   // Every member must cut alike, and not all hold as much.
   const int64_t most = 2 * all + all * size_ / domains.count() + all + domains.count() + 1;
-  piece_ = std::min(limit, whole_lines(room / most));
+  piece_ = std::min(limit, whole_lines(staging / most));
   staging_ = held * piece_;
   for (const int owner : owners_) {
     const int64_t bytes = reduces_ ? sent(owner).bytes() : received(owner).bytes();

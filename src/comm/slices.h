@@ -1,14 +1,14 @@
 // How a collective is cut into slices, and who does what for a slice.
 //
 // Every range of bytes has an owner: a member whose shard it is (reduce-scatter, all-gather), that sums it
-// (all-reduce) or that gives it (broadcast). A slice is a range of each owner, and passes four phases:
-//   gather   in each fast domain, what the members have of a range goes to one of them, which sums it
+// (all-reduce) or that sends it (broadcast). A slice is a range of each owner, and passes four phases:
+//   gather   in each fast domain, the members' parts of a range go to one of them, which sums it
 //   reduce   the sums of domains go to the range's owner, which adds them in the domains' order
 //   return   the result goes to one member of each other domain
-//   spread   which gives it to the others of its domain, as the owner does in its own
-// Sums that stay at their owners need the first two, what is only given the last two. In one domain the
-// second and third have no messages. An exchange in which members give each other different bytes is not
-// sliced: each pair has messages of its own.
+//   spread   which sends it to the others of its domain, as the owner does in its own
+// Sums that stay at their owners need the first two, data without sums the last two. In one domain the
+// second and third have no messages. An exchange in which members send each other different bytes is not
+// sliced: each pair has separate messages.
 #pragma once
 
 #include <vector>
@@ -43,8 +43,8 @@ class DomainMap {
 
 class Slices {
  public:
-  // `room`: bytes that a slice may stage, roughly; `limit`: of one message.
-  Slices(const Plan& plan, const DomainMap& domains, int64_t room, int64_t limit);
+  // `staging`: bytes that a slice may stage, roughly; `limit`: of one message.
+  Slices(const Plan& plan, const DomainMap& domains, int64_t staging, int64_t limit);
 
   bool pairwise() const { return pairwise_; }
   bool reduces() const { return reduces_; }
@@ -54,7 +54,7 @@ class Slices {
   int64_t staging() const { return staging_; }  // bytes that a slice, or a pairwise exchange, stages at most
   const std::vector<int>& owners() const { return owners_; }
   Range range(int64_t slice, int owner) const;
-  // What lies in the send buffer for an owner, and where its result belongs.
+  // The send buffer's data for an owner, and the place of its result.
   const WireView& sent(int owner) const { return sent_[sent_.size() == 1 ? 0 : static_cast<size_t>(owner)]; }
   const WireView& received(int owner) const {
     return received_[received_.size() == 1 ? 0 : static_cast<size_t>(owner)];
@@ -68,7 +68,7 @@ class Slices {
   std::vector<WireView> sent_, received_;
 };
 
-// Messages of a pairwise exchange that are under way at a time, each way.
+// Messages of a pairwise exchange that are in flight at a time, each way.
 inline constexpr int kPairWindow = 4;
 
 }  // namespace strata::comm

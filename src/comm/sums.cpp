@@ -14,7 +14,7 @@
 namespace strata::comm {
 namespace {
 
-// Whoever carries out a sum, its bits are the same: compute threads flush denormals, others do not.
+// A sum has the same bits on any thread: compute threads flush denormals, others do not.
 class FlushDenormals {
  public:
 #if defined(__x86_64__)
@@ -59,7 +59,8 @@ void add_to(T* __restrict out, const T* __restrict a, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(out[i] + a[i]);
 }
 
-// `out` may be a or b. Told apart, since a loop whose stores may touch its loads stays scalar.
+// `out` may be a or b. These cases are distinguished, since a loop whose stores may alias its loads stays
+// scalar.
 template <class T>
 void add(T* out, const T* a, const T* b, int64_t n) {
   if (out == a) return add_to(out, b, n);
@@ -68,7 +69,7 @@ void add(T* out, const T* a, const T* b, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sum[i] = static_cast<T>(a[i] + b[i]);
 }
 
-// n elements of an addend, rounded as when sent: where they lie, or in `scratch`.
+// n elements of an addend, rounded as when sent: in place, or in `scratch`.
 template <class T>
 const T* view(const SumRule& rule, const Addend& addend, int64_t begin, int64_t n, T* scratch) {
   const auto* at = static_cast<const std::byte*>(addend.at) + begin * size_of(addend.type);

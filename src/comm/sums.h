@@ -11,15 +11,14 @@ namespace strata::comm {
 
 struct Addend {
   const void* at = nullptr;
-  DType type = DType::kF32;  // the sum's dtype, or what it is sent as
+  DType type = DType::kF32;  // the sum's dtype, or its wire type
 };
 
 struct SumRule {
   DType dtype = DType::kF32;  // of the tensors
-  DType wire =
-      DType::kF32;  // what is sent: addends are rounded to it, and sums of domains where there are several
-  bool rounds = false;  // the sum too
-  bool adds = false;    // to what lies in `out`
+  DType wire = DType::kF32;   // wire type: addends are rounded to it, and sums of several domains
+  bool rounds = false;        // the sum too
+  bool adds = false;          // adds to `out`
 };
 
 // out[i] = Σ over domains of Σ over their addends, i in [0, n), from the left. domain_ends[d] is where domain

@@ -12,7 +12,7 @@ WireView::WireView(const Plan& plan, Side side, int member) : plan_(&plan), side
   }
 }
 
-// A send buffer is never written through what this gives.
+// A send buffer is never written through the result.
 std::byte* WireView::base(const Buffers& buffers) const {
   return static_cast<std::byte*>(side_ == Side::kSend ? const_cast<void*>(buffers.send) : buffers.receive);
 }
@@ -50,7 +50,7 @@ std::byte* WireView::direct(std::span<const Buffers> buffers, int64_t begin, int
     if (begin < starts_[t] || begin >= starts_[t + 1]) continue;
     const TransferPlan& transfer = plan_->transfers[t];
     int64_t offset = 0;
-    // The rest of the last cache line is no part of the caller's buffer.
+    // The rest of the last cache line is not part of the caller's buffer.
     if (transfer.wire != transfer.dtype || end - starts_[t] > streams_[t]->bytes() || buffers[t].adds ||
         !streams_[t]->contiguous(begin - starts_[t], end - starts_[t], &offset)) {
       return nullptr;

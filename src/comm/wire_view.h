@@ -1,6 +1,5 @@
-// What one member sends another, or receives from it, as it travels: the bytes of all transfers one behind
-// the other, each beginning on a cache line, in the type that they are sent as. Any range of it can be packed
-// and unpacked.
+// The bytes that one member sends another, or receives from it, as transferred: all transfers consecutively,
+// each beginning on a cache line, in the wire type. Any range can be packed and unpacked.
 #pragma once
 
 #include <span>
@@ -17,10 +16,10 @@ class WireView {
   WireView(const Plan& plan, Side side, int member);
 
   int64_t bytes() const { return starts_.back(); }
-  // Where [begin, end) lies in the caller's buffer just as it is sent; null where it must be packed.
+  // Address of [begin, end) in the caller's buffer if stored there as sent; null if it must be packed.
   std::byte* direct(std::span<const Buffers> buffers, int64_t begin, int64_t end) const;
   void pack(std::byte* to, std::span<const Buffers> buffers, int64_t begin, int64_t end) const;
-  // Adds to what lies there where the buffers say so.
+  // Adds to the buffer's contents if the buffers request it.
   void unpack(const std::byte* from, std::span<const Buffers> buffers, int64_t begin, int64_t end) const;
   // The sum of `addends`, each [begin, end) as it was sent, goes to the receive buffers, and is not rounded.
   void sum(std::span<const std::byte* const> addends, std::span<const Buffers> buffers, int64_t begin,
@@ -32,11 +31,11 @@ class WireView {
   struct Part {
     size_t transfer = 0;
     int64_t element = 0, count = 0;  // of the transfer's stream
-    int64_t at = 0;                  // bytes behind `begin`
+    int64_t at = 0;                  // bytes after `begin`
   };
   template <class F>
   void for_parts(int64_t begin, int64_t end, const F& visit) const;
-  // Pieces of a part that lie side by side in the caller's buffer.
+  // Ranges of a part that are contiguous in the caller's buffer.
   template <class F>
   void for_pieces(const Part& part, std::span<const Buffers> buffers, const F& visit) const;
   std::byte* base(const Buffers& buffers) const;

@@ -14,7 +14,7 @@
 namespace strata::comm {
 namespace {
 
-// Beside the program, in a build as in an installation.
+// Next to the program, in a build as in an installation.
 Path module_path() {
   std::error_code error;
   const Path program = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -51,7 +51,7 @@ std::unique_ptr<World> world_of_launcher() {
         launched->launcher, launched->size, path.string(), ::dlerror());
   }
   const auto make = reinterpret_cast<MakeMpiWorld>(::dlsym(module, kMakeMpiWorld));
-  if (make == nullptr) throw WorldError("[{}] is no MPI module of this program", path.string());
+  if (make == nullptr) throw WorldError("[{}] is not an MPI module of this program", path.string());
   return std::unique_ptr<World>(make(launched->rank, launched->size));
 }
 

@@ -12,7 +12,7 @@
 
 namespace strata::comm {
 
-// How ranks lie on hosts, or on whatever else is fast inside: ranks of one domain exchange faster.
+// How ranks are placed on hosts, or on other fast domains: ranks of one domain exchange faster.
 struct Topology {
   std::vector<int> domain_of;  // by rank; empty: one domain
 };
@@ -27,7 +27,7 @@ struct WorldOptions {
   double wait_limit = 1800;
   // Bytes of a message; larger ones go in chunks.
   int64_t chunk_bytes = 1 << 20;
-  // Who makes progress: a thread for each rank, or whoever calls start, test and wait.
+  // Who makes progress: a thread for each rank, or the callers of start, test and wait.
   bool progress_thread = false;
 };
 
@@ -36,7 +36,7 @@ class World {
   virtual ~World() = default;
   virtual int rank() const = 0;  // from 0
   virtual int size() const = 0;
-  virtual std::string_view engine() const = 0;  // "local", "mpi"; "single" for one process alone
+  virtual std::string_view engine() const = 0;  // "local", "mpi"; "single" for a single process
   // Among the ranks of this host, and the host's name.
   virtual int local_rank() const = 0;
   virtual int local_size() const = 0;
@@ -59,11 +59,12 @@ class World {
   virtual void doing(std::string_view what) = 0;
   // The last collectives of this rank, a line each: group, number, label, bytes, times.
   virtual std::string flight_record() const = 0;
-  // Tells all ranks that this one failed: their collectives, running and future, throw a WorldError with this
-  // message. Returns when they know, or after a second; buffers of collectives under way may be freed then,
+  // Notifies all ranks that this one failed: their collectives, running and future, throw a WorldError with
+  // this
+  // message. Returns when they know, or after a second; buffers of collectives in flight may be freed then,
   // and not before. Between processes the world's end then ends the job, with the first failing rank's code
   // as the launcher's: when that rank has come there, or five seconds after another one has. What a rank has
-  // to say of an error it says before.
+  // to report of an error it reports before.
   virtual void fail(int code, std::string_view message) = 0;
   // The rank with whose failure the job ends, or that found another one gone, as far as is known here; −1:
   // none.
@@ -76,21 +77,21 @@ class World {
 };
 
 // fail(), but where this is not the first rank half a second later, unless another rank has failed by then:
-// what all ranks find wrong alike, such as a key of the configuration, the first of them says.
+// only the first rank reports an error that all find, such as a wrong configuration key.
 void fail_once(World& world, int code, std::string_view message);
 
-// This process alone.
+// A single process.
 std::unique_ptr<World> single_process_world();
 
-// The ranks that mpirun (or another launcher: Slurm, PMIx, MPICH's) started, else this process alone. MPI is
-// a library of its own, loaded only then, so that others start without it. WorldError where a launcher
-// started several ranks and this build has no MPI, saying what to install; ConfigError where the environment
+// The ranks that mpirun (or another launcher: Slurm, PMIx, MPICH's) started, otherwise a single process. MPI
+// is a separate library, loaded only then, so that others start without it. WorldError if a launcher started
+// several ranks and this build has no MPI, with the package to install; ConfigError if the environment
 // contradicts itself.
 std::unique_ptr<World> world_of_launcher();
 
-// Runs `body` on `ranks` threads of this process, one a rank, and returns when all are done; one alone runs
-// on the caller's. Where one throws, the others' collectives fail, and the first error is rethrown here as it
-// was thrown.
+// Runs `body` on `ranks` threads of this process, one a rank, and returns when all are done; a single one
+// runs on the caller's. Where one throws, the others' collectives fail, and the first error is rethrown here
+// as it was thrown.
 void run_local_ranks(int ranks, const std::function<void(World&)>& body);
 
 }  // namespace strata::comm

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kTraining = 0, kPrefill = 1, kDecode = 2;
 
-// What the head of a training program read.
+// The head's input in a training program.
 struct Hidden {
   std::vector<float> rows;  // [tokens, width]
   DType dtype = DType::kF32;
@@ -104,7 +104,7 @@ struct Compared {
   bool other_choice = false;
 };
 
-// Behind one token, of which training says that the next has this loss.
+// After one token; training's loss for the next one is given.
 Compared compare(std::span<const double> trained, std::span<const float> written, int32_t next, double loss) {
   const std::vector<double> generated(written.begin(), written.end());
   const double of_trained = log_sum(trained), of_generated = log_sum(generated);

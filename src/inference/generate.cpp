@@ -10,7 +10,7 @@ namespace strata::inference {
 using program::Kind;
 
 std::vector<program::Request> generation_requests(int64_t chunk, int64_t sequences, int64_t encoder_length) {
-  STRATA_CHECK(sequences >= 1 && sequences <= kMaxSequences, "{} sequences at once", sequences);
+  STRATA_CHECK(sequences >= 1 && sequences <= kMaxSequences, "{} sequences", sequences);
   std::vector<program::Request> requests{{.kind = encoder_length > 0 ? Kind::kEncoderPrefill : Kind::kPrefill,
                                           .sequences = 1,
                                           .sequence_length = encoder_length > 0 ? 1 : chunk,
@@ -66,7 +66,7 @@ void Generator::encode(std::span<const int32_t> prompt, int32_t slot) {
   for (size_t i = 0; i < ids.size(); ++i) {
     const bool of_prompt = i < prompt.size();
     ids[i] = of_prompt ? prompt[i] : 0;
-    begins[i] = of_prompt ? 0 : static_cast<int32_t>(i);  // padding sees itself alone
+    begins[i] = of_prompt ? 0 : static_cast<int32_t>(i);  // padding sees only itself
   }
   executor_.upload_column(prefill_, Column::kEncoderTokens, 0, ids);
   executor_.upload_column(prefill_, Column::kEncoderKvBegin, 0, begins);
@@ -80,7 +80,7 @@ void Generator::decode(std::span<const Active> active) {
   });
   const auto rows = static_cast<size_t>(executor_.program(program).request.sequences);
   std::vector<int32_t> ids(rows), positions(rows), slots(rows), encoder_ends(rows);
-  // Rows without a sequence write to slots that no sequence has.
+  // Rows without a sequence write to cache entries that no sequence has.
   std::vector<bool> taken(static_cast<size_t>(sequences_));
   for (const Active& one : active) taken[static_cast<size_t>(one.slot)] = true;
   int32_t free = 0;
@@ -153,10 +153,10 @@ void Generator::generate(std::span<const SequenceRequest> sequences, const OnTok
   for (const SequenceRequest& sequence : sequences) {
     if (sequence.prompt.empty())
       throw ConfigError("[generate] the prompt is empty; give at least one token to go on from");
-    const int64_t room = has_encoder() ? encoder_length_ : positions_;
-    if (static_cast<int64_t>(sequence.prompt.size()) > room) {
-      throw ConfigError("[generate] the prompt has {} tokens and there is room for {}; shorten it",
-                        sequence.prompt.size(), room);
+    const int64_t most = has_encoder() ? encoder_length_ : positions_;
+    if (static_cast<int64_t>(sequence.prompt.size()) > most) {
+      throw ConfigError("[generate] the prompt has {} tokens expected at most {}; shorten it",
+                        sequence.prompt.size(), most);
     }
   }
   std::vector<Active> active;

@@ -1,9 +1,9 @@
 // Writing text with a model: prompts go into the key–value cache in chunks, one sequence at a time; then all
-// sequences that are being written get their next token together, each at its own place in its own slot of
-// the cache. What is written for a prompt does not depend on the others: every row of a decoding program is
+// active sequences get their next token together, each at its own position in its own cache entry. The text
+// for a prompt does not depend on the others: every row of a decoding program is
 // computed for itself, in the same order whatever the number of rows.
 //
-// An encoder-decoder reads the prompt with its encoder, all at once, into caches of their own; its sequence
+// An encoder-decoder reads the prompt with its encoder, in one pass, into separate caches; its sequence
 // then begins with the model's start id.
 #pragma once
 
@@ -18,7 +18,7 @@
 namespace strata::inference {
 
 inline constexpr int64_t kPrefillChunk = 64;
-inline constexpr int64_t kMaxSequences = 32;  // at once
+inline constexpr int64_t kMaxSequences = 32;  // concurrently
 
 // The programs that a generator needs: prefill of one sequence in chunks of `chunk` tokens, and decoding of
 // 1, 2, 4, … up to `sequences` sequences (at most kMaxSequences). Compile them with cache_slots = sequences.
@@ -26,7 +26,7 @@ inline constexpr int64_t kMaxSequences = 32;  // at once
 // sequence instead.
 std::vector<program::Request> generation_requests(int64_t chunk, int64_t sequences = 1,
                                                   int64_t encoder_length = 0);
-// Room of the cache for sequences of at most `tokens` tokens: whole chunks.
+// Cache capacity for sequences of at most `tokens` tokens: whole chunks.
 int64_t cache_capacity_for(int64_t tokens, int64_t chunk);
 
 struct SequenceRequest {
@@ -40,50 +40,50 @@ class Generator {
   // made from generation_requests.
   Generator(program::Executor& executor, size_t prefill, size_t decode);
 
-  // Told of each token of sequence `i`; false: the sequence ends with it.
+  // Called with each token of sequence `i`; false: the sequence ends with it.
   using OnToken = std::function<bool(size_t i, int32_t token)>;
-  // Told when sequence `i` is finished, in the order in which they are.
+  // Called when sequence `i` is finished, in the order of finishing.
   using OnSequence = std::function<void(size_t i, const std::vector<int32_t>& made)>;
 
   // Writes all sequences. Each ends after max_tokens tokens, at a stop id, when the cache or the model's
-  // positions are full, or when on_token says so. An empty prompt, or one longer than room() (of an encoder:
-  // than the program that encodes it), is a ConfigError. Where `stop` says so, sequences end with what they
-  // have and no further one is begun.
+  // positions are full, or when on_token returns false. An empty prompt, or one longer than room() (of an
+  // encoder: than the program that encodes it), is a ConfigError. Where `stop` says so, sequences end with
+  // what they have and no further one is begun.
   void generate(std::span<const SequenceRequest> sequences, const OnToken& on_token,
                 const OnSequence& on_sequence, const std::function<bool()>& stop = {});
 
-  // One sequence; its tokens behind the prompt.
+  // One sequence; returns its tokens after the prompt.
   std::vector<int32_t> generate(std::span<const int32_t> prompt, const SamplingOptions& options,
                                 const std::function<bool(int32_t)>& on_token = {});
 
-  // Told of the logits behind token `i` of a text.
+  // Called with the logits after token `i` of a text.
   using OnLogits = std::function<void(size_t i, std::span<const float> logits)>;
   // Goes through a text as if it were written: its first `prompt` tokens are the prompt, and each later one
-  // is taken as if it had been chosen. Tells the logits behind the prompt and behind each later token. Of an
+  // is taken as if it had been chosen. Reports the logits after the prompt and after each later token. Of an
   // encoder-decoder, which reads `read`, the text begins with start_id, and all of it is written.
   void follow(std::span<const int32_t> text, int64_t prompt, std::span<const int32_t> read,
               const OnLogits& on_logits);
 
   int64_t room() const { return positions_; }               // tokens of the longest sequence
   bool has_encoder() const { return encoder_length_ > 0; }  // an encoder-decoder
-  // Tokens that can be written behind a prompt of this many.
+  // Tokens that can be written after a prompt of this length.
   int64_t max_new_tokens(int64_t prompt) const { return positions_ + 1 - (has_encoder() ? 1 : prompt); }
-  int64_t sequences() const { return sequences_; }  // that are written at once
+  int64_t sequences() const { return sequences_; }  // that are written concurrently
 
  private:
   // A sequence that is being written.
   struct Active {
     size_t sequence;
     int32_t slot;
-    int64_t position;              // of the next token in its slot
-    std::vector<int32_t> history;  // prompt and what was made
+    int64_t position;              // of the next token in its cache
+    std::vector<int32_t> history;  // prompt and generated tokens
     size_t prompt_size;
     size_t encoder_size = 0;  // tokens that the encoder read
   };
 
   Active begin(size_t sequence, const std::vector<int32_t>& prompt, int32_t slot) const;
   void prefill(const Active& active);
-  // Puts what the decoder reads of an encoder into the caches of a slot.
+  // Writes the encoder's keys and values into the caches of an entry.
   void encode(std::span<const int32_t> prompt, int32_t slot);
   void decode(std::span<const Active> active);
   void read_logits(int64_t row);

@@ -24,7 +24,7 @@ DType dtype_of(const checkpoint::TensorSource& source) {
   return DType::kBF16;
 }
 
-// Says what takes the most of it.
+// The message names the largest part.
 void check_memory(const program::ProgramSet& set) {
   const int64_t there = holdable_memory();
   if (there == 0 || set.arena_bytes <= there) return;
@@ -32,7 +32,7 @@ void check_memory(const program::ProgramSet& set) {
   const int64_t rows = set.arena_bytes - set.persistent_bytes - set.cache_bytes;
   const char* advice = "take a smaller model";
   if (set.cache_bytes > set.persistent_bytes)
-    advice = "generate fewer tokens (--max-tokens) or fewer texts at once (--batch)";
+    advice = "generate fewer tokens (--max-tokens) or fewer concurrent texts (--batch)";
   if (rows > std::max(set.cache_bytes, set.persistent_bytes)) advice = "lower the sequence length";
   throw WorldError("[memory] weights need {}, keys and values {}, activations {}, and {} are free {}; {}",
                    bytes(set.persistent_bytes), bytes(set.cache_bytes), bytes(rows), bytes(there),
@@ -48,8 +48,8 @@ ModelRuntime open_model(const std::string& model) {
                                            (runtime.folder / "config.json").string());
   runtime.model.predict_layers = 0;  // nothing reads them here
   runtime.model.generation_eos_ids = data::generation_ends(runtime.folder);
-  const auto faults = models::faults_of(runtime.model);
-  if (!faults.empty()) throw DataError("[{}] {}", (runtime.folder / "config.json").string(), faults.front());
+  const auto errors = models::faults_of(runtime.model);
+  if (!errors.empty()) throw DataError("[{}] {}", (runtime.folder / "config.json").string(), errors.front());
   const Path tokenizer = runtime.folder / "tokenizer.json";
   if (std::filesystem::exists(tokenizer)) runtime.tokenizer = data::Tokenizer::load(tokenizer);
   return runtime;
@@ -66,7 +66,7 @@ std::vector<int32_t> stop_ids(const models::ModelConfig& model, const data::Toke
 void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
   if (options.compute.threads > 0) set_compute_threads(options.compute.threads);
   flush_denormals();
-  // What the files do not hold is neither planned nor allocated.
+  // Parameters that the files do not contain are neither planned nor allocated.
   const checkpoint::WeightSource weights = checkpoint::open_weights(runtime.folder, runtime.model);
   program::CompileOptions compile;
   compile.model = runtime.model;
@@ -74,17 +74,17 @@ void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
   const auto device =
       device::open(options.compute.reference_kernels ? device::Kind::kReference : device::Kind::kCpu);
   compile.target = device->target();
-  const int64_t room = options.cache_tokens > 0
+  const int64_t most = options.cache_tokens > 0
                            ? options.cache_tokens
                            : std::min<int64_t>(runtime.model.max_sequence_length(), 4096);
   compile.cache_capacity =
-      cache_capacity_for(std::min(room, runtime.model.max_sequence_length()), kPrefillChunk);
+      cache_capacity_for(std::min(most, runtime.model.max_sequence_length()), kPrefillChunk);
   compile.cache_slots = options.cache_sequences;
   auto set = program::compile(options.requests, compile);
   check_memory(*set);
   runtime.executor = std::make_unique<program::Executor>(std::move(set), device);
   checkpoint::load_weights(weights, runtime.model, *runtime.executor);
-  // Programs of one kind read the same encodings.
+  // Programs of one kind read the same packed weights.
   for (size_t i = 0; i < options.requests.size(); ++i) {
     if (i == 0 || options.requests[i].kind != options.requests[i - 1].kind)
       runtime.executor->run(i, {program::Segment::kEncode});

@@ -13,7 +13,7 @@
 namespace strata::inference {
 
 struct ModelRuntime {
-  Path folder;  // the Hugging Face directory behind --model
+  Path folder;  // the Hugging Face directory of --model
   models::ModelConfig model;
   std::optional<data::Tokenizer> tokenizer;
   std::unique_ptr<program::Executor> executor;
@@ -30,7 +30,7 @@ struct RuntimeOptions {
   ComputeOptions compute = {};
   std::vector<program::Request> requests = {};
   int64_t cache_tokens = 0;     // for generating; 0: as many as the model has positions, at most 4,096
-  int64_t cache_sequences = 1;  // that are written at once
+  int64_t cache_sequences = 1;  // that are written concurrently
 };
 
 // Reads config.json, generation_config.json's ends of a text and the tokenizer; no weights yet.

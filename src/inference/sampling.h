@@ -20,8 +20,8 @@ struct SamplingOptions {
   int64_t vocab_limit = 0;             // ids from here on are padding of the table and never chosen; 0: none
 };
 
-// The seed of one text among several: of its prompt and of how many equal prompts stand before it, so that
-// what is written for a prompt does not depend on what else is asked for.
+// The seed of one text among several: of its prompt and of the number of equal prompts before it, so that the
+// text for a prompt does not depend on the other prompts.
 uint64_t seed_of_text(uint64_t seed, std::string_view prompt, int64_t equal_before);
 
 struct TokenWeight {
@@ -29,9 +29,9 @@ struct TokenWeight {
   double weight = 0;  // a probability up to a common factor
 };
 
-// What a token is drawn from, the most probable first: the penalty on what is in `history`, then temperature,
-// top-k (with what ties with the last), top-p and min-p, each of what the one before left. Temperature 0: the
-// most probable token alone. `logits` is used as working memory.
+// The distribution of a token, the most probable first: applies the penalty on tokens in `history`, then
+// temperature, top-k (including ties with the last), top-p and min-p, each to the result of the previous.
+// Temperature 0: only the most probable token. `logits` is used as working memory.
 std::vector<TokenWeight> token_weights(std::span<float> logits, std::span<const int32_t> history,
                                        const SamplingOptions& options);
 

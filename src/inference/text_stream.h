@@ -1,4 +1,4 @@
-// The text of a growing list of tokens, piece by piece: only whole characters, and nothing that a stop text
+// The text of a growing list of tokens, incrementally: only whole characters, and nothing that a stop text
 // could still begin with.
 #pragma once
 
@@ -13,25 +13,25 @@ namespace strata::inference {
 
 class TextStream {
  public:
-  // Empty stop texts never stop anything. `tokenizer` must outlive the stream.
+  // Empty stop texts never stop anything. `tokenizer` must outlive this object.
   TextStream(const data::Tokenizer& tokenizer, std::vector<std::string> stops);
 
-  // Takes one more token and gives what may be shown now. Behind a stop text nothing follows any more.
+  // Takes one more token and returns the text that may be shown now. Nothing follows a stop text.
   std::string push(int32_t id);
-  // What was held back, once no token follows; bytes that are no UTF-8 become U+FFFD, here and in push.
+  // The held-back text, once no token follows; invalid UTF-8 becomes U+FFFD, here and in push.
   std::string finish();
 
   bool stopped() const { return stopped_; }
   const std::string& text() const { return shown_; }  // all that was given so far
 
  private:
-  std::string take(size_t bytes);  // of what is held back
+  std::string take(size_t bytes);  // of held-back text
   std::string until_stop();
 
   const data::Tokenizer& tokenizer_;
   std::vector<std::string> stops_;
-  std::vector<int32_t> recent_;  // tokens that newer ones are decoded behind
-  size_t recent_bytes_ = 0;      // what they decode to
+  std::vector<int32_t> recent_;  // context in which newer tokens are decoded
+  size_t recent_bytes_ = 0;      // size of their text
   std::string held_;
   std::string shown_;
   bool stopped_ = false;

@@ -78,8 +78,7 @@ void require_chunks(const Context& context) {
     if (length % pieces == 0) continue;
     const int64_t below = length / pieces * pieces;
     throw ConfigError(
-        "[{}] {} ranks share a sequence in {} equal pieces, and {} tokens do not divide; the nearest {} is "
-        "{}{}",
+        "[{}] {} ranks share a sequence in {} equal chunks, which does not divide {} tokens; the nearest {} is {}{}",
         context.words.context, ranks_of(context), pieces, length, context.words.sequence_length,
         below > 0 ? fmt::format("{} or ", below) : "", below + pieces);
   }

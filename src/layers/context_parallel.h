@@ -8,11 +8,11 @@ namespace strata::layers {
 
 // Whether sequences are shared here.
 bool shares_sequences(const Context& context);
-// ConfigError where a sequence has no equal pieces for all ranks, or a micro-batch no equal parts of its rows
-// for those of the tensor axis that each hold one.
+// Throws ConfigError if a sequence cannot be split into equal chunks for all ranks, or the rows of a
+// micro-batch cannot be split equally over the ranks of the tensor axis that each hold a range.
 void require_pieces(const Context& context);
-// `rows`, of sequences of `length`, as every rank needs all of them, in their order; itself where they are
-// not shared.
+// Returns `rows`, of sequences of `length`, with all sequences whole and in order, as every rank needs them;
+// `rows` itself if they are not sharded.
 ValueId whole_sequences(Context& context, ValueId rows, int64_t length);
 // Of such rows those that a rank holds: the way back.
 ValueId held_of_sequences(Context& context, ValueId whole, int64_t length);

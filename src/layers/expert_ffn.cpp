@@ -25,7 +25,7 @@ struct ExpertWeights {
   ValueId up = kNone, down = kNone, up_bias = kNone, down_bias = kNone;
 };
 
-// All experts one behind the other, a segment for each matrix.
+// All experts, consecutively, with a segment for each matrix.
 ExpertWeights expert_weights(Graph& graph, const MoeLayer& layer) {
   const MoeSpec& spec = layer.spec;
   const std::string prefix = layer.ffn.name + ".experts.";
@@ -53,7 +53,7 @@ ExpertWeights expert_weights(Graph& graph, const MoeLayer& layer) {
   return weights;
 }
 
-// Rows that pass experts, with a row a token or what offsets say: as ops/experts/experts.h has them.
+// Rows that pass through experts, one per token or as offsets specify; see ops/experts/experts.h.
 struct Slots {
   ValueId rows = kNone, ids = kNone, weights = kNone, offsets = kNone;
 };
@@ -66,8 +66,8 @@ ValueId experts(Graph& graph, const MoeLayer& layer, const ops::ExpertsAttrs& at
       graph::add<ops::ExpertsIn>(
           graph, {.x = in.rows, .ids = in.ids, .weight = weights.up, .offsets = in.offsets}, attrs)
           .y;
-  // A token's weight of an expert passes through its products, which are linear: there are fewer numbers to
-  // multiply between them, and what the expert gives need not be kept.
+  // A token's weight of an expert commutes with the expert's matmuls, which are linear. It is applied between
+  // them, at the narrower rows, and the expert's output need not be saved.
   const bool weighs = in.weights != kNone;
   if (spec.weighs_input && weighs) gate_up = ops::scale_rows(graph, gate_up, in.weights);
   if (spec.biases) {
@@ -85,7 +85,7 @@ ValueId experts(Graph& graph, const MoeLayer& layer, const ops::ExpertsAttrs& at
           graph, {.x = hidden, .ids = in.ids, .weight = weights.down, .offsets = in.offsets}, attrs)
           .y;
   if (!spec.biases) return y;
-  // Behind the last product a token's weights multiply biases by themselves, of which a term has its share.
+  // After the last matmul the token's weights multiply the biases separately; each term has its share.
   const ValueId of_bias =
       terms > 1 ? ops::scale(graph, in.weights, 1.0 / static_cast<double>(terms)) : in.weights;
   ops::ExpertsAttrs of_terms = attrs;
@@ -97,22 +97,22 @@ ValueId experts(Graph& graph, const MoeLayer& layer, const ops::ExpertsAttrs& at
       .y;
 }
 
-void place(Graph& graph, ValueId weight, const std::vector<Axis>& dealt_axes, std::optional<Axis> tensor_axis,
+void place(Graph& graph, ValueId weight, const std::vector<Axis>& axes, std::optional<Axis> tensor_axis,
            graph::Placement on_tensor_axis) {
   Value& value = graph.value(weight);
-  value.sharding.dealt_axes = dealt_axes;
-  for (const Axis axis : dealt_axes) value.placements.set(axis, graph::Placement::sharded(0));
+  value.sharding.dealt_axes = axes;
+  for (const Axis axis : axes) value.placements.set(axis, graph::Placement::sharded(0));
   if (tensor_axis) value.placements.set(*tensor_axis, on_tensor_axis);
 }
 
-void place(Graph& graph, const ExpertWeights& weights, const std::vector<Axis>& dealt_axes,
+void place(Graph& graph, const ExpertWeights& weights, const std::vector<Axis>& axes,
            std::optional<Axis> tensor_axis) {
   const auto rows = graph::Placement::sharded(0);
-  place(graph, weights.up, dealt_axes, tensor_axis, rows);
-  place(graph, weights.down, dealt_axes, tensor_axis, graph::Placement::sharded(1));
+  place(graph, weights.up, axes, tensor_axis, rows);
+  place(graph, weights.down, axes, tensor_axis, graph::Placement::sharded(1));
   if (weights.up_bias == kNone) return;
-  place(graph, weights.up_bias, dealt_axes, tensor_axis, rows);
-  place(graph, weights.down_bias, dealt_axes, tensor_axis, graph::Placement::replicated());
+  place(graph, weights.up_bias, axes, tensor_axis, rows);
+  place(graph, weights.down_bias, axes, tensor_axis, graph::Placement::replicated());
 }
 
 // How tokens go to the ranks of their experts, along axes of which some have the same tokens on all ranks.
@@ -182,7 +182,7 @@ ValueId dispatched_experts(Context& context, const MoeLayer& layer, const Expert
 
 // Of experts that ranks share: some of them each, or a part of each along the tensor axis, or both.
 ValueId shared_experts(Context& context, const MoeLayer& layer, const ExpertWeights& weights, Slots to) {
-  STRATA_CHECK(to.weights != kNone, "slots of experts that ranks share have weights");
+  STRATA_CHECK(to.weights != kNone, "token-expert pairs of sharded experts have weights");
   Graph& graph = context.graph;
   const ExpertLayout& layout = context.settings.expert_layout;
   const std::vector<Axis> axes = axes_of(layout, graph.mesh(), context.words);
@@ -221,9 +221,8 @@ std::vector<Axis> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh, c
   }
   if (ranks == layout.ranks) return axes;
   throw ConfigError(
-      "[{}] found {} with shard = {}, context = {}, tensor = {}, expected the ranks of the innermost of "
-      "these "
-      "together ({}); what is left of the ranks are replicas: take shard smaller and replicate larger",
+      "[{}] found {} with shard = {}, context = {}, tensor = {}, expected the ranks of the innermost of these "
+      "together ({}); the remaining ranks are replicas: take shard smaller and replicate larger",
       words.expert, layout.ranks, mesh.size(Axis::kShard), mesh.size(Axis::kContext),
       mesh.size(Axis::kTensor), possible.empty() ? "there is one" : possible);
 }

@@ -8,7 +8,7 @@
 namespace strata::layers {
 namespace {
 
-// Tokens of a group. ConfigError where a rank does not have all of them.
+// Tokens of a group. Throws ConfigError if a rank does not have all of them.
 int64_t rows_of_group(const Context& context, const MoeSpec& spec, const char* router) {
   if (context.mode == Mode::kCached) {
     throw ConfigError(

@@ -23,7 +23,7 @@ void require_layout(const Context& context, const LatentAttentionSpec& spec) {
   }
 }
 
-// One product of the stream into all latents.
+// One matmul from hidden states to all latents.
 ops::Latents latents_of(Context& context, const LatentAttentionSpec& spec, ValueId x) {
   const LatentDims& dims = spec.dims;
   std::vector<int64_t> parts{dims.rank, dims.rotary_dim};

@@ -7,7 +7,7 @@ namespace strata::layers {
 
 // Sizes of a block. A head's queries and keys are [plain | rotated].
 struct LatentDims {
-  int64_t query_rank = 0;  // of the queries' latent; 0: queries are a product of the stream
+  int64_t query_rank = 0;  // of the queries' latent; 0: queries are projected from hidden states
   int64_t rank = 0;        // of the latent of keys and values
   int64_t plain_dim = 0, rotary_dim = 0, value_dim = 0;
 
@@ -21,15 +21,15 @@ struct LatentAttentionSpec {
   int64_t hidden_size = 0;
   int64_t heads = 0;
   LatentDims dims;
-  bool bias = false;       // of the products from the stream into latents and back into it
+  bool bias = false;       // for projections from hidden states to latents and back
   double norm_eps = 1e-6;  // of the latents
   ValueId rope_table = kNone;
   bool adjacent_pairs = true;  // ops::RopeAttrs
   double scale = 1;            // of scores
 };
-// Products into latents, their norms, products into heads, rotary embedding, attention, output projection. On
-// the tensor axis ranks share the heads, and each has all latents. In kCached latents and rotated keys lie
-// in the cache, and nothing by heads.
+// Projections to latents, their norms, projections to heads, rotary embedding, attention, output projection.
+// On the tensor axis ranks shard the heads, and each has all latents. In kCached mode the cache stores
+// latents and rotated keys, nothing per head.
 ValueId latent_attention(Context& context, const LatentAttentionSpec& spec, ValueId x);
 
 }  // namespace strata::layers

@@ -34,7 +34,7 @@ namespace {
 const Placement kWhole = Placement::replicated();
 const Placement kRows = Placement::sharded(0);
 
-// So on these axes where they have several ranks, replicated on all others.
+// This placement on each of these axes that has several ranks; replicated on all others.
 Placements placed(const graph::Mesh& mesh, std::initializer_list<Axis> axes, Placement placement) {
   Placements placements;
   placements.decide();
@@ -127,7 +127,7 @@ graph::Placements placements_of(const Context& context, Column column) {
   // What writes a text is the same on all ranks of a batch.
   if (context.mode != Mode::kSequences) return {};
   graph::Placements placements = placed(context.graph.mesh(), {Axis::kReplicate, Axis::kShard}, kRows);
-  // Ranks that have whole sequences for attention read there what it sees.
+  // Ranks that have whole sequences for attention read the ranges of all keys there.
   const bool for_attention =
       column == Column::kKvBegin || column == Column::kEncoderKvBegin || column == Column::kCrossKvBegin;
   const bool of_rows = info(column).places != ColumnInfo::Places::kRow;
@@ -223,11 +223,11 @@ Context encoder_of(const Context& context) {
   return side;
 }
 
-ValueId cache(Context& context, const std::string& name, int64_t room, int64_t width, bool by_heads) {
+ValueId cache(Context& context, const std::string& name, int64_t capacity, int64_t width, bool by_heads) {
   Value value;
   value.name = name;
   value.dtype = context.settings.activations;
-  value.shape = {context.rows.cache_slots > 0 ? context.rows.cache_slots : context.rows.sequences, room,
+  value.shape = {context.rows.cache_slots > 0 ? context.rows.cache_slots : context.rows.sequences, capacity,
                  width};
   value.role = Role::kCache;
   if (by_heads) value.placements = on_tensor_axis(context, Placement::sharded(2));
@@ -292,7 +292,7 @@ ValueId project_out(Context& context, const AttentionSpec& spec, ValueId attende
                        attended);
 }
 
-// [sequences · encoder_length, k | v] of what an encoder gave.
+// [sequences · encoder_length, k | v] of an encoder's output.
 ValueId encoder_keys_values(Context& context, const AttentionSpec& spec, ValueId encoded) {
   const int64_t kv_width = spec.kv_heads * spec.head_dim;
   return linear(context,
@@ -325,8 +325,8 @@ int64_t copies_of_kv_heads(const Context& context, const AttentionSpec& spec) {
   return std::max<int64_t>(1, context.graph.mesh().size(Axis::kTensor) / spec.kv_heads);
 }
 
-// q, k and v of this rank's heads, where there are fewer heads of keys and values than ranks: all ranks have
-// their weights and compute them, and take what their queries read.
+// q, k and v of this rank's heads, if there are fewer key-value heads than ranks: all ranks have and compute
+// all of them, and take those that their queries read.
 ValueId project_shared(Context& context, const LinearSpec& fused, const AttentionSpec& spec, ValueId x) {
   Graph& graph = context.graph;
   const int64_t q_width = fused.segments[0], kv_width = fused.segments[1];

@@ -1,8 +1,8 @@
-// The blocks that models are made of. How matrices start is the model's to say (models/parametrization.h).
+// The blocks that models are made of. Models determine the initialization (models/parametrization.h).
 // Each block makes its parameters and its nodes on the graph's mesh: column-parallel weights are sharded
 // along the tensor axis by outputs, row-parallel ones by inputs, as Megatron-LM lays them out (Shoeybi et al.
 // 2019); the batch is split along the replicate and shard axes, its sequences along the context axis. On a
-// mesh of size one this says nothing and costs nothing.
+// mesh of size one this has no effect and no cost.
 #pragma once
 
 #include <functional>
@@ -36,13 +36,13 @@ enum class Mode {
 
 // What one stage of a pipeline has of a model, and what passes between it and others on other ranks. Layers
 // are counted through, an encoder's before a decoder's.
-struct Stretch {
+struct LayerRange {
   int64_t first = 0, end = 0;  // layers [first, end)
   bool has_embedding = true, has_head = true;
-  // Of the values in front of the first layer and behind the last. Where neither is so, a neighbouring stage
-  // lies on the same rank, or there is none.
+  // Whether the stage receives the values before its first layer, and sends those after its last. If not, the
+  // neighbouring stage is on the same rank or does not exist.
   bool receives = false, sends = false;
-  // Filled in as the stage is built: [N, d], the residual stream, and an encoder's output beside a decoder.
+  // Filled in as the stage is built: [N, d], the residual stream, and an encoder's output for a decoder.
   std::vector<ValueId> received = {}, sent = {};
 };
 
@@ -53,16 +53,17 @@ enum class ContextKind : uint8_t {
   kUlysses,    // each rank has whole sequences for a share of the heads
 };
 
-// How ranks share the experts of a layer (parallel.expert): `ranks` of them each have as many, those along
-// the last axes of the mesh that have as many together; each expert is cut over `tensor` ranks, one or all
-// of the tensor axis, which is then not among the others. `room`: of the balanced share, as
-// ops/expert_dispatch has it; nullopt: wide enough for nearly any random routing.
+// How ranks shard the experts of a layer (parallel.expert): `ranks` of them each have the same number of
+// experts; these ranks are along the last axes of the mesh with that many ranks together. Each expert is
+// sharded over `tensor` ranks: one, or all of the tensor axis, which is then excluded from those axes.
+// `room`: capacity relative to the balanced share, as in ops/expert_dispatch; nullopt: enough for nearly any
+// random routing.
 struct ExpertLayout {
   int64_t ranks = 1, tensor = 1;
   std::optional<double> room = {};
-  int64_t node_ranks = 0;  // above 0: tokens go to nodes of so many ranks first
+  int64_t node_ranks = 0;  // above 0: ranks per node; tokens are sent to nodes first
 };
-// The axes that the ranks lie along. ConfigError where there are none.
+// The axes of the expert ranks. Throws ConfigError if no axes have that many ranks.
 std::vector<Axis> axes_of(const ExpertLayout& layout, const graph::Mesh& mesh, const Words& words = {});
 
 // Sizes of a program's rows. N tokens: sequences · length, row-major.
@@ -70,9 +71,9 @@ struct RowSizes {
   int64_t length = 0;          // tokens of one sequence (of one chunk, in kCached)
   int64_t sequences = 0;       // in a micro-batch
   int64_t idle = 0;            // the last of each sequence: no tokens of it, they fill it up for the ranks
-  int64_t encoder_length = 0;  // of the sequences of an encoder beside the decoder (of a slot of its caches)
+  int64_t encoder_length = 0;  // tokens per sequence of the decoder's encoder (capacity of its caches)
   int64_t target_length = 0;   // of the sequences that targets are of; 0: length
-  int64_t cache_capacity = 0;  // tokens that a slot of a cache can hold, kCached only
+  int64_t cache_capacity = 0;  // tokens per sequence in a cache, kCached only
   int64_t cache_slots = 0;     // texts that a cache can hold; 0: as many as sequences
 };
 
@@ -88,7 +89,7 @@ struct Settings {
   // graph::Cut::sequence has it, not all of them.
   bool share_sequences = false;
   ContextKind context_kind = ContextKind::kAllGather;
-  // Whether blocks with experts add the losses that keep these balanced, and count what goes to each.
+  // Whether blocks with experts add the losses that keep these balanced, and count the tokens of each.
   bool trains_experts = false;
   ExpertLayout expert_layout = {};
   // Whether layers that predict further tokens are built, where the model has any: they are trained, and
@@ -102,16 +103,16 @@ struct Inputs {
   ValueId chunk_begins = kNone;    // i32[N], kSequences only: as kKvBegin, of the row's chunk of its document
   ValueId kv_end = kNone;          // i32[N], not causal: where it ends; kNone: with the sequence
   ValueId cross_kv_end = kNone;    // i32[N], kSequences only: where the encoder's document ends
-  ValueId cache_position = kNone;  // i32[sequences], kCached only: where in their slots new tokens begin
+  ValueId cache_position = kNone;  // i32[sequences], kCached only: cached tokens before the new ones
   ValueId cache_slot = kNone;      // i32[sequences], kCached and kEncoderPrefill
-  ValueId encoder_end = kNone;     // i32[sequences], kCached only: tokens of the text in the slot
+  ValueId encoder_end = kNone;     // i32[sequences], kCached only: tokens of the text in the cache
 };
 
-// What blocks have added beside the stream.
+// Results of blocks besides hidden states.
 struct Results {
   // Losses, each in terms of the main one (graph::WeightedLoss::in_main_terms).
   std::vector<ValueId> losses = {};
-  // What the loads of so many layers add up to, with MoeSpec::pool_layers.
+  // Sums of the loads of several layers, with MoeSpec::pool_layers.
   ops::RouterSumsOf pooled = {kNone, kNone};
   int64_t pooled_layers = 0;
 };
@@ -127,22 +128,22 @@ struct Context {
   Inputs inputs = {};
   Results results = {};
   // The stages that this rank has, ascending; nullptr: the whole model.
-  std::vector<Stretch>* stages = nullptr;
+  std::vector<LayerRange>* stages = nullptr;
   Words words = {};
 };
 
-// Adds what a graph reads of the batch (Graph::column) and, once a step, of the step block.
+// Adds the batch columns that a graph reads (Graph::column) and, once per step, the per-step parameters.
 void add_batch(Context& context);
-// Of something that has an entry for each token, what goes with the rows that the stream between blocks holds
-// on this rank.
+// Given a value with an entry per token, returns the entries for the rows that this rank has of the residual
+// stream between blocks.
 ValueId rows_of_stream(Context& context, ValueId of_all);
-// All rows of the stream, as every shard of a weight reads them; the gradients that shards give are added up.
+// All rows of the residual stream, as every shard of a weight reads them; the shards' gradients are summed.
 ValueId gathered(Context& context, ValueId stream);
-// Rows see later ones of their document: gives them kv_end.
+// Sets kv_end, so that rows see later ones of their document.
 void make_bidirectional(Context& context);
-// Attention in chunks of so many tokens: gives it chunk_begins.
+// Sets chunk_begins for attention in chunks of `size` tokens.
 void make_chunks(Context& context, int64_t size);
-// The encoder's side of a decoder's context: its tokens as a batch of their own, seen both ways.
+// The encoder's side of a decoder's context: its tokens as a separate batch, with bidirectional attention.
 Context encoder_of(const Context& context);
 
 struct LinearSpec {
@@ -152,21 +153,23 @@ struct LinearSpec {
   int64_t outputs = 0;
   bool bias = false;
   enum class Parallel {
-    kColumn,      // reads the stream, gives a shard of the outputs
-    kRow,         // reads such a shard, gives the stream
-    kReplicated,  // reads the stream and gives it: every rank has the whole weight
+    kColumn,      // reads hidden states, returns a shard of the outputs
+    kRow,         // reads such a shard, returns hidden states
+    kReplicated,  // reads and returns hidden states: every rank has the whole weight
   } parallel = Parallel::kColumn;
   std::vector<int64_t> segments = {};  // parts of the outputs
 };
 ValueId linear(Context& context, const LinearSpec& spec, ValueId x);
-// The weight alone, for what multiplies by it in another way.
+// Only the weight, for other uses than a projection.
 ValueId projection_weight(Context& context, const LinearSpec& spec);
-// [slots, room, width] of the activations' type, kCached only. by_heads: ranks that share heads share it.
-ValueId cache(Context& context, const std::string& name, int64_t room, int64_t width, bool by_heads = true);
+// [sequences, capacity, width] of the activations' type, kCached only. by_heads: ranks that shard heads shard
+// it.
+ValueId cache(Context& context, const std::string& name, int64_t capacity, int64_t width,
+              bool by_heads = true);
 
 struct NormSpec {
   std::string name = {};
-  bool is_final = false;  // the head reads what it gives
+  bool is_final = false;  // the head reads its result
   int64_t hidden_size = 0;
   double eps = 1e-5;
   // kPlainLayer has neither weight nor bias (OLMo).
@@ -197,12 +200,12 @@ struct AttentionSpec {
   bool chunked = false;         // ops::AttentionAttrs: the window is the row's chunk, counted in its document
   bool sinks = false;           // NAME.sinks: ops::AttentionOptions
   bool adjacent_pairs = false;  // ops::RopeAttrs
-  bool plain_qk_norm = false;   // RMS norms of heads of q and k behind rotation, without weights
-  ops::TemperAttrs temper = {};  // of queries, where it has a floor
+  bool plain_qk_norm = false;   // RMS norms of heads of q and k after rotation, without weights
+  ops::TemperAttrs temper = {};  // of queries, if it has a floor
 };
 // QKV projection, norms of q and k, rotary embedding, grouped-query attention, output projection.
 ValueId attention(Context& context, const AttentionSpec& spec, ValueId x);
-// What the heads of any kind of attention give, [N, inputs], back into the stream: NAME.out.*.
+// Projects the heads of any kind of attention, [N, inputs], back to hidden states: NAME.out.*.
 struct AttentionOutSpec {
   std::string name = {};
   int64_t inputs = 0, hidden_size = 0;
@@ -210,9 +213,9 @@ struct AttentionOutSpec {
 };
 ValueId attention_out(Context& context, const AttentionOutSpec& spec, ValueId attended);
 
-// The same with keys and values of what an encoder gave, [sequences · encoder_length, d]; parameters
+// The same with keys and values of an encoder's output, [sequences · encoder_length, d]; parameters
 // NAME.q.*, NAME.kv.*, NAME.out.*. No norms, rotation, bias of scores or window. In kCached `encoded` is not
-// read: the keys and values lie in caches.
+// read: keys and values are in caches.
 ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, ValueId encoded);
 // Puts the keys and values that cross_attention of this name reads into their caches, kEncoderPrefill only.
 void store_cross(Context& context, const AttentionSpec& spec, ValueId encoded);
@@ -228,8 +231,8 @@ struct FfnSpec {
 ValueId ffn(Context& context, const FfnSpec& spec, ValueId x);
 
 // A mixture of experts in the place of an FFN (moe.cpp): each token passes k of the experts, chosen by a
-// router, and the shared one where there is one. Parameters NAME.router.weight, NAME.experts.up.weight and
-// NAME.experts.down.weight (all experts one behind the other), NAME.shared.up.*, NAME.shared.down.*,
+// router, and the shared one if there is one. Parameters NAME.router.weight, NAME.experts.up.weight and
+// NAME.experts.down.weight (all experts, consecutively), NAME.shared.up.*, NAME.shared.down.*,
 // NAME.shared.gate.weight; of kTwoLevel NAME.router_groups.weight; with biases NAME.router.bias,
 // NAME.experts.up.bias and NAME.experts.down.bias.
 struct MoeLayer {
@@ -238,10 +241,10 @@ struct MoeLayer {
   int64_t number = 0;  // of the layer in the graph, by which random numbers and metrics go
 };
 ValueId moe(Context& context, const MoeLayer& layer, ValueId x);
-// Behind the last layer: the loss of pool_layers.
+// Call after the last layer: adds the loss of pool_layers.
 void end_of_experts(Context& context, const MoeSpec& spec);
 
-// Where a block's norms stand. f is attention, then the FFN.
+// Position of a block's norms. f is attention, then the FFN.
 enum class NormPlacement {
   kPreNorm,    // x + f(norm(x)): Llama, GPT-2
   kPostNorm,   // x + norm(f(x)): OLMo 2
@@ -252,8 +255,8 @@ enum class NormPlacement {
 
 // A stack of blocks: layers.I.attention, layers.I.ffn and their norms for I below `layers`, then final_norm.
 // Norms before f are attention_norm and ffn_norm, norms of its result (kNormOfSum: of the sum)
-// attention_post_norm and ffn_post_norm. Where the stack reads an encoder, cross_norm and cross stand between
-// attention and FFN; kPreNorm only. The specs' names are filled in, behind `prefix`.
+// attention_post_norm and ffn_post_norm. If the stack reads an encoder, cross_norm and cross are between
+// attention and FFN; kPreNorm only. The specs' names are set, starting with `prefix`.
 struct StackSpec {
   std::string prefix = {};
   int64_t layers = 0;
@@ -261,7 +264,7 @@ struct StackSpec {
   NormPlacement norm_placement = NormPlacement::kPreNorm;
   NormSpec norm;
   AttentionSpec attention;
-  // Takes the place of `attention` where it is there.
+  // Replaces `attention` if set.
   std::function<ValueId(Context&, const std::string& name, ValueId x)> other_attention = {};
   // Where layers differ: window layers have these instead.
   AttentionSpec window_attention = {};
@@ -274,19 +277,19 @@ struct StackSpec {
 
   bool has_experts(int64_t layer) const { return is_encoder ? moe.at_encoder(layer) : moe.at(layer); }
 };
-// The residual stream between two blocks: what f gave last, not yet added to the rest. The norm that reads
-// both adds them, so that the stream is read and written once a block.
+// The residual stream between two blocks, with the last f's result not yet added. The norm that reads both
+// adds them, so that hidden states are read and written once per block.
 struct Stream {
   ValueId update = kNone, rest = kNone;  // rest is kNone before the first block
 };
 // Layers [first, end) of the stack. `encoded`: cross_attention's.
 Stream blocks(Context& context, const StackSpec& spec, int64_t first, int64_t end, Stream stream,
               ValueId encoded = kNone);
-// What the head, or a decoder, reads: the stream behind the last norm.
+// The input of the head, or of a decoder: hidden states after the last norm.
 ValueId end_of_stack(Context& context, const StackSpec& spec, Stream stream);
-// The stream as one value.
+// The hidden states as one value.
 ValueId joined(Context& context, Stream stream);
-// A value of the stream that another rank sends.
+// Hidden states that another rank sends.
 ValueId received(Context& context, std::string name, int64_t width);
 // What a decoder's stack reads of an encoder, of all its layers, into the caches; kEncoderPrefill only.
 void store_encoder(Context& context, const StackSpec& spec, ValueId encoded);
@@ -295,7 +298,7 @@ void store_encoder(Context& context, const StackSpec& spec, ValueId encoded);
 // along the tensor axis by rows, which need not divide; biases by distance by their columns, the heads.
 ValueId embedding_table(Context& context, const std::string& name, graph::ParameterRole role, int64_t rows,
                         int64_t width);
-// A number for each row of such a table, which lies as the table's rows do.
+// A number for each row of such a table, with the placement of the table's rows.
 ValueId vocabulary_bias(Context& context, const std::string& name, ValueId table);
 
 struct EmbeddingSpec {
@@ -304,7 +307,7 @@ struct EmbeddingSpec {
   ValueId position_table = kNone;  // kNone: positions are not looked up
   ValueId tokens = kNone;          // i32[N]; kNone: the batch's
 };
-// Tokens as rows of the stream.
+// Embeds tokens as hidden states.
 ValueId embedding(Context& context, ValueId table, const EmbeddingSpec& spec = {});
 
 }  // namespace strata::layers

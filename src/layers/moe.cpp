@@ -59,7 +59,7 @@ int64_t tokens_of(const Context& context, int64_t rows) {
 ops::IdleRows idle_rows(const Context& context) {
   return {.sequence = context.rows.length, .count = context.rows.idle};
 }
-// An encoder's tokens have no targets of their own: those of its decoder's sequence count.
+// An encoder's tokens have no targets; those of its decoder's sequence count.
 int64_t target_length(const Context& context) {
   return context.rows.target_length > 0 ? context.rows.target_length : context.rows.length;
 }
@@ -79,9 +79,9 @@ void add_loss(Context& context, const MoeSpec& spec, const ops::RouterSumsOf& su
        .tokens = layers * tokens_of(context, rows_of_group(context, spec))});
 }
 
-// Sums over whole sequences, also where ranks share their tokens: those of the tensor axis have any part of
-// the rows, which all of them put together, and those of the context axis a part of each sequence, whose sums
-// are added up; but where rows are idle, which are the last of whole sequences.
+// Sums over whole sequences, even if ranks shard their tokens: ranks of the tensor axis have any part of the
+// rows and gather them all; ranks of the context axis have a part of each sequence, and their sums are added.
+// Idle rows, which are the last of whole sequences, are excluded.
 ops::RouterSumsOf sums_of(Context& context, const MoeLayer& layer, ValueId logits, ValueId ids) {
   const MoeSpec& spec = layer.spec;
   Graph& graph = context.graph;
@@ -133,8 +133,8 @@ void add_balance(Context& context, const MoeLayer& layer, ValueId logits, const 
   }
 }
 
-// Slots that an expert has room for in a group of `rows` tokens.
-int64_t room_of_expert(const MoeLayer& layer, int64_t rows, const Words& words) {
+// Capacity of an expert: token-expert pairs from a group of `rows` tokens.
+int64_t expert_capacity(const MoeLayer& layer, int64_t rows, const Words& words) {
   const MoeSpec& spec = layer.spec;
   const MoeSpec::Capacity& capacity = spec.capacity;
   if (capacity.slots > 0) return capacity.slots;
@@ -142,8 +142,8 @@ int64_t room_of_expert(const MoeLayer& layer, int64_t rows, const Words& words) 
       capacity.factor * static_cast<double>(rows * spec.route.k) / static_cast<double>(spec.count);
   if (share < 1 && capacity.least == 1) {
     throw ConfigError(
-        "[{}] of {} tokens with {} slots each, {} of {} experts had room for {:.2g} of them, which is less "
-        "than one; take at least {:.3g}, {} = \"micro_batch\", or {}",
+        "[{}] of {} tokens with {} experts each, {} has {} experts that accept {:.2g} each: expected at least 1; "
+        "take at least {:.3g}, {} = \"micro_batch\", or {}",
         words.capacity_factor, rows, spec.route.k, layer.ffn.name, spec.count, share, capacity.factor / share,
         words.capacity_over, words.min_capacity);
   }
@@ -159,8 +159,8 @@ ValueId begins_of_whole(Context& context) {
   return whole_sequences(context, context.inputs.batch[Column::kKvBegin], context.rows.length);
 }
 
-// The slots that experts have room for. Which these are depends on all tokens of a group. `scores`: by which
-// the greatest are kept, where the first are not.
+// The token-expert pairs within the experts' capacity, which depend on all tokens of a group. `scores`: pairs
+// with the greatest are kept; otherwise the first.
 ops::Routed within_capacity(Context& context, const MoeLayer& layer, const ops::Routed& routed,
                             ValueId scores) {
   const MoeSpec& spec = layer.spec;
@@ -175,7 +175,7 @@ ops::Routed within_capacity(Context& context, const MoeLayer& layer, const ops::
     ids = graph::reshard(graph, ids, Axis::kTensor, graph::Placement::replicated());
     scores = graph::reshard(graph, scores, Axis::kTensor, graph::Placement::replicated());
   }
-  // Ranks that share sequences decide alike over whole ones, and each takes its rows of what is kept.
+  // Ranks that shard sequences decide identically over whole ones, and each takes its rows of the result.
   const int64_t length = context.rows.length;
   const ValueId begins = first && spec.capacity.over_sequence ? begins_of_whole(context) : kNone;
   scores = whole_sequences(context, scores, length);
@@ -184,7 +184,7 @@ ops::Routed within_capacity(Context& context, const MoeLayer& layer, const ops::
                            graph, {.ids = ids, .weights = scores, .begins = begins},
                            {.experts = spec.count,
                             .rows = rows,
-                            .capacity = room_of_expert(layer, tokens_of(context, rows), context.words),
+                            .capacity = expert_capacity(layer, tokens_of(context, rows), context.words),
                             .keep = spec.capacity.keep,
                             .idle = idle_rows(context)})
                            .kept;
@@ -232,7 +232,7 @@ void end_of_experts(Context& context, const MoeSpec& spec) {
            context.results.pooled_layers);
 }
 
-// Logits in fp32: which experts are chosen hangs on small differences.
+// Logits in fp32: the choice of experts is sensitive to small differences.
 ValueId router_logits(Context& context, const std::string& name, int64_t outputs, int64_t width, ValueId x,
                       bool biased) {
   Graph& graph = context.graph;
@@ -247,10 +247,10 @@ ValueId router_logits(Context& context, const std::string& name, int64_t outputs
 namespace {
 
 // An encoder needs all targets of a sequence for any of its tokens, so every rank adds up all rows; and so
-// does the decoder beside it, since a sum is either whole on each rank or has a term from each.
+// does its decoder, since a sum is either whole on each rank or has a term from each.
 void add_z_loss_to(Context& context, ValueId logits, ValueId sum, double coefficient) {
-  const bool of_encoder = context.rows.target_length > 0, beside_encoder = context.rows.encoder_length > 0;
-  if (!of_encoder && !beside_encoder) {
+  const bool of_encoder = context.rows.target_length > 0, has_encoder = context.rows.encoder_length > 0;
+  if (!of_encoder && !has_encoder) {
     const ValueId targets = rows_of_stream(context, context.inputs.batch[Column::kTargets]);
     return graph::add_into<ops::RouterZLoss>(context.graph, {.logits = logits, .targets = targets},
                                              {.sum = sum}, {.coefficient = coefficient});
@@ -301,7 +301,7 @@ ValueId experts_of_tokens(Context& context, const MoeLayer& layer, ValueId x) {
   const bool hashes = spec.router == MoeSpec::Router::kHash;
   const ValueId tokens = hashes ? rows_of_stream(context, context.inputs.batch[Column::kTokens]) : kNone;
   ops::RouteAttrs route = spec.route;
-  if (hashes) route.hash_stream = layer.number + 1;  // layers hash in ways of their own
+  if (hashes) route.hash_stream = layer.number + 1;  // each layer hashes differently
   ops::Routed routed =
       graph::add<ops::Route>(graph, {.logits = logits, .bias = bias, .tokens = tokens}, route);
   // An encoder's tokens have none of their own.
@@ -320,11 +320,11 @@ ValueId experts_of_tokens(Context& context, const MoeLayer& layer, ValueId x) {
       graph.parameters().back().balance.rate = spec.bias_rate;
     }
   }
-  // Loads are those that the router wants: what balances them sees slots that are dropped.
+  // Loads are those that the router requests: balancing sees dropped pairs too.
   ValueId scores = routed.weights;
   const bool by_score = spec.capacity.bounds() && spec.capacity.keep == ops::CapacityAttrs::Keep::kGreatest;
   if (by_score && spec.route.normalize && context.mode != Mode::kCached) {
-    // Weights that add up to 1 say nothing of how probable a token's experts are: with one a token all are 1.
+    // Weights that add up to 1 do not show how probable a token's experts are: with one per token all are 1.
     route.normalize = false;
     scores = graph::add<ops::Route>(graph, {.logits = logits, .bias = bias, .tokens = tokens}, route).weights;
   }

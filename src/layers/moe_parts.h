@@ -6,19 +6,20 @@
 
 namespace strata::layers {
 
-// Logits f32[N, outputs] of a router NAME.weight, with NAME.bias where it has one, in fp32 whatever the
-// activations are.
+// Logits f32[N, outputs] of a router NAME.weight, with NAME.bias if it has one, in fp32 whatever the type of
+// activations.
 ValueId router_logits(Context& context, const std::string& name, int64_t outputs, int64_t width, ValueId x,
                       bool biased = false);
-// What the router reads, with noise where it trains with some: of a token by its place in its sample.
+// The router's input, in training with noise if configured; a token's noise depends on its place in its
+// sample.
 ValueId jittered(Context& context, const MoeLayer& layer, ValueId x);
-// Adds to the layer's counts of slots that went to each expert, of tokens with a target where these are
-// given; and the squares of the logits' log Σ exp.
+// Adds to the layer's counts of tokens per expert, of tokens with a target if targets are passed; and the
+// squares of the logits' log Σ exp.
 void count_slots(Context& context, const MoeLayer& layer, ValueId logits, ValueId ids,
                  ValueId targets = kNone);
 void add_z_loss(Context& context, const MoeSpec& spec, ValueId logits);
-// group_routers.cpp: what is made of all tokens of a sequence, or of a rank's part of the micro-batch. As
-// experts_of, with a row a token.
+// group_routers.cpp: routing by all tokens of a sequence, or of a rank's part of the micro-batch. Like
+// experts_of, with a row per token.
 ValueId experts_that_choose(Context& context, const MoeLayer& layer, ValueId x);
 ValueId soft_experts(Context& context, const MoeLayer& layer, ValueId x);
 

@@ -1,6 +1,6 @@
 // The settings of a model's mixtures of experts: which layers have one, how tokens are routed, and how the
 // load of experts is balanced. One struct for configurations, models and layers; the attributes of ops that
-// it holds go to their nodes as they are.
+// its ops are passed to their nodes unchanged.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct MoeSpec {
     kHash,          // a hash of the token, which experts weigh as for kTopK
     kTwoLevel,      // each token groups of experts, then experts of these
     kExpertChoice,  // each expert its tokens
-    kSoft,          // nobody: all tokens take part in all slots of experts
+    kSoft,          // no choice: all tokens contribute to all inputs of experts
   };
   int64_t count = 0;              // of a layer's experts; 0: no layer has any
   int64_t intermediate_size = 0;  // of one expert
@@ -30,14 +30,14 @@ struct MoeSpec {
   bool router_bias = false;
   double bias_rate = 0;
   bool biases = false;                // of the router's logits and of experts; not with router_bias
-  bool weighs_input = false;          // a token's weight multiplies what an expert reads, not what it gives
-  ops::ClampedGatedAttrs clamp = {};  // where it has a limit: in place of the FFN's activation
+  bool weighs_input = false;          // a token's weight multiplies an expert's input, not its output
+  ops::ClampedGatedAttrs clamp = {};  // if it has a limit, replaces the FFN's activation
   int64_t shared_size = 0;            // of the shared expert; 0: there is none
-  bool shared_gate = false;           // what it gives is multiplied by the sigmoid of a number a token
+  bool shared_gate = false;           // its output is multiplied by a sigmoid per token
   // Layers from `first` on, of those every `period`-th (0: all), counted so that the last of each period has
-  // them, as decoder_sparse_step says it, or that at `place`; but for `dense`.
+  // them, like decoder_sparse_step, or the one at `place`; but for `dense`.
   int64_t first = 0, period = 0, place = -1;
-  int64_t encoder_period = 0;  // of the layers of an encoder beside a decoder
+  int64_t encoder_period = 0;  // for layers of a decoder's encoder
   double jitter = 0;           // of what routers read while they train (ops/jitter/jitter.h)
   std::vector<int64_t> dense = {};
   // The auxiliary loss (ops/router/router.h): over the tokens of each sequence, of a rank's part of the
@@ -48,18 +48,18 @@ struct MoeSpec {
   // experts are equally busy.
   bool pool_layers = false;
   double balance_coefficient = 0, z_coefficient = 0;
-  // How many slots an expert has room for among the tokens of a sequence, or of a rank's part of the
-  // micro-batch; not in Mode::kCached, where a text's earlier tokens are not at hand.
+  // How many token-expert pairs an expert accepts among the tokens of a sequence, or of a rank's part of the
+  // micro-batch; not in Mode::kCached, which lacks a text's earlier tokens.
   struct Capacity {
-    int64_t slots = 0;  // so many; 0: by the factor
-    double factor = 0;  // of an equal share; 0 as well: there is no bound, and no slot is dropped
-    int64_t least = 1;  // by the factor at least so many
+    int64_t slots = 0;  // this number; 0: by the factor
+    double factor = 0;  // of an equal share; 0 as well: unbounded, and no pair is dropped
+    int64_t least = 1;  // lower bound of the result by the factor
     bool over_sequence = true;
     ops::CapacityAttrs::Keep keep = ops::CapacityAttrs::Keep::kFirst;
     bool bounds() const { return slots > 0 || factor > 0; }
   } capacity = {};
 
-  // Whether a layer has experts, of a decoder or an encoder, or of an encoder beside a decoder.
+  // Whether a layer of a decoder, of an encoder, or of a decoder's encoder has experts.
   bool at(int64_t layer) const;
   bool at_encoder(int64_t layer) const;
   // Whether experts see all tokens of a group: what takes part is decided there, and nothing is dropped.

@@ -1,4 +1,4 @@
-// Blocks one behind the other: where norms stand, and how the residual stream passes.
+// Sequences of blocks: the placement of norms, and the path of the residual stream.
 #include "base/error.h"
 #include "graph/sum.h"
 #include "layers/layers.h"
@@ -76,7 +76,7 @@ Stream parallel(const Block& block, Stream stream) {
   return {graph::add_sum(block.context.graph, attended, block.ffn(before_ffn.y)), before_attention.h};
 }
 
-// The stream is one value between blocks: what the last norm gave.
+// Hidden states between blocks are one value: the result of the last norm.
 Stream norm_of_sum(const Block& block, Stream stream) {
   const ValueId x = stream.update;
   const ValueId between = block.norm("attention_post_norm", block.attention(x), x).y;

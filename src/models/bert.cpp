@@ -46,7 +46,7 @@ ModelConfig read(const std::string& text, const std::string& where) {
 std::string write(const ModelConfig& config, DType dtype) {
   Json json;
   json["architectures"] = {"BertForMaskedLM"};
-  // Pretraining runs without dropout; what another config.json said of it is kept beside the ModelConfig.
+  // Pretraining runs without dropout; other values from a config.json are stored next to the ModelConfig.
   json["attention_probs_dropout_prob"] = 0.0;
   json["bos_token_id"] = id_json(config.bos_id);
   json["classifier_dropout"] = nullptr;
@@ -104,8 +104,8 @@ std::vector<TensorRow> tensors(const ModelConfig& config) {
   return rows;
 }
 
-// What BERT was also trained with and masked language modelling does without (the next sentence's head and
-// the pooler before it), and copies of what is tied.
+// Parts of BERT that masked language modelling does not use (the next-sentence head and its pooler), and
+// copies of tied tensors.
 bool ignored(const ModelConfig& config, std::string_view name) {
   return name.starts_with("bert.pooler.") || name.starts_with("cls.seq_relationship.") ||
          name == "bert.embeddings.position_ids" || name == "cls.predictions.decoder.bias" ||

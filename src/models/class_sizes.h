@@ -7,8 +7,8 @@
 
 namespace strata::models {
 
-// The text of a config.json with the keys that it lacks and that the family's class has a size for. What is
-// null stays null. Published files rely on it: Gemma 3's name few of their sizes.
+// The text of a config.json, with missing keys added if the family's class has a default size for them. Null
+// values stay null. Published files rely on it: Gemma 3's name few of their sizes.
 std::string with_class_sizes(const Family& family, const std::string& text);
 
 }  // namespace strata::models

@@ -202,7 +202,7 @@ ops::RopeScaling ConfigJson::rope(int64_t max_positions, double default_theta, c
   };
   rope.theta = number("rope_theta", rope.theta);
   const std::string kind = scaling->value("rope_type", scaling->value("type", std::string("default")));
-  // Where it was trained first: in the object, beside it (Phi-3), or all there is.
+  // The original context length: in the object, next to it (Phi-3), or else the current one.
   rope.original_positions =
       number("original_max_position_embeddings",
              real_or("original_max_position_embeddings", static_cast<double>(max_positions)));

@@ -21,15 +21,15 @@ class ConfigJson {
   int64_t count_or(const char* key, int64_t fallback) const;  // 0 or more
   double real_or(const char* key, double fallback) const;
   bool boolean_or(const char* key, bool fallback) const;  // null is false, as where transformers tests it
-  // The first of a list; `fallback` where the field is absent, nothing where it is null.
+  // The first of a list; `fallback` if the field is absent, nothing if it is null.
   std::optional<int64_t> optional_id(const char* key, std::optional<int64_t> fallback = std::nullopt) const;
   // What such a list holds after its first; empty for a single id.
   std::vector<int64_t> further_ids(const char* key) const;
   bool flag_or(const char* key, bool fallback) const;  // a boolean, or a count that is 0 or not
   std::string text_or(const char* key, const std::string& fallback) const;
-  // The field, where it stands, must have this value: no other is supported.
+  // The field, if present, must have this value: no other is supported.
   void require_equal(const char* key, const nlohmann::json& wanted) const;
-  // A number that may be switched off: `fallback` where the field is absent, 0 where it is null.
+  // A number that may be switched off: `fallback` if the field is absent, 0 if it is null.
   double real_or_none(const char* key, double fallback) const;
   // A list of counts, 0 included; empty where the field is absent or null.
   std::vector<int64_t> integers(const char* key) const;
@@ -37,15 +37,14 @@ class ConfigJson {
   ActivationKind activation(const char* key, const char* fallback) const;
   // rope_theta and rope_scaling of hub files, rope_parameters of transformers 5; `layer_type` picks the entry
   // of a rope_parameters that has one for each. `theta_key`: the base outside of these objects.
-  // `original_outside`: original_max_position_embeddings beside them counts before that inside.
+  // `original_outside`: original_max_position_embeddings next to them takes precedence over that inside.
   ops::RopeScaling rope(int64_t max_positions, double default_theta = 10000, const char* layer_type = nullptr,
                         const char* theta_key = "rope_theta", bool original_outside = false) const;
   // partial_rotary_factor inside rope_parameters, or `key` on its own.
   double partial_rotary_factor(double fallback, const char* key = "partial_rotary_factor") const;
-  // Sets which layers have the window from layer_types, where it stands and differs from the rule in
-  // `window`.
+  // Sets the layers with a window from layer_types, if it is present and differs from the rule in `window`.
   void read_layer_types(int64_t layers, SlidingWindow& window) const;
-  // layer_types, where it stands, must say of every layer whether it has the window, which it calls `name`.
+  // layer_types, if present, must list for every layer whether it has the window, which it calls `name`.
   void require_layer_types(const char* name, int64_t layers, const SlidingWindow& window) const;
   // Every key for dropout that is not 0.
   std::vector<std::pair<std::string, double>> dropout() const;

@@ -41,7 +41,7 @@ layers::AttentionSpec attention_of(const ModelConfig& config) {
           .plain_qk_norm = config.plain_qk_norm};
 }
 
-// Of a stack with so many layers. One loss for all of those with experts is their mean.
+// For a stack with a given number of layers. The single loss of all layers with experts is their mean.
 void set_experts(const ModelConfig& config, layers::StackSpec& spec) {
   spec.moe = config.experts;
   if (!spec.moe.pool_layers) return;
@@ -50,7 +50,7 @@ void set_experts(const ModelConfig& config, layers::StackSpec& spec) {
   spec.moe.z_coefficient *= 1.0 / static_cast<double>(std::max<int64_t>(1, count));
 }
 
-// Growth of scores where positions are stretched, beside that of cosines and sines: latent attention's alone.
+// Growth of scores under scaled positions, in addition to that of cosines and sines; latent attention only.
 double score_growth(const ops::RopeScaling& rope) {
   if (rope.mscale_all_dim == 0 || rope.factor <= 1) return 1;
   const double growth = 0.1 * rope.mscale_all_dim * std::log(rope.factor) + 1;
@@ -117,7 +117,8 @@ void rotate(const ModelConfig& config, layers::Context& context, layers::StackSp
   spec.is_windowed = [&config](int64_t layer) { return config.sliding_window.at(layer); };
 }
 
-// Scores of a stack by distance: from its farthest key before a row to the row, or to the farthest behind it.
+// Bias of a stack's scores by distance: from a row's farthest earlier key to the row, or to the farthest
+// later one.
 void add_distances(const ModelConfig& config, layers::Context& context, layers::StackSpec& spec) {
   const int64_t farthest = positions_in(context) - 1;
   const auto table =
@@ -149,7 +150,7 @@ layers::NormSpec norm_named(const layers::StackSpec& spec, const char* name) {
   return norm;
 }
 
-// BERT's head: what it reads passes a dense layer, an activation and a norm of its own.
+// BERT's head: its input passes a dense layer, an activation and a separate norm.
 Hidden transformed(const ModelConfig& config, layers::Context& context, const layers::StackSpec& spec,
                    graph::ValueId hidden, graph::ValueId head) {
   const auto dense = layers::linear(context,
@@ -166,37 +167,37 @@ Hidden transformed(const ModelConfig& config, layers::Context& context, const la
 }
 
 // Whether the stage predicts further tokens.
-bool predicts(const ModelConfig& config, const layers::Context& context, const layers::Stretch& stage) {
+bool predicts(const ModelConfig& config, const layers::Context& context, const layers::LayerRange& stage) {
   return stage.has_head && context.settings.predicts && context.mode == layers::Mode::kSequences &&
          config.predict_layers > 0;
 }
 
 // What stages on other ranks give and get.
-graph::ValueId receive(layers::Context& context, layers::Stretch& stage, const char* what, int64_t width) {
+graph::ValueId receive(layers::Context& context, layers::LayerRange& stage, const char* what, int64_t width) {
   const auto number = context.graph.value_count();
   stage.received.push_back(layers::received(context, fmt::format("received.{}.{}", number, what), width));
   return stage.received.back();
 }
 
-// `is_read`: the stage itself reads it too, in backward again. Each message has memory of its own, which it
-// is copied to then.
-void send(layers::Context& context, layers::Stretch& stage, graph::ValueId value, bool is_read = false) {
+// `is_read`: the stage also reads it, again in backward. Each message has separate memory, to which it is
+// then copied.
+void send(layers::Context& context, layers::LayerRange& stage, graph::ValueId value, bool is_read = false) {
   const bool is_copied = is_read || context.graph.value(value).passage == graph::Value::Passage::kReceived;
   stage.sent.push_back(is_copied ? ops::scale(context.graph, value, 1) : value);
 }
 
-// Of the whole model, where there is no pipeline.
-std::vector<layers::Stretch> whole_model(const ModelConfig& config) {
+// The whole model, without a pipeline.
+std::vector<layers::LayerRange> whole_model(const ModelConfig& config) {
   return {{.first = 0, .end = config.blocks()}};
 }
 
-bool has_any(const std::vector<layers::Stretch>& stages, bool layers::Stretch::*part) {
-  return std::any_of(stages.begin(), stages.end(), [&](const layers::Stretch& one) { return one.*part; });
+bool has_any(const std::vector<layers::LayerRange>& stages, bool layers::LayerRange::*part) {
+  return std::any_of(stages.begin(), stages.end(), [&](const layers::LayerRange& one) { return one.*part; });
 }
 
 // Whether a stage has layers within [first, end).
-bool has_layers(const std::vector<layers::Stretch>& stages, int64_t first, int64_t end) {
-  return std::any_of(stages.begin(), stages.end(), [&](const layers::Stretch& one) {
+bool has_layers(const std::vector<layers::LayerRange>& stages, int64_t first, int64_t end) {
+  return std::any_of(stages.begin(), stages.end(), [&](const layers::LayerRange& one) {
     return std::max(one.first, first) < std::min(one.end, end);
   });
 }
@@ -225,7 +226,7 @@ graph::ValueId embedded_tokens(const ModelConfig& config, layers::Context& conte
   return embedded;
 }
 
-// The modules behind what the head reads, with the embedding's table.
+// The modules after the head's input, with the embedding's table.
 std::vector<Hidden::Predicted> predict_further(const ModelConfig& config, layers::Context& context,
                                                const layers::StackSpec& spec, graph::ValueId table,
                                                graph::ValueId hidden) {
@@ -267,14 +268,14 @@ std::vector<Hidden::Predicted> predict_further(const ModelConfig& config, layers
 
 Hidden build_stack(const ModelConfig& config, layers::Context& context) {
   graph::Graph& graph = context.graph;
-  std::vector<layers::Stretch> whole = whole_model(config);
-  std::vector<layers::Stretch>& stages = context.stages != nullptr ? *context.stages : whole;
+  std::vector<layers::LayerRange> whole = whole_model(config);
+  std::vector<layers::LayerRange>& stages = context.stages != nullptr ? *context.stages : whole;
   if (config.architecture == Architecture::kEncoder) layers::make_bidirectional(context);
-  const bool has_modules = std::any_of(stages.begin(), stages.end(), [&](const layers::Stretch& stage) {
+  const bool has_modules = std::any_of(stages.begin(), stages.end(), [&](const layers::LayerRange& stage) {
     return predicts(config, context, stage);
   });
-  const bool needs_table = has_any(stages, &layers::Stretch::has_embedding) || has_modules ||
-                           (config.tied && has_any(stages, &layers::Stretch::has_head));
+  const bool needs_table = has_any(stages, &layers::LayerRange::has_embedding) || has_modules ||
+                           (config.tied && has_any(stages, &layers::LayerRange::has_head));
   const auto table = needs_table ? token_table(config, context) : graph::kNone;
   layers::StackSpec spec = stack_of(config);
   if (config.positions != Positions::kLearned && (has_layers(stages, 0, config.layers) || has_modules))
@@ -283,7 +284,7 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
   layers::Stream stream;
   Hidden out;
   for (size_t i = 0; i < stages.size(); ++i) {
-    layers::Stretch& stage = stages[i];
+    layers::LayerRange& stage = stages[i];
     graph.set_chunk(static_cast<int32_t>(i));
     if (stage.has_embedding) stream = {embedded_tokens(config, context, spec, table)};
     if (stage.receives) stream = {receive(context, stage, "stream", config.hidden_size)};
@@ -310,7 +311,7 @@ namespace {
 // What an encoder-decoder is built of, stage by stage.
 class EncoderDecoder {
  public:
-  EncoderDecoder(const ModelConfig& config, layers::Context& context, std::vector<layers::Stretch>& stages)
+  EncoderDecoder(const ModelConfig& config, layers::Context& context, std::vector<layers::LayerRange>& stages)
       : config_(config), context_(context), stages_(stages), decoder_(stack_of(config)), encoder_(decoder_) {
     decoder_.first_number = config.encoder_layers;
     decoder_.reads_encoder = true;
@@ -326,15 +327,15 @@ class EncoderDecoder {
     const bool decodes = context_.mode != layers::Mode::kEncoderPrefill;
     std::optional<layers::Context> side;
     if (encodes) side.emplace(layers::encoder_of(context_));
-    const bool needs_table = has_any(stages_, &layers::Stretch::has_embedding) ||
+    const bool needs_table = has_any(stages_, &layers::LayerRange::has_embedding) ||
                              has_layers(stages_, border(), border() + 1) ||
-                             (config_.tied && has_any(stages_, &layers::Stretch::has_head));
+                             (config_.tied && has_any(stages_, &layers::LayerRange::has_head));
     if (needs_table) table_ = token_table(config_, context_);
     if (encodes && has_layers(stages_, 0, border())) add_distances(config_, *side, encoder_);
     bool has_distances = false;  // of the decoder
     Hidden out;
     for (size_t i = 0; i < stages_.size(); ++i) {
-      layers::Stretch& stage = stages_[i];
+      layers::LayerRange& stage = stages_[i];
       context_.graph.set_chunk(static_cast<int32_t>(i));
       if (encodes) encode(*side, stage);
       if (!decodes) continue;
@@ -360,10 +361,10 @@ class EncoderDecoder {
 
   graph::ValueId embed(layers::Context& context) { return layers::embedding(context, table_); }
 
-  void encode(layers::Context& side, layers::Stretch& stage) {
+  void encode(layers::Context& side, layers::LayerRange& stage) {
     if (stage.has_embedding) stream_ = {embed(side)};
     if (stage.first >= border()) {
-      // A stage with the head alone reads no encoder.
+      // A stage with only the head reads no encoder.
       if (stage.receives && stage.first < config_.blocks())
         encoded_ = receive(side, stage, "encoded", config_.hidden_size);
       return;
@@ -377,7 +378,7 @@ class EncoderDecoder {
     }
   }
 
-  void decode(layers::Stretch& stage, bool encodes) {
+  void decode(layers::LayerRange& stage, bool encodes) {
     if (stage.end <= border()) return;
     const int64_t first = std::max(stage.first, border());
     if (first == border()) {
@@ -388,8 +389,8 @@ class EncoderDecoder {
     stream_ = layers::blocks(context_, decoder_, first - border(), stage.end - border(), stream_, encoded_);
   }
 
-  // As parallel::boundary_behind says.
-  void send_on(layers::Context& side, layers::Stretch& stage) {
+  // See parallel::boundary_behind.
+  void send_on(layers::Context& side, layers::LayerRange& stage) {
     const bool is_last = stage.end == config_.blocks();
     if (stage.end >= border() && !is_last) send(context_, stage, encoded_, true);
     if (stage.end < border()) send(side, stage, layers::joined(side, stream_));
@@ -406,7 +407,7 @@ class EncoderDecoder {
 
   const ModelConfig& config_;
   layers::Context& context_;
-  std::vector<layers::Stretch>& stages_;
+  std::vector<layers::LayerRange>& stages_;
   layers::StackSpec decoder_, encoder_;
   graph::ValueId table_ = graph::kNone, encoded_ = graph::kNone;
   layers::Stream stream_;
@@ -415,7 +416,7 @@ class EncoderDecoder {
 }  // namespace
 
 Hidden build_encoder_decoder(const ModelConfig& config, layers::Context& context) {
-  std::vector<layers::Stretch> whole = whole_model(config);
+  std::vector<layers::LayerRange> whole = whole_model(config);
   return EncoderDecoder(config, context, context.stages != nullptr ? *context.stages : whole).build();
 }
 

@@ -1,5 +1,5 @@
 // DeepSeek-V2 and V3 (Moonlight and Kimi-K2 are of the latter's shape): Llama with latent attention and,
-// behind the first layers, experts with a shared one. Rotated pairs are adjacent. V2 chooses experts by
+// after the first layers, experts with a shared one. Rotated pairs are adjacent. V2 chooses experts by
 // softmax, V3 by sigmoid scores and a bias.
 
 #include "base/json.h"
@@ -43,7 +43,7 @@ nlohmann::ordered_json keys_of(const ModelConfig& config, const char* architectu
   return json;
 }
 
-// Softmax scores as they are; a group counts as much as its best expert.
+// Unchanged softmax scores; a group's score is that of its best expert.
 Experts read_softmax_experts(const ConfigJson& json) {
   using Route = ops::RouteAttrs;
   const int64_t first = json.count_or("first_k_dense_replace", 0);
@@ -117,7 +117,7 @@ ModelConfig read_v3(const std::string& text, const std::string& where) {
                                                .groups = 8,
                                                .kept_groups = 4,
                                                .scale = 2.5});
-  // As V3 was trained; its config.json holds another number that nobody reads.
+  // As in V3's training; its config.json has another, unused value.
   if (config.experts.count > 0) config.experts.balance_coefficient = 1e-4;
   return config;
 }

@@ -85,7 +85,7 @@ std::optional<std::string> text_config_of(const std::string& text, const std::st
   }
   nlohmann::json json = *part;
   if (!json.contains("model_type")) json["model_type"] = (*family)->model_type;
-  // What a text begins and ends with may be said of the whole.
+  // The ids that begin and end a text may be fields of the whole model.
   for (const char* key : {"tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"}) {
     if (!json.contains(key) && whole.contains(key)) json[key] = whole[key];
   }
@@ -162,9 +162,8 @@ std::vector<std::string> keys_of(const nlohmann::json& object) {
 [[noreturn]] void refuse_override(const Family& family, const std::string& where, const std::string& name,
                                   const std::string& last, const std::vector<std::string>& known) {
   const auto near = nearest_name(last, known);
-  throw ConfigError("[{}] model.override.{} is no field that a {} config.json is read by{}; leave it out",
-                    where, name, family.model_type,
-                    near && *near != last ? ", did you mean \"" + *near + "\"?" : "");
+  throw ConfigError("[{}] model.override.{}: a {} config.json has no such field{}; leave it out", where, name,
+                    family.model_type, near && *near != last ? ", did you mean \"" + *near + "\"?" : "");
 }
 
 // What would be passed over is refused: another model would be trained than was asked for.
@@ -200,14 +199,14 @@ ModelConfig with_overrides(const ModelConfig& config,
   auto json = parse_json<nlohmann::json>(write_config_json(config, DType::kF32));
   for (const auto& [key, value] : overrides) {
     json[key] = parse_json<nlohmann::json>(value);
-    // Which layers have windows follows from the family's rule again, unless it is said too.
+    // The family's rule decides again which layers have windows, unless they are overridden too.
     if (key == "num_hidden_layers") {
       for (const char* by_layer : {"layer_types", "no_rope_layers", "moe_layers"}) json.erase(by_layer);
     }
   }
   try {
     ModelConfig model = read_as(*config.family, dump_json(json), "model.override");
-    // Impossible sizes are told by whoever asks for them.
+    // Callers report impossible sizes.
     if (faults_of(model).empty()) check_overrides_are_read(model, json, overrides, where);
     return model;
   } catch (const DataError& error) {  // the rest of the fields was sound
@@ -223,31 +222,31 @@ std::string short_number(int64_t value) {
                                     : fmt::format("{:.2g}", static_cast<double>(value));
 }
 
-void add_expert_faults(const Experts& experts, std::vector<std::string>& faults) {
+void add_expert_errors(const Experts& experts, std::vector<std::string>& errors) {
   if (experts.count == 0) return;
   const ops::RouteAttrs& route = experts.route;
   if (experts.router == Experts::Router::kSoft && (experts.slots < 1 || experts.slots > kMostWidth)) {
-    faults.push_back(
-        fmt::format("a soft expert has {} slots; 1 to {} is possible", experts.slots, kMostWidth));
+    errors.push_back(
+        fmt::format("a soft expert has {} inputs; 1 to {} is possible", experts.slots, kMostWidth));
   }
   if (route.k < 1 || route.k > experts.count) {
-    faults.push_back(fmt::format("each token goes to {} of {} experts; 1 to {} is possible", route.k,
+    errors.push_back(fmt::format("each token goes to {} of {} experts; 1 to {} is possible", route.k,
                                  experts.count, experts.count));
     return;
   }
   if (route.groups < 1 || experts.count % route.groups != 0) {
-    faults.push_back(fmt::format("{} experts do not divide among {} groups; take a divisor of their number",
+    errors.push_back(fmt::format("{} experts do not divide among {} groups; take a divisor of their number",
                                  experts.count, route.groups));
     return;
   }
   if (route.kept_groups < 1 || route.kept_groups > route.groups) {
-    faults.push_back(fmt::format("each token keeps {} of {} groups of experts; 1 to {} is possible",
+    errors.push_back(fmt::format("each token keeps {} of {} groups of experts; 1 to {} is possible",
                                  route.kept_groups, route.groups, route.groups));
     return;
   }
   const int64_t left = route.kept_groups * (experts.count / route.groups);
   if (route.k > left) {
-    faults.push_back(fmt::format(
+    errors.push_back(fmt::format(
         "each token goes to {} experts, and the {} of {} groups that it keeps have {}; keep more of them",
         route.k, route.kept_groups, route.groups, left));
   }
@@ -256,12 +255,12 @@ void add_expert_faults(const Experts& experts, std::vector<std::string>& faults)
 }  // namespace
 
 std::vector<std::string> faults_of(const ModelConfig& config) {
-  std::vector<std::string> faults;
+  std::vector<std::string> errors;
   const auto within = [&](int64_t value, int64_t most, const char* what) {
     if (value <= 0)
-      faults.push_back(fmt::format("{} is {}; it must be at least 1", what, short_number(value)));
+      errors.push_back(fmt::format("{} is {}; it must be at least 1", what, short_number(value)));
     if (value > most)
-      faults.push_back(fmt::format("{} is {}; at most {} is possible", what, short_number(value), most));
+      errors.push_back(fmt::format("{} is {}; at most {} is possible", what, short_number(value), most));
   };
   within(config.vocab_size, kMostIds, "the vocabulary size");
   within(config.hidden_size, kMostWidth, "the model width");
@@ -288,15 +287,15 @@ std::vector<std::string> faults_of(const ModelConfig& config) {
   if (config.token_types > kMostWidth) within(config.token_types, kMostWidth, "the number of token types");
   const auto real = [&](double value, double most, const char* what) {
     if (!(value >= 0 && value <= most))
-      faults.push_back(fmt::format("{} is {:.3g}; 0 to {:g} is possible", what, value, most));
+      errors.push_back(fmt::format("{} is {:.3g}; 0 to {:g} is possible", what, value, most));
   };
   real(config.norm_eps, 1, "the norms' epsilon");
   real(config.init_std, 1000, "the standard deviation of first weights");
   if (config.positions == Positions::kRotary)
     real(config.rope.theta, kMostTheta, "the base of the rotary embedding");
-  if (!faults.empty()) return faults;
+  if (!errors.empty()) return errors;
   if (config.heads % config.kv_heads != 0) {
-    faults.push_back(
+    errors.push_back(
         fmt::format("{} heads cannot share {} key-value heads; the first must be a multiple of the second",
                     config.heads, config.kv_heads));
   }
@@ -307,65 +306,65 @@ std::vector<std::string> faults_of(const ModelConfig& config) {
            "the rank of keys and values with the part that rotates");
     within(dims.value_dim, kMostHeadDim, "the size of a head's values");
     if (config.kv_heads != config.heads)
-      faults.push_back(
+      errors.push_back(
           fmt::format("{} key-value heads for {} heads; heads of latent attention have keys and values "
-                      "of their own",
+                      "separate from all others, so both must be equal",
                       config.kv_heads, config.heads));
   } else if (config.family->size_keys.head_dim == nullptr && config.hidden_size % config.heads != 0) {
-    faults.push_back(
+    errors.push_back(
         fmt::format("a width of {} does not divide among {} heads", config.hidden_size, config.heads));
   }
   if (config.positions == Positions::kRotary && (config.rotary_dim() % 2 != 0 || config.rotary_dim() == 0)) {
-    faults.push_back(
+    errors.push_back(
         fmt::format("{} dimensions of a head of {} rotate; rotary embedding needs an even number",
                     config.rotary_dim(), config.head_dim));
   }
   const auto pairs = static_cast<size_t>(config.rotary_dim() / 2);
   if (config.rope.kind == ops::RopeScaling::Kind::kLongRope &&
       (config.rope.short_factors.size() != pairs || config.rope.long_factors.size() != pairs)) {
-    faults.push_back(fmt::format("rope_scaling has {} short and {} long factors; {} pairs rotate",
+    errors.push_back(fmt::format("rope_scaling has {} short and {} long factors; {} pairs rotate",
                                  config.rope.short_factors.size(), config.rope.long_factors.size(), pairs));
   }
-  add_expert_faults(config.experts, faults);
+  add_expert_errors(config.experts, errors);
   if (!config.sliding_window.layers.empty() &&
       static_cast<int64_t>(config.sliding_window.layers.size()) != config.layers) {
-    faults.push_back(fmt::format("layer_types has {} entries for {} layers",
+    errors.push_back(fmt::format("layer_types has {} entries for {} layers",
                                  config.sliding_window.layers.size(), config.layers));
   }
-  return faults;
+  return errors;
 }
 
 // By the configuration classes of transformers 5 and the modules that they are for.
 std::vector<std::string> transformers_faults(const ModelConfig& config) {
-  std::vector<std::string> faults;
+  std::vector<std::string> errors;
   const std::string_view family = config.family->name;
   const int64_t share = config.hidden_size / config.heads;
   const auto is = [&](std::initializer_list<std::string_view> names) {
     return std::find(names.begin(), names.end(), family) != names.end();
   };
   if (is({"llama3", "gemma2", "gemma3", "deepseek2"}) && config.hidden_size % config.heads != 0) {
-    faults.push_back(fmt::format(
+    errors.push_back(fmt::format(
         "a width of {} does not divide among {} heads, and transformers refuses such a {} model, whatever "
         "the heads' size; take a width that is a multiple of the heads",
         config.hidden_size, config.heads, family));
   }
   if (is({"llama3"}) && config.init_std > 1) {
-    faults.push_back(fmt::format(
+    errors.push_back(fmt::format(
         "an initializer_range of {} is above 1, which transformers refuses for llama3", config.init_std));
   }
   if (is({"gemma2", "gemma3"}) && config.attention_scalar != std::floor(config.attention_scalar)) {
-    faults.push_back(fmt::format("query_pre_attn_scalar is {}, and transformers takes a whole number for {}",
+    errors.push_back(fmt::format("query_pre_attn_scalar is {}, and transformers takes a whole number for {}",
                                  config.attention_scalar, family));
   }
   using Kind = ops::RopeScaling::Kind;
   if (is({"phi3"}) && config.rope.kind != Kind::kUnscaled && config.rope.kind != Kind::kLongRope)
-    faults.emplace_back("transformers takes no other rope_scaling for phi3 than \"longrope\"");
+    errors.emplace_back("transformers takes no other rope_scaling for phi3 than \"longrope\"");
   if (is({"phi3"}) && config.rope.kind == Kind::kLongRope && config.head_dim != share) {
-    faults.push_back(fmt::format(
+    errors.push_back(fmt::format(
         "transformers takes longrope's factors for phi3 by heads of {} (the width by the heads), not of {}",
         share, config.head_dim));
   }
-  return faults;
+  return errors;
 }
 
 namespace {
@@ -374,7 +373,7 @@ namespace {
 template <typename Visit>
 void visit_parameters(const ModelConfig& config, Visit visit) {
   graph::Graph graph;
-  // So many tokens that each expert could choose one; how much room experts have changes no parameter.
+  // Enough tokens for each expert to choose one; the capacity of experts changes no parameter.
   const int64_t tokens = std::max<int64_t>(1, config.experts.count);
   ModelConfig unbounded = config;
   unbounded.experts.capacity = {};
@@ -450,8 +449,8 @@ double keys_seen(const ModelConfig& config, int64_t layers, int64_t length, bool
 
 double training_flops_per_token(const ModelConfig& config, int64_t sequence_length, int64_t target_length,
                                 double target_share) {
-  // Forward: two operations for each element of a matrix, and two products with as many multiply-adds a token
-  // as it sees keys. Backward twice that.
+  // Forward: two operations for each element of a matrix, and for each token two matmuls with one
+  // multiply-add per visible key and element. Backward: twice that.
   double of_source = 0, of_target = 0;  // matrices that an encoder's, a decoder's token passes
   visit_parameters(config, [&](const graph::Value& value, const graph::Parameter& parameter, bool is_head) {
     if (!is_matrix(parameter.role) || (is_table(parameter.role) && !is_head)) return;

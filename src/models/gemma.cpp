@@ -1,6 +1,6 @@
 // Gemma 2 and the text model of Gemma 3: norms before and after each block that multiply by 1 + w, embeddings
 // scaled by √d, a gated GELU, windows in most layers. Gemma 2 caps scores and logits; Gemma 3 has norms of q
-// and k instead, and its window layers rotate by a base of their own.
+// and k instead, and its window layers have a separate rotary base.
 
 #include "base/json.h"
 #include "models/decoder.h"
@@ -32,7 +32,7 @@ nlohmann::ordered_json gemma_keys(const ModelConfig& config, const char* archite
   auto json = llama_keys(config, architecture, dtype, kDefaults);
   json["hidden_act"] = json["hidden_activation"];
   json["attention_bias"] = config.qkv_bias;
-  // transformers takes an integer only, where it is one.
+  // transformers takes an integer only, if the value is one.
   const auto whole = static_cast<int64_t>(config.attention_scalar);
   json["query_pre_attn_scalar"] = static_cast<double>(whole) == config.attention_scalar
                                       ? nlohmann::ordered_json(whole)
@@ -73,7 +73,7 @@ ModelConfig read_gemma3(const std::string& text, const std::string& where) {
   config.logits_softcap = json.real_or_none("final_logit_softcapping", 0);
   config.qk_norm = layers::AttentionSpec::QkNorm::kHead;
   config.rope = json.rope(config.max_positions, 1e6, "full_attention");
-  // rope_parameters holds both; older files say the windows' base by itself, and scale the other alone.
+  // rope_parameters holds both; older files have the windows' base separately, and scale only the other.
   constexpr const char* kBase = "rope_local_base_freq";
   ops::RopeScaling local;
   local.theta = json.real_or(kBase, 10000);
@@ -100,7 +100,7 @@ std::string write_gemma3(const ModelConfig& config, DType dtype) {
   if (config.window_rope->kind == ops::RopeScaling::Kind::kUnscaled) {
     json["rope_local_base_freq"] = config.window_rope->theta;
   } else {
-    // The older keys cannot say that the windows' rotation is scaled.
+    // The older keys cannot express scaled rotation of windows.
     json.erase("rope_theta");
     json.erase("rope_scaling");
     json["rope_parameters"] = {{"full_attention", rope_entry(config.rope)},

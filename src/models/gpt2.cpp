@@ -46,7 +46,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["activation_function"] =
       config.activation == ActivationKind::kGeluTanh ? "gelu_new" : name_of(config.activation);
   json["architectures"] = {"GPT2LMHeadModel"};
-  // Pretraining runs without dropout; what another config.json said of it is kept beside the ModelConfig.
+  // Pretraining runs without dropout; other values from a config.json are stored next to the ModelConfig.
   json["attn_pdrop"] = 0.0;
   json["bos_token_id"] = id_json(config.bos_id);
   json["embd_pdrop"] = 0.0;

@@ -30,8 +30,8 @@ ModelConfig read(const std::string& text, const std::string& where) {
   config.ffn_bias = true;
   config.gated = false;
   config.activation = json.activation("hidden_act", "gelu");
-  // transformers reads these two names, or what rope_parameters holds, and no rope_theta or
-  // partial_rotary_factor beside them.
+  // transformers reads these two names, or those in rope_parameters, and no additional rope_theta or
+  // partial_rotary_factor.
   config.rope = json.rope(config.max_positions, 10000, nullptr, "rotary_emb_base");
   config.partial_rotary_factor = json.partial_rotary_factor(0.25, "rotary_pct");
   config.init_std = json.real_or("initializer_range", 0.02);

@@ -29,7 +29,7 @@ ModelConfig read(const std::string& text, const std::string& where) {
   config.head_dim = json.integer_or("head_dim", 64);
   config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", true);
   config.sinks = true;
-  // Published models say their scaling; the class has it too where config.json does not.
+  // Published models state their scaling; the class has a default when config.json does not.
   if (!json.has("rope_parameters") && !json.has("rope_scaling")) {
     const double theta = config.rope.theta;
     config.rope = kClassRope;

@@ -20,8 +20,8 @@ using graph::ValueId;
 
 namespace {
 
-// Of a head whose rows the ranks of the tensor axis share: each gives the statistics of its logits of all
-// tokens, and reduces those of all ranks for the tokens of its part of the stream.
+// For a head whose rows the ranks of the tensor axis shard: each computes statistics of its logits for all
+// tokens, and reduces those of all ranks for its own tokens of the residual stream.
 ops::Loss loss_over_ranks(layers::Context& context, ValueId values, ValueId head, ValueId targets,
                           const ops::LossOptions& options) {
   graph::Graph& graph = context.graph;

@@ -15,17 +15,17 @@ struct Losses {
 };
 // How the loss is computed, with the same bits.
 enum class LossForm : uint8_t {
-  // Loss and gradients in one instruction: three products of the head's size. Where ranks share the head they
-  // first reduce the statistics of their logits: four products, and other bits by the order of additions.
+  // Loss and gradients in one instruction: three matmuls of the head's size. Ranks that shard the head first
+  // reduce the statistics of their logits: four matmuls, and different bits due to the order of additions.
   kFused,
   // Forward, input gradient and weight gradient apart, for programs that run them at different times: five
-  // products.
+  // matmuls.
   kSplit,
 };
-// Of the batch's targets, and of further tokens where the model predicts some. These have terms of their own,
-// in the step block (program/update.h); their metrics have the indices from 1 on. `per_token`: also the loss
-// of each token and whether it is the most probable. `target_share`: of the tokens that have a target, on
-// average.
+// Losses of the batch's targets, and of further tokens if the model predicts some. The latter have separate
+// terms in the per-step parameters (program/update.h); their metrics have the indices from 1 on. `per_token`:
+// also the loss of each token and whether it is the most probable. `target_share`: average fraction of tokens
+// that have a target.
 Losses add_losses(layers::Context& context, const Hidden& hidden, bool per_token,
                   LossForm form = LossForm::kFused, double target_share = 1);
 

@@ -1,4 +1,4 @@
-// The text model of Llama 4: experts in every layer or every second one, beside a shared one; one expert a
+// The text model of Llama 4: experts in every layer or every second one, with a shared one; one expert a
 // token, whose input the sigmoid of its logit multiplies. Most layers rotate and see chunks of the text; the
 // others have no positions, see all of it, and queries that grow with their place.
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 constexpr LlamaDefaults kDefaults{.norm_eps = 1e-5, .max_positions = 131072, .rope_theta = 500000};
 constexpr int64_t kChunk = 8192, kInterval = 4;
 
-// Layers that rotate have chunks: layer_types says the same as no_rope_layers, where both stand.
+// Layers that rotate have chunks: layer_types and no_rope_layers must agree if both are present.
 void read_windows(const ConfigJson& json, const std::string& where, ModelConfig& config) {
   config.sliding_window = {.size = json.integer_or("attention_chunk_size", kChunk),
                            .period = json.integer_or("no_rope_layer_interval", kInterval),
@@ -35,7 +35,7 @@ void read_windows(const ConfigJson& json, const std::string& where, ModelConfig&
   json.require_layer_types("chunked_attention", config.layers, config.sliding_window);
 }
 
-// The layers of moe_layers, where it stands, or every so manieth.
+// The layers in moe_layers, if present, or every n-th.
 void read_expert_layers(const ConfigJson& json, const std::string& where, ModelConfig& config) {
   Experts& experts = config.experts;
   experts.period = json.integer_or("interleave_moe_layer_step", 1);

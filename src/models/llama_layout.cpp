@@ -175,7 +175,7 @@ void add_experts(const ModelConfig& config, const Rows& rows, const ExpertNames&
   if (experts.shared_gate) rows.add(block + ".shared_expert_gate", "ffn.shared.gate", 0, 1, false);
 }
 
-// What a layer that predicts further tokens has beside its block, as DeepSeek-V3 names it.
+// The tensors of a layer that predicts further tokens besides its block, named as in DeepSeek-V3.
 void add_prediction(const ModelConfig& config, const Rows& rows) {
   for (const auto& [file, ours] : {std::pair{"enorm", "embedding_norm"},
                                    {"hnorm", "hidden_norm"},

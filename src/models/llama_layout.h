@@ -47,7 +47,7 @@ struct ExpertNames {
 std::vector<TensorRow> llama_tensors_with_experts(const ModelConfig& config, const ExpertNames& names = {});
 // The same where q, k and v are one tensor, gate and up another (Phi-3).
 std::vector<TensorRow> fused_llama_tensors(const ModelConfig& config);
-// Rotary tables, and the head's copy where it is tied.
+// Rotary tables, and the copy of a tied head.
 bool llama_ignores(const ModelConfig& config, std::string_view name);
 
 }  // namespace strata::models

@@ -22,8 +22,8 @@ namespace strata::models {
 
 struct Family;
 
-// Which layers see only the last `size` keys: layers from `first` on, but for every `period`-th one (0: none
-// is left out); `layers`, where it is not empty, says it layer by layer instead.
+// Which layers see only the last `size` keys: layers from `first` on, except every `period`-th one (0: no
+// exceptions); `layers`, if not empty, lists them instead.
 struct SlidingWindow {
   int64_t size = 0;  // 0: no layer has a window
   int64_t first = 0;
@@ -36,7 +36,7 @@ struct SlidingWindow {
 
 // How weights start (parametrization.h). A family reads as its reference does it.
 enum class InitScheme : uint8_t { kPlain, kScaledResidual, kSmallWang, kTruncatedNormal, kMitchell, kT5 };
-std::string_view name_of(InitScheme scheme);  // "normal", "scaled_residual", …, as model.init_scheme says
+std::string_view name_of(InitScheme scheme);  // "normal", "scaled_residual", …, values of model.init_scheme
 
 // µP (parametrization.h): the sizes that the run's settings were tuned at.
 struct Mup {
@@ -51,7 +51,7 @@ enum class Architecture : uint8_t { kDecoder, kEncoder, kEncoderDecoder };
 // How a text's order shows.
 enum class Positions : uint8_t {
   kRotary,
-  kLearned,   // a table of positions beside the embedding: GPT-2, BERT
+  kLearned,   // a table of positions next to the embedding: GPT-2, BERT
   kRelative,  // a bias of scores by distance, from one table for all layers of a stack: T5
 };
 
@@ -83,7 +83,7 @@ struct ModelConfig {
   int64_t token_types = 0;                         // rows of a table; row 0 is added to every token (BERT)
   bool embedding_norm = false;                     // of tokens, positions and types together (BERT)
   bool scaled_embedding = false;                   // by √d
-  bool scaled_head = false;                        // what the head reads, by 1/√d (T5 with a tied head)
+  bool scaled_head = false;                        // scales the head's input by 1/√d (T5 with a tied head)
   bool head_transform =
       false;  // a dense layer, activation and norm before the head, whose logits have a bias (BERT)
   double logits_softcap = 0;
@@ -102,7 +102,7 @@ struct ModelConfig {
   SlidingWindow sliding_window;
   double partial_rotary_factor = 1;  // of a head's dimensions that rotate
   ops::RopeScaling rope;
-  std::optional<ops::RopeScaling> window_rope;  // of layers with a window, where it differs
+  std::optional<ops::RopeScaling> window_rope;  // of layers with a window, if it differs
   bool adjacent_rotary_pairs = false;           // (2i, 2i + 1), not (i, i + half)
   // Feed-forward.
   ActivationKind activation = ActivationKind::kSilu;
@@ -111,8 +111,8 @@ struct ModelConfig {
 
   Experts experts;
 
-  // Layers behind the others that predict further tokens (multi-token prediction, decoder.h); they are
-  // trained and exported, and no text is written by them. The weight of their losses' mean.
+  // Layers after the others that predict further tokens (multi-token prediction, decoder.h); they are trained
+  // and exported, and generation does not use them. The weight of the mean of their losses.
   int64_t predict_layers = 0;
   double predict_weight = 0.3;
 
@@ -121,13 +121,13 @@ struct ModelConfig {
   Mup mup;
   std::optional<int64_t> bos_id, eos_id;
   // Further ids that end a text: those that config.json lists after the first, and all of
-  // generation_config.json where there is one, which then counts while a text is written.
+  // generation_config.json if it exists, which then takes precedence in generation.
   std::vector<int64_t> more_eos_ids = {}, generation_eos_ids = {};
   // Its row of the embedding gets no gradient from the look-up, as transformers has it (T5 has none such).
   std::optional<int64_t> pad_id;
   std::optional<int64_t> start_id;  // kEncoderDecoder: what a decoder's text begins with
-  // Keys of config.json by which transformers drops values while it trains (attention_dropout, resid_pdrop,
-  // …) where they are not 0: kept for whoever goes on with the model there. Nothing here drops any.
+  // Keys of config.json by which transformers drops values during training (attention_dropout, resid_pdrop,
+  // …) if they are not 0: saved for training the exported model further. Nothing here drops any.
   std::vector<std::pair<std::string, double>> dropout = {};
 
   // All ids that end a text while one is written.
@@ -152,14 +152,14 @@ struct ModelConfig {
   }
 };
 
-// What a family's graph gives to the head.
+// The graph of a family up to its head.
 struct Hidden {
   graph::ValueId values = graph::kNone;  // [N, d], after the last norm
   graph::ValueId head = graph::kNone;    // [V, d]; the embedding table when tied
   graph::ValueId bias = graph::kNone;    // [V], of the logits
   double softcap = 0;                    // of the logits, 0: none
-  // Of layers that predict further tokens, in their order: what the same head reads, and the tokens that it
-  // is to tell, of all rows as the batch has them.
+  // Of layers that predict further tokens, in order: the input of the same head, and the tokens to predict,
+  // for all rows as in the batch.
   struct Predicted {
     graph::ValueId values, targets;
   };
@@ -167,11 +167,11 @@ struct Hidden {
   double predict_weight = 0;  // of the mean of their losses
 };
 
-// One tensor of a Hugging Face file and where it lies in our parameters: rows [row, row + rows) of
-// `parameter` (dimension 0). `transposed`: the file holds it inputs first, as GPT-2's Conv1D does.
-// `interleave`: the file holds the rows of a fused projection head by head, as GPT-NeoX does. `blocks`: the
-// file has a dimension more in front, of so many equal blocks of rows, each of which is transposed and
-// interleaved by itself: the experts of a layer; 0: it has not.
+// Maps one tensor of a Hugging Face file to our parameters: rows [row, row + rows) of `parameter` (dimension
+// 0). `transposed`: the file stores inputs first, like GPT-2's Conv1D. `interleave`: the file stores the rows
+// of a fused projection head by head, like GPT-NeoX. `blocks`: the file has an additional first dimension of
+// this size, for equal blocks of rows (the experts of a layer), each transposed and interleaved separately;
+// 0: it does not.
 struct TensorRow {
   std::string file_name;
   std::string parameter;
@@ -182,7 +182,7 @@ struct TensorRow {
   int64_t blocks = 0;
 };
 
-// A preset: sizes, and in `more` what else its config.json says, as JSON without the braces.
+// A preset: sizes, and in `more` the rest of its config.json, as JSON without the braces.
 struct PresetRow {
   const char* name;
   const char* note;
@@ -203,20 +203,20 @@ struct SizeKeys {
 };
 
 struct Family {
-  std::string_view name;        // "llama3", as presets and `model.family` say
+  std::string_view name;        // "llama3", in presets and `model.family`
   std::string_view model_type;  // config.json's model_type
   // The graph from tokens to the last norm; in layers::Mode::kEncoderPrefill nothing. Call layers::add_batch
   // first.
   Hidden (*build)(const ModelConfig&, layers::Context&);
-  // From config.json's text; throws DataError naming `where`, the field, what was found and what is
-  // supported.
+  // From config.json's text; throws DataError with `where`, the field, the value found and those supported.
   ModelConfig (*read)(const std::string& json, const std::string& where);
-  std::string (*write)(const ModelConfig&, DType dtype);  // write_config_json adds what is kept besides
+  std::string (*write)(const ModelConfig&,
+                       DType dtype);  // write_config_json adds the remaining stored fields
   std::vector<TensorRow> (*tensors)(const ModelConfig&);
-  // Names in files that are no parameters and are passed over (mask buffers, a tied head's copy).
+  // Names in files that are not parameters and are ignored (mask buffers, a tied head's copy).
   bool (*ignored)(const ModelConfig&, std::string_view file_name);
-  // What the names of tensors() begin with and a file of the bare model class (LlamaModel, GPT2Model) leaves
-  // out: "model.", "transformer.".
+  // Prefix of the names of tensors() that a file of the bare model class (LlamaModel, GPT2Model) omits:
+  // "model.", "transformer.".
   std::string_view optional_prefix = {};
   // How names of tensors() end, and how they do in older files.
   struct OldEnding {
@@ -243,21 +243,21 @@ ModelConfig preset(std::string_view name);
 ModelConfig smallest_preset(const Family& family);
 
 // The preset to begin with on a machine of this many cores and bytes of memory. A step's time is arithmetic,
-// so the cores say what a night can train well; weights, gradients and moments (16 bytes a parameter) are to
-// take at most a quarter of the memory, since activations, encodings and everybody else need room too.
+// so the cores decide what a night can train well; weights, gradients and moments (16 bytes per parameter)
+// take at most a quarter of the memory, since activations, packed weights and other processes need memory
+// too.
 std::string_view preset_for_machine(int cores, int64_t memory_bytes);
 
-// Any config.json: the family is found by its model_type. DataError for unknown ones, naming what is known.
+// Reads any config.json: model_type selects the family. Throws DataError with the known types for others.
 ModelConfig read_config_json(const std::string& json, const std::string& where);
 // Its config.json, for weights of this type.
 std::string write_config_json(const ModelConfig& config, DType dtype);
-// `config` with fields of its config.json replaced, as [model.override] gives them: pairs of key and JSON
-// value.
+// `config` with fields of its config.json replaced, from [model.override]: pairs of key and JSON value.
 ModelConfig with_overrides(const ModelConfig& config,
                            const std::vector<std::pair<std::string, std::string>>& overrides,
                            const std::string& where);
 
-// The largest sizes: beyond every model that was published, and so small that no product of them leaves 64
+// The largest sizes: beyond every published model, and small enough that no product of these sizes exceeds 64
 // bits.
 inline constexpr int64_t kMostLayers = 4096;
 inline constexpr int64_t kMostHeads = int64_t{1} << 14;
@@ -269,13 +269,13 @@ inline constexpr int64_t kMostLatent = 1024;  // attention's kernels, of a row o
 inline constexpr int64_t kMostIds = std::numeric_limits<int32_t>::max();
 inline constexpr double kMostTheta = 1e15;
 
-// How its routing lets tokens move others that stand before them, or in other sequences, one sentence each;
-// empty: it does not (routing.cpp).
+// How its routing lets tokens influence others that precede them, or are in other sequences, one sentence
+// each; empty: it does not (routing.cpp).
 std::vector<std::string> routing_leaks(const ModelConfig& config);
-// "top_k", "hash", … as moe.router says.
+// Values of moe.router: "top_k", "hash", …
 std::string_view name_of(Experts::Router router);
-// What config.json says of a router that the family does not have: its model_type is "strata_" and the
-// family's, so that nobody takes it for the family's own, and "strata_router" says the rest.
+// How config.json represents a router that the family does not have: its model_type is "strata_" and the
+// family's, so that it is not mistaken for the family's own, and "strata_router" has the details.
 inline constexpr std::string_view kOwnRouterPrefix = "strata_";
 void read_own_router(const std::string& json, const std::string& where, Experts& experts);
 std::string with_own_router(const std::string& json, const Experts& experts);

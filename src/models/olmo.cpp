@@ -13,7 +13,7 @@ ModelConfig read_olmo(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
   ModelConfig config = read_llama_keys(json, kOlmo, {.pad_id = 1});
   config.norm = layers::NormSpec::Kind::kPlainLayer;
-  config.norm_eps = 1e-5;  // no key says it
+  config.norm_eps = 1e-5;  // has no key
   config.init = InitScheme::kMitchell;
   config.clip_qkv = json.real_or_none("clip_qkv", 0);
   config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", false);

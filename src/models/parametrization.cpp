@@ -49,7 +49,7 @@ WidthScale width_scale(const ModelConfig& config, ParameterRole role) {
     case ParameterRole::kEmbedding:
       return both(embedding_scale_of(config));
     case ParameterRole::kHead:
-    case ParameterRole::kRouter:  // as many logits at any width
+    case ParameterRole::kRouter:  // the number of logits does not depend on width
       return both(1 / m);
     case ParameterRole::kFinalNorm:
     case ParameterRole::kFinalNormBias:
@@ -70,7 +70,7 @@ WidthScale width_scale(const ModelConfig& config, ParameterRole role) {
     case ParameterRole::kNorm:
     case ParameterRole::kKeyNorm:
     case ParameterRole::kBias:
-    case ParameterRole::kRouterBias:  // moved by loads, beside scores that stay what they are
+    case ParameterRole::kRouterBias:  // moved by loads, next to scores of constant size
     // Families that have these have no µP (mup_faults).
     case ParameterRole::kCrossQuery:
     case ParameterRole::kCrossKeyValue:
@@ -249,31 +249,32 @@ bool is_hidden_matrix(ParameterRole role) {
 }
 
 std::vector<std::string> mup_faults(const ModelConfig& config) {
-  std::vector<std::string> faults;
-  if (config.mup.base_hidden_size == 0) return faults;
+  std::vector<std::string> errors;
+  if (config.mup.base_hidden_size == 0) return errors;
   if (config.architecture != Architecture::kDecoder || config.latent) {
-    faults.push_back(fmt::format("µP is not there for {}; leave it out", config.family->name));
-    return faults;
+    errors.push_back(fmt::format("{} has no µP: expected a decoder without latent attention. Leave it out",
+                                 config.family->name));
+    return errors;
   }
   if (config.tied && config.norm == layers::NormSpec::Kind::kPlainLayer && width_mult(config) != 1) {
-    faults.emplace_back(
+    errors.emplace_back(
         "a tied head needs the weight of the last norm to hold µP's multiplier, and this family's norms have "
         "none; set tie_word_embeddings = false");
   }
-  if (query_scale(config) == 1) return faults;
+  if (query_scale(config) == 1) return errors;
   if (config.clip_qkv > 0) {
-    faults.push_back(
-        fmt::format("with a head size of {} for a base of {} a multiplier would lie in the rows of q, which "
+    errors.push_back(
+        fmt::format("with a head size of {} for a base of {} a multiplier would be in the rows of q, which "
                     "clip_qkv cuts; keep the head size at the base's, or set clip_qkv to null",
                     config.head_dim, config.mup.base_head_dim));
   }
   if (config.attention_scalar > 0 && config.attention_scalar != static_cast<double>(config.head_dim)) {
-    faults.push_back(
+    errors.push_back(
         fmt::format("with a head size of {} for a base of {} scores must be scaled by the head size, and "
                     "query_pre_attn_scalar is {}; set it to the head size, or keep that at the base's",
                     config.head_dim, config.mup.base_head_dim, config.attention_scalar));
   }
-  return faults;
+  return errors;
 }
 
 }  // namespace strata::models

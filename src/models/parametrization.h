@@ -1,47 +1,44 @@
-// How the parameters of a decoder start and how fast they learn: initialization schemes, and µP.
+// Initialization and learning rates of a decoder's parameters: initialization schemes, and µP.
 //
-// Schemes, and where each is taken from (s is ModelConfig::init_std, d the width, f the FFN's, L the layers,
-// l a layer from 0; "into the stream" are the output projections of attention and FFN; biases are 0, norm
-// weights 1):
-//   kPlain            N(0, s²) everywhere: transformers' _init_weights with initializer_range, which is all
-//   that is
+// Schemes and their sources (s is ModelConfig::init_std, d the width, f the FFN's, L the layers, l a layer from
+// 0; "output projections" are those of attention and FFN; biases are 0, norm weights 1):
+//   kPlain            N(0, s²) everywhere: transformers' _init_weights with initializer_range, the only scheme
 //                     published for Mistral, Qwen, Gemma and Phi
-//   kScaledResidual   the same, s / √2L into the stream: GPT-2 (Radford et al. 2019, 2.3; transformers),
-//   Megatron-LM
-//                     (init_method_std and scaled_init_method_normal)
-//   kSmallWang        √(2/5d), also of embedding and head, and 2 / (L√d) into the stream: GPT-NeoX and Pythia
-//                     ("small_init", "wang_init" of megatron/model/init_functions.py; Black et al. 2022)
+//   kScaledResidual   the same, s / √2L for output projections: GPT-2 (Radford et al. 2019, 2.3;
+//                     transformers), Megatron-LM (init_method_std and scaled_init_method_normal)
+//   kSmallWang        √(2/5d), also for embedding and head, and 2 / (L√d) for output projections: GPT-NeoX and
+//                     Pythia ("small_init", "wang_init" of megatron/model/init_functions.py; Black et al. 2022)
 //   kTruncatedNormal  N(0, s²) cut at 3 s everywhere: OLMo 2 (init_fn normal, init_std 0.02,
-//   init_cutoff_factor 3 of
-//                     configs/official-1124 and -0425 in allenai/OLMo; InitMethod.normal of OLMo-core)
-//   kMitchell         1/√d, and 1/√(2d(l+1)) and 1/√(2f(l+1)) into the stream from attention and FFN, all cut
-//   at 3
-//                     standard deviations: OLMo 1 (init_fn mitchell of configs/official-0724, olmo/model.py)
+//                     init_cutoff_factor 3 of configs/official-1124 and -0425 in allenai/OLMo;
+//                     InitMethod.normal of OLMo-core)
+//   kMitchell         1/√d, and 1/√(2d(l+1)) and 1/√(2f(l+1)) for the output projections of attention and FFN,
+//                     all cut at 3 standard deviations: OLMo 1 (init_fn mitchell of configs/official-0724,
+//                     olmo/model.py)
 //   kT5               s (T5's initializer_factor, 1) for the embedding, s/√(d · head size) for queries, whose
-//                     scores are not scaled, s/√(heads · head size) and s/√f into the stream, s/√d for all
-//                     else, a head of its own too: T5 (Raffel et al. 2020; mesh_tensorflow, T5X).
-//                     transformers starts such a head at s, from where a loss begins at eight times ln V.
+//                     scores are not scaled, s/√(heads · head size) and s/√f for output projections, s/√d for
+//                     everything else, an untied head included: T5 (Raffel et al. 2020; mesh_tensorflow, T5X).
+//                     transformers initializes such a head with s, so that a loss begins at eight times ln V.
 //
 // µP (Yang et al. 2022, "Tensor Programs V", tables 3, 8 and 9): settings that were tuned at a base width
 // hold at any other. With m = width / base width and h = head size / base head size, relative to the scheme
 // at the base width:
-//                        standard deviation   learning rate
-//   hidden matrices      1/√m                 1/m
-//   embedding, biases, norm weights  1        1
-//   head (untied)        1/m                  1/m
-//   routers              1/m                  1/m
-//   scores               × 1/√h, so that they are scaled by 1 / head size
-//   logits (tied)        × 1/m
-// The last two multiply values, which config.json could not say. A multiplier a on a product with W is the
-// same as a·W in its place, started at a and moved at a times the rate: Adam's steps do not depend on the
-// gradient's scale, but for its eps. So the score's lies in the rows of q (or in the norm of q, where there
-// is one), and the logits' in the last norm's weight and bias. An exported model needs nothing that its class
-// does not have. Where the embedding is multiplied by √d (Gemma) it starts and learns at 1/√m, and the
-// logits' multiplier is 1/√m. Weight decay: learning rate times decay stays what it is at the base width for
-// every parameter, as the authors' package does (MuAdamW of microsoft/mup multiplies a matrix's decay by m).
-// All widths are taken to grow with the model's: q, k, v and FFN, of experts each, in proportion to it. The
-// number of experts and of those that a token passes stay: a router's logits are outputs, as many at any
-// width, and its matrix is a head's.
+//                                    standard deviation   learning rate
+//   hidden matrices                  1/√m                 1/m
+//   embedding, biases, norm weights  1                    1
+//   head (untied)                    1/m                  1/m
+//   routers                          1/m                  1/m
+//   scores                           × 1/√h, so that they are scaled by 1 / head size
+//   logits (tied)                    × 1/m
+// The last two multiply values, which config.json cannot express. A multiplier a on a matmul with W is
+// equivalent to a·W in its place, initialized at a and updated at a times the rate: Adam's steps do not depend
+// on the gradient's scale, except for its eps. So the scores' multiplier is in the rows of q (or in the norm of
+// q, if there is one), and the logits' in the last norm's weight and bias. An exported model needs nothing that
+// its class does not have. If the embedding is multiplied by √d (Gemma), it is initialized and learns at 1/√m,
+// and the logits' multiplier is 1/√m. Weight decay: learning rate times decay stays as at the base width for
+// every parameter, as in the authors' package (MuAdamW of microsoft/mup multiplies a matrix's decay by m).
+// All widths are assumed to grow with the model's: q, k, v and FFN, including those of experts, in proportion.
+// The number of experts and of experts per token stays: a router's logits are outputs, the same number at any
+// width, and its matrix scales like a head's.
 #pragma once
 
 #include <string>
@@ -52,7 +49,7 @@
 
 namespace strata::models {
 
-// Gives every parameter that the graph has its start.
+// Initializes every parameter of the graph.
 void apply_init(const ModelConfig& config, graph::Graph& graph);
 
 // µP's factor on a parameter's learning rate, and further ones for its segments (empty: all 1).
@@ -74,7 +71,7 @@ bool is_hidden_matrix(graph::ParameterRole role);
 // How many times wider than the base the model is; 1 without µP.
 double width_mult(const ModelConfig& config);
 
-// Why µP cannot be had for this model, one sentence each; empty where it can or is not asked for.
+// Why µP does not support this model, one sentence each; empty if it does or is not requested.
 std::vector<std::string> mup_faults(const ModelConfig& config);
 
 }  // namespace strata::models

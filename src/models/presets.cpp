@@ -8,7 +8,7 @@
 namespace strata::models {
 namespace {
 
-// What the family's config.json would say.
+// The config.json of the preset.
 ModelConfig config_of(const Family& family, const PresetRow& row) {
   nlohmann::json json = parse_json<nlohmann::json>("{" + std::string(row.more) + "}");
   json["model_type"] = family.model_type;

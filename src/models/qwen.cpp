@@ -1,5 +1,5 @@
 // Qwen2 and 2.5: Llama with biases of q, k and v. Qwen3 (dense): none of these, but norms of q and k by head,
-// and a head size of its own.
+// and a separate head size.
 
 #include "base/json.h"
 #include "models/decoder.h"
@@ -9,7 +9,7 @@
 namespace strata::models {
 namespace {
 
-// use_sliding_window gives the layers from max_window_layers on a window.
+// use_sliding_window sets a window for the layers from max_window_layers on.
 void read_sliding_window(const ConfigJson& json, ModelConfig& config) {
   if (json.boolean_or("use_sliding_window", false)) {
     config.sliding_window.size = static_cast<int64_t>(json.real_or_none("sliding_window", 4096));

@@ -74,11 +74,12 @@ std::vector<std::string> routing_leaks(const ModelConfig& config) {
   if (!capacity.bounds()) return leaks;
   if (capacity.keep == ops::CapacityAttrs::Keep::kGreatest) {
     leaks.emplace_back(
-        "slots are dropped by probability (moe.drop): a later token takes the room of an earlier one");
+        "token-expert pairs are dropped by probability (moe.drop): a later token takes the place of an "
+        "earlier one");
   }
   if (!capacity.over_sequence) {
     leaks.emplace_back(
-        "an expert's room is that of the micro-batch (moe.capacity_over): a sequence takes the room of "
+        "an expert's capacity is that of the micro-batch (moe.capacity_over): a sequence takes the place of "
         "others");
   }
   return leaks;

@@ -48,8 +48,8 @@ void write_sigmoid_experts(nlohmann::ordered_json& json, const Experts& experts)
 
 namespace {
 
-// Of a tensor behind the last layer its layer; -1: it is no such tensor.
-int64_t layer_behind(const ModelConfig& config, std::string_view name) {
+// The layer of a tensor after the last layer; -1: it is not such a tensor.
+int64_t extra_layer(const ModelConfig& config, std::string_view name) {
   constexpr std::string_view kLayers = "model.layers.";
   if (!name.starts_with(kLayers)) return -1;
   int64_t layer = -1;
@@ -69,7 +69,7 @@ void write_prediction(nlohmann::ordered_json& json, const ModelConfig& config) {
 
 bool ignores_prediction(const ModelConfig& config, std::string_view name) {
   if (llama_ignores(config, name)) return true;
-  const int64_t layer = layer_behind(config, name);
+  const int64_t layer = extra_layer(config, name);
   if (layer < 0) return false;
   return layer >= config.layers + config.predict_layers || name.ends_with(".embed_tokens.weight") ||
          name.ends_with(".shared_head.head.weight");

@@ -1,4 +1,4 @@
-// What the families that choose experts as DeepSeek-V3 does say of them in config.json.
+// The config.json keys of families that choose experts as DeepSeek-V3 does.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,7 +14,7 @@ struct SigmoidDefaults {
   int64_t groups = 1, kept_groups = 1;
   double scale = 1;
 };
-// None where all layers are dense.
+// None if all layers are dense.
 Experts read_sigmoid_experts(const ConfigJson& json, const SigmoidDefaults& defaults);
 void write_sigmoid_experts(nlohmann::ordered_json& json, const Experts& experts);
 
@@ -22,7 +22,7 @@ void write_sigmoid_experts(nlohmann::ordered_json& json, const Experts& experts)
 void read_prediction(const ConfigJson& json, ModelConfig& config);
 void write_prediction(nlohmann::ordered_json& json, const ModelConfig& config);
 // As Llama's; layers that predict further tokens where the model is taken without them; and the copies of
-// embedding and head that stand beside such a layer.
+// embedding and head stored with such a layer.
 bool ignores_prediction(const ModelConfig& config, std::string_view name);
 
 }  // namespace strata::models

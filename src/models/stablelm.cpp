@@ -12,7 +12,7 @@ constexpr LlamaDefaults kDefaults{.norm_eps_key = "layer_norm_eps", .norm_eps = 
 
 ModelConfig read(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
-  // The 12B model has both: norms with a weight for each head, and attention and FFN behind one norm.
+  // The 12B model has both: norms with a weight for each head, and attention and FFN after one norm.
   for (const char* key : {"qk_layernorm", "use_parallel_residual"}) json.require_equal(key, false);
   ModelConfig config = read_llama_keys(json, kStableLm, kDefaults);
   config.norm = layers::NormSpec::Kind::kLayer;

@@ -1,5 +1,5 @@
 // Switch Transformers (Fedus et al. 2021, arXiv 2101.03961), T5 with experts in some layers: each token goes
-// to one, as long as that has room, and weighs it by its probability. As transformers has it
+// to one, up to its capacity, and weighs it by its probability. As transformers has it
 // (switch_transformers).
 
 #include "base/error.h"
@@ -11,7 +11,8 @@
 namespace strata::models {
 namespace {
 
-// Of `layers` layers those at 1 of every so many have experts, all where it is 1. Where transformers is asked
+// With a period of `sparse`, layers at 1 of each period have experts; all if it is 1. If transformers is
+// asked
 // for none, layer 1 has them.
 int64_t period_of(int64_t layers, int64_t sparse) {
   return sparse > 0 ? layers / sparse : layers;

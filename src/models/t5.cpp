@@ -68,7 +68,7 @@ Json t5_keys(const ModelConfig& config, const char* architecture, DType dtype) {
   json["d_kv"] = config.head_dim;
   json["d_model"] = config.hidden_size;
   json["decoder_start_token_id"] = id_json(config.start_id);
-  // Pretraining runs without dropout; what another config.json said of it is kept beside the ModelConfig.
+  // Pretraining runs without dropout; other values from a config.json are stored next to the ModelConfig.
   json["dropout_rate"] = 0.0;
   json["eos_token_id"] = id_json(config.eos_id);
   json["initializer_factor"] = config.init_std;

@@ -10,7 +10,7 @@
 
 namespace strata::models {
 
-// All but the activation and what is said of positions.
+// All keys except the activation and positions.
 ModelConfig read_t5_keys(const ConfigJson& json, const Family& family);
 nlohmann::ordered_json t5_keys(const ModelConfig& config, const char* architecture, DType dtype);
 // `ffn`: what files call an FFN, or the mixture in its place.

@@ -10,15 +10,15 @@ namespace strata::models {
 
 struct TextPart {
   std::string_view model_type;  // of a config.json that holds the family's as text_config
-  // How the names of the text model's tensors begin, and what the names of tensors() have instead.
+  // A prefix of the text model's tensor names, and the prefix that tensors() has instead.
   struct Name {
     std::string_view whole, own;
   };
   std::span<const Name> names;
-  std::span<const std::string_view> beside;  // what the names of all others begin with: they are left out
+  std::span<const std::string_view> beside;  // prefixes of all other tensors, which are ignored
 };
 
-// nullptr: the family is no part of any.
+// nullptr: the family is not part of any.
 const TextPart* text_part_of(const Family& family);
 
 }  // namespace strata::models

@@ -1,5 +1,5 @@
-// Kernels for nodes. Nodes that a device cannot tell apart, such as those of equal layers, share one plan: it
-// is asked once for all of them, whichever program they are in.
+// Binds nodes to kernels. Nodes that are equal to a device, such as those of equal layers, share one plan:
+// the device is asked once for all of them, whichever program they are in.
 #pragma once
 
 #include <memory>

@@ -28,11 +28,11 @@ using graph::ValueId;
 
 namespace {
 
-// --- Where they stand
+// --- Position
 
-// What is put together once an update and read by nothing but encoders need not be kept.
+// Gathered values that only encoders read need not be saved after the update.
 void gather_before_encoding(Graph& graph) {
-  std::map<ValueId, bool> only_encoded;  // of what is gathered after each update
+  std::map<ValueId, bool> only_encoded;  // of values gathered after each update
   for (const Node& node : graph.nodes()) {
     if (node.phase == Phase::kEncode && graph::is_gather(graph, node))
       only_encoded[node.outputs.front()] = true;
@@ -80,7 +80,7 @@ void reduce_in_place(Graph& graph) {
     if (attrs.from != Placement::partial() || attrs.to != Placement::replicated() ||
         graph.value(x).role != Role::kGradient)
       continue;
-    // What is left of it behind the step.
+    // The value after the step.
     graph.value(x).placements.set(attrs.axis, Placement::replicated());
     now[node.outputs.front()] = x;
     node.outputs.front() = x;
@@ -89,21 +89,21 @@ void reduce_in_place(Graph& graph) {
 
 enum class Family { kNone, kGather, kScatter, kReduce };
 
-// `was_reduced`: what it moves is a gradient's sum along another axis.
+// `was_reduced`: the moved value is a gradient's sum along another axis.
 Family family_of(const Graph& graph, const Node& node, bool was_reduced) {
   if (node.op != &Reshard::def) return Family::kNone;
   const Role role = graph.value(node.inputs.front()).role;
   if (graph::is_gather(graph, node)) return Family::kGather;
   if (role == Role::kTerms) return Family::kScatter;
-  // What an optimizer puts together of a gradient is no sum.
+  // What an optimizer assembles of a gradient is not a sum.
   const bool sums = node.attrs.as<ReshardAttrs>().from == Placement::partial();
   return sums && node.phase == Phase::kUpdate && (role == Role::kGradient || was_reduced) ? Family::kReduce
                                                                                           : Family::kNone;
 }
 
-// Puts nodes that move data alike for one layer into one: gathers where the first of them stands, what is
-// reduced where the last does. What is reduced along several axes goes axis by axis: by the reductions that
-// came before.
+// Merges nodes that move data in the same way for one layer: gathers at the position of the first, reductions
+// at the position of the last. A value reduced along several axes is reduced axis by axis: groups are split
+// by the number of preceding reductions.
 class Grouping {
  public:
   Grouping(Graph& graph, int64_t prefetch) : graph_(graph), prefetch_(static_cast<size_t>(prefetch)) {}
@@ -132,32 +132,32 @@ class Grouping {
     Phase phase;
     int32_t layer;
     int32_t chunk;
-    int64_t hops;  // reductions along other axes before
+    int64_t earlier_axes;  // reductions along other axes before
     graph::Axis axis;
     std::string move;
-    size_t alone;  // gathers outside of layers are far apart where they are used
+    size_t single;                                 // gathers outside of layers are used far apart
     auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr): there is no null
   };
   using Group = std::vector<size_t>;  // nodes
 
   void collect() {
-    std::map<ValueId, int64_t> hops;    // of what was reduced
-    std::map<ValueId, size_t> written;  // by its last writer
+    std::map<ValueId, int64_t> earlier_axes;  // of reduced values
+    std::map<ValueId, size_t> written;        // by its last writer
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
       const Node& node = graph_.nodes()[i];
       const ValueId x = node.inputs.empty() ? kNone : node.inputs.front();
-      const int64_t hop = hops.contains(x) ? hops.at(x) : 0;
-      const Family family = family_of(graph_, node, hop > 0);
+      const int64_t earlier = earlier_axes.contains(x) ? earlier_axes.at(x) : 0;
+      const Family family = family_of(graph_, node, earlier > 0);
       if (family == Family::kNone) {
         for (const ValueId output : node.outputs) written[output] = i;
         continue;
       }
       const auto& attrs = node.attrs.as<ReshardAttrs>();
-      if (family != Family::kGather) hops[node.outputs.front()] = hop + 1;
-      const bool alone = family == Family::kGather && node.layer == kNone && node.phase != Phase::kEncode;
-      groups_[{family, node.phase, node.layer, node.chunk, hop, attrs.axis,
+      if (family != Family::kGather) earlier_axes[node.outputs.front()] = earlier + 1;
+      const bool single = family == Family::kGather && node.layer == kNone && node.phase != Phase::kEncode;
+      groups_[{family, node.phase, node.layer, node.chunk, earlier, attrs.axis,
                fmt::format("{}{}{}", str(attrs.from), str(attrs.to), fmt::join(attrs.among, ",")),
-               alone ? i + 1 : 0}]
+               single ? i + 1 : 0}]
           .push_back(i);
       if (family == Family::kReduce) {
         const auto made = written.find(x);
@@ -168,7 +168,7 @@ class Grouping {
     }
   }
 
-  // The groups by the node in front of which they go, in their order.
+  // The groups by the node that they precede, in order.
   std::map<size_t, std::vector<const Group*>> places() const {
     std::map<size_t, std::vector<const Group*>> at;
     std::map<Phase, std::vector<const Group*>> gathers;
@@ -190,10 +190,10 @@ class Grouping {
       for (size_t i = 0; i < in_order.size(); ++i)
         at[in_order[i - std::min(i, prefetch_)]->front()].push_back(in_order[i]);
     }
-    // The layer that backward is done with first goes first, and each axis behind those before it.
+    // The layer whose backward finishes first comes first, and each axis after those before it.
     std::stable_sort(reductions.begin(), reductions.end(), [this](const auto& a, const auto& b) {
-      return std::tie(ready_.at(a.first->layer), a.first->hops) <
-             std::tie(ready_.at(b.first->layer), b.first->hops);
+      return std::tie(ready_.at(a.first->layer), a.first->earlier_axes) <
+             std::tie(ready_.at(b.first->layer), b.first->earlier_axes);
     });
     for (const auto& [key, group] : reductions) at[last_reduced].push_back(group);
     return at;
@@ -216,7 +216,7 @@ class Grouping {
   Graph& graph_;
   const size_t prefetch_;
   std::map<Key, Group> groups_;
-  std::map<int32_t, size_t> ready_;  // by layer: the node that makes the last of what the update reduces
+  std::map<int32_t, size_t> ready_;  // by layer: the node that makes the last value which the update reduces
 };
 
 // --- What a communicator is asked for
@@ -235,7 +235,7 @@ struct Strides {
   int64_t dimension, bytes = 1, rows = 1;
 };
 
-// What member `index` has of a dimension: where it lies in the whole, or in its own share.
+// The elements of a dimension that member `index` has: their offsets in the whole, or in its own shard.
 comm::Runs runs_of(const graph::Cut& cut, int index, const Strides& strides, bool in_whole) {
   comm::Runs runs;
   for (const graph::HeldSpan& held : graph::held_of(cut, index))
@@ -255,7 +255,7 @@ struct Along {
   int64_t first, size;
 };
 
-// Adds what lies within both of a value, in the order of memory.
+// Adds the elements that both ranges of a value contain, in memory order.
 void add_block(const Value& value, Along outer, Along inner, comm::Runs& runs) {
   if (outer.dim > inner.dim) std::swap(outer, inner);
   const Shape& shape = value.shape;
@@ -272,8 +272,8 @@ void add_block(const Value& value, Along outer, Along inner, comm::Runs& runs) {
   }
 }
 
-// What a member of one cut gives a member of another: both sides list the same blocks in the same order.
-struct CutAnew {
+// What a member of one sharding sends a member of another: both sides list the same blocks in the same order.
+struct Resharding {
   const ReshardAttrs& attrs;
   const graph::ReshardCuts& cuts;
 
@@ -281,7 +281,7 @@ struct CutAnew {
   comm::Runs received(const Value& y, int from, int to) const { return blocks(y, from, to, false); }
 
  private:
-  // Of a value that is still cut as before, or already anew.
+  // Of a value in its old sharding, or already in the new one.
   comm::Runs blocks(const Value& value, int from, int to, bool before) const {
     comm::Runs runs;
     for (const graph::HeldSpan& had : graph::held_of(cuts.from, from)) {
@@ -314,7 +314,7 @@ comm::Transfer transfer_of(const ReshardAttrs& attrs, const graph::ReshardCuts& 
     return transfer;
   }
   if (attrs.to.kind == Kind::kSharded) {
-    const CutAnew blocks{attrs, cuts};
+    const Resharding blocks{attrs, cuts};
     for (int member = 0; member < cuts.to.ranks; ++member) {
       transfer.send.push_back(blocks.sent(x, rank, member));
       transfer.receive.push_back(blocks.received(y, member, rank));

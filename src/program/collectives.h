@@ -7,10 +7,10 @@
 
 namespace strata::program {
 
-// Of a localized graph. What is put together only to be encoded is put together right before; what a layer
-// gathers or reduces goes in one call; sums of whole gradients replace their terms; the update's come in the
-// order in which backward makes the terms. In forward and backward gathers stand `prefetch` calls ahead of
-// where they are needed.
+// Works on a localized graph. A value that is gathered only to be packed is gathered right before that; all
+// that a layer gathers or reduces goes in one call; sums of whole gradients replace their terms; the update's
+// sums follow the order in which backward makes the terms. In forward and backward, gathers start `prefetch`
+// calls before their first use.
 void group_collectives_pass(graph::Graph& graph, int64_t prefetch);
 
 // What member `rank` of the axis' group asks for to carry out a node of the communication queue. `payload`:

@@ -115,7 +115,7 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
 
 // --- The choice of recompute
 
-// The programs with one choice of recompute, and where everything lies.
+// The programs with one choice of recompute, and all their addresses.
 struct Candidate {
   std::shared_ptr<ProgramSet> set;  // without its programs
   Drafts drafts;                    // as requested
@@ -123,7 +123,7 @@ struct Candidate {
   int64_t full_layers = 0;
 };
 
-// Where the workspace of a program begins: behind the caches, where it generates.
+// Start of a program's workspace: after the caches if the program generates.
 int64_t workspace_offset(const ProgramSet& set, const Draft& draft) {
   const Kind kind = draft.program.request.kind;
   return set.workspace_offset + (kind == Kind::kTrain || kind == Kind::kEvaluate ? 0 : set.cache_bytes);
@@ -162,8 +162,8 @@ class Compiler {
     }
   }
 
-  // nullopt when it takes more than `limit` bytes; 0 is no limit. What cannot fit by the sum of what lives at
-  // once is not laid out.
+  // Returns nullopt if it takes more than `limit` bytes; 0 means no limit. If the sum of simultaneously live
+  // values does not fit, no layout is tried.
   std::optional<Candidate> attempt(Recompute recompute, int64_t full_layers, int64_t limit) {
     Candidate candidate{std::make_shared<ProgramSet>(), fixed_, recompute, full_layers};
     for (size_t i = 0; i < built_.size(); ++i) {
@@ -192,7 +192,7 @@ class Compiler {
   // The programs of a candidate; nothing else is made of this compiler afterwards.
   std::shared_ptr<const ProgramSet> finish(const Candidate& candidate) {
     ProgramSet& set = *candidate.set;
-    // Other candidates have moved what the drafts share.
+    // Other candidates have changed the state that drafts share.
     set.cache_bytes = 0;
     set.programs.reserve(candidate.drafts.size());
     lay_out_batches(set, candidate.drafts);
@@ -219,7 +219,7 @@ class Compiler {
 
 namespace {
 
-// Sums and products of sizes stay far below 64 bits where this holds: nothing overflows behind it.
+// If this holds, sums and products of sizes stay far below 64 bits, and nothing overflows afterwards.
 void check_magnitude(const Request& request, const CompileOptions& options) {
   constexpr double kMost = 0x1p60;
   const models::ModelConfig& model = options.model;
@@ -234,8 +234,8 @@ void check_magnitude(const Request& request, const CompileOptions& options) {
   const double row =
       4 * (static_cast<double>(model.blocks()) * width * 8 + 3 * static_cast<double>(model.vocab_size));
   if (const double bytes = sequences * (length + source) * row; !(bytes < kMost)) {
-    refuse(bytes, fmt::format("{} sequences of {:g} tokens at once ({}, {})", request.sequences,
-                              length + source, options.words.micro_batch, options.words.sequence_length));
+    refuse(bytes, fmt::format("{} sequences of {:g} tokens ({}, {})", request.sequences, length + source,
+                              options.words.micro_batch, options.words.sequence_length));
   }
   if (model.positions == models::Positions::kRelative) {
     const double longest = std::max(length, source);

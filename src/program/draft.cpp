@@ -48,7 +48,7 @@ std::vector<NodesOf> in_order_of_script(const Script& script, std::vector<NodesO
   return segments;
 }
 
-// What updates write of weights in the encodings of kernels.
+// The weights whose packed layouts updates write.
 std::vector<bool> encoded_by_updates(const Graph& graph) {
   std::vector<bool> written(static_cast<size_t>(graph.value_count()), false);
   for (const Node& node : graph.nodes()) {
@@ -63,7 +63,7 @@ std::vector<bool> encoded_by_updates(const Graph& graph) {
 
 // Binds the nodes of a segment twice: as its first action of a step overwrites accumulators, and as later
 // ones add to them. An accumulator that several segments write is overwritten by the first of them in the
-// script: `written` holds what the first actions of the segments before this one have written.
+// schedule: `written` holds the results of the first actions of the segments before this one.
 void bind_segment(Draft& draft, const NodesOf& segment, bool has_later, Binder& binder,
                   std::vector<bool>& written) {
   const Graph& graph = draft.program.graph;
@@ -103,9 +103,9 @@ void bind_segment(Draft& draft, const NodesOf& segment, bool has_later, Binder& 
   }
 }
 
-// The last instruction of a list that may run beside each of them: itself on the compute queue; else the one
-// before that of the compute queue which waits for it, or the last of the list.
-std::vector<int32_t> last_beside(const Program& program, const std::vector<Bound>& list) {
+// For each instruction of a list, the last one that may run concurrently with it: itself on the compute
+// queue; otherwise the predecessor of the compute instruction that waits for it, or the last of the list.
+std::vector<int32_t> last_concurrent(const Program& program, const std::vector<Bound>& list) {
   std::vector<int32_t> last(list.size());
   for (size_t i = 0; i < list.size(); ++i) last[i] = static_cast<int32_t>(i);
   if (!uses_several_queues(program.graph, list)) return last;
@@ -149,7 +149,7 @@ Sequence sequence_of(const Draft& draft, const std::vector<SegmentAt>& segments)
   Sequence sequence;
   for (const SegmentAt& segment : segments) {
     const std::vector<Bound>& list = draft.segment(segment);
-    const std::vector<int32_t> last = last_beside(draft.program, list);
+    const std::vector<int32_t> last = last_concurrent(draft.program, list);
     const auto begin = static_cast<int32_t>(sequence.size());
     for (size_t i = 0; i < list.size(); ++i)
       sequence.push_back({list[i].node, list[i].kernel.scratch_bytes, segment, begin + last[i]});
@@ -158,7 +158,7 @@ Sequence sequence_of(const Draft& draft, const std::vector<SegmentAt>& segments)
   return sequence;
 }
 
-// Beside what the planned segments need.
+// Memory for setup beyond that of the planned segments.
 int64_t setup_bytes(const Draft& draft) {
   int64_t bytes = 0;
   for (const Bound& bound : draft.segment({Segment::kSetup}))
@@ -176,7 +176,7 @@ bool uses_several_queues(const Graph& graph, const std::vector<Bound>& list) {
 
 std::vector<Access> accesses_of_values(const Program& program, const std::vector<Bound>& list) {
   const Graph& graph = program.graph;
-  // As if values lay one behind the other, with a byte at least; views in their wholes.
+  // As if values were consecutive, with a byte at least; views at their place in the whole.
   std::vector<int64_t> begin(static_cast<size_t>(graph.value_count()) + 1, 0);
   for (ValueId id = 0; id < graph.value_count(); ++id)
     begin[static_cast<size_t>(id) + 1] =
@@ -216,7 +216,7 @@ void bind_segments(Draft& draft, Binder& binder) {
     bind_segment(draft, segment, has_later, binder, written);
     if (repeats) of_micro_batch = written;
     if (segment.at.segment == Segment::kEncode && request.kind == Kind::kTrain) {
-      // Behind an update only what that did not write.
+      // After an update, only the layouts that it did not write.
       auto& [all, rest] = draft.bound[0][static_cast<size_t>(Segment::kEncode)];
       const std::vector<bool> is_written = encoded_by_updates(program.graph);
       std::copy_if(all.begin(), all.end(), std::back_inserter(rest), [&](const Bound& bound) {

@@ -1,4 +1,4 @@
-// A program while it is made: its nodes lie in segments with their kernels, addresses are not known yet.
+// A program under construction: its nodes are assigned to segments and have kernels, but no addresses yet.
 #pragma once
 
 #include <array>
@@ -27,18 +27,18 @@ struct Draft {
 };
 using Drafts = std::vector<std::shared_ptr<Draft>>;
 
-// Cuts the graph, which no pass changes any more, into segments, binds their nodes and finds what the
-// workspace must hold.
+// Splits the graph, which no later pass changes, into segments, binds their nodes and finds the contents of
+// the workspace.
 void bind_segments(Draft& draft, Binder& binder);
 
-// What the workspace takes under the best of layouts.
+// Size of the workspace under the best possible layout.
 int64_t least_workspace_bytes(const Draft& draft);
-// What it takes; lays it out where that is not done yet.
+// Size of the workspace; computes its layout on first use.
 int64_t workspace_bytes(Draft& draft);
 
-// What the instructions of one list touch, by value: what lies where is not known yet.
+// The accesses of the instructions of one list, by value, since addresses are not known yet.
 std::vector<Access> accesses_of_values(const Program& program, const std::vector<Bound>& list);
-// Whether a queue beside the compute queue has work in the list.
+// Whether the list has work on a queue other than the compute queue.
 bool uses_several_queues(const graph::Graph& graph, const std::vector<Bound>& list);
 
 }  // namespace strata::program

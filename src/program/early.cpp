@@ -23,19 +23,19 @@ bool communicates(const Access& access) {
   return access.queue == graph::Queue::kCommunication;
 }
 
-// Where it may start; nullopt: at the end of the list at the earliest.
+// The earliest possible start; nullopt: at the end of the list at the earliest.
 std::optional<Early> place_in(std::span<const Access> action, const Access& moved) {
   Early early;
   for (size_t i = action.size(); i-- > 0;) {
     if (!conflict(action[i], moved)) continue;
-    // Instructions of this queue are done some time after their place. Whoever waits for one there would hold
-    // the computation up; at the next one most of its time has passed.
+    // Instructions of this queue finish some time after their place. A wait for one there would stall
+    // computation; at the next one most of its time has passed.
     size_t from = i + 1;
     if (communicates(action[i])) {
-      early.behind = std::max(early.behind, static_cast<int32_t>(i));
+      early.after = std::max(early.after, static_cast<int32_t>(i));
       while (from < action.size() && !communicates(action[from])) ++from;
     }
-    // Behind all passes of a loop.
+    // After all passes of a loop.
     while (from < action.size() && from > 0 && action[from].loop != graph::kNone &&
            action[from].loop == action[from - 1].loop)
       ++from;

@@ -1,5 +1,5 @@
-// What the update begins with may begin earlier: sums of gradients over ranks, as soon as the last
-// micro-batch has made its own.
+// Finds work of the update that can start early: sums of gradients over ranks, as soon as the last
+// micro-batch has made its terms.
 #pragma once
 
 #include <span>
@@ -10,9 +10,10 @@
 
 namespace strata::program {
 
-// Of the communication of `update`, what conflicts with nothing in front of it there, in the order in which
-// it may start beside `action`, the list that runs right before. What could only start at its end is left
-// out. Ranges are bytes of the arena, so that memory which `action` still uses is told.
+// Returns the communication instructions of `update` that conflict with nothing before them there, in the
+// order in which they may start during `action`, the list that runs right before. Those that could only start
+// at its end are left out. Ranges are bytes of the arena, so that memory which `action` still uses is
+// recognized.
 std::vector<Early> find_early(std::span<const Access> action, std::span<const Access> update);
 
 }  // namespace strata::program

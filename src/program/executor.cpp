@@ -82,10 +82,10 @@ bool conflict(const std::vector<Touched>& a, const std::vector<Touched>& b) {
   return false;
 }
 
-// The last instruction before on the communication queue that must be done when this one of it starts; -1:
-// none. The queue's order keeps what is behind one another on one device apart; groups of ranks are queues of
-// their own. Whoever waits for the last of them waits for all before it.
-int32_t behind(const Program& program, const std::vector<Instruction>& list, size_t index) {
+// The last earlier instruction on the communication queue that must be done when this one of it starts; -1:
+// none. The queue's order separates consecutive instructions of one device; groups of ranks are separate
+// queues. A wait for the last of them waits for all before it.
+int32_t last_before(const Program& program, const std::vector<Instruction>& list, size_t index) {
   if (list[index].queue != graph::Queue::kCommunication) return -1;
   const auto mine = touched_by(program, list[index]);
   for (size_t i = index; i-- > 0;) {
@@ -105,7 +105,7 @@ void Executor::make_list(const Program& program, const std::vector<Instruction>&
     list.peers.push_back(peers_of(program, instruction));
     const bool has_kernel = instruction.run != nullptr;
     if (!has_kernel) list.exchanges[i] = make_exchange(program, instruction);
-    list.behind.push_back(behind(program, instructions, i));
+    list.after.push_back(last_before(program, instructions, i));
     list.calls.add(instruction.run,
                    has_kernel ? instances_.of(instruction.plan, instruction.instantiate) : nullptr,
                    program.operands_of(instruction), instruction.finish);
@@ -150,7 +150,7 @@ Executor::Exchange Executor::make_exchange(const Program& program, const Instruc
 void Executor::start(Running& running, size_t index) {
   List& list = running.list;
   const Program& program = set_->programs[running.program];
-  if (list.behind[index] >= 0) underway_.wait_through(static_cast<size_t>(list.behind[index]));
+  if (list.after[index] >= 0) underway_.wait_through(static_cast<size_t>(list.after[index]));
   for (const int32_t other : program.waits_of(running.instructions[index]))
     underway_.wait_through(static_cast<size_t>(other));
   if (list.exchanges[index])
@@ -162,7 +162,7 @@ void Executor::start(Running& running, size_t index) {
 }
 
 void Executor::start_early(size_t index, const Early& early, const Addresses& addresses) {
-  if (early.behind >= 0) underway_.wait_through(static_cast<size_t>(early.behind));
+  if (early.after >= 0) underway_.wait_through(static_cast<size_t>(early.after));
   start_on_group(list_of(index, {Segment::kUpdate}), static_cast<size_t>(early.instruction),
                  Started::What::kEarly, addresses);
 }
@@ -243,7 +243,7 @@ bool Executor::goes_on(const Running& running, const Loop& loop) const {
 
 void Executor::run_loop(Running& running, const Loop& loop) {
   while (goes_on(running, loop)) {
-    // What goes on beside a pass is its own (find_waits).
+    // Work that overlaps a pass belongs to it (find_waits).
     underway_.wait_for(Started::What::kInstruction);
     run_range(running, loop.begin, loop.end);
     underway_.wait_for(Started::What::kInstruction);
@@ -256,7 +256,7 @@ void Executor::run_range(Running& running, size_t begin, size_t end) {
   const auto& [index, action, instructions, list, addresses, launch, early, early_end] = running;
   const Program& program = set_->programs[index];
   // Mark i is the end of the instruction before i; mark n + 1 + i where i has waited before it began.
-  const size_t behind_waits = instructions.size() + 1;
+  const size_t after_waits = instructions.size() + 1;
   stopwatch_->mark(begin);
   for (size_t i = begin; i < end; ++i) {
     const Instruction& instruction = instructions[i];
@@ -272,7 +272,7 @@ void Executor::run_range(Running& running, size_t begin, size_t end) {
       if (instruction.wait_count > 0 && !underway_.empty()) {
         for (const int32_t other : program.waits_of(instruction))
           underway_.wait_through(static_cast<size_t>(other));
-        begins_[i] = behind_waits + i;
+        begins_[i] = after_waits + i;
         stopwatch_->mark(begins_[i]);
       }
       running.launch.peers = list.peers[i];
@@ -323,7 +323,7 @@ void Executor::run_in_script(size_t index, size_t at, bool update_follows, bool 
     if (one.program != index) return true;
     const Message& message = program.messages[one.index];
     if (!message.sends) return message.at == here && one.micro_batch == action.micro_batch;
-    // What this action makes lies where that does.
+    // An action's results share its position in the pools.
     return std::any_of(program.messages.begin(), program.messages.end(), [&](const Message& next) {
       return next.sends && next.at == here && next.pool == message.pool &&
              program.pools[next.pool].slot(action) == one.slot;
@@ -390,7 +390,7 @@ void Executor::download(const Persistent& value, void* to, int64_t bytes, int64_
 
 namespace {
 
-// Where a value of the arena lies.
+// Offset of a value in the arena.
 int64_t offset_of_persistent(const Program& program, graph::ValueId value, int64_t bytes) {
   STRATA_CHECK(value != graph::kNone, "the program has no such value");
   const Place& place = program.places[static_cast<size_t>(value)];

@@ -19,29 +19,29 @@ namespace strata::program {
 class Executor {
  public:
   // Allocates the arena, makes instances of the plans and runs every program's setup. Weights are zero until
-  // somebody fills them and encodes. Several executors may share a set, each on a thread of its own.
+  // the caller fills and packs them. Several executors may share a set, each on a separate thread.
   // InternalError where the set was compiled for a device that computes otherwise.
-  // `ranks`, which must outlive it: those of the set's mesh, that carry out what is on the communication
+  // `ranks`, which must outlive the executor, are those of the set's mesh; they execute the communication
   // queue together.
   Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device, const Ranks& ranks);
-  // On this process alone.
+  // For a single process.
   Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device);
 
   const ProgramSet& set() const { return *set_; }
   const device::Device& device() const { return *device_; }
   const Program& program(size_t index) const { return set_->programs[index]; }
 
-  // Runs a segment of a program. Allocates nothing. `update_follows`: the caller runs the rest of the script
-  // next, so that beside the last micro-batch starts what the update can begin with (Program::early).
+  // Runs a segment of a program. Allocates nothing. `update_follows`: the caller runs the rest of the
+  // schedule next, so that the work that can start early (Program::early) starts during the last micro-batch.
   void run(size_t program, const Action& action, bool update_follows = false);
-  // The same of an action of the program's script, with the messages of a pipeline that belong to it: what it
-  // reads is received before, what it makes is on its way afterwards. What comes behind the micro-batches
-  // waits until all have gone. `adds`: to what earlier runs of the script have left in accumulators.
+  // The same for an action of the program's schedule, with its pipeline messages: its inputs are received
+  // before it, its outputs are sent after it. Actions after the micro-batches wait until all messages have
+  // been sent. `adds`: to the sums that earlier runs of the schedule have left in accumulators.
   void run_in_script(size_t program, size_t at, bool update_follows = false, bool adds = false);
   // Until all that was sent has been received.
   void finish_messages();
-  // The program's script, whose batches are all there: the whole step, or the micro-batches without what
-  // comes behind them.
+  // Runs the program's schedule; all batches must be uploaded. It is the whole step, or the micro-batches
+  // without the actions that follow them.
   void run_script(size_t program);
   void run_micro_batches(size_t program);
 
@@ -76,9 +76,9 @@ class Executor {
     download(name, values.data(), static_cast<int64_t>(values.size() * sizeof(T)));
     return values;
   }
-  // The program's sequences of a batch, from row `first` on, into the slot of a micro-batch: of each column
-  // what this rank reads. Rows may be shorter than the program's; they end in padding then. Allocates
-  // nothing.
+  // Uploads the program's sequences of a batch, from row `first` on, to the buffer of a micro-batch: of each
+  // column the elements that this rank reads. Rows may be shorter than the program's; they are padded.
+  // Allocates nothing.
   void upload_rows(size_t program, const BatchRows& batch, int64_t first, int64_t micro_batch);
   // A column as this rank holds it, whole or its first values; nothing happens where the program does not
   // read it.
@@ -105,8 +105,8 @@ class Executor {
     virtual ~Observer() = default;
     virtual void instruction(size_t program, const Action& action, size_t index, double begin,
                              double end) = 0;
-    // Whether what an instruction gives is there when it is told of: each collective is then waited for at
-    // once, and nothing runs beside it.
+    // Whether an instruction's result must be complete when it is reported: each collective is then waited
+    // for immediately, and nothing overlaps it.
     virtual bool wants_results() const { return false; }
   };
   void observe(Observer* observer) { observer_ = observer; }
@@ -137,7 +137,7 @@ class Executor {
     std::vector<device::Peers> peers;
     std::vector<std::optional<Exchange>> exchanges;
     // Of those on the communication queue: the last one before on that queue that must be done; -1: none.
-    std::vector<int32_t> behind;
+    std::vector<int32_t> after;
     std::vector<Timing> timings;
     std::vector<Loop> loops;
   };

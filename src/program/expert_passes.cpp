@@ -22,7 +22,7 @@ size_t at(ValueId id) {
   return static_cast<size_t>(id);
 }
 
-// Whether what a node makes of rows of a pass is no row of a pass any more.
+// Whether a node's result no longer consists of rows of a pass.
 bool leaves_pass(const Graph& graph, const Node& node) {
   if (node.op == &ops::CombineRows::def || node.op == &ops::CombineSlotGrads::def ||
       node.op == &ops::RemainingTokens::def)
@@ -90,7 +90,7 @@ class LoopAdder {
     };
     for (size_t i = 0; i < old_.size(); ++i) {
       if (is_placed[i]) continue;
-      // Whoever reads a result reads it whole. What can leave the pass now need not wait for a loop of its own.
+      // All readers of a result read it whole. Nodes that can already leave the pass share its loop.
       std::erase_if(open_, [&](auto& entry) {
         const bool is_read = std::any_of(entry.second.begin(), entry.second.end(),
                                          [&](size_t leaver) { return reads(old_[i], old_[leaver]); });
@@ -109,7 +109,7 @@ class LoopAdder {
   }
 
  private:
-  // Leavers of one key share a loop: of one plan, whose nodes stand in one list.
+  // Leavers with equal keys share a loop: they have one plan, and their nodes are in one list.
   struct Key {
     int32_t plan;
     int list;

@@ -8,16 +8,16 @@
 
 namespace strata::program {
 
-// Of each value: whether it holds what has come to a rank's experts in a pass, or what is made of that. What
-// takes it back to tokens, and sums of gradients, do not.
+// By value: whether it holds tokens received by a rank's experts in a pass, or is computed from them. Values
+// returned to tokens, and sums of gradients, do not count.
 std::vector<bool> values_of_passes(const graph::Graph& graph);
 
-// Behind the nodes that take rows back to tokens, or add gradients of experts up, a loop of all that they
-// need for another pass, from its dispatch on: nothing that the first pass has left is read. In front of it
-// stands a remaining_tokens, which ends it at once where the first pass took all tokens.
+// After the nodes that return rows to tokens, or add up gradients of experts, inserts a loop of everything
+// that they need for another pass, from its dispatch on: nothing that the first pass has left is read. A
+// remaining_tokens node precedes the loop and ends it immediately if the first pass took all tokens.
 enum class PassesOf : uint8_t {
-  kBackward,  // nodes of I and W. Before recompute_pass, which then sees what the loops read of forward
-  kForward,   // of F, and of R behind recompute_pass
+  kBackward,  // nodes of I and W. Before recompute_pass, which then sees what loops read of forward
+  kForward,   // of F, and of R after recompute_pass
 };
 void add_expert_passes(graph::Graph& graph, PassesOf nodes, Backward backward);
 

@@ -155,7 +155,7 @@ std::string instruction_text(const Program& program, size_t index, const Instruc
   for (const Early& early : program.early) {
     if (node.phase == graph::Phase::kUpdate && early.instruction == static_cast<int32_t>(index)) {
       items.push_back(
-          fmt::format("starts beside {}, before {}", str(*program.before_update()),
+          fmt::format("starts during {}, before {}", str(*program.before_update()),
                       instruction_id(program.before_update()->segment, static_cast<size_t>(early.before))));
     }
   }
@@ -237,7 +237,7 @@ std::string explain_program(const Program& program, const hardware::DeviceSpec& 
   text += "\n";
   text += script_text(program.script);
   for (const Pool& pool : program.pools) {
-    text += fmt::format("  pool {}: {} slots of {}, from byte {}\n", pool.name, pool.slots,
+    text += fmt::format("  pool {}: {} buffers of {}, from byte {}\n", pool.name, pool.slots,
                         bytes_text(static_cast<double>(pool.slot_bytes)), pool.offset);
   }
   for (const SegmentAt& segment : all_segments(program.chunks())) {
@@ -265,12 +265,13 @@ std::string explain_memory(const ProgramSet& set) {
                         bytes_text(static_cast<double>(set.cache_bytes)));
   }
   if (const int64_t staging = save_staging_bytes(set); staging > 0) {
-    text += fmt::format("  beside it, from the first save on: {} for what a save has not read at an update\n",
-                        bytes_text(static_cast<double>(staging)));
+    text += fmt::format(
+        "  besides it, from the first save on: {} for data that a save has not read when an update starts\n",
+        bytes_text(static_cast<double>(staging)));
   }
   const Program& program = set.programs[largest_program(set)];
   if (program.pool_bytes() > 0) {
-    text += fmt::format("  the workspace begins with {} of slots while micro-batches overlap\n",
+    text += fmt::format("  the workspace begins with {} of pools while micro-batches overlap\n",
                         bytes_text(static_cast<double>(program.pool_bytes())));
   }
   const Peak peak = workspace_peak(program);

@@ -16,15 +16,17 @@ std::string instruction_id(const SegmentAt& at, size_t index, bool accumulates =
 // F, R, I, W, U, E (encode) or S (setup).
 char letter_of(graph::Phase phase);
 
-// The instructions of one program, at most 110 columns wide; repeated layers stand once, with their number.
+// The instructions of one program, at most 110 columns wide; repeated layers are printed once, with their
+// count.
 std::string explain_program(const Program& program, const hardware::DeviceSpec& device);
 // Regions of the arena, its peak and who makes it.
 std::string explain_memory(const ProgramSet& set);
 // Work and expected time by kernel family.
 std::string explain_totals(const StepTotal& total);
 
-// Names a set of programs by all that decides what runs: every instruction's op, attributes, shapes,
-// operands' places and scratch, and where everything lies. Equal for programs that are equal to the byte.
+// Identifies a set of programs by everything that decides what runs: every instruction's op, attributes,
+// shapes, operand addresses and scratch, and the memory layout. Equal for programs that are equal to the
+// byte.
 std::string fingerprint(const ProgramSet& set);
 
 // All of it, nothing collapsed: a JSON object.

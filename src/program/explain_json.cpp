@@ -108,11 +108,11 @@ Json program_json(const Program& program, const hardware::DeviceSpec& device) {
     }
   }
   for (const Early& early : program.early) {
-    const SegmentAt beside{program.before_update()->segment, program.before_update()->chunk};
+    const SegmentAt during{program.before_update()->segment, program.before_update()->chunk};
     json["early"].push_back(
         {{"id", instruction_id({Segment::kUpdate}, static_cast<size_t>(early.instruction))},
          {"before",
-          instruction_id(beside, static_cast<size_t>(early.before), program.before_update()->accumulates)}});
+          instruction_id(during, static_cast<size_t>(early.before), program.before_update()->accumulates)}});
   }
   const Peak peak = workspace_peak(program);
   const InstructionAt at = instruction_at(program, static_cast<size_t>(peak.instruction));
@@ -145,7 +145,7 @@ std::string fingerprint(const ProgramSet& set) {
       for (const int32_t slot : pool.slot_of) add(fmt::format("{}", slot));
     }
     for (const Early& early : program.early)
-      add(fmt::format("early {} {} {}", early.instruction, early.before, early.behind));
+      add(fmt::format("early {} {} {}", early.instruction, early.before, early.after));
     for (const Receive& receive : program.receives)
       add(fmt::format("receive {} {} {}", receive.before, receive.message, receive.micro_batch));
     for (const SegmentAt& segment : all_segments(program.chunks())) {

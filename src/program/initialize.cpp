@@ -19,7 +19,7 @@ using graph::Axis;
 
 namespace {
 
-constexpr int64_t kAligned = 4;  // numbers that one counter gives
+constexpr int64_t kAligned = 4;  // numbers that one counter yields
 
 // Elements [begin, begin + out.size()) of a parameter before its parts are scaled.
 void fill(const graph::Init& init, const RandomKey& key, int64_t begin, std::span<float> out) {
@@ -42,11 +42,11 @@ void fill(const graph::Init& init, const RandomKey& key, int64_t begin, std::spa
   }
 }
 
-// A parameter as it is in all layouts.
+// A parameter in unsharded form.
 struct Whole {
   Shape shape;
   std::vector<int64_t> segments;
-  int64_t first_row;  // of what it is part of, by whose elements numbers go
+  int64_t first_row;  // in the whole parameter, whose elements index the numbers
   int64_t columns() const { return shape.elements() / shape[0]; }
   int64_t first_element() const { return first_row * columns(); }
 };
@@ -56,7 +56,7 @@ Whole whole_of(const graph::Parameter& parameter, const graph::Value& value) {
   return {value.sharding.global_shape, value.sharding.global_segments, parameter.part.first_row};
 }
 
-// Multiplies what lies in each part of a parameter by its factor.
+// Multiplies the elements of each segment of a parameter by its factor.
 void scale_parts(const Whole& whole, const std::vector<double>& factors, int64_t begin,
                  std::span<float> out) {
   if (factors.empty()) return;
@@ -93,7 +93,7 @@ class SameWeights {
   explicit SameWeights(comm::Communicator& group) : group_(group), numbers_(kMost) {}
 
   // Elements [begin, begin + count) of the parameter, which all members fill at the same place of theirs:
-  // `upload` takes stretches of them, in order.
+  // `upload` receives ranges of them, in order.
   template <typename Upload>
   void fill(const graph::Parameter& parameter, const Whole& whole, const RandomKey& key, int64_t begin,
             int64_t count, const Upload& upload) {
@@ -112,7 +112,7 @@ class SameWeights {
   }
 
  private:
-  static constexpr int64_t kMost = 1 << 18;  // elements at once
+  static constexpr int64_t kMost = 1 << 18;  // elements per call
 
   graph::Span part_of(int64_t size, int member) const {
     const int64_t share = (size + group_.size() - 1) / group_.size();
@@ -148,7 +148,7 @@ class Sharing {
     if (ranks.mesh().size(Axis::kReplicate) > 1) replicas_.emplace(ranks.along(Axis::kReplicate));
   }
 
-  // Those that hold the same elements of a value as this rank; nullptr: nobody that it could share with.
+  // The ranks that hold the same elements of a value as this rank; nullptr: there are none to share with.
   SameWeights* of(const graph::Value& value) {
     const auto is_cut = [&](Axis axis) { return value.placements[axis] != graph::Placement::replicated(); };
     if (is_cut(Axis::kReplicate)) return nullptr;

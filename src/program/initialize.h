@@ -5,7 +5,7 @@
 
 namespace strata::program {
 
-// Tells a rank where it is on the programs' mesh: once, before anything runs.
+// Writes a rank's coordinates on the programs' mesh; call once, before anything runs.
 void write_coordinates(const Executor& executor);
 
 // Fills every parameter as its family starts it: a pure function of (seed, parameter name, element of the

@@ -61,7 +61,7 @@ void lay_out_persistent(ProgramSet& set, const Drafts& drafts) {
       add_persistent(set, value);
     }
   }
-  // By role, so that what is alike lies together: parameters first, then gradients, states, encodings,
+  // By role, so that similar values are adjacent: parameters first, then gradients, states, packed weights,
   // tables.
   std::vector<size_t> order(set.persistent.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -155,8 +155,8 @@ void emit_list(Draft& draft, const SegmentAt& segment, int64_t workspace_offset)
   }
 }
 
-// What an operand of so many bytes touches. In slots: of slot 0 those, for within one run of a segment others
-// do not matter; of any slot all of the pool.
+// The bytes that an operand of a given size touches. In pools: of entry 0 only, because within one run of a
+// segment the others do not matter; or of the whole pool for any entry.
 enum class InSlots { kOfFirst, kOfAny };
 ByteRange range_of(const Program& program, const ProgramSet& set, const Operand& operand, int64_t bytes,
                    InSlots slots) {
@@ -171,7 +171,7 @@ ByteRange range_of(const Program& program, const ProgramSet& set, const Operand&
   return {begin, begin + bytes};
 }
 
-// What the instructions of a segment touch.
+// The accesses of a segment's instructions.
 std::vector<Access> accesses_of_bytes(const Draft& draft, const ProgramSet& set, const SegmentAt& segment,
                                       InSlots slots = InSlots::kOfFirst) {
   const Program& program = draft.program;
@@ -217,7 +217,7 @@ void emit_early(Draft& draft, const ProgramSet& set) {
   if (action == nullptr || !uses_several_queues(program.graph, draft.segment({Segment::kUpdate}))) return;
   std::vector<Access> accesses =
       accesses_of_bytes(draft, set, {action->segment, action->chunk}, InSlots::kOfAny);
-  // What was sent may be read by others until the update begins.
+  // Messages in flight may be read by other ranks until the update begins.
   Access& in_flight = accesses.emplace_back();
   for (const Message& message : program.messages) {
     const Pool& pool = program.pools[message.pool];

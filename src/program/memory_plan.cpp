@@ -12,7 +12,7 @@ struct Range {
   int64_t begin, end;
 };
 
-// Bytes in use, as ranges that neither overlap nor touch, in order. Buffers that lie side by side become one
+// Bytes in use, as ranges that neither overlap nor touch, in order. Adjacent buffers become one
 // range, so that few remain however many buffers there are.
 class Occupied {
  public:
@@ -35,10 +35,10 @@ class Occupied {
   std::vector<Range> ranges_;
 };
 
-// What is in use over time: a segment tree over instructions. A node knows what is in use at any instruction
-// of its span, and, of that, what is in use over its whole span by buffers whose lives no smaller set of
-// nodes covers. A life and a question each touch a number of nodes that grows with the logarithm of the
-// program.
+// Memory in use over time: a segment tree over instructions. A node knows the bytes in use at any instruction
+// of its interval and, of these, the bytes in use over the whole interval by buffers whose lifetimes no
+// smaller set of nodes covers. Insertions and queries touch a number of nodes that grows with the logarithm
+// of the program.
 class Occupancy {
  public:
   explicit Occupancy(int32_t instructions) : instructions_(instructions) {
@@ -147,7 +147,7 @@ Layout plan_memory(std::span<const Lifetime> lifetimes) {
                    [&](size_t a, size_t b) { return lifetimes[a].bytes > lifetimes[b].bytes; });
   const Alive most = most_alive(lifetimes);
   Layout layout = place_in_order(lifetimes, order);
-  // No order can do with less than what is alive at once.
+  // No order can use less than the bytes alive at the same time.
   if (layout.bytes > most.bytes) {
     std::iota(order.begin(), order.end(), size_t{0});
     Layout first_come = place_in_order(lifetimes, order);

@@ -1,4 +1,4 @@
-// Where every value of a program lies. Values whose lives overlap lie apart; the others may share memory.
+// Plans the memory of a program. Values whose lifetimes overlap do not; the others may share memory.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct Alive {
 Alive most_alive(std::span<const Lifetime> lifetimes);
 
 // Greedy best fit, largest buffer first (Pisarchyk and Lee 2020), against first-come order; the smaller one
-// is taken. The time grows as n log n as long as what is in use at a time lies in few pieces.
+// is taken. Takes n log n time as long as the bytes in use at any time form few ranges.
 Layout plan_memory(std::span<const Lifetime> lifetimes);
 
 }  // namespace strata::program

@@ -31,7 +31,8 @@ std::vector<Region> arena_regions(const ProgramSet& set) {
 
 Peak workspace_peak(const Program& program) {
   Peak peak{program.workspace.peak_at, program.workspace.alive_at_peak, program.workspace.bytes, {}};
-  // Only what the micro-batch uses: indices of lives in the update's workspace mean other instructions.
+  // Only buffers of the micro-batch: indices of lifetimes in the update's workspace refer to other
+  // instructions.
   std::map<int64_t, PeakBuffer> by_offset;  // values that share a buffer in place count once
   for (const SegmentAt& segment : in_order_of_micro_batch(program.chunks())) {
     for (const Instruction& instruction : program.segment(segment)) {

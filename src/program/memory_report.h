@@ -1,4 +1,4 @@
-// What lies where in the arena: for people, and for tests that hold the plan against the executor.
+// The contents of the arena: for people, and for tests that check the plan against the executor.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace strata::program {
 
-// A stretch of the arena. Regions follow each other without gaps and make up the whole arena.
+// A range of the arena. Regions follow each other without gaps and make up the whole arena.
 struct Region {
   std::string name;  // "parameter", "gradient", …, "batch", "workspace"
   int64_t offset = 0, bytes = 0;
@@ -22,7 +22,7 @@ struct PeakBuffer {
   int64_t offset = 0, bytes = 0;
 };
 struct Peak {
-  int32_t instruction = 0;          // of the segments of a micro-batch, one list behind the other
+  int32_t instruction = 0;          // of the segments of a micro-batch, as consecutive lists
   int64_t alive = 0;                // bytes that live there
   int64_t bytes = 0;                // of the workspace without pools; the rest is lost to fragmentation
   std::vector<PeakBuffer> buffers;  // the largest first
@@ -32,8 +32,8 @@ Peak workspace_peak(const Program& program);
 // The program whose workspace is the largest: it decides the size of the arena.
 size_t largest_program(const ProgramSet& set);
 
-// Bytes beside the arena for what a save beside training has not read when weights and states are about to
-// change: as many as they have themselves, or as options.memory_budget leaves room for. 0: updates wait.
+// Bytes needed outside the arena for what a concurrent save has not read when weights and states are about to
+// change: the size of these, or what options.memory_budget leaves. 0: updates wait.
 int64_t save_staging_bytes(const ProgramSet& set);
 
 }  // namespace strata::program

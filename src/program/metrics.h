@@ -9,8 +9,7 @@
 
 namespace strata::program {
 
-// A metric that was looked up once. Reads what the executor holds at that moment; valid as long as the
-// executor.
+// A metric that was looked up once. Reads the executor's current values; valid as long as the executor.
 class Metric {
  public:
   Metric() = default;  // absent

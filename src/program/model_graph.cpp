@@ -80,16 +80,16 @@ void mark_shared(Graph& graph, const Pipeline& pipeline) {
   }
 }
 
-// Differentiates what a rank has, and says what passes between it and others.
+// Differentiates a rank's stages, and determines the messages between it and other ranks.
 class StageBuilder {
  public:
-  StageBuilder(Graph& graph, const Pipeline& pipeline, const std::vector<layers::Stretch>& stretches)
-      : graph_(graph), pipeline_(pipeline), stretches_(stretches), stages_(pipeline.stages()) {}
+  StageBuilder(Graph& graph, const Pipeline& pipeline, const std::vector<layers::LayerRange>& ranges)
+      : graph_(graph), pipeline_(pipeline), ranges_(ranges), stages_(pipeline.stages()) {}
 
   std::vector<Message> forward() {
-    each_stretch([&](int32_t chunk, const layers::Stretch& stretch) {
-      if (stretch.receives) add(false, {Segment::kForward, chunk}, stages_[at(chunk)] - 1, stretch.received);
-      if (stretch.sends) add(true, {Segment::kForward, chunk}, stages_[at(chunk)] + 1, stretch.sent);
+    each_range([&](int32_t chunk, const layers::LayerRange& range) {
+      if (range.receives) add(false, {Segment::kForward, chunk}, stages_[at(chunk)] - 1, range.received);
+      if (range.sends) add(true, {Segment::kForward, chunk}, stages_[at(chunk)] + 1, range.sent);
     });
     return messages_;
   }
@@ -98,10 +98,10 @@ class StageBuilder {
     forward();
     const Segment segment = backward == Backward::kCombined ? Segment::kBackward : Segment::kInputGrad;
     std::vector<graph::GivenGradient> given;
-    each_stretch([&](int32_t chunk, const layers::Stretch& stretch) {
-      if (!stretch.sends) return;
+    each_range([&](int32_t chunk, const layers::LayerRange& range) {
+      if (!range.sends) return;
       std::vector<graph::ValueId> gradients;
-      for (const graph::ValueId value : stretch.sent) {
+      for (const graph::ValueId value : range.sent) {
         given.push_back({value, received_gradient(value)});
         gradients.push_back(given.back().gradient);
       }
@@ -109,11 +109,11 @@ class StageBuilder {
     });
     const std::vector<graph::ValueId> gradients = graph::differentiate(graph_, losses.all, given);
     graph_.set_phase(graph::Phase::kInputGrad);
-    each_stretch([&](int32_t chunk, const layers::Stretch& stretch) {
-      if (!stretch.receives) return;
+    each_range([&](int32_t chunk, const layers::LayerRange& range) {
+      if (!range.receives) return;
       graph_.set_chunk(chunk);
       std::vector<graph::ValueId> sent;
-      for (const graph::ValueId value : stretch.received)
+      for (const graph::ValueId value : range.received)
         sent.push_back(graph::sum_over_ranks(graph_, gradients[static_cast<size_t>(value)]));
       add(true, {segment, chunk}, stages_[at(chunk)] - 1, sent);
     });
@@ -126,8 +126,8 @@ class StageBuilder {
   static size_t at(int32_t chunk) { return static_cast<size_t>(chunk); }
 
   template <typename Each>
-  void each_stretch(const Each& each) {
-    for (size_t i = 0; i < stretches_.size(); ++i) each(static_cast<int32_t>(i), stretches_[i]);
+  void each_range(const Each& each) {
+    for (size_t i = 0; i < ranges_.size(); ++i) each(static_cast<int32_t>(i), ranges_[i]);
   }
 
   void add(bool sends, SegmentAt segment, int32_t other_stage, std::vector<graph::ValueId> values) {
@@ -153,12 +153,12 @@ class StageBuilder {
 
   Graph& graph_;
   const Pipeline& pipeline_;
-  const std::vector<layers::Stretch>& stretches_;
+  const std::vector<layers::LayerRange>& ranges_;
   std::vector<int32_t> stages_;
   std::vector<Message> messages_;
 };
 
-// A tensor of a file is one stretch of one parameter, also where ranks hold a parameter in parts.
+// A tensor of a file is one range of one parameter, even if ranks hold a parameter in shards.
 void require_tensors_in_parts(const Graph& graph, const models::ModelConfig& model, const Words& words) {
   std::map<std::string_view, const graph::Parameter*> later_parts;
   for (const graph::Parameter& parameter : graph.parameters()) {
@@ -193,8 +193,8 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
       (request.encoder_length > 0) == (options.model.architecture == models::Architecture::kEncoderDecoder),
       "encoder_length is {} for a {} model", request.encoder_length, options.model.family->name);
   STRATA_CHECK(!writes || options.pipeline == nullptr, "the stages of a pipeline write no text");
-  std::vector<layers::Stretch> stretches;
-  if (options.pipeline != nullptr) stretches = stretches_of(*options.pipeline);
+  std::vector<layers::LayerRange> ranges;
+  if (options.pipeline != nullptr) ranges = layer_ranges_of(*options.pipeline);
   const bool trains = request.kind == Kind::kTrain;
   layers::Context context{
       .graph = graph,
@@ -206,7 +206,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
                .cache_capacity = writes ? options.cache_capacity : 0,
                .cache_slots = writes ? options.cache_slots : 0},
       .settings = {.activations = options.activations,
-                   // Places behind a text's end are in no chunk of it: kKvBegin says so.
+                   // Positions after a text's end are in no chunk of it, according to kKvBegin.
                    .document_mask = request.document_mask || options.model.sliding_window.chunked,
                    .counts_samples = trains && options.model.experts.jitter > 0,
                    // What only goes forward need not save memory by it, and may have fewer rows than ranks.
@@ -217,7 +217,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
                    .trains_experts = trains,
                    .expert_layout = options.experts,
                    .predicts = trains},
-      .stages = options.pipeline != nullptr ? &stretches : nullptr,
+      .stages = options.pipeline != nullptr ? &ranges : nullptr,
       .words = options.words};
   layers::add_batch(context);
   const models::Hidden hidden = options.model.family->build(options.model, context);
@@ -241,12 +241,12 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
   graph.set_chunk(0);
   if (options.pipeline != nullptr) {
     mark_shared(graph, *options.pipeline);
-    model.chunks = static_cast<int32_t>(stretches.size());
+    model.chunks = static_cast<int32_t>(ranges.size());
   }
   shard_parameters(graph, options);
   if (request.kind == Kind::kTrain) {
     if (options.pipeline != nullptr) {
-      model.messages = StageBuilder(graph, *options.pipeline, stretches).train(losses, options.backward);
+      model.messages = StageBuilder(graph, *options.pipeline, ranges).train(losses, options.backward);
     } else {
       graph::differentiate(graph, losses.all);
     }
@@ -255,7 +255,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");
     model.states = optim::add_update(graph, losses.token_count, options.rule_of).states;
   } else if (options.pipeline != nullptr) {
-    model.messages = StageBuilder(graph, *options.pipeline, stretches).forward();
+    model.messages = StageBuilder(graph, *options.pipeline, ranges).forward();
   }
   graph::drop_identities_pass(graph);
   graph::set_partial(graph, graph.metric(graph::MetricKind::kLossSum), graph::Axis::kPipeline);

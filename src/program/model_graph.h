@@ -5,9 +5,9 @@
 
 namespace strata::program {
 
-// kTrain: loss, gradients and update; kEvaluate: loss; kPrefill: fills the caches and gives the logits of the
-// row "last_row" of the chunk; kDecode: the same for one token; kEncoderPrefill: fills the caches of what an
-// encoder read. Logits are f32[1, V], named "logits".
+// kTrain: loss, gradients and update; kEvaluate: loss; kPrefill: fills the caches and computes the logits of
+// the row "last_row" of the chunk; kDecode: the same for one token; kEncoderPrefill: fills the caches of an
+// encoder's tokens. Logits are f32[1, V], named "logits".
 struct ModelGraph {
   graph::Graph graph;
   std::vector<optim::State> states;  // kTrain

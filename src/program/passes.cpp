@@ -60,8 +60,8 @@ class Recomputer {
     }
   }
 
-  // The value that a backward node of the chunk should read in place of `value`. What another chunk has made
-  // is kept: that chunk's backward, where it would be made again, comes later.
+  // The value that a backward node of the chunk should read in place of `value`. Another chunk's value is
+  // saved: the backward of that chunk, which would recompute it, comes later.
   ValueId of(ValueId value, int32_t chunk) {
     if (value == kNone) return value;
     const auto source = sources_.find(value);
@@ -98,8 +98,8 @@ class Recomputer {
     int output;
   };
 
-  // The stream's rows, put together for a column-parallel product: a rank keeps its own, and weight gradients
-  // put them together again (Korthikanti et al. 2022).
+  // A gather of the residual stream's rows for a column-parallel matmul: a rank saves its own rows, and
+  // weight gradients gather them again (Korthikanti et al. 2022).
   bool is_gather_of_stream(const Node& node) const {
     if (node.op != &graph::Reshard::def) return false;
     const auto& attrs = node.attrs.as<graph::ReshardAttrs>();
@@ -109,7 +109,7 @@ class Recomputer {
 
   ValueId selective(ValueId value, const Node& node, int output) {
     if (node.op->recompute == nullptr) return value;
-    // From what is kept, through other cheap kernels.
+    // From saved values, through other cheap kernels.
     Node reads = node;
     for (ValueId& input : reads.inputs) {
       const auto source = sources_.find(input);
@@ -156,7 +156,7 @@ void recompute_pass(Graph& graph, const std::function<Recompute(int32_t)>& of_la
   graph.nodes().clear();
   Recomputer recomputer(graph, old, of_layer, gathers_again);
   for (size_t begin = 0, end; begin < old.size(); begin = end) {
-    // What a loop wants is made again in front of it.
+    // Inputs of a loop are recomputed before the loop.
     end = begin + 1;
     while (old[begin].loop != kNone && end < old.size() && old[end].loop == old[begin].loop) ++end;
     std::vector<Node> rewritten(old.begin() + static_cast<std::ptrdiff_t>(begin),

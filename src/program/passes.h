@@ -22,7 +22,7 @@ std::string_view name_of(Recompute recompute);
 void recompute_pass(graph::Graph& graph, const std::function<Recompute(int32_t)>& of_layer,
                     bool gathers_again = false);
 
-// Removes nodes whose results nobody reads.
+// Removes nodes whose results are never read.
 void prune_pass(graph::Graph& graph);
 
 }  // namespace strata::program

@@ -24,23 +24,23 @@ bool Pipeline::splits_backward() const {
   return false;
 }
 
-std::vector<layers::Stretch> stretches_of(const Pipeline& pipeline) {
+std::vector<layers::LayerRange> layer_ranges_of(const Pipeline& pipeline) {
   const auto& rank_of = pipeline.schedule.rank_of_stage;
-  std::vector<layers::Stretch> stretches;
+  std::vector<layers::LayerRange> ranges;
   for (const int32_t stage : pipeline.stages()) {
     const parallel::StageParts& parts = pipeline.layout[static_cast<size_t>(stage)];
     const auto is_elsewhere = [&](int32_t other) {
       return other >= 0 && other < pipeline.schedule.stages &&
              rank_of[static_cast<size_t>(other)] != pipeline.rank;
     };
-    stretches.push_back({.first = parts.first_layer,
-                         .end = parts.first_layer + parts.layers,
-                         .has_embedding = parts.has_embedding,
-                         .has_head = parts.has_head,
-                         .receives = is_elsewhere(stage - 1),
-                         .sends = is_elsewhere(stage + 1)});
+    ranges.push_back({.first = parts.first_layer,
+                      .end = parts.first_layer + parts.layers,
+                      .has_embedding = parts.has_embedding,
+                      .has_head = parts.has_head,
+                      .receives = is_elsewhere(stage - 1),
+                      .sends = is_elsewhere(stage + 1)});
   }
-  return stretches;
+  return ranges;
 }
 
 std::vector<int32_t> holders_of(const Pipeline& pipeline, graph::ParameterRole role, bool of_encoder) {
@@ -93,7 +93,7 @@ AllStages all_stages(const ProgramSet& set) {
   AllStages all;
   std::map<ValueId, std::set<int32_t>> readers;  // of parameters: ranks
   for (const graph::Node& node : model.graph.nodes()) {
-    // Its training form stands where a fused loss's forward did.
+    // Its training form replaces a fused loss's forward.
     if (node.phase == graph::Phase::kUpdate || node.phase == graph::Phase::kEncode) continue;
     for (const ValueId input : node.inputs) {
       if (input == kNone) continue;
@@ -105,7 +105,8 @@ AllStages all_stages(const ProgramSet& set) {
   for (const graph::Parameter& parameter : model.graph.parameters()) {
     const auto& ranks = readers[parameter.value];
     std::vector<int32_t>& holders = all.holders[model.graph.value(parameter.value).name];
-    // Here one node reads a table of distances for all layers of a stack; a stage reads it where it has some.
+    // Here one node reads a table of distances for all layers of a stack; a stage reads it if it has any of
+    // them.
     holders = parameter.role == graph::ParameterRole::kDistanceTable
                   ? holders_of(pipeline, parameter.role, parameter.of_encoder)
                   : std::vector<int32_t>(ranks.begin(), ranks.end());
@@ -137,7 +138,7 @@ std::vector<Segment> segments_of(ActionKind kind, Backward backward) {
   return both;
 }
 
-// Calls `each` with the place of an action in the schedule and what it comes to.
+// Calls `each` with the place of an action in the schedule and the resulting program actions.
 template <typename Each>
 void for_each_action(const Pipeline& pipeline, Backward backward, const Each& each) {
   const std::vector<int32_t> chunk_of = pipeline.schedule.chunks();
@@ -242,7 +243,8 @@ bool is_receiver(const Program& program, int32_t chunk, bool activations) {
   });
 }
 
-// Slots of what is received: from the start of the receive to the end of the last reader.
+// The pool of received messages: an entry is in use from the start of the receive to the end of the last
+// reader.
 Pool pool_of_received(const Draft& draft, bool activations, const std::vector<Receive>& receives) {
   const Program& program = draft.program;
   Pool pool{.name = activations ? "received activations" : "received gradients", .chunks = program.chunks()};
@@ -253,15 +255,15 @@ Pool pool_of_received(const Draft& draft, bool activations, const std::vector<Re
     const Message& message = program.messages[static_cast<size_t>(receive.message)];
     if (is_activation(message) != activations) continue;
     int32_t last = place_of(program.script, message.at, receive.micro_batch);
-    // An encoder's output is read by all stages of this rank behind the one that receives it.
+    // All later stages of this rank read an encoder's output.
     std::vector<size_t>& seen_from = places.emplace_back();
     const auto place_in = [&](int32_t chunk) { return pool.place(receive.micro_batch, chunk); };
     seen_from.push_back(place_in(message.at.chunk));
     for (const SegmentAt& reader : readers_of(draft, message.values)) {
       last = std::max(last, place_of(program.script, reader, receive.micro_batch));
       if (reader.chunk == message.at.chunk) continue;
-      STRATA_CHECK(!is_receiver(program, reader.chunk, activations), "chunk {} reads two messages at once",
-                   reader.chunk);
+      STRATA_CHECK(!is_receiver(program, reader.chunk, activations),
+                   "chunk {} reads two messages at the same time", reader.chunk);
       seen_from.push_back(place_in(reader.chunk));
     }
     spans.push_back({receive.before, last});
@@ -274,12 +276,12 @@ Pool pool_of_received(const Draft& draft, bool activations, const std::vector<Re
   return pool;
 }
 
-// Slots of what is sent: for each peer a ring. Before a slot is used again its message must have gone.
+// The pool of sent messages: a ring for each peer. An entry is reused only after its message has been sent.
 Pool pool_of_sent(const Program& program, bool activations, int32_t buffers) {
   Pool pool{.name = activations ? "sent activations" : "sent gradients", .chunks = program.chunks()};
   pool.slot_of.assign(static_cast<size_t>(program.request.micro_batches * pool.chunks), 0);
   std::map<int32_t, int32_t> sent;  // by peer: messages so far
-  std::map<int32_t, int32_t> ring;  // by peer: its first slot
+  std::map<int32_t, int32_t> ring;  // by peer: its first entry
   for (const Action& action : program.script) {
     for (const Message& message : program.messages) {
       if (!message.sends || is_activation(message) != activations ||
@@ -317,8 +319,7 @@ std::vector<Operand> place_messages(Draft& draft, Pools& pools) {
         if (!is_meant(message)) continue;
         message.pool = pool;
         for (const SegmentAt& reader : readers_of(draft, message.values)) {
-          STRATA_CHECK(!sends || reader == message.at,
-                       "what is sent is read behind the action that makes it");
+          STRATA_CHECK(!sends || reader == message.at, "a sent value is read after the action that makes it");
         }
         for (const ValueId value : message.values)
           places[static_cast<size_t>(value)] = {

@@ -20,14 +20,14 @@ struct Pipeline {
   parallel::StageLayout layout;  // by stage
   parallel::ModelParts parts;
   int32_t rank = 0;          // this one's place on the pipeline axis
-  int32_t send_buffers = 1;  // messages under way from one rank to another (parallel/messages.h)
+  int32_t send_buffers = 1;  // messages in flight from one rank to another (parallel/messages.h)
 
   std::vector<int32_t> stages() const { return schedule.stages_of(rank); }
   bool splits_backward() const;
 };
 
 // What a rank's graph is built of, by chunk.
-std::vector<layers::Stretch> stretches_of(const Pipeline& pipeline);
+std::vector<layers::LayerRange> layer_ranges_of(const Pipeline& pipeline);
 
 // The ranks of the pipeline that share a table, ascending: an embedding, a head, distances. Empty for other
 // parameters, which one stage has.
@@ -47,8 +47,8 @@ AllStages all_stages(const ProgramSet& set);
 // The actions of this rank in a step: B of the schedule is I and W where programs have them apart.
 Script order_of(const Pipeline& pipeline, Backward backward);
 
-// Gives the messages of a program their pools and says before which actions its receives start. Gives where
-// in the slots their values lie, by value; empty where there are no messages.
+// Assigns pools to the messages of a program and determines before which actions its receives start. Returns
+// the addresses of their values in the pools, by value; empty if there are no messages.
 std::vector<Operand> place_messages(Draft& draft, Pools& pools);
 
 }  // namespace strata::program

@@ -14,9 +14,9 @@ namespace {
 using graph::kNone;
 using graph::ValueId;
 
-// The memory that was touched last, as far as the cache holds it. Touches are numbered, and a tree of sums
-// over their numbers says how many bytes were touched since one of them: a list of what the cache holds would
-// be walked at every touch, and is long where buffers are small.
+// The memory touched last, up to the size of the cache. Touches are numbered, and a sum tree over their
+// numbers yields the bytes touched since any of them: a list of the cache's contents would be walked at every
+// touch, and is long for small buffers.
 class RecentMemory {
  public:
   RecentMemory(int64_t capacity, size_t most_touches)
@@ -69,7 +69,7 @@ class RecentMemory {
   size_t oldest_ = 1, now_ = 0;
 };
 
-// Where an operand lies for an action; below zero in the batch slots, which are apart.
+// Address of an operand for an action; negative in the batch buffers, which are separate.
 int64_t address_of(const Program& program, const Action& action, const Operand& operand) {
   if (operand.base == kInBatch) return -1 - (action.micro_batch * program.batch_bytes + operand.offset);
   if (!is_in_pool(operand.base)) return operand.offset;

@@ -13,13 +13,13 @@ namespace strata::program {
 struct Expected {
   double flops = 0;
   double bytes = 0;       // that the op must at least move
-  double cold_share = 0;  // of its operands, that part which lies in memory and not in the last-level cache
+  double cold_share = 0;  // fraction of operand bytes in memory rather than the last-level cache
   double seconds = 0;     // 0 where the device's rates are not known
 };
 
-// Of each instruction of a segment that runs in a steady step. An operand is in the cache when less than the
-// cache's size was touched since its last use, by the segment or by the action that stands before its first
-// one in the script.
+// The instructions of a segment in a steady step. An operand is in the cache if fewer bytes than the cache's
+// size were touched since its last use, by the segment or by the action that precedes its first one in the
+// schedule.
 std::vector<Expected> predict(const Program& program, const SegmentAt& segment, bool accumulates,
                               const hardware::DeviceSpec& device);
 
@@ -29,7 +29,7 @@ struct FamilyTotal {
   double flops = 0, bytes = 0, seconds = 0;
 };
 
-// A whole step: every action of the script.
+// A whole step: every action of the schedule.
 struct StepTotal {
   double flops = 0, bytes = 0, seconds = 0;
   std::vector<FamilyTotal> families;  // the longest first

@@ -25,8 +25,8 @@
 
 namespace strata::program {
 
-// Where an operand's offset starts: in the arena; in the batch slot of the micro-batch that runs; in its slot
-// in the program's first pool, those of the other pools follow.
+// Base of an operand's offset: the arena; the batch buffer of the current micro-batch; the entry of the
+// program's first pool, followed by those of the other pools.
 using device::Base;
 inline constexpr Base kInArena{1}, kInBatch{2}, kInFirstPool{3};
 inline constexpr size_t kMostPools = 24;
@@ -57,16 +57,16 @@ struct Instruction {
   bool signals = false;  // an instruction of another queue waits for it
 };
 
-// An instruction of the update that moves data and needs nothing which the update makes: it starts beside the
-// last action of the micro-batches.
+// A communication instruction of the update that needs nothing from the update: it starts during the last
+// action of the micro-batches.
 struct Early {
   int32_t instruction = 0;  // of the update
-  int32_t before = 0;       // the instruction of that action in front of which it starts
-  int32_t behind = -1;      // one of that action on the communication queue which must be done; −1: none
+  int32_t before = 0;       // the instruction of that action before which it starts
+  int32_t after = -1;       // one of that action on the communication queue which must be done; −1: none
 };
 
-// What this rank of a pipeline sends to another for a micro-batch, or receives from it. The values lie in the
-// slots of a pool.
+// A message that this rank of a pipeline sends to another for a micro-batch, or receives from it. The values
+// are stored in the entries of a pool.
 struct Message {
   bool sends = false;
   // Sent at the end of the actions of this segment and chunk; received before them.
@@ -78,7 +78,7 @@ struct Message {
 
 // Of a script, before which of its actions a receive starts.
 struct Receive {
-  int32_t before = 0;   // an action of the script
+  int32_t before = 0;   // an action of the schedule
   int32_t message = 0;  // of the program
   int32_t micro_batch = 0;
 };
@@ -88,8 +88,8 @@ struct Place {
   graph::ValueId value = graph::kNone;
   Operand at;
   int64_t bytes = 0;
-  // Between which instructions a value of the workspace lives: of the segments of a micro-batch, one list
-  // behind the other, or of the update for what only that uses; 0, 0 for what persists.
+  // Between which instructions a value of the workspace lives: in the consecutive lists of a micro-batch's
+  // segments, or in the update's for values that only the update uses; 0, 0 for persistent values.
   int32_t first = 0, last = 0;
 };
 
@@ -107,10 +107,10 @@ struct Request {
   Kind kind = Kind::kTrain;
   int64_t sequences = 1;        // of a micro-batch
   int64_t sequence_length = 1;  // tokens of a sequence; of a chunk in kPrefill
-  // Of an encoder beside the decoder: tokens of a sequence, and of a slot of the caches that are made of it.
+  // For an encoder next to the decoder: tokens of a sequence, and the capacity of the caches made from it.
   int64_t encoder_length = 0;
   bool document_mask = true;
-  int64_t micro_batches = 1;    // of a step: batch slots
+  int64_t micro_batches = 1;    // in a step; the number of batch buffers
   bool per_token_loss = false;  // kEvaluate: also the loss of each token, and whether it is the most probable
   double target_share = 1;      // of the sequences' tokens that have a target, on average: a part of the cost
   int64_t idle_rows = 0;        // the last of each sequence, which only fill it up to what ranks can share
@@ -132,12 +132,12 @@ struct Program {
   std::vector<Message> messages;  // of a rank of a pipeline
   std::vector<Receive> receives;  // in the order in which they start
   std::vector<Place> places;      // by value id; absent for values that no instruction touches
-  RowViews views;                 // values that lie within others
-  std::vector<std::shared_ptr<const void>> plans;  // what the instructions' plans point to
-  std::vector<Pool> pools;                         // empty: what segments hand on lies in the workspace
+  RowViews views;                 // values stored within others
+  std::vector<std::shared_ptr<const void>> plans;  // targets of the instructions' plan pointers
+  std::vector<Pool> pools;                         // empty: segments pass values in the workspace
   Layout workspace;                                // of the segments of a micro-batch
   Layout update_workspace, encode_workspace;
-  int64_t batch_bytes = 0;           // of one batch slot
+  int64_t batch_bytes = 0;           // of one batch buffer
   int64_t scratch_peak = 0;          // largest scratch of one instruction
   std::vector<optim::State> states;  // kTrain: of the optimizers
   Recompute recompute = Recompute::kNone;
@@ -166,13 +166,13 @@ struct Program {
   std::span<const int32_t> waits_of(const Instruction& instruction) const {
     return std::span(waits).subspan(instruction.first_wait, instruction.wait_count);
   }
-  // The last action of the micro-batches; nullptr where no update comes behind it.
+  // The last action of the micro-batches; nullptr if no update follows it.
   const Action* before_update() const;
   size_t micro_batch_instructions() const;
   int64_t pool_bytes() const;  // of all pools
 };
 
-// The instruction at a place in the segments of a micro-batch, one list behind the other.
+// The instruction at an index into the consecutive lists of a micro-batch's segments.
 struct InstructionAt {
   SegmentAt segment = {};
   size_t index = 0;
@@ -181,7 +181,7 @@ InstructionAt instruction_at(const Program& program, size_t place);
 
 struct Pipeline;  // pipeline.h
 
-// What messages call the settings: plain words, unless whoever compiles has keys for them.
+// Names of the settings in messages: plain words, unless the caller has keys for them.
 struct Words : layers::Words {
   std::string_view memory_budget = "memory budget", recompute = "recompute";
   std::string_view overlap_chunks = "overlap chunks";
@@ -195,9 +195,9 @@ struct CompileOptions {
   // nullopt: the least recompute with which the arena fits the budget.
   std::optional<Recompute> recompute;
   Backward backward = Backward::kCombined;
-  int64_t cache_capacity = 0;  // tokens of a slot of the key–value cache, for kPrefill and kDecode
+  int64_t cache_capacity = 0;  // tokens per key–value cache, for kPrefill and kDecode
   int64_t cache_slots = 1;     // sequences in it; at least as many as a program has sequences
-  device::Target target;       // what is to run it: need not be this machine
+  device::Target target;       // the device that runs it; need not be this machine
   // The ranks that run the programs together. A request's sequences are those of one part of the batch; what
   // writes a text is run by all of them alike.
   graph::Mesh mesh = graph::Mesh::of_one();
@@ -206,7 +206,7 @@ struct CompileOptions {
   layers::ExpertLayout experts = {};                                   // of models that have any
   int zero = 0;                       // the stage of ZeRO along the shard axis (graph/zero.h)
   bool reshard_after_forward = true;  // stage 3: backward puts parameters together again
-  int64_t prefetch = 0;               // stage 3: gathers start so many layers ahead of their use
+  int64_t prefetch = 0;               // stage 3: number of layers by which gathers precede their use
   int64_t overlap_chunks = 1;         // with sequence_parallel: parts of the rows (program/row_chunks.h)
   DType reduce_dtype = DType::kF32;   // what sums of gradients are sent as
   // With a pipeline axis: which stages the programs are for; what writes a text has none.
@@ -214,8 +214,8 @@ struct CompileOptions {
   Words words = {};
 };
 
-// Where something lies that outlives a segment: parameters, gradients, optimizer states, encodings, tables,
-// the step block.
+// Address of a value that outlives a segment: parameters, gradients, optimizer states, packed weights,
+// tables, per-step parameters.
 struct Persistent {
   std::string name;
   graph::Role role = graph::Role::kParameter;
@@ -231,7 +231,7 @@ struct ProgramSet {
   std::vector<Persistent> persistent;
   std::unordered_map<std::string, size_t> persistent_index;
   int64_t persistent_bytes = 0;
-  int64_t batch_offset = 0, batch_bytes = 0;  // all slots
+  int64_t batch_offset = 0, batch_bytes = 0;  // all buffers
   int64_t cache_offset = 0, cache_bytes = 0;  // key–value caches; overlaid on the training workspace
   int64_t workspace_offset = 0;
   int64_t arena_bytes = 0;
@@ -240,8 +240,8 @@ struct ProgramSet {
   const Persistent& at(const std::string& name) const;  // a missing name is a bug
 };
 
-// The arena is larger than the budget with the least memory that the options allow, which `set` shows. The
-// message says what would make it fit.
+// The arena exceeds the budget even with the least memory that the options allow, which `set` shows. The
+// message names the changes that would make it fit.
 class DoesNotFit : public ConfigError {
  public:
   explicit DoesNotFit(std::shared_ptr<const ProgramSet> set);

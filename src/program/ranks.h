@@ -12,23 +12,23 @@ namespace strata::program {
 
 class Ranks {
  public:
-  // Those of programs of these options. Every rank of the world makes it at the same place. ConfigError where
-  // the mesh has not as many ranks.
+  // The ranks of programs with these options. Every rank of the world constructs it at the same point. Throws
+  // ConfigError if the mesh has a different number of ranks.
   Ranks(comm::World& world, const CompileOptions& options);
-  // This process alone, in a world of its own.
+  // For a single process, in its own world.
   explicit Ranks(const CompileOptions& options);
 
   comm::World& world() const { return world_; }
   bool alone() const { return world_.size() == 1; }
   const graph::Mesh& mesh() const { return mesh_; }
   const graph::Coordinates& coordinates() const { return coordinates_; }
-  // Those that differ from this rank on one axis alone, in its order.
+  // The ranks that differ from this one on one axis only, in its order.
   comm::Communicator& along(graph::Axis axis) const { return *along_[axis]; }
   comm::Communicator& pipeline() const { return along(graph::Axis::kPipeline); }
-  // Those that differ from this rank on these axes alone, in row-major order of them: a group of its own,
-  // which every rank asks for at the same place.
+  // The ranks that differ from this one on these axes only, in row-major order: a separate group, which every
+  // rank requests at the same point.
   comm::Communicator& over(const std::vector<graph::Axis>& axes) const { return over({axes, 0, false}); }
-  // Of these those in this one's node, of so many neighbours, or those of its place in all nodes.
+  // Of these, the `node_ranks` neighbours in this rank's node, or the ranks at its place in all nodes.
   comm::Communicator& within(const std::vector<graph::Axis>& axes, int64_t node_ranks) const {
     return over({axes, node_ranks, false});
   }
@@ -43,11 +43,11 @@ class Ranks {
   // Which part of the batch this rank has, of how many.
   int64_t batch_part() const;
   int64_t batch_parts() const { return mesh_.batch_ranks(); }
-  // Of the ranks that hold the same of a value that is laid out so, the first: sums over ranks take its
-  // alone.
+  // Whether this is the first of the ranks that hold the same shard of a value with this placement: sums over
+  // ranks include only that one.
   bool is_first_holder(const graph::Placements& placements) const;
   bool is_first() const { return world_.rank() == 0; }
-  // What its groups hold beside the arena for what has been prepared so far; MPI's own buffers not counted.
+  // Bytes that its groups hold outside the arena for everything prepared so far, excluding MPI's own buffers.
   int64_t staging_bytes() const;
 
  private:
@@ -59,7 +59,7 @@ class Ranks {
   comm::World& world_;
   graph::Mesh mesh_;
   graph::Coordinates coordinates_;
-  mutable std::vector<std::unique_ptr<comm::Communicator>> groups_;  // the first: of this rank alone
+  mutable std::vector<std::unique_ptr<comm::Communicator>> groups_;  // the first: of this rank only
   graph::PerAxis<comm::Communicator*> along_;
   comm::Communicator *all_ = nullptr, *batch_ = nullptr;
   std::vector<std::vector<int32_t>> sharing_;
@@ -71,7 +71,7 @@ class Ranks {
   };
   comm::Communicator& over(const Over& which) const;
   mutable std::map<Over, comm::Communicator*> over_;  // made when asked for
-  std::vector<comm::Communicator*> among_;            // by set; of this rank alone where it is in none
+  std::vector<comm::Communicator*> among_;            // by set; of this rank only if it is in none
 };
 
 }  // namespace strata::program

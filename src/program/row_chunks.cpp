@@ -24,7 +24,7 @@ using graph::Role;
 using graph::Value;
 using graph::ValueId;
 
-// Below it kernels add up in another order, and a product is hardly worth its call.
+// With fewer rows kernels add in another order, and a matmul is hardly worth its call.
 constexpr int64_t kFewestRows = 64;
 
 void check_rows(int64_t share, int64_t chunks, const Words& words) {
@@ -52,8 +52,7 @@ class RowCutter {
     find_uses();
     std::vector<Node> old = std::move(graph_.nodes());
     graph_.nodes().clear();
-    // Where the product stands: in front of the weight gradient, which then runs beside the last
-    // reduce-scatter.
+    // The position of the matmul: before the weight gradient, which then overlaps the last reduce-scatter.
     std::vector<size_t> collective_of(old.size(), kNobody);
     std::vector<bool> moves(old.size(), false);
     for (size_t i = 0; i < old.size(); ++i) {
@@ -102,7 +101,7 @@ class RowCutter {
     return gathers(attrs) ? attrs.cuts.front().from : attrs.cuts.front().to;
   }
 
-  // The product beside which a collective of the stream runs in parts; kNobody: it stays whole.
+  // The matmul that a collective of the residual stream overlaps in parts; kNobody: it stays whole.
   size_t product_of(const std::vector<Node>& nodes, size_t i) const {
     const Node& node = nodes[i];
     const bool forward = node.phase == Phase::kForward;
@@ -159,7 +158,7 @@ class RowCutter {
 
     const ValueId shared = gathers_rows ? collective.inputs.front() : collective.outputs.front();
     const ValueId whole = gathers_rows ? product.outputs.front() : product.inputs.front();
-    // All ranks' rows of a part, behind one another.
+    // All ranks' rows of a part, consecutively.
     Value part = graph_.value(gathers_rows ? collective.outputs.front() : collective.inputs.front());
     part.shape.set(0, rows * ranks);
     std::vector<ValueId> parts;

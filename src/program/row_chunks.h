@@ -1,4 +1,4 @@
-// Collectives of the stream in parts, beside products (parallel.overlap_chunks).
+// Splits collectives of the residual stream so that they overlap matmuls (parallel.overlap_chunks).
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,16 @@
 
 namespace strata::program {
 
-// Of a localized graph in which the tensor axis shares the rows of the stream. Cuts rows into `chunks`
-// parts, each of the same number of every rank's rows: of a forward gather and the product that reads it, of
-// a forward product and the reduce-scatter of its terms, and of the gradient of a gathered input and its
-// reduce-scatter. Of a gather the next part is under way while a part's product is computed, of a
-// reduce-scatter the part before. A part has a product for each rank's rows, so that they lie as they did;
-// weight gradients are computed from all rows at once. No bit changes. What is gathered in backward is left
-// whole, since weight gradients read it; so is what full recompute makes again. ConfigError where the rows of
-// a rank do not divide or a product would have too few.
+// Works on a localized graph in which the tensor axis shards the rows of the residual stream. Splits rows
+// into `chunks` parts, each with the same number of every rank's rows, for
+// - a forward gather and the matmul that reads it,
+// - a forward matmul and the reduce-scatter of its terms,
+// - the gradient of a gathered input and its reduce-scatter.
+// A gather of the next part is in flight while a part's matmul is computed; so is a reduce-scatter of the
+// previous part. A part has a separate matmul for each rank's rows, which keeps them in place; weight
+// gradients are computed from all rows together. No bit changes. Gathers in backward stay whole, since weight
+// gradients read them; so does everything that full recompute makes again. Throws ConfigError if `chunks`
+// does not divide a rank's rows or a matmul would have too few.
 void cut_rows_pass(graph::Graph& graph, RowViews& views, int64_t chunks, const Words& words);
 
 }  // namespace strata::program

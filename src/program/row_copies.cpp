@@ -27,15 +27,16 @@ RowCopies::RowCopies(const Program& program, const Ranks& ranks)
 void RowCopies::copy(const BatchRows& batch, int64_t first,
                      FunctionRef<void(Column, const int32_t*, int64_t)> take) {
   for (const Part& part : parts_) {
-    const int64_t places = batch.places.of(part.column), room = places_.of(part.column);
-    STRATA_CHECK(places <= room, "{} places of {} for {}", places, info(part.column).name, room);
+    const int64_t places = batch.places.of(part.column), capacity = places_.of(part.column);
+    STRATA_CHECK(places <= capacity, "{} places of {} for {}", places, info(part.column).name, capacity);
     const int32_t* rows = batch.columns[part.column] + first * places;
-    int64_t count = sequences_ * room;
-    if (places < room) {
+    int64_t count = sequences_ * capacity;
+    if (places < capacity) {
       for (int64_t row = 0; row < sequences_; ++row) {
-        int32_t* const to = rows_.data() + row * room;
+        int32_t* const to = rows_.data() + row * capacity;
         std::copy_n(rows + row * places, places, to);
-        for (int64_t place = places; place < room; ++place) to[place] = info(part.column).padding_at(place);
+        for (int64_t place = places; place < capacity; ++place)
+          to[place] = info(part.column).padding_at(place);
       }
       rows = rows_.data();
     }

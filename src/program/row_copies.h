@@ -1,5 +1,5 @@
-// How rows of a host's batch get into the batch slots of a program: which places of each column this rank
-// reads, and what stands where the program's rows are longer. Decided once for each program.
+// Copies rows of a host's batch into the batch buffers of a program: which elements of each column this rank
+// reads, and how longer program rows are padded. Decided once for each program.
 #pragma once
 
 #include <optional>
@@ -30,7 +30,7 @@ class RowCopies {
   int64_t sequences_;
   RowPlaces places_;  // of the program's rows
   std::vector<Part> parts_;
-  std::vector<int32_t> rows_, held_;  // room for one column
+  std::vector<int32_t> rows_, held_;  // space for one column
 };
 
 }  // namespace strata::program

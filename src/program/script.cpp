@@ -42,7 +42,7 @@ void check_order(std::span<const Action> order, const std::vector<Segment>& stag
     size_t& of_this = done[static_cast<size_t>(action.micro_batch)];
     if (of_this > static_cast<size_t>(stage)) throw ConfigError("[schedule] {} is there twice", str(action));
     if (of_this < static_cast<size_t>(stage)) {
-      throw ConfigError("[schedule] {} stands before {}, which it needs", str(action),
+      throw ConfigError("[schedule] {} comes before {}, which it needs", str(action),
                         str({stages[of_this], action.micro_batch, false, chunk}));
     }
     ++of_this;
@@ -139,7 +139,7 @@ std::vector<Span> spans_of(const Script& script, int32_t micro_batches, std::spa
 }
 
 bool is_sequential(const Script& script) {
-  size_t micro_batches = 0, stretches = 0;  // runs of actions of one micro-batch
+  size_t micro_batches = 0, runs = 0;  // runs of actions of one micro-batch
   int32_t current = -1, chunks = 1;
   for (const Action& action : script) chunks = std::max(chunks, action.chunk + 1);
   const std::vector<SegmentAt> order = in_order_of_micro_batch(chunks);
@@ -148,14 +148,14 @@ bool is_sequential(const Script& script) {
     if (!is_of_micro_batch(action.segment)) continue;
     micro_batches += action.segment == Segment::kForward && action.chunk == 0;
     if (action.micro_batch != current) {
-      ++stretches;
+      ++runs;
       place = order.begin();
     }
     current = action.micro_batch;
     place = std::find(place, order.end(), SegmentAt{action.segment, action.chunk});
     if (place == order.end()) return false;
   }
-  return stretches == micro_batches;
+  return runs == micro_batches;
 }
 
 }  // namespace strata::program

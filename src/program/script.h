@@ -9,14 +9,14 @@
 
 namespace strata::program {
 
-// The pieces of a program; each is a flat list, run as a whole. It begins and ends with all queues idle.
+// The segments of a program; each is a flat list, run as a whole. It begins and ends with all queues idle.
 enum class Segment : uint8_t {
   kSetup,       // constant tables; once
-  kEncode,      // weights into their encodings: all after loading, and at the end of every update (as the
+  kEncode,      // packs weights: all after loading, and at the end of every update (as the
                 // variant that accumulates) those that the update did not write itself
   kForward,     // F of a micro-batch
   kBackward,    // B: I and W interleaved, so that no gradient of an output outlives its layer
-  kInputGrad,   // I, where it stands apart from W
+  kInputGrad,   // I, if separate from W
   kWeightGrad,  // W
   kUpdate,      // the optimizer
 };
@@ -60,7 +60,7 @@ struct SegmentAt {
 // The segments of a micro-batch in the order in which it passes them: forward by ascending chunk, all others
 // by descending.
 std::vector<SegmentAt> in_order_of_micro_batch(int32_t chunks);
-// Of all segments, those that no micro-batch has before and behind these.
+// Of all segments, those before and after the micro-batches.
 std::vector<SegmentAt> all_segments(int32_t chunks);
 
 struct ScriptOptions {
@@ -70,10 +70,10 @@ struct ScriptOptions {
   int32_t chunks = 1;
 };
 
-// Of a step: `order`, which holds the actions of all micro-batches, or where it is empty one micro-batch
-// after the other; behind it, when training, the update and the encoding of what it made. Says which actions
-// accumulate, whatever `order` says. ConfigError where an action is missing, twice there, of no use here, or
-// before one that it needs.
+// The schedule of a step: `order`, which holds the actions of all micro-batches, or if it is empty one
+// micro-batch after the other; then, when training, the update and the packing of the new weights. Decides
+// which actions accumulate, whatever `order` specifies. Throws ConfigError if an action is missing, repeated,
+// of no use here, or before one that it needs.
 Script make_script(const ScriptOptions& options, const Script& order = {});
 
 // Places of two actions in a script, the first and the last of something.

@@ -35,7 +35,7 @@ Segment segment_of(Phase phase, Backward backward) {
   return Segment::kForward;
 }
 
-// By node. Backwards, so that the readers of what is recomputed are known.
+// By node. Iterates backwards, so that the readers of recomputed values are known.
 std::vector<Segment> segments_of_nodes(const Graph& graph, Backward backward) {
   std::vector<Segment> segments(graph.nodes().size());
   std::vector<bool> wanted_before(static_cast<size_t>(graph.value_count()), false);  // by another than W

@@ -11,8 +11,8 @@
 
 namespace strata::program {
 
-// The graph of overlapping spans is an interval graph: taken in the order of their beginnings, any free slot
-// does, and no more are opened than overlap at once.
+// The overlap graph of intervals is an interval graph: taken in the order of their beginnings, any free entry
+// does, and the number of entries is the largest number of overlapping intervals.
 Slots color(const std::vector<Span>& spans) {
   std::vector<size_t> order(spans.size());
   std::iota(order.begin(), order.end(), size_t{0});

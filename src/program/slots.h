@@ -1,5 +1,5 @@
-// Pools of slots: memory of what one segment of a micro-batch leaves for another while other micro-batches
-// run between them, and of what passes between the ranks of a pipeline.
+// Pools: memory for values that one segment of a micro-batch leaves for another while other micro-batches run
+// between them, and for messages between the ranks of a pipeline.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 namespace strata::program {
 
 // Values that live from one action of a micro-batch to another. Those of one micro-batch (and of one chunk,
-// where each has such values) lie together in a slot.
+// if each has such values) share an entry.
 struct Pool {
   std::string name = {};   // "F→B"
-  int64_t offset = 0;      // of slot 0 in the arena
-  int64_t slot_bytes = 0;  // one slot lies behind the other
+  int64_t offset = 0;      // of entry 0 in the arena
+  int64_t slot_bytes = 0;  // entries are consecutive
   int32_t slots = 0;
   int32_t chunks = 1;
   std::vector<int32_t> slot_of = {};  // by micro-batch, then chunk
@@ -26,11 +26,11 @@ struct Pool {
     return static_cast<size_t>(micro_batch * int64_t{chunks} + chunk);
   }
   int32_t slot(const Action& action) const { return slot_of[place(action.micro_batch, action.chunk)]; }
-  // In the arena, of the slot that an action sees.
+  // In the arena, of the entry that an action uses.
   int64_t offset_for(const Action& action) const { return offset + slot(action) * slot_bytes; }
 };
 
-// Slots for spans that may not share one while they overlap, both ends included: as few as ever overlap.
+// Entries for intervals that may not share one while they overlap, both ends included: the fewest possible.
 struct Slots {
   int32_t count = 0;
   std::vector<int32_t> of;  // by span
@@ -41,22 +41,22 @@ Slots color(const std::vector<Span>& spans);
 class Pools {
  public:
   Pools() = default;
-  // With the slots that the script asks for; sizes are not known yet.
+  // With the entries that the schedule needs; sizes are not known yet.
   Pools(const Script& script, int32_t micro_batches, int32_t chunks, Backward backward);
 
-  // Whether what one segment leaves for another must lie in slots.
+  // Whether values passed between segments need pools.
   bool overlap() const { return overlap_; }
   // The pool of values that these segments use, in the order in which a micro-batch passes them; of one chunk
   // the first and the last of them: chunks share it. Its index.
   size_t of(std::span<const SegmentAt> segments);
   size_t add(Pool pool);
-  // Room in the slots of a pool for a value that is made in `chunk`; where in them it lies.
+  // Reserves space in the entries of a pool for a value made in `chunk`; returns its offset in an entry.
   int64_t add_value(size_t pool, int32_t chunk, int64_t bytes);
 
   bool empty() const { return pools_.empty(); }
   const std::vector<Pool>& all() const { return pools_; }
   int64_t bytes() const;
-  // One pool behind the other, from 0 on.
+  // Pools are consecutive, from 0 on.
   void lay_out();
 
  private:
@@ -66,7 +66,7 @@ class Pools {
   int32_t micro_batches_ = 1, chunks_ = 1;
   bool overlap_ = false;
   std::vector<Pool> pools_;
-  std::vector<std::vector<int64_t>> filled_;  // by pool and chunk: bytes of a slot
+  std::vector<std::vector<int64_t>> filled_;  // by pool and chunk: bytes of an entry
 };
 
 }  // namespace strata::program

@@ -19,7 +19,7 @@ int64_t sent_by(const graph::Graph& graph, const graph::Node& node, DType payloa
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const graph::Value& x = graph.value(node.inputs[i]);
     if (attrs.from.kind != Placement::Kind::kPartial) {
-      // A shard to each of the others, or to the next, or of what is cut again a part to each.
+      // A shard to each of the others, or to the next; when resharding, a part to each.
       bytes += attrs.shift != 0                             ? x.bytes()
                : attrs.to.kind == Placement::Kind::kSharded ? x.bytes() * (n - 1) / n
                                                             : x.bytes() * (n - 1);

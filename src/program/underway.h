@@ -1,4 +1,4 @@
-// What runs beside a program: collectives and messages that were started and are not waited for yet.
+// Work that overlaps a program: collectives and messages that were started and are not waited for yet.
 #pragma once
 
 #include <algorithm>
@@ -56,8 +56,8 @@ class Underway {
   void wait_for(Started::What what) {
     if (!started_.empty()) wait_for([&](const Started& one) { return one.what == what; });
   }
-  // For an instruction of the segment that runs. The plan counts on the queue's order: whoever waits for one
-  // waits for all that were started before it, on whatever group of ranks.
+  // For an instruction of the segment that runs. The plan relies on the queue's order: a wait for one waits
+  // for all that were started before it, on whatever group of ranks.
   void wait_through(size_t instruction) {
     wait_for([&](const Started& one) {
       return one.what == Started::What::kInstruction && one.index <= instruction;
@@ -71,7 +71,7 @@ class Underway {
     });
   }
 
-  // The update has come to an instruction: makes it one of the segment that runs where it was started early.
+  // The update has reached an instruction: moves it to the running segment if it was started early.
   bool take_early(size_t instruction) {
     for (Started& one : started_) {
       if (one.what != Started::What::kEarly || one.index != instruction) continue;

@@ -1,5 +1,5 @@
-// What the host says to a training program and hears of its optimizers: the constants and the learning rate
-// of a step before its first micro-batch, and how many updates were made.
+// Values that the host sends to a training program and reads from its optimizers: the constants and the
+// learning rate of a step before its first micro-batch, and the number of updates made.
 #pragma once
 
 #include <span>

@@ -16,7 +16,7 @@ static_assert(graph::kQueues == 2);
 // written is forgotten: the writer has waited for them.
 class History {
  public:
-  // Adds to `needed` whom an instruction that touches the range must come behind, and notes it.
+  // Adds to `needed` the instructions that one touching the range must follow, and records it.
   void touch(const ByteRange& range, size_t queue, int32_t instruction, bool writes, Newest& needed) {
     if (range.begin >= range.end) return;
     cut(range.begin);
@@ -24,7 +24,7 @@ class History {
     auto cell = cells_.lower_bound(range.begin);
     for (int64_t at = range.begin; at < range.end;) {
       if (cell == cells_.end() || cell->first > at) {
-        // Nobody touched the bytes up to the next cell.
+        // No instruction touched the bytes up to the next cell.
         const int64_t end = cell == cells_.end() ? range.end : std::min(range.end, cell->first);
         cell = cells_.emplace_hint(cell, at, Cell{end, kNobody, 0, kNone});
       }
@@ -50,15 +50,15 @@ class History {
     Newest readers;  // since it was written
   };
 
-  // Makes `at` the edge of a cell where it lies within one.
+  // Splits the cell that contains `at`, so that a cell begins there.
   void cut(int64_t at) {
-    auto behind = cells_.upper_bound(at);
-    if (behind == cells_.begin()) return;
-    auto& [begin, cell] = *std::prev(behind);
+    auto next = cells_.upper_bound(at);
+    if (next == cells_.begin()) return;
+    auto& [begin, cell] = *std::prev(next);
     if (begin == at || cell.end <= at) return;
     Cell rest = cell;
     cell.end = at;
-    cells_.emplace_hint(behind, at, rest);
+    cells_.emplace_hint(next, at, rest);
   }
 
   std::map<int64_t, Cell> cells_;  // by their first byte
@@ -75,7 +75,7 @@ void find_waits_of(std::span<const Access> list, std::span<const size_t> some,
     Newest needed = kNone;
     for (const ByteRange& range : list[i].reads) history.touch(range, queue, instruction, false, needed);
     for (const ByteRange& range : list[i].writes) history.touch(range, queue, instruction, true, needed);
-    // Itself, where it reads what it writes.
+    // Itself, if it reads its own output.
     needed[queue] = kNobody;
     Newest& done = done_of[i];
     if (last_of[queue] != kNobody) {

@@ -35,9 +35,9 @@ struct Waits {
   std::span<const int32_t> of(size_t i) const { return {on.data() + first[i], on.data() + first[i + 1]}; }
 };
 
-// With these waits every order that the queues allow does what the order of the list does: of two
-// instructions that touch the same bytes, one of them writing, the first is done when the second starts. No
-// wait is there that the order of a queue or the other waits imply. All queues are idle when a pass of a loop
+// With these waits every order that the queues allow has the same result as the order of the list: of two
+// instructions that touch the same bytes, one of them writing, the first is done when the second starts. A
+// wait that the order of a queue or other waits imply is omitted. All queues are idle when a pass of a loop
 // begins and when it has ended, so that waits are found within a pass, and without it for all around it.
 Waits find_waits(std::span<const Access> list);
 

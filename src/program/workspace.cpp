@@ -61,8 +61,7 @@ Layout WorkspacePlanner::plan(std::vector<Place>& places) const {
   return layout;
 }
 
-// All values of a slot live at once between the two segments, so that nothing is saved by letting them share
-// bytes.
+// All values of an entry live at the same time between the two segments, so that sharing bytes saves nothing.
 void WorkspacePlanner::fill_pools() {
   if (pools_.empty()) return;
   for (const ValueId id : order_) {
@@ -81,7 +80,7 @@ void WorkspacePlanner::fill_pools() {
         pools_.add_value(pool, of_one_chunk ? segments.front().chunk : 0, lives_[at(id)].bytes),
         base_of_pool(pool)};
   }
-  STRATA_CHECK(pools_.all().size() <= kMostPools, "{} pools, and there is room for {}", pools_.all().size(),
+  STRATA_CHECK(pools_.all().size() <= kMostPools, "{} pools: expected at most {}", pools_.all().size(),
                kMostPools);
   pools_.lay_out();
 }
@@ -129,7 +128,7 @@ void WorkspacePlanner::share_in_place(const Graph& graph, const Sequence& sequen
       int32_t& last_use = last_use_[at(buffer_[at(input)])];
       if (last_use != instruction || owner.last > sequence[i].done) continue;
       if (owner.bytes != made.bytes || made.first != instruction) continue;
-      // What an earlier segment left in a slot gives way to what is for a later one.
+      // An entry's earlier value ends before one for a later segment.
       if (pools_.overlap() && sequence[at(owner.first)].segment != sequence[i].segment &&
           sequence[at(made.last)].segment != sequence[i].segment)
         continue;

@@ -1,5 +1,5 @@
-// The workspace of a sequence of instructions: which values need memory from when to when, and where they
-// lie.
+// The workspace of a sequence of instructions: which values need memory from when to when, and their
+// addresses.
 #pragma once
 
 #include <vector>
@@ -13,11 +13,11 @@ struct PlannedInstruction {
   int32_t node = 0;
   int64_t scratch_bytes = 0;
   SegmentAt segment = {};
-  // The last instruction of the sequence that may run beside it: what it touches is in use until then. Itself
-  // on the compute queue.
+  // The last instruction of the sequence that may run concurrently with this one: its memory is in use until
+  // then. Itself on the compute queue.
   int32_t done = 0;
-  // The first and the last of the loop that it is of: what it touches and what was there before the loop is
-  // in use until the loop's end.
+  // The first and the last instruction of its loop: all memory touched there, and all that was live before
+  // the loop, is in use until the loop's end.
   struct Loop {
     int32_t first = -1, last = -1;
   } loop = {};
@@ -28,18 +28,18 @@ using Sequence = std::vector<PlannedInstruction>;
 // touches its whole.
 class WorkspacePlanner {
  public:
-  // What one segment leaves for another lies in `pools` where micro-batches overlap, whose slots get their
-  // sizes; else among the rest. `in_messages`: by value, what lies in the slots of messages already; empty:
-  // none does.
+  // If micro-batches overlap, values passed between segments are stored in `pools`, whose entries get their
+  // sizes; otherwise in the workspace. `in_messages`: by value, those stored in message pools already; empty:
+  // none.
   WorkspacePlanner(const graph::Graph& graph, const RowViews& views, const Sequence& sequence,
                    Pools pools = {}, std::vector<Operand> in_messages = {});
 
   // What any layout needs at least, pools included.
   int64_t least_bytes() const { return pools_.bytes() + most_alive(lifetimes_).bytes; }
-  // With offsets from the workspace's start, where they lie in front of the layout.
+  // With offsets from the workspace's start, if they precede the layout.
   const std::vector<Pool>& pools() const { return pools_.all(); }
-  // Gives every value of the workspace but views its place: an offset from the workspace's start, or in a
-  // slot.
+  // Assigns every value of the workspace except views an address: an offset from the workspace's start, or in
+  // a pool entry.
   Layout plan(std::vector<Place>& places) const;
 
   // Offset of the scratch of instruction i of the sequence, within the layout.
@@ -71,9 +71,9 @@ class WorkspacePlanner {
   std::vector<Lifetime> own_lives_;              // of values
   std::vector<Lifetime> lives_;                  // of buffers, in-place chains joined
   std::vector<int32_t> last_use_;                // of buffers: the last instruction that touches them
-  std::vector<Operand> in_pool_;                 // of buffers: where in a slot; absent: in the workspace
+  std::vector<Operand> in_pool_;                 // of buffers: offset in an entry; absent: in the workspace
   std::vector<std::vector<SegmentAt>> used_in_;  // of buffers: segments that touch them, in order
-  std::vector<Lifetime> lifetimes_;  // of what is laid out: buffers, then each instruction's scratch
+  std::vector<Lifetime> lifetimes_;              // of buffers, then each instruction's scratch
 };
 
 }  // namespace strata::program

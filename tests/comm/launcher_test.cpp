@@ -59,7 +59,7 @@ TEST(Launcher, ThatContradictsItselfIsRefused) {
   expect({{"PMI_RANK", "x"}, {"PMI_SIZE", "2"}}, "PMI_RANK is 'x'");
   expect({{"PMI_RANK", "-1"}, {"PMI_SIZE", "2"}}, "PMI_RANK is '-1'");
   expect({{"SLURM_PROCID", "2"}, {"SLURM_STEP_NUM_TASKS", "3"}, {"PMIX_RANK", "1"}}, "PMIX_RANK is 1");
-  expect({{"PMIX_RANK", "1"}}, "tells how many ranks");
+  expect({{"PMIX_RANK", "1"}}, "the number of ranks");
 }
 
 }  // namespace

@@ -172,7 +172,7 @@ TEST_F(Mpi, AnotherLaunchersRanksAreRefused) {
       "env PMI_RANK=0 PMI_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=3 {} scenarios inline",
       (binary_folder() / "comm_mpi_ranks").string()));
   EXPECT_EQ(outcome.code, 2);
-  expect_parts(outcome, {"OMPI_COMM_WORLD_* say rank 1 of 3, PMI_* say rank 0 of 2"});
+  expect_parts(outcome, {"OMPI_COMM_WORLD_* have rank 1 of 3, PMI_* have rank 0 of 2"});
 }
 
 }  // namespace

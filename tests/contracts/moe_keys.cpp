@@ -135,7 +135,7 @@ void leaking(const std::string&) {
   const std::string refused = lab.refusal_of_toml(lab.toml(kModel), leaks);
   EXPECT_TRUE(has(refused, "model.allow_leaking_routing") && has(refused, "later token")) << refused;
   const Seen run = run_moe(lab, leaks + kLeaking);
-  EXPECT_TRUE(has(read_file(run.folder / "index.html"), "a later token takes the room"));
+  EXPECT_TRUE(has(read_file(run.folder / "index.html"), "a later token takes the place"));
   EXPECT_TRUE(has(read_file(run.folder / "final" / "README.md"), "routing leaks"));
   // Where nothing leaks nobody says so.
   const Seen sound = run_moe(lab, kLeaking);

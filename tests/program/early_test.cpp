@@ -33,7 +33,7 @@ TEST(EarlyTest, BehindTheLastThatTouchesItsBytes) {
   const std::vector<Early> early = find_early(action, update);
   ASSERT_EQ(instructions_of(early), (std::vector<int32_t>{1}));
   EXPECT_EQ(early[0].before, 3);
-  EXPECT_EQ(early[0].behind, -1);
+  EXPECT_EQ(early[0].after, -1);
 }
 
 // What it writes must be free, too.
@@ -61,7 +61,7 @@ TEST(EarlyTest, BehindCommunicationAtTheNextOne) {
   const std::vector<Early> early = find_early(action, update);
   ASSERT_EQ(instructions_of(early), (std::vector<int32_t>{0}));
   EXPECT_EQ(early[0].before, 3);
-  EXPECT_EQ(early[0].behind, 0);
+  EXPECT_EQ(early[0].after, 0);
 }
 
 // A step of three layers on ranks; `early`: as scripts are run.
