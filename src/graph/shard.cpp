@@ -37,7 +37,7 @@ std::vector<int64_t> whole_parts(const Value& value, int dim) {
 }
 
 // All ranks must run one program.
-void check_dealt(const Value& value, int dim, const Cut& cut, Axis axis) {
+void check_distributed(const Value& value, int dim, const Cut& cut, Axis axis) {
   const auto parts = std::ssize(cut.parts), each = parts / cut.ranks;
   if (parts % cut.ranks != 0) {
     throw ConfigError("[parallel.expert] dimension {} of {} has {} parts, which {} ranks of {} cannot share",
@@ -49,7 +49,7 @@ void check_dealt(const Value& value, int dim, const Cut& cut, Axis axis) {
   }
 }
 
-// Neighbours added up, so many at a time.
+// Sums of consecutive groups of neighbours.
 std::vector<int64_t> joined(const std::vector<int64_t>& parts, const Value& value) {
   std::vector<int64_t> sums;
   auto at = parts.begin();
@@ -71,7 +71,7 @@ Cut cut_on(std::vector<int64_t> parts, const Value& value, int dim, const Mesh& 
                                    : 0};
   if (std::find(value.sharding.dealt_axes.begin(), value.sharding.dealt_axes.end(), axis) !=
       value.sharding.dealt_axes.end()) {
-    check_dealt(value, dim, cut, axis);
+    check_distributed(value, dim, cut, axis);
     cut.deals = true;
     return cut;
   }
