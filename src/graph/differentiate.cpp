@@ -53,7 +53,7 @@ ValueId GradientBuilder::parameter_gradient(ValueId parameter) {
                                        .segments = weight.segments,
                                        .segments_along = weight.segments_along,
                                        .sharding = {.padding = {.uneven = weight.sharding.padding.uneven},
-                                                    .dealt_axes = weight.sharding.dealt_axes}});
+                                                    .distributed_axes = weight.sharding.distributed_axes}});
   }
   return entry.gradient;
 }

@@ -57,10 +57,10 @@ constexpr bool is_temporary(Role role) {
 }
 
 // How a value is cut along an axis that need not divide it: each part into shards of equal size, a multiple
-// of `grain`. All are as large as the first rank's; the remainder after the end of the part is zeros.
+// of `alignment`. All are as large as the first rank's; the remainder after the end of the part is zeros.
 struct Padding {
   std::optional<Axis> axis = {};  // this cut is made after those of all other axes
-  int64_t grain = 1;
+  int64_t alignment = 1;
   std::optional<Axis> uneven = {};  // another axis that need not divide the value, with shares of any size
   // How many neighbouring parts the cut along `axis` takes together as one, in their order: what has one
   // order of memory over several parts is cut where that order allows. Empty: each part is cut by itself.
@@ -73,7 +73,7 @@ struct Sharding {
   Padding padding = {};
   // Axes whose ranks each hold some of the parts whole, in order, instead of a shard of every part: experts
   // are distributed in this way.
-  std::vector<Axis> dealt_axes = {};
+  std::vector<Axis> distributed_axes = {};
   // For a parameter gathered from its shards: the sharded parameter; kNone for any other value.
   ValueId whole_of = kNone;
   // What localize() found, where a value's shape and segments are a rank's own; else empty.

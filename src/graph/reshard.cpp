@@ -17,8 +17,8 @@ void ReshardAttrs::describe(AttributeText& text) const {
   if (sequence != 0) text("sequence", sequence);
   if (shift != 0) text("shift", shift);
   for (const ReshardCuts& cut : cuts) {
-    if (cut.from.grain > 0) text("padded_from", held_size(cut.from));
-    if (cut.to.grain > 0) text("padded_to", held_size(cut.to));
+    if (cut.from.alignment > 0) text("padded_from", held_size(cut.from));
+    if (cut.to.alignment > 0) text("padded_to", held_size(cut.to));
   }
 }
 
@@ -166,7 +166,7 @@ ValueId reshard(Graph& graph, ValueId x, Axis axis, Placement to, int64_t sequen
   const ReshardAttrs attrs{.axis = axis, .from = from, .to = to, .sequence = sequence};
   if (from == kWhole) return add<TakeShard>(graph, {.x = x, .rank = rank_block(graph)}, attrs).moved;
   const ValueId y = add_reshard(graph, x, attrs);
-  graph.value(y).sharding.dealt_axes = graph.value(x).sharding.dealt_axes;
+  graph.value(y).sharding.distributed_axes = graph.value(x).sharding.distributed_axes;
   // A value that is gathered and cut in another way has lost the padding of its old cut.
   const bool is_recut = is_sharded(from) && is_sharded(to);
   const Padding& padding = graph.value(x).sharding.padding;
@@ -212,7 +212,7 @@ std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values) {
       const auto sums =
           add<Reshard>(graph, in, {.axis = axis, .from = Placement::partial(), .to = kWhole}).moved;
       for (size_t i = 0; i < group.size(); ++i) {
-        graph.value(sums[i]).sharding.dealt_axes = graph.value(in.x[i]).sharding.dealt_axes;
+        graph.value(sums[i]).sharding.distributed_axes = graph.value(in.x[i]).sharding.distributed_axes;
         values[group[i]] = sums[i];
       }
     }
@@ -227,7 +227,7 @@ ValueId sum_among(Graph& graph, ValueId x, Axis axis, std::vector<int32_t> among
   attrs.among = std::move(among);
   const ValueId y = add_reshard(graph, x, std::move(attrs));
   graph.value(y).sharding.padding = graph.value(x).sharding.padding;
-  graph.value(y).sharding.dealt_axes = graph.value(x).sharding.dealt_axes;
+  graph.value(y).sharding.distributed_axes = graph.value(x).sharding.distributed_axes;
   return y;
 }
 

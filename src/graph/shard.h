@@ -26,7 +26,7 @@ struct HeldSpan {
 struct Cut {
   std::vector<int64_t> parts;  // sizes of the parts that are concatenated along the dimension
   int64_t ranks = 1;
-  int64_t grain = 0;  // 0: shards are equal and without padding; else see Padding
+  int64_t alignment = 0;  // 0: shards are equal and without padding; else see Padding
   // Above 0: the one part is sequences of this many entries. Each is cut into 2 · ranks equal chunks, and
   // rank i has the i-th from the begin and the i-th from the end: what rows see of rows before them is then
   // the same work on all ranks.
@@ -36,7 +36,7 @@ struct Cut {
   std::vector<int64_t> apart = {};  // the parts before neighbours were joined (Padding::joined); else empty
   bool operator==(const Cut&) const = default;
 };
-// Capacity of one rank for a part, if parts are not distributed. The part must be divisible if grain is 0.
+// Capacity of one rank for a part, if parts are not distributed. The part must be divisible if alignment is 0.
 int64_t share_of(const Cut& cut, size_t part);
 // Capacity of one rank: for all parts together; and for each.
 int64_t held_size(const Cut& cut);

@@ -25,7 +25,7 @@ ValueId add_whole(Graph& graph, ValueId parameter, Role role, std::string name) 
   whole.segments = shard.segments;
   whole.segments_along = shard.segments_along;
   whole.sharding.padding.uneven = shard.sharding.padding.uneven;
-  whole.sharding.dealt_axes = shard.sharding.dealt_axes;
+  whole.sharding.distributed_axes = shard.sharding.distributed_axes;
   whole.sharding.whole_of = parameter;
   return graph.add_value(std::move(whole));
 }

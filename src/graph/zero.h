@@ -14,7 +14,7 @@
 
 namespace strata::graph {
 
-// How the shards of a parameter are cut: Padding::grain and Padding::joined.
+// How the shards of a parameter are cut: Padding::alignment and Padding::joined.
 using PaddingOf = std::function<Padding(const Parameter&)>;
 
 // For a graph that is not differentiated yet: shards the parameters that the axis does not cut already, and

@@ -123,7 +123,7 @@ TEST(Reshard, AddsUpSeveralValuesInOneNodeAnAxis) {
 TEST(Reshard, AnewLosesThePaddingOfTheOldCut) {
   Graph graph = on_2x2();
   const ValueId x = add(graph, "x", {4, 5}, on_shard_and_tensor(kS1, kR));
-  graph.value(x).sharding.padding = {.axis = Axis::kShard, .grain = 1};
+  graph.value(x).sharding.padding = {.axis = Axis::kShard, .alignment = 1};
   const ValueId y = reshard(graph, x, Axis::kShard, kS0);
   EXPECT_EQ(graph.value(y).sharding.padding, Padding{});
   localize(graph);

@@ -24,7 +24,7 @@ struct ExpertsAttrs {
   // are equally busy; 0: all.
   int64_t parts = 1, busy_slots = 0;
   // Along these axes each rank has some of the experts whole, and the tokens of those.
-  std::vector<graph::Axis> dealt_axes = {};
+  std::vector<graph::Axis> distributed_axes = {};
   // Along it the result is a sum of the ranks' terms, and each adds its share of biases.
   std::optional<graph::Axis> terms_axis = {};
   bool operator==(const ExpertsAttrs&) const = default;
@@ -43,8 +43,9 @@ int64_t slots_of(const graph::View<Op>& node) {
   return node.in.ids->shape.elements();
 }
 // How a weight, or its gradient's terms, lie along an axis along which tokens are split.
-inline bool is_dealt(const ExpertsAttrs& attrs, graph::Axis axis) {
-  return std::find(attrs.dealt_axes.begin(), attrs.dealt_axes.end(), axis) != attrs.dealt_axes.end();
+inline bool is_distributed(const ExpertsAttrs& attrs, graph::Axis axis) {
+  return std::find(attrs.distributed_axes.begin(), attrs.distributed_axes.end(), axis) !=
+         attrs.distributed_axes.end();
 }
 // The attributes on a rank.
 ExpertsAttrs experts_of_rank(const ExpertsAttrs& attrs, const graph::Mesh& mesh);

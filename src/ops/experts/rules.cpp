@@ -8,16 +8,16 @@ void ExpertsAttrs::describe(graph::AttributeText& to) const {
   to("experts", experts);
   if (parts > 1) to("parts", parts);
   if (busy_slots > 0) to("busy_slots", busy_slots);
-  for (const Axis axis : dealt_axes) to("dealt_axis", name_of(axis));
+  for (const Axis axis : distributed_axes) to("distributed_axis", name_of(axis));
   if (terms_axis) to("terms_axis", name_of(*terms_axis));
 }
 
 ExpertsAttrs experts_of_rank(const ExpertsAttrs& attrs, const graph::Mesh& mesh) {
   ExpertsAttrs own = attrs;
-  for (const Axis axis : attrs.dealt_axes) own.experts /= mesh.size(axis);
+  for (const Axis axis : attrs.distributed_axes) own.experts /= mesh.size(axis);
   own.busy_slots /= attrs.parts;
   own.parts = 1;
-  own.dealt_axes.clear();
+  own.distributed_axes.clear();
   return own;
 }
 
@@ -102,7 +102,7 @@ OpDef experts_product(std::string_view name) {
           },
       .placements = [](const auto& node, Axis axis) -> Splits<Op> {
         constexpr bool kIn = by == RowsBy::kToken;
-        const Placement weight = is_dealt(node.attrs, axis) ? kS0 : kR;
+        const Placement weight = is_distributed(node.attrs, axis) ? kS0 : kR;
         return {{{.x = kS0, .ids = kS0, .weight = weight, .offsets = kS0}, {.y = kS0}},
                 // Each expert is cut: by its outputs, or by its inputs.
                 kIn ? graph::Split<Op>{{.x = kR, .ids = kR, .weight = kS0, .offsets = kR}, {.y = kS1}}
@@ -146,7 +146,7 @@ OpDef experts_grad_input(std::string_view name) {
           },
       .placements = [](const auto& node, Axis axis) -> Splits<Op> {
         constexpr bool kIn = by == RowsBy::kSlot;
-        const Placement weight = is_dealt(node.attrs, axis) ? kS0 : kR;
+        const Placement weight = is_distributed(node.attrs, axis) ? kS0 : kR;
         return {{{.dy = kS0, .ids = kS0, .weight = weight, .offsets = kS0}, {.dx = kS0}},
                 kIn ? graph::Split<Op>{{.dy = kS1, .ids = kR, .weight = kS0, .offsets = kR}, {.dx = kP}}
                     : graph::Split<Op>{{.dy = kR, .ids = kR, .weight = kS1, .offsets = kR}, {.dx = kS1}}};
@@ -176,7 +176,7 @@ OpDef experts_grad_weight(std::string_view name) {
       .cost = [](const auto& node) { return experts_cost(node, node.in.dy->shape[1] * node.in.x->shape[1]); },
       .placements = [](const auto& node, Axis axis) -> Splits<Op> {
         constexpr bool kIn = by == RowsBy::kSlot;
-        const Placement dw = is_dealt(node.attrs, axis) ? kS0 : kP;
+        const Placement dw = is_distributed(node.attrs, axis) ? kS0 : kP;
         return {{{.dy = kS0, .x = kS0, .ids = kS0, .offsets = kS0}, {.dw = dw}},
                 kIn ? graph::Split<Op>{{.dy = kS1, .x = kR, .ids = kR, .offsets = kR}, {.dw = kS0}}
                     : graph::Split<Op>{{.dy = kR, .x = kS1, .ids = kR, .offsets = kR}, {.dw = kS1}}};
