@@ -11,15 +11,15 @@ Shape shape_of_weights(const View<Op>& node) {
   return node.in.offsets ? Shape{slots.elements()} : slots;
 }
 
-// `rows`: what has a row a slot, or with weights a row a token.
+// `rows`: the operand with one row per pair, or with weights one row per token.
 template <typename Op>
 void require_biased_rows(const View<Op>& node, const Value& rows) {
   require_slots(node);
   const bool weighted = node.in.weights.present();
   require(node, rows.shape.rank() == 2 && rows.shape[0] == (weighted ? tokens_of(node) : slots_of(node)),
-          "there must be a row a slot, or with weights a row a token");
+          "there must be one row per token–expert pair, or with weights one per token");
   require(node, !weighted || node.in.weights->shape == shape_of_weights(node),
-          "weights must be f32[N, k], beside offsets f32[S]");
+          "weights must be f32[N, k], with offsets f32[S]");
 }
 template <typename Op>
 void require_bias(const View<Op>& node, int64_t columns) {
