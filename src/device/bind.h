@@ -1,5 +1,5 @@
-// How a device binds an op: from a node's values, by name, to a kernel that gets pointers, by name. What the
-// kernel needs besides is what its closure holds, and that is the plan.
+// How a device binds an op: from a node's values, by name, to a kernel that gets pointers, by name. The
+// closure of the kernel, which holds everything else that it needs, is the plan.
 //
 //   template <>
 //   BoundKernel bind<ops::Clamp>(Cpu, const Bind<ops::Clamp>& node) {
@@ -78,7 +78,7 @@ using Pointer =
 template <typename Kind>
 using Flag = bool;
 
-// What a kernel is called with: nullptr where an operand is not there.
+// Operand addresses of a kernel call; nullptr for an absent operand.
 template <typename Op>
 struct Operands {
   typename Op::template In<ConstPointer> in;
@@ -89,7 +89,7 @@ struct Operands {
 
 namespace detail {
 
-// How many operands a node has, by which those of Many are told apart.
+// Operand counts of a node, which separate the members of the kind Many.
 struct Counts {
   size_t in = 0, out = 0;
 };
@@ -117,7 +117,7 @@ Operands<Op> operands_of(const Counts& counts, Launch& launch, std::byte* const*
 // A node that a device is to bind.
 template <typename Op>
 struct Bind : graph::View<Op> {
-  // Of each output: whether the kernel adds to what lies there, or overwrites it.
+  // For each output: whether the kernel adds to its content or overwrites it.
   typename Op::template Out<Flag> adds;
   PlanCache& cache;
   const hardware::DeviceSpec& device;  // that the plan is for; it need not be this machine
@@ -130,7 +130,8 @@ struct Bind : graph::View<Op> {
                  });
   }
 
-  // `run(operands)` is called as it is, by several threads at once: it changes nothing that it holds.
+  // `run(operands)` is called unchanged from several threads at the same time: it must not modify its
+  // captures.
   template <typename Run>
   BoundKernel kernel(Run run, int64_t scratch_bytes = 0) const {
     struct Plan {
@@ -144,9 +145,9 @@ struct Bind : graph::View<Op> {
     return {call, std::make_shared<const Plan>(Plan{std::move(run), counts()}), scratch_bytes};
   }
 
-  // Of a kernel with a state of its own, such as a library's handles: each executor makes a State from the
-  // plan, which must outlive it, and calls `run(state, operands)`. Nodes that share a plan and a `run` that
-  // holds nothing share the state.
+  // For a kernel with separate state, such as a library's handles: each executor makes a State from the plan,
+  // which must outlive it, and calls `run(state, operands)`. Nodes that share a plan and a `run` that holds
+  // nothing share the state.
   template <typename State, typename Plan, typename Run>
   BoundKernel kernel_with(std::shared_ptr<const Plan> plan, Run run, int64_t scratch_bytes) const {
     if constexpr (std::is_empty_v<Run> && Kinds::many == 0) {
@@ -194,7 +195,7 @@ Binding row(Device device) {
   return {&Op::def, [device](const BindRequest& request) { return bind<Op>(device, Bind<Op>(request)); }};
 }
 
-// The same of an update that writes encodings of its parameter: writes<Op>(Device{}, …) says which.
+// The row of an update that can write packed layouts of its parameter: writes<Op>(Device{}, …) decides which.
 template <typename Op, typename Device>
 Binding encoding_row(Device device) {
   Binding made = row<Op>(device);
@@ -205,7 +206,7 @@ Binding encoding_row(Device device) {
   return made;
 }
 
-// The encoding in which the op's kernel wants an input.
+// The packed layout that the op's kernel needs for an input.
 template <typename Op>
 struct Wanted {
   graph::InputName<Op> input;
@@ -215,7 +216,7 @@ struct Wanted {
 template <typename Op>
 using Encodings = std::vector<Wanted<Op>>;
 
-// Of an op whose inputs the device wants encoded, as encodings<Op>(Device{}, view, spec) says.
+// For an op whose inputs the device needs packed, as listed by `Device`'s function `encodings`.
 struct WithEncodings {};
 inline constexpr WithEncodings with_encodings;
 template <typename Op, typename Device>

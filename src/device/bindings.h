@@ -15,10 +15,10 @@
 
 namespace strata::device {
 
-// With whom a kernel exchanges rows itself (OpDef::ranks); nullptr: with nobody.
+// Ranks with which a kernel exchanges rows itself (OpDef::ranks); nullptr: none.
 struct Peers {
   comm::Communicator* ranks = nullptr;
-  // Where these lie on nodes: those of the same place on each, and those of this one's.
+  // If these are spread over nodes: those at the same place on each node, and those of this node.
   comm::Communicator *across = nullptr, *within = nullptr;
 };
 
@@ -38,17 +38,17 @@ using PlanCache = std::map<std::string, std::shared_ptr<const void>>;
 
 struct BindRequest {
   graph::NodeView view;
-  // For each output: whether the kernel adds to what lies there (accumulators) or overwrites it.
+  // For each output: whether the kernel adds to its content (accumulators) or overwrites it.
   std::vector<bool> accumulate;
   PlanCache& cache;
   const hardware::DeviceSpec& device;  // that the plan is for; it need not be this machine
 };
 
-// A plan is data: made from shapes and a DeviceSpec alone, never changed, shared by all who run the program.
-// What a kernel needs besides, such as a library's handles, is an instance of it, made by each executor.
+// A plan is data: made only from shapes and a DeviceSpec, immutable, shared by all executors of the program.
+// Other resources of a kernel, such as a library's handles, are in an instance, which each executor makes.
 using Instantiate = std::shared_ptr<void> (*)(const void* plan);
 
-// Waits for what a kernel has started on this instance; nothing happens where that has ended already.
+// Waits for the work that a kernel has started on this instance; returns immediately if it has ended already.
 using Finish = void (*)(void* instance);
 
 struct BoundKernel {
@@ -61,21 +61,22 @@ struct BoundKernel {
   Finish finish = nullptr;
 };
 
-// An input that the kernel wants in another encoding than the parameter's own.
+// An input that the kernel needs in a packed layout.
 struct WantedEncoding {
   int input = 0;
   graph::Encoding encoding;
   DType dtype = DType::kF32;
 };
 
-// Of a node, a row may read what node_key.h counts: what it gives is used for all nodes of an equal key.
+// A row may read only the properties of a node that node_key.h covers: its result is used for all nodes with
+// an equal key.
 struct Binding {
   const graph::OpDef* op;
   std::function<BoundKernel(const BindRequest&)> bind;
   std::vector<WantedEncoding> (*encodings)(const graph::NodeView&,
                                            const hardware::DeviceSpec&) = nullptr;  // nullptr: plain weights
-  // Of an update: whether its kernel can write this encoding of its parameter in the same pass. Those that it
-  // is given stand behind the op's outputs.
+  // For an update: whether its kernel can write this packed layout of its parameter in the same pass. The
+  // layouts that it is given follow the op's outputs.
   bool (*writes)(const graph::NodeView& update, const graph::Value& encoded,
                  const hardware::DeviceSpec&) = nullptr;  // nullptr: none
 };
@@ -86,11 +87,11 @@ struct Target {
   std::span<const Binding> bindings;
 };
 
-// The row of an op. InternalError where there is none.
+// The row of an op. InternalError if there is none.
 const Binding& find_binding(std::span<const Binding> table, const graph::OpDef& op);
 
-// A table, and behind it the rows of `fallback` for ops that it lacks: for a device that shares the host's
-// memory and is to compute with the plain kernels what it has no kernel for yet.
+// A table followed by the rows of `fallback` for ops that it lacks: for a device that shares the host's
+// memory and uses the plain kernels for ops that it has no kernel for yet.
 std::vector<Binding> with_fallback(std::span<const Binding> table, std::span<const Binding> fallback);
 
 }  // namespace strata::device

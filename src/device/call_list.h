@@ -1,5 +1,5 @@
-// Bound kernels in a row, with what each runs on and where its operands lie. A segment of a step program,
-// what experts do with a round of tokens and the run of a single op are such lists.
+// A list of bound kernels, with the operand addresses of each. A segment of a step program, the work of
+// experts on one pass of tokens and the run of a single op are such lists.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace strata::device {
 
-// Where an operand's offset starts: a place in a table of addresses that whoever calls has filled.
+// Where an operand's offset starts: an index into a table of addresses that the caller has filled.
 enum class Base : int32_t {
   kAbsent = 0,  // of an optional operand that is not there: nullptr
 };

@@ -1,5 +1,5 @@
-// What runs programs: memory, and how kernels are started on it. Nobody but a device looks into its memory;
-// weights, batches and metrics go in and out by upload and download.
+// Runs programs: owns memory and starts kernels on it. Only the device accesses its memory; weights, batches
+// and metrics enter and leave by upload and download.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ class Memory {
  public:
   virtual ~Memory() = default;
   virtual int64_t bytes() const = 0;
-  // As kernels address it. Only the device's own code may look at what is there.
+  // As kernels address it. Only the device's own code may access the content.
   virtual std::byte* address() const = 0;
 };
 
@@ -26,7 +26,7 @@ class Memory {
 class Stopwatch {
  public:
   virtual ~Stopwatch() = default;
-  // A point behind all that was started before. A mark may be set again.
+  // A point after all work that was started before. A mark may be set again.
   virtual void mark(size_t index) = 0;
   // When the queue came to it, in seconds of the host's clock (base/clock.h); waits until it has.
   virtual double at(size_t index) = 0;
@@ -48,30 +48,29 @@ class Device {
   const Target& target() const { return target_; }
   const hardware::DeviceSpec& spec() const { return target_.spec; }
 
-  // Zeros. WorldError where there is not enough.
+  // Zero-filled. WorldError if there is not enough memory.
   virtual std::unique_ptr<Memory> allocate(int64_t bytes) = 0;
-  // Between the host and `bytes` bytes of device memory from `offset` on, behind all that was started before.
-  // Several threads may copy disjoint parts at once.
+  // Copies between the host and `bytes` bytes of device memory from `offset` on, after all work that was
+  // started before. Several threads may copy disjoint parts at the same time.
   virtual void upload(Memory& to, int64_t offset, const void* from, int64_t bytes) = 0;
   virtual void download(const Memory& from, int64_t offset, void* to, int64_t bytes) const = 0;
 
   // How one executor starts its kernels, on the thread that calls it from now on.
   virtual Launch begin_launches() = 0;
-  // With room for so many marks, on the queue of begin_launches() of the same thread.
+  // With a capacity of `marks` marks, on the queue of begin_launches() of the same thread.
   virtual std::unique_ptr<Stopwatch> stopwatch(size_t marks) const = 0;
 
-  // --- What it does in fact. InternalError where a device cannot be measured.
-  // The spec with peaks and the rates of all ops: kept ones, else measured now (10 to 40 s) and kept.
-  // `fresh`: always measured.
+  // --- Measurements. InternalError if a device cannot be measured. The spec with peaks and the rates of all
+  // ops: kept ones, else measured now (10 to 40 s) and kept. `fresh`: always measured.
   virtual hardware::DeviceSpec measured(FileSystem& files, bool fresh = false) const;
-  // The spec with peaks alone, measured within about `seconds`.
+  // The spec with only the peaks, measured within about `seconds`.
   virtual hardware::DeviceSpec measure_peaks(double seconds) const;
   // Rates of the ops whose name begins with `family`.
   virtual std::vector<hardware::FamilyRate> measure_ops(double seconds, std::string_view family) const;
   // The fastest matrix product with a packed weight: the yardstick of a step, to be interleaved with it.
   virtual PeakProduct peak_product(DType dtype) const;
   // Seconds of one pass over `bytes` of memory, which stay allocated between calls: a = b + s c over three
-  // arrays of together so many, or reading them all.
+  // arrays of `bytes` in total, or reading all of them.
   virtual std::function<double()> triad_loop(int64_t bytes) const;
   virtual std::function<double()> reading_loop(int64_t bytes) const;
 

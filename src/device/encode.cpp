@@ -81,7 +81,7 @@ class Encoder {
     auto [slot, is_new] = encoded_.try_emplace({plain, wanted.encoding.layout}, kNone);
     if (!is_new) return slot->second;
     const Value& weight = graph_.value(plain);
-    // A weight that is put together where it is used is encoded there too.
+    // A weight that is gathered at its use is packed there too.
     const bool is_temporary = graph::is_temporary(weight.role);
     Value value;
     value.name = weight.name + "@" + wanted.encoding.layout;
@@ -109,13 +109,13 @@ class Encoder {
     return slot->second;
   }
 
-  // Ranks that put a weight together encode it behind that: then all encodings are made there.
+  // Ranks that gather a weight pack it afterwards: then all packed layouts are made there.
   void give_to_updates() {
     std::map<ValueId, Node*> updates;
     for (Node& node : graph_.nodes()) {
       if (node.phase == Phase::kEncode && node.op != &ops::PackWeight::def) return;
       if (node.phase != Phase::kUpdate || node.outputs.empty()) continue;
-      // Parameters whose rows have several rules stay as they are.
+      // Parameters whose rows have several rules stay unchanged.
       const auto [one, is_new] = updates.try_emplace(node.outputs.front(), &node);
       if (!is_new) one->second = nullptr;
     }
@@ -135,7 +135,7 @@ class Encoder {
   const hardware::DeviceSpec& device_;
   Wishes wishes_;
   std::map<std::pair<ValueId, std::string>, ValueId> encoded_;
-  std::vector<Node> encoders_;  // behind all others, as they are made once
+  std::vector<Node> encoders_;  // after all others, as they run once
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Weights in the encodings that a device's kernels want.
+// Weights in the packed layouts that a device's kernels need.
 #pragma once
 
 #include <span>
@@ -7,9 +7,9 @@
 
 namespace strata::device {
 
-// Gives every kernel its weights in the encoding that it wants: adds encoded values and, in phase kEncode,
-// the nodes that make them from the masters. Updates whose kernels write encodings themselves have them as
-// further outputs; the nodes of kEncode make those only after loading.
+// Provides every kernel with weights in the layout that it needs: adds packed values and, in phase kEncode, the
+// nodes that make them from the master weights. Updates whose kernels write packed layouts themselves have
+// them as further outputs; the nodes of kEncode then run only after loading.
 void encode_pass(graph::Graph& graph, std::span<const Binding> bindings, const hardware::DeviceSpec& device);
 
 }  // namespace strata::device

@@ -43,7 +43,7 @@ struct Routes {
   Way way;
 };
 
-// A way and those who exchange rows along it. `Word`: const, where it is only read.
+// A way and the communicators along it. `Word`: const if it is only read.
 template <typename Word>
 class Path {
  public:
@@ -67,10 +67,11 @@ class Path {
   }
   Word* places() const { return at(way_.places); }
 
-  DeparturesOf<Word> departures(const HopWay& of) const {
+  SendListOf<Word> sends(const HopWay& of) const {
     return {at(of.entries), at(of.counts), at(of.back_begin), at(of.back_end), at(of.back)};
   }
-  // What departs on a hop: a rank's own tokens, whose records may be absent, or what the hop before brought.
+  // Entries that are sent on a hop: a rank's own tokens, whose records may be absent, or arrivals of the
+  // previous hop.
   Entries entries(const HopWay& of, const int32_t* own_records = nullptr) const {
     if (!is_first(of)) return arrived(way_.hops.front(), at(way_.hops.front().records));
     return {.records = own_records,
@@ -86,12 +87,12 @@ class Path {
             .block = of.hop.rows,
             .counts = at(of.arrived_counts)};
   }
-  // Rows of a hop's side that departs: those listed, or as they lie in blocks.
+  // Rows on the sending side of a hop: those listed, or in the order of the blocks.
   comm::RowSet departing(const HopWay& of, int64_t peer, bool listed) const {
     const int64_t first = peer * of.hop.rows;
     return {listed ? at(of.entries) + first : nullptr, listed ? 0 : first, at(of.counts)[peer]};
   }
-  // Of the side that arrives: at their places after the last hop.
+  // Rows on the receiving side: at their places after the last hop.
   comm::RowSet arriving(const HopWay& of, int64_t peer) const {
     const int64_t first = peer * of.hop.rows, count = at(of.arrived_counts)[peer];
     if (is_last(of)) return {places() + first, 0, count};
@@ -124,14 +125,14 @@ class Rows {
     const comm::RowExchange rows{send, receive, row_bytes, sends, receives, take};
     if (sends.size() > 1) return among->exchange_rows(rows);
     comm::RowSet& to = receives[0];
-    STRATA_CHECK(sends[0].count <= to.count, "[dispatch_rows] no room for a rank's own rows");
+    STRATA_CHECK(sends[0].count <= to.count, "[dispatch_rows] a rank's own rows exceed its capacity");
     const comm::RowSource own{static_cast<const std::byte*>(send), sends[0]};
     if (take != nullptr) return (*take)({&own, 1});
     comm::copy_rows(sends[0], static_cast<const std::byte*>(send), to, static_cast<std::byte*>(receive),
                     row_bytes, [] { return false; });
     to.count = sends[0].count;
   }
-  // Of rows from where they arrived on a hop to where they departed.
+  // Returns rows from where they arrived on a hop to where they were sent from.
   void start_back(const WayThere& path, const HopWay& of) {
     start(of.hop.peers);
     for (int64_t peer = 0; peer < of.hop.peers; ++peer) {
@@ -150,12 +151,12 @@ struct PlanOfDispatch : Routes {
     own_records = scratch.take(attrs.tokens * Hop::words_of(attrs.k) * 4);
     by_token = scratch.take((attrs.tokens + 1) * 4);
     ends = scratch.take((attrs.ranks + 1) * 8);
-    room = scratch.take(2 * attrs.ranks * 8);
+    free_capacity = scratch.take(2 * attrs.ranks * 8);
     for (const HopWay& hop : way.hops) sent.push_back(scratch.take(hop.hop.all_rows() * hop.hop.words() * 4));
     last_records = scratch.take(way.hops.back().hop.all_rows() * way.hops.back().hop.words() * 4);
   }
   Scratch scratch;
-  int64_t own_records, by_token, ends, room, last_records;
+  int64_t own_records, by_token, ends, free_capacity, last_records;
   std::vector<int64_t> sent;  // by hop
 };
 
@@ -166,7 +167,7 @@ struct Planner {
   int64_t agreed_end(const Operands<PlanDispatch>& at, int64_t begin) {
     const DispatchAttrs& attrs = plan.attrs;
     if (attrs.has_room_for_all()) return attrs.tokens;
-    auto* const counts = in<int64_t>(at.scratch, plan.room);
+    auto* const counts = in<int64_t>(at.scratch, plan.free_capacity);
     auto* const ends = in<int64_t>(at.scratch, plan.ends);  // this rank's, then all
     ends[0] = first_overflow(attrs, at.in.ids, begin, counts, counts + attrs.ranks);
     if (attrs.ranks == 1) return ends[0];
@@ -193,7 +194,7 @@ struct Planner {
     for (size_t i = 0; i < path.hops().size(); ++i) {
       const HopWay& of = path.hops()[i];
       auto* const sent = in<int32_t>(at.scratch, plan.sent[i]);
-      depart(of.hop, path.entries(of, own), path.departures(of), sent);
+      depart(of.hop, path.entries(of, own), path.sends(of), sent);
       rows.start(of.hop.peers);
       for (int64_t peer = 0; peer < of.hop.peers; ++peer) {
         rows.sends[static_cast<size_t>(peer)] = path.departing(of, peer, false);
@@ -229,7 +230,7 @@ struct PlanOfRows : Routes {
   int64_t between = 0;  // two hops
 };
 
-// One hop is only started, and ends with finish(); of two each is carried out at once.
+// A single hop is only started, and ends with finish(); with two, each is carried out immediately.
 class Mover {
  public:
   explicit Mover(const PlanOfRows& of) : plan_(of), rows_(of) {}
@@ -263,7 +264,7 @@ class Mover {
       const HopWay& of = path.hops()[i];
       std::byte* const to = i == 0 ? at.out.y : in<std::byte>(at.scratch, plan_.between);
       rows_.start_back(path, of);
-      // Read where they lie: the sums are all that is written.
+      // Rows are read in place: only the sums are written.
       sum_.emplace(Sum{plan_, path, of, to});
       take_.emplace(*sum_);
       move(path.group(of), from, nullptr, &*take_);
@@ -283,7 +284,7 @@ class Mover {
     const HopWay& of;
     std::byte* to;
     void operator()(std::span<const comm::RowSource> returned) const {
-      add_returns(of.hop, path.entries(of), path.departures(of), plan.width, plan.dtype, returned, to);
+      add_returns(of.hop, path.entries(of), path.sends(of), plan.width, plan.dtype, returned, to);
     }
   };
 
@@ -297,7 +298,7 @@ class Mover {
 
   const PlanOfRows& plan_;
   Rows rows_;
-  // What is under way.
+  // The exchange in flight.
   comm::Communicator* group_ = nullptr;
   comm::Ticket ticket_ = {};
   std::optional<comm::RowExchange> exchange_;
@@ -338,7 +339,7 @@ struct SlotGrads {
       auto* const to = in<float>(at.scratch, plan.of_entries[i]);
       rows.start_back(path, of);
       rows.exchange(path.group(of), from, returned, of.hop.hits * 4);
-      return_weight_grads(of.hop, path.entries(of, own), path.departures(of), returned, to, of.entry_slots);
+      return_weight_grads(of.hop, path.entries(of, own), path.sends(of), returned, to, of.entry_slots);
       from = to;
     }
     place_weight_grads(plan.attrs, at.in.ids, path.begin(), path.end(), from, at.out.dweights);

@@ -38,8 +38,8 @@ class PeerOf {
 
 void check_id(const DispatchAttrs& attrs, int32_t id, int64_t token, int64_t slot) {
   STRATA_CHECK(id >= -1 && id < attrs.experts,
-               "[plan_dispatch] slot {} of token {} goes to expert {}; one of [0, {}) was expected", slot,
-               token, id, attrs.experts);
+               "[plan_dispatch] choice {} of token {} is expert {}: expected one of [0, {})", slot, token, id,
+               attrs.experts);
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ int64_t first_overflow(const DispatchAttrs& attrs, const int32_t* ids, int64_t b
   return attrs.tokens;
 }
 
-void depart(const Hop& hop, const Entries& entries, const DeparturesOf<int32_t>& out, int32_t* records) {
+void depart(const Hop& hop, const Entries& entries, const SendListOf<int32_t>& out, int32_t* records) {
   std::fill_n(out.counts, hop.peers, 0);
   const PeerOf peer_of(hop.experts);
   int32_t at = 0;
@@ -95,7 +95,7 @@ void depart(const Hop& hop, const Entries& entries, const DeparturesOf<int32_t>&
     const int32_t* const record = entries.record(entry);
     const int32_t first = at;
     out.back_begin[entry] = first;
-    // The entry's row of a peer: rows stand in the order of their peers.
+    // The entry's row of a peer: rows are in the order of their peers.
     const auto row_for = [&](int64_t peer) {
       const int64_t begin = peer * hop.rows;
       int32_t place = at;
@@ -153,8 +153,8 @@ void list_slots(const DispatchAttrs& attrs, const Entries& arrived, const int32_
   arrived.each([&](int64_t entry) { offsets[places[entry] + 1] = arrived.record(entry)[kCount]; });
   for (int64_t row = 0; row < attrs.rows(); ++row) offsets[row + 1] += offsets[row];
   const int64_t used = offsets[attrs.rows()];
-  STRATA_CHECK(used <= attrs.slots(), "[plan_dispatch] {} slots have come, and there is room for {}", used,
-               attrs.slots());
+  STRATA_CHECK(used <= attrs.slots(), "[plan_dispatch] {} token–expert pairs arrived: the capacity is {}",
+               used, attrs.slots());
   arrived.each([&](int64_t entry) {
     const int32_t* const record = arrived.record(entry);
     const int32_t first = offsets[places[entry]];
@@ -173,20 +173,20 @@ void write_weight_grads(const DispatchAttrs& attrs, const int32_t* offsets, cons
     std::copy(slot_grads + offsets[row], slot_grads + offsets[row + 1], grads + row * attrs.hits());
 }
 
-void return_weight_grads(const Hop& hop, const Entries& entries, const Departures& departures,
-                         const float* returned, float* out, int64_t out_hits) {
+void return_weight_grads(const Hop& hop, const Entries& entries, const SendList& sends, const float* returned,
+                         float* out, int64_t out_hits) {
   const PeerOf peer_of(hop.experts);
   entries.each([&](int64_t entry) {
     const int32_t* const record = entries.record(entry);
     for (int32_t s = 0; s < record[kCount]; ++s) {
-      // Which of the entry's rows is that of its peer, and which of the row's slots this one is.
+      // Which of the entry's rows is that of its peer, and the index of this pair among the row's pairs.
       const int64_t peer = peer_of(expert_of(record, s));
-      int32_t at = departures.back_begin[entry];
-      while (departures.back[at] / hop.rows != peer) ++at;
+      int32_t at = sends.back_begin[entry];
+      while (sends.back[at] / hop.rows != peer) ++at;
       int64_t slot = 0;
       for (int32_t before = 0; before < s; ++before)
         slot += peer_of(expert_of(record, before)) == peer ? 1 : 0;
-      out[entry * out_hits + s] = returned[departures.back[at] * hop.hits + slot];
+      out[entry * out_hits + s] = returned[sends.back[at] * hop.hits + slot];
     }
   });
 }
@@ -206,19 +206,18 @@ void place_weight_grads(const DispatchAttrs& attrs, const int32_t* ids, int64_t 
 namespace {
 
 template <typename T>
-void add_returns_of(const Hop& hop, const Entries& entries, const Departures& departures, int64_t width,
+void add_returns_of(const Hop& hop, const Entries& entries, const SendList& sends, int64_t width,
                     std::span<const comm::RowSource> returned, T* out) {
   const int64_t row_bytes = width * static_cast<int64_t>(sizeof(T));
   const auto row_of = [&](int64_t back) {
-    const int64_t row = departures.back[back];
+    const int64_t row = sends.back[back];
     return reinterpret_cast<const T*>(
         returned[static_cast<size_t>(row / hop.rows)].row(row % hop.rows, row_bytes));
   };
   const auto add = [&](int64_t entry) {
     std::array<const T*, ops::kMostRanksOfToken> rows;
     size_t count = 0;
-    for (int64_t i = departures.back_begin[entry]; i < departures.back_end[entry]; ++i)
-      rows[count++] = row_of(i);
+    for (int64_t i = sends.back_begin[entry]; i < sends.back_end[entry]; ++i) rows[count++] = row_of(i);
     T* const to = out + entry * width;
     if (count == 1) {
       std::memcpy(to, rows[0], static_cast<size_t>(row_bytes));
@@ -235,12 +234,12 @@ void add_returns_of(const Hop& hop, const Entries& entries, const Departures& de
 
 }  // namespace
 
-void add_returns(const Hop& hop, const Entries& entries, const Departures& departures, int64_t width,
-                 DType dtype, std::span<const comm::RowSource> returned, std::byte* out) {
+void add_returns(const Hop& hop, const Entries& entries, const SendList& sends, int64_t width, DType dtype,
+                 std::span<const comm::RowSource> returned, std::byte* out) {
   if (dtype == DType::kBF16) {
-    add_returns_of(hop, entries, departures, width, returned, reinterpret_cast<BF16*>(out));
+    add_returns_of(hop, entries, sends, width, returned, reinterpret_cast<BF16*>(out));
   } else {
-    add_returns_of(hop, entries, departures, width, returned, reinterpret_cast<float*>(out));
+    add_returns_of(hop, entries, sends, width, returned, reinterpret_cast<float*>(out));
   }
 }
 

@@ -1,5 +1,5 @@
-// Where rows of a pass go to and come from: what is found out from ids on the host, for expert_dispatch.cpp
-// alone. Arrays are those of a way (ops/expert_dispatch/way.h) or lie in a kernel's scratch.
+// Routes of the rows of a pass, computed from ids on the host; used only by expert_dispatch.cpp. Arrays are
+// those of a way (ops/expert_dispatch/way.h) or are in a kernel's scratch.
 #pragma once
 
 #include <cstdint>
@@ -32,43 +32,43 @@ struct Entries {
 
 // The arrays of a HopWay that plan_dispatch fills, or that others read.
 template <typename T>
-struct DeparturesOf {
+struct SendListOf {
   T *entries = nullptr, *counts = nullptr, *back_begin = nullptr, *back_end = nullptr, *back = nullptr;
 };
-using Departures = DeparturesOf<const int32_t>;
+using SendList = SendListOf<const int32_t>;
 
 // The records of a rank's own tokens [begin, end), record t of token t. Throws InternalError on an id outside
 // [-1, E). Without weights those words are 0.
 void write_own_records(const DispatchAttrs& attrs, int32_t rank, const int32_t* ids, const float* weights,
                        int64_t begin, int64_t end, int32_t* records);
-// The first token, from `begin` on, that does not fit between this rank and another any more. `rows`,
-// `slots`: [R], to count in.
+// The first token, from `begin` on, that no longer fits between this rank and another. `rows`
+// and the array after it, [R] each, are counters.
 int64_t first_overflow(const DispatchAttrs& attrs, const int32_t* ids, int64_t begin, int64_t* rows,
                        int64_t* slots);
-// `records` [peers · rows]: what goes ahead of each row.
-void depart(const Hop& hop, const Entries& entries, const DeparturesOf<int32_t>& out, int32_t* records);
+// `records` [peers · rows]: the record sent ahead of each row.
+void depart(const Hop& hop, const Entries& entries, const SendListOf<int32_t>& out, int32_t* records);
 
 // Which row each entry that has come is: in the order of their tokens, then of the ranks that they come from,
 // which blocks hold in ascending order of their nodes. `by_token` [tokens + 1]: to count in.
 void find_places(const Entries& arrived, int64_t tokens, int64_t node_ranks, int32_t* by_token,
                  int32_t* places);
-// The slots of these rows: offsets i32[M + 1], ids and weights [S].
+// The token–expert pairs of these rows: offsets i32[M + 1], ids and weights [S].
 void list_slots(const DispatchAttrs& attrs, const Entries& arrived, const int32_t* places, int32_t* offsets,
                 int32_t* ids, float* weights);
 
-// The gradients of rows' weights: of row m those of its slots, in `hits` numbers.
+// The gradients of rows' weights: for row m those of its token–expert pairs, in `hits` numbers.
 void write_weight_grads(const DispatchAttrs& attrs, const int32_t* offsets, const float* slot_grads,
                         float* grads);
-// The same back at what departed: of entry e the gradients of its slots, in `out_hits` numbers, from those of
-// the rows that came back for it.
-void return_weight_grads(const Hop& hop, const Entries& entries, const Departures& departures,
-                         const float* returned, float* out, int64_t out_hits);
+// The same, returned to the sending side: for entry e the gradients of its token–expert pairs, in `out_hits`
+// numbers, from those of the rows that came back for it.
+void return_weight_grads(const Hop& hop, const Entries& entries, const SendList& sends, const float* returned,
+                         float* out, int64_t out_hits);
 // From those of a rank's own tokens to [N, k].
 void place_weight_grads(const DispatchAttrs& attrs, const int32_t* ids, int64_t begin, int64_t end,
                         const float* grads, float* dweights);
 
-// out[e] = the sum of what came back for entry e, in fp32; rows of `width` of `dtype`, by peer.
-void add_returns(const Hop& hop, const Entries& entries, const Departures& departures, int64_t width,
-                 DType dtype, std::span<const comm::RowSource> returned, std::byte* out);
+// out[e] = the sum, in fp32, of the rows that came back for entry e; rows of `width` of `dtype`, by peer.
+void add_returns(const Hop& hop, const Entries& entries, const SendList& sends, int64_t width, DType dtype,
+                 std::span<const comm::RowSource> returned, std::byte* out);
 
 }  // namespace strata::device

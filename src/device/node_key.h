@@ -1,5 +1,5 @@
-// What a device can tell of a node. Nodes with equal keys take the same kernels and encodings, so that a
-// device is asked once for all of them.
+// The properties of a node that a device may depend on. Nodes with equal keys use the same kernels and packed
+// layouts, so that a device is queried once for all of them.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace strata::device {
 
-// Adds the op, the types, shapes, parts and encodings of all operands, and the attributes; nothing of names,
-// layers and places.
+// Adds the op, the types, shapes, parts and layouts of all operands, and the attributes; no names, layers or
+// places.
 void append_key(std::string& key, const graph::NodeView& view);
 
 }  // namespace strata::device

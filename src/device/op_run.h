@@ -1,5 +1,5 @@
-// A graph of one node, or of a few, run alone through a device's bindings: for the probes that rates come
-// from and for tests of single ops.
+// A graph of one node, or of a few, run in isolation through a device's bindings: for the probes of rates and
+// for tests of single ops.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace strata::device {
 
 class OpRun {
  public:
-  // Gives weights their encodings, binds every node and lays every value apart, `copies` times, in memory of
-  // its own or in `pool` where that is large enough. Of several writers of a gradient or a metric the first
+  // Packs weights, binds every node and allocates every value separately, `copies` times, in `pool` if that
+  // is large enough, otherwise in new memory. Of several writers of a gradient or a metric the first
   // overwrites and the others add.
   OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardware::DeviceSpec& device,
         int copies = 1, const Arena* pool = nullptr);
@@ -29,7 +29,7 @@ class OpRun {
   // Bytes of all values of one copy.
   int64_t bytes() const { return bytes_; }
   int copies() const { return copies_; }
-  // What the kernels use beside their operands, for tests that fill it.
+  // Scratch memory of the kernels, for tests that fill it.
   std::span<std::byte> scratch() const { return {scratch_, static_cast<size_t>(scratch_bytes_)}; }
 
   // Nodes that talk to other ranks do so among these (OpDef::ranks); they must outlive this.
@@ -64,7 +64,7 @@ class OpRun {
   int64_t scratch_bytes_ = 0;
 };
 
-// A value that nobody produces: what a single op reads.
+// A value without a producer: an input of a single op.
 graph::ValueId add_operand(graph::Graph& graph, std::string name, DType dtype, Shape shape,
                            std::vector<int64_t> segments = {}, graph::Role role = graph::Role::kActivation);
 

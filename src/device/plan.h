@@ -1,4 +1,4 @@
-// How a binding holds what it decided: an immutable plan behind a BoundKernel.
+// Holds the decisions of a binding: the immutable plan of a BoundKernel.
 #pragma once
 
 #include <utility>

@@ -43,7 +43,7 @@ class Attributes {
   requires requires(const T& one, AttributeText& to) { one.describe(to); }
   Attributes(T value) : held_(std::make_shared<const Holder<T>>(std::move(value))) {}
 
-  // The struct; InternalError where it is another one.
+  // The struct. InternalError if the attributes hold another type.
   template <typename T>
   const T& as() const {
     const auto* held = dynamic_cast<const Holder<T>*>(held_.get());

@@ -42,7 +42,7 @@ ValueId GradientBuilder::parameter_gradient(ValueId parameter) {
     parameter = graph_.value(parameter).sharding.whole_of;
   const Value& weight = graph_.value(parameter);
   const int32_t index = parameters_[static_cast<size_t>(parameter)];
-  STRATA_CHECK(index != kNone, "{} is no parameter", weight.name);
+  STRATA_CHECK(index != kNone, "{} is not a parameter", weight.name);
   Parameter& entry = graph_.parameters()[static_cast<size_t>(index)];
   if (entry.gradient == kNone) {
     entry.gradient = graph_.add_value({.name = "grad." + weight.name,
@@ -53,14 +53,14 @@ ValueId GradientBuilder::parameter_gradient(ValueId parameter) {
                                        .segments = weight.segments,
                                        .segments_along = weight.segments_along,
                                        .sharding = {.padding = {.uneven = weight.sharding.padding.uneven},
-                                                    .dealt_axes = weight.sharding.dealt_axes}});
+                                                    .distributed_axes = weight.sharding.distributed_axes}});
   }
   return entry.gradient;
 }
 
 namespace {
 
-// Gives the sums of all losses but the main one their seeds.
+// Seeds the sums of all losses except the main one.
 void add_seeds(GradientBuilder& builder, std::span<const WeightedLoss> losses) {
   for (size_t i = 1; i < losses.size(); ++i) {
     if (losses[i].in_main_terms) continue;
@@ -114,7 +114,7 @@ std::vector<ValueId> differentiate(Graph& graph, std::span<const WeightedLoss> l
     if (builder.take_replaced()) replaced.push_back(i);
   }
   for (size_t l = 0; l < losses.size(); ++l)
-    STRATA_CHECK(found[l], "no node gives the loss {}", graph.value(losses[l].sum).name);
+    STRATA_CHECK(found[l], "no node produces the loss {}", graph.value(losses[l].sum).name);
   for (const std::ptrdiff_t i : replaced) graph.nodes().erase(graph.nodes().begin() + i);  // the last first
   for (Parameter& parameter : graph.parameters()) {
     if (!parameter.is_trained()) continue;

@@ -17,8 +17,8 @@ class GradientBuilder {
   explicit GradientBuilder(Graph& graph);
 
   Graph& graph() { return graph_; }
-  // The gradient of a forward value so far; kNone where none flows. Contributions are added in the order in
-  // which they came, in fp32, rounded to the value's dtype.
+  // The gradient of a forward value so far; kNone if there is none. Contributions are added in order of
+  // arrival, in fp32, rounded to the value's dtype.
   ValueId gradient_of(ValueId forward) const { return gradients_[static_cast<size_t>(forward)]; }
   // Whether anybody wants the gradient of this value: false for the batch and for constants.
   bool wants(ValueId forward) const;
@@ -32,7 +32,7 @@ class GradientBuilder {
   // The nodes that the rule adds give the forward node's outputs too: it is taken out of the graph. Its
   // outputs must be such that no other forward node reads them, as those of a loss.
   void replace_forward() { replaced_ = true; }
-  // Whether the last rule said so.
+  // Whether the last rule called replace_forward().
   bool take_replaced() { return std::exchange(replaced_, false); }
   // The accumulator of the gradient of a parameter, or of one put together of its shards; made on first use.
   ValueId parameter_gradient(ValueId parameter);
@@ -53,11 +53,12 @@ class GradientBuilder {
 struct WeightedLoss {
   ValueId sum = kNone;  // f64[1], what its nodes add up
   double weight = 1;
-  // Its terms in the global batch, i64[1], known before the first micro-batch; may be kNone where there is
+  // Its terms in the global batch, i64[1], known before the first micro-batch; may be kNone if there is only
   // one loss.
   ValueId terms = kNone;
-  // Of a loss beside the main one: its nodes count it in terms of that one already, weight included, so that
-  // it has no seed. What keeps experts balanced is such: it is a share of each token's loss.
+  // For a loss besides the main one: its nodes already express it in terms of the main loss, weight included,
+  // so it has no seed. The losses that balance experts are of this kind: they are a share of each token's
+  // loss.
   bool in_main_terms = false;
 };
 
@@ -66,11 +67,11 @@ struct GivenGradient {
   ValueId value = kNone, gradient = kNone;
 };
 
-// Adds to `graph` the nodes that compute the gradient of the losses with respect to every parameter, and
-// gives that of every forward value (kNone where none flows; the caller keeps what it wants to read by its
-// role). The first loss is the main one, of weight 1. Loss i of weight wᵢ and Nᵢ terms counts wᵢ · N / Nᵢ
-// times, with N the main loss's terms: each has its own denominator. A fused loss's node is replaced by its
-// training form, which gives loss and gradients in one instruction; one of the split form stays.
+// Adds to `graph` the nodes that compute the gradient of the losses with respect to every parameter. Returns
+// the gradient of every forward value (kNone if there is none; the caller saves those that it wants to read
+// by its role). The first loss is the main one, of weight 1. Loss i of weight wᵢ and Nᵢ terms counts wᵢ · N /
+// Nᵢ times, with N the main loss's terms: each has its own denominator. A fused loss's node is replaced by
+// its training form, which computes loss and gradients in one instruction; a loss in the split form stays.
 std::vector<ValueId> differentiate(Graph& graph, std::span<const WeightedLoss> losses,
                                    std::span<const GivenGradient> given = {});
 

@@ -61,7 +61,8 @@ std::string_view name_of(MetricKind kind) {
 
 namespace {
 
-// Where what no node has written yet lies: the first writer says how it lies, or it comes from outside.
+// Whether the placement of a value without a producer is still undecided: the first writer determines it, or
+// the caller.
 bool is_open(Role role) {
   return is_temporary(role) || role == Role::kGradient || role == Role::kMetric;
 }
@@ -146,9 +147,10 @@ void Graph::place_outputs(const Node& node) {
       const auto given = i < option->outputs.size() ? option->outputs[i] : Placement::replicated();
       Value& out = value(node.outputs[i]);
       if (open[i]) out.placements.set(axis, given);
-      STRATA_CHECK(out.placements[axis] == given, "on mesh axis {} {} gives {} as {}, and it lies as {}: {}",
-                   name_of(axis), node.op->name, out.name, graph::str(given),
-                   graph::str(out.placements[axis]), str(*this, node));
+      STRATA_CHECK(out.placements[axis] == given,
+                   "on mesh axis {} {} produces {} as {}, but it is placed as {}: {}", name_of(axis),
+                   node.op->name, out.name, graph::str(given), graph::str(out.placements[axis]),
+                   str(*this, node));
     }
   }
 }
@@ -165,7 +167,7 @@ NodeId Graph::add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::v
     STRATA_CHECK(!specs[i].absent, "{} has no output {} here", op.name, specs[i].suffix);
     Value& out = value(node.outputs[i]);
     STRATA_CHECK(out.shape == specs[i].shape && out.dtype == specs[i].dtype,
-                 "{} gives {} {}, but {} is {} {}", op.name, name_of(specs[i].dtype), specs[i].shape.str(),
+                 "{} produces {} {}, but {} is {} {}", op.name, name_of(specs[i].dtype), specs[i].shape.str(),
                  out.name, name_of(out.dtype), out.shape.str());
     if (out.producer == kNone && is_temporary(out.role)) out.producer = id;
   }
@@ -175,7 +177,7 @@ NodeId Graph::add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::v
 }
 
 int32_t Graph::add_loop(ValueId condition) {
-  STRATA_CHECK(value(condition).dtype == DType::kI32, "the condition {} of a loop is no i32",
+  STRATA_CHECK(value(condition).dtype == DType::kI32, "the condition {} of a loop is not i32",
                value(condition).name);
   loops_.push_back(condition);
   return static_cast<int32_t>(loops_.size()) - 1;

@@ -27,8 +27,8 @@ using ValueId = int32_t;
 using NodeId = int32_t;
 inline constexpr int32_t kNone = -1;
 
-// How the elements of a value lie in memory. A packed value holds a weight in the layout that the device's
-// GEMM engine wants for one role; `layout` names it and `bytes` is its size.
+// Memory layout of a value's elements. A packed value holds a weight in the layout that the device's GEMM
+// engine needs for one role; `layout` names it and `bytes` is its size.
 struct Encoding {
   enum class Kind : uint8_t { kPlain, kPacked };
   Kind kind = Kind::kPlain;
@@ -43,24 +43,24 @@ enum class Role : uint8_t {
   kTerms,       // the same of one micro-batch: what its writers add up before it is reduced over ranks
   kMetric,      // loss and count of a step: accumulators too
   kState,       // of the optimizers, and how many updates they made
-  kEncoded,     // a parameter in another encoding, made again after each update
+  kEncoded,     // a parameter in a packed layout, rebuilt after each update
   kConstant,    // filled once, before the first step
   kCache,       // keys and values of earlier tokens, kept between runs of a generating program
-  kStep,        // in the step block: changes between steps
-  kRank,        // in the rank block: what differs between ranks that run one program
+  kStep,        // a per-step parameter
+  kRank,        // a per-rank constant: differs between ranks that run one program
   kActivation,  // lives within a step
 };
 std::string_view name_of(Role role);
-// Values that nobody keeps: made and used up within a segment, or between those of a micro-batch.
+// Temporary values: made and consumed within a segment, or between the segments of a micro-batch.
 constexpr bool is_temporary(Role role) {
   return role == Role::kActivation || role == Role::kTerms;
 }
 
-// How a value is cut along an axis that need not divide it: each part into shares of equal size, a multiple
-// of `grain`, as large as the first rank's; what lies behind the end of the part is zeros.
+// How a value is cut along an axis that need not divide it: each part into shards of equal size, a multiple
+// of `alignment`. All are as large as the first rank's; the remainder after the end of the part is zeros.
 struct Padding {
-  std::optional<Axis> axis = {};  // this cut is made behind those of all other axes
-  int64_t grain = 1;
+  std::optional<Axis> axis = {};  // this cut is made after those of all other axes
+  int64_t alignment = 1;
   std::optional<Axis> uneven = {};  // another axis that need not divide the value, with shares of any size
   // How many neighbouring parts the cut along `axis` takes together as one, in their order: what has one
   // order of memory over several parts is cut where that order allows. Empty: each part is cut by itself.
@@ -71,10 +71,10 @@ struct Padding {
 // How ranks cut a value beyond its placements.
 struct Sharding {
   Padding padding = {};
-  // Axes whose ranks each get some of the parts whole, in their order, where they would get a share of every
-  // part otherwise: as experts are dealt out.
-  std::vector<Axis> dealt_axes = {};
-  // Of a parameter that lies in shards, put together: which one; kNone: it is no such value.
+  // Axes whose ranks each hold some of the parts whole, in order, instead of a shard of every part: experts
+  // are distributed in this way.
+  std::vector<Axis> distributed_axes = {};
+  // For a parameter gathered from its shards: the sharded parameter; kNone for any other value.
   ValueId whole_of = kNone;
   // What localize() found, where a value's shape and segments are a rank's own; else empty.
   Shape global_shape = {};
@@ -89,8 +89,8 @@ struct Value {
   Encoding encoding = {};
   Placements placements = {};  // decided by the node that writes it first
   // Sizes of the parts that are concatenated along a dimension ([q | k | v], [gate | up]); empty: one part. A
-  // shard along that dimension takes its share of every part. It is the last one of activations (-1), the
-  // first of parameters and what goes with them.
+  // shard along that dimension takes its share of every part. The dimension is the last one of activations
+  // (-1), the first of parameters and of their gradients and states.
   std::vector<int64_t> segments = {};
   int segments_along = -1;
   NodeId producer = kNone;
@@ -115,7 +115,7 @@ enum class Phase : uint8_t {
   kInputGrad,   // I
   kWeightGrad,  // W
   kUpdate,      // once a step, after the last micro-batch
-  kEncode,      // parameters into the encodings that kernels want: after each update and after loading
+  kEncode,      // packs parameters into the layouts of kernels: after each update and after loading
 };
 std::string_view name_of(Phase phase);
 
@@ -124,15 +124,15 @@ struct OpDef;
 struct Node {
   const OpDef* op = nullptr;
   std::vector<ValueId> inputs;   // kNone: an optional input that is not there
-  std::vector<ValueId> outputs;  // kNone: an output that nobody asked for
+  std::vector<ValueId> outputs;  // kNone: an output that was not requested
   Attributes attrs;
   Phase phase = Phase::kForward;
   int32_t layer = kNone;  // index of the model's block; kNone outside
   // Of the stages of a pipeline that the graph holds, counted from 0: which one a node of a micro-batch is
   // in.
   int32_t chunk = 0;
-  // The nodes of a loop follow one another. They run again and again as long as the loop's condition is not
-  // 0, not at all where it is 0 from the beginning; kNone: once.
+  // The nodes of a loop are consecutive. They repeat as long as the loop's condition is not 0 (never, if it
+  // is 0 from the beginning); kNone: once.
   int32_t loop = kNone;
 };
 
@@ -152,8 +152,9 @@ struct Init {
   std::vector<double> part_scales = {};
 };
 
-// What a parameter is for. Where it starts, µP, weight decay, the choice of an optimizer and FLOPs go by it,
-// never by its name. Whoever decides by roles lists them all, so that a new one is decided everywhere.
+// What a parameter is for. Initialization, µP, weight decay, the choice of an optimizer and FLOPs depend on
+// it, never on the name. Code that decides by role lists every role, so that a new one has to be considered
+// everywhere.
 enum class ParameterRole : uint8_t {
   kEmbedding,        // of tokens; a tied head too
   kPositionTable,    // tables that are looked up: learned positions,
@@ -167,18 +168,18 @@ enum class ParameterRole : uint8_t {
   kCrossKeyValue,    //   [k | v], which the encoder's tokens pass
   kLatentIn,         // of latent attention: into latents, or into queries that have none,
   kLatentUp,         //   from latents to heads
-  kAttentionOut,     // back into the stream, of all kinds of attention
+  kAttentionOut,     // back into the residual stream, of all kinds of attention
   kFfnIn,            //
-  kFfnOut,           // back into the stream
+  kFfnOut,           // back into the residual stream
   kRouter,           // logits of experts, and of the gate of a shared one
   kRouterBias,       // chooses experts and weighs none: moved by their loads, it has no gradient
-  kExpertIn,         // of all experts of a layer, one behind the other, of which a token passes some
+  kExpertIn,         // of all experts of a layer, concatenated; a token passes some of them
   kExpertOut,        //
   kExpertBias,       //   and their biases
   kNorm,             // weights of norms,
   kQueryNorm,        //   of queries before their scores,
   kKeyNorm,          //
-  kFinalNorm,        //   of what the head reads
+  kFinalNorm,        //   of the head's input
   kFinalNormBias,    //
   kBias,             // all other biases
 };
@@ -191,14 +192,15 @@ struct Parameter {
     std::vector<int32_t> holders = {};
     bool is_first_holder = true;
   };
-  // Of one that is whole in the model's files and on one rank, but whose parts ranks hold in different ways:
-  // what it is part of, and the first row and the first segment of that which this one has.
+  // For one that is whole in the model's files and on one rank, but whose parts ranks hold in different ways:
+  // the name of the whole, and the first row and first segment of it that this parameter has.
   struct Part {
     std::string of = {};
     int64_t first_row = 0;
     size_t first_segment = 0;
   };
-  // Of kRouterBias: slots that went to each expert in a step, i64[experts], and how far they move it.
+  // For kRouterBias: token–expert pairs sent to each expert in a step, i64[experts], and how far they move
+  // it.
   struct Balance {
     ValueId loads = kNone;
     double rate = 0;
@@ -209,12 +211,12 @@ struct Parameter {
   Init init;
   ParameterRole role = ParameterRole::kBias;
   int32_t layer = kNone;    // the model's block that it is in; kNone outside
-  bool of_encoder = false;  // an encoder's tokens pass it, beside a decoder
+  bool of_encoder = false;  // belongs to the encoder of an encoder–decoder
   Sharing sharing = {};
   Part part = {};
   Balance balance = {};
 
-  // By an optimizer and a gradient. What is moved by its loads has neither.
+  // By an optimizer and a gradient. A bias that is moved by its loads has neither.
   bool is_trained() const { return role != ParameterRole::kRouterBias; }
 };
 
@@ -224,9 +226,9 @@ struct Metric {
   ValueId value = kNone;
 };
 
-// Shapes are global: of the value as a whole, whatever part of it a rank holds. How its parts lie is inferred
-// as nodes are added: each node takes the one of its op's options that fits its inputs, on every axis of the
-// mesh; where none does it is an InternalError. Only `reshard` nodes (graph/reshard.h) move data.
+// Shapes are global: of the whole value, whatever part of it a rank holds. Placements are inferred as nodes
+// are added: each node takes the option of its op that fits its inputs, on every axis of the mesh;
+// InternalError if none does. Only `reshard` nodes (graph/reshard.h) move data.
 
 class Graph {
  public:
@@ -236,7 +238,7 @@ class Graph {
   // References stay valid while values are added.
   Value& value(ValueId id) { return values_[static_cast<size_t>(id)]; }
   const Value& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
-  // Replicated, where it is not decided.
+  // Replicated if not decided.
   Placement placement(ValueId id, Axis axis) const { return value(id).placements[axis]; }
   int32_t value_count() const { return static_cast<int32_t>(values_.size()); }
 
@@ -252,17 +254,16 @@ class Graph {
   // outputs, each in its place: kNone where the node does not have it.
   std::vector<ValueId> add_node(const OpDef& op, std::vector<ValueId> inputs, Attributes attrs = {});
   // Appends a node whose outputs are given: accumulators, state, or outputs left out (kNone). The rules still
-  // check; placements that were not decided become those that the node gives.
+  // check; undecided placements become those that the node produces.
   NodeId add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::vector<ValueId> outputs,
                        Attributes attrs = {});
 
-  // What the next nodes are marked with.
+  // Marks of the nodes that are added next.
   void set_layer(int32_t layer) { layer_ = layer; }
   void set_phase(Phase phase) { phase_ = phase; }
   void set_chunk(int32_t chunk) { chunk_ = chunk; }
 
-  // A loop of nodes. `condition`, i32[1], is read before each pass; a node of the loop writes it anew, in
-  // place.
+  // A loop of nodes. `condition`, i32[1], is read before each pass; a node of the loop rewrites it in place.
   int32_t add_loop(ValueId condition);
   ValueId condition_of(int32_t loop) const { return loops_[static_cast<size_t>(loop)]; }
 

@@ -10,7 +10,7 @@
 namespace strata::graph {
 namespace {
 
-// Gives a value the shape of the part that every rank holds.
+// Sets a value's shape to that of the part that every rank holds.
 void shrink(Value& value, const Mesh& mesh) {
   std::vector<std::vector<int64_t>> parts;
   for (int dim = 0; dim < value.shape.rank(); ++dim) parts.push_back(parts_on_rank(value, dim, mesh));
@@ -36,7 +36,7 @@ void localize(Graph& graph) {
     if (node.op->localize != nullptr) node.attrs = node.op->localize({graph, node});
   }
   for (ValueId id = 0; id < graph.value_count(); ++id) shrink(graph.value(id), graph.mesh());
-  // What the ops make of their inputs' parts must be their outputs' parts.
+  // Check that each op, applied to the parts of its inputs, produces the parts of its outputs.
   for (const Node& node : graph.nodes()) {
     const auto specs = node.op->infer({graph, node});
     for (size_t i = 0; i < specs.size(); ++i) {
@@ -47,7 +47,7 @@ void localize(Graph& graph) {
         out.shape = specs[i].shape;
         out.segments = specs[i].segments;
       }
-      STRATA_CHECK(out.shape == specs[i].shape, "on a rank {} gives {}, but its part of {} is {}",
+      STRATA_CHECK(out.shape == specs[i].shape, "on a rank {} produces {}, but its part of {} is {}",
                    node.op->name, specs[i].shape.str(), out.name, out.shape.str());
     }
   }

@@ -1,4 +1,4 @@
-// What a loss beside the main one is weighted by, made on the device.
+// The weight of a loss besides the main one, computed on the device.
 #pragma once
 
 #include "graph/signature.h"

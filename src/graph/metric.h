@@ -6,8 +6,8 @@
 
 namespace strata::graph {
 
-// Whoever builds such a value lists it in the graph (Graph::set_metric), and whoever reads it finds it there
-// by its kind and an index. Accumulators over the micro-batches of a step, unless another use is stated.
+// The code that builds such a value lists it in the graph (Graph::set_metric); its readers look it up by kind
+// and index. Accumulators over the micro-batches of a step, unless another use is stated.
 enum class MetricKind : uint8_t {
   // Of a loss; index 0: the main one, k: that of the module k that predicts further tokens.
   kLossSum,      // f64[1], over the tokens with a target

@@ -1,6 +1,5 @@
-// What the project knows of an op whatever the device: its shape rule, its placement rule, its gradient and
-// its cost. One folder in src/ops defines one family of them; each device binds its kernels to them
-// (device/bindings.h).
+// The device-independent description of an op: its shape rule, placement rule, gradient and cost. One folder
+// in src/ops defines one family of ops; each device binds its kernels to them (device/bindings.h).
 #pragma once
 
 #include <functional>
@@ -15,13 +14,13 @@ namespace strata::graph {
 
 class GradientBuilder;
 
-// What a shape rule says of an output.
+// Result of a shape rule for one output.
 struct ValueSpec {
   std::string_view suffix;  // appended to the node's name for the value's name
   DType dtype = DType::kF32;
   Shape shape;
   std::vector<int64_t> segments = {};
-  bool absent = false;  // the node does not have it: kNone stands in its place
+  bool absent = false;  // the node does not have it: its entry is kNone
   int segments_along = -1;
 };
 
@@ -33,8 +32,8 @@ struct Cost {
   // The part of `bytes` that clears an output of which only places are added to afterwards; left out where
   // the output is an accumulator that holds something already.
   double cleared_bytes = 0;
-  // The part of `bytes` that does not tell how fast the arithmetic is, since it is the same however much
-  // there is of it: a head's weights, beside the logits of its tokens.
+  // The part of `bytes` that carries no information about the speed of the arithmetic, because it does not
+  // grow with it: a head's weights, compared with the logits of its tokens.
   double beside_bytes = 0;
 };
 
@@ -58,7 +57,7 @@ struct NodeView {
   }
 };
 
-// Output `output` may be written over input `input`, when nobody reads that input later.
+// Output `output` may overwrite input `input` if that input is not read later.
 struct InPlace {
   int output;
   int input;
@@ -72,8 +71,8 @@ class OpRegistration {
   OpRegistration& operator=(const OpRegistration&) = delete;
 };
 
-// Which queue of a device carries a node out. A queue works in order; queues work beside each other, and one
-// waits for another only where an instruction says so.
+// The device queue that executes a node. A queue works in order. Queues run concurrently; one waits for
+// another only if an instruction requests it.
 enum class Queue : uint8_t {
   kCompute,
   kCommunication,  // between ranks: carried out by a communicator, or started by a kernel that talks to them
@@ -84,9 +83,9 @@ inline constexpr int kQueues = 2;
 // go from one of them to all others at most at a time.
 struct OpRanks {
   std::vector<Axis> axes = {};
-  int64_t node_ranks = 0;  // above 0: each so many of them are a node, across and within which rows go, too
+  int64_t node_ranks = 0;  // above 0: ranks per node; rows then also travel across and within nodes
   int64_t most_bytes = 0;
-  double sent_bytes = 0;  // by one of them to all others in a call, where rows are spread equally
+  double sent_bytes = 0;  // by one of them to all others in a call, if rows are spread equally
 };
 
 struct OpDef {
@@ -100,17 +99,17 @@ struct OpDef {
   // Adds the nodes of the gradient; nullptr: no gradient passes.
   std::function<void(GradientBuilder&, const Node&)> gradient = {};
   std::vector<InPlace> in_place = {};
-  // A node that gives output `output` again, cheaply, from values that backward keeps anyway; kNone where
-  // there is no such way. Used by selective recompute.
+  // Adds a node that cheaply recomputes output `output` from values that backward saves anyway; kNone if that
+  // is impossible. Used by selective recompute.
   std::function<ValueId(Graph&, const Node&, int output)> recompute = {};
-  // The attributes of the node on a rank, where they say sizes that are split; nullptr: as they are.
+  // The attributes of the node on a rank, if they contain sizes that are split; nullptr: unchanged.
   std::function<Attributes(const NodeView& global)> localize = {};
   Queue queue = Queue::kCompute;
   // Of a kernel that talks to other ranks itself; nullptr: it does not.
   std::function<OpRanks(const NodeView&)> ranks = {};
   OpRegistration registration{*this};
 
-  // Whether a device runs it; else a communicator alone does.
+  // Whether a device runs it; otherwise only a communicator does.
   bool has_kernel() const { return queue != Queue::kCommunication || ranks != nullptr; }
 };
 // Those whose files are part of this program.
@@ -122,7 +121,7 @@ std::span<const OpDef* const> all_ops();
 // Bytes of all inputs and outputs, each counted once: the cost of a node that streams.
 double streamed_bytes(const NodeView& view);
 
-// The dtype in which rates are kept for a node: "bf16" when any operand is bf16, else "f32".
+// The dtype under which a node's rates are stored: "bf16" when any operand is bf16, else "f32".
 std::string compute_dtype(const NodeView& view);
 
 }  // namespace strata::graph

@@ -1,5 +1,5 @@
-// Where the parts of a value lie on a mesh of ranks. One placement per mesh axis: replicated, sharded along a
-// dimension, or a partial sum. An axis of size one makes all three the same.
+// Placement of a value's parts on a mesh of ranks. One placement per mesh axis: replicated, sharded along a
+// dimension, or a partial sum. On an axis of size one all three are the same.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ enum class Axis : uint8_t {
   kReplicate,  // splits the batch
   kShard,      // splits the batch, and ZeRO's shards
   kContext,    // splits sequences
-  kTensor,     // splits weights and what they make
+  kTensor,     // splits weights and the activations that they produce
 };
 inline constexpr std::array kAllAxes{Axis::kPipeline, Axis::kReplicate, Axis::kShard, Axis::kContext,
                                      Axis::kTensor};
@@ -53,11 +53,11 @@ struct PerAxis {
 
 // A rank's place on each axis.
 using Coordinates = PerAxis<int32_t>;
-// Those in the memory of a rank block (graph/reshard.h).
+// The coordinates in a rank's constants (graph/reshard.h).
 inline const Coordinates& coordinates_in(const std::byte* rank_block) {
   return *reinterpret_cast<const Coordinates*>(rank_block);
 }
-// This rank's place on an axis, by its rank block. Of an axis of one rank the block is not read.
+// This rank's coordinate on an axis, read from its constants. For an axis of one rank they are not read.
 inline int64_t place_in(const int32_t* rank_block, Axis axis, int64_t ranks) {
   return ranks > 1 ? rank_block[static_cast<size_t>(axis)] : 0;
 }
@@ -66,7 +66,7 @@ inline const Coordinates& coordinates_in(const int32_t* rank_block) {
   return *reinterpret_cast<const Coordinates*>(rank_block);
 }
 
-// Where a value lies on each axis: replicated, where nothing is set.
+// Placement on each axis: replicated if nothing is set.
 class Placements {
  public:
   Placements() = default;  // not decided yet
@@ -109,8 +109,8 @@ class Mesh {
   PerAxis<int64_t> sizes_{{1, 1, 1, 1, 1}};
 };
 
-// One way in which an op may be split along one mesh axis: if its inputs lie like this, the op run on the
-// shards gives outputs that lie like that. Missing optional inputs hold any placement; inputs beyond the list
+// One way to split an op along one mesh axis: if its inputs have these placements, the op run on the shards
+// produces outputs with those placements. Missing optional inputs have any placement; inputs beyond the list
 // are replicated.
 struct PlacementOption {
   std::vector<Placement> inputs;

@@ -17,8 +17,8 @@ void ReshardAttrs::describe(AttributeText& text) const {
   if (sequence != 0) text("sequence", sequence);
   if (shift != 0) text("shift", shift);
   for (const ReshardCuts& cut : cuts) {
-    if (cut.from.grain > 0) text("padded_from", held_size(cut.from));
-    if (cut.to.grain > 0) text("padded_to", held_size(cut.to));
+    if (cut.from.alignment > 0) text("padded_from", held_size(cut.from));
+    if (cut.to.alignment > 0) text("padded_to", held_size(cut.to));
   }
 }
 
@@ -31,8 +31,8 @@ bool is_sharded(Placement placement) {
   return placement.kind == Placement::Kind::kSharded;
 }
 
-// What was cut is put together again, and what comes is a share of its own cut. `segments`: the parts as the
-// value has them.
+// The old cut is undone, and the result is a shard of the new cut. `segments`: the parts as the value has
+// them.
 void resize(const NodeView& view, Spec& spec, const Value& x, Placement placement,
             const std::vector<int64_t>& parts, const std::vector<int64_t>& segments) {
   if (!is_sharded(placement)) return;
@@ -55,8 +55,8 @@ Spec moved(const View<Op>& node, size_t i, const Value& x) {
   return spec;
 }
 
-// From and to, for all values that move. Other axes pass, and what is padded keeps its cut. On a rank the op
-// is no longer what it is to the whole: then nothing splits it.
+// From and to, for all values that move. Other axes are unaffected, and padded values keep their cut. On one
+// rank the op differs from the op on the whole: then nothing splits it.
 template <typename Op>
 std::vector<Split<Op>> splits_of_moved(const View<Op>& node, Axis axis, const Value& x) {
   const ReshardAttrs& attrs = node.attrs;
@@ -77,7 +77,7 @@ std::vector<Split<Op>> splits_of_moved(const View<Op>& node, Axis axis, const Va
 }
 
 void add_moved_gradient(GradientBuilder& builder, const ReshardAttrs& attrs, ValueId x, ValueId moved) {
-  STRATA_CHECK(attrs.shift == 0, "who lets shards go round says what their gradient is");
+  STRATA_CHECK(attrs.shift == 0, "a shift of shards has no gradient rule: its caller adds the gradient");
   const Placement wanted = attrs.from.kind == Placement::Kind::kPartial ? kWhole : attrs.from;
   builder.add_gradient(
       x, reshard(builder.graph(), builder.gradient_of(moved), attrs.axis, wanted, attrs.sequence));
@@ -166,11 +166,11 @@ ValueId reshard(Graph& graph, ValueId x, Axis axis, Placement to, int64_t sequen
   const ReshardAttrs attrs{.axis = axis, .from = from, .to = to, .sequence = sequence};
   if (from == kWhole) return add<TakeShard>(graph, {.x = x, .rank = rank_block(graph)}, attrs).moved;
   const ValueId y = add_reshard(graph, x, attrs);
-  graph.value(y).sharding.dealt_axes = graph.value(x).sharding.dealt_axes;
-  // What is put together and cut another way has lost the padding of its old cut.
-  const bool cut_anew = is_sharded(from) && is_sharded(to);
+  graph.value(y).sharding.distributed_axes = graph.value(x).sharding.distributed_axes;
+  // A value that is gathered and cut in another way has lost the padding of its old cut.
+  const bool is_recut = is_sharded(from) && is_sharded(to);
   const Padding& padding = graph.value(x).sharding.padding;
-  if (!cut_anew || (padding.axis != axis && padding.uneven != axis))
+  if (!is_recut || (padding.axis != axis && padding.uneven != axis))
     graph.value(y).sharding.padding = padding;
   return y;
 }
@@ -178,7 +178,7 @@ ValueId reshard(Graph& graph, ValueId x, Axis axis, Placement to, int64_t sequen
 std::vector<ValueId> shift_shards(Graph& graph, std::vector<ValueId> values, Axis axis, int64_t places) {
   if (graph.mesh().size(axis) == 1) return values;
   const Placement held = graph.placement(values.front(), axis);
-  STRATA_CHECK(is_sharded(held), "{} does not lie in shards on axis {}", graph.value(values.front()).name,
+  STRATA_CHECK(is_sharded(held), "{} is not sharded on axis {}", graph.value(values.front()).name,
                name_of(axis));
   return add<Reshard>(graph, {.x = {values.begin(), values.end()}},
                       {.axis = axis, .from = held, .to = held, .shift = places})
@@ -212,7 +212,7 @@ std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values) {
       const auto sums =
           add<Reshard>(graph, in, {.axis = axis, .from = Placement::partial(), .to = kWhole}).moved;
       for (size_t i = 0; i < group.size(); ++i) {
-        graph.value(sums[i]).sharding.dealt_axes = graph.value(in.x[i]).sharding.dealt_axes;
+        graph.value(sums[i]).sharding.distributed_axes = graph.value(in.x[i]).sharding.distributed_axes;
         values[group[i]] = sums[i];
       }
     }
@@ -222,17 +222,17 @@ std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values) {
 
 ValueId sum_among(Graph& graph, ValueId x, Axis axis, std::vector<int32_t> among) {
   STRATA_CHECK(graph.mesh().size(axis) > 1 && graph.placement(x, axis) == Placement::partial(),
-               "{} is no partial sum on axis {}", graph.value(x).name, name_of(axis));
+               "{} is not a partial sum on axis {}", graph.value(x).name, name_of(axis));
   ReshardAttrs attrs{.axis = axis, .from = Placement::partial(), .to = kWhole};
   attrs.among = std::move(among);
   const ValueId y = add_reshard(graph, x, std::move(attrs));
   graph.value(y).sharding.padding = graph.value(x).sharding.padding;
-  graph.value(y).sharding.dealt_axes = graph.value(x).sharding.dealt_axes;
+  graph.value(y).sharding.distributed_axes = graph.value(x).sharding.distributed_axes;
   return y;
 }
 
 ValueId reduce_like(Graph& graph, ValueId x, ValueId like, const std::vector<int32_t>& holders) {
-  // Shards first: what is reduced behind them is smaller.
+  // Shards first: the reductions after them are smaller.
   for (const Axis axis : kAllAxes) {
     const Placement wanted = graph.placement(like, axis);
     if (graph.placement(x, axis) != Placement::partial() || !is_sharded(wanted)) continue;
@@ -256,7 +256,7 @@ void set_partial(Graph& graph, ValueId x, Axis axis) {
 
 void require_rank_block(const NodeView& view, const Value& rank) {
   if (rank.dtype != DType::kI32 || rank.shape != Shape{std::ssize(kAllAxes)})
-    shape_error(view, "the rank block must be i32[axes]");
+    shape_error(view, "the per-rank constants must be i32[axes]");
 }
 
 ValueId rank_block(Graph& graph) {

@@ -2,12 +2,12 @@
 //
 //   P → R  all-reduce       P → S  reduce-scatter
 //   S → R  all-gather       S → S  all-to-all
-//   R → S  each rank takes its part of what it has
+//   R → S  each rank takes its part of the whole
 //   R → R  nothing, but a partial gradient becomes whole on its way back
 //   shift  shards go round: each rank gets that of another; no gradient passes
 //
-// The gradient of a reshard is its conjugate: it gives the input's gradient as the input lies, and that of a
-// partial sum as a whole (all ranks' terms have one gradient).
+// The gradient of a reshard is its conjugate: the input's gradient has the input's placement, and that of a
+// partial sum is whole (all ranks' terms have one gradient).
 #pragma once
 
 #include "graph/op.h"
@@ -16,7 +16,7 @@
 
 namespace strata::graph {
 
-// How one operand of a reshard is cut where it is sharded, before and after; empty before localize(), where
+// How one operand of a reshard is cut, if it is sharded, before and after; empty before localize(), while
 // shapes are global.
 struct ReshardCuts {
   Cut from, to;
@@ -32,8 +32,8 @@ struct ReshardAttrs {
   std::vector<ReshardCuts> cuts = {};  // by operand
   // Coordinates on the axis of those that take part, ascending; empty: all.
   std::vector<int32_t> among = {};
-  int64_t sequence = 0;  // of the rows, dimension 0, where they are sharded: as Cut has it
-  int64_t shift = 0;     // from == to, shards: each rank gets what the rank so many places before it had
+  int64_t sequence = 0;  // of the rows, dimension 0, if they are sharded: see Cut
+  int64_t shift = 0;     // from == to, shards: a rank gets the shard of the rank this many places before it
   bool operator==(const ReshardAttrs&) const = default;
   void describe(AttributeText& to_text) const;
 };
@@ -70,17 +70,17 @@ struct TakeShard {
   static const OpDef def;
 };
 
-// x as `to` on an axis; x itself where it lies so already or the axis has one rank. `sequence`: how rows
-// are cut where they are sharded, as Cut has it.
+// x with placement `to` on an axis; x itself if it has that placement already or the axis has one rank.
+// `sequence`: how rows are cut if they are sharded, see Cut.
 ValueId reshard(Graph& graph, ValueId x, Axis axis, Placement to, int64_t sequence = 0);
-// Shards of `values`, which lie alike on the axis, in one call: each rank gets those of the rank `places`
-// before it, counted in a circle. To the whole it is a change of their order.
+// Shifts shards of `values`, which have the same placement on the axis, in one call: each rank gets those of
+// the rank `places` before it, cyclically. On the whole this permutes their order.
 std::vector<ValueId> shift_shards(Graph& graph, std::vector<ValueId> values, Axis axis, int64_t places);
 // x with its partial sums added up, on every axis.
 ValueId sum_over_ranks(Graph& graph, ValueId x);
-// The same of several values, by one node an axis for those that lie alike on the others.
+// The same for several values, with one node per axis for those that have equal placements on the others.
 std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values);
-// x, a partial sum on an axis among some of its ranks alone, which this one is of, added up.
+// Sums x, a partial sum on an axis among only some of its ranks, which include this one.
 ValueId sum_among(Graph& graph, ValueId x, Axis axis, std::vector<int32_t> among);
 // The same into shards on the axes on which `like` is sharded, which is cut as that is.
 // Where `holders` are given, it is a partial sum among these places on the pipeline axis.
@@ -92,7 +92,7 @@ ValueId enter_shards(Graph& graph, ValueId x, Axis axis);
 // Each rank has its own x, a term of a sum on the axis; nothing where the axis has one rank.
 void set_partial(Graph& graph, ValueId x, Axis axis);
 
-// This rank's coordinates, i32[axes], "rank": the rank block, which the host writes once.
+// This rank's coordinates, i32[axes], "rank": the per-rank constants, which the host writes once.
 ValueId rank_block(Graph& graph);
 // A shape_error where the input is not one.
 void require_rank_block(const NodeView& view, const Value& rank);

@@ -37,7 +37,7 @@ std::vector<int64_t> whole_parts(const Value& value, int dim) {
 }
 
 // All ranks must run one program.
-void check_dealt(const Value& value, int dim, const Cut& cut, Axis axis) {
+void check_distributed(const Value& value, int dim, const Cut& cut, Axis axis) {
   const auto parts = std::ssize(cut.parts), each = parts / cut.ranks;
   if (parts % cut.ranks != 0) {
     throw ConfigError("[parallel.expert] dimension {} of {} has {} parts, which {} ranks of {} cannot share",
@@ -49,7 +49,7 @@ void check_dealt(const Value& value, int dim, const Cut& cut, Axis axis) {
   }
 }
 
-// Neighbours added up, so many at a time.
+// Sums of consecutive groups of neighbours.
 std::vector<int64_t> joined(const std::vector<int64_t>& parts, const Value& value) {
   std::vector<int64_t> sums;
   auto at = parts.begin();
@@ -66,12 +66,12 @@ std::vector<int64_t> joined(const std::vector<int64_t>& parts, const Value& valu
 Cut cut_on(std::vector<int64_t> parts, const Value& value, int dim, const Mesh& mesh, Axis axis) {
   const Padding& padding = value.sharding.padding;
   Cut cut{std::move(parts), mesh.size(axis),
-          axis == padding.axis     ? padding.grain
+          axis == padding.axis     ? padding.alignment
           : axis == padding.uneven ? 1
                                    : 0};
-  if (std::find(value.sharding.dealt_axes.begin(), value.sharding.dealt_axes.end(), axis) !=
-      value.sharding.dealt_axes.end()) {
-    check_dealt(value, dim, cut, axis);
+  if (std::find(value.sharding.distributed_axes.begin(), value.sharding.distributed_axes.end(), axis) !=
+      value.sharding.distributed_axes.end()) {
+    check_distributed(value, dim, cut, axis);
     cut.deals = true;
     return cut;
   }
@@ -79,7 +79,7 @@ Cut cut_on(std::vector<int64_t> parts, const Value& value, int dim, const Mesh& 
     cut.apart = std::move(cut.parts);
     cut.parts = joined(cut.apart, value);
   }
-  if (cut.grain > 0) return cut;
+  if (cut.alignment > 0) return cut;
   for (const int64_t part : cut.parts) {
     if (part % cut.ranks == 0) continue;
     throw ConfigError(
@@ -109,7 +109,8 @@ std::vector<HeldSpan> compose(const std::vector<HeldSpan>& held, const std::vect
 
 int64_t share_of(const Cut& cut, size_t part) {
   const int64_t size = cut.parts[part];
-  return cut.grain == 0 ? size / cut.ranks : ceil_divide(ceil_divide(size, cut.ranks), cut.grain) * cut.grain;
+  return cut.alignment == 0 ? size / cut.ranks
+                            : ceil_divide(ceil_divide(size, cut.ranks), cut.alignment) * cut.alignment;
 }
 
 std::vector<int64_t> shares_of(const Cut& cut) {

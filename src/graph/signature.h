@@ -41,9 +41,9 @@ namespace strata::graph {
 // --- Kinds of operands: their elements
 namespace kinds {
 
-struct Act {};     // of the stream of activations: fp32 or bf16
-struct Weight {};  // fp32, or in the encoding that a device wants
-struct Any {};     // what the op's rules allow
+struct Act {};     // hidden states and other activations: fp32 or bf16
+struct Weight {};  // fp32, or in a device's packed layout
+struct Any {};     // anything that the op's rules allow
 struct F32 {};
 struct F64 {};
 struct I32 {};
@@ -174,8 +174,7 @@ inline constexpr auto kNames = split_words<Kinds<Side>::count>(Side<Declared>::n
 
 }  // namespace detail
 
-// How many operands each member of the kind Many stands for in a list of `operands`; none where there is no
-// list yet.
+// How many operands each member of the kind Many has in a list of `operands`; none if there is no list yet.
 template <template <template <typename> class> class Side>
 constexpr size_t many_count(size_t operands) {
   if constexpr (Kinds<Side>::many == 0) {
@@ -186,8 +185,8 @@ constexpr size_t many_count(size_t operands) {
   }
 }
 
-// Calls take(member, KindOf<…>, name, first, count) for the members of a side that holds anything, where
-// [first, first + count) are its operands in a list of so many.
+// Calls take(member, KindOf<…>, name, first, count) for the members of a side that holds anything; [first,
+// first + count) are its operands in a list of `operands` operands.
 template <template <template <typename> class> class Side, template <typename> class Of, typename Take>
 constexpr void visit(Side<Of>& side, size_t operands, Take&& take) {
   const size_t each = many_count<Side>(operands);
@@ -206,7 +205,8 @@ constexpr void visit(Side<Of>& side, size_t operands, Take&& take) {
   (std::make_index_sequence<Kinds<Side>::count>{});
 }
 
-// The position of the first operand of the member of this name, in a list of so many; -1: there is none.
+// The position of the first operand of the member of this name, in a list of `operands` operands; -1: there
+// is none.
 template <template <template <typename> class> class Side>
 constexpr int position_of(std::string_view name, size_t operands = Kinds<Side>::count) {
   int found = -1;

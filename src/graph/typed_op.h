@@ -1,5 +1,5 @@
-// Ops by their signatures (graph/signature.h): what builds their nodes, and what defines their rules. A rule
-// gets the operands as members, and an OpDef is made of the rules here alone.
+// Ops by their signatures (graph/signature.h): how to build their nodes and define their rules. A rule gets
+// the operands as members; only the rules here make up an OpDef.
 #pragma once
 
 #include <string>
@@ -33,7 +33,7 @@ struct Ref {
   operator ValueId() const { return id; }
   operator Id() const { return id; }
 };
-// What a shape rule says of an output.
+// Result of a shape rule for one output.
 struct Spec {
   DType dtype = DType::kF32;
   Shape shape = {};
@@ -64,7 +64,8 @@ template <typename Kind>
 using Refs = detail::OneOrMany<Ref, KindOf<Kind>::many>;
 template <typename Kind>
 using Specs = detail::OneOrMany<Spec, KindOf<Kind>::many>;
-// How operands of a member of the kind Many lie: the first ones each its own way, the others alike.
+// Placements of the operands of a member of the kind Many: separate ones for the first, the same one for the
+// others.
 struct ManyPlaced {
   std::vector<Placement> first = {};
   Placement others = {};
@@ -157,7 +158,7 @@ struct Split {
   typename Op::template Out<Placed> out;
 };
 
-// Output `out` may be written over input `in`, when nobody reads that input later.
+// Output `out` may overwrite input `in` if that input is not read later.
 template <typename Op>
 struct Over {
   int out, in;
@@ -176,7 +177,7 @@ struct InputName {
   }
 };
 
-// What an OpDef is made of; its comments say what each rule is for.
+// The parts of an OpDef; its comments explain each rule.
 template <typename Op>
 struct Rules {
   std::string_view name;
@@ -193,7 +194,7 @@ struct Rules {
   OpRanks (*ranks)(const View<Op>&) = nullptr;
 };
 
-// Throws ConfigError("[OP] …") where an operand is missing or has another dtype than its kind.
+// Throws ConfigError("[OP] …") if an operand is missing or its dtype does not match its kind.
 void check_operand(const NodeView& view, std::string_view name, ValueId id, bool optional,
                    std::span<const DType> dtypes);
 
@@ -259,7 +260,7 @@ PlacementOption option_of(const NodeView& view, Split<Op> split) {
 
 }  // namespace detail
 
-// The op of these rules, for the definition of Op::def alone: it registers itself.
+// The op of these rules, only for the definition of Op::def: it registers itself.
 template <typename Op>
 OpDef define(const Rules<Op>& rules) {
   using Gradient = std::function<void(GradientBuilder&, const Node&)>;
@@ -310,7 +311,7 @@ OpDef define(const Rules<Op>& rules) {
 
 // --- Nodes
 
-// Appends a node and gives its outputs.
+// Appends a node and returns its outputs.
 template <typename Op>
 typename Op::template Out<Values> add(Graph& graph, InIds<Op> in, typename Op::Attrs attrs = {}) {
   const std::vector<ValueId> out = graph.add_node(Op::def, detail::flatten(in), std::move(attrs));
@@ -333,7 +334,7 @@ typename Op::template Out<Values> outputs_of(const Node& node) {
                                                   [&](size_t i) { return node.outputs[i]; });
 }
 
-// Gives a node of the op other operands.
+// Replaces the operands of a node of the op.
 template <typename Op>
 void set_inputs(Node& node, typename Op::template In<Values> in) {
   node.inputs = detail::flatten(in);
@@ -343,7 +344,7 @@ void set_outputs(Node& node, typename Op::template Out<Values> out) {
   node.outputs = detail::flatten(out);
 }
 
-// Rules::recompute of an op that is run again as it stands.
+// Rules::recompute of an op that is run again unchanged.
 template <typename Op>
 ValueId again(Graph& graph, const View<Op>& view) {
   return graph.add_node(Op::def, view.node.inputs, view.node.attrs)[0];

@@ -25,12 +25,12 @@ ValueId add_whole(Graph& graph, ValueId parameter, Role role, std::string name) 
   whole.segments = shard.segments;
   whole.segments_along = shard.segments_along;
   whole.sharding.padding.uneven = shard.sharding.padding.uneven;
-  whole.sharding.dealt_axes = shard.sharding.dealt_axes;
+  whole.sharding.distributed_axes = shard.sharding.distributed_axes;
   whole.sharding.whole_of = parameter;
   return graph.add_value(std::move(whole));
 }
 
-// Puts parameters together for the nodes of a graph, in front of their readers or once after each update.
+// Gathers parameters for the nodes of a graph, before their readers or once after each update.
 class Gatherer {
  public:
   Gatherer(Graph& graph, int stage) : graph_(graph), stage_(stage) {}
@@ -53,7 +53,7 @@ class Gatherer {
 
  private:
   ValueId whole_for(const Node& reader, ValueId parameter) {
-    // Readers in one layer share what is put together; others, such as a tied embedding and the head, are far
+    // Readers in one layer share the gathered weight; others, such as a tied embedding and the head, are far
     // apart.
     const int32_t layer = stage_ < 3 ? kNone : reader.layer;
     const bool shares = stage_ < 3 || layer != kNone;
@@ -122,14 +122,14 @@ void scatter_gradients(Graph& graph, int stage) {
       if (shard_of.contains(output)) last_writer[output] = i;
     }
   }
-  std::multimap<size_t, ValueId> behind;
-  for (const auto& [terms, writer] : last_writer) behind.emplace(writer, terms);
+  std::multimap<size_t, ValueId> terms_after;
+  for (const auto& [terms, writer] : last_writer) terms_after.emplace(writer, terms);
   std::vector<Node> old = std::move(graph.nodes());
   graph.nodes().clear();
   for (size_t i = 0; i < old.size(); ++i) {
     const int32_t layer = old[i].layer, chunk = old[i].chunk;
     graph.nodes().push_back(std::move(old[i]));
-    const auto [begin, end] = behind.equal_range(i);
+    const auto [begin, end] = terms_after.equal_range(i);
     for (auto it = begin; it != end; ++it) {
       graph.set_phase(Phase::kWeightGrad);
       graph.set_layer(layer);

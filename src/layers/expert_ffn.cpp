@@ -100,7 +100,7 @@ ValueId experts(Graph& graph, const MoeLayer& layer, const ops::ExpertsAttrs& at
 void place(Graph& graph, ValueId weight, const std::vector<Axis>& axes, std::optional<Axis> tensor_axis,
            graph::Placement on_tensor_axis) {
   Value& value = graph.value(weight);
-  value.sharding.dealt_axes = axes;
+  value.sharding.distributed_axes = axes;
   for (const Axis axis : axes) value.placements.set(axis, graph::Placement::sharded(0));
   if (tensor_axis) value.placements.set(*tensor_axis, on_tensor_axis);
 }
@@ -148,7 +148,7 @@ ValueId dispatched_experts(Context& context, const MoeLayer& layer, const Expert
   ops::ExpertsAttrs of_rank{.experts = layer.spec.count,
                             .parts = attrs.parts,
                             .busy_slots = attrs.parts * attrs.tokens * attrs.k,
-                            .dealt_axes = axes};
+                            .distributed_axes = axes};
   if (!attrs.summed_axes.empty()) {
     ops::OwnExpertsAttrs own{.axes = {}, .experts = layer.spec.count};
     for (const Axis axis : graph::kAllAxes) {

@@ -6,7 +6,7 @@
 namespace strata::device::op_rows {
 
 struct ExpertSizes {
-  std::string name;                                   // behind that of the case
+  std::string name;                                   // follows that of the case
   int64_t tokens, k, experts, inputs, outputs, rows;  // rows: tokens of a group
   bool ragged;
 };
@@ -43,7 +43,7 @@ inline Operand ids_of(const ExpertSizes& s) {
           }};
 }
 
-// The same where every fourth token, and here and there another slot, has been dropped.
+// The same with every fourth token, and some other pairs, dropped.
 inline Operand ids_with_dropped(const ExpertSizes& s) {
   Operand ids = ids_of(s);
   ids.content = [k = s.k, all = ids.content](int64_t i) {
@@ -53,9 +53,9 @@ inline Operand ids_with_dropped(const ExpertSizes& s) {
   return ids;
 }
 
-// Ways in which tokens have slots: k each, some of which may be dropped, or, with offsets, any number.
+// Numbers of experts of tokens: k each, some of which may be dropped, or, with offsets, any number.
 struct SlotsOfTokens {
-  std::string name;  // behind that of the case
+  std::string name;  // follows that of the case
   bool ragged;
   Operand ids, weights, offsets = absent();
 };
@@ -63,7 +63,7 @@ inline std::vector<SlotsOfTokens> slots_of_tokens(const ExpertSizes& s) {
   const Operand weights = f32({s.tokens, s.k});
   Operand ids = ids_of(s);
   ids.shape = {s.tokens * s.k, 1};
-  // Token t has t mod (k + 1) slots: none, some, all; and no token has the last ones.
+  // Token t has t mod (k + 1) experts: none, some, all; and no token has the last pairs.
   std::vector<int64_t> sums{0};
   for (int64_t token = 0; token < s.tokens; ++token) sums.push_back(sums.back() + token % (s.k + 1));
   return {{s.name, s.ragged, ids_of(s), weights},

@@ -46,7 +46,7 @@ inline Operand i32_of(const std::vector<int64_t>& values) {
   return i32_by(static_cast<int64_t>(values.size()),
                 [values](int64_t i) { return static_cast<double>(values[static_cast<size_t>(i)]); });
 }
-// A rank block; the other places are 0.
+// Per-rank constants; the other coordinates are 0.
 inline Operand rank_at(std::initializer_list<std::pair<Axis, int64_t>> places) {
   graph::PerAxis<int64_t> at;
   for (const auto& [axis, place] : places) at[axis] = place;

@@ -1,4 +1,4 @@
-// Sizes of the cases of routers that are no choice of experts by each token.
+// Sizes of the cases of routers other than top-k choice by each token.
 #pragma once
 
 #include "ops/cases.h"
@@ -6,7 +6,7 @@
 namespace strata::device::op_rows {
 
 struct RouterSizes {
-  std::string name;  // behind that of the case
+  std::string name;  // follows that of the case
   int64_t groups, rows, experts, capacity, of_expert, width;
   int64_t levels;  // groups of experts
   bool ragged;

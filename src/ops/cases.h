@@ -30,10 +30,10 @@ using Sample =
     graph::detail::OneOrMany<std::conditional_t<graph::KindOf<Kind>::optional, OptionalOperand, Operand>,
                              graph::KindOf<Kind>::many>;
 
-// Sizes that element-wise ops and products are run at: `rows` tokens of `width` columns, and of `outputs`
-// columns behind a product.
+// Sizes of element-wise ops and matmuls: `rows` tokens of `width` columns, and of `outputs` columns after a
+// matmul.
 struct Sizes {
-  std::string name;  // behind that of the case
+  std::string name;  // follows that of the case
   int64_t rows, width, outputs;
   bool ragged;
 };
@@ -100,7 +100,7 @@ class Cases {
     for (const OutputName<Op>& name : names) list.push_back(name.position);
     return list;
   }
-  // OpCase::updates of a node with so many inputs.
+  // OpCase::updates of a node with `operands` inputs.
   template <typename Op>
   static std::vector<int> updates(const std::vector<graph::Over<Op>>& overs, size_t operands) {
     std::vector<int> list;

@@ -1,4 +1,4 @@
-// Every op of this program, with what is known of it beside its rules: the reference kernel and the cases.
+// Every op of this program with its reference kernel and its cases.
 #pragma once
 
 #include <span>

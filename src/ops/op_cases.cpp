@@ -93,7 +93,7 @@ OpGraph graph_of(const OpCase& one, const std::vector<Operand>& inputs) {
     made.outputs.push_back(id);
   }
   made.graph.add_node_into(*one.op, made.inputs, made.outputs, one.attrs);
-  // Both encodings of a weight: what its product and the product's gradient want.
+  // Both packed layouts of a weight: for its matmul and for the matmul's gradient.
   if (one.encoding) {
     const graph::Node& linear = made.graph.nodes().back();
     graph::add<ops::LinearGradInput>(made.graph, {.dy = graph::outputs_of<ops::Linear>(linear).y,

@@ -1,6 +1,6 @@
 // The table of cases: what tests run every op at, and what its rate is measured at. An op without rows here
 // fails a test (tests/ops/coverage_test.cpp). One row serves
-//   agreement with the reference kernels, in fp32 and, where it has activations, in bf16;
+//   agreement with the reference kernels, in fp32 and, if it has activations, in bf16;
 //   finite differences, where the op has a gradient;
 //   every placement that the op declares, shard by shard against the whole;
 //   poisoned outputs and scratch.
@@ -43,9 +43,9 @@ struct OpCase {
   bool replicated_only = false;        // no axis of a mesh can split it
   bool ragged = false;                 // sizes that no placement cuts: rows and vectors with a rest
   std::vector<int> opaque = {};        // outputs whose bytes only the device's own kernels read
-  std::vector<int> left_out = {};      // outputs that nobody asked for
+  std::vector<int> left_out = {};      // outputs that were not requested
   std::vector<int> differentiable{0};  // outputs that a gradient comes from
-  bool encoding = false;               // what is timed is its weight's encoding, not the op
+  bool encoding = false;               // packing of its weight is timed, not the op
 };
 
 inline void PrintTo(const OpCase& one, std::ostream* out) {
@@ -56,7 +56,7 @@ inline void PrintTo(const OpCase& one, std::ostream* out) {
 const std::vector<OpCase>& op_cases();
 // The sizes at which rates are measured, as models have them; activations are fp32.
 const std::vector<OpCase>& timed_cases();
-// The same with activations in bf16; nothing where it has none.
+// The same with activations in bf16; nullopt if it has none.
 std::optional<OpCase> in_bf16(const OpCase& one);
 
 // Ops that no rate is measured of, and why.
@@ -70,7 +70,8 @@ void put_element(DType dtype, std::byte* to, int64_t i, double value);
 // Writes an operand's content, which it must have, as elements of its dtype.
 void fill(const Operand& operand, std::byte* to);
 
-// The op of a case alone in a graph, on operands of these shapes (a case's own, or shards of them).
+// The op of a case as the only node of a graph, on operands of these shapes (a case's own, or shards of
+// them).
 struct OpGraph {
   graph::Graph graph;
   std::vector<graph::ValueId> inputs, outputs;

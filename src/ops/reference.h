@@ -1,5 +1,5 @@
-// The reference kernel of an op: its formula in fp64, with its operands by name. src/ops/NAME/reference.cpp
-// holds them; what they may do is in kernels/reference/call.h.
+// The reference kernel of an op: its formula in fp64, with its operands by name. The kernels are in
+// src/ops/NAME/reference.cpp; kernels/reference/call.h describes what they may do.
 #pragma once
 
 #include "graph/typed_op.h"
@@ -24,7 +24,7 @@ struct Arrays {
         attrs(graph::attributes_of<Op>(call.attrs)) {}
 };
 
-// This rank's place on an axis, by its rank block.
+// This rank's coordinate on an axis, read from its constants.
 inline int64_t place_in(const Array& rank_block, graph::Axis axis, int64_t ranks) {
   return ranks > 1 ? rank_block.index_at(static_cast<int64_t>(axis)) : 0;
 }

@@ -25,7 +25,7 @@ using graph::Value;
 using graph::ValueId;
 using graph::View;
 
-// What a shape rule gives, and a placement rule.
+// Results of a shape rule and of a placement rule.
 template <typename Op>
 using Outputs = typename Op::template Out<graph::Specs>;
 template <typename Op>
@@ -54,7 +54,7 @@ inline constexpr Placement kS0 = Placement::sharded(0);
 inline constexpr Placement kS1 = Placement::sharded(1);
 
 // Work of an op that streams its operands and does `per_element` operations for each element of its first
-// input, which it must have where that is not 0.
+// input, which must exist unless that is 0.
 inline Cost streamed(const NodeView& view, double per_element) {
   const double elements = per_element > 0 ? static_cast<double>(view.in(0).shape.elements()) : 0;
   return {per_element * elements, graph::streamed_bytes(view)};
@@ -64,7 +64,7 @@ Cost streamed(const View<Op>& node, double per_element) {
   return streamed(node.untyped(), per_element);
 }
 
-// The rank block, a member `rank`, is one.
+// Checks the per-rank constants, a member `rank`.
 template <typename Op>
 void require_rank_block(const View<Op>& node) {
   graph::require_rank_block(node.untyped(), *node.in.rank);

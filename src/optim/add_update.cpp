@@ -51,7 +51,7 @@ std::vector<Piece> tensors_of(const ParameterRule& rule, const std::string& name
   return tensors;
 }
 
-// Cuts pieces where segments of the parameter end: all of them, or those with a factor of their own.
+// Cuts row ranges at the ends of the parameter's segments: all of them, or those with separate factors.
 std::vector<Piece> cut_at_segments(const std::vector<Piece>& pieces, const Value& parameter,
                                    const std::vector<double>& scales, bool everywhere) {
   std::vector<Piece> out;
@@ -92,7 +92,7 @@ std::vector<int64_t> joined_within(const Value& parameter, const Piece& rows) {
   return counts;
 }
 
-// Gives a state, which has entries for each of the parameter's rows among these, its placements and segments.
+// Copies to a state, which has entries for each of these rows of the parameter, the placements and segments.
 void lie_as(const Value& parameter, const Piece& rows, Value& state) {
   state.placements = parameter.placements;
   for (const Axis axis : graph::kAllAxes) {
@@ -102,7 +102,7 @@ void lie_as(const Value& parameter, const Piece& rows, Value& state) {
   }
   state.sharding.padding = parameter.sharding.padding;
   state.sharding.padding.joined = joined_within(parameter, rows);
-  state.sharding.dealt_axes = parameter.sharding.dealt_axes;
+  state.sharding.distributed_axes = parameter.sharding.distributed_axes;
   state.segments_along = parameter.segments_along;
   int64_t begin = 0;
   for (const int64_t segment : parameter.segments) {
@@ -112,15 +112,15 @@ void lie_as(const Value& parameter, const Piece& rows, Value& state) {
   }
 }
 
-// The same for a state in an order of its own, of a parameter in shards that end where its blocks do.
+// The same for a state in a separate order, of a parameter whose shards end at its blocks.
 void lie_in_shards(const Value& parameter, const StateSpec& spec, Value& state) {
   const Axis axis = parameter.sharding.padding.axis.value();
   state.placements.set(axis, parameter.placements[axis]);
   state.sharding.padding = parameter.sharding.padding;
   state.sharding.padding.joined.clear();  // it is one
   if (spec.block > 0)
-    state.sharding.padding.grain =
-        parameter.sharding.padding.grain * (parameter.shape.elements() / parameter.shape[0]) / spec.block;
+    state.sharding.padding.alignment =
+        parameter.sharding.padding.alignment * (parameter.shape.elements() / parameter.shape[0]) / spec.block;
 }
 
 class UpdateBuilder {
@@ -134,7 +134,7 @@ class UpdateBuilder {
     STRATA_CHECK(rule.part_scales.empty() || rule.part_scales.size() == value.segments.size(),
                  "{} has {} parts and {} learning rates", value.name, value.segments.size(),
                  rule.part_scales.size());
-    if (is_dealt_by_tensors(value, tensors)) return add_dealt(parameter, gradient, tensors);
+    if (is_distributed_by_tensors(value, tensors)) return add_distributed(parameter, gradient, tensors);
     for (size_t i = 0; i < tensors.size();) {
       const Definition& definition = tensors[i].rule.optimizer.definition();
       size_t end = i + 1;
@@ -149,7 +149,7 @@ class UpdateBuilder {
     }
   }
 
-  // Behind all parameters: what ranks update together.
+  // After all parameters: the updates that ranks do together.
   void finish() {
     for (const Definition* definition : optimizers()) {
       const auto found = sharded_.find(definition);
@@ -165,11 +165,11 @@ class UpdateBuilder {
     const Value& value = graph_.value(parameter);
     const Piece whole{run.front().first, run.back().end() - run.front().first, {}};
     STRATA_CHECK(part_scales.empty() || definition.unit == Definition::Unit::kRows,
-                 "{} has parts with learning rates of their own, which {} does not know", value.name,
+                 "{} has parts with separate learning rates, which {} does not support", value.name,
                  definition.name);
     const bool is_cut = graph::is_sharded(graph_, value);
     // Of blocks that ranks share, all ranks have their parts.
-    const bool shares_parts = definition.is_own == nullptr || value.sharding.dealt_axes.empty();
+    const bool shares_parts = definition.is_own == nullptr || value.sharding.distributed_axes.empty();
     if (definition.unit != Definition::Unit::kRows && (definition.add_sharded == nullptr || !shares_parts))
       require_whole(value, definition);
     const bool together = definition.add_sharded != nullptr && is_cut &&
@@ -219,22 +219,22 @@ class UpdateBuilder {
     }
   }
 
-  // The ranks among which its parts are dealt out, where nothing cuts them besides; else 1.
+  // The number of ranks among which whole parts are distributed, if nothing else cuts them; otherwise 1.
   int64_t ranks_of_whole_parts(const Value& value) const {
     int64_t ranks = 1;
     for (const Axis axis : graph::kAllAxes) {
       const int64_t size = graph_.mesh().size(axis);
       if (size == 1 || value.placements[axis].kind != Placement::Kind::kSharded) continue;
-      const auto& dealt = value.sharding.dealt_axes;
-      if (std::find(dealt.begin(), dealt.end(), axis) == dealt.end()) return 1;
+      const auto& distributed = value.sharding.distributed_axes;
+      if (std::find(distributed.begin(), distributed.end(), axis) == distributed.end()) return 1;
       ranks *= size;
     }
     return ranks;
   }
 
-  // Whether each of the ranks among which parts are dealt out has whole tensors, as many as the others and of
-  // the same rows, under one rule that gives a tensor states of its own.
-  bool is_dealt_by_tensors(const Value& value, const std::vector<Piece>& tensors) const {
+  // Whether each of the ranks among which parts are distributed has the same number of whole tensors with the
+  // same rows, under one rule with separate states for each tensor.
+  bool is_distributed_by_tensors(const Value& value, const std::vector<Piece>& tensors) const {
     const int64_t ranks = ranks_of_whole_parts(value);
     const auto count = std::ssize(tensors);
     if (ranks == 1 || count % ranks != 0 ||
@@ -247,8 +247,8 @@ class UpdateBuilder {
     return true;
   }
 
-  // Each rank updates its own tensors: what a node says of one is true of one on every rank.
-  void add_dealt(ValueId parameter, ValueId gradient, const std::vector<Piece>& tensors) {
+  // Each rank updates its own tensors: a node that describes one tensor holds for one on every rank.
+  void add_distributed(ValueId parameter, ValueId gradient, const std::vector<Piece>& tensors) {
     const Value value = graph_.value(parameter);
     const int64_t ranks = ranks_of_whole_parts(value), own_rows = value.shape[0] / ranks;
     const Definition& definition = tensors[0].rule.optimizer.definition();
@@ -261,8 +261,9 @@ class UpdateBuilder {
             add_named(graph_, fmt::format("{}.{}[{}:{}]", spec.name, value.name, tensor.first, tensor.end()),
                       spec.dtype, with_rows(spec.shape, ranks * spec.shape[0]), Role::kState);
         Value& state = graph_.value(id);
-        for (const Axis axis : value.sharding.dealt_axes) state.placements.set(axis, value.placements[axis]);
-        state.sharding.dealt_axes = value.sharding.dealt_axes;
+        for (const Axis axis : value.sharding.distributed_axes)
+          state.placements.set(axis, value.placements[axis]);
+        state.sharding.distributed_axes = value.sharding.distributed_axes;
         state.segments.assign(static_cast<size_t>(ranks), spec.shape[0]);
         state.segments_along = 0;
         for (int64_t rank = 0; rank < ranks; ++rank) {
@@ -277,24 +278,24 @@ class UpdateBuilder {
       attrs.first_row = tensor.first;
       attrs.rows = attrs.state_rows = tensor.rows;
       attrs.of_rows = own_rows;
-      attrs.dealt = ranks;
+      attrs.distributed = ranks;
       graph_.add_node_into(definition.op(rows), inputs, outputs, attrs);
     }
   }
 
-  // Ranks among which parts are dealt out run one program, so that all parts are updated alike.
+  // Ranks among which parts are distributed run one program, so that all parts are updated alike.
   static void require_one_rule(const Value& value, const Definition& definition,
                                const std::vector<Piece>& run, int64_t ranks_of_whole_parts) {
     const bool is_one = run.size() == 1 && run.front().rows == value.shape[0];
     const bool alike = std::all_of(run.begin(), run.end(),
                                    [&](const Piece& piece) { return piece.rule == run.front().rule; });
     const bool is_all = run.front().first == 0 && run.back().end() == value.shape[0];
-    if (value.sharding.dealt_axes.empty() || is_one || (ranks_of_whole_parts > 1 && alike && is_all)) return;
+    if (value.sharding.distributed_axes.empty() || is_one || (ranks_of_whole_parts > 1 && alike && is_all))
+      return;
     throw ConfigError(
-        "[optimizer] {} updates the experts of {} one by one, which parallel.expert deals out to ranks; take "
-        "adamw or lion, or see to it that nothing else cuts them (expert_tensor = 1, no zero over a shard "
-        "that does not deal them out), with one [[optimizer.group]] for all experts of a layer, or "
-        "parallel.expert = 1",
+        "[optimizer] {} updates each expert of {} separately, but parallel.expert distributes them over ranks; "
+        "use adamw or lion, or parallel.expert = 1, or one [[optimizer.group]] for all experts of a layer and "
+        "nothing else that cuts them (expert_tensor = 1, no zero over a shard that does not distribute them)",
         definition.name, value.name);
   }
 
@@ -335,7 +336,7 @@ graph::Padding shard_padding(const Graph& graph, const ParameterRule& rule, cons
     const Shape rows = with_rows(parameter.shape, piece.rows);
     // Where ranks share blocks anyway, shards may end anywhere.
     const bool ends_with_blocks = definition.is_own == nullptr || definition.is_own(graph, parameter);
-    if (ends_with_blocks) padding.grain = std::lcm(padding.grain, definition.grain(rows));
+    if (ends_with_blocks) padding.alignment = std::lcm(padding.alignment, definition.alignment(rows));
     const auto states = definition.states(rows);
     const bool by_tensor =
         ends_with_blocks && std::any_of(states.begin(), states.end(), [](const StateSpec& state) {

@@ -1,4 +1,4 @@
-// What the CPU's bindings of optimizers share.
+// Shared code of the optimizers' CPU bindings.
 #pragma once
 
 #include "device/cpu/cpu.h"

@@ -1,4 +1,4 @@
-// What is to be known of an optimizer: its name, its keys, its states, its op, and what it does in shards.
+// Definition of an optimizer: its name, keys, states and op, and its behaviour in shards.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ struct StateSpec : StateShape {
   DType dtype = DType::kF32;
 };
 
-// What the value of a constant may be.
+// Bounds of a constant's value.
 struct ConstantBounds {
   std::optional<double> least = {}, most = {};   // included
   std::optional<double> above = {}, below = {};  // excluded
@@ -52,7 +52,7 @@ struct Constant {
 // The least of those that kernels take as fp32, and the largest count.
 inline constexpr double kLeastConstant = 1e-37, kMostConstant = 1e15;
 
-// Rows of a parameter that lies in shards, for which a node would be.
+// Rows of a sharded parameter, for which there would be a node.
 struct ShardedRows {
   graph::ValueId parameter = graph::kNone, gradient = graph::kNone;
   std::vector<graph::ValueId> states;
@@ -70,16 +70,16 @@ struct Definition {
   // What updates such rows in its place; nullptr: it updates all.
   std::optional<Optimizer> (*instead)(const Optimizer& own, const Shape& rows) = nullptr;
 
-  // Which rows a node may be for: any, since elements are updated alone (neighbours share states); one tensor
-  // with states of its own; or one matrix, which is a segment of a tensor.
+  // Which rows a node may be for: any, since elements are updated independently (neighbours share states);
+  // one tensor with separate states; or one matrix, which is a segment of a tensor.
   enum class Unit : uint8_t { kRows, kTensor, kMatrix } unit = Unit::kRows;
   const graph::OpDef& (*op)(const Shape& rows);
   std::vector<StateSpec> (*states)(const Shape& rows);
-  // The rule of a node for `rows` as its kernel applies it; nullptr: as it is.
+  // The rule of a node for `rows` as its kernel applies it; nullptr: unchanged.
   UpdateRule (*applied)(const UpdateRule& rule, const Shape& rows) = nullptr;
   // The rows that a shard of a tensor comes in multiples of.
-  int64_t (*grain)(const Shape& rows) = [](const Shape&) { return int64_t{1}; };
-  // Updates all rows that are in shards, where ranks need one another's; nullptr: a rank updates its own by
+  int64_t (*alignment)(const Shape& rows) = [](const Shape&) { return int64_t{1}; };
+  // Updates all rows that are in shards, if ranks need one another's; nullptr: a rank updates its own with
   // `op`.
   void (*add_sharded)(graph::Graph&, graph::ValueId scalars, const std::vector<ShardedRows>& all) = nullptr;
   // Whether a rank updates its own rows of a parameter in shards by `op` all the same; nullptr: never where

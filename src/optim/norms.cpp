@@ -44,9 +44,9 @@ std::vector<ValueId> squares_of(Graph& graph, const std::vector<ValueId>& values
   for (const auto& [axes, terms] : in_shards)
     partials.push_back(graph::sum_over_ranks(graph, sum_of(graph, terms)));
   if (graph.mesh().size(Axis::kPipeline) == 1) return partials;
-  // Each stage has norms of its own parameters.
+  // Each stage has only the norms of its parameters.
   if (!partials.empty()) return {sum_over_stages(graph, sum_of(graph, partials))};
-  graph::Value zero;  // which nobody writes
+  graph::Value zero;  // never written
   zero.name = std::move(nothing);
   zero.dtype = DType::kF64;
   zero.shape = {1};

@@ -8,12 +8,12 @@
 
 namespace strata::optim {
 
-// Of a value that each stage of a pipeline has of its own, the sum over them; the value itself where there is
-// no pipeline.
+// The sum over the stages of a pipeline of a value that each stage has; the value itself if there is no
+// pipeline.
 graph::ValueId sum_over_stages(graph::Graph& graph, graph::ValueId own);
 
-// What the squares of all values add up to, in partial sums. Where values lie in shards, a rank adds up what
-// it has of those that lie alike, and one number goes over the ranks. A stage of a pipeline may have no
+// The sum of the squares of all values, as partial sums. If values are sharded, a rank adds up its shards of
+// those with equal placements, and one number is summed over the ranks. A stage of a pipeline may have no
 // values: then `nothing` names its zero.
 std::vector<graph::ValueId> squares_of(graph::Graph& graph, const std::vector<graph::ValueId>& values,
                                        std::string nothing);

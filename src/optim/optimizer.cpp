@@ -37,7 +37,7 @@ void UpdateAttrs::describe(graph::AttributeText& to) const {
   to("of_rows", of_rows);
   to("state_row", state_row);
   to("state_rows", state_rows);
-  if (dealt > 1) to("dealt", dealt);
+  if (distributed > 1) to("distributed", distributed);
 }
 
 RowRange row_range(const UpdateAttrs& attrs, const Shape& parameter) {
@@ -61,18 +61,18 @@ UpdateElements::UpdateElements(const UpdateAttrs& attrs, const Shape& parameter)
 
 UpdateAttrs localized(const UpdateAttrs& whole, const Value& parameter, const graph::Mesh& mesh) {
   UpdateAttrs attrs = whole;
-  attrs.dealt = 1;
+  attrs.distributed = 1;
   // Of a rank's own whole parts they are a rank's already.
   if (attrs.rows == 0 || attrs.of_rows < parameter.shape[0]) return attrs;
   const std::vector<int64_t> parts = graph::parts_shared(parameter, 0, mesh);
   const std::vector<int64_t> held = graph::parts_on_rank(parameter, 0, mesh);
-  // Rows lie in whole parts, or in a share of one that no rank has apart.
+  // Rows are in whole parts, or in a shard of one that no rank has separately.
   const auto place = [&](int64_t row) {
     int64_t begin = 0, at = 0;
     for (size_t i = 0; i < parts.size() && begin < row; ++i) {
       const int64_t inside = std::min(parts[i], row - begin);
       STRATA_CHECK(inside == parts[i] || held[i] == parts[i],
-                   "row {} of {} lies within a part that ranks share", row, parameter.name);
+                   "row {} of {} is within a part that ranks share", row, parameter.name);
       at += inside == parts[i] ? held[i] : inside;
       begin += parts[i];
     }
@@ -111,7 +111,7 @@ Shape with_rows(Shape shape, int64_t rows) {
 }
 
 Shape shape_of_rows(const UpdateAttrs& attrs, const Shape& parameter) {
-  return with_rows(parameter, row_range(attrs, parameter).rows / attrs.dealt);
+  return with_rows(parameter, row_range(attrs, parameter).rows / attrs.distributed);
 }
 
 void require_value(const NodeView& view, const Value& value, const Shape& wanted, std::string_view name) {
@@ -129,10 +129,11 @@ void check_update(const NodeView& view, const Value& parameter, const Value& gra
   if (range.first < 0 || range.rows < 0 || range.first + range.rows > parameter.shape[0])
     graph::shape_error(view, "the rows must be the parameter's");
   for (size_t i = 0; i < wanted.size(); ++i) {
-    // Of the rows that the states are for; only what lies element by element is shared by several nodes.
+    // Of the rows that the states are for; several nodes share only states that are stored element by
+    // element.
     const Shape shape = with_rows(wanted[i].shape, wanted[i].layout == StateLayout::kElements
                                                        ? range.state_rows
-                                                       : wanted[i].shape[0] * attrs.dealt);
+                                                       : wanted[i].shape[0] * attrs.distributed);
     require_value(view, *states[i], shape, fmt::format("state {}", wanted[i].name));
   }
 }
@@ -140,7 +141,7 @@ void check_update(const NodeView& view, const Value& parameter, const Value& gra
 Cost cost_of_rows(const UpdateAttrs& attrs, const Shape& parameter, const std::vector<const Value*>& states,
                   const Value& scalars, const UpdateWork& work) {
   const RowRange range = row_range(attrs, parameter);
-  const auto elements = static_cast<double>(shape_of_rows(attrs, parameter).elements() * attrs.dealt);
+  const auto elements = static_cast<double>(shape_of_rows(attrs, parameter).elements() * attrs.distributed);
   const double share =
       range.state_rows > 0 ? static_cast<double>(range.rows) / static_cast<double>(range.state_rows) : 0;
   Cost cost{work.flops * elements, 4 * elements * (work.parameter_passes + work.gradient_passes)};
@@ -149,9 +150,10 @@ Cost cost_of_rows(const UpdateAttrs& attrs, const Shape& parameter, const std::v
   return cost;
 }
 
-bool is_dealt_along(const UpdateAttrs& attrs, const Value& parameter, Axis axis) {
-  const auto& dealt = parameter.sharding.dealt_axes;
-  return attrs.dealt > 1 && std::find(dealt.begin(), dealt.end(), axis) != dealt.end();
+bool is_distributed_along(const UpdateAttrs& attrs, const Value& parameter, Axis axis) {
+  const auto& distributed = parameter.sharding.distributed_axes;
+  return attrs.distributed > 1 &&
+         std::find(distributed.begin(), distributed.end(), axis) != distributed.end();
 }
 
 }  // namespace strata::optim

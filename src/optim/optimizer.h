@@ -1,8 +1,7 @@
-// Optimizers as update graphs, with clipping by global norm. Each has a folder of its own, and optimizers.h
-// lists them.
+// Optimizers as update graphs, with clipping by global norm. Each has a folder; optimizers.h lists them.
 //
-// Everything that a step's update needs is computed by instructions: the host writes UpdateHyper into the
-// step block before the first micro-batch and decides nothing until the update is done. How many updates were
+// Instructions compute everything that a step's update needs: the host writes UpdateHyper into the per-step
+// parameters before the first micro-batch and decides nothing until the update is done. The number of updates
 // made is device state, like the optimizers' own states.
 #pragma once
 
@@ -22,18 +21,19 @@ namespace strata::optim {
 // count.
 inline constexpr int64_t kNormBlock = 1 << 16;
 
-// What changes from step to step: in the step block, written before each step.
+// Changes from step to step: in the per-step parameters, written before each step.
 struct UpdateHyper {
   double max_grad_norm = 0;  // 0: no clipping
   float lr = 0;
 };
-// Bytes of "hyper" and "scalars" in the step block; the kernels' own struct of scalars has at most as many.
+// Bytes of "hyper" and "scalars" in the per-step parameters; the kernels' own struct of scalars has at most
+// this size.
 inline constexpr int64_t kScalarBytes = 64;
 static_assert(sizeof(UpdateHyper) <= kScalarBytes);
 
 struct Definition;  // definition.h
 
-// One of optimizers() with its constants: a struct such as AdamW or Muon, whose `definition` says the rest.
+// One of optimizers() with its constants: a struct such as AdamW or Muon; its `definition` has the rest.
 class Optimizer {
  public:
   Optimizer();  // AdamW
@@ -77,7 +77,7 @@ struct ParameterRule {
   std::vector<TensorRule> tensors;
   // Further factors on lr_scale, one for each segment of the parameter; its weight decay is divided by it, so
   // that the share of a weight that a step takes away stays the same. Empty: all 1. For optimizers that
-  // update elements alone.
+  // update elements independently.
   std::vector<double> part_scales = {};
 };
 inline ParameterRule one_rule(const UpdateRule& rule) {
@@ -89,11 +89,11 @@ using RuleOf = std::function<ParameterRule(const std::string& name, graph::Param
 enum class StateLayout : uint8_t {
   kElements,  // as the parameter's own
   kRows,      // one for each row
-  kTensor,    // of a whole tensor, in an order of its own
+  kTensor,    // of a whole tensor, in a separate order
 };
 
-// A state, named "NAME.PARAMETER", or "NAME.PARAMETER[FIRST:END]" where it is for some of the rows. The value
-// may be that of several: of the rows of each of the ranks among which parts of the parameter are dealt out.
+// A state, named "NAME.PARAMETER", or "NAME.PARAMETER[FIRST:END]" if it is for some of the rows. The value
+// may hold several: for the rows of each rank among which parts of the parameter are distributed.
 struct State {
   graph::ValueId parameter = graph::kNone;
   graph::ValueId value = graph::kNone;
@@ -106,7 +106,7 @@ struct State {
 struct UpdateGraph {
   graph::ValueId hyper = graph::kNone;       // u8[kScalarBytes], an UpdateHyper
   graph::ValueId updates = graph::kNone;     // i64[1]: updates made so far; a skipped step makes none
-  graph::ValueId scalars = graph::kNone;     // u8[kScalarBytes], what the update kernels read
+  graph::ValueId scalars = graph::kNone;     // u8[kScalarBytes], input of the update kernels
   graph::ValueId grad_norm = graph::kNone;   // f32[1]: norm of the mean gradient, before clipping
   graph::ValueId param_norm = graph::kNone;  // f32[1]: norm of all parameters after the update
   std::vector<State> states;                 // all begin as zeros
@@ -115,26 +115,26 @@ struct UpdateGraph {
 // Of a parameter of the graph, which may be part of the one that rules speak of.
 ParameterRule rule_for(const graph::Graph& graph, const graph::Parameter& parameter, const RuleOf& rule_of);
 
-// How shards of a parameter are cut: the rows that they come in multiples of, and which of its segments are
-// cut as one, since a state of theirs has blocks that end where these together do (8-bit AdamW's, of a tensor
-// of several segments). The parameter's placements say that it is cut.
+// How shards of a parameter are cut: the number of rows that their sizes are multiples of, and which of its
+// segments are cut as one, since a state of theirs has blocks that end where these together do (8-bit
+// AdamW's, of a tensor of several segments). The parameter's placements determine whether it is cut.
 graph::Padding shard_padding(const graph::Graph& graph, const ParameterRule& rule,
                              const graph::Value& parameter);
 
 // Appends the update of every parameter of a differentiated graph. `token_count` is the accumulator by which
 // the summed gradients are divided. A step without a valid target, or whose norm is not finite, is skipped:
-// parameters and states stay as they were.
+// parameters and states stay unchanged.
 UpdateGraph add_update(graph::Graph& graph, graph::ValueId token_count, const RuleOf& rule_of);
 
-// Of every optimizer's op. Where a node is for some rows of a parameter of `of_rows` rows, these say which,
-// and where they lie in its states; rows 0: all of them.
+// Attributes of every optimizer's op. If a node is for some rows of a parameter of `of_rows` rows, these name
+// the rows and their position in its states; rows 0: all of them.
 struct UpdateAttrs {
   UpdateRule rule;  // weight_decay and lr_scale as the kernel applies them
   int64_t first_row = 0, rows = 0, of_rows = 0;
   int64_t state_row = 0, state_rows = 0;
-  // Above 1: so many ranks have `of_rows` rows each, these among them, with states of their own; 1 behind
+  // Above 1: this number of ranks have `of_rows` rows each, these among them, with separate states; 1 after
   // localize().
-  int64_t dealt = 1;
+  int64_t distributed = 1;
   bool operator==(const UpdateAttrs&) const = default;
   void describe(graph::AttributeText& to) const;
 };

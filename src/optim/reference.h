@@ -1,4 +1,4 @@
-// What the reference kernels of optimizers share.
+// Shared code of the optimizers' reference kernels.
 #pragma once
 
 #include <cmath>

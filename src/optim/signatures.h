@@ -1,6 +1,5 @@
-// What the signatures of optimizers' ops are made of. A node's inputs are the parameter, the optimizer's
-// states, the gradient and the step's scalars; its outputs are the parameter and the states, over their
-// inputs.
+// Building blocks of the signatures of optimizers' ops. A node's inputs are the parameter, the optimizer's
+// states, the gradient and the step's scalars; its outputs are the parameter and the states, in place.
 #pragma once
 
 #include "ops/signatures.h"
@@ -10,13 +9,13 @@ namespace strata::optim {
 
 using namespace graph::kinds;
 
-// A state of some rows of a parameter, as the op's function `states(rows)` gives it; by default it is as the
-// rows are.
+// A state of some rows of a parameter, as returned by the op's function `states(rows)`; by default it has the
+// shape of the rows.
 struct StateShape {
   Shape shape;
   StateLayout layout = StateLayout::kElements;
   int64_t block = 0;   // elements of the parameter that an entry is for, in the order of memory; 0: not so
-  bool whole = false;  // on every rank, also where the parameter lies in shards
+  bool whole = false;  // on every rank, even if the parameter is sharded
 };
 template <typename Kind>
 using StateShapes = StateShape;

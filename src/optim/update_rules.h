@@ -1,5 +1,4 @@
-// What the rules of optimizers share: the rules of an op by its signature, and of an optimizer that has one
-// op.
+// Shared rules of optimizers: the rules of an op by its signature, and of an optimizer that has one op.
 #pragma once
 
 #include <algorithm>
@@ -30,9 +29,9 @@ using ops::Outputs;
 using ops::require;
 using ops::Splits;
 
-// The shape with so many rows.
+// The shape with this number of rows.
 Shape with_rows(Shape shape, int64_t rows);
-// The parameter's shape with the rows of the node; of one rank where they are dealt out.
+// The parameter's shape with the rows of the node; of one rank if they are distributed.
 Shape shape_of_rows(const UpdateAttrs& attrs, const Shape& parameter);
 // Checks that parameter, gradient and states fit a node, whose optimizer wants such states.
 void check_update(const NodeView& view, const Value& parameter, const Value& gradient,
@@ -41,10 +40,10 @@ void require_value(const NodeView& view, const Value& value, const Shape& wanted
 // Attributes on a rank that has a part of the rows: those of any node for rows of a value that is cut as the
 // parameter is.
 UpdateAttrs localized(const UpdateAttrs& attrs, const Value& like, const graph::Mesh& mesh);
-// Whether the ranks of an axis have tensors of their own.
-bool is_dealt_along(const UpdateAttrs& attrs, const Value& parameter, Axis axis);
+// Whether the ranks of an axis have separate tensors.
+bool is_distributed_along(const UpdateAttrs& attrs, const Value& parameter, Axis axis);
 
-// --- Of an op by its signature: what lies between the parameter and the gradient are states.
+// --- For an op by its signature: all operands between the parameter and the gradient are states.
 
 // Of an optimizer with this op for rows of this shape.
 template <typename Op>
@@ -110,7 +109,7 @@ graph::Split<Op> update_split(Placement shard) {
   split.in.scalars = kR;
   return split;
 }
-// A shard along any dimension is updated alone; states lie as the parameter does.
+// A shard along any dimension is updated independently; states are placed like the parameter.
 template <typename Op>
 Splits<Op> placements_by_element(const View<Op>& node, Axis) {
   Splits<Op> splits;

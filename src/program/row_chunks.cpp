@@ -113,7 +113,7 @@ class RowCutter {
       return kNobody;
     // A part of equal shares, in their order.
     if (const graph::Cut& rows = cut_of(attrs);
-        rows.parts.size() != 1 || rows.grain != 0 || rows.sequence != 0)
+        rows.parts.size() != 1 || rows.alignment != 0 || rows.sequence != 0)
       return kNobody;
     const Use& use = uses_[static_cast<size_t>(scatters ? node.inputs.front() : node.outputs.front())];
     if (use.readers != 1) return kNobody;

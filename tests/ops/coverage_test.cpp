@@ -46,7 +46,7 @@ Names names_of(std::span<const device::Binding> bindings) {
   return names;
 }
 
-// A weight's encoding has no case of its own: lowering puts it before the op that wants it.
+// A packed weight has no separate case: lowering puts it before the op that needs it.
 Names names_of(const std::vector<device::OpCase>& cases) {
   Names names;
   for (const device::OpCase& one : cases) {
@@ -64,7 +64,7 @@ TEST(EveryOp, HasAKernelOfTheCpu) {
   EXPECT_EQ(missing(names_of_kernels(), names_of(device::cpu_bindings())), Names());
 }
 
-// The reference kernels take weights as they are: nothing is encoded for them.
+// The reference kernels take plain weights: nothing is packed for them.
 TEST(EveryOp, HasAReferenceKernel) {
   EXPECT_EQ(missing(names_of_kernels(), names_of(device::reference_bindings())), Names{PackWeight::def.name});
 }
@@ -111,7 +111,7 @@ TEST(EveryOp, HasACostInEveryCase) {
   }
 }
 
-TEST(EveryOp, SaysHowItIsPlaced) {
+TEST(EveryOp, HasAPlacementRule) {
   for (const OpDef* op : graph::all_ops()) EXPECT_NE(op->placements, nullptr) << op->name;
 }
 

@@ -1,5 +1,5 @@
 // Each op's gradient against central differences, on every row of the table whose op has one: the nodes that
-// its rule adds, run by the CPU's kernels, against differences of what the reference kernels give.
+// its rule adds, run by the CPU's kernels, against differences of the reference kernels' results.
 #include <gtest/gtest.h>
 
 #include <cmath>

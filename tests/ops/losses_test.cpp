@@ -1,4 +1,4 @@
-// Several losses with denominators of their own, and gradients that come from outside.
+// Several losses with separate denominators, and gradients that come from outside.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -207,7 +207,7 @@ std::map<std::string, std::vector<double>> gradients_of(const device::OpRun& run
   return gradients;
 }
 
-// Gives a run what `content` says, by name.
+// Sets the operands of a run to `content`, by name.
 void set(device::OpRun& run, const std::map<std::string, Tensor>& content) {
   for (ValueId id = 0; id < run.graph().value_count(); ++id) {
     const auto found = content.find(run.graph().value(id).name);

@@ -74,7 +74,7 @@ TEST(Placements, OfAccumulatorsAreTheirFirstWriters) {
   EXPECT_THROW(graph::add_into<ops::ColumnSums>(graph, {.dy = whole}, {.sums = sums}), InternalError);
 }
 
-// The gradient of a value lies as the value does; that of a partial sum is whole.
+// The gradient of a value has its placement; that of a partial sum is whole.
 TEST(Reshard, HasItsConjugateAsGradient) {
   for (const Placement from : {kR, kP, kS0, kS1}) {
     for (const Placement to : {kR, kS0, kS1}) {
@@ -101,7 +101,7 @@ TEST(Reshard, MakesNoTermsOfASum) {
   EXPECT_THROW(reshard(graph, x, Axis::kTensor, kP), InternalError);
 }
 
-// What is whole already stays as it is.
+// A value that is whole already stays unchanged.
 TEST(Reshard, AddsUpSeveralValuesInOneNodeAnAxis) {
   Graph graph = on_2x2();
   const ValueId a = add(graph, "a", {8, 6}, on_shard_and_tensor(kP, kR)),
@@ -119,11 +119,11 @@ TEST(Reshard, AddsUpSeveralValuesInOneNodeAnAxis) {
   EXPECT_EQ(graph.nodes()[0].attrs.as<ReshardAttrs>().cuts.size(), 2U);
 }
 
-// Padding belongs to a cut: what is cut along another dimension has none of the old.
-TEST(Reshard, AnewLosesThePaddingOfTheOldCut) {
+// Padding belongs to a cut: a value cut along another dimension loses it.
+TEST(Reshard, AlongAnotherDimensionLosesThePaddingOfTheOldCut) {
   Graph graph = on_2x2();
   const ValueId x = add(graph, "x", {4, 5}, on_shard_and_tensor(kS1, kR));
-  graph.value(x).sharding.padding = {.axis = Axis::kShard, .grain = 1};
+  graph.value(x).sharding.padding = {.axis = Axis::kShard, .alignment = 1};
   const ValueId y = reshard(graph, x, Axis::kShard, kS0);
   EXPECT_EQ(graph.value(y).sharding.padding, Padding{});
   localize(graph);

@@ -1,4 +1,5 @@
-// An op's placement options are promises: run on the shards, it gives the shards of what the whole op gives.
+// An op's placement options are promises: run on the shards, it produces the shards of the whole op's
+// results.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -54,7 +55,7 @@ Tensor slice(const Tensor& tensor, Placement placement, int index, int shards) {
   return out;
 }
 
-// What one shard's output says of the whole, compared.
+// Compares one shard's output with the whole.
 void expect_shard(const Tensor& whole, const Tensor& shard, Placement placement, int index, int shards,
                   const std::string& where, double tolerance) {
   const Tensor wanted = slice(whole, placement, index, shards);

@@ -1,5 +1,5 @@
-// The split form of the loss: its bits beside the fused form's, shards of the vocabulary, and what is
-// refused.
+// The split form of the loss: its bits compared with the fused form's, shards of the vocabulary, and invalid
+// input.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -249,7 +249,7 @@ TEST(SplitLoss, OfShardsAddsUpToTheWhole) {
   }
 }
 
-// --- What is refused
+// --- Invalid input
 
 TEST(SplitLoss, RefusesTargetsOutsideTheVocabularyInItsForward) {
   const OpCase& one = case_of("cross_entropy_statistics");

@@ -89,7 +89,8 @@ TEST_P(CachedAttention, AttendsToWhatIsCachedAndToItself) {
 INSTANTIATE_TEST_SUITE_P(Ops, CachedAttention,
                          testing::Values("cached_attention", "cached_attention_first_rows"));
 
-// What was stored for a source is what attention to the source itself sees; the row behind its end is not.
+// Attention to a stored source sees the same rows as attention to the source itself; the row after its end is
+// not seen.
 TEST(CachedCrossAttention, SeesWhatWasStoredUpToItsEnd) {
   const OpCase& whole = case_of("cross_attention_documents");
   auto in = named<CrossAttention::In>(inputs_of(whole));
@@ -121,7 +122,7 @@ TEST(CachedCrossAttention, SeesWhatWasStoredUpToItsEnd) {
   expect_near(found.out.values, wanted.values, 2e-6);
 }
 
-// Loshchilov and Hutter's algorithm 2 in PyTorch's order, with the case's step block.
+// Loshchilov and Hutter's algorithm 2 in PyTorch's order, with the case's per-step parameters.
 TEST(AdamW, MovesParametersAndMoments) {
   const OpCase& one = case_of("adamw");
   auto inputs = inputs_of(one);
@@ -139,7 +140,7 @@ TEST(AdamW, MovesParametersAndMoments) {
   expect_near(outputs[1].values, m, 1e-6);
   expect_near(outputs[2].values, v, 1e-6);
 
-  // The step block may say that nothing is to happen.
+  // The per-step parameters may request that nothing happens.
   std::string scalars;
   for (const double byte : inputs[4].values) scalars += static_cast<char>(byte);
   UpdateScalars skipped;

@@ -1,4 +1,4 @@
-// An update graph of a few parameters, run alone on given gradients.
+// An update graph of a few parameters, run in isolation on given gradients.
 #pragma once
 
 #include <gtest/gtest.h>

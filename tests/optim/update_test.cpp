@@ -1,5 +1,5 @@
-// What all optimizers keep to: states of named shapes, rows of a parameter by rules of their own, steps that
-// are skipped.
+// Contract of all optimizers: states of named shapes, rows of a parameter with separate rules, steps that are
+// skipped.
 #include <cmath>
 #include <limits>
 #include <map>
@@ -55,7 +55,7 @@ TEST(States, OfAVectorAdafactorKeepsWhole) {
   EXPECT_EQ(state_bytes(run), (std::map<std::string, int64_t>{{"variance", 4 * 57}}));
 }
 
-// [q | k | v] by three optimizers, with rates of their own, as three parameters would be: bit for bit.
+// [q | k | v] by three optimizers, with separate rates, as three parameters would be: bit for bit.
 TEST(Rows, AreUpdatedAsParametersOfTheirOwn) {
   constexpr int64_t kColumns = 20;
   const std::vector<int64_t> segments{48, 24, 24};

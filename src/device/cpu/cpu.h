@@ -11,7 +11,7 @@ struct Cpu {};
 // Defined op by op; a row of the table for one that is not does not link.
 template <typename Op>
 BoundKernel bind(Cpu, const Bind<Op>& node);
-// Of an update whose kernel can write encodings of its parameter: whether it can write this one.
+// For an update whose kernel can write packed layouts of its parameter: whether it can write this one.
 template <typename Op>
 bool writes(Cpu, const graph::View<Op>& update, const graph::Value& encoded, const hardware::DeviceSpec&);
 

@@ -18,7 +18,7 @@ class CpuDevice : public HostDevice {
   std::function<double()> reading_loop(int64_t bytes) const override;
 };
 
-// It with so many compute threads, and its own kernels.
+// This processor with `threads` compute threads, and its own kernels.
 std::shared_ptr<Device> make_cpu_device(int threads);
 // The same as data, without rates: what programs for it are compiled for.
 Target cpu_target(int threads);

@@ -20,7 +20,7 @@ using graph::ValueId;
 
 constexpr double kMeasureSeconds = 4.0;
 
-// Small numbers of both signs that are the same as bf16 and, in pairs, as fp32.
+// Small numbers of both signs that are valid as bf16 and, two at a time, as fp32.
 void fill(const Arena& arena) {
   auto* const words = reinterpret_cast<BF16*>(arena.data());
   parallel_ranges(arena.size() / 2, 1 << 16, [&](int64_t begin, int64_t end) {
@@ -91,14 +91,14 @@ hardware::FamilyRate measure(const OpCase& one, bool cold, const hardware::Devic
 std::vector<hardware::FamilyRate> measure_ops(const hardware::DeviceSpec& device, double seconds,
                                               std::string_view family) {
   std::vector<OpCase> probes = timed_cases();
-  // Where bf16 is slow nobody computes in it, and measuring it would take long.
+  // Where bf16 is slow it is not used, and measuring it would take long.
   if (hardware::bf16_is_fast(device)) {
     for (const OpCase& one : timed_cases()) {
       if (auto half = in_bf16(one)) probes.push_back(std::move(*half));
     }
   }
   std::erase_if(probes, [&](const OpCase& one) { return !one.op->name.starts_with(family); });
-  // Far beyond the cache: a virtual machine may not say that its cores have a cache each. With a bound for
+  // Far beyond the cache: a virtual machine may not report that each core has its own cache. Bounded for
   // machines whose caches are huge.
   const int64_t beyond = std::clamp<int64_t>(6 * std::max(device.l3_bytes, cache_bytes(device)),
                                              int64_t{64} << 20, int64_t{768} << 20);
@@ -117,7 +117,7 @@ std::vector<hardware::FamilyRate> measure_ops(const hardware::DeviceSpec& device
       if (rate.bytes_per_s > rates[i].bytes_per_s) rates[i] = std::move(rate);
     }
   }
-  // An encoding that this processor does not need was no work.
+  // A packed layout that this processor does not need takes no work: drop it.
   std::erase_if(rates, [](const hardware::FamilyRate& rate) { return rate.family.empty(); });
   return rates;
 }

@@ -1,5 +1,5 @@
-// What this machine's processor does with each op, measured at generic shapes: the rates that predictions
-// stand on. Never measured on the model that is predicted.
+// Rates of this machine's processor for each op, measured at generic shapes: the basis of predictions. Never
+// measured on the model that is predicted.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,9 @@
 
 namespace strata::device {
 
-// Rates of every op that a training step is made of, by the op's name, in fp32 and, where that is fast, bf16,
-// with operands in the last-level cache and in memory; several entries of one op are several shapes. Each
-// takes a few repetitions, about `seconds` in all.
-// `family`: only ops whose name begins so.
+// Rates of every op of a training step, by the op's name, in fp32 and, if that is fast, bf16, with operands
+// in the last-level cache and in memory; several entries of one op are several shapes. Each takes a few
+// repetitions, about `seconds` in total. `family`: only ops whose name begins with it.
 std::vector<hardware::FamilyRate> measure_ops(const hardware::DeviceSpec& device, double seconds,
                                               std::string_view family = {});
 

@@ -4,7 +4,7 @@
 
 namespace strata::device {
 
-// The plain kernels of kernels/reference, which take weights as they are.
+// The plain kernels of kernels/reference, which take plain weights.
 std::span<const Binding> reference_bindings();
 
 }  // namespace strata::device

@@ -15,7 +15,7 @@ void require_segments(const graph::NodeView& view, const graph::Value& qkv, int6
 struct AttentionAttrs {
   int64_t head_dim = 0;
   int64_t sequence_length = 0;  // of the queries
-  double scale = 1;             // of the products of queries and keys
+  double scale = 1;             // of the dot products of queries and keys
   int64_t window = 0;           // keys that a row sees, its own included; 0: all before it. Needs causal
   double softcap = 0;           // above 0: scores become softcap · tanh(score / softcap) (Gemma 2)
   bool causal = true;           // a row sees no key after its own
@@ -39,7 +39,7 @@ struct AttentionAttrs {
   }
 };
 
-// What every kind of attention over sequences gives.
+// Outputs of every kind of attention over sequences.
 struct Attended {
   template <template <typename> class Of>
   struct Out {
@@ -87,13 +87,13 @@ struct AttentionGrad {
   static const graph::OpDef def;
 };
 
-// Attention to a cache: sequence s stores its new keys and values in slot[s], from row position[s] on, and
-// attends to all there up to each row's own. Always causal. No two sequences have the same slot.
+// Attention to a cache: sequence s stores its new keys and values in entry slot[s], from row position[s] on,
+// and attends to all rows there up to each row's own. Always causal. No two sequences share an entry.
 struct CachedAttention {
   template <template <typename> class Of>
   struct In {
     Of<Act> qkv;                   // [N, q | k | v]
-    Of<Act> keys, values;          // [slots, room, kv heads · head_dim]
+    Of<Act> keys, values;          // [entries, capacity, kv heads · head_dim]
     Of<I32> position, slot;        // [sequences], role step
     Of<Optional<F32>> bias = {};   // as Attention
     Of<Optional<F32>> sinks = {};  // as Attention

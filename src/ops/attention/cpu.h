@@ -1,4 +1,4 @@
-// What the CPU's bindings of the kinds of attention share.
+// Shared code of the CPU bindings of attention.
 #pragma once
 
 #include "device/cpu/cpu.h"

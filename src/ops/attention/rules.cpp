@@ -68,7 +68,7 @@ const OpDef Attention::def = define<Attention>({
       require_segments(node.untyped(), qkv, attrs.head_dim, attrs.value_dim);
       require(node, rows % length == 0, "the tokens must be whole sequences");
       require_key_ranges(node, rows, "kv_begin and kv_end must have one entry a token");
-      require(node, !attrs.chunked, "keys of whole sequences begin where kv_begin says: leave out chunks");
+      require(node, !attrs.chunked, "keys of whole sequences begin at kv_begin: leave out chunks");
       const int64_t heads = heads_of(qkv, attrs);
       require_bias(node, heads, length);
       require_sinks(node, heads);
@@ -101,10 +101,10 @@ const OpDef CachedAttention::def = define<CachedAttention>({
       require_segments(node.untyped(), qkv, attrs.head_dim);
       require(node, attrs.value_dim == 0, "values in a cache are as wide as keys");
       require(node, cache.shape.rank() == 3 && cache.shape[2] == qkv.segments[1] && cache.dtype == qkv.dtype,
-              "the cache must be [slots, room, kv heads · head size] in qkv's dtype");
+              "the cache must be [entries, capacity, kv heads · head size] in qkv's dtype");
       const Shape sequences = require_slots(node, qkv.shape[0], cache, "the tokens must be whole sequences");
       require(node, node.in.position->shape == sequences && node.in.slot->shape == sequences,
-              "there must be one position and one slot a sequence");
+              "there must be one position and one cache entry per sequence");
       require(node, !attrs.chunked || attrs.window > 0, "a chunk has the window's size");
       require(node, attrs.causal, "attention to a growing cache is causal");
       require_bias(node, heads_of(qkv, attrs), cache.shape[1]);
@@ -132,7 +132,7 @@ const OpDef SinkGrad::def = define<SinkGrad>({
       const Shape &dout = node.in.dout->shape, &lse = node.in.lse->shape;
       const int64_t heads = dout[1] / node.attrs.head_dim, length = node.attrs.sequence_length;
       require(node, dout == node.in.out->shape && lse == Shape{dout[0] / length, heads, length},
-              "the gradient must be as the rows that attention gave");
+              "the gradient must have the shape of attention's output");
       require_sinks(node, heads);
       return {.dsinks = {DType::kF32, {heads}}};
     },

@@ -1,4 +1,4 @@
-// What the rules of several kinds of attention share. Operands are members of these names.
+// Shared rules of several kinds of attention. Operands are members of these names.
 #pragma once
 
 #include <algorithm>
@@ -29,14 +29,13 @@ void require_queries_keys(const View<Op>& node) {
   const int64_t head_dim = node.attrs.head_dim;
   require(node, q.shape.rank() == 2 && q.shape[1] % head_dim == 0,
           "the queries must be whole heads [N, h · hd]");
-  require(
-      node,
-      kv.shape.rank() == 2 && kv.segments.size() == 2 && kv.segments[0] == kv.segments[1] &&
-          kv.segments[0] % head_dim == 0 && q.shape[1] % kv.segments[0] == 0 && kv.dtype == q.dtype,
-      "keys and values must be [M, k | v] of whole heads in the queries' dtype, as many of each, a divisor "
-      "of the query heads");
+  require(node,
+          kv.shape.rank() == 2 && kv.segments.size() == 2 && kv.segments[0] == kv.segments[1] &&
+              kv.segments[0] % head_dim == 0 && q.shape[1] % kv.segments[0] == 0 && kv.dtype == q.dtype,
+          "keys and values must be [M, k | v] of whole heads in the queries' dtype, equally many of each, a "
+          "divisor of the query heads");
 }
-// What attention gives for q.
+// Outputs of attention for q.
 template <typename Op>
 Outputs<Op> attended_rows(const Value& q, const typename Op::Attrs& attrs) {
   const int64_t length = attrs.sequence_length;
@@ -58,16 +57,17 @@ void require_bias(const View<Op>& node, int64_t heads, int64_t keys) {
   require(node, attrs.softcap == 0, "capped scores take no bias: leave out one of the two");
 }
 
-// The cache [slots, …] has a slot for each sequence. Returns [sequences].
+// The cache [entries, …] has an entry for each sequence. Returns [sequences].
 template <typename Op>
 Shape require_slots(const View<Op>& node, int64_t rows, const Value& cache, const char* whole_sequences) {
   require(node, rows % node.attrs.sequence_length == 0, whole_sequences);
   const int64_t sequences = rows / node.attrs.sequence_length;
-  require(node, sequences <= cache.shape[0], "every sequence must have a slot of the cache");
+  require(node, sequences <= cache.shape[0], "every sequence must have an entry of the cache");
   return Shape{sequences};
 }
 
-// Attention of `query_elements` to `slots` slots of a cache of keys and one of values, which are read whole.
+// Attention of `query_elements` to a number of entries of a cache of keys and one of values, which are read
+// whole.
 inline Cost cost_of_slots(const Value& cache, int64_t slots, int64_t query_elements, int64_t other_bytes) {
   const double pairs = static_cast<double>(query_elements) * static_cast<double>(cache.shape[1]);
   return {4 * pairs, static_cast<double>(2 * (cache.bytes() / cache.shape[0]) * slots + other_bytes)};

@@ -1,5 +1,5 @@
-// Experts with room for a bounded number of tokens. Of each group of tokens an expert takes at most so many
-// slots; those that are over are dropped: no expert gets them, and their weight is 0.
+// Experts of bounded capacity. Of each group of tokens an expert takes at most `capacity` token–expert pairs
+// ("pairs" below). The excess is dropped: no expert gets those pairs, and their weight is 0.
 #pragma once
 
 #include "ops/router/router.h"
@@ -7,14 +7,14 @@
 namespace strata::ops {
 
 struct CapacityAttrs {
-  // Which slots of an expert that has too many stay: the first in the order of tokens, or those with the
-  // greatest scores (of equal ones the first).
+  // Which pairs of an overfull expert stay: the first in the order of tokens, or those with the greatest
+  // scores (of equal ones the first).
   enum class Keep : uint8_t { kFirst, kGreatest };
   int64_t experts = 0;
   int64_t rows = 0;      // tokens of a group
-  int64_t capacity = 0;  // slots of a group that an expert has room for
+  int64_t capacity = 0;  // pairs of a group that an expert takes
   Keep keep = Keep::kFirst;
-  IdleRows idle = {};  // have no slots, and take no room
+  IdleRows idle = {};  // have no pairs and use no capacity
   bool operator==(const CapacityAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
     to("experts", experts);
@@ -25,15 +25,14 @@ struct CapacityAttrs {
   }
 };
 
-// The ids, with -1 where a slot is dropped. A slot whose score is not a number is never dropped, so that the
-// loss shows it.
+// The ids, with -1 for dropped pairs. A pair whose score is NaN is never dropped, so that the loss shows it.
 struct LimitExperts {
   template <template <typename> class Of>
   struct In {
     Of<I32> ids;      // [N, k]
     Of<F32> weights;  // [N, k]: scores
-    // [N]: where in its sequence a token's document begins; with Keep::kFirst every document finds all the
-    // room.
+    // [N]: where in its sequence a token's document begins; with Keep::kFirst every document has the full
+    // capacity.
     Of<Optional<I32>> begins = {};
     static constexpr std::string_view names = "ids weights begins";
   };
@@ -46,7 +45,7 @@ struct LimitExperts {
   static const graph::OpDef def;
 };
 
-// The weights, 0 where an id is -1. Its own gradient.
+// The weights, 0 if an id is -1. Its own gradient.
 struct WeightsOfKept {
   template <template <typename> class Of>
   struct In {

@@ -11,7 +11,7 @@ void compute(const Arrays<ops::LimitExperts>& at) {
   const Array &ids = at.in.ids, &weights = at.in.weights, &begins = at.in.begins;
   const int64_t k = ids.shape[1];
   const bool by_weight = attrs.keep == ops::CapacityAttrs::Keep::kGreatest;
-  // Whether a slot takes its expert's room before another one of the same expert.
+  // Whether a pair precedes another pair of the same expert.
   const auto is_before = [&](int64_t a, int64_t b) {
     if (!by_weight || weights.at(a) == weights.at(b)) return a < b;
     return std::isnan(weights.at(b)) ? std::isnan(weights.at(a)) && a < b : !(weights.at(a) <= weights.at(b));

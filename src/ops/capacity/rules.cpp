@@ -19,7 +19,7 @@ const OpDef LimitExperts::def = define<LimitExperts>({
       const CapacityAttrs& attrs = node.attrs;
       require_kept_slots(node);
       const Shape& ids = node.in.ids->shape;
-      require(node, attrs.experts >= 1 && attrs.capacity >= 1, "an expert must have room for a token");
+      require(node, attrs.experts >= 1 && attrs.capacity >= 1, "experts and capacity must be at least 1");
       require(node, attrs.rows >= 1 && ids[0] % attrs.rows == 0, "the groups must have equally many tokens");
       require(node, !node.in.begins || node.in.begins->shape == Shape{ids[0]}, "begins must be i32[N]");
       return {.kept = {DType::kI32, ids}};

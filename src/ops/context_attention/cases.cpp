@@ -11,7 +11,7 @@ using namespace op_rows;
 
 namespace {
 
-// Four sequences of 18 on three ranks: each has two pieces of three rows.
+// Four sequences of 18 on three ranks: each has two chunks of three rows.
 constexpr int64_t kContextRanks = 3, kContextKeys = kContextRanks * heads::kLength,
                   kPiece = heads::kLength / 2;
 
@@ -50,7 +50,7 @@ ops::ContextAttentionAttrs in_context(bool causal, int64_t window = 0, double so
           .axis = Axis::kContext,
           .ranks = kContextRanks};
 }
-// The keys of one rank, which pass by: two pieces of three.
+// The keys of one rank in the ring: two chunks of three.
 ops::ContextAttentionAttrs in_ring(int64_t step, bool causal, int64_t window = 0, double softcap = 0) {
   ops::ContextAttentionAttrs attrs = in_context(causal, window, softcap);
   attrs.kv_length = heads::kLength;

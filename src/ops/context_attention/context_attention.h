@@ -15,7 +15,7 @@
 
 namespace strata::ops {
 
-// [N, q | k | v] in two: what stays where its rows are, and what goes to other ranks.
+// Splits [N, q | k | v]: queries stay on their rank, keys and values are sent to other ranks.
 struct SplitQkv {
   template <template <typename> class Of>
   struct In {
@@ -41,7 +41,7 @@ struct JoinQkv {
 
 struct ContextAttentionAttrs {
   int64_t head_dim = 0;
-  int64_t sequence_length = 0;  // rows of a sequence that a rank has, in two pieces
+  int64_t sequence_length = 0;  // rows of a sequence that a rank has, in two chunks
   int64_t kv_length = 0;        // keys of a sequence, of those that are read
   double scale = 1;
   int64_t window = 0;      // as AttentionAttrs
@@ -50,7 +50,7 @@ struct ContextAttentionAttrs {
   int64_t bias_zero = 0;   // as AttentionAttrs
   graph::Axis axis = {};   // whose ranks share the rows
   int64_t ranks = 1;       // of the axis, on a rank; 1 before localize()
-  int64_t ring_step = -1;  // the keys are those of the rank so many places before; -1: of whole sequences
+  int64_t ring_step = -1;  // the keys are those of the rank this many places before; -1: of whole sequences
   bool operator==(const ContextAttentionAttrs&) const = default;
   void describe(graph::AttributeText& to) const;
 };
@@ -64,7 +64,7 @@ struct ContextAttention : Attended {
     Of<Act> kv;                                    // [M, k | v], the same number of sequences
     Of<Optional<I32>> kv_begin = {}, kv_end = {};  // [N]
     Of<Optional<F32>> bias = {};                   // as Attention; not in a ring
-    Of<I32> rank;                                  // the rank block
+    Of<I32> rank;                                  // per-rank constants
     Of<Optional<F32>> sinks = {};                  // [heads]; in a ring only of the first step
     static constexpr std::string_view names = "q kv kv_begin kv_end bias rank sinks";
   };

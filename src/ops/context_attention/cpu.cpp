@@ -21,8 +21,8 @@ struct ContextPlan {
         k_bytes(value_offset(*node.in.kv)),
         starts_bytes(align_up(4 * attention.shape.batch * int64_t{sizeof(int32_t)}, kBufferAlignment)) {}
 
-  // Writes to the scratch where the two pieces of this rank begin, for each sequence, and those of the rank
-  // whose keys it reads.
+  // Writes to the scratch the begin of this rank's two chunks, for each sequence, and those of the rank whose
+  // keys it reads.
   template <typename Op>
   cpu::AttentionInputs inputs(const Operands<Op>& at) const {
     cpu::AttentionInputs inputs = attention_inputs(at, at.in.q, at.in.kv, at.in.kv + k_bytes);

@@ -9,7 +9,7 @@
 namespace strata::reference {
 namespace {
 
-// Where in its sequence a row of a rank is, of those in two pieces.
+// The position in its sequence of a row of a rank that has two chunks.
 int64_t place_of_row(int64_t row, int64_t piece, int64_t rank, int64_t ranks) {
   return row < piece ? rank * piece + row : (2 * ranks - 1 - rank) * piece + row - piece;
 }

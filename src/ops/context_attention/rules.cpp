@@ -50,7 +50,7 @@ const OpDef JoinQkv::def = define<JoinQkv>({
       require(node,
               q.shape.rank() == 2 && kv.shape.rank() == 2 && q.shape[0] == kv.shape[0] &&
                   q.dtype == kv.dtype && kv.segments.size() == 2 && kv.segments[0] == kv.segments[1],
-              "queries and [k | v] must have as many rows and one dtype");
+              "queries and [k | v] must have equal numbers of rows and one dtype");
       const int64_t k = kv.segments[0];
       return {.qkv = {q.dtype, {q.shape[0], q.shape[1] + 2 * k}, {q.shape[1], k, k}}};
     },
@@ -76,7 +76,7 @@ void require_context(const View<Op>& node) {
   const bool biased = node.in.bias.present(), ring = attrs.ring_step >= 0;
   require_queries_keys(node);
   require(node, length % 2 == 0 && q.shape[0] % length == 0 && q.shape[0] / length * keys == kv.shape[0],
-          "queries and keys must be as many sequences, those of queries in two equal pieces");
+          "queries and keys must be equal numbers of sequences, each of queries in two equal chunks");
   require_key_ranges(node, q.shape[0], "kv_begin and kv_end must have one entry a query");
   require(node, (!attrs.causal && !biased && !ring) || length * (ring ? 1 : attrs.ranks) == keys,
           "queries that have a place among the keys must be the rank's share of them");
@@ -100,7 +100,7 @@ Splits<Op> context_splits(const View<Op>& node, Axis axis) {
   return {rows};
 }
 
-// The rows of a rank, in two pieces, see as many keys as the mean row.
+// The rows of a rank, in two chunks, see as many keys on average as all rows.
 template <typename Op>
 Cost context_cost(const View<Op>& node, double products) {
   const auto& attrs = node.attrs;
@@ -179,7 +179,7 @@ const OpDef MergeAttention::def = define<MergeAttention>({
                                      attrs.sequence_length},
               "both must be the same rows and heads");
       require(node, in.q.present() == in.kv.present() && in.q.present() == in.rank.present(),
-              "queries, keys and the rank block come together");
+              "queries, keys and the per-rank constants come together");
       return attended_rows<MergeAttention>(out, attrs);
     },
     .cost = [](const auto& node) -> Cost {
@@ -264,7 +264,7 @@ ValueId ring_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
     }
     graph::InIds<MergeAttention> in{
         .out = merged.out, .lse = merged.lse, .more_out = part.out, .more_lse = part.lse};
-    if (last) {  // what the gradient of all steps is made of
+    if (last) {  // inputs of the gradient of all steps
       in.q = q;
       in.kv = kv;
       in.kv_begin = kv_begin;

@@ -10,7 +10,7 @@ using namespace op_rows;
 namespace {
 
 constexpr int64_t kEncoderLength = 10;
-constexpr int64_t kTimedLength = 256, kTimedSource = 512;  // tokens of a sequence, and of what it reads
+constexpr int64_t kTimedLength = 256, kTimedSource = 512;  // tokens of a sequence, and of its source
 
 Operand cross_queries() {
   return act({heads::kRows, heads::kQ});

@@ -25,8 +25,8 @@ struct CrossAttentionAttrs {
   }
 };
 
-// Row i sees the keys from kv_begin[i] to below kv_end[i] of its encoder's sequence (absent: all). A row
-// whose range is empty gives 0.
+// Row i sees the keys from kv_begin[i] to below kv_end[i] of its encoder's sequence (absent: all). A row with
+// an empty range yields 0.
 struct CrossAttention : Attended {
   template <template <typename> class Of>
   struct In {
@@ -62,7 +62,7 @@ struct CachedCrossAttention {
   template <template <typename> class Of>
   struct In {
     Of<Act> q;                  // [N, heads · head_dim]
-    Of<Act> keys, values;       // [slots, room, kv heads · head_dim]
+    Of<Act> keys, values;       // [entries, capacity, kv heads · head_dim]
     Of<I32> slot, encoder_end;  // [sequences], role step
     static constexpr std::string_view names = "q keys values slot encoder_end";
   };
@@ -75,12 +75,12 @@ struct CachedCrossAttention {
   static const graph::OpDef def;
 };
 
-// Keeps the keys and values of whole sequences in the first rows of their slots.
+// Stores the keys and values of whole sequences in the first rows of their cache entries.
 struct StoreCross {
   template <template <typename> class Of>
   struct In {
     Of<Act> kv;            // [M, k | v]
-    Of<Act> keys, values;  // [slots, room, k]
+    Of<Act> keys, values;  // [entries, capacity, k]
     Of<I32> slot;          // [sequences]
     static constexpr std::string_view names = "kv keys values slot";
   };
@@ -106,7 +106,7 @@ struct DocumentEndsAttrs {
   }
 };
 
-// For each row the end of the range of keys j of its sequence with k_begin[j] == q_begin[i]; 0 where there is
+// For each row the end of the range of keys j of its sequence with k_begin[j] == q_begin[i]; 0 if there is
 // none. k_begin does not fall within a sequence. With it as kv_end a row sees its own document.
 struct DocumentEnds {
   template <template <typename> class Of>

@@ -13,7 +13,7 @@ void require_cross(const View<Op>& node) {
   require(node,
           q.shape[0] % attrs.sequence_length == 0 &&
               q.shape[0] / attrs.sequence_length * attrs.encoder_length == kv.shape[0],
-          "queries and keys must be whole sequences, as many of each");
+          "queries and keys must be whole sequences, the same number of each");
   require_key_ranges(node, q.shape[0], "kv_begin and kv_end must have one entry a query");
 }
 
@@ -28,7 +28,7 @@ template <typename Op>
 void require_cross_cache(const View<Op>& node, const Value& rows) {
   const Value& cache = *node.in.keys;
   require(node, cache.shape.rank() == 3 && cache.dtype == rows.dtype,
-          "the cache must be [slots, room, kv heads · head size] in the activations' dtype");
+          "the cache must be [entries, capacity, kv heads · head size] in the activations' dtype");
 }
 
 CrossAttentionAttrs cross_attrs(const AttentionOptions& options) {
@@ -78,7 +78,7 @@ const OpDef CachedCrossAttention::def = define<CachedCrossAttention>({
               "queries and cache must be whole heads, those of the cache a divisor of the query heads");
       const Shape sequences = require_slots(node, q.shape[0], cache, "the queries must be whole sequences");
       require(node, node.in.slot->shape == sequences && node.in.encoder_end->shape == sequences,
-              "there must be one slot and one end a sequence");
+              "there must be one cache entry and one end per sequence");
       return {.out = {q.dtype, q.shape}};
     },
     .cost = [](const auto& node) -> Cost {
@@ -103,7 +103,7 @@ const OpDef StoreCross::def = define<StoreCross>({
       const int64_t sequences = node.in.slot->shape[0];
       require(node,
               sequences > 0 && kv.shape[0] % sequences == 0 && kv.shape[0] / sequences <= cache.shape[1],
-              "the rows must be whole sequences, one a slot, that fit the cache's room");
+              "the rows must be whole sequences, one per cache entry, within the cache's capacity");
       return {.keys = {cache.dtype, cache.shape}, .values = {cache.dtype, cache.shape}};
     },
     .cost = [](const auto& node) -> Cost {
@@ -124,7 +124,7 @@ const OpDef DocumentEnds::def = define<DocumentEnds>({
       require(
           node,
           q[0] % attrs.sequence_length == 0 && q[0] / attrs.sequence_length * attrs.encoder_length == k[0],
-          "both must be whole sequences, as many of each");
+          "both must be whole sequences, the same number of each");
       return {.ends = {DType::kI32, q}};
     },
     .cost = [](const auto& node) { return streamed(node, 1); },
@@ -151,7 +151,7 @@ ValueId cross_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
 ValueId cached_cross_attention(Graph& graph, ValueId q, const CrossCache& cache, ValueId encoder_end,
                                const AttentionOptions& options) {
   STRATA_CHECK(options.kv_end == kNone,
-               "cached cross-attention ends where encoder_end says: it takes no kv_end");
+               "cached cross-attention takes its ends from encoder_end: leave out kv_end");
   return add<CachedCrossAttention>(graph,
                                    {.q = q,
                                     .keys = cache.keys,

@@ -39,7 +39,7 @@ struct Embedding {
 
 struct EmbeddingOptions {
   double scale = 1;
-  int64_t padding_id = -1;  // a row of the table that the look-up gives no gradient; -1: none
+  int64_t padding_id = -1;  // a row of the table without a gradient; -1: none
   graph::ValueId positions = graph::kNone, position_table = graph::kNone;  // both or none
   // Where the table's rows may be sharded: tokens in no part of a shard give zeros, so that x is a sum over
   // the shards. Without positions.

@@ -5,8 +5,7 @@
 namespace strata::reference {
 namespace {
 
-// Where the row of an id lies among `rows`, the parts that begin at `starts` where there are such; -1: there
-// is none.
+// The index of an id's row among `rows`, or in the parts that begin at `starts` if there are any; -1: none.
 int64_t row_of_id(int64_t id, const Array& starts, int64_t rows) {
   if (!starts.present()) return id;
   const int64_t parts = starts.shape[0], size = rows / parts;

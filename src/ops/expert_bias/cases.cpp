@@ -7,7 +7,7 @@ using namespace op_rows;
 
 namespace {
 
-// Calls add(sizes, slots) for each way in which tokens have slots.
+// Calls add(sizes, pairs) for each case of numbers of experts of tokens.
 template <typename Add>
 void for_slots(const Add& add) {
   for (const ExpertSizes& s : expert_sizes())

@@ -1,7 +1,6 @@
-// Biases of experts, b[E · C], one behind the other. Without weights x has a row a slot: y = x + the bias of
-// the slot's expert. With weights x has a row a token: y = x + the sum over its slots of weight · bias. A
-// slot that goes nowhere, or that no token has, adds nothing. Slots and offsets are those of
-// experts/experts.h.
+// Biases of experts, b[E · C], concatenated. Without weights x has one row per token–expert pair: y = x + the
+// bias of the pair's expert. With weights x has one row per token: y = x + the sum over its pairs of weight ·
+// bias. A pair without an expert or a token adds nothing. Pairs and offsets are those of experts/experts.h.
 #pragma once
 
 #include "ops/experts/experts.h"
@@ -13,7 +12,7 @@ struct ExpertBias {
   struct In {
     Of<Act> x;                       // [N · k, C], with weights [N, C]
     Of<I32> ids;                     // [N, k]
-    Of<Optional<F32>> weights = {};  // [N, k], beside offsets [S]
+    Of<Optional<F32>> weights = {};  // [N, k], with offsets [S]
     Of<F32> bias;                    // [E · C]
     Of<Optional<I32>> offsets = {};  // [N + 1]
     static constexpr std::string_view names = "x ids weights bias offsets";

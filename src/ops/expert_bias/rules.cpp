@@ -11,15 +11,15 @@ Shape shape_of_weights(const View<Op>& node) {
   return node.in.offsets ? Shape{slots.elements()} : slots;
 }
 
-// `rows`: what has a row a slot, or with weights a row a token.
+// `rows`: the operand with one row per pair, or with weights one row per token.
 template <typename Op>
 void require_biased_rows(const View<Op>& node, const Value& rows) {
   require_slots(node);
   const bool weighted = node.in.weights.present();
   require(node, rows.shape.rank() == 2 && rows.shape[0] == (weighted ? tokens_of(node) : slots_of(node)),
-          "there must be a row a slot, or with weights a row a token");
+          "there must be one row per token–expert pair, or with weights one per token");
   require(node, !weighted || node.in.weights->shape == shape_of_weights(node),
-          "weights must be f32[N, k], beside offsets f32[S]");
+          "weights must be f32[N, k], with offsets f32[S]");
 }
 template <typename Op>
 void require_bias(const View<Op>& node, int64_t columns) {
@@ -42,7 +42,7 @@ const OpDef ExpertBias::def = define<ExpertBias>({
     .placements = [](const auto& node, Axis axis) -> Splits<ExpertBias> {
       if (axis == node.attrs.terms_axis)
         return {{{.x = kP, .ids = kR, .weights = kR, .bias = kR, .offsets = kR}, {.y = kP}}};
-      const Placement bias = is_dealt(node.attrs, axis) ? kS0 : kR;
+      const Placement bias = is_distributed(node.attrs, axis) ? kS0 : kR;
       return {{{.x = kS0, .ids = kS0, .weights = kS0, .bias = bias, .offsets = kS0}, {.y = kS0}},
               {{.x = kS1, .ids = kR, .weights = kR, .bias = kS0, .offsets = kR}, {.y = kS1}}};
     },
@@ -80,7 +80,7 @@ const OpDef ExpertBiasGrad::def = define<ExpertBiasGrad>({
     .placements = [](const auto& node, Axis axis) -> Splits<ExpertBiasGrad> {
       if (axis == node.attrs.terms_axis)
         return {{{.dy = kR, .ids = kR, .weights = kR, .offsets = kR}, {.dbias = kP}}};
-      const Placement dbias = is_dealt(node.attrs, axis) ? kS0 : kP;
+      const Placement dbias = is_distributed(node.attrs, axis) ? kS0 : kP;
       return {{{.dy = kS0, .ids = kS0, .weights = kS0, .offsets = kS0}, {.dbias = dbias}},
               {{.dy = kS1, .ids = kR, .weights = kR, .offsets = kR}, {.dbias = kS0}}};
     },
@@ -101,7 +101,7 @@ const OpDef ExpertBiasGradWeights::def = define<ExpertBiasGradWeights>({
     .placements = [](const auto& node, Axis axis) -> Splits<ExpertBiasGradWeights> {
       if (axis == node.attrs.terms_axis)
         return {{{.dy = kR, .ids = kR, .bias = kR, .offsets = kR}, {.dweights = kP}}};
-      const Placement bias = is_dealt(node.attrs, axis) ? kS0 : kR;
+      const Placement bias = is_distributed(node.attrs, axis) ? kS0 : kR;
       return {{{.dy = kS0, .ids = kS0, .bias = bias, .offsets = kS0}, {.dweights = kS0}}};
     },
     .localize = localize_experts<ExpertBiasGradWeights>,

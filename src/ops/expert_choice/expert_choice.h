@@ -1,7 +1,6 @@
 // Experts that choose their tokens (Zhou et al. 2022, arXiv 2202.09368): of each group of tokens every expert
-// takes the `capacity` ones that score it highest, so that all experts are equally busy and a token may have
-// none or several. A slot is a place of an expert: M = groups · E · capacity of them, those of a group one
-// behind the other, in it those of an expert.
+// takes the `capacity` tokens that score it highest, so that all experts are equally busy and a token may
+// have none or several. M = groups · E · capacity places, ordered by group, then by expert.
 #pragma once
 
 #include "ops/router/router.h"
@@ -11,7 +10,7 @@ namespace strata::ops {
 struct ExpertChoiceAttrs {
   RouteAttrs::Score score = RouteAttrs::Score::kSoftmax;
   int64_t rows = 0;      // tokens of a group
-  int64_t capacity = 0;  // at most as many
+  int64_t capacity = 0;  // at most `rows`
   double scale = 1;
   bool operator==(const ExpertChoiceAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
@@ -21,8 +20,8 @@ struct ExpertChoiceAttrs {
     to("scale", scale);
   }
 };
-// Of equal tokens the first is chosen; one with a logit that is not finite by every expert that has room,
-// with NaN as weight, so that the loss shows it.
+// Of equal tokens the first is chosen; one with a logit that is not finite is chosen by every expert that has
+// capacity, with NaN as weight, so that the loss shows it.
 struct ExpertChoice {
   template <template <typename> class Of>
   struct In {
@@ -31,8 +30,8 @@ struct ExpertChoice {
   };
   template <template <typename> class Of>
   struct Out {
-    Of<I32> tokens;   // [M]: the place in its group of a slot's token, ascending within an expert
-    Of<I32> experts;  // [M, 1]: whose slot it is
+    Of<I32> tokens;   // [M]: the position in its group of a place's token, ascending within an expert
+    Of<I32> experts;  // [M, 1]: the place's expert
     Of<F32> weights;  // [M, 1]: the token's score of the expert · scale
     static constexpr std::string_view names = "tokens experts weights";
   };
@@ -55,7 +54,7 @@ struct ExpertChoiceGrad {
   static const graph::OpDef def;
 };
 
-// Rows of groups that take part in slots.
+// Rows of groups that are taken into places.
 struct GroupRowsAttrs {
   int64_t rows = 0;   // tokens of a group
   int64_t slots = 0;  // of a group
@@ -68,7 +67,7 @@ struct GroupRowsAttrs {
 struct GroupRows {
   template <template <typename> class Of>
   struct In {
-    Of<Act> x;       // a row a token, or a row a slot
+    Of<Act> x;       // one row per token, or per place
     Of<I32> tokens;  // [M]
     static constexpr std::string_view names = "x tokens";
   };

@@ -22,7 +22,7 @@ void compute(const Arrays<ops::ExpertChoice>& at) {
   int64_t slot = 0;
   for (int64_t first = 0; first < logits.shape[0]; first += attrs.rows) {
     for (int64_t e = 0; e < experts; ++e) {
-      Numbers by;  // in fp32, as the device compares them; what is not a number before all others
+      Numbers by;  // in fp32, as the device compares them; NaN before all others
       for (int64_t token = first; token < first + attrs.rows; ++token) {
         const auto score = static_cast<float>(scores[static_cast<size_t>(token)][static_cast<size_t>(e)]);
         by.push_back(std::isnan(score) ? std::numeric_limits<double>::infinity() : double{score});
@@ -60,7 +60,7 @@ void compute(const Arrays<ops::ExpertChoiceGrad>& at) {
 
 namespace {
 
-// The row of a slot's token.
+// The row of a place's token.
 int64_t row_of_slot(const ops::GroupRowsAttrs& attrs, const Array& tokens, int64_t slot) {
   return slot / attrs.slots * attrs.rows + tokens.index_at(slot);
 }

@@ -5,7 +5,7 @@
 namespace strata::ops {
 namespace {
 
-// Slots of the groups of all tokens.
+// Places of the groups of all tokens.
 template <typename Op>
 int64_t chosen_slots(const View<Op>& node) {
   const Shape& logits = node.in.logits->shape;
@@ -24,7 +24,8 @@ Outputs<Op> infer_rows(const View<Op>& node, int64_t from, int64_t to) {
   require(node, x.shape.rank() == 2 && from >= 1 && to >= 1 && x.shape[0] % from == 0,
           "x must have the rows of whole groups");
   const int64_t groups = x.shape[0] / from;
-  require(node, node.in.tokens->shape == Shape{groups * node.attrs.slots}, "tokens must be i32, one a slot");
+  require(node, node.in.tokens->shape == Shape{groups * node.attrs.slots},
+          "tokens must be i32, one per place");
   return {.y = {x.dtype, {groups * to, x.shape[1]}, x.segments}};
 }
 
@@ -83,7 +84,7 @@ const OpDef ExpertChoiceGrad::def = define<ExpertChoiceGrad>({
     .infer = [](const auto& node) -> Outputs<ExpertChoiceGrad> {
       const int64_t slots = chosen_slots(node);
       require(node, node.in.dweights->shape.elements() == slots && node.in.tokens->shape == Shape{slots},
-              "the gradient must be f32 and the tokens i32, one a slot");
+              "the gradient must be f32 and the tokens i32, one per place");
       return {.dlogits = {DType::kF32, node.in.logits->shape}};
     },
     .cost = [](const auto& node) { return streamed(node, 16); },

@@ -30,7 +30,7 @@ void cases<ops::OwnExperts>(Cases& to) {
 
 namespace {
 
-// One rank with all experts, and room for a share of its tokens in a pass.
+// One rank with all experts, and capacity for a share of its tokens in a pass.
 ops::DispatchAttrs attrs_of(const ExpertSizes& s, double share) {
   const auto part = [share](int64_t n) {
     return std::max<int64_t>(1, static_cast<int64_t>(share * static_cast<double>(n)));
@@ -41,7 +41,7 @@ ops::DispatchAttrs attrs_of(const ExpertSizes& s, double share) {
           .room = {part(s.tokens), std::max(s.k, part(s.tokens * s.k))}};
 }
 
-// What the first pass of these ids gives.
+// The first pass of these ids.
 struct Planned {
   Operand way, offsets;
 
@@ -70,7 +70,7 @@ struct Planned {
   }
 };
 
-// Cases with room for all tokens, and with room for some of them, of which the others stay as they were.
+// Cases with capacity for all tokens, and for some of them; the others stay unchanged.
 template <typename Add>
 void each_room(const Add& add) {
   for (const ExpertSizes& s : expert_sizes()) {

@@ -1,25 +1,25 @@
-// Experts of a layer that ranks share (expert parallelism): each rank has some of the experts, and tokens go
-// to the ranks that have theirs. N tokens of a rank, each with k slots; R ranks; E experts, E / R on each.
+// Experts of a layer that ranks share (expert parallelism): each rank has some of the experts, and tokens are
+// sent to the ranks of theirs. N tokens of a rank, each with k experts; R ranks; E experts, E / R on each.
 //
 //   plan_dispatch   ids, weights        -> way, and of the rows that come: ids, offsets, weights
 //   dispatch_rows   x [N, width], way   -> rows [M, width] of this rank's experts
-//     ... the experts' matmuls, biases and activations, on rows and slots (ops/experts/experts.h)
+//     ... the experts' matmuls, biases and activations, on rows and pairs (ops/experts/experts.h)
 //   combine_rows    rows, way           -> y [N, width]
 //
-// A token is sent once to each rank that has any of its experts, with the ids and weights of those, and what
-// comes back is the sum of what they give: y[n] is the sum of the ranks' sums in the order of the ranks, in
-// fp32. Dispatch and combine are each other's gradient along the same way, which backward keeps;
-// combine_slot_grads takes the gradients of slots' weights back.
+// A token is sent once to each rank that has any of its experts, with their ids and weights. The rank returns
+// the sum of their outputs: y[n] is the sum of the ranks' sums in the order of the ranks, in fp32. Dispatch
+// and combine are each other's gradient along the same way, which backward saves; combine_slot_grads returns
+// the gradients of the weights of token–expert pairs ("pairs" below).
 //
-// From one rank to another there is room for so many rows and slots in a pass, so that all sizes are known
-// when a program is made. A pass takes a range of tokens, the same on all ranks: as many as fit between any
-// two of them. Where experts are about equally busy the first pass takes all of them; else a loop of the
-// program takes the rest, pass by pass (overflow.h). On a rank rows are in the order of their tokens, and
-// those of one token in that of their ranks: no sum, and no bit of a gradient, depends on how many passes
-// there are.
+// The numbers of rows and pairs from one rank to another in a pass are bounded, so that all sizes are known
+// when a program is compiled. A pass takes a range of tokens, the same on all ranks: as many as fit between
+// any two of them. If experts are about equally busy the first pass takes all of them; otherwise a loop of
+// the program takes the rest, pass by pass (overflow.h). On a rank rows are in the order of their tokens, and
+// those of one token in the order of their ranks: no sum, and no bit of a gradient, depends on the number of
+// passes.
 //
-// Placements: rows, slots and the way are one behind the other of all ranks along the axes that have tokens
-// or experts of their own (S0), and alike along the tensor axis, which cuts each expert.
+// Placements: rows, pairs and the way of all ranks are concatenated along the axes with separate tokens or
+// experts (S0), and equal along the tensor axis, which cuts each expert.
 #pragma once
 
 #include <string>
@@ -29,23 +29,23 @@
 
 namespace strata::ops {
 
-// What a rank has room for in a pass.
+// Capacity of a rank in a pass.
 struct ExpertRoom {
   int64_t rows = 0, slots = 0;  // from one rank to another
   bool operator==(const ExpertRoom&) const = default;
 };
 
-// Rows of one token that are summed at once, at most.
+// Rows of one token that are summed together, at most.
 inline constexpr int64_t kMostRanksOfToken = 256;
 
 struct DispatchAttrs {
-  // Those who share the experts are the ranks along `axes`. Along summed axes, which cut the experts too,
-  // tokens are the same for all ranks: each has ids of its own experts alone (own_experts), and gives a term
-  // of the sum.
+  // The ranks that share the experts are those along `axes`. Along summed axes, which cut the experts too,
+  // tokens are the same for all ranks: each has only the ids of its own experts (own_experts), and
+  // contributes a term of the sum.
   std::vector<graph::Axis> axes = {}, summed_axes = {};
   int64_t tokens = 0, k = 1, experts = 1, ranks = 1;  // N, k, E, R
-  // Above 0: each so many ranks are a node. A token is sent once to each node, to the rank of the same place
-  // there, which passes it on; on its way back what the ranks of a node give is added up there first.
+  // Above 0: ranks per node. A token is sent once to each node, to the rank of the same place there, which
+  // passes it on; on the way back the outputs of a node's ranks are summed there first.
   int64_t node_ranks = 0;
   ExpertRoom room = {};
   // Ranks that have a part of the global shapes of rows, and of those of tokens; 1 after localize().
@@ -53,7 +53,7 @@ struct DispatchAttrs {
 
   int64_t own_experts() const { return experts / ranks; }
   bool by_nodes() const { return node_ranks > 0 && node_ranks < ranks; }
-  int64_t hits() const { return std::min(k, own_experts()); }  // slots of a row at most
+  int64_t hits() const { return std::min(k, own_experts()); }  // pairs of a row at most
   int64_t rows() const { return ranks * room.rows; }           // M
   int64_t slots() const { return ranks * room.slots; }         // S
   // Whether one pass takes any routing.
@@ -62,7 +62,7 @@ struct DispatchAttrs {
   void describe(graph::AttributeText& to) const;
 };
 
-// Room for `factor` times the rows and slots of a balanced routing; for all where that is less.
+// Capacity for `factor` times the rows and pairs of a balanced routing; for all of them if that is less.
 ExpertRoom expert_room(int64_t tokens, int64_t k, int64_t experts, int64_t ranks, double factor);
 // The same with a factor of 1.25 and four standard deviations of a random routing.
 ExpertRoom expert_room(int64_t tokens, int64_t k, int64_t experts, int64_t ranks);
@@ -70,18 +70,18 @@ ExpertRoom expert_room(int64_t tokens, int64_t k, int64_t experts, int64_t ranks
 struct PlanDispatch {
   template <template <typename> class Of>
   struct In {
-    Of<I32> ids;                   // [N, k]; -1: a slot that goes nowhere
+    Of<I32> ids;                   // [N, k]; -1: no expert
     Of<F32> weights;               // [N, k]
     Of<Optional<I32>> begin = {};  // [1]: the pass's first token; absent: 0
     static constexpr std::string_view names = "ids weights begin";
   };
   template <template <typename> class Of>
   struct Out {
-    Of<I32> way;                  // way.h says what lies where
+    Of<I32> way;                  // layout: way.h
     Of<I32> ids;                  // [S, 1]: experts of this rank, from 0
-    Of<I32> offsets;              // [M + 1]: as ops/experts/experts.h has them
-    Of<F32> weights;              // [S]; 0 for slots that no row has
-    Of<Optional<I32>> next = {};  // [1], beside `begin`: as RemainingTokens has it
+    Of<I32> offsets;              // [M + 1]: see ops/experts/experts.h
+    Of<F32> weights;              // [S]; 0 for unused pairs
+    Of<Optional<I32>> next = {};  // [1], with `begin`: see RemainingTokens
     static constexpr std::string_view names = "way ids offsets weights next";
   };
   using Attrs = DispatchAttrs;
@@ -142,7 +142,7 @@ struct CombineSlotGrads {
   static const graph::OpDef def;
 };
 
-// The first token after the way's pass; 0 where none is left.
+// The first token after the way's pass; 0 if none remains.
 struct RemainingTokens {
   template <template <typename> class Of>
   struct In {
@@ -174,9 +174,9 @@ struct ExpertRounds {
   static const graph::OpDef def;
 };
 
-// Which experts a rank's tokens may go to where some axes' ranks have the same tokens. Experts are dealt out
-// along `axes` in their order, the first cutting first; ids of those who differ from this rank on a summed
-// axis become -1, and what is left is counted among those of the other axes.
+// Selects the experts to which a rank's tokens may go, if some axes' ranks have the same tokens. Experts are
+// distributed along `axes` in their order, the first cutting first; ids of experts of other ranks on a summed
+// axis become -1, and the remaining ones are numbered among those of the other axes.
 struct OwnExpertsAttrs {
   struct Cut {
     graph::Axis axis = {};
@@ -195,7 +195,7 @@ struct OwnExperts {
   template <template <typename> class Of>
   struct In {
     Of<I32> ids;   // [N, k]; they differ between the ranks of summed axes
-    Of<I32> rank;  // the rank block
+    Of<I32> rank;  // per-rank constants
     static constexpr std::string_view names = "ids rank";
   };
   template <template <typename> class Of>

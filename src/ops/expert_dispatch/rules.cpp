@@ -125,7 +125,7 @@ double rows_sent(const DispatchAttrs& attrs) {
          to_each(attrs.ranks) * ranks * (of_node - 1) / of_node;
 }
 
-// Those who exchange rows of so many bytes each.
+// The ranks that exchange rows of this size.
 graph::OpRanks ranks_of(const DispatchAttrs& attrs, int64_t row_bytes) {
   return {attrs.axes, attrs.by_nodes() ? attrs.node_ranks : 0, attrs.rows() * row_bytes,
           rows_sent(attrs) * static_cast<double>(row_bytes)};
@@ -174,7 +174,7 @@ const OpDef OwnExperts::def = define<OwnExperts>({
     .infer = [](const auto& node) -> Outputs<OwnExperts> {
       require(node, node.in.ids->shape.rank() == 2, "ids must be i32[N, k]");
       require(node, node.in.rank->shape == Shape{static_cast<int64_t>(graph::kAxes)},
-              "the rank block must be i32[axes]");
+              "the per-rank constants must be i32[axes]");
       return {.own = {DType::kI32, node.in.ids->shape}};
     },
     .cost = [](const auto& node) { return streamed(node, 1); },
@@ -255,7 +255,7 @@ const OpDef CombineRows::def = define<CombineRows>({
     .infer = [](const auto& node) -> Outputs<CombineRows> {
       const Value& rows = *node.in.rows;
       require(node, rows.shape.rank() == 2 && rows.shape == rows_shape(node.attrs, rows.shape[1]),
-              "there must be as many rows as there is room for");
+              "the number of rows must equal the capacity");
       require_way(node);
       return {.y = {rows.dtype, {node.attrs.token_parts * node.attrs.tokens, rows.shape[1]}}};
     },

@@ -1,7 +1,7 @@
-// What lies where in the `way` of a pass: how rows go to the ranks of their experts and back, as int32 words.
+// Layout of the `way` of a pass: how rows go to the ranks of their experts and back, as int32 words.
 //
 // A row takes one hop, to a rank of its experts, or two: to a rank of each node that has any, and on from
-// there. On a hop entries depart: a rank's own tokens, or what the hop before has brought.
+// there. A hop sends entries: a rank's own tokens, or the arrivals of the previous hop.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ struct Hop {
   int64_t peers = 1;
   int64_t rows = 0;     // from one to another at most
   int64_t experts = 0;  // that a row reaches through one peer
-  int64_t hits = 0;     // slots of a row there at most
+  int64_t hits = 0;     // pairs of a row there at most
   int64_t all_rows() const { return peers * rows; }
   int64_t words() const { return words_of(hits); }
-  // Of the record that travels with a row: its token, how many slots it has where it goes, the rank that it
-  // comes from, and of each slot its expert, counted from the first that it can reach there, and its weight.
+  // Of the record that travels with a row: its token, its number of pairs at the destination, its source
+  // rank, and for each pair its expert, counted from the first that it can reach there, and its weight.
   static int64_t words_of(int64_t slots) { return 3 + 2 * slots; }
 };
 
-// First words of arrays, and what they hold of a hop.
+// Offsets, in words, of the arrays of one hop.
 struct HopWay {
   Hop hop;
   int64_t all_entries = 0;  // that can depart

@@ -8,9 +8,9 @@ using namespace op_rows;
 
 namespace {
 
-// What the products of all experts, with widths s.inputs and s.outputs, read and give.
+// Operands and results of the matmuls of all experts, with widths s.inputs and s.outputs.
 struct ExpertRows {
-  Operand x, h, y, y_of_slots, w;  // x and y: a row a token; h and y_of_slots: a row a slot
+  Operand x, h, y, y_of_slots, w;  // x and y: one row per token; h and y_of_slots: one per pair
 
   explicit ExpertRows(const ExpertSizes& s)
       : x(act({s.tokens, s.inputs})),
@@ -20,7 +20,7 @@ struct ExpertRows {
         w(of_experts(s.experts, s.outputs, {s.experts * s.outputs, s.inputs})) {}
 };
 
-// Adds a case for each way in which tokens have slots; operands(rows, slots) gives its inputs.
+// Adds a case for each case of numbers of experts of tokens; operands(rows, pairs) returns its inputs.
 template <typename Op, typename MakeInputs>
 void add_expert_products(Cases& to, const std::string& name, const MakeInputs& operands) {
   for (const ExpertSizes& s : expert_sizes()) {
@@ -30,7 +30,7 @@ void add_expert_products(Cases& to, const std::string& name, const MakeInputs& o
   }
 }
 
-// At the sizes of rates: what each of two products reads and gives, and its weights.
+// At the sizes of rates: inputs, outputs and weights of the two matmuls.
 constexpr ops::ExpertsAttrs kTimedExpertsAttrs{kTimedExperts};
 Operand timed_gate_up() {
   return act({kTimedTokens * kTimedSlots, 2 * kTimedExpertFfn});

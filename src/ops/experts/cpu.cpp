@@ -11,7 +11,7 @@ namespace {
 
 using cpu::ExpertsRole;
 
-// Adds to the spec what all nodes have; equal products share a plan.
+// Adds the common fields of all nodes to the spec; equal matmuls share a plan.
 template <typename Op>
 std::shared_ptr<const cpu::ExpertsPlan> experts_plan(const Bind<Op>& node, cpu::ExpertsSpec spec) {
   const Shape& ids = node.in.ids->shape;
@@ -27,7 +27,7 @@ std::shared_ptr<const cpu::ExpertsPlan> experts_plan(const Bind<Op>& node, cpu::
   return std::static_pointer_cast<const cpu::ExpertsPlan>(held);
 }
 
-// What is multiplied by the weights: `a` of this dtype.
+// Matmul of `a`, of this dtype, by the weights.
 template <typename Op, typename Run>
 BoundKernel by_weights(const Bind<Op>& node, ExpertsRole role, DType dtype, const Run& run) {
   const Shape& weight = node.in.weight->shape;

@@ -1,12 +1,12 @@
-// Products of a mixture of experts (grouped GEMMs). N tokens, each with k slots; ids[N, k] says which of the
-// E experts a slot goes to. The weights of all experts are one matrix w[E · O, K], expert by expert. What
-// lies between the products has a row a slot, [N · k, …], row n · k + s for slot s of token n, so that a part
-// of the tokens is a part of the rows; that rows are brought together by expert is a kernel's own business.
-// An expert may have no slot, and a slot no expert: its id is -1, its row of a product 0.
+// Matmuls of a mixture of experts (grouped GEMMs). N tokens, each with k experts; ids[N, k] lists the
+// experts, of E, of the token–expert pairs ("pairs" below). The weights of all experts are one matrix w[E ·
+// O, K], expert by expert. Values between the matmuls have one row per pair, [N · k, …], row n · k + s for
+// pair s of token n, so that a part of the tokens is a part of the rows; kernels group rows by expert
+// internally. An expert may have no pair, and a pair no expert: its id is -1, its row of a result 0.
 //
-// Where tokens have any number of slots (of the tokens that other ranks have sent), offsets i32[N + 1] say
-// which: token n's are [offsets[n], offsets[n + 1]), ids is i32[S, 1] with room for S of them, and S stands
-// for N · k below. Rows of slots that no token has are zeros.
+// If tokens have any number of pairs (tokens that other ranks have sent), offsets i32[N + 1] delimit them:
+// token n's are [offsets[n], offsets[n + 1]), ids is i32[S, 1] with capacity S, and S replaces N · k below.
+// Rows of unused pairs are zeros.
 #pragma once
 
 #include <algorithm>
@@ -19,19 +19,19 @@ namespace strata::ops {
 
 struct ExpertsAttrs {
   int64_t experts = 0;
-  // Of tokens with offsets, which are those that have come to a rank: the ranks whose tokens are one behind
-  // the other in the global shapes, 1 after localize(), and of their slots how many are in use where experts
-  // are equally busy; 0: all.
+  // For tokens with offsets, which have come to a rank from others: the number of ranks whose tokens are
+  // concatenated in the global shapes, 1 after localize(), and the number of pairs in use if experts are
+  // equally busy; 0: all.
   int64_t parts = 1, busy_slots = 0;
   // Along these axes each rank has some of the experts whole, and the tokens of those.
-  std::vector<graph::Axis> dealt_axes = {};
+  std::vector<graph::Axis> distributed_axes = {};
   // Along it the result is a sum of the ranks' terms, and each adds its share of biases.
   std::optional<graph::Axis> terms_axis = {};
   bool operator==(const ExpertsAttrs&) const = default;
   void describe(graph::AttributeText& to) const;
 };
 
-// Checks the shapes of ids and of offsets, nullptr where there are none.
+// Checks the shapes of ids and of offsets (nullptr if absent).
 void require_slots(const graph::NodeView& node, const ExpertsAttrs& attrs, const graph::Value& ids,
                    const graph::Value* offsets);
 template <typename Op>
@@ -42,9 +42,10 @@ template <typename Op>
 int64_t slots_of(const graph::View<Op>& node) {
   return node.in.ids->shape.elements();
 }
-// How a weight, or its gradient's terms, lie along an axis along which tokens are split.
-inline bool is_dealt(const ExpertsAttrs& attrs, graph::Axis axis) {
-  return std::find(attrs.dealt_axes.begin(), attrs.dealt_axes.end(), axis) != attrs.dealt_axes.end();
+// Placement of a weight, or of its gradient's terms, along an axis along which tokens are split.
+inline bool is_distributed(const ExpertsAttrs& attrs, graph::Axis axis) {
+  return std::find(attrs.distributed_axes.begin(), attrs.distributed_axes.end(), axis) !=
+         attrs.distributed_axes.end();
 }
 // The attributes on a rank.
 ExpertsAttrs experts_of_rank(const ExpertsAttrs& attrs, const graph::Mesh& mesh);
@@ -63,7 +64,7 @@ int64_t tokens_of(const graph::View<Op>& node) {
 struct ExpertsProduct {
   template <template <typename> class Of>
   struct In {
-    Of<Act> x;                       // a row a token, or a row a slot; K columns
+    Of<Act> x;                       // one row per token, or per pair; K columns
     Of<I32> ids;                     // [N, k]
     Of<Weight> weight;               // [E · O, K]
     Of<Optional<I32>> offsets = {};  // [N + 1]
@@ -129,8 +130,8 @@ struct ExpertsOutGradWeight : ExpertsGradWeight {
   static const graph::OpDef def;
 };
 
-// Slots that went to each expert, an accumulator over a step. With targets those of tokens that have one:
-// rows that only fill a batch up have none, and must not move what balances experts.
+// Pairs of each expert, an accumulator over a step. With targets, pairs of tokens that have one: rows that only
+// fill up a batch have none, and must not move the balance of experts.
 struct ExpertCounts {
   template <template <typename> class Of>
   struct In {

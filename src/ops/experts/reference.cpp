@@ -6,11 +6,11 @@
 namespace strata::reference {
 namespace {
 
-// Element (o, i) of an expert's matrix as it takes part beside activations of this dtype.
+// Element (o, i) of an expert's matrix as multiplied by activations of this dtype.
 struct Matrices {
   template <typename Op>
-  Matrices(const Arrays<Op>& at, DType beside)
-      : w(at.in.weight), outputs(w.shape[0] / at.attrs.experts), inputs(w.shape[1]), dtype(beside) {}
+  Matrices(const Arrays<Op>& at, DType activations)
+      : w(at.in.weight), outputs(w.shape[0] / at.attrs.experts), inputs(w.shape[1]), dtype(activations) {}
 
   double at(int64_t expert, int64_t o, int64_t i) const {
     return rounded(w.at((expert * outputs + o) * inputs + i), dtype);
@@ -21,8 +21,8 @@ struct Matrices {
   DType dtype;
 };
 
-// A row's product with its expert's matrix, or (`transposed`) with that matrix the other way round, for one
-// column of the result; 0 where no expert gets the row.
+// A row's dot product with its expert's matrix, or (`transposed`) with its transpose, for one column of the
+// result; 0 if no expert gets the row.
 template <bool transposed>
 double expert_product(const Array& a, int64_t row, const Matrices& w, int64_t expert, int64_t column) {
   if (expert < 0) return 0;
@@ -33,7 +33,7 @@ double expert_product(const Array& a, int64_t row, const Matrices& w, int64_t ex
   return sum;
 }
 
-// From rows of tokens to rows of slots: experts_in, and transposed the gradient of experts_out.
+// From rows of tokens to rows of pairs: experts_in, and transposed the gradient of experts_out.
 template <bool transposed, typename Op>
 void to_slots(const Arrays<Op>& at, const Array& a, const Array& out) {
   const Slots slots(at.in.ids, at.in.offsets);
@@ -48,7 +48,7 @@ void to_slots(const Arrays<Op>& at, const Array& a, const Array& out) {
   });
 }
 
-// From rows of slots to rows of tokens: experts_out, and transposed the gradient of experts_in.
+// From rows of pairs to rows of tokens: experts_out, and transposed the gradient of experts_in.
 template <bool transposed, typename Op>
 void to_tokens(const Arrays<Op>& at, const Array& a, const Array& out) {
   const Slots slots(at.in.ids, at.in.offsets);
@@ -64,7 +64,7 @@ void to_tokens(const Arrays<Op>& at, const Array& a, const Array& out) {
   });
 }
 
-// `dy_by_slot`: dy has a row a slot and x a row a token, else the other way round.
+// `dy_by_slot`: dy has one row per pair and x one per token; otherwise the other way round.
 template <bool dy_by_slot, typename Op>
 void experts_grad_weight(const Arrays<Op>& at) {
   const Array &dy = at.in.dy, &x = at.in.x;

@@ -8,16 +8,16 @@ void ExpertsAttrs::describe(graph::AttributeText& to) const {
   to("experts", experts);
   if (parts > 1) to("parts", parts);
   if (busy_slots > 0) to("busy_slots", busy_slots);
-  for (const Axis axis : dealt_axes) to("dealt_axis", name_of(axis));
+  for (const Axis axis : distributed_axes) to("distributed_axis", name_of(axis));
   if (terms_axis) to("terms_axis", name_of(*terms_axis));
 }
 
 ExpertsAttrs experts_of_rank(const ExpertsAttrs& attrs, const graph::Mesh& mesh) {
   ExpertsAttrs own = attrs;
-  for (const Axis axis : attrs.dealt_axes) own.experts /= mesh.size(axis);
+  for (const Axis axis : attrs.distributed_axes) own.experts /= mesh.size(axis);
   own.busy_slots /= attrs.parts;
   own.parts = 1;
-  own.dealt_axes.clear();
+  own.distributed_axes.clear();
   return own;
 }
 
@@ -34,12 +34,12 @@ void require_slots(const NodeView& node, const ExpertsAttrs& attrs, const Value&
   if (offsets == nullptr) return;
   require(node, offsets->shape.rank() == 1 && offsets->shape[0] >= attrs.parts,
           "offsets must be i32[N + 1] of every rank");
-  require(node, ids.shape[1] == 1, "beside offsets ids must be i32[S, 1]");
+  require(node, ids.shape[1] == 1, "with offsets ids must be i32[S, 1]");
 }
 
 namespace {
 
-// What has a row a slot, else a row a token: of the operands of a product and its gradients.
+// Which operands of a matmul and its gradients have one row per pair; the others have one per token.
 enum class RowsBy : bool { kToken, kSlot };
 constexpr RowsBy other_rows(RowsBy by) {
   return by == RowsBy::kToken ? RowsBy::kSlot : RowsBy::kToken;
@@ -68,7 +68,7 @@ std::vector<int64_t> expert_segments(const View<Op>& node) {
   return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / experts)};
 }
 
-// Of a product of all slots with matrices of this many elements.
+// Of a matmul of all pairs with matrices of this many elements.
 template <typename Op>
 Cost experts_cost(const View<Op>& node, int64_t elements) {
   const int64_t slots = node.attrs.busy_slots > 0 ? node.attrs.busy_slots : slots_of(node);
@@ -88,7 +88,7 @@ OpDef experts_product(std::string_view name) {
         require_slots(node);
         const int64_t outputs = expert_outputs(node);
         require(node, x.shape.rank() == 2 && x.shape[0] == rows_by(node, by),
-                kIn ? "x must have a row a token" : "h must have a row a slot");
+                kIn ? "x must have one row per token" : "h must have one row per pair");
         require(node, x.shape[1] == node.in.weight->shape[1],
                 kIn ? "the last axis of x must equal the last axis of the weight"
                     : "the last axis of h must equal the last axis of the weight");
@@ -102,7 +102,7 @@ OpDef experts_product(std::string_view name) {
           },
       .placements = [](const auto& node, Axis axis) -> Splits<Op> {
         constexpr bool kIn = by == RowsBy::kToken;
-        const Placement weight = is_dealt(node.attrs, axis) ? kS0 : kR;
+        const Placement weight = is_distributed(node.attrs, axis) ? kS0 : kR;
         return {{{.x = kS0, .ids = kS0, .weight = weight, .offsets = kS0}, {.y = kS0}},
                 // Each expert is cut: by its outputs, or by its inputs.
                 kIn ? graph::Split<Op>{{.x = kR, .ids = kR, .weight = kS0, .offsets = kR}, {.y = kS1}}
@@ -137,7 +137,7 @@ OpDef experts_grad_input(std::string_view name) {
         require_slots(node);
         const Value& dy = *node.in.dy;
         require(node, dy.shape == Shape({rows_by(node, by), expert_outputs(node)}),
-                "the gradient must be as the product's result");
+                "the gradient must have the shape of the result");
         return {.dx = {dy.dtype, {rows_by(node, other_rows(by)), node.in.weight->shape[1]}}};
       },
       .cost =
@@ -146,7 +146,7 @@ OpDef experts_grad_input(std::string_view name) {
           },
       .placements = [](const auto& node, Axis axis) -> Splits<Op> {
         constexpr bool kIn = by == RowsBy::kSlot;
-        const Placement weight = is_dealt(node.attrs, axis) ? kS0 : kR;
+        const Placement weight = is_distributed(node.attrs, axis) ? kS0 : kR;
         return {{{.dy = kS0, .ids = kS0, .weight = weight, .offsets = kS0}, {.dx = kS0}},
                 kIn ? graph::Split<Op>{{.dy = kS1, .ids = kR, .weight = kS0, .offsets = kR}, {.dx = kP}}
                     : graph::Split<Op>{{.dy = kR, .ids = kR, .weight = kS1, .offsets = kR}, {.dx = kS1}}};
@@ -166,7 +166,7 @@ OpDef experts_grad_weight(std::string_view name) {
         require(node,
                 dy.rank() == 2 && x.rank() == 2 && dy[0] == rows_by(node, by) &&
                     x[0] == rows_by(node, other_rows(by)),
-                "of the gradient and x the one must have a row a slot, the other a row a token");
+                "of the gradient and x one must have a row per pair, the other a row per token");
         return {.dw = {DType::kF32,
                        {node.attrs.experts * dy[1], x[1]},
                        segments_of_all(node.attrs, *node.in.dy),
@@ -176,7 +176,7 @@ OpDef experts_grad_weight(std::string_view name) {
       .cost = [](const auto& node) { return experts_cost(node, node.in.dy->shape[1] * node.in.x->shape[1]); },
       .placements = [](const auto& node, Axis axis) -> Splits<Op> {
         constexpr bool kIn = by == RowsBy::kSlot;
-        const Placement dw = is_dealt(node.attrs, axis) ? kS0 : kP;
+        const Placement dw = is_distributed(node.attrs, axis) ? kS0 : kP;
         return {{{.dy = kS0, .x = kS0, .ids = kS0, .offsets = kS0}, {.dw = dw}},
                 kIn ? graph::Split<Op>{{.dy = kS1, .x = kR, .ids = kR, .offsets = kR}, {.dw = kS0}}
                     : graph::Split<Op>{{.dy = kR, .x = kS1, .ids = kR, .offsets = kR}, {.dw = kS1}}};

@@ -1,4 +1,4 @@
-// Where the rows of the products of experts lie, for reference kernels: a row a token, or a row a slot.
+// Rows of the matmuls of experts for reference kernels: one per token, or one per token–expert pair.
 #pragma once
 
 #include "kernels/reference/call.h"
@@ -17,7 +17,7 @@ struct Slots {
   int64_t expert(int64_t slot) const { return ids.index_at(slot); }
 
   const Array &ids, &offsets;
-  std::vector<int64_t> token_of;  // of the slots that tokens have
+  std::vector<int64_t> token_of;  // of the pairs in use
 };
 
 }  // namespace strata::reference

@@ -13,7 +13,7 @@ void cases<ops::Jitter>(Cases& to) {
     to.add<ops::Jitter>("jitter" + s.name, {.x = f32({s.tokens(), s.width}), .places = places},
                         {.eps = 0.25, .stream = 7}, {.ragged = s.ragged});
   }
-  to.untimed<ops::Jitter>("small beside the experts that it is in front of");
+  to.untimed<ops::Jitter>("small compared with the experts that follow it");
 }
 
 template <>

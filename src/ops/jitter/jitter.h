@@ -14,8 +14,8 @@ struct JitterAttrs {
     to("stream", stream);
   }
 };
-// y = x · (1 − eps + 2 eps u), u uniform in [0, 1): a pure function of the stream and of a row's place. Its
-// own gradient.
+// y = x · (1 − eps + 2 eps u), u uniform in [0, 1): a pure function of the random stream and of a row's
+// position. Its own gradient.
 struct Jitter {
   template <template <typename> class Of>
   struct In {
@@ -37,7 +37,7 @@ struct SamplePlacesAttrs {
   bool operator==(const SamplePlacesAttrs&) const = default;
   void describe(graph::AttributeText& to) const { to("rows", rows); }
 };
-// Of each row of samples of so many rows the sample's number and the place in it.
+// For each row of samples of `rows` rows: the sample's number and the position in it.
 struct SamplePlaces {
   template <template <typename> class Of>
   struct In {

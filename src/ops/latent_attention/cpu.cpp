@@ -101,8 +101,8 @@ struct CachedLatentPlan {
   int64_t width() const { return rank + heads.rotary; }  // of a row of the cache
 };
 
-// The heads that a task of the kernel works on: few rows are read straight from the cache, of many the keys
-// are packed again for each task.
+// The heads that a task of the kernel works on: a small number of rows is read straight from the cache; of
+// many the keys are packed again for each task.
 int64_t heads_together(int64_t heads, int64_t length) {
   constexpr int64_t kRowsOfDecoding = 16, kHeadsOfPrefill = 8;
   int64_t together = std::min(heads, length <= kRowsOfDecoding ? kRowsOfDecoding / length : kHeadsOfPrefill);
@@ -175,7 +175,7 @@ BoundKernel bind(Cpu, const Bind<ops::CachedLatentAttention>& node) {
                         .length = attrs.sequence_length,
                         .room = cache.shape[1]};
   const int64_t rows = q.shape[0], heads = plan.heads.heads, width = plan.width();
-  // The engine that multiplies by weights as they are.
+  // The engine that multiplies by plain weights.
   const auto engine = q.dtype == DType::kBF16 ? cpu::GemmEngine::kPanels : cpu::GemmEngine::kAuto;
   plan.absorb = cpu::plan_gemm({.role = cpu::GemmRole::kInputGrad,
                                 .m = rows,

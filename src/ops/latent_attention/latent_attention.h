@@ -46,7 +46,7 @@ struct JoinLatents {
 struct LatentAttrs {
   int64_t plain_dim = 0, rotary_dim = 0, value_dim = 0;
   int64_t sequence_length = 0;  // of the queries
-  double scale = 1;             // of the products of queries and keys
+  double scale = 1;             // of the dot products of queries and keys
   int64_t head_dim() const { return plain_dim + rotary_dim; }
   bool operator==(const LatentAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
@@ -93,9 +93,9 @@ struct LatentHeadsGrad {
   static const graph::OpDef def;
 };
 
-// Attention to a cache of what latent and rotated were at each position, in the "absorbed" form: the weight,
-// which makes keys and values of latents, multiplies queries and what heads have mixed of latents instead, so
-// that a step reads the cache unchanged. Position and slot are those of CachedAttention.
+// Attention to a cache of latent and rotated at each position, in the "absorbed" form: the weight, which
+// makes keys and values of latents, multiplies queries and what heads have mixed of latents instead, so that
+// a step reads the cache unchanged. Position and slot are those of CachedAttention.
 struct CachedLatentAttention {
   template <template <typename> class Of>
   struct In {
@@ -103,7 +103,7 @@ struct CachedLatentAttention {
     Of<Act> latent;          // [N, rank]
     Of<Act> rotated;         // [N, rotary]
     Of<F32> weight;          // [plain keys | values, rank]
-    Of<Act> cache;           // [slots, room, rank + rotary]
+    Of<Act> cache;           // [entries, capacity, rank + rotary]
     Of<I32> position, slot;  // [sequences], role step
     static constexpr std::string_view names = "q latent rotated weight cache position slot";
   };
@@ -118,7 +118,7 @@ struct CachedLatentAttention {
 };
 
 struct Latents {
-  graph::ValueId query, key_value, rotated;  // query: kNone where there is none
+  graph::ValueId query, key_value, rotated;  // query: kNone if absent
 };
 Latents split_latents(graph::Graph& graph, graph::ValueId down);
 

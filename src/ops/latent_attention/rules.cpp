@@ -47,7 +47,7 @@ const OpDef JoinLatents::def = define<JoinLatents>({
         if (!*part) continue;
         const Shape& shape = (*part)->shape;
         require(node, shape.rank() == 2 && shape[0] == latent.shape[0] && (*part)->dtype == latent.dtype,
-                "the parts must have as many rows and one dtype");
+                "the parts must have equal numbers of rows and one dtype");
         parts.push_back(shape[1]);
       }
       const int64_t width = std::accumulate(parts.begin(), parts.end(), int64_t{0});
@@ -148,10 +148,10 @@ const OpDef CachedLatentAttention::def = define<CachedLatentAttention>({
               "the weight must be f32[plain keys | values, rank]");
       require(node,
               cache.shape.rank() == 3 && cache.shape[2] == rank + attrs.rotary_dim && cache.dtype == q.dtype,
-              "the cache must be [slots, room, rank + rotary] in the queries' dtype");
+              "the cache must be [entries, capacity, rank + rotary] in the queries' dtype");
       const Shape sequences = require_slots(node, rows, cache, "the tokens must be whole sequences");
       require(node, in.position->shape == sequences && in.slot->shape == sequences,
-              "there must be one position and one slot a sequence");
+              "there must be one position and one cache entry per sequence");
       return {.out = {q.dtype, {rows, values}}, .cache = {cache.dtype, cache.shape}};
     },
     .cost = [](const auto& node) -> Cost {

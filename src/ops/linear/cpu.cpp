@@ -13,7 +13,7 @@ cpu::WeightEncoding weight_encoding_of(const graph::Value& packed, const hardwar
     auto encoding = cpu::plan_weight_encoding(role, packed.shape[0], packed.shape[1], packed.dtype, device);
     if (encoding.id == packed.encoding.layout) return encoding;
   }
-  throw InternalError("no GEMM of this device wants the encoding {} of {}", packed.encoding.layout,
+  throw InternalError("no GEMM of this device reads the layout {} of {}", packed.encoding.layout,
                       packed.name);
 }
 
@@ -30,7 +30,7 @@ BoundKernel bind_gemm(const Bind<Op>& node, const cpu::GemmSpec& spec, Run run) 
   return node.template kernel_with<cpu::Gemm>(std::move(plan), run, scratch);
 }
 
-// Products of the stream may be cut into parts of their rows (program/row_chunks.h), which changes no bit.
+// Matmuls of the hidden states may be cut into chunks of rows (program/row_chunks.h), which changes no bit.
 // All programs of a set have one mesh.
 bool may_be_cut(const graph::Graph& graph) {
   return graph.mesh().size(graph::Axis::kTensor) > 1;

@@ -1,4 +1,4 @@
-// Weights in the encodings that products on the CPU read.
+// Packed layouts of weights for GEMMs on the CPU.
 #pragma once
 
 #include <initializer_list>
@@ -8,14 +8,14 @@
 
 namespace strata::device {
 
-// A weight of an op, and the role of the product that reads it.
+// A weight of an op, and the role of the GEMM that reads it.
 template <typename Op>
 struct ProductWeight {
   graph::InputName<Op> input;
   cpu::GemmRole role;
 };
 
-// With activations of this type. Weights that products read as they are have none.
+// With activations of this type. Weights that GEMMs read unpacked have none.
 template <typename Op>
 Encodings<Op> encodings_of(const graph::View<Op>& node, DType dtype, const hardware::DeviceSpec& device,
                            std::initializer_list<ProductWeight<Op>> weights) {
@@ -29,7 +29,7 @@ Encodings<Op> encodings_of(const graph::View<Op>& node, DType dtype, const hardw
   return wanted;
 }
 
-// The encoding that a packed weight has; InternalError where no product of the device wants it.
+// The layout of a packed weight; InternalError if no GEMM of the device reads it.
 cpu::WeightEncoding weight_encoding_of(const graph::Value& packed, const hardware::DeviceSpec& device);
 
 }  // namespace strata::device

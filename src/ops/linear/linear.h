@@ -81,7 +81,7 @@ struct ColumnSums {
   static const graph::OpDef def;
 };
 
-// A weight in the encoding of its output; made by lowering.
+// A weight packed into the layout of its output; made by lowering.
 struct PackWeight {
   template <template <typename> class Of>
   struct In {

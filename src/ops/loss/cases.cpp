@@ -65,8 +65,8 @@ std::vector<SplitLoss> split_losses(const Sizes& s) {
   return all;
 }
 
-// Statistics as logits of products of `s.width` terms may have them: greatest logits, sums of at least 1,
-// targets below the greatest and in one of the parts.
+// Statistics that logits of `s.width` terms may have: greatest logits, sums of at least 1, targets below the
+// greatest and in one of the parts.
 Operand statistics_of(int64_t parts, const Sizes& s) {
   const int64_t tokens = s.rows;
   const double greatest = 0.8 * std::sqrt(static_cast<double>(s.width));
@@ -102,7 +102,7 @@ void add_gradient(Cases& to, const std::string& name) {
       to.add<Op>(name + v.name + s.name, gradient_of<Op>(v, s), v.attrs(), {.ragged = s.ragged});
   }
   // Of a single chunk: its rate depends on the width only. At one width: most runs have the fused form, and
-  // the products take long to measure.
+  // the matmuls take long to measure.
   constexpr int64_t kChunk = 512;
   auto in = gradient_of<Op>({"", kTimedVocabulary, {}, 1, kTimedVocabulary, 0, false},
                             {"", kChunk, kTimedWidth, 0, false});

@@ -1,6 +1,6 @@
 // Cross entropy of a head: the sum over the valid targets (≥ 0) of −log softmax(x · weightᵀ + bias)[target],
 // and their count, both accumulated over micro-batches. Two forms with the same bits: fused, whose training
-// op makes the logits once, and split, for where that one instruction does not do.
+// op makes the logits once, and split, for cases that one instruction cannot handle.
 #pragma once
 
 #include <string>
@@ -13,12 +13,12 @@ struct LossOptions {
   bool per_token = false;              // also Loss::per_token and Loss::greedy
   double softcap = 0;                  // above 0: a logit l becomes softcap · tanh(l / softcap)
   graph::ValueId bias = graph::kNone;  // fp32 [V]; not with softcap
-  // Where there are several losses: the index of this one's metrics, and what their names begin with.
+  // If there are several losses: the index of this one's metrics, and the prefix of their names.
   int32_t number = 0;
   std::string prefix = {};
-  // Of the split form alone, where the weight's rows may be sharded (ops/vocabulary).
+  // Only for the split form, in which the weight's rows may be sharded (ops/vocabulary).
   graph::ValueId vocab_start = graph::kNone;
-  // Of the split form: one node gives all gradients, from the logits made once more. Four products.
+  // For the split form: one node computes all gradients, from recomputed logits. Four matmuls.
   bool one_gradient = false;
   double target_share = 1;  // of the tokens that have a target, on average: the others cost nothing
 };
@@ -103,7 +103,7 @@ Loss loss_of_statistics(graph::Graph& graph, graph::ValueId statistics, graph::V
 struct CrossEntropyAttrs {
   double softcap = 0;
   int64_t vocabulary = 0;     // rows of the whole vocabulary, which targets count
-  bool one_gradient = false;  // one node gives the gradients of x and of the weight
+  bool one_gradient = false;  // one node computes the gradients of x and of the weight
   double target_share = 1;    // as above
   bool operator==(const CrossEntropyAttrs&) const = default;
   void describe(graph::AttributeText& to) const {

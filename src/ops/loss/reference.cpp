@@ -16,7 +16,7 @@ void give_loss(const Array& loss, double sum, const Array& count, int64_t counte
   *counter = (count.accumulate ? *counter : 0) + counted;
 }
 
-// Gradients of the head: absent where none is asked for; dx may be x itself.
+// Gradients of the head: absent if not requested; dx may be x itself.
 struct HeadGradients {
   Array dx, dw, dbias;
 };
@@ -29,7 +29,7 @@ void cross_entropy(const Arrays<Op>& at, const Array& token_loss, const Array& g
   const Array &dx = to.dx, &dw = to.dw, &dbias = to.dbias;
   const double cap = at.attrs.softcap;
   const int64_t tokens = x.shape[0], width = x.shape[1], vocab = w.shape[0];
-  constexpr int64_t kChunk = 128;  // tokens whose logits exist at once
+  constexpr int64_t kChunk = 128;  // tokens whose logits exist at the same time
   double sum = 0;
   int64_t counted = 0;
   for (int64_t first = 0; first < tokens; first += kChunk) {
@@ -121,7 +121,7 @@ struct Head {
   int64_t valid(int64_t part) const {  //   before the vocabulary ends
     return std::clamp<int64_t>(vocabulary - start(part), 0, columns());
   }
-  // The target's column in a part; -1 where it is in another one.
+  // The target's column in a part; -1 if it is in another one.
   int64_t column_of(int64_t target, int64_t part) const {
     const int64_t column = target - start(part);
     return column >= 0 && column < valid(part) ? column : -1;
@@ -135,7 +135,7 @@ Head head_of(const Arrays<Op>& at) {
 }
 
 // body(token, part, target's column, logits, slopes) for every token that has a target: logits of the part
-// behind the cap, and its slope at each. The two may be changed.
+// after the cap, and its slope at each. The two may be changed.
 template <typename Body>
 void for_parts(const Head& head, const Body& body) {
   const int64_t width = head.x.shape[1], columns = head.columns();

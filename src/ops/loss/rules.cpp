@@ -22,7 +22,7 @@ void require_seed(const View<Op>& node) {
   require(node, !node.in.seed || node.in.seed->shape == Shape{1}, "the seed must be f32[1]");
 }
 
-// What the losses of N tokens give.
+// Outputs of the losses of N tokens.
 template <typename Op>
 Outputs<Op> loss_outputs(int64_t tokens) {
   return {.sum = {DType::kF64, {1}},
@@ -36,9 +36,9 @@ Spec bias_gradient(const View<Op>& node) {
   return node.in.bias ? Spec{DType::kF32, {node.in.weight->shape[0]}} : Spec::none();
 }
 
-// Of so many products of the head's size. Tokens without a target are left out. The logits are never whole in
-// memory, but each is written and read once on its way through the cache. How fast it is depends on what is
-// computed for each logit, so on the width, not on how many tokens share the weights.
+// Of `products` matmuls of the head's size. Tokens without a target are left out. The logits are never whole
+// in memory, but each is written and read once on its way through the cache. How fast it is depends on what
+// is computed for each logit, so on the width, not on how many tokens share the weights.
 template <int products, typename Op>
 Cost cost_of_products(const View<Op>& node) {
   const double tokens = static_cast<double>(node.in.x->shape[0]), share = node.attrs.target_share;
@@ -309,7 +309,7 @@ const OpDef CrossEntropyGrad::def = define<CrossEntropyGrad>({
 
 namespace {
 
-// The values that a loss of `tokens` tokens gives.
+// The outputs of a loss of `tokens` tokens.
 Loss loss_values(Graph& graph, int64_t tokens, const LossOptions& options) {
   using graph::MetricKind;
   const auto metric = [&](MetricKind kind, DType dtype, int64_t elements) {

@@ -8,7 +8,7 @@ namespace strata::ops {
 
 struct Normed {
   graph::ValueId y;  // the normalised value
-  graph::ValueId h;  // what was normalised: x + residual, or x itself
+  graph::ValueId h;  // the input of the norm: x + residual, or x itself
 };
 
 // Of the norm and both of its gradients; so LayerNormAttrs.

@@ -23,7 +23,7 @@ Outputs<Op> infer_norm(const View<Op>& node) {
   return out;
 }
 
-// What was normalised.
+// The input of the norm.
 template <typename Op>
 ValueId normed_by(const View<Op>& node) {
   return node.in.residual ? node.out.h : node.in.x;

@@ -13,7 +13,7 @@ void cases<ops::TargetsAhead>(Cases& to) {
         {.targets = i32_by(24, [](int64_t i) { return i % 7 == 4 ? -1.0 : static_cast<double>(i); }),
          .ahead = i32_by(24, [](int64_t i) { return i % 5 == 1 ? -1.0 : static_cast<double>(i + 1); })},
         {3}, {.ragged = s.ragged});
-  to.untimed<ops::TargetsAhead>("ids alone, priced by the bandwidth");
+  to.untimed<ops::TargetsAhead>("only ids, priced by the bandwidth");
 }
 
 }  // namespace strata::device

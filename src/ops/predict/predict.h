@@ -15,16 +15,15 @@ struct TargetsAheadAttrs {
 struct TargetsAhead {
   template <template <typename> class Of>
   struct In {
-    Of<I32>
-        targets;    // [N], the next token of each token; -1 where there is none, as at the end of a document
-    Of<I32> ahead;  // [N], the token k places ahead, or -1; for k = 1 the targets themselves
+    Of<I32> targets;  // [N], the next token of each token; -1 if there is none, as at the end of a document
+    Of<I32> ahead;    // [N], the token k places ahead, or -1; for k = 1 the targets themselves
     static constexpr std::string_view names = "targets ahead";
   };
   template <template <typename> class Of>
   struct Out {
-    Of<I32> tokens;  // [N], `ahead` as a look-up reads it: 0 where there is none
-    // [N], the token k + 1 places ahead: what the next place has k ahead, where it is of the same document
-    // and sequence, else -1
+    Of<I32> tokens;  // [N], `ahead` as a look-up reads it: 0 if there is none
+    // [N], the token k + 1 places ahead: the next place's token k ahead if it is of the same document and
+    // sequence, else -1
     Of<I32> ahead;
     static constexpr std::string_view names = "tokens ahead";
   };

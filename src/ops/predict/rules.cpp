@@ -12,7 +12,7 @@ const OpDef TargetsAhead::def = define<TargetsAhead>({
       const Shape& targets = node.in.targets->shape;
       const int64_t length = node.attrs.sequence_length;
       require(node, targets.rank() == 1, "targets must be i32[N]");
-      require(node, node.in.ahead->shape == targets, "what lies ahead must be i32[N] as the targets are");
+      require(node, node.in.ahead->shape == targets, "ahead must be i32[N] like the targets");
       require(node, length > 0 && targets[0] % length == 0, "targets must be those of whole sequences");
       return {.tokens = {DType::kI32, targets}, .ahead = {DType::kI32, targets}};
     },

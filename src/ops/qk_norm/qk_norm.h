@@ -1,5 +1,5 @@
-// RMS norm of the q and k parts of [q | k | v]: of each head where the weights are as wide as a head (Qwen3),
-// of the whole part where they are as wide as that (OLMo 2). v passes.
+// RMS norm of the q and k parts of [q | k | v]: of each head if the weights have a head's width (Qwen3), of
+// the whole part if they have the part's (OLMo 2). v passes.
 #pragma once
 
 #include "ops/signatures.h"

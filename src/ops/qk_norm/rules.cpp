@@ -27,7 +27,7 @@ Outputs<QkNorm> infer_qk_norm(const View<QkNorm>& node) {
           .rstd = {DType::kF32, {qkv.shape[0], q_groups + k_groups}, {q_groups, k_groups}}};
 }
 
-// By heads only where each head is normalised by itself.
+// By heads only if each head is normalised separately.
 template <typename Op>
 bool by_head(const View<Op>& node) {
   return node.in.q_weight->shape[0] < node.in.qkv->segments[0];

@@ -15,7 +15,7 @@ void require_buckets(const View<Op>& node, int64_t buckets) {
   const int64_t exact = buckets / (both ? 4 : 2);
   require(node, exact >= 1, both ? "there must be at least 4 buckets" : "there must be at least 2 buckets");
   require(node, node.attrs.max_distance > exact,
-          "max_distance must lie beyond the distances that have a bucket each");
+          "max_distance must exceed the distances with separate buckets");
   require(node, distances_of(node.attrs) >= 1, "the last distance must not lie before the first");
 }
 

@@ -1,5 +1,5 @@
 // Rotary position embedding (Su et al. 2021, "RoFormer") and its tables of angles: position ·
-// theta^(−2i / rotary_dim), scaled for long contexts as config.json says.
+// theta^(−2i / rotary_dim), scaled for long contexts as config.json requests.
 #pragma once
 
 #include <string>
@@ -80,8 +80,8 @@ struct RopeScaling {
   double beta_fast = 32, beta_slow = 1;  // YaRN
   bool whole_pairs = true;               // YaRN: the ramp begins and ends at whole pairs
   double attention_factor = 1;           // YaRN, LongRoPE: cosines and sines are multiplied by it
-  // As config.json says them; 0: it does not. YaRN's attention_factor comes from both, and scores of latent
-  // attention grow by the second.
+  // As in config.json; 0: absent. Both determine YaRN's attention_factor, and the second scales the scores of
+  // latent attention.
   double mscale = 0, mscale_all_dim = 0;
   // LongRoPE: up to original_positions, and beyond.
   std::vector<double> short_factors = {}, long_factors = {};

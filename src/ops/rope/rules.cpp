@@ -49,7 +49,7 @@ const OpDef Rope::def = define<Rope>({
       const double elements = static_cast<double>(x.shape.elements()) * share;
       return {3 * elements, 2 * elements * static_cast<double>(size_of(x.dtype))};
     },
-    // Sharded by heads, each of q, k and v gives its share.
+    // Sharded by heads, each of q, k and v is sharded.
     .placements = [](const auto&, Axis) -> Splits<Rope> {
       return {{{.x = kS0, .table = kR, .positions = kS0}, {.qkv = kS0}},
               {{.x = kS1, .table = kR, .positions = kR}, {.qkv = kS1}}};
@@ -117,9 +117,9 @@ Rotation rotation_of(const RopeScaling& s, int64_t rotary_dim, int64_t positions
       case RopeScaling::Kind::kDynamic: {
         // A base that grows with the sequence beyond the original context; within it nothing changes.
         const double beyond = std::max(1.0, static_cast<double>(positions) / s.original_positions);
-        const double stretch = s.factor * beyond - (s.factor - 1);
+        const double growth = s.factor * beyond - (s.factor - 1);
         const auto dim = static_cast<double>(rotary_dim);
-        const double base = s.theta * std::pow(stretch, dim / (dim - 2));
+        const double base = s.theta * std::pow(growth, dim / (dim - 2));
         rotation.frequencies.push_back(std::pow(base, -2.0 * static_cast<double>(i) / dim));
         break;
       }

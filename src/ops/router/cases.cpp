@@ -14,7 +14,7 @@ void cases<ops::Cast>(Cases& to) {
   for (const ExpertSizes& s : expert_sizes()) {
     const Operand x = act({s.tokens, s.inputs});
     to.add<ops::Cast>("cast_to_f32" + s.name, {.x = x}, {DType::kF32}, {.ragged = s.ragged});
-    // No differences of what is rounded.
+    // No finite differences of rounded values.
     to.add<ops::Cast>("cast_to_bf16" + s.name, {.x = x}, {DType::kBF16},
                       {.ragged = s.ragged, .differentiable = std::vector<OutputName<ops::Cast>>()});
   }
@@ -101,7 +101,7 @@ void cases<ops::RouteGrad>(Cases& to) {
 
 namespace {
 
-// What experts give between their products.
+// Activations of experts between their matmuls.
 Operand timed_hidden() {
   return act({kTimedTokens * kTimedSlots, kTimedExpertFfn});
 }
@@ -218,7 +218,7 @@ void cases<ops::BalanceLossGrad>(Cases& to) {
 
 namespace {
 
-// Cases of the z-loss, or of its gradient: `end` is behind the names.
+// Cases of the z-loss, or of its gradient: `end` is appended to the names.
 template <typename Op>
 void add_z_cases(Cases& to, const std::string& end) {
   for (const ExpertSizes& s : expert_sizes()) {

@@ -64,7 +64,7 @@ Numbers shares_of(const Numbers& logits, Score score) {
   return scores;
 }
 
-// What is chosen by, with the groups that are left out as no choice at all.
+// Scores of the choice; groups that are left out cannot be chosen.
 void leave_out_groups(Numbers& by, const ops::RouteAttrs& attrs) {
   if (attrs.groups == 1) return;
   const size_t size = by.size() / static_cast<size_t>(attrs.groups);
@@ -116,7 +116,7 @@ void compute(const Arrays<ops::Route>& at) {
   for (int64_t token = 0; token < logits.shape[0]; ++token) {
     const Numbers scores = scores_of(logits.row(token), attrs.score);
     // The choice is made between numbers as the device has them: fp32.
-    // NaN, which has no order, is no choice.
+    // NaN, which has no order, is never chosen.
     Numbers by;
     for (int64_t e = 0; e < experts; ++e) {
       const auto score = static_cast<float>(scores[static_cast<size_t>(e)]);
@@ -126,7 +126,7 @@ void compute(const Arrays<ops::Route>& at) {
     leave_out_groups(by, attrs);
     const std::vector<int64_t> order =
         tokens.present() ? hashed(tokens.index_at(token), experts, attrs) : ranking(by);
-    // NaN where a logit is not finite: no weight of the token is a number then.
+    // NaN if a logit is not finite: then no weight of the token is a number.
     const double poison = poison_of(logits.row(token));
     double sum = attrs.normalize_eps;
     const auto expert_at = [&](int64_t s) {

@@ -26,7 +26,7 @@ struct Cast {
   using Attrs = CastAttrs;
   static const graph::OpDef def;
 };
-// x itself where it has the type.
+// x itself if it has the type.
 graph::ValueId cast(graph::Graph& graph, graph::ValueId x, DType dtype);
 
 // The last `count` of each `sequence` rows, which only fill sequences up to what ranks can share.
@@ -40,10 +40,10 @@ struct IdleRows {
 };
 
 // Scores s of an expert from its logit; the k experts with the greatest s + bias are chosen (of equal ones
-// the first), and their weights are s, divided by their sum where `normalize` says so, times `scale`. The
-// bias chooses and never weighs (DeepSeek-V3, arXiv 2412.19437, §2.1.2). A token with a logit that is not
-// finite goes to some k experts with NaN as weights, so that the loss shows it. With groups of experts only
-// those of the `kept_groups` best groups are chosen from.
+// the first), and their weights are s, divided by their sum if `normalize` is set, times `scale`. The bias
+// chooses and never weighs (DeepSeek-V3, arXiv 2412.19437, §2.1.2). A token with a logit that is not finite
+// goes to some k experts with NaN as weights, so that the loss shows it. With groups of experts only those of
+// the `kept_groups` best groups are chosen from.
 struct RouteAttrs {
   enum class Score : uint8_t { kSoftmax, kSigmoid };
   // What a group counts: its best expert (DeepSeek-V2), its best two together (V3), or all.
@@ -55,11 +55,11 @@ struct RouteAttrs {
   double scale = 1;
   int64_t groups = 1, kept_groups = 1;
   GroupScore group_score = GroupScore::kBest;
-  // Token n's slot s goes to expert (n · k + s) mod E whatever the logits say: for benchmarks.
+  // Choice s of token n is expert (n · k + s) mod E whatever the logits are: for benchmarks.
   bool force_balanced = false;
-  // Where tokens are given, these choose instead of the logits, which weigh: slot s goes to the (r mod (E −
-  // s)) -th of the experts that are left, r the first number that philox draws of this stream at counter
-  // token and high counter s (hash layers, Roller et al. 2021, arXiv 2106.04426).
+  // If tokens are given, they choose instead of the logits, which weigh: choice s is the (r mod (E − s))-th
+  // of the remaining experts, r the first number that philox draws of this random stream at counter token and
+  // high counter s (hash layers, Roller et al. 2021, arXiv 2106.04426).
   int64_t hash_stream = 0;
   bool operator==(const RouteAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
@@ -146,7 +146,7 @@ struct ScaleRowsGrad {
 graph::ValueId scale_rows(graph::Graph& graph, graph::ValueId x, graph::ValueId weights);
 
 // Of each group of `rows` tokens (0: of all): the sum of the tokens' probabilities (softmax; sigmoid scores
-// divided by their sum), and how many of their slots went to each expert.
+// divided by their sum), and the number of times that each expert was chosen.
 struct RouterSumsAttrs {
   RouteAttrs::Score score = RouteAttrs::Score::kSoftmax;
   int64_t rows = 0;
@@ -241,8 +241,8 @@ struct BalanceLossGrad {
 };
 
 // The z-loss (ST-MoE, arXiv 2202.08906, eq. 5): coefficient · (log Σ exp logits)² of every token with a
-// target. With `rows`, logits are of sequences of so many tokens that have no targets of their own, an
-// encoder's: those of a sequence count together as often as it has targets.
+// target. With `rows`, logits are of an encoder's sequences of `rows` tokens, which have no targets: those of
+// a sequence count together as often as it has targets.
 struct ZLossAttrs {
   double coefficient = 0;
   int64_t rows = 0;
@@ -256,7 +256,7 @@ struct RouterZ {
   template <template <typename> class Of>
   struct In {
     Of<F32> logits;   // [N, E]
-    Of<I32> targets;  // [N]; with `rows` as many a sequence as it has
+    Of<I32> targets;  // [N]; with `rows`, any number per sequence
     static constexpr std::string_view names = "logits targets";
   };
   using Attrs = ZLossAttrs;

@@ -16,7 +16,7 @@ Numbers scores_of(const Numbers& logits, ops::RouteAttrs::Score score);
 Numbers through_scores(const Numbers& scores, const Numbers& given, ops::RouteAttrs::Score score);
 // Places in descending order of value; of equal ones the first.
 std::vector<int64_t> ranking(const Numbers& values);
-// 0, or NaN where a logit is not finite.
+// 0, or NaN if a logit is not finite.
 double poison_of(const Numbers& logits);
 // Writes a row of a matrix.
 void put_row(const Array& out, int64_t row, const Numbers& numbers);

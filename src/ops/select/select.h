@@ -10,7 +10,7 @@ struct TakeRow {
   template <template <typename> class Of>
   struct In {
     Of<Act> x;      // [N, D]
-    Of<I32> index;  // [1], in the step block
+    Of<I32> index;  // [1], among the per-step parameters
     static constexpr std::string_view names = "x index";
   };
   template <template <typename> class Of>

@@ -6,7 +6,7 @@
 namespace strata::device {
 namespace {
 
-// Alone, and the second of two.
+// One rank, and the second of two.
 constexpr int64_t kSharedOn[] = {1, 2};
 
 std::string shared_on(int64_t ranks) {

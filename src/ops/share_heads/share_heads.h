@@ -26,7 +26,7 @@ struct ShareHeads {
   struct In {
     Of<Act> q;     // [N, q]
     Of<Act> kv;    // [N, k | v]
-    Of<I32> rank;  // the rank block
+    Of<I32> rank;  // per-rank constants
     static constexpr std::string_view names = "q kv rank";
   };
   template <template <typename> class Of>

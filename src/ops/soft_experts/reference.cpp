@@ -6,7 +6,7 @@
 namespace strata::reference {
 namespace {
 
-// Weights of one group, [rows, slots]: softmaxes over its tokens, or over its slots.
+// Weights of one group, [rows, S]: softmaxes over its tokens, or over its S mixed inputs.
 struct SoftWeights {
   int64_t rows, slots, first;  // first: token
   Numbers w;
@@ -39,7 +39,7 @@ struct SoftWeights {
   }
 };
 
-// A group's rows of `to`, a slot each or a token each, as sums of the others by its weights.
+// A group's rows of `to`, one per mixed input or per token, as sums of the others by its weights.
 void soft_mix(SoftWeights& weights, bool to_slots, int64_t group, const Array& from, const Array& to) {
   const int64_t width = from.shape[1], made = to_slots ? weights.slots : weights.rows,
                 read = to_slots ? weights.rows : weights.slots;
@@ -54,7 +54,7 @@ void soft_mix(SoftWeights& weights, bool to_slots, int64_t group, const Array& f
   }
 }
 
-// The gradient of a group's weights: products of the rows of its tokens and of its slots.
+// The gradient of a group's weights: dot products of the rows of its tokens and of its mixed inputs.
 Numbers soft_dots(const SoftWeights& weights, int64_t group, const Array& of_tokens, const Array& of_slots) {
   const int64_t width = of_tokens.shape[1];
   Numbers d;

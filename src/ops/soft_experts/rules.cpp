@@ -5,22 +5,23 @@
 namespace strata::ops {
 namespace {
 
-// Rows of the slots of all groups, each of which has as many as logits have columns.
+// Mixed inputs of all groups; each has as many as logits have columns.
 template <typename Op>
 int64_t soft_slots(const View<Op>& node) {
   const Shape& logits = node.in.logits->shape;
-  require(node, logits.rank() == 2, "logits must be f32[N, slots]");
+  require(node, logits.rank() == 2, "logits must be f32[N, S]");
   require(node, node.attrs.rows >= 1 && logits[0] % node.attrs.rows == 0,
           "the groups must have equally many tokens");
   require(node, node.attrs.experts >= 1 && logits[1] % node.attrs.experts == 0,
-          "experts must have equally many slots");
+          "S must be a multiple of the number of experts");
   return logits[0] / node.attrs.rows * logits[1];
 }
 template <typename Op>
 void require_soft_rows(const View<Op>& node, const Value& x, int64_t rows) {
-  require(node, x.shape.rank() == 2 && x.shape[0] == rows, "there must be a row a token, or a row a slot");
+  require(node, x.shape.rank() == 2 && x.shape[0] == rows,
+          "there must be one row per token, or per mixed input");
 }
-// Products of all tokens of a group with all its slots; `products` such.
+// `products` matmuls of all tokens of a group with all its mixed inputs.
 template <typename Op>
 Cost soft_cost(const View<Op>& node, const Value& x, double products) {
   const auto pairs = static_cast<double>(node.in.logits->shape.elements());

@@ -1,13 +1,14 @@
 // Soft mixtures of experts (Puigcerver et al. 2023, arXiv 2308.00951, algorithm 1): nothing is chosen. Each
-// expert has some slots for a group of tokens; a slot is a mean of the group's tokens, weighted by a softmax
-// over these, and a token's result a mean of all slots' results, weighted by a softmax over the slots.
+// expert has some mixed inputs for a group of tokens (the paper's "slots"): means of the group's tokens,
+// weighted by a softmax over these. A token's result is a mean of all their results, weighted by a softmax
+// over them.
 #pragma once
 
 #include "ops/signatures.h"
 
 namespace strata::ops {
 
-// S slots of a group, those of an expert one behind the other.
+// S mixed inputs of a group, consecutive for each expert.
 struct SoftExpertsAttrs {
   int64_t rows = 0;  // tokens of a group
   int64_t experts = 0;
@@ -28,8 +29,8 @@ struct SoftDispatch {
   template <template <typename> class Of>
   struct Out {
     Of<Act> slots;    // [groups · S, d]
-    Of<I32> experts;  // [groups · S, 1]: whose slot it is
-    Of<F32> weights;  // [groups · S, 1]: 1 each, for who wants weights of slots
+    Of<I32> experts;  // [groups · S, 1]: the mixed input's expert
+    Of<F32> weights;  // [groups · S, 1]: 1 each, for ops that need weights
     static constexpr std::string_view names = "slots experts weights";
   };
   using Attrs = SoftExpertsAttrs;
@@ -55,7 +56,7 @@ struct SoftDispatchGrad {
 struct SoftCombine {
   template <template <typename> class Of>
   struct In {
-    Of<Act> h;       // [groups · S, d]: the slots' results
+    Of<Act> h;       // [groups · S, d]: results of the mixed inputs
     Of<F32> logits;  // [N, S]
     static constexpr std::string_view names = "h logits";
   };

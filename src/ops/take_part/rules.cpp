@@ -15,7 +15,7 @@ const OpDef TakePart::def = define<TakePart>({
     },
     .cost = [](const auto& node) { return streamed(node, 1); },
     .placements = [](const auto& node, Axis axis) -> Splits<TakePart> {
-      if (node.attrs.ranks > 1) return {};  // a part of what the rank has: not a shard of the whole's
+      if (node.attrs.ranks > 1) return {};  // a part of the rank's own shard
       return {{{.x = axis == node.attrs.axis ? kR : kS0, .rank = kR}, {.part = kS0}}};
     },
     .gradient =

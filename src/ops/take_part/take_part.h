@@ -1,4 +1,4 @@
-// A rank's part of a vector of numbers of heads, where ranks of an axis share heads in attention alone
+// A rank's part of a vector with a number per head, for ranks of an axis that share heads only in attention
 // (Jacobs et al. 2023, "DeepSpeed Ulysses").
 #pragma once
 
@@ -21,7 +21,7 @@ struct TakePart {
   template <template <typename> class Of>
   struct In {
     Of<F32> x;     // [n]
-    Of<I32> rank;  // the rank block
+    Of<I32> rank;  // per-rank constants
     static constexpr std::string_view names = "x rank";
   };
   template <template <typename> class Of>

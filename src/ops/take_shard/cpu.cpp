@@ -13,7 +13,7 @@ BoundKernel bind(Cpu, const Bind<graph::TakeShard>& node) {
   for (int i = 0; i < dim; ++i) shape.outer *= x.shape[i];
   for (int i = dim + 1; i < x.shape.rank(); ++i) shape.inner_bytes *= x.shape[i];
   if (attrs.sequence > 0) {
-    // As graph::Cut has it: a piece of each half of every sequence.
+    // See graph::Cut: a chunk of each half of every sequence.
     shape.outer = x.shape[0] / attrs.sequence;
     shape.parts = {attrs.sequence / 2, attrs.sequence / 2};
     shape.mirrored = true;

@@ -1,7 +1,7 @@
 // Routing on two levels (Shazeer et al. 2017, appendix B): a group of experts first, then an expert of it.
 // The probability of an expert is its group's times its own within the group; as logits these are
 //   y[n, e] = log softmax(groups[n])[g] + log softmax(logits[n] of group g)[e],  g the group of e,
-// whose softmax is the product, so that whatever follows routes as ever.
+// whose softmax is that probability, so that the nodes after it route as usual.
 #pragma once
 
 #include "ops/signatures.h"

@@ -47,7 +47,7 @@ struct AdafactorVectorUpdate {
   static const graph::OpDef def;
 };
 
-// --- The same of a tensor in shards: what is the whole tensor's goes over the ranks as sums.
+// --- The same for a sharded tensor: statistics of the whole tensor are summed over the ranks.
 
 struct AdafactorShardAttrs {
   UpdateAttrs update;

@@ -52,7 +52,7 @@ void cases<optim::AdafactorVectorUpdate>(Cases& to) {
 
 namespace {
 
-// A part of a tensor of 36 rows: 24 of them are here, in a parameter of their own or of 96 rows.
+// A part of a tensor of 36 rows: 24 of them are here, in a separate parameter or in one of 96 rows.
 struct AdafactorPart {
   std::string name;
   optim::AdafactorShardAttrs attrs;

@@ -32,7 +32,7 @@ double share_of_new(const optim::Adafactor& constants, const UpdateScalars& scal
   return std::pow(static_cast<double>(scalars.update), constants.beta2_decay);
 }
 
-// What the parts of an update in shards have in common: the rows that the node is for, and its constants.
+// Shared by the parts of a sharded update: the rows that the node is for, and its constants.
 struct AdafactorTensor : optim::UpdateElements {
   AdafactorTensor(const optim::AdafactorShardAttrs& of, const Shape& shape, const Array& bytes,
                   const Array& grad)
@@ -45,7 +45,7 @@ struct AdafactorTensor : optim::UpdateElements {
         share(share_of_new(constants, scalars)) {}
   double g(int64_t i) const { return gradient.at(first + i) * static_cast<double>(scalars.grad_scale); }
   double moved(double mean, double to) const { return mean + share * (to - mean); }
-  // Of element i, by what is left of its row or of its own, and of its column.
+  // For element i, from the second moment of its row or the element, and of its column.
   double update(int64_t i, double second_moment) const {
     return g(i) / std::sqrt(std::max(second_moment, constants.eps1 * constants.eps1));
   }

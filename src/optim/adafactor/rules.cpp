@@ -77,8 +77,8 @@ Outputs<AdafactorApply> infer_adafactor_apply(const View<AdafactorApply>& node) 
   return {.parameter = {DType::kF32, shape}};
 }
 
-// A value for what a node gives besides the state that it moves.
-ValueId beside_state(Graph& graph, const OpDef& op, std::string_view suffix, Shape shape) {
+// A value for an output of a node besides the state that it moves.
+ValueId output_besides_state(Graph& graph, const OpDef& op, std::string_view suffix, Shape shape) {
   return graph.add_value({.name = fmt::format("{}{}.{}", op.name, graph.nodes().size(), suffix),
                           .dtype = DType::kF64,
                           .shape = shape});
@@ -99,7 +99,7 @@ void take_columns(Graph& graph, ValueId updated, ValueId parameter) {
     if (graph.mesh().size(axis) > 1 && graph.placement(parameter, axis) == Placement::sharded(1))
       axes.push_back(axis);
   }
-  STRATA_CHECK(axes.size() == 1, "the columns of {} lie in shards along {} axes", graph.value(parameter).name,
+  STRATA_CHECK(axes.size() == 1, "the columns of {} are sharded along {} axes", graph.value(parameter).name,
                axes.size());
   graph::add_into<graph::TakeShard>(graph, {.x = updated, .rank = graph::rank_block(graph)},
                                     {.moved = parameter},
@@ -120,8 +120,7 @@ class WithAllColumns {
   std::map<ValueId, ValueId> made_;
 };
 
-// The rows of one tensor updated in a matrix that was put together: the matrix after that. The kernel leaves
-// all other rows as they are.
+// The gathered matrix after the update of the rows of one tensor. The kernel leaves all other rows unchanged.
 ValueId updated_rows(Graph& graph, ValueId matrix, graph::InIds<AdafactorApply> in,
                      const AdafactorShardAttrs& attrs) {
   in.parameter = matrix;
@@ -149,7 +148,7 @@ void add_layer(Graph& graph, ValueId scalars, std::vector<ShardedRows> tensors) 
   for (const ShardedRows& one : tensors) {
     const Shape& shape = graph.value(one.parameter).shape;
     attrs.push_back({one.attrs, row_range(one.attrs, shape).rows});
-    sums.push_back(beside_state(graph, AdafactorSums::def, "sums", shape_of_sums(shape)));
+    sums.push_back(output_besides_state(graph, AdafactorSums::def, "sums", shape_of_sums(shape)));
     add_into<AdafactorSums>(
         graph,
         {.parameter = one.parameter, .state = row_of(one), .gradient = one.gradient, .scalars = scalars},
@@ -159,7 +158,7 @@ void add_layer(Graph& graph, ValueId scalars, std::vector<ShardedRows> tensors) 
   for (size_t i = 0; i < tensors.size(); ++i) {
     const ShardedRows& one = tensors[i];
     if (column_of(one) == kNone) continue;
-    squares.push_back(beside_state(graph, AdafactorColumns::def, "squares", {1}));
+    squares.push_back(output_besides_state(graph, AdafactorColumns::def, "squares", {1}));
     add_into<AdafactorColumns>(graph,
                                {.row = row_of(one),
                                 .column = column_of(one),
@@ -192,8 +191,8 @@ void add_layer(Graph& graph, ValueId scalars, std::vector<ShardedRows> tensors) 
 
 }  // namespace
 
-// The means of columns and the sizes of parameter and update are those of the whole tensor: where ranks have
-// whole tensors each updates its own.
+// The means of columns and the sizes of parameter and update are those of the whole tensor. If ranks have
+// whole tensors, each updates its own.
 const OpDef AdafactorUpdate::def = define<AdafactorUpdate>({
     .name = "adafactor",
     .family = "update",
@@ -204,7 +203,7 @@ const OpDef AdafactorUpdate::def = define<AdafactorUpdate>({
         },
     .cost = [](const auto& node) { return update_cost(node, kAdafactorWork); },
     .placements = [](const auto& node, Axis axis) -> Splits<AdafactorUpdate> {
-      if (!is_dealt_along(node.attrs, *node.in.parameter, axis)) return {};
+      if (!is_distributed_along(node.attrs, *node.in.parameter, axis)) return {};
       return {update_split<AdafactorUpdate>(kS0)};
     },
     .in_place = {{"parameter", "parameter"}, {"row", "row"}, {"column", "column"}},

@@ -22,14 +22,14 @@ BoundKernel bind(Cpu, const Bind<optim::AdamWUpdate>& node) {
     return node.kernel([own, arrays, constants](const Operands<optim::AdamWUpdate>& at) {
       cpu::adamw_update(own.count, arrays(at), scalars_at(at.in.scalars), constants);
     });
-  // All rows, with encodings of the parameter.
+  // All rows, and packed layouts of the parameter.
   return node.kernel([own, arrays, constants, encodings](const Operands<optim::AdamWUpdate>& at) {
     cpu::adamw_update_encoded(own.rows, own.columns, arrays(at), scalars_at(at.in.scalars), constants,
                               encodings, at.out.encodings.data());
   });
 }
 
-// A whole matrix, into what products of bf16 read.
+// A whole matrix, into the layout of bf16 GEMMs.
 template <>
 bool writes(Cpu, const graph::View<optim::AdamWUpdate>& node, const graph::Value& encoded,
             const hardware::DeviceSpec& device) {

@@ -33,18 +33,18 @@ struct AdamW8BitUpdate {
   static const graph::OpDef def;
 };
 
-// --- The same of tensors whose blocks ranks share: of columns, of rows that end within a block, on several
+// --- The same for tensors whose blocks ranks share: of columns, of rows that end within a block, on several
 // axes. A block is that of one rank, 256 elements in a row of the whole tensor. Its scale is the largest new
-// moment of all its elements, so ranks tell each other the largest that they have before anything is rounded.
-// Moments lie as the parameter does; scales, four bytes for 256 elements, lie on every rank.
+// moment of all its elements, so ranks exchange their largest moments before anything is rounded. Moments are
+// placed like the parameter; scales, four bytes for 256 elements, are on every rank.
 
 // Which rows or columns of a tensor the ranks of a mesh hold: each of its parts is cut along some axes, one
 // after the other.
 struct TensorShare {
   struct Part {
     int64_t size = 0;
-    std::vector<int64_t> shares = {};  // by axis: what a rank has room for of what the axes before leave it
-    int64_t room() const { return shares.empty() ? size : shares.back(); }
+    std::vector<int64_t> shares = {};  // by axis: a rank's capacity after the cuts of the earlier axes
+    int64_t capacity() const { return shares.empty() ? size : shares.back(); }
     bool operator==(const Part&) const = default;
   };
   std::vector<graph::Axis> axes = {};
@@ -52,14 +52,15 @@ struct TensorShare {
   int64_t size() const;
   bool operator==(const TensorShare&) const = default;
 };
-// What the rank of these coordinates holds of a part, counted from the part's begin; without allocating.
+// The range of a part that the rank at these coordinates holds, relative to the part's begin; without
+// allocating.
 graph::Span held_of_part(const TensorShare& share, size_t part, const graph::Coordinates& rank);
 
 struct AdamW8BitShardAttrs {
   UpdateAttrs update;
   TensorShare rows = {}, columns = {};  // of the whole tensor
   std::vector<graph::Axis> axes = {};   // that cut it
-  std::vector<int64_t> ranks = {};      // their sizes; 1 behind localize()
+  std::vector<int64_t> ranks = {};      // their sizes; 1 after localize()
   int64_t blocks() const;
   bool operator==(const AdamW8BitShardAttrs&) const = default;
   void describe(graph::AttributeText& to) const;

@@ -47,8 +47,8 @@ void cases<optim::AdamW8BitUpdate>(Cases& to) {
 
 namespace {
 
-// Rows 3 to 5 and 8 to 11 of a tensor of 11, behind a part of 5 rows, and columns 10 to 20 of 30: what the
-// second of two ranks has along each of two axes. A row of memory is padding.
+// Rows 3 to 5 and 8 to 11 of a tensor of 11, after a part of 5 rows, and columns 10 to 20 of 30: the shard of
+// the second of two ranks along each of two axes. A row of memory is padding.
 optim::AdamW8BitShardAttrs shared_blocks() {
   optim::UpdateAttrs update = update_rows(optim::AdamW8Bit{}, 8, 6, 0, 6);
   update.of_rows = 20;

@@ -34,7 +34,7 @@ struct HeldBlocks {
     const graph::Span columns = optim::held_of_part(attrs.columns, 0, rank);
     cpu::HeldRun run{.columns = attrs.columns.size(),
                      .first_column = columns.begin,
-                     .width = attrs.columns.parts[0].room()};
+                     .width = attrs.columns.parts[0].capacity()};
     STRATA_CHECK(run.width == own.columns && (run.width == columns.size()),
                  "a rank holds {} of {} columns, in memory {}", columns.size(), run.columns, own.columns);
     int64_t first = 0;
@@ -43,7 +43,7 @@ struct HeldBlocks {
       run.row = first + held.begin;
       run.rows = held.size();
       if (run.rows > 0) each(run);
-      run.at += attrs.rows.parts[part].room();
+      run.at += attrs.rows.parts[part].capacity();
       first += attrs.rows.parts[part].size;
     }
   }

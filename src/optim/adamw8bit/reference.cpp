@@ -63,7 +63,7 @@ struct HeldElements {
                               ((begin + r) * columns + c) / kQuantizationBlock});
         }
       }
-      row += attrs.rows.parts[part].room();
+      row += attrs.rows.parts[part].capacity();
       begin += attrs.rows.parts[part].size;
     }
   }

@@ -179,7 +179,7 @@ AdamW8BitShardAttrs attrs_of(const Graph& graph, const ShardedRows& tensor) {
   return attrs;
 }
 
-// The largest of all ranks, an axis after the other, in one call for those that lie alike.
+// The largest of all ranks, one axis after another, in one call for values of equal placement.
 void gather_largest(Graph& graph, const std::vector<AdamW8BitShardAttrs>& attrs,
                     std::vector<ValueId>& largest) {
   std::map<std::vector<Axis>, std::vector<size_t>> alike;
@@ -249,10 +249,10 @@ const OpDef AdamW8BitUpdate::def = define<AdamW8BitUpdate>({
       const Value& parameter = *node.in.parameter;
       const Shape& shape = parameter.shape;
       const bool ends_with_blocks = shape.elements() / shape[0] *
-                                        std::max<int64_t>(1, parameter.sharding.padding.grain) %
+                                        std::max<int64_t>(1, parameter.sharding.padding.alignment) %
                                         kQuantizationBlock ==
                                     0;
-      if (!ends_with_blocks && !is_dealt_along(node.attrs, parameter, axis)) return {};
+      if (!ends_with_blocks && !is_distributed_along(node.attrs, parameter, axis)) return {};
       return {update_split<AdamW8BitUpdate>(kS0)};
     },
     .in_place =
@@ -304,7 +304,7 @@ const Definition AdamW8Bit::definition{
     .unit = Definition::Unit::kTensor,
     .op = op_of<AdamW8BitUpdate>,
     .states = states_of<AdamW8BitUpdate>,
-    .grain =
+    .alignment =
         [](const Shape& rows) {
           const int64_t columns = rows.elements() / rows[0];
           return kQuantizationBlock / std::gcd(columns, kQuantizationBlock);

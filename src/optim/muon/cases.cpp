@@ -32,7 +32,7 @@ void cases<optim::MuonUpdate>(Cases& to) {
 
 namespace {
 
-// Whole matrices; and k and v of [q | k | v], which share a state, beside a matrix of its own.
+// Whole matrices; and k and v of [q | k | v], which share a state, next to a separate matrix.
 const optim::MuonStackAttrs& whole_matrices() {
   static const optim::MuonStackAttrs kWhole{
       {{1, update_with(optim::Muon{}, 1)}, {0, update_with(optim::Muon{.nesterov = false})}, {}}};

@@ -18,15 +18,15 @@ cpu::MuonConstants muon_constants(const optim::UpdateRule& rule) {
           .lr_scale = rule.lr_scale};
 }
 
-// The products for matrices of one shape, made once.
+// The GEMMs for matrices of one shape, made once.
 template <typename Op>
-std::shared_ptr<const cpu::MuonPlan> muon_products(const Bind<Op>& node, int64_t rows, int64_t columns) {
+std::shared_ptr<const cpu::MuonPlan> muon_gemms(const Bind<Op>& node, int64_t rows, int64_t columns) {
   auto& products = node.cache[fmt::format("muon {} {}", rows, columns)];
   if (!products) products = std::make_shared<const cpu::MuonPlan>(cpu::plan_muon(rows, columns, node.device));
   return std::static_pointer_cast<const cpu::MuonPlan>(products);
 }
 
-// What a rank has of the matrices of a stack. `of`: the values that slots number.
+// The rows of a stack's matrices on a rank. `of`: the values that `operand` indexes.
 struct StackPlan {
   StackPlan(const optim::MuonStackAttrs& attrs, const std::vector<graph::Ref>& of) {
     for (const auto& slot : attrs.slots) {
@@ -40,11 +40,11 @@ struct StackPlan {
   }
   struct Slot {
     size_t operand = 0;
-    optim::UpdateElements at = {};  // of no elements: the slot is empty
+    optim::UpdateElements at = {};  // of no elements: no matrix here
     cpu::MuonConstants constants = {};
   };
   std::vector<Slot> slots;
-  int64_t elements = 0;  // of a slot
+  int64_t elements = 0;  // of a matrix
 };
 
 }  // namespace
@@ -52,7 +52,7 @@ struct StackPlan {
 template <>
 BoundKernel bind(Cpu, const Bind<optim::MuonUpdate>& node) {
   const optim::UpdateElements own(node.attrs, node.in.parameter->shape);
-  const auto products = muon_products(node, own.rows, own.columns);
+  const auto products = muon_gemms(node, own.rows, own.columns);
   return node.kernel_with<cpu::Muon>(
       products,
       [own, constants = muon_constants(node.attrs.rule)](cpu::Muon& muon,
@@ -84,7 +84,7 @@ BoundKernel bind(Cpu, const Bind<optim::MuonMomentum>& node) {
 template <>
 BoundKernel bind(Cpu, const Bind<optim::NewtonSchulz>& node) {
   const Shape& x = node.in.x->shape;
-  const auto products = muon_products(node, x[1], x[2]);
+  const auto products = muon_gemms(node, x[1], x[2]);
   return node.kernel_with<cpu::Muon>(
       products,
       [matrices = x[0], elements = x[1] * x[2], steps = node.attrs.steps](

@@ -18,7 +18,7 @@ struct MuonUpdate : MomentumUpdate {
 
 struct MuonStackAttrs {
   struct Slot {
-    int64_t operand = -1;  // whose rows they are, of those that the node has; -1: the slot is empty
+    int64_t operand = -1;  // index of the node's operand whose rows these are; -1: none
     UpdateAttrs update;
     bool operator==(const Slot&) const = default;
   };
@@ -27,7 +27,7 @@ struct MuonStackAttrs {
   void describe(graph::AttributeText& to) const;
 };
 
-// The first two lines, and what is to be made orthogonal.
+// The first two lines of the algorithm, and the input of the orthogonalization.
 struct MuonMomentum {
   template <template <typename> class Of>
   struct In {
@@ -38,7 +38,8 @@ struct MuonMomentum {
   template <template <typename> class Of>
   struct Out {
     Of<Many<F32>> momenta;
-    Of<F32> stack;  // [slots, rows, columns]; zeros in empty slots, and everywhere when the step is skipped
+    // [matrices, rows, columns]; zeros for missing matrices, and everywhere when the step is skipped
+    Of<F32> stack;
     static constexpr std::string_view names = "momenta stack";
   };
   using Attrs = MuonStackAttrs;
@@ -54,7 +55,7 @@ struct NewtonSchulzAttrs {
 struct NewtonSchulz {
   template <template <typename> class Of>
   struct In {
-    Of<F32> x;  // [slots, rows, columns]
+    Of<F32> x;  // [matrices, rows, columns]
     static constexpr std::string_view names = "x";
   };
   template <template <typename> class Of>

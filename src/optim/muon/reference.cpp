@@ -48,7 +48,7 @@ std::vector<double> newton_schulz(const std::vector<double>& matrix, int64_t row
   return out;
 }
 
-// The momentum moved by a gradient, and what is made orthogonal.
+// The momentum moved by a gradient, and the input of the orthogonalization.
 struct MuonMoved {
   double m, x;
   MuonMoved(const optim::Muon& constants, double before, double g)

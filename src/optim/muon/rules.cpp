@@ -11,14 +11,14 @@
 namespace strata::optim {
 namespace {
 
-// Of the three products of each step: x xᵀ, its square, and x times the polynomial.
-double flops_of_products(int64_t rows, int64_t columns, int64_t steps) {
+// For the three matmuls of each step: x xᵀ, its square, and x times the polynomial.
+double flops_of_matmuls(int64_t rows, int64_t columns, int64_t steps) {
   const auto n = static_cast<double>(std::min(rows, columns));
   const auto m = static_cast<double>(std::max(rows, columns));
   return static_cast<double>(steps) * 2 * n * n * (2 * m + n);
 }
 
-// What the scale does to the update it must not do to the decay.
+// The scale of the update must not apply to the decay.
 UpdateRule scaled(const UpdateRule& rule, const Shape& shape) {
   const auto rows = static_cast<double>(shape[0]), columns = static_cast<double>(shape[1]);
   const double scale = rule.optimizer.as<Muon>().scale == MuonScale::kMatchRmsAdamW
@@ -30,18 +30,19 @@ UpdateRule scaled(const UpdateRule& rule, const Shape& shape) {
   return out;
 }
 
-// --- Matrices in shards: as many as there are ranks of an axis go into a stack, of which each rank gets one
-// whole. That is the axis of ZeRO's shards, where there are such; where another one cuts the matrices too,
-// its ranks put each together, and do the same work.
+// --- Sharded matrices: a stack holds one matrix for each rank of an axis, and each rank gets one whole. The
+// axis is that of ZeRO's shards if there are any; if another axis cuts the matrices too, its ranks gather
+// each matrix and do the same work.
 
 using Slot = MuonStackAttrs::Slot;
 
-// Rows of each matrix of a stack that a rank has. `of`: the values that slots number.
+// Rows of each matrix of a stack that a rank has. `of`: the values that `operand` indexes.
 int64_t rows_of_stack(const MuonStackAttrs& attrs, const std::vector<graph::Ref>& of) {
   int64_t rows = -1;
   for (const Slot& slot : attrs.slots) {
     if (slot.operand < 0) continue;
-    STRATA_CHECK(slot.operand < std::ssize(of), "a slot of operand {}, which is not there", slot.operand);
+    STRATA_CHECK(slot.operand < std::ssize(of), "a stack names operand {}, which does not exist",
+                 slot.operand);
     const int64_t found = row_range(slot.update, of[static_cast<size_t>(slot.operand)]->shape).rows;
     STRATA_CHECK(rows < 0 || rows == found, "matrices of {} and of {} rows in one stack", rows, found);
     rows = found;
@@ -64,7 +65,7 @@ Outputs<MuonMomentum> infer_momentum(const View<MuonMomentum>& node) {
   Outputs<MuonMomentum> out;
   for (size_t i = 0; i < node.in.momenta.size(); ++i) {
     require(node, fits(node.in.gradients[i]) && fits(node.in.momenta[i]),
-            "gradients and momenta must be matrices of as many columns");
+            "gradients and momenta must be matrices with the parameter's number of columns");
     out.momenta.push_back({DType::kF32, node.in.momenta[i]->shape});
   }
   out.stack = {DType::kF32,
@@ -80,7 +81,7 @@ Outputs<MuonApply> infer_muon_apply(const View<MuonApply>& node) {
           node.in.stack->shape == Shape{std::ssize(node.attrs.slots),
                                         rows_of_stack(node.attrs, node.in.parameters),
                                         node.in.parameters[0]->shape[1]},
-          "the stack must hold as many rows and columns of each matrix");
+          "the stack must have the rows and columns of each matrix");
   return out;
 }
 
@@ -115,7 +116,7 @@ Axis axis_of_stack(const Graph& graph, const Value& parameter) {
   });
 }
 
-// Moves the momenta, and brings each matrix together on one rank; slots from `first` on are theirs.
+// Moves the momenta, and gathers each matrix on one rank; its entries start at `first`.
 Stack begin_stack(Graph& graph, ValueId scalars, std::span<const ShardedRows* const> matrices, size_t first) {
   const Value& parameter = graph.value(matrices[0]->parameter);
   Stack stack;
@@ -146,7 +147,7 @@ Stack begin_stack(Graph& graph, ValueId scalars, std::span<const ShardedRows* co
   return stack;
 }
 
-// Makes this rank's matrix orthogonal, and gives its rows back.
+// Makes this rank's matrix orthogonal, and returns its rows to the ranks.
 void orthogonalize(Graph& graph, Stack& stack) {
   ValueId whole = stack.whole;
   for (const Axis axis : graph::kAllAxes) {
@@ -167,7 +168,7 @@ void apply(Graph& graph, ValueId scalars, const Stack& stack) {
 
 // What matrices of one stack have in common.
 struct Kind {
-  int64_t rows, columns, grain;
+  int64_t rows, columns, alignment;
   graph::Placements placements;
   Muon constants;
   bool operator==(const Kind&) const = default;
@@ -178,7 +179,7 @@ void add_stacks(Graph& graph, ValueId scalars, const std::vector<ShardedRows>& a
   for (const ShardedRows& one : all) {
     const Value& parameter = graph.value(one.parameter);
     const Kind kind{row_range(one.attrs, parameter.shape).rows, parameter.shape[1],
-                    parameter.sharding.padding.grain, parameter.placements,
+                    parameter.sharding.padding.alignment, parameter.placements,
                     one.attrs.rule.optimizer.as<Muon>()};
     auto found =
         std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) { return known.first == kind; });
@@ -208,7 +209,7 @@ void add_stacks(Graph& graph, ValueId scalars, const std::vector<ShardedRows>& a
 
 }  // namespace
 
-// The products need the whole matrix. Along an axis whose ranks have whole matrices each updates its own.
+// The matmuls need the whole matrix. Along an axis whose ranks have whole matrices each updates its own.
 const OpDef MuonUpdate::def = define<MuonUpdate>({
     .name = "muon",
     .family = "update",
@@ -222,12 +223,12 @@ const OpDef MuonUpdate::def = define<MuonUpdate>({
           const Shape rows = shape_of_rows(node.attrs, node.in.parameter->shape);
           Cost cost = update_cost(node);
           cost.flops +=
-              flops_of_products(rows[0], rows[1], node.attrs.rule.optimizer.template as<Muon>().steps);
+              flops_of_matmuls(rows[0], rows[1], node.attrs.rule.optimizer.template as<Muon>().steps);
           return cost;
         },
     .placements = [](const auto& node, Axis axis) -> Splits<MuonUpdate> {
-      const auto& dealt = node.in.parameter->sharding.dealt_axes;
-      if (std::find(dealt.begin(), dealt.end(), axis) == dealt.end()) return {};
+      const auto& distributed = node.in.parameter->sharding.distributed_axes;
+      if (std::find(distributed.begin(), distributed.end(), axis) == distributed.end()) return {};
       return {update_split<MuonUpdate>(kS0)};
     },
     .in_place = {{"parameter", "parameter"}, {"momentum", "momentum"}},
@@ -265,7 +266,7 @@ const OpDef NewtonSchulz::def = define<NewtonSchulz>({
     },
     .cost = [](const auto& node) -> Cost {
       const Shape& x = node.in.x->shape;
-      return {static_cast<double>(x[0]) * flops_of_products(x[1], x[2], node.attrs.steps),
+      return {static_cast<double>(x[0]) * flops_of_matmuls(x[1], x[2], node.attrs.steps),
               graph::streamed_bytes(node.untyped())};
     },
     .placements = [](const auto&, Axis) -> Splits<NewtonSchulz> {

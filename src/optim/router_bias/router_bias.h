@@ -1,6 +1,6 @@
-// Balancing experts without a loss (Wang et al. 2024, arXiv 2408.15664): once a step, after all loads of it
-// are known, the bias by which experts are chosen rises where there were fewer tokens than the mean, and
-// falls where there were more.
+// Balancing experts without a loss (Wang et al. 2024, arXiv 2408.15664): once a step, after all its loads are
+// known, the bias by which experts are chosen rises for experts with fewer tokens than the mean, and falls
+// for those with more.
 #pragma once
 
 #include "optim/signatures.h"

@@ -18,8 +18,7 @@ const OpDef RouterBiasUpdate::def = define<RouterBiasUpdate>({
 });
 
 void balance_router(Graph& graph, const graph::Parameter& bias, ValueId scalars) {
-  STRATA_CHECK(bias.balance.loads != kNone, "nobody counts what {} is moved by",
-               graph.value(bias.value).name);
+  STRATA_CHECK(bias.balance.loads != kNone, "no loads are counted for {}", graph.value(bias.value).name);
   graph.set_layer(bias.layer);
   add_into<RouterBiasUpdate>(graph, {.bias = bias.value, .loads = bias.balance.loads, .scalars = scalars},
                              {.bias = bias.value}, {bias.balance.rate});

@@ -9,7 +9,7 @@ namespace strata::device {
 namespace {
 
 static_assert(optim::kNormBlock == cpu::kNormBlock,
-              "a partial sum covers as many elements in plan and kernel");
+              "a partial sum must cover the same number of elements in plan and kernel");
 static_assert(sizeof(UpdateScalars) <= optim::kScalarBytes, "the kernels' scalars fit their place");
 
 // Partial sums of squares, one list a tensor, added in order.

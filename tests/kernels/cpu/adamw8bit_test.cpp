@@ -67,7 +67,7 @@ TEST(DynamicMap, RoundsAtEveryBorder) {
     for (size_t i = 0; i + 1 < 256; ++i) {
       const float border = (map->values[i] + map->values[i + 1]) / 2;
       for (const float near : {std::nextafter(border, -2.0f), border, std::nextafter(border, 2.0f)}) {
-        // A block of its own, whose scale is one.
+        // A separate block, whose scale is one.
         x.push_back(near);
         x.push_back(1.0f);
         x.resize((x.size() + 255) / 256 * 256, 0.0f);

@@ -73,7 +73,7 @@ inline void expect_near(const Array& got, const std::vector<double>& want, doubl
   }
 }
 
-// run() gives the same bytes on 1, 2 and 3 threads.
+// run() produces the same bytes on 1, 2 and 3 threads.
 inline void expect_same_bits(const std::function<std::vector<std::byte>()>& run) {
   const int before = compute_threads();
   flush_denormals();

@@ -80,7 +80,7 @@ TEST(AttentionPairs, ErrorsAreNotAboveTransformers) {
   }
 }
 
-// Operands of products, and what these make of them.
+// Operands of matmuls and their results.
 struct Operands {
   static constexpr int64_t kDim = 80, kStride = 112;  // a panel of one vector at the end
   std::vector<BF16> rows, panels;

@@ -158,7 +158,7 @@ struct Problem {
     scratch.expect_bounds_kept();
   }
 
-  // Memory full of NaN, with a guard behind it.
+  // Memory full of NaN, followed by a guard.
   class Scratch {
    public:
     explicit Scratch(int64_t bytes) : bytes_(bytes), arena_(bytes + 64) {
@@ -296,7 +296,7 @@ inline void expect_close(const std::vector<double>& found, const std::vector<dou
   EXPECT_LE(worst, 4 * tolerance * most + tolerance) << what;
 }
 
-// What lies between the heads of one token and the next is not ours.
+// The gaps between the heads of one token and the next must not change.
 inline void expect_gaps_untouched(const std::vector<std::byte>& data, DType dtype, int64_t stride,
                                   int64_t used) {
   const int64_t n = static_cast<int64_t>(data.size()) / size_of(dtype);

@@ -70,7 +70,7 @@ TEST(Capacity, EveryDocumentFindsAllTheRoom) {
   EXPECT_EQ(limited(shape, ids, weights.data(), begins.data()), (std::vector<int32_t>{0, -1, 0, -1, -1, 0}));
 }
 
-// What is not a number reaches the loss.
+// NaN reaches the loss.
 TEST(Capacity, NaNIsNeverDropped) {
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   const std::vector<int32_t> ids(5, 0);

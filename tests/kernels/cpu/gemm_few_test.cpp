@@ -1,4 +1,4 @@
-// Products of a few rows: right, and each row the same whatever stands beside it.
+// Skinny GEMMs: right, and each row the same whatever the other rows are.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -275,7 +275,7 @@ INSTANTIATE_TEST_SUITE_P(Settings, GemmRoles,
                                          Setting{DType::kBF16, DType::kF32, GemmEngine::kPairs},
                                          Setting{DType::kBF16, DType::kBF16, GemmEngine::kAuto}));
 
-// The operands of all three roles, and what the own engine makes of them.
+// The operands of all three roles, and the in-house GEMM's results.
 struct OwnProducts {
   GemmEngine engine;
   Matrix x, w, dy;
@@ -329,7 +329,7 @@ TEST(GemmTargets, EveryInstructionSetComputesTheSame) {
   }
 }
 
-// Numbers of threads that a product is planned for and run by.
+// Numbers of threads that a GEMM is planned for and run by.
 using Threads = std::vector<std::pair<int, int>>;
 void expect_same_bits_for(const OwnProducts& products, const Threads& threads) {
   const int before = compute_threads();
@@ -367,7 +367,7 @@ TEST(GemmThreads, ThatTrainSmallModelsGiveTheSameBits) {
   }
 }
 
-// Where a program cuts products into parts of their rows, no bit may tell.
+// If programs cut GEMMs into ranges of rows, no bit may change.
 TEST(GemmRows, AloneGiveTheBitsThatTheyHaveAmongOthers) {
   hardware::DeviceSpec device = fixtures::host_device();
   device.library_bf16 = false;

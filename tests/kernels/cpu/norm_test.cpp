@@ -38,7 +38,7 @@ double row_loss(const std::vector<double>& h, const std::vector<double>& weight,
   return loss;
 }
 
-// Both norms behind one face: mean, bias and db are used by the centered one only.
+// Common interface of both norms: only the centered one uses mean, bias and db.
 struct Norm {
   bool centered;
   void forward(const NormShape& shape, void* y, void* h, Array& mean, Array& rstd, const void* x,

@@ -100,7 +100,7 @@ TEST(SoftExperts, MixMeans) {
   for (const float value : y) EXPECT_NEAR(value, 0.75f, 1e-6);
 }
 
-// A logit that is no number spoils what it is a weight of, and no other sequence.
+// A NaN logit spoils its own results, and no other sequence.
 TEST(SoftExperts, NaNStaysInItsSequence) {
   const SoftShape shape{.groups = 2, .rows = 4, .slots = 3, .of_expert = 1, .columns = 2};
   Array logits = Array::random(DType::kF32, 8 * 3, 1);
