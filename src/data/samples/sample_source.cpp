@@ -198,9 +198,9 @@ int64_t SampleSource::tokens(int64_t first, int64_t sequences) const {
 }
 
 bool SampleSource::has_targets() const {
-  HostBatch scratch;
-  scratch.resize(shape_, 1);
-  const Batch row = scratch.view();
+  HostBatch batch;
+  batch.resize(shape_, 1);
+  const Batch row = batch.view();
   BatchScratch scratch;
   for (int64_t k = 0; k < std::ssize(sources_); ++k) {
     const Source& source = sources_[static_cast<size_t>(k)];
