@@ -42,7 +42,7 @@ std::optional<int64_t> first_count(const Path& path) {
   return words.empty() ? std::nullopt : count_of(words[0]);
 }
 
-// A limit in bytes; empty for "max", version 1's largest number and everything that is no limit.
+// A limit in bytes; empty for "max", version 1's largest number and anything that is not a limit.
 std::optional<int64_t> limit_of(const Path& path) {
   const auto bytes = first_count(path);
   return bytes && *bytes >= 0 && *bytes < kUnlimited ? bytes : std::nullopt;
@@ -59,8 +59,8 @@ int64_t stat_of(const Path& path, std::initializer_list<std::string_view> names)
   return bytes;
 }
 
-// The groups of a hierarchy from its root down to `own`, which /proc/self/cgroup gives as "/a/b". Parts of a
-// path that the mount does not show are missing folders, and a path above a namespace's root begins with
+// The groups of a hierarchy from its root down to `own`, a path like "/a/b" from /proc/self/cgroup. Parts of
+// a path that the mount does not show are missing folders, and a path above a namespace's root begins with
 // "..".
 std::vector<Path> groups_of(const Path& mount, const std::string& own) {
   std::vector<Path> groups{mount};
@@ -95,7 +95,7 @@ Hierarchies hierarchies_of(const Path& root) {
   const auto add = [](std::vector<Path>& to, const std::vector<Path>& groups) {
     to.insert(to.end(), groups.begin(), groups.end());
   };
-  // A hybrid machine has version 2 beside the controllers of version 1.
+  // A hybrid machine mounts version 2 next to the controllers of version 1.
   for (const Path& mount : {mounts, mounts / "unified"}) add(found.all2, groups_of(mount, own2));
   for (const char* name : {"cpu", "cpu,cpuacct", "cpuacct,cpu"}) {
     std::error_code error;
@@ -121,7 +121,7 @@ void add_memory(ControlGroupLimits& limits, int64_t bytes, int64_t used, int64_t
   const int64_t taken = std::max<int64_t>(0, used - cached);
   const int64_t left = std::max<int64_t>(0, bytes - taken);
   if (!limits.available || left < limits.available->bytes) limits.available = {left, source};
-  limits.rooms.push_back({left, swap, together});
+  limits.headrooms.push_back({left, swap, together});
 }
 
 std::optional<int64_t> left_of(std::optional<int64_t> limit, std::optional<int64_t> used) {
@@ -166,9 +166,9 @@ int CpuQuota::threads() const {
 
 std::optional<int64_t> ControlGroupLimits::holdable(int64_t swap_free) const {
   std::optional<int64_t> least;
-  for (const Room& room : rooms) {
-    int64_t bytes = room.memory + std::min(swap_free, room.swap.value_or(swap_free));
-    bytes = std::min(bytes, room.together.value_or(bytes));
+  for (const Headroom& headroom : headrooms) {
+    int64_t bytes = headroom.memory + std::min(swap_free, headroom.swap.value_or(swap_free));
+    bytes = std::min(bytes, headroom.together.value_or(bytes));
     least = std::min(least.value_or(bytes), bytes);
   }
   return least;

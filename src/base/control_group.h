@@ -1,9 +1,8 @@
 // The limits that Linux control groups (versions 1 and 2) set for this process: CPU quotas and memory.
-//
-// Containers, batch systems and systemd set them. What counts is the tightest limit among the process's own
-// group, as /proc/self/cgroup names it, all its parents, and the root of each hierarchy, which is the
-// container's own group where only that is visible. Files that are missing or unreadable, or that hold
-// something else than a limit, count as no limit: a reader of limits must not end a program.
+// Containers, batch systems and systemd set them. The tightest limit applies among the process's own group,
+// as /proc/self/cgroup names it, all its parents, and the root of each hierarchy, which in a container may be
+// the only visible group. Files that are missing or unreadable, or that do not hold a limit, count as no
+// limit: reading limits must not end a program.
 #pragma once
 
 #include <cstdint>
@@ -36,11 +35,11 @@ struct ControlGroupLimits {
 
   // Of each group with a limit: bytes left of memory and of swap space (empty: no limit), and of both where
   // version 1 limits their sum.
-  struct Room {
+  struct Headroom {
     int64_t memory = 0;
     std::optional<int64_t> swap, together;
   };
-  std::vector<Room> rooms;
+  std::vector<Headroom> headrooms;
   // As `available`, with what may be swapped out where the machine has `swap_free` bytes for it.
   std::optional<int64_t> holdable(int64_t swap_free) const;
 };

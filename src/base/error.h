@@ -1,5 +1,5 @@
-// The error taxonomy. Library code throws; only main maps an error to an exit code. A message says where,
-// what was found, what was expected and what to do.
+// The error taxonomy. Library code throws; only main maps an error to an exit code. A message names the key
+// or file, then the problem, the expected value and what to do.
 #pragma once
 
 #include <fmt/core.h>

@@ -190,7 +190,7 @@ void write_file_atomically(FileSystem& files, const Path& path, std::string_view
 }
 
 std::string read_file(const Path& path) {
-  // Opened once: a pipe is empty at the second time. It says that it is at the first, as files of /proc do.
+  // Opened only once: a pipe is empty the second time. Pipes, and files of /proc, report size 0 here.
   const int descriptor = open_or_throw(path);
   const struct Closing {
     int descriptor;
@@ -271,7 +271,7 @@ void ReadableFile::read_at(uint64_t offset, void* out, size_t size) const {
 }
 
 FileLock::FileLock(const Path& path) {
-  // Whoever may write into the folder could have a link there lead to a file of ours, which would be emptied.
+  // Anyone who may write into the folder could place a link there to a file of ours, which would be emptied.
   descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (descriptor_ < 0 && errno == ELOOP) {
     throw ConfigError("[{}] is a symbolic link, expected a lock file of ours; remove it", path.string());

@@ -33,7 +33,7 @@ class FileSystem {
   virtual ~FileSystem() = default;
   // Creates or truncates; with keep = true opens an existing file for appending.
   virtual std::unique_ptr<WritableFile> open_for_writing(const Path& path, bool keep = false) = 0;
-  // Creates, or keeps what is there: for write_at, also of several processes in ranges of their own.
+  // Creates the file, or keeps its content: for write_at, also by several processes in separate ranges.
   virtual std::unique_ptr<WritableFile> open_for_update(const Path& path) = 0;
   virtual void rename(const Path& from, const Path& to) = 0;
   virtual void remove(const Path& path) = 0;       // a file; absent is fine
@@ -91,7 +91,7 @@ class ReadableFile {
 // An exclusive advisory lock on PATH, held for the object's life and freed by the kernel if the process dies.
 class FileLock {
  public:
-  // Throws ConfigError naming the holder's process id when somebody else holds it.
+  // Throws ConfigError naming the holder's process id if another process holds it.
   explicit FileLock(const Path& path);
   ~FileLock();
   FileLock(FileLock&& other) noexcept;
@@ -101,7 +101,7 @@ class FileLock {
   int descriptor_ = -1;
 };
 
-// Files that match a pattern with * and ? in any part (** is any depth), sorted by path; a plain path gives
+// Files that match a pattern with * and ? in any part (** is any depth), sorted by path. A plain path yields
 // itself, a folder the regular files in it, at any depth. Nothing found: empty.
 std::vector<Path> expand_glob(const std::string& pattern);
 

@@ -7,8 +7,7 @@
 namespace strata {
 
 // Why `name` cannot be the name of a file, or a part of one, in any folder: "is empty", "begins with a
-// point", …;
-// "" where it can.
+// point", …; "" if it can.
 std::string fault_of_file_name(std::string_view name);
 
 }  // namespace strata

@@ -9,7 +9,7 @@
 
 namespace strata {
 
-// The value that the whole text describes. Throws J::parse_error, which says at which byte the text is not
+// The value that the whole text describes. Throws J::parse_error with the byte offset if the text is not
 // JSON.
 template <typename J>
 J parse_json(std::string_view text);

@@ -13,8 +13,8 @@ enum class LogLevel { kInfo, kWarning, kError };
 
 void set_log_level(LogLevel level);
 
-// The calling thread's lines go into a file too, or into it alone, while this lives: each of several ranks
-// has a log of its own, and one of them the terminal. WorldError where the file cannot be written.
+// While this lives, the calling thread's lines also go into a file, or only into it: each of several ranks
+// has its own log, and one of them the terminal. WorldError if the file cannot be written.
 class LogFile {
  public:
   LogFile(const std::filesystem::path& path, bool terminal);
@@ -25,8 +25,7 @@ class LogFile {
 
 void log_line(LogLevel level, std::string_view message);
 
-// The error with which the process ends: on the terminal as well where this thread's lines go into a file
-// alone.
+// Logs the error with which the process ends: on the terminal too if this thread's lines go only into a file.
 void log_end(std::string_view message);
 
 template <typename... Args>

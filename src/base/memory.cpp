@@ -42,7 +42,7 @@ int64_t holdable_memory(const Path& root) {
   const int64_t swap = kernel_count(root, "SwapFree:").value_or(0);
   const int64_t bytes = of_machine(root) + swap;
   const auto limit = read_control_groups(root).holdable(swap);
-  // 0 is for a machine that does not say.
+  // 0 is reserved for an unknown amount.
   return limit ? std::max<int64_t>(1, std::min(bytes, *limit)) : bytes;
 }
 

@@ -41,7 +41,7 @@ ProcessorLimit processor_limit() {
     lower(quota->threads(),
           fmt::format("a CPU quota of {:.4g} in {}", quota->processors, quota->source.string()));
   }
-  // A list gives a number for each level of nesting; the first is that of ours.
+  // A list has a number for each level of nesting; the first applies here.
   if (const char* wanted = std::getenv("OMP_NUM_THREADS"))
     lower(std::strtol(wanted, nullptr, 10), fmt::format("OMP_NUM_THREADS={}", wanted));
   return limit;
@@ -166,8 +166,8 @@ void on_each_thread(FunctionRef<void(int)> task) {
 
 #endif
 
-void parallel_ranges(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> task) {
-  const int64_t step = std::max<int64_t>(1, grain);
+void parallel_ranges(int64_t n, int64_t chunk, FunctionRef<void(int64_t, int64_t)> task) {
+  const int64_t step = std::max<int64_t>(1, chunk);
   parallel_for((n + step - 1) / step, [&](int64_t i) { task(i * step, std::min(n, (i + 1) * step)); });
 }
 

@@ -34,8 +34,8 @@ void on_each_thread(FunctionRef<void(int)> task);
 // rethrown here. Nested calls run on the calling thread. Each compute thread flushes denormals.
 void parallel_for(int64_t tasks, FunctionRef<void(int64_t)> task);
 
-// Calls task(begin, end) for consecutive ranges of at most `grain` that cover [0, n).
-void parallel_ranges(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> task);
+// Calls task(begin, end) for consecutive ranges of at most `chunk` that cover [0, n).
+void parallel_ranges(int64_t n, int64_t chunk, FunctionRef<void(int64_t, int64_t)> task);
 
 // Sets flush-to-zero and denormals-are-zero for the calling thread.
 void flush_denormals();

@@ -22,7 +22,7 @@ cpu_set_t mask_of_this_thread() {
   return mask;
 }
 
-// Every compute thread but the first takes the mask that `mask_for` gives it. What is refused changes
+// Every compute thread but the first takes the mask that `mask_for` returns for it. A refused mask changes
 // nothing.
 void set_masks(FunctionRef<cpu_set_t(int)> mask_for) {
   on_each_thread([&](int thread) {
@@ -32,7 +32,7 @@ void set_masks(FunctionRef<cpu_set_t(int)> mask_for) {
   });
 }
 
-// An abstract socket: no file, and freed by the kernel if the process dies. -1: somebody else holds the name.
+// An abstract socket: not a file, and freed by the kernel if the process dies. -1: the name is taken.
 int take_claim(std::string_view name) {
   const int descriptor = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (descriptor < 0) return -1;

@@ -7,12 +7,11 @@ namespace strata {
 
 // Binds the compute threads of the calling thread while it lives: thread i to the i-th processor. The first
 // one, the caller, stays free, and so do the threads that it starts, which inherit its mask; with all other
-// processors taken the system keeps it on the one that is left.
-//
-// It binds where that can only help: where there are as many threads as processors, where the process may use
-// all processors of the machine (else whoever narrowed the mask, a batch system or taskset, has placed it
-// already), and where no other process holds `claim`: two runs bound alike would share processors while
-// others idle. Threads that the pool makes anew later, after a smaller team, are free.
+// processors taken the system keeps it on the remaining one.
+// It binds only if that can only help: if there are as many threads as processors, if the process may use all
+// processors of the machine (otherwise a batch system or taskset has already placed it), and if no other
+// process holds `claim`: two runs bound alike would share processors while others idle. Threads that the pool
+// creates later, after a smaller team, are free.
 class PinnedThreads {
  public:
   explicit PinnedThreads(bool wanted, std::string_view claim = "strata-processors");

@@ -22,8 +22,8 @@ std::optional<std::pair<double, std::string_view>> number_and_unit(std::string_v
 // The number times its unit's factor; nothing if the unit is none of these.
 std::optional<double> in_units(std::string_view text, std::span<const Unit> units);
 
-// Bytes, at most 2^53: "700000000", "1e9", "1kB", "1KiB", "8 GiB", "8G", "8Gi". Every size that a user gives
-// is read by this.
+// Parses bytes, at most 2^53: "700000000", "1e9", "1kB", "1KiB", "8 GiB", "8G", "8Gi". Every size from a user
+// is parsed here.
 std::optional<int64_t> parse_byte_size(std::string_view text);
 
 }  // namespace strata

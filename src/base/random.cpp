@@ -28,7 +28,7 @@ std::array<uint32_t, 4> philox(RandomKey key, uint64_t counter, uint32_t counter
 
 namespace {
 
-// Counters that are worked on at once: plain loops over arrays, which the compiler turns into vectors.
+// Counters processed together: plain loops over arrays, which the compiler vectorizes.
 constexpr int kLanes = 64;
 
 // ln x for x in (0, 1], x not denormal: x = m·2^e with m in [1/√2, √2), polynomial of cephes' logf.
@@ -126,7 +126,8 @@ void fill_truncated_normal(float* out, int64_t n, float std, RandomKey key, int6
   fill_normal(out, n, std, key, first);
   const float limit = kNormalCut * std;
   for (int64_t i = 0; i < n; ++i) {
-    // Few need this: 0.27 %. Each attempt has numbers of its own, so that the element's number alone counts.
+    // Few need this: 0.27 %. Each attempt draws separate numbers, so that the result depends only on the
+    // element's number.
     for (uint32_t attempt = 1; !(std::abs(out[i]) <= limit); ++attempt) {
       const auto bits = philox(key, static_cast<uint64_t>(first + i), attempt);
       float cosine = 0, sine = 0;

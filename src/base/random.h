@@ -20,7 +20,7 @@ inline float uniform_float(uint32_t bits) {
   return static_cast<float>(bits >> 8) * 0x1p-24f;
 }
 
-// Fills out[0..n) with N(0, std²); element i depends on (key, first + i) alone. Box-Muller on pairs.
+// Fills out[0..n) with N(0, std²); element i depends only on (key, first + i). Box-Muller on pairs.
 void fill_normal(float* out, int64_t n, float std, RandomKey key, int64_t first = 0);
 // The same cut at ±kNormalCut · std: what falls outside is drawn again. `std` is that of the uncut normal, as
 // torch.nn.init.trunc_normal_ means it.

@@ -15,7 +15,8 @@ namespace {
 std::atomic<int> first_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free, "the handler may not wait for a lock");
 
-// How long work has to end by itself that has nothing to save; and to save what it has, where force follows.
+// How long work with nothing to save may take to end by itself, and how long saving may take if force
+// follows.
 constexpr suseconds_t kPatienceMicroseconds = 800'000, kBeforeForceMicroseconds = 500'000;
 std::atomic<bool> patient{false}, force_follows{false};
 
@@ -26,7 +27,7 @@ struct StopText {
   pid_t stands_in_for = 0;
 };
 constexpr std::string_view kUsualText =
-    "stopped; what is finished is kept, and the same command goes on or begins again";
+    "stopped; finished work is saved; run the same command again to resume or restart";
 std::array<StopText, 2> stop_texts;
 std::atomic<int> stop_text{-1};  // −1: the usual one
 
@@ -50,7 +51,7 @@ void set_timer(suseconds_t microseconds) {
 
 extern "C" void note_stop_signal(int signal) {
   int none = 0;
-  if (signal == SIGUSR1 && first_signal != 0) return;  // a scheduler says it again
+  if (signal == SIGUSR1 && first_signal != 0) return;  // a scheduler sends it again
   if (!first_signal.compare_exchange_strong(none, signal)) _exit(128 + signal);
   const bool forced = force_follows && signal != SIGUSR1;
   if (forced) return set_timer(kBeforeForceMicroseconds);
@@ -70,7 +71,7 @@ void catch_stop_signals() {
   struct sigaction action = {};
   action.sa_handler = note_stop_signal;
   sigemptyset(&action.sa_mask);
-  // Reads and writes go on after the handler; nobody has to expect EINTR.
+  // Reads and writes continue after the handler; no caller has to expect EINTR.
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);

@@ -1,5 +1,5 @@
-// Ctrl-C and SIGTERM as a wish to stop: the first one is noted, the second ends the process at once. SIGUSR1,
-// which schedulers send before a job's time is over and mpirun passes on, is such a wish too.
+// Treats Ctrl-C and SIGTERM as requests to stop: the first one is recorded, the second ends the process
+// immediately. So is SIGUSR1, which schedulers send before a job's time is over and mpirun passes on.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,22 @@
 
 namespace strata {
 
-// Catches SIGINT, SIGTERM and SIGUSR1 from now on, for the whole process. Called by main alone. Work that
-// asks stop_requested() ends by itself; work that does not, deep in a parser or a library, is ended after a
-// moment: what it was writing stands under another name than its final one.
+// Catches SIGINT, SIGTERM and SIGUSR1 from now on, for the whole process. Only main calls it. Work that
+// checks stop_requested() ends by itself; work that does not, deep in a parser or a library, is ended after a
+// moment: an unfinished file still has its temporary name.
 void catch_stop_signals();
 
 // From now on there is something to save: a signal waits for that, however long it takes.
 void save_before_stopping();
 
-// What is printed where a signal ends the process at once; up to 400 bytes count. Empty: nothing, for a
-// process that is one of many, or that has said why it ends. `stands_in_for`: a process of this machine that
-// says the same, so that this one says it only where that one is gone. Called by one thread at a time.
+// Sets the text to print when a signal ends the process immediately; at most 400 bytes. Empty: nothing, for a
+// process that is one of many, or that has already reported why it ends. `stands_in_for`: a process of this
+// machine that prints the same, so that this one prints it only if the other is gone. Called by one thread at
+// a time.
 void set_stop_text(std::string_view text, int64_t stands_in_for = 0);
 
-// Whoever started this process ends it by force a second after it has passed SIGINT or SIGTERM on, as mpirun
-// does: half a second after one of these the text is printed, whatever there is to save.
+// The parent process ends this one by force a second after it has passed on SIGINT or SIGTERM, as mpirun
+// does: half a second after one of these the text is printed, even if there is something to save.
 void expect_force();
 
 // True once one of them came. The training loop asks between steps; async-signal-safe and cheap.

@@ -59,7 +59,7 @@ bool is_plain(char c) {
 
 std::string_view utf8_prefix(std::string_view text, size_t bytes) {
   if (text.size() <= bytes) return text;
-  // A character has up to three bytes behind its first.
+  // A character has up to three bytes after its first.
   for (size_t back = 0; back < 4 && back <= bytes; ++back) {
     if ((static_cast<unsigned char>(text[bytes - back]) & 0xc0) != 0x80) return text.substr(0, bytes - back);
   }

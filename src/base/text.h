@@ -1,4 +1,4 @@
-// Texts as bytes: cutting UTF-8, and JSON by hand, where a library would cost more than the work itself.
+// Text as bytes: cuts UTF-8, and writes JSON by hand if a library would cost more than the work itself.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace strata {
 
-// The beginning of a text, at most `bytes` long, that does not end inside a character of UTF-8. Bytes that
-// are no UTF-8 are kept: at least `bytes` - 3 where there are so many.
+// The beginning of a text, at most `bytes` long, that does not end inside a UTF-8 character. Bytes that are
+// not UTF-8 are kept. Returns at least min(size, `bytes` - 3) bytes.
 std::string_view utf8_prefix(std::string_view text, size_t bytes);
 
 // Appends "text" with quotes, escaped as RFC 8259 asks for; bytes above 0x7f stay as they are (UTF-8).

@@ -17,7 +17,7 @@ class OwnedThread {
   OwnedThread& operator=(const OwnedThread&) = delete;
 
   void request_stop() { thread_.request_stop(); }
-  // Waits for the end and rethrows what the body threw.
+  // Waits for the end and rethrows the thread's exception.
   void join();
 
  private:

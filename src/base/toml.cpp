@@ -56,7 +56,7 @@ bool is_key_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-// Refuses a.b.c… of more parts before the parser sees it. Dots in prose stand between several words.
+// Refuses a.b.c… of more parts before the parser sees it. Dots in prose are separated by several words.
 void refuse_deep_keys(std::string_view text, const std::string& name) {
   size_t parts = 0;
   bool in_part = false, part_ended = false;
@@ -127,7 +127,7 @@ std::string read_within(const Path& path, Reading& reading) {
   return read_file(path);
 }
 
-// Reads `path` and what it includes.
+// Reads `path` and the files that it includes.
 ConfigValue read_with_includes(const Path& path, Reading& reading) {
   std::vector<Path>& open = reading.open;
   std::error_code ignored;
@@ -174,7 +174,7 @@ ConfigValue read_with_includes(const Path& path, Reading& reading) {
   return out;
 }
 
-// The right side of --set as TOML; nothing where it is no TOML value.
+// The right side of --set as TOML; nothing if it is not a TOML value.
 std::optional<ConfigValue> parse_set_value(std::string_view text) {
   // A line break could smuggle in further keys.
   if (text.find('\n') != std::string_view::npos) return std::nullopt;
@@ -231,7 +231,7 @@ ConfigValue& descend(ConfigValue& value, const std::string& part, const Origin& 
   if (ConfigValue* found = value.find(part)) return *found;
   auto* entries = std::get_if<ConfigValue::Table>(&value.data);
   if (!entries) {
-    throw ConfigError("[--set {}] \"{}\" lies below {} ({}), which is no table", origin.text, part,
+    throw ConfigError("[--set {}] \"{}\" is below {} ({}), which is not a table", origin.text, part,
                       to_toml(value), to_string(value.origin));
   }
   ConfigValue table;
@@ -275,7 +275,7 @@ std::string number_text(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   std::string text = fmt::format("{}", value);
-  // TOML tells integers from floats by the point or the exponent.
+  // TOML distinguishes integers from floats by the point or the exponent.
   if (text.find_first_of(".e") == std::string::npos) text += ".0";
   return text;
 }

@@ -1,8 +1,7 @@
-// TOML as configuration: a tree of values that remember where each was written.
-//
+// TOML as configuration: a tree of values that remember their file and line.
 // `include = ["base.toml"]` at the top of a file composes files: the included ones are read first, in order
-// (paths start at the including file's folder), then the file itself; tables are merged key by key, every
-// other value, lists too, is replaced by the later one. Faults of syntax are ConfigError with file and line.
+// (relative to the including file's folder), then the file itself; tables are merged key by key, every other
+// value, lists too, is replaced by the later one. Syntax errors are ConfigError with file and line.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +48,7 @@ struct ConfigValue {
   }
   bool is_table() const { return std::holds_alternative<Table>(data); }
   bool is_array() const { return std::holds_alternative<Array>(data); }
-  // The entry of a table; null where there is none or this is no table.
+  // The entry of a table; null if it is missing or this is not a table.
   const ConfigValue* find(std::string_view key) const;
   ConfigValue* find(std::string_view key);
 };
@@ -57,7 +56,7 @@ struct ConfigValue {
 // The same values, wherever they were written. 1 and 1.0 differ.
 bool same_value(const ConfigValue& a, const ConfigValue& b);
 
-// One text, without includes; `name` stands in origins and messages.
+// Parses one text, without includes; origins and messages use `name`.
 ConfigValue parse_toml(std::string_view text, const std::string& name);
 
 // A file with all that it includes. A missing file or a cycle of includes: ConfigError.
@@ -66,8 +65,8 @@ ConfigValue read_toml(const Path& path);
 // Lays `over` on `base`: tables merge, other values replace.
 void merge(ConfigValue& base, ConfigValue over);
 
-// One `--set KEY=VALUE`. KEY is dotted; a number names an element of a list ("data.source.0.weight"). VALUE
-// is a TOML value; what is none is taken as a string, so that `--set model.preset=llama3-29m` needs no
+// Applies one `--set KEY=VALUE`. KEY is dotted; a number names an element of a list ("data.source.0.weight").
+// VALUE is a TOML value; anything else is taken as a string, so that `--set model.preset=llama3-29m` needs no
 // quotes. A KEY that is malformed or leads through a plain value: ConfigError.
 void apply_set(ConfigValue& root, std::string_view assignment, Origin::Kind kind = Origin::Kind::kSet);
 

@@ -28,7 +28,7 @@ std::string cpuinfo_value(const std::string& text, std::string_view key) {
   return "";
 }
 
-// Files of the kernel do not tell their size, so they are read to the end. Empty where there is none.
+// Files of the kernel do not report their size, so they are read to the end. Empty if the file is missing.
 std::string kernel_file(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -76,7 +76,7 @@ DeviceSpec detect_cpu(int threads) {
 
   DeviceSpec spec;
   spec.name = cpuinfo_value(text, "model name");
-  // A virtual machine may hide the model's name: family and model still tell processors apart.
+  // A virtual machine may hide the model's name; family and model still distinguish processors.
   const std::string family = cpuinfo_value(text, "cpu family");
   if (!family.empty()) {
     spec.name += fmt::format(" (family {} model {} stepping {})", family, cpuinfo_value(text, "model\t"),

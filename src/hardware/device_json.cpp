@@ -111,9 +111,9 @@ bool load_cached_device(DeviceSpec& spec) {
     if (identity(cached) != identity(spec)) return false;
     spec = std::move(cached);
     return true;
-  } catch (const Error& fault) {
+  } catch (const Error& error) {
     log_warning("the measured rates in {} are unusable and will be measured again: {}", path.string(),
-                fault.what());
+                error.what());
     return false;
   }
 }
@@ -124,8 +124,8 @@ bool save_cached_device(FileSystem& files, const DeviceSpec& spec) {
     files.create_directories(path.parent_path());
     write_file_atomically(files, path, to_json(spec));
     return true;
-  } catch (const Error& fault) {
-    log_warning("the measured rates of this machine are not kept: {}", fault.what());
+  } catch (const Error& error) {
+    log_warning("the measured rates of this machine were not saved: {}", error.what());
     return false;
   }
 }

@@ -30,7 +30,7 @@ IsaFlags limited_to(IsaFlags isa, std::string_view limit);
 // unlike processors and for tests of the paths that this processor would not take.
 inline constexpr const char* kIsaLimitVariable = "STRATA_MAX_CPU_ISA";
 
-// The sustained rates of one kernel family, as one micro-benchmark of it gave them.
+// The sustained rates of one kernel family, measured by its micro-benchmark.
 struct FamilyRate {
   std::string family;        // "gemm_forward", "attention", "rms_norm", …
   std::string dtype;         // "f32", "bf16"
@@ -45,16 +45,16 @@ struct DeviceSpec {
   std::string kind = "cpu";
   std::string library;  // versions of the kernels that were measured; empty before
   IsaFlags isa;
-  // Whether the GEMM library multiplies bf16 with the instructions that `isa` has for it; else the own engine
-  // of pairs does.
+  // Whether the GEMM library multiplies bf16 with the instructions that `isa` has for it; else the in-house
+  // GEMM multiplies bf16 dot products.
   bool library_bf16 = true;
   int cores = 0;    // processors that this process may use
   int threads = 0;  // compute threads that the rates below hold for
   int64_t l1_bytes = 0;
   int64_t l2_bytes = 0;  // L1 and L2: of one core
   int64_t l3_bytes = 0;  // of the processor
-  // What the last-level cache serves in fact, measured: others may share it, and it keeps no exact order. 0:
-  // not known.
+  // Effective capacity of the last-level cache, measured: other processes may share it, and its replacement
+  // is not exactly LRU. 0: not known.
   int64_t kept_bytes = 0;
   int64_t memory_bytes = 0;
   double gemm_flops_f32 = 0.0;  // FLOP/s of the best GEMM, all threads
@@ -75,7 +75,7 @@ DeviceSpec detect_cpu(int threads);
 bool bf16_is_fast(const DeviceSpec& spec);
 
 std::string to_json(const DeviceSpec& spec);
-DeviceSpec device_spec_from_json(std::string_view text);  // DataError naming the fault
+DeviceSpec device_spec_from_json(std::string_view text);  // DataError naming the error
 
 // Where the figures of this machine are kept: one file per processor model, instruction sets, threads and
 // library version, in $XDG_CACHE_HOME/strata, else ~/.cache/strata, else the folder for temporary files.

@@ -17,7 +17,7 @@ struct Work {
 };
 
 // Seconds of one node: op rates at its arithmetic intensity (interpolated between the probes), never faster
-// than the bandwidth allows; the device's GEMM peak and bandwidths where an op was not measured.
+// than the bandwidth allows; for an op that was not measured, the device's GEMM peak and bandwidths.
 double expected_seconds(const DeviceSpec& device, std::string_view op, std::string_view dtype,
                         const Work& work, double cold_share);
 

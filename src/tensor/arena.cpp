@@ -18,7 +18,7 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 
 Arena::Arena(int64_t bytes) : size_(bytes) {
   if (bytes == 0) return;
-  // The kernel promises more than it has, and kills whoever takes it at its word.
+  // The kernel overcommits memory and kills the process that touches too much of it.
   if (const int64_t there = holdable_memory(); there > 0 && bytes > there) {
     throw WorldError(
         "[memory] the program needs {} and {} are free {}; take a smaller model, a smaller "
@@ -27,7 +27,7 @@ Arena::Arena(int64_t bytes) : size_(bytes) {
         human_bytes(static_cast<double>(bytes)), human_bytes(static_cast<double>(there)),
         where_memory_ends());
   }
-  // Aligned by hand to a huge page: mmap gives 4 KiB alignment only. The surplus is never touched.
+  // Aligned by hand to a huge page: mmap aligns to 4 KiB only. The surplus is never touched.
   const auto reserve = static_cast<size_t>(align_up(bytes, 4096) + kHugePage);
   void* raw =
       ::mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

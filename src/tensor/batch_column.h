@@ -11,9 +11,9 @@ namespace strata {
 enum class Column : uint8_t {
   kEncoderTokens,   // in [0, vocabulary)
   kEncoderKvBegin,  // as kKvBegin, of the encoder's row: places that see each other have the same
-  kTokens,          // in [0, vocabulary); of the decoder's row, where there is an encoder
+  kTokens,          // in [0, vocabulary); of the decoder's row if there is an encoder
   kPositions,       // within the document (or the window), from 0
-  kTargets,         // what is to be said here; -1 where no loss is counted
+  kTargets,         // the token to predict; -1: no loss here
   kKvBegin,         // the first place of the same row that this one may attend to
   kCrossKvBegin,    // the kEncoderKvBegin of the encoder's places that it may attend to; -1: none
   kSamples,         // the number of the row's sample, its low 32 bits
@@ -37,13 +37,13 @@ class PerColumn {
 struct ColumnInfo {
   Column column;
   std::string_view name;  // of its value in a graph
-  // One for each token, for each token where there is an encoder, for each token of the encoder, one.
+  // One entry per token, per token if there is an encoder, per encoder token, per row.
   enum class Places : uint8_t { kToken, kTokenBesideEncoder, kEncoderToken, kRow } places;
   enum class Padding : uint8_t {
     kZero,
     kNone,
     kOwnPlace
-  } padding;  // where a row has no content: kNone is -1
+  } padding;  // value of padding positions: kNone is -1
 
   constexpr int32_t padding_at(int64_t place) const {
     return padding == Padding::kOwnPlace ? static_cast<int32_t>(place) : padding == Padding::kNone ? -1 : 0;

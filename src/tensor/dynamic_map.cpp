@@ -65,7 +65,7 @@ DynamicMap make_map(bool has_sign) {
     borders.push_back((map.values[i] + map.values[i + 1]) / 2);
   float least = 1;
   for (const float border : borders) least = std::min(least, std::abs(border));
-  // As few bits of fraction as tell all borders apart.
+  // The fewest bits of fraction that keep all borders distinct.
   for (map.shift = 20; map.shift > 0; --map.shift) {
     map.first_bits = (std::bit_cast<int32_t>(least) >> map.shift) << map.shift;
     map.code.clear();

@@ -14,7 +14,7 @@ RowRun run_at(const Interleave& interleave, int64_t rows, int64_t file_row) {
   const int64_t group_rows = interleave.group_rows();
   const int64_t groups = rows / group_rows;
   const int64_t group = file_row / group_rows;
-  int64_t before = 0;  // rows of a group that lie in earlier parts
+  int64_t before = 0;  // rows of a group that are in earlier parts
   size_t part = 0;
   while (file_row % group_rows - before >= interleave.parts[part]) before += interleave.parts[part++];
   const int64_t within = file_row % group_rows - before;

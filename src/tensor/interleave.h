@@ -14,7 +14,7 @@ struct Interleave {
   int64_t group_rows() const;
 };
 
-// A run of rows that lie one after the other on both sides.
+// A run of rows that is consecutive on both sides.
 struct RowRun {
   int64_t file_row = 0;
   int64_t memory_row = 0;
@@ -24,7 +24,7 @@ struct RowRun {
 // The run that begins at `file_row` of a tensor of `rows` rows, a multiple of group_rows().
 RowRun run_at(const Interleave& interleave, int64_t rows, int64_t file_row);
 
-// Whether `rows` rows can lie so; every part has at least one.
+// Whether `rows` rows can be interleaved this way; every part has at least one.
 bool divides(const Interleave& interleave, int64_t rows);
 
 }  // namespace strata

@@ -39,7 +39,7 @@ HWY_INLINE float sum_of_lanes(Vector v) {
   return hn::GetLane(hn::SumOfLanes(F32(), v));
 }
 
-// How much of a vector lies in memory: all of it, or its first `count` lanes (the others read as zero).
+// How much of a vector is in memory: all of it, or its first `count` lanes (the others read as zero).
 struct Whole {};
 struct Part {
   size_t count;
@@ -109,7 +109,7 @@ HWY_INLINE Vector keep(Vector v, Part part) {
   return hn::IfThenElseZero(hn::FirstN(F32(), part.count), v);
 }
 
-// body(i, Whole or Part) for consecutive vectors that cover [0, n), two side by side where there are.
+// body(i, Whole or Part) for consecutive vectors that cover [0, n), unrolled by two while two remain.
 template <typename Body>
 HWY_INLINE void for_vectors(int64_t n, const Body& body) {
   const int64_t step = lanes();

@@ -24,7 +24,7 @@ struct TensorInfo {
   uint64_t bytes = 0;   // of its elements, row-major
 };
 
-// Reading is by position and may be done by several threads at once.
+// Reads are positional; several threads may read concurrently.
 class TensorFile {
  public:
   virtual ~TensorFile() = default;

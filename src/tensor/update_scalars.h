@@ -10,7 +10,7 @@ namespace strata {
 struct UpdateScalars {
   float lr = 0;
   float grad_scale = 1;  // clip factor over token count
-  int32_t skip = 0;      // not 0: the update leaves everything as it is
+  int32_t skip = 0;      // not 0: the update changes nothing
   int64_t update = 1;    // t: updates made, this one included
 };
 

@@ -104,8 +104,8 @@ TEST_F(ControlGroup, Version1HasAHierarchyForEachController) {
   EXPECT_EQ(found.cpu->source, in_groups("cpu,cpuacct/docker/y/cpu.cfs_quota_us"));
   EXPECT_EQ(found.memory->bytes, 3000);
   EXPECT_EQ(found.available->bytes, 500) << "the parent's";
-  EXPECT_EQ(found.rooms.size(), 2U);
-  EXPECT_EQ(found.rooms[1].memory, 2300);
+  EXPECT_EQ(found.headrooms.size(), 2U);
+  EXPECT_EQ(found.headrooms[1].memory, 2300);
 }
 
 // A container of version 1 sees its own group as each hierarchy's root, and /proc names the host's path.
@@ -133,7 +133,7 @@ TEST_F(ControlGroup, WhatIsNoLimitIsPassedOver) {
     group("cpu", {{"cpu.cfs_quota_us", content}, {"cpu.cfs_period_us", "0\n"}});
     EXPECT_FALSE(limits().cpu) << content;
   }
-  // Folders in the place of files, which cannot be read; and /proc/self/cgroup that says nothing.
+  // Folders in place of files, which cannot be read, and an empty /proc/self/cgroup.
   std::filesystem::create_directories(in_groups("b/memory.max"));
   std::filesystem::create_directories(in_groups("b/memory.current"));
   std::filesystem::create_symlink("nowhere", in_groups("b/cpu.max"));
@@ -141,7 +141,7 @@ TEST_F(ControlGroup, WhatIsNoLimitIsPassedOver) {
     own_groups(own);
     EXPECT_FALSE(limits().memory || limits().cpu) << own;
   }
-  // A limit counts although nobody says how much of it is taken.
+  // A limit counts even if its current usage is unknown.
   group("b", {{"memory.high", "1000\n"}});
   own_groups("0::/b\n");
   EXPECT_EQ(limits().available->bytes, 1000);

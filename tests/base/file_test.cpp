@@ -44,7 +44,7 @@ TEST(ExpandGlob, LinksOutOfAFolderAreNotFollowed) {
   const std::string base = folder.path().string();
   EXPECT_EQ(names(base + "/in"), "in/a.txt in/deep/b.txt in/inside ");
   EXPECT_EQ(names(base + "/in/**/*.txt"), "in/a.txt in/deep/b.txt ");
-  EXPECT_EQ(names(base + "/in/file"), "in/file ");  // what is named is meant
+  EXPECT_EQ(names(base + "/in/file"), "in/file ");  // a file that is named exactly is included
 }
 
 // Replacing it, as with files, would take a device out of /dev.

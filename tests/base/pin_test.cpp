@@ -49,7 +49,7 @@ TEST(PinRule, AllThreadsOnAllProcessorsOfTheMachine) {
 #endif
   EXPECT_FALSE(pinning_helps(1, 1, 1));
   EXPECT_FALSE(pinning_helps(4, 8, 8)) << "fewer threads than processors: the system places them better";
-  EXPECT_FALSE(pinning_helps(4, 4, 8)) << "somebody else has placed the process";
+  EXPECT_FALSE(pinning_helps(4, 4, 8)) << "the process is already placed";
   EXPECT_FALSE(pinning_helps(16, 8, 8));
 }
 

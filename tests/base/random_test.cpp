@@ -56,7 +56,8 @@ TEST(FillTruncatedNormal, IsTheNormalWithWhatFallsOutsideDrawnAgain) {
     squares += static_cast<double>(cut[i]) * cut[i];
     largest = std::max(largest, std::abs(static_cast<double>(cut[i])));
   }
-  // Of the normal 0.27 % lie outside; cut there its variance is 1 - 6 φ(3) / (2 Φ(3) - 1) = 0.97334.
+  // 0.27 % of normal values are outside; truncated there, the variance is 1 - 6 φ(3) / (2 Φ(3) - 1) =
+  // 0.97334.
   EXPECT_NEAR(static_cast<double>(drawn_again) / kCount, 0.0027, 0.0003);
   EXPECT_NEAR(sum / kCount, 0, 0.003);
   EXPECT_NEAR(squares / kCount / 0.25, 0.97334, 0.008);

@@ -10,7 +10,7 @@
 namespace strata {
 namespace {
 
-// Each in a process of its own: the handlers are the process's.
+// Each in a separate process: handlers are per process.
 void one_signal_then_exit(int signal) {
   catch_stop_signals();
   if (stop_requested() || stop_exit_code() != 0) _exit(1);
@@ -46,11 +46,11 @@ void busy_before_force(int64_t stands_in_for) {
   busy(true);
 }
 
-TEST(SignalsTest, WhoeverIsEndedByForceSaysBeforeHowToGoOn) {
+TEST(SignalsTest, PrintsHowToResumeBeforeItIsEndedByForce) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const std::string said = "step 3 is saved\n", nothing;
   EXPECT_EXIT(busy_before_force(0), testing::ExitedWithCode(7), testing::Eq(said));
-  // Another process, this one's parent, is there to say it.
+  // Another process, this one's parent, prints it instead.
   EXPECT_EXIT(busy_before_force(getppid()), testing::ExitedWithCode(7), testing::Eq(nothing));
   EXPECT_EXIT(busy_before_force(std::numeric_limits<pid_t>::max()), testing::ExitedWithCode(7),
               testing::Eq(said));
@@ -63,7 +63,7 @@ TEST(SignalsTest, TheFirstIsNotedTheSecondEndsTheProcess) {
   EXPECT_EXIT(one_signal_then_exit(SIGINT), testing::ExitedWithCode(130), "");
   EXPECT_EXIT(one_signal_then_exit(SIGTERM), testing::ExitedWithCode(143), "");
   EXPECT_EXIT(two_signals(), testing::ExitedWithCode(143), "");
-  EXPECT_EXIT(busy(false), testing::ExitedWithCode(143), "stopped; what is finished is kept");
+  EXPECT_EXIT(busy(false), testing::ExitedWithCode(143), "stopped; finished work is saved");
   EXPECT_EXIT(busy(true), testing::ExitedWithCode(7), "");
 }
 

@@ -59,7 +59,7 @@ TEST_F(InputsTest, WhatIsNoTextIsToldByName) {
     const Outcome wide = run(verb + "wide.txt");
     EXPECT_EQ(wide.code, 3) << verb << wide.err;
     EXPECT_TRUE(contains(wide.err, "wide.txt] is UTF-16") && contains(wide.err, "iconv")) << wide.err;
-    EXPECT_TRUE(contains(run(verb + "image.txt").err, "image.txt: is no text but a binary file")) << verb;
+    EXPECT_TRUE(contains(run(verb + "image.txt").err, "image.txt: is a binary file")) << verb;
     EXPECT_TRUE(contains(run(verb + "latin.txt").err, "latin.txt: is not UTF-8")) << verb;
   }
   for (const std::string name : {"image.txt", "wide.txt"}) {

@@ -143,7 +143,7 @@ void BuildStats::add(const BuildStats& other) {
     sources[s].bytes += other.sources[s].bytes;
     sources[s].tokens += other.sources[s].tokens;
   }
-  // The pieces of a file follow each other: its hash is that of its pieces' hashes in order.
+  // The chunks of a file are in order: its hash is the hash of their hashes in that order.
   for (const auto& [file, hash] : other.input_hashes) {
     const auto [at, is_new] = input_hashes.emplace(file, hash);
     if (!is_new) at->second = at->second * 0x9E3779B97F4A7C15u + hash;

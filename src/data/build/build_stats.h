@@ -1,4 +1,4 @@
-// What a part of a build counted: kept in a file of its own once the part is done, and summed in the end.
+// The counts of one part of a build: saved in a separate file once the part is done, and summed at the end.
 #pragma once
 
 #include <array>
@@ -64,7 +64,7 @@ struct BuildStats {
     int64_t documents_in = 0, documents = 0, bytes = 0, tokens = 0;
   };
   std::vector<Kept> sources;
-  std::map<int32_t, uint64_t> input_hashes;  // content of each input file's pieces in this part, by file
+  std::map<int32_t, uint64_t> input_hashes;  // content of each input file's chunks in this part, by file
 
   void drop(size_t row, std::string_view reason, int64_t bytes, DropExample&& example);
   void add(const BuildStats& other);  // `other` is of later parts

@@ -6,8 +6,8 @@
 
 namespace strata::data {
 
-// Writes each part's decisions, clusters/NN-KIND.jsonl where the recipe asks for it, and last of all the
-// marker that says so; what stands already is left as it is.
+// Writes each part's decisions, clusters/NN-KIND.jsonl if the recipe asks for it, and last the marker that
+// they are complete; existing files are not touched.
 void decide(const BuildJob& job, size_t phase);
 
 // What deciding counted and found, from the marker.

@@ -104,7 +104,7 @@ void append_id(std::string& json, const DocumentId& id) {
     append_json_string(json, id.text);
 }
 
-// A byte that tells the kind, then the id.
+// A byte for the kind, then the id.
 void IdFileWriter::append(const DocumentId& id) {
   out_.append(id.is_json ? "j" : "s");
   out_.append(id.text);

@@ -1,4 +1,4 @@
-// The documents of one part between two phases of a build, and the small files beside them. Written and read
+// The documents of one part between two phases of a build, and the small files next to them. Written and read
 // by one build on one kind of machine: little-endian, without versions.
 #pragma once
 
@@ -41,12 +41,12 @@ class DocumentFileReader {
  private:
   void need(size_t bytes);
   ReadableFile file_;
-  uint64_t offset_ = 0;  // in the file, behind what the buffer holds
+  uint64_t offset_ = 0;  // in the file, after the buffered bytes
   std::string buffer_;
   size_t begin_ = 0, end_ = 0;
 };
 
-// The id of a document, and whether it is JSON already: what was a number in the input stays one.
+// The id of a document, and whether it is already JSON: a number in the input stays a number.
 struct DocumentId {
   std::string_view text;
   bool is_json = false;

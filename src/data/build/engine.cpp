@@ -69,8 +69,8 @@ int threads_of(const Recipe& recipe) {
   return recipe.workers > 0 ? recipe.workers : processors + (processors + 1) / 2;
 }
 
-// What lies in the work folder: an unfinished build of another program's version, which keeps it in another
-// form, begins anew. Finished ones are not asked.
+// The format of the work folder: an unfinished build of a program version with another format starts again.
+// Finished builds are not checked.
 constexpr const char* kWorkForm = " ids with kinds";
 
 bool is_there(const Path& path) {
@@ -106,7 +106,7 @@ std::string identity_of(const BuildJob& job) {
   if (job.tokenizer) {
     text += fmt::format(" tokenizer={} bos={} eos={}", to_hex(job.tokenizer->hash()),
                         job.recipe.tokens->add_bos, job.recipe.tokens->add_eos);
-    // What the tokenizer alone says needs no words.
+    // Nothing to report if the ends are those of the tokenizer.
     const TextEnds ends = job.tokenizer->ends(), alone = declared_ends(*job.tokenizer, {});
     if (ends.end != alone.end) text += fmt::format(" end={}", ends.end.value_or(-1));
     if (job.recipe.tokens->add_bos && ends.begin != alone.begin)
@@ -154,7 +154,7 @@ BuildStats sum_of_parts(const BuildJob& job) {
   return sum;
 }
 
-// What a killed build was writing stands under other names than its final ones.
+// A killed build leaves its unfinished files under temporary names.
 void remove_half_written(FileSystem& files, const Path& folder) {
   for (const Path& path : expand_glob(folder.string())) {
     const std::string name = path.filename().string();
@@ -162,7 +162,7 @@ void remove_half_written(FileSystem& files, const Path& folder) {
   }
 }
 
-// What no build of ours began is somebody else's, and would go.
+// A folder that no build of ours began belongs to someone else and would be emptied.
 void refuse_foreign(const Path& folder, bool overwrite) {
   if (overwrite || is_there(folder / "work" / "identity")) return;
   std::error_code error;
@@ -175,8 +175,8 @@ void refuse_foreign(const Path& folder, bool overwrite) {
   }
 }
 
-// Whether the folder holds this build's result. Another one's is not touched unless `overwrite` says so; what
-// another recipe left unfinished is of no use and goes.
+// Whether the folder holds this build's result. The result of another build is not touched unless `overwrite`
+// is set; the unfinished work of another recipe is of no use and is removed.
 bool prepare_folder(const BuildJob& job, const std::string& identity, bool overwrite) {
   FileSystem& files = *job.files;
   const Path& folder = job.recipe.folder;
@@ -184,7 +184,7 @@ bool prepare_folder(const BuildJob& job, const std::string& identity, bool overw
   remove_half_written(files, folder);
   if (is_there(manifest)) {
     if (identity_of_manifest(manifest) == identity) {
-      files.remove_tree(job.work());  // of a build that was killed behind its manifest
+      files.remove_tree(job.work());  // of a build that was killed after it wrote its manifest
       return true;
     }
     if (!overwrite) {
@@ -221,7 +221,7 @@ void assemble(const BuildJob& job, const comm::World& world) {
   });
 }
 
-// Weights and limits of sources are training's: a finished build takes new ones as they are.
+// Weights and limits of sources concern training only: a finished build adopts new ones.
 void update_shares(const BuildJob& job, const BuildStats& stats, const Path& manifest) {
   write_training_sources(job, stats);
   const std::string before = read_file(manifest);

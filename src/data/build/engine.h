@@ -1,6 +1,5 @@
-// Runs a data build: all parts through all phases, then what is made of them together. A build that was
-// stopped or killed goes on where it was: parts that are finished are kept. The result is the same for any
-// number of threads and ranks.
+// Runs a data build: all parts through all phases, then the shared results. A build that was stopped or
+// killed resumes; finished parts are kept. The result is the same for any number of threads and ranks.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +21,13 @@ struct BuildProgress {
 
 struct BuildOptions {
   bool overwrite = false;  // replace the result of another recipe in the same folder
-  std::function<void(const BuildProgress&)> progress;  // a few times a second, from a thread of its own
+  std::function<void(const BuildProgress&)> progress;  // a few times a second, from a separate thread
 };
 
 struct BuildResult {
   bool finished = false;  // false: stopped on request
   bool reused = false;    // the folder held this result already
-  BuildStats stats;       // complete on rank 0 alone
+  BuildStats stats;       // complete only on rank 0
   double seconds = 0;
 };
 

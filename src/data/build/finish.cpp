@@ -27,7 +27,7 @@ Json dropped_json(const BuildJob& job, const BuildStats& stats) {
   for (size_t row = 0; row < stats.rows.size(); ++row) {
     const std::string kind = row == 0 ? "read" : job.recipe.stages[row - 1].kind;
     for (const auto& [reason, drop] : stats.rows[row].dropped) {
-      // A kind may stand in two places.
+      // A kind may occur twice.
       int64_t count = drop.documents;
       if (out.contains(kind) && out[kind].contains(reason)) count += out[kind][reason].get<int64_t>();
       out[kind][reason] = count;
@@ -149,7 +149,7 @@ Json read_manifest(const Path& path) {
   try {
     return parse_json<Json>(read_file(path));
   } catch (const Json::exception& error) {
-    throw DataError("[{}] is no manifest of a data build: {}", path.string(), error.what());
+    throw DataError("[{}] is not the manifest of a data build: {}", path.string(), error.what());
   }
 }
 

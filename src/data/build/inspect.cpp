@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kShownBytes = 600;
 constexpr int64_t kShownTokens = 64;
 
-// Marks that a terminal shows in colour and a file as they are.
+// Highlights: colours on a terminal, plain characters in a file.
 struct Paint {
   bool color;
   std::string dim(const std::string& text) const { return color ? "\x1b[2m" + text + "\x1b[0m" : text; }
@@ -152,7 +152,7 @@ std::string inspect_tokens(const InspectRequest& request, const std::optional<To
          fmt::format("{}: {} tokens, {} documents\n", request.path.string(), corpus.tokens(), ends.size());
 }
 
-// What a Megatron index says, with the tokens where their file stands beside it.
+// Describes a Megatron index, with its tokens if their file is next to it.
 std::string inspect_index(const InspectRequest& request, const std::optional<Tokenizer>& tokenizer) {
   const MappedFile file(request.path);
   const MegatronIndex index = parse_megatron_index(file.bytes(), request.path.string());

@@ -1,5 +1,5 @@
-// What lies in a file, for a person: documents of anything that can be read, tokens and document boundaries
-// of token files, what a Megatron index (.idx) says.
+// Shows the content of a file to a person: documents of anything that can be read, tokens and document
+// boundaries of token files, the entries of a Megatron index (.idx).
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct InspectRequest {
   bool json = false;
 };
 
-// The text to print. The whole file is counted; only the first documents are shown.
+// The text to print. The totals cover the whole file; only the first documents are shown.
 std::string inspect(const InspectRequest& request);
 
 }  // namespace strata::data

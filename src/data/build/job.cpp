@@ -40,15 +40,15 @@ int32_t id_of(const RecipeToken& token, const char* key, const Tokenizer& tokeni
   if (token.id) {
     const auto id = static_cast<int32_t>(*token.id);
     if (id < tokenizer.vocab_size() && !tokenizer.id_to_token(id).empty()) return id;
-    throw ConfigError("[output.tokens] {} = {} is no token of {}; expected an id from 0 to {}", key, id,
+    throw ConfigError("[output.tokens] {} = {} is not a token of {}; expected an id from 0 to {}", key, id,
                       path.string(), tokenizer.vocab_size() - 1);
   }
   if (const auto id = tokenizer.token_to_id(token.text)) return *id;
-  throw ConfigError("[output.tokens] {} = \"{}\" is no token of {}; name one of its tokens, or an id", key,
+  throw ConfigError("[output.tokens] {} = \"{}\" is not a token of {}; name one of its tokens, or an id", key,
                     token.text, path.string());
 }
 
-// What the recipe says of a text's ends, over what the tokenizer's files declare.
+// The recipe's text ends override those that the tokenizer's files declare.
 Tokenizer with_ends_of(const RecipeTokens& tokens, const Tokenizer& tokenizer) {
   TextEnds ends = tokenizer.ends();
   if (tokens.eos.given()) {

@@ -1,6 +1,5 @@
-// A build as its parts see it: the recipe made ready to run, how its stages fall into phases, and where each
-// file of it lies.
-//
+// A build as its parts see it: the recipe made ready to run, the phases of its stages, and the paths of its
+// files.
 // A phase reads every part once. Stages that decide on a document by itself run as documents stream by; a
 // CorpusStage ends a phase, since it must have seen all parts before it can decide, and its decisions are
 // applied at the beginning of the next.
@@ -31,7 +30,7 @@ struct BuildJob {
   PartPlan plan;
   std::vector<AnyStage> stages;
   std::vector<BuildPhase> phases;
-  std::optional<Tokenizer> tokenizer;  // with what the recipe says of a text's ends
+  std::optional<Tokenizer> tokenizer;  // with the recipe's text ends
   TextEncoder encoder;                 // of it
   FileSystem* files = nullptr;
   std::function<bool()> stop;
@@ -57,8 +56,8 @@ struct BuildJob {
 std::unique_ptr<BuildJob> make_job(Recipe recipe, FileSystem& files, std::function<bool()> stop,
                                    int64_t part_bytes = kPartBytes);
 
-// One part in one phase, whole: its files stand under their names when this returns, the statistics last.
-// Throws Interrupted where `stop` says so.
+// Runs one whole part in one phase: its files have their final names when this returns, the statistics last.
+// Throws Interrupted when `stop` is set.
 void run_part(const BuildJob& job, size_t phase, uint32_t part);
 
 }  // namespace strata::data

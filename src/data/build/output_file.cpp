@@ -12,14 +12,14 @@ namespace strata::data {
 class OutputFile::Encoder {
  public:
   virtual ~Encoder() = default;
-  // Appends to `out`; `last`: with what the format puts behind the end.
+  // Appends to `out`; `last`: with the format's trailer.
   virtual void encode(std::string_view in, bool last, std::string& out) = 0;
 };
 
 class OutputFile::Gzip final : public Encoder {
  public:
   Gzip() {
-    // A header without name and time: the same content gives the same bytes.
+    // A header without name and time: the same content yields the same bytes.
     if (deflateInit2(&stream_, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK) throw std::bad_alloc();
   }
   ~Gzip() override { deflateEnd(&stream_); }

@@ -13,7 +13,7 @@ class OutputFile {
  public:
   // `compression`: "", "gz" or "zst". Missing folders are made.
   OutputFile(FileSystem& files, const Path& path, const std::string& compression = "");
-  ~OutputFile();  // without finish(), removes what was written
+  ~OutputFile();  // without finish(), removes the partial file
   OutputFile(OutputFile&&) noexcept;
 
   void append(std::string_view bytes) {
@@ -24,7 +24,7 @@ class OutputFile {
   void flush_if_full() {
     if (buffer_.size() >= kBufferBytes) flush();
   }
-  // Writes what is left, syncs and takes the file's own name.
+  // Writes the rest, syncs and renames the file to its final name.
   void finish();
 
  private:
@@ -37,7 +37,7 @@ class OutputFile {
   FileSystem* files_;
   Path path_, part_;
   std::unique_ptr<WritableFile> file_;
-  std::unique_ptr<Encoder> encoder_;  // none: as it is
+  std::unique_ptr<Encoder> encoder_;  // none: not compressed
   std::string buffer_, encoded_;
 };
 

@@ -25,13 +25,13 @@ BuildInput describe(InputFile file, int32_t source, const Path& base) {
   return input;
 }
 
-// What lies in the folders that a build fills, and empties before.
+// The folders that a build fills, and empties first.
 class OwnOutputs {
  public:
   explicit OwnOutputs(const Path& folder) : folder_(canonical(folder)) {}
 
   bool hold(const Path& file) {
-    if (file.parent_path() != parent_) {  // files come sorted: each folder is looked at once
+    if (file.parent_path() != parent_) {  // files come sorted: each folder is checked once
       parent_ = file.parent_path();
       const Path below = canonical(parent_->empty() ? Path(".") : *parent_).lexically_relative(folder_);
       const std::string first = below.empty() ? "" : below.begin()->string();

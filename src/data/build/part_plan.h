@@ -1,6 +1,5 @@
-// How a build cuts its input: into parts of about the same size, by the files' sizes alone, so that the
-// result depends neither on threads nor on ranks. A part is the unit of work, of resuming and of output
-// files.
+// Splits the input of a build into parts of about the same size, by file sizes only, so that the result
+// depends neither on threads nor on ranks. A part is the unit of work, of resuming and of output files.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@ namespace strata::data {
 
 struct BuildInput {
   InputFile file;
-  std::string name;  // as reports show it: from the recipe's folder where it lies below
+  std::string name;  // as in reports: relative to the recipe's folder if it is below it
   int32_t source = 0;
   int64_t modified = 0;  // nanoseconds since the epoch; 0 for standard input and object stores
 };
@@ -36,7 +35,7 @@ struct PartPlan {
   int64_t bytes = 0;
 };
 
-// What a build fills in build.folder, beside some files.
+// The outputs of a build in build.folder, besides some files.
 inline constexpr const char* kBuildOutputs[] = {"documents", "audit", "clusters", "tokens", "work"};
 
 // Parts of a large corpus take kPartBytes; a smaller one is cut into about kPartsWanted, so that many threads
@@ -45,8 +44,8 @@ inline constexpr int64_t kPartBytes = int64_t{64} << 20;
 inline constexpr int64_t kLeastPartBytes = int64_t{8} << 20;
 inline constexpr int64_t kPartsWanted = 64;
 
-// What lies in the outputs of this build is no input. Files that can be split are cut; smaller ones share a
-// part. A part holds one source's files. ConfigError for a pattern that finds nothing.
+// The outputs of this build are not input. Files that can be split are cut; smaller ones share a part. A part
+// holds one source's files. ConfigError for a pattern that matches nothing.
 PartPlan plan_parts(const Recipe& recipe, int64_t most_bytes = kPartBytes);
 
 // Names the input by paths, sizes and times, and the cut.

@@ -15,12 +15,12 @@
 namespace strata::data {
 namespace {
 
-// Collects faults, so that all of them are named at once.
+// Collects errors, so that all of them are reported together.
 class TableReader {
  public:
-  TableReader(const ConfigValue& table, std::string where, std::vector<std::string>& faults)
-      : table_(table), where_(std::move(where)), faults_(faults) {
-    if (!table.is_table()) fault(table, "found a plain value, expected a table");
+  TableReader(const ConfigValue& table, std::string where, std::vector<std::string>& errors)
+      : table_(table), where_(std::move(where)), errors_(errors) {
+    if (!table.is_table()) error(table, "found a plain value, expected a table");
   }
 
   // Every key that was not asked for is unknown.
@@ -30,7 +30,7 @@ class TableReader {
       if (known_.count(entry.key)) continue;
       const std::vector<std::string> names(known_.begin(), known_.end());
       const auto near = nearest_name(entry.key, names);
-      fault(entry.value,
+      error(entry.value,
             "unknown key \"" + entry.key + "\"" + (near ? "; did you mean \"" + *near + "\"?" : ""));
     }
   }
@@ -47,20 +47,20 @@ class TableReader {
     if constexpr (std::is_same_v<T, double>) {
       if (const int64_t* whole = value->get_if<int64_t>()) return static_cast<double>(*whole);
     }
-    fault(*value, fmt::format("{} is {}, expected {}", key, to_toml(*value), expected));
+    error(*value, fmt::format("{} is {}, expected {}", key, to_toml(*value), expected));
     return fallback;
   }
   bool flag(const std::string& key, bool fallback) { return get<bool>(key, fallback, "true or false"); }
   std::string text(const std::string& key, const std::string& fallback) {
     return get<std::string>(key, fallback, "a text");
   }
-  // One of `choices`; the index of the first where it is none.
+  // One of `choices`; the index of the first if the value is not one of them.
   size_t choice(const std::string& key, const std::vector<std::string>& choices) {
     const std::string value = text(key, choices[0]);
     const auto at = std::find(choices.begin(), choices.end(), value);
     if (at != choices.end()) return static_cast<size_t>(at - choices.begin());
     const auto near = nearest_name(value, choices);
-    fault(*find(key), fmt::format("{} = \"{}\" is not known, expected one of {}{}", key, value,
+    error(*find(key), fmt::format("{} = \"{}\" is not known, expected one of {}{}", key, value,
                                   fmt::join(choices, ", "), near ? "; did you mean " + *near + "?" : ""));
     return 0;
   }
@@ -75,31 +75,31 @@ class TableReader {
       }
       if (out.size() == list->size()) return out;
     }
-    fault(*value, fmt::format("{} is {}, expected a text or a list of texts", key, to_toml(*value)));
+    error(*value, fmt::format("{} is {}, expected a text or a list of texts", key, to_toml(*value)));
     return {};
   }
 
-  void fault(const ConfigValue& at, const std::string& what) {
-    faults_.push_back(fmt::format("[{}] {}: {}", to_string(at.origin), where_, what));
+  void error(const ConfigValue& at, const std::string& what) {
+    errors_.push_back(fmt::format("[{}] {}: {}", to_string(at.origin), where_, what));
   }
-  void missing(const std::string& what) { fault(table_, what); }
+  void missing(const std::string& what) { error(table_, what); }
 
  private:
   const ConfigValue& table_;
   std::string where_;
-  std::vector<std::string>& faults_;
+  std::vector<std::string>& errors_;
   std::set<std::string> known_;
 };
 
-// Relative to the recipe; URIs of object stores and "-" stay as they are.
+// Relative to the recipe; URIs of object stores and "-" are not changed.
 std::string placed(const Path& base, const std::string& path) {
   if (path == "-" || path.find("://") != std::string::npos) return path;
   return (base / path).lexically_normal().string();
 }
 
 RecipeSource read_source(const ConfigValue& table, const std::string& where, const Path& base,
-                         std::vector<std::string>& faults) {
-  TableReader reader(table, where, faults);
+                         std::vector<std::string>& errors) {
+  TableReader reader(table, where, errors);
   RecipeSource source;
   source.name = reader.text("name", "");
   for (const std::string& path : reader.texts("path")) source.paths.push_back(placed(base, path));
@@ -110,12 +110,12 @@ RecipeSource read_source(const ConfigValue& table, const std::string& where, con
   source.weight = reader.get<double>("weight", 1.0, "a number");
   source.max_epochs = reader.get<int64_t>("max_epochs", 0, "a whole number");
   source.max_tokens = reader.get<int64_t>("max_tokens", 0, "a whole number");
-  if (const std::string fault = fault_of_file_name(source.name); !fault.empty()) {
+  if (const std::string problem = fault_of_file_name(source.name); !problem.empty()) {
     const ConfigValue* name = reader.find("name");
-    reader.fault(name ? *name : table,
+    reader.error(name ? *name : table,
                  fmt::format("name {} {}, and is to be the name of a file; expected one such as "
                              "\"web\"",
-                             name ? to_toml(*name) : "", fault));
+                             name ? to_toml(*name) : "", problem));
   }
   if (source.paths.empty()) reader.missing("has no path");
   if (!(source.weight >= 0) || std::isinf(source.weight))
@@ -126,7 +126,7 @@ RecipeSource read_source(const ConfigValue& table, const std::string& where, con
   return source;
 }
 
-// The value of a stage's parameter, in the type of its default; a fault where it has another.
+// The value of a stage's parameter, in the type of its default; another type is an error.
 StageValue read_parameter(TableReader& reader, const StageParameter& parameter) {
   return std::visit(
       [&](const auto& fallback) -> StageValue {
@@ -144,8 +144,8 @@ StageValue read_parameter(TableReader& reader, const StageParameter& parameter) 
       parameter.value);
 }
 
-RecipeStage read_stage(const ConfigValue& table, const std::string& where, std::vector<std::string>& faults) {
-  TableReader reader(table, where, faults);
+RecipeStage read_stage(const ConfigValue& table, const std::string& where, std::vector<std::string>& errors) {
+  TableReader reader(table, where, errors);
   RecipeStage stage;
   stage.kind = reader.text("kind", "");
   const auto& kinds = stage_kinds();
@@ -174,12 +174,12 @@ int64_t read_size(TableReader& reader, const std::string& key) {
     if (*text == "auto") return 0;
     if (const auto bytes = parse_byte_size(*text); bytes && *bytes > 0) return *bytes;
   }
-  reader.fault(*value,
+  reader.error(*value,
                fmt::format("{} is {}, expected a size like \"8GiB\", or \"auto\"", key, to_toml(*value)));
   return 0;
 }
 
-// A token or its id; "auto", as when it is left out, for what the tokenizer's files declare.
+// A token or its id; "auto", the default, selects the one declared by the tokenizer's files.
 RecipeToken read_token(TableReader& reader, const std::string& key) {
   RecipeToken token;
   const ConfigValue* value = reader.find(key);
@@ -189,20 +189,20 @@ RecipeToken read_token(TableReader& reader, const std::string& key) {
   } else if (const auto* text = value->get_if<std::string>(); text != nullptr && !text->empty()) {
     if (*text != "auto") token.text = *text;
   } else {
-    reader.fault(*value,
+    reader.error(*value,
                  fmt::format("{} is {}, expected a token, its id, or \"auto\"", key, to_toml(*value)));
   }
   return token;
 }
 
-void read_list(const ConfigValue& tree, const char* key, std::vector<std::string>& faults,
+void read_list(const ConfigValue& tree, const char* key, std::vector<std::string>& errors,
                FunctionRef<void(const ConfigValue&, const std::string&)> element) {
   const ConfigValue* list = tree.find(key);
   if (list == nullptr) return;
   const auto* array = list->get_if<ConfigValue::Array>();
   if (array == nullptr) {
-    faults.push_back(
-        fmt::format("[{}] {} is no list of tables; write [[{}]]", to_string(list->origin), key, key));
+    errors.push_back(
+        fmt::format("[{}] {} is not a list of tables; write [[{}]]", to_string(list->origin), key, key));
     return;
   }
   for (size_t i = 0; i < array->size(); ++i) element((*array)[i], fmt::format("{}.{}", key, i));
@@ -226,15 +226,15 @@ ConfigValue read_recipe_tree(const Path& path, const std::vector<std::string>& s
 }
 
 Recipe read_recipe(const ConfigValue& tree, const Path& path) {
-  std::vector<std::string> faults;
+  std::vector<std::string> errors;
   Recipe recipe;
   recipe.file = path;
   recipe.base = path.has_parent_path() ? path.parent_path() : Path(".");
-  TableReader root(tree, "recipe", faults);
+  TableReader root(tree, "recipe", errors);
   static const ConfigValue kEmpty{.data = ConfigValue::Table(), .origin = {}};
 
   const ConfigValue* build = root.find("build");
-  TableReader build_reader(build ? *build : kEmpty, "build", faults);
+  TableReader build_reader(build ? *build : kEmpty, "build", errors);
   const std::string folder = build_reader.text("folder", "out");
   if (folder.empty())
     build_reader.missing("folder is empty; expected the folder to write, \".\" for this one");
@@ -246,22 +246,22 @@ Recipe read_recipe(const ConfigValue& tree, const Path& path) {
   build_reader.finish();
 
   root.find("source");
-  read_list(tree, "source", faults, [&](const ConfigValue& table, const std::string& where) {
-    recipe.sources.push_back(read_source(table, where, recipe.base, faults));
+  read_list(tree, "source", errors, [&](const ConfigValue& table, const std::string& where) {
+    recipe.sources.push_back(read_source(table, where, recipe.base, errors));
   });
-  if (recipe.sources.empty()) faults.push_back("[" + path.string() + "] names no [[source]]");
+  if (recipe.sources.empty()) errors.push_back("[" + path.string() + "] names no [[source]]");
   std::set<std::string> names;
   for (const RecipeSource& source : recipe.sources) {
     if (!source.name.empty() && !names.insert(source.name).second)
-      faults.push_back("[" + path.string() + "] two sources are called " + source.name);
+      errors.push_back("[" + path.string() + "] two sources are called " + source.name);
   }
   root.find("stage");
-  read_list(tree, "stage", faults, [&](const ConfigValue& table, const std::string& where) {
-    recipe.stages.push_back(read_stage(table, where, faults));
+  read_list(tree, "stage", errors, [&](const ConfigValue& table, const std::string& where) {
+    recipe.stages.push_back(read_stage(table, where, errors));
   });
 
   const ConfigValue* output = root.find("output");
-  TableReader output_reader(output ? *output : kEmpty, "output", faults);
+  TableReader output_reader(output ? *output : kEmpty, "output", errors);
   recipe.documents = output_reader.flag("documents", true);
   recipe.audit = output_reader.flag("audit", true);
   recipe.clusters = output_reader.flag("clusters", false);
@@ -269,7 +269,7 @@ Recipe read_recipe(const ConfigValue& tree, const Path& path) {
   const size_t compression = output_reader.choice("compression", kCompressions);
   recipe.compression = compression == 0 ? "" : kCompressions[compression];
   if (const ConfigValue* tokens = output_reader.find("tokens")) {
-    TableReader tokens_reader(*tokens, "output.tokens", faults);
+    TableReader tokens_reader(*tokens, "output.tokens", errors);
     RecipeTokens wanted;
     const std::string tokenizer = tokens_reader.text("tokenizer", "");
     if (tokenizer.empty()) tokens_reader.missing("names no tokenizer");
@@ -289,7 +289,7 @@ Recipe read_recipe(const ConfigValue& tree, const Path& path) {
   }
   output_reader.finish();
   root.finish();
-  if (!faults.empty()) throw ConfigError("{}", fmt::join(faults, "\n"));
+  if (!errors.empty()) throw ConfigError("{}", fmt::join(errors, "\n"));
   return recipe;
 }
 

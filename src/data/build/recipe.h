@@ -1,5 +1,4 @@
-// RECIPE.toml: what a data build reads, which stages it runs and what it writes
-// (docs/data.md).
+// RECIPE.toml: the input of a data build, its stages and its output (docs/data.md).
 #pragma once
 
 #include <cstdint>
@@ -41,7 +40,7 @@ struct RecipeTokens {
   Path tokenizer;
   bool add_bos = false;
   bool add_eos = true;
-  // What begins and ends a text, by a token's text or its id ("": what the tokenizer's files declare).
+  // The beginning and end of a text, by a token's text or its id ("": as the tokenizer's files declare).
   RecipeToken bos = {}, eos = {};
   SpecialInText special_in_text = SpecialInText::kToken;
   TokenFormat format = TokenFormat::kStrata;
@@ -50,7 +49,7 @@ struct RecipeTokens {
 enum class OnError { kSkip, kStop };
 
 struct Recipe {
-  Path file;        // "" where it was made from a command line
+  Path file;        // "" if it was made from a command line
   Path base;        // where relative paths start
   Path folder;      // of everything that the build writes
   int workers = 0;  // threads; 0: enough for all cores
@@ -61,14 +60,14 @@ struct Recipe {
   bool documents = true;
   std::string compression;  // of the documents and the audit: "", "gz" or "zst"
   bool audit = true;
-  bool clusters = false;  // what each deduplication found to be alike, in files of their own
+  bool clusters = false;  // the clusters that each deduplication found, in separate files
   std::optional<RecipeTokens> tokens;
 };
 
 // The tree of a recipe, for read_recipe: the file with `sets` laid over it.
 ConfigValue read_recipe_tree(const Path& path, const std::vector<std::string>& sets);
 
-// ConfigError that lists every fault with file, line and the nearest valid name.
+// ConfigError that lists every error with file, line and the nearest valid name.
 Recipe read_recipe(const ConfigValue& tree, const Path& path);
 
 // All kinds of stages that this build has.

@@ -22,7 +22,7 @@ std::string sources_toml(const BuildJob& job, const BuildStats& stats) {
       "# FOLDER`. Paths start at this file.\n\n[tokenizer]\n";
   out += assignment("path", value(std::string("tokenizer.json")));
   out += assignment("add_bos", value(tokens.add_bos)) + assignment("add_eos", value(tokens.add_eos));
-  // The ends of a text by their ids: the files that declare them stay where they are.
+  // The ends of a text by their ids: the files that declare them are not copied.
   const TextEnds& ends = job.tokenizer->ends();
   if (ends.end) out += assignment("eos", value(static_cast<int64_t>(*ends.end)));
   if (ends.begin.size() == 1 && job.tokenizer->prefix_ids().empty())

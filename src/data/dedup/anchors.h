@@ -27,7 +27,7 @@ class AnchorFinder {
 
  private:
   size_t window_, gram_, grams_;  // bytes of a window and of a k-gram, k-grams in a window
-  uint64_t leaving_;              // what the oldest byte of a k-gram weighs
+  uint64_t leaving_;              // weight of the oldest byte of a k-gram
   std::vector<uint64_t> ring_;    // hashes of the last k-grams
 };
 

@@ -77,7 +77,7 @@ class Filter {
   }
 
  private:
-  // Positions hash + i * step, scaled from 2^64 to the number of bits, while `use` says so.
+  // Positions hash + i * step, scaled from 2^64 to the number of bits, while `use` returns true.
   template <typename Use>
   void for_each_bit(uint64_t hash, const Use& use) {
     const uint64_t step = mix_hash(hash ^ 0x9E3779B97F4A7C15u, 0xE7037ED1A0B428DBu) | 1;
@@ -126,7 +126,7 @@ class BloomStage final : public CorpusStage {
         const auto counts = cursor.column<uint32_t>(block.documents);
         auto rest = cursor.column<uint64_t>(std::accumulate(counts.begin(), counts.end(), uint64_t{0}));
         for (const uint32_t count : counts) {
-          // The document's own n-grams go in afterwards: what it repeats itself is not known before.
+          // The document's own n-grams are added afterwards: its internal repeats do not count as seen.
           fresh.clear();
           for (const uint64_t hash : rest.first(count)) {
             if (!filter.has(hash)) fresh.push_back(hash);

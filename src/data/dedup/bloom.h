@@ -1,12 +1,11 @@
-// A Bloom filter that the documents pass in the order of the input: one that was there before is dropped as
+// A Bloom filter that the documents pass in input order: one that was seen before is dropped as
 // bloom_duplicate. It needs no sorting and little memory; now and then (false_positive_rate) something new is
-// taken for known. What is asked for is the text's hash, or the hashes of its word n-grams (datatrove's rule:
-// the document goes if the share of them that was there before is above a threshold; all of them are in the
+// taken for known. The lookup key is the text's hash, or the hashes of its word n-grams (datatrove's rule:
+// the document goes if the share of them that was seen before is above a threshold; all of them are in the
 // filter then).
-//
 // The filter has ceil(n ln(1/p) / ln(2)^2) bits and round(bits/n ln 2) probes by double hashing; n is the
-// number of hashes that there are, or `expected` if that is set. State: 8 bytes a hash on disk, and the
-// filter in memory, or mapped from the scratch folder where it is larger than the limit.
+// number of hashes, or `expected` if that is set. State: 8 bytes per hash on disk, and the filter in memory,
+// or mapped from the scratch folder if it is larger than the limit.
 #pragma once
 
 #include <cstdint>

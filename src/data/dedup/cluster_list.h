@@ -1,5 +1,5 @@
-// The clusters that the decisions of a deduplication tell of: a document that stayed and those dropped for
-// it. For the report and a listing beside it.
+// The clusters in the decisions of a deduplication: a document that stayed and those dropped for it. For the
+// report and a listing next to it.
 #pragma once
 
 #include <cstdint>

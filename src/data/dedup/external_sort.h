@@ -1,5 +1,5 @@
-// Sorts plain records that need not fit in memory. They are added, sorted in memory as far as it goes, put
-// into a scratch file run by run, and merged. What comes out depends on the records alone.
+// Sorts plain records that need not fit in memory. Records are added, sorted in memory while they fit,
+// written run by run to a scratch file, and merged. The result depends only on the records.
 //
 // T is trivially copyable with operator<, a total order, and may have leading(): a uint64_t that rises with
 // the order and is spread evenly (a hash), which makes the sort in memory faster and parallel.

@@ -15,7 +15,7 @@
 namespace strata::data::dedup {
 namespace {
 
-// Uniform in [low, high) as numpy draws it: the bits of a mask, again while they lie beyond the range.
+// Uniform in [low, high) as numpy draws it: masked bits, drawn again while they are beyond the range.
 void draw(std::mt19937& generator, uint64_t low, uint64_t high, size_t count, std::vector<uint64_t>& out) {
   const uint64_t range = high - 1 - low;
   uint64_t mask = range;
@@ -27,8 +27,8 @@ void draw(std::mt19937& generator, uint64_t low, uint64_t high, size_t count, st
   }
 }
 
-// The words of a text with single spaces between them. False where it has others: a mark that was taken out
-// may have stood between two.
+// Finds the words of a text with single spaces between them. False if it has other separators: between two
+// words there may have been a mark that was removed.
 bool begins_of_words(JoinedWords& joined) {
   // A space is the only white space of a simplified text.
   AsciiSet space;

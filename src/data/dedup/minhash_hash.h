@@ -21,11 +21,11 @@ struct Drawn {
 };
 Drawn draw_permutations(uint32_t seed, size_t count);
 
-// Words with one space between them, whatever stands between them in the text.
+// Words with one space between them, whatever separates them in the text.
 struct JoinedWords {
-  std::string joined;  // used where the words do not stand so in the simplified text
+  std::string joined;  // used if the words are not separated by single spaces in the simplified text
   std::string_view text;
-  std::vector<uint32_t> begin;  // of every word; and one more, behind the last word and a space
+  std::vector<uint32_t> begin;  // of every word; and one past the space that follows the last word
   std::vector<uint32_t> edges;  // of words; used on the way
   size_t size() const { return begin.size() - 1; }
   // Words [first, first + count) with the spaces between them.
@@ -50,7 +50,7 @@ class MinhashSignature {
  public:
   explicit MinhashSignature(const MinhashOptions& options);
 
-  // The hash of every n-gram of words, in order; none where there are fewer words than one takes.
+  // The hash of every n-gram of words, in order; none if there are fewer words than n.
   void shingles(const JoinedWords& words, std::vector<uint64_t>& out) const;
   // The least value of every permutation, bucket after bucket. `hashes` is not empty. `out` grows as needed
   // and may be longer than size().

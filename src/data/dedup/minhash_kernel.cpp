@@ -18,7 +18,7 @@ namespace strata::data::dedup {
 namespace HWY_NAMESPACE {
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET <= HWY_AVX3
 
-// LeastWide takes all hashes: it has products of 64 bits, or there are no vectors at all.
+// LeastWide takes all hashes: it has 64-bit multiplication, or there are no vectors at all.
 size_t HashesBeforeLowering(size_t count) {
   return count;
 }
@@ -70,7 +70,7 @@ struct Permutations {
 
 #else
 
-// From 32-bit products, where those of 64 bits are not the processor's.
+// From 32-bit multiplications, on processors without 64-bit ones.
 struct Hash {
   hn::Vec<Half> low, high;
 };
@@ -96,11 +96,11 @@ struct Permutations {
 #endif
 
 // The table's b is one more than the permutation's, so v = hash*a + b + 1. With low = v mod 2^61 and q = v >>
-// 61, low + q is the value + 1 wherever it is below 2^61, and the value itself where it is not, for which
-// alone a further subtraction would be due. The top bits 011 are put before it: a sum of 2^61 or more makes
-// it negative (odds of 2^-58), and so the minimum, which tells that it occurred. v = 2^64 - 1 + 1 wraps to 0
-// and gives the sum 0, less than any other that is not negative: seen in the minimum too. Returns false where
-// a result may be wrong.
+// 61, low + q is the value + 1 if it is below 2^61; otherwise it is the value itself, the only case that
+// would need a further subtraction. The top bits 011 are put before it: a sum of 2^61 or more makes it
+// negative (odds of 2^-58), and so the minimum, which shows that it occurred. v = 2^64 - 1 + 1 wraps to 0 and
+// yields the sum 0, less than any other that is not negative: seen in the minimum too. Returns false if a
+// result may be wrong.
 HWY_NOINLINE bool LeastWide(const PermutationTable& table, const uint64_t* hashes, size_t count, bool first,
                             uint64_t* out) {
   const Wide d;
@@ -167,8 +167,9 @@ size_t HashesBeforeLowering(size_t count) {
 // modulo 2^32
 //   high(v) = hash_low*a_high + hash_high*a_low + high(hash_low*a_low) + b_high + carry.
 // With h1, h0 and a1, a0 the halves of hash_low and a_low, high(hash_low*a_low) is h1*a1 and less than 2^17
-// more; one product of 16-bit lanes gives h1*a1 within 2^16 to either side (where its lower half belongs lies
-// the upper half of h0*a0). So the sum with that product, without the carry, and with 3 * 2^16 added is
+// more; one multiplication of 16-bit lanes yields h1*a1 within 2^16 to either side (its lower half is
+// replaced by the upper half of h0*a0). So the sum with that result, without the carry, and with 3 * 2^16
+// added is
 // high(v) + e, 0 < e < 2^18, and a hash can lower a minimum only if this sum modulo 2^29, which leaves v's
 // bits below 2^61, is less than the minimum's upper half + 2^18. Where the modulus makes v small, high(v) is
 // 2^29 - 1 and the sum passes 2^29: less too.

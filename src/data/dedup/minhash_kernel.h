@@ -10,7 +10,7 @@ namespace strata::data::dedup {
 
 inline constexpr uint64_t kMersenne61 = (uint64_t{1} << 61) - 1;
 
-// datatrove's value of a hash under one permutation: the product wraps at 2^64 before the modulus.
+// datatrove's value of a hash under one permutation: hash * a wraps at 2^64 before the modulus.
 inline uint64_t permuted(uint64_t hash, uint64_t a, uint64_t b) {
   return (hash * a + b) % kMersenne61;
 }
@@ -32,7 +32,7 @@ struct PermutationTable {
 };
 
 // out[i] = the least of permuted(hash, a[i], b[i]) over all hashes (at least one), of its low 32 bits if
-// `narrow`. `out` has room for a.size() numbers; those behind size() are of no use.
+// `narrow`. `out` has capacity for table.a.size(); entries past size() are unused.
 void least_permuted(const PermutationTable& table, std::span<const uint64_t> hashes, bool narrow,
                     uint64_t* out);
 

@@ -27,9 +27,8 @@ uint64_t hash_of_end(uint64_t documents, uint64_t tag) {
 }
 
 [[noreturn]] void fail(const Path& path, std::string_view what) {
-  throw DataError(
-      "[{}] {}: it is no record file of this stage as it was written; remove it and build its part again",
-      path.string(), what);
+  throw DataError("[{}] {}: expected an intact record file of this stage. Remove it and build its part again",
+                  path.string(), what);
 }
 
 }  // namespace

@@ -1,12 +1,13 @@
-// The file that a corpus stage takes of one part: blocks of documents, each with its own hash, under a tag
-// that says which stage with which parameters wrote it. Little-endian; numbers in a block stand at multiples
-// of 8.
+// The file that a corpus stage keeps for one part: blocks of documents, each with its own hash, under a tag
+// that identifies the stage and the parameters that wrote it. Little-endian; numbers in a block are at
+// multiples of 8.
 //
 //   file   = "STRDEDUP", u64 tag, blocks, end
 //   block  = u64 payload bytes (a multiple of 8), u64 documents, u64 hash of both and the payload, payload
 //   end    = u64 ~0, u64 documents in all, u64 hash of both and the tag
 //
-// A file appears under its name when it is whole. What is cut, altered or of another stage is a DataError.
+// A file takes its final name when it is complete. A truncated or altered file, or one of another stage, is a
+// DataError.
 #pragma once
 
 #include <cstddef>
@@ -102,7 +103,7 @@ class Records {
  private:
   std::span<const Path> paths_;
   uint64_t tag_;
-  std::vector<uint64_t> first_;  // by part, and the number of all documents behind them
+  std::vector<uint64_t> first_;  // by part, then the total number of documents
 };
 
 // Tags differ where any parameter does that the records depend on.

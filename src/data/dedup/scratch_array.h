@@ -1,6 +1,5 @@
-// A fixed number of plain values for every document or line of a corpus: in memory where they fit a budget,
-// else in a file of the scratch folder that is mapped, so that the kernel may write them out. All bytes 0 at
-// first.
+// A fixed number of plain values for every document or line of a corpus: in memory if they fit a budget, else
+// in a mapped file of the scratch folder, so that the kernel may write them out. All bytes are 0 at first.
 #pragma once
 
 #include <cstddef>

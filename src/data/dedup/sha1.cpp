@@ -39,7 +39,7 @@ std::array<uint8_t, 20> sha1(std::string_view bytes) {
   const auto* at = reinterpret_cast<const uint8_t*>(bytes.data());
   size_t rest = bytes.size();
   for (; rest >= 64; rest -= 64, at += 64) add_block(state, at);
-  // The last blocks: what is left, a one bit, zeros, the length in bits.
+  // The last blocks: the remaining bytes, a one bit, zeros, the length in bits.
   uint8_t last[128] = {};
   if (rest > 0) std::memcpy(last, at, rest);
   last[rest] = 0x80;

@@ -12,7 +12,7 @@ namespace strata::data::dedup {
 // |A ∩ B| / |A ∪ B| of rising sequences without repeats; 1 for two empty ones.
 double jaccard(std::span<const uint64_t> a, std::span<const uint64_t> b);
 
-// Sets read where they stand in the mapped files; a few numbers a block in memory.
+// Reads sets in place from the mapped files; keeps a few numbers per block in memory.
 class ShingleSets {
  public:
   ShingleSets(const Records& records, int64_t buckets);

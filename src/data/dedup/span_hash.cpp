@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-// Products of 64 bits and gathered loads make it worth while, which AVX-512 has.
+// 64-bit multiplication and gathered loads make it worthwhile; AVX-512 has both.
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX2 | HWY_AVX3_DL | HWY_NEON | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
@@ -51,7 +51,7 @@ HWY_INLINE M bit(V v, uint64_t of) {
   return hn::TestBit(v, hn::Set(D(), of));
 }
 
-// Two vectors side by side: each hash is one long chain of products, and a product takes many cycles.
+// Two vectors side by side: each hash is one long chain of multiplications, and one takes many cycles.
 struct Pair {
   V v[2];
 };
@@ -82,13 +82,13 @@ class Spans {
           [&](int k) HWY_ATTR { return hn::IfThenElse(greater(blocks.v[k], 0), long_ones.v[k], hash.v[k]); });
     }
     hash = each([&](int k) HWY_ATTR { return hn::Add(hash.v[k], size_.v[k]); });
-    const Pair behind = each(
+    const Pair remaining = each(
         [&](int k) HWY_ATTR { return hn::Add(at_.v[k], hn::And(size_.v[k], hn::Set(d, ~uint64_t{31}))); });
     const Pair eights =
         each([&](int k) HWY_ATTR { return hn::And(hn::ShiftRight<3>(size_.v[k]), hn::Set(d, 3)); });
 #pragma GCC unroll 3
     for (uint64_t i = 0; i < 3; ++i) {
-      const Pair input = each([&](int k) HWY_ATTR { return load(plus(behind.v[k], 8 * i)); });
+      const Pair input = each([&](int k) HWY_ATTR { return load(plus(remaining.v[k], 8 * i)); });
       hash = each([&](int k) HWY_ATTR {
         const V mixed = hn::Xor(hash.v[k], round(hn::Zero(d), input.v[k]));
         return hn::IfThenElse(greater(eights.v[k], i), plus(times(rotate<27>(mixed), kPrime1), kPrime4),
@@ -105,7 +105,7 @@ class Spans {
   HWY_INLINE static bool none_above(const Pair& of, uint64_t than) {
     return hn::AllFalse(D(), hn::Or(greater(of.v[0], than), greater(of.v[1], than)));
   }
-  // Lanes that are not used may lie anywhere.
+  // Unused lanes may hold any offset.
   HWY_INLINE V load(V offset) const {
     return hn::GatherOffset(D(), reinterpret_cast<const uint64_t*>(text_),
                             hn::BitCast(DS(), hn::Min(offset, last_)));
@@ -182,7 +182,7 @@ size_t HashSpans(const uint8_t* text, size_t text_size, const uint32_t* begins, 
   const D d;
   const hn::Rebind<uint32_t, D> narrow;
   const size_t lanes = hn::Lanes(d);
-  // Words have a byte and a space: so many have eight bytes together.
+  // A word takes at least a byte and a space: five of them have at least eight bytes together.
   constexpr size_t kEnoughWords = 5;
   if (words < kEnoughWords) return 0;
   const auto begin_of = [&](size_t i) HWY_ATTR { return hn::PromoteTo(d, hn::LoadU(narrow, begins + i)); };

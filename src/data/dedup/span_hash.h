@@ -1,4 +1,4 @@
-// XXH64 (seed 0) of many overlapping spans of one text at once.
+// XXH64 (seed 0) of many overlapping spans of one text, in vectors.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 namespace strata::data::dedup {
 
 // out[i] = XXH64 of the bytes from begins[i] to begins[i + words] - 1, less the one before it: `words` words
-// with a space between them, where each begins and, behind the last word, one more number. Returns how many
-// were hashed, the first ones: none where the processor's vectors are of no use to it.
+// with a space between them; `begins` holds the start of each word and one more number after the last.
+// Returns how many were hashed, the first ones: none if the processor's vectors are of no use for this.
 size_t hash_spans(std::string_view text, const uint32_t* begins, size_t words, std::span<uint64_t> out);
 
 }  // namespace strata::data::dedup

@@ -103,14 +103,15 @@ StageKind exact_kind() {
 StageKind bloom_kind() {
   return {.name = "bloom_dedup",
           .help = "documents that a Bloom filter has seen before, in the order of the input",
-          .parameters =
-              {{"by", std::string("document"),
-                "what is looked up: \"document\" (its text) or \"ngrams\" (of words, as datatrove)"},
-               {"n_grams", int64_t{13}, "words in an n-gram"},
-               {"duplicate_threshold", 0.8, "with n-grams: a larger share of known ones drops the document"},
-               {"false_positive_rate", 1e-6, "of a look-up"},
-               {"expected", int64_t{0}, "look-ups that the filter is sized for; 0: as many as there are"},
-               kWords},
+          .parameters = {{"by", std::string("document"),
+                          "the lookup key: \"document\" (its text) or \"ngrams\" (of words, as datatrove)"},
+                         {"n_grams", int64_t{13}, "words in an n-gram"},
+                         {"duplicate_threshold", 0.8,
+                          "with n-grams: a larger share of known ones drops the document"},
+                         {"false_positive_rate", 1e-6, "of a look-up"},
+                         {"expected", int64_t{0},
+                          "look-ups that the filter is sized for; 0: as many as there are"},
+                         kWords},
           .make = [](const StageParameters& p) -> AnyStage {
             constexpr std::string_view kKind = "bloom_dedup";
             dedup::BloomOptions options;
@@ -139,8 +140,8 @@ StageKind unit_kind(dedup::UnitKind unit) {
                 "\"lower\": stripped and in lower case; \"simplified\": also without punctuation and marks"},
                {lines ? "min_line_words" : "min_paragraph_words", int64_t{0},
                 "with fewer words they are not compared, and stay"},
-               {"min_doc_words", int64_t{50}, "a document that lost something needs as many words"},
-               {min_units, int64_t{lines ? 3 : 1}, fmt::format("and as many {}", of)}},
+               {"min_doc_words", int64_t{50}, "fewest words left in a document that lost something"},
+               {min_units, int64_t{lines ? 3 : 1}, fmt::format("fewest {} left in it", of)}},
           .make = [unit, lines, kind, min_units](const StageParameters& p) -> AnyStage {
             constexpr int64_t kMost = int64_t{1} << 32;
             dedup::UnitOptions options;

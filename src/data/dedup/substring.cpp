@@ -103,7 +103,7 @@ class Decider {
       for (size_t row = 0; row < block.documents; ++row) {
         for (const AnchorRun& run : view.runs_of(row)) {
           if (run.begin + run.count - 1 + window_ > view.text(row).size() || run.offset >= window_) {
-            cursor.fail("an anchor lies outside its text");
+            cursor.fail("an anchor is outside its text");
           }
           members_.add({run.hash, first + row, run.begin, run.count, run.offset});
         }
@@ -193,7 +193,8 @@ class Decider {
     }
   }
 
-  // The same for few members: how far two texts agree around their anchors tells it of all windows at once.
+  // The same for few members: the length of the match around the anchors of two texts decides all windows
+  // together.
   void compare_few() {
     for (size_t j = 1; j < group_.size(); ++j) {
       const Member& later = group_[j];
@@ -294,9 +295,9 @@ class Decider {
     decisions.push_back(std::move(decision));
   }
 
-  static constexpr size_t kFew = 8;  // members that are compared in pairs
-  // What is known of a window: nothing like it came before, or its first occurrence did, apart from it or
-  // not.
+  static constexpr size_t kFew = 8;  // members that are compared with each other
+  // The state of a window: nothing like it came before, or its first occurrence did, apart from it or
+  // overlapping it.
   enum : uint8_t { kNew, kRepeated, kOverlaps };
 
   struct Placed {

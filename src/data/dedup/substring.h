@@ -1,16 +1,16 @@
 // Long repeated spans (after Lee et al. 2022, without a suffix array): whatever L bytes occurred before,
 // anywhere in the corpus or earlier in the same text, are cut out, and the first occurrence stays.
 //
-// The rule. A window is L bytes of one text. Windows stand in the order of documents and of their beginnings.
-// A window is cut if the first window with the same bytes is in another document or ends before it begins.
-// What is cut of a text is the union of these windows, drawn in to the bounds of words (within 32 bytes) and
-// of characters. Nothing in this depends on how the corpus was cut into parts, on memory or on threads.
+// The rule. A window is L bytes of one text. Windows are ordered by document and by position in it. A window
+// is cut if the first window with the same bytes is in another document or ends before it begins. The union
+// of these windows is cut from a text, drawn in to the bounds of words (within 32 bytes) and of characters.
+// Nothing in this depends on how the corpus was cut into parts, on memory or on threads.
 //
 // How. A suffix array of a corpus larger than memory needs either eight bytes of memory a byte of text or
-// chunks whose bounds would show in the result. Instead every window has an anchor that its bytes alone
-// decide (anchors.h); the records hold the anchors and the texts. Anchors that occur once, nearly all of them
-// in a corpus without duplicates, are done with; of the others the windows are hashed and compared byte for
-// byte with their first occurrence.
+// chunks whose bounds would show in the result. Instead every window has an anchor, chosen only by its bytes
+// (anchors.h); the records hold the anchors and the texts. Anchors that occur once, nearly all of them in a
+// corpus without duplicates, are done with; of the others the windows are hashed and compared byte for byte
+// with their first occurrence.
 //
 // A document of which nothing is left but white space is dropped: no_text_left.
 //

@@ -74,7 +74,7 @@ size_t citation_size(std::string_view line, size_t at) {
   return 0;
 }
 
-// The line without citations: itself where there are none, else in `buffer`.
+// The line without citations: the line itself if there are none, else in `buffer`.
 std::string_view without_citations(std::string_view line, std::string& buffer) {
   size_t done = 0;
   bool changed = false;

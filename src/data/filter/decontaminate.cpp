@@ -129,7 +129,7 @@ class Decontaminate final : public DocumentStage {
   GramTable table_;
 };
 
-// The values of the fields that are there, one behind another.
+// The values of the fields that are present, concatenated.
 std::string field_text(const nlohmann::json& record, const Strings& fields) {
   std::string out;
   for (const std::string& field : fields) {
@@ -159,7 +159,7 @@ void Decontaminate::read_set(TextView& view, const Path& path, const Strings& la
     }
     const auto record = parse_json_or_discard<nlohmann::json>(text);
     if (!record.is_object())
-      throw DataError("[{}] {}:{} is no JSON object, expected one a line", kKind, path.string(), line);
+      throw DataError("[{}] {}:{} is not a JSON object, expected one per line", kKind, path.string(), line);
     const std::string label = field_text(record, label_fields), query = field_text(record, query_fields);
     if (label.empty() && query.empty()) {
       throw DataError("[{}] {}:{} has none of the fields {} and {}; set label_fields and query_fields", kKind,
@@ -193,7 +193,7 @@ StageKind decontaminate_kind() {
               {
                   {"files", Strings{}, "the evaluation sets: jsonl, or text with a sample a line"},
                   {"n_grams", int64_t{12}, "words of an n-gram (GPT-3: 13)"},
-                  {"find_query_ngrams", false, "whether n-grams of the query alone count"},
+                  {"find_query_ngrams", false, "whether n-grams that are only in the query count"},
                   {"find_overlap_ngrams", true, "whether n-grams across the border of query and label count"},
                   {"label_fields", Strings{"text", "label", "answer"},
                    "fields of a jsonl record that hold the label"},

@@ -13,15 +13,15 @@ namespace strata::data {
 
 class FasttextModel {
  public:
-  // ConfigError for a file that is not there, DataError for one that is no model. Quantised models too.
+  // ConfigError if the file is missing, DataError if it is not a model. Reads quantised models too.
   explicit FasttextModel(const Path& path);
   ~FasttextModel();
   FasttextModel(FasttextModel&&) noexcept;
   FasttextModel& operator=(FasttextModel&&) noexcept;
 
   const std::vector<std::string>& labels() const { return labels_; }  // without "__label__"
-  // Every label with its probability, largest first, as fastText's predict(k=-1) gives them. `line` holds no
-  // newline. Safe from several threads.
+  // Every label with its probability, largest first, as fastText's predict(k=-1) returns them. `line` holds
+  // no newline. Safe from several threads.
   std::vector<std::pair<std::string, double>> predict(const std::string& line) const;
 
  private:

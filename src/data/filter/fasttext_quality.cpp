@@ -94,7 +94,7 @@ StageKind fasttext_quality_kind() {
               {"model", std::string(), "the model file"},
               {"keep_labels", Strings{}, "LABEL:SCORE, a document is kept where one reaches its score"},
               {"remove_labels", Strings{}, "LABEL:SCORE, a document is dropped where one reaches its score"},
-              {"newline_replacement", std::string(), "what stands in place of newlines for the classifier"},
+              {"newline_replacement", std::string(), "replacement of newlines for the classifier"},
           },
       .make = [](const StageParameters& parameters) -> AnyStage {
         return std::make_unique<FasttextQuality>(parameters);

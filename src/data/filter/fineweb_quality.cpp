@@ -1,5 +1,5 @@
-// FineWeb's own filters (Penedo et al. 2024) with the thresholds of datatrove's code: the paper gives 0.1 for
-// char_duplicates_ratio, the code 0.01.
+// FineWeb's own filters (Penedo et al. 2024) with the thresholds of datatrove's code: char_duplicates_ratio
+// is 0.1 in the paper, 0.01 in the code.
 #include <algorithm>
 
 #include "data/filter/kinds.h"

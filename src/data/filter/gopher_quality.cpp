@@ -118,7 +118,7 @@ class GopherQuality final : public DocumentStage {
       max_ellipses_, min_alpha_;
   const size_t min_stop_words_;
   std::vector<std::string> stop_words_;
-  uint64_t starts_ = 0;  // what start_of says of the stop words: few other words have the same
+  uint64_t starts_ = 0;  // bits of start_of for all stop words: few other words have the same
 };
 
 size_t GopherQuality::stop_words_in(std::span<const Word> words) const {
@@ -150,7 +150,7 @@ std::string_view GopherQuality::apply(TextView& text, const Document&, StageStat
   stats.record(kWords, number);
   if (min_doc_words_ > 0 && number < min_doc_words_) return "gopher_short_doc";
   if (max_doc_words_ > 0 && number > max_doc_words_) return "gopher_long_doc";
-  // Not a number, and so never beyond a limit, where there is no word.
+  // NaN, and so never beyond a limit, if there is no word.
   const double mean = static_cast<double>(plain_length) / number;
   stats.record(kWordLength, mean);
   if (min_word_length_ > 0 && mean < min_word_length_) return "gopher_below_avg_threshold";

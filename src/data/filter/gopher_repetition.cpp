@@ -75,7 +75,7 @@ std::vector<GramLimit> gram_limits(const StageParameters& parameters, const std:
   return out;
 }
 
-// The pieces of split(strip(text), /\n{2,}/).
+// The results of split(strip(text), /\n{2,}/).
 void split_paragraphs(std::string_view text, std::vector<std::string_view>& out) {
   text = strip(text);
   out.clear();
@@ -87,7 +87,7 @@ void split_paragraphs(std::string_view text, std::vector<std::string_view>& out)
   }
 }
 
-// The pieces of split(text, /\n+/): a newline at an end leaves an empty piece there.
+// The results of split(text, /\n+/): a newline at an end leaves an empty string there.
 void join_newlines(std::span<const std::string_view> lines, std::vector<std::string_view>& out) {
   out.clear();
   for (size_t i = 0; i < lines.size(); ++i) {

@@ -34,8 +34,8 @@ void check_language(std::string_view kind, std::string_view parameter, const std
   if (std::find(known.begin(), known.end(), code) != known.end()) return;
   const auto near = nearest_name(code, known);
   constexpr size_t kListed = 20;
-  throw ConfigError("[{}] {}: found \"{}\", which is no language that is known here{}; expected {}", kind,
-                    parameter, code, near ? fmt::format(", perhaps \"{}\"", *near) : "",
+  throw ConfigError("[{}] {}: found \"{}\", which is not a known language{}; expected {}", kind, parameter,
+                    code, near ? fmt::format(", perhaps \"{}\"", *near) : "",
                     known.size() <= kListed ? fmt::format("one of {}", fmt::join(known, ", "))
                                             : "a code of ISO 639 in lower case, such as en, de or zh");
 }

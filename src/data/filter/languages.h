@@ -8,7 +8,7 @@
 
 namespace strata::data {
 
-// Those that CLD2 tells, sorted: ISO 639 codes, zh and zh-Hant.
+// The languages that CLD2 recognizes, sorted: ISO 639 codes, zh and zh-Hant.
 const std::vector<std::string>& cld2_languages();
 
 // ConfigError with the nearest one where `known` does not hold `code`.

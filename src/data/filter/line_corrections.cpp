@@ -60,27 +60,27 @@ class LineCorrections final : public DocumentStage {
   std::string_view apply(TextView& text, const Document&, StageStats& stats) const override;
 
  private:
-  enum class Fault { kNone, kUpper, kNumeric, kCounter, kOneWord, kSymbols, kNavigation };
-  Fault fault_of(std::string_view line, std::span<const Word> words) const;
-  // The line without phrases of navigation, stripped; the line itself where it has none.
+  enum class Defect { kNone, kUpper, kNumeric, kCounter, kOneWord, kSymbols, kNavigation };
+  Defect defect_of(std::string_view line, std::span<const Word> words) const;
+  // The line without phrases of navigation, stripped; the line itself if it has none.
   std::string_view without_navigation(std::string_view line, std::string& lowered) const;
 
   const double max_removed_, max_upper_;
   const bool numeric_, counters_, single_, navigation_, symbols_;
 };
 
-LineCorrections::Fault LineCorrections::fault_of(std::string_view line, std::span<const Word> words) const {
-  if (words.empty()) return Fault::kNone;
+LineCorrections::Defect LineCorrections::defect_of(std::string_view line, std::span<const Word> words) const {
+  if (words.empty()) return Defect::kNone;
   if (symbols_ && std::all_of(words.begin(), words.end(), [](const Word& word) { return word.symbol; }))
-    return Fault::kSymbols;
+    return Defect::kSymbols;
   if (numeric_ &&
       std::all_of(words.begin(), words.end(), [](const Word& word) { return is_number(word.bytes); }))
-    return Fault::kNumeric;
-  if (single_ && words.size() == 1) return Fault::kOneWord;
+    return Defect::kNumeric;
+  if (single_ && words.size() == 1) return Defect::kOneWord;
   if (counters_ && words.size() == 2 && is_number(words[0].bytes)) {
     std::string unit(words[1].bytes);
     for (char& c : unit) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
-    if (std::find(kCounted.begin(), kCounted.end(), unit) != kCounted.end()) return Fault::kCounter;
+    if (std::find(kCounted.begin(), kCounted.end(), unit) != kCounted.end()) return Defect::kCounter;
   }
   if (max_upper_ < 1) {
     int64_t upper = 0, letters = 0;
@@ -89,9 +89,9 @@ LineCorrections::Fault LineCorrections::fault_of(std::string_view line, std::spa
       letters += (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
     }
     if (letters > 0 && static_cast<double>(upper) / static_cast<double>(letters) > max_upper_)
-      return Fault::kUpper;
+      return Defect::kUpper;
   }
-  return Fault::kNone;
+  return Defect::kNone;
 }
 
 std::string_view LineCorrections::without_navigation(std::string_view line, std::string& lowered) const {
@@ -121,24 +121,24 @@ std::string_view LineCorrections::apply(TextView& text, const Document&, StageSt
   const Word* word = words.data();
   const Word* const last = word + words.size();
   scratch.text.clear();
-  std::array<int64_t, 7> faults{};
+  std::array<int64_t, 7> defects{};
   int64_t removed_words = 0;
   bool first_line = true;
   for (const std::string_view line : text.split_lines()) {
     const Word* const first = word;
     while (word < last && word->bytes.data() < line.data() + line.size()) ++word;
     const std::span<const Word> of_line(first, static_cast<size_t>(word - first));
-    Fault fault = fault_of(line, of_line);
-    std::string_view kept = fault == Fault::kNone ? line : std::string_view();
-    if (fault == Fault::kNone && navigation_ && !of_line.empty() && of_line.size() <= kShortLine) {
+    Defect defect = defect_of(line, of_line);
+    std::string_view kept = defect == Defect::kNone ? line : std::string_view();
+    if (defect == Defect::kNone && navigation_ && !of_line.empty() && of_line.size() <= kShortLine) {
       const std::string_view rest = without_navigation(line, scratch.lowered);
       if (rest.size() != strip(line).size()) {
-        fault = Fault::kNavigation;
+        defect = Defect::kNavigation;
         kept = rest;
       }
     }
-    if (fault != Fault::kNone) {
-      ++faults[static_cast<size_t>(fault)];
+    if (defect != Defect::kNone) {
+      ++defects[static_cast<size_t>(defect)];
       removed_words += static_cast<int64_t>(of_line.size());
       if (kept.empty()) continue;
     }
@@ -156,8 +156,8 @@ std::string_view LineCorrections::apply(TextView& text, const Document&, StageSt
                                                       "lines_one_word",
                                                       "lines_symbols",
                                                       "lines_navigation"};
-  for (size_t i = 1; i < faults.size(); ++i) {
-    if (faults[i] > 0) stats.count(kNames[i], faults[i]);
+  for (size_t i = 1; i < defects.size(); ++i) {
+    if (defects[i] > 0) stats.count(kNames[i], defects[i]);
   }
   if (removed > max_removed_) return "too_many_corrections";
   if (removed_words == 0) return {};

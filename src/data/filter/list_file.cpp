@@ -9,7 +9,7 @@
 namespace strata::data {
 
 Path recipe_path(const StageParameters& parameters, const std::string& path) {
-  return parameters.folder() / path;  // an absolute one stays as it is
+  return parameters.folder() / path;  // an absolute path is unchanged
 }
 
 std::vector<std::string> list_entries(const StageParameters& parameters, const std::string& name,

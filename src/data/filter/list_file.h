@@ -1,4 +1,4 @@
-// Lists that a recipe gives directly or as files with an entry a line.
+// Lists that a recipe holds directly or names as files with an entry per line.
 #pragma once
 
 #include <string>

@@ -7,8 +7,8 @@
 namespace strata::data {
 namespace {
 
-// Whether any of the pieces occurs that each phrase holds ("jav", "ips", "coo", "f us", "y po"), in whatever
-// case. Written so that compilers use vectors. Reads 3 bytes beyond `n`.
+// Whether any of the substrings occurs that each phrase holds ("jav", "ips", "coo", "f us", "y po"), in any
+// case. Written so that compilers vectorize it. Reads 3 bytes beyond `n`.
 #if defined(__GNUC__) && !defined(__clang__)
 __attribute__((optimize("O3")))
 #endif

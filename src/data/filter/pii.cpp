@@ -87,13 +87,13 @@ StageKind pii_kind() {
                   {"only_remove_public_ips", true, "whether private and reserved addresses stay"},
                   {"remove_phones", true, "whether US telephone numbers are masked"},
                   {"email_replacement", Strings{"email@example.com", "firstname.lastname@example.org"},
-                   "what stands in place of e-mail addresses, in turn"},
+                   "replacements of e-mail addresses, in turn"},
                   {"ip_replacement",
                    Strings{"22.214.171.124", "126.96.36.199", "188.8.131.52", "184.108.40.206",
                            "220.127.116.11", "18.104.22.168"},
-                   "what stands in place of IP addresses, in turn (they answered no ping)"},
+                   "replacements of IP addresses, in turn (these answered no ping)"},
                   {"phone_replacement", Strings{"|||PHONE_NUMBER|||"},
-                   "what stands in place of telephone numbers, in turn"},
+                   "replacements of telephone numbers, in turn"},
               },
           .make = [](const StageParameters& parameters) -> AnyStage {
             return std::make_unique<Pii>(parameters);

@@ -1,4 +1,4 @@
-// Personal data in a text: where it is, and what stands in its place.
+// Finds personal data in a text and replaces it.
 #pragma once
 
 #include <functional>
@@ -34,9 +34,8 @@ void find_ipv4(std::string_view text, std::vector<Found>& out);
 // Whether Python's ipaddress takes the text, and (public_only) finds it global.
 bool is_masked_ipv4(std::string_view address, bool public_only);
 
-// US telephone numbers by dolma's pattern, without the white space before them, and not where "isbn", "doi"
-// or
-// "#" stands within 100 bytes.
+// US telephone numbers by dolma's pattern, without the white space before them, and not if "isbn", "doi" or
+// "#" is within 100 bytes.
 void find_phones(std::string_view text, std::vector<Found>& out);
 
 }  // namespace strata::data

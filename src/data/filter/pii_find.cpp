@@ -82,8 +82,8 @@ void EmailPattern::find(std::string_view text, std::vector<Found>& out) const {
   pcre2_match_data* match = nullptr;
   size_t done = 0;
   for (size_t at = text.find('@'); at != std::string_view::npos; at = text.find('@', at + 1)) {
-    // A match around this @ lies between the characters that its two sides may have; the character before
-    // them decides on the border of a word.
+    // A match around this @ extends over the characters that its two sides may have; the character before
+    // them decides on the word boundary.
     size_t begin = at;
     while (begin > done && is_local(text[begin - 1])) --begin;
     if (begin == at) continue;

@@ -105,8 +105,8 @@ bool repair(std::string_view text, const Repairs& repairs, std::string& out) {
     if (repairs.encoding && c.value >= 0xC2 && c.value <= 0xF4) {
       Misread misread = misread_at(at, end);
       const bool alone = misread.bytes == 2 && c.value > 0xC3;
-      const char* behind = at + misread.size;
-      if (misread.size > 0 && (!alone || (behind < end && misread_at(behind, end).size > 0))) {
+      const char* next = at + misread.size;
+      if (misread.size > 0 && (!alone || (next < end && misread_at(next, end).size > 0))) {
         // All sequences next to one another.
         do {
           append_code_point(fixed, misread.value);
@@ -133,7 +133,7 @@ bool normalize_text(std::string_view text, std::string_view form, std::string& o
   const bool composed = form == "NFC" || form == "NFKC";
   options |= composed ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
   if (form == "NFKC" || form == "NFKD") options |= UTF8PROC_COMPAT;
-  // In NFC nothing below U+0300 changes, and nothing in the common ranges behind it.
+  // In NFC nothing below U+0300 changes, nor in the common ranges after it.
   bool may_change = false;
   const char* end = text.data() + text.size();
   for (const char* at = text.data(); at < end && !may_change;) {
@@ -156,7 +156,7 @@ bool normalize_text(std::string_view text, std::string_view form, std::string& o
   const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                                              static_cast<utf8proc_ssize_t>(text.size()), &made,
                                              static_cast<utf8proc_option_t>(options));
-  if (size < 0) return false;  // not UTF-8: left as it is
+  if (size < 0) return false;  // not UTF-8: unchanged
   const std::string_view normal(reinterpret_cast<const char*>(made), static_cast<size_t>(size));
   const bool changed = normal != text;
   if (changed) out.assign(normal);

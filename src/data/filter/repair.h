@@ -15,15 +15,13 @@ struct Repairs {
   bool line_breaks = false;      // CRLF, CR, LS, PS and NEL as line feeds
 };
 
-// False where nothing is to be repaired; `out` is then left as it is.
-//
-// Wrongly read sequences are taken as such by a narrow rule: characters whose Windows-1252 bytes are
-// well-formed UTF-8, and of two bytes only behind Â or Ã, or where another such sequence is next to it. What
-// ftfy calls "badness" is not weighed.
+// False if nothing is to be repaired; `out` is then unchanged.
+// Misread sequences are recognized by a narrow rule: characters whose Windows-1252 bytes are well-formed
+// UTF-8; two-byte ones only after Â or Ã, or next to another such sequence. ftfy's "badness" is not weighed.
 bool repair(std::string_view text, const Repairs& repairs, std::string& out);
 
-// Unicode normalisation: "NFC", "NFKC", "NFD" or "NFKD". False where the text is in that form by a look at
-// its code points; `out` is then left as it is.
+// Unicode normalisation: "NFC", "NFKC", "NFD" or "NFKD". False if a quick check of its code points shows that
+// the text is in that form; `out` is then unchanged.
 bool normalize_text(std::string_view text, std::string_view form, std::string& out);
 
 }  // namespace strata::data

@@ -12,8 +12,8 @@
 namespace strata::data {
 namespace {
 
-// Two n-grams are the same only if their first bytes are, so many or twice as many; n-grams shorter than this
-// are always looked up.
+// Two n-grams are the same only if their first kStartBytes bytes, or twice that number, are the same; shorter
+// n-grams are always looked up.
 constexpr uint32_t kStartBytes = 16;
 
 // Of up to 16 bytes, where 16 can be read: without a branch on the size.
@@ -27,7 +27,7 @@ uint64_t hash_of_16(const char* bytes, size_t size) {
   return mix_hash(a ^ (0x9E3779B97F4A7C15u + size), b ^ 0xE7037ED1A0B428DBu);
 }
 
-// Of kStartBytes bytes behind those of the key `before`.
+// Hashes the kStartBytes bytes after those of the key `before`.
 uint64_t hash_start(const char* bytes, uint64_t before) {
   uint64_t a, b;
   std::memcpy(&a, bytes, 8);
@@ -171,7 +171,7 @@ void RepetitionCounter::keep_repeated(int shift) {
   candidates_.resize(number);
 }
 
-// Tells how much behind each word comes more than once, so that n-grams are hashed only where they may.
+// Finds how much of the text from each word on may be repeated, so that n-grams are hashed only there.
 void RepetitionCounter::find_repeated_starts() {
   const size_t n = words_.size();
   starts_.resize(n + 1);
@@ -187,8 +187,8 @@ void RepetitionCounter::find_repeated_starts() {
   starts_[n] = static_cast<uint32_t>(bytes);
   lengths_[n] = length;
   joined_.resize(bytes + 2 * kStartBytes);
-  // Sixteen bytes at once, of which the next word overwrites what is too much. A word may be read so far only
-  // where the words behind it take as many bytes of the text.
+  // Sixteen bytes at a time, of which the next word overwrites the excess. A word may be read that far only
+  // if the words after it take the same number of bytes of the text.
   for (size_t i = 0; i < n; ++i) {
     const std::string_view word = words_[i].bytes;
     const std::string_view last = words_[n - 1].bytes;

@@ -18,7 +18,7 @@ namespace strata::data {
 class FirstPlaces {
  public:
   void reset(size_t items);
-  // The place where the key stood before, or `place`, which is now its first. `keys[p]` must be the key of
+  // The place of the key's first occurrence, which is `place` if the key is new. `keys[p]` must be the key of
   // every first place p.
   uint32_t find(uint64_t key, const uint64_t* keys, uint32_t place) {
     for (size_t slot = key & mask_;; slot = (slot + 1) & mask_) {
@@ -36,8 +36,8 @@ class FirstPlaces {
   size_t mask_ = 0;
 };
 
-// Which keys may have come more than once: all that did, and few others. Nothing in it waits for what was
-// found.
+// Which keys may have come more than once: all that did, and few others. No lookup depends on the result of
+// another.
 class ComeTwice {
  public:
   void reset(size_t items);
@@ -94,7 +94,7 @@ class RepetitionCounter {
   std::string joined_;                // the words without spaces, and some zeros
   std::vector<uint32_t> starts_;      // of each word in joined_
   std::vector<uint32_t> lengths_;     // code points before each word
-  std::vector<uint8_t> repeated_;     // so many bytes from here on may be found elsewhere too
+  std::vector<uint8_t> repeated_;     // the next N bytes may occur elsewhere too
   bool has_starts_ = false;
 };
 

@@ -71,22 +71,23 @@ std::string_view Simple::apply(TextView& text, const Document&, StageStats& stat
 }  // namespace
 
 StageKind simple_kind() {
-  return {.name = std::string(kKind),
-          .help = "length, mean word length, symbols and letters of a document",
-          .parameters =
-              {
-                  {"min_length", 100.0, "least number of characters"},
-                  {"max_length", 0.0, "largest number of characters; 0: not tested"},
-                  {"min_mean_word_length", 3.0, "least mean length of words"},
-                  {"max_mean_word_length", 10.0, "largest mean length of words; 0: not tested"},
-                  {"max_symbol_ratio", 0.25,
-                   "largest fraction of characters that are no letter, digit or white space; 0: not tested"},
-                  {"min_alpha_ratio", 0.6, "least fraction of characters that are letters"},
-                  words_parameter(),
-              },
-          .make = [](const StageParameters& parameters) -> AnyStage {
-            return std::make_unique<Simple>(parameters);
-          }};
+  return {
+      .name = std::string(kKind),
+      .help = "length, mean word length, symbols and letters of a document",
+      .parameters =
+          {
+              {"min_length", 100.0, "least number of characters"},
+              {"max_length", 0.0, "largest number of characters; 0: not tested"},
+              {"min_mean_word_length", 3.0, "least mean length of words"},
+              {"max_mean_word_length", 10.0, "largest mean length of words; 0: not tested"},
+              {"max_symbol_ratio", 0.25,
+               "largest fraction of characters other than letters, digits and white space; 0: not tested"},
+              {"min_alpha_ratio", 0.6, "least fraction of characters that are letters"},
+              words_parameter(),
+          },
+      .make = [](const StageParameters& parameters) -> AnyStage {
+        return std::make_unique<Simple>(parameters);
+      }};
 }
 
 }  // namespace strata::data

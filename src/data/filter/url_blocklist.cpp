@@ -1,5 +1,4 @@
-// datatrove's URL filter, over lists that the recipe gives. Unlike there, case plays no part in hosts and
-// words.
+// datatrove's URL filter, over the recipe's lists. Unlike there, hosts and words are compared without case.
 #include <algorithm>
 #include <unordered_set>
 
@@ -20,7 +19,7 @@ char lower_ascii(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
 }
 
-// Lower case, without what is no ASCII letter or digit.
+// Lower case, with ASCII letters and digits only.
 std::string normalized(std::string_view text) {
   std::string out;
   for (const char c : text) {

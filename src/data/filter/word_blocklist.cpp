@@ -1,5 +1,5 @@
-// C4's bad words filter as datatrove runs it, over a list that the recipe gives. Whether a document with bad
-// words is kept by chance depends on its text and the seed, not on the order of documents.
+// C4's bad words filter as datatrove runs it, over the recipe's list. Whether a document with bad words is
+// kept by chance depends on its text and the seed, not on the order of documents.
 #include <unordered_map>
 
 #include "base/error.h"

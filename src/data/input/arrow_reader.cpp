@@ -136,7 +136,7 @@ void append_json(std::string& json, const arrow::Array& array, int64_t row) {
       return;
     }
     default:
-      // Dates, times, decimals and what is rare: as Arrow writes them.
+      // Dates, times, decimals and rare types: as Arrow writes them.
       append_json_string(json, get(array.GetScalar(row))->ToString());
   }
 }

@@ -19,7 +19,7 @@ struct Place {
 };
 
 [[noreturn]] void fail(const std::string& uri, const arrow::Status& status) {
-  throw WorldError("[{}] the storage says: {}; check the address, the credentials and the network", uri,
+  throw WorldError("[{}] the storage reported: {}. Check the address, the credentials and the network", uri,
                    status.message());
 }
 
@@ -37,7 +37,7 @@ Place find_place(const std::string& uri) {
   auto storage = arrow::fs::FileSystemFromUri(uri, &place.path);
   if (!storage.ok()) {
     if (storage.status().IsIOError()) fail(uri, storage.status());
-    throw ConfigError("[{}] is no address that can be read: {}; expected for example s3://BUCKET/PATH", uri,
+    throw ConfigError("[{}] cannot be read as an address: {}; expected for example s3://BUCKET/PATH", uri,
                       storage.status().message());
   }
   place.storage = std::move(storage).ValueUnsafe();
@@ -99,7 +99,7 @@ std::vector<UriFile> list_uri(const std::string& uri) {
   arrow::fs::FileSelector selector;
   selector.base_dir = place.path;
   selector.recursive = true;
-  // What stands before the path in the address stands before the paths of the files in it.
+  // The address's prefix before the path also precedes the paths of the files in it.
   const size_t at = uri.rfind(place.path);
   if (at == uri.npos) throw ConfigError("[{}] cannot be listed: name its files", uri);
   for (const auto& file : value_or_fail(uri, place.storage->GetFileInfo(selector))) {

@@ -9,7 +9,7 @@
 
 namespace strata::data {
 
-// ConfigError for what is not there, WorldError where the storage fails.
+// ConfigError if the object does not exist, WorldError if the storage fails.
 std::shared_ptr<arrow::io::RandomAccessFile> open_random_access(const Path& path);
 
 }  // namespace strata::data

@@ -1,5 +1,5 @@
-// What Apache Arrow brings where this build has it: Parquet, Arrow IPC and object storage. arrow_*.cpp does
-// it; a build without it refuses and says what to do.
+// The features of Apache Arrow, if this build has it: Parquet, Arrow IPC and object storage, in arrow_*.cpp.
+// A build without it refuses and reports what to do.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ bool has_arrow();
 
 std::unique_ptr<RecordReader> read_parquet(const Path& path, const std::string& name,
                                            const RecordOptions& options);
-// The file format (also Feather 2) and the stream format, as the content says.
+// The file format (also Feather 2) and the stream format, detected from the content.
 std::unique_ptr<RecordReader> read_arrow(const Path& path, const std::string& name,
                                          const RecordOptions& options);
 
@@ -26,7 +26,7 @@ struct UriFile {
   std::string uri;
   int64_t size = 0;
 };
-// The object itself, or all below it, sorted. ConfigError where nothing is there.
+// The object itself, or all below it, sorted. ConfigError if nothing is found.
 std::vector<UriFile> list_uri(const std::string& uri);
 
 }  // namespace strata::data

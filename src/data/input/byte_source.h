@@ -17,7 +17,7 @@ struct FileRange {
   bool whole() const { return begin == 0 && end < 0; }
 };
 
-// Standard input where a path may stand.
+// Standard input, in place of a path.
 inline const Path kStandardInput = "-";
 
 class ByteSource {

@@ -37,7 +37,7 @@ uint64_t size_of_skippable(std::string_view frame) {
   return kHeader + size;
 }
 
-// `bytes_at`: up to so many bytes of the source at a place, fewer at its end only.
+// `bytes_at`: up to `count` bytes of the source at an offset, fewer only at its end.
 Compression compression_of(FunctionRef<std::string(uint64_t at, size_t count)> bytes_at) {
   const std::string start = bytes_at(0, kMagicBytes);
   if (start.starts_with("\x1f\x8b")) return Compression::kGzip;
@@ -53,7 +53,7 @@ Compression compression_of(FunctionRef<std::string(uint64_t at, size_t count)> b
                                 "7zXZ\0",
                                 6))
     return Compression::kXz;
-  // Behind the level stands the mark of a block, or of the end.
+  // The level is followed by the magic number of a block, or of the end.
   if (start.starts_with("BZh") && (start.ends_with("1A") || start.ends_with("\x17\x72")) && start.size() == 6)
     return Compression::kBzip2;
   return Compression::kNone;
@@ -166,11 +166,11 @@ class ByteStream::Gzip final : public Decoder {
         inflateReset(&stream_);
         inside_member_ = true;
       }
-      const size_t room = std::min<size_t>(size - done, 1u << 30);
+      const size_t capacity = std::min<size_t>(size - done, 1u << 30);
       stream_.next_out = reinterpret_cast<Bytef*>(out + done);
-      stream_.avail_out = static_cast<uInt>(room);
+      stream_.avail_out = static_cast<uInt>(capacity);
       const int status = inflate(&stream_, Z_NO_FLUSH);
-      done += room - stream_.avail_out;
+      done += capacity - stream_.avail_out;
       if (status == Z_STREAM_END) {
         inside_member_ = false;
         member_ended_ = true;
@@ -203,7 +203,7 @@ class ByteStream::Zstd final : public Decoder {
       if (pending_.pos == pending_.size) {
         pending_ = {input_.data(), read_stored(input_.data(), input_.size()), 0};
         if (pending_.size == 0) {
-          // What the decoder still holds comes out without input.
+          // The decoder's remaining output is available without input.
           const size_t before = output.pos;
           if (inside_frame_) step(output);
           if (output.pos > before) continue;
@@ -287,11 +287,11 @@ class ByteStream::Bzip2 final : public Decoder {
         }
       }
       if (!inside_) begin();
-      const size_t room = std::min<size_t>(size - done, 1u << 30);
+      const size_t capacity = std::min<size_t>(size - done, 1u << 30);
       stream_.next_out = out + done;
-      stream_.avail_out = static_cast<unsigned>(room);
+      stream_.avail_out = static_cast<unsigned>(capacity);
       const int status = BZ2_bzDecompress(&stream_);
-      done += room - stream_.avail_out;
+      done += capacity - stream_.avail_out;
       if (status == BZ_STREAM_END)
         end();
       else if (status != BZ_OK)

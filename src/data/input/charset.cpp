@@ -21,8 +21,8 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// The value behind NAME= in lower-case text, with or without quotes.
-std::string value_behind(std::string_view text, std::string_view name) {
+// The value after NAME= in lower-case text, with or without quotes.
+std::string value_after(std::string_view text, std::string_view name) {
   for (size_t at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
     size_t i = text.find_first_not_of(" \t\r\n", at + name.size());
     if (i == text.npos || text[i] != '=') continue;
@@ -33,9 +33,9 @@ std::string value_behind(std::string_view text, std::string_view name) {
   return {};
 }
 
-// The labels of the Encoding Standard (encoding.spec.whatwg.org) behind what iconv calls their encoding, of
-// which iconv's own names are no part: a label comes from the page, and iconv knows encodings that no browser
-// reads. Labels of one byte a character mean their Windows superset there.
+// The labels of the Encoding Standard (encoding.spec.whatwg.org), each after iconv's name for the encoding.
+// iconv's own names are not accepted: a label comes from the page, and iconv knows encodings that no browser
+// reads. Labels of single-byte encodings mean their Windows superset there.
 struct Encoding {
   std::string_view iconv_name, labels;
 };
@@ -158,7 +158,7 @@ size_t convert(Converter& converter, std::string_view bytes, std::string& utf8) 
 }  // namespace
 
 std::string charset_of_content_type(std::string_view content_type) {
-  return value_behind(lower(content_type), "charset");
+  return value_after(lower(content_type), "charset");
 }
 
 std::string declared_charset(std::string_view html) {
@@ -167,12 +167,12 @@ std::string declared_charset(std::string_view html) {
   if (html.starts_with("\xFE\xFF")) return "utf-16be";
   const std::string head = lower(html.substr(0, kDeclarationBytes));
   if (head.starts_with("<?xml")) {
-    std::string named = value_behind(std::string_view(head).substr(0, head.find('>')), "encoding");
+    std::string named = value_after(std::string_view(head).substr(0, head.find('>')), "encoding");
     if (!named.empty()) return named;
   }
   for (size_t meta = head.find("<meta"); meta != head.npos; meta = head.find("<meta", meta + 5)) {
     const std::string_view tag = std::string_view(head).substr(meta, head.find('>', meta) - meta);
-    std::string named = value_behind(tag, "charset");
+    std::string named = value_after(tag, "charset");
     // A page whose declaration could be read as ASCII is not in UTF-16.
     if (!named.empty()) return named.starts_with("utf-16") ? "utf-8" : named;
   }
@@ -190,7 +190,7 @@ bool decode_page(std::string_view bytes, std::string_view charset, std::string& 
   }
   Converter converter(iconv_name(declared.empty() ? "windows-1252" : declared));
   if (!converter.valid()) {
-    if (valid) {  // a misspelt name of what it is
+    if (valid) {  // the charset is valid UTF-8 with a misspelt name
       utf8 = bytes;
       return true;
     }

@@ -7,17 +7,17 @@
 
 namespace strata::data {
 
-// The charset parameter of a Content-Type header's value; empty where there is none.
+// The charset parameter of a Content-Type header's value; empty if there is none.
 std::string charset_of_content_type(std::string_view content_type);
 
-// What the first bytes of a page declare: a byte order mark, <meta charset>, <meta http-equiv> or an XML
-// declaration. Empty where they declare nothing.
+// The charset that the first bytes of a page declare: a byte order mark, <meta charset>, <meta http-equiv> or
+// an XML declaration. Empty if they declare none.
 std::string declared_charset(std::string_view html);
 
-// Writes `bytes` as UTF-8. `charset`: what was declared (by the transport before the page), empty for
-// nothing; then UTF-8 where the bytes are valid UTF-8, else windows-1252, as browsers do. Sequences that the
-// encoding does not have become U+FFFD, of which at most one in a thousand bytes is let pass. False, and why
-// in `detail`, for an unknown encoding or bytes that are not in it.
+// Writes `bytes` as UTF-8. `charset`: the declared one (by the transport rather than the page); empty: UTF-8
+// if the bytes are valid UTF-8, else windows-1252, as in browsers. Sequences that the encoding does not have
+// become U+FFFD, at most one in a thousand bytes. Returns false, with the reason in `detail`, for an unknown
+// encoding or bytes that are not in it.
 bool decode_page(std::string_view bytes, std::string_view charset, std::string& utf8, std::string& detail);
 
 }  // namespace strata::data

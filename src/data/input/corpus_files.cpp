@@ -21,7 +21,7 @@ bool ends_with_any(std::string_view name, std::initializer_list<std::string_view
   return std::any_of(endings.begin(), endings.end(), [&](auto ending) { return name.ends_with(ending); });
 }
 
-// Files that stand beside a token file and are no source themselves.
+// Files that accompany a token file and are not sources themselves.
 bool accompanies_tokens(const Path& path) {
   const std::string name = path.filename().string();
   if (ends_with_any(name, {".ds.index", ".ds.loss", ".ds.metadata", ".lock"})) return true;

@@ -42,8 +42,8 @@ class CsvReader final : public RecordReader {
   };
 
   ReadStatus end(Document& document, std::string& detail) {
-    if (window_.damage().empty() || damage_told_) return ReadStatus::kEnd;
-    damage_told_ = true;
+    if (window_.damage().empty() || damage_reported_) return ReadStatus::kEnd;
+    damage_reported_ = true;
     detail = window_.damage();
     place_record(document, name_, line_);
     return ReadStatus::kDamaged;
@@ -67,7 +67,7 @@ class CsvReader final : public RecordReader {
     // Without a header no row means anything.
     while (window_.fill()) window_.consume(window_.data().size());
     window_.consume(window_.data().size());
-    damage_told_ = true;
+    damage_reported_ = true;
     place_record(document, name_, row_line_);
     return ReadStatus::kDamaged;
   }
@@ -127,7 +127,7 @@ class CsvReader final : public RecordReader {
     return true;
   }
 
-  // The place of the first of these bytes at or behind `place`; where there is none, the end of the input.
+  // The place of the first of these bytes at or after `place`; the end of the input if there is none.
   template <typename Stop>
   size_t find(size_t place, const Stop& stop) {
     while (has(place)) {
@@ -145,20 +145,20 @@ class CsvReader final : public RecordReader {
       row_line_ = line_;
       if (!has(0)) return Row::kEnd;
       size_t place = 0;
-      const char* fault = nullptr;
+      const char* problem = nullptr;
       cells_.clear();
       do {
-        fault = read_cell(place);
-      } while (fault == nullptr && has(place) && window_.data()[place] == delimiter_ && ++place > 0);
-      // What damage cut off is no row.
+        problem = read_cell(place);
+      } while (problem == nullptr && has(place) && window_.data()[place] == delimiter_ && ++place > 0);
+      // A row that damage cut off does not count.
       if (!has(place) && !window_.damage().empty()) {
         window_.consume(window_.data().size());
         return Row::kEnd;
       }
-      if (fault != nullptr) {
+      if (problem != nullptr) {
         place = find(0, [](char c) { return c == '\n'; });
         if (too_long(place)) return skip_long_line(detail);
-        detail = fault;
+        detail = problem;
       }
       row_.assign(window_.data().substr(0, place));
       const bool blank = row_.empty();
@@ -166,7 +166,7 @@ class CsvReader final : public RecordReader {
       if (has(place) && window_.data()[place] == '\r' && has(place + 1) && window_.data()[place + 1] == '\n')
         ++place;
       window_.consume(std::min(place + 1, window_.data().size()));
-      if (fault != nullptr) return Row::kBad;
+      if (problem != nullptr) return Row::kBad;
       if (!blank) return Row::kGood;
     }
   }
@@ -182,7 +182,7 @@ class CsvReader final : public RecordReader {
     return Row::kBad;
   }
 
-  // Takes the cell that starts at `place` and moves behind it; what is wrong with it, or null.
+  // Reads the cell that starts at `place` and moves past it; returns its error, or null.
   const char* read_cell(size_t& place) {
     const char delimiter = delimiter_;
     if (!has(place) || window_.data()[place] != '"') {
@@ -203,8 +203,8 @@ class CsvReader final : public RecordReader {
     }
     cells_.push_back(cell);
     if (!has(place)) return nullptr;
-    const char behind = window_.data()[place];
-    return behind == delimiter || behind == '\n' || behind == '\r' ? nullptr : "more behind a closing quote";
+    const char next = window_.data()[place];
+    return next == delimiter || next == '\n' || next == '\r' ? nullptr : "text after a closing quote";
   }
 
   InputWindow window_;
@@ -212,7 +212,7 @@ class CsvReader final : public RecordReader {
   RecordOptions options_;
   char delimiter_;
   bool header_read_ = false;
-  bool damage_told_ = false;
+  bool damage_reported_ = false;
   int64_t line_ = 1;      // of the window's start
   int64_t row_line_ = 1;  // where the row starts
   std::string row_;

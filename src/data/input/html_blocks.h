@@ -1,4 +1,4 @@
-// An HTML page cut into blocks of text, with what is needed to tell text from boilerplate.
+// Splits an HTML page into blocks of text, with the features that separate text from boilerplate.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ struct HtmlBlock {
   BlockKind kind = BlockKind::kParagraph;
   int heading_level = 0;         // 1 to 6
   uint32_t element = 0;          // the block element around it
-  uint32_t characters = 0;       // code points that are no white space
+  uint32_t characters = 0;       // code points other than white space
   uint32_t link_characters = 0;  // of them, inside <a href>
   uint32_t words = 0;
   std::string text;  // white space collapsed but for kPreformatted; <br> is a newline
 };
 
-// Block elements in the order of the page: a parent stands before its children.
+// Block elements in the order of the page: a parent precedes its children.
 struct HtmlElement {
   uint32_t parent = 0;
   bool boilerplate = false;  // by its tag, role, class or id

@@ -1,4 +1,4 @@
-// What tags, roles, classes and ids say about an element of a page.
+// Classifies an element of a page by its tag, role, class and id.
 #pragma once
 
 #include <gumbo.h>

@@ -32,7 +32,7 @@ class NestedReader {
   }
 
  private:
-  // What is open around a place, as far as the nearest element that hides it.
+  // The elements open around a place, up to the nearest element that hides the others.
   enum Around : uint8_t { kInParagraph = 1, kInItem = 2, kInDefinition = 4, kInAnchor = 8 };
 
   struct Open {
@@ -184,7 +184,7 @@ class NestedReader {
   }
   void push_implied(GumboTag tag) { push({.tag = tag}); }
 
-  // Around what is inside of an element.
+  // The flags for the content of an element.
   static uint8_t around(const TagFacts& row, int outside) {
     if (row.bounds_items) outside &= ~(kInItem | kInDefinition);
     switch (row.rule) {
@@ -322,7 +322,7 @@ class NestedReader {
     return true;
   }
 
-  // What the tag goes into is begun, and what it ends is ended.
+  // Begins the element that the tag needs as a parent, and ends those that it closes.
   bool begin_table_part(const HtmlTag& tag) {
     const TagRule rule = tag.rule;
     while (true) {
@@ -413,18 +413,18 @@ class NestedReader {
     return end_last(tag.tag);
   }
 
-  // The full parser puts text at a form's end behind the form.
+  // The full parser puts text at a form's end after the form.
   bool end_form() {
     in_form_ = false;
     end_implied();
-    const std::optional<size_t> behind = unplaced_;
+    const std::optional<size_t> trailing = unplaced_;
     const uint32_t form = open_.back().node;
     if (!end_last(GUMBO_TAG_FORM)) return false;
-    if (behind) {
-      std::rotate(out_.nodes.begin() + static_cast<ptrdiff_t>(*behind), out_.nodes.end() - 1,
+    if (trailing) {
+      std::rotate(out_.nodes.begin() + static_cast<ptrdiff_t>(*trailing), out_.nodes.end() - 1,
                   out_.nodes.end());
-      out_.nodes[form].end = static_cast<uint32_t>(*behind);
-      unplaced_ = *behind + 1;
+      out_.nodes[form].end = static_cast<uint32_t>(*trailing);
+      unplaced_ = *trailing + 1;
     }
     return true;
   }
@@ -462,8 +462,8 @@ class NestedReader {
     if (kFirst + scanner_.tags() * kTag + scanner_.attributes() * kAttribute + page.size() * kByte >
         tree_limit(page.size()))
       return false;
-    // nested_too_deep takes no other tags for open than are open here, but for what it sees in comments and
-    // the like: there it may see a begin tag that is none, or miss as many end tags as there are.
+    // nested_too_deep sees no other open tags than are open here, except inside comments and the like: there
+    // it may see a false begin tag, or miss the same number of end tags.
     const size_t others = count_less_than(page) - scanner_.tags();
     const size_t depth = deepest_ + scanner_.deepest_drawing();
     return (depth + 1) * (others + 1) + scanner_.closed_in_drawings() < 2000 || !nested_too_deep(page);

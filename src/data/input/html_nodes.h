@@ -1,6 +1,6 @@
 // A page as a list: the elements that begin and end, and the text between them, in the order of the page.
-// What has no say in how a page is cut into blocks is left out: of the elements inside of lines all stay away
-// but links, line breaks, and those whose text is none of the page's.
+// Only what affects the split into blocks is included: of inline elements only links, line breaks, and those
+// whose text is not part of the page.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct HtmlNodes {
   std::vector<HtmlNode> nodes;  // [0] begins the body, the last one ends it; empty: there is no body
   std::vector<HtmlAttribute> attributes;
 
-  // What the views point into, beside the page itself.
+  // The memory that the views point into, besides the page itself.
   std::string page;
   std::deque<std::string> strings;
   std::vector<std::unique_ptr<char[]>> memory;
@@ -60,10 +60,10 @@ struct HtmlNodes {
 // and both can take hours.
 bool read_any_page(std::string_view html, HtmlNodes& out);
 
-// The same for pages that need no repair, many times faster: each end tag stands where its element may end,
-// and what the standard lets authors leave out (</p>, </li>, <tbody>, …) is all that is missing. False where
-// a page is another, or has something rare; the nodes are of no use then. Never true where read_any_page is
-// false.
+// The same for pages that need no repair, many times faster: each end tag is at a place where its element may
+// end, and nothing is missing except tags that the standard lets authors leave out (</p>, </li>, <tbody>, …).
+// Returns false for other pages, or rare constructs; the nodes are of no use then. Never true if
+// read_any_page is false.
 bool read_nested_page(std::string_view html, HtmlNodes& out);
 
 // Whether open tags without an end tag pile up to more than 2000.

@@ -1,4 +1,4 @@
-// What the HTML standard says of each tag ("tree construction"), as far as pages without errors need it.
+// The HTML standard's rules for each tag ("tree construction"), as far as pages without errors need them.
 #pragma once
 
 #include <gumbo.h>
@@ -9,7 +9,7 @@ namespace strata::data {
 
 enum class TagRule : uint8_t {
   kRare,       // left to the full parser
-  kInLine,     // begins and ends where its tags stand
+  kInLine,     // begins and ends at its tags
   kAnchor,     // the same, and never inside of another
   kBlock,      // ends an open paragraph
   kParagraph,  // the same; its end tag may be left out
@@ -21,8 +21,8 @@ enum class TagRule : uint8_t {
   kButton,
   kVoid,     // has no content
   kRuler,    // <hr>: the same, and ends an open paragraph
-  kRaw,      // its content is no markup
-  kMeta,     // void, and stands in the head of a page too
+  kRaw,      // its content is not markup
+  kMeta,     // void, and also allowed in the head of a page
   kSelect,   // holds nothing but choices
   kDrawing,  // <svg>
   kTable,

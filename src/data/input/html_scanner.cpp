@@ -14,7 +14,7 @@ char lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
 }
 
-// Whether the tag of this name (lower case) stands here.
+// Whether the text starts with the tag of this name (lower case).
 bool is_tag(std::string_view text, std::string_view name) {
   return text.size() > name.size() &&
          std::equal(name.begin(), name.end(), text.begin(), [](char a, char b) { return a == lower(b); }) &&
@@ -64,7 +64,7 @@ void copy_with_newlines(std::string_view html, std::string& out) {
 bool has_odd_characters(const std::string& page) {
   constexpr size_t kBlock = 4096;
   const auto* const bytes = reinterpret_cast<const uint8_t*>(page.data());
-  // Behind the last byte stands the string's zero.
+  // The last byte is followed by the string's zero.
   for (size_t at = 0; at < page.size(); at += kBlock) {
     if (block_has_odd_characters(bytes + at, std::min(kBlock, page.size() - at))) return true;
   }
@@ -124,7 +124,7 @@ bool HtmlScanner::read_tag(HtmlTag& tag) {
   return read_attributes(at, tag);
 }
 
-// From behind the tag's name to behind its '>'.
+// From the end of the tag's name to the end of the tag, past its '>'.
 bool HtmlScanner::read_attributes(const char* at, HtmlTag& tag) {
   attributes_.clear();
   bool has_href = false, has_class = false;
@@ -157,7 +157,7 @@ bool HtmlScanner::read_attributes(const char* at, HtmlTag& tag) {
   return true;
 }
 
-// Behind the '='.
+// Starts after the '='.
 bool HtmlScanner::read_value(const char*& at, std::string_view& value) const {
   while (at < end_ && is_html_white(*at)) ++at;
   if (at == end_) return false;
@@ -193,7 +193,7 @@ bool HtmlScanner::skip_raw(GumboTag tag) {
   return false;
 }
 
-// The next tag behind text and comments.
+// The next tag after text and comments.
 bool HtmlScanner::next_inside(HtmlTag& tag) {
   while (true) {
     next_text();

@@ -1,4 +1,4 @@
-// The tags of a page, read as the HTML standard's tokenizer does where there is nothing to be repaired.
+// The tags of a page, read as the HTML standard's tokenizer does if nothing has to be repaired.
 #pragma once
 
 #include <gumbo.h>
@@ -37,8 +37,8 @@ struct HtmlTag {
   std::span<const HtmlAttribute> attributes = {};  // until the next tag is read
 };
 
-// The page has no carriage returns and stays where it is. What answers false has found something to repair,
-// or rare; then the scanner is of no further use.
+// The page has no carriage returns and must outlive the scanner. A function that returns false has found
+// something to repair, or something rare; then the scanner is of no further use.
 class HtmlScanner {
  public:
   explicit HtmlScanner(std::string_view page)
@@ -51,9 +51,9 @@ class HtmlScanner {
   enum class Markup { kTag, kComment, kDoctype, kUnclear };
   Markup next_markup(HtmlTag& tag);
 
-  // From behind the begin tag of an element to behind its end tag: of one whose content is no markup; of
-  // <select>, which holds choices and text, and no mistake gets out of it; of <svg> that holds no element of
-  // HTML but titles.
+  // Skips from the end of an element's begin tag to the end of its end tag: for elements whose content is not
+  // markup; for <select>, which holds choices and text and lets no error out; for <svg> without HTML elements
+  // but titles.
   bool skip_raw(GumboTag tag);
   bool skip_select();
   bool skip_drawing(const HtmlTag& drawing);
@@ -63,7 +63,7 @@ class HtmlScanner {
   size_t attributes() const { return attributes_read_; }
   size_t deepest_drawing() const { return deepest_drawing_; }
   size_t closed_in_drawings() const { return closed_; }  // elements without an end tag
-  std::string_view doctype() const { return doctype_; }  // as it is written behind "<!"
+  std::string_view doctype() const { return doctype_; }  // as written after "<!"
 
  private:
   bool skip_comment();

@@ -17,7 +17,7 @@ constexpr size_t kArenaLimit = size_t{64} << 20;
 constexpr size_t kArenaLimitPerByte = 64;
 constexpr int64_t kMaxDepth = 2000;
 
-// The parser's memory, given back at once: freeing its tree node by node would recurse as deep as the page.
+// The parser's memory, freed as a whole: freeing its tree node by node would recurse as deep as the page.
 class Arena {
  public:
   Arena(size_t limit, std::vector<std::unique_ptr<char[]>>& chunks) : limit_(limit), chunks_(chunks) {}
@@ -78,7 +78,7 @@ bool is_text(const GumboNode* node) {
          node->type == GUMBO_NODE_CDATA;
 }
 
-// What the tree says to cutting it into blocks, in order.
+// Splits the tree into blocks, in order.
 class Flattening {
  public:
   explicit Flattening(HtmlNodes& out) : out_(out) {}

@@ -36,7 +36,7 @@ bool join_chunks(std::string_view body, std::string& joined) {
     if (error != std::errc() || !size_ends) return false;
     body.remove_prefix(line_end + 2);
     if (size == 0) return true;
-    if (size > body.size()) {  // cut: what is there counts
+    if (size > body.size()) {  // truncated: the available bytes count
       joined += body;
       return true;
     }
@@ -49,7 +49,7 @@ bool join_chunks(std::string_view body, std::string& joined) {
 
 enum class Inflated { kWhole, kDamaged, kTooLarge };
 
-// zlib's window bits say which wrapping is expected: 15 + 32 takes gzip and zlib, -15 none.
+// zlib's window bits select the expected wrapper: 15 + 32 takes gzip and zlib, -15 none.
 Inflated inflate_all(std::string_view coded, int window_bits, size_t max_bytes, std::string& plain) {
   z_stream stream{};
   if (inflateInit2(&stream, window_bits) != Z_OK) return Inflated::kDamaged;
@@ -59,11 +59,11 @@ Inflated inflate_all(std::string_view coded, int window_bits, size_t max_bytes, 
   size_t used = 0;
   while (status == Z_OK && used <= max_bytes) {
     if (plain.size() - used < 4096) plain.resize(std::max<size_t>(2 * plain.size(), 4 * coded.size() + 4096));
-    const size_t room = std::min<size_t>(plain.size() - used, UINT32_MAX);
+    const size_t capacity = std::min<size_t>(plain.size() - used, UINT32_MAX);
     stream.next_out = reinterpret_cast<Bytef*>(plain.data() + used);
-    stream.avail_out = static_cast<uInt>(room);
+    stream.avail_out = static_cast<uInt>(capacity);
     status = inflate(&stream, Z_NO_FLUSH);
-    used += room - stream.avail_out;
+    used += capacity - stream.avail_out;
   }
   inflateEnd(&stream);
   plain.resize(used);
@@ -96,7 +96,7 @@ bool undo_coding(const std::string& coding, size_t max_bytes, std::string& body,
   return false;
 }
 
-// Of "HTTP/1.1 200 OK"; 0 where there is none.
+// The status in "HTTP/1.1 200 OK"; 0 if there is none.
 int status_of(std::string_view line) {
   const size_t at = std::min(line.find_first_not_of(' ', line.find(' ')), line.size());
   int status = 0;

@@ -11,8 +11,8 @@ namespace strata::data {
 
 struct InputFile {
   Path path;                                  // a file, a URI, or "-" for standard input
-  RecordFormat format = RecordFormat::kAuto;  // kAuto only for what is read once
-  int64_t size = 0;                           // stored bytes; 0 where it is not known before reading
+  RecordFormat format = RecordFormat::kAuto;  // kAuto only for input that is read once
+  int64_t size = 0;                           // stored bytes; 0 if not known before reading
   bool splittable = false;                    // may be read in ranges
 };
 

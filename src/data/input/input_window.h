@@ -12,7 +12,7 @@ namespace strata::data {
 
 class InputWindow {
  public:
-  // Bytes behind data() that may be read: zeros at the end of the input, what follows elsewhere.
+  // Readable bytes after data(): zeros at the end of the input, the following input elsewhere.
   static constexpr size_t kPadding = 64;
 
   explicit InputWindow(ByteStream stream);
@@ -20,8 +20,8 @@ class InputWindow {
   // Bytes that were read and not consumed. Valid until fill().
   std::string_view data() const { return {buffer_.get() + begin_, end_ - begin_}; }
   void consume(size_t count) { begin_ += count; }
-  // Reads more behind what is there; false where nothing follows. Damaged compression counts as the end, and
-  // damage() says so: what came before it is all there.
+  // Reads more after the present bytes; false at the end of the input. Damaged compression counts as the end
+  // and is reported by damage(): all bytes before it are available.
   bool fill();
   bool ended() const { return ended_; }
   const std::string& damage() const { return damage_; }  // empty: none

@@ -55,8 +55,8 @@ class JsonlReader final : public RecordReader {
       if (status != ReadStatus::kEnd) return status;
     }
     document.clear();
-    if (left_ != 0 && !window_.damage().empty() && !damage_told_) {
-      damage_told_ = true;
+    if (left_ != 0 && !window_.damage().empty() && !damage_reported_) {
+      damage_reported_ = true;
       detail = window_.damage();
       place_record(document, name_, lines_ + 1);
       return ReadStatus::kDamaged;
@@ -101,7 +101,7 @@ class JsonlReader final : public RecordReader {
     }
   }
 
-  // To behind the next newline, or to the end of the range.
+  // Moves past the next newline, or to the end of the range.
   void skip_line() {
     while (left_ != 0) {
       const std::string_view data = window_.data();
@@ -129,7 +129,7 @@ class JsonlReader final : public RecordReader {
   int64_t before_;  // bytes of the range before, which the window begins with
   int64_t size_;    // of the range with these; -1: no end
   int64_t left_;    // bytes to the end of the range; -1: no end
-  bool damage_told_ = false;
+  bool damage_reported_ = false;
 };
 
 }  // namespace

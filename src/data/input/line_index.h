@@ -1,5 +1,5 @@
-// How many lines stand before a place in an uncompressed file, for readers that share it in ranges. What was
-// counted once is kept, so that all ranges together cost one pass over the file.
+// The number of lines before a place in an uncompressed file, for readers that share it in ranges. Counts are
+// cached, so that all ranges together cost one pass over the file.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ constexpr double kMainShare = 0.9;
 constexpr double kSemanticShare = 0.5;
 // Lists of links around the text lead elsewhere; one with fewer is a part of it.
 constexpr double kListLinkDensity = 0.5;
-// A table's rows often begin with a link; one of links alone is a menu.
+// A table's rows often begin with a link; a table of only links is a menu.
 constexpr double kTableLinkDensity = 0.8;
 // What looks like boilerplate by name holds more of the page than this: it is none.
 constexpr double kBoilerplateShare = 0.5;
@@ -81,8 +81,8 @@ size_t find_main(const HtmlPage& page, const std::vector<double>& running) {
   std::vector<char> holds_others(page.elements.size());
   for (size_t e = 1; e < page.elements.size(); ++e) holds_others[page.elements[e].parent] = 1;
   for (size_t e = 1; e < page.elements.size(); ++e) {
-    // Elements come before those inside of them, and two that are apart cannot both hold so much. A paragraph
-    // is not gone down into: what stands beside it belongs to it.
+    // Elements come before those inside of them, and two separate ones cannot both hold this share. The
+    // children of a paragraph are not searched: the text around them belongs to it.
     if (holds_others[e] && page.elements[e].parent == root && running[e] >= kMainShare * running[0] &&
         running[e] > 0)
       root = e;
@@ -92,24 +92,24 @@ size_t find_main(const HtmlPage& page, const std::vector<double>& running) {
 
 // Headings stay where something stays under them: text, or a deeper heading that stays.
 void drop_bare_headings(const HtmlPage& page, std::vector<char>& keep) {
-  bool text_behind = false;
-  int level_behind = 0;  // of the kept heading that comes next; 0: none
+  bool text_follows = false;
+  int next_level = 0;  // of the next kept heading; 0: none
   for (size_t i = page.blocks.size(); i-- > 0;) {
     const HtmlBlock& block = page.blocks[i];
     if (!keep[i]) continue;
     if (block.kind != BlockKind::kHeading) {
-      text_behind = true;
+      text_follows = true;
       continue;
     }
-    keep[i] = text_behind || level_behind > block.heading_level;
+    keep[i] = text_follows || next_level > block.heading_level;
     if (keep[i]) {
-      level_behind = block.heading_level;
-      text_behind = false;
+      next_level = block.heading_level;
+      text_follows = false;
     }
   }
 }
 
-// Blocks of lists and tables that are no menus: as a whole they hold few links.
+// Blocks of lists and tables that are not menus: as a whole they hold few links.
 std::vector<char> find_listed(const HtmlPage& page) {
   const size_t elements = page.elements.size();
   std::vector<size_t> list_of(elements);  // the innermost around each element; the body: none
@@ -130,7 +130,7 @@ std::vector<char> find_listed(const HtmlPage& page) {
 }
 
 // Blocks [begin, end) that the running text spans, with lists and tables of the same element around it: those
-// before it only behind the title.
+// before it only if they follow the title.
 struct Span {
   size_t begin = 0, end = 0;
 };

@@ -55,7 +55,7 @@ RecordFormat format_of_content(std::string_view head) {
     const size_t next = head.find_first_not_of(" \t", 1);
     if (next != head.npos && (head[next] == '"' || head[next] == '}')) return RecordFormat::kJsonl;
   }
-  // One array of objects: no lines of them, but no text either, and reading the lines says so.
+  // One array of objects: not JSON lines, but not text either; reading its lines reports it.
   if (head.starts_with("[")) {
     const size_t object = head.find_first_not_of(" \t\r\n", 1);
     const size_t next = object == head.npos ? object : head.find_first_not_of(" \t\r\n", object + 1);
@@ -127,7 +127,7 @@ std::unique_ptr<RecordReader> open_records(const Path& path, const std::string& 
   InputWindow window{ByteStream(open_source(path))};
   window.fill();
   if (format == RecordFormat::kAuto) format = format_of_content(window.data());
-  // Packed bytes are one record that is no text, not many bad lines.
+  // Packed bytes are one record that is not text, not many bad lines.
   if (!packed_kind(window.data()).empty()) return read_text(std::move(window), name, options);
   switch (format) {
     case RecordFormat::kJsonl:

@@ -1,5 +1,5 @@
-// Records of one input file, one after another, in bounded memory: what `strata data` reads. A record that
-// cannot be read is told apart from the end, so that a build can count it, name it and go on.
+// Reads the records of one input file, one after another, in bounded memory, for `strata data`. A record that
+// cannot be read is distinguished from the end, so that a build can count it, name it and continue.
 #pragma once
 
 #include <cstdint>
@@ -27,24 +27,24 @@ struct RecordOptions {
 class RecordReader {
  public:
   virtual ~RecordReader() = default;
-  // The next record. Where it cannot be read: its id (where there is one), its line, and in `detail` what was
-  // found, for a person; the next call goes on behind it. After kDamaged comes kEnd. Buffers of `document`
-  // are reused: give the same one again. WorldError where the disk fails.
+  // The next record. If it cannot be read: its id (if it has one), its line, and in `detail` a description
+  // for a person; the next call continues after it. After kDamaged comes kEnd. Buffers of `document` are
+  // reused: pass the same one again. WorldError if the disk fails.
   virtual ReadStatus next(Document& document, std::string& detail) = 0;
   // Stored bytes of the file that were taken so far, for progress.
   virtual int64_t bytes_read() const = 0;
 };
 
-// Whether what lies there is gone once it is read: standard input ("-"), a pipe, a device.
+// Whether the content is gone once it is read: standard input ("-"), a pipe, a device.
 bool is_read_once(const Path& path);
 
 // The format from name and content (.jsonl, .json, .ndjson, .txt, .md, .csv, .tsv, .parquet, .arrow,
-// .feather, .warc, .wet, .html, .htm, .xhtml, with .gz, .zst, .lz4, .bz2 or .xz
-// behind); kText for what nothing tells; kAuto for
-// what is read once and has no such name: reading tells. ConfigError: missing path.
+// .feather, .warc, .wet, .html, .htm, .xhtml, optionally followed by .gz, .zst, .lz4, .bz2 or .xz); kText if
+// neither decides; kAuto for input that is read once and has no such name: reading decides. ConfigError:
+// missing path.
 RecordFormat find_record_format(const Path& path);
 
-// Whether a file of this format can be read in ranges by several readers at once: jsonl without compression.
+// Whether several readers can read ranges of a file of this format concurrently: jsonl without compression.
 bool is_splittable(const Path& path, RecordFormat format);
 
 // `path` must exist; "-" is standard input. Ids of records without one: "NAME:LINE", NAME as given. `range`:

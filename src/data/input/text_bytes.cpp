@@ -53,7 +53,7 @@ constexpr Magic kInside[] = {
 
 [[noreturn]] void refuse_bytes(const Path& path, std::string_view kind, size_t at) {
   throw DataError(
-      "[{}] holds {} at byte {}, expected text; unpack it, or name the file by what it is (.gz, .zst, .lz4, "
+      "[{}] holds {} at byte {}, expected text; unpack it, or give the file the suffix of its format (.gz, .zst, .lz4, "
       ".bz2, .xz, .parquet, …)",
       path.string(), kind, at);
 }
@@ -98,7 +98,7 @@ void refuse_packed(const Path& path, std::string_view head) {
   if (const std::string_view kind = packed_kind(head); !kind.empty()) refuse_bytes(path, kind, 0);
 }
 
-std::string fault_of_text(std::string_view content) {
+std::string problem_of_text(std::string_view content) {
   constexpr size_t kLooked = 8192;
   const std::string_view head = content.substr(0, kLooked);
   if (is_utf16(head)) return "UTF-16, by its byte order mark";
@@ -119,11 +119,11 @@ void check_text_file(const Path& path, std::string_view content) {
   }
   if (const PackedBytes packed = find_packed(content); !packed.kind.empty())
     refuse_bytes(path, packed.kind, packed.at);
-  const std::string fault = fault_of_text(content);
-  if (!fault.empty()) {
-    log_warning("{}: is no text but {}; its bytes are taken as they are", path.string(), fault);
+  const std::string problem = problem_of_text(content);
+  if (!problem.empty()) {
+    log_warning("{}: is {}, expected text; its bytes are used unchanged", path.string(), problem);
   } else if (!simdjson::validate_utf8(content.data(), content.size())) {
-    log_warning("{}: is not UTF-8; its bytes are taken as they are, and iconv converts other encodings",
+    log_warning("{}: is not UTF-8; its bytes are used unchanged. Convert other encodings with iconv",
                 path.string());
   }
 }

@@ -15,15 +15,15 @@ inline constexpr size_t kPackedHeadBytes = 264;
 // none that is known. These are bytes that some program has yet to unpack.
 std::string_view packed_kind(std::string_view head);
 
-// What the first bytes of a file tell that is no text in UTF-8: packed_kind(), "UTF-16, …", "a binary file,
-// …"; "" for one that may be. As grep and git do, a NUL near the beginning makes a file binary.
-std::string fault_of_text(std::string_view content);
+// The kind of a file whose first bytes are not UTF-8 text: packed_kind(), "UTF-16, …", "a binary file, …"; ""
+// for one that may be text. As in grep and git, a NUL near the beginning makes a file binary.
+std::string problem_of_text(std::string_view content);
 
-// DataError for a file that begins with packed bytes, once what its name says is unpacked.
+// DataError for a file that begins with packed bytes after the compression in its name is undone.
 void refuse_packed(const Path& path, std::string_view head);
 
-// Of a file to train on, which any bytes may be: DataError for UTF-16 and for packed bytes, wherever they
-// begin, which teach nobody to read; a warning for another binary file and for what is not UTF-8.
+// Checks a training file, which may hold any bytes: DataError for UTF-16 and for packed bytes, at any place,
+// which a model cannot learn from; a warning for other binary files and text that is not UTF-8.
 void check_text_file(const Path& path, std::string_view content);
 
 }  // namespace strata::data

@@ -20,7 +20,7 @@ ReadStatus check_text(const Document& document, std::string& detail) {
 
 namespace {
 
-// The rest of the input in the window; false where it is more than `max_bytes`.
+// Reads the rest of the input into the window; false if it exceeds `max_bytes`.
 bool take_whole(InputWindow& window, int64_t max_bytes, std::string_view& content) {
   while (static_cast<int64_t>(window.data().size()) <= max_bytes) {
     if (!window.fill()) {
@@ -70,7 +70,7 @@ class WholeReader final : public RecordReader {
 };
 
 ReadStatus take_text(std::string_view text, Document& document, std::string& detail) {
-  detail = fault_of_text(text);
+  detail = problem_of_text(text);
   if (!detail.empty()) return ReadStatus::kNotText;
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   document.text = text;

@@ -1,5 +1,5 @@
-// WARC (ISO 28500) and WET files: of each page its main text. Each record tells its length; where that cannot
-// be right the next "WARC/" at the start of a line is where reading goes on.
+// WARC (ISO 28500) and WET files: the main text of each page. Each record declares its length; if that cannot
+// be right, reading continues at the next "WARC/" at the start of a line.
 #include <fmt/format.h>
 #include <simdjson.h>
 
@@ -71,8 +71,8 @@ class WarcReader final : public RecordReader {
 
   ReadStatus end(Document& document, std::string& detail) {
     window_.consume(window_.data().size());
-    if (window_.damage().empty() || damage_told_) return ReadStatus::kEnd;
-    damage_told_ = true;
+    if (window_.damage().empty() || damage_reported_) return ReadStatus::kEnd;
+    damage_reported_ = true;
     detail = window_.damage();
     place_record(document, name_, record_ + 1);
     return ReadStatus::kDamaged;
@@ -89,7 +89,7 @@ class WarcReader final : public RecordReader {
     while (has(1) && (window_.data()[0] == '\r' || window_.data()[0] == '\n')) window_.consume(1);
   }
 
-  // A record of which header and block are in the window, and behind which another one, or the end, stands.
+  // A record whose header and block are in the window, followed by another one or by the end.
   Found find_record(std::string& detail) {
     header_.clear();
     const auto bad = [&](std::string what) {
@@ -113,7 +113,7 @@ class WarcReader final : public RecordReader {
     if (!has(header_size_ + block_size_))
       return bad(fmt::format("Content-Length {}, which goes beyond the end of the file", block_size_));
     if (!record_follows(header_size_ + block_size_))
-      return bad(fmt::format("Content-Length {}, behind which no record ends", block_size_));
+      return bad(fmt::format("no record ends after Content-Length {}", block_size_));
     return Found::kRecord;
   }
 
@@ -121,8 +121,8 @@ class WarcReader final : public RecordReader {
   bool record_follows(size_t place) {
     if (!has(place + 1)) return true;
     has(place + 4);
-    const std::string_view behind = window_.data().substr(place);
-    if (!behind.starts_with("\r\n\r\n") && !behind.starts_with("\n\n")) return false;
+    const std::string_view rest = window_.data().substr(place);
+    if (!rest.starts_with("\r\n\r\n") && !rest.starts_with("\n\n")) return false;
     for (; has(place + 1); ++place) {
       const char c = window_.data()[place];
       if (c == '\r' || c == '\n') continue;
@@ -132,7 +132,7 @@ class WarcReader final : public RecordReader {
     return true;
   }
 
-  // To the next record, behind the start of this one.
+  // Moves to the next record, after the start of this one.
   void resynchronise() {
     for (;;) {
       const std::string_view data = window_.data();
@@ -140,7 +140,7 @@ class WarcReader final : public RecordReader {
         window_.consume(at + 1);
         return;
       }
-      // The mark may be cut by the end of what was read.
+      // The mark may be cut by the end of the window.
       const size_t kept = std::min(data.size(), kMagic.size());
       window_.consume(data.size() - kept);
       if (!window_.fill()) {
@@ -214,7 +214,7 @@ class WarcReader final : public RecordReader {
   size_t header_size_ = 0;  // with the empty line
   size_t block_size_ = 0;
   HttpMessage http_;
-  bool damage_told_ = false;
+  bool damage_reported_ = false;
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ static_assert(JsonLine::kPadding >= kBlock);
 
 constexpr size_t kMaxDepth = 1024;
 
-// How many of the 16 bytes at `at` a string holds as they are, up to the first quote, backslash or control
+// How many of the 16 bytes at `at` a string holds unescaped, up to the first quote, backslash or control
 // character. A string meets one of them at the end of the line at the latest.
 size_t plain_bytes(const char* at) {
 #if defined(__SSE2__)
@@ -35,7 +35,7 @@ size_t plain_bytes(const char* at) {
 #endif
 }
 
-// A newline is no blank here: it ends the line.
+// A newline does not count as a blank here: it ends the line.
 const char* skip_blanks(const char* at) {
   while (*at == ' ' || *at == '\t' || *at == '\r') ++at;
   return at;
@@ -168,13 +168,13 @@ const char* JsonLine::skip_string(const char* at) {
     at += plain;
     if (plain == kBlock) continue;
     if (*at == '"') return at + 1;
-    if (*at != '\\') throw Fault{at, kBadString};
+    if (*at != '\\') throw SyntaxError{at, kBadString};
     if (simple_escape(at[1]) != 0) {
       at += 2;
     } else if (at[1] == 'u' && hex4(at + 2) >= 0) {
       at += 6;
     } else {
-      throw Fault{at, kBadEscape};
+      throw SyntaxError{at, kBadEscape};
     }
   }
 }
@@ -190,14 +190,14 @@ const char* JsonLine::unescape(const char* at, size_t bound, std::string& out, b
     to += plain;
     if (plain == kBlock) continue;
     if (*at == '"') break;
-    if (*at != '\\') throw Fault{at, kBadString};
+    if (*at != '\\') throw SyntaxError{at, kBadString};
     if (const char c = simple_escape(at[1]); c != 0) {
       *to++ = c;
       at += 2;
       continue;
     }
     const int32_t unit = at[1] == 'u' ? hex4(at + 2) : -1;
-    if (unit < 0) throw Fault{at, kBadEscape};
+    if (unit < 0) throw SyntaxError{at, kBadEscape};
     at += 6;
     auto code = static_cast<uint32_t>(unit);
     if (code >= 0xd800 && code < 0xe000) {
@@ -219,7 +219,7 @@ const char* JsonLine::unescape(const char* at, size_t bound, std::string& out, b
 const char* JsonLine::skip_value(const char* at, size_t depth) {
   const auto literal = [&](std::string_view word) {
     if (static_cast<size_t>(end_ - at) < word.size() || std::memcmp(at, word.data(), word.size()) != 0)
-      throw Fault{at, "no JSON value"};
+      throw SyntaxError{at, "no JSON value"};
     return at + word.size();
   };
   switch (*at) {
@@ -239,10 +239,10 @@ const char* JsonLine::skip_value(const char* at, size_t depth) {
   }
   const char* const start = at;
   if (*at == '-') ++at;
-  if (!is_digit(*at)) throw Fault{start, "no JSON value"};
-  if (*at == '0' && is_digit(at[1])) throw Fault{start, "a number with a leading zero"};
+  if (!is_digit(*at)) throw SyntaxError{start, "no JSON value"};
+  if (*at == '0' && is_digit(at[1])) throw SyntaxError{start, "a number with a leading zero"};
   const auto digits = [&] {
-    if (!is_digit(*at)) throw Fault{start, "half a number"};
+    if (!is_digit(*at)) throw SyntaxError{start, "half a number"};
     while (is_digit(*at)) ++at;
   };
   digits();
@@ -259,7 +259,7 @@ const char* JsonLine::skip_value(const char* at, size_t depth) {
 }
 
 const char* JsonLine::skip_nested(const char* at, size_t depth) {
-  if (depth > kMaxDepth) throw Fault{at, "values nested deeper than 1024"};
+  if (depth > kMaxDepth) throw SyntaxError{at, "values nested deeper than 1024"};
   const bool is_object = *at == '{';
   const char close = is_object ? '}' : ']';
   at = skip_blanks(at + 1);
@@ -268,16 +268,16 @@ const char* JsonLine::skip_nested(const char* at, size_t depth) {
     if (is_object) at = skip_key(at);
     at = skip_blanks(skip_value(at, depth));
     if (*at == close) return at + 1;
-    if (*at != ',') throw Fault{at, kNoComma};
+    if (*at != ',') throw SyntaxError{at, kNoComma};
     at = skip_blanks(at + 1);
   }
 }
 
 // A key and its colon; returns the start of the value.
 const char* JsonLine::skip_key(const char* at) {
-  if (*at != '"') throw Fault{at, "no key in quotes"};
+  if (*at != '"') throw SyntaxError{at, "no key in quotes"};
   at = skip_blanks(skip_string(at + 1));
-  if (*at != ':') throw Fault{at, "no colon behind a key"};
+  if (*at != ':') throw SyntaxError{at, "no colon after a key"};
   return skip_blanks(at + 1);
 }
 
@@ -321,7 +321,7 @@ void JsonLine::parse_object(std::string_view line, Document& document) {
   const char* at = skip_blanks(line.data());
   if (*at != '{') {
     skip_value(at, 0);
-    throw Fault{at, kind_name(kind_of(*at))};
+    throw SyntaxError{at, kind_name(kind_of(*at))};
   }
   at = skip_blanks(at + 1);
   if (*at == '}') {
@@ -334,12 +334,12 @@ void JsonLine::parse_object(std::string_view line, Document& document) {
         ++at;
         break;
       }
-      if (*at != ',') throw Fault{at, kNoComma};
+      if (*at != ',') throw SyntaxError{at, kNoComma};
       at = skip_blanks(at + 1);
     }
   }
   at = skip_blanks(at);
-  if (at != end_) throw Fault{at, "more behind the object"};
+  if (at != end_) throw SyntaxError{at, "text after the object"};
 }
 
 ReadStatus JsonLine::parse(std::string_view line, Document& document, std::string& detail) {
@@ -349,10 +349,10 @@ ReadStatus JsonLine::parse(std::string_view line, Document& document, std::strin
   id_ = {};
   try {
     parse_object(line, document);
-  } catch (const Fault& fault) {
+  } catch (const SyntaxError& error) {
     document.clear();
-    detail = fmt::format("{} at column {}; expected one JSON object{}", fault.what,
-                         fault.at - line.data() + 1, hint_of_layout(line));
+    detail = fmt::format("{} at column {}; expected one JSON object{}", error.what,
+                         error.at - line.data() + 1, hint_of_layout(line));
     return ReadStatus::kInvalidJson;
   }
   if (id_.kind == Kind::kString) {

@@ -1,6 +1,6 @@
-// One line of jsonl, checked wholly against RFC 8259 and taken apart: the text unescaped once into its place,
-// the other members as they stood. Every verb that reads documents from JSON lines reads them here, so that
-// all of them accept the same lines and find the same text.
+// Parses one line of jsonl, checked completely against RFC 8259: the text is unescaped once into its place,
+// the other members are kept unchanged. Every verb that reads documents from JSON lines uses this parser, so
+// that all of them accept the same lines and find the same text.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@ namespace strata::data {
 
 class JsonLine {
  public:
-  // Bytes behind the line that parse() may read. The first of them must be a newline or a NUL.
+  // Bytes after the line that parse() may read. The first of them must be a newline or a NUL.
   static constexpr size_t kPadding = 32;
 
   JsonLine(std::string text_field, std::string id_field);
 
-  // Sets text, id (empty: the line has none) and fields of `document`; where the status is not kDocument,
-  // what was found goes to `detail` and of the document only the id counts. Of keys that occur twice the last
-  // one holds, as in Python. The bytes need not be UTF-8: the caller checks that.
+  // Sets text, id (empty: the line has none) and fields of `document`. If the status is not kDocument,
+  // `detail` describes the problem and only the id of the document is valid. The last of duplicate keys
+  // counts, as in Python. The bytes need not be UTF-8: the caller checks that.
   ReadStatus parse(std::string_view line, Document& document, std::string& detail);
   // The same of any bytes: kInvalidUtf8 for a line that is not UTF-8.
   ReadStatus read(std::string_view line, Document& document, std::string& detail);
@@ -31,7 +31,7 @@ class JsonLine {
   std::vector<std::string> names(std::string_view line);
 
  private:
-  struct Fault {
+  struct SyntaxError {
     const char* at;
     const char* what;
   };
@@ -45,14 +45,14 @@ class JsonLine {
   static Kind kind_of(char first);  // of a valid value
   static const char* kind_name(Kind kind);
 
-  // All of these take a place in the line and return the one behind what they read, or throw a Fault.
+  // All of these take a place in the line and return the place after the parsed text, or throw a SyntaxError.
   void parse_object(std::string_view line, Document& document);
   void parse_member(const char*& at, Document& document);
   const char* skip_key(const char* at);  // with its colon
   const char* skip_value(const char* at, size_t depth);
   const char* skip_nested(const char* at, size_t depth);
-  const char* skip_string(const char* at);  // from behind the opening quote
-  // From behind the opening quote of a string that is at most `bound` bytes long.
+  const char* skip_string(const char* at);  // starts after the opening quote
+  // Starts after the opening quote of a string that is at most `bound` bytes long.
   const char* unescape(const char* at, size_t bound, std::string& out, bool& unpaired_surrogate);
   std::string_view unescape_whole(const char* at, std::string& out);
 

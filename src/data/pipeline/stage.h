@@ -1,12 +1,9 @@
-// What a stage of a data build is. Two kinds:
-//
+// The stages of a data build. Two kinds:
 // - a DocumentStage decides on a document by itself: keeps it (perhaps with its text rewritten) or drops it
-//   with a published reason. Filters, masking, normalisation, decontamination.
+// with a published reason. Filters, masking, normalisation, decontamination.
 // - a CorpusStage has to see all documents first. It takes a record of each into a file per part, then
-// decides
-//   for the whole corpus; a second reading of the documents applies what was decided. Deduplication.
-//
-// A build cuts its input into parts by size alone, so nothing here may depend on threads or ranks.
+// decides for the whole corpus; a second reading of the documents applies the decisions. Deduplication.
+// A build cuts its input into parts only by size, so nothing here may depend on threads or ranks.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +30,13 @@ class DocumentStage {
 
   // Decides on one document; returns the reason for dropping it, empty to keep it. `text` is a view of the
   // document's text with words, lines and lengths computed once for all stages; text.replace() rewrites it.
-  // `document` is for the other fields only. Called from several threads at once, each with its own text and
-  // stats. Reasons are string literals.
+  // `document` is for the other fields only. Called concurrently by several threads, each with its own text
+  // and stats. Reasons are string literals.
   virtual std::string_view apply(TextView& text, const Document& document, StageStats& stats) const = 0;
 };
 
-// Where a document stands among all documents that reach a stage: parts in order, documents in order in them.
+// The position of a document among all documents that reach a stage: parts in order, documents in order in
+// them.
 struct DocumentNumber {
   uint32_t part = 0;
   uint32_t document = 0;  // counts the documents that reach the stage, from 0
@@ -52,7 +50,7 @@ struct TextSpan {
   bool operator==(const TextSpan&) const = default;
 };
 
-// What a CorpusStage decided on one document. Documents without one are kept as they are.
+// The decision of a CorpusStage on one document. Documents without one are unchanged.
 struct Decision {
   uint32_t document = 0;
   bool drop = false;
@@ -74,7 +72,7 @@ class PartCollector {
 // What decide() may use.
 struct DecideContext {
   std::span<const Path> records;  // the file of each part, in order of the parts; all are there
-  Path scratch;                   // a folder of its own, removed afterwards
+  Path scratch;                   // a separate folder, removed afterwards
   int64_t memory_limit = 0;       // bytes
   FileSystem* files = nullptr;
 };

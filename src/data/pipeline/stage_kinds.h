@@ -44,7 +44,7 @@ using AnyStage = std::variant<std::unique_ptr<DocumentStage>, std::unique_ptr<Co
 
 struct StageKind {
   std::string name;
-  std::string help;  // one line: what it does and whose published rule it is
+  std::string help;  // one line: its effect and the published rule that it follows
   std::vector<StageParameter> parameters;
   // ConfigError naming a parameter whose value cannot be, or a file that is not there.
   std::function<AnyStage(const StageParameters&)> make;

@@ -14,7 +14,7 @@ namespace strata::data {
 
 struct MetricSpec {
   std::string name;          // as the threshold is called: "dup_line_frac", "words", …
-  double low = 0, high = 1;  // the histogram's range; what lies outside counts in the first or last bin
+  double low = 0, high = 1;  // the histogram's range; values outside count in the first or last bin
   double threshold = 0;      // shown as a mark
   bool keeps_above = false;  // values above the threshold are kept
 };

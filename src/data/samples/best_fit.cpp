@@ -23,7 +23,7 @@ BestFitPlan::BestFitPlan(const std::vector<int64_t>& ends, int64_t length) : row
       pieces_.push_back({begin, static_cast<int32_t>(length), true});
       row_starts_.push_back(pieces_.size());
     }
-    // One token alone has nothing to predict.
+    // A single token has nothing to predict.
     if (end - begin > 1) rests.push_back({begin, static_cast<int32_t>(end - begin), false});
     begin = end;
     if (rests.size() == kWindowPieces) pack_window(rests, length);

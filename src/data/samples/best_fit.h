@@ -1,6 +1,6 @@
-// Packing documents into rows of T places so that few are cut and few places stay empty: best-fit decreasing
+// Packs documents into rows of T places so that few are cut and few places stay empty: best-fit decreasing
 // (Ding et al., "Fewer Truncations Improve Language Modeling", 2024), in windows of documents so that file
-// order is kept roughly and working memory is bounded; the result takes 16 bytes a piece.
+// order is kept roughly and working memory is bounded; the result takes 16 bytes per range.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@ namespace strata::data {
 
 class BestFitPlan {
  public:
-  // Tokens [begin, begin + length) of one document; `more` says that the document goes on behind them.
+  // Tokens [begin, begin + length) of one document; `more`: the document continues after them.
   struct Piece {
     int64_t begin;
     int32_t length;
     bool more;
   };
 
-  // `ends`: the ends of all documents, rising. A document longer than T is cut every T tokens; what is left
-  // over is packed with other documents' rests. A document of one token, which predicts nothing, is left out.
+  // `ends`: the ends of all documents, rising. A document longer than T is cut every T tokens; the remainder
+  // is packed with other documents' remainders. A document of one token, which predicts nothing, is left out.
   BestFitPlan(const std::vector<int64_t>& ends, int64_t length);
 
   int64_t rows() const { return static_cast<int64_t>(row_starts_.size()) - 1; }

@@ -17,7 +17,7 @@ EpochRest::EpochRest(const TokenCorpus& corpus, const SourcePosition& at, int64_
 }
 
 int64_t EpochRest::rows() const {
-  // A single place is no text for objectives that look at nothing behind a row.
+  // A single place is not a text for objectives that read nothing after a row.
   const int64_t left = places_ - offset_ - (layout_.look_ahead > 0 ? 0 : 1);
   return left > 0 ? (left + window_ - 1) / window_ : 0;
 }

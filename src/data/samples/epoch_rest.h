@@ -1,6 +1,6 @@
-// What is left of an epoch whose rows were cut in another way than those of now: its places, in the order in
-// which they would have come, cut into rows of now. A row may hold parts of several old rows; parts that
-// follow each other in the text become one.
+// The rest of an epoch whose rows were cut differently from the current ones: its places, in their original
+// order, cut into current rows. A row may hold ranges of several old rows; ranges that are consecutive in the
+// text become one.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace strata::data {
 
 class EpochRest {
  public:
-  // `at` stands in the epoch of `corpus`; rows take `window` places, the last one what is left.
+  // `at` is in the epoch of `corpus`; rows take `window` places, the last one the remainder.
   EpochRest(const TokenCorpus& corpus, const SourcePosition& at, int64_t window);
 
   int64_t rows() const;
   // Places of the old rows before row `row`.
   int64_t offset(int64_t row) const { return offset_ + row * window_; }
   int64_t epoch_places() const { return places_; }
-  // The pieces of text in a row, in order; `out` is reused.
+  // The text ranges of a row, in order; `out` is reused.
   void row(int64_t row, std::vector<BestFitPlan::Piece>& out) const;
 
  private:
@@ -35,7 +35,7 @@ class EpochRest {
   int64_t window_;
   int64_t tokens_;
   int64_t places_ = 0;                // of the whole epoch
-  std::optional<Permutation> order_;  // of the old rows; none: as they stand
+  std::optional<Permutation> order_;  // of the old rows; none: in file order
   std::optional<BestFitPlan> plan_;
 };
 

@@ -15,7 +15,7 @@ EvalWindows::EvalWindows(TokenCorpus corpus, const EvalOptions& options)
   const bool causal = options_.objective.kind == Objective::kCausal;
   if (!causal && options_.stride != 0 && options_.stride != length) {
     throw ConfigError(
-        "[--stride] is {}, and windows overlap only where each token is told from those before it; leave it "
+        "[--stride] is {}: windows overlap only with the causal objective. Leave it "
         "out",
         options_.stride);
   }
@@ -31,11 +31,12 @@ EvalWindows::EvalWindows(TokenCorpus corpus, const EvalOptions& options)
                     tokens_);
   }
   if (!causal) {
-    // A last token alone tells nothing.
+    // A single last token predicts nothing.
     windows_ = tokens_ / shape_.window + (tokens_ % shape_.window > 1 ? 1 : 0);
     return;
   }
-  // Window w has a target of its own unless the one before it reached the end; and two tokens at least.
+  // Window w has a target that no other window has unless the one before it reached the end; and at least two
+  // tokens.
   const int64_t by_tokens = (tokens_ - 2) / options_.stride + 1;
   const int64_t by_targets = tokens_ <= length + 1 ? 1 : (tokens_ - length - 2) / options_.stride + 2;
   windows_ = std::min(by_tokens, by_targets);
@@ -43,9 +44,9 @@ EvalWindows::EvalWindows(TokenCorpus corpus, const EvalOptions& options)
 
 int64_t EvalWindows::fill(int64_t first, int64_t sequences, const Batch& out, BatchScratch& scratch) const {
   constexpr uint64_t kSeed = 0;
-  const int64_t room = shape_.window + shape_.look_ahead;
-  scratch.ids.resize(static_cast<size_t>(room));
-  scratch.starts.resize(static_cast<size_t>(room));
+  const int64_t capacity = shape_.window + shape_.look_ahead;
+  scratch.ids.resize(static_cast<size_t>(capacity));
+  scratch.starts.resize(static_cast<size_t>(capacity));
   int64_t counted = 0;
   for (int64_t i = 0; i < sequences; ++i) {
     const Batch row = row_of(out, shape_, i);
@@ -55,7 +56,7 @@ int64_t EvalWindows::fill(int64_t first, int64_t sequences, const Batch& out, Ba
       continue;
     }
     const int64_t begin = window * options_.stride;
-    const int64_t n = std::min(room, tokens_ - begin);
+    const int64_t n = std::min(capacity, tokens_ - begin);
     corpus_.read(begin, n, scratch.ids.data());
     const bool documents = options_.pack == Pack::kDocuments;
     if (documents) corpus_.mark_document_starts(begin, n, scratch.ids.data(), scratch.starts.data());

@@ -1,8 +1,8 @@
-// The windows of an evaluation: window w holds tokens [w*stride, w*stride + N], the last one what is left (at
-// least 2 tokens), and each target counts once, in the first window that holds it. Windows without a target
-// of their own are left out. Rows are padded to N with targets of -1, so that every batch has one shape.
-// Objectives other than the causal one take windows of their own (RowShape) that follow each other; which
-// tokens they hide depends on the window's number alone, so that the losses of several runs compare.
+// The windows of an evaluation: window w holds tokens [w*stride, w*stride + N], the last one the remainder
+// (at least 2 tokens), and each target counts once, in the first window that holds it. Windows without a
+// target that is new are left out. Rows are padded to N with targets of -1, so that every batch has one
+// shape. Objectives other than the causal one take consecutive windows of a different shape (RowShape); which
+// tokens they hide depends only on the window's number, so that the losses of several runs compare.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace strata::data {
 
 struct EvalOptions {
   int64_t sequence_length = 0;  // N; of the source where the objective has one
-  int64_t stride = 0;           // 0: N; another one with the causal objective alone
+  int64_t stride = 0;           // 0: N; other values only with the causal objective
   Pack pack = Pack::kStream;    // attention and targets across documents, as in a plain stream
   int64_t max_tokens = 0;       // of the corpus, from its start; 0: all
   ObjectiveOptions objective{};

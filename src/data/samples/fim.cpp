@@ -16,7 +16,7 @@ constexpr Family kFamilies[] = {
     {"<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"},         // Qwen, CodeGemma, tiktoken
     {"<fim-prefix>", "<fim-middle>", "<fim-suffix>"},               // SantaCoder
     {"\u2581<PRE>", "\u2581<MID>", "\u2581<SUF>"},                  // Code Llama
-    {"<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581end\uff5c>",  // DeepSeek: begin, hole, end stand
+    {"<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581end\uff5c>",  // DeepSeek: begin, hole, end mark
      "<\uff5cfim\u2581hole\uff5c>"},                                // where PSM has prefix, suffix, middle
     {"[PREFIX]", "[MIDDLE]", "[SUFFIX]"},                           // Codestral
 };

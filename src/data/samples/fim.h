@@ -1,8 +1,8 @@
 // Fill-in-the-middle (Bavarian et al., "Efficient Training of Language Models to Fill in the Middle", 2022):
-// a text is cut in three at random, and its middle moved to the end, so that a model learns to write what
-// fits between two texts. As in Megatron and StarCoder it is done within a window ("context level"), to each
-// document's piece that lies there, and a piece keeps its length: its last three tokens make room for the
-// sentinels. The cuts lie between tokens.
+// a text is cut in three at random, and its middle moved to the end, so that a model learns to fill the gap
+// between two texts. As in Megatron and StarCoder it is done within a window ("context level"), to the range
+// of each document in it; a range keeps its length: its last three tokens are replaced by the sentinels. The
+// cuts are between tokens.
 //   PSM: <prefix> prefix <suffix> suffix <middle> middle
 //   SPM: <prefix> <suffix> suffix <middle> prefix middle
 #pragma once
@@ -18,7 +18,7 @@
 namespace strata::data {
 
 struct FimOptions {
-  double rate = 0;                             // share of the pieces that are changed
+  double rate = 0;                             // share of the document ranges that are changed
   double spm_rate = 0.5;                       // of these, the share written as SPM
   int32_t prefix = 0, middle = 0, suffix = 0;  // the sentinels
   // What stays at the ends of a document: its end-of-text token, and the ids before a text.
@@ -30,8 +30,8 @@ struct FimOptions {
 // none of the families is there whole.
 void find_fim_tokens(FunctionRef<std::optional<int32_t>(std::string_view)> id_of, FimOptions& options);
 
-// Rewrites ids[0, n), one document's piece, or leaves it as it is: a pure function of the ids, `key` and the
-// counters. `scratch` is reused.
+// Rewrites ids[0, n), the range of one document, or leaves it unchanged: a pure function of the ids, `key`
+// and the counters. `scratch` is reused.
 void fill_in_the_middle(int32_t* ids, int64_t n, const FimOptions& options, RandomKey key, uint64_t counter,
                         uint32_t counter_high, std::vector<int32_t>& scratch);
 

@@ -1,6 +1,6 @@
-// Batches of training samples, filled ahead on a thread of the loader's own into a ring of batches that are
-// allocated once. The loader's whole state is the number of the next sample: asking for any other sample
-// drops what was prepared and gives the same bytes as a fresh loader would.
+// Batches of training samples, filled ahead by the loader's thread into a ring of batches that are allocated
+// once. The loader's whole state is the number of the next sample: asking for any other sample drops the
+// prepared ones and returns the same bytes as a fresh loader would.
 #pragma once
 
 #include <condition_variable>
@@ -20,8 +20,8 @@ struct LoaderOptions {
       1;               // of one call; memory is depth * max_sequences * T * 16 bytes, more with an encoder
   int64_t depth = 4;   // batches prepared ahead, at least 2
   int64_t stride = 0;  // from one call's first sample to the next's; 0: the call's sequences
-  int64_t rows =
-      0;  // of a batch, where it has more than a call's sequences: the rest are rows without a target
+  // Of a batch that has more than the sequences of one call: the others are rows without a target.
+  int64_t rows = 0;
 };
 
 class Loader {
@@ -30,8 +30,8 @@ class Loader {
   Loader(const SampleSource& source, const LoaderOptions& options);
   ~Loader();
 
-  // The batch is valid until the next call. Waits for it where it is not ready yet. Throws what reading the
-  // data threw (DataError for a bad id); the next call tries again. One thread calls.
+  // The batch is valid until the next call. Waits for it if it is not ready yet. Rethrows the error of
+  // reading the data (DataError for a bad id); the next call tries again. One thread calls.
   const HostBatch& next(int64_t first_sample, int64_t sequences);
 
   double wait_seconds() const { return wait_seconds_; }  // of the last call
@@ -53,14 +53,14 @@ class Loader {
   const SampleSource& source_;
   LoaderOptions options_;
   std::vector<Slot> slots_;
-  // Slots [head, head + ready) of the ring are filled, in order of request; the batch that the caller holds
-  // is the one before head. All below is guarded by mutex_, a slot's content by being in the reader's or the
-  // worker's part of the ring.
+  // Entries [head, head + ready) of the ring are filled, in order of request; the batch that the caller holds
+  // is the one before head. Everything below is guarded by mutex_, an entry's content by being in the
+  // reader's or the worker's part of the ring.
   std::mutex mutex_;
   std::condition_variable_any changed_;
   int64_t head_ = 0, ready_ = 0;
-  Request upcoming_;         // what the worker fills next
-  uint64_t generation_ = 0;  // raised when the caller goes elsewhere: what is being filled is dropped
+  Request upcoming_;         // the request that the worker fills next
+  uint64_t generation_ = 0;  // incremented when the caller moves elsewhere: the batch in progress is dropped
   bool idle_ = true;         // nothing was asked for yet, or an error stopped the worker
   double wait_seconds_ = 0;
   OwnedThread thread_;

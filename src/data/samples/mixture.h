@@ -1,11 +1,10 @@
 // Which source the i-th sample of a run comes from, as a pure function of i in O(log phases).
-//
 // Weights are rounded to multiples of 1/65536 (largest remainder; a weight above zero keeps at least one),
-// and one period of 65,536 samples is laid out by largest deficit: at place r the source whose count lags
-// most behind its share of r + 1. After i samples a source's count differs from its exact share by at most
-// the number of sources, plus i/131072 for the rounding. A source that has given all its samples (max_epochs)
-// leaves the mixture, and the others share by their weights from there on: a new phase. Phases that the user
-// sets (weights from a sample on) are cut in the same way.
+// and one period of 65,536 samples is laid out by largest deficit: place r goes to the source whose count is
+// farthest below its share of r + 1. After i samples a source's count differs from its exact share by at most
+// the number of sources, plus i/131072 for the rounding. A source that has yielded all its samples
+// (max_epochs) leaves the mixture, and the others share by their weights from there on: a new phase. Phases
+// that the user sets (weights from a sample on) are cut in the same way.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +24,7 @@ class Mixture {
   // limits[k]: the samples that source k can give, kUnbounded where it repeats for ever.
   Mixture(const std::vector<MixturePhase>& phases, const std::vector<int64_t>& limits);
 
-  // The samples until a phase has no source left with samples; kUnbounded where there is none.
+  // The samples until a phase has no source left with samples; kUnbounded if that never happens.
   int64_t total() const { return total_; }
 
   struct Place {
@@ -33,7 +32,7 @@ class Mixture {
     int64_t index;  // how many samples of that source came before
   };
   Place operator()(int64_t sample) const;
-  // How many of the first `samples` (at most total()) the source gives.
+  // How many of the first `samples` (at most total()) come from the source.
   int64_t given(int64_t source, int64_t samples) const;
 
  private:
@@ -42,7 +41,7 @@ class Mixture {
     int64_t first = 0;
     std::vector<int64_t> given;    // by each source before this phase
     std::vector<int64_t> counts;   // in one period, by each source
-    std::vector<uint16_t> source;  // [period], empty where one source gives all
+    std::vector<uint16_t> source;  // [period], empty if one source yields all
     std::vector<uint16_t> rank;    // [period], earlier places of the same source
     int64_t only = -1;
   };
@@ -54,8 +53,8 @@ class Mixture {
   int64_t total_ = kUnbounded;
 };
 
-// The weights tokens^(1/temperature), as shares: 1 is in proportion to size, a higher temperature gives small
-// sources more (Arivazhagan et al. 2019; XLM-R and mT5 call 1/temperature the exponent and take 0.3).
+// The weights tokens^(1/temperature), as shares: 1 is in proportion to size, a higher temperature raises
+// small sources (Arivazhagan et al. 2019; XLM-R and mT5 call 1/temperature the exponent and take 0.3).
 std::vector<double> temperature_weights(const std::vector<int64_t>& tokens, double temperature);
 
 }  // namespace strata::data

@@ -23,7 +23,7 @@ void check_rates(double rate, double mean_span) {
   // As many spans stay as are cut out, and each has a token at least.
   if (rate / mean_span > 1 - rate) {
     throw ConfigError(
-        "[data.mean_span] found {} with data.mask_rate = {}: what is left between the spans would be shorter "
+        "[data.mean_span] found {} with data.mask_rate = {}: the text between the spans would be shorter "
         "than a token; expected at least {:.2f}",
         mean_span, rate, rate / (1 - rate));
   }
@@ -109,7 +109,7 @@ std::vector<int32_t> find_sentinels(FunctionRef<std::optional<int32_t>(std::stri
   while (true) {
     const std::string name = fmt::format("<extra_id_{}>", ids.size());
     auto id = id_of(name);
-    if (!id) id = id_of("\u2581" + name);  // as a piece of SentencePiece's, in mT5
+    if (!id) id = id_of("\u2581" + name);  // a SentencePiece token, in mT5
     if (!id) break;
     ids.push_back(*id);
   }

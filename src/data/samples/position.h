@@ -1,9 +1,8 @@
-// Where a run stands in its data: what a checkpoint keeps of the order of samples.
-//
+// The position of a run in its data: the state of the sample order in a checkpoint.
 // The order is a pure function of the sample's number as long as nothing changes how windows are cut and
-// mixed. Where a resume changes that, the new order begins at a sample of its own, its origin, and every
-// source goes on from where it stood: what is left of the epoch begun is read first, in the rows it was cut
-// into, so that every window of an epoch is trained on once.
+// mixed. If a resume changes that, the new order begins at its first sample, its origin, and every source
+// continues from its position: the rest of the current epoch is read first, in the rows it was cut into, so
+// that every window of an epoch is trained on once.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@ namespace strata::data {
 // How the tokens of an epoch are cut into rows, and in which order these come.
 struct EpochLayout {
   int64_t window = 0;      // places of a row
-  int64_t look_ahead = 0;  // tokens read behind a row
+  int64_t look_ahead = 0;  // tokens read after a row
   bool shuffle = true;
   bool packed = false;  // rows of a best-fit plan
   uint64_t seed = 0;    // of the order

@@ -21,7 +21,7 @@ constexpr double kRandom = 0.1;
 void part(int64_t n, int64_t parts, RowDraws& draws, std::vector<int32_t>& lengths) {
   int64_t wanted = parts - 1;  // cuts
   int32_t length = 1;
-  for (int64_t left = n - 1; left > 0; --left) {  // places where a cut may lie, this one included
+  for (int64_t left = n - 1; left > 0; --left) {  // possible places for a cut, this one included
     if (wanted > 0 && draws.below(left) < wanted) {
       lengths.push_back(length);
       length = 0;
@@ -101,7 +101,7 @@ std::pair<int64_t, int64_t> fill_spans(const int32_t* ids, int64_t n, const Obje
 
 Batch row_of(const Batch& batch, const RowShape& shape, int64_t row) {
   STRATA_CHECK(shape.encoder_length == 0 || batch[kEncoderTokens] != nullptr,
-               "a batch without room for an encoder of {} places", shape.encoder_length);
+               "a batch without the column for an encoder of {} places", shape.encoder_length);
   Batch out;
   for (const ColumnInfo& column : kColumns) {
     if (int32_t* const begin = batch[column.column]; begin != nullptr)

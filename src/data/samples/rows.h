@@ -11,8 +11,8 @@
 
 namespace strata::data {
 
-// Where a batch is written: by column, [sequences, places]. nullptr where the objective has no such column,
-// and for those that objectives do not fill.
+// The target of a batch: by column, [sequences, places]. nullptr for columns that the objective does not
+// have, and for those that objectives do not fill.
 using Batch = PerColumn<int32_t*>;
 constexpr RowPlaces places_of(const RowShape& shape) {
   return {shape.tokens, shape.encoder_length};
@@ -55,10 +55,10 @@ class RowDraws {
   std::array<uint32_t, 4> bits_{};
 };
 
-// A row from ids[0, n): a window and what it looks ahead, or what is left of them at the end of a text; the
-// places that they do not fill are padding. With documents, starts[0, n) marks the first token of each.
-// Targets before row place `count_from` are not counted (causal alone). `lengths` is reused. Returns the
-// number of targets that count.
+// Fills a row from ids[0, n): a window and its look-ahead, or the remainder of them at the end of a text;
+// other places are padding. With documents, starts[0, n) marks the first token of each. Targets before row
+// place `count_from` do not count (causal only). `lengths` is reused. Returns the number of targets that
+// count.
 int64_t fill_objective(const ObjectiveOptions& options, const RowShape& shape, const int32_t* ids,
                        const uint8_t* starts, int64_t n, int64_t count_from, RowDraws& draws,
                        std::vector<int32_t>& lengths, const Batch& row);
@@ -67,8 +67,8 @@ int64_t fill_objective(const ObjectiveOptions& options, const RowShape& shape, c
 int64_t fill_masked(const int32_t* ids, int64_t n, const ObjectiveOptions& options, RowDraws& draws,
                     const Batch& row);
 
-// Places [from, shape.tokens) without content, and with them [encoder_from, shape.encoder_length) of the
-// encoder's row: token 0, no target, and each attends to itself alone.
+// Fills places [from, shape.tokens), and with them [encoder_from, shape.encoder_length) of the encoder's row,
+// with padding: token 0, no target, and each attends only to itself.
 void fill_padding(const RowShape& shape, int64_t from, int64_t encoder_from, const Batch& row);
 
 }  // namespace strata::data

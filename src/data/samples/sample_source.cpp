@@ -38,9 +38,8 @@ RowShape SampleSource::checked_shape(const SampleOptions& options) {
   if (length < 1) throw ConfigError("[training.sequence_length] is {}; expected at least 1", length);
   const Objective objective = options.objective.kind;
   if (objective != Objective::kCausal && options.fim.rate > 0) {
-    throw ConfigError(
-        "[data.fim_rate] is {}, and fill-in-the-middle is of causal training alone; leave it at 0",
-        options.fim.rate);
+    throw ConfigError("[data.fim_rate] is {}: fill-in-the-middle needs the causal objective. Set it to 0",
+                      options.fim.rate);
   }
   if (objective == Objective::kSpanCorruption && options.pack != Pack::kStream) {
     throw ConfigError("[data.pack] span corruption takes windows of the plain stream; set \"stream\"");
@@ -95,7 +94,7 @@ void SampleSource::go_on(Source& source, const SourcePosition& at) const {
   source.first_epoch = at.epoch;
   if (at.offset == 0) return;
   if (at.tokens != source.corpus.tokens()) {
-    // Rows of another text: what is left of them cannot be told.
+    // Rows of another text: the rest of the epoch is unknown.
     ++source.first_epoch;
   } else if (at.layout == layout_of(source) && at.offset % shape_.window == 0) {
     source.begun = at.offset / shape_.window;
@@ -199,9 +198,9 @@ int64_t SampleSource::tokens(int64_t first, int64_t sequences) const {
 }
 
 bool SampleSource::has_targets() const {
-  HostBatch room;
-  room.resize(shape_, 1);
-  const Batch row = room.view();
+  HostBatch batch;
+  batch.resize(shape_, 1);
+  const Batch row = batch.view();
   BatchScratch scratch;
   for (int64_t k = 0; k < std::ssize(sources_); ++k) {
     const Source& source = sources_[static_cast<size_t>(k)];

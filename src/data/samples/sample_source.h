@@ -1,13 +1,12 @@
 // The order of training samples: sample i is a pure function of the corpus, the seed and i. Workers, ranks
 // and restarts only decide who asks for which i.
-//
-// A source of N tokens gives n = (N - 1) / T windows an epoch; window w is tokens [w*T, w*T + T], the last of
-// them only as a target. Objectives other than the causal one take windows of their own (RowShape) and no
-// token behind them. The i-th sample of a source is window P(i mod n) of epoch i / n, where P is a
-// permutation keyed by (seed, source, epoch), or the identity with shuffle off. Which source gives a sample
-// is the mixture's choice (mixture.h). With best-fit packing the windows are the rows of its plan.
-//
-// Samples have two numbers: the global one, which data.skip names and metrics tell as first_sample, and the
+// A source of N tokens yields n = (N - 1) / T windows an epoch; window w is tokens [w*T, w*T + T], the last
+// of them only as a target. Objectives other than the causal one take windows of a different shape (RowShape)
+// and no token after them. The i-th sample of a source is window P(i mod n) of epoch i / n, where P is a
+// permutation keyed by (seed, source, epoch), or the identity with shuffle off. The mixture chooses the
+// source of a sample (mixture.h). With best-fit packing the windows are the rows of its plan.
+// Samples have two numbers: the global one, used by data.skip and reported in metrics as first_sample, and
+// the one that counts only those that are trained on.
 // one that counts only those that are trained on.
 #pragma once
 
@@ -51,7 +50,7 @@ struct SampleOptions {
   int64_t epochs = 0;                  // of every source that sets no max_epochs; 0: repeat for ever
   std::vector<SampleRange> skip{};     // of global samples
   std::vector<MixturePhase> phases{};  // weights from later global samples on; the specs' hold before
-  FimOptions fim{};                    // of the causal objective alone
+  FimOptions fim{};                    // only for the causal objective
   ObjectiveOptions objective{};
   DataOrigin origin{};  // where this order begins; samples before it are not asked for
 };
@@ -67,8 +66,8 @@ struct BatchScratch {
 
 class SampleSource {
  public:
-  // ConfigError where a source is too short for one window, weights are not usable, or the objective does not
-  // go with the other options.
+  // ConfigError if a source is too short for one window, weights are not usable, or the objective does not
+  // fit the other options.
   SampleSource(const std::vector<SampleSourceSpec>& specs, SampleOptions options);
 
   const SampleOptions& options() const { return options_; }
@@ -84,20 +83,20 @@ class SampleSource {
     int64_t epoch;
     int64_t window;
     int64_t global_sample;
-    bool rest = false;  // `window` counts the rows of what was left of an epoch (epoch_rest.h)
+    bool rest = false;  // `window` counts the rows of the rest of an epoch (epoch_rest.h)
   };
   Place place(int64_t sample) const;
   const SkipRanges& skip() const { return skip_; }
   // How often a source has been read once `trained` samples were, of all sources together.
   double epochs(int64_t source, int64_t trained) const;
-  // The share of these samples that the source gave.
+  // The share of these samples that come from the source.
   double share(int64_t source, int64_t trained) const;
-  // Where every source stands when the global samples before `sample` are done.
+  // The position of every source after the global samples before `sample`.
   std::vector<SourcePosition> positions(int64_t sample) const;
   // Names all that decides which text a sample is, but for the origin: two sources with the same origin and
   // fingerprint have the same order.
   std::string fingerprint() const;
-  // The share of places of a source's rows that stay empty; above 0 with Pack::kBestFit alone.
+  // The share of places of a source's rows that stay empty; above 0 only with Pack::kBestFit.
   double padding(int64_t source) const;
   // The share of the places of all sources' rows that hold text, by the weights that the data begin with.
   double filled() const { return filled_; }
@@ -118,8 +117,8 @@ class SampleSource {
     int64_t windows;
     uint64_t seed;
     std::optional<BestFitPlan> plan;  // of Pack::kBestFit
-    // At the origin: the epoch begun, how many of its rows were read, or what is left of it where these were
-    // other rows, and the places read before.
+    // At the origin: the current epoch, how many of its rows were read, or its rest if these were other rows,
+    // and the places read before.
     int64_t first_epoch = 0, begun = 0;
     std::optional<EpochRest> rest{};
     EpochLayout rest_layout{};
@@ -141,7 +140,7 @@ class SampleSource {
   static RowShape checked_shape(const SampleOptions& options);
   std::vector<Source> make_sources(const std::vector<SampleSourceSpec>& specs) const;
   Mixture make_mixture(const std::vector<SampleSourceSpec>& specs);
-  // Rows that a source gave from the origin on, `trained` samples being done of the whole run.
+  // Rows read from a source since the origin, after `trained` samples of the whole run.
   int64_t given(int64_t source, int64_t trained) const;
   // Fill-in-the-middle of ids[0, n), which begin at `begin` of the source's corpus in this epoch.
   void move_middle(const Source& source, int64_t begin, int64_t epoch, int64_t n, int32_t* ids,
@@ -150,7 +149,7 @@ class SampleSource {
                       BatchScratch& scratch) const;
   int64_t fill_rest(const Source& source, const Place& at, RowDraws& draws, const Batch& row,
                     BatchScratch& scratch) const;
-  // Pieces of text that do not see each other, one behind the other.
+  // Consecutive text ranges that do not attend to each other.
   int64_t fill_pieces(const Source& source, int64_t epoch, std::span<const BestFitPlan::Piece> pieces,
                       RowDraws& draws, const Batch& row, BatchScratch& scratch) const;
 

@@ -70,8 +70,7 @@ HWY_EXPORT(MarkBlocks);
 
 namespace {
 
-// Calls visit(number of the first block, marks, how many) for stretches of the text; bits behind its end are
-// 0.
+// Calls visit(number of the first block, marks, how many) for ranges of the text; bits past its end are 0.
 template <typename Visit>
 void visit_marks(std::string_view text, const AsciiSet& set, bool wide, const Visit& visit) {
   constexpr size_t kBlocks = 64;
@@ -98,7 +97,7 @@ void find_runs(std::string_view text, const AsciiSet& between, std::vector<uint3
   size_t number = 0;
   uint64_t before = 1;  // whether the byte before is between runs
   visit_marks(text, between, false, [&](size_t first, const uint64_t* marks, size_t blocks) {
-    // Eight places are written at once, of which the next ones overwrite what is too much.
+    // Writes eight places at a time, of which the next ones overwrite the excess.
     constexpr size_t kAtOnce = 8;
     if (edges.size() < number + blocks * 64 + kAtOnce) edges.resize(2 * number + blocks * 64 + kAtOnce);
     for (size_t block = 0; block < blocks; ++block) {
@@ -115,8 +114,8 @@ void find_runs(std::string_view text, const AsciiSet& between, std::vector<uint3
       number += count;
     }
   });
-  // Zeros behind the end of a text that ends in a run look like the run going on; behind one that does not,
-  // like one that begins there.
+  // Zeros after the end of a text that ends in a run look like a continuation of the run; otherwise like a
+  // run that begins there.
   while (number > 0 && edges[number - 1] >= text.size()) --number;
   edges.resize(number);
   if (number % 2 != 0) edges.push_back(static_cast<uint32_t>(text.size()));

@@ -52,7 +52,8 @@ uint8_t sigma_bits(uint32_t c) {
 constexpr uint8_t kCased = 1;
 constexpr uint8_t kCaseIgnored = 2;
 
-// A capital sigma is final behind a cased letter and not before one; what is ignored stands in between.
+// A capital sigma is final if a cased letter precedes it and none follows; ignored characters may be in
+// between.
 bool is_final_sigma(std::string_view text, const char* at) {
   const char* begin = text.data();
   const char* end = begin + text.size();
@@ -108,7 +109,7 @@ bool is_decimal_separator(uint32_t c) {
   return c == '.' || c == ',' || c == 0x60C || c == 0x66B || (c >= 0x2396 && c <= 0x2398);
 }
 
-// Behind a first digit: the rest of a number, with one separator where digits follow it.
+// After a first digit: the rest of a number, with one separator if digits follow it.
 const char* skip_number(const char* at, const char* end, const uint8_t* table) {
   const auto skip_digits = [&](const char* from) {
     while (from < end) {
@@ -170,7 +171,7 @@ int64_t count_code_points(std::string_view text) {
       std::memcpy(&x, text.data() + i, 8);
       sums += (x & ~(x << 1)) >> 7 & 0x0101010101010101u;
     }
-    // Pairs first, so that the product does not overflow.
+    // Sums of two bytes first, so that the multiplication does not overflow.
     const uint64_t pairs = (sums & 0x00FF00FF00FF00FFu) + (sums >> 8 & 0x00FF00FF00FF00FFu);
     continuation += static_cast<int64_t>(pairs * 0x0001000100010001u >> 48);
   }
@@ -228,7 +229,7 @@ class Simplification {
     out_.resize(text.size() + kSlack);
   }
 
-  // White space or punctuation, before what comes next.
+  // White space or punctuation, before the next character.
   void separate() { space_ = true; }
 
   // A run of the text, of ASCII characters that need nothing but lower case.
@@ -240,7 +241,7 @@ class Simplification {
       for (size_t i = 0; i < run.size(); ++i) to[i] = kAsciiLower.map[static_cast<uint8_t>(run[i])];
       return;
     }
-    // Eight bytes at once, of which the next ones overwrite what is too much.
+    // Eight bytes at a time, of which the next ones overwrite the excess.
     for (size_t i = 0; i < run.size(); i += 8) {
       uint64_t x;
       std::memcpy(&x, run.data() + i, 8);
@@ -249,7 +250,7 @@ class Simplification {
     }
   }
 
-  // The character at `at`, and of a number all of it; returns what stands behind.
+  // Adds the character at `at`, or a whole number; returns the place after it.
   const char* add(const char* at) {
     const Character c = decode_utf8(at, end_);
     const uint8_t bits = table_[c.value];
@@ -258,7 +259,7 @@ class Simplification {
       out_[size_++] = '0';
       return skip_number(at + c.size, end_, table_);
     }
-    const char* const behind = at + c.size;
+    const char* const next = at + c.size;
     if (bits & (kSpaceBit | kPunctuationBit)) {
       separate();
     } else if (c.value < 0x80) {
@@ -274,18 +275,18 @@ class Simplification {
         low += part.size;
       }
       begin_character();
-      // Room for the rest of the text is kept: only here can the result be longer than the text.
-      const size_t needed = size_ + base_.size() + static_cast<size_t>(end_ - behind) + kSlack;
+      // Reserve capacity for the rest of the text: only here can the result be longer than the text.
+      const size_t needed = size_ + base_.size() + static_cast<size_t>(end_ - next) + kSlack;
       if (out_.size() < needed) out_.resize(2 * needed);
       std::memcpy(out_.data() + size_, base_.data(), base_.size());
       size_ += base_.size();
     }
-    return behind;
+    return next;
   }
 
   void finish() {
     out_.resize(size_);
-    // A mark that was taken out may have stood alone between two spaces at an end.
+    // A removed mark may have been isolated between two spaces at an end.
     const std::string_view stripped = strip(out_);
     if (stripped.size() == out_.size()) return;
     const size_t begin = static_cast<size_t>(stripped.data() - out_.data());
@@ -300,12 +301,12 @@ class Simplification {
     if (space_ && size_ > 0) out_[size_++] = ' ';
     space_ = false;
   }
-  // Of eight ASCII characters: bit 5 is set where one lies from 'A' to 'Z'.
+  // For eight ASCII characters: bit 5 is set for each from 'A' to 'Z'.
   static uint64_t lower_ascii(uint64_t x) {
     constexpr uint64_t kOnes = 0x0101010101010101u;
-    x &= ~(kOnes * 0x80);  // what is behind a run need not be ASCII
-    const uint64_t from_a = x + kOnes * (0x80 - 'A'), behind_z = x + kOnes * (0x80 - 'Z' - 1);
-    return x | ((from_a & ~behind_z & kOnes * 0x80) >> 2);
+    x &= ~(kOnes * 0x80);  // bytes after a run need not be ASCII
+    const uint64_t from_a = x + kOnes * (0x80 - 'A'), after_z = x + kOnes * (0x80 - 'Z' - 1);
+    return x | ((from_a & ~after_z & kOnes * 0x80) >> 2);
   }
 
   std::string& out_;  // size_ of it is written

@@ -70,9 +70,9 @@ inline std::string_view strip(std::string_view text) {
 // str.lower(): the full mapping, final sigma included.
 void lower(std::string_view text, std::string& out);
 
-// What datatrove's simplify_text makes of a text before two are compared: lower case, numbers as 0,
-// punctuation and runs of white space as one space, decomposed without nonspacing marks. Two spacing marks
-// behind one another keep their order, where normalisation might turn them round.
+// datatrove's simplify_text, applied to texts before they are compared: lower case, numbers as 0, punctuation
+// and runs of white space as one space, decomposed without nonspacing marks. Two consecutive spacing marks
+// keep their order, although normalisation might swap them.
 void simplify(std::string_view text, std::string& out);
 
 // The same for long texts, with the processor's vectors. To be used for one text after another.

@@ -37,7 +37,7 @@ bool has_other_ends(const uint8_t* bytes, size_t size) {
   return bytes[size - 2] == 0xC2 && bytes[size - 1] == 0x85;
 }
 
-// Bytes of the line end at `at`, 0 where there is none.
+// Bytes of the line end at `at`, 0 if there is none.
 size_t line_end(const char* at, const char* end) {
   const auto byte = [at](int i) { return static_cast<uint8_t>(at[i]); };
   switch (byte(0)) {

@@ -9,7 +9,7 @@ namespace strata::data {
 // str.split("\n"): one more line than there are newlines.
 void split_newlines(std::string_view text, std::vector<std::string_view>& lines);
 
-// str.splitlines(): also at VT, FF, CR, CRLF, FS, GS, RS, NEL, LS and PS; no empty line behind a last end.
+// str.splitlines(): also at VT, FF, CR, CRLF, FS, GS, RS, NEL, LS and PS; no empty line after a last end.
 void split_lines(std::string_view text, std::vector<std::string_view>& lines);
 
 }  // namespace strata::data

@@ -19,7 +19,7 @@ bool is_letter(char c) {
 bool is_quote(char c) {
   return c == '\'' || c == '"' || c == '`' || c == ',';
 }
-// A token of its own at either end of a run, whatever stands beside it.
+// A separate token at either end of a run, whatever is next to it.
 bool is_mark(char c) {
   switch (c) {
     case ',':

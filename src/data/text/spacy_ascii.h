@@ -1,5 +1,5 @@
-// The prefix, suffix and infix rules of spacy_tables.inc where only ASCII is involved, written out: they find
-// what the patterns find, without a machine for regular expressions.
+// The prefix, suffix and infix rules of spacy_tables.inc for runs of ASCII only, written out: they match the
+// same text as the patterns, without a regular expression engine.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@ namespace strata::data {
 
 inline constexpr int kAskPattern = -1;
 
-// Bytes of the prefix or suffix that is taken from the run (not empty), 0 for none; kAskPattern where these
-// rules do not tell.
+// Bytes of the prefix or suffix that is taken from the run (not empty), 0 for none; kAskPattern if these
+// rules do not decide.
 int ascii_prefix(std::string_view run);
 int ascii_suffix(std::string_view run);
 

@@ -28,7 +28,7 @@ struct Pattern {
     code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(source.data()), source.size(),
                          PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY, &error, &offset, nullptr);
     STRATA_CHECK(code != nullptr, "PCRE2 error {} at {} of a word pattern", error, offset);
-    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where there is no JIT, the interpreter matches
+    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without a JIT the interpreter matches
   }
   ~Pattern() { pcre2_code_free(code); }
   Pattern(const Pattern&) = delete;
@@ -109,7 +109,7 @@ bool may_have_suffix(std::string_view run) {
   const char last = run.back();
   if (is_digit(last)) return false;
   if (!is_letter(last)) return true;
-  // 's, or a unit of measurement behind a digit.
+  // 's, or a unit of measurement after a digit.
   const std::string_view tail = run.substr(run.size() - std::min<size_t>(run.size(), 5));
   return std::any_of(tail.begin(), tail.end(),
                      [](char c) { return is_digit(c) || c == '\'' || !is_ascii(c); });
@@ -175,7 +175,7 @@ struct SpacyRules::State {
   void join_sequences(std::string_view run, std::vector<uint32_t>& sizes);
 };
 
-// What is left between prefixes and suffixes.
+// Cuts the text between prefixes and suffixes.
 void SpacyRules::State::cut_middle(std::string_view rest, std::vector<uint32_t>& sizes) {
   size_t begin = 0, end = 0;
   if (const auto* parts = exception(rest)) {
@@ -214,8 +214,8 @@ void SpacyRules::State::cut_affixes(std::string_view rest, std::vector<uint32_t>
       rest.remove_prefix(prefix);
       break;
     }
-    const std::string_view behind = rest.substr(prefix);
-    if (!behind.empty()) suffix = suffix_of(behind);
+    const std::string_view tail = rest.substr(prefix);
+    if (!tail.empty()) suffix = suffix_of(tail);
     if (suffix > 0 && suffix < rest.size() && exception(rest.substr(0, rest.size() - suffix))) {
       suffixes.push_back(static_cast<uint32_t>(suffix));
       rest.remove_suffix(suffix);
@@ -267,7 +267,7 @@ void SpacyRules::State::join_sequences(std::string_view run, std::vector<uint32_
     out.insert(out.end(), sizes.begin() + static_cast<ptrdiff_t>(next),
                sizes.begin() + static_cast<ptrdiff_t>(first));
     const auto* parts = exception(run.substr(starts[first], starts[last] - starts[first]));
-    STRATA_CHECK(parts != nullptr, "a word sequence that is no exception");
+    STRATA_CHECK(parts != nullptr, "a word sequence that is not an exception");
     out.insert(out.end(), parts->begin(), parts->end());
     next = last;
   }

@@ -17,7 +17,7 @@ class SpacyRules {
   SpacyRules(SpacyRules&&) noexcept;
   SpacyRules& operator=(SpacyRules&&) noexcept;
 
-  // Sizes in bytes of the tokens of `run`, one behind another and together the whole run.
+  // Sizes in bytes of the consecutive tokens of `run`, which cover it.
   void cut(std::string_view run, std::vector<uint32_t>& sizes);
 
   // The exceptions that are made of ASCII letters only. All other runs of ASCII letters are one token, and

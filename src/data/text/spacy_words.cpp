@@ -25,13 +25,13 @@ struct Part {
   bool symbol, alpha, punctuation, end_mark;
 };
 
-// A run of characters that was cut before, told apart by its hash alone: two of the runs in the cache have
-// the same one with odds of 10^-9. Tokens of ASCII are kept in place, so that a look-up reads one line of
+// A run of characters that was cut before, identified only by its hash: two of the runs in the cache have the
+// same one with odds of 10^-9. Tokens of ASCII are stored in place, so that a look-up reads one line of
 // memory.
 struct alignas(32) Run {
   uint64_t hash = 0;
   uint32_t parts = 0;     // where the tokens start in the list, if they are there
-  uint8_t count = 0;      // tokens; 0: a free slot
+  uint8_t count = 0;      // tokens; 0: a free entry
   bool in_place = false;  // each a size and its flags
   uint8_t tokens[kInlineParts][2] = {};
 };
@@ -139,7 +139,7 @@ void SpacyWords::State::remember(uint64_t hash, std::span<const Word> words) {
   ++runs;
 }
 
-// The tokens of a run that lie in its slot, at `to`, which has room for kInlineParts; where the next may lie.
+// The tokens stored in a run's entry, at `to`, with capacity for kInlineParts; returns the next place.
 Word* put_tokens(const Run& known, const char* at, Word* to) {
   for (size_t i = 0; i < known.count; ++i) {
     const uint8_t size = known.tokens[i][0], flags = known.tokens[i][1];
@@ -192,10 +192,10 @@ SpacyWords& SpacyWords::operator=(SpacyWords&&) noexcept = default;
 
 namespace {
 
-// Goes over the tokens of a text and tells where sentences start.
+// Iterates over the tokens of a text and finds where sentences start.
 class SentenceStarts {
  public:
-  explicit SentenceStarts(const char* begin) : begin_(begin), behind_(begin) {}
+  explicit SentenceStarts(const char* begin) : begin_(begin), end_(begin) {}
 
   // Whether a sentence starts at this token, or at white space before it; that is where the token before
   // ended.
@@ -203,24 +203,24 @@ class SentenceStarts {
     const bool starts = space_before(word.bytes.data()) || (ended_ && !word.punctuation && !word.end_mark);
     if (starts) ended_ = false;
     if (word.end_mark) ended_ = true;
-    behind_ = word.bytes.data() + word.bytes.size();
+    end_ = word.bytes.data() + word.bytes.size();
     return starts;
   }
   // The same of white space at the end.
   bool add_end(const char* end) const { return space_before(end); }
 
   bool ended() const { return ended_; }  // an end mark came, and nothing since but end marks and punctuation
-  const char* behind() const { return behind_; }  // where the last token ended
+  const char* end() const { return end_; }  // where the last token ended
 
  private:
-  // White space is a token, and no punctuation; one space behind a word belongs to the word.
+  // White space is a token, and not punctuation; one space after a word belongs to the word.
   bool space_before(const char* next) const {
-    const char* from = behind_ < next && *behind_ == ' ' && behind_ > begin_ ? behind_ + 1 : behind_;
+    const char* from = end_ < next && *end_ == ' ' && end_ > begin_ ? end_ + 1 : end_;
     return ended_ && from < next;
   }
 
   const char* begin_;
-  const char* behind_;
+  const char* end_;
   bool ended_ = false;
 };
 
@@ -252,7 +252,7 @@ void SpacyWords::split(std::string_view text, std::vector<Word>& words) {
   State& state = *state_;
   find_runs(text, state.spaces, state.edges);
   mark_bytes(text, state.no_letters, true, state.no_letter_bits);
-  // Words of letters and tokens of runs that were cut before are put to the others many at once.
+  // Words of letters, and tokens of runs that were cut before, are appended to the others in batches.
   std::array<Word, 64> waiting;
   Word* next = waiting.data();
   Word* const full = next + waiting.size() - kInlineParts;
@@ -260,7 +260,7 @@ void SpacyWords::split(std::string_view text, std::vector<Word>& words) {
     words.insert(words.end(), waiting.data(), next);
     next = waiting.data();
   };
-  // The cache is larger than the processor's: where a run lies in it is asked for some runs before.
+  // The cache is larger than the processor's: a run's entry is prefetched some runs ahead.
   struct Ahead {
     bool mixed;
     uint64_t hash;
@@ -314,7 +314,7 @@ void SpacyWords::State::add_mixed(std::string_view text, uint64_t hash_of_text, 
     } else if (seen != 0) {
       add_run(run, hash, words);
     }
-    // The white space behind it: one character, more of it comes back here as an empty run.
+    // The white space after it: one character; more of it comes back here as an empty run.
     if (at < end) at += decode_utf8(at, end).size;
   }
 }
@@ -332,7 +332,7 @@ int64_t SpacyWords::count_sentences(std::string_view text, int64_t limit, std::v
     if (run.empty()) continue;
     const bool may_end = (seen & 16) != 0 || ((seen & 4) != 0 && run.find_first_of(".!?") != run.npos);
     if (!may_end && (!sentences.ended() || (classes[static_cast<uint8_t>(run[0])] & 3) != 0)) {
-      // Without end marks; and its first token is no punctuation, where that matters.
+      // Without end marks; and its first token is not punctuation, if that matters.
       if (sentences.add({.bytes = run}) && ++number >= limit) return number;
       continue;
     }
@@ -363,10 +363,10 @@ void split_sentences(std::string_view text, std::span<const Word> words,
     from = at;
   };
   for (const Word& word : words) {
-    const char* at = starts.behind();
+    const char* at = starts.end();
     if (starts.add(word)) cut(at);
   }
-  if (starts.add_end(text.data() + text.size())) cut(starts.behind());
+  if (starts.add_end(text.data() + text.size())) cut(starts.end());
   cut(text.data() + text.size());
 }
 

@@ -31,10 +31,10 @@ class SpacyWords {
 };
 
 // Sentences of `text`, whose words by SpacyWords are `words`; at least 1. Counts no further than `limit`.
-// White space is a token of its own here, except for one space behind a word.
+// White space is a separate token here, except for one space after a word.
 int64_t count_sentences(std::string_view text, std::span<const Word> words, int64_t limit);
 
-// The same sentences as pieces of the text: each starts where the token before it ended.
+// The same sentences as ranges of the text: each starts where the token before it ended.
 void split_sentences(std::string_view text, std::span<const Word> words,
                      std::vector<std::string_view>& sentences);
 

@@ -1,6 +1,6 @@
-// A document's text with what the stages ask of it, computed once and kept until the text changes: words by
-// either rule, lines, lengths in code points. One object a thread, used for one document after another, so
-// that nothing is allocated after the first few.
+// A document's text with properties that the stages use, computed once and cached until the text changes:
+// words by either rule, lines, lengths in code points. One object per thread, used for one document after
+// another, so that nothing is allocated after the first few.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ class TextView {
 
   // Valid UTF-8, less than 4 GiB. Keeps the string by swapping: `text` gets an old buffer back.
   void reset(std::string& text);
-  // The text becomes this; what was computed is forgotten.
+  // The text becomes this; cached results are dropped.
   void replace(std::string& text);
-  void release(std::string& text);  // gives the text back, by swapping
+  void release(std::string& text);  // returns the text by swapping
 
   std::string_view bytes() const;
   int64_t code_points();                             // len(text)
@@ -40,11 +40,10 @@ class TextView {
   // further than `limit`.
   int64_t count_sentences(std::string_view text, int64_t limit);
 
-  // The pieces of the text that spaCy's sentencizer gives, together the whole text (as datatrove cuts it).
+  // The sentences of spaCy's sentencizer, which cover the whole text (as datatrove cuts it).
   void split_sentences(std::vector<std::string_view>& sentences);
 
-  // An object of any type for a stage to work with while it looks at the text, one of each type: it need not
-  // be empty, nor keep what was put into it.
+  // A scratch object of any type for a stage, one per type: it need not be empty, nor keep its content.
   template <typename T>
   T& scratch() {
     static constexpr char kType = 0;

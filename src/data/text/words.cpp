@@ -5,7 +5,7 @@
 namespace strata::data {
 namespace {
 
-// What a word is told by, one bit each, so that two operations a character gather it.
+// The properties of a word, one bit each, so that two operations per character collect them.
 enum WordBit : uint8_t { kStop = 1, kAlpha = 2, kSymbol = 4, kPunctuation = 8, kEndMark = 16 };
 
 uint8_t word_bits(uint8_t character) {
@@ -14,7 +14,7 @@ uint8_t word_bits(uint8_t character) {
       ((character & kPunctuationCategory) ? kPunctuation : 0) | ((character & kEndMarkBit) ? kEndMark : 0));
 }
 
-// WordBits of bytes: white space and what is not ASCII stops.
+// WordBits of bytes: white space and bytes beyond ASCII stop a word.
 struct ByteTable {
   uint8_t bits[256];
   ByteTable() : bits() {
@@ -29,7 +29,7 @@ const ByteTable& byte_table() {
   return table;
 }
 
-// What is true of some and of all characters of a word.
+// Bits that some, and that all characters of a word have.
 struct Gathered {
   uint8_t any = 0, all = 0xFF;
   void add(uint8_t bits) {
@@ -69,7 +69,7 @@ void split_whitespace(std::string_view text, std::vector<Word>& words) {
   const char* end = at + text.size();
   const auto bits_at = [bytes](const char* p) { return bytes[static_cast<uint8_t>(*p)]; };
   while (at < end) {
-    // ASCII white space; what is not ASCII may be white space too.
+    // ASCII white space, or a byte beyond ASCII, which may be white space too.
     if (bits_at(at) & kStop) {
       if (static_cast<uint8_t>(*at) < 0x80) {
         ++at;

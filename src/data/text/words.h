@@ -9,8 +9,8 @@
 
 namespace strata::data {
 
-// How words are counted. kWhitespace: Python's str.split(). kSpacy: the tokens of spaCy's blank English
-// tokenizer, stripped, empty ones left out (what datatrove counts).
+// The rule for counting words. kWhitespace: Python's str.split(). kSpacy: the tokens of spaCy's blank English
+// tokenizer, stripped, without empty ones (as datatrove counts).
 enum class WordRule { kWhitespace, kSpacy };
 
 struct Word {

@@ -40,8 +40,7 @@ class AddedTokenFinder {
 
   bool empty() const { return nodes_.empty(); }
   // Appends the parts of a text. `special_as_text`: special tokens are text like any other; those that the
-  // model would make whole again are cut behind their first letter. `special`, unless null, counts them by
-  // id.
+  // model would reassemble are cut after their first letter. `special`, unless null, counts them by id.
   void split(std::string_view text, std::vector<AddedTokenPart>& out, bool special_as_text = false,
              SpecialCounts* special = nullptr) const;
 

@@ -7,6 +7,6 @@
 
 namespace strata::data {
 
-std::optional<std::string> decode_base64(std::string_view text);  // nothing when it is no base64
+std::optional<std::string> decode_base64(std::string_view text);  // nothing if it is not base64
 
 }  // namespace strata::data

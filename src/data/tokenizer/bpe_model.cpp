@@ -16,7 +16,7 @@ constexpr size_t kNone = ~size_t{0};
 
 constexpr std::string_view kSpaceSymbol = "\u2581";
 
-// Where the next word begins: the first U+2581 behind `from` that does not follow another one.
+// The start of the next word: the first U+2581 after `from` that does not follow another one.
 size_t next_cut(std::string_view text, size_t from) {
   for (size_t at = from; (at = text.find(kSpaceSymbol, at)) != text.npos; at += kSpaceSymbol.size()) {
     if (at > from && !text.substr(0, at).ends_with(kSpaceSymbol)) return at;

@@ -29,7 +29,7 @@ struct BpeConfig {
   std::vector<int32_t> unused;  // tokens that a text may pass through; at the end they fall apart again
   std::optional<std::string> unknown_token;
   std::string continuing_prefix;  // put before every symbol but a word's first
-  std::string end_suffix;         // put behind a word's last symbol
+  std::string end_suffix;         // appended to a word's last symbol
   bool fuse_unknown = false;
   bool byte_fallback = false;
   bool ignore_merges = false;  // a piece that is a token is that token
@@ -82,7 +82,7 @@ class BpeModel {
   bool can_cut_at_spaces(const BpeConfig& config) const;
 
   StringTable vocabulary_;
-  StringTable whole_pieces_;  // tokens as they stand in pieces, where the piece is that token
+  StringTable whole_pieces_;  // tokens by their text in pieces, if a piece is exactly that token
   MergeTable merges_;
   std::unordered_map<int32_t, std::pair<int32_t, int32_t>> unused_;  // the pair that each comes from
   bool cuts_at_spaces_ = false;  // no merge crosses the place before the first U+2581 of a run

@@ -43,7 +43,7 @@ class WordLists {
   uint32_t* end_ = nullptr;
 };
 
-// Where words lie that (may) hold a pair, in a WordLists.
+// The positions of words that (may) hold a pair, in a WordLists.
 using Holders = std::span<uint32_t>;
 
 // All pairs ever seen: their counts and their words.
@@ -234,7 +234,7 @@ class Trainer {
   }
 
  private:
-  // A word lies in one place, so that one memory access finds it: its size, its count in two halves, its
+  // A word is stored in one place, so that one memory access finds it: its size, its count in two halves, its
   // symbols.
   static constexpr size_t kHeader = 3;
 
@@ -322,17 +322,17 @@ class Trainer {
       gained_.push_back(gain(pairs_.index(before[i].id, merged), before[i]));
     }
     before_.clear();
-    const std::span<const Neighbours::Change> behind = behind_.gather(lists_);
-    for (size_t i = 0; i < behind.size(); ++i) {
-      if (i + kAhead < behind.size()) {
-        pairs_.prefetch(right, behind[i + kAhead].id);
-        pairs_.prefetch(merged, behind[i + kAhead].id);
+    const std::span<const Neighbours::Change> after = after_.gather(lists_);
+    for (size_t i = 0; i < after.size(); ++i) {
+      if (i + kAhead < after.size()) {
+        pairs_.prefetch(right, after[i + kAhead].id);
+        pairs_.prefetch(merged, after[i + kAhead].id);
       }
-      pairs_[pairs_.index(right, behind[i].id)].count -= behind[i].count;
-      const uint32_t index_behind = gain(pairs_.index(merged, behind[i].id), behind[i]);
-      if (behind[i].id != merged || !doubled) gained_.push_back(index_behind);
+      pairs_[pairs_.index(right, after[i].id)].count -= after[i].count;
+      const uint32_t index_after = gain(pairs_.index(merged, after[i].id), after[i]);
+      if (after[i].id != merged || !doubled) gained_.push_back(index_after);
     }
-    behind_.clear();
+    after_.clear();
     for (const uint32_t gained : gained_) offer(gained);
     gained_.clear();
   }
@@ -370,7 +370,7 @@ class Trainer {
       if (write > 0) before_.add(symbols[write - 1], count, at);
       symbols[write++] = merged;
       read += 2;
-      if (read < size) behind_.add(symbols[read], count, at);
+      if (read < size) after_.add(symbols[read], count, at);
     }
     word[0] = static_cast<int32_t>(write);
   }
@@ -381,7 +381,7 @@ class Trainer {
   WordLists lists_;
   PairTable pairs_;
   Neighbours before_;
-  Neighbours behind_;
+  Neighbours after_;
   std::vector<uint32_t> gained_;
   Candidates candidates_;
 };

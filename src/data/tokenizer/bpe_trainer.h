@@ -12,7 +12,7 @@
 namespace strata::data {
 
 struct BpeVocabulary {
-  std::vector<std::string> tokens;  // by id, in the byte alphabet (special tokens as they are)
+  std::vector<std::string> tokens;  // by id, in the byte alphabet (special tokens unchanged)
   std::vector<std::pair<int32_t, int32_t>> merges;
 };
 

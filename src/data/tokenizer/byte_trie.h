@@ -9,7 +9,7 @@
 
 namespace strata::data {
 
-// Immutable once built. Children of a node lie side by side, in the order of their bytes.
+// Immutable once built. Children of a node are consecutive, in the order of their bytes.
 class ByteTrie {
  public:
   ByteTrie() { roots_.fill(-1); }

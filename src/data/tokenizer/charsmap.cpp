@@ -7,8 +7,8 @@
 namespace strata::data {
 namespace {
 
-// A unit of the double array: whether a leaf hangs on it, its label, the offset to its children; a leaf's
-// unit holds the value.
+// A unit of the double array: whether it has a leaf, its label, the offset to its children; a leaf's unit
+// holds the value.
 bool has_leaf(uint32_t unit) {
   return unit >> 8 & 1;
 }

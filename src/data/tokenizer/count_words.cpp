@@ -76,7 +76,7 @@ void count_lines(std::string_view text, const SplitPreset& split, WordCounts& co
   queue.flush();
 }
 
-// Cuts behind the first line end at or after every kBlock bytes.
+// Cuts after the first line end at or after every kBlock bytes.
 std::vector<std::string_view> cut_at_lines(std::string_view text) {
   std::vector<std::string_view> blocks;
   while (!text.empty()) {

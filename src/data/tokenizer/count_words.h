@@ -10,9 +10,9 @@
 
 namespace strata::data {
 
-// Gives the next text of a corpus, or false at its end. A text is a whole file or document: its lines are
-// taken one by one, each with its line ending, and no line runs on into the next text. The view needs to live
-// until the next call only.
+// Returns the next text of a corpus, or false at its end. A text is a whole file or document: its lines are
+// taken one by one, each with its line ending, and no line continues into the next text. The view needs to
+// live only until the next call.
 using TextSource = FunctionRef<bool(std::string_view&)>;
 
 struct CorpusCounts {

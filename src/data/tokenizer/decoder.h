@@ -31,8 +31,8 @@ struct WordPieceDecoder {  // a space before each token but the first and those 
   std::string prefix;
   bool cleanup = true;  // no space before punctuation and English contractions
 };
-struct MetaspaceDecoder {  // the replacement becomes a space; in the first token it goes, where it was put
-                           // there
+struct MetaspaceDecoder {  // the replacement becomes a space; in the first token it is removed if it was
+                           // added there
   std::string replacement;
   bool drop_first = true;
 };
@@ -44,13 +44,13 @@ class Decoder {
   Decoder() = default;  // no decoder: tokens joined by spaces
   explicit Decoder(std::vector<DecoderStep> steps) : steps_(std::move(steps)), present_(true) {}
 
-  // True when a text is just the bytes of its tokens, one after the other: byte-level alone.
+  // True if a text is just the concatenated bytes of its tokens: only byte-level.
   bool is_plain_byte_level() const {
     return steps_.size() == 1 && std::holds_alternative<ByteLevelDecoder>(steps_[0]);
   }
 
-  // The text of the tokens. With `keep_bytes` byte sequences that are not UTF-8 stay as they are, else they
-  // become U+FFFD where the Hugging Face library would put it.
+  // The text of the tokens. With `keep_bytes` byte sequences that are not UTF-8 are unchanged, else they
+  // become U+FFFD as in the Hugging Face library.
   std::string decode(std::vector<std::string> tokens, bool keep_bytes) const;
 
  private:

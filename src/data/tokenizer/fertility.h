@@ -11,7 +11,7 @@ namespace strata::data {
 struct Fertility {
   int64_t documents = 0;
   int64_t bytes = 0;
-  int64_t words = 0;  // stretches without white space
+  int64_t words = 0;  // runs without white space
   int64_t tokens = 0;
 
   double bytes_per_token() const {

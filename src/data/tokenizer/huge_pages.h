@@ -1,5 +1,5 @@
-// Vectors of many megabytes on huge pages: tables that are read here and there miss the processor's table of
-// pages far less, and a first touch costs one fault for 2 MiB. Where the system gives none, ordinary pages.
+// Vectors of many megabytes on huge pages: randomly accessed tables miss the TLB far less, and a first touch
+// costs one page fault for 2 MiB. Ordinary pages if the system has no huge ones.
 #pragma once
 
 #include <sys/mman.h>

@@ -13,11 +13,11 @@
 namespace strata::data {
 
 struct TokenName {
-  std::string_view text;  // in the byte alphabet; special tokens as they are
+  std::string_view text;  // in the byte alphabet; special tokens unchanged
   int32_t id;
 };
 
-// What encoding with special tokens puts around a text, or behind each of two; ids below 0: nothing.
+// The special tokens before and after a text, or after each of two; ids below 0: none.
 struct TemplateEnds {
   TokenName begin{{}, -1}, end{{}, -1};
 };

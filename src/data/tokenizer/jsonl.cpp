@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kBatchBytes = size_t{8} << 20;
 constexpr int64_t kLinesAtOnce = 64;  // of one task
 
-// Where a line stands, for messages.
+// The origin of a line, for messages.
 struct LineOrigin {
   const std::string& source;
   int64_t number;
@@ -35,7 +35,7 @@ simdjson::dom::element parse_line(simdjson::dom::parser& parser, std::string_vie
     bad_line(line, fmt::format("invalid JSON ({})", simdjson::error_message(error)), expected);
   }
   simdjson::dom::object object;
-  if (root.get(object) != simdjson::SUCCESS) bad_line(line, "JSON that is no object", expected);
+  if (root.get(object) != simdjson::SUCCESS) bad_line(line, "JSON that is not an object", expected);
   simdjson::dom::element value;
   if (object.at_key(key).get(value) != simdjson::SUCCESS) {
     bad_line(line, fmt::format("an object without \"{}\"", key), expected);
@@ -43,7 +43,7 @@ simdjson::dom::element parse_line(simdjson::dom::parser& parser, std::string_vie
   return value;
 }
 
-// What reads the lines of one task. The bytes behind a line may be read (JsonLine::kPadding).
+// The parsers for the lines of one task. They may read the bytes after a line (JsonLine::kPadding).
 struct LineParsers {
   simdjson::dom::parser values;
   JsonLine text{"text", ""};
@@ -80,7 +80,7 @@ int64_t map_lines(std::istream& in, std::ostream& out, const std::string& source
     if (!out) throw WorldError("[tokenizer] cannot write the output for {}; is the disk full?", source);
     done += static_cast<int64_t>(lines.size());
   }
-  if (in.bad()) throw WorldError("[tokenizer] cannot read on in {} behind line {}", source, done);
+  if (in.bad()) throw WorldError("[tokenizer] cannot read {} after line {}", source, done);
   out.flush();
   return done;
 }
@@ -113,7 +113,7 @@ int64_t encode_jsonl(const Tokenizer& tokenizer, std::istream& in, std::ostream&
     if (status == ReadStatus::kEmptyText) return ids_to_json(tokenizer.encode("", options));
     if (status == ReadStatus::kNoText) bad_line(line, "an object without \"text\"", kExpected);
     if (status == ReadStatus::kTextNotAString || status == ReadStatus::kNullText)
-      bad_line(line, "a \"text\" that is no string", kExpected);
+      bad_line(line, "a \"text\" that is not a string", kExpected);
     if (status != ReadStatus::kDocument) bad_line(line, fmt::format("invalid JSON ({})", detail), kExpected);
     return ids_to_json(tokenizer.encode(parsers.document.text, options));
   });
@@ -125,7 +125,7 @@ int64_t decode_jsonl(const Tokenizer& tokenizer, std::istream& in, std::ostream&
   return map_lines(in, out, source, [&](LineParsers& parsers, std::string_view text, const LineOrigin& line) {
     simdjson::dom::array values;
     if (parse_line(parsers.values, text, "ids", line, kExpected).get(values) != simdjson::SUCCESS) {
-      bad_line(line, "\"ids\" that are no list", kExpected);
+      bad_line(line, "\"ids\" that are not a list", kExpected);
     }
     std::vector<int32_t> ids;
     for (const simdjson::dom::element value : values) {

@@ -34,8 +34,8 @@ void append_form(const UnicodeForm& form, std::string_view text, std::string& ou
   out.append(reinterpret_cast<const char*>(result), static_cast<size_t>(size));
 }
 
-// What the Hugging Face normalizers do not know, and bytes that are not UTF-8, separate the stretches that
-// are normalized: they neither decompose nor combine.
+// Characters that the Hugging Face normalizers do not know, and bytes that are not UTF-8, separate the ranges
+// to normalize: they neither decompose nor combine.
 bool run(const UnicodeForm& form, std::string_view text, std::string& out) {
   if (form.compose && !form.compatibility ? is_composed_already(text) : is_ascii(text)) return false;
   size_t start = 0;
@@ -62,7 +62,7 @@ bool run(const LowercaseStep&, std::string_view text, std::string& out) {
 }
 
 bool run(const StripStep& step, std::string_view text, std::string& out) {
-  size_t begin = text.size();  // of what is kept
+  size_t begin = text.size();  // of the text that is kept
   size_t end = 0;
   for (size_t at = 0; at < text.size();) {
     const CodePoint c = decode_code_point(text.data() + at, text.data() + text.size());
@@ -187,7 +187,7 @@ bool run(const PrecompiledStep& step, std::string_view text, std::string& out) {
   return true;
 }
 
-// The next stretch of the input and what it becomes.
+// The next range of the input and its replacement.
 struct Rewrite {
   size_t size;
   std::string_view text;
@@ -213,12 +213,12 @@ bool run(const SentencePieceStep& step, std::string_view text, std::string& out)
     }
   }
   if (text.empty()) return true;
-  if (step.add_space && !step.space_behind) out += space;
-  bool behind_space = step.remove_extra_spaces;
+  if (step.add_space && !step.space_after) out += space;
+  bool after_space = step.remove_extra_spaces;
   while (!text.empty()) {
     Rewrite now = rewrite_prefix(step, text);
     text.remove_prefix(now.size);
-    while (behind_space && now.text.starts_with(' ')) now.text.remove_prefix(1);
+    while (after_space && now.text.starts_with(' ')) now.text.remove_prefix(1);
     for (const char c : now.text) {
       if (c == ' ') {
         out += space;
@@ -226,11 +226,11 @@ bool run(const SentencePieceStep& step, std::string_view text, std::string& out)
         out += c;
       }
     }
-    if (!now.text.empty()) behind_space = now.text.ends_with(' ');
-    if (!step.remove_extra_spaces) behind_space = false;
+    if (!now.text.empty()) after_space = now.text.ends_with(' ');
+    if (!step.remove_extra_spaces) after_space = false;
   }
   while (step.remove_extra_spaces && out.ends_with(space)) out.resize(out.size() - space.size());
-  if (step.add_space && step.space_behind) out += space;
+  if (step.add_space && step.space_after) out += space;
   return true;
 }
 

@@ -43,9 +43,9 @@ struct PrecompiledStep {
 // The normalizer of a SentencePiece model as its own library applies it.
 struct SentencePieceStep {
   Charsmap map;
-  ByteTrie symbols;  // the user's: they stay as they are
+  ByteTrie symbols;  // the user's: they are not changed
   bool add_space = true;
-  bool space_behind = false;  // where add_space puts it
+  bool space_after = false;  // add_space appends the space
   bool remove_extra_spaces = true;
   bool escape_spaces = true;  // a space is written U+2581
 };
@@ -62,8 +62,8 @@ class Normalizer {
   bool empty() const { return steps_.empty(); }
   bool is_nfc() const;  // that and nothing else
 
-  // The normalized text: `text` itself where nothing changes, else a view of `storage`. Bytes that are not
-  // UTF-8 stay as they are, but for SentencePiece, where each becomes U+FFFD.
+  // The normalized text: `text` itself if nothing changes, else a view of `storage`. Bytes that are not UTF-8
+  // are unchanged, but for SentencePiece, for which each becomes U+FFFD.
   std::string_view apply(std::string_view text, std::string& storage) const;
 
  private:

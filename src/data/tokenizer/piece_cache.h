@@ -1,7 +1,7 @@
 // The ids of pieces seen lately. Text repeats its words, so most pieces are found here and need no model.
 //
-// Two slots a set, one set a cache line: a new piece takes the first slot, the one that was there the second.
-// Keys are kept whole (up to 15 bytes and their number in two words), so a hit is never wrong.
+// Two entries per set, one set per cache line: a new piece takes the first entry, its predecessor the second.
+// Keys are stored completely (up to 15 bytes and their number in two words), so a hit is never wrong.
 #pragma once
 
 #include <array>
@@ -90,8 +90,8 @@ class PieceCache {
   static constexpr size_t kSets = size_t{1} << 14;
   struct Slot {
     uint64_t low = 0;
-    uint64_t high = 0;  // of an empty slot 0: no key has that
-    int32_t ids[kIds];  // ended by -1 where there are fewer
+    uint64_t high = 0;  // of an empty entry 0: no key has that
+    int32_t ids[kIds];  // ended by -1 if there are fewer
   };
   struct alignas(64) Set {
     Slot slots[2];

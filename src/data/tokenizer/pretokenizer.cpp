@@ -68,8 +68,8 @@ PreTokenizer::PreTokenizer(std::vector<PreTokenizerStep> steps) : steps_(std::mo
     if (const auto* metaspace = std::get_if<MetaspaceStep>(&step)) {
       if (byte_level_ || (metaspace->prepend == MetaspaceStep::kFirst && &step != &steps_.front())) {
         throw DataError(
-            "[tokenizer] found a Metaspace step in pre_tokenizer behind ByteLevel, or with prepend_scheme "
-            "\"first\" behind "
+            "[tokenizer] found a Metaspace step in pre_tokenizer after ByteLevel, or with prepend_scheme "
+            "\"first\" after "
             "another step, which is not supported");
       }
     }
@@ -82,7 +82,7 @@ PreTokenizer::PreTokenizer(std::vector<PreTokenizerStep> steps) : steps_(std::mo
     byte_level_ = true;
   }
   if (steps_.empty() || !byte_level_) return;
-  // Nothing but a pattern with a scanner, then bytes as they are: Isolated, or Removed of what lies between
+  // Only a pattern with a scanner, followed by unchanged bytes: Isolated, and Removed for the text between
   // matches, are the same, as these patterns leave nothing between.
   const auto* bytes = std::get_if<ByteLevelStep>(&steps_.back());
   if (bytes == nullptr || bytes->add_prefix_space) return;
@@ -112,7 +112,7 @@ void PreTokenizer::split(std::string_view text, bool at_begin, PieceBuffer& out)
       continue;
     }
     run_byte_level(std::get<ByteLevelStep>(steps_[i]), out);
-    if (i + 1 < steps_.size()) {  // the steps behind see the characters of the byte alphabet
+    if (i + 1 < steps_.size()) {  // the following steps see the characters of the byte alphabet
       rewrite(out, [](std::string_view piece, std::string& to) { append_mapped(to, piece); });
       mapped = true;
     }

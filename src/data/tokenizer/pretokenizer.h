@@ -26,7 +26,7 @@ struct ByteLevelStep {
 struct MetaspaceStep {
   enum Prepend { kNever, kFirst, kAlways };
   std::string replacement;
-  Prepend prepend = kAlways;  // one in front of a piece that has none; kFirst: only at the text's begin
+  Prepend prepend = kAlways;  // added before a piece that has none; kFirst: only at the text's begin
   bool split = true;
 };
 
@@ -34,7 +34,7 @@ using PreTokenizerStep = std::variant<SplitStep, ByteLevelStep, MetaspaceStep>;
 
 // Reused between calls, so that splitting allocates nothing once it is warm.
 struct PieceBuffer {
-  std::string_view text;  // what the pieces index: the input, or `storage`
+  std::string_view text;  // the text that the pieces index: the input, or `storage`
   std::vector<Piece> pieces;
   std::string storage;
   std::string next_storage;
@@ -50,12 +50,12 @@ class PreTokenizer {
   // True when pieces are bytes in the byte-level alphabet (there is a ByteLevel step).
   bool byte_level() const { return byte_level_; }
 
-  // The one pattern that is all this pre-tokenizer does, where a scanner knows it: pieces then are found by
-  // scan_pieces alone, without a buffer.
+  // The only pattern of this pre-tokenizer, if a scanner knows it: then scan_pieces finds the pieces by
+  // itself, without a buffer.
   std::optional<KnownPattern> single_scanner() const { return scanner_; }
 
-  // Pieces of `text`. They index raw bytes: what steps behind ByteLevel see as characters is mapped back.
-  // at_begin: nothing of the whole text stands before this part.
+  // Pieces of `text`. They index raw bytes: characters that steps after ByteLevel see are mapped back.
+  // at_begin: this part is the beginning of the whole text.
   void split(std::string_view text, bool at_begin, PieceBuffer& out) const;
 
  private:

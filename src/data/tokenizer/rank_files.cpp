@@ -152,7 +152,7 @@ std::vector<AddedToken> tekken_specials(const JsonObject& file, int64_t count) {
 TokenizerParts read_tiktoken(std::string_view content, std::string_view pattern, const std::string& where) {
   if (pattern.empty()) {
     throw ConfigError(
-        "[tokenizer] {} is a tiktoken rank file, which does not say how text is split; name the split with "
+        "[tokenizer] {} is a tiktoken rank file, which does not define how text is split. Name the split with "
         "--pattern "
         "({})",
         where, kSplitPresetNames);
@@ -198,8 +198,9 @@ TokenizerParts read_tekken_json(const JsonObject& file, const std::string& where
   const int64_t specials = config.number("default_num_special_tokens");
   const simdjson::dom::array vocabulary = file.array("vocab");
   if (specials < 2 || size <= specials || size > kMostTokens) {
-    throw DataError("[tokenizer] {} says {} tokens, {} of them special: that cannot be", config.where(), size,
-                    specials);
+    throw DataError(
+        "[tokenizer] {} declares {} tokens, {} of them special: expected more tokens than special ones",
+        config.where(), size, specials);
   }
   Ranks tokens;
   for (const simdjson::dom::element item : vocabulary) {

@@ -59,7 +59,7 @@ std::vector<IdMerge> merges_by_rank(const std::vector<RankedToken>& tokens, Merg
       const CodePoint c = next_unit(at, end, unit);
       const auto id = unit_ids.find(c.value);
       if (id == unit_ids.end()) {
-        throw DataError("[tokenizer] {}: the token '{}' (id {}) holds a {} that is no token itself", where,
+        throw DataError("[tokenizer] {}: the token '{}' (id {}) holds a {} that is not a token itself", where,
                         replace_invalid_utf8(token.text), token.id,
                         unit == MergeUnit::kByte ? "byte" : "character");
       }

@@ -1,8 +1,8 @@
 // Merge rules of vocabularies that hold tokens and ranks but no merges: tiktoken, tekken, SentencePiece BPE.
 //
-// There any two neighbours merge whose joined text is a token; the token of the lowest rank first, the
-// leftmost of equals. What happens inside a token's text does not depend on what stands around it, so a token
-// can only ever come from the one pair that its own text ends in: one rule a token says the same as all
+// There any two neighbours merge if their joined text is a token; the token of the lowest rank first, the
+// leftmost of equals. Merges inside a token's text do not depend on the surrounding text, so a token can only
+// ever come from the one pair at the end of merging its own text: one rule per token is equivalent to all
 // pairs.
 #pragma once
 
@@ -29,8 +29,8 @@ struct IdMerge {
 
 enum class MergeUnit { kByte, kCharacter };  // what a text starts as
 
-// A token that its text does not lead to gets no rule. DataError naming `where` when a token holds a byte or
-// character that is no token itself.
+// A token that merging its text does not produce has no rule. DataError naming `where` when a token holds a
+// byte or character that is not a token itself.
 std::vector<IdMerge> merges_by_rank(const std::vector<RankedToken>& tokens, MergeUnit unit,
                                     const std::string& where);
 

@@ -192,10 +192,10 @@ class Compiler {
     set_split(split, split + 1, code_.size(), node.mode);
   }
 
-  void set_split(size_t split, size_t body, size_t behind, RegexMode mode) {
+  void set_split(size_t split, size_t body, size_t next, RegexMode mode) {
     const bool lazy = mode == RegexMode::kLazy;
-    code_[split].target = lazy ? behind : body;
-    code_[split].other = lazy ? body : behind;
+    code_[split].target = lazy ? next : body;
+    code_[split].other = lazy ? body : next;
   }
 
   std::vector<Instruction>& code_;
@@ -241,7 +241,7 @@ class Matcher {
     return 1;
   }
 
-  // Executes one instruction: moves pc and at, or says that it failed.
+  // Executes one instruction: moves pc and at, or returns false if it does not match.
   bool step(const Instruction& now, size_t& pc, size_t& at) {
     switch (now.code) {
       case Code::kSet: {
@@ -311,7 +311,7 @@ class Matcher {
     return true;
   }
 
-  // Drops what the group opened at `open` has left on the stack; the position where it began.
+  // Drops the stack entries of the group opened at `open`; returns the position where it began.
   size_t cut(size_t open) {
     while (!((stack_.back().kind == Frame::kMark || stack_.back().kind == Frame::kNegatedMark) &&
              stack_.back().pc == open)) {

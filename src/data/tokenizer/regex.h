@@ -1,6 +1,6 @@
-// Regular expressions of tokenizer files, in the syntax and with the meaning of the Oniguruma library that
-// Hugging Face tokenizers uses, over this room's Unicode tables. A backtracking matcher: leftmost, first
-// alternative first. What it does not know is refused by name (DataError), never read as something else.
+// Regular expressions of tokenizer files, with the syntax and meaning of the Oniguruma library that Hugging
+// Face tokenizers uses, on this module's Unicode tables. A backtracking matcher: leftmost, first alternative
+// first. Unknown constructs are refused by name (DataError), never reinterpreted.
 //
 // Known: literals, '.', classes with ranges, nested classes and &&, \p{…} \P{…} \s \S \w \W \d \D \h \H,
 // \t \n \r \f \v \a \e \xHH \x{H…} \uHHHH, groups ((?:…), (…), (?>…), (?i:…), (?i)), look-ahead and

@@ -93,10 +93,10 @@ class Parser {
       }
       RegexMode mode = RegexMode::kGreedy;
       if (next_is("?")) {
-        if (braces && min == max) unsupported("'?' behind a fixed number of repeats");
+        if (braces && min == max) unsupported("'?' after a fixed number of repeats");
         take("?");
         mode = RegexMode::kLazy;
-      } else if (!braces && take("+")) {  // behind braces it repeats the repeat, in Oniguruma's Ruby syntax
+      } else if (!braces && take("+")) {  // after braces it repeats the repeat, in Oniguruma's Ruby syntax
         mode = RegexMode::kPossessive;
       }
       RegexNode repeat{.kind = RegexKind::kRepeat, .min = min, .max = max, .mode = mode};
@@ -168,7 +168,7 @@ class Parser {
       for (const char* pair : {"ss", "ff", "fi", "fl", "st"}) {
         if (lower(previous_letter_) == static_cast<uint32_t>(pair[0]) &&
             lower(c) == static_cast<uint32_t>(pair[1])) {
-          unsupported("a letter pair with a folding of its own under (?i)");
+          unsupported("a letter pair with a special folding under (?i)");
         }
       }
       fold(set);
@@ -366,8 +366,8 @@ class Parser {
     return value;
   }
 
-  // Behind the '['. Under (?i) the outermost class takes in the other cases of all that it came to hold,
-  // before it is negated; those within it do not.
+  // Starts after the '['. Under (?i) the outermost class adds the other cases of all its members before it is
+  // negated; nested classes do not.
   CodePointSet char_class(bool nested) {
     if (++depth_ > kDeepest) unsupported("nesting this deep");
     const bool negated = take("^");

@@ -16,7 +16,7 @@ enum class RegexKind {
   kSequence,    // children in order
   kChoice,      // children, the first that lets the rest match
   kRepeat,      // child[0], min to max times
-  kAtomic,      // child[0], which gives nothing back
+  kAtomic,      // child[0], without backtracking into it
   kLookAhead,   // child[0] matches here (negated: does not)
   kLookBehind,  // the symbol before is in `set` (negated: there is none, or it is not)
   kAssertion
@@ -36,6 +36,6 @@ struct RegexNode {
   bool negated = false;
 };
 
-RegexNode parse_regex(std::string_view pattern);  // DataError naming what is not supported
+RegexNode parse_regex(std::string_view pattern);  // DataError naming the unsupported construct
 
 }  // namespace strata::data

@@ -9,11 +9,11 @@
 namespace strata::data {
 namespace {
 
-// What tells the patterns apart.
+// The differences between the patterns.
 struct Rules {
   bool gpt2 = false;         // only a space may be a prefix; no newline rule; lower-case contractions
   bool upper_lower = false;  // o200k's words: [upper]*[lower]+ or [upper]+[lower]*
-  bool contractions = true;  // 's 't 're 've 'm 'll 'd: pieces of their own, or the end of an o200k word
+  bool contractions = true;  // 's 't 're 've 'm 'll 'd: separate pieces, or the end of an o200k word
   bool marks_in_words = false;
   int digits = 3;           // longest run of digits in a piece; 0: no limit
   bool slash_tail = false;  // '/' may follow punctuation as newlines do
@@ -113,7 +113,7 @@ class Scanner {
     return p;
   }
 
-  // Newlines (and slashes) right behind punctuation.
+  // Newlines (and slashes) directly after punctuation.
   const char* tail(const char* p) const {
     while (p < end_ && (is_newline(static_cast<uint8_t>(*p)) || (kRules.slash_tail && *p == '/'))) ++p;
     return p;
@@ -183,11 +183,11 @@ class Scanner {
   // word.
   const char* mixed_case_word(const char* p, CodePoint c, uint8_t bits) const {
     const bool may_be_prefix = !(bits & (kLetter | kNumber)) && !is_newline(c.value);
-    const char* behind = p + c.size;
+    const char* next = p + c.size;
     const char* word = nullptr;
-    if (may_be_prefix) word = ends_in_lower(behind);
+    if (may_be_prefix) word = ends_in_lower(next);
     if (word == nullptr && (bits & (kUpper | kLower))) word = ends_in_lower(p);
-    if (word == nullptr && may_be_prefix) word = upper_run(behind);
+    if (word == nullptr && may_be_prefix) word = upper_run(next);
     if (word == nullptr && (bits & kUpper)) word = upper_run(p);
     if (word == nullptr) return nullptr;
     if constexpr (kRules.contractions) {
@@ -196,7 +196,7 @@ class Scanner {
     return word;
   }
 
-  // [upper]*[lower]+: the first part gives back characters that are in both classes, from its end.
+  // [upper]*[lower]+: backtracks from the end of the first part over characters that are in both classes.
   const char* ends_in_lower(const char* p) const {
     const char* last_lower_end = nullptr;
     const char* at = p;

@@ -12,9 +12,9 @@ class SentencePieceDecoder {
  public:
   struct Piece {
     enum Kind { kText, kByte, kControl, kUnknown } kind = kText;
-    std::string text;  // of a byte: that byte; of the unknown token: what stands for it
+    std::string text;  // of a byte: that byte; of the unknown token: its replacement
   };
-  // drop_first_space: the space in front of a text was put there. drop_leading_spaces: all of them go.
+  // drop_first_space: the space before a text was added. drop_leading_spaces: all of them are removed.
   SentencePieceDecoder(std::vector<Piece> pieces, bool drop_first_space, bool drop_leading_spaces)
       : pieces_(std::move(pieces)),
         drop_first_space_(drop_first_space),

@@ -9,7 +9,7 @@
 namespace strata::data {
 namespace {
 
-// The fields of one message, in order. Faults are DataErrors naming the file.
+// The fields of one message, in order. Errors are DataErrors naming the file.
 class ProtoReader {
  public:
   ProtoReader(std::string_view message, const std::string& where) : bytes_(message), where_(where) {}
@@ -43,7 +43,7 @@ class ProtoReader {
     }
   }
 
-  // The field as what it must be.
+  // The field as the expected type.
   std::string_view text() const { return kind_ == 2 ? bytes : (fail(), bytes); }
   bool flag() const { return whole() != 0; }
   int64_t whole() const { return kind_ == 0 ? static_cast<int64_t>(number) : (fail(), 0); }
@@ -99,7 +99,7 @@ struct SpmFile {
   std::vector<SpmPiece> pieces;
   int64_t model_type = 1;  // 1: unigram, 2: BPE, 3: words, 4: characters
   bool byte_fallback = false;
-  bool space_behind = false;
+  bool space_after = false;
   std::string_view unknown_surface = " \u2047 ";
   std::string_view bos_piece = "<s>";
   std::string_view charsmap;
@@ -122,7 +122,7 @@ SpmPiece read_piece(std::string_view bytes, const std::string& where) {
 void read_trainer(std::string_view bytes, const std::string& where, SpmFile& file) {
   for (ProtoReader in(bytes, where); in.next();) {
     if (in.field == 3) file.model_type = in.whole();
-    if (in.field == 24) file.space_behind = in.flag();
+    if (in.field == 24) file.space_after = in.flag();
     if (in.field == 35) file.byte_fallback = in.flag();
     if (in.field == 44) file.unknown_surface = in.text();
     if (in.field == 46 && !in.text().empty()) file.bos_piece = in.text();
@@ -160,7 +160,7 @@ std::optional<uint8_t> byte_of(std::string_view text) {
   return std::nullopt;
 }
 
-// The unknown token's id; faults that the library does not accept either.
+// The unknown token's id; refuses errors that the library does not accept either.
 int32_t check_pieces(const SpmFile& file, const std::string& where) {
   std::optional<int32_t> unknown;
   size_t bytes = 0;
@@ -311,7 +311,7 @@ TokenizerParts read_sentencepiece(std::string_view content, const std::string& w
   steps.emplace_back(SentencePieceStep{.map = Charsmap(file.charsmap, where + ": precompiled_charsmap"),
                                        .symbols = ByteTrie(std::move(symbols)),
                                        .add_space = file.add_dummy_prefix,
-                                       .space_behind = file.space_behind,
+                                       .space_after = file.space_after,
                                        .remove_extra_spaces = file.remove_extra_spaces,
                                        .escape_spaces = file.escape_spaces});
   parts.normalizer = Normalizer(std::move(steps));

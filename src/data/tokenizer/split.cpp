@@ -37,7 +37,7 @@ void match_known(KnownPattern pattern, std::string_view text, std::vector<Match>
   for (const size_t end : ends) add_match(out, covered, covered, end);
 }
 
-// An empty match directly behind the match before it is none, as in the reference library.
+// An empty match directly after the previous match does not count, as in the reference library.
 void match_regex(const Regex& regex, std::string_view text, std::vector<Match>& out, size_t& covered) {
   size_t begin = 0;
   size_t end = 0;
@@ -111,7 +111,7 @@ void apply_behaviour(SplitBehaviour behaviour, std::vector<Match>& matches, size
       }
       break;
     case SplitBehaviour::kMergedWithNext: {
-      // From the end: a match joins the gap behind it.
+      // From the end: a match joins the gap after it.
       std::vector<Piece> reversed;
       for (auto match = matches.rbegin(); match != matches.rend(); ++match) {
         if (match->is_match && !previous && !reversed.empty()) {

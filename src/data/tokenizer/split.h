@@ -23,7 +23,7 @@ struct Match {
   bool is_match;  // false: a gap between matches
 };
 
-// A literal text, a class of single characters, a pattern with a scanner of its own, or any other expression.
+// A literal text, a class of single characters, a pattern with a scanner, or any other expression.
 struct LiteralPattern {
   std::string text;
 };

@@ -13,15 +13,15 @@ namespace {
 
 using EndsJson = nlohmann::json;
 
-// A JSON object of a folder; null where it is not there. What is no object is noted: the tokenizer works
-// without.
+// A JSON object of a folder; null if the file is missing. A file that is not an object is noted: the
+// tokenizer works without it.
 EndsJson read_object(const Path& folder, const char* name, std::vector<std::string>& notes) {
   std::error_code error;
   if (folder.empty() || !std::filesystem::is_regular_file(folder / name, error)) return nullptr;
   EndsJson object = parse_json_or_discard<EndsJson>(read_file(folder / name));
   if (object.is_object()) return object;
   notes.push_back(
-      fmt::format("{} is no JSON object, and says nothing of a text's ends", (folder / name).string()));
+      fmt::format("{} is not a JSON object: its text ends are ignored", (folder / name).string()));
   return nullptr;
 }
 
@@ -150,7 +150,7 @@ class Declarations {
     out.adds_begin = !out.begin.empty() && adds_begin() == true;
   }
 
-  // What add_bos_token says, where it is there.
+  // The value of add_bos_token, if present.
   std::optional<bool> adds_begin() const {
     if (!tokenizer_config_.is_object()) return std::nullopt;
     const EndsJson adds = tokenizer_config_.value("add_bos_token", EndsJson());
@@ -179,7 +179,7 @@ std::vector<int64_t> generation_ends(const Path& folder) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return {};
   const auto object = parse_json_or_discard<EndsJson>(read_file(path));
-  if (!object.is_object()) throw DataError("[{}] is no JSON object; repair or remove it", path.string());
+  if (!object.is_object()) throw DataError("[{}] is not a JSON object. Repair or remove it", path.string());
   const EndsJson ids = object.value("eos_token_id", EndsJson());
   std::vector<int64_t> out;
   for (const EndsJson& id : ids.is_array() ? ids : EndsJson::array({ids})) {

@@ -19,7 +19,7 @@ struct TextEnds {
   std::optional<int32_t> end = {};  // after a text, between documents
   std::string begin_from = {};      // what declares them, for people: "tokenizer_config.json", …
   std::string end_from = {};
-  bool end_is_guess = true;         // `end` is known by a usual name alone, or not at all
+  bool end_is_guess = true;         // `end` is known only by a usual name, or not at all
   bool begin_of_tokenizer = false;  // `begin` is declared by the tokenizer's own files, not by config.json
   bool adds_begin = false;  // a prompt begins with `begin` though the template adds nothing (add_bos_token)
   std::vector<std::string> notes = {};  // where the files disagree, a sentence each
@@ -30,13 +30,13 @@ struct TextEnds {
 
 // By the first of these that names a token of the tokenizer:
 //   the end    tokenizer_config.json and special_tokens_map.json (eos_token), config.json and
-//   generation_config.json
-//              (eos_token_id; of a list the first), the template of tokenizer.json, sep_token, usual names
+//              generation_config.json (eos_token_id; of a list the first), the template of
+//              tokenizer.json, sep_token, usual names
 //   the begin  the template of tokenizer.json (of a tekken or SentencePiece file its begin-of-text token),
 //              tokenizer_config.json and special_tokens_map.json (bos_token; null: none), config.json and
 //              generation_config.json (bos_token_id), cls_token
-// Ids of config.json count where the tokenizer has added tokens of these ids: others are some family's
-// defaults. `folder`: where these files are; empty: of the tokenizer alone.
+// Ids of config.json count if the tokenizer has added tokens of these ids: others are some family's defaults.
+// `folder`: where these files are; empty: of the tokenizer only.
 TextEnds declared_ends(const Tokenizer& tokenizer, const Path& folder);
 
 // All ids by which generation_config.json of a folder ends a text; empty where it names none. DataError for a

@@ -98,7 +98,7 @@ struct Tokenizer::State {
   StringTable tokens;         // model and added tokens
   std::vector<bool> special;  // by id
   StringTable bytes;          // by id, where the decoder is plain byte-level
-  bool cuts = false;          // texts may be cut where find_cut says
+  bool cuts = false;          // texts may be cut at the places of find_cut
   mutable ScratchPool pool;
 
  private:
@@ -161,7 +161,7 @@ Tokenizer::State::State(TokenizerParts parts, std::string content)
   for (const auto* side : {&post_processor.prefix, &post_processor.suffix}) {
     for (const int32_t id : *side) {
       if (!tokens.has(id)) {
-        throw DataError("[tokenizer] {}post_processor adds the id {}, which is no token", parts.where, id);
+        throw DataError("[tokenizer] {}post_processor adds the id {}, which is not a token", parts.where, id);
       }
     }
   }
@@ -337,7 +337,7 @@ Tokenizer Tokenizer::from_content(std::string content, const std::string& source
   const FileKind kind = find_kind(content);
   if (!pattern.empty() && kind != FileKind::kTiktoken) {
     throw ConfigError(
-        "[tokenizer] found the pattern '{}' for {}, which says itself how text is split; expected a tiktoken "
+        "[tokenizer] found the pattern '{}' for {}, which defines how text is split; expected a tiktoken "
         "rank file",
         pattern, source);
   }
@@ -423,7 +423,7 @@ std::string Tokenizer::decode_any(std::span<const int32_t> ids, const DecodeOpti
   for (const int32_t id : ids) {
     if (!state_->tokens.has(id)) {
       if (options.skip_unknown_ids) continue;
-      throw DataError("[tokenizer] found the id {}, which is no token; expected ids from 0 to {}", id,
+      throw DataError("[tokenizer] found the id {}, which is not a token; expected ids from 0 to {}", id,
                       vocab_size() - 1);
     }
     if (options.skip_special && state_->special[static_cast<size_t>(id)]) continue;

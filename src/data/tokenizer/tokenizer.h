@@ -3,8 +3,8 @@
 // .model.
 //
 // A Tokenizer is immutable and cheap to copy; all its functions may be called from any number of threads.
-// Texts are any bytes: what is not UTF-8 is encoded byte by byte, and encode followed by decode gives every
-// byte back where the vocabulary holds all 256 bytes and nothing normalizes the text (SentencePiece takes
+// Texts are any bytes: bytes that are not UTF-8 are encoded one by one, and encode followed by decode returns
+// every byte if the vocabulary holds all 256 bytes and nothing normalizes the text (SentencePiece takes
 // U+FFFD for such bytes). Special tokens of tekken and SentencePiece files are never recognised in text.
 // Unsupported parts of a file are refused by name (DataError), never approximated.
 #pragma once
@@ -24,9 +24,9 @@
 namespace strata::data {
 
 struct EncodeOptions {
-  bool add_special_tokens = false;  // what the post-processor adds: begin- and end-of-text tokens
+  bool add_special_tokens = false;  // add the post-processor's begin- and end-of-text tokens
   bool parse_added_tokens = true;   // recognise added tokens in the text; false: it is plain text throughout
-  bool special_as_text = false;     // of added tokens, recognise those alone that are not special
+  bool special_as_text = false;     // of added tokens, recognise only those that are not special
   SpecialCounts* special =
       nullptr;  // counts special tokens that the text spells out, whatever becomes of them
 };
@@ -38,10 +38,10 @@ struct DecodeOptions {
 
 class Tokenizer {
  public:
-  // The kind is found from the content, and what begins and ends a text from the files beside it, too
-  // (text_ends.h). A tiktoken file needs `pattern`, the name of its split
-  // (split_preset); no other kind takes one. Missing file, missing or wrong pattern: ConfigError; content
-  // that is not a supported tokenizer: DataError.
+  // The kind is found from the content, and the beginning and end of a text also from the files next to it
+  // (text_ends.h). A tiktoken file needs `pattern`, the name of its split (split_preset); no other kind takes
+  // one. Missing file, missing or wrong pattern: ConfigError; content that is not a supported tokenizer:
+  // DataError.
   static Tokenizer load(const Path& path, std::string_view pattern = {});
   static Tokenizer from_content(std::string content, const std::string& source,  // source: for messages
                                 std::string_view pattern = {});
@@ -57,29 +57,29 @@ class Tokenizer {
   void encode(std::string_view text, std::vector<int32_t>& out, const EncodeOptions& options = {}) const;
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
-  // Where a long text may be cut, at or behind `from`, so that its parts give the ids of the whole (cut.h);
-  // text.size() where there is no such place, and always for a tokenizer whose steps may look across any.
+  // The next place, at or after `from`, to cut a long text without changing its ids (cut.h); text.size() if
+  // there is no such place, and always for a tokenizer whose steps may look across any.
   size_t next_cut(std::string_view text, size_t from) const;
 
   std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;       // bytes
   std::string decode_text(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;  // UTF-8
-  std::string decode_bytes(int32_t id) const;  // what one token alone decodes to
+  std::string decode_bytes(int32_t id) const;  // the bytes of a single token
 
   // What begins and ends a text. The same tokenizer with other ends.
   const TextEnds& ends() const { return *ends_; }
   Tokenizer with_ends(TextEnds ends) const;
   std::optional<int32_t> end_of_text_id() const { return ends_->end; }
-  // The ids that add_special_tokens puts before and behind a text: what the post-processor of a
-  // tokenizer.json says, the begin-of-text token of a tekken or SentencePiece file.
+  // The ids that add_special_tokens puts before and after a text: those of the post-processor of a
+  // tokenizer.json, the begin-of-text token of a tekken or SentencePiece file.
   std::span<const int32_t> prefix_ids() const;
   std::span<const int32_t> suffix_ids() const;
-  // A text to go on from, as the model's texts begin: with what the template adds, else with ends().begin
-  // where the files say that it is added.
+  // A text to continue, begun like the model's texts: with the template's tokens, else with ends().begin if
+  // the files declare that it is added.
   std::vector<int32_t> encode_prompt(std::string_view text) const;
 
   uint64_t hash() const;  // of json()
-  // The file's bytes, to copy into a checkpoint; of a tiktoken file a tokenizer.json that says the same and
-  // its split.
+  // The file's bytes, to copy into a checkpoint; of a tiktoken file an equivalent tokenizer.json with its
+  // split.
   const std::string& json() const;
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 using simdjson::dom::element;
 
-constexpr int64_t kLargestId = (int64_t{1} << 24) - 1;  // ids index tables: a stray large one is a fault
+constexpr int64_t kLargestId = (int64_t{1} << 24) - 1;  // ids index tables: a stray large one is an error
 
 [[noreturn]] void wrong_type(const std::string& where, std::string_view expected) {
   throw DataError("[tokenizer] {} is not {}; is the file damaged?", where, expected);
@@ -90,7 +90,7 @@ JsonObject JsonObject::child(std::string_view key) const {
 
 namespace {
 
-// Files without "type" are told apart by what they hold, as the Hugging Face library does.
+// Files without "type" are distinguished by their keys, as in the Hugging Face library.
 std::string_view model_type(const JsonObject& json) {
   if (const auto type = json.find_text("type")) return *type;
   if (json.find("merges")) return "BPE";
@@ -196,7 +196,7 @@ UnigramModel read_unigram(const JsonObject& json) {
   }
   if (const auto unknown = json.find_number("unk_id")) {
     if (*unknown < 0 || *unknown >= static_cast<int64_t>(config.tokens.size())) {
-      throw DataError("[tokenizer] {} is {}, which is no token", json.where("unk_id"), *unknown);
+      throw DataError("[tokenizer] {} is {}, which is not a token", json.where("unk_id"), *unknown);
     }
     config.unknown_id = static_cast<int32_t>(*unknown);
   }

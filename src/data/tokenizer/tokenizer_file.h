@@ -35,7 +35,7 @@ class JsonObject {
   std::string where_;
 };
 
-// Each takes the value of its key; a null value gives an empty part.
+// Each takes the value of its key; a null value yields an empty part.
 Normalizer read_normalizer(const std::optional<JsonObject>& json);
 PreTokenizer read_pre_tokenizer(const std::optional<JsonObject>& json);
 PostProcessor read_post_processor(const std::optional<JsonObject>& json);

@@ -29,7 +29,7 @@ struct TokenizerParts {
   explicit TokenizerParts(Model m) : model(std::move(m)) {}
 
   std::string where;  // the file, for messages
-  std::string json;   // a tokenizer.json that says the same, where the file alone does not say everything
+  std::string json;   // an equivalent tokenizer.json, if the file by itself is not complete
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   PostProcessor post_processor;
@@ -37,7 +37,7 @@ struct TokenizerParts {
   std::optional<SentencePieceDecoder> ids_decoder;  // in place of `decoder`
   Model model;
   std::vector<AddedToken> added_tokens;
-  bool tokens_are_normalized = false;  // added tokens stand in the file as they do in normalized text
+  bool tokens_are_normalized = false;  // added tokens are stored in the file in normalized form
 };
 
 // Throw DataError for content that is damaged or holds an unsupported part. A tiktoken file needs the name of

@@ -104,7 +104,7 @@ PostProcessor read_cls_sep(const JsonObject& json) {
   return {{id_of("cls")}, {id_of("sep")}};
 }
 
-// What the pre-tokenizer and the decoder of this name share.
+// The parameters shared by the pre-tokenizer and the decoder of this name.
 struct Metaspace {
   std::string replacement;
   MetaspaceStep::Prepend prepend;

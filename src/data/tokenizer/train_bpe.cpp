@@ -23,7 +23,7 @@ TrainedTokenizer train_bpe(TextSource texts, const TrainOptions& options) {
   }
   const auto special = [&](const std::string& token) {
     const auto at = std::find(specials.begin(), specials.end(), token);
-    STRATA_CHECK(token.empty() || at != specials.end(), "'{}' is no special token", token);
+    STRATA_CHECK(token.empty() || at != specials.end(), "'{}' is not a special token", token);
     return TokenName{token, token.empty() ? -1 : static_cast<int32_t>(at - specials.begin())};
   };
   const TemplateEnds ends{special(options.begin_of_text), special(options.end_of_text)};

@@ -18,13 +18,13 @@ struct TrainOptions {
   std::string pattern = "gpt2";  // how text is split: a name that split_preset knows
   // Which of the special tokens encoding with special tokens puts around a text; empty: none.
   std::string begin_of_text = {}, end_of_text = {};
-  // Asked between pieces of the work, many times a second; what it throws ends the training.
+  // Called many times a second between chunks of work; an exception from it ends the training.
   std::function<void()> check = [] {};
 };
 
 struct TrainedTokenizer {
   std::string json;        // a tokenizer.json, as the Hugging Face library writes it
-  int64_t vocab_size = 0;  // below the wished one where no pair is frequent enough
+  int64_t vocab_size = 0;  // below the requested size if no pair is frequent enough
   int64_t merges = 0;
   int64_t distinct_pieces = 0;
   int64_t bytes = 0;

@@ -1,7 +1,6 @@
-// Training of a unigram model through the SentencePiece library, where the build has it.
-//
-// The tokenizer that comes out is without loss: no normalization, U+2581 for a space, <0xHH> tokens for the
-// bytes of every character that is no token. Id 0 is <unk>, then come the special tokens, the bytes and the
+// Training of a unigram model through the SentencePiece library, if the build has it.
+// The resulting tokenizer is lossless: no normalization, U+2581 for a space, <0xHH> tokens for the bytes of
+// every character outside the vocabulary. Id 0 is <unk>, then come the special tokens, the bytes and the
 // pieces.
 #pragma once
 

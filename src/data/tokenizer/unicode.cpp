@@ -107,7 +107,8 @@ std::vector<CodePointRange> category_ranges(std::string_view name) {
   return out;
 }
 
-// Length of the longest well-formed sequence or prefix of one at `at`; `complete` says which of the two.
+// Length of the longest well-formed sequence, or prefix of one, at `at`; sets `complete` for a whole
+// sequence.
 uint32_t sequence_length(const char* at, const char* end, bool& complete) {
   const auto byte = [&](int i) { return static_cast<uint8_t>(at[i]); };
   const uint8_t first = byte(0);

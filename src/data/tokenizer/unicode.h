@@ -1,6 +1,6 @@
 // Code points and their classes as the Hugging Face tokenizers library sees them (Unicode 16.0), whatever
 // version of Unicode the system's libraries know. Bytes that are not UTF-8 are symbols too: each such byte is
-// a "code point" of its own beyond U+10FFFF, in no class at all (not a letter, digit, mark or space), so that
+// a separate "code point" beyond U+10FFFF, in no class at all (not a letter, digit, mark or space), so that
 // every byte string splits and encodes without loss.
 #pragma once
 
@@ -37,7 +37,7 @@ namespace detail {
 CodePoint decode_long(const char* at, const char* end);
 }
 
-// The code point at `at` (at < end). An ill-formed sequence gives one symbol for its first byte.
+// The code point at `at` (at < end). An ill-formed sequence yields one symbol for its first byte.
 inline CodePoint decode_code_point(const char* at, const char* end) {
   const auto first = static_cast<uint8_t>(*at);
   if (first < 0x80) return {first, 1};
@@ -49,7 +49,7 @@ bool is_valid_utf8(std::string_view text);
 // The text with each maximal ill-formed part replaced by U+FFFD, as Unicode recommends (and Rust does).
 std::string replace_invalid_utf8(std::string_view text);
 
-// ClassBits by code point, for every value that decode_code_point gives.
+// ClassBits by code point, for every value that decode_code_point returns.
 const uint8_t* class_table();
 
 struct CodePointRange {
@@ -64,7 +64,7 @@ bool is_added_token_word(uint32_t code_point);   // what single_word of an added
 bool is_split_punctuation(uint32_t code_point);  // the Punctuation pre-tokenizer
 bool is_split_numeric(uint32_t code_point);      // the Digits pre-tokenizer
 bool is_bert_removed(uint32_t code_point);       // what BertNormalizer's clean_text drops
-bool is_bert_accent(uint32_t code_point);        // what its strip_accents drops behind NFD
+bool is_bert_accent(uint32_t code_point);        // dropped by its strip_accents after NFD
 bool is_combining_mark(uint32_t code_point);     // what StripAccents drops
 bool is_normalizable(uint32_t code_point);       // known to the library's normalizers
 void append_lower(std::string& out, uint32_t code_point);

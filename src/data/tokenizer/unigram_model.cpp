@@ -28,7 +28,7 @@ UnigramModel::UnigramModel(const UnigramConfig& config)
   }
   trie_ = ByteTrie(std::move(entries));
   if (unknown_id_ && !vocabulary_.has(*unknown_id_)) {
-    throw DataError("[tokenizer] {}.unk_id is {}, which is no token", config.where, *unknown_id_);
+    throw DataError("[tokenizer] {}.unk_id is {}, which is not a token", config.where, *unknown_id_);
   }
   for (unsigned byte = 0; byte < 256; ++byte) {
     fallback_ids_[byte] = vocabulary_.find(fmt::format("<0x{:02X}>", byte)).value_or(-1);
@@ -95,7 +95,7 @@ void UnigramModel::write_unknown(std::string_view text, std::vector<int32_t>& ou
     return;
   }
   if (!unknown_id_) {
-    throw DataError("[tokenizer] '{}' is no token, and the model has no unknown token for it",
+    throw DataError("[tokenizer] '{}' is not a token, and the model has no unknown token for it",
                     replace_invalid_utf8(text.substr(0, 100)));
   }
   out.push_back(*unknown_id_);

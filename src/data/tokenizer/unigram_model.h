@@ -27,7 +27,7 @@ struct UnigramConfig {
   std::vector<Token> tokens;                   // those that are found in text
   std::vector<StringTable::Entry> vocabulary;  // all of them
   std::optional<int32_t> unknown_id;
-  double unknown_score = 0;  // of one character that is no token
+  double unknown_score = 0;  // of a character outside the vocabulary
   bool byte_fallback = false;
   bool lookup_unknown = false;  // a run of unknown characters that is a token as a whole is that token
   UnigramSums sums = UnigramSums::kDouble;

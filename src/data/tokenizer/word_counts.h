@@ -1,8 +1,7 @@
 // How often each piece of a text occurs. Counts are 64-bit: a 160 GB corpus holds more than 2^31 copies of "
 // the".
-//
-// Two hash tables: pieces of up to 15 bytes, nearly all there are, lie in their slots as two words of key (so
-// that one memory access finds and compares them), longer ones in an arena.
+// Two hash tables: pieces of up to 15 bytes, nearly all of them, are stored in the table as two words of key
+// (so that one memory access finds and compares them), longer ones in an arena.
 #pragma once
 
 #include <array>
@@ -43,7 +42,7 @@ class WordCounts {
   friend class WordQueue;
   using Key = PieceCache::Key;
   struct Short {
-    Key key;  // high is 0 in a free slot: no word is empty
+    Key key;  // high is 0 in a free entry: no word is empty
     int64_t count = 0;
   };
   struct Long {
@@ -85,8 +84,8 @@ class WordCounts {
   size_t long_mask_;
 };
 
-// Words on their way into a table: each waits until a few others have come, and its slot is fetched
-// meanwhile. flush() counts those that still wait.
+// Words to be inserted into a table: each waits until a few others have come, while its entry is prefetched.
+// flush() counts the waiting ones.
 class WordQueue {
  public:
   explicit WordQueue(WordCounts& counts) : counts_(counts) {}

@@ -1,5 +1,5 @@
-// WordPiece, the model of BERT: from the left the longest token that fits; behind a word's first token with a
-// prefix ("##"). A word that cannot be cut so, or is too long, is the unknown token.
+// WordPiece, the model of BERT: from the left the longest token that fits, with a prefix ("##") after a
+// word's first token. A word that cannot be cut this way, or is too long, is the unknown token.
 #pragma once
 
 #include <cstdint>

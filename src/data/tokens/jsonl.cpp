@@ -1,4 +1,4 @@
-// The documents of a block of text: lines of jsonl as data builds read them, whole files as they are.
+// The documents of a block of text: lines of jsonl as data builds read them, whole files unchanged.
 #include <string>
 
 #include "base/error.h"

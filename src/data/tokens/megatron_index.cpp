@@ -55,7 +55,7 @@ MegatronIndex parse_megatron_index(std::span<const std::byte> bytes, const std::
   const std::byte* at = bytes.data();
   if (std::memcmp(at, kMagic, 9) != 0) {
     throw DataError(
-        "[{}] does not start with MMIDIDX; it is not a Megatron index: give the .bin file alone, "
+        "[{}] does not start with MMIDIDX; it is not a Megatron index. Name only the .bin file, "
         "or the .idx file that belongs to it",
         name);
   }
@@ -66,7 +66,7 @@ MegatronIndex parse_megatron_index(std::span<const std::byte> bytes, const std::
   index.type = type_of_code(load<uint8_t>(at + 17), name);
   const auto sequences = load<uint64_t>(at + 18);
   const auto entries = load<uint64_t>(at + 26);
-  // Each count alone is bounded by the file's size, so that the products below cannot overflow.
+  // Each count is bounded by the file's size, so that the multiplications below cannot overflow.
   const auto limit = static_cast<uint64_t>(size);
   const bool plausible = entries >= 1 && sequences <= limit / 12 && entries <= limit / 8;
   const int64_t expected =

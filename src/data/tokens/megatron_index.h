@@ -1,7 +1,7 @@
-// The .idx file of a Megatron indexed dataset (version 1): how the tokens of the .bin file beside it are cut
-// into sequences and documents. Layout, little-endian and unaligned: "MMIDIDX\0\0", u64 version = 1, u8 type,
-// u64 S sequences, u64 D = documents + 1, i32 length[S] in tokens, i64 pointer[S] in bytes,
-// i64 document[D] in sequences (first 0, last S), and for multimodal data i8 mode[S].
+// The .idx file of a Megatron indexed dataset (version 1): the sequences and documents in the tokens of the
+// .bin file next to it. Layout, little-endian and unaligned: "MMIDIDX\0\0", u64 version = 1, u8 type, u64 S
+// sequences, u64 D = documents + 1, i32 length[S] in tokens, i64 pointer[S] in bytes, i64 document[D] in
+// sequences (first 0, last S), and for multimodal data i8 mode[S].
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct MegatronIndex {
 };
 
 // Checks every entry; `name` is the file for messages. Throws DataError for bytes that are not such an index,
-// and for one whose sequences do not lie one after another in the .bin file.
+// and for one whose sequences are not consecutive in the .bin file.
 MegatronIndex parse_megatron_index(std::span<const std::byte> bytes, const std::string& name);
 
 }  // namespace strata::data

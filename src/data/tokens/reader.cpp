@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kReadBytes = 1 << 18;
 
-// Reads the blocks of one file and hands each to `emit`, which says whether to go on.
+// Reads the blocks of one file and passes each to `emit`, which returns whether to continue.
 void read_blocks(const CorpusFile& file, int64_t index, int64_t block_bytes,
                  FunctionRef<bool(TextBlock&&)> emit) {
   ByteStream stream(file.path, file.compression);
@@ -150,7 +150,7 @@ struct BlockReader::Shared {
       size_t file;
       {
         std::unique_lock lock(mutex);
-        // Many small files must not run far ahead of the consumer on open queues alone.
+        // With many small files the open queues do not limit how far readers run ahead of the consumer.
         if (!changed.wait(lock, stop, [&] {
               return claimed >= files.size() || claimed == current || queued_bytes < options.budget_bytes;
             })) {
@@ -171,7 +171,7 @@ struct BlockReader::Shared {
         error = std::current_exception();
       }
       std::lock_guard lock(mutex);
-      queues[file].error = std::move(error);  // the consumer alone frees it
+      queues[file].error = std::move(error);  // only the consumer frees it
       queues[file].done = true;
       changed.notify_all();
     }
@@ -185,7 +185,8 @@ struct BlockReader::Shared {
   size_t claimed = 0;
   size_t current = 0;
   int64_t queued_bytes = 0;
-  std::vector<std::unique_ptr<OwnedThread>> threads;  // last: joined before what they use goes away
+  std::vector<std::unique_ptr<OwnedThread>> threads;  // last: joined before the members that they use are
+                                                      // destroyed
 };
 
 BlockReader::BlockReader(std::vector<CorpusFile> files, const ReaderOptions& options)

@@ -1,9 +1,8 @@
-// Raw text in, document by document: .txt files (one document each, its bytes kept as they are) and jsonl
-// (one document a line, from one field), plain, gzip or zstd; the other formats of input/record_reader.h come
-// as the jsonl that their records make.
-//
-// Several files are read and decompressed ahead on threads of the reader's own, in bounded memory (the
-// budget, plus one document a thread); blocks come out in the order of the files whatever thread was first.
+// Reads raw text document by document: .txt files (one document each, its bytes unchanged) and jsonl (one
+// document a line, from one field), plain, gzip or zstd; records of the other formats of
+// input/record_reader.h are read as jsonl.
+// Several files are read and decompressed ahead on the reader's threads, in bounded memory (the budget, plus
+// one document a thread); blocks come out in the order of the files whatever thread was first.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@
 
 namespace strata::data {
 
-// A piece of one file: the whole text of a .txt file, or some whole lines of a jsonl file.
+// A block of one file: the whole text of a .txt file, or some whole lines of a jsonl file.
 struct TextBlock {
   int64_t file = 0;        // index in the list of files
   int64_t first_line = 1;  // of jsonl, counted from 1
@@ -29,7 +28,7 @@ struct TextBlock {
 
 struct ReaderOptions {
   int threads = 0;                         // 0: min(4, processors)
-  int64_t block_bytes = int64_t{1} << 18;  // of jsonl lines; one longer line is a block of its own
+  int64_t block_bytes = int64_t{1} << 18;  // of jsonl lines; one longer line is a separate block
   int64_t budget_bytes = int64_t{64} << 20;
   std::string text_field = "text";  // of formats other than text and jsonl
 };
@@ -39,8 +38,8 @@ class BlockReader {
   BlockReader(std::vector<CorpusFile> files, const ReaderOptions& options = {});
   ~BlockReader();
 
-  // The next block in order; false at the end. Every file gives at least one block, an empty one where it is
-  // empty. Throws what reading threw: ConfigError for a missing file, DataError for damaged compression.
+  // The next block in order; false at the end. Every file yields at least one block, an empty one if the file
+  // is empty. Rethrows read errors: ConfigError for a missing file, DataError for damaged compression.
   bool next(TextBlock& block);
 
  private:

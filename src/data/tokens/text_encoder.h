@@ -1,4 +1,4 @@
-// A tokenizer as tokenize_corpus takes it. Only this header of the room knows the tokenizers' library.
+// Adapts a tokenizer to tokenize_corpus. Only this header of the module knows the tokenizers' library.
 #pragma once
 
 #include "base/hash.h"

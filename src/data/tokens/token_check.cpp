@@ -29,7 +29,7 @@ bool can_be_too_large(const TokenFile& file) {
   }
 }
 
-// What tells whether the file is the one that was read.
+// The facts that identify the file that was read.
 Json facts_of(const TokenFile& file) {
   const Path path = file.name();
   return {{"bytes", std::filesystem::file_size(path)},
@@ -41,7 +41,7 @@ Json facts_of(const TokenFile& file) {
 Json read_record(const Path& record) {
   if (!std::filesystem::exists(record)) return Json::object();
   Json json = parse_json_or_discard<Json>(read_file(record));
-  return json.is_object() ? json : Json::object();  // somebody wrote into it: look again
+  return json.is_object() ? json : Json::object();  // not our JSON: read the files again
 }
 
 void check_tokens(const TokenFile& file, int64_t begin, int64_t end) {

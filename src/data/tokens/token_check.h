@@ -11,10 +11,10 @@ namespace strata::data {
 
 // Reads every id of the corpus's files once, on all compute threads, and throws the DataError of
 // TokenFile::read (file, position, id, limit) for the first in a file that its vocabulary does not hold.
-// Files found sound are noted in `record` (JSON: path, size, modification time, vocabulary) and not read
-// again while these are what they were. Files whose type holds no larger id are not read at all. Costs one
-// pass over the files: what the disk gives, at most several GB/s from memory. `check` is asked every few
-// hundred MB. Returns the number of ids that were read.
+// Valid files are noted in `record` (JSON: path, size, modification time, vocabulary) and not read again
+// while these are unchanged. Files whose type holds no larger id are not read at all. Costs one pass over the
+// files: disk speed, at most several GB/s from memory. `check` is called every few hundred MB. Returns the
+// number of ids that were read.
 int64_t check_token_ids(FileSystem& files, const TokenCorpus& corpus, const Path& record,
                         FunctionRef<void()> check);
 

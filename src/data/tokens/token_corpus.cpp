@@ -19,8 +19,8 @@ bool begins_document(const TokenFile& file, int64_t position) {
   return d < file.documents() && file.document_end(d) == position;
 }
 
-// Whether the token before `position` ends a text, where one id both begins and ends them and no table tells
-// which: of a row of such ids each second one begins a text, and so does the first of a file.
+// Whether the token before `position` ends a text, if one id both begins and ends texts and no table decides:
+// in a row of such ids every second one begins a text, and so does the first of a file.
 bool ends_before(const TokenFile& file, int64_t position, int32_t mark) {
   int64_t run = position;
   for (int32_t id = mark; run > 0; --run) {
@@ -37,7 +37,7 @@ void mark_ends_of_text(const TokenFile& file, int64_t first, int64_t count, cons
                        uint8_t* starts) {
   const int32_t mark = *file.end_of_text();
   if (file.has_documents()) {
-    // From behind, so that what is seen at j are the table's marks alone.
+    // Backwards, so that at j only the table's marks have been set.
     for (int64_t j = count - 2; j >= 0; --j) {
       if (ids[j] != mark || starts[j + 1] != 0) continue;
       if (j > 0 ? starts[j] == 0 : !begins_document(file, first)) starts[j + 1] = 1;
@@ -207,7 +207,7 @@ CorpusSplit split_corpus(const TokenCorpus& corpus, double fraction, uint64_t se
     return cut_at_documents(corpus, ends, held_out);
   }
   if (corpus.tokens() < 2) throw DataError("[data.valid_fraction] one token cannot be split; add more text");
-  // One token alone predicts nothing.
+  // A single token predicts nothing.
   const int64_t held = std::min(std::max<int64_t>(2, share(corpus.tokens())), corpus.tokens() - 1);
   const int64_t cut = corpus.tokens() - held;
   std::vector<TokenSegment> train, valid;

@@ -1,5 +1,5 @@
-// Many token files (or parts of them) read as one row of tokens: what the loader and the evaluation see.
-// A cheap value that shares its files; const methods may be called from any thread and allocate nothing.
+// Many token files (or ranges of them) read as one sequence of tokens, for the loader and the evaluation. A
+// cheap value that shares its files; const methods may be called from any thread and allocate nothing.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,10 @@ class TokenCorpus {
 
   void read(int64_t begin, int64_t n, int32_t* out) const;
 
-  // starts[j] = 1 where token begin + j is the first of a document, else 0, for j in [0, n); `ids` are these
-  // tokens as read. A document ends where the file's table says so, after each end-of-text id, and at the end
-  // of a segment. The same id may begin texts: one that a document begins with does not end it. Whether token
-  // `begin` itself starts one is not looked up: starts[0] is 0.
+  // starts[j] = 1 if token begin + j is the first of a document, else 0, for j in [0, n); `ids` are these
+  // tokens as read. A document ends at the ends in the file's table, after each end-of-text id, and at the
+  // end of a segment. The same id may begin texts: one that a document begins with does not end it. Whether
+  // token `begin` itself starts one is not looked up: starts[0] is 0.
   void mark_document_starts(int64_t begin, int64_t n, const int32_t* ids, uint8_t* starts) const;
 
   // The ends of all documents in corpus positions, in order, empty documents left out. Reads every token.
@@ -49,9 +49,9 @@ class TokenCorpus {
 // pattern, in the patterns' order). ConfigError naming a pattern that finds nothing; DataError for no tokens.
 TokenCorpus open_token_corpus(const std::vector<std::string>& patterns, const TokenFileOptions& options = {});
 
-// Cuts a corpus into what is trained on and what is held out: whole documents, chosen by the seed, where
-// there are at least 100 of them, else the last tokens. `fraction` in (0, 1); each part gets at least one
-// document or token, the held-out one two tokens where there are three.
+// Splits a corpus into a training and a held-out set: whole documents, chosen by the seed, if there are at
+// least 100 of them, else the last tokens. `fraction` in (0, 1); each set has at least one document or token,
+// the held-out one two tokens if there are three.
 struct CorpusSplit {
   TokenCorpus train;
   TokenCorpus valid;

@@ -54,7 +54,7 @@ TokenFile::TokenFile(std::string name, std::vector<int32_t> ids, const TokenFile
 void TokenFile::set_type_from(const TokenFileOptions& options) {
   if (options.vocab_size <= 0) {
     throw ConfigError(
-        "[{}] does not say how wide its ids are; put a .json file with \"dtype\" beside it, or name "
+        "[{}] has ids of unknown width. Put a .json file with \"dtype\" next to it, or name "
         "the model or tokenizer whose vocabulary decides it",
         name_);
   }
@@ -103,13 +103,13 @@ void TokenFile::open_headerless(const Path& path, const TokenFileOptions& option
   }
   count_tokens();
   if (tokens && *tokens != tokens_) {
-    throw DataError("[{}] holds {} tokens, and {} says {}; one of the two was cut short or replaced", name_,
+    throw DataError("[{}] holds {} tokens: {} declares {}. One of the two was cut short or replaced", name_,
                     tokens_, meta_path.string(), *tokens);
   }
   const Path ends_path = Path(path).replace_extension(".documents");
   if (file_exists(ends_path)) open_ends(ends_path);
   if (documents && has_documents() && *documents != documents_) {
-    throw DataError("[{}] lists {} documents, and {} says {}; one of the two was cut short or replaced",
+    throw DataError("[{}] lists {} documents: {} declares {}. One of the two was cut short or replaced",
                     ends_path.string(), documents_, meta_path.string(), *documents);
   }
 }
@@ -121,7 +121,7 @@ void TokenFile::open_megatron(const Path& index_path) {
   count_tokens();
   if (tokens_ != megatron_.tokens) {
     throw DataError(
-        "[{}] holds {} tokens, and {} says {}; the two do not belong together, or one was cut short", name_,
+        "[{}] holds {} tokens: {} declares {}. The two do not belong together, or one was cut short", name_,
         tokens_, index_path.string(), megatron_.tokens);
   }
   documents_ = megatron_.documents;
@@ -142,7 +142,7 @@ void TokenFile::open_datatrove(const Path& path, const TokenFileOptions& options
       tokenizer_name_ = first.substr(0, bar);
       const std::string size = first.substr(bar + 1);
       if (size != "2" && size != "4") {
-        throw DataError("[{}] gives each token {} bytes; expected 2 or 4", meta_path.string(), size);
+        throw DataError("[{}] declares {} bytes per token: expected 2 or 4", meta_path.string(), size);
       }
       type_ = size == "2" ? TokenType::kU16 : TokenType::kU32;
       sized = true;
@@ -156,7 +156,7 @@ void TokenFile::open_datatrove(const Path& path, const TokenFileOptions& options
   if (!sized) set_type_from(options);
   count_tokens();
   if (tokens && *tokens != tokens_) {
-    throw DataError("[{}] holds {} tokens, and {} says {}; one of the two was cut short or replaced", name_,
+    throw DataError("[{}] holds {} tokens: {} declares {}. One of the two was cut short or replaced", name_,
                     tokens_, meta_path.string(), *tokens);
   }
   const Path ends_path = with_suffix(path, ".index");
@@ -198,7 +198,7 @@ void TokenFile::read(int64_t begin, int64_t n, int32_t* out) const {
   const int64_t bad = convert_tokens(type_, from, n, limit_, out, &found);
   if (bad >= 0) {
     throw DataError(
-        "[{}] token {} is {}; ids must lie in 0 to {} (the vocabulary); the file was made with another "
+        "[{}] token {} is {}; expected 0 to {} (the vocabulary). The file was made with another "
         "tokenizer, has another dtype than {}, or is damaged",
         name_, begin + bad, found, limit_ - 1, token_type_name(type_));
   }

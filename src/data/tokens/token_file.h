@@ -1,5 +1,5 @@
-// A token file on disk, read through a memory map: a headerless FILE.bin (FILE.json beside it says more; see
-// token_writer.h), a Megatron FILE.bin + FILE.idx, or a datatrove FILE.ds (+ .ds.index, .ds.metadata).
+// A token file on disk, read through a memory map: a headerless FILE.bin (described by FILE.json next to it;
+// see token_writer.h), a Megatron FILE.bin + FILE.idx, or a datatrove FILE.ds (+ .ds.index, .ds.metadata).
 // Random access is O(1) and allocates nothing; const methods may be called from any thread.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace strata::data {
 
-// What the run knows of its tokens; a file's own FILE.json comes first where it speaks.
+// The run's knowledge of its tokens; the entries of a file's FILE.json take precedence.
 struct TokenFileOptions {
   int64_t vocab_size = 0;                // the model's; 0: not known. Larger ids are refused when read
   std::optional<int32_t> end_of_text{};  // marks document ends in files without a document table
@@ -28,7 +28,7 @@ class TokenFile {
   // `path` is the .bin or .ds file. Throws ConfigError for a missing file and where the width of the ids
   // cannot be known; DataError for content that contradicts itself.
   explicit TokenFile(const Path& path, const TokenFileOptions& options = {});
-  // Ids in memory, as if they stood in a file; `name` is for messages.
+  // Ids in memory, as if read from a file; `name` is for messages.
   TokenFile(std::string name, std::vector<int32_t> ids, const TokenFileOptions& options);
 
   const std::string& name() const { return name_; }
@@ -37,8 +37,8 @@ class TokenFile {
   int64_t vocab_limit() const { return limit_; }
   std::optional<int32_t> end_of_text() const { return end_of_text_; }
   bool end_begins() const { return end_begins_; }
-  // What the file itself says of the tokenizer that made it: FILE.json its hash and vocabulary, a
-  // .ds.metadata its name. Empty and 0: nothing.
+  // The tokenizer that made the file, as declared by it: FILE.json its hash and vocabulary, a .ds.metadata
+  // its name. Empty and 0: not declared.
   const std::string& tokenizer_hash() const { return tokenizer_hash_; }
   const std::string& tokenizer_name() const { return tokenizer_name_; }
   int64_t declared_vocab() const { return declared_vocab_; }

@@ -32,7 +32,7 @@ TokenMeta read_token_meta(const Path& path) {
   const auto json = parse_json_or_discard<nlohmann::json>(read_file(path));
   if (!json.is_object()) {
     throw DataError(
-        "[{}] is not a JSON object; it should describe the .bin file beside it; repair or remove it",
+        "[{}] is not a JSON object; expected a description of the .bin file next to it. Repair or remove it",
         path.string());
   }
   constexpr int64_t kLargest = int64_t{1} << 60;

@@ -1,4 +1,4 @@
-// FILE.json beside a headerless FILE.bin: what its bytes do not say.
+// FILE.json next to a headerless FILE.bin: the facts that its bytes do not contain.
 #pragma once
 
 #include <cstdint>

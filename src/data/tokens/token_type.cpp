@@ -45,7 +45,7 @@ int64_t convert(const std::byte* from, int64_t n, int64_t limit, int32_t* out, i
     const int64_t count = std::min(kBlock, n - begin);
     std::memcpy(block, from + begin * static_cast<int64_t>(sizeof(T)),
                 static_cast<size_t>(count) * sizeof(T));
-    // Widened to unsigned, a negative id is a large one: one comparison finds both faults.
+    // Widened to unsigned, a negative id is a large one: one comparison finds both errors.
     using Wide = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
     Wide largest = 0;
     for (int64_t i = 0; i < count; ++i) {

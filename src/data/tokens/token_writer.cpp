@@ -85,7 +85,7 @@ TokenWriter::~TokenWriter() {
     try {
       files_.remove(part);
     } catch (const Error&) {
-      // The error that ended the writing is under way already; *.part is no token file to any reader.
+      // The error that ended the writing is already propagating; no reader takes *.part for a token file.
     }
   }
 }
@@ -188,8 +188,8 @@ void TokenWriter::write_index() {
   index.file->close();
 }
 
-// The ids and their table, then the file that says what they are: a description of the old content must not
-// stand beside the new one, not even after a power cut.
+// The ids and their table first, then the file that describes them: a description of the old content must not
+// be next to the new one, not even after a power cut.
 void TokenWriter::put_in_place(const Path& description, const std::string& content) {
   files_.remove(description);
   files_.sync_directory(folder_of(path_));
@@ -227,7 +227,7 @@ void TokenWriter::finish(TokenMeta meta, const std::string& more) {
     whole["documents"] = documents_;
     whole["tokens"] = tokens_;
     if (!more.empty()) whole.update(parse_json<nlohmann::ordered_json>(more));
-    // File names are bytes; JSON is not: what is not UTF-8 is replaced.
+    // File names are bytes; JSON is UTF-8: invalid bytes are replaced.
     put_in_place(Path(path_).replace_extension(".json"), dump_json(whole, 2, InvalidUtf8::kReplace) + "\n");
   }
   finished_ = true;

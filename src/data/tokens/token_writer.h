@@ -1,11 +1,10 @@
-// Writing a token file as a stream, in the layout of this program, of Megatron or of datatrove:
+// Writes a token file as a stream, in the layout of this program, of Megatron or of datatrove:
 //   kStrata     FILE.bin (ids), FILE.documents (the u64 end of each document, exclusive, in tokens) and
-//   FILE.json
-//               (what the bytes do not say)
+//               FILE.json (the facts that the bytes do not contain)
 //   kMegatron   FILE.bin and FILE.idx (megatron_index.h), a document a sequence
 //   kDatatrove  FILE.ds, FILE.ds.index (as FILE.documents) and FILE.ds.metadata (tokenizer, width, count)
-// They are written under other names (*.part) and take their own at the end, the one that describes the ids
-// last: where it stands, the whole set does.
+// They are written under temporary names (*.part) and renamed at the end, the one that describes the ids
+// last: if it exists, the set is complete.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +27,11 @@ enum class TokenFormat { kStrata, kMegatron, kDatatrove };
 std::string_view token_format_name(TokenFormat format);
 // ".bin" or ".ds".
 std::string_view token_format_extension(TokenFormat format);
-// What the format's own writers take for a vocabulary: u16 up to 65,536 ids, or 65,499 with Megatron, then
-// u32, or i32 with Megatron.
+// The type that the format's own writers choose for a vocabulary: u16 up to 65,536 ids, or 65,499 with
+// Megatron, then u32, or i32 with Megatron.
 TokenType token_type_for(int64_t vocab_size, TokenFormat format);
 
-// "1.23 kT": a count as a .ds.metadata says it for people.
+// "1.23 kT": a count as .ds.metadata shows it to people.
 std::string datatrove_count(int64_t tokens);
 
 // Megatron keeps the lengths of documents in 32 bits.
@@ -40,9 +39,9 @@ inline constexpr int64_t kLongestMegatronDocument = (int64_t{1} << 31) - 1;
 
 class TokenWriter {
  public:
-  // `path` ends as the format wants. What stands under these names is replaced by finish().
+  // `path` ends as the format requires. finish() replaces existing files of these names.
   TokenWriter(FileSystem& files, const Path& path, TokenType type, TokenFormat format = TokenFormat::kStrata);
-  ~TokenWriter();  // without finish(), removes what was written
+  ~TokenWriter();  // without finish(), removes the partial files
 
   // InternalError for an id that the type cannot hold.
   void append(std::span<const int32_t> ids);

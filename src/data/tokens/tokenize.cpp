@@ -29,9 +29,8 @@ constexpr int kFormatVersion = 2;               // raised when the same inputs w
 constexpr size_t kPartBytes = size_t{1} << 18;  // of a long text
 constexpr int64_t kPartsOfThread = 4;
 
-// Text that is worked on at once: some parts for each thread, and little enough that a signal, which is
-// looked for in between, is answered in a fraction of a second on a slow machine too. No result depends on
-// it.
+// Text processed per turn: some parts for each thread, and little enough that a signal, which is checked in
+// between, is answered in a fraction of a second on a slow machine too. No result depends on it.
 int64_t turn_bytes() {
   return compute_threads() * kPartsOfThread * static_cast<int64_t>(kPartBytes);
 }
@@ -108,7 +107,7 @@ class Cache {
 
   const Path& path() const { return path_; }
 
-  // What the cache holds where it belongs to the inputs as they are.
+  // The cached result, if it belongs to the unchanged inputs.
   std::optional<TokenizeResult> find() const {
     const Path meta_path = Path(path_).replace_extension(".json");
     std::error_code error;
@@ -132,7 +131,7 @@ class Cache {
       return TokenizeResult{path_, true, file.documents(), file.tokens(),
                             meta.at("special_in_text").get<std::map<std::string, int64_t>>()};
     } catch (const nlohmann::json::exception&) {
-      return std::nullopt;  // somebody wrote into it: make it again
+      return std::nullopt;  // the file was altered: make it again
     } catch (const DataError&) {
       return std::nullopt;
     }
@@ -151,11 +150,12 @@ class Cache {
   FileLock lock(FunctionRef<void(const TokenizeProgress&)> progress) const {
     Path lock_path = path_;
     lock_path.replace_extension(".lock");
-    for (bool told = false;;) {
+    for (bool reported = false;;) {
       try {
         return FileLock(lock_path);
       } catch (const ConfigError&) {
-        if (!std::exchange(told, true)) log_info("another process makes {}; waiting for it", path_.string());
+        if (!std::exchange(reported, true))
+          log_info("another process makes {}; waiting for it", path_.string());
         progress({});
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
       }
@@ -165,7 +165,7 @@ class Cache {
  private:
   std::vector<Path> outputs() const { return {path_, Path(path_).replace_extension(".documents")}; }
 
-  // Read again only where size or time say that somebody wrote to it. Older files do not say what they were.
+  // Read again only if size or time show a change. Older files do not record them.
   bool is_as_made(const Path& meta_path, nlohmann::ordered_json& meta) const {
     if (!meta.contains("tokens_content")) return true;
     const std::string stat = to_hex(stat_inputs(outputs()).stat_hash);
@@ -279,7 +279,7 @@ class Build {
   }
 
   void write(const EncodedPart& part) {
-    // The first in order, so that the same fault is named whatever thread met one first.
+    // The first in order, so that the same error is reported whatever thread met one first.
     if (part.error) std::rethrow_exception(part.error);
     for (const auto& [id, count] : part.special) special_[id] += count;
     const std::span<const int32_t> ids = part.ids;
@@ -381,7 +381,7 @@ void encode_document(const TextEncoder& encoder, std::string_view text, Function
     throw DataError(
         "[{}] holds the token {} (id {}), and the model's vocabulary ends at {}; take it out of the text, or "
         "set "
-        "special_in_text = \"text\" where it is a special token",
+        "special_in_text = \"text\" if it is a special token",
         place(), encoder.token(ids[i]), ids[i], encoder.id_limit);
   }
 }

@@ -1,5 +1,5 @@
-// Raw text to one token file, once: what was made is kept in a cache folder and opened again while inputs,
-// tokenizer and options are the same.
+// Tokenizes raw text to one token file, once: the result is stored in a cache folder and reopened while
+// inputs, tokenizer and options are the same.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ namespace strata::data {
 
 // What tokenizing needs of a tokenizer (text_encoder.h makes it from one).
 struct TextEncoder {
-  // Appends the ids of a text and counts the special tokens that it spells out; may be called from several
-  // threads at once.
+  // Appends the ids of a text and counts the special tokens that it spells out; may be called concurrently by
+  // several threads.
   std::function<void(std::string_view text, std::vector<int32_t>& ids, SpecialCounts& special)> encode;
-  // The first place at or behind `from` where a text may be cut so that its parts give the ids of the whole;
-  // text.size(): none. Unset: a text is never cut.
+  // The first place at or after `from` at which a cut of the text does not change its ids; text.size(): none.
+  // Unset: a text is never cut.
   std::function<size_t(std::string_view text, size_t from)> next_cut;
   int64_t vocab_size = 0;
   int64_t id_limit =
@@ -36,7 +36,7 @@ struct TextEncoder {
 
 struct TokenizeOptions {
   bool add_bos = false;  // begin-of-text ids before each document
-  bool add_eos = true;   // the end-of-text id behind each document
+  bool add_eos = true;   // the end-of-text id after each document
   std::string text_field = "text";
 };
 
@@ -46,7 +46,7 @@ struct TokenizeProgress {
 };
 
 struct TokenizeResult {
-  Path path;            // the token file, FOLDER/tokens-KEY.bin; .json and .documents beside it
+  Path path;            // the token file, FOLDER/tokens-KEY.bin; .json and .documents next to it
   bool reused = false;  // it was there
   int64_t documents = 0, tokens = 0;
   std::map<std::string, int64_t> special = {};  // special tokens that the texts spell out, and how often
@@ -63,12 +63,11 @@ std::string to_string(const std::map<std::string, int64_t>& special);
 
 // Encodes every document that `inputs` (see find_corpus_files) name, in order, on all compute threads; the
 // bytes do not depend on their number. Documents without text are left out. A long text file is encoded in
-// parts where the encoder knows places to cut it. `progress` hears of every few MB; what it throws ends the
-// call, and nothing is left behind.
-//
-// The cached file's name holds a hash of the inputs' paths, the tokenizer and the options. It is reused at
-// once where sizes and modification times of all inputs are what they were; where only times differ, their
-// content is hashed and compared. A killed or failed call leaves nothing that a later one takes for whole.
+// parts if the encoder knows places to cut it. `progress` is called every few MB; an exception from it ends
+// the call and leaves no files.
+// The cached file's name holds a hash of the inputs' paths, the tokenizer and the options. It is reused
+// immediately if sizes and modification times of all inputs are unchanged; if only times differ, their
+// content is hashed and compared. A killed or failed call leaves nothing that a later one takes for complete.
 // Another process that makes the same file is waited for.
 //
 // ConfigError: nothing found, token files among the inputs, add_eos or add_bos without such an id.

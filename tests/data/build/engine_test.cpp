@@ -150,7 +150,7 @@ TEST(BuildEngine, SourcesForTrainingStandBesideTheTokens) {
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(to_toml(rows[0]),
             "{ name = \"a\", path = [\"tokens/a.bin\"], weight = 0.67, max_epochs = 3, max_tokens = 90000 }");
-  // Shares are training's business: other ones change what says them, and nothing else.
+  // Shares concern training: other shares change only the files that record them.
   auto before = fixture.files_of();
   EXPECT_TRUE(fixture.build(shares(fixture.recipe(), "weight = 2.5")).reused);
   auto after = fixture.files_of();
@@ -254,7 +254,8 @@ TEST(BuildEngine, AnotherRecipesResultIsNotTouched) {
   EXPECT_NE(fixture.files_of(), before);
 }
 
-// A folder that holds build.folder is read without it; what the build would remove first is no input.
+// A folder that holds build.folder is read without it; the folders that the build removes first are not
+// input.
 TEST(BuildEngine, ABuildDoesNotReadItself) {
   BuildFixture fixture;
   std::string around = fixture.recipe();
@@ -301,8 +302,8 @@ TEST(BuildEngine, TwoBuildsInOneFolderAreRefused) {
   EXPECT_THROW(fixture.build(), ConfigError);
 }
 
-// Every call that writes fails or kills in turn; the build goes on afterwards to the same bytes, and no file
-// stands under a final name that a whole build would not have.
+// Every call that writes fails or kills in turn; the build then resumes to the same bytes, and no file has a
+// final name that a complete build would not have.
 class BuildFaults : public testing::Test {
  protected:
   BuildFaults() { set_compute_threads(1); }  // a forked child has no pool of threads

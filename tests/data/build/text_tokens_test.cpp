@@ -39,7 +39,7 @@ TEST_F(TextTokens, EndAsTheTokenizersFilesOrTheRecipeSay) {
   EXPECT_EQ(ids(), (Ids{'a', 257, 'b', 257, 256, 'c', 257}));
   build("eos = \"<end>\", bos = 256, add_bos = true");
   EXPECT_EQ(ids(), (Ids{256, 'a', 257, 'b', 258, 256, 256, 'c', 258}));
-  // Training takes them with the tokens: the files that declare them stay behind.
+  // Training takes them with the tokens: the files that declare them are not copied.
   const ConfigValue tree = read_toml(fixture_.out() / kSourcesFile);
   EXPECT_EQ(to_toml(*tree.find("tokenizer")->find("eos")), "258");
   EXPECT_EQ(to_toml(*tree.find("tokenizer")->find("bos")), "256");
@@ -71,7 +71,8 @@ TEST_F(TextTokens, CountWhatTextsSpellOut) {
   const BuildResult as_text = build("special_in_text = \"text\"");
   EXPECT_EQ(as_text.stats.special, counts);
   EXPECT_EQ(ids(), (std::vector<int32_t>{'a', '<', '/', 's', '>', 'b', 257, '<', 's', '>', 'c', 257}));
-  EXPECT_TRUE(fixture_.build(recipe("special_in_text = \"text\"")).stats.special == counts) << "told again";
+  EXPECT_TRUE(fixture_.build(recipe("special_in_text = \"text\"")).stats.special == counts)
+      << "reported again";
   try {
     build("special_in_text = \"refuse\"");
     ADD_FAILURE() << "not refused";

@@ -54,7 +54,7 @@ inline std::vector<Path> collect_records(const CorpusStage& stage, const std::ve
   return records;
 }
 
-// What the stage decides on every text; `stats` gets its counters.
+// The decisions of the stage on every text; `stats` gets its counters.
 inline std::vector<Outcome> run_stage(const CorpusStage& stage, const std::vector<std::string>& texts,
                                       RunOptions options = {}, StageStats* stats = nullptr) {
   if (options.parts.empty()) options.parts = {texts.size()};
@@ -87,7 +87,7 @@ inline std::vector<Outcome> run_stage(const CorpusStage& stage, const std::vecto
   return outcomes;
 }
 
-// What the decisions leave of the texts, in order.
+// The texts after the decisions, in order.
 inline std::vector<std::string> apply_outcomes(const std::vector<std::string>& texts,
                                                const std::vector<Outcome>& outcomes) {
   std::vector<std::string> kept;

@@ -89,7 +89,7 @@ TEST(Minhash, SignaturesOfDatatroveWithSha1) {
   EXPECT_EQ(signature[111], 359938351800247071u);
 }
 
-// A mark that stood alone leaves two spaces; shingles have one between words all the same.
+// An isolated mark leaves two spaces; shingles have one between words all the same.
 TEST(Minhash, ShinglesHaveOneSpace) {
   MinhashOptions options;
   options.n_grams = 2;

@@ -138,8 +138,8 @@ TEST(ParagraphDedup, ComparesSimplifiedText) {
   EXPECT_EQ(apply_outcomes(texts, outcomes), (std::vector<std::string>{texts[0], "***\n\nx"}));
 }
 
-// Extents rise, and together with what lies between them they are the text.
-TEST(Units, ExtentsLieInTheText) {
+// Extents rise, and together with the gaps between them they are the text.
+TEST(Units, ExtentsAreInTheText) {
   std::vector<Unit> units;
   for (const std::string& text : random_texts(3, 300)) {
     for (const UnitKind kind : {UnitKind::kLine, UnitKind::kParagraph}) {

@@ -95,7 +95,8 @@ TEST(Filters, DecideAsDatatrove) {
   EXPECT_EQ(seen.size(), 59u);  // every reason of every filter
 }
 
-// Stages behind one another see what the first one left, words and lines computed again where it rewrote.
+// Consecutive stages see the result of the first one, with words and lines computed again if it rewrote the
+// text.
 TEST(Filters, InARow) {
   const auto c4 = make_stage("c4_quality", {{"filter_no_terminal_punct", false}});
   const auto fineweb = make_stage("fineweb_quality");

@@ -33,7 +33,7 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-// Applies a stage to one text, with a view of its own.
+// Applies a stage to one text, with a fresh view.
 inline Outcome apply_stage(const DocumentStage& stage, std::string text, const Document& document = {},
                            StageStats* stats = nullptr) {
   StageStats own(stage.metrics());

@@ -227,7 +227,7 @@ TEST_F(WithFile, UrlBlocklist) {
 
 // The message names the nearest of those that are known.
 TEST(Languages, UnknownOnesAreRefused) {
-  const auto fault = [](const std::string& kind, const std::string& parameter, StageValue value) {
+  const auto error = [](const std::string& kind, const std::string& parameter, StageValue value) {
     try {
       make_stage(kind, {{"banned_words", Strings{"bad"}}, {parameter, std::move(value)}});
     } catch (const ConfigError& error) {
@@ -235,8 +235,8 @@ TEST(Languages, UnknownOnesAreRefused) {
     }
     return std::string();
   };
-  EXPECT_THAT(fault("word_blocklist", "default_language", std::string("eng")), HasSubstr("perhaps \"en\""));
-  EXPECT_EQ(fault("word_blocklist", "default_language", std::string("zh")), "");
+  EXPECT_THAT(error("word_blocklist", "default_language", std::string("eng")), HasSubstr("perhaps \"en\""));
+  EXPECT_EQ(error("word_blocklist", "default_language", std::string("zh")), "");
   try {
     make_stage("language", {{"languages", Strings{"de", "EN"}}});
     ADD_FAILURE() << "EN was taken";
@@ -296,7 +296,7 @@ TEST_F(WithFile, Decontaminate) {
   EXPECT_EQ(of("x two THREE, four five six seven eight nine ten eleven twelve - thirteen y"), "contaminated");
   EXPECT_EQ(of("two three four five six seven eight nine ten eleven twelve"), "");
   EXPECT_EQ(of("so: the cat sat on the mat and then the dog came in!"), "contaminated");
-  // Across the border of query and label, but not the query alone.
+  // Across the border of query and label, but not only in the query.
   EXPECT_EQ(of("the capital of the small country of liechtenstein in europe vaduz is"), "contaminated");
   EXPECT_EQ(of("what is the capital of the small country of liechtenstein in europe"), "");
   EXPECT_EQ(of(""), "");
@@ -306,7 +306,7 @@ TEST_F(WithFile, Decontaminate) {
       make_stage("decontaminate", {{"files", Strings{"quiz.jsonl"}}, {"find_query_ngrams", true}}, folder_);
   EXPECT_EQ(reason(*queries, "what is the capital of the small country of liechtenstein in europe"),
             "contaminated");
-  // Nothing that could ever be found, or nothing to read, is a fault.
+  // N-grams that can never be found, and lists without entries, are errors.
   EXPECT_THROW(
       make_stage("decontaminate", {{"files", Strings{"plain.txt"}}, {"n_grams", int64_t{50}}}, folder_),
       ConfigError);

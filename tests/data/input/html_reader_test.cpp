@@ -147,7 +147,7 @@ TEST(Charset, LabelsOfTheWebAreRead) {
   }
 }
 
-// iconv reads these, browsers do not; or nobody does.
+// Labels that iconv reads and browsers do not, and labels that neither reads.
 TEST(Charset, OtherLabelsAreNotRead) {
   for (const char* label : {"utf-7", "utf-32", "hz-gb-2312", "iso-2022-kr", "iso-2022-cn-ext", "ebcdic-us",
                             "utf-8//ignore", "x-user-defined", "klingon"}) {

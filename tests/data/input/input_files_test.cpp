@@ -32,7 +32,7 @@ TEST(ListInputs, FilesFoldersAndGlobsEachOnce) {
   expect_error(ErrorKind::kConfig, {"none*"}, [&] { list_inputs({base + "/none*"}); });
 }
 
-// Several streams one after the other, and damage told where it is.
+// Several consecutive streams, and damage reported at its position.
 TEST(Compression, BzipXzAndLz4AreReadLikeGzip) {
   const TemporaryFolder folder;
   const std::string one = "{\"text\":\"one\"}\n", two = "{\"text\":\"two\"}\n";

@@ -154,7 +154,7 @@ TEST(FillInTheMiddle, OfSamplesInEveryPacking) {
     const int64_t first = source.samples_per_epoch();
     source.fill(first, rows, before.view(), scratch);
     changed.fill(first, rows, after.view(), scratch);
-    // Masks, positions and the ends of documents are what they were.
+    // Masks, positions and the ends of documents are unchanged.
     EXPECT_EQ(after.positions, before.positions);
     EXPECT_EQ(after.kv_begin, before.kv_begin);
     int64_t middles = 0;

@@ -64,7 +64,7 @@ OwnedBatch row_at(const OwnedBatch& batch, const RowShape& shape, int64_t row) {
   return out;
 }
 
-// The window that a row was made of, told from its source and target alone.
+// The window of a row, restored from its source and target only.
 std::vector<int32_t> restored(const OwnedBatch& row) {
   std::map<int32_t, std::vector<int32_t>> cut;
   int32_t sentinel = -1;
@@ -135,8 +135,8 @@ TEST(SpanLengths, WindowsFillTheirRows) {
   expect_error(ErrorKind::kConfig, {"training.sequence_length", "2"}, [] { span_lengths(2, 0.15, 3); });
 }
 
-// Rates of what becomes of tokens, within five deviations of what the collator of transformers does to as
-// many.
+// The rates of masked, random and unchanged tokens are within five deviations of those of the collator of
+// transformers on the same number of tokens.
 TEST(Masked, AsTransformersChooses) {
   const TemporaryFolder folder;
   for (const auto& expected : golden()["collator"]) {
@@ -208,7 +208,7 @@ TEST(Masked, PlacesOfEveryPackingStay) {
     BatchScratch scratch;
     causal.fill(0, rows, before.view(), scratch);
     const int64_t counted = source.fill(0, rows, after.view(), scratch);
-    // The causal rows take the same windows, so that what is hidden stands there.
+    // The causal rows take the same windows, so that they show the hidden tokens.
     EXPECT_EQ(after.positions, before.positions);
     EXPECT_EQ(after.kv_begin, before.kv_begin);
     int64_t chosen = 0;
@@ -252,7 +252,7 @@ TEST(SpanCorruption, SourceAndTargetGiveTheTextBack) {
       std::vector<int32_t> expected(static_cast<size_t>(shape.window));
       std::iota(expected.begin(), expected.end(), static_cast<int32_t>(1 + r * shape.window));
       ASSERT_EQ(restored(row), expected);
-      // A text begins with what is kept and ends with what is cut out.
+      // A text begins with kept tokens and ends with a removed span.
       EXPECT_FALSE(is_sentinel(row.encoder_tokens[0]));
       EXPECT_EQ(row.tokens[0], kStart);
       for (size_t j = 1; j < row.tokens.size() && row.targets[j] >= 0; ++j)
@@ -388,7 +388,7 @@ TEST(Objective, EvaluationSeesEveryTokenOnce) {
     for (int64_t r = 0; r < windows.windows(); ++r) {
       const OwnedBatch row = row_at(batch, shape, r);
       for (const int32_t id : restored(row)) text.push_back(id);
-      // Behind the end, places see themselves alone.
+      // After the end, places attend only to themselves.
       const auto end = std::find(row.encoder_tokens.begin(), row.encoder_tokens.end(), kEnd);
       for (auto j = end - row.encoder_tokens.begin(); j < shape.encoder_length; ++j) {
         const auto at = static_cast<size_t>(j);
@@ -449,7 +449,7 @@ TEST(Objective, WhatDoesNotGoTogetherIsRefused) {
     single_source(counting_corpus(folder, "b", 43),
                   {.sequence_length = 40, .pack = Pack::kStream, .objective = spans()});
   });
-  // A window of masked tokens needs none behind it.
+  // A window of masked tokens needs none after it.
   EXPECT_EQ(
       single_source(corpus, {.sequence_length = 600, .objective = masked(0.15, 500)}).samples_per_epoch(), 1);
 }

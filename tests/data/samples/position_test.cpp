@@ -84,7 +84,7 @@ TEST(Position, NothingChangesWhereNothingIsChanged) {
                 .window);
 }
 
-// In file order the text goes on where it stood, in windows of the new length.
+// In file order the text continues from its position, in windows of the new length.
 TEST(Position, AnotherLengthGoesOnInTheText) {
   const TemporaryFolder folder;
   SampleOptions options{.sequence_length = 8, .shuffle = false, .pack = Pack::kStream};
@@ -176,7 +176,7 @@ TEST(Position, EveryTokenOnceAnEpochWhateverChanges) {
       const int64_t compared = sizes[k] - 2 * longest - 2;
       for (int64_t token = 0; token < compared; ++token) {
         const int64_t times = data.times(static_cast<uint32_t>(token) + (which == 1 ? kSecond : 0));
-        // Best-fit packing leaves out the last token of each of its pieces of one document.
+        // Best-fit packing leaves out the last token of each of its ranges of one document.
         ASSERT_EQ(times, epoch + 1) << "trial " << trial << " source " << which << " token " << token;
       }
     }

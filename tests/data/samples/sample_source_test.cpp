@@ -170,7 +170,7 @@ TEST(SampleSource, BudgetsEndASource) {
   std::vector<int64_t> given(3);
   for (int64_t i = 0; i < 400; ++i) {
     ++given[static_cast<size_t>(source.place(i).source)];
-    // What the plan says is what is done.
+    // The rows follow the plan.
     if (i % 37 == 0) {
       for (size_t k = 0; k < 3; ++k) {
         const auto number = static_cast<int64_t>(k);
@@ -236,7 +236,7 @@ TEST(SampleSource, BestFitKeepsDocumentsWhole) {
   EXPECT_LT(source.padding(0), 0.05);
 }
 
-TEST(SampleSource, FaultsAreTheConfigurations) {
+TEST(SampleSource, ErrorsAreConfigErrors) {
   const TemporaryFolder folder;
   const auto corpus = counting_corpus(folder, "a", 8);
   expect_error(ErrorKind::kConfig, {"train", "8 tokens", "9"},

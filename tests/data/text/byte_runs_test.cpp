@@ -1,4 +1,4 @@
-// What the processor's vectors find against one character after another, at all sizes and alignments.
+// Compares the results of the processor's vectors with one character at a time, at all sizes and alignments.
 #include "data/text/byte_runs.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace strata::data {
 namespace {
 
-// Texts of pieces that sit close together: numbers with separators, white space and marks beyond ASCII.
+// Texts of close fragments: numbers with separators, white space and marks beyond ASCII.
 std::string random_text(std::mt19937& random, size_t pieces) {
   static constexpr std::string_view kPieces[] = {
       " ",
@@ -49,7 +49,7 @@ std::string random_text(std::mt19937& random, size_t pieces) {
   return text;
 }
 
-// The text at an address that no vector begins at, with nothing readable promised behind it.
+// The text at an address that no vector begins at, without readable bytes after it.
 struct Placed {
   explicit Placed(const std::string& text, size_t offset) : bytes(offset + text.size()) {
     std::copy(text.begin(), text.end(), bytes.begin() + static_cast<ptrdiff_t>(offset));

@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::json;
 using Strings = std::vector<std::string>;
 
-// What Python, datatrove and spaCy said (tools/golden/make_text.py).
+// The results of Python, datatrove and spaCy (tools/golden/make_text.py).
 const std::vector<Json>& golden() {
   static const std::vector<Json> records = [] {
     std::vector<Json> out;

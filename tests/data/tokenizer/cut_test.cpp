@@ -1,4 +1,4 @@
-// A text cut where find_cut says encodes, part by part, to the ids of the whole.
+// A text cut at the places of find_cut encodes, part by part, to the ids of the whole.
 #include "data/tokenizer/cut.h"
 #include "base/json.h"
 
@@ -110,7 +110,8 @@ std::vector<size_t> all_cuts(std::string_view text) {
   return cuts;
 }
 
-// Both places, and what is none: other white space, runs of it, digits and signs behind it, its ends.
+// Both kinds of places, and others that do not qualify: other white space, runs of it, digits and signs after
+// it, its ends.
 TEST(Cut, Places) {
   EXPECT_EQ(all_cuts("one two\nthree. four\n\nfive  six\tseven 8 nine\r\nten"),
             (std::vector<size_t>{3, 8, 14, 38}));
@@ -120,7 +121,7 @@ TEST(Cut, Places) {
   EXPECT_EQ(all_cuts(""), (std::vector<size_t>{}));
   EXPECT_EQ(all_cuts("\u3000 a \u65e5\u00a0 b\u2028\nc"), (std::vector<size_t>{5}));
   EXPECT_EQ(all_cuts("\xff b \xff"), (std::vector<size_t>{}))
-      << "a byte that is no character decides nothing";
+      << "a byte that is not a character decides nothing";
   EXPECT_EQ(find_cut("aa bb cc", 3), 5u);
   EXPECT_EQ(find_cut("aa bb cc", 100), 8u);
 }
@@ -166,7 +167,7 @@ TEST(Cut, CompositionDoesNotReachAcross) {
   EXPECT_GT(changed, 1000);
 }
 
-// The golden tokenizer, with added tokens that leave the white space around them alone.
+// The golden tokenizer, with added tokens that do not strip the white space around them.
 Tokenizer without_stripping(const std::string& name) {
   auto json = parse_json<nlohmann::ordered_json>(read_file(golden_path(name + ".json")));
   for (auto& token : json["added_tokens"]) token["lstrip"] = token["rstrip"] = false;

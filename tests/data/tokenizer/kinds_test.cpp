@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-void expect_fault(const std::string& content, const std::string& named, const std::string& pattern = "") {
+void expect_error(const std::string& content, const std::string& named, const std::string& pattern = "") {
   try {
     Tokenizer::from_content(content, "x.file", pattern);
     ADD_FAILURE() << "accepted a file that lacks: " << named;
@@ -69,12 +69,12 @@ void expect_fault(const std::string& content, const std::string& named, const st
 
 TEST(TokenizerKinds, TiktokenNeedsAPattern) {
   const std::string file = read_file(kinds_path("gpt2.tiktoken"));
-  expect_fault(file, "--pattern");
+  expect_error(file, "--pattern");
   EXPECT_THROW(Tokenizer::from_content(file, "x.file", "gpt7"), ConfigError);
   EXPECT_THROW(Tokenizer::from_content(read_file(kinds_path("bert.json")), "x.file", "gpt2"), ConfigError);
 }
 
-// What goes into a checkpoint must load by itself and say the same.
+// The copy in a checkpoint must load by itself and behave the same.
 TEST(TokenizerKinds, EveryKindLoadsFromItsCheckpointCopy) {
   const auto texts = parse_json<nlohmann::json>(read_file(kinds_path("texts.json")));
   const std::pair<const char*, const char*> kinds[] = {{"o200k.tiktoken", "o200k"},
@@ -96,15 +96,15 @@ TEST(TokenizerKinds, EveryKindLoadsFromItsCheckpointCopy) {
 TEST(TokenizerKinds, DamageIsNamed) {
   const std::string tiktoken = read_file(kinds_path("gpt2.tiktoken"));
   const auto lines = std::count(tiktoken.begin(), tiktoken.end(), '\n');
-  expect_fault(tiktoken + "AAAA\n", fmt::format("line {}", lines + 1), "gpt2");
-  expect_fault(tiktoken + "AAAA x\n", fmt::format("line {}", lines + 1), "gpt2");
-  expect_fault(tiktoken + "AAAA 3\n", "rank 3 occurs twice", "gpt2");
-  expect_fault(tiktoken.substr(0, tiktoken.find('\n', 200) + 1), "byte 0x", "gpt2");
+  expect_error(tiktoken + "AAAA\n", fmt::format("line {}", lines + 1), "gpt2");
+  expect_error(tiktoken + "AAAA x\n", fmt::format("line {}", lines + 1), "gpt2");
+  expect_error(tiktoken + "AAAA 3\n", "rank 3 occurs twice", "gpt2");
+  expect_error(tiktoken.substr(0, tiktoken.find('\n', 200) + 1), "byte 0x", "gpt2");
   const std::string model = read_file(kinds_path("spm_bpe_bytes.model"));
-  expect_fault(model.substr(0, model.size() - 3), "damaged");
-  expect_fault(model.substr(0, 200), "");
+  expect_error(model.substr(0, model.size() - 3), "damaged");
+  expect_error(model.substr(0, 200), "");
   const std::string tekken = read_file(kinds_path("tekken.json"));
-  expect_fault(tekken.substr(0, tekken.size() / 2), "damaged");
+  expect_error(tekken.substr(0, tekken.size() / 2), "damaged");
 }
 
 TEST(TokenizerKinds, EveryTruncationOfAModelIsAnErrorOrLoads) {

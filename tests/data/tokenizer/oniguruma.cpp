@@ -99,8 +99,8 @@ OnigEncoding encoding() {
   return &made;
 }
 
-// A text with the four bytes that UTF-8's scheme gives its symbol (beyond U+10FFFF) for each byte that is not
-// UTF-8.
+// A text in which each byte that is not UTF-8 is replaced by the four bytes of UTF-8's scheme for its symbol
+// (beyond U+10FFFF).
 struct SymbolText {
   explicit SymbolText(std::string_view text) {
     for (size_t at = 0; at < text.size();) {

@@ -12,7 +12,7 @@
 namespace strata::data {
 namespace {
 
-// The first match, or "-" where there is none.
+// The first match, or "-" if there is none.
 std::string first(std::string_view pattern, std::string_view text) {
   size_t begin = 0;
   size_t end = 0;
@@ -152,7 +152,7 @@ TEST(Regex, EmptyMatchesBehindAMatchAreNone) {
 TEST(Regex, SearchesThatGoBackForeverEnd) {
   EXPECT_THROW(first("(?:a|a?b?a)+c", std::string(60, 'a') + "b"), DataError);
   EXPECT_THROW(first("(a|aa)+$", std::string(60, 'a') + "b"), DataError);
-  // None of the searches alone goes on for long.
+  // None of the searches by itself takes long.
   std::string many;
   for (int i = 0; i < 100; ++i) many += std::string(26, 'a') + "bc";
   EXPECT_EQ(first("(?:a|aa)+c|b", many), "b");

@@ -29,7 +29,7 @@ std::vector<Declared> declared() {
                             .before = "<|begin_of_text|>"};
   const ByteTokenizer oss{.special = {"<|startoftext|>", "<|endoftext|>", "<|return|>"}};
   const ByteTokenizer gemma{.special = {"<pad>", "<eos>", "<bos>", "<end_of_turn>"}, .before = "<bos>"};
-  const ByteTokenizer bert{.special = {"[PAD]", "[CLS]", "[SEP]"}, .before = "[CLS]", .behind = "[SEP]"};
+  const ByteTokenizer bert{.special = {"[PAD]", "[CLS]", "[SEP]"}, .before = "[CLS]", .after = "[SEP]"};
   const ByteTokenizer two{.special = {"</s>", "<end>"}};
   return {
       // The first name of a list is in the vocabulary, and another token ends a text.
@@ -63,7 +63,7 @@ std::vector<Declared> declared() {
        258,
        "config.json",
        {256}},
-      {"gpt-oss with generation_config.json alone",
+      {"gpt-oss with only generation_config.json",
        oss,
        {{"generation_config.json", R"({"bos_token_id": 256, "eos_token_id": [258, 257]})"}},
        258,
@@ -95,7 +95,7 @@ std::vector<Declared> declared() {
        "tokenizer_config.json",
        {257}},
       {"a template that ends with a token of another name",
-       {.special = {"</s>", "<sep>"}, .behind = "<sep>"},
+       {.special = {"</s>", "<sep>"}, .after = "<sep>"},
        {},
        257,
        "the tokenizer's template",
@@ -207,7 +207,7 @@ TEST(TextEnds, ADifferenceFromTheTemplateIsSaid) {
   const auto said = [](const ByteTokenizer& of, bool bos, bool eos) {
     return template_difference(Tokenizer::from_json(byte_tokenizer_json(of), "t"), bos, eos, "tokenizer");
   };
-  const ByteTokenizer both{.special = {"<s>", "</s>"}, .before = "<s>", .behind = "</s>"};
+  const ByteTokenizer both{.special = {"<s>", "</s>"}, .before = "<s>", .after = "</s>"};
   EXPECT_NE(said(both, false, true).find("<s>"), std::string::npos);
   EXPECT_NE(said(both, false, true).find("tokenizer.add_bos = true"), std::string::npos);
   EXPECT_NE(said(both, true, false).find("tokenizer.add_eos = true"), std::string::npos);

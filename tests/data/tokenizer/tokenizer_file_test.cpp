@@ -37,13 +37,14 @@ void expect_refused(const std::string& json, const std::string& named) {
 TEST(TokenizerFile, OldFormsLoad) {
   const Tokenizer tokenizer = Tokenizer::from_json(dump_json(small_file()), "x.json");
   EXPECT_EQ(tokenizer.encode("abab"), (std::vector<int32_t>{2, 2}));
-  EXPECT_EQ(tokenizer.encode("xaby"), (std::vector<int32_t>{2}));  // x and y are no tokens: dropped, as there
+  EXPECT_EQ(tokenizer.encode("xaby"), (std::vector<int32_t>{2}));  // x and y are not in the vocabulary:
+                                                                   // dropped, as there
   auto file = small_file();
   file["model"]["merges"] = parse_json<nlohmann::json>(R"([["a","b"],["ab","a"]])");
   EXPECT_EQ(Tokenizer::from_json(dump_json(file), "x.json").encode("aba"), std::vector<int32_t>{3});
 }
 
-// Ids of added tokens follow the vocabulary, whatever the file says.
+// Ids of added tokens follow the vocabulary, whatever the file declares.
 TEST(TokenizerFile, AddedTokenIdsAreCounted) {
   const auto json =
       changed("/added_tokens", parse_json<nlohmann::json>(R"([{"id":77,"content":"<x>","special":true},
@@ -82,7 +83,7 @@ TEST(TokenizerFile, UnsupportedPartsAreNamed) {
       "Shredded");
 }
 
-TEST(TokenizerFile, FaultsAreNamed) {
+TEST(TokenizerFile, ErrorsAreNamed) {
   expect_refused(changed("/model/merges", {"a c"}), "'c' is not in model.vocab");
   expect_refused(changed("/model/merges", {"b a"}), "'ba' is not in model.vocab");
   expect_refused(changed("/model/merges", {"abc"}), "merges[0]");

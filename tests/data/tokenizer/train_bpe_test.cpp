@@ -98,7 +98,7 @@ TEST(TrainBpe, ThreadsAndFilesDoNotMatter) {
   const auto one = train_on({large}, options);
   set_compute_threads(3);
   const auto three = train_on({large}, options);
-  std::vector<std::string_view> lines;  // each line a text of its own
+  std::vector<std::string_view> lines;  // each line a separate text
   for (size_t at = 0; at < large.size();) {
     const size_t end = large.find('\n', at) + 1;
     lines.push_back(std::string_view(large).substr(at, end - at));
@@ -121,7 +121,7 @@ TEST(TrainBpe, CountsPassThirtyOneBits) {
   EXPECT_EQ(vocabulary.tokens[257], "he");  // ties: the smaller pair of ids, h before t
 }
 
-// Counts all pairs anew for each merge.
+// Counts all pairs again for each merge.
 std::vector<std::pair<int32_t, int32_t>> plain_merges(
     std::vector<std::pair<std::vector<int32_t>, int64_t>> words, std::vector<std::string> tokens, size_t n) {
   std::vector<std::pair<int32_t, int32_t>> merges;
@@ -223,7 +223,7 @@ TEST(TrainBpe, AnyBytesTrain) {
   EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
 }
 
-TEST(TrainBpe, FaultsOfTheUser) {
+TEST(TrainBpe, ErrorsOfTheUser) {
   EXPECT_THROW(train_on({"a"}, {.vocab_size = 256}), ConfigError);
   EXPECT_THROW(train_on({"a"}, {.vocab_size = 300, .pattern = "bert"}), ConfigError);
   EXPECT_THROW(train_on({"a"}, {.vocab_size = 300, .special_tokens = {""}}), ConfigError);

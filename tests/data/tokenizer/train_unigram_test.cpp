@@ -40,7 +40,7 @@ TEST(TrainUnigram, TextComesBackWhole) {
   EXPECT_EQ(train_on(text, options).json, trained.json);
 }
 
-TEST(TrainUnigram, FaultsOfTheUser) {
+TEST(TrainUnigram, ErrorsOfTheUser) {
   EXPECT_THROW(train_on("a b c", {.vocab_size = 100}), ConfigError);
   if (can_train_unigram()) {
     EXPECT_THROW(train_on("", {.vocab_size = 400}), DataError);

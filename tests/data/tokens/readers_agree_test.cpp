@@ -21,7 +21,7 @@ std::optional<std::string> built(const Path& path) {
   return status == ReadStatus::kDocument ? std::optional(document.text) : std::nullopt;
 }
 
-// The same of training, which refuses what it cannot read.
+// The same for training, which refuses files that it cannot read.
 std::optional<std::string> trained(const Path& path) {
   std::optional<std::string> found;
   try {
@@ -158,7 +158,7 @@ TEST_F(ReadersAgree, FramesToBeSkippedAreSkipped) {
       EXPECT_EQ(trained(path), "the text") << name;
     }
   }
-  // A file of such frames alone holds nothing, and no text.
+  // A file with only such frames holds no text.
   const Path empty = folder_.write("a.txt.zst", skippable(0, "abcd"));
   EXPECT_EQ(built(empty), std::nullopt);
   EXPECT_EQ(trained(empty), std::nullopt);

@@ -20,7 +20,7 @@ class TokenCheck : public ::testing::Test {
   template <typename T>
   void expect_found(const std::vector<T>& ids, int64_t vocab_size, const std::vector<std::string>& parts) {
     folder_.write_values<T>("in/b.bin", ids);
-    for (int repeat = 0; repeat < 2; ++repeat)  // a fault is not noted as sound
+    for (int repeat = 0; repeat < 2; ++repeat)  // an invalid file is not noted as valid
       expect_error(ErrorKind::kData, parts, [&] { check(vocab_size); });
   }
   TemporaryFolder folder_;
@@ -62,7 +62,7 @@ TEST_F(TokenCheck, ReadsAFileOnceWhileItStaysTheSame) {
 
 TEST_F(TokenCheck, StopsWhenAsked) {
   std::filesystem::resize_file(folder_.write("in/a.bin", ""),
-                               200 << 20);  // a hole: it takes no room on the disk
+                               200 << 20);  // a hole: it takes no space on the disk
   folder_.write("in/a.json", R"({"dtype": "u8"})");
   const auto corpus = open_token_corpus({(folder_ / "in").string()}, {.vocab_size = 100});
   const auto stop = [] { throw std::runtime_error("stop"); };

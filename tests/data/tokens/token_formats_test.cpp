@@ -105,7 +105,7 @@ TEST(TokenFormats, EveryFormatComesBack) {
   }
 }
 
-// What a reader may say of damaged files: that they are damaged, or something consistent.
+// A reader of damaged files must report the damage or return something consistent.
 void expect_refused_or_consistent(const Path& path, const std::string& what) {
   try {
     const TokenFile file(path, {.vocab_size = 100000});
@@ -126,7 +126,7 @@ void expect_refused_or_consistent(const Path& path, const std::string& what) {
   }
 }
 
-// The files of a golden set, to be damaged: STEM.bin and .idx, or STEM.ds and what stands beside it.
+// The files of a golden set, to be damaged: STEM.bin and .idx, or STEM.ds and the files next to it.
 void copy_golden(const TemporaryFolder& folder, const std::string& stem) {
   for (const char* suffix : {".bin", ".idx", ".ds", ".ds.index", ".ds.metadata"}) {
     const Path from = golden() / (stem + suffix);
@@ -157,8 +157,7 @@ TEST(TokenFormats, NoFlippedBitOfAnIndexIsBelieved) {
       ++refused;
     }
   }
-  // What is left: bits of the type, of the last length and of the document marks that give another sound
-  // index.
+  // The remaining bits, of the type, of the last length and of the document marks, yield another valid index.
   EXPECT_GT(refused, static_cast<int64_t>(whole.size() * 8 * 9 / 10));
 }
 

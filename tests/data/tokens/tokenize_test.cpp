@@ -153,7 +153,7 @@ TEST_F(Tokenize, WhatProgressThrowsEndsItAndLeavesNothing) {
   encoder.next_cut = [](std::string_view, size_t from) { return from; };
   int heard = 0;
   const auto stop = [&](const TokenizeProgress& progress) {
-    EXPECT_LT(progress.bytes_done, progress.bytes_total) << "it is told before the end";
+    EXPECT_LT(progress.bytes_done, progress.bytes_total) << "it is reported before the end";
     ++heard;
     throw std::runtime_error("stop");
   };
@@ -162,7 +162,7 @@ TEST_F(Tokenize, WhatProgressThrowsEndsItAndLeavesNothing) {
       std::runtime_error);
   EXPECT_EQ(heard, 1);
   for (const auto& entry : std::filesystem::directory_iterator(folder_ / "cache")) {
-    EXPECT_EQ(entry.path().extension(), ".lock") << "left behind: " << entry.path();
+    EXPECT_EQ(entry.path().extension(), ".lock") << "left over: " << entry.path();
   }
 }
 
@@ -194,7 +194,7 @@ TEST_F(Tokenize, CacheIsReusedWhileNothingChanges) {
   folder_.write("in/3.txt", "three");
   EXPECT_EQ(ids_in(run().path), ids_of({"longer", "two", "three"}, false, true));
   EXPECT_FALSE(run({.add_eos = false}).reused);
-  EXPECT_TRUE(run().reused);  // options have files of their own
+  EXPECT_TRUE(run().reused);  // each set of options has separate files
   TextEncoder other = byte_encoder();
   other.hash = "other";
   EXPECT_FALSE(
@@ -232,7 +232,7 @@ TEST_F(Tokenize, DamagedCacheIsMadeAgain) {
     set_mtime(changed, 4000);
     EXPECT_FALSE(run().reused) << part;
     EXPECT_EQ(ids_in(path), whole);
-    // Touched, not changed; and a file that an older program made does not say.
+    // Touched, not changed; and a file made by an older program has no such record.
     set_mtime(changed, 5000);
     EXPECT_TRUE(run().reused) << part;
   }
@@ -255,7 +255,7 @@ TEST_F(Tokenize, ProgressReachesTheEnd) {
   EXPECT_EQ(seen.back().tokens, 15000005);
 }
 
-TEST_F(Tokenize, FaultsOfTheUser) {
+TEST_F(Tokenize, ErrorsOfTheUser) {
   folder_.write("in/1.txt", "");
   expect_error(ErrorKind::kData, {"/in", "no text"}, [&] { run(); });
   folder_.write("in/2.jsonl", "{\"text\": \"a\"}\n{\"body\": \"a\"}\n");
@@ -273,7 +273,7 @@ TEST_F(Tokenize, FaultsOfTheUser) {
   expect_error(ErrorKind::kConfig, {"add_eos"}, [&] { with({}); });
   expect_error(ErrorKind::kConfig, {"add_bos"}, [&] { with({.add_bos = true, .add_eos = false}); });
   for (const auto& entry : std::filesystem::directory_iterator(folder_ / "cache")) {
-    EXPECT_EQ(entry.path().extension(), ".lock") << "left behind: " << entry.path();
+    EXPECT_EQ(entry.path().extension(), ".lock") << "left over: " << entry.path();
   }
 }
 
@@ -290,7 +290,7 @@ TEST_F(Tokenize, WideVocabulary) {
 
 // The n-th call that changes the disk ends the process, or fails: whatever n, the next call finds all or
 // nothing.
-TEST_F(Tokenize, FaultsLeaveNoHalfCache) {
+TEST_F(Tokenize, ErrorsLeaveNoHalfCache) {
   folder_.write("in/1.txt", "the new text");
   const auto expected = ids_of({"the new text"}, false, true);
   auto attempt = [&](FileSystem& files) {
@@ -306,7 +306,7 @@ TEST_F(Tokenize, FaultsLeaveNoHalfCache) {
         SCOPED_TRACE("call " + std::to_string(n) + " of kind " + std::to_string(static_cast<int>(kind)));
         FaultyFileSystem sound;
         std::filesystem::remove_all(folder_ / "cache");
-        if (over_old) {  // a cache of other content stands there
+        if (over_old) {  // a cache of other content exists there
           folder_.write("in/1.txt", "the old text");
           set_mtime(folder_ / "in/1.txt", 1000);
           attempt(sound);
@@ -325,7 +325,7 @@ TEST_F(Tokenize, FaultsLeaveNoHalfCache) {
         ASSERT_EQ(ids_in(attempt(sound).path), expected);
         ASSERT_TRUE(attempt(sound).reused);
         for (const auto& entry : std::filesystem::directory_iterator(folder_ / "cache")) {
-          ASSERT_NE(entry.path().extension(), ".part") << "left behind: " << entry.path();
+          ASSERT_NE(entry.path().extension(), ".part") << "left over: " << entry.path();
         }
       }
     }
@@ -354,16 +354,16 @@ TEST_F(Tokenize, WithARealTokenizer) {
   const auto result =
       tokenize_corpus(posix_file_system(), {(folder_ / "in").string()}, encoder, {}, folder_ / "cache");
   EXPECT_EQ(ids_in(result.path), (std::vector<int32_t>{2, 1, 0, 3, 0, 2, 3, 1, 2, 3}));
-  // A document ends where its file does, and where its text says so.
+  // A document ends at the end of its file, and at each end in its text.
   EXPECT_EQ(open_token_corpus({result.path.string()}).document_ends(), (std::vector<int64_t>{4, 7, 10}));
 }
 
-// Special tokens that a text spells out: taken as tokens, as letters or refused, and counted.
+// Special tokens that a text spells out: taken as tokens, as letters or refused, with their number reported.
 TEST_F(Tokenize, SpecialTokensInATextAreCountedAndDoneAsAsked) {
   folder_.write("in/1.jsonl", "{\"text\": \"a\"}\n{\"text\": \"<s>b</s>c</s>\"}\n");
   folder_.write("in/2.txt", "d</s>");
   const auto tokenizer =
-      Tokenizer::from_json(byte_tokenizer_json({.special = {"<s>", "</s>"}, .behind = "</s>"}), "test");
+      Tokenizer::from_json(byte_tokenizer_json({.special = {"<s>", "</s>"}, .after = "</s>"}), "test");
   const auto with = [&](SpecialInText mode) {
     return tokenize_corpus(posix_file_system(), {(folder_ / "in").string()}, text_encoder(tokenizer, mode),
                            {}, folder_ / "cache");
