@@ -1,0 +1,231 @@
+// GEMM of bf16 by mma with fp32 sums: a block computes a tile of c in steps of 64 of the depth, which asynchronous copies bring into a
+// ring of stages in shared memory. Each warp has 64 × 64 of the tile. The order of every sum depends on the shape alone.
+#pragma once
+
+#include "kernels/gpu/args.h"
+#include "kernels/gpu/tile.cuh"
+#include "kernels/gpu/vector.cuh"
+
+namespace strata::gpu {
+
+constexpr int kGemmDepth = 64;  // of a stage
+
+template <int kRows, int kColumns, int kStagesOf>
+struct GemmTile {
+  static constexpr int kM = kRows, kN = kColumns, kStages = kStagesOf;
+  static constexpr int kWarpsM = kM / 64, kWarpsN = kN / 64, kThreads = kWarpsM * kWarpsN * kWarp;
+  static constexpr int kStageA = kM * kGemmDepth * 2, kStageB = kN * kGemmDepth * 2;  // bytes
+  static constexpr int kShared = kStages * (kStageA + kStageB);
+};
+
+// One operand's share of the copies. The outer axis is c's rows or columns. kDepthInner: consecutive elements go along the depth.
+template <bool kDepthInner, int kOuter, int kThreads, bool kAligned>
+struct GemmOperand {
+  static constexpr int kChunks = kDepthInner ? kGemmDepth / 8 : kOuter / 8;  // in a row of the tile
+  static constexpr int kRowsAtOnce = kThreads / kChunks;
+  static constexpr int kSteps = (kDepthInner ? kOuter : kGemmDepth) / kRowsAtOnce;
+
+  const BF16* from;  // what this thread copies first of the next stage
+  int64_t stride;
+  int rows, columns;  // what is left of the matrix from there on
+  uint32_t place;     // in a tile
+
+  __device__ GemmOperand(const void* matrix, int64_t stride_, int first, int outer, int begin, int end) : stride(stride_) {
+    const int row = static_cast<int>(threadIdx.x) / kChunks, chunk = static_cast<int>(threadIdx.x) % kChunks;
+    static_assert(kRowsAtOnce % 8 == 0, "the permutation of a thread's pieces is the same in all of its rows");
+    place = TileRows<kChunks>::at(row, chunk);
+    rows = (kDepthInner ? outer - first : end - begin) - row;
+    columns = (kDepthInner ? end - begin : outer - first) - chunk * 8;
+    from = static_cast<const BF16*>(matrix) + ((kDepthInner ? first : begin) + row) * stride + (kDepthInner ? begin : first) + chunk * 8;
+  }
+
+  // Brings the next stage into the tile at `to`. `matrix` is an address that is aligned.
+  __device__ __forceinline__ void copy(uint32_t to, const void* matrix) {
+    const int count = min(8, max(0, columns));
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const bool inside = step * kRowsAtOnce < rows && count > 0;
+      const BF16* at = from + step * kRowsAtOnce * stride;
+      const uint32_t into = to + place + step * kRowsAtOnce * TileRows<kChunks>::kPitch;
+      if constexpr (kAligned) {
+        copy_async(into, inside ? static_cast<const void*>(at) : matrix, inside ? count * 2 : 0);
+      } else {
+        uint32_t pairs[4];
+#pragma unroll
+        for (int p = 0; p < 4; ++p) {
+          const uint32_t low = inside && 2 * p < count ? at[2 * p].bits : 0;
+          const uint32_t high = inside && 2 * p + 1 < count ? at[2 * p + 1].bits : 0;
+          pairs[p] = low | high << 16;
+        }
+        store_shared(into, make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
+      }
+    }
+    from += kDepthInner ? kGemmDepth : kGemmDepth * stride;
+    (kDepthInner ? columns : rows) -= kGemmDepth;
+  }
+};
+
+// Two neighbouring columns each of two tiles of 8, for the lanes of a row: afterwards a lane has four neighbouring columns of one tile
+// (the first for even lanes), so that the lanes of a row fill 32 bytes of bf16.
+__device__ __forceinline__ void gather_columns(float (&four)[4], float a0, float a1, float b0, float b1, bool odd) {
+  const float give0 = odd ? a0 : b0, give1 = odd ? a1 : b1;
+  const float got0 = shuffle_xor(give0, 1), got1 = shuffle_xor(give1, 1);
+  four[0] = odd ? got0 : a0, four[1] = odd ? got1 : a1, four[2] = odd ? b0 : got0, four[3] = odd ? b1 : got1;
+}
+
+template <typename Out>
+struct GemmOutput {
+  Out* c;
+  const float* bias;
+  int64_t stride;
+  int m, n;
+  bool accumulate, vectors;  // whether four columns are one access
+
+  __device__ __forceinline__ void put(int row, int column, float (&four)[4]) const {
+    if (row >= m || column >= n) return;
+    Out* to = c + row * stride + column;
+    const int count = min(4, n - column);
+    if (bias != nullptr) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (i < count) four[i] += bias[column + i];
+      }
+    }
+    if (vectors && count == 4) {
+      if (accumulate) {
+        float old[4];
+        load(to, old);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) four[i] += old[i];
+      }
+      store(to, four);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i < count) to[i] = from_float<Out>(accumulate ? four[i] + to_float(to[i]) : four[i]);
+    }
+  }
+};
+
+// Tiles in groups of eight rows of tiles: those that run together share operands in the second-level cache.
+__device__ __forceinline__ void tile_of(int index, int tiles_m, int tiles_n, int* m, int* n) {
+  constexpr int kGroup = 8;
+  const int group = index / (kGroup * tiles_n), first = group * kGroup, rows = min(kGroup, tiles_m - first);
+  const int within = index - group * kGroup * tiles_n;
+  *m = first + within % rows;
+  *n = within / rows;
+}
+
+template <typename Tile, bool kLeftInner, bool kRightInner, typename Out, bool kAligned>
+__device__ __forceinline__ void gemm(const GemmArgs& args) {
+  extern __shared__ __align__(1024) uint8_t shared[];
+  constexpr int kStages = Tile::kStages;
+  const uint32_t tile_a = shared_address(shared), tile_b = tile_a + kStages * Tile::kStageA;
+  const int tiles_m = (args.m + Tile::kM - 1) / Tile::kM, tiles_n = (args.n + Tile::kN - 1) / Tile::kN;
+  int block_m, block_n;
+  tile_of(static_cast<int>(blockIdx.x), tiles_m, tiles_n, &block_m, &block_n);
+  const int row0 = block_m * Tile::kM, column0 = block_n * Tile::kN;
+  const int begin = static_cast<int>(blockIdx.y) * args.split_depth, end = min(args.k, begin + args.split_depth);
+
+  GemmOperand<kLeftInner, Tile::kM, Tile::kThreads, kAligned> a(args.a, args.a_stride, row0, args.m, begin, end);
+  GemmOperand<kRightInner, Tile::kN, Tile::kThreads, kAligned> b(args.b, args.b_stride, column0, args.n, begin, end);
+  const int steps = (end - begin + kGemmDepth - 1) / kGemmDepth;
+  const auto bring = [&](int step, int stage) {
+    if (step < steps) {
+      a.copy(tile_a + stage * Tile::kStageA, args.a);
+      b.copy(tile_b + stage * Tile::kStageB, args.b);
+    }
+    commit_copies();
+  };
+
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int warp_m = warp % Tile::kWarpsM * 64, warp_n = warp / Tile::kWarpsM * 64;
+  uint32_t left[2][4][4], right[2][4][4];
+  const auto fetch = [&](int buffer, int stage, int part) {
+    const uint32_t from_a = tile_a + stage * Tile::kStageA, from_b = tile_b + stage * Tile::kStageB;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (kLeftInner) {
+        load_left<kGemmDepth / 8>(left[buffer][i], from_a, warp_m + i * 16, part * 2);
+      } else {
+        load_left_transposed<Tile::kM / 8>(left[buffer][i], from_a, part * 16, warp_m / 8 + i * 2);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if constexpr (kRightInner) {
+        load_right<kGemmDepth / 8>(right[buffer][j], from_b, warp_n + j * 16, part * 2);
+      } else {
+        load_right_transposed<Tile::kN / 8>(right[buffer][j], from_b, part * 16, warp_n / 8 + j * 2);
+      }
+    }
+  };
+
+  float sum[4][8][4] = {};
+#pragma unroll
+  for (int step = 0; step < kStages - 1; ++step) bring(step, step);
+  wait_copies<kStages - 2>();
+  __syncthreads();
+  if (steps > 0) fetch(0, 0, 0);
+  int stage = 0;
+  for (int step = 0; step < steps; ++step) {
+    constexpr int kParts = kGemmDepth / 16;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      if (part == kParts - 1) {
+        // The next step's stage has arrived, and all warps have read this one's.
+        wait_copies<kStages - 2>();
+        __syncthreads();
+        stage = stage + 1 == kStages ? 0 : stage + 1;
+      }
+      if (part + 1 < kParts || step + 1 < steps) fetch((part + 1) % 2, stage, (part + 1) % kParts);
+      if (part == 0) bring(step + kStages - 1, stage == 0 ? kStages - 1 : stage - 1);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j)
+          multiply_bf16(sum[i][j], left[part % 2][i], right[part % 2][j / 2][j % 2 * 2], right[part % 2][j / 2][j % 2 * 2 + 1]);
+      }
+    }
+  }
+
+  Out* c = static_cast<Out*>(args.c);
+  if (args.splits > 1) c += static_cast<int64_t>(blockIdx.y) * args.m * args.n;
+  const GemmOutput<Out> out{c,      args.bias, args.c_stride, args.m, args.n, args.accumulate != 0,
+                            aligned_to(c, args.c_stride, 4)};
+  const bool odd = lane % 2 != 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float four[4];
+        gather_columns(four, sum[i][j][half * 2], sum[i][j][half * 2 + 1], sum[i][j + 1][half * 2], sum[i][j + 1][half * 2 + 1], odd);
+        out.put(row0 + warp_m + i * 16 + half * 8 + lane / 4, column0 + warp_n + j * 8 + (odd ? 8 : 0) + lane % 4 / 2 * 4, four);
+      }
+    }
+  }
+}
+
+}  // namespace strata::gpu
+
+// The kernels of one layout: large tiles for large matrices, smaller ones, and one for operands whose rows are not aligned.
+#define STRATA_GEMM(NAME, TILE, LEFT, RIGHT, OUT, ALIGNED)                                                          \
+  extern "C" __global__ void __launch_bounds__(strata::gpu::TILE::kThreads)                                         \
+      NAME(const __grid_constant__ strata::gpu::GemmArgs args) {                                                     \
+    strata::gpu::gemm<strata::gpu::TILE, LEFT, RIGHT, strata::gpu::OUT, ALIGNED>(args);                               \
+  }
+namespace strata::gpu {
+using LargeTile = GemmTile<128, 256, 3>;
+using SmallTile = GemmTile<128, 128, 3>;
+using Float = float;
+}  // namespace strata::gpu
+#define STRATA_GEMM_LAYOUT(LAYOUT, LEFT, RIGHT)                                    \
+  STRATA_GEMM(gemm_##LAYOUT##_large_bf16, LargeTile, LEFT, RIGHT, BF16, true)       \
+  STRATA_GEMM(gemm_##LAYOUT##_large_f32, LargeTile, LEFT, RIGHT, Float, true)       \
+  STRATA_GEMM(gemm_##LAYOUT##_small_bf16, SmallTile, LEFT, RIGHT, BF16, true)       \
+  STRATA_GEMM(gemm_##LAYOUT##_small_f32, SmallTile, LEFT, RIGHT, Float, true)       \
+  STRATA_GEMM(gemm_##LAYOUT##_any_bf16, SmallTile, LEFT, RIGHT, BF16, false)        \
+  STRATA_GEMM(gemm_##LAYOUT##_any_f32, SmallTile, LEFT, RIGHT, Float, false)
