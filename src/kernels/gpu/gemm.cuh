@@ -141,23 +141,29 @@ __device__ __forceinline__ void gemm(const GemmArgs& args) {
 
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const int warp_m = warp % Tile::kWarpsM * 64, warp_n = warp / Tile::kWarpsM * 64;
+  // Of a warp's tile in the first stage.
+  constexpr int kDepthChunks = kGemmDepth / 8, kChunksM = Tile::kM / 8, kChunksN = Tile::kN / 8;
+  const uint32_t begin_a =
+      kLeftInner ? begin_across<kDepthChunks>(tile_a, warp_m) : begin_along<kChunksM>(tile_a, 0) + warp_m * 2;
+  const uint32_t begin_b =
+      kRightInner ? begin_along<kDepthChunks>(tile_b, warp_n) : begin_across<kChunksN>(tile_b, 0) + warp_n * 2;
   uint32_t left[2][4][4], right[2][4][4];
   const auto fetch = [&](int buffer, int stage, int part) {
-    const uint32_t from_a = tile_a + stage * Tile::kStageA, from_b = tile_b + stage * Tile::kStageB;
+    const uint32_t from_a = begin_a + stage * Tile::kStageA, from_b = begin_b + stage * Tile::kStageB;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if constexpr (kLeftInner) {
-        load_left<kGemmDepth / 8>(left[buffer][i], from_a, warp_m + i * 16, part * 2);
+        load_matrices(left[buffer][i], moved<kDepthChunks>(from_a, i * 16, part * 2));
       } else {
-        load_left_transposed<Tile::kM / 8>(left[buffer][i], from_a, part * 16, warp_m / 8 + i * 2);
+        load_matrices_transposed(left[buffer][i], moved<kChunksM>(from_a, part * 16, i * 2));
       }
     }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       if constexpr (kRightInner) {
-        load_right<kGemmDepth / 8>(right[buffer][j], from_b, warp_n + j * 16, part * 2);
+        load_matrices(right[buffer][j], moved<kDepthChunks>(from_b, j * 16, part * 2));
       } else {
-        load_right_transposed<Tile::kN / 8>(right[buffer][j], from_b, part * 16, warp_n / 8 + j * 2);
+        load_matrices_transposed(right[buffer][j], moved<kChunksN>(from_b, part * 16, j * 2));
       }
     }
   };

@@ -36,4 +36,14 @@ struct GemmShape {
 // `multiprocessors`: of the device, which choose the tile and the number of parts.
 GemmPlan plan_gemm(const GemmShape& shape, int multiprocessors);
 
+// --- Attention. bf16: head_dim, value_dim and all strides are multiples of 8.
+struct AttentionShape {
+  DType dtype = DType::kBF16;
+  int64_t batch = 1, length = 0, kv_length = 0;
+  int64_t heads = 1, kv_heads = 1, head_dim = 0, value_dim = 0;
+  bool softcap = false;
+};
+KernelLaunch attention_ranges(const AttentionShape& shape);
+KernelLaunch attention_forward(const AttentionShape& shape);
+
 }  // namespace strata::gpu

@@ -24,40 +24,49 @@ struct TileRows {
 template <int kRows, int kChunks, int kThreads>
 __device__ __forceinline__ void copy_rows(uint32_t tile, const BF16* from, int64_t stride, int rows, int elements) {
   static_assert(kRows * kChunks % kThreads == 0, "each thread copies as many pieces");
+  const int thread = static_cast<int>(threadIdx.x);
+  if constexpr (kThreads % (8 * kChunks) == 0) {
+    // A thread's pieces are at one place of rows that are permuted alike.
+    constexpr int kRowsAtOnce = kThreads / kChunks;
+    const int row = thread / kChunks, chunk = thread % kChunks;
+    const uint32_t place = tile + TileRows<kChunks>::at(row, chunk);
+    const BF16* at = from + row * stride + chunk * 8;
+    const int left = chunk * 8 < elements ? rows - row : 0;
 #pragma unroll
-  for (int i = 0; i < kRows * kChunks / kThreads; ++i) {
-    const int piece = i * kThreads + static_cast<int>(threadIdx.x);
-    const int row = piece / kChunks, chunk = piece % kChunks;
-    const bool inside = row < rows && chunk * 8 < elements;
-    copy_async(tile + TileRows<kChunks>::at(row, chunk), inside ? from + row * stride + chunk * 8 : from, inside ? 16 : 0);
+    for (int i = 0; i < kRows / kRowsAtOnce; ++i) {
+      const bool inside = i * kRowsAtOnce < left;
+      copy_async(place + i * kRowsAtOnce * TileRows<kChunks>::kPitch, inside ? at + i * kRowsAtOnce * stride : from, inside ? 16 : 0);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kRows * kChunks / kThreads; ++i) {
+      const int piece = i * kThreads + thread, row = piece / kChunks, chunk = piece % kChunks;
+      const bool inside = row < rows && chunk * 8 < elements;
+      copy_async(tile + TileRows<kChunks>::at(row, chunk), inside ? from + row * stride + chunk * 8 : from, inside ? 16 : 0);
+    }
   }
 }
 
-// Fragments of mma from tiles. `row`, `chunk`: of the fragment's first element.
-
-// Left operand of 16 rows × 16: rows of the tile are rows of the operand.
+// Fragments of mma from tiles. A lane begins at its address in a tile, which starts at a multiple of 128 bytes, and moves from there by
+// rows (a multiple of 16) and pieces (a multiple of 2) that the compiler knows: one operation a load, and no address held for each.
+//
+// begin_across: left operands whose rows are the tile's, and right ones whose columns are the tile's columns (loaded transposed).
+// begin_along: right operands whose columns are the tile's rows, and left ones whose rows are the tile's columns (loaded transposed).
 template <int kChunks>
-__device__ __forceinline__ void load_left(uint32_t (&to)[4], uint32_t tile, int row, int chunk) {
+__device__ __forceinline__ uint32_t begin_across(uint32_t tile, int row) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  load_matrices(to, tile + TileRows<kChunks>::at(row + lane % 16, chunk + lane / 16));
+  return tile + TileRows<kChunks>::at(row + lane % 16, lane / 16);
 }
-// The same where rows of the tile are columns of the operand. `row` is its first column, `chunk` of its first row.
 template <int kChunks>
-__device__ __forceinline__ void load_left_transposed(uint32_t (&to)[4], uint32_t tile, int row, int chunk) {
+__device__ __forceinline__ uint32_t begin_along(uint32_t tile, int row) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  load_matrices_transposed(to, tile + TileRows<kChunks>::at(row + lane % 8 + lane / 16 * 8, chunk + lane / 8 % 2));
+  return tile + TileRows<kChunks>::at(row + lane % 8 + lane / 16 * 8, lane / 8 % 2);
 }
-// Two right operands of 16 × 8, of consecutive columns: words 0 and 1, and 2 and 3. Rows of the tile are columns of the operands.
 template <int kChunks>
-__device__ __forceinline__ void load_right(uint32_t (&to)[4], uint32_t tile, int row, int chunk) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  load_matrices(to, tile + TileRows<kChunks>::at(row + lane % 8 + lane / 16 * 8, chunk + lane / 8 % 2));
-}
-// The same where rows of the tile are rows of the operands.
-template <int kChunks>
-__device__ __forceinline__ void load_right_transposed(uint32_t (&to)[4], uint32_t tile, int row, int chunk) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  load_matrices_transposed(to, tile + TileRows<kChunks>::at(row + lane % 16, chunk + lane / 16));
+__device__ __forceinline__ uint32_t moved(uint32_t begin, int row, int chunk) {
+  constexpr int kGroup = kChunks % 8 == 0 ? 8 : 4;  // pieces that are permuted among themselves
+  return (begin ^ static_cast<uint32_t>(chunk % kGroup << 4)) +
+         static_cast<uint32_t>(chunk / kGroup * kGroup * 16 + row * TileRows<kChunks>::kPitch);
 }
 
 }  // namespace strata::gpu

@@ -1,0 +1,49 @@
+#include <algorithm>
+
+#include "kernels/gpu/launch.h"
+
+namespace strata::gpu {
+namespace {
+
+uint32_t blocks_of(int64_t n, int64_t size) {
+  return static_cast<uint32_t>((n + size - 1) / size);
+}
+
+// The head size that kernels exist for.
+uint32_t padded(const AttentionShape& shape) {
+  const int64_t most = std::max(shape.head_dim, shape.value_dim);
+  for (const uint32_t dim : {32u, 64u, 96u, 128u, 192u}) {
+    if (most <= dim) return dim;
+  }
+  return 256;
+}
+
+KernelLaunch over_heads(const AttentionShape& shape, std::string module, const std::string& kernel, int64_t blocks, int64_t heads) {
+  return {.module = std::move(module),
+          .kernel = kernel,
+          .grid_x = static_cast<uint32_t>(blocks),
+          .grid_y = static_cast<uint32_t>(heads),
+          .grid_z = static_cast<uint32_t>(shape.batch)};
+}
+
+}  // namespace
+
+KernelLaunch attention_ranges(const AttentionShape& shape) {
+  KernelLaunch launch{.module = "attention_ranges", .kernel = "attention_ranges"};
+  launch.grid_x = blocks_of(shape.length, 64);
+  launch.grid_y = static_cast<uint32_t>(shape.batch);
+  launch.threads = 64;
+  return launch;
+}
+
+KernelLaunch attention_forward(const AttentionShape& shape) {
+  const uint32_t dim = padded(shape), rows = dim <= 128 ? 128 : 64;
+  KernelLaunch launch =
+      over_heads(shape, "attention_forward", "attention_forward_" + std::to_string(dim) + (shape.softcap ? "_capped" : ""),
+                 blocks_of(shape.length, rows), shape.heads);
+  launch.threads = 128;
+  launch.shared_bytes = (rows + 2 * 64) * dim * 2;
+  return launch;
+}
+
+}  // namespace strata::gpu
