@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "kernels/gpu/args.h"
 #include "tensor/dtype.h"
@@ -45,5 +46,7 @@ struct AttentionShape {
 };
 KernelLaunch attention_ranges(const AttentionShape& shape);
 KernelLaunch attention_forward(const AttentionShape& shape);
+// One after another, with the same arguments.
+std::vector<KernelLaunch> attention_backward(const AttentionShape& shape);
 
 }  // namespace strata::gpu

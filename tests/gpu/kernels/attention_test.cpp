@@ -168,12 +168,24 @@ class GpuAttention : public KernelTest {
                   .dq = {},
                   .dk = {},
                   .dv = {}};
+    for (const gpu::KernelLaunch& one : gpu::attention_backward(shape)) launch(one, args);
+    result.dq = download(p.dtype, args.dq, rows * p.heads * p.head_dim);
+    result.dk = download(p.dtype, args.dk, kv_rows * p.kv_heads * p.head_dim);
+    result.dv = download(p.dtype, args.dv, kv_rows * p.kv_heads * p.value_dim);
     if (check) {
       const Result expected = reference.compute();
       const std::string what = fmt::format("head {} length {} window {} document {}", p.head_dim, p.length, p.window, p.document);
       const double tolerance = p.dtype == DType::kBF16 ? 1e-2 : 1e-5;
       expect_near(result.out, expected.out, tolerance, 0.5, what + " out");
       expect_near(result.lse, expected.lse, 1e-5, 1, what + " lse");
+      const auto norm = [](const std::vector<double>& of) {
+        double sum = 0;
+        for (const double value : of) sum += value * value;
+        return 3 * std::sqrt(sum / static_cast<double>(of.size()));
+      };
+      expect_near(result.dq, expected.dq, 2 * tolerance, norm(expected.dq), what + " dq");
+      expect_near(result.dk, expected.dk, 2 * tolerance, norm(expected.dk), what + " dk");
+      expect_near(result.dv, expected.dv, 2 * tolerance, norm(expected.dv), what + " dv");
     }
     return result;
   }
