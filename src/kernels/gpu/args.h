@@ -65,4 +65,158 @@ struct AttentionRangesArgs {
   int32_t causal, window;  // window: keys that a row sees, its own included; 0: no limit. Needs causal
 };
 
+// h = x + residual (null: h is x and not written), rstd = 1 / sqrt(mean((h - mean)²) + eps), y = (h - mean) · rstd · (weight +
+// weight_offset) + bias. RMS norm has neither mean nor bias. A block for a row.
+struct NormArgs {
+  void* y;
+  void* h;
+  float* mean;  // [rows]; of layer norm
+  float* rstd;  // [rows]
+  const void* x;
+  const void* residual;
+  const float* weight;
+  const float* bias;  // of layer norm; may be null
+  int32_t dim;
+  float eps, weight_offset;
+};
+// dx = gradient of h (+ dh); parts[blocks][dw | db] (db of layer norm): what the rows of a block give to the weights' gradients.
+struct NormGradArgs {
+  void* dx;
+  float* parts;
+  const void* dy;
+  const void* h;
+  const void* dh;  // may be null
+  const float* mean;
+  const float* rstd;
+  const float* weight;
+  int32_t rows, dim;
+  float weight_offset;
+};
+
+// in[rows, stride] → parts[gridDim.y][columns]
+struct ColumnSumsArgs {
+  const void* in;
+  float* parts;
+  int64_t rows, columns, stride;
+};
+// out[columns] (+)= Σ_p parts[p · stride + column], p < count
+struct ColumnPartsArgs {
+  const float* parts;
+  float* out;
+  int64_t count, columns, stride;
+  int32_t accumulate;
+};
+
+struct ElementArgs {
+  void* out;
+  const void* a;
+  const void* b;
+  int64_t n;
+  float factor;
+};
+struct AddRowArgs {
+  void* out;
+  const void* x;
+  const float* row;
+  int64_t rows, columns;
+};
+struct TransposeArgs {
+  void* out;
+  const void* in;
+  int64_t rows, columns;  // of in
+};
+
+// Alone: x[rows, width]. Gated: x[rows, 2 · width] = [gate | up]. Without dy out is the value, with it the gradient of x.
+struct ActivationArgs {
+  void* out;
+  const void* dy;
+  const void* x;
+  int64_t rows, width;
+  int32_t kind;  // ActivationKind
+};
+
+// As kernels/cpu/rope.h: pair i of a head is (i, i + rotary_dim / 2), or (2i, 2i + 1) where adjacent. Rows have `width` elements.
+struct RopeArgs {
+  void* out;
+  const void* in;
+  const float* table;  // [positions, rotary_dim / 2, 2]
+  const int32_t* positions;
+  int64_t row_stride;
+  int32_t rows, heads, head_dim, rotary_dim, first, width, adjacent, inverse;
+};
+
+struct EmbeddingArgs {
+  void* out;
+  const int32_t* ids;
+  const float* table;
+  const float* position_table;  // may be null
+  const int32_t* positions;
+  int32_t dim;
+  float scale;
+};
+// sorted[blocks · run]: id << 32 | place in the run. A block for a run, a power of two.
+struct EmbeddingSortArgs {
+  uint64_t* sorted;
+  const int32_t* ids;
+  int64_t rows;
+  int32_t run, padding;  // padding: an id without gradient, or -1
+};
+// table[id] += scale · Σ dy of run `number`
+struct EmbeddingGradArgs {
+  float* table;
+  const void* dy;
+  const uint64_t* sorted;
+  int32_t number, run, dim;
+  float scale;
+};
+
+// loss = lse - logit[target] + z_loss · lse², of the first `valid` of `vocab` logits; targets below 0 have none. The gradient, that of
+// grad_scale · *scale · loss, may lie where the logits do; null: none.
+struct CrossEntropyArgs {
+  const void* logits;
+  void* gradient;
+  const int32_t* targets;
+  float* losses;
+  float* lse;          // may be null
+  const float* scale;  // may be null
+  int64_t stride;      // of logits and gradient
+  int32_t vocab, valid;
+  float grad_scale, z_loss, softcap;
+};
+struct LossSumArgs {
+  double* sum;
+  int64_t* count;
+  const float* losses;
+  const int32_t* targets;
+  int32_t tokens, accumulate;
+};
+
+// tensor/update_scalars.h, as it lies in memory.
+struct GpuUpdateScalars {
+  float lr, grad_scale;
+  int32_t skip;
+  int64_t update;
+};
+struct AdamWArgs {
+  float* master;
+  float* m;
+  float* v;
+  const float* grad;
+  void* copy;  // bf16; may be null
+  const GpuUpdateScalars* scalars;
+  int64_t n;
+  double beta1, beta2;
+  float eps, weight_decay, lr_scale;
+};
+struct SquaresArgs {
+  double* partials;
+  const float* x;
+  int64_t n;
+};
+struct ReduceArgs {
+  double* out;
+  const double* partials;
+  int64_t n;
+};
+
 }  // namespace strata::gpu

@@ -19,6 +19,11 @@ struct KernelLaunch {
   uint32_t shared_bytes = 0;  // dynamic
 };
 
+// Blocks of `size` that hold n.
+constexpr uint32_t blocks_of(int64_t n, int64_t size) {
+  return static_cast<uint32_t>((n + size - 1) / size);
+}
+
 // --- GEMM. Layouts as GemmArgs has them.
 enum class GemmLayout : uint8_t { kNT, kNN, kTN };
 struct GemmPlan {
@@ -48,5 +53,49 @@ KernelLaunch attention_ranges(const AttentionShape& shape);
 KernelLaunch attention_forward(const AttentionShape& shape);
 // One after another, with the same arguments.
 std::vector<KernelLaunch> attention_backward(const AttentionShape& shape);
+
+// --- Norms, of rows of up to 16,384 elements.
+enum class NormKind : uint8_t { kRms, kLayer };
+KernelLaunch norm_forward(NormKind kind, DType dtype, int64_t rows, int64_t dim);
+enum class NormGradients : uint8_t { kInput, kWeight, kBoth };
+struct NormGradPlan {
+  KernelLaunch gradients;
+  int64_t blocks = 0;  // parts has a row of dim (layer norm: 2 · dim) for each
+  KernelLaunch sum;    // of the parts, once for dw and once for db; no kernel where neither is wanted
+};
+NormGradPlan norm_backward(NormKind kind, NormGradients wanted, DType dtype, int64_t rows, int64_t dim);
+
+// --- Rows and elements
+KernelLaunch column_parts(int64_t columns);
+struct ColumnSumsPlan {
+  KernelLaunch sums;
+  int64_t parts = 0;
+  KernelLaunch sum;
+};
+ColumnSumsPlan column_sums(DType dtype, int64_t rows, int64_t columns, int64_t stride);
+// "add", "scale", "add_row" of a dtype; "cast_bf16_f32" (to bf16) and "cast_f32_bf16".
+KernelLaunch elementwise(const std::string& name, DType dtype, int64_t n);
+KernelLaunch transpose(DType dtype, int64_t rows, int64_t columns);
+KernelLaunch activation(bool gated, DType dtype, int64_t rows, int64_t width);
+KernelLaunch rope(DType dtype, const RopeArgs& args);
+
+// --- Embedding
+KernelLaunch embedding(DType dtype, int64_t rows, int64_t dim);
+struct EmbeddingGradPlan {
+  KernelLaunch sort;
+  KernelLaunch add;  // once for each run, in order, into a table that holds what is added to
+  int64_t run = 32, runs = 0;
+};
+EmbeddingGradPlan embedding_backward(DType dtype, int64_t rows, int64_t dim);
+
+// --- Loss
+KernelLaunch cross_entropy(DType logits, DType gradient, int64_t tokens, int64_t vocab, int64_t stride);
+KernelLaunch loss_sum();
+
+// --- Optimizer
+constexpr int64_t kNormBlock = 65536;  // elements of a partial sum, as on the CPU
+KernelLaunch adamw_update(int64_t n);
+KernelLaunch sum_of_squares(int64_t n);
+KernelLaunch reduce_sum();
 
 }  // namespace strata::gpu

@@ -5,10 +5,6 @@
 namespace strata::gpu {
 namespace {
 
-uint32_t blocks_of(int64_t n, int64_t size) {
-  return static_cast<uint32_t>((n + size - 1) / size);
-}
-
 // The head size that kernels exist for.
 uint32_t padded(const AttentionShape& shape) {
   const int64_t most = std::max(shape.head_dim, shape.value_dim);

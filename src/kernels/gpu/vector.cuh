@@ -10,6 +10,12 @@ namespace strata::gpu {
 template <typename T>
 constexpr int kVector = 16 / static_cast<int>(sizeof(T));
 
+// A number that generic lambdas take.
+template <int kValue>
+struct Count {
+  static constexpr int value = kValue;
+};
+
 template <int kCount>
 __device__ __forceinline__ void load(const float* from, float (&to)[kCount]) {
   if constexpr (kCount % 4 == 0) {

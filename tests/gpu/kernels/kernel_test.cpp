@@ -68,7 +68,7 @@ void* KernelTest::upload(const std::vector<int32_t>& values, const char* name) {
   return to;
 }
 void* KernelTest::output(DType dtype, int64_t n, const char* name) {
-  return at(device_->allocate(static_cast<uint64_t>(n * size_of(dtype)), name));
+  return pointer_to(device_->allocate(static_cast<uint64_t>(n * size_of(dtype)), name));
 }
 
 std::vector<double> KernelTest::download(DType dtype, const void* from, int64_t n) {

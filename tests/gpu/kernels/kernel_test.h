@@ -34,7 +34,7 @@ class KernelTest : public ::testing::TestWithParam<const char*> {
   void* output(DType dtype, int64_t n, const char* name = "");
   template <typename T>
   T* output_of(int64_t n, const char* name = "") {
-    return static_cast<T*>(at(device_->allocate(static_cast<uint64_t>(n) * sizeof(T), name)));
+    return static_cast<T*>(pointer_to(device_->allocate(static_cast<uint64_t>(n) * sizeof(T), name)));
   }
   std::vector<double> download(DType dtype, const void* from, int64_t n);
 
@@ -47,7 +47,7 @@ class KernelTest : public ::testing::TestWithParam<const char*> {
 
  private:
   const Kernel& kernel(const gpu::KernelLaunch& call);
-  static void* at(uint64_t address) { return reinterpret_cast<void*>(address); }
+  static void* pointer_to(uint64_t address) { return reinterpret_cast<void*>(address); }
 
   std::unique_ptr<Device> device_;
   std::map<std::string, const Module*> modules_;
