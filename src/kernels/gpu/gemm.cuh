@@ -24,32 +24,32 @@ struct GemmOperand {
   static constexpr int kChunks = kDepthInner ? kGemmDepth / 8 : kOuter / 8;  // in a row of the tile
   static constexpr int kRowsAtOnce = kThreads / kChunks;
   static constexpr int kSteps = (kDepthInner ? kOuter : kGemmDepth) / kRowsAtOnce;
+  static_assert(kRowsAtOnce % 8 == 0, "the permutation of a thread's pieces is the same in all of its rows");
 
   const BF16* from;  // what this thread copies first of the next stage
   int64_t stride;
-  int rows, columns;  // what is left of the matrix from there on
-  uint32_t place;     // in a tile
+  uint32_t place;  // in a tile
+  int outer;       // what is left of the matrix from the tile on
 
-  __device__ GemmOperand(const void* matrix, int64_t stride_, int first, int outer, int begin, int end) : stride(stride_) {
-    const int row = static_cast<int>(threadIdx.x) / kChunks, chunk = static_cast<int>(threadIdx.x) % kChunks;
-    static_assert(kRowsAtOnce % 8 == 0, "the permutation of a thread's pieces is the same in all of its rows");
-    place = TileRows<kChunks>::at(row, chunk);
-    rows = (kDepthInner ? outer - first : end - begin) - row;
-    columns = (kDepthInner ? end - begin : outer - first) - chunk * 8;
-    from = static_cast<const BF16*>(matrix) + ((kDepthInner ? first : begin) + row) * stride + (kDepthInner ? begin : first) + chunk * 8;
+  __device__ GemmOperand(const void* matrix, int64_t stride_, int first, int outer_size, int begin)
+      : stride(stride_), place(TileRows<kChunks>::at(row(), chunk())), outer(outer_size - first) {
+    from = static_cast<const BF16*>(matrix) + ((kDepthInner ? first : begin) + row()) * stride + (kDepthInner ? begin : first) + chunk() * 8;
   }
+  static __device__ __forceinline__ int row() { return static_cast<int>(threadIdx.x) / kChunks; }
+  static __device__ __forceinline__ int chunk() { return static_cast<int>(threadIdx.x) % kChunks; }
+  __device__ __forceinline__ bool whole() const { return outer >= kOuter; }
 
-  // Brings the next stage into the tile at `to`. `matrix` is an address that is aligned.
-  __device__ __forceinline__ void copy(uint32_t to, const void* matrix) {
-    const int count = min(8, max(0, columns));
+  // Brings the next stage into the tile at `to`. `depth`: what is left of it. kWhole: nothing lies beyond the matrix. `matrix` is an
+  // address that is aligned.
+  template <bool kWhole>
+  __device__ __forceinline__ void copy(uint32_t to, int depth, const void* matrix) {
+    const int rows = (kDepthInner ? outer : depth) - row(), count = min(8, max(0, (kDepthInner ? depth : outer) - chunk() * 8));
+    const BF16* at = from;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const bool inside = step * kRowsAtOnce < rows && count > 0;
-      const BF16* at = from + step * kRowsAtOnce * stride;
       const uint32_t into = to + place + step * kRowsAtOnce * TileRows<kChunks>::kPitch;
-      if constexpr (kAligned) {
-        copy_async(into, inside ? static_cast<const void*>(at) : matrix, inside ? count * 2 : 0);
-      } else {
+      if constexpr (!kAligned) {
         uint32_t pairs[4];
 #pragma unroll
         for (int p = 0; p < 4; ++p) {
@@ -58,10 +58,14 @@ struct GemmOperand {
           pairs[p] = low | high << 16;
         }
         store_shared(into, make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
+      } else if constexpr (kWhole) {
+        copy_async(into, at);
+      } else {
+        copy_async(into, inside ? static_cast<const void*>(at) : matrix, inside ? count * 2 : 0);
       }
+      at += kRowsAtOnce * stride;
     }
     from += kDepthInner ? kGemmDepth : kGemmDepth * stride;
-    (kDepthInner ? columns : rows) -= kGemmDepth;
   }
 };
 
@@ -128,13 +132,20 @@ __device__ __forceinline__ void gemm(const GemmArgs& args) {
   const int row0 = block_m * Tile::kM, column0 = block_n * Tile::kN;
   const int begin = static_cast<int>(blockIdx.y) * args.split_depth, end = min(args.k, begin + args.split_depth);
 
-  GemmOperand<kLeftInner, Tile::kM, Tile::kThreads, kAligned> a(args.a, args.a_stride, row0, args.m, begin, end);
-  GemmOperand<kRightInner, Tile::kN, Tile::kThreads, kAligned> b(args.b, args.b_stride, column0, args.n, begin, end);
+  GemmOperand<kLeftInner, Tile::kM, Tile::kThreads, kAligned> a(args.a, args.a_stride, row0, args.m, begin);
+  GemmOperand<kRightInner, Tile::kN, Tile::kThreads, kAligned> b(args.b, args.b_stride, column0, args.n, begin);
   const int steps = (end - begin + kGemmDepth - 1) / kGemmDepth;
+  // Steps whose copies need no look at edges.
+  const int whole_steps = kAligned && a.whole() && b.whole() ? (end - begin) / kGemmDepth : 0;
   const auto bring = [&](int step, int stage) {
-    if (step < steps) {
-      a.copy(tile_a + stage * Tile::kStageA, args.a);
-      b.copy(tile_b + stage * Tile::kStageB, args.b);
+    const uint32_t to_a = tile_a + stage * Tile::kStageA, to_b = tile_b + stage * Tile::kStageB;
+    if (step < whole_steps) {
+      a.template copy<true>(to_a, 0, args.a);
+      b.template copy<true>(to_b, 0, args.b);
+    } else if (step < steps) {
+      const int depth = end - begin - step * kGemmDepth;
+      a.template copy<false>(to_a, depth, args.a);
+      b.template copy<false>(to_b, depth, args.b);
     }
     commit_copies();
   };

@@ -71,6 +71,9 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
 __device__ __forceinline__ void copy_async(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
+__device__ __forceinline__ void copy_async(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
 // The same of 4 bytes; 0 where not `inside`.
 __device__ __forceinline__ void copy_async_word(uint32_t to, const void* from, bool inside) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(inside ? 4 : 0) : "memory");

@@ -31,6 +31,11 @@ __device__ __forceinline__ void copy_rows(uint32_t tile, const BF16* from, int64
     const int row = thread / kChunks, chunk = thread % kChunks;
     const uint32_t place = tile + TileRows<kChunks>::at(row, chunk);
     const BF16* at = from + row * stride + chunk * 8;
+    if (rows >= kRows && elements == kChunks * 8) {
+#pragma unroll
+      for (int i = 0; i < kRows / kRowsAtOnce; ++i, at += kRowsAtOnce * stride) copy_async(place + i * kRowsAtOnce * TileRows<kChunks>::kPitch, at);
+      return;
+    }
     const int left = chunk * 8 < elements ? rows - row : 0;
 #pragma unroll
     for (int i = 0; i < kRows / kRowsAtOnce; ++i) {
