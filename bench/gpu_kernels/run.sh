@@ -4,6 +4,7 @@
 here=$(dirname "$0")
 out=${OUT:-results}
 mkdir -p "$out"
+chmod +x "$here/kernels_bench"
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.draw --format=csv,noheader
 date +%T
 timeout "${KERNELS_SECONDS:-90}" "$here/kernels_bench" "$here" "$out/kernels.jsonl" "$1" 2>&1 || echo "kernels_bench ended with $?"
