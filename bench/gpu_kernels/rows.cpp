@@ -1,4 +1,5 @@
-// Norms, rope, activations, embeddings, the loss and the optimizer at 8,192 tokens; sampled results against the formulas.
+// Norms, rope, activations, embeddings, the loss and the optimizer at 8,192 tokens; sampled results against
+// the formulas.
 #include <algorithm>
 #include <cmath>
 
@@ -24,7 +25,8 @@ void norms(Bench& bench, gpu::NormKind kind, int64_t dim) {
   Driver& driver = bench.driver();
   const bool rms = kind == gpu::NormKind::kRms;
   const int64_t n = kTokens * dim;
-  const RandomArray x = bench.random(kBF16, n), residual = bench.random(kBF16, n), dy = bench.random(kBF16, n), dh = bench.random(kBF16, n),
+  const RandomArray x = bench.random(kBF16, n), residual = bench.random(kBF16, n),
+                    dy = bench.random(kBF16, n), dh = bench.random(kBF16, n),
                     weight = bench.random(kF32, dim), bias = bench.random(kF32, dim);
   const gpu::NormArgs forward{.y = bench.output(kBF16, n),
                               .h = bench.output(kBF16, n),
@@ -43,7 +45,8 @@ void norms(Bench& bench, gpu::NormKind kind, int64_t dim) {
   plain.h = const_cast<void*>(plain.x);
   const gpu::NormGradPlan plan = gpu::norm_backward(kind, gpu::NormGradients::kBoth, kBF16, kTokens, dim);
   const gpu::NormGradPlan input = gpu::norm_backward(kind, gpu::NormGradients::kInput, kBF16, kTokens, dim);
-  const gpu::NormGradPlan weights = gpu::norm_backward(kind, gpu::NormGradients::kWeight, kBF16, kTokens, dim);
+  const gpu::NormGradPlan weights =
+      gpu::norm_backward(kind, gpu::NormGradients::kWeight, kBF16, kTokens, dim);
   gpu::NormGradArgs backward{.dx = bench.output(kBF16, n),
                              .parts = driver.allocate<float>(plan.blocks * dim * 8),
                              .dy = dy.at,
@@ -93,8 +96,10 @@ void norms(Bench& bench, gpu::NormKind kind, int64_t dim) {
     }
     for (int64_t c = sample; c < dim; c += 37) {
       const size_t i = static_cast<size_t>(c);
-      y_check.value(bench.read(kBF16, forward.y, r * dim + c), normed[i] * weight[c] + (rms ? 0 : bias[c]), 0.5);
-      dx_check.value(bench.read(kBF16, backward.dx, r * dim + c), rstd * (g[i] - shift - normed[i] * slope) + dh[r * dim + c], 0.5);
+      y_check.value(bench.read(kBF16, forward.y, r * dim + c), normed[i] * weight[c] + (rms ? 0 : bias[c]),
+                    0.5);
+      dx_check.value(bench.read(kBF16, backward.dx, r * dim + c),
+                     rstd * (g[i] - shift - normed[i] * slope) + dh[r * dim + c], 0.5);
     }
   }
   if (dim <= 2048) {
@@ -114,14 +119,19 @@ void norms(Bench& bench, gpu::NormKind kind, int64_t dim) {
     }
   }
   const std::string name = rms ? "rms_norm" : "layer_norm", shape = shape_of(kTokens, dim);
-  bench.verify(name + "_forward", shape, y_check, {{kBF16, forward.y, n}, {kBF16, forward.h, n}}, run_forward);
-  bench.verify(name + "_backward dx", shape, dx_check, {{kBF16, backward.dx, n}}, [&] { run_backward(plan); });
+  bench.verify(name + "_forward", shape, y_check, {{kBF16, forward.y, n}, {kBF16, forward.h, n}},
+               run_forward);
+  bench.verify(name + "_backward dx", shape, dx_check, {{kBF16, backward.dx, n}},
+               [&] { run_backward(plan); });
   bench.verify(name + "_backward dw", shape, dw_check, {{kF32, sum.out, width}}, [&] { run_backward(plan); });
   const double bytes = static_cast<double>(2 * n);
-  bench.report(name + "_forward", shape, "plain", 0, 2 * bytes, [&] { driver.launch(gpu::norm_forward(kind, kBF16, kTokens, dim), plain); });
+  bench.report(name + "_forward", shape, "plain", 0, 2 * bytes,
+               [&] { driver.launch(gpu::norm_forward(kind, kBF16, kTokens, dim), plain); });
   bench.report("residual_" + name + "_forward", shape, "with residual", 0, 4 * bytes, run_forward);
-  bench.report("residual_" + name + "_backward", shape, "dx and dw, with dh", 0, 4 * bytes, [&] { run_backward(plan); });
-  bench.report("residual_" + name + "_backward_input", shape, "dx, with dh", 0, 4 * bytes, [&] { run_backward(input); });
+  bench.report("residual_" + name + "_backward", shape, "dx and dw, with dh", 0, 4 * bytes,
+               [&] { run_backward(plan); });
+  bench.report("residual_" + name + "_backward_input", shape, "dx, with dh", 0, 4 * bytes,
+               [&] { run_backward(input); });
   backward.dh = nullptr;
   bench.report(name + "_backward", shape, "dx and dw", 0, 3 * bytes, [&] { run_backward(plan); });
   bench.report(name + "_backward_weight", shape, "dw", 0, 2 * bytes, [&] { run_backward(weights); });
@@ -155,14 +165,18 @@ void ropes(Bench& bench, int64_t heads, int64_t kv_heads, int64_t dim) {
   work();
   Check check(5e-3);
   for (uint64_t sample = 0; sample < 100; ++sample) {
-    const int64_t r = pick(sample, 3, kTokens), head = pick(sample, 4, heads + kv_heads), i = pick(sample, 5, dim / 2), at = r * width + head * dim + i;
-    const double cosine = table[positions[static_cast<size_t>(r)] * dim + 2 * i], sine = table[positions[static_cast<size_t>(r)] * dim + 2 * i + 1];
+    const int64_t r = pick(sample, 3, kTokens), head = pick(sample, 4, heads + kv_heads),
+                  i = pick(sample, 5, dim / 2), at = r * width + head * dim + i;
+    const double cosine = table[positions[static_cast<size_t>(r)] * dim + 2 * i],
+                 sine = table[positions[static_cast<size_t>(r)] * dim + 2 * i + 1];
     check.value(bench.read(kBF16, data, at), x[at] * cosine - x[at + dim / 2] * sine, 0.5);
     check.value(bench.read(kBF16, data, at + dim / 2), x[at + dim / 2] * cosine + x[at] * sine, 0.5);
   }
-  const std::string shape = shape_of(kTokens, heads) + "+" + std::to_string(kv_heads) + "x" + std::to_string(dim);
+  const std::string shape =
+      shape_of(kTokens, heads) + "+" + std::to_string(kv_heads) + "x" + std::to_string(dim);
   bench.verify("rope", shape, check, {}, [] {});
-  bench.report("rope", shape, "in place", 0, static_cast<double>(4 * kTokens * (heads + kv_heads) * dim), work);
+  bench.report("rope", shape, "in place", 0, static_cast<double>(4 * kTokens * (heads + kv_heads) * dim),
+               work);
   driver.free_all();
 }
 
@@ -170,7 +184,12 @@ void gated(Bench& bench, int64_t width) {
   Driver& driver = bench.driver();
   const int64_t n = kTokens * width;
   const RandomArray x = bench.random(kBF16, 2 * n, 4), dy = bench.random(kBF16, n);
-  gpu::ActivationArgs args{.out = bench.output(kBF16, 2 * n), .dy = nullptr, .x = x.at, .rows = kTokens, .width = width, .kind = 0};
+  gpu::ActivationArgs args{.out = bench.output(kBF16, 2 * n),
+                           .dy = nullptr,
+                           .x = x.at,
+                           .rows = kTokens,
+                           .width = width,
+                           .kind = 0};
   const auto work = [&] { driver.launch(gpu::activation(true, kBF16, kTokens, width), args); };
   work();
   Check check(6e-3), grad_check(6e-3);
@@ -202,17 +221,26 @@ void embeddings(Bench& bench, int64_t vocab, int64_t dim) {
   std::vector<int32_t> ids;
   for (int64_t i = 0; i < kTokens; ++i) {
     const double u = (static_cast<double>(random_bits(static_cast<uint64_t>(i), 91)) + 1) / 4294967297.0;
-    ids.push_back(static_cast<int32_t>(std::min<double>(static_cast<double>(vocab - 1), std::pow(static_cast<double>(vocab), u) - 1)));
+    ids.push_back(static_cast<int32_t>(
+        std::min<double>(static_cast<double>(vocab - 1), std::pow(static_cast<double>(vocab), u) - 1)));
   }
   int32_t* const id = driver.allocate<int32_t>(kTokens * 4);
   driver.write(id, ids.data(), kTokens * 4);
   const RandomArray table = bench.random(kF32, vocab * dim), dy = bench.random(kBF16, n);
-  const gpu::EmbeddingArgs args{
-      .out = bench.output(kBF16, n), .ids = id, .table = static_cast<float*>(table.at), .position_table = nullptr, .positions = nullptr, .dim = static_cast<int32_t>(dim), .scale = 1};
+  const gpu::EmbeddingArgs args{.out = bench.output(kBF16, n),
+                                .ids = id,
+                                .table = static_cast<float*>(table.at),
+                                .position_table = nullptr,
+                                .positions = nullptr,
+                                .dim = static_cast<int32_t>(dim),
+                                .scale = 1};
   const auto forward = [&] { driver.launch(gpu::embedding(kBF16, kTokens, dim), args); };
   const gpu::EmbeddingGradPlan plan = gpu::embedding_backward(kBF16, kTokens, dim);
-  const gpu::EmbeddingSortArgs sort{
-      .sorted = driver.allocate<uint64_t>(plan.run * plan.runs * 8), .ids = id, .rows = kTokens, .run = static_cast<int32_t>(plan.run), .padding = -1};
+  const gpu::EmbeddingSortArgs sort{.sorted = driver.allocate<uint64_t>(plan.run * plan.runs * 8),
+                                    .ids = id,
+                                    .rows = kTokens,
+                                    .run = static_cast<int32_t>(plan.run),
+                                    .padding = -1};
   const gpu::EmbeddingGradArgs add{.table = driver.allocate<float>(vocab * dim * 4),
                                    .dy = dy.at,
                                    .sorted = sort.sorted,
@@ -233,7 +261,8 @@ void embeddings(Bench& bench, int64_t vocab, int64_t dim) {
   Check check(4e-3), grad_check(1e-5);
   for (uint64_t sample = 0; sample < 100; ++sample) {
     const int64_t i = pick(sample, 3, n);
-    check.value(bench.read(kBF16, args.out, i), table[ids[static_cast<size_t>(i / dim)] * dim + i % dim], 0.1);
+    check.value(bench.read(kBF16, args.out, i), table[ids[static_cast<size_t>(i / dim)] * dim + i % dim],
+                0.1);
     double sum = 0;
     for (int64_t r = 0; r < kTokens; ++r) {
       if (ids[static_cast<size_t>(r)] == ids[static_cast<size_t>(i / dim)]) sum += dy[r * dim + i % dim];
@@ -244,7 +273,8 @@ void embeddings(Bench& bench, int64_t vocab, int64_t dim) {
   bench.verify("embedding_forward", shape, check, {{kBF16, args.out, n}}, forward);
   bench.verify("embedding_backward", shape, grad_check, {{kF32, add.table, vocab * dim}}, fresh);
   bench.report("embedding_forward", shape, "", 0, static_cast<double>(6 * n), forward);
-  bench.report("embedding_backward", shape, "sort and add, table not cleared", 0, static_cast<double>(2 * n), backward);
+  bench.report("embedding_backward", shape, "sort and add, table not cleared", 0, static_cast<double>(2 * n),
+               backward);
   bench.report("part of embedding_backward", shape, "sort", 0, 0, [&] { driver.launch(plan.sort, sort); });
   driver.free_all();
 }
@@ -270,21 +300,26 @@ void losses(Bench& bench, int64_t tokens, int64_t vocab) {
   work();
   Check check(1e-5), grad_check(6e-3);
   for (uint64_t sample = 0; sample < 6; ++sample) {
-    const int64_t t = pick(sample, 3, tokens), target = random_id(static_cast<uint64_t>(t), 55, static_cast<uint32_t>(vocab));
+    const int64_t t = pick(sample, 3, tokens),
+                  target = random_id(static_cast<uint64_t>(t), 55, static_cast<uint32_t>(vocab));
     double sum = 0;
     for (int64_t c = 0; c < vocab; ++c) sum += std::exp(logits[t * vocab + c]);
     check.value(bench.read(kF32, args.losses, t), std::log(sum) - logits[t * vocab + target], 1);
     for (int64_t c = 0; c < vocab; c += vocab / 50)
-      grad_check.value(bench.read(kBF16, args.gradient, t * vocab + c), std::exp(logits[t * vocab + c]) / sum - (c == target ? 1 : 0), 1e-6);
-    grad_check.value(bench.read(kBF16, args.gradient, t * vocab + target), std::exp(logits[t * vocab + target]) / sum - 1, 1e-3);
+      grad_check.value(bench.read(kBF16, args.gradient, t * vocab + c),
+                       std::exp(logits[t * vocab + c]) / sum - (c == target ? 1 : 0), 1e-6);
+    grad_check.value(bench.read(kBF16, args.gradient, t * vocab + target),
+                     std::exp(logits[t * vocab + target]) / sum - 1, 1e-3);
   }
   const std::string shape = shape_of(tokens, vocab);
   bench.verify("cross_entropy loss", shape, check, {{kF32, args.losses, tokens}}, work);
   bench.verify("cross_entropy gradient", shape, grad_check, {{kBF16, args.gradient, n}}, work);
-  bench.report("cross_entropy", shape, "loss and gradient, to another array", 0, static_cast<double>(4 * n), work);
+  bench.report("cross_entropy", shape, "loss and gradient, to another array", 0, static_cast<double>(4 * n),
+               work);
   void* const other = args.gradient;
   args.gradient = const_cast<void*>(args.logits);
-  bench.report("part of cross_entropy", shape, "loss and gradient, in place", 0, static_cast<double>(4 * n), work);
+  bench.report("part of cross_entropy", shape, "loss and gradient, in place", 0, static_cast<double>(4 * n),
+               work);
   args.gradient = nullptr;
   args.logits = other;
   bench.report("cross_entropy_forward", shape, "loss", 0, static_cast<double>(2 * n), work);
@@ -321,14 +356,19 @@ void optimizer(Bench& bench, int64_t n) {
   for (uint64_t sample = 0; sample < 100; ++sample) {
     const int64_t i = pick(sample, 3, n);
     const double gradient = 0.5 * g[i], step = static_cast<double>(1e-2f);
-    const double expected = p[i] * (1 - step * static_cast<double>(0.1f)) - step * gradient / (std::fabs(gradient) + 1e-8);
+    const double expected =
+        p[i] * (1 - step * static_cast<double>(0.1f)) - step * gradient / (std::fabs(gradient) + 1e-8);
     check.value(bench.read(kF32, args.master, i), expected, 1);
   }
   const std::string shape = std::to_string(n);
   bench.verify("adamw", shape, check, {{kF32, args.master, n}, {kBF16, args.copy, n}}, fresh);
   bench.report("adamw", shape, "fp32 states and a bf16 copy", 0, static_cast<double>(30 * n), work);
-  const gpu::SquaresArgs squares{.partials = driver.allocate<double>(gpu::blocks_of(n, gpu::kNormBlock) * 8), .x = static_cast<float*>(g.at), .n = n};
-  const gpu::ReduceArgs reduce{.out = driver.allocate<double>(8), .partials = squares.partials, .n = gpu::blocks_of(n, gpu::kNormBlock)};
+  const gpu::SquaresArgs squares{.partials = driver.allocate<double>(gpu::blocks_of(n, gpu::kNormBlock) * 8),
+                                 .x = static_cast<float*>(g.at),
+                                 .n = n};
+  const gpu::ReduceArgs reduce{.out = driver.allocate<double>(8),
+                               .partials = squares.partials,
+                               .n = gpu::blocks_of(n, gpu::kNormBlock)};
   const auto norm = [&] {
     driver.launch(gpu::sum_of_squares(n), squares);
     driver.launch(gpu::reduce_sum(), reduce);
@@ -352,18 +392,31 @@ void elements(Bench& bench, int64_t rows, int64_t columns) {
   const double bytes = static_cast<double>(2 * n);
   // The ceiling of memory.
   bench.report("copy", shape, "the driver's", 0, 2 * bytes, [&] { driver.copy(args.out, a.at, 2 * n); });
-  bench.report("add", shape, "", 0, 3 * bytes, [&] { driver.launch(gpu::elementwise("add", kBF16, n), args); });
+  bench.report("add", shape, "", 0, 3 * bytes,
+               [&] { driver.launch(gpu::elementwise("add", kBF16, n), args); });
   Check check(4e-3);
-  for (uint64_t sample = 0; sample < 50; ++sample) check.value(bench.read(kBF16, args.out, pick(sample, 3, n)), a[pick(sample, 3, n)] + b[pick(sample, 3, n)], 0.1);
+  for (uint64_t sample = 0; sample < 50; ++sample)
+    check.value(bench.read(kBF16, args.out, pick(sample, 3, n)),
+                a[pick(sample, 3, n)] + b[pick(sample, 3, n)], 0.1);
   bench.verify("add", shape, check, {}, [] {});
   const gpu::ElementArgs cast{.out = args.out, .a = wide.at, .b = nullptr, .n = n, .factor = 0};
-  bench.report("cast_bf16_f32", shape, "", 0, 3 * bytes, [&] { driver.launch(gpu::elementwise("cast_bf16_f32", kBF16, n), cast); });
+  bench.report("cast_bf16_f32", shape, "", 0, 3 * bytes,
+               [&] { driver.launch(gpu::elementwise("cast_bf16_f32", kBF16, n), cast); });
   const gpu::TransposeArgs turn{.out = args.out, .in = a.at, .rows = rows, .columns = columns};
-  bench.report("transpose", shape, "", 0, 2 * bytes, [&] { driver.launch(gpu::transpose(kBF16, rows, columns), turn); });
+  bench.report("transpose", shape, "", 0, 2 * bytes,
+               [&] { driver.launch(gpu::transpose(kBF16, rows, columns), turn); });
   const gpu::ColumnSumsPlan plan = gpu::column_sums(kBF16, rows, columns, columns);
-  const gpu::ColumnSumsArgs sums{.in = a.at, .parts = driver.allocate<float>(plan.parts * columns * 4), .rows = rows, .columns = columns, .stride = columns};
-  const gpu::ColumnPartsArgs parts{
-      .parts = sums.parts, .out = driver.allocate<float>(columns * 4), .count = plan.parts, .columns = columns, .stride = columns, .accumulate = 0};
+  const gpu::ColumnSumsArgs sums{.in = a.at,
+                                 .parts = driver.allocate<float>(plan.parts * columns * 4),
+                                 .rows = rows,
+                                 .columns = columns,
+                                 .stride = columns};
+  const gpu::ColumnPartsArgs parts{.parts = sums.parts,
+                                   .out = driver.allocate<float>(columns * 4),
+                                   .count = plan.parts,
+                                   .columns = columns,
+                                   .stride = columns,
+                                   .accumulate = 0};
   bench.report("column_sums", shape, "", 0, bytes, [&] {
     driver.launch(plan.sums, sums);
     driver.launch(plan.sum, parts);

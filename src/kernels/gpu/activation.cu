@@ -38,7 +38,9 @@ struct Activation<2> {  // GELU by erf
 };
 template <>
 struct Activation<3> {  // relu
-  static __device__ __forceinline__ ValueAndSlope of(float x) { return {x > 0.0f ? x : 0.0f, x > 0.0f ? 1.0f : 0.0f}; }
+  static __device__ __forceinline__ ValueAndSlope of(float x) {
+    return {x > 0.0f ? x : 0.0f, x > 0.0f ? 1.0f : 0.0f};
+  }
 };
 template <>
 struct Activation<4> {  // relu²
@@ -94,13 +96,13 @@ __device__ __forceinline__ void gate(const ActivationArgs& args) {
 
 template <typename T, int kCount, bool kGated>
 __device__ __forceinline__ void choose(const ActivationArgs& args) {
-#define STRATA_CASE(KIND)                      \
-  case KIND:                                   \
-    if constexpr (kGated) {                    \
-      gate<T, KIND, kCount>(args);             \
-    } else {                                   \
-      activate<T, KIND, kCount>(args);         \
-    }                                          \
+#define STRATA_CASE(KIND)              \
+  case KIND:                           \
+    if constexpr (kGated) {            \
+      gate<T, KIND, kCount>(args);     \
+    } else {                           \
+      activate<T, KIND, kCount>(args); \
+    }                                  \
     break;
   switch (args.kind) {
     STRATA_CASE(0)
@@ -111,9 +113,13 @@ __device__ __forceinline__ void choose(const ActivationArgs& args) {
   }
 }
 
-#define STRATA_ACTIVATION(NAME, TYPE, T, COUNT, ENDING)                                                                  \
-  extern "C" __global__ void activation_##TYPE##ENDING(const __grid_constant__ ActivationArgs args) { choose<T, COUNT, false>(args); } \
-  extern "C" __global__ void gated_##TYPE##ENDING(const __grid_constant__ ActivationArgs args) { choose<T, COUNT, true>(args); }
+#define STRATA_ACTIVATION(NAME, TYPE, T, COUNT, ENDING)                                               \
+  extern "C" __global__ void activation_##TYPE##ENDING(const __grid_constant__ ActivationArgs args) { \
+    choose<T, COUNT, false>(args);                                                                    \
+  }                                                                                                   \
+  extern "C" __global__ void gated_##TYPE##ENDING(const __grid_constant__ ActivationArgs args) {      \
+    choose<T, COUNT, true>(args);                                                                     \
+  }
 STRATA_ACTIVATION(activation, bf16, BF16, 8, )
 STRATA_ACTIVATION(activation, f32, float, 4, )
 STRATA_ACTIVATION(activation, bf16, BF16, 1, _any)

@@ -16,13 +16,16 @@ struct HeadRows {
   int64_t stride;
   int rows, dim;
 };
-__device__ __forceinline__ HeadRows head_rows(const void* matrix, int64_t stride, int sequence, int length, int head, int dim) {
-  return {static_cast<const BF16*>(matrix) + static_cast<int64_t>(sequence) * length * stride + static_cast<int64_t>(head) * dim, stride,
-          length, dim};
+__device__ __forceinline__ HeadRows head_rows(const void* matrix, int64_t stride, int sequence, int length,
+                                              int head, int dim) {
+  return {static_cast<const BF16*>(matrix) + static_cast<int64_t>(sequence) * length * stride +
+              static_cast<int64_t>(head) * dim,
+          stride, length, dim};
 }
 template <int kRows, int kDim, int kThreads>
 __device__ __forceinline__ void copy_head(uint32_t tile, const HeadRows& from, int first) {
-  copy_rows<kRows, kDim / 8, kThreads>(tile, from.at + first * from.stride, from.stride, from.rows - first, from.dim);
+  copy_rows<kRows, kDim / 8, kThreads>(tile, from.at + first * from.stride, from.stride, from.rows - first,
+                                       from.dim);
 }
 
 // The keys that rows of a block see: [begin, end) any, [full_begin, full_end) all of them.
@@ -33,7 +36,8 @@ __device__ __forceinline__ KeyRange key_range(const AttentionArgs& args, int seq
   const int tiles = (args.length + kRangeRows - 1) / kRangeRows;
   KeyRange range{args.kv_length, 0, 0, args.kv_length};
   for (int tile = first / kRangeRows; tile < tiles && tile * kRangeRows < first + count; ++tile) {
-    const int4 one = *reinterpret_cast<const int4*>(args.tiles + (static_cast<int64_t>(sequence) * tiles + tile) * 4);
+    const int4 one =
+        *reinterpret_cast<const int4*>(args.tiles + (static_cast<int64_t>(sequence) * tiles + tile) * 4);
     range.begin = min(range.begin, one.x);
     range.end = max(range.end, one.y);
     range.full_begin = max(range.full_begin, one.z);
@@ -42,7 +46,8 @@ __device__ __forceinline__ KeyRange key_range(const AttentionArgs& args, int seq
   return range;
 }
 __device__ __forceinline__ int2 keys_of_row(const AttentionArgs& args, int sequence, int row) {
-  return row < args.length ? *reinterpret_cast<const int2*>(args.rows + (static_cast<int64_t>(sequence) * args.length + row) * 2)
+  return row < args.length ? *reinterpret_cast<const int2*>(
+                                 args.rows + (static_cast<int64_t>(sequence) * args.length + row) * 2)
                            : make_int2(0, 0);
 }
 
@@ -53,8 +58,8 @@ __device__ __forceinline__ float cap_score(float score, float softcap) {
   return softcap * (1.0f - 2.0f / (e + 1.0f));
 }
 
-// sum += a · bᵀ of kTiles × 16 rows of a tile and kPairs × 16 rows of another one, over kDim. `a` is from begin_across, `b` from
-// begin_along.
+// sum += a · bᵀ of kTiles × 16 rows of a tile and kPairs × 16 rows of another one, over kDim. `a` is from
+// begin_across, `b` from begin_along.
 template <int kTiles, int kPairs, int kDim>
 __device__ __forceinline__ void multiply_rows(float (&sum)[kTiles][2 * kPairs][4], uint32_t a, uint32_t b) {
   constexpr int kChunks = kDim / 8;
@@ -76,11 +81,11 @@ __device__ __forceinline__ void multiply_rows(float (&sum)[kTiles][2 * kPairs][4
   }
 }
 
-// sum += weights · b: weights as another product left them, rounded to bf16; b has kPairs × 16 rows and kDim columns and is from
-// begin_across.
+// sum += weights · b: weights as another product left them, rounded to bf16; b has kPairs × 16 rows and kDim
+// columns and is from begin_across.
 template <int kTiles, int kPairs, int kDim>
-__device__ __forceinline__ void multiply_weights(float (&sum)[kTiles][kDim / 8][4], const float (&weights)[kTiles][2 * kPairs][4],
-                                                 uint32_t b) {
+__device__ __forceinline__ void multiply_weights(float (&sum)[kTiles][kDim / 8][4],
+                                                 const float (&weights)[kTiles][2 * kPairs][4], uint32_t b) {
 #pragma unroll
   for (int k = 0; k < kPairs; ++k) {
     uint32_t left[kTiles][4];
@@ -106,8 +111,9 @@ __device__ __forceinline__ void multiply_weights(float (&sum)[kTiles][kDim / 8][
 
 // Writes kTiles × 16 rows and kDim columns, each row times factor[i][half], as bf16.
 template <int kTiles, int kDim>
-__device__ __forceinline__ void store_rows(const float (&sum)[kTiles][kDim / 8][4], const float (&factor)[kTiles][2], BF16* to,
-                                           int64_t stride, int rows, int dim) {
+__device__ __forceinline__ void store_rows(const float (&sum)[kTiles][kDim / 8][4],
+                                           const float (&factor)[kTiles][2], BF16* to, int64_t stride,
+                                           int rows, int dim) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const bool odd = lane % 2 != 0;
 #pragma unroll

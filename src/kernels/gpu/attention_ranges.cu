@@ -24,7 +24,8 @@ __device__ __forceinline__ int extreme(int value, int* shared) {
 
 }  // namespace strata::gpu
 
-extern "C" __global__ void __launch_bounds__(64) attention_ranges(const __grid_constant__ strata::gpu::AttentionRangesArgs args) {
+extern "C" __global__ void __launch_bounds__(64)
+    attention_ranges(const __grid_constant__ strata::gpu::AttentionRangesArgs args) {
   __shared__ int shared[64];
   const int sequence = static_cast<int>(blockIdx.y), row = static_cast<int>(blockIdx.x * 64 + threadIdx.x);
   const bool inside = row < args.length;

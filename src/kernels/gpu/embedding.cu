@@ -1,5 +1,5 @@
-// Look-up of embeddings, and its gradient in the order of the tokens: ids are sorted with their places, a block per run of 8,192 tokens;
-// then a block adds up the rows of one id. Runs go one after another.
+// Look-up of embeddings, and its gradient in the order of the tokens: ids are sorted with their places, a
+// block per run of 8,192 tokens; then a block adds up the rows of one id. Runs go one after another.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/vector.cuh"
 
@@ -49,7 +49,8 @@ __device__ __forceinline__ void sort_ids(const EmbeddingSortArgs& args) {
     }
   }
   __syncthreads();
-  for (int i = thread; i < args.run; i += threads) args.sorted[static_cast<int64_t>(blockIdx.x) * args.run + i] = keys[i];
+  for (int i = thread; i < args.run; i += threads)
+    args.sorted[static_cast<int64_t>(blockIdx.x) * args.run + i] = keys[i];
 }
 
 template <typename T, int kCount>
@@ -61,7 +62,8 @@ __device__ __forceinline__ void embedding_backward(const EmbeddingGradArgs& args
   if (id == ~uint32_t{0} || (at > 0 && id_at(at - 1) == id)) return;
   const int column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * kCount;
   if (column >= args.dim) return;
-  const T* const dy = static_cast<const T*>(args.dy) + static_cast<int64_t>(args.number) * args.run * args.dim + column;
+  const T* const dy =
+      static_cast<const T*>(args.dy) + static_cast<int64_t>(args.number) * args.run * args.dim + column;
   int end = at + 1;
   while (end < args.run && id_at(end) == id) ++end;
   float sum[kCount] = {};
@@ -80,14 +82,33 @@ __device__ __forceinline__ void embedding_backward(const EmbeddingGradArgs& args
   store(to, old);
 }
 
-extern "C" __global__ void embedding_bf16(const __grid_constant__ EmbeddingArgs args) { embed<BF16, 8>(args); }
-extern "C" __global__ void embedding_f32(const __grid_constant__ EmbeddingArgs args) { embed<float, 4>(args); }
-extern "C" __global__ void embedding_bf16_any(const __grid_constant__ EmbeddingArgs args) { embed<BF16, 1>(args); }
-extern "C" __global__ void embedding_f32_any(const __grid_constant__ EmbeddingArgs args) { embed<float, 1>(args); }
-extern "C" __global__ void __launch_bounds__(1024) embedding_sort(const __grid_constant__ EmbeddingSortArgs args) { sort_ids(args); }
-extern "C" __global__ void embedding_backward_bf16(const __grid_constant__ EmbeddingGradArgs args) { embedding_backward<BF16, 8>(args); }
-extern "C" __global__ void embedding_backward_f32(const __grid_constant__ EmbeddingGradArgs args) { embedding_backward<float, 4>(args); }
-extern "C" __global__ void embedding_backward_bf16_any(const __grid_constant__ EmbeddingGradArgs args) { embedding_backward<BF16, 1>(args); }
-extern "C" __global__ void embedding_backward_f32_any(const __grid_constant__ EmbeddingGradArgs args) { embedding_backward<float, 1>(args); }
+extern "C" __global__ void embedding_bf16(const __grid_constant__ EmbeddingArgs args) {
+  embed<BF16, 8>(args);
+}
+extern "C" __global__ void embedding_f32(const __grid_constant__ EmbeddingArgs args) {
+  embed<float, 4>(args);
+}
+extern "C" __global__ void embedding_bf16_any(const __grid_constant__ EmbeddingArgs args) {
+  embed<BF16, 1>(args);
+}
+extern "C" __global__ void embedding_f32_any(const __grid_constant__ EmbeddingArgs args) {
+  embed<float, 1>(args);
+}
+extern "C" __global__ void __launch_bounds__(1024)
+    embedding_sort(const __grid_constant__ EmbeddingSortArgs args) {
+  sort_ids(args);
+}
+extern "C" __global__ void embedding_backward_bf16(const __grid_constant__ EmbeddingGradArgs args) {
+  embedding_backward<BF16, 8>(args);
+}
+extern "C" __global__ void embedding_backward_f32(const __grid_constant__ EmbeddingGradArgs args) {
+  embedding_backward<float, 4>(args);
+}
+extern "C" __global__ void embedding_backward_bf16_any(const __grid_constant__ EmbeddingGradArgs args) {
+  embedding_backward<BF16, 1>(args);
+}
+extern "C" __global__ void embedding_backward_f32_any(const __grid_constant__ EmbeddingGradArgs args) {
+  embedding_backward<float, 1>(args);
+}
 
 }  // namespace strata::gpu

@@ -1,4 +1,5 @@
-// GEMM of fp32 by fused multiply–add: a block of 256 threads computes 128 × 128 of c in steps of 16 of the depth, a thread 8 × 8.
+// GEMM of fp32 by fused multiply–add: a block of 256 threads computes 128 × 128 of c in steps of 16 of the
+// depth, a thread 8 × 8.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/vector.cuh"
 
@@ -6,7 +7,8 @@ namespace strata::gpu {
 
 constexpr int kTile = 128, kStep = 16, kPitch = kTile + 4;
 
-// A tile [depth][outer] of shared memory from a matrix; zero beyond it. A thread carries 8 elements from one step to the next.
+// A tile [depth][outer] of shared memory from a matrix; zero beyond it. A thread carries 8 elements from one
+// step to the next.
 template <bool kDepthInner>
 struct PlainOperand {
   const float* matrix;
@@ -131,12 +133,15 @@ __device__ __forceinline__ void gemm_plain(const GemmArgs& args) {
 
 }  // namespace strata::gpu
 
-extern "C" __global__ void __launch_bounds__(256) gemm_f32_nt(const __grid_constant__ strata::gpu::GemmArgs args) {
+extern "C" __global__ void __launch_bounds__(256)
+    gemm_f32_nt(const __grid_constant__ strata::gpu::GemmArgs args) {
   strata::gpu::gemm_plain<true, true>(args);
 }
-extern "C" __global__ void __launch_bounds__(256) gemm_f32_nn(const __grid_constant__ strata::gpu::GemmArgs args) {
+extern "C" __global__ void __launch_bounds__(256)
+    gemm_f32_nn(const __grid_constant__ strata::gpu::GemmArgs args) {
   strata::gpu::gemm_plain<true, false>(args);
 }
-extern "C" __global__ void __launch_bounds__(256) gemm_f32_tn(const __grid_constant__ strata::gpu::GemmArgs args) {
+extern "C" __global__ void __launch_bounds__(256)
+    gemm_f32_tn(const __grid_constant__ strata::gpu::GemmArgs args) {
   strata::gpu::gemm_plain<false, false>(args);
 }

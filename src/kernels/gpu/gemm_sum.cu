@@ -27,7 +27,8 @@ __device__ __forceinline__ void gemm_sum(const GemmSumArgs& args) {
     } else {
       for (int c = 0; c < count; ++c) {
         for (int i = 0; i < args.splits; ++i) sum[c] += from[i * part + c];
-        sum[c] += (args.bias != nullptr ? args.bias[column + c] : 0.0f) + (args.accumulate != 0 ? to_float(to[c]) : 0.0f);
+        sum[c] += (args.bias != nullptr ? args.bias[column + c] : 0.0f) +
+                  (args.accumulate != 0 ? to_float(to[c]) : 0.0f);
         to[c] = from_float<Out>(sum[c]);
       }
     }

@@ -1,5 +1,6 @@
-// What differs between vendors' compilers: matrix instructions, asynchronous copies, shuffles, conversions. No other file of this
-// folder has inline assembly or names an intrinsic. NVIDIA's instructions are those of sm_80.
+// What differs between vendors' compilers: matrix instructions, asynchronous copies, shuffles, conversions.
+// No other file of this folder has inline assembly or names an intrinsic. NVIDIA's instructions are those of
+// sm_80.
 #pragma once
 
 #include <cstdint>
@@ -66,8 +67,8 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Copies `bytes` of 16 bytes (0 to 16) from device to shared memory and fills the rest with zeros. `from` is aligned to 16 bytes also
-// where nothing is read.
+// Copies `bytes` of 16 bytes (0 to 16) from device to shared memory and fills the rest with zeros. `from` is
+// aligned to 16 bytes also where nothing is read.
 __device__ __forceinline__ void copy_async(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
@@ -76,7 +77,8 @@ __device__ __forceinline__ void copy_async(uint32_t to, const void* from) {
 }
 // The same of 4 bytes; 0 where not `inside`.
 __device__ __forceinline__ void copy_async_word(uint32_t to, const void* from, bool inside) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(inside ? 4 : 0) : "memory");
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(inside ? 4 : 0)
+               : "memory");
 }
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -88,7 +90,9 @@ __device__ __forceinline__ void wait_copies() {
 }
 
 __device__ __forceinline__ void store_shared(uint32_t to, uint4 value) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w) : "memory");
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
 }
 
 // Four 8 × 8 matrices of 16-bit elements; lane l passes the address of row l % 8 of matrix l / 8.
@@ -105,9 +109,12 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&to)[4], uint
                : "memory");
 }
 
-// c[16][8] += a[16][16] · b[16][8]. Lane l has rows l / 4 and l / 4 + 8 and columns l % 4 · 2 and the next of c.
-__device__ __forceinline__ void multiply_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+// c[16][8] += a[16][16] · b[16][8]. Lane l has rows l / 4 and l / 4 + 8 and columns l % 4 · 2 and the next of
+// c.
+__device__ __forceinline__ void multiply_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                              uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }

@@ -1,5 +1,5 @@
-// RMS and layer norm, a block for a row, whose elements stay in registers. Backward, a block takes rows gridDim apart and adds up what
-// they give to the weights' gradients; column_parts adds the blocks' sums.
+// RMS and layer norm, a block for a row, whose elements stay in registers. Backward, a block takes rows
+// gridDim apart and adds up what they give to the weights' gradients; column_parts adds the blocks' sums.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/rows.cuh"
 
@@ -126,23 +126,27 @@ __device__ __forceinline__ void norm_backward(const NormGradArgs& args) {
 }
 
 // Names end in "_any" where accesses are of single elements: rows that are no multiple of 16 bytes.
-#define STRATA_NORM(NAME, RMS, TYPE, T, ENDING, COUNT)                                                                             \
-  extern "C" __global__ void __launch_bounds__(512) NAME##_forward_##TYPE##ENDING(const __grid_constant__ NormArgs args) {                               \
-    norm_forward<T, RMS, COUNT>(args);                                                                                            \
-  }                                                                                                                                \
-  extern "C" __global__ void __launch_bounds__(512) NAME##_backward_input_##TYPE##ENDING(const __grid_constant__ NormGradArgs args) {                     \
-    norm_backward<T, RMS, COUNT, true, false>(args);                                                                               \
-  }                                                                                                                                \
-  extern "C" __global__ void __launch_bounds__(512) NAME##_backward_weight_##TYPE##ENDING(const __grid_constant__ NormGradArgs args) {                    \
-    norm_backward<T, RMS, COUNT, false, true>(args);                                                                               \
-  }                                                                                                                                \
-  extern "C" __global__ void __launch_bounds__(512) NAME##_backward_##TYPE##ENDING(const __grid_constant__ NormGradArgs args) {                           \
-    norm_backward<T, RMS, COUNT, true, true>(args);                                                                                \
+#define STRATA_NORM(NAME, RMS, TYPE, T, ENDING, COUNT)                                   \
+  extern "C" __global__ void __launch_bounds__(512)                                      \
+      NAME##_forward_##TYPE##ENDING(const __grid_constant__ NormArgs args) {             \
+    norm_forward<T, RMS, COUNT>(args);                                                   \
+  }                                                                                      \
+  extern "C" __global__ void __launch_bounds__(512)                                      \
+      NAME##_backward_input_##TYPE##ENDING(const __grid_constant__ NormGradArgs args) {  \
+    norm_backward<T, RMS, COUNT, true, false>(args);                                     \
+  }                                                                                      \
+  extern "C" __global__ void __launch_bounds__(512)                                      \
+      NAME##_backward_weight_##TYPE##ENDING(const __grid_constant__ NormGradArgs args) { \
+    norm_backward<T, RMS, COUNT, false, true>(args);                                     \
+  }                                                                                      \
+  extern "C" __global__ void __launch_bounds__(512)                                      \
+      NAME##_backward_##TYPE##ENDING(const __grid_constant__ NormGradArgs args) {        \
+    norm_backward<T, RMS, COUNT, true, true>(args);                                      \
   }
-#define STRATA_NORMS(NAME, RMS)                \
-  STRATA_NORM(NAME, RMS, bf16, BF16, , 8)       \
-  STRATA_NORM(NAME, RMS, f32, float, , 4)       \
-  STRATA_NORM(NAME, RMS, bf16, BF16, _any, 1)   \
+#define STRATA_NORMS(NAME, RMS)               \
+  STRATA_NORM(NAME, RMS, bf16, BF16, , 8)     \
+  STRATA_NORM(NAME, RMS, f32, float, , 4)     \
+  STRATA_NORM(NAME, RMS, bf16, BF16, _any, 1) \
   STRATA_NORM(NAME, RMS, f32, float, _any, 1)
 STRATA_NORMS(rms_norm, true)
 STRATA_NORMS(layer_norm, false)

@@ -26,10 +26,12 @@ __device__ __forceinline__ void adamw(const AdamWArgs& args) {
   }
   __syncthreads();
   const float share1 = static_cast<float>(1.0 - args.beta1), beta2 = static_cast<float>(args.beta2),
-              share2 = static_cast<float>(1.0 - args.beta2), correction2 = factors[0], keep = factors[1], step = factors[2];
+              share2 = static_cast<float>(1.0 - args.beta2), correction2 = factors[0], keep = factors[1],
+              step = factors[2];
   constexpr int kCount = 4;
-  const bool vectors = args.n % kCount == 0 && aligned_to(args.master, 0, 4) && aligned_to(args.m, 0, 4) && aligned_to(args.v, 0, 4) &&
-                       aligned_to(args.grad, 0, 4) && aligned_to(static_cast<BF16*>(args.copy), 0, 4);
+  const bool vectors = args.n % kCount == 0 && aligned_to(args.master, 0, 4) && aligned_to(args.m, 0, 4) &&
+                       aligned_to(args.v, 0, 4) && aligned_to(args.grad, 0, 4) &&
+                       aligned_to(static_cast<BF16*>(args.copy), 0, 4);
   const auto update = [&](int64_t i, auto count) {
     float p[count.value], m[count.value], v[count.value], g[count.value];
     load(args.grad + i, g);
@@ -50,9 +52,12 @@ __device__ __forceinline__ void adamw(const AdamWArgs& args) {
   };
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   if (vectors) {
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.n / kCount; i += stride) update(i * kCount, Count<kCount>{});
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.n / kCount;
+         i += stride)
+      update(i * kCount, Count<kCount>{});
   } else {
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.n; i += stride) update(i, Count<1>{});
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.n; i += stride)
+      update(i, Count<1>{});
   }
 }
 
@@ -101,8 +106,14 @@ __device__ __forceinline__ void reduce(const ReduceArgs& args) {
   if (thread == 0) *args.out = shared[0];
 }
 
-extern "C" __global__ void __launch_bounds__(256) adamw_update(const __grid_constant__ AdamWArgs args) { adamw(args); }
-extern "C" __global__ void __launch_bounds__(256) sum_of_squares(const __grid_constant__ SquaresArgs args) { squares(args); }
-extern "C" __global__ void __launch_bounds__(256) reduce_sum(const __grid_constant__ ReduceArgs args) { reduce(args); }
+extern "C" __global__ void __launch_bounds__(256) adamw_update(const __grid_constant__ AdamWArgs args) {
+  adamw(args);
+}
+extern "C" __global__ void __launch_bounds__(256) sum_of_squares(const __grid_constant__ SquaresArgs args) {
+  squares(args);
+}
+extern "C" __global__ void __launch_bounds__(256) reduce_sum(const __grid_constant__ ReduceArgs args) {
+  reduce(args);
+}
 
 }  // namespace strata::gpu

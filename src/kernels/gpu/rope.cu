@@ -5,7 +5,8 @@
 namespace strata::gpu {
 
 template <typename T, int kCount, bool kAdjacent>
-__device__ __forceinline__ void rotate(const RopeArgs& args, const T* in, T* out, const float* table, int pair) {
+__device__ __forceinline__ void rotate(const RopeArgs& args, const T* in, T* out, const float* table,
+                                       int pair) {
   const int half = args.rotary_dim / 2;
   float angles[2 * kCount];
   load(table + 2 * pair, angles);
@@ -36,7 +37,8 @@ __device__ __forceinline__ void rotate(const RopeArgs& args, const T* in, T* out
   }
 }
 
-// Pieces of kCount pairs of all heads come first, then, where out is not in, those elements of the row that pass unchanged.
+// Pieces of kCount pairs of all heads come first, then, where out is not in, those elements of the row that
+// pass unchanged.
 template <typename T, int kCount>
 __device__ __forceinline__ void rope(const RopeArgs& args) {
   const int half = args.rotary_dim / 2, pieces = half / kCount;
@@ -64,9 +66,17 @@ __device__ __forceinline__ void rope(const RopeArgs& args) {
   store(out + column, piece);
 }
 
-extern "C" __global__ void rope_bf16(const __grid_constant__ RopeArgs args) { rope<BF16, 8>(args); }
-extern "C" __global__ void rope_f32(const __grid_constant__ RopeArgs args) { rope<float, 4>(args); }
-extern "C" __global__ void rope_bf16_any(const __grid_constant__ RopeArgs args) { rope<BF16, 1>(args); }
-extern "C" __global__ void rope_f32_any(const __grid_constant__ RopeArgs args) { rope<float, 1>(args); }
+extern "C" __global__ void rope_bf16(const __grid_constant__ RopeArgs args) {
+  rope<BF16, 8>(args);
+}
+extern "C" __global__ void rope_f32(const __grid_constant__ RopeArgs args) {
+  rope<float, 4>(args);
+}
+extern "C" __global__ void rope_bf16_any(const __grid_constant__ RopeArgs args) {
+  rope<BF16, 1>(args);
+}
+extern "C" __global__ void rope_f32_any(const __grid_constant__ RopeArgs args) {
+  rope<float, 1>(args);
+}
 
 }  // namespace strata::gpu

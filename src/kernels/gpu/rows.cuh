@@ -16,14 +16,15 @@ struct Greatest {
   static __device__ __forceinline__ float of(float a, float b) { return fmaxf(a, b); }
 };
 
-// Each of kCount values over all threads; every thread gets the result. The block has whole warps; `shared` has kMostWarps · kCount
-// elements and is free again after the next barrier of all threads.
+// Each of kCount values over all threads; every thread gets the result. The block has whole warps; `shared`
+// has kMostWarps · kCount elements and is free again after the next barrier of all threads.
 template <typename Op, int kCount>
 __device__ __forceinline__ void reduce_block(float (&values)[kCount], float* shared) {
   const int warps = static_cast<int>(blockDim.x) / kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    for (int mask = kWarp / 2; mask > 0; mask /= 2) values[i] = Op::of(values[i], shuffle_xor(values[i], mask));
+    for (int mask = kWarp / 2; mask > 0; mask /= 2)
+      values[i] = Op::of(values[i], shuffle_xor(values[i], mask));
   }
   if (warps == 1) return;
   if (threadIdx.x % kWarp == 0) {
@@ -35,11 +36,13 @@ __device__ __forceinline__ void reduce_block(float (&values)[kCount], float* sha
   for (int i = 0; i < kCount; ++i) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     values[i] = lane < warps ? shared[i * kMostWarps + lane] : Op::kNeutral;
-    for (int mask = kWarp / 2; mask > 0; mask /= 2) values[i] = Op::of(values[i], shuffle_xor(values[i], mask));
+    for (int mask = kWarp / 2; mask > 0; mask /= 2)
+      values[i] = Op::of(values[i], shuffle_xor(values[i], mask));
   }
 }
 
-// Elements of a row that a thread holds: kHeld, in pieces of kCount that are blockDim · kCount apart. Elements beyond the row are 0.
+// Elements of a row that a thread holds: kHeld, in pieces of kCount that are blockDim · kCount apart.
+// Elements beyond the row are 0.
 constexpr int kHeld = 32;
 template <int kCount, typename Body>
 __device__ __forceinline__ void for_pieces(int dim, const Body& body) {

@@ -1,5 +1,5 @@
-// Loads and stores of several consecutive elements, fp32 or bf16, by accesses of 16 bytes where there are enough of them. Addresses are
-// aligned to the whole access (16 bytes at most).
+// Loads and stores of several consecutive elements, fp32 or bf16, by accesses of 16 bytes where there are
+// enough of them. Addresses are aligned to the whole access (16 bytes at most).
 #pragma once
 
 #include "kernels/gpu/intrinsics.cuh"
@@ -44,7 +44,8 @@ __device__ __forceinline__ void load(const BF16* from, float (&to)[kCount]) {
 #pragma unroll
     for (int i = 0; i < kCount; i += 4) {
       const uint2 four = *reinterpret_cast<const uint2*>(from + i);
-      to[i] = low_half(four.x), to[i + 1] = high_half(four.x), to[i + 2] = low_half(four.y), to[i + 3] = high_half(four.y);
+      to[i] = low_half(four.x), to[i + 1] = high_half(four.x), to[i + 2] = low_half(four.y),
+      to[i + 3] = high_half(four.y);
     }
   } else {
 #pragma unroll
@@ -69,12 +70,14 @@ __device__ __forceinline__ void store(BF16* to, const float (&from)[kCount]) {
   if constexpr (kCount % 8 == 0) {
 #pragma unroll
     for (int i = 0; i < kCount; i += 8)
-      *reinterpret_cast<uint4*>(to + i) = make_uint4(pack_bf16(from[i], from[i + 1]), pack_bf16(from[i + 2], from[i + 3]),
-                                                     pack_bf16(from[i + 4], from[i + 5]), pack_bf16(from[i + 6], from[i + 7]));
+      *reinterpret_cast<uint4*>(to + i) =
+          make_uint4(pack_bf16(from[i], from[i + 1]), pack_bf16(from[i + 2], from[i + 3]),
+                     pack_bf16(from[i + 4], from[i + 5]), pack_bf16(from[i + 6], from[i + 7]));
   } else if constexpr (kCount % 4 == 0) {
 #pragma unroll
     for (int i = 0; i < kCount; i += 4)
-      *reinterpret_cast<uint2*>(to + i) = make_uint2(pack_bf16(from[i], from[i + 1]), pack_bf16(from[i + 2], from[i + 3]));
+      *reinterpret_cast<uint2*>(to + i) =
+          make_uint2(pack_bf16(from[i], from[i + 1]), pack_bf16(from[i + 2], from[i + 3]));
   } else {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) to[i] = from_float<BF16>(from[i]);
@@ -85,7 +88,10 @@ __device__ __forceinline__ void store(BF16* to, const float (&from)[kCount]) {
 template <typename T>
 __device__ __forceinline__ bool aligned_to(const T* pointer, int64_t stride, int count) {
   const int bytes = min(16, count * static_cast<int>(sizeof(T)));
-  return (reinterpret_cast<uintptr_t>(pointer) | static_cast<uintptr_t>(stride * static_cast<int64_t>(sizeof(T)))) % bytes == 0;
+  return (reinterpret_cast<uintptr_t>(pointer) |
+          static_cast<uintptr_t>(stride * static_cast<int64_t>(sizeof(T)))) %
+             bytes ==
+         0;
 }
 
 }  // namespace strata::gpu

@@ -89,19 +89,20 @@ std::vector<double> KernelTest::download(DType dtype, const void* from, int64_t 
   return values;
 }
 
-void expect_near(const std::vector<double>& values, const std::vector<double>& expected, double tolerance, double scale,
-                 const std::string& what) {
+void expect_near(const std::vector<double>& values, const std::vector<double>& expected, double tolerance,
+                 double scale, const std::string& what) {
   ASSERT_EQ(values.size(), expected.size()) << what;
   double worst = 0;
   size_t at = 0, wrong = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     const bool equal = values[i] == expected[i];  // infinities
-    const double error = equal ? 0 : std::fabs(values[i] - expected[i]) / std::max(scale, std::fabs(expected[i]));
+    const double error =
+        equal ? 0 : std::fabs(values[i] - expected[i]) / std::max(scale, std::fabs(expected[i]));
     if (!(error <= tolerance)) ++wrong;
     if (!(error <= worst)) worst = error, at = i;
   }
-  EXPECT_EQ(wrong, 0u) << what << ": " << wrong << " of " << values.size() << " wrong; element " << at << " is " << values[at] << ", expected "
-                       << expected[at];
+  EXPECT_EQ(wrong, 0u) << what << ": " << wrong << " of " << values.size() << " wrong; element " << at
+                       << " is " << values[at] << ", expected " << expected[at];
 }
 
 }  // namespace strata::gpu_tests

@@ -1,5 +1,6 @@
-// Runs kernels of src/kernels/gpu in tests: arrays of fp32 and bf16 in the executor's memory, launches as launch.h has them.
-// Outputs are never written before a kernel runs: the executor fails a test that reads what no kernel wrote.
+// Runs kernels of src/kernels/gpu in tests: arrays of fp32 and bf16 in the executor's memory, launches as
+// launch.h has them. Outputs are never written before a kernel runs: the executor fails a test that reads
+// what no kernel wrote.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,7 +41,10 @@ class KernelTest : public ::testing::TestWithParam<const char*> {
 
   template <typename Args>
   void launch(const gpu::KernelLaunch& call, const Args& args) {
-    device_->launch(kernel(call), {.grid = {call.grid_x, call.grid_y, call.grid_z}, .block = {call.threads}, .shared_bytes = call.shared_bytes},
+    device_->launch(kernel(call),
+                    {.grid = {call.grid_x, call.grid_y, call.grid_z},
+                     .block = {call.threads},
+                     .shared_bytes = call.shared_bytes},
                     args);
     device_->synchronize();
   }
@@ -54,10 +58,10 @@ class KernelTest : public ::testing::TestWithParam<const char*> {
 };
 
 // |value − expected| ≤ tolerance · max(scale, |expected|) for all, or one failure that names the worst.
-void expect_near(const std::vector<double>& values, const std::vector<double>& expected, double tolerance, double scale,
-                 const std::string& what);
+void expect_near(const std::vector<double>& values, const std::vector<double>& expected, double tolerance,
+                 double scale, const std::string& what);
 
-#define STRATA_GPU_TESTS(SUITE)                                                         \
+#define STRATA_GPU_TESTS(SUITE)                                                        \
   INSTANTIATE_TEST_SUITE_P(Architectures, SUITE, ::testing::Values("sm_80", "sm_90a"), \
                            [](const auto& one) { return std::string(one.param); })
 
