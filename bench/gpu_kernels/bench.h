@@ -1,4 +1,5 @@
-// What the parts of the benchmark share: random operands, results written as soon as they are had, and the check of a value.
+// What the parts of the benchmark share: random operands, results written as soon as they are had, and the
+// check of a value.
 #pragma once
 
 #include <cstdio>
@@ -54,16 +55,16 @@ class Bench {
   Digest digest(DType dtype, const void* from, int64_t n);
 
   // Times `work` and writes a line. `flops`, `bytes`: of one run, or 0. `note`: the kernel.
-  double report(const std::string& op, const std::string& shape, const std::string& note, double flops, double bytes,
-                const std::function<void()>& work);
+  double report(const std::string& op, const std::string& shape, const std::string& note, double flops,
+                double bytes, const std::function<void()>& work);
   // Writes a line of a check. `outputs` are digested, `work` runs again, and the digests must be the same.
   struct Output {
     DType dtype;
     const void* at;
     int64_t n;
   };
-  void verify(const std::string& op, const std::string& shape, const Check& check, const std::vector<Output>& outputs,
-              const std::function<void()>& work);
+  void verify(const std::string& op, const std::string& shape, const Check& check,
+              const std::vector<Output>& outputs, const std::function<void()>& work);
   int failures() const { return failures_; }
 
  private:
@@ -75,8 +76,10 @@ class Bench {
   int failures_ = 0;
 };
 
-void bench_gemm(Bench& bench);
-void bench_attention(Bench& bench);
+// `wgmma`: the kernels of sm_90a alone, or those that every device has.
+void bench_gemm(Bench& bench, bool wgmma);
+void bench_attention(Bench& bench, bool wgmma);
+void bench_experts(Bench& bench);
 void bench_rows(Bench& bench);
 
 }  // namespace strata::gpu_bench

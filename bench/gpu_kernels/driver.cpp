@@ -36,7 +36,10 @@ struct Driver::Calls {
   int (*cuMemcpyDtoH)(void*, const void*, size_t);
   int (*cuMemcpyHtoD)(void*, const void*, size_t);
   int (*cuMemcpyDtoDAsync)(void*, const void*, size_t, void*);
-  int (*cuLaunchKernel)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
+  int (*cuLaunchKernel)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
+                        void**, void**);
+  int (*cuTensorMapEncodeTiled)(void*, int, uint32_t, void*, const uint64_t*, const uint64_t*,
+                                const uint32_t*, const uint32_t*, int, int, int, int);
   int (*cuEventCreate)(void**, unsigned);
   int (*cuEventRecord)(void*, void*);
   int (*cuEventElapsedTime)(float*, void*, void*);
@@ -76,6 +79,7 @@ Driver::Driver(std::string kernels) : kernels_(std::move(kernels)), calls_(new C
   STRATA_OPEN(cuMemcpyHtoD, "_v2");
   STRATA_OPEN(cuMemcpyDtoDAsync, "_v2");
   STRATA_OPEN(cuLaunchKernel, "");
+  STRATA_OPEN(cuTensorMapEncodeTiled, "");
   STRATA_OPEN(cuEventCreate, "");
   STRATA_OPEN(cuEventRecord, "");
   STRATA_OPEN(cuEventElapsedTime, "");
@@ -86,7 +90,10 @@ Driver::Driver(std::string kernels) : kernels_(std::move(kernels)), calls_(new C
   char name[128] = {};
   STRATA_CALL(cuDeviceGetName, name, sizeof name, device);
   name_ = name;
-  STRATA_CALL(cuDeviceGetAttribute, &multiprocessors_, 16, device);
+  int major = 0;
+  STRATA_CALL(cuDeviceGetAttribute, &traits_.multiprocessors, 16, device);
+  STRATA_CALL(cuDeviceGetAttribute, &major, 75, device);
+  traits_.wgmma = major == 9;
   STRATA_CALL(cuDevicePrimaryCtxRetain, &context, device);
   STRATA_CALL(cuCtxSetCurrent, context);
   STRATA_CALL(cuMemAlloc, &flush_, static_cast<size_t>(kFlushBytes));
@@ -121,7 +128,8 @@ void Driver::synchronize() {
 
 void* Driver::function(const gpu::KernelLaunch& call) {
   void*& module = modules_[call.module];
-  if (module == nullptr) STRATA_CALL(cuModuleLoad, &module, (kernels_ + "/" + call.module + ".cubin").c_str());
+  if (module == nullptr)
+    STRATA_CALL(cuModuleLoad, &module, (kernels_ + "/" + call.module + ".cubin").c_str());
   void*& function = functions_[call.kernel];
   if (function == nullptr) {
     STRATA_CALL(cuModuleGetFunction, &function, module, call.kernel.c_str());
@@ -137,9 +145,20 @@ void* Driver::function(const gpu::KernelLaunch& call) {
 
 void Driver::launch_raw(const gpu::KernelLaunch& call, void* args) {
   void* params[] = {args};
-  const int result = calls_->cuLaunchKernel(function(call), call.grid_x, call.grid_y, call.grid_z, call.threads, 1, 1, call.shared_bytes,
-                                            nullptr, params, nullptr);
+  const int result = calls_->cuLaunchKernel(function(call), call.grid_x, call.grid_y, call.grid_z,
+                                            call.threads, 1, 1, call.shared_bytes, nullptr, params, nullptr);
   check(result, call.kernel.c_str());
+}
+
+gpu::TensorMap Driver::tensor_map(const gpu::MatrixMap& map, const void* matrix) {
+  gpu::TensorMap result;
+  const uint64_t sizes[] = {static_cast<uint64_t>(map.columns), static_cast<uint64_t>(map.rows)},
+                 strides[] = {static_cast<uint64_t>(map.stride) * 2};
+  const uint32_t box[] = {64, static_cast<uint32_t>(map.box_rows)}, steps[] = {1, 1};
+  constexpr int kBFloat16 = 9, kNoInterleave = 0, kSwizzle128 = 3, kPromote256 = 3, kZeros = 0;
+  STRATA_CALL(cuTensorMapEncodeTiled, &result, kBFloat16, 2, const_cast<void*>(matrix), sizes, strides, box,
+              steps, kNoInterleave, kSwizzle128, kPromote256, kZeros);
+  return result;
 }
 
 double Driver::time(const std::function<void()>& work, int runs) {
@@ -156,7 +175,8 @@ double Driver::time(const std::function<void()>& work, int runs) {
   std::vector<double> times;
   for (int i = 0; i < runs; ++i) {
     float milliseconds = 0;
-    STRATA_CALL(cuEventElapsedTime, &milliseconds, events[static_cast<size_t>(2 * i)], events[static_cast<size_t>(2 * i + 1)]);
+    STRATA_CALL(cuEventElapsedTime, &milliseconds, events[static_cast<size_t>(2 * i)],
+                events[static_cast<size_t>(2 * i + 1)]);
     times.push_back(static_cast<double>(milliseconds) * 1e3);
   }
   std::sort(times.begin(), times.end());

@@ -1,4 +1,5 @@
-// The CUDA driver API, opened at run time: as much of it as the benchmark needs. A failed call ends the program with the call's name.
+// The CUDA driver API, opened at run time: as much of it as the benchmark needs. A failed call ends the
+// program with the call's name.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ class Driver {
   explicit Driver(std::string kernels);
 
   const std::string& name() const { return name_; }
-  int multiprocessors() const { return multiprocessors_; }
+  const gpu::GpuTraits& traits() const { return traits_; }
 
   template <typename T = void>
   T* allocate(int64_t bytes) {
@@ -38,7 +39,10 @@ class Driver {
     launch_raw(call, &copy);
   }
 
-  // Median time of `work` in microseconds, by events, with random bytes of the last-level cache replaced before each run.
+  gpu::TensorMap tensor_map(const gpu::MatrixMap& map, const void* matrix);
+
+  // Median time of `work` in microseconds, by events, with random bytes of the last-level cache replaced
+  // before each run.
   double time(const std::function<void()>& work, int runs = 9);
 
  private:
@@ -48,7 +52,7 @@ class Driver {
   void* function(const gpu::KernelLaunch& call);
 
   std::string kernels_, name_;
-  int multiprocessors_ = 0;
+  gpu::GpuTraits traits_;
   Calls* calls_;
   std::map<std::string, void*> modules_, functions_;
   std::map<std::string, uint32_t> shared_;

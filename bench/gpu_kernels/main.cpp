@@ -1,5 +1,6 @@
-// kernels_bench KERNELS RESULTS [PARTS]: checks and times the kernels of src/kernels/gpu on the first GPU. KERNELS is a folder of
-// machine code, RESULTS a file of one JSON object a line; PARTS, a text with the names of the parts to run.
+// kernels_bench KERNELS RESULTS [PARTS]: checks and times the kernels of src/kernels/gpu on the first GPU.
+// KERNELS is a folder of machine code, RESULTS a file of one JSON object a line; PARTS, a text with the names
+// of the parts to run.
 #include <cmath>
 #include <cstring>
 
@@ -19,9 +20,14 @@ Bench::Bench(const std::string& kernels, const std::string& results, const std::
 }
 
 RandomArray Bench::random(DType dtype, int64_t n, float scale) {
-  RandomArray array{.at = driver_.allocate(n * size_of(dtype)), .dtype = dtype, .seed = ++seed_, .scale = scale};
+  RandomArray array{
+      .at = driver_.allocate(n * size_of(dtype)), .dtype = dtype, .seed = ++seed_, .scale = scale};
   const FillArgs args{.to = array.at, .n = n, .seed = array.seed, .scale = scale};
-  driver_.launch({.module = "checks", .kernel = dtype == DType::kBF16 ? "fill_bf16" : "fill_f32", .grid_x = 2048, .threads = 256}, args);
+  driver_.launch({.module = "checks",
+                  .kernel = dtype == DType::kBF16 ? "fill_bf16" : "fill_f32",
+                  .grid_x = 2048,
+                  .threads = 256},
+                 args);
   return array;
 }
 int32_t* Bench::ids(int64_t n, uint32_t limit, uint64_t seed) {
@@ -50,7 +56,11 @@ double Bench::read(DType dtype, const void* from, int64_t i) {
 Bench::Digest Bench::digest(DType dtype, const void* from, int64_t n) {
   constexpr int kBlocks = 512;
   const DigestArgs args{.from = from, .out = digests_, .n = n};
-  driver_.launch({.module = "checks", .kernel = dtype == DType::kBF16 ? "digest_bf16" : "digest_f32", .grid_x = kBlocks, .threads = 256}, args);
+  driver_.launch({.module = "checks",
+                  .kernel = dtype == DType::kBF16 ? "digest_bf16" : "digest_f32",
+                  .grid_x = kBlocks,
+                  .threads = 256},
+                 args);
   std::vector<uint64_t> parts(2 * kBlocks);
   driver_.read(parts.data(), digests_, 2 * kBlocks * 8);
   Digest all;
@@ -61,18 +71,18 @@ Bench::Digest Bench::digest(DType dtype, const void* from, int64_t n) {
   return all;
 }
 
-double Bench::report(const std::string& op, const std::string& shape, const std::string& note, double flops, double bytes,
-                     const std::function<void()>& work) {
+double Bench::report(const std::string& op, const std::string& shape, const std::string& note, double flops,
+                     double bytes, const std::function<void()>& work) {
   const double us = driver_.time(work);
-  std::fprintf(file_, R"({"op":"%s","shape":"%s","kernel":"%s","us":%.2f,"tflops":%.1f,"gbs":%.0f})", op.c_str(), shape.c_str(), note.c_str(),
-               us, flops / us / 1e6, bytes / us / 1e3);
+  std::fprintf(file_, R"({"op":"%s","shape":"%s","kernel":"%s","us":%.2f,"tflops":%.1f,"gbs":%.0f})",
+               op.c_str(), shape.c_str(), note.c_str(), us, flops / us / 1e6, bytes / us / 1e3);
   std::fputc('\n', file_);
   std::fflush(file_);
   return us;
 }
 
-void Bench::verify(const std::string& op, const std::string& shape, const Check& check, const std::vector<Output>& outputs,
-                   const std::function<void()>& work) {
+void Bench::verify(const std::string& op, const std::string& shape, const Check& check,
+                   const std::vector<Output>& outputs, const std::function<void()>& work) {
   std::vector<Digest> first;
   uint64_t not_finite = 0;
   for (const Output& one : outputs) {
@@ -82,11 +92,14 @@ void Bench::verify(const std::string& op, const std::string& shape, const Check&
   }
   work();
   bool same = true;
-  for (size_t i = 0; i < outputs.size(); ++i) same = same && digest(outputs[i].dtype, outputs[i].at, outputs[i].n) == first[i];
+  for (size_t i = 0; i < outputs.size(); ++i)
+    same = same && digest(outputs[i].dtype, outputs[i].at, outputs[i].n) == first[i];
   const bool good = check.good() && not_finite == 0 && same;
   if (!good) ++failures_;
-  std::fprintf(file_, R"({"check":"%s","shape":"%s","good":%s,"error":%.3g,"not_finite":%llu,"same_bits":%s})", op.c_str(), shape.c_str(),
-               good ? "true" : "false", check.worst() > 1e30 ? 1e30 : check.worst(), static_cast<unsigned long long>(not_finite), same ? "true" : "false");
+  std::fprintf(
+      file_, R"({"check":"%s","shape":"%s","good":%s,"error":%.3g,"not_finite":%llu,"same_bits":%s})",
+      op.c_str(), shape.c_str(), good ? "true" : "false", check.worst() > 1e30 ? 1e30 : check.worst(),
+      static_cast<unsigned long long>(not_finite), same ? "true" : "false");
   std::fputc('\n', file_);
   std::fflush(file_);
 }
@@ -100,10 +113,16 @@ int main(int count, char** arguments) {
     return 2;
   }
   Bench bench(arguments[1], arguments[2], count > 3 ? arguments[3] : "");
-  std::printf("%s, %d multiprocessors\n", bench.driver().name().c_str(), bench.driver().multiprocessors());
-  if (bench.wants("gemm")) bench_gemm(bench);
-  if (bench.wants("attention")) bench_attention(bench);
+  std::printf("%s, %d multiprocessors\n", bench.driver().name().c_str(),
+              bench.driver().traits().multiprocessors);
+  if (bench.wants("gemm")) bench_gemm(bench, false);
+  if (bench.wants("attention")) bench_attention(bench, false);
+  if (bench.wants("experts")) bench_experts(bench);
   if (bench.wants("rows")) bench_rows(bench);
+  if (bench.wants("wgmma") && bench.driver().traits().wgmma) {
+    bench_gemm(bench, true);
+    bench_attention(bench, true);
+  }
   std::printf("%d checks failed\n", bench.failures());
   return bench.failures() == 0 ? 0 : 1;
 }

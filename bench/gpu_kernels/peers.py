@@ -92,6 +92,33 @@ def attentions():
             report("attention_backward", shape, name, lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True))
 
 
+    q, k, v, dout = (random(2, 16, 1024, 128, dtype=torch.float32).requires_grad_() for _ in range(4))
+    for name, backend in (("efficient", SDPBackend.EFFICIENT_ATTENTION),):
+        with sdpa_kernel(backend):
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            shape = "2x1024 heads 16/4x128 causal f32"
+            with torch.no_grad():
+                report("attention_forward", shape, name, lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))
+        report("attention_backward", shape, name, lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True))
+
+
+def experts():
+    for tokens, per_token, count, outputs, inputs in ((8192, 2, 8, 7168, 4096), (8192, 8, 64, 1024, 2048)):
+        slots = tokens * per_token
+        # Rows that lie sorted by expert: as many of each, more or less.
+        sizes = slots // count + 16 * torch.randint(-4, 5, (count,))
+        offsets = sizes.cumsum(0).clamp_(max=slots)
+        offsets[-1] = slots
+        offsets = offsets.to(device=DEVICE, dtype=torch.int32)
+        x, dy, w = random(slots, inputs), random(slots, outputs), random(count, outputs, inputs)
+        shape = f"{tokens}x{per_token} of {count} {outputs}x{inputs}"
+        grouped = torch._grouped_mm
+        report("experts_forward", shape, "grouped_mm of sorted rows", lambda: grouped(x, w.transpose(-2, -1), offs=offsets))
+        report("experts_grad_input", shape, "grouped_mm, no sum", lambda: grouped(dy, w, offs=offsets))
+        report("experts_grad_weight", shape, "grouped_mm to bf16", lambda: grouped(dy.t(), x, offs=offsets))
+        del x, dy, w
+
+
 def rows():
     for columns in (4096, 14336):
         a, b = random(TOKENS, columns), random(TOKENS, columns)
@@ -177,5 +204,7 @@ if wants("gemm"):
     gemms()
 if wants("attention"):
     attentions()
+if wants("experts"):
+    experts()
 if wants("rows"):
     rows()

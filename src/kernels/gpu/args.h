@@ -1,5 +1,5 @@
-// The parameters of the GPU's kernels: one struct each, as host and device both see it. Pointers are addresses of device memory; sizes
-// and strides count elements. Rows are dense where no stride is given.
+// The parameters of the GPU's kernels: one struct each, as host and device both see it. Pointers are
+// addresses of device memory; sizes and strides count elements. Rows are dense where no stride is given.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,18 @@ struct GemmArgs {
   int64_t a_stride, b_stride, c_stride;
   int32_t m, n, k;
   int32_t accumulate;  // c += instead of c =
-  // The depth is cut into `splits` parts of `split_depth` (a multiple of 64), whose sums lie one after another in fp32 from c on;
-  // gemm_sum adds them in order. 1: c is the result.
+  // The depth is cut into `splits` parts of `split_depth` (a multiple of 64), whose sums lie one after
+  // another in fp32 from c on; gemm_sum adds them in order. 1: c is the result.
   int32_t splits, split_depth;
+};
+// A matrix as copies of boxes see it: what cuTensorMapEncodeTiled makes of a MatrixMap (launch.h).
+struct alignas(64) TensorMap {
+  uint64_t opaque[16];
+};
+// GEMM by products of warpgroups: `gemm` with its operands as maps.
+struct GemmMapsArgs {
+  TensorMap a, b;
+  GemmArgs gemm;
 };
 // c[m][n] (+)= Σ parts (+ bias[n]), parts[splits][m][n].
 struct GemmSumArgs {
@@ -31,18 +40,56 @@ struct GemmSumArgs {
   int32_t m, n, splits, accumulate;
 };
 
-// Attention of `batch` sequences. q and out have `length` tokens a sequence and `heads` heads, k and v `kv_length` and `kv_heads`; heads
-// lie one after another in a row, rows of a sequence and sequences at the strides. Query head h reads key–value head h / (heads /
-// kv_heads). Row i sees the keys [rows[i][0], rows[i][1]), empty ranges included.
+// Experts' products, of slots in the order of tokens as src/ops/experts/experts.h has them: kernels reach
+// rows by lists. The lists name slots by expert, in order within one; those without an expert (an id below 0,
+// or beyond the last token's) come last, as expert `experts`. A row of `counts` is of a chunk of 1024 slots.
+struct ExpertsSortArgs {
+  const int32_t* ids;  // [count]
+  const int32_t*
+      token_offsets;  // [token_count + 1]: token n has slots from [n] to before [n + 1]; null: per_token each
+  int32_t* counts;    // [chunks][experts + 1]; afterwards where a chunk's slots of an expert begin
+  int32_t* offsets;   // [experts + 2]
+  int32_t* tiles;     // [tile_count][2]: expert and first place of each tile of 128, or -1
+  int32_t* slots;     // [count]
+  int32_t* tokens;    // [count]: of those slots
+  int32_t count, experts, per_token, token_count, chunks, tile_count;
+};
+// By layout. nt, nn: row c_rows[p] of c = row a_rows[p] of a times b of its expert (nt: b[n][k], nn:
+// b[k][n]), for all places p; zeros without expert. tn: c of an expert (+)= Σ row a_rows[p] of a · row
+// b_rows[p] of b over its places. `gemm` has the sizes of one expert; what m, n and k would repeat, the lists
+// say.
+struct ExpertsArgs {
+  GemmArgs gemm;
+  const int32_t* a_rows;
+  const int32_t* b_rows;  // of tn
+  const int32_t* c_rows;  // of nt and nn
+  const int32_t* tiles;
+  const int32_t* offsets;
+  int64_t expert_stride;  // of b, or of c of tn
+  int32_t experts, tile_count;
+};
+// out[n] = Σ parts of its slots, in order: out[tokens][columns], parts[slots][columns]
+struct ExpertsSumArgs {
+  void* out;
+  const float* parts;
+  const int32_t* token_offsets;  // as above
+  int32_t per_token, columns;
+};
+
+// Attention of `batch` sequences. q and out have `length` tokens a sequence and `heads` heads, k and v
+// `kv_length` and `kv_heads`; heads lie one after another in a row, rows of a sequence and sequences at the
+// strides. Query head h reads key–value head h / (heads / kv_heads). Row i sees the keys [rows[i][0],
+// rows[i][1]), empty ranges included.
 struct AttentionArgs {
   const void* q;
   const void* k;
   const void* v;
-  void* out;           // forward: written
-  float* lse;          // [batch, heads, length]; forward: written; -inf where a row sees nothing
-  const float* sinks;  // [heads] or null; of forward
+  void* out;             // forward: written
+  float* lse;            // [batch, heads, length]; forward: written; -inf where a row sees nothing
+  const float* sinks;    // [heads] or null; of forward
   const int32_t* rows;   // [batch, length, 2]
-  const int32_t* tiles;  // [batch, tiles of 64 rows, 4]: the first and last + 1 of keys that any row sees, and that all rows see
+  const int32_t* tiles;  // [batch, tiles of 64 rows, 4]: the first and last + 1 of keys that any row sees,
+                         // and that all rows see
   int64_t q_stride, k_stride, v_stride, out_stride;
   int32_t batch, length, kv_length, heads, kv_heads, head_dim, value_dim;
   float scale;    // of q · k
@@ -55,6 +102,20 @@ struct AttentionArgs {
   void* dv;
 };
 
+// Attention by products of warpgroups: operands as maps, whose rows are those of all sequences.
+struct AttentionMapsArgs {
+  TensorMap q, k, v, dout;  // dout: of backward
+  AttentionArgs attention;
+};
+// dsinks[h] += -Σ exp(sinks[h] - lse) · delta over the rows of all sequences
+struct SinkGradArgs {
+  float* dsinks;
+  const float* sinks;
+  const float* lse;
+  const float* delta;
+  int32_t batch, heads, length;
+};
+
 // What rows see, from position, window and documents: writes `rows` and `tiles` of AttentionArgs.
 struct AttentionRangesArgs {
   int32_t* rows;
@@ -65,8 +126,8 @@ struct AttentionRangesArgs {
   int32_t causal, window;  // window: keys that a row sees, its own included; 0: no limit. Needs causal
 };
 
-// h = x + residual (null: h is x and not written), rstd = 1 / sqrt(mean((h - mean)²) + eps), y = (h - mean) · rstd · (weight +
-// weight_offset) + bias. RMS norm has neither mean nor bias. A block for a row.
+// h = x + residual (null: h is x and not written), rstd = 1 / sqrt(mean((h - mean)²) + eps), y = (h - mean) ·
+// rstd · (weight + weight_offset) + bias. RMS norm has neither mean nor bias. A block for a row.
 struct NormArgs {
   void* y;
   void* h;
@@ -79,7 +140,8 @@ struct NormArgs {
   int32_t dim;
   float eps, weight_offset;
 };
-// dx = gradient of h (+ dh); parts[blocks][dw | db] (db of layer norm): what the rows of a block give to the weights' gradients.
+// dx = gradient of h (+ dh); parts[blocks][dw | db] (db of layer norm): what the rows of a block give to the
+// weights' gradients.
 struct NormGradArgs {
   void* dx;
   float* parts;
@@ -126,7 +188,8 @@ struct TransposeArgs {
   int64_t rows, columns;  // of in
 };
 
-// Alone: x[rows, width]. Gated: x[rows, 2 · width] = [gate | up]. Without dy out is the value, with it the gradient of x.
+// Alone: x[rows, width]. Gated: x[rows, 2 · width] = [gate | up]. Without dy out is the value, with it the
+// gradient of x.
 struct ActivationArgs {
   void* out;
   const void* dy;
@@ -135,7 +198,8 @@ struct ActivationArgs {
   int32_t kind;  // ActivationKind
 };
 
-// As kernels/cpu/rope.h: pair i of a head is (i, i + rotary_dim / 2), or (2i, 2i + 1) where adjacent. Rows have `width` elements.
+// As kernels/cpu/rope.h: pair i of a head is (i, i + rotary_dim / 2), or (2i, 2i + 1) where adjacent. Rows
+// have `width` elements.
 struct RopeArgs {
   void* out;
   const void* in;
@@ -170,8 +234,8 @@ struct EmbeddingGradArgs {
   float scale;
 };
 
-// loss = lse - logit[target] + z_loss · lse², of the first `valid` of `vocab` logits; targets below 0 have none. The gradient, that of
-// grad_scale · *scale · loss, may lie where the logits do; null: none.
+// loss = lse - logit[target] + z_loss · lse², of the first `valid` of `vocab` logits; targets below 0 have
+// none. The gradient, that of grad_scale · *scale · loss, may lie where the logits do; null: none.
 struct CrossEntropyArgs {
   const void* logits;
   void* gradient;

@@ -4,7 +4,8 @@
 
 namespace strata::gpu {
 
-// Calls body(first, count) for kCount consecutive elements, or for single ones at the end and where pointers are not aligned.
+// Calls body(first, count) for kCount consecutive elements, or for single ones at the end and where pointers
+// are not aligned.
 template <int kCount, typename Body>
 __device__ __forceinline__ void for_elements(int64_t n, bool vectors, const Body& body) {
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kCount;
@@ -20,14 +21,16 @@ __device__ __forceinline__ void add(const ElementArgs& args) {
   T* const out = static_cast<T*>(args.out);
   const T *a = static_cast<const T*>(args.a), *b = static_cast<const T*>(args.b);
   constexpr int kCount = kVector<T>;
-  for_elements<kCount>(args.n, aligned_to(out, 0, kCount) && aligned_to(a, 0, kCount) && aligned_to(b, 0, kCount), [&](int64_t i, auto count) {
-    float x[count.value], y[count.value];
-    load(a + i, x);
-    load(b + i, y);
+  for_elements<kCount>(args.n,
+                       aligned_to(out, 0, kCount) && aligned_to(a, 0, kCount) && aligned_to(b, 0, kCount),
+                       [&](int64_t i, auto count) {
+                         float x[count.value], y[count.value];
+                         load(a + i, x);
+                         load(b + i, y);
 #pragma unroll
-    for (int k = 0; k < count.value; ++k) x[k] += y[k];
-    store(out + i, x);
-  });
+                         for (int k = 0; k < count.value; ++k) x[k] += y[k];
+                         store(out + i, x);
+                       });
 }
 
 template <typename T>
@@ -35,11 +38,24 @@ __device__ __forceinline__ void scale(const ElementArgs& args) {
   T* const out = static_cast<T*>(args.out);
   const T* const a = static_cast<const T*>(args.a);
   constexpr int kCount = kVector<T>;
-  for_elements<kCount>(args.n, aligned_to(out, 0, kCount) && aligned_to(a, 0, kCount), [&](int64_t i, auto count) {
-    float x[count.value];
-    load(a + i, x);
+  for_elements<kCount>(args.n, aligned_to(out, 0, kCount) && aligned_to(a, 0, kCount),
+                       [&](int64_t i, auto count) {
+                         float x[count.value];
+                         load(a + i, x);
 #pragma unroll
-    for (int k = 0; k < count.value; ++k) x[k] *= args.factor;
+                         for (int k = 0; k < count.value; ++k) x[k] *= args.factor;
+                         store(out + i, x);
+                       });
+}
+
+template <typename T>
+__device__ __forceinline__ void fill(const ElementArgs& args) {
+  T* const out = static_cast<T*>(args.out);
+  constexpr int kCount = kVector<T>;
+  for_elements<kCount>(args.n, aligned_to(out, 0, kCount), [&](int64_t i, auto count) {
+    float x[count.value];
+#pragma unroll
+    for (int k = 0; k < count.value; ++k) x[k] = args.factor;
     store(out + i, x);
   });
 }
@@ -49,11 +65,12 @@ __device__ __forceinline__ void cast(const ElementArgs& args) {
   Out* const out = static_cast<Out*>(args.out);
   const In* const a = static_cast<const In*>(args.a);
   constexpr int kCount = 8;
-  for_elements<kCount>(args.n, aligned_to(out, 0, kCount) && aligned_to(a, 0, kCount), [&](int64_t i, auto count) {
-    float x[count.value];
-    load(a + i, x);
-    store(out + i, x);
-  });
+  for_elements<kCount>(args.n, aligned_to(out, 0, kCount) && aligned_to(a, 0, kCount),
+                       [&](int64_t i, auto count) {
+                         float x[count.value];
+                         load(a + i, x);
+                         store(out + i, x);
+                       });
 }
 
 template <typename T>
@@ -62,7 +79,8 @@ __device__ __forceinline__ void add_row(const AddRowArgs& args) {
   const T* const x = static_cast<const T*>(args.x);
   T* const out = static_cast<T*>(args.out);
   constexpr int kCount = kVector<T>;
-  const bool vectors = args.columns % kCount == 0 && aligned_to(out, 0, kCount) && aligned_to(x, 0, kCount) && aligned_to(args.row, 0, kCount);
+  const bool vectors = args.columns % kCount == 0 && aligned_to(out, 0, kCount) && aligned_to(x, 0, kCount) &&
+                       aligned_to(args.row, 0, kCount);
   for_elements<kCount>(n, vectors, [&](int64_t i, auto count) {
     float value[count.value], more[count.value];
     load(x + i, value);
@@ -73,7 +91,8 @@ __device__ __forceinline__ void add_row(const AddRowArgs& args) {
   });
 }
 
-// parts[blockIdx.y][columns]: sums over rows blockIdx.y, + gridDim.y, …; a block has 32 · kCount columns and eight warps of rows.
+// parts[blockIdx.y][columns]: sums over rows blockIdx.y, + gridDim.y, …; a block has 32 · kCount columns and
+// eight warps of rows.
 template <typename T, int kCount>
 __device__ __forceinline__ void column_sums(const ColumnSumsArgs& args) {
   __shared__ float shared[8][kWarp * kCount];
@@ -110,7 +129,8 @@ __device__ __forceinline__ void sum_parts(const ColumnPartsArgs& args) {
   float sum = 0.0f;
   if (column < args.columns) {
 #pragma unroll 4
-    for (int64_t part = warp; part < args.count; part += kWarp) sum += args.parts[part * args.stride + column];
+    for (int64_t part = warp; part < args.count; part += kWarp)
+      sum += args.parts[part * args.stride + column];
   }
   shared[warp][lane] = sum;
   __syncthreads();
@@ -127,20 +147,26 @@ __device__ __forceinline__ void transpose(const TransposeArgs& args) {
   const int x = static_cast<int>(threadIdx.x) % 64, y = static_cast<int>(threadIdx.x) / 64;
   const int64_t row0 = static_cast<int64_t>(blockIdx.y) * 64, column0 = static_cast<int64_t>(blockIdx.x) * 64;
   for (int i = y; i < 64; i += 4) {
-    if (row0 + i < args.rows && column0 + x < args.columns) tile[i][x] = static_cast<const T*>(args.in)[(row0 + i) * args.columns + column0 + x];
+    if (row0 + i < args.rows && column0 + x < args.columns)
+      tile[i][x] = static_cast<const T*>(args.in)[(row0 + i) * args.columns + column0 + x];
   }
   __syncthreads();
   for (int i = y; i < 64; i += 4) {
-    if (column0 + i < args.columns && row0 + x < args.rows) static_cast<T*>(args.out)[(column0 + i) * args.rows + row0 + x] = tile[x][i];
+    if (column0 + i < args.columns && row0 + x < args.rows)
+      static_cast<T*>(args.out)[(column0 + i) * args.rows + row0 + x] = tile[x][i];
   }
 }
 
-#define STRATA_KERNEL(NAME, ARGS, ...) \
-  extern "C" __global__ void NAME(const __grid_constant__ ARGS args) { __VA_ARGS__(args); }
+#define STRATA_KERNEL(NAME, ARGS, ...)                                 \
+  extern "C" __global__ void NAME(const __grid_constant__ ARGS args) { \
+    __VA_ARGS__(args);                                                 \
+  }
 STRATA_KERNEL(add_bf16, ElementArgs, add<BF16>)
 STRATA_KERNEL(add_f32, ElementArgs, add<float>)
 STRATA_KERNEL(scale_bf16, ElementArgs, scale<BF16>)
 STRATA_KERNEL(scale_f32, ElementArgs, scale<float>)
+STRATA_KERNEL(fill_bf16, ElementArgs, fill<BF16>)
+STRATA_KERNEL(fill_f32, ElementArgs, fill<float>)
 STRATA_KERNEL(cast_bf16_f32, ElementArgs, cast<BF16, float>)
 STRATA_KERNEL(cast_f32_bf16, ElementArgs, cast<float, BF16>)
 STRATA_KERNEL(add_row_bf16, AddRowArgs, add_row<BF16>)

@@ -25,7 +25,9 @@ uint32_t row_threads(int64_t dim) {
 }  // namespace
 
 KernelLaunch norm_forward(NormKind kind, DType dtype, int64_t rows, int64_t dim) {
-  KernelLaunch launch{.module = "norm", .kernel = (kind == NormKind::kRms ? "rms" : "layer") + ("_norm_forward" + ending_of(dtype, dim))};
+  KernelLaunch launch{
+      .module = "norm",
+      .kernel = (kind == NormKind::kRms ? "rms" : "layer") + ("_norm_forward" + ending_of(dtype, dim))};
   launch.grid_x = static_cast<uint32_t>(rows);
   launch.threads = row_threads(dim);
   return launch;
@@ -34,13 +36,16 @@ KernelLaunch norm_forward(NormKind kind, DType dtype, int64_t rows, int64_t dim)
 NormGradPlan norm_backward(NormKind kind, NormGradients wanted, DType dtype, int64_t rows, int64_t dim) {
   static constexpr const char* kParts[] = {"_input", "_weight", ""};
   NormGradPlan plan;
-  plan.gradients = {.module = "norm",
-                    .kernel = (kind == NormKind::kRms ? "rms" : "layer") +
-                              (std::string("_norm_backward") + kParts[static_cast<int>(wanted)] + ending_of(dtype, dim))};
-  // Blocks enough to fill any device, and few against the rows: their sums are written and read once more.
-  plan.blocks = wanted == NormGradients::kInput ? rows : std::min<int64_t>(rows, 512);
-  plan.gradients.grid_x = static_cast<uint32_t>(plan.blocks);
+  plan.gradients = {
+      .module = "norm",
+      .kernel = (kind == NormKind::kRms ? "rms" : "layer") +
+                (std::string("_norm_backward") + kParts[static_cast<int>(wanted)] + ending_of(dtype, dim))};
   plan.gradients.threads = row_threads(dim);
+  // Threads enough to fill any device, and blocks few against the rows: their sums are written and read once
+  // more.
+  plan.blocks =
+      wanted == NormGradients::kInput ? rows : std::min<int64_t>(rows, 65536 / plan.gradients.threads);
+  plan.gradients.grid_x = static_cast<uint32_t>(plan.blocks);
   if (wanted != NormGradients::kInput) plan.sum = column_parts(dim);
   return plan;
 }
@@ -55,7 +60,8 @@ KernelLaunch column_parts(int64_t columns) {
 ColumnSumsPlan column_sums(DType dtype, int64_t rows, int64_t columns, int64_t stride) {
   ColumnSumsPlan plan;
   const int64_t count = std::min(count_of(dtype, columns), count_of(dtype, stride));
-  plan.sums = {.module = "elementwise", .kernel = "column_sums" + std::string(count == 1 ? "_any" : "") + type_of(dtype)};
+  plan.sums = {.module = "elementwise",
+               .kernel = "column_sums" + std::string(count == 1 ? "_any" : "") + type_of(dtype)};
   plan.parts = std::clamp<int64_t>(rows / 64, 1, 128);
   plan.sums.grid_x = blocks_of(columns, 32 * count);
   plan.sums.grid_y = static_cast<uint32_t>(plan.parts);
@@ -81,7 +87,8 @@ KernelLaunch transpose(DType dtype, int64_t rows, int64_t columns) {
 }
 
 KernelLaunch activation(bool gated, DType dtype, int64_t rows, int64_t width) {
-  KernelLaunch launch{.module = "activation", .kernel = (gated ? "gated" : "activation") + ending_of(dtype, width)};
+  KernelLaunch launch{.module = "activation",
+                      .kernel = (gated ? "gated" : "activation") + ending_of(dtype, width)};
   launch.grid_x = blocks_of(rows * width, kThreads * count_of(dtype, width));
   launch.threads = kThreads;
   return launch;
@@ -89,7 +96,8 @@ KernelLaunch activation(bool gated, DType dtype, int64_t rows, int64_t width) {
 
 KernelLaunch rope(DType dtype, const RopeArgs& args) {
   int64_t count = 16 / size_of(dtype);
-  for (const int64_t size : {int64_t{args.rotary_dim} / 2, int64_t{args.head_dim}, int64_t{args.first}, int64_t{args.width}, args.row_stride}) {
+  for (const int64_t size : {int64_t{args.rotary_dim} / 2, int64_t{args.head_dim}, int64_t{args.first},
+                             int64_t{args.width}, args.row_stride}) {
     if (size % count != 0) count = 1;
   }
   KernelLaunch launch{.module = "rope", .kernel = "rope" + type_of(dtype) + (count == 1 ? "_any" : "")};
@@ -125,9 +133,11 @@ EmbeddingGradPlan embedding_backward(DType dtype, int64_t rows, int64_t dim) {
 
 KernelLaunch cross_entropy(DType logits, DType gradient, int64_t tokens, int64_t vocab, int64_t stride) {
   const int64_t count = std::min(count_of(gradient, vocab), count_of(gradient, stride));
-  KernelLaunch launch{.module = "loss", .kernel = "cross_entropy" + type_of(logits) + type_of(gradient) + (count == 1 ? "_any" : "")};
+  KernelLaunch launch{
+      .module = "loss",
+      .kernel = "cross_entropy" + type_of(logits) + type_of(gradient) + (count == 1 ? "_any" : "")};
   launch.grid_x = static_cast<uint32_t>(tokens);
-  launch.threads = vocab > 8192 ? 1024 : 256;
+  launch.threads = vocab > 8192 ? 512 : 256;
   return launch;
 }
 KernelLaunch loss_sum() {
@@ -141,7 +151,8 @@ KernelLaunch adamw_update(int64_t n) {
   return launch;
 }
 KernelLaunch sum_of_squares(int64_t n) {
-  return {.module = "optimizer", .kernel = "sum_of_squares", .grid_x = blocks_of(n, kNormBlock), .threads = 256};
+  return {
+      .module = "optimizer", .kernel = "sum_of_squares", .grid_x = blocks_of(n, kNormBlock), .threads = 256};
 }
 KernelLaunch reduce_sum() {
   return {.module = "optimizer", .kernel = "reduce_sum", .threads = 256};

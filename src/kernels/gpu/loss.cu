@@ -1,22 +1,24 @@
-// Cross entropy of rows of logits, a block for a row: one pass for the sum of exponentials, a second one for the gradient.
+// Cross entropy of rows of logits, a block for a row: one pass for the sum of exponentials, a second one for
+// the gradient.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/rows.cuh"
 
 namespace strata::gpu {
 
 // The logit after the cap, and the cap's slope there.
-struct Capped {
+template <bool kCapped>
+struct Cap {
   float softcap;
   __device__ __forceinline__ float operator()(float logit) const {
-    return softcap > 0.0f ? softcap * (1.0f - 2.0f / (exp_fast(2.0f * logit / softcap) + 1.0f)) : logit;
+    return kCapped ? softcap * (1.0f - 2.0f / (exp_fast(2.0f * logit / softcap) + 1.0f)) : logit;
   }
   __device__ __forceinline__ float slope(float capped) const {
-    const float bend = softcap > 0.0f ? capped / softcap : 0.0f;
+    const float bend = kCapped ? capped / softcap : 0.0f;
     return 1.0f - bend * bend;
   }
 };
 
-template <typename T, typename Gradient, int kCount>
+template <typename T, typename Gradient, int kCount, bool kCapped>
 __device__ __forceinline__ void cross_entropy(const CrossEntropyArgs& args) {
   __shared__ float shared[2][kMostWarps];
   const int64_t row = blockIdx.x;
@@ -24,7 +26,7 @@ __device__ __forceinline__ void cross_entropy(const CrossEntropyArgs& args) {
   Gradient* const gradient = static_cast<Gradient*>(args.gradient) + row * args.stride;
   const int32_t target = args.targets[row];
   const int step = static_cast<int>(blockDim.x) * kCount, first = static_cast<int>(threadIdx.x) * kCount;
-  const Capped cap{args.softcap};
+  const Cap<kCapped> cap{args.softcap};
   float lse = 0.0f;
   if (target >= 0) {
     // Greatest so far of this thread, and the sum of exponentials below it.
@@ -64,18 +66,28 @@ __device__ __forceinline__ void cross_entropy(const CrossEntropyArgs& args) {
   __syncthreads();
   const float scale = target >= 0 ? args.grad_scale * (args.scale != nullptr ? *args.scale : 1.0f) : 0.0f;
   const float factor = scale * fmaf(2.0f * args.z_loss, lse, 1.0f);
-#pragma unroll 4
-  for (int c = first; c < args.vocab; c += step) {
-    float l[kCount] = {};
-    if (target >= 0) load(logits + c, l);
+  // Several pieces at once: no load waits for a store, though the gradient may lie where the logits do.
+  constexpr int kAtOnce = 4;
+  for (int begin = first; begin < args.vocab; begin += kAtOnce * step) {
+    float l[kAtOnce][kCount] = {};
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const float capped = cap(l[i]);
-      float d = factor * exp2_fast((capped - lse) * 1.44269504f) - (c + i == target ? scale : 0.0f);
-      if (args.softcap > 0.0f) d *= cap.slope(capped);
-      l[i] = target >= 0 && c + i < args.valid ? d : 0.0f;
+    for (int p = 0; p < kAtOnce; ++p) {
+      const int c = begin + p * step;
+      if (target >= 0 && c < args.vocab) load(logits + c, l[p]);
     }
-    store(gradient + c, l);
+#pragma unroll
+    for (int p = 0; p < kAtOnce; ++p) {
+      const int c = begin + p * step;
+      if (c >= args.vocab) break;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const float capped = cap(l[p][i]);
+        float d = factor * exp2_fast((capped - lse) * 1.44269504f) - (c + i == target ? scale : 0.0f);
+        if constexpr (kCapped) d *= cap.slope(capped);
+        l[p][i] = target >= 0 && c + i < args.valid ? d : 0.0f;
+      }
+      store(gradient + c, l[p]);
+    }
   }
 }
 
@@ -101,9 +113,13 @@ __device__ __forceinline__ void sum_losses(const LossSumArgs& args) {
   }
 }
 
-#define STRATA_LOSS(NAME, T, GRADIENT, COUNT)                                                                       \
+#define STRATA_LOSS(NAME, T, GRADIENT, COUNT)                                                              \
   extern "C" __global__ void __launch_bounds__(1024) NAME(const __grid_constant__ CrossEntropyArgs args) { \
-    cross_entropy<T, GRADIENT, COUNT>(args);                                                                         \
+    if (args.softcap > 0.0f) {                                                                             \
+      cross_entropy<T, GRADIENT, COUNT, true>(args);                                                       \
+    } else {                                                                                               \
+      cross_entropy<T, GRADIENT, COUNT, false>(args);                                                      \
+    }                                                                                                      \
   }
 STRATA_LOSS(cross_entropy_bf16_bf16, BF16, BF16, 8)
 STRATA_LOSS(cross_entropy_f32_bf16, float, BF16, 8)
@@ -111,6 +127,8 @@ STRATA_LOSS(cross_entropy_f32_f32, float, float, 4)
 STRATA_LOSS(cross_entropy_bf16_bf16_any, BF16, BF16, 1)
 STRATA_LOSS(cross_entropy_f32_bf16_any, float, BF16, 1)
 STRATA_LOSS(cross_entropy_f32_f32_any, float, float, 1)
-extern "C" __global__ void __launch_bounds__(1024) loss_sum(const __grid_constant__ LossSumArgs args) { sum_losses(args); }
+extern "C" __global__ void __launch_bounds__(1024) loss_sum(const __grid_constant__ LossSumArgs args) {
+  sum_losses(args);
+}
 
 }  // namespace strata::gpu

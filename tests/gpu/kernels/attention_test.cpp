@@ -20,7 +20,7 @@ struct Problem {
 };
 
 struct Result {
-  std::vector<double> out, lse, dq, dk, dv;
+  std::vector<double> out, lse, dq, dk, dv, dsinks;
   bool operator==(const Result&) const = default;
 };
 
@@ -31,10 +31,12 @@ struct Reference {
   std::vector<int32_t> begins, ends;
 
   Result compute() const {
-    const int64_t h = p.heads, kh = p.kv_heads, d = p.head_dim, vd = p.value_dim, n = p.length, m = p.kv_length;
+    const int64_t h = p.heads, kh = p.kv_heads, d = p.head_dim, vd = p.value_dim, n = p.length,
+                  m = p.kv_length;
     Result r;
-    r.out.resize(static_cast<size_t>(p.batch * n * h * vd)), r.lse.resize(static_cast<size_t>(p.batch * h * n));
-    r.dq.resize(q.size()), r.dk.resize(k.size()), r.dv.resize(v.size());
+    r.out.resize(static_cast<size_t>(p.batch * n * h * vd)),
+        r.lse.resize(static_cast<size_t>(p.batch * h * n));
+    r.dq.resize(q.size()), r.dk.resize(k.size()), r.dv.resize(v.size()), r.dsinks.resize(sinks.size());
     const auto at = [](int64_t i) { return static_cast<size_t>(i); };
     for (int64_t b = 0; b < p.batch; ++b) {
       for (int64_t head = 0; head < h; ++head) {
@@ -48,7 +50,8 @@ struct Reference {
           double highest = p.sinks ? sinks[at(head)] : -std::numeric_limits<double>::infinity();
           for (int64_t j = begin; j < end; ++j) {
             double score = 0, slope = 1;
-            for (int64_t c = 0; c < d; ++c) score += scale * query[c] * k[at(((b * m + j) * kh + kv) * d + c)];
+            for (int64_t c = 0; c < d; ++c)
+              score += scale * query[c] * k[at(((b * m + j) * kh + kv) * d + c)];
             if (p.softcap > 0) {
               const double bend = std::tanh(score / p.softcap);
               score = p.softcap * bend, slope = 1 - bend * bend;
@@ -65,6 +68,7 @@ struct Reference {
             for (int64_t c = 0; c < vd; ++c) out[c] += weight * v[at(((b * m + j) * kh + kv) * vd + c)];
           }
           for (int64_t c = 0; c < vd; ++c) drift += out[c] * gradient[c];
+          r.dsinks[at(head)] -= p.sinks ? std::exp(sinks[at(head)] - highest) / total * drift : 0;
           for (int64_t j = begin; j < end; ++j) {
             const double weight = std::exp(scores[at(j - begin)] - highest) / total;
             double ds = -drift;
@@ -92,7 +96,9 @@ class GpuAttention : public KernelTest {
     if (p.kv_length == 0) p.kv_length = p.length;
     if (p.value_dim == 0) p.value_dim = p.head_dim;
     const int64_t rows = p.batch * p.length, kv_rows = p.batch * p.kv_length;
-    const auto values = [&](int64_t n, uint32_t seed) { return rounded_to(p.dtype, random_values(static_cast<size_t>(n), seed)); };
+    const auto values = [&](int64_t n, uint32_t seed) {
+      return rounded_to(p.dtype, random_values(static_cast<size_t>(n), seed));
+    };
     Reference reference{.p = p,
                         .scale = static_cast<float>(1.7 / std::sqrt(static_cast<double>(p.head_dim))),
                         .q = values(rows * p.heads * p.head_dim, 1),
@@ -167,14 +173,28 @@ class GpuAttention : public KernelTest {
                   .lse = download(DType::kF32, args.lse, rows * p.heads),
                   .dq = {},
                   .dk = {},
-                  .dv = {}};
+                  .dv = {},
+                  .dsinks = std::vector<double>(static_cast<size_t>(p.heads))};
     for (const gpu::KernelLaunch& one : gpu::attention_backward(shape)) launch(one, args);
     result.dq = download(p.dtype, args.dq, rows * p.heads * p.head_dim);
     result.dk = download(p.dtype, args.dk, kv_rows * p.kv_heads * p.head_dim);
     result.dv = download(p.dtype, args.dv, kv_rows * p.kv_heads * p.value_dim);
+    if (p.sinks) {
+      const gpu::SinkGradArgs sinks{
+          .dsinks = static_cast<float*>(upload(DType::kF32, result.dsinks, "dsinks")),
+          .sinks = args.sinks,
+          .lse = args.lse,
+          .delta = args.delta,
+          .batch = args.batch,
+          .heads = args.heads,
+          .length = args.length};
+      launch(gpu::sink_gradient(shape), sinks);
+      result.dsinks = download(DType::kF32, sinks.dsinks, p.heads);
+    }
     if (check) {
       const Result expected = reference.compute();
-      const std::string what = fmt::format("head {} length {} window {} document {}", p.head_dim, p.length, p.window, p.document);
+      const std::string what =
+          fmt::format("head {} length {} window {} document {}", p.head_dim, p.length, p.window, p.document);
       const double tolerance = p.dtype == DType::kBF16 ? 1e-2 : 1e-5;
       expect_near(result.out, expected.out, tolerance, 0.5, what + " out");
       expect_near(result.lse, expected.lse, 1e-5, 1, what + " lse");
@@ -186,6 +206,7 @@ class GpuAttention : public KernelTest {
       expect_near(result.dq, expected.dq, 2 * tolerance, norm(expected.dq), what + " dq");
       expect_near(result.dk, expected.dk, 2 * tolerance, norm(expected.dk), what + " dk");
       expect_near(result.dv, expected.dv, 2 * tolerance, norm(expected.dv), what + " dv");
+      expect_near(result.dsinks, expected.dsinks, 2 * tolerance, 1, what + " dsinks");
     }
     return result;
   }
@@ -203,6 +224,21 @@ TEST_P(GpuAttention, Masks) {
 TEST_P(GpuAttention, HeadSizes) {
   for (const int64_t size : {8, 32, 80, 128, 192, 256}) run({.length = 80, .heads = 1, .head_dim = size});
   run({.length = 80, .heads = 2, .head_dim = 192, .value_dim = 128});
+}
+
+TEST_P(GpuAttention, PlainTiles) {
+  constexpr DType kF32 = DType::kF32;
+  run({.dtype = kF32, .length = 70, .heads = 4, .kv_heads = 2, .head_dim = 20});
+  run({.dtype = kF32, .batch = 2, .length = 40, .head_dim = 72, .value_dim = 24, .window = 9, .sinks = true});
+  run({.dtype = kF32,
+       .length = 33,
+       .kv_length = 70,
+       .head_dim = 16,
+       .causal = false,
+       .document = 20,
+       .padding = true,
+       .sinks = true});
+  run({.dtype = kF32, .length = 34, .heads = 1, .head_dim = 132, .softcap = 1.5});
 }
 
 STRATA_GPU_TESTS(GpuAttention);

@@ -40,7 +40,7 @@ class GpuGemm : public KernelTest {
                                                .a_stride = a_stride,
                                                .b_stride = b_stride,
                                                .c_stride = p.n},
-                                              p.multiprocessors);
+                                              {.multiprocessors = p.multiprocessors});
     gpu::GemmArgs args{.a = upload(p.dtype, a, "a"),
                        .b = upload(p.dtype, b, "b"),
                        .c = c,
@@ -83,7 +83,8 @@ class GpuGemm : public KernelTest {
           expected.push_back(sum + (p.accumulate ? old[static_cast<size_t>(i * p.n + j)] : 0));
         }
       }
-      expect_near(result, expected, p.out == DType::kBF16 ? 4.1e-3 : 2e-6, std::sqrt(static_cast<double>(p.k)),
+      expect_near(result, expected, p.out == DType::kBF16 ? 4.1e-3 : 2e-6,
+                  std::sqrt(static_cast<double>(p.k)),
                   fmt::format("{} {}x{}x{}", plan.product.kernel, p.m, p.n, p.k));
     }
     return result;
@@ -96,8 +97,18 @@ TEST_P(GpuGemm, Layouts) {
   for (const GemmLayout layout : {GemmLayout::kNT, GemmLayout::kNN, GemmLayout::kTN}) {
     // One tile and more of each size; edges that are ragged along every axis.
     run({.layout = layout, .dtype = kBF16, .out = kBF16, .m = 136, .n = 264, .k = 200}, true);
-    run({.layout = layout, .dtype = kBF16, .out = kF32, .m = 40, .n = 72, .k = 72, .pad = 8, .bias = true, .accumulate = true}, true);
-    run({.layout = layout, .dtype = kBF16, .out = kF32, .m = 136, .n = 520, .k = 64, .multiprocessors = 1}, true);
+    run({.layout = layout,
+         .dtype = kBF16,
+         .out = kF32,
+         .m = 40,
+         .n = 72,
+         .k = 72,
+         .pad = 8,
+         .bias = true,
+         .accumulate = true},
+        true);
+    run({.layout = layout, .dtype = kBF16, .out = kF32, .m = 136, .n = 520, .k = 64, .multiprocessors = 1},
+        true);
     run({.layout = layout, .dtype = kF32, .out = kF32, .m = 135, .n = 133, .k = 37, .bias = true}, true);
     run({.layout = layout, .dtype = kF32, .out = kF32, .m = 20, .n = 36, .k = 64, .accumulate = true}, true);
   }
@@ -112,11 +123,39 @@ TEST_P(GpuGemm, UnalignedRows) {
 
 TEST_P(GpuGemm, CutDepth) {
   for (const DType out : {kF32, kBF16}) {
-    const Problem problem{
-        .layout = GemmLayout::kTN, .dtype = kBF16, .out = out, .m = 24, .n = 40, .k = 1080, .bias = true, .accumulate = true};
+    const Problem problem{.layout = GemmLayout::kTN,
+                          .dtype = kBF16,
+                          .out = out,
+                          .m = 24,
+                          .n = 40,
+                          .k = 1080,
+                          .bias = true,
+                          .accumulate = true};
     const std::vector<double> once = run(problem, true);
     EXPECT_EQ(once, run(problem, false));
   }
+}
+
+// Of the kernels that the executor cannot run, the launches at least.
+TEST(GpuPlans, LaunchesOfWarpgroupsFitTheDevice) {
+  constexpr uint32_t kSharedOfBlock = 227 * 1024;
+  for (const GemmLayout layout : {GemmLayout::kNT, GemmLayout::kNN, GemmLayout::kTN}) {
+    const gpu::GemmPlan plan = gpu::plan_gemm(
+        {.layout = layout, .m = 72, .n = 328, .k = 8200, .a_stride = 8200, .b_stride = 8200, .c_stride = 328},
+        {.multiprocessors = 132, .wgmma = true});
+    EXPECT_TRUE(plan.maps);
+    EXPECT_EQ(plan.splits, 8);
+    EXPECT_EQ(plan.product.grid_x % 2, 0u) << "clusters of two";
+    EXPECT_LE(plan.product.shared_bytes, kSharedOfBlock);
+  }
+  for (const int64_t dim : {64, 128}) {
+    const auto plan =
+        gpu::plan_attention_maps({.length = 100, .kv_length = 100, .head_dim = dim, .value_dim = dim}, {});
+    ASSERT_TRUE(plan);
+    EXPECT_LE(plan->forward.shared_bytes, kSharedOfBlock);
+    for (const gpu::KernelLaunch& one : plan->backward) EXPECT_LE(one.shared_bytes + 1024, kSharedOfBlock);
+  }
+  EXPECT_FALSE(gpu::plan_attention_maps({.head_dim = 96, .value_dim = 96}, {}));
 }
 
 STRATA_GPU_TESTS(GpuGemm);

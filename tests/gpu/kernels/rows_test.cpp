@@ -17,8 +17,12 @@ using Values = std::vector<double>;
 class GpuRows : public KernelTest {
  protected:
   static double tolerance(DType dtype) { return dtype == kBF16 ? 4e-3 : 3e-6; }
-  static Values values(DType dtype, int64_t n, uint32_t seed) { return rounded_to(dtype, random_values(static_cast<size_t>(n), seed)); }
-  float* floats(const Values& of, const char* name = "") { return static_cast<float*>(upload(kF32, of, name)); }
+  static Values values(DType dtype, int64_t n, uint32_t seed) {
+    return rounded_to(dtype, random_values(static_cast<size_t>(n), seed));
+  }
+  float* floats(const Values& of, const char* name = "") {
+    return static_cast<float*>(upload(kF32, of, name));
+  }
 };
 size_t at(int64_t i) {
   return static_cast<size_t>(i);
@@ -31,8 +35,8 @@ TEST_P(GpuRows, Norms) {
         restart();
         const bool rms = kind == NormKind::kRms;
         const int64_t rows = 5, n = rows * dim;
-        const Values x = values(dtype, n, 1), residual = values(dtype, n, 2), dy = values(dtype, n, 3), dh = values(dtype, n, 4),
-                     weight = values(kF32, dim, 5), bias = values(kF32, dim, 6);
+        const Values x = values(dtype, n, 1), residual = values(dtype, n, 2), dy = values(dtype, n, 3),
+                     dh = values(dtype, n, 4), weight = values(kF32, dim, 5), bias = values(kF32, dim, 6);
         const double eps = 1e-5f, offset = rms ? 1 : 0;
         Values h, y(at(n)), mean, rstd, dx(at(n)), dw(at(dim)), db(at(dim));
         for (int64_t i = 0; i < n; ++i) h.push_back(rounded_to(dtype, x[at(i)] + residual[at(i)]));
@@ -53,7 +57,8 @@ TEST_P(GpuRows, Norms) {
           }
           for (int64_t c = 0; c < dim; ++c) {
             dx[at(r * dim + c)] =
-                rstd.back() * (gradient[c] * (weight[at(c)] + offset) - shift - normed(c) * slope) + dh[at(r * dim + c)];
+                rstd.back() * (gradient[c] * (weight[at(c)] + offset) - shift - normed(c) * slope) +
+                dh[at(r * dim + c)];
           }
         }
         const gpu::NormArgs forward{.y = output(dtype, n, "y"),
@@ -72,7 +77,8 @@ TEST_P(GpuRows, Norms) {
         expect_near(download(dtype, forward.y, n), y, tolerance(dtype), 1, what + " y");
         EXPECT_EQ(download(dtype, forward.h, n), h);
         expect_near(download(kF32, forward.rstd, rows), rstd, 1e-6, 1, what + " rstd");
-        for (const NormGradients wanted : {NormGradients::kInput, NormGradients::kWeight, NormGradients::kBoth}) {
+        for (const NormGradients wanted :
+             {NormGradients::kInput, NormGradients::kWeight, NormGradients::kBoth}) {
           const gpu::NormGradPlan plan = gpu::norm_backward(kind, wanted, dtype, rows, dim);
           const gpu::NormGradArgs args{.dx = output(dtype, n, "dx"),
                                        .parts = output_of<float>(plan.blocks * dim * 2, "parts"),
@@ -86,7 +92,8 @@ TEST_P(GpuRows, Norms) {
                                        .dim = static_cast<int32_t>(dim),
                                        .weight_offset = forward.weight_offset};
           launch(plan.gradients, args);
-          if (wanted != NormGradients::kWeight) expect_near(download(dtype, args.dx, n), dx, tolerance(dtype), 1, what + " dx");
+          if (wanted != NormGradients::kWeight)
+            expect_near(download(dtype, args.dx, n), dx, tolerance(dtype), 1, what + " dx");
           if (wanted == NormGradients::kInput) continue;
           const int64_t width = rms ? dim : 2 * dim;
           for (int64_t first = 0; first < width; first += dim) {
@@ -119,11 +126,14 @@ TEST_P(GpuRows, Elements) {
       scaled.push_back(rounded_to(dtype, a[at(i)] * 0.37f));
       with_row.push_back(rounded_to(dtype, a[at(i)] + row[at(i % 79)]));
     }
-    const gpu::ElementArgs args{.out = output(dtype, n), .a = upload(dtype, a), .b = upload(dtype, b), .n = n, .factor = 0.37f};
+    const gpu::ElementArgs args{
+        .out = output(dtype, n), .a = upload(dtype, a), .b = upload(dtype, b), .n = n, .factor = 0.37f};
     launch(gpu::elementwise("add", dtype, n), args);
     EXPECT_EQ(download(dtype, args.out, n), sum);
     launch(gpu::elementwise("scale", dtype, n), args);
     EXPECT_EQ(download(dtype, args.out, n), scaled);
+    launch(gpu::elementwise("fill", dtype, n), args);
+    EXPECT_EQ(download(dtype, args.out, n), Values(static_cast<size_t>(n), rounded_to(dtype, 0.37f)));
     const gpu::AddRowArgs rows{.out = args.out, .x = args.a, .row = floats(row), .rows = 13, .columns = 79};
     launch(gpu::elementwise("add_row", dtype, n), rows);
     EXPECT_EQ(download(dtype, args.out, n), with_row);
@@ -187,13 +197,15 @@ TEST_P(GpuRows, Activations) {
         const int64_t rows = 7, n = rows * width;
         Values gates = values(dtype, 2 * n, 1);
         for (double& value : gates) value = rounded_to(dtype, value * 6);
-        gates[0] = 80, gates[1] = -80, gates[2] = rounded_to(dtype, 1e19), gates[3] = -rounded_to(dtype, 1e19);
+        gates[0] = 80, gates[1] = -80, gates[2] = rounded_to(dtype, 1e19),
+        gates[3] = -rounded_to(dtype, 1e19);
         const Values dy = values(dtype, n, 2);
         Values alone, alone_grad, gated, gated_grad(at(2 * n));
         const auto f = [&](double x) { return activated(static_cast<ActivationKind>(kind), x); };
         const auto slope = [&](double x) {
           const double step = 1e-4;
-          return std::fabs(x) > 100 ? f(x) / x * (kind == 4 ? 2 : 1) : (f(x + step) - f(x - step)) / (2 * step);
+          return std::fabs(x) > 100 ? f(x) / x * (kind == 4 ? 2 : 1)
+                                    : (f(x + step) - f(x - step)) / (2 * step);
         };
         for (int64_t i = 0; i < n; ++i) {
           const int64_t g = i / width * 2 * width + i % width;
@@ -203,8 +215,12 @@ TEST_P(GpuRows, Activations) {
           gated_grad[at(g)] = dy[at(i)] * slope(gates[at(g)]) * gates[at(g + width)];
           gated_grad[at(g + width)] = dy[at(i)] * f(gates[at(g)]);
         }
-        gpu::ActivationArgs args{
-            .out = output(dtype, 2 * n), .dy = nullptr, .x = upload(dtype, gates), .rows = rows, .width = width, .kind = kind};
+        gpu::ActivationArgs args{.out = output(dtype, 2 * n),
+                                 .dy = nullptr,
+                                 .x = upload(dtype, gates),
+                                 .rows = rows,
+                                 .width = width,
+                                 .kind = kind};
         const std::string what = fmt::format("activation {} {} {}", kind, name_of(dtype), width);
         const double allowed = dtype == kBF16 ? 4.1e-3 : 1e-5;
         const auto check = [&](bool of_gates, bool back, const Values& expected) {
@@ -226,7 +242,8 @@ TEST_P(GpuRows, Rope) {
     for (const bool adjacent : {false, true}) {
       for (const int64_t rotary : {64, 20}) {
         restart();
-        const int64_t rows = 6, heads = 3, head_dim = 80, first = rotary == 64 ? 16 : 3, width = 5 * head_dim, half = rotary / 2;
+        const int64_t rows = 6, heads = 3, head_dim = 80, first = rotary == 64 ? 16 : 3, width = 5 * head_dim,
+                      half = rotary / 2;
         const Values x = values(dtype, rows * width, 1), table = values(kF32, 10 * rotary, 2);
         const std::vector<int32_t> positions{0, 3, 9, 1, 0, 7};
         Values expected = x;
@@ -269,8 +286,10 @@ TEST_P(GpuRows, Embedding) {
       restart();
       const int64_t rows = 50, vocab = 11;
       std::vector<int32_t> ids, positions;
-      for (int64_t i = 0; i < rows; ++i) ids.push_back(static_cast<int32_t>(i * i % 7)), positions.push_back(static_cast<int32_t>(i % 5));
-      const Values table = values(kF32, vocab * dim, 1), places = values(kF32, 5 * dim, 2), dy = values(dtype, rows * dim, 3);
+      for (int64_t i = 0; i < rows; ++i)
+        ids.push_back(static_cast<int32_t>(i * i % 7)), positions.push_back(static_cast<int32_t>(i % 5));
+      const Values table = values(kF32, vocab * dim, 1), places = values(kF32, 5 * dim, 2),
+                   dy = values(dtype, rows * dim, 3);
       Values expected, gradient = table;
       for (int64_t i = 0; i < rows * dim; ++i) {
         const int64_t id = ids[at(i / dim)] * dim + i % dim;
@@ -330,26 +349,29 @@ TEST_P(GpuRows, CrossEntropy) {
           for (int64_t c = 0; c < valid; ++c) {
             const double bend = softcap > 0 ? cap(c) / softcap : 0;
             gradient[at(t * vocab + c)] =
-                scale * (1 - bend * bend) * ((1 + 2 * z * lse) * std::exp(cap(c) - lse) - (c == targets[at(t)] ? 1 : 0));
+                scale * (1 - bend * bend) *
+                ((1 + 2 * z * lse) * std::exp(cap(c) - lse) - (c == targets[at(t)] ? 1 : 0));
           }
         }
         void* const in = upload(logit_type, logits);
-        const gpu::CrossEntropyArgs args{.logits = in,
-                                         .gradient = logit_type == gradient_type ? in : output(gradient_type, tokens * vocab),
-                                         .targets = static_cast<int32_t*>(upload(targets)),
-                                         .losses = output_of<float>(tokens),
-                                         .lse = output_of<float>(tokens),
-                                         .scale = floats({0.5}),
-                                         .stride = vocab,
-                                         .vocab = static_cast<int32_t>(vocab),
-                                         .valid = static_cast<int32_t>(valid),
-                                         .grad_scale = 0.5f,
-                                         .z_loss = static_cast<float>(z),
-                                         .softcap = static_cast<float>(softcap)};
+        const gpu::CrossEntropyArgs args{
+            .logits = in,
+            .gradient = logit_type == gradient_type ? in : output(gradient_type, tokens * vocab),
+            .targets = static_cast<int32_t*>(upload(targets)),
+            .losses = output_of<float>(tokens),
+            .lse = output_of<float>(tokens),
+            .scale = floats({0.5}),
+            .stride = vocab,
+            .vocab = static_cast<int32_t>(vocab),
+            .valid = static_cast<int32_t>(valid),
+            .grad_scale = 0.5f,
+            .z_loss = static_cast<float>(z),
+            .softcap = static_cast<float>(softcap)};
         launch(gpu::cross_entropy(logit_type, gradient_type, tokens, vocab, vocab), args);
         expect_near(download(kF32, args.losses, tokens), losses, 2e-6, 1, "losses");
         expect_near(download(kF32, args.lse, tokens), lses, 2e-6, 1, "lse");
-        expect_near(download(gradient_type, args.gradient, tokens * vocab), gradient, tolerance(gradient_type), 1e-2, "gradient");
+        expect_near(download(gradient_type, args.gradient, tokens * vocab), gradient,
+                    tolerance(gradient_type), 1e-2, "gradient");
         const gpu::LossSumArgs sum{.sum = output_of<double>(1),
                                    .count = output_of<int64_t>(1),
                                    .losses = args.losses,
@@ -357,7 +379,8 @@ TEST_P(GpuRows, CrossEntropy) {
                                    .tokens = static_cast<int32_t>(tokens),
                                    .accumulate = 0};
         launch(gpu::loss_sum(), sum);
-        expect_near(download(DType::kF64, sum.sum, 1), {std::accumulate(losses.begin(), losses.end(), 0.0)}, 2e-6, 1, "sum");
+        expect_near(download(DType::kF64, sum.sum, 1), {std::accumulate(losses.begin(), losses.end(), 0.0)},
+                    2e-6, 1, "sum");
       }
     }
   }
@@ -376,10 +399,12 @@ TEST_P(GpuRows, Optimizer) {
       new_m.push_back(m[at(i)] + (1 - b1) * (gradient - m[at(i)]));
       new_v.push_back(b2 * v[at(i)] + (1 - b2) * gradient * gradient);
       new_p.push_back(p[at(i)] * (1 - lr * decay) -
-                      lr / (1 - std::pow(b1, t)) * new_m.back() / (std::sqrt(new_v.back() / (1 - std::pow(b2, t))) + eps));
+                      lr / (1 - std::pow(b1, t)) * new_m.back() /
+                          (std::sqrt(new_v.back() / (1 - std::pow(b2, t))) + eps));
     }
     for (const bool skip : {true, false}) {
-      const gpu::GpuUpdateScalars scalars{.lr = static_cast<float>(lr), .grad_scale = 0.5f, .skip = skip, .update = t};
+      const gpu::GpuUpdateScalars scalars{
+          .lr = static_cast<float>(lr), .grad_scale = 0.5f, .skip = skip, .update = t};
       const uint64_t at_scalars = device().allocate(sizeof scalars, "scalars");
       device().write(at_scalars, &scalars.lr, 4);
       device().write(at_scalars + 4, &scalars.grad_scale, 4);
