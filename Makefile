@@ -14,7 +14,7 @@ help:
 	@echo "make fuzz          the fuzzers of everything that reads a file, a minute each (STRATA_FUZZ_SECONDS)"
 	@echo "make build         the program: $(BUILD)/bin/strata"
 	@echo "make arrow         fetch Apache Arrow (50 MB) and build with it: Parquet, Arrow IPC, s3:// and gs://"
-	@echo "make format        lay the sources out with clang-format (format-check only looks)"
+	@echo "make format        lay the sources out with clang-format (format-check changes nothing; it also checks wording)"
 	@echo "make lint          clang-tidy over the sources that differ from main (FILES=all: over all of them)"
 	@echo "make deploy-check  whether the Slurm, Kubernetes and container files of deploy/ can be read"
 	@echo "make install       put program, library, headers and manual pages under PREFIX (/usr/local)"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Step times of two builds of the program, in turns on the same machine.
 
-    bench/paired_steps.py BEFORE AFTER [--turns 8] [--steps 8] [--case llama3 moe ranks pipeline] [--json FILE]
+    bench/paired_steps.py BEFORE AFTER [--turns 8] [--steps 8] [--case llama3 moe ranks …] [--json FILE]
 
 A turn trains each case with both programs, one after the other, the first of them alternating; a run's figure is its
 fastest step behind the first two (others on the machine can only make steps slower), as metrics.jsonl has it. Printed for each case: the geometric mean of the
@@ -23,11 +23,16 @@ MOE = ["model.preset=qwen3-30b-a3b"] + [f"model.override.{key}={value}" for key,
     "num_key_value_heads": 4, "vocab_size": 2048}.items()]
 LLAMA = ["model.preset=llama3-29m"]
 SMALL = ["model.preset=llama3-5m"]
+MOE_30M = ["model.preset=moe-30m-a10m", "training.sequence_length=256", "training.global_batch_size=8",
+           "training.micro_batch_size=2"]
 CASES = {  # key=value; ranks=N is an option
     "llama3": LLAMA + ["training.sequence_length=512", "training.global_batch_size=2", "training.micro_batch_size=2"],
     "moe": MOE + ["training.sequence_length=512", "training.global_batch_size=4", "training.micro_batch_size=4"],
     "ranks": SMALL + ["training.sequence_length=512", "training.global_batch_size=4", "training.micro_batch_size=2",
                       "parallel.zero=3", "ranks=2"],
+    "experts": MOE_30M,
+    "experts_on_two": MOE_30M + ["parallel.expert=2", "ranks=2"],
+    "experts_on_four": MOE_30M + ["parallel.expert=4", "ranks=4"],
     "pipeline": SMALL + ["training.sequence_length=256", "training.global_batch_size=8", "training.micro_batch_size=2",
                          "parallel.pipeline=2", "ranks=2"],
 }

@@ -8,7 +8,7 @@ endforeach()
 if(STRATA_TESTS)
   add_subdirectory(tests/runner)
   foreach(room base observe comm parallel data/tokenizer data/text data/pipeline data/input data/tokens data/filter data/dedup data/build
-          ops hardware plan kernels/cpu models optim program checkpoint evaluation config train cli contracts gpu)
+          ops hardware plan kernels/cpu models optim program checkpoint evaluation config train cli contracts docs gpu)
     add_subdirectory(tests/${room})
   endforeach()
 endif()

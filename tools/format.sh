@@ -1,6 +1,6 @@
 #!/bin/sh
 # tools/format.sh [--check]: clang-format over every C++ and CUDA source in git; --check changes nothing and names what differs,
-# and names what would compile only behind a precompiled header.
+# names sources that compile only with a precompiled header, and checks the wording (tools/language.sh).
 set -eu
 cd "$(dirname "$0")/.."
 mode=-i
@@ -9,6 +9,7 @@ git ls-files -z --cached --others --exclude-standard '*.cpp' '*.h' '*.cu' '*.cuh
   xargs -0 -r -n 32 -P "$(nproc)" clang-format --style=file $mode
 
 [ "${1:-}" = --check ] || exit 0
+tools/language.sh >/dev/null
 # GCC's builds read fmt in a precompiled header; clang's, which the fuzzers take, have none.
 git grep -lE '\bfmt::' -- 'src/*.cpp' | {
   found=0

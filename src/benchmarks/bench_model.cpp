@@ -124,8 +124,10 @@ program::StepTotal BenchModel::measured(By by) const {
   for (const program::Action& action : program().script) {  // of one micro-batch
     const auto& timings = executor_->timings(0, {action.segment, action.chunk}, action.accumulates);
     for (size_t i = 0; i < timings.size(); ++i) {
-      const graph::Node& node = program().node_of(program().list_of(action)[i]);
-      const graph::Cost cost = node.op->cost({program().graph, node});
+      const program::Instruction& instruction = program().list_of(action)[i];
+      const graph::Node& node = program().node_of(instruction);
+      const graph::Cost cost =
+          program().is_expected(instruction) ? node.op->cost({program().graph, node}) : graph::Cost{};
       const std::string name(by == By::kOp ? node.op->name : node.op->family);
       program::FamilyTotal& family = families[name];
       family.family = name;

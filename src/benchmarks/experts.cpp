@@ -19,7 +19,7 @@
 #include "graph/differentiate.h"
 #include "hardware/device_spec.h"
 #include "ops/activation/activation.h"
-#include "ops/expert_parallel/expert_parallel.h"
+#include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/experts/experts.h"
 #include "ops/router/router.h"
 
@@ -73,7 +73,7 @@ int64_t rows_of(int rank, int ranks) {
   return rows;
 }
 
-// A layer's experts on one of the ranks; without a body rows come and go back as they are.
+// A layer's experts on one of the ranks; where they compute nothing rows come and go back as they are.
 class Layer {
  public:
   Layer(comm::World& world, comm::Communicator& group, bool computes, DType dtype)
@@ -104,38 +104,26 @@ class Layer {
     const ValueId x = operand("x", dtype, {kTokens, kWidth});
     values.ids = operand("ids", DType::kI32, {kTokens, kSlots});
     const ValueId weights = operand("weights", DType::kF32, {kTokens, kSlots});
-    ops::ExpertParallelAttrs attrs{
+    ops::DispatchAttrs attrs{
         .axes = {graph::Axis::kShard}, .tokens = kTokens, .k = kSlots, .experts = kExperts, .ranks = ranks};
-    // Room for the least even of them, so that all take one round.
+    // Room for the least even of them, so that all take one pass.
     attrs.room = {kTokens, kTokens * kSlots};
-    const int64_t own = attrs.own_experts();
-    const auto add_weights = [own](Graph& to) {
-      return std::vector{to.add_parameter("up", ParameterRole::kExpertIn, {own * 2 * kFfn, kWidth}, {}, {},
-                                          std::vector(static_cast<size_t>(2 * own), kFfn)),
-                         to.add_parameter("down", ParameterRole::kExpertOut, {own * kWidth, kFfn}, {})};
-    };
-    ops::ExpertBodySpec body{
-        .rows = attrs.rows(), .slots = attrs.slots(), .width = kWidth, .dtype = dtype, .trains = computes};
-    std::vector<ValueId> parameters;
+    const auto plan = graph::add<ops::PlanDispatch>(graph, {.ids = values.ids, .weights = weights}, attrs);
+    ValueId rows = graph::add<ops::DispatchRows>(graph, {.x = x, .way = plan.way}, attrs).rows;
     if (computes) {
-      parameters = add_weights(graph);
-      body.parameters = add_weights;
-      body.build = [own](Graph& of_rank, const ops::ExpertInputs& in) {
-        const auto [rows, ids, offsets, weights_of_slots, of_body] = in;
-        const auto up = graph::add<ops::ExpertsIn>(
-            of_rank, {.x = rows, .ids = ids, .weight = of_body[0], .offsets = offsets}, {own});
-        const ValueId hidden =
-            ops::scale_rows(of_rank, ops::gated(of_rank, up.y, ActivationKind::kSilu), weights_of_slots);
-        return graph::add<ops::ExpertsOut>(
-                   of_rank, {.x = hidden, .ids = ids, .weight = of_body[1], .offsets = offsets}, {own})
-            .y;
-      };
-    } else {
-      body.parameters = [](Graph&) { return std::vector<ValueId>(); };
-      body.build = [](Graph&, const ops::ExpertInputs& in) { return in.rows; };
+      const int64_t own = attrs.own_experts();
+      const ValueId up = graph.add_parameter("up", ParameterRole::kExpertIn, {own * 2 * kFfn, kWidth}, {}, {},
+                                             std::vector(static_cast<size_t>(2 * own), kFfn));
+      const ValueId down = graph.add_parameter("down", ParameterRole::kExpertOut, {own * kWidth, kFfn}, {});
+      const auto gate_up = graph::add<ops::ExpertsIn>(
+          graph, {.x = rows, .ids = plan.ids, .weight = up, .offsets = plan.offsets}, {own});
+      const ValueId hidden =
+          ops::scale_rows(graph, ops::gated(graph, gate_up.y, ActivationKind::kSilu), plan.weights);
+      rows = graph::add<ops::ExpertsOut>(
+                 graph, {.x = hidden, .ids = plan.ids, .weight = down, .offsets = plan.offsets}, {own})
+                 .y;
     }
-    attrs.body = ops::make_expert_body(body);
-    const ValueId y = ops::expert_parallel(graph, x, values.ids, weights, parameters, attrs).y;
+    const ValueId y = graph::add<ops::CombineRows>(graph, {.rows = rows, .way = plan.way}, attrs).y;
     if (computes) {
       const ValueId dy = operand("dy", dtype, {kTokens, kWidth});
       graph::differentiate(graph, {}, std::vector<graph::GivenGradient>{{y, dy}});

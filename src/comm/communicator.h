@@ -142,6 +142,11 @@ class Communicator {
   // Returns when this rank's part is done, as wait() does. Collectives in their order count it as one.
   // InternalError, on all members, where more rows come than there is room for.
   virtual void exchange_rows(const RowExchange& exchange) = 0;
+  // The same in two halves, where each member knows how many rows come from which: counts of `receives` say
+  // it. start_rows() returns at once; `exchange` and all that it points to stay as they are until
+  // finish_rows() returns, and `take` may run on another thread in between.
+  virtual Ticket start_rows(const RowExchange& exchange) = 0;
+  virtual void finish_rows(Ticket ticket) = 0;
   // Before the first exchange_rows: how many bytes of rows one of them sends and receives at most.
   virtual void reserve_rows(int64_t sent_bytes, int64_t received_bytes) = 0;
 

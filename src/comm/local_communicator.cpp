@@ -85,9 +85,13 @@ Ticket LocalCommunicator::start(Prepared& prepared, std::span<const Buffers> buf
   return post(plan, buffers, nullptr);
 }
 
-void LocalCommunicator::exchange_rows(const RowExchange& exchange) {
+Ticket LocalCommunicator::start_rows(const RowExchange& exchange) {
   check_rows(exchange, size_);
-  wait(post(rows_.plan, {}, &exchange));
+  return post(rows_.plan, {}, &exchange);
+}
+
+void LocalCommunicator::exchange_rows(const RowExchange& exchange) {
+  wait(start_rows(exchange));
 }
 
 Ticket LocalCommunicator::post(const std::shared_ptr<const Plan>& plan, std::span<const Buffers> buffers,

@@ -155,41 +155,58 @@ void MpiCommunicator::reserve_rows(int64_t sent_bytes, int64_t received_bytes) {
   row_tickets_.reserve(2 * ranks_.size());
 }
 
-// How many rows come goes ahead of them. Listed ones are brought together on both sides.
+// How many rows come goes ahead of them.
 void MpiCommunicator::exchange_rows(const RowExchange& exchange) {
   check_rows(exchange, size());
-  const auto go_on = [] { return false; };
-  const auto peers = [this](const auto& visit) {
-    for (int step = 1; step < size(); ++step) visit((member_ + step) % size());
-    for (const Ticket ticket : row_tickets_) wait(ticket);
-    row_tickets_.clear();
-  };
-  peers([&](int peer) {
+  finish_rows(rows_started_);
+  for (int step = 1; step < size(); ++step) {
+    const int peer = (member_ + step) % size();
     const auto at = static_cast<size_t>(peer);
     sent_counts_[at] = exchange.sends[at].count;
     row_tickets_.push_back(receive(peer, &received_counts_[at], sizeof(int64_t)));
     row_tickets_.push_back(send(peer, &sent_counts_[at], sizeof(int64_t)));
-  });
+  }
+  wait_for_rows();
+  for (int peer = 0; peer < size(); ++peer) {
+    const auto at = static_cast<size_t>(peer);
+    const int64_t coming = peer == member_ ? exchange.sends[at].count : received_counts_[at];
+    STRATA_CHECK(coming <= exchange.receives[at].count,
+                 "[comm] {} rows come from rank {} in group '{}', and there is room for {}", coming,
+                 ranks_[at], name_, exchange.receives[at].count);
+    exchange.receives[at].count = coming;
+  }
+  finish_rows(start_rows(exchange));
+}
+
+void MpiCommunicator::wait_for_rows() {
+  for (const Ticket ticket : row_tickets_) wait(ticket);
+  row_tickets_.clear();
+}
+
+// One exchange at a time has the rows that are brought together: listed ones, on both sides.
+Ticket MpiCommunicator::start_rows(const RowExchange& exchange) {
+  check_rows(exchange, size());
+  finish_rows(rows_started_);
   const auto* const from = static_cast<const std::byte*>(exchange.send);
   auto* const to = static_cast<std::byte*>(exchange.receive);
   int64_t sent = 0, received = 0;  // bytes of listed rows
   row_sources_.assign(ranks_.size(), {});
-  peers([&](int peer) {
+  row_sources_[static_cast<size_t>(member_)] = {from, exchange.sends[static_cast<size_t>(member_)]};
+  for (int step = 1; step < size(); ++step) {
+    const int peer = (member_ + step) % size();
     const auto at = static_cast<size_t>(peer);
     const RowSet &out = exchange.sends[at], &in = exchange.receives[at];
-    const int64_t coming = received_counts_[at] * exchange.row_bytes, going = out.count * exchange.row_bytes;
-    STRATA_CHECK(received_counts_[at] <= in.count,
-                 "[comm] {} rows come from rank {} in group '{}', and there is room for {}",
-                 received_counts_[at], ranks_[at], name_, in.count);
+    const int64_t coming = in.count * exchange.row_bytes, going = out.count * exchange.row_bytes;
     std::byte* receive_at = to + in.first * exchange.row_bytes;
     if (in.rows != nullptr || exchange.take != nullptr) {
       receive_at = received_rows_.data() + received;
       received += coming;
     }
-    row_sources_[at] = {receive_at, {.count = received_counts_[at]}};
+    row_sources_[at] = {receive_at, {.count = in.count}};
     const std::byte* send_at = from + out.first * exchange.row_bytes;
     if (out.rows != nullptr) {
-      copy_rows(out, from, {.count = out.count}, sent_rows_.data() + sent, exchange.row_bytes, go_on);
+      copy_rows(out, from, {.count = out.count}, sent_rows_.data() + sent, exchange.row_bytes,
+                [] { return false; });
       send_at = sent_rows_.data() + sent;
       sent += going;
     }
@@ -197,24 +214,23 @@ void MpiCommunicator::exchange_rows(const RowExchange& exchange) {
                  "[comm] more rows in group '{}' than were reserved", name_);
     if (coming > 0) row_tickets_.push_back(receive(peer, receive_at, coming));
     if (going > 0) row_tickets_.push_back(send(peer, send_at, going));
-  });
-  received = 0;
-  for (int step = 0; step < size(); ++step) {
-    const auto at = static_cast<size_t>((member_ + step) % size());
-    RowSet& in = exchange.receives[at];
-    if (step == 0) {
-      STRATA_CHECK(exchange.sends[at].count <= in.count, "[comm] no room for a member's own rows");
-      in.count = exchange.sends[at].count;
-      row_sources_[at] = {from, exchange.sends[at]};
-      if (exchange.take == nullptr) copy_rows(exchange.sends[at], from, in, to, exchange.row_bytes, go_on);
-      continue;
-    }
-    in.count = received_counts_[at];
-    if (in.rows == nullptr || exchange.take != nullptr) continue;
-    copy_rows({.count = in.count}, received_rows_.data() + received, in, to, exchange.row_bytes, go_on);
-    received += in.count * exchange.row_bytes;
   }
-  if (exchange.take != nullptr) (*exchange.take)(row_sources_);
+  rows_ = &exchange;
+  return {++rows_started_.number};
+}
+
+void MpiCommunicator::finish_rows(Ticket ticket) {
+  if (rows_ == nullptr || ticket.number != rows_started_.number) return;
+  wait_for_rows();
+  const RowExchange& exchange = *std::exchange(rows_, nullptr);
+  if (exchange.take != nullptr) return (*exchange.take)(row_sources_);
+  for (size_t member = 0; member < ranks_.size(); ++member) {
+    const RowSource& source = row_sources_[member];
+    const RowSet& in = exchange.receives[member];
+    if (in.rows == nullptr && static_cast<int>(member) != member_) continue;  // they came to their places
+    copy_rows(source.rows, source.base, in, static_cast<std::byte*>(exchange.receive), exchange.row_bytes,
+              [] { return false; });
+  }
 }
 
 bool MpiCommunicator::advance(bool waits) {

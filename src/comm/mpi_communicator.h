@@ -34,6 +34,8 @@ class MpiCommunicator final : public Communicator {
   bool test(Ticket ticket) override;
   void wait(Ticket ticket) override;
   void exchange_rows(const RowExchange& exchange) override;
+  Ticket start_rows(const RowExchange& exchange) override;
+  void finish_rows(Ticket ticket) override;
   void reserve_rows(int64_t sent_bytes, int64_t received_bytes) override;
   Ticket send(int to, const void* from, int64_t bytes) override;
   Ticket receive(int from, void* to, int64_t bytes) override;
@@ -46,6 +48,7 @@ class MpiCommunicator final : public Communicator {
   bool busy();
 
  private:
+  void wait_for_rows();
   struct Message {
     uint64_t ticket = 0;
     bool sending = false;
@@ -91,6 +94,8 @@ class MpiCommunicator final : public Communicator {
   std::vector<int64_t> sent_counts_, received_counts_;  // by member
   std::vector<Ticket> row_tickets_;
   std::vector<RowSource> row_sources_;
+  const RowExchange* rows_ = nullptr;  // that is under way
+  Ticket rows_started_ = {};           // the last one
 };
 
 }  // namespace strata::comm

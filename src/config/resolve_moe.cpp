@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "config/objective.h"
-#include "ops/expert_parallel/expert_parallel.h"
+#include "ops/expert_dispatch/expert_dispatch.h"
 
 namespace strata::config {
 namespace {

@@ -48,11 +48,17 @@ struct BindRequest {
 // What a kernel needs besides, such as a library's handles, is an instance of it, made by each executor.
 using Instantiate = std::shared_ptr<void> (*)(const void* plan);
 
+// Waits for what a kernel has started on this instance; nothing happens where that has ended already.
+using Finish = void (*)(void* instance);
+
 struct BoundKernel {
   Kernel run = nullptr;
   std::shared_ptr<const void> plan;
   int64_t scratch_bytes = 0;
   Instantiate instantiate = nullptr;  // nullptr: the kernel takes the plan itself
+  // Of a kernel on the communication queue, which only starts an exchange: its operands are in use until
+  // this returns, and its instance starts nothing else.
+  Finish finish = nullptr;
 };
 
 // An input that the kernel wants in another encoding than the parameter's own.

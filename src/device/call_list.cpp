@@ -14,8 +14,8 @@ void* Instances::of(const void* plan, Instantiate instantiate) {
   return made;
 }
 
-void CallList::add(Kernel kernel, void* state, std::span<const Location> operands) {
-  calls_.push_back({kernel, state, operands});
+void CallList::add(Kernel kernel, void* state, std::span<const Location> operands, Finish ends) {
+  calls_.push_back({kernel, state, operands, ends});
   pointers_.resize(std::max(pointers_.size(), operands.size()));
 }
 
@@ -28,12 +28,17 @@ std::byte* const* CallList::pointers(size_t call, Addresses addresses) {
   return pointers_.data();
 }
 
-void CallList::run(size_t call, Launch& launch, Addresses addresses) {
+void CallList::start(size_t call, Launch& launch, Addresses addresses) {
   calls_[call].run(launch, calls_[call].state, pointers(call, addresses));
 }
 
-void CallList::run_all(Launch& launch, Addresses addresses) {
-  for (size_t i = 0; i < calls_.size(); ++i) run(i, launch, addresses);
+void CallList::finish(size_t call) const {
+  if (calls_[call].finish != nullptr) calls_[call].finish(calls_[call].state);
+}
+
+void CallList::run(size_t call, Launch& launch, Addresses addresses) {
+  start(call, launch, addresses);
+  finish(call);
 }
 
 }  // namespace strata::device

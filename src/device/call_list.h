@@ -38,12 +38,15 @@ class CallList {
  public:
   // `operands`, which must outlive this: inputs, outputs and scratch, as a kernel gets them. A call without a
   // kernel only has addresses.
-  void add(Kernel kernel, void* state, std::span<const Location> operands);
+  void add(Kernel kernel, void* state, std::span<const Location> operands, Finish ends = nullptr);
 
   // Pointers to the operands, until the next call of this or run().
   std::byte* const* pointers(size_t call, Addresses addresses);
   void run(size_t call, Launch& launch, Addresses addresses);
-  void run_all(Launch& launch, Addresses addresses);
+  // The two halves of run().
+  void start(size_t call, Launch& launch, Addresses addresses);
+  void finish(size_t call) const;
+  const void* state(size_t call) const { return calls_[call].state; }
   size_t size() const { return calls_.size(); }
 
  private:
@@ -51,6 +54,7 @@ class CallList {
     Kernel run;
     void* state;
     std::span<const Location> operands;
+    Finish finish;
   };
   std::vector<Call> calls_;
   std::vector<std::byte*> pointers_;  // as many as the widest call has

@@ -27,7 +27,7 @@ class Wishes {
       : bindings_(bindings), device_(device) {}
 
   const std::vector<WantedEncoding>& of(const graph::NodeView& view) {
-    if (view.node.op->queue == graph::Queue::kCommunication) return none_;  // no device binds it
+    if (!view.node.op->has_kernel()) return none_;
     const Binding& binding = find_binding(bindings_, *view.node.op);
     if (binding.encodings == nullptr) return none_;
     key_.clear();
@@ -123,7 +123,7 @@ class Encoder {
       const auto found = updates.find(from_and_layout.first);
       if (found == updates.end() || found->second == nullptr) continue;
       Node& update = *found->second;
-      if (update.op->queue == graph::Queue::kCommunication) continue;
+      if (!update.op->has_kernel()) continue;
       const Binding& binding = find_binding(bindings_, *update.op);
       if (binding.writes != nullptr && binding.writes({graph_, update}, graph_.value(encoded), device_))
         update.outputs.push_back(encoded);

@@ -11,8 +11,6 @@
 
 namespace strata::device {
 
-using ops::ExpertParallelAttrs;
-
 namespace {
 
 constexpr int64_t kRowsATask = 64;
@@ -38,16 +36,16 @@ class PeerOf {
   uint64_t reciprocal_;
 };
 
-void check_id(const ExpertParallelAttrs& attrs, int32_t id, int64_t token, int64_t slot) {
+void check_id(const DispatchAttrs& attrs, int32_t id, int64_t token, int64_t slot) {
   STRATA_CHECK(id >= -1 && id < attrs.experts,
-               "[expert_parallel] slot {} of token {} goes to expert {}; one of [0, {}) was expected", slot,
+               "[plan_dispatch] slot {} of token {} goes to expert {}; one of [0, {}) was expected", slot,
                token, id, attrs.experts);
 }
 
 }  // namespace
 
-void write_own_records(const ExpertParallelAttrs& attrs, int32_t rank, const int32_t* ids,
-                       const float* weights, int64_t begin, int64_t end, int32_t* records) {
+void write_own_records(const DispatchAttrs& attrs, int32_t rank, const int32_t* ids, const float* weights,
+                       int64_t begin, int64_t end, int32_t* records) {
   const int64_t words = Hop::words_of(attrs.k);
   parallel_ranges(end - begin, kRowsATask, [&](int64_t from, int64_t to) {
     for (int64_t token = begin + from; token < begin + to; ++token) {
@@ -57,7 +55,7 @@ void write_own_records(const ExpertParallelAttrs& attrs, int32_t rank, const int
         check_id(attrs, ids[slot], token, slot % attrs.k);
         if (ids[slot] < 0) continue;
         record[kFirst + 2 * count] = ids[slot];
-        record[kFirst + 2 * count + 1] = std::bit_cast<int32_t>(weights[slot]);
+        record[kFirst + 2 * count + 1] = weights == nullptr ? 0 : std::bit_cast<int32_t>(weights[slot]);
         ++count;
       }
       record[kToken] = static_cast<int32_t>(token);
@@ -67,7 +65,7 @@ void write_own_records(const ExpertParallelAttrs& attrs, int32_t rank, const int
   });
 }
 
-int64_t first_overflow(const ExpertParallelAttrs& attrs, const int32_t* ids, int64_t begin, int64_t* rows,
+int64_t first_overflow(const DispatchAttrs& attrs, const int32_t* ids, int64_t begin, int64_t* rows,
                        int64_t* slots) {
   std::fill_n(rows, attrs.ranks, 0);
   std::fill_n(slots, attrs.ranks, 0);
@@ -89,7 +87,7 @@ int64_t first_overflow(const ExpertParallelAttrs& attrs, const int32_t* ids, int
   return attrs.tokens;
 }
 
-void depart(const Hop& hop, const Entries& entries, const Departures& out, int32_t* records) {
+void depart(const Hop& hop, const Entries& entries, const DeparturesOf<int32_t>& out, int32_t* records) {
   std::fill_n(out.counts, hop.peers, 0);
   const PeerOf peer_of(hop.experts);
   int32_t at = 0;
@@ -104,7 +102,7 @@ void depart(const Hop& hop, const Entries& entries, const Departures& out, int32
       while (place > first && out.back[place - 1] >= begin) --place;
       if (place < at && out.back[place] < begin + hop.rows) return out.back[place];
       const auto row = static_cast<int32_t>(begin + out.counts[peer]++);
-      STRATA_CHECK(out.counts[peer] <= hop.rows, "[expert_parallel] a round has too many tokens");
+      STRATA_CHECK(out.counts[peer] <= hop.rows, "[plan_dispatch] a pass has too many tokens");
       std::copy_backward(out.back + place, out.back + at, out.back + at + 1);
       out.back[place] = row;
       ++at;
@@ -131,7 +129,7 @@ void find_places(const Entries& arrived, int64_t tokens, int64_t node_ranks, int
   std::fill_n(by_token, tokens + 1, 0);
   arrived.each([&](int64_t entry) {
     const int32_t token = arrived.record(entry)[kToken];
-    STRATA_CHECK(token >= 0 && token < tokens, "[expert_parallel] a row of token {} of {} has come", token,
+    STRATA_CHECK(token >= 0 && token < tokens, "[plan_dispatch] a row of token {} of {} has come", token,
                  tokens);
     ++by_token[token + 1];
   });
@@ -149,13 +147,13 @@ void find_places(const Entries& arrived, int64_t tokens, int64_t node_ranks, int
   }
 }
 
-void list_slots(const ExpertParallelAttrs& attrs, const Entries& arrived, const int32_t* places,
-                int32_t* offsets, int32_t* ids, float* weights) {
+void list_slots(const DispatchAttrs& attrs, const Entries& arrived, const int32_t* places, int32_t* offsets,
+                int32_t* ids, float* weights) {
   std::fill_n(offsets, attrs.rows() + 1, 0);
   arrived.each([&](int64_t entry) { offsets[places[entry] + 1] = arrived.record(entry)[kCount]; });
   for (int64_t row = 0; row < attrs.rows(); ++row) offsets[row + 1] += offsets[row];
   const int64_t used = offsets[attrs.rows()];
-  STRATA_CHECK(used <= attrs.slots(), "[expert_parallel] {} slots have come, and there is room for {}", used,
+  STRATA_CHECK(used <= attrs.slots(), "[plan_dispatch] {} slots have come, and there is room for {}", used,
                attrs.slots());
   arrived.each([&](int64_t entry) {
     const int32_t* const record = arrived.record(entry);
@@ -169,7 +167,7 @@ void list_slots(const ExpertParallelAttrs& attrs, const Entries& arrived, const 
   std::fill(weights + used, weights + attrs.slots(), 0.0f);
 }
 
-void write_weight_grads(const ExpertParallelAttrs& attrs, const int32_t* offsets, const float* slot_grads,
+void write_weight_grads(const DispatchAttrs& attrs, const int32_t* offsets, const float* slot_grads,
                         float* grads) {
   for (int64_t row = 0; row < attrs.rows(); ++row)
     std::copy(slot_grads + offsets[row], slot_grads + offsets[row + 1], grads + row * attrs.hits());
@@ -193,7 +191,7 @@ void return_weight_grads(const Hop& hop, const Entries& entries, const Departure
   });
 }
 
-void place_weight_grads(const ExpertParallelAttrs& attrs, const int32_t* ids, int64_t begin, int64_t end,
+void place_weight_grads(const DispatchAttrs& attrs, const int32_t* ids, int64_t begin, int64_t end,
                         const float* grads, float* dweights) {
   for (int64_t token = begin; token < end; ++token) {
     int64_t count = 0;

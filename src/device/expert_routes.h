@@ -1,37 +1,24 @@
-// Where the rows of a round go to and come from: what the host finds out from ids for ops/expert_parallel.
-// Internal to expert_rounds.cpp. All arrays lie in a kernel's scratch.
-//
-// A row travels with a record, of int32 words: its token's place, how many slots it has where it goes, the
-// rank that it comes from, and of each slot its expert, counted from the first that it can reach there, and
-// its weight. It takes one hop, to a rank of its experts, or two: to a rank of each node that has any, and on
-// from there.
+// Where rows of a pass go to and come from: what is found out from ids on the host, for expert_dispatch.cpp
+// alone. Arrays are those of a way (ops/expert_dispatch/way.h) or lie in a kernel's scratch.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
 #include "comm/communicator.h"
-#include "ops/expert_parallel/expert_parallel.h"
+#include "ops/expert_dispatch/way.h"
 
 namespace strata::device {
 
-// One hop between the members of a group.
-struct Hop {
-  int64_t peers = 1;
-  int64_t rows = 0;     // from one to another at most
-  int64_t experts = 0;  // that a row reaches through one peer
-  int64_t hits = 0;     // slots of a row there at most
-  int64_t all_rows() const { return peers * rows; }
-  int64_t words() const { return words_of(hits); }
-  static int64_t words_of(int64_t slots) { return 3 + 2 * slots; }
-};
+using ops::DispatchAttrs;
+using ops::Hop;
 
 // Records, in blocks of which only the first ones are there.
 struct Entries {
   const int32_t* records = nullptr;
   int64_t words = 0;
   int64_t blocks = 1, block = 0;    // how many, and records of each at most
-  const int64_t* counts = nullptr;  // by block
+  const int32_t* counts = nullptr;  // by block
   int64_t first = 0;                // of each block that is there
   int64_t all() const { return blocks * block; }
   const int32_t* record(int64_t i) const { return records + i * words; }
@@ -43,43 +30,41 @@ struct Entries {
   }
 };
 
-// Which entries go to which peer, and where what comes back for each will lie: rows in the order of the
-// peers.
-struct Departures {
-  int32_t* entries = nullptr;                          // [peers, rows]
-  int64_t* counts = nullptr;                           // [peers]
-  int32_t *back_begin = nullptr, *back_end = nullptr;  // [entries]
-  int32_t* back = nullptr;                             // [entries · most peers of one]
+// The arrays of a HopWay that plan_dispatch fills, or that others read.
+template <typename T>
+struct DeparturesOf {
+  T *entries = nullptr, *counts = nullptr, *back_begin = nullptr, *back_end = nullptr, *back = nullptr;
 };
+using Departures = DeparturesOf<const int32_t>;
 
 // The records of a rank's own tokens [begin, end), record t of token t. Throws InternalError on an id outside
-// [-1, E).
-void write_own_records(const ops::ExpertParallelAttrs& attrs, int32_t rank, const int32_t* ids,
-                       const float* weights, int64_t begin, int64_t end, int32_t* records);
+// [-1, E). Without weights those words are 0.
+void write_own_records(const DispatchAttrs& attrs, int32_t rank, const int32_t* ids, const float* weights,
+                       int64_t begin, int64_t end, int32_t* records);
 // The first token, from `begin` on, that does not fit between this rank and another any more. `rows`,
 // `slots`: [R], to count in.
-int64_t first_overflow(const ops::ExpertParallelAttrs& attrs, const int32_t* ids, int64_t begin,
-                       int64_t* rows, int64_t* slots);
+int64_t first_overflow(const DispatchAttrs& attrs, const int32_t* ids, int64_t begin, int64_t* rows,
+                       int64_t* slots);
 // `records` [peers · rows]: what goes ahead of each row.
-void depart(const Hop& hop, const Entries& entries, const Departures& out, int32_t* records);
+void depart(const Hop& hop, const Entries& entries, const DeparturesOf<int32_t>& out, int32_t* records);
 
 // Which row each entry that has come is: in the order of their tokens, then of the ranks that they come from,
 // which blocks hold in ascending order of their nodes. `by_token` [tokens + 1]: to count in.
 void find_places(const Entries& arrived, int64_t tokens, int64_t node_ranks, int32_t* by_token,
                  int32_t* places);
 // The slots of these rows: offsets i32[M + 1], ids and weights [S].
-void list_slots(const ops::ExpertParallelAttrs& attrs, const Entries& arrived, const int32_t* places,
-                int32_t* offsets, int32_t* ids, float* weights);
+void list_slots(const DispatchAttrs& attrs, const Entries& arrived, const int32_t* places, int32_t* offsets,
+                int32_t* ids, float* weights);
 
 // The gradients of rows' weights: of row m those of its slots, in `hits` numbers.
-void write_weight_grads(const ops::ExpertParallelAttrs& attrs, const int32_t* offsets,
-                        const float* slot_grads, float* grads);
+void write_weight_grads(const DispatchAttrs& attrs, const int32_t* offsets, const float* slot_grads,
+                        float* grads);
 // The same back at what departed: of entry e the gradients of its slots, in `out_hits` numbers, from those of
 // the rows that came back for it.
 void return_weight_grads(const Hop& hop, const Entries& entries, const Departures& departures,
                          const float* returned, float* out, int64_t out_hits);
 // From those of a rank's own tokens to [N, k].
-void place_weight_grads(const ops::ExpertParallelAttrs& attrs, const int32_t* ids, int64_t begin, int64_t end,
+void place_weight_grads(const DispatchAttrs& attrs, const int32_t* ids, int64_t begin, int64_t end,
                         const float* grads, float* dweights);
 
 // out[e] = the sum of what came back for entry e, in fp32; rows of `width` of `dtype`, by peer.

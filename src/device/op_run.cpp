@@ -43,7 +43,12 @@ OpRun::OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardwa
     operands.push_back({0, kScratch});
     const bool prepares = node.phase == Phase::kSetup || node.phase == Phase::kEncode;
     (prepares ? preparing_ : calls_)
-        .add(kernel.run, instances_.of(kernel.plan.get(), kernel.instantiate), operands);
+        .add(kernel.run, instances_.of(kernel.plan.get(), kernel.instantiate), operands, kernel.finish);
+    if (node.loop == kNone) continue;
+    const ValueId condition = graph_.condition_of(node.loop);
+    if (loops_.empty() || loops_.back().condition != condition)
+      loops_.push_back({calls_.size() - 1, 0, condition});
+    loops_.back().end = calls_.size();
   }
   const int64_t needed = bytes_ * copies + scratch_bytes_;
   if (pool != nullptr && pool->size() >= needed) {
@@ -60,10 +65,18 @@ std::byte* OpRun::data(ValueId value, int copy) const {
   return memory_ + copy * bytes_ + offsets_[static_cast<size_t>(value)];
 }
 
-void OpRun::run(CallList& list, int copy) {
+void OpRun::run(CallList& list, int copy, std::span<const Loop> loops) {
   STRATA_CHECK(copy < copies_, "copy {} of {}", copy, copies_);
   std::byte* const addresses[] = {nullptr, memory_ + copy * bytes_, scratch_};
-  list.run_all(launch_, addresses);
+  size_t at = 0;
+  const auto run_to = [&](size_t end) {
+    for (; at < end; ++at) list.run(at, launch_, addresses);
+  };
+  for (const Loop& loop : loops) {
+    for (run_to(loop.begin); *data_as<int32_t>(loop.condition, copy) != 0; at = loop.begin) run_to(loop.end);
+    at = loop.end;
+  }
+  run_to(list.size());
 }
 
 ValueId add_operand(graph::Graph& graph, std::string name, DType dtype, Shape shape,

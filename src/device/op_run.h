@@ -34,13 +34,18 @@ class OpRun {
 
   // Nodes that talk to other ranks do so among these (OpDef::ranks); they must outlive this.
   void share(comm::Communicator& ranks) { launch_.peers.ranks = &ranks; }
-  void encode(int copy = 0) { run(preparing_, copy); }  // nodes of the phases setup and encode
-  void run(int copy = 0) { run(calls_, copy); }         // all others
+  void encode(int copy = 0) { run(preparing_, copy); }   // nodes of the phases setup and encode
+  void run(int copy = 0) { run(calls_, copy, loops_); }  // all others
 
  private:
   // Places in the table of addresses.
   static constexpr Base kValues{1}, kScratch{2};
-  void run(CallList& list, int copy);
+  // Calls [begin, end), as long as the number at `condition` is not 0.
+  struct Loop {
+    size_t begin = 0, end = 0;
+    graph::ValueId condition = graph::kNone;
+  };
+  void run(CallList& list, int copy, std::span<const Loop> loops = {});
 
   graph::Graph graph_;
   int copies_;
@@ -50,6 +55,7 @@ class OpRun {
   Instances instances_;
   std::vector<std::vector<Location>> operands_;  // by node
   CallList preparing_, calls_;
+  std::vector<Loop> loops_;  // of calls_
   std::vector<int64_t> offsets_;
   int64_t bytes_ = 0;
   Arena own_;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "ops/expert_parallel/expert_parallel.h"
+#include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/experts/experts.h"
 
 namespace strata::evaluation {
@@ -16,11 +16,11 @@ struct Choice {
   int64_t experts = 0;
 };
 Choice choice_of(const graph::Node& node) {
-  if (node.op == &ops::ExpertsIn::def)
+  if (node.op == &ops::PlanDispatch::def && node.loop == graph::kNone)
+    return {graph::position_of<ops::PlanDispatch::In>("ids"), node.attrs.as<ops::DispatchAttrs>().experts};
+  // Offsets are of tokens that have come here.
+  if (node.op == &ops::ExpertsIn::def && graph::inputs_of<ops::ExpertsIn>(node).offsets == graph::kNone)
     return {graph::position_of<ops::ExpertsIn::In>("ids"), node.attrs.as<ops::ExpertsAttrs>().experts};
-  if (node.op == &ops::ExpertParallel::def)
-    return {graph::position_of<ops::ExpertParallel::In>("ids"),
-            node.attrs.as<ops::ExpertParallelAttrs>().experts};
   return {};
 }
 

@@ -7,7 +7,8 @@
 
 #include "graph/reshard.h"
 #include "graph/shard.h"
-#include "ops/expert_parallel/expert_parallel.h"
+#include "ops/expert_dispatch/expert_dispatch.h"
+#include "program/expert_passes.h"
 
 namespace strata::evaluation {
 namespace {
@@ -45,7 +46,8 @@ class Finder {
         mesh_(set.options.mesh),
         coordinates_(coordinates),
         sequences_(request_.sequences * mesh_.batch_ranks()),
-        reads_batch_(static_cast<size_t>(graph_.value_count())) {}
+        reads_batch_(static_cast<size_t>(graph_.value_count())),
+        of_passes_(program::values_of_passes(graph_)) {}
 
   ProgramRows find() {
     for (ValueId id = 0; id < graph_.value_count(); ++id)
@@ -67,11 +69,11 @@ class Finder {
     });
   }
 
-  // Whether the rows of a result are others', however many they are: shards that went round, and the tokens
-  // that have come to a rank's experts.
-  static bool has_other_rows(const Node& node, size_t output) {
-    if (node.op == &ops::ExpertParallel::def)
-      return node.outputs[output] != graph::outputs_of<ops::ExpertParallel>(node).y;
+  // Whether the rows of a result are others', however many they are: shards that went round, the tokens that
+  // have come to a rank's experts; or are not all there yet.
+  bool has_other_rows(const Node& node, ValueId output) const {
+    if (of_passes_[static_cast<size_t>(output)] || node.loop != graph::kNone) return true;
+    if (node.op == &ops::CombineRows::def) return !node.attrs.as<ops::DispatchAttrs>().has_room_for_all();
     return node.op == &graph::Reshard::def && node.attrs.as<graph::ReshardAttrs>().shift != 0;
   }
 
@@ -84,7 +86,7 @@ class Finder {
       reads_batch_[static_cast<size_t>(id)] = true;
       reads_batch_[static_cast<size_t>(program::view_of(views_, id).whole)] = true;
       makes_metric = makes_metric || graph_.value(id).role == graph::Role::kMetric;
-      if (const int rows = has_other_rows(node, o) ? -1 : rows_of(graph_.value(id)); rows >= 0) {
+      if (const int rows = has_other_rows(node, id) ? -1 : rows_of(graph_.value(id)); rows >= 0) {
         const Value& value = graph_.value(id);
         of_node.push_back({node.inputs.size() + o, id, static_cast<size_t>(rows),
                            value.bytes() / std::max<int64_t>(1, value.shape[0])});
@@ -92,7 +94,7 @@ class Finder {
       }
     }
     const std::string name(node.op->name);
-    if (of_node.empty() && !makes_metric && node.op->queue == graph::Queue::kCompute &&
+    if (of_node.empty() && !makes_metric && node.op->has_kernel() &&
         std::find(found_.unseen.begin(), found_.unseen.end(), name) == found_.unseen.end())
       found_.unseen.push_back(name);
   }
@@ -125,7 +127,7 @@ class Finder {
   const graph::Mesh& mesh_;
   const graph::Coordinates& coordinates_;
   int64_t sequences_;  // of the whole micro-batch
-  std::vector<bool> reads_batch_;
+  std::vector<bool> reads_batch_, of_passes_;
   std::map<std::pair<bool, graph::Placements>, int> maps_;
   ProgramRows found_;
 };

@@ -174,6 +174,13 @@ NodeId Graph::add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::v
   return id;
 }
 
+int32_t Graph::add_loop(ValueId condition) {
+  STRATA_CHECK(value(condition).dtype == DType::kI32, "the condition {} of a loop is no i32",
+               value(condition).name);
+  loops_.push_back(condition);
+  return static_cast<int32_t>(loops_.size()) - 1;
+}
+
 ValueId Graph::add_metric(MetricKind kind, DType dtype, int64_t elements, int32_t index,
                           const std::string& prefix) {
   Value value;

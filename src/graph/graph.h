@@ -131,6 +131,9 @@ struct Node {
   // Of the stages of a pipeline that the graph holds, counted from 0: which one a node of a micro-batch is
   // in.
   int32_t chunk = 0;
+  // The nodes of a loop follow one another. They run again and again as long as the loop's condition is not
+  // 0, not at all where it is 0 from the beginning; kNone: once.
+  int32_t loop = kNone;
 };
 
 // How a parameter is filled at the first start.
@@ -258,6 +261,11 @@ class Graph {
   void set_phase(Phase phase) { phase_ = phase; }
   void set_chunk(int32_t chunk) { chunk_ = chunk; }
 
+  // A loop of nodes. `condition`, i32[1], is read before each pass; a node of the loop writes it anew, in
+  // place.
+  int32_t add_loop(ValueId condition);
+  ValueId condition_of(int32_t loop) const { return loops_[static_cast<size_t>(loop)]; }
+
   // The value that a column of the batch is; kNone: it is not read.
   ValueId column(Column column) const { return columns_[column]; }
   void set_column(Column column, ValueId value) { columns_[column] = value; }
@@ -284,6 +292,7 @@ class Graph {
   std::vector<Parameter> parameters_;
   PerColumn<ValueId> columns_{kNone};
   std::vector<Metric> metrics_;
+  std::vector<ValueId> loops_;  // conditions
   int32_t layer_ = kNone;
   int32_t chunk_ = 0;
   Phase phase_ = Phase::kForward;

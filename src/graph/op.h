@@ -76,7 +76,7 @@ class OpRegistration {
 // waits for another only where an instruction says so.
 enum class Queue : uint8_t {
   kCompute,
-  kCommunication,  // between ranks: carried out by a communicator, so that no device has a kernel for it
+  kCommunication,  // between ranks: carried out by a communicator, or started by a kernel that talks to them
 };
 inline constexpr int kQueues = 2;
 
@@ -109,6 +109,9 @@ struct OpDef {
   // Of a kernel that talks to other ranks itself; nullptr: it does not.
   std::function<OpRanks(const NodeView&)> ranks = {};
   OpRegistration registration{*this};
+
+  // Whether a device runs it; else a communicator alone does.
+  bool has_kernel() const { return queue != Queue::kCommunication || ranks != nullptr; }
 };
 // Those whose files are part of this program.
 std::span<const OpDef* const> all_ops();

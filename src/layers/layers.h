@@ -56,7 +56,7 @@ enum class ContextKind : uint8_t {
 // How ranks share the experts of a layer (parallel.expert): `ranks` of them each have as many, those along
 // the last axes of the mesh that have as many together; each expert is cut over `tensor` ranks, one or all
 // of the tensor axis, which is then not among the others. `room`: of the balanced share, as
-// ops/expert_parallel has it; nullopt: wide enough for nearly any random routing.
+// ops/expert_dispatch has it; nullopt: wide enough for nearly any random routing.
 struct ExpertLayout {
   int64_t ranks = 1, tensor = 1;
   std::optional<double> room = {};

@@ -17,6 +17,13 @@ inline std::vector<ExpertSizes> expert_sizes() {
           {"_of_one_expert", 6, 1, 1, 1, 1, 2, true}};
 }
 
+// Parameters of all experts, of `rows` rows each.
+inline Operand of_experts(int64_t experts, int64_t rows, Shape shape) {
+  Operand operand = f32(shape, std::vector<int64_t>(static_cast<size_t>(experts), rows));
+  operand.segments_along = 0;
+  return operand;
+}
+
 // Every token goes to one expert, whose rows are many, and to k − 1 of a few others; the rest have none.
 inline Operand ids_of(const ExpertSizes& s) {
   const int64_t hub = 2 * s.experts / 3;

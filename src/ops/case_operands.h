@@ -93,7 +93,7 @@ inline Operand timed_ids(int64_t n, int64_t below = kTimedVocabulary) {
 
 // Why no rate of an op is measured.
 inline constexpr std::string_view kOnce = "once, before the first step", kFewNumbers = "a few numbers",
-                                  kBody = "by the ops of its body",
+                                  kRows = "moves rows between ranks",
                                   kPass = "one pass, priced by the bandwidth",
                                   kText = "writes text, of which nothing is predicted",
                                   kOther = "of routers that no published model has";

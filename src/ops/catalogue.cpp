@@ -1,5 +1,6 @@
 #include "ops/catalogue.h"
 
+#include "device/expert_dispatch.h"
 #include "graph/loss_seed.h"
 #include "graph/reshard.h"
 #include "graph/sum.h"
@@ -14,7 +15,7 @@
 #include "ops/embedding/embedding.h"
 #include "ops/expert_bias/expert_bias.h"
 #include "ops/expert_choice/expert_choice.h"
-#include "ops/expert_parallel/expert_parallel.h"
+#include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/experts/experts.h"
 #include "ops/jitter/jitter.h"
 #include "ops/latent_attention/latent_attention.h"
@@ -52,8 +53,9 @@ void add_ops(std::vector<CatalogueEntry>& to, optim::OpList<Ops...>) {
   (to.push_back(entry<Ops>()), ...);
 }
 template <typename Op>
-CatalogueEntry entry_of_body() {
-  return {&Op::def, nullptr, device::cases<Op>};
+CatalogueEntry entry_on_host() {
+  return {&Op::def, nullptr, device::cases<Op>,
+          [](const device::BindRequest& request) { return device::bind_on_host(device::Bind<Op>(request)); }};
 }
 
 }  // namespace
@@ -175,10 +177,12 @@ std::span<const CatalogueEntry> catalogue() {
         entry<Softcap>(),
         entry<VocabStart>(),
         entry<OwnExperts>(),
+        entry_on_host<PlanDispatch>(),
+        entry_on_host<DispatchRows>(),
+        entry_on_host<CombineRows>(),
+        entry_on_host<CombineSlotGrads>(),
+        entry<RemainingTokens>(),
         entry<ExpertRounds>(),
-        entry_of_body<ExpertParallel>(),
-        entry_of_body<ExpertParallelGradInput>(),
-        entry_of_body<ExpertParallelGradWeight>(),
     };
     std::apply(
         [&](const auto&... each) {

@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "device/bindings.h"
 #include "ops/cases.h"
 #include "ops/reference.h"
 
@@ -10,8 +11,10 @@ namespace strata::ops {
 
 struct CatalogueEntry {
   const graph::OpDef* op;
-  reference::Kernel reference;  // nullptr: the op runs those of a body (ops/expert_parallel)
+  reference::Kernel reference;  // nullptr: `on_host` takes its place
   void (*cases)(device::Cases& to);
+  // Of ops that talk to other ranks: the kernel of all devices whose memory the host reads.
+  device::BoundKernel (*on_host)(const device::BindRequest& request) = nullptr;
 };
 std::span<const CatalogueEntry> catalogue();
 

@@ -88,6 +88,7 @@ OpGraph graph_of(const OpCase& one, const std::vector<Operand>& inputs) {
                one.left_out.end()) {
       id = add_operand(made.graph, std::string(specs[o].suffix), specs[o].dtype, specs[o].shape,
                        specs[o].segments);
+      made.graph.value(id).segments_along = specs[o].segments_along;
     }
     made.outputs.push_back(id);
   }

@@ -6,7 +6,7 @@
 #include "graph/localize.h"
 #include "program/collectives.h"
 #include "program/draft.h"
-#include "program/expert_recompute.h"
+#include "program/expert_passes.h"
 #include "program/layout.h"
 #include "program/model_graph.h"
 #include "program/pipeline.h"
@@ -92,15 +92,16 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
   const Request& request = draft->program.request;
   const bool gathers_again = options.zero == 3 && options.reshard_after_forward;
   const bool shares_rows = options.mesh.size(graph::Axis::kTensor) > 1 && options.sequence_parallel;
+  if (request.kind == Kind::kTrain) add_expert_passes(graph, PassesOf::kBackward, options.backward);
   if (request.kind == Kind::kTrain && (recompute != Recompute::kNone || gathers_again || shares_rows)) {
     const auto of_layer = [&](int32_t layer) {
       return layer < full_layers             ? Recompute::kFull
              : recompute == Recompute::kFull ? Recompute::kSelective
                                              : recompute;
     };
-    recompute_in_experts(graph, of_layer);
     recompute_pass(graph, of_layer, gathers_again);
   }
+  add_expert_passes(graph, PassesOf::kForward, options.backward);
   graph::localize(graph);
   device::encode_pass(graph, options.target.bindings, options.target.spec);
   group_collectives_pass(graph, options.prefetch);

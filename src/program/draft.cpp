@@ -74,7 +74,7 @@ void bind_segment(Draft& draft, const NodesOf& segment, bool has_later, Binder& 
     const Node& node = graph.nodes()[static_cast<size_t>(i)];
     Bound bound{.node = i};
     for (size_t o = 0; o < std::min<size_t>(adds.size(), 32); ++o) bound.adds |= uint32_t{adds[o]} << o;
-    if (node.op->queue != Queue::kCommunication) bound.kernel = binder.bind({graph, node}, adds);
+    if (node.op->has_kernel()) bound.kernel = binder.bind({graph, node}, adds);
     return bound;
   };
   for (const int32_t i : segment.nodes) {
@@ -118,6 +118,7 @@ std::vector<int32_t> last_beside(const Program& program, const std::vector<Bound
       last[i] = static_cast<int32_t>(list.size()) - 1;
       continue;
     }
+    if (accesses[i].loop != kNone) continue;  // what runs beside it may run on behind it
     for (size_t q = 0; q < running.size(); ++q) {
       const auto done = [&](size_t one) { return static_cast<int32_t>(one) <= waits.done[i][q]; };
       auto one = running[q].begin();
@@ -128,6 +129,16 @@ std::vector<int32_t> last_beside(const Program& program, const std::vector<Bound
   return last;
 }
 
+// Of the instructions from `begin` on, of which loops they are.
+void note_loops(const Graph& graph, Sequence& sequence, size_t begin) {
+  const auto loop_of = [&](size_t i) { return graph.nodes()[static_cast<size_t>(sequence[i].node)].loop; };
+  for (size_t end; begin < sequence.size(); begin = end) {
+    for (end = begin + 1; end < sequence.size() && loop_of(end) == loop_of(begin);) ++end;
+    for (size_t i = begin; loop_of(begin) != kNone && i < end; ++i)
+      sequence[i].loop = {static_cast<int32_t>(begin), static_cast<int32_t>(end) - 1};
+  }
+}
+
 Sequence sequence_of(const Draft& draft, const std::vector<SegmentAt>& segments) {
   Sequence sequence;
   for (const SegmentAt& segment : segments) {
@@ -136,6 +147,7 @@ Sequence sequence_of(const Draft& draft, const std::vector<SegmentAt>& segments)
     const auto begin = static_cast<int32_t>(sequence.size());
     for (size_t i = 0; i < list.size(); ++i)
       sequence.push_back({list[i].node, list[i].kernel.scratch_bytes, segment, begin + last[i]});
+    note_loops(draft.program.graph, sequence, static_cast<size_t>(begin));
   }
   return sequence;
 }
@@ -172,7 +184,7 @@ std::vector<Access> accesses_of_values(const Program& program, const std::vector
   accesses.reserve(list.size());
   for (const Bound& bound : list) {
     const Node& node = graph.nodes()[static_cast<size_t>(bound.node)];
-    Access& access = accesses.emplace_back(Access{node.op->queue, {}, {}});
+    Access& access = accesses.emplace_back(Access{node.op->queue, {}, {}, node.loop});
     for (const ValueId id : node.inputs) {
       if (id != kNone) access.reads.push_back(range(id));
     }

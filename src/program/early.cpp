@@ -35,6 +35,10 @@ std::optional<Early> place_in(std::span<const Access> action, const Access& move
       early.behind = std::max(early.behind, static_cast<int32_t>(i));
       while (from < action.size() && !communicates(action[from])) ++from;
     }
+    // Behind all passes of a loop.
+    while (from < action.size() && from > 0 && action[from].loop != graph::kNone &&
+           action[from].loop == action[from - 1].loop)
+      ++from;
     early.before = std::max(early.before, static_cast<int32_t>(from));
     if (early.before == std::ssize(action)) return std::nullopt;
     if (communicates(action[i])) break;  // those before it are done when it is

@@ -50,20 +50,6 @@ Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device
   for (size_t i = 0; i < set_->programs.size(); ++i) run(i, {Segment::kSetup});
 }
 
-void Executor::make_list(const Program& program, const std::vector<Instruction>& instructions, List& list) {
-  list.timings.resize(instructions.size());
-  list.exchanges.resize(instructions.size());
-  for (size_t i = 0; i < instructions.size(); ++i) {
-    const Instruction& instruction = instructions[i];
-    list.peers.push_back(peers_of(program, instruction));
-    const bool communicates = instruction.queue == graph::Queue::kCommunication;
-    if (communicates) list.exchanges[i] = make_exchange(program, instructions, i);
-    list.calls.add(instruction.run,
-                   communicates ? nullptr : instances_.of(instruction.plan, instruction.instantiate),
-                   program.operands_of(instruction));
-  }
-}
-
 namespace {
 
 struct Touched {
@@ -96,7 +82,43 @@ bool conflict(const std::vector<Touched>& a, const std::vector<Touched>& b) {
   return false;
 }
 
+// The last instruction before on the communication queue that must be done when this one of it starts; -1:
+// none. The queue's order keeps what is behind one another on one device apart; groups of ranks are queues of
+// their own. Whoever waits for the last of them waits for all before it.
+int32_t behind(const Program& program, const std::vector<Instruction>& list, size_t index) {
+  if (list[index].queue != graph::Queue::kCommunication) return -1;
+  const auto mine = touched_by(program, list[index]);
+  for (size_t i = index; i-- > 0;) {
+    if (list[i].queue == graph::Queue::kCommunication && conflict(mine, touched_by(program, list[i])))
+      return static_cast<int32_t>(i);
+  }
+  return -1;
+}
+
 }  // namespace
+
+void Executor::make_list(const Program& program, const std::vector<Instruction>& instructions, List& list) {
+  list.timings.resize(instructions.size());
+  list.exchanges.resize(instructions.size());
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    const Instruction& instruction = instructions[i];
+    list.peers.push_back(peers_of(program, instruction));
+    const bool has_kernel = instruction.run != nullptr;
+    if (!has_kernel) list.exchanges[i] = make_exchange(program, instruction);
+    list.behind.push_back(behind(program, instructions, i));
+    list.calls.add(instruction.run,
+                   has_kernel ? instances_.of(instruction.plan, instruction.instantiate) : nullptr,
+                   program.operands_of(instruction), instruction.finish);
+    const int32_t loop = program.node_of(instruction).loop;
+    if (loop == graph::kNone) continue;
+    const bool begins = i == 0 || program.node_of(instructions[i - 1]).loop != loop;
+    if (begins) {
+      const graph::ValueId condition = program.graph.condition_of(loop);
+      list.loops.push_back({i, i, program.places[static_cast<size_t>(condition)].at});
+    }
+    list.loops.back().end = i + 1;
+  }
+}
 
 device::Peers Executor::peers_of(const Program& program, const Instruction& instruction) const {
   const graph::Node& node = program.node_of(instruction);
@@ -113,32 +135,30 @@ device::Peers Executor::peers_of(const Program& program, const Instruction& inst
   return peers;
 }
 
-Executor::Exchange Executor::make_exchange(const Program& program, const std::vector<Instruction>& list,
-                                           size_t index) const {
+Executor::Exchange Executor::make_exchange(const Program& program, const Instruction& instruction) const {
   Exchange exchange;
-  const graph::Node& node = program.node_of(list[index]);
+  const graph::Node& node = program.node_of(instruction);
   const auto& attrs = node.attrs.as<graph::ReshardAttrs>();
   exchange.group = attrs.among.empty() ? &ranks_.along(attrs.axis) : &ranks_.among(attrs.among);
-  exchange.adds = (list[index].adds & 1U) != 0;
+  exchange.adds = (instruction.adds & 1U) != 0;
   exchange.transfers = node.inputs.size();
   exchange.prepared = exchange.group->prepare(
       operation_of(program.graph, node, exchange.group->rank(), set_->options.reduce_dtype));
-  // The queue's order keeps what is behind one another on one device apart; groups of ranks are queues of
-  // their own. Whoever waits for the last of them waits for all before it.
-  const auto mine = touched_by(program, list[index]);
-  for (size_t i = index; i-- > 0 && exchange.behind.empty();) {
-    if (list[i].queue == graph::Queue::kCommunication && conflict(mine, touched_by(program, list[i])))
-      exchange.behind.push_back(i);
-  }
   return exchange;
 }
 
-void Executor::start(const Program& program, const Instruction& instruction, size_t index, List& list,
-                     const Addresses& addresses) {
-  for (const size_t other : list.exchanges[index]->behind) underway_.wait_through(other);
-  for (const int32_t other : program.waits_of(instruction))
+void Executor::start(Running& running, size_t index) {
+  List& list = running.list;
+  const Program& program = set_->programs[running.program];
+  if (list.behind[index] >= 0) underway_.wait_through(static_cast<size_t>(list.behind[index]));
+  for (const int32_t other : program.waits_of(running.instructions[index]))
     underway_.wait_through(static_cast<size_t>(other));
-  start_on_group(list, index, Started::What::kInstruction, addresses);
+  if (list.exchanges[index])
+    return start_on_group(list, index, Started::What::kInstruction, running.addresses);
+  underway_.wait_for_instance(list.calls.state(index));
+  running.launch.peers = list.peers[index];
+  list.calls.start(index, running.launch, running.addresses);
+  underway_.add({.kernels = &list.calls, .timing = &list.timings[index], .index = index});
 }
 
 void Executor::start_early(size_t index, const Early& early, const Addresses& addresses) {
@@ -194,19 +214,58 @@ void Executor::run(size_t index, const Action& action, bool update_follows) {
   List& list = list_of(index, action);
   const bool is_last =
       update_follows && program.before_update() != nullptr && action == *program.before_update();
-  auto early = is_last ? program.early.begin() : program.early.end();
   const Addresses addresses = addresses_of(index, action);
+  Running running{index,
+                  action,
+                  instructions,
+                  list,
+                  addresses,
+                  launch,
+                  is_last ? program.early.begin() : program.early.end(),
+                  program.early.end()};
+  size_t at = 0;
+  for (const Loop& loop : list.loops) {
+    run_range(running, at, loop.begin);
+    run_loop(running, loop);
+    at = loop.end;
+  }
+  run_range(running, at, instructions.size());
+  underway_.wait_for(kInstruction);
+}
+
+bool Executor::goes_on(const Running& running, const Loop& loop) const {
+  const Offsets offsets = offsets_of(running.program, running.action);
+  int32_t condition = 0;
+  device_->download(*arena_, offsets[static_cast<size_t>(loop.condition.base)] + loop.condition.offset,
+                    &condition, sizeof condition);
+  return condition != 0;
+}
+
+void Executor::run_loop(Running& running, const Loop& loop) {
+  while (goes_on(running, loop)) {
+    // What goes on beside a pass is its own (find_waits).
+    underway_.wait_for(Started::What::kInstruction);
+    run_range(running, loop.begin, loop.end);
+    underway_.wait_for(Started::What::kInstruction);
+  }
+}
+
+void Executor::run_range(Running& running, size_t begin, size_t end) {
+  using enum Started::What;
+  if (begin == end) return;
+  const auto& [index, action, instructions, list, addresses, launch, early, early_end] = running;
+  const Program& program = set_->programs[index];
   // Mark i is the end of the instruction before i; mark n + 1 + i where i has waited before it began.
   const size_t behind_waits = instructions.size() + 1;
-  stopwatch_->mark(0);
-  for (size_t i = 0; i < instructions.size(); ++i) {
+  stopwatch_->mark(begin);
+  for (size_t i = begin; i < end; ++i) {
     const Instruction& instruction = instructions[i];
     begins_[i] = i;
-    for (; early != program.early.end() && static_cast<size_t>(early->before) <= i; ++early)
-      start_early(index, *early, addresses);
+    for (; running.early != early_end && static_cast<size_t>(running.early->before) <= i; ++running.early)
+      start_early(index, *running.early, addresses);
     if (instruction.queue == graph::Queue::kCommunication) {
       const bool has_started = action.segment == Segment::kUpdate && underway_.take_early(i);
-      if (!has_started) start(program, instruction, i, list, addresses);
+      if (!has_started) start(running, i);
       if (observer_ != nullptr && observer_->wants_results()) [[unlikely]]
         underway_.wait_for(kInstruction);
     } else {
@@ -216,18 +275,17 @@ void Executor::run(size_t index, const Action& action, bool update_follows) {
         begins_[i] = behind_waits + i;
         stopwatch_->mark(begins_[i]);
       }
-      launch.peers = list.peers[i];
-      list.calls.run(i, launch, addresses);
+      running.launch.peers = list.peers[i];
+      list.calls.run(i, running.launch, addresses);
     }
     stopwatch_->mark(i + 1);
     if (observer_ != nullptr) [[unlikely]]
       observer_->instruction(index, action, i, stopwatch_->at(begins_[i]), stopwatch_->at(i + 1));
   }
-  for (size_t i = 0; i < instructions.size(); ++i) {
+  for (size_t i = begin; i < end; ++i) {
     ++list.timings[i].calls;
     list.timings[i].seconds += stopwatch_->at(i + 1) - stopwatch_->at(begins_[i]);
   }
-  underway_.wait_for(kInstruction);
 }
 
 void Executor::run_script(size_t index) {

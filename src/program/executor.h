@@ -125,28 +125,47 @@ class Executor {
     std::unique_ptr<comm::Prepared> prepared;
     size_t transfers = 0;
     bool adds = false;
-    std::vector<size_t> behind;  // instructions of the list on the same queue that must be done before
+  };
+  // Instructions [begin, end), again and again as long as the number at `condition` is not 0.
+  struct Loop {
+    size_t begin = 0, end = 0;
+    Operand condition = {};
   };
   // The instructions of a segment, ready to be carried out.
   struct List {
     device::CallList calls;
     std::vector<device::Peers> peers;
     std::vector<std::optional<Exchange>> exchanges;
+    // Of those on the communication queue: the last one before on that queue that must be done; -1: none.
+    std::vector<int32_t> behind;
     std::vector<Timing> timings;
+    std::vector<Loop> loops;
+  };
+  // A segment as it runs.
+  struct Running {
+    size_t program;
+    const Action& action;
+    const std::vector<Instruction>& instructions;
+    List& list;
+    const Addresses& addresses;
+    device::Launch launch;
+    std::vector<Early>::const_iterator early, early_end;  // that is to start next
   };
 
   void make_list(const Program& program, const std::vector<Instruction>& instructions, List& list);
   device::Peers peers_of(const Program& program, const Instruction& instruction) const;
-  Exchange make_exchange(const Program& program, const std::vector<Instruction>& list, size_t index) const;
+  Exchange make_exchange(const Program& program, const Instruction& instruction) const;
   Offsets offsets_of(size_t program, const Action& action) const;
   Addresses addresses_of(size_t program, const Action& action) const;
   int64_t offset_of(size_t program, const Action& action, const Instruction& instruction, size_t operand,
                     int64_t bytes) const;
   List& list_of(size_t program, const Action& action);
 
+  void run_range(Running& running, size_t begin, size_t end);
+  void run_loop(Running& running, const Loop& loop);
+  bool goes_on(const Running& running, const Loop& loop) const;
   void start_message(size_t program, size_t message, const Action& action);
-  void start(const Program& program, const Instruction& instruction, size_t index, List& list,
-             const Addresses& addresses);
+  void start(Running& running, size_t index);
   void start_early(size_t program, const Early& early, const Addresses& addresses);
   void start_on_group(List& list, size_t index, Started::What what, const Addresses& addresses);
 

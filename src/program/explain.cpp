@@ -144,6 +144,10 @@ std::string instruction_text(const Program& program, size_t index, const Instruc
   list(node.outputs, "-> ");
   const Operand& scratch = program.operands[instruction.first_operand + instruction.operand_count - 1];
   if (scratch.base != Base::kAbsent) items.push_back(fmt::format("scratch @{}", scratch.offset));
+  if (node.loop != kNone) {
+    items.push_back(fmt::format("in a loop, while {} is not 0",
+                                program.graph.value(program.graph.condition_of(node.loop)).name));
+  }
   if (instruction.queue != graph::Queue::kCompute)
     items.push_back(fmt::format("queue {}", name_of(instruction.queue)));
   for (const int32_t other : program.waits_of(instruction))

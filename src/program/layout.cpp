@@ -181,7 +181,7 @@ std::vector<Access> accesses_of_bytes(const Draft& draft, const ProgramSet& set,
   accesses.reserve(list.size());
   for (size_t i = 0; i < list.size(); ++i) {
     const Node& node = program.node_of(instructions[i]);
-    Access& access = accesses.emplace_back(Access{node.op->queue, {}, {}});
+    Access& access = accesses.emplace_back(Access{node.op->queue, {}, {}, node.loop});
     const Operand* operand = program.operands.data() + instructions[i].first_operand;
     const auto add = [&](std::vector<ByteRange>& ranges, int64_t bytes) {
       if (operand->base != Base::kAbsent) ranges.push_back(range_of(program, set, *operand, bytes, slots));
@@ -231,6 +231,7 @@ void set_kernel(Instruction& instruction, const Bound& bound, Program& program) 
   instruction.run = bound.kernel.run;
   instruction.plan = bound.kernel.plan.get();
   instruction.instantiate = bound.kernel.instantiate;
+  instruction.finish = bound.kernel.finish;
   program.plans.push_back(bound.kernel.plan);
 }
 

@@ -155,12 +155,17 @@ void recompute_pass(Graph& graph, const std::function<Recompute(int32_t)>& of_la
   const std::vector<Node> old = std::move(graph.nodes());
   graph.nodes().clear();
   Recomputer recomputer(graph, old, of_layer, gathers_again);
-  for (const Node& node : old) {
-    Node rewritten = node;
-    if (is_backward(node)) {
-      for (ValueId& input : rewritten.inputs) input = recomputer.of(input, node.chunk);
+  for (size_t begin = 0, end; begin < old.size(); begin = end) {
+    // What a loop wants is made again in front of it.
+    end = begin + 1;
+    while (old[begin].loop != kNone && end < old.size() && old[end].loop == old[begin].loop) ++end;
+    std::vector<Node> rewritten(old.begin() + static_cast<std::ptrdiff_t>(begin),
+                                old.begin() + static_cast<std::ptrdiff_t>(end));
+    for (Node& node : rewritten) {
+      if (!is_backward(node)) continue;
+      for (ValueId& input : node.inputs) input = recomputer.of(input, node.chunk);
     }
-    graph.nodes().push_back(std::move(rewritten));
+    graph.nodes().insert(graph.nodes().end(), rewritten.begin(), rewritten.end());
   }
   graph.set_phase(Phase::kForward);
   graph.set_layer(kNone);

@@ -110,13 +110,18 @@ std::vector<Expected> predict_action(const Program& program, const Action* befor
   }
   RecentMemory recent(hardware::cache_bytes(device), operands);
   if (before != nullptr) {
-    for (const Instruction& instruction : instructions_of(program, *before))
-      touch(recent, program, *before, instruction);
+    for (const Instruction& instruction : instructions_of(program, *before)) {
+      if (program.is_expected(instruction)) touch(recent, program, *before, instruction);
+    }
   }
   std::vector<Expected> out;
   std::unordered_set<ValueId> written;
   for (const Instruction& instruction : instructions_of(program, action)) {
     const graph::Node& node = program.node_of(instruction);
+    if (!program.is_expected(instruction)) {
+      out.emplace_back();
+      continue;
+    }
     const graph::NodeView view{program.graph, node};
     const graph::Cost cost = node.op->cost(view);
     Expected expected{cost.flops, cost.bytes, 0, 0};

@@ -43,9 +43,10 @@ constexpr size_t pool_of(Base base) {
 using Operand = device::Location;
 
 struct Instruction {
-  device::Kernel run = nullptr;  // nullptr on the communication queue: a communicator carries it out
+  device::Kernel run = nullptr;  // nullptr: a communicator carries it out
   const void* plan = nullptr;
   device::Instantiate instantiate = nullptr;  // of the plan, by each executor; nullptr: run takes the plan
+  device::Finish finish = nullptr;            // on the communication queue: ends what run has started
   uint32_t first_operand = 0;
   uint32_t operand_count = 0;
   int32_t node = 0;         // index in the program's graph; with the segment's name a stable id
@@ -156,6 +157,9 @@ struct Program {
   const graph::Node& node_of(const Instruction& instruction) const {
     return graph.nodes()[static_cast<size_t>(instruction.node)];
   }
+  // Whether it runs in each action of its segment. Those of loops run where the unexpected happens, and are
+  // no part of a cost.
+  bool is_expected(const Instruction& instruction) const { return node_of(instruction).loop == graph::kNone; }
   std::span<const Operand> operands_of(const Instruction& instruction) const {
     return std::span(operands).subspan(instruction.first_operand, instruction.operand_count);
   }

@@ -64,8 +64,9 @@ std::vector<AxisTraffic> traffic_of(const Program& program, const CompileOptions
   for (const Action& action : program.script) {
     for (const Instruction& instruction : program.list_of(action)) {
       const graph::Node& node = program.node_of(instruction);
+      if (!program.is_expected(instruction)) continue;
       if (node.op->ranks != nullptr) add_own(node.op->ranks({program.graph, node}), options.mesh, of_kernels);
-      if (instruction.queue != graph::Queue::kCommunication) continue;
+      if (node.op->has_kernel()) continue;
       AxisTraffic& traffic = by_axis[node.attrs.as<graph::ReshardAttrs>().axis];
       ++traffic.calls;
       traffic.sent_bytes += sent_by(program.graph, node, options.reduce_dtype);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "comm/communicator.h"
+#include "device/call_list.h"
 
 namespace strata::program {
 
@@ -25,9 +26,10 @@ struct Started {
   } what = What::kInstruction;
   comm::Communicator* group = nullptr;
   comm::Ticket ticket = {};
-  Timing* timing = nullptr;  // which waiting for it adds to; nullptr: none
-  size_t index = 0;          // of the instruction in its list, or of the message in the program
-  size_t program = 0;        // kMessage, and so are those below
+  const device::CallList* kernels = nullptr;  // of what a kernel has started: its list; it has no group
+  Timing* timing = nullptr;                   // which waiting for it adds to; nullptr: none
+  size_t index = 0;    // of the instruction in its list, or of the message in the program
+  size_t program = 0;  // kMessage, and so are those below
   int32_t micro_batch = 0;
   int32_t slot = 0;
 };
@@ -44,7 +46,7 @@ class Underway {
     std::erase_if(started_, [&](const Started& one) {
       if (!wanted(one)) return false;
       const double begin = monotonic_seconds();
-      one.group->wait(one.ticket);
+      one.kernels != nullptr ? one.kernels->finish(one.index) : one.group->wait(one.ticket);
       const double seconds = monotonic_seconds() - begin;
       if (one.timing != nullptr) one.timing->seconds += seconds;
       seconds_waited_ += seconds;
@@ -59,6 +61,13 @@ class Underway {
   void wait_through(size_t instruction) {
     wait_for([&](const Started& one) {
       return one.what == Started::What::kInstruction && one.index <= instruction;
+    });
+  }
+
+  // For another start on an instance of a kernel.
+  void wait_for_instance(const void* instance) {
+    wait_for([&](const Started& one) {
+      return one.kernels != nullptr && one.kernels->state(one.index) == instance;
     });
   }
 

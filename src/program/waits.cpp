@@ -64,6 +64,39 @@ class History {
   std::map<int64_t, Cell> cells_;  // by their first byte
 };
 
+// The waits of some instructions of a list, in order, among each other.
+void find_waits_of(std::span<const Access> list, std::span<const size_t> some,
+                   std::vector<std::vector<int32_t>>& on, std::vector<Newest>& done_of) {
+  History history;
+  Newest last_of = kNone;  // instruction of each queue
+  for (const size_t i : some) {
+    const auto queue = static_cast<size_t>(list[i].queue);
+    const auto instruction = static_cast<int32_t>(i);
+    Newest needed = kNone;
+    for (const ByteRange& range : list[i].reads) history.touch(range, queue, instruction, false, needed);
+    for (const ByteRange& range : list[i].writes) history.touch(range, queue, instruction, true, needed);
+    // Itself, where it reads what it writes.
+    needed[queue] = kNobody;
+    Newest& done = done_of[i];
+    if (last_of[queue] != kNobody) {
+      done = done_of[static_cast<size_t>(last_of[queue])];
+      done[queue] = last_of[queue];
+    }
+    // The newest first: only it can imply the others.
+    std::sort(needed.begin(), needed.end(), std::greater<>());
+    for (const int32_t other : needed) {
+      if (other == kNobody) break;
+      const auto of = static_cast<size_t>(list[static_cast<size_t>(other)].queue);
+      if (done[of] >= other) continue;
+      on[i].push_back(other);
+      const Newest& then = done_of[static_cast<size_t>(other)];
+      for (size_t q = 0; q < done.size(); ++q) done[q] = std::max(done[q], then[q]);
+      done[of] = std::max(done[of], other);
+    }
+    last_of[queue] = instruction;
+  }
+}
+
 }  // namespace
 
 std::string_view name_of(graph::Queue queue) {
@@ -72,40 +105,17 @@ std::string_view name_of(graph::Queue queue) {
 }
 
 Waits find_waits(std::span<const Access> list) {
+  std::map<int32_t, std::vector<size_t>> by_loop;
+  for (size_t i = 0; i < list.size(); ++i) by_loop[list[i].loop].push_back(i);
+  std::vector<std::vector<int32_t>> on(list.size());
   Waits waits;
-  waits.first.reserve(list.size() + 1);
-  waits.done.reserve(list.size());
-  History history;
-  Newest last_of = kNone;  // instruction of each queue
-  for (size_t i = 0; i < list.size(); ++i) {
-    const auto queue = static_cast<size_t>(list[i].queue);
-    const auto instruction = static_cast<int32_t>(i);
-    Newest needed = kNone;
-    for (const ByteRange& range : list[i].reads) history.touch(range, queue, instruction, false, needed);
-    for (const ByteRange& range : list[i].writes) history.touch(range, queue, instruction, true, needed);
-    // Itself, where it reads what it writes.
-    needed[queue] = kNobody;
-    Newest done = kNone;
-    if (last_of[queue] != kNobody) {
-      done = waits.done[static_cast<size_t>(last_of[queue])];
-      done[queue] = last_of[queue];
-    }
+  waits.done.resize(list.size(), kNone);
+  for (const auto& [loop, some] : by_loop) find_waits_of(list, some, on, waits.done);
+  waits.first.push_back(0);
+  for (const auto& others : on) {
+    waits.on.insert(waits.on.end(), others.begin(), others.end());
     waits.first.push_back(static_cast<uint32_t>(waits.on.size()));
-    // The newest first: only it can imply the others.
-    std::sort(needed.begin(), needed.end(), std::greater<>());
-    for (const int32_t other : needed) {
-      if (other == kNobody) break;
-      const auto of = static_cast<size_t>(list[static_cast<size_t>(other)].queue);
-      if (done[of] >= other) continue;
-      waits.on.push_back(other);
-      const Newest& then = waits.done[static_cast<size_t>(other)];
-      for (size_t q = 0; q < done.size(); ++q) done[q] = std::max(done[q], then[q]);
-      done[of] = std::max(done[of], other);
-    }
-    waits.done.push_back(done);
-    last_of[queue] = instruction;
   }
-  waits.first.push_back(static_cast<uint32_t>(waits.on.size()));
   return waits;
 }
 

@@ -21,6 +21,7 @@ struct ByteRange {
 struct Access {
   graph::Queue queue = graph::Queue::kCompute;
   std::vector<ByteRange> reads, writes;
+  int32_t loop = graph::kNone;  // that the instruction is of
 };
 
 struct Waits {
@@ -36,7 +37,8 @@ struct Waits {
 
 // With these waits every order that the queues allow does what the order of the list does: of two
 // instructions that touch the same bytes, one of them writing, the first is done when the second starts. No
-// wait is there that the order of a queue or the other waits imply.
+// wait is there that the order of a queue or the other waits imply. All queues are idle when a pass of a loop
+// begins and when it has ended, so that waits are found within a pass, and without it for all around it.
 Waits find_waits(std::span<const Access> list);
 
 }  // namespace strata::program

@@ -100,8 +100,9 @@ void WorkspacePlanner::find_lives(const Graph& graph, const RowViews& views, con
           own_lives_[at(id)] = {graph.value(id).bytes(), instruction, instruction};
         }
         Lifetime& life = own_lives_[at(id)];
-        life.last = std::max(life.last, sequence[i].done);
-        last_use_[at(id)] = instruction;
+        const bool outlives_pass = life.first < sequence[i].loop.first;
+        life.last = std::max({life.last, sequence[i].done, outlives_pass ? sequence[i].loop.last : 0});
+        last_use_[at(id)] = outlives_pass ? sequence[i].loop.last + 1 : instruction;
         if (used_in_.empty()) continue;
         auto& segments = used_in_[at(id)];
         if (segments.empty() || segments.back() != sequence[i].segment)

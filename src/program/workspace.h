@@ -16,6 +16,11 @@ struct PlannedInstruction {
   // The last instruction of the sequence that may run beside it: what it touches is in use until then. Itself
   // on the compute queue.
   int32_t done = 0;
+  // The first and the last of the loop that it is of: what it touches and what was there before the loop is
+  // in use until the loop's end.
+  struct Loop {
+    int32_t first = -1, last = -1;
+  } loop = {};
 };
 using Sequence = std::vector<PlannedInstruction>;
 

@@ -58,7 +58,9 @@ ExpertWatch::ExpertWatch(const program::Executor& executor, size_t program)
 
 ExpertLoad ExpertWatch::read(double targets) const {
   const int64_t shared = options_.experts.ranks * options_.experts.tensor;
-  const auto ranks = static_cast<double>(options_.mesh.ranks() / options_.mesh.size(graph::Axis::kPipeline));
+  // Those who count passes: not all of a tensor axis that cuts each expert.
+  const auto ranks = static_cast<double>(options_.mesh.ranks() / options_.mesh.size(graph::Axis::kPipeline) /
+                                         options_.experts.tensor);
   // By layer the counts, the squares, the rounds and the slots that were not dropped. One stage has a layer,
   // and the others add nothing to it.
   const size_t width = experts_ + 3;
@@ -69,7 +71,8 @@ ExpertLoad ExpertWatch::read(double targets) const {
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(i * width);
     auto behind = std::copy(counts.begin(), counts.end(), first);
     *behind++ = layers_[i].squares.read<double>();
-    *behind++ = shared > 1 ? static_cast<double>(layers_[i].rounds.read<int64_t>()) / ranks : 0;
+    *behind++ =
+        layers_[i].rounds.is_here() ? static_cast<double>(layers_[i].rounds.read<int64_t>()) / ranks : 0;
     if (!drops_) continue;
     const auto kept = layers_[i].kept.read_all<int64_t>();
     *behind = static_cast<double>(std::accumulate(kept.begin(), kept.end(), int64_t{0}));

@@ -57,7 +57,9 @@ TEST(PtxConversion, FloatToInteger) {
               {{{bits(-1.9)}, ~uint64_t{0}},
                {{bits(1e30)}, 0x7fff'ffff'ffff'ffff},
                {{bits(9007199254740993.0)}, 9007199254740992u}});
-  expect_rows("cvt.rni.u64.f32 %D, %A;", {64, 32}, {{{bits(1e30f)}, ~uint64_t{0}}});
+  expect_rows("cvt.rni.u64.f32 %D, %A;", {64, 32},
+              {{{bits(1e30f)}, ~uint64_t{0}}, {{0x7f80'0001}, uint64_t{1} << 63}});
+  expect_rows("cvt.rni.s16.f64 %D, %A;", {16, 64}, {{{0x7ff0'0000'0000'0001}, 0x8000}});
   expect_rows("cvt.rzi.ftz.s32.f32 %D, %A;", {32, 32}, {{{bits(1e-40f)}, 0}});
   expect_rows("cvt.rpi.ftz.s32.f32 %D, %A;", {32, 32}, {{{bits(1e-40f)}, 0}});
   expect_rows("cvt.rpi.s32.f32 %D, %A;", {32, 32}, {{{bits(1e-40f)}, 1}});
@@ -104,11 +106,16 @@ TEST(PtxConversion, Floats) {
     for (uint64_t one = 0; one < 65536; one += 7) all.push_back(one);
     expect_function(fmt::format("cvt.f32.{} %D, %A;", name), {32, 16}, {all}, [&](const auto& o) -> uint64_t {
       const double value = small_value(static_cast<uint32_t>(o[0]), f);
+      if (name == "bf16") return o[0] << 16;  // NaN too
       return std::isnan(value) ? 0x7fff'ffff : bits(static_cast<float>(value));
     });
   }
   expect_rows("cvt.rn.relu.bf16.f32 %D, %A;", {16, 32},
               {{{bits(-1.0f)}, 0}, {{bits(2.0f)}, 0x4000}, {{0x7fc0'0000}, 0x7fff}});
+  expect_rows("cvt.rn.satfinite.bf16.f32 %D, %A;", {16, 32},
+              {{{bits(-3.4e38f)}, 0xff7f}, {{bits(2.0f)}, 0x4000}, {{0x7fc0'0000}, 0x7fff}});
+  expect_rows("cvt.rz.relu.satfinite.f16x2.f32 %D, %A, %B;", {32, 32, 32},
+              {{{bits(-1e10f), bits(1e10f)}, 0x0000'7bff}});
   expect_rows("cvt.rn.relu.f16x2.f32 %D, %A, %B;", {32, 32, 32}, {{{bits(-1.0f), bits(1.0f)}, 0x0000'3c00}});
   expect_rows("cvt.f64.f32 %D, %A;", {64, 32}, {{{bits(0.1f)}, bits(static_cast<double>(0.1f))}});
   expect_rows("cvt.rn.f32.f64 %D, %A;", {32, 64},

@@ -139,18 +139,35 @@ TEST(PtxFloat, MinMax) {
                {{0x7fc0'0000, 0x7fc0'0000, bits(3.0f)}, bits(3.0f)}});
 }
 
+// Results below the least normal number are flushed, also some that would be rounded up to it.
+TEST(PtxFloat, FlushOfTinyResults) {
+  const uint64_t least = 0x0080'0000, below_one = 0x3f7f'ffff;
+  expect_rows("mul.rn.ftz.f32 %D, %A, %B;", {32, 32, 32},
+              {{{below_one, least}, 0}, {{0x3f80'0000, least}, least}});
+  expect_rows("mul.rn.f32 %D, %A, %B;", {32, 32, 32}, {{{below_one, least}, least}});
+  expect_rows("fma.rm.ftz.f32 %D, %A, %B, %C;", {32, 32, 32, 32}, {{{0xbf7f'ffff, least, 0}, 0x8000'0000}});
+  expect_rows("mul.ftz.f16 %D, %A, %B;", {16, 16, 16}, {{{0x3bff, 0x0400}, 0}, {{0x3c00, 0x0400}, 0x0400}});
+}
+
 TEST(PtxFloat, Signs) {
-  expect_function("neg.f32 %D, %A;", {32, 32}, {floats()}, [](const auto& o) { return o[0] ^ 0x8000'0000; });
-  expect_function("abs.f32 %D, %A;", {32, 32}, {floats()}, [](const auto& o) { return o[0] & 0x7fff'ffff; });
+  const auto canonical = [](uint64_t value) { return std::isnan(as_float(value)) ? 0x7fff'ffff : value; };
+  expect_function("neg.f32 %D, %A;", {32, 32}, {floats()},
+                  [&](const auto& o) { return canonical(o[0] ^ 0x8000'0000); });
+  expect_function("abs.f32 %D, %A;", {32, 32}, {floats()},
+                  [&](const auto& o) { return canonical(o[0] & 0x7fff'ffff); });
+  expect_rows("neg.ftz.f16x2 %D, %A;", {32, 32}, {{{0x0001'bc00}, 0x8000'3c00}});
+  expect_rows("max.xorsign.abs.bf16 %D, %A, %B;", {16, 16, 16},
+              {{{0xbf80, 0x4000}, 0xc000}, {{0xbf80, 0xbf00}, 0x3f80}, {{0xbf80, 0xffc0}, 0x3f80}});
   expect_rows("neg.ftz.f32 %D, %A;", {32, 32}, {{{bits(1e-40f)}, bits(-0.0f)}});
-  expect_rows("neg.bf16x2 %D, %A;", {32, 32}, {{{0x3f80'bf80}, 0xbf80'3f80}});
-  expect_rows("abs.f16 %D, %A;", {16, 16}, {{{0xbc00}, 0x3c00}});
+  expect_rows("neg.bf16x2 %D, %A;", {32, 32}, {{{0x3f80'bf80}, 0xbf80'3f80}, {{0x7f81'0000}, 0x7fff'8000}});
+  expect_rows("abs.f16 %D, %A;", {16, 16}, {{{0xbc00}, 0x3c00}, {{0xfc01}, 0x7fff}});
   expect_rows("copysign.f32 %D, %A, %B;", {32, 32, 32},
               {{{bits(-2.0f), bits(5.0f)}, bits(-5.0f)}, {{bits(2.0f), bits(-5.0f)}, bits(5.0f)}});
   expect_rows("testp.subnormal.f32 %D, %A;", {1, 32}, {{{bits(1e-40f)}, 1}, {{bits(1.0f)}, 0}});
   expect_rows("testp.notanumber.f32 %D, %A;", {1, 32}, {{{0x7fc0'0000}, 1}, {{bits(1.0f)}, 0}});
   expect_rows("testp.infinite.f64 %D, %A;", {1, 64}, {{{bits(-1.0 / 0.0)}, 1}, {{bits(1.0)}, 0}});
-  expect_rows("testp.normal.f32 %D, %A;", {1, 32}, {{{bits(0.0f)}, 0}, {{bits(1.0f)}, 1}});
+  expect_rows("testp.normal.f32 %D, %A;", {1, 32},
+              {{{bits(-0.0f)}, 1}, {{bits(1e-40f)}, 0}, {{bits(1.0f)}, 1}});
 }
 
 // Values of a small format that meet its edges.
@@ -224,13 +241,22 @@ TEST(PtxFloat, SmallFormats) {
         bits(7.0f) << 32 | bits(7.0f)}});
 }
 
+// The executor rounds the exact value; a card may differ by `tolerance` of it, and by that much near zero.
 void expect_approximation(const std::string& instruction, double (*function)(double),
-                          const std::vector<float>& values, bool ftz) {
-  for (const float x : values) {
-    const float in = ftz ? flush(x) : x;
+                          const std::vector<float>& values, bool ftz, double tolerance) {
+  std::vector<uint64_t> operands;
+  for (const float x : values) operands.push_back(bits(x));
+  const std::vector<uint64_t> results = evaluate(*make_device(), instruction, {32, 32}, operands);
+  for (size_t n = 0; n < values.size(); ++n) {
+    const float in = ftz ? flush(values[n]) : values[n];
     float value = static_cast<float>(function(in));
     if (ftz) value = flush(value);
-    expect_rows(instruction, {32, 32}, {{{bits(x)}, result(value)}});
+    if (tests_run_on_hardware() && std::isfinite(value)) {
+      EXPECT_NEAR(as_float(results[n]), value, tolerance * std::max(1.0f, std::fabs(value)))
+          << instruction << " of " << values[n];
+    } else {
+      EXPECT_EQ(results[n], result(value)) << instruction << " of " << values[n];
+    }
   }
 }
 
@@ -239,28 +265,30 @@ TEST(PtxFloat, SpecialFunctions) {
   const std::vector<float> any = {0.0f,   -0.0f,   1.0f,   -1.0f, 0.5f, 3.7f, -20.25f,
                                   130.0f, -140.0f, 1e-40f, inf,   -inf, NAN};
   const std::vector<float> positive = {0.0f, -0.0f, 1.0f, 2.0f, 0.1f, 1e30f, 1e-40f, inf, -1.0f, NAN};
+  // The bounds of the PTX ISA, those of sin and cos for arguments outside of [-pi, pi] by measurement.
+  const double two_ulp = 0x1p-22, sine = 0x1p-14, hyperbolic = 0x1p-10;
   expect_approximation(
-      "ex2.approx.f32 %D, %A;", [](double x) { return std::exp2(x); }, any, false);
+      "ex2.approx.f32 %D, %A;", [](double x) { return std::exp2(x); }, any, false, two_ulp);
   expect_approximation(
-      "ex2.approx.ftz.f32 %D, %A;", [](double x) { return std::exp2(x); }, any, true);
+      "ex2.approx.ftz.f32 %D, %A;", [](double x) { return std::exp2(x); }, any, true, two_ulp);
   expect_approximation(
-      "lg2.approx.f32 %D, %A;", [](double x) { return std::log2(x); }, positive, false);
+      "lg2.approx.f32 %D, %A;", [](double x) { return std::log2(x); }, positive, false, two_ulp);
   expect_approximation(
-      "sin.approx.f32 %D, %A;", [](double x) { return std::sin(x); }, any, false);
+      "sin.approx.f32 %D, %A;", [](double x) { return std::sin(x); }, any, false, sine);
   expect_approximation(
-      "cos.approx.f32 %D, %A;", [](double x) { return std::cos(x); }, any, false);
+      "cos.approx.f32 %D, %A;", [](double x) { return std::cos(x); }, any, false, sine);
   expect_approximation(
-      "tanh.approx.f32 %D, %A;", [](double x) { return std::tanh(x); }, any, false);
+      "tanh.approx.f32 %D, %A;", [](double x) { return std::tanh(x); }, any, false, hyperbolic);
   expect_approximation(
-      "rsqrt.approx.f32 %D, %A;", [](double x) { return 1 / std::sqrt(x); }, positive, false);
+      "rsqrt.approx.f32 %D, %A;", [](double x) { return 1 / std::sqrt(x); }, positive, false, two_ulp);
   expect_approximation(
-      "rcp.approx.ftz.f32 %D, %A;", [](double x) { return 1 / x; }, any, true);
+      "rcp.approx.ftz.f32 %D, %A;", [](double x) { return 1 / x; }, any, true, two_ulp);
   expect_approximation(
-      "sqrt.approx.f32 %D, %A;", [](double x) { return std::sqrt(x); }, positive, false);
+      "sqrt.approx.f32 %D, %A;", [](double x) { return std::sqrt(x); }, positive, false, two_ulp);
   expect_approximation(
-      "sqrt.rn.f32 %D, %A;", [](double x) { return std::sqrt(x); }, positive, false);
+      "sqrt.rn.f32 %D, %A;", [](double x) { return std::sqrt(x); }, positive, false, 0);
   expect_approximation(
-      "rcp.rn.f32 %D, %A;", [](double x) { return 1 / x; }, any, false);
+      "rcp.rn.f32 %D, %A;", [](double x) { return 1 / x; }, any, false, 0);
   expect_rows("sqrt.rz.f32 %D, %A;", {32, 32}, {{{bits(3.0f)}, 0x3fdd'b3d7}, {{bits(2.0f)}, 0x3fb5'04f3}});
   expect_rows("rcp.rp.f32 %D, %A;", {32, 32}, {{{bits(3.0f)}, 0x3eaa'aaab}});
   expect_rows("div.approx.f32 %D, %A, %B;", {32, 32, 32}, {{{bits(1.0f), bits(3.0f)}, bits(1.0f / 3)}});

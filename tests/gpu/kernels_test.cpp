@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 
@@ -16,7 +17,9 @@ namespace strata::gpu_tests {
 namespace {
 
 std::string ptx_of(const std::string& architecture) {
-  std::ifstream file(fmt::format("{}/samples_{}.ptx", STRATA_GPU_KERNELS, architecture));
+  const char* folder = std::getenv("STRATA_GPU_KERNELS");
+  std::ifstream file(
+      fmt::format("{}/samples_{}.ptx", folder == nullptr ? STRATA_GPU_KERNELS : folder, architecture));
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -25,13 +28,18 @@ class PtxKernels : public ::testing::TestWithParam<const char*> {
   void SetUp() override {
     text_ = ptx_of(GetParam());
     if (text_.empty()) GTEST_SKIP() << "nvcc was not found when this was built: no PTX for " << GetParam();
+    device_ = make_device({.seed = 3});
+    if (!device_->runs(GetParam())) GTEST_SKIP() << "this card does not run code for " << GetParam();
   }
+  KernelId kernel(const char* name) {
+    return device_->load(text_, fmt::format("samples_{}.ptx", GetParam()), name);
+  }
+  // For tests of what the executor finds.
   const Kernel& kernel(Device& device, const char* name) {
-    modules_.push_back(&device.load(text_, fmt::format("samples_{}.ptx", GetParam())));
-    return modules_.back()->kernel(name);
+    return device.load(text_, fmt::format("samples_{}.ptx", GetParam())).kernel(name);
   }
   std::string text_;
-  std::vector<const Module*> modules_;
+  std::unique_ptr<GpuDevice> device_;
 };
 
 std::vector<float> numbers(size_t n, uint32_t seed) {
@@ -43,42 +51,45 @@ std::vector<float> numbers(size_t n, uint32_t seed) {
   return values;
 }
 
-template <typename T>
-uint64_t upload(Device& device, const std::vector<T>& values, const char* name) {
+template <typename D, typename T>
+uint64_t upload(D& device, const std::vector<T>& values, const char* name) {
   const uint64_t address = device.allocate(values.size() * sizeof(T), name);
   device.write(address, values.data(), values.size() * sizeof(T));
   return address;
 }
 template <typename T>
-std::vector<T> download(Device& device, uint64_t address, size_t n) {
+std::vector<T> download(GpuDevice& device, uint64_t address, size_t n) {
   std::vector<T> values(n);
   device.read(address, values.data(), n * sizeof(T));
   return values;
 }
 
 TEST_P(PtxKernels, VectorAdd) {
-  Device device;
+  GpuDevice& device = *device_;
   const int n = 1000;
   const std::vector<float> a = numbers(1000, 1), b = numbers(1000, 2);
   const uint64_t out = device.allocate(4000, "out");
   const uint64_t x = upload(device, a, "a"), y = upload(device, b, "b");
-  device.launch(kernel(device, "vector_add"), {.grid = {4}, .block = {256}}, out, x, y, n);
-  device.synchronize();
+  device.launch(kernel("vector_add"), {.grid = {4}, .block = {256}}, out, x, y, n);
   const std::vector<float> sum = download<float>(device, out, 1000);
   for (size_t i = 0; i < 1000; ++i) EXPECT_EQ(sum[i], a[i] + b[i]);
-  // One element too many is one past the end.
-  device.launch(kernel(device, "vector_add"), {.grid = {4}, .block = {256}}, out, x, y, n + 1);
+}
+
+TEST_P(PtxKernels, OneElementTooManyIsFound) {
+  Device device;
+  const std::vector<float> in = numbers(1000, 1);
+  const uint64_t out = device.allocate(4000, "out"), x = upload(device, in, "in");
+  device.launch(kernel(device, "vector_add"), {.grid = {4}, .block = {256}}, out, x, x, 1001);
   EXPECT_THROW(device.synchronize(), Violation);
 }
 
 TEST_P(PtxKernels, Reduction) {
-  Device device({.seed = 3});
+  GpuDevice& device = *device_;
   const int n = 5000;
   const std::vector<float> in = numbers(5000, 3);
   const uint64_t x = upload(device, in, "in");
   const uint64_t out = device.allocate(16, "out");
-  device.launch(kernel(device, "reduce_sum"), {.grid = {4}, .block = {256}}, out, x, n);
-  device.synchronize();
+  device.launch(kernel("reduce_sum"), {.grid = {4}, .block = {256}}, out, x, n);
   double expected = 0, sum = 0;
   for (const float value : in) expected += value;
   for (const float value : download<float>(device, out, 4)) sum += value;
@@ -103,14 +114,13 @@ TEST_P(PtxKernels, MissingBarrierIsFound) {
 }
 
 TEST_P(PtxKernels, Softmax) {
-  Device device;
+  GpuDevice& device = *device_;
   const int rows = 12, columns = 77;
   std::vector<float> in = numbers(12 * 77, 4);
   for (float& value : in) value *= 10;
   const uint64_t x = upload(device, in, "in");
   const uint64_t out = device.allocate(in.size() * 4, "out");
-  device.launch(kernel(device, "softmax_rows"), {.grid = {3}, .block = {128}}, out, x, columns);
-  device.synchronize();
+  device.launch(kernel("softmax_rows"), {.grid = {3}, .block = {128}}, out, x, columns);
   const std::vector<float> result = download<float>(device, out, in.size());
   for (int row = 0; row < rows; ++row) {
     const float* from = in.data() + row * columns;
@@ -123,14 +133,13 @@ TEST_P(PtxKernels, Softmax) {
 }
 
 TEST_P(PtxKernels, MathFunctions) {
-  Device device;
+  GpuDevice& device = *device_;
   const int n = 500;
   std::vector<float> in = numbers(500, 9);
   for (float& value : in) value *= 6;
   const uint64_t x = upload(device, in, "in");
   const uint64_t out = device.allocate(500 * 20 * 4, "out");
-  device.launch(kernel(device, "math_functions"), {.grid = {4}, .block = {128}}, out, x, n);
-  device.synchronize();
+  device.launch(kernel("math_functions"), {.grid = {4}, .block = {128}}, out, x, n);
   const std::vector<float> result = download<float>(device, out, 500 * 20);
   for (int i = 0; i < n; ++i) {
     const float f = in[static_cast<size_t>(i)];
@@ -176,16 +185,20 @@ struct Gemm {
     for (const float value : numbers(static_cast<size_t>(k * n), 6))
       b.push_back(static_cast<uint16_t>(small_bits(value, kBf16Format, 'n')));
   }
-  // The largest error of the kernel against sums in double precision.
-  double error(Device& device, const Kernel& kernel) const {
+  // Returns where the result will be.
+  template <typename D, typename K>
+  uint64_t launch(D& device, const K& kernel) const {
     const uint64_t x = upload(device, a, "a"), y = upload(device, b, "b");
     const uint64_t out = device.allocate(static_cast<uint64_t>(m * n) * 4, "c");
     device.launch(kernel,
                   {.grid = {static_cast<unsigned>((n + 63) / 64), static_cast<unsigned>((m + 63) / 64), 1},
                    .block = {128}},
                   out, x, y, m, n, k);
-    device.synchronize();
-    const std::vector<float> c = download<float>(device, out, static_cast<size_t>(m * n));
+    return out;
+  }
+  // The largest error of the kernel against sums in double precision.
+  double error(GpuDevice& device, KernelId kernel) const {
+    const std::vector<float> c = download<float>(device, launch(device, kernel), static_cast<size_t>(m * n));
     double worst = 0;
     for (int row = 0; row < m; ++row) {
       for (int column = 0; column < n; ++column) {
@@ -201,18 +214,17 @@ struct Gemm {
 };
 
 TEST_P(PtxKernels, GemmOfTensorCores) {
-  for (const Gemm& gemm : {Gemm(64, 64, 64), Gemm(70, 72, 88), Gemm(5, 8, 8)}) {
-    Device device;
-    EXPECT_LT(gemm.error(device, kernel(device, "gemm_bf16")), 1e-4);
-  }
-  Device device;
-  EXPECT_GT(Gemm(64, 64, 64).error(device, kernel(device, "gemm_bf16_swapped")), 0.1);
+  const KernelId gemm = kernel("gemm_bf16");
+  for (const Gemm& problem : {Gemm(64, 64, 64), Gemm(70, 72, 88), Gemm(5, 8, 8)})
+    EXPECT_LT(problem.error(*device_, gemm), 1e-4);
+  EXPECT_GT(Gemm(64, 64, 64).error(*device_, kernel("gemm_bf16_swapped")), 0.1);
 }
 
 TEST_P(PtxKernels, MissingWaitIsFound) {
   Device device;
   try {
-    Gemm(64, 64, 96).error(device, kernel(device, "gemm_bf16_early"));
+    Gemm(64, 64, 96).launch(device, kernel(device, "gemm_bf16_early"));
+    device.synchronize();
     FAIL();
   } catch (const Violation& violation) {
     EXPECT_EQ(violation.fault(), Fault::kPendingCopy) << violation.what();

@@ -4,10 +4,13 @@
 #include <fmt/core.h>
 
 #include <bit>
-#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <map>
 #include <numeric>
+#include <sstream>
 
-#include "reference.h"
+#include "matrices.h"
 #include "snippet.h"
 
 namespace strata::gpu_tests {
@@ -123,10 +126,11 @@ TEST(PtxWarp, SpecialRegisters) {
       4 * 48, {}, {4, 3, 4});
   for (uint32_t thread = 0; thread < 48; ++thread) {
     EXPECT_EQ(out[thread * 4], thread % 32);
-    EXPECT_EQ(out[thread * 4 + 1], thread / 32);
+    EXPECT_EQ(out[thread * 4 + 1], out[thread / 32 * 32 * 4 + 1]);
     EXPECT_EQ(out[thread * 4 + 2], (1u << thread % 32) - 1);
     EXPECT_EQ(out[thread * 4 + 3], 4u);
   }
+  EXPECT_NE(out[1], out[32 * 4 + 1]);  // numbers of warps are the hardware's choice
 }
 
 TEST(PtxFlow, LoopsOfDifferentLength) {
@@ -246,92 +250,72 @@ TEST(PtxFlow, SharedVariablesOfFunctionsAreOne) {
             "kept");
 }
 
-// --- Matrices: fragments filled from whole matrices by the layouts of the PTX ISA.
-
-struct Problem {
-  std::vector<std::vector<double>> a, b, c;
-  Problem(unsigned depth, bool integers)
-      : a(16, std::vector<double>(depth)), b(depth, std::vector<double>(8)), c(16, std::vector<double>(8)) {
-    uint32_t state = 12345;
-    const auto next = [&] {
-      state = state * 1664525 + 1013904223;
-      const int value = static_cast<int>(state >> 24) - 128;
-      return integers ? value % 8 : value / 16.0;
+TEST(PtxMatrix, Mma) {
+  uint32_t state = 12345;
+  for (const MatrixShape& shape : matrix_shapes()) {
+    MatrixBatch batch{{}, {}, {}, 4};
+    std::vector<double> a, b, c;
+    const auto draw = [&](size_t count, Format format, std::vector<double>* values) {
+      std::vector<uint32_t> all;
+      while (all.size() < count) {
+        state = state * 1664525 + 1013904223;
+        values->push_back(static_cast<int>(state >> 24) % 16 - 8);
+        all.push_back(narrow(values->back(), format, Rounding::kNearest));
+      }
+      return all;
     };
-    for (auto* m : {&a, &b, &c}) {
-      for (auto& row : *m) {
-        for (double& value : row) value = next();
+    batch.a = draw(batch.count * 16 * shape.depth, shape.format, &a);
+    batch.b = draw(batch.count * shape.depth * 8, shape.format, &b);
+    batch.c = draw(batch.count * kMatrixResults, {8, 23}, &c);
+    for (const MmaSum sum : {MmaSum::kEachProduct, MmaSum::kHopper}) {
+      const std::vector<uint32_t> d = multiply_matrices(*make_device({.mma = sum}), shape, batch);
+      for (size_t n = 0; n < d.size(); ++n) {
+        const size_t row = n / 8, matrix = n / kMatrixResults, column = n % 8;
+        double expected = c[n];
+        for (size_t k = 0; k < shape.depth; ++k)
+          expected += a[row * shape.depth + k] * b[(matrix * shape.depth + k) * 8 + column];
+        ASSERT_EQ(as_float(d[n]), expected) << shape.name << " " << shape.type << ", result " << n;
       }
-    }
-  }
-};
-
-void expect_mma(const std::string& shape, const std::string& type, unsigned depth, SmallFormat format) {
-  const Problem problem(depth, true);
-  const bool tensor = type == "tf32";
-  const auto half = [&](double value) { return static_cast<uint32_t>(small_bits(value, format, 'n')); };
-  // Per lane: a registers, b registers, four of c.
-  const unsigned a_registers = depth / (tensor ? 2 : 4), b_registers = a_registers / 2;
-  const unsigned stride = a_registers + b_registers + 4;
-  std::vector<uint32_t> in(32 * stride);
-  for (unsigned lane = 0; lane < 32; ++lane) {
-    const unsigned g = lane / 4, t = lane % 4;
-    uint32_t* words = in.data() + lane * stride;
-    for (unsigned n = 0; n < a_registers; ++n) {
-      const unsigned row = n % 2 == 0 ? g : g + 8;
-      if (tensor) {
-        words[n] = static_cast<uint32_t>(bits(static_cast<float>(problem.a[row][t + (n >= 2 ? 4 : 0)]))) |
-                   0x1fff;  // low bits do not count
-      } else {
-        const unsigned column = t * 2 + (n >= 2 ? 8 : 0);
-        words[n] = half(problem.a[row][column]) | half(problem.a[row][column + 1]) << 16;
-      }
-    }
-    for (unsigned n = 0; n < b_registers; ++n) {
-      if (tensor)
-        words[a_registers + n] = static_cast<uint32_t>(bits(static_cast<float>(problem.b[t + n * 4][g])));
-      else
-        words[a_registers + n] = half(problem.b[t * 2 + n * 8][g]) | half(problem.b[t * 2 + n * 8 + 1][g])
-                                                                         << 16;
-    }
-    for (unsigned n = 0; n < 4; ++n) {
-      words[a_registers + b_registers + n] =
-          static_cast<uint32_t>(bits(static_cast<float>(problem.c[g + n / 2 * 8][t * 2 + n % 2])));
-    }
-  }
-  std::string body = fmt::format(
-      "mov.u32 %r0, %tid.x;\nmul.wide.u32 %x0, %r0, {};\nadd.s64 %x0, %x0, %in;\nmul.wide.u32 %x1, %r0, "
-      "16;\nadd.s64 %x1, %x1, %out;\n",
-      stride * 4);
-  for (unsigned n = 0; n < stride; ++n) body += fmt::format("ld.global.u32 %r{}, [%x0+{}];\n", n + 1, n * 4);
-  const auto list = [](unsigned first, unsigned count) {
-    std::string text = "{";
-    for (unsigned n = 0; n < count; ++n) text += fmt::format("{}%r{}", n == 0 ? "" : ", ", first + n);
-    return text + "}";
-  };
-  const std::string c = list(1 + a_registers + b_registers, 4);
-  body +=
-      fmt::format("mma.sync.aligned.{}.row.col.f32.{}.{}.f32 {}, {}, {}, {};\nst.global.v4.u32 [%x1], {};\n",
-                  shape, type, type, c, list(1, a_registers), list(1 + a_registers, b_registers), c, c);
-  const std::vector<uint32_t> out = run_words(body, 128, in);
-  for (unsigned lane = 0; lane < 32; ++lane) {
-    for (unsigned n = 0; n < 4; ++n) {
-      const unsigned row = lane / 4 + n / 2 * 8, column = lane % 4 * 2 + n % 2;
-      double sum = problem.c[row][column];
-      for (unsigned k = 0; k < depth; ++k) sum += problem.a[row][k] * problem.b[k][column];
-      EXPECT_EQ(as_float(out[lane * 4 + n]), static_cast<float>(sum))
-          << shape << " " << type << " row " << row << " column " << column;
     }
   }
 }
 
-TEST(PtxMatrix, Mma) {
-  expect_mma("m16n8k16", "bf16", 16, kBf16Format);
-  expect_mma("m16n8k16", "f16", 16, kF16Format);
-  expect_mma("m16n8k8", "bf16", 8, kBf16Format);
-  expect_mma("m16n8k8", "f16", 8, kF16Format);
-  expect_mma("m16n8k8", "tf32", 8, kF16Format);
-  expect_mma("m16n8k4", "tf32", 4, kF16Format);
+// Operands and results of an H200, in lines "shape type a… b… c d".
+TEST(PtxMatrix, RecordedSums) {
+  const char* folder = std::getenv("STRATA_GPU_KERNELS");
+  std::ifstream file(fmt::format("{}/mma_h200.txt", folder == nullptr ? STRATA_GPU_KERNELS : folder));
+  std::map<std::string, std::vector<std::vector<uint32_t>>> recorded;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with('#')) continue;
+    std::istringstream words(line);
+    std::string name, type;
+    words >> name >> type >> std::hex;
+    std::vector<uint32_t>& values = recorded[name + type].emplace_back();
+    for (uint32_t value = 0; words >> value;) values.push_back(value);
+  }
+  const std::unique_ptr<GpuDevice> device = make_device({.mma = MmaSum::kHopper});
+  if (!device->runs("sm_90a")) GTEST_SKIP() << "recorded on sm_90";
+  for (const MatrixShape& shape : matrix_shapes()) {
+    const std::vector<std::vector<uint32_t>>& lines = recorded[shape.name + shape.type];
+    ASSERT_GT(lines.size(), 40u);
+    const size_t depth = shape.depth, count = (lines.size() + 31) / 32 * 4;
+    MatrixBatch batch{std::vector<uint32_t>(count * 16 * depth), std::vector<uint32_t>(count * depth * 8),
+                      std::vector<uint32_t>(count * kMatrixResults), count};
+    // Eight in a matrix, on its diagonal.
+    for (size_t n = 0; n < lines.size(); ++n) {
+      const size_t matrix = n / 8, place = n % 8;
+      for (size_t k = 0; k < depth; ++k) {
+        batch.a[(matrix * 16 + place) * depth + k] = lines[n][k];
+        batch.b[(matrix * depth + k) * 8 + place] = lines[n][depth + k];
+      }
+      batch.c[matrix * kMatrixResults + place * 9] = lines[n][2 * depth];
+    }
+    const std::vector<uint32_t> d = multiply_matrices(*device, shape, batch);
+    for (size_t n = 0; n < lines.size(); ++n) {
+      EXPECT_EQ(d[n / 8 * kMatrixResults + n % 8 * 9], lines[n].back())
+          << shape.name << " " << shape.type << ", line " << n;
+    }
+  }
 }
 
 TEST(PtxMatrix, LoadAndStore) {

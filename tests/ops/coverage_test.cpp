@@ -28,7 +28,7 @@ Names names_of_all() {
 Names names_of_kernels() {
   Names names = names_of_all();
   for (const OpDef* op : graph::all_ops()) {
-    if (op->queue == graph::Queue::kCommunication) names.erase(op->name);
+    if (!op->has_kernel()) names.erase(op->name);
   }
   return names;
 }

@@ -1,8 +1,11 @@
 // What backward of experts that ranks share makes again, forward does not keep.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "mesh_model.h"
-#include "ops/expert_parallel/expert_parallel.h"
+#include "ops/expert_dispatch/expert_dispatch.h"
+#include "program/expert_passes.h"
 
 namespace strata::program {
 namespace {
@@ -27,13 +30,19 @@ Found compiled(Recompute recompute, Backward backward, const char* preset, int64
   const auto set = compile({request}, options);
   const graph::Graph& graph = set->programs[0].graph;
   Found found{.arena = set->arena_bytes};
+  const std::vector<bool> of_passes = values_of_passes(graph);
+  std::set<graph::ValueId> made, kept;
   for (const graph::Node& node : graph.nodes()) {
-    if (node.op != &ops::ExpertParallel::def || node.phase != graph::Phase::kForward || node.layer != 1)
-      continue;
-    found.slots = node.attrs.as<ops::ExpertParallelAttrs>().slots();
-    for (const graph::ValueId kept : graph::outputs_of<ops::ExpertParallel>(node).kept)
-      found.kept += kept == graph::kNone ? 0 : graph.value(kept).bytes();
+    if (node.layer != 1 || node.loop != graph::kNone) continue;
+    if (node.op == &ops::PlanDispatch::def) found.slots = node.attrs.as<ops::DispatchAttrs>().slots();
+    const bool is_forward = node.phase == graph::Phase::kForward;
+    for (const graph::ValueId value : is_forward ? node.outputs : node.inputs) {
+      if (value == graph::kNone || !of_passes[static_cast<size_t>(value)]) continue;
+      if (is_forward) made.insert(value);
+      if (!is_forward && made.contains(value)) kept.insert(value);
+    }
   }
+  for (const graph::ValueId value : kept) found.kept += graph.value(value).bytes();
   return found;
 }
 

@@ -151,24 +151,58 @@ INSTANTIATE_TEST_SUITE_P(
                            "biases"}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
-// How much room there is between ranks decides how many rounds there are, and no bit of what is trained.
-class RoomOfSharedExperts : public testing::TestWithParam<const char*> {};
+// How much room there is between ranks decides how many passes there are, and no bit of what is trained:
+// whatever else runs beside the loops, is made again for them or gathered for them.
+class RoomOfSharedExperts : public testing::TestWithParam<Layout> {};
 TEST_P(RoomOfSharedExperts, ChangesNoBit) {
   const TinyRun tiny;
-  const Sets& model = model_named(GetParam());
-  const Sets shared = model + Sets{"parallel.expert=4", "parallel.zero=1"};
+  const Layout& layout = GetParam();
   const auto train = [&](const char* name, const char* room) {
-    tiny.train_ranks(tiny.config(shared + Sets{std::string("parallel.expert_capacity=") + room}, name), 4);
+    tiny.train_ranks(tiny.config(model_named(layout.model) + layout.sets +
+                                     Sets{std::string("parallel.expert_capacity=") + room},
+                                 name),
+                     layout.ranks);
     return values_of(tiny.folder(name), "expert_rounds");
   };
   const auto wide = train("wide", "100"), narrow = train("narrow", "0.2");
   for (const double rounds : wide) EXPECT_EQ(rounds, 0);
   for (const double rounds : narrow) EXPECT_GT(rounds, 4);  // of each of two layers at least two
-  EXPECT_EQ(values_of(tiny.folder("narrow"), "loss"), values_of(tiny.folder("wide"), "loss"));
+  for (const char* key : {"loss", "grad_norm"})
+    EXPECT_EQ(values_of(tiny.folder("narrow"), key), values_of(tiny.folder("wide"), key));
   EXPECT_TRUE(saved(tiny, "narrow", 6) == saved(tiny, "wide", 6));
 }
-INSTANTIATE_TEST_SUITE_P(Models, RoomOfSharedExperts, testing::Values("plain", "biases"),
-                         [](const auto& instance) { return std::string(instance.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, RoomOfSharedExperts,
+    testing::Values(
+        Layout{"plain", 4, {"parallel.expert=4", "parallel.zero=1"}},
+        Layout{"biases", 4, {"parallel.expert=4", "parallel.zero=1"}, "biases"},
+        Layout{"selective", 2, {"parallel.expert=2", "memory.recompute=selective"}},
+        Layout{"full", 2, {"parallel.expert=2", "memory.recompute=full"}, "biases"},
+        Layout{"zero3_selective", 4, {"parallel.expert=2", "parallel.zero=3", "memory.recompute=selective"}},
+        Layout{"zero3_full_bf16",
+               4,
+               {"parallel.expert=2", "parallel.zero=3", "memory.recompute=full", "precision.compute=bf16"}},
+        Layout{"split_selective",
+               4,
+               {"parallel.expert=2", "parallel.pipeline=2", "parallel.schedule=zb_h1",
+                "training.micro_batch_size=2", "memory.recompute=selective"}},
+        Layout{"split_full",
+               4,
+               {"parallel.expert=2", "parallel.pipeline=2", "parallel.schedule=zb_h1",
+                "training.micro_batch_size=2", "memory.recompute=full"}},
+        Layout{"cut_experts",
+               4,
+               {"parallel.expert=2", "parallel.tensor=2", "parallel.expert_tensor=2",
+                "memory.recompute=selective"},
+               "biases"},
+        Layout{
+            "summed_over_tensor",
+            4,
+            {"parallel.expert=4", "parallel.tensor=2", "parallel.sequence=false", "memory.recompute=full"}},
+        Layout{"context", 4, {"parallel.expert=4", "parallel.context=2", "memory.recompute=selective"}},
+        Layout{"dropping", 2, {"parallel.expert=2", "memory.recompute=full"}, "dropping"},
+        Layout{"predicting", 2, {"parallel.expert=2", "memory.recompute=selective"}, "predicting"}),
+    [](const auto& instance) { return std::string(instance.param.name); });
 
 // With one expert a token and weights that add up to 1 every weight is 1 but for rounding, which must not
 // decide who is dropped: it depends on the micro-batch and on the layout.

@@ -2,7 +2,6 @@
 #include "device/cpu/bindings.h"
 
 #include "device/cpu/cpu.h"
-#include "device/expert_rounds.h"
 #include "graph/loss_seed.h"
 #include "graph/reshard.h"
 #include "graph/sum.h"
@@ -17,7 +16,7 @@
 #include "ops/embedding/embedding.h"
 #include "ops/expert_bias/expert_bias.h"
 #include "ops/expert_choice/expert_choice.h"
-#include "ops/expert_parallel/expert_parallel.h"
+#include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/experts/experts.h"
 #include "ops/jitter/jitter.h"
 #include "ops/latent_attention/latent_attention.h"
@@ -92,6 +91,11 @@ std::span<const Binding> cpu_bindings() {
         row<ops::ExpertBiasGrad>(Cpu{}),
         row<ops::ExpertBiasGradWeights>(Cpu{}),
         row<ops::OwnExperts>(Cpu{}),
+        row<ops::PlanDispatch>(Cpu{}),
+        row<ops::DispatchRows>(Cpu{}),
+        row<ops::CombineRows>(Cpu{}),
+        row<ops::CombineSlotGrads>(Cpu{}),
+        row<ops::RemainingTokens>(Cpu{}),
         row<ops::ExpertRounds>(Cpu{}),
         row<ops::ExpertsIn>(Cpu{}),
         row<ops::ExpertsInGradInput>(Cpu{}),
@@ -178,12 +182,6 @@ std::span<const Binding> cpu_bindings() {
         row<ops::VocabStart>(Cpu{}),
         row<optim::AdoptUpdate>(Cpu{}),
     };
-    const auto rounds = [](const BindRequest& request) {
-      return bind_expert_rounds(request, cpu_bindings());
-    };
-    for (const graph::OpDef* op :
-         {&ops::ExpertParallel::def, &ops::ExpertParallelGradInput::def, &ops::ExpertParallelGradWeight::def})
-      table.push_back({op, rounds});
     return table;
   }();
   return kTable;

@@ -1,7 +1,6 @@
 // The table of plain kernels. All of them are called in one way: with the operands' types and places.
 #include <vector>
 
-#include "device/expert_rounds.h"
 #include "device/plan.h"
 #include "device/reference/bindings.h"
 #include "kernels/reference/call.h"
@@ -46,9 +45,7 @@ std::span<const Binding> reference_bindings() {
     std::vector<Binding> table;
     for (const ops::CatalogueEntry& entry : ops::catalogue()) {
       if (entry.reference == nullptr) {
-        table.push_back({entry.op, [](const BindRequest& request) {
-                           return bind_expert_rounds(request, reference_bindings());
-                         }});
+        table.push_back({entry.op, entry.on_host});
       } else {
         table.push_back({entry.op, [kernel = entry.reference](const BindRequest& request) {
                            return plain(request, kernel);

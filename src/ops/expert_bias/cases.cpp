@@ -14,7 +14,7 @@ void for_slots(const Add& add) {
     for (const SlotsOfTokens& slots : slots_of_tokens(s)) add(s, slots);
 }
 Operand biases(const ExpertSizes& s) {
-  return f32({s.experts * s.outputs});
+  return of_experts(s.experts, s.outputs, {s.experts * s.outputs});
 }
 Operand biased_tokens(const ExpertSizes& s) {
   return act({s.tokens, s.outputs});

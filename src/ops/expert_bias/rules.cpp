@@ -39,11 +39,13 @@ const OpDef ExpertBias::def = define<ExpertBias>({
       return {.y = {x.dtype, x.shape, x.segments}};
     },
     .cost = [](const auto& node) { return streamed(node, 2); },
-    .placements =
-        [](const auto& node, Axis) {
-          return split_by_tokens<ExpertBias>(
-              node, {{.x = kS0, .ids = kS0, .weights = kS0, .bias = kR}, {.y = kS0}});
-        },
+    .placements = [](const auto& node, Axis axis) -> Splits<ExpertBias> {
+      if (axis == node.attrs.terms_axis)
+        return {{{.x = kP, .ids = kR, .weights = kR, .bias = kR, .offsets = kR}, {.y = kP}}};
+      const Placement bias = is_dealt(node.attrs, axis) ? kS0 : kR;
+      return {{{.x = kS0, .ids = kS0, .weights = kS0, .bias = bias, .offsets = kS0}, {.y = kS0}},
+              {{.x = kS1, .ids = kR, .weights = kR, .bias = kS0, .offsets = kR}, {.y = kS1}}};
+    },
     .gradient =
         [](GradientBuilder& builder, const auto& node) {
           Graph& graph = builder.graph();
@@ -61,6 +63,7 @@ const OpDef ExpertBias::def = define<ExpertBias>({
                                    {.dbias = builder.parameter_gradient(bias)}, node.attrs);
         },
     .in_place = {{"y", "x"}},
+    .localize = localize_experts<ExpertBias>,
 });
 
 const OpDef ExpertBiasGrad::def = define<ExpertBiasGrad>({
@@ -68,14 +71,20 @@ const OpDef ExpertBiasGrad::def = define<ExpertBiasGrad>({
     .family = "elementwise",
     .infer = [](const auto& node) -> Outputs<ExpertBiasGrad> {
       require_biased_rows(node, *node.in.dy);
-      return {.dbias = {DType::kF32, {node.attrs.experts * node.in.dy->shape[1]}}};
+      const Value& dy = *node.in.dy;
+      return {
+          .dbias = {
+              DType::kF32, {node.attrs.experts * dy.shape[1]}, segments_of_all(node.attrs, dy), false, 0}};
     },
     .cost = [](const auto& node) { return streamed(node, 2); },
-    .placements =
-        [](const auto& node, Axis) {
-          return split_by_tokens<ExpertBiasGrad>(node,
-                                                 {{.dy = kS0, .ids = kS0, .weights = kS0}, {.dbias = kP}});
-        },
+    .placements = [](const auto& node, Axis axis) -> Splits<ExpertBiasGrad> {
+      if (axis == node.attrs.terms_axis)
+        return {{{.dy = kR, .ids = kR, .weights = kR, .offsets = kR}, {.dbias = kP}}};
+      const Placement dbias = is_dealt(node.attrs, axis) ? kS0 : kP;
+      return {{{.dy = kS0, .ids = kS0, .weights = kS0, .offsets = kS0}, {.dbias = dbias}},
+              {{.dy = kS1, .ids = kR, .weights = kR, .offsets = kR}, {.dbias = kS0}}};
+    },
+    .localize = localize_experts<ExpertBiasGrad>,
 });
 
 const OpDef ExpertBiasGradWeights::def = define<ExpertBiasGradWeights>({
@@ -89,11 +98,13 @@ const OpDef ExpertBiasGradWeights::def = define<ExpertBiasGradWeights>({
       return {.dweights = {DType::kF32, shape_of_weights(node)}};
     },
     .cost = [](const auto& node) { return streamed(node, 2); },
-    .placements =
-        [](const auto& node, Axis) {
-          return split_by_tokens<ExpertBiasGradWeights>(
-              node, {{.dy = kS0, .ids = kS0, .bias = kR}, {.dweights = kS0}});
-        },
+    .placements = [](const auto& node, Axis axis) -> Splits<ExpertBiasGradWeights> {
+      if (axis == node.attrs.terms_axis)
+        return {{{.dy = kR, .ids = kR, .bias = kR, .offsets = kR}, {.dweights = kP}}};
+      const Placement bias = is_dealt(node.attrs, axis) ? kS0 : kR;
+      return {{{.dy = kS0, .ids = kS0, .bias = bias, .offsets = kS0}, {.dweights = kS0}}};
+    },
+    .localize = localize_experts<ExpertBiasGradWeights>,
 });
 
 }  // namespace strata::ops

@@ -17,7 +17,7 @@ struct ExpertRows {
         h(act({s.tokens * s.k, s.inputs})),
         y(act({s.tokens, s.outputs})),
         y_of_slots(act({s.tokens * s.k, s.outputs})),
-        w(f32({s.experts * s.outputs, s.inputs})) {}
+        w(of_experts(s.experts, s.outputs, {s.experts * s.outputs, s.inputs})) {}
 };
 
 // Adds a case for each way in which tokens have slots; operands(rows, slots) gives its inputs.

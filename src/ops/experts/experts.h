@@ -9,37 +9,55 @@
 // for N · k below. Rows of slots that no token has are zeros.
 #pragma once
 
+#include <algorithm>
+#include <optional>
+#include <vector>
+
 #include "ops/signatures.h"
 
 namespace strata::ops {
 
 struct ExpertsAttrs {
   int64_t experts = 0;
+  // Of tokens with offsets, which are those that have come to a rank: the ranks whose tokens are one behind
+  // the other in the global shapes, 1 after localize(), and of their slots how many are in use where experts
+  // are equally busy; 0: all.
+  int64_t parts = 1, busy_slots = 0;
+  // Along these axes each rank has some of the experts whole, and the tokens of those.
+  std::vector<graph::Axis> dealt_axes = {};
+  // Along it the result is a sum of the ranks' terms, and each adds its share of biases.
+  std::optional<graph::Axis> terms_axis = {};
   bool operator==(const ExpertsAttrs&) const = default;
-  void describe(graph::AttributeText& to) const { to("experts", experts); }
+  void describe(graph::AttributeText& to) const;
 };
 
 // Checks the shapes of ids and of offsets, nullptr where there are none.
-void require_slots(const graph::NodeView& node, const graph::Value& ids, const graph::Value* offsets);
+void require_slots(const graph::NodeView& node, const ExpertsAttrs& attrs, const graph::Value& ids,
+                   const graph::Value* offsets);
 template <typename Op>
 void require_slots(const graph::View<Op>& node) {
-  require_slots(node.untyped(), *node.in.ids, node.in.offsets.value);
+  require_slots(node.untyped(), node.attrs, *node.in.ids, node.in.offsets.value);
 }
 template <typename Op>
 int64_t slots_of(const graph::View<Op>& node) {
   return node.in.ids->shape.elements();
 }
+// How a weight, or its gradient's terms, lie along an axis along which tokens are split.
+inline bool is_dealt(const ExpertsAttrs& attrs, graph::Axis axis) {
+  return std::find(attrs.dealt_axes.begin(), attrs.dealt_axes.end(), axis) != attrs.dealt_axes.end();
+}
+// The attributes on a rank.
+ExpertsAttrs experts_of_rank(const ExpertsAttrs& attrs, const graph::Mesh& mesh);
+template <typename Op>
+ExpertsAttrs localize_experts(const graph::View<Op>& node) {
+  return experts_of_rank(node.attrs, node.graph.mesh());
+}
+// The segments of all experts' outputs along a parameter's first dimension.
+std::vector<int64_t> segments_of_all(const ExpertsAttrs& attrs, const graph::Value& outputs);
 // N.
 template <typename Op>
 int64_t tokens_of(const graph::View<Op>& node) {
-  return node.in.offsets ? node.in.offsets->shape[0] - 1 : node.in.ids->shape[0];
-}
-// Tokens alone are split here: how ranks share experts is not a placement of one dimension of the weight.
-// Tokens with offsets are one rank's.
-template <typename Op>
-std::vector<graph::Split<Op>> split_by_tokens(const graph::View<Op>& node, graph::Split<Op> split) {
-  if (node.in.offsets) return {};
-  return {std::move(split)};
+  return node.in.offsets ? node.in.offsets->shape[0] - node.attrs.parts : node.in.ids->shape[0];
 }
 
 struct ExpertsProduct {

@@ -4,10 +4,36 @@
 
 namespace strata::ops {
 
-void require_slots(const NodeView& node, const Value& ids, const Value* offsets) {
+void ExpertsAttrs::describe(graph::AttributeText& to) const {
+  to("experts", experts);
+  if (parts > 1) to("parts", parts);
+  if (busy_slots > 0) to("busy_slots", busy_slots);
+  for (const Axis axis : dealt_axes) to("dealt_axis", name_of(axis));
+  if (terms_axis) to("terms_axis", name_of(*terms_axis));
+}
+
+ExpertsAttrs experts_of_rank(const ExpertsAttrs& attrs, const graph::Mesh& mesh) {
+  ExpertsAttrs own = attrs;
+  for (const Axis axis : attrs.dealt_axes) own.experts /= mesh.size(axis);
+  own.busy_slots /= attrs.parts;
+  own.parts = 1;
+  own.dealt_axes.clear();
+  return own;
+}
+
+std::vector<int64_t> segments_of_all(const ExpertsAttrs& attrs, const Value& outputs) {
+  const std::vector<int64_t> of_one = outputs.parts(1);
+  std::vector<int64_t> all;
+  for (int64_t expert = 0; expert < attrs.experts; ++expert)
+    all.insert(all.end(), of_one.begin(), of_one.end());
+  return all;
+}
+
+void require_slots(const NodeView& node, const ExpertsAttrs& attrs, const Value& ids, const Value* offsets) {
   require(node, ids.shape.rank() == 2, "ids must be i32[N, k]");
   if (offsets == nullptr) return;
-  require(node, offsets->shape.rank() == 1 && offsets->shape[0] > 0, "offsets must be i32[N + 1]");
+  require(node, offsets->shape.rank() == 1 && offsets->shape[0] >= attrs.parts,
+          "offsets must be i32[N + 1] of every rank");
   require(node, ids.shape[1] == 1, "beside offsets ids must be i32[S, 1]");
 }
 
@@ -45,7 +71,8 @@ std::vector<int64_t> expert_segments(const View<Op>& node) {
 // Of a product of all slots with matrices of this many elements.
 template <typename Op>
 Cost experts_cost(const View<Op>& node, int64_t elements) {
-  return {2.0 * static_cast<double>(slots_of(node)) * static_cast<double>(elements),
+  const int64_t slots = node.attrs.busy_slots > 0 ? node.attrs.busy_slots : slots_of(node);
+  return {2.0 * static_cast<double>(slots) * static_cast<double>(elements),
           graph::streamed_bytes(node.untyped())};
 }
 
@@ -73,10 +100,14 @@ OpDef experts_product(std::string_view name) {
           [](const auto& node) {
             return experts_cost(node, node.in.weight->shape.elements() / node.attrs.experts);
           },
-      .placements =
-          [](const auto& node, Axis) {
-            return split_by_tokens<Op>(node, {{.x = kS0, .ids = kS0, .weight = kR}, {.y = kS0}});
-          },
+      .placements = [](const auto& node, Axis axis) -> Splits<Op> {
+        constexpr bool kIn = by == RowsBy::kToken;
+        const Placement weight = is_dealt(node.attrs, axis) ? kS0 : kR;
+        return {{{.x = kS0, .ids = kS0, .weight = weight, .offsets = kS0}, {.y = kS0}},
+                // Each expert is cut: by its outputs, or by its inputs.
+                kIn ? graph::Split<Op>{{.x = kR, .ids = kR, .weight = kS0, .offsets = kR}, {.y = kS1}}
+                    : graph::Split<Op>{{.x = kS1, .ids = kR, .weight = kS1, .offsets = kR}, {.y = kP}}};
+      },
       .gradient =
           [](GradientBuilder& builder, const auto& node) {
             Graph& graph = builder.graph();
@@ -92,6 +123,7 @@ OpDef experts_product(std::string_view name) {
             add_into<GradWeight>(graph, {.dy = dy, .x = x, .ids = ids, .offsets = offsets},
                                  {.dw = builder.parameter_gradient(weight)}, node.attrs);
           },
+      .localize = localize_experts<Op>,
   });
 }
 
@@ -112,10 +144,14 @@ OpDef experts_grad_input(std::string_view name) {
           [](const auto& node) {
             return experts_cost(node, node.in.weight->shape.elements() / node.attrs.experts);
           },
-      .placements =
-          [](const auto& node, Axis) {
-            return split_by_tokens<Op>(node, {{.dy = kS0, .ids = kS0, .weight = kR}, {.dx = kS0}});
-          },
+      .placements = [](const auto& node, Axis axis) -> Splits<Op> {
+        constexpr bool kIn = by == RowsBy::kSlot;
+        const Placement weight = is_dealt(node.attrs, axis) ? kS0 : kR;
+        return {{{.dy = kS0, .ids = kS0, .weight = weight, .offsets = kS0}, {.dx = kS0}},
+                kIn ? graph::Split<Op>{{.dy = kS1, .ids = kR, .weight = kS0, .offsets = kR}, {.dx = kP}}
+                    : graph::Split<Op>{{.dy = kR, .ids = kR, .weight = kS1, .offsets = kR}, {.dx = kS1}}};
+      },
+      .localize = localize_experts<Op>,
   });
 }
 
@@ -131,13 +167,21 @@ OpDef experts_grad_weight(std::string_view name) {
                 dy.rank() == 2 && x.rank() == 2 && dy[0] == rows_by(node, by) &&
                     x[0] == rows_by(node, other_rows(by)),
                 "of the gradient and x the one must have a row a slot, the other a row a token");
-        return {.dw = {DType::kF32, {node.attrs.experts * dy[1], x[1]}}};
+        return {.dw = {DType::kF32,
+                       {node.attrs.experts * dy[1], x[1]},
+                       segments_of_all(node.attrs, *node.in.dy),
+                       false,
+                       0}};
       },
       .cost = [](const auto& node) { return experts_cost(node, node.in.dy->shape[1] * node.in.x->shape[1]); },
-      .placements =
-          [](const auto& node, Axis) {
-            return split_by_tokens<Op>(node, {{.dy = kS0, .x = kS0, .ids = kS0}, {.dw = kP}});
-          },
+      .placements = [](const auto& node, Axis axis) -> Splits<Op> {
+        constexpr bool kIn = by == RowsBy::kSlot;
+        const Placement dw = is_dealt(node.attrs, axis) ? kS0 : kP;
+        return {{{.dy = kS0, .x = kS0, .ids = kS0, .offsets = kS0}, {.dw = dw}},
+                kIn ? graph::Split<Op>{{.dy = kS1, .x = kR, .ids = kR, .offsets = kR}, {.dw = kS0}}
+                    : graph::Split<Op>{{.dy = kR, .x = kS1, .ids = kR, .offsets = kR}, {.dw = kS1}}};
+      },
+      .localize = localize_experts<Op>,
   });
 }
 

@@ -12,11 +12,20 @@ namespace {
 
 enum class Update : uint8_t { kAdd, kMin, kMax, kInc, kDec, kAnd, kOr, kXor, kExchange, kCompare };
 
+// Sums as on a card: in global memory those of fp32 flush and those of f64 keep a signalling NaN.
+float sum_of(float old, float b, bool global) {
+  return canonical(global ? flushed(flushed(old) + flushed(b)) : old + b);
+}
+double sum_of(double old, double b, bool global) {
+  if (old == old && b == b) return old + b;
+  if (global) return b != b ? b : old;
+  return quieted(old != old ? old : b);
+}
+
 template <typename T>
-T updated(Update update, T old, T b, T c) {
+T updated(Update update, T old, T b, T c, bool global) {
   if constexpr (std::is_floating_point_v<T>) {
-    if constexpr (sizeof(T) == 4) return canonical(old + b);
-    return old + b;
+    return sum_of(old, b, global);
   } else {
     using U = std::make_unsigned_t<T>;
     switch (update) {
@@ -53,7 +62,8 @@ void run_update(Warp& w, const Instruction& i, uint32_t mask) {
     T old;
     std::memcpy(&old, place.data, sizeof old);
     const T c = i.r[3] == kNone ? T{} : w.reg<T>(i.r[3])[lane];
-    const T value = updated<T>(static_cast<Update>(i.option), old, w.reg<T>(i.r[2])[lane], c);
+    const bool global = place.region->space == Space::kGlobal;
+    const T value = updated<T>(static_cast<Update>(i.option), old, w.reg<T>(i.r[2])[lane], c, global);
     std::memcpy(place.data, &value, sizeof value);
     if (i.r[0] != kNone) w.reg<T>(i.r[0])[lane] = old;
   });

@@ -135,12 +135,19 @@ void decode_shf(Decoder& d) {
   emit_elementwise(d, run, Type::kB32, 3);
 }
 
+// The position or length of a field. Of fields of 32 bits it is the low byte, as PTX says; of 64 bits a card
+// takes the whole operand.
+template <typename T>
+inline uint32_t field_count(uint32_t operand) {
+  return sizeof(T) == 8 ? std::min(operand, 255u) : operand & 0xff;
+}
+
 template <typename T>
 inline T field(T value, uint32_t position, uint32_t length) {
   using U = std::make_unsigned_t<T>;
   constexpr uint32_t kBits = 8 * sizeof(T);
-  position &= 0xff;
-  length &= 0xff;
+  position = field_count<T>(position);
+  length = field_count<T>(length);
   const bool negative = std::is_signed_v<T> && length > 0 &&
                         ((static_cast<U>(value) >> std::min(position + length - 1, kBits - 1)) & 1) != 0;
   const U filled = negative ? ~U{0} : U{0};
@@ -181,8 +188,8 @@ void decode_bfi(Decoder& d) {
       each_lane(
           mask,
           [](T a, T b, uint32_t position, uint32_t bits) {
-            position &= 0xff;
-            bits &= 0xff;
+            position = field_count<T>(position);
+            bits = field_count<T>(bits);
             if (position >= 8 * sizeof(T)) return b;
             const T ones = bits >= 8 * sizeof(T) ? ~T{0} : static_cast<T>((T{1} << bits) - 1);
             return static_cast<T>((b & ~(ones << position)) | ((a & ones) << position));

@@ -13,6 +13,7 @@ constexpr uint8_t kFtz = 1;
 constexpr uint8_t kSat = 2;
 constexpr uint8_t kToInteger = 4;  // rni, rzi, rmi, rpi
 constexpr uint8_t kRelu = 8;
+constexpr uint8_t kSatFinite = 16;
 
 // A value on its way: integers as sign and magnitude, floats as doubles, which hold every smaller float.
 struct Number {
@@ -74,9 +75,19 @@ void limits(Type type, __int128* least, __int128* most) {
   *least = is_signed(type) ? -*most - 1 : 0;
 }
 
-// Out of range values are clamped; NaN becomes 0.
-uint64_t real_to_integer(double value, Type type, Rounding rounding) {
-  if (value != value) return 0;
+// The sign and the high bits of the payload stay.
+uint32_t narrowed_nan(double nan, Format format) {
+  const uint64_t bits = std::bit_cast<uint64_t>(quieted(nan));
+  const unsigned width = format.exponent + format.mantissa;
+  const auto kept = static_cast<uint32_t>(bits >> (52 - format.mantissa)) & ((1u << width) - 1);
+  return static_cast<uint32_t>(bits >> 63) << width | kept;
+}
+
+// Out of range values are clamped. NaN becomes 0, and the sign bit alone where either type has 64 bits.
+uint64_t real_to_integer(double value, Type type, Type from, Rounding rounding) {
+  if (value != value) {
+    return type_bytes(type) == 8 || from == Type::kF64 ? uint64_t{1} << (type_bytes(type) * 8 - 1) : 0;
+  }
   __int128 least, most;
   limits(type, &least, &most);
   const double whole = round_whole(value, rounding);
@@ -109,15 +120,19 @@ double odd_double(__int128 whole) {
 }
 
 uint32_t small_bits(double value, Format format, const Instruction& i) {
-  if ((i.option & kRelu) != 0 && value < 0) value = 0;
+  if ((i.option & kRelu) != 0 && value <= 0) value = 0;  // -0 too
   if ((i.option & kSat) != 0) value = value != value ? 0 : std::clamp(value, 0.0, 1.0) + 0.0;
-  return narrow(value, format, i.rounding);
+  if (value != value && i.from == Type::kF64) return narrowed_nan(value, format);
+  const uint32_t bits = narrow(value, format, i.rounding);
+  const uint32_t infinity = ((1u << format.exponent) - 1) << format.mantissa;
+  const uint32_t magnitude = bits & ~(1u << (format.exponent + format.mantissa));
+  return (i.option & kSatFinite) != 0 && magnitude == infinity ? bits - 1 : bits;
 }
 
 uint64_t convert(const Number& from, const Instruction& i) {
   const Type to = i.type;
   if (is_integer(to)) {
-    if (!from.integer) return real_to_integer(from.real, to, i.rounding);
+    if (!from.integer) return real_to_integer(from.real, to, i.from, i.rounding);
     if ((i.option & kSat) == 0) return static_cast<uint64_t>(from.whole);
     __int128 least, most;
     limits(to, &least, &most);
@@ -127,7 +142,8 @@ uint64_t convert(const Number& from, const Instruction& i) {
   if (from.integer && to == Type::kF32) real = integer_to_real<float>(from.whole, i.rounding);
   if (from.integer && to == Type::kF64) real = integer_to_real<double>(from.whole, i.rounding);
   if (from.integer && type_bytes(to) == 2) real = odd_double(from.whole);
-  if ((i.option & kToInteger) != 0) real = std::copysign(round_whole(real, i.rounding), real);
+  if ((i.option & kToInteger) != 0)
+    real = real != real ? quieted(real) : std::copysign(round_whole(real, i.rounding), real);
   switch (to) {
     case Type::kF16:
       return small_bits(real, kHalf, i);
@@ -137,6 +153,7 @@ uint64_t convert(const Number& from, const Instruction& i) {
       return uint64_t{small_bits(real, kTensor32, i)} << 13;
     case Type::kF64: {
       if ((i.option & kSat) != 0) real = real != real ? 0 : std::clamp(real, 0.0, 1.0) + 0.0;
+      if ((i.option & kFtz) != 0) real = real != real ? double{canonical(NAN)} : real;
       return std::bit_cast<uint64_t>(real);
     }
     default: {
@@ -149,7 +166,8 @@ uint64_t convert(const Number& from, const Instruction& i) {
       }
       if ((i.option & kFtz) != 0) value = flushed(value);
       if ((i.option & kSat) != 0) value = saturated(value);
-      return std::bit_cast<uint32_t>(canonical(value));
+      const bool keeps_nan = i.from == Type::kBf16 || i.from == Type::kF64;
+      return std::bit_cast<uint32_t>(keeps_nan ? value : canonical(value));
     }
   }
 }
@@ -161,9 +179,10 @@ void run_any(Warp& w, const Instruction& i, uint32_t mask) {
   const std::byte* a = w.reg<std::byte>(i.r[1]);
   const unsigned from_width = i.vector;
   const unsigned to_width = i.bytes;
+  // On a card denormals of fp32 are not flushed on their way to f16: .rm and .rp round them away from zero.
+  const bool flushes = (i.option & kFtz) != 0 && i.type != Type::kF16;
   for_lanes(mask, [&](unsigned lane) {
-    uint64_t bits =
-        convert(load_number(a + lane * from_width, from_width, i.from, (i.option & kFtz) != 0), i);
+    uint64_t bits = convert(load_number(a + lane * from_width, from_width, i.from, flushes), i);
     // A result of fewer bits than the register is extended as its type says.
     const unsigned unused = 64 - 8 * type_bytes(i.type);
     if (is_signed(i.type)) {
@@ -173,6 +192,14 @@ void run_any(Warp& w, const Instruction& i, uint32_t mask) {
     }
     std::memcpy(d + lane * to_width, &bits, to_width);
   });
+}
+
+// cvt.rna.tf32 on a card: NaN lose their low bits, and some become infinity; .satfinite takes one unit off.
+template <bool kFinite>
+uint32_t tensor32(uint32_t bits) {
+  const bool finite = (bits & 0x7fff'ffff) < 0x7f80'0000;
+  const uint32_t rounded = (finite ? bits + 0x1000 : bits) & 0xffff'e000;
+  return kFinite && (rounded & 0x7fff'ffff) >= 0x7f80'0000 ? rounded - 0x2000 : rounded;
 }
 
 Handler fast_path(Type to, Type from, const Instruction& i) {
@@ -187,7 +214,7 @@ Handler fast_path(Type to, Type from, const Instruction& i) {
       {Type::kU32, Type::kU16, unary<[](uint16_t a) { return a; }, uint32_t, uint16_t>},
       {Type::kS32, Type::kS16, unary<[](int16_t a) { return a; }, int32_t, int16_t>},
       {Type::kU16, Type::kU32, unary<[](uint32_t a) { return a; }, uint16_t, uint32_t>},
-      {Type::kF32, Type::kBf16, unary<[](uint16_t a) { return canonical(brain_value(a)); }, float, uint16_t>},
+      {Type::kF32, Type::kBf16, unary<[](uint16_t a) { return brain_value(a); }, float, uint16_t>},
       {Type::kF32, Type::kF16, unary<[](uint16_t a) { return canonical(half_value(a)); }, float, uint16_t>},
   };
   static constexpr Entry kNearestOnly[] = {
@@ -195,6 +222,9 @@ Handler fast_path(Type to, Type from, const Instruction& i) {
       {Type::kF32, Type::kU32, unary<[](uint32_t a) { return static_cast<float>(a); }, float, uint32_t>},
       {Type::kBf16, Type::kF32, unary<[](float a) { return to_brain(a); }, uint16_t, float>},
   };
+  if (to == Type::kTf32 && i.rounding == Rounding::kNearestAway && i.bytes == 4 && i.vector == 4)
+    return i.option == kSatFinite ? unary<tensor32<true>, uint32_t, uint32_t>
+                                  : unary<tensor32<false>, uint32_t, uint32_t>;
   if (i.option != 0 || i.bytes != type_bytes(to) || i.vector != type_bytes(from)) return run_any;
   for (const Entry& one : kExact) {
     if (one.to == to && one.from == from) return one.run;
@@ -243,6 +273,8 @@ void decode_cvt(Decoder& d) {
       i.option |= kSat;
     else if (d.take("relu"))
       i.option |= kRelu;
+    else if (d.take("satfinite"))
+      i.option |= kSatFinite;
     else
       break;
   }
@@ -282,6 +314,8 @@ void decode_cvt(Decoder& d) {
     if (i.type != i.from) d.fail("{}: rounding to an integer keeps the type", d.opcode());
     i.option |= kToInteger;
   }
+  if ((i.option & kSatFinite) != 0 && (!float_from || type_bytes(i.from) != 4 || !narrows))
+    d.fail("{}: .satfinite is implemented from .f32 to smaller floats", d.opcode());
   d.need_operands(2);
   unsigned to_bytes = 0, from_bytes = 0;
   i.r[0] = d.loose_destination(d.operand(0), type_bytes(i.type), &to_bytes);

@@ -131,17 +131,21 @@ void Device::call(std::function<void()> function, StreamId stream) {
   enqueue("call of the host", stream, std::move(function));
 }
 
-void Device::check_count(const Kernel& kernel, size_t count) {
-  if (count != kernel.params.size())
-    refuse(kernel, fmt::format("{} parameters were given, it takes {}", count, kernel.params.size()));
-}
-
-void Device::put_param(const Kernel& kernel, size_t index, const void* value, size_t bytes,
-                       std::vector<std::byte>* into) {
-  const KernelParam& param = kernel.params[index];
-  if (param.bytes != bytes)
-    refuse(kernel, fmt::format("parameter {} has {} bytes, {} were given", index, param.bytes, bytes));
-  std::memcpy(into->data() + param.offset, value, bytes);
+void Device::launch_arguments(const Kernel& kernel, const LaunchShape& shape,
+                              std::span<const Argument> arguments) {
+  if (arguments.size() != kernel.params.size())
+    refuse(kernel,
+           fmt::format("{} parameters were given, it takes {}", arguments.size(), kernel.params.size()));
+  std::vector<std::byte> bytes(kernel.param_bytes);
+  for (size_t n = 0; n < arguments.size(); ++n) {
+    const KernelParam& param = kernel.params[n];
+    if (param.bytes != arguments[n].bytes) {
+      refuse(kernel,
+             fmt::format("parameter {} has {} bytes, {} were given", n, param.bytes, arguments[n].bytes));
+    }
+    std::memcpy(bytes.data() + param.offset, arguments[n].value, param.bytes);
+  }
+  launch_raw(kernel, shape, std::move(bytes));
 }
 
 void Device::check_launch(const Kernel& kernel, const LaunchShape& shape) const {
@@ -189,6 +193,7 @@ void Device::launch_raw(const Kernel& kernel, const LaunchShape& shape, std::vec
     one.params.mark(0, bytes.size(), true);
     one.params.read_only = true;
     one.checks = options_.checks;
+    one.mma = options_.mma;
     one.instruction_limit = options_.instruction_limit;
     one.counters = &counters_;
     run_grid(one, dice_);

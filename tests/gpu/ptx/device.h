@@ -17,7 +17,9 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +37,7 @@ struct DeviceOptions {
   Checks checks{};
   uint64_t instruction_limit = 4'000'000'000;  // of warps, in one launch
   uint64_t shared_limit = 227 * 1024;          // of a block
+  MmaSum mma = MmaSum::kEachProduct;
 };
 
 // {8} is 8 × 1 × 1.
@@ -52,6 +55,12 @@ struct LaunchShape {
   Extent block{};
   uint64_t shared_bytes = 0;  // dynamic
   StreamId stream = 1;        // the stream that every device begins with
+};
+
+// A kernel's argument: its value on the host.
+struct Argument {
+  const void* value;
+  size_t bytes;
 };
 
 class Device {
@@ -80,13 +89,10 @@ class Device {
 
   // `params` holds the parameters as the kernel's ABI lays them out.
   void launch_raw(const Kernel& kernel, const LaunchShape& shape, std::vector<std::byte> params);
+  void launch_arguments(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments);
   template <typename... P>
   void launch(const Kernel& kernel, const LaunchShape& shape, const P&... params) {
-    std::vector<std::byte> bytes(kernel.param_bytes);
-    check_count(kernel, sizeof...(P));
-    size_t at = 0;
-    (put_param(kernel, at++, &params, sizeof params, &bytes), ...);
-    launch_raw(kernel, shape, std::move(bytes));
+    launch_arguments(kernel, shape, std::initializer_list<Argument>{Argument{&params, sizeof params}...});
   }
 
   StreamId create_stream() { return order_.create_stream(); }
@@ -110,9 +116,6 @@ class Device {
     LaunchShape shape;
   };
 
-  static void check_count(const Kernel& kernel, size_t count);
-  static void put_param(const Kernel& kernel, size_t index, const void* value, size_t bytes,
-                        std::vector<std::byte>* into);
   void check_launch(const Kernel& kernel, const LaunchShape& shape) const;
   void enqueue(std::string name, StreamId stream, std::function<void()> run, const Kernel* kernel = nullptr,
                const LaunchShape& shape = {});

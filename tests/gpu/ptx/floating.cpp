@@ -73,6 +73,19 @@ Handler plain_fma() {
   return run_f32<Op::kFma>;
 }
 
+// The result in units of 2^-64: as if the exponent had no lower bound.
+template <Op kOp>
+inline float compute_scaled(float x, float y, float z) {
+  constexpr float kScale = 0x1p64f;
+  const bool both = kOp == Op::kAdd || kOp == Op::kSubtract;
+  const bool first = both || kOp == Op::kDivide || std::fabs(x) < std::fabs(y);  // of a product, the smaller
+  const volatile float a = first ? x * kScale : x;
+  const volatile float b = both || !first ? y * kScale : y;
+  const volatile float c = z * kScale;
+  const volatile float value = compute<kOp, float>(a, b, c);
+  return value;
+}
+
 // Every rounding and option.
 template <Op kOp>
 void run_f32_any(Warp& w, const Instruction& i, uint32_t mask) {
@@ -86,13 +99,27 @@ void run_f32_any(Warp& w, const Instruction& i, uint32_t mask) {
     const volatile float x = ftz ? flushed(a[lane]) : a[lane];
     const volatile float y = ftz ? flushed(b[lane]) : b[lane];
     const volatile float z = ftz ? flushed(c[lane]) : c[lane];
-    volatile float computed = compute<kOp, float>(x, y, z);
+    const volatile float computed = compute<kOp, float>(x, y, z);
     float value = computed;
-    if (ftz) value = flushed(value);
+    if (ftz) {
+      value = flushed(value);
+      // Whether a result is tiny is known after a rounding with an exponent of any size.
+      if (std::fabs(value) == 0x1p-126f && std::fabs(compute_scaled<kOp>(x, y, z)) < 0x1p-62f)
+        value = std::copysign(0.0f, value);
+    }
     if ((i.option & kSat) != 0) value = saturated(value);
     if ((i.option & kRelu) != 0) value = value < 0 ? 0.0f : value;
     d[lane] = canonical(value);
   });
+}
+
+// The NaN that a card returns where operands are NaN.
+template <Op kOp>
+inline double chosen_nan(double a, double b, double c, double value) {
+  if (kOp == Op::kDivide && a != a) return quieted(a);
+  if (b != b) return quieted(b);
+  if (kOp == Op::kFma && c != c) return quieted(c);
+  return a != a ? quieted(a) : value;
 }
 
 template <Op kOp>
@@ -105,7 +132,7 @@ void run_f64(Warp& w, const Instruction& i, uint32_t mask) {
   for_lanes(mask, [&](unsigned lane) {
     const volatile double x = a[lane], y = b[lane], z = c[lane];
     const volatile double value = compute<kOp, double>(x, y, z);
-    d[lane] = value;
+    d[lane] = value != value ? chosen_nan<kOp>(x, y, z, value) : value;
   });
 }
 
@@ -129,7 +156,9 @@ inline uint16_t compute16(uint16_t a, uint16_t b, uint16_t c, uint8_t option) {
   }
   uint16_t bits = static_cast<uint16_t>(narrow(exact, kHalfType ? kHalf : kBrain, Rounding::kNearest));
   const uint16_t exponent = kHalfType ? 0x7c00 : 0x7f80;
-  if ((option & kFtz) != 0 && (bits & exponent) == 0) bits &= 0x8000;
+  // Tiny is what a rounding with an exponent of any size leaves below the least normal number.
+  const double least = kHalfType ? 0x1p-14 - 0x1p-26 : 0x1p-126 - 0x1p-135;
+  if ((option & kFtz) != 0 && std::fabs(exact) < least) bits &= 0x8000;
   const bool nan = (bits & 0x7fff) > exponent;
   if ((option & kSat) != 0) {
     const uint16_t one = kHalfType ? 0x3c00 : 0x3f80;
@@ -286,8 +315,8 @@ void run_extreme3_f32(Warp& w, const Instruction& i, uint32_t mask) {
 template <bool kMaximum>
 void run_extreme_f64(Warp& w, const Instruction& i, uint32_t mask) {
   each_lane(
-      mask, [](double a, double b) { return extreme<kMaximum>(a, b, false); }, w.reg<double>(i.r[0]),
-      w.reg<double>(i.r[1]), w.reg<double>(i.r[2]));
+      mask, [](double a, double b) { return a != a && b != b ? quieted(b) : extreme<kMaximum>(a, b, false); },
+      w.reg<double>(i.r[0]), w.reg<double>(i.r[1]), w.reg<double>(i.r[2]));
 }
 
 template <bool kMaximum, bool kHalfType, size_t kPairs>
@@ -302,7 +331,14 @@ void run_extreme_16(Warp& w, const Instruction& i, uint32_t mask) {
   };
   for_lanes(mask, [&](unsigned lane) {
     for (size_t n = lane * kPairs; n < (lane + 1) * kPairs; ++n) {
-      const float value = extreme<kMaximum>(value_of(a[n]), value_of(b[n]), (i.option & kNanWins) != 0);
+      float x = value_of(a[n]), y = value_of(b[n]);
+      const bool xor_sign = (i.option & kXorSign) != 0, negative = std::signbit(x) != std::signbit(y);
+      if (xor_sign) {
+        x = std::fabs(x);
+        y = std::fabs(y);
+      }
+      float value = extreme<kMaximum>(x, y, (i.option & kNanWins) != 0);
+      if (xor_sign && negative) value = -value;
       d[n] = static_cast<uint16_t>(narrow(value, kHalfType ? kHalf : kBrain, Rounding::kNearest));
     }
   });
@@ -319,8 +355,6 @@ void decode_extreme(Decoder& d, Type type) {
   }
   d.take_type_of({Type::kF32, Type::kF64, Type::kF16, Type::kBf16, Type::kF16x2, Type::kBf16x2});
   if (type == Type::kF64 && option != 0) d.fail("{}: .f64 has no such option", d.opcode());
-  if (type != Type::kF32 && (option & kXorSign) != 0)
-    d.fail("{}: .xorsign.abs is implemented for .f32", d.opcode());
   Handler run = nullptr;
   switch (type) {
     case Type::kF32:
@@ -349,41 +383,57 @@ void decode_extreme(Decoder& d, Type type) {
   d.emit(i);
 }
 
-template <typename T, bool kAbsolute, bool kFlush>
-inline T signed_bits(T bits, T sign) {
-  T value = static_cast<T>(kAbsolute ? bits & ~sign : bits ^ sign);
-  if constexpr (kFlush)
-    value =
-        static_cast<T>(std::bit_cast<uint32_t>(flushed(std::bit_cast<float>(static_cast<uint32_t>(value)))));
-  return value;
+// NaN becomes the canonical one; of f64 it becomes quiet and keeps its sign.
+template <bool kAbsolute, bool kFlush>
+inline float signed_value(float a) {
+  const float value = kAbsolute ? std::fabs(a) : -a;
+  return canonical(kFlush ? flushed(value) : value);
+}
+template <bool kAbsolute>
+inline double signed_double(double a) {
+  if (a != a) return quieted(a);
+  return kAbsolute ? std::fabs(a) : -a;
+}
+template <bool kAbsolute, uint16_t kInfinity, bool kFlush = false>
+inline uint16_t signed_16(uint16_t bits) {
+  if ((bits & 0x7fff) > kInfinity) return kNan16;
+  if (kFlush && (bits & kInfinity) == 0) bits &= 0x8000;
+  return static_cast<uint16_t>(kAbsolute ? bits & 0x7fff : bits ^ 0x8000);
+}
+template <bool kAbsolute, uint16_t kInfinity, bool kFlush = false>
+inline uint32_t signed_pair(uint32_t pair) {
+  return uint32_t{signed_16<kAbsolute, kInfinity, kFlush>(static_cast<uint16_t>(pair >> 16))} << 16 |
+         signed_16<kAbsolute, kInfinity, kFlush>(static_cast<uint16_t>(pair));
 }
 
 template <bool kAbsolute>
 void decode_sign(Decoder& d, Type type) {
   const bool ftz = d.take("ftz");
   d.take_type();
-  if (ftz && type != Type::kF32) d.fail("{}: .ftz is implemented for .f32", d.opcode());
+  if (ftz && type != Type::kF32 && type != Type::kF16 && type != Type::kF16x2)
+    d.fail("{}: .{} has no .ftz", d.opcode(), type_name(type));
   Handler run = nullptr;
   switch (type) {
     case Type::kF32:
-      run = ftz ? unary<[](uint32_t a) { return signed_bits<uint32_t, kAbsolute, true>(a, 0x8000'0000); },
-                        uint32_t, uint32_t>
-                : unary<[](uint32_t a) { return signed_bits<uint32_t, kAbsolute, false>(a, 0x8000'0000); },
-                        uint32_t, uint32_t>;
+      run = ftz ? unary<signed_value<kAbsolute, true>, float, float>
+                : unary<signed_value<kAbsolute, false>, float, float>;
       break;
     case Type::kF64:
-      run = unary<[](uint64_t a) { return signed_bits<uint64_t, kAbsolute, false>(a, uint64_t{1} << 63); },
-                  uint64_t, uint64_t>;
+      run = unary<signed_double<kAbsolute>, double, double>;
       break;
     case Type::kF16:
+      run = ftz ? unary<signed_16<kAbsolute, 0x7c00, true>, uint16_t, uint16_t>
+                : unary<signed_16<kAbsolute, 0x7c00>, uint16_t, uint16_t>;
+      break;
     case Type::kBf16:
-      run = unary<[](uint16_t a) { return signed_bits<uint16_t, kAbsolute, false>(a, 0x8000); }, uint16_t,
-                  uint16_t>;
+      run = unary<signed_16<kAbsolute, 0x7f80>, uint16_t, uint16_t>;
       break;
     case Type::kF16x2:
+      run = ftz ? unary<signed_pair<kAbsolute, 0x7c00, true>, uint32_t, uint32_t>
+                : unary<signed_pair<kAbsolute, 0x7c00>, uint32_t, uint32_t>;
+      break;
     case Type::kBf16x2:
-      run = unary<[](uint32_t a) { return signed_bits<uint32_t, kAbsolute, false>(a, 0x8000'8000); },
-                  uint32_t, uint32_t>;
+      run = unary<signed_pair<kAbsolute, 0x7f80>, uint32_t, uint32_t>;
       break;
     default:
       d.fail("{} does not take the type .{}", d.statement().name, type_name(type));

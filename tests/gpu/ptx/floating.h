@@ -40,6 +40,10 @@ inline uint16_t to_brain(float value) {
 inline float canonical(float value) {
   return value != value ? std::bit_cast<float>(kNan32) : value;
 }
+// Makes a NaN quiet and keeps its other bits.
+inline double quieted(double nan) {
+  return std::bit_cast<double>(std::bit_cast<uint64_t>(nan) | uint64_t{1} << 51);
+}
 inline float flushed(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   return (bits & 0x7f80'0000) == 0 ? std::bit_cast<float>(bits & 0x8000'0000) : value;

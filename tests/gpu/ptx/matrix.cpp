@@ -1,8 +1,10 @@
 // mma, ldmatrix, stmatrix, movmatrix. Lane l has group g = l / 4 and place t = l % 4; the layouts are those
 // of the PTX ISA.
 #include <array>
+#include <type_traits>
 
 #include "ptx/access.h"
+#include "ptx/accumulation.h"
 #include "ptx/floating.h"
 #include "ptx/lanes.h"
 #include "ptx/opcodes.h"
@@ -43,35 +45,39 @@ Multiply best_multiply() {
   return multiply_plain;
 }
 
-template <bool kHalfType>
-float element16(uint32_t pair, unsigned which) {
-  const auto bits = static_cast<uint16_t>(pair >> (16 * which));
-  return kHalfType ? half_value(bits) : brain_value(bits);
+template <Type kType>
+constexpr Format format_of() {
+  return kType == Type::kF16 ? kHalf : kType == Type::kBf16 ? kBrain : kTensor32;
 }
 
-// The pool: d0 … d3, a…, b…, c0 … c3. `vector`: registers of a; b has half as many.
-template <Type kType>
-void run_mma(Warp& w, const Instruction& i, uint32_t) {
+// Elements of a and b, as the float or as its bits.
+template <Type kType, typename T>
+T element(uint32_t word, unsigned which) {
+  constexpr bool kBits = std::is_same_v<T, uint32_t>;
+  const auto small = static_cast<uint16_t>(word >> (16 * which));
+  if constexpr (kBits)
+    return kType == Type::kTf32 ? word >> 13 : small;
+  else if constexpr (kType == Type::kTf32)
+    return std::bit_cast<float>(word & 0xffff'e000);
+  else
+    return kType == Type::kF16 ? half_value(small) : brain_value(small);
+}
+
+// From the fragments of the lanes: left[16][depth], right[depth][8].
+template <Type kType, typename T>
+void gather(Warp& w, const uint32_t* a, unsigned a_registers, unsigned depth, T* left, T* right) {
   constexpr bool kSmall = kType != Type::kTf32;
-  const unsigned a_registers = i.vector;
-  const unsigned depth = (kSmall ? 4 : 2) * a_registers;
-  const uint32_t* d = w.more(i);
-  const uint32_t* a = d + 4;
   const uint32_t* b = a + a_registers;
-  const uint32_t* c = b + a_registers / 2;
-  std::array<float, 16 * 16> left;
-  alignas(32) std::array<float, 16 * 8> right;
-  alignas(32) std::array<float, 16 * 8> sum;
   for (unsigned n = 0; n < a_registers; ++n) {
     const uint32_t* lanes = w.reg<uint32_t>(a[n]);
     for (unsigned lane = 0; lane < kLanes; ++lane) {
       const unsigned row = lane / 4 + (n & 1) * 8;
       if constexpr (kSmall) {
         const unsigned column = lane % 4 * 2 + (n >> 1) * 8;
-        left[row * depth + column] = element16<kType == Type::kF16>(lanes[lane], 0);
-        left[row * depth + column + 1] = element16<kType == Type::kF16>(lanes[lane], 1);
+        left[row * depth + column] = element<kType, T>(lanes[lane], 0);
+        left[row * depth + column + 1] = element<kType, T>(lanes[lane], 1);
       } else {
-        left[row * depth + lane % 4 + (n >> 1) * 4] = std::bit_cast<float>(lanes[lane] & 0xffff'e000);
+        left[row * depth + lane % 4 + (n >> 1) * 4] = element<kType, T>(lanes[lane], 0);
       }
     }
   }
@@ -81,13 +87,42 @@ void run_mma(Warp& w, const Instruction& i, uint32_t) {
       const unsigned column = lane / 4;
       if constexpr (kSmall) {
         const unsigned row = lane % 4 * 2 + n * 8;
-        right[row * 8 + column] = element16<kType == Type::kF16>(lanes[lane], 0);
-        right[(row + 1) * 8 + column] = element16<kType == Type::kF16>(lanes[lane], 1);
+        right[row * 8 + column] = element<kType, T>(lanes[lane], 0);
+        right[(row + 1) * 8 + column] = element<kType, T>(lanes[lane], 1);
       } else {
-        right[(lane % 4 + n * 4) * 8 + column] = std::bit_cast<float>(lanes[lane] & 0xffff'e000);
+        right[(lane % 4 + n * 4) * 8 + column] = element<kType, T>(lanes[lane], 0);
       }
     }
   }
+}
+
+// c[16][8] += a · b as an H200 adds.
+template <Type kType>
+void multiply_hopper(Warp& w, const uint32_t* a, unsigned a_registers, unsigned depth, float* sum) {
+  std::array<uint32_t, 16 * 16> left;
+  std::array<uint32_t, 16 * 8> right;
+  gather<kType>(w, a, a_registers, depth, left.data(), right.data());
+  std::array<uint32_t, 16> column;
+  for (unsigned n = 0; n < 8; ++n) {
+    for (unsigned k = 0; k < depth; ++k) column[k] = right[k * 8 + n];
+    for (unsigned m = 0; m < 16; ++m) {
+      float& c = sum[m * 8 + n];
+      c = std::bit_cast<float>(kHopperSum(std::span(left).subspan(m * depth, depth),
+                                          std::span(column).first(depth), std::bit_cast<uint32_t>(c),
+                                          format_of<kType>()));
+    }
+  }
+}
+
+// The pool: d0 … d3, a…, b…, c0 … c3. `vector`: registers of a; b has half as many.
+template <Type kType>
+void run_mma(Warp& w, const Instruction& i, uint32_t) {
+  const unsigned a_registers = i.vector;
+  const unsigned depth = (kType != Type::kTf32 ? 4 : 2) * a_registers;
+  const uint32_t* d = w.more(i);
+  const uint32_t* a = d + 4;
+  const uint32_t* c = a + a_registers + a_registers / 2;
+  alignas(32) std::array<float, 16 * 8> sum;
   const auto place = [](unsigned lane, unsigned n) {
     return (lane / 4 + (n >> 1) * 8) * 8 + lane % 4 * 2 + (n & 1);
   };
@@ -95,9 +130,16 @@ void run_mma(Warp& w, const Instruction& i, uint32_t) {
     const float* lanes = w.reg<float>(c[n]);
     for (unsigned lane = 0; lane < kLanes; ++lane) sum[place(lane, n)] = lanes[lane];
   }
-  static const Multiply kMultiply = best_multiply();
-  kMultiply(left.data(), reinterpret_cast<const Row*>(right.data()), reinterpret_cast<Row*>(sum.data()),
-            depth);
+  if (w.block->launch->mma == MmaSum::kHopper) {
+    multiply_hopper<kType>(w, a, a_registers, depth, sum.data());
+  } else {
+    std::array<float, 16 * 16> left;
+    alignas(32) std::array<float, 16 * 8> right;
+    gather<kType>(w, a, a_registers, depth, left.data(), right.data());
+    static const Multiply kMultiply = best_multiply();
+    kMultiply(left.data(), reinterpret_cast<const Row*>(right.data()), reinterpret_cast<Row*>(sum.data()),
+              depth);
+  }
   for (unsigned n = 0; n < 4; ++n) {
     float* lanes = w.reg<float>(d[n]);
     for (unsigned lane = 0; lane < kLanes; ++lane) lanes[lane] = canonical(sum[place(lane, n)]);

@@ -182,7 +182,7 @@ inline bool has_property(T value, unsigned property) {
     case 3:
       return std::isnan(value);
     case 4:
-      return std::isnormal(value);
+      return std::isnormal(value) || value == 0;
     default:
       return std::fpclassify(value) == FP_SUBNORMAL;
   }

@@ -32,6 +32,9 @@ struct Checks {
   bool unwritten = true;
 };
 
+// How mma adds: each product in order of k, rounded to nearest, or as sm_90 does (accumulation.h).
+enum class MmaSum { kEachProduct, kHopper };
+
 // A launch while it runs: shared by its blocks.
 struct Launch {
   const Kernel* kernel = nullptr;
@@ -43,6 +46,7 @@ struct Launch {
   uint64_t dynamic_shared = 0;
   Region params;
   Checks checks;
+  MmaSum mma = MmaSum::kEachProduct;
   uint64_t instruction_limit = 0;
   uint64_t executed = 0;
   Counters* counters = nullptr;

@@ -1,5 +1,6 @@
-#include "ops/expert_parallel/expert_parallel.h"
+#include "ops/expert_dispatch/expert_dispatch.h"
 
+#include "ops/expert_dispatch/way.h"
 #include "ops/reference.h"
 
 namespace strata::reference {
@@ -12,10 +13,14 @@ void compute(const Arrays<ops::OwnExperts>& at) {
 }
 
 template <>
+void compute(const Arrays<ops::RemainingTokens>& at) {
+  const int64_t end = at.in.way.index_at(ops::Way::kEnd);
+  at.out.next.put(0, end < at.attrs.tokens ? static_cast<double>(end) : 0);
+}
+
+template <>
 void compute(const Arrays<ops::ExpertRounds>& at) {
-  double sum = 0;
-  for (int64_t i = 1; i < at.in.end.shape[0]; i += 2) sum += static_cast<double>(at.in.end.index_at(i));
-  at.out.rounds.give(0, sum);
+  at.out.rounds.give(0, at.in.way.index_at(ops::Way::kBegin) > 0 ? 1.0 : 0.0);
 }
 
 }  // namespace strata::reference

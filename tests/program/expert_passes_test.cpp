@@ -1,6 +1,6 @@
-// Experts that ranks share, on one rank that has all: what they give in rounds is, bit for bit, what they
+// Experts that ranks share, on one rank that has all: what they give in passes is, bit for bit, what they
 // give at once, and that is what the ops of experts that nobody shares give.
-#include "ops/expert_parallel/expert_parallel.h"
+#include "program/expert_passes.h"
 
 #include <gtest/gtest.h>
 
@@ -17,34 +17,32 @@
 #include "hardware/device_spec.h"
 #include "kernels/cpu/measure.h"
 #include "ops/activation/activation.h"
+#include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/experts/experts.h"
 #include "ops/router/router.h"
 
-namespace strata::ops {
+namespace strata::program {
 namespace {
 
 using graph::Graph;
 using graph::kNone;
 using graph::ParameterRole;
 using graph::ValueId;
+using ops::expert_room;
+using ops::ExpertRoom;
 
 constexpr int64_t kTokens = 37, kK = 3, kExperts = 8, kWidth = 24, kFfn = 20;
 
-struct Parameters {
-  ValueId up, down;
-};
-Parameters add_parameters(Graph& graph) {
-  return {graph.add_parameter("up", ParameterRole::kExpertIn, {kExperts * 2 * kFfn, kWidth}, {}, {},
-                              std::vector(static_cast<size_t>(2 * kExperts), kFfn)),
-          graph.add_parameter("down", ParameterRole::kExpertOut, {kExperts * kWidth, kFfn}, {})};
-}
-
-ValueId experts(Graph& graph, ValueId x, ValueId ids, ValueId weights, const Parameters& p, ValueId offsets) {
-  const auto up =
-      graph::add<ExpertsIn>(graph, {.x = x, .ids = ids, .weight = p.up, .offsets = offsets}, {kExperts});
-  const ValueId hidden = scale_rows(graph, gated(graph, up.y, ActivationKind::kSilu), weights);
-  return graph::add<ExpertsOut>(graph, {.x = hidden, .ids = ids, .weight = p.down, .offsets = offsets},
-                                {kExperts})
+ValueId experts(Graph& graph, ValueId x, ValueId ids, ValueId weights, ValueId offsets) {
+  const ValueId of_up = graph.add_parameter("up", ParameterRole::kExpertIn, {kExperts * 2 * kFfn, kWidth}, {},
+                                            {}, std::vector(static_cast<size_t>(2 * kExperts), kFfn));
+  const ValueId of_down =
+      graph.add_parameter("down", ParameterRole::kExpertOut, {kExperts * kWidth, kFfn}, {});
+  const auto up = graph::add<ops::ExpertsIn>(graph, {.x = x, .ids = ids, .weight = of_up, .offsets = offsets},
+                                             {kExperts});
+  const ValueId hidden = ops::scale_rows(graph, ops::gated(graph, up.y, ActivationKind::kSilu), weights);
+  return graph::add<ops::ExpertsOut>(graph, {.x = hidden, .ids = ids, .weight = of_down, .offsets = offsets},
+                                     {kExperts})
       .y;
 }
 
@@ -74,31 +72,23 @@ using Bytes = std::vector<std::byte>;
 // By name: the result and all gradients.
 using Results = std::map<std::string, Bytes>;
 
-Results run(DType dtype, Routing routing, const ExpertRoom* room, int threads = 2) {
+Results run(DType dtype, Routing routing, const ExpertRoom* room, int threads = 2,
+            Backward backward = Backward::kCombined) {
   Graph graph;
   const auto operand = [&](const char* name, DType type, Shape shape) {
     return device::add_operand(graph, name, type, shape);
   };
   const ValueId x = operand("x", dtype, {kTokens, kWidth}), ids = operand("ids", DType::kI32, {kTokens, kK});
   const ValueId weights = operand("weights", DType::kF32, {kTokens, kK});
-  const Parameters p = add_parameters(graph);
   ValueId y = kNone;
   if (room == nullptr) {
-    y = experts(graph, x, ids, weights, p, kNone);
+    y = experts(graph, x, ids, weights, kNone);
   } else {
-    ExpertBodySpec spec{
-        .rows = room->rows, .slots = room->slots, .width = kWidth, .dtype = dtype, .trains = true};
-    spec.parameters = [](Graph& body) {
-      const Parameters own = add_parameters(body);
-      return std::vector{own.up, own.down};
-    };
-    spec.build = [](Graph& body, const ExpertInputs& in) {
-      return experts(body, in.rows, in.ids, in.weights, {in.parameters[0], in.parameters[1]}, in.offsets);
-    };
-    y = expert_parallel(
-            graph, x, ids, weights, {p.up, p.down},
-            {.body = make_expert_body(spec), .tokens = kTokens, .k = kK, .experts = kExperts, .room = *room})
-            .y;
+    const ops::DispatchAttrs attrs{.tokens = kTokens, .k = kK, .experts = kExperts, .room = *room};
+    const auto plan = graph::add<ops::PlanDispatch>(graph, {.ids = ids, .weights = weights}, attrs);
+    const ValueId rows = graph::add<ops::DispatchRows>(graph, {.x = x, .way = plan.way}, attrs).rows;
+    const ValueId made = experts(graph, rows, plan.ids, plan.weights, plan.offsets);
+    y = graph::add<ops::CombineRows>(graph, {.rows = made, .way = plan.way}, attrs).y;
   }
   const ValueId dy = operand("dy", dtype, {kTokens, kWidth});
   const auto gradients = graph::differentiate(graph, {}, std::vector<graph::GivenGradient>{{y, dy}});
@@ -107,6 +97,10 @@ Results run(DType dtype, Routing routing, const ExpertRoom* room, int threads = 
                                         {"dweights", gradients[static_cast<size_t>(weights)]}};
   for (const graph::Parameter& one : graph.parameters())
     wanted["grad." + graph.value(one.value).name] = one.gradient;
+  std::map<std::string, ValueId> parameters;
+  for (const graph::Parameter& one : graph.parameters()) parameters[graph.value(one.value).name] = one.value;
+  add_expert_passes(graph, PassesOf::kBackward, backward);
+  add_expert_passes(graph, PassesOf::kForward, backward);
   hardware::DeviceSpec spec = cpu::describe_device(threads);
   device::OpRun op(std::move(graph), device::cpu_bindings(), spec);
   // Whatever lay there before.
@@ -126,8 +120,8 @@ Results run(DType dtype, Routing routing, const ExpertRoom* room, int threads = 
   };
   fill(x, 1);
   fill(weights, 2);
-  fill(p.up, 3);
-  fill(p.down, 4);
+  fill(parameters.at("up"), 3);
+  fill(parameters.at("down"), 4);
   fill(dy, 5);
   const auto chosen = ids_of(routing);
   std::copy(chosen.begin(), chosen.end(), op.data_as<int32_t>(ids));
@@ -156,9 +150,9 @@ struct Given {
   DType dtype;
   Routing routing;
 };
-class ExpertRounds : public testing::TestWithParam<Given> {};
+class ExpertPasses : public testing::TestWithParam<Given> {};
 
-TEST_P(ExpertRounds, ChangeNoBit) {
+TEST_P(ExpertPasses, ChangeNoBit) {
   const auto [dtype, routing] = GetParam();
   const ExpertRoom all{kTokens, kTokens * kK};
   const Results wanted = run(dtype, routing, &all);
@@ -166,11 +160,12 @@ TEST_P(ExpertRounds, ChangeNoBit) {
                                 ExpertRoom{1, kK}, ExpertRoom{kTokens - 1, kTokens * kK - 1}}) {
     SCOPED_TRACE(testing::Message() << room.rows << " rows, " << room.slots << " slots");
     expect_same(run(dtype, routing, &room), wanted);
+    expect_same(run(dtype, routing, &room, 2, Backward::kSplit), wanted);
   }
   expect_same(run(dtype, routing, &all, 3), wanted);
 }
 
-TEST(ExpertParallel, GivesWhatExpertsGiveThatNobodyShares) {
+TEST(ExpertDispatch, GivesWhatExpertsGiveThatNobodyShares) {
   const ExpertRoom all{kTokens, kTokens * kK};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const Routing routing : {Routing::kRandom, Routing::kOneExpert}) {
@@ -190,7 +185,7 @@ std::string name_of_case(const testing::TestParamInfo<Given>& given) {
   return std::string(given.param.dtype == DType::kBF16 ? "Bf16" : "F32") +
          kNames[static_cast<size_t>(given.param.routing)];
 }
-INSTANTIATE_TEST_SUITE_P(Ops, ExpertRounds,
+INSTANTIATE_TEST_SUITE_P(Ops, ExpertPasses,
                          testing::Values(Given{DType::kF32, Routing::kRandom},
                                          Given{DType::kBF16, Routing::kRandom},
                                          Given{DType::kF32, Routing::kOneExpert},
@@ -211,7 +206,7 @@ TEST(ExpertRoom, IsTheBalancedShareTimesAFactor) {
 
 // How many ranks a token goes to where experts are equally busy, against the published table of expected
 // distinct destinations.
-TEST(ExpertParallel, SendsATokenOnceToEachRank) {
+TEST(ExpertDispatch, SendsATokenOnceToEachRank) {
   struct Published {
     int64_t experts, k;
     std::vector<double> destinations;  // of 2, 4, 8, … ranks
@@ -222,25 +217,22 @@ TEST(ExpertParallel, SendsATokenOnceToEachRank) {
         Published{64, 6, {1.98, 3.35, 4.54, 5.32, 5.76, 6.00}}, Published{8, 2, {1.57, 1.86, 2.00}}}) {
     for (size_t i = 0; i < destinations.size(); ++i) {
       const int64_t ranks = int64_t{2} << i, tokens = 1000, width = 64;
-      ExpertParallelAttrs attrs{
+      ops::DispatchAttrs attrs{
           .axes = {graph::Axis::kShard}, .tokens = tokens, .k = k, .experts = experts, .ranks = ranks};
       attrs.room = {tokens, tokens * attrs.hits()};
-      attrs.body = make_expert_body({.rows = attrs.rows(),
-                                     .slots = attrs.slots(),
-                                     .width = width,
-                                     .parameters = [](Graph&) { return std::vector<ValueId>(); },
-                                     .build = [](Graph&, const ExpertInputs& in) { return in.rows; }});
       Graph graph;
       const auto operand = [&](const char* name, DType type, Shape shape) {
         return device::add_operand(graph, name, type, shape);
       };
-      expert_parallel(graph, operand("x", DType::kF32, {tokens, width}),
-                      operand("ids", DType::kI32, {tokens, k}), operand("weights", DType::kF32, {tokens, k}),
-                      {}, attrs);
+      const auto plan =
+          graph::add<ops::PlanDispatch>(graph,
+                                        {.ids = operand("ids", DType::kI32, {tokens, k}),
+                                         .weights = operand("weights", DType::kF32, {tokens, k})},
+                                        attrs);
+      graph::add<ops::DispatchRows>(graph, {.x = operand("x", DType::kF32, {tokens, width}), .way = plan.way},
+                                    attrs);
       const graph::Node& node = graph.nodes().back();
-      // There and back, and what is told of each row on its way there.
-      const auto row = static_cast<double>(2 * 4 * width + 4 * (3 + 2 * attrs.hits()));
-      const double rows = node.op->ranks({graph, node}).sent_bytes / row;
+      const double rows = node.op->ranks({graph, node}).sent_bytes / (4.0 * static_cast<double>(width));
       const auto among = static_cast<double>(ranks);
       EXPECT_NEAR(rows / 1000 * among / (among - 1), destinations[i], 0.006)
           << experts << " experts, " << ranks << " ranks";
@@ -248,11 +240,11 @@ TEST(ExpertParallel, SendsATokenOnceToEachRank) {
   }
 }
 
-TEST(ExpertParallel, RefusesIdsOfNoExpert) {
+TEST(ExpertDispatch, RefusesIdsOfNoExpert) {
   const ExpertRoom all{kTokens, kTokens * kK}, some{7, 15};
   EXPECT_THROW(run(DType::kF32, Routing::kBeyond, &all), InternalError);
   EXPECT_THROW(run(DType::kF32, Routing::kBeyond, &some), InternalError);
 }
 
 }  // namespace
-}  // namespace strata::ops
+}  // namespace strata::program

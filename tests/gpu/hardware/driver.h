@@ -1,0 +1,89 @@
+// The CUDA driver, opened at run time. Types and numbers are those of cuda.h, whose binary interface is
+// fixed: tests build without the toolkit and run without a driver.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace strata::gpu_tests::cuda {
+
+using Result = int;
+using DeviceOrdinal = int;
+using Pointer = unsigned long long;
+using Context = struct ContextHandle*;
+using Module = struct ModuleHandle*;
+using Function = struct FunctionHandle*;
+using Stream = struct StreamHandle*;
+using Event = struct EventHandle*;
+
+inline constexpr Result kSuccess = 0;
+inline constexpr Result kNoBinary = 209;  // the module is for another architecture
+
+enum JitOption : int { kInfoLog = 3, kInfoLogBytes = 4, kErrorLog = 5, kErrorLogBytes = 6 };
+enum FunctionAttribute : int { kMaxDynamicSharedBytes = 8 };
+inline constexpr unsigned kNonBlockingStream = 1;
+inline constexpr unsigned kEventWithTiming = 0, kEventWithoutTiming = 2;
+
+// The entry points in use. Copies and fills belong to streams: those without one may return before their
+// bytes have arrived, and non-blocking streams do not wait for them.
+struct Driver {
+  Result (*init)(unsigned flags);
+  Result (*driver_version)(int* version);
+  Result (*error_name)(Result error, const char** name);
+  Result (*error_text)(Result error, const char** text);
+  Result (*device_count)(int* count);
+  Result (*device)(DeviceOrdinal* device, int ordinal);
+  Result (*device_name)(char* name, int bytes, DeviceOrdinal device);
+  Result (*device_attribute)(int* value, int attribute, DeviceOrdinal device);
+  Result (*device_memory)(size_t* bytes, DeviceOrdinal device);
+  Result (*retain_context)(Context* context, DeviceOrdinal device);
+  Result (*set_context)(Context context);
+  Result (*synchronize)();
+  Result (*load_module)(Module* module, const void* image, unsigned options, JitOption* names, void** values);
+  Result (*unload_module)(Module module);
+  Result (*function)(Function* function, Module module, const char* name);
+  Result (*set_function_attribute)(Function function, int attribute, int value);
+  Result (*launch)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                   unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream, void** arguments,
+                   void** extra);
+  Result (*allocate)(Pointer* address, size_t bytes);
+  Result (*free)(Pointer address);
+  Result (*memory_info)(size_t* free, size_t* total);
+  Result (*allocate_async)(Pointer* address, size_t bytes, Stream stream);
+  Result (*free_async)(Pointer address, Stream stream);
+  Result (*allocate_host)(void** memory, size_t bytes, unsigned flags);
+  Result (*free_host)(void* memory);
+  Result (*copy_to_device_async)(Pointer to, const void* from, size_t bytes, Stream stream);
+  Result (*copy_to_host_async)(void* to, Pointer from, size_t bytes, Stream stream);
+  Result (*copy_async)(Pointer to, Pointer from, size_t bytes, Stream stream);
+  Result (*fill_async)(Pointer to, unsigned char value, size_t bytes, Stream stream);
+  Result (*create_stream)(Stream* stream, unsigned flags);
+  Result (*destroy_stream)(Stream stream);
+  Result (*synchronize_stream)(Stream stream);
+  Result (*wait_event)(Stream stream, Event event, unsigned flags);
+  Result (*create_event)(Event* event, unsigned flags);
+  Result (*destroy_event)(Event event);
+  Result (*record_event)(Event event, Stream stream);
+  Result (*synchronize_event)(Event event);
+  Result (*elapsed)(float* milliseconds, Event start, Event end);
+
+  // Throws std::runtime_error with the driver's words; `what` names the operation.
+  void check(Result result, const char* what) const;
+};
+
+// The driver, with the first card's context. Opened once; throws std::runtime_error where there is none.
+struct Card {
+  const Driver* driver;
+  DeviceOrdinal device;
+  Context context;
+  int capability;  // 90
+  std::string name;
+
+  int attribute(int number) const;
+  // Calls of this thread go to the card from now on.
+  void use() const;
+};
+const Card& card();
+
+}  // namespace strata::gpu_tests::cuda
