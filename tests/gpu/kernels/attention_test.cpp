@@ -241,7 +241,7 @@ TEST_P(GpuAttention, PlainTiles) {
   run({.dtype = kF32, .length = 34, .heads = 1, .head_dim = 132, .softcap = 1.5});
 }
 
-STRATA_GPU_TESTS(GpuAttention);
+STRATA_GPU_TESTS(GpuAttention, "sm_80");
 
 }  // namespace
 }  // namespace strata::gpu_tests

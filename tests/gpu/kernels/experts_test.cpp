@@ -1,4 +1,4 @@
-// The products of experts against sums in fp64, in both orders of the rows that src/ops/experts has.
+// Grouped GEMMs of experts against sums in fp64, in both orders of the rows that src/ops/experts has.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class GpuExperts : public KernelTest {
   // Everything that is computed, for a comparison of bits.
   std::vector<double> run(const Problem& p, bool check) {
     restart();
-    // Slots of each token, and the token of each.
+    // Pairs of each token, and the token of each.
     std::vector<int32_t> offsets{0}, token_of;
     for (int64_t n = 0; n < p.tokens; ++n) {
       const int64_t slots = p.offsets ? n % (2 * p.per_token) : p.per_token;
@@ -53,7 +53,7 @@ class GpuExperts : public KernelTest {
         .tile_count = plan.tile_count};
     for (const gpu::KernelLaunch& one : plan.sort) launch(one, sort);
 
-    // y of every slot from its token, the sum of a token's slots of the same product, the gradient of x, and
+    // y of every pair from its token, the sum of a token's pairs of the same matmul, the gradient of x, and
     // that of w.
     const auto m = static_cast<int32_t>(p.outputs), k = static_cast<int32_t>(p.inputs);
     void *const x_at = upload(kBF16, x, "x"), *const dy_at = upload(kBF16, dy, "dy"),
@@ -138,11 +138,11 @@ TEST_P(GpuExperts, Products) {
   const Problem two{.tokens = 90, .per_token = 2, .experts = 4, .outputs = 40, .inputs = 72};
   EXPECT_EQ(run(two, true), run(two, false));
   run({.tokens = 60, .per_token = 2, .experts = 3, .outputs = 136, .inputs = 24, .offsets = true}, true);
-  // Slots of two chunks, more than a tile of an expert's.
+  // Pairs of two chunks, more than a tile of an expert's.
   run({.tokens = 260, .per_token = 4, .experts = 5, .outputs = 8, .inputs = 16}, true);
 }
 
-STRATA_GPU_TESTS(GpuExperts);
+STRATA_GPU_TESTS(GpuExperts, "sm_80", "sm_90a");
 
 }  // namespace
 }  // namespace strata::gpu_tests

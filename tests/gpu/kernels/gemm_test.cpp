@@ -158,7 +158,7 @@ TEST(GpuPlans, LaunchesOfWarpgroupsFitTheDevice) {
   EXPECT_FALSE(gpu::plan_attention_maps({.head_dim = 96, .value_dim = 96}, {}));
 }
 
-STRATA_GPU_TESTS(GpuGemm);
+STRATA_GPU_TESTS(GpuGemm, "sm_80");
 
 }  // namespace
 }  // namespace strata::gpu_tests

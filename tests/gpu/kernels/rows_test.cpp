@@ -441,7 +441,7 @@ TEST_P(GpuRows, Optimizer) {
   expect_near(download(DType::kF64, reduce.out, 1), {expected}, 1e-6, 1, "squares");
 }
 
-STRATA_GPU_TESTS(GpuRows);
+STRATA_GPU_TESTS(GpuRows, "sm_80");
 
 }  // namespace
 }  // namespace strata::gpu_tests
