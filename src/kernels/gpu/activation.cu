@@ -1,4 +1,4 @@
-// Activation functions of feed-forward blocks, alone and gated.
+// Activation functions of feed-forward blocks, plain and gated.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/vector.cuh"
 

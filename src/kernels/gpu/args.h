@@ -1,12 +1,12 @@
 // The parameters of the GPU's kernels: one struct each, as host and device both see it. Pointers are
-// addresses of device memory; sizes and strides count elements. Rows are dense where no stride is given.
+// addresses of device memory; sizes and strides count elements. Rows are dense without a stride.
 #pragma once
 
 #include <cstdint>
 
 namespace strata::gpu {
 
-// c[m][n] (+)= a · b (+ bias[n]). Kernels are named by how their operands lie:
+// c[m][n] (+)= a · b (+ bias[n]). Kernels are named by the layout of their operands:
 //   nt  a[m][k], b[n][k]   a linear layer's forward
 //   nn  a[m][k], b[k][n]   its input gradient
 //   tn  a[k][m], b[k][n]   its weight gradient
@@ -18,15 +18,15 @@ struct GemmArgs {
   int64_t a_stride, b_stride, c_stride;
   int32_t m, n, k;
   int32_t accumulate;  // c += instead of c =
-  // The depth is cut into `splits` parts of `split_depth` (a multiple of 64), whose sums lie one after
+  // The depth is cut into `splits` parts of `split_depth` (a multiple of 64), whose sums follow one
   // another in fp32 from c on; gemm_sum adds them in order. 1: c is the result.
   int32_t splits, split_depth;
 };
-// A matrix as copies of boxes see it: what cuTensorMapEncodeTiled makes of a MatrixMap (launch.h).
+// A matrix as tiled copies see it: what cuTensorMapEncodeTiled makes of a MatrixMap (launch.h).
 struct alignas(64) TensorMap {
   uint64_t opaque[16];
 };
-// GEMM by products of warpgroups: `gemm` with its operands as maps.
+// GEMM by wgmma: `gemm` with its operands as maps.
 struct GemmMapsArgs {
   TensorMap a, b;
   GemmArgs gemm;
@@ -40,24 +40,24 @@ struct GemmSumArgs {
   int32_t m, n, splits, accumulate;
 };
 
-// Experts' products, of slots in the order of tokens as src/ops/experts/experts.h has them: kernels reach
-// rows by lists. The lists name slots by expert, in order within one; those without an expert (an id below 0,
-// or beyond the last token's) come last, as expert `experts`. A row of `counts` is of a chunk of 1024 slots.
+// Grouped GEMMs of experts, over token–expert pairs in the order of src/ops/experts/experts.h: kernels reach
+// rows by lists. The lists name pairs by expert, in order within one; those without an expert (an id below 0,
+// or beyond the last token's) come last, as expert `experts`. A row of `counts` covers a chunk of 1024 pairs.
 struct ExpertsSortArgs {
   const int32_t* ids;  // [count]
   const int32_t*
-      token_offsets;  // [token_count + 1]: token n has slots from [n] to before [n + 1]; null: per_token each
-  int32_t* counts;    // [chunks][experts + 1]; afterwards where a chunk's slots of an expert begin
+      token_offsets;  // [token_count + 1]: token n has pairs from [n] to before [n + 1]; null: per_token each
+  int32_t* counts;    // [chunks][experts + 1]; afterwards the start of a chunk's pairs of an expert
   int32_t* offsets;   // [experts + 2]
   int32_t* tiles;     // [tile_count][2]: expert and first place of each tile of 128, or -1
   int32_t* slots;     // [count]
-  int32_t* tokens;    // [count]: of those slots
+  int32_t* tokens;    // [count]: of those pairs
   int32_t count, experts, per_token, token_count, chunks, tile_count;
 };
 // By layout. nt, nn: row c_rows[p] of c = row a_rows[p] of a times b of its expert (nt: b[n][k], nn:
 // b[k][n]), for all places p; zeros without expert. tn: c of an expert (+)= Σ row a_rows[p] of a · row
-// b_rows[p] of b over its places. `gemm` has the sizes of one expert; what m, n and k would repeat, the lists
-// say.
+// b_rows[p] of b over its places. `gemm` has the sizes of one expert; the lists replace one of m, n
+// and k.
 struct ExpertsArgs {
   GemmArgs gemm;
   const int32_t* a_rows;
@@ -68,7 +68,7 @@ struct ExpertsArgs {
   int64_t expert_stride;  // of b, or of c of tn
   int32_t experts, tile_count;
 };
-// out[n] = Σ parts of its slots, in order: out[tokens][columns], parts[slots][columns]
+// out[n] = Σ parts of its token–expert pairs, in order: out[tokens][columns], parts[pairs][columns]
 struct ExpertsSumArgs {
   void* out;
   const float* parts;
@@ -77,7 +77,7 @@ struct ExpertsSumArgs {
 };
 
 // Attention of `batch` sequences. q and out have `length` tokens a sequence and `heads` heads, k and v
-// `kv_length` and `kv_heads`; heads lie one after another in a row, rows of a sequence and sequences at the
+// `kv_length` and `kv_heads`; heads follow one another in a row, rows of a sequence and sequences at the
 // strides. Query head h reads key–value head h / (heads / kv_heads). Row i sees the keys [rows[i][0],
 // rows[i][1]), empty ranges included.
 struct AttentionArgs {
@@ -94,7 +94,7 @@ struct AttentionArgs {
   int32_t batch, length, kv_length, heads, kv_heads, head_dim, value_dim;
   float scale;    // of q · k
   float softcap;  // above 0: scores become softcap · tanh(score / softcap)
-  // Backward. Gradients lie as q, k and v do, dout as out.
+  // Backward. Gradients have the layout of q, k and v, dout as out.
   const void* dout;
   float* delta;  // [batch, heads, length]: Σ dout · out
   void* dq;
@@ -102,7 +102,7 @@ struct AttentionArgs {
   void* dv;
 };
 
-// Attention by products of warpgroups: operands as maps, whose rows are those of all sequences.
+// Attention by wgmma: operands as maps, whose rows are those of all sequences.
 struct AttentionMapsArgs {
   TensorMap q, k, v, dout;  // dout: of backward
   AttentionArgs attention;
@@ -140,7 +140,7 @@ struct NormArgs {
   int32_t dim;
   float eps, weight_offset;
 };
-// dx = gradient of h (+ dh); parts[blocks][dw | db] (db of layer norm): what the rows of a block give to the
+// dx = gradient of h (+ dh); parts[blocks][dw | db] (db of layer norm): the share of a block's rows in the
 // weights' gradients.
 struct NormGradArgs {
   void* dx;
@@ -188,7 +188,7 @@ struct TransposeArgs {
   int64_t rows, columns;  // of in
 };
 
-// Alone: x[rows, width]. Gated: x[rows, 2 · width] = [gate | up]. Without dy out is the value, with it the
+// Plain: x[rows, width]. Gated: x[rows, 2 · width] = [gate | up]. Without dy out is the value, with it the
 // gradient of x.
 struct ActivationArgs {
   void* out;
@@ -235,7 +235,7 @@ struct EmbeddingGradArgs {
 };
 
 // loss = lse - logit[target] + z_loss · lse², of the first `valid` of `vocab` logits; targets below 0 have
-// none. The gradient, that of grad_scale · *scale · loss, may lie where the logits do; null: none.
+// none. The gradient, that of grad_scale · *scale · loss, may replace the logits; null: none.
 struct CrossEntropyArgs {
   const void* logits;
   void* gradient;
@@ -255,7 +255,7 @@ struct LossSumArgs {
   int32_t tokens, accumulate;
 };
 
-// tensor/update_scalars.h, as it lies in memory.
+// tensor/update_scalars.h, as in memory.
 struct GpuUpdateScalars {
   float lr, grad_scale;
   int32_t skip;

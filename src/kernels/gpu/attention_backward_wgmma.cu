@@ -1,11 +1,11 @@
-// Flash attention backward for sm_90a: the kernels of attention_backward.cuh by products of warpgroups. One
+// Flash attention backward for sm_90a: the kernels of attention_backward.cuh by wgmma. One
 // warpgroup brings the tiles of the other side by tensor maps, two own 64 rows each.
 #include "kernels/gpu/attention_backward.cuh"
 #include "kernels/gpu/attention_wgmma.cuh"
 
 namespace strata::gpu {
 
-// kOthers rows of the other side at once.
+// kOthers rows of the other side at a time.
 template <int kDimOf, int kOthersOf, int kStagesOf>
 struct WideBackward {
   static constexpr int kDim = kDimOf, kOthers = kOthersOf, kStages = kStagesOf, kGroups = 2,
@@ -46,7 +46,7 @@ struct WideRing {
   }
 };
 
-// What a stage of queries says of itself, behind its lse and delta.
+// The header of a stage of queries, after its lse and delta.
 struct QueryTile {
   int query0;  // -1: there are no more
   int full_begin, full_end, unused;
@@ -79,7 +79,7 @@ __device__ __forceinline__ void wide_keys(const AttentionMapsArgs& maps) {
       copy_panels<kPanels, kRows>(v_tile, maps.v, sequence * args.kv_length + key0, kv_head * kDim, own_full);
     }
     const int tiles = (args.length + kRangeRows - 1) / kRangeRows;
-    const auto say = [&](const QueryTile& tile) {
+    const auto announce = [&](const QueryTile& tile) {
       if (lane == 0)
         *reinterpret_cast<QueryTile*>(shared + (ring.at() - k_tile) + 2 * Shape::kOtherBytes +
                                       2 * kQueries * 4) = tile;
@@ -100,7 +100,7 @@ __device__ __forceinline__ void wide_keys(const AttentionMapsArgs& maps) {
           to[query] = inside ? args.lse[row + query] : INFINITY;
           to[kQueries + query] = inside ? args.delta[row + query] : 0.0f;
         }
-        say({query0, range.z, range.w, 0});
+        announce({query0, range.z, range.w, 0});
         if (lane == 0) {
           barrier_expect(ring.filled(), 2 * Shape::kOtherBytes);
           copy_panels<kPanels, kQueries>(ring.at(), maps.q, sequence * args.length + query0, head * kDim,
@@ -113,7 +113,7 @@ __device__ __forceinline__ void wide_keys(const AttentionMapsArgs& maps) {
       }
     }
     ring.wait_empty();
-    say({-1, 0, 0, 0});
+    announce({-1, 0, 0, 0});
     if (lane == 0) barrier_arrive(ring.filled());
     barrier_arrive(ring.filled());
     return;

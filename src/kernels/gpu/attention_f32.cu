@@ -1,5 +1,5 @@
-// Attention of fp32, forward and backward, by plain tiles: as the kernels of bf16, but with products of
-// scalars. A block of 128 threads has 32 rows; a thread computes 4 rows of a product, and every sixteenth
+// Attention of fp32, forward and backward, by plain tiles: as the kernels of bf16, but with multiplications of
+// scalars. A block of 128 threads has 32 rows; a thread computes 4 rows of a matmul, and every sixteenth
 // column or columns in fours.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/vector.cuh"
@@ -10,7 +10,7 @@ constexpr int kPlainRows = 32, kPlainThreads = 128;
 
 template <int kDimOf>
 struct PlainShape {
-  static constexpr int kDim = kDimOf, kOthers = kDim > 128 ? 32 : 64;  // rows of the other side at once
+  static constexpr int kDim = kDimOf, kOthers = kDim > 128 ? 32 : 64;  // rows of the other side at a time
   static constexpr int kPitch = kDim + 4, kWeightPitch = kOthers + 4;
   static constexpr int kColumns = kOthers / 16, kFours = kDim / 64;  // of a thread
 };
@@ -40,7 +40,7 @@ __device__ __forceinline__ int plain_lane() {
   return static_cast<int>(threadIdx.x) % 16;
 }
 
-// sum[i][j] = the product of row plain_row() + i of a and row plain_lane() + 16 · j of b.
+// sum[i][j] = the dot product of row plain_row() + i of a and row plain_lane() + 16 · j of b.
 template <typename Shape>
 __device__ __forceinline__ void multiply_plain(float (&sum)[4][Shape::kColumns], const float* a,
                                                const float* b) {
@@ -66,7 +66,7 @@ __device__ __forceinline__ void multiply_plain(float (&sum)[4][Shape::kColumns],
   }
 }
 
-// Keeps what multiply_plain gave as weights[row][other].
+// Stores the result of multiply_plain as weights[row][other].
 template <typename Shape>
 __device__ __forceinline__ void keep_plain(float* weights, const float (&sum)[4][Shape::kColumns]) {
 #pragma unroll
@@ -220,7 +220,7 @@ __device__ __forceinline__ void plain_forward(const AttentionArgs& args) {
 }
 
 // Scores and their gradients of rows of one side against the other's: a, da are the block's rows, b, db the
-// others'. kQueriesOwn: the block's rows are queries. Leaves weights in p, where it is not null, and
+// others'. kQueriesOwn: the block's rows are queries. Leaves weights in p, unless it is null, and
 // gradients of scores (before the scale) in ds.
 template <typename Shape, bool kQueriesOwn>
 __device__ __forceinline__ void plain_gradients(const AttentionArgs& args, int sequence, int head, int row0,

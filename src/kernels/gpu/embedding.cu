@@ -30,7 +30,7 @@ __device__ __forceinline__ void sort_ids(const EmbeddingSortArgs& args) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * args.run;
   const int count = static_cast<int>(min(static_cast<int64_t>(args.run), args.rows - first));
   for (int i = thread; i < args.run; i += threads) {
-    // Beyond the tokens, and ids without a gradient: behind all others.
+    // Beyond the tokens, and ids without a gradient: after all others.
     uint64_t key = ~uint64_t{0};
     if (i < count) {
       const int32_t id = args.ids[first + i];

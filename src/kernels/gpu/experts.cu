@@ -1,4 +1,4 @@
-// The products of a mixture of experts (grouped GEMMs) of bf16. Rows are copied from where they lie: that
+// Grouped GEMMs of a mixture of experts in bf16. Rows are copied from their places: that
 // they are brought together by expert is the affair of lists of row numbers (experts_sort.cu), and costs no
 // pass over the rows.
 #include "kernels/gpu/gemm.cuh"

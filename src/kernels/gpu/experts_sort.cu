@@ -1,5 +1,5 @@
-// Lists of slots by expert, in an order that the ids alone decide: three kernels one after another, which
-// count the slots of each chunk, place the experts, and place the slots. And the sum of a token's slots.
+// Lists of token–expert pairs by expert, in an order that depends only on the ids: three kernels one after
+// another count the pairs of each chunk, place the experts, and place the pairs. And the sum of a token's pairs.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/vector.cuh"
 
@@ -7,7 +7,7 @@ namespace strata::gpu {
 
 constexpr int kChunk = 1024, kExpertTile = 128;
 
-// The expert of a slot; `experts` where it has none.
+// The expert of a token–expert pair; `experts` if none.
 __device__ __forceinline__ int expert_of(const ExpertsSortArgs& args, int slot) {
   if (slot >= args.count || (args.token_offsets != nullptr && slot >= args.token_offsets[args.token_count]))
     return args.experts;
@@ -28,7 +28,7 @@ __device__ __forceinline__ void count_slots(const ExpertsSortArgs& args) {
   }
 }
 
-// What the threads before this one have, of values in shared memory.
+// The sum of the values of the threads before this one.
 __device__ __forceinline__ int sum_before(int value, int* shared) {
   const int thread = static_cast<int>(threadIdx.x);
   shared[thread] = value;
@@ -74,7 +74,7 @@ __device__ __forceinline__ void place_experts(const ExpertsSortArgs& args) {
 
 __device__ __forceinline__ int token_of(const ExpertsSortArgs& args, int slot) {
   if (args.token_offsets == nullptr) return slot / args.per_token;
-  // The last token that begins at the slot or before it.
+  // The last token that begins at the pair or before it.
   int low = 0, high = args.token_count;
   while (low + 1 < high) {
     const int middle = (low + high) / 2;

@@ -28,7 +28,7 @@ constexpr uint32_t blocks_of(int64_t n, int64_t size) {
 
 // --- GEMM. Layouts as GemmArgs has them.
 enum class GemmLayout : uint8_t { kNT, kNN, kTN };
-// A matrix of bf16 for copies of boxes of box_rows rows of 64 elements: what cuTensorMapEncodeTiled is told,
+// A matrix of bf16 for tiled copies of box_rows rows of 64 elements: the input of cuTensorMapEncodeTiled,
 // with elements permuted within 128 bytes and zeros beyond the matrix. Strides are multiples of 8.
 struct MatrixMap {
   int64_t rows = 0, columns = 0, stride = 0;
@@ -40,7 +40,7 @@ struct GemmPlan {
   MatrixMap a_map, b_map;
   KernelLaunch sum;  // of the parts; no kernel: there is one part
   int32_t splits = 1, split_depth = 0;
-  int64_t parts_bytes = 0;  // of the parts: the product's c, where there are several
+  int64_t parts_bytes = 0;  // of the parts, if there are several
 };
 struct GemmShape {
   GemmLayout layout = GemmLayout::kNT;
@@ -80,7 +80,7 @@ KernelLaunch attention_ranges(const AttentionShape& shape);
 KernelLaunch attention_forward(const AttentionShape& shape);
 // One after another, with the same arguments.
 std::vector<KernelLaunch> attention_backward(const AttentionShape& shape);
-// The same by products of warpgroups, of a device that has them: for AttentionMapsArgs, but delta, which
+// The same by wgmma, of a device that has them: for AttentionMapsArgs, but delta, which
 // comes before the rest of backward, for AttentionArgs. Not for all shapes. Strides are those of `args`.
 struct AttentionMapsPlan {
   KernelLaunch forward, delta;
@@ -98,7 +98,7 @@ enum class NormGradients : uint8_t { kInput, kWeight, kBoth };
 struct NormGradPlan {
   KernelLaunch gradients;
   int64_t blocks = 0;  // parts has a row of dim (layer norm: 2 · dim) for each
-  KernelLaunch sum;    // of the parts, once for dw and once for db; no kernel where neither is wanted
+  KernelLaunch sum;    // of the parts, once for dw and once for db; no kernel if neither is wanted
 };
 NormGradPlan norm_backward(NormKind kind, NormGradients wanted, DType dtype, int64_t rows, int64_t dim);
 
@@ -120,7 +120,7 @@ KernelLaunch rope(DType dtype, const RopeArgs& args);
 KernelLaunch embedding(DType dtype, int64_t rows, int64_t dim);
 struct EmbeddingGradPlan {
   KernelLaunch sort;
-  KernelLaunch add;  // once for each run, in order, into a table that holds what is added to
+  KernelLaunch add;  // once for each run, in order, into a table that holds the sums
   int64_t run = 32, runs = 0;
 };
 EmbeddingGradPlan embedding_backward(DType dtype, int64_t rows, int64_t dim);

@@ -14,21 +14,21 @@ int64_t tiles(int64_t m, int64_t n, int64_t tile_m, int64_t tile_n) {
 }
 
 // How many parts the depth is cut into: the least time of waves of tiles, in units of a tile's step of the
-// depth. `slots`: tiles at once.
-int64_t choose_splits(const GemmShape& shape, int64_t tile_n, int64_t slots) {
+// depth. `in_flight` tiles run at a time.
+int64_t choose_splits(const GemmShape& shape, int64_t tile_n, int64_t in_flight) {
   const int64_t steps = (shape.k + kDepth - 1) / kDepth;
   int64_t best = 1;
   double least = 0;
   for (int64_t splits = 1; splits <= 8 && (splits == 1 || steps / splits >= 8); splits *= 2) {
     const int64_t blocks = tiles(shape.m, shape.n, kTileM, tile_n) * splits,
-                  waves = (blocks + slots - 1) / slots;
+                  waves = (blocks + in_flight - 1) / in_flight;
     // Filling the pipeline and writing the tile take about as long as six steps.
     double time = static_cast<double>(waves) * static_cast<double>((steps + splits - 1) / splits + 6);
     // Parts are written and read once more.
     if (splits > 1)
-      time +=
-          static_cast<double>(shape.m * shape.n * (splits + 1)) / static_cast<double>(64 * tile_n * slots) +
-          8;
+      time += static_cast<double>(shape.m * shape.n * (splits + 1)) /
+                  static_cast<double>(64 * tile_n * in_flight) +
+              8;
     if (least == 0 || time < least) least = time, best = splits;
   }
   return best;
@@ -55,8 +55,8 @@ GemmPlan plan_gemm(const GemmShape& shape, const GpuTraits& gpu) {
   }
   const bool aligned = shape.a_stride % 8 == 0 && shape.b_stride % 8 == 0;
   plan.maps = aligned && gpu.wgmma;
-  const int64_t tile_n = plan.maps ? 256 : 128, slots = gpu.multiprocessors * (plan.maps ? 1 : 2);
-  const int64_t wanted = aligned ? choose_splits(shape, tile_n, slots) : 1;
+  const int64_t tile_n = plan.maps ? 256 : 128, in_flight = gpu.multiprocessors * (plan.maps ? 1 : 2);
+  const int64_t wanted = aligned ? choose_splits(shape, tile_n, in_flight) : 1;
   const int64_t depth = ((shape.k + kDepth - 1) / kDepth + wanted - 1) / wanted * kDepth;
   plan.split_depth = static_cast<int32_t>(std::max(depth, kDepth));
   plan.splits =
@@ -102,7 +102,7 @@ GemmPlan plan_gemm(const GemmShape& shape, const GpuTraits& gpu) {
 ExpertsPlan plan_experts(int64_t slots, int64_t experts) {
   ExpertsPlan plan;
   plan.chunks = static_cast<int32_t>(blocks_of(slots, 1024));
-  // Every expert's last tile may be short, and so may that of the slots without one.
+  // Every expert's last tile may be short, and so may that of the pairs without one.
   plan.tile_count = static_cast<int32_t>(slots / kTileM + experts + 1);
   for (const char* kernel : {"experts_count", "experts_place", "experts_slots"}) {
     const bool one = kernel == std::string("experts_place");

@@ -66,7 +66,7 @@ __device__ __forceinline__ void cross_entropy(const CrossEntropyArgs& args) {
   __syncthreads();
   const float scale = target >= 0 ? args.grad_scale * (args.scale != nullptr ? *args.scale : 1.0f) : 0.0f;
   const float factor = scale * fmaf(2.0f * args.z_loss, lse, 1.0f);
-  // Several pieces at once: no load waits for a store, though the gradient may lie where the logits do.
+  // Several vectors at a time: no load waits for a store, though the gradient may replace the logits.
   constexpr int kAtOnce = 4;
   for (int begin = first; begin < args.vocab; begin += kAtOnce * step) {
     float l[kAtOnce][kCount] = {};

@@ -1,5 +1,5 @@
 // RMS and layer norm, a block for a row, whose elements stay in registers. Backward, a block takes rows
-// gridDim apart and adds up what they give to the weights' gradients; column_parts adds the blocks' sums.
+// gridDim apart and adds up their share of the weights' gradients; column_parts adds the blocks' sums.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/rows.cuh"
 
@@ -125,7 +125,7 @@ __device__ __forceinline__ void norm_backward(const NormGradArgs& args) {
   }
 }
 
-// Names end in "_any" where accesses are of single elements: rows that are no multiple of 16 bytes.
+// Names end in "_any" where accesses are of single elements: rows whose size is not a multiple of 16 bytes.
 #define STRATA_NORM(NAME, RMS, TYPE, T, ENDING, COUNT)                                   \
   extern "C" __global__ void __launch_bounds__(512)                                      \
       NAME##_forward_##TYPE##ENDING(const __grid_constant__ NormArgs args) {             \

@@ -37,7 +37,7 @@ __device__ __forceinline__ void rotate(const RopeArgs& args, const T* in, T* out
   }
 }
 
-// Pieces of kCount pairs of all heads come first, then, where out is not in, those elements of the row that
+// Vectors of kCount pairs of all heads come first, then, where out is not in, those elements of the row that
 // pass unchanged.
 template <typename T, int kCount>
 __device__ __forceinline__ void rope(const RopeArgs& args) {
