@@ -1,6 +1,6 @@
 # Every room has a CMakeLists.txt in its folder; a room uses only rooms above it. Test folders have one of their own.
 set(STRATA_ROOM_ORDER base observe tensor comm parallel data/tokenizer data/text data/pipeline data/input data/tokens data/samples
-    data/filter data/dedup data/build graph ops hardware plan kernels/cpu layers models optim kernels/reference device device/cpu
+    data/filter data/dedup data/build graph ops hardware plan kernels/cpu layers models optim kernels/reference kernels/gpu device device/cpu
     device/reference device/open program interop/torch checkpoint interop inference evaluation config train benchmarks cli)
 foreach(room ${STRATA_ROOM_ORDER})
   add_subdirectory(src/${room})

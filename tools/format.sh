@@ -1,11 +1,11 @@
 #!/bin/sh
-# tools/format.sh [--check]: clang-format over every C++ source in git; --check changes nothing and names what differs,
+# tools/format.sh [--check]: clang-format over every C++ and CUDA source in git; --check changes nothing and names what differs,
 # names sources that compile only with a precompiled header, and checks the wording (tools/language.sh).
 set -eu
 cd "$(dirname "$0")/.."
 mode=-i
 [ "${1:-}" = --check ] && mode="--dry-run -Werror"
-git ls-files -z --cached --others --exclude-standard '*.cpp' '*.h' |
+git ls-files -z --cached --others --exclude-standard '*.cpp' '*.h' '*.cu' '*.cuh' |
   xargs -0 -r -n 32 -P "$(nproc)" clang-format --style=file $mode
 
 [ "${1:-}" = --check ] || exit 0

@@ -206,6 +206,8 @@ TEST(PtxMove, Vectors) {
   expect_rows("mov.b64 {%r20, %r21}, %A; mov.b64 %D, {%r21, %r20};", {64, 64},
               {{{0x2222'2222'1111'1111}, 0x1111'1111'2222'2222}});
   expect_rows("mov.pred %D, !%A;", {1, 1}, {{{1}, 0}, {{0}, 1}});
+  expect_rows("mov.pred %D, -1;", {1, 1}, {{{0}, 1}});
+  expect_rows("mov.pred %D, 0;", {1, 1}, {{{0}, 0}});
   expect_rows("mov.f32 %D, 0f3F800000;", {32, 32}, {{{0}, bits(1.0f)}});
   expect_rows("mov.f64 %D, 0dC000000000000000;", {64, 64}, {{{0}, bits(-2.0)}});
   expect_rows("mov.b32 %D, -2;", {32, 32}, {{{0}, 0xffff'fffe}});

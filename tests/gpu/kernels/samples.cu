@@ -13,7 +13,9 @@ template <bool kBarrier>
 __device__ void reduce_block(float* out, const float* in, int n) {
   __shared__ float part[256];
   float sum = 0;
-  for (int i = static_cast<int>(blockIdx.x * 256 + threadIdx.x); i < n; i += static_cast<int>(gridDim.x * 256)) sum += in[i];
+  for (int i = static_cast<int>(blockIdx.x * 256 + threadIdx.x); i < n;
+       i += static_cast<int>(gridDim.x * 256))
+    sum += in[i];
   part[threadIdx.x] = sum;
   __syncthreads();
   for (unsigned half = 128; half > 0; half /= 2) {
@@ -72,13 +74,15 @@ extern "C" __global__ void math_functions(float* out, const float* in, int n) {
   to[19] = __uint_as_float(__byte_perm(__float_as_uint(x), 0, 0x3210));
 }
 
-// c[m][n] = a[m][k] · b[k][n] in tiles of 64 × 64 × 32 by 4 warps. a and b are copied asynchronously into two buffers; rows beyond the
-// matrices are filled with zeros. k and n are multiples of 8. kFault: 1 swaps two operands of mma, 2 waits for a group too few.
+// c[m][n] = a[m][k] · b[k][n] in tiles of 64 × 64 × 32 by 4 warps. a and b are copied asynchronously into two
+// buffers; rows beyond the matrices are filled with zeros. k and n are multiples of 8. kFault: 1 swaps two
+// operands of mma, 2 waits for a group too few.
 constexpr int kTile = 64, kDepth = 32, kPitchA = kDepth + 8, kPitchB = kTile + 8;
 
 __device__ void copy16(void* to, const void* from, bool inside) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(inside ? 16 : 0) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(inside ? 16 : 0)
+               : "memory");
 }
 
 template <int kFault>
@@ -91,12 +95,14 @@ __device__ void gemm(float* c, const __nv_bfloat16* a, const __nv_bfloat16* b, i
     for (int i = thread; i < kTile * kDepth / 8; i += 128) {
       const int row = i / (kDepth / 8), column = i % (kDepth / 8) * 8;
       const bool inside = row0 + row < m && k0 + column < k;
-      copy16(left[buffer] + row * kPitchA + column, a + (inside ? static_cast<int64_t>(row0 + row) * k + k0 + column : 0), inside);
+      copy16(left[buffer] + row * kPitchA + column,
+             a + (inside ? static_cast<int64_t>(row0 + row) * k + k0 + column : 0), inside);
     }
     for (int i = thread; i < kDepth * kTile / 8; i += 128) {
       const int row = i / (kTile / 8), column = i % (kTile / 8) * 8;
       const bool inside = k0 + row < k && column0 + column < n;
-      copy16(right[buffer] + row * kPitchB + column, b + (inside ? static_cast<int64_t>(k0 + row) * n + column0 + column : 0), inside);
+      copy16(right[buffer] + row * kPitchB + column,
+             b + (inside ? static_cast<int64_t>(k0 + row) * n + column0 + column : 0), inside);
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
@@ -114,15 +120,26 @@ __device__ void gemm(float* c, const __nv_bfloat16* a, const __nv_bfloat16* b, i
     __syncthreads();
     for (int kk = 0; kk < kDepth; kk += 16) {
       uint32_t x[4];
-      const auto from = static_cast<uint32_t>(__cvta_generic_to_shared(left[buffer] + (warp * 16 + lane % 16) * kPitchA + kk + lane / 16 * 8));
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(from) : "memory");
+      const auto from = static_cast<uint32_t>(
+          __cvta_generic_to_shared(left[buffer] + (warp * 16 + lane % 16) * kPitchA + kk + lane / 16 * 8));
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                   : "r"(from)
+                   : "memory");
       for (int j = 0; j < 8; ++j) {
         uint32_t y[2];
-        const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(right[buffer] + (kk + lane % 16) * kPitchB + j * 8));
-        asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(y[0]), "=r"(y[1]) : "r"(at) : "memory");
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                     : "+f"(sum[j][0]), "+f"(sum[j][1]), "+f"(sum[j][2]), "+f"(sum[j][3])
-                     : "r"(x[0]), "r"(x[kFault == 1 ? 2 : 1]), "r"(x[kFault == 1 ? 1 : 2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
+        const auto at = static_cast<uint32_t>(
+            __cvta_generic_to_shared(right[buffer] + (kk + lane % 16) * kPitchB + j * 8));
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                     : "=r"(y[0]), "=r"(y[1])
+                     : "r"(at)
+                     : "memory");
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
+            "%9}, {%0, %1, %2, %3};"
+            : "+f"(sum[j][0]), "+f"(sum[j][1]), "+f"(sum[j][2]), "+f"(sum[j][3])
+            : "r"(x[0]), "r"(x[kFault == 1 ? 2 : 1]), "r"(x[kFault == 1 ? 1 : 2]), "r"(x[3]), "r"(y[0]),
+              "r"(y[1]));
       }
     }
     __syncthreads();
@@ -130,16 +147,23 @@ __device__ void gemm(float* c, const __nv_bfloat16* a, const __nv_bfloat16* b, i
   for (int j = 0; j < 8; ++j) {
     const int row = row0 + warp * 16 + lane / 4, column = column0 + j * 8 + lane % 4 * 2;
     if (column >= n) continue;
-    if (row < m) *reinterpret_cast<float2*>(c + static_cast<int64_t>(row) * n + column) = make_float2(sum[j][0], sum[j][1]);
-    if (row + 8 < m) *reinterpret_cast<float2*>(c + static_cast<int64_t>(row + 8) * n + column) = make_float2(sum[j][2], sum[j][3]);
+    if (row < m)
+      *reinterpret_cast<float2*>(c + static_cast<int64_t>(row) * n + column) =
+          make_float2(sum[j][0], sum[j][1]);
+    if (row + 8 < m)
+      *reinterpret_cast<float2*>(c + static_cast<int64_t>(row + 8) * n + column) =
+          make_float2(sum[j][2], sum[j][3]);
   }
 }
-extern "C" __global__ void gemm_bf16(float* c, const __nv_bfloat16* a, const __nv_bfloat16* b, int m, int n, int k) {
+extern "C" __global__ void gemm_bf16(float* c, const __nv_bfloat16* a, const __nv_bfloat16* b, int m, int n,
+                                     int k) {
   gemm<0>(c, a, b, m, n, k);
 }
-extern "C" __global__ void gemm_bf16_swapped(float* c, const __nv_bfloat16* a, const __nv_bfloat16* b, int m, int n, int k) {
+extern "C" __global__ void gemm_bf16_swapped(float* c, const __nv_bfloat16* a, const __nv_bfloat16* b, int m,
+                                             int n, int k) {
   gemm<1>(c, a, b, m, n, k);
 }
-extern "C" __global__ void gemm_bf16_early(float* c, const __nv_bfloat16* a, const __nv_bfloat16* b, int m, int n, int k) {
+extern "C" __global__ void gemm_bf16_early(float* c, const __nv_bfloat16* a, const __nv_bfloat16* b, int m,
+                                           int n, int k) {
   gemm<2>(c, a, b, m, n, k);
 }

@@ -207,7 +207,8 @@ uint32_t Decoder::loose_destination(const Operand& operand, unsigned least, unsi
 
 uint32_t Decoder::predicate_source(const Operand& operand, bool* negated) {
   *negated = operand.negated;
-  if (operand.kind == Operand::Kind::kInteger && (operand.value == 0 || operand.value == 1)) {
+  // nvcc writes true as -1.
+  if (operand.kind == Operand::Kind::kInteger) {
     return constant(operand.value != 0 ? 0xffff'ffff : 0, 4);
   }
   const Register& reg = need_register(operand);

@@ -1,0 +1,286 @@
+// The parameters of the GPU's kernels: one struct each, as host and device both see it. Pointers are
+// addresses of device memory; sizes and strides count elements. Rows are dense without a stride.
+#pragma once
+
+#include <cstdint>
+
+namespace strata::gpu {
+
+// c[m][n] (+)= a · b (+ bias[n]). Kernels are named by the layout of their operands:
+//   nt  a[m][k], b[n][k]   a linear layer's forward
+//   nn  a[m][k], b[k][n]   its input gradient
+//   tn  a[k][m], b[k][n]   its weight gradient
+struct GemmArgs {
+  const void* a;
+  const void* b;
+  void* c;
+  const float* bias;  // may be null
+  int64_t a_stride, b_stride, c_stride;
+  int32_t m, n, k;
+  int32_t accumulate;  // c += instead of c =
+  // The depth is cut into `splits` parts of `split_depth` (a multiple of 64), whose sums follow one
+  // another in fp32 from c on; gemm_sum adds them in order. 1: c is the result.
+  int32_t splits, split_depth;
+};
+// A matrix as tiled copies see it: what cuTensorMapEncodeTiled makes of a MatrixMap (launch.h).
+struct alignas(64) TensorMap {
+  uint64_t opaque[16];
+};
+// GEMM by wgmma: `gemm` with its operands as maps.
+struct GemmMapsArgs {
+  TensorMap a, b;
+  GemmArgs gemm;
+};
+// c[m][n] (+)= Σ parts (+ bias[n]), parts[splits][m][n].
+struct GemmSumArgs {
+  const float* parts;
+  void* c;
+  const float* bias;
+  int64_t c_stride;
+  int32_t m, n, splits, accumulate;
+};
+
+// Grouped GEMMs of experts, over token–expert pairs in the order of src/ops/experts/experts.h: kernels reach
+// rows by lists. The lists name pairs by expert, in order within one; those without an expert (an id below 0,
+// or beyond the last token's) come last, as expert `experts`. A row of `counts` covers a chunk of 1024 pairs.
+struct ExpertsSortArgs {
+  const int32_t* ids;  // [count]
+  const int32_t*
+      token_offsets;  // [token_count + 1]: token n has pairs from [n] to before [n + 1]; null: per_token each
+  int32_t* counts;    // [chunks][experts + 1]; afterwards the start of a chunk's pairs of an expert
+  int32_t* offsets;   // [experts + 2]
+  int32_t* tiles;     // [tile_count][2]: expert and first place of each tile of 128, or -1
+  int32_t* slots;     // [count]
+  int32_t* tokens;    // [count]: of those pairs
+  int32_t count, experts, per_token, token_count, chunks, tile_count;
+};
+// By layout. nt, nn: row c_rows[p] of c = row a_rows[p] of a times b of its expert (nt: b[n][k], nn:
+// b[k][n]), for all places p; zeros without expert. tn: c of an expert (+)= Σ row a_rows[p] of a · row
+// b_rows[p] of b over its places. `gemm` has the sizes of one expert; the lists replace one of m, n
+// and k.
+struct ExpertsArgs {
+  GemmArgs gemm;
+  const int32_t* a_rows;
+  const int32_t* b_rows;  // of tn
+  const int32_t* c_rows;  // of nt and nn
+  const int32_t* tiles;
+  const int32_t* offsets;
+  int64_t expert_stride;  // of b, or of c of tn
+  int32_t experts, tile_count;
+};
+// out[n] = Σ parts of its token–expert pairs, in order: out[tokens][columns], parts[pairs][columns]
+struct ExpertsSumArgs {
+  void* out;
+  const float* parts;
+  const int32_t* token_offsets;  // as above
+  int32_t per_token, columns;
+};
+
+// Attention of `batch` sequences. q and out have `length` tokens a sequence and `heads` heads, k and v
+// `kv_length` and `kv_heads`; heads follow one another in a row, rows of a sequence and sequences at the
+// strides. Query head h reads key–value head h / (heads / kv_heads). Row i sees the keys [rows[i][0],
+// rows[i][1]), empty ranges included.
+struct AttentionArgs {
+  const void* q;
+  const void* k;
+  const void* v;
+  void* out;             // forward: written
+  float* lse;            // [batch, heads, length]; forward: written; -inf where a row sees nothing
+  const float* sinks;    // [heads] or null; of forward
+  const int32_t* rows;   // [batch, length, 2]
+  const int32_t* tiles;  // [batch, tiles of 64 rows, 4]: the first and last + 1 of keys that any row sees,
+                         // and that all rows see
+  int64_t q_stride, k_stride, v_stride, out_stride;
+  int32_t batch, length, kv_length, heads, kv_heads, head_dim, value_dim;
+  float scale;    // of q · k
+  float softcap;  // above 0: scores become softcap · tanh(score / softcap)
+  // Backward. Gradients have the layout of q, k and v, dout as out.
+  const void* dout;
+  float* delta;  // [batch, heads, length]: Σ dout · out
+  void* dq;
+  void* dk;
+  void* dv;
+};
+
+// Attention by wgmma: operands as maps, whose rows are those of all sequences.
+struct AttentionMapsArgs {
+  TensorMap q, k, v, dout;  // dout: of backward
+  AttentionArgs attention;
+};
+// dsinks[h] += -Σ exp(sinks[h] - lse) · delta over the rows of all sequences
+struct SinkGradArgs {
+  float* dsinks;
+  const float* sinks;
+  const float* lse;
+  const float* delta;
+  int32_t batch, heads, length;
+};
+
+// What rows see, from position, window and documents: writes `rows` and `tiles` of AttentionArgs.
+struct AttentionRangesArgs {
+  int32_t* rows;
+  int32_t* tiles;
+  const int32_t* kv_begin;  // [batch, length]: first key; null: 0
+  const int32_t* kv_end;    // [batch, length]: last key + 1; null: kv_length
+  int32_t batch, length, kv_length;
+  int32_t causal, window;  // window: keys that a row sees, its own included; 0: no limit. Needs causal
+};
+
+// h = x + residual (null: h is x and not written), rstd = 1 / sqrt(mean((h - mean)²) + eps), y = (h - mean) ·
+// rstd · (weight + weight_offset) + bias. RMS norm has neither mean nor bias. A block for a row.
+struct NormArgs {
+  void* y;
+  void* h;
+  float* mean;  // [rows]; of layer norm
+  float* rstd;  // [rows]
+  const void* x;
+  const void* residual;
+  const float* weight;
+  const float* bias;  // of layer norm; may be null
+  int32_t dim;
+  float eps, weight_offset;
+};
+// dx = gradient of h (+ dh); parts[blocks][dw | db] (db of layer norm): the share of a block's rows in the
+// weights' gradients.
+struct NormGradArgs {
+  void* dx;
+  float* parts;
+  const void* dy;
+  const void* h;
+  const void* dh;  // may be null
+  const float* mean;
+  const float* rstd;
+  const float* weight;
+  int32_t rows, dim;
+  float weight_offset;
+};
+
+// in[rows, stride] → parts[gridDim.y][columns]
+struct ColumnSumsArgs {
+  const void* in;
+  float* parts;
+  int64_t rows, columns, stride;
+};
+// out[columns] (+)= Σ_p parts[p · stride + column], p < count
+struct ColumnPartsArgs {
+  const float* parts;
+  float* out;
+  int64_t count, columns, stride;
+  int32_t accumulate;
+};
+
+struct ElementArgs {
+  void* out;
+  const void* a;
+  const void* b;
+  int64_t n;
+  float factor;
+};
+struct AddRowArgs {
+  void* out;
+  const void* x;
+  const float* row;
+  int64_t rows, columns;
+};
+struct TransposeArgs {
+  void* out;
+  const void* in;
+  int64_t rows, columns;  // of in
+};
+
+// Plain: x[rows, width]. Gated: x[rows, 2 · width] = [gate | up]. Without dy out is the value, with it the
+// gradient of x.
+struct ActivationArgs {
+  void* out;
+  const void* dy;
+  const void* x;
+  int64_t rows, width;
+  int32_t kind;  // ActivationKind
+};
+
+// As kernels/cpu/rope.h: pair i of a head is (i, i + rotary_dim / 2), or (2i, 2i + 1) where adjacent. Rows
+// have `width` elements.
+struct RopeArgs {
+  void* out;
+  const void* in;
+  const float* table;  // [positions, rotary_dim / 2, 2]
+  const int32_t* positions;
+  int64_t row_stride;
+  int32_t rows, heads, head_dim, rotary_dim, first, width, adjacent, inverse;
+};
+
+struct EmbeddingArgs {
+  void* out;
+  const int32_t* ids;
+  const float* table;
+  const float* position_table;  // may be null
+  const int32_t* positions;
+  int32_t dim;
+  float scale;
+};
+// sorted[blocks · run]: id << 32 | place in the run. A block for a run, a power of two.
+struct EmbeddingSortArgs {
+  uint64_t* sorted;
+  const int32_t* ids;
+  int64_t rows;
+  int32_t run, padding;  // padding: an id without gradient, or -1
+};
+// table[id] += scale · Σ dy of run `number`
+struct EmbeddingGradArgs {
+  float* table;
+  const void* dy;
+  const uint64_t* sorted;
+  int32_t number, run, dim;
+  float scale;
+};
+
+// loss = lse - logit[target] + z_loss · lse², of the first `valid` of `vocab` logits; targets below 0 have
+// none. The gradient, that of grad_scale · *scale · loss, may replace the logits; null: none.
+struct CrossEntropyArgs {
+  const void* logits;
+  void* gradient;
+  const int32_t* targets;
+  float* losses;
+  float* lse;          // may be null
+  const float* scale;  // may be null
+  int64_t stride;      // of logits and gradient
+  int32_t vocab, valid;
+  float grad_scale, z_loss, softcap;
+};
+struct LossSumArgs {
+  double* sum;
+  int64_t* count;
+  const float* losses;
+  const int32_t* targets;
+  int32_t tokens, accumulate;
+};
+
+// tensor/update_scalars.h, as in memory.
+struct GpuUpdateScalars {
+  float lr, grad_scale;
+  int32_t skip;
+  int64_t update;
+};
+struct AdamWArgs {
+  float* master;
+  float* m;
+  float* v;
+  const float* grad;
+  void* copy;  // bf16; may be null
+  const GpuUpdateScalars* scalars;
+  int64_t n;
+  double beta1, beta2;
+  float eps, weight_decay, lr_scale;
+};
+struct SquaresArgs {
+  double* partials;
+  const float* x;
+  int64_t n;
+};
+struct ReduceArgs {
+  double* out;
+  const double* partials;
+  int64_t n;
+};
+
+}  // namespace strata::gpu

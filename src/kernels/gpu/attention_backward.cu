@@ -1,0 +1,41 @@
+#include "kernels/gpu/attention_backward.cuh"
+
+namespace strata::gpu {
+
+// MIN: blocks that share a multiprocessor of sm_90, and so the registers of a thread.
+#define STRATA_KERNEL(NAME, MIN, ...)                                                                       \
+  extern "C" __global__ void __launch_bounds__(128, MIN) NAME(const __grid_constant__ AttentionArgs args) { \
+    __VA_ARGS__(args);                                                                                      \
+  }
+#define STRATA_QUERIES(DIM, TILES, KEYS, MIN)                                          \
+  STRATA_KERNEL(attention_backward_queries_##DIM, MIN,                                 \
+                attention_backward_queries<BackwardShape<DIM, TILES, 4, KEYS>, false>) \
+  STRATA_KERNEL(attention_backward_queries_##DIM##_capped, 1,                          \
+                attention_backward_queries<BackwardShape<DIM, TILES, 4, KEYS>, true>)
+#define STRATA_KEYS(NAME, DK, DV, DIM, TILES, QUERIES, MIN)                                    \
+  STRATA_KERNEL(attention_backward_##NAME##_##DIM, MIN,                                        \
+                attention_backward_keys<BackwardShape<DIM, TILES, 4, QUERIES>, DK, DV, false>) \
+  STRATA_KERNEL(attention_backward_##NAME##_##DIM##_capped, 1,                                 \
+                attention_backward_keys<BackwardShape<DIM, TILES, 4, QUERIES>, DK, DV, true>)
+
+extern "C" __global__ void __launch_bounds__(256)
+    attention_delta(const __grid_constant__ AttentionArgs args) {
+  attention_delta_of(args);
+}
+STRATA_QUERIES(32, 2, 64, 2)
+STRATA_QUERIES(64, 2, 64, 2)
+STRATA_QUERIES(96, 2, 32, 2)
+STRATA_QUERIES(128, 2, 32, 2)
+STRATA_QUERIES(192, 1, 32, 1)
+STRATA_QUERIES(256, 1, 32, 1)
+STRATA_KEYS(keys, true, true, 32, 2, 32, 2)
+STRATA_KEYS(keys, true, true, 64, 1, 64, 3)
+STRATA_KEYS(keys, true, true, 96, 1, 64, 2)
+STRATA_KEYS(keys, true, true, 128, 1, 64, 2)
+// The sums of both do not fit the registers.
+STRATA_KEYS(dk, true, false, 192, 1, 32, 1)
+STRATA_KEYS(dv, false, true, 192, 1, 32, 1)
+STRATA_KEYS(dk, true, false, 256, 1, 32, 1)
+STRATA_KEYS(dv, false, true, 256, 1, 32, 1)
+
+}  // namespace strata::gpu

@@ -1,0 +1,22 @@
+#include "kernels/gpu/attention_forward.cuh"
+
+namespace strata::gpu {
+
+// MIN: blocks that share a multiprocessor of sm_90, and so the registers of a thread.
+#define STRATA_FORWARD(DIM, TILES, KEYS, MIN)                                        \
+  extern "C" __global__ void __launch_bounds__(128, MIN)                             \
+      attention_forward_##DIM(const __grid_constant__ AttentionArgs args) {          \
+    attention_forward<DIM, TILES, 4, KEYS, false>(args);                             \
+  }                                                                                  \
+  extern "C" __global__ void __launch_bounds__(128)                                  \
+      attention_forward_##DIM##_capped(const __grid_constant__ AttentionArgs args) { \
+    attention_forward<DIM, TILES, 4, KEYS, true>(args);                              \
+  }
+STRATA_FORWARD(32, 2, 64, 1)
+STRATA_FORWARD(64, 2, 128, 2)
+STRATA_FORWARD(96, 2, 64, 1)
+STRATA_FORWARD(128, 2, 64, 1)
+STRATA_FORWARD(192, 1, 64, 1)
+STRATA_FORWARD(256, 1, 64, 1)
+
+}  // namespace strata::gpu

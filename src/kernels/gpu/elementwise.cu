@@ -1,0 +1,182 @@
+// Sums over rows, and arithmetic on elements one by one, a thread for 16 bytes of the narrower operand.
+#include "kernels/gpu/args.h"
+#include "kernels/gpu/rows.cuh"
+
+namespace strata::gpu {
+
+// Calls body(first, count) for kCount consecutive elements, or for single ones at the end and where pointers
+// are not aligned.
+template <int kCount, typename Body>
+__device__ __forceinline__ void for_elements(int64_t n, bool vectors, const Body& body) {
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kCount;
+  if (vectors && first + kCount <= n) {
+    body(first, Count<kCount>{});
+  } else {
+    for (int64_t i = first; i < n && i < first + kCount; ++i) body(i, Count<1>{});
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ void add(const ElementArgs& args) {
+  T* const out = static_cast<T*>(args.out);
+  const T *a = static_cast<const T*>(args.a), *b = static_cast<const T*>(args.b);
+  constexpr int kCount = kVector<T>;
+  for_elements<kCount>(args.n,
+                       aligned_to(out, 0, kCount) && aligned_to(a, 0, kCount) && aligned_to(b, 0, kCount),
+                       [&](int64_t i, auto count) {
+                         float x[count.value], y[count.value];
+                         load(a + i, x);
+                         load(b + i, y);
+#pragma unroll
+                         for (int k = 0; k < count.value; ++k) x[k] += y[k];
+                         store(out + i, x);
+                       });
+}
+
+template <typename T>
+__device__ __forceinline__ void scale(const ElementArgs& args) {
+  T* const out = static_cast<T*>(args.out);
+  const T* const a = static_cast<const T*>(args.a);
+  constexpr int kCount = kVector<T>;
+  for_elements<kCount>(args.n, aligned_to(out, 0, kCount) && aligned_to(a, 0, kCount),
+                       [&](int64_t i, auto count) {
+                         float x[count.value];
+                         load(a + i, x);
+#pragma unroll
+                         for (int k = 0; k < count.value; ++k) x[k] *= args.factor;
+                         store(out + i, x);
+                       });
+}
+
+template <typename T>
+__device__ __forceinline__ void fill(const ElementArgs& args) {
+  T* const out = static_cast<T*>(args.out);
+  constexpr int kCount = kVector<T>;
+  for_elements<kCount>(args.n, aligned_to(out, 0, kCount), [&](int64_t i, auto count) {
+    float x[count.value];
+#pragma unroll
+    for (int k = 0; k < count.value; ++k) x[k] = args.factor;
+    store(out + i, x);
+  });
+}
+
+template <typename Out, typename In>
+__device__ __forceinline__ void cast(const ElementArgs& args) {
+  Out* const out = static_cast<Out*>(args.out);
+  const In* const a = static_cast<const In*>(args.a);
+  constexpr int kCount = 8;
+  for_elements<kCount>(args.n, aligned_to(out, 0, kCount) && aligned_to(a, 0, kCount),
+                       [&](int64_t i, auto count) {
+                         float x[count.value];
+                         load(a + i, x);
+                         store(out + i, x);
+                       });
+}
+
+template <typename T>
+__device__ __forceinline__ void add_row(const AddRowArgs& args) {
+  const int64_t n = args.rows * args.columns;
+  const T* const x = static_cast<const T*>(args.x);
+  T* const out = static_cast<T*>(args.out);
+  constexpr int kCount = kVector<T>;
+  const bool vectors = args.columns % kCount == 0 && aligned_to(out, 0, kCount) && aligned_to(x, 0, kCount) &&
+                       aligned_to(args.row, 0, kCount);
+  for_elements<kCount>(n, vectors, [&](int64_t i, auto count) {
+    float value[count.value], more[count.value];
+    load(x + i, value);
+    load(args.row + i % args.columns, more);
+#pragma unroll
+    for (int k = 0; k < count.value; ++k) value[k] += more[k];
+    store(out + i, value);
+  });
+}
+
+// parts[blockIdx.y][columns]: sums over rows blockIdx.y, + gridDim.y, …; a block has 32 · kCount columns and
+// eight warps of rows.
+template <typename T, int kCount>
+__device__ __forceinline__ void column_sums(const ColumnSumsArgs& args) {
+  __shared__ float shared[8][kWarp * kCount];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kWarp + lane) * kCount;
+  float sum[kCount] = {};
+  if (column < args.columns) {
+#pragma unroll 4
+    for (int64_t row = blockIdx.y * 8 + warp; row < args.rows; row += static_cast<int64_t>(gridDim.y) * 8) {
+      float piece[kCount];
+      load(static_cast<const T*>(args.in) + row * args.stride + column, piece);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) sum[i] += piece[i];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) shared[warp][i * kWarp + lane] = sum[i];
+  __syncthreads();
+  if (warp == 0 && column < args.columns) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      float all = 0.0f;
+      for (int w = 0; w < 8; ++w) all += shared[w][i * kWarp + lane];
+      args.parts[blockIdx.y * args.columns + column + i] = all;
+    }
+  }
+}
+
+// out[c] (+)= Σ parts[p · stride + c]: 32 columns of a block, 32 warps of parts.
+__device__ __forceinline__ void sum_parts(const ColumnPartsArgs& args) {
+  __shared__ float shared[kWarp][kWarp + 1];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarp + lane;
+  float sum = 0.0f;
+  if (column < args.columns) {
+#pragma unroll 4
+    for (int64_t part = warp; part < args.count; part += kWarp)
+      sum += args.parts[part * args.stride + column];
+  }
+  shared[warp][lane] = sum;
+  __syncthreads();
+  if (warp != 0 || column >= args.columns) return;
+  sum = 0.0f;
+  for (int w = 0; w < kWarp; ++w) sum += shared[w][lane];
+  args.out[column] = (args.accumulate != 0 ? args.out[column] : 0.0f) + sum;
+}
+
+// out[columns][rows] = in[rows][columns], by tiles of 64 × 64 in shared memory.
+template <typename T>
+__device__ __forceinline__ void transpose(const TransposeArgs& args) {
+  __shared__ T tile[64][64 + 4 / sizeof(T)];
+  const int x = static_cast<int>(threadIdx.x) % 64, y = static_cast<int>(threadIdx.x) / 64;
+  const int64_t row0 = static_cast<int64_t>(blockIdx.y) * 64, column0 = static_cast<int64_t>(blockIdx.x) * 64;
+  for (int i = y; i < 64; i += 4) {
+    if (row0 + i < args.rows && column0 + x < args.columns)
+      tile[i][x] = static_cast<const T*>(args.in)[(row0 + i) * args.columns + column0 + x];
+  }
+  __syncthreads();
+  for (int i = y; i < 64; i += 4) {
+    if (column0 + i < args.columns && row0 + x < args.rows)
+      static_cast<T*>(args.out)[(column0 + i) * args.rows + row0 + x] = tile[x][i];
+  }
+}
+
+#define STRATA_KERNEL(NAME, ARGS, ...)                                 \
+  extern "C" __global__ void NAME(const __grid_constant__ ARGS args) { \
+    __VA_ARGS__(args);                                                 \
+  }
+STRATA_KERNEL(add_bf16, ElementArgs, add<BF16>)
+STRATA_KERNEL(add_f32, ElementArgs, add<float>)
+STRATA_KERNEL(scale_bf16, ElementArgs, scale<BF16>)
+STRATA_KERNEL(scale_f32, ElementArgs, scale<float>)
+STRATA_KERNEL(fill_bf16, ElementArgs, fill<BF16>)
+STRATA_KERNEL(fill_f32, ElementArgs, fill<float>)
+STRATA_KERNEL(cast_bf16_f32, ElementArgs, cast<BF16, float>)
+STRATA_KERNEL(cast_f32_bf16, ElementArgs, cast<float, BF16>)
+STRATA_KERNEL(add_row_bf16, AddRowArgs, add_row<BF16>)
+STRATA_KERNEL(add_row_f32, AddRowArgs, add_row<float>)
+STRATA_KERNEL(column_sums_bf16, ColumnSumsArgs, column_sums<BF16, 8>)
+STRATA_KERNEL(column_sums_f32, ColumnSumsArgs, column_sums<float, 4>)
+STRATA_KERNEL(column_sums_any_bf16, ColumnSumsArgs, column_sums<BF16, 1>)
+STRATA_KERNEL(column_sums_any_f32, ColumnSumsArgs, column_sums<float, 1>)
+STRATA_KERNEL(column_parts, ColumnPartsArgs, sum_parts)
+STRATA_KERNEL(transpose_bf16, TransposeArgs, transpose<BF16>)
+STRATA_KERNEL(transpose_f32, TransposeArgs, transpose<float>)
+
+}  // namespace strata::gpu

@@ -1,0 +1,3 @@
+#include "kernels/gpu/gemm.cuh"
+
+STRATA_GEMM_LAYOUT(nn, true, false)

@@ -1,0 +1,154 @@
+// RMS and layer norm, a block for a row, whose elements stay in registers. Backward, a block takes rows
+// gridDim apart and adds up their share of the weights' gradients; column_parts adds the blocks' sums.
+#include "kernels/gpu/args.h"
+#include "kernels/gpu/rows.cuh"
+
+namespace strata::gpu {
+
+template <typename T, bool kRms, int kCount>
+__device__ __forceinline__ void norm_forward(const NormArgs& args) {
+  __shared__ float shared[2][kMostWarps];
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * args.dim;
+  const int dim = args.dim;
+  float h[kHeld];
+  load_row<kCount>(static_cast<const T*>(args.x) + row, dim, h);
+  if (args.residual != nullptr) {
+    T* const to = static_cast<T*>(args.h) + row;
+    for_pieces<kCount>(dim, [&](int at, int column) {
+      float piece[kCount];
+      load(static_cast<const T*>(args.residual) + row + column, piece);
+#pragma unroll
+      // As it is stored, so that backward sees the same.
+      for (int i = 0; i < kCount; ++i) piece[i] = h[at + i] = to_float(from_float<T>(h[at + i] + piece[i]));
+      store(to + column, piece);
+    });
+  }
+  const float inverse = 1.0f / static_cast<float>(dim);
+  float mean = 0.0f;
+  if constexpr (!kRms) {
+    float sum[1] = {};
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) sum[0] += h[i];
+    reduce_block<Sum>(sum, shared[0]);
+    mean = sum[0] * inverse;
+  }
+  float squares[1] = {};
+  for_pieces<kCount>(dim, [&](int at, int) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) squares[0] = fmaf(h[at + i] - mean, h[at + i] - mean, squares[0]);
+  });
+  reduce_block<Sum>(squares, shared[1]);
+  const float rstd = 1.0f / sqrtf(fmaf(squares[0], inverse, args.eps));
+  if (threadIdx.x == 0) {
+    args.rstd[blockIdx.x] = rstd;
+    if constexpr (!kRms) args.mean[blockIdx.x] = mean;
+  }
+  for_pieces<kCount>(dim, [&](int at, int column) {
+    float weight[kCount], y[kCount];
+    load(args.weight + column, weight);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) y[i] = (h[at + i] - mean) * rstd * (weight[i] + args.weight_offset);
+    if (!kRms && args.bias != nullptr) {
+      float bias[kCount];
+      load(args.bias + column, bias);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) y[i] += bias[i];
+    }
+    store(static_cast<T*>(args.y) + row + column, y);
+  });
+}
+
+template <typename T, bool kRms, int kCount, bool kInput, bool kWeight>
+__device__ __forceinline__ void norm_backward(const NormGradArgs& args) {
+  __shared__ float shared[2][2 * kMostWarps];
+  const int dim = args.dim;
+  const float inverse = 1.0f / static_cast<float>(dim);
+  float dw[kWeight ? kHeld : 1] = {}, db[kWeight && !kRms ? kHeld : 1] = {};
+  int turn = 0;
+  for (int r = static_cast<int>(blockIdx.x); r < args.rows; r += static_cast<int>(gridDim.x)) {
+    const int64_t row = static_cast<int64_t>(r) * dim;
+    const float rstd = args.rstd[r], mean = kRms ? 0.0f : args.mean[r];
+    float g[kHeld], normed[kHeld];
+    load_row<kCount>(static_cast<const T*>(args.dy) + row, dim, g);
+    load_row<kCount>(static_cast<const T*>(args.h) + row, dim, normed);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) normed[i] = (normed[i] - mean) * rstd;
+    if constexpr (kWeight) {
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) {
+        dw[i] = fmaf(g[i], normed[i], dw[i]);
+        if constexpr (!kRms) db[i] += g[i];
+      }
+    }
+    if constexpr (kInput) {
+      float sums[kRms ? 1 : 2] = {};  // of g · normed, of g
+      for_pieces<kCount>(dim, [&](int at, int column) {
+        float weight[kCount];
+        load(args.weight + column, weight);
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) {
+          g[at + i] *= weight[i] + args.weight_offset;
+          sums[0] = fmaf(g[at + i], normed[at + i], sums[0]);
+          if constexpr (!kRms) sums[1] += g[at + i];
+        }
+      });
+      reduce_block<Sum>(sums, shared[turn]);
+      turn ^= 1;
+      const float slope = sums[0] * inverse, shift = kRms ? 0.0f : sums[kRms ? 0 : 1] * inverse;
+      for_pieces<kCount>(dim, [&](int at, int column) {
+        float dx[kCount];
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) dx[i] = rstd * (g[at + i] - shift - normed[at + i] * slope);
+        if (args.dh != nullptr) {
+          float more[kCount];
+          load(static_cast<const T*>(args.dh) + row + column, more);
+#pragma unroll
+          for (int i = 0; i < kCount; ++i) dx[i] += more[i];
+        }
+        store(static_cast<T*>(args.dx) + row + column, dx);
+      });
+    }
+  }
+  if constexpr (kWeight) {
+    float* const parts = args.parts + static_cast<int64_t>(blockIdx.x) * (kRms ? 1 : 2) * dim;
+    for_pieces<kCount>(dim, [&](int at, int column) {
+      float piece[kCount];
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) piece[i] = dw[at + i];
+      store(parts + column, piece);
+      if constexpr (!kRms) {
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) piece[i] = db[at + i];
+        store(parts + dim + column, piece);
+      }
+    });
+  }
+}
+
+// Names end in "_any" where accesses are of single elements: rows whose size is not a multiple of 16 bytes.
+#define STRATA_NORM(NAME, RMS, TYPE, T, ENDING, COUNT)                                   \
+  extern "C" __global__ void __launch_bounds__(512)                                      \
+      NAME##_forward_##TYPE##ENDING(const __grid_constant__ NormArgs args) {             \
+    norm_forward<T, RMS, COUNT>(args);                                                   \
+  }                                                                                      \
+  extern "C" __global__ void __launch_bounds__(512)                                      \
+      NAME##_backward_input_##TYPE##ENDING(const __grid_constant__ NormGradArgs args) {  \
+    norm_backward<T, RMS, COUNT, true, false>(args);                                     \
+  }                                                                                      \
+  extern "C" __global__ void __launch_bounds__(512)                                      \
+      NAME##_backward_weight_##TYPE##ENDING(const __grid_constant__ NormGradArgs args) { \
+    norm_backward<T, RMS, COUNT, false, true>(args);                                     \
+  }                                                                                      \
+  extern "C" __global__ void __launch_bounds__(512)                                      \
+      NAME##_backward_##TYPE##ENDING(const __grid_constant__ NormGradArgs args) {        \
+    norm_backward<T, RMS, COUNT, true, true>(args);                                      \
+  }
+#define STRATA_NORMS(NAME, RMS)               \
+  STRATA_NORM(NAME, RMS, bf16, BF16, , 8)     \
+  STRATA_NORM(NAME, RMS, f32, float, , 4)     \
+  STRATA_NORM(NAME, RMS, bf16, BF16, _any, 1) \
+  STRATA_NORM(NAME, RMS, f32, float, _any, 1)
+STRATA_NORMS(rms_norm, true)
+STRATA_NORMS(layer_norm, false)
+
+}  // namespace strata::gpu

@@ -1,0 +1,69 @@
+// Runs kernels of src/kernels/gpu in tests: arrays of fp32 and bf16 in the executor's memory, launches as
+// launch.h has them. Outputs are never written before a kernel runs: the executor fails a test that reads
+// what no kernel wrote.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kernels/gpu/launch.h"
+#include "ptx/device.h"
+
+namespace strata::gpu_tests {
+
+// Uniform in [-1, 1).
+std::vector<double> random_values(size_t n, uint32_t seed);
+double rounded_to(DType dtype, double value);
+std::vector<double> rounded_to(DType dtype, std::vector<double> values);
+
+// One parameter: the architecture.
+class KernelTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override;
+  // A new device, without anything that was loaded or allocated.
+  void restart(uint64_t seed = 1);
+  Device& device() { return *device_; }
+
+  // Pointers for argument structs. Values must be exact in the dtype.
+  void* upload(DType dtype, const std::vector<double>& values, const char* name = "");
+  void* upload(const std::vector<int32_t>& values, const char* name = "");
+  void* output(DType dtype, int64_t n, const char* name = "");
+  template <typename T>
+  T* output_of(int64_t n, const char* name = "") {
+    return static_cast<T*>(pointer_to(device_->allocate(static_cast<uint64_t>(n) * sizeof(T), name)));
+  }
+  std::vector<double> download(DType dtype, const void* from, int64_t n);
+
+  template <typename Args>
+  void launch(const gpu::KernelLaunch& call, const Args& args) {
+    device_->launch(kernel(call),
+                    {.grid = {call.grid_x, call.grid_y, call.grid_z},
+                     .block = {call.threads},
+                     .shared_bytes = call.shared_bytes},
+                    args);
+    device_->synchronize();
+  }
+
+ private:
+  const Kernel& kernel(const gpu::KernelLaunch& call);
+  static void* pointer_to(uint64_t address) { return reinterpret_cast<void*>(address); }
+
+  std::unique_ptr<Device> device_;
+  std::map<std::string, const Module*> modules_;
+};
+
+// |value − expected| ≤ tolerance · max(scale, |expected|) for all, or one failure that names the worst.
+void expect_near(const std::vector<double>& values, const std::vector<double>& expected, double tolerance,
+                 double scale, const std::string& what);
+
+// Architectures follow the suite; CMakeLists.txt compiles few kernels for more than sm_80.
+#define STRATA_GPU_TESTS(SUITE, ...)                                             \
+  INSTANTIATE_TEST_SUITE_P(Architectures, SUITE, ::testing::Values(__VA_ARGS__), \
+                           [](const auto& one) { return std::string(one.param); })
+
+}  // namespace strata::gpu_tests
