@@ -235,7 +235,8 @@ TEST(Languages, UnknownOnesAreRefused) {
     }
     return std::string();
   };
-  EXPECT_THAT(error_of("word_blocklist", "default_language", std::string("eng")), HasSubstr("perhaps \"en\""));
+  EXPECT_THAT(error_of("word_blocklist", "default_language", std::string("eng")),
+              HasSubstr("perhaps \"en\""));
   EXPECT_EQ(error_of("word_blocklist", "default_language", std::string("zh")), "");
   try {
     make_stage("language", {{"languages", Strings{"de", "EN"}}});
