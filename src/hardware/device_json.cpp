@@ -111,9 +111,9 @@ bool load_cached_device(DeviceSpec& spec) {
     if (identity(cached) != identity(spec)) return false;
     spec = std::move(cached);
     return true;
-  } catch (const Error& error) {
+  } catch (const Error& problem) {
     log_warning("the measured rates in {} are unusable and will be measured again: {}", path.string(),
-                error.what());
+                problem.what());
     return false;
   }
 }

@@ -53,8 +53,8 @@ constexpr Magic kInside[] = {
 
 [[noreturn]] void refuse_bytes(const Path& path, std::string_view kind, size_t at) {
   throw DataError(
-      "[{}] holds {} at byte {}, expected text; unpack it, or give the file the suffix of its format (.gz, .zst, .lz4, "
-      ".bz2, .xz, .parquet, …)",
+      "[{}] holds {} at byte {}, expected text; unpack it, or give the file the suffix of its format (.gz, "
+      ".zst, .lz4, .bz2, .xz, .parquet, …)",
       path.string(), kind, at);
 }
 

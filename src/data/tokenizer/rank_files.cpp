@@ -152,8 +152,8 @@ std::vector<AddedToken> tekken_specials(const JsonObject& file, int64_t count) {
 TokenizerParts read_tiktoken(std::string_view content, std::string_view pattern, const std::string& where) {
   if (pattern.empty()) {
     throw ConfigError(
-        "[tokenizer] {} is a tiktoken rank file, which does not define how text is split. Name the split with "
-        "--pattern "
+        "[tokenizer] {} is a tiktoken rank file, which does not define how text is split. Name the split "
+        "with --pattern "
         "({})",
         where, kSplitPresetNames);
   }

@@ -227,7 +227,7 @@ TEST_F(WithFile, UrlBlocklist) {
 
 // The message names the nearest of those that are known.
 TEST(Languages, UnknownOnesAreRefused) {
-  const auto error = [](const std::string& kind, const std::string& parameter, StageValue value) {
+  const auto error_of = [](const std::string& kind, const std::string& parameter, StageValue value) {
     try {
       make_stage(kind, {{"banned_words", Strings{"bad"}}, {parameter, std::move(value)}});
     } catch (const ConfigError& error) {
@@ -235,8 +235,9 @@ TEST(Languages, UnknownOnesAreRefused) {
     }
     return std::string();
   };
-  EXPECT_THAT(error("word_blocklist", "default_language", std::string("eng")), HasSubstr("perhaps \"en\""));
-  EXPECT_EQ(error("word_blocklist", "default_language", std::string("zh")), "");
+  EXPECT_THAT(error_of("word_blocklist", "default_language", std::string("eng")),
+              HasSubstr("perhaps \"en\""));
+  EXPECT_EQ(error_of("word_blocklist", "default_language", std::string("zh")), "");
   try {
     make_stage("language", {{"languages", Strings{"de", "EN"}}});
     ADD_FAILURE() << "EN was taken";
