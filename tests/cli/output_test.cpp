@@ -65,7 +65,7 @@ TEST_F(OutputTest, AFileThatIsThereIsReplacedByForceAlone) {
     write("there", "precious");
     const Outcome refused = run(command);
     EXPECT_EQ(refused.code, 2) << command;
-    EXPECT_TRUE(contains(refused.err, "there is there already") && contains(refused.err, "--force"))
+    EXPECT_TRUE(contains(refused.err, "there exists already") && contains(refused.err, "--force"))
         << refused.err;
     EXPECT_EQ(read_file(folder_ / "there"), "precious");
     const Outcome forced = run(command + " --force");

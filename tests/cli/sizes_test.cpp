@@ -195,7 +195,7 @@ TEST_F(SizesTest, AnAutoMicroBatchFitsTheBudget) {
             budget);
     EXPECT_EQ(shown.code, 0) << shown.err;
     EXPECT_FALSE(contains(shown.out, "does not fit")) << budget << shown.out;
-    const size_t at = shown.out.find(" at once");
+    const size_t at = shown.out.find(" per micro-batch");
     return shown.out.substr(shown.out.rfind(' ', at - 1) + 1, at - shown.out.rfind(' ', at - 1) - 1);
   };
   EXPECT_EQ(micro_batch("2GB"), "8");
