@@ -49,7 +49,7 @@ TEST(Script, SaysWhatIsWrongWithAnOrder) {
   const ScriptOptions combined{.micro_batches = 2}, split{.backward = Backward::kSplit, .micro_batches = 2};
   EXPECT_EQ(refusal(combined, {{kF, 0}, {kB, 0}, {kF, 1}, {kB, 1}}), "");
   EXPECT_NE(refusal(combined, {{kF, 0}, {kB, 0}, {kF, 1}}).find("B1 is missing"), std::string::npos);
-  EXPECT_NE(refusal(combined, {{kF, 0}, {kB, 1}, {kF, 1}, {kB, 0}}).find("B1 stands before F1"),
+  EXPECT_NE(refusal(combined, {{kF, 0}, {kB, 1}, {kF, 1}, {kB, 0}}).find("B1 comes before F1"),
             std::string::npos);
   EXPECT_NE(refusal(combined, {{kF, 0}, {kF, 0}, {kF, 1}, {kB, 1}}).find("F0 is there twice"),
             std::string::npos);
@@ -61,7 +61,7 @@ TEST(Script, SaysWhatIsWrongWithAnOrder) {
       refusal(combined, {{kF, 0}, {kB, 0}, {Segment::kUpdate}, {kF, 1}, {kB, 1}}).find("update is not one"),
       std::string::npos);
   EXPECT_NE(
-      refusal(split, {{kF, 0}, {kW, 0}, {kI, 0}, {kF, 1}, {kI, 1}, {kW, 1}}).find("W0 stands before I0"),
+      refusal(split, {{kF, 0}, {kW, 0}, {kI, 0}, {kF, 1}, {kI, 1}, {kW, 1}}).find("W0 comes before I0"),
       std::string::npos);
   EXPECT_NE(refusal({.trains = false, .micro_batches = 1}, {{kB, 0}}).find("B0 is not one"),
             std::string::npos);
