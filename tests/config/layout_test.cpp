@@ -17,10 +17,10 @@ RunConfig parallel(const std::string& keys) {
 std::vector<std::string> idle(const std::string& keys) {
   const RunConfig config = parallel(keys);
   EXPECT_TRUE(config.reading_issues.empty()) << keys;
-  std::vector<Fault> issues;
+  std::vector<Issue> issues;
   check_idle_keys(config, issues);
   std::vector<std::string> names;
-  for (const Fault& issue : issues) {
+  for (const Issue& issue : issues) {
     names.push_back(issue.key);
     EXPECT_EQ(issue.origin.kind, Origin::Kind::kFile) << issue.to_string();
     EXPECT_NE(issue.problem.find("leave it out"), std::string::npos) << issue.to_string();
@@ -63,7 +63,7 @@ TEST(LayoutTest, AKeyThatDoesNothingIsRefusedAndOneThatDoesIsNot) {
 TEST(LayoutTest, AStoredRunIsNotRefused) {
   RunConfig stored = parallel("shard = 1\nzero = 3\nprefetch = 1");
   stored.run.started_in = "/somewhere";
-  std::vector<Fault> issues;
+  std::vector<Issue> issues;
   check_idle_keys(stored, issues);
   EXPECT_TRUE(issues.empty());
   EXPECT_EQ(idle_keys(stored).size(), 2u) << "it is a warning";
