@@ -155,7 +155,7 @@ void Generator::generate(std::span<const SequenceRequest> sequences, const OnTok
       throw ConfigError("[generate] the prompt is empty; give at least one token to go on from");
     const int64_t most = has_encoder() ? encoder_length_ : positions_;
     if (static_cast<int64_t>(sequence.prompt.size()) > most) {
-      throw ConfigError("[generate] the prompt has {} tokens expected at most {}; shorten it",
+      throw ConfigError("[generate] the prompt has {} tokens: expected at most {}. Shorten it",
                         sequence.prompt.size(), most);
     }
   }

@@ -131,7 +131,7 @@ TEST_F(SizesTest, AnIdBeyondTheVocabularyIsNoBug) {
                              std::filesystem::copy_options::overwrite_existing);
   const Outcome outcome = limited("generate --model m --prompt 'the whole text' --max-tokens 3");
   EXPECT_EQ(outcome.code, 3) << outcome.err;
-  EXPECT_TRUE(contains(outcome.err, "do not belong together")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "use the model's own tokenizer")) << outcome.err;
 }
 
 // A model of a thousand gigabytes is planned, not held.

@@ -258,7 +258,7 @@ void imported(const std::string&) {
       same(tensors_in(desk.path("second/checkpoints/step-00000000")), tensors_in(desk.path(kSecond))));
   // The run goes on from there.
   EXPECT_EQ(desk.object("train run.toml --set run.folder=\"second\" --json")["step"], 2);
-  EXPECT_TRUE(has(desk.refused("checkpoint import model second"), "holds a run"));
+  EXPECT_TRUE(has(desk.refused("checkpoint import model second"), "contains a run"));
   EXPECT_EQ(desk.object("checkpoint import model third --format hf --json")["parameters"], 25120);
   EXPECT_FALSE(has(desk.strata("checkpoint import model fourth").out, "{"));
   EXPECT_NE(desk.strata("checkpoint import model fifth --format megatron").code, 0) << "it is none";

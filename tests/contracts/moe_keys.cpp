@@ -94,7 +94,7 @@ void capacity(const std::string&) {
   EXPECT_EQ(first(half, "dead_experts"), first(free, "dead_experts"));
   const std::string refused =
       lab.refusal_of_toml(lab.toml(kModel), {"training.sequence_length=16", "moe.capacity_factor=0.1"});
-  EXPECT_TRUE(has(refused, "moe.capacity_factor") && has(refused, "less than one")) << refused;
+  EXPECT_TRUE(has(refused, "moe.capacity_factor") && has(refused, "expected at least 1")) << refused;
   EXPECT_TRUE(has(lab.refusal({"moe.capacity_factor=1.0"}), "no experts"));
 }
 

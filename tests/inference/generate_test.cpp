@@ -190,7 +190,7 @@ TEST(Generate, Refuses) {
     return std::string("no error");
   };
   EXPECT_THAT(fault("{\"prompt\": \"a\"}\n{\"prompt\"", ErrorKind::kData),
-              testing::HasSubstr("jsonl:2] is no valid JSON"));
+              testing::HasSubstr("jsonl:2] is not valid JSON"));
   EXPECT_THAT(fault("{\"text\": \"a\"}\n", ErrorKind::kData), testing::HasSubstr("jsonl:1]"));
   EXPECT_THAT(fault(" \n\n", ErrorKind::kData), testing::HasSubstr("holds no prompt"));
   std::string longer;

@@ -516,7 +516,7 @@ TEST(Families, SizesOfLatentsHaveLimits) {
   EXPECT_EQ(fault([](ModelConfig&) {}), "");
   EXPECT_NE(fault([](ModelConfig& c) { c.latent->rank = 2000; }).find("the rank"), std::string::npos);
   EXPECT_NE(fault([](ModelConfig& c) { c.latent->value_dim = 300; }).find("values"), std::string::npos);
-  EXPECT_NE(fault([](ModelConfig& c) { c.kv_heads = 1; }).find("of their own"), std::string::npos);
+  EXPECT_NE(fault([](ModelConfig& c) { c.kv_heads = 1; }).find("both must be equal"), std::string::npos);
   EXPECT_NE(fault([](ModelConfig& c) { c.latent->rotary_dim = 5; }).find("even"), std::string::npos);
 }
 

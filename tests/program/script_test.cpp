@@ -60,9 +60,8 @@ TEST(Script, SaysWhatIsWrongWithAnOrder) {
   EXPECT_NE(
       refusal(combined, {{kF, 0}, {kB, 0}, {Segment::kUpdate}, {kF, 1}, {kB, 1}}).find("update is not one"),
       std::string::npos);
-  EXPECT_NE(
-      refusal(split, {{kF, 0}, {kW, 0}, {kI, 0}, {kF, 1}, {kI, 1}, {kW, 1}}).find("W0 comes before I0"),
-      std::string::npos);
+  EXPECT_NE(refusal(split, {{kF, 0}, {kW, 0}, {kI, 0}, {kF, 1}, {kI, 1}, {kW, 1}}).find("W0 comes before I0"),
+            std::string::npos);
   EXPECT_NE(refusal({.trains = false, .micro_batches = 1}, {{kB, 0}}).find("B0 is not one"),
             std::string::npos);
 }
@@ -319,7 +318,7 @@ TEST(Explain, TellsTheScriptAndItsPools) {
   EXPECT_NE(text.find("script: F0 F1 F2 B0 F3 B1"), std::string::npos) << text.substr(0, 400);
   EXPECT_NE(text.find(" … "), std::string::npos);
   EXPECT_NE(text.find("B19 update encode"), std::string::npos);
-  EXPECT_NE(text.find("pool F→B: 3 slots"), std::string::npos);
+  EXPECT_NE(text.find("pool F→B: 3 buffers"), std::string::npos);
   EXPECT_NE(text.find("@F→B+"), std::string::npos);
 }
 

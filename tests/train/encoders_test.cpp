@@ -271,7 +271,7 @@ TEST_P(SourceTexts, EachIsAsAlone) {
     EXPECT_FALSE(made.empty());
   });
   texts = {{std::vector<int32_t>(41, 3), {.max_tokens = 1}}};
-  expect_says(refusal([&] { alone.generate(texts, {}, {}); }), {"41 tokens", "room for 40"});
+  expect_says(refusal([&] { alone.generate(texts, {}, {}); }), {"41 tokens", "at most 40"});
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SourceTexts, testing::Values("t5", "t5-gated"), [](const auto& model) {
