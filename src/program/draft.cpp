@@ -114,7 +114,7 @@ std::vector<int32_t> last_concurrent(const Program& program, const std::vector<B
   std::array<std::vector<size_t>, graph::kQueues> running;
   for (size_t i = 0; i < list.size(); ++i) {
     if (accesses[i].loop != kNone) {
-      // Until the pass ends; what runs beside the list may run on behind the loop.
+      // Until the pass ends. Instructions outside may still run after the loop.
       size_t end = i + 1;
       while (end < list.size() && accesses[end].loop == accesses[i].loop) ++end;
       if (accesses[i].queue != Queue::kCompute) last[i] = static_cast<int32_t>(end) - 1;

@@ -234,10 +234,9 @@ void Executor::run(size_t index, const Action& action, bool update_follows) {
 }
 
 bool Executor::goes_on(const Running& running, const Loop& loop) const {
-  const Offsets offsets = offsets_of(running.program, running.action);
+  const std::byte* const base = running.addresses[static_cast<size_t>(loop.condition.base)];
   int32_t condition = 0;
-  device_->download(*arena_, offsets[static_cast<size_t>(loop.condition.base)] + loop.condition.offset,
-                    &condition, sizeof condition);
+  device_->download(*arena_, base - arena_->address() + loop.condition.offset, &condition, sizeof condition);
   return condition != 0;
 }
 
