@@ -1,17 +1,17 @@
-# What `cmake --install` puts in place: the program, one static library made of all rooms, their headers under
+# What `cmake --install` puts in place: the program, one static library made of all modules, their headers under
 # include/strata, a CMake package with the target Strata::strata, and a pkg-config file.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-get_property(rooms GLOBAL PROPERTY STRATA_ROOMS)
+get_property(modules GLOBAL PROPERTY STRATA_MODULES)
 set(objects)
 set(libraries)
-foreach(room ${rooms})
-  list(APPEND objects $<TARGET_OBJECTS:${room}>)
-  get_target_property(linked ${room} LINK_LIBRARIES)
+foreach(module ${modules})
+  list(APPEND objects $<TARGET_OBJECTS:${module}>)
+  get_target_property(linked ${module} LINK_LIBRARIES)
   list(APPEND libraries ${linked})
 endforeach()
-# Rooms are inside the library; what they link from the system remains for its users to link.
+# Modules are inside the library; what they link from the system remains for its users to link.
 list(FILTER libraries EXCLUDE REGEX "^strata_|BUILD_INTERFACE")
 list(REMOVE_DUPLICATES libraries)
 

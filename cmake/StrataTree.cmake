@@ -1,15 +1,15 @@
-# Every room has a CMakeLists.txt in its folder; a room uses only rooms above it. Test folders have one of their own.
-set(STRATA_ROOM_ORDER base observe tensor comm parallel data/tokenizer data/text data/pipeline data/input data/tokens data/samples
+# Every module has a CMakeLists.txt in its folder; a module uses only modules above it. Test folders have one of their own.
+set(STRATA_MODULE_ORDER base observe tensor comm parallel data/tokenizer data/text data/pipeline data/input data/tokens data/samples
     data/filter data/dedup data/build graph ops hardware plan kernels/cpu layers models optim kernels/reference kernels/gpu device device/cpu
     device/reference device/open program interop/torch checkpoint interop inference evaluation config train benchmarks cli)
-foreach(room ${STRATA_ROOM_ORDER})
-  add_subdirectory(src/${room})
+foreach(module ${STRATA_MODULE_ORDER})
+  add_subdirectory(src/${module})
 endforeach()
 if(STRATA_TESTS)
   add_subdirectory(tests/runner)
-  foreach(room base observe comm parallel data/tokenizer data/text data/pipeline data/input data/tokens data/filter data/dedup data/build
+  foreach(module base observe comm parallel data/tokenizer data/text data/pipeline data/input data/tokens data/filter data/dedup data/build
           ops hardware plan kernels/cpu models optim program checkpoint evaluation config train cli contracts docs gpu)
-    add_subdirectory(tests/${room})
+    add_subdirectory(tests/${module})
   endforeach()
 endif()
 if(STRATA_FUZZ)

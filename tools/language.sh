@@ -58,7 +58,7 @@ my @prose_elsewhere = (
   qr/\bnews\b/i,
 );
 # Names in code.
-my $names = qr/(?<![A-Za-z])(?:[Tt]ell|[Tt]old|[Ss]ays?|[Ss]tands?_|[Ss]tood|[Bb]eside|[Bb]ehind|[Aa]new|[Nn]obody|[Ww]hoever|[Ss]omebody|[Ss]tretch(?:es)?|[Dd]epartures?|[Hh]ops?|[Dd]ealt|[Gg]rain|[Rr]oom|[Ff]aults?(?!Kind|Point))(?![a-z])|\b(?:Stretch|StepBlock|RankBlock|StepNews|Departures?)(?=[A-Z]\w*|\b)/;
+my $names = qr/(?<![A-Za-z])(?:[Tt]ell|[Tt]old|[Ss]ays?|[Ss]tands?_|[Ss]tood|[Bb]eside|[Bb]ehind|[Aa]new|[Nn]obody|[Ww]hoever|[Ss]omebody|[Ss]tretch(?:es)?|[Dd]epartures?|[Hh]ops?|[Dd]ealt|[Gg]rain|[Rr]oom|[Ff]aults?(?!Kind|Point))(?![a-z])|\b(?:Stretch|StepBlock|RankBlock|RankReport|Departures?)(?=[A-Z]\w*|\b)/;
 my $text_folders = qr{^(?:src|tests)/(?:data|base|observe|interop|cli|fuzz|config/toml)|^docs/data\.md};
 
 my ($list, $under, $lower) = (0, '', 0);

@@ -6,7 +6,7 @@
 
 namespace strata {
 
-std::string fault_of_file_name(std::string_view name) {
+std::string file_name_error(std::string_view name) {
   constexpr size_t kMostBytes = 128;  // file systems take 255, endings included
   if (name.empty()) return "is empty";
   if (name.size() > kMostBytes)

@@ -8,6 +8,6 @@ namespace strata {
 
 // Why `name` cannot be the name of a file, or a part of one, in any folder: "is empty", "begins with a
 // point", …; "" if it can.
-std::string fault_of_file_name(std::string_view name);
+std::string file_name_error(std::string_view name);
 
 }  // namespace strata

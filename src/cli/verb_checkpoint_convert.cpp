@@ -62,7 +62,7 @@ ModelFolder open_folder(const std::string& source) {
   const std::string where = (folder.path / "config.json").string();
   folder.model = models::read_config_json(checkpoint::read_config_json(folder.path), where);
   folder.model.generation_eos_ids = data::generation_ends(folder.path);
-  const auto problems = models::faults_of(folder.model);
+  const auto problems = models::errors_of(folder.model);
   if (!problems.empty()) throw DataError("[{}] {}", where, problems.front());
   if (folder.model.predict_layers > 0 && !checkpoint::holds_prediction(folder.path, folder.model)) {
     log_warning("{} declares layers that predict further tokens, but the files contain none", where);

@@ -212,7 +212,7 @@ layers::ExpertLayout expert_layout(const RunConfig& config, int64_t host_ranks) 
   const ParallelTable& parallel = config.parallel;
   layers::ExpertLayout layout{.ranks = std::max<int64_t>(1, parallel.expert),
                               .tensor = parallel.expert_tensor};
-  if (!parallel.expert_capacity.is_word()) layout.room = *parallel.expert_capacity;
+  if (!parallel.expert_capacity.is_word()) layout.capacity = *parallel.expert_capacity;
   // Consecutive ranks share a host.
   const bool spans_hosts = host_ranks < layout.ranks && layout.ranks % host_ranks == 0;
   if (parallel.dispatch != Dispatch::kFlat && spans_hosts) layout.node_ranks = host_ranks;

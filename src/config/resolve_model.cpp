@@ -61,7 +61,7 @@ void check_start(const RunConfig& config, const models::ModelConfig& model, std:
   const auto report = [&](const char* key, std::string problem) {
     issues.push_back({key, config.origin_of(key), std::move(problem)});
   };
-  for (std::string& problem : models::mup_faults(model))
+  for (std::string& problem : models::mup_errors(model))
     report("model.mup_base_hidden_size", std::move(problem));
   // By family: its config.json has a factor for its own scheme instead of a standard deviation.
   if (model.init == models::InitScheme::kT5 && !config.model.init_scheme.is_word()) {
@@ -144,7 +144,7 @@ models::ModelConfig resolve_model(const RunConfig& config) {
   } else {
     model = model_of_family(config.model);
     // In families whose experts are as wide as the FFN, one key sets both.
-    if (model.experts.count > 0 && models::faults_of(model).empty())
+    if (model.experts.count > 0 && models::errors_of(model).empty())
       model = models::read_config_json(models::write_config_json(model, DType::kF32), where);
   }
   std::vector<std::pair<std::string, std::string>> overrides;
@@ -172,10 +172,10 @@ void check_model(const RunConfig& config, std::vector<Issue>& issues) {
                                                          : "model.family";
   try {
     const models::ModelConfig model = resolve_model(config);
-    auto problems = models::faults_of(model);
+    auto problems = models::errors_of(model);
     for (std::string& problem : problems) issues.push_back({key, config.origin_of(key), std::move(problem)});
     if (problems.empty()) {
-      for (std::string& problem : models::transformers_faults(model))
+      for (std::string& problem : models::transformers_errors(model))
         issues.push_back({key, config.origin_of(key), std::move(problem)});
     }
     // config.json is used for a plan only if the weights next to it match.

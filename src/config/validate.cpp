@@ -45,7 +45,7 @@ class Checker {
   }
 
   void check_file_name(const std::string& key, const std::string& name) {
-    if (const std::string wrong = fault_of_file_name(name); !wrong.empty()) {
+    if (const std::string wrong = file_name_error(name); !wrong.empty()) {
       ConfigValue found;
       found.data = name;
       report(key, "found {}, which {} and is to name files and metrics; expected one such as \"web\"",
@@ -299,7 +299,7 @@ class Checker {
       if (set.limit > 0) report(path + ".limit", "found it without a task, expected max_tokens for text");
       return;
     }
-    if (const std::string wrong = evaluation::fault_of_task_name(set.task); !wrong.empty())
+    if (const std::string wrong = evaluation::task_name_error(set.task); !wrong.empty())
       report(path + ".task", "{}", wrong);
     if (set.path.size() > 1)
       report(path + ".path", "found {} files, expected the one jsonl file of the task", set.path.size());

@@ -166,7 +166,7 @@ struct Planner {
   // Up to where a pass that begins here can go on all ranks.
   int64_t agreed_end(const Operands<PlanDispatch>& at, int64_t begin) {
     const DispatchAttrs& attrs = plan.attrs;
-    if (attrs.has_room_for_all()) return attrs.tokens;
+    if (attrs.takes_any_routing()) return attrs.tokens;
     auto* const counts = in<int64_t>(at.scratch, plan.free_capacity);
     auto* const ends = in<int64_t>(at.scratch, plan.ends);  // this rank's, then all
     ends[0] = first_overflow(attrs, at.in.ids, begin, counts, counts + attrs.ranks);

@@ -81,7 +81,7 @@ int64_t first_overflow(const DispatchAttrs& attrs, const int32_t* ids, int64_t b
         is_first = is_first && (chosen[before] < 0 || rank_of(chosen[before]) != rank);
       rows[rank] += is_first ? 1 : 0;
       ++slots[rank];
-      if (rows[rank] > attrs.room.rows || slots[rank] > attrs.room.slots) return token;
+      if (rows[rank] > attrs.capacity.rows || slots[rank] > attrs.capacity.slots) return token;
     }
   }
   return attrs.tokens;

@@ -145,7 +145,7 @@ constexpr Format kFormats[] = {
 }  // namespace
 
 Task read_task(const std::string& name, const Path& path, int64_t limit) {
-  if (const std::string fault = fault_of_task_name(name); !fault.empty())
+  if (const std::string fault = task_name_error(name); !fault.empty())
     throw ConfigError("[{}] {}", path.string(), fault);
   const Format& format = *std::find_if(std::begin(kFormats), std::end(kFormats),
                                        [&](const Format& f) { return name == f.name; });

@@ -15,7 +15,7 @@ std::span<const std::string> task_names() {
   return names;
 }
 
-std::string fault_of_task_name(std::string_view name) {
+std::string task_name_error(std::string_view name) {
   const auto names = task_names();
   if (std::find(names.begin(), names.end(), name) != names.end()) return {};
   const auto nearest = nearest_name(name, names);

@@ -10,6 +10,6 @@ namespace strata::evaluation {
 // "arc_challenge", "hellaswag", …, in alphabetical order.
 std::span<const std::string> task_names();
 // What is wrong with a task's name, with the nearest known one; empty: nothing.
-std::string fault_of_task_name(std::string_view name);
+std::string task_name_error(std::string_view name);
 
 }  // namespace strata::evaluation

@@ -73,7 +73,7 @@ class Finder {
   // have come to a rank's experts; or are not all there yet.
   bool has_other_rows(const Node& node, ValueId output) const {
     if (of_passes_[static_cast<size_t>(output)] || node.loop != graph::kNone) return true;
-    if (node.op == &ops::CombineRows::def) return !node.attrs.as<ops::DispatchAttrs>().has_room_for_all();
+    if (node.op == &ops::CombineRows::def) return !node.attrs.as<ops::DispatchAttrs>().takes_any_routing();
     return node.op == &graph::Reshard::def && node.attrs.as<graph::ReshardAttrs>().shift != 0;
   }
 

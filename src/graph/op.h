@@ -34,7 +34,7 @@ struct Cost {
   double cleared_bytes = 0;
   // The part of `bytes` that carries no information about the speed of the arithmetic, because it does not
   // grow with it: a head's weights, compared with the logits of its tokens.
-  double beside_bytes = 0;
+  double streamed_bytes = 0;
 };
 
 // A node as its rules see it.

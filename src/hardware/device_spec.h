@@ -35,7 +35,7 @@ struct FamilyRate {
   std::string family;        // "gemm_forward", "attention", "rms_norm", …
   std::string dtype;         // "f32", "bf16"
   double flops_per_s = 0.0;  // 0: not bound by arithmetic, or not known
-  double bytes_per_s = 0.0;  // 0: not bound by memory, or not known; without an op's beside_bytes
+  double bytes_per_s = 0.0;  // 0: not bound by memory, or not known; without an op's streamed_bytes
   bool cold = false;         // the operands came from memory, not from the last-level cache
   friend bool operator==(const FamilyRate&, const FamilyRate&) = default;
 };

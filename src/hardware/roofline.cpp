@@ -40,7 +40,7 @@ double measured_seconds(const DeviceSpec& device, std::string_view op, std::stri
   }
   if (byte_rate <= 0) return -1;
   const double memory = bandwidth > 0 ? work.bytes / bandwidth : 0;
-  const double bytes = work.bytes - work.beside_bytes;
+  const double bytes = work.bytes - work.streamed_bytes;
   if (arithmetic && bytes > 0)
     return std::max(memory, work.flops / interpolated(flop_points, work.flops / bytes));
   return bytes / byte_rate;

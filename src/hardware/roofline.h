@@ -13,7 +13,7 @@ int64_t cache_bytes(const DeviceSpec& device);
 struct Work {
   double flops = 0;
   double bytes = 0;
-  double beside_bytes = 0;  // the part of `bytes` that is left out of the arithmetic intensity
+  double streamed_bytes = 0;  // the part of `bytes` that is left out of the arithmetic intensity
 };
 
 // Seconds of one node: op rates at its arithmetic intensity (interpolated between the probes), never faster

@@ -46,7 +46,7 @@ class Generator {
   using OnSequence = std::function<void(size_t i, const std::vector<int32_t>& made)>;
 
   // Writes all sequences. Each ends after max_tokens tokens, at a stop id, when the cache or the model's
-  // positions are full, or when on_token returns false. An empty prompt, or one longer than room() (of an
+  // positions are full, or when on_token returns false. An empty prompt, or one longer than max_length() (of an
   // encoder: than the program that encodes it), is a ConfigError. Where `stop` says so, sequences end with
   // what they have and no further one is begun.
   void generate(std::span<const SequenceRequest> sequences, const OnToken& on_token,
@@ -64,7 +64,7 @@ class Generator {
   void follow(std::span<const int32_t> text, int64_t prompt, std::span<const int32_t> read,
               const OnLogits& on_logits);
 
-  int64_t room() const { return positions_; }               // tokens of the longest sequence
+  int64_t max_length() const { return positions_; }         // tokens of the longest sequence
   bool has_encoder() const { return encoder_length_ > 0; }  // an encoder-decoder
   // Tokens that can be written after a prompt of this length.
   int64_t max_new_tokens(int64_t prompt) const { return positions_ + 1 - (has_encoder() ? 1 : prompt); }

@@ -48,7 +48,7 @@ ModelRuntime open_model(const std::string& model) {
                                            (runtime.folder / "config.json").string());
   runtime.model.predict_layers = 0;  // nothing reads them here
   runtime.model.generation_eos_ids = data::generation_ends(runtime.folder);
-  const auto errors = models::faults_of(runtime.model);
+  const auto errors = models::errors_of(runtime.model);
   if (!errors.empty()) throw DataError("[{}] {}", (runtime.folder / "config.json").string(), errors.front());
   const Path tokenizer = runtime.folder / "tokenizer.json";
   if (std::filesystem::exists(tokenizer)) runtime.tokenizer = data::Tokenizer::load(tokenizer);

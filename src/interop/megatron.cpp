@@ -322,7 +322,7 @@ MegatronCheckpoint open_megatron(const Path& folder) {
   const int64_t split = args.count_or("tensor_model_parallel_size", 1);
   for (int64_t rank = 1; rank < split; ++rank) open(rank);
   checkpoint.model = models::read_config_json(config_of(args), ranks.string());
-  const auto faults = models::faults_of(checkpoint.model);
+  const auto faults = models::errors_of(checkpoint.model);
   if (!faults.empty()) throw DataError("[{}] {}", ranks.string(), faults.front());
   for (const int64_t size :
        {checkpoint.model.vocab_size, checkpoint.model.kv_heads, checkpoint.model.intermediate_size}) {

@@ -272,7 +272,7 @@ models::ModelConfig upcycled(const models::ModelConfig& dense, const UpcycleOpti
                    .intermediate_size = dense.intermediate_size / options.granularity,
                    .route = {.k = options.per_token, .normalize = true},
                    .balance_coefficient = 1e-3};
-  const auto faults = models::faults_of(model);
+  const auto faults = models::errors_of(model);
   if (!faults.empty()) throw ConfigError("[strata checkpoint upcycle] {}", faults.front());
   return model;
 }

@@ -133,9 +133,10 @@ ops::DispatchAttrs dispatch_of(const Context& context, const MoeLayer& layer, Va
   }
   attrs.tokens /= attrs.token_parts;
   if (layout.node_ranks > 1 && attrs.ranks % layout.node_ranks == 0) attrs.node_ranks = layout.node_ranks;
-  attrs.room = attrs.ranks == 1 ? ops::ExpertRoom{attrs.tokens, attrs.tokens * attrs.hits()}
-               : layout.room    ? ops::expert_room(attrs.tokens, k, attrs.experts, attrs.ranks, *layout.room)
-                                : ops::expert_room(attrs.tokens, k, attrs.experts, attrs.ranks);
+  attrs.capacity = attrs.ranks == 1 ? ops::PassCapacity{attrs.tokens, attrs.tokens * attrs.hits()}
+                   : layout.capacity
+                       ? ops::pass_capacity(attrs.tokens, k, attrs.experts, attrs.ranks, *layout.capacity)
+                       : ops::pass_capacity(attrs.tokens, k, attrs.experts, attrs.ranks);
   return attrs;
 }
 

@@ -56,11 +56,11 @@ enum class ContextKind : uint8_t {
 // How ranks shard the experts of a layer (parallel.expert): `ranks` of them each have the same number of
 // experts; these ranks are along the last axes of the mesh with that many ranks together. Each expert is
 // sharded over `tensor` ranks: one, or all of the tensor axis, which is then excluded from those axes.
-// `room`: capacity relative to the balanced share, as in ops/expert_dispatch; nullopt: enough for nearly any
+// `capacity`: capacity relative to the balanced share, as in ops/expert_dispatch; nullopt: enough for nearly any
 // random routing.
 struct ExpertLayout {
   int64_t ranks = 1, tensor = 1;
-  std::optional<double> room = {};
+  std::optional<double> capacity = {};
   int64_t node_ranks = 0;  // above 0: ranks per node; tokens are sent to nodes first
 };
 // The axes of the expert ranks. Throws ConfigError if no axes have that many ranks.

@@ -389,7 +389,7 @@ class EncoderDecoder {
     stream_ = layers::blocks(context_, decoder_, first - border(), stage.end - border(), stream_, encoded_);
   }
 
-  // See parallel::boundary_behind.
+  // See parallel::boundary_after.
   void send_on(layers::Context& side, layers::LayerRange& stage) {
     const bool is_last = stage.end == config_.blocks();
     if (stage.end >= border() && !is_last) send(context_, stage, encoded_, true);

@@ -207,7 +207,7 @@ ModelConfig with_overrides(const ModelConfig& config,
   try {
     ModelConfig model = read_as(*config.family, dump_json(json), "model.override");
     // Callers report impossible sizes.
-    if (faults_of(model).empty()) check_overrides_are_read(model, json, overrides, where);
+    if (errors_of(model).empty()) check_overrides_are_read(model, json, overrides, where);
     return model;
   } catch (const DataError& error) {  // the rest of the fields was sound
     throw ConfigError("{}", error.what());
@@ -254,7 +254,7 @@ void add_expert_errors(const Experts& experts, std::vector<std::string>& errors)
 
 }  // namespace
 
-std::vector<std::string> faults_of(const ModelConfig& config) {
+std::vector<std::string> errors_of(const ModelConfig& config) {
   std::vector<std::string> errors;
   const auto within = [&](int64_t value, int64_t most, const char* what) {
     if (value <= 0)
@@ -335,7 +335,7 @@ std::vector<std::string> faults_of(const ModelConfig& config) {
 }
 
 // By the configuration classes of transformers 5 and the modules that they are for.
-std::vector<std::string> transformers_faults(const ModelConfig& config) {
+std::vector<std::string> transformers_errors(const ModelConfig& config) {
   std::vector<std::string> errors;
   const std::string_view family = config.family->name;
   const int64_t share = config.hidden_size / config.heads;

@@ -281,10 +281,10 @@ void read_own_router(const std::string& json, const std::string& where, Experts&
 std::string with_own_router(const std::string& json, const Experts& experts);
 
 // Everything that is wrong with the sizes, one sentence each, empty when they are possible.
-std::vector<std::string> faults_of(const ModelConfig& config);
+std::vector<std::string> errors_of(const ModelConfig& config);
 
 // Why transformers would refuse to load the model, one sentence each; empty: it takes it.
-std::vector<std::string> transformers_faults(const ModelConfig& config);
+std::vector<std::string> transformers_errors(const ModelConfig& config);
 
 // What its blocks are, in words for people: "RMSNorm before blocks", "rotary (llama3)", …
 struct Blocks {

@@ -71,7 +71,7 @@ WidthScale width_scale(const ModelConfig& config, ParameterRole role) {
     case ParameterRole::kKeyNorm:
     case ParameterRole::kBias:
     case ParameterRole::kRouterBias:  // moved by loads, next to scores of constant size
-    // Families that have these have no µP (mup_faults).
+    // Families that have these have no µP (mup_errors).
     case ParameterRole::kCrossQuery:
     case ParameterRole::kCrossKeyValue:
     case ParameterRole::kLatentIn:
@@ -248,7 +248,7 @@ bool is_hidden_matrix(ParameterRole role) {
   }
 }
 
-std::vector<std::string> mup_faults(const ModelConfig& config) {
+std::vector<std::string> mup_errors(const ModelConfig& config) {
   std::vector<std::string> errors;
   if (config.mup.base_hidden_size == 0) return errors;
   if (config.architecture != Architecture::kDecoder || config.latent) {

@@ -72,6 +72,6 @@ bool is_hidden_matrix(graph::ParameterRole role);
 double width_mult(const ModelConfig& config);
 
 // Why µP does not support this model, one sentence each; empty if it does or is not requested.
-std::vector<std::string> mup_faults(const ModelConfig& config);
+std::vector<std::string> mup_errors(const ModelConfig& config);
 
 }  // namespace strata::models

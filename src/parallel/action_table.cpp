@@ -13,7 +13,7 @@ ActionTable::ActionTable(const Schedule& schedule)
         throw InternalError("[parallel] schedule {} was used without a check: {}", schedule.name, fault);
       }) {}
 
-ActionTable::ActionTable(const Schedule& schedule, const OnFault& on_fault) : schedule_(schedule) {
+ActionTable::ActionTable(const Schedule& schedule, const OnError& on_error) : schedule_(schedule) {
   first_.push_back(0);
   for (int32_t rank = 0; rank < schedule.rank_count(); ++rank) {
     const std::vector<Action>& actions = schedule.ranks[static_cast<size_t>(rank)];
@@ -27,43 +27,43 @@ ActionTable::ActionTable(const Schedule& schedule, const OnFault& on_fault) : sc
     const Action& a = action(index);
     switch (a.kind) {
       case kForward:
-        take(index, "F", a.micro_batch, a.stage, on_fault, &forward_);
+        take(index, "F", a.micro_batch, a.stage, on_error, &forward_);
         break;
       case kInputGrad:
-        take(index, "I", a.micro_batch, a.stage, on_fault, &input_grad_);
+        take(index, "I", a.micro_batch, a.stage, on_error, &input_grad_);
         break;
       case kWeightGrad:
-        take(index, "W", a.micro_batch, a.stage, on_fault, &weight_grad_);
+        take(index, "W", a.micro_batch, a.stage, on_error, &weight_grad_);
         break;
       case kBackward:
-        take(index, "B", a.micro_batch, a.stage, on_fault, &input_grad_, &weight_grad_);
+        take(index, "B", a.micro_batch, a.stage, on_error, &input_grad_, &weight_grad_);
         break;
       case kForwardBackward:
-        take(index, "F", a.micro_batch, a.stage, on_fault, &forward_);
-        take(index, "B", a.backward_micro_batch, a.backward_stage, on_fault, &input_grad_, &weight_grad_);
+        take(index, "F", a.micro_batch, a.stage, on_error, &forward_);
+        take(index, "B", a.backward_micro_batch, a.backward_stage, on_error, &input_grad_, &weight_grad_);
         break;
     }
   }
 }
 
 void ActionTable::take(int32_t index, const char* letter, int32_t micro_batch, int32_t stage,
-                       const OnFault& on_fault, std::vector<int32_t>* table, std::vector<int32_t>* second) {
+                       const OnError& on_error, std::vector<int32_t>* table, std::vector<int32_t>* second) {
   if (micro_batch < 0 || micro_batch >= schedule_.micro_batches || stage < 0 || stage >= schedule_.stages) {
-    on_fault(fmt::format(
+    on_error(fmt::format(
         "{}: {}{}@{} is not of this schedule, which has micro-batches 0 to {} and stages 0 to {}",
         where(index), letter, micro_batch, stage, schedule_.micro_batches - 1, schedule_.stages - 1));
     return;
   }
   const int32_t holder = schedule_.rank_of_stage[static_cast<size_t>(stage)];
   if (holder != rank_of(index)) {
-    on_fault(fmt::format("{}: stage {} lies on rank {}", where(index), stage, holder));
+    on_error(fmt::format("{}: stage {} lies on rank {}", where(index), stage, holder));
     return;
   }
   for (auto* each : {table, second}) {
     if (!each) continue;
     int32_t& place = (*each)[cell(micro_batch, stage)];
     if (place != kNone) {
-      on_fault(fmt::format("{}: {}{}@{} was done before, by {}", where(index), letter, micro_batch, stage,
+      on_error(fmt::format("{}: {}{}@{} was done before, by {}", where(index), letter, micro_batch, stage,
                            where(place)));
       return;
     }

@@ -14,11 +14,11 @@ namespace strata::parallel {
 class ActionTable {
  public:
   static constexpr int32_t kNone = -1;
-  using OnFault = std::function<void(std::string)>;
+  using OnError = std::function<void(std::string)>;
 
   // Tells each action that is not of this schedule, stands on a rank that has not its stage, or is there
   // twice; such are in no look-up. `schedule` must stay.
-  ActionTable(const Schedule& schedule, const OnFault& on_fault);
+  ActionTable(const Schedule& schedule, const OnError& on_error);
   // Of a schedule that is known to have no fault: else InternalError.
   explicit ActionTable(const Schedule& schedule);
 
@@ -45,7 +45,7 @@ class ActionTable {
            static_cast<size_t>(stage);
   }
   // What one half of an action does. Takes its place in `table` (and in `second`).
-  void take(int32_t index, const char* letter, int32_t micro_batch, int32_t stage, const OnFault& on_fault,
+  void take(int32_t index, const char* letter, int32_t micro_batch, int32_t stage, const OnError& on_error,
             std::vector<int32_t>* table, std::vector<int32_t>* second = nullptr);
 
   const Schedule& schedule_;

@@ -104,7 +104,7 @@ void find_deadlock(const ActionTable& table, Faults& faults) {
 
 }  // namespace
 
-std::vector<std::string> faults_of(const Schedule& schedule) {
+std::vector<std::string> errors_of(const Schedule& schedule) {
   Faults faults = faults_of_form(schedule);
   if (!faults.empty()) return faults;
   const ActionTable table(schedule, [&](std::string fault) { faults.push_back(std::move(fault)); });
@@ -117,7 +117,7 @@ std::vector<std::string> faults_of(const Schedule& schedule) {
 }
 
 void require_sound(const Schedule& schedule, const std::string& origin) {
-  const Faults faults = faults_of(schedule);
+  const Faults faults = errors_of(schedule);
   if (faults.empty()) return;
   constexpr size_t kTold = 5;
   std::string text;

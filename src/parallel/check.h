@@ -15,7 +15,7 @@ namespace strata::parallel {
 // - completeness: for each micro-batch and stage F, and B (or I and W), exactly once each
 // - order within a rank: F before I or B, I before W
 // - deadlock: no rank waits for what can only come after it, with sends that nobody waits for (messages.h)
-std::vector<std::string> faults_of(const Schedule& schedule);
+std::vector<std::string> errors_of(const Schedule& schedule);
 
 // ConfigError that tells the first faults. `origin` says where the schedule comes from: "parallel.schedule".
 void require_sound(const Schedule& schedule, const std::string& origin);

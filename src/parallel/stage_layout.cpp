@@ -202,7 +202,7 @@ SharedTables shared_tables(const StageLayout& layout, const ModelParts& model) {
   return tables;
 }
 
-Boundary boundary_behind(const StageLayout& layout, const ModelParts& model, int32_t stage) {
+Boundary boundary_after(const StageLayout& layout, const ModelParts& model, int32_t stage) {
   const StageParts& before = layout[static_cast<size_t>(stage)];
   const int32_t done = before.first_layer + before.layers;
   if (model.encoder_layers == 0 || done < model.encoder_layers || done == model.layers) return {};

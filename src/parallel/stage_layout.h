@@ -75,6 +75,6 @@ struct Boundary {
   bool operator==(const Boundary&) const = default;
 };
 // Behind `stage`, which is not the last.
-Boundary boundary_behind(const StageLayout& layout, const ModelParts& model, int32_t stage);
+Boundary boundary_after(const StageLayout& layout, const ModelParts& model, int32_t stage);
 
 }  // namespace strata::parallel

@@ -37,7 +37,7 @@ bool is_of_backward(Phase phase) {
 }
 
 bool overflows(const Node& node) {
-  return node.op == &PlanDispatch::def && !node.attrs.as<ops::DispatchAttrs>().has_room_for_all();
+  return node.op == &PlanDispatch::def && !node.attrs.as<ops::DispatchAttrs>().takes_any_routing();
 }
 
 // By value: the node that plans the pass whose rows it holds; kNone: it holds none.

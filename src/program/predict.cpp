@@ -137,9 +137,9 @@ std::vector<Expected> predict_action(const Program& program, const Action* befor
                             : static_cast<double>(program.places[static_cast<size_t>(id)].bytes);
     }
     expected.cold_share = touched.all > 0 ? touched.cold / touched.all : 0;
-    expected.seconds =
-        hardware::expected_seconds(device, node.op->name, graph::compute_dtype(view),
-                                   {expected.flops, expected.bytes, cost.beside_bytes}, expected.cold_share);
+    expected.seconds = hardware::expected_seconds(device, node.op->name, graph::compute_dtype(view),
+                                                  {expected.flops, expected.bytes, cost.streamed_bytes},
+                                                  expected.cold_share);
     out.push_back(expected);
   }
   return out;

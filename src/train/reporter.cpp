@@ -21,25 +21,25 @@ namespace {
 constexpr double kNotKnown = observe::StepReport::kUnknown;
 
 // Of several ranks the smallest and the largest value, with the rank that has the largest step.
-void add_spread(observe::MetricFields& fields, const std::vector<StepNews>& ranks) {
+void add_spread(observe::MetricFields& fields, const std::vector<RankReport>& ranks) {
   if (ranks.size() < 2) return;
-  const auto add = [&](const char* name, double StepNews::*value, double unit) {
+  const auto add = [&](const char* name, double RankReport::*value, double unit) {
     const auto [least, most] =
         std::minmax_element(ranks.begin(), ranks.end(),
-                            [&](const StepNews& a, const StepNews& b) { return a.*value < b.*value; });
+                            [&](const RankReport& a, const RankReport& b) { return a.*value < b.*value; });
     fields.push_back({fmt::format("{}_min", name), (*least).*value * unit});
     fields.push_back({fmt::format("{}_max", name), (*most).*value * unit});
     return most - ranks.begin();
   };
-  const auto slowest = add("step_ms", &StepNews::compute_seconds, 1e3);
-  add("data_wait_ms", &StepNews::data_wait_seconds, 1e3);
-  add("memory_bytes", &StepNews::memory_bytes, 1);
+  const auto slowest = add("step_ms", &RankReport::compute_seconds, 1e3);
+  add("data_wait_ms", &RankReport::data_wait_seconds, 1e3);
+  add("memory_bytes", &RankReport::memory_bytes, 1);
   fields.push_back({"slowest_rank", static_cast<int64_t>(slowest)});
 }
 
-std::vector<observe::RankFigures> figures_of(const std::vector<StepNews>& ranks) {
+std::vector<observe::RankFigures> figures_of(const std::vector<RankReport>& ranks) {
   std::vector<observe::RankFigures> figures;
-  for (const StepNews& one : ranks)
+  for (const RankReport& one : ranks)
     figures.push_back({one.compute_seconds * 1e3, one.data_wait_seconds * 1e3, one.memory_bytes});
   return figures;
 }

@@ -9,7 +9,7 @@
 namespace strata::train {
 
 RunPosition::RunPosition(const RunInputs& inputs, const TrainingState& state) : inputs_(inputs) {
-  stand_at(state);
+  continue_from(state);
 }
 
 void RunPosition::make_order(data::DataOrigin origin) {
@@ -18,7 +18,7 @@ void RunPosition::make_order(data::DataOrigin origin) {
       config::sample_options(inputs_.config, inputs_.model, inputs_.tokenizer, std::move(origin)));
 }
 
-void RunPosition::stand_at(const TrainingState& state) {
+void RunPosition::continue_from(const TrainingState& state) {
   step_ = state.step;
   tokens_ = state.tokens;
   samples_done_ = state.samples;

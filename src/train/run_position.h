@@ -22,7 +22,7 @@ class RunPosition {
 
   // Moves to where `state` was taken, in either direction. Makes a new order of samples, which begins at the
   // state's next sample if a setting that decides the order has changed.
-  void stand_at(const TrainingState& state);
+  void continue_from(const TrainingState& state);
   // Moves past the next step.
   void advance();
 
@@ -45,7 +45,7 @@ class RunPosition {
   std::vector<config::SourcePlan> plan() const;
   // The settings that extend the run beyond total_steps().
   std::string extension() const;
-  // The part of a checkpoint's state that is known here: stand_at() continues from it.
+  // The part of a checkpoint's state that is known here: continue_from() continues from it.
   TrainingState state() const;
 
  private:

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "train/expert_load.h"
-#include "train/step_news.h"
+#include "train/rank_report.h"
 
 namespace strata::train {
 
@@ -23,9 +23,9 @@ struct StepRecord {
   std::optional<double> loss;  // nothing: no token of the step has a target
   double grad_norm = 0, param_norm = 0, lr = 0;
   double step_seconds = 0, data_wait_seconds = 0, checkpoint_seconds = 0;
-  std::vector<StepNews> ranks;  // of all ranks, where there are several
-  double flops = 0;             // of the step
-  double peak_flops = 0;        // measured GEMM peak; 0: not known
+  std::vector<RankReport> ranks;  // of all ranks, where there are several
+  double flops = 0;               // of the step
+  double peak_flops = 0;          // measured GEMM peak; 0: not known
   int64_t step_tokens = 0;
   // Of models with experts; the losses with their coefficients, summed over layers.
   std::optional<ExpertLoad> experts;

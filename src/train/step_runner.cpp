@@ -87,14 +87,14 @@ void StepRunner::run_script(int64_t step, const data::HostBatch& batch,
   }
 }
 
-StepNews StepRunner::news(const StepRecord& record) {
+RankReport StepRunner::news(const StepRecord& record) {
   // Ranks that hold the same sum report it once.
-  StepNews news{.loss_sum = loss_sum_.read_reported<double>(),
-                .tokens = loss_sum_.is_reported() ? static_cast<double>(token_count_.read<int64_t>()) : 0,
-                .balance_loss_sum = balance_loss_sum_.read_reported<double>(),
-                .router_z_loss_sum = router_z_loss_sum_.read_reported<double>(),
-                .compute_seconds = record.step_seconds,
-                .data_wait_seconds = record.data_wait_seconds};
+  RankReport news{.loss_sum = loss_sum_.read_reported<double>(),
+                  .tokens = loss_sum_.is_reported() ? static_cast<double>(token_count_.read<int64_t>()) : 0,
+                  .balance_loss_sum = balance_loss_sum_.read_reported<double>(),
+                  .router_z_loss_sum = router_z_loss_sum_.read_reported<double>(),
+                  .compute_seconds = record.step_seconds,
+                  .data_wait_seconds = record.data_wait_seconds};
   for (size_t k = 0; k < further_.size(); ++k) {
     const double sum = further_[k].read_reported<double>();
     if (const int64_t terms = terms_[k + 1]; terms > 0)
@@ -106,9 +106,9 @@ StepNews StepRunner::news(const StepRecord& record) {
   return news;
 }
 
-void StepRunner::take(const std::vector<StepNews>& all, StepRecord& record) const {
+void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) const {
   double sum = 0, tokens = 0, further = 0;
-  for (const StepNews& one : all) {
+  for (const RankReport& one : all) {
     sum += one.loss_sum;
     tokens += one.tokens;
     record.balance_loss += one.balance_loss_sum;

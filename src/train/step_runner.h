@@ -28,9 +28,9 @@ class StepRunner {
   // weights and optimizer states change. The record has no losses yet.
   StepRecord run(const RunPosition& position, const std::function<void()>& before_update);
   // What this rank reports to the others of the step just made. Flags and wishes are left to the caller.
-  StepNews news(const StepRecord& record);
+  RankReport news(const StepRecord& record);
   // Adds to the record what all ranks reported.
-  void take(const std::vector<StepNews>& all, StepRecord& record) const;
+  void take(const std::vector<RankReport>& all, StepRecord& record) const;
 
  private:
   void read_from(std::shared_ptr<const data::SampleSource> samples);

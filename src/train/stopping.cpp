@@ -27,14 +27,14 @@ double time_limit(const config::RunConfig& config) {
 Stopping::Stopping(const std::function<bool()>& stop, const RunInputs& inputs)
     : stop_(stop), ranks_(inputs.ranks), end_time_(monotonic_seconds() + time_limit(inputs.config)) {}
 
-void Stopping::ask(StepNews& mine) const {
+void Stopping::ask(RankReport& mine) const {
   mine.stops = stop_();
   mine.is_out_of_time = monotonic_seconds() > end_time_;
 }
 
-void Stopping::hear(const std::vector<StepNews>& all) {
-  asked_ = asked_ || any(all, &StepNews::stops);
-  out_of_time_ = any(all, &StepNews::is_out_of_time);
+void Stopping::hear(const std::vector<RankReport>& all) {
+  asked_ = asked_ || any(all, &RankReport::stops);
+  out_of_time_ = any(all, &RankReport::is_out_of_time);
 }
 
 bool Stopping::ask_all() {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "train/rank_report.h"
 #include "train/run_inputs.h"
-#include "train/step_news.h"
 #include "train/trainer.h"
 
 namespace strata::train {
@@ -21,8 +21,8 @@ class Stopping {
   Stopping(const std::function<bool()>& stop, const RunInputs& inputs);
 
   // Adds this rank's request to the news that it is about to send.
-  void ask(StepNews& mine) const;
-  void hear(const std::vector<StepNews>& all);
+  void ask(RankReport& mine) const;
+  void hear(const std::vector<RankReport>& all);
   // Asks all ranks, which call it at the same place. Whether one of them has been asked to stop by now.
   bool ask_all();
 

@@ -251,7 +251,8 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
     return {RunEnd::kFinished, done, 0};
   }
   // The second rank says what the first one cannot.
-  if (is_first || (world.rank() == 1 && first_process != 0)) loop.tell_stops(is_first ? 0 : first_process);
+  if (is_first || (world.rank() == 1 && first_process != 0))
+    loop.announce_stops(is_first ? 0 : first_process);
   loop.on_failure(options.failed);
   save_before_stopping();
   if (done > 0 && is_first) log_info("resumed after step {}", done);

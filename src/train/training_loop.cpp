@@ -31,7 +31,7 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
   const Resumed resumed = resume_run(inputs_, options_.store, *executor_, resume, accept_changes);
   if (resumed.change) options_.changes.push_back(*resumed.change);
   from_elsewhere_ = resumed.from_elsewhere;
-  position_.stand_at(resumed.state);
+  position_.continue_from(resumed.state);
   if (position_.is_reordered()) log_order(*position_.samples());
   if (from_elsewhere_ && inputs_.is_first()) options_.store.set_aside_after(position_.step());
   executor_->run(config::kTrainProgram, {program::Segment::kEncode});
@@ -118,12 +118,12 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     record_.checkpoint_seconds = saves.take_waited();
 
     // From here on all ranks decide alike: by what they told each other.
-    StepNews mine = steps.news(record_);
+    RankReport mine = steps.news(record_);
     stopping.ask(mine);
     mine.wants_evaluation = evaluations.is_due(position_);
     mine.wants_save = saves.is_due(position_);
     mine.is_saving = saves.running();
-    const std::vector<StepNews>& all = exchange.exchange(mine);
+    const std::vector<RankReport>& all = exchange.exchange(mine);
     steps.take(all, record_);
     stopping.hear(all);
     flops.add_to(record_, all.size(), position_.total_steps() - step);
@@ -144,7 +144,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     }
 
     end = is_last ? RunEnd::kFinished : stopping.end();
-    if (!any(all, &StepNews::is_saving)) saves.end();
+    if (!any(all, &RankReport::is_saving)) saves.end();
     if (all.front().wants_save != 0 || end) {
       reporter.sync();
       saves.begin(save());

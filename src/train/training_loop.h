@@ -47,7 +47,7 @@ class TrainingLoop {
 
   // Makes this process print what is saved if a signal ends it by force: always, or in the place of process
   // `stands_in_for` once that is gone. Without this call it prints nothing.
-  void tell_stops(int64_t stands_in_for) { stop_text_.start(stands_in_for); }
+  void announce_stops(int64_t stands_in_for) { stop_text_.start(stands_in_for); }
 
   // Called with an error of run() before the memory goes in which other ranks read and write.
   void on_failure(std::function<void(const std::exception&)> failed) { failed_ = std::move(failed); }

@@ -63,11 +63,11 @@ TEST(WriteFileAtomically, WritesIntoWhatIsNoFile) {
 
 TEST(FileName, OnlySafeOnes) {
   for (const std::string name : {"web", "a b", "größe-1.5_x", "CON"})
-    EXPECT_EQ(fault_of_file_name(name), "") << name;
+    EXPECT_EQ(file_name_error(name), "") << name;
   for (const std::string name : {"", ".", "..", ".hidden", "../x", "/", "a/b", "a\\b", "a\nb", "a\x7f"})
-    EXPECT_NE(fault_of_file_name(name), "") << name;
-  EXPECT_NE(fault_of_file_name(std::string(300, 'x')), "");
-  EXPECT_NE(fault_of_file_name(std::string("a\0b", 3)), "");
+    EXPECT_NE(file_name_error(name), "") << name;
+  EXPECT_NE(file_name_error(std::string(300, 'x')), "");
+  EXPECT_NE(file_name_error(std::string("a\0b", 3)), "");
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ std::string refusal_of(const std::function<void()>& action) {
   return "";
 }
 
-void expect_says(const std::string& message, const std::vector<std::string>& parts) {
+void expect_contains(const std::string& message, const std::vector<std::string>& parts) {
   for (const auto& part : parts) EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
@@ -72,20 +72,21 @@ TEST(TorchFile, ReadsPartsOfATensorThatIsNotRowMajor) {
 }
 
 TEST(TorchFile, NothingIsCalled) {
-  expect_says(refusal_of([] { interop::TorchFile file(golden("evil.bin")); }),
-              {"evil.bin", "system", "nothing was run", "safetensors"});
+  expect_contains(refusal_of([] { interop::TorchFile file(golden("evil.bin")); }),
+                  {"evil.bin", "system", "nothing was run", "safetensors"});
   EXPECT_FALSE(std::filesystem::exists("called"));
-  expect_says(refusal_of([] { interop::TorchFile file(golden("module.bin")); }),
-              {"torch.nn.modules.linear.Linear"});
+  expect_contains(refusal_of([] { interop::TorchFile file(golden("module.bin")); }),
+                  {"torch.nn.modules.linear.Linear"});
 }
 
 TEST(TorchFile, SaysWhatElseAFileIs) {
-  expect_says(refusal_of([] { interop::TorchFile file(golden("legacy.bin")); }),
-              {"before 1.6", "torch.save(torch.load("});
-  expect_says(refusal_of([] { interop::TorchFile file(golden("nested.bin")); }), {"'epoch' is no tensor"});
-  expect_says(refusal_of([] { interop::TorchFile file(golden("compressed.bin")); }), {"compressed"});
-  expect_says(refusal_of([] { interop::TorchFile file(golden("llama-tied/config.json")); }),
-              {"no zip archive"});
+  expect_contains(refusal_of([] { interop::TorchFile file(golden("legacy.bin")); }),
+                  {"before 1.6", "torch.save(torch.load("});
+  expect_contains(refusal_of([] { interop::TorchFile file(golden("nested.bin")); }),
+                  {"'epoch' is no tensor"});
+  expect_contains(refusal_of([] { interop::TorchFile file(golden("compressed.bin")); }), {"compressed"});
+  expect_contains(refusal_of([] { interop::TorchFile file(golden("llama-tied/config.json")); }),
+                  {"no zip archive"});
   EXPECT_THROW(interop::TorchFile(golden("absent.bin")), ConfigError);
 }
 
@@ -175,8 +176,8 @@ TEST(HuggingFace, PicklesStandInForSafetensors) {
   ScratchFolder folder;
   std::filesystem::copy(golden("llama-tied"), folder / "model");
   std::filesystem::remove(folder / "model/pytorch_model-00002-of-00002.bin");
-  expect_says(refusal_of([&] { open_tensors(folder / "model"); }),
-              {"pytorch_model.bin.index.json", "pytorch_model-00002-of-00002.bin", "not there"});
+  expect_contains(refusal_of([&] { open_tensors(folder / "model"); }),
+                  {"pytorch_model.bin.index.json", "pytorch_model-00002-of-00002.bin", "not there"});
 }
 
 }  // namespace

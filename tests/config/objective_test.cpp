@@ -18,7 +18,7 @@ models::ModelConfig model_of(const config::RunConfig& config, Architecture archi
   return model;
 }
 
-std::string faults_of(const TinyRun& tiny, Architecture architecture, const std::vector<std::string>& sets) {
+std::string errors_of(const TinyRun& tiny, Architecture architecture, const std::vector<std::string>& sets) {
   const config::RunConfig config = tiny.config(sets);
   std::vector<config::Issue> issues = config.reading_issues;
   config::check_objective(config, model_of(config, architecture), issues);
@@ -29,7 +29,7 @@ std::string faults_of(const TinyRun& tiny, Architecture architecture, const std:
 
 void expect_fault(const TinyRun& tiny, Architecture architecture, const std::vector<std::string>& sets,
                   const std::vector<std::string>& words) {
-  const std::string text = faults_of(tiny, architecture, sets);
+  const std::string text = errors_of(tiny, architecture, sets);
   for (const std::string& word : words)
     EXPECT_NE(text.find(word), std::string::npos) << word << " in: " << text;
 }
@@ -49,8 +49,8 @@ TEST(ObjectiveOfARun, IsWhatTheModelLearnsBy) {
              both = Architecture::kEncoderDecoder;
   for (const auto& [architecture, name] :
        {std::pair{decoder, "causal"}, {encoder, "masked"}, {both, "span_corruption"}}) {
-    EXPECT_EQ(faults_of(tiny, architecture, {}), "");
-    EXPECT_EQ(faults_of(tiny, architecture, {std::string("data.objective=") + name}), "");
+    EXPECT_EQ(errors_of(tiny, architecture, {}), "");
+    EXPECT_EQ(errors_of(tiny, architecture, {std::string("data.objective=") + name}), "");
     for (const char* other : {"causal", "masked", "span_corruption"}) {
       if (std::string(other) == name) continue;
       expect_fault(tiny, architecture, {std::string("data.objective=") + other},
@@ -73,8 +73,8 @@ TEST(ObjectiveOfARun, IsWhatTheModelLearnsBy) {
   expect_fault(tiny, both, {"data.mask_rate=0.8"}, {"data.mean_span", "at least 4.00"});
   expect_fault(tiny, decoder, {"data.mask_rate=0.3"}, {"data.mask_rate", "causal"});
   expect_fault(tiny, encoder, {"data.mean_span=5.0"}, {"data.mean_span", "masked"});
-  EXPECT_EQ(faults_of(tiny, encoder, {"data.mask_rate=0.3", "data.pack=best_fit"}), "");
-  EXPECT_EQ(faults_of(tiny, both, {"data.mask_rate=0.3", "data.mean_span=5"}), "");
+  EXPECT_EQ(errors_of(tiny, encoder, {"data.mask_rate=0.3", "data.pack=best_fit"}), "");
+  EXPECT_EQ(errors_of(tiny, both, {"data.mask_rate=0.3", "data.mean_span=5"}), "");
   expect_fault(tiny, encoder, {"data.fim_rate=0.5"}, {"data.fim_rate", "masked"});
   expect_fault(tiny, both, {"data.fim_rate=0.5"}, {"data.fim_rate", "span_corruption"});
   expect_fault(tiny, both, {"training.sequence_length=2"}, {"training.sequence_length", "at least 3"});
@@ -88,7 +88,7 @@ TEST(ObjectiveOfARun, SpanCorruptionTakesThePlainStream) {
   const auto both = Architecture::kEncoderDecoder;
   for (const char* pack : {"documents", "best_fit"})
     expect_fault(tiny, both, {std::string("data.pack=") + pack}, {"data.pack", pack, "\"stream\""});
-  EXPECT_EQ(faults_of(tiny, both, {"data.pack=stream"}), "");
+  EXPECT_EQ(errors_of(tiny, both, {"data.pack=stream"}), "");
   const config::RunConfig asked = tiny.config();
   const config::RunConfig config =
       config::with(asked, config::choose_objective(asked, model_of(asked, both)));

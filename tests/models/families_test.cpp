@@ -78,7 +78,7 @@ TEST(Families, WhatTheyWriteMeansWhatTheyRead) {
 TEST(Families, PresetsReadAsTheyWereMade) {
   for (const Preset& preset : presets()) {
     const ModelConfig& config = preset.config;
-    EXPECT_EQ(faults_of(config), std::vector<std::string>{}) << preset.name;
+    EXPECT_EQ(errors_of(config), std::vector<std::string>{}) << preset.name;
     const std::string written = config.family->write(config, DType::kF32);
     const ModelConfig again = read_config_json(written, std::string(preset.name));
     EXPECT_EQ(again.family->write(again, DType::kF32), written) << preset.name;
@@ -318,14 +318,14 @@ TEST(Families, DropoutIsKeptForOtherPrograms) {
 // By the checks of transformers' own configuration classes: a model that it cannot load is of little use.
 TEST(Families, WhatTransformersRefusesIsKnown) {
   for (const Preset& preset : presets())
-    EXPECT_EQ(transformers_faults(preset.config), std::vector<std::string>{}) << preset.name;
+    EXPECT_EQ(transformers_errors(preset.config), std::vector<std::string>{}) << preset.name;
   for (const Path& path : golden_configs())
-    EXPECT_TRUE(transformers_faults(read_config_json(read_file(path), path.string())).empty()) << path;
+    EXPECT_TRUE(transformers_errors(read_config_json(read_file(path), path.string())).empty()) << path;
   const auto changed = [](const char* family, const std::function<void(ModelConfig&)>& change) {
     ModelConfig config = smallest_preset(*find_family(family));
     change(config);
-    EXPECT_TRUE(faults_of(config).empty()) << family;
-    return transformers_faults(config).size();
+    EXPECT_TRUE(errors_of(config).empty()) << family;
+    return transformers_errors(config).size();
   };
   for (const char* family : {"llama3", "gemma2", "gemma3", "deepseek2"})
     EXPECT_EQ(changed(family, [](ModelConfig& config) { ++config.hidden_size; }), 1u) << family;
@@ -343,8 +343,8 @@ TEST(Families, WithoutAKeyForTheHeadSizeHeadsDivideTheWidth) {
     ModelConfig config = smallest_preset(*family);
     if (family->size_keys.head_dim != nullptr || config.latent) continue;
     ++config.hidden_size;
-    ASSERT_FALSE(faults_of(config).empty()) << family->name;
-    EXPECT_NE(faults_of(config)[0].find("does not divide among"), std::string::npos) << family->name;
+    ASSERT_FALSE(errors_of(config).empty()) << family->name;
+    EXPECT_NE(errors_of(config)[0].find("does not divide among"), std::string::npos) << family->name;
   }
 }
 
@@ -457,7 +457,7 @@ TEST(Families, SizesOfNoModelAreFaults) {
   const auto fault = [](auto change) {
     ModelConfig config = read_config_json(dump_json(golden("llama-tied")), "");
     change(config);
-    const auto faults = faults_of(config);
+    const auto faults = errors_of(config);
     return faults.empty() ? std::string() : faults.front();
   };
   EXPECT_EQ(fault([](ModelConfig&) {}), "");
@@ -472,7 +472,7 @@ TEST(Families, SizesOfNoModelAreFaults) {
   EXPECT_NE(fault([](ModelConfig& c) { c.norm_eps = std::nan(""); }), "");
   EXPECT_NE(fault([](ModelConfig& c) { c.rope.theta = 1e300; }), "");
   // Every preset is possible.
-  for (const Preset& preset : presets()) EXPECT_TRUE(faults_of(preset.config).empty()) << preset.name;
+  for (const Preset& preset : presets()) EXPECT_TRUE(errors_of(preset.config).empty()) << preset.name;
   EXPECT_THROW(read_config_json(R"({"model_type": "llama", "rms_norm_eps": 1e999})", "c"), DataError);
 }
 
@@ -510,7 +510,7 @@ TEST(Families, SizesOfLatentsHaveLimits) {
   const auto fault = [](auto change) {
     ModelConfig config = read_config_json(dump_json(golden("deepseek-v3")), "");
     change(config);
-    const auto faults = faults_of(config);
+    const auto faults = errors_of(config);
     return faults.empty() ? std::string() : faults.front();
   };
   EXPECT_EQ(fault([](ModelConfig&) {}), "");

@@ -129,7 +129,7 @@ TEST(Mup, RoutersAreHeadsAndExpertsAreHidden) {
     config.predict_layers = config.experts.router_bias ? 1 : 0;
     const auto base = starts_of(config);
     config.mup.base_hidden_size = config.hidden_size / 4;
-    ASSERT_TRUE(mup_faults(config).empty()) << name;
+    ASSERT_TRUE(mup_errors(config).empty()) << name;
     const auto wide = starts_of(config);
     int routers = 0, experts = 0;
     for (const auto& [tensor, init] : base) {
@@ -180,19 +180,19 @@ TEST(Mup, HiddenMatricesOfSmallWangDoNotChange) {
 
 TEST(Mup, WhatCannotHoldAMultiplierIsRefused) {
   ModelConfig config = preset("olmo-1b");  // tied, and norms without weights
-  EXPECT_TRUE(mup_faults(config).empty());
+  EXPECT_TRUE(mup_errors(config).empty());
   config.mup.base_hidden_size = config.hidden_size / 2;
-  ASSERT_EQ(mup_faults(config).size(), 1u);
-  EXPECT_NE(mup_faults(config)[0].find("tie_word_embeddings"), std::string::npos);
+  ASSERT_EQ(mup_errors(config).size(), 1u);
+  EXPECT_NE(mup_errors(config)[0].find("tie_word_embeddings"), std::string::npos);
   config.tied = false;
-  EXPECT_TRUE(mup_faults(config).empty());
+  EXPECT_TRUE(mup_errors(config).empty());
 
   config = preset("gemma2-27b");  // scores by 1/√144, heads of 128
   config.mup = {.base_hidden_size = config.hidden_size / 2, .base_head_dim = config.head_dim};
-  EXPECT_TRUE(mup_faults(config).empty());
+  EXPECT_TRUE(mup_errors(config).empty());
   config.mup.base_head_dim = config.head_dim / 2;
-  ASSERT_EQ(mup_faults(config).size(), 1u);
-  EXPECT_NE(mup_faults(config)[0].find("query_pre_attn_scalar"), std::string::npos);
+  ASSERT_EQ(mup_errors(config).size(), 1u);
+  EXPECT_NE(mup_errors(config)[0].find("query_pre_attn_scalar"), std::string::npos);
 }
 
 // Roles, not names and not shapes, say what decays and what counts as a product; the two agree in every

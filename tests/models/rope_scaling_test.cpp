@@ -16,7 +16,7 @@ TEST(RopeScaling, FollowsTransformersForEveryKind) {
   for (const auto& one : cases) {
     const std::string name = one["name"];
     ModelConfig config = read_config_json(one["config"].get<std::string>(), name);
-    ASSERT_EQ(faults_of(config), std::vector<std::string>{}) << name;
+    ASSERT_EQ(errors_of(config), std::vector<std::string>{}) << name;
     // What it writes means the same.
     config = read_config_json(config.family->write(config, DType::kF32), name);
     const auto found = ops::rotation_of(config.rope, config.rotary_dim(), one["positions"].get<int64_t>());

@@ -31,38 +31,38 @@ TEST(Check, NamesActionAndRank) {
   const Schedule sound = make_schedule({"zb_h1", 2, 3});
   Schedule schedule = sound;
   schedule.ranks[1].pop_back();  // W2@1
-  EXPECT_EQ(faults_of(schedule), std::vector<std::string>{"rank 1: W2@1 is missing"});
+  EXPECT_EQ(errors_of(schedule), std::vector<std::string>{"rank 1: W2@1 is missing"});
 
   schedule = sound;
   schedule.ranks[0].push_back({kForward, 1, 0});
   EXPECT_EQ(
-      faults_of(schedule),
+      errors_of(schedule),
       std::vector<std::string>{"rank 0, action 9 (F1@0): F1@0 was done before, by rank 0, action 1 (F1@0)"});
 
   schedule = sound;
   schedule.ranks[0].push_back({kForward, 1, 1});
-  EXPECT_TRUE(mentions(faults_of(schedule), "rank 0, action 9 (F1@1): stage 1 lies on rank 1"));
+  EXPECT_TRUE(mentions(errors_of(schedule), "rank 0, action 9 (F1@1): stage 1 lies on rank 1"));
 
   schedule = sound;
   schedule.ranks[0][0].micro_batch = 3;
-  EXPECT_TRUE(mentions(faults_of(schedule), "F3@0 is not of this schedule, which has micro-batches 0 to 2"));
-  EXPECT_TRUE(mentions(faults_of(schedule), "rank 0: F0@0 is missing"));
+  EXPECT_TRUE(mentions(errors_of(schedule), "F3@0 is not of this schedule, which has micro-batches 0 to 2"));
+  EXPECT_TRUE(mentions(errors_of(schedule), "rank 0: F0@0 is missing"));
 
   schedule = sound;
   std::swap(schedule.ranks[1][0], schedule.ranks[1][1]);  // I0 before F0
-  EXPECT_EQ(faults_of(schedule),
+  EXPECT_EQ(errors_of(schedule),
             std::vector<std::string>{"rank 1, action 0 (I0@1) needs F0@1, which is behind it: "
                                      "rank 1, action 1 (F0@1)"});
 
   schedule = sound;
   std::swap(schedule.ranks[0][2], schedule.ranks[0][3]);  // W0 before I0
-  EXPECT_EQ(faults_of(schedule),
+  EXPECT_EQ(errors_of(schedule),
             std::vector<std::string>{"rank 0, action 2 (W0@0) needs I0@0, which is behind it: "
                                      "rank 0, action 3 (I0@0)"});
 
   schedule = sound;
   schedule.rank_of_stage[1] = 2;
-  EXPECT_EQ(faults_of(schedule), std::vector<std::string>{"stage 1 lies on rank 2 of 2"});
+  EXPECT_EQ(errors_of(schedule), std::vector<std::string>{"stage 1 lies on rank 2 of 2"});
 }
 
 TEST(Check, TellsACircleOfWaits) {
@@ -70,7 +70,7 @@ TEST(Check, TellsACircleOfWaits) {
   // Rank 0 wants the gradient of micro-batch 1 before it sends it forward.
   schedule.ranks[0] = {{kForward, 0, 0}, {kBackward, 0, 0}, {kForward, 1, 0}, {kBackward, 1, 0}};
   schedule.ranks[1] = {{kForward, 0, 1}, {kForward, 1, 1}, {kBackward, 0, 1}, {kBackward, 1, 1}};
-  EXPECT_EQ(faults_of(schedule),
+  EXPECT_EQ(errors_of(schedule),
             std::vector<std::string>{"deadlock: rank 0, action 1 (B0@0) waits for rank 1, action 2 (B0@1); "
                                      "rank 1, action 1 (F1@1) waits for rank 0, action 2 (F1@0)"});
   try {
@@ -84,10 +84,10 @@ TEST(Check, TellsACircleOfWaits) {
   }
   // F and B of one micro-batch are no pair.
   schedule = {"pair", 1, 1, {0}, {{{kForwardBackward, 0, 0, 0, 0}}}};
-  EXPECT_TRUE(mentions(faults_of(schedule), "needs F0@0, which is part of it"));
+  EXPECT_TRUE(mentions(errors_of(schedule), "needs F0@0, which is part of it"));
   // Nor are F of a stage and B of the next.
   schedule = {"pair", 2, 1, {0, 0}, {{{kForward, 0, 0}, {kForwardBackward, 0, 1, 0, 1}, {kBackward, 0, 0}}}};
-  EXPECT_FALSE(faults_of(schedule).empty());
+  EXPECT_FALSE(errors_of(schedule).empty());
 }
 
 // Steps of a random kind that leave a schedule without all it must have, or give it more.
@@ -114,7 +114,7 @@ TEST(Check, FindsEveryDropCopyAndMove) {
         if (what != 0)
           to.insert(to.begin() + static_cast<std::ptrdiff_t>(below(to.size() + 1)), action);  // copy
       }
-      EXPECT_FALSE(faults_of(schedule).empty()) << kind.name << ", " << str(action) << ", " << what;
+      EXPECT_FALSE(errors_of(schedule).empty()) << kind.name << ", " << str(action) << ", " << what;
     }
   }
 }
@@ -220,7 +220,7 @@ TEST(Check, RefusesWhatDoesNotComeToItsEnd) {
         auto& actions = schedule.ranks[below(schedule.ranks.size())];
         std::swap(actions[below(actions.size())], actions[below(actions.size())]);
       }
-      const bool is_sound = faults_of(schedule).empty();
+      const bool is_sound = errors_of(schedule).empty();
       const Costs costs = even_costs(schedule);
       EXPECT_EQ(is_sound, plain_simulation(schedule, costs).ends) << kind.name << ", trial " << trial;
       if (is_sound) {
@@ -248,7 +248,7 @@ TEST(Messages, RoomFollowsTheOrder) {
   // The last micro-batch first: its message is the fourth, so all four are received before it.
   for (const int32_t i : {3, 0, 1, 2}) schedule.ranks[1].push_back({kForward, i, 1});
   for (int32_t i = 0; i < 4; ++i) schedule.ranks[1].push_back({kBackward, i, 1});
-  ASSERT_TRUE(faults_of(schedule).empty());
+  ASSERT_TRUE(errors_of(schedule).empty());
   const auto messages = messages_of(schedule);
   EXPECT_EQ(receive_buffers_of(messages, 1), 4);
   EXPECT_EQ(receive_buffers_of(messages, 0), 1);

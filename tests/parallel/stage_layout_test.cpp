@@ -237,15 +237,15 @@ TEST(StageLayout, EncoderAndDecoder) {
   const ModelParts model{.layers = 6, .encoder_layers = 3};
   const StageLayout within = parse_layout("Et|tt|t|t|tL", model, 5);
   EXPECT_EQ(shared_tables(within, model).embedding, (std::vector<int32_t>{0, 2}));
-  EXPECT_EQ(boundary_behind(within, model, 0), (Boundary{true, false}));
+  EXPECT_EQ(boundary_after(within, model, 0), (Boundary{true, false}));
   // The encoder ends where the stage does: the decoder begins with the tokens of its own.
-  EXPECT_EQ(boundary_behind(within, model, 1), (Boundary{false, true}));
-  EXPECT_EQ(boundary_behind(within, model, 2), (Boundary{true, true}));
-  EXPECT_EQ(boundary_behind(within, model, 3), (Boundary{true, true}));
+  EXPECT_EQ(boundary_after(within, model, 1), (Boundary{false, true}));
+  EXPECT_EQ(boundary_after(within, model, 2), (Boundary{true, true}));
+  EXPECT_EQ(boundary_after(within, model, 3), (Boundary{true, true}));
   const StageLayout head_alone = parse_layout("Etttt|tt|L", model, 3);
-  EXPECT_EQ(boundary_behind(head_alone, model, 1), (Boundary{true, false}));
+  EXPECT_EQ(boundary_after(head_alone, model, 1), (Boundary{true, false}));
   EXPECT_EQ(shared_tables(head_alone, model).embedding, std::vector<int32_t>{0});
-  EXPECT_EQ(boundary_behind(within, {.layers = 6}, 2), (Boundary{true, false}));
+  EXPECT_EQ(boundary_after(within, {.layers = 6}, 2), (Boundary{true, false}));
 }
 
 }  // namespace

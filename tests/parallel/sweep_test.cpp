@@ -48,7 +48,7 @@ TEST(Sweep, EveryScheduleIsSound) {
   int count = 0;
   for_all_schedules([&](const Schedule& schedule) {
     ++count;
-    EXPECT_EQ(faults_of(schedule), std::vector<std::string>());
+    EXPECT_EQ(errors_of(schedule), std::vector<std::string>());
     EXPECT_TRUE(adds_in_order(schedule));
   });
   EXPECT_GT(count, 6000);

@@ -28,8 +28,8 @@ using graph::Graph;
 using graph::kNone;
 using graph::ParameterRole;
 using graph::ValueId;
-using ops::expert_room;
-using ops::ExpertRoom;
+using ops::pass_capacity;
+using ops::PassCapacity;
 
 constexpr int64_t kTokens = 37, kK = 3, kExperts = 8, kWidth = 24, kFfn = 20;
 
@@ -72,7 +72,7 @@ using Bytes = std::vector<std::byte>;
 // By name: the result and all gradients.
 using Results = std::map<std::string, Bytes>;
 
-Results run(DType dtype, Routing routing, const ExpertRoom* room, int threads = 2,
+Results run(DType dtype, Routing routing, const PassCapacity* capacity, int threads = 2,
             Backward backward = Backward::kCombined) {
   Graph graph;
   const auto operand = [&](const char* name, DType type, Shape shape) {
@@ -81,10 +81,10 @@ Results run(DType dtype, Routing routing, const ExpertRoom* room, int threads = 
   const ValueId x = operand("x", dtype, {kTokens, kWidth}), ids = operand("ids", DType::kI32, {kTokens, kK});
   const ValueId weights = operand("weights", DType::kF32, {kTokens, kK});
   ValueId y = kNone;
-  if (room == nullptr) {
+  if (capacity == nullptr) {
     y = experts(graph, x, ids, weights, kNone);
   } else {
-    const ops::DispatchAttrs attrs{.tokens = kTokens, .k = kK, .experts = kExperts, .room = *room};
+    const ops::DispatchAttrs attrs{.tokens = kTokens, .k = kK, .experts = kExperts, .capacity = *capacity};
     const auto plan = graph::add<ops::PlanDispatch>(graph, {.ids = ids, .weights = weights}, attrs);
     const ValueId rows = graph::add<ops::DispatchRows>(graph, {.x = x, .way = plan.way}, attrs).rows;
     const ValueId made = experts(graph, rows, plan.ids, plan.weights, plan.offsets);
@@ -154,19 +154,20 @@ class ExpertPasses : public testing::TestWithParam<Given> {};
 
 TEST_P(ExpertPasses, ChangeNoBit) {
   const auto [dtype, routing] = GetParam();
-  const ExpertRoom all{kTokens, kTokens * kK};
+  const PassCapacity all{kTokens, kTokens * kK};
   const Results wanted = run(dtype, routing, &all);
-  for (const ExpertRoom room : {ExpertRoom{kTokens, 40}, ExpertRoom{20, kTokens * kK}, ExpertRoom{7, 15},
-                                ExpertRoom{1, kK}, ExpertRoom{kTokens - 1, kTokens * kK - 1}}) {
-    SCOPED_TRACE(testing::Message() << room.rows << " rows, " << room.slots << " slots");
-    expect_same(run(dtype, routing, &room), wanted);
-    expect_same(run(dtype, routing, &room, 2, Backward::kSplit), wanted);
+  for (const PassCapacity capacity :
+       {PassCapacity{kTokens, 40}, PassCapacity{20, kTokens * kK}, PassCapacity{7, 15}, PassCapacity{1, kK},
+        PassCapacity{kTokens - 1, kTokens * kK - 1}}) {
+    SCOPED_TRACE(testing::Message() << capacity.rows << " rows, " << capacity.slots << " slots");
+    expect_same(run(dtype, routing, &capacity), wanted);
+    expect_same(run(dtype, routing, &capacity, 2, Backward::kSplit), wanted);
   }
   expect_same(run(dtype, routing, &all, 3), wanted);
 }
 
 TEST(ExpertDispatch, GivesWhatExpertsGiveThatNobodyShares) {
-  const ExpertRoom all{kTokens, kTokens * kK};
+  const PassCapacity all{kTokens, kTokens * kK};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const Routing routing : {Routing::kRandom, Routing::kOneExpert}) {
       Results found = run(dtype, routing, &all), wanted = run(dtype, routing, nullptr);
@@ -193,14 +194,14 @@ INSTANTIATE_TEST_SUITE_P(Ops, ExpertPasses,
                                          Given{DType::kBF16, Routing::kSomeNowhere}),
                          name_of_case);
 
-TEST(ExpertRoom, IsTheBalancedShareTimesAFactor) {
+TEST(PassCapacity, IsTheBalancedShareTimesAFactor) {
   // Of 8 experts on 4 ranks a token's two are on a given rank with 1 - C(6, 2) / C(8, 2) = 13 / 28.
-  EXPECT_EQ(expert_room(2800, 2, 8, 4, 1.0), (ExpertRoom{1300, 1400}));
-  EXPECT_EQ(expert_room(2800, 2, 8, 4, 1.5), (ExpertRoom{1950, 2100}));
+  EXPECT_EQ(pass_capacity(2800, 2, 8, 4, 1.0), (PassCapacity{1300, 1400}));
+  EXPECT_EQ(pass_capacity(2800, 2, 8, 4, 1.5), (PassCapacity{1950, 2100}));
   // Never more than all of them.
-  EXPECT_EQ(expert_room(2800, 2, 8, 4, 100.0), (ExpertRoom{2800, 5600}));
-  EXPECT_EQ(expert_room(10, 8, 8, 2, 0.01), (ExpertRoom{1, 4}));
-  const ExpertRoom wide = expert_room(10000, 2, 8, 4);
+  EXPECT_EQ(pass_capacity(2800, 2, 8, 4, 100.0), (PassCapacity{2800, 5600}));
+  EXPECT_EQ(pass_capacity(10, 8, 8, 2, 0.01), (PassCapacity{1, 4}));
+  const PassCapacity wide = pass_capacity(10000, 2, 8, 4);
   EXPECT_NEAR(static_cast<double>(wide.slots), 5000 * 1.25 + 4 * std::sqrt(5000.0), 1);
 }
 
@@ -219,7 +220,7 @@ TEST(ExpertDispatch, SendsATokenOnceToEachRank) {
       const int64_t ranks = int64_t{2} << i, tokens = 1000, width = 64;
       ops::DispatchAttrs attrs{
           .axes = {graph::Axis::kShard}, .tokens = tokens, .k = k, .experts = experts, .ranks = ranks};
-      attrs.room = {tokens, tokens * attrs.hits()};
+      attrs.capacity = {tokens, tokens * attrs.hits()};
       Graph graph;
       const auto operand = [&](const char* name, DType type, Shape shape) {
         return device::add_operand(graph, name, type, shape);
@@ -241,7 +242,7 @@ TEST(ExpertDispatch, SendsATokenOnceToEachRank) {
 }
 
 TEST(ExpertDispatch, RefusesIdsOfNoExpert) {
-  const ExpertRoom all{kTokens, kTokens * kK}, some{7, 15};
+  const PassCapacity all{kTokens, kTokens * kK}, some{7, 15};
   EXPECT_THROW(run(DType::kF32, Routing::kBeyond, &all), InternalError);
   EXPECT_THROW(run(DType::kF32, Routing::kBeyond, &some), InternalError);
 }

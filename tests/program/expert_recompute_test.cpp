@@ -71,7 +71,7 @@ TEST_P(ExpertRecompute, KeepsWhatItDoesNotMakeAgain) {
 }
 
 // Products of a shared expert that start while rows of the same layer are in flight.
-int64_t products_beside(const Program& program, Segment segment, const graph::OpDef& of_rows) {
+int64_t matmuls_alongside(const Program& program, Segment segment, const graph::OpDef& of_rows) {
   const std::vector<Instruction>& list = program.segment({segment});
   int64_t count = 0;
   for (size_t i = 0; i < list.size(); ++i) {
@@ -95,8 +95,8 @@ TEST(SharedExperts, ComputeWhileRowsAreInFlight) {
   options.experts = {2};
   const auto set = compile({request_for(options.model, 2)}, options);
   const Program& program = set->programs[0];
-  EXPECT_GE(products_beside(program, Segment::kForward, ops::CombineRows::def), 2);
-  EXPECT_GE(products_beside(program, Segment::kBackward, ops::DispatchRows::def), 2);
+  EXPECT_GE(matmuls_alongside(program, Segment::kForward, ops::CombineRows::def), 2);
+  EXPECT_GE(matmuls_alongside(program, Segment::kBackward, ops::DispatchRows::def), 2);
   // A loop for each layer, forward and backward.
   std::map<std::pair<int32_t, bool>, std::set<int32_t>> loops;
   for (const graph::Node& node : program.graph.nodes()) {

@@ -76,7 +76,7 @@ void expect_same_bits(const MeshRanks& found, const MeshRanks& wanted) {
 }
 
 // Products of a segment that start while a collective is under way which was started before them.
-int64_t products_beside(const Program& program, Segment segment) {
+int64_t matmuls_alongside(const Program& program, Segment segment) {
   int64_t count = 0;
   const std::vector<Instruction>& list = program.segment({segment});
   int32_t started = -1, done = -1;  // the last collective
@@ -128,11 +128,11 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(RowChunksTest, ProductsRunBesideTheirCollectives) {
   const Case one{"llama"};
   const auto whole = compiled(one, 1), cut = compiled(one, 2);
-  EXPECT_EQ(products_beside(whole[0]->programs[0], Segment::kForward), 0);
+  EXPECT_EQ(matmuls_alongside(whole[0]->programs[0], Segment::kForward), 0);
   // Two layers, two gathered inputs and two sums each: one of two parts of two products.
-  EXPECT_EQ(products_beside(cut[0]->programs[0], Segment::kForward), 2 * 4 * 2);
-  EXPECT_GE(products_beside(cut[0]->programs[0], Segment::kBackward),
-            products_beside(whole[0]->programs[0], Segment::kBackward) + 2 * 2 * 2);
+  EXPECT_EQ(matmuls_alongside(cut[0]->programs[0], Segment::kForward), 2 * 4 * 2);
+  EXPECT_GE(matmuls_alongside(cut[0]->programs[0], Segment::kBackward),
+            matmuls_alongside(whole[0]->programs[0], Segment::kBackward) + 2 * 2 * 2);
 }
 
 TEST(RowChunksTest, RowsThatDoNotDivideAreRefusedWithTheNearest) {

@@ -26,7 +26,7 @@ Refusal refusal_of(const TinyRun& tiny, const std::vector<std::string>& sets) {
   return refusal_with(tiny, RunOptions{.config = tiny.config(sets)});
 }
 
-void expect_says(const Refusal& refusal, int code, const std::vector<std::string>& parts) {
+void expect_contains(const Refusal& refusal, int code, const std::vector<std::string>& parts) {
   EXPECT_EQ(refusal.code, code) << refusal.message;
   for (const std::string& part : parts)
     EXPECT_NE(refusal.message.find(part), std::string::npos)
@@ -48,18 +48,18 @@ void cut(const Path& path) {
 
 TEST(BadInput, AllFaultsOfAConfigurationAtOnce) {
   const TinyRun tiny;
-  expect_says(refusal_of(tiny, {"training.stepz=5", "optimizer.lr=-1", "training.micro_batch_size=3"}), 2,
-              {"training.stepz", "did you mean \"steps\"", "optimizer.lr", "does not divide"});
+  expect_contains(refusal_of(tiny, {"training.stepz=5", "optimizer.lr=-1", "training.micro_batch_size=3"}), 2,
+                  {"training.stepz", "did you mean \"steps\"", "optimizer.lr", "does not divide"});
 }
 
 TEST(BadInput, ImpossibleSizes) {
   const TinyRun tiny;
-  expect_says(refusal_of(tiny, {"model.num_attention_heads=3"}), 2, {"model.family", "head"});
-  expect_says(refusal_of(tiny, {"model.num_key_value_heads=3"}), 2, {"model.family", "3"});
-  expect_says(refusal_of(tiny, {"model.family=\"lama3\""}), 2, {"lama3", "llama3"});
-  expect_says(refusal_of(tiny, {"training.sequence_length=65"}), 2, {"training.sequence_length", "64"});
-  expect_says(refusal_of(tiny, {"memory.budget=\"100kB\""}), 2, {"memory.budget"});
-  expect_says(
+  expect_contains(refusal_of(tiny, {"model.num_attention_heads=3"}), 2, {"model.family", "head"});
+  expect_contains(refusal_of(tiny, {"model.num_key_value_heads=3"}), 2, {"model.family", "3"});
+  expect_contains(refusal_of(tiny, {"model.family=\"lama3\""}), 2, {"lama3", "llama3"});
+  expect_contains(refusal_of(tiny, {"training.sequence_length=65"}), 2, {"training.sequence_length", "64"});
+  expect_contains(refusal_of(tiny, {"memory.budget=\"100kB\""}), 2, {"memory.budget"});
+  expect_contains(
       refusal_of(tiny, {"training.sequence_length=32", "data.train=" + quoted(tiny.path("short.bin"))}), 2,
       {"short.bin"});
 }
@@ -72,46 +72,47 @@ TEST(BadInput, NotYet) {
         "precision.residual=\"bf16\"", "memory.offload=\"host\"", "device.kind=\"cuda\"",
         "parallel.backend=\"nccl\"", "log.prometheus=\":9000\"", "log.alert_command=\"mail\""}) {
     const std::string key = std::string(set).substr(0, std::string(set).find('='));
-    expect_says(refusal_of(tiny, {set}), 2, {key, "not yet"});
+    expect_contains(refusal_of(tiny, {set}), 2, {key, "not yet"});
   }
-  expect_says(refusal_of(tiny, {"checkpoint.keep_every=\"10min\""}), 2, {"checkpoint.keep_every", "steps"});
-  expect_says(refusal_of(tiny, {"model.init=\"random\""}), 2, {"model.init", "model.from"});
-  expect_says(refusal_of(tiny, {"model.preset=\"olmo-1b\"", "model.mup_base_hidden_size=128"}), 2,
-              {"model.mup_base_hidden_size", "tie_word_embeddings"});
-  expect_says(refusal_of(tiny, {"model.preset=\"pythia-14m\"", "model.init_std=0.01"}), 2,
-              {"model.init_std", "small_wang"});
-  expect_says(refusal_of(tiny, {"optimizer.group=[{match=\"*nrom*\", lr_scale=0.1}]"}), 2,
-              {"*nrom*", "matches no tensor", "similar names are", "model.norm.weight"});
-  expect_says(refusal_of(tiny, {"optimizer.group=[{match=\"*qproj*\", lr_scale=0.1}]"}), 2,
-              {"*qproj*", "self_attn.q_proj.weight"});
-  expect_says(refusal_of(tiny, {"optimizer.group=[{match=\"xyz\", lr_scale=0.1}]"}), 2,
-              {"xyz", "names are such as", "model.embed_tokens.weight"});
+  expect_contains(refusal_of(tiny, {"checkpoint.keep_every=\"10min\""}), 2,
+                  {"checkpoint.keep_every", "steps"});
+  expect_contains(refusal_of(tiny, {"model.init=\"random\""}), 2, {"model.init", "model.from"});
+  expect_contains(refusal_of(tiny, {"model.preset=\"olmo-1b\"", "model.mup_base_hidden_size=128"}), 2,
+                  {"model.mup_base_hidden_size", "tie_word_embeddings"});
+  expect_contains(refusal_of(tiny, {"model.preset=\"pythia-14m\"", "model.init_std=0.01"}), 2,
+                  {"model.init_std", "small_wang"});
+  expect_contains(refusal_of(tiny, {"optimizer.group=[{match=\"*nrom*\", lr_scale=0.1}]"}), 2,
+                  {"*nrom*", "matches no tensor", "similar names are", "model.norm.weight"});
+  expect_contains(refusal_of(tiny, {"optimizer.group=[{match=\"*qproj*\", lr_scale=0.1}]"}), 2,
+                  {"*qproj*", "self_attn.q_proj.weight"});
+  expect_contains(refusal_of(tiny, {"optimizer.group=[{match=\"xyz\", lr_scale=0.1}]"}), 2,
+                  {"xyz", "names are such as", "model.embed_tokens.weight"});
 }
 
 TEST(BadInput, Corpora) {
   const TinyRun tiny;
-  expect_says(refusal_of(tiny, {"data.train=" + quoted(tiny.path("nowhere*.txt"))}), 2, {"nowhere"});
+  expect_contains(refusal_of(tiny, {"data.train=" + quoted(tiny.path("nowhere*.txt"))}), 2, {"nowhere"});
   put_file(tiny.path("empty.txt"), "");
-  expect_says(refusal_of(tiny, {"data.train=" + quoted(tiny.path("empty.txt"))}), 3, {"empty.txt"});
+  expect_contains(refusal_of(tiny, {"data.train=" + quoted(tiny.path("empty.txt"))}), 3, {"empty.txt"});
   put_file(tiny.path("empty.bin"), "");
-  expect_says(refusal_of(tiny, {"data.train=" + quoted(tiny.path("empty.bin"))}), 3, {"empty.bin"});
+  expect_contains(refusal_of(tiny, {"data.train=" + quoted(tiny.path("empty.bin"))}), 3, {"empty.bin"});
   put_tokens(tiny.path("short.bin"), tiny_tokens(10));
-  expect_says(refusal_of(tiny, {"data.train=" + quoted(tiny.path("short.bin"))}), 2, {"10 tokens"});
+  expect_contains(refusal_of(tiny, {"data.train=" + quoted(tiny.path("short.bin"))}), 2, {"10 tokens"});
   std::filesystem::create_directory(tiny.path("mixed"));
   put_tokens(tiny.path("mixed/a.bin"), tiny_tokens(1000));
   put_file(tiny.path("mixed/b.txt"), "text");
-  expect_says(refusal_of(tiny, {"data.train=[\"" + tiny.path("mixed").string() + "\"]"}), 2,
-              {"data.train", "b.txt", "data.source"});
+  expect_contains(refusal_of(tiny, {"data.train=[\"" + tiny.path("mixed").string() + "\"]"}), 2,
+                  {"data.train", "b.txt", "data.source"});
   put_file(tiny.path("bad.jsonl"), "{\"text\": \"a\"}\n{\"txet\": \"b\"}\n");
-  expect_says(refusal_of(tiny, {"data.train=" + quoted(tiny.path("bad.jsonl"))}), 3, {"bad.jsonl:2"});
+  expect_contains(refusal_of(tiny, {"data.train=" + quoted(tiny.path("bad.jsonl"))}), 3, {"bad.jsonl:2"});
 }
 
 // transformers refuses a Llama model whose width is no multiple of its heads, so that final/ were of no use.
 TEST(BadInput, AModelThatTransformersCannotLoad) {
   const TinyRun tiny;
-  expect_says(refusal_of(tiny, {"model.hidden_size=66"}), 2,
-              {"model.family", "66", "4 heads", "transformers"});
-  expect_says(refusal_of(tiny, {"model.hidden_size=66", "model.head_dim=16"}), 2, {"66", "transformers"});
+  expect_contains(refusal_of(tiny, {"model.hidden_size=66"}), 2,
+                  {"model.family", "66", "4 heads", "transformers"});
+  expect_contains(refusal_of(tiny, {"model.hidden_size=66", "model.head_dim=16"}), 2, {"66", "transformers"});
   EXPECT_EQ(refusal_of(tiny, {"model.hidden_size=66", "model.head_dim=16", "model.family=\"qwen3\""}).code,
             0);
 }
@@ -119,14 +120,15 @@ TEST(BadInput, AModelThatTransformersCannotLoad) {
 // Which metrics there are is known before the first step, also where only the data tell.
 TEST(BadInput, ABestMetricThatIsNeverMeasured) {
   const TinyRun tiny;
-  expect_says(refusal_of(tiny, {"checkpoint.best_metric=\"eval/valid/los\""}), 2,
-              {"checkpoint.best_metric", "did you mean", "eval/valid/loss"});
-  expect_says(refusal_of(tiny, {"checkpoint.best_metric=\"grad_norm\""}), 2,
-              {"checkpoint.best_metric", "grad_norm"});
+  expect_contains(refusal_of(tiny, {"checkpoint.best_metric=\"eval/valid/los\""}), 2,
+                  {"checkpoint.best_metric", "did you mean", "eval/valid/loss"});
+  expect_contains(refusal_of(tiny, {"checkpoint.best_metric=\"grad_norm\""}), 2,
+                  {"checkpoint.best_metric", "grad_norm"});
   // Token files hold nothing out unless a fraction is given, and do not say their bytes.
-  expect_says(refusal_of(tiny, {"checkpoint.best_metric=\"eval/valid/bits_per_byte\""}), 2,
-              {"checkpoint.best_metric", "expected one of loss"});
-  expect_says(refusal_of(tiny, {"checkpoint.keep_best=2"}), 2, {"checkpoint.best_metric", "eval/valid/loss"});
+  expect_contains(refusal_of(tiny, {"checkpoint.best_metric=\"eval/valid/bits_per_byte\""}), 2,
+                  {"checkpoint.best_metric", "expected one of loss"});
+  expect_contains(refusal_of(tiny, {"checkpoint.keep_best=2"}), 2,
+                  {"checkpoint.best_metric", "eval/valid/loss"});
   EXPECT_FALSE(std::filesystem::exists(tiny.folder() / "metrics.jsonl"));
   EXPECT_EQ(refusal_of(tiny, {"checkpoint.keep_best=2", "checkpoint.best_metric=\"loss\""}).code, 0);
 }
@@ -149,11 +151,11 @@ TEST(BadInput, TokensOfSeveralTokenizers) {
   put_meta(train, {{"tokenizer_hash", a}, {"end_of_text_id", 0}, {"vocab_size", 300}});
   for (const auto& sets : ways) {
     put_meta(other, {{"tokenizer_hash", b}, {"end_of_text_id", 0}});
-    expect_says(refusal_of(tiny, sets), 3, {"other.bin", "train.bin", a, b});
+    expect_contains(refusal_of(tiny, sets), 3, {"other.bin", "train.bin", a, b});
     put_meta(other, {{"tokenizer_hash", a}, {"end_of_text_id", 7}});
-    expect_says(refusal_of(tiny, sets), 3, {"other.bin", "end-of-text id 7"});
+    expect_contains(refusal_of(tiny, sets), 3, {"other.bin", "end-of-text id 7"});
     put_meta(other, {{"tokenizer_hash", a}, {"end_of_text_id", 0}, {"vocab_size", 301}});
-    expect_says(refusal_of(tiny, sets), 3, {"other.bin", "301", "300"});
+    expect_contains(refusal_of(tiny, sets), 3, {"other.bin", "301", "300"});
     // Another tool's hash cannot be compared, and smaller vocabularies are parts.
     put_meta(other, {{"tokenizer_hash", "gpt2"}, {"end_of_text_id", 0}, {"vocab_size", 299}});
     EXPECT_EQ(refusal_of(tiny, sets).code, 0);
@@ -176,7 +178,7 @@ TEST(BadInput, TokensOfSeveralTokenizersOfDatatrove) {
     return refusal_of(tiny, {"data.pack=\"stream\"", "data.train=" + quoted(tiny.path("a.ds")),
                              "data.valid=" + quoted(tiny.path(valid))});
   };
-  expect_says(with("b.ds"), 3, {"a.ds", "b.ds", "gpt2", "llama"});
+  expect_contains(with("b.ds"), 3, {"a.ds", "b.ds", "gpt2", "llama"});
   EXPECT_EQ(with("c.ds").code, 0);
 }
 
@@ -185,8 +187,8 @@ TEST(BadInput, DocumentsWithoutEnds) {
   const TinyRun tiny;
   put_meta(tiny.path("train.bin"), {{"vocab_size", 300}});
   for (const char* pack : {"documents", "best_fit"})
-    expect_says(refusal_of(tiny, {"data.pack=\"" + std::string(pack) + "\""}), 2,
-                {"data.pack", pack, "train.bin", "end_of_text_id", "stream"});
+    expect_contains(refusal_of(tiny, {"data.pack=\"" + std::string(pack) + "\""}), 2,
+                    {"data.pack", pack, "train.bin", "end_of_text_id", "stream"});
   EXPECT_EQ(refusal_of(tiny, {"data.pack=\"stream\""}).code, 0);
   std::filesystem::remove_all(tiny.folder());
   // Nobody asked for it: it is said, and trains.
@@ -202,12 +204,13 @@ TEST(BadInput, DocumentsWithoutEnds) {
 
 TEST(BadInput, FillInTheMiddleNeedsItsTokens) {
   const TinyRun tiny;
-  expect_says(refusal_of(tiny, {"data.fim_rate=0.5"}), 2, {"data.fim_rate", "tokenizer.path"});
+  expect_contains(refusal_of(tiny, {"data.fim_rate=0.5"}), 2, {"data.fim_rate", "tokenizer.path"});
   std::string text;
   for (int i = 0; i < 3000; ++i) text += "some words " + std::to_string(i * 7 % 100) + "\n";
   put_file(tiny.path("words.txt"), text);
   const std::string train = "data.train=" + quoted(tiny.path("words.txt"));
-  expect_says(refusal_of(tiny, {train, "data.fim_rate=0.5"}), 2, {"<fim_prefix>", "tokenizer.train.special"});
+  expect_contains(refusal_of(tiny, {train, "data.fim_rate=0.5"}), 2,
+                  {"<fim_prefix>", "tokenizer.train.special"});
   const std::string special =
       "tokenizer.train.special=[\"<|endoftext|>\", \"<fim_prefix>\", \"<fim_middle>\", \"<fim_suffix>\"]";
   EXPECT_EQ(tiny.train({train, special, "data.fim_rate=0.5"}, "with").end, RunEnd::kFinished);
@@ -215,7 +218,7 @@ TEST(BadInput, FillInTheMiddleNeedsItsTokens) {
   EXPECT_NE(metrics_of(tiny.folder("with")).steps, metrics_of(tiny.folder("without")).steps);
   // The order of samples may not change unseen.
   const RunOptions changed{.config = tiny.config({train, special, "data.fim_rate=0.25"}, "with")};
-  expect_says(refusal_with(tiny, changed), 2, {"data.fim_rate", "0.5", "0.25", "--accept-changes"});
+  expect_contains(refusal_with(tiny, changed), 2, {"data.fim_rate", "0.5", "0.25", "--accept-changes"});
 }
 
 TEST(BadInput, AnyBytesAreText) {
@@ -236,13 +239,13 @@ TEST(BadInput, ATokenBeyondTheVocabulary) {
   ids[4321] = 300;
   put_tokens(tiny.path("train.bin"), ids);
   // Before the first step, though its sample would come much later, and though it was sound before.
-  expect_says(refusal_of(tiny, {"data.epochs=1", "training.steps=100"}), 3,
-              {"train.bin", "token 4321 is 300"});
+  expect_contains(refusal_of(tiny, {"data.epochs=1", "training.steps=100"}), 3,
+                  {"train.bin", "token 4321 is 300"});
   EXPECT_FALSE(std::filesystem::exists(tiny.folder() / "metrics.jsonl"));
   put_tokens(tiny.path("train.bin"), tiny_tokens(6000));
   EXPECT_EQ(tiny.train().step, 6);
   put_tokens(tiny.path("train.bin"), ids);
-  expect_says(refusal_of(tiny, {}), 3, {"token 4321 is 300"});
+  expect_contains(refusal_of(tiny, {}), 3, {"token 4321 is 300"});
 }
 
 class BadModel : public testing::Test {
@@ -292,19 +295,19 @@ TEST_F(BadModel, DropoutIsNamedAndKept) {
 TEST_F(BadModel, Damage) {
   const std::string good = read_file(weights_);
   cut(weights_);
-  expect_says(start(), 3, {"model.safetensors"});
+  expect_contains(start(), 3, {"model.safetensors"});
   put_file(weights_, good.substr(0, 6));
-  expect_says(start(), 3, {"model.safetensors"});
+  expect_contains(start(), 3, {"model.safetensors"});
   put_file(weights_, good);
   flip_bit(weights_, 8.0 / static_cast<double>(good.size()) + 0.001);  // in the header
-  expect_says(start(), 3, {"made/final"});
+  expect_contains(start(), 3, {"made/final"});
   put_file(weights_, good);
   std::filesystem::remove(weights_);
   EXPECT_NE(start().code, 0);
   put_file(weights_, good);
   const std::string config = read_file(model_ / "config.json");
   put_file(model_ / "config.json", "{");
-  expect_says(start(), 3, {"config.json"});
+  expect_contains(start(), 3, {"config.json"});
   std::string other = config;
   other.replace(other.find("\"hidden_size\": 32"), 17, "\"hidden_size\": 64");
   put_file(model_ / "config.json", other);
@@ -349,7 +352,7 @@ TEST_F(BadCheckpoint, TheOneBeforeIsTaken) {
 TEST_F(BadCheckpoint, NoneIsUsable) {
   for (const char* step : {"step-00000002", "step-00000004"})
     flip_bit(tiny_.folder() / "checkpoints" / step / "model.safetensors", 0.7);
-  expect_says(refusal_of(tiny_, {}), 3, {"step-00000002", "step-00000004", "none can be used"});
+  expect_contains(refusal_of(tiny_, {}), 3, {"step-00000002", "step-00000004", "none can be used"});
 }
 
 TEST_F(BadCheckpoint, OfAnotherModel) {
@@ -359,7 +362,7 @@ TEST_F(BadCheckpoint, OfAnotherModel) {
   std::filesystem::copy(tiny_.folder("other") / "checkpoints/step-00000006",
                         tiny_.folder() / "checkpoints/step-00000006",
                         std::filesystem::copy_options::recursive);
-  expect_says(refusal_of(tiny_, {}), 3, {"step-00000006", "shape"});
+  expect_contains(refusal_of(tiny_, {}), 3, {"step-00000006", "shape"});
 }
 
 TEST_F(BadCheckpoint, AFullDiskKeepsTheLastGoodOne) {
@@ -367,7 +370,7 @@ TEST_F(BadCheckpoint, AFullDiskKeepsTheLastGoodOne) {
   FaultyFileSystem files({.free_bytes = 20000});
   RunOptions options{.config = tiny_.config()};
   options.files = &files;
-  expect_says(refusal_with(tiny_, options), 4, {"checkpoint", "free"});
+  expect_contains(refusal_with(tiny_, options), 4, {"checkpoint", "free"});
   expect_same_bits(bits_of(tiny_.folder(), 4), good);
   EXPECT_EQ(read_file(tiny_.folder() / "checkpoints/latest"), "step-00000004\n");
   EXPECT_EQ(tiny_.train().step, 6);
@@ -381,7 +384,7 @@ TEST(BadInput, ALossThatIsNotFinite) {
   RunOptions wild{
       .config = tiny.config({"optimizer.lr=1e30", "training.clip_grad_norm=0", "training.steps=50"}),
       .accept_changes = true};
-  expect_says(refusal_with(tiny, wild), 5, {"not finite", "optimizer.lr", "data.skip"});
+  expect_contains(refusal_with(tiny, wild), 5, {"not finite", "optimizer.lr", "data.skip"});
   expect_same_bits(bits_of(tiny.folder(), 2), good);
   const MetricsLog log = metrics_of(tiny.folder());
   EXPECT_NE(find_event(log, "diverged"), nullptr);

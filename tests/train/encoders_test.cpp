@@ -42,7 +42,7 @@ std::string refusal(const Run& run) {
   }
   return "";
 }
-void expect_says(const std::string& said, const std::vector<std::string>& words) {
+void expect_contains(const std::string& said, const std::vector<std::string>& words) {
   for (const std::string& word : words)
     EXPECT_NE(said.find(word), std::string::npos) << word << " in: " << said;
 }
@@ -125,13 +125,13 @@ TEST_P(Encoders, EvalGivesTheLossThatTheRunSaw) {
     return refusal([&] { cli::run_evaluation(options); });
   };
   const std::string tokens = held_tokens("run"), kind = is_t5() ? "an encoder-decoder" : "an encoder";
-  expect_says(eval({.tokens = {tokens}, .sequence_length = 16, .stride = 8}), {"--stride", "8"});
-  expect_says(eval({.tokens = {tokens}, .sequence_length = 16, .sets = {"data.objective=causal"}}),
-              {"data.objective", "causal", kind});
+  expect_contains(eval({.tokens = {tokens}, .sequence_length = 16, .stride = 8}), {"--stride", "8"});
+  expect_contains(eval({.tokens = {tokens}, .sequence_length = 16, .sets = {"data.objective=causal"}}),
+                  {"data.objective", "causal", kind});
   put_file(tiny_.path("q.jsonl"), R"({"goal":"a","sol1":"b","sol2":"c","label":0})"
                                   "\n");
-  expect_says(eval({.task = "piqa", .jsonl = tiny_.path("q.jsonl").string()}),
-              {"--task piqa", kind, GetParam()});
+  expect_contains(eval({.task = "piqa", .jsonl = tiny_.path("q.jsonl").string()}),
+                  {"--task piqa", kind, GetParam()});
 }
 
 TEST_P(Encoders, TheFinalModelComesBack) {
@@ -179,7 +179,7 @@ TEST_P(Encoders, TheFinalModelComesBack) {
       throw ConfigError("{}", error.what());
     }
   });
-  expect_says(gguf, {"gguf", GetParam()});
+  expect_contains(gguf, {"gguf", GetParam()});
 }
 
 TEST_P(Encoders, WriteOrRefuse) {
@@ -188,10 +188,11 @@ TEST_P(Encoders, WriteOrRefuse) {
                             "eval.sample_tokens=5"})
                   .end,
               RunEnd::kFinished);
-    expect_says(refusal([&] {
-                  train("other", {"eval.sample_prompts=[\"the cat sat on the mat and on all other mats\"]"});
-                }),
-                {"eval.sample_prompts", "room for 16"});
+    expect_contains(refusal([&] {
+                      train("other",
+                            {"eval.sample_prompts=[\"the cat sat on the mat and on all other mats\"]"});
+                    }),
+                    {"eval.sample_prompts", "room for 16"});
     put_file(tiny_.path("p.jsonl"), "{\"prompt\": \"the cat <extra_id_0> on\"}\n{\"prompt\": \"mat\"}\n");
     cli::GenerateOptions options{.model = model(),
                                  .prompts = tiny_.path("p.jsonl").string(),
@@ -208,9 +209,9 @@ TEST_P(Encoders, WriteOrRefuse) {
     return;
   }
   EXPECT_EQ(train("run").end, RunEnd::kFinished);
-  expect_says(refusal([&] { cli::run_generation({.model = model(), .prompt = "the"}); }),
-              {"generate", "encoder", "bert"});
-  expect_says(refusal([&] { train("other", {"eval.sample_prompts=[\"a\"]"}); }), {"eval.sample_prompts"});
+  expect_contains(refusal([&] { cli::run_generation({.model = model(), .prompt = "the"}); }),
+                  {"generate", "encoder", "bert"});
+  expect_contains(refusal([&] { train("other", {"eval.sample_prompts=[\"a\"]"}); }), {"eval.sample_prompts"});
 }
 
 // As many stages as layers and two: the first has the embedding alone, and no distances.
@@ -271,7 +272,7 @@ TEST_P(SourceTexts, EachIsAsAlone) {
     EXPECT_FALSE(made.empty());
   });
   texts = {{std::vector<int32_t>(41, 3), {.max_tokens = 1}}};
-  expect_says(refusal([&] { alone.generate(texts, {}, {}); }), {"41 tokens", "at most 40"});
+  expect_contains(refusal([&] { alone.generate(texts, {}, {}); }), {"41 tokens", "at most 40"});
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SourceTexts, testing::Values("t5", "t5-gated"), [](const auto& model) {

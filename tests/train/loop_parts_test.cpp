@@ -31,7 +31,7 @@ TEST(RunPosition, GoesBack) {
   while (!position.is_at_end()) position.advance();
   EXPECT_EQ(position.state().samples, (6000 - 1) / 16) << "each sample once";
   const auto before = position.samples();
-  position.stand_at(early);
+  position.continue_from(early);
   EXPECT_EQ(to_json(position.state()), to_json(early));
   EXPECT_FALSE(position.is_reordered());
   EXPECT_NE(position.samples(), before) << "readers see that the order was made again";
@@ -39,7 +39,7 @@ TEST(RunPosition, GoesBack) {
 
   TrainingState of_another_order = early;
   of_another_order.order = "another";
-  position.stand_at(of_another_order);
+  position.continue_from(of_another_order);
   EXPECT_TRUE(position.is_reordered());
   EXPECT_EQ(position.state().origin.sample, early.next_sample);
   EXPECT_EQ(position.state().next_sample, early.next_sample);

@@ -65,7 +65,7 @@ TEST_P(MupGolden, TrainsAsTheAuthorsPackage) {
   Golden golden((Path(STRATA_MUP) / GetParam()).string());
   const auto sizes = golden.integers("sizes");
   golden.model.mup = {.base_hidden_size = sizes[0], .base_head_dim = sizes[1]};
-  ASSERT_EQ(models::mup_faults(golden.model), std::vector<std::string>{});
+  ASSERT_EQ(models::mup_errors(golden.model), std::vector<std::string>{});
   auto executor = train_executor(golden.model, {}, train_and_generate());
   program::initialize_weights(*executor, 1);
   checkpoint::load_hugging_face(golden.folder, golden.model, *executor);

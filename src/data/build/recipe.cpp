@@ -110,7 +110,7 @@ RecipeSource read_source(const ConfigValue& table, const std::string& where, con
   source.weight = reader.get<double>("weight", 1.0, "a number");
   source.max_epochs = reader.get<int64_t>("max_epochs", 0, "a whole number");
   source.max_tokens = reader.get<int64_t>("max_tokens", 0, "a whole number");
-  if (const std::string problem = fault_of_file_name(source.name); !problem.empty()) {
+  if (const std::string problem = file_name_error(source.name); !problem.empty()) {
     const ConfigValue* name = reader.find("name");
     reader.error(name ? *name : table,
                  fmt::format("name {} {}, and is to be the name of a file; expected one such as "

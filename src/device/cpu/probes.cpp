@@ -77,7 +77,7 @@ hardware::FamilyRate measure(const OpCase& one, bool cold, const hardware::Devic
     const graph::NodeView view{run.graph(), node};
     const graph::Cost of_node = node.op->cost(view);
     cost.flops += of_node.flops;
-    cost.bytes += of_node.bytes - of_node.beside_bytes;
+    cost.bytes += of_node.bytes - of_node.streamed_bytes;
     rate.family = node.op->name;
     rate.dtype = compute_dtype(view);
   }

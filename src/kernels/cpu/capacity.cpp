@@ -28,8 +28,8 @@ void keep_first(const Group& group, const int32_t* begins, int32_t* taken) {
     if (new_document) std::fill_n(taken, shape.experts, 0);
     if (!shape.has_slots(token)) continue;
     for (int64_t slot = token * shape.k; slot < (token + 1) * shape.k; ++slot) {
-      const bool has_room = taken[group.ids[slot]]++ < shape.capacity;
-      group.kept[slot] = has_room || std::isnan(group.weights[slot]) ? group.ids[slot] : -1;
+      const bool has_capacity = taken[group.ids[slot]]++ < shape.capacity;
+      group.kept[slot] = has_capacity || std::isnan(group.weights[slot]) ? group.ids[slot] : -1;
     }
   }
 }
@@ -38,13 +38,13 @@ void keep_first(const Group& group, const int32_t* begins, int32_t* taken) {
 void keep_greatest(const Group& group, int32_t* ends, int32_t* slots) {
   const CapacityShape& shape = group.shape;
   std::fill_n(ends, shape.experts, 0);
-  const auto has_room = [&](int64_t slot) { return shape.has_slots(slot / shape.k); };
+  const auto has_capacity = [&](int64_t slot) { return shape.has_slots(slot / shape.k); };
   for (int64_t slot = group.begin(); slot < group.end(); ++slot)
-    if (has_room(slot)) ++ends[group.ids[slot]];
+    if (has_capacity(slot)) ++ends[group.ids[slot]];
   for (int64_t e = 1; e < shape.experts; ++e) ends[e] += ends[e - 1];
   const int32_t all = ends[shape.experts - 1];
   for (int64_t slot = group.end(); slot-- > group.begin();)
-    if (has_room(slot)) slots[--ends[group.ids[slot]]] = static_cast<int32_t>(slot - group.begin());
+    if (has_capacity(slot)) slots[--ends[group.ids[slot]]] = static_cast<int32_t>(slot - group.begin());
   for (int64_t e = 0; e < shape.experts; ++e) {
     int32_t* const of_expert = slots + ends[e];
     int32_t* const end = slots + (e + 1 < shape.experts ? ends[e + 1] : all);

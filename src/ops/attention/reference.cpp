@@ -46,13 +46,14 @@ void compute(const Arrays<ops::AttentionGrad>& at) {
 template <>
 void compute(const Arrays<ops::CachedAttention>& at) {
   const Array &qkv = at.in.qkv, &keys = at.out.keys, &values = at.out.values;
-  const int64_t row = qkv.shape[1], q = qkv.segments[0], room = keys.shape[1], width = keys.shape[2];
-  Attention a = attention_of(at.attrs, {qkv, row, 0}, q, {keys, width, 0}, width, {values, width, 0}, room);
+  const int64_t row = qkv.shape[1], q = qkv.segments[0], positions = keys.shape[1], width = keys.shape[2];
+  Attention a =
+      attention_of(at.attrs, {qkv, row, 0}, q, {keys, width, 0}, width, {values, width, 0}, positions);
   a.bias = at.in.bias;
   a.sinks = at.in.sinks;
-  a.seen = [&at, room, window = at.attrs.window, length = a.length](int64_t n) {
+  a.seen = [&at, positions, window = at.attrs.window, length = a.length](int64_t n) {
     const int64_t place = at.in.position.index_at(n / length) + n % length;
-    return Seen{.origin = at.in.slot.index_at(n / length) * room,
+    return Seen{.origin = at.in.slot.index_at(n / length) * positions,
                 .begin = window == 0        ? 0
                          : at.attrs.chunked ? place / window * window
                                             : std::max<int64_t>(0, place - window + 1),

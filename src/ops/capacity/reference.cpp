@@ -16,7 +16,7 @@ void compute(const Arrays<ops::LimitExperts>& at) {
     if (!by_weight || weights.at(a) == weights.at(b)) return a < b;
     return std::isnan(weights.at(b)) ? std::isnan(weights.at(a)) && a < b : !(weights.at(a) <= weights.at(b));
   };
-  const auto share_room = [&](int64_t a, int64_t b) {
+  const auto share_capacity = [&](int64_t a, int64_t b) {
     if (ids.index_at(a) != ids.index_at(b) || attrs.idle.has(b / k)) return false;
     return by_weight || !begins.present() || begins.index_at(a / k) == begins.index_at(b / k);
   };
@@ -25,7 +25,7 @@ void compute(const Arrays<ops::LimitExperts>& at) {
     int64_t before = 0;
     const int64_t first = slot / of_group * of_group;
     for (int64_t other = first; other < first + of_group; ++other)
-      before += other != slot && share_room(slot, other) && is_before(other, slot);
+      before += other != slot && share_capacity(slot, other) && is_before(other, slot);
     const bool stays = !attrs.idle.has(slot / k) && (before < attrs.capacity || std::isnan(weights.at(slot)));
     at.out.kept.put(slot, stays ? static_cast<double>(ids.index_at(slot)) : -1);
   }

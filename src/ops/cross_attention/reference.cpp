@@ -36,11 +36,11 @@ void compute(const Arrays<ops::CrossAttentionGrad>& at) {
 template <>
 void compute(const Arrays<ops::CachedCrossAttention>& at) {
   const Array &q = at.in.q, &keys = at.in.keys;
-  const int64_t room = keys.shape[1], width = keys.shape[2];
+  const int64_t positions = keys.shape[1], width = keys.shape[2];
   Attention a = attention_of(at.attrs, {q, q.shape[1], 0}, q.shape[1], {keys, width, 0}, width,
-                             {at.in.values, width, 0}, room);
-  a.seen = [&at, room, length = a.length](int64_t n) {
-    return Seen{.origin = at.in.slot.index_at(n / length) * room,
+                             {at.in.values, width, 0}, positions);
+  a.seen = [&at, positions, length = a.length](int64_t n) {
+    return Seen{.origin = at.in.slot.index_at(n / length) * positions,
                 .end = at.in.encoder_end.index_at(n / length)};
   };
   attend(a, at.out.out, {});
@@ -49,9 +49,9 @@ void compute(const Arrays<ops::CachedCrossAttention>& at) {
 template <>
 void compute(const Arrays<ops::StoreCross>& at) {
   const Array &kv = at.in.kv, &slot = at.in.slot, &keys = at.out.keys, &values = at.out.values;
-  const int64_t room = keys.shape[1], width = keys.shape[2], rows = kv.shape[0] / slot.shape[0];
+  const int64_t positions = keys.shape[1], width = keys.shape[2], rows = kv.shape[0] / slot.shape[0];
   for (int64_t n = 0; n < kv.shape[0]; ++n) {
-    const int64_t to = (slot.index_at(n / rows) * room + n % rows) * width;
+    const int64_t to = (slot.index_at(n / rows) * positions + n % rows) * width;
     for (int64_t c = 0; c < width; ++c) {
       keys.put(to + c, kv.at(2 * n * width + c));
       values.put(to + c, kv.at((2 * n + 1) * width + c));

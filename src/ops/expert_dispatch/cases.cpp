@@ -38,7 +38,7 @@ ops::DispatchAttrs attrs_of(const ExpertSizes& s, double share) {
   return {.tokens = s.tokens,
           .k = s.k,
           .experts = s.experts,
-          .room = {part(s.tokens), std::max(s.k, part(s.tokens * s.k))}};
+          .capacity = {part(s.tokens), std::max(s.k, part(s.tokens * s.k))}};
 }
 
 // The first pass of these ids.
@@ -72,7 +72,7 @@ struct Planned {
 
 // Cases with capacity for all tokens, and for some of them; the others stay unchanged.
 template <typename Add>
-void each_room(const Add& add) {
+void each_capacity(const Add& add) {
   for (const ExpertSizes& s : expert_sizes()) {
     for (const double share : {1.0, 0.4})
       add(s, attrs_of(s, share), s.name + (share < 1 ? "_in_passes" : ""));
@@ -83,9 +83,9 @@ void each_room(const Add& add) {
 
 template <>
 void cases<ops::PlanDispatch>(Cases& to) {
-  each_room([&](const ExpertSizes& s, const ops::DispatchAttrs& attrs, const std::string& name) {
+  each_capacity([&](const ExpertSizes& s, const ops::DispatchAttrs& attrs, const std::string& name) {
     // Gradients of a pass are those of its tokens.
-    const bool is_whole = attrs.has_room_for_all();
+    const bool is_whole = attrs.takes_any_routing();
     const Operand weights = f32({s.tokens, s.k});
     using Names = std::vector<OutputName<ops::PlanDispatch>>;
     to.add<ops::PlanDispatch>(
@@ -97,7 +97,7 @@ void cases<ops::PlanDispatch>(Cases& to) {
 
 template <>
 void cases<ops::DispatchRows>(Cases& to) {
-  each_room([&](const ExpertSizes& s, const ops::DispatchAttrs& attrs, const std::string& name) {
+  each_capacity([&](const ExpertSizes& s, const ops::DispatchAttrs& attrs, const std::string& name) {
     to.add<ops::DispatchRows>("dispatch_rows" + name,
                               {.x = act({s.tokens, s.inputs}), .way = Planned(attrs, ids_of(s)).way}, attrs,
                               {.ragged = true});
@@ -131,7 +131,7 @@ void cases<ops::CombineSlotGrads>(Cases& to) {
 
 template <>
 void cases<ops::RemainingTokens>(Cases& to) {
-  each_room([&](const ExpertSizes& s, const ops::DispatchAttrs& attrs, const std::string& name) {
+  each_capacity([&](const ExpertSizes& s, const ops::DispatchAttrs& attrs, const std::string& name) {
     to.add<ops::RemainingTokens>("remaining_tokens" + name, {.way = Planned(attrs, ids_of(s)).way}, attrs,
                                  {.ragged = true});
   });

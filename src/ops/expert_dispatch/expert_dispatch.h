@@ -30,9 +30,9 @@
 namespace strata::ops {
 
 // Capacity of a rank in a pass.
-struct ExpertRoom {
+struct PassCapacity {
   int64_t rows = 0, slots = 0;  // from one rank to another
-  bool operator==(const ExpertRoom&) const = default;
+  bool operator==(const PassCapacity&) const = default;
 };
 
 // Rows of one token that are summed together, at most.
@@ -47,25 +47,25 @@ struct DispatchAttrs {
   // Above 0: ranks per node. A token is sent once to each node, to the rank of the same place there, which
   // passes it on; on the way back the outputs of a node's ranks are summed there first.
   int64_t node_ranks = 0;
-  ExpertRoom room = {};
+  PassCapacity capacity = {};
   // Ranks that have a part of the global shapes of rows, and of those of tokens; 1 after localize().
   int64_t parts = 1, token_parts = 1;
 
   int64_t own_experts() const { return experts / ranks; }
   bool by_nodes() const { return node_ranks > 0 && node_ranks < ranks; }
   int64_t hits() const { return std::min(k, own_experts()); }  // pairs of a row at most
-  int64_t rows() const { return ranks * room.rows; }           // M
-  int64_t slots() const { return ranks * room.slots; }         // S
+  int64_t rows() const { return ranks * capacity.rows; }       // M
+  int64_t slots() const { return ranks * capacity.slots; }     // S
   // Whether one pass takes any routing.
-  bool has_room_for_all() const { return room.rows >= tokens && room.slots >= tokens * hits(); }
+  bool takes_any_routing() const { return capacity.rows >= tokens && capacity.slots >= tokens * hits(); }
   bool operator==(const DispatchAttrs&) const = default;
   void describe(graph::AttributeText& to) const;
 };
 
 // Capacity for `factor` times the rows and pairs of a balanced routing; for all of them if that is less.
-ExpertRoom expert_room(int64_t tokens, int64_t k, int64_t experts, int64_t ranks, double factor);
+PassCapacity pass_capacity(int64_t tokens, int64_t k, int64_t experts, int64_t ranks, double factor);
 // The same with a factor of 1.25 and four standard deviations of a random routing.
-ExpertRoom expert_room(int64_t tokens, int64_t k, int64_t experts, int64_t ranks);
+PassCapacity pass_capacity(int64_t tokens, int64_t k, int64_t experts, int64_t ranks);
 
 struct PlanDispatch {
   template <template <typename> class Of>

@@ -14,8 +14,8 @@ void DispatchAttrs::describe(graph::AttributeText& to) const {
   to("ranks", ranks);
   if (node_ranks > 0) to("node_ranks", node_ranks);
   to("tokens", tokens);
-  to("rows", room.rows);
-  to("slots", room.slots);
+  to("rows", capacity.rows);
+  to("slots", capacity.slots);
   for (const Axis axis : axes) to("axis", name_of(axis));
   for (const Axis axis : summed_axes) to("summed_axis", name_of(axis));
   if (parts > 1) to("parts", parts);
@@ -41,12 +41,12 @@ Way::Way(const DispatchAttrs& attrs) {
   const int64_t own = attrs.own_experts();
   if (attrs.by_nodes()) {
     const int64_t nodes = attrs.ranks / attrs.node_ranks, of_node = attrs.node_ranks * own;
-    add({nodes, std::min(attrs.tokens, attrs.node_ranks * attrs.room.rows), of_node,
+    add({nodes, std::min(attrs.tokens, attrs.node_ranks * attrs.capacity.rows), of_node,
          std::min(attrs.k, of_node)},
         false);
-    add({attrs.node_ranks, nodes * attrs.room.rows, own, attrs.hits()}, true);
+    add({attrs.node_ranks, nodes * attrs.capacity.rows, own, attrs.hits()}, true);
   } else {
-    add({attrs.ranks, attrs.room.rows, own, attrs.hits()}, true);
+    add({attrs.ranks, attrs.capacity.rows, own, attrs.hits()}, true);
   }
   places = take(attrs.rows());
 }
@@ -62,8 +62,8 @@ double share_of_tokens(int64_t k, int64_t experts, int64_t ranks) {
   return 1 - none;
 }
 
-ExpertRoom room_for(int64_t tokens, int64_t k, int64_t experts, int64_t ranks, double factor,
-                    double deviations) {
+PassCapacity pass_capacity_for(int64_t tokens, int64_t k, int64_t experts, int64_t ranks, double factor,
+                               double deviations) {
   const int64_t hits = std::min(k, experts / ranks);
   const auto fit = [&](double balanced, int64_t least, int64_t most) {
     const double wanted = std::ceil(factor * balanced + deviations * std::sqrt(balanced));
@@ -77,11 +77,11 @@ ExpertRoom room_for(int64_t tokens, int64_t k, int64_t experts, int64_t ranks, d
 
 }  // namespace
 
-ExpertRoom expert_room(int64_t tokens, int64_t k, int64_t experts, int64_t ranks, double factor) {
-  return room_for(tokens, k, experts, ranks, factor, 0);
+PassCapacity pass_capacity(int64_t tokens, int64_t k, int64_t experts, int64_t ranks, double factor) {
+  return pass_capacity_for(tokens, k, experts, ranks, factor, 0);
 }
-ExpertRoom expert_room(int64_t tokens, int64_t k, int64_t experts, int64_t ranks) {
-  return room_for(tokens, k, experts, ranks, 1.25, 4);
+PassCapacity pass_capacity(int64_t tokens, int64_t k, int64_t experts, int64_t ranks) {
+  return pass_capacity_for(tokens, k, experts, ranks, 1.25, 4);
 }
 
 namespace {

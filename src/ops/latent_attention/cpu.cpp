@@ -91,7 +91,7 @@ namespace {
 
 struct CachedLatentPlan {
   cpu::LatentHeads heads;
-  int64_t rank = 0, length = 0, room = 0;
+  int64_t rank = 0, length = 0, positions = 0;
   cpu::GemmPlan absorb = {}, expand = {};
   cpu::AttentionPlan attention = {};
   // The scratch begins with queries and what heads mix, in units of latents; lse and the kernels' own follow.
@@ -153,7 +153,7 @@ class CachedLatents {
     const int64_t latent = plan_.rank * plan_.element(), rotated = plan_.heads.rotary * plan_.element();
     for (int64_t row = 0; row < plan_.heads.rows; ++row) {
       const int64_t s = row / plan_.length;
-      const int64_t place = at.in.slot[s] * plan_.room + at.in.position[s] + row % plan_.length;
+      const int64_t place = at.in.slot[s] * plan_.positions + at.in.position[s] + row % plan_.length;
       std::byte* const to = at.out.cache + place * (latent + rotated);
       std::memcpy(to, at.in.latent + row * latent, static_cast<size_t>(latent));
       std::memcpy(to + latent, at.in.rotated + row * rotated, static_cast<size_t>(rotated));
@@ -173,7 +173,7 @@ BoundKernel bind(Cpu, const Bind<ops::CachedLatentAttention>& node) {
   CachedLatentPlan plan{.heads = latent_heads_of(q, attrs),
                         .rank = node.in.latent->shape[1],
                         .length = attrs.sequence_length,
-                        .room = cache.shape[1]};
+                        .positions = cache.shape[1]};
   const int64_t rows = q.shape[0], heads = plan.heads.heads, width = plan.width();
   // The engine that multiplies by plain weights.
   const auto engine = q.dtype == DType::kBF16 ? cpu::GemmEngine::kPanels : cpu::GemmEngine::kAuto;
@@ -197,7 +197,7 @@ BoundKernel bind(Cpu, const Bind<ops::CachedLatentAttention>& node) {
                                node.device, engine);
   plan.attention = cpu::plan_attention({.batch = rows / plan.length,
                                         .q_len = plan.length,
-                                        .kv_len = plan.room,
+                                        .kv_len = plan.positions,
                                         .heads = heads,
                                         .kv_heads = heads / heads_together(heads, plan.length),
                                         .head_dim = width,
@@ -208,7 +208,7 @@ BoundKernel bind(Cpu, const Bind<ops::CachedLatentAttention>& node) {
                                         .k_stride = width,
                                         .v_stride = width,
                                         .out_stride = heads * plan.rank,
-                                        .kv_batch_stride = plan.room * width,
+                                        .kv_batch_stride = plan.positions * width,
                                         .one_kv_head = true},
                                        node.device);
   plan.query_bytes = align_up(rows * heads * width * plan.element(), kBufferAlignment);

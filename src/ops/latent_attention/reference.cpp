@@ -81,12 +81,12 @@ void compute(const Arrays<ops::CachedLatentAttention>& at) {
   const Array &q = at.in.q, &latent = at.in.latent, &w = at.in.weight, &cache = at.out.cache;
   const auto& attrs = at.attrs;
   const int64_t plain = attrs.plain_dim, rotary = attrs.rotary_dim, size = attrs.head_dim();
-  const int64_t rank = latent.shape[1], room = cache.shape[1], width = rank + rotary;
-  const int64_t heads = q.shape[1] / size, tokens = cache.shape[0] * room;
+  const int64_t rank = latent.shape[1], positions = cache.shape[1], width = rank + rotary;
+  const int64_t heads = q.shape[1] / size, tokens = cache.shape[0] * positions;
   const auto seen = [&](int64_t n) {
     const int64_t s = n / attrs.sequence_length;
     const int64_t place = at.in.position.index_at(s) + n % attrs.sequence_length;
-    return Seen{.origin = at.in.slot.index_at(s) * room, .end = place + 1, .position = place};
+    return Seen{.origin = at.in.slot.index_at(s) * positions, .end = place + 1, .position = place};
   };
   for (int64_t n = 0; n < q.shape[0]; ++n) {
     const int64_t to = (seen(n).origin + seen(n).position) * width;
@@ -113,7 +113,7 @@ void compute(const Arrays<ops::CachedLatentAttention>& at) {
                                                  .scale = attrs.scale,
                                                  .value_dim = attrs.value_dim},
                              {q, q.shape[1], 0}, q.shape[1], {keys.array, heads * size, 0}, q.shape[1],
-                             {values.array, heads * attrs.value_dim, 0}, room);
+                             {values.array, heads * attrs.value_dim, 0}, positions);
   a.seen = seen;
   attend(a, at.out.out, {});
 }

@@ -46,7 +46,7 @@ Cost cost_of_products(const View<Op>& node) {
   const double streamed = graph::streamed_bytes(node.untyped());
   return {.flops = products * share * (2.0 * tokens * static_cast<double>(weight.elements())),
           .bytes = streamed + share * (8.0 * tokens * static_cast<double>(weight[0])),
-          .beside_bytes = streamed};
+          .streamed_bytes = streamed};
 }
 
 ValueId dx_of_loss(Graph& graph, const Value& x) {

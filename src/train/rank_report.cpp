@@ -1,14 +1,14 @@
-#include "train/step_news.h"
+#include "train/rank_report.h"
 
 #include <algorithm>
 
 namespace strata::train {
 
-static_assert(sizeof(StepNews) % sizeof(double) == 0);
+static_assert(sizeof(RankReport) % sizeof(double) == 0);
 
 StepExchange::StepExchange(comm::Communicator& ranks)
     : ranks_(ranks), all_(static_cast<size_t>(ranks.size())) {
-  constexpr auto kBytes = static_cast<int64_t>(sizeof(StepNews));
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(RankReport));
   comm::Transfer transfer{.dtype = DType::kF64, .send = {{{.offset = 0, .bytes = kBytes}}}};
   for (size_t i = 0; i < all_.size(); ++i)
     transfer.receive.push_back({{.offset = static_cast<int64_t>(i) * kBytes, .bytes = kBytes}});
@@ -17,14 +17,14 @@ StepExchange::StepExchange(comm::Communicator& ranks)
       {.collective = comm::Collective::kExchange, .transfers = {transfer}, .label = "news of a step"});
 }
 
-const std::vector<StepNews>& StepExchange::exchange(const StepNews& mine) {
+const std::vector<RankReport>& StepExchange::exchange(const RankReport& mine) {
   const comm::Buffers buffers{.send = &mine, .receive = all_.data()};
   ranks_.wait(ranks_.start(*prepared_, {&buffers, 1}));
   return all_;
 }
 
-bool any(const std::vector<StepNews>& all, double StepNews::*flag) {
-  return std::any_of(all.begin(), all.end(), [&](const StepNews& one) { return one.*flag != 0; });
+bool any(const std::vector<RankReport>& all, double RankReport::*flag) {
+  return std::any_of(all.begin(), all.end(), [&](const RankReport& one) { return one.*flag != 0; });
 }
 
 }  // namespace strata::train

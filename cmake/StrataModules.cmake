@@ -1,4 +1,4 @@
-# strata_room(NAME SOURCES … [ALONE …] USES rooms… LIBS libraries…): one static library a room. USES names the rooms that
+# strata_module(NAME SOURCES … [ALONE …] USES modules… LIBS libraries…): one static library a module. USES names the modules that
 # this one may use (docs/architecture.md); what it does not name does not link.
 add_library(strata_flags INTERFACE)
 target_include_directories(strata_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
@@ -28,7 +28,7 @@ endif()
 
 find_program(STRATA_CCACHE ccache)
 if(STRATA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # ccache keeps objects that were made with a precompiled header only when told so.
+  # ccache keeps objects that were made with a precompiled header only if asked to.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${STRATA_CCACHE})
 endif()
 
@@ -36,10 +36,10 @@ endif()
 # instruction sets, and so does base, which alone has OpenMP's flag.
 set(STRATA_PCH_HEADERS <algorithm> <cstdint> <filesystem> <functional> <map> <memory> <optional> <span> <string>
     <string_view> <unordered_map> <utility> <vector> <fmt/core.h>)
-set(STRATA_ROOMS_WITHOUT_PCH base kernels_cpu)
-# Rooms that run once at a start, or wait for files and devices, where the optimizer's time is worth more than theirs:
+set(STRATA_MODULES_WITHOUT_PCH base kernels_cpu)
+# Modules that run once at a start, or wait for files and devices, where the optimizer's time is worth more than theirs:
 # they take -O1, as tests do.
-set(STRATA_ROOMS_RUN_ONCE cli config observe hardware models layers graph ops optim parallel program device checkpoint interop_torch
+set(STRATA_MODULES_RUN_ONCE cli config observe hardware models layers graph ops optim parallel program device checkpoint interop_torch
     interop inference evaluation train benchmarks)
 if(NOT STRATA_SANITIZE)
   set(STRATA_RUN_ONCE_OPTIONS "$<$<CONFIG:Release>:-O1;-g0>")
@@ -55,15 +55,15 @@ endfunction()
 function(strata_use_pch TARGET NAME)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_precompile_headers(${TARGET} REUSE_FROM ${NAME})
-    # GCC 12 sees faults in std::string that are none (PR105329, PR105651). They are hidden as a system header's, but
-    # not behind a precompiled one.
+    # GCC 12 reports errors in std::string that do not exist (PR105329, PR105651). They are hidden as a system header's, but
+    # not after a precompiled one.
     target_compile_options(${TARGET} PRIVATE -fpch-preprocess -Wno-array-bounds -Wno-restrict
       -Wno-stringop-overflow -Wno-stringop-overread)
   endif()
 endfunction()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   find_package(fmt REQUIRED)
-  strata_pch(strata_pch_rooms LIBS fmt::fmt)
+  strata_pch(strata_pch_modules LIBS fmt::fmt)
   strata_pch(strata_pch_run_once OPTIONS ${STRATA_RUN_ONCE_OPTIONS} LIBS fmt::fmt)
   if(STRATA_TESTS)
     find_package(GTest REQUIRED)
@@ -74,10 +74,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   endif()
 endif()
 
-# Files of a room are compiled a few at a time as one, because what they share takes most of the time: headers, and
+# Files of a module are compiled a few at a time as one, because what they share takes most of the time: headers, and
 # templates that each would instantiate again. Names in anonymous namespaces of neighbours must differ; files that
 # cannot do so are listed after ALONE. -DSTRATA_UNITY=OFF compiles each file by itself.
-option(STRATA_UNITY "Compile several files of a room as one" ON)
+option(STRATA_UNITY "Compile several files of a module as one" ON)
 function(strata_unity TARGET)
   if(STRATA_UNITY)
     set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
@@ -87,32 +87,32 @@ function(strata_unity TARGET)
   endif()
 endfunction()
 
-function(strata_room NAME)
-  cmake_parse_arguments(ROOM "" "" "SOURCES;ALONE;USES;LIBS" ${ARGN})
-  add_library(strata_${NAME} STATIC ${ROOM_SOURCES} ${ROOM_ALONE})
-  strata_unity(strata_${NAME} ${ROOM_ALONE})
+function(strata_module NAME)
+  cmake_parse_arguments(MODULE "" "" "SOURCES;ALONE;USES;LIBS" ${ARGN})
+  add_library(strata_${NAME} STATIC ${MODULE_SOURCES} ${MODULE_ALONE})
+  strata_unity(strata_${NAME} ${MODULE_ALONE})
   target_link_libraries(strata_${NAME} PUBLIC strata_flags PRIVATE $<BUILD_INTERFACE:strata_warnings>)
   # What narrows says so with a cast. Clang's switch of that name also counts signs.
   target_compile_options(strata_${NAME} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wconversion>)
-  foreach(used ${ROOM_USES})
+  foreach(used ${MODULE_USES})
     target_link_libraries(strata_${NAME} PUBLIC strata_${used})
   endforeach()
-  target_link_libraries(strata_${NAME} PUBLIC ${ROOM_LIBS})
-  set(pch strata_pch_rooms)
-  if(NAME IN_LIST STRATA_ROOMS_RUN_ONCE)
+  target_link_libraries(strata_${NAME} PUBLIC ${MODULE_LIBS})
+  set(pch strata_pch_modules)
+  if(NAME IN_LIST STRATA_MODULES_RUN_ONCE)
     target_compile_options(strata_${NAME} PRIVATE ${STRATA_RUN_ONCE_OPTIONS})
     set(pch strata_pch_run_once)
   endif()
-  if(NOT NAME IN_LIST STRATA_ROOMS_WITHOUT_PCH)
+  if(NOT NAME IN_LIST STRATA_MODULES_WITHOUT_PCH)
     strata_use_pch(strata_${NAME} ${pch})
   endif()
-  set_property(GLOBAL APPEND PROPERTY STRATA_ROOMS strata_${NAME})
+  set_property(GLOBAL APPEND PROPERTY STRATA_MODULES strata_${NAME})
 endfunction()
 
 # The figures of this processor that tests find instead of measuring it (tests/runner/describe_processor.cpp).
 set(STRATA_TEST_CACHE ${PROJECT_BINARY_DIR}/test-cache)
 
-# strata_tests(NAME SOURCES … [ALONE …] USES rooms… [SHARDS n] [LABELS …]): one GoogleTest program a room, which CTest runs as
+# strata_tests(NAME SOURCES … [ALONE …] USES modules… [SHARDS n] [LABELS …]): one GoogleTest program a module, which CTest runs as
 # n processes, each with a consecutive range of its tests (tests/runner/main.cpp).
 function(strata_tests NAME)
   if(NOT STRATA_TESTS)

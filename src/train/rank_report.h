@@ -10,7 +10,7 @@
 
 namespace strata::train {
 
-struct StepNews {
+struct RankReport {
   double loss_sum = 0;
   double tokens = 0;                                   // valid targets
   double balance_loss_sum = 0, router_z_loss_sum = 0;  // of models with experts
@@ -27,15 +27,15 @@ class StepExchange {
  public:
   explicit StepExchange(comm::Communicator& ranks);
   // Of all ranks, in their order; the same on all of them.
-  const std::vector<StepNews>& exchange(const StepNews& mine);
+  const std::vector<RankReport>& exchange(const RankReport& mine);
 
  private:
   comm::Communicator& ranks_;
   std::unique_ptr<comm::Prepared> prepared_;
-  std::vector<StepNews> all_;
+  std::vector<RankReport> all_;
 };
 
 // Whether some rank says so.
-bool any(const std::vector<StepNews>& all, double StepNews::*flag);
+bool any(const std::vector<RankReport>& all, double RankReport::*flag);
 
 }  // namespace strata::train
