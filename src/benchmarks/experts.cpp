@@ -107,7 +107,7 @@ class Layer {
     ops::DispatchAttrs attrs{
         .axes = {graph::Axis::kShard}, .tokens = kTokens, .k = kSlots, .experts = kExperts, .ranks = ranks};
     // Room for the least even of them, so that all take one pass.
-    attrs.room = {kTokens, kTokens * kSlots};
+    attrs.capacity = {kTokens, kTokens * kSlots};
     const auto plan = graph::add<ops::PlanDispatch>(graph, {.ids = values.ids, .weights = weights}, attrs);
     ValueId rows = graph::add<ops::DispatchRows>(graph, {.x = x, .way = plan.way}, attrs).rows;
     if (computes) {
