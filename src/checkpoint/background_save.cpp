@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/parallel.h"
-#include "checkpoint/patches.h"
+#include "checkpoint/regions.h"
 
 namespace strata::checkpoint {
 namespace {
@@ -23,10 +23,10 @@ double thread_cpu_seconds() {
 
 }  // namespace
 
-// How much of the state may still be read.
+// Tracks how much of the state is still to be read.
 class BackgroundSave::Gate {
  public:
-  void add(int64_t bytes) { unread_ += bytes; }  // before the thread begins
+  void add(int64_t bytes) { unread_ += bytes; }  // before the thread starts
   void read_all_of(int64_t bytes) {
     {
       const std::lock_guard lock(mutex_);
@@ -34,7 +34,7 @@ class BackgroundSave::Gate {
     }
     changed_.notify_all();
   }
-  // Nothing more is read.
+  // All reads are done.
   void open() {
     {
       const std::lock_guard lock(mutex_);
@@ -42,7 +42,7 @@ class BackgroundSave::Gate {
     }
     changed_.notify_all();
   }
-  // Waits until at most `bytes` are unread; true: none.
+  // Waits until at most `bytes` are unread. Returns whether none are.
   bool wait_until(int64_t bytes) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return open_ || unread_ <= bytes; });
@@ -52,14 +52,14 @@ class BackgroundSave::Gate {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  int64_t unread_ = 0;  // of tensors that were not read whole
+  int64_t unread_ = 0;  // bytes of the tensors that have not been read completely
   bool open_ = false;
 };
 
-// The storage of a view, or from some point on a copy of it.
+// The storage of a view, or a copy of it once copy() was called.
 class BackgroundSave::GatedStorage final : public ReadableStorage {
  public:
-  // The rank's part lies in [first, first + bytes) of the storage.
+  // The rank's shard is within bytes [first, first + bytes) of the storage and has `held` bytes.
   GatedStorage(std::shared_ptr<const ReadableStorage> storage, int64_t first, int64_t bytes, int64_t held,
                std::shared_ptr<Gate> gate)
       : storage_(std::move(storage)), first_(first), bytes_(bytes), gate_(std::move(gate)), unread_(held) {
@@ -80,7 +80,7 @@ class BackgroundSave::GatedStorage final : public ReadableStorage {
     gate_->read_all_of(bytes_);
   }
 
-  // Copies the part, unless all of it was read, and returns the bytes that took.
+  // Copies the shard unless it was read completely. Returns the number of bytes copied.
   int64_t copy(std::byte* to) {
     const std::lock_guard lock(mutex_);
     if (unread_ == 0) return 0;
@@ -94,7 +94,7 @@ class BackgroundSave::GatedStorage final : public ReadableStorage {
   const int64_t first_, bytes_;
   const std::shared_ptr<Gate> gate_;
   mutable std::mutex mutex_;
-  mutable int64_t unread_;  // elements' bytes; never 0 where other ranks' replicas are read instead
+  mutable int64_t unread_;  // bytes of elements; stays above 0 if other ranks' replicas are read instead
   const std::byte* copy_ = nullptr;
 };
 
@@ -110,19 +110,19 @@ BackgroundSave::BackgroundSave(FileSystem& files, Path folder, Together ranks, i
 BackgroundSave::~BackgroundSave() = default;
 
 void BackgroundSave::hold(TensorView& view) {
-  const Box box = box_of(view, ranks_.rank());
-  const int64_t held = box.elements() * size_of(view.memory_dtype);
+  const TensorShard shard = shard_of(view, ranks_.rank());
+  const int64_t held = shard.elements() * size_of(view.memory_dtype);
   if (held == 0) return;
-  const Held& last = box.rows.back();
-  const int64_t row_bytes = box.pitch * size_of(view.memory_dtype);
-  const int64_t first = box.rows.front().at * row_bytes;
+  const HeldRange& last = shard.rows.back();
+  const int64_t row_bytes = shard.pitch * size_of(view.memory_dtype);
+  const int64_t first = shard.rows.front().at * row_bytes;
   const int64_t bytes = (last.at + last.end - last.begin) * row_bytes - first;
   storages_.push_back(std::make_shared<GatedStorage>(view.storage, first, bytes, held, gate_));
   view.storage = storages_.back();
 }
 
 void BackgroundSave::begin(CheckpointContent content, std::function<void()> durable) {
-  STRATA_CHECK(thread_ == nullptr, "a save of step {} begins before the one before was finished",
+  STRATA_CHECK(thread_ == nullptr, "the save of step {} begins before the previous one was finished",
                content.step);
   gate_ = std::make_shared<Gate>();
   for (TensorView& view : content.model.weights) hold(view);
@@ -136,7 +136,7 @@ void BackgroundSave::begin(CheckpointContent content, std::function<void()> dura
 
 void BackgroundSave::save(const CheckpointContent& content, const std::function<void()>& durable,
                           Gate& gate) {
-  set_compute_threads(1);  // the others compute the next step
+  set_compute_threads(1);  // the other threads compute the next step
   const double begin = monotonic_seconds();
   try {
     outcome_.saved = save_checkpoint(files_, folder_, content, ranks_, [&] { gate.open(); });

@@ -1,9 +1,9 @@
-// A checkpoint that is saved while training goes on.
+// Saves a checkpoint while training continues.
 //
-// A thread of each rank reads the state out of the device piece by piece, exchanges it with the other ranks'
-// and writes it, beside the next step's forward and backward, which change nothing of it. Only the update
-// must wait, until all has been read; or until what has not been read fits a staging buffer, into which it is
-// then copied.
+// A thread of each rank reads the state from the device block by block, exchanges it with the other ranks and
+// writes it during the next step's forward and backward passes, which do not change it. Only the update must
+// wait until all of the state has been read, or until the unread rest fits the staging buffer, into which it
+// is then copied.
 #pragma once
 
 #include <atomic>
@@ -20,28 +20,28 @@ namespace strata::checkpoint {
 
 class BackgroundSave {
  public:
-  // What became of a save, and what it took.
+  // The result and the cost of a save.
   struct Outcome {
     SavedCheckpoint saved;
     double seconds = 0;      // from begin() until it was durable and old ones were pruned
     double cpu_seconds = 0;  // of its thread
   };
 
-  // Into FOLDER, usually RUN/checkpoints. `ranks` are a group of all, used for nothing else: collectives of
-  // training go on at the same time. Of `staging_bytes`, allocated here, memory is taken when an update first
-  // needs them; 0: updates wait.
+  // Saves into FOLDER, usually RUN/checkpoints. `ranks` is a group of all ranks that nothing else uses,
+  // because training runs its collectives at the same time. The staging buffer of `staging_bytes` is
+  // allocated here, but its pages are first touched when an update needs them; 0: updates wait.
   BackgroundSave(FileSystem& files, Path folder, Together ranks = {}, int64_t staging_bytes = 0);
-  // Waits for the save that runs; finish() tells what came of it.
+  // Waits for the save in flight and discards its outcome; call finish() to get it.
   ~BackgroundSave();
 
-  // All ranks call begin() and finish() at the same places, and finish() before they begin again: it waits
-  // for the save, returns what became of it or throws its error, on all of them alike; nothing where none was
-  // begun. What the content's storages hold may be read until before_update() returns. `durable` is called on
-  // the save's thread once the checkpoint is whole on disk.
+  // All ranks call begin() and finish() at the same points, and finish() before the next begin(). finish()
+  // waits for the save and returns its outcome or throws its error, the same on all ranks; it returns nothing
+  // if no save was begun. The content's storages may be read until before_update() returns. `durable` is
+  // called on the save's thread once the checkpoint is complete on disk.
   void begin(CheckpointContent content, std::function<void()> durable = {});
   std::optional<Outcome> finish();
 
-  // Before anything changes what is being saved: returns once it may. Throws nothing of the save's.
+  // Must be called before the state changes; returns once it may change. Does not throw the save's errors.
   void before_update();
 
   // Whether finish() would wait.
@@ -59,7 +59,7 @@ class BackgroundSave {
   const int64_t staging_bytes_;
   std::unique_ptr<std::byte[]> staging_;
   std::shared_ptr<Gate> gate_;
-  bool waits_ = false;  // the next update, for the gate
+  bool waits_ = false;  // the next update must wait for the gate
   std::vector<std::shared_ptr<GatedStorage>> storages_;
   std::unique_ptr<OwnedThread> thread_;
   std::atomic<bool> over_ = false;

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "checkpoint/patches.h"
+#include "checkpoint/regions.h"
 
 namespace strata::checkpoint {
 namespace {
 
-// Elements that are read, transposed and converted at a time: a megabyte of them at most, as memory has them.
+// Elements that are read, transposed and converted at a time: at most 1 MiB in the dtype of memory.
 int64_t slice_elements(const TensorView& view) {
   return kChunkBytes / 4 / size_of(view.memory_dtype);
 }
@@ -21,14 +21,15 @@ BlockPlan::BlockPlan(std::span<const TensorFileContent> files, int64_t ranks, in
     File& file = files_.emplace_back();
     for (const TensorView& view : content.tensors) {
       check_view(view);
-      STRATA_CHECK(!view.split || view.split->mesh().ranks() == ranks, "'{}' lies on {} ranks, {} save it",
-                   view.name, view.split->mesh().ranks(), ranks);
+      STRATA_CHECK(!view.split || view.split->mesh().ranks() == ranks,
+                   "'{}' is sharded over {} ranks, but {} ranks save it", view.name,
+                   view.split->mesh().ranks(), ranks);
       file.specs.push_back({view.name, stored_dtype(view.memory_dtype, content.float_dtype), view.shape});
     }
     file.layout = plan_safetensors(file.specs, content.metadata);
     for (size_t i = 0; i < file.specs.size(); ++i)
       STRATA_CHECK(file.layout.offset[i] % static_cast<uint64_t>(size_of(file.specs[i].dtype)) == 0,
-                   "'{}' begins within an element", file.specs[i].name);
+                   "'{}' does not begin at a multiple of its element size", file.specs[i].name);
     file.first_block = blocks_;
     const auto bytes = static_cast<int64_t>(file.layout.file_bytes);
     blocks_ += (bytes + block_bytes - 1) / block_bytes;
@@ -44,7 +45,7 @@ BlockPlan::Block BlockPlan::block(int64_t index) const {
   return {file, offset, std::min(size, files_[file].layout.file_bytes - offset)};
 }
 
-BlockPlan::Range BlockPlan::blocks_of(int64_t rank) const {
+BlockPlan::BlockRange BlockPlan::blocks_of(int64_t rank) const {
   return {rank * blocks_ / ranks_, (rank + 1) * blocks_ / ranks_};
 }
 
@@ -52,49 +53,49 @@ int64_t BlockPlan::rounds() const {
   return (blocks_ + ranks_ - 1) / ranks_;
 }
 
-std::vector<BlockPlan::Piece> BlockPlan::pieces(const Block& block) const {
+std::vector<BlockPlan::TensorRange> BlockPlan::tensor_ranges(const Block& block) const {
   const File& file = files_[block.file];
   const uint64_t end = block.offset + block.bytes;
   const auto& order = file.layout.order;
-  // The last tensor that begins at or before the block, and those behind it.
+  // Start with the last tensor that begins at or before the block.
   auto at = std::upper_bound(order.begin(), order.end(), block.offset, [&](uint64_t offset, size_t tensor) {
     return offset < file.layout.offset[tensor];
   });
   if (at != order.begin()) --at;
-  std::vector<Piece> pieces;
+  std::vector<TensorRange> ranges;
   for (; at != order.end() && file.layout.offset[*at] < end; ++at) {
     const uint64_t begins = file.layout.offset[*at];
     const auto width = static_cast<uint64_t>(size_of(file.specs[*at].dtype));
     const uint64_t ends = begins + static_cast<uint64_t>(file.specs[*at].shape.elements()) * width;
     const uint64_t from = std::max(begins, block.offset), to = std::min(ends, end);
     if (from >= to) continue;
-    pieces.push_back({*at, static_cast<int64_t>((from - begins) / width),
+    ranges.push_back({*at, static_cast<int64_t>((from - begins) / width),
                       static_cast<int64_t>((to - from) / width), static_cast<int64_t>(from - block.offset)});
   }
-  return pieces;
+  return ranges;
 }
 
-void BlockPlan::for_each_given(const Block& block, int64_t giver, int64_t writer,
-                               FunctionRef<void(const Given&)> each) const {
-  for (const Piece& piece : pieces(block)) {
-    const TensorView& view = contents_[block.file].tensors[piece.tensor];
-    if (view.split ? !view.split->serves(giver, writer) : giver != writer) continue;
-    const Box box = box_of(view, giver);
+void BlockPlan::for_each_transfer(const Block& block, int64_t sender, int64_t writer,
+                                  FunctionRef<void(const Transfer&)> each) const {
+  for (const TensorRange& range : tensor_ranges(block)) {
+    const TensorView& view = contents_[block.file].tensors[range.tensor];
+    if (view.split ? !view.split->serves(sender, writer) : sender != writer) continue;
+    const TensorShard shard = shard_of(view, sender);
     const FileOrder order = order_of(view);
-    const int64_t width = size_of(dtype(block.file, piece.tensor)), slice = slice_elements(view);
-    for (int64_t done = 0; done < piece.count; done += slice) {
-      for_each_patch(order, box, piece.first + done, std::min(slice, piece.count - done),
-                     [&](const Patch& patch) {
-                       each({piece.tensor, patch, piece.in_block + (patch.in_file - piece.first) * width});
-                     });
+    const int64_t width = size_of(dtype(block.file, range.tensor)), slice = slice_elements(view);
+    for (int64_t done = 0; done < range.count; done += slice) {
+      for_each_region(order, shard, range.first + done, std::min(slice, range.count - done),
+                      [&](const Region& region) {
+                        each({range.tensor, region, range.in_block + (region.in_file - range.first) * width});
+                      });
     }
   }
 }
 
-int64_t BlockPlan::bytes_given(const Block& block, int64_t giver, int64_t writer) const {
+int64_t BlockPlan::transfer_bytes(const Block& block, int64_t sender, int64_t writer) const {
   int64_t bytes = 0;
-  for_each_given(block, giver, writer, [&](const Given& given) {
-    bytes += given.patch.rows * given.patch.columns * size_of(dtype(block.file, given.tensor));
+  for_each_transfer(block, sender, writer, [&](const Transfer& transfer) {
+    bytes += transfer.region.rows * transfer.region.columns * size_of(dtype(block.file, transfer.tensor));
   });
   return bytes;
 }

@@ -1,8 +1,9 @@
-// Who writes which bytes of tensor files, and who gives them to whom. Pure data: every rank makes the same
-// plan.
+// Plans which rank writes which bytes of tensor files, and which ranks send them. Pure data: every rank makes
+// the same plan.
 //
-// Files are cut into blocks of one size, which end at multiples of it. Ranks take contiguous blocks, as many
-// each as the others, and get what lies in a block from those that hold it (Split::serves).
+// Files are divided into blocks of one size, at multiples of it. Each rank writes a contiguous range of
+// blocks, of the same length up to one, and receives their elements from the ranks that hold them
+// (Split::serves).
 #pragma once
 
 #include <cstdint>
@@ -30,10 +31,9 @@ struct TensorFileContent {
 
 class BlockPlan {
  public:
-  // The contents must outlive it. InternalError where a view makes no sense.
+  // The contents must outlive the plan. InternalError if a view is inconsistent.
   BlockPlan(std::span<const TensorFileContent> files, int64_t ranks, int64_t block_bytes = kBlockBytes);
 
-  // Of a file.
   const SafetensorsPlan& layout(size_t file) const { return files_[file].layout; }
   const TensorView& view(size_t file, size_t tensor) const { return contents_[file].tensors[tensor]; }
   DType dtype(size_t file, size_t tensor) const { return files_[file].specs[tensor].dtype; }
@@ -44,32 +44,33 @@ class BlockPlan {
   };
   int64_t blocks() const { return blocks_; }
   Block block(int64_t index) const;
-  struct Range {
+  struct BlockRange {
     int64_t begin = 0, end = 0;
   };
-  Range blocks_of(int64_t rank) const;
-  int64_t rounds() const;  // the most blocks that a rank has
+  BlockRange blocks_of(int64_t rank) const;
+  int64_t rounds() const;  // the largest number of blocks of a rank
 
-  // What a block holds of one tensor: elements [first, first + count) of the file's order, from byte
-  // `in_block` on.
-  struct Piece {
+  // The elements of a tensor in a block: [first, first + count) in the file's order, from byte `in_block` of
+  // the block on.
+  struct TensorRange {
     size_t tensor = 0;
     int64_t first = 0, count = 0;
     int64_t in_block = 0;
   };
-  // In the order of the file. They are as long as the chunks that have a checksum.
-  std::vector<Piece> pieces(const Block& block) const;
+  // In the order of the file. Each is a chunk with its own checksum.
+  std::vector<TensorRange> tensor_ranges(const Block& block) const;
 
-  // What `giver` gives `writer` of a block, in the order in which it is sent; in_block: of its first element.
-  struct Given {
+  // A region that `sender` sends to the `writer` of a block, in sending order. in_block: offset of its first
+  // element in the block, in bytes.
+  struct Transfer {
     size_t tensor = 0;
-    Patch patch;
+    Region region;
     int64_t in_block = 0;
   };
-  void for_each_given(const Block& block, int64_t giver, int64_t writer,
-                      FunctionRef<void(const Given&)> each) const;
-  // Its bytes, in the file's dtypes.
-  int64_t bytes_given(const Block& block, int64_t giver, int64_t writer) const;
+  void for_each_transfer(const Block& block, int64_t sender, int64_t writer,
+                         FunctionRef<void(const Transfer&)> each) const;
+  // Total bytes of these regions, in the file's dtypes.
+  int64_t transfer_bytes(const Block& block, int64_t sender, int64_t writer) const;
 
  private:
   struct File {

@@ -1,13 +1,13 @@
-// Checkpoints of a run: folders step-00000200 under RUN/checkpoints, each a whole Hugging Face directory with
-// optimizer.safetensors, state.json and, written last, manifest.json beside it.
+// Checkpoints of a run: folders step-00000200 under RUN/checkpoints, each a complete Hugging Face directory
+// with optimizer.safetensors, state.json and, written last, manifest.json.
 //
-// A save touches nothing that was there before the new checkpoint is whole and durable. It is made under a
-// temporary name, synced, renamed; then `latest` is rewritten, and only then are old ones pruned. A save that
-// fails leaves the folder as it found it; one that is killed leaves a temporary folder, which the next save
-// removes.
+// A save changes nothing in the folder until the new checkpoint is complete and durable. It is written under
+// a temporary name, synced and renamed; then `latest` is rewritten, and only then are old checkpoints pruned.
+// A save that fails leaves the folder unchanged; one that is killed leaves a temporary folder, which the next
+// save removes.
 //
-// Errors: WorldError for the disk, DataError for what is damaged, ConfigError for a path that is not there, a
-// second saver in the same folder, or a checkpoint of a newer program.
+// Errors: WorldError for the disk, DataError for damaged content, ConfigError for a missing path, a second
+// process that saves into the same folder, or a checkpoint of a newer program.
 #pragma once
 
 #include <functional>
@@ -31,8 +31,8 @@ inline constexpr std::string_view kReplacedSuffix = ".replaced";
 struct CheckpointContent {
   int64_t step = 0;
   ModelFiles model{.config_json = {}, .files = {}, .weights = {}, .dtype = DType::kF32};  // HF names
-  std::vector<TensorView> optimizer;  // "m/<HF name>", …: stored in the dtype of memory
-  std::string state_json;  // step, tokens, schedule, data cursor, random state: whatever resumes the run
+  std::vector<TensorView> optimizer;  // "m/<HF name>", …, stored in the dtype of memory
+  std::string state_json;  // step, tokens, schedule, data cursor, random state: all that a resumed run needs
   Health health;
   std::string program;  // name and version of the program
   RetentionPolicy retention;
@@ -42,16 +42,16 @@ struct SavedCheckpoint {
   Path path;
   uint64_t bytes = 0;
   std::vector<Path> pruned;
-  std::vector<std::string> warnings;  // the checkpoint is whole, but `latest` or the pruning had trouble
+  std::vector<std::string> warnings;  // the checkpoint is complete, but updating `latest` or pruning failed
 };
 
-// Saves under FOLDER, usually RUN/checkpoints. A checkpoint of the same step is replaced.
+// Saves into FOLDER, usually RUN/checkpoints. Replaces a checkpoint of the same step.
 //
-// Of several ranks all save together, each with views of what it holds, in the same order (weights.h): they
-// write the tensor files at once, and rank 0 all else, once theirs is durable. What fails on one rank is
-// thrown on all, with the rank named. Only rank 0 learns bytes, pruned and warnings, and returns after the
-// others, which need not wait for the pruning. `all_read` is called once the content's storages are read no
-// more, unless an error comes first.
+// All ranks call it together, each with views of its shards, in the same order (weights.h). They write the
+// tensor files in parallel; once these are durable, rank 0 writes all other files. An error on one rank is
+// thrown on all, with the rank's number. Only rank 0 gets bytes, pruned and warnings; it returns after the
+// others, which do not wait for the pruning. `all_read` is called when the content's storages have been read
+// for the last time, unless an error comes first.
 SavedCheckpoint save_checkpoint(FileSystem& files, const Path& folder, const CheckpointContent& content,
                                 Together ranks = {}, const std::function<void()>& all_read = {});
 
@@ -63,16 +63,16 @@ struct SkippedCheckpoint {
 struct FoundCheckpoint {
   Path path;
   Manifest manifest;
-  std::vector<SkippedCheckpoint> skipped;  // newer ones that cannot be used, and why
+  std::vector<SkippedCheckpoint> skipped;  // newer ones that cannot be used, with the reasons
 };
 
 struct FindOptions {
-  bool verify = false;  // read everything and compare checksums; otherwise that happens while loading
+  bool verify = false;  // read everything and compare checksums; otherwise loading does
   bool healthy = true;  // skip checkpoints that were saved with a NaN
 };
 
-// The newest usable checkpoint. Nothing when the folder holds none at all; DataError that lists every reason
-// when it holds some and none is usable: a run must not start afresh beside them.
+// The newest usable checkpoint; nothing if the folder has none. If it has some but none is usable: DataError
+// with every reason, because a run must not start from scratch next to them.
 std::optional<FoundCheckpoint> find_checkpoint(const Path& folder, const FindOptions& options = {});
 
 struct LoadedCheckpoint {
@@ -82,31 +82,31 @@ struct LoadedCheckpoint {
   std::vector<SkippedCheckpoint> skipped;
 };
 
-// Fills all views and checks every checksum of what is read. Every tensor of the files must be asked for, and
-// the other way round; an empty `optimizer` leaves the optimizer's file alone. After an error the memory
-// behind the views is undefined.
-// Of several ranks all load together, each what its views hold, with the checksums of the chunks that it
-// touches; what is damaged for one is so for all.
+// Fills all views and checks the checksum of everything that it reads. The views must match the tensors of
+// the files one to one; with an empty `optimizer` the optimizer's file is not read. After an error the
+// contents of the views are undefined.
+// All ranks call it together. Each reads and checks the chunks that overlap its shards; damage that one rank
+// finds is an error on all.
 LoadedCheckpoint load_checkpoint(const Path& checkpoint, std::span<const MutableTensorView> weights,
                                  std::span<const MutableTensorView> optimizer = {}, Together ranks = {});
 
-// find and load in one: a checkpoint that turns out damaged while it is read is skipped as well.
+// Finds and loads in one call: also skips a checkpoint that turns out to be damaged while it is read.
 std::optional<LoadedCheckpoint> load_newest_checkpoint(const Path& folder,
                                                        std::span<const MutableTensorView> weights,
                                                        std::span<const MutableTensorView> optimizer = {},
                                                        const FindOptions& options = {}, Together ranks = {});
 
-// The functions below take checkpoints and plain Hugging Face directories.
+// The functions below accept checkpoints and plain Hugging Face directories.
 
-struct Fault {
+struct Problem {
   std::string file;
   std::string what;
 };
-// Reads everything: sizes and checksums against the manifest or checksums.json, where there is one;
-// structure, NaN and infinities among the weights.
-std::vector<Fault> verify_checkpoint(const Path& path);
-// Whether there are checksums to verify against. Without any, a changed byte that is still a number goes
-// unseen.
+// Reads everything: checks sizes and checksums against the manifest or checksums.json, if there is one, and
+// the structure; looks for NaN and infinities in the weights.
+std::vector<Problem> verify_checkpoint(const Path& path);
+// Whether there are checksums to verify against. Without them a changed byte that is still a valid number is
+// not detected.
 bool has_checksums(const Path& path);
 
 struct TensorRow {
@@ -126,15 +126,15 @@ enum class DiffKind { kEqual, kDifferent, kShape, kOnlyInFirst, kOnlyInSecond };
 struct TensorDiff {
   std::string name;
   DiffKind kind = DiffKind::kEqual;
-  double max_abs = 0;     // infinite where one side is NaN; over the values, whatever their dtypes
+  double max_abs = 0;     // largest difference between two values, whatever their dtypes; infinite for a NaN
   int64_t differing = 0;  // elements
-  std::string detail;     // shapes or dtypes where they differ
+  std::string detail;     // shapes or dtypes, if they differ
 };
 std::vector<TensorDiff> diff_checkpoints(const Path& first, const Path& second);
 
-// The model folder that a user means: a Hugging Face directory, a checkpoint, RUN/checkpoints/latest (the one
-// that it names), a run folder or RUN@latest (the newest), or RUN@best (by the run's own best_metric).
-// ConfigError when there is none, DataError when the newest is damaged.
+// The model folder that a user's argument refers to: a Hugging Face directory, a checkpoint,
+// RUN/checkpoints/latest (the checkpoint that it names), a run folder or RUN@latest (the newest), or RUN@best
+// (by the run's best_metric). ConfigError if there is none, DataError if the newest is damaged.
 Path resolve_model(const std::string& text);
 
 }  // namespace strata::checkpoint

@@ -19,10 +19,10 @@ constexpr const char* kOptimizerFile = "optimizer.safetensors";
 void check_there(const Path& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error))
-    throw ConfigError("[{}] is not there; expected a checkpoint or model folder", path.string());
+    throw ConfigError("[{}] does not exist; expected a checkpoint or model folder", path.string());
 }
 
-// The sources of a folder: the model's tensors and, where there is one, the optimizer's.
+// The sources of a folder: the model's tensors, and the optimizer's if there are any.
 std::vector<TensorSource> open_all(const Path& path) {
   check_there(path);
   std::vector<TensorSource> sources;
@@ -37,10 +37,10 @@ std::string message_of(const Error& error) {
   return error.what();
 }
 
-// Compares everything that a manifest says with what is there.
+// Compares a folder with its manifest and collects the problems.
 class Verifier {
  public:
-  Verifier(const Path& path, std::vector<Fault>& faults) : path_(path), faults_(faults) {}
+  Verifier(const Path& path, std::vector<Problem>& problems) : path_(path), problems_(problems) {}
 
   void against(const std::vector<StoredFile>& files) {
     for (const auto& file : files) {
@@ -57,12 +57,12 @@ class Verifier {
     }
   }
 
-  // Without a StoredFile: structure, NaN and infinities alone.
+  // `stored` may be null: then only looks for NaN and infinities.
   void tensors(const TensorFile& file, const StoredFile* stored) {
     const std::string name = file.path().filename().string();
     std::map<std::string_view, const std::vector<uint64_t>*> expected;
     if (stored != nullptr) {
-      if (file.head_checksum() != stored->checksum) add(name, "its header does not match its checksum");
+      if (file.head_checksum() != stored->checksum) add(name, "header does not match its checksum");
       for (const auto& tensor : stored->tensors) expected[tensor.name] = &tensor.checksums;
       for (const auto& tensor : stored->tensors) {
         if (file.find(tensor.name) == nullptr) add(name, fmt::format("'{}' is missing", tensor.name));
@@ -75,15 +75,15 @@ class Verifier {
       const TensorScan scan = scan_tensor(file, tensor, chunk_bytes);
       const auto wanted = expected.find(tensor.name);
       if (stored != nullptr && wanted == expected.end())
-        add(name, fmt::format("'{}' is not among its checksums", tensor.name));
+        add(name, fmt::format("'{}' has no checksum", tensor.name));
       if (wanted != expected.end()) compare(name, tensor, chunk_bytes, *wanted->second, scan.checksums);
       if (weights && scan.first_not_finite >= 0)
         add(name,
-            fmt::format("'{}' holds a NaN or an infinity at element {}", tensor.name, scan.first_not_finite));
+            fmt::format("'{}' has a NaN or infinity at element {}", tensor.name, scan.first_not_finite));
     });
   }
 
-  // Names the bytes of each chunk that is another.
+  // Reports the bytes of each chunk that differs.
   void compare(const std::string& file, const TensorInfo& tensor, uint64_t chunk_bytes,
                const std::vector<uint64_t>& wanted, const std::vector<uint64_t>& found) {
     if (wanted.size() != found.size())
@@ -100,16 +100,16 @@ class Verifier {
 
   void add(const std::string& file, std::string what) {
     std::lock_guard lock(mutex_);
-    faults_.push_back({file, std::move(what)});
+    problems_.push_back({file, std::move(what)});
   }
 
  private:
   const Path& path_;
-  std::vector<Fault>& faults_;
+  std::vector<Problem>& problems_;
   std::mutex mutex_;
 };
 
-// n elements as doubles, integers included (exact up to 2^53).
+// Converts n elements to doubles, also integers (exact up to 2^53).
 void to_doubles(const std::byte* raw, DType dtype, int64_t n, double* out) {
   const auto each = [&]<typename T>(const T* in) {
     for (int64_t i = 0; i < n; ++i) out[i] = static_cast<double>(in[i]);
@@ -133,8 +133,7 @@ void to_doubles(const std::byte* raw, DType dtype, int64_t n, double* out) {
   }
 }
 
-// Equal dtypes are compared by their bits, so that zeros of two signs, denormals and NaNs count as what they
-// are.
+// Compares the bits if the dtypes are equal, which distinguishes +0 from −0 and one NaN from another.
 void compare_values(const TensorSource::Entry& a, const TensorSource::Entry& b, TensorDiff& diff) {
   constexpr int64_t kElements = int64_t{1} << 16;
   std::vector<std::byte> raw_a(kElements * 8), raw_b(kElements * 8);
@@ -171,7 +170,7 @@ void compare(const TensorSource::Entry& a, const TensorSource::Entry& b, TensorD
   }
   if (a.tensor->dtype_name != b.tensor->dtype_name)
     diff.detail = a.tensor->dtype_name + " against " + b.tensor->dtype_name;
-  if (!a.tensor->dtype || !b.tensor->dtype) {  // no values to be had: the bytes decide
+  if (!a.tensor->dtype || !b.tensor->dtype) {  // no values to compare: compare the bytes
     const bool same = diff.detail.empty() &&
                       scan_tensor(*a.file, *a.tensor).checksums == scan_tensor(*b.file, *b.tensor).checksums;
     diff.kind = same ? DiffKind::kEqual : DiffKind::kDifferent;
@@ -188,17 +187,17 @@ std::map<std::string, TensorSource::Entry> entries_of(const std::vector<TensorSo
 
 }  // namespace
 
-std::vector<Fault> verify_checkpoint(const Path& path) {
+std::vector<Problem> verify_checkpoint(const Path& path) {
   check_there(path);
-  std::vector<Fault> faults;
-  Verifier verifier(path, faults);
+  std::vector<Problem> problems;
+  Verifier verifier(path, problems);
   const bool checksums = has_checksums(path);
   try {
     if (const auto files = stored_files(path)) verifier.against(*files);
   } catch (const DataError& damage) {
     verifier.add("", message_of(damage));
   }
-  // The structure as a loader sees it: index and shards agree, config.json is there.
+  // The structure as a loader sees it: index and shards agree, config.json exists.
   try {
     read_config_json(path);
     const auto sources = open_all(path);
@@ -210,10 +209,10 @@ std::vector<Fault> verify_checkpoint(const Path& path) {
   } catch (const Error& damage) {
     verifier.add("", message_of(damage));
   }
-  std::sort(faults.begin(), faults.end(), [](const Fault& a, const Fault& b) {
+  std::sort(problems.begin(), problems.end(), [](const Problem& a, const Problem& b) {
     return std::tie(a.file, a.what) < std::tie(b.file, b.what);
   });
-  return faults;
+  return problems;
 }
 
 bool has_checksums(const Path& path) {

@@ -23,12 +23,11 @@ void load_checked(const TensorSource& source, const Manifest& manifest,
   std::string reasons;
   for (const auto& one : skipped) reasons += "\n  " + one.path.filename().string() + ": " + one.reason;
   throw DataError(
-      "[{}] holds {} checkpoint(s) and none can be used:{}\nrestore one, or start a new run in another "
-      "folder",
+      "[{}] has {} checkpoint(s), but none can be used:{}\nrestore one, or start a new run in another folder",
       folder.string(), skipped.size(), reasons);
 }
 
-// As rank 0 lists them: a network's file system may show the others less.
+// The checkpoints as rank 0 lists them, because a network file system may show the other ranks fewer.
 std::vector<Path> listed_for_all(const Path& folder, Together& ranks) {
   std::string names;
   ranks.first([&] {
@@ -40,7 +39,7 @@ std::vector<Path> listed_for_all(const Path& folder, Together& ranks) {
   return paths;
 }
 
-// The newest checkpoint that `use` takes without a DataError, on every rank.
+// The newest checkpoint for which `use` throws no DataError on any rank.
 template <typename Result, typename Use>
 std::optional<Result> first_usable(const Path& folder, const FindOptions& options, Together& ranks, Use use) {
   std::vector<SkippedCheckpoint> skipped;
@@ -55,8 +54,9 @@ std::optional<Result> first_usable(const Path& folder, const FindOptions& option
                           manifest.health.grad_norm,
                           manifest.health.finite ? "" : ", and values that are not finite");
         if (options.verify && ranks.is_first()) {
-          const auto faults = verify_checkpoint(path);
-          if (!faults.empty()) throw DataError("[{}] {}: {}", path.string(), faults[0].file, faults[0].what);
+          const auto problems = verify_checkpoint(path);
+          if (!problems.empty())
+            throw DataError("[{}] {}: {}", path.string(), problems[0].file, problems[0].what);
         }
         result = use(path, std::move(manifest));
       });
@@ -79,7 +79,7 @@ LoadedCheckpoint load_with(const Path& checkpoint, Manifest manifest,
   load_checked(open_tensors(checkpoint), loaded.manifest, weights, rank);
   if (!optimizer.empty()) {
     if (loaded.manifest.find("optimizer.safetensors") == nullptr)
-      throw DataError("[{}] holds no optimizer.safetensors; training cannot go on from it",
+      throw DataError("[{}] has no optimizer.safetensors; training cannot resume from it",
                       checkpoint.string());
     load_checked(open_tensor_file(checkpoint / "optimizer.safetensors"), loaded.manifest, optimizer, rank);
   }
@@ -89,33 +89,33 @@ LoadedCheckpoint load_with(const Path& checkpoint, Manifest manifest,
 void check_there(const Path& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error))
-    throw ConfigError("[{}] is not there; expected a checkpoint folder", path.string());
+    throw ConfigError("[{}] does not exist; expected a checkpoint folder", path.string());
 }
 
-// The newest of a folder of checkpoints. A newer one that is damaged is an error: whoever asks for the newest
-// would get another than they think.
+// The newest checkpoint of a folder. DataError if a newer one is damaged, because users who ask for the
+// newest must not get another one silently.
 Path newest_checkpoint(const Path& folder) {
   const auto found = find_checkpoint(folder);
-  if (!found) throw ConfigError("[{}] holds no checkpoint yet", folder.string());
+  if (!found) throw ConfigError("[{}] has no checkpoint yet", folder.string());
   for (const SkippedCheckpoint& skipped : found->skipped) {
-    // A running trainer may have replaced or removed it meanwhile.
+    // A running trainer may have replaced or removed it in the meantime.
     if (!std::filesystem::exists(skipped.path)) continue;
     throw DataError(
-        "[{}] is the newest checkpoint and cannot be used: {}; restore or remove it, or name the newest good "
+        "[{}] is the newest checkpoint but cannot be used: {}; restore or remove it, or name the newest good "
         "one, {}",
         skipped.path.string(), skipped.reason, found->path.string());
   }
   return found->path;
 }
 
-// Nothing where a running trainer has removed it meanwhile.
+// Nothing if a running trainer has removed the checkpoint in the meantime.
 std::optional<Health> health_of(const Path& checkpoint) {
   try {
     return read_manifest(checkpoint).health;
   } catch (const DataError& damage) {
     if (!std::filesystem::exists(checkpoint)) return std::nullopt;
     throw DataError(
-        "{}; which checkpoint is the best cannot be told: restore or remove this one, or name another",
+        "{}; the best checkpoint cannot be determined: restore or remove this one, or name another",
         damage.what());
   }
 }
@@ -132,7 +132,7 @@ Path best_checkpoint(const Path& run) {
     for (const auto& [name, value] : health->metrics) known.insert(name);
     const auto value = measured(*health, metric);
     if (!value || !health->good()) continue;
-    // Of equal ones the oldest: what was measured once is noted until it is measured again.
+    // Ties go to the oldest: an evaluation is repeated in later checkpoints until the next one.
     if (best.empty() || (higher_is_better(metric) ? *value >= best_value : *value <= best_value)) {
       best = listed.path;
       best_value = *value;
@@ -144,19 +144,18 @@ Path best_checkpoint(const Path& run) {
   throw ConfigError(
       "[{}] no checkpoint was saved with the metric \"{}\" (checkpoint.best_metric); {}use {}@latest",
       run.string(), metric,
-      names.empty() ? "nothing was evaluated before any of them; "
-                    : fmt::format("those that were measured: {}; ", names),
+      names.empty() ? "no metric was evaluated before them; " : fmt::format("available metrics: {}; ", names),
       run.string());
 }
 
-// The checkpoint whose name stands in FOLDER/latest.
+// The checkpoint that FOLDER/latest names.
 Path named_by_latest(const Path& file) {
   std::string name = read_file(file);
   name.erase(name.find_last_not_of(" \r\n") + 1);
   Path named = file.parent_path() / name;
   std::error_code error;
   if (!is_plain_file_name(name) || !std::filesystem::is_directory(named, error))
-    throw DataError("[{}] names \"{}\", expected a checkpoint beside it", file.string(), name);
+    throw DataError("[{}] names \"{}\", expected a checkpoint in the same folder", file.string(), name);
   return named;
 }
 
@@ -196,7 +195,7 @@ Path resolve_model(const std::string& text) {
     if (std::filesystem::is_directory(path / "checkpoints", error))
       return newest_checkpoint(path / "checkpoints");
     if (!list_checkpoints(path).empty()) return newest_checkpoint(path);
-    throw DataError("[{}] holds neither config.json nor checkpoints; expected a model folder or a run folder",
+    throw DataError("[{}] has neither config.json nor checkpoints; expected a model folder or a run folder",
                     text);
   }
   if (Path(text).filename() == "latest" && std::filesystem::is_regular_file(text, error))
@@ -206,9 +205,10 @@ Path resolve_model(const std::string& text) {
     const std::string which = text.substr(at + 1);
     if (which == "latest") return newest_checkpoint(Path(text.substr(0, at)) / "checkpoints");
     if (which == "best") return best_checkpoint(text.substr(0, at));
-    throw ConfigError("[{}] '@{}' names no checkpoint; expected @latest or @best", text, which);
+    throw ConfigError("[{}] '@{}' is not a checkpoint; expected @latest or @best", text, which);
   }
-  throw ConfigError("[{}] is not there; expected a model folder, a run folder, RUN@latest or RUN@best", text);
+  throw ConfigError("[{}] does not exist; expected a model folder, a run folder, RUN@latest or RUN@best",
+                    text);
 }
 
 }  // namespace strata::checkpoint

@@ -21,7 +21,7 @@ uint64_t bytes_of(const CheckpointContent& content) {
   return bytes + 4 * 4096;
 }
 
-// What saves that died left behind. Nobody else saves here now: the lock is ours.
+// Removes the leftovers of saves that died. The lock keeps other processes from saving here.
 void tidy(FileSystem& files, const Path& folder) {
   std::vector<Path> entries;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) entries.push_back(entry.path());
@@ -40,7 +40,7 @@ void tidy(FileSystem& files, const Path& folder) {
   }
 }
 
-// All files but the manifest, which is rank 0's to write behind them.
+// Writes the model's files and optimizer.safetensors. Rank 0 writes state.json and the manifest afterwards.
 Manifest write_content(FileSystem& files, const Path& folder, const CheckpointContent& content,
                        Together& ranks, const std::function<void()>& all_read) {
   std::vector<TensorFileContent> more;
@@ -63,8 +63,8 @@ Path replaced_name(const Path& target) {
   return path;
 }
 
-// Puts the finished folder in its place. A checkpoint of the same step steps aside first; both are whole, and
-// a reader finds one or the other at any moment.
+// Moves the finished folder to its name, after moving a checkpoint of the same step aside. Both are complete,
+// and readers find one of them at any time.
 void put_in_place(FileSystem& files, const Path& temporary, const Path& target) {
   const bool replaces = std::filesystem::exists(target);
   if (replaces) files.rename(target, replaced_name(target));
@@ -73,7 +73,7 @@ void put_in_place(FileSystem& files, const Path& temporary, const Path& target) 
   } catch (...) {
     try {
       if (replaces) files.rename(replaced_name(target), target);
-    } catch (const std::exception&) {  // it is still found under the name that it has; the first error counts
+    } catch (const std::exception&) {  // readers still find it under its other name; report the first error
     }
     throw;
   }
@@ -84,7 +84,7 @@ void put_in_place(FileSystem& files, const Path& temporary, const Path& target) 
 
 SavedCheckpoint save_checkpoint(FileSystem& files, const Path& folder, const CheckpointContent& content,
                                 Together ranks, const std::function<void()>& all_read) {
-  STRATA_CHECK(content.step >= 0, "a checkpoint of step {}", content.step);
+  STRATA_CHECK(content.step >= 0, "step {} is negative", content.step);
   SavedCheckpoint saved;
   saved.path = folder / folder_name(content.step);
   std::optional<FileLock> lock;  // rank 0's, for all
@@ -96,7 +96,7 @@ SavedCheckpoint save_checkpoint(FileSystem& files, const Path& folder, const Che
     lock.emplace(folder / ".lock");
     try {
       tidy(files, folder);
-    } catch (const std::exception& error) {  // rubbish that stays is no reason not to save
+    } catch (const std::exception& error) {  // leftovers do not prevent a save
       saved.warnings.push_back(error.what());
     }
     check_space(files, folder, bytes_of(content), "the checkpoint");
@@ -114,12 +114,12 @@ SavedCheckpoint save_checkpoint(FileSystem& files, const Path& folder, const Che
   } catch (...) {
     try {
       if (ranks.is_first()) files.remove_tree(temporary);
-    } catch (const std::exception&) {  // the next save tries again; the first error is the one to report
+    } catch (const std::exception&) {  // the next save will remove it; report the first error
     }
     throw;
   }
 
-  // From here on the checkpoint exists: trouble is told, not thrown.
+  // The checkpoint exists now, so errors become warnings.
   if (!ranks.is_first()) return saved;
   try {
     files.remove_tree(replaced_name(saved.path));

@@ -22,7 +22,7 @@ void convert_rows(void* out, DType out_type, int64_t out_pitch, const void* in, 
 
 namespace {
 
-// Whether the exponent of one of them is all ones. A block at a time, so that it runs at the speed of memory.
+// Index of the first element whose exponent is all ones, or -1. Tests whole blocks, to run at memory speed.
 template <typename Bits>
 int64_t first_with(const void* data, Bits exponent, int64_t n) {
   constexpr int64_t kBlock = 64;

@@ -1,4 +1,4 @@
-// Elements on their way between memory and files.
+// Conversion and checks of elements between memory and files.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace strata::checkpoint {
 
 bool is_float(DType dtype);
 
-// convert() of rows of `columns` elements, which lie out_pitch and in_pitch elements apart.
+// Converts rows of `columns` elements; pitches count elements from one row to the next.
 void convert_rows(void* out, DType out_type, int64_t out_pitch, const void* in, DType in_type,
                   int64_t in_pitch, int64_t rows, int64_t columns);
 

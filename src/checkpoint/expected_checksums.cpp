@@ -17,23 +17,23 @@ void ExpectedChecksums::check_head(const TensorFile& file) const {
   const auto found = heads_.find(file.path().filename().string());
   if (found == heads_.end()) throw DataError("[{}] is not in the manifest", file.path().string());
   if (found->second != file.head_checksum())
-    throw DataError("[{}] its header was changed", file.path().string());
+    throw DataError("[{}] header does not match its checksum: the file is damaged", file.path().string());
 }
 
 const TensorChecksums& ExpectedChecksums::of(const TensorFile& file, const TensorInfo& tensor) const {
   const auto found = tensors_.find({file.path().filename().string(), tensor.name});
   if (found == tensors_.end())
-    throw DataError("[{}] '{}' has no checksum in the manifest: the file was damaged", file.path().string(),
+    throw DataError("[{}] '{}' has no checksum in the manifest: the file is damaged", file.path().string(),
                     tensor.name);
   return found->second;
 }
 
 std::string read_checked(const Path& checkpoint, const Manifest& manifest, const std::string& name) {
   const StoredFile* file = manifest.find(name);
-  if (file == nullptr) throw DataError("[{}] holds no {}", checkpoint.string(), name);
+  if (file == nullptr) throw DataError("[{}] has no {} in its manifest", checkpoint.string(), name);
   std::string text = read_file(checkpoint / name);
   if (hash64(text) != file->checksum)
-    throw DataError("[{}] does not match its checksum: the file was damaged", (checkpoint / name).string());
+    throw DataError("[{}] does not match its checksum: the file is damaged", (checkpoint / name).string());
   return text;
 }
 

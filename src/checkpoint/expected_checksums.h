@@ -1,4 +1,4 @@
-// The checksums of a manifest, to be compared with while tensors are read.
+// The checksums of a manifest, compared with while tensors are read.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class ExpectedChecksums {
  public:
   explicit ExpectedChecksums(const Manifest& manifest);
 
-  // DataError for a file or tensor that the manifest does not know, or a file that it knows otherwise.
+  // DataError for a file or tensor that is not in the manifest, or a header that differs from it.
   void check_head(const TensorFile& file) const;
   const TensorChecksums& of(const TensorFile& file, const TensorInfo& tensor) const;
 
@@ -24,9 +24,9 @@ class ExpectedChecksums {
   std::map<std::pair<std::string, std::string>, TensorChecksums> tensors_;
 };
 
-// A file of a checkpoint that holds no tensors; DataError where it is not as it was written.
+// Reads a file of a checkpoint that is not a tensor file; DataError if it has changed since it was written.
 std::string read_checked(const Path& checkpoint, const Manifest& manifest, const std::string& name);
-// All of them: configuration, tokenizer, state.
+// Checks all such files: configuration, tokenizer, state.
 void check_small_files(const Path& checkpoint, const Manifest& manifest);
 
 }  // namespace strata::checkpoint

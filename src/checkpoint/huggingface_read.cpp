@@ -17,7 +17,7 @@ void add_file(TensorSource& source, const Path& path) {
   for (const auto& tensor : file->tensors()) {
     const auto [at, added] = source.tensors.emplace(tensor.name, TensorSource::Entry{file.get(), &tensor});
     if (!added)
-      throw DataError("[{}] '{}' stands in {} and in {}", source.where, tensor.name,
+      throw DataError("[{}] '{}' is in both {} and {}", source.where, tensor.name,
                       at->second.file->path().filename().string(), path.filename().string());
   }
   source.files.push_back(std::move(file));
@@ -29,7 +29,7 @@ std::vector<std::string> names_of(const TensorSource& source) {
   return names;
 }
 
-// The index and the shards must say the same.
+// The index and the shards must agree.
 void check_against_index(const TensorSource& source, const ShardIndex& index) {
   std::vector<std::string> missing, extra;
   for (const auto& [tensor, file] : index.file_of) {
@@ -42,16 +42,17 @@ void check_against_index(const TensorSource& source, const ShardIndex& index) {
       extra.push_back(tensor + " in " + entry.file->path().filename().string());
   }
   if (!missing.empty())
-    throw DataError("[{}] the index names tensors that are not there: {}", source.where, list_names(missing));
+    throw DataError("[{}] the index names tensors that are not in the shards: {}", source.where,
+                    list_names(missing));
   if (!extra.empty())
-    throw DataError("[{}] the shards hold tensors that the index does not name: {}", source.where,
+    throw DataError("[{}] the shards contain tensors that the index does not name: {}", source.where,
                     list_names(extra));
 }
 
 void check_folder(const Path& folder) {
   std::error_code error;
   if (!std::filesystem::exists(folder, error))
-    throw ConfigError("[{}] is not there; expected a model folder", folder.string());
+    throw ConfigError("[{}] does not exist; expected a model folder", folder.string());
   if (!std::filesystem::is_directory(folder, error))
     throw ConfigError("[{}] is a file; expected a model folder", folder.string());
 }
@@ -106,8 +107,8 @@ void check_tensors(const TensorSource& source, std::span<const TensorSpec> expec
   };
   part("missing", missing, available);
   part("unexpected", unexpected, wanted_names);
-  part("of another shape or type", wrong, {});
-  throw DataError("[{}] does not hold the tensors of this model: {}; is config.json the right one?",
+  part("of the wrong shape or type", wrong, {});
+  throw DataError("[{}] does not contain the tensors of this model: {}; check that config.json belongs to it",
                   source.where, text);
 }
 
@@ -120,7 +121,7 @@ TensorSource open_shards(const Path& folder, const Path& index_path, std::string
   std::error_code error;
   for (const auto& name : index.files) {
     if (!std::filesystem::exists(folder / name, error))
-      throw DataError("[{}] names the shard {}, which is not there; download the folder again",
+      throw DataError("[{}] names the shard {}, which is missing; download the folder again",
                       index_path.string(), name);
     add_file(source, folder / name);
   }
@@ -155,7 +156,7 @@ TensorSource open_tensors(const Path& folder, const std::string& stem) {
     }
     if (std::filesystem::exists(index_path, error)) return open_shards(folder, index_path, extension);
   }
-  throw DataError("[{}] holds neither {}.safetensors nor pytorch_model.bin, nor an index of their shards",
+  throw DataError("[{}] has neither {}.safetensors nor pytorch_model.bin, nor an index of their shards",
                   folder.string(), stem);
 }
 
@@ -163,7 +164,7 @@ std::string read_config_json(const Path& folder) {
   check_folder(folder);
   std::error_code error;
   if (!std::filesystem::exists(folder / "config.json", error))
-    throw DataError("[{}] holds no config.json; expected a Hugging Face model folder", folder.string());
+    throw DataError("[{}] has no config.json; expected a Hugging Face model folder", folder.string());
   return read_file(folder / "config.json");
 }
 
@@ -178,7 +179,7 @@ void load_tensors(const TensorSource& source, std::span<const MutableTensorView>
   std::vector<TensorSpec> expected;
   for (const auto& view : views) expected.push_back({view.name, view.memory_dtype, view.shape});
   check_tensors(source, expected, options);
-  // The largest first, so that no thread is left with one at the end.
+  // Largest first, to balance the threads.
   std::vector<size_t> order(views.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(),

@@ -12,8 +12,8 @@
 namespace strata::checkpoint {
 namespace {
 
-// Consecutive tensors, cut where a shard would grow beyond the limit.
-std::vector<std::span<const TensorView>> cut_into_shards(const ModelFiles& model) {
+// Splits the tensors, in order, into shards within the size limit.
+std::vector<std::span<const TensorView>> split_into_shards(const ModelFiles& model) {
   std::vector<std::span<const TensorView>> shards;
   const std::span<const TensorView> all(model.weights);
   size_t begin = 0;
@@ -31,7 +31,7 @@ std::vector<std::span<const TensorView>> cut_into_shards(const ModelFiles& model
   return shards;
 }
 
-// Files that belong to a model folder and may be replaced with it.
+// Whether a file belongs to a model folder and may be replaced with it.
 bool belongs_to_model_folder(const std::string& name, const ModelFiles& model) {
   static const std::set<std::string, std::less<>> known{"config.json",
                                                         "generation_config.json",
@@ -49,7 +49,7 @@ bool belongs_to_model_folder(const std::string& name, const ModelFiles& model) {
                      [&](const NamedFile& file) { return file.name == name; });
 }
 
-// Whether something is in the way, after refusing what is not ours to replace.
+// Whether the folder exists. ConfigError if it contains anything that must not be replaced.
 bool check_target(const Path& folder, const ModelFiles& model) {
   std::error_code error;
   if (!std::filesystem::exists(folder, error)) return false;
@@ -59,7 +59,7 @@ bool check_target(const Path& folder, const ModelFiles& model) {
     const std::string name = entry.path().filename().string();
     if (!entry.is_regular_file(error) || !belongs_to_model_folder(name, model))
       throw ConfigError(
-          "[{}] already holds '{}', which is no part of a model folder; choose an empty or new folder",
+          "[{}] contains '{}', which does not belong to a model folder; choose an empty or new folder",
           folder.string(), name);
   }
   return true;
@@ -71,7 +71,7 @@ void check_space(FileSystem& files, const Path& folder, uint64_t bytes, std::str
   const uint64_t free = files.free_bytes(folder);
   if (free < bytes)
     throw WorldError(
-        "[{}] {} takes {}, the disk has {} left: {} are missing; free some space or choose another folder",
+        "[{}] {} needs {}, but the disk has {}: {} are missing; free some space or choose another folder",
         folder.string(), what, human_bytes(static_cast<double>(bytes)),
         human_bytes(static_cast<double>(free)), human_bytes(static_cast<double>(bytes - free)));
 }
@@ -79,18 +79,18 @@ void check_space(FileSystem& files, const Path& folder, uint64_t bytes, std::str
 uint64_t bytes_of(const ModelFiles& model) {
   uint64_t bytes = model.config_json.size();
   for (const auto& file : model.files) bytes += file.bytes.size();
-  // A header entry takes some 100 bytes and the name, twice with an index; files are rounded up to blocks.
+  // A header entry takes about 100 bytes plus the name, twice with an index; files are rounded up to blocks.
   for (const auto& tensor : model.weights)
     bytes += stored_bytes(tensor, model.dtype) + 2 * tensor.name.size() + 256;
-  return bytes + 4096 * (model.files.size() + cut_into_shards(model).size() + 4);
+  return bytes + 4096 * (model.files.size() + split_into_shards(model).size() + 4);
 }
 
 namespace {
 
-// model.safetensors, or shards.
+// model.safetensors or its shards.
 std::vector<TensorFileContent> tensor_files_of(const ModelFiles& model) {
   std::vector<TensorFileContent> contents;
-  const auto shards = cut_into_shards(model);
+  const auto shards = split_into_shards(model);
   for (size_t i = 0; i < shards.size(); ++i) {
     std::string name = shards.size() == 1
                            ? "model.safetensors"
@@ -100,13 +100,13 @@ std::vector<TensorFileContent> tensor_files_of(const ModelFiles& model) {
   return contents;
 }
 
-// What belongs to a model folder besides tensor files.
+// Writes the files without tensors, and the index if there are several shards.
 std::vector<StoredFile> write_small_files(FileSystem& files, const Path& folder, const ModelFiles& model,
                                           std::span<const TensorFileContent> shards) {
   std::vector<StoredFile> written;
   written.push_back(write_whole_file(files, folder / "config.json", model.config_json));
   for (const auto& file : model.files) {
-    STRATA_CHECK(is_plain_file_name(file.name), "'{}' is no plain file name", file.name);
+    STRATA_CHECK(is_plain_file_name(file.name), "'{}' is not a plain file name", file.name);
     written.push_back(write_whole_file(files, folder / file.name, file.bytes));
   }
   if (shards.size() == 1) return written;
@@ -114,7 +114,7 @@ std::vector<StoredFile> write_small_files(FileSystem& files, const Path& folder,
   uint64_t total = 0;
   for (const TensorFileContent& shard : shards) {
     for (const TensorView& tensor : shard.tensors) {
-      STRATA_CHECK(file_of.emplace(tensor.name, shard.name).second, "two tensors are called '{}'",
+      STRATA_CHECK(file_of.emplace(tensor.name, shard.name).second, "two tensors are named '{}'",
                    tensor.name);
       total += stored_bytes(tensor, model.dtype);
     }
@@ -161,7 +161,7 @@ void write_hf_directory(FileSystem& files, const Path& folder, const ModelFiles&
     });
     auto written = write_model_files(files, temporary, model, ranks);
     ranks.first([&] {
-      // The card is for its publisher to go on with.
+      // The publisher edits the model card, so it gets no checksum.
       std::erase_if(written, [](const StoredFile& file) { return file.name == "README.md"; });
       write_whole_file(files, temporary / kChecksumsFile, format_checksums(written));
       files.sync_directory(temporary);
@@ -172,7 +172,7 @@ void write_hf_directory(FileSystem& files, const Path& folder, const ModelFiles&
       files.rename(temporary, target);
     });
   } catch (...) {
-    // The first error is the one to report; what was there goes back to its place.
+    // Restore the old folder and report the first error.
     try {
       if (moved && !std::filesystem::exists(target)) files.rename(replaced, target);
       if (ranks.is_first()) files.remove_tree(temporary);

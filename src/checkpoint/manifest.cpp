@@ -22,7 +22,7 @@ std::string checksum_of(Json manifest) {
 
 uint64_t from_hex(const std::string& text) {
   if (text.size() != 16 || text.find_first_not_of("0123456789abcdef") != std::string::npos)
-    throw DataError("'{}' is no checksum of 16 hexadecimal digits", text);
+    throw DataError("'{}' is not a checksum of 16 hexadecimal digits", text);
   return std::stoull(text, nullptr, 16);
 }
 
@@ -31,7 +31,7 @@ double number_or_nan(const Json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
-// The checksums of a tensor's chunks, one behind the other.
+// Concatenates the checksums of a tensor's chunks.
 std::string list_to_hex(const std::vector<uint64_t>& checksums) {
   std::string text;
   for (const uint64_t checksum : checksums) text += to_hex(checksum);
@@ -48,7 +48,7 @@ Json to_json(std::span<const StoredFile> files) {
   Json json = Json::object();
   for (const auto& file : files) {
     Json& entry = json[file.name];
-    STRATA_CHECK(entry.is_null(), "two files are called '{}'", file.name);
+    STRATA_CHECK(entry.is_null(), "two files are named '{}'", file.name);
     entry["bytes"] = file.bytes;
     entry["checksum"] = to_hex(file.checksum);
     if (file.tensors.empty()) continue;
@@ -61,11 +61,12 @@ Json to_json(std::span<const StoredFile> files) {
 std::vector<StoredFile> files_from_json(const Json& json) {
   std::vector<StoredFile> files;
   for (const auto& [name, entry] : json.items()) {
-    if (!is_plain_file_name(name)) throw DataError("'{}' is no plain file name", name);
+    if (!is_plain_file_name(name)) throw DataError("'{}' is not a plain file name", name);
     StoredFile file{
         name, entry.at("bytes").get<uint64_t>(), from_hex(entry.at("checksum").get<std::string>()), {}};
     if (entry.contains("chunk_bytes")) file.chunk_bytes = entry["chunk_bytes"].get<uint64_t>();
-    if (file.chunk_bytes % 64 != 0) throw DataError("'{}' has chunks of {} bytes", name, file.chunk_bytes);
+    if (file.chunk_bytes % 64 != 0)
+      throw DataError("'{}' has chunks of {} bytes, expected a multiple of 64", name, file.chunk_bytes);
     if (entry.contains("tensors")) {
       for (const auto& [tensor, checksums] : entry["tensors"].items())
         file.tensors.push_back({tensor, list_from_hex(checksums.get<std::string>())});
@@ -105,29 +106,29 @@ Manifest from_json(const Json& json) {
   return manifest;
 }
 
-// The text with its own checksum in it.
+// Formats a document that includes its own checksum.
 std::string sealed(Json json) {
-  // Over what a reader will have: a number that is not finite is null by then.
+  // Computed over the parsed text, as a reader does: numbers that are not finite have become null.
   json["checksum"] = checksum_of(parse_json<Json>(dump_json(json)));
   return dump_json(json, 1) + "\n";
 }
 
-// What `read` makes of a sealed text, after checking the seal.
+// Checks the checksum of a sealed text and returns read(its JSON). `what` names the document in messages.
 template <typename Read>
 auto unsealed(std::string_view text, const std::string& where, const char* what, Read read) {
   try {
     const Json json = parse_json<Json>(text);
-    if (!json.is_object() || !json.contains("checksum")) throw DataError("no {}", what);
-    if (json["checksum"] != checksum_of(json)) throw DataError("its own checksum does not match");
+    if (!json.is_object() || !json.contains("checksum")) throw DataError("it is not a {}", what);
+    if (json["checksum"] != checksum_of(json)) throw DataError("it does not match its own checksum");
     if (json.at("min_reader").template get<int>() > kUnderstoodFormat)
       throw ConfigError(
-          "[{}] was written by a newer version ({}) in format {}; this one reads up to {}: use the newer one",
+          "[{}] was written by a newer version ({}) in format {}: this one reads up to {}; use the newer one",
           where, json.value("program", "unknown"), json["min_reader"].template get<int>(), kUnderstoodFormat);
     return read(json);
   } catch (const Json::exception& error) {
-    throw DataError("[{}] damaged: {}", where, error.what());
+    throw DataError("[{}] is damaged: {}", where, error.what());
   } catch (const DataError& error) {
-    throw DataError("[{}] damaged: {}", where, error.what());
+    throw DataError("[{}] is damaged: {}", where, error.what());
   }
 }
 
@@ -203,8 +204,7 @@ Manifest read_manifest(const Path& checkpoint) {
     const auto size = std::filesystem::file_size(checkpoint / file.name, error);
     if (error) throw DataError("[{}] {} is missing", checkpoint.string(), file.name);
     if (size != file.bytes)
-      throw DataError("[{}] {} has {} bytes, {} were written", checkpoint.string(), file.name, size,
-                      file.bytes);
+      throw DataError("[{}] {} has {} bytes, expected {}", checkpoint.string(), file.name, size, file.bytes);
   }
   return manifest;
 }

@@ -27,7 +27,7 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
   size_t best_distance = std::max<size_t>(3, name.size() / 2);
   for (const auto& candidate : candidates) {
     const size_t gap = std::max(name.size(), candidate.size()) - std::min(name.size(), candidate.size());
-    if (gap >= best_distance) continue;  // the distance is at least that
+    if (gap >= best_distance) continue;  // the edit distance is at least the gap
     const size_t distance = edit_distance(name, candidate);
     if (distance < best_distance) {
       best_distance = distance;

@@ -8,7 +8,7 @@
 
 namespace strata::checkpoint {
 
-// The candidate that takes the fewest single-letter edits to become `name`; empty when none comes near.
+// The candidate with the smallest edit distance to `name`; empty if none is close.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
 // "'a', 'b' and 17 more".

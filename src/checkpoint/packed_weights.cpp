@@ -15,12 +15,12 @@
 namespace strata::checkpoint {
 namespace {
 
-constexpr int64_t kBlock = 128;      // rows and columns of a block of fp8
-constexpr int64_t kGroup = 32;       // weights of a block of MXFP4,
-constexpr int64_t kGroupBytes = 16;  //   and their bytes
+constexpr int64_t kBlock = 128;      // rows and columns of an fp8 block
+constexpr int64_t kGroup = 32;       // weights of an MXFP4 block
+constexpr int64_t kGroupBytes = 16;  // and their bytes
 constexpr std::string_view kScaleInverse = "_scale_inv", kBlocks = "_blocks", kScales = "_scales";
 
-// The numbers of all bytes in E4M3: no infinities, and one NaN of each sign.
+// The E4M3 value of each byte: no infinities, and one NaN of each sign.
 std::array<float, 256> e4m3_numbers() {
   std::array<float, 256> numbers{};
   for (int byte = 0; byte < 256; ++byte) {
@@ -36,10 +36,11 @@ std::array<float, 256> e4m3_numbers() {
 constexpr std::array<float, 16> kE2m1{0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                       -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
-// One tensor as it is made of its parts: elements [first, first + count).
+// One unpacked tensor.
 class Unpacked {
  public:
   virtual ~Unpacked() = default;
+  // Elements [first, first + count).
   virtual void make(int64_t first, int64_t count, float* out) const = 0;
 };
 
@@ -68,8 +69,8 @@ class Fp8Blocks final : public Unpacked {
   TensorSource::Entry weight_, scales_;
 };
 
-// One expert's blocks and scales. They lie by outputs and are asked for by inputs: every piece needs a little
-// of every output, so a few experts are kept.
+// One expert's blocks and scales. Files store them by output but readers ask for them by input: each read
+// needs a few bytes of every output, so the cache holds a few whole experts.
 struct Expert {
   std::vector<uint8_t> blocks, scales;
 };
@@ -100,7 +101,7 @@ class ExpertCache {
     std::shared_ptr<const Expert> data;
   };
   std::mutex mutex_;
-  std::vector<Kept> kept_;  // the one used last first
+  std::vector<Kept> kept_;  // most recently used first
   size_t most_;
 };
 
@@ -144,7 +145,7 @@ class Mxfp4Experts final : public Unpacked {
   std::shared_ptr<ExpertCache> cache_;
 };
 
-// The tensors that are made of parts in other files.
+// A file with the unpacked tensors.
 class UnpackedFile final : public TensorFile {
  public:
   explicit UnpackedFile(Path path) : path_(std::move(path)) {}
@@ -162,14 +163,15 @@ class UnpackedFile final : public TensorFile {
   }
   void read(const TensorInfo& tensor, uint64_t first, void* out, size_t size) const override {
     constexpr auto kWidth = sizeof(float);
-    STRATA_CHECK(first % kWidth == 0 && size % kWidth == 0, "'{}' is read by parts of numbers", tensor.name);
+    STRATA_CHECK(first % kWidth == 0 && size % kWidth == 0, "'{}' is read at a fraction of an element",
+                 tensor.name);
     if (size == 0) return;
     std::vector<float> numbers(size / kWidth);
     unpacked_[static_cast<size_t>(&tensor - tensors_.data())]->make(
         static_cast<int64_t>(first / kWidth), static_cast<int64_t>(numbers.size()), numbers.data());
     std::memcpy(out, numbers.data(), size);
   }
-  uint64_t head_checksum() const override { return 0; }  // no checkpoint of this program holds such
+  uint64_t head_checksum() const override { return 0; }  // checkpoints have no packed weights
 
  private:
   Path path_;
@@ -177,9 +179,9 @@ class UnpackedFile final : public TensorFile {
   std::vector<std::unique_ptr<Unpacked>> unpacked_;
 };
 
-[[noreturn]] void do_not_fit(const TensorSource& source, const TensorInfo& weight, const TensorInfo& scales,
-                             std::string_view expected) {
-  throw DataError("[{}] '{}' {} {} and '{}' {} {} do not fit; expected {}", source.where, weight.name,
+[[noreturn]] void refuse_shapes(const TensorSource& source, const TensorInfo& weight,
+                                const TensorInfo& scales, std::string_view expected) {
+  throw DataError("[{}] '{}' {} {} and '{}' {} {} do not match; expected {}", source.where, weight.name,
                   weight.dtype_name, weight.shape.str(), scales.name, scales.dtype_name, scales.shape.str(),
                   expected);
 }
@@ -188,7 +190,7 @@ int64_t blocks_in(int64_t size) {
   return (size + kBlock - 1) / kBlock;
 }
 
-// What a name with this ending belongs to: the name before it with another ending, or kNone.
+// The tensor whose name has the ending `other` in place of `ending`; nullptr if there is none.
 const TensorSource::Entry* partner(const TensorSource& source, std::string_view name, std::string_view ending,
                                    std::string_view other) {
   if (!name.ends_with(ending)) return nullptr;
@@ -214,8 +216,8 @@ void unpack_weights(TensorSource& source) {
       const Shape& shape = weight->tensor->shape;
       if (weight->tensor->dtype_name != "F8_E4M3" || scale.dtype != DType::kF32 || shape.rank() != 2 ||
           !(scale.shape == Shape{blocks_in(shape[0]), blocks_in(shape[1])}))
-        do_not_fit(source, *weight->tensor, scale,
-                   "F8_E4M3 [R, C] and an F32 scale for each block of 128 by 128");
+        refuse_shapes(source, *weight->tensor, scale,
+                      "F8_E4M3 [R, C] and an F32 scale for each block of 128 by 128");
       add(*weight, weight->tensor->name, shape, std::make_unique<Fp8Blocks>(*weight, scales));
       parts.push_back(weight->tensor->name);
       parts.push_back(name);
@@ -223,7 +225,7 @@ void unpack_weights(TensorSource& source) {
       const Shape &shape = blocks->tensor->shape, &groups = scale.shape;
       if (blocks->tensor->dtype != DType::kU8 || scale.dtype != DType::kU8 || groups.rank() != 3 ||
           !(shape == Shape{groups[0], groups[1], groups[2], kGroupBytes}))
-        do_not_fit(source, *blocks->tensor, scale, "U8 [E, O, G, 16] and U8 [E, O, G]");
+        refuse_shapes(source, *blocks->tensor, scale, "U8 [E, O, G, 16] and U8 [E, O, G]");
       add(*blocks, name.substr(0, name.size() - kScales.size()), {groups[0], kGroup * groups[2], groups[1]},
           std::make_unique<Mxfp4Experts>(*blocks, scales, cache));
       parts.push_back(blocks->tensor->name);
@@ -235,7 +237,7 @@ void unpack_weights(TensorSource& source) {
   for (const TensorInfo& tensor : made->tensors()) {
     const auto [at, is_new] = source.tensors.emplace(tensor.name, TensorSource::Entry{made.get(), &tensor});
     if (!is_new)
-      throw DataError("[{}] holds '{}' both plain and in blocks; expected one of them", source.where,
+      throw DataError("[{}] contains '{}' both plain and in blocks; expected one of them", source.where,
                       at->first);
   }
   source.files.push_back(std::move(made));

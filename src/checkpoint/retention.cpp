@@ -23,11 +23,11 @@ int64_t step_of(std::string_view name) {
   return std::stoll(std::string(digits));
 }
 
-// Calls `take` for every folder in `folder`; absent: for none.
+// Calls `take` for every folder in `folder`, which need not exist.
 void for_each_folder(const Path& folder, FunctionRef<void(const Path&)> take) {
   std::error_code error;
   auto it = std::filesystem::directory_iterator(folder, error);
-  // A folder that cannot be read is not an empty one: a run must not start afresh because of it.
+  // A folder that cannot be read is not empty: a run must not start from scratch because of it.
   const auto check = [&] {
     if (error && error != std::errc::no_such_file_or_directory)
       throw WorldError("[{}] cannot list the checkpoints: {}", folder.string(), error.message());
@@ -52,7 +52,7 @@ std::vector<ListedCheckpoint> list_of(Found&& found) {
   return list;
 }
 
-// Those whose manifest can be read; the others are named in `warnings`.
+// The checkpoints whose manifest can be read; the others are reported in `warnings`.
 std::vector<RetentionCandidate> readable(const std::vector<ListedCheckpoint>& list,
                                          std::vector<std::string>& warnings) {
   std::vector<RetentionCandidate> candidates;
@@ -75,7 +75,8 @@ std::vector<Path> discarded_to_prune(const Path& folder, const RetentionPolicy& 
   return all;
 }
 
-// Whether it is the first at or behind a multiple of `every`, on which saves need not fall. Step 0 is one.
+// Whether checkpoint i is the first at or after a multiple of `every`, including step 0. Saves need not fall
+// on the multiples.
 bool begins_interval(std::span<const RetentionCandidate* const> newest_first, size_t i, int64_t every) {
   const auto interval = [&](size_t at) { return newest_first[at]->checkpoint.step / every; };
   if (interval(i) == 0) return newest_first[i]->checkpoint.step == 0;
@@ -118,10 +119,10 @@ RetentionPolicy policy_of(const Path& folder) {
   for (const auto& listed : list_checkpoints(folder)) {
     try {
       if (auto policy = read_manifest(listed.path).retention) return *policy;
-    } catch (const Error&) {  // an older one says the same
+    } catch (const Error&) {  // try an older one
     }
   }
-  return {.keep_best = 1};  // as a run's configuration has it that says nothing
+  return {.keep_best = 1};  // the default of a run's configuration
 }
 
 std::vector<Path> choose_to_prune(std::span<const RetentionCandidate> newest_first,
@@ -167,15 +168,16 @@ PruneResult prune(FileSystem& files, const Path& folder, const RetentionPolicy& 
   auto gone = choose_to_prune(candidates, policy);
   for (auto& path : discarded_to_prune(folder, policy, result.warnings)) gone.push_back(std::move(path));
   if (gone.empty()) return result;
-  const auto faults = newest->checkpoint.path == just_saved ? std::vector<Fault>{}
-                                                            : verify_checkpoint(newest->checkpoint.path);
-  for (const auto& fault : faults)
-    result.warnings.push_back(fmt::format("[{}] {}: {}; no older checkpoint is removed",
-                                          newest->checkpoint.path.string(), fault.file, fault.what));
-  if (!faults.empty()) return result;
+  const auto problems = newest->checkpoint.path == just_saved ? std::vector<Problem>{}
+                                                              : verify_checkpoint(newest->checkpoint.path);
+  for (const auto& problem : problems)
+    result.warnings.push_back(fmt::format("[{}] {}: {}; no checkpoint is removed",
+                                          newest->checkpoint.path.string(), problem.file, problem.what));
+  if (!problems.empty()) return result;
   for (const auto& path : gone) {
     try {
-      // Renamed first: a removal that is cut short leaves rubbish for the next save, not a broken checkpoint.
+      // Rename first: an interrupted removal leaves a temporary folder for the next save, not a damaged
+      // checkpoint.
       Path rubbish = path;
       rubbish += ".tmp-pruned";
       files.rename(path, rubbish);

@@ -1,4 +1,4 @@
-// Which checkpoints of a run stay.
+// Decides which checkpoints of a run are kept and removes the others.
 #pragma once
 
 #include <optional>
@@ -12,30 +12,31 @@
 
 namespace strata::checkpoint {
 
-// A checkpoint whose step the run went back behind; set aside under this name, and never resumed from.
+// Suffix of a checkpoint that was set aside because the run went back to an earlier step; never resumed from.
 inline constexpr std::string_view kDiscardedSuffix = ".discarded";
 
-// Of an accuracy (…/acc, …/acc_norm) the highest value is the best, of a loss or a perplexity the lowest.
+// True for accuracies (…/acc, …/acc_norm), false for losses and perplexities.
 bool higher_is_better(std::string_view metric);
-// What was measured before a checkpoint was saved: an evaluation, or "loss", that of its step. Nothing where
-// it was not, or is not finite.
+// The value of a metric when a checkpoint was saved: an evaluation, or for "loss" the loss of its step.
+// Nothing if it was not measured or is not finite.
 std::optional<double> measured(const Health& health, const std::string& metric);
 
-// A checkpoint folder as a listing finds it.
+// A checkpoint folder, found by name.
 struct ListedCheckpoint {
   Path path;
   int64_t step = 0;
 };
 
-// The checkpoints of a folder by name alone, newest first. One that was moved aside by a save that was killed
-// before it could put the new one in its place counts while there is no other of its step.
+// The checkpoints of a folder, found by name only, newest first. A checkpoint that a save moved aside before
+// it was killed is included if there is no other one of its step.
 std::vector<ListedCheckpoint> list_checkpoints(const Path& folder);
 
-// Those that were set aside, newest first.
+// The checkpoints that were set aside, newest first.
 std::vector<ListedCheckpoint> list_discarded(const Path& folder);
 
-// What may go: never a damaged one (somebody will want to look at it), and nothing as long as no healthy one
-// is there. Unhealthy checkpoints count for nothing; of them, only one newer than all healthy ones stays.
+// Chooses the checkpoints to remove: none as long as there is no healthy one. Damaged checkpoints are not
+// candidates, because users will want to examine them. An unhealthy checkpoint is kept only if it is the
+// newest of all.
 struct RetentionCandidate {
   ListedCheckpoint checkpoint;
   Health health;
@@ -45,17 +46,16 @@ std::vector<Path> choose_to_prune(std::span<const RetentionCandidate> newest_fir
 
 struct PruneResult {
   std::vector<Path> removed;
-  std::vector<std::string> warnings;  // what could not be read or removed
+  std::vector<std::string> warnings;  // checkpoints that could not be read or removed
 };
 
-// What the run keeps that saves here, as its newest readable checkpoint says; the defaults where none does.
+// The policy in the newest readable checkpoint of a folder; the defaults if there is none.
 RetentionPolicy policy_of(const Path& folder);
 
-// Applies the policy to the run's checkpoints, and once more to those that were set aside, which count for
-// themselves. Before anything is removed the newest healthy checkpoint that stays is read back and verified;
-// if it is not whole, nothing is removed. `just_saved` is not read back: its bytes are durable, its sizes
-// were asked for anew, and what all ranks wrote one would read alone. Takes no lock: use it where no save can
-// run.
+// Applies the policy to the run's checkpoints and, separately, to those that were set aside. First reads back
+// and verifies the newest healthy checkpoint; removes nothing if it is damaged. `just_saved` is not read
+// back: its bytes are durable, its sizes have been checked, and one rank would have to read what all ranks
+// wrote. Takes no lock: call it only while no save can run.
 PruneResult prune(FileSystem& files, const Path& folder, const RetentionPolicy& policy,
                   const Path& just_saved = {});
 

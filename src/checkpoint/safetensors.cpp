@@ -35,8 +35,8 @@ uint64_t bits_of(std::string_view name) {
   return 0;
 }
 
-// Walks the header as a stream of events, so that nothing is built from it before it is checked and duplicate
-// keys, which a JSON tree would swallow, are seen.
+// Reads the header as a stream of events: everything is checked before it is used, and duplicate keys, which
+// a JSON tree would drop, are detected.
 class HeaderReader final : public nlohmann::json_sax<Json> {
  public:
   HeaderReader(std::string where, SafetensorsHeader& header) : where_(std::move(where)), header_(header) {}
@@ -45,7 +45,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   bool boolean(bool) override { return scalar("a boolean"); }
   bool number_integer(number_integer_t) override { return scalar("a negative number"); }
   bool number_float(number_float_t, const string_t&) override {
-    return scalar("a number that is no 64-bit integer");
+    return scalar("a number that is not a 64-bit integer");
   }
   bool binary(binary_t&) override { return scalar("binary"); }
 
@@ -88,7 +88,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
       if (key.size() > kMaxTensorNameBytes)
         fail("a tensor name has {} bytes; at most {} are allowed", key.size(), kMaxTensorNameBytes);
       name_ = key;
-      if (!names_.insert(key).second) fail("'{}' stands twice", key);
+      if (!names_.insert(key).second) fail("'{}' appears twice", key);
     } else if (depth_ == 2) {
       field_ = key;
       if (!fields_.insert(key).second) fail("'{}' has the key '{}' twice", name_, key);
@@ -103,8 +103,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   }
 
   bool start_array(size_t) override {
-    if (depth_ < 2)
-      fail("found an array where a {} was expected", depth_ == 0 ? "header object" : "tensor entry");
+    if (depth_ < 2) fail("found an array, expected a {}", depth_ == 0 ? "header object" : "tensor entry");
     const bool wanted =
         depth_ == 2 && name_ != "__metadata__" && (field_ == "shape" || field_ == "data_offsets");
     if (!wanted) refuse_in_known_field("an array");
@@ -125,7 +124,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) override {
     const std::string text = error.what();
     const size_t colon = text.find(": ");
-    fail("the header is no JSON at byte {}: {}", position,
+    fail("the header is not valid JSON at byte {}: {}", position,
          colon == std::string::npos ? text : text.substr(colon + 2));
   }
 
@@ -140,14 +139,13 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     if (++depth_ > 4) fail("the header nests deeper than 4 levels in '{}'", name_);
   }
 
-  // Unknown fields of a tensor entry may hold anything shallow; known ones only what the schema says.
+  // Unknown fields of a tensor entry may contain anything shallow; known fields must match the schema.
   void refuse_in_known_field(std::string_view found) const {
-    if (depth_ == 0) fail("found {} where the header object was expected", found);
-    if (depth_ == 1) fail("'{}' is {}; a tensor entry was expected", name_, found);
-    if (name_ == "__metadata__")
-      fail("__metadata__ holds {} under '{}'; only strings are allowed", found, field_);
+    if (depth_ == 0) fail("found {}, expected the header object", found);
+    if (depth_ == 1) fail("'{}' is {}, expected a tensor entry", name_, found);
+    if (name_ == "__metadata__") fail("__metadata__ has {} in '{}'; only strings are allowed", found, field_);
     if (field_ == "dtype" || field_ == "shape" || field_ == "data_offsets")
-      fail("'{}' of '{}' holds {}", field_, name_, found);
+      fail("'{}' of '{}' contains {}", field_, name_, found);
   }
   bool scalar(std::string_view found) const {
     refuse_in_known_field(found);
@@ -161,7 +159,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     if (bits == 0) fail("'{}' has the unknown dtype '{}'", name_, *dtype_);
     if (shape_->size() > kMaxRank)
       fail("'{}' has {} dimensions; at most {} are supported", name_, shape_->size(), kMaxRank);
-    if (offsets_->size() != 2) fail("'{}' has {} data_offsets; 2 were expected", name_, offsets_->size());
+    if (offsets_->size() != 2) fail("'{}' has {} data_offsets, expected 2", name_, offsets_->size());
     uint64_t total_bits = bits;
     for (const int64_t dim : *shape_) {
       if (__builtin_mul_overflow(total_bits, static_cast<uint64_t>(dim), &total_bits))
@@ -182,32 +180,33 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   SafetensorsHeader& header_;
   int depth_ = 0;
   bool in_array_ = false;
-  std::string name_, field_;  // the entry and the key within it that are being read
+  std::string name_, field_;  // the entry that is being read and its current key
   std::set<std::string> names_, fields_;
   std::vector<int64_t> numbers_;
   std::optional<std::string> dtype_;
   std::optional<std::vector<int64_t>> shape_, offsets_;
 };
 
-// The tensors cover the data once, from its first byte to its last. Offsets become absolute.
+// Checks that the tensors cover the data exactly once, and makes their offsets absolute.
 void check_coverage(SafetensorsHeader& header, uint64_t data_bytes, const HeaderReader& reader) {
   auto& tensors = header.tensors;
-  // Empty tensors share their offset with the tensor that follows them: they come first.
+  // An empty tensor has the same offset as the next tensor and must come before it.
   std::stable_sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
     return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
   });
   uint64_t next = 0;
   for (auto& tensor : tensors) {
     if (tensor.offset != next)
-      reader.fail("'{}' begins at byte {} of the data, {} was expected: {}", tensor.name, tensor.offset, next,
-                  tensor.offset < next ? "it overlaps the tensor before it" : "there is a hole before it");
+      reader.fail("'{}' begins at byte {} of the data, expected {}: {}", tensor.name, tensor.offset, next,
+                  tensor.offset < next ? "it overlaps the previous tensor" : "there is a gap before it");
     if (tensor.bytes > data_bytes - next)
-      reader.fail("'{}' ends at byte {} of the data, which has {}; the file was cut short", tensor.name,
+      reader.fail("'{}' ends at byte {} of the data, which has {}: the file is truncated", tensor.name,
                   next + tensor.bytes, data_bytes);
     next += tensor.bytes;
     tensor.offset += header.data_offset;
   }
-  if (next != data_bytes) reader.fail("{} bytes of data where the header accounts for {}", data_bytes, next);
+  if (next != data_bytes)
+    reader.fail("found {} bytes of data, but the header describes {}", data_bytes, next);
 }
 
 }  // namespace
@@ -216,17 +215,17 @@ SafetensorsHeader read_safetensors_header(uint64_t file_bytes, const std::string
                                           FunctionRef<void(uint64_t, void*, size_t)> read) {
   SafetensorsHeader header;
   HeaderReader reader(where, header);
-  if (file_bytes < 8) reader.fail("{} bytes; the length of the header alone takes 8", file_bytes);
+  if (file_bytes < 8) reader.fail("found {} bytes, expected at least 8", file_bytes);
   uint64_t length = 0;
   read(0, &length, sizeof length);
   if (length > kMaxHeaderBytes)
-    reader.fail("a header of {} bytes; at most {} are allowed", length, kMaxHeaderBytes);
-  if (length > file_bytes - 8) reader.fail("a header of {} bytes in a file of {}", length, file_bytes);
+    reader.fail("found a header of {} bytes; at most {} are allowed", length, kMaxHeaderBytes);
+  if (length > file_bytes - 8) reader.fail("found a header of {} bytes in a file of {}", length, file_bytes);
   std::string text(length, '\0');
   read(8, text.data(), text.size());
   if (text.empty() || text[0] != '{') reader.fail("the header does not begin with '{{'");
-  // The parser takes a zero byte for the end of its input.
-  if (text.find('\0') != std::string::npos) reader.fail("a zero byte in the header");
+  // The parser treats a zero byte as the end of its input.
+  if (text.find('\0') != std::string::npos) reader.fail("found a zero byte in the header");
   Json::sax_parse(text, &reader);
   header.data_offset = 8 + length;
   check_coverage(header, file_bytes - header.data_offset, reader);
@@ -251,14 +250,14 @@ const TensorInfo* SafetensorsFile::find(std::string_view name) const {
 }
 
 void SafetensorsFile::read(const TensorInfo& tensor, uint64_t first, void* out, size_t size) const {
-  STRATA_CHECK(first <= tensor.bytes && size <= tensor.bytes - first, "bytes {}+{} of '{}', which has {}",
-               first, size, tensor.name, tensor.bytes);
+  STRATA_CHECK(first <= tensor.bytes && size <= tensor.bytes - first,
+               "bytes {}+{} of '{}' are out of range: it has {}", first, size, tensor.name, tensor.bytes);
   file_.read_at(tensor.offset + first, out, size);
 }
 
 SafetensorsPlan plan_safetensors(std::span<const TensorSpec> specs,
                                  const std::map<std::string, std::string>& metadata) {
-  // The reference writer orders by dtype, widest first, then by name. Its dtypes rank as in kFormatDTypes.
+  // The reference writer sorts by dtype, the last of kFormatDTypes first, then by name.
   const auto rank = [](DType dtype) {
     const auto name = safetensors_name_of(dtype);
     return std::find_if(kFormatDTypes.begin(), kFormatDTypes.end(),
@@ -294,9 +293,9 @@ SafetensorsPlan plan_safetensors(std::span<const TensorSpec> specs,
   uint64_t next = 0;
   for (const size_t i : plan.order) {
     const TensorSpec& spec = specs[i];
-    STRATA_CHECK(names.insert(spec.name).second, "two tensors are called '{}'", spec.name);
+    STRATA_CHECK(names.insert(spec.name).second, "two tensors are named '{}'", spec.name);
     STRATA_CHECK(spec.name != "__metadata__" && spec.name.size() <= kMaxTensorNameBytes,
-                 "'{}' cannot be a tensor's name", spec.name.substr(0, 80));
+                 "'{}' is not a valid tensor name", spec.name.substr(0, 80));
     const uint64_t bytes = static_cast<uint64_t>(spec.shape.elements() * size_of(spec.dtype));
     if (text.size() > 1) text += ',';
     text +=
@@ -310,7 +309,7 @@ SafetensorsPlan plan_safetensors(std::span<const TensorSpec> specs,
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
   STRATA_CHECK(text.size() <= kMaxHeaderBytes,
-               "{} tensors make a header of {} bytes; readers accept {}: use more shards", specs.size(),
+               "the header of {} tensors has {} bytes, but readers accept {}; use more shards", specs.size(),
                text.size(), kMaxHeaderBytes);
   const uint64_t length = text.size();
   plan.head.assign(reinterpret_cast<const char*>(&length), sizeof length);

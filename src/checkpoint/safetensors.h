@@ -1,8 +1,8 @@
 // The safetensors format: u64 little-endian N, N bytes of JSON header, then the tensors' bytes.
-// Reading is strict: one contiguous run of tensors without holes or overlap, no duplicate names, no key or
-// value outside the schema's types, every product checked. Writing plans the whole header first, in the order
-// of the reference writer, so that the same tensors give the same bytes as the reference library writes.
-// Errors: DataError naming file and tensor for content, ConfigError for a path that is not there.
+// Reading is strict: tensors without gaps or overlap, no duplicate names, no value outside the schema's
+// types, sizes checked for overflow. Writing plans the whole header first, in the order of the reference
+// writer, so the same tensors produce the same bytes as the reference library.
+// Errors: DataError with file and tensor for the content, ConfigError for a missing path.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 struct SafetensorsHeader {
   std::vector<TensorInfo> tensors;  // in the order of their bytes
   std::map<std::string, std::string> metadata;
-  uint64_t data_offset = 0;  // 8 + N: where the tensors' bytes begin
+  uint64_t data_offset = 0;  // 8 + N: offset of the tensors' bytes
   uint64_t checksum = 0;     // XXH3-64 over the first data_offset bytes
 };
 
@@ -47,7 +47,7 @@ class SafetensorsFile final : public TensorFile {
   std::map<std::string, size_t, std::less<>> by_name_;
 };
 
-// What a file to be written holds.
+// A tensor of a file to be written.
 struct TensorSpec {
   std::string name;
   DType dtype = DType::kF32;
@@ -56,26 +56,27 @@ struct TensorSpec {
 
 struct SafetensorsPlan {
   std::string head;              // the first bytes of the file: length and padded header
-  std::vector<size_t> order;     // which spec comes first, second, … in the file
+  std::vector<size_t> order;     // indices of the specs, in file order
   std::vector<uint64_t> offset;  // of spec i, from the start of the file
   uint64_t file_bytes = 0;
 };
 
-// InternalError for a name that stands twice or is not UTF-8, and for a header over kMaxHeaderBytes.
+// InternalError for a name that is not unique or not UTF-8, and for a header over kMaxHeaderBytes.
 SafetensorsPlan plan_safetensors(std::span<const TensorSpec> specs,
                                  const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
-// model.safetensors.index.json, pytorch_model.bin.index.json: which file of the folder holds which tensor.
+// model.safetensors.index.json or pytorch_model.bin.index.json: the file of each tensor.
 struct ShardIndex {
   std::map<std::string, std::string> file_of;  // tensor → file name
-  std::vector<std::string> files;              // each once, sorted
+  std::vector<std::string> files;              // unique, sorted
 };
-// `extension` is that of the shards.
+// `extension`: of the shards.
 ShardIndex parse_shard_index(std::string_view json, const std::string& where,
                              std::string_view extension = ".safetensors");
 std::string format_shard_index(const std::map<std::string, std::string>& file_of, uint64_t total_bytes);
 
-// Whether a name may be opened inside a folder: [A-Za-z0-9._-]+, not starting with a dot.
+// Whether a name can safely be opened in a folder: [A-Za-z0-9._-]+, at most 255 characters, no dot at the
+// start.
 bool is_plain_file_name(std::string_view name);
 
 }  // namespace strata::checkpoint

@@ -18,13 +18,13 @@ bool is_plain_file_name(std::string_view name) {
 
 ShardIndex parse_shard_index(std::string_view text, const std::string& where, std::string_view extension) {
   using nlohmann::json;
-  // The tree would keep the last of two equal keys: they are refused while it is built.
+  // Detects duplicate keys during parsing, because the tree keeps only the last of them.
   std::vector<std::set<std::string>> keys;
   std::string twice;
   json index;
   try {
     index = json::parse(text, [&](int depth, json::parse_event_t event, json& value) {
-      if (depth > 3) throw DataError("[{}] nests deeper than a shard index may", where);
+      if (depth > 3) throw DataError("[{}] nests deeper than a shard index", where);
       if (event == json::parse_event_t::object_start) keys.emplace_back();
       if (event == json::parse_event_t::object_end) keys.pop_back();
       if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
@@ -32,7 +32,7 @@ ShardIndex parse_shard_index(std::string_view text, const std::string& where, st
       return true;
     });
   } catch (const json::exception& error) {
-    throw DataError("[{}] is no JSON: {}", where, error.what());
+    throw DataError("[{}] is not valid JSON: {}", where, error.what());
   }
   if (!twice.empty()) throw DataError("[{}] has the key '{}' twice", where, twice);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
@@ -43,7 +43,7 @@ ShardIndex parse_shard_index(std::string_view text, const std::string& where, st
     if (!file.is_string()) throw DataError("[{}] the file of '{}' is not a string", where, tensor);
     const auto name = file.get<std::string>();
     if (!is_plain_file_name(name) || !name.ends_with(extension))
-      throw DataError("[{}] '{}' lies in '{}', which is no plain name of a {} file", where, tensor, name,
+      throw DataError("[{}] '{}' is in '{}', which is not a plain name of a {} file", where, tensor, name,
                       extension);
     files.insert(name);
     result.file_of.emplace(tensor, name);

@@ -21,7 +21,7 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-// 128 random bits: what lies there from another run is not taken for it.
+// 128 random bits, so that a file of another run is never mistaken for this one.
 std::string random_token() {
   std::random_device random;
   std::array<uint32_t, 4> words{};
@@ -32,7 +32,7 @@ std::string random_token() {
 bool holds(const Path& path, const std::string& text) {
   try {
     return read_file(path) == text;
-  } catch (const Error&) {  // not there yet, or not at all
+  } catch (const Error&) {  // not visible yet, or not at all
     return false;
   }
 }
@@ -69,9 +69,8 @@ void check_shared_folder(comm::Communicator& communicator, FileSystem& files, co
   if (names.empty()) return;
   const std::string writer = ranks.of_first(host);
   throw ConfigError(
-      "[{}] is not one folder for all ranks: {} cannot see what rank 0 on {} writes there; choose a folder "
-      "on a file "
-      "system that all hosts share",
+      "[{}] is not one folder for all ranks: {} cannot see the file that rank 0 on {} wrote there; choose a "
+      "folder on a file system that all hosts share",
       folder.string(), names, writer);
 }
 

@@ -1,4 +1,4 @@
-// Whether all ranks see one folder.
+// Checks that all ranks share a folder.
 #pragma once
 
 #include "base/file.h"
@@ -6,9 +6,9 @@
 
 namespace strata::checkpoint {
 
-// Rank 0 makes the folder where it is missing and writes a file into it for a moment; all must read that,
-// within `patience` seconds, since a network's file system may take a while. ConfigError, on all ranks, that
-// names the ranks and hosts that do not; WorldError where rank 0 cannot write.
+// Rank 0 creates the folder if necessary and writes a temporary file into it, which all ranks must be able to
+// read within `patience` seconds (network file systems may be slow). Throws on all ranks: ConfigError with
+// the ranks and hosts that cannot read it, WorldError if rank 0 cannot write.
 void check_shared_folder(comm::Communicator& communicator, FileSystem& files, const Path& folder,
                          double patience = 2);
 

@@ -8,57 +8,57 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "checkpoint/elements.h"
-#include "checkpoint/patches.h"
+#include "checkpoint/regions.h"
 
 namespace strata::checkpoint {
 namespace {
 
-// Rounds between two looks at whether all others are well.
+// Rounds between two exchanges of errors.
 constexpr int64_t kRoundsTogether = 16;
-// Where blocks begin in memory, so that files can be written from there without a copy.
+// Alignment of blocks in memory, so that direct I/O can write them without a copy.
 constexpr size_t kPageBytes = 4096;
 
-// Weights above 65,504 would become infinities without a word.
+// Refuses finite values that would silently become infinite in fp16 (above 65,504).
 void check_range(const TensorView& tensor, int64_t first, const void* before, const void* after, int64_t n) {
   const int64_t bad = first_not_finite(after, DType::kF16, n);
   if (bad >= 0 && first_not_finite(before, tensor.memory_dtype, n) < 0)
     throw DataError("[{}] element {} is too large for fp16; choose bf16 or fp32", tensor.name, first + bad);
 }
 
-// Patches out of this rank's memory, in the dtype of a file.
-class PatchSource {
+// Reads regions of this rank's memory in the dtype of a file.
+class RegionSource {
  public:
-  explicit PatchSource(const BlockPlan& plan) : plan_(plan) {}
+  explicit RegionSource(const BlockPlan& plan) : plan_(plan) {}
 
-  void read(size_t file, const BlockPlan::Given& given, std::byte* to, int64_t to_pitch) {
-    const TensorView& view = plan_.view(file, given.tensor);
-    const DType dtype = plan_.dtype(file, given.tensor);
+  void read(size_t file, const BlockPlan::Transfer& transfer, std::byte* to, int64_t to_pitch) {
+    const TensorView& view = plan_.view(file, transfer.tensor);
+    const DType dtype = plan_.dtype(file, transfer.tensor);
     if (view_ != &view) {
-      mover_.emplace(view);
+      copier_.emplace(view);
       view_ = &view;
     }
-    const Patch& patch = given.patch;
-    if (dtype == view.memory_dtype) return mover_->read(patch, to, to_pitch);
-    held_.resize(
-        std::max(held_.size(), static_cast<size_t>(patch.rows * patch.columns * size_of(view.memory_dtype))));
-    mover_->read(patch, held_.data(), patch.columns);
-    convert_rows(to, dtype, to_pitch, held_.data(), view.memory_dtype, patch.columns, patch.rows,
-                 patch.columns);
+    const Region& region = transfer.region;
+    if (dtype == view.memory_dtype) return copier_->read(region, to, to_pitch);
+    unconverted_.resize(std::max(
+        unconverted_.size(), static_cast<size_t>(region.rows * region.columns * size_of(view.memory_dtype))));
+    copier_->read(region, unconverted_.data(), region.columns);
+    convert_rows(to, dtype, to_pitch, unconverted_.data(), view.memory_dtype, region.columns, region.rows,
+                 region.columns);
     if (dtype != DType::kF16) return;
-    for (int64_t row = 0; row < patch.rows; ++row)
-      check_range(view, patch.in_file + row * patch.file_pitch,
-                  held_.data() + row * patch.columns * size_of(view.memory_dtype), to + row * to_pitch * 2,
-                  patch.columns);
+    for (int64_t row = 0; row < region.rows; ++row)
+      check_range(view, region.in_file + row * region.file_pitch,
+                  unconverted_.data() + row * region.columns * size_of(view.memory_dtype),
+                  to + row * to_pitch * 2, region.columns);
   }
 
  private:
   const BlockPlan& plan_;
   const TensorView* view_ = nullptr;
-  std::optional<PatchMover> mover_;
-  std::vector<std::byte> held_;
+  std::optional<RegionCopier> copier_;
+  std::vector<std::byte> unconverted_;
 };
 
-// The part of this rank in writing the files of a plan.
+// Writes the blocks that a plan assigns to this rank and sends the other ranks their elements.
 class Writer {
  public:
   Writer(FileSystem& files, const Path& folder, std::span<const TensorFileContent> contents,
@@ -74,21 +74,21 @@ class Writer {
         block_(at_a_page(memory_)) {
     if (ranks.alone()) return;
     for (auto& round : rounds_) round.arriving = Buffer(static_cast<size_t>(block_bytes));
-    for (auto& half : leaving_) half.bytes = Buffer(static_cast<size_t>(block_bytes));
+    for (auto& buffer : outgoing_) buffer.bytes = Buffer(static_cast<size_t>(block_bytes));
   }
 
-  // Checksums of the tensors in this rank's blocks, in the order of the plan's pieces.
+  // Returns the checksums of this rank's tensor ranges, in the order of the plan.
   std::vector<uint64_t> run(const std::function<void()>& all_read) {
     const int64_t rounds = plan_.rounds();
     int64_t written = 0;
     for (int64_t round = 0; round < rounds; ++round) {
       start(round);
-      // While the next round's blocks are on their way the last one's are written.
+      // Write the blocks of the previous round while those of this one are in flight.
       const bool looks = (round + 1) % kRoundsTogether == 0 || round + 1 == rounds;
       while (written < (looks ? round + 1 : round)) write(written++);
       if (!looks) continue;
-      for (Half& half : leaving_) wait_sent(half);
-      ranks_.agree(error_);  // nothing is on its way now
+      for (SendBuffer& buffer : outgoing_) wait_sent(buffer);
+      ranks_.agree(error_);  // nothing is in flight now
     }
     if (all_read) all_read();
     attempt([&] { close(); });
@@ -97,7 +97,7 @@ class Writer {
   }
 
  private:
-  // Not zeroed: a small model fills a few pages of the 16 MiB, and every byte is written before it is read.
+  // Not zeroed, so that a small model touches only a few pages; every byte is written before it is read.
   struct Buffer {
     Buffer() = default;
     explicit Buffer(size_t bytes) : size(bytes), data(std::make_unique_for_overwrite<std::byte[]>(bytes)) {}
@@ -113,7 +113,7 @@ class Writer {
     Buffer arriving;
     std::vector<Arrival> arrivals;
   };
-  struct Half {
+  struct SendBuffer {
     Buffer bytes;
     size_t used = 0;
     std::vector<comm::Ticket> tickets;
@@ -121,11 +121,12 @@ class Writer {
 
   static std::byte* at_a_page(const Buffer& memory) {
     void* at = memory.data.get();
-    size_t room = memory.size;
-    return static_cast<std::byte*>(std::align(kPageBytes, std::min(room, size_t{1}), at, room));
+    size_t space = memory.size;
+    return static_cast<std::byte*>(std::align(kPageBytes, std::min(space, size_t{1}), at, space));
   }
 
-  // What fails here does not keep the others waiting: this rank goes on exchanging until all look.
+  // Keeps an error until the next exchange of errors; until then this rank continues to send and receive, so
+  // that the others do not wait forever.
   template <typename Act>
   void attempt(Act act) {
     if (error_) return;
@@ -136,7 +137,7 @@ class Writer {
     }
   }
 
-  // Asks for what others have of this rank's block, and sends what this one has of theirs.
+  // Posts the receives for this rank in a round and sends the other ranks the elements of their blocks.
   void start(int64_t round) {
     if (ranks_.alone()) return;
     if (const int64_t index = mine_.begin + round; index < mine_.end) {
@@ -145,14 +146,14 @@ class Writer {
       size_t at = 0;
       for (int from = 0; from < ranks_.size(); ++from) {
         if (from == ranks_.rank()) continue;
-        const int64_t bytes = plan_.bytes_given(block, from, ranks_.rank());
+        const int64_t bytes = plan_.transfer_bytes(block, from, ranks_.rank());
         if (bytes == 0) continue;
         into.arrivals.push_back(
             {from, at, ranks_.communicator().receive(from, into.arriving.data.get() + at, bytes)});
         at += static_cast<size_t>(bytes);
       }
     }
-    for (int step = 1; step < ranks_.size(); ++step) {  // not all to the same one first
+    for (int step = 1; step < ranks_.size(); ++step) {  // not all to the same rank first
       const int to = (ranks_.rank() + step) % ranks_.size();
       const auto theirs = plan_.blocks_of(to);
       if (theirs.begin + round < theirs.end) send(plan_.block(theirs.begin + round), to);
@@ -160,32 +161,33 @@ class Writer {
   }
 
   void send(const BlockPlan::Block& block, int to) {
-    const auto bytes = static_cast<size_t>(plan_.bytes_given(block, ranks_.rank(), to));
+    const auto bytes = static_cast<size_t>(plan_.transfer_bytes(block, ranks_.rank(), to));
     if (bytes == 0) return;
-    if (leaving_[half_].used + bytes > leaving_[half_].bytes.size) {
-      half_ = 1 - half_;
-      wait_sent(leaving_[half_]);
+    if (outgoing_[current_].used + bytes > outgoing_[current_].bytes.size) {
+      current_ = 1 - current_;
+      wait_sent(outgoing_[current_]);
     }
-    Half& half = leaving_[half_];
-    std::byte* const begin = half.bytes.data.get() + half.used;
+    SendBuffer& buffer = outgoing_[current_];
+    std::byte* const begin = buffer.bytes.data.get() + buffer.used;
     attempt([&] {
       std::byte* at = begin;
-      plan_.for_each_given(block, ranks_.rank(), to, [&](const BlockPlan::Given& given) {
-        source_.read(block.file, given, at, given.patch.columns);
-        at += given.patch.rows * given.patch.columns * size_of(plan_.dtype(block.file, given.tensor));
+      plan_.for_each_transfer(block, ranks_.rank(), to, [&](const BlockPlan::Transfer& transfer) {
+        source_.read(block.file, transfer, at, transfer.region.columns);
+        at += transfer.region.rows * transfer.region.columns *
+              size_of(plan_.dtype(block.file, transfer.tensor));
       });
     });
-    half.tickets.push_back(ranks_.communicator().send(to, begin, static_cast<int64_t>(bytes)));
-    half.used += bytes;
+    buffer.tickets.push_back(ranks_.communicator().send(to, begin, static_cast<int64_t>(bytes)));
+    buffer.used += bytes;
   }
 
-  void wait_sent(Half& half) {
-    for (const comm::Ticket ticket : half.tickets) ranks_.communicator().wait(ticket);
-    half.tickets.clear();
-    half.used = 0;
+  void wait_sent(SendBuffer& buffer) {
+    for (const comm::Ticket ticket : buffer.tickets) ranks_.communicator().wait(ticket);
+    buffer.tickets.clear();
+    buffer.used = 0;
   }
 
-  // Puts this rank's block of a round together and writes it.
+  // Assembles and writes the block of this rank in a round.
   void write(int64_t round) {
     const int64_t index = mine_.begin + round;
     if (index >= mine_.end) return;
@@ -196,28 +198,28 @@ class Writer {
       const std::string& head = plan_.layout(block.file).head;
       if (block.offset < head.size())
         std::memcpy(block_, head.data() + block.offset, std::min(block.bytes, head.size() - block.offset));
-      plan_.for_each_given(block, ranks_.rank(), ranks_.rank(), [&](const BlockPlan::Given& given) {
-        source_.read(block.file, given, block_ + given.in_block, given.patch.file_pitch);
+      plan_.for_each_transfer(block, ranks_.rank(), ranks_.rank(), [&](const BlockPlan::Transfer& transfer) {
+        source_.read(block.file, transfer, block_ + transfer.in_block, transfer.region.file_pitch);
       });
       for (const Arrival& arrival : from.arrivals)
         unpack(block, arrival.from, from.arriving.data.get() + arrival.at);
-      for (const auto& piece : plan_.pieces(block))
+      for (const auto& range : plan_.tensor_ranges(block))
         checksums_.push_back(
-            hash64(block_ + piece.in_block,
-                   static_cast<size_t>(piece.count * size_of(plan_.dtype(block.file, piece.tensor)))));
+            hash64(block_ + range.in_block,
+                   static_cast<size_t>(range.count * size_of(plan_.dtype(block.file, range.tensor)))));
       store(block);
     });
     from.arrivals.clear();
   }
 
   void unpack(const BlockPlan::Block& block, int from, const std::byte* at) {
-    plan_.for_each_given(block, from, ranks_.rank(), [&](const BlockPlan::Given& given) {
-      const int64_t width = size_of(plan_.dtype(block.file, given.tensor));
-      const int64_t bytes = given.patch.columns * width;
-      const bool even = given.patch.columns == given.patch.file_pitch;
-      const int64_t runs = even ? 1 : given.patch.rows, run = even ? given.patch.rows * bytes : bytes;
+    plan_.for_each_transfer(block, from, ranks_.rank(), [&](const BlockPlan::Transfer& transfer) {
+      const int64_t width = size_of(plan_.dtype(block.file, transfer.tensor));
+      const int64_t bytes = transfer.region.columns * width;
+      const bool even = transfer.region.columns == transfer.region.file_pitch;
+      const int64_t runs = even ? 1 : transfer.region.rows, run = even ? transfer.region.rows * bytes : bytes;
       for (int64_t row = 0; row < runs; ++row, at += run)
-        std::memcpy(block_ + given.in_block + row * given.patch.file_pitch * width, at,
+        std::memcpy(block_ + transfer.in_block + row * transfer.region.file_pitch * width, at,
                     static_cast<size_t>(run));
     });
   }
@@ -244,20 +246,20 @@ class Writer {
   std::span<const TensorFileContent> contents_;
   const BlockPlan& plan_;
   Together& ranks_;
-  BlockPlan::Range mine_;
-  PatchSource source_;
+  BlockPlan::BlockRange mine_;
+  RegionSource source_;
   Buffer memory_;
-  std::byte* block_;  // in it
+  std::byte* block_;  // in memory_, aligned
   std::array<Round, 2> rounds_;
-  std::array<Half, 2> leaving_;
-  size_t half_ = 0;
+  std::array<SendBuffer, 2> outgoing_;
+  size_t current_ = 0;
   std::unique_ptr<WritableFile> file_;
   size_t open_file_ = 0;
   std::vector<uint64_t> checksums_;
   std::exception_ptr error_;
 };
 
-// Where the checksums of all ranks belong.
+// The files without the checksums of their tensors.
 std::vector<StoredFile> stored_files(std::span<const TensorFileContent> contents, const BlockPlan& plan,
                                      int64_t block_bytes) {
   std::vector<StoredFile> stored;
@@ -283,22 +285,22 @@ std::vector<StoredFile> write_tensor_files(FileSystem& files, const Path& folder
   const BlockPlan plan(contents, ranks.size(), block_bytes);
   const auto mine = Writer(files, folder, contents, plan, ranks, block_bytes).run(all_read);
   std::vector<int64_t> counts(static_cast<size_t>(ranks.size()), 0);
-  const auto each_piece = [&](FunctionRef<void(size_t rank, size_t file, size_t tensor)> each) {
+  const auto each_range = [&](FunctionRef<void(size_t rank, size_t file, size_t tensor)> each) {
     for (int rank = 0; rank < ranks.size(); ++rank) {
-      const auto range = plan.blocks_of(rank);
-      for (int64_t index = range.begin; index < range.end; ++index) {
+      const auto blocks = plan.blocks_of(rank);
+      for (int64_t index = blocks.begin; index < blocks.end; ++index) {
         const auto block = plan.block(index);
-        for (const auto& piece : plan.pieces(block))
-          each(static_cast<size_t>(rank), block.file, piece.tensor);
+        for (const auto& range : plan.tensor_ranges(block))
+          each(static_cast<size_t>(rank), block.file, range.tensor);
       }
     }
   };
   auto stored = stored_files(contents, plan, block_bytes);
-  if (ranks.is_first()) each_piece([&](size_t rank, size_t, size_t) { ++counts[rank]; });
+  if (ranks.is_first()) each_range([&](size_t rank, size_t, size_t) { ++counts[rank]; });
   const auto checksums = ranks.gather(mine, counts);
   ranks.first([&] {
     std::vector<size_t> next(checksums.size(), 0);
-    each_piece([&](size_t rank, size_t file, size_t tensor) {
+    each_range([&](size_t rank, size_t file, size_t tensor) {
       stored[file].tensors[tensor].checksums.push_back(checksums[rank][next[rank]++]);
     });
     for (const StoredFile& file : stored) check_written(folder / file.name, file.bytes);

@@ -8,29 +8,29 @@
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "checkpoint/elements.h"
-#include "checkpoint/patches.h"
+#include "checkpoint/regions.h"
 
 namespace strata::checkpoint {
 namespace {
 
-// A piece on its way has three buffers at most: as it is stored, as memory has it, and transposed.
-constexpr int64_t kPieceBuffers = 3;
-constexpr int64_t kPieceBytes = kChunkBytes / 4;
+// A slice has at most three buffers: as stored, in the dtype of memory, and transposed.
+constexpr int64_t kSliceBuffers = 3;
+constexpr int64_t kSliceBytes = kChunkBytes / 4;
 
-// Readers work on several tensors at once, each with its own buffers: all of them together take four chunks.
-int64_t reader_piece_bytes() {
+// Several readers run in parallel, each with its own buffers: together they take at most about four chunks.
+int64_t reader_slice_bytes() {
   return std::max<int64_t>(
       int64_t{1} << 16,
-      std::min(kPieceBytes, 4 * kChunkBytes / (kPieceBuffers * compute_threads())) / 64 * 64);
+      std::min(kSliceBytes, 4 * kChunkBytes / (kSliceBuffers * compute_threads())) / 64 * 64);
 }
 
 [[noreturn]] void not_as_written(const TensorFile& file, const TensorInfo& tensor, const Chunk& chunk) {
-  throw DataError("[{}] '{}' (bytes {} to {}) does not match its checksum: the file was damaged",
+  throw DataError("[{}] '{}' (bytes {} to {}) does not match its checksum: the file is damaged",
                   file.path().string(), tensor.name, tensor.offset + chunk.first,
                   tensor.offset + chunk.first + chunk.bytes);
 }
 
-// One tensor from its file to a rank's memory, a piece of it at a time.
+// Reads one tensor from its file into a rank's memory, slice by slice.
 class TensorReader {
  public:
   TensorReader(const TensorFile& file, const TensorInfo& from, const MutableTensorView& to,
@@ -42,10 +42,10 @@ class TensorReader {
         options_(options),
         dtype_(*from.dtype),
         order_(order_of(view_)),
-        box_(box_of(view_, options.rank)),
-        mover_(view_),
+        shard_(shard_of(view_, options.rank)),
+        copier_(view_),
         element_bytes_(size_of(dtype_)),
-        most_(reader_piece_bytes() / std::max(element_bytes_, size_of(to.memory_dtype))) {}
+        most_(reader_slice_bytes() / std::max(element_bytes_, size_of(to.memory_dtype))) {}
 
   void read() {
     const auto chunks = options_.checksums != nullptr
@@ -62,7 +62,7 @@ class TensorReader {
     if (chunk.first % width != 0 || chunk.bytes % width != 0) not_as_written(file_, from_, chunk);
     const int64_t begin = static_cast<int64_t>(chunk.first) / element_bytes_;
     const int64_t end = begin + static_cast<int64_t>(chunk.bytes) / element_bytes_;
-    if (view_.split && elements_in(order_, box_, begin, end - begin) == 0) return;
+    if (view_.split && elements_in(order_, shard_, begin, end - begin) == 0) return;
     Hasher hasher;
     for (int64_t first = begin; first < end; first += most_) {
       const int64_t count = std::min(most_, end - first);
@@ -71,7 +71,7 @@ class TensorReader {
       file_.read(from_, static_cast<uint64_t>(first * element_bytes_), stored_.data(), size);
       if (options_.checksums != nullptr) hasher.update(stored_.data(), size);
       if (options_.check_finite) check_finite(first, count);
-      for_each_patch(order_, box_, first, count, [&](const Patch& patch) { put(patch, first); });
+      for_each_region(order_, shard_, first, count, [&](const Region& region) { put(region, first); });
     }
     if (options_.checksums != nullptr && hasher.digest() != options_.checksums->values[index])
       not_as_written(file_, from_, chunk);
@@ -80,19 +80,19 @@ class TensorReader {
   void check_finite(int64_t first, int64_t count) const {
     const int64_t bad = first_not_finite(stored_.data(), dtype_, count);
     if (bad >= 0)
-      throw DataError("[{}] '{}' holds a NaN or an infinity at element {}; these weights cannot be used",
+      throw DataError("[{}] '{}' has a NaN or infinity at element {}; these weights cannot be used",
                       file_.path().string(), from_.name, first + bad);
   }
 
-  void put(const Patch& patch, int64_t first) {
-    const std::byte* in = stored_.data() + (patch.in_file - first) * element_bytes_;
-    if (dtype_ == to_.memory_dtype) return mover_.write(patch, in, patch.file_pitch, *to_.storage);
+  void put(const Region& region, int64_t first) {
+    const std::byte* in = stored_.data() + (region.in_file - first) * element_bytes_;
+    if (dtype_ == to_.memory_dtype) return copier_.write(region, in, region.file_pitch, *to_.storage);
     const int64_t memory_bytes = size_of(to_.memory_dtype);
     converted_.resize(
-        std::max(converted_.size(), static_cast<size_t>(patch.rows * patch.columns * memory_bytes)));
-    convert_rows(converted_.data(), to_.memory_dtype, patch.columns, in, dtype_, patch.file_pitch, patch.rows,
-                 patch.columns);
-    mover_.write(patch, converted_.data(), patch.columns, *to_.storage);
+        std::max(converted_.size(), static_cast<size_t>(region.rows * region.columns * memory_bytes)));
+    convert_rows(converted_.data(), to_.memory_dtype, region.columns, in, dtype_, region.file_pitch,
+                 region.rows, region.columns);
+    copier_.write(region, converted_.data(), region.columns, *to_.storage);
   }
 
   const TensorFile& file_;
@@ -102,8 +102,8 @@ class TensorReader {
   const ReadOptions& options_;
   DType dtype_;
   FileOrder order_;
-  Box box_;
-  PatchMover mover_;
+  TensorShard shard_;
+  RegionCopier copier_;
   int64_t element_bytes_, most_;
   std::vector<std::byte> stored_, converted_;
 };
@@ -130,10 +130,10 @@ std::vector<Chunk> chunks_of(uint64_t offset, uint64_t bytes, uint64_t chunk_byt
 }
 
 void check_written(const Path& path, uint64_t bytes) {
-  const uint64_t found = ReadableFile(path).size();  // opened anew: a network's file system asks its server
+  const uint64_t found =
+      ReadableFile(path).size();  // reopened, so that a network file system asks its server
   if (found != bytes)
-    throw WorldError("[{}] has {} bytes after {} were written to it; check the disk", path.string(), found,
-                     bytes);
+    throw WorldError("[{}] has {} bytes, but {} were written; check the disk", path.string(), found, bytes);
 }
 
 StoredFile write_whole_file(FileSystem& files, const Path& path, std::string_view content) {
@@ -159,7 +159,7 @@ void read_tensor(const TensorFile& file, const TensorInfo& from, const MutableTe
 
 TensorScan scan_tensor(const TensorFile& file, const TensorInfo& tensor, uint64_t chunk_bytes) {
   TensorScan scan;
-  const auto most = static_cast<uint64_t>(reader_piece_bytes());
+  const auto most = static_cast<uint64_t>(reader_slice_bytes());
   std::vector<std::byte> bytes(std::min(tensor.bytes, most));
   for (const Chunk& chunk : chunks_of(tensor.offset, tensor.bytes, chunk_bytes)) {
     Hasher hasher;

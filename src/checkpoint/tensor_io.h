@@ -1,7 +1,7 @@
-// Between tensors in a storage and tensors in files, piece by piece: no second copy of a tensor is made, and
-// a thread's pieces take kChunkBytes together. Checksums are XXH3-64 over the bytes as stored, taken while
-// they pass by: one of each chunk, so that a rank can check what it reads of a tensor. Chunks are cut where
-// the offset in the file is a multiple of their size, so that none lies in two blocks of a file.
+// Moves tensors between storages and files in slices, without a second copy of a tensor; the slices of a
+// thread take at most kChunkBytes. Checksums are XXH3-64 over the stored bytes, one for each chunk, so that a
+// rank can verify the part of a tensor that it reads. Chunks end at file offsets that are multiples of their
+// size, so no chunk crosses a block of the file.
 //
 // A storage must not change while it is being saved.
 #pragma once
@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/file.h"
-#include "checkpoint/boxes.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_shard.h"
 #include "checkpoint/tensor_storage.h"
 #include "tensor/dtype.h"
 #include "tensor/interleave.h"
@@ -31,9 +31,9 @@ struct TensorView {
   DType memory_dtype = DType::kF32;
   std::shared_ptr<const ReadableStorage> storage;  // of memory_dtype, row-major, contiguous
   bool transposed = false;     // the storage holds [shape[1], shape[0]], as for the Conv1D weights of GPT-2
-  Interleave interleave = {};  // the file's rows (columns, where transposed) lie there part by part
-  int64_t blocks = 0;          // shape[0], where the file's first dimension counts blocks of rows (boxes.h)
-  // How the ranks hold it, each in its storage; null: each all of it.
+  Interleave interleave = {};  // how the file interleaves the rows of the storage (columns, if transposed)
+  int64_t blocks = 0;  // shape[0], if the file's first dimension counts blocks of rows (tensor_shard.h)
+  // How the ranks hold it, each its shard in its storage; null: each rank holds the whole tensor.
   std::shared_ptr<const Split> split = nullptr;
 };
 
@@ -51,15 +51,15 @@ struct MutableTensorView {
   }
 };
 
-// The dtype that a tensor gets in a file: `wanted`, if given, for a float, its own for anything else.
+// The dtype of a tensor in a file: `wanted`, if given, for floats; its own for all others.
 DType stored_dtype(DType memory_dtype, std::optional<DType> wanted);
 
-// Bytes of a tensor, counted from its first.
+// A range of bytes, relative to the tensor's first.
 struct Chunk {
   uint64_t first = 0, bytes = 0;
 };
-// Those of a tensor of `bytes` bytes at `offset` in its file that have a checksum each. With chunk_bytes = 0,
-// as older programs wrote, all of it is one.
+// The chunks of a tensor of `bytes` bytes at `offset` of its file. chunk_bytes = 0 (older programs): one
+// chunk for the whole tensor.
 std::vector<Chunk> chunks_of(uint64_t offset, uint64_t bytes, uint64_t chunk_bytes);
 
 struct TensorChecksums {
@@ -80,26 +80,26 @@ struct StoredFile {
   uint64_t chunk_bytes = 0;           // of the tensors' checksums
 };
 
-// A small file of any kind, synced and closed, with its size checked afterwards.
+// Writes a small file, syncs and closes it and checks its size.
 StoredFile write_whole_file(FileSystem& files, const Path& path, std::string_view content);
-// WorldError where a file has not as many bytes as were written to it.
+// WorldError if the size of a file is not `bytes`.
 void check_written(const Path& path, uint64_t bytes);
 
 struct ReadOptions {
-  bool check_finite = false;                   // a NaN or an infinity is a DataError that says where it lies
-  const TensorChecksums* checksums = nullptr;  // to compare with; DataError where a chunk does not match
-  int rank = 0;                                // whose part of the tensor is read
+  bool check_finite = false;                   // DataError with the position of a NaN or infinity
+  const TensorChecksums* checksums = nullptr;  // DataError for a chunk that does not match
+  int rank = 0;                                // the rank whose shard is read
 };
 
-// Reads one tensor into `to` (shapes must agree, dtypes be convertible): of a split one the rank's part, and
-// the chunks that it touches.
+// Reads a tensor into `to`; shapes must be equal and dtypes convertible. Of a split tensor, reads only the
+// chunks that overlap the rank's shard.
 void read_tensor(const TensorFile& file, const TensorInfo& from, const MutableTensorView& to,
                  const ReadOptions& options = {});
 
-// Reads a stored tensor without keeping its bytes.
+// Reads a whole stored tensor for its checksums and NaNs.
 struct TensorScan {
   std::vector<uint64_t> checksums;  // by chunk
-  int64_t first_not_finite = -1;    // element with the first NaN or infinity
+  int64_t first_not_finite = -1;    // first element that is NaN or infinite
 };
 TensorScan scan_tensor(const TensorFile& file, const TensorInfo& tensor, uint64_t chunk_bytes = 0);
 

@@ -1,5 +1,5 @@
-// Where the bytes of a tensor lie: in memory of the host, in that of a device, in another file. Whoever moves
-// tensors copies parts out and in, and never learns an address.
+// Access to the bytes of a tensor in host memory, device memory or another file, by copies of byte ranges:
+// code that moves tensors never sees an address.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace strata::checkpoint {
 
-// Several threads may copy disjoint parts at once.
+// Several threads may copy disjoint ranges at the same time.
 class ReadableStorage {
  public:
   virtual ~ReadableStorage() = default;
-  // `bytes` bytes from byte `offset` of the tensor on.
+  // Copies `bytes` bytes, from byte `offset` of the tensor on.
   virtual void read(int64_t offset, void* to, int64_t bytes) const = 0;
 };
 
@@ -22,7 +22,7 @@ class WritableStorage : public ReadableStorage {
   virtual void write(int64_t offset, const void* from, int64_t bytes) = 0;
 };
 
-// The host's memory and the file must outlive what is made of them.
+// The memory or file must outlive the storage.
 std::shared_ptr<const ReadableStorage> in_memory(const void* data);
 std::shared_ptr<WritableStorage> in_memory(void* data);
 std::shared_ptr<const ReadableStorage> in_file(const TensorFile& file, const TensorInfo& tensor);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kWord = 8;
 
-// Of an error that one rank had, for all: its kind, then its message.
+// An error as text: its kind as a digit, then its message.
 std::string packed(const std::exception_ptr& error) {
   const auto text = [](ErrorKind kind, const char* what) {
     return std::string(1, static_cast<char>('0' + static_cast<int>(kind))) + what;

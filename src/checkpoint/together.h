@@ -1,4 +1,4 @@
-// What all ranks of a run do together, and fail at together.
+// Steps that all ranks of a run perform together, with common errors.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace strata::checkpoint {
 
 class Together {
  public:
-  // One rank alone.
+  // A single rank.
   Together() = default;
   // All members of a group call the same functions in the same order.
   Together(comm::Communicator& communicator)
@@ -25,23 +25,23 @@ class Together {
   bool is_first() const { return rank() == 0; }
   comm::Communicator& communicator() const { return *communicator_; }
 
-  // Returns when all have come here. Where any brought an error, all throw that of the lowest of these ranks:
-  // of its kind, with the rank named.
+  // Waits for all ranks. If any of them has an error, all throw that of the lowest such rank, of the same
+  // kind and with the rank's number (unless all have one).
   void agree(const std::exception_ptr& mine);
-  // Acts, and agrees about what came of it.
+  // Calls `act` on all ranks, then agree() with its error.
   void all(FunctionRef<void()> act);
-  // The same of rank 0 alone.
+  // Calls `act` on rank 0 only, then agree() with its error.
   void first(FunctionRef<void()> act);
 
-  // What rank 0 has.
+  // Broadcasts the text of rank 0.
   std::string of_first(const std::string& text);
-  // What the others have, on rank 0, which knows how many each sends; empty elsewhere.
+  // Gathers the values of all ranks on rank 0, which must know their counts; empty on the others.
   std::vector<std::vector<uint64_t>> gather(const std::vector<uint64_t>& mine,
                                             const std::vector<int64_t>& counts);
 
  private:
   int rank_ = 0, size_ = 1;
-  comm::Communicator* communicator_ = nullptr;  // only where there are others
+  comm::Communicator* communicator_ = nullptr;  // null for a single rank
 };
 
 }  // namespace strata::checkpoint

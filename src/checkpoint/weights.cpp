@@ -20,7 +20,7 @@
 namespace strata::checkpoint {
 namespace {
 
-// The family's optional prefix when the files leave it out, else empty.
+// The family's optional prefix if the files omit it, else empty.
 std::string left_out_prefix(const models::ModelConfig& model, const checkpoint::TensorSource& source) {
   std::string prefix(model.family->optional_prefix);
   const auto begins = [&](const auto& named) { return named.first.starts_with(prefix); };
@@ -41,8 +41,8 @@ Shape shape_in_file(const models::TensorRow& row, const Shape& parameter) {
   return shape.rank() == 1 ? Shape{row.blocks, shape[0]} : Shape{row.blocks, shape[0], shape[1]};
 }
 
-// How the ranks of a mesh hold the values of a training program, by name. Those of a pipeline know what
-// others of its stages have.
+// How the ranks of a mesh hold the values of a training program, by name. With a pipeline it includes the
+// values of all stages.
 class Placed {
  public:
   explicit Placed(const program::Executor& executor) : mesh_(executor.set().options.mesh) {
@@ -55,7 +55,7 @@ class Placed {
     }
   }
 
-  // Of all stages: the graph that the optimizers' states are of.
+  // The graph and the optimizer states of all stages.
   const graph::Graph& graph_of(const program::Program& program) const {
     return all_ ? all_->graph : program.graph;
   }
@@ -68,7 +68,7 @@ class Placed {
     const graph::Value& placed = at(name);
     return placed.sharding.global_shape.rank() > 0 ? placed.sharding.global_shape : placed.shape;
   }
-  // Of some rows of a value that belongs to a parameter; null where there is one rank.
+  // For some rows of a value that belongs to a parameter; null for a single rank.
   std::shared_ptr<const Split> split(const std::string& name, const std::string& parameter, int64_t first_row,
                                      int64_t rows) const {
     if (mesh_.ranks() == 1) return nullptr;
@@ -94,8 +94,8 @@ class Placed {
   std::unordered_map<std::string_view, const graph::Value*> values_;
 };
 
-// The tensors of the model's files, where they lie in what ranks hold: rows of a parameter, or of one of the
-// parts in which they hold it.
+// The tensors of the model's files, each as rows of the parameter that contains it. If ranks hold a parameter
+// as several, of the one that contains the rows.
 std::vector<models::TensorRow> tensors_held(const models::ModelConfig& model, const graph::Graph& graph) {
   std::unordered_multimap<std::string_view, const graph::Parameter*> parts;
   for (const graph::Parameter& parameter : graph.parameters()) {
@@ -105,7 +105,7 @@ std::vector<models::TensorRow> tensors_held(const models::ModelConfig& model, co
   for (models::TensorRow& row : tensors) {
     const auto [begin, end] = parts.equal_range(row.parameter);
     if (begin == end) continue;
-    // The last one that begins no later.
+    // The last one that begins at or before the row.
     const graph::Parameter* holder = nullptr;
     for (auto it = begin; it != end; ++it) {
       const graph::Parameter* const part = it->second;
@@ -120,7 +120,7 @@ std::vector<models::TensorRow> tensors_held(const models::ModelConfig& model, co
   return tensors;
 }
 
-// A persistent value of an executor, from a byte of it on.
+// A persistent value of an executor, from byte `begin` on.
 class PersistentStorage final : public WritableStorage {
  public:
   PersistentStorage(const program::Executor& executor, const program::Persistent& value, int64_t begin)
@@ -138,14 +138,14 @@ class PersistentStorage final : public WritableStorage {
   int64_t begin_ = 0;
 };
 
-// Of a value that other stages of a pipeline have: this rank is asked for none of it.
+// Stands for a value of another pipeline stage, which is never read or written on this rank.
 class StorageElsewhere final : public WritableStorage {
  public:
   void read(int64_t, void*, int64_t) const override { refuse(); }
   void write(int64_t, const void*, int64_t) override { refuse(); }
 
  private:
-  [[noreturn]] static void refuse() { throw InternalError("a tensor is read on a rank that has none of it"); }
+  [[noreturn]] static void refuse() { throw InternalError("a rank accesses a tensor that it does not hold"); }
 };
 
 std::shared_ptr<WritableStorage> storage_of(const program::Executor& executor, const std::string& name,
@@ -156,8 +156,8 @@ std::shared_ptr<WritableStorage> storage_of(const program::Executor& executor, c
   return std::make_shared<PersistentStorage>(executor, executor.set().at(name), first_byte);
 }
 
-// Of what the files hold beside the model's tensors, copies of embedding and head must be what the model
-// computes with: a tied head, and those that layers which predict further tokens bring along.
+// Ignored tensors that are copies of the embedding or head must equal the original, with which the model
+// computes: a tied head, and the copies of multi-token prediction layers.
 void check_copies(const WeightSource& weights, const models::ModelConfig& model,
                   const std::vector<FileTensor>& tensors) {
   const auto tensor_of = [&](std::string_view parameter) {
@@ -165,9 +165,9 @@ void check_copies(const WeightSource& weights, const models::ModelConfig& model,
                         [&](const FileTensor& tensor) { return tensor.row.parameter == parameter; });
   };
   for (const std::string& name : weights.ignored) {
-    const bool beside = model.predict_layers > 0;
-    const bool of_head = beside && name.ends_with(".shared_head.head.weight") && !model.tied;
-    const bool of_table = model.tied || (beside && name.ends_with(".embed_tokens.weight"));
+    const bool predicts = model.predict_layers > 0;
+    const bool of_head = predicts && name.ends_with(".shared_head.head.weight") && !model.tied;
+    const bool of_table = model.tied || (predicts && name.ends_with(".embed_tokens.weight"));
     if (!of_head && !of_table) continue;
     const auto original = tensor_of(of_head ? "head.weight" : "embedding.weight");
     if (original == tensors.end()) continue;
@@ -179,10 +179,10 @@ void check_copies(const WeightSource& weights, const models::ModelConfig& model,
     };
     if (checksum(copy) == checksum(whole)) continue;
     throw DataError(
-        "[{}] '{}' is not '{}', although {}", weights.source.where, name, whole.tensor->name,
-        beside && name.find(".layers.") != std::string::npos
-            ? "layers that predict further tokens share it; set num_nextn_predict_layers to 0"
-            : "config.json ties them; if the head is one of its own, set tie_word_embeddings to false");
+        "[{}] '{}' differs from '{}', although {}", weights.source.where, name, whole.tensor->name,
+        predicts && name.find(".layers.") != std::string::npos
+            ? "multi-token prediction layers share it; set num_nextn_predict_layers to 0"
+            : "config.json ties them; if the model has a separate head, set tie_word_embeddings to false");
   }
 }
 
@@ -212,7 +212,7 @@ std::vector<checkpoint::MutableTensorView> state_views(const models::ModelConfig
                                                        const program::Executor& executor) {
   const Placed placed(executor);
   const graph::Graph& graph = placed.graph_of(executor.program(0));
-  // State by state, each in the order of the model's tensors.
+  // One state after another, each in the order of the model's tensors.
   std::vector<std::string> names;
   std::multimap<std::pair<std::string, std::string>, const optim::State*> states;
   for (const optim::State& state : placed.states_of(executor.program(0))) {
@@ -267,7 +267,7 @@ std::vector<FileTensor> file_tensors(const models::ModelConfig& model) {
   std::vector<FileTensor> tensors;
   for (models::TensorRow& row : model.family->tensors(model)) {
     const auto found = shapes.find(row.parameter);
-    STRATA_CHECK(found != shapes.end(), "'{}' belongs to '{}', which the graph does not have", row.file_name,
+    STRATA_CHECK(found != shapes.end(), "'{}' belongs to '{}', which is not in the graph", row.file_name,
                  row.parameter);
     const Shape shape = shape_in_file(row, found->second);
     tensors.push_back({std::move(row), shape});
@@ -292,7 +292,7 @@ std::string WeightSource::name_in_file(const std::string& file_name) const {
 
 namespace {
 
-// The name by which a text model has a tensor of the whole; nothing if the tensor is of another part.
+// The text model's name of a tensor of the whole model; nothing if it belongs to another part.
 std::optional<std::string> own_name(const std::string& file_name, const models::TextPart& part) {
   for (const auto& [whole, own] : part.names)
     if (file_name.starts_with(whole)) return std::string(own).append(file_name.substr(whole.size()));
@@ -304,22 +304,22 @@ bool holds_text_part(const TensorSource& source, const models::TextPart& part) {
                      [&](const auto& named) { return own_name(named.first, part).has_value(); });
 }
 
-// Of the files of a model of texts and pictures: the text model's tensors get the names that they have by
-// themselves. Gives the names of those that see pictures.
+// Renames the tensors of a vision-language model's text model to their names in a text-only model. Returns
+// the names of the vision tensors.
 std::vector<std::string> take_text_part(TensorSource& source, const models::TextPart& part) {
-  std::vector<std::string> beside;
+  std::vector<std::string> vision;
   decltype(source.tensors) tensors;
   for (const auto& [name, entry] : source.tensors) {
     const auto begins = [&name = name](std::string_view with) { return name.starts_with(with); };
-    if (std::any_of(part.beside.begin(), part.beside.end(), begins)) beside.push_back(name);
+    if (std::any_of(part.beside.begin(), part.beside.end(), begins)) vision.push_back(name);
     tensors.emplace(own_name(name, part).value_or(name), entry);
   }
   source.tensors = std::move(tensors);
-  return beside;
+  return vision;
 }
 
-// What is not read of a model of texts and pictures.
-void say_left_out(const WeightSource& weights, const models::TextPart& part) {
+// Reports the tensors of a vision-language model that are not read.
+void warn_left_out(const WeightSource& weights, const models::TextPart& part) {
   std::string names;
   for (const std::string_view each : part.beside) {
     const auto begins = [&](const std::string& name) { return name.starts_with(each); };
@@ -327,14 +327,13 @@ void say_left_out(const WeightSource& weights, const models::TextPart& part) {
       names += fmt::format("{}{}*", names.empty() ? "" : ", ", each);
   }
   log_warning(
-      "[{}] is a model of texts and pictures: its text model alone is read, and what sees pictures is left "
-      "out ({} tensors, {})",
+      "[{}] is a vision-language model: only its text model is read; {} vision tensors are ignored ({})",
       weights.source.where, weights.ignored.size(), names);
 }
 
-// Opened, with every tensor that the model has, in its shape.
+// Opens the files and checks that they contain every tensor of the model, in its shape.
 WeightSource matching_weights(const Path& folder, const models::ModelConfig& model,
-                              const std::vector<FileTensor>& tensors, bool says_left_out = false) {
+                              const std::vector<FileTensor>& tensors, bool warns = false) {
   WeightSource weights{checkpoint::open_tensors(folder), {}, {}, model.family->old_endings, {}};
   if (std::filesystem::exists(folder / "manifest.json")) {
     const Manifest manifest = read_manifest(folder);
@@ -346,7 +345,7 @@ WeightSource matching_weights(const Path& folder, const models::ModelConfig& mod
   if (const models::TextPart* const part = models::text_part_of(*model.family);
       part != nullptr && holds_text_part(weights.source, *part)) {
     weights.ignored = take_text_part(weights.source, *part);
-    if (says_left_out && !weights.ignored.empty()) say_left_out(weights, *part);
+    if (warns && !weights.ignored.empty()) warn_left_out(weights, *part);
     weights.source.where += fmt::format(" (text_config of {})", part->model_type);
   }
   weights.left_out = left_out_prefix(model, weights.source);
@@ -390,10 +389,10 @@ void check_finite(const WeightSource& weights, const models::ModelConfig& model)
     const TensorScan scan =
         checkpoint::scan_tensor(*entry.file, *entry.tensor, expected != nullptr ? expected->chunk_bytes : 0);
     if (expected != nullptr && scan.checksums != expected->values)
-      throw DataError("[{}] '{}' does not match its checksum: the file was damaged",
+      throw DataError("[{}] '{}' does not match its checksum: the file is damaged",
                       entry.file->path().string(), entry.tensor->name);
     if (scan.first_not_finite >= 0)
-      throw DataError("[{}] '{}' holds a NaN or an infinity at element {}; these weights cannot be used",
+      throw DataError("[{}] '{}' has a NaN or infinity at element {}; these weights cannot be used",
                       entry.file->path().string(), entry.tensor->name, scan.first_not_finite);
   });
 }

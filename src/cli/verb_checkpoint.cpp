@@ -63,7 +63,7 @@ int inspect(const Options& options) {
 
 int verify(const Options& options) {
   Path path = options.path;
-  std::vector<checkpoint::Fault> problems;
+  std::vector<checkpoint::Problem> problems;
   bool verified = false;
   try {
     path = checkpoint::resolve_model(options.path);

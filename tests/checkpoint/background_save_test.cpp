@@ -34,7 +34,7 @@ struct OneRank {
 
 constexpr auto kMoment = std::chrono::milliseconds(100);
 
-TEST(BackgroundSave, AnUpdateWaitsForWhatWasNotRead) {
+TEST(BackgroundSave, AnUpdateWaitsForUnreadState) {
   ScratchFolder scratch;
   OneRank state(1);
   StoppedDisk disk;
@@ -57,16 +57,16 @@ TEST(BackgroundSave, AnUpdateWaitsForWhatWasNotRead) {
   EXPECT_GT(saved->seconds, 0.0);
   EXPECT_GT(saved->cpu_seconds, 0.0);
   state.expect_in(saved->saved.path, 1);
-  EXPECT_FALSE(saving.finish().has_value()) << "told twice";
+  EXPECT_FALSE(saving.finish().has_value()) << "returned twice";
 }
 
-TEST(BackgroundSave, WhatFitsTheStagingBufferKeepsNoUpdateWaiting) {
+TEST(BackgroundSave, AnUpdateDoesNotWaitIfTheStagingBufferSuffices) {
   ScratchFolder scratch;
   OneRank state(1);
   StoppedDisk disk;
   BackgroundSave saving(disk, scratch.path(), {}, 16 << 20);
   saving.begin(content_of(state.weights, state.moments, 7));
-  saving.before_update();  // while the disk stands still
+  saving.before_update();  // while the disk is stopped
   EXPECT_TRUE(saving.running());
   state.fill(2);
   saving.before_update();
@@ -81,8 +81,8 @@ TEST(BackgroundSave, WhatFitsTheStagingBufferKeepsNoUpdateWaiting) {
   state.expect_in(saving.finish()->saved.path, 3);
 }
 
-// Several saves beside collectives of another group, and an error of one rank in the second of them.
-TEST(BackgroundSave, RanksSaveTogetherBesideTheirTraining) {
+// Several saves, each during collectives of another group.
+TEST(BackgroundSave, RanksSaveTogetherDuringTraining) {
   for (const size_t which : {size_t{1}, size_t{3}, size_t{6}}) {
     const Layout layout = layouts()[which];
     for (const int64_t staging : {int64_t{0}, int64_t{1} << 20, int64_t{16} << 20}) {
@@ -122,7 +122,7 @@ TEST(BackgroundSave, RanksSaveTogetherBesideTheirTraining) {
   set_compute_threads(available_processors());
 }
 
-TEST(BackgroundSave, AnErrorIsThrownAtTheEndOnAllRanks) {
+TEST(BackgroundSave, FinishThrowsAnErrorOnAllRanks) {
   const Layout layout = layouts()[6];
   ScratchFolder scratch;
   on_ranks(layout, [&](comm::Communicator& group) {
@@ -136,7 +136,7 @@ TEST(BackgroundSave, AnErrorIsThrownAtTheEndOnAllRanks) {
     saving.before_update();
     try {
       saving.finish();
-      ADD_FAILURE() << "rank " << rank << " knows of no error";
+      ADD_FAILURE() << "rank " << rank << " got no error";
     } catch (const WorldError& error) {
       EXPECT_TRUE(std::string(error.what()).starts_with("rank 2: ")) << error.what();
     }
@@ -147,7 +147,7 @@ TEST(BackgroundSave, AnErrorIsThrownAtTheEndOnAllRanks) {
   set_compute_threads(available_processors());
 }
 
-TEST(SharedFolder, RanksThatSeeAnotherFolderAreNamed) {
+TEST(SharedFolder, RanksWithAnotherFolderAreNamed) {
   ScratchFolder scratch;
   on_ranks(layouts()[4], [&](comm::Communicator& group) {
     EXPECT_NO_THROW(check_shared_folder(group, posix_file_system(), scratch / "run"));

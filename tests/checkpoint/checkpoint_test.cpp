@@ -43,7 +43,7 @@ std::vector<std::string> names_in(const Path& folder) {
   return names;
 }
 
-TEST(Checkpoint, IsReadBackAsItWasSaved) {
+TEST(Checkpoint, LoadsWhatWasSaved) {
   ScratchFolder scratch;
   const Path folder = scratch / "checkpoints";
   SmallRun run(3);
@@ -64,7 +64,7 @@ TEST(Checkpoint, IsReadBackAsItWasSaved) {
   EXPECT_EQ(loaded.manifest.step, 200);
   EXPECT_EQ(loaded.manifest.health.metrics.at("eval/valid/loss"), 2.25);
   EXPECT_EQ(loaded.manifest.bytes(), saved.bytes);
-  // It is a Hugging Face directory as well, with the file's own orientation.
+  // It is also a Hugging Face directory, with the orientation of the file.
   std::vector<float> plain(6);
   SmallRun other(0);
   auto views = other.weights();
@@ -84,7 +84,7 @@ TEST(Checkpoint, SaveOfTheSameStateHasTheSameBytes) {
     EXPECT_EQ(read_file(a / "step-00000005" / name), read_file(b / "step-00000005" / name)) << name;
 }
 
-TEST(Checkpoint, NothingThereIsNothingFound) {
+TEST(Checkpoint, FindsNothingInEmptyFolders) {
   ScratchFolder scratch;
   EXPECT_FALSE(find_checkpoint(scratch / "absent").has_value());
   EXPECT_FALSE(find_checkpoint(scratch.path()).has_value());
@@ -93,10 +93,11 @@ TEST(Checkpoint, NothingThereIsNothingFound) {
   EXPECT_FALSE(find_checkpoint(scratch.path()).has_value());
   EXPECT_THROW(load_checkpoint(scratch / "absent", {}), ConfigError);
   put_file(scratch / "file", "");
-  EXPECT_THROW(find_checkpoint(scratch / "file"), WorldError) << "what cannot be listed is not empty";
+  EXPECT_THROW(find_checkpoint(scratch / "file"), WorldError)
+      << "a folder that cannot be listed is not empty";
 }
 
-TEST(Checkpoint, ADamagedOneIsNamedAndTheOneBeforeTaken) {
+TEST(Checkpoint, ADamagedOneIsReportedAndTheOneBeforeItLoaded) {
   ScratchFolder scratch;
   const Path& folder = scratch.path();
   SmallRun one(1), two(2);
@@ -113,10 +114,10 @@ TEST(Checkpoint, ADamagedOneIsNamedAndTheOneBeforeTaken) {
   ASSERT_EQ(loaded->skipped.size(), 1u);
   EXPECT_NE(loaded->skipped[0].reason.find("model.safetensors"), std::string::npos);
   EXPECT_NE(loaded->skipped[0].reason.find("checksum"), std::string::npos);
-  EXPECT_EQ(find_checkpoint(folder)->manifest.step, 200) << "sizes and manifest alone cannot tell";
+  EXPECT_EQ(find_checkpoint(folder)->manifest.step, 200) << "sizes and manifest do not reveal it";
   EXPECT_EQ(find_checkpoint(folder, {.verify = true, .healthy = true})->manifest.step, 100);
 
-  // Nothing left that is whole: an error with every reason, never a fresh start.
+  // None is usable: an error with every reason, never a new start.
   fs::resize_file(folder / "step-00000100/optimizer.safetensors", 10);
   fs::remove(folder / "step-00000200/manifest.json");
   const auto message = message_of([&] { find_checkpoint(folder); });
@@ -126,9 +127,9 @@ TEST(Checkpoint, ADamagedOneIsNamedAndTheOneBeforeTaken) {
   EXPECT_THROW(load_newest_checkpoint(folder, back.weights()), DataError);
 }
 
-// A bit of every byte of every file: reported, or without any consequence.
+// One bit of every byte of every file: reported or harmless.
 TEST(Checkpoint, EveryFlippedBitIsFoundOrHarmless) {
-  set_compute_threads(1);  // thousands of tiny files are no work for a pool
+  set_compute_threads(1);  // not worth a pool: thousands of tiny files
   ScratchFolder scratch;
   SmallRun run(3);
   const auto content = run.content(7);
@@ -148,7 +149,7 @@ TEST(Checkpoint, EveryFlippedBitIsFoundOrHarmless) {
         ASSERT_EQ(loaded.state_json, content.state_json) << name << " byte " << byte;
         ASSERT_EQ(loaded.manifest.step, 7);
         ASSERT_EQ(loaded.manifest.health.loss, 2.5);
-        // The loader has no use for the tokenizer; only white space of the manifest changes nothing.
+        // Only in the white space of the manifest does a change have no effect.
         ASSERT_TRUE(reported || name == "manifest.json") << name << " byte " << byte;
         if (!reported) ++harmless;
       } catch (const DataError&) {
@@ -162,7 +163,7 @@ TEST(Checkpoint, EveryFlippedBitIsFoundOrHarmless) {
   EXPECT_TRUE(verify_checkpoint(path).empty());
 }
 
-TEST(Checkpoint, EveryMissingOrCutFileIsFound) {
+TEST(Checkpoint, EveryMissingOrTruncatedFileIsFound) {
   ScratchFolder scratch;
   SmallRun run(3);
   const Path path = save_checkpoint(posix_file_system(), scratch.path(), run.content(7)).path;
@@ -185,7 +186,7 @@ TEST(Checkpoint, ANewerFormatIsRefusedAndNotSkipped) {
   manifest.program = "strata 9";
   const std::string text = format_manifest(manifest);
   EXPECT_EQ(parse_manifest(text, "memory").program, "strata 9");
-  // As a later program would write it, with a checksum that holds.
+  // As a later program would write it, with a valid checksum.
   auto json = parse_json<nlohmann::json>(text);
   json["min_reader"] = 7;
   EXPECT_THROW(parse_manifest(dump_json(json), "memory"), DataError);
@@ -194,7 +195,7 @@ TEST(Checkpoint, ANewerFormatIsRefusedAndNotSkipped) {
   EXPECT_THROW(parse_manifest(dump_json(json), "memory"), ConfigError);
 }
 
-// Written before tensors had a checksum of each chunk. Today's tensor files are the same bytes.
+// Format 1 has one checksum per tensor. Today's tensor files have the same bytes.
 TEST(Checkpoint, TheFirstFormatIsStillReadAndVerified) {
   ScratchFolder scratch;
   const Path old = scratch / "step-00000007";
@@ -241,7 +242,7 @@ TEST(Checkpoint, ASecondSaverIsRefused) {
     const FileLock other(scratch / ".lock");
     fs::create_directories(scratch / "step-00000001.tmp-77");
     EXPECT_THROW(save_checkpoint(posix_file_system(), scratch.path(), run.content(1)), ConfigError);
-    EXPECT_TRUE(fs::exists(scratch / "step-00000001.tmp-77")) << "the other one is still writing it";
+    EXPECT_TRUE(fs::exists(scratch / "step-00000001.tmp-77")) << "the other process is still writing it";
   }
   save_checkpoint(posix_file_system(), scratch.path(), run.content(1));
   EXPECT_FALSE(fs::exists(scratch / "step-00000001.tmp-77"));
@@ -258,7 +259,7 @@ TEST(Checkpoint, UnhealthyOnesAreNotResumedFrom) {
     content.retention.keep_last = 2;
     save_checkpoint(posix_file_system(), scratch.path(), content);
   }
-  // The healthy one outlives them all; of the others only the newest stays.
+  // The healthy one is kept; of the others only the newest.
   EXPECT_EQ(names_in(scratch.path()), (std::vector<std::string>{"latest", "step-00000100", "step-00000600"}));
   const auto found = find_checkpoint(scratch.path());
   EXPECT_EQ(found->manifest.step, 100);
@@ -284,9 +285,9 @@ TEST(Checkpoint, PruningStopsAtADamagedNewest) {
   EXPECT_EQ(find_checkpoint(scratch.path())->manifest.step, 3);
 }
 
-// A run that went back sets its later checkpoints aside: they are no checkpoints to resume from, and the rule
-// that bounds the run's own bounds them too.
-TEST(Checkpoint, WhatWasSetAsideIsPrunedByTheSameRule) {
+// A run that went back sets its later checkpoints aside: it does not resume from them, and prunes them by the
+// same policy as its own.
+TEST(Checkpoint, DiscardedOnesArePrunedByTheSamePolicy) {
   ScratchFolder scratch;
   SmallRun run(3);
   auto content = run.content(1);
@@ -312,7 +313,7 @@ TEST(Checkpoint, WhatWasSetAsideIsPrunedByTheSameRule) {
   const auto saved = save_checkpoint(posix_file_system(), scratch.path(), content);
   EXPECT_EQ(saved.pruned, (std::vector<Path>{at(2, ""), at(1, ""), at(4, ".discarded")}));
 
-  // As long as nothing of the run's own is whole, they stay.
+  // They are kept while all of the run's own are damaged.
   flip(at(3, "/model.safetensors"), 100);
   const RetentionPolicy none{.keep_last = 1, .keep_discarded = false};
   EXPECT_TRUE(prune(posix_file_system(), scratch.path(), none).removed.empty());
@@ -344,9 +345,9 @@ TEST(Retention, KeepsTheLastTheEveryAndTheBest) {
             (std::vector<int64_t>{1000, 400, 300}));
   EXPECT_EQ(kept({.keep_last = 1, .keep_best = 2, .best_metric = "absent"}), (std::vector<int64_t>{1000}));
   EXPECT_EQ(kept({.keep_last = 0}).size(), 10u);
-  // Saves that do not fall on the multiples, as those by time: the first behind each stays.
+  // If saves do not fall on the multiples, the first after each is kept.
   EXPECT_EQ(kept({.keep_last = 1, .keep_every = 250}), (std::vector<int64_t>{1000, 800, 500, 300}));
-  // An accuracy is best where it is highest, and the step's own loss counts where it is named.
+  // The best accuracy is the highest; "loss" is the loss of the step.
   for (auto& candidate : candidates)
     candidate.health.metrics["eval/words/acc"] = candidate.checkpoint.step == 700 ? 0.9 : 0.1;
   EXPECT_EQ(kept({.keep_last = 1, .keep_best = 1, .best_metric = "eval/words/acc"}),
@@ -360,7 +361,7 @@ TEST(Retention, KeepsTheLastTheEveryAndTheBest) {
   candidates[2].health.loss = NAN;
   EXPECT_EQ(kept({.keep_last = 2}), (std::vector<int64_t>{1000, 900, 700}));
   for (auto& candidate : candidates) candidate.health.finite = false;
-  EXPECT_EQ(kept({.keep_last = 1}).size(), 10u) << "nothing goes while nothing is healthy";
+  EXPECT_EQ(kept({.keep_last = 1}).size(), 10u) << "none is removed while none is healthy";
 }
 
 TEST(Checkpoint, InspectAndDiff) {
@@ -402,7 +403,7 @@ TEST(Checkpoint, InspectAndDiff) {
   EXPECT_THROW(verify_checkpoint(scratch / "absent"), ConfigError);
 }
 
-TEST(Checkpoint, ResolvesWhatAUserMeansByAModel) {
+TEST(Checkpoint, ResolvesEveryWayToNameAModel) {
   ScratchFolder scratch;
   const std::string run = (scratch / "run").string();
   SmallRun state(1);
@@ -419,7 +420,7 @@ TEST(Checkpoint, ResolvesWhatAUserMeansByAModel) {
   EXPECT_THROW(resolve_model(run + "@worst"), ConfigError);
   EXPECT_THROW(resolve_model(run + "/absent"), ConfigError);
   EXPECT_THROW(resolve_model(scratch.path().string()), DataError);
-  // The file that a save rewrites, and the folder that it lies in.
+  // The file that every save rewrites, and its folder.
   EXPECT_EQ(resolve_model((folder / "latest").string()), folder / "step-00000003");
   EXPECT_EQ(resolve_model(folder.string()), folder / "step-00000003");
   put_file(folder / "latest", "step-00000001\n");
@@ -430,7 +431,8 @@ TEST(Checkpoint, ResolvesWhatAUserMeansByAModel) {
   }
 }
 
-// Whoever asks for the newest must not get another one unsaid; training goes on from the newest good one.
+// A user who asks for the newest must not silently get another one; training resumes from the newest good
+// one.
 TEST(Checkpoint, ADamagedNewestOneIsNamed) {
   ScratchFolder scratch;
   const Path run = scratch / "run";
@@ -479,15 +481,15 @@ TEST(Checkpoint, TheBestIsTheBestOfTheRun) {
   policy.keep_last = 1;
   EXPECT_EQ(prune(posix_file_system(), run / "checkpoints", policy).removed,
             std::vector<Path>{run / "checkpoints/step-00000001"});
-  // One that cannot be read may have been the best.
+  // A checkpoint that cannot be read may have been the best.
   const Path worst = run / "checkpoints/step-00000003/config.json";
   const std::string whole = read_file(worst);
   fs::remove(worst);
   const std::string damaged = message_of([&] { resolve_model(run.string() + "@best"); });
   EXPECT_NE(damaged.find("step-00000003"), std::string::npos) << damaged;
-  EXPECT_NE(damaged.find("cannot be told"), std::string::npos) << damaged;
+  EXPECT_NE(damaged.find("cannot be determined"), std::string::npos) << damaged;
   put_file(worst, whole);
-  // Nothing was measured that the policy names: an error, not the last one.
+  // The metric of the policy was never measured: an error, not the last checkpoint.
   auto content = state.content(4);
   content.retention = {.keep_last = 0, .best_metric = "eval/valid/lss"};
   save_checkpoint(posix_file_system(), run / "checkpoints", content);
@@ -496,7 +498,7 @@ TEST(Checkpoint, TheBestIsTheBestOfTheRun) {
   EXPECT_NE(message.find("eval/valid/loss"), std::string::npos) << message;
 }
 
-// What a run stands on besides weights is as good as they are.
+// The small files are verified like the weights.
 TEST(Checkpoint, ADamagedTokenizerIsNotLoaded) {
   ScratchFolder scratch;
   SmallRun state(1);
@@ -507,7 +509,7 @@ TEST(Checkpoint, ADamagedTokenizerIsNotLoaded) {
   EXPECT_NE(message.find("tokenizer.json"), std::string::npos) << message;
 }
 
-// final/ and exports: every flipped bit is seen, a card that its publisher edits is none.
+// final/ and exports: every flipped bit is detected, except in the model card, which its publisher may edit.
 TEST(ModelFolder, IsVerifiedByItsChecksums) {
   ScratchFolder scratch;
   SmallRun run(1);
@@ -517,7 +519,7 @@ TEST(ModelFolder, IsVerifiedByItsChecksums) {
     model.max_shard_bytes = shard;
     const Path folder = scratch / std::to_string(shard);
     write_hf_directory(posix_file_system(), folder, model);
-    write_hf_directory(posix_file_system(), folder, model);  // which replaces what it wrote
+    write_hf_directory(posix_file_system(), folder, model);  // replaces the first
     EXPECT_TRUE(has_checksums(folder));
     EXPECT_TRUE(verify_checkpoint(folder).empty());
     put_file(folder / "README.md", "a card with a licence");
@@ -535,7 +537,7 @@ TEST(ModelFolder, IsVerifiedByItsChecksums) {
       fs::rename(scratch / "away", folder / name);
     }
     EXPECT_TRUE(verify_checkpoint(folder).empty());
-    // A folder of another program has none: readable, and no more can be said.
+    // A folder of another program has no checksums: it is readable, but cannot be verified.
     fs::remove(folder / kChecksumsFile);
     EXPECT_FALSE(has_checksums(folder));
     EXPECT_TRUE(verify_checkpoint(folder).empty());

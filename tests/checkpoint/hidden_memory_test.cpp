@@ -1,4 +1,4 @@
-// A device whose memory the host cannot address: what passes here goes through upload and download alone.
+// Saves and loads through a device whose memory the host cannot address: only upload and download reach it.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -12,7 +12,7 @@
 namespace strata::checkpoint {
 namespace {
 
-// Its address may be computed with and not looked at: pages without rights.
+// Inaccessible pages: its address can be used for arithmetic but not dereferenced.
 class HiddenMemory final : public device::Memory {
  public:
   explicit HiddenMemory(int64_t bytes)
@@ -87,7 +87,7 @@ class HidingDevice final : public device::Device {
 
 program::CompileOptions options_for(const std::string& preset) {
   program::CompileOptions options = program::tiny_options(preset);
-  options.model.vocab_size = 9001;  // a table of more than one piece
+  options.model.vocab_size = 9001;  // a table of more than one slice
   if (preset.starts_with("pythia")) options.model.kv_heads = options.model.heads;
   options.rule_of = [](const std::string&, graph::ParameterRole role) {
     const bool matrix = models::is_matrix(role) && !models::is_table(role);
@@ -125,7 +125,7 @@ Path save(const Path& folder, const models::ModelConfig& model, const program::E
 
 class HiddenMemoryTest : public testing::TestWithParam<const char*> {};
 
-// Conv1D weights lie transposed, fused projections interleaved.
+// Conv1D weights are transposed, fused projections interleaved.
 TEST_P(HiddenMemoryTest, IsSavedAndLoaded) {
   program::CompileOptions options = options_for(GetParam());
   const auto here_device = device::make_cpu_device(compute_threads());

@@ -51,7 +51,7 @@ std::string message_of(const std::function<void()>& action) {
   return "";
 }
 
-TEST(HuggingFace, OneFileOrShardsHoldTheSame) {
+TEST(HuggingFace, OneFileAndShardsAreEquivalent) {
   Model model;
   for (const auto& [limit, shards] :
        std::vector<std::pair<uint64_t, size_t>>{{1'000'000, 1}, {240, 3}, {1, 5}}) {
@@ -70,7 +70,7 @@ TEST(HuggingFace, OneFileOrShardsHoldTheSame) {
   }
 }
 
-TEST(HuggingFace, ListsAllThatDoesNotFit) {
+TEST(HuggingFace, ListsAllMismatches) {
   Model model;
   ScratchFolder folder;
   write_hf_directory(posix_file_system(), folder / "model", model.files);
@@ -86,7 +86,7 @@ TEST(HuggingFace, ListsAllThatDoesNotFit) {
   EXPECT_NE(message.find("'layers.2.weight' is [30], expected [31]"), std::string::npos) << message;
 }
 
-TEST(HuggingFace, IgnoresWhatItIsToldTo) {
+TEST(HuggingFace, IgnoresTensorsByPattern) {
   Model model;
   ScratchFolder folder;
   write_hf_directory(posix_file_system(), folder / "model", model.files);
@@ -97,7 +97,7 @@ TEST(HuggingFace, IgnoresWhatItIsToldTo) {
   EXPECT_EQ(loaded.memory[4], model.memory[4]);
 }
 
-TEST(HuggingFace, NamesWhatIsWrongWithAFolder) {
+TEST(HuggingFace, NamesTheProblemOfAFolder) {
   Model model;
   model.files.max_shard_bytes = 240;  // three shards, the first with three tensors
   ScratchFolder folder;
@@ -115,7 +115,7 @@ TEST(HuggingFace, NamesWhatIsWrongWithAFolder) {
   };
   EXPECT_NE(with("\"layers.0.weight\"", "\"layers.9.weight\"").find("layers.9.weight"), std::string::npos);
   EXPECT_NE(with("model-00001-of-00003", "model-00009-of-00003")
-                .find("model-00009-of-00003.safetensors, which is not there"),
+                .find("model-00009-of-00003.safetensors, which is missing"),
             std::string::npos);
   EXPECT_NE(with("\"layers.0.weight\": \"model-00001-of-00003.safetensors\",", "").find("does not name"),
             std::string::npos);
@@ -124,7 +124,7 @@ TEST(HuggingFace, NamesWhatIsWrongWithAFolder) {
   std::filesystem::copy_file(path / "model-00001-of-00003.safetensors",
                              path / "model-00002-of-00003.safetensors",
                              std::filesystem::copy_options::overwrite_existing);
-  EXPECT_NE(with("total_size", "total_size").find("' stands in"), std::string::npos);
+  EXPECT_NE(with("total_size", "total_size").find("' is in both"), std::string::npos);
 }
 
 TEST(HuggingFace, ReplacesAModelFolderAndNothingElse) {

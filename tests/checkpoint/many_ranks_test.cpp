@@ -1,4 +1,4 @@
-// Checkpoints that many ranks write and read together: the bytes are those of one rank, whatever the layout.
+// Checkpoints that many ranks write and read together have the bytes of one rank, whatever the layout.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -28,7 +28,7 @@ void save(const Layout& layout, const Path& folder, uint64_t seed, int64_t step)
   });
 }
 
-// Without what tells the time, and the seal over it.
+// A manifest without its time of creation and its checksum.
 std::string timeless(const Path& manifest) {
   std::string out;
   std::istringstream lines(read_file(manifest));
@@ -45,7 +45,7 @@ class ManyRanks : public testing::TestWithParam<size_t> {
   Layout layout() const { return layouts()[GetParam()]; }
 };
 
-TEST_P(ManyRanks, WriteTheBytesOfOneAndReadThemBack) {
+TEST_P(ManyRanks, WriteTheBytesOfOneRankAndReadThem) {
   ScratchFolder scratch;
   save(layouts()[0], scratch / "one", 5, 3);
   save(layout(), scratch / "many", 5, 3);
@@ -74,8 +74,8 @@ TEST_P(ManyRanks, WriteTheBytesOfOneAndReadThemBack) {
   });
 }
 
-// Blocks of a few bytes: many rounds, several chunks of each tensor, more ranks than some rounds have blocks.
-TEST_P(ManyRanks, ExchangeInManyRounds) {
+// Small blocks: multiple rounds, several chunks of each tensor, rounds with fewer blocks than ranks.
+TEST_P(ManyRanks, ExchangeSmallBlocks) {
   ScratchFolder scratch;
   for (const int64_t block : {int64_t{4096}, int64_t{65536}, int64_t{1} << 20}) {
     const auto write = [&](const Layout& from, const Path& folder) {
@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(, ManyRanks, testing::Range<size_t>(0, layouts().size()
   return name;
 });
 
-// A byte that only one of the ranks reads: all pass the checkpoint over and take the one before.
+// Damage in a byte that only one rank reads: all ranks skip the checkpoint and load the one before it.
 TEST(ManyRanksLoading, DamageForOneIsDamageForAll) {
   const Layout layout = layouts()[4];
   ScratchFolder scratch;
@@ -140,8 +140,9 @@ TEST(ManyRanksLoading, DamageForOneIsDamageForAll) {
   });
 }
 
-// Every call on one rank goes wrong once: all ranks get the error, and what is found is whole.
-TEST(ManyRanksSaving, AnErrorOnOneRankIsEveryones) {
+// Every file system call of one rank fails once: all ranks get the error, and the checkpoint found is
+// complete.
+TEST(ManyRanksSaving, AnErrorOnOneRankIsThrownOnAll) {
   const Layout layout = layouts()[3];
   const int ranks = static_cast<int>(layout.mesh.ranks());
   ScratchFolder scratch;
@@ -183,7 +184,7 @@ TEST(ManyRanksSaving, AnErrorOnOneRankIsEveryones) {
         ASSERT_TRUE(found.has_value());
         EXPECT_TRUE(found->skipped.empty());
         EXPECT_TRUE(found->manifest.step == 200 || any) << "success without a checkpoint";
-        // Whoever could still remove has left nothing half done.
+        // Rank 0 has removed the temporary folder unless it was the failing rank.
         for (const auto& entry : fs::directory_iterator(folder)) {
           const bool half_done = entry.path().filename().string().find(".tmp-") != std::string::npos;
           EXPECT_FALSE(half_done && bad != 0) << entry.path();
@@ -194,14 +195,14 @@ TEST(ManyRanksSaving, AnErrorOnOneRankIsEveryones) {
   }
 }
 
-// The whole job dies at a call of one of its ranks: what is found is whole, and the next save, by another
-// number of ranks, works and leaves nothing lying about.
+// The whole job dies at a call of one of its ranks: the checkpoint found is complete, and the next save, by
+// another number of ranks, succeeds and leaves no temporary files.
 TEST(ManyRanksSaving, DeathLeavesTheOldOrTheNew) {
   const Layout layout = layouts()[2];
   ScratchFolder scratch;
   save(layout, scratch / "before", 1, 100);
   const Path folder = scratch / "run";
-  // The calls that the rank makes before it dies or is done.
+  // The exit status of a child process that saves.
   const auto save_in_child = [&](int bad, FaultPlan plan) {
     fs::remove_all(folder);
     fs::copy(scratch / "before", folder, fs::copy_options::recursive);

@@ -1,5 +1,4 @@
-// The parameters and states of programs on a mesh: what their ranks save is what one rank saves, and they
-// read it.
+// Parameters and states of programs on a mesh: their ranks save the same bytes as one rank, and load them.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -20,7 +19,7 @@ struct Layout {
   const char* name;
   graph::Mesh mesh;
   int zero = 0;
-  optim::Optimizer optimizer = optim::AdamW{};  // of what is no vector
+  optim::Optimizer optimizer = optim::AdamW{};  // for all parameters but vectors
 };
 
 class MeshWeights : public testing::TestWithParam<std::tuple<const char*, Layout>> {
@@ -45,7 +44,7 @@ class MeshWeights : public testing::TestWithParam<std::tuple<const char*, Layout
     return options;
   }
 
-  // As the seed makes them; states of numbers of their own, by element, by row, or by column.
+  // Weights from the seed; states with different values for each element, row or column.
   static void fill(program::Executor& executor, uint64_t seed) {
     program::initialize_weights(executor, seed + 1);
     const program::Program& program = executor.program(0);
@@ -89,7 +88,7 @@ class MeshWeights : public testing::TestWithParam<std::tuple<const char*, Layout
   }
 };
 
-TEST_P(MeshWeights, AreSavedAsOneRankDoesAndLoaded) {
+TEST_P(MeshWeights, AreSavedLikeThoseOfOneRankAndLoaded) {
   const graph::Mesh& mesh = std::get<1>(GetParam()).mesh;
   ScratchFolder scratch;
   const auto alone = options_for(graph::Mesh::of_one(), 0);
@@ -130,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
         testing::Values(
             Layout{"tensor2", graph::Mesh::of(1, 1, 1, 2)}, Layout{"replicate2", graph::Mesh::of(2, 1, 1, 1)},
             Layout{"shard2_tensor2", graph::Mesh::of(1, 2, 1, 2)},
-            // Of Llama with fewer key-value heads than ranks.
+            // Llama then has fewer key-value heads than ranks.
             Layout{"tensor4", graph::Mesh::of(1, 1, 1, 4)},
             Layout{"zero3_shard2_tensor4_muon", graph::Mesh::of(1, 2, 1, 4), 3, optim::Muon{}},
             Layout{"zero1_shard3_muon", graph::Mesh::of(1, 3, 1, 1), 1, optim::Muon{}},

@@ -28,7 +28,7 @@ SafetensorsHeader parse(const std::string& file) {
   });
 }
 
-// The message of the refusal; empty when the file is taken.
+// The error message; empty if the file is accepted.
 std::string refusal(const std::string& file) {
   try {
     parse(file);
@@ -73,13 +73,13 @@ TEST(Safetensors, PlansTheHeaderOfTheReferenceWriter) {
   const auto header = parse(expected);
   std::vector<TensorSpec> specs;
   for (const auto& tensor : header.tensors) specs.push_back({tensor.name, *tensor.dtype, tensor.shape});
-  std::reverse(specs.begin(), specs.end());  // the order in which tensors are given does not matter
+  std::reverse(specs.begin(), specs.end());  // the order of the specs does not matter
   const auto plan = plan_safetensors(specs);
   EXPECT_EQ(plan.head, expected.substr(0, header.data_offset));
   EXPECT_EQ(plan.file_bytes, expected.size());
 }
 
-TEST(Safetensors, RefusesWhatTheFormatForbids) {
+TEST(Safetensors, RefusesInvalidFiles) {
   struct Row {
     std::string file, message;
   };
@@ -98,20 +98,20 @@ TEST(Safetensors, RefusesWhatTheFormatForbids) {
       {file_with("[]", 0), "does not begin with '{'"},
       {file_with("\xef\xbb\xbf{}", 0), "does not begin with '{'"},
       {file_with(std::string("{}\0", 3), 0), "zero byte"},
-      {file_with("{} x", 0), "no JSON"},
-      {file_with("{\"\xff\":" + kTensor + "}", 4), "no JSON"},
-      {file_with("{", 0), "no JSON"},
-      {file_with(one, 3), "cut short"},
-      {file_with(one, 5), "accounts for 4"},
-      {file_with(R"({"a":)" + kTensor + R"(,"a":)" + kTensor + "}", 4), "'a' stands twice"},
-      {file_with(R"({"__metadata__":{},"__metadata__":{}})", 0), "stands twice"},
+      {file_with("{} x", 0), "not valid JSON"},
+      {file_with("{\"\xff\":" + kTensor + "}", 4), "not valid JSON"},
+      {file_with("{", 0), "not valid JSON"},
+      {file_with(one, 3), "truncated"},
+      {file_with(one, 5), "describes 4"},
+      {file_with(R"({"a":)" + kTensor + R"(,"a":)" + kTensor + "}", 4), "'a' appears twice"},
+      {file_with(R"({"__metadata__":{},"__metadata__":{}})", 0), "appears twice"},
       {file_with(R"({"__metadata__":{"x":"1","x":"2"}})", 0), "the key 'x' twice"},
       {file_with(R"({"__metadata__":{"x":1}})", 0), "only strings"},
       {file_with(R"({"__metadata__":{"shape":[1]}})", 0), "only strings"},
       {file_with(R"({"__metadata__":{"x":{}}})", 0), "only strings"},
       {file_with(R"({"__metadata__":null})", 0), "expected"},
-      {file_with(R"({"a":3})", 0), "tensor entry was expected"},
-      {file_with(R"({"a":[]})", 0), "tensor entry was expected"},
+      {file_with(R"({"a":3})", 0), "expected a tensor entry"},
+      {file_with(R"({"a":[]})", 0), "expected a tensor entry"},
       {entry(R"("dtype":"U8","shape":[4])", 4), "lacks data_offsets"},
       {entry(R"("dtype":"U8","data_offsets":[0,4])", 4), "lacks shape"},
       {entry(R"("shape":[4],"data_offsets":[0,4])", 4), "lacks dtype"},
@@ -127,7 +127,7 @@ TEST(Safetensors, RefusesWhatTheFormatForbids) {
       {entry(R"("dtype":"U8","shape":[5],"data_offsets":[0,4])", 4), "needs 5 bytes"},
       {entry(R"("dtype":"U8","shape":[4],"data_offsets":[0,4,4])", 4), "3 data_offsets"},
       {entry(R"("dtype":"U8","shape":[4],"data_offsets":[4,0])", 4), "ends before it begins"},
-      {entry(R"("dtype":"U8","shape":[4],"data_offsets":[1,5])", 5), "hole"},
+      {entry(R"("dtype":"U8","shape":[4],"data_offsets":[1,5])", 5), "gap"},
       {entry(R"("dtype":"U8","shape":[9223372036854775808],"data_offsets":[0,4])", 4), "too large"},
       {entry(R"("dtype":"F64","shape":[4611686018427387904,8],"data_offsets":[0,0])", 0), "overflows"},
       {entry(R"("dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,4])", 4), "'shape' of 'a'"},
@@ -138,7 +138,7 @@ TEST(Safetensors, RefusesWhatTheFormatForbids) {
       {file_with(R"({"a":)" + kTensor + R"(,"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})", 6),
        "overlaps"},
       {file_with(R"({"a":)" + kTensor + R"(,"b":{"dtype":"U8","shape":[4],"data_offsets":[5,9]}})", 9),
-       "hole"},
+       "gap"},
   };
   for (const auto& row : rows) {
     const std::string message = refusal(row.file);
@@ -148,12 +148,12 @@ TEST(Safetensors, RefusesWhatTheFormatForbids) {
   }
 }
 
-TEST(Safetensors, TakesWhatTheFormatAllows) {
+TEST(Safetensors, AcceptsValidFiles) {
   EXPECT_EQ(refusal(file_with("{}", 0)), "");
   EXPECT_EQ(refusal(file_with("{}\n ", 0)), "");
   EXPECT_EQ(refusal(file_with(R"({"a":)" + kTensor + "}", 4)), "");
-  // Unknown fields, another order than that of the bytes, empty tensors between others, a type without a
-  // place here.
+  // Unknown fields, an order other than that of the bytes, empty tensors between others, a dtype that Strata
+  // does not have.
   EXPECT_EQ(refusal(file_with(R"({"a":{"crc32c":[7],"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4)),
             "");
   const auto header =
@@ -168,7 +168,7 @@ TEST(Safetensors, TakesWhatTheFormatAllows) {
   EXPECT_EQ(header.tensors[2].bytes, 2u);
 }
 
-TEST(Safetensors, RefusesToWriteWhatItWouldNotRead) {
+TEST(Safetensors, RefusesToWriteInvalidFiles) {
   const std::vector<TensorSpec> twice{{"a", DType::kF32, {1}}, {"a", DType::kF32, {1}}};
   EXPECT_THROW(plan_safetensors(twice), InternalError);
   const std::vector<TensorSpec> bad_name{{"\xff", DType::kF32, {1}}};
@@ -183,7 +183,7 @@ TEST(ShardIndex, ReadsWhatItWrites) {
   EXPECT_EQ(index.files.size(), 2u);
 }
 
-TEST(ShardIndex, RefusesWhatLeadsOutOfTheFolder) {
+TEST(ShardIndex, RefusesPathsOutsideTheFolder) {
   const auto index_to = [](const std::string& file) { return R"({"weight_map":{"a":")" + file + R"("}})"; };
   for (const char* file : {"../model.safetensors", "/etc/x.safetensors", "a/b.safetensors", ".safetensors",
                            "", "model.bin", "m\\u0000.safetensors"}) {

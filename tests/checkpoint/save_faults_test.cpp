@@ -1,5 +1,5 @@
-// Every call of a save goes wrong once, in every way. Afterwards the newest usable checkpoint is either the
-// old one or the new one, bit for bit, and the next save works and leaves nothing lying about.
+// Every file system call of a save fails once, in every way. Afterwards the newest usable checkpoint is
+// either the old one or the new one, bit for bit, and the next save succeeds and leaves no temporary files.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -19,14 +19,14 @@ namespace fs = std::filesystem;
 
 struct Scenario {
   const char* name;
-  int64_t step;       // of the save that goes wrong; the old checkpoint has step 100
+  int64_t step;       // of the save that fails; the old checkpoint has step 100
   int64_t keep_last;  // 1: the save also prunes the old one
 };
 
 class SaveFaults : public testing::TestWithParam<Scenario> {
  protected:
   SaveFaults() : old_(1), new_(2) {
-    set_compute_threads(1);  // as in its children, which make the same calls
+    set_compute_threads(1);  // as in the child processes, which make the same calls
     FaultyFileSystem plain;
     save_checkpoint(plain, scratch_ / "before", old_.content(100));
   }
@@ -44,7 +44,7 @@ class SaveFaults : public testing::TestWithParam<Scenario> {
     return content;
   }
 
-  // True when the new checkpoint is the one found.
+  // Returns whether the new checkpoint is found.
   bool check_old_or_new(const std::string& what) {
     SmallRun back(0);
     const auto loaded = load_newest_checkpoint(folder(), back.weights(), back.optimizer());
@@ -112,8 +112,7 @@ TEST_P(SaveFaults, ErrorsLeaveTheOldOrTheNew) {
       }
       check_next_save(what);
     }
-    EXPECT_GE(thrown, 8)
-        << "a short write of each of eight files is seen; faults that nobody notices are not injected";
+    EXPECT_GE(thrown, 8) << "every short write must be noticed, one for each of eight files";
   }
 }
 
@@ -137,7 +136,7 @@ TEST_P(SaveFaults, DeathLeavesTheOldOrTheNew) {
   EXPECT_LT(found_new, 2 * calls);
 }
 
-// Replacing a model folder: an error leaves the old one or the new one in its place and nothing beside it.
+// An error while a model folder is replaced leaves the old or the new folder and no temporary files.
 TEST(ExportFaults, LeaveTheOldOrTheNew) {
   ScratchFolder scratch;
   const Path folder = scratch / "final";
@@ -163,8 +162,7 @@ TEST(ExportFaults, LeaveTheOldOrTheNew) {
     EXPECT_TRUE(is_new || (back.embedding == old_state.embedding && back.conv == old_state.conv)) << at;
     EXPECT_TRUE(failed || is_new) << at;
     const auto entries = std::distance(fs::directory_iterator(scratch.path()), {});
-    EXPECT_TRUE(entries == 1 || at + 1 >= calls)
-        << at;  // only the last calls remove or sync what was replaced
+    EXPECT_TRUE(entries == 1 || at + 1 >= calls) << at;  // only the last calls remove the old folder or sync
     fs::remove_all(folder.string() + ".old-" + std::to_string(::getpid()));
   }
 }

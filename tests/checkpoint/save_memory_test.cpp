@@ -1,4 +1,4 @@
-// A save takes little memory beside the tensors themselves, whatever it converts or transposes.
+// A save needs little memory besides the tensors, whatever it converts or transposes.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -25,7 +25,7 @@ std::atomic<int64_t> live{0}, peak{0};
   return memory;
 }
 
-// Kept out of line: inlined, the compiler takes the pair of malloc and delete for a mistake.
+// Not inlined: otherwise the compiler warns about a mismatch of malloc and delete.
 [[gnu::noinline]] void count_out(void* memory) {
   if (memory != nullptr) live -= static_cast<int64_t>(malloc_usable_size(memory));
   std::free(memory);
@@ -79,7 +79,7 @@ TEST(SaveMemory, StaysBelowSixteenMegabytes) {
   const int64_t before = live;
   peak = before;
   const Path path = save_checkpoint(without_sync, scratch.path(), content).path;
-  EXPECT_GT(peak - before, 1'000'000) << "nothing was counted";
+  EXPECT_GT(peak - before, 1'000'000) << "no allocation was recorded";
   EXPECT_LT(peak - before, 16'000'000);
 
   const std::vector<MutableTensorView> weights{
@@ -93,9 +93,8 @@ TEST(SaveMemory, StaysBelowSixteenMegabytes) {
   EXPECT_EQ(transposed_back, values);
 }
 
-// Two ranks that hold a half of each tensor: what they exchange passes through a few blocks of each, and
-// nobody has both halves.
-TEST(SaveMemory, OfEachOfManyRanksIsAFewBlocks) {
+// Two ranks that hold half of each tensor exchange it through a few blocks; neither ever has both halves.
+TEST(SaveMemory, EachRankNeedsAFewBlocks) {
   constexpr int64_t kRows = 2048, kColumns = 4096;  // 16 MB of f32 on each rank, six times
   constexpr int64_t kTensors = 6;
   ScratchFolder scratch;
@@ -130,7 +129,7 @@ TEST(SaveMemory, OfEachOfManyRanksIsAFewBlocks) {
     save_checkpoint(without_sync, scratch.path(), content, *group);
     group->barrier();
     if (world.rank() == 0) {
-      EXPECT_GT(peak - before, 2 * 2 * kBlockBytes) << "nothing was counted";
+      EXPECT_GT(peak - before, 2 * 2 * kBlockBytes) << "no allocation was recorded";
       EXPECT_LT(peak - before, 2 * (kStagingBlocks + 1) * kBlockBytes);
     }
     group->barrier();

@@ -44,8 +44,8 @@ TEST(TensorIo, WritesTheBytesOfTheReferenceWriter) {
         << views[i].name;
 }
 
-// All float types, both layouts, sizes around the edges of tiles and chunks: what is written is read back,
-// and equals an element-wise conversion.
+// All float types, both layouts, sizes around the edges of tiles and chunks: reading returns an element-wise
+// conversion of the values written.
 TEST(TensorIo, ConvertsAndTransposes) {
   ScratchFolder folder;
   const Path path = folder / "a.safetensors";
@@ -87,8 +87,8 @@ TEST(TensorIo, ConvertsAndTransposes) {
   }
 }
 
-// Parts of equal and of unequal size, matrices and biases, chunks that end within a row: the file's rows are
-// those of memory, group by group.
+// Parts of equal and unequal size, matrices and biases, chunks that end within a row: the file has the rows
+// of memory, group by group.
 TEST(TensorIo, Interleaves) {
   ScratchFolder folder;
   const Path path = folder / "a.safetensors";
@@ -166,7 +166,7 @@ TEST(TensorIo, DenormalsSurviveConversionOnThreadsThatFlushThem) {
   EXPECT_EQ(back[2], std::bit_cast<uint32_t>(0x1p-133f));
 }
 
-TEST(TensorIo, RefusesWhatDoesNotFit) {
+TEST(TensorIo, RefusesMismatches) {
   ScratchFolder folder;
   const std::vector<float> values{1, NAN, 3};
   const std::vector<TensorView> views{{"w", {3}, DType::kF32, in_memory(values.data())}};
@@ -180,7 +180,7 @@ TEST(TensorIo, RefusesWhatDoesNotFit) {
   try {
     read_tensor(file, *file.find("w"), {"w", {3}, DType::kF32, in_memory(memory.data())},
                 {.check_finite = true});
-    ADD_FAILURE() << "a NaN was taken";
+    ADD_FAILURE() << "a NaN was accepted";
   } catch (const DataError& error) {
     EXPECT_NE(std::string(error.what()).find("element 1"), std::string::npos) << error.what();
   }

@@ -1,4 +1,4 @@
-// Files that torch.save wrote (tools/golden/make_torch_golden.py), against the same values in safetensors.
+// Compares files of torch.save (tools/golden/make_torch_golden.py) with the same values in safetensors.
 #include "interop/torch/torch_file.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ std::string refusal_of(const std::function<void()>& action) {
   } catch (const DataError& error) {
     return error.what();
   }
-  ADD_FAILURE() << "it was taken";
+  ADD_FAILURE() << "no error";
   return "";
 }
 
@@ -39,7 +39,7 @@ std::string bytes_of(const TensorFile& file, const TensorInfo& tensor) {
   return bytes;
 }
 
-TEST(TorchFile, HoldsWhatTorchSaved) {
+TEST(TorchFile, HasTheTensorsThatTorchSaved) {
   const SafetensorsFile expected(golden("state.safetensors"));
   for (const char* name : {"state.bin", "state-protocol-5.bin"}) {
     const interop::TorchFile file(golden(name));
@@ -79,20 +79,19 @@ TEST(TorchFile, NothingIsCalled) {
                   {"torch.nn.modules.linear.Linear"});
 }
 
-TEST(TorchFile, SaysWhatElseAFileIs) {
+TEST(TorchFile, NamesTheKindOfOtherFiles) {
   expect_contains(refusal_of([] { interop::TorchFile file(golden("legacy.bin")); }),
                   {"before 1.6", "torch.save(torch.load("});
-  expect_contains(refusal_of([] { interop::TorchFile file(golden("nested.bin")); }),
-                  {"'epoch' is no tensor"});
+  expect_contains(refusal_of([] { interop::TorchFile file(golden("nested.bin")); }), {"'epoch'", "tensor"});
   expect_contains(refusal_of([] { interop::TorchFile file(golden("compressed.bin")); }), {"compressed"});
   expect_contains(refusal_of([] { interop::TorchFile file(golden("llama-tied/config.json")); }),
-                  {"no zip archive"});
+                  {"zip archive"});
   EXPECT_THROW(interop::TorchFile(golden("absent.bin")), ConfigError);
 }
 
-// Cut anywhere, or with any byte changed, a file is refused or gives tensors within its bounds: never a
-// crash.
-TEST(TorchFile, Damage) {
+// A file that is truncated anywhere or has any byte changed is refused or yields tensors within its bounds;
+// it never causes a crash.
+TEST(TorchFile, DamageNeverCrashes) {
   const std::string good = read_file(golden("state.bin"));
   ScratchFolder folder;
   const Path path = folder / "model.bin";
@@ -121,7 +120,7 @@ interop::Pickle* read_pickle(const std::string& bytes) {
 }
 
 TEST(PickleReader, RecordsAreInert) {
-  // argparse.Namespace(), then BUILD with {"tp": 2}; a dict that holds itself.
+  // argparse.Namespace(), then BUILD with {"tp": 2}; a dict that contains itself.
   using namespace std::string_literals;
   const std::string bytes =
       "\x80\2}q\0(X\4\0\0\0argscargparse\nNamespace\n)\x81}X\2\0\0\0tpK\2sbX\4\0\0\0selfh\0u."s;
@@ -177,7 +176,7 @@ TEST(HuggingFace, PicklesStandInForSafetensors) {
   std::filesystem::copy(golden("llama-tied"), folder / "model");
   std::filesystem::remove(folder / "model/pytorch_model-00002-of-00002.bin");
   expect_contains(refusal_of([&] { open_tensors(folder / "model"); }),
-                  {"pytorch_model.bin.index.json", "pytorch_model-00002-of-00002.bin", "not there"});
+                  {"pytorch_model.bin.index.json", "pytorch_model-00002-of-00002.bin", "missing"});
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ TEST_F(SizesTest, ThatTheWeightsDoNotHaveAreRefusedByEveryVerb) {
     for (const char* verb : kVerbsOfModels) {
       const Outcome outcome = limited(verb);
       EXPECT_EQ(outcome.code, 3) << change << " " << verb << outcome.err;
-      EXPECT_TRUE(contains(outcome.err, "is config.json the right one?")) << verb << outcome.err;
+      EXPECT_TRUE(contains(outcome.err, "check that config.json belongs to it")) << verb << outcome.err;
     }
   }
 }

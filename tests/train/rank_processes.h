@@ -156,8 +156,8 @@ class RankProcesses : public testing::Test {
   // Every checkpoint of a run is whole, whenever its ranks died.
   void expect_whole(const std::string& name, const std::string& what) const {
     for (const auto& listed : checkpoint::list_checkpoints(checkpoints(name)))
-      for (const auto& fault : checkpoint::verify_checkpoint(listed.path))
-        ADD_FAILURE() << what << ": " << listed.path << ", " << fault.file << ": " << fault.what;
+      for (const auto& problem : checkpoint::verify_checkpoint(listed.path))
+        ADD_FAILURE() << what << ": " << listed.path << ", " << problem.file << ": " << problem.what;
   }
   void expect_equal_runs(const std::string& a, const std::string& b, int64_t steps) const {
     expect_same_bits(bits_of(tiny_.folder(a), steps), bits_of(tiny_.folder(b), steps), b);

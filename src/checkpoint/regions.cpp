@@ -1,4 +1,4 @@
-#include "checkpoint/patches.h"
+#include "checkpoint/regions.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kTile = 16;
 
-// Elements of files lie on any byte. Places and pitches count elements.
+// Unaligned access, since elements in files begin at any byte. Places and pitches are in elements.
 template <typename Word>
 Word load(const std::byte* from, int64_t place) {
   Word word;
@@ -23,8 +23,8 @@ void store(std::byte* to, int64_t place, Word word) {
   std::memcpy(to + place * static_cast<int64_t>(sizeof(Word)), &word, sizeof(Word));
 }
 
-// A tile goes through a small square, so that both sides are touched in runs: lines of matrices whose columns
-// are a power of two would drive one another out of the cache.
+// Copies a tile through a small buffer so that both sides are accessed in runs: if the number of columns is a
+// power of two, the lines of a matrix would otherwise evict each other from the cache.
 template <typename Word>
 inline void transpose_tile(std::byte* out, const std::byte* in, int64_t out_pitch, int64_t in_pitch,
                            int64_t row_count, int64_t column_count) {
@@ -38,7 +38,7 @@ inline void transpose_tile(std::byte* out, const std::byte* in, int64_t out_pitc
   }
 }
 
-// out[column][row] of in[row][column], with the elements between two rows of each.
+// out[column][row] = in[row][column]; pitches are in elements.
 template <typename Word>
 void transpose(std::byte* out, int64_t out_pitch, const std::byte* in, int64_t in_pitch, int64_t rows,
                int64_t columns) {
@@ -75,8 +75,7 @@ void transpose(void* out, int64_t out_pitch, const void* in, int64_t in_pitch, i
   }
 }
 
-// `rows` rows of `bytes` bytes each, which lie `from_pitch` bytes apart and are to lie `to_pitch` apart: as
-// few calls as that allows.
+// Moves `rows` rows of `bytes` bytes from one pitch to another (both in bytes), in as few calls as possible.
 void each_run(int64_t rows, int64_t bytes, int64_t from_pitch, int64_t to_pitch,
               FunctionRef<void(int64_t from, int64_t to, int64_t bytes)> move) {
   if (rows == 1 || (bytes == from_pitch && bytes == to_pitch)) return move(0, 0, rows * bytes);
@@ -86,16 +85,16 @@ void each_run(int64_t rows, int64_t bytes, int64_t from_pitch, int64_t to_pitch,
 }  // namespace
 
 void check_view(const TensorView& view) {
-  const int first = view.blocks > 0 ? 1 : 0;  // dimension of a block
+  const int first = view.blocks > 0 ? 1 : 0;  // first dimension of a block
   STRATA_CHECK(view.blocks == 0 || (view.shape.rank() > 1 && view.shape[0] == view.blocks),
-               "'{}' {} has not {} blocks", view.name, view.shape.str(), view.blocks);
+               "'{}' {} does not consist of {} blocks", view.name, view.shape.str(), view.blocks);
   STRATA_CHECK(!view.transposed || view.shape.rank() == first + 2, "'{}' {} cannot be transposed", view.name,
                view.shape.str());
   STRATA_CHECK(
       view.interleave.none() || (view.shape.rank() > first &&
                                  divides(view.interleave, view.shape[view.transposed ? first + 1 : first])),
       "'{}' {} cannot be interleaved by {} rows", view.name, view.shape.str(), view.interleave.group_rows());
-  STRATA_CHECK(view.storage != nullptr, "'{}' lies nowhere", view.name);
+  STRATA_CHECK(view.storage != nullptr, "'{}' has no storage", view.name);
 }
 
 FileOrder order_of(const TensorView& view) {
@@ -107,46 +106,47 @@ FileOrder order_of(const TensorView& view) {
   return {rows, rows > 0 ? shape.elements() / rows : 1, false, view.interleave, blocks};
 }
 
-Box box_of(const TensorView& view, int64_t rank) {
-  return view.split ? view.split->box(rank) : whole_box(order_of(view));
+TensorShard shard_of(const TensorView& view, int64_t rank) {
+  return view.split ? view.split->shard(rank) : whole_shard(order_of(view));
 }
 
-PatchMover::PatchMover(const TensorView& view) : view_(view), element_bytes_(size_of(view.memory_dtype)) {
+RegionCopier::RegionCopier(const TensorView& view) : view_(view), element_bytes_(size_of(view.memory_dtype)) {
   check_view(view);
 }
 
-void PatchMover::read(const Patch& patch, void* to, int64_t to_pitch) {
-  const int64_t memory_pitch = patch.memory_pitch * element_bytes_,
-                in_memory = patch.in_memory * element_bytes_;
+void RegionCopier::read(const Region& region, void* to, int64_t to_pitch) {
+  const int64_t memory_pitch = region.memory_pitch * element_bytes_,
+                in_memory = region.in_memory * element_bytes_;
   if (!view_.transposed) {
-    each_run(patch.rows, patch.columns * element_bytes_, memory_pitch, to_pitch * element_bytes_,
+    each_run(region.rows, region.columns * element_bytes_, memory_pitch, to_pitch * element_bytes_,
              [&](int64_t from, int64_t at, int64_t bytes) {
                view_.storage->read(in_memory + from, static_cast<std::byte*>(to) + at, bytes);
              });
     return;
   }
-  columns_.resize(static_cast<size_t>(patch.rows * patch.columns * element_bytes_));
-  const int64_t run = patch.rows * element_bytes_;
-  each_run(patch.columns, run, memory_pitch, run, [&](int64_t from, int64_t at, int64_t bytes) {
+  columns_.resize(static_cast<size_t>(region.rows * region.columns * element_bytes_));
+  const int64_t run = region.rows * element_bytes_;
+  each_run(region.columns, run, memory_pitch, run, [&](int64_t from, int64_t at, int64_t bytes) {
     view_.storage->read(in_memory + from, columns_.data() + at, bytes);
   });
-  transpose(to, to_pitch, columns_.data(), patch.rows, element_bytes_, patch.columns, patch.rows);
+  transpose(to, to_pitch, columns_.data(), region.rows, element_bytes_, region.columns, region.rows);
 }
 
-void PatchMover::write(const Patch& patch, const void* from, int64_t from_pitch, WritableStorage& storage) {
-  const int64_t memory_pitch = patch.memory_pitch * element_bytes_,
-                in_memory = patch.in_memory * element_bytes_;
+void RegionCopier::write(const Region& region, const void* from, int64_t from_pitch,
+                         WritableStorage& storage) {
+  const int64_t memory_pitch = region.memory_pitch * element_bytes_,
+                in_memory = region.in_memory * element_bytes_;
   if (!view_.transposed) {
-    each_run(patch.rows, patch.columns * element_bytes_, memory_pitch, from_pitch * element_bytes_,
+    each_run(region.rows, region.columns * element_bytes_, memory_pitch, from_pitch * element_bytes_,
              [&](int64_t at, int64_t of, int64_t bytes) {
                storage.write(in_memory + at, static_cast<const std::byte*>(from) + of, bytes);
              });
     return;
   }
-  columns_.resize(static_cast<size_t>(patch.rows * patch.columns * element_bytes_));
-  transpose(columns_.data(), patch.rows, from, from_pitch, element_bytes_, patch.rows, patch.columns);
-  const int64_t run = patch.rows * element_bytes_;
-  each_run(patch.columns, run, memory_pitch, run, [&](int64_t at, int64_t of, int64_t bytes) {
+  columns_.resize(static_cast<size_t>(region.rows * region.columns * element_bytes_));
+  transpose(columns_.data(), region.rows, from, from_pitch, element_bytes_, region.rows, region.columns);
+  const int64_t run = region.rows * element_bytes_;
+  each_run(region.columns, run, memory_pitch, run, [&](int64_t at, int64_t of, int64_t bytes) {
     storage.write(in_memory + at, columns_.data() + of, bytes);
   });
 }

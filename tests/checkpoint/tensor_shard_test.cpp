@@ -1,6 +1,6 @@
-// Every layout's boxes make the file, and the file makes every layout's boxes: as pure data, over a table of
-// meshes, placements and orders of files.
-#include "checkpoint/boxes.h"
+// Assembles files from the shards of every layout and reads them into those of every other layout, for a
+// table of meshes, placements and file orders.
+#include "checkpoint/tensor_shard.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using graph::Placement;
 constexpr Placement kRows = Placement::sharded(0);
 constexpr Placement kColumns = Placement::sharded(1);
 
-// A tensor of a file, rows [first_row, first_row + order.rows) of a value.
+// A tensor of a file: rows [first_row, first_row + order.rows) of a value.
 struct Tensor {
   const char* name;
   FileOrder order;
@@ -34,16 +34,16 @@ std::vector<Tensor> tensors() {
           {"interleaved unevenly", {24, 12, false, {{2, 4}}}, 24, 0},
           {"a vector", {24, 1}, 24, 0},
           {"rows of one element", {24, 1, true}, 24, 0},
-          {"transposed in pairs", {24, 12, true, {{1, 1}}}, 24, 0},
+          {"transposed, interleaved", {24, 12, true, {{1, 1}}}, 24, 0},
           {"blocks", {24, 12, true, {}, 3}, 24, 0},
-          {"blocks in pairs", {24, 12, true, {{1, 1}}, 2}, 24, 0, {12, 12}},
+          {"interleaved blocks", {24, 12, true, {{1, 1}}, 2}, 24, 0, {12, 12}},
           {"a vector of blocks", {24, 1, false, {{1, 1}}, 3}, 24, 0}};
 }
 
-// What each rank holds, and whom it gets what it lacks from.
+// The shard of each rank, and the ranks that send it the others.
 struct Layout {
   std::string name;
-  std::vector<Box> boxes;                     // by rank
+  std::vector<TensorShard> shards;            // by rank
   std::vector<std::vector<int64_t>> servers;  // by rank
 };
 
@@ -58,23 +58,23 @@ Layout layout_of(const std::string& name, const Mesh& mesh, const graph::Placeme
   const Split split = Split::of(value, mesh, tensor.first_row, tensor.order.rows);
   Layout layout{name, {}, {}};
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-    layout.boxes.push_back(split.box(rank));
+    layout.shards.push_back(split.shard(rank));
     layout.servers.push_back(split.servers_of(rank));
   }
   return layout;
 }
 
-// Rows in uneven shards with padding behind each, so that the last ones are short or empty.
+// Uneven shards of rows, padded; the last ones are short or empty.
 Layout padded(int64_t ranks, int64_t share, const Tensor& tensor) {
   Layout layout{"padded " + std::to_string(ranks) + " by " + std::to_string(share), {}, {}};
   std::vector<int64_t> all(static_cast<size_t>(ranks));
   std::iota(all.begin(), all.end(), 0);
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    Box box{{}, {{0, tensor.order.columns, 0}}, tensor.order.columns + 2};
+    TensorShard shard{{}, {{0, tensor.order.columns, 0}}, tensor.order.columns + 2};
     const int64_t begin = std::min(rank * share, tensor.order.rows),
                   end = std::min(begin + share, tensor.order.rows);
-    if (begin < end) box.rows.push_back({begin, end, rank % 2});
-    layout.boxes.push_back(std::move(box));
+    if (begin < end) shard.rows.push_back({begin, end, rank % 2});
+    layout.shards.push_back(std::move(shard));
     layout.servers.push_back(all);
   }
   return layout;
@@ -108,7 +108,7 @@ int value_of(const FileOrder& order, int64_t row, int64_t column) {
   return static_cast<int>(row * order.columns + column) + 1;
 }
 
-// The file, by the definition of each order.
+// The elements of the file, by the definition of each order.
 std::vector<int> file_of(const FileOrder& order) {
   std::vector<int> file;
   if (order.blocks > 1) {
@@ -141,35 +141,35 @@ std::vector<int> file_of(const FileOrder& order) {
   return file;
 }
 
-// A rank's memory, element by element; 0 where nothing lies.
-std::vector<int> memory_of(const FileOrder& order, const Box& box) {
+// The elements of a rank's memory; 0 for padding.
+std::vector<int> memory_of(const FileOrder& order, const TensorShard& shard) {
   int64_t rows = 0;
-  for (const Held& held : box.rows) rows = std::max(rows, held.at + held.end - held.begin);
-  std::vector<int> memory(static_cast<size_t>(rows * box.pitch), 0);
-  for (const Held& row : box.rows)
+  for (const HeldRange& held : shard.rows) rows = std::max(rows, held.at + held.end - held.begin);
+  std::vector<int> memory(static_cast<size_t>(rows * shard.pitch), 0);
+  for (const HeldRange& row : shard.rows)
     for (int64_t r = row.begin; r < row.end; ++r)
-      for (const Held& column : box.columns)
+      for (const HeldRange& column : shard.columns)
         for (int64_t c = column.begin; c < column.end; ++c)
-          memory[static_cast<size_t>((row.at + r - row.begin) * box.pitch + column.at + c - column.begin)] =
+          memory[static_cast<size_t>((row.at + r - row.begin) * shard.pitch + column.at + c - column.begin)] =
               value_of(order, r, c);
   return memory;
 }
 
 template <typename Each>
-void each_element(const FileOrder& order, const Box& box, int64_t first, int64_t count, Each each) {
-  for_each_patch(order, box, first, count, [&](const Patch& patch) {
-    for (int64_t row = 0; row < patch.rows; ++row)
-      for (int64_t column = 0; column < patch.columns; ++column) {
-        const int64_t in_file = patch.in_file + row * patch.file_pitch + column;
-        const int64_t in_memory = order.transposed ? patch.in_memory + column * patch.memory_pitch + row
-                                                   : patch.in_memory + row * patch.memory_pitch + column;
+void each_element(const FileOrder& order, const TensorShard& shard, int64_t first, int64_t count, Each each) {
+  for_each_region(order, shard, first, count, [&](const Region& region) {
+    for (int64_t row = 0; row < region.rows; ++row)
+      for (int64_t column = 0; column < region.columns; ++column) {
+        const int64_t in_file = region.in_file + row * region.file_pitch + column;
+        const int64_t in_memory = order.transposed ? region.in_memory + column * region.memory_pitch + row
+                                                   : region.in_memory + row * region.memory_pitch + column;
         ASSERT_TRUE(first <= in_file && in_file < first + count);
         each(static_cast<size_t>(in_file), static_cast<size_t>(in_memory));
       }
   });
 }
 
-TEST(Boxes, EveryLayoutIsReadFromWhatEveryOtherWrites) {
+TEST(TensorShard, EveryLayoutReadsTheFilesOfEveryOther) {
   for (const Tensor& tensor : tensors()) {
     const FileOrder& order = tensor.order;
     const auto file = file_of(order);
@@ -178,63 +178,64 @@ TEST(Boxes, EveryLayoutIsReadFromWhatEveryOtherWrites) {
     for (const Layout& from : table) {
       for (const Layout& to : table) {
         SCOPED_TRACE(std::string(tensor.name) + ": from " + from.name + " to " + to.name);
-        // Chunks that end within rows, each by another writer.
+        // Chunks that end within rows, each with another writer.
         const int64_t chunk = 1 + elements / 7;
         std::vector<std::vector<int>> read;
-        for (const Box& box : to.boxes) read.emplace_back(memory_of(order, box).size(), 0);
+        for (const TensorShard& shard : to.shards) read.emplace_back(memory_of(order, shard).size(), 0);
         for (int64_t first = 0, writer = 0; first < elements; first += chunk, ++writer) {
           const int64_t count = std::min(chunk, elements - first);
-          const auto ranks = static_cast<int64_t>(from.boxes.size());
+          const auto ranks = static_cast<int64_t>(from.shards.size());
           std::vector<int> written(file.size(), 0);
-          for (const int64_t giver : from.servers[static_cast<size_t>(writer % ranks)]) {
-            const Box& box = from.boxes[static_cast<size_t>(giver)];
-            const auto memory = memory_of(order, box);
-            each_element(order, box, first, count, [&](size_t in_file, size_t in_memory) {
-              ASSERT_EQ(written[in_file], 0) << "given twice";
+          for (const int64_t sender : from.servers[static_cast<size_t>(writer % ranks)]) {
+            const TensorShard& shard = from.shards[static_cast<size_t>(sender)];
+            const auto memory = memory_of(order, shard);
+            each_element(order, shard, first, count, [&](size_t in_file, size_t in_memory) {
+              ASSERT_EQ(written[in_file], 0) << "sent twice";
               written[in_file] = memory[in_memory];
             });
           }
           for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(first + count); ++i)
             ASSERT_EQ(written[i], file[i]) << i;
-          for (size_t rank = 0; rank < to.boxes.size(); ++rank)
-            each_element(order, to.boxes[rank], first, count,
+          for (size_t rank = 0; rank < to.shards.size(); ++rank)
+            each_element(order, to.shards[rank], first, count,
                          [&](size_t in_file, size_t in_memory) { read[rank][in_memory] = written[in_file]; });
         }
-        for (size_t rank = 0; rank < to.boxes.size(); ++rank)
-          EXPECT_EQ(read[rank], memory_of(order, to.boxes[rank])) << rank;
+        for (size_t rank = 0; rank < to.shards.size(); ++rank)
+          EXPECT_EQ(read[rank], memory_of(order, to.shards[rank])) << rank;
       }
     }
   }
 }
 
-TEST(Boxes, HoldWhatTheMeshSays) {
+TEST(TensorShard, MatchesThePlacements) {
   const Tensor fused{"fused", {12, 12}, 48, 24, {24, 12, 12}};
-  const auto shards = layout_of("", Mesh::of(1, 2, 1, 1), {{Axis::kShard, kRows}}, fused);
-  // A rank has a half of each segment; the second one's lies behind that of the first.
-  EXPECT_EQ(shards.boxes[0], (Box{{{0, 6, 12}}, {{0, 12, 0}}, 12}));
-  EXPECT_EQ(shards.boxes[1], (Box{{{6, 12, 12}}, {{0, 12, 0}}, 12}));
+  const auto halves = layout_of("", Mesh::of(1, 2, 1, 1), {{Axis::kShard, kRows}}, fused);
+  // A rank holds half of each segment; the half of the second segment follows that of the first.
+  EXPECT_EQ(halves.shards[0], (TensorShard{{{0, 6, 12}}, {{0, 12, 0}}, 12}));
+  EXPECT_EQ(halves.shards[1], (TensorShard{{{6, 12, 12}}, {{0, 12, 0}}, 12}));
   const Tensor all{"all", {48, 12}, 48, 0, {24, 12, 12}};
   const auto both =
       layout_of("", Mesh::of(1, 2, 1, 3), {{Axis::kShard, kRows}, {Axis::kTensor, kColumns}}, all);
-  EXPECT_EQ(both.boxes[4], (Box{{{12, 24, 0}, {30, 36, 12}, {42, 48, 18}}, {{4, 8, 0}}, 4}));
-  EXPECT_EQ(both.boxes[4].elements(), 24 * 4);
+  EXPECT_EQ(both.shards[4], (TensorShard{{{12, 24, 0}, {30, 36, 12}, {42, 48, 18}}, {{4, 8, 0}}, 4}));
+  EXPECT_EQ(both.shards[4].elements(), 24 * 4);
 }
 
-TEST(Boxes, OfReplicasTheOneBesideTheWriterGives) {
+TEST(TensorShard, TheNearestReplicaSends) {
   const Tensor plain{"plain", {24, 12}, 24, 0};
   const auto hybrid = layout_of("", Mesh::of(2, 2, 1, 1), {{Axis::kShard, kRows}}, plain);
   EXPECT_EQ(hybrid.servers[1], (std::vector<int64_t>{0, 1}));
   EXPECT_EQ(hybrid.servers[2], (std::vector<int64_t>{2, 3}));
   const auto replicas = layout_of("", Mesh::of(4, 1, 1, 1), {}, plain);
-  EXPECT_EQ(replicas.servers[3], (std::vector<int64_t>{3})) << "what it holds itself nobody sends";
+  EXPECT_EQ(replicas.servers[3], (std::vector<int64_t>{3})) << "a rank receives nothing that it holds";
 }
 
-TEST(Boxes, WholeOnesAreOnePatch) {
+TEST(TensorShard, WholeRowsAreOneRegion) {
   const FileOrder order{1000, 64};
-  std::vector<Patch> patches;
-  for_each_patch(order, whole_box(order), 64, 640, [&](const Patch& patch) { patches.push_back(patch); });
-  EXPECT_EQ(patches, (std::vector<Patch>{{10, 64, 64, 64, 64, 64}}));
-  EXPECT_EQ(elements_in({0, 64}, whole_box({0, 64}), 0, 0), 0);
+  std::vector<Region> regions;
+  for_each_region(order, whole_shard(order), 64, 640,
+                  [&](const Region& region) { regions.push_back(region); });
+  EXPECT_EQ(regions, (std::vector<Region>{{10, 64, 64, 64, 64, 64}}));
+  EXPECT_EQ(elements_in({0, 64}, whole_shard({0, 64}), 0, 0), 0);
 }
 
 }  // namespace
