@@ -1,5 +1,5 @@
-// Attention against the matrix products of the same element type and threads, measured in the same process.
-// Counters: GFLOP/s (causal by half), `of_peak`; for decoding GB/s, `of_read` the share of a plain read's
+// Attention relative to GEMM with the same element type and threads, measured in the same process. Counters:
+// GFLOP/s (causal counts half), `of_peak`; for decoding GB/s, and `of_read`, the fraction of a plain read's
 // bandwidth.
 #include <benchmark/benchmark.h>
 
@@ -41,14 +41,14 @@ Seconds seconds_of(FunctionRef<void()> work) {
           processor_seconds() - cpu};
 }
 
-// The fastest matrix product of the element type, the best of a few.
+// The fastest GEMM of the element type, best of four.
 Seconds gemm_seconds(const PeakGemm& gemm) {
   Seconds best;
   for (int i = 0; i < 4; ++i) best.keep_less(seconds_of([&] { gemm.run(); }));
   return best;
 }
 
-// Summing `bytes` on all threads, the best of a few.
+// Reading `bytes` on all threads, best of eight.
 Seconds read_seconds(int64_t bytes) {
   const Arena memory(bytes);
   const auto* words = reinterpret_cast<const uint64_t*>(memory.data());
@@ -75,7 +75,7 @@ struct Setting {
   std::vector<float> lse, bias, dbias;
   int64_t key_first, value_first;
 
-  // q, k and v in one fused buffer; for decoding the queries stand behind the cache.
+  // q, k and v in one fused buffer; for decoding, the caches follow the queries.
   Setting(int64_t batch, int64_t q_len, int64_t kv_len, int64_t heads, int64_t kv_heads, int64_t head_dim,
           DType dtype) {
     const int64_t query = heads * head_dim, key = kv_heads * head_dim;
@@ -95,7 +95,7 @@ struct Setting {
              .kv_batch_stride = kv_len * stride};
     key_first = query;
     value_first = query + key;
-    if (q_len != kv_len) {  // a cache holds keys and values alone, each in a buffer
+    if (q_len != kv_len) {  // a cache holds only keys and values, in separate buffers
       shape.k_stride = shape.v_stride = key;
       shape.kv_batch_stride = kv_len * key;
       key_first = batch * q_len * stride;
@@ -141,7 +141,7 @@ struct Setting {
     plan = plan_attention(shape, describe_device(compute_threads()));
     scratch = Arena(std::max(plan.forward_scratch_bytes, plan.backward_scratch_bytes));
   }
-  // Every row sees every key, with a bias of its distance.
+  // Every row attends to every key, with a bias by distance.
   void make_biased() {
     shape.causal = false;
     shape.bias_zero = shape.kv_len - 1;
@@ -153,7 +153,7 @@ struct Setting {
   }
 };
 
-// Alternates with the peak, so that both see the same neighbours; the best of each counts.
+// Alternates with the peak, so that both see the same load of the machine; reports the best of each.
 void run(benchmark::State& state, FunctionRef<void()> work, double flops) {
   const PeakGemm gemm = peak_gemm(state.range(5) != 0 ? DType::kBF16 : DType::kF32);
   Seconds best, peak;
@@ -198,7 +198,7 @@ void biased_backward(benchmark::State& state) {
   run(
       state, [&] { setting.backward(); }, setting.plan.backward_flops);
 }
-// As forward and backward with a window, the last argument: a row's time is to follow the keys that it sees.
+// As forward and backward with a window, the last argument: time should be proportional to the visible keys.
 void window_forward(benchmark::State& state) {
   Setting setting = setting_of(state);
   setting.make_windowed(state.range(6));

@@ -1,6 +1,5 @@
-// Megabytes of text a second that each deduplication stage collects, and seconds a million documents that it
-// takes to decide. Texts come from a file (its paragraphs gathered to documents of about 3 kB), or are made
-// up.
+// Speed of deduplication stages: MB/s of text while collecting, and seconds per million documents to decide.
+// Texts come from a file (its paragraphs joined to documents of about 3 kB), or are synthetic.
 //
 //   data_dedup_bench [--text FILE] [--megabytes 64] [--threads 2] [--kind minhash] [--set NAME=VALUE]...
 #include <fmt/core.h>
@@ -34,8 +33,8 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Words of a vocabulary in which the frequent ones are short, one document in five a changed copy of an
-// earlier one.
+// Words of a vocabulary whose frequent words are short; one document in five is a changed copy of an earlier
+// one.
 std::vector<std::string> made_up(int64_t bytes) {
   std::vector<std::string> texts;
   std::vector<std::string> vocabulary;

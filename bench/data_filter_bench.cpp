@@ -1,8 +1,8 @@
-// Speed of the published filters on one jsonl file, in MB/s of text a thread; best of three rounds.
+// Speed of the published filters on one jsonl file, in MB/s of text per thread; best of three rounds.
 //
-//   data_filter_bench FILE.jsonl                  each row: what is done to every document, parsed before
-//   data_filter_bench FILE.jsonl decisions WORDS  a line a document: what each filter alone decides, and the
-//                                                 hash of the text that C4 leaves
+//   data_filter_bench FILE.jsonl                  one row per filter, on parsed documents
+//   data_filter_bench FILE.jsonl decisions WORDS  one line per document: the decision of each filter, and
+//                                                 the hash of C4's output text
 //                                                 (bench/peers/filter_peer.py)
 #include <fmt/format.h>
 
@@ -134,7 +134,7 @@ int main(int argc, char** argv) {
       measure(kind.name, texts,
               [&](TextView& view) { return one.stage->apply(view, document, one.stats).empty(); });
     } catch (const std::exception&) {
-      // a stage that needs a file of the user's
+      // the stage needs a file of the user
     }
   }
   return 0;

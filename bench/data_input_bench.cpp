@@ -1,6 +1,6 @@
-// How fast the record readers take files: MB/s of what is stored and of the bytes that come out, one thread.
-//   data_input_bench FILE…        (any format that strata data reads; each read once to warm up, then timed)
-//   data_input_bench              (a jsonl file of 100 MB made for it)
+// Speed of the record readers: MB/s of stored bytes and of output bytes, one thread.
+//   data_input_bench FILE…        (any format that strata data reads; each is read once before timing)
+//   data_input_bench              (a synthetic jsonl file of 100 MB)
 #include <fmt/core.h>
 
 #include <chrono>

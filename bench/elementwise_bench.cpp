@@ -1,7 +1,7 @@
-// GB/s of the memory-bound kernels, each beside a triad (a = b + s c) measured in turn with it, on arrays
-// larger than the last-level cache. Bytes are those that the kernel must move; neither side counts the read
-// of lines that are only written. "of_triad" is the ratio of the best times. On one thread
-// (OMP_NUM_THREADS=1) the thread's processor time is taken, which other load disturbs less.
+// GB/s of the memory-bound kernels, each interleaved with a triad (a = b + s c), on arrays larger than the
+// last-level cache. Bytes are those that the kernel must move; neither side includes the reads of lines that
+// are only written. "of_triad" is the ratio of the best times. On one thread (OMP_NUM_THREADS=1) times are
+// processor time, which other load disturbs less.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -198,7 +198,7 @@ void embedding_fwd(benchmark::State& state) {
   measure(state, element_bytes(state) + 4.0 * kElements,
           [&] { embedding_forward(shape, x.a.data(), x.ids.data(), x.b.data(), nullptr, nullptr); });
 }
-// Bytes: dy is read, and a row of the table is read and written for each row of dy.
+// Bytes: reads dy, and reads and writes a row of the table for each row of dy.
 void embedding_bwd(benchmark::State& state) {
   Buffers& x = buffers();
   const EmbeddingShape shape{kRows, kDim, 8192, 0, dtype_of(state)};
@@ -217,7 +217,7 @@ void adamw(benchmark::State& state) {
   measure(state, 28.0 * kElements,
           [&] { adamw_update(kElements, adamw_arrays(), &adamw_scalars(), {.weight_decay = 0.1f}); });
 }
-// With what the products of bf16 read of it, in one pass (fused 1) or in passes of their own.
+// With the packed layouts for bf16 GEMMs, written in the same pass (fused 1) or in separate passes.
 void adamw_encodings(benchmark::State& state) {
   hardware::DeviceSpec device;
   device.isa.avx512_bf16 = true;
@@ -247,7 +247,7 @@ void lion(benchmark::State& state) {
   measure(state, 20.0 * kElements,
           [&] { lion_update(kElements, x.a.data(), x.b.data(), x.d.data(), &scalars, 0.9, 0.99, 0.1f, 1); });
 }
-// Bytes: the codes of two moments are read and written, the parameter too, and the gradient is read.
+// Bytes: reads and writes the codes of two moments and the parameter, and reads the gradient.
 void adamw8bit(benchmark::State& state) {
   Buffers& x = buffers();
   std::vector<uint8_t> codes(2 * kElements);
@@ -259,7 +259,7 @@ void adamw8bit(benchmark::State& state) {
     adamw8bit_update(kElements, x.a.data(), moments, x.d.data(), &scalars, {.weight_decay = 0.1f});
   });
 }
-// Bytes: the gradient is read three times, the parameter twice, and it is written once.
+// Bytes: reads the gradient three times and the parameter twice, and writes the parameter once.
 void adafactor(benchmark::State& state) {
   Buffers& x = buffers();
   std::vector<float> row(kRows, 1.0f), column(kDim, 1.0f);

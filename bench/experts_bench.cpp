@@ -1,8 +1,7 @@
-// The grouped products of a mixture of experts, each beside the dense products of as many FLOPs, which is
-// what a layer of all rows with one weight takes. Each pair is timed in turn and the least times count;
-// `of_dense` is the ratio of the rates. Routing is balanced, or one expert in eight has about four times the
-// mean and the rest less than it. On one thread (OMP_NUM_THREADS=1) the thread's processor time
-// is taken, which other load disturbs less.
+// Grouped GEMMs of a mixture of experts, each against a dense GEMM of the same FLOPs, as of a layer in which
+// all rows have one weight. The two are interleaved, and the least time of each is used; `of_dense` is the
+// ratio of the rates. Routing is balanced, or one expert in eight has about four times the mean. On one
+// thread (OMP_NUM_THREADS=1) times are processor time, which other load disturbs less.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
@@ -38,7 +37,7 @@ Arena filled(int64_t n) {
   return arena;
 }
 
-// A token has no expert twice.
+// The experts of a token are distinct.
 std::vector<int32_t> ids_of(bool balanced) {
   std::vector<int32_t> ids;
   std::mt19937 engine(3);
@@ -90,7 +89,7 @@ void measure(benchmark::State& state, const Named& named, bool balanced, DType d
   const Arena scratch(std::max(plan.scratch_bytes, gemm.plan().scratch_bytes) + 64);
   const bool forward = named.dense == GemmRole::kForward, weight = named.dense == GemmRole::kWeightGrad;
   const std::byte *const a = forward ? x.data() : y.data(), *const b = weight ? x.data() : w.data();
-  // The dense weight as a step has it: packed beforehand where the engine wants that.
+  // The dense weight as in a step: packed beforehand if the GEMM needs that.
   Arena packed;
   if (!weight) {
     const WeightEncoding encoding = plan_weight_encoding(named.dense, outputs, inputs, dtype, device);

@@ -1,10 +1,10 @@
-// The three GEMMs of a linear layer at the shapes of two models, in fp32 by the own engine, by oneDNN's
-// matmul with the layouts that it prefers, by oneDNN's sgemm on plain operands, and by that of another oneDNN
-// where STRATA_BENCH_DNNL names its library (a newer one from a wheel: libdnnl.so.3); in bf16 by the own
-// engine of pairs and by oneDNN's matmul, each where the processor multiplies in it. Every case is timed a
-// few times in turn before any is reported, the least time counts. Counters: GFLOP/s and `of_best`, the share
-// of the best case of this process; `cpu_of_best` is the same by processor time, for machines that others use
-// too.
+// The three GEMMs of a linear layer at the shapes of two models. In fp32: the in-house GEMM, oneDNN's matmul
+// with the layouts that it prefers, oneDNN's sgemm on plain operands, and that of another oneDNN if
+// STRATA_BENCH_DNNL names its library (a newer one from a wheel: libdnnl.so.3). In bf16: the in-house GEMM
+// with bf16 dot products and oneDNN's matmul, each if the processor supports it. All cases are timed several
+// times in turn before any is reported, and the least time is used. Counters: GFLOP/s and `of_best`, the
+// fraction of the best case of this process; `cpu_of_best` is the same by processor time, for shared
+// machines.
 #include <benchmark/benchmark.h>
 #include <dlfcn.h>
 #include <dnnl.h>
@@ -32,7 +32,7 @@ struct Shape3 {
   int64_t m, n, k;
 };
 // qkv, output, gate_up, down and head of d=512 / ffn 1536 / vocab 8192, then of d=768 / ffn 3072 / vocab
-// 50257, the second head with as many tokens as one chunk of it has.
+// 50257; the second head has the tokens of one chunk.
 constexpr Shape3 kShapes[] = {{4096, 1536, 512}, {4096, 512, 512},  {4096, 3072, 512}, {4096, 512, 1536},
                               {4096, 8192, 512}, {2048, 2304, 768}, {2048, 768, 768},  {2048, 3072, 768},
                               {2048, 768, 3072}, {512, 50257, 768}};
@@ -88,7 +88,7 @@ struct Operands {
       : s(shape), x(filled(s.m * s.k)), w(filled(s.n * s.k)), y(filled(s.m * s.n)), dw(s.n * s.k * 4) {}
 };
 
-// Of the library that the environment names; null without one.
+// sgemm of the library that the environment names; null if it names none.
 Sgemm other_sgemm() {
   const char* const path = std::getenv("STRATA_BENCH_DNNL");
   if (path == nullptr) return nullptr;

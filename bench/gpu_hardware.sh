@@ -1,10 +1,10 @@
 #!/bin/bash
-# Runs the GPU tests on a card, compares the PTX executor with it and measures it (tests/gpu/README.md).
+# Runs the GPU tests on a GPU, compares it with the PTX executor, and measures it (tests/gpu/README.md).
 #
 #   bench/gpu_hardware.sh bundle BUILD FOLDER   collects programs, PTX and libraries; needs nvcc's ptxas
-#   FOLDER/gpu_hardware.sh run OUT              runs all of it on a machine with a driver
+#   FOLDER/gpu_hardware.sh run OUT              runs everything on a machine with a driver
 #
-# A part that fails does not stop the others. OUT gets report.txt, compare.csv, mma.csv, mma.bin,
+# A failing part does not stop the others. OUT receives report.txt, compare.csv, mma.csv, mma.bin,
 # mma_samples.txt, facts.json and card.txt.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -16,7 +16,7 @@ bundle() {
   mkdir -p "$folder/lib"
   for program in gpu_tests gpu_compare gpu_facts; do
     strip -o "$folder/$program" "$build/bin/$program"
-    # All but the C library, which the machine has.
+    # All except the C library, which the machine has.
     ldd "$build/bin/$program" | awk '$3 ~ /^\// && $1 !~ /^(libc|libm|libdl|libpthread|librt)\.so/ { print $3 }' |
       xargs -I{} cp -L {} "$folder/lib"
   done
@@ -28,10 +28,10 @@ bundle() {
   du -sh "$folder"
 }
 
-# The bundle's libraries before others; the driver may be where NVIDIA's containers have it.
+# The bundle's libraries take precedence; in NVIDIA's containers the driver is in a separate folder.
 libraries=$here/lib:${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/nvidia/lib64
 
-# step NAME SECONDS COMMAND…; its output goes to the report.
+# step NAME SECONDS COMMAND…: appends the command's output to the report.
 step() {
   name=$1 limit=$2
   shift 2
@@ -80,11 +80,11 @@ run() {
   { nvidia-smi -q; lscpu; uname -a; free -g; } >"$out/card.txt" 2>&1
 
   step facts 90 "$here/gpu_facts" "$out" "$here"
-  if grep '^gpu_facts: ' "$out/report.txt"; then exit 1; fi # no driver or no card
+  if grep '^gpu_facts: ' "$out/report.txt"; then exit 1; fi # no driver or no GPU
   for part in mma integer float approximate convert compare warp memory; do
     step "compare $part" 60 "$here/gpu_compare" "$out" "$part"
   done
-  # An error of a kernel spoils a process: a process a suite.
+  # A kernel error makes the process unusable, so each suite runs in a separate process.
   suites=$(LD_LIBRARY_PATH=$libraries "$here/gpu_tests" --gtest_list_tests | grep -oE '^[A-Z][A-Za-z/]*\.')
   for suite in $suites; do
     step "tests $suite" 60 env STRATA_GPU_TESTS=hardware "$here/gpu_tests" --gtest_brief=1 "--gtest_filter=$suite*"
@@ -96,7 +96,7 @@ case "${1:-} $#" in
   "bundle 3") bundle "$2" "$3" ;;
   "run 2") run "$2" ;;
   *)
-    sed -n '2,9p' "$0" >&2
+    sed -n '2,8p' "$0" >&2
     exit 2
     ;;
 esac

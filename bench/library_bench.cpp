@@ -1,5 +1,5 @@
-// Ours against the library that does the same, in turns, one thread: what docs/dependencies.md reports where
-// ours stays. Best of seven; the ratio is the library's speed over ours.
+// Our code against libraries with the same function, interleaved, on one thread; docs/dependencies.md reports
+// the results. Best of seven; the ratio is the library's speed over ours.
 //   library_bench regex FILE    expressions on documents of 4 kB: Oniguruma
 //   library_bench jsonl FILE    lines of {"text": …, "id": …, …}: simdjson's On-Demand and its DOM
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ using namespace strata::data;
 
 struct Side {
   std::string name;
-  std::function<size_t()> run;  // what it found, which is the same on every side
+  std::function<size_t()> run;  // the number of results, which must be equal on all sides
 };
 
 void compare(const std::string& what, size_t bytes, const std::vector<Side>& sides) {
@@ -55,7 +55,7 @@ std::vector<std::string_view> documents(std::string_view text) {
   return out;
 }
 
-// As Hugging Face tokenizers calls it, with the library's own classes.
+// Called as in Hugging Face tokenizers, with the library's own character classes.
 class Oniguruma {
  public:
   explicit Oniguruma(const std::string& pattern) : region_(onig_region_new()) {
@@ -133,7 +133,7 @@ std::string_view raw_json(simdjson::ondemand::value value) {
   return value.raw_json_token();
 }
 
-// Only what On-Demand does by itself: unread values are not checked.
+// As On-Demand works by default: unread values are not validated.
 size_t on_demand(simdjson::ondemand::parser& parser, std::string_view line, Document& document) {
   const simdjson::padded_string_view padded(line.data(), line.size(),
                                             line.size() + simdjson::SIMDJSON_PADDING);
@@ -155,7 +155,7 @@ size_t on_demand(simdjson::ondemand::parser& parser, std::string_view line, Docu
   return document.text.size();
 }
 
-// The text alone: the other fields would have to be written anew.
+// Only the text: the other fields would have to be serialized again.
 size_t dom(simdjson::dom::parser& parser, std::string_view line, Document& document) {
   const simdjson::dom::element root = parser.parse(line.data(), line.size(), false);
   document.text = std::string_view(root["text"]);

@@ -1,4 +1,4 @@
-// Tokens per second that one thread prepares (SampleSource::fill), that the loader hands over, and the time
+// Tokens per second of one thread that prepares samples (SampleSource::fill) and of the loader, and the time
 // to find a tokenized corpus in its cache.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ constexpr int64_t kTokens = int64_t{1} << 25;
 constexpr int64_t kLength = 1024;
 constexpr int64_t kRows = 16;
 
-// A corpus of u16 ids with an end-of-text id (0) every 500 tokens or so, in a folder that is removed at the
+// A corpus of u16 ids with an end-of-text id (0) about every 500 tokens, in a folder that is removed at the
 // end.
 class BenchFolder {
  public:
@@ -56,7 +56,7 @@ const BenchFolder& folder() {
   return instance;
 }
 
-// Each weight is a source of its own over the same file.
+// Each weight is a separate source with the same file.
 SampleSource make_source(Pack pack, std::initializer_list<double> weights = {1}, double fim_rate = 0) {
   std::vector<SampleSourceSpec> specs;
   for (const double weight : weights) {
@@ -120,7 +120,7 @@ void fill_blended(benchmark::State& state, Pack pack, double fim_rate) {
   fill(state, make_source(pack, {0.5, 0.3, 0.2}, fim_rate));
 }
 
-// Tokens a second are those of the source's places here.
+// Counts the places of a row as tokens.
 void fill_objective(benchmark::State& state, Objective objective) {
   SampleOptions options{.sequence_length = kLength, .seed = 1, .pack = Pack::kStream};
   options.objective.kind = objective;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Step times of two builds of the program, in turns on the same machine.
+"""Step times of two builds of the program, interleaved on the same machine.
 
     bench/paired_steps.py BEFORE AFTER [--turns 8] [--steps 8] [--case llama3 moe ranks …] [--json FILE]
 
-A turn trains each case with both programs, one after the other, the first of them alternating; a run's figure is its
-fastest step behind the first two (others on the machine can only make steps slower), as metrics.jsonl has it. Printed for each case: the geometric mean of the
-ratios AFTER / BEFORE and its 95 % interval by Student's t over the turns.
+A turn trains each case with both programs in sequence, in alternating order. The figure of a run is its fastest step after
+the first two in metrics.jsonl (other load can only make steps slower). Prints for each case the geometric mean of the ratios
+AFTER / BEFORE, and its 95 % interval by Student's t over the turns.
 """
 
 import argparse
@@ -25,7 +25,7 @@ LLAMA = ["model.preset=llama3-29m"]
 SMALL = ["model.preset=llama3-5m"]
 MOE_30M = ["model.preset=moe-30m-a10m", "training.sequence_length=256", "training.global_batch_size=8",
            "training.micro_batch_size=2"]
-CASES = {  # key=value; ranks=N is an option
+CASES = {  # key=value; ranks=N becomes an option
     "llama3": LLAMA + ["training.sequence_length=512", "training.global_batch_size=2", "training.micro_batch_size=2"],
     "moe": MOE + ["training.sequence_length=512", "training.global_batch_size=4", "training.micro_batch_size=4"],
     "ranks": SMALL + ["training.sequence_length=512", "training.global_batch_size=4", "training.micro_batch_size=2",
@@ -91,7 +91,7 @@ def main():
         mean, low, high = interval([after / before for before, after in pairs])
         milliseconds = [1e3 * statistics.median(side) for side in zip(*pairs)]
         found[name] = {"ratio": mean, "low": low, "high": high, "turns": len(pairs), "milliseconds": milliseconds}
-        print(f"{name:9} {mean:.3f} [{low:.3f}, {high:.3f}]  {milliseconds[0]:.1f} -> {milliseconds[1]:.1f} ms a step",
+        print(f"{name:9} {mean:.3f} [{low:.3f}, {high:.3f}]  {milliseconds[0]:.1f} -> {milliseconds[1]:.1f} ms per step",
               flush=True)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(found, indent=1) + "\n")

@@ -1,8 +1,8 @@
-// Tokenizer speed on one text file, one JSON line a measurement; bench/peers/tokenizer_peer.py runs it beside
-// Hugging Face tokenizers and prints the ratios.
+// Tokenizer speed on one text file, one JSON line per measurement; bench/peers/tokenizer_peer.py runs it and
+// Hugging Face tokenizers, and prints the ratios.
 //
 //   tokenizer_bench train FILE VOCABULARY OUTPUT THREADS
-//   tokenizer_bench encode FILE TOKENIZER THREADS       lines in batches; cold: every cache empty
+//   tokenizer_bench encode FILE TOKENIZER THREADS       lines in batches; cold: all caches empty
 #include <fmt/format.h>
 
 #include <chrono>

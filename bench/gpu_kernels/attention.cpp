@@ -1,4 +1,4 @@
-// Flash attention of 8,192 tokens; sampled rows and keys against the formula.
+// Flash attention of 8,192 tokens; checks sampled rows and keys against the formula.
 #include <algorithm>
 #include <cmath>
 
@@ -72,7 +72,7 @@ struct Attention {
       backward.value(bench.read(p.dtype, args.dq, at + c), dq[static_cast<size_t>(c)], size);
   }
 
-  // By the lse and delta that the device has.
+  // From the device's lse and delta.
   void check_sinks(const gpu::SinkGradArgs& args, Check& check) const {
     std::vector<float> lse(static_cast<size_t>(p.length)), delta(static_cast<size_t>(p.length));
     for (int64_t h = 0; h < p.heads; ++h) {
@@ -121,7 +121,7 @@ struct Attention {
   }
 };
 
-// `wgmma`: forward as devices with products of warpgroups have it, where they do.
+// `wgmma`: the forward kernel with warpgroup MMA, if the device has one.
 void run(Bench& bench, const Problem& p, bool wgmma) {
   Driver& driver = bench.driver();
   const int64_t rows = p.batch * p.length, n = rows * p.heads * p.dim, kv_n = rows * p.kv_heads * p.dim;

@@ -1,5 +1,4 @@
-// What the parts of the benchmark share: random operands, results written as soon as they are had, and the
-// check of a value.
+// Shared by the parts of the benchmark: random operands, results written immediately, and checks of values.
 #pragma once
 
 #include <cstdio>
@@ -12,7 +11,8 @@
 
 namespace strata::gpu_bench {
 
-// An array of random values that the host can make again. Reads element i as the device has it.
+// An array of random values that the host can regenerate. operator[] returns element i as stored on the
+// device.
 struct RandomArray {
   void* at = nullptr;
   DType dtype = DType::kF32;
@@ -24,7 +24,7 @@ struct RandomArray {
   }
 };
 
-// The largest error of sampled values, against the largest expected magnitude or `scale`.
+// The largest error of sampled values, relative to the expected magnitude or `scale`, whichever is larger.
 class Check {
  public:
   explicit Check(double tolerance) : tolerance_(tolerance) {}
@@ -45,7 +45,7 @@ class Bench {
 
   RandomArray random(DType dtype, int64_t n, float scale = 1);
   int32_t* ids(int64_t n, uint32_t limit, uint64_t seed);
-  // Filled with a pattern that no kernel gives.
+  // Filled with a pattern that no kernel produces.
   void* output(DType dtype, int64_t n);
   double read(DType dtype, const void* from, int64_t i);
   struct Digest {
@@ -54,10 +54,11 @@ class Bench {
   };
   Digest digest(DType dtype, const void* from, int64_t n);
 
-  // Times `work` and writes a line. `flops`, `bytes`: of one run, or 0. `note`: the kernel.
+  // Times `work` and writes a line. `flops` and `bytes` are per run, or 0. `note` describes the kernel.
   double report(const std::string& op, const std::string& shape, const std::string& note, double flops,
                 double bytes, const std::function<void()>& work);
-  // Writes a line of a check. `outputs` are digested, `work` runs again, and the digests must be the same.
+  // Writes the result of a check. Also runs `work` again, after which the digests of `outputs` must be
+  // unchanged.
   struct Output {
     DType dtype;
     const void* at;
@@ -76,7 +77,7 @@ class Bench {
   int failures_ = 0;
 };
 
-// `wgmma`: the kernels of sm_90a alone, or those that every device has.
+// `wgmma`: only the kernels of sm_90a; else those of all devices.
 void bench_gemm(Bench& bench, bool wgmma);
 void bench_attention(Bench& bench, bool wgmma);
 void bench_experts(Bench& bench);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# bundle.sh FOLDER: compiles the kernels for sm_90a and the benchmark, and puts with them into FOLDER what run.sh needs.
+# bundle.sh FOLDER: compiles the kernels for sm_90a and the benchmark, and copies them to FOLDER with the files that run.sh needs.
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
 src=$here/../../src

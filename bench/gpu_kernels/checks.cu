@@ -26,7 +26,7 @@ extern "C" __global__ void fill_ids(const __grid_constant__ FillArgs args) {
         random_id(static_cast<uint64_t>(i), args.seed, static_cast<uint32_t>(args.scale));
 }
 
-// out[blockIdx.x] = {digest, elements that are not finite} of what the block reads.
+// out[blockIdx.x] = {digest, number of non-finite elements} of the block's elements.
 template <typename T>
 __device__ void digest(const DigestArgs& args) {
   __shared__ uint64_t sums[256], bad[256];

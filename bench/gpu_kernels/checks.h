@@ -1,4 +1,4 @@
-// Random values that host and device make alike, so that the host can check results without reading operands.
+// Random values that are equal on host and device, so the host can check results without reading operands.
 #pragma once
 
 #include <cstdint>

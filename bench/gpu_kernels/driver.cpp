@@ -134,7 +134,7 @@ void* Driver::function(const gpu::KernelLaunch& call) {
   if (function == nullptr) {
     STRATA_CALL(cuModuleGetFunction, &function, module, call.kernel.c_str());
   }
-  // Dynamic shared memory beyond 48 KiB is on request.
+  // More than 48 KiB of dynamic shared memory must be requested.
   uint32_t& granted = shared_[call.kernel];
   if (call.shared_bytes > granted) {
     STRATA_CALL(cuFuncSetAttribute, function, 8, static_cast<int>(call.shared_bytes));

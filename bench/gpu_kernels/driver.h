@@ -1,5 +1,5 @@
-// The CUDA driver API, opened at run time: as much of it as the benchmark needs. A failed call ends the
-// program with the call's name.
+// The part of the CUDA driver API that the benchmark needs, loaded at run time. A failed call ends the
+// program and prints the call's name.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ class Driver {
     return static_cast<T*>(allocate_bytes(bytes));
   }
   void keep_all() { allocations_.clear(); }
-  void free_all();  // what was allocated since
+  void free_all();  // everything allocated since the last call
   void fill(void* to, unsigned char value, int64_t bytes);
   void read(void* to, const void* from, int64_t bytes);
   void write(void* to, const void* from, int64_t bytes);
@@ -41,8 +41,7 @@ class Driver {
 
   gpu::TensorMap tensor_map(const gpu::MatrixMap& map, const void* matrix);
 
-  // Median time of `work` in microseconds, by events, with random bytes of the last-level cache replaced
-  // before each run.
+  // Median time of `work` in microseconds, by events, with the last-level cache flushed before each run.
   double time(const std::function<void()>& work, int runs = 9);
 
  private:

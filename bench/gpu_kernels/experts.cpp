@@ -1,5 +1,5 @@
-// The products of experts at 8,192 tokens: y of every slot, the gradient of x, and the weights'. Sampled
-// elements against sums.
+// Expert GEMMs at 8,192 tokens: y of every token–expert pair, the gradient of x, and that of the weights.
+// Checks sampled elements against sums.
 #include <cmath>
 
 #include "bench.h"

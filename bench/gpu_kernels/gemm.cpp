@@ -1,5 +1,5 @@
-// GEMMs of linear layers of 8,192 tokens in their three roles, with each tile; results against sums of
-// sampled elements.
+// GEMMs of linear layers of 8,192 tokens in their three roles, with each tile; checks sampled elements
+// against sums.
 #include <cmath>
 
 #include "bench.h"
@@ -17,7 +17,7 @@ std::string name_of(GemmLayout layout) {
   return layout == GemmLayout::kNT ? "gemm_nt" : layout == GemmLayout::kNN ? "gemm_nn" : "gemm_tn";
 }
 
-// `wgmma`: where the device has it. Otherwise the kernels that every device has.
+// `wgmma`: kernels with warpgroup MMA, if the device has it; else those of all devices.
 void run(Bench& bench, GemmLayout layout, DType dtype, DType out, Problem p, bool wgmma,
          bool accumulate = false) {
   Driver& driver = bench.driver();
@@ -79,7 +79,7 @@ void run(Bench& bench, GemmLayout layout, DType dtype, DType out, Problem p, boo
   work();
   Check check(out == DType::kBF16 ? 5e-3 : 1e-4);
   for (int64_t sample = 0; sample < 150; ++sample) {
-    // Corners first.
+    // The corners are the first samples.
     const int64_t i = sample == 0   ? 0
                       : sample == 1 ? p.m - 1
                                     : random_bits(static_cast<uint64_t>(sample), 77) % p.m;
@@ -114,7 +114,7 @@ void bench_gemm(Bench& bench, bool wgmma) {
     run(bench, GemmLayout::kTN, DType::kBF16, DType::kF32, {l.n, l.k, l.m}, wgmma);
   }
   run(bench, GemmLayout::kTN, DType::kBF16, DType::kF32, {4096, 4096, 8192}, wgmma, true);
-  // Ragged: correct is enough.
+  // Irregular shapes: only correctness matters.
   run(bench, GemmLayout::kNT, DType::kBF16, DType::kBF16, {1000, 1000, 520}, wgmma);
   run(bench, GemmLayout::kNN, DType::kBF16, DType::kF32, {72, 328, 8200}, wgmma);
   run(bench, GemmLayout::kTN, DType::kBF16, DType::kF32, {1000, 1000, 520}, wgmma, true);

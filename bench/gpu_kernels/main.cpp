@@ -1,5 +1,5 @@
 // kernels_bench KERNELS RESULTS [PARTS]: checks and times the kernels of src/kernels/gpu on the first GPU.
-// KERNELS is a folder of machine code, RESULTS a file of one JSON object a line; PARTS, a text with the names
+// KERNELS is a folder of machine code, RESULTS a file with one JSON object per line; PARTS contains the names
 // of the parts to run.
 #include <cmath>
 #include <cstring>

@@ -1,4 +1,4 @@
-"""Times what PyTorch has for the kernels of kernels_bench, at the same shapes and in the same way, and writes a line of JSON for each.
+"""Times PyTorch's counterparts of the kernels of kernels_bench, at the same shapes and with the same method; writes one line of JSON each.
 
 Usage: peers.py RESULTS [PARTS]
 """
@@ -23,7 +23,7 @@ def wants(part):
 
 
 def time(work, runs=9):
-    """The median of runs in microseconds, the cache flushed before each."""
+    """The median of several runs in microseconds, with the cache flushed before each."""
     for _ in range(2):
         work()
     events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(runs)]
@@ -39,7 +39,7 @@ def time(work, runs=9):
 def report(op, shape, kernel, work):
     try:
         line = {"op": op, "shape": shape, "kernel": kernel, "us": round(time(work), 2)}
-    except Exception as error:  # one peer that is not there is no reason to lose the others
+    except Exception as error:  # continue with the others if one peer is missing
         line = {"op": op, "shape": shape, "kernel": kernel, "failed": str(error)[:200]}
     results.write(json.dumps(line) + "\n")
     results.flush()
@@ -105,7 +105,7 @@ def attentions():
 def experts():
     for tokens, per_token, count, outputs, inputs in ((8192, 2, 8, 7168, 4096), (8192, 8, 64, 1024, 2048)):
         slots = tokens * per_token
-        # Rows that lie sorted by expert: as many of each, more or less.
+        # Rows sorted by expert, in roughly equal numbers.
         sizes = slots // count + 16 * torch.randint(-4, 5, (count,))
         offsets = sizes.cumsum(0).clamp_(max=slots)
         offsets[-1] = slots

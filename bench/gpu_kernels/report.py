@@ -1,4 +1,4 @@
-"""Prints the results of kernels_bench beside those of its peers.
+"""Prints the results of kernels_bench and its peers side by side.
 
 Usage: report.py KERNELS.jsonl PEERS.jsonl
 """
@@ -21,7 +21,7 @@ checks = [line for line in kernels if "check" in line]
 for line in checks:
     if not line["good"]:
         print("FAILED", json.dumps(line))
-print(f"{sum(line['good'] for line in checks)} of {len(checks)} checks good")
+print(f"{sum(line['good'] for line in checks)} of {len(checks)} checks passed")
 for line in peers:
     if "failed" in line:
         print("peer failed:", line["op"], line["shape"], line["kernel"], line["failed"][:80])
@@ -30,6 +30,6 @@ for line in kernels:
     if "us" not in line:
         continue
     op = line["op"].removesuffix("_other")
-    beside = [peer for peer in peers if peer["op"] == op and peer["shape"] == line["shape"] and "us" in peer]
-    text = ", ".join(f"{peer['kernel']} {peer['us']:.0f} ({peer['us'] / line['us']:.2f})" for peer in beside)
+    rivals = [peer for peer in peers if peer["op"] == op and peer["shape"] == line["shape"] and "us" in peer]
+    text = ", ".join(f"{peer['kernel']} {peer['us']:.0f} ({peer['us'] / line['us']:.2f})" for peer in rivals)
     print(f"{line['op'][:27]:<28}{line['shape'][:31]:<32}{line['kernel'][:33]:<34}{line['us']:>9.1f}{line['tflops']:>7.0f}{line['gbs']:>7.0f}  {text}")

@@ -1,5 +1,5 @@
-// Norms, rope, activations, embeddings, the loss and the optimizer at 8,192 tokens; sampled results against
-// the formulas.
+// Norms, rope, activations, embeddings, the loss and the optimizer at 8,192 tokens; checks sampled results
+// against the formulas.
 #include <algorithm>
 #include <cmath>
 
@@ -217,7 +217,7 @@ void gated(Bench& bench, int64_t width) {
 void embeddings(Bench& bench, int64_t vocab, int64_t dim) {
   Driver& driver = bench.driver();
   const int64_t n = kTokens * dim;
-  // Token frequencies fall off: some ids are very frequent.
+  // Skewed frequencies: some ids are very frequent.
   std::vector<int32_t> ids;
   for (int64_t i = 0; i < kTokens; ++i) {
     const double u = (static_cast<double>(random_bits(static_cast<uint64_t>(i), 91)) + 1) / 4294967297.0;
@@ -390,7 +390,7 @@ void elements(Bench& bench, int64_t rows, int64_t columns) {
   const gpu::ElementArgs args{.out = bench.output(kBF16, n), .a = a.at, .b = b.at, .n = n, .factor = 2};
   const std::string shape = shape_of(rows, columns);
   const double bytes = static_cast<double>(2 * n);
-  // The ceiling of memory.
+  // The upper limit set by memory bandwidth.
   bench.report("copy", shape, "the driver's", 0, 2 * bytes, [&] { driver.copy(args.out, a.at, 2 * n); });
   bench.report("add", shape, "", 0, 3 * bytes,
                [&] { driver.launch(gpu::elementwise("add", kBF16, n), args); });

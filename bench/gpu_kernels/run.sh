@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh [PARTS]: checks and times the kernels beside their peers on this machine's GPU, from a folder that bundle.sh made. Results go to
-# $OUT (default: results). The kernels of sm_90a go last and alone: no executor has tried them, and a kernel that hangs ends the rest.
+# run.sh [PARTS]: checks and times the kernels and their peers on this machine's GPU, from a folder made by bundle.sh. Results go to
+# $OUT (default: results). The kernels of sm_90a run last and separately: no executor has run them, and a kernel that hangs stops the rest.
 here=$(dirname "$0")
 out=${OUT:-results}
 mkdir -p "$out"

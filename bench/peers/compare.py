@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Runs Strata and its peers in turns and prints the ratios.
+"""Runs Strata and its peers interleaved and prints the ratios.
 
     bench/peers/compare.sh [--model llama3-29m] [--dtype bf16 fp32] [--peers compile compile-max eager llm.c]
                            [--rounds 3] [--steps 10] [--warmup 3] [--json FILE] [--ranks 2]
 
-A round runs every contestant once, each as a process of its own that has the whole machine; a ratio is taken within a
-round, and its median over the rounds is printed with its range, so that a machine that slows down in between does not
-decide. In bf16 compile-max has bf16 weights and optimizer state besides, the fastest that PyTorch does. With LLMC_DIR
-set and --model gpt2-124m, llm.c takes part.
+A round runs every contestant once, each in a separate process that has the whole machine. Ratios are taken within a
+round, so that a change of the machine's speed does not affect them; the median over the rounds is printed with its range.
+In bf16, compile-max also has bf16 weights and optimizer state, PyTorch's fastest mode. With LLMC_DIR set and --model
+gpt2-124m, llm.c takes part.
 
-With --ranks the same batch is shared by so many ranks of a thread each: ours as threads and under mpirun, data parallel
-and ZeRO-3, beside PyTorch's DistributedDataParallel and fully_shard over gloo; the ratios are to the better of these.
+With --ranks N the same batch is split over N ranks of one thread each: ours as threads and under mpirun, data parallel and
+ZeRO-3, against PyTorch's DistributedDataParallel and fully_shard over gloo; the ratios are to the better of these.
 """
 
 import argparse
@@ -34,7 +34,7 @@ LENGTH = 512
 
 
 def run(command, **keywords):
-    """Runs a command to its end; its last line of output and its peak resident memory in MB."""
+    """Runs a command. Returns its last line of output and its peak resident memory in MB."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **keywords)
     output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
@@ -54,7 +54,7 @@ def token_file(folder, vocabulary, count):
 
 
 def write_config(folder, model, tokens, batch, micro_batch, steps, dtype):
-    """A run's configuration, whose [model] holds the lines `model`; and where its metrics will be."""
+    """Writes a run's configuration, with the lines `model` in [model]. Returns its path and that of the run's metrics."""
     config = folder / "run.toml"
     config.write_text(f"""
 [run]
@@ -78,20 +78,20 @@ interval = "never"
     return config, folder / "run" / "metrics.jsonl"
 
 
-# What mpirun is told here: ranks may be more than processors, share them as they like, and may not read each other's
-# memory (containers forbid it).
+# Settings of mpirun: allow more ranks than processors, without binding, and do not read memory of other processes
+# (containers forbid it).
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
        "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 
 
 def timed_run(config, metrics, tokens, warmup, launcher=(), options=()):
-    """A run of `tokens` a step: the median step after the warm-up, when the first was done, peak memory."""
+    """Times a run with `tokens` per step: the median step after the warm-up, the end of the first step, peak memory."""
     begin = time.monotonic()
     log = open(WORK / "strata.log", "w")
     process = subprocess.Popen([*launcher, STRATA, "train", config, *options], stdout=log, stderr=log,
                                env=os.environ | MPI)
     first, ended = None, 0
-    while not ended:  # the first step is seen from outside: it stands in the metrics
+    while not ended:  # the first step has ended when the metrics contain it
         if first is None and metrics.exists() and '"loss"' in metrics.read_text():
             first = time.monotonic() - begin
         ended, status, usage = os.wait4(process.pid, os.WNOHANG if first is None else 0)
@@ -165,7 +165,7 @@ def print_ratios(contestants, rounds, dtypes):
 
 
 def print_ratios_of_ranks(contestants, rounds, dtypes):
-    """Each of ours against the best of the peers in the same round."""
+    """The ratio of each of ours to the best peer in the same round."""
     for dtype in dtypes:
         mine = [name for name in contestants if name.startswith("strata") and name.endswith(dtype)]
         peers = [name for name in contestants if name.startswith("pytorch") and name.endswith(dtype)]
@@ -184,14 +184,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warmup", type=int, default=3)
-    parser.add_argument("--json", type=pathlib.Path, help="every single result goes here too")
+    parser.add_argument("--json", type=pathlib.Path, help="also writes every single result here")
     args = parser.parse_args()
 
     contestants = contestants_on_ranks(args) if args.ranks > 1 else contestants_alone(args)
     load = os.getloadavg()[0]
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} processors, load {load:.1f} before the start")
     if load > 0.5:
-        print("The machine is not idle: only the ratios mean something, and they little.")
+        print("The machine is not idle: only the ratios are meaningful, and they are imprecise.")
     rounds = []
     for number in range(args.rounds):
         results = {}

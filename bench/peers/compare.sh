@@ -1,5 +1,5 @@
 #!/bin/bash
-# bench/peers/compare.sh [OPTIONS of compare.py]: Strata beside its peers, in turns, on this machine.
+# bench/peers/compare.sh [OPTIONS of compare.py]: compares Strata with its peers, interleaved, on this machine.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ -x build/release/bin/strata ] || { echo "build the program first: make build" >&2; exit 2; }

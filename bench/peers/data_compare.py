@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""The data pipeline beside its peers, each row's two sides in the same run, as a table in Markdown.
+"""Compares the data pipeline with its peers, both sides of each row in the same run, as a table in Markdown.
 
     python bench/peers/data_compare.py BUILD FILE.jsonl... [--rows filters minhash ...] [--work FOLDER] [--scale 1] [--rounds 1]
         [--before BUILD] [--pages FILE.warc...]
 
-BUILD is a build folder (bin/strata, bin/tokenizer_bench, bin/loader_bench are run); --before another one, of an earlier commit:
-the rows filters, minhash, bpe and pages then run both in turns, and a line after each gives the median of the rounds' ratios,
-by the clock and by processor time, which others on the machine touch less. FILE.jsonl holds documents with "text",
-300 MB or more for the whole table: `strata data dedup CORPUS --stage exact_dedup -o texts` makes them of the corpus of
-tools/data-corpus.sh. The peers get samples that they finish in seconds: their speed does not grow with size. `--scale 0.1`
-gives all of them less; of several rounds the best of each side counts. Row pages reads the main text of web pages from --pages (crawl/*.warc of
-that corpus) beside datatrove's Trafilatura. Needs datatrove, spacy, trafilatura, xxhash, tokenizers, tiktoken, megatron-core, torch, datasets, pydivsufsort in
-the Python that runs it (bench/peers/setup.sh data).
+BUILD is a build folder, whose bin/strata, bin/tokenizer_bench and bin/loader_bench run. --before names a build of an earlier
+commit: the rows filters, minhash, bpe and pages then run both builds interleaved, and a line after each row prints the median
+of the rounds' ratios, by wall clock and by processor time, which other load disturbs less. FILE.jsonl has documents with
+"text", 300 MB or more for the whole table: `strata data dedup CORPUS --stage exact_dedup -o texts` makes them from the corpus
+of tools/data-corpus.sh. The peers process samples that take seconds, since their speed does not increase with size. `--scale
+0.1` makes all samples smaller; the best of several rounds is used for each side. Row pages extracts the main text of web pages
+from --pages (crawl/*.warc of that corpus), against datatrove's Trafilatura. Needs datatrove, spacy, trafilatura, xxhash,
+tokenizers, tiktoken, megatron-core, torch, datasets and pydivsufsort in the Python that runs it (bench/peers/setup.sh data).
 
-Times of Strata are of whole processes, from start to exit; those of the peers leave out their imports. Memory is the peak of
-a process; that of Strata holds mapped input files too.
+Times of Strata are those of whole processes, from start to exit; times of peers exclude their imports. Memory is the peak of
+a process; for Strata it includes mapped input files.
 """
 import argparse
 import json
@@ -45,7 +45,7 @@ class Bench:
         print(f"| {what} | {ours} | {theirs} | {ratio} | {how} |", flush=True)
 
     def texts(self, megabytes, name, shards=1, offset=0):
-        """A folder with jsonl files of about this size: documents from all over the input."""
+        """A folder with jsonl files of about this size, sampled from the whole input."""
         folder = self.work / f"{name}-{megabytes}-{self.scale}"
         if not folder.exists():
             size = sum(file.stat().st_size for file in self.files)
@@ -67,7 +67,7 @@ class Bench:
         return folder, sum(file.stat().st_size for file in folder.iterdir()) / MB
 
     def text(self, megabytes, name, offset=0):
-        """The same as one plain text."""
+        """The same documents as one plain text file."""
         path = self.work / f"{name}-{megabytes}-{self.scale}.txt"
         if not path.exists():
             folder, _ = self.texts(megabytes, name, offset=offset)
@@ -84,18 +84,18 @@ class Bench:
         return path
 
     def strata(self, *arguments):
-        """Seconds and peak MB of a run."""
+        """Wall-clock seconds and peak MB of a run."""
         return min(self.run_once(self.build / "bin/strata", *arguments)[:2] for _ in range(self.rounds))
 
     def in_turns(self, what, program, *arguments):
-        """The same where the build before may run too: its ratio is told after the row, by after_row()."""
+        """Like run(), but also runs the earlier build, if any; after_row() then prints the ratio."""
         runs = []
         for _ in range(self.rounds):
             now = self.run_once(self.build / "bin" / program, *arguments)
             runs.append((now, self.run_once(self.before / "bin" / program, *arguments) if self.before else None))
         if self.before:
             wall, cpu = (statistics.median(before[i] / now[i] for now, before in runs) for i in (0, 2))
-            self.remark = (f"{what}: {wall:.2f} × the build before by the clock, {cpu:.2f} × by processor time "
+            self.remark = (f"{what}: {wall:.2f} × the earlier build by wall clock, {cpu:.2f} × by processor time "
                            f"(best {min(now[0] for now, _ in runs):.2f} s and {min(before[0] for _, before in runs):.2f} s)")
         return min(now for now, _ in runs)
 
@@ -104,7 +104,7 @@ class Bench:
             print(self.remark, flush=True)
 
     def run_once(self, program, *arguments):
-        """Seconds by the clock, peak MB, seconds of processor time."""
+        """Wall-clock seconds, peak MB, seconds of processor time."""
         shutil.rmtree(self.work / "ours", ignore_errors=True)
         start = time.perf_counter()
         process = subprocess.Popen([program, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -134,7 +134,7 @@ class Bench:
         return json.loads(out.stdout.splitlines()[-1])
 
     def tokenizer_runs(self, arguments, kind, path, vocabulary, tokenizer, threads):
-        """Seconds of ours and the peer's, and what each printed."""
+        """Seconds of both sides, and their outputs."""
         rounds = [self.tokenizer_once(arguments, kind, path, vocabulary, tokenizer, threads) for _ in range(self.rounds)]
         return (min(ours["seconds"] for ours, _ in rounds), min(float(theirs[0]) for _, theirs in rounds), *rounds[0])
 
@@ -199,7 +199,7 @@ def pages(bench):
 
 
 def encode(bench):
-    """Text that was not trained on, with empty caches."""
+    """Text other than the training text, with empty caches."""
     fresh = bench.text(12, "fresh", offset=2)
     size = os.path.getsize(fresh) / MB
     for vocabulary in (32000, 128000):
@@ -246,7 +246,7 @@ def loader(bench):
 
 
 def growth(bench):
-    """Filters and MinHash over 1 x, 4 x and 16 x the corpus, with 1 and 2 threads: speed and peak memory."""
+    """Filters and MinHash on 1 x, 4 x and 16 x the corpus, with 1 and 2 threads: speed and peak memory."""
     print("\n| corpus | threads | filters + MinHash, jsonl to jsonl | peak memory |\n| --- | --- | --- | --- |")
     for megabytes, name in ((15, "1 ×"), (60, "4 ×"), (240, "16 ×")):
         for workers in (1, 2):

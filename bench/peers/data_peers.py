@@ -1,8 +1,8 @@
-"""The peers' sides of data_compare.py, each in a process of its own:
+"""The peers of data_compare.py, each in a separate process:
 
     python data_peers.py NAME ARGUMENT...
 
-prints one JSON object with seconds, measured without the imports, and what was counted.
+prints one JSON object with seconds, excluding imports, and counts.
 """
 import json
 import pathlib
@@ -20,7 +20,7 @@ def clock(work):
 
 
 def quiet_datatrove():
-    """datatrove with xxhash 4, which takes bytes alone, and without its log."""
+    """Makes datatrove work with xxhash 4, which takes only bytes, and disables its log."""
     import datatrove.utils.hashes.xxhash as module
     import xxhash
     from loguru import logger
@@ -33,7 +33,7 @@ def quiet_datatrove():
 
 def run_stage(folder, name, pipeline, tasks, workers):
     from datatrove.executor import LocalPipelineExecutor
-    # Forked, so that the workers need not import again what this process has.
+    # Forked, so that workers do not repeat this process's imports.
     LocalPipelineExecutor(pipeline, tasks=tasks, workers=workers, logging_dir=f"{folder}/logs/{name}", skip_completed=False,
                           start_method="fork").run()
 
@@ -70,8 +70,8 @@ def minhash(shards, work):
 
 
 def pages(warc, work, limit):
-    """The main text of the first `limit` pages of a WARC file by Trafilatura, as datatrove calls it, one process; bytes: of the
-    pages' HTML."""
+    """Main text of the first `limit` pages of a WARC file by Trafilatura, as in datatrove, one process; bytes: size of the pages'
+    HTML."""
     quiet_datatrove()
     from datatrove.pipeline.extractors import Trafilatura
     from datatrove.pipeline.readers import WarcReader
@@ -101,8 +101,8 @@ def _load(path):
 
 
 def megatron_tokens(path, tokenizer, work):
-    """As Megatron's preprocess_data.py: a pool of two workers, 32 lines at a time, Hugging Face tokenizers, .bin and .idx
-    through Megatron's own builder."""
+    """Like Megatron's preprocess_data.py: a pool of two workers, 32 lines at a time, Hugging Face tokenizers, .bin and .idx by
+    Megatron's builder."""
     import multiprocessing
 
     import numpy
@@ -123,7 +123,7 @@ def megatron_tokens(path, tokenizer, work):
 
 
 def map_tokens(path, tokenizer, work):
-    """Hugging Face datasets: load the jsonl, map the tokenizer over it in batches, two processes; Arrow files come out."""
+    """Hugging Face datasets: loads the jsonl and maps the tokenizer over batches, two processes; writes Arrow files."""
     import datasets
     from tokenizers import Tokenizer
     datasets.disable_progress_bars()
@@ -140,8 +140,8 @@ def map_tokens(path, tokenizer, work):
 
 
 def suffix_array(path, threshold):
-    """Spans of at least `threshold` bytes that stood before, by libdivsufsort's suffix array and Kasai's common prefixes over
-    the whole text, one thread: what deduplicate-text-datasets does, without its reading and writing of files."""
+    """Ranges of at least `threshold` bytes that occurred before, from libdivsufsort's suffix array and Kasai's common prefixes of
+    the whole text, one thread: as in deduplicate-text-datasets, without reading and writing files."""
     import numpy
     import pydivsufsort
     text = b"\x00".join(json.loads(line)["text"].encode() for line in open(path, encoding="utf-8"))
@@ -151,7 +151,7 @@ def suffix_array(path, threshold):
         suffixes = pydivsufsort.divsufsort(data)
         common = pydivsufsort.kasai(data, suffixes)[:-1]
         alike = numpy.flatnonzero(common >= int(threshold))
-        # Of two neighbours the later one is cut; spans are merged by a running count of where they begin and end.
+        # The later of two neighbours is removed; ranges are merged by counting their begins and ends.
         later = numpy.maximum(suffixes[alike], suffixes[alike + 1])
         edges = numpy.zeros(len(data) + 1, dtype=numpy.int32)
         numpy.add.at(edges, later, 1)
@@ -161,8 +161,8 @@ def suffix_array(path, threshold):
 
 
 def megatron_loader(work, seconds):
-    """Samples of three blended, shuffled datasets, one thread, through Megatron's own BlendedDataset: positions and the loss
-    mask know the documents; the attention mask is left out."""
+    """Samples of three blended, shuffled datasets, one thread, by Megatron's BlendedDataset: with document-aware positions and
+    loss mask, without an attention mask."""
     import warnings
     warnings.simplefilter("ignore")
     import numpy

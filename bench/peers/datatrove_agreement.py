@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Holds Strata's filters and MinHash against datatrove's own run on the same documents.
+"""Compares Strata's filters and MinHash with datatrove on the same documents.
 
     python bench/peers/datatrove_agreement.py BUILD FILE.jsonl... [--documents 4000] [--part filters|minhash]
 
-BUILD is a build folder (its bin/strata and bin/data_filter_bench are run); FILE.jsonl holds documents with "text". Needs
-datatrove, spacy, xxhash, numpy. Documents are taken evenly from all of the input.
+BUILD is a build folder, whose bin/strata and bin/data_filter_bench run; FILE.jsonl has documents with "text". Needs
+datatrove, spacy, xxhash, numpy. Documents are sampled evenly from the whole input.
 
-filters: each of the four published filters decides on every document by itself. Compared are decision, reason and, for C4,
-the text that it leaves; with words = "spacy" against datatrove as it is, with words = "whitespace" against datatrove with
-str.split in place of its words, over all documents and over those where both ways of splitting make datatrove decide alike.
+filters: each of the four published filters decides on every document independently. Compares decision, reason and, for C4,
+the output text: with words = "spacy" against unchanged datatrove, and with words = "whitespace" against datatrove with
+str.split in place of its word splitting, on all documents and on those for which datatrove decides equally with both.
 
-minhash: over the documents and copies of them with some words changed. Compared are the clusters with those of datatrove's
-own three stages; and, from each copy's exact Jaccard similarity to its original, how many pairs are found with what the
-published curve P(s) = 1 - (1 - s^8)^14 predicts for them.
+minhash: on the documents and copies of them with some words changed. Compares the clusters with those of datatrove's three
+stages, and the number of found pairs with the prediction of the published curve P(s) = 1 - (1 - s^8)^14 from each copy's
+exact Jaccard similarity to its original.
 """
 import argparse
 import json
@@ -30,7 +30,7 @@ import xxhash
 from datatrove.data import Document
 from loguru import logger
 
-# xxhash 4 takes bytes alone, datatrove 0.10 gives it str; xxhash 3 encoded them so.
+# xxhash 4 takes only bytes, datatrove 0.10 passes str; xxhash 3 encoded them like this.
 datatrove_xxhash.xxhash64 = lambda data: xxhash.xxh64_intdigest(data.encode() if isinstance(data, str) else data)
 
 BUCKETS, ROWS, WORDS = 14, 8, 5
@@ -41,7 +41,7 @@ def share(part, whole):
 
 
 def sample(paths, wanted):
-    """Texts, evenly over all lines."""
+    """Texts sampled evenly from all lines."""
     total = sum(1 for path in paths for _ in open(path, "rb"))
     step, texts, number = max(1.0, total / wanted), [], 0
     for path in paths:
@@ -60,7 +60,7 @@ def write_jsonl(path, texts):
 
 
 def datatrove_decisions(texts, words):
-    """A row a document: the four reasons ("kept" where there is none), and the hash of the text that C4 leaves."""
+    """One row per document: the four reasons ("kept" if there is none), and the hash of C4's output text."""
     import datatrove.pipeline.filters.fineweb_quality_filter as fineweb
     import datatrove.pipeline.filters.gopher_quality_filter as quality
     import datatrove.pipeline.filters.gopher_repetition_filter as repetition
@@ -98,7 +98,7 @@ COLUMNS = {"gopher_repetition": (0,), "gopher_quality": (1,), "c4_quality": (2, 
 
 
 def compare(title, ours, theirs, reference=None):
-    """`reference`: other rows of the peer; a filter is compared only where both of its rows say the same."""
+    """`reference`: other rows of the peer; a filter is compared only on documents for which both rows agree."""
     print(title)
     for name, places in COLUMNS.items():
         def equal(a, b, i, places=places):
@@ -119,7 +119,7 @@ def filters(build, texts):
         theirs[words] = datatrove_decisions(texts, words)
         seconds = time.process_time() - start
         megabytes = sum(len(text.encode()) for text in texts) / 1e6
-        print(f"datatrove, {words}: {megabytes:.1f} MB in {seconds:.0f} s of one core", flush=True)
+        print(f"datatrove, {words}: {megabytes:.1f} MB in {seconds:.0f} s on one core", flush=True)
         ours[words] = our_decisions(build, texts, words)
     compare('words = "spacy"', ours["spacy"], theirs["spacy"])
     compare('words = "whitespace", datatrove with str.split', ours["whitespace"], theirs["whitespace"])
@@ -128,8 +128,8 @@ def filters(build, texts):
 
 
 def with_copies(texts, seed=3):
-    """The texts, then for each of 100 words and more a copy in which words at random places are others; the more, the less
-    alike."""
+    """The texts, then a copy of each text of at least 100 words, in which random words are replaced; the more, the less
+    similar."""
     draw = random.Random(seed)
     copies, originals = [], []
     for number, text in enumerate(texts):
@@ -146,7 +146,7 @@ def with_copies(texts, seed=3):
 
 
 def our_clusters(build, texts, folder, words):
-    """For each document the one that it hangs together with and that stays."""
+    """For each document the one that represents its cluster and is kept."""
     path = folder / "texts.jsonl"
     write_jsonl(path, texts)
     subprocess.run([build / "bin/strata", "data", "dedup", path, "--stage", "minhash", "-o", folder / "ours", "--set",
@@ -179,7 +179,7 @@ def datatrove_clusters(texts, folder):
 
 
 def groups(labels):
-    """The clusters of more than one document, as sets."""
+    """Clusters of more than one document, as sets."""
     found = {}
     for document, label in enumerate(labels):
         found.setdefault(label, []).append(document)
@@ -198,7 +198,7 @@ def minhash(build, texts):
     print(f"  clusters: strata {len(mine)}, datatrove {len(other)}, the same {share(len(mine & other), len(mine | other))}; "
           f"removed: strata {sum(len(g) - 1 for g in mine)}, datatrove {sum(len(g) - 1 for g in other)}")
 
-    # Each copy alone with its original, so that no third document joins them.
+    # Only each copy and its original, so that no third document joins their cluster.
     cut = {}
     sets = [None if not len(s) else set(s.ravel().tolist()) for s in map(signer.get_shingles, everything)]
     bins = [(0.0, 0.3), (0.3, 0.5), (0.5, 0.6), (0.6, 0.7), (0.7, 0.8), (0.8, 0.9), (0.9, 1.01)]
@@ -207,7 +207,7 @@ def minhash(build, texts):
         if a and b:
             cut[number] = len(a & b) / len(a | b)
     found = found_alone(build, texts, copies, originals, cut)
-    print("  a copy and its original, and nothing else:")
+    print("  pairs of a copy and its original:")
     for low, high in bins:
         chosen = [number for number, s in cut.items() if low <= s < high]
         if not chosen:
@@ -219,8 +219,8 @@ def minhash(build, texts):
 
 
 def found_alone(build, texts, copies, originals, cut):
-    """The copies that end in one cluster with their original when documents that are alike otherwise are told apart: the
-    words of each pair get an ending of their own, which leaves every Jaccard similarity within the pair as it is."""
+    """The copies that end in one cluster with their original, without other similar documents: the words of each pair get a
+    unique suffix, which preserves the Jaccard similarity within the pair."""
     def marked(text, number):
         ending = "q" + "".join("abcdefghij"[int(digit)] for digit in str(number)) + "q"  # digits would become 0
         return " ".join(word + ending for word in text.split())

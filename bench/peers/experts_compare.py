@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Mixtures of experts: Strata and transformers in turns, on shapes of about 100M parameters.
+"""Mixtures of experts: Strata and transformers, interleaved, on shapes of about 100M parameters.
 
     bench/peers/experts_compare.sh [--model qwen3-moe deepseek-v3] [--dtype fp32 bf16] [--experts grouped_mm eager]
                                    [--rounds 3] [--steps 5] [--warmup 2] [--json FILE]
 
-Both read the same config.json. A round runs every contestant once, each as a process of its own; a ratio is to the
-better of transformers' ways to compute experts within a round, and its median over the rounds is printed.
+Both read the same config.json. A round runs every contestant once, each in a separate process. The ratio is to the
+fastest of transformers' implementations of experts in the same round; its median over the rounds is printed.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
-    parser.add_argument("--json", type=pathlib.Path, help="every single result goes here too")
+    parser.add_argument("--json", type=pathlib.Path, help="also writes every single result here")
     args = parser.parse_args()
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
     everything = []
@@ -83,7 +83,7 @@ def main():
                 best = max(r["tokens_per_s"] for name, r in results.items() if name != "strata")
                 ratios.append(results["strata"]["tokens_per_s"] / best)
                 everything.append({"model": model, "dtype": dtype, "round": number + 1} | results)
-            print(f"{model} {dtype}: strata / the better of transformers {statistics.median(ratios):.2f}  "
+            print(f"{model} {dtype}: strata / the fastest of transformers {statistics.median(ratios):.2f}  "
                   f"({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
     if args.json:
         args.json.write_text(json.dumps(everything, indent=1))

@@ -1,5 +1,5 @@
 #!/bin/bash
-# bench/peers/experts_compare.sh [OPTIONS of experts_compare.py]: models with experts, Strata beside transformers.
+# bench/peers/experts_compare.sh [OPTIONS of experts_compare.py]: compares Strata with transformers on models with experts.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ -x build/release/bin/strata ] || { echo "build the program first: make build" >&2; exit 2; }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Holds Strata's filters against datatrove's on the same documents, and times datatrove's.
+"""Compares Strata's filters with datatrove's on the same documents, and times datatrove's.
 
     python bench/peers/filter_peer.py build/bin/data_filter_bench FILE.jsonl [DOCUMENTS]   # datatrove, spacy, xxhash
 
-Each of the four published filters decides on every document by itself, with spaCy's words. Prints how many
-decisions (with reason and, for C4, the rewritten text) are equal, each difference, and datatrove's MB/s.
+Each of the four published filters decides on every document independently, with spaCy's words. Prints the number of
+equal decisions (with reason and, for C4, the rewritten text), each difference, and datatrove's MB/s.
 """
 import json
 import subprocess
@@ -54,7 +54,7 @@ def main():
     seconds = time.time() - start
     size = sum(len(text.encode()) for text in texts)
     print(f"{documents} of {len(texts)} documents equal, {equal} of {total} decisions; "
-          f"datatrove {size / 1e6 / seconds:.2f} MB/s a process over {size / 1e6:.1f} MB")
+          f"datatrove {size / 1e6 / seconds:.2f} MB/s per process over {size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// Drives llm.c's CPU trainer at a shape of our choice: its train_gpt2.c, included from a checkout that the user names
-// (-I LLMC_DIR), fixes the batch in its own main(), which TESTING leaves out. See llmc_peer.sh.
+// Runs llm.c's CPU trainer at a given shape. Includes train_gpt2.c from the user's checkout (-I LLMC_DIR);
+// TESTING excludes its main(), which fixes the batch. See llmc_peer.sh.
 #define TESTING
 #include "train_gpt2.c"
 
@@ -20,7 +20,8 @@ static uint32_t next_random(void) {
   return (uint32_t)(random_state >> 33);
 }
 
-// A checkpoint as llm.c reads it: 256 header words, then the parameters; small random weights, norm weights 1.
+// Writes a checkpoint in llm.c's format: 256 header words, then the parameters (small random weights; norm
+// weights are 1).
 static void write_checkpoint(const char* path, GPT2Config config) {
   FILE* file = fopenCheck(path, "wb");
   int header[256] = {20240326,          3,               config.max_seq_len, config.vocab_size,
@@ -54,7 +55,7 @@ int main(int argc, char** argv) {
 
   int* tokens = (int*)malloc((batch * length + 1) * sizeof(int));
   double* seconds = (double*)malloc(steps * sizeof(double));
-  for (int step = -warmup; step < steps; step++) {  // the first one also allocates
+  for (int step = -warmup; step < steps; step++) {  // the first step also allocates
     for (size_t i = 0; i <= batch * length; i++) tokens[i] = next_random() % config.vocab_size;
     double begin = now();
     gpt2_forward(&model, tokens, tokens + 1, batch, length);

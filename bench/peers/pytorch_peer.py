@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""A training step in PyTorch, at the shapes of Strata's presets: what `compare.sh` sets Strata beside.
+"""A training step in PyTorch, at the shapes of Strata's presets: the peer in `compare.sh`.
 
     pytorch_peer.py --model llama3-29m --mode compile|compile-max|eager --dtype bf16 [--steps 20] [--warmup 5]
                     [--layout ddp|fsdp2 --ranks 2 --threads 1]
 
 The step is forward, backward, clipping to a global norm of 1 and fused AdamW, on random tokens; bf16 means autocast
-with fp32 weights, bf16-weights weights and optimizer state in bf16 too, which no other contestant allows itself.
---mode compile-max also searches for the fastest kernels (max-autotune). Attention is PyTorch's own fused one, and the
-loss its own cross-entropy: what a careful user writes.
-With --layout the batch is shared by so many processes, joined by gloo: DistributedDataParallel, or fully_shard of each
+with fp32 weights, bf16-weights also bf16 weights and optimizer state, which no other contestant has.
+--mode compile-max also searches for the fastest kernels (max-autotune). Attention is PyTorch's fused one, and
+the loss its cross-entropy: the code of a careful user.
+With --layout the batch is split over the processes, joined by gloo: DistributedDataParallel, or fully_shard of each
 block and of the rest (its defaults, which reshard after forward as ZeRO-3 does).
-Prints one JSON object: tokens_per_s (median over the steps after warm-up), gflops (counted as Strata counts: matmul
-parameters with the head but without the embedding look-up, causal attention by half), first_step_s (from the start of
+Prints one JSON object: tokens_per_s (median over the steps after warm-up), gflops (as in Strata: matmul
+parameters with the head but without the embedding look-up, half of causal attention), first_step_s (from the start of
 the process to the end of the first step) and peak_rss_mb.
 """
 
@@ -25,7 +25,7 @@ import time
 
 
 def process_age():
-    """Seconds since this process was started, by the kernel's clock; importing PyTorch counts."""
+    """Seconds since this process started, by the kernel's clock, so imports are included."""
     with open("/proc/self/stat") as file:
         started = int(file.read().rsplit(")", 1)[1].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
@@ -112,7 +112,7 @@ def step_flops(model, s):
 
 
 def joined(model, layout, rank, ranks, meeting):
-    """The model with its share of the work, among processes that meet in a file."""
+    """The model, distributed over processes that rendezvous through a file."""
     torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
     if layout == "ddp":
         return nn.parallel.DistributedDataParallel(model)

@@ -1,8 +1,8 @@
 #!/bin/bash
-# bench/peers/setup.sh [data|experts]: a virtual environment with PyTorch under build/peers/venv, for the comparisons in this
-# folder and for nothing else; `data` adds the peers of the data pipeline (data_compare.py, datatrove_agreement.py), `experts`
+# bench/peers/setup.sh [data|experts]: creates a virtual environment with PyTorch in build/peers/venv, only for the comparisons
+# in this folder. `data` adds the peers of the data pipeline (data_compare.py, datatrove_agreement.py), `experts` adds
 # transformers (experts_compare.py). Needs the Debian packages python3-venv and python3-dev (torch.compile builds extensions).
-# PyTorch's own index has a build without GPU parts: PEERS_PIP_ARGS="--index-url URL" takes it from there.
+# PyTorch's index has a build without GPU support: use PEERS_PIP_ARGS="--index-url URL".
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 venv=build/peers/venv

@@ -4,10 +4,10 @@
     python bench/peers/tokenizer_peer.py build/bench/tokenizer_bench TRAIN_TEXT [--fresh TEXT] [--vocabulary 32000 128000]
         [--rounds 3] [--threads 1 2]
 
-Needs `pip install tokenizers tiktoken`. The first two train a GPT-2 style byte-level BPE (min_frequency 2, full alphabet),
-which must be the same, and all three encode the fresh text (without --fresh: the training text) in documents of about
-4 kB with it, each in a process of its own with empty caches. Token counts must agree. Rounds are interleaved; the best of
-each counts.
+Needs `pip install tokenizers tiktoken`. Hugging Face and Strata train a GPT-2 style byte-level BPE (min_frequency 2, full
+alphabet), which must be equal, and all three use it to encode the fresh text (without --fresh: the training text) in
+documents of about 4 kB, each in a separate process with empty caches. Token counts must agree. Rounds are interleaved; the
+best of each is used.
 """
 import argparse
 import json
@@ -29,7 +29,7 @@ def documents(path):
 
 
 def tiktoken_of(path):
-    """The same vocabulary as ranks: ids without the one special token."""
+    """The same vocabulary for tiktoken: ids without the special token."""
     import tiktoken
     vocabulary = json.load(open(path))["model"]["vocab"]
     kept = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
@@ -41,7 +41,7 @@ def tiktoken_of(path):
 
 
 def peer(kind, path, vocabulary, tokenizer_path):
-    """Runs in a process of its own, as the thread count is read once."""
+    """Runs in a separate process, because the number of threads is read only once."""
     if kind == "tiktoken":
         encoding, texts = tiktoken_of(tokenizer_path), documents(path)
         start = time.perf_counter()

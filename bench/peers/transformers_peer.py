@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A training step of a model of transformers, at the shape of a config.json: what `experts_compare.py` sets Strata beside.
+"""A training step of a model of transformers, at the shape of a config.json: the peer in `experts_compare.py`.
 
     transformers_peer.py --config DIR --experts grouped_mm|batched_mm|eager --dtype fp32|bf16 --batch 4 --length 512
                          [--steps 10] [--warmup 3] [--compile]
 
-The step is forward with the loss of the next token (and the routers' own, where the family has it), backward, clipping
+The step is forward with the next-token loss (and the routers' loss, if the family has one), backward, clipping
 to a global norm of 1 and fused AdamW, on random tokens; bf16 means autocast with fp32 weights. Prints one JSON object.
 """
 

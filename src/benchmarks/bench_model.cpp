@@ -80,7 +80,7 @@ BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
   reset();
 }
 
-// Whole sequences of one document each, with as many targets as a run has.
+// One document per sequence, with the same share of targets as a run.
 void BenchModel::fill_batch() {
   const auto fill = [&](Column column, int64_t places, auto value_of) {
     std::vector<int32_t> values(static_cast<size_t>(case_.sequences * places));
@@ -88,7 +88,7 @@ void BenchModel::fill_batch() {
       values[i] = static_cast<int32_t>(value_of(static_cast<int64_t>(i)));
     executor_->upload_column(0, column, 0, values);
   };
-  // A multiplicative walk over the vocabulary: every token about as often.
+  // A multiplicative walk over the vocabulary: all tokens are about equally frequent.
   const auto token = [&](int64_t i) { return i * 7919 % case_.model.vocab_size; };
   const auto targets_before = [&](int64_t i) {
     return std::floor(static_cast<double>(i) * case_.row.target_share);
@@ -121,7 +121,7 @@ double BenchModel::step() {
 program::StepTotal BenchModel::measured(By by) const {
   program::StepTotal total;
   std::map<std::string, program::FamilyTotal> families;
-  for (const program::Action& action : program().script) {  // of one micro-batch
+  for (const program::Action& action : program().script) {  // has one micro-batch
     const auto& timings = executor_->timings(0, {action.segment, action.chunk}, action.accumulates);
     for (size_t i = 0; i < timings.size(); ++i) {
       const program::Instruction& instruction = program().list_of(action)[i];

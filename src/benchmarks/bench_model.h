@@ -1,4 +1,4 @@
-// A model with random weights and tokens that takes training steps: what the benchmarks run.
+// A model with random weights and tokens, which benchmarks train for a few steps.
 #pragma once
 
 #include <memory>
@@ -15,37 +15,37 @@ namespace strata::benchmarks {
 
 struct BenchCase {
   std::string label;              // the preset, or the family
-  std::vector<std::string> sets;  // the same case as a run of one micro-batch a step
+  std::vector<std::string> sets;  // settings of the same case, with one micro-batch per step
   models::ModelConfig model;
   int64_t sequences = 8;
   int64_t sequence_length = 512;
-  data::RowShape row{512, 1, 512, 0};  // the places of a sequence
+  data::RowShape row{512, 1, 512, 0};  // the shape of a sequence
   DType dtype = DType::kF32;
 
   std::string name() const;  // "llama3-29m 8x512 bf16"
 };
 BenchCase preset_case(const std::string& preset, int64_t sequences, int64_t sequence_length, DType dtype);
-// The one case that a configuration describes: its model, a micro-batch of it, its precision.
+// The case of a configuration: its model, one micro-batch, its precision.
 BenchCase case_of_sets(const std::vector<std::string>& sets);
 
 class BenchModel {
  public:
-  // Compiles, allocates, fills weights and tokens.
+  // Compiles, allocates, and fills weights and tokens.
   BenchModel(const BenchCase& bench, int threads);
 
   const BenchCase& bench() const { return case_; }
   program::Executor& executor() { return *executor_; }
   const program::Program& program() const { return executor_->program(0); }
-  // Model FLOPs of a step, as reports count them.
+  // Model FLOPs per step, as in reports.
   double flops() const;
-  int64_t tokens() const { return case_.sequences * case_.sequence_length; }  // as a run counts them
+  int64_t tokens() const { return case_.sequences * case_.sequence_length; }  // as in reports
 
   double compile_seconds() const { return compile_seconds_; }
-  double fill_seconds() const { return fill_seconds_; }  // arena, weights, encodings
+  double fill_seconds() const { return fill_seconds_; }  // arena, weights, packed layouts
 
-  // One whole step: forward, backward, update, encode. Seconds.
+  // Runs one whole step: forward, backward, update, packing. Returns its seconds.
   double step();
-  // What the steps since the last reset took, a step, by kernel family or by op.
+  // Time per step since the last reset, by kernel family or by op.
   enum class By { kFamily, kOp };
   program::StepTotal measured(By by = By::kFamily) const;
   void reset();
@@ -56,13 +56,13 @@ class BenchModel {
   BenchCase case_;
   std::unique_ptr<program::Executor> executor_;
   double compile_seconds_ = 0, fill_seconds_ = 0;
-  int64_t timed_ = 0;  // since the last reset
+  int64_t timed_ = 0;  // steps since the last reset
 };
 
-// What a step of program 0 is told before its first micro-batch.
+// Writes the per-step parameters of program 0, before the first micro-batch.
 void write_hyper(program::Executor& executor);
 
-// The dtypes that are fast on this machine: fp32, and bf16 where it is faster.
+// The dtypes that are fast on this machine: fp32, and bf16 if it is faster.
 std::vector<DType> fast_dtypes(int threads);
 
 double median(std::vector<double> values);

@@ -60,13 +60,13 @@ bool makes_tokens(const std::vector<std::string>& sets) {
   return !sets_any(sets, {"data.train", "data.source", "data.build"});
 }
 
-// Whether the made-up tokens need a tokenizer beside them, which names those that stand for hidden text.
+// Whether the synthetic tokens need a tokenizer too, to name the tokens that replace masked text.
 bool makes_tokenizer(const std::vector<std::string>& sets, const models::ModelConfig& model) {
   return makes_tokens(sets) && model.architecture != models::Architecture::kDecoder &&
          !sets_any(sets, {"tokenizer.path"});
 }
 
-// The special tokens that the objective asks for, and words up to the model's vocabulary. 0 ends a text.
+// The objective's special tokens, then words up to the size of the model's vocabulary. 0 ends a text.
 void write_tokenizer(const Path& path, const config::RunConfig& config, const models::ModelConfig& model) {
   std::vector<std::string> names{"<|endoftext|>"};
   const config::SpecialTokens special = config::special_tokens(config, model);
@@ -102,7 +102,7 @@ void write_tokenizer(const Path& path, const config::RunConfig& config, const mo
   write_file_atomically(posix_file_system(), path, dump_json(json));
 }
 
-// Documents of 1 to 1,000 tokens, every id about as often; 0 ends each.
+// Documents of 1 to 1,000 tokens, with about equally frequent ids; 0 ends each.
 void write_tokens(const Path& path, int64_t count, int64_t vocab) {
   data::TokenWriter writer(posix_file_system(), path, data::token_type_for(vocab));
   std::vector<int32_t> document;
@@ -119,7 +119,7 @@ void write_tokens(const Path& path, int64_t count, int64_t vocab) {
   writer.finish({.vocab_size = vocab, .end_of_text = 0}, "");
 }
 
-// As many tokens as make the held-out hundredth long enough for an evaluation.
+// Enough tokens that the held-out 1 % suffices for an evaluation.
 int64_t tokens_wanted(const config::RunConfig& config) {
   const int64_t step_tokens = config.training.global_batch_size * config.training.sequence_length;
   const int64_t between =
@@ -162,8 +162,8 @@ namespace {
 constexpr const char* kFolderPrefix = "strata-bench-";
 constexpr const char* kLockName = ".lock";
 
-// A benchmark that was killed removed nothing. The lock of its folder went with the process; one that is held
-// belongs to a benchmark that is still running.
+// Killed benchmarks leave their folders. Their locks ended with the processes; a folder whose lock is held
+// belongs to a running benchmark.
 void remove_left_folders(const Path& parent) {
   std::error_code error;
   std::vector<Path> left;
@@ -193,7 +193,7 @@ BenchFolder::BenchFolder(const std::vector<std::string>& sets) {
   remove_left_folders(parent);
   std::string name = (parent / (std::string(kFolderPrefix) + "XXXXXX")).string();
   if (::mkdtemp(name.data()) == nullptr)
-    throw WorldError("[{}] no folder can be made here: {}", parent.string(), std::strerror(errno));
+    throw WorldError("[{}] cannot create a folder here: {}", parent.string(), std::strerror(errno));
   path_ = name;
   lock_.emplace(path_ / kLockName);
 }
@@ -220,7 +220,7 @@ BenchRun::BenchRun(const std::vector<std::string>& sets) : folder_(sets) {
 }
 
 std::string BenchRun::describe() const {
-  return fmt::format("{}, {} x {} tokens a step in micro-batches of {}, {}, {} threads",
+  return fmt::format("{}, {} x {} tokens per step in micro-batches of {}, {}, {} threads",
                      config.model.preset.empty() ? std::string(model.family->name) : config.model.preset,
                      config.training.global_batch_size, config.training.sequence_length,
                      *config.training.micro_batch_size, name_of(config::activation_dtype(config)),
@@ -240,17 +240,17 @@ void BenchRun::compute_micro_batch(int32_t micro_batch) {
 }
 
 double BenchRun::step_seconds(double budget) {
-  const program::Script& script = executor_->program(config::kTrainProgram).script;
+  const program::Script& schedule = executor_->program(config::kTrainProgram).script;
   const auto kind_of = [](const program::Action& action) {
     return static_cast<size_t>(action.segment) * program::kVariants + (action.accumulates ? 1 : 0);
   };
   std::array<std::vector<double>, static_cast<size_t>(program::kSegments) * program::kVariants> seconds;
   const double begin = monotonic_seconds();
-  // The first pass takes the pages of everything and is not counted.
+  // The first pass touches all pages for the first time and is excluded.
   for (int64_t pass = 0; pass < 3 || (monotonic_seconds() - begin < budget && pass < 50); ++pass) {
     write_hyper(*executor_);
     std::array<bool, seconds.size()> is_timed{};
-    for (const program::Action& action : script) {
+    for (const program::Action& action : schedule) {
       const size_t kind = kind_of(action);
       if (std::exchange(is_timed[kind], true)) continue;
       const double action_begin = monotonic_seconds();
@@ -259,23 +259,23 @@ double BenchRun::step_seconds(double budget) {
     }
   }
   double sum = 0;
-  for (const program::Action& action : script) sum += median(seconds[kind_of(action)]);
+  for (const program::Action& action : schedule) sum += median(seconds[kind_of(action)]);
   return sum;
 }
 
 namespace {
 
-// A new process counts as its own the most memory that this one ever held; that is made what it holds now.
-// Where the system does not allow it, a peak is too high rather than too low.
-void forget_peak_resident() {
+// A new process inherits the peak resident size of this one, so reset that to the current size. If the system
+// does not allow it, reported peaks are too high rather than too low.
+void reset_peak_resident() {
 #ifdef __GLIBC__
   ::malloc_trim(0);
 #endif
   std::ofstream("/proc/self/clear_refs") << "5";
 }
 
-// What mpirun is told by the environment, which another MPI's overlooks: that ranks may be more than
-// processors, share them as they like, and may not read each other's memory (containers forbid it).
+// Settings of Open MPI's mpirun, which other MPIs ignore: allow more ranks than processors, without binding,
+// and do not read memory of other processes (containers forbid it).
 std::vector<std::string> environment_of_mpirun() {
   std::vector<std::string> all;
   for (char** entry = environ; *entry != nullptr; ++entry) all.emplace_back(*entry);
@@ -286,16 +286,16 @@ std::vector<std::string> environment_of_mpirun() {
   return all;
 }
 
-// Waits for a process of ours to end. Who is told to stop meanwhile takes it along.
+// Waits for a child process to end. If this process is asked to stop meanwhile, it stops the child too.
 int end_of(pid_t id, rusage& usage) {
   int status = 0;
-  // Where the system has none, poll() waits its time out.
+  // -1 if the system has no pidfd: poll() then waits for its timeout.
   const auto handle = static_cast<int>(::syscall(SYS_pidfd_open, id, 0));
   constexpr int kPollMilliseconds = 50;
   pollfd ended{.fd = handle, .events = POLLIN, .revents = 0};
   while (::wait4(id, &status, WNOHANG, &usage) == 0) {
     if (stop_requested()) {
-      save_before_stopping();  // the folder of the benchmark is to be removed
+      save_before_stopping();  // so that the benchmark's folder is removed
       ::kill(id, SIGTERM);
       while (::wait4(id, &status, 0, &usage) < 0 && errno == EINTR) {
       }
@@ -342,19 +342,19 @@ SelfRun run_self(std::vector<std::string> words, const Path& log, const Launch& 
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  forget_peak_resident();
+  reset_peak_resident();
   const double begin = monotonic_seconds();
   pid_t id = 0;
   const int failed = ::posix_spawnp(&id, program.c_str(), &actions, nullptr, arguments.data(),
                                     launch.by_mpirun ? settings.data() : environ);
   posix_spawn_file_actions_destroy(&actions);
-  if (failed != 0) throw WorldError("[bench] {} cannot be started: {}", program, std::strerror(failed));
+  if (failed != 0) throw WorldError("[bench] cannot start {}: {}", program, std::strerror(failed));
   rusage usage{};
   const int status = end_of(id, usage);
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    std::string said = read_file(log);
-    if (said.size() > 500) said.erase(0, said.size() - 500);
-    throw WorldError("[bench] strata {} failed:\n{}", verb, said);
+    std::string output = read_file(log);
+    if (output.size() > 500) output.erase(0, output.size() - 500);
+    throw WorldError("[bench] strata {} failed:\n{}", verb, output);
   }
   const auto seconds = [](const timeval& time) {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
@@ -371,7 +371,7 @@ ChildRun run_child(const std::vector<std::string>& sets, int64_t steps, const La
     const models::ModelConfig model = config::resolve_model(config);
     if (makes_tokenizer(sets, model)) write_tokenizer(tokenizer_path(folder.path()), config, model);
     if (makes_tokens(sets)) {
-      // A window of span corruption takes some tokens more than its source has places.
+      // A window of span corruption needs more source tokens than its row has places.
       const int64_t step_tokens = config.training.global_batch_size * config::row_shape(config, model).window;
       write_tokens(tokens_path(folder.path()), (steps + 1) * step_tokens, model.vocab_size);
     }
@@ -399,7 +399,7 @@ ChildRun run_child(const std::vector<std::string>& sets, int64_t steps, const La
   const auto waits = metrics.column("data_wait_ms"), times = metrics.column("step_ms");
   const auto ends = metrics.column("time");
   STRATA_CHECK(times.size() == static_cast<size_t>(steps) && waits.size() == times.size(),
-               "a run of {} steps wrote {}", steps, times.size());
+               "a run of {} steps recorded {}", steps, times.size());
   out.instruction_seconds += waits[0] / 1e3;
   out.first_step_seconds = times[0] / 1e3;
   out.whole_step_seconds = (ends.back() - ends.front()) / static_cast<double>(steps - 1);

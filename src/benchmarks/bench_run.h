@@ -1,4 +1,4 @@
-// A training run without its loop: what the benchmarks measure the single costs of a run on.
+// A training run without its loop, on which benchmarks measure individual costs.
 #pragma once
 
 #include <memory>
@@ -16,13 +16,13 @@
 
 namespace strata::benchmarks {
 
-// The configuration of a benchmark: all defaults, llama3-29m, made-up token files (tokens_path of `folder`),
-// a hundredth of them held out as of text; then `sets`. Validated.
+// The validated configuration of a benchmark: defaults, llama3-29m, synthetic token files (tokens_path of
+// `folder`), of which 1 % is held out; then `sets`.
 config::RunConfig bench_config(const std::vector<std::string>& sets, const Path& folder);
 
-// A folder of a benchmark's own, below run.folder where `sets` name it (so that another disk can be measured)
-// and else among the temporary files; removed with all in it at the end. Folders that killed benchmarks left
-// in the same place are removed first.
+// A benchmark's folder: below run.folder if `sets` has it (to measure another disk), else in the temporary
+// directory. The destructor removes it with its contents; the constructor removes folders that killed
+// benchmarks left there.
 class BenchFolder {
  public:
   explicit BenchFolder(const std::vector<std::string>& sets);
@@ -38,7 +38,7 @@ class BenchFolder {
 
 class BenchRun {
  public:
-  // Makes tokens, resolves every "auto", compiles, allocates and fills weights.
+  // Writes tokens, resolves every "auto", compiles, allocates, and fills weights.
   explicit BenchRun(const std::vector<std::string>& sets);
 
   config::RunConfig config;
@@ -52,14 +52,15 @@ class BenchRun {
   int64_t micro_batches() const {
     return config.training.global_batch_size / *config.training.micro_batch_size;
   }
-  std::string describe() const;  // "llama3-29m, 64 x 512 tokens a step in micro-batches of 4, f32"
+  // "llama3-29m, 64 x 512 tokens per step in micro-batches of 4, f32, 2 threads".
+  std::string describe() const;
 
-  // Copies the rows of one micro-batch from a batch of the whole step.
+  // Uploads the rows of one micro-batch from the batch of a whole step.
   void copy_batch(const data::HostBatch& from, int64_t micro_batch);
-  // Its actions, without those of others between them.
+  // Runs the actions of one micro-batch, without interleaved actions of others.
   void compute_micro_batch(int32_t micro_batch);
-  // Seconds of a step of the whole batch without its data: of each action that differs from the others the
-  // typical time, as often as the script has it. Measures for about `budget` seconds.
+  // Seconds of a step without loading data: the median time of each kind of action, times its occurrences in
+  // the schedule. Measures for about `budget` seconds.
   double step_seconds(double budget);
 
  private:
@@ -68,32 +69,33 @@ class BenchRun {
   std::unique_ptr<program::Executor> executor_;
 };
 
-// How a process of this program is started.
+// How to start this program.
 struct Launch {
   int ranks = 1;
-  bool by_mpirun = false;  // as processes; else as threads of one
+  bool by_mpirun = false;  // ranks are processes; else threads of one
 };
-// Whether there is an mpirun to start processes with.
+// Whether mpirun is in PATH.
 bool has_mpirun();
 
-// `strata WORDS` as a process of its own, or as those that mpirun starts; what it prints in `log`. WorldError
-// with the end of that when it fails.
+// Runs `strata WORDS` in a separate process, or in several by mpirun, with its output in `log`. If it fails,
+// throws a WorldError with the end of the output.
 struct SelfRun {
   double seconds = 0, cpu_seconds = 0;
   int64_t peak_resident_bytes = 0;
 };
 SelfRun run_self(std::vector<std::string> words, const Path& log, const Launch& launch = {});
 
-// A whole `strata train` of a few steps on cached tokens, as processes of its own.
+// Measurements of a complete `strata train` of a few steps on cached tokens, in separate processes.
 struct ChildRun {
   double instruction_seconds = 0;  // from the start of the process to the first instruction
   double first_step_seconds = 0;
   double steady_step_seconds = 0;  // median of the later ones
-  // Of the later ones with all that is between them: from the end of the first to the end of the last.
+  // Mean of the later steps including everything between them: from the end of the first step to that of the
+  // last.
   double whole_step_seconds = 0;
   int64_t peak_resident_bytes = 0;
 };
-// At least two steps. WorldError with the end of its messages when it fails.
+// At least two steps. If the run fails, throws a WorldError with the end of its output.
 ChildRun run_child(const std::vector<std::string>& sets, int64_t steps, const Launch& launch = {});
 
 }  // namespace strata::benchmarks

@@ -1,5 +1,5 @@
-// The built-in benchmarks. Each gives a table, and a JSON object, of what it measured in one run of this
-// process; ratios compare figures that were measured alternately.
+// The built-in benchmarks. Each produces a table and a JSON object from one run of this process; ratios
+// compare figures that were measured alternately.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,9 +17,9 @@ namespace strata::benchmarks {
 
 struct BenchContext {
   int threads = 1;
-  std::function<void(const std::string&)> show;  // takes the table, piece by piece
-  std::vector<std::string> sets;                 // KEY=VALUE of a run's configuration
-  nlohmann::ordered_json& result;                // where the running benchmark puts its own
+  std::function<void(const std::string&)> show;  // prints a part of the table
+  std::vector<std::string> sets;                 // KEY=VALUE settings of a run's configuration
+  nlohmann::ordered_json& result;                // receives the fields of the running benchmark
 
   template <typename... Args>
   void print(fmt::format_string<Args...> format, Args&&... args) const {
@@ -28,9 +28,9 @@ struct BenchContext {
 };
 
 struct Benchmark {
-  std::string_view name, what;
+  std::string_view name, what;  // what: one line for the help
   void (*run)(BenchContext&);
-  bool takes_sets;  // it runs a model, which --set may choose
+  bool takes_sets;  // runs a model, which --set can select
 };
 std::span<const Benchmark> benchmarks();
 

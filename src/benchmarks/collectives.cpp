@@ -1,4 +1,4 @@
-// strata bench collectives: collectives of two ranks of this process against two threads that copy memory.
+// strata bench collectives: two ranks of this process, against two threads that copy memory.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -20,7 +20,7 @@ enum Kind : uint8_t { kCopy, kAllReduce, kAllGather, kReduceScatter, kKinds };
 constexpr std::array<const char*, kKinds> kNames = {"copy", "all-reduce", "all-gather", "reduce-scatter"};
 
 struct Figures {
-  std::array<std::array<double, kTurns>, kKinds> seconds{};  // of one of `size` bytes
+  std::array<std::array<double, kTurns>, kKinds> seconds{};  // of one operation on `size` bytes
 };
 
 double median(std::array<double, kTurns> values) {
@@ -28,7 +28,7 @@ double median(std::array<double, kTurns> values) {
   return (values[kTurns / 2 - 1] + values[kTurns / 2]) / 2;
 }
 
-// Every rank ends with `size` bytes: each element counts as read and written once, as in the copy.
+// Every rank receives `size` bytes; each counts as read and written once, as in the copy.
 comm::Operation operation_of(Kind kind, int64_t size, int rank) {
   comm::Operation operation{.transfers = {{.dtype = DType::kF32, .bytes = size}}, .label = kNames[kind]};
   if (kind == kAllReduce) return operation;
@@ -53,7 +53,7 @@ void measure(comm::World& world, int64_t size, Figures& figures) {
   const int ranks[] = {0, 1};
   const auto group = world.group(ranks, "bench");
   const auto count = static_cast<size_t>(size);
-  // Reduce-scatter sums twice as much as it keeps.
+  // Reduce-scatter reads twice the bytes that it keeps.
   std::vector<std::byte> from(2 * count, std::byte{1}), to(count, std::byte{2});
   std::array<std::unique_ptr<comm::Prepared>, kKinds> prepared;
   for (const Kind kind : {kAllReduce, kAllGather, kReduceScatter}) {
@@ -83,7 +83,7 @@ void measure(comm::World& world, int64_t size, Figures& figures) {
 
 void bench_collectives(BenchContext& context) {
   context.print(
-      "\n  {} ranks of this process, a thread each; medians of {} turns against {} threads that copy\n",
+      "\n  {} ranks of this process, one thread each; medians of {} turns, against {} threads that copy\n",
       kRanks, kTurns, kRanks);
   context.print("  {:>8} {:>12}", "bytes", "copy");
   for (const Kind kind : {kAllReduce, kAllGather, kReduceScatter}) context.print(" {:>24}", kNames[kind]);

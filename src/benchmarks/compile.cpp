@@ -1,4 +1,4 @@
-// strata bench compile: what it takes to make a step program, against layers and against parameters.
+// strata bench compile: time and memory to compile a step program, by layers and by parameters.
 #include <fmt/core.h>
 #include <ctime>
 
@@ -26,7 +26,7 @@ double thread_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// A run that is compiled and never begun: its folder and its configuration.
+// A run that is compiled but never started: its folder and its configuration.
 class CompileCase {
  public:
   explicit CompileCase(std::vector<std::string> sets) : folder_({}) {
@@ -41,7 +41,7 @@ class CompileCase {
 
   const models::ModelConfig& model() const { return plan_->model; }
 
-  // Of processor time, which others on the machine disturb least; the least of some repetitions.
+  // Processor time, which other load disturbs least; the minimum of several repetitions.
   double compile_seconds() const {
     double best = 0;
     for (int i = 0; i < kRepeats; ++i) {
@@ -59,7 +59,7 @@ class CompileCase {
     return compile(config)->arena_bytes;
   }
 
-  // The best of some processes.
+  // The best of several processes.
   SelfRun explain(int64_t budget) const {
     SelfRun best;
     for (int i = 0; i < kRepeats; ++i) {
@@ -103,11 +103,11 @@ double growth(const std::vector<double>& x, const std::vector<double>& y) {
   return (n * sxy - sx * sy) / (n * sxx - sx * sx);
 }
 
-// One row a case; then how the time grows from the first row to the last.
+// One row per case, then the growth of the time from the first row to the last.
 class Table {
  public:
   Table(BenchContext& context, const char* key, const char* what) : context_(context), key_(key) {
-    context_.print("\n{}; seconds are of processor time\n  {:>8} {:>8} {:>12} {:>12} {:>12} {:>16}\n", what,
+    context_.print("\n{}; times are processor time\n  {:>8} {:>8} {:>12} {:>12} {:>12} {:>16}\n", what,
                    "layers", "width", "parameters", "compile", "explain", "peak resident");
   }
 
@@ -130,16 +130,16 @@ class Table {
                                              {"explain_peak_resident_bytes", explain.peak_resident_bytes}});
   }
 
-  // With `layers`, also what one of them adds to the memory, which begins with that of any process.
+  // With `layers`, also the memory that each layer adds to that of an empty process.
   void finish(bool layers) {
     const double time = growth(along_, compile_);
     auto& json = context_.result[key_];
     json["compile_exponent"] = time;
-    context_.print("  compile time grows with the power {:.2f} (1 is linear, 0 constant)\n", time);
+    context_.print("  compile time grows with exponent {:.2f} (1: linear, 0: constant)\n", time);
     if (!layers) return;
     const size_t last = along_.size() - 1, middle = last / 2;
     const double few = added(0, middle), many = added(middle, last);
-    context_.print("  a layer adds {} of memory up to {} layers and {} from there\n", human_bytes(few),
+    context_.print("  each layer adds {} of memory up to {} layers, and {} beyond\n", human_bytes(few),
                    along_[middle], human_bytes(many));
     json["resident_bytes_a_layer"] = {few, many};
   }
@@ -159,7 +159,7 @@ void explain_large(BenchContext& context) {
   const int64_t none = one.arena_bytes(program::Recompute::kNone);
   const int64_t selective = one.arena_bytes(program::Recompute::kSelective);
   const int64_t full = one.arena_bytes(program::Recompute::kFull);
-  context.print("\nstrata explain of llama3.1-405b, 8192 tokens, a process each (goals: {} s, {})\n",
+  context.print("\nstrata explain of llama3.1-405b, 8192 tokens, one process each (goals: {} s, {})\n",
                 kGoalSeconds, human_bytes(static_cast<double>(kGoalBytes)));
   const auto row = [&](const char* key, const char* what, int64_t budget) {
     const SelfRun run = one.explain(budget);
@@ -170,15 +170,15 @@ void explain_large(BenchContext& context) {
                                             {"cpu_seconds", run.cpu_seconds},
                                             {"peak_resident_bytes", run.peak_resident_bytes}};
   };
-  row("fits", "all fits", none + 1'000'000);
-  row("recompute", "as many layers as needed are recomputed", (selective + full) / 2);
-  row("remedies", "does not fit: changes are tried that would", full - 1'000'000);
+  row("fits", "fits the budget", none + 1'000'000);
+  row("recompute", "fits with some layers recomputed", (selective + full) / 2);
+  row("remedies", "does not fit; alternatives are searched", full - 1'000'000);
 }
 
 }  // namespace
 
 void bench_compile(BenchContext& context) {
-  // The machine's rates are measured before, not by the first process that explains.
+  // Measure the machine's rates now, so that the first `explain` process does not.
   device::open(device::Kind::kCpu, 0, context.threads)->measured(posix_file_system());
   const auto sized = [](int64_t layers, int64_t width) {
     return CompileCase({"model.family=\"llama3\"", fmt::format("model.num_hidden_layers={}", layers),
@@ -190,13 +190,13 @@ void bench_compile(BenchContext& context) {
                         "model.max_position_embeddings=2048", budget_set()});
   };
   {
-    Table table(context, "layers", "against layers, llama3 of one width");
+    Table table(context, "layers", "by layers, llama3 of constant width");
     for (int64_t layers = 8; layers <= 512; layers *= 2)
       table.add(static_cast<double>(layers), sized(layers, 1024));
     table.finish(true);
   }
   {
-    Table table(context, "parameters", "against parameters, llama3 of as many layers");
+    Table table(context, "parameters", "by parameters, llama3 of 32 layers");
     for (int64_t width = 256; width <= 16384; width *= 4) {
       const CompileCase one = sized(32, width);
       table.add(static_cast<double>(models::parameter_count(one.model())), one);

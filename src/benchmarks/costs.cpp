@@ -1,4 +1,4 @@
-// strata bench load, eval: what a run does besides its steps, against them.
+// strata bench load, eval: the costs of a run besides its steps, relative to them.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -27,7 +27,7 @@ double seconds_of(const Run& run) {
   return monotonic_seconds() - begin;
 }
 
-// How often something of this interval happens in a run, whose last step does it too.
+// How often an event with this interval occurs in a run; the last step always has one.
 double times(const config::Interval& interval, const config::RunConfig& config, double run_seconds,
              double cost) {
   const auto steps = static_cast<double>(config::total_steps(config));
@@ -92,7 +92,7 @@ void bench_load(BenchContext& context) {
   const int64_t sequences = run.config.training.global_batch_size;
   const double step = run.step_seconds(kStepSeconds);
 
-  // On this thread, as if nothing were prepared ahead.
+  // On this thread, without prefetching.
   data::HostBatch batch;
   batch.resize(run.samples().shape(), sequences);
   data::BatchScratch scratch;
@@ -103,7 +103,7 @@ void bench_load(BenchContext& context) {
       for (int64_t m = 0; m < run.micro_batches(); ++m) run.copy_batch(batch, m);
     }));
   }
-  // As a run does it: the loader's thread prepares batches while this one computes.
+  // As in a run: the loader's thread prepares batches while this one computes.
   data::Loader loader(run.samples(), {.max_sequences = sequences});
   for (int64_t i = 0; i < 4; ++i) {
     loader.next(i * sequences, sequences);
@@ -112,13 +112,13 @@ void bench_load(BenchContext& context) {
   }
   const double fill = median(fills), copy = median(copies), wait = median(waits);
   const auto tokens = static_cast<double>(run.step_tokens());
-  context.print("\n{}: {:.0f} ms a step\n", run.describe(), 1e3 * step);
+  context.print("\n{}: {:.0f} ms per step\n", run.describe(), 1e3 * step);
   auto row = [&](const char* what, double seconds) {
     context.print("  {:<44} {:>10.3f} ms {:>9.4f} % of a step\n", what, 1e3 * seconds, 100 * seconds / step);
   };
   row("wait for the batch, prepared by the loader", wait);
   row("copy into the arena", copy);
-  row("what a step loses (wait + copy)", wait + copy);
+  row("added to a step (wait + copy)", wait + copy);
   row("work of the loader's thread", fill);
   context.print("  the loader fills {:.0f}M tokens/s\n", tokens / fill / 1e6);
   context.result = {{"step_seconds", step},          {"wait_seconds", wait},
@@ -147,11 +147,11 @@ void bench_eval(BenchContext& context) {
   const double evaluation = evaluation_seconds(run);
   const double samples = samples_seconds(run);
 
-  context.print("\n{}: {:.0f} ms a step, {:.0f} steps, {} in all\n", run.describe(), 1e3 * step, steps,
+  context.print("\n{}: {:.0f} ms per step, {:.0f} steps, {} in total\n", run.describe(), 1e3 * step, steps,
                 human_duration(run_seconds));
-  context.print("  each cost measured once and multiplied by how often a run meets it; a checkpoint is {}\n",
+  context.print("  each cost measured once, times its occurrences in a run; a checkpoint is {}\n",
                 human_bytes(static_cast<double>(bytes)));
-  context.print("  {:<12} {:>10} {:>8} {:>10} {:>12}\n", "", "once", "times", "in all", "share of run");
+  context.print("  {:<12} {:>10} {:>8} {:>10} {:>12}\n", "", "once", "times", "total", "share of run");
   double all = 0;
   context.result = {{"step_seconds", step}, {"steps", steps}, {"checkpoint_bytes", bytes}};
   auto row = [&](const char* what, double once, double count) {
@@ -165,7 +165,7 @@ void bench_eval(BenchContext& context) {
   row("samples", samples, evaluations);
   row("checkpoint", checkpoint, times(run.config.checkpoint.interval, run.config, run_seconds, checkpoint));
   row("final model", final_model, 1);
-  context.print("  {:<12} {:>31.1f} s {:>10.3f} %\n", "together", all, 100 * all / (run_seconds + all));
+  context.print("  {:<12} {:>31.1f} s {:>10.3f} %\n", "total", all, 100 * all / (run_seconds + all));
   context.result["share"] = all / (run_seconds + all);
 }
 

@@ -1,4 +1,4 @@
-// strata bench decode: what a token costs against the bytes that it must read.
+// strata bench decode: time per token against the bytes that it must read.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -20,13 +20,13 @@ namespace {
 
 using program::Segment;
 
-constexpr int64_t kPosition = 512;  // tokens in the cache, where the model has so many positions
+constexpr int64_t kPosition = 512;  // tokens in the cache, unless the model has fewer positions
 constexpr int64_t kBatch = 8;
 constexpr double kReadGoal = 0.9, kBatchGoal = 5;
 constexpr int kRounds = 4;
-constexpr double kSeconds = 0.4;  // of a round, for either side
+constexpr double kSeconds = 0.4;  // per round, for each measurement
 
-// Weights and cache that one token reads.
+// Bytes of weights and cache read per token.
 int64_t bytes_of_token(const program::Program& program, int64_t position) {
   int64_t bytes = 0;
   for (const graph::Node& node : program.graph.nodes()) {
@@ -40,7 +40,7 @@ int64_t bytes_of_token(const program::Program& program, int64_t position) {
   return bytes;
 }
 
-// Seconds of all runs so far by kernel family, largest first.
+// Total seconds so far by kernel family, largest first.
 std::vector<std::pair<std::string, double>> family_seconds(const program::Executor& executor, size_t index) {
   std::map<std::string, double> sums;
   const program::Program& program = executor.program(index);
@@ -54,7 +54,7 @@ std::vector<std::pair<std::string, double>> family_seconds(const program::Execut
   return sorted;
 }
 
-// Any small numbers, but in memory of their own: pages that nobody wrote may all be the same one.
+// Fills in arbitrary small values, because untouched pages may all map to one physical page.
 void fill_weights(program::Executor& executor) {
   std::vector<float> numbers(1 << 20);
   for (size_t i = 0; i < numbers.size(); ++i)
@@ -70,8 +70,8 @@ void fill_weights(program::Executor& executor) {
 void decode_case(BenchContext& context, const std::vector<std::string>& sets, const std::string& name) {
   const BenchCase bench = case_of_sets(sets);
   if (bench.model.architecture != models::Architecture::kDecoder) {
-    throw ConfigError("[bench decode] measures decoders, and the model is {} ({})",
-                      config::kind_of(bench.model), bench.model.family->name);
+    throw ConfigError("[bench decode] the model is {} ({}): expected a decoder", config::kind_of(bench.model),
+                      bench.model.family->name);
   }
   const int64_t position = std::min(kPosition, bench.model.max_positions - 1);
   program::CompileOptions options;
@@ -103,8 +103,8 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
   executor.write("cache_slot", slots);
   const int64_t bytes_to_read = bytes_of_token(executor.program(0), position);
   const auto read_all = device->reading_loop(bytes_to_read);
-  // In turns, since others share the machine; of each the best repetition counts, which others can only make
-  // slower.
+  // Interleaved, since other load may share the machine; the best repetition of each is used, since load only
+  // slows it down.
   double bandwidth = 0;
   std::vector<double> seconds, batches, reads;
   const auto timed = [&](size_t index) {
@@ -169,11 +169,9 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
 
 void bench_decode(BenchContext& context) {
   context.print(
-      "\n  one text, {} tokens in the cache, in turns with a triad over memory, with a loop that only reads "
-      "as many "
-      "bytes (goal {:.0f} % of its rate) and with {} texts at once (goal {:g} x the tokens); rates are of "
-      "the best "
-      "repetitions\n",
+      "\n  one text, {} tokens in the cache, interleaved with a triad over memory, a loop that reads the\n"
+      "  same bytes (goal {:.0f} % of its rate) and {} texts in one batch (goal {:g} x the tokens);\n"
+      "  rates are of the best repetitions\n",
       kPosition, 100 * kReadGoal, kBatch, kBatchGoal);
   context.print("  {:<14} {:>5} {:>10} {:>12} {:>12} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10}\n", "model",
                 "dtype", "bytes", "median", "best", "tokens/s", "GB/s", "triad", "share", "reading",

@@ -1,5 +1,5 @@
-// strata bench experts: how fast tokens reach experts on other ranks and come back, against two threads or
-// four that copy as many rows; and what a layer takes whose experts are not equally busy.
+// strata bench experts: bandwidth of expert dispatch between 2 or 4 ranks, against the same number of threads
+// that copy the same rows; and the time of a layer with imbalanced experts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,12 +30,12 @@ using graph::Graph;
 using graph::ParameterRole;
 using graph::ValueId;
 
-constexpr int64_t kTokens = 4096, kWidth = 512, kFfn = 192, kExperts = 64, kSlots = 8;
+constexpr int64_t kTokens = 4096, kWidth = 512, kFfn = 192, kExperts = 64, kTopK = 8;
 constexpr int kTurns = 9;
 constexpr double kCopyGoal = 0.6, kShareGoal = 0.8;
 
-// Experts of each token, of which rank 0 has `imbalance` times the mean over ranks; all others as many as
-// each other.
+// Expert ids of each token. Rank 0's experts are chosen `imbalance` times as often as the mean over ranks;
+// all others equally often.
 std::vector<int32_t> ids_of(int64_t ranks, double imbalance, uint64_t seed) {
   const int64_t each = kExperts / ranks;
   const double share_of_first = imbalance / static_cast<double>(ranks);
@@ -47,11 +47,11 @@ std::vector<int32_t> ids_of(int64_t ranks, double imbalance, uint64_t seed) {
   };
   for (int64_t token = 0; token < kTokens; ++token) {
     std::vector<int32_t> chosen;
-    while (std::ssize(chosen) < kSlots) {
+    while (std::ssize(chosen) < kTopK) {
       const bool first = ranks > 1 && draw() < share_of_first;
       const int64_t from = first ? 0 : ranks > 1 ? each : 0, count = first ? each : kExperts - from;
       const auto id = static_cast<int32_t>(from + static_cast<int64_t>(draw() * static_cast<double>(count)));
-      // All of a rank's experts may be taken: then any.
+      // If all experts of a rank may be taken already, accept duplicates.
       const bool is_new = std::find(chosen.begin(), chosen.end(), id) == chosen.end();
       if (is_new || std::ssize(chosen) >= each) chosen.push_back(id);
     }
@@ -60,20 +60,20 @@ std::vector<int32_t> ids_of(int64_t ranks, double imbalance, uint64_t seed) {
   return ids;
 }
 
-// Rows that come to a rank of equally busy ones, its own among them.
+// The number of rows that a rank receives with balanced experts, including its own.
 int64_t rows_of(int rank, int ranks) {
   int64_t rows = 0;
   for (int from = 0; from < ranks; ++from) {
     const auto ids = ids_of(ranks, 1, static_cast<uint64_t>(from) + 1);
-    for (auto token = ids.begin(); token != ids.end(); token += kSlots)
-      rows += std::any_of(token, token + kSlots, [&](int32_t id) { return id / (kExperts / ranks) == rank; })
+    for (auto token = ids.begin(); token != ids.end(); token += kTopK)
+      rows += std::any_of(token, token + kTopK, [&](int32_t id) { return id / (kExperts / ranks) == rank; })
                   ? 1
                   : 0;
   }
   return rows;
 }
 
-// A layer's experts on one of the ranks; where they compute nothing rows come and go back as they are.
+// A layer's experts on one rank. Without `computes`, rows are sent and returned unchanged.
 class Layer {
  public:
   Layer(comm::World& world, comm::Communicator& group, bool computes, DType dtype)
@@ -102,12 +102,12 @@ class Layer {
       return device::add_operand(graph, name, type, shape);
     };
     const ValueId x = operand("x", dtype, {kTokens, kWidth});
-    values.ids = operand("ids", DType::kI32, {kTokens, kSlots});
-    const ValueId weights = operand("weights", DType::kF32, {kTokens, kSlots});
+    values.ids = operand("ids", DType::kI32, {kTokens, kTopK});
+    const ValueId weights = operand("weights", DType::kF32, {kTokens, kTopK});
     ops::DispatchAttrs attrs{
-        .axes = {graph::Axis::kShard}, .tokens = kTokens, .k = kSlots, .experts = kExperts, .ranks = ranks};
-    // Room for the least even of them, so that all take one pass.
-    attrs.capacity = {kTokens, kTokens * kSlots};
+        .axes = {graph::Axis::kShard}, .tokens = kTokens, .k = kTopK, .experts = kExperts, .ranks = ranks};
+    // Capacity for the worst imbalance, so that all cases take one pass.
+    attrs.capacity = {kTokens, kTokens * kTopK};
     const auto plan = graph::add<ops::PlanDispatch>(graph, {.ids = values.ids, .weights = weights}, attrs);
     ValueId rows = graph::add<ops::DispatchRows>(graph, {.x = x, .way = plan.way}, attrs).rows;
     if (computes) {
@@ -138,13 +138,13 @@ class Layer {
   device::OpRun op_;
 };
 
-// Of each turn, and what a rank moved in it.
+// Times of each turn, and the traffic of a rank.
 struct Moved {
   std::vector<double> rows, copies;  // seconds
-  double bytes = 0;                  // a rank's, on both ways
+  double bytes = 0;                  // of a rank, in both directions
 };
 
-std::unique_ptr<comm::Communicator> everybody(comm::World& world) {
+std::unique_ptr<comm::Communicator> all_ranks(comm::World& world) {
   std::vector<int> all(static_cast<size_t>(world.size()));
   std::iota(all.begin(), all.end(), 0);
   return world.group(all, "bench");
@@ -153,7 +153,7 @@ std::unique_ptr<comm::Communicator> everybody(comm::World& world) {
 Moved move_rows(int ranks, DType dtype) {
   Moved moved;
   comm::run_local_ranks(ranks, [&](comm::World& world) {
-    const auto group = everybody(world);
+    const auto group = all_ranks(world);
     Layer layer(world, *group, false, dtype);
     const auto bytes = static_cast<size_t>(rows_of(world.rank(), ranks) * kWidth * size_of(dtype));
     std::vector<std::byte> from(bytes, std::byte{1}), to(bytes, std::byte{2});
@@ -183,21 +183,21 @@ void dispatch(BenchContext& context) {
       for (size_t i = 0; i < moved.rows.size(); ++i) shares.push_back(moved.copies[i] / moved.rows[i]);
       const std::string name = fmt::format("{} ranks, {}", ranks, name_of(dtype));
       context.print(
-          "  {:<28} {:>6.2f} GB/s a rank to experts and back, {:>5.1f} % of copies (goal {:.0f} %)\n", name,
+          "  {:<28} {:>6.2f} GB/s per rank to experts and back, {:>5.1f} % of copies (goal {:.0f} %)\n", name,
           moved.bytes / median(moved.rows) * 1e-9, 100 * median(shares), 100 * kCopyGoal);
       context.result["dispatch"][name] = {{"of_copies", median(shares)}, {"goal", kCopyGoal}};
     }
   }
 }
 
-// Forward and backward of a layer where one rank has more to do than others.
+// Forward and backward of a layer in which one rank has more rows than others.
 void imbalance(BenchContext& context) {
   for (const int ranks : {2, 4}) {
     const std::vector<double> factors =
         ranks == 2 ? std::vector<double>{1, 1.5, 2} : std::vector<double>{1, 1.5, 2, 4};
     std::vector<std::vector<double>> seconds(factors.size());
     comm::run_local_ranks(ranks, [&](comm::World& world) {
-      const auto group = everybody(world);
+      const auto group = all_ranks(world);
       Layer layer(world, *group, true, DType::kF32);
       layer.seconds(1);
       for (int turn = 0; turn < kTurns / 3; ++turn) {
@@ -207,7 +207,7 @@ void imbalance(BenchContext& context) {
         }
       }
     });
-    context.print("  {} ranks, the busiest has so many times the mean:", ranks);
+    context.print("  {} ranks, load of the busiest relative to the mean:", ranks);
     for (size_t i = 0; i < factors.size(); ++i) {
       const double times = median(seconds[i]) / median(seconds[0]);
       context.print("  {:g}: {:.2f} x the time", factors[i], times);
@@ -217,7 +217,7 @@ void imbalance(BenchContext& context) {
   }
 }
 
-// Two ranks with a thread each against one with two, on a whole model.
+// Two ranks with one thread each against one rank with two, on a whole model.
 void share(BenchContext& context) {
   std::vector<std::string> sets{"training.sequence_length=512", "training.global_batch_size=8",
                                 "training.micro_batch_size=4",  "precision.compute=\"fp32\"",
@@ -233,8 +233,7 @@ void share(BenchContext& context) {
     shares.push_back(one.back() / two.back());
   }
   context.print(
-      "  a whole step on two ranks that share experts, equally busy: {:.1f} % of one rank's tokens/s (goal "
-      "{:.0f} %)\n",
+      "  whole step on two ranks with balanced experts: {:.1f} % of one rank's tokens/s (goal {:.0f} %)\n",
       100 * median(shares), 100 * kShareGoal);
   context.result["expert_parallel"] = {
       {"of_one_rank", median(shares)}, {"goal", kShareGoal}, {"one", one}, {"two", two}};
@@ -243,8 +242,8 @@ void share(BenchContext& context) {
 }  // namespace
 
 void bench_experts(BenchContext& context) {
-  context.print("\n  {} tokens a rank of width {}, {} of {} experts each; medians\n", kTokens, kWidth, kSlots,
-                kExperts);
+  context.print("\n  {} tokens of width {} per rank, {} of {} experts per token; medians\n", kTokens, kWidth,
+                kTopK, kExperts);
   dispatch(context);
   imbalance(context);
   share(context);

@@ -1,4 +1,4 @@
-// strata bench peak, attention: the machine's limits, and attention against them.
+// strata bench peak, attention: the machine's peak rates, and attention relative to them.
 
 #include "base/json.h"
 #include "benchmarks/benchmarks.h"

@@ -1,5 +1,5 @@
-// strata bench pipeline: schedules of two ranks against each other, and against what their simulator says for
-// the times that F, I and W took.
+// strata bench pipeline: schedules of two ranks against each other, and against their simulation with the
+// measured times of F, I and W.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -31,7 +31,7 @@ constexpr const char* kSchedules[] = {"1f1b", "zb_h1", "zbv", "interleaved"};
 struct Runs {
   std::shared_ptr<const program::Pipeline> pipeline;
   std::vector<std::shared_ptr<const program::ProgramSet>> sets;  // by rank
-  std::vector<double> seconds;                                   // of the micro-batches of a step, by turn
+  std::vector<double> seconds;                                   // of a step's micro-batches, by turn
   parallel::Costs costs;                                         // measured, in seconds
 };
 
@@ -61,7 +61,7 @@ Runs compile_schedule(const std::vector<std::string>& sets, const Path& folder, 
   return runs;
 }
 
-// What the instructions of a segment took a time that it ran, both of its variants.
+// Mean seconds per run of a segment's instructions, over both of its variants.
 double seconds_of(const program::Executor& executor, const SegmentAt& at) {
   double seconds = 0;
   uint64_t calls = 0;
@@ -73,7 +73,7 @@ double seconds_of(const program::Executor& executor, const SegmentAt& at) {
   return calls > 0 ? seconds / static_cast<double>(calls) : 0;
 }
 
-// One rank's part of all turns; each schedule in its turn.
+// One rank of all turns, each of which runs every schedule.
 void run_rank(comm::World& world, std::vector<Runs>& all, std::mutex& mutex) {
   set_compute_threads(1);
   const auto rank = static_cast<size_t>(world.rank());
@@ -88,7 +88,7 @@ void run_rank(comm::World& world, std::vector<Runs>& all, std::mutex& mutex) {
     program::initialize_weights(*executors.back(), 1);
     executors.back()->run(config::kTrainProgram, {Segment::kEncode});
   }
-  for (int turn = -1; turn < kTurns; ++turn) {  // the first is not counted
+  for (int turn = -1; turn < kTurns; ++turn) {  // the first is excluded
     for (size_t i = 0; i < all.size(); ++i) {
       if (turn == 0) executors[i]->reset_timings();
       world.barrier();
@@ -121,7 +121,7 @@ void bench_pipeline(BenchContext& context) {
   std::mutex mutex;
   comm::run_local_ranks(kRanks, [&](comm::World& world) { run_rank(world, all, mutex); });
   context.print(
-      "\n  {} ranks of one thread, {} micro-batches of a sequence of 512, fp32; medians of {} turns\n",
+      "\n  {} ranks of one thread, {} micro-batches of one sequence of 512, fp32; medians of {} turns\n",
       kRanks, all.front().pipeline->schedule.micro_batches, kTurns);
   const double expected_reference =
       parallel::simulate(all.front().pipeline->schedule, all.front().costs).makespan;
@@ -134,9 +134,8 @@ void bench_pipeline(BenchContext& context) {
     double busy = 0;
     for (const parallel::RankTimes& rank : simulation.ranks) busy += rank.busy;
     context.print(
-        "  {:<12} {:>8.1f} ms, {:.1f} % of 1f1b's (expected of its F, I and W {:.1f} %, {:+.1f} points); "
-        "bubble "
-        "{:.1f} % as simulated, {:.1f} % measured\n",
+        "  {:<12} {:>8.1f} ms, {:.1f} % of 1f1b's (simulated from F, I and W {:.1f} %, {:+.1f} points); "
+        "bubble {:.1f} % simulated, {:.1f} % measured\n",
         one.pipeline->schedule.name, 1e3 * median(one.seconds), 100 * found, 100 * expected,
         100 * (found - expected), 100 * simulation.bubble_share(),
         100 * (1 - busy / (kRanks * median(one.seconds))));

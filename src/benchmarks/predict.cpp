@@ -1,4 +1,4 @@
-// strata bench predict: predicted against measured time.
+// strata bench predict: predicted and measured times.
 #include <algorithm>
 
 #include "base/file.h"

@@ -1,5 +1,5 @@
-// strata bench ranks: two ranks with half the threads each against one rank with all, and how soon many ranks
-// begin.
+// strata bench ranks: two ranks with half the threads each against one rank with all, and the start-up time
+// of many ranks.
 #include <algorithm>
 
 #include "base/json.h"
@@ -11,15 +11,15 @@ namespace strata::benchmarks {
 namespace {
 
 constexpr int kTurns = 5, kStarts = 5, kManyRanks = 64;
-constexpr int64_t kSteps = 3;  // of a run; the first is not counted
+constexpr int64_t kSteps = 3;  // per run; the first is excluded
 
 struct Layout {
   const char* name;
   std::vector<std::string> sets;  // of [parallel]
   Launch launch;
-  double goal;  // of one rank's tokens a second
+  double goal;  // relative to one rank's tokens per second
 };
-// A pipeline of p ranks and m micro-batches works m / (m + p - 1) of the time.
+// A pipeline of p ranks and m micro-batches is busy m / (m + p - 1) of the time.
 constexpr double kPipelineShare = 8.0 / 9;
 const std::vector<Layout>& all_layouts() {
   static const std::vector<Layout> kAll{
@@ -42,7 +42,7 @@ std::vector<std::string> joined(std::vector<std::string> first, const std::vecto
   return first;
 }
 
-// Tokens a second by layout, of each turn; none for those that cannot be started here.
+// Tokens per second by layout and turn; empty for layouts that cannot be started here.
 std::vector<std::vector<double>> measure_layouts(const std::vector<std::string>& sets) {
   const std::vector<Layout>& all = all_layouts();
   const config::RunConfig config = config::parse_run_config("", "strata bench", sets);
@@ -65,7 +65,7 @@ void layouts(BenchContext& context, const std::vector<std::string>& sets) {
   const auto rates = measure_layouts(sets);
   for (size_t i = 0; i < all.size(); ++i) {
     if (rates[i].empty()) {
-      context.print("  {:<28} not measured: there is no mpirun\n", all[i].name);
+      context.print("  {:<28} not measured: mpirun not found\n", all[i].name);
       continue;
     }
     std::vector<double> shares;
@@ -88,7 +88,7 @@ void starts(BenchContext& context, const std::vector<std::string>& sets) {
     many.push_back(run_child(sets, 2, {.ranks = kManyRanks}).instruction_seconds);
   }
   context.print(
-      "  first instruction after the process began: {:.2f} s of one rank, {:.2f} s of {} (goal 2 s; ",
+      "  from process start to first instruction: {:.2f} s with one rank, {:.2f} s with {} (goal 2 s; ",
       median(one), median(many), kManyRanks);
   const auto [least, most] = std::minmax_element(many.begin(), many.end());
   context.print("{:.2f} to {:.2f})\n", *least, *most);
@@ -101,12 +101,12 @@ void bench_ranks(BenchContext& context) {
   const auto sets = joined({"training.sequence_length=512", "training.global_batch_size=8",
                             "training.micro_batch_size=4", "precision.compute=\"fp32\""},
                            context.sets);
-  context.print("\n  runs of {} steps, in turns, {} each; medians\n", kSteps, kTurns);
+  context.print("\n  runs of {} steps, interleaved, {} of each; medians\n", kSteps, kTurns);
   layouts(context, sets);
   std::vector<std::string> small;
   if (context.sets.empty()) small.emplace_back("model.preset=\"llama3-5m\"");
   small = joined(std::move(small), context.sets);
-  // A row for each rank.
+  // One sequence per rank.
   starts(context, joined(std::move(small), {"training.sequence_length=32", "training.micro_batch_size=1",
                                             "training.global_batch_size=" + std::to_string(kManyRanks)}));
 }

@@ -1,4 +1,4 @@
-// strata bench saves: what checkpoints cost training, saved beside it and with it waiting.
+// strata bench saves: the cost of checkpoints, saved during training or while it waits.
 #include <fmt/core.h>
 #include <algorithm>
 #include <array>
@@ -19,11 +19,11 @@ namespace {
 
 constexpr int kSaves = 20;
 constexpr double kStepSeconds = 6;
-constexpr int64_t kMostSteps = 12;  // a turn
+constexpr int64_t kMostSteps = 12;  // per turn
 
-enum Kind : size_t { kNone, kWaiting, kBeside, kKinds };
+enum Kind : size_t { kNone, kWaiting, kConcurrent, kKinds };
 
-// The steps of a turn, with a save of the state that they begin with.
+// Runs the steps of a turn, and saves the state before the first.
 class Turns {
  public:
   explicit Turns(BenchRun& run)
@@ -32,7 +32,7 @@ class Turns {
         saving_(posix_file_system(), store_.checkpoints(), {},
                 program::save_staging_bytes(run.executor().set())) {}
 
-  // Seconds until the last step is made and the save is durable.
+  // Seconds until the last step is done and the save is durable.
   double take(Kind kind, int64_t steps) {
     const double begin = monotonic_seconds();
     if (kind != kNone) saving_.begin(content());
@@ -48,7 +48,7 @@ class Turns {
     return monotonic_seconds() - begin;
   }
 
-  // Of the newest save.
+  // Outcome of the newest save.
   const checkpoint::BackgroundSave::Outcome& outcome() const { return outcome_; }
 
  private:
@@ -81,37 +81,37 @@ void bench_saves(BenchContext& context) {
   const double step = run.step_seconds(kStepSeconds);
   Turns turns(run);
   turns.take(kWaiting, 1);
-  // A save is done when its turn ends, and would be on a disk half as fast.
+  // A turn is twice as long as a save, so that it would hide one on a disk half as fast.
   const auto steps =
       std::clamp<int64_t>(static_cast<int64_t>(std::ceil(2 * turns.outcome().seconds / step)), 2, kMostSteps);
   const uint64_t bytes = turns.outcome().saved.bytes;
   std::array<double, kKinds> all{};
-  std::array<std::vector<double>, kKinds> more;  // seconds than the same steps without a save
+  std::array<std::vector<double>, kKinds> more;  // seconds beyond the same steps without a save
   std::vector<double> cpu_seconds;
   for (size_t round = 0; round < kSaves; ++round) {
     std::array<double, kKinds> seconds{};
-    for (size_t i = 0; i < kKinds; ++i) {  // each kind is first as often as the others
+    for (size_t i = 0; i < kKinds; ++i) {  // kinds take turns to be first
       const auto kind = static_cast<Kind>((round + i) % kKinds);
       seconds[kind] = turns.take(kind, steps);
       all[kind] += seconds[kind];
-      if (kind == kBeside) cpu_seconds.push_back(turns.outcome().cpu_seconds);
+      if (kind == kConcurrent) cpu_seconds.push_back(turns.outcome().cpu_seconds);
     }
-    for (const Kind kind : {kWaiting, kBeside}) more[kind].push_back(seconds[kind] - seconds[kNone]);
+    for (const Kind kind : {kWaiting, kConcurrent}) more[kind].push_back(seconds[kind] - seconds[kNone]);
   }
-  const double waiting = median(more[kWaiting]), beside = median(more[kBeside]);
+  const double waiting = median(more[kWaiting]), concurrent = median(more[kConcurrent]);
   const int64_t staging = program::save_staging_bytes(run.executor().set());
-  context.print("\n{}: {:.0f} ms a step, {} steps a save\n", run.describe(), 1e3 * step, steps);
-  context.print("  a checkpoint is {}; {} more memory for what is not read when an update comes\n",
+  context.print("\n{}: {:.0f} ms per step, {} steps per save\n", run.describe(), 1e3 * step, steps);
+  context.print("  a checkpoint is {}; {} of memory for data not yet saved at the next update\n",
                 human_bytes(static_cast<double>(bytes)), human_bytes(static_cast<double>(staging)));
   const auto row = [&](const char* what, double once, double together) {
     context.print("  {:<34} {:>8.3f} s {:>8.2f} s\n", what, once, together);
   };
   context.print("  {:<34} {:>10} {:>10}\n", "", "median", fmt::format("{} saves", kSaves));
   row("training waits for the save", waiting, all[kWaiting] - all[kNone]);
-  row("the save goes on beside it", beside, all[kBeside] - all[kNone]);
-  context.print("  {:<34} {:>8.3f} s\n", "  processor time of its thread", median(cpu_seconds));
-  context.print("  beside training a save costs {:.0f} % of what it costs with training waiting\n",
-                100 * beside / waiting);
+  row("the save runs during training", concurrent, all[kConcurrent] - all[kNone]);
+  context.print("  {:<34} {:>8.3f} s\n", "  processor time of the save thread", median(cpu_seconds));
+  context.print("  during training a save costs {:.0f} % of the time that waiting for it costs\n",
+                100 * concurrent / waiting);
   context.result = {
       {"step_seconds", step},
       {"steps_per_save", steps},
@@ -119,10 +119,10 @@ void bench_saves(BenchContext& context) {
       {"checkpoint_bytes", bytes},
       {"staging_bytes", staging},
       {"waiting_seconds", waiting},
-      {"beside_seconds", beside},
+      {"beside_seconds", concurrent},
       {"beside_cpu_seconds", median(cpu_seconds)},
-      {"all_seconds", {{"none", all[kNone]}, {"waiting", all[kWaiting]}, {"beside", all[kBeside]}}},
-      {"share", beside / waiting}};
+      {"all_seconds", {{"none", all[kNone]}, {"waiting", all[kWaiting]}, {"beside", all[kConcurrent]}}},
+      {"share", concurrent / waiting}};
 }
 
 }  // namespace strata::benchmarks

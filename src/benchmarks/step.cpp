@@ -1,4 +1,4 @@
-// strata bench step: whole training steps against the GEMM peak, and how soon a run begins.
+// strata bench step: whole training steps against the GEMM peak, and start-up time.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,9 +17,9 @@ namespace {
 constexpr int kMinSteps = 3;
 constexpr int64_t kChildSteps = 4;
 constexpr int kMaxSteps = 30;
-constexpr double kStepSeconds = 12;  // of steady steps, a case
+constexpr double kStepSeconds = 12;  // of steady steps, per case
 
-// Steady steps, each after one repetition of the GEMM and one of the triad.
+// Steady steps, each preceded by one repetition of the GEMM and one of the triad.
 struct Steps {
   std::vector<double> steps, gemms, triads;
 };
@@ -54,25 +54,23 @@ void step_case(BenchContext& context, const BenchCase& bench, const device::Devi
   const int64_t resident = train::resident_bytes() - before;
   const int64_t arena = model.executor().arena_bytes();
   const auto tokens = static_cast<double>(model.tokens());
-  context.print("\n{}: {:.1f} ms a step (median of {}), {:.0f} tokens/s\n", bench.name(), 1e3 * step,
+  context.print("\n{}: {:.1f} ms per step (median of {}), {:.0f} tokens/s\n", bench.name(), 1e3 * step,
                 steps.steps.size(), tokens / step);
   context.print(
-      "  {:.1f} GFLOP/s of the model's work, {:.1f} % of the best packed GEMM ({:.1f} GFLOP/s, "
-      "interleaved)\n",
+      "  {:.1f} GFLOP/s of model FLOPs, {:.1f} % of the best packed GEMM ({:.1f} GFLOP/s, interleaved)\n",
       rate / 1e9, 100 * rate / peak, peak / 1e9);
   context.print(
-      "  strata train on cached tokens: first instruction {:.2f} s after the process began, first step "
-      "{:.2f} x "
+      "  strata train on cached tokens: first instruction {:.2f} s after process start, first step {:.2f} x "
       "a steady one, peak resident {}\n",
       child.instruction_seconds, child.first_step_seconds / child.steady_step_seconds,
       human_bytes(static_cast<double>(child.peak_resident_bytes)));
   context.print("  in this process: compile {:.0f} ms, arena and weights {:.0f} ms, first step {:.2f} x\n",
                 1e3 * model.compile_seconds(), 1e3 * model.fill_seconds(), first / step);
-  context.print("  arena {}, resident {} more than before it\n", human_bytes(static_cast<double>(arena)),
+  context.print("  arena {}, resident size grew by {}\n", human_bytes(static_cast<double>(arena)),
                 human_bytes(static_cast<double>(resident)));
   const program::StepTotal measured = model.measured();
-  // The parts make up the whole: a family's share of the step times its rate's share of the peak.
-  context.print("    {:<16} {:>12} {:>8}  {:>16} {:>14}   of the whole\n", "", "", "share", "of the peak",
+  // The last column: a family's share of the step times its share of the peak; its sum is the whole step's.
+  context.print("    {:<16} {:>12} {:>8}  {:>16} {:>14}   contribution\n", "", "", "share", "of the peak",
                 fmt::format("of {:.1f} GB/s", triad / 1e9));
   nlohmann::ordered_json families, rates;
   for (const auto& family : measured.families) {

@@ -1,4 +1,4 @@
-// Where the threads of a rank sleep until something may have moved for them.
+// A condition on which the threads of a rank sleep until they may be able to continue.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@ namespace strata::comm {
 
 class Doorbell {
  public:
-  // Between arming and sleeping a thread looks once more whether it must sleep: what moves after that rings.
+  // Between arm() and sleep() a thread checks again whether it must sleep. Any later progress rings the bell.
   uint64_t arm() {
     ++sleepers_;
     const std::lock_guard lock(mutex_);

@@ -1,5 +1,5 @@
-// Exchanges small values among members of a group. Every member calls the same function at the same point. A
-// single member gets its own value.
+// Exchanges small values among members of a group. Every member calls the same function at the same point. In
+// a group of one it returns the member's own value.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ double min_over(Communicator& group, double value);
 double sum_over(Communicator& group, double value);               // in the members' order
 void sum_over(Communicator& group, std::vector<double>& values);  // element by element
 
-// The text of member `root`, whatever others give.
+// The text of member `root`; those of others are ignored.
 std::string broadcast_text(Communicator& group, std::string_view text, int root = 0);
 
 }  // namespace strata::comm

@@ -23,7 +23,7 @@ class Failure {
     return true;
   }
   bool failed() const { return failed_; }
-  // The rank that failed, or that found another one gone; −1: none has failed.
+  // The rank that failed, or that found another one gone; −1 if there is no failure.
   int rank_if_failed() const { return failed() ? rank_ : -1; }
   // Valid once failed.
   int rank() const { return rank_; }

@@ -43,14 +43,14 @@ void FlightRecorder::done(uint64_t entry) {
 std::string FlightRecorder::describe(const Entry& entry) const {
   const double now = monotonic_seconds();
   return fmt::format(
-      "{} ({}, number {} of group '{}'), begun {:.1f} s ago{}", entry.label.view(),
+      "{} ({}, number {} of group '{}'), started {:.1f} s ago{}", entry.label.view(),
       human_bytes(static_cast<double>(entry.bytes)), entry.number, entry.group.view(), now - entry.begun,
       entry.ended > 0 ? fmt::format(", done after {:.1f} ms", (entry.ended - entry.begun) * 1e3) : "");
 }
 
 std::string FlightRecorder::summary() const {
   const std::lock_guard lock(mutex_);
-  std::string text = doing_.length > 0 ? fmt::format("doing {}", doing_.view()) : "doing nothing recorded";
+  std::string text = doing_.length > 0 ? fmt::format("doing {}", doing_.view()) : "no activity recorded";
   if (next_ == 0) return text + "; no collective yet";
   return text + "; last collective: " + describe(entries_[(next_ - 1) % kEntries]);
 }

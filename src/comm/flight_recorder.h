@@ -16,18 +16,18 @@ class FlightRecorder {
   static constexpr size_t kEntries = 64;
 
   void doing(std::string_view what);
-  // A collective begins; pass the result to the call that ends it.
+  // Records the start of a collective; pass the result to done().
   uint64_t started(std::string_view group, uint64_t number, std::string_view label, int64_t bytes);
   void done(uint64_t entry);
 
   // "doing forward of micro-batch 3, step 17; last collective: gather of layer 2 (16.8 MB, number 51 of group
-  // 'shard'), begun 3.2 s ago".
+  // 'shard'), started 3.2 s ago".
   std::string summary() const;
-  // A line for each of the last collectives, the oldest first.
+  // One line for each of the last collectives, oldest first.
   std::string text() const;
 
  private:
-  // Text of a fixed length: recording allocates nothing.
+  // Text of limited length, so that recording does not allocate.
   template <size_t N>
   struct Text {
     std::array<char, N> bytes;
@@ -51,7 +51,7 @@ class FlightRecorder {
 };
 
 // "all-reduce of …, number 17 of group 'shard': ranks 0 and 2 have waited 1800 s for rank 1. Rank 1: doing
-// …". `report` returns a rank's summary; the missing ranks' come first, and eight in all.
+// …". `report` returns a rank's summary; at most eight are included, the missing ranks' first.
 std::string describe_hang(std::string_view what, double seconds, std::span<const int> waiting,
                           std::span<const int> missing, const std::function<std::string(int)>& report);
 

@@ -13,7 +13,7 @@
 namespace strata::comm {
 namespace {
 
-// Marks a rank as touching buffers while it lives.
+// Marks a rank as accessing buffers during its lifetime.
 class Busy {
  public:
   explicit Busy(LocalRank& rank) : rank_(rank) { ++rank_.busy; }
@@ -207,7 +207,7 @@ void LocalCommunicator::advance(bool waits) {
     }
     const size_t before = messages_.size();
     if (before > 0) advance_messages();
-    // Another thread of this rank may be waiting for what this one has finished.
+    // Another thread of this rank may be waiting for something that this one has finished.
     if (moved || messages_.size() != before) own_.bell.ring();
   } catch (const Error& error) {
     job_.fail(group_->ranks[static_cast<size_t>(member_)], exit_code(error.kind()), error.what(),
@@ -224,7 +224,7 @@ void LocalCommunicator::reach(uint64_t number, Mark mark) {
   for (int member = 0; member < size_; ++member) ring(member);
 }
 
-// Whether this member is through with it.
+// Returns whether this member is done with it.
 bool LocalCommunicator::advance_collective(uint64_t number) {
   if (!passed(number, summed_ ? kSummed : kPosted)) return false;
   const Busy busy(own_);
@@ -283,19 +283,19 @@ void LocalCommunicator::check_agreement(const LocalGroup::Slot& slot, uint64_t n
     for (size_t t = 0; t < plan.transfers.size(); ++t) {
       const TransferPlan &mine = plan.transfers[t], &theirs = other.transfers[t];
       STRATA_CHECK(mine.dtype == theirs.dtype && mine.wire == theirs.wire,
-                   "{} have other dtypes in transfer {}", where(), t);
+                   "{} have different dtypes in transfer {}", where(), t);
       STRATA_CHECK(own.buffers[t].adds == post.buffers[t].adds || !plan.sums(),
-                   "{} do not both add in transfer {}", where(), t);
+                   "{} disagree on accumulation in transfer {}", where(), t);
       const int64_t sent = theirs.sent_to(member_).bytes(), expected = mine.got_from(peer).bytes();
-      STRATA_CHECK(sent == expected, "{}: {} bytes come in transfer {}, and {} are expected", where(), sent,
-                   t, expected);
+      STRATA_CHECK(sent == expected, "{}: found {} bytes in transfer {}: expected {}", where(), sent, t,
+                   expected);
     }
   }
 }
 
 void LocalCommunicator::take_exchange(const LocalGroup::Slot& slot) {
   const LocalGroup::Post& own = slot.posts[static_cast<size_t>(member_)];
-  // Begin after this member, so that members read different peers at a time.
+  // Begin with this member, so that members read different peers at the same time.
   for (int step = 0; step < size_; ++step) {
     const int peer = (member_ + step) % size_;
     const LocalGroup::Post& post = slot.posts[static_cast<size_t>(peer)];
@@ -318,7 +318,7 @@ void LocalCommunicator::take_rows(const LocalGroup::Slot& slot) {
     const RowSet& from = other.sends[static_cast<size_t>(member_)];
     RowSet& to = own.receives[static_cast<size_t>(peer)];
     STRATA_CHECK(other.row_bytes == own.row_bytes && from.count <= to.count,
-                 "[comm] {} rows of {} bytes come from rank {} in group '{}'; expected at most {} of {}",
+                 "[comm] found {} rows of {} bytes from rank {} in group '{}': expected at most {} of {}",
                  from.count, other.row_bytes, group_->ranks[static_cast<size_t>(peer)], group_->name,
                  to.count, own.row_bytes);
     row_sources_[static_cast<size_t>(peer)] = {bytes_of(other.send), from};
@@ -352,7 +352,7 @@ void LocalCommunicator::sum_shares(const LocalGroup::Slot& slot) {
   for (size_t t = 0; t < own.buffers.size(); ++t) {
     const TransferPlan& transfer = own.plan->transfers[t];
     const int64_t width = size_of(transfer.dtype);
-    // The buffers to add to differ by member, so each makes the whole sum.
+    // Accumulation buffers differ by member, so each member computes the whole sum.
     const Share share = own.buffers[t].adds
                             ? Share{0, transfer.bytes / width}
                             : share_of(transfer.bytes / width, transfer.dtype, member_, size_);
@@ -377,7 +377,7 @@ void LocalCommunicator::copy_shares(const LocalGroup::Slot& slot) {
   }
 }
 
-// Bytes [begin, end) of what this member sums of a transfer, straight from the peers' buffers.
+// Sums bytes [begin, end) of this member's part of a transfer, directly from the peers' buffers.
 void LocalCommunicator::sum(const LocalGroup::Slot& slot, size_t transfer, int64_t begin, int64_t end) {
   const LocalGroup::Post& own = slot.posts[static_cast<size_t>(member_)];
   const TransferPlan& plan = own.plan->transfers[transfer];
@@ -412,7 +412,7 @@ void LocalCommunicator::sum(const LocalGroup::Slot& slot, size_t transfer, int64
 void LocalCommunicator::advance_messages() {
   for (auto at = messages_.begin(); at != messages_.end();) {
     const auto message = at++;
-    // Messages from a peer meanwhile belong to the first that waits for it.
+    // The next message from a peer belongs to the oldest receive from it.
     const bool queued =
         !message->sending && std::any_of(messages_.begin(), message, [&](const Message& other) {
           return !other.sending && other.peer == message->peer;
@@ -423,7 +423,7 @@ void LocalCommunicator::advance_messages() {
   }
 }
 
-// Whether it has come, and its bytes are where they belong.
+// Returns whether the message has arrived and been copied.
 bool LocalCommunicator::take_message(const Message& message) {
   LocalGroup::Inbox& inbox = group_->inboxes[static_cast<size_t>(member_)];
   LocalGroup::Parcel parcel;
@@ -438,7 +438,7 @@ bool LocalCommunicator::take_message(const Message& message) {
     inbox.parcels.erase(found);
   }
   STRATA_CHECK(parcel.bytes == message.bytes,
-               "[comm] rank {} of group '{}' receives {} bytes from rank {}, which sent {}",
+               "[comm] rank {} of group '{}' expected {} bytes from rank {}, which sent {}",
                group_->ranks[static_cast<size_t>(member_)], group_->name, message.bytes,
                group_->ranks[static_cast<size_t>(message.peer)], parcel.bytes);
   const Stream whole({{.offset = 0, .bytes = parcel.bytes}});
@@ -464,7 +464,7 @@ LocalCommunicator::Waiting LocalCommunicator::describe_wait(Ticket ticket) {
     }
     return wait;
   }
-  // Collectives end in order: the oldest is the one that holds.
+  // Collectives end in order, so the oldest blocks the others.
   const uint64_t number = completed_ + 1;
   if (number > started_) return wait;
   wait.what =

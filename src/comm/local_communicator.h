@@ -14,7 +14,7 @@ namespace strata::comm {
 class LocalCommunicator final : public Communicator {
  public:
   LocalCommunicator(LocalJob& job, std::shared_ptr<LocalGroup> group, int member, double wait_limit);
-  // Peers read nothing of this member's afterwards: if collectives are in flight, the job fails.
+  // If collectives are in flight, fails the job; peers do not read this member's buffers afterwards.
   ~LocalCommunicator() override;
   LocalCommunicator(const LocalCommunicator&) = delete;
   LocalCommunicator& operator=(const LocalCommunicator&) = delete;
@@ -34,8 +34,8 @@ class LocalCommunicator final : public Communicator {
   Ticket receive(int from, void* to, int64_t bytes) override;
   void barrier() override;
 
-  // Does what can be done without waiting; nothing once the job has failed. Where another thread is at it,
-  // this one waits, or leaves it to that one.
+  // Makes progress without waiting for peers; does nothing once the job has failed. If another thread is
+  // making progress, waits for it if `waits`, else returns.
   void advance(bool waits);
 
  private:
@@ -59,7 +59,7 @@ class LocalCommunicator final : public Communicator {
   void ring(int member) { job_.rank(group_->ranks[static_cast<size_t>(member)]).bell.ring(); }
 
   void check_agreement(const LocalGroup::Slot& slot, uint64_t number) const;
-  // Each leaves early once the job has failed.
+  // Each returns early once the job has failed.
   void take_exchange(const LocalGroup::Slot& slot);
   void take_rows(const LocalGroup::Slot& slot);
   void take_broadcast(const LocalGroup::Slot& slot);
@@ -69,7 +69,7 @@ class LocalCommunicator final : public Communicator {
   void copy(const Stream& from, const std::byte* from_base, const Stream& to, std::byte* to_base);
   bool take_message(const Message& message);
 
-  // Fails the job if a wait since `begun` is hopeless or has lasted too long.
+  // Fails the job if a wait since `begun` cannot end or has exceeded its limit.
   void check_wait(Ticket ticket, double begun);
   struct Waiting {
     std::string what;
@@ -83,11 +83,11 @@ class LocalCommunicator final : public Communicator {
   const int member_, size_;
   const double wait_limit_;
 
-  std::mutex mutex_;                                       // of everything below
+  std::mutex mutex_;                                       // guards the following members
   uint64_t started_ = 0;                                   // collectives are numbered from 1
-  uint64_t worked_ = 0;                                    // this member reads no peer for them any more
-  uint64_t completed_ = 0;                                 // nor do peers read this member
-  bool summed_ = false;                                    // the share of all-reduce worked_ + 1
+  uint64_t worked_ = 0;                                    // this member no longer reads peers for them
+  uint64_t completed_ = 0;                                 // peers no longer read this member either
+  bool summed_ = false;                                    // this member's share of all-reduce worked_ + 1
   std::array<uint64_t, LocalGroup::kInFlight> entries_{};  // of the flight recorder
   uint64_t messages_started_ = 0;
   std::list<Message> messages_, unused_messages_;

@@ -53,7 +53,7 @@ std::shared_ptr<LocalGroup> LocalJob::group(const std::vector<int>& ranks, const
   }
   STRATA_CHECK(
       forming.group->topology.domain_of == topology.domain_of && forming.group->chunk_bytes == chunk_bytes,
-      "members of group '{}' describe it differently", name);
+      "members of group '{}' disagree on its topology or chunk size", name);
   std::shared_ptr<LocalGroup> group = forming.group;
   if (++forming.joined == ranks.size()) forming_.erase(key);
   return group;

@@ -21,15 +21,15 @@ namespace strata::comm {
 class LocalCommunicator;
 
 struct LocalRank {
-  // Makes progress in all communicators of this rank; waits for `mine` where another thread is at it.
+  // Makes progress in all communicators of this rank. Waits if another thread is making progress in `mine`.
   void advance(LocalCommunicator* mine);
 
   Doorbell bell;
   FlightRecorder recorder;
   // Threads of this rank that are reading or writing buffers right now, perhaps other ranks'.
   std::atomic<int> busy{0};
-  std::atomic<bool> ended{false};  // its body has returned
-  // Its communicators: a wait in one makes progress in all. Passes share the lock, changes own it.
+  std::atomic<bool> ended{false};  // its function has returned
+  // A wait in one communicator makes progress in all. Iteration shares the lock, changes take it exclusively.
   std::shared_mutex communicators_lock;
   std::vector<LocalCommunicator*> communicators;
 };
@@ -43,19 +43,19 @@ enum Mark : uint8_t {
 };
 
 struct LocalGroup {
-  static constexpr uint64_t kInFlight = 64;  // collectives that a member may have started and not finished
+  static constexpr uint64_t kInFlight = 64;  // most unfinished collectives of a member
   struct Post {
     std::shared_ptr<const Plan> plan;
     std::vector<Buffers> buffers;
-    const RowExchange* rows = nullptr;  // of kRows
+    const RowExchange* rows = nullptr;  // for kRows
   };
-  // Of the collectives number, number + kInFlight, …: a member posts the next only when all have read the
-  // last.
+  // An entry of the ring, for collectives number, number + kInFlight, …. A member posts the next one only
+  // when all have read the last.
   struct Slot {
     std::vector<Post> posts;  // by member
     std::array<std::atomic<uint64_t>, kMarks> reached{};
   };
-  // A message on its way; the receiver copies it out of the sender's buffer.
+  // A message in flight; the receiver copies it from the sender's buffer.
   struct Parcel {
     int from = 0;
     const std::byte* at = nullptr;
@@ -74,14 +74,14 @@ struct LocalGroup {
   int64_t chunk_bytes = 0;
   std::array<Slot, kInFlight> slots;
   std::vector<Inbox> inboxes;  // by member
-  // By member, its last collective: that it has started, and that it has read; for reports.
+  // By member, the last collective that it has posted, and the last that it has read; for reports.
   std::vector<std::atomic<uint64_t>> posted, read;
 
   LocalGroup(std::vector<int> group_ranks, std::string group_name, const Topology& group_topology,
              int64_t chunk);
   // Collectives are numbered from 1.
   Slot& slot(uint64_t number) { return slots[(number - 1) % kInFlight]; }
-  // How often a mark has been reached when every member has passed it in this collective.
+  // The value of a mark's counter once every member has reached it in this collective.
   uint64_t full(uint64_t number) const { return ((number - 1) / kInFlight + 1) * ranks.size(); }
 };
 
@@ -91,25 +91,25 @@ class LocalJob {
   int size() const { return static_cast<int>(ranks_.size()); }
   LocalRank& rank(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
   const std::string& host() const { return host_; }
-  // Whether a waiting thread may spin for a moment: only if each rank can have a core.
+  // Whether waiting threads may spin briefly: only if there is a core for each rank.
   bool spins() const { return spins_; }
 
-  // The group that members of all its ranks share; `occurrence` counts those of the same ranks and name.
+  // The state that all members of a group share; `occurrence` numbers groups with the same ranks and name.
   std::shared_ptr<LocalGroup> group(const std::vector<int>& ranks, const std::string& name, int occurrence,
                                     const Topology& topology, int64_t chunk_bytes);
 
-  // Sets the failure, if it is the first, and wakes everybody.
+  // Sets the failure, if it is the first, and wakes all ranks.
   void fail(int rank, int code, std::string_view message, std::exception_ptr error = nullptr);
   const Failure& failure() const { return failure_; }
   bool failed() const { return failure_.failed(); }
-  // A rank unwinds: no rank touches buffers from now on. The code that catches its error reports it, with a
-  // message unknown here; `message` is for check_halt, if that never happens.
+  // Called when a rank unwinds: no rank accesses buffers from now on. The code that catches the error calls
+  // fail() with its message; if it never does, check_halt() uses `message`.
   void halt(int rank, std::string_view message);
   bool halted() const { return halted_; }
   void check_halt();
-  // Throws the failure, once no rank touches buffers any more: the unwinding code may free them.
+  // Throws the failure once no rank accesses buffers any more, since unwinding may free them.
   [[noreturn]] void throw_failure();
-  // Returns when no rank touches buffers; once the job has failed or is halted, none begins to.
+  // Returns when no rank accesses buffers. Once the job has failed or is halted, no rank begins to.
   void quiesce();
   void ended(int rank);
 

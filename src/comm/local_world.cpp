@@ -31,7 +31,7 @@ std::string message_of(const std::exception_ptr& error) {
   } catch (const std::exception& known) {
     return known.what();
   } catch (...) {
-    return "an exception that is none of std::exception";
+    return "unknown exception";
   }
 }
 
@@ -69,7 +69,7 @@ class SingleProcess final : public World {
 LocalWorld::LocalWorld(LocalJob& job, int rank) : job_(job), own_(job.rank(rank)), rank_(rank) {
   std::vector<int> all(static_cast<size_t>(job.size()));
   std::iota(all.begin(), all.end(), 0);
-  // What ranks do between barriers of the world may take any time.
+  // Work between two barriers of the world may take any time.
   options_.wait_limit = std::numeric_limits<double>::infinity();
   everyone_ = group(all, "world", {});
   options_ = {};
@@ -122,7 +122,7 @@ void LocalWorld::check() {
 
 void LocalWorld::abort(int code) {
   std::fflush(nullptr);
-  // Other threads may still be running: nothing is torn down under them.
+  // Other threads may still be running, so their state must not be destroyed.
   if (size() > 1) std::_Exit(code);
   std::exit(code);
 }
@@ -159,7 +159,7 @@ void run_local_ranks(int ranks, const std::function<void(World&)>& body) {
   const Failure& failure = job.failure();
   if (!failure.failed()) return;
   if (failure.error() != nullptr) std::rethrow_exception(failure.error());
-  // It may have reported its failure before it threw.
+  // The rank may have called fail() before it threw.
   const std::exception_ptr& own = errors[static_cast<size_t>(failure.rank())];
   if (own != nullptr) std::rethrow_exception(own);
   throw WorldError(failure.message());

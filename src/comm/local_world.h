@@ -13,7 +13,7 @@ namespace strata::comm {
 
 class LocalWorld final : public World {
  public:
-  // Outlived by `job`. A job of one rank is the engine "single".
+  // `job` must outlive it. With one rank the engine is "single".
   LocalWorld(LocalJob& job, int rank);
   ~LocalWorld() override;
   LocalWorld(const LocalWorld&) = delete;
@@ -44,8 +44,8 @@ class LocalWorld final : public World {
   LocalRank& own_;
   const int rank_;
   WorldOptions options_;
-  std::mutex mutex_;                 // of `made_`
-  std::map<std::string, int> made_;  // groups of the same ranks and name
+  std::mutex mutex_;                 // guards `made_`
+  std::map<std::string, int> made_;  // number of groups with the same ranks and name
   std::unique_ptr<Communicator> everyone_;
   std::unique_ptr<OwnedThread> progress_;
 };

@@ -8,7 +8,7 @@
 namespace strata::comm {
 namespace {
 
-constexpr const char* kClosed = "[mpi] the job has failed, and nothing is sent any more";
+constexpr const char* kClosed = "[mpi] the job has failed: messages can no longer be sent";
 
 void check(int result, const char* call) {
   if (result == MPI_SUCCESS) return;
@@ -53,7 +53,7 @@ bool MpiCalls::done(MpiRequest& request) {
   if (flag == 0) return false;
   if (!request.receiving) return true;
   check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
-  STRATA_CHECK(bytes == request.bytes, "a message of {} bytes from rank {}, where {} are expected", bytes,
+  STRATA_CHECK(bytes == request.bytes, "found a message of {} bytes from rank {}: expected {}", bytes,
                request.peer, request.bytes);
   return true;
 }

@@ -1,4 +1,4 @@
-// The few calls of MPI that the engine makes, none of which blocks, one at a time (MPI_THREAD_SERIALIZED).
+// The MPI calls of the engine: none blocks, and a mutex serializes them (MPI_THREAD_SERIALIZED).
 #pragma once
 
 #include <mpi.h>
@@ -17,12 +17,11 @@ struct MpiRequest {
   bool receiving = false;
 };
 
-// Each throws WorldError where MPI reports an error.
+// Throws a WorldError if MPI reports an error.
 class MpiCalls {
  public:
-  // From now on nothing reaches MPI, on any thread: messages in flight stay so, nothing arrives, and send and
-  // receive throw. MPI then no longer touches the buffers of requests that were never completed, which may
-  // be freed.
+  // From now on no thread calls MPI: messages in flight stay incomplete, nothing arrives, and send() and
+  // receive() throw. MPI then no longer accesses buffers of incomplete requests, so they may be freed.
   void close();
   MpiRequest send(const void* from, int64_t bytes, int to, int tag);
   MpiRequest receive(void* to, int64_t bytes, int from, int tag);
@@ -32,9 +31,9 @@ class MpiCalls {
     int from = 0;
     int64_t bytes = 0;
   };
-  // A message with this tag that waits to be received.
+  // Probes for a message with this tag.
   std::optional<Arrival> arrival(int tag);
-  // As far as that goes: for buffers that are about to go.
+  // Cancels as far as MPI can, before the buffer is freed.
   void cancel(MpiRequest& request);
 
  private:

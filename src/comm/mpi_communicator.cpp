@@ -10,9 +10,9 @@
 namespace strata::comm {
 namespace {
 
-// What all lanes of a group may stage, in messages of the largest size.
+// Staging memory of all lanes of a group, in messages of the largest size.
 constexpr int64_t kStagedMessages = 8;
-constexpr double kLeftPatience = 2;  // seconds in which what a rank sent before it left has come
+constexpr double kLeftPatience = 2;  // seconds for messages of a rank that has left to arrive
 
 // Tickets of collectives are odd, those of messages even.
 Ticket ticket_of(uint64_t number, bool collective) {
@@ -46,7 +46,7 @@ MpiCommunicator::~MpiCommunicator() {
   if (works_.empty() && messages_.empty()) return;
   for (MpiLane& lane : lanes_) lane.cancel();
   for (Message& message : messages_) {
-    if (message.under_way) world_.calls().cancel(message.piece);
+    if (message.in_flight) world_.calls().cancel(message.chunk);
   }
   // If an error unwinds this rank, the code that catches it reports it; dropped collectives need no report.
   if (std::uncaught_exceptions() == 0 && !world_.failure().failed()) {
@@ -88,7 +88,7 @@ Ticket MpiCommunicator::start(Prepared& prepared, std::span<const Buffers> buffe
 }
 
 Ticket MpiCommunicator::send(int to, const void* from, int64_t bytes) {
-  // It is only read.
+  // The buffer is only read.
   return add_message(true, to, static_cast<std::byte*>(const_cast<void*>(from)), bytes);
 }
 
@@ -155,7 +155,7 @@ void MpiCommunicator::reserve_rows(int64_t sent_bytes, int64_t received_bytes) {
   row_tickets_.reserve(2 * ranks_.size());
 }
 
-// How many rows come goes ahead of them.
+// Exchanges the counts first, then the rows.
 void MpiCommunicator::exchange_rows(const RowExchange& exchange) {
   check_rows(exchange, size());
   finish_rows(rows_started_);
@@ -171,7 +171,7 @@ void MpiCommunicator::exchange_rows(const RowExchange& exchange) {
     const auto at = static_cast<size_t>(peer);
     const int64_t coming = peer == member_ ? exchange.sends[at].count : received_counts_[at];
     STRATA_CHECK(coming <= exchange.receives[at].count,
-                 "[comm] {} rows come from rank {} in group '{}'; expected at most {}", coming, ranks_[at],
+                 "[comm] found {} rows from rank {} in group '{}': expected at most {}", coming, ranks_[at],
                  name_, exchange.receives[at].count);
     exchange.receives[at].count = coming;
   }
@@ -183,7 +183,7 @@ void MpiCommunicator::wait_for_rows() {
   row_tickets_.clear();
 }
 
-// One exchange at a time has the rows that are brought together: listed ones, on both sides.
+// Only one exchange at a time uses the buffers in which listed rows are packed, on both sides.
 Ticket MpiCommunicator::start_rows(const RowExchange& exchange) {
   check_rows(exchange, size());
   finish_rows(rows_started_);
@@ -211,7 +211,7 @@ Ticket MpiCommunicator::start_rows(const RowExchange& exchange) {
       sent += going;
     }
     STRATA_CHECK(sent <= std::ssize(sent_rows_) && received <= std::ssize(received_rows_),
-                 "[comm] more rows in group '{}' than were reserved", name_);
+                 "[comm] more rows in group '{}' than reserved", name_);
     if (coming > 0) row_tickets_.push_back(receive(peer, receive_at, coming));
     if (going > 0) row_tickets_.push_back(send(peer, send_at, going));
   }
@@ -227,7 +227,7 @@ void MpiCommunicator::finish_rows(Ticket ticket) {
   for (size_t member = 0; member < ranks_.size(); ++member) {
     const RowSource& source = row_sources_[member];
     const RowSet& in = exchange.receives[member];
-    if (in.rows == nullptr && static_cast<int>(member) != member_) continue;  // they came to their places
+    if (in.rows == nullptr && static_cast<int>(member) != member_) continue;  // received in place
     copy_rows(source.rows, source.base, in, static_cast<std::byte*>(exchange.receive), exchange.row_bytes,
               [] { return false; });
   }
@@ -261,7 +261,7 @@ bool MpiCommunicator::advance_works() {
   bool moved = false, begun = true;
   while (begun) {
     for (MpiLane& lane : lanes_) moved = lane.advance() || moved;
-    // The next slice goes to the lane whose turn it is, on all members alike: so its messages match.
+    // Lanes take slices in turn, in the same order on all members, so their messages match.
     begun = false;
     for (MpiWork& work : works_) {
       while (work.next < work.shape->slices->count()) {
@@ -292,7 +292,7 @@ bool MpiCommunicator::advance_messages() {
   bool moved = false;
   for (auto at = messages_.begin(); at != messages_.end();) {
     const auto message = at++;
-    // Messages of a pair come in order.
+    // Messages of a pair are ordered.
     const bool queued = std::any_of(messages_.begin(), message, [&](const Message& other) {
       return other.peer == message->peer && other.sending == message->sending;
     });
@@ -304,21 +304,21 @@ bool MpiCommunicator::advance_messages() {
   return moved;
 }
 
-// Whether it is through.
+// Returns whether it is done.
 bool MpiCommunicator::advance_message(Message& message) {
   for (;;) {
-    if (message.under_way) {
-      if (!world_.calls().done(message.piece)) return false;
-      message.at += message.piece.bytes;
-      message.under_way = false;
+    if (message.in_flight) {
+      if (!world_.calls().done(message.chunk)) return false;
+      message.at += message.chunk.bytes;
+      message.in_flight = false;
       if (message.at == message.bytes) return true;
     }
     const int64_t bytes = std::min(options_.chunk_bytes, message.bytes - message.at);
     const int rank = ranks_[static_cast<size_t>(message.peer)], tag = first_tag_ + 2;
     std::byte* at = message.buffer + message.at;
-    message.piece = message.sending ? world_.calls().send(at, bytes, rank, tag)
+    message.chunk = message.sending ? world_.calls().send(at, bytes, rank, tag)
                                     : world_.calls().receive(at, bytes, rank, tag);
-    message.under_way = true;
+    message.in_flight = true;
   }
 }
 

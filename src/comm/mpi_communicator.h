@@ -1,5 +1,5 @@
-// A group of ranks that are processes. Collectives are made of point-to-point messages, and sums of this
-// engine's own.
+// A group of ranks that are processes. Collectives consist of point-to-point messages and this engine's own
+// sums.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ class MpiWorld;
 
 class MpiCommunicator final : public Communicator {
  public:
-  static constexpr int kTags = 4;  // of each group: one of each lane, one of messages
+  static constexpr int kTags = 4;  // per group: one for each lane, one for messages
   MpiCommunicator(MpiWorld& world, std::vector<int> ranks, std::string name, const Topology& topology,
                   int member, uint64_t id, int first_tag, const WorldOptions& options);
   ~MpiCommunicator() override;
@@ -41,8 +41,8 @@ class MpiCommunicator final : public Communicator {
   Ticket receive(int from, void* to, int64_t bytes) override;
   void barrier() override;
 
-  // What can be done without waiting; whether something moved. Where another thread is at it, this one waits,
-  // or leaves it to that one.
+  // Makes progress without waiting for peers; returns whether there was any. If another thread is making
+  // progress, waits for it if `waits`, else returns.
   bool advance(bool waits);
   // Whether a collective is in flight.
   bool busy();
@@ -55,8 +55,8 @@ class MpiCommunicator final : public Communicator {
     int peer = 0;
     std::byte* buffer = nullptr;
     int64_t bytes = 0, at = 0;  // start of the chunk in flight
-    MpiRequest piece;
-    bool under_way = false;
+    MpiRequest chunk;
+    bool in_flight = false;
     uint64_t entry = 0;
   };
 
@@ -78,24 +78,24 @@ class MpiCommunicator final : public Communicator {
   const WorldOptions options_;
 
   std::atomic<uint64_t> started_{0};  // collectives, numbered from 1
-  std::atomic<int64_t> staging_{0};   // of one lane
+  std::atomic<int64_t> staging_{0};   // per lane
 
-  std::mutex mutex_;  // of everything below
+  std::mutex mutex_;  // guards the following members
   std::array<MpiLane, 2> lanes_;
   uint64_t slices_begun_ = 0;
-  std::deque<MpiWork> works_;  // those that are not done, the oldest first
+  std::deque<MpiWork> works_;  // unfinished ones, oldest first
   uint64_t completed_ = 0;
   uint64_t messages_started_ = 0;
   std::list<Message> messages_;
   std::unique_ptr<Prepared> barrier_;
   std::vector<std::byte> barrier_bytes_;
-  // Listed rows in flight, consecutively.
+  // Listed rows in flight, packed.
   std::vector<std::byte> sent_rows_, received_rows_;
   std::vector<int64_t> sent_counts_, received_counts_;  // by member
   std::vector<Ticket> row_tickets_;
   std::vector<RowSource> row_sources_;
   const RowExchange* rows_ = nullptr;  // in flight
-  Ticket rows_started_ = {};           // the last one
+  Ticket rows_started_ = {};           // the newest
 };
 
 }  // namespace strata::comm

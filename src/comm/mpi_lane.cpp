@@ -178,7 +178,7 @@ void MpiLane::finish_reduce() {
   if (slices().range(slice_, member_).bytes() > 0) set_result(addends_[static_cast<size_t>(member_)]);
 }
 
-// The whole sum of this member's own range.
+// Computes the complete sum of this member's own range.
 void MpiLane::set_result(const std::vector<const std::byte*>& addends) {
   const Range range = slices().range(slice_, member_);
   if (!slices().spreads()) {
@@ -256,8 +256,8 @@ bool MpiLane::advance_pairs() {
   return true;
 }
 
-// Both members of a pair pass through the steps in the same order, so there is no cycle of waits for a free
-// place in a window: the pair that is furthest back can always continue.
+// Both members of a pair perform the steps in the same order, so waits for a free place in a window cannot
+// form a cycle: the pair in the earliest step can always continue.
 bool MpiLane::advance_window(Pairs& pairs, bool sending, bool* moved) {
   bool busy = false;
   for (size_t slot = 0; slot < pairs.window.size(); ++slot) {
@@ -275,7 +275,7 @@ bool MpiLane::advance_window(Pairs& pairs, bool sending, bool* moved) {
   return !busy;
 }
 
-// Begins the next message; returns false if there is none.
+// Starts the next message; returns false if there is none.
 bool MpiLane::post_pair(Pairs& pairs, bool sending, size_t slot) {
   const int size = static_cast<int>(ranks_.size());
   for (; pairs.step < size; ++pairs.step, pairs.at = 0) {
@@ -283,15 +283,15 @@ bool MpiLane::post_pair(Pairs& pairs, bool sending, size_t slot) {
     const WireView& view = sending ? slices().sent(peer) : slices().received(peer);
     if (pairs.at == view.bytes()) continue;
     Pairs::Open& open = pairs.window[slot];
-    open.range = {pairs.at, std::min(pairs.at + slices().piece(), view.bytes())};
+    open.range = {pairs.at, std::min(pairs.at + slices().chunk(), view.bytes())};
     open.peer = peer;
     open.staged = nullptr;
     std::byte* at = view.direct(work_->buffers, open.range.begin, open.range.end);
     if (at == nullptr) {
-      // Nothing is staged yet where this makes it larger.
+      // If this reallocates, nothing is staged yet.
       if (std::ssize(staging_) < slices().staging()) staging_.resize(static_cast<size_t>(slices().staging()));
       const auto place = static_cast<int64_t>(slot + (sending ? 0 : kPairWindow));
-      open.staged = at = staging_.data() + place * slices().piece();
+      open.staged = at = staging_.data() + place * slices().chunk();
       if (sending) view.pack(at, work_->buffers, open.range.begin, open.range.end);
     }
     const int rank = ranks_[static_cast<size_t>(peer)];

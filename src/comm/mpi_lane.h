@@ -1,5 +1,5 @@
-// Carries out one slice of a collective at a time by messages of MPI. A communicator has several lanes, with
-// separate tags, and assigns them slices in turn, so that one slice travels while another is summed.
+// Executes one slice of a collective at a time with MPI messages. A communicator has several lanes, with
+// separate tags, and assigns them slices in turn, so that one slice is in flight while another is summed.
 #pragma once
 
 #include <array>
@@ -17,19 +17,19 @@ class MpiPrepared final : public Prepared {
  public:
   struct Shape {
     Plan plan;
-    std::unique_ptr<Slices> slices;  // looks into `plan`
+    std::unique_ptr<Slices> slices;  // refers to `plan`
   };
   explicit MpiPrepared(std::shared_ptr<const Shape> made) : shape(std::move(made)) {}
   const std::shared_ptr<const Shape> shape;
 };
 
-// What a started collective needs until it is done.
+// State of a started collective until it is done.
 struct MpiWork {
   uint64_t number = 0;
   std::shared_ptr<const MpiPrepared::Shape> shape;
   std::vector<Buffers> buffers;
   uint64_t entry = 0;     // of the flight recorder
-  int64_t next = 0;       // slice that no lane has yet
+  int64_t next = 0;       // the next slice to assign to a lane
   int64_t remaining = 0;  // slices that are not done
 };
 
@@ -40,14 +40,15 @@ class MpiLane {
 
   bool idle() const { return work_ == nullptr; }
   void begin(MpiWork& work, int64_t slice);
-  // As far as that goes without waiting; whether something moved. Counts the slice when it is done.
+  // Makes progress without waiting; returns whether there was any. Updates work.remaining when the slice is
+  // done.
   bool advance();
-  // Where buffers are about to go.
+  // Call before buffers are freed.
   void cancel();
 
  private:
   enum Phase : uint8_t { kGather, kReduce, kReturn, kSpread, kPhases };
-  // A pairwise exchange: messages in the order of (step, chunk); windows of those in flight.
+  // A pairwise exchange: messages in the order of (step, chunk), with a window of those in flight.
   struct Pairs {
     int step = 1;
     int64_t at = 0;
@@ -73,7 +74,7 @@ class MpiLane {
   void set_result(const std::vector<const std::byte*>& addends);
   void copy_own();
   bool advance_pairs();
-  // Whether all messages of one way are through.
+  // Returns whether all messages in one direction are done.
   bool advance_window(Pairs& pairs, bool sending, bool* moved);
   bool post_pair(Pairs& pairs, bool sending, size_t slot);
 
@@ -82,7 +83,7 @@ class MpiLane {
   std::byte* place_of_result(int owner, const Range& range);
   void send(const std::byte* from, int64_t bytes, int to);
   void receive(std::byte* to, int64_t bytes, int from);
-  // Bytes as they are sent, in place or packed.
+  // Bytes in the wire type, in place or packed.
   const std::byte* outgoing(int owner, const Range& range);
   bool helps(int owner) const { return domains_.helper(domains_.own(), owner) == member_; }
 
@@ -97,7 +98,7 @@ class MpiLane {
   std::vector<std::byte> staging_;
   int64_t used_ = 0;
   std::vector<MpiRequest> requests_;
-  // Of this slice: by owner, what its domain's members (in order) or the domains sent for it, and its result.
+  // For this slice, by owner: data from the domain's members (in order) or from the domains, and the result.
   std::vector<std::vector<const std::byte*>> addends_;
   std::vector<const std::byte*> sums_;  // of this domain, by owner
   std::vector<const std::byte*> results_;

@@ -7,12 +7,12 @@ namespace strata::comm {
 
 inline constexpr const char* kMpiModule = "strata_mpi.so";
 inline constexpr const char* kMakeMpiWorld = "strata_make_mpi_world";
-// The caller owns it; one a process. Rank and size from the launcher.
+// The caller owns the result; one per process. Rank and size are the launcher's.
 using MakeMpiWorld = World* (*)(int rank, int size);
 
-// Tags of messages; groups have the others.
+// Message tags; groups use the rest.
 inline constexpr int kControlTag = 0;  // the watchdog's
-inline constexpr int kSetupTag = 1;    // when a group is made
+inline constexpr int kSetupTag = 1;    // when groups are created
 inline constexpr int kFirstGroupTag = 4;
 
 }  // namespace strata::comm

@@ -17,8 +17,8 @@ namespace strata::comm {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(50);
-constexpr size_t kTextBytes =
-    3500;  // with its header a message stays below the limits of MPI's eager protocols
+// With its header a message stays below the limits of MPI's eager protocols.
+constexpr size_t kTextBytes = 3500;
 
 void nap() {
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -51,7 +51,7 @@ void MpiWatchdog::run(const std::stop_token& stop) {
       const std::lock_guard lock(mutex_);
       tick();
     } catch (const Error& error) {
-      // Waiting ranks find it; no rank is left to notify by MPI.
+      // Waiting threads of this rank see the failure; MPI no longer reaches other ranks.
       failure_.set(rank_, exit_code(error.kind()), error.what());
       failed_();
       return;
@@ -62,7 +62,7 @@ void MpiWatchdog::run(const std::stop_token& stop) {
 
 void MpiWatchdog::tick() {
   const double now = monotonic_seconds();
-  // If this thread itself was stopped, it has heard no one meanwhile.
+  // If this thread itself was stopped, it could not receive heartbeats meanwhile.
   if (now - last_tick_ > 1) {
     for (Peer& peer : peers_) peer.heard = now;
   }
@@ -77,7 +77,7 @@ void MpiWatchdog::tick() {
 }
 
 void MpiWatchdog::send(int to, const Header& header, std::string_view text) {
-  // One heartbeat in flight is enough for a rank that reads none.
+  // Skip a heartbeat while a message to the same rank is in flight: that rank may not be receiving.
   if (header.kind == kHeartbeat && std::any_of(sending_.begin(), sending_.end(),
                                                [&](const Sending& one) { return one.request.peer == to; })) {
     return;
@@ -113,12 +113,13 @@ void MpiWatchdog::receive(int from, int64_t bytes) {
   MpiRequest request = calls_.receive(buffer.data(), bytes, from, kControlTag);
   const double begun = monotonic_seconds();
   while (!calls_.done(request)) {
-    // It died in the middle of it.
+    // The sender died while sending.
     if (monotonic_seconds() - begun > 1) return calls_.cancel(request);
     nap();
   }
   Header header;
-  STRATA_CHECK(buffer.size() >= sizeof header, "a control message of {} bytes", bytes);
+  STRATA_CHECK(buffer.size() >= sizeof header, "found a control message of {} bytes: expected at least {}",
+               bytes, sizeof header);
   std::memcpy(&header, buffer.data(), sizeof header);
   const std::string text(buffer.begin() + sizeof header, buffer.end());
   Peer& peer = peers_[static_cast<size_t>(from)];
@@ -200,7 +201,7 @@ void MpiWatchdog::fail_hang(std::string_view what, double seconds, uint64_t grou
     const bool started = rank == rank_ || peers_[static_cast<size_t>(rank)].started;
     (started ? waiting : missing).push_back(rank);
   }
-  // All have started it: a rank that has not answered blocks it, or none is known to.
+  // All have started it, so the blocking rank is unknown: report all.
   if (missing.empty()) missing.swap(waiting);
   fail_locked(exit_code(ErrorKind::kWorld),
               describe_hang(what, seconds, waiting, missing, [&](int rank) { return report_of(rank); }));

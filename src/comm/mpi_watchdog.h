@@ -1,9 +1,9 @@
 // Heartbeats, failures and reports between the processes of a job: small messages on a separate tag, sent
-// and read by a thread of each process, whatever its other threads are doing.
+// and received by a thread of each process, independently of its other threads.
 //
-// Each rank sends a heartbeat to the next one, in a circle. A rank that hears nothing of the one before it
-// for `silence_limit` asks the others for their activity and ends the job; of several silent ranks in a row
-// one has a neighbour that notices.
+// Each rank sends a heartbeat to the next one, in a circle. A rank that receives none from its predecessor
+// for `silence_limit` asks the others for their activity and ends the job. If several consecutive ranks are
+// silent, the rank after them notices.
 #pragma once
 
 #include <atomic>
@@ -32,16 +32,16 @@ class MpiWatchdog {
   MpiWatchdog& operator=(const MpiWatchdog&) = delete;
 
   void set_silence_limit(double seconds) { silence_limit_ = seconds; }
-  // Sets the failure, if it is the first, and notifies all ranks. Returns when the messages are out, or after
-  // a second.
+  // Sets the failure, if it is the first, and notifies all ranks. Returns when the messages are sent, or
+  // after a second.
   void fail(int code, const std::string& message);
   // Ends the job because a collective, `number` of the group, has waited for too long.
   void fail_hang(std::string_view what, double seconds, uint64_t group, uint64_t number,
                  const std::vector<int>& ranks);
-  // This rank has ended; `left` reports whether others have.
+  // Announces that this rank has ended; left() returns whether another has.
   void leave();
   bool left(int rank) const { return peers_[static_cast<size_t>(rank)].left; }
-  // Where others' questions find out what this rank has started.
+  // Registers the counter from which other ranks' questions are answered.
   void add_group(uint64_t group, const std::atomic<uint64_t>& started);
   void remove_group(uint64_t group);
 
@@ -57,8 +57,8 @@ class MpiWatchdog {
     std::atomic<bool> silent{false};
     double heard = 0;       // monotonic seconds
     std::string report;     // its last summary
-    bool answered = false;  // the question that is being asked
-    bool started = false;   // the collective of that question
+    bool answered = false;  // the current question
+    bool started = false;   // the collective in that question
   };
   struct Sending {
     MpiRequest request;
@@ -66,13 +66,13 @@ class MpiWatchdog {
   };
 
   void run(const std::stop_token& stop);
-  void tick();  // all below with mutex_ held
+  void tick();  // this and the following require mutex_
   void send(int to, const Header& header, std::string_view text);
   void send_all(const Header& header, std::string_view text);
   void receive_all();
   void receive(int from, int64_t bytes);
-  bool flush();  // whether everything has gone out
-  // Asks `ranks` for their activity, and waits for half a second at most.
+  bool flush();  // whether everything has been sent
+  // Asks `ranks` for their activity, and waits for at most half a second.
   void ask(const std::vector<int>& ranks, uint64_t group, uint64_t number);
   void check_silence();
   void fail_locked(int code, const std::string& message);

@@ -20,19 +20,19 @@
 namespace strata::comm {
 namespace {
 
-// In which all ranks that run have heard of a failure: some ticks of their watchdogs.
-constexpr auto kNewsTravels = std::chrono::milliseconds(400);
-// For the launcher to pass on what ranks have written; it drops the rest once a rank aborts.
-constexpr auto kOutputTravels = std::chrono::milliseconds(600);
-// How long others wait for the rank that reports why the job ends.
-constexpr auto kLastWords = std::chrono::seconds(5);
+// Time in which all running ranks learn of a failure: several ticks of their watchdogs.
+constexpr auto kNotificationTime = std::chrono::milliseconds(400);
+// Time for the launcher to forward the output of ranks; it drops the rest once a rank aborts.
+constexpr auto kOutputTime = std::chrono::milliseconds(600);
+// Time that other ranks wait for the rank that reports the reason.
+constexpr auto kReportTime = std::chrono::seconds(5);
 
 }  // namespace
 
 bool BackOff::pause() {
   const int turns = spins_ ? 500 : 20;
   if (++turns_ <= turns) {
-    // A rank with its own core gains nothing by yielding it for so short a time.
+    // Yielding so briefly does not help a rank with its own core.
     if (!spins_) ::sched_yield();
     return true;
   }
@@ -47,16 +47,16 @@ MpiWorld::MpiWorld(int rank, int size) {
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
   if (rank_ != rank || size_ != size) {
     const std::string text = fmt::format(
-        "[mpi] the launcher has rank {} of {}, MPI has rank {} of {}: launcher and library belong to different MPIs; "
-        "start with the mpirun of the one that this program was built with, or build with the other "
-        "(docs/parallelism.md)",
+        "[mpi] the launcher has rank {} of {}, MPI has rank {} of {}: launcher and library belong to different "
+        "MPIs. Start with the mpirun of the MPI that this program was built with, or rebuild with the "
+        "launcher's (docs/parallelism.md)",
         rank, size, rank_, size_);
     MPI_Finalize();
     throw ConfigError(text);
   }
   if (level < MPI_THREAD_SERIALIZED) {
     MPI_Finalize();
-    throw WorldError("[mpi] this MPI offers thread level {}, MPI_THREAD_SERIALIZED is {}", level,
+    throw WorldError("[mpi] found thread level {}: expected at least MPI_THREAD_SERIALIZED ({})", level,
                      MPI_THREAD_SERIALIZED);
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -68,14 +68,14 @@ MpiWorld::MpiWorld(int rank, int size) {
   find_hosts();
 }
 
-// Ranks with one host's name share it, whatever launched them.
+// Ranks with the same host name share a host, whatever launched them.
 void MpiWorld::find_hosts() {
   std::array<char, 256> name{};
   host_ =
       ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : fmt::format("host of rank {}", rank_);
   std::vector<int> all(static_cast<size_t>(size_));
   std::iota(all.begin(), all.end(), 0);
-  // What ranks do between barriers of the world may take any time.
+  // Work between two barriers of the world may take any time.
   options_.wait_limit = std::numeric_limits<double>::infinity();
   everyone_ = group(all, "world", {});
   options_ = {};
@@ -90,7 +90,7 @@ void MpiWorld::find_hosts() {
 MpiWorld::~MpiWorld() {
   if (std::uncaught_exceptions() > 0 && !failure_.failed()) {
     fail(exit_code(ErrorKind::kInternal),
-         fmt::format("[comm] rank {} ended by an error that it did not report", rank_));
+         fmt::format("[comm] rank {} ended with an error that it did not report", rank_));
   }
   if (failure_.failed()) abort(failure_.code());
   closing_ = true;
@@ -98,7 +98,7 @@ MpiWorld::~MpiWorld() {
     watchdog_->leave();
     everyone_->barrier();
   } catch (const Error&) {
-    // The failure is known by now.
+    // The failure is recorded.
   }
   if (failure_.failed()) abort(failure_.code());
   progress_.reset();
@@ -179,7 +179,7 @@ uint64_t MpiWorld::agree(const std::vector<int>& ranks, uint64_t description, co
     uint64_t id, description;
   };
   if (ranks.front() == rank_) {
-    // Of the groups that a rank leads, none has another's number.
+    // Unique: rank r uses the ids that are r modulo size_.
     const Agreement agreement{
         .id = groups_led_++ * static_cast<uint64_t>(size_) + static_cast<uint64_t>(rank_),
         .description = description};
@@ -194,7 +194,8 @@ uint64_t MpiWorld::agree(const std::vector<int>& ranks, uint64_t description, co
   MpiRequest request = calls_.receive(&agreement, sizeof agreement, ranks.front(), kSetupTag);
   wait_for(request);
   STRATA_CHECK(agreement.description == description,
-               "ranks {} and {} make different groups where this one makes '{}'", ranks.front(), rank_, name);
+               "ranks {} and {} create different groups; rank {} creates '{}'", ranks.front(), rank_, rank_,
+               name);
   return agreement.id;
 }
 
@@ -202,7 +203,7 @@ void MpiWorld::wait_for(MpiRequest& request) {
   BackOff back_off(spins_);
   while (!calls_.done(request)) {
     check();
-    // A first member may be held by collectives of other groups.
+    // Collectives of other groups may block the first member.
     advance(nullptr);
     back_off.pause();
   }
@@ -210,7 +211,7 @@ void MpiWorld::wait_for(MpiRequest& request) {
 
 void MpiWorld::settle() {
   std::call_once(settled_, [this] {
-    std::this_thread::sleep_for(kNewsTravels);
+    std::this_thread::sleep_for(kNotificationTime);
     calls_.close();
   });
 }
@@ -231,10 +232,9 @@ void MpiWorld::abort(int code) {
     code = failure_.code();
     settle();
     std::fflush(nullptr);
-    // The first rank that aborts ends all. It is the one that reports the reason, unless it does not get
-    // here.
-    std::this_thread::sleep_for(kOutputTravels);
-    if (failure_.rank() != rank_) std::this_thread::sleep_for(kLastWords);
+    // The first rank that aborts ends all. That should be the rank that reports the reason, if it gets here.
+    std::this_thread::sleep_for(kOutputTime);
+    if (failure_.rank() != rank_) std::this_thread::sleep_for(kReportTime);
   }
   std::fflush(nullptr);
   MPI_Abort(MPI_COMM_WORLD, code);

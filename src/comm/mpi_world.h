@@ -16,14 +16,14 @@
 
 namespace strata::comm {
 
-// Waiting without burning a core that another rank needs: yields at first, then naps, up to half a
+// Waits without using a core that another rank needs: yields at first, then sleeps for up to half a
 // millisecond.
 class BackOff {
  public:
-  // `spins`: every rank of this host has its own core.
+  // `spins`: every rank on this host has its own core.
   explicit BackOff(bool spins) : spins_(spins) {}
   void reset() { turns_ = 0; }
-  // False once it naps.
+  // Returns false if it slept.
   bool pause();
 
  private:
@@ -35,7 +35,8 @@ class MpiWorld final : public World {
  public:
   // `rank` and `size` from the launcher; ConfigError if MPI's differ.
   MpiWorld(int rank, int size);
-  // Waits for the others. After a failure it ends the job instead, once they had time to report the reason.
+  // Waits for the other ranks. After a failure it instead ends the job, once they had time to report the
+  // reason.
   ~MpiWorld() override;
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
@@ -58,7 +59,7 @@ class MpiWorld final : public World {
   void check() override;
   [[noreturn]] void abort(int code) override;
 
-  // For its communicators.
+  // For the communicators of this world.
   MpiCalls& calls() { return calls_; }
   FlightRecorder& recorder() { return recorder_; }
   const Failure& failure() const { return failure_; }
@@ -69,7 +70,7 @@ class MpiWorld final : public World {
                  const std::vector<int>& ranks) {
     watchdog_->fail_hang(what, seconds, group, number, ranks);
   }
-  // Something was started: for the progress thread.
+  // Wakes the progress thread, since something was started.
   void ring() { bell_.ring(); }
   // Makes progress in all communicators of this rank.
   bool advance(MpiCommunicator* mine);
@@ -79,12 +80,12 @@ class MpiWorld final : public World {
  private:
   void progress(const std::stop_token& stop);
   bool busy();
-  // The agreement of a new group's members, from its first member: an id that no other group has.
+  // Returns a unique id for a new group, which its first member sends to the others.
   uint64_t agree(const std::vector<int>& ranks, uint64_t description, const std::string& name);
   void wait_for(MpiRequest& request);
   void find_hosts();
-  // After a failure: returns once all ranks have had the time to hear of it and this one uses MPI no more.
-  // Only then may buffers of messages in flight be freed: until then other ranks read and write them.
+  // After a failure, returns once all ranks have had time to learn of it and this one has stopped using MPI.
+  // Only then may buffers of messages in flight be freed, since until then other ranks access them.
   void settle();
 
   MpiCalls calls_;
@@ -103,7 +104,7 @@ class MpiWorld final : public World {
   std::unique_ptr<MpiWatchdog> watchdog_;
   std::mutex groups_mutex_;
   uint64_t groups_led_ = 0;
-  std::shared_mutex communicators_lock_;  // passes share it, changes own it
+  std::shared_mutex communicators_lock_;  // shared for iteration, exclusive for changes
   std::vector<MpiCommunicator*> communicators_;
   std::unique_ptr<Communicator> everyone_;
   std::unique_ptr<OwnedThread> progress_;

@@ -15,12 +15,13 @@ void check_runs(const Plan& plan, size_t transfer, const Runs& runs, DType dtype
   for (const Run& run : runs) {
     STRATA_CHECK(run.offset >= 0 && run.bytes >= 0 && run.count >= 0 && run.bytes % size_of(dtype) == 0 &&
                      run.offset % size_of(dtype) == 0,
-                 "[{}] transfer {}: a run of {} × {} bytes at {} on the {} side", plan.label, transfer,
+                 "[{}] transfer {}: invalid run of {} × {} bytes at {} on the {} side", plan.label, transfer,
                  run.count, run.bytes, run.offset, side);
     if (run.total() == 0) continue;
     const int64_t last = run.offset + (run.count - 1) * run.stride;
-    STRATA_CHECK(run.count == 1 || run.stride >= run.bytes, "[{}] transfer {}: runs of {} bytes, {} apart",
-                 plan.label, transfer, run.bytes, run.stride);
+    STRATA_CHECK(run.count == 1 || run.stride >= run.bytes,
+                 "[{}] transfer {}: runs of {} bytes with stride {} overlap", plan.label, transfer, run.bytes,
+                 run.stride);
     STRATA_CHECK(last + run.bytes <= limit, "[{}] transfer {}: a run ends at {} in a buffer of {} bytes",
                  plan.label, transfer, last + run.bytes, limit);
   }
@@ -62,9 +63,9 @@ Plan make_plan(Operation operation, int rank, int size) {
             .label = std::move(operation.label),
             .transfers = {}};
   STRATA_CHECK(operation.payload == DType::kF32 || operation.payload == DType::kBF16,
-               "[{}] a payload of {}; f32 or bf16", plan.label, name_of(operation.payload));
-  STRATA_CHECK(operation.root >= 0 && operation.root < size, "[{}] root {} of {} members", plan.label,
-               operation.root, size);
+               "[{}] found payload {}: expected f32 or bf16", plan.label, name_of(operation.payload));
+  STRATA_CHECK(operation.root >= 0 && operation.root < size, "[{}] found root {}: expected a member below {}",
+               plan.label, operation.root, size);
   const bool exchange = plan.collective == Collective::kExchange;
   const bool scatter = plan.collective == Collective::kReduceScatter;
   for (size_t t = 0; t < operation.transfers.size(); ++t) {
@@ -73,16 +74,18 @@ Plan make_plan(Operation operation, int rank, int size) {
     to.dtype = to.wire = from.dtype;
     to.bytes = from.bytes;
     if (plan.sums() && from.dtype == DType::kF32) to.wire = operation.payload;
-    STRATA_CHECK(!plan.sums() || from.dtype != DType::kBool, "[{}] transfer {}: a sum of bool", plan.label,
+    STRATA_CHECK(!plan.sums() || from.dtype != DType::kBool, "[{}] transfer {}: cannot sum bool", plan.label,
                  t);
-    STRATA_CHECK(from.bytes >= 0 && from.bytes % size_of(from.dtype) == 0, "[{}] transfer {}: {} bytes of {}",
-                 plan.label, t, from.bytes, name_of(from.dtype));
+    STRATA_CHECK(from.bytes >= 0 && from.bytes % size_of(from.dtype) == 0,
+                 "[{}] transfer {}: {} bytes of {} are not whole elements", plan.label, t, from.bytes,
+                 name_of(from.dtype));
     if (exchange || scatter) {
       STRATA_CHECK(from.send.size() == 1 || std::ssize(from.send) == size,
-                   "[{}] transfer {}: sends for {} members of {}", plan.label, t, from.send.size(), size);
+                   "[{}] transfer {}: found sends to {} members: expected 1 or {}", plan.label, t,
+                   from.send.size(), size);
       STRATA_CHECK(from.receive.size() == (scatter ? 1 : static_cast<size_t>(size)),
-                   "[{}] transfer {}: receives from {} members of {}", plan.label, t, from.receive.size(),
-                   size);
+                   "[{}] transfer {}: found receives from {} members: expected {}", plan.label, t,
+                   from.receive.size(), scatter ? 1 : size);
       for (const Runs& runs : from.send) check_runs(plan, t, runs, from.dtype, INT64_MAX, "sending");
       for (const Runs& runs : from.receive) check_runs(plan, t, runs, from.dtype, from.bytes, "receiving");
       to.send = streams_of(from.send);
@@ -94,7 +97,7 @@ Plan make_plan(Operation operation, int rank, int size) {
       for (const Stream& stream : to.receive) plan.bytes += stream.bytes();
     } else {
       STRATA_CHECK(from.send.empty() && from.receive.empty(),
-                   "[{}] transfer {}: runs, where whole buffers go", plan.label, t);
+                   "[{}] transfer {}: found runs: expected whole buffers", plan.label, t);
       to.send = to.receive = streams_of({{{.offset = 0, .bytes = from.bytes}}});
       plan.bytes += from.bytes;
     }
@@ -110,17 +113,17 @@ void zero_gaps(const TransferPlan& transfer, void* receive) {
 
 void check_rows(const RowExchange& exchange, int size) {
   STRATA_CHECK(std::ssize(exchange.sends) == size && std::ssize(exchange.receives) == size,
-               "[comm] rows for {} members and from {}, of {}", exchange.sends.size(),
+               "[comm] found rows to {} and from {} members: expected {}", exchange.sends.size(),
                exchange.receives.size(), size);
 }
 
 bool copy_rows(const RowSet& from, const std::byte* send, const RowSet& to, std::byte* receive,
                int64_t row_bytes, FunctionRef<bool()> stops) {
-  constexpr int64_t kBetween = 1 << 20;  // bytes between two questions
+  constexpr int64_t kBetween = 1 << 20;  // bytes between two calls of stops()
   const int64_t most = std::max<int64_t>(1, kBetween / std::max<int64_t>(1, row_bytes));
   for (int64_t i = 0, rows = 1; i < from.count; i += rows) {
     if (stops()) return false;
-    // Rows that are consecutive on both sides: one copy of many is faster than many copies.
+    // Copy rows that are consecutive on both sides together, which is faster.
     for (rows = 1; rows < most && i + rows < from.count; ++rows) {
       if (from.row(i + rows) != from.row(i) + rows || to.row(i + rows) != to.row(i) + rows) break;
     }
@@ -131,12 +134,12 @@ bool copy_rows(const RowSet& from, const std::byte* send, const RowSet& to, std:
 }
 
 void check_buffers(const Plan& plan, std::span<const Buffers> buffers) {
-  STRATA_CHECK(buffers.size() == plan.transfers.size(), "[{}] buffers for {} of {} transfers", plan.label,
-               buffers.size(), plan.transfers.size());
+  STRATA_CHECK(buffers.size() == plan.transfers.size(), "[{}] found buffers for {} transfers: expected {}",
+               plan.label, buffers.size(), plan.transfers.size());
   for (size_t t = 0; t < buffers.size(); ++t) {
     const Buffers& one = buffers[t];
     STRATA_CHECK(!one.adds || (plan.sums() && (one.send != one.receive || plan.transfers[t].bytes == 0)),
-                 "[{}] only sums can be added to the receive buffer, and not in place", plan.label);
+                 "[{}] only sums can accumulate into the receive buffer, and not in place", plan.label);
   }
 }
 
@@ -150,9 +153,11 @@ Share share_of(int64_t elements, DType dtype, int member, int size) {
 }
 
 WorldOptions checked(WorldOptions options) {
-  STRATA_CHECK(options.silence_limit > 0 && options.wait_limit > 0, "limits of {} s and {} s",
-               options.silence_limit, options.wait_limit);
-  STRATA_CHECK(options.chunk_bytes >= 64, "chunks of {} bytes; at least 64", options.chunk_bytes);
+  STRATA_CHECK(options.silence_limit > 0 && options.wait_limit > 0,
+               "found limits of {} s and {} s: expected positive values", options.silence_limit,
+               options.wait_limit);
+  STRATA_CHECK(options.chunk_bytes >= 64, "found chunks of {} bytes: expected at least 64",
+               options.chunk_bytes);
   options.chunk_bytes -= options.chunk_bytes % 64;
   return options;
 }
@@ -162,10 +167,10 @@ int member_of(std::span<const int> ranks, int rank, int world, const std::string
   std::set<int> seen;
   for (const int one : ranks) {
     STRATA_CHECK(one >= 0 && one < world && seen.insert(one).second,
-                 "group '{}': rank {} of {}, twice or beyond", name, one, world);
+                 "group '{}': rank {} is repeated or not below {}", name, one, world);
     if (one == rank) member = static_cast<int>(seen.size()) - 1;
   }
-  STRATA_CHECK(member >= 0, "group '{}' is made on rank {}, which is none of it", name, rank);
+  STRATA_CHECK(member >= 0, "group '{}' is created on rank {}, which is not a member", name, rank);
   return member;
 }
 

@@ -32,7 +32,7 @@ Cursor Stream::at(int64_t position) const {
   cursor.run_ = static_cast<size_t>(after - starts_.begin()) - 1;
   const Run& run = runs_[cursor.run_];
   const int64_t within = position - starts_[cursor.run_];
-  cursor.piece_ = within / run.bytes;
+  cursor.repeat_ = within / run.bytes;
   cursor.enter();
   if (cursor.left_ > 0) {
     cursor.offset_ += within % run.bytes;
@@ -49,13 +49,13 @@ bool Stream::contiguous(int64_t begin, int64_t end, int64_t* offset) const {
 
 void Cursor::enter() {
   offset_ = left_ = 0;
-  while (run_ < stream_->runs_.size() && piece_ >= stream_->runs_[run_].count) {
+  while (run_ < stream_->runs_.size() && repeat_ >= stream_->runs_[run_].count) {
     ++run_;
-    piece_ = 0;
+    repeat_ = 0;
   }
   if (run_ == stream_->runs_.size()) return;
   const Run& run = stream_->runs_[run_];
-  offset_ = run.offset + piece_ * run.stride;
+  offset_ = run.offset + repeat_ * run.stride;
   left_ = run.bytes;
 }
 
@@ -63,7 +63,7 @@ void Cursor::advance(int64_t bytes) {
   offset_ += bytes;
   left_ -= bytes;
   if (left_ > 0) return;
-  ++piece_;
+  ++repeat_;
   enter();
 }
 
@@ -83,17 +83,18 @@ Runs gaps_of(const std::vector<Stream>& streams, int64_t bytes) {
   int64_t covered = 0;
   for (const Stream& stream : streams) covered += stream.bytes();
   if (covered == bytes) return {};
-  std::vector<std::pair<int64_t, int64_t>> pieces;
+  std::vector<std::pair<int64_t, int64_t>> covered_ranges;
   for (const Stream& stream : streams) {
     for (const Run& run : stream.runs()) {
-      for (int64_t i = 0; i < run.count; ++i) pieces.emplace_back(run.offset + i * run.stride, run.bytes);
+      for (int64_t i = 0; i < run.count; ++i)
+        covered_ranges.emplace_back(run.offset + i * run.stride, run.bytes);
     }
   }
-  std::sort(pieces.begin(), pieces.end());
-  pieces.emplace_back(bytes, 0);
+  std::sort(covered_ranges.begin(), covered_ranges.end());
+  covered_ranges.emplace_back(bytes, 0);
   Runs gaps;
   int64_t at = 0;
-  for (const auto& [offset, length] : pieces) {
+  for (const auto& [offset, length] : covered_ranges) {
     if (offset > at) gaps.push_back({.offset = at, .bytes = offset - at});
     at = std::max(at, offset + length);
   }

@@ -1,5 +1,5 @@
-// Bytes of a buffer in the order of its runs, cut anywhere: what one member sends and another one receives
-// may be cut into runs differently, and both are walked side by side.
+// The bytes of a buffer in the order of its runs. Sender and receiver may split the same data into runs
+// differently; copies walk both in parallel.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@ class Cursor;
 class Stream {
  public:
   Stream() = default;
-  // Runs that follow one another without a gap become one.
+  // Merges adjacent runs.
   explicit Stream(const Runs& runs);
   int64_t bytes() const { return starts_.empty() ? 0 : starts_.back() + runs_.back().total(); }
   Cursor at(int64_t position) const;
-  // Whether [begin, end) of it is contiguous in memory; `offset` is set to its start.
+  // Whether [begin, end) is contiguous in memory; sets `offset` to its start in the buffer.
   bool contiguous(int64_t begin, int64_t end, int64_t* offset) const;
   const Runs& runs() const { return runs_; }
 
  private:
   friend class Cursor;
   Runs runs_;                    // none is empty
-  std::vector<int64_t> starts_;  // start of each run, in bytes of the sequence
+  std::vector<int64_t> starts_;  // stream position of each run, in bytes
 };
 
 // A position in a stream.
@@ -38,17 +38,17 @@ class Cursor {
 
  private:
   friend class Stream;
-  void enter();  // enters chunk (run_, piece_)
+  void enter();  // moves to the start of repetition repeat_ of run_
   const Stream* stream_ = nullptr;
   size_t run_ = 0;
-  int64_t piece_ = 0;
+  int64_t repeat_ = 0;
   int64_t offset_ = 0, left_ = 0;
 };
 
 // Copies `bytes` between positions of two buffers.
 void copy_runs(std::byte* to_base, Cursor to, const std::byte* from_base, Cursor from, int64_t bytes);
 
-// What no stream covers of a buffer of `bytes` bytes, ascending. Streams do not overlap.
+// The ranges of a buffer of `bytes` bytes that no stream covers, ascending. Streams must not overlap.
 Runs gaps_of(const std::vector<Stream>& streams, int64_t bytes);
 
 }  // namespace strata::comm

@@ -37,7 +37,7 @@ Slices::Slices(const Plan& plan, const DomainMap& domains, int64_t staging, int6
     : size_(plan.size) {
   using Side = WireView::Side;
   const bool exchange = plan.collective == Collective::kExchange;
-  bool alike = true;  // everyone gets the same
+  bool alike = true;  // all members receive the same data
   for (const TransferPlan& transfer : plan.transfers) alike = alike && transfer.send.size() == 1;
   pairwise_ = exchange && (domains.count() == 1 || !alike);
   reduces_ = plan.sums();
@@ -56,37 +56,38 @@ Slices::Slices(const Plan& plan, const DomainMap& domains, int64_t staging, int6
     std::iota(owners_.begin(), owners_.end(), 0);
   }
   if (pairwise_) {
-    piece_ = std::min(limit, whole_lines(staging / (2 * kPairWindow)));
-    if (size_ > 1) staging_ = 2 * kPairWindow * piece_;
+    chunk_ = std::min(limit, whole_lines(staging / (2 * kPairWindow)));
+    if (size_ > 1) staging_ = 2 * kPairWindow * chunk_;
     count_ = 1;
     return;
   }
-  // Ranges that this member may hold packed at a time: to be sent or given on, gathered from its domain,
-  // sums.
+  // The most ranges that this member has staged at the same time: packed data to send or forward, addends
+  // from its domain, and sums.
   int64_t helped = 0, largest = 0, total = 0;
   for (const int owner : owners_) helped += domains.helper(domains.own(), owner) == plan.rank ? 1 : 0;
   const auto all = static_cast<int64_t>(owners_.size());
   const int64_t held =
       2 * all + helped * std::ssize(domains.members(domains.own())) + helped + domains.count() + 1;
-  // Every member must cut alike, and not all hold as much.
+  // All members must use the same chunk size, so it is derived from the largest number of ranges on any
+  // member.
   const int64_t most = 2 * all + all * size_ / domains.count() + all + domains.count() + 1;
-  piece_ = std::min(limit, whole_lines(staging / most));
-  staging_ = held * piece_;
+  chunk_ = std::min(limit, whole_lines(staging / most));
+  staging_ = held * chunk_;
   for (const int owner : owners_) {
     const int64_t bytes = reduces_ ? sent(owner).bytes() : received(owner).bytes();
     largest = std::max(largest, bytes);
     total = bytes;
   }
-  const int64_t each = shared_ ? piece_ * size_ : piece_;
+  const int64_t each = shared_ ? chunk_ * size_ : chunk_;
   count_ = ((shared_ ? total : largest) + each - 1) / each;
 }
 
 Range Slices::range(int64_t slice, int owner) const {
   const int64_t bytes = reduces_ ? sent(owner).bytes() : received(owner).bytes();
-  if (!shared_) return {std::min(bytes, slice * piece_), std::min(bytes, (slice + 1) * piece_)};
-  // The last slice is cut evenly too, in whole cache lines.
-  const int64_t begin = slice * piece_ * size_;
-  const int64_t lines = (std::min(bytes - begin, piece_ * size_) + 63) / 64;
+  if (!shared_) return {std::min(bytes, slice * chunk_), std::min(bytes, (slice + 1) * chunk_)};
+  // The last slice is also divided evenly, in whole cache lines.
+  const int64_t begin = slice * chunk_ * size_;
+  const int64_t lines = (std::min(bytes - begin, chunk_ * size_) + 63) / 64;
   const auto edge = [&](int64_t i) { return begin + lines * i / size_ * 64; };
   return {edge(owner), edge(owner + 1)};
 }

@@ -14,7 +14,7 @@
 namespace strata::comm {
 namespace {
 
-// A sum has the same bits on any thread: compute threads flush denormals, others do not.
+// Makes sums the same on all threads: compute threads flush denormals, others do not.
 class FlushDenormals {
  public:
 #if defined(__x86_64__)
@@ -41,7 +41,7 @@ class FlushDenormals {
 #endif
 };
 
-constexpr int64_t kBlock = 2048;  // elements: accumulators stay in the first cache
+constexpr int64_t kBlock = 2048;  // elements: accumulators stay in the L1 cache
 
 template <class T>
 using Block = std::array<T, kBlock>;
@@ -59,8 +59,8 @@ void add_to(T* __restrict out, const T* __restrict a, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(out[i] + a[i]);
 }
 
-// `out` may be a or b. These cases are distinguished, since a loop whose stores may alias its loads stays
-// scalar.
+// `out` may be a or b. These are separate cases, because the compiler does not vectorize a loop whose stores
+// may alias its loads.
 template <class T>
 void add(T* out, const T* a, const T* b, int64_t n) {
   if (out == a) return add_to(out, b, n);
@@ -69,7 +69,7 @@ void add(T* out, const T* a, const T* b, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sum[i] = static_cast<T>(a[i] + b[i]);
 }
 
-// n elements of an addend, rounded as when sent: in place, or in `scratch`.
+// n elements of an addend, rounded to the wire type: in place, or in `scratch`.
 template <class T>
 const T* view(const SumRule& rule, const Addend& addend, int64_t begin, int64_t n, T* scratch) {
   const auto* at = static_cast<const std::byte*>(addend.at) + begin * size_of(addend.type);
@@ -88,13 +88,13 @@ struct Scratch {
   Block<T> a, b, part, total;
 };
 
-// One block; `out` are its elements.
+// Sums one block into `out`.
 template <class T>
 void add_block(const SumRule& rule, std::span<const Addend> addends, std::span<const int> ends, int64_t begin,
                int64_t n, std::byte* out, DType out_type, Scratch<T>& scratch) {
   const auto bytes = static_cast<size_t>(n) * sizeof(T);
   const bool plain = !std::is_same_v<T, float> || out_type == DType::kF32;
-  // An addend that is `out` is read before it is written, as long as there are but two in one domain.
+  // With at most two addends in one domain, an addend that is `out` is read before it is written.
   const bool direct = plain && !rule.adds && addends.size() <= 2 && ends.size() == 1;
   T* total = direct ? reinterpret_cast<T*>(out) : scratch.total.data();
   size_t next = 0;
@@ -149,7 +149,7 @@ void add_up(const SumRule& rule, std::span<const Addend> addends, std::span<cons
       return add_all<float>(rule, addends, domain_ends, bytes, out_type, n);
     case DType::kF64:
       return add_all<double>(rule, addends, domain_ends, bytes, out_type, n);
-    // Integers wrap around, which only unsigned ones may.
+    // Integers wrap around, which is defined only for unsigned types.
     case DType::kI64:
       return add_all<uint64_t>(rule, addends, domain_ends, bytes, out_type, n);
     case DType::kI32:
@@ -163,7 +163,7 @@ void add_up(const SumRule& rule, std::span<const Addend> addends, std::span<cons
     case DType::kBool:
       break;
   }
-  throw InternalError("a sum of {}", name_of(rule.dtype));
+  throw InternalError("cannot sum {}", name_of(rule.dtype));
 }
 
 }  // namespace strata::comm

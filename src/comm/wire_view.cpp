@@ -12,7 +12,7 @@ WireView::WireView(const Plan& plan, Side side, int member) : plan_(&plan), side
   }
 }
 
-// A send buffer is never written through the result.
+// The result is never used to write to a send buffer.
 std::byte* WireView::base(const Buffers& buffers) const {
   return static_cast<std::byte*>(side_ == Side::kSend ? const_cast<void*>(buffers.send) : buffers.receive);
 }
@@ -30,7 +30,7 @@ void WireView::for_parts(int64_t begin, int64_t end, const F& visit) const {
 }
 
 template <class F>
-void WireView::for_pieces(const Part& part, std::span<const Buffers> buffers, const F& visit) const {
+void WireView::for_ranges(const Part& part, std::span<const Buffers> buffers, const F& visit) const {
   const TransferPlan& transfer = plan_->transfers[part.transfer];
   const int64_t width = size_of(transfer.dtype);
   std::byte* const memory = base(buffers[part.transfer]);
@@ -63,8 +63,8 @@ std::byte* WireView::direct(std::span<const Buffers> buffers, int64_t begin, int
 void WireView::pack(std::byte* to, std::span<const Buffers> buffers, int64_t begin, int64_t end) const {
   for_parts(begin, end, [&](const Part& part) {
     const TransferPlan& transfer = plan_->transfers[part.transfer];
-    for_pieces(part, buffers, [&](const std::byte* piece, int64_t at, int64_t count) {
-      convert(to + at, transfer.wire, piece, transfer.dtype, count);
+    for_ranges(part, buffers, [&](const std::byte* range, int64_t at, int64_t count) {
+      convert(to + at, transfer.wire, range, transfer.dtype, count);
     });
   });
 }
@@ -74,14 +74,14 @@ void WireView::unpack(const std::byte* from, std::span<const Buffers> buffers, i
   for_parts(begin, end, [&](const Part& part) {
     const TransferPlan& transfer = plan_->transfers[part.transfer];
     const bool adds = buffers[part.transfer].adds;
-    for_pieces(part, buffers, [&](std::byte* piece, int64_t at, int64_t count) {
+    for_ranges(part, buffers, [&](std::byte* range, int64_t at, int64_t count) {
       if (adds) {
         const Addend addend{.at = from + at, .type = transfer.wire};
         const int one = 1;
-        add_up({.dtype = transfer.dtype, .wire = transfer.wire, .adds = true}, {&addend, 1}, {&one, 1}, piece,
+        add_up({.dtype = transfer.dtype, .wire = transfer.wire, .adds = true}, {&addend, 1}, {&one, 1}, range,
                transfer.dtype, count);
       } else {
-        convert(piece, transfer.dtype, from + at, transfer.wire, count);
+        convert(range, transfer.dtype, from + at, transfer.wire, count);
       }
     });
   });
@@ -94,9 +94,9 @@ void WireView::sum(std::span<const std::byte* const> addends, std::span<const Bu
   for_parts(begin, end, [&](const Part& part) {
     const TransferPlan& transfer = plan_->transfers[part.transfer];
     const SumRule rule{.dtype = transfer.dtype, .wire = transfer.wire, .adds = buffers[part.transfer].adds};
-    for_pieces(part, buffers, [&](std::byte* piece, int64_t at, int64_t count) {
+    for_ranges(part, buffers, [&](std::byte* range, int64_t at, int64_t count) {
       for (size_t i = 0; i < here.size(); ++i) here[i] = {.at = addends[i] + at, .type = transfer.wire};
-      add_up(rule, here, {&all, 1}, piece, transfer.dtype, count);
+      add_up(rule, here, {&all, 1}, range, transfer.dtype, count);
     });
   });
 }

@@ -1,5 +1,5 @@
-// The bytes that one member sends another, or receives from it, as transferred: all transfers consecutively,
-// each beginning on a cache line, in the wire type. Any range can be packed and unpacked.
+// The bytes that one member sends to another, or receives from it, in the wire type: all transfers in
+// sequence, each starting on a cache line. Any range can be packed and unpacked.
 #pragma once
 
 #include <span>
@@ -16,15 +16,16 @@ class WireView {
   WireView(const Plan& plan, Side side, int member);
 
   int64_t bytes() const { return starts_.back(); }
-  // Address of [begin, end) in the caller's buffer if stored there as sent; null if it must be packed.
+  // Address of [begin, end) in the caller's buffer if its layout there is that of the wire; null if it must
+  // be packed.
   std::byte* direct(std::span<const Buffers> buffers, int64_t begin, int64_t end) const;
   void pack(std::byte* to, std::span<const Buffers> buffers, int64_t begin, int64_t end) const;
-  // Adds to the buffer's contents if the buffers request it.
+  // Accumulates if the buffers request it.
   void unpack(const std::byte* from, std::span<const Buffers> buffers, int64_t begin, int64_t end) const;
-  // The sum of `addends`, each [begin, end) as it was sent, goes to the receive buffers, and is not rounded.
+  // Writes the sum of `addends`, each the wire bytes [begin, end), to the receive buffers, without rounding.
   void sum(std::span<const std::byte* const> addends, std::span<const Buffers> buffers, int64_t begin,
            int64_t end) const;
-  // The same, rounded as when sent, to `to`.
+  // The same, rounded to the wire type, to `to`.
   void sum_packed(std::byte* to, std::span<const std::byte* const> addends, int64_t begin, int64_t end) const;
 
  private:
@@ -35,15 +36,15 @@ class WireView {
   };
   template <class F>
   void for_parts(int64_t begin, int64_t end, const F& visit) const;
-  // Ranges of a part that are contiguous in the caller's buffer.
+  // Visits the ranges of a part that are contiguous in the caller's buffer.
   template <class F>
-  void for_pieces(const Part& part, std::span<const Buffers> buffers, const F& visit) const;
+  void for_ranges(const Part& part, std::span<const Buffers> buffers, const F& visit) const;
   std::byte* base(const Buffers& buffers) const;
 
   const Plan* plan_;
   Side side_;
   std::vector<const Stream*> streams_;  // by transfer
-  std::vector<int64_t> starts_;         // by transfer, and the end
+  std::vector<int64_t> starts_;         // by transfer, then the end
 };
 
 }  // namespace strata::comm

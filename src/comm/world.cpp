@@ -14,7 +14,7 @@
 namespace strata::comm {
 namespace {
 
-// Next to the program, in a build as in an installation.
+// Relative to the program, in a build and in an installation.
 Path module_path() {
   std::error_code error;
   const Path program = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -33,7 +33,7 @@ Topology among(const Topology& all, std::span<const int> members) {
 void fail_once(World& world, int code, std::string_view message) {
   for (int i = 0; i < 20 && world.rank() > 0 && world.failed_rank() < 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(25));
-  // Where another one has, this returns when its buffers may go.
+  // If another rank has failed already, this returns when buffers may be freed.
   world.fail(code, message);
 }
 
@@ -41,13 +41,13 @@ std::unique_ptr<World> world_of_launcher() {
   const auto launched = launched_rank([](const char* name) { return std::getenv(name); });
   if (!launched || launched->size == 1) return single_process_world();
   const Path path = module_path();
-  // Open MPI's own plug-ins look for its symbols in the whole process. Never unloaded: MPI keeps threads.
+  // RTLD_GLOBAL, because Open MPI's plug-ins look up its symbols in the process. Never unloaded: MPI has
+  // threads.
   void* module = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (module == nullptr) {
     throw WorldError(
-        "[mpi] {} started {} ranks, and {} cannot be loaded ({}); install libopenmpi-dev and build again, or "
-        "start the "
-        "program without a launcher",
+        "[mpi] {} started {} ranks, but {} cannot be loaded ({}). Install libopenmpi-dev and rebuild, or "
+        "start the program without a launcher",
         launched->launcher, launched->size, path.string(), ::dlerror());
   }
   const auto make = reinterpret_cast<MakeMpiWorld>(::dlsym(module, kMakeMpiWorld));

@@ -1,4 +1,4 @@
-// The ranks of a job: how many there are, which one this is, which share its host, and groups of them.
+// The ranks of a job: their number, this rank, the ranks that share its host, and groups of ranks.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ struct WorldOptions {
   double wait_limit = 1800;
   // Bytes of a message; larger ones go in chunks.
   int64_t chunk_bytes = 1 << 20;
-  // Who makes progress: a thread for each rank, or the callers of start, test and wait.
+  // Whether a thread of each rank makes progress, or the callers of start, test and wait.
   bool progress_thread = false;
 };
 
@@ -41,57 +41,55 @@ class World {
   virtual int local_rank() const = 0;
   virtual int local_size() const = 0;
   virtual const std::string& host() const = 0;
-  // Which ranks share one; the same on all ranks.
+  // The host of each rank; the same on all ranks.
   virtual Topology hosts() const = 0;
 
-  // Applies to groups made afterwards; the same on all ranks.
+  // Applies to groups created afterwards; the same on all ranks.
   virtual void configure(const WorldOptions& options) = 0;
-  // A group of these ranks, in this order, which every member makes at the same place of its program.
-  // `topology` by member: with more than one domain, sums and gathers are hierarchical. Groups may be used
-  // from different threads, each from one at a time.
+  // A group of these ranks, in this order; every member creates it at the same point of its program.
+  // `topology` by member: with more than one domain, sums and gathers are hierarchical. Threads may use
+  // different groups at the same time, but only one thread may use a group at a time.
   virtual std::unique_ptr<Communicator> group(std::span<const int> ranks, std::string name,
                                               const Topology& topology = {}) = 0;
-  // Returns when every rank has come here, however long that takes (`wait_limit` is for groups). What ranks
-  // wrote into a shared folder before is visible after.
+  // Returns when every rank has called it, without a time limit (`wait_limit` applies to groups only). Files
+  // that ranks wrote to a shared folder before are visible after.
   virtual void barrier() = 0;
 
-  // What this rank is doing, for the reports of the watchdog: "forward of micro-batch 3, step 17". Cheap.
+  // Records what this rank is doing, for the watchdog's reports: "forward of micro-batch 3, step 17". Cheap.
   virtual void doing(std::string_view what) = 0;
   // The last collectives of this rank, a line each: group, number, label, bytes, times.
   virtual std::string flight_record() const = 0;
-  // Notifies all ranks that this one failed: their collectives, running and future, throw a WorldError with
-  // this
-  // message. Returns when they know, or after a second; buffers of collectives in flight may be freed then,
-  // and not before. Between processes the world's end then ends the job, with the first failing rank's code
-  // as the launcher's: when that rank has come there, or five seconds after another one has. What a rank has
-  // to report of an error it reports before.
+  // Notifies all ranks that this one failed: their running and future collectives throw a WorldError with
+  // this message. Returns when they know, or after a second; only then may buffers of collectives in flight
+  // be freed. Between processes, destroying the World then ends the job, and the launcher exits with the
+  // first failing rank's code: when that rank gets there, or five seconds after another one does. Report the
+  // error before that.
   virtual void fail(int code, std::string_view message) = 0;
-  // The rank with whose failure the job ends, or that found another one gone, as far as is known here; −1:
-  // none.
+  // The rank whose failure ends the job, or that found another one gone, as far as this rank knows; −1: none.
   virtual int failed_rank() const = 0;
-  // Throws what collectives throw, where some rank has failed. Cheap: for loops that wait for something else.
+  // Throws like collectives if any rank has failed. Cheap: for loops that wait for something else.
   virtual void check() = 0;
-  // Ends all ranks, those that wait for this one too. The launcher's exit code is `code`; after a fail(), the
-  // first failing rank's.
+  // Ends all ranks, including those that wait for this one. The launcher's exit code is `code`; after a
+  // fail(), it is the first failing rank's.
   [[noreturn]] virtual void abort(int code) = 0;
 };
 
-// fail(), but where this is not the first rank half a second later, unless another rank has failed by then:
-// only the first rank reports an error that all find, such as a wrong configuration key.
+// Like fail(), but ranks other than 0 wait up to half a second for another rank to fail first, so that rank 0
+// reports an error that all ranks find, such as a wrong configuration key.
 void fail_once(World& world, int code, std::string_view message);
 
 // A single process.
 std::unique_ptr<World> single_process_world();
 
-// The ranks that mpirun (or another launcher: Slurm, PMIx, MPICH's) started, otherwise a single process. MPI
-// is a separate library, loaded only then, so that others start without it. WorldError if a launcher started
-// several ranks and this build has no MPI, with the package to install; ConfigError if the environment
-// contradicts itself.
+// The ranks started by mpirun (or another launcher: Slurm, PMIx, MPICH's), otherwise a single process. MPI is
+// a separate module, loaded only under a launcher, so that other runs start without it. WorldError if a
+// launcher started several ranks and this build has no MPI, with the package to install; ConfigError if the
+// environment is inconsistent.
 std::unique_ptr<World> world_of_launcher();
 
-// Runs `body` on `ranks` threads of this process, one a rank, and returns when all are done; a single one
-// runs on the caller's. Where one throws, the others' collectives fail, and the first error is rethrown here
-// as it was thrown.
+// Runs `body` on `ranks` threads of this process, one per rank, and returns when all are done; a single rank
+// runs on the caller's thread. If one throws, the others' collectives fail, and the first error is rethrown
+// here unchanged.
 void run_local_ranks(int ranks, const std::function<void(World&)>& body);
 
 }  // namespace strata::comm

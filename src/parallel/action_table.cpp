@@ -9,8 +9,8 @@ namespace strata::parallel {
 using enum ActionKind;
 
 ActionTable::ActionTable(const Schedule& schedule)
-    : ActionTable(schedule, [&](const std::string& fault) {
-        throw InternalError("[parallel] schedule {} was used without a check: {}", schedule.name, fault);
+    : ActionTable(schedule, [&](const std::string& problem) {
+        throw InternalError("[parallel] schedule {} was used unchecked: {}", schedule.name, problem);
       }) {}
 
 ActionTable::ActionTable(const Schedule& schedule, const OnError& on_error) : schedule_(schedule) {
@@ -27,43 +27,43 @@ ActionTable::ActionTable(const Schedule& schedule, const OnError& on_error) : sc
     const Action& a = action(index);
     switch (a.kind) {
       case kForward:
-        take(index, "F", a.micro_batch, a.stage, on_error, &forward_);
+        enter(index, "F", a.micro_batch, a.stage, on_error, &forward_);
         break;
       case kInputGrad:
-        take(index, "I", a.micro_batch, a.stage, on_error, &input_grad_);
+        enter(index, "I", a.micro_batch, a.stage, on_error, &input_grad_);
         break;
       case kWeightGrad:
-        take(index, "W", a.micro_batch, a.stage, on_error, &weight_grad_);
+        enter(index, "W", a.micro_batch, a.stage, on_error, &weight_grad_);
         break;
       case kBackward:
-        take(index, "B", a.micro_batch, a.stage, on_error, &input_grad_, &weight_grad_);
+        enter(index, "B", a.micro_batch, a.stage, on_error, &input_grad_, &weight_grad_);
         break;
       case kForwardBackward:
-        take(index, "F", a.micro_batch, a.stage, on_error, &forward_);
-        take(index, "B", a.backward_micro_batch, a.backward_stage, on_error, &input_grad_, &weight_grad_);
+        enter(index, "F", a.micro_batch, a.stage, on_error, &forward_);
+        enter(index, "B", a.backward_micro_batch, a.backward_stage, on_error, &input_grad_, &weight_grad_);
         break;
     }
   }
 }
 
-void ActionTable::take(int32_t index, const char* letter, int32_t micro_batch, int32_t stage,
-                       const OnError& on_error, std::vector<int32_t>* table, std::vector<int32_t>* second) {
+void ActionTable::enter(int32_t index, const char* letter, int32_t micro_batch, int32_t stage,
+                        const OnError& on_error, std::vector<int32_t>* table, std::vector<int32_t>* second) {
   if (micro_batch < 0 || micro_batch >= schedule_.micro_batches || stage < 0 || stage >= schedule_.stages) {
     on_error(fmt::format(
-        "{}: {}{}@{} is not of this schedule, which has micro-batches 0 to {} and stages 0 to {}",
+        "{}: {}{}@{} is out of range: the schedule has micro-batches 0 to {} and stages 0 to {}",
         where(index), letter, micro_batch, stage, schedule_.micro_batches - 1, schedule_.stages - 1));
     return;
   }
   const int32_t holder = schedule_.rank_of_stage[static_cast<size_t>(stage)];
   if (holder != rank_of(index)) {
-    on_error(fmt::format("{}: stage {} lies on rank {}", where(index), stage, holder));
+    on_error(fmt::format("{}: stage {} is on rank {}", where(index), stage, holder));
     return;
   }
   for (auto* each : {table, second}) {
     if (!each) continue;
     int32_t& place = (*each)[cell(micro_batch, stage)];
     if (place != kNone) {
-      on_error(fmt::format("{}: {}{}@{} was done before, by {}", where(index), letter, micro_batch, stage,
+      on_error(fmt::format("{}: {}{}@{} was already done by {}", where(index), letter, micro_batch, stage,
                            where(place)));
       return;
     }

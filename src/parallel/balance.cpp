@@ -1,4 +1,4 @@
-// Stages of even cost.
+// Balances the cost of stages.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -10,13 +10,13 @@
 namespace strata::parallel {
 namespace {
 
-// Costs that differ by less are the same.
+// Relative difference below which costs count as equal.
 constexpr double kSame = 1e-9;
 
-// Into how many stretches of at most `most` each `items` can be cut, filling one after the other; the cost of
-// the dearest. Infinitely many where an item alone costs more.
+// Splits `items` greedily into ranges that cost at most `most` each: the number of ranges and the cost of the
+// most expensive. The number is the largest size_t if a single item costs more.
 struct Cut {
-  size_t stretches = 0;
+  size_t ranges = 0;
   double dearest = 0;
 };
 Cut fill(const std::vector<double>& items, double most) {
@@ -25,7 +25,7 @@ Cut fill(const std::vector<double>& items, double most) {
   for (const double item : items) {
     if (item > most) return {std::numeric_limits<size_t>::max(), item};
     if (filled + item > most) {
-      ++cut.stretches;
+      ++cut.ranges;
       filled = 0;
     }
     filled += item;
@@ -34,14 +34,14 @@ Cut fill(const std::vector<double>& items, double most) {
   return cut;
 }
 
-// The least cost of the dearest of `stages` stretches.
+// The least possible cost of the most expensive of `stages` ranges.
 double least_dearest(const std::vector<double>& items, size_t stages) {
   double enough = 0, too_little = 0;
   for (const double item : items) enough += item;
   for (int halving = 0; halving < 100 && enough - too_little > enough * kSame / 10; ++halving) {
     const double between = (enough + too_little) / 2;
     const Cut cut = fill(items, between);
-    if (cut.stretches <= stages) {
+    if (cut.ranges <= stages) {
       enough = cut.dearest;
     } else {
       too_little = between;
@@ -50,12 +50,12 @@ double least_dearest(const std::vector<double>& items, size_t stages) {
   return enough;
 }
 
-// Lengths of `stages` stretches, none empty and none dearer than `most`, with the least sum of squared costs;
-// of equal ones the shorter stretches first.
+// Lengths of `stages` ranges, none empty and none more expensive than `most`, with the least sum of squared
+// costs; among equals, with the shorter ranges first.
 std::vector<size_t> evenest(const std::vector<double>& items, size_t stages, double most) {
   const size_t n = items.size();
   constexpr double kNever = std::numeric_limits<double>::infinity();
-  // By number of stretches that are left: by first item, the least sum, and the first stretch's length.
+  // For each number of remaining ranges, by first item: the least sum, and the length of the first range.
   std::vector<double> later(n + 1, kNever), now(n + 1);
   later[n] = 0;
   std::vector<std::vector<size_t>> length(stages + 1, std::vector<size_t>(n + 1, 0));
@@ -103,8 +103,8 @@ StageLayout balanced_layout(const PartCosts& costs, const ModelParts& model, int
   items.push_back(costs.head + model.prediction_layers * costs.prediction_layer);
   if (std::cmp_greater(stages, items.size())) {
     throw ConfigError(
-        "[{}] found {} stages, and a model of {} layers has {} at most, with embedding and head on their "
-        "own: take fewer ranks for the pipeline, or lower {}",
+        "[{}] found {} stages: a model of {} layers has at most {}, including embedding and head. Use fewer "
+        "pipeline ranks, or lower {}",
         words.ranks, stages, model.layers, items.size(), words.virtual_stages);
   }
   const auto count = static_cast<size_t>(stages);

@@ -1,4 +1,4 @@
-// Proof, before a run, that a schedule can be carried out.
+// Validates schedules before a run: a valid ("sound") one runs to its end.
 #pragma once
 
 #include <string>
@@ -8,16 +8,16 @@
 
 namespace strata::parallel {
 
-// Every fault of a schedule, each with the rank and the action that it is about; empty: it runs to its end.
-// In this order, and no further than the first that finds any:
-// - form: stages lie on ranks that there are, no rank is without actions
-// - actions are of the schedule and on the rank of their stage
-// - completeness: for each micro-batch and stage F, and B (or I and W), exactly once each
+// All errors of a schedule, each with its rank and action; empty if it is sound. Checks, in this order, and
+// stops after the first that fails:
+// - form: stages are on existing ranks, and every rank has actions
+// - actions name existing stages and micro-batches, and are on the rank of their stage
+// - completeness: F, and B or I and W, exactly once for each micro-batch and stage
 // - order within a rank: F before I or B, I before W
-// - deadlock: no rank waits for what can only come after it, with sends that nobody waits for (messages.h)
+// - deadlock: no cycle of waits, if sends do not block (messages.h)
 std::vector<std::string> errors_of(const Schedule& schedule);
 
-// ConfigError that tells the first faults. `origin` says where the schedule comes from: "parallel.schedule".
+// Throws a ConfigError with the first errors. `origin` names the source of the schedule: "parallel.schedule".
 void require_sound(const Schedule& schedule, const std::string& origin);
 
 }  // namespace strata::parallel

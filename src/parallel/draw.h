@@ -1,4 +1,4 @@
-// A schedule in pictures, as papers draw them: ranks as rows, time from left to right.
+// Draws schedules as papers do: one row per rank, time from left to right.
 #pragma once
 
 #include <string>
@@ -9,21 +9,21 @@
 namespace strata::parallel {
 
 struct DrawOptions {
-  int columns = 100;      // of a terminal; text alone
-  std::string unit = "";  // of time
+  int columns = 100;      // width of the terminal; draw_text only
+  std::string unit = "";  // of times
 };
 
 // "takes 33 ms; bubble 27.3 % of all ranks' time; peak 4 activations".
 std::string figures_text(const Simulation& simulation, const DrawOptions& options = {});
 
-// For a terminal. Each action with its kind and micro-batch, and where ranks have several stages
-// a letter for the chunk, in as many bands as that takes; where it takes more than four, one band that shows
-// for each stretch of time the kind of action that takes most of it.
+// For a terminal. Shows the kind and micro-batch of each action, and a letter for the chunk if ranks have
+// several stages, in up to four bands of rows. Longer steps become one band, whose columns show the kind of
+// action that takes most of their time.
 std::string draw_text(const Schedule& schedule, const Simulation& simulation,
                       const DrawOptions& options = {});
 
-// An SVG file: colours by kind, shades by chunk, micro-batch numbers where there is room, a legend, an axis,
-// and each rank's bubble and peak.
+// An SVG file: colours by kind, shades by chunk, micro-batch numbers if they fit, a legend, an axis, and each
+// rank's bubble and peak.
 std::string draw_svg(const Schedule& schedule, const Simulation& simulation, const DrawOptions& options = {});
 
 }  // namespace strata::parallel

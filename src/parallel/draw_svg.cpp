@@ -25,13 +25,13 @@ struct Colour {
   std::string_view meaning;
   double hue;  // degrees
 };
-// By kind; FB is drawn as its F above its B.
+// By kind; FB is drawn with its F above its B.
 constexpr std::array<Colour, 4> kColours = {{{"F", "forward", 212},
                                              {"I", "input gradient", 28},
                                              {"W", "weight gradient", 140},
                                              {"B", "both gradients", 275}}};
 
-// #rrggbb of a hue at a lightness between 0 and 1, saturation as suits large areas.
+// #rrggbb for a hue at a lightness between 0 and 1, with a saturation that suits large areas.
 std::string rgb(double hue, double lightness) {
   constexpr double kSaturation = 0.55;
   const double reach = kSaturation * std::min(lightness, 1 - lightness);

@@ -13,7 +13,7 @@ namespace {
 using enum ActionKind;
 
 constexpr int kMostBands = 4;
-constexpr int kLeastColumns = 40;  // of time, in however narrow a terminal
+constexpr int kLeastColumns = 40;  // for actions, however narrow the terminal is
 
 class TextDrawing {
  public:
@@ -52,7 +52,7 @@ class TextDrawing {
     return label;
   }
 
-  // Columns for a unit of time, so that every action has room for its label and a blank.
+  // Columns per unit of time, so that the label of every action and a blank fit.
   double labelled_scale() const {
     double scale = 0;
     for_each([&](int32_t, const Action& action, double start, double end) {
@@ -77,11 +77,11 @@ class TextDrawing {
                        simulation_.ranks[static_cast<size_t>(rank)].peak);
   }
 
-  // Rows of ranks with what they show from `begin` on, and a line above that tells the time.
+  // Columns `begin` to `end` of each rank's row, below a line with the time.
   void add_band(std::string& text, const std::vector<std::string>& rows, int begin, int end, double scale,
                 bool is_last) const {
     const std::string from = fmt::format("{:.6g}", begin / scale);
-    // The last column may begin before the step ends, or the last actions share it.
+    // The last column may end before or after the step does.
     const std::string to = fmt::format("{:.6g}", is_last ? simulation_.makespan : end / scale);
     const size_t shown = static_cast<size_t>(end - begin);
     text += fmt::format("{:<{}}{}{:>{}}{}\n", " time", prefix_, from, to,
@@ -111,12 +111,12 @@ class TextDrawing {
       const int end = std::min(begin + width_, columns);
       add_band(text, rows, begin, end, scale, end == columns);
     }
-    text += has_chunks_ ? "F3a: micro-batch 3 in the first of the rank's stages, F3b in the second\n" : "";
+    text += has_chunks_ ? "F3a: micro-batch 3 in the rank's first stage, F3b in its second\n" : "";
   }
 
   void draw_compressed(std::string& text) const {
     const double scale = width_ / simulation_.makespan;
-    // By rank, column and kind, the second chunk and every other one after it apart: time taken.
+    // Time taken, by rank, column, and kind; odd chunks are separate.
     constexpr size_t kSigns = kActionKinds * 2;
     constexpr std::string_view kLetters = "FfIiWwBb&&";
     std::vector<std::array<double, kSigns>> taken(schedule_.ranks.size() * static_cast<size_t>(width_));
@@ -141,7 +141,7 @@ class TextDrawing {
       }
     }
     add_band(text, rows, 0, width_, scale, true);
-    text += has_chunks_ ? "small letters: the second of the rank's stages, and every other after it\n" : "";
+    text += has_chunks_ ? "lowercase: the rank's second stage, and every other one after it\n" : "";
   }
 
   const DrawOptions& options_;

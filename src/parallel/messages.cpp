@@ -35,7 +35,7 @@ std::vector<Message> messages_of(const Schedule& schedule) {
       send(index, Message::Kind::kGradient, a.micro_batch, a.stage);
     if (is_pair) send(index, Message::Kind::kGradient, a.backward_micro_batch, a.backward_stage);
   }
-  // A receive starts no later than those behind it.
+  // A receive starts no later than the receives after it.
   std::unordered_map<int64_t, int32_t> earliest;
   for (auto message = messages.rbegin(); message != messages.rend(); ++message) {
     int32_t& start = earliest.try_emplace(message->channel(), message->read_by).first->second;
@@ -46,7 +46,8 @@ std::vector<Message> messages_of(const Schedule& schedule) {
 }
 
 int32_t receive_buffers_of(const std::vector<Message>& messages, int32_t rank) {
-  std::vector<int32_t> change;  // by the rank's place: received before it, less those read before it
+  std::vector<int32_t>
+      change;  // by the rank's action: receives that start before it, less messages read before it
   for (const Message& message : messages) {
     if (message.to_rank != rank) continue;
     if (change.size() < static_cast<size_t>(message.read_by) + 2)
@@ -63,7 +64,7 @@ int32_t send_buffers_of(const Schedule& schedule) {
   const ActionTable table(schedule);
   const auto messages = messages_of(schedule);
   const auto suffice = [&](int32_t buffers) { return run_order(table, messages, buffers).stuck.empty(); };
-  // More room waits for less: doubled until it suffices, then halved between.
+  // More buffers mean fewer waits: find the smallest number that suffices, by doubling and then bisection.
   int32_t least = 1, too_few = 0;
   while (!suffice(least)) {
     STRATA_CHECK(least < table.size(), "schedule {} does not come to its end", schedule.name);

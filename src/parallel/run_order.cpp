@@ -10,25 +10,26 @@ namespace {
 
 constexpr int32_t kNone = ActionTable::kNone;
 
-// By action: those that must have ended so that there is room to send what it makes, at most two of them
-// (FB).
-std::vector<std::array<int32_t, 2>> rooms_of(const ActionTable& table, std::span<const Message> messages,
-                                             int32_t send_buffers) {
-  std::vector<std::array<int32_t, 2>> rooms(static_cast<size_t>(table.size()), {kNone, kNone});
-  std::unordered_map<int64_t, std::deque<int32_t>> under_way;  // by channel: when their receives start
+// By action: the actions that must have ended before a buffer is free for the messages that it sends; at most
+// two, for FB.
+std::vector<std::array<int32_t, 2>> buffer_waits_of(const ActionTable& table,
+                                                    std::span<const Message> messages, int32_t send_buffers) {
+  std::vector<std::array<int32_t, 2>> waits(static_cast<size_t>(table.size()), {kNone, kNone});
+  std::unordered_map<int64_t, std::deque<int32_t>>
+      in_flight;  // by channel: the actions after which receives start
   for (const Message& message : messages) {
-    auto& receives = under_way[message.channel()];
+    auto& receives = in_flight[message.channel()];
     if (std::ssize(receives) == send_buffers) {
       const int32_t sender = table.first_of(message.from_rank) + message.sent_after;
-      auto& room = rooms[static_cast<size_t>(sender)];
-      room[room[0] == kNone ? 0 : 1] = receives.front();
+      auto& wait = waits[static_cast<size_t>(sender)];
+      wait[wait[0] == kNone ? 0 : 1] = receives.front();
       receives.pop_front();
     }
-    // Started when the action before it has ended; at once where there is none.
+    // A receive starts when the previous action has ended, or immediately if there is none.
     receives.push_back(
         message.received_before == 0 ? kNone : table.first_of(message.to_rank) + message.received_before - 1);
   }
-  return rooms;
+  return waits;
 }
 
 }  // namespace
@@ -37,24 +38,24 @@ RunOrder run_order(const ActionTable& table, std::span<const Message> messages, 
   RunOrder order;
   const int32_t ranks = table.schedule().rank_count(), size = table.size();
   order.sequence.reserve(static_cast<size_t>(size));
-  const auto rooms =
-      messages.empty() ? std::vector<std::array<int32_t, 2>>() : rooms_of(table, messages, send_buffers);
+  const auto buffer_waits = messages.empty() ? std::vector<std::array<int32_t, 2>>()
+                                             : buffer_waits_of(table, messages, send_buffers);
   std::vector<char> ended(static_cast<size_t>(size), 0);
   const auto has_ended = [&](int32_t index) { return index == kNone || ended[static_cast<size_t>(index)]; };
-  // What the next action of a rank waits for; .waits_for is kNone where it can begin.
+  // The action that a rank's next action waits for; .waits_for is kNone if it can begin.
   const auto wait_of = [&](int32_t index) -> RunOrder::Stuck {
     const Needs needs = needs_of(table, index);
     for (int32_t i = 0; i < needs.count; ++i) {
       if (!has_ended(needs.of[i])) return {index, needs.of[i]};
     }
-    if (!rooms.empty()) {
-      for (const int32_t room : rooms[static_cast<size_t>(index)]) {
-        if (!has_ended(room)) return {index, room};
+    if (!buffer_waits.empty()) {
+      for (const int32_t other : buffer_waits[static_cast<size_t>(index)]) {
+        if (!has_ended(other)) return {index, other};
       }
     }
     return {index, kNone};
   };
-  // Ranks that wait for the same action are chained; a rank waits for one at a time.
+  // Linked lists of the ranks that wait for the same action; a rank waits for one action at a time.
   std::vector<int32_t> first_waiting(static_cast<size_t>(size), kNone),
       next_waiting(static_cast<size_t>(ranks));
   std::vector<int32_t> at(static_cast<size_t>(ranks));  // index of each rank's next action

@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 
 constexpr std::array<std::string_view, 4> kKeys = {"schedule", "stages", "microbatches", "ranks"};
 
-// What a reader says of a value: short, whatever it is.
+// A value as it appears in error messages, shortened.
 std::string shown(const Json& value) {
   constexpr size_t kShown = 60;
   const std::string text = dump_json(value, -1, InvalidUtf8::kReplace);
@@ -34,7 +34,7 @@ class Reader {
       fail("found {}, expected an object with schedule, stages, microbatches and ranks", shown(json_));
     for (const auto& item : json_.items()) {
       if (std::find(kKeys.begin(), kKeys.end(), item.key()) == kKeys.end())
-        fail("found the key {}, expected schedule, stages, microbatches and ranks alone", shown(item.key()));
+        fail("found the key {}, expected only schedule, stages, microbatches and ranks", shown(item.key()));
     }
     Schedule schedule;
     const Json& name = at("schedule");
@@ -75,18 +75,18 @@ class Reader {
 
   int32_t size_of(const char* key) const {
     const auto size = count_of(at(key));
-    if (!size || *size == 0) fail("{}: found {}, expected a number from 1 on", key, shown(at(key)));
+    if (!size || *size == 0) fail("{}: found {}, expected a positive integer", key, shown(at(key)));
     return *size;
   }
 
-  // Before anything is made in proportion to the sizes that the file claims.
+  // Called before anything is allocated from the sizes in the file.
   void check_size(const Schedule& schedule, const Json& ranks) const {
     size_t actions = 0;
     for (const Json& of_rank : ranks) actions += of_rank.size();
     const int64_t cells = int64_t{schedule.stages} * schedule.micro_batches;
     if (cells > static_cast<int64_t>(actions)) {
-      fail("found {} actions, too few for {} micro-batches through {} stages", actions,
-           schedule.micro_batches, schedule.stages);
+      fail("found {} actions, too few for {} micro-batches in {} stages", actions, schedule.micro_batches,
+           schedule.stages);
     }
   }
 
@@ -100,8 +100,7 @@ class Reader {
       if (!read) {
         fail(
             "rank {}, action {}: found {}, expected [\"F\"|\"I\"|\"W\"|\"B\", micro-batch, stage] or "
-            "[\"FB\", "
-            "micro-batch, stage, micro-batch, stage]",
+            "[\"FB\", micro-batch, stage, micro-batch, stage]",
             rank, list.size(), shown(action));
       }
       list.push_back(*read);
@@ -127,7 +126,7 @@ class Reader {
     return {};
   }
 
-  // The first rank that names a stage has it; the checks tell the others.
+  // The first rank with an action of a stage holds it; require_sound() reports any other.
   static void place(Schedule& schedule, int32_t stage, int32_t rank) {
     if (stage >= schedule.stages) return;
     int32_t& holder = schedule.rank_of_stage[static_cast<size_t>(stage)];
@@ -164,7 +163,7 @@ Schedule parse_schedule(std::string_view json, const std::string& origin) {
   try {
     parsed = parse_json<Json>(json);
   } catch (const Json::exception& error) {
-    throw ConfigError("[{}] no JSON: {}", origin, error.what());
+    throw ConfigError("[{}] invalid JSON: {}", origin, error.what());
   }
   Schedule schedule = Reader(parsed, origin).read();
   require_sound(schedule, origin);

@@ -16,12 +16,12 @@ namespace {
 
 using enum ActionKind;
 
-// What generators go by; in the papers P, m and v.
+// Inputs of the generators; in the papers P, m and v.
 struct Sizes {
   int32_t ranks, micro_batches, chunks;
 };
 
-// Appends the actions of one rank. Stages are named by the rank's chunk, micro-batches by themselves (add) or
+// Appends the actions of one rank. Stages are given as chunks of the rank, micro-batches explicitly (add) or
 // by running counters (next).
 class RankActions {
  public:
@@ -35,13 +35,12 @@ class RankActions {
   void add(ActionKind kind, int32_t chunk, int32_t micro_batch) {
     actions_.push_back({kind, micro_batch, stage(chunk)});
   }
-  // The micro-batch behind the last one of this kind and chunk; none where there are no more. I and B count
-  // as one kind.
+  // Adds the next micro-batch of this kind and chunk, if there are any left. I and B count as one kind.
   void next(ActionKind kind, int32_t chunk) {
     const int32_t micro_batch = counter(kind, chunk)++;
     if (micro_batch < micro_batches_) add(kind, chunk, micro_batch);
   }
-  // FB of the next F of one chunk and the next B of the other.
+  // Adds FB of the next F of one chunk and the next B of the other.
   void next_pair(int32_t forward_chunk, int32_t backward_chunk) {
     const int32_t forward = counter(kForward, forward_chunk)++;
     const int32_t backward = counter(kBackward, backward_chunk)++;
@@ -89,7 +88,7 @@ void one_forward_one_backward(RankActions& out, const Sizes& sizes, int32_t rank
   const int32_t ahead = (sizes.ranks - 1 - rank) * (sizes.chunks > 1 ? 2 : 1);
   const int32_t warm_up = std::min(ahead + (sizes.chunks - 1) * sizes.ranks, steps);
   const auto add = [&](ActionKind kind, Step step) { out.add(kind, step.chunk, step.micro_batch); };
-  // With one chunk groups are no more than a way to count, and the last need not be full.
+  // With one chunk, the groups have no effect, and the last need not be full.
   for (int32_t i = 0; i < steps; ++i) {
     add(kForward, forward_step(sizes, i));
     if (i >= warm_up) add(kBackward, backward_step(sizes, i - warm_up));
@@ -97,7 +96,7 @@ void one_forward_one_backward(RankActions& out, const Sizes& sizes, int32_t rank
   for (int32_t i = steps - warm_up; i < steps; ++i) add(kBackward, backward_step(sizes, i));
 }
 
-// zb_h1 and interleaved_zb: W follows `rank` steps behind I, so that every rank holds what rank 0 does.
+// zb_h1 and interleaved_zb: W follows I by `rank` steps, so that every rank holds as much as rank 0.
 void delayed_weight_grads(RankActions& out, const Sizes& sizes, int32_t rank) {
   const int32_t steps = sizes.micro_batches * sizes.chunks;
   const int32_t warm_up = std::min(sizes.ranks - 1 - rank + (sizes.chunks - 1) * sizes.ranks, steps);
@@ -112,7 +111,7 @@ void delayed_weight_grads(RankActions& out, const Sizes& sizes, int32_t rank) {
 }
 
 void zbv(RankActions& out, const Sizes& sizes, int32_t rank) {
-  // With fewer micro-batches the phases keep their lengths; what they have no micro-batch for is left out.
+  // With fewer micro-batches the phases keep their lengths, and actions without a micro-batch are omitted.
   const int32_t steps = std::max(2 * sizes.ranks - 1, sizes.micro_batches);
   const int32_t to_turn = sizes.ranks - rank;
   const auto input_and_weight_grad = [&](int32_t chunk) {
@@ -144,15 +143,16 @@ void zbv(RankActions& out, const Sizes& sizes, int32_t rank) {
   }
 }
 
-// A rank's four actions of micro-batch i other than W begin at these slots + 6 i; no two share a slot.
+// The times at which a rank's actions of micro-batch 0 begin, other than W; micro-batch i is 6 i later. All
+// times differ.
 struct Pattern {
   int32_t forward_0, forward_1, input_grad_1, input_grad_0;
 };
 
-// v_half and v_min: the pattern for every micro-batch, W first in, first out in the slots between.
+// v_half and v_min: the pattern for every micro-batch, W first in, first out in the gaps.
 void repeated_pattern(RankActions& out, const Sizes& sizes, const Pattern& pattern) {
   struct Placed {
-    int32_t slot;
+    int32_t time;
     Action action;  // its stage is a chunk
   };
   std::vector<Placed> placed;
@@ -164,19 +164,19 @@ void repeated_pattern(RankActions& out, const Sizes& sizes, const Pattern& patte
     placed.push_back({at + pattern.input_grad_1, {kInputGrad, i, 1}});
     placed.push_back({at + pattern.input_grad_0, {kInputGrad, i, 0}});
   }
-  std::sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) { return a.slot < b.slot; });
+  std::sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) { return a.time < b.time; });
   std::deque<Action> waiting;  // W
   const auto place_weight_grad = [&] {
     out.add(kWeightGrad, waiting.front().stage, waiting.front().micro_batch);
     waiting.pop_front();
   };
-  int32_t slot = 0;
+  int32_t time = 0;
   for (const Placed& next : placed) {
-    STRATA_CHECK(next.slot >= slot, "two actions in slot {}", next.slot);
-    for (; slot < next.slot && !waiting.empty(); ++slot) place_weight_grad();
+    STRATA_CHECK(next.time >= time, "two actions at time {}", next.time);
+    for (; time < next.time && !waiting.empty(); ++time) place_weight_grad();
     out.add(next.action.kind, next.action.stage, next.action.micro_batch);
     if (next.action.kind == kInputGrad) waiting.push_back(next.action);
-    slot = next.slot + 1;
+    time = next.time + 1;
   }
   while (!waiting.empty()) place_weight_grad();
 }
@@ -221,7 +221,7 @@ void dualpipev(RankActions& out, const Sizes& sizes, int32_t rank) {
     out.next(kForward, 1);
   }
   for (int32_t i = 0; i < sizes.micro_batches - 2 * sizes.ranks + rank + 1; ++i) {
-    if (i == 0 && to_turn == 0) {  // its F leads to its B
+    if (i == 0 && to_turn == 0) {  // this B needs this F
       out.next(kForward, 0);
       out.next(kBackward, 1);
     } else {
@@ -233,7 +233,7 @@ void dualpipev(RankActions& out, const Sizes& sizes, int32_t rank) {
     out.next(kBackward, 1);
     out.next_pair(1, 0);
   }
-  // The later half of these leave their W for the end, where ranks wait for one another.
+  // The later half of these defer their W to the end, when ranks wait for each other.
   const int32_t switches = (rank + 1) / 2;
   for (int32_t i = 0; i < rank + 1; ++i) {
     const bool splits_first = i > switches || (i == switches && rank % 2 == 1);
@@ -254,7 +254,7 @@ struct Row {
 };
 
 constexpr std::array<Row, 9> kRows = {{
-    {{"gpipe", "comparison; holds every micro-batch at once", 1, false, ""}, gpipe},
+    {{"gpipe", "comparison; holds all micro-batches at the same time", 1, false, ""}, gpipe},
     {{"1f1b", "many micro-batches; holds at most as many as there are ranks", 1, false, ""},
      one_forward_one_backward},
     {{"interleaved", "a bubble of 1/v, for v times the messages", 0, false, "a multiple of the ranks"},
@@ -264,7 +264,7 @@ constexpr std::array<Row, 9> kRows = {{
      delayed_weight_grads},
     {{"zbv", "a sixth of 1f1b's bubble at its memory", 2, true, ""}, zbv},
     {{"v_half", "little more than half of 1f1b's memory", 2, true, ""}, v_half},
-    {{"v_min", "little more than a third of 1f1b's memory, where F, I and W take the same time", 2, true, ""},
+    {{"v_min", "little more than a third of 1f1b's memory, if F, I and W take the same time", 2, true, ""},
      v_min},
     {{"dualpipev", "overlap of forward and backward, such as experts' messages under computation", 2, true,
       "at least twice the ranks"},
@@ -290,30 +290,30 @@ void check_micro_batches(const ScheduleRequest& request, const ScheduleKind& kin
   if (kind.needs == "a multiple of the ranks" && found % ranks != 0) {
     const int32_t below = found / ranks * ranks;
     throw ConfigError(
-        "[{}] {} takes micro-batches in groups of one a rank: found {} micro-batches for {} ranks; take {}{} "
-        "of them by {}, or a schedule without groups (zbv, 1f1b)",
-        words.schedule, kind.name, found, ranks, below > 0 ? fmt::format("{} or ", below) : "", below + ranks,
-        words.batch);
+        "[{}] found {} micro-batches for {} ranks: {} needs a multiple of the ranks. Set {} for {}{} "
+        "micro-batches, or use zbv or 1f1b",
+        words.schedule, found, ranks, kind.name, words.batch, below > 0 ? fmt::format("{} or ", below) : "",
+        below + ranks);
   }
   if (kind.needs == "at least twice the ranks" && found < 2 * ranks) {
     throw ConfigError(
-        "[{}] {} needs at least two micro-batches a rank: found {} for {} ranks; take {} or more by {}, "
-        "{} = {} at most, or zbv",
-        words.schedule, kind.name, found, ranks, 2 * ranks, words.batch, words.ranks, std::max(1, found / 2));
+        "[{}] found {} micro-batches for {} ranks: {} needs at least two per rank. Set {} for {} or more, "
+        "lower {} to at most {}, or use zbv",
+        words.schedule, found, ranks, kind.name, words.batch, 2 * ranks, words.ranks, std::max(1, found / 2));
   }
 }
 
-// Stages a rank.
+// Stages per rank.
 int32_t chunks_of(const ScheduleRequest& request, const ScheduleKind& kind, const Words& words) {
   const int32_t found = request.virtual_stages;
   if (kind.chunks == 0) {
     if (found >= 2) return found;
-    throw ConfigError("[{}] found {}, and {} is made of several stages a rank: take 2 or more, or {} with 1",
+    throw ConfigError("[{}] found {}: {} needs several stages per rank. Use 2 or more, or {} with 1",
                       words.virtual_stages, found, kind.name, kind.splits_backward ? "zb_h1" : "1f1b");
   }
   if (found == 1 || found == kind.chunks) return kind.chunks;
   throw ConfigError(
-      "[{}] found {}, and {} has {} a rank: leave it out, or take interleaved or interleaved_zb",
+      "[{}] found {}: {} has {} per rank. Remove the setting, or use interleaved or interleaved_zb",
       words.virtual_stages, found, kind.name, kind.chunks);
 }
 
@@ -334,13 +334,13 @@ Schedule make_schedule(const ScheduleRequest& request, const Words& words) {
                                 [&](const Row& candidate) { return candidate.kind.name == request.name; });
   if (row == kRows.end()) refuse_name(request.name, words);
   if (request.ranks < 1 || request.micro_batches < 1) {
-    throw ConfigError("[{}] found {} ranks and {} micro-batches: both must be at least 1", words.schedule,
+    throw ConfigError("[{}] found {} ranks and {} micro-batches: expected at least 1 of each", words.schedule,
                       request.ranks, request.micro_batches);
   }
   const Sizes sizes{request.ranks, request.micro_batches, chunks_of(request, row->kind, words)};
   if (int64_t{sizes.ranks} * sizes.chunks * sizes.micro_batches > kMostCells) {
     throw ConfigError(
-        "[{}] {} ranks, {} stages a rank and {} micro-batches are more than {} actions of a kind",
+        "[{}] found {} ranks, {} stages per rank and {} micro-batches: more than {} actions of a kind",
         words.schedule, sizes.ranks, sizes.chunks, sizes.micro_batches, kMostCells);
   }
   check_micro_batches(request, row->kind, words);

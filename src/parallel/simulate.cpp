@@ -116,13 +116,13 @@ double critical_path(const Schedule& schedule, const Costs& costs) {
   const bool splits = std::any_of(schedule.ranks.begin(), schedule.ranks.end(), [](const auto& actions) {
     return std::any_of(actions.begin(), actions.end(), [](const Action& a) { return a.kind == kInputGrad; });
   });
-  // Overlap can make F and B of a pair shorter than either says.
+  // Overlap can make F and B of a pair shorter than their costs.
   const double least = std::min(1.0, costs.pair);
   const auto backward = [&](size_t stage) {
     const StageCost& cost = costs.stages[stage];
     return least * (splits ? cost.input_grad : cost.input_grad + cost.weight_grad);
   };
-  // By stage: the least before its F begins, and after its I or B ends.
+  // By stage: the least time before its F begins, and after its I or B ends.
   std::vector<double> before(stages + 1, 0), after(stages + 1, 0);
   for (size_t s = 0; s < stages; ++s) {
     const bool crosses = s + 1 < stages && schedule.rank_of_stage[s] != schedule.rank_of_stage[s + 1];

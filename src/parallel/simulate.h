@@ -1,4 +1,5 @@
-// A step of a schedule in time: when each action runs, how long the step takes, what is held meanwhile.
+// Simulates a step of a schedule: when each action runs, how long the step takes, and how many activations
+// each rank holds.
 #pragma once
 
 #include <cstdint>
@@ -9,50 +10,52 @@
 
 namespace strata::parallel {
 
-// What one stage costs for one micro-batch, times in any unit. B takes input_grad + weight_grad.
+// Costs of one stage for one micro-batch; times in any unit. B takes input_grad + weight_grad.
 struct StageCost {
   double forward = 1, input_grad = 1, weight_grad = 1;
-  // What F leaves until the end of B or W, in any unit.
+  // Memory held from F until the end of B or W, in any unit.
   double activations = 1;
 };
 
 struct Costs {
   std::vector<StageCost> stages;  // by stage
-  double message = 0;             // from the end of an action to when a stage on another rank can read it
-  // FB takes so much of what its F and its B take one after the other: below 1 where overlap gains.
+  double message = 0;  // from the end of an action until a stage on another rank can read its output
+  // Duration of FB relative to its F and B run in sequence; below 1 if overlapping them saves time.
   double pair = 1;
 };
 
-// Of a model cut evenly, in units of a rank's share of it: each of its stages costs an equal part of `rank`.
+// Costs of a model that is split evenly. `rank` is the cost of a rank's share; its stages divide it equally.
 Costs even_costs(const Schedule& schedule, const StageCost& rank = {});
 
 struct RankTimes {
   std::vector<double> start, end;  // by action
   double busy = 0;
-  double peak = 0;  // most activations held at once
+  double peak = 0;  // most activations held at the same time
 };
 
 struct Simulation {
   std::vector<RankTimes> ranks;
   double makespan = 0;  // from the first action to the end of the last
   double bubble(int32_t rank) const { return makespan - ranks[static_cast<size_t>(rank)].busy; }
-  // Of all ranks' time, the part in which they wait.
+  // The fraction of all ranks' time spent waiting.
   double bubble_share() const;
-  double peak() const;  // of the rank that holds most
+  double peak() const;  // of the rank that holds the most
 };
 
-// Every rank runs its actions in their order; one begins when the rank is free and what it needs is there. F
-// needs F of the stage before; I and B need their own F, and I or B of the stage behind; W needs its I. What
-// B or FB makes is there at its end. No message waits for another. InternalError where the schedule is not
-// sound (check.h) or costs are not those of its stages. Takes time in proportion to the actions.
+// Every rank runs its actions in order. An action begins when the rank is free and its inputs have arrived: F
+// needs F of the previous stage; I and B need their own F, and I or B of the next stage; W needs its I.
+// Outputs of B and FB are available when the action ends. Messages do not delay each other. InternalError if
+// the schedule is not sound (check.h) or the number of costs differs from its stages. Linear in the number of
+// actions.
 Simulation simulate(const Schedule& schedule, const Costs& costs);
 
-// No order of these actions on these ranks takes less: the longest way of a micro-batch through all stages
-// and back, or the work of a rank between the earliest that it can begin and the least that follows it.
+// A lower bound on the duration of any order of these actions on these ranks: the time of a micro-batch
+// through all stages and back, or a rank's earliest start plus its work plus the least that must follow.
 double critical_path(const Schedule& schedule, const Costs& costs);
 
-// Micro-batches, each of one of the rank's stages, that a rank holds at once at most: between F and I or B,
-// between F and W or B, and between I and W, each from the start of the one to the end of the other.
+// The most micro-batches, counted per stage, that a rank holds at the same time: between F and I or B,
+// between F and W or B, and between I and W, each from the start of the first action to the end of the
+// second.
 struct LiveCounts {
   int32_t forward_to_input_grad = 0, forward_to_weight_grad = 0, input_to_weight_grad = 0;
   bool operator==(const LiveCounts&) const = default;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostLetters = 1 << 16;  // of an expanded string
 
-// A letter of the expanded string, and where it stands in what was written.
+// A letter of the expanded string, and its position in the original.
 struct Letter {
   char letter;
   size_t at;
@@ -35,14 +35,14 @@ class LayoutReader {
     return std::move(letters_);
   }
 
-  [[noreturn]] void fail(size_t at, const std::string& fault) const {
+  [[noreturn]] void fail(size_t at, const std::string& problem) const {
     throw ConfigError(
         "[{}] \"{}\", character {}: {}; expected letters E, t, m, L and |, such as Et|(tt|)*30mL",
-        words_.stage_layers, text_, at + 1, fault);
+        words_.stage_layers, text_, at + 1, problem);
   }
 
  private:
-  // Whether anything but blanks is left; then it stands at at_.
+  // Skips separators. Returns whether anything is left, at at_.
   bool next() {
     while (at_ < text_.size() && (text_[at_] == ',' || text_[at_] == ' ')) ++at_;
     return at_ < text_.size();
@@ -51,12 +51,12 @@ class LayoutReader {
   void read_group() {
     const size_t begin = letters_.size(), opens = at_++;
     while (next() && text_[at_] != ')') {
-      if (text_[at_] == '(') fail(at_, "a group within a group, which the format has not");
+      if (text_[at_] == '(') fail(at_, "a group within a group");
       read_letter();
     }
-    if (!next()) fail(opens, "no ) for this (");
+    if (!next()) fail(opens, "no ) closes this (");
     ++at_;
-    if (!next() || text_[at_] != '*') fail(at_ - 1, "no *n behind the )");
+    if (!next() || text_[at_] != '*') fail(at_ - 1, "no *n after the )");
     repeat(begin);
   }
 
@@ -73,7 +73,7 @@ class LayoutReader {
     letters_.push_back(letter);
   }
 
-  // Of the letters from `begin` on: n times instead of once.
+  // Repeats the letters from `begin` on, n times in total.
   void repeat(size_t begin) {
     const size_t star = at_++;
     next();
@@ -81,7 +81,7 @@ class LayoutReader {
     size_t count = 0;
     for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_)
       count = std::min(kMostLetters + 1, 10 * count + static_cast<size_t>(text_[at_] - '0'));
-    if (at_ == digits || count == 0) fail(star, "no number from 1 on behind the *");
+    if (at_ == digits || count == 0) fail(star, "no positive number after the *");
     const size_t end = letters_.size();
     for (size_t n = 1; n < count && end > begin; ++n) {
       for (size_t i = begin; i < end; ++i) add(letters_[i]);
@@ -96,8 +96,8 @@ class LayoutReader {
 
 void check_stages(size_t found, int32_t stages, const char* what, const Words& words) {
   if (std::cmp_equal(found, stages)) return;
-  throw ConfigError("[{}] found {} {}, expected {}: one for each of pipeline x stages a rank",
-                    words.stage_layers, found, what, stages);
+  throw ConfigError("[{}] found {} {}, expected {}: pipeline ranks x stages per rank", words.stage_layers,
+                    found, what, stages);
 }
 
 }  // namespace
@@ -109,16 +109,15 @@ StageLayout layout_of_list(std::span<const int64_t> layers, const ModelParts& mo
   int64_t first = 0;
   for (size_t stage = 0; stage < layers.size(); ++stage) {
     if (layers[stage] < 0 || layers[stage] > model.layers)
-      throw ConfigError("[{}] stage {}: found {} layers, and the model has {}", words.stage_layers, stage,
+      throw ConfigError("[{}] stage {}: found {} layers, but the model has {}", words.stage_layers, stage,
                         layers[stage], model.layers);
     layout[stage].first_layer = static_cast<int32_t>(std::min<int64_t>(first, model.layers));
     layout[stage].layers = static_cast<int32_t>(layers[stage]);
     first += layers[stage];
   }
   if (first != model.layers) {
-    throw ConfigError("[{}] found {} layers in all, and the model has {}: {} {}", words.stage_layers, first,
-                      model.layers, first < model.layers ? "add" : "take away",
-                      std::abs(first - model.layers));
+    throw ConfigError("[{}] found {} layers in total, but the model has {}. {} {}", words.stage_layers, first,
+                      model.layers, first < model.layers ? "Add" : "Remove", std::abs(first - model.layers));
   }
   layout.front().has_embedding = true;
   layout.back().has_head = true;
@@ -133,7 +132,7 @@ StageLayout parse_layout(std::string_view text, const ModelParts& model, int32_t
   int32_t layers = 0, prediction_layers = 0;
   bool has_embedding = false, has_head = false;
   for (const Letter& each : letters) {
-    if (has_head) reader.fail(each.at, fmt::format("found {} behind L, which is the last", each.letter));
+    if (has_head) reader.fail(each.at, fmt::format("found {} after L, which must be last", each.letter));
     if (each.letter == '|') {
       layout.push_back({.first_layer = layers});
       continue;
@@ -147,7 +146,7 @@ StageLayout parse_layout(std::string_view text, const ModelParts& model, int32_t
         has_embedding = stage.has_embedding = true;
         break;
       case 't':
-        if (prediction_layers > 0) reader.fail(each.at, "t behind m");
+        if (prediction_layers > 0) reader.fail(each.at, "found t after m");
         ++stage.layers;
         ++layers;
         break;
@@ -163,7 +162,7 @@ StageLayout parse_layout(std::string_view text, const ModelParts& model, int32_t
   check_stages(layout.size(), stages, "stages", words);
   if (layers != model.layers || prediction_layers != model.prediction_layers) {
     throw ConfigError(
-        "[{}] \"{}\": found {} t and {} m, and the model has {} layers and {} prediction layers",
+        "[{}] \"{}\": found {} t and {} m, but the model has {} layers and {} prediction layers",
         words.stage_layers, text, layers, prediction_layers, model.layers, model.prediction_layers);
   }
   return layout;

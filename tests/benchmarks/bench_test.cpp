@@ -1,5 +1,5 @@
-// The benchmarks that run a model, at a size where they take no time: what they print adds up. Nothing here
-// says how fast anything is.
+// Runs the benchmarks on tiny models and checks that their figures are consistent; asserts nothing about
+// speed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 class BenchTest : public testing::Test {
  protected:
-  // `strata bench WORDS --json` on a model of two layers; the object that it prints for `name`.
+  // Runs `strata bench NAME --json` on a model of two layers. Returns the object printed for `name`.
   nlohmann::json bench(const std::string& name, const std::vector<std::string>& more = {}) {
     std::string command = "\"" STRATA_PROGRAM "\" bench " + name + " --json";
     std::vector<std::string> sets{"model.family='llama3'",
@@ -57,7 +57,7 @@ TEST_F(BenchTest, DecodeAddsUp) {
   ASSERT_EQ(status_, 0) << errors();
   ASSERT_EQ(json["cases"].size(), 1u);
   const auto& one = json["cases"][0];
-  // Two layers' weights, the head, and keys and values of the 128 positions, in fp32.
+  // The weights of two layers, the head, and keys and values of 128 positions, in fp32.
   const double weights = 2 * (64 * 32 + 32 * 32 + 96 * 32 + 32 * 48) + 300 * 32, cache = 2 * 2 * 128 * 16;
   EXPECT_EQ(one["bytes_per_token"].get<double>(), 4 * (weights + cache));
   EXPECT_GT(one["best_token_seconds"].get<double>(), 0);
@@ -76,10 +76,10 @@ TEST_F(BenchTest, LoadAddsUp) {
   EXPECT_GT(copy, 0);
   EXPECT_NEAR(json["share"].get<double>(), (wait + copy) / step, 1e-12);
   EXPECT_GT(json["share_with_fill"].get<double>(), json["share"].get<double>());
-  EXPECT_TRUE(std::filesystem::is_empty(scratch_ / "work")) << "nothing is left behind";
+  EXPECT_TRUE(std::filesystem::is_empty(scratch_ / "work")) << "files were left";
 }
 
-TEST_F(BenchTest, EvalCountsWhatARunMeets) {
+TEST_F(BenchTest, EvalCountsEventsOfARun) {
   const auto json = bench("eval", {"eval.interval=5", "checkpoint.interval=8"});
   ASSERT_EQ(status_, 0) << errors();
   EXPECT_EQ(json["evaluation"]["times"], 4);
@@ -93,12 +93,12 @@ TEST_F(BenchTest, EvalCountsWhatARunMeets) {
   }
   const double steps = json["steps"].get<double>() * json["step_seconds"].get<double>();
   EXPECT_NEAR(json["share"].get<double>(), all / (all + steps), 1e-9);
-  // Weights and two moments in fp32, and little else.
+  // At least the embedding and its two moments, in fp32.
   EXPECT_GT(json["checkpoint_bytes"].get<double>(), 3 * 4 * 300 * 32);
   EXPECT_TRUE(std::filesystem::is_empty(scratch_ / "work"));
 }
 
-TEST_F(BenchTest, EvalLeavesOutWhatIsTurnedOff) {
+TEST_F(BenchTest, EvalSkipsDisabledEvents) {
   const auto json = bench("eval", {"eval.interval='never'", "eval.sample_tokens=0"});
   ASSERT_EQ(status_, 0) << errors();
   EXPECT_EQ(json["evaluation"]["times"], 1) << "the last step is evaluated";
@@ -140,10 +140,10 @@ TEST_F(BenchTest, RanksAddUp) {
   }
   EXPECT_EQ(json["start"]["ranks"], 64);
   for (const auto& seconds : json["start"]["seconds"]) EXPECT_GT(seconds.get<double>(), 0);
-  EXPECT_TRUE(std::filesystem::is_empty(scratch_ / "work")) << "nothing is left behind";
+  EXPECT_TRUE(std::filesystem::is_empty(scratch_ / "work")) << "files were left";
 }
 
-TEST_F(BenchTest, SchedulesAreHeldAgainstTheirSimulator) {
+TEST_F(BenchTest, SchedulesAreComparedWithTheirSimulation) {
   const auto json = bench("pipeline");
   ASSERT_EQ(status_, 0) << errors();
   for (const char* schedule : {"1f1b", "zb_h1", "zbv", "interleaved"}) {
@@ -173,7 +173,7 @@ TEST_F(BenchTest, SavesAreComparedWithTheSameSteps) {
   EXPECT_GT(json["beside_cpu_seconds"].get<double>(), 0);
 }
 
-TEST_F(BenchTest, ModelsThatAreNoDecodersNeedNoText) {
+TEST_F(BenchTest, EncodersNeedNoText) {
   for (const char* family : {"bert", "t5"}) {
     const std::vector<std::string> sets{std::string("model.family='") + family + "'",
                                         "model.num_key_value_heads=4"};
@@ -192,7 +192,7 @@ TEST_F(BenchTest, ModelsThatAreNoDecodersNeedNoText) {
   }
 }
 
-TEST_F(BenchTest, RefusesWhatItCannotRun) {
+TEST_F(BenchTest, RejectsUnsupportedSettings) {
   bench("load", {"model.num_key_value_heads=3"});
   EXPECT_EQ(status_, 2);
   bench("peak");

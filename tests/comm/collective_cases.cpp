@@ -20,7 +20,7 @@ uint64_t mix(uint64_t x) {
   return x ^ x >> 33;
 }
 
-// Values of many sizes, so that the order of a sum shows in its bits.
+// Values of different magnitudes, so that the order of a sum affects its bits.
 void set_value(std::byte* at, DType dtype, uint64_t key) {
   const uint64_t bits = mix(key + 1);
   const auto real = static_cast<float>(
@@ -62,7 +62,7 @@ bool exchanges(const Case& one) {
   return one.pattern == Pattern::kAllGather || one.pattern == Pattern::kAllToAll;
 }
 
-// Elements that `from` gives `to`; ragged, and some are none.
+// The number of elements that `from` sends to `to`: uneven, and sometimes 0.
 int64_t amount(const Case& one, int from, int to, size_t transfer) {
   const auto t = static_cast<int64_t>(transfer);
   if (one.pattern == Pattern::kAllToAll)
@@ -71,14 +71,14 @@ int64_t amount(const Case& one, int from, int to, size_t transfer) {
   return one.elements * ((owner + t + 1) % 4) / 2 + owner % 2;
 }
 
-// `elements` elements from `offset` on: in one piece, or two columns of a matrix of five.
-Runs piece(int64_t offset, int64_t elements, int64_t width, bool columns) {
+// `elements` elements from `offset` on: contiguous, or in two of a matrix's five columns.
+Runs runs_of(int64_t offset, int64_t elements, int64_t width, bool columns) {
   if (!columns) return {{.offset = offset, .bytes = elements * width}};
   Runs runs = {{.offset = offset, .bytes = 2 * width, .count = elements / 2, .stride = 5 * width}};
   if (elements % 2 == 1) runs.push_back({.offset = offset + elements / 2 * 5 * width, .bytes = width});
   return runs;
 }
-int64_t room(int64_t elements, int64_t width, bool columns) {
+int64_t extent(int64_t elements, int64_t width, bool columns) {
   return (columns ? (elements / 2 + 1) * 5 : elements) * width;
 }
 
@@ -124,7 +124,7 @@ float load_float(const std::byte* at, DType dtype) {
 
 using Groups = std::vector<std::vector<size_t>>;
 
-// The sum of one element over members, added to what lies at `out`.
+// Sums one element over members, and accumulates into `out` if `adds`.
 template <class T>
 void sum_plain(const Groups& groups, const std::vector<const std::byte*>& at, bool adds, std::byte* out) {
   T total{};
@@ -206,7 +206,7 @@ Member member_of_case(const Case& one, int rank, int size) {
     const int64_t width = size_of(dtype);
     Transfer transfer{.dtype = dtype};
     int64_t send_bytes = 0, receive_bytes = 0;
-    // Columns on one side and pieces on the other, by transfer.
+    // Alternate by transfer which side has columns; the other is contiguous.
     const bool columns = t % 2 == 1;
     if (one.pattern == Pattern::kAllGather) {
       int64_t own_offset = 0;
@@ -214,22 +214,23 @@ Member member_of_case(const Case& one, int rank, int size) {
         const int64_t n = amount(one, from, 0, t);
         receive_bytes += 3 * width;  // padding
         if (from == rank) own_offset = receive_bytes;
-        transfer.receive.push_back(piece(receive_bytes, n, width, !columns));
-        receive_bytes += room(n, width, !columns);
+        transfer.receive.push_back(runs_of(receive_bytes, n, width, !columns));
+        receive_bytes += extent(n, width, !columns);
       }
       const int64_t n = amount(one, rank, 0, t);
-      transfer.send = {piece(one.in_place ? own_offset : width, n, width, one.in_place ? !columns : columns)};
-      send_bytes = width + room(n, width, columns);
+      transfer.send = {
+          runs_of(one.in_place ? own_offset : width, n, width, one.in_place ? !columns : columns)};
+      send_bytes = width + extent(n, width, columns);
     } else if (one.pattern == Pattern::kAllToAll || one.pattern == Pattern::kReduceScatter) {
       for (int to = 0; to < size; ++to) {
         const int64_t n = amount(one, rank, to, t);
-        transfer.send.push_back(piece(send_bytes, n, width, columns));
-        send_bytes += room(n, width, columns);
+        transfer.send.push_back(runs_of(send_bytes, n, width, columns));
+        send_bytes += extent(n, width, columns);
       }
       for (int from = 0; from < (one.pattern == Pattern::kAllToAll ? size : 1); ++from) {
         const int64_t n = amount(one, from, rank, t);
-        transfer.receive.push_back(piece(receive_bytes + width, n, width, !columns));
-        receive_bytes += width + room(n, width, !columns);
+        transfer.receive.push_back(runs_of(receive_bytes + width, n, width, !columns));
+        receive_bytes += width + extent(n, width, !columns);
       }
     } else {
       send_bytes = receive_bytes = (one.elements * 3 / (static_cast<int64_t>(t) + 1)) * width;

@@ -11,30 +11,29 @@ namespace strata::comm {
 
 enum class Pattern { kAllGather, kAllToAll, kReduceScatter, kAllReduce, kBroadcast };
 
-// How members lie in fast domains.
+// Assignments of members to fast domains.
 enum class Domaining { kOne, kUneven, kInterleaved, kSingles };
 
 struct Case {
   std::string name;
   Pattern pattern = Pattern::kAllReduce;
-  std::vector<DType> dtypes;  // a transfer each
-  int64_t elements = 0;       // about so many for each member; shards are ragged, and some are empty
+  std::vector<DType> dtypes;  // one transfer each
+  int64_t elements = 0;       // approximate, per member; shards are uneven, and some are empty
   DType payload = DType::kF32;
   bool adds = false;
   bool in_place = false;
   Domaining domaining = Domaining::kOne;
 };
 
-// The table, the same on every engine and for every number of ranks.
+// All cases; the same for every engine and number of ranks.
 std::vector<Case> collective_cases();
 
 using Bytes = std::vector<std::byte>;
 
 Topology topology_of(Domaining domaining, int size);
-// The receive buffers by member and transfer, as they must be: computed from all members' buffers as the
-// contract says.
+// The expected receive buffers by member and transfer, computed from all members' buffers.
 std::vector<std::vector<Bytes>> expected_results(const Case& one, int size);
-// As the collective makes them.
+// The receive buffers after running the collective.
 std::vector<Bytes> run_case(Communicator& communicator, const Case& one);
 
 // One member's part, for tests that start collectives themselves.
@@ -45,7 +44,7 @@ struct Member {
 };
 Member member_of_case(const Case& one, int rank, int size);
 
-// All cases on all ranks' groups (one for each topology), in order.
+// Runs all cases, in order, on groups of all ranks (one for each topology).
 std::vector<std::vector<Bytes>> run_all_cases(World& world, const std::vector<Case>& cases);
 
 }  // namespace strata::comm

@@ -27,7 +27,7 @@ std::string refused(const Variables& variables) {
   return "";
 }
 
-TEST(Launcher, IsToldByItsVariables) {
+TEST(Launcher, IsDetectedByItsVariables) {
   EXPECT_EQ(with({}), std::nullopt);
   EXPECT_EQ(with({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}}),
             (LaunchedRank{1, 4, "Open MPI"}));
@@ -36,8 +36,8 @@ TEST(Launcher, IsToldByItsVariables) {
             (LaunchedRank{2, 3, "Slurm"}));
 }
 
-// A batch script has SLURM_NTASKS and SLURM_PROCID=0; srun starts one daemon of mpirun a node.
-TEST(Launcher, IsMpirunInsideABatchJob) {
+// A batch script has SLURM_NTASKS and SLURM_PROCID=0; srun starts one daemon of mpirun per node.
+TEST(Launcher, DetectsMpirunInsideABatchJob) {
   EXPECT_EQ(with({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}}), std::nullopt);
   EXPECT_EQ(with({{"SLURM_NTASKS", "8"},
                   {"SLURM_PROCID", "0"},
@@ -48,14 +48,15 @@ TEST(Launcher, IsMpirunInsideABatchJob) {
             (LaunchedRank{5, 8, "Open MPI"}));
 }
 
-TEST(Launcher, ThatContradictsItselfIsRefused) {
+TEST(Launcher, RejectsInconsistentVariables) {
   const auto expect = [](const Variables& variables, const std::string& part) {
     EXPECT_NE(refused(variables).find(part), std::string::npos) << part << "\nin: " << refused(variables);
   };
   expect({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}},
-         "inside another's");
+         "inside another");
   expect({{"OMPI_COMM_WORLD_SIZE", "2"}}, "OMPI_COMM_WORLD_RANK is not set");
-  expect({{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "2"}}, "ranks are below the size");
+  expect({{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "2"}},
+         "expected a rank below OMPI_COMM_WORLD_SIZE = 2");
   expect({{"PMI_RANK", "x"}, {"PMI_SIZE", "2"}}, "PMI_RANK is 'x'");
   expect({{"PMI_RANK", "-1"}, {"PMI_SIZE", "2"}}, "PMI_RANK is '-1'");
   expect({{"SLURM_PROCID", "2"}, {"SLURM_STEP_NUM_TASKS", "3"}, {"PMIX_RANK", "1"}}, "PMIX_RANK is 1");

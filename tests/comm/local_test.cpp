@@ -1,4 +1,4 @@
-// Engine `local`: the table of cases, and what the contract says beyond it.
+// Engine `local`: all cases of collectives, errors, waits, and single processes.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -42,12 +42,12 @@ void expect_right(const Results& results, const std::vector<Case>& cases) {
 
 class LocalSizes : public testing::TestWithParam<int> {};
 
-TEST_P(LocalSizes, GiveWhatTheContractSays) {
+TEST_P(LocalSizes, YieldTheExpectedResults) {
   const auto cases = collective_cases();
   expect_right(run(GetParam(), {}, cases), cases);
 }
 
-TEST_P(LocalSizes, GiveTheSameBitsInSmallChunksAndByAThread) {
+TEST_P(LocalSizes, YieldTheSameBitsInSmallChunksAndWithAThread) {
   const auto cases = collective_cases();
   expect_right(run(GetParam(), {.chunk_bytes = 64, .progress_thread = true}, cases), cases);
 }
@@ -60,7 +60,7 @@ std::vector<int> first_ranks(int count) {
   return ranks;
 }
 
-TEST(Local, GroupsAndMessagesOfAMeshAreUnderWayTogether) {
+TEST(Local, GroupsAndMessagesOfAMeshOverlap) {
   for (const bool thread : {false, true}) {
     run_local_ranks(4, [&](World& world) {
       world.configure({.chunk_bytes = 1024, .progress_thread = thread});
@@ -69,8 +69,8 @@ TEST(Local, GroupsAndMessagesOfAMeshAreUnderWayTogether) {
   }
 }
 
-TEST(Local, AnErrorOfOneRankIsEverybodysAndIsRethrownAsItWas) {
-  std::atomic<int> told{0};
+TEST(Local, AnErrorOfOneRankReachesAllAndIsRethrownUnchanged) {
+  std::atomic<int> notified{0};
   try {
     run_local_ranks(4, [&](World& world) {
       world.barrier();
@@ -78,7 +78,7 @@ TEST(Local, AnErrorOfOneRankIsEverybodysAndIsRethrownAsItWas) {
       try {
         world.barrier();
       } catch (const WorldError& error) {
-        if (std::string(error.what()) == "shard 7 is torn") ++told;
+        if (std::string(error.what()) == "shard 7 is torn") ++notified;
         EXPECT_THROW(world.check(), WorldError);
         throw;
       }
@@ -87,7 +87,7 @@ TEST(Local, AnErrorOfOneRankIsEverybodysAndIsRethrownAsItWas) {
   } catch (const DataError& error) {
     EXPECT_STREQ(error.what(), "shard 7 is torn");
   }
-  EXPECT_EQ(told, 3);
+  EXPECT_EQ(notified, 3);
 }
 
 std::string error_of(int size, const std::function<void(World&)>& body) {
@@ -104,9 +104,9 @@ void expect_parts(const std::string& text, const std::vector<std::string>& parts
     EXPECT_NE(text.find(part), std::string::npos) << part << "\nin: " << text;
 }
 
-// Its buffers may be gone, and peers may be about to read them; its own message is what all are told.
-TEST(Local, ARankThatUnwindsWithACollectiveUnderWayEndsTheOthers) {
-  std::string told;
+// Its buffers may be freed while peers are about to read them. All ranks get its own message.
+TEST(Local, ARankThatUnwindsDuringACollectiveEndsTheOthers) {
+  std::string reported;
   const std::string text = error_of(2, [&](World& world) {
     std::vector<float> values(1 << 20);
     const auto group = world.group(first_ranks(2), "pair");
@@ -118,14 +118,14 @@ TEST(Local, ARankThatUnwindsWithACollectiveUnderWayEndsTheOthers) {
       group->wait(ticket);
       world.barrier();
     } catch (const WorldError& error) {
-      told = error.what();
+      reported = error.what();
     }
   });
   EXPECT_EQ(text, "out of patience");
-  EXPECT_EQ(told, "out of patience");
+  EXPECT_EQ(reported, "out of patience");
 }
 
-TEST(Local, ARankThatDropsACollectiveAndGoesOnEndsTheJob) {
+TEST(Local, ARankThatDropsACollectiveEndsTheJob) {
   const std::string text = error_of(2, [&](World& world) {
     float value = 1;
     {
@@ -140,7 +140,7 @@ TEST(Local, ARankThatDropsACollectiveAndGoesOnEndsTheJob) {
   expect_parts(text, {"rank 0 left group 'pair' before its collectives were done"});
 }
 
-TEST(Local, AWaitThatLastsTooLongNamesCollectiveAndRanks) {
+TEST(Local, ATimeoutNamesCollectiveAndRanks) {
   const std::string text = error_of(3, [](World& world) {
     world.configure({.wait_limit = 0.2});
     const auto group = world.group(first_ranks(3), "shard");
@@ -164,14 +164,14 @@ TEST(Local, AWaitThatLastsTooLongNamesCollectiveAndRanks) {
              "Rank 0: doing backward"});
 }
 
-TEST(Local, ARankThatEndedIsNotWaitedFor) {
+TEST(Local, NoRankWaitsForOneThatEnded) {
   const std::string text = error_of(2, [](World& world) {
     if (world.rank() == 0) world.barrier();
   });
   expect_parts(text, {"barrier, number 1 of group 'world'", "rank 1 has ended without it"});
 }
 
-TEST(Local, MembersThatDisagreeAreToldApart) {
+TEST(Local, MembersThatDisagreeAreNamed) {
   const auto with = [](const std::function<Operation(int)>& operation, bool adds = false) {
     return error_of(2, [&](World& world) {
       const auto group = world.group(first_ranks(2), "pair");
@@ -183,7 +183,7 @@ TEST(Local, MembersThatDisagreeAreToldApart) {
   };
   expect_parts(
       with([](int rank) { return Operation{.transfers = {{.bytes = 8 + 8 * rank}}, .label = "sums"}; }),
-      {"[sums] number 1 of group 'pair'", "are expected"});
+      {"[sums] number 1 of group 'pair'", "in transfer 0: expected"});
   expect_parts(with([](int rank) {
                  return Operation{.collective = rank == 0 ? Collective::kAllReduce : Collective::kBroadcast,
                                   .transfers = {{.bytes = 8}},
@@ -194,20 +194,21 @@ TEST(Local, MembersThatDisagreeAreToldApart) {
       with([](int rank) {
         return Operation{.transfers = {{.dtype = rank == 0 ? DType::kF32 : DType::kI32, .bytes = 8}}};
       }),
-      {"other dtypes"});
-  expect_parts(with([](int) { return Operation{.transfers = {{.bytes = 8}}}; }, true), {"do not both add"});
+      {"different dtypes"});
+  expect_parts(with([](int) { return Operation{.transfers = {{.bytes = 8}}}; }, true),
+               {"disagree on accumulation"});
 }
 
-TEST(Local, OperationsThatCannotBeAreRefused) {
+TEST(Local, InvalidOperationsAreRejected) {
   const auto refused = [](const Operation& operation) {
     return error_of(2, [&](World& world) { world.group(first_ranks(2), "pair")->prepare(operation); });
   };
-  expect_parts(refused({.transfers = {{.dtype = DType::kBool, .bytes = 8}}}), {"a sum of bool"});
+  expect_parts(refused({.transfers = {{.dtype = DType::kBool, .bytes = 8}}}), {"cannot sum bool"});
   expect_parts(refused({.transfers = {{.bytes = 7}}}), {"7 bytes of f32"});
-  expect_parts(refused({.transfers = {}, .root = 2}), {"root 2 of 2 members"});
-  expect_parts(refused({.transfers = {}, .payload = DType::kF16}), {"a payload of f16"});
+  expect_parts(refused({.transfers = {}, .root = 2}), {"found root 2: expected a member below 2"});
+  expect_parts(refused({.transfers = {}, .payload = DType::kF16}), {"found payload f16"});
   expect_parts(refused({.collective = Collective::kExchange, .transfers = {{.bytes = 8}}}),
-               {"sends for 0 members"});
+               {"sends to 0 members"});
   expect_parts(
       refused(
           {.collective = Collective::kReduceScatter,
@@ -219,7 +220,7 @@ TEST(Local, OperationsThatCannotBeAreRefused) {
   EXPECT_THROW(run_local_ranks(2, [](World& world) { world.group(first_ranks(1), "one"); }), InternalError);
 }
 
-// A rank that waits leaves its core to others: it sleeps for as good as all of the time.
+// A waiting rank leaves its core to others: it sleeps almost all of the time.
 TEST(Local, WaitingTakesNoProcessorTime) {
   run_local_ranks(2, [](World& world) {
     timespec before{}, after{};
@@ -233,7 +234,7 @@ TEST(Local, WaitingTakesNoProcessorTime) {
   });
 }
 
-TEST(Local, TheFlightRecorderKeepsTheLastCollectives) {
+TEST(Local, TheFlightRecorderHoldsTheLastCollectives) {
   run_local_ranks(2, [](World& world) {
     for (int i = 0; i < 100; ++i) world.barrier();
     const std::string text = world.flight_record();
@@ -243,7 +244,7 @@ TEST(Local, TheFlightRecorderKeepsTheLastCollectives) {
   });
 }
 
-TEST(SingleProcess, HasGroupsOfItself) {
+TEST(SingleProcess, HasGroupsOfOneRank) {
   const auto world = single_process_world();
   EXPECT_EQ(world->engine(), "single");
   EXPECT_EQ(world->size(), 1);
@@ -254,12 +255,13 @@ TEST(SingleProcess, HasGroupsOfItself) {
   world->barrier();
 }
 
-TEST(SingleProcess, GetsWhatItGives) {
+TEST(SingleProcess, ReturnsItsOwnValues) {
   run_local_ranks(1, [caller = std::this_thread::get_id()](World& world) {
     EXPECT_EQ(world.engine(), "single");
     EXPECT_EQ(std::this_thread::get_id(), caller);
-    const auto group = world.group(first_ranks(1), "alone");
-    const double tiny = std::numeric_limits<double>::denorm_min();  // the sums of several would lose it
+    const auto group = world.group(first_ranks(1), "single");
+    // Sums over several ranks would flush it to zero.
+    const double tiny = std::numeric_limits<double>::denorm_min();
     EXPECT_EQ(gather_texts(*group, "a\nb"), std::vector<std::string>{"a\nb"});
     EXPECT_EQ(broadcast_text(*group, "c"), "c");
     EXPECT_EQ(gather_values(*group, tiny), std::vector{tiny});
@@ -273,7 +275,7 @@ TEST(SingleProcess, GetsWhatItGives) {
   });
 }
 
-// As many threads as a large local job has: start, a collective, end.
+// The number of threads of a large local job: start, a collective, end.
 TEST(Local, SixtyFourRanksStartQuickly) {
   const auto begun = std::chrono::steady_clock::now();
   std::atomic<int> right{0};

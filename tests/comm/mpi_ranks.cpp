@@ -1,8 +1,8 @@
-// A program of several ranks, run under mpirun by mpi_test.cpp. mpi_ranks MODE …
-//   cases FOLDER CHUNK PROGRESS   runs the table of cases and writes this rank's results to FOLDER
+// A program of several ranks, run under mpirun by mpi_test.cpp. comm_mpi_ranks MODE …
+//   cases FOLDER CHUNK PROGRESS   runs all cases and writes this rank's results to FOLDER
 //   scenarios PROGRESS            groups, messages and texts
-//   idle                          one rank sleeps, the others wait for it; exit code 1 where that takes their
-//   cores fault WHAT RANK               sums until rank RANK does WHAT: throw, die, stop, hang, leave, differ
+//   idle                          one rank sleeps, the others wait; exit code 1 if waiting uses their cores
+//   failure WHAT RANK             sums until rank RANK does WHAT: throw, die, stop, hang, leave, differ
 #include <fmt/core.h>
 
 #include <csignal>
@@ -45,8 +45,8 @@ int run_idle(World& world) {
   return seconds > 0.15 ? 1 : 0;
 }
 
-// Sums in a loop, until one rank does what a rank should not.
-int run_fault(World& world, const std::string& what, int faulty) {
+// Sums in a loop, until one rank fails.
+int run_failure(World& world, const std::string& what, int failing) {
   world.configure({.silence_limit = 2, .wait_limit = what == "hang" ? 1.0 : 60.0});
   std::vector<int> all(static_cast<size_t>(world.size()));
   std::iota(all.begin(), all.end(), 0);
@@ -58,9 +58,9 @@ int run_fault(World& world, const std::string& what, int faulty) {
   const auto bytes = [](std::vector<float>& of) { return Buffers{of.data(), of.data()}; };
   for (int step = 0;; ++step) {
     world.doing(fmt::format("step {}", step));
-    // Some heartbeats long.
+    // Slow enough that the loop takes several heartbeats.
     if (what == "stop") std::this_thread::sleep_for(std::chrono::milliseconds(60));
-    if (step == 20 && world.rank() == faulty) {
+    if (step == 20 && world.rank() == failing) {
       if (what == "throw") throw DataError("shard 7 is torn");
       if (what == "die") ::raise(SIGKILL);
       if (what == "stop") ::raise(SIGSTOP);
@@ -89,8 +89,8 @@ int run_mode(World& world, std::span<char*> arguments) {
     return 0;
   }
   if (mode == "idle") return run_idle(world);
-  if (mode == "fault") return run_fault(world, arguments[2], std::atoi(arguments[3]));
-  fmt::print(stderr, "no mode '{}'\n", mode);
+  if (mode == "failure") return run_failure(world, arguments[2], std::atoi(arguments[3]));
+  fmt::print(stderr, "unknown mode '{}'\n", mode);
   return 2;
 }
 
@@ -105,8 +105,8 @@ int run(std::span<char*> arguments) {
       fmt::print(stderr, "{}\n", error.what());
       return code;
     }
-    // Told to all, and on every rank's standard error, before the world ends them. The first failing rank's
-    // code counts, not those of whom it has told.
+    // Notify all ranks, and print the error on every rank before the world ends them. The exit code is that
+    // of the first failing rank, not of those that it notified.
     world->fail(code, error.what());
     fmt::print(stderr, "rank {}: {}\n", world->rank(), error.what());
     world->abort(code);

@@ -1,5 +1,4 @@
-// Engine `mpi`: several processes under mpirun give the bits that the contract names, and faults of real
-// processes end the job.
+// Engine `mpi`: processes under mpirun yield the expected bits, and failures of real processes end the job.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -46,10 +45,10 @@ class Mpi : public testing::Test {
     if (version.code != 0) GTEST_SKIP() << "no mpirun: " << STRATA_MPIRUN;
     open_mpi_ = version.text.find("Open MPI") != std::string::npos ||
                 version.text.find("OpenRTE") != std::string::npos;
-    // A machine without a network, or a container that forbids it, may start nothing.
+    // mpirun may not work without a network, or in a container.
     const Outcome starts = run_command(fmt::format("{} {} -n 2 true", STRATA_MPIRUN,
                                                    open_mpi_ ? "--oversubscribe --allow-run-as-root" : ""));
-    if (starts.code != 0) GTEST_SKIP() << "mpirun starts no processes here: " << starts.text;
+    if (starts.code != 0) GTEST_SKIP() << "mpirun cannot start processes here: " << starts.text;
     folder_ = std::filesystem::temp_directory_path() / fmt::format("strata_mpi_test_{}", ::getpid());
     std::filesystem::create_directories(folder_);
   }
@@ -57,7 +56,7 @@ class Mpi : public testing::Test {
     if (!folder_.empty()) std::filesystem::remove_all(folder_);
   }
 
-  // A wedged job is killed by `timeout`: code 124.
+  // `timeout` kills a job that hangs: code 124.
   Outcome run(int ranks, const std::string& arguments) const {
     const char* flags =
         open_mpi_ ? "--oversubscribe --allow-run-as-root --mca btl_vader_single_copy_mechanism none" : "";
@@ -89,21 +88,21 @@ class Mpi : public testing::Test {
   Path folder_;
 };
 
-// The same oracle that engine `local` is held against: so both give the same bits.
-TEST_F(Mpi, TwoRanksGiveTheBitsOfTheContract) {
+// The expected results of engine `local`, so both engines yield the same bits.
+TEST_F(Mpi, TwoRanksYieldTheExpectedBits) {
   expect_cases(2, 1 << 20, "inline");
 }
-TEST_F(Mpi, ThreeRanksGiveThemInSmallChunks) {
+TEST_F(Mpi, ThreeRanksYieldThemInSmallChunks) {
   expect_cases(3, 64, "inline");
 }
-TEST_F(Mpi, FourRanksGiveThemByAThread) {
+TEST_F(Mpi, FourRanksYieldThemWithAThread) {
   expect_cases(4, 4096, "thread");
 }
-TEST_F(Mpi, FiveRanksGiveThem) {
+TEST_F(Mpi, FiveRanksYieldThem) {
   expect_cases(5, 1 << 20, "inline");
 }
 
-TEST_F(Mpi, GroupsAndMessagesOfAMeshAreUnderWayTogether) {
+TEST_F(Mpi, GroupsAndMessagesOfAMeshOverlap) {
   for (const char* progress : {"inline", "thread"}) {
     const Outcome outcome = run(4, fmt::format("scenarios {}", progress));
     EXPECT_EQ(outcome.code, 0) << outcome.text;
@@ -121,22 +120,22 @@ void expect_parts(const Outcome& outcome, const std::vector<std::string>& parts)
   }
 }
 
-TEST_F(Mpi, AnErrorOfOneRankIsEverybodysAndItsCodeTheLaunchers) {
-  const Outcome outcome = run(3, "fault throw 1");
+TEST_F(Mpi, AnErrorOfOneRankReachesAllAndSetsTheExitCode) {
+  const Outcome outcome = run(3, "failure throw 1");
   EXPECT_EQ(outcome.code, 3) << outcome.text;
   EXPECT_LT(outcome.seconds, 60);
   expect_parts(outcome, {"rank 0: shard 7 is torn", "rank 1: shard 7 is torn", "rank 2: shard 7 is torn"});
 }
 
 TEST_F(Mpi, AKilledRankEndsTheJob) {
-  const Outcome outcome = run(3, "fault die 1");
+  const Outcome outcome = run(3, "failure die 1");
   EXPECT_NE(outcome.code, 0);
   EXPECT_NE(outcome.code, 124);
   EXPECT_LT(outcome.seconds, 60);
 }
 
 TEST_F(Mpi, AStoppedRankEndsTheJobAndIsNamed) {
-  const Outcome outcome = run(3, "fault stop 1");
+  const Outcome outcome = run(3, "failure stop 1");
   EXPECT_EQ(outcome.code, 4) << outcome.text;
   EXPECT_LT(outcome.seconds, 60);
   expect_parts(outcome, {"rank 0: [comm] rank 1 is stopped or gone: ranks 0 and 2 have waited 2.",
@@ -144,8 +143,8 @@ TEST_F(Mpi, AStoppedRankEndsTheJobAndIsNamed) {
                          "Rank 2: doing step 20; last collective: all-reduce of gradients"});
 }
 
-TEST_F(Mpi, AWaitThatLastsTooLongNamesCollectiveAndRanks) {
-  const Outcome outcome = run(3, "fault hang 2");
+TEST_F(Mpi, ATimeoutNamesCollectiveAndRanks) {
+  const Outcome outcome = run(3, "failure hang 2");
   EXPECT_EQ(outcome.code, 4) << outcome.text;
   EXPECT_LT(outcome.seconds, 60);
   expect_parts(outcome,
@@ -153,21 +152,21 @@ TEST_F(Mpi, AWaitThatLastsTooLongNamesCollectiveAndRanks) {
                 "for rank 2. Rank 2: doing step 20; last collective: all-reduce of gradients"});
 }
 
-TEST_F(Mpi, ARankThatEndedIsNotWaitedFor) {
-  const Outcome outcome = run(2, "fault leave 1");
+TEST_F(Mpi, NoRankWaitsForOneThatEnded) {
+  const Outcome outcome = run(2, "failure leave 1");
   EXPECT_EQ(outcome.code, 4) << outcome.text;
   expect_parts(outcome,
                {"all-reduce of gradients, number 21 of group 'everyone': rank 1 has ended without it"});
 }
 
 TEST_F(Mpi, MembersThatDisagreeEndTheJob) {
-  const Outcome outcome = run(2, "fault differ 1");
+  const Outcome outcome = run(2, "failure differ 1");
   EXPECT_NE(outcome.code, 0);
   EXPECT_NE(outcome.code, 124);
   expect_parts(outcome, {"all-reduce of"});
 }
 
-TEST_F(Mpi, AnotherLaunchersRanksAreRefused) {
+TEST_F(Mpi, RejectsRanksOfTwoLaunchers) {
   const Outcome outcome = run_command(fmt::format(
       "env PMI_RANK=0 PMI_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=3 {} scenarios inline",
       (binary_folder() / "comm_mpi_ranks").string()));

@@ -9,7 +9,7 @@
 namespace strata::comm {
 namespace {
 
-// Groups of a 2 × 2 mesh, many collectives under way on each, waited for in another order.
+// Groups of a 2 × 2 mesh, with many collectives in flight on each, and waits in a different order.
 void mesh(World& world) {
   const int rank = world.rank();
   const std::vector<int> row = {rank / 2 * 2, rank / 2 * 2 + 1}, column = {rank % 2, rank % 2 + 2};
@@ -17,14 +17,14 @@ void mesh(World& world) {
   const Operation operation{
       .collective = Collective::kAllReduce, .transfers = {{.bytes = 4000}}, .label = "sum"};
   const auto across = rows->prepare(operation), down = columns->prepare(operation);
-  constexpr size_t kRounds = 100;  // more than may be under way at a time
-  std::vector<std::vector<float>> a(kRounds), b(kRounds);
+  constexpr size_t kCount = 100;  // more than may be in flight at the same time
+  std::vector<std::vector<float>> a(kCount), b(kCount);
   std::vector<Ticket> tickets_a, tickets_b;
-  for (size_t i = 0; i < kRounds; ++i) {
+  for (size_t i = 0; i < kCount; ++i) {
     a[i].assign(1000, static_cast<float>(rank) + static_cast<float>(i));
     b[i].assign(1000, 10 * static_cast<float>(rank) + static_cast<float>(i));
     const Buffers of_a[] = {{a[i].data(), a[i].data()}}, of_b[] = {{b[i].data(), b[i].data()}};
-    // Rows and columns are started in another order on the odd ranks.
+    // Odd ranks start rows and columns in the opposite order.
     if (rank % 2 == 0) tickets_a.push_back(rows->start(*across, of_a));
     tickets_b.push_back(columns->start(*down, of_b));
     if (rank % 2 == 1) tickets_a.push_back(rows->start(*across, of_a));
@@ -32,17 +32,18 @@ void mesh(World& world) {
   if (rank % 2 == 0) columns->wait(tickets_b.back());
   rows->wait(tickets_a.back());
   columns->wait(tickets_b.back());
-  for (size_t i = 0; i < kRounds; ++i) {
-    STRATA_CHECK(rows->test(tickets_a[i]), "round {} is not done", i);
+  for (size_t i = 0; i < kCount; ++i) {
+    STRATA_CHECK(rows->test(tickets_a[i]), "collective {} is not done", i);
     const float in_row = static_cast<float>(row[0] + row[1]) + 2 * static_cast<float>(i);
     const float in_column = static_cast<float>(10 * (column[0] + column[1])) + 2 * static_cast<float>(i);
-    STRATA_CHECK(a[i] == std::vector<float>(1000, in_row), "round {} of the row: {}", i, a[i][999]);
-    STRATA_CHECK(b[i] == std::vector<float>(1000, in_column), "round {} of the column: {}", i, b[i][999]);
+    STRATA_CHECK(a[i] == std::vector<float>(1000, in_row), "collective {} of the row: {}", i, a[i][999]);
+    STRATA_CHECK(b[i] == std::vector<float>(1000, in_column), "collective {} of the column: {}", i,
+                 b[i][999]);
   }
 }
 
-// Rows that members pick for each other: member m gives member n rows m, m + n, …, and says so by their
-// numbers; where they come from lists and where from one place, into lists and into one place.
+// Exchanges of rows, from and to lists or consecutive places. The values of a row encode its sender and its
+// number.
 void rows(World& world) {
   const int size = world.size(), rank = world.rank();
   std::vector<int> all;
@@ -72,15 +73,15 @@ void rows(World& world) {
     }
     std::vector<float> receive(static_cast<size_t>(size) * 9 * kWidth, -1);
     group->exchange_rows({send.data(), receive.data(), kWidth * 4, sends, receives});
-    // Twice more in two halves, now that counts are known: into places that hold something else, with the
-    // next one started before the first has ended.
+    // Twice more in two halves, now that counts are known: into buffers with other contents, and with the
+    // second started before the first has ended.
     std::vector<std::vector<float>> again(2, std::vector<float>(receive.size(), -1));
     std::vector<RowSet> counted = receives;
     const RowExchange halves[] = {{send.data(), again[0].data(), kWidth * 4, sends, counted},
                                   {send.data(), again[1].data(), kWidth * 4, sends, counted}};
     const Ticket begun[] = {group->start_rows(halves[0]), group->start_rows(halves[1])};
     for (const Ticket ticket : begun) group->finish_rows(ticket);
-    for (const auto& rows : again) STRATA_CHECK(rows == receive, "rows in two halves are others");
+    for (const auto& rows : again) STRATA_CHECK(rows == receive, "rows in two halves differ");
     for (int peer = 0; peer < size; ++peer) {
       STRATA_CHECK(receives[static_cast<size_t>(peer)].count == count(peer, rank), "{} rows from {}",
                    receives[static_cast<size_t>(peer)].count, peer);
@@ -97,7 +98,7 @@ void rows(World& world) {
   }
 }
 
-// Messages around a ring come in order; lengths from nothing on.
+// Messages around a ring arrive in order; lengths start at 0.
 void ring(World& world) {
   const int size = world.size();
   std::vector<int> all;
@@ -119,7 +120,7 @@ void ring(World& world) {
   }
 }
 
-// Groups of the same ranks and name are apart; members may come in any order.
+// Groups with the same ranks and name are independent; members may be in any order.
 void twins(World& world) {
   if (world.rank() > 1) return;
   const int forward[] = {0, 1}, reversed[] = {1, 0};

@@ -1,4 +1,4 @@
-// What four ranks of any engine do beside single collectives; InternalError where something comes out wrong.
+// Scenarios of four ranks of any engine beyond single collectives; InternalError if a result is wrong.
 #pragma once
 
 #include "comm/world.h"

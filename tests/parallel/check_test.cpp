@@ -1,4 +1,4 @@
-// What the checks find, and the simulator against one that is as plain as its rules.
+// The errors that checks find, and the simulator against a direct implementation of its rules.
 #include "parallel/check.h"
 
 #include <fmt/format.h>
@@ -22,9 +22,9 @@ namespace {
 
 using enum ActionKind;
 
-bool mentions(const std::vector<std::string>& faults, const std::string& text) {
-  return std::any_of(faults.begin(), faults.end(),
-                     [&](const std::string& fault) { return fault.find(text) != std::string::npos; });
+bool mentions(const std::vector<std::string>& errors, const std::string& text) {
+  return std::any_of(errors.begin(), errors.end(),
+                     [&](const std::string& error) { return error.find(text) != std::string::npos; });
 }
 
 TEST(Check, NamesActionAndRank) {
@@ -37,37 +37,37 @@ TEST(Check, NamesActionAndRank) {
   schedule.ranks[0].push_back({kForward, 1, 0});
   EXPECT_EQ(
       errors_of(schedule),
-      std::vector<std::string>{"rank 0, action 9 (F1@0): F1@0 was done before, by rank 0, action 1 (F1@0)"});
+      std::vector<std::string>{"rank 0, action 9 (F1@0): F1@0 was already done by rank 0, action 1 (F1@0)"});
 
   schedule = sound;
   schedule.ranks[0].push_back({kForward, 1, 1});
-  EXPECT_TRUE(mentions(errors_of(schedule), "rank 0, action 9 (F1@1): stage 1 lies on rank 1"));
+  EXPECT_TRUE(mentions(errors_of(schedule), "rank 0, action 9 (F1@1): stage 1 is on rank 1"));
 
   schedule = sound;
   schedule.ranks[0][0].micro_batch = 3;
-  EXPECT_TRUE(mentions(errors_of(schedule), "F3@0 is not of this schedule, which has micro-batches 0 to 2"));
+  EXPECT_TRUE(mentions(errors_of(schedule), "F3@0 is out of range: the schedule has micro-batches 0 to 2"));
   EXPECT_TRUE(mentions(errors_of(schedule), "rank 0: F0@0 is missing"));
 
   schedule = sound;
   std::swap(schedule.ranks[1][0], schedule.ranks[1][1]);  // I0 before F0
   EXPECT_EQ(errors_of(schedule),
-            std::vector<std::string>{"rank 1, action 0 (I0@1) needs F0@1, which is behind it: "
+            std::vector<std::string>{"rank 1, action 0 (I0@1) needs F0@1, which is later: "
                                      "rank 1, action 1 (F0@1)"});
 
   schedule = sound;
   std::swap(schedule.ranks[0][2], schedule.ranks[0][3]);  // W0 before I0
   EXPECT_EQ(errors_of(schedule),
-            std::vector<std::string>{"rank 0, action 2 (W0@0) needs I0@0, which is behind it: "
+            std::vector<std::string>{"rank 0, action 2 (W0@0) needs I0@0, which is later: "
                                      "rank 0, action 3 (I0@0)"});
 
   schedule = sound;
   schedule.rank_of_stage[1] = 2;
-  EXPECT_EQ(errors_of(schedule), std::vector<std::string>{"stage 1 lies on rank 2 of 2"});
+  EXPECT_EQ(errors_of(schedule), std::vector<std::string>{"stage 1 is on rank 2: expected a rank below 2"});
 }
 
-TEST(Check, TellsACircleOfWaits) {
+TEST(Check, ReportsACycleOfWaits) {
   Schedule schedule = make_schedule({"1f1b", 2, 2});
-  // Rank 0 wants the gradient of micro-batch 1 before it sends it forward.
+  // Rank 0 needs the gradient of micro-batch 0 before it sends micro-batch 1, which rank 1 reads first.
   schedule.ranks[0] = {{kForward, 0, 0}, {kBackward, 0, 0}, {kForward, 1, 0}, {kBackward, 1, 0}};
   schedule.ranks[1] = {{kForward, 0, 1}, {kForward, 1, 1}, {kBackward, 0, 1}, {kBackward, 1, 1}};
   EXPECT_EQ(errors_of(schedule),
@@ -82,15 +82,15 @@ TEST(Check, TellsACircleOfWaits) {
             .find("[parallel.schedule] schedule 1f1b (2 stages on 2 ranks, 2 micro-batches) cannot run"),
         0U);
   }
-  // F and B of one micro-batch are no pair.
+  // F and B of one micro-batch cannot form a pair.
   schedule = {"pair", 1, 1, {0}, {{{kForwardBackward, 0, 0, 0, 0}}}};
   EXPECT_TRUE(mentions(errors_of(schedule), "needs F0@0, which is part of it"));
-  // Nor are F of a stage and B of the next.
+  // Nor can they at the last of two stages.
   schedule = {"pair", 2, 1, {0, 0}, {{{kForward, 0, 0}, {kForwardBackward, 0, 1, 0, 1}, {kBackward, 0, 0}}}};
   EXPECT_FALSE(errors_of(schedule).empty());
 }
 
-// Steps of a random kind that leave a schedule without all it must have, or give it more.
+// Random edits that remove required actions or add others.
 TEST(Check, FindsEveryDropCopyAndMove) {
   std::mt19937 random(7);
   const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
@@ -126,7 +126,7 @@ struct PlainTimes {
   double makespan = 0;
 };
 
-// The rules as they stand: over and over all ranks, until none can go on.
+// Applies the rules directly: visits all ranks repeatedly, until none can continue.
 PlainTimes plain_simulation(const Schedule& schedule, const Costs& costs) {
   std::map<Cell, std::pair<double, int32_t>> done;  // when, and on which rank
   std::vector<size_t> next(schedule.ranks.size(), 0);
@@ -190,7 +190,7 @@ Costs random_costs(const Schedule& schedule, std::mt19937& random) {
   return costs;
 }
 
-TEST(Simulate, AsThePlainRules) {
+TEST(Simulate, MatchesThePlainRules) {
   std::mt19937 random(11);
   for (const ScheduleKind& kind : schedule_kinds()) {
     for (const int32_t ranks : {1, 2, 3, 5}) {
@@ -206,9 +206,9 @@ TEST(Simulate, AsThePlainRules) {
   }
 }
 
-// Swapped neighbours leave a schedule complete. It is refused where the plain rules come to no end or a
-// rank's own order is broken, and only there.
-TEST(Check, RefusesWhatDoesNotComeToItsEnd) {
+// Swapping actions leaves a schedule complete. It is rejected if and only if the plain rules do not run it to
+// its end.
+TEST(Check, RejectsSchedulesThatDoNotFinish) {
   std::mt19937 random(13);
   const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
   int refused = 0, taken = 0;
@@ -233,15 +233,15 @@ TEST(Check, RefusesWhatDoesNotComeToItsEnd) {
   EXPECT_GT(taken, 100);
 }
 
-TEST(Simulate, WantsASoundSchedule) {
+TEST(Simulate, RequiresASoundSchedule) {
   Schedule schedule = make_schedule({"1f1b", 2, 2});
   EXPECT_THROW(simulate(schedule, {}), InternalError);
   schedule.ranks[0].push_back(schedule.ranks[0].front());
   EXPECT_THROW(simulate(schedule, even_costs(schedule)), InternalError);
 }
 
-// A file may bring any placement and order: the room that messages need grows with how far ranks run apart.
-TEST(Messages, RoomFollowsTheOrder) {
+// A file may have any placement and order: the further apart ranks run, the more buffers messages need.
+TEST(Messages, BuffersFollowTheOrder) {
   Schedule schedule{"far", 2, 4, {0, 1}, {{}, {}}};
   for (int32_t i = 0; i < 4; ++i) schedule.ranks[0].push_back({kForward, i, 0});
   for (int32_t i = 0; i < 4; ++i) schedule.ranks[0].push_back({kBackward, i, 0});

@@ -1,4 +1,4 @@
-// Pictures of schedules: what stands where.
+// Drawings of schedules.
 #include "parallel/draw.h"
 
 #include <fmt/core.h>
@@ -26,7 +26,7 @@ TEST(DrawText, LabelsEveryAction) {
             "takes 12; bubble 25.0 % of all ranks' time; peak 2 activations\n");
 }
 
-TEST(DrawText, GoesOnInBandsAndNamesChunks) {
+TEST(DrawText, ContinuesInBandsAndNamesChunks) {
   EXPECT_EQ(text_of({"zbv", 2, 2}, 50),
             "zbv: 4 stages on 2 ranks, 2 micro-batches\n"
             " time   0                                      5\n"
@@ -35,11 +35,11 @@ TEST(DrawText, GoesOnInBandsAndNamesChunks) {
             " time   5              7   bubble   peak\n"
             " rank 0 W0a ....I1a W1a    14.3 %    1.5\n"
             " rank 1 W1b I1a W1a ....   14.3 %      2\n"
-            "F3a: micro-batch 3 in the first of the rank's stages, F3b in the second\n"
+            "F3a: micro-batch 3 in the rank's first stage, F3b in its second\n"
             "takes 7; bubble 14.3 % of all ranks' time; peak 2 activations\n");
 }
 
-// Whatever the times: a whole number of columns seldom ends where the step does.
+// For any times: a whole number of columns seldom ends with the step.
 TEST(DrawText, TheTimeLineEndsWithTheStep) {
   for (const ScheduleKind& kind : schedule_kinds()) {
     const Schedule schedule = make_schedule({std::string(kind.name), 2, 6, kind.chunks == 0 ? 2 : 1});
@@ -56,7 +56,7 @@ TEST(DrawText, TheTimeLineEndsWithTheStep) {
   }
 }
 
-TEST(DrawText, KeepsWithinItsColumns) {
+TEST(DrawText, StaysWithinItsColumns) {
   for (const ScheduleKind& kind : schedule_kinds()) {
     for (const int32_t micro_batches : {32, 64}) {
       const std::string text =
@@ -70,7 +70,7 @@ TEST(DrawText, KeepsWithinItsColumns) {
   }
 }
 
-TEST(DrawText, LongStepsShowKindsAlone) {
+TEST(DrawText, LongStepsShowOnlyKinds) {
   const std::string text = text_of({"gpipe", 2, 400}, 100);
   // Forward in the first third, backward in the rest.
   const size_t row = text.find(" rank 0 ");
@@ -85,10 +85,10 @@ size_t count_of(const std::string& text, const std::string& part) {
   return count;
 }
 
-TEST(DrawSvg, HasARectangleForEachAction) {
+TEST(DrawSvg, DrawsARectangleForEachAction) {
   const Schedule schedule = make_schedule({"dualpipev", 2, 4});
   const std::string svg = draw_svg(schedule, simulate(schedule, even_costs(schedule)));
-  // 4 stages and 4 micro-batches; each chunk once more in the legend.
+  // 4 stages and 4 micro-batches, plus each chunk in the legend.
   EXPECT_EQ(count_of(svg, "<rect class=\"F0\"") + count_of(svg, "<rect class=\"F1\""), 16U + 2);
   EXPECT_EQ(count_of(svg, "<rect class=\"B0\"") + count_of(svg, "<rect class=\"I0\""), 8U + 2);
   EXPECT_EQ(count_of(svg, "<rect class=\"I1\""), count_of(svg, "<rect class=\"W1\""));

@@ -1,4 +1,4 @@
-// Schedules in files: the round trip, and what is refused.
+// Schedules in files: round trips and rejected files.
 #include "parallel/schedule_json.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ TEST(ScheduleJson, RoundTrip) {
   for (const ScheduleKind& kind : schedule_kinds()) {
     for (const int32_t ranks : {1, 3, 4}) {
       Schedule schedule = make_schedule({std::string(kind.name), ranks, 2 * ranks, kind.chunks == 0 ? 3 : 1});
-      schedule.name = "of a \"file\"";
+      schedule.name = "a \"file\"";
       EXPECT_EQ(parse_schedule(to_json(schedule), "f.json"), schedule)
           << kind.name << ", " << ranks << " ranks";
     }
@@ -43,12 +43,12 @@ std::string with_ranks(const std::string& ranks) {
   return R"({"schedule":"s","stages":1,"microbatches":1,"ranks":)" + ranks + "}";
 }
 
-TEST(ScheduleJson, RefusesWhatIsNoSchedule) {
+TEST(ScheduleJson, RejectsOtherJson) {
   EXPECT_EQ(refusal(with_ranks(R"([[["F",0,0],["B",0,0]]])")), "taken");
   const struct {
-    std::string json, says;
+    std::string json, message;
   } cases[] = {
-      {"[", "[f.json] no JSON"},
+      {"[", "[f.json] invalid JSON"},
       {"[]", "found [], expected an object"},
       {R"({"stages":1,"microbatches":1,"ranks":[]})", "the key schedule is missing"},
       {R"({"schedule":1,"stages":1,"microbatches":1,"ranks":[]})", "schedule: found 1, expected a name"},
@@ -65,15 +65,15 @@ TEST(ScheduleJson, RefusesWhatIsNoSchedule) {
       {with_ranks(R"([[["F",0,0],["B",0]]])"), "rank 0, action 1: found"},
       {with_ranks(R"([[["F",0,0],["B",-1,0]]])"), "rank 0, action 1: found"},
       {with_ranks(R"([[["F",0,0],["FB",0,0,0]]])"), "rank 0, action 1: found"},
-      {with_ranks(R"([[["F",0,0],["B",0,1]]])"), "is not of this schedule"},
-      {with_ranks(R"([[["F",0,0]],[["B",0,0]]])"), "rank 1, action 0 (B0@0): stage 0 lies on rank 0"},
-      {with_ranks(R"([[["F",0,0],["B",0,0]],[]])"), "rank 1 has nothing to do"},
+      {with_ranks(R"([[["F",0,0],["B",0,1]]])"), "is out of range"},
+      {with_ranks(R"([[["F",0,0]],[["B",0,0]]])"), "rank 1, action 0 (B0@0): stage 0 is on rank 0"},
+      {with_ranks(R"([[["F",0,0],["B",0,0]],[]])"), "rank 1 has no actions"},
       {with_ranks(R"([[["B",0,0],["F",0,0]]])"), "needs F0@0"},
       {R"({"schedule":"s","stages":2,"microbatches":1,"ranks":[[["F",0,0],["B",0,0]]]})",
        "stage 1 has no action on any rank"},
   };
   for (const auto& each : cases)
-    EXPECT_NE(refusal(each.json).find(each.says), std::string::npos) << refusal(each.json);
+    EXPECT_NE(refusal(each.json).find(each.message), std::string::npos) << refusal(each.json);
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// The table of schedules in docs/parallelism.md is made by this test: with STRATA_WRITE_SCHEDULES=1 it writes
-// it, else it checks that it is there.
+// Checks the table of schedules in docs/parallelism.md, or writes it with STRATA_WRITE_SCHEDULES=1.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +17,7 @@ namespace {
 
 constexpr int32_t kRanks = 8, kMicroBatches = 32;
 
-// What sweep_test.cpp asserts.
+// Asserted by sweep_test.cpp.
 std::string_view formula_of(std::string_view name) {
   static const std::map<std::string_view, std::string_view> formulas = {
       {"gpipe", "(P-1)(F+I+W)"},
@@ -26,17 +25,17 @@ std::string_view formula_of(std::string_view name) {
       {"interleaved", "(P-1)(F+I+W)/v"},
       {"zb_h1", "(P-1) max(F+I-W, F, I)"},
       {"interleaved_zb", "(P-1) max(F+I-W, F, I)/v"},
-      {"zbv", "(P-1)F/2 where F = I and F/2 ≤ W ≤ F"},
+      {"zbv", "(P-1)F/2 if F = I and F/2 ≤ W ≤ F"},
       {"v_half", "as simulated"},
       {"v_min", "as simulated"},
-      {"dualpipev", "(P-1)(F+2I-W)/2 where F = I ≥ W"}};
+      {"dualpipev", "(P-1)(F+2I-W)/2 if F = I ≥ W"}};
   return formulas.at(name);
 }
 
 std::string table() {
   std::string text =
-      "| schedule | good for | stages a rank | micro-batches | backward | bubble of a rank | bubble | peak | "
-      "messages | room |\n"
+      "| schedule | good for | stages per rank | micro-batches | backward | bubble of a rank | bubble | peak "
+      "| messages | send buffers |\n"
       "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
   const double least = 2.0 * (kRanks - 1) * kMicroBatches;
   for (const ScheduleKind& kind : schedule_kinds()) {
@@ -52,7 +51,7 @@ std::string table() {
   return text;
 }
 
-TEST(SchedulesPage, HasTheTableOfTheSchedules) {
+TEST(SchedulesPage, HasTheCurrentTable) {
   const Path path = STRATA_PARALLELISM_PAGE;
   std::string text = read_file(path);
   const size_t begin = text.find("| schedule |");
@@ -63,7 +62,7 @@ TEST(SchedulesPage, HasTheTableOfTheSchedules) {
     write_file_atomically(posix_file_system(), path, text);
   }
   EXPECT_NE(text.find("\n\n" + table() + "\n"), std::string::npos)
-      << "docs/parallelism.md is of another state of the code; run this test with STRATA_WRITE_SCHEDULES=1";
+      << "docs/parallelism.md is out of date; run this test with STRATA_WRITE_SCHEDULES=1";
 }
 
 }  // namespace

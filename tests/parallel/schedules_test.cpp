@@ -1,4 +1,4 @@
-// The published schedules: their orders, and the values that simulation gives for them.
+// The published schedules: their orders, and their simulated times and peaks.
 #include "parallel/schedules.h"
 
 #include <fmt/format.h>
@@ -79,7 +79,7 @@ TEST(Schedules, InterleavedWarmUp) {
     const auto& actions = schedule.ranks[static_cast<size_t>(rank)];
     const auto backward = std::find_if(actions.begin(), actions.end(),
                                        [](const Action& a) { return a.kind == ActionKind::kBackward; });
-    // One more F stands before the first B.
+    // One more F precedes the first B.
     EXPECT_EQ(backward - actions.begin(), 10 - 2 * rank + 1);
   }
 }
@@ -88,7 +88,7 @@ constexpr std::array<int32_t, 5> kRanks = {2, 4, 6, 8, 16};
 
 struct Row {
   ScheduleRequest request;  // without sizes
-  // For 2, 4, 6, 8, 16 ranks: makespan for twice and four times as many micro-batches, bubble, peak.
+  // For 2, 4, 6, 8, 16 ranks: makespan with two and four micro-batches per rank, bubble, peak.
   std::array<std::array<double, 4>, 5> values;
 };
 
@@ -152,7 +152,7 @@ TEST(Schedules, ValuesOfEvenCosts) {
   }
 }
 
-TEST(Schedules, ValuesOfAsManyMicroBatchesAsRanks) {
+TEST(Schedules, ValuesOfOneMicroBatchPerRank) {
   struct {
     ScheduleRequest request;
     double of_4, of_8;
@@ -251,12 +251,12 @@ std::string refusal(const ScheduleRequest& request) {
   return "made";
 }
 
-TEST(Schedules, RefuseWithTheNearest) {
-  EXPECT_NE(refusal({"interleaved", 4, 10, 2}).find("take 8 or 12"), std::string::npos);
-  EXPECT_NE(refusal({"interleaved_zb", 4, 3, 2}).find("take 4 of them"), std::string::npos);
+TEST(Schedules, ErrorsNameTheNearest) {
+  EXPECT_NE(refusal({"interleaved", 4, 10, 2}).find("for 8 or 12 micro-batches"), std::string::npos);
+  EXPECT_NE(refusal({"interleaved_zb", 4, 3, 2}).find("for 4 micro-batches"), std::string::npos);
   EXPECT_NE(refusal({"interleaved", 4, 8}).find("or 1f1b with 1"), std::string::npos);
-  EXPECT_NE(refusal({"dualpipev", 4, 7}).find("ranks = 3 at most"), std::string::npos);
-  EXPECT_NE(refusal({"zbv", 4, 8, 3}).find("has 2 a rank"), std::string::npos);
+  EXPECT_NE(refusal({"dualpipev", 4, 7}).find("ranks to at most 3"), std::string::npos);
+  EXPECT_NE(refusal({"zbv", 4, 8, 3}).find("has 2 per rank"), std::string::npos);
   EXPECT_NE(refusal({"1fb1", 4, 8}).find("did you mean 1f1b?"), std::string::npos);
   EXPECT_NE(refusal({"1f1b", 4, 0}).find("at least 1"), std::string::npos);
   EXPECT_NE(refusal({"1f1b", 1 << 20, 1 << 20}).find("more than"), std::string::npos);

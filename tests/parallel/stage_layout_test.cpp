@@ -65,34 +65,34 @@ TEST(StageLayout, EmptyStages) {
   EXPECT_EQ(layout_text(layout), "E|t||ttL");
 }
 
-TEST(StageLayout, StringsThatAreNone) {
+TEST(StageLayout, RejectsOtherStrings) {
   const struct {
-    std::string text, says;
+    std::string text, message;
   } rows[] = {
       {"tt|ttL", "character 1: the first stage does not begin with E"},
       {"|Ett|ttL", "character 2: the first stage does not begin with E"},
       {"", "character 1: no L at the end"},
       {"Ett|tt", "character 7: no L at the end"},
-      {"EtL|ttL", "character 4: found | behind L"},
+      {"EtL|ttL", "character 4: found | after L"},
       {"Et|EtttL", "character 4: a second E"},
-      {"Et|tmttL", "character 6: t behind m"},
+      {"Et|tmttL", "character 6: found t after m"},
       {"Ett|xtL", "character 5: found 'x'"},
       {"Et|((t|)*2)*2L", "character 5: a group within a group"},
-      {"Et|(tt|L", "character 4: no ) for this ("},
-      {"Et|(tt|)L", "character 8: no *n behind the )"},
-      {"Et*|ttL", "character 3: no number from 1 on behind the *"},
-      {"Et*0|ttL", "character 3: no number"},
+      {"Et|(tt|L", "character 4: no ) closes this ("},
+      {"Et|(tt|)L", "character 8: no *n after the )"},
+      {"Et*|ttL", "character 3: no positive number after the *"},
+      {"Et*0|ttL", "character 3: no positive number"},
       {"Et*99999999999999999999|L", "more than 65536 parts"},
       {"Ett|t|tL", "found 3 stages, expected 2"},
-      {"Ett|tL", "found 3 t and 0 m, and the model has 4 layers and 0 prediction layers"},
+      {"Ett|tL", "found 3 t and 0 m, but the model has 4 layers and 0 prediction layers"},
   };
   for (const auto& row : rows) {
-    const std::string says = refusal([&] { parse_layout(row.text, {.layers = 4}, 2); });
-    EXPECT_NE(says.find(row.says), std::string::npos) << says;
+    const std::string message = refusal([&] { parse_layout(row.text, {.layers = 4}, 2); });
+    EXPECT_NE(message.find(row.message), std::string::npos) << message;
   }
 }
 
-TEST(StageLayout, AnyStringIsRefusedOrReadBack) {
+TEST(StageLayout, AnyStringIsRejectedOrReadBack) {
   std::mt19937 random(3);
   constexpr std::string_view kAlphabet = "Etttm|||L()*23, x";
   int taken = 0;
@@ -119,10 +119,9 @@ TEST(StageLayout, Lists) {
   EXPECT_EQ(layout_text(layout_of_list(layers, model, 3)), "Ettt|ttttt|ttttmL");
   EXPECT_NE(refusal([&] { layout_of_list(layers, model, 4); }).find("found 3 numbers, expected 4"),
             std::string::npos);
-  EXPECT_NE(refusal([&] { layout_of_list(layers, {.layers = 14}, 3); }).find("the model has 14: add 2"),
+  EXPECT_NE(refusal([&] { layout_of_list(layers, {.layers = 14}, 3); }).find("the model has 14. Add 2"),
             std::string::npos);
-  EXPECT_NE(refusal([&] { layout_of_list(layers, {.layers = 10}, 3); }).find("take away 2"),
-            std::string::npos);
+  EXPECT_NE(refusal([&] { layout_of_list(layers, {.layers = 10}, 3); }).find("Remove 2"), std::string::npos);
   const int64_t negative[] = {5, -1};
   EXPECT_NE(refusal([&] { layout_of_list(negative, {.layers = 4}, 2); }).find("stage 0: found 5"),
             std::string::npos);
@@ -148,9 +147,9 @@ TEST(Balance, EmbeddingAndHeadCount) {
   costs.embedding = 1.5;
   EXPECT_EQ(balanced(costs, 1), "EttttttttttL");
   EXPECT_EQ(balanced(even_layers(1), 3), "E|t|L");
-  EXPECT_NE(refusal([&] { balanced(even_layers(1), 4); }).find("a model of 1 layers has 3 at most"),
+  EXPECT_NE(refusal([&] { balanced(even_layers(1), 4); }).find("a model of 1 layers has at most 3"),
             std::string::npos);
-  // The 126 layers of Llama 3.1 405B are 16 times 8 where embedding and head count as a layer each.
+  // The 126 layers of Llama 3.1 405B make 16 x 8 if embedding and head count as one layer each.
   PartCosts llama = even_layers(126);
   llama.embedding = llama.head = 1;
   const StageLayout layout = balanced_layout(llama, {.layers = 126}, 16);
@@ -159,8 +158,7 @@ TEST(Balance, EmbeddingAndHeadCount) {
   for (size_t s = 1; s + 1 < layout.size(); ++s) EXPECT_EQ(layout[s].layers, 8);
 }
 
-// All ways to cut `items` into `stages` stretches: the least dearest one and, with it, the least sum of
-// squares.
+// Tries all splits of `items` into `stages` ranges, for the least cost of the most expensive range.
 std::pair<double, double> best_by_trying(const std::vector<double>& items, size_t stages, size_t first = 0) {
   double cost = 0;
   if (stages == 1) {
@@ -192,12 +190,12 @@ double squares_by_trying(const std::vector<double>& items, size_t stages, double
   return best;
 }
 
-TEST(Balance, AsTryingAllCuts) {
+TEST(Balance, MatchesTryingAllSplits) {
   std::mt19937 random(5);
   for (int trial = 0; trial < 300; ++trial) {
     const auto layers = static_cast<int32_t>(1 + random() % 9);
     const auto stages = static_cast<int32_t>(1 + random() % static_cast<uint32_t>(std::min(layers + 2, 6)));
-    // Small whole numbers, so that many cuts are equally good.
+    // Small integers, so that many splits are equally good.
     const auto cost = [&] { return static_cast<double>(random() % 5) + (trial % 2 == 0 ? 0.0 : 0.37); };
     PartCosts costs{.embedding = cost(), .layers = {}, .prediction_layer = cost(), .head = cost()};
     for (int32_t i = 0; i < layers; ++i) costs.layers.push_back(cost());
@@ -219,7 +217,7 @@ TEST(Balance, AsTryingAllCuts) {
   }
 }
 
-TEST(StageLayout, TablesThatStagesShare) {
+TEST(StageLayout, SharedTables) {
   const ModelParts decoder{.layers = 4};
   const StageLayout layout = parse_layout("Et|t|t|tL", decoder, 4);
   EXPECT_EQ(shared_tables(layout, decoder).embedding, std::vector<int32_t>{0});
@@ -238,13 +236,13 @@ TEST(StageLayout, EncoderAndDecoder) {
   const StageLayout within = parse_layout("Et|tt|t|t|tL", model, 5);
   EXPECT_EQ(shared_tables(within, model).embedding, (std::vector<int32_t>{0, 2}));
   EXPECT_EQ(boundary_after(within, model, 0), (Boundary{true, false}));
-  // The encoder ends where the stage does: the decoder begins with the tokens of its own.
+  // The encoder ends with the stage: the decoder begins with its own tokens.
   EXPECT_EQ(boundary_after(within, model, 1), (Boundary{false, true}));
   EXPECT_EQ(boundary_after(within, model, 2), (Boundary{true, true}));
   EXPECT_EQ(boundary_after(within, model, 3), (Boundary{true, true}));
-  const StageLayout head_alone = parse_layout("Etttt|tt|L", model, 3);
-  EXPECT_EQ(boundary_after(head_alone, model, 1), (Boundary{true, false}));
-  EXPECT_EQ(shared_tables(head_alone, model).embedding, std::vector<int32_t>{0});
+  const StageLayout head_only = parse_layout("Etttt|tt|L", model, 3);
+  EXPECT_EQ(boundary_after(head_only, model, 1), (Boundary{true, false}));
+  EXPECT_EQ(shared_tables(head_only, model).embedding, std::vector<int32_t>{0});
   EXPECT_EQ(boundary_after(within, {.layers = 6}, 2), (Boundary{true, false}));
 }
 

@@ -1,4 +1,4 @@
-// Every schedule for all sizes up to 16 ranks and 64 micro-batches that it allows.
+// Every schedule, for all supported sizes up to 16 ranks and 64 micro-batches.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ constexpr StageCost kUneven[] = {{1, 1.5, 0.5}, {1, 0.8, 1.2}, {2, 3, 1}};
 TEST(Sweep, NoStepIsShorterThanItsCriticalPath) {
   for_all_schedules([](const Schedule& schedule) {
     Costs costs = even_costs(schedule, kUneven[schedule.micro_batches % 3]);
-    // Stages that are not even, and messages that take time.
+    // Uneven stages, and messages that take time.
     for (size_t stage = 0; stage < costs.stages.size(); ++stage)
       costs.stages[stage].forward *= 1 + 0.1 * static_cast<double>(stage % 3);
     costs.message = 0.25;
@@ -76,7 +76,7 @@ double backward_of(const StageCost& cost) {
   return cost.input_grad + cost.weight_grad;
 }
 
-// Of every rank, where a formula holds; else negative. `cost` is of a rank's whole share.
+// The bubble of every rank, or a negative number if no formula holds. `cost` is that of a rank's whole share.
 double bubble_formula(const Schedule& schedule, const StageCost& cost) {
   const double others = schedule.rank_count() - 1, chunks = chunks_of(schedule);
   const double F = cost.forward, I = cost.input_grad, W = cost.weight_grad;
@@ -90,7 +90,7 @@ double bubble_formula(const Schedule& schedule, const StageCost& cost) {
   return -1;
 }
 
-TEST(Sweep, BubblesAreTheFormulas) {
+TEST(Sweep, BubblesMatchTheFormulas) {
   std::map<std::string, int> held;
   const StageCost costs[] = {{1, 1, 1}, {1, 1, 0.7}, {1, 1, 0.5}, {1, 1.5, 0.5}, {1, 0.8, 1.2}, {2, 3, 1}};
   for_all_schedules([&](const Schedule& schedule) {
@@ -121,7 +121,7 @@ TEST(Sweep, ShortStepsOfZeroBubbleSchedules) {
   });
 }
 
-// Of a rank, in shares of the model that a rank holds; negative where no formula is known.
+// The peak of a rank, in units of a rank's share of the model; negative if no formula is known.
 double peak_formula(const Schedule& schedule, int32_t rank) {
   const int32_t ranks = schedule.rank_count(), micro_batches = schedule.micro_batches;
   const double chunks = chunks_of(schedule);
@@ -138,7 +138,7 @@ double peak_formula(const Schedule& schedule, int32_t rank) {
   return -1;
 }
 
-TEST(Sweep, PeaksAreTheFormulas) {
+TEST(Sweep, PeaksMatchTheFormulas) {
   for_all_schedules([&](const Schedule& schedule) {
     const Simulation result = simulate(schedule, even_costs(schedule));
     const std::vector<LiveCounts> counts = live_counts(schedule);
@@ -157,7 +157,7 @@ TEST(Sweep, PeaksAreTheFormulas) {
   });
 }
 
-// Messages from one rank to another, as the two see them.
+// Both ranks must agree on the order of the messages between them.
 TEST(Sweep, ReceiversTakeMessagesInTheOrderOfSending) {
   for_all_schedules([](const Schedule& schedule) {
     const std::vector<Message> messages = messages_of(schedule);
@@ -183,9 +183,9 @@ TEST(Sweep, ReceiversTakeMessagesInTheOrderOfSending) {
   });
 }
 
-TEST(Sweep, RoomForMessages) {
+TEST(Sweep, SendBuffers) {
   for_all_schedules([](const Schedule& schedule) {
-    // Interleaved W's hold more back, on the way from the last rank to the first.
+    // Interleaved W actions delay more messages from the last rank to the first.
     const bool is_wide = schedule.name == "interleaved_zb";
     EXPECT_LE(send_buffers_of(schedule), is_wide ? schedule.rank_count() / 2 + 1 : 2);
   });
