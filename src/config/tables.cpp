@@ -333,9 +333,9 @@ TableSpec log_table() {
 }
 
 TableSpec profile_table() {
-  return table(
-      "profile", ResumeClass::kFree, &RunConfig::profile, "Time measurements.",
-      {key("steps", &ProfileTable::steps, "Steps to write a Perfetto / Chrome trace of: [10, [20, 25]].")});
+  return table("profile", ResumeClass::kFree, &RunConfig::profile, "Time measurements.",
+               {key("steps", &ProfileTable::steps,
+                    "Steps of which to write a Perfetto / Chrome trace: [10, [20, 25]].")});
 }
 
 TableSpec debug_table() {
@@ -343,7 +343,7 @@ TableSpec debug_table() {
       "debug", ResumeClass::kFree, &RunConfig::debug, "Debugging.",
       {key("reference_kernels", &DebugTable::reference_kernels,
            "Plain kernels in fp64, many times slower, for finding numerical errors."),
-       later(key("inject", &DebugTable::inject, "Issues to make: \"nan@rank=1,step=40,phase=bwd\"."))});
+       later(key("inject", &DebugTable::inject, "Failures to inject: \"nan@rank=1,step=40,phase=bwd\"."))});
 }
 
 }  // namespace

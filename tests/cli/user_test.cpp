@@ -137,7 +137,7 @@ TEST_F(UserTest, ARunSaysWhereThingsAreAndHowToGoOn) {
   const Outcome first = run(train + " --set schedule.steps=100");
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_TRUE(contains(first.err, "r/final") && contains(first.err, "r/index.html")) << first.err;
-  EXPECT_TRUE(contains(first.err, "at the run's last step: its curve is one of 100 steps")) << first.err;
+  EXPECT_TRUE(contains(first.err, "at the run's last step: its schedule has 100 steps")) << first.err;
   EXPECT_FALSE(contains(read_file(folder_ / "r/metrics.jsonl"), "eval/")) << "never is never";
   // The command of the page extends the run.
   const std::string page = read_file(folder_ / "r/index.html");

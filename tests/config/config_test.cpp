@@ -102,7 +102,7 @@ TEST(RunConfigTest, TracesBeyondTheRunAreNamed) {
   };
   EXPECT_EQ(warned("[5, [10, 1000]]"), "");
   EXPECT_NE(
-      warned("[5, [990, 1010]]").find("profile.steps: found 990 to 1010, and the run has steps 1 to 1000"),
+      warned("[5, [990, 1010]]").find("profile.steps: found 990 to 1010, but the run has steps 1 to 1000"),
       std::string::npos);
   EXPECT_NE(warned("[0]"), "");
 }
