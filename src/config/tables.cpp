@@ -144,8 +144,7 @@ TableSpec data_table() {
           paths(key("valid", &DataTable::valid, "Held-out files.")),
           key("valid_fraction", &DataTable::valid_fraction,
               "Without `valid`: the share of whole documents held out, below 100 of them the last tokens; "
-              "auto: "
-              "0.01 of text, nothing of token files.",
+              "auto: 0.01 for text, 0 for token files.",
               from_to_below(0, 1)),
           key("shuffle", &DataTable::shuffle, "false: windows in file order."),
           key("pack", &DataTable::pack,
