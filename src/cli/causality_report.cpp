@@ -57,7 +57,8 @@ std::vector<std::string> CausalityReport::not_covered() const {
   std::string names;
   for (const std::string& op : unseen) names += (names.empty() ? "" : ", ") + op;
   if (!names.empty())
-    list.push_back(names + " by themselves, whose results have no row a token: what reads them is compared");
+    list.push_back(
+        names + " by themselves, whose results have no row per token: the ops that read them are compared");
   if (!documents)
     list.emplace_back("documents of one sequence against each other, which data.pack = \"stream\" lets see");
   if (mesh.ranks() == 1) list.emplace_back("layouts of several ranks: [parallel] and --ranks N");
@@ -73,13 +74,14 @@ std::string text_of(const CausalityReport& report) {
   };
   for (const CausalityAnswer& answer : report.answers) {
     const program::Request& request = answer.request;
-    line(answer.mode(),
-         fmt::format(
-             "changed from {} of {} places on in {} sequences a micro-batch, {} micro-batch{} a step{}; "
-             "{} activations row by row, and the loss",
-             answer.found.positions, request.sequence_length, request.sequences * answer.batch_parts,
-             request.micro_batches, request.micro_batches == 1 ? "" : "es",
-             report.documents ? ", three documents in a sequence" : "", answer.found.values));
+    line(
+        answer.mode(),
+        fmt::format(
+            "changed from {} of {} positions on in {} sequences per micro-batch, {} micro-batch{} per step{}; "
+            "{} activations row by row, and the loss",
+            answer.found.positions, request.sequence_length, request.sequences * answer.batch_parts,
+            request.micro_batches, request.micro_batches == 1 ? "" : "es",
+            report.documents ? ", three documents in a sequence" : "", answer.found.values));
     for (const Leak& leak : answer.found.leaks) line("", "leaks: " + text_of_leak(leak));
   }
   line("layout", fmt::format("{}; computed in {}, compared bit for bit", layout_of(report.mesh),

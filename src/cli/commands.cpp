@@ -81,7 +81,7 @@ int parse_and_run(CommandLine& commands, int argc, const char* const* argv) {
 CommandLine strata_commands() {
   CommandLine commands("strata", "Pretrains language models: text files in, a Hugging Face model out.",
                        std::string(program_version()), "strata train corpus.txt");
-  // In the order of help, by what the user wants to do.
+  // In the order of help, grouped by task.
   const VerbGroup groups[] = {
       {"Train a model", {add_init, add_train, add_explain, add_config, add_presets}},
       {"Prepare data", {add_data, add_tokenizer}},
@@ -108,10 +108,10 @@ int run_command_line(int argc, const char* const* argv) {
     log_error("{}", error.what());
     return exit_code(error.kind());
   } catch (const std::bad_alloc&) {
-    log_error("[memory] there is not enough memory; a smaller training.micro_batch_size needs less");
+    log_error("[memory] there is not enough memory; lower training.micro_batch_size");
     return exit_code(ErrorKind::kWorld);
   } catch (const std::exception& error) {
-    log_error("[strata] a bug of ours: {}; please report it with the command that caused it", error.what());
+    log_error("[strata] a bug in strata: {}; please report it with the command that caused it", error.what());
     return exit_code(ErrorKind::kInternal);
   }
 }

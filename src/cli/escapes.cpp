@@ -63,7 +63,7 @@ class Reader {
 
   [[noreturn]] void refuse() const {
     throw ConfigError(
-        "[{}] found \"{}\", whose backslash at position {} begins nothing known; expected \\n, \\r, \\t, "
+        "[{}] found \"{}\", whose backslash at position {} begins no known escape; expected \\n, \\r, \\t, "
         "\\xHH, \\uXXXX, or \\\\ for a backslash",
         option_, text_, text_.rfind('\\', at_ - 1) + 1);
   }

@@ -35,7 +35,7 @@ std::vector<Source> sources_of_run(const EvalSetup& setup) {
     if (!stored) stored = config::read_stored_config(folder);
   if (!stored) {
     throw ConfigError(
-        "[eval --experts] {} belongs to no run with data sources; give --tokens FILE or "
+        "[eval --experts] {} does not belong to a run with data sources; give --tokens FILE or "
         "--text FILE, once for each source",
         runtime.folder.string());
   }

@@ -22,7 +22,7 @@ data::TokenFileOptions file_options(const EvalSetup& setup) {
 data::TokenCorpus checked(const EvalSetup& setup, data::TokenCorpus corpus) {
   if (const auto file = config::without_document_ends(corpus); setup.documents && file) {
     throw ConfigError(
-        "[data.pack] is \"documents\", and {} has neither a document table nor a known end-of-text id; leave "
+        "[data.pack] is \"documents\", but {} has neither a document table nor a known end-of-text id; leave "
         "it at \"stream\"",
         *file);
   }
@@ -56,7 +56,7 @@ EvalSetup eval_setup(const EvalOptions& options) {
   setup.causal = runtime.model.architecture == models::Architecture::kDecoder;
   if (!setup.causal && !runtime.tokenizer) {
     throw ConfigError(
-        "[{}] has no tokenizer.json, which names the tokens that replace hidden text; put it there",
+        "[{}] has no tokenizer.json, which defines the tokens that replace hidden text; put it there",
         runtime.folder.string());
   }
   return setup;
@@ -76,7 +76,7 @@ EvalCorpus open_eval_text(const EvalSetup& setup, const std::string& pattern) {
   // A tokenizer without these tokens, as of some published models, is accepted for evaluation.
   const bool ends = config.tokenizer.add_eos && encoder.end_of_text;
   if (config.tokenizer.add_bos && encoder.begin_of_text.empty())
-    throw ConfigError("[tokenizer.add_bos] is true, and {} has no begin-of-text token; leave it at false",
+    throw ConfigError("[tokenizer.add_bos] is true, but {} has no begin-of-text token; leave it at false",
                       (runtime.folder / "tokenizer.json").string());
   std::vector<int32_t> ids;
   data::SpecialCounts special;

@@ -49,9 +49,8 @@ int run_task_evaluation(const EvalOptions& options) {
   }
   if (runtime.model.architecture != models::Architecture::kDecoder) {
     throw ConfigError(
-        "[eval] --task {}: tasks are scored by how a model goes on from a text, and {} holds {} ({}); "
-        "expected "
-        "a decoder",
+        "[eval] --task {}: tasks are scored by continuing a text, but {} is {} ({}); "
+        "expected a decoder",
         options.task, runtime.folder.string(), config::kind_of(runtime.model), runtime.model.family->name);
   }
   const int64_t positions = runtime.model.max_positions;

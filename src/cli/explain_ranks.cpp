@@ -127,10 +127,11 @@ void print_ranks(const program::ProgramSet& set, int64_t rank) {
               pipeline->schedule.stages, pipeline->schedule.name, parts_text(*pipeline));
   }
   const int64_t tensor = mesh.size(Axis::kTensor);
-  print_out("\n{} ranks, ZeRO stage {}; {}\n", mesh.ranks(), set.options.zero,
-            tensor == 1
-                ? "neighbours in a row are a shard group"
-                : "those joined by + are a tensor group, and each place of them in a row a shard group");
+  print_out(
+      "\n{} ranks, ZeRO stage {}; {}\n", mesh.ranks(), set.options.zero,
+      tensor == 1
+          ? "consecutive ranks in a row are a shard group"
+          : "ranks joined by + are a tensor group; in a row, those at the same place in each are a shard group");
   constexpr int64_t kMostRows = 8, kMostInRow = 16;
   const int64_t rows = mesh.size(Axis::kPipeline) * mesh.size(Axis::kReplicate), in_row = mesh.ranks() / rows;
   for (int64_t row = 0; row < std::min(rows, kMostRows); ++row) {

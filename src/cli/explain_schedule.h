@@ -1,4 +1,4 @@
-// strata explain --schedule: who does what with which micro-batch, and when.
+// strata explain --schedule: the actions of each rank, with their micro-batches and times.
 #pragma once
 
 #include "hardware/device_spec.h"
@@ -8,9 +8,9 @@
 
 namespace strata::cli {
 
-// The schedule of the pipeline that a rank's programs are of; else its script as one of one stage.
+// The schedule of the pipeline of a rank's programs; without a pipeline, that of a single stage.
 parallel::Schedule schedule_of(const program::ProgramSet& set);
-// What F, I (or B) and W of a rank's stages should take, in milliseconds; fills in theirs of a pipeline.
+// Predicted milliseconds of F, I (or B) and W of a rank's stages. Fills them in for a pipeline's schedule.
 void add_expected_costs(const program::ProgramSet& set, const hardware::DeviceSpec& device,
                         parallel::Costs& costs);
 

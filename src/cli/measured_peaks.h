@@ -5,10 +5,10 @@
 
 namespace strata::cli {
 
-// This machine with the rates that an earlier measurement kept, if there was one.
+// This machine with the rates of an earlier measurement, if any.
 hardware::DeviceSpec describe_machine();
 
-// Measures for some seconds and keeps the rates for later runs.
+// Measures for some seconds and stores the rates for later runs.
 hardware::DeviceSpec measure_machine();
 
 }  // namespace strata::cli

@@ -35,14 +35,15 @@ using Suggestions = std::map<const CLI::Option*, std::vector<std::string>>;
 class Option {
  public:
   Option required();
-  Option type_name(const std::string& name);  // how help calls the value: "FILE"
-  Option show_default();                      // help shows the value that the variable now has
+  Option type_name(const std::string& name);  // the value's name in help: "FILE"
+  Option show_default();                      // help shows the variable's current value
   Option one_each();      // a list takes one value each time: later words are not swallowed
   Option positive();      // a whole number from 1 to 2147483647
   Option non_negative();  // from 0
   Option range(double lowest, double highest);
   Option one_of(const std::vector<std::string>& values);
-  Option suggest(const std::vector<std::string>& values);  // completed by shells; others are taken too
+  Option suggest(
+      const std::vector<std::string>& values);  // completed by shells; other values are accepted too
   Option needs(const Option& other);
   Option excludes(const Option& other);
 
@@ -78,13 +79,13 @@ class Verb {
   Option option(const std::string& names, std::optional<std::string>& value, const std::string& help);
   Option option(const std::string& names, std::optional<int64_t>& value, const std::string& help);
   Option flag(const std::string& names, bool& value, const std::string& help);
-  Option sets(std::vector<std::string>& value);  // --set KEY=VALUE, as often as wanted
+  Option sets(std::vector<std::string>& value);  // --set KEY=VALUE, repeatable
   Option json(bool& value);                      // --json
 
   void action(Action run);
 
   std::string name() const;
-  void group(const std::string& heading);  // of the list of verbs in the help of the verb above
+  void group(const std::string& heading);  // in the list of verbs in the parent's help
   std::string help() const;                // the line
   std::string help_text() const;           // all that --help prints
   std::string example() const;
@@ -100,9 +101,9 @@ class Verb {
   Suggestions* suggestions_;
 };
 
-// What a command line asks for.
+// The result of parsing a command line.
 struct Parsed {
-  std::vector<Verb> verbs;  // as far as they were recognised: the root, the verb, the verb below it
+  std::vector<Verb> verbs;  // the recognized ones: the root, the verb, the verb below it
   bool answered = false;    // --help or --version, already printed
   std::string error;        // empty: none
   Action action;            // empty: the verb only has others below it

@@ -60,9 +60,8 @@ void require_one_process(const std::string& verb, const std::string& instead) {
   const auto launched =
       comm::launched_rank([](const char* name) -> const char* { return std::getenv(name); });
   if (!launched || launched->size == 1) return;
-  throw ConfigError(
-      "[{}] {} started {} processes, which would all do the same; start one, without a launcher{}", verb,
-      launched->launcher, launched->size, instead);
+  throw ConfigError("[{}] {} started {} processes, expected one; start it without a launcher{}", verb,
+                    launched->launcher, launched->size, instead);
 }
 
 int64_t first_run_steps(int64_t bytes, int64_t step_tokens) {

@@ -8,13 +8,13 @@
 
 namespace strata::cli {
 
-// One .toml file; or texts to train on, or folders of data builds: then a small model, sized to the text, in
-// runs/NAME.
+// Reads one .toml file. For texts or folders of data builds it makes a run in runs/NAME with a small model,
+// sized to the text.
 config::RunConfig read_command_config(const std::vector<std::string>& inputs,
                                       const std::vector<std::string>& sets);
 
-// The options with which strata train would plan it now in its folder on these ranks: an existing run keeps
-// its choices. Nothing is written.
+// The options with which strata train would now plan the run in its folder on these ranks: an existing run
+// keeps its choices. Writes nothing.
 config::PlanOptions options_as_trained(const config::RunConfig& config, const config::RankPlace& place);
 
 // Throws ConfigError if a launcher such as mpirun started several processes of a verb that uses one.

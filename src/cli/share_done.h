@@ -1,4 +1,4 @@
-// How far a long evaluation is.
+// The progress of a long evaluation.
 #pragma once
 
 #include <fmt/core.h>

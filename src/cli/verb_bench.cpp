@@ -66,10 +66,10 @@ int run_bench(const BenchOptions& options) {
 
 void add_bench(Verb root) {
   auto options = std::make_shared<BenchOptions>();
-  Verb verb = root.verb("bench", "The built-in benchmarks, as ratios to this machine's measured limits",
+  Verb verb = root.verb("bench", "Run the built-in benchmarks, as ratios to this machine's measured limits",
                         "strata bench step --set model.preset=llama3-29m --set training.micro_batch_size=8");
   verb.option("NAME", options->names, "Only these; left out: all");
-  verb.flag("--list", options->list, "Name them and stop");
+  verb.flag("--list", options->list, "List the benchmarks and stop");
   verb.sets(options->sets).suggest(configuration_keys());
   verb.json(options->json);
   verb.action([options] { return run_bench(*options); });

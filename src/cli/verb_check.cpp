@@ -62,7 +62,7 @@ Subject subject_of_run(const CausalityCheckOptions& options) {
   return subject;
 }
 
-// As a small run would train it; keys that were set are validated.
+// The model in a small training run; keys that were set are validated.
 Subject subject_of_model(const CausalityCheckOptions& options) {
   constexpr int64_t kLength = 256, kSequences = 2, kMicroBatches = 2;
   config::RunConfig config = config::config_of_sets(options.sets);
@@ -79,7 +79,7 @@ Subject subject_of_model(const CausalityCheckOptions& options) {
         *training.micro_batch_size * kMicroBatches * config::mesh_of(degrees).batch_ranks();
     if (degrees.parallel.pipeline > 1) training.global_batch_size *= degrees.parallel.pipeline;
   }
-  // The rest of the configuration has a run's deissues; without data in it nothing reads any.
+  // All other keys have their defaults; errors about missing data do not matter here.
   std::vector<config::Issue> issues = config::validate(config);
   config::check_model(config, issues);
   std::erase_if(issues, [](const config::Issue& issue) { return issue.key.starts_with("data"); });

@@ -110,7 +110,7 @@ int run_drift_check(const DriftCheckOptions& options) {
   setup.runtime.model.experts.capacity = {};
   const models::ModelConfig& model = setup.runtime.model;
   if (model.architecture == models::Architecture::kEncoder) {
-    throw ConfigError("[check drift] {} is an encoder ({}), which writes no text", options.model,
+    throw ConfigError("[check drift] {} is an encoder ({}), which generates no text", options.model,
                       model.family->name);
   }
   const int64_t length = std::min(options.length, model.max_sequence_length());
@@ -152,7 +152,7 @@ void add_check_drift(Verb check) {
   verb.option("--model", options->model, "Hugging Face directory, run, checkpoint, RUN@latest or RUN@best")
       .required()
       .type_name("DIR");
-  verb.option("--text", options->text, "A text to go through; default: random tokens").type_name("FILE");
+  verb.option("--text", options->text, "A text to read; default: random tokens").type_name("FILE");
   verb.option("--length", options->length, "Tokens of a text, at most the model's positions")
       .range(2, 2147483647)
       .show_default()

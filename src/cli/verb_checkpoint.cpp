@@ -84,9 +84,8 @@ int verify(const Options& options) {
   } else if (problems.empty() && verified) {
     print_out(fmt::format("{}: verified, every checksum matches\n", path.string()));
   } else if (problems.empty()) {
-    print_out(
-        fmt::format("{}: readable, all weights finite; it has no checksums, so that it cannot be verified\n",
-                    path.string()));
+    print_out(fmt::format("{}: readable, all weights finite; it has no checksums, so it cannot be verified\n",
+                          path.string()));
   } else {
     for (const auto& problem : problems) print_out(fmt::format("{}: {}\n", problem.file, problem.what));
   }
@@ -203,7 +202,7 @@ constexpr const char* kModel = "Checkpoint, run, RUN@latest, RUN@best or Hugging
 
 void add_checkpoint(Verb root) {
   auto options = std::make_shared<Options>();
-  Verb checkpoint = root.verb("checkpoint", "Look at, check, compare and remove checkpoints",
+  Verb checkpoint = root.verb("checkpoint", "Inspect, verify, compare and remove checkpoints",
                               "strata checkpoint inspect runs/first");
   Verb verb = checkpoint.verb("inspect", "Show the contents of a checkpoint or model directory",
                               "strata checkpoint inspect runs/first@latest");

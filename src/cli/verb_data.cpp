@@ -152,7 +152,7 @@ void report_texts(const data::BuildJob& job, const data::BuildStats& stats) {
   if (!difference.empty()) log_info("{}", difference);
   if (stats.special.empty()) return;
   if (tokens.special_in_text == data::SpecialInText::kText) {
-    log_info("texts spell out special tokens ({}); they are taken as plain letters",
+    log_info("texts spell out special tokens ({}), which are encoded as plain text",
              data::to_string(stats.special));
     return;
   }
@@ -351,7 +351,7 @@ void add_data(Verb root) {
   Verb dedup_verb = verb.verb("dedup", "Remove near duplicates without a recipe",
                               "strata data dedup crawl/*.jsonl -o unique");
   const auto dedup = add_short(dedup_verb);
-  dedup_verb.option("--stage", dedup->stages, "minhash where left out; may be repeated")
+  dedup_verb.option("--stage", dedup->stages, "A stage of a recipe; default: minhash; may be repeated")
       .type_name("KIND")
       .suggest(stage_names())
       .one_each();

@@ -157,7 +157,7 @@ void print_text(const hardware::DeviceSpec& machine, const std::string& mpi) {
 
 int doctor(const Options& options) {
   if (!options.run.empty()) {
-    throw ConfigError("[strata doctor {}] diagnosis of a run: not yet in this version; leave it out",
+    throw ConfigError("[strata doctor {}] diagnosis of a run is not yet in this version; leave it out",
                       options.run);
   }
   const hardware::DeviceSpec machine = options.quick ? describe_machine() : measure_machine();

@@ -70,7 +70,7 @@ void add_eval(Verb root) {
                     .type_name("FILE")
                     .one_each();
   verb.option("--sequence-length", options->sequence_length,
-              "Targets of a window; of a task: most tokens the model sees (default: all its positions)")
+              "Targets per window; for a task: maximum tokens the model sees (default: all its positions)")
       .positive()
       .type_name("N");
   verb.option("--stride", options->stride, "Distance of two windows' starts; default: the sequence length")
@@ -84,7 +84,7 @@ void add_eval(Verb root) {
           .type_name("NAME")
           .suggest({"hellaswag", "arc_easy", "arc_challenge", "piqa", "lambada_openai"});
   Option jsonl =
-      verb.option("--jsonl", options->jsonl, "The task's questions, as they are published").type_name("FILE");
+      verb.option("--jsonl", options->jsonl, "The task's questions, as published").type_name("FILE");
   task.needs(jsonl).excludes(tokens).excludes(text);
   verb.option("--limit", options->limit, "Only the first N questions").positive().type_name("N").needs(task);
   verb.option("--samples", options->samples, "Write each question's log-likelihoods here")
@@ -96,7 +96,7 @@ void add_eval(Verb root) {
               "Which experts tokens go to, by layer and by source of data: each --tokens and --text is one; "
               "without any, the sources that the run of --model was trained on")
           .excludes(task);
-  verb.option("--max-tokens", options->max_tokens, "Most tokens of each source; 0: all")
+  verb.option("--max-tokens", options->max_tokens, "Maximum tokens per source; 0: all")
       .non_negative()
       .show_default()
       .type_name("N")

@@ -138,8 +138,9 @@ void print_summary(const config::RunConfig& config, const models::ModelConfig& m
   }
   const int64_t staging = program::save_staging_bytes(set);
   print_out("{:<8} during training; {}\n", "saves",
-            staging > 0 ? fmt::format("{} more for copies, so that an update need not wait", bytes(staging))
-                        : "the budget is too small for a copy, so an update waits until all is read");
+            staging > 0
+                ? fmt::format("{} more for copies, so that an update need not wait", bytes(staging))
+                : "the budget is too small for a copy, so an update waits for a save to read everything");
   const int64_t steps = config::total_steps(config);
   const auto step_tokens =
       static_cast<double>(config.training.global_batch_size * config.training.sequence_length);
@@ -174,14 +175,14 @@ void print_setting(const config::RunConfig& config, const models::ModelConfig& m
   if (model.init != models::InitScheme::kSmallWang && model.init != models::InitScheme::kMitchell)
     print_out(", standard deviation {:g}", model.init_std);
   if (const double m = models::width_mult(model); model.mup.base_hidden_size > 0) {
-    print_out("; µP: {:g} times the width {} that settings are of; hidden matrices learn at {:g} of the rate",
-              m, model.mup.base_hidden_size, 1 / m);
+    print_out("; µP: {:g} times the base width {}; hidden matrices learn at {:g} of the rate", m,
+              model.mup.base_hidden_size, 1 / m);
   }
   print_out("\n");
   const data::RowShape row = config::row_shape(config, model);
   print_out("Batch: {} sequences of {} tokens{}, {} per micro-batch; computed in {}\n",
             config.training.global_batch_size, config.training.sequence_length,
-            row.encoder_length > 0 ? fmt::format(" and {} of the decoder", row.tokens) : "",
+            row.encoder_length > 0 ? fmt::format(" and {} in the decoder", row.tokens) : "",
             *config.training.micro_batch_size, name_of(config::activation_dtype(config)));
   print_out(
       "Machine: {}, {} threads, {}; GEMM {:.0f} GFLOP/s bf16, {:.0f} fp32; memory {:.0f} GB/s, cache "
@@ -241,7 +242,7 @@ std::optional<int64_t> rank_of(const ExplainOptions& options) {
   return rank;
 }
 
-// The same of a rank.
+// The same for a rank.
 int32_t place_of_rank(const config::RunConfig& config, int64_t rank) {
   const graph::Mesh mesh = config::mesh_of(config);
   return mesh.coordinates(rank)[graph::Axis::kPipeline];

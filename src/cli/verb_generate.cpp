@@ -49,7 +49,7 @@ std::vector<Prompt> prompts_of(const GenerateOptions& options) {
     if (status == data::ReadStatus::kInvalidJson || status == data::ReadStatus::kInvalidUtf8)
       throw DataError("[{}] is not valid JSON ({}); expected one object per line", where, detail);
     if (status != data::ReadStatus::kDocument && status != data::ReadStatus::kEmptyText)
-      throw DataError("[{}] holds no JSON object with a text \"prompt\": {}", where, detail);
+      throw DataError("[{}] is not a JSON object with a text \"prompt\": {}", where, detail);
     prompts.push_back({found.text, where});
   }
   if (prompts.empty())
@@ -196,7 +196,7 @@ int run_generation(const GenerateOptions& options) {
   const auto architecture = runtime.model.architecture;
   if (architecture == models::Architecture::kEncoder) {
     throw ConfigError(
-        "[generate] {} holds an encoder ({}), which writes no text; expected a decoder or an encoder-decoder",
+        "[generate] {} is an encoder ({}), which generates no text; expected a decoder or an encoder-decoder",
         runtime.folder.string(), runtime.model.family->name);
   }
   const bool has_encoder = architecture == models::Architecture::kEncoderDecoder;
@@ -244,7 +244,7 @@ void add_generate(Verb root) {
       .positive()
       .type_name("N")
       .show_default();
-  verb.option("--max-tokens", options->max_tokens, "Most new tokens")
+  verb.option("--max-tokens", options->max_tokens, "Maximum number of new tokens")
       .positive()
       .type_name("N")
       .show_default();
@@ -256,11 +256,11 @@ void add_generate(Verb root) {
       .non_negative()
       .type_name("K")
       .show_default();
-  verb.option("--top-p", options->top_p, "Only the most probable ones that make up P together")
+  verb.option("--top-p", options->top_p, "Only the most probable tokens with a total probability of P")
       .range(0.0, 1.0)
       .type_name("P")
       .show_default();
-  verb.option("--min-p", options->min_p, "Only those of at least P times the most probable one")
+  verb.option("--min-p", options->min_p, "Only tokens at least P times as probable as the most probable one")
       .range(0.0, 1.0)
       .type_name("P")
       .show_default();

@@ -60,9 +60,8 @@ int init(const Options& options) {
   const config::IssueHook hooks[] = {config::check_model};
   config::require_valid(config, hooks);
   const std::string heading = fmt::format(
-      "A run of Strata, sized to this machine ({} cores, {:.0f} GB). Commented lines show what applies "
-      "without "
-      "them. Start it with: strata train {}",
+      "A run of Strata, sized to this machine ({} cores, {:.0f} GB). Commented lines show the "
+      "defaults. Start it with: strata train {}",
       machine.cores, static_cast<double>(machine.memory_bytes) / 1e9, output.string());
   write_file_atomically(posix_file_system(), output, config::commented_toml(config, heading));
   print_out(fmt::format("wrote {}: {} on {}\nnext: strata train {}\n", output.string(), preset, data,

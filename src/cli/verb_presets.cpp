@@ -14,7 +14,7 @@
 namespace strata::cli {
 namespace {
 
-// Weights, gradients and two moments in fp32; encodings and activations come on top.
+// Weights, gradients and two moments in fp32; packed weights and activations come on top.
 double training_state_bytes(double parameters) {
   return 16 * parameters;
 }
@@ -66,8 +66,8 @@ int run_presets(const PresetsOptions& options) {
 
 void add_presets(Verb root) {
   auto options = std::make_shared<PresetsOptions>();
-  Verb verb = root.verb("presets", "The known models with size and memory", "strata presets llama3-29m");
-  verb.option("NAME", options->name, "Only this one, in full").suggest(preset_names());
+  Verb verb = root.verb("presets", "List the known models with size and memory", "strata presets llama3-29m");
+  verb.option("NAME", options->name, "Show only this one, in full").suggest(preset_names());
   verb.json(options->json);
   verb.action([options] { return run_presets(*options); });
 }

@@ -87,7 +87,7 @@ int train(const TrainOptions& options) {
   }
   write_file_atomically(posix_file_system(), options.output, trained.json);
   if (trained.vocab_size < options.training.vocab_size) {
-    log_warning("the text does not hold more: {} tokens instead of {}", trained.vocab_size,
+    log_warning("the text yields no more tokens: {} instead of {}", trained.vocab_size,
                 options.training.vocab_size);
   }
   if (options.json) {
@@ -114,7 +114,7 @@ int convert_lines(const std::string& path, const std::function<void(std::istream
   } else {
     if (!std::filesystem::exists(path) || std::filesystem::is_directory(path))
       throw ConfigError(
-          "[--jsonl] there is no file {}, expected one with a JSON object a line, or - for standard input",
+          "[--jsonl] there is no file {}, expected one with a JSON object per line, or - for standard input",
           path);
     std::ifstream in(path, std::ios::binary);
     if (!in) throw ConfigError("[--jsonl] {} cannot be read", path);
@@ -316,11 +316,12 @@ void add_tokenizer(Verb root) {
 
   auto options = std::make_shared<TextOptions>();
   Verb encode_verb =
-      tokenizer.verb("encode", "Text to token ids, a {\"ids\":[…]} a line",
+      tokenizer.verb("encode", "Convert text to token ids, one {\"ids\":[…]} per line",
                      "strata tokenizer encode --tokenizer tokenizer.json --text \"Hello there\"");
   add_tokenizer_file(encode_verb, *options);
-  Option jsonl = encode_verb.option("--jsonl", options->jsonl, "A {\"text\": …} a line; - is standard input")
-                     .type_name("TEXTS.jsonl");
+  Option jsonl =
+      encode_verb.option("--jsonl", options->jsonl, "One {\"text\": …} per line; - is standard input")
+          .type_name("TEXTS.jsonl");
   Option text = encode_verb.option("--text", options->text, "This text").type_name("TEXT").excludes(jsonl);
   encode_verb.flag("--add-special-tokens", options->add_special_tokens,
                    "As the tokenizer's post-processor defines");
@@ -330,10 +331,10 @@ void add_tokenizer(Verb root) {
     return encode(*options);
   });
 
-  Verb decode_verb = tokenizer.verb("decode", "Token ids to text, a {\"text\":…} a line",
+  Verb decode_verb = tokenizer.verb("decode", "Convert token ids to text, one {\"text\":…} per line",
                                     "strata tokenizer decode --tokenizer tokenizer.json --jsonl ids.jsonl");
   add_tokenizer_file(decode_verb, *options);
-  decode_verb.option("--jsonl", options->jsonl, "A {\"ids\":[…]} a line; - is standard input")
+  decode_verb.option("--jsonl", options->jsonl, "One {\"ids\":[…]} per line; - is standard input")
       .required()
       .type_name("IDS.jsonl");
   decode_verb.flag("--skip-special-tokens", options->skip_special_tokens, "Leave special tokens out");

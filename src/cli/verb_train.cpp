@@ -39,8 +39,7 @@ void check_ranks(int64_t threads, int processes, config::Auto<config::Backend> b
   if (backend == Backend::kLocal && processes > 1) {
     throw ConfigError(
         "[parallel.backend] found \"local\", but a launcher started {} processes; leave it at \"auto\", or "
-        "start one "
-        "process with --ranks {}",
+        "start one process with --ranks {}",
         processes, processes);
   }
 }
@@ -178,10 +177,10 @@ void add_train(Verb root) {
               "train on without one")
       .required();
   verb.sets(options->sets).suggest(configuration_keys());
-  verb.option("--resume", *resume,
-              "auto: resume the run in its folder, if any; never: reject a folder that contains a run; DIR: "
-              "from that "
-              "checkpoint")
+  verb.option(
+          "--resume", *resume,
+          "auto: resume the run in its folder, if any; never: reject a folder that contains a run; DIR: resume "
+          "from that checkpoint")
       .type_name("auto|never|DIR")
       .suggest({"auto", "never"});
   verb.option("--ranks", options->ranks,

@@ -1,4 +1,4 @@
-// The command line: one function a verb, each adding itself with its options, help and example.
+// The command line: one function per verb, which adds the verb with its options, help and example.
 #pragma once
 
 #include "cli/options.h"
@@ -32,7 +32,7 @@ std::vector<std::string> configuration_keys();
 // The whole command tree.
 CommandLine strata_commands();
 
-// Parses and runs: what main does. Returns the exit code; errors go to standard error.
+// The work of main: parses and runs. Returns the exit code; errors go to standard error.
 int run_command_line(int argc, const char* const* argv);
 
 }  // namespace strata::cli

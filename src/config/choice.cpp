@@ -58,8 +58,8 @@ RunConfig with(const RunConfig& config, std::span<const Choice> choices) {
     const Place place = place_of(choice.key);
     const ConfigValue root = parse_toml("value = " + choice.value, choice.key);
     if (!place.key.read(place.table.at(out, 0), *root.find("value"))) {
-      throw ConfigError("[{}] {} would be chosen ({}), expected {}; set the key", choice.key, choice.value,
-                        choice.why, expected_text(place.key.shape));
+      throw ConfigError("[{}] the automatic choice is {} ({}), expected {}; set the key", choice.key,
+                        choice.value, choice.why, expected_text(place.key.shape));
     }
   }
   return out;

@@ -32,12 +32,11 @@ std::vector<std::string> repetition_warnings(const std::vector<SourcePlan>& plan
   std::vector<std::string> out;
   for (const SourcePlan& source : plan) {
     if (source.epochs <= kWorthwhile) continue;
-    out.push_back(
-        fmt::format("data: {} has {} tokens and will be read {:.3g} times; beyond {:.0f} epochs repeated "
-                    "text teaches less "
-                    "and less (Muennighoff et al. 2023): give more of it, {}or train fewer steps",
-                    source.name, human_count(static_cast<double>(source.tokens)), source.epochs, kWorthwhile,
-                    plan.size() > 1 ? "lower its weight, set max_epochs " : ""));
+    out.push_back(fmt::format(
+        "data: {} has {} tokens and will be read {:.3g} times; beyond {:.0f} epochs repeated "
+        "text helps less and less (Muennighoff et al. 2023). Add more text, {}or train fewer steps",
+        source.name, human_count(static_cast<double>(source.tokens)), source.epochs, kWorthwhile,
+        plan.size() > 1 ? "lower its weight, set max_epochs " : ""));
   }
   return out;
 }

@@ -113,7 +113,7 @@ std::vector<Choice> choose_degrees(const RunConfig& config, int64_t ranks) {
         "[parallel.expert] found 0, expected a number of ranks, or -1 for every rank that can share experts");
   if (given != ranks) {
     throw ConfigError(
-        "[parallel] {} {} {} ranks, and {} were started; with {} ranks the nearest are {}, or start {} ranks",
+        "[parallel] {} {} {} ranks, but {} were started; with {} ranks the nearest are {}, or start {} ranks",
         text_of(asked, asked), open != nullptr ? "need a multiple of" : "make", given, ranks, ranks,
         nearest(asked, ranks), given);
   }

@@ -84,8 +84,8 @@ void check_objective(const RunConfig& config, const models::ModelConfig& model, 
   if (objective != learning.objective) {
     issues.add(
         "data.objective",
-        "found \"{}\", but the model is {} ({}), which learns by \"{}\"; leave it at \"auto\", or take "
-        "a model of another kind",
+        "found \"{}\", but the model is {} ({}), which is trained with \"{}\"; leave it at \"auto\", or "
+        "choose a model of another kind",
         spelled(objective), learning.kind, model.family->name, spelled(learning.objective));
     return;
   }
@@ -119,8 +119,8 @@ void check_objective(const RunConfig& config, const models::ModelConfig& model, 
   if (spans > kMostSpans) {
     issues.add(
         "training.sequence_length",
-        "found {}, which makes about {:.0f} spans a text, each of which needs a sentinel; expected at most {:g} "
-        "spans: lower it or data.mask_rate, or raise data.mean_span",
+        "found {}, or about {:.0f} spans per text, each with its own sentinel; expected at most {:g} spans: "
+        "lower it or data.mask_rate, or raise data.mean_span",
         config.training.sequence_length, spans, kMostSpans);
     return;
   }
@@ -189,8 +189,8 @@ data::ObjectiveOptions objective_options(const RunConfig& config, const models::
   if (objective == data::Objective::kCausal) return options;
   if (tokenizer == nullptr) {
     throw ConfigError(
-        "[data.objective] is \"{}\" and the run has token files without a tokenizer, which names the tokens "
-        "that replace hidden text; set tokenizer.path to the one that the tokens were made with",
+        "[data.objective] found \"{}\" and token files, expected a tokenizer, which defines the tokens that "
+        "replace hidden text; set tokenizer.path to the tokenizer of the token files",
         spelled(objective));
   }
   const auto id_of = [&](std::string_view name) { return tokenizer->token_to_id(name); };
@@ -199,7 +199,7 @@ data::ObjectiveOptions objective_options(const RunConfig& config, const models::
     options.mask = data::find_mask_token(id_of);
     if (options.mask >= model.vocab_size) {
       throw ConfigError(
-          "[data.objective] the mask token has the id {}, and the model's vocabulary ends at {}",
+          "[data.objective] the mask token has the id {}, expected one within the model's vocabulary of {}",
           options.mask, model.vocab_size);
     }
     // A tokenizer may have a few added tokens beyond the model's rows.
@@ -217,16 +217,16 @@ data::ObjectiveOptions objective_options(const RunConfig& config, const models::
     std::erase_if(options.sentinels, [&](int32_t id) { return id >= model.vocab_size; });
     if (!end) {
       throw ConfigError(
-          "[data.objective] the tokenizer has no end-of-text token, expected </s> or such, which span "
-          "corruption appends to source and target; take a tokenizer that has one");
+          "[data.objective] the tokenizer has no end-of-text token such as </s>, which span corruption appends "
+          "to source and target; choose a tokenizer that has one");
     }
     options.end_of_text = *end;
     const auto start =
         model.start_id ? std::optional(static_cast<int32_t>(*model.start_id)) : padding_of(*tokenizer);
     if (!start) {
       throw ConfigError(
-          "[data.objective] the tokenizer has no padding token, expected <pad> or [PAD], which the decoder "
-          "of an encoder-decoder begins with; take a tokenizer that has one");
+          "[data.objective] the tokenizer has no padding token, expected <pad> or [PAD], the first token of an "
+          "encoder-decoder's decoder; choose a tokenizer that has one");
     }
     options.start = *start;
   }

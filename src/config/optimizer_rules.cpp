@@ -49,7 +49,7 @@ std::string nearest_tensors(const std::string& pattern, const std::vector<models
     if (++shown <= 3) names += (names.empty() ? "" : ", ") + name;
   }
   if (near) return fmt::format("similar names are {}{}", names, shown > 3 ? ", …" : "");
-  return fmt::format("names are such as {} and {}", wholes.front(), wholes.back());
+  return fmt::format("two of the names are {} and {}", wholes.front(), wholes.back());
 }
 
 }  // namespace
@@ -78,8 +78,8 @@ void check_groups(const RunConfig& config, const models::ModelConfig& model, std
       const optim::Definition& definition = config.optimizer.constants_of(*group.name).definition();
       if (definition.hidden_matrices)
         report("name",
-               fmt::format("found \"{}\" for \"{}\", which matches no matrix within a block; embeddings, "
-                           "heads, norms and biases are AdamW's",
+               fmt::format("found \"{}\" for \"{}\", which matches no matrix within a block; AdamW updates "
+                           "embeddings, heads, norms and biases",
                            definition.name, group.match));
     }
   }
@@ -91,7 +91,7 @@ void check_optimizers(const RunConfig& config, const models::ModelConfig& model,
     if (kind == OptimizerKind::kAdamW) return;
     issues.push_back(
         {key, config.origin_of(key),
-         fmt::format("found \"{}\" with model.mup_base_hidden_size, whose learning rates are those of "
+         fmt::format("found \"{}\" with model.mup_base_hidden_size, whose learning rates are defined for "
                      "adamw; leave one of the two out",
                      optim::name_of(config.optimizer.constants_of(kind)))});
   };

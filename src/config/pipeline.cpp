@@ -37,7 +37,7 @@ parallel::Schedule schedule_of(const ParallelTable& keys, int32_t micro_batches)
   if (schedule.rank_count() != ranks || schedule.micro_batches != micro_batches) {
     throw ConfigError(
         "[parallel.schedule] {} is for {} ranks and {} micro-batches, but the run has pipeline = {} and {} "
-        "micro-batches a step (training.global_batch_size by micro_batch_size and the ranks of a batch)",
+        "micro-batches per step (training.global_batch_size over micro_batch_size and the ranks of a batch)",
         keys.schedule, schedule.rank_count(), schedule.micro_batches, ranks, micro_batches);
   }
   return schedule;
@@ -53,8 +53,8 @@ parallel::StageLayout layout_of(const RunConfig& config, const models::ModelConf
     parallel::StageLayout layout = parallel::parse_layout((*keys).layout, parts, stages, kWords);
     if (layout.back().prediction_layers < parts.prediction_layers) {
       throw ConfigError(
-          "[parallel.stage_layers] \"{}\": found m in a stage before the last; what predicts further tokens "
-          "reads the head; put every m next to L",
+          "[parallel.stage_layers] \"{}\": found m in a stage before the last, but layers that predict further "
+          "tokens read the head; put every m next to L",
           (*keys).layout);
     }
     return layout;

@@ -53,9 +53,8 @@ models::ModelConfig with_ids(models::ModelConfig model, const RunConfig& config,
 void check_targets(const data::SampleSource& samples, const RunData& data) {
   if (samples.has_targets()) return;
   throw DataError(
-      "[data] found {} training tokens, none of which can be predicted from others of its document; "
-      "give "
-      "longer documents, check that the files' end_of_text_id is right, or set data.pack = \"stream\"",
+      "[data] found {} training tokens, but none can be predicted from other tokens of its document; give "
+      "longer documents, check the files' end_of_text_id, or set data.pack = \"stream\"",
       data.train_tokens);
 }
 
@@ -98,9 +97,8 @@ void check_budget(const RunConfig& config, const models::ModelConfig& model) {
   const double weights = 8 * static_cast<double>(models::parameter_count(model));
   if (weights > budget) {
     throw ConfigError(
-        "[memory.budget] weights and gradients of the model take {}, but memory.budget allows {}; take a smaller "
-        "model "
-        "or raise memory.budget",
+        "[memory.budget] weights and gradients of the model take {}, but memory.budget allows {}; choose a "
+        "smaller model or raise memory.budget",
         human_bytes(weights), human_bytes(budget));
   }
   // The loader holds this step's batch and those that it prepares.
@@ -108,9 +106,8 @@ void check_budget(const RunConfig& config, const models::ModelConfig& model) {
                        static_cast<double>(config.training.sequence_length);
   if (batch > budget) {
     throw ConfigError(
-        "[training.global_batch_size] a step's {} sequences of {} tokens take {} just for token ids, but "
-        "memory.budget "
-        "allows {}; lower it or training.sequence_length",
+        "[training.global_batch_size] the token ids of a step's {} sequences of {} tokens take {}, but "
+        "memory.budget allows {}; lower it or training.sequence_length",
         config.training.global_batch_size, config.training.sequence_length, human_bytes(batch),
         human_bytes(budget));
   }
@@ -190,9 +187,8 @@ class Planner {
     if (begun_.schedule.warmup_steps.is_word()) choices_.take(choose_warmup(horizon));
     if (open && horizon < *config().schedule.warmup_steps) {
       log_warning(
-          "schedule.warmup_steps: found {}, more than the {} steps that the data last: the learning rate "
-          "never "
-          "reaches optimizer.lr",
+          "schedule.warmup_steps: found {}, but the data end after {} steps: the learning rate never reaches "
+          "optimizer.lr",
           *config().schedule.warmup_steps, horizon);
     }
   }

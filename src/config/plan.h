@@ -45,7 +45,7 @@ struct PlanOptions {
   // questions are not. kNone: neither tokenizer nor data.
   enum class Data { kPrepared, kFromWhatIsThere, kNone } data = Data::kPrepared;
   std::optional<models::ModelConfig> model = {};  // replaces the one from [model]
-  // Places on the pipeline axis to compile for. Choices for the first apply to all.
+  // Places on the pipeline axis to compile for. Choices made for the first apply to all.
   std::vector<int32_t> places = {0};
   // Whether programs that exceed memory.budget are kept in their smallest form; otherwise throws DoesNotFit.
   bool keep_unfit = false;

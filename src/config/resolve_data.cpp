@@ -125,7 +125,7 @@ data::Tokenizer train_tokenizer(const RunConfig& config, data::TrainOptions opti
   auto inputs = data::find_corpus_files(train_patterns(config));
   if (std::all_of(inputs.begin(), inputs.end(),
                   [](const data::CorpusFile& file) { return std::filesystem::file_size(file.path) == 0; })) {
-    throw DataError("[{}] is empty; give files with text in them", inputs.front().path.string());
+    throw DataError("[{}] is empty; give files that contain text", inputs.front().path.string());
   }
   const Path path = trained_path(config, options, inputs);
   if (!std::filesystem::exists(path)) {
@@ -165,7 +165,7 @@ data::TokenCorpus tokenized(const RunConfig& config, const std::vector<std::stri
     return corpus;
   }
   if (tokenizer == nullptr)
-    throw ConfigError("[{}] is text, and there is no tokenizer; set tokenizer.path", key);
+    throw ConfigError("[{}] is text, but there is no tokenizer; set tokenizer.path", key);
   const double begin = monotonic_seconds();
   double shown = begin;
   const auto result = data::tokenize_corpus(
@@ -315,7 +315,7 @@ void check_held_out(const RunConfig& config, const models::ModelConfig& model,
   const int64_t tokens = std::min(held.corpus.tokens(), held.max_tokens);
   if (tokens < 2) {
     throw ConfigError(
-        "[{}] holds {} token{} to evaluate on, expected at least 2; give more text, or set eval.interval = "
+        "[{}] contains {} token{} for evaluation, expected at least 2; give more text, or set eval.interval = "
         "\"never\"",
         key, tokens, tokens == 1 ? "" : "s");
   }
@@ -323,7 +323,7 @@ void check_held_out(const RunConfig& config, const models::ModelConfig& model,
                                                 .pack = config.data.pack,
                                                 .max_tokens = held.max_tokens,
                                                 .objective = objective_options(config, model, tokenizer)});
-  // Tries one after the other until a token is predicted; most have one in the first.
+  // Usually the first window has a predicted token.
   data::HostBatch row;
   row.resize(windows.shape(), 1);
   data::BatchScratch scratch;
@@ -331,9 +331,8 @@ void check_held_out(const RunConfig& config, const models::ModelConfig& model,
     if (windows.fill(first, 1, row.view(), scratch) > 0) return;
   }
   throw ConfigError(
-      "[{}] holds {} tokens, none of which can be predicted from others of its document; give longer texts, "
-      "or "
-      "set eval.interval = \"never\"",
+      "[{}] contains {} tokens, but none can be predicted from other tokens of its document; give longer "
+      "texts, or set eval.interval = \"never\"",
       key, tokens);
 }
 
@@ -346,8 +345,7 @@ std::vector<TaskSet> resolve_tasks(const RunConfig& config, const models::ModelC
     if (set.task.empty()) continue;
     if (tokenizer == nullptr) {
       throw ConfigError(
-          "[eval.set {}] is a task, whose questions are texts, and the run has no tokenizer; set "
-          "tokenizer.path",
+          "[eval.set {}] is a task, whose questions are text, but the run has no tokenizer; set tokenizer.path",
           set.name);
     }
     TaskSet one{set.name, evaluation::read_task(set.task, set.path.front(), set.limit), {}};
@@ -422,7 +420,7 @@ RunData resolve_data(const RunConfig& config, const models::ModelConfig& model,
       return source.spec.corpus.tokens() < shape.window + shape.look_ahead;
     });
     if (chosen_here && (rest_is_short || valid.corpus.tokens() < 2)) {
-      log_warning("the text is too short for a part of it to be held out: nothing is evaluated");
+      log_warning("the text is too short to hold out a part of it: nothing is evaluated");
       sources = std::move(whole);
       fraction = 0;
     } else {
@@ -431,10 +429,10 @@ RunData resolve_data(const RunConfig& config, const models::ModelConfig& model,
   }
   if (chosen_here) {
     out.choices.push_back(chosen("data.valid_fraction", fraction,
-                                 fraction > 0                 ? "of text a hundredth"
+                                 fraction > 0                 ? "a hundredth of the text"
                                  : !config.data.valid.empty() ? "data.valid is held out"
                                  : text                       ? "the text is too short"
-                                                              : "nothing of token files"));
+                                                              : "none of token files"));
   }
   for (Source& source : sources) out.sources.push_back(std::move(source.spec));
   if (config.data.temperature) heat(out.sources, *config.data.temperature);
@@ -446,7 +444,8 @@ RunData resolve_data(const RunConfig& config, const models::ModelConfig& model,
       std::max<int64_t>(4 * config.training.sequence_length, step_tokens * between / 60));
   if (config.eval.max_tokens.is_word()) {
     max_tokens = std::min(max_tokens, kMostCount);
-    out.choices.push_back(chosen("eval.max_tokens", max_tokens, "a small part of the training between two"));
+    out.choices.push_back(
+        chosen("eval.max_tokens", max_tokens, "a small part of the training between two evaluations"));
   }
   for (HeldOut& held : out.held_out) held.max_tokens = max_tokens;
   for (const EvalSet& set : config.eval.set) {

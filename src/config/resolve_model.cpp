@@ -26,7 +26,7 @@ models::ModelConfig model_of_family(const ModelTable& table) {
     std::string known;
     for (const models::Family* each : models::families())
       known += (known.empty() ? "" : ", ") + std::string(each->name);
-    throw ConfigError("[model.family] \"{}\" is not known; known are {}", table.family, known);
+    throw ConfigError("[model.family] found \"{}\", expected one of {}", table.family, known);
   }
   // Unset sizes follow the family's smallest preset, in its proportions.
   const models::ModelConfig base = models::smallest_preset(*family);
@@ -124,7 +124,7 @@ void check_prediction(const RunConfig& config, const models::ModelConfig& model,
   if (model.predict_layers > 0 || config.model.mtp_loss_weight.value_or(0) == 0) return;
   issues.push_back({"model.mtp_loss_weight", config.origin_of("model.mtp_loss_weight"),
                     fmt::format("found it for a {} model without layers that predict further tokens; set "
-                                "num_nextn_predict_layers in [model.override] where the family has them "
+                                "num_nextn_predict_layers in [model.override] if the family has it "
                                 "(deepseek3, glm4-moe), or leave it out",
                                 model.family->name)});
 }

@@ -34,15 +34,14 @@ void apply_router(const RunConfig& config, models::Experts& experts) {
       experts.route.groups = moe.groups.value_or(middle_divisor(experts.count));
       experts.route.kept_groups = moe.kept_groups;
       if (experts.count % experts.route.groups != 0) {
-        throw ConfigError("[moe.groups] found {}, and the model has {} experts; expected a divisor of them",
+        throw ConfigError("[moe.groups] found {}, expected a divisor of the model's {} experts",
                           experts.route.groups, experts.count);
       }
       const int64_t each = experts.count / experts.route.groups;
       const int64_t least = (experts.route.k + each - 1) / each;
       if (moe.kept_groups < least || moe.kept_groups > experts.route.groups) {
         throw ConfigError(
-            "[moe.kept_groups] found {}, and a token goes to {} experts, of {} groups of {}; expected {} to "
-            "{}",
+            "[moe.kept_groups] found {}, but a token selects {} experts from {} groups of {}; expected {} to {}",
             moe.kept_groups, experts.route.k, experts.route.groups, each, least, experts.route.groups);
       }
       experts.route.group_score = ops::RouteAttrs::GroupScore::kSum;
@@ -90,7 +89,7 @@ void check_leaks(const RunConfig& config, const models::ModelConfig& model, std:
   for (const std::string& leak : models::routing_leaks(model)) {
     issues.push_back(
         {"model.allow_leaking_routing", config.origin_of("model.allow_leaking_routing"),
-         fmt::format("found false, and the routing leaks: {}; choose a routing that does not, or "
+         fmt::format("found false, but the routing leaks: {}; choose a routing that does not, or "
                      "set it to true",
                      leak)});
   }
@@ -106,13 +105,13 @@ void check_router(const RunConfig& config, const models::ModelConfig& model, std
     if (is_set) issues.push_back({key, config.origin_of(key), problem});
   };
   report("moe.router", router != Own::kTopK && model.experts.router_bias,
-         fmt::format("found \"{}\" for {}, whose routers choose by a bias; leave it out",
+         fmt::format("found \"{}\" for {}, whose routers select experts by a bias; leave it out",
                      models::name_of(router), model.family->name));
   const bool groups_of_family = router == Own::kHash && model.experts.route.groups > 1;
   report("moe.router", groups_of_family,
-         fmt::format("found \"hash\" for {}, whose routers choose groups; leave it out", model.family->name));
-  const std::string without =
-      fmt::format("found it for a router that is \"{}\"; leave it out", models::name_of(router));
+         fmt::format("found \"hash\" for {}, whose routers select groups; leave it out", model.family->name));
+  const std::string without = fmt::format(
+      "found it for the router \"{}\", which does not use it; leave it out", models::name_of(router));
   const bool levels = moe.router == Own::kTwoLevel;
   report("moe.groups", !levels && !moe.groups.is_word(), without);
   report("moe.kept_groups", !levels && moe.kept_groups != usual.kept_groups, without);
@@ -139,20 +138,17 @@ void check_shared_experts(const RunConfig& config, const models::Experts& expert
     issues.push_back(
         {"parallel.expert", config.origin_of("parallel.expert"),
          fmt::format(
-             "found {}, and the model has {} experts, which this number of ranks cannot share equally; "
-             "expected a divisor of them",
+             "found {} ranks, which cannot share the model's {} experts equally; expected a divisor of them",
              parallel.expert, experts.count)});
   }
   if (std::min(parallel.expert, experts.route.k) > ops::kMostRanksOfToken) {
-    issues.push_back(
-        {"parallel.expert", config.origin_of("parallel.expert"),
-         fmt::format("found {}, and a token has {} experts; expected at most {} ranks that a token "
-                     "goes to",
-                     parallel.expert, experts.route.k, ops::kMostRanksOfToken)});
+    issues.push_back({"parallel.expert", config.origin_of("parallel.expert"),
+                      fmt::format("found {}, but a token has {} experts; expected at most {} ranks per token",
+                                  parallel.expert, experts.route.k, ops::kMostRanksOfToken)});
   }
   if (experts.intermediate_size % parallel.expert_tensor != 0) {
     issues.push_back({"parallel.expert_tensor", config.origin_of("parallel.expert_tensor"),
-                      fmt::format("found {}, and an expert is {} wide; expected a divisor of it",
+                      fmt::format("found {}, expected a divisor of an expert's width, {}",
                                   parallel.expert_tensor, experts.intermediate_size)});
   }
 }
@@ -164,8 +160,8 @@ void check_moe(const RunConfig& config, const models::ModelConfig& model, std::v
   if (model.experts.count > 0) {
     if (!model.experts.router_bias && !config.moe.bias_rate.is_word()) {
       issues.push_back({"moe.bias_rate", config.origin_of("moe.bias_rate"),
-                        fmt::format("found it for {}, whose routers have no bias; leave it out, moe.aux_coef "
-                                    "balances its experts",
+                        fmt::format("found it for {}, whose routers have no bias; leave it out (moe.aux_coef "
+                                    "balances its experts)",
                                     model.family->name)});
     }
     check_shared_experts(config, model.experts, issues);

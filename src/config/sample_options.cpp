@@ -13,8 +13,8 @@ data::FimOptions fim_options(const RunConfig& config, const models::ModelConfig&
   if (options.rate == 0) return options;
   if (tokenizer == nullptr) {
     throw ConfigError(
-        "[data.fim_rate] found {} and no tokenizer, which names the tokens that mark a text's parts; set "
-        "tokenizer.path, or leave fim_rate at 0",
+        "[data.fim_rate] found {} without a tokenizer, which defines the tokens that mark the parts of a text; "
+        "set tokenizer.path, or leave fim_rate at 0",
         options.rate);
   }
   // A token beyond the model's vocabulary cannot be used.

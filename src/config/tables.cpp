@@ -10,7 +10,7 @@ TableSpec run_table() {
   return table(
       "run", ResumeClass::kFree, &RunConfig::run, "The run itself.",
       {
-          key("name", &RunTable::name, "Name of the run; auto: of this file."),
+          key("name", &RunTable::name, "Name of the run; auto: the file's name."),
           paths(key("folder", &RunTable::folder, "Output folder of the run; auto: runs/NAME.")),
           key("started_in", &RunTable::started_in,
               "The base of relative paths, which the program writes into a run's run.toml; unset: "
@@ -18,7 +18,7 @@ TableSpec run_table() {
           key("chosen", &RunTable::chosen,
               "Keys left open, with the values they replaced, which the program writes into a run's run.toml: a "
               "resumed run keeps these choices, or makes them again on another machine."),
-          on_resume(key("seed", &RunTable::seed, "Decides weights and data order.", between(0, kMostSeed)),
+          on_resume(key("seed", &RunTable::seed, "Determines weights and data order.", between(0, kMostSeed)),
                     ResumeClass::kRefused),
           key("max_time", &RunTable::max_time,
               "Time limit (\"2h\"): save and exit 75; auto: the scheduler's limit, if any."),
@@ -54,7 +54,7 @@ TableSpec model_table() {
           key("intermediate_size", &ModelTable::intermediate_size, "Width of the feed-forward part.",
               between(1, models::kMostFfnWidth)),
           key("num_hidden_layers", &ModelTable::num_hidden_layers,
-              "Layers; of an encoder-decoder, of each of both.", between(1, models::kMostLayers)),
+              "Layers; for an encoder-decoder, of each half.", between(1, models::kMostLayers)),
           key("num_attention_heads", &ModelTable::num_attention_heads, "Query heads.",
               between(1, models::kMostHeads)),
           key("num_key_value_heads", &ModelTable::num_key_value_heads, "Key and value heads.",
@@ -68,18 +68,18 @@ TableSpec model_table() {
               above_to(0, models::kMostTheta)),
           on_resume(key("mtp_loss_weight", &ModelTable::mtp_loss_weight,
                         "Weight of the loss of layers that predict further tokens (num_nextn_predict_layers "
-                        "of the config.json); 0: they are left out; auto: 0.3.",
+                        "in config.json); 0: omit them; auto: 0.3.",
                         between(0, 1000)),
                     ResumeClass::kAccept),
           key("allow_leaking_routing", &ModelTable::allow_leaking_routing,
-              "Train a model whose experts are chosen with a view of later tokens, or of other sequences."),
+              "Allow a model whose routing depends on later tokens or on other sequences."),
           key("override", &ModelTable::overrides, "Any config.json key of the family."),
       });
 }
 
 TableSpec tokenizer_table() {
   return table(
-      "tokenizer", ResumeClass::kRefused, &RunConfig::tokenizer, "How text becomes token ids.",
+      "tokenizer", ResumeClass::kRefused, &RunConfig::tokenizer, "The conversion of text to token ids.",
       {
           paths(
               key("path", &TokenizerTable::path,
@@ -104,14 +104,14 @@ TableSpec tokenizer_train_table() {
       .resume = ResumeClass::kRefused,
       .keys =
           {
-              key("vocab_size", &T::vocab_size, "Entries, also of a model without a size; auto: the model's.",
-                  between(257, 1 << 24)),
+              key("vocab_size", &T::vocab_size,
+                  "Vocabulary size, also for a model without one; auto: the model's.", between(257, 1 << 24)),
               key("min_frequency", &T::min_frequency, "Pairs seen less often are not merged.",
                   between(1, kMostNumber)),
               key("pattern", &T::pattern, "Name of the pattern that splits text into words."),
               key("special", &T::special,
-                  "Special tokens, <|endoftext|> among them; those that data.objective needs are added, and "
-                  "unset they are BERT's or T5's."),
+                  "Special tokens, including <|endoftext|>. Those that data.objective needs are added; unset: "
+                  "with the names of BERT or T5."),
           },
       .list = false,
       .later = false,
@@ -144,8 +144,7 @@ TableSpec data_table() {
           paths(key("valid", &DataTable::valid, "Held-out files.")),
           key("valid_fraction", &DataTable::valid_fraction,
               "Without `valid`: the share of whole documents held out, below 100 of them the last tokens; "
-              "auto: "
-              "0.01 of text, nothing of token files.",
+              "auto: 0.01 for text, 0 for token files.",
               from_to_below(0, 1)),
           key("shuffle", &DataTable::shuffle, "false: windows in file order."),
           key("pack", &DataTable::pack,
@@ -157,7 +156,7 @@ TableSpec data_table() {
               ResumeClass::kRefused),
           key("mask_rate", &DataTable::mask_rate, "masked, span_corruption: the share of the tokens hidden.",
               between_exclusive(0, 1)),
-          key("mean_span", &DataTable::mean_span, "span_corruption: mean tokens of a span.",
+          key("mean_span", &DataTable::mean_span, "span_corruption: mean tokens per span.",
               between(1, 10000)),
           key("temperature", &DataTable::temperature,
               "Multiplies each source's weight by tokens^(1/temperature): 1 is in proportion to size, 3.3 the "
@@ -167,7 +166,7 @@ TableSpec data_table() {
               "Share of documents (their parts within a window) turned into fill-in-the-middle.",
               between(0, 1)),
           key("fim_spm_rate", &DataTable::fim_spm_rate,
-              "Of these, the share written suffix first (SPM), the others prefix first (PSM).",
+              "Share of these written suffix first (SPM); the others are written prefix first (PSM).",
               between(0, 1)),
           key("epochs", &DataTable::epochs, "Passes over the data, then stop.",
               word("repeat", between(1, 1e9))),
@@ -183,9 +182,9 @@ TableSpec data_source_table() {
           key("name", &DataSource::name, "Name, for phases and reports."),
           paths(key("path", &DataSource::path, "Files, folders or globs.")),
           key("weight", &DataSource::weight, "Share of the training tokens.", between(0, kMostNumber)),
-          key("max_epochs", &DataSource::max_epochs, "Most passes over this source.",
+          key("max_epochs", &DataSource::max_epochs, "Maximum passes over this source.",
               word("repeat", between(1, 1e9))),
-          key("max_tokens", &DataSource::max_tokens, "Most tokens of the run from this source.",
+          key("max_tokens", &DataSource::max_tokens, "Maximum tokens from this source in the run.",
               count_between(1, kMostNumber)),
       });
 }
@@ -193,7 +192,7 @@ TableSpec data_source_table() {
 TableSpec data_phase_table() {
   return list(
       "data.phase", ResumeClass::kAccept, &RunConfig::data, &DataTable::phase,
-      "Other weights from a step on.",
+      "Changes of the weights at a step.",
       {
           key("from_step", &DataPhase::from_step, "First step of the phase.", between(1, kMostNumber)),
           key("weights", &DataPhase::weights, "Weight of each source by name.", between(0, kMostNumber)),
@@ -214,7 +213,7 @@ TableSpec training_table() {
   return table(
       "training", ResumeClass::kAccept, &RunConfig::training, "Sizes of a step and length of the run.",
       {
-          key("sequence_length", &TrainingTable::sequence_length, "Tokens of a window.",
+          key("sequence_length", &TrainingTable::sequence_length, "Tokens per window.",
               between(1, models::kMostIds)),
           key("micro_batch_size", &TrainingTable::micro_batch_size,
               "Sequences per micro-batch of a model replica; auto: about 2,048 tokens, fewer if memory.budget "
@@ -236,13 +235,14 @@ TableSpec training_table() {
 }
 
 TableSpec precision_table() {
-  return table("precision", ResumeClass::kAccept, &RunConfig::precision, "Number formats.",
-               {
-                   key("compute", &PrecisionTable::compute,
-                       "Of activations and matmul operands; auto: bf16 if the processor has it.",
-                       choice({"auto", "bf16", "fp32", "fp16", "fp8"}, {"fp16", "fp8"})),
-                   key("residual", &PrecisionTable::residual, "Of the residual stream; auto: as compute."),
-               });
+  return table(
+      "precision", ResumeClass::kAccept, &RunConfig::precision, "Number formats.",
+      {
+          key("compute", &PrecisionTable::compute,
+              "Type of activations and matmul operands; auto: bf16 if the processor has it.",
+              choice({"auto", "bf16", "fp32", "fp16", "fp8"}, {"fp16", "fp8"})),
+          key("residual", &PrecisionTable::residual, "Type of the residual stream; auto: as compute."),
+      });
 }
 
 TableSpec memory_table() {
@@ -268,7 +268,7 @@ TableSpec device_table() {
               "quota of its control groups (rounded up) and OMP_NUM_THREADS.",
               between(1, 4096)),
           key("pin", &DeviceTable::pin,
-              "Bind compute threads to cores, each to its own; only if the run has all cores of the "
+              "Bind each compute thread to a separate core; only if the run has all cores of the "
               "machine and no other run has bound its threads."),
       });
 }
@@ -293,14 +293,14 @@ TableSpec checkpoint_table() {
 TableSpec eval_table() {
   using T = EvalTable;
   return table(
-      "eval", ResumeClass::kFree, &RunConfig::eval, "Measuring on held-out data.",
+      "eval", ResumeClass::kFree, &RunConfig::eval, "Evaluation on held-out data.",
       {
           key("interval", &T::interval, "How often: \"100 steps\", \"10min\", \"never\"."),
           key("max_tokens", &T::max_tokens, "Tokens of data.valid; auto: a small share of the run's time.",
               count_between(2, kMostNumber)),
           key("sample_prompts", &T::sample_prompts,
               "Texts to continue at each evaluation; an encoder-decoder reads them."),
-          key("sample_tokens", &T::sample_tokens, "Tokens of a sample; 0: no samples.",
+          key("sample_tokens", &T::sample_tokens, "Tokens per sample; 0: no samples.",
               between(0, models::kMostIds)),
       });
 }
@@ -333,9 +333,9 @@ TableSpec log_table() {
 }
 
 TableSpec profile_table() {
-  return table(
-      "profile", ResumeClass::kFree, &RunConfig::profile, "Time measurements.",
-      {key("steps", &ProfileTable::steps, "Steps to write a Perfetto / Chrome trace of: [10, [20, 25]].")});
+  return table("profile", ResumeClass::kFree, &RunConfig::profile, "Time measurements.",
+               {key("steps", &ProfileTable::steps,
+                    "Steps of which to write a Perfetto / Chrome trace: [10, [20, 25]].")});
 }
 
 TableSpec debug_table() {
@@ -343,7 +343,7 @@ TableSpec debug_table() {
       "debug", ResumeClass::kFree, &RunConfig::debug, "Debugging.",
       {key("reference_kernels", &DebugTable::reference_kernels,
            "Plain kernels in fp64, many times slower, for finding numerical errors."),
-       later(key("inject", &DebugTable::inject, "Issues to make: \"nan@rank=1,step=40,phase=bwd\"."))});
+       later(key("inject", &DebugTable::inject, "Failures to inject: \"nan@rank=1,step=40,phase=bwd\"."))});
 }
 
 }  // namespace

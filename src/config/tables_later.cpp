@@ -10,11 +10,13 @@ TableSpec recovery_table() {
           later(key("rules", &T::rules, "auto, or [[recovery.rule]].")),
           later(key("rule", &T::rule, "A rule: when, preset, action, for_steps.")),
           later(key("snapshot", &T::snapshot, "How often the state is kept in memory.")),
-          later(key("in_memory", &T::in_memory, "Whether it is.")),
-          later(key("peer_copies", &T::peer_copies, "Copies of it on other ranks.")),
+          later(key("in_memory", &T::in_memory, "Whether the state is kept in memory.")),
+          later(key("peer_copies", &T::peer_copies, "Copies of the state on other ranks.")),
           later(key("detection_delay", &T::detection_delay, "Longest delay until a failure is detected.")),
-          later(key("max_interventions", &T::max_interventions, "Then the run ends with exit code 5.")),
-          later(key("max_lost_steps", &T::max_lost_steps, "The same of steps that were made again.")),
+          later(key("max_interventions", &T::max_interventions,
+                    "Interventions before the run ends with exit code 5.")),
+          later(key("max_lost_steps", &T::max_lost_steps,
+                    "Repeated steps before the run ends with exit code 5.")),
       });
   spec.later = true;
   return spec;

@@ -114,7 +114,7 @@ std::vector<TableSpec> optimizer_sub_tables() {
 TableSpec optimizer_table() {
   std::vector<KeySpec> keys{
       on_resume(key("name", &OptimizerTable::name,
-                    "The update rule. muon: of the matrices within the blocks, adamw of all else."),
+                    "The update rule. muon updates matrices within blocks and leaves all others to adamw."),
                 ResumeClass::kRefused),
       key("lr", &OptimizerTable::lr, "Peak learning rate.", between(kLeastReal, kMostReal)),
   };
@@ -126,11 +126,12 @@ TableSpec optimizer_table() {
       keys.push_back(std::move(spec));
   }
   keys.push_back(key("weight_decay", &OptimizerTable::weight_decay,
-                     "On tensors with two or more dimensions, none on norms and biases.", between(0, 1e6)));
-  keys.push_back(key("state_dtype", &OptimizerTable::state_dtype, "Of the moments.",
+                     "Applies to tensors with two or more dimensions, not to norms and biases.",
+                     between(0, 1e6)));
+  keys.push_back(key("state_dtype", &OptimizerTable::state_dtype, "Type of the moments.",
                      choice({"fp32", "bf16"}, {"bf16"})));
-  return table("optimizer", ResumeClass::kAccept, &RunConfig::optimizer, "How gradients change weights.",
-               std::move(keys));
+  return table("optimizer", ResumeClass::kAccept, &RunConfig::optimizer,
+               "The update of weights by gradients.", std::move(keys));
 }
 
 TableSpec optimizer_group_table() {
@@ -140,8 +141,8 @@ TableSpec optimizer_group_table() {
               {
                   key("match", &T::match, "Tensor names, with * and ?: \"*embed_tokens*\"."),
                   key("lr_scale", &T::lr_scale, "Factor on the learning rate.", between(0, 1e6)),
-                  key("weight_decay", &T::weight_decay, "In place of the optimizer's.", between(0, 1e6)),
-                  on_resume(key("name", &T::name, "In place of the optimizer's."), ResumeClass::kRefused),
+                  key("weight_decay", &T::weight_decay, "Overrides the optimizer's.", between(0, 1e6)),
+                  on_resume(key("name", &T::name, "Overrides the optimizer's."), ResumeClass::kRefused),
               });
 }
 

@@ -13,7 +13,7 @@ TableSpec parallel_table() {
   using T = ParallelTable;
   const auto degree = [] { return between(-1, kMostRanks); };
   TableSpec spec = table(
-      "parallel", ResumeClass::kFree, &RunConfig::parallel, "How ranks share the work.",
+      "parallel", ResumeClass::kFree, &RunConfig::parallel, "The distribution of work over ranks.",
       {
           key("replicate", &T::replicate, "Replicas; -1: the remaining ranks.", degree()),
           key("shard", &T::shard, "The group over which ZeRO shards; -1: the remaining ranks.", degree()),

@@ -31,9 +31,8 @@ bool comparable(const std::string& a, const std::string& b) {
 void check_same_tokenizer(const data::TokenFile& first, const data::TokenFile& file) {
   const auto refuse = [&](const std::string& one, const std::string& other) {
     throw DataError(
-        "[{}] was made with {}, and {} with {}; the ids of one tokenizer mean nothing to another: tokenize "
-        "the "
-        "texts with the same one",
+        "[{}] was made with {}, but {} with {}: their ids have different meanings. Tokenize all texts with the "
+        "same tokenizer",
         file.name(), other, first.name(), one);
   };
   if (comparable(first.tokenizer_hash(), file.tokenizer_hash()) &&
@@ -52,10 +51,8 @@ void check_ends(const RunConfig& config, const data::TokenCorpus& corpus) {
   if (!file) return;
   const std::string_view pack = spelled(config.data.pack);
   const std::string text = fmt::format(
-      "[data.pack] is \"{}\", and {} has neither a document table nor a known end-of-text id, so that all of "
-      "it "
-      "is one document; set tokenizer.path, put \"end_of_text_id\" into its .json file, or set "
-      "data.pack = "
+      "[data.pack] is \"{}\", but {} has neither a document table nor a known end-of-text id, so it counts as "
+      "one document; set tokenizer.path, add \"end_of_text_id\" to its .json file, or set data.pack = "
       "\"stream\"",
       pack, *file);
   // A run's own run.toml contains every key, whether the user or the program chose its value.
@@ -82,8 +79,8 @@ void check_token_files(const RunConfig& config, const models::ModelConfig& model
     const bool own = tokenizer != nullptr && file.tokenizer_hash() == to_hex(tokenizer->hash());
     if (file.declared_vocab() > model.vocab_size && !own) {
       throw DataError(
-          "[{}] is of a vocabulary of {} tokens, and the model has {}; raise model.vocab_size (of a preset: "
-          "model.override.vocab_size), or take tokens of the model's own tokenizer",
+          "[{}] has a vocabulary of {} tokens, but the model has {}; raise model.vocab_size (with a preset: "
+          "model.override.vocab_size), or use tokens of the model's own tokenizer",
           file.name(), file.declared_vocab(), model.vocab_size);
     }
     const auto declares_the_same = [&](const data::TokenFile* other) {
@@ -97,9 +94,8 @@ void check_token_files(const RunConfig& config, const models::ModelConfig& model
     if (config.tokenizer.add_eos && end && file.end_of_text() && *file.end_of_text() != *end && !warned) {
       warned = true;
       log_warning(
-          "{} ends texts with the id {} ({}), and the run's tokenizer with {} ({}), by {}; set tokenizer.eos "
-          "= {} if "
-          "the file is right",
+          "{} ends texts with the id {} ({}), but the run's tokenizer with {} ({}), from {}; set tokenizer.eos "
+          "= {} if the file is right",
           file.name(), *file.end_of_text(), tokenizer->id_to_token(*file.end_of_text()), *end,
           tokenizer->id_to_token(*end), tokenizer->ends().end_from, *file.end_of_text());
     }

@@ -76,9 +76,8 @@ data::TokenFileOptions token_file_options(const RunConfig& config, const models:
     if (name.is_word()) return std::nullopt;
     if (name.value->id) return static_cast<int32_t>(*name.value->id);
     throw ConfigError(
-        "[tokenizer.{}] found \"{}\", and the run has token files without a tokenizer; give the token's id, "
-        "or set "
-        "tokenizer.path",
+        "[tokenizer.{}] found \"{}\" for token files without a tokenizer, expected the token's id; give it, or "
+        "set tokenizer.path",
         key, name.value->text);
   };
   options.end_of_text = id(config.tokenizer.eos, "eos");
@@ -94,9 +93,8 @@ data::TextEncoder encoder_of_texts(const RunConfig& config, const models::ModelC
   const auto check = [&](int32_t id, const char* key, const char* verb) {
     if (id < model.vocab_size) return;
     throw ConfigError(
-        "[tokenizer.{}] texts {} with {} (id {}), and the model's vocabulary has {} entries; name a token "
-        "within it, "
-        "or set tokenizer.add_{} = false",
+        "[tokenizer.{}] texts {} with {} (id {}), but the model's vocabulary has {} entries; name a token within "
+        "it, or set tokenizer.add_{} = false",
         key, verb, tokenizer.id_to_token(id), id, model.vocab_size, key);
   };
   if (config.tokenizer.add_eos && encoder.end_of_text) check(*encoder.end_of_text, "eos", "end");
@@ -123,13 +121,13 @@ void report_special(const RunConfig& config, const std::map<std::string, int64_t
   if (special.empty()) return;
   const std::string counts = data::to_string(special);
   if (config.tokenizer.special_in_text == data::SpecialInText::kText) {
-    log_info("tokens: texts of {} spell out special tokens ({}); they are taken as plain letters", key,
+    log_info("tokens: texts of {} spell out special tokens ({}), which are encoded as plain text", key,
              counts);
     return;
   }
   log_warning(
-      "tokens: texts of {} spell out special tokens ({}), and each is taken as the token itself; "
-      "tokenizer.special_in_text = \"text\" takes them as plain letters",
+      "tokens: texts of {} spell out special tokens ({}), which are encoded as these tokens; to encode them as "
+      "plain text, set tokenizer.special_in_text = \"text\"",
       key, counts);
 }
 
@@ -146,11 +144,11 @@ void check_vocabulary(const RunConfig& config, const data::Tokenizer& tokenizer,
                       const models::ModelConfig& model, const std::string& where) {
   if (tokenizer.vocab_size() <= model.vocab_size) return;
   if (tokenizer.text_vocab_size() > model.vocab_size) {
-    throw ConfigError("[{}] has {} tokens and the model's vocabulary {}; {}", where, tokenizer.vocab_size(),
-                      model.vocab_size,
+    throw ConfigError("[{}] has {} tokens, but the model's vocabulary has {}; {}", where,
+                      tokenizer.vocab_size(), model.vocab_size,
                       config.model.from.empty()
-                          ? "raise model.override.vocab_size or take a smaller tokenizer"
-                          : "take the model's own tokenizer, or a smaller one");
+                          ? "raise model.override.vocab_size or choose a smaller tokenizer"
+                          : "use the model's own tokenizer, or a smaller one");
   }
   std::string beyond;
   int64_t count = 0;
@@ -159,7 +157,7 @@ void check_vocabulary(const RunConfig& config, const data::Tokenizer& tokenizer,
     if (++count <= 5) beyond += (beyond.empty() ? "" : " ") + std::string(tokenizer.id_to_token(id));
   }
   log_warning(
-      "{}: {} added tokens are beyond the model's vocabulary of {} ({}{}); a text with one of them is an error",
+      "{}: {} added tokens are beyond the model's vocabulary of {} ({}{}); a text that contains one is rejected",
       where, count, model.vocab_size, beyond, count > 5 ? " …" : "");
 }
 
@@ -168,8 +166,8 @@ void require_rows(std::span<const int32_t> ids, const data::Tokenizer& tokenizer
   const auto bad = std::find_if(ids.begin(), ids.end(), [&](int32_t id) { return id >= model.vocab_size; });
   if (bad == ids.end()) return;
   throw DataError(
-      "[{}] holds {} (id {}), and the model's vocabulary of {} has no row for it; take it out of the text",
-      where, tokenizer.id_to_token(*bad), *bad, model.vocab_size);
+      "[{}] contains {} (id {}), but the model's vocabulary has {} entries; remove it from the text", where,
+      tokenizer.id_to_token(*bad), *bad, model.vocab_size);
 }
 
 }  // namespace strata::config

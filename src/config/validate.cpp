@@ -254,7 +254,7 @@ class Checker {
     constexpr int64_t kMostTokens = int64_t{1} << 40;
     if (training.sequence_length > kMostTokens / training.global_batch_size) {
       report("training.global_batch_size",
-             "found {} sequences of {} tokens, expected less than 2^40 tokens a step",
+             "found {} sequences of {} tokens, expected less than 2^40 tokens per step",
              training.global_batch_size, training.sequence_length);
       return;
     }
@@ -269,7 +269,7 @@ class Checker {
     for (size_t i = 0; i < config_.optimizer.group.size(); ++i) {
       if (config_.optimizer.group[i].match.empty()) {
         report(fmt::format("optimizer.group.{}.match", i),
-               "found a group without match, expected match = \"*embed_tokens*\" or such");
+               "found a group without match, expected one such as match = \"*embed_tokens*\"");
       }
     }
   }
@@ -321,7 +321,7 @@ class Checker {
              to_string(config_.checkpoint.keep_every));
     }
     if (config_.model.init == ModelInit::kRandom && config_.model.from.empty()) {
-      report("model.init", "found \"random\" without model.from, whose weights it is about; leave it out");
+      report("model.init", "found \"random\" without model.from, whose weights it replaces; leave it out");
     }
   }
 
@@ -407,7 +407,7 @@ std::vector<Issue> warnings(const RunConfig& config) {
     if (range.first >= 1 && range.last <= total_steps(config)) continue;
     out.push_back(
         {"profile.steps", config.origin_of("profile.steps"),
-         fmt::format("found {} to {}, and the run has steps 1 to {}: no trace is written of the others",
+         fmt::format("found {} to {}, but the run has steps 1 to {}: no trace is written of the others",
                      range.first, range.last, total_steps(config))});
   }
   const optim::ScheduleConfig schedule = schedule_of(config);

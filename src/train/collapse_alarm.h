@@ -1,4 +1,4 @@
-// Says when a router has collapsed: when it sends nearly all tokens to a few experts, and keeps doing so.
+// Detects routers that have collapsed: that keep sending nearly all tokens to a few experts.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace strata::train {
 
-// A layer is unbalanced in a step where its tokens use no more than k + (E − k) / 4 experts (as many equally
-// busy ones would have the entropy of the shares; k is what a collapsed router leaves), or where more than
-// half of the experts have no token. Steps with fewer than 8 slots an expert say nothing. It has collapsed
-// where it was so in 20 steps one after the other, and recovered where it was not in 20.
+// A layer is unbalanced in a step if its tokens use at most k + (E − k) / 4 experts, or if more than half of
+// the experts get no token. The number of experts in use is that of equally busy experts with the same
+// entropy; a collapsed router uses k. Steps with fewer than 8 token–expert pairs per expert are ignored. A
+// layer has collapsed after 20 consecutive unbalanced steps, and recovered after 20 that are balanced.
 class CollapseAlarm {
  public:
   static constexpr int64_t kSteps = 20;
@@ -20,20 +20,20 @@ class CollapseAlarm {
   static constexpr int64_t kLeastSlots = 8;
 
   struct Collapse {
-    std::vector<int64_t> layers;   // that have collapsed with this step
-    int64_t worst = 0;             // of these, the one that uses the fewest experts
-    int64_t experts = 0;           // that it has
-    observe::ExpertSpread spread;  // of that one
+    std::vector<int64_t> layers;   // those whose collapse this step completes
+    int64_t worst = 0;             // the one of them that uses the fewest experts
+    int64_t experts = 0;           // number of experts of `worst`
+    observe::ExpertSpread spread;  // of `worst`
   };
 
-  // `chosen`: experts of a token (k).
+  // `chosen`: experts per token (k).
   explicit CollapseAlarm(int64_t chosen) : chosen_(chosen) {}
-  // Of every step, the same layers; each collapse is told once until its layer has recovered.
+  // Call it after every step, with the same layers. Each collapse is reported once, until its layer recovers.
   std::optional<Collapse> step(const std::vector<observe::LayerTokens>& layers);
 
  private:
   struct State {
-    int64_t steps = 0;  // in a row that are not as the state says
+    int64_t steps = 0;  // consecutive steps that contradict `collapsed`
     bool collapsed = false;
   };
   bool is_unbalanced(const observe::LayerTokens& layer, const observe::ExpertSpread& spread) const;

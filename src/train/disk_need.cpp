@@ -11,7 +11,7 @@
 namespace strata::train {
 namespace {
 
-// Saves of the steps that are left, the last step's among them.
+// Saves in the remaining steps, including the one after the last step.
 int64_t saves_left(const config::Interval& interval, int64_t left, int64_t step_tokens) {
   switch (interval.kind) {
     case config::Interval::Kind::kSteps:
@@ -34,7 +34,7 @@ DiskNeed disk_need(const config::CheckpointTable& table, bool evaluates, int64_t
   int64_t kept = table.keep_last + (evaluates ? table.keep_best : 0);
   if (table.keep_every.kind == config::Interval::Kind::kSteps)
     kept += total_steps / table.keep_every.count - done / table.keep_every.count;
-  // The oldest goes when the new one is whole.
+  // The oldest checkpoint is removed once the new one is complete.
   const int64_t most = std::max<int64_t>(1, kept + 1 - existing);
   return {.checkpoints = std::min(saves, most)};
 }

@@ -1,4 +1,4 @@
-// When something periodic is due: evaluations, checkpoints.
+// Decides when periodic work is due: evaluations, checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,15 @@
 
 namespace strata::train {
 
-// Whether an interval says that something is due, counting from the last time it happened.
+// Applies an interval, measured from the last time the work was done.
 class Due {
  public:
   explicit Due(const config::Interval& interval);
 
-  // After the step that follows `position`.
+  // Whether the work is due after the step that follows `position`.
   bool after_next(const RunPosition& position) const;
   void done();
-  // So much of the run's time it costs: an "auto" interval spends at most 1 % on it.
+  // `seconds`: the run's time that one execution costs; an "auto" interval spends at most 1 % on it.
   void costs(double seconds) { cost_ = seconds; }
 
  private:

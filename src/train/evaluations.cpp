@@ -44,7 +44,7 @@ void Evaluations::add_held_out(EvaluationResults& results) {
   const config::RunConfig& config = inputs_.config;
   const data::ObjectiveOptions objective =
       config::objective_options(config, inputs_.model, inputs_.tokenizer);
-  std::vector<evaluation::LayerCounts> routing;  // of each set
+  std::vector<evaluation::LayerCounts> routing;  // by set
   for (const config::HeldOut& held : inputs_.data.held_out) {
     const data::EvalWindows windows(held.corpus, {.sequence_length = config.training.sequence_length,
                                                   .pack = config.data.pack,
@@ -52,7 +52,7 @@ void Evaluations::add_held_out(EvaluationResults& results) {
                                                   .objective = objective});
     const evaluation::EvalResult result = evaluate_set(windows, routing);
     results.emplace_back("eval/" + held.name + "/loss", result.loss());
-    // Only an objective that predicts every token says how short the text could be written.
+    // The loss bounds the size of the compressed text only if every token is predicted.
     if (held.bytes_per_token > 0 && objective.kind == data::Objective::kCausal) {
       results.emplace_back("eval/" + held.name + "/bits_per_byte",
                            result.loss() / std::log(2.0) / held.bytes_per_token);
@@ -83,7 +83,7 @@ std::vector<Evaluations::Text> Evaluations::write_texts() {
   const config::RunConfig& config = inputs_.config;
   if (inputs_.tokenizer == nullptr || !config::writes_samples(config, inputs_.model)) return {};
   const data::Tokenizer& tokenizer = *inputs_.tokenizer;
-  executor_.run(config::kDecodeProgram, {program::Segment::kEncode});  // what only decoding reads
+  executor_.run(config::kDecodeProgram, {program::Segment::kEncode});  // weights of decoding
   inference::Generator generator(executor_, config::kPrefillProgram, config::kDecodeProgram);
   std::vector<std::string> prompts = config.eval.sample_prompts;
   if (prompts.empty()) prompts.push_back("");
@@ -103,7 +103,7 @@ std::vector<Evaluations::Text> Evaluations::write_texts() {
               .seed = inference::seed_of_text(static_cast<uint64_t>(config.run.seed), prompt, 0),
               .stop_ids = end_ids,
               .vocab_limit = tokenizer.vocab_size()});
-    // A decoder continues its prompt; an encoder-decoder writes a text of its own.
+    // A decoder continues its prompt; an encoder-decoder writes a separate text.
     texts.push_back({prompt, (generator.has_encoder() ? "" : prompt) + tokenizer.decode_text(made)});
   }
   return texts;

@@ -15,35 +15,35 @@
 
 namespace strata::train {
 
-// All ranks make one and call measure() and write_texts() after the same steps. Used by one thread.
-// DataError for held-out text that cannot be read, WorldError for ranks that are lost.
+// All ranks construct one and call measure() and write_texts() after the same steps. Used by one thread.
+// DataError for unreadable held-out text, WorldError for lost ranks.
 class Evaluations {
  public:
   // `executor` must outlive it.
   Evaluations(const RunInputs& inputs, program::Executor& executor);
 
-  // Whether the run evaluates at all: then after its last step too.
+  // Whether the run evaluates at all; if so, also after its last step.
   bool has_any() const;
-  // Whether the interval asks for one after the next step.
+  // Whether the interval requests an evaluation after the next step.
   bool is_due(const RunPosition& position) const { return due_.after_next(position); }
 
-  // Losses of the held-out sets, then results of the tasks. `stop` is asked between batches of a task and
-  // must return the same on all ranks; once it has returned true no further task is scored, and the task in
-  // progress is left out.
+  // Losses of the held-out sets, then results of the tasks. `stop` is called between batches of a task and
+  // must return the same on all ranks. Once it has returned true, no further task is scored and the task in
+  // progress is omitted.
   EvaluationResults measure(int64_t step, const std::function<bool()>& stop);
 
   struct Text {
     std::string prompt, text;
   };
-  // Texts that the model writes for the configured prompts; none without a tokenizer.
+  // Generates texts from the configured prompts; none without a tokenizer.
   std::vector<Text> write_texts();
 
  private:
-  // The loss of a set; of a model with experts, `routing` gets where this rank saw its tokens go.
+  // The loss of a set. For a model with experts, appends this rank's routing counts to `routing`.
   evaluation::EvalResult evaluate_set(const data::EvalWindows& windows,
                                       std::vector<evaluation::LayerCounts>& routing);
   void add_held_out(EvaluationResults& results);
-  // Returns false where `stop` cut it off.
+  // Returns false if `stop` ended it.
   bool add_task(const config::TaskSet& set, const std::function<bool()>& stop, EvaluationResults& results);
 
   RunInputs inputs_;

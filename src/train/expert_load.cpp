@@ -10,7 +10,7 @@
 namespace strata::train {
 namespace {
 
-// Whether a rank stands at the first place of every axis but the pipeline's.
+// Whether a rank's coordinates are 0 on every axis except the pipeline.
 bool is_first_of_its_stage(const program::Ranks& ranks) {
   for (const graph::Axis axis : graph::kAllAxes) {
     if (axis != graph::Axis::kPipeline && ranks.coordinates()[axis] != 0) return false;
@@ -18,7 +18,7 @@ bool is_first_of_its_stage(const program::Ranks& ranks) {
   return true;
 }
 
-// How far the busiest of the ranks that share experts is above the mean, over the mean.
+// Excess of the busiest of the ranks that share experts over the mean, divided by the mean.
 double rank_violation(const std::vector<int64_t>& tokens, int64_t ranks) {
   const auto each = std::ssize(tokens) / ranks;
   int64_t most = 0, all = 0;
@@ -47,7 +47,7 @@ ExpertWatch::ExpertWatch(const program::Executor& executor, size_t program)
                        metric(graph::MetricKind::kRouterSquares), metric(graph::MetricKind::kExpertRounds),
                        metric(graph::MetricKind::kExpertKept)});
   };
-  // An encoder's layers are counted before the decoder's.
+  // An encoder's layers are numbered before the decoder's.
   for (int64_t layer = 0; layer < model.encoder_layers; ++layer)
     if (model.experts.at_encoder(layer)) add(layer);
   for (int64_t layer = 0; layer < model.layers + model.predict_layers; ++layer)
@@ -58,29 +58,29 @@ ExpertWatch::ExpertWatch(const program::Executor& executor, size_t program)
 
 ExpertLoad ExpertWatch::read(double targets) const {
   const int64_t shared = options_.experts.ranks * options_.experts.tensor;
-  // Those who count passes: not all of a tensor axis that cuts each expert.
+  // Ranks that count passes: one of each tensor group that shards every expert.
   const auto ranks = static_cast<double>(options_.mesh.ranks() / options_.mesh.size(graph::Axis::kPipeline) /
                                          options_.experts.tensor);
-  // By layer the counts, the squares, the rounds and the slots that were not dropped. One stage has a layer,
-  // and the others add nothing to it.
+  // For each layer: the counts, the squares, the passes and the token–expert pairs not dropped. One stage has
+  // a layer; the others add zeros.
   const size_t width = experts_ + 3;
   std::vector<double> all(layers_.size() * width);
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (!layers_[i].counts.is_here()) continue;
     const auto counts = layers_[i].counts.read_all<int64_t>();
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(i * width);
-    auto behind = std::copy(counts.begin(), counts.end(), first);
-    *behind++ = layers_[i].squares.read<double>();
-    *behind++ =
+    auto next = std::copy(counts.begin(), counts.end(), first);
+    *next++ = layers_[i].squares.read<double>();
+    *next++ =
         layers_[i].rounds.is_here() ? static_cast<double>(layers_[i].rounds.read<int64_t>()) / ranks : 0;
     if (!drops_) continue;
     const auto kept = layers_[i].kept.read_all<int64_t>();
-    *behind = static_cast<double>(std::accumulate(kept.begin(), kept.end(), int64_t{0}));
+    *next = static_cast<double>(std::accumulate(kept.begin(), kept.end(), int64_t{0}));
   }
   if (stages_ != nullptr) comm::sum_over(*stages_, all);
   ExpertLoad load;
   load.is_shared = shared > 1;
-  double wanted = 0, kept = 0;  // slots
+  double wanted = 0, kept = 0;  // token–expert pairs
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (stages_ == nullptr && !layers_[i].counts.is_here()) continue;
     const std::span<const double> of_layer(all.data() + i * width, width);

@@ -8,7 +8,7 @@
 namespace strata::train {
 namespace {
 
-// The [data] section's sources, for a reader of the card.
+// The sources in [data], in words.
 std::string data_text(const std::string& run_toml) {
   std::string text;
   try {
@@ -21,7 +21,7 @@ std::string data_text(const std::string& run_toml) {
   return text;
 }
 
-// Of a run that was allowed to leak.
+// The routing leaks of a run that allowed them.
 std::vector<std::string> leaks_of(const std::string& run_toml) {
   try {
     const config::RunConfig config = config::parse_run_config(run_toml, "run.toml");
@@ -29,7 +29,7 @@ std::vector<std::string> leaks_of(const std::string& run_toml) {
     try {
       return models::routing_leaks(config::resolve_model(config));
     } catch (const Error&) {
-      return {"how, is not known: what the run began with is no longer there"};
+      return {"details unknown: the model that the run started from no longer exists"};
     }
   } catch (const Error&) {  // the card shows the configuration itself
     return {};

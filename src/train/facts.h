@@ -1,4 +1,4 @@
-// How a model was trained, as its card tells it.
+// How a model was trained, for its model card.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace strata::train {
 interop::TrainingFacts facts_of(const std::string& run, const TrainingState& state,
                                 const checkpoint::Health& health, const std::string& program,
                                 const std::string& run_toml);
-// Of a checkpoint in a run's folder; nothing for other folders.
+// For a checkpoint in a run's folder; nullopt for other folders.
 std::optional<interop::TrainingFacts> facts_of_checkpoint(const Path& checkpoint);
 
 }  // namespace strata::train

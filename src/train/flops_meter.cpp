@@ -9,20 +9,20 @@
 namespace strata::train {
 namespace {
 
-// The best GEMM of this machine in FLOP/s: from the cache that `strata doctor` fills, else, where the run is
-// long enough to pay for it, measured now in half a second; else 0. A peak that a whole step, which `reached`
-// so many FLOP/s, leaves far behind was measured while others used the machine, and is none.
+// The best GEMM of this machine in FLOP/s: from the cache that `strata doctor` fills; otherwise measured here
+// in half a second if the run is long enough; otherwise 0. A cached peak far below `reached`, the FLOP/s of a
+// whole step, was measured on a busy machine and is ignored.
 double gemm_peak(const device::Device& device, DType dtype, double reached, double seconds_left, bool warns) {
-  constexpr double kBeyond = 1.1;  // a step's large products may be a few percent above one by itself
+  constexpr double kBeyond = 1.1;  // large GEMMs in a step may exceed an isolated one by a few percent
   hardware::DeviceSpec spec = device.spec();
   if (hardware::load_cached_device(spec)) {
     const double known = dtype == DType::kBF16 ? spec.gemm_flops_bf16 : spec.gemm_flops_f32;
     if (known > 0 && reached <= kBeyond * known) return known;
     if (known > 0 && warns) {
       log_warning(
-          "this machine's best matrix product was measured at {:.0f} GFLOP/s while it was busy, and a step "
-          "does {:.0f}: MFU is of a peak measured now, or left out where the run is short; `strata doctor` "
-          "measures what is kept",
+          "the stored GEMM peak, {:.0f} GFLOP/s, is below the {:.0f} of a step: it was measured on a busy "
+          "machine. MFU uses a new measurement, or is omitted in a short run. Run `strata doctor` to store "
+          "one",
           known / 1e9, reached / 1e9);
     }
   }

@@ -1,4 +1,4 @@
-// The arithmetic of a step, and the best that this machine could do.
+// The FLOPs of a step and the GEMM peak of the machine.
 #pragma once
 
 #include "program/executor.h"
@@ -8,7 +8,7 @@
 
 namespace strata::train {
 
-// Used by one thread. Its first step takes half a second more if the machine's GEMM peak must be measured.
+// Used by one thread. The first step takes half a second longer if the GEMM peak must be measured.
 class FlopsMeter {
  public:
   FlopsMeter(const RunInputs& inputs, const device::Device& device, const RunPosition& position);
@@ -20,7 +20,7 @@ class FlopsMeter {
   const device::Device& device_;
   DType dtype_;
   bool warns_;
-  double flops_;      // of a step
+  double flops_;      // per step
   double peak_ = -1;  // FLOP/s of the best GEMM; known after the first step, 0: not measured
 };
 

@@ -14,7 +14,7 @@ StepExchange::StepExchange(comm::Communicator& ranks)
     transfer.receive.push_back({{.offset = static_cast<int64_t>(i) * kBytes, .bytes = kBytes}});
   transfer.bytes = static_cast<int64_t>(all_.size()) * kBytes;
   prepared_ = ranks_.prepare(
-      {.collective = comm::Collective::kExchange, .transfers = {transfer}, .label = "news of a step"});
+      {.collective = comm::Collective::kExchange, .transfers = {transfer}, .label = "step report"});
 }
 
 const std::vector<RankReport>& StepExchange::exchange(const RankReport& mine) {

@@ -1,5 +1,4 @@
-// What ranks tell each other behind every step: its loss, how long it took each of them, and whether one of
-// them wants the run to stop.
+// The report that ranks exchange after every step: loss, time, and requests to stop, save or evaluate.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +12,20 @@ namespace strata::train {
 struct RankReport {
   double loss_sum = 0;
   double tokens = 0;                                   // valid targets
-  double balance_loss_sum = 0, router_z_loss_sum = 0;  // of models with experts
-  double mtp_loss = 0;                                 // this rank's part of it
-  double compute_seconds = 0;                          // of the step, without waiting for other ranks
+  double balance_loss_sum = 0, router_z_loss_sum = 0;  // models with experts
+  double mtp_loss = 0;                                 // this rank's contribution
+  double compute_seconds = 0;                          // of the step, excluding waits for other ranks
   double data_wait_seconds = 0;
   double memory_bytes = 0;
   double stops = 0, is_out_of_time = 0;         // 0 or 1
-  double wants_evaluation = 0, wants_save = 0;  // of rank 0, whose clock counts
-  double is_saving = 0;                         // 0 or 1: the save that was begun goes on
+  double wants_evaluation = 0, wants_save = 0;  // only rank 0's are used
+  double is_saving = 0;                         // 0 or 1: a save is in progress
 };
 
 class StepExchange {
  public:
   explicit StepExchange(comm::Communicator& ranks);
-  // Of all ranks, in their order; the same on all of them.
+  // Returns the reports of all ranks in rank order, the same on all ranks.
   const std::vector<RankReport>& exchange(const RankReport& mine);
 
  private:
@@ -35,7 +34,7 @@ class StepExchange {
   std::vector<RankReport> all_;
 };
 
-// Whether some rank says so.
+// Whether any rank has set `flag`.
 bool any(const std::vector<RankReport>& all, double RankReport::*flag);
 
 }  // namespace strata::train

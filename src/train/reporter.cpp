@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kNotKnown = observe::StepReport::kUnknown;
 
-// Of several ranks the smallest and the largest value, with the rank that has the largest step.
+// With several ranks: the minimum and maximum of each value, and the rank with the longest step.
 void add_spread(observe::MetricFields& fields, const std::vector<RankReport>& ranks) {
   if (ranks.size() < 2) return;
   const auto add = [&](const char* name, double RankReport::*value, double unit) {
@@ -107,7 +107,7 @@ void RunReporter::step(const StepRecord& record) {
   if (record.loss) {
     fields.push_back({"loss", *record.loss});
   } else {
-    fields.push_back({"skipped", true});  // without a target nothing is updated
+    fields.push_back({"skipped", true});  // no target: no update
   }
   fields.push_back({"grad_norm", record.grad_norm});
   fields.push_back({"lr", record.lr});
@@ -119,7 +119,7 @@ void RunReporter::step(const StepRecord& record) {
   fields.push_back({"checkpoint_ms", record.checkpoint_seconds * 1e3});
   fields.push_back({"memory_bytes", memory});
   if (record.mtp_loss) fields.push_back({"mtp_loss", *record.mtp_loss});
-  if (record.experts && record.loss) {  // routers are counted by what has targets
+  if (record.experts && record.loss) {  // router metrics need targets
     fields.push_back({"balance_loss", record.balance_loss});
     fields.push_back({"router_z_loss", record.router_z_loss});
     fields.push_back({"router_z", record.experts->router_z});
@@ -153,7 +153,7 @@ void RunReporter::step(const StepRecord& record) {
   for (const auto& [name, value] : record.evaluations)
     progress_.note(fmt::format("{} {:.4f} at step {}", name, value, record.step));
   if (record.experts) watch_routing(record);
-  // The page shows the run as it goes, and must not cost more than a small part of it.
+  // Drawing the page must take only a small fraction of the run's time.
   if (monotonic_seconds() - last_redraw_ > std::max(5.0, 200 * redraw_seconds_))
     redraw(observe::RunState::kRunning);
 }
@@ -188,7 +188,7 @@ void RunReporter::sample(int64_t step, const std::string& prompt, const std::str
 
 namespace {
 
-// What the arena holds, by what it is for.
+// The contents of the arena, by purpose.
 std::vector<observe::MemoryShare> memory_shares(const program::Executor& executor) {
   const program::ProgramSet& set = executor.set();
   std::map<graph::Role, double> by_role;
@@ -216,7 +216,7 @@ void RunReporter::redraw(observe::RunState state, const std::string& why) {
     draw(state, why);
   } catch (const std::exception& error) {
     if (!std::exchange(drawing_failed_, true)) {
-      log_warning("{}/loss.svg and index.html could not be drawn, and the run goes on without: {}",
+      log_warning("cannot write {}/loss.svg and index.html; the run continues without them: {}",
                   folder_.string(), error.what());
     }
   }

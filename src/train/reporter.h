@@ -1,5 +1,4 @@
-// What a person and other programs see of a run while it goes: terminal, metrics.jsonl, loss.svg, the run
-// page.
+// Reports a run in progress to people and programs: terminal, metrics.jsonl, loss.svg, run page.
 #pragma once
 
 #include <map>
@@ -19,7 +18,7 @@
 
 namespace strata::train {
 
-// Of several ranks the first one tells of the run; to the others this is what it is told to.
+// The base class ignores all reports: only the first rank reports the run.
 class Reporter {
  public:
   virtual ~Reporter() = default;
@@ -27,11 +26,11 @@ class Reporter {
   virtual void event(const std::string&, int64_t, const observe::MetricFields& = {}) {}
   virtual void sample(int64_t, const std::string&, const std::string&) {}
   virtual void sync() {}
-  // One line of the run page's list of facts.
+  // Adds a line to the run page's list of facts.
   virtual void fact(const std::string&, const std::string&) {}
-  // The settings that extend the run once it is finished.
+  // The settings that extend a finished run.
   virtual void extension(const std::string&) {}
-  // How many steps the run will have, where that changes.
+  // The number of steps of the run, if it has changed.
   virtual void total_steps(int64_t) {}
   virtual void finish(observe::RunState, const std::string& = "") {}
 };
@@ -57,10 +56,9 @@ class RunReporter final : public Reporter {
   void finish(observe::RunState state, const std::string& why = "") override;
 
  private:
-  // Watches the routers, where there are any.
+  // Logs the load of experts and warns of collapsed routers.
   void watch_routing(const StepRecord& record);
-  // Redraws loss.svg and index.html. If that fails, the run goes on with a warning: its metrics are
-  // elsewhere.
+  // Redraws loss.svg and index.html. A failure is only a warning: the metrics are stored elsewhere.
   void redraw(observe::RunState state, const std::string& why = "");
   void draw(observe::RunState state, const std::string& why);
 
@@ -72,9 +70,9 @@ class RunReporter final : public Reporter {
   observe::MetricsSink metrics_;
   observe::MetricsTable table_;
   observe::Progress progress_;
-  std::optional<observe::RankLog> ranks_;      // where there are several
-  std::optional<observe::ExpertLog> experts_;  // of models with experts
-  std::optional<CollapseAlarm> alarm_;         // of the same
+  std::optional<observe::RankLog> ranks_;      // with several ranks
+  std::optional<observe::ExpertLog> experts_;  // for models with experts
+  std::optional<CollapseAlarm> alarm_;         // for models with experts
   std::optional<observe::TensorBoardWriter> tensorboard_;
   std::string extension_;
   std::vector<std::pair<std::string, std::string>> facts_;

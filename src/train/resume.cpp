@@ -8,34 +8,32 @@
 namespace strata::train {
 namespace {
 
-// Checks what the configuration does not record and a resume must not change unnoticed.
+// Checks inputs that the configuration does not record and that a resume must not silently change.
 std::optional<config::Change> check_state(const RunInputs& inputs, RunStore& store,
                                           const TrainingState& state, bool accept_changes) {
   if (state.step == 0) return std::nullopt;  // imported weights
   if (state.seed != static_cast<uint64_t>(inputs.config.run.seed)) {
     throw ConfigError(
-        "[run.seed] the checkpoint was made with seed {} and the configuration says {}; data order would "
-        "change in the middle of the run",
-        state.seed, inputs.config.run.seed);
+        "[run.seed] is {}, but the checkpoint was made with {}, and the data order depends on it; restore it, "
+        "or start a new run in another run.folder",
+        inputs.config.run.seed, state.seed);
   }
   if (state.tokenizer != inputs.tokenizer_hash()) {
     throw ConfigError(
-        "[tokenizer] is not the one that the checkpoint of step {} was trained with; give that one, or "
-        "start "
-        "a new run in another run.folder",
+        "[tokenizer] differs from the tokenizer of the checkpoint at step {}; restore it, or start a new run "
+        "in another run.folder",
         state.step);
   }
   const std::string data = config::data_fingerprint(inputs.data);
   if (state.data == data || store.accepted_data(data)) return std::nullopt;
   if (!accept_changes) {
     throw ConfigError(
-        "[data] the training tokens are not those that the run had at step {}: files of the corpus, or "
-        "what "
-        "is held out of it, have changed; give it back, or go on with --accept-changes",
+        "[data] the training tokens have changed since step {}: files of the corpus or its held-out part "
+        "differ; restore them, or continue with --accept-changes",
         state.step);
   }
   if (inputs.is_first()) store.accept_data(data);
-  log_info("changed: the training tokens are others than at step {}", state.step);
+  log_info("changed: the training tokens differ from those at step {}", state.step);
   return config::Change{"data", state.data, data, config::ResumeClass::kAccept};
 }
 
@@ -61,14 +59,13 @@ Resumed resume_run(const RunInputs& inputs, RunStore& store, program::Executor& 
 
 void log_order(const data::SampleSource& samples) {
   const data::DataOrigin& origin = samples.options().origin;
-  log_info("data: their order begins anew at sample {}", origin.sample);
+  log_info("data: a new order of samples begins at sample {}", origin.sample);
   const int64_t window = samples.shape().window;
   for (const data::SourcePosition& at : origin.sources) {
     if (at.offset == 0 || at.layout.window == window) continue;
     log_info(
-        "data: what is left of epoch {} of {} was cut into windows of {} tokens; rows of {} are put together "
-        "from "
-        "these until it ends",
+        "data: the rest of epoch {} of {} keeps its windows of {} tokens; rows of {} are assembled from them "
+        "until it ends",
         at.epoch + 1, at.name, at.layout.window, window);
   }
 }

@@ -1,4 +1,4 @@
-// The beginning of training in a folder: from a checkpoint, from a model's weights, or from scratch.
+// Starts training in a folder: from a checkpoint, from a model's weights, or from scratch.
 #pragma once
 
 #include <optional>
@@ -13,17 +13,17 @@ namespace strata::train {
 struct Resumed {
   TrainingState state;
   bool from_elsewhere = false;           // from a checkpoint that the user named
-  std::optional<config::Change> change;  // of the training tokens, which the user has accepted
+  std::optional<config::Change> change;  // of the training tokens, accepted by the user
 };
 
-// Fills weights and optimizer states: from the checkpoint that `resume` names, else from the newest one of
-// the run's folder, else with the model's first weights. All ranks call it. ConfigError for a checkpoint of
-// another seed, tokenizer or, without `accept_changes`, other training tokens; DataError and WorldError as
-// RunStore throws them.
+// Fills weights and optimizer states: from the checkpoint that `resume` names, else from the newest one in
+// the run's folder, else with the model's initial weights. All ranks call it. ConfigError if the checkpoint
+// has another seed, another tokenizer or, without `accept_changes`, other training tokens; DataError and
+// WorldError from RunStore.
 Resumed resume_run(const RunInputs& inputs, RunStore& store, program::Executor& executor,
                    const std::string& resume, bool accept_changes);
 
-// Logs where the order of samples begins and what is left of the epochs in flight.
+// Logs where the order of samples begins and how the epochs in flight are completed.
 void log_order(const data::SampleSource& samples);
 
 }  // namespace strata::train

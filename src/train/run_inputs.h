@@ -1,4 +1,4 @@
-// The resolved inputs of a run, shared by the parts of the training loop.
+// The resolved inputs of a run, shared by the components of the training loop.
 #pragma once
 
 #include <string>

@@ -36,7 +36,7 @@ void RunPosition::advance() {
   ++step_;
   trained_ += samples;
   samples_done_ += samples;
-  // Rows with empty places hold more or fewer tokens than the average.
+  // Partly filled rows hold more or fewer tokens than the average.
   if (inputs_.config.training.tokens && samples_->filled() < 1) count_steps();
 }
 
@@ -79,8 +79,8 @@ TrainingState RunPosition::state() const {
   state.step = step_;
   state.samples = samples_done_;
   state.tokens = tokens_;
-  // After the last sample that was trained on, not at the next one that will be: a range that is added to
-  // data.skip later may begin at any sample between them.
+  // The sample after the last one trained on, which may be skipped: a range added to data.skip later may
+  // begin between it and the next sample to train on.
   state.next_sample = trained_ > 0 ? global(trained_ - 1) + 1 : 0;
   state.order = samples_->fingerprint();
   state.origin = samples_->options().origin;

@@ -1,4 +1,4 @@
-// What a save of a run holds, and which checkpoints it keeps.
+// The content of a save, and which checkpoints it keeps.
 #pragma once
 
 #include "train/run_inputs.h"
@@ -8,8 +8,8 @@
 
 namespace strata::train {
 
-// The run at `position`. `newest`: the record of the last step that was made here, empty if none was;
-// `evaluations`: the newest results. Refers to the inputs and the executor.
+// The run at `position`. `newest`: the record of the last step of this process, default if none;
+// `evaluations`: the newest results. The result refers to the inputs and the executor.
 RunStore::Save make_save(const RunInputs& inputs, const program::Executor& executor,
                          const RunPosition& position, const StepRecord& newest,
                          const EvaluationResults& evaluations);

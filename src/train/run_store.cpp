@@ -49,7 +49,7 @@ std::vector<data::SourcePosition> sources_from(const nlohmann::json& list) {
     json.at("offset").get_to(at.offset);
     json.at("read").get_to(at.read);
     if (at.layout.window < 1 || at.layout.look_ahead < 0 || at.epoch < 0 || at.offset < 0 || at.read < 0)
-      throw DataError("[{}] is no position in a source", dump_json(json));
+      throw DataError("[{}] is not a position in a source", dump_json(json));
   }
   return out;
 }
@@ -102,7 +102,7 @@ TrainingState training_state_from_json(const std::string& text, const std::strin
     }
     return state;
   } catch (const nlohmann::json::exception& error) {
-    throw DataError("[{}] is no state of a run: {}", where, error.what());
+    throw DataError("[{}] is not the state of a run: {}", where, error.what());
   }
 }
 
@@ -113,7 +113,7 @@ std::optional<Path> stored_tokenizer(const Path& run) {
       const auto manifest = checkpoint::read_manifest(listed.path);
       const checkpoint::StoredFile* file = manifest.find("tokenizer.json");
       if (file != nullptr && hash64(read_file(path)) == file->checksum) return path;
-    } catch (const Error&) {  // loading names what is wrong with it
+    } catch (const Error&) {  // loading the checkpoint reports the error
     }
   }
   return std::nullopt;
@@ -138,7 +138,7 @@ void RunStore::store_config(const config::RunConfig& config, const std::string& 
 }
 
 std::optional<TrainingState> RunStore::likely_state(const std::string& resume) const {
-  // What is wrong with a checkpoint, loading it says.
+  // Loading the checkpoint reports its errors.
   const auto of = [](const auto& find) -> std::optional<TrainingState> {
     try {
       const Path path = find() / "state.json";
@@ -173,7 +173,7 @@ std::optional<TrainingState> RunStore::load_newest(const models::ModelConfig& mo
       checkpoint::load_newest_checkpoint(checkpoints(), weights, states, {}, executor.ranks().all());
   if (!loaded) return std::nullopt;
   for (const auto& skipped : loaded->skipped) {
-    log_warning("checkpoint {} cannot be used and is skipped: {}", skipped.path.string(), skipped.reason);
+    log_warning("checkpoint {} is unusable and was skipped: {}", skipped.path.string(), skipped.reason);
   }
   const TrainingState state =
       training_state_from_json(loaded->state_json, (loaded->path / "state.json").string());
@@ -185,8 +185,8 @@ Path named_checkpoint(const std::string& checkpoint) {
   Path path = checkpoint::resolve_model(checkpoint);
   if (!std::filesystem::exists(path / "manifest.json")) {
     throw ConfigError(
-        "[--resume {}] is no checkpoint of a run: it has no manifest.json; to start from the weights of a "
-        "Hugging Face directory set model.from",
+        "[--resume {}] is not a checkpoint of a run: it has no manifest.json; to start from the weights of a "
+        "Hugging Face directory, set model.from",
         checkpoint);
   }
   return path;
@@ -210,7 +210,7 @@ void RunStore::set_aside_after(int64_t step) {
     aside += checkpoint::kDiscardedSuffix;
     files_.remove_tree(aside);
     files_.rename(listed.path, aside);
-    log_warning("the run goes back to step {}: {} is set aside as {}", step, listed.path.string(),
+    log_warning("the run goes back to step {}: {} was renamed to {}", step, listed.path.string(),
                 aside.filename().string());
   }
 }

@@ -14,18 +14,18 @@
 
 namespace strata::train {
 
-// What resumes a run besides weights and the optimizers' states. Random numbers are counter-based and the
-// data order is a function of the sample's number, so the position is all the state there is. Nothing of it
-// is computed from the step: batch and sequence length may have changed on the way.
+// The state of a run besides weights and optimizer states. Random numbers are counter-based and the data
+// order is a function of the sample's number, so the position is all the state there is. It is not computed
+// from the step: batch size and sequence length may have changed during the run.
 struct TrainingState {
-  int64_t step = 0;     // steps that are done; 0: imported weights, nothing below is set
+  int64_t step = 0;     // completed steps; 0: imported weights, nothing below is set
   int64_t updates = 0;  // device state: a step without a valid target makes none
-  int64_t samples = 0;  // training samples that they took
+  int64_t samples = 0;  // training samples consumed
   int64_t tokens = 0;
-  std::optional<int64_t> next_sample;  // the global one; none: an older checkpoint, whose batch never changed
-  std::string order;                   // SampleSource::fingerprint of the order that holds since `origin`
+  std::optional<int64_t> next_sample;  // global number; none: an older checkpoint, whose batch never changed
+  std::string order;                   // SampleSource::fingerprint of the order in use since `origin`
   data::DataOrigin origin;
-  std::vector<data::SourcePosition> sources;  // where each stands at next_sample
+  std::vector<data::SourcePosition> sources;  // position of each at next_sample
   uint64_t seed = 0;
   std::string tokenizer;  // hash; empty: none
   std::string data;       // fingerprint of the training tokens
@@ -33,16 +33,17 @@ struct TrainingState {
 std::string to_json(const TrainingState& state);
 TrainingState training_state_from_json(const std::string& text, const std::string& where);
 
-// Of a run's folder, without locking it: the tokenizer.json of the newest checkpoint that has a sound one.
+// The newest intact tokenizer.json among the checkpoints of a run's folder. Does not lock the folder.
 std::optional<Path> stored_tokenizer(const Path& run);
 
-// What --resume names: a checkpoint, or the newest of a run folder. ConfigError where there is none.
+// The checkpoint that --resume names, or the newest one in the run folder that it names. ConfigError if there
+// is none.
 Path named_checkpoint(const std::string& checkpoint);
 
 class RunStore {
  public:
-  // Makes the folder where it is missing and locks it. ConfigError when another run holds it. Of several
-  // ranks one is the owner; the others only read.
+  // The owner creates the folder if it is missing and locks it; ConfigError if another run holds it. One rank
+  // is the owner; the others only read.
   enum class Role { kOwner, kReader };
   RunStore(FileSystem& files, const Path& folder, Role role = Role::kOwner);
 
@@ -53,23 +54,23 @@ class RunStore {
   std::optional<config::RunConfig> stored_config() const { return config::read_stored_config(folder_); }
   void store_config(const config::RunConfig& config, const std::string& machine);
 
-  // The state that a resume is likely to begin with, from its checkpoint's state.json alone: of `resume` as
-  // the user gave it, or of the newest checkpoint that can be read.
+  // The state from which a resume will probably start, read only from state.json: that of the checkpoint that
+  // the user named with `resume`, or of the newest readable one.
   std::optional<TrainingState> likely_state(const std::string& resume) const;
 
-  // Fills weights and states, the count of updates among them, from the newest good checkpoint and warns of
-  // damaged ones; nothing when there is none.
+  // Fills weights and states, including the update count, from the newest good checkpoint and warns of
+  // damaged ones; nullopt if there is no good one.
   std::optional<TrainingState> load_newest(const models::ModelConfig& model,
                                            const program::Executor& executor) const;
-  // The same from a checkpoint, or the newest of a run folder.
+  // The same from a checkpoint, or from the newest one in a run folder.
   TrainingState load(const std::string& checkpoint, const models::ModelConfig& model,
                      const program::Executor& executor) const;
 
   std::optional<Path> stored_tokenizer() const { return train::stored_tokenizer(folder_); }
-  // Another corpus was accepted: until the next checkpoint has its fingerprint, it stands here.
+  // Stores the fingerprint of a changed corpus that the user accepted, until the next checkpoint contains it.
   void accept_data(const std::string& fingerprint);
   bool accepted_data(const std::string& fingerprint) const;
-  // Renames checkpoints later than `step`, so that a run that went back does not resume from them.
+  // Renames checkpoints after `step`, so that a run that went back does not resume from them.
   void set_aside_after(int64_t step);
 
   struct Save {
@@ -80,11 +81,12 @@ class RunStore {
     checkpoint::Health health;
     checkpoint::RetentionPolicy retention;
   };
-  // What a checkpoint holds. It refers to the executor, whose weights and states are read while it is saved.
+  // The content of a checkpoint. It refers to the executor, whose weights and states are read during the
+  // save.
   checkpoint::CheckpointContent content_of(const Save& save) const;
   // Saves while all ranks wait; returns the bytes written.
   uint64_t save(const Save& save);
-  // The model to hand on, in bf16, with a card that says how it was made.
+  // Writes the finished model in bf16, with a model card, to final/.
   void write_final(const Save& save);
 
  private:

@@ -25,15 +25,15 @@ std::string one_line(std::string text) {
   return text;
 }
 
-// A line for each thing that ranks must be told alike, its name first: "[memory.budget]\t\"1GB\"".
+// One line, "NAME\tVALUE", for each input that must be the same on all ranks: "[memory.budget]\t\"1GB\"".
 std::vector<std::string> lines_of(const config::RunConfig& config) {
   std::vector<std::string> lines;
   for (const config::Setting& setting : config::settings(config)) {
-    if (setting.key == "run.started_in") continue;  // paths begin at the working folder already
+    if (setting.key == "run.started_in") continue;  // paths are already relative to the working folder
     lines.push_back(fmt::format("[{}]\t{}", setting.key, setting.value));
   }
-  for (const config::Issue& fault : config.reading_issues)
-    lines.push_back(fmt::format("[{}]\t{}", fault.key, one_line(fault.problem)));
+  for (const config::Issue& issue : config.reading_issues)
+    lines.push_back(fmt::format("[{}]\t{}", issue.key, one_line(issue.problem)));
   return lines;
 }
 
@@ -71,7 +71,7 @@ std::vector<std::string_view> differing(const Named& a, const Named& b) {
   return names;
 }
 
-// The one that most ranks have; of several such the one of the lowest rank.
+// The rank whose text is the most common; the lowest such rank.
 size_t most_common(const std::vector<std::string>& texts) {
   std::map<std::string_view, int> counts;
   for (const std::string& text : texts) ++counts[text];
@@ -81,7 +81,7 @@ size_t most_common(const std::vector<std::string>& texts) {
   return best;
 }
 
-// What each rank tells of a text that all should have: "HASH PROCESS HOST".
+// A header from each rank for a text that all ranks should share: "HASH PROCESS HOST".
 std::vector<std::string> heads_of(comm::World& world, comm::Communicator& all, const std::string& text) {
   return comm::gather_texts(
       all, fmt::format("{} {} {}", to_hex(hash64(text)), static_cast<int64_t>(::getpid()), world.host()));
@@ -93,7 +93,7 @@ std::string_view host_of(const std::string& head) {
   return std::string_view(head).substr(head.find(' ', kHashDigits + 1) + 1);
 }
 
-// Throws where ranks have unlike lines. Returns the heads of the text.
+// Throws if the lines differ between ranks. Returns the headers of the text.
 std::vector<std::string> require_same(comm::World& world, comm::Communicator& all, const std::string& text) {
   std::vector<std::string> heads = heads_of(world, all, text);
   if (std::all_of(heads.begin(), heads.end(),
@@ -110,13 +110,12 @@ std::vector<std::string> require_same(comm::World& world, comm::Communicator& al
   constexpr size_t kMostNames = 5;
   std::string more;
   for (size_t i = 1; i < std::min(names.size(), kMostNames); ++i)
-    more += fmt::format("{}{}", i == 1 ? "; they differ as well in " : ", ", names[i]);
+    more += fmt::format("{}{}", i == 1 ? "; they also differ in " : ", ", names[i]);
   if (names.size() > kMostNames) more += fmt::format(" and {} more", names.size() - kMostNames);
-  // A key names its place itself.
+  // A key already starts with a bracket.
   const std::string_view first = names.front();
   throw ConfigError(
-      "{}{} of rank {} (host {}) is {}, and of rank {} (host {}) {}{}; start all ranks from the same "
-      "program, "
+      "{}{} of rank {} (host {}) is {}: rank {} (host {}) has {}{}. Start all ranks with the same program, "
       "configuration and options",
       first.front() == '[' ? "" : "[parallel] ", first, odd, host_of(heads[odd]), value_of(mine, first),
       usual, host_of(heads[usual]), value_of(others, first), more);
@@ -145,15 +144,15 @@ void require_same_work(comm::World& world, comm::Communicator& all, const config
   struct Part {
     const char* what;
     std::string mine;
-    size_t alike;  // neighbours that have the same
+    size_t alike;  // size of each group of consecutive ranks that have the same
     const char* advice;
   };
   const Part parts[] = {
       {"[data.train] the training tokens", config::data_fingerprint(data), static_cast<size_t>(all.size()),
        "give all hosts the same files"},
       {"[parallel] the compiled step", program::fingerprint(set), stage_ranks,
-       "ranks on unlike processors need STRATA_MAX_CPU_ISA, with what all of them have (strata doctor shows "
-       "it)"}};
+       "if their processors differ, set STRATA_MAX_CPU_ISA to an ISA that all of them have (see strata "
+       "doctor)"}};
   for (const Part& part : parts) {
     const std::vector<std::string> heads = heads_of(world, all, part.mine);
     for (size_t rank = 1; rank < heads.size(); ++rank) {

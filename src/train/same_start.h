@@ -1,4 +1,4 @@
-// Whether all ranks of a job were started alike.
+// Checks that all ranks of a job were started alike.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,14 @@
 
 namespace strata::train {
 
-// Compares what every rank was asked for: the program's version, the options of `strata train`, and each key
-// of the configuration. The exchange has one shape whatever ranks were asked for, and comes before all
-// others. Throws on all ranks one ConfigError that names the first key that differs, the rank and both
-// values. Returns the number of the first rank's process where it is on this host, else 0; one rank alone
-// compares nothing and gets 0.
+// Compares the inputs of all ranks: the program's version, the options of `strata train`, and each key of the
+// configuration. The exchange has the same shape for all inputs and comes before all others. Throws the same
+// ConfigError on all ranks: it names the first key that differs, the rank and both values. Returns the
+// process id of the first rank if it runs on this host, else 0. A single rank compares nothing and gets 0.
 int64_t require_same_start(comm::World& world, comm::Communicator& all, const RunOptions& options);
 
-// // The same for what a start finds: the keys that were left to the program, the training tokens, and the
-// compiled step, which differs between the stages of a pipeline alone.
+// The same for the results of the start: the keys left to the program, the training tokens, and the compiled
+// step, which may differ only between the stages of a pipeline.
 void require_same_work(comm::World& world, comm::Communicator& all, const config::RunConfig& resolved,
                        const config::RunData& data, const program::ProgramSet& set);
 

@@ -11,7 +11,7 @@
 namespace strata::train {
 namespace {
 
-// A group of the saves' own: their exchanges go on beside those of training.
+// A separate group: the exchanges of saves run concurrently with those of training.
 std::unique_ptr<comm::Communicator> group_for(comm::World& world) {
   std::vector<int> everybody(static_cast<size_t>(world.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
@@ -28,7 +28,7 @@ auto Saves::waiting(const Work& work) {
     ~Count() {
       const double seconds = monotonic_seconds() - begin;
       saves.held_up_ += seconds;
-      saves.untold_ += seconds;
+      saves.waited_ += seconds;
     }
   } count{*this};
   return work();
@@ -40,7 +40,7 @@ Saves::Saves(FileSystem& files, RunStore& store, const program::Executor& execut
       reporter_(reporter),
       saved_(std::move(saved)),
       group_(group_for(executor.ranks().world())),
-      // Memory for what has not been read when an update comes.
+      // Staging memory for data not yet read when an update begins.
       saving_(files, store.checkpoints(), *group_, program::save_staging_bytes(executor.set())),
       due_(interval) {}
 
@@ -68,7 +68,7 @@ void Saves::before_update() {
 }
 
 double Saves::take_waited() {
-  return std::exchange(untold_, 0.0);
+  return std::exchange(waited_, 0.0);
 }
 
 }  // namespace strata::train

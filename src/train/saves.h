@@ -1,4 +1,4 @@
-// The saves of a run, each beside the steps that follow it.
+// Saves a run in the background while training continues.
 #pragma once
 
 #include <functional>
@@ -13,30 +13,30 @@
 
 namespace strata::train {
 
-// All ranks make one, and begin and end its saves, at the same places of the run. Errors of a save are thrown
-// where it is ended, on all of them.
+// All ranks construct one, and begin and end its saves at the same points of the run. end() throws the errors
+// of a save on all ranks.
 class Saves {
  public:
-  // `saved` is called with the step of each checkpoint that has become whole, on the thread that saves.
+  // `saved` is called on the saving thread with the step of each completed checkpoint.
   Saves(FileSystem& files, RunStore& store, const program::Executor& executor,
         const config::Interval& interval, Reporter& reporter, std::function<void(int64_t)> saved);
 
-  // Whether the interval asks for one after the next step; an "auto" interval by what saves have cost.
+  // Whether the interval requests a save after the next step; "auto" depends on the cost of earlier saves.
   bool is_due(const RunPosition& position) const { return due_.after_next(position); }
-  // Ends the one before.
+  // Ends the previous save first.
   void begin(const RunStore::Save& save);
-  // Waits until the checkpoint is whole and durable, and tells of it; nothing where none was begun.
+  // Waits until the checkpoint is complete and durable, and reports it. Does nothing if no save was begun.
   void end();
-  // Returns once weights and states may change.
+  // Waits until weights and states may change.
   void before_update();
   // Whether end() would wait on this rank.
   bool running() const { return saving_.running(); }
 
-  // Seconds that training has waited for saves since this was asked last.
+  // Seconds that training has waited for saves since the last call.
   double take_waited();
 
  private:
-  // Counts what `work` takes as waited.
+  // Runs `work` and adds its time to the waited seconds.
   template <typename Work>
   auto waiting(const Work& work);
 
@@ -47,9 +47,8 @@ class Saves {
   checkpoint::BackgroundSave saving_;
   int64_t step_ = 0;    // of the newest save
   double held_up_ = 0;  // seconds that training waited for it
-  double untold_ = 0;   // of take_waited()
-  // What it costs is, at most, what training waited for the newest save that has ended, and the processor
-  // time that this took beside it.
+  double waited_ = 0;   // seconds not yet returned by take_waited()
+  // The cost of a save is at most the time that training waited for it, plus its processor time.
   Due due_;
 };
 

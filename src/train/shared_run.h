@@ -1,5 +1,5 @@
-// What ranks that are threads of one process make once: the first of them fills it in, and a barrier later
-// the others read it.
+// State shared by ranks that are threads of one process: the first rank fills it in, the others read it after
+// a barrier.
 #pragma once
 
 #include <memory>

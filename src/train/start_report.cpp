@@ -30,8 +30,9 @@ void report_start(Reporter& reporter, const RunInputs& inputs, const RunPosition
                                                                  : config.model.preset));
   for (const std::string& leak : models::routing_leaks(model)) reporter.fact("routing leaks", leak);
   const auto& training = config.training;
-  reporter.fact("batch", fmt::format("{} sequences of {} tokens, {} at once", training.global_batch_size,
-                                     training.sequence_length, *training.micro_batch_size));
+  reporter.fact("batch",
+                fmt::format("{} sequences of {} tokens, {} per micro-batch", training.global_batch_size,
+                            training.sequence_length, *training.micro_batch_size));
   reporter.fact("data", config::to_string(position.plan()));
   reporter.fact("precision", std::string(name_of(config::activation_dtype(config))));
   reporter.extension(position.extension());

@@ -1,4 +1,4 @@
-// What a run reports when it starts: events of the start or the resume, and the facts of the run's page.
+// Reports the start of a run: events of the start or resume, and the facts on the run page.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace strata::train {
 
-// `changes`: of the configuration and the data, by this resume.
+// `changes`: those that this resume makes to the configuration and the data.
 void report_start(Reporter& reporter, const RunInputs& inputs, const RunPosition& position,
                   const program::Executor& executor, const std::vector<config::Change>& changes);
 

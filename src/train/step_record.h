@@ -15,22 +15,22 @@ namespace strata::train {
 // Names and values of evaluations: "eval/valid/loss", …
 using EvaluationResults = std::vector<std::pair<std::string, double>>;
 
-// Losses and norms are those of all ranks, and the same on each of them.
+// Losses and norms are over all ranks, and the same on every rank.
 struct StepRecord {
   int64_t step = 0;
-  int64_t tokens = 0;  // since the run began, without padding
+  int64_t tokens = 0;  // since the start of the run, without padding
   int64_t first_sample = 0;
-  std::optional<double> loss;  // nothing: no token of the step has a target
+  std::optional<double> loss;  // nullopt: no token of the step has a target
   double grad_norm = 0, param_norm = 0, lr = 0;
   double step_seconds = 0, data_wait_seconds = 0, checkpoint_seconds = 0;
-  std::vector<RankReport> ranks;  // of all ranks, where there are several
-  double flops = 0;               // of the step
+  std::vector<RankReport> ranks;  // of all ranks, if there are several
+  double flops = 0;               // in the step
   double peak_flops = 0;          // measured GEMM peak; 0: not known
   int64_t step_tokens = 0;
-  // Of models with experts; the losses with their coefficients, summed over layers.
+  // Models with experts; the losses include their coefficients and are summed over layers.
   std::optional<ExpertLoad> experts;
   double balance_loss = 0, router_z_loss = 0;
-  std::optional<double> mtp_loss;  // of models that predict further tokens, without its weight
+  std::optional<double> mtp_loss;  // models that predict further tokens; unweighted
   EvaluationResults evaluations;
 };
 

@@ -61,22 +61,22 @@ StepRecord StepRunner::run(const RunPosition& position, const std::function<void
         terms_of_all(count_terms(batch[Column::kTargets], samples_->shape().tokens, further), inputs_.ranks);
     program::write_terms(executor_, terms_);
   }
-  // From here to the end of the update instructions decide.
-  run_script(record.step, batch, before_update);
+  // From here to the end of the update the program decides, not the host.
+  run_schedule(record.step, batch, before_update);
   record.grad_norm = grad_norm_.read<float>();
   record.param_norm = param_norm_.read<float>();
   record.step_seconds = monotonic_seconds() - begin;
   return record;
 }
 
-void StepRunner::run_script(int64_t step, const data::HostBatch& batch,
-                            const std::function<void()>& before_update) {
+void StepRunner::run_schedule(int64_t step, const data::HostBatch& batch,
+                              const std::function<void()>& before_update) {
   using program::Segment;
   const program::Script& script = executor_.program(config::kTrainProgram).script;
   for (size_t i = 0; i < script.size(); ++i) {
     const program::Action& action = script[i];
     inputs_.ranks.world().doing(fmt::format("step {}, {}", step, program::str(action)));
-    // A rank's first chunk is the first that reads a micro-batch.
+    // A rank's first chunk reads a micro-batch first.
     if (action.segment == Segment::kForward && action.chunk == 0) {
       executor_.upload_rows(config::kTrainProgram, batch.rows(samples_->shape()),
                             action.micro_batch * *inputs_.config.training.micro_batch_size,
@@ -87,9 +87,9 @@ void StepRunner::run_script(int64_t step, const data::HostBatch& batch,
   }
 }
 
-RankReport StepRunner::news(const StepRecord& record) {
+RankReport StepRunner::report(const StepRecord& record) {
   // Ranks that hold the same sum report it once.
-  RankReport news{.loss_sum = loss_sum_.read_reported<double>(),
+  RankReport mine{.loss_sum = loss_sum_.read_reported<double>(),
                   .tokens = loss_sum_.is_reported() ? static_cast<double>(token_count_.read<int64_t>()) : 0,
                   .balance_loss_sum = balance_loss_sum_.read_reported<double>(),
                   .router_z_loss_sum = router_z_loss_sum_.read_reported<double>(),
@@ -98,12 +98,12 @@ RankReport StepRunner::news(const StepRecord& record) {
   for (size_t k = 0; k < further_.size(); ++k) {
     const double sum = further_[k].read_reported<double>();
     if (const int64_t terms = terms_[k + 1]; terms > 0)
-      news.mtp_loss += sum / static_cast<double>(terms) / static_cast<double>(layers_with_terms());
+      mine.mtp_loss += sum / static_cast<double>(terms) / static_cast<double>(layers_with_terms());
   }
-  news.memory_bytes = static_cast<double>(resident_bytes());
+  mine.memory_bytes = static_cast<double>(resident_bytes());
   const double waited = executor_.seconds_waited();
-  news.compute_seconds -= waited - std::exchange(seconds_waited_, waited);
-  return news;
+  mine.compute_seconds -= waited - std::exchange(seconds_waited_, waited);
+  return mine;
 }
 
 void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) const {

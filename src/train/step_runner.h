@@ -1,4 +1,4 @@
-// Runs training steps: a batch in, the program's script, the losses of all ranks out.
+// Runs training steps: loads a batch, runs the program's schedule, and collects the losses of all ranks.
 #pragma once
 
 #include <functional>
@@ -17,25 +17,25 @@
 
 namespace strata::train {
 
-// All ranks make one and call each function for the same step. Used by one thread; the loader that it owns
-// has another. Throws DataError for unreadable samples and WorldError for ranks that are lost.
+// All ranks construct one and call each function for the same step. Used by one thread; the loader it owns
+// has another. DataError for unreadable samples, WorldError for lost ranks.
 class StepRunner {
  public:
-  // `executor` must outlive it. Begins to load the samples at `position`.
+  // `executor` must outlive it. Starts loading the samples at `position`.
   StepRunner(const RunInputs& inputs, program::Executor& executor, const RunPosition& position);
 
-  // Makes the step that follows `position`, wherever that has been moved to. `before_update` is called before
-  // weights and optimizer states change. The record has no losses yet.
+  // Runs the step after `position`, which may have moved anywhere. Calls `before_update` before weights and
+  // optimizer states change. The record has no losses yet.
   StepRecord run(const RunPosition& position, const std::function<void()>& before_update);
-  // What this rank reports to the others of the step just made. Flags and wishes are left to the caller.
-  RankReport news(const StepRecord& record);
-  // Adds to the record what all ranks reported.
+  // This rank's report on the step just run. The caller sets the flags and requests.
+  RankReport report(const StepRecord& record);
+  // Adds the reports of all ranks to the record.
   void take(const std::vector<RankReport>& all, StepRecord& record) const;
 
  private:
   void read_from(std::shared_ptr<const data::SampleSource> samples);
-  void run_script(int64_t step, const data::HostBatch& batch, const std::function<void()>& before_update);
-  // Layers that predict further tokens and had some to predict in this step.
+  void run_schedule(int64_t step, const data::HostBatch& batch, const std::function<void()>& before_update);
+  // Number of layers that predict further tokens and had targets in this step.
   int64_t layers_with_terms() const;
 
   RunInputs inputs_;
@@ -47,7 +47,7 @@ class StepRunner {
   ExpertWatch experts_;
   std::shared_ptr<const data::SampleSource> samples_;
   std::unique_ptr<data::Loader> loader_;
-  std::vector<int64_t> terms_;  // of the step's losses, of all ranks, for losses with terms of their own
+  std::vector<int64_t> terms_;  // terms of each loss of the step, over all ranks
   double seconds_waited_ = 0;   // for other ranks, since the start
 };
 

@@ -1,4 +1,4 @@
-// Timelines of the steps that profile.steps names.
+// Records timelines of the steps in profile.steps.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace strata::train {
 
-// Observes the executor during chosen steps and writes FOLDER/traces/step-XXXXXXXX.json, with a suffix for
-// ranks but the first. Used by one thread; WorldError from the disk.
+// Observes the executor during chosen steps and writes FOLDER/traces/step-XXXXXXXX.json, with a suffix on
+// every rank except the first. Used by one thread. WorldError for disk errors.
 class StepTraces final : public program::Executor::Observer {
  public:
   // `executor` must outlive it.

@@ -12,7 +12,7 @@
 namespace strata::train {
 namespace {
 
-// Seconds that the run may take from now on: the scheduler's limit where there is one, else no end.
+// Seconds left for the run: run.max_time, else the scheduler's limit if there is one, else infinite.
 double time_limit(const config::RunConfig& config) {
   if (!config.run.max_time.is_word()) return (*config.run.max_time).seconds;
   if (const char* end = std::getenv("SLURM_JOB_END_TIME")) {
@@ -51,8 +51,8 @@ std::optional<RunEnd> Stopping::end() const {
 void StopText::set(int64_t saved_step) const {
   if (!stands_in_for_) return;
   set_stop_text(saved_step == 0
-                    ? std::string("stopped: nothing is saved yet; the same command begins again")
-                    : fmt::format("stopped: step {} is saved in {}; the same command goes on from there",
+                    ? std::string("stopped: nothing is saved yet; the same command starts over")
+                    : fmt::format("stopped: step {} is saved in {}; run the same command again to resume",
                                   saved_step, folder_.string()),
                 *stands_in_for_);
 }

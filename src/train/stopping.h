@@ -13,34 +13,34 @@
 
 namespace strata::train {
 
-// Whether the run is to stop. A rank's own request counts once all ranks know of it: through the news of a
-// step, or, after an evaluation, by asking them. All answers are the same on all ranks. Used by one thread.
+// Decides whether the run stops. A rank's request takes effect once all ranks know it: through the step
+// report, or, after an evaluation, through ask_all(). All results are the same on all ranks. Used by one
+// thread.
 class Stopping {
  public:
-  // `stop` must outlive it. The time limit counts from here: run.max_time, or what the scheduler left.
+  // `stop` must outlive it. The time limit, run.max_time or the scheduler's, starts here.
   Stopping(const std::function<bool()>& stop, const RunInputs& inputs);
 
-  // Adds this rank's request to the news that it is about to send.
+  // Adds this rank's request to its step report.
   void ask(RankReport& mine) const;
   void hear(const std::vector<RankReport>& all);
-  // Asks all ranks, which call it at the same place. Whether one of them has been asked to stop by now.
+  // Collective: whether any rank has been asked to stop by now.
   bool ask_all();
 
-  // How the run ends with this step; nothing: it continues.
+  // How the run ends after this step; nullopt: it continues.
   std::optional<RunEnd> end() const;
 
  private:
   const std::function<bool()>& stop_;
   const program::Ranks& ranks_;
-  double end_time_;  // of monotonic_seconds(); infinite without a limit
+  double end_time_;  // in monotonic_seconds(); infinite without a limit
   bool asked_ = false, out_of_time_ = false;
 };
 
-// The text that a signal prints when it ends this process by force: the step from which the same command
-// continues.
+// The text printed when a signal ends this process by force: the step from which the same command resumes.
 class StopText {
  public:
-  // `folder`: of the checkpoints. Silent until start().
+  // `folder`: contains the checkpoints. Silent until start().
   explicit StopText(Path folder) : folder_(std::move(folder)) {}
 
   // `stands_in_for`: see set_stop_text() of base/signals.h.

@@ -30,20 +30,20 @@ std::string machine_line(const hardware::DeviceSpec& device) {
   return fmt::format("{}, {} threads, {}", device.name, device.threads, device.isa.str());
 }
 
-// The configuration that the run in this folder was started with, if it binds this start.
+// The configuration that the run in this folder was started with, if this start must keep it.
 std::optional<config::RunConfig> binding_config(const std::string& resume, const config::RunConfig& asked,
                                                 bool accept_changes, const RunStore& store) {
   if (resume == "never" && store.holds_run()) {
     throw ConfigError(
-        "[{}] holds a run already and --resume never was given; choose another run.folder or remove it",
+        "[{}] already holds a run, and --resume never was given; choose another run.folder or remove this one",
         store.folder().string());
   }
   auto stored = store.stored_config();
   if (!stored) return std::nullopt;
-  // Runs of earlier versions had one rank, and said what is left of one.
+  // Runs of earlier versions had one rank and stored degrees for one.
   stored = config::with_degrees(*stored, config::mesh_of(*stored).ranks());
   const auto changes = config::compare_for_resume(*stored, asked);
-  // Before the first checkpoint nothing binds a run to what it was started with.
+  // Before the first checkpoint a run may change any setting.
   const bool free = std::all_of(changes.begin(), changes.end(), [](const config::Change& c) {
     return c.resume == config::ResumeClass::kFree;
   });
@@ -52,7 +52,7 @@ std::optional<config::RunConfig> binding_config(const std::string& resume, const
   return stored;
 }
 
-// All ranks, for what they settle before the layout is known.
+// All ranks, for exchanges before the layout is known.
 std::unique_ptr<comm::Communicator> group_of_start(comm::World& world) {
   std::vector<int> everybody(static_cast<size_t>(world.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
@@ -64,46 +64,46 @@ void describe_ranks(const config::RunConfig& config, const comm::World& world) {
            *config.device.threads, world.engine(), config::layout_in_words(config));
   const int processors = available_processors();
   if (world.engine() == "local" && world.size() > processors)
-    log_warning("{} ranks share {} processors: they wait for each other's turns", world.size(), processors);
+    log_warning("{} ranks share {} processors and wait for each other", world.size(), processors);
 }
 
 void describe(const config::RunConfig& config, const models::ModelConfig& model,
               const program::ProgramSet& set, const config::RunData& data,
               const std::vector<config::SourcePlan>& plan, int64_t total_steps) {
   for (const std::string& leak : models::routing_leaks(model))
-    log_warning("model.allow_leaking_routing: tokens see what they are to predict: {}", leak);
+    log_warning("model.allow_leaking_routing: tokens see the tokens that they predict: {}", leak);
   log_info("model: {} ({}), {} layers of width {}", models::parameters_in_words(model), model.family->name,
            models::layers_of(model), model.hidden_size);
   if (model.experts.route.force_balanced)
-    log_warning("moe.force_balanced: experts are chosen without their router, which is for measuring alone");
+    log_warning("moe.force_balanced: experts are chosen without the router; use it only for measurements");
   log_info(
-      "data: {} training tokens, {} a step, {} steps: {}",
+      "data: {} training tokens, {} per step, {} steps: {}",
       human_count(static_cast<double>(data.train_tokens)),
       human_count(static_cast<double>(config.training.global_batch_size * config.training.sequence_length)),
       total_steps, config::to_string(plan));
   for (const std::string& warning : config::repetition_warnings(plan)) log_warning("{}", warning);
-  log_info("program: {} instructions a micro-batch of {} x {}, {}, recompute {}, arena {}",
+  log_info("program: {} instructions per micro-batch of {} x {}, {}, recompute {}, arena {}",
            set.programs[config::kTrainProgram].micro_batch_instructions(), *config.training.micro_batch_size,
            config.training.sequence_length, name_of(config::activation_dtype(config)),
            name_of(set.programs[config::kTrainProgram].recompute),
            human_bytes(static_cast<double>(set.arena_bytes)));
 }
 
-// Better found now than at the first evaluation.
+// Finds errors before the first evaluation.
 void check_prompts(const config::RunConfig& config, const data::Tokenizer* tokenizer,
                    const program::ProgramSet& set) {
   if (tokenizer == nullptr || !config::writes_samples(config, set.options.model)) return;
   const program::Request& reads = set.programs[config::kPrefillProgram].request;
-  const int64_t room = reads.encoder_length > 0
+  const int64_t most = reads.encoder_length > 0
                            ? reads.encoder_length
                            : std::min(set.options.cache_capacity, set.options.model.max_sequence_length());
   for (const std::string& prompt : config.eval.sample_prompts) {
     const auto ids = config::sample_prompt(config, *tokenizer, prompt, reads.encoder_length > 0);
     config::require_rows(ids, *tokenizer, set.options.model, "eval.sample_prompts");
     const auto size = std::ssize(ids);
-    if (size > room)
-      throw ConfigError("[eval.sample_prompts] \"{}\" has {} tokens and there is room for {}; shorten it",
-                        prompt, size, room);
+    if (size > most)
+      throw ConfigError("[eval.sample_prompts] \"{}\" has {} tokens: at most {} fit; shorten it", prompt,
+                        size, most);
   }
 }
 
@@ -113,12 +113,11 @@ void check_memory(const program::ProgramSet& set, int local_ranks) {
   const int64_t needed = set.arena_bytes + program::save_staging_bytes(set);
   if (there == 0 || needed <= there) return;
   throw WorldError(
-      "[memory] the run needs {} and {} are free {}; lower memory.budget, or leave it to "
-      "\"auto\"",
+      "[memory] the run needs {}: only {} are free {}; lower memory.budget, or set it to \"auto\"",
       human_bytes(static_cast<double>(needed)), human_bytes(static_cast<double>(there)), where_memory_ends());
 }
 
-// What a start does once for all ranks of this process, or of the job, by the first rank before the others.
+// Runs `work` on the first rank before the others, which can then use its results.
 template <typename Work>
 void first_rank_first(comm::World& world, const Work& work) {
   if (world.rank() == 0) work();
@@ -126,7 +125,7 @@ void first_rank_first(comm::World& world, const Work& work) {
   if (world.rank() != 0) work();
 }
 
-// What every rank has of its machine at least.
+// The smallest share of its machine that any rank has.
 config::MachineShare least_share(comm::Communicator& all, const config::MachineShare& mine) {
   const auto least = [&](int64_t value) {
     return static_cast<int64_t>(comm::min_over(all, static_cast<double>(value)));
@@ -134,12 +133,12 @@ config::MachineShare least_share(comm::Communicator& all, const config::MachineS
   return {.processors = least(mine.processors), .memory = least(mine.memory)};
 }
 
-// This rank's place on the pipeline axis.
+// This rank's coordinate on the pipeline axis.
 int32_t stage_of(const config::RunConfig& config, const comm::World& world) {
   return config::mesh_of(config).coordinates(world.rank())[graph::Axis::kPipeline];
 }
 
-// The places that ranks of this process have: threads all of them.
+// The stages of this process's ranks: all stages if ranks are threads.
 std::vector<int32_t> stages_to_compile(const config::RunConfig& config, const comm::World& world) {
   if (world.engine() != "local") return {stage_of(config, world)};
   std::vector<int32_t> all(static_cast<size_t>(std::max<int64_t>(1, config.parallel.pipeline)));
@@ -154,7 +153,7 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
   const config::RankPlace place{.ranks = world.size(), .local_ranks = world.local_size()};
   const bool is_first = world.rank() == 0;
   const config::IssueHook hooks[] = {config::check_model};
-  // Before a key is looked at: of ranks that were asked for unlike things, none knows what is right.
+  // Before any key is used: if the inputs of the ranks differ, none of them is known to be right.
   const std::unique_ptr<comm::Communicator> all = group_of_start(world);
   const int64_t first_process = require_same_start(world, *all, options);
   const config::IssueHook written[] = {config::check_model, config::check_idle_keys};
@@ -227,30 +226,28 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
     check_disk(files, store.folder(), chosen, plan.model, *set, loop.total_steps());
     if (const optim::ScheduleConfig curve = config::schedule_of(chosen); loop.total_steps() < curve.steps) {
       log_info(
-          "the learning rate is {:.3g} at the run's last step: its curve is one of {} steps (schedule.steps)",
+          "the learning rate is {:.3g} at the run's last step: its schedule has {} steps (schedule.steps)",
           optim::learning_rate(curve, loop.total_steps()), curve.steps);
     }
   }
   if (options.dry_run) {
     if (options.resume != "auto" && options.resume != "never") named_checkpoint(options.resume);
-    if (is_first) log_info("dry run: everything is in order; nothing was trained");
+    if (is_first) log_info("dry run: no errors found; nothing was trained");
     return {RunEnd::kDryRun, 0, 0, program::fingerprint(*set)};
   }
   const std::string machine = machine_line(set->options.target.spec);
   const int64_t done = loop.start(std::move(set), options.resume, options.accept_changes);
-  // Not before: a start that was refused changes nothing.
+  // Only now: a refused start must change nothing.
   if (is_first) store.store_config(chosen, machine);
   if (done >= loop.total_steps()) {
     loop.complete();
     if (is_first) {
-      log_info(
-          "{} has finished its {} steps; to go on: {} (the learning rate keeps its curve: schedule.steps = "
-          "{})",
-          store.folder().string(), done, loop.extension(), *chosen.schedule.steps);
+      log_info("{} has finished its {} steps; to extend it: {} (schedule.steps stays {})",
+               store.folder().string(), done, loop.extension(), *chosen.schedule.steps);
     }
     return {RunEnd::kFinished, done, 0};
   }
-  // The second rank says what the first one cannot.
+  // The second rank reports in place of a first one that is gone.
   if (is_first || (world.rank() == 1 && first_process != 0))
     loop.announce_stops(is_first ? 0 : first_process);
   loop.on_failure(options.failed);

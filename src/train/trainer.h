@@ -1,4 +1,4 @@
-// Training: the loop, and everything around it that a run needs.
+// Runs training: the setup, the loop and the end of a run.
 #pragma once
 
 #include <functional>
@@ -11,41 +11,40 @@
 namespace strata::train {
 
 struct RunOptions {
-  config::RunConfig config;     // as read; validated here together with the model's sizes
+  config::RunConfig config;     // as read; validated with the model's sizes by train_run()
   std::string resume = "auto";  // "auto", "never", or a checkpoint to start from
   bool accept_changes = false;
-  bool dry_run = false;         // validate everything, say what would run, and stop
-  FileSystem* files = nullptr;  // nullptr: the machine's own
-  // Called with an error of the steps before it is thrown, while the memory is still there that MPI reads and
-  // writes for other processes: ends the job. Empty: nothing.
+  bool dry_run = false;         // validate everything, describe the run, and stop
+  FileSystem* files = nullptr;  // nullptr: the machine's file system
+  // Called with an error of the steps before it is thrown, while the memory still exists that MPI reads and
+  // writes for other processes; it ends the job. Empty: not called.
   std::function<void(const std::exception&)> failed = {};
-  // What ranks that are threads of one process share; nullptr: each makes its own.
+  // Shared by ranks that are threads of one process; nullptr: each rank has its own.
   struct SharedRun* shared = nullptr;
 };
 
 enum class RunEnd {
   kFinished,     // all steps are done
-  kInterrupted,  // stop was asked for; saved
-  kTimeLimit,    // run.max_time is over; saved
+  kInterrupted,  // stopped on request; saved
+  kTimeLimit,    // the time limit has passed; saved
   kDryRun,
 };
 
 struct TrainResult {
   RunEnd end = RunEnd::kFinished;
-  int64_t step = 0;          // the last one that was made
+  int64_t step = 0;          // the last completed one
   double loss = 0;           // of that step; NaN: it had no target
-  std::string program = {};  // kDryRun: its fingerprint, which strata explain tells too
-  int rank = 0;              // of several, this one
+  std::string program = {};  // kDryRun: its fingerprint, as in strata explain
+  int rank = 0;              // this one
 };
 
-// Runs until the configuration's end, or until `stop` says so (asked after every step); then finishes the
-// step, saves and returns. `stop` is asked as well while a tokenizer is trained and text tokenized, where
-// there is nothing to save: Interrupted is thrown. ConfigError, DataError, WorldError as anywhere;
-// DivergedError for a loss or gradient that is not finite. `world`: the ranks that share the work, which all
-// call it.
+// Runs until the configured end, or until `stop`, called after every step, returns true; then saves and
+// returns. `stop` is also called while a tokenizer is trained and text is tokenized; there is nothing to save
+// then, and Interrupted is thrown. ConfigError, DataError, WorldError as usual; DivergedError for a loss or
+// gradient that is not finite. All ranks of `world` share the work and call it.
 TrainResult train_run(comm::World& world, const RunOptions& options, const std::function<bool()>& stop);
 
-// The same on as many ranks as threads of this process; what the first of them came to.
+// The same with `ranks` ranks as threads of this process; returns the first rank's result.
 TrainResult train_on_threads(const RunOptions& options, int ranks, const std::function<bool()>& stop);
 
 }  // namespace strata::train

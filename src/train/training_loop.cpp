@@ -47,7 +47,7 @@ TrainResult TrainingLoop::run() {
     stop_text_.clear();
     return {end, position_.step(), record_.loss.value_or(std::numeric_limits<double>::quiet_NaN())};
   } catch (const WorldError& error) {
-    // The page says what happened where the disk still takes it; the error itself counts.
+    // Shows the error on the run page if the disk can still be written.
     try {
       reporter.finish(observe::RunState::kFailed, error.what());
     } catch (const Error&) {
@@ -106,7 +106,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   executor_->reset_timings();
   Saves saves(options_.files, options_.store, *executor_, inputs_.config.checkpoint.interval, reporter,
               [this](int64_t saved_step) { stop_text_.set(saved_step); });
-  // A run that began from a checkpoint elsewhere has one of its own from the start.
+  // A run that starts from a checkpoint elsewhere saves its own immediately.
   if (from_elsewhere_) saves.begin(save());
   saves.end();
 
@@ -117,8 +117,8 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     record_ = steps.run(position_, [&] { saves.before_update(); });
     record_.checkpoint_seconds = saves.take_waited();
 
-    // From here on all ranks decide alike: by what they told each other.
-    RankReport mine = steps.news(record_);
+    // From here on all ranks decide alike, by the reports that they exchanged.
+    RankReport mine = steps.report(record_);
     stopping.ask(mine);
     mine.wants_evaluation = evaluations.is_due(position_);
     mine.wants_save = saves.is_due(position_);

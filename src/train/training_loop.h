@@ -1,5 +1,5 @@
-// The loop of a run, from the first step to the last. It composes the parts of a step, each in a file of its
-// own: the position, the step itself, evaluations, saves, stopping and reports.
+// The loop of a run, from the first step to the last. It combines the components of a step, each in its own
+// file: position, step, evaluations, saves, stopping and reports.
 #pragma once
 
 #include <functional>
@@ -23,40 +23,40 @@ namespace strata::train {
 struct LoopOptions {
   RunStore& store;
   FileSystem& files;
-  const std::function<bool()>& stop;    // asked after every step
-  std::vector<config::Change> changes;  // that a resume makes in the configuration
-  // The state that start() is expected to find: the plan before start() is computed from it.
+  const std::function<bool()>& stop;    // called after every step
+  std::vector<config::Change> changes;  // made to the configuration by a resume
+  // The state that start() is expected to find; plan() uses it before start().
   std::optional<TrainingState> likely;
 };
 
-// All ranks make one and call its functions at the same places; one thread of each. What the options and the
-// inputs refer to must outlive it.
+// All ranks construct one and call its functions at the same points, each on one thread. The objects that the
+// options and inputs refer to must outlive it.
 class TrainingLoop {
  public:
   TrainingLoop(const RunInputs& inputs, LoopOptions options);
 
   int64_t total_steps() const { return position_.total_steps(); }
-  // What the whole run takes of its sources.
+  // The share of each source in the whole run.
   std::vector<config::SourcePlan> plan() const { return position_.plan(); }
-  // The settings with which a run that has made all its steps goes on.
+  // The settings that extend a run that has completed all its steps.
   std::string extension() const { return position_.extension(); }
 
-  // Fills the arena; returns the step that is done already. Throws as resume_run() does.
+  // Fills the arena; returns the number of completed steps. Throws as resume_run() does.
   int64_t start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,
                 bool accept_changes);
 
-  // Makes this process print what is saved if a signal ends it by force: always, or in the place of process
-  // `stands_in_for` once that is gone. Without this call it prints nothing.
+  // Makes this process print the last saved step if a signal ends it by force: always, or only if process
+  // `stands_in_for` is gone. Without this call it prints nothing.
   void announce_stops(int64_t stands_in_for) { stop_text_.start(stands_in_for); }
 
-  // Called with an error of run() before the memory goes in which other ranks read and write.
+  // Called with an error of run() before the memory is freed that other ranks read and write.
   void on_failure(std::function<void(const std::exception&)> failed) { failed_ = std::move(failed); }
 
-  // Makes the steps that are left, at least one. DataError and WorldError; DivergedError for a loss or
-  // gradient that is not finite.
+  // Runs the remaining steps, at least one. DataError and WorldError; DivergedError for a loss or gradient
+  // that is not finite.
   TrainResult run();
 
-  // A run that was killed between its last save and its end lacks what comes after the save.
+  // Finishes a run that was killed between its last save and its end.
   void complete();
 
  private:
@@ -74,7 +74,7 @@ class TrainingLoop {
   bool from_elsewhere_ = false;  // started from a checkpoint that the user named
   std::function<void(const std::exception&)> failed_;
   StepRecord record_;              // of the newest step
-  EvaluationResults evaluations_;  // the newest
+  EvaluationResults evaluations_;  // the newest results
 };
 
 }  // namespace strata::train

@@ -1,5 +1,4 @@
-// The verdict on a step, taken after all ranks have agreed on its record and before the run's position moves
-// past it. What watches a run decides here.
+// The verdict on a step, after all ranks have agreed on its record and before the run's position advances.
 #pragma once
 
 #include "train/step_record.h"
@@ -11,7 +10,7 @@ enum class Verdict {
   kDiverged,  // a loss or gradient that is not finite; the program has not updated the weights
 };
 
-// By the parts of the record that are the same on all ranks, so that all come to the same verdict without
+// Uses only fields of the record that are the same on all ranks, so that all reach the same verdict without
 // another exchange.
 Verdict verdict_on(const StepRecord& record);
 

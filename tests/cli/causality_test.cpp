@@ -1,4 +1,4 @@
-// strata check causality: the program itself on models that are causal, and what it says of one that is not.
+// strata check causality: the built program on causal models, and its report on a model that leaks.
 
 #include "base/json.h"
 #include "cli/causality_report.h"
@@ -36,7 +36,7 @@ threads = 1
   }
 };
 
-TEST_F(CausalityCommand, ARunIsCheckedAsItTrains) {
+TEST_F(CausalityCommand, ChecksARunAsItTrains) {
   const Outcome outcome = run("check causality run.toml --json");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json answer = parse_json<json>(outcome.out);
@@ -52,7 +52,7 @@ TEST_F(CausalityCommand, ARunIsCheckedAsItTrains) {
   EXPECT_TRUE(text.out.starts_with("causal: ") && contains(text.out, "not tried")) << text.out;
 }
 
-TEST_F(CausalityCommand, SeveralProcessesAreRefused) {
+TEST_F(CausalityCommand, RejectsSeveralProcesses) {
   for (const char* launcher : {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", "PMI_RANK=0 PMI_SIZE=3"}) {
     const Outcome outcome = run("check causality run.toml", launcher);
     EXPECT_EQ(outcome.code, 2);
@@ -75,20 +75,20 @@ TEST_F(CausalityCommand, RanksAreThreads) {
   }
 }
 
-TEST_F(CausalityCommand, AModelDirectoryIsChecked) {
+TEST_F(CausalityCommand, ChecksAModelDirectory) {
   const std::string model =
       std::string("check causality --json --positions 4 --set device.threads=1 --model ") + STRATA_TEST_MODEL;
   const json answer = parse_json<json>(run(model).out);
   EXPECT_EQ(answer.at("causal"), true);
   EXPECT_EQ(answer.at("modes").size(), 2U);
-  // What cannot be trained here is evaluated all the same, and the answer says so.
+  // If training does not fit, only evaluation is checked, and the report states it.
   const json small = parse_json<json>(run(model + " --set memory.budget=\"100 KB\"").out);
   ASSERT_EQ(small.at("modes").size(), 1U);
   EXPECT_EQ(small["modes"][0]["mode"], "evaluate");
   EXPECT_TRUE(contains(dump_json(small.at("not_covered")), "training")) << small;
 }
 
-TEST_F(CausalityCommand, WhatIsNoCausalModelIsRefused) {
+TEST_F(CausalityCommand, RejectsModelsThatAreNotCausal) {
   for (const char* arguments : {"", "run.toml --model x", "run.toml --set model.family=bert"}) {
     const Outcome outcome = run(std::string("check causality ") + arguments);
     EXPECT_EQ(outcome.code, 2) << arguments;
@@ -97,7 +97,7 @@ TEST_F(CausalityCommand, WhatIsNoCausalModelIsRefused) {
   EXPECT_TRUE(contains(run("check causality run.toml --set model.family=bert").err, "bert is an encoder"));
 }
 
-// No model of this program leaks: what it would say is asked for here.
+// No built-in model leaks, so the report is tested on made-up findings.
 CausalityReport leaking() {
   evaluation::Causality found;
   found.leaks.push_back({.op = "attention",
@@ -115,7 +115,7 @@ CausalityReport leaking() {
   return report;
 }
 
-TEST(CausalityReport, LeaksAreNamed) {
+TEST(CausalityReport, NamesLeaks) {
   const CausalityReport report = leaking();
   EXPECT_EQ(report.exit_code(), 3);
   const json answer = parse_json<json>(json_of(report));
@@ -132,7 +132,7 @@ TEST(CausalityReport, LeaksAreNamed) {
   EXPECT_TRUE(contains(text, "sum of the losses")) << text;
 }
 
-TEST(CausalityReport, WithoutLeaksIsCausal) {
+TEST(CausalityReport, IsCausalWithoutLeaks) {
   CausalityReport report = leaking();
   report.answers[1].found.leaks.clear();
   EXPECT_EQ(report.exit_code(), 0);

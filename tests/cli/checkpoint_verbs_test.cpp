@@ -1,4 +1,4 @@
-// strata checkpoint and other verbs on the checkpoints of a run: what is whole, damaged, newest and best.
+// strata checkpoint and other verbs on intact and damaged checkpoints of a run, the newest and the best.
 
 #include "base/json.h"
 #include "fixtures/cli_fixture.h"
@@ -59,13 +59,13 @@ class CheckpointVerbs : public CliTest {
 };
 TinyRun* CheckpointVerbs::tiny_ = nullptr;
 
-TEST_F(CheckpointVerbs, VerifyTellsWholeFromDamagedFromUnverifiable) {
+TEST_F(CheckpointVerbs, VerifyDistinguishesIntactDamagedAndUnverifiable) {
   ASSERT_EQ(run("checkpoint export r model").code, 0);
   for (const std::string& model : std::vector<std::string>{"r/final", "model"}) {
     const Path path = folder_ / model;
     EXPECT_EQ(run("checkpoint verify " + model).code, 0);
-    json told = parse_json<json>(run("checkpoint verify --json " + model).out);
-    EXPECT_TRUE(told["whole"] == true && told["verified"] == true) << told;
+    json answer = parse_json<json>(run("checkpoint verify --json " + model).out);
+    EXPECT_TRUE(answer["whole"] == true && answer["verified"] == true) << answer;
     flip(path / "model.safetensors", 2);
     EXPECT_EQ(run("checkpoint verify " + model).code, 3) << "a flipped bit of a weight";
     flip(path / "model.safetensors", 2);
@@ -73,20 +73,20 @@ TEST_F(CheckpointVerbs, VerifyTellsWholeFromDamagedFromUnverifiable) {
     put_file(path / "config.json", config + " ");
     const Outcome edited = run("checkpoint verify --json " + model);
     EXPECT_EQ(edited.code, 3);
-    told = parse_json<json>(edited.out);
-    EXPECT_TRUE(told["whole"] == false && told["verified"] == false) << told;
+    answer = parse_json<json>(edited.out);
+    EXPECT_TRUE(answer["whole"] == false && answer["verified"] == false) << answer;
     put_file(path / "config.json", config);
     EXPECT_EQ(run("checkpoint verify " + model).code, 0);
     fs::remove(path / "checksums.json");
     const Outcome without = run("checkpoint verify " + model);
     EXPECT_EQ(without.code, 0);
     EXPECT_TRUE(contains(without.out, "cannot be verified")) << without.out;
-    told = parse_json<json>(run("checkpoint verify --json " + model).out);
-    EXPECT_TRUE(told["whole"] == true && told["verified"] == false) << told;
+    answer = parse_json<json>(run("checkpoint verify --json " + model).out);
+    EXPECT_TRUE(answer["whole"] == true && answer["verified"] == false) << answer;
   }
 }
 
-TEST_F(CheckpointVerbs, LatestIsTheStepThatItNames) {
+TEST_F(CheckpointVerbs, LatestIsTheStepItNames) {
   const std::string latest = "r/checkpoints/latest";
   const Outcome verified = run("checkpoint verify " + latest);
   EXPECT_EQ(verified.code, 0) << verified.err;
@@ -96,7 +96,7 @@ TEST_F(CheckpointVerbs, LatestIsTheStepThatItNames) {
   EXPECT_EQ(run("checkpoint export " + latest + " model --dtype fp32").code, 0);
   EXPECT_EQ(run("checkpoint diff --json model " + step(5).string()).code, 0);
   EXPECT_EQ(run(eval_of(latest)).out, run(eval_of(step(5).string())).out);
-  // Where a run goes on from a checkpoint, and where a new one begins with its weights.
+  // For resuming a run from a checkpoint, and for starting a new one with its weights.
   write("RUN.toml", tiny_->toml("other"));
   const std::string train = "train RUN.toml --set run.folder=" + (folder_ / "s").string();
   const Outcome resumed = run(train + " --resume " + latest);
@@ -113,8 +113,8 @@ TEST_F(CheckpointVerbs, LatestIsTheStepThatItNames) {
   }
 }
 
-// Whoever asks for the newest gets it, or hears why not; a run goes on from the newest good one.
-TEST_F(CheckpointVerbs, ADamagedNewestIsNamed) {
+// A request for the newest checkpoint returns it or an error; a run resumes from the newest good one.
+TEST_F(CheckpointVerbs, NamesADamagedNewestCheckpoint) {
   const Path weights = step(6) / "model.safetensors";
   const std::string whole = read_file(weights);
   const std::vector<std::string> verbs{"checkpoint verify ", "checkpoint inspect ",
@@ -132,9 +132,9 @@ TEST_F(CheckpointVerbs, ADamagedNewestIsNamed) {
         << outcome.err;
   }
   EXPECT_FALSE(fs::exists(folder_ / "model"));
-  const json told = parse_json<json>(run("checkpoint verify --json r").out);
-  EXPECT_TRUE(told["whole"] == false && told["verified"] == false) << told;
-  EXPECT_TRUE(contains(dump_json(told["faults"]), "step-00000006")) << told;
+  const json answer = parse_json<json>(run("checkpoint verify --json r").out);
+  EXPECT_TRUE(answer["whole"] == false && answer["verified"] == false) << answer;
+  EXPECT_TRUE(contains(dump_json(answer["faults"]), "step-00000006")) << answer;
   write("RUN.toml", tiny_->toml("other"));
   std::string train = "train RUN.toml --set run.folder=" + run_folder().string();
   for (const std::string& set : sets()) train += " --set '" + set + "'";
@@ -143,8 +143,8 @@ TEST_F(CheckpointVerbs, ADamagedNewestIsNamed) {
   EXPECT_TRUE(contains(resumed.err, "step-00000006") && contains(resumed.err, "skipped")) << resumed.err;
 }
 
-// A weight that changed and still is a number.
-TEST_F(CheckpointVerbs, AFlippedWeightIsNotUsed) {
+// A weight that changed but is still finite.
+TEST_F(CheckpointVerbs, DoesNotUseAFlippedWeight) {
   flip(step(6) / "model.safetensors", 3);
   const Outcome evaluated = run(eval_of("r"));
   EXPECT_EQ(evaluated.code, 3);
@@ -154,7 +154,7 @@ TEST_F(CheckpointVerbs, AFlippedWeightIsNotUsed) {
   EXPECT_EQ(run("checkpoint verify r").code, 3);
 }
 
-TEST_F(CheckpointVerbs, InspectGivesShapesAsLists) {
+TEST_F(CheckpointVerbs, InspectPrintsShapesAsLists) {
   for (const auto& tensor : parse_json<json>(run("checkpoint inspect --json r").out)["tensors"]) {
     ASSERT_TRUE(tensor["shape"].is_array()) << tensor;
     if (tensor["name"] == "model.embed_tokens.weight") {
@@ -163,10 +163,10 @@ TEST_F(CheckpointVerbs, InspectGivesShapesAsLists) {
   }
 }
 
-TEST_F(CheckpointVerbs, PruneKeepsWhatTheRunKeeps) {
+TEST_F(CheckpointVerbs, PruneKeepsTheSameAsTheRun) {
   EXPECT_EQ(steps(), (std::vector<int64_t>{4, 5, 6}));
   EXPECT_EQ(parse_json<json>(run("checkpoint prune --json r").out)["removed"].size(), 0u);
-  // A metric that was never measured must not let the best one go.
+  // A metric that was never measured must not make pruning delete the best one.
   const Outcome wrong = run("checkpoint prune r --keep-last 1 --best-metric eval/vaild/loss");
   EXPECT_EQ(wrong.code, 2);
   EXPECT_TRUE(contains(wrong.err, "eval/valid/loss")) << wrong.err;
@@ -175,7 +175,7 @@ TEST_F(CheckpointVerbs, PruneKeepsWhatTheRunKeeps) {
     const FileLock running(run_folder() / ".lock");
     for (const char* folder : {"r", "r/checkpoints", "r/checkpoints/"}) {
       const Outcome outcome = run(std::string("checkpoint prune --keep-last 1 ") + folder);
-      EXPECT_EQ(outcome.code, 2) << "a running trainer's";
+      EXPECT_EQ(outcome.code, 2) << "a trainer is running";
     }
     EXPECT_EQ(steps().size(), 3u);
   }

@@ -25,7 +25,7 @@ TEST_F(CliTest, VersionAndHelp) {
   EXPECT_EQ(run("config").code, 2);
 }
 
-// Walks the tree by way of the help texts themselves.
+// Walks the tree of verbs through the help texts.
 TEST_F(CliTest, EveryVerbHasAnExample) {
   std::vector<std::string> open = {""};
   size_t seen = 0;
@@ -36,7 +36,7 @@ TEST_F(CliTest, EveryVerbHasAnExample) {
     ASSERT_EQ(help.code, 0) << verb;
     EXPECT_TRUE(contains(help.out, "Example:\n  strata")) << verb << "\n" << help.out;
     ++seen;
-    // Below the headings of its groups the root lists its verbs; other verbs have one list.
+    // The root lists its verbs under group headings; other verbs have one list.
     const size_t list = help.out.find(verb.empty() ? "Train a model:\n" : "Subcommands:\n");
     std::istringstream lines(list == std::string::npos ? "" : help.out.substr(list));
     for (std::string line; std::getline(lines, line) && line != "Example:";) {
@@ -69,8 +69,8 @@ TEST_F(CliTest, MistypedAndLaterVerbs) {
   EXPECT_TRUE(contains(option.err, "frobnicate") || contains(option.err, "required")) << option.err;
 }
 
-// Threads of one process, or processes that a launcher started: not both.
-TEST_F(CliTest, RanksAreStartedInOneWay) {
+// Either threads of one process, or processes that a launcher started, but not both.
+TEST_F(CliTest, RanksStartInOneWay) {
   write("a.toml", "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n");
   write("a.txt", "some text\n");
   for (const char* command :
@@ -81,7 +81,7 @@ TEST_F(CliTest, RanksAreStartedInOneWay) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
 }
 
-// Keys and values of a later version: "not yet", not "unknown"; their defaults are taken.
+// Keys and values of a later version are "not yet", not "unknown"; their defaults are accepted.
 TEST_F(CliTest, LaterKeysAreNotYet) {
   write("a.toml", "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n");
   for (const char* set :
@@ -123,7 +123,7 @@ TEST_F(CliTest, ConfigShowDiffSchema) {
   EXPECT_TRUE(parse_json<nlohmann::json>(run("config schema").out).contains("$schema"));
 }
 
-TEST_F(CliTest, ConfigFaultsAreListedTogether) {
+TEST_F(CliTest, ListsConfigurationErrorsTogether) {
   write("bad.toml",
         "[model]\npreset = \"x\"\n[data]\ntrain = \"a\"\n[training]\nstepz = 5\nsequence_length = 0\n");
   const Outcome bad = run("config show bad.toml");
@@ -134,8 +134,8 @@ TEST_F(CliTest, ConfigFaultsAreListedTogether) {
   EXPECT_EQ(run("config show nowhere.toml").code, 2);
 }
 
-// Raw text to a model in three lines.
-TEST_F(CliTest, ABuildIsTrainedOnWithOneLine) {
+// From raw text to a model in three lines.
+TEST_F(CliTest, TrainsOnABuildWithOneLine) {
   std::string lines, text;
   for (int i = 0; i < 400; ++i) {
     text = "A document about the number " + std::to_string(i * 37 % 400) + " and what follows from it.";
@@ -161,12 +161,12 @@ TEST_F(CliTest, ABuildIsTrainedOnWithOneLine) {
     ASSERT_EQ(stored.data.source.size(), 1u);
     EXPECT_EQ(stored.data.source[0].max_tokens, 60000);
     EXPECT_TRUE(std::filesystem::equivalent(stored.tokenizer.path, folder_ / format / "tokenizer.json"));
-    // The same line goes on with the run.
+    // The same line resumes the run.
     EXPECT_EQ(run(std::string("train ") + format + quick).code, 0);
   }
 }
 
-TEST_F(CliTest, InitWritesAConfigurationThatIsRead) {
+TEST_F(CliTest, InitWritesAReadableConfiguration) {
   write("corpus.txt", "some text");
   const Outcome made = run("init --data corpus.txt");
   ASSERT_EQ(made.code, 0) << made.err;
@@ -184,13 +184,13 @@ TEST(PresetForMachine, BothCoresAndMemoryAllowIt) {
   EXPECT_EQ(models::preset_for_machine(2, 64 * kGb), "llama3-5m");
   EXPECT_EQ(models::preset_for_machine(4, 16 * kGb), "llama3-29m");
   EXPECT_EQ(models::preset_for_machine(64, 256 * kGb), "gpt2-124m");
-  EXPECT_EQ(models::preset_for_machine(64, 6 * kGb), "llama3-29m") << "2 GB of state are too much of it";
+  EXPECT_EQ(models::preset_for_machine(64, 6 * kGb), "llama3-29m") << "2 GB of state are too much";
   EXPECT_EQ(models::preset_for_machine(64, kGb), "llama3-5m");
 }
 
-// Paths mean the same in every file: they start where the program does, as those of --set do. Only `include`
-// starts at the including file.
-TEST_F(CliTest, PathsOfIncludedFilesStartAtTheWorkingFolder) {
+// Paths in every file, as in --set, are relative to the current directory. Only those in `include` are
+// relative to the including file.
+TEST_F(CliTest, PathsInIncludedFilesAreRelativeToTheCurrentDirectory) {
   std::filesystem::create_directories(folder_ / "shared/deep");
   write("shared/base.toml", "include = [\"deep/model.toml\"]\n[data]\ntrain = [\"corpus.txt\"]\n");
   write("shared/deep/model.toml", "[model]\npreset = \"llama3-5m\"\n[tokenizer]\npath = \"t.json\"\n");
@@ -214,7 +214,7 @@ TEST_F(CliTest, CompletionsKnowTheVerbs) {
     EXPECT_TRUE(contains(text.out, "config") && contains(text.out, "schema")) << shell;
   }
   EXPECT_EQ(run("completions tcsh").code, 2);
-  // Bash itself completes with them.
+  // Bash completes with them.
   ASSERT_EQ(run("completions bash").code, 0);
   std::filesystem::copy_file(folder_ / "out", folder_ / "completion.bash");
   const std::string script = "cd '" + folder_.string() +
@@ -255,7 +255,7 @@ TEST_F(CliTest, TokenizerTrainsEncodesDecodes) {
             0);
 }
 
-TEST_F(CliTest, AFullDiskBehindStandardOutputIsNoSuccess) {
+TEST_F(CliTest, AFullDiskIsAnError) {
   const std::string command = "'" STRATA_PROGRAM "' config schema >/dev/full 2>/dev/null";
   const int status = std::system(command.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 4);
@@ -270,22 +270,22 @@ TEST_F(CliTest, DoctorNamesTheMachine) {
   EXPECT_TRUE(contains(run("doctor --quick").out, "instructions"));
 }
 
-// What limits this process here, if anything does, and where that is said (tests/base/control_group_test.cpp
-// has made-up limits).
+// The limits of this process, if any, and their sources (tests/base/control_group_test.cpp has made-up
+// limits).
 TEST_F(CliTest, DoctorNamesTheLimits) {
   const auto limits = parse_json<nlohmann::json>(run("doctor --quick --json").out)["limits"];
   for (const char* key : {"processors", "cpu_quota", "memory", "memory_left"}) {
     ASSERT_TRUE(limits.contains(key)) << key;
     EXPECT_TRUE(limits[key].is_null() || limits[key].contains("source")) << dump_json(limits);
   }
-  if (available_processors() == 1) GTEST_SKIP() << "nothing is less than one processor";
+  if (available_processors() == 1) GTEST_SKIP() << "there is only one processor";
   const fixtures::Environment threads("OMP_NUM_THREADS", "1");
   EXPECT_TRUE(
       contains(run("doctor --quick").out, "1 that this process may use, limited by OMP_NUM_THREADS=1"));
 }
 
 TEST(ExamplesTest, AreValid) {
-  // What an example that goes on from a data build would find.
+  // The data build on which one example trains.
   const ScratchFolder built;
   put_file(
       built / "sources.toml",
@@ -297,7 +297,7 @@ TEST(ExamplesTest, AreValid) {
     if (contains(read_file(file.path()), "\nbuild = "))
       sets.push_back("data.build=\"" + built.path().string() + "\"");
     const auto config = config::read_run_config(file.path(), sets);
-    for (const auto& fault : config::validate(config)) ADD_FAILURE() << fault.to_string();
+    for (const auto& issue : config::validate(config)) ADD_FAILURE() << issue.to_string();
     for (const auto& warning : config::warnings(config)) ADD_FAILURE() << warning.to_string();
     ++seen;
   }

@@ -1,4 +1,4 @@
-// A data build by the program itself: threads, ranks and a kill leave the same bytes.
+// A data build by the built program: any number of threads or ranks, and a kill, leave the same bytes.
 #include <cstdlib>
 #include <map>
 
@@ -11,7 +11,7 @@ class DataBuild : public CliTest {
  protected:
   void SetUp() override {
     CliTest::SetUp();
-    // Three sources, so three parts at least; every third document is nearly the one before it, and the last
+    // Three sources, so at least three parts. Documents come in groups of three near duplicates, and the last
     // source repeats the first.
     for (const int source : {0, 1, 2}) {
       std::string lines;
@@ -52,7 +52,7 @@ clusters = true
 )");
   }
 
-  // Every file of a build with its bytes; the folder goes.
+  // Returns every file of a build with its bytes and removes the folder.
   std::map<std::string, std::string> take() {
     std::map<std::string, std::string> files;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / "built")) {
@@ -64,11 +64,11 @@ clusters = true
   }
 };
 
-TEST_F(DataBuild, TheSameBytesForAnyNumberOfThreads) {
+TEST_F(DataBuild, IsTheSameForAnyNumberOfThreads) {
   const Outcome one = run("data build recipe.toml --set build.workers=1");
   ASSERT_EQ(one.code, 0) << one.err;
   const auto expected = take();
-  // Of 270 documents two in three, and all of the last source, are like an earlier one.
+  // Two in three of the 270 documents, and all of the last source, resemble an earlier one.
   EXPECT_NE(expected.at("built/clusters/02-minhash.jsonl").find("\"size\":6"), std::string::npos);
   EXPECT_GT(expected.at("built/documents/part-00001.jsonl").size(), 5000u);
   const Outcome three = run("data build recipe.toml --set build.workers=3");
@@ -76,7 +76,7 @@ TEST_F(DataBuild, TheSameBytesForAnyNumberOfThreads) {
   EXPECT_EQ(take(), expected);
 }
 
-TEST_F(DataBuild, TheSameBytesForThreeRanks) {
+TEST_F(DataBuild, IsTheSameForThreeRanks) {
 #ifdef STRATA_MPIRUN
   if (std::system(STRATA_MPIRUN " --allow-run-as-root --oversubscribe -n 2 true > /dev/null 2>&1") != 0)
     GTEST_SKIP() << "mpirun starts no processes here";

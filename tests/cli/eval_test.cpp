@@ -1,4 +1,4 @@
-// eval, generate, export and import of a model that was just trained.
+// eval, generate, export and import with a newly trained model.
 #include <cmath>
 
 #include "base/error.h"
@@ -38,7 +38,7 @@ std::vector<json> generated(cli::GenerateOptions options) {
   return lines;
 }
 
-// A model of text, trained once for all tests.
+// A language model, trained once for all tests.
 class Trained : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -58,7 +58,7 @@ class Trained : public testing::Test {
   static std::string model() { return tiny_->folder().string(); }
   static std::string held() { return tiny_->path("held.bin").string(); }
 
-  // -ln p of the last token given the others, by the programs that generate text: another path than eval's.
+  // -ln p of the last token given the others, by the programs for generation, which eval does not use.
   static double surprise(program::Executor& executor, std::span<const int32_t> ids) {
     const size_t context = ids.size() - 1;
     std::vector<int32_t> tokens, positions;
@@ -81,7 +81,7 @@ class Trained : public testing::Test {
     int64_t tokens = 0;
     double loss() const { return sum / static_cast<double>(tokens); }
   };
-  // The rules of interface.md, word by word.
+  // The rules of interface.md, literally.
   static Expected expected_loss(const std::vector<uint16_t>& ids, int64_t length, int64_t stride,
                                 bool documents) {
     inference::ModelRuntime runtime = inference::open_model(model());
@@ -112,8 +112,8 @@ class Trained : public testing::Test {
 };
 TinyRun* Trained::tiny_ = nullptr;
 
-// Chunks of a text count from its begin, and what fills a last window up is in none of them.
-TEST(Eval, LastWindowOfAModelWithChunksIsThatTextByItself) {
+// Chunks of a text are counted from its beginning, and the padding of the last window is in none of them.
+TEST(Eval, LastWindowOfAModelWithChunksEqualsItsTextAlone) {
   ScratchFolder scratch;
   std::vector<uint16_t> ids;
   for (int i = 0; i < 45; ++i) ids.push_back(static_cast<uint16_t>(1 + i * 7919 % 60));
@@ -156,7 +156,7 @@ TEST_F(Trained, EvalOfText) {
   const auto tokenizer = inference::open_model(model()).tokenizer;
   const std::string text = read_file(tiny_->path("a.txt"));
   auto ids = tokenizer->encode(text);
-  ids.push_back(*tokenizer->end_of_text_id());  // behind every text, as in a run
+  ids.push_back(*tokenizer->end_of_text_id());  // after every text, as in a run
   const Expected expected = expected_loss({ids.begin(), ids.end()}, 32, 32, false);
   EXPECT_EQ(found["tokens"], expected.tokens);
   EXPECT_NEAR(found["loss"].get<double>(), expected.loss(), 1e-4);
@@ -166,7 +166,7 @@ TEST_F(Trained, EvalOfText) {
 }
 
 // The same text as a run's valid set and from the command line, on the same weights.
-TEST_F(Trained, EvalOfTextIsTheRunsOwn) {
+TEST_F(Trained, EvalOfTextEqualsTheRuns) {
   for (const std::string& ends : std::vector<std::string>{"true", "false"}) {
     const std::string run = "ends_" + ends;
     tiny_->train({"data.train=[\"" + tiny_->path("corpus.txt").string() + "\"]",
@@ -187,7 +187,7 @@ TEST_F(Trained, EvalOfTextIsTheRunsOwn) {
   }
 }
 
-TEST_F(Trained, EvalRefuses) {
+TEST_F(Trained, EvalRejectsInvalidInputs) {
   EXPECT_THROW(cli::run_evaluation({.model = model(), .tokens = {held()}, .sequence_length = 65}),
                ConfigError);
   EXPECT_THROW(cli::run_evaluation({.model = model(), .tokens = {held()}, .sequence_length = 8, .stride = 9}),
@@ -200,7 +200,7 @@ TEST_F(Trained, EvalRefuses) {
   EXPECT_THROW(cli::run_evaluation({.model = model(), .task = "hellaswag", .jsonl = "nowhere"}), ConfigError);
   EXPECT_THROW(cli::run_evaluation({.model = tiny_->path("nowhere").string(), .tokens = {held()}}),
                ConfigError);
-  // Tokens of another tokenizer than the model's, and documents that nobody can tell apart.
+  // Tokens of another tokenizer than the model's, and documents without boundaries.
   put_tokens(tiny_->path("other.bin"), tiny_tokens(60, 99));
   put_file(tiny_->path("other.json"),
            dump_json(json{{"dtype", "u16"}, {"tokenizer_hash", std::string(16, 'a')}}));
@@ -213,10 +213,8 @@ TEST_F(Trained, EvalRefuses) {
                DataError);
 }
 
-// A task in the loop: the same figures as from the command line, on the same weights, and again after a
-// resume.
-// The loss of no token is none.
-TEST_F(Trained, EvalOfWhatIsNotToBePredictedIsRefused) {
+// Without predicted tokens there is no loss.
+TEST_F(Trained, EvalRejectsTextWithoutTargets) {
   const std::string ends = tiny_->path("ends.bin").string();
   put_tokens(ends, std::vector<uint16_t>(60, 0));
   try {
@@ -228,6 +226,7 @@ TEST_F(Trained, EvalOfWhatIsNotToBePredictedIsRefused) {
   }
 }
 
+// Tasks in the loop have the same results as on the command line with the same weights, also after a resume.
 TEST_F(Trained, TasksInTheLoop) {
   const std::string lambada = tiny_->path("lambada.jsonl").string(),
                     piqa = tiny_->path("piqa.jsonl").string();
@@ -271,11 +270,11 @@ TEST_F(Trained, TasksInTheLoop) {
   const std::string page = read_file(tiny_->folder("tasks") / "index.html");
   EXPECT_NE(page.find("words/acc"), std::string::npos);
   EXPECT_NE(page.find("Tasks, %"), std::string::npos);
-  // In two parts: the fifth question, after those of steps 1 and 2 and of two tasks, ends the evaluation.
+  // In two parts: the fifth call of `stop`, after steps 1 and 2 and two tasks, ends the evaluation.
   EXPECT_EQ(tiny_->train(sets, "parts", 5).end, RunEnd::kInterrupted);
   tiny_->train(sets, "parts");
   EXPECT_EQ(evaluations("parts"), whole);
-  // Refused before anything is trained.
+  // Rejected before training starts.
   const auto with = [&](const std::string& set) {
     auto changed = sets;
     changed.back() = "eval.set=[" + set + "]";
@@ -299,22 +298,22 @@ TEST_F(Trained, ExportImportEval) {
   const Path imported = tiny_->path("imported");
   captured([&] { return cli::run_import({.source = exported.string(), .target = imported}); });
   EXPECT_EQ(evaluated({.model = imported.string(), .tokens = {held()}, .sequence_length = 16}), whole);
-  // What was imported is step 0 of a run, with its own tokenizer.
+  // The import is step 0 of a run, with its own tokenizer.
   const config::RunConfig config =
       tiny_->config({"data.train=[\"" + tiny_->path("corpus.txt").string() + "\"]"}, "imported");
   EXPECT_EQ(tiny_->train_with({.config = config}).end, RunEnd::kFinished);
   const MetricsLog log = metrics_of(imported);
   EXPECT_EQ(log.steps.size(), 6u);
-  EXPECT_LT(log.loss[0], 4.0) << "the weights are those that were imported";
+  EXPECT_LT(log.loss[0], 4.0) << "the weights were imported";
   EXPECT_EQ(read_file(imported / "checkpoints/step-00000006/tokenizer.json"),
             read_file(exported / "tokenizer.json"));
-  // Half the bits change the loss a little; its own dtype computes.
+  // Half the bits change the loss slightly; computations use the exported dtype.
   const Path half = tiny_->path("half");
   captured([&] { return cli::run_export({.source = model(), .target = half, .dtype = "bf16"}); });
   const double loss = evaluated({.model = half.string(), .tokens = {held()}, .sequence_length = 16})["loss"];
   EXPECT_NEAR(loss, whole["loss"].get<double>(), 0.05);
   EXPECT_THROW(cli::run_import({.source = exported.string(), .target = imported}), ConfigError)
-      << "it holds a run";
+      << "the folder contains a run";
 }
 
 TEST_F(Trained, GenerateRepeatsBySeed) {
@@ -327,14 +326,15 @@ TEST_F(Trained, GenerateRepeatsBySeed) {
   options.temperature = 0;
   const auto greedy = generated(options);
   options.seed = 6;
-  EXPECT_EQ(generated(options), greedy) << "greedy text knows no seed";
+  EXPECT_EQ(generated(options), greedy) << "greedy text does not depend on the seed";
   options.temperature = 1;
   options.top_k = 1;
   EXPECT_EQ(generated(options)[0]["ids"], greedy[0]["ids"]);
 }
 
-// A prompt's text is its own on every line and alone; equal prompts differ, in the order they stand in.
-TEST_F(Trained, ATextDoesNotDependOnItsLine) {
+// A prompt yields the same text on every line and by itself; equal prompts yield different texts, in their
+// order.
+TEST_F(Trained, TextsDoNotDependOnTheirLine) {
   const auto texts = [&](const std::vector<std::string>& prompts, int64_t batch = 8) {
     std::string lines;
     for (const std::string& prompt : prompts) lines += dump_json(json{{"prompt", prompt}}) + "\n";
@@ -359,7 +359,7 @@ TEST_F(Trained, ATextDoesNotDependOnItsLine) {
             one[0]);
 }
 
-TEST_F(Trained, TextsOfAFileAreToldApart) {
+TEST_F(Trained, SeparatesTheTextsOfAFile) {
   put_file(tiny_->path("two.jsonl"), "{\"prompt\": \"the cat\"}\n\n{\"prompt\": \"the\"}\n");
   const std::string file = tiny_->path("two.jsonl").string();
   for (const int64_t batch : {1, 8}) {
@@ -390,7 +390,7 @@ TEST(Escapes, AreThoseOfJsonAndC) {
   EXPECT_EQ(cli::unescaped("\\n\\n", "--stop"), "\n\n");
   EXPECT_EQ(cli::unescaped("a\\tb\\r\\\\n\\\"", "--stop"), "a\tb\r\\n\"");
   EXPECT_EQ(cli::unescaped("\\u00e9\\x41\\uD83D\\uDE00", "--stop"), "\u00e9A\U0001F600");
-  EXPECT_EQ(cli::unescaped("\n", "--stop"), "\n") << "what the shell wrote out";
+  EXPECT_EQ(cli::unescaped("\n", "--stop"), "\n") << "expanded by the shell";
   for (const char* bad : {"\\", "a\\", "\\q", "\\x4", "\\u12", "\\uZZZZ", "\\uD83D", "\\uDE00", "\\uD83Dx"}) {
     try {
       cli::unescaped(bad, "--stop");
@@ -401,8 +401,9 @@ TEST(Escapes, AreThoseOfJsonAndC) {
   }
 }
 
-// Another vocabulary entry gives other texts; resuming takes the checkpoint before, whose tokenizer is whole.
-TEST_F(Trained, ADamagedTokenizerIsNotUsed) {
+// A changed vocabulary entry would change the texts; a resume uses the previous checkpoint, whose tokenizer
+// is intact.
+TEST_F(Trained, DoesNotUseADamagedTokenizer) {
   const Path copy = tiny_->path("copy");
   std::filesystem::copy(tiny_->folder(), copy, std::filesystem::copy_options::recursive);
   const Path tokenizer = copy / "checkpoints/step-00000040/tokenizer.json";
@@ -419,11 +420,11 @@ TEST_F(Trained, ADamagedTokenizerIsNotUsed) {
   testing::internal::CaptureStderr();
   const auto end = tiny_->train(
       {"data.train=[\"" + tiny_->path("corpus.txt").string() + "\"]", "training.steps=40"}, "copy");
-  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string message = testing::internal::GetCapturedStderr();
   set_log_level(LogLevel::kError);
   EXPECT_EQ(end.step, 40);
-  EXPECT_NE(said.find("step-00000040"), std::string::npos) << said;
-  EXPECT_NE(said.find("tokenizer.json"), std::string::npos) << said;
+  EXPECT_NE(message.find("step-00000040"), std::string::npos) << message;
+  EXPECT_NE(message.find("tokenizer.json"), std::string::npos) << message;
 }
 
 TEST_F(Trained, GreedyTextIsTheMostProbable) {
@@ -460,7 +461,7 @@ TEST_F(Trained, StopTextsAndPrompts) {
   put_file(tiny_->path("bad.jsonl"), "{\"prompt\": \"a\"}\n{\"promt\": \"b\"}\n");
   options.prompts = tiny_->path("bad.jsonl").string();
   EXPECT_THROW(cli::run_generation(options), DataError);
-  // A prompt and its text end where the model's positions do.
+  // A prompt and its text end at the model's last position.
   options.prompts = "";
   options.prompt = "the cat number 5 sat on the mat.";
   options.max_tokens = 1000;

@@ -1,4 +1,4 @@
-// What strata explain tells is the program that strata train runs.
+// strata explain shows the program that strata train runs.
 #include <gtest/gtest.h>
 
 #include "base/file.h"
@@ -16,7 +16,7 @@ class ExplainedProgram : public CliTest {
     CliTest::SetUp();
     std::string text;
     for (int i = 0; i < 4000; ++i)
-      text += "The program trains a model on text, step " + std::to_string(i) + ", and says so.\n";
+      text += "The program trains a model on text, step " + std::to_string(i) + ", and reports it.\n";
     for (const char* folder : {"corpus", "demo/corpus/train", "data/web", "data/code", "held-out"}) {
       std::filesystem::create_directories(folder_ / folder);
       write(std::string(folder) + "/a.txt", text);
@@ -45,12 +45,12 @@ class ExplainedProgram : public CliTest {
   std::string explained(const std::string& arguments) {
     const Outcome out = run("explain " + arguments + " --json");
     EXPECT_EQ(out.code, 0) << out.err;
-    const json told = parse_json<json>(out.out);
-    for (const json& choice : told.at("choices"))
+    const json answer = parse_json<json>(out.out);
+    for (const json& choice : answer.at("choices"))
       EXPECT_FALSE(choice.at("key").empty() || choice.at("value") == choice.at("from") ||
                    choice.at("why").get<std::string>().empty())
           << choice;
-    return told.at("fingerprint");
+    return answer.at("fingerprint");
   }
   std::string trained(const std::string& arguments) {
     const Outcome out = run("train " + arguments + " --dry-run --json");
@@ -59,18 +59,18 @@ class ExplainedProgram : public CliTest {
   }
 };
 
-TEST_F(ExplainedProgram, IsTheOneThatTrainsForEveryExample) {
+TEST_F(ExplainedProgram, IsTheTrainedProgramForEveryExample) {
   make_base_model();
   int examples = 0;
   for (const auto& file : std::filesystem::recursive_directory_iterator(STRATA_EXAMPLES)) {
-    // Not the recipes of data builds, nor what others include.
+    // Without the recipes of data builds and files that others include.
     if (file.path().extension() != ".toml" || !contains(read_file(file.path()), "[model]")) continue;
     std::string arguments = file.path().string();
-    // The one example that trains on a data build, which is another test's.
+    // The example that trains on a data build belongs to another test.
     if (contains(read_file(file.path()), "build = "))
       arguments += " --set 'data.build=[]' --set 'data.train=[\"corpus/*.txt\"]'";
     SCOPED_TRACE(arguments);
-    // Before the tokenizer is trained, and with it.
+    // Before the tokenizer is trained, and afterwards.
     const std::string before = explained(arguments);
     EXPECT_EQ(before, trained(arguments));
     EXPECT_EQ(explained(arguments), before);
@@ -79,7 +79,7 @@ TEST_F(ExplainedProgram, IsTheOneThatTrainsForEveryExample) {
   EXPECT_GE(examples, 6);
 }
 
-TEST_F(ExplainedProgram, TellsTheOrderOfAStep) {
+TEST_F(ExplainedProgram, ShowsTheOrderOfAStep) {
   const std::string run_of_three =
       "explain corpus/a.txt --set model.preset=llama3-5m --set run.folder=s --set "
       "training.micro_batch_size=2 "
@@ -99,10 +99,10 @@ TEST_F(ExplainedProgram, TellsTheOrderOfAStep) {
   EXPECT_TRUE(picture.starts_with("<svg ") && picture.ends_with("</svg>\n")) << picture;
 }
 
-// Tasks in the loop are a program of their own; the ids of special tokens are attributes of instructions.
-TEST_F(ExplainedProgram, HasTheTasksAndTheTokenizersIds) {
+// Tasks in the loop are a separate program; the ids of special tokens are attributes of instructions.
+TEST_F(ExplainedProgram, IncludesTasksAndTheTokenizersIds) {
   write("piqa.jsonl",
-        "{\"goal\": \"To say so\", \"sol1\": \"train a model\", \"sol2\": \"do not\", \"label\": 0}\n");
+        "{\"goal\": \"To report it\", \"sol1\": \"train a model\", \"sol2\": \"do not\", \"label\": 0}\n");
   const std::string sizes =
       " --set model.preset=bert-tiny --set model.override.vocab_size=600 --set "
       "tokenizer.train.vocab_size=500 --set "
@@ -115,7 +115,7 @@ TEST_F(ExplainedProgram, HasTheTasksAndTheTokenizersIds) {
             "[training]\nsequence_length = 64\nglobal_batch_size = 4\n"
             "[[eval.set]]\nname = \"piqa\"\ntask = \"piqa\"\npath = [\"piqa.jsonl\"]\n")
           .string();
-  const std::string runs = trained(task);  // trains the tokenizer, by which the questions' lengths are known
+  const std::string runs = trained(task);  // trains the tokenizer, which determines the questions' lengths
   EXPECT_EQ(explained(task), runs);
   const json programs = parse_json<json>(run("explain " + task + " --json").out).at("programs");
   EXPECT_EQ(programs.size(), 5u);

@@ -1,4 +1,4 @@
-// What the program reads: pipes, files that are no text; and how it stops while it reads.
+// Inputs of the program: pipes, files that are not text, and signals while it reads.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -13,13 +13,12 @@ namespace {
 
 class InputsTest : public CliTest {
  protected:
-  Outcome shell(const std::string& arguments, const std::string& before = "",
-                const std::string& behind = "") {
-    return run("", "sh -c '" + before + " \"$0\" " + arguments + " " + behind + "'");
+  Outcome shell(const std::string& arguments, const std::string& before = "", const std::string& after = "") {
+    return run("", "sh -c '" + before + " \"$0\" " + arguments + " " + after + "'");
   }
 };
 
-TEST_F(InputsTest, WhatReadsOnceTakesAPipe) {
+TEST_F(InputsTest, VerbsThatReadOnceAcceptAPipe) {
   const std::string text = "some text of a pipe, which is read once\n";
   write("text.txt", text);
   write("docs.jsonl", "{\"id\":\"a\",\"text\":\"one\"}\n{\"id\":\"b\",\"text\":\"two\"}\n");
@@ -38,8 +37,8 @@ TEST_F(InputsTest, WhatReadsOnceTakesAPipe) {
   }
 }
 
-// It reads its texts more than once. Nobody writes into the pipe: it is not even opened.
-TEST_F(InputsTest, TrainRefusesAPipeByName) {
+// Training reads its texts more than once. No process writes into the pipe, which is not even opened.
+TEST_F(InputsTest, TrainRejectsAPipeByName) {
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   for (const std::string path : {"pipe", "-"}) {
     const Outcome outcome = run("train " + path + " --dry-run");
@@ -49,7 +48,7 @@ TEST_F(InputsTest, TrainRefusesAPipeByName) {
   }
 }
 
-TEST_F(InputsTest, WhatIsNoTextIsToldByName) {
+TEST_F(InputsTest, NamesFilesThatAreNotText) {
   write("image.txt", std::string("\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16));
   write("wide.txt", std::string("\xFF\xFEs\0o\0m\0e\0", 10));
   write("latin.txt", "caf\xE9 au lait\n");
@@ -68,8 +67,8 @@ TEST_F(InputsTest, WhatIsNoTextIsToldByName) {
   }
 }
 
-// Half of a line, and then nothing more: the reader waits where nothing asks whether to stop.
-TEST_F(InputsTest, ASignalIsHeardWhileALineIsRead) {
+// After half a line the input pauses: the reader waits in a call that does not check for a stop.
+TEST_F(InputsTest, ASignalStopsReadingALine) {
   const Path pipe = folder_ / "pipe.jsonl";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   const int hold = ::open(pipe.c_str(), O_RDWR);
@@ -84,10 +83,10 @@ TEST_F(InputsTest, ASignalIsHeardWhileALineIsRead) {
   ::close(hold);
 }
 
-// What a benchmark starts ends with it, and leaves nothing behind.
-TEST_F(InputsTest, ASignalEndsWhatABenchmarkStarted) {
+// A benchmark's child process ends with it and leaves no files.
+TEST_F(InputsTest, ASignalEndsABenchmarksChild) {
   std::filesystem::create_directories(folder_ / "tmp");
-  // The training run of its own is there once its log is.
+  // The benchmark's training run has started once its log exists.
   const Outcome outcome =
       shell("bench step --set model.preset=llama3-5m --set training.micro_batch_size=1 &", "TMPDIR=$PWD/tmp",
             "until ls tmp/*/run/metrics.jsonl >listed 2>&1; do sleep 0.05; done; "
@@ -99,8 +98,8 @@ TEST_F(InputsTest, ASignalEndsWhatABenchmarkStarted) {
   EXPECT_NE(::kill(static_cast<pid_t>(std::stoi(child)), 0), 0);
 }
 
-// A killed benchmark cannot remove its folder: the next one does, and leaves one that is in use alone.
-TEST_F(InputsTest, TheNextBenchmarkRemovesWhatAKilledOneLeft) {
+// A killed benchmark cannot remove its folder: the next one does, but keeps folders in use.
+TEST_F(InputsTest, TheNextBenchmarkRemovesTheFolderOfAKilledOne) {
   std::filesystem::create_directories(folder_ / "tmp/strata-bench-in-use");
   const FileLock lock(folder_ / "tmp/strata-bench-in-use/.lock");
   const std::string bench = "bench load --set model.preset=llama3-5m --set training.micro_batch_size=1 &";
@@ -108,7 +107,7 @@ TEST_F(InputsTest, TheNextBenchmarkRemovesWhatAKilledOneLeft) {
       shell(bench, "TMPDIR=$PWD/tmp",
             "until [ \"$(ls tmp/*/.lock | wc -l)\" = 2 ]; do sleep 0.05; done; kill -KILL $!; wait $!");
   EXPECT_EQ(killed.code, 137) << killed.err;
-  // Waits until the folder of the killed one is gone and its own is there.
+  // Waits until the killed benchmark's folder is gone and the new one exists.
   const Outcome next =
       shell(bench, "left=$(ls -d tmp/* | grep -v in-use); TMPDIR=$PWD/tmp",
             "until [ ! -e $left ] && [ \"$(ls tmp/*/.lock | wc -l)\" = 2 ]; do sleep 0.05; done; "

@@ -1,4 +1,4 @@
-// What the program writes: to a disk that is full, to a pipe that is closed, over what is there.
+// Outputs of the program: a full disk, a closed pipe, existing files.
 #include <sys/stat.h>
 
 #include "fixtures/cli_fixture.h"
@@ -14,7 +14,7 @@ class OutputTest : public CliTest {
   }
 };
 
-TEST_F(OutputTest, AFullDiskIsToldByEveryVerb) {
+TEST_F(OutputTest, EveryVerbReportsAFullDisk) {
   write("text.txt", "some text to be read, and some more of it\n");
   write("docs.jsonl", "{\"text\":\"some text\"}\n");
   write("run.toml", "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"text.txt\"]\n");
@@ -52,13 +52,13 @@ TEST_F(OutputTest, AClosedPipeEndsQuietly) {
     const Outcome plain = run_into(arguments, "| head -c 1");
     EXPECT_EQ(plain.out.size(), 1u) << arguments;
     EXPECT_EQ(plain.err, "") << arguments;
-    // Also where whoever starts the program ignores the signal.
+    // Also if the parent process ignores the signal.
     EXPECT_EQ(run("", "sh -c 'trap \"\" PIPE; \"$0\" " + std::string(arguments) + " | true'").err, "")
         << arguments;
   }
 }
 
-TEST_F(OutputTest, AFileThatIsThereIsReplacedByForceAlone) {
+TEST_F(OutputTest, ReplacesAnExistingFileOnlyWithForce) {
   write("text.txt", "some text to be read, and some more of it\n");
   const std::string train = "tokenizer train --input text.txt --vocab-size 260 --output ";
   for (const std::string& command : {train + "there", std::string("init --output there")}) {
@@ -86,8 +86,8 @@ TEST_F(OutputTest, AUnigramHasNoSplitsOrMerges) {
   }
 }
 
-// Told before the work, not after it.
-TEST_F(OutputTest, AnOutputThatCannotBeIsRefused) {
+// Reported before the work, not after it.
+TEST_F(OutputTest, RejectsImpossibleOutputs) {
   write("text.txt", "some text\n");
   std::filesystem::create_directory(folder_ / "empty");
   for (const std::string output : {"nowhere/t.json", "empty", "empty/"}) {
@@ -101,8 +101,8 @@ TEST_F(OutputTest, AnOutputThatCannotBeIsRefused) {
   }
 }
 
-// A build says what it dropped, and touches no folder that it did not make.
-TEST_F(OutputTest, ABuildNamesItsReasonsAndKeepsOthersFiles) {
+// A build reports why it dropped documents, and changes no folder that it did not make.
+TEST_F(OutputTest, ABuildNamesItsReasonsAndKeepsOtherFiles) {
   write("docs.jsonl", "{\"text\":\"some text\"}\n{\"text\":null}\n{\"text\":null}\n{}\n");
   const Outcome built = run("data filter docs.jsonl --stage simple -o built");
   ASSERT_EQ(built.code, 0) << built.err;

@@ -1,5 +1,5 @@
-// Sizes that no model has, in a config.json or in a configuration: every verb refuses them at once, before it
-// plans or allocates anything.
+// Impossible sizes in a config.json or a configuration: every verb rejects them before it plans or allocates
+// anything.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -12,7 +12,7 @@ namespace {
 
 class SizesTest : public CliTest {
  protected:
-  // A model that can be used, with these fields of its config.json changed.
+  // A valid model with these fields of its config.json changed.
   void make_model(const nlohmann::json& changes) {
     std::filesystem::remove_all(folder_ / "m");
     std::filesystem::copy(STRATA_TEST_MODEL, folder_ / "m");
@@ -24,7 +24,7 @@ class SizesTest : public CliTest {
           "[run]\nfolder = \"run\"\n[model]\nfrom = \"m\"\n[data]\ntrain = [\"a.txt\"]\n[training]\n"
           "sequence_length = 16\nsteps = 2\n[memory]\nbudget = \"2GB\"\n");
   }
-  // What would need more than some gigabytes ends here instead of in the whole machine.
+  // Limits the process to some gigabytes, so that an error does not exhaust the machine.
   Outcome limited(const std::string& arguments) { return run(arguments, "ulimit -v 12000000;"); }
 };
 
@@ -36,7 +36,7 @@ constexpr const char* kVerbsOfModels[] = {"generate --model m --prompt hi --max-
                                           "explain r.toml",
                                           "train r.toml --dry-run"};
 
-TEST_F(SizesTest, OfAModelDirectoryAreRefusedByEveryVerb) {
+TEST_F(SizesTest, EveryVerbRejectsThoseOfAModelDirectory) {
   const auto refused = [&](const char* verb) {
     const Outcome outcome = limited(verb);
     EXPECT_TRUE(outcome.code == 2 || outcome.code == 3) << verb << outcome.code << outcome.err;
@@ -60,8 +60,8 @@ TEST_F(SizesTest, OfAModelDirectoryAreRefusedByEveryVerb) {
   }
 }
 
-// Possible sizes, and not those of the weights beside them.
-TEST_F(SizesTest, ThatTheWeightsDoNotHaveAreRefusedByEveryVerb) {
+// Possible sizes that differ from those of the weights.
+TEST_F(SizesTest, EveryVerbRejectsThoseThatTheWeightsLack) {
   for (const nlohmann::json& change : {nlohmann::json{{"vocab_size", 2147483000}},
                                        nlohmann::json{{"hidden_size", 1 << 20}, {"head_dim", 256}}}) {
     make_model(change);
@@ -73,14 +73,14 @@ TEST_F(SizesTest, ThatTheWeightsDoNotHaveAreRefusedByEveryVerb) {
   }
 }
 
-TEST_F(SizesTest, SoundOnesAreTaken) {
+TEST_F(SizesTest, AcceptsPossibleOnes) {
   make_model(nlohmann::json::object());
   for (const char* verb : kVerbsOfModels)
     EXPECT_EQ(limited(verb).code, 0) << verb << read_file(folder_ / "err");
 }
 
-// Sound files, and more than any machine that runs this holds.
-TEST_F(SizesTest, AModelLargerThanTheMemoryIsRefused) {
+// Valid files of a model larger than the memory of any test machine.
+TEST_F(SizesTest, RejectsAModelLargerThanTheMemory) {
   constexpr int64_t kVocab = int64_t{1} << 27, kWidth = 8192;
   make_model({{"vocab_size", kVocab},
               {"hidden_size", kWidth},
@@ -110,9 +110,9 @@ TEST_F(SizesTest, AModelLargerThanTheMemoryIsRefused) {
   const std::string text = dump_json(header);
   const auto size = static_cast<uint64_t>(text.size());
   const Path file = write("m/model.safetensors", std::string(reinterpret_cast<const char*>(&size), 8) + text);
-  std::error_code error;  // a file of holes
+  std::error_code error;  // a sparse file
   std::filesystem::resize_file(file, 8 + text.size() + static_cast<uint64_t>(at), error);
-  if (error) GTEST_SKIP() << "no file of 2 TB can stand here: " << error.message();
+  if (error) GTEST_SKIP() << "cannot make a file of 2 TB here: " << error.message();
   for (const char* verb : {kVerbsOfModels[0], kVerbsOfModels[1], "checkpoint import m imported"}) {
     const Outcome outcome = run(verb);
     EXPECT_EQ(outcome.code, 4) << verb << outcome.err;
@@ -122,7 +122,7 @@ TEST_F(SizesTest, AModelLargerThanTheMemoryIsRefused) {
 }
 
 // The tokenizer of another model.
-TEST_F(SizesTest, AnIdBeyondTheVocabularyIsNoBug) {
+TEST_F(SizesTest, AnIdBeyondTheVocabularyIsAUserError) {
   make_model(nlohmann::json::object());
   std::filesystem::copy_file(STRATA_TEST_MODEL "/../../../models/golden/llama-tied/config.json",
                              folder_ / "m/config.json", std::filesystem::copy_options::overwrite_existing);
@@ -134,31 +134,31 @@ TEST_F(SizesTest, AnIdBeyondTheVocabularyIsNoBug) {
   EXPECT_TRUE(contains(outcome.err, "use the model's own tokenizer")) << outcome.err;
 }
 
-// A model of a thousand gigabytes is planned, not held.
-TEST_F(SizesTest, ALargeModelIsExplained) {
+// A model of a thousand gigabytes is planned without allocating it.
+TEST_F(SizesTest, ExplainsALargeModel) {
   write("a.txt", std::string(3000, 'a') + "\n");
   const std::string large =
       "a.txt --set model.preset=llama3.1-405b --set run.folder=r --set memory.budget=\"8TB\" "
       "--set training.sequence_length=8192 --set training.global_batch_size=2";
-  // The plan of a processor that multiplies fp32 masters; weights packed for bf16 take another 0.8 TB.
+  // The plan for a processor that multiplies fp32 masters; weights packed for bf16 take another 0.8 TB.
   const Outcome explained = run("explain " + large, "STRATA_MAX_CPU_ISA=avx512");
   EXPECT_EQ(explained.code, 0) << explained.err;
   EXPECT_TRUE(contains(explained.out, "406B parameters") && !contains(explained.out, "does not fit"))
       << explained.out;
-  // The same without a budget: no training, before any text is read.
+  // Without a budget, training is rejected before any text is read.
   const Outcome trained =
       limited("train a.txt --set model.preset=llama3.1-405b --set run.folder=r --dry-run");
   EXPECT_EQ(trained.code, 2) << trained.err;
   EXPECT_TRUE(contains(trained.err, "memory.budget")) << trained.err;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "r/data")) << "nothing was tokenized";
-  // More than the machine has, whatever the budget says.
+  // More than the machine has, even if the budget allows it.
   const Outcome beyond =
       run("train " + large + " --set training.sequence_length=8 --set memory.budget=\"9000TB\" --dry-run");
   EXPECT_EQ(beyond.code, 4) << beyond.err;
   EXPECT_TRUE(contains(beyond.err, "are free on this machine")) << beyond.err;
 }
 
-TEST_F(SizesTest, OfAStepAreChecked) {
+TEST_F(SizesTest, ChecksThoseOfAStep) {
   write("a.txt", std::string(3000, 'a') + "\n");
   const std::string small = " --set model.preset=llama3-5m --set run.folder=r --set memory.budget=2GB --set ";
   for (const char* set :
@@ -176,7 +176,7 @@ TEST_F(SizesTest, OfAStepAreChecked) {
   }
 }
 
-TEST_F(SizesTest, AnUnknownInstructionSetIsRefused) {
+TEST_F(SizesTest, RejectsAnUnknownInstructionSet) {
   write("a.txt", std::string(3000, 'a') + "\n");
   const Outcome refused = run("explain a.txt --set run.folder=r", "STRATA_MAX_CPU_ISA=sse9");
   EXPECT_EQ(refused.code, 2);
@@ -185,7 +185,7 @@ TEST_F(SizesTest, AnUnknownInstructionSetIsRefused) {
       << refused.err;
 }
 
-// A micro-batch that is left to the program is one that fits.
+// An automatic micro-batch fits the budget.
 TEST_F(SizesTest, AnAutoMicroBatchFitsTheBudget) {
   write("a.txt", std::string(3000, 'a') + "\n");
   const auto micro_batch = [&](const std::string& budget) {
@@ -202,8 +202,8 @@ TEST_F(SizesTest, AnAutoMicroBatchFitsTheBudget) {
   EXPECT_LT(std::stoi(micro_batch("110MB")), 8);
 }
 
-// Whatever rank of a pipeline is asked for, it is that rank that is shown, whichever does not fit.
-TEST_F(SizesTest, APipelineThatDoesNotFitIsExplained) {
+// The requested rank of a pipeline is shown, whichever rank does not fit.
+TEST_F(SizesTest, ExplainsAPipelineThatDoesNotFit) {
   write("a.txt", std::string(3000, 'a') + "\n");
   const auto explained = [&](const std::string& budget, const std::string& more) {
     const Outcome shown =

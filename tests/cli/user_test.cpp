@@ -1,4 +1,4 @@
-// What the program says to those who use it, and what it takes from them.
+// The program's messages to its users, and the inputs that it accepts.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -11,7 +11,7 @@ namespace {
 
 class UserTest : public CliTest {};
 
-// Numbers of the command line out of their range, short in the message.
+// Numbers on the command line that are out of range, in a short message.
 TEST_F(UserTest, OptionsHaveRanges) {
   for (const char* arguments :
        {"generate --model m --prompt x --max-tokens 9223372036854775807",
@@ -56,14 +56,14 @@ TEST_F(UserTest, ExplainBeginsWithASummary) {
   EXPECT_EQ(plain.out.find("model    llama3-5m"), 0u) << plain.out;
   for (const char* part : {"\nmemory   ", "\nstep     ", "\nrun      50 steps, 51.2k tokens, "})
     EXPECT_TRUE(contains(plain.out, part)) << part << plain.out;
-  EXPECT_FALSE(contains(plain.out, "forward.0")) << "instructions stand behind --program";
+  EXPECT_FALSE(contains(plain.out, "forward.0")) << "instructions need --program";
   const Outcome whole = run("explain a.txt --set run.folder=r --set training.sequence_length=64 --program");
   EXPECT_EQ(whole.out.find("model    llama3-5m"), 0u);
   EXPECT_TRUE(contains(whole.out, "Phases: F forward")) << whole.out.substr(0, 2000);
 }
 
-// What init writes is what a run may be started with at once; a trial run shortens the warm-up with it.
-TEST_F(UserTest, InitWritesWhatTrainsWithoutAWarning) {
+// A run can start from the unchanged output of init; a trial run also shortens the warm-up.
+TEST_F(UserTest, TheOutputOfInitTrainsWithoutAWarning) {
   std::string text;
   for (int i = 0; i < 4000; ++i) text += "Line " + std::to_string(i * 7919 % 4001) + " of a corpus.\n";
   write("corpus.txt", text);
@@ -81,8 +81,8 @@ TEST_F(UserTest, InitWritesWhatTrainsWithoutAWarning) {
   }
 }
 
-// As many entries as the tokenizer that is trained for the run, where the model says none.
-TEST_F(UserTest, ATrainedTokenizerDecidesTheVocabulary) {
+// If the model has no vocabulary size, it has that of the tokenizer trained for the run.
+TEST_F(UserTest, ATrainedTokenizerDeterminesTheVocabulary) {
   write("a.txt", "some text\n");
   const auto vocabulary = [&](const std::string& sets) {
     const Outcome shown = run("explain a.txt --set run.folder=r " + sets);
@@ -95,8 +95,8 @@ TEST_F(UserTest, ATrainedTokenizerDecidesTheVocabulary) {
   EXPECT_EQ(vocabulary("--set tokenizer.train.vocab_size=700 --set model.override.vocab_size=1000"), "1000");
 }
 
-// Validation from which no loss can be told is found before the first step.
-TEST_F(UserTest, ValidationThatTellsNothingIsFoundByADryRun) {
+// Held-out data without a loss is detected before the first step.
+TEST_F(UserTest, ADryRunFindsHeldOutDataWithoutALoss) {
   std::string text;
   for (int i = 0; i < 3000; ++i) text += "Line " + std::to_string(i) + ".\n";
   write("a.txt", text);
@@ -115,8 +115,8 @@ TEST_F(UserTest, ValidationThatTellsNothingIsFoundByADryRun) {
   EXPECT_EQ(run(dry + "--set 'data.valid=[\"held.bin\"]' --set eval.interval=never").code, 0);
 }
 
-// What the program holds out of its own accord is no fault of the text.
-TEST_F(UserTest, ATextTooShortToHoldAnythingOutIsTrainedOn) {
+// A text too short for the default held-out part is still a valid text.
+TEST_F(UserTest, TrainsOnATextTooShortForHeldOutData) {
   write("a.txt", "some text\n");
   // Eleven tokens: two held out would leave less than a window of nine and its last target.
   const std::string train = "train a.txt --dry-run --set run.folder=r --set training.sequence_length=";
@@ -127,7 +127,7 @@ TEST_F(UserTest, ATextTooShortToHoldAnythingOutIsTrainedOn) {
   EXPECT_EQ(run(train + "9 --set data.valid_fraction=0.01").code, 2);
 }
 
-TEST_F(UserTest, ARunSaysWhereThingsAreAndHowToGoOn) {
+TEST_F(UserTest, ARunPrintsItsResultsAndHowToContinue) {
   std::string text;
   for (int i = 0; i < 3000; ++i) text += "Line " + std::to_string(i) + ".\n";
   write("a.txt", text);
@@ -137,8 +137,8 @@ TEST_F(UserTest, ARunSaysWhereThingsAreAndHowToGoOn) {
   const Outcome first = run(train + " --set schedule.steps=100");
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_TRUE(contains(first.err, "r/final") && contains(first.err, "r/index.html")) << first.err;
-  EXPECT_TRUE(contains(first.err, "at the run's last step: its curve is one of 100 steps")) << first.err;
-  EXPECT_FALSE(contains(read_file(folder_ / "r/metrics.jsonl"), "eval/")) << "never is never";
+  EXPECT_TRUE(contains(first.err, "at the run's last step: its schedule has 100 steps")) << first.err;
+  EXPECT_FALSE(contains(read_file(folder_ / "r/metrics.jsonl"), "eval/")) << "eval.interval is never";
   // The command of the page extends the run.
   const std::string page = read_file(folder_ / "r/index.html");
   const size_t at = page.find("strata train ", page.find("How to extend"));
@@ -173,7 +173,7 @@ TEST_F(UserTest, CompletionsOfferValues) {
   EXPECT_EQ(completed("checkpoint exp"), "export\n");
 }
 
-// A program that starts itself again stays what people look for.
+// The program executes itself again, but keeps its name in ps.
 TEST_F(UserTest, IsCalledStrata) {
   std::string text;
   for (int i = 0; i < 3000; ++i) text += "Line " + std::to_string(i) + ".\n";

@@ -1,4 +1,4 @@
-// data.build: the sources of data builds as a configuration of training.
+// data.build: the sources of data builds in a training configuration.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -32,7 +32,7 @@ class BuildsTest : public testing::Test {
   ScratchFolder scratch_;
 };
 
-TEST_F(BuildsTest, BringTheirSourcesAndTheirTokenizer) {
+TEST_F(BuildsTest, AddTheirSourcesAndTheirTokenizer) {
   const config::RunConfig config = read("[data]\nbuild = [\"" + at("web") + "\", \"" + at("code") + "\"]\n");
   EXPECT_TRUE(config::validate(config).empty());
   ASSERT_EQ(config.data.source.size(), 3u);
@@ -46,14 +46,14 @@ TEST_F(BuildsTest, BringTheirSourcesAndTheirTokenizer) {
   EXPECT_EQ(config.tokenizer.path, at("web/tokenizer.json"));
   EXPECT_TRUE(config.tokenizer.add_bos);
   EXPECT_EQ(config.origin_of("data.source.0.weight").file, at("web/sources.toml"));
-  // What is stored reads as the same run, without the build.
+  // The stored configuration describes the same run, without the build.
   const config::RunConfig stored =
       config::parse_run_config(config::resolved_toml(config, "here"), "run.toml");
   EXPECT_TRUE(config::compare_for_resume(stored, config).empty());
   EXPECT_EQ(config::resolved_toml(config, "here").find("\nbuild ="), std::string::npos);
 }
 
-TEST_F(BuildsTest, AreChangedByRowsOfTheirNamesAndBySets) {
+TEST_F(BuildsTest, RowsOfTheirNamesAndSetsChangeThem) {
   const config::RunConfig config =
       read("[tokenizer]\npath = \"own.json\"\n[data]\nbuild = \"" + at("web") +
                "\"\n[[data.source]]\nname = \"books\"\nweight = 2.0\nmax_tokens = 100\n"
@@ -72,7 +72,7 @@ TEST_F(BuildsTest, AreChangedByRowsOfTheirNamesAndBySets) {
   EXPECT_EQ(by_set.data.source.at(1).weight, 9.0);
 }
 
-TEST_F(BuildsTest, WhatIsNoBuildIsNamed) {
+TEST_F(BuildsTest, NamesFoldersThatAreNotBuilds) {
   const auto refused = [&](const std::string& data, const std::string& part) {
     try {
       read(data);

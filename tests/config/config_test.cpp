@@ -25,8 +25,8 @@ std::string value_of(const config::RunConfig& config, const std::string& key) {
   return "";
 }
 
-// The sample of the interface names every table; apart from what is a user's own, it shows the defaults.
-TEST(RunConfigTest, DefaultsAreThoseOfTheInterface) {
+// The interface's sample names every table; apart from user-specific values, it shows the defaults.
+TEST(RunConfigTest, DefaultsMatchTheInterface) {
   const Path path = Path(STRATA_TEST_DATA) / "train/interface.toml";
   const config::RunConfig shown = config::read_run_config(path);
   EXPECT_EQ(config::validate(shown).size(), 0u);
@@ -42,8 +42,8 @@ TEST(RunConfigTest, DefaultsAreThoseOfTheInterface) {
   EXPECT_GE(compared, 48u);
 }
 
-// What the interface brings later is "not yet", whatever its value, and never unknown.
-TEST(RunConfigTest, WhatTheInterfaceBringsLaterIsNotYet) {
+// Keys reserved for later versions are "not yet" with any value, and never unknown.
+TEST(RunConfigTest, KeysOfLaterVersionsAreNotYet) {
   for (const char* set : {"training.batch_ramp=[[1000, 8], [2000, 16]]", "training.batch_ramp=noise_scale",
                           "training.length_warmup=[[1000, 128]]", "recovery.rules=never",
                           "recovery.rule=[{when=\"nan\", preset=\"skip\"}]", "recovery.snapshot=\"5 steps\"",
@@ -57,7 +57,7 @@ TEST(RunConfigTest, WhatTheInterfaceBringsLaterIsNotYet) {
     EXPECT_EQ(std::count(issues.begin(), issues.end(), '\n'), 1) << issues;
   }
   EXPECT_NE(issues_in(kMinimal + "[[recovery.rule]]\nwhen = \"spike\"\n").find("not yet"), std::string::npos);
-  // Once the default: one rank has all of everything whatever is split.
+  // A former default, which has no effect on one rank.
   EXPECT_EQ(issues_in(kMinimal, {"parallel.zero=3"}), "");
   EXPECT_EQ(issues_in(kMinimal, {"parallel.zero=auto"}), "");
   EXPECT_NE(issues_in(kMinimal, {"moe.balanse=global"}).find("did you mean \"balance\"?"), std::string::npos);
@@ -94,7 +94,7 @@ TEST(RunConfigTest, AnAutoWarmUpFollowsTheHorizon) {
   }
 }
 
-TEST(RunConfigTest, TracesBeyondTheRunAreNamed) {
+TEST(RunConfigTest, WarnsOfTracesBeyondTheRun) {
   const auto warned = [](const char* steps) {
     const auto config = config::parse_run_config(kMinimal + "[profile]\nsteps = " + steps + "\n", "run.toml");
     const auto warnings = config::warnings(config);
@@ -102,13 +102,13 @@ TEST(RunConfigTest, TracesBeyondTheRunAreNamed) {
   };
   EXPECT_EQ(warned("[5, [10, 1000]]"), "");
   EXPECT_NE(
-      warned("[5, [990, 1010]]").find("profile.steps: found 990 to 1010, and the run has steps 1 to 1000"),
+      warned("[5, [990, 1010]]").find("profile.steps: found 990 to 1010, but the run has steps 1 to 1000"),
       std::string::npos);
   EXPECT_NE(warned("[0]"), "");
 }
 
-// Those that the interface gives in comments.
-TEST(RunConfigTest, DefaultsInTheInterfacesComments) {
+// Those in comments of the interface's sample.
+TEST(RunConfigTest, DefaultsMatchTheInterfacesComments) {
   const config::RunConfig config = config::parse_run_config(kMinimal, "run.toml");
   EXPECT_EQ(config.optimizer.constants_of(config::OptimizerKind::kAdamW).as<optim::AdamW>(),
             (optim::AdamW{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8}));
@@ -121,7 +121,7 @@ TEST(RunConfigTest, DefaultsInTheInterfacesComments) {
   EXPECT_EQ(config.data.fim_rate, 0.0);
 }
 
-TEST(RunConfigTest, AllMistakesAreListedAtOnceWithLineAndSuggestion) {
+TEST(RunConfigTest, ListsAllMistakesTogetherWithLineAndSuggestion) {
   const std::string issues = issues_in(
       "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n"
       "[training]\nsequence_lenght = 8\nglobal_batch_size = -4\nsteps = \"many\"\n"
@@ -173,7 +173,7 @@ struct Mistake {
 
 class MistakeTest : public testing::TestWithParam<Mistake> {};
 
-TEST_P(MistakeTest, IsTheOnlyFault) {
+TEST_P(MistakeTest, IsTheOnlyError) {
   const std::string issues = issues_in(kMinimal + GetParam().text);
   EXPECT_NE(issues.find(GetParam().message), std::string::npos) << issues;
   EXPECT_EQ(std::count(issues.begin(), issues.end(), '\n'), 1) << issues;
@@ -237,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"[training]\nlr = 1.0\n", "unknown key; [optimizer] has a key of this name"},
         Mistake{"[debug]\nxyzzy = 1\n", "known here: reference_kernels"}));
 
-TEST(RunConfigTest, ASchedulePressedForRoomIsAWarning) {
+TEST(RunConfigTest, WarnsOfAScheduleWithTooFewSteps) {
   const auto warned = [](const std::string& text) {
     const config::RunConfig config = config::parse_run_config(kMinimal + text, "run.toml");
     EXPECT_TRUE(config::validate(config).empty());
@@ -267,7 +267,7 @@ TEST(RunConfigTest, OneModelAndSomeData) {
       std::string::npos);
 }
 
-// How weights start is said for random ones alone.
+// Initialization keys apply only to random weights.
 TEST(RunConfigTest, InitializationIsChecked) {
   const std::string data = "[data]\ntrain = \"a\"\n";
   const auto of_preset = [&](const std::string& keys) {
@@ -327,8 +327,8 @@ TEST(RunConfigTest, UnionsAndUnits) {
   EXPECT_EQ(config.eval.interval.seconds, 600);
 }
 
-// Which metrics a run will have follows from its sets and tasks.
-TEST(RunConfigTest, TheBestMetricIsOneThatIsMeasured) {
+// A run's sets and tasks determine its metrics.
+TEST(RunConfigTest, TheBestMetricIsMeasured) {
   const std::string sets =
       "[[eval.set]]\nname = \"words\"\npath = \"w.jsonl\"\ntask = \"lambada_openai\"\n[[eval.set]]\nname = "
       "\"swag\"\npath = \"s.jsonl\"\ntask = \"hellaswag\"\n[[eval.set]]\nname = \"code\"\npath = \"c.txt\"\n";
@@ -343,7 +343,7 @@ TEST(RunConfigTest, TheBestMetricIsOneThatIsMeasured) {
                              "eval/swag/perplexity", "eval/code/acc", "valid", "grad_norm", "lr"})
     EXPECT_NE(issues(metric).find("checkpoint.best_metric"), std::string::npos) << metric;
   EXPECT_NE(issues("eval/vlaid/loss").find("did you mean \"eval/valid/loss\""), std::string::npos);
-  // Nothing is held out: the default then means no best checkpoint, more of them is a wish.
+  // Without held-out data the default means no best checkpoint; a greater number is an explicit request.
   EXPECT_EQ(issues("eval/valid/loss", "data.valid_fraction=0"), "");
   EXPECT_NE(issues("eval/valid/bits_per_byte", "data.valid_fraction=0"), "");
   EXPECT_NE(issues_in(kMinimal, {"checkpoint.keep_best=2", "data.valid_fraction=0"}), "");
@@ -370,7 +370,7 @@ TEST(RunConfigTest, SetsOverrideAndShowTheirOrigin) {
             std::string::npos);
 }
 
-TEST(RunConfigTest, HooksAddTheirFaults) {
+TEST(RunConfigTest, HooksAddTheirErrors) {
   const config::RunConfig config = config::parse_run_config(kMinimal, "run.toml");
   const config::IssueHook hook = [](const config::RunConfig& given, std::vector<config::Issue>& issues) {
     issues.push_back({"model.preset", given.origin_of("model.preset"), "found no such preset"});

@@ -22,7 +22,7 @@ TEST(DataPlan, SharesEpochsAndWarnings) {
   const data::SampleSource source(data.sources, {.sequence_length = 8, .seed = 1});
   const auto plan = config::plan_sources(data, source, 400);
   ASSERT_EQ(plan.size(), 3u);
-  // Until rare has given its 40 samples the weights are 3 : 1 : 1, then 3 : 1.
+  // The weights are 3 : 1 : 1 until the 40 samples of rare are used up, then 3 : 1.
   EXPECT_NEAR(plan[0].share, (120 + 150) / 400.0, 0.01);
   EXPECT_NEAR(plan[1].epochs, (40 + 50) / 20.0, 0.1);
   EXPECT_EQ(plan[2].epochs, 4.0);

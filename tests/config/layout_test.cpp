@@ -1,4 +1,4 @@
-// How [parallel] lays out ranks: what it resolves to, and keys that do nothing in a layout.
+// The layout of ranks by [parallel]: resolved degrees, and keys without effect.
 #include "config/layout.h"
 
 #include <gtest/gtest.h>
@@ -28,11 +28,11 @@ std::vector<std::string> idle(const std::string& keys) {
   return names;
 }
 
-TEST(LayoutTest, AKeyThatDoesNothingIsRefusedAndOneThatDoesIsNot) {
+TEST(LayoutTest, RejectsExactlyTheKeysWithoutEffect) {
   struct Row {
     const char *key, *value;  // set
-    const char* without;      // beside these it does nothing
-    const char* with;         // beside these it does something
+    const char* without;      // with these keys it has no effect
+    const char* with;         // with these keys it has one
   };
   const Row rows[] = {{"schedule", "\"zbv\"", "", "pipeline = 2"},
                       {"schedule", "\"zbv\"", "pipeline = 1", "pipeline = -1"},
@@ -56,11 +56,11 @@ TEST(LayoutTest, AKeyThatDoesNothingIsRefusedAndOneThatDoesIsNot) {
     EXPECT_TRUE(idle(set + row.with).empty()) << set << row.with;
   }
   EXPECT_TRUE(idle("schedule = \"1f1b\"\nzero = 0\nshard = 1\nprefetch = 0\nsequence = true").empty())
-      << "what is usual is no wish";
+      << "a default value is not a request";
 }
 
-// What a run on one rank has stored, from degrees of -1.
-TEST(LayoutTest, AStoredRunIsNotRefused) {
+// The configuration stored by a run on one rank, from degrees of -1.
+TEST(LayoutTest, AcceptsAStoredRun) {
   RunConfig stored = parallel("shard = 1\nzero = 3\nprefetch = 1");
   stored.run.started_in = "/somewhere";
   std::vector<Issue> issues;
@@ -69,8 +69,8 @@ TEST(LayoutTest, AStoredRunIsNotRefused) {
   EXPECT_EQ(idle_keys(stored).size(), 2u) << "it is a warning";
 }
 
-// -1 and the number that it stands for.
-TEST(LayoutTest, ALeftOpenDegreeAndItsNumberAreOneWish) {
+// -1 and its resolved number.
+TEST(LayoutTest, AnOpenDegreeEqualsItsNumber) {
   for (const int64_t ranks : {1, 2, 4, 6, 8, 12}) {
     for (const int64_t tensor : {1, 2}) {
       if (ranks % tensor != 0) continue;

@@ -27,7 +27,7 @@ std::string errors_of(const TinyRun& tiny, Architecture architecture, const std:
   return text;
 }
 
-void expect_fault(const TinyRun& tiny, Architecture architecture, const std::vector<std::string>& sets,
+void expect_error(const TinyRun& tiny, Architecture architecture, const std::vector<std::string>& sets,
                   const std::vector<std::string>& words) {
   const std::string text = errors_of(tiny, architecture, sets);
   for (const std::string& word : words)
@@ -43,7 +43,7 @@ std::string refusal(const std::function<void()>& run) {
   return "";
 }
 
-TEST(ObjectiveOfARun, IsWhatTheModelLearnsBy) {
+TEST(ObjectiveOfARun, MatchesTheModel) {
   const TinyRun tiny;
   const auto decoder = Architecture::kDecoder, encoder = Architecture::kEncoder,
              both = Architecture::kEncoderDecoder;
@@ -53,7 +53,7 @@ TEST(ObjectiveOfARun, IsWhatTheModelLearnsBy) {
     EXPECT_EQ(errors_of(tiny, architecture, {std::string("data.objective=") + name}), "");
     for (const char* other : {"causal", "masked", "span_corruption"}) {
       if (std::string(other) == name) continue;
-      expect_fault(tiny, architecture, {std::string("data.objective=") + other},
+      expect_error(tiny, architecture, {std::string("data.objective=") + other},
                    {"data.objective", other, name, "llama3"});
     }
     const config::RunConfig asked = tiny.config();
@@ -64,36 +64,36 @@ TEST(ObjectiveOfARun, IsWhatTheModelLearnsBy) {
                                     [](const config::Setting& each) { return each.key == "data.objective"; });
     EXPECT_EQ(found->value, '"' + std::string(name) + '"');
   }
-  expect_fault(tiny, decoder, {"data.objective=bert"}, {"data.objective", "\"masked\""});
-  expect_fault(tiny, encoder, {"data.mask_rate=1"}, {"data.mask_rate", "below 1"});
-  expect_fault(tiny, encoder, {"data.mask_rate=0"}, {"data.mask_rate", "above 0"});
-  expect_fault(tiny, both, {"data.mean_span=0.5"}, {"data.mean_span", "from 1 to 10000"});
-  expect_fault(tiny, both, {"training.sequence_length=2147483647"},
+  expect_error(tiny, decoder, {"data.objective=bert"}, {"data.objective", "\"masked\""});
+  expect_error(tiny, encoder, {"data.mask_rate=1"}, {"data.mask_rate", "below 1"});
+  expect_error(tiny, encoder, {"data.mask_rate=0"}, {"data.mask_rate", "above 0"});
+  expect_error(tiny, both, {"data.mean_span=0.5"}, {"data.mean_span", "from 1 to 10000"});
+  expect_error(tiny, both, {"training.sequence_length=2147483647"},
                {"training.sequence_length", "at most 4096 spans"});
-  expect_fault(tiny, both, {"data.mask_rate=0.8"}, {"data.mean_span", "at least 4.00"});
-  expect_fault(tiny, decoder, {"data.mask_rate=0.3"}, {"data.mask_rate", "causal"});
-  expect_fault(tiny, encoder, {"data.mean_span=5.0"}, {"data.mean_span", "masked"});
+  expect_error(tiny, both, {"data.mask_rate=0.8"}, {"data.mean_span", "at least 4.00"});
+  expect_error(tiny, decoder, {"data.mask_rate=0.3"}, {"data.mask_rate", "causal"});
+  expect_error(tiny, encoder, {"data.mean_span=5.0"}, {"data.mean_span", "masked"});
   EXPECT_EQ(errors_of(tiny, encoder, {"data.mask_rate=0.3", "data.pack=best_fit"}), "");
   EXPECT_EQ(errors_of(tiny, both, {"data.mask_rate=0.3", "data.mean_span=5"}), "");
-  expect_fault(tiny, encoder, {"data.fim_rate=0.5"}, {"data.fim_rate", "masked"});
-  expect_fault(tiny, both, {"data.fim_rate=0.5"}, {"data.fim_rate", "span_corruption"});
-  expect_fault(tiny, both, {"training.sequence_length=2"}, {"training.sequence_length", "at least 3"});
-  expect_fault(tiny, both, {R"(eval.set=[{name="a", path="a.jsonl", task="piqa"}])"},
+  expect_error(tiny, encoder, {"data.fim_rate=0.5"}, {"data.fim_rate", "masked"});
+  expect_error(tiny, both, {"data.fim_rate=0.5"}, {"data.fim_rate", "span_corruption"});
+  expect_error(tiny, both, {"training.sequence_length=2"}, {"training.sequence_length", "at least 3"});
+  expect_error(tiny, both, {R"(eval.set=[{name="a", path="a.jsonl", task="piqa"}])"},
                {"eval.set.0.task", "piqa", "an encoder-decoder"});
-  expect_fault(tiny, encoder, {"eval.sample_prompts=[\"a\"]"}, {"eval.sample_prompts", "an encoder"});
+  expect_error(tiny, encoder, {"eval.sample_prompts=[\"a\"]"}, {"eval.sample_prompts", "an encoder"});
 }
 
-TEST(ObjectiveOfARun, SpanCorruptionTakesThePlainStream) {
+TEST(ObjectiveOfARun, SpanCorruptionPacksTheStream) {
   const TinyRun tiny;
   const auto both = Architecture::kEncoderDecoder;
   for (const char* pack : {"documents", "best_fit"})
-    expect_fault(tiny, both, {std::string("data.pack=") + pack}, {"data.pack", pack, "\"stream\""});
+    expect_error(tiny, both, {std::string("data.pack=") + pack}, {"data.pack", pack, "\"stream\""});
   EXPECT_EQ(errors_of(tiny, both, {"data.pack=stream"}), "");
   const config::RunConfig asked = tiny.config();
   const config::RunConfig config =
       config::with(asked, config::choose_objective(asked, model_of(asked, both)));
   EXPECT_EQ(config.data.pack, data::Pack::kStream);
-  // A run that goes on keeps it, and still cannot be given another.
+  // A resumed run keeps it and still rejects another.
   EXPECT_TRUE(config::compare_for_resume(config, tiny.config()).empty());
   EXPECT_EQ(config::compare_for_resume(config, tiny.config({"data.pack=documents"})).size(), 1u);
   const auto changed = config::compare_for_resume(config, tiny.config({"data.objective=masked"}));
@@ -106,10 +106,10 @@ TEST(ObjectiveOfARun, TokenFilesNeedTheirTokenizer) {
   for (const auto architecture : {Architecture::kEncoder, Architecture::kEncoderDecoder}) {
     config::RunConfig config = tiny.config();
     const models::ModelConfig model = model_of(config, architecture);
-    const std::string said =
+    const std::string message =
         refusal([&] { config::resolve_data(config, model, nullptr, posix_file_system()); });
     for (const char* word : {"data.objective", "token files", "tokenizer.path"})
-      EXPECT_NE(said.find(word), std::string::npos) << said;
+      EXPECT_NE(message.find(word), std::string::npos) << message;
   }
 }
 
@@ -131,7 +131,8 @@ class OwnTokenizer : public testing::Test {
   TinyRun tiny_;
 };
 
-// DeepSeek-V3's vocabulary begins and ends texts with the tokens 0 and 1, which are any tokens in another.
+// DeepSeek-V3's vocabulary begins and ends texts with the tokens 0 and 1, ordinary tokens in other
+// vocabularies.
 TEST_F(OwnTokenizer, OfADecoderBeginsAndEndsItsTexts) {
   const config::RunConfig config = this->config();
   models::ModelConfig model = model_of(config, Architecture::kDecoder);
@@ -142,7 +143,7 @@ TEST_F(OwnTokenizer, OfADecoderBeginsAndEndsItsTexts) {
   model.eos_id = 1;
   config::take_ids(model, *tokenizer);
   EXPECT_EQ(model.eos_id, 0);
-  EXPECT_EQ(model.bos_id, 0) << "behind the end of another text";
+  EXPECT_EQ(model.bos_id, 0) << "after the end of another text";
 }
 
 TEST_F(OwnTokenizer, OfAnEncoderHasItsMask) {
@@ -189,11 +190,11 @@ TEST_F(OwnTokenizer, OfAnEncoderDecoderHasSentinels) {
   EXPECT_EQ(batch[Column::kTokens][0], 0);
   EXPECT_EQ(batch[Column::kTargets][0], 2);  // <extra_id_0>
   EXPECT_EQ(batch[Column::kEncoderTokens][15], 1);
-  // The special tokens were not given, so that a resume keeps those that the objective brought.
+  // The special tokens were not set, so a resume keeps those that the objective added.
   EXPECT_TRUE(config::compare_for_resume(config, this->config({"tokenizer.train.min_frequency=2"})).empty());
 }
 
-TEST_F(OwnTokenizer, KeepsTheTokensThatWereGiven) {
+TEST_F(OwnTokenizer, KeepsGivenTokens) {
   const config::RunConfig config =
       this->config({"tokenizer.train.special=[\"<|endoftext|>\", \"<extra_id_0>\"]",
                     "training.sequence_length=64", "data.mask_rate=0.5", "data.mean_span=1"});
@@ -212,31 +213,31 @@ TEST_F(OwnTokenizer, KeepsTheTokensThatWereGiven) {
   EXPECT_EQ(given.begin + given.end, "<s></s>");
 }
 
-TEST_F(OwnTokenizer, WithoutTheTokensIsRefused) {
+TEST_F(OwnTokenizer, RejectsMissingTokens) {
   const config::RunConfig causal = config();
   const auto tokenizer =
       config::resolve_tokenizer(causal, model_of(causal, Architecture::kDecoder), posix_file_system())
           .tokenizer;
   for (const auto& one :
        {std::pair{Architecture::kEncoder, "[MASK]"}, {Architecture::kEncoderDecoder, "<extra_id_0>"}}) {
-    const std::string said =
+    const std::string message =
         refusal([&] { config::objective_options(causal, model_of(causal, one.first), &*tokenizer); });
-    EXPECT_NE(said.find(one.second), std::string::npos) << said;
-    EXPECT_NE(said.find("tokenizer.path"), std::string::npos) << said;
+    EXPECT_NE(message.find(one.second), std::string::npos) << message;
+    EXPECT_NE(message.find("tokenizer.path"), std::string::npos) << message;
   }
 }
 
-TEST(ObjectiveOfARun, ADecoderIsRefusedMaskedTraining) {
+TEST(ObjectiveOfARun, RejectsMaskedTrainingOfADecoder) {
   const TinyRun tiny;
-  const std::string said = refusal([&] { tiny.train({"data.objective=masked"}); });
+  const std::string message = refusal([&] { tiny.train({"data.objective=masked"}); });
   for (const char* word : {"data.objective", "\"masked\"", "a decoder", "\"causal\""})
-    EXPECT_NE(said.find(word), std::string::npos) << said;
+    EXPECT_NE(message.find(word), std::string::npos) << message;
   tiny.train({"training.steps=2"});
   EXPECT_NE(read_file(tiny.folder() / "run.toml").find("objective = \"causal\""), std::string::npos);
 }
 
-// What a graph reads has a place for each that rows have.
-TEST(BatchColumns, AreWhatGraphsRead) {
+// A graph's inputs have one element for each position of a row.
+TEST(BatchColumns, AreTheInputsOfGraphs) {
   for (const int64_t encoder : {0, 5}) {
     for (const auto mode : {layers::Mode::kSequences, layers::Mode::kCached, layers::Mode::kEncoderPrefill}) {
       if (mode == layers::Mode::kEncoderPrefill && encoder == 0) continue;

@@ -1,4 +1,4 @@
-// What stages of a pipeline are balanced by.
+// The costs that balance the stages of a pipeline.
 #include "config/pipeline.h"
 
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 namespace strata::config {
 namespace {
 
-// All parts together are the FLOPs that a token is told to take, but for the routers' few: of the experts
-// those that it passes.
-TEST(CostsOfParts, AreThoseOfTheWholeModel) {
+// The sum over all parts equals the FLOPs per token, except for the small share of the routers; it includes
+// only the experts that a token passes.
+TEST(CostsOfParts, SumToTheWholeModel) {
   constexpr int64_t kLength = 1024;
   for (const char* name : {"llama3-29m", "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3", "glm-4.5"}) {
     const models::ModelConfig model = models::preset(name);
@@ -22,8 +22,8 @@ TEST(CostsOfParts, AreThoseOfTheWholeModel) {
   }
 }
 
-// A leading dense layer of DeepSeek-V3 is as wide as nine experts of a layer that has them.
-TEST(CostsOfParts, ALayerWithExpertsWeighsAsWhatATokenPasses) {
+// A leading dense layer of DeepSeek-V3 is as wide as nine experts.
+TEST(CostsOfParts, ALayerWithExpertsCostsTheExpertsOfAToken) {
   const parallel::PartCosts costs = costs_of_parts(models::preset("deepseek-v3"), 1024);
   EXPECT_NEAR(costs.layers.back() / costs.layers.front(), 1, 0.01);
 }

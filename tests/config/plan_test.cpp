@@ -1,4 +1,4 @@
-// What a plan chooses, from what and why, and what of it a run keeps that goes on.
+// The choices of a plan with their origins and reasons, and those that a resumed run keeps.
 #include "config/plan.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ std::shared_ptr<const RunPlan> plan_of(const RunConfig& asked, const MachineShar
       {.files = posix_file_system(), .share = share, .stored = stored, .data = PlanOptions::Data::kNone});
 }
 
-// As it stands in the run's folder.
+// As stored in the run's folder.
 RunConfig stored_of(const RunPlan& plan) {
   return parse_run_config(resolved_toml(plan.config, "a machine"), "run.toml");
 }
@@ -76,33 +76,33 @@ const Choice& choice_of(const RunPlan& plan, const std::string& key) {
 }
 
 constexpr MachineShare kLarge{.processors = 8, .memory = int64_t{8} << 30};
-// What the run takes in so many sequences at once, with as little kept as can be.
+// The bytes that the run needs with this micro-batch if it recomputes everything.
 int64_t least_bytes(const char* text, int64_t micro_batch) {
   const std::vector<std::string> sets{fmt::format("training.micro_batch_size={}", micro_batch),
                                       "memory.recompute=full"};
   return plan_of(asked(text, sets), kLarge)->set()->arena_bytes;
 }
 
-TEST(RunPlanTest, TellsAllThatDiffersFromWhatWasAsked) {
+TEST(RunPlanTest, ListsAllDifferencesFromTheRequest) {
   const RunConfig wanted = asked();
   const auto plan = plan_of(wanted, kLarge);
   EXPECT_TRUE(compare(plan->asked, wanted).empty());
-  std::vector<std::string> told, differ = keys_of(compare(wanted, plan->config));
+  std::vector<std::string> chosen, differ = keys_of(compare(wanted, plan->config));
   for (const Choice& one : plan->choices) {
-    told.push_back(one.key);
+    chosen.push_back(one.key);
     EXPECT_FALSE(one.from.empty() || one.why.empty()) << one.key;
     EXPECT_NE(one.from, one.value) << one.key;
   }
-  std::sort(told.begin(), told.end());
+  std::sort(chosen.begin(), chosen.end());
   std::sort(differ.begin(), differ.end());
-  std::erase(differ, "run.chosen");  // which lists them
-  EXPECT_EQ(told, differ);
+  std::erase(differ, "run.chosen");  // the list of choices
+  EXPECT_EQ(chosen, differ);
   EXPECT_EQ(choice_of(*plan, "training.micro_batch_size").value, "32");
   EXPECT_EQ(choice_of(*plan, "schedule.steps").from, "\"training\"");
   EXPECT_EQ(choice_of(*plan, "parallel.shard").from, "-1");
   EXPECT_EQ(choice_of(*plan, "memory.budget").value, "\"8GiB\"");
   EXPECT_EQ(choice_of(*plan, "memory.recompute").value, "\"none\"");
-  // What it says of itself is all that a plan needs to be made again.
+  // The resolved configuration is sufficient to make the plan again.
   EXPECT_TRUE(plan_of(plan->config, {})->choices.empty());
 }
 
@@ -120,8 +120,8 @@ TEST(RunPlanTest, AMachinesShareEndsWithItsControlGroup) {
   EXPECT_EQ(share_of_machine({.ranks = 3, .local_ranks = 3}, root.path()).memory, 300000000);
 }
 
-// The machine's part is chosen again; what decides the numbers stays while it fits.
-TEST(RunPlanTest, ARunThatGoesOnElsewhereKeepsNoOtherMachinesMemory) {
+// Choices for the machine are made again; those that affect results stay as long as they fit.
+TEST(RunPlanTest, ARunResumedElsewhereDoesNotKeepTheMemoryBudget) {
   const auto first = plan_of(asked(), kLarge);
   const RunConfig stored = stored_of(*first);
   const MachineShare tight{.processors = 2, .memory = least_bytes(kRun, 32)};
@@ -129,21 +129,22 @@ TEST(RunPlanTest, ARunThatGoesOnElsewhereKeepsNoOtherMachinesMemory) {
   const auto second = plan_of(asked(), tight, stored);
   EXPECT_EQ(second->config.memory.budget.value->count, tight.memory);
   EXPECT_EQ(second->config.device.threads.value, 2);
-  EXPECT_EQ(second->config.training.micro_batch_size.value, 32) << "recompute makes room, and moves no bit";
+  EXPECT_EQ(second->config.training.micro_batch_size.value, 32)
+      << "recompute saves memory and does not change any bit";
   EXPECT_EQ(choice_of(*second, "training.micro_batch_size").why, "as the run was started");
   EXPECT_EQ(choice_of(*second, "memory.recompute").value, "\"full\"");
   EXPECT_LE(second->set()->arena_bytes, tight.memory);
   EXPECT_EQ(keys_of(changes_of(stored, *second)),
             (std::vector<std::string>{"memory.budget", "memory.recompute", "device.threads"}));
-  // The other way round nothing has to be chosen.
+  // In the other direction no new choice is needed.
   const auto third = plan_of(asked(), kLarge, stored_of(*second));
   EXPECT_EQ(third->config.training.micro_batch_size.value, 32);
   EXPECT_EQ(third->config.memory.budget.value->count, kLarge.memory);
-  // A little more or less is no news.
+  // A small difference is not a change.
   MachineShare about = kLarge;
   about.memory -= 12345;
   EXPECT_TRUE(changes_of(stored, *plan_of(asked(), about, stored)).empty());
-  // What the user asked for is nobody else's.
+  // The program does not change values that the user set.
   const auto given =
       plan_of(asked(kRun, {"memory.budget=1GiB", "device.threads=3"}), tight,
               stored_of(*plan_of(asked(kRun, {"memory.budget=1GiB", "device.threads=3"}), kLarge)));
@@ -151,7 +152,7 @@ TEST(RunPlanTest, ARunThatGoesOnElsewhereKeepsNoOtherMachinesMemory) {
   EXPECT_EQ(given->config.device.threads.value, 3);
 }
 
-TEST(RunPlanTest, WhatNoLongerFitsIsLoweredAndTold) {
+TEST(RunPlanTest, LowersAndReportsChoicesThatNoLongerFit) {
   const RunConfig stored = stored_of(*plan_of(asked(), kLarge));
   const MachineShare tight{.processors = 8, .memory = least_bytes(kRun, 32) - 1};
   const auto plan = plan_of(asked(), tight, stored);
@@ -160,13 +161,13 @@ TEST(RunPlanTest, WhatNoLongerFitsIsLoweredAndTold) {
   const auto changes = keys_of(changes_of(stored, *plan));
   EXPECT_EQ(std::count(changes.begin(), changes.end(), "training.micro_batch_size"), 1);
   EXPECT_EQ(std::count(changes.begin(), changes.end(), "memory.budget"), 1);
-  // One that was asked for is the user's to lower.
+  // Only the user may lower a value that was set.
   const RunConfig fixed = asked(kRun, {"training.micro_batch_size=32"});
   EXPECT_THROW(plan_of(fixed, tight, stored), program::DoesNotFit);
 }
 
-// Where a loss is taken over micro-batches, another size of them is another run.
-TEST(RunPlanTest, NumbersDoNotChangeUnasked) {
+// If a loss is computed per micro-batch, another micro-batch size would be another run.
+TEST(RunPlanTest, ResultsDoNotChangeUnasked) {
   const auto first = plan_of(asked(kExperts), kLarge);
   const MachineShare tight{.processors = 8, .memory = least_bytes(kExperts, 32) - 1};
   try {

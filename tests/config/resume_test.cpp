@@ -18,7 +18,7 @@ struct Case {
   config::ResumeClass expected;
 };
 
-// One key of every table, and its class by the interface's "Resume".
+// One key of every table, with its class in the interface's "Resume".
 TEST(ResumeTest, ClassesOfTheTables) {
   const std::vector<Case> cases = {{"log.interval_steps=1", config::ResumeClass::kFree},
                                    {"eval.interval=never", config::ResumeClass::kFree},
@@ -54,18 +54,18 @@ TEST(ResumeTest, ClassesOfTheTables) {
   }
 }
 
-TEST(ResumeTest, AutoKeepsWhatTheRunHas) {
+TEST(ResumeTest, AutoKeepsTheRunsValue) {
   config::RunConfig stored = with({"device.threads=4", "training.micro_batch_size=8", "schedule.steps=1000",
                                    "precision.compute=bf16", "checkpoint.interval=50", "memory.budget=4GB"});
   stored.tokenizer.path = "runs/run/tokenizer.json";
   EXPECT_TRUE(config::compare_for_resume(stored, with({})).empty());
-  // Extending a run does not bend its curve.
+  // Extending a run does not change its learning-rate schedule.
   const config::RunConfig extended = config::keep_resolved(with({"training.steps=3000"}), stored);
   EXPECT_EQ(config::schedule_of(extended).steps, 1000);
   EXPECT_EQ(config::total_steps(extended), 3000);
 }
 
-TEST(ResumeTest, ChangesAreRefusedOrNeedAcceptance) {
+TEST(ResumeTest, RejectsChangesOrNeedsAcceptance) {
   const auto changes =
       config::compare_for_resume(with({}), with({"optimizer.lr=0.5", "log.interval_steps=2"}));
   ASSERT_EQ(changes.size(), 2u);
@@ -85,7 +85,7 @@ TEST(ResumeTest, ChangesAreRefusedOrNeedAcceptance) {
                ConfigError);
 }
 
-// Runs of before stored the name that a group did not give.
+// Runs of earlier versions stored a name for groups that have none.
 TEST(ResumeTest, AGroupsNameIsTheOptimizersUnlessGiven) {
   const auto group = [](const char* name) {
     return with({std::string("optimizer.group=[{match=\"*embed*\"") + name + "}]"});
@@ -93,10 +93,10 @@ TEST(ResumeTest, AGroupsNameIsTheOptimizersUnlessGiven) {
   EXPECT_TRUE(config::compare_for_resume(group(", name=\"adamw\""), group("")).empty());
   EXPECT_TRUE(config::compare_for_resume(group(""), group(", name=\"adamw\"")).empty());
   EXPECT_EQ(config::compare_for_resume(group(""), group(", name=\"lion\"")).size(), 3u)
-      << "the name, and Lion's own keys";
+      << "the name and Lion's keys";
 }
 
-TEST(ResumeTest, ResolvedTomlComesBackWhole) {
+TEST(ResumeTest, ResolvedTomlRoundTrips) {
   const std::vector<std::string> sets = {
       "optimizer.group=[{match=\"*embed*\", lr_scale=0.5}, {match=\"*norm*\", weight_decay=0.0}]",
       "eval.set=[{name=\"far\", path=[\"x\", \"y\"], max_tokens=\"1M\"}]",
@@ -118,7 +118,7 @@ TEST(ResumeTest, ResolvedTomlComesBackWhole) {
   EXPECT_EQ(config::resolved_toml(again, "2 cores"), text);
 }
 
-TEST(ResumeTest, CommentedTomlSaysTheSame) {
+TEST(ResumeTest, CommentedTomlHasTheSameMeaning) {
   const config::RunConfig config = with({"training.steps=77"});
   const std::string text = config::commented_toml(config, "A run.");
   const config::RunConfig again = config::parse_run_config(text, "run.toml");
@@ -133,7 +133,7 @@ TEST(ResumeTest, CommentedTomlSaysTheSame) {
   }
 }
 
-// Every key as its comment shows it, uncommented, is readable.
+// Every key can be read if its comment is uncommented.
 TEST(ResumeTest, EveryKeyHasAHelpAndAReadableDefault) {
   for (const config::TableSpec& table : config::run_tables()) {
     EXPECT_FALSE(table.help.empty()) << table.name;

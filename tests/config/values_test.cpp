@@ -44,7 +44,7 @@ TEST(ValuesTest, Intervals) {
     EXPECT_FALSE(config::parse_interval(bad)) << bad;
 }
 
-TEST(ValuesTest, TextsComeBack) {
+TEST(ValuesTest, TextsRoundTrip) {
   for (const int64_t count :
        {int64_t{1}, int64_t{1000}, int64_t{1'500'000}, int64_t{4} << 30, int64_t{12'345'678'901}}) {
     EXPECT_EQ(config::parse_bytes(config::to_string(config::Bytes{count}))->count, count)
