@@ -311,7 +311,8 @@ std::vector<std::string> take_text_part(TensorSource& source, const models::Text
   decltype(source.tensors) tensors;
   for (const auto& [name, entry] : source.tensors) {
     const auto begins = [&name = name](std::string_view with) { return name.starts_with(with); };
-    if (std::any_of(part.beside.begin(), part.beside.end(), begins)) vision.push_back(name);
+    if (std::any_of(part.ignored_prefixes.begin(), part.ignored_prefixes.end(), begins))
+      vision.push_back(name);
     tensors.emplace(own_name(name, part).value_or(name), entry);
   }
   source.tensors = std::move(tensors);
@@ -321,7 +322,7 @@ std::vector<std::string> take_text_part(TensorSource& source, const models::Text
 // Reports the tensors of a vision-language model that are not read.
 void warn_left_out(const WeightSource& weights, const models::TextPart& part) {
   std::string names;
-  for (const std::string_view each : part.beside) {
+  for (const std::string_view each : part.ignored_prefixes) {
     const auto begins = [&](const std::string& name) { return name.starts_with(each); };
     if (std::any_of(weights.ignored.begin(), weights.ignored.end(), begins))
       names += fmt::format("{}{}*", names.empty() ? "" : ", ", each);

@@ -23,18 +23,18 @@ using graph::Graph;
 using graph::Node;
 using graph::ValueId;
 
-// Of one pair of runs, measured.
+// Limit of the values measured in one pair of runs.
 constexpr int64_t kMeasuredBytes = int64_t{1} << 30;
 
-// A leak and where in the step it is.
+// A leak and its location in the step.
 struct Source {
-  int32_t stage = 0;  // of a pipeline
+  int32_t stage = 0;  // of the pipeline
   int32_t node = 0;
   ValueId value = graph::kNone;
   Movement movement = {};
 };
 
-// Nodes give values that moved although nothing that they are made of did.
+// Finds the nodes with results that changed although their inputs did not.
 std::vector<Source> find_sources(const program::ProgramSet& set, const program::Program& program,
                                  const Movements& moved) {
   const Graph& graph = program.graph;
@@ -94,12 +94,12 @@ class Checker {
   }
 
  private:
-  // What all ranks say, by rank.
-  std::vector<std::string> told(const std::string& text) const {
+  // The texts of all ranks, by rank.
+  std::vector<std::string> gathered(const std::string& text) const {
     return comm::gather_texts(executor_.ranks().all(), text);
   }
   bool any_rank(bool here) const {
-    const auto all = told(here ? "1" : "");
+    const auto all = gathered(here ? "1" : "");
     return std::any_of(all.begin(), all.end(), [](const std::string& one) { return !one.empty(); });
   }
   int32_t place() const {
@@ -135,7 +135,7 @@ class Checker {
     return observer.take();
   }
 
-  // Of all ranks that run the same program; the largest movement of each value.
+  // The largest movement of each value over all ranks that run the same program.
   Movements of_all_ranks(const Movements& mine) const {
     std::ostringstream text;
     text.precision(17);
@@ -143,7 +143,7 @@ class Checker {
       text << place() << ' ' << value << ' ' << m.micro_batch << ' ' << m.sequence << ' ' << m.row << ' '
            << m.largest << '\n';
     Movements all;
-    for (const std::string& one : told(text.str())) {
+    for (const std::string& one : gathered(text.str())) {
       std::istringstream words(one);
       int32_t where = 0;
       ValueId value = graph::kNone;
@@ -156,7 +156,7 @@ class Checker {
     return all;
   }
 
-  // How much the rows of `wanted` move. Where they do not fit into memory, some after the others.
+  // Measures how much the rows of `wanted` move, in several pairs of runs if they do not fit into memory.
   Movements measured(const Probe& probe, Movements wanted) {
     Movements out;
     while (any_rank(!wanted.empty())) {
@@ -179,7 +179,7 @@ class Checker {
     if (!any_rank(!moved.empty())) return;
     Movements wanted;
     for (const Source& source : sources_of(of_all_ranks(moved))) {
-      // A rank measures what moved here.
+      // A rank measures only its own movements.
       if (const auto here = moved.find(source.value); here != moved.end()) wanted.insert(*here);
     }
     const std::vector<Source> sources =
@@ -191,7 +191,7 @@ class Checker {
     return find_sources(executor_.set(), program_, moved);
   }
 
-  // The loss is known from the first two runs.
+  // The movement of the loss is known from the first two runs.
   Movements measured_with_loss(const Probe& probe, Movements moved) {
     std::optional<Movement> loss;
     if (const auto found = moved.find(loss_); found != moved.end()) {
@@ -203,8 +203,8 @@ class Checker {
     return sizes;
   }
 
-  // What all ranks have found, as they are told to each other, of the first stage of a pipeline that has any:
-  // later ones read what it made.
+  // The sources that all ranks have found, in the first pipeline stage with any: later stages read its
+  // results.
   std::vector<std::pair<std::tuple<int32_t, int32_t>, Leak>> first_stage(
       const std::vector<Source>& sources) const {
     std::ostringstream text;
@@ -218,7 +218,7 @@ class Checker {
            << (name.empty() ? "-" : name) << '\n';
     }
     std::vector<std::pair<std::tuple<int32_t, int32_t>, Leak>> all;
-    for (const std::string& one : told(text.str())) {
+    for (const std::string& one : gathered(text.str())) {
       std::istringstream words(one);
       int32_t stage = 0, node = 0;
       for (Leak leak; words >> stage >> node >> leak.op >> leak.layer >> leak.micro_batch >> leak.sequence >>
@@ -267,20 +267,20 @@ class Checker {
 void require_causal_design(const models::ModelConfig& model) {
   if (model.architecture == models::Architecture::kEncoder) {
     throw ConfigError(
-        "[check causality] {} is an encoder, whose tokens see those behind them by design: it is no causal "
-        "model; give a decoder or an encoder-decoder",
+        "[check causality] {} is an encoder, whose tokens see later ones by design: expected a decoder or an "
+        "encoder-decoder",
         model.family->name);
   }
   if (model.vocab_size < 2)
-    throw ConfigError("[check causality] a vocabulary of {} has no other token to put in a token's place",
+    throw ConfigError("[check causality] found a vocabulary of {}: expected at least 2 tokens",
                       model.vocab_size);
 }
 
 Causality check_causality(program::Executor& executor, size_t index, const CausalityOptions& options) {
   require_causal_design(executor.set().options.model);
   const program::Kind kind = executor.program(index).request.kind;
-  STRATA_CHECK(kind == program::Kind::kTrain || kind == program::Kind::kEvaluate, "{} has no whole sequences",
-               name_of(kind));
+  STRATA_CHECK(kind == program::Kind::kTrain || kind == program::Kind::kEvaluate,
+               "a program of kind {} has no whole sequences", name_of(kind));
   return Checker(executor, index, options).check();
 }
 

@@ -1,10 +1,10 @@
-// Whether a program is causal: no row of any value may depend on a later token of its document, on another
-// document, or on another sequence.
+// Checks that a program is causal: no row of any value may depend on a later token of its document, on
+// another document, or on another sequence.
 //
-// The proof is by trial, on the very program that a run executes. Each probe runs the micro-batches twice;
-// the second time every sequence has other tokens from some place to the end of that document. Targets are
-// the same, and those of the rows that may change are not counted. Then no other row of any activation may
-// move, nor the loss. What moves although nothing that it is made of did is the leak.
+// The check tests the program that a run executes. Each probe runs the micro-batches twice; in the second run
+// every sequence has other tokens from some position to the end of that document. Targets are the same, and
+// rows that may change have none. Then no other row of any activation may change, nor the loss. A node whose
+// result changes although its inputs do not is the leak.
 #pragma once
 
 #include <cstdint>
@@ -18,40 +18,41 @@
 namespace strata::evaluation {
 
 struct CausalityOptions {
-  int64_t positions = 64;  // of a sequence, at which changes begin: at most as many as it has
-  // Whether a sequence holds several documents that must not see each other, as data.pack has it.
+  int64_t positions = 64;  // per sequence, at which changes begin; at most its length
+  // Whether a sequence holds several documents that must not see each other, as with data.pack.
   bool documents = true;
   uint64_t seed = 1;
   std::function<void(double done)> progress = {};
 };
 
 struct Leak {
-  std::string op;                // of the node that lets it through
+  std::string op;                // of the leaking node
   int32_t layer = graph::kNone;  // kNone: outside the model's blocks
-  std::string value;             // what it gives
-  double largest = 0;            // by which it moved
-  bool in_loss = false;          // it is the sum of losses, without any row
-  // Else where it moved first: a row, in front of or apart from the tokens that were changed.
+  std::string value;             // its result
+  double largest = 0;            // the largest change
+  bool in_loss = false;          // the result is the sum of losses, without rows
+  // Otherwise the first row that changed: before the changed tokens, or in another document.
   int64_t micro_batch = 0, sequence = 0, row = 0;
-  int64_t changed_from = 0, changed_to = 0;  // of that row's own sequence: places [from, to)
+  int64_t changed_from = 0, changed_to = 0;  // the changed positions [from, to) of that row's sequence
 };
 
 struct Causality {
-  std::vector<Leak> leaks;  // in the order of the step; what is behind another leak cannot be told from it
-  int64_t positions = 0;    // that were tried
+  std::vector<Leak> leaks;  // in execution order; a leak may hide later ones
+  int64_t positions = 0;    // tested
   int64_t probes = 0;
-  int64_t values = 0;               // activations whose rows were compared, on the first rank
-  std::vector<std::string> unseen;  // ops whose results have no row a token: seen by what reads them
+  int64_t values = 0;  // activations whose rows were compared, on the first rank
+  std::vector<std::string>
+      unseen;  // ops without a row per token in their results: checked through their readers
   bool causal() const { return leaks.empty(); }
 };
 
-// ConfigError for a model that sees both ways by design: an encoder. Of an encoder-decoder the decoder is
-// checked, whose encoder's tokens stay what they are.
+// ConfigError for an encoder, which sees later tokens by design. For an encoder-decoder the decoder is
+// checked, with the encoder's tokens unchanged.
 void require_causal_design(const models::ModelConfig& model);
 
-// Of program `index`, Kind::kTrain or kEvaluate, of an executor with weights, encoded. Weights are not
-// changed, batches are. Where the executor has ranks, all of them call it, and all get the same answer.
-// ConfigError as require_causal_design().
+// Checks program `index` (Kind::kTrain or kEvaluate) of an executor whose weights are loaded and packed.
+// Overwrites its batches, not its weights. All ranks of the executor must call it, and all get the same
+// result. ConfigError as for require_causal_design().
 Causality check_causality(program::Executor& executor, size_t index, const CausalityOptions& options);
 
 }  // namespace strata::evaluation

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kDocuments = 3;  // in a sequence
 
-// Where the documents of a row of `length` places begin, and behind them its end.
+// Begins of the documents in a row of `length` positions, followed by its end.
 std::vector<int64_t> document_bounds(int64_t length, int64_t documents, data::RowDraws& draws) {
   std::vector<int64_t> bounds{0, length};
   while (std::ssize(bounds) <= std::min(documents, length)) {

@@ -5,7 +5,7 @@
 
 namespace strata::evaluation {
 
-bool gives_losses(const program::Executor& executor, size_t index) {
+bool reports_losses(const program::Executor& executor, size_t index) {
   return program::Metric(executor, index, graph::MetricKind::kLossSum).is_reported();
 }
 
@@ -23,7 +23,7 @@ EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalW
   const program::Metric token_count(executor, index, graph::MetricKind::kTokenCount);
   const program::Script& script = executor.program(index).script;
   for (int64_t first = 0; first < windows.windows();) {
-    // Behind the last window there are rows without targets.
+    // Rows after the last window have no targets.
     windows.fill(first + part * sequences, sequences, rows.view(), scratch);
     executor.upload_rows(index, rows.rows(windows.shape()), 0, 0);
     if (before) before(rows);

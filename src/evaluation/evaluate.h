@@ -1,4 +1,4 @@
-// Mean loss over windows of tokens.
+// Computes the mean loss over windows of tokens.
 #pragma once
 
 #include <functional>
@@ -16,13 +16,14 @@ struct EvalResult {
   double loss() const { return tokens > 0 ? loss_sum / static_cast<double>(tokens) : 0; }
 };
 
-// Whether this rank tells the losses that it has: of ranks that compute the same the first does.
-bool gives_losses(const program::Executor& executor, size_t index);
+// Whether this rank reports its losses: of ranks with identical results only the first one does.
+bool reports_losses(const program::Executor& executor, size_t index);
 
-// Runs program `index` (Kind::kEvaluate) over all windows, a batch of its sequences at a time. `go_on` is
-// asked between batches, with the share that is done; a stopped evaluation returns what it has. All ranks of
-// the executor call it: each takes its share of the windows, and all get the whole result; `go_on` must say
-// the same on all of them. `before` is told of the rows of each batch before it runs.
+// Runs program `index` (Kind::kEvaluate) over all windows, one batch of sequences at a time. `go_on` is
+// called between batches with the fraction done; if it returns false, the evaluation stops and returns its
+// result so far. All ranks of the executor must call it: each evaluates its share of the windows, and all get
+// the whole result; `go_on` must return the same on all of them. `before` is called with the rows of each
+// batch before it runs.
 EvalResult evaluate(program::Executor& executor, size_t index, const data::EvalWindows& windows,
                     const std::function<bool(double done)>& go_on = {},
                     const std::function<void(const data::HostBatch&)>& before = {});

@@ -10,7 +10,7 @@
 namespace strata::evaluation {
 namespace {
 
-// Which operand of a node says where tokens go, and among how many experts.
+// The operand of a node with the expert ids of tokens, and the number of experts.
 struct Choice {
   int ids = -1;
   int64_t experts = 0;
@@ -18,7 +18,7 @@ struct Choice {
 Choice choice_of(const graph::Node& node) {
   if (node.op == &ops::PlanDispatch::def && node.loop == graph::kNone)
     return {graph::position_of<ops::PlanDispatch::In>("ids"), node.attrs.as<ops::DispatchAttrs>().experts};
-  // Offsets are of tokens that have come here.
+  // With offsets, the tokens were received from other ranks.
   if (node.op == &ops::ExpertsIn::def && graph::inputs_of<ops::ExpertsIn>(node).offsets == graph::kNone)
     return {graph::position_of<ops::ExpertsIn::In>("ids"), node.attrs.as<ops::ExpertsAttrs>().experts};
   return {};
@@ -46,11 +46,11 @@ class RoutingCounter final : public program::Executor::Observer {
     std::vector<int64_t>& counts = counts_[node.layer];
     counts.resize(static_cast<size_t>(choice.experts));
     const auto tokens = static_cast<size_t>(shape[0]), k = static_cast<size_t>(shape[1]);
-    // What an encoder reads has no targets.
+    // An encoder's tokens have no targets.
     const bool has_targets = targets_.size() == tokens;
-    for (size_t slot = 0; slot < ids_.size(); ++slot) {
-      const bool counts_here = !has_targets || targets_[slot / k] >= 0;
-      if (counts_here) ++(ids_[slot] >= 0 ? counts[static_cast<size_t>(ids_[slot])] : dropped_[node.layer]);
+    for (size_t pair = 0; pair < ids_.size(); ++pair) {
+      const bool counts_here = !has_targets || targets_[pair / k] >= 0;
+      if (counts_here) ++(ids_[pair] >= 0 ? counts[static_cast<size_t>(ids_[pair])] : dropped_[node.layer]);
     }
   }
 

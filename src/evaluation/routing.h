@@ -1,4 +1,4 @@
-// Which experts a model's tokens go to.
+// Routing statistics: the experts that a model's tokens go to.
 #pragma once
 
 #include <map>
@@ -9,33 +9,32 @@
 
 namespace strata::evaluation {
 
-// Of layers in ascending order, how many slots went to each expert.
+// Token–expert pairs by expert, for layers in ascending order.
 using LayerCounts = std::vector<observe::LayerTokens>;
 
 struct RoutingResult {
   EvalResult loss;
-  LayerCounts layers;            // of every token with a target
-  std::vector<int64_t> dropped;  // by layer: slots that found no room at their expert
+  LayerCounts layers;            // of all tokens with targets
+  std::vector<int64_t> dropped;  // by layer: token–expert pairs dropped by full experts
 };
 
-// evaluate() that also counts, in the kernels' own results, where each token went. Of ranks: in the windows
-// and the layers that this rank has.
+// evaluate() that also counts the tokens of each expert, from the routing results in memory. On ranks: over
+// the windows and layers of this rank.
 RoutingResult evaluate_routing(program::Executor& executor, size_t index, const data::EvalWindows& windows,
                                const std::function<bool(double done)>& go_on = {});
 
-// How far the sources of a layer's tokens use experts of their own.
+// How far the sources of a layer's tokens use different experts.
 struct Specialisation {
-  // What the source of a token tells of its expert, and the other way round, in bits: the entropy of the
-  // sources' mean shares less the mean of their entropies. Each source counts alike, however many tokens it
-  // has.
+  // Mutual information of a token's source and its expert, in bits: the entropy of the sources' mean shares
+  // minus their mean entropy. Every source has the same weight, whatever its number of tokens.
   double information = 0;
-  // The same over its greatest value, the logarithm of the number of sources: 0 where all sources use experts
-  // alike, 1 where none is used by two.
+  // The same relative to its maximum, the logarithm of the number of sources: 0 if all sources use experts
+  // identically, 1 if no expert is used by two sources.
   double share = 0;
 };
-// `sources`: of each one the counts of the layer's experts; those without any token are left out.
+// `sources`: counts of the layer's experts by source; sources without tokens are ignored.
 Specialisation specialisation_of(const std::vector<std::vector<int64_t>>& sources);
-// The mean share of all layers: `sources` are the layers of each, the same ones. 0 without layers.
+// The mean `share` over layers; all `sources` have the same layers. 0 without layers.
 double mean_specialisation(const std::vector<LayerCounts>& sources);
 
 }  // namespace strata::evaluation

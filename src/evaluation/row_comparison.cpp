@@ -32,7 +32,7 @@ bool has_numbers(DType dtype) {
          dtype == DType::kF64;
 }
 
-// A difference that is no number is larger than any.
+// NaN and infinite differences count as the largest number.
 double finite(double value) {
   return std::isfinite(value) ? value : std::numeric_limits<double>::max();
 }
@@ -111,7 +111,7 @@ void MeasuredRows::see(const TokenRows& result, const program::Action& action,
     const auto a = numbers_of(before.data() + at, result.row_bytes, dtype);
     const auto b = numbers_of(bytes.data() + at, result.row_bytes, dtype);
     for (size_t i = 0; i < a.size(); ++i) {
-      // Bits are compared: a zero of the other sign has moved.
+      // Compares bits: -0 and 0 differ.
       if (std::bit_cast<uint64_t>(a[i]) != std::bit_cast<uint64_t>(b[i]))
         movement.largest = std::max(movement.largest, finite(std::abs(a[i] - b[i])));
     }

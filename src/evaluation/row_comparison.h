@@ -1,4 +1,4 @@
-// What two runs of the same micro-batches give, row by row.
+// Compares the results of two runs of the same micro-batches row by row.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace strata::evaluation {
 
-// Watches an executor while it runs one program: each instruction's results as they are once it is done,
-// before anything else takes their memory.
+// Observes an executor while it runs one program: reads each instruction's results when it completes, before
+// their memory is reused.
 class RowObserver : public program::Executor::Observer {
  public:
   RowObserver(program::Executor& executor, size_t program, const ProgramRows& rows)
@@ -26,7 +26,7 @@ class RowObserver : public program::Executor::Observer {
   virtual bool wants(const TokenRows& result, const program::Action& action) const = 0;
   virtual void see(const TokenRows& result, const program::Action& action,
                    const std::vector<std::byte>& bytes) = 0;
-  // Where row `row` of a result lies in the probe, and whether it may move.
+  // The position of row `row` of a result in the probe, and whether it may move.
   struct Place {
     int64_t sequence = 0, row = 0;
     bool may_move = false;
@@ -42,14 +42,14 @@ class RowObserver : public program::Executor::Observer {
   std::vector<std::byte> bytes_;
 };
 
-// A row that moved and must not.
+// A row that moved but must not.
 struct Movement {
   int64_t micro_batch = 0, sequence = 0, row = 0;
   double largest = 0;  // of the differences
 };
 using Movements = std::map<graph::ValueId, Movement>;  // the first row of each value
 
-// Which values have rows that differ by any bit: the first run is remembered as a hash a row.
+// Finds the values with rows that differ in any bit, by one hash per row of the first run.
 class MovedRows final : public RowObserver {
  public:
   using RowObserver::RowObserver;
@@ -62,13 +62,13 @@ class MovedRows final : public RowObserver {
            const std::vector<std::byte>& bytes) override;
 
  private:
-  std::vector<uint64_t> hashes_;  // in the order of the run, which is always the same
+  std::vector<uint64_t> hashes_;  // in execution order, which is deterministic
   size_t next_ = 0;
   const Probe* probe_ = nullptr;  // of the second run
   Movements moved_;
 };
 
-// By how much rows of some values differ, in the micro-batch in which they were found to.
+// Measures how much the rows of some values differ, in the micro-batch in which a difference was found.
 class MeasuredRows final : public RowObserver {
  public:
   MeasuredRows(program::Executor& executor, size_t program, const ProgramRows& rows, Movements wanted)

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A question's fields; every fault names the file, the line and the task.
+// A question's fields. Every error names the file, the line and the task.
 class Fields {
  public:
   Fields(const Json& json, const std::string& where) : json_(json), where_(where) {}
@@ -35,12 +35,13 @@ class Fields {
     const bool good =
         value.is_array() && !value.empty() &&
         std::all_of(value.begin(), value.end(), [](const Json& one) { return one.is_string(); });
-    if (!good) fail(fmt::format("found something else in \"{}\", expected a list of texts", key));
+    if (!good)
+      fail(fmt::format("found {} in \"{}\", expected a non-empty list of texts", value.type_name(), key));
     return value.get<std::vector<std::string>>();
   }
-  // A number, or one written as a text.
+  // A number, possibly written as a text.
   int64_t index(const char* key, size_t choices) const {
-    const Json& value = at(key, "the number of the right choice");
+    const Json& value = at(key, "the index of the correct choice");
     int64_t number = -1;
     if (value.is_number_integer()) number = value.get<int64_t>();
     if (value.is_string()) {
@@ -82,7 +83,7 @@ TaskItem hellaswag(const Fields& fields) {
   return item;
 }
 
-// As Hugging Face's ai2_arc ("choices": {"text": […], "label": […]}) or as the authors published it
+// In the format of Hugging Face's ai2_arc ("choices": {"text": […], "label": […]}) or of the authors
 // ("question": {"stem": …, "choices": [{"text": …, "label": …}, …]}).
 TaskItem arc(const Fields& fields) {
   TaskItem item;
@@ -93,7 +94,7 @@ TaskItem arc(const Fields& fields) {
     const Json& choices = question.at("choices", "a list of choices");
     if (!choices.is_array()) question.fail("found no list in \"choices\", expected a list of choices");
     for (const Json& choice : choices) {
-      if (!choice.is_object()) question.fail("found a choice that is no object, expected text and label");
+      if (!choice.is_object()) question.fail("found a choice that is not an object, expected text and label");
       const Fields one(choice, question.where() + " choices");
       item.choices.push_back(one.text("text"));
       labels.push_back(one.text("label"));
@@ -106,11 +107,11 @@ TaskItem arc(const Fields& fields) {
   }
   if (labels.empty() || labels.size() != item.choices.size())
     fields.fail(
-        fmt::format("found {} labels of {} choices, expected one each", labels.size(), item.choices.size()));
+        fmt::format("found {} labels for {} choices, expected one each", labels.size(), item.choices.size()));
   const std::string key = fields.text("answerKey");
   const auto at = std::find(labels.begin(), labels.end(), key);
   if (at == labels.end())
-    fields.fail(fmt::format("found the answerKey \"{}\", which no choice has as its label", key));
+    fields.fail(fmt::format("found the answerKey \"{}\", expected the label of a choice", key));
   item.gold = at - labels.begin();
   item.context = "Question: " + item.context + "\nAnswer:";
   return item;
@@ -145,8 +146,8 @@ constexpr Format kFormats[] = {
 }  // namespace
 
 Task read_task(const std::string& name, const Path& path, int64_t limit) {
-  if (const std::string fault = task_name_error(name); !fault.empty())
-    throw ConfigError("[{}] {}", path.string(), fault);
+  if (const std::string error = task_name_error(name); !error.empty())
+    throw ConfigError("[{}] {}", path.string(), error);
   const Format& format = *std::find_if(std::begin(kFormats), std::end(kFormats),
                                        [&](const Format& f) { return name == f.name; });
   Task task{name, format.kind, path.string(), {}};
@@ -161,7 +162,7 @@ Task read_task(const std::string& name, const Path& path, int64_t limit) {
     if (line.find_first_not_of(" \t\r") == line.npos) continue;
     const std::string where = fmt::format("{}:{}", path.string(), number);
     const Json json = parse_json_or_discard<Json>(line);
-    if (json.is_discarded()) throw DataError("[{}] is no valid JSON; expected one object a line", where);
+    if (json.is_discarded()) throw DataError("[{}] is not valid JSON: expected one object per line", where);
     if (!json.is_object()) throw DataError("[{}] found {}, expected an object", where, json.type_name());
     TaskItem item = format.read(Fields(json, where + " " + name));
     item.line = number;
@@ -169,7 +170,7 @@ Task read_task(const std::string& name, const Path& path, int64_t limit) {
     if (limit > 0 && static_cast<int64_t>(task.items.size()) == limit) break;
   }
   if (task.items.empty())
-    throw DataError("[{}] holds no question of {}; expected one JSON object a line", path.string(), name);
+    throw DataError("[{}] has no question of {}: expected one JSON object per line", path.string(), name);
   return task;
 }
 

@@ -1,6 +1,6 @@
-// Evaluation tasks as lm-evaluation-harness asks them, read from local jsonl files in the formats that the
-// data sets are published in: HellaSwag, ARC, PIQA (multiple choice) and LAMBADA (the last word). What the
-// harness does to the texts is done here, byte for byte, so that both ask a model the same question.
+// Reads evaluation tasks from local jsonl files in the published formats of the data sets: HellaSwag, ARC,
+// PIQA (multiple choice) and LAMBADA (last word). Texts are prepared exactly as in lm-evaluation-harness, so
+// that a model gets the same questions.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ namespace strata::evaluation {
 
 enum class TaskKind {
   kMultipleChoice,  // which continuation of the context is the most probable: acc, acc_norm
-  kLastWord,        // whether the one continuation is what the model would say: acc, perplexity
+  kLastWord,        // whether the model would generate the one continuation: acc, perplexity
 };
 
-// One question. A continuation is its choice with a space before it.
+// One question. A continuation is a space followed by the choice.
 struct TaskItem {
   int64_t line = 0;  // of the file, from 1
   std::string context;
   std::vector<std::string> choices;
-  int64_t gold = 0;  // which choice is right
+  int64_t gold = 0;  // index of the correct choice
 };
 
 struct Task {
@@ -31,10 +31,9 @@ struct Task {
   std::vector<TaskItem> items;
 };
 
-// Reads the first `limit` questions (0: all). ConfigError for a task that
-// evaluation/task_names.h does not know, or a missing file; DataError
-// naming file and line for what is not JSON, lacks a field or holds another type than the format says, and
-// for a file without a question.
+// Reads the first `limit` questions (0: all). ConfigError for an unknown task (evaluation/task_names.h) or a
+// missing file. DataError, naming file and line, for invalid JSON and for missing or mistyped fields; also
+// for a file without questions.
 Task read_task(const std::string& name, const Path& path, int64_t limit = 0);
 
 }  // namespace strata::evaluation

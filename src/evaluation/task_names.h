@@ -1,4 +1,4 @@
-// The evaluation tasks that the program knows.
+// The supported evaluation tasks.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@ namespace strata::evaluation {
 
 // "arc_challenge", "hellaswag", …, in alphabetical order.
 std::span<const std::string> task_names();
-// What is wrong with a task's name, with the nearest known one; empty: nothing.
+// The error for an unknown task name, with the nearest known one; empty for a known name.
 std::string task_name_error(std::string_view name);
 
 }  // namespace strata::evaluation

@@ -17,7 +17,7 @@ class Encoder {
     if (prefix) prefix_text_ = tokenizer.id_to_token(*prefix);
   }
 
-  // Context and continuation; either may come out empty.
+  // Context and continuation; either may be empty.
   std::pair<std::vector<int32_t>, std::vector<int32_t>> pair_of(std::string_view context,
                                                                 std::string continuation) const {
     if (context.empty()) {
@@ -31,16 +31,16 @@ class Encoder {
     std::vector<int32_t> before = encode(kept);
     const std::vector<int32_t> whole = encode(std::string(kept) + continuation);
     const auto cut = static_cast<std::ptrdiff_t>(std::min(before.size(), whole.size()));
-    std::vector<int32_t> behind(whole.begin() + cut, whole.end());
+    std::vector<int32_t> after(whole.begin() + cut, whole.end());
     if (before.empty()) before = prefix_ids();
-    return {std::move(before), std::move(behind)};
+    return {std::move(before), std::move(after)};
   }
 
  private:
   std::vector<int32_t> prefix_ids() const {
     return prefix_ ? std::vector<int32_t>{*prefix_} : std::vector<int32_t>{};
   }
-  // A text that spells its begin-of-text token out gets no other one.
+  // A text that already begins with its begin-of-text token gets no second one.
   std::vector<int32_t> encode(std::string_view text) const {
     const bool spelt = !prefix_text_.empty() && text.starts_with(prefix_text_);
     return tokenizer_.encode(text, {.add_special_tokens = !spelt});
@@ -70,10 +70,10 @@ TaskRequests make_requests(const Task& task, const data::Tokenizer& tokenizer, s
       auto fail = [&](const std::string& what) {
         throw DataError("[{}:{}] the continuation \"{}\" {}", task.source, item.line, choice, what);
       };
-      if (context.empty()) fail("stands alone, and the tokenizer has no token to begin a text with");
-      if (scored == 0) fail("has no token of its own behind its context; it cannot be scored");
+      if (context.empty()) fail("has no context, and the tokenizer has no token that begins a text");
+      if (scored == 0) fail("adds no token to its context and cannot be scored");
       if (scored > max_length)
-        fail(fmt::format("has {} tokens and the model has room for {}", scored, max_length));
+        fail(fmt::format("has {} tokens: expected at most {}, the model's limit", scored, max_length));
       TaskRequest request{std::move(context), scored};
       request.ids.insert(request.ids.end(), continuation.begin(), continuation.end());
       if (request.inputs() > max_length) {
@@ -89,24 +89,24 @@ TaskRequests make_requests(const Task& task, const data::Tokenizer& tokenizer, s
 
 PackedRequests::PackedRequests(const std::vector<TaskRequest>& requests, int64_t row_length)
     : requests_(requests), row_length_(row_length) {
-  // Best fit, the longest first.
+  // Best fit, longest requests first.
   std::vector<size_t> order(requests.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return requests[a].inputs() > requests[b].inputs(); });
-  std::multimap<int64_t, size_t> room;  // rows by the places left
+  std::multimap<int64_t, size_t> rows_by_space;  // rows by their free positions
   for (const size_t i : order) {
     const int64_t size = requests[i].inputs();
     STRATA_CHECK(size <= row_length, "a request of {} tokens for rows of {}", size, row_length);
-    auto found = room.lower_bound(size);
-    if (found == room.end()) {
+    auto found = rows_by_space.lower_bound(size);
+    if (found == rows_by_space.end()) {
       rows_.emplace_back();
-      found = room.emplace(row_length, rows_.size() - 1);
+      found = rows_by_space.emplace(row_length, rows_.size() - 1);
     }
     const auto [left, row] = *found;
-    room.erase(found);
+    rows_by_space.erase(found);
     rows_[row].push_back({i, row_length - left});
-    room.emplace(left - size, row);
+    rows_by_space.emplace(left - size, row);
   }
 }
 
@@ -116,22 +116,22 @@ void PackedRequests::fill(int64_t first, int64_t count, const data::Batch& out) 
     const data::Batch row = data::row_of(out, shape, r);
     data::fill_padding(shape, 0, 0, row);
     if (first + r >= rows()) continue;
-    for (const Piece& piece : rows_[static_cast<size_t>(first + r)]) {
-      const TaskRequest& request = requests_[piece.request];
+    for (const Entry& entry : rows_[static_cast<size_t>(first + r)]) {
+      const TaskRequest& request = requests_[entry.request];
       for (int64_t i = 0; i < request.inputs(); ++i) {
         const auto at = static_cast<size_t>(i);
-        row[Column::kTokens][piece.begin + i] = request.ids[at];
+        row[Column::kTokens][entry.begin + i] = request.ids[at];
         if (i >= request.inputs() - request.scored)
-          row[Column::kTargets][piece.begin + i] = request.ids[at + 1];
-        row[Column::kPositions][piece.begin + i] = static_cast<int32_t>(i);
-        row[Column::kKvBegin][piece.begin + i] = static_cast<int32_t>(piece.begin);
+          row[Column::kTargets][entry.begin + i] = request.ids[at + 1];
+        row[Column::kPositions][entry.begin + i] = static_cast<int32_t>(i);
+        row[Column::kKvBegin][entry.begin + i] = static_cast<int32_t>(entry.begin);
       }
     }
   }
 }
 
 int64_t task_row_length(int64_t longest, int64_t max_positions) {
-  constexpr int64_t kGood = 512;  // longer rows make attention no faster
+  constexpr int64_t kGood = 512;  // longer rows do not make attention faster
   const int64_t rounded = (longest + 63) / 64 * 64;
   return std::max(longest, std::min(max_positions, std::max(rounded, kGood)));
 }

@@ -19,7 +19,7 @@ double mean_of(std::span<const double> values) {
   return sum / static_cast<double>(values.size());
 }
 
-// Of the mean, from the sample's deviation.
+// The standard error of the mean, from the sample's deviation.
 std::optional<double> error_of_mean(std::span<const double> values) {
   if (values.size() < 2) return std::nullopt;
   const double mean = mean_of(values), n = static_cast<double>(values.size());
@@ -44,7 +44,7 @@ program::Request task_program(int64_t row_length, int64_t rows) {
 
 namespace {
 
-// Each score was made by one rank; others have zeros.
+// Shares the scores: each was computed by one rank, the others have zeros.
 void share(const program::Ranks& ranks, std::vector<RequestScore>& scores) {
   std::vector<double> values;
   for (const RequestScore& score : scores) {
@@ -63,7 +63,7 @@ std::vector<RequestScore> score_requests(program::Executor& executor, size_t ind
                                          const std::function<bool(double)>& done) {
   const program::Request& shape = executor.program(index).request;
   STRATA_CHECK(shape.per_token_loss && shape.document_mask && shape.sequence_length == packed.row_length(),
-               "the program was not made for these requests");
+               "the program was not compiled for these requests");
   const data::RowShape row_shape{
       .window = shape.sequence_length, .look_ahead = 1, .tokens = shape.sequence_length, .encoder_length = 0};
   data::HostBatch rows;
@@ -72,10 +72,10 @@ std::vector<RequestScore> score_requests(program::Executor& executor, size_t ind
   std::vector<int32_t> greedy(loss.size());
   std::vector<RequestScore> scores(requests.size());
   const int64_t length = shape.sequence_length;
-  // Of a pipeline the stage with the head, of ranks that compute the same the first.
+  // The pipeline stage with the head, and the first of ranks with identical results.
   const program::Metric token_loss(executor, index, graph::MetricKind::kTokenLoss);
   const program::Metric token_greedy(executor, index, graph::MetricKind::kTokenGreedy);
-  const bool gives = gives_losses(executor, index) && token_loss.is_here();
+  const bool reports = reports_losses(executor, index) && token_loss.is_here();
   const program::Ranks& ranks = executor.ranks();
   const int64_t parts = ranks.batch_parts(), part = ranks.batch_part();
   for (int64_t begin_of_all = 0; begin_of_all < packed.rows(); begin_of_all += parts * shape.sequences) {
@@ -83,12 +83,12 @@ std::vector<RequestScore> score_requests(program::Executor& executor, size_t ind
     packed.fill(first, shape.sequences, rows.view());
     executor.upload_rows(index, rows.rows(row_shape), 0, 0);
     executor.run_script(index);
-    if (gives) {
+    if (reports) {
       token_loss.read_into(std::span(loss));
       token_greedy.read_into(std::span(greedy));
     }
     const int64_t last = std::min(packed.rows(), first + shape.sequences);
-    for (int64_t row = first; gives && row < last; ++row) {
+    for (int64_t row = first; reports && row < last; ++row) {
       packed.for_each(row, [&](size_t request, int64_t place) {
         RequestScore score{0, true};
         const auto begin = static_cast<size_t>((row - first) * length + place);

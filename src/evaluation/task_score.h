@@ -1,4 +1,4 @@
-// Scores a task's requests with a model and sums them up as lm-evaluation-harness does.
+// Scores a task's requests with a model and computes its metrics like lm-evaluation-harness.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,31 @@
 namespace strata::evaluation {
 
 struct RequestScore {
-  double log_likelihood = 0;  // natural, of the whole continuation
-  bool greedy = false;        // whether every token of it is the most probable one
+  double log_likelihood = 0;  // of the whole continuation, natural logarithm
+  bool greedy = false;        // whether each of its tokens is the most probable one
 };
 
-// The program that scores rows of `row_length` tokens, of which there are `rows`: about 2,048 tokens at once.
+// The program that scores `rows` rows of `row_length` tokens, in batches of about 2,048 tokens.
 program::Request task_program(int64_t row_length, int64_t rows);
 
-// Of program `index`, made by task_program. `done`
-// is told the share that is done after each batch; where it returns false the scores are not complete and
-// nothing is returned. Where the executor has ranks, all of them call it: each scores its share of the rows,
-// and all get all scores; `done` must say the same on all of them.
+// Scores requests with program `index`, compiled from task_program. `done` is called after each batch with
+// the fraction done; if it returns false, scoring stops and the result is empty. All ranks of the executor
+// must call it: each scores its share of the rows, and all get all scores; `done` must return the same on all
+// of them.
 std::vector<RequestScore> score_requests(program::Executor& executor, size_t index,
                                          const std::vector<TaskRequest>& requests,
                                          const PackedRequests& packed,
                                          const std::function<bool(double)>& done = {});
 
 struct ItemScore {
-  int64_t predicted = 0, predicted_norm = 0;  // kMultipleChoice: the choices that acc and acc_norm see
+  int64_t predicted = 0, predicted_norm = 0;  // kMultipleChoice: the predictions for acc and acc_norm
   bool acc = false, acc_norm = false;
 };
 
 struct TaskMetric {
   const char* name;  // "acc", "acc_norm", "perplexity"
   double value = 0;
-  std::optional<double> standard_error = {};  // needs two items
+  std::optional<double> standard_error = {};  // from two items on
 };
 
 struct TaskScore {
@@ -45,9 +45,9 @@ struct TaskScore {
   std::vector<TaskMetric> metrics;
 };
 
-// acc: the right choice has the greatest log-likelihood (kLastWord: the word is greedy). acc_norm: of the
-// log-likelihoods divided by the choices' lengths in characters. perplexity: exp of minus the mean
-// log-likelihood, with the standard error of the mean carried through (the harness resamples instead).
+// acc: the correct choice has the highest log-likelihood (kLastWord: the word is greedy). acc_norm: the same
+// after dividing log-likelihoods by the choices' lengths in characters. perplexity: exp of minus the mean
+// log-likelihood, with the propagated standard error of the mean (the harness uses bootstrap instead).
 TaskScore sum_up(const Task& task, const std::vector<RequestScore>& scores);
 
 }  // namespace strata::evaluation

@@ -1,4 +1,4 @@
-// The functions of Python that prepare the texts of evaluation tasks.
+// The Python functions that prepare the texts of evaluation tasks.
 #pragma once
 
 #include <string>
@@ -8,10 +8,9 @@ namespace strata::evaluation {
 
 // str.capitalize(): the first character in title case, all others in lower case.
 std::string capitalized(std::string_view text);
-// HellaSwag's cleaning: white space at the ends and the marks of WikiHow, "[header]" and the like, are taken
-// out.
+// HellaSwag's cleaning: removes white space at the ends and WikiHow's marks, such as "[header]".
 std::string without_wikihow_marks(std::string_view text);
-// The text without its last word, and that word, cut at the last single space as str.split(" ") does.
+// The text without its last word, and that word, split at the last space like str.split(" ").
 struct LastWord {
   std::string before, word;
 };

@@ -18,8 +18,8 @@ using graph::Node;
 using graph::Value;
 using graph::ValueId;
 
-// Rows [0, all) as a rank holds those of a value: each axis cuts what those before it have left. Ranks of
-// the context axis have chunks from both ends of every sequence.
+// The rows of [0, all) that a rank holds of a value. Axes shard one after the other. Ranks of the context
+// axis have chunks from both ends of every sequence.
 std::vector<int64_t> held_rows(const Value& value, const graph::Mesh& mesh,
                                const graph::Coordinates& coordinates, int64_t all, int64_t sequence) {
   std::vector<int64_t> rows(static_cast<size_t>(all));
@@ -61,7 +61,7 @@ class Finder {
   }
 
  private:
-  // Whether an input of the node is made of the batch, or lies in what is.
+  // Whether an input of the node depends on the batch, or is a view of a value that does.
   bool reads_batch(const Node& node) const {
     return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
       return id != graph::kNone && (reads_batch_[static_cast<size_t>(id)] ||
@@ -69,8 +69,8 @@ class Finder {
     });
   }
 
-  // Whether the rows of a result are others', however many they are: shards that went round, the tokens that
-  // have come to a rank's experts; or are not all there yet.
+  // Whether the rows of a result belong to other tokens whatever their number (shards received in a ring,
+  // tokens received by a rank's experts), or are incomplete.
   bool has_other_rows(const Node& node, ValueId output) const {
     if (of_passes_[static_cast<size_t>(output)] || node.loop != graph::kNone) return true;
     if (node.op == &ops::CombineRows::def) return !node.attrs.as<ops::DispatchAttrs>().takes_any_routing();
@@ -99,11 +99,11 @@ class Finder {
       found_.unseen.push_back(name);
   }
 
-  // The map of a value's rows; -1: they are no tokens.
+  // The map of a value's rows; -1: its rows are not tokens.
   int rows_of(const Value& value) {
     if (value.role != graph::Role::kActivation || value.encoding.kind != graph::Encoding::Kind::kPlain)
       return -1;
-    // Without a global shape on a mesh it is some rows of another value.
+    // On a mesh, a value without a global shape is a part of another value's rows.
     const bool is_whole = value.sharding.global_shape.rank() == 0;
     if (is_whole && mesh_.ranks() > 1) return -1;
     const Shape& shape = is_whole ? value.shape : value.sharding.global_shape;

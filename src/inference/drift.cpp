@@ -52,7 +52,7 @@ class HeadInput final : public program::Executor::Observer {
   program::Executor& executor_;
 };
 
-// The matrix that hidden states are multiplied by, [vocabulary, width]: a head, or the embedding.
+// The head's matrix [vocabulary, width], which may be the embedding.
 std::vector<float> head_of(const program::Executor& executor, DType as) {
   const graph::Graph& graph = executor.program(kTraining).graph;
   std::string name;
@@ -104,7 +104,7 @@ struct Compared {
   bool other_choice = false;
 };
 
-// After one token; training's loss for the next one is given.
+// Compares the logits after one token. Receives training's loss for the next one.
 Compared compare(std::span<const double> trained, std::span<const float> written, int32_t next, double loss) {
   const std::vector<double> generated(written.begin(), written.end());
   const double of_trained = log_sum(trained), of_generated = log_sum(generated);
@@ -144,7 +144,8 @@ Drift measure_drift(program::Executor& training, program::Executor& generation,
     const Hidden hidden = run_training(training, text);
     const auto losses = program::Metric(training, kTraining, graph::MetricKind::kTokenLoss).read_all<float>();
     if (head.empty()) head = head_of(training, hidden.dtype);
-    STRATA_CHECK(!hidden.rows.empty() && head.size() % vocabulary == 0, "[drift] no head was seen");
+    STRATA_CHECK(!hidden.rows.empty() && head.size() % vocabulary == 0,
+                 "[drift] the training program has no head");
     const size_t width = head.size() / vocabulary;
     std::vector<double> trained(vocabulary);
     generator.follow(text.tokens, text.prompt, text.encoder, [&](size_t at, std::span<const float> written) {

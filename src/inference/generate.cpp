@@ -39,7 +39,7 @@ Generator::Generator(program::Executor& executor, size_t prefill, size_t decode)
     if (executor.program(i).request.kind == Kind::kDecode) decodes_.push_back(i);
   }
   STRATA_CHECK(!decodes_.empty() && executor.program(decodes_.back()).request.sequences == sequences_,
-               "the decoding programs do not fit a cache of {} sequences", sequences_);
+               "the decoding programs do not match a cache for {} sequences", sequences_);
 }
 
 void Generator::prefill(const Active& active) {
@@ -47,7 +47,7 @@ void Generator::prefill(const Active& active) {
   const auto size = static_cast<int64_t>(active.prompt_size);
   for (int64_t begin = 0; begin < size; begin += chunk_) {
     for (int64_t i = 0; i < chunk_; ++i) {
-      // Rows past the prompt's end are computed and overwritten later: they only must stay inside the tables.
+      // Rows after the prompt are computed and later overwritten; they only must stay inside the tables.
       ids[static_cast<size_t>(i)] = begin + i < size ? active.history[static_cast<size_t>(begin + i)] : 0;
       places[static_cast<size_t>(i)] = static_cast<int32_t>(std::min(begin + i, positions_ - 1));
     }
@@ -80,7 +80,7 @@ void Generator::decode(std::span<const Active> active) {
   });
   const auto rows = static_cast<size_t>(executor_.program(program).request.sequences);
   std::vector<int32_t> ids(rows), positions(rows), slots(rows), encoder_ends(rows);
-  // Rows without a sequence write to cache entries that no sequence has.
+  // Rows without a sequence write to unused cache entries.
   std::vector<bool> taken(static_cast<size_t>(sequences_));
   for (const Active& one : active) taken[static_cast<size_t>(one.slot)] = true;
   int32_t free = 0;
@@ -152,7 +152,7 @@ void Generator::generate(std::span<const SequenceRequest> sequences, const OnTok
                          const OnSequence& on_sequence, const std::function<bool()>& stop) {
   for (const SequenceRequest& sequence : sequences) {
     if (sequence.prompt.empty())
-      throw ConfigError("[generate] the prompt is empty; give at least one token to go on from");
+      throw ConfigError("[generate] the prompt is empty: expected at least one token");
     const int64_t most = has_encoder() ? encoder_length_ : positions_;
     if (static_cast<int64_t>(sequence.prompt.size()) > most) {
       throw ConfigError("[generate] the prompt has {} tokens: expected at most {}. Shorten it",

@@ -1,7 +1,7 @@
-// Writing text with a model: prompts go into the key–value cache in chunks, one sequence at a time; then all
-// active sequences get their next token together, each at its own position in its own cache entry. The text
-// for a prompt does not depend on the others: every row of a decoding program is
-// computed for itself, in the same order whatever the number of rows.
+// Generates text with a model: prompts go into the key–value cache in chunks, one sequence at a time; then
+// all active sequences get their next token together, each at its own position in its own cache entry. The
+// text for a prompt does not depend on the others: every row of a decoding program is computed separately, in
+// the same order for any number of rows.
 //
 // An encoder-decoder reads the prompt with its encoder, in one pass, into separate caches; its sequence
 // then begins with the model's start id.
@@ -22,22 +22,22 @@ inline constexpr int64_t kMaxSequences = 32;  // concurrently
 
 // The programs that a generator needs: prefill of one sequence in chunks of `chunk` tokens, and decoding of
 // 1, 2, 4, … up to `sequences` sequences (at most kMaxSequences). Compile them with cache_slots = sequences.
-// Of an encoder-decoder, whose encoder reads at most `encoder_length` tokens, the first encodes a whole
-// sequence instead.
+// For an encoder-decoder, whose encoder reads at most `encoder_length` tokens, the first program encodes a
+// whole sequence instead.
 std::vector<program::Request> generation_requests(int64_t chunk, int64_t sequences = 1,
                                                   int64_t encoder_length = 0);
-// Cache capacity for sequences of at most `tokens` tokens: whole chunks.
+// Cache capacity for sequences of at most `tokens` tokens, a multiple of `chunk`.
 int64_t cache_capacity_for(int64_t tokens, int64_t chunk);
 
 struct SequenceRequest {
-  std::vector<int32_t> prompt;  // of an encoder-decoder what its encoder reads
+  std::vector<int32_t> prompt;  // for an encoder-decoder, its encoder's tokens
   SamplingOptions options;
 };
 
 class Generator {
  public:
-  // Programs `prefill` (of an encoder-decoder: that encodes) and all decoding programs from `decode` on were
-  // made from generation_requests.
+  // Programs `prefill` (for an encoder-decoder: the encoder's) and all decoding programs from `decode` on
+  // must be compiled from generation_requests.
   Generator(program::Executor& executor, size_t prefill, size_t decode);
 
   // Called with each token of sequence `i`; false: the sequence ends with it.
@@ -46,9 +46,9 @@ class Generator {
   using OnSequence = std::function<void(size_t i, const std::vector<int32_t>& made)>;
 
   // Writes all sequences. Each ends after max_tokens tokens, at a stop id, when the cache or the model's
-  // positions are full, or when on_token returns false. An empty prompt, or one longer than max_length() (of an
-  // encoder: than the program that encodes it), is a ConfigError. Where `stop` says so, sequences end with
-  // what they have and no further one is begun.
+  // positions are full, or when on_token returns false. An empty prompt, or one longer than max_length() (for
+  // an encoder: than its program), is a ConfigError. If `stop` returns true, active sequences end and no
+  // further one begins.
   void generate(std::span<const SequenceRequest> sequences, const OnToken& on_token,
                 const OnSequence& on_sequence, const std::function<bool()>& stop = {});
 
@@ -58,20 +58,20 @@ class Generator {
 
   // Called with the logits after token `i` of a text.
   using OnLogits = std::function<void(size_t i, std::span<const float> logits)>;
-  // Goes through a text as if it were written: its first `prompt` tokens are the prompt, and each later one
-  // is taken as if it had been chosen. Reports the logits after the prompt and after each later token. Of an
-  // encoder-decoder, which reads `read`, the text begins with start_id, and all of it is written.
+  // Follows a text as if it were generated: its first `prompt` tokens are the prompt, and each later one
+  // counts as chosen. Reports the logits after the prompt and after each later token. For an encoder-decoder,
+  // whose encoder reads `read`, the text begins with start_id, and all of it counts as generated.
   void follow(std::span<const int32_t> text, int64_t prompt, std::span<const int32_t> read,
               const OnLogits& on_logits);
 
   int64_t max_length() const { return positions_; }         // tokens of the longest sequence
   bool has_encoder() const { return encoder_length_ > 0; }  // an encoder-decoder
-  // Tokens that can be written after a prompt of this length.
+  // Tokens that can be generated after a prompt of this length.
   int64_t max_new_tokens(int64_t prompt) const { return positions_ + 1 - (has_encoder() ? 1 : prompt); }
-  int64_t sequences() const { return sequences_; }  // that are written concurrently
+  int64_t sequences() const { return sequences_; }  // generated concurrently
 
  private:
-  // A sequence that is being written.
+  // A sequence in progress.
   struct Active {
     size_t sequence;
     int32_t slot;
@@ -92,7 +92,7 @@ class Generator {
 
   program::Executor& executor_;
   size_t prefill_;
-  std::vector<size_t> decodes_;  // by rising number of sequences
+  std::vector<size_t> decodes_;  // by ascending number of sequences
   int64_t chunk_, encoder_length_, positions_, sequences_;
   std::vector<float> logits_;
 };

@@ -16,7 +16,7 @@
 namespace strata::inference {
 namespace {
 
-// bf16 when the files hold bf16, else fp32.
+// bf16 if the files have bf16, else fp32.
 DType dtype_of(const checkpoint::TensorSource& source) {
   for (const auto& [name, entry] : source.tensors) {
     if (entry.tensor->dtype != DType::kBF16) return DType::kF32;
@@ -24,17 +24,17 @@ DType dtype_of(const checkpoint::TensorSource& source) {
   return DType::kBF16;
 }
 
-// The message names the largest part.
+// The advice depends on the largest part.
 void check_memory(const program::ProgramSet& set) {
   const int64_t there = holdable_memory();
   if (there == 0 || set.arena_bytes <= there) return;
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
   const int64_t rows = set.arena_bytes - set.persistent_bytes - set.cache_bytes;
-  const char* advice = "take a smaller model";
+  const char* advice = "Use a smaller model";
   if (set.cache_bytes > set.persistent_bytes)
-    advice = "generate fewer tokens (--max-tokens) or fewer concurrent texts (--batch)";
-  if (rows > std::max(set.cache_bytes, set.persistent_bytes)) advice = "lower the sequence length";
-  throw WorldError("[memory] weights need {}, keys and values {}, activations {}, and {} are free {}; {}",
+    advice = "Generate fewer tokens (--max-tokens) or fewer concurrent texts (--batch)";
+  if (rows > std::max(set.cache_bytes, set.persistent_bytes)) advice = "Lower the sequence length";
+  throw WorldError("[memory] weights need {}, keys and values {}, activations {}, but {} are free {}. {}",
                    bytes(set.persistent_bytes), bytes(set.cache_bytes), bytes(rows), bytes(there),
                    where_memory_ends(), advice);
 }
@@ -46,7 +46,7 @@ ModelRuntime open_model(const std::string& model) {
   runtime.folder = checkpoint::resolve_model(model);
   runtime.model = models::read_config_json(checkpoint::read_config_json(runtime.folder),
                                            (runtime.folder / "config.json").string());
-  runtime.model.predict_layers = 0;  // nothing reads them here
+  runtime.model.predict_layers = 0;  // not used here
   runtime.model.generation_eos_ids = data::generation_ends(runtime.folder);
   const auto errors = models::errors_of(runtime.model);
   if (!errors.empty()) throw DataError("[{}] {}", (runtime.folder / "config.json").string(), errors.front());
@@ -66,7 +66,7 @@ std::vector<int32_t> stop_ids(const models::ModelConfig& model, const data::Toke
 void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
   if (options.compute.threads > 0) set_compute_threads(options.compute.threads);
   flush_denormals();
-  // Parameters that the files do not contain are neither planned nor allocated.
+  // Parameters that are not in the files are neither planned nor allocated.
   const checkpoint::WeightSource weights = checkpoint::open_weights(runtime.folder, runtime.model);
   program::CompileOptions compile;
   compile.model = runtime.model;
@@ -84,7 +84,7 @@ void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
   check_memory(*set);
   runtime.executor = std::make_unique<program::Executor>(std::move(set), device);
   checkpoint::load_weights(weights, runtime.model, *runtime.executor);
-  // Programs of one kind read the same packed weights.
+  // Programs of the same kind share packed weights.
   for (size_t i = 0; i < options.requests.size(); ++i) {
     if (i == 0 || options.requests[i].kind != options.requests[i - 1].kind)
       runtime.executor->run(i, {program::Segment::kEncode});

@@ -15,8 +15,8 @@ namespace {
 
 constexpr uint32_t kSamplingStream = 0x5a4d;
 
-// As transformers' RepetitionPenaltyLogitsProcessor: divides positive and multiplies negative logits of seen
-// tokens.
+// Like transformers' RepetitionPenaltyLogitsProcessor: divides positive and multiplies negative logits of
+// seen tokens.
 void penalize(std::span<float> logits, std::span<const int32_t> history, double penalty) {
   const std::unordered_set<int32_t> seen(history.begin(), history.end());
   for (const int32_t id : seen) {

@@ -7,11 +7,12 @@
 namespace strata::inference {
 namespace {
 
-// A decoder may look at the token before: its space, a split character. No farther than this.
+// Context for decoding, which may depend on earlier tokens (spaces, split characters), but on no more than
+// these.
 constexpr size_t kContext = 4;
 constexpr size_t kMostRecent = 64;
 
-// Bytes at the end that may be the beginning of a character.
+// The number of bytes at the end that may begin a character.
 size_t open_character(std::string_view text) {
   for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
     const auto byte = static_cast<uint8_t>(text[text.size() - back]);
@@ -23,7 +24,7 @@ size_t open_character(std::string_view text) {
   return 0;
 }
 
-// The longest end of `text` that `stop` begins with, the whole of it excepted.
+// The longest proper prefix of `stop` at the end of `text`.
 size_t begun(std::string_view text, std::string_view stop) {
   for (size_t size = std::min(text.size(), stop.size() - 1); size > 0; --size) {
     if (stop.starts_with(text.substr(text.size() - size))) return size;

@@ -1,5 +1,5 @@
-// The text of a growing list of tokens, incrementally: only whole characters, and nothing that a stop text
-// could still begin with.
+// Decodes a growing list of tokens incrementally: returns only complete characters, and no text that may be
+// the beginning of a stop text.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ class TextStream {
   // Empty stop texts never stop anything. `tokenizer` must outlive this object.
   TextStream(const data::Tokenizer& tokenizer, std::vector<std::string> stops);
 
-  // Takes one more token and returns the text that may be shown now. Nothing follows a stop text.
+  // Adds a token and returns the text that can be shown now. Nothing follows a stop text.
   std::string push(int32_t id);
-  // The held-back text, once no token follows; invalid UTF-8 becomes U+FFFD, here and in push.
+  // Returns the held-back text after the last token; invalid UTF-8 becomes U+FFFD, here and in push.
   std::string finish();
 
   bool stopped() const { return stopped_; }
-  const std::string& text() const { return shown_; }  // all that was given so far
+  const std::string& text() const { return shown_; }  // the text returned so far
 
  private:
   std::string take(size_t bytes);  // of held-back text

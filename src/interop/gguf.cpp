@@ -12,9 +12,9 @@ namespace {
 
 constexpr uint32_t kVersion = 3;
 constexpr uint64_t kAlignment = 32;
-constexpr int64_t kChunk = int64_t{1} << 20;  // elements converted at once
+constexpr int64_t kChunk = int64_t{1} << 20;  // elements per conversion
 
-// What the format calls the types of values.
+// The format's codes for value types.
 enum ValueType : uint32_t {
   kUint8 = 0,
   kUint32 = 4,

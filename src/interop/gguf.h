@@ -1,6 +1,6 @@
-// GGUF version 3, the file of llama.cpp: little-endian; "GGUF", version, counts, metadata, then for each
-// tensor its name, sizes (the innermost first), type and offset, then the tensors' bytes, each at a multiple
-// of 32. Source of the layout: ggml's docs/gguf.md.
+// Writes GGUF version 3, llama.cpp's file format. Little-endian: "GGUF", version, counts, metadata; for each
+// tensor its name, sizes (innermost first), type and offset; then the tensors' bytes, each aligned to 32.
+// Source of the layout: ggml's docs/gguf.md.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,15 @@ using GgufFields = std::vector<std::pair<std::string, GgufValue>>;
 
 struct GgufTensor {
   std::string name;
-  Shape shape;                       // row-major, as everywhere here
+  Shape shape;                       // row-major
   DType dtype = DType::kF32;         // kF32, kF16 or kBF16
   std::function<void(float*)> fill;  // writes all elements
 };
 
 uint64_t bytes_of(const GgufFields& fields, const std::vector<GgufTensor>& tensors);
 
-// Writes the file at once: it appears under its name when it is whole and synced. One tensor at a time is in
-// memory, as fp32. DataError for a value that fp16 cannot hold.
+// Writes the file atomically: it gets its name once it is complete and synced. Holds one tensor at a time in
+// memory, as fp32. DataError for a value that fp16 cannot represent.
 void write_gguf(FileSystem& files, const Path& path, const GgufFields& fields,
                 const std::vector<GgufTensor>& tensors);
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kLayers = "model.layers.";
 
-// The weights of a file's tensor as the graph holds them: outputs first.
+// Reads a file's tensor in the graph's layout: outputs first.
 void read_weights(const checkpoint::WeightSource& weights, const checkpoint::FileTensor& tensor,
                   const std::string& file_name, float* out) {
   const auto& entry = weights.entry(file_name);
@@ -22,7 +22,7 @@ void read_weights(const checkpoint::WeightSource& weights, const checkpoint::Fil
                            .blocks = tensor.row.blocks});
 }
 
-// One matrix of every expert, each in a tensor of its own.
+// One matrix of all experts, read from one tensor per expert.
 GgufTensor of_every_expert(const std::string& name, const checkpoint::FileTensor& first,
                            const checkpoint::WeightSource& weights, int64_t experts, DType dtype) {
   const std::string& of_first = first.row.file_name;
@@ -37,8 +37,8 @@ GgufTensor of_every_expert(const std::string& name, const checkpoint::FileTensor
   return {name, {experts, first.shape[0], first.shape[1]}, dtype, fill};
 }
 
-// Rows [first, first + rows) of each expert's `all` rows in a tensor that holds all experts; a bias has one
-// column and lies in fp32.
+// Rows [first, first + rows) of each expert's `all` rows in a tensor that holds all experts. A bias has one
+// column and is stored in fp32.
 GgufTensor of_one_tensor(const std::string& name, const checkpoint::FileTensor& tensor,
                          const checkpoint::WeightSource& weights, int64_t all, int64_t first, int64_t rows,
                          DType dtype) {
@@ -60,38 +60,37 @@ namespace {
 
 std::optional<std::string_view> inexpressible_deepseek(const models::ModelConfig& model) {
   const models::Experts& experts = model.experts;
-  if (!experts.dense.empty() || experts.period > 1)
-    return "that layers behind the first ones have no experts";
-  if (!model.adjacent_rotary_pairs) return "which dimensions of a head rotate together";
+  if (!experts.dense.empty() || experts.period > 1) return "dense layers after a layer with experts";
+  if (!model.adjacent_rotary_pairs) return "rotary pairs of dimensions that are not adjacent";
   if (experts.route.groups > 1 && experts.route.group_score == ops::RouteAttrs::GroupScore::kBest)
-    return "that a group of experts counts its best one, not its best two";
-  // By these numbers it knows V2-Lite and Moonlight.
+    return "group scores from the best expert of a group, not from its best two";
+  // llama.cpp recognizes V2-Lite and Moonlight by these numbers.
   const bool lite =
       model.layers == 26 || model.layers == 27 || (model.layers == 48 && model.vocab_size == 128256);
   if (lite != (model.latent->query_rank == 0)) {
-    return lite ? "a latent of queries in a model of as many layers"
-                : "that queries have no latent, but in a model of 26 or 27 layers";
+    return lite ? "a query latent (q_lora_rank) in a model with this number of layers"
+                : "queries without a latent (q_lora_rank) in a model that does not have 26 or 27 layers";
   }
   return std::nullopt;
 }
 
 std::optional<std::string_view> inexpressible_glm(const models::ModelConfig& model) {
   const models::Experts& experts = model.experts;
-  if (!experts.dense.empty() || experts.period > 1)
-    return "that layers behind the first ones have no experts";
-  if (!model.qkv_bias) return "that q, k and v have no biases";
+  if (!experts.dense.empty() || experts.period > 1) return "dense layers after a layer with experts";
+  if (!model.qkv_bias) return "q, k and v projections without biases";
   return std::nullopt;
 }
 
 std::optional<std::string_view> inexpressible_llama4(const models::ModelConfig& model) {
   const models::Experts& experts = model.experts;
-  if (!experts.dense.empty()) return "which layers have experts, only every so manieth";
+  if (!experts.dense.empty()) return "an arbitrary list of layers with experts, only every n-th layer";
   if (model.sliding_window.size != 8192 || model.temper.floor != 8192 || model.temper.scale != 0.1)
-    return "the size of chunks or how queries grow, only Llama 4's own 8192 and 0.1";
+    return "attention chunks or a query temperature other than Llama 4's (8192 and 0.1)";
   for (int64_t i = 0; i < model.layers; ++i)
-    if (model.sliding_window.at(i) != ((i + 1) % 4 != 0)) return "which layers rotate, only three of four";
+    if (model.sliding_window.at(i) != ((i + 1) % 4 != 0))
+      return "rotary layers other than three of every four";
   if (model.plain_qk_norm != (experts.count != 128))
-    return "whether q and k are normalized: only those of 128 experts are not";
+    return "this normalization of q and k: only models with 128 experts have none";
   return std::nullopt;
 }
 
@@ -103,28 +102,27 @@ std::optional<std::string_view> inexpressible(std::string_view arch, const model
   if (arch == "glm4moe") return inexpressible_glm(model);
   if (arch == "llama4") return inexpressible_llama4(model);
   for (int64_t i = 0; i < model.layers; ++i)
-    if (!experts.at(i)) return "which layers have experts, and here some have none";
+    if (!experts.at(i)) return "layers without experts";
   if (arch == "gpt-oss") {
     if (experts.clamp.alpha != 1.702 || experts.clamp.limit != 7)
-      return "where gates are cut, and these are cut elsewhere than at 7";
-    if (!model.qkv_bias || !model.out_bias) return "that projections of attention have no biases";
+      return "gates clamped other than with alpha 1.702 and limit 7";
+    if (!model.qkv_bias || !model.out_bias) return "attention projections without biases";
     for (int64_t i = 0; i < model.layers; ++i)
       if (model.sliding_window.at(i) != (i % 2 == 0))
-        return "which layers have windows, only every other one";
+        return "sliding windows other than in every other layer";
     return std::nullopt;
   }
-  if (arch == "olmoe" && model.clip_qkv > 0) return "that q, k and v are cut";
+  if (arch == "olmoe" && model.clip_qkv > 0) return "clipped q, k and v (clip_qkv)";
   if (arch == "olmoe" && (model.q_width() != model.hidden_size || model.kv_width() != model.hidden_size))
-    return "that keys have fewer heads than queries, or that heads together are not as wide as the model";
+    return "fewer key heads than query heads, or heads whose total width is not hidden_size";
   const bool normalizes = arch == "llama" || arch == "qwen3moe";
-  if (experts.route.normalize != normalizes)
-    return "whether the weights of a token's experts are divided by their sum, and it is otherwise here";
+  if (experts.route.normalize != normalizes) return "this norm_topk_prob, which the architecture fixes";
   return std::nullopt;
 }
 
 namespace {
 
-// Of DeepSeek and GLM.
+// For DeepSeek and GLM.
 void add_shared_experts(GgufFields& fields, const std::string& arch, const models::Experts& experts) {
   const auto count = [&](const char* key, int64_t value) {
     fields.push_back({arch + key, static_cast<uint32_t>(value)});
@@ -212,7 +210,7 @@ bool add_latent_tensors(std::vector<GgufTensor>& tensors, const checkpoint::File
       "blk." + file_name.substr(kLayers.size(), file_name.size() - kEnding.size() - kLayers.size());
   const layers::LatentDims dims = *model.latent;
   const int64_t heads = model.heads, keys = heads * dims.plain_dim;
-  // The graph has the keys of all heads, then their values.
+  // The graph stores the keys of all heads first, then their values.
   const auto read = [&weights, tensor] {
     std::vector<float> whole(static_cast<size_t>(tensor.shape.elements()));
     read_weights(weights, tensor, tensor.row.file_name, whole.data());

@@ -1,6 +1,6 @@
-// Models with experts, and those with latent attention, in GGUF files: the experts of a layer are one tensor
-// [E, rows, columns] for each of their matrices, ffn_gate_exps, ffn_up_exps and ffn_down_exps, and so are
-// their biases. Source: llama.cpp's table of tensor names.
+// Experts and latent attention in GGUF files. Each matrix of a layer's experts (ffn_gate_exps, ffn_up_exps,
+// ffn_down_exps) is one tensor [E, rows, columns], and each bias one tensor [E, rows]. Source: llama.cpp's
+// table of tensor names.
 #pragma once
 
 #include <optional>
@@ -13,24 +13,26 @@
 
 namespace strata::interop {
 
-// How a family names the parts of an expert in a layer: BLOCK, its number, and the part.
+// A family's names of an expert's tensors in a layer: `block`, the expert's number, then `gate`, `up` or
+// `down`.
 struct ExpertParts {
   std::string_view block = {}, gate = {}, up = {}, down = {};
 };
 inline constexpr ExpertParts kExpertParts{"mlp.experts.", "gate_proj", "up_proj", "down_proj"};
 
-// What llama.cpp computes otherwise for this architecture, whatever a file says.
+// The first property of the model that llama.cpp fixes to another value for this architecture, as a noun
+// phrase for a message; nullopt if there is none.
 std::optional<std::string_view> inexpressible(std::string_view arch, const models::ModelConfig& model);
 
 void add_experts(GgufFields& fields, const std::string& arch, const models::ModelConfig& model);
 
-// Of a tensor that belongs to experts: those of the file that begin with it, none for all but the first
-// expert. False for any other tensor.
+// For a tensor of the first expert, or of all experts, adds the GGUF tensors that begin with it; for one of a
+// later expert, adds nothing. Returns false for tensors that do not belong to experts.
 bool add_expert_tensors(std::vector<GgufTensor>& tensors, const ExpertParts& parts,
                         const checkpoint::FileTensor& tensor, const checkpoint::WeightSource& weights,
                         const models::ModelConfig& model, DType dtype);
 
-// Latent attention (DeepSeek), which llama.cpp computes as one head of keys that all queries share: sizes,
+// Latent attention (DeepSeek), which llama.cpp computes with one key head shared by all queries: its sizes,
 // and kv_b_proj as attn_k_b [heads, rank, keys] and attn_v_b [heads, values, rank].
 void add_latents(GgufFields& fields, const std::string& arch, const models::ModelConfig& model);
 bool add_latent_tensors(std::vector<GgufTensor>& tensors, const checkpoint::FileTensor& tensor,

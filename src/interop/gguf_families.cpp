@@ -15,7 +15,7 @@ const Names kLlamaLayer{{"input_layernorm", "attn_norm"},    {"self_attn.q_proj"
                         {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
                         {"mlp.down_proj", "ffn_down"}};
 
-// The same with experts; PARTS stand in GgufFamily::experts.
+// The same with experts, whose own names are in GgufFamily::experts.
 Names with_experts(Names names, std::string_view router, std::string_view shared = "mlp.shared_expert") {
   struct Shared {
     std::string_view block, gate, up, down;
@@ -37,7 +37,7 @@ Names with_experts(Names names, std::string_view router, std::string_view shared
   return names;
 }
 
-// gpt-oss's, whose second norm has the name of one behind attention.
+// gpt-oss's: its second norm has the name of a norm after attention.
 Names of_gpt_oss() {
   Names names = with_experts(kLlamaLayer, "mlp.router");
   for (auto& [ours, theirs] : names)
@@ -46,7 +46,7 @@ Names of_gpt_oss() {
   return names;
 }
 
-// Behind dense layers experts that a bias chooses, and shared ones.
+// Dense layers first, then experts selected with a bias, and shared experts.
 Names with_later_experts() {
   Names names = with_experts(kLlamaLayer, "mlp.gate", "mlp.shared_experts");
   for (const std::string_view part : {"gate", "up", "down"}) {
@@ -58,7 +58,7 @@ Names with_later_experts() {
   return names;
 }
 
-// GLM-4.5's, whose second norm has the name of one behind attention.
+// GLM-4.5's: its second norm has the name of a norm after attention.
 Names of_glm() {
   Names names = with_later_experts();
   for (auto& [ours, theirs] : names)
@@ -77,7 +77,7 @@ Names of_deepseek() {
   return names;
 }
 
-// Llama 4's, whose FFNs have another prefix.
+// Llama 4's: its FFNs have another prefix.
 Names of_llama4() {
   Names names = with_experts(kLlamaLayer, "feed_forward.router", "feed_forward.shared_expert");
   names.insert(names.end(), {{"feed_forward.gate_proj", "ffn_gate"},
@@ -86,7 +86,7 @@ Names of_llama4() {
   return names;
 }
 
-// The same with norms behind the blocks too, or only there.
+// The same with norms after each block, in addition or only there.
 Names with_post_norms(Names names) {
   for (auto& [ours, theirs] : names) {
     if (ours == "post_attention_layernorm") theirs = "post_attention_norm";

@@ -1,4 +1,4 @@
-// How a family's config.json and tensors translate to llama.cpp's architectures.
+// The mapping of each family's config.json and tensors to llama.cpp's architectures.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace strata::interop {
 
-// Theirs by ours, both without ".weight" and ".bias".
+// Pairs of (our name, llama.cpp's name), both without ".weight" and ".bias".
 using Names = std::vector<std::pair<std::string_view, std::string_view>>;
 
 // Which of a layer's projections have biases.
@@ -20,16 +20,16 @@ enum class Biases { kNone, kOfQkv, kAny, kAll };
 struct GgufFamily {
   std::string_view model_type;    // of config.json
   std::string_view architecture;  // of the file
-  // What the names of a layer's tensors begin with, before its number.
+  // Prefix of a layer's tensor names, before its number.
   std::string_view layers = "model.layers.";
-  Names outside = {}, inside = {};  // `outside`: empty for Llama's
-  bool rotates_pairs = false;       // q and k rows go from half rotation to adjacent pairs
-  bool norms_plus_one = false;      // the norms of the file multiply by w where the model's do by 1 + w
-  // What llama.cpp computes for the architecture, whatever a file says.
+  Names outside = {}, inside = {};  // outside and inside of layers; an empty `outside` means Llama's names
+  bool rotates_pairs = false;       // q and k rows are reordered from half rotation to adjacent pairs
+  bool norms_plus_one = false;      // the file stores 1 + w of a norm
+  // Properties that llama.cpp fixes for the architecture.
   ActivationKind activation = ActivationKind::kSilu;
   Biases biases = Biases::kNone;
-  bool rope_tables = false;        // it takes a divisor for each frequency
-  bool heads_share_width = false;  // a head has the width by the heads
+  bool rope_tables = false;        // it accepts a divisor per frequency
+  bool heads_share_width = false;  // the head size is hidden_size / heads
   ExpertParts experts = {};
 };
 

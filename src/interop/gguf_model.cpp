@@ -21,12 +21,12 @@ const GgufFamily& family_of(const models::ModelConfig& model) {
     if (family.model_type == model.family->model_type) return family;
     known += (known.empty() ? "" : ", ") + std::string(family.model_type);
   }
-  throw DataError("[--format gguf] a {} model cannot be written yet; families that can are {}",
-                  model.family->model_type, known);
+  throw DataError("[--format gguf] {} models are not supported: expected one of {}", model.family->model_type,
+                  known);
 }
 
 std::string gguf_name(const GgufFamily& family, const std::string& file_name) {
-  // The file's names all end as those of weights and biases do.
+  // GGUF names all end in .weight or .bias.
   const bool ends = file_name.ends_with(".weight") || file_name.ends_with(".bias");
   const size_t dot = ends ? file_name.rfind('.') : file_name.size();
   const std::string extension = ends ? file_name.substr(dot) : ".weight";
@@ -41,12 +41,12 @@ std::string gguf_name(const GgufFamily& family, const std::string& file_name) {
   const auto found =
       std::find_if(names->begin(), names->end(), [&](const auto& each) { return each.first == base; });
   if (found == names->end())
-    throw DataError("[--format gguf] '{}' has no place in a {} file", file_name, family.architecture);
-  // Some that are no weight in the model's files are one here.
+    throw DataError("[--format gguf] tensor '{}' has no name in {} files", file_name, family.architecture);
+  // Tensors without an ending, such as attention sinks, get .weight.
   return prefix + std::string(found->second) + (found->second.ends_with(".bias") ? "" : extension);
 }
 
-// A value of config.json under the first of several names that stands there.
+// The value of config.json under the first of these keys that it has; nullptr if it has none.
 const Json* find(const Json& config, std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
     const auto found = config.find(key);
@@ -55,23 +55,25 @@ const Json* find(const Json& config, std::initializer_list<const char*> keys) {
   return nullptr;
 }
 
-// The rope section under its names in files of the hub and of transformers 5; empty where there is none.
+// The RoPE section, under its name in transformers 5 or in older files; empty if there is none.
 Json rope_of(const Json& config) {
   const Json* rope = find(config, {"rope_parameters", "rope_scaling"});
   return rope != nullptr && rope->is_object() ? *rope : Json::object();
 }
 
-// The rest of yarn's numbers have no keys.
+// GGUF has no keys for YaRN's other parameters.
 void check_yarn(const std::string& arch, const Json& rope) {
   const double grown = 0.1 * std::log(rope.at("factor").get<double>()) + 1;
   const bool whole = rope.value("truncate", true);
-  // DeepSeek's growth of scores stands for that of cosines and sines.
+  // DeepSeek scales the attention scores instead of the cosines and sines.
   const double usual = arch == "deepseek2" && rope.value("mscale_all_dim", 0.0) != 0 ? 1 : grown;
   if (arch == "gpt-oss" && !whole)
-    log_warning("llama.cpp rounds yarn's ramp to whole pairs, which gpt-oss does not");
+    log_warning("llama.cpp rounds the YaRN ramp to whole pairs of dimensions, gpt-oss does not");
   if (rope.value("beta_fast", 32.0) != 32 || rope.value("beta_slow", 1.0) != 1 ||
       (!whole && arch != "gpt-oss") || std::abs(rope.value("attention_factor", usual) - usual) > 1e-6)
-    throw DataError("[--format gguf] yarn with other numbers than its usual ones cannot be expressed");
+    throw DataError(
+        "[--format gguf] YaRN has its own beta_fast, beta_slow, truncate or attention_factor: expected "
+        "the defaults, others cannot be expressed");
 }
 
 void add_rope(GgufFields& fields, const std::string& arch, const models::ModelConfig& model,
@@ -101,12 +103,12 @@ void add_rope(GgufFields& fields, const std::string& arch, const models::ModelCo
     fields.push_back({arch + ".rope.scaling.attn_factor", rope.at("attention_factor").get<float>()});
   } else if (type != "default" && type != "llama3") {
     throw DataError(
-        "[--format gguf] rope scaling \"{}\" cannot be expressed; linear, yarn, longrope and llama3 can",
+        "[--format gguf] rope scaling \"{}\" cannot be expressed: expected linear, yarn, longrope or llama3",
         type);
   }
 }
 
-// Whether the layers with a window are those that llama.cpp takes when the file does not say.
+// Whether the layers with a window are llama.cpp's default ones.
 bool usual_sliding_windows(std::string_view arch, const models::ModelConfig& model) {
   for (int64_t i = 0; i < model.layers; ++i) {
     if (model.sliding_window.at(i) != (arch == "gemma2" ? i % 2 == 0 : (i + 1) % 6 != 0)) return false;
@@ -114,35 +116,37 @@ bool usual_sliding_windows(std::string_view arch, const models::ModelConfig& mod
   return true;
 }
 
-// What the architecture of a file fixes without a key of its own.
+// Checks the properties that an architecture fixes and that have no key.
 void check_expressible(const GgufFamily& family, const models::ModelConfig& model) {
   using Rope = ops::RopeScaling::Kind;
   const auto refuse = [&](std::string_view what) {
-    throw DataError("[--format gguf] a {} file cannot say {}", family.architecture, what);
+    throw DataError("[--format gguf] {} files cannot express {}; export with --format hf instead",
+                    family.architecture, what);
   };
   const bool gemma2 = family.architecture == "gemma2", gemma3 = family.architecture == "gemma3";
-  if (model.activation != family.activation) refuse("another activation than the family's usual one");
+  if (model.activation != family.activation) refuse("an activation other than the family's default");
   const bool others = model.out_bias || model.ffn_bias;
   if ((family.biases == Biases::kNone && (model.qkv_bias || others)) ||
       (family.biases == Biases::kOfQkv && others) ||
       (family.biases == Biases::kAll && !(model.qkv_bias && model.out_bias && model.ffn_bias)))
-    refuse("which projections have biases, and these are others than usual");
+    refuse("biases on other projections than the family's default ones");
   if (!family.rope_tables && (model.rope.kind == Rope::kLlama3 || model.rope.kind == Rope::kLongRope))
-    refuse("a rope scaling of each frequency by itself");
+    refuse("a RoPE scaling per frequency");
   if (family.architecture == "llama" && model.rotary_dim() != model.head_dim)
-    refuse("that only a part of each head rotates");
+    refuse("partial rotary embeddings");
   if (family.heads_share_width && model.q_width() != model.hidden_size)
-    refuse("a head size that is not the width by the heads");
-  if (family.architecture == "stablelm" && model.tied) refuse("that the head is tied");
+    refuse("a head size other than hidden_size / num_attention_heads");
+  if (family.architecture == "stablelm" && model.tied) refuse("tied embeddings");
   if (!family.experts.block.empty()) {
-    if (model.experts.count == 0) refuse("that no layer has experts");
+    if (model.experts.count == 0) refuse("a model without experts");
     if (const auto what = inexpressible(family.architecture, model)) refuse(*what);
   }
   if (family.architecture == "gpt-oss" || family.architecture == "llama4") return;
   if (!gemma2 && !gemma3) {
     if (model.sliding_window.size > 0 && model.sliding_window.size < model.max_positions)
-      log_warning("llama.cpp gives {} models no window of {} tokens: longer texts will be seen whole",
-                  model.family->model_type, model.sliding_window.size);
+      log_warning(
+          "llama.cpp ignores the sliding window of {} models: tokens will also attend beyond {} tokens",
+          model.family->model_type, model.sliding_window.size);
     return;
   }
   const double scalar =
@@ -150,11 +154,13 @@ void check_expressible(const GgufFamily& family, const models::ModelConfig& mode
   const bool largest = model.layers == (gemma2 ? 46 : 62);
   const int64_t expected = largest ? model.hidden_size / model.heads : model.head_dim;
   if (scalar != static_cast<double>(expected))
-    refuse("this query_pre_attn_scalar, only the head size (the width by the heads in a model of 27B)");
+    refuse(
+        "a query_pre_attn_scalar other than the head size (in the 27B model: hidden_size / "
+        "num_attention_heads)");
   if (gemma2 && (model.attention_softcap <= 0 || model.logits_softcap <= 0))
-    refuse("that scores or logits have no softcap");
+    refuse("attention scores or logits without a softcap");
   if (model.window_rope && model.window_rope->kind != Rope::kUnscaled)
-    refuse("a rope scaling of the layers with a window");
+    refuse("RoPE scaling in layers with a sliding window");
 }
 
 void add_architecture(GgufFields& fields, const GgufFamily& family, const models::ModelConfig& model,
@@ -208,7 +214,7 @@ void add_architecture(GgufFields& fields, const GgufFamily& family, const models
   }
 }
 
-// Llama 3.1's scaling as llama.cpp takes it: what each frequency is divided by.
+// Llama 3.1's scaling in llama.cpp's form: the divisor of each frequency.
 std::vector<float> llama3_factors(const models::ModelConfig& model, const Json& config) {
   const Json rope = rope_of(config);
   const Json* kind = find(rope, {"rope_type", "type"});
@@ -236,7 +242,7 @@ std::vector<float> llama3_factors(const models::ModelConfig& model, const Json& 
   return factors;
 }
 
-// Rows of each head from (first halves, second halves) to pairs of one of each.
+// Reorders the rows of each head from (first halves, second halves) to adjacent pairs.
 void to_pairs(float* matrix, int64_t rows, int64_t columns, int64_t head_dim) {
   std::vector<float> head(static_cast<size_t>(head_dim * columns));
   for (int64_t first = 0; first < rows; first += head_dim) {
@@ -252,10 +258,10 @@ void to_pairs(float* matrix, int64_t rows, int64_t columns, int64_t head_dim) {
 GgufTensor tensor_of(const GgufFamily& family, const checkpoint::FileTensor& tensor,
                      const checkpoint::WeightSource& weights, int64_t head_dim, DType dtype) {
   const std::string name = gguf_name(family, tensor.row.file_name);
-  // The format wants vectors and position tables in fp32.
+  // The format stores vectors and position tables in fp32.
   const bool matrix =
       tensor.shape.rank() > 1 && name != "position_embd.weight" && name.find(".ffn_gate_inp") == name.npos;
-  // Memory as the graph holds it: outputs first, fused parts one after the other.
+  // The graph's layout: outputs first, fused segments consecutive.
   const Shape shape = tensor.row.transposed ? Shape{tensor.shape[1], tensor.shape[0]} : tensor.shape;
   const bool pairs =
       family.rotates_pairs && (name.find(".attn_q.") != name.npos || name.find(".attn_k.") != name.npos);

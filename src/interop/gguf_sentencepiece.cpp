@@ -1,5 +1,5 @@
-// Tokenizers in SentencePiece's manner: what llama.cpp does with them is fixed but for a few keys, so all
-// else must be as SentencePiece does it.
+// SentencePiece tokenizers. llama.cpp's handling is fixed except for a few keys, so everything else must
+// match SentencePiece.
 #include <limits>
 #include <map>
 #include <optional>
@@ -20,7 +20,7 @@ bool is(const Json& part, std::string_view type) {
   return part.is_object() && part.value("type", "") == type;
 }
 
-// The steps of a Sequence; a part by itself is a sequence of one, null one of none.
+// The steps of a Sequence; one step for any other value, none for null.
 std::vector<Json> steps_of(const Json& part, const char* list) {
   if (part.is_null()) return {};
   return is(part, "Sequence") ? part.value(list, std::vector<Json>{}) : std::vector<Json>{part};
@@ -37,22 +37,22 @@ struct Metaspace {
 };
 std::optional<Metaspace> metaspace_of(const Json& step) {
   if (!is(step, "Metaspace") || step.value("replacement", std::string(kSpace)) != kSpace) return std::nullopt;
-  // Files of before 2024 have a flag instead of the scheme.
+  // Files from before 2024 have a flag instead of the scheme.
   const std::string scheme =
       step.value("prepend_scheme", step.value("add_prefix_space", true) ? "always" : "never");
   return Metaspace{scheme != "never", step.value("split", true)};
 }
 
-// With words split before each ▁ there is no token with one inside.
+// If words are split before each ▁, no token may have one inside.
 void check_split(const TokenizerJson& tokenizer, const Vocabulary& vocabulary, bool splits) {
   if (!splits) return;
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     if (vocabulary.types[id] == kNormal && vocabulary.tokens[id].find(kSpace, 1) != std::string::npos)
-      tokenizer.refuse("tokens that go over the words' ends, which its Metaspace splits");
+      tokenizer.refuse("a vocabulary with tokens across the word boundaries of its Metaspace");
   }
 }
 
-// Whether a space stands before each text. The ways in which Llama 2, Mistral and Gemma files say it.
+// Whether the tokenizer prepends a space to each text, as Llama 2, Mistral and Gemma files express it.
 bool prepends_space(const TokenizerJson& tokenizer, const Vocabulary& vocabulary) {
   const auto normalizer = steps_of(tokenizer.part("normalizer"), "normalizers");
   const auto splitter = steps_of(tokenizer.part("pre_tokenizer"), "pretokenizers");
@@ -62,28 +62,27 @@ bool prepends_space(const TokenizerJson& tokenizer, const Vocabulary& vocabulary
       return metaspace->prepends;
     }
   }
-  // Gemma's split at spaces finds none: they are ▁ by then.
+  // Gemma's split at spaces has no effect: they are already ▁.
   const bool whole = splitter.empty() || (splitter.size() == 1 && is(splitter[0], "Split") &&
                                           splitter[0].value("pattern", Json()) == Json{{"String", " "}});
   if (whole && normalizer.size() == 1 && escapes_spaces(normalizer[0])) return false;
   if (whole && normalizer.size() == 2 && is(normalizer[0], "Prepend") &&
       normalizer[0].value("prepend", "") == kSpace && escapes_spaces(normalizer[1]))
     return true;
-  tokenizer.refuse(
-      "what this tokenizer does to a text before it looks for tokens, which is not SentencePiece's way,");
+  tokenizer.refuse("a normalizer or pre-tokenizer other than SentencePiece's");
 }
 
-// llama.cpp joins neighbours whose text together is a token, the one of the highest score first;
-// tokenizer.json lists pairs. Both are the same where the pairs are all that make each token, one token after
-// the other. Returns the tokens in that order.
+// llama.cpp merges neighbours whose concatenation is a token, highest score first; tokenizer.json lists
+// pairs. Both agree if the pairs are all the ways to form each token and are grouped by token. Returns the
+// tokens in the order of their pairs.
 std::vector<std::string> tokens_by_rank(const TokenizerJson& tokenizer, const std::set<std::string>& normal) {
   std::vector<std::string> order;
-  std::map<std::string, std::set<size_t>> cuts;  // of each token, into the pairs
+  std::map<std::string, std::set<size_t>> cuts;  // by token: where its pairs split it
   for (const auto& [left, right] : merges_of(tokenizer.json.at("model"))) {
     const std::string token = left + right;
     auto& of_token = cuts[token];
     if (!of_token.empty() && order.back() != token)
-      tokenizer.refuse("pairs that make one token at two ranks");
+      tokenizer.refuse("merges that form one token at two ranks");
     if (of_token.empty()) order.push_back(token);
     of_token.insert(left.size());
   }
@@ -92,7 +91,7 @@ std::vector<std::string> tokens_by_rank(const TokenizerJson& tokenizer, const st
     for (size_t cut = 1; cut < token.size(); ++cut) {
       if ((token[cut] & 0xC0) == 0x80 || (known != cuts.end() && known->second.contains(cut))) continue;
       if (normal.contains(token.substr(0, cut)) && normal.contains(token.substr(cut)))
-        tokenizer.refuse("merges that leave out a pair of tokens whose text is a token");
+        tokenizer.refuse("merges that leave out a pair of tokens whose concatenation is a token");
     }
   }
   return order;
@@ -131,7 +130,7 @@ void add_sentencepiece_bpe(GgufFields& fields, const TokenizerJson& tokenizer) {
   if (bytes != 256) tokenizer.refuse("a byte fallback without a token for each byte");
   const auto unknown = unknown_of(model);
   if (unknown && *unknown < vocabulary.types.size()) vocabulary.types[*unknown] = kUnknown;
-  // SentencePiece's scores of BPE: 0, -1, -2, …; single characters, which nothing merges to, come last.
+  // SentencePiece's BPE scores: 0, -1, -2, …; single characters, which no merge forms, come last.
   std::map<std::string, float> scores;
   for (const std::string& token : tokens_by_rank(tokenizer, normal))
     scores.emplace(token, -static_cast<float>(scores.size()));
@@ -151,7 +150,7 @@ void add_sentencepiece_bpe(GgufFields& fields, const TokenizerJson& tokenizer) {
 void add_unigram(GgufFields& fields, const TokenizerJson& tokenizer) {
   const Json& model = tokenizer.json.at("model");
   if (model.value("byte_fallback", false))
-    tokenizer.refuse("a unigram tokenizer with bytes for what it does not know, which llama.cpp has not,");
+    tokenizer.refuse("a unigram tokenizer with byte fallback, which llama.cpp does not support,");
   if (!model.contains("unk_id") || !model["unk_id"].is_number_unsigned())
     tokenizer.refuse("a unigram tokenizer without an unknown token");
   const auto unknown = model["unk_id"].get<uint32_t>();
@@ -170,7 +169,7 @@ void add_unigram(GgufFields& fields, const TokenizerJson& tokenizer) {
   for (const Json& step : steps_of(tokenizer.part("normalizer"), "normalizers")) {
     if (is(step, "Precompiled") && charsmap.empty() && !merges_spaces) {
       const auto bytes = data::decode_base64(step.value("precompiled_charsmap", ""));
-      if (!bytes) tokenizer.refuse("a precompiled_charsmap that is no base64");
+      if (!bytes) tokenizer.refuse("a precompiled_charsmap that is not base64");
       charsmap.assign(bytes->begin(), bytes->end());
     } else if (is(step, "Replace") && step.value("pattern", Json()) == Json{{"Regex", " {2,}"}} &&
                (step.value("content", "") == " " || step.value("content", "") == kSpace)) {
@@ -180,13 +179,13 @@ void add_unigram(GgufFields& fields, const TokenizerJson& tokenizer) {
     }
   }
   auto splitter = steps_of(tokenizer.part("pre_tokenizer"), "pretokenizers");
-  // All white space counts as spaces then, and so it must be SentencePiece's rules that make it spaces.
+  // WhitespaceSplit treats all white space as spaces; so must SentencePiece's normalization rules.
   if (splitter.size() == 2 && is(splitter[0], "WhitespaceSplit") && !charsmap.empty()) {
     merges_spaces = true;
     splitter.erase(splitter.begin());
   }
   const auto metaspace = splitter.size() == 1 ? metaspace_of(splitter[0]) : std::nullopt;
-  if (!metaspace) tokenizer.refuse("the way in which this unigram tokenizer splits text");
+  if (!metaspace) tokenizer.refuse("the pre-tokenizer of this unigram tokenizer");
   check_split(tokenizer, vocabulary, metaspace->splits);
 
   fields.push_back({"tokenizer.ggml.model", std::string("t5")});

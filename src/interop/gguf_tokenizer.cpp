@@ -25,12 +25,12 @@ Json read_json(const Path& path) {
   try {
     return parse_json<Json>(read_file(path));
   } catch (const Json::exception& error) {
-    throw DataError("[{}] is no JSON: {}", path.string(), error.what());
+    throw DataError("[{}] is not valid JSON: {}", path.string(), error.what());
   }
 }
 
-// The name under which llama.cpp knows a split pattern, and whether a word that is a token is then taken
-// whole (ignore_merges).
+// llama.cpp's name of a split pattern, and whether llama.cpp then keeps a word that is a token whole
+// (ignore_merges).
 struct Split {
   std::string_view name;
   bool whole_words = false;
@@ -54,8 +54,8 @@ Split split_of(data::KnownPattern pattern, bool whole_words) {
   }
 }
 
-// The split of a byte-level tokenizer.json; no name where llama.cpp has none. One that is wrong would
-// not fail: the model would only be given other tokens than it was trained on.
+// The split of a byte-level tokenizer.json; without a name if llama.cpp has none. A wrong name would not
+// fail: the model would silently get other tokens than it was trained on.
 Split split_of(const Json& pre_tokenizer, bool whole_words) {
   std::vector<Json> steps;
   if (pre_tokenizer.is_object() && pre_tokenizer.value("type", "") == "Sequence") {
@@ -73,7 +73,7 @@ Split split_of(const Json& pre_tokenizer, bool whole_words) {
   if (first == "Digits" && splits)
     return steps[0].value("individual_digits", false) ? Split{"smollm"} : Split{};
   if (first != "Split" || splits || !steps[0].contains("pattern")) return {};
-  // Two ways to say that what the pattern finds are the words.
+  // Two ways to express that the pattern's matches are the words.
   const bool inverted = steps[0].value("invert", false);
   if (steps[0].value("behavior", "") != (inverted ? "Removed" : "Isolated")) return {};
   const auto known = data::recognise_pattern(steps[0]["pattern"].value("Regex", ""));
@@ -101,7 +101,7 @@ bool merges_reach(const std::string& token, const Ranks& ranks) {
   return true;
 }
 
-// Whether it is one whether words that are tokens are taken whole: where merging leads to each token.
+// Whether merging reaches every token, so that ignore_merges makes no difference.
 bool merges_reach_all(const Json& bpe) {
   Ranks ranks;
   for (auto& pair : merges_of(bpe)) ranks.emplace(std::move(pair), ranks.size());
@@ -111,7 +111,7 @@ bool merges_reach_all(const Json& bpe) {
   return true;
 }
 
-// llama.cpp rewrites no text before it splits it.
+// llama.cpp does not normalize text before it splits it.
 void check_normalizer(const TokenizerJson& tokenizer) {
   const Json normalizer = tokenizer.part("normalizer");
   const bool sequence = normalizer.is_object() && normalizer.value("type", "") == "Sequence";
@@ -121,7 +121,7 @@ void check_normalizer(const TokenizerJson& tokenizer) {
   for (const Json& step : steps) {
     if (step.value("type", "") != "NFC") tokenizer.refuse("this tokenizer's normalizer");
     log_warning(
-        "llama.cpp composes no characters (NFC) as this tokenizer does: decomposed text gets other tokens");
+        "llama.cpp does not normalize text to NFC as this tokenizer does: decomposed text gets other tokens");
   }
 }
 
@@ -130,7 +130,7 @@ void add_byte_level_bpe(GgufFields& fields, const TokenizerJson& tokenizer) {
   const bool whole_words = bpe.value("ignore_merges", false);
   const Split split = split_of(tokenizer.part("pre_tokenizer"), whole_words);
   if (split.name.empty())
-    tokenizer.refuse("the way in which this tokenizer splits text, for which llama.cpp has no name,");
+    tokenizer.refuse("this tokenizer's split of text, for which llama.cpp has no name,");
   if (split.whole_words != whole_words && !merges_reach_all(bpe))
     tokenizer.refuse(whole_words ? "ignore_merges with this split of text"
                                  : "a split of text with which llama.cpp ignores merges");
@@ -145,9 +145,9 @@ void add_byte_level_bpe(GgufFields& fields, const TokenizerJson& tokenizer) {
   fields.push_back({"tokenizer.ggml.merges", merges});
 }
 
-// What the tokenizer puts before and behind a text.
+// The special tokens that the tokenizer adds before and after a text.
 struct Ends {
-  std::vector<int64_t> before, behind;
+  std::vector<int64_t> before, after;
 };
 Ends ends_of(const TokenizerJson& tokenizer) {
   Ends ends;
@@ -159,27 +159,26 @@ Ends ends_of(const TokenizerJson& tokenizer) {
   for (const Json& step : steps) {
     const std::string type = step.value("type", "");
     if (type == "TemplateProcessing") {
-      bool behind = false;
+      bool is_after = false;
       for (const Json& item : step.at("single")) {
-        behind = behind || item.contains("Sequence");
+        is_after = is_after || item.contains("Sequence");
         if (!item.contains("SpecialToken")) continue;
         for (const Json& id : step.at("special_tokens").at(item["SpecialToken"].at("id")).at("ids"))
-          (behind ? ends.behind : ends.before).push_back(id.get<int64_t>());
+          (is_after ? ends.after : ends.before).push_back(id.get<int64_t>());
       }
     } else if (type == "RobertaProcessing" || type == "BertProcessing") {
       ends.before.push_back(step.at("cls").at(1).get<int64_t>());
-      ends.behind.push_back(step.at("sep").at(1).get<int64_t>());
+      ends.after.push_back(step.at("sep").at(1).get<int64_t>());
     } else if (type != "ByteLevel") {
       tokenizer.refuse("a post_processor of type '" + type + "'");
     }
   }
-  if (ends.before.size() > 1 || ends.behind.size() > 1)
-    tokenizer.refuse("a text that begins or ends with several special tokens");
+  if (ends.before.size() > 1 || ends.after.size() > 1)
+    tokenizer.refuse("a post_processor that adds several special tokens at one end of a text");
   return ends;
 }
 
-// llama.cpp has a guess of its own for each kind of tokenizer where one of these is missing. It ends a text
-// at three tokens: "eos", "eot" and "eom".
+// llama.cpp guesses a missing one by the kind of tokenizer. It stops at three tokens: "eos", "eot" and "eom".
 void add_ends(GgufFields& fields, const TokenizerJson& tokenizer, const models::ModelConfig& model) {
   const Ends ends = ends_of(tokenizer);
   const data::TextEnds declared = data::Tokenizer::load(tokenizer.where).ends();
@@ -203,14 +202,14 @@ void add_ends(GgufFields& fields, const TokenizerJson& tokenizer, const models::
   static constexpr const char* kNames[] = {"eos", "eot", "eom"};
   for (size_t i = 0; i < std::min(known.size(), std::size(kNames)); ++i) add(kNames[i], known[i]);
   if (known.empty())
-    log_warning("no file of the model names what ends a text: llama.cpp will take some token for it");
+    log_warning("no file of the model declares an end-of-text token: llama.cpp will guess one");
   if (known.size() > std::size(kNames)) {
     log_warning(
-        "the model ends a text at {} tokens, and a GGUF file names {}: llama.cpp writes on behind the others",
+        "the model has {} end-of-text tokens, a GGUF file can name {}: llama.cpp will not stop at the others",
         known.size(), std::size(kNames));
   }
   fields.push_back({"tokenizer.ggml.add_bos_token", !ends.before.empty() || declared.adds_begin});
-  fields.push_back({"tokenizer.ggml.add_eos_token", !ends.behind.empty()});
+  fields.push_back({"tokenizer.ggml.add_eos_token", !ends.after.empty()});
 }
 
 }  // namespace
@@ -231,7 +230,7 @@ Vocabulary vocabulary_of(const TokenizerJson& tokenizer,
   }
   const auto put = [&](int64_t id, const std::string& text, TokenType type, float score) {
     if (id < 0 || id >= size)
-      throw DataError("[{}] token {} lies beyond the model's vocabulary of {}", tokenizer.where, id, size);
+      throw DataError("[{}] token {} is outside the model's vocabulary of {}", tokenizer.where, id, size);
     const auto at = static_cast<size_t>(id);
     vocabulary.tokens[at] = text;
     vocabulary.types[at] = type;
@@ -239,9 +238,9 @@ Vocabulary vocabulary_of(const TokenizerJson& tokenizer,
   };
   for (const auto& [id, text] : tokens) put(id, text, kNormal, 0);
   for (const Json& added : tokenizer.json.value("added_tokens", Json::array())) {
-    // Without a row of the model nothing can give it.
+    // The model has no row for it, so it can never be predicted.
     if (added.at("id").get<int64_t>() >= size) {
-      log_warning("{}: the added token {} lies beyond the model's vocabulary of {} and is left out",
+      log_warning("{}: left out the added token {}, which is outside the model's vocabulary of {}",
                   tokenizer.where, added.at("content").get<std::string>(), size);
       continue;
     }
@@ -274,7 +273,7 @@ std::vector<std::pair<std::string, std::string>> merges_of(const Json& bpe) {
 void add_tokenizer(GgufFields& fields, const Path& folder, const models::ModelConfig& model) {
   const Path path = folder / "tokenizer.json", config_path = folder / "tokenizer_config.json";
   if (!std::filesystem::exists(path)) {
-    log_warning("{} holds no tokenizer.json: the file takes and gives token ids alone", folder.string());
+    log_warning("{} has no tokenizer.json: the GGUF file will work with token ids only", folder.string());
     fields.push_back({"tokenizer.ggml.model", std::string("no_vocab")});
     return;
   }
@@ -293,7 +292,7 @@ void add_tokenizer(GgufFields& fields, const Path& folder, const models::ModelCo
     }
     add_ends(fields, tokenizer, model);
   } catch (const Json::exception& error) {
-    throw DataError("[{}] is no tokenizer.json: {}", path.string(), error.what());
+    throw DataError("[{}] is not a valid tokenizer.json: {}", path.string(), error.what());
   }
   const Json config = std::filesystem::exists(config_path) ? read_json(config_path) : Json::object();
   if (std::filesystem::exists(folder / "chat_template.jinja")) {

@@ -1,4 +1,4 @@
-// The parts of a tokenizer.json that a GGUF file takes. Internal to this room.
+// The parts of a tokenizer.json that a GGUF file contains. Internal to this module.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,7 +9,7 @@
 
 namespace strata::interop {
 
-// What the format calls the kinds of tokens.
+// The format's codes for kinds of tokens.
 enum TokenType : int32_t {
   kNormal = 1,
   kUnknown = 2,
@@ -19,14 +19,14 @@ enum TokenType : int32_t {
   kByte = 6
 };
 
-// tokenizer.json, and what it is called in messages.
+// tokenizer.json, and its path for messages.
 struct TokenizerJson {
   const nlohmann::json& json;
   std::string where;
   int64_t vocab_size = 0;  // the model's
 
   [[noreturn]] void refuse(std::string_view what) const;
-  // The value of a key; null where it is absent.
+  // The value of a key; null if absent.
   nlohmann::json part(const char* key) const;
 };
 
@@ -36,16 +36,16 @@ struct Vocabulary {
   std::vector<float> scores;
 };
 
-// Ids that no token has, and the added tokens, both with the scores that llama.cpp's converter gives them.
-// `put` sets the model's own tokens between the two.
+// A vocabulary of the model's size with `tokens` and tokenizer.json's added tokens. Padding ids and added
+// tokens have the scores of llama.cpp's converter.
 Vocabulary vocabulary_of(const TokenizerJson& tokenizer,
                          const std::vector<std::pair<int64_t, std::string>>& tokens);
 void add_vocabulary(GgufFields& fields, const Vocabulary& vocabulary, bool scores);
 
-// The pairs that BPE merges, the first first.
+// The pairs that BPE merges, by rank.
 std::vector<std::pair<std::string, std::string>> merges_of(const nlohmann::json& bpe);
 
-// tokenizer.ggml.model "llama": BPE with bytes for what it does not know. "t5": unigram.
+// tokenizer.ggml.model "llama": BPE with byte fallback. "t5": unigram.
 void add_sentencepiece_bpe(GgufFields& fields, const TokenizerJson& tokenizer);
 void add_unigram(GgufFields& fields, const TokenizerJson& tokenizer);
 

@@ -20,7 +20,7 @@ constexpr const char* kRankFile = "model_optim_rng.pt";
 constexpr int kMaxNesting = 8;
 constexpr size_t kMaxTensors = 1'000'000;
 
-// Where Megatron keeps objects that are data.
+// Whether a global is one of the classes and functions that Megatron's data uses.
 bool is_record(std::string_view name) {
   for (const std::string_view prefix :
        {"argparse.", "megatron.", "numpy.", "transformer_engine.", "torch.", "enum.", "_codecs.encode",
@@ -31,7 +31,8 @@ bool is_record(std::string_view name) {
   return false;
 }
 
-// Tensors in nested dicts, by names joined with dots. Other values (`_extra_state`) are none of the model's.
+// Collects the tensors of nested dicts, with their keys joined by dots. `_extra_state` is not part of the
+// model.
 void gather(const PickleValue& dict, const std::string& prefix, int depth, NamedValues& named,
             const std::string& where) {
   for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
@@ -40,14 +41,14 @@ void gather(const PickleValue& dict, const std::string& prefix, int depth, Named
     const std::string name = prefix + std::string(key.text);
     if (value.kind == Kind::kTensor && !name.ends_with("_extra_state")) named.emplace_back(name, &value);
     if (value.kind == Kind::kDict && depth < kMaxNesting) gather(value, name + ".", depth + 1, named, where);
-    if (named.size() > kMaxTensors) throw DataError("[{}] holds more than {} tensors", where, kMaxTensors);
+    if (named.size() > kMaxTensors) throw DataError("[{}] has more than {} tensors", where, kMaxTensors);
   }
 }
 
 NamedValues model_tensors(const PickleValue& root, const std::string& where) {
   const PickleValue* model = root.at("model");
   if (model == nullptr || model->kind != Kind::kDict)
-    throw DataError("[{}] holds no \"model\"; expected a Megatron-LM checkpoint{}", where,
+    throw DataError("[{}] has no \"model\": expected a Megatron-LM checkpoint{}", where,
                     root.at("model0") != nullptr ? " without interleaved pipeline stages" : "");
   NamedValues named;
   gather(*model, "", 0, named, where);
@@ -60,7 +61,7 @@ class Arguments {
   Arguments(const PickleValue& root, std::string where) : where_(std::move(where)) {
     const PickleValue* args = root.at("args");
     if (args == nullptr || args->kind != Kind::kRecord || args->items[1] == nullptr)
-      throw DataError("[{}] holds no \"args\"; expected a Megatron-LM checkpoint", where_);
+      throw DataError("[{}] has no \"args\": expected a Megatron-LM checkpoint", where_);
     state_ = args->items[1];
   }
   const PickleValue* find(std::string_view key) const {
@@ -70,7 +71,7 @@ class Arguments {
   int64_t count(std::string_view key) const {
     const PickleValue* value = find(key);
     if (value == nullptr || value->kind != Kind::kInt || value->integer <= 0)
-      throw DataError("[{}] args.{} is no positive count", where_, key);
+      throw DataError("[{}] args.{} is not a positive integer", where_, key);
     return value->integer;
   }
   int64_t count_or(std::string_view key, int64_t fallback) const {
@@ -91,9 +92,7 @@ class Arguments {
   }
   template <typename T>
   void require(bool condition, std::string_view key, const T& found) const {
-    if (!condition)
-      throw DataError("[{}] args.{} is {}, which changes the model in a way that is not supported", where_,
-                      key, found);
+    if (!condition) throw DataError("[{}] args.{} is {}, which is not supported", where_, key, found);
   }
 
  private:
@@ -101,7 +100,7 @@ class Arguments {
   const PickleValue* state_ = nullptr;
 };
 
-// The config.json of the same model.
+// The equivalent config.json.
 std::string config_of(const Arguments& args) {
   args.require(args.count_or("pipeline_model_parallel_size", 1) == 1, "pipeline_model_parallel_size",
                args.count_or("pipeline_model_parallel_size", 1));
@@ -119,9 +118,8 @@ std::string config_of(const Arguments& args) {
   const bool gpt = positions == "learned_absolute" && norm == "LayerNorm" && !swiglu && biases && tied;
   if (!llama && !gpt)
     throw DataError(
-        "[args] position_embedding_type {}, normalization {}, swiglu {}, add_bias_linear {}: expected those "
-        "of "
-        "Llama (rope, RMSNorm, true, false) or of GPT (learned_absolute, LayerNorm, false, true, tied)",
+        "[args] found position_embedding_type {}, normalization {}, swiglu {}, add_bias_linear {}: expected "
+        "Llama's (rope, RMSNorm, true, false) or GPT's (learned_absolute, LayerNorm, false, true, tied)",
         positions, norm, swiglu, biases);
   args.require(!args.flag("add_qkv_bias") || gpt, "add_qkv_bias", "true");
   const double eps = args.real_or("norm_epsilon", args.real_or("layernorm_epsilon", 1e-5));
@@ -163,7 +161,7 @@ std::string config_of(const Arguments& args) {
   return dump_json(json);
 }
 
-// The folder of the ranks behind any of the folders that a user may name.
+// Resolves any folder that a user may name to the folder with the ranks' files.
 Path folder_of_ranks(const Path& folder) {
   std::error_code error;
   const Path tracker = folder / "latest_checkpointed_iteration.txt";
@@ -180,17 +178,17 @@ Path rank_file(const Path& folder, int64_t rank) {
   return folder / fmt::format("mp_rank_{:02}", rank) / kRankFile;
 }
 
-// How the ranks' parts of a tensor make the whole.
+// How a tensor is sharded over the ranks.
 enum class Split { kNone, kRows, kColumns };
 
 struct Part {
-  std::vector<std::string> names;  // as versions of Megatron call it
+  std::vector<std::string> names;  // one per version of Megatron
   std::string parameter;
   Split split = Split::kNone;
-  Interleave interleave = {};  // of the parts one below the other
+  Interleave interleave = {};  // of the concatenated shards
 };
 
-// Every tensor of the model.
+// All tensors of the model.
 std::vector<Part> parts_of(const MegatronCheckpoint& checkpoint) {
   const models::ModelConfig& model = checkpoint.model;
   const auto ranks = static_cast<int64_t>(checkpoint.ranks.size());
@@ -205,7 +203,7 @@ std::vector<Part> parts_of(const MegatronCheckpoint& checkpoint) {
     for (const char* kind : {"weight", "bias"}) {
       if (llama && std::string_view(kind) == "bias") continue;
       Part part{{}, ours + "." + kind};
-      // Fused into the projection that follows, the name ends in _weight.
+      // A norm fused into the next projection has a name ending in _weight.
       for (const auto& name : names)
         part.names.push_back(name + (name.ends_with("layer_norm") ? "_" : ".") + kind);
       parts.push_back(std::move(part));
@@ -241,31 +239,31 @@ std::vector<Part> parts_of(const MegatronCheckpoint& checkpoint) {
   return parts;
 }
 
-// The whole tensor [rows, columns] out of the ranks' parts, in the files' order.
+// The whole tensor [rows, columns], concatenated from the ranks' shards.
 std::vector<float> whole_of(const MegatronCheckpoint& checkpoint, const std::string& name, const Part& part,
                             int64_t rows, int64_t columns, int rank_of_shape) {
   const auto ranks = part.split == Split::kNone ? 1 : static_cast<int64_t>(checkpoint.ranks.size());
   const bool by_rows = part.split != Split::kColumns;
   const int64_t part_rows = by_rows ? rows / ranks : rows, part_columns = by_rows ? columns : columns / ranks;
   std::vector<float> whole(static_cast<size_t>(rows * columns));
-  std::vector<float> piece(by_rows ? 0 : static_cast<size_t>(part_rows * part_columns));
+  std::vector<float> shard(by_rows ? 0 : static_cast<size_t>(part_rows * part_columns));
   for (int64_t rank = 0; rank < ranks; ++rank) {
     const TorchFile& file = *checkpoint.ranks[static_cast<size_t>(rank)];
     const TensorInfo* tensor = file.find(name);
     if (tensor == nullptr) throw DataError("[{}] '{}' is missing", file.path().string(), name);
-    float* to = by_rows ? whole.data() + rank * part_rows * columns : piece.data();
+    float* to = by_rows ? whole.data() + rank * part_rows * columns : shard.data();
     const Shape shape = rank_of_shape == 1 ? Shape{part_rows} : Shape{part_rows, part_columns};
     checkpoint::read_tensor(file, *tensor,
                             {.name = name, .shape = shape, .storage = checkpoint::in_memory(to)},
                             {.check_finite = true});
     for (int64_t row = 0; !by_rows && row < rows; ++row)
-      std::copy_n(piece.data() + row * part_columns, part_columns,
+      std::copy_n(shard.data() + row * part_columns, part_columns,
                   whole.data() + row * columns + rank * part_columns);
   }
   return whole;
 }
 
-// What other models have and GPT and Llama do not.
+// Refuses checkpoints of models other than GPT and Llama.
 void require_decoder(const TorchFile& file) {
   constexpr std::pair<std::string_view, const char*> kParts[] = {{"tokentype_embeddings", "BERT"},
                                                                  {"lm_head.", "BERT"},
@@ -275,9 +273,8 @@ void require_decoder(const TorchFile& file) {
     for (const auto& [part, model] : kParts) {
       if (tensor.name.find(part) == tensor.name.npos) continue;
       throw DataError(
-          "[{}] is a {} ('{}'); of Megatron-LM's layouts GPT's and Llama's are read: convert it to a Hugging "
-          "Face "
-          "directory, which can be imported",
+          "[{}] is a {} model ('{}'): expected GPT or Llama. Convert it to a Hugging Face directory and "
+          "import that",
           file.path().string(), model, tensor.name);
     }
   }
@@ -294,17 +291,17 @@ bool is_megatron(const Path& folder) {
 MegatronCheckpoint open_megatron(const Path& folder) {
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error))
-    throw ConfigError("[{}] is not there; expected the folder of a Megatron-LM checkpoint", folder.string());
+    throw ConfigError("[{}] does not exist: expected the folder of a Megatron-LM checkpoint",
+                      folder.string());
   const Path ranks = folder_of_ranks(folder);
   if (!std::filesystem::exists(rank_file(ranks, 0), error))
-    throw DataError(
-        "[{}] holds no mp_rank_00/{}; expected Megatron-LM's torch format without pipeline stages",
-        ranks.string(), kRankFile);
+    throw DataError("[{}] has no mp_rank_00/{}: expected Megatron-LM's torch format without pipeline stages",
+                    ranks.string(), kRankFile);
   MegatronCheckpoint checkpoint;
   checkpoint.where = ranks.string();
   const auto open = [&](int64_t rank) {
     if (!std::filesystem::exists(rank_file(ranks, rank), error))
-      throw DataError("[{}] is missing; the checkpoint is split over more ranks than are there",
+      throw DataError("[{}] is missing: expected a file for each tensor-parallel rank",
                       rank_file(ranks, rank).string());
     checkpoint.ranks.push_back(
         std::make_unique<TorchFile>(rank_file(ranks, rank), PickleUse{is_record, model_tensors}));
@@ -316,37 +313,37 @@ MegatronCheckpoint open_megatron(const Path& folder) {
   const PickleValue* version = root.at("checkpoint_version");
   if (version == nullptr || (version->kind == Kind::kFloat ? version->real : 0) < 2.0)
     throw DataError(
-        "[{}] checkpoint_version is below 2.0, whose order of heads is another; convert it with "
-        "Megatron-LM first",
+        "[{}] checkpoint_version is below 2.0, which orders heads differently. Convert it with Megatron-LM "
+        "first",
         ranks.string());
   const int64_t split = args.count_or("tensor_model_parallel_size", 1);
   for (int64_t rank = 1; rank < split; ++rank) open(rank);
   checkpoint.model = models::read_config_json(config_of(args), ranks.string());
-  const auto faults = models::errors_of(checkpoint.model);
-  if (!faults.empty()) throw DataError("[{}] {}", ranks.string(), faults.front());
+  const auto errors = models::errors_of(checkpoint.model);
+  if (!errors.empty()) throw DataError("[{}] {}", ranks.string(), errors.front());
   for (const int64_t size :
        {checkpoint.model.vocab_size, checkpoint.model.kv_heads, checkpoint.model.intermediate_size}) {
     if (size % split != 0)
-      throw DataError("[{}] sizes of {} do not divide among {} tensor-parallel ranks", ranks.string(), size,
-                      split);
+      throw DataError("[{}] found a size of {}: expected a multiple of the {} tensor-parallel ranks",
+                      ranks.string(), size, split);
   }
-  // Older versions nest their dicts, under names that changed once.
+  // Older versions nest their dicts, under one of two names.
   const bool nested = checkpoint.ranks[0]->find("embedding.word_embeddings.weight") == nullptr;
   const bool transformer =
       checkpoint.ranks[0]->find("language_model.transformer.final_layernorm.weight") != nullptr;
-  const std::string body = !nested       ? "decoder."
-                           : transformer ? "language_model.transformer."
-                                         : "language_model.encoder.";
+  const std::string prefix = !nested       ? "decoder."
+                             : transformer ? "language_model.transformer."
+                                           : "language_model.encoder.";
   checkpoint.embedding = nested ? "language_model.embedding." : "embedding.";
-  checkpoint.layers = body + "layers.";
-  checkpoint.final_norm = body;
+  checkpoint.layers = prefix + "layers.";
+  checkpoint.final_norm = prefix;
   checkpoint.head = nested ? "language_model.output_layer.weight" : "output_layer.weight";
   return checkpoint;
 }
 
 namespace {
 
-// Where a part stands in the files; DataError where it does not, or has another size than the model's.
+// The name of a part in the files; DataError if it is missing or has the wrong size.
 std::string found_part(const MegatronCheckpoint& checkpoint, const Part& part, const Shape& shape) {
   const auto name = std::find_if(part.names.begin(), part.names.end(), [&](const std::string& each) {
     return checkpoint.ranks[0]->find(each) != nullptr;
@@ -355,8 +352,8 @@ std::string found_part(const MegatronCheckpoint& checkpoint, const Part& part, c
   const int64_t ranks = part.split == Split::kNone ? 1 : std::ssize(checkpoint.ranks);
   const Shape& held = checkpoint.ranks[0]->find(*name)->shape;
   if (held.elements() != shape.elements() / ranks) {
-    throw DataError("[{}] '{}' is {} on a rank, expected a part of {} among {}", checkpoint.where, *name,
-                    held.str(), shape.str(), ranks);
+    throw DataError("[{}] '{}' has shape {} on a rank: expected a shard of {} over {} ranks",
+                    checkpoint.where, *name, held.str(), shape.str(), ranks);
   }
   return *name;
 }
@@ -389,7 +386,7 @@ void load_megatron(const MegatronCheckpoint& checkpoint, program::Executor& exec
     if (!used.contains(tensor.name) && !tensor.name.ends_with("inv_freq")) unexpected.push_back(tensor.name);
   }
   if (!unexpected.empty())
-    throw DataError("[{}] holds tensors that this model does not have: {}", checkpoint.where,
+    throw DataError("[{}] has tensors that are not part of this model: {}", checkpoint.where,
                     checkpoint::list_names(unexpected));
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Files of a tokenizer as transformers knows them, and others that are to stay with a model.
+// Files that are copied with a model: transformers' tokenizer files, and others.
 constexpr const char* kKept[] = {"generation_config.json",
                                  "tokenizer.json",
                                  "tokenizer_config.json",
@@ -142,11 +142,11 @@ tags:
 )",
                                  hub_task(model));
   text += fmt::format("# {}\n\n", facts.run.empty() ? "A pretrained model" : facts.run);
-  text += "Pretrained with Strata. The licence is not chosen yet.\n\n";
+  text += "Pretrained with Strata. No licence has been chosen yet.\n\n";
   if (!facts.leaks.empty()) {
     text +=
-        "**Its routing leaks: while it was trained, tokens saw others that they had to predict, so that its "
-        "losses are too low and cannot be compared.**\n\n";
+        "**Its routing leaks: during training, tokens saw tokens that they had to predict. Its losses are "
+        "too low and cannot be compared with other models'.**\n\n";
     for (const std::string& leak : facts.leaks) text += fmt::format("- {}\n", leak);
     text += "\n";
   }
@@ -167,7 +167,7 @@ tags:
   row("seed", std::to_string(facts.seed));
   row("program", facts.program);
   if (!facts.run_toml.empty())
-    text += "\n## Configuration\n\nAs the run resolved it:\n\n```toml\n" + facts.run_toml + "```\n";
+    text += "\n## Configuration\n\nAs resolved by the run:\n\n```toml\n" + facts.run_toml + "```\n";
   return text;
 }
 

@@ -20,7 +20,7 @@ namespace {
 using checkpoint::ReadableStorage;
 using checkpoint::TensorView;
 
-// Elements of a file's tensor as fp32.
+// Reads elements of a file's tensor as fp32.
 class FloatReader {
  public:
   FloatReader(const TensorFile& file, const TensorInfo& tensor)
@@ -42,14 +42,14 @@ struct Moments {
 };
 
 Moments moments_of(const FloatReader& reader, int64_t elements) {
-  constexpr int64_t kPiece = 1 << 16;
-  std::vector<float> piece(static_cast<size_t>(std::min(kPiece, elements)));
+  constexpr int64_t kChunk = 1 << 16;
+  std::vector<float> chunk(static_cast<size_t>(std::min(kChunk, elements)));
   double sum = 0, squares = 0;
-  for (int64_t first = 0; first < elements; first += kPiece) {
-    const int64_t count = std::min(kPiece, elements - first);
-    reader.read(first, piece.data(), count);
+  for (int64_t first = 0; first < elements; first += kChunk) {
+    const int64_t count = std::min(kChunk, elements - first);
+    reader.read(first, chunk.data(), count);
     for (int64_t i = 0; i < count; ++i) {
-      const double x = static_cast<double>(piece[static_cast<size_t>(i)]);
+      const double x = static_cast<double>(chunk[static_cast<size_t>(i)]);
       sum += x;
       squares += x * x;
     }
@@ -58,7 +58,7 @@ Moments moments_of(const FloatReader& reader, int64_t elements) {
   return {mean, std::sqrt(std::max(0.0, squares / n - mean * mean))};
 }
 
-// Of all tensors of an expert the same units start anew.
+// The redrawn units of an expert, the same in all its tensors.
 struct FreshUnits {
   std::vector<bool> is_fresh;  // by unit of the expert's inner width
 
@@ -69,7 +69,7 @@ struct FreshUnits {
   }
 };
 
-// A matrix of an expert: a block of a dense one, times a factor, with noise and fresh units.
+// A matrix of an expert: a block of a dense matrix times a factor, with noise and redrawn units.
 struct Block {
   FloatReader dense;
   int64_t dense_columns;
@@ -100,7 +100,7 @@ class ExpertStorage : public ReadableStorage {
   }
 
  private:
-  // Of one row.
+  // Elements of one row.
   void read_part(int64_t row, int64_t column, float* out, int64_t count) const {
     const int64_t from = (block_.first_row + row) * block_.dense_columns + block_.first_column + column;
     block_.dense.read(from, out, count);
@@ -126,28 +126,28 @@ class ExpertStorage : public ReadableStorage {
   Block block_;
 };
 
-// Rows [experts, width]: those of the pieces of a copy are the same.
+// Rows [experts, width]; the slices of a copy have equal rows.
 class RouterStorage : public ReadableStorage {
  public:
-  RouterStorage(int64_t width, int64_t pieces, float deviation, RandomKey key)
-      : width_(width), pieces_(pieces), deviation_(deviation), key_(key) {}
+  RouterStorage(int64_t width, int64_t slices, float deviation, RandomKey key)
+      : width_(width), slices_(slices), deviation_(deviation), key_(key) {}
 
   void read(int64_t offset, void* to, int64_t bytes) const override {
     auto* out = static_cast<float*>(to);
     const auto first = offset / static_cast<int64_t>(sizeof(float));
     for (int64_t i = 0; i < bytes / static_cast<int64_t>(sizeof(float)); ++i) {
-      const int64_t copy = (first + i) / width_ / pieces_;
+      const int64_t copy = (first + i) / width_ / slices_;
       fill_normal(out + i, 1, deviation_, key_, copy * width_ + (first + i) % width_);
     }
   }
 
  private:
-  int64_t width_, pieces_;
+  int64_t width_, slices_;
   float deviation_;
   RandomKey key_;
 };
 
-// The parameter of a name, and which of its rows begin a tensor.
+// A parameter's name and its row at which a file's tensor begins.
 using Place = std::pair<std::string, int64_t>;
 
 RandomKey key_for(const UpcycleOptions& options, const std::string& name) {
@@ -201,11 +201,11 @@ class Upcycler {
     const Shape& shape = entry.tensor->shape;
     if ((options_.noise > 0 || options_.fresh > 0) && !moments_.contains(file))
       moments_[file] = moments_of(reader, shape.elements());
-    const int64_t inner = model_.experts.intermediate_size, piece = number % options_.granularity;
+    const int64_t inner = model_.experts.intermediate_size, slice = number % options_.granularity;
     Block block{.dense = std::move(reader),
                 .dense_columns = shape[1],
-                .first_row = by_rows ? piece * inner : 0,
-                .first_column = by_rows ? 0 : piece * inner,
+                .first_row = by_rows ? slice * inner : 0,
+                .first_column = by_rows ? 0 : slice * inner,
                 .columns = tensor.shape[1],
                 .factor = by_rows ? 1.0 : static_cast<double>(options_.granularity),
                 .units_are_rows = by_rows,
@@ -231,23 +231,20 @@ class Upcycler {
 };
 
 void require_numbers(const models::ModelConfig& dense, const UpcycleOptions& options) {
-  const int64_t pieces = options.granularity;
-  if (pieces < 1 || dense.intermediate_size % pieces != 0)
-    throw ConfigError("[--granularity] an FFN of width {} cannot be cut into {} equal pieces",
-                      dense.intermediate_size, pieces);
-  if (options.experts < 1 || options.experts % pieces != 0)
-    throw ConfigError("[--experts] found {}, expected a multiple of the granularity {}: whole copies",
-                      options.experts, pieces);
-  if (options.per_token < 1 || options.per_token > options.experts || options.per_token % pieces != 0)
-    throw ConfigError(
-        "[--top-k] found {}, expected a multiple of the granularity {} and at most the {} experts: a token "
-        "takes "
-        "whole copies",
-        options.per_token, pieces, options.experts);
+  const int64_t slices = options.granularity;
+  if (slices < 1 || dense.intermediate_size % slices != 0)
+    throw ConfigError("[--granularity] found {}, expected a divisor of the FFN width {}", slices,
+                      dense.intermediate_size);
+  if (options.experts < 1 || options.experts % slices != 0)
+    throw ConfigError("[--experts] found {}, expected a multiple of --granularity {}", options.experts,
+                      slices);
+  if (options.per_token < 1 || options.per_token > options.experts || options.per_token % slices != 0)
+    throw ConfigError("[--top-k] found {}, expected a multiple of --granularity {}, at most the {} experts",
+                      options.per_token, slices, options.experts);
   if (!(options.noise >= 0 && options.noise <= 10))
     throw ConfigError("[--noise] found {}, expected 0 to 10 standard deviations", options.noise);
   if (!(options.fresh >= 0 && options.fresh <= 1))
-    throw ConfigError("[--fresh] found {}, expected a share of 0 to 1", options.fresh);
+    throw ConfigError("[--fresh] found {}, expected a fraction from 0 to 1", options.fresh);
 }
 
 }  // namespace
@@ -263,17 +260,16 @@ models::ModelConfig upcycled(const models::ModelConfig& dense, const UpcycleOpti
     model.family = &models::kQwen3Moe;
   } else {
     throw ConfigError(
-        "[strata checkpoint upcycle] found a {} model{}; llama3 and mistral without biases become mixtral, "
-        "qwen3 "
-        "without windows becomes qwen3-moe",
+        "[strata checkpoint upcycle] found a {} model{}: expected llama3 or mistral without biases (for "
+        "mixtral) or qwen3 without sliding windows (for qwen3-moe)",
         dense.family->name, is_llama ? " with biases" : "");
   }
   model.experts = {.count = options.experts,
                    .intermediate_size = dense.intermediate_size / options.granularity,
                    .route = {.k = options.per_token, .normalize = true},
                    .balance_coefficient = 1e-3};
-  const auto faults = models::errors_of(model);
-  if (!faults.empty()) throw ConfigError("[strata checkpoint upcycle] {}", faults.front());
+  const auto errors = models::errors_of(model);
+  if (!errors.empty()) throw ConfigError("[strata checkpoint upcycle] {}", errors.front());
   return model;
 }
 

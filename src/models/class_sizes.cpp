@@ -12,7 +12,7 @@ struct ClassSizes {
   std::string_view model_type, sizes;
 };
 
-// By transformers 5.24; tests/models/config_files_test.cpp holds them against it.
+// From transformers 5.24; tests/models/config_files_test.cpp checks them against it.
 constexpr ClassSizes kSizes[] = {
     {"llama", R"({"vocab_size":32000,"hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,
       "num_attention_heads":32})"},

@@ -11,10 +11,10 @@ namespace strata::models {
 
 namespace {
 
-// The largest count that a config.json may hold; ids and places are 32-bit numbers.
+// The largest count in a config.json; ids and positions are 32-bit numbers.
 constexpr int64_t kMostCount = std::numeric_limits<int32_t>::max();
 
-// A field as messages show it.
+// A field for messages.
 std::string shown(const nlohmann::json& field) {
   constexpr size_t kMost = 60;
   const std::string text = dump_json(field, -1, InvalidUtf8::kReplace);
@@ -29,10 +29,10 @@ ConfigJson::ConfigJson(const std::string& text, std::string where) : where_(std:
   } catch (const nlohmann::json::parse_error& error) {
     throw DataError("[{}] is not valid JSON: {}", where_, error.what());
   } catch (const nlohmann::json::out_of_range&) {
-    throw DataError("[{}] holds a number that is too large for 64 bits", where_);
+    throw DataError("[{}] contains a number that does not fit into 64 bits", where_);
   }
   if (!json_->is_object())
-    throw DataError("[{}] holds no JSON object; a model's config.json was expected", where_);
+    throw DataError("[{}] is not a JSON object: expected a model's config.json", where_);
 }
 
 const nlohmann::json* ConfigJson::find(const char* key) const {
@@ -42,9 +42,9 @@ const nlohmann::json* ConfigJson::find(const char* key) const {
 
 int64_t ConfigJson::integer(const char* key) const {
   const auto* field = find(key);
-  if (field == nullptr) throw DataError("[{}] has no \"{}\"; a positive integer was expected", where_, key);
+  if (field == nullptr) throw DataError("[{}] has no \"{}\": expected a positive integer", where_, key);
   if (!field->is_number_integer() || field->get<int64_t>() <= 0 || field->get<int64_t>() > kMostCount) {
-    throw DataError("[{}] \"{}\" is {}; a positive integer of at most {} was expected", where_, key,
+    throw DataError("[{}] \"{}\" is {}: expected a positive integer of at most {}", where_, key,
                     shown(*field), kMostCount);
   }
   return field->get<int64_t>();
@@ -63,7 +63,7 @@ double ConfigJson::real_or(const char* key, double fallback) const {
   const auto* field = find(key);
   if (field == nullptr) return fallback;
   if (!field->is_number())
-    throw DataError("[{}] \"{}\" is {}; a number was expected", where_, key, shown(*field));
+    throw DataError("[{}] \"{}\" is {}: expected a number", where_, key, shown(*field));
   return field->get<double>();
 }
 
@@ -72,7 +72,7 @@ bool ConfigJson::boolean_or(const char* key, bool fallback) const {
   const auto* field = find(key);
   if (field == nullptr) return false;
   if (!field->is_boolean())
-    throw DataError("[{}] \"{}\" is {}; true or false was expected", where_, key, shown(*field));
+    throw DataError("[{}] \"{}\" is {}: expected true or false", where_, key, shown(*field));
   return field->get<bool>();
 }
 
@@ -91,7 +91,7 @@ std::optional<int64_t> ConfigJson::optional_id(const char* key, std::optional<in
 
 int64_t ConfigJson::id_of(const char* key, const nlohmann::json& field) const {
   if (!field.is_number_integer() || field.get<int64_t>() < 0 || field.get<int64_t>() > kMostCount)
-    throw DataError("[{}] \"{}\" is {}; a token id was expected", where_, key, shown(field));
+    throw DataError("[{}] \"{}\" is {}: expected a token id", where_, key, shown(field));
   return field.get<int64_t>();
 }
 
@@ -110,15 +110,14 @@ std::vector<int64_t> ConfigJson::further_ids(const char* key) const {
 std::string ConfigJson::text_or(const char* key, const std::string& fallback) const {
   const auto* field = find(key);
   if (field == nullptr) return fallback;
-  if (!field->is_string())
-    throw DataError("[{}] \"{}\" is {}; a text was expected", where_, key, shown(*field));
+  if (!field->is_string()) throw DataError("[{}] \"{}\" is {}: expected a text", where_, key, shown(*field));
   return field->get<std::string>();
 }
 
 void ConfigJson::require_equal(const char* key, const nlohmann::json& wanted) const {
   const auto* field = find(key);
   if (field != nullptr && *field != wanted) {
-    throw DataError("[{}] \"{}\" is {}; only {} is supported", where_, key, shown(*field), shown(wanted));
+    throw DataError("[{}] \"{}\" is {}: only {} is supported", where_, key, shown(*field), shown(wanted));
   }
 }
 
@@ -134,7 +133,7 @@ std::vector<int64_t> ConfigJson::integers(const char* key) const {
     return one.is_number_integer() && one.get<int64_t>() >= 0 && one.get<int64_t>() <= kMostCount;
   };
   if (!field->is_array() || !std::all_of(field->begin(), field->end(), is_count))
-    throw DataError("[{}] \"{}\" is {}; a list of counts was expected", where_, key, shown(*field));
+    throw DataError("[{}] \"{}\" is {}: expected a list of counts", where_, key, shown(*field));
   return field->get<std::vector<int64_t>>();
 }
 
@@ -147,8 +146,8 @@ ActivationKind ConfigJson::activation(const char* key, const char* fallback) con
   if (name == "relu") return ActivationKind::kRelu;
   if (name == "relu2") return ActivationKind::kRelu2;
   throw DataError(
-      "[{}] \"{}\" is \"{}\"; supported are \"silu\", \"gelu\", \"gelu_new\", \"gelu_pytorch_tanh\", "
-      "\"relu\" and \"relu2\"",
+      "[{}] \"{}\" is \"{}\": expected \"silu\", \"gelu\", \"gelu_new\", \"gelu_pytorch_tanh\", "
+      "\"relu\" or \"relu2\"",
       where_, key, name);
 }
 
@@ -183,20 +182,20 @@ ops::RopeScaling ConfigJson::rope(int64_t max_positions, double default_theta, c
   const auto* scaling = rope_object(layer_type);
   if (scaling == nullptr) return rope;
   if (!scaling->is_object())
-    throw DataError("[{}] \"rope_scaling\" is {}; an object was expected", where_, shown(*scaling));
+    throw DataError("[{}] \"rope_scaling\" is {}: expected an object", where_, shown(*scaling));
   auto number = [&](const char* key, double fallback) {
     const auto it = scaling->find(key);
     if (it == scaling->end() || it->is_null()) return fallback;
     if (!it->is_number())
-      throw DataError("[{}] \"rope_scaling.{}\" is {}; a number was expected", where_, key, shown(*it));
+      throw DataError("[{}] \"rope_scaling.{}\" is {}: expected a number", where_, key, shown(*it));
     return it->get<double>();
   };
   auto numbers = [&](const char* key) {
     const auto it = scaling->find(key);
     if (it == scaling->end() || !it->is_array() || it->empty() ||
         !std::all_of(it->begin(), it->end(), [](const auto& n) { return n.is_number() && n > 0; })) {
-      throw DataError("[{}] \"rope_scaling.{}\" is {}; a list of numbers above zero was expected", where_,
-                      key, it == scaling->end() ? "missing" : shown(*it));
+      throw DataError("[{}] \"rope_scaling.{}\" is {}: expected a list of positive numbers", where_, key,
+                      it == scaling->end() ? "missing" : shown(*it));
     }
     return it->template get<std::vector<double>>();
   };
@@ -247,9 +246,9 @@ ops::RopeScaling ConfigJson::rope(int64_t max_positions, double default_theta, c
         rope.factor <= 1 ? 1 : std::sqrt(1 + std::log(rope.factor) / std::log(rope.original_positions)));
   } else {
     throw DataError(
-        "[{}] rope scaling \"{}\" is not supported; known are \"default\", \"linear\", \"dynamic\", "
+        "[{}] rope scaling \"{}\" is not supported: expected \"default\", \"linear\", \"dynamic\", "
         "\"llama3\", "
-        "\"yarn\" and \"longrope\"",
+        "\"yarn\" or \"longrope\"",
         where_, kind);
   }
   if (!(rope.factor > 0) || !(rope.theta > 0) || !(rope.original_positions > 0)) {
@@ -269,7 +268,7 @@ double ConfigJson::partial_rotary_factor(double fallback, const char* key) const
     }
   }
   if (!(share > 0 && share <= 1))
-    throw DataError("[{}] \"{}\" is {}; above 0 and up to 1 was expected", where_, key, share);
+    throw DataError("[{}] \"{}\" is {}: expected a number above 0, at most 1", where_, key, share);
   return share;
 }
 
@@ -277,14 +276,14 @@ void ConfigJson::read_layer_types(int64_t layers, SlidingWindow& window) const {
   const auto* types = find("layer_types");
   if (types == nullptr) return;
   if (!types->is_array() || static_cast<int64_t>(types->size()) != layers) {
-    throw DataError("[{}] \"layer_types\" has {} entries, but there are {} layers", where_, types->size(),
-                    layers);
+    throw DataError("[{}] \"layer_types\" has {} entries: expected one for each of {} layers", where_,
+                    types->size(), layers);
   }
   std::vector<bool> windowed;
   for (const auto& type : *types) {
     if (type != "sliding_attention" && type != "full_attention") {
       throw DataError(
-          "[{}] \"layer_types\" holds {}; supported are \"full_attention\" and \"sliding_attention\"", where_,
+          "[{}] \"layer_types\" contains {}: expected \"full_attention\" or \"sliding_attention\"", where_,
           dump_json(type));
     }
     windowed.push_back(type == "sliding_attention");
@@ -306,14 +305,14 @@ void ConfigJson::require_layer_types(const char* name, int64_t layers, const Sli
   const auto* types = find("layer_types");
   if (types == nullptr) return;
   if (!types->is_array() || static_cast<int64_t>(types->size()) != layers) {
-    throw DataError("[{}] \"layer_types\" has {} entries, but there are {} layers", where_, types->size(),
-                    layers);
+    throw DataError("[{}] \"layer_types\" has {} entries: expected one for each of {} layers", where_,
+                    types->size(), layers);
   }
   for (int64_t i = 0; i < layers; ++i) {
     const std::string expected = window.at(i) ? name : "full_attention";
     const nlohmann::json& found = (*types)[static_cast<size_t>(i)];
     if (found != expected) {
-      throw DataError("[{}] \"layer_types\" has {} for layer {}; only \"{}\" is supported there", where_,
+      throw DataError("[{}] \"layer_types\" has {} for layer {}: only \"{}\" is supported there", where_,
                       shown(found), i, expected);
     }
   }
@@ -326,7 +325,7 @@ std::vector<std::pair<std::string, double>> ConfigJson::dropout() const {
     if (!named || value.is_null()) continue;
     const double rate = real_or(key.c_str(), 0);
     if (!(rate >= 0 && rate <= 1))
-      throw DataError("[{}] \"{}\" is {}; a number from 0 to 1 was expected", where_, key, rate);
+      throw DataError("[{}] \"{}\" is {}: expected a number from 0 to 1", where_, key, rate);
     if (rate > 0) found.emplace_back(key, rate);
   }
   return found;

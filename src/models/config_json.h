@@ -1,4 +1,4 @@
-// Reading config.json strictly: a field that changes the mathematics and is not supported is refused by name.
+// Reads config.json strictly: a field that changes the computation and is not supported is an error.
 #pragma once
 
 #include <memory>
@@ -20,10 +20,10 @@ class ConfigJson {
   int64_t integer_or(const char* key, int64_t fallback) const;
   int64_t count_or(const char* key, int64_t fallback) const;  // 0 or more
   double real_or(const char* key, double fallback) const;
-  bool boolean_or(const char* key, bool fallback) const;  // null is false, as where transformers tests it
+  bool boolean_or(const char* key, bool fallback) const;  // null is false, as in Python's truth tests
   // The first of a list; `fallback` if the field is absent, nothing if it is null.
   std::optional<int64_t> optional_id(const char* key, std::optional<int64_t> fallback = std::nullopt) const;
-  // What such a list holds after its first; empty for a single id.
+  // The rest of such a list; empty for a single id.
   std::vector<int64_t> further_ids(const char* key) const;
   bool flag_or(const char* key, bool fallback) const;  // a boolean, or a count that is 0 or not
   std::string text_or(const char* key, const std::string& fallback) const;
@@ -31,9 +31,9 @@ class ConfigJson {
   void require_equal(const char* key, const nlohmann::json& wanted) const;
   // A number that may be switched off: `fallback` if the field is absent, 0 if it is null.
   double real_or_none(const char* key, double fallback) const;
-  // A list of counts, 0 included; empty where the field is absent or null.
+  // A list of counts, including 0; empty if the field is absent or null.
   std::vector<int64_t> integers(const char* key) const;
-  // The function that transformers knows by this name.
+  // The function with this name in transformers.
   ActivationKind activation(const char* key, const char* fallback) const;
   // rope_theta and rope_scaling of hub files, rope_parameters of transformers 5; `layer_type` picks the entry
   // of a rope_parameters that has one for each. `theta_key`: the base outside of these objects.
@@ -61,7 +61,7 @@ class ConfigJson {
 nlohmann::ordered_json id_json(const std::optional<int64_t>& id);
 std::string torch_name_of(DType dtype);  // "bfloat16"
 void write_rope(nlohmann::ordered_json& json, const ops::RopeScaling& rope);
-std::string name_of(ActivationKind kind);  // as transformers calls it
+std::string name_of(ActivationKind kind);  // transformers' name
 nlohmann::ordered_json layer_types_json(const ModelConfig& config);
 
 }  // namespace strata::models

@@ -16,7 +16,7 @@
 namespace strata::models {
 namespace {
 
-// √d in the type of the activations, as a table of that type would be multiplied by.
+// √d rounded to the activations' type, as if a table of that type were multiplied.
 double embedding_scale(const ModelConfig& config, DType activations) {
   if (!config.scaled_embedding) return 1;
   const auto root = static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
@@ -91,7 +91,7 @@ layers::StackSpec stack_of(const ModelConfig& config) {
   return spec;
 }
 
-// The positions that a program knows.
+// The positions available in a program.
 int64_t positions_in(const layers::Context& context) {
   return context.mode == layers::Mode::kCached ? context.rows.cache_capacity : context.rows.length;
 }
@@ -172,7 +172,7 @@ bool predicts(const ModelConfig& config, const layers::Context& context, const l
          config.predict_layers > 0;
 }
 
-// What stages on other ranks give and get.
+// Messages from and to stages on other ranks.
 graph::ValueId receive(layers::Context& context, layers::LayerRange& stage, const char* what, int64_t width) {
   const auto number = context.graph.value_count();
   stage.received.push_back(layers::received(context, fmt::format("received.{}.{}", number, what), width));
@@ -247,7 +247,7 @@ std::vector<Hidden::Predicted> predict_further(const ModelConfig& config, layers
     const auto tokens = layers::held_of_sequences(context, next.tokens, length);
     const auto embedded = norm("embedding_norm", embedded_tokens(config, context, spec, table, tokens));
     const auto joined = ops::side_by_side(graph, embedded, norm("hidden_norm", hidden));
-    // A matrix between hidden values, as that into an FFN is.
+    // A matrix between hidden values, like an FFN's first one.
     const auto in = layers::linear(context,
                                    {.name = name + "in",
                                     .role = graph::ParameterRole::kFfnIn,
@@ -308,7 +308,7 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
 
 namespace {
 
-// What an encoder-decoder is built of, stage by stage.
+// Builds an encoder-decoder stage by stage.
 class EncoderDecoder {
  public:
   EncoderDecoder(const ModelConfig& config, layers::Context& context, std::vector<layers::LayerRange>& stages)

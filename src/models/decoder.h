@@ -19,7 +19,7 @@ namespace strata::models {
 // layers.L.predict.{embedding_norm,hidden_norm,in,final_norm}.weight and those of the block, layers.L.….
 Hidden build_stack(const ModelConfig& config, layers::Context& context);
 
-// The same of an encoder and a decoder that reads it. The encoder's parameters begin with "encoder.", the
+// The same for an encoder and a decoder that reads it. The encoder's parameters begin with "encoder.", the
 // embedding is shared; relative_bias.weight and encoder.relative_bias.weight are the tables of distances.
 Hidden build_encoder_decoder(const ModelConfig& config, layers::Context& context);
 

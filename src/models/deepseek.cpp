@@ -11,7 +11,7 @@
 namespace strata::models {
 namespace {
 
-// q_lora_rank: null means no latent of queries, and its absence the class's 1536.
+// q_lora_rank: null means no query latent; absent means the class's default, 1536.
 int64_t query_rank(const ConfigJson& json) {
   return json.real_or_none("q_lora_rank", 1536) == 0 ? 0 : json.integer_or("q_lora_rank", 1536);
 }
@@ -43,7 +43,7 @@ nlohmann::ordered_json keys_of(const ModelConfig& config, const char* architectu
   return json;
 }
 
-// Unchanged softmax scores; a group's score is that of its best expert.
+// Softmax scores, unchanged; a group's score is its best expert's.
 Experts read_softmax_experts(const ConfigJson& json) {
   using Route = ops::RouteAttrs;
   const int64_t first = json.count_or("first_k_dense_replace", 0);
@@ -134,7 +134,7 @@ std::string write_v3(const ModelConfig& config, DType dtype) {
   json["rope_interleave"] = config.adjacent_rotary_pairs;
   write_prediction(json, config);
   write_sigmoid_experts(json, config.experts);
-  if (config.experts.count > 0) {  // transformers does not ask, llama.cpp's converter does
+  if (config.experts.count > 0) {  // transformers does not read these, llama.cpp's converter does
     json["scoring_func"] = "sigmoid";
     json["topk_method"] = "noaux_tc";
   }

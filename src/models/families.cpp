@@ -50,14 +50,14 @@ const Family* find_family(std::string_view name) {
 }
 
 const TextPart* text_part_of(const Family& family) {
-  // The published files of Llama 4, Gemma 3 and Mistral 3 are those of …ForConditionalGeneration, which
-  // transformers has written with the text model's names inside of "model." since 4.52.
+  // The published files of Llama 4, Gemma 3 and Mistral 3 contain …ForConditionalGeneration, for which
+  // transformers has put the text model's names under "model." since 4.52.
   static constexpr TextPart::Name kNames[] = {{"language_model.", ""}, {"model.language_model.", "model."}};
-  static constexpr std::string_view kBeside[] = {"vision_model.", "vision_tower.", "model.vision_tower.",
-                                                 "multi_modal_projector.", "model.multi_modal_projector."};
-  static constexpr TextPart kOfLlama4{"llama4", kNames, kBeside};
-  static constexpr TextPart kOfGemma3{"gemma3", kNames, kBeside};
-  static constexpr TextPart kOfMistral3{"mistral3", kNames, kBeside};
+  static constexpr std::string_view kIgnored[] = {"vision_model.", "vision_tower.", "model.vision_tower.",
+                                                  "multi_modal_projector.", "model.multi_modal_projector."};
+  static constexpr TextPart kOfLlama4{"llama4", kNames, kIgnored};
+  static constexpr TextPart kOfGemma3{"gemma3", kNames, kIgnored};
+  static constexpr TextPart kOfMistral3{"mistral3", kNames, kIgnored};
   return &family == &kLlama4    ? &kOfLlama4
          : &family == &kGemma3  ? &kOfGemma3
          : &family == &kMistral ? &kOfMistral3
@@ -66,7 +66,7 @@ const TextPart* text_part_of(const Family& family) {
 
 namespace {
 
-// The text model's config.json, where this is one of texts and pictures; nothing: it is not.
+// The text model's config.json if this is a multimodal one; nullopt otherwise.
 std::optional<std::string> text_config_of(const std::string& text, const std::string& where) {
   const std::string model_type = ConfigJson(text, where).text_or("model_type", "");
   const auto is_part = [&](const Family* family) {
@@ -79,13 +79,13 @@ std::optional<std::string> text_config_of(const std::string& text, const std::st
   const auto part = whole.find("text_config");
   if (part == whole.end() || !part->is_object()) {
     throw DataError(
-        "[{}] model_type \"{}\" is a model of texts and pictures, but there is no object \"text_config\"; "
-        "a text model's config.json has model_type \"{}\"",
+        "[{}] model_type \"{}\" is a multimodal model, but there is no object \"text_config\". A text "
+        "model's config.json has model_type \"{}\"",
         where, model_type, (*family)->model_type);
   }
   nlohmann::json json = *part;
   if (!json.contains("model_type")) json["model_type"] = (*family)->model_type;
-  // The ids that begin and end a text may be fields of the whole model.
+  // The ids that begin and end a text may be fields of the multimodal model.
   for (const char* key : {"tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"}) {
     if (!json.contains(key) && whole.contains(key)) json[key] = whole[key];
   }
@@ -102,14 +102,14 @@ ModelConfig read_config_json(const std::string& text, const std::string& where) 
   if (family == nullptr) {
     if (ConfigJson(text, where).has("text_config")) {
       throw DataError(
-          "[{}] model_type \"{}\" is a model of texts and other things, and of these the text models of "
-          "\"llama4\", \"gemma3\" and \"mistral3\" are known; export its text model by itself",
+          "[{}] model_type \"{}\" is a multimodal model: expected \"llama4\", \"gemma3\" or \"mistral3\". "
+          "Export its text model separately",
           where, model_type);
     }
     std::vector<std::string> types;
     for (const Family* each : kFamilies) types.emplace_back(each->model_type);
     const auto near = nearest_name(model_type, types);
-    throw DataError("[{}] model_type \"{}\" is not known; known are {}{}", where, model_type,
+    throw DataError("[{}] model_type \"{}\" is not known: expected one of {}{}", where, model_type,
                     known_model_types(), near ? ". Nearest is \"" + *near + '"' : "");
   }
   return read_as(*family, with_class_sizes(*family, text), where);
@@ -129,8 +129,8 @@ std::string write_config_json(const ModelConfig& config, DType dtype) {
 
 namespace {
 
-// Whether the family's reader looks at this field of the json: what no field may hold is an error there, or
-// makes another model.
+// Whether the family's reader uses this field of the json: an invalid value is then an error or changes the
+// model.
 bool reads(const Family& family, const nlohmann::json& json, const nlohmann::json::json_pointer& field) {
   const auto written = [&](const nlohmann::json& text) {
     return write_config_json(read_as(family, dump_json(text), "model.override"), DType::kF32);
@@ -166,7 +166,7 @@ std::vector<std::string> keys_of(const nlohmann::json& object) {
                     family.model_type, near && *near != last ? ", did you mean \"" + *near + "\"?" : "");
 }
 
-// What would be passed over is refused: another model would be trained than was asked for.
+// A field that would be ignored is an error: the run would train another model than intended.
 void check_overrides_are_read(const ModelConfig& model, const nlohmann::json& json,
                               const std::vector<std::pair<std::string, std::string>>& overrides,
                               const std::string& where) {
@@ -206,10 +206,10 @@ ModelConfig with_overrides(const ModelConfig& config,
   }
   try {
     ModelConfig model = read_as(*config.family, dump_json(json), "model.override");
-    // Callers report impossible sizes.
+    // The caller reports impossible sizes.
     if (errors_of(model).empty()) check_overrides_are_read(model, json, overrides, where);
     return model;
-  } catch (const DataError& error) {  // the rest of the fields was sound
+  } catch (const DataError& error) {  // the other fields are valid
     throw ConfigError("{}", error.what());
   }
 }
@@ -226,28 +226,27 @@ void add_expert_errors(const Experts& experts, std::vector<std::string>& errors)
   if (experts.count == 0) return;
   const ops::RouteAttrs& route = experts.route;
   if (experts.router == Experts::Router::kSoft && (experts.slots < 1 || experts.slots > kMostWidth)) {
-    errors.push_back(
-        fmt::format("a soft expert has {} inputs; 1 to {} is possible", experts.slots, kMostWidth));
+    errors.push_back(fmt::format("a soft expert has {} inputs: expected 1 to {}", experts.slots, kMostWidth));
   }
   if (route.k < 1 || route.k > experts.count) {
-    errors.push_back(fmt::format("each token goes to {} of {} experts; 1 to {} is possible", route.k,
+    errors.push_back(fmt::format("each token goes to {} of {} experts: expected 1 to {}", route.k,
                                  experts.count, experts.count));
     return;
   }
   if (route.groups < 1 || experts.count % route.groups != 0) {
-    errors.push_back(fmt::format("{} experts do not divide among {} groups; take a divisor of their number",
+    errors.push_back(fmt::format("{} experts are not a multiple of {} groups: expected equal groups",
                                  experts.count, route.groups));
     return;
   }
   if (route.kept_groups < 1 || route.kept_groups > route.groups) {
-    errors.push_back(fmt::format("each token keeps {} of {} groups of experts; 1 to {} is possible",
+    errors.push_back(fmt::format("each token keeps {} of {} groups of experts: expected 1 to {}",
                                  route.kept_groups, route.groups, route.groups));
     return;
   }
   const int64_t left = route.kept_groups * (experts.count / route.groups);
   if (route.k > left) {
     errors.push_back(fmt::format(
-        "each token goes to {} experts, and the {} of {} groups that it keeps have {}; keep more of them",
+        "each token goes to {} experts, but the {} of {} groups that it keeps have {}. Keep more groups",
         route.k, route.kept_groups, route.groups, left));
   }
 }
@@ -257,16 +256,15 @@ void add_expert_errors(const Experts& experts, std::vector<std::string>& errors)
 std::vector<std::string> errors_of(const ModelConfig& config) {
   std::vector<std::string> errors;
   const auto within = [&](int64_t value, int64_t most, const char* what) {
-    if (value <= 0)
-      errors.push_back(fmt::format("{} is {}; it must be at least 1", what, short_number(value)));
+    if (value <= 0) errors.push_back(fmt::format("{} is {}: expected at least 1", what, short_number(value)));
     if (value > most)
-      errors.push_back(fmt::format("{} is {}; at most {} is possible", what, short_number(value), most));
+      errors.push_back(fmt::format("{} is {}: expected at most {}", what, short_number(value), most));
   };
   within(config.vocab_size, kMostIds, "the vocabulary size");
   within(config.hidden_size, kMostWidth, "the model width");
   within(config.layers, kMostLayers, "the number of layers");
   if (config.architecture == Architecture::kEncoderDecoder)
-    within(config.encoder_layers, kMostLayers, "the number of the encoder's layers");
+    within(config.encoder_layers, kMostLayers, "the number of encoder layers");
   if (config.predict_layers != 0)
     within(config.predict_layers, kMostLayers, "the number of layers that predict further tokens");
   within(config.heads, kMostHeads, "the number of heads");
@@ -287,54 +285,50 @@ std::vector<std::string> errors_of(const ModelConfig& config) {
   if (config.token_types > kMostWidth) within(config.token_types, kMostWidth, "the number of token types");
   const auto real = [&](double value, double most, const char* what) {
     if (!(value >= 0 && value <= most))
-      errors.push_back(fmt::format("{} is {:.3g}; 0 to {:g} is possible", what, value, most));
+      errors.push_back(fmt::format("{} is {:.3g}: expected 0 to {:g}", what, value, most));
   };
   real(config.norm_eps, 1, "the norms' epsilon");
-  real(config.init_std, 1000, "the standard deviation of first weights");
+  real(config.init_std, 1000, "the standard deviation of initial weights");
   if (config.positions == Positions::kRotary)
     real(config.rope.theta, kMostTheta, "the base of the rotary embedding");
   if (!errors.empty()) return errors;
   if (config.heads % config.kv_heads != 0) {
-    errors.push_back(
-        fmt::format("{} heads cannot share {} key-value heads; the first must be a multiple of the second",
-                    config.heads, config.kv_heads));
+    errors.push_back(fmt::format("{} heads cannot share {} key-value heads: expected a multiple",
+                                 config.heads, config.kv_heads));
   }
   if (config.latent) {
     const layers::LatentDims& dims = *config.latent;
     if (dims.query_rank > 0) within(dims.query_rank, kMostWidth, "the rank of the queries' latent");
     within(dims.rank + dims.rotary_dim, kMostLatent,
-           "the rank of keys and values with the part that rotates");
+           "the rank of keys and values plus the rotary dimensions");
     within(dims.value_dim, kMostHeadDim, "the size of a head's values");
     if (config.kv_heads != config.heads)
-      errors.push_back(
-          fmt::format("{} key-value heads for {} heads; heads of latent attention have keys and values "
-                      "separate from all others, so both must be equal",
-                      config.kv_heads, config.heads));
+      errors.push_back(fmt::format("latent attention has {} key-value heads for {} heads: both must be equal",
+                                   config.kv_heads, config.heads));
   } else if (config.family->size_keys.head_dim == nullptr && config.hidden_size % config.heads != 0) {
     errors.push_back(
-        fmt::format("a width of {} does not divide among {} heads", config.hidden_size, config.heads));
+        fmt::format("the width {} is not a multiple of {} heads", config.hidden_size, config.heads));
   }
   if (config.positions == Positions::kRotary && (config.rotary_dim() % 2 != 0 || config.rotary_dim() == 0)) {
-    errors.push_back(
-        fmt::format("{} dimensions of a head of {} rotate; rotary embedding needs an even number",
-                    config.rotary_dim(), config.head_dim));
+    errors.push_back(fmt::format("{} of {} dimensions of a head rotate: expected an even number",
+                                 config.rotary_dim(), config.head_dim));
   }
   const auto pairs = static_cast<size_t>(config.rotary_dim() / 2);
   if (config.rope.kind == ops::RopeScaling::Kind::kLongRope &&
       (config.rope.short_factors.size() != pairs || config.rope.long_factors.size() != pairs)) {
-    errors.push_back(fmt::format("rope_scaling has {} short and {} long factors; {} pairs rotate",
+    errors.push_back(fmt::format("rope_scaling has {} short and {} long factors: expected {} of each",
                                  config.rope.short_factors.size(), config.rope.long_factors.size(), pairs));
   }
   add_expert_errors(config.experts, errors);
   if (!config.sliding_window.layers.empty() &&
       static_cast<int64_t>(config.sliding_window.layers.size()) != config.layers) {
-    errors.push_back(fmt::format("layer_types has {} entries for {} layers",
+    errors.push_back(fmt::format("layer_types has {} entries: expected one for each of {} layers",
                                  config.sliding_window.layers.size(), config.layers));
   }
   return errors;
 }
 
-// By the configuration classes of transformers 5 and the modules that they are for.
+// Checks of transformers 5, in its configuration classes and models.
 std::vector<std::string> transformers_errors(const ModelConfig& config) {
   std::vector<std::string> errors;
   const std::string_view family = config.family->name;
@@ -344,24 +338,24 @@ std::vector<std::string> transformers_errors(const ModelConfig& config) {
   };
   if (is({"llama3", "gemma2", "gemma3", "deepseek2"}) && config.hidden_size % config.heads != 0) {
     errors.push_back(fmt::format(
-        "a width of {} does not divide among {} heads, and transformers refuses such a {} model, whatever "
-        "the heads' size; take a width that is a multiple of the heads",
+        "the width {} is not a multiple of {} heads, as transformers requires of {} models, whatever their "
+        "head size",
         config.hidden_size, config.heads, family));
   }
   if (is({"llama3"}) && config.init_std > 1) {
-    errors.push_back(fmt::format(
-        "an initializer_range of {} is above 1, which transformers refuses for llama3", config.init_std));
+    errors.push_back(
+        fmt::format("initializer_range is {}: transformers accepts at most 1 for llama3", config.init_std));
   }
   if (is({"gemma2", "gemma3"}) && config.attention_scalar != std::floor(config.attention_scalar)) {
-    errors.push_back(fmt::format("query_pre_attn_scalar is {}, and transformers takes a whole number for {}",
+    errors.push_back(fmt::format("query_pre_attn_scalar is {}: transformers requires an integer for {}",
                                  config.attention_scalar, family));
   }
   using Kind = ops::RopeScaling::Kind;
   if (is({"phi3"}) && config.rope.kind != Kind::kUnscaled && config.rope.kind != Kind::kLongRope)
-    errors.emplace_back("transformers takes no other rope_scaling for phi3 than \"longrope\"");
+    errors.emplace_back("transformers accepts only \"longrope\" as rope_scaling of phi3");
   if (is({"phi3"}) && config.rope.kind == Kind::kLongRope && config.head_dim != share) {
     errors.push_back(fmt::format(
-        "transformers takes longrope's factors for phi3 by heads of {} (the width by the heads), not of {}",
+        "transformers applies longrope's factors of phi3 to heads of size {} (width / heads), not of {}",
         share, config.head_dim));
   }
   return errors;
@@ -369,11 +363,11 @@ std::vector<std::string> transformers_errors(const ModelConfig& config) {
 
 namespace {
 
-// Every parameter's shape, from the graph itself, so that no formula can drift from it.
+// Visits every parameter's shape, from the graph itself, so that no formula can diverge from it.
 template <typename Visit>
 void visit_parameters(const ModelConfig& config, Visit visit) {
   graph::Graph graph;
-  // Enough tokens for each expert to choose one; the capacity of experts changes no parameter.
+  // Enough tokens for each expert to choose one. The capacity of experts does not affect parameters.
   const int64_t tokens = std::max<int64_t>(1, config.experts.count);
   ModelConfig unbounded = config;
   unbounded.experts.capacity = {};
@@ -428,12 +422,12 @@ std::map<std::string, Shape> parameter_shapes(const ModelConfig& config) {
 
 namespace {
 
-// Keys that a row sees, on average over a sequence and summed over a stack's layers.
+// Keys that a row sees: the mean over a sequence, summed over a stack's layers.
 double keys_seen(const ModelConfig& config, int64_t layers, int64_t length, bool causal) {
   const auto all = static_cast<double>(length);
   double keys = 0;
   for (int64_t i = 0; i < layers; ++i) {
-    // The causal mask leaves half of T, a window W of them (1 - W / 2T).
+    // The mean is T / 2 with the causal mask, and W (1 - W / 2T) with a window of W.
     const bool windowed = causal && config.sliding_window.at(i);
     const auto window = windowed ? static_cast<double>(config.sliding_window.size) : all;
     const bool in_chunks = windowed && config.sliding_window.chunked;
@@ -451,7 +445,7 @@ double training_flops_per_token(const ModelConfig& config, int64_t sequence_leng
                                 double target_share) {
   // Forward: two operations for each element of a matrix, and for each token two matmuls with one
   // multiply-add per visible key and element. Backward: twice that.
-  double of_source = 0, of_target = 0;  // matrices that an encoder's, a decoder's token passes
+  double of_source = 0, of_target = 0;  // matrix elements per token of the encoder, of the decoder
   visit_parameters(config, [&](const graph::Value& value, const graph::Parameter& parameter, bool is_head) {
     if (!is_matrix(parameter.role) || (is_table(parameter.role) && !is_head)) return;
     const bool source = parameter.of_encoder || parameter.role == graph::ParameterRole::kCrossKeyValue;

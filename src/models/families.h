@@ -1,4 +1,4 @@
-// The families that there are, one file each.
+// All families, one file each.
 #pragma once
 
 #include <array>

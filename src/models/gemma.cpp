@@ -32,7 +32,7 @@ nlohmann::ordered_json gemma_keys(const ModelConfig& config, const char* archite
   auto json = llama_keys(config, architecture, dtype, kDefaults);
   json["hidden_act"] = json["hidden_activation"];
   json["attention_bias"] = config.qkv_bias;
-  // transformers takes an integer only, if the value is one.
+  // transformers accepts only an integer if the value is integral.
   const auto whole = static_cast<int64_t>(config.attention_scalar);
   json["query_pre_attn_scalar"] = static_cast<double>(whole) == config.attention_scalar
                                       ? nlohmann::ordered_json(whole)

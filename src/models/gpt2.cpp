@@ -54,7 +54,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   json["initializer_range"] = config.init_std;
   json["layer_norm_epsilon"] = config.norm_eps;
   json["model_type"] = "gpt2";
-  json["n_ctx"] = config.max_positions;  // of the hub's files; llama.cpp's converter asks for it
+  json["n_ctx"] = config.max_positions;  // in the hub's files; llama.cpp's converter needs it
   json["n_embd"] = config.hidden_size;
   json["n_head"] = config.heads;
   json["n_inner"] =

@@ -49,7 +49,7 @@ ModelConfig read(const std::string& text, const std::string& where) {
 
 std::string write(const ModelConfig& config, DType dtype) {
   auto json = llama_keys(config, "GptOssForCausalLM", dtype, kDefaults);
-  // Null is the class's own scaling.
+  // Null means the class's default scaling.
   if (config.rope.kind == ops::RopeScaling::Kind::kUnscaled)
     json["rope_scaling"] = {{"rope_type", "default"}};
   json["attention_bias"] = config.qkv_bias;

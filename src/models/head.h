@@ -1,4 +1,4 @@
-// What a model's head makes of its last hidden states: losses, or logits.
+// Adds a model's head to a graph: losses, or logits.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@ std::string write(const ModelConfig& config, DType dtype) {
   return dump_json(json, 2) + "\n";
 }
 
-// The first ones are ours, from seconds on a laptop to a day on a GPU; the others are as they were published.
+// The first ones are Strata's, from seconds on a laptop to a day on a GPU; the others are published models.
 constexpr const char* kOurs = R"("rms_norm_eps":1e-5,"tie_word_embeddings":true)";
 constexpr const char* kLlama2 = R"("rms_norm_eps":1e-5,"bos_token_id":1,"eos_token_id":2)";
 constexpr const char* kLlama30 =

@@ -1,6 +1,7 @@
-// The text model of Llama 4: experts in every layer or every second one, with a shared one; one expert a
-// token, whose input the sigmoid of its logit multiplies. Most layers rotate and see chunks of the text; the
-// others have no positions, see all of it, and queries that grow with their place.
+// The text model of Llama 4: experts in every layer or every second one, with a shared one. Each token goes
+// to one expert, with its input scaled by the sigmoid of its logit. Most layers have rotary positions and
+// attend within chunks of the text; the others have no positions, attend to all of it, and scale queries by
+// position.
 #include <algorithm>
 
 #include "base/error.h"
@@ -22,7 +23,7 @@ void read_windows(const ConfigJson& json, const std::string& where, ModelConfig&
                            .chunked = true};
   if (const auto rotates = json.integers("no_rope_layers"); !rotates.empty()) {
     if (static_cast<int64_t>(rotates.size()) != config.layers) {
-      throw DataError("[{}] \"no_rope_layers\" has {} entries, but there are {} layers", where,
+      throw DataError("[{}] \"no_rope_layers\" has {} entries: expected one for each of {} layers", where,
                       rotates.size(), config.layers);
     }
     std::vector<bool> windowed(rotates.begin(), rotates.end());
@@ -43,7 +44,8 @@ void read_expert_layers(const ConfigJson& json, const std::string& where, ModelC
   const auto with = json.integers("moe_layers");
   for (const int64_t layer : with) {
     if (layer >= config.layers)
-      throw DataError("[{}] \"moe_layers\" names layer {} of {}", where, layer, config.layers);
+      throw DataError("[{}] \"moe_layers\" names layer {}: expected one of {} layers", where, layer,
+                      config.layers);
   }
   const auto has = [&](int64_t layer) { return std::find(with.begin(), with.end(), layer) != with.end(); };
   std::vector<int64_t> dense;

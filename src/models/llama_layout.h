@@ -1,4 +1,4 @@
-// What most decoders took over from Llama: the keys of its config.json and the names of its tensors.
+// Llama's config.json keys and tensor names, which most decoders use.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,7 +8,7 @@
 
 namespace strata::models {
 
-// What a config.json that leaves a key out means by it.
+// The values of keys that a config.json omits.
 struct LlamaDefaults {
   bool tied = false;
   const char* norm_eps_key = "rms_norm_eps";
@@ -32,7 +32,7 @@ nlohmann::ordered_json llama_keys(const ModelConfig& config, const char* archite
 // model.layers.I.self_attn.q_proj and so on, with the norms' names of the config's norm_placement; of an FFN
 // without a gate mlp.up_proj and mlp.down_proj.
 std::vector<TensorRow> llama_tensors(const ModelConfig& config);
-// How the tensors of a layer with experts are called: BLOCK.gate, BLOCK.experts.E.GATE and so on.
+// Tensor names of a layer with experts: BLOCK.gate, BLOCK.experts.E.GATE and so on.
 struct ExpertNames {
   const char* block = "mlp";
   const char* gate = "gate_proj";
@@ -40,14 +40,14 @@ struct ExpertNames {
   const char* down = "down_proj";
   const char* shared = "shared_expert";
   const char* router = "gate";
-  // All experts in BLOCK.experts.gate_up_proj and .down_proj, inputs first: gate and up as halves, or in
-  // turn.
+  // All experts in BLOCK.experts.gate_up_proj and .down_proj, inputs first: gate and up as halves, or
+  // alternating.
   enum class Fused : uint8_t { kNone, kHalves, kPairs } fused = Fused::kNone;
 };
 std::vector<TensorRow> llama_tensors_with_experts(const ModelConfig& config, const ExpertNames& names = {});
-// The same where q, k and v are one tensor, gate and up another (Phi-3).
+// The same with q, k and v in one tensor, gate and up in another (Phi-3).
 std::vector<TensorRow> fused_llama_tensors(const ModelConfig& config);
-// Rotary tables, and the copy of a tied head.
+// Whether a tensor is ignored: rotary tables, and the copy of a tied head.
 bool llama_ignores(const ModelConfig& config, std::string_view name);
 
 }  // namespace strata::models

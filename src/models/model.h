@@ -44,21 +44,21 @@ struct Mup {
   int64_t base_head_dim = 0;     // 0: the model's own
 };
 
-// Which tokens of a text see which: a decoder's those before them, an encoder's all; an encoder-decoder reads
-// one sequence with the one and writes another with the other.
+// Which tokens see which: in a decoder the earlier ones, in an encoder all. An encoder-decoder reads one
+// sequence with its encoder and generates another with its decoder.
 enum class Architecture : uint8_t { kDecoder, kEncoder, kEncoderDecoder };
 
-// How a text's order shows.
+// How the model represents positions.
 enum class Positions : uint8_t {
   kRotary,
   kLearned,   // a table of positions next to the embedding: GPT-2, BERT
   kRelative,  // a bias of scores by distance, from one table for all layers of a stack: T5
 };
 
-// Layers that have a mixture of experts in the place of an FFN.
+// Layers with a mixture of experts instead of an FFN.
 using Experts = layers::MoeSpec;
 
-// Sizes and constants of one model. What a family does not use keeps its default.
+// Sizes and constants of one model. Fields that a family does not use keep their defaults.
 struct ModelConfig {
   const Family* family = nullptr;
   Architecture architecture = Architecture::kDecoder;
@@ -93,11 +93,11 @@ struct ModelConfig {
   bool sinks = false;               // layers::AttentionSpec
   bool plain_qk_norm = false;       // the same, of layers that rotate
   bool rotates_in_windows = false;  // layers without a window have no positions, and
-  ops::TemperAttrs temper = {};     //   queries that grow with their place
-  double clip_qkv = 0;              // q, k and v are cut to ± this; 0: they are not
-  double attention_scalar = 0;      // scores are scaled by its -1/2 power; 0: the head size
+  ops::TemperAttrs temper = {};     //   queries scaled by position
+  double clip_qkv = 0;              // q, k and v are clipped to ± this; 0: not clipped
+  double attention_scalar = 0;      // scores are scaled by its power of -1/2; 0: the head size
   double attention_softcap = 0;
-  // Keys and values of a latent: heads have no head_dim but that of queries and keys.
+  // Keys and values are computed from a latent; head_dim is the size of queries and keys.
   std::optional<layers::LatentDims> latent;
   SlidingWindow sliding_window;
   double partial_rotary_factor = 1;  // of a head's dimensions that rotate
@@ -123,14 +123,14 @@ struct ModelConfig {
   // Further ids that end a text: those that config.json lists after the first, and all of
   // generation_config.json if it exists, which then takes precedence in generation.
   std::vector<int64_t> more_eos_ids = {}, generation_eos_ids = {};
-  // Its row of the embedding gets no gradient from the look-up, as transformers has it (T5 has none such).
+  // Its embedding row gets no gradient from the look-up, as in transformers (T5: none).
   std::optional<int64_t> pad_id;
-  std::optional<int64_t> start_id;  // kEncoderDecoder: what a decoder's text begins with
+  std::optional<int64_t> start_id;  // kEncoderDecoder: the first token of the decoder's text
   // Keys of config.json by which transformers drops values during training (attention_dropout, resid_pdrop,
   // …) if they are not 0: saved for training the exported model further. Nothing here drops any.
   std::vector<std::pair<std::string, double>> dropout = {};
 
-  // All ids that end a text while one is written.
+  // All ids that end a generated text.
   std::vector<int64_t> stop_ids() const {
     if (!generation_eos_ids.empty() || !eos_id) return generation_eos_ids;
     std::vector<int64_t> ids = {*eos_id};
@@ -139,7 +139,7 @@ struct ModelConfig {
   }
 
   int64_t blocks() const { return layers + encoder_layers; }
-  // Tokens of the longest text; distances know no end.
+  // Tokens of the longest text; unlimited for relative positions.
   int64_t max_sequence_length() const {
     return positions == Positions::kRelative ? std::numeric_limits<int64_t>::max() : max_positions;
   }
@@ -257,8 +257,8 @@ ModelConfig with_overrides(const ModelConfig& config,
                            const std::vector<std::pair<std::string, std::string>>& overrides,
                            const std::string& where);
 
-// The largest sizes: beyond every published model, and small enough that no product of these sizes exceeds 64
-// bits.
+// The largest sizes: beyond every published model, and small enough that multiplying these sizes does not
+// overflow 64 bits.
 inline constexpr int64_t kMostLayers = 4096;
 inline constexpr int64_t kMostHeads = int64_t{1} << 14;
 inline constexpr int64_t kMostWidth = int64_t{1} << 20;
@@ -269,8 +269,8 @@ inline constexpr int64_t kMostLatent = 1024;  // attention's kernels, of a row o
 inline constexpr int64_t kMostIds = std::numeric_limits<int32_t>::max();
 inline constexpr double kMostTheta = 1e15;
 
-// How its routing lets tokens influence others that precede them, or are in other sequences, one sentence
-// each; empty: it does not (routing.cpp).
+// How its routing lets tokens influence earlier ones or other sequences, one sentence each; empty: it does
+// not (routing.cpp).
 std::vector<std::string> routing_leaks(const ModelConfig& config);
 // Values of moe.router: "top_k", "hash", …
 std::string_view name_of(Experts::Router router);
@@ -280,13 +280,13 @@ inline constexpr std::string_view kOwnRouterPrefix = "strata_";
 void read_own_router(const std::string& json, const std::string& where, Experts& experts);
 std::string with_own_router(const std::string& json, const Experts& experts);
 
-// Everything that is wrong with the sizes, one sentence each, empty when they are possible.
+// The errors in the sizes, one sentence each; empty if they are valid.
 std::vector<std::string> errors_of(const ModelConfig& config);
 
-// Why transformers would refuse to load the model, one sentence each; empty: it takes it.
+// Why transformers would refuse to load the model, one sentence each; empty: it would load it.
 std::vector<std::string> transformers_errors(const ModelConfig& config);
 
-// What its blocks are, in words for people: "RMSNorm before blocks", "rotary (llama3)", …
+// Describes its blocks for people: "RMSNorm before blocks", "rotary (llama3)", …
 struct Blocks {
   std::string norms, positions, attention, ffn, tables;
 };
@@ -295,15 +295,15 @@ Blocks blocks_of(const ModelConfig& config);
 std::string layers_of(const ModelConfig& config);
 
 int64_t parameter_count(const ModelConfig& config);
-// Those that a token passes: of experts k in `count`; tables count whole.
+// The parameters used per token: k of `count` experts; tables are included whole.
 int64_t active_parameter_count(const ModelConfig& config);
 // Both, for people: "30.5B parameters, 3.35B of them for each token".
 std::string parameters_in_words(const ModelConfig& config);
-// Elements that a token passes of a parameter, by its role and shape.
+// Elements of a parameter used per token, by its role and shape.
 double elements_for_a_token(const ModelConfig& config, graph::ParameterRole role, const Shape& shape);
 // The shape of every parameter by its name, from the graph that the family builds.
 std::map<std::string, Shape> parameter_shapes(const ModelConfig& config);
-// The same of its role.
+// The role of every parameter by its name.
 std::map<std::string, graph::ParameterRole> parameter_roles(const ModelConfig& config);
 // Floating-point operations of a training step per token, forward and backward: 6 × matmul parameters (head
 // included, embedding look-up not) + attention, causal by half. Of an encoder-decoder per

@@ -14,7 +14,7 @@ using graph::Init;
 using graph::Parameter;
 using graph::ParameterRole;
 
-// The multiplier of scores that the rows of q or the norm of q hold.
+// The multiplier of scores, stored in the rows or the norm of q.
 double query_scale(const ModelConfig& config) {
   if (config.mup.base_head_dim == 0) return 1;
   return std::sqrt(static_cast<double>(config.mup.base_head_dim) / static_cast<double>(config.head_dim));
@@ -25,13 +25,12 @@ bool is_bias(ParameterRole role) {
          role == ParameterRole::kFinalNormBias;
 }
 
-// Of the embedding, where the graph multiplies it by √d.
+// The factor on the embedding if the graph multiplies it by √d.
 double embedding_scale_of(const ModelConfig& config) {
   return config.scaled_embedding ? 1 / std::sqrt(width_mult(config)) : 1;
 }
 
-// What µP does to one parameter: factors on where it starts and on its learning rate, and on both for its
-// segments.
+// µP's factors for one parameter: on its initialization and learning rate, and on both per segment.
 struct WidthScale {
   double start = 1, rate = 1;
   std::vector<double> parts = {};
@@ -70,8 +69,8 @@ WidthScale width_scale(const ModelConfig& config, ParameterRole role) {
     case ParameterRole::kNorm:
     case ParameterRole::kKeyNorm:
     case ParameterRole::kBias:
-    case ParameterRole::kRouterBias:  // moved by loads, next to scores of constant size
-    // Families that have these have no µP (mup_errors).
+    case ParameterRole::kRouterBias:  // updated from loads, added to scores of constant size
+    // Families with these roles do not support µP (mup_errors).
     case ParameterRole::kCrossQuery:
     case ParameterRole::kCrossKeyValue:
     case ParameterRole::kLatentIn:
@@ -138,7 +137,7 @@ bool is_truncated(InitScheme scheme) {
 Init start_of(const ModelConfig& config, const Parameter& parameter) {
   const Init& built = parameter.init;
   WidthScale scale = width_scale(config, parameter.role);
-  // The scores of T5 are not scaled: its queries start that much smaller.
+  // T5 does not scale scores: its queries are initialized smaller instead.
   if (config.init == InitScheme::kT5 && parameter.role == ParameterRole::kAttentionIn)
     scale.parts = {1 / std::sqrt(static_cast<double>(config.head_dim)), 1, 1};
   if (built.kind == Init::Kind::kNormal) {
@@ -147,7 +146,7 @@ Init start_of(const ModelConfig& config, const Parameter& parameter) {
             .part_scales = scale.parts};
   }
   if (scale.start == 1 || is_bias(parameter.role)) return built;
-  // A norm's weight, which counts as weight + offset.
+  // A norm's weight, used as weight + offset.
   return {.kind = Init::Kind::kConstant, .value = scale.start - config.norm_weight_offset};
 }
 
@@ -252,27 +251,27 @@ std::vector<std::string> mup_errors(const ModelConfig& config) {
   std::vector<std::string> errors;
   if (config.mup.base_hidden_size == 0) return errors;
   if (config.architecture != Architecture::kDecoder || config.latent) {
-    errors.push_back(fmt::format("{} has no µP: expected a decoder without latent attention. Leave it out",
+    errors.push_back(fmt::format("{} does not support µP: expected a decoder without latent attention",
                                  config.family->name));
     return errors;
   }
   if (config.tied && config.norm == layers::NormSpec::Kind::kPlainLayer && width_mult(config) != 1) {
     errors.emplace_back(
-        "a tied head needs the weight of the last norm to hold µP's multiplier, and this family's norms have "
-        "none; set tie_word_embeddings = false");
+        "µP stores the multiplier of a tied head in the last norm's weight, which this family does not have. "
+        "Set tie_word_embeddings = false");
   }
   if (query_scale(config) == 1) return errors;
   if (config.clip_qkv > 0) {
-    errors.push_back(
-        fmt::format("with a head size of {} for a base of {} a multiplier would be in the rows of q, which "
-                    "clip_qkv cuts; keep the head size at the base's, or set clip_qkv to null",
-                    config.head_dim, config.mup.base_head_dim));
+    errors.push_back(fmt::format(
+        "the head size is {} and its base {}: µP's multiplier would be in the rows of q, which clip_qkv "
+        "clips. Use the base head size, or set clip_qkv to null",
+        config.head_dim, config.mup.base_head_dim));
   }
   if (config.attention_scalar > 0 && config.attention_scalar != static_cast<double>(config.head_dim)) {
-    errors.push_back(
-        fmt::format("with a head size of {} for a base of {} scores must be scaled by the head size, and "
-                    "query_pre_attn_scalar is {}; set it to the head size, or keep that at the base's",
-                    config.head_dim, config.mup.base_head_dim, config.attention_scalar));
+    errors.push_back(fmt::format(
+        "the head size is {} and its base {}, but query_pre_attn_scalar is {}: expected the head size. "
+        "Set it, or use the base head size",
+        config.head_dim, config.mup.base_head_dim, config.attention_scalar));
   }
   return errors;
 }

@@ -73,7 +73,7 @@ ModelConfig preset(std::string_view name) {
   std::vector<std::string> names;
   for (const Preset& entry : presets()) names.emplace_back(entry.name);
   const auto near = nearest_name(name, names);
-  throw ConfigError("[model.preset] \"{}\" is not known{}; strata presets lists all {}", name,
+  throw ConfigError("[model.preset] \"{}\" is not known{}. strata presets lists all {}", name,
                     near ? ", did you mean \"" + *near + "\"?" : "", names.size());
 }
 

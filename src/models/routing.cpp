@@ -1,4 +1,4 @@
-// Routers that families do not have, and which are causal.
+// Routers beyond those of the families, and which of them are causal.
 #include <array>
 
 #include "base/error.h"
@@ -34,8 +34,8 @@ void read_own_router(const std::string& text, const std::string& where, Experts&
     if (kind == name) experts.router = known;
   if (kind != name_of(experts.router))
     throw DataError(
-        "[{}] strata_router has kind \"{}\"; top_k, hash, two_level, expert_choice or soft was expected",
-        where, kind);
+        "[{}] strata_router has kind \"{}\": expected top_k, hash, two_level, expert_choice or soft", where,
+        kind);
   if (experts.see_groups()) experts.capacity = {};
   if (experts.router == Router::kSoft) experts.slots = router.integer("slots");
   if (experts.router == Router::kTwoLevel) {
@@ -68,7 +68,7 @@ std::vector<std::string> routing_leaks(const ModelConfig& config) {
         "experts choose their tokens (moe.router): a later token takes the place of an earlier one");
   }
   if (experts.router == Router::kSoft) {
-    leaks.emplace_back("experts read means of all tokens (moe.router), later ones too");
+    leaks.emplace_back("experts read means over all tokens (moe.router), including later ones");
   }
   const layers::MoeSpec::Capacity& capacity = experts.capacity;
   if (!capacity.bounds()) return leaks;
@@ -79,8 +79,8 @@ std::vector<std::string> routing_leaks(const ModelConfig& config) {
   }
   if (!capacity.over_sequence) {
     leaks.emplace_back(
-        "an expert's capacity is that of the micro-batch (moe.capacity_over): a sequence takes the place of "
-        "others");
+        "an expert's capacity is shared by the micro-batch (moe.capacity_over): a sequence takes the place "
+        "of others");
   }
   return leaks;
 }

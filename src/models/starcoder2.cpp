@@ -16,7 +16,7 @@ constexpr LlamaDefaults kDefaults{.tied = true,
 
 ModelConfig read(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
-  // Of the first published files; transformers knows no other kinds and no such keys.
+  // Keys of the first published files; transformers has neither these keys nor other kinds.
   json.require_equal("norm_type", "layer_norm");
   json.require_equal("mlp_type", "default");
   ModelConfig config = read_llama_keys(json, kStarCoder2, kDefaults);

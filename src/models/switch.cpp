@@ -1,6 +1,5 @@
 // Switch Transformers (Fedus et al. 2021, arXiv 2101.03961), T5 with experts in some layers: each token goes
-// to one, up to its capacity, and weighs it by its probability. As transformers has it
-// (switch_transformers).
+// to one expert, up to its capacity, weighted by its probability. Follows transformers (switch_transformers).
 
 #include "base/error.h"
 #include "base/json.h"
@@ -11,14 +10,13 @@
 namespace strata::models {
 namespace {
 
-// With a period of `sparse`, layers at 1 of each period have experts; all if it is 1. If transformers is
-// asked
-// for none, layer 1 has them.
+// The period of layers with experts, which are at 1 of each period; all layers have experts if it is 1. If
+// the config.json asks for none, in transformers layer 1 has experts.
 int64_t period_of(int64_t layers, int64_t sparse) {
   return sparse > 0 ? layers / sparse : layers;
 }
 
-// How many sparse layers give that period.
+// The number of sparse layers for that period.
 int64_t sparse_layers(int64_t layers, int64_t period) {
   return std::max<int64_t>(1, layers / std::max<int64_t>(1, period));
 }
@@ -33,8 +31,9 @@ ModelConfig read(const std::string& text, const std::string& where) {
   const int64_t encoder = json.count_or("num_sparse_encoder_layers", 3),
                 decoder = json.count_or("num_sparse_decoder_layers", 3);
   if (encoder > config.encoder_layers || decoder > config.layers)
-    throw DataError("[{}] {} sparse layers of {} and {} of {}: there cannot be more than layers", where,
-                    encoder, config.encoder_layers, decoder, config.layers);
+    throw DataError(
+        "[{}] found {} sparse layers of {} in the encoder and {} of {} in the decoder: expected at most all",
+        where, encoder, config.encoder_layers, decoder, config.layers);
   config.experts = {.count = json.integer_or("num_experts", 8),
                     .intermediate_size = config.intermediate_size,
                     .period = period_of(config.layers, decoder),

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// feed_forward_proj: "relu", "gated-gelu" …; transformers means gelu_new by the latter.
+// feed_forward_proj: "relu", "gated-gelu", …; the latter uses gelu_new in transformers.
 void read_feed_forward(const ConfigJson& json, const std::string& where, ModelConfig& config) {
   const std::string name = json.text_or("feed_forward_proj", "relu");
   config.gated = name.starts_with("gated-");

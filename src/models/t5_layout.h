@@ -1,5 +1,4 @@
-// What T5 and the families that are made of it share: keys of config.json, names of tensors. Internal to
-// their files.
+// config.json keys and tensor names of T5 and the families based on it. Internal to their files.
 #pragma once
 
 #include <string>
@@ -13,7 +12,7 @@ namespace strata::models {
 // All keys except the activation and positions.
 ModelConfig read_t5_keys(const ConfigJson& json, const Family& family);
 nlohmann::ordered_json t5_keys(const ModelConfig& config, const char* architecture, DType dtype);
-// `ffn`: what files call an FFN, or the mixture in its place.
+// `ffn`: the files' name of an FFN, or of the mixture of experts instead.
 std::vector<TensorRow> t5_tensors(const ModelConfig& config, const std::string& ffn);
 bool t5_ignores(const ModelConfig& config, std::string_view name);
 

@@ -1,4 +1,5 @@
-// Models of texts and pictures whose text model is of a family here: its part of their config.json and files.
+// Multimodal models whose text model belongs to a supported family: where its config.json and tensors are
+// found.
 #pragma once
 
 #include <span>
@@ -9,16 +10,16 @@
 namespace strata::models {
 
 struct TextPart {
-  std::string_view model_type;  // of a config.json that holds the family's as text_config
+  std::string_view model_type;  // of a config.json that contains the family's as text_config
   // A prefix of the text model's tensor names, and the prefix that tensors() has instead.
   struct Name {
     std::string_view whole, own;
   };
   std::span<const Name> names;
-  std::span<const std::string_view> beside;  // prefixes of all other tensors, which are ignored
+  std::span<const std::string_view> ignored_prefixes;  // of all other tensors
 };
 
-// nullptr: the family is not part of any.
+// nullptr: no multimodal model contains the family.
 const TextPart* text_part_of(const Family& family);
 
 }  // namespace strata::models

@@ -37,23 +37,23 @@ struct Range {
     high = std::max(high, value);
   }
   double span() const { return high - low; }
-  // Where a value stands between 0 (low) and 1 (high); the span itself may be beyond the largest number.
+  // The position of a value between 0 (low) and 1 (high). The span itself may overflow.
   double part_of(double value) const {
     return std::isfinite(span()) ? (value - low) / span() : (value / 2 - low / 2) / (high / 2 - low / 2);
   }
-  // Room on the sides that are asked for, so that low < high afterwards.
-  void widen(double room, bool below, bool above) {
+  // Adds a margin on the requested sides, so that low < high.
+  void widen(double margin, bool below, bool above) {
     constexpr double kMost = std::numeric_limits<double>::max();
     const auto moved = [&](double from, double by, double towards) {
       const double to = std::clamp(from + by, -kMost, kMost);
       return to == from ? std::nextafter(from, towards) : to;  // less than half an ulp
     };
-    if (below) low = moved(low, -room, -kMost);
-    if (above) high = moved(high, room, kMost);
+    if (below) low = moved(low, -margin, -kMost);
+    if (above) high = moved(high, margin, kMost);
   }
 };
 
-// What single spikes leave alone: medians over a few neighbours.
+// Medians over a few neighbours, to ignore single spikes.
 std::vector<double> without_spikes(const std::vector<double>& values) {
   std::vector<double> finite;
   std::copy_if(values.begin(), values.end(), std::back_inserter(finite),
@@ -61,7 +61,7 @@ std::vector<double> without_spikes(const std::vector<double>& values) {
   const size_t reach = std::clamp<size_t>(finite.size() / 100, 2, 25);
   if (finite.size() < 4 * reach) return finite;
   std::vector<double> out, part;
-  // A line that is drawn from 2,000 points needs no more of these.
+  // At most 2,000 points are drawn.
   const size_t stride = std::max<size_t>(1, finite.size() / kMostPoints);
   for (size_t i = 0; i < finite.size(); i += stride) {
     part.assign(finite.begin() + static_cast<std::ptrdiff_t>(i - std::min(i, reach)),
@@ -73,7 +73,7 @@ std::vector<double> without_spikes(const std::vector<double>& values) {
   return out;
 }
 
-// A spike of a few steps does not squash the rest: it is clipped. Dots are few and all shown.
+// Clips spikes of a few steps, which would squash the rest. Dots are few and all shown.
 Range y_range(const Chart& chart) {
   Range range;
   for (const ChartLine& line : chart.lines) {
@@ -83,8 +83,8 @@ Range y_range(const Chart& chart) {
   }
   if (range.empty()) return range;
   if (chart.from_zero) range.add(0);
-  const double room = range.span() > 0 ? range.span() * 0.05 : std::max(std::abs(range.high) * 0.05, 1e-9);
-  range.widen(room, !chart.from_zero || range.low < 0, true);
+  const double margin = range.span() > 0 ? range.span() * 0.05 : std::max(std::abs(range.high) * 0.05, 1e-9);
+  range.widen(margin, !chart.from_zero || range.low < 0, true);
   return range;
 }
 
@@ -95,7 +95,7 @@ Range x_range(const Chart& chart) {
       if (std::isfinite(line.x[i]) && std::isfinite(line.y[i])) range.add(line.x[i]);
     }
   }
-  // Of a single place: one more, or the next number where one more is the same.
+  // A single point: widen by 1, or to the next number if adding 1 has no effect.
   const bool at_end = range.high == std::numeric_limits<double>::max();
   if (!range.empty() && range.span() == 0) range.widen(1, at_end, !at_end);
   return range;
@@ -105,10 +105,10 @@ Range x_range(const Chart& chart) {
 struct Scale {
   Range x, y;
   double left, right, top, bottom;
-  double at_x(double v) const { return left + beside(x.part_of(v)) * (right - left); }
-  double at_y(double v) const { return bottom - beside(y.part_of(v)) * (bottom - top); }
-  // Far outside of the drawing nothing is seen, and some readers of SVG know no number so large.
-  static double beside(double part) { return std::clamp(part, -100.0, 100.0); }
+  double at_x(double v) const { return left + clamped(x.part_of(v)) * (right - left); }
+  double at_y(double v) const { return bottom - clamped(y.part_of(v)) * (bottom - top); }
+  // Points far outside the drawing are invisible, and some SVG readers do not accept their coordinates.
+  static double clamped(double part) { return std::clamp(part, -100.0, 100.0); }
 };
 
 std::string path_of(const ChartLine& line, const Scale& scale) {
@@ -136,7 +136,7 @@ std::string draw_line(ChartLine line, const Scale& scale) {
   std::string out;
   if (line.look == ChartLine::Look::kDots) {
     out += fmt::format("<g data-label=\"{}\">", label);
-    ChartLine joined = line;  // a thin line joins the dots, over the steps between
+    ChartLine joined = line;  // a thin line joins the dots
     joined.x.clear();
     joined.y.clear();
     for (size_t i = 0; i < line.y.size(); ++i) {
@@ -158,7 +158,7 @@ std::string draw_line(ChartLine line, const Scale& scale) {
                      faint ? "faint" : "line", label, line.color, path_of(line, scale));
 }
 
-// The legend stands right of the title, last entry at the right edge.
+// The legend, to the right of the title, with its last entry at the right edge.
 std::string draw_legend(const Chart& chart) {
   std::string out;
   double x = chart.width - kRight;
@@ -196,7 +196,7 @@ std::string draw_axes(const Chart& chart, const Scale& scale) {
   const double x_step = xs.size() > 1 ? xs[1] - xs[0] : scale.x.span();
   const double label_left = scale.right - kCharacterWidth * static_cast<double>(chart.x_label.size()) - 24;
   for (const double x : xs) {
-    if (scale.at_x(x) > label_left) continue;  // the axis label stands there
+    if (scale.at_x(x) > label_left) continue;  // the axis label is here
     out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", scale.at_x(x),
                        scale.bottom + 20, tick_label(x, x_step));
   }
@@ -218,12 +218,11 @@ std::string draw_chart(const Chart& chart, bool standalone) {
   const bool empty = scale.x.empty() || scale.y.empty();
   std::string out = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
-      "role=\"img\" "
-      "aria-label=\"{2}\"",
+      "role=\"img\" aria-label=\"{2}\"",
       chart.width, chart.height, escape_markup(chart.title));
   if (standalone) out += fmt::format(" width=\"{:.0f}\" height=\"{:.0f}\"", chart.width, chart.height);
   if (!empty) {
-    // What the axes cover; values beyond are clipped.
+    // The range of the axes; values beyond it are clipped.
     out += fmt::format(" data-range=\"{} {} {} {}\"", scale.x.low, scale.x.high, scale.y.low, scale.y.high);
   }
   out += ">\n";
@@ -239,11 +238,10 @@ std::string draw_chart(const Chart& chart, bool standalone) {
                        chart.width / 2, chart.height / 2 + 4);
   }
   out += draw_legend(chart) + draw_axes(chart, scale);
-  // A nested svg clips what the axis leaves out, without ids that could collide on a page of several charts.
+  // A nested svg clips lines to the axes without ids, which could collide on a page of several charts.
   out += fmt::format(
       "<svg x=\"{0:.1f}\" y=\"{1:.1f}\" width=\"{2:.1f}\" height=\"{3:.1f}\" viewBox=\"{0:.1f} {1:.1f} "
-      "{2:.1f} "
-      "{3:.1f}\">\n",
+      "{2:.1f} {3:.1f}\">\n",
       scale.left - 4, scale.top - 4, scale.right - scale.left + 8, scale.bottom - scale.top + 8);
   for (const ChartLine& line : chart.lines) out += draw_line(line, scale);
   return out + "</svg>\n</svg>\n";

@@ -1,5 +1,5 @@
-// Line charts as SVG, without scripts or outside resources. Colours come from CSS variables (chart_style), so
-// that light and dark pages share one drawing.
+// Line charts as SVG, without scripts or external resources. Colours are CSS variables (chart_style), so the
+// same drawing works on light and dark pages.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@ namespace strata::observe {
 
 struct ChartLine {
   enum class Look { kLine, kFaint, kDots };
-  std::string label;         // in the legend; empty: not there
+  std::string label;         // in the legend; empty: none
   std::vector<double> x, y;  // NaN in y is a gap
   int color = 0;             // 0 to 3
   Look look = Look::kLine;
@@ -25,17 +25,17 @@ struct Chart {
 
 // Two to ten round numbers (1, 2 or 5 times a power of ten apart) that cover most of [low, high].
 std::vector<double> nice_ticks(double low, double high, int about);
-// A number as an axis shows it, with the decimals that ticks `step` apart need: "1.5k", "0.25", "3e-4".
+// Formats a number for an axis, with as many decimals as ticks `step` apart need: "1.5k", "0.25", "3e-4".
 std::string tick_label(double value, double step);
 
-// Mean over a window around each point that ignores NaN; NaN where the value is NaN.
+// Mean over a window around each point, ignoring NaN values. Points that are NaN stay NaN.
 std::vector<double> smoothed(std::span<const double> values, size_t window);
 
-// At most max_points points that keep every bucket's extremes and gaps.
+// Reduces a line to at most max_points points, preserving each bucket's extremes and gaps.
 void downsample(std::vector<double>& x, std::vector<double>& y, size_t max_points);
 
-// An <svg> element. Lines are thinned to 2,000 points. Without points it says "no data yet". standalone: a
-// whole SVG document with its own style and background.
+// Returns an <svg> element. Lines are thinned to 2,000 points. A chart without points shows "no data yet".
+// standalone: returns a complete SVG document with its own style and background.
 std::string draw_chart(const Chart& chart, bool standalone);
 
 // The CSS that an HTML page with charts needs.

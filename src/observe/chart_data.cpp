@@ -15,8 +15,8 @@ std::vector<double> nice_ticks(double low, double high, int about) {
   const double power = std::pow(10, std::floor(std::log10(rough)));
   const double leading = rough / power;
   const double step = power * (leading < 1.5 ? 1 : leading < 3.5 ? 2 : leading < 7.5 ? 5 : 10);
-  // Multiples of the step. Of a range of a few ulp they are beyond the whole numbers that a double tells
-  // apart, and adding 1 to one of these can leave it as it is.
+  // Multiples of the step. For a range of a few ulp they exceed the integers that a double can represent, and
+  // adding 1 may not change them.
   constexpr double kMostMultiple = 0x1p52;
   const double first = std::ceil(low / step - 1e-9), last = std::floor(high / step + 1e-9);
   if (!(std::abs(first) < kMostMultiple && std::abs(last) < kMostMultiple)) return {low};
@@ -35,11 +35,11 @@ std::string tick_label(double value, double step) {
   const double size = std::abs(value);
   const auto decimals_for = [&](double unit) {
     const double decimals = std::ceil(-std::log10(step / unit) - 1e-9);
-    return decimals > 0 ? static_cast<int>(std::min(decimals, 6.0)) : 0;  // also of a step that is no number
+    return decimals > 0 ? static_cast<int>(std::min(decimals, 6.0)) : 0;  // also for a NaN step
   };
-  // Small numbers, and their larger neighbours on the same axis.
+  // Small numbers, and larger ones on the same axis.
   if (size < 1e-3 || (step < 1e-3 && size < 1e-2)) {
-    constexpr int kLeast = std::numeric_limits<double>::min_exponent10;  // 10 to less is no normal number
+    constexpr int kLeast = std::numeric_limits<double>::min_exponent10;  // smaller powers of 10 are subnormal
     const int exponent = std::max(kLeast, static_cast<int>(std::floor(std::log10(size) + 1e-9)));
     const double unit = std::pow(10, exponent);
     std::string digits = fmt::format("{:.{}f}", value / unit, decimals_for(unit));
@@ -61,7 +61,7 @@ std::string tick_label(double value, double step) {
 }
 
 std::vector<double> smoothed(std::span<const double> values, size_t window) {
-  // Prefix sums of what is finite, and of how many.
+  // Prefix sums and counts of the finite values.
   std::vector<double> sums(values.size() + 1, 0.0);
   std::vector<size_t> counts(values.size() + 1, 0);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -73,7 +73,7 @@ std::vector<double> smoothed(std::span<const double> values, size_t window) {
   const size_t reach = window / 2;
   for (size_t i = 0; i < values.size(); ++i) {
     if (!std::isfinite(values[i])) continue;
-    // Cut off at both ends, each by itself: the last mean does not fall onto the last value.
+    // The window is truncated at one end only, so the last mean is not just the last value.
     const size_t begin = i - std::min(reach, i), end = std::min(i + reach + 1, values.size());
     means[i] = (sums[end] - sums[begin]) / static_cast<double>(counts[end] - counts[begin]);
   }
@@ -83,7 +83,7 @@ std::vector<double> smoothed(std::span<const double> values, size_t window) {
 void downsample(std::vector<double>& x, std::vector<double>& y, size_t max_points) {
   const size_t n = std::min(x.size(), y.size());
   if (n <= max_points || max_points < 4) return;
-  // Each bucket gives its lowest and its highest point; a bucket without any gives a gap.
+  // Each bucket yields its lowest and highest point, or a gap if it has none.
   const size_t buckets = max_points / 2;
   std::vector<double> new_x, new_y;
   for (size_t bucket = 0; bucket < buckets; ++bucket) {

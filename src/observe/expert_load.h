@@ -1,4 +1,4 @@
-// How evenly the tokens of a layer are spread over its experts.
+// Measures how evenly the tokens of a layer are distributed over its experts.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace strata::observe {
 
-// A layer of the model, and by expert how many slots of tokens went to it.
+// A layer of the model and its token–expert pairs, by expert.
 struct LayerTokens {
   int64_t layer = 0;
   std::vector<int64_t> tokens;
@@ -16,13 +16,13 @@ struct LayerTokens {
 struct ExpertSpread {
   // The busiest expert's tokens above the mean, over the mean ("MaxVio", arXiv 2408.15664).
   double max_violation = 0;
-  // Of the shares that experts have of the tokens, over that of equal shares: 1 where all are equally busy.
+  // Entropy of the experts' shares of tokens over that of equal shares: 1 if all experts are equally busy.
   double entropy = 0;
-  // As many equally busy experts would have this entropy.
+  // The number of equally busy experts with this entropy.
   double in_use = 0;
-  int64_t dead = 0;  // experts that had no token
+  int64_t dead = 0;  // experts without a token
 };
-// Of the counts of a layer; nothing is in use where there were no tokens.
+// The spread of a layer's counts. Without tokens, all but `dead` is 0.
 ExpertSpread spread_of(std::span<const int64_t> tokens);
 
 }  // namespace strata::observe

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of an expert in a sample: beyond every run, and so few that sums over samples and experts stay in 64 bits.
+// Limit for an expert in a sample: beyond every run, and sums over samples and experts fit in 64 bits.
 constexpr int64_t kMostTokens = int64_t{1} << 44;
 
 std::string line_of(const ExpertSample& sample) {
@@ -76,7 +76,7 @@ ExpertLog::ExpertLog(FileSystem& files, const Path& folder, int64_t interval, in
     if (!sample || sample->step > step) continue;
     if (!samples_.empty() && !are_alike(samples_.front().layers, sample->layers)) continue;
     kept += line;
-    // Those of twice as many steps have been made of two.
+    // Samples with more steps are merged ones.
     while (interval_ < sample->steps) interval_ *= 2;
     samples_.push_back(std::move(*sample));
   }
@@ -115,7 +115,7 @@ void ExpertLog::step(int64_t step, const std::vector<LayerTokens>& layers) {
 
 void ExpertLog::flush() {
   if (open_.steps == 0) return;
-  // What another model or tool has left in the file is no part of this run's history.
+  // Samples that another model or tool left in the file are not part of this run's history.
   if (!samples_.empty() && !are_alike(samples_.front().layers, open_.layers)) {
     samples_.clear();
     file_.reset();

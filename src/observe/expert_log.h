@@ -1,5 +1,5 @@
-// How many tokens went to each expert of each layer: FOLDER/experts.jsonl, one JSON object a line, for the
-// run page and whoever looks for experts that nobody uses.
+// Logs the number of tokens of each expert of each layer to FOLDER/experts.jsonl, one JSON object per line,
+// for the run page and for finding unused experts.
 #pragma once
 
 #include <memory>
@@ -10,28 +10,28 @@
 
 namespace strata::observe {
 
-// Counts of the `steps` steps that end with `step`.
+// Counts over `steps` steps, the last of which is `step`.
 struct ExpertSample {
   int64_t step = 0, steps = 0;
   std::vector<LayerTokens> layers;
 };
 
-// Writes a sample of the first step and of every few steps. The file stays small however long a run is: where
-// there would be more than kMostKept samples, each two neighbours become one, and the later ones are of twice
-// as many steps. Failures of the disk are WorldError.
+// Writes a sample for the first step and one for every `interval` steps. The file stays small in long runs:
+// beyond kMostKept samples, pairs of neighbours are merged and the interval doubles. Disk errors are
+// WorldError.
 class ExpertLog {
  public:
   static constexpr size_t kMostKept = 256;
 
-  // `interval`: steps of a sample. `step`: the last that the run's state holds; samples beyond it and torn
-  // lines are dropped.
+  // `interval`: steps per sample. `step`: the last step of the restored state; later samples and torn lines
+  // are dropped.
   ExpertLog(FileSystem& files, const Path& folder, int64_t interval, int64_t step);
   ~ExpertLog();
 
-  // The same layers, with as many experts, at every step.
+  // Every step must have the same layers and numbers of experts.
   void step(int64_t step, const std::vector<LayerTokens>& layers);
-  // The steps since the last sample become one: the run ends, or its state is saved, which a
-  // resume then finds whole.
+  // Writes the steps since the last sample as a sample. Call at the end of a run and when its state is saved,
+  // so that a resume loses no steps.
   void flush();
   // Oldest first.
   const std::vector<ExpertSample>& samples() const { return samples_; }

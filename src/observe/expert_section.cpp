@@ -19,7 +19,7 @@ std::string steps_of(const ExpertSample& sample) {
   return fmt::format("steps {} to {}", sample.step - sample.steps + 1, sample.step);
 }
 
-// Tokens over those of an equal share; 0 where the layer had none.
+// Tokens relative to an equal share; 0 if the layer had no tokens.
 double multiple_of(const LayerTokens& layer, size_t expert) {
   const auto all = std::accumulate(layer.tokens.begin(), layer.tokens.end(), int64_t{0});
   if (all == 0) return 0;
@@ -76,8 +76,8 @@ std::string violations_of(const std::vector<ExpertSample>& samples) {
   return drawn(map);
 }
 
-// "steps 91 to 100: the busiest is expert 3 of layer 5, with 2.1 equal shares; no token: 2 experts of layer
-// 4".
+// "steps 91 to 100: busiest: expert 3 of layer 5, with 2.1 × an equal share; experts without tokens (left
+// blank): 2 of layer 4".
 std::string in_words(const ExpertSample& sample) {
   double most = 0;
   std::string busiest, dead;
@@ -86,13 +86,13 @@ std::string in_words(const ExpertSample& sample) {
                                             layer.tokens.begin());
     if (const double multiple = multiple_of(layer, expert); multiple > most) {
       most = multiple;
-      busiest = fmt::format("the busiest is expert {} of layer {}, with {:.2g} equal shares", expert,
+      busiest = fmt::format("busiest: expert {} of layer {}, with {:.2g} × an equal share", expert,
                             layer.layer, multiple);
     }
     if (const int64_t none = spread_of(layer.tokens).dead; none > 0)
       dead += fmt::format("{}{} of layer {}", dead.empty() ? "" : ", ", none, layer.layer);
   }
-  return fmt::format("{}: {}; experts without a token (left blank): {}", steps_of(sample),
+  return fmt::format("{}: {}; experts without tokens (left blank): {}", steps_of(sample),
                      busiest.empty() ? "no tokens" : busiest, dead.empty() ? "none" : dead);
 }
 

@@ -1,4 +1,4 @@
-// The part of the run page that is about experts.
+// The run page's section on experts.
 #pragma once
 
 #include <string>
@@ -8,8 +8,9 @@
 
 namespace strata::observe {
 
-// Heat maps of the newest share of each expert of each layer and of each layer's MaxVio over the steps, and
-// which expert is the busiest and how many have no token; empty where there are no samples. Oldest first.
+// Heat maps of each expert's share of tokens in the newest sample and of each layer's MaxVio over the steps,
+// with the busiest expert and the number of experts without tokens. Empty without samples. Samples: oldest
+// first.
 std::string expert_section(const std::vector<ExpertSample>& samples);
 
 }  // namespace strata::observe

@@ -15,14 +15,14 @@ namespace {
 
 constexpr double kWidth = 1160, kLeft = 110, kRight = 16, kTop = 40, kBottom = 28;
 constexpr int kLevels = 12;
-constexpr size_t kMostNames = 16;  // of rows, with room to read them
+constexpr size_t kMostNames = 16;  // of rows, so that they stay legible
 
 double opacity_of(int level) {
   return 0.06 + 0.94 * level / (kLevels - 1);
 }
 
-// What the shades cover. A few values far above all others, such as those of a run's first step, would leave
-// the rest without difference: what is beyond `high` has the darkest shade.
+// The range of the shades. A few values far above the others, such as those of a run's first step, would make
+// the rest indistinguishable, so values beyond `high` all have the darkest shade.
 struct Limits {
   double low = 0, high = 0;
   bool cut = false;
@@ -55,7 +55,7 @@ std::vector<std::vector<double>> thinned(const std::vector<std::vector<double>>&
   return out;
 }
 
-// From the smallest to the largest value, at the right of the title.
+// The legend, to the right of the title: from the smallest to the largest value.
 std::string legend(const HeatMap& map, const Limits& limits) {
   constexpr double kSwatch = 12;
   const double left = kWidth - kRight - 120 - kSwatch * kLevels;
@@ -92,7 +92,7 @@ std::string draw_heat_map(const HeatMap& map) {
   out += legend(map, limits);
   const auto columns = thinned(map.columns, map.most_columns);
   const double cell_width = (kWidth - kLeft - kRight) / static_cast<double>(columns.size());
-  // A path for each shade; cells of a row that share one are one rectangle.
+  // One path per shade; neighbouring cells of one shade in a row are one rectangle.
   std::array<std::string, kLevels> shades;
   for (size_t row = 0; row < map.rows.size(); ++row) {
     for (size_t begin = 0, end; begin < columns.size(); begin = end) {

@@ -1,4 +1,4 @@
-// Heat maps as SVG, without scripts or outside resources; colours as in chart.h.
+// Heat maps as SVG, without scripts or external resources; colours as in chart.h.
 #pragma once
 
 #include <functional>
@@ -9,14 +9,14 @@ namespace strata::observe {
 
 struct HeatMap {
   std::string title;
-  std::vector<std::string> rows;             // their names, from above
-  std::vector<std::vector<double>> columns;  // values by row; NaN: left empty
-  std::string first, last;                   // what stands under the first and the last column
-  std::function<std::string(double)> text;   // a value as the legend shows it
-  size_t most_columns = 96;                  // that are drawn
+  std::vector<std::string> rows;             // names, from the top
+  std::vector<std::vector<double>> columns;  // values by row; NaN: left blank
+  std::string first, last;                   // labels under the first and the last column
+  std::function<std::string(double)> text;   // formats a value for the legend
+  size_t most_columns = 96;                  // at most this many are drawn
 };
 
-// An <svg> element. Of neighbours that share a column, it has the largest value.
+// Returns an <svg> element. Neighbours that are merged into one column show their largest value.
 std::string draw_heat_map(const HeatMap& map);
 
 }  // namespace strata::observe

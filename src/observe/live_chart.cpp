@@ -18,11 +18,11 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostPoints = 1500;
 
-// Six digits are more than a screen shows.
+// Six digits are more than a screen can show.
 Json rounded(double value) {
   if (!std::isfinite(value)) return nullptr;
   if (value == std::floor(value) && std::abs(value) < 1e15) return static_cast<int64_t>(value);
-  // Not stod, which throws for the smallest numbers; the largest may round to more than there is.
+  // Not stod, which throws for subnormal numbers; the largest ones may round to infinity.
   const double near = std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
   return std::isfinite(near) ? near : value;
 }
@@ -70,7 +70,7 @@ std::string live_chart(const LiveChart& chart, const MetricsTable& metrics) {
                   {"zero", chart.from_zero},
                   {"height", chart.height},
                   {"lines", lines}};
-  // Nothing in it can end the element: labels are escaped, and the rest are numbers and our own words.
+  // Nothing in it can close the element: labels are escaped, the rest is numbers and fixed words.
   return "<div class=\"live\"><script type=\"application/json\">" +
          dump_json(json, -1, InvalidUtf8::kReplace) + "</script></div>\n";
 }

@@ -1,4 +1,4 @@
-// The numbers behind a chart, for the run page's script.
+// The data of a chart, for the run page's script.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace strata::observe {
 
-// A column of the metrics as the script draws it.
+// A column of the metrics and how the script draws it.
 struct LiveLine {
   enum class Look { kLine, kNoisy, kDots };  // kNoisy: faint, with a smoothed line over it
   std::string column;
@@ -19,14 +19,14 @@ struct LiveLine {
 };
 
 struct LiveChart {
-  std::string title, unit;  // "tokens/s"; "%" stands at the number
+  std::string title, unit;  // "tokens/s"; "%" is appended to the number
   std::vector<LiveLine> lines;
   bool from_zero = false;
   int height = 230;
 };
 
-// An element that the script fills: each line thinned to 1,500 points, with step, tokens and running seconds
-// of each. Empty where no line has a point.
+// Returns an element that the script fills. Each line is thinned to 1,500 points, each with step, tokens and
+// running seconds. Empty if no line has a point.
 std::string live_chart(const LiveChart& chart, const MetricsTable& metrics);
 
 }  // namespace strata::observe

@@ -5,7 +5,7 @@
 namespace strata::observe {
 namespace {
 
-// Bytes of the well-formed UTF-8 character at the start of text (RFC 3629), 0 where there is none.
+// Bytes of the well-formed UTF-8 character at the start of text (RFC 3629), 0 if there is none.
 size_t character_length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);

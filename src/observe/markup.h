@@ -1,4 +1,4 @@
-// Text inside HTML and SVG.
+// Escapes text for HTML and SVG.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace strata::observe {
 
-// &, <, >, " and ' as entities; control characters (except tab and line end) and bytes that are not UTF-8 as
-// U+FFFD, so that an XML reader accepts the result anywhere, attributes included.
+// Replaces &, <, >, " and ' by entities, and control characters (except tab and newline) and invalid UTF-8 by
+// U+FFFD, so that an XML parser accepts the result anywhere, attributes included.
 std::string escape_markup(std::string_view text);
 
 }  // namespace strata::observe

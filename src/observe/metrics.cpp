@@ -21,7 +21,7 @@ void add_fields(Json& line, const MetricFields& fields) {
   }
 }
 
-// Text that is not UTF-8 is written with replacement characters: metrics must not stop a run.
+// Writes replacement characters for invalid UTF-8: metrics must not stop a run.
 std::string dump(const Json& line) {
   return dump_json(line, -1, InvalidUtf8::kReplace) + "\n";
 }
@@ -32,7 +32,7 @@ std::optional<Json> parse_line(std::string_view text) {
   return line;
 }
 
-// A whole number that no writer of a run exceeds; another tool may have written more than 64 bits hold.
+// An integer within the range that a run writes; other tools may have written numbers beyond 64 bits.
 std::optional<int64_t> count_in(const Json& value) {
   constexpr int64_t kMost = int64_t{1} << 53;
   if (!value.is_number_integer()) return std::nullopt;
@@ -46,8 +46,8 @@ std::optional<int64_t> step_of(const Json& line) {
   return it == line.end() || line.contains("event") ? std::nullopt : count_in(*it);
 }
 
-// Whether a value has at most so many levels of lists and objects: writing deeper ones takes a stack that
-// some line of another tool may not find.
+// Whether lists and objects are nested at most `levels` deep: writing a deeper value, from another tool,
+// could overflow the stack.
 bool is_shallow(const Json& value, int levels) {
   if (!value.is_structured()) return true;
   return levels > 0 && std::all_of(value.begin(), value.end(),
@@ -74,7 +74,7 @@ MetricFields fields_of(const Json& line) {
   return fields;
 }
 
-// Calls visit(line with its line end) for every whole line.
+// Calls visit(line including its newline) for every complete line.
 template <typename Visit>
 void for_each_line(std::string_view text, const Visit& visit) {
   for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string_view::npos; begin = end + 1) {
@@ -132,7 +132,7 @@ void MetricsSink::resume_at(int64_t step) {
     (keep ? kept : discarded) += text;
   });
   if (!discarded.empty()) {
-    // A process that died between the two writes has moved these lines before.
+    // A process that died between the two writes has already moved these lines.
     const std::string before = read_or_empty(discarded_path_);
     if (!before.ends_with(discarded)) {
       auto file = files_.open_for_writing(discarded_path_, /*keep=*/true);
@@ -151,7 +151,7 @@ void MetricsSink::resume_at(int64_t step) {
 }
 
 void MetricsSink::append(const std::string& line) {
-  STRATA_CHECK(file_ != nullptr, "[metrics] a line came before resume_at");
+  STRATA_CHECK(file_ != nullptr, "[metrics] a line was appended before resume_at");
   if (torn_) {
     files_.truncate(path_, size_);
     torn_ = false;
@@ -163,8 +163,8 @@ void MetricsSink::append(const std::string& line) {
 }
 
 void MetricsSink::step(int64_t step, const MetricFields& fields) {
-  STRATA_CHECK(step == last_step_ + 1, "[metrics] step {} came after step {}; steps rise by one", step,
-               last_step_);
+  STRATA_CHECK(step == last_step_ + 1, "[metrics] found step {} after step {}: expected consecutive steps",
+               step, last_step_);
   append(step_line(step, fields));
   last_step_ = step;
 }

@@ -1,6 +1,6 @@
-// A run's metrics.jsonl: one JSON object a line. A step line begins with "step"; every other line begins with
-// "event" (and says "at_step" where it belongs to one). Steps rise by one and each stands once: what a
-// rollback takes back moves to metrics.discarded.jsonl. Numbers that JSON does not know (NaN) are null.
+// A run's metrics.jsonl, one JSON object per line. A step line begins with "step", every other line with
+// "event", followed by "at_step" if the event belongs to a step. Steps are consecutive and unique: a rollback
+// moves later ones to metrics.discarded.jsonl. Numbers that JSON cannot represent (NaN) are null.
 #pragma once
 
 #include <cstdint>
@@ -22,32 +22,32 @@ struct MetricField {
   std::string name;
   MetricValue value;
 };
-using MetricFields = std::vector<MetricField>;  // in the order in which they are written
+using MetricFields = std::vector<MetricField>;  // in the order of writing
 
-// {"step":…,fields…} or {"event":…,"at_step":…,fields…} with a line end. at_step < 0: left out.
+// {"step":…,fields…} or {"event":…,"at_step":…,fields…} with a newline. at_step < 0: omitted.
 std::string step_line(int64_t step, const MetricFields& fields);
 std::string event_line(std::string_view event, int64_t at_step, const MetricFields& fields);
 
-// The figures of a step as other tools take them, TensorBoard among them: every number of its line of
-// metrics.jsonl by the same name, true as 1; without its time, which each record has.
+// A step's numbers for TensorBoard and other tools: every number of its line in metrics.jsonl under the same
+// name, with true as 1; without "time", which every record has.
 std::vector<std::pair<std::string, double>> scalars_of(const MetricFields& fields);
 
-// Appends to FOLDER/metrics.jsonl; each line is one write. Not thread-safe. Failures of the disk are
-// WorldError; a line that was cut short by one is removed before the next is written.
+// Appends to FOLDER/metrics.jsonl, one write per line. Not thread-safe. Disk errors are WorldError; a line
+// that one truncated is removed before the next line is written.
 class MetricsSink {
  public:
   MetricsSink(FileSystem& files, const Path& folder);
   ~MetricsSink();
 
-  // Call once before the first line, with the last step that the restored state holds (0: none). Cuts a torn
-  // last line and moves step lines beyond `step` to metrics.discarded.jsonl; events stay.
+  // Call once before the first line, with the last step of the restored state (0: none). Drops a torn last
+  // line and moves later steps to metrics.discarded.jsonl; events stay.
   void resume_at(int64_t step);
 
   // `step` must follow the last one.
   void step(int64_t step, const MetricFields& fields);
   void event(std::string_view event, int64_t at_step, const MetricFields& fields);
 
-  // What was written is on the disk: call before a checkpoint's manifest is written.
+  // Flushes all lines to disk. Call before writing a checkpoint's manifest.
   void sync();
 
  private:
@@ -56,7 +56,7 @@ class MetricsSink {
   FileSystem& files_;
   Path path_, discarded_path_;
   std::unique_ptr<WritableFile> file_;
-  uint64_t size_ = 0;  // bytes of whole lines
+  uint64_t size_ = 0;  // bytes of complete lines
   bool torn_ = false;  // bytes of a failed write may follow them
   int64_t last_step_ = 0;
 };
@@ -67,7 +67,7 @@ struct MetricsEvent {
   MetricFields fields;
 };
 
-// The metrics of a run by column, for plots: numbers only, NaN where a step has none.
+// The metrics of a run by column, for plots: numbers only, NaN for missing ones.
 class MetricsTable {
  public:
   void add_step(int64_t step, const MetricFields& fields);
@@ -75,7 +75,7 @@ class MetricsTable {
   void drop_after(int64_t step);  // a rollback
 
   const std::vector<int64_t>& steps() const { return steps_; }
-  // As long as steps(); empty for a name that never came.
+  // As long as steps(); empty for an unknown name.
   std::span<const double> column(std::string_view name) const;
   std::vector<std::string> names() const;
   double last(std::string_view name) const;  // the last number of a column, else NaN
@@ -87,8 +87,8 @@ class MetricsTable {
   std::vector<MetricsEvent> events_;
 };
 
-// Reads metrics.jsonl. A file that is not there gives an empty table; a torn last line and lines that are not
-// JSON objects are passed over; of two lines for a step the later counts.
+// Reads metrics.jsonl. Returns an empty table for a missing file; skips a torn last line and lines that are
+// not JSON objects; of two lines for a step the later one is used.
 MetricsTable read_metrics(const Path& path);
 
 }  // namespace strata::observe

@@ -28,7 +28,7 @@ int digits(int64_t number) {
   return static_cast<int>(std::to_string(number).size());
 }
 
-// "|████▌     |" of `columns` columns between the ends.
+// "|████▌     |" with `columns` columns between the ends.
 std::string bar_of(double share, int columns) {
   static constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   const int eighths = static_cast<int>(std::clamp(share, 0.0, 1.0) * columns * 8);
@@ -57,7 +57,7 @@ std::string format_step(const StepReport& report, int64_t total_steps, double se
   const char* const bold = color ? kBold : "";
   const char* const reset = color ? kReset : "";
   std::string line = fmt::format("step {:>{}}/{}", report.step, digits(total_steps), total_steps);
-  // A loss is always said: that it is not a number matters most.
+  // The loss is always printed: a NaN matters most.
   line += report.loss ? fmt::format("  {}loss{} {}{:.4f}{}", dim, reset, bold, *report.loss, reset)
                       : fmt::format("  {}no targets{}", dim, reset);
   const auto add = [&](double known, const char* name, const std::string& text) {
@@ -78,8 +78,8 @@ std::string format_bar(const StepReport& report, int64_t total_steps, double sec
       total_steps > 0 ? static_cast<double>(report.step) / static_cast<double>(total_steps) : 1.0;
   std::string line = fmt::format("step {}/{} {:3.0f}%", report.step, total_steps, std::floor(share * 100));
   int columns = static_cast<int>(line.size());
-  const int room = style.width - 1;
-  if (columns > room) return line.substr(0, static_cast<size_t>(std::max(0, room)));
+  const int width = style.width - 1;
+  if (columns > width) return line.substr(0, static_cast<size_t>(std::max(0, width)));
   std::vector<std::string> parts;
   if (!std::isnan(seconds_left)) parts.push_back("left " + human_duration(seconds_left));
   if (report.loss && !std::isnan(*report.loss)) parts.push_back(fmt::format("loss {:.4f}", *report.loss));
@@ -89,11 +89,11 @@ std::string format_bar(const StepReport& report, int64_t total_steps, double sec
   std::string rest;
   constexpr int kLeastBar = 10, kMostBar = 40;
   for (const std::string& part : parts) {
-    if (columns + static_cast<int>(rest.size() + part.size()) + 2 > room) break;
+    if (columns + static_cast<int>(rest.size() + part.size()) + 2 > width) break;
     rest += "  " + part;
   }
-  // The bar takes what is left; on a narrow terminal it gives way to the numbers.
-  const int bar = std::min(kMostBar, room - columns - static_cast<int>(rest.size()) - 3);
+  // The bar takes the remaining columns; on a narrow terminal it is omitted.
+  const int bar = std::min(kMostBar, width - columns - static_cast<int>(rest.size()) - 3);
   if (bar >= kLeastBar) line += " " + bar_of(share, bar);
   return line + rest;
 }

@@ -1,4 +1,4 @@
-// What the terminal shows of a run: a line for every logged step and, on a terminal, a bar redrawn in place.
+// A run's progress on standard error: a line per logged step and, on a terminal, a progress bar.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ struct TerminalStyle {
   bool color = false;  // NO_COLOR is not set
   int width = 80;      // columns
 };
-// Of a file descriptor, standard error by default: a bar only on a terminal that is not "dumb".
+// The style for a file descriptor, by default standard error: a bar only on a terminal that is not "dumb".
 TerminalStyle terminal_style(int descriptor = 2);
 
-// NaN stands for "not known", which is left out of the line.
+// NaN means unknown and is omitted from the line.
 struct StepReport {
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
   int64_t step = 0;
-  std::optional<double> loss = kUnknown;  // nothing: the step had no target
+  std::optional<double> loss = kUnknown;  // nullopt: the step had no targets
   double grad_norm = kUnknown, lr = kUnknown, tokens_per_s = kUnknown;
   double mfu = kUnknown;  // 0 to 1
   double memory_bytes = kUnknown;
@@ -31,26 +31,26 @@ struct StepReport {
 
 // "step  120/1000  loss 3.1234  grad 0.981  lr 3.00e-04  41.2k tok/s  MFU 43.1%  1.20 GB  left 2:13:40"
 std::string format_step(const StepReport& report, int64_t total_steps, double seconds_left, bool color);
-// One line of at most width - 1 columns; what does not fit is left out, from the end.
+// One line of at most width - 1 columns; items that do not fit are omitted, the last ones first.
 std::string format_bar(const StepReport& report, int64_t total_steps, double seconds_left,
                        const TerminalStyle& style);
 
 class Progress {
  public:
-  // write receives whole lines, or the bytes that redraw the bar; standard error when empty.
+  // write receives complete lines, or the bytes that redraw the bar; empty: standard error.
   Progress(int64_t total_steps, TerminalStyle style, std::function<void(std::string_view)> write = {});
   ~Progress();
 
-  // After every step. seconds: what it took, without checkpoints and evaluation. Prints a line where logged.
+  // Call after every step. seconds: its duration without checkpoints and evaluation. logged: prints a line.
   void step(const StepReport& report, double seconds, bool logged);
-  // A line of text above the bar.
+  // Prints a line of text above the bar.
   void note(std::string_view text);
   // Removes the bar.
   void finish();
 
   void total_steps(int64_t steps) { total_steps_ = steps; }
 
-  // Steps to go times the mean of the last steps' time; NaN before the first.
+  // The remaining steps times the mean duration of recent steps; NaN before the first step.
   double seconds_left() const;
 
  private:

@@ -92,7 +92,7 @@ void RankLog::keep(RankSample sample) {
 }
 
 void RankLog::step(int64_t step, std::span<const RankFigures> ranks) {
-  STRATA_CHECK(ranks.size() == sums_.size(), "[ranks.jsonl] figures of {} ranks came, and there are {}",
+  STRATA_CHECK(ranks.size() == sums_.size(), "[ranks.jsonl] found figures of {} ranks: expected {}",
                ranks.size(), sums_.size());
   for (size_t i = 0; i < ranks.size(); ++i) {
     for (const Figure& figure : kFigures) sums_[i].*figure.value += ranks[i].*figure.value;

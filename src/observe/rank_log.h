@@ -1,5 +1,5 @@
-// What each of several ranks takes of a step: FOLDER/ranks.jsonl, one JSON object a line, for the run page
-// and whoever looks for a slow host.
+// Logs each rank's step time, data waits and memory to FOLDER/ranks.jsonl, one JSON object per line, for the
+// run page and for finding slow hosts.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +12,29 @@
 namespace strata::observe {
 
 struct RankFigures {
-  double step_ms = 0;       // its own work, without waiting for other ranks
-  double data_wait_ms = 0;  // for the loader
+  double step_ms = 0;       // without waiting for other ranks
+  double data_wait_ms = 0;  // waiting for the loader
   double memory_bytes = 0;  // resident
 };
 
-// Figures of all ranks for the steps up to `step` since the sample before. Thousands of ranks are told in at
-// most kMostBins bins of neighbours: bin i of n has ranks [i · ranks / n, (i + 1) · ranks / n). Of steps each
-// rank's mean counts, of a bin's ranks the largest.
+// Figures of all ranks for the steps since the previous sample, up to `step`. Neighbouring ranks share at
+// most kMostBins bins: bin i of n has ranks [i · ranks / n, (i + 1) · ranks / n). A bin has the largest of
+// its ranks' means over the steps.
 struct RankSample {
   static constexpr int64_t kMostBins = 64;
   int64_t step = 0, ranks = 0;
   std::vector<RankFigures> bins;
 };
 
-// Writes a sample of the first step and of every few steps, and keeps a history for the page: at most
-// kMostKept samples, where there are more neighbours as one, with the larger figures. Failures of the disk
-// are WorldError.
+// Writes a sample for the first step and one for every `interval` steps, and keeps a history for the page of
+// at most kMostKept samples: beyond that, neighbours are merged, with the larger figures. Disk errors are
+// WorldError.
 class RankLog {
  public:
   static constexpr size_t kMostKept = 512;
 
-  // `interval`: steps of a sample. `step`: the last that the run's state holds; samples beyond it, of another
-  // number of ranks and torn lines are dropped.
+  // `interval`: steps per sample. `step`: the last step of the restored state; later samples, samples of
+  // another number of ranks and torn lines are dropped.
   RankLog(FileSystem& files, const Path& folder, int64_t ranks, int64_t interval, int64_t step);
   ~RankLog();
 

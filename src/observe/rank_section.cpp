@@ -40,7 +40,7 @@ std::string map_of(const std::vector<RankSample>& samples, const char* title, do
   return "<div class=\"plot\">" + draw_heat_map(map) + "</div>\n";
 }
 
-// "rank 3, in 71 of the last 100 steps"; empty where the metrics do not say.
+// "slowest: rank 3, in 71 of the last 100 steps; …"; empty if the metrics do not contain it.
 std::string slowest(const MetricsTable& metrics) {
   constexpr size_t kSteps = 100;
   const auto column = metrics.column("slowest_rank");
@@ -56,8 +56,8 @@ std::string slowest(const MetricsTable& metrics) {
   const auto most = std::max_element(times.begin(), times.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   return fmt::format(
-      "slowest: rank {}, in {} of the last {} steps; the last step took ranks {} to {} of their own",
-      most->first, most->second, steps, milliseconds(metrics.last("step_ms_min")),
+      "slowest: rank {}, in {} of the last {} steps; in the last step the ranks worked {} to {}", most->first,
+      most->second, steps, milliseconds(metrics.last("step_ms_min")),
       milliseconds(metrics.last("step_ms_max")));
 }
 

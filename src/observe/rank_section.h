@@ -1,4 +1,4 @@
-// The part of the run page that is about ranks.
+// The run page's section on ranks.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace strata::observe {
 
-// Heat maps of each rank's step time, waiting and memory over the steps, and which rank is the slowest; empty
-// where there are no samples. Samples are of one number of ranks, oldest first.
+// Heat maps of each rank's step time, data waits and memory over the steps, with the slowest rank. Empty
+// without samples. All samples have the same number of ranks; oldest first.
 std::string rank_section(const std::vector<RankSample>& samples, const MetricsTable& metrics);
 
 }  // namespace strata::observe

@@ -20,7 +20,7 @@ const MetricValue* field_of(const MetricsEvent& event, std::string_view name) {
   return nullptr;
 }
 
-// When the run began to run, each time, and how long it had been running before.
+// A start or resume of the run: its time, and the running time before it.
 struct Start {
   double time = 0;
   double before = 0;
@@ -34,14 +34,14 @@ std::vector<Start> starts_of(const MetricsTable& metrics) {
       starts.push_back({time, 0});
   }
   std::sort(starts.begin(), starts.end(), [](const Start& a, const Start& b) { return a.time < b.time; });
-  // A start lasted until the last that was heard of it.
-  std::vector<double> heard(metrics.column("time").begin(), metrics.column("time").end());
-  for (const MetricsEvent& event : metrics.events()) heard.push_back(number_of(event, "time"));
-  std::erase_if(heard, [](double time) { return !std::isfinite(time); });
-  std::sort(heard.begin(), heard.end());
+  // A start lasted until its last recorded time.
+  std::vector<double> times(metrics.column("time").begin(), metrics.column("time").end());
+  for (const MetricsEvent& event : metrics.events()) times.push_back(number_of(event, "time"));
+  std::erase_if(times, [](double time) { return !std::isfinite(time); });
+  std::sort(times.begin(), times.end());
   for (size_t i = 1; i < starts.size(); ++i) {
-    const auto next = std::lower_bound(heard.begin(), heard.end(), starts[i].time);
-    const double last = next == heard.begin() ? starts[i - 1].time : *(next - 1);
+    const auto next = std::lower_bound(times.begin(), times.end(), starts[i].time);
+    const double last = next == times.begin() ? starts[i - 1].time : *(next - 1);
     starts[i].before = starts[i - 1].before + std::max(0.0, last - starts[i - 1].time);
   }
   return starts;
@@ -58,7 +58,7 @@ std::string bytes_field(const MetricsEvent& event, const char* name) {
   return std::isfinite(bytes) ? human_bytes(bytes) : "";
 }
 
-// Fields of an event that has no sentence of its own.
+// The fields of an event of another kind.
 std::string field_list(const MetricsEvent& event) {
   std::string text;
   for (const auto& [name, value] : event.fields) {
@@ -114,7 +114,7 @@ double elapsed_seconds(const MetricsTable& metrics, double now) {
 }
 
 std::string time_text(const MetricsEvent& event) {
-  // Years beyond 9999 are no dates of a calendar here, and clocks and other tools can write any number.
+  // Clocks and other tools can write any number; years beyond 9999 are not shown.
   constexpr double kEnd = 253'402'300'800;
   const double time = number_of(event, "time");
   if (!(time >= 0 && time < kEnd)) return "";
@@ -123,9 +123,9 @@ std::string time_text(const MetricsEvent& event) {
 
 std::string sentence_of(const MetricsEvent& event) {
   const std::string& kind = event.event;
-  if (kind == "start") return start_sentence(event, "the run begins");
+  if (kind == "start") return start_sentence(event, "run started");
   if (kind == "resume")
-    return start_sentence(event, fmt::format("goes on after step {}", event.at_step).c_str());
+    return start_sentence(event, fmt::format("resumed after step {}", event.at_step).c_str());
   if (kind == "save") {
     return fmt::format("checkpoint of step {}: {} in {:.1f} s", event.at_step, bytes_field(event, "bytes"),
                        number_of(event, "seconds"));
@@ -138,8 +138,7 @@ std::string sentence_of(const MetricsEvent& event) {
     return fmt::format("{}: {} → {}", text_of(event, "key"), shown("before"), shown("after"));
   }
   if (kind == "reordered")
-    return fmt::format("the order of the data begins anew at sample {:.0f}",
-                       number_of(event, "first_sample"));
+    return fmt::format("data order restarts at sample {:.0f}", number_of(event, "first_sample"));
   if (kind == "interrupt") return "stopped by the user; saved";
   if (kind == "time_limit") return "stopped by its time limit; saved";
   if (kind == "finish") return fmt::format("all {} steps are done", event.at_step);
@@ -147,8 +146,8 @@ std::string sentence_of(const MetricsEvent& event) {
     const std::string layers = text_of(event, "layers");
     return fmt::format(
         "routing has collapsed in layer{} {}: layer {} uses {:.1f} of {:.0f} experts, and {:.0f} have no "
-        "token; "
-        "a larger moe.aux_coef or moe.bias_rate, or a smaller optimizer.lr, may help (docs/experts.md)",
+        "token; a larger moe.aux_coef or moe.bias_rate, or a smaller optimizer.lr, may help "
+        "(docs/experts.md)",
         layers.find(',') == layers.npos ? "" : "s", layers, number_of(event, "layer"),
         number_of(event, "experts_in_use"), number_of(event, "experts"), number_of(event, "dead_experts"));
   }

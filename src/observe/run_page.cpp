@@ -74,10 +74,10 @@ double median(std::span<const double> values) {
 
 std::string tiles(const RunPageData& run) {
   std::string out = "<section class=\"tiles\">\n";
-  const auto tile = [&](const std::string& name, const std::string& value, const std::string& beside = "") {
+  const auto tile = [&](const std::string& name, const std::string& value, const std::string& note = "") {
     out += fmt::format("<div class=\"card tile\"><span class=\"muted small\">{}</span><b>{}</b>{}</div>\n",
                        escape_markup(name), escape_markup(value),
-                       beside.empty() ? "" : "<em>" + escape_markup(beside) + "</em>");
+                       note.empty() ? "" : "<em>" + escape_markup(note) + "</em>");
   };
   const auto known = [&](const std::string& name, double value, auto&& text) {
     if (std::isfinite(value)) tile(name, text(value));
@@ -85,7 +85,7 @@ std::string tiles(const RunPageData& run) {
   const auto fixed4 = [](double v) { return fmt::format("{:.4f}", v); };
   const auto percent = [](double v) { return fmt::format("{:.1f}%", v * 100); };
   const MetricsTable& metrics = *run.metrics;
-  // The last step, and beside it what the steps of the run are like.
+  // The last step's value, with the median over all steps.
   const auto with_median = [&](const std::string& name, const char* column, auto&& text) {
     const double last = metrics.last(column), usual = median(metrics.column(column));
     if (std::isfinite(last)) tile(name, text(last), "median " + text(usual));
@@ -111,14 +111,14 @@ std::string tiles(const RunPageData& run) {
   }
   known("tokens", run.tokens, human_count);
   with_median("tokens/s", "tokens_per_s", human_count);
-  with_median("time of a step", "step_ms", milliseconds);
+  with_median("step time", "step_ms", milliseconds);
   with_median("MFU", "mfu", percent);
   with_median("MFU, measured", "mfu_measured", percent);
   known("memory", metrics.last("memory_bytes"), human_bytes);
   return out + "</section>\n";
 }
 
-// A chart twice: drawn, and as numbers for the script, which draws it anew.
+// A chart twice: as a drawing, and as data for the script, which redraws it.
 std::string card(const Chart& chart, const LiveChart& live, const MetricsTable& metrics) {
   return "<div class=\"card plot\"><div class=\"nojs\">" + draw_chart(chart, false) + "</div>" +
          live_chart(live, metrics) + "</div>\n";
@@ -199,7 +199,7 @@ std::string mfu_card(const MetricsTable& metrics) {
       metrics);
 }
 
-// Charts of what only some runs evaluate.
+// Charts of metrics that only some runs evaluate.
 std::string evaluation_cards(const MetricsTable& metrics) {
   std::string out;
   LiveChart bits{.title = "Bits per byte", .unit = "bits", .lines = {}};
@@ -220,18 +220,18 @@ std::string evaluation_cards(const MetricsTable& metrics) {
   return out;
 }
 
-// Charts of what only models with experts have.
+// Charts for models with experts.
 std::string expert_cards(const MetricsTable& metrics) {
   if (metrics.column("expert_max_vio").empty()) return "";
   using Look = LiveLine::Look;
-  return column_card(metrics, "expert_max_vio", "Busiest expert above the mean (MaxVio, largest of a layer)",
+  return column_card(metrics, "expert_max_vio", "Busiest expert above the mean (MaxVio, largest over layers)",
                      "", Look::kNoisy, true) +
          column_card(metrics, "expert_entropy", "Entropy of experts (1: equally busy)", "", Look::kNoisy) +
-         column_card(metrics, "router_z", "Log Σ exp of router logits (RMS, largest of a layer)", "",
+         column_card(metrics, "router_z", "Log Σ exp of router logits (RMS, largest over layers)", "",
                      Look::kNoisy) +
-         column_card(metrics, "dead_experts", "Experts without a token, of all layers", "", Look::kNoisy,
+         column_card(metrics, "dead_experts", "Experts without tokens, over all layers", "", Look::kNoisy,
                      true) +
-         column_card(metrics, "expert_dropped", "Share of slots that found no room at their expert", "",
+         column_card(metrics, "expert_dropped", "Share of token–expert pairs dropped by full experts", "",
                      Look::kNoisy, true);
 }
 
@@ -346,7 +346,7 @@ std::string samples_of_step(const RunPageData& run, size_t first) {
 }
 
 std::string samples(const RunPageData& run) {
-  constexpr size_t kShown = 20;  // older ones stand in metrics.jsonl
+  constexpr size_t kShown = 20;  // older ones are in metrics.jsonl
   std::vector<size_t> firsts;
   for (size_t i = 0; i < run.samples.size(); ++i)
     if (i == 0 || run.samples[i].step != run.samples[i - 1].step) firsts.push_back(i);
@@ -365,7 +365,7 @@ std::string samples(const RunPageData& run) {
 
 std::string go_on(const RunPageData& run) {
   if (run.go_on_command.empty()) return "";
-  const char* const title = run.state == RunState::kFinished ? "How to extend" : "How to go on after a stop";
+  const char* const title = run.state == RunState::kFinished ? "How to extend" : "How to resume";
   return fmt::format("<section class=\"card wide\"><h2>{}</h2><pre>{}</pre></section>\n", title,
                      escape_markup(run.go_on_command));
 }

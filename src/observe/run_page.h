@@ -1,4 +1,4 @@
-// index.html of a run folder: everything about a run on one page that needs no network and no other file.
+// index.html of a run folder: the whole run on one page that needs no network and no other files.
 #pragma once
 
 #include <cstdint>
@@ -27,19 +27,19 @@ struct MemoryShare {
   double used_bytes = std::numeric_limits<double>::quiet_NaN();  // NaN: not measured
 };
 
-// What the model wrote at a step.
+// Text that the model generated at a step.
 struct RunSample {
   int64_t step = 0;
   std::string prompt, text;
 };
 
 struct RunEvent {
-  std::string time;  // as it shall be shown
+  std::string time;  // as shown
   int64_t step = 0;
   std::string kind, text;
 };
 
-// Texts are plain text; empty ones and NaN are left out of the page.
+// Texts are plain text. Empty texts and NaN are omitted from the page.
 struct RunPageData {
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
   std::string name;
@@ -51,13 +51,13 @@ struct RunPageData {
   double memory_budget_bytes = kUnknown;
   std::vector<std::pair<std::string, std::string>> facts;  // "model" → "llama3-29m", …
   const MetricsTable* metrics = nullptr;                   // must not be null
-  std::vector<RankSample> ranks;                           // oldest first; of one rank none
-  std::vector<ExpertSample> experts;                       // oldest first; of a dense model none
+  std::vector<RankSample> ranks;                           // oldest first; empty for one rank
+  std::vector<ExpertSample> experts;                       // oldest first; empty for a dense model
   std::vector<TimeShare> step_time;
   std::vector<MemoryShare> memory;
   std::vector<RunEvent> events;    // oldest first
   std::vector<RunSample> samples;  // oldest first
-  std::string go_on_command;       // that extends a finished run, or goes on with a stopped one
+  std::string go_on_command;       // extends a finished run, or resumes a stopped one
   int refresh_seconds = 10;        // while running
 };
 

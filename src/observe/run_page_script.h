@@ -1,5 +1,5 @@
-// The script of the run page: redraws its charts from the numbers in them, with a choice of axis, smoothing,
-// scale and zoom. The page says all without it.
+// The script of the run page: redraws its charts from their data, with a choice of axis, smoothing, scale and
+// zoom. Without it the page shows the same charts as static drawings.
 #pragma once
 
 namespace strata::observe {
@@ -27,7 +27,7 @@ inline constexpr const char* kPageScript = R"js(
   const shownX = {step: v => short(v), tokens: v => short(v), time: clock};
   const withUnit = (v, unit) => short(v) + (unit === '%' ? ' %' : unit ? ' ' + unit : '');
 
-  // Round steps: 1, 2 or 5 times a power of ten; of time also 15 and 30 s, min, h.
+  // Round steps: 1, 2 or 5 times a power of ten; for times also 15 and 30 s, min, h.
   const stepFor = (rough, time) => {
     if (time) {
       const known = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400];
@@ -37,7 +37,7 @@ inline constexpr const char* kPageScript = R"js(
     const power = 10 ** Math.floor(Math.log10(rough)), lead = rough / power;
     return power * (lead < 1.5 ? 1 : lead < 3.5 ? 2 : lead < 7.5 ? 5 : 10);
   };
-  // As nice_ticks (chart_data.cpp): counted, since adding 1 to a large number can leave it as it is.
+  // As nice_ticks (chart_data.cpp): integer multiples, because adding 1 to a large number may not change it.
   const ticks = (low, high, about, time) => {
     const rough = (high - low) / about;
     if (!(rough > 0 && rough < Infinity)) return [low];
@@ -56,7 +56,7 @@ inline constexpr const char* kPageScript = R"js(
     return out.length > 1 ? out : [low, high];
   };
 
-  // Mean over a window around each point, cut off at both ends.
+  // Mean over a window around each point, truncated at both ends.
   const smoothed = (ys, window) => {
     const sums = [0], reach = Math.floor(window / 2);
     for (const y of ys) sums.push(sums[sums.length - 1] + y);
@@ -65,7 +65,7 @@ inline constexpr const char* kPageScript = R"js(
       return (sums[to] - sums[from]) / (to - from);
     });
   };
-  // What single spikes leave alone: medians over a few neighbours.
+  // Medians over a few neighbours, to ignore single spikes.
   const calm = ys => {
     const reach = Math.max(2, Math.min(25, Math.floor(ys.length / 100)));
     if (ys.length < 4 * reach) return ys;
@@ -75,7 +75,7 @@ inline constexpr const char* kPageScript = R"js(
     });
   };
 
-  // Where v stands between low (0) and high (1), which may be further apart than the largest number.
+  // The position of v between low (0) and high (1), whose difference may overflow.
   const part = (v, low, high) => Number.isFinite(high - low) ? (v - low) / (high - low)
     : (v / 2 - low / 2) / (high / 2 - low / 2);
 
@@ -108,9 +108,9 @@ inline constexpr const char* kPageScript = R"js(
     const beyond = extent(lines.flatMap(l => l.ys));
     if (data.zero && !state.log) y0 = Math.min(0, y0);
     const up = state.log ? Math.log10 : v => v;
-    const room = (up(y1) - up(y0)) * 0.05 || Math.abs(up(y1)) * 0.05 || 1e-9;
-    const most = Number.MAX_VALUE, high = Math.min(most, up(y1) + room);
-    const low = data.zero && !state.log && y0 === 0 ? 0 : Math.max(-most, up(y0) - room);
+    const margin = (up(y1) - up(y0)) * 0.05 || Math.abs(up(y1)) * 0.05 || 1e-9;
+    const most = Number.MAX_VALUE, high = Math.min(most, up(y1) + margin);
+    const low = data.zero && !state.log && y0 === 0 ? 0 : Math.max(-most, up(y0) - margin);
     const ax = x => left + part(x, x0, x1) * (right - left);
     const ay = y => bottom - part(up(y), low, high) * (bottom - top);
     const down = v => state.log ? 10 ** v : v;
@@ -151,7 +151,7 @@ inline constexpr const char* kPageScript = R"js(
     chart.frame = {left, right, top, bottom, x0, x1, lines, ax};
   };
 
-  // The point whose place is nearest to x.
+  // The point nearest to x.
   const nearest = (points, x) => {
     let from = 0, to = points.length - 1;
     while (to - from > 1) { const middle = (from + to) >> 1; if (points[middle].x < x) from = middle; else to = middle; }

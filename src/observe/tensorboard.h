@@ -14,11 +14,12 @@ namespace strata::observe {
 
 uint32_t crc32c(std::string_view bytes);
 
-// One record of the file, framed and checked. wall: seconds since 1970.
+// One record of the file, with its length and checksums. wall: Unix seconds.
 std::string tensorboard_version_record(double wall);
 std::string tensorboard_scalar_record(double wall, int64_t step, std::string_view tag, float value);
 
-// A new file FOLDER/events.out.tfevents.TIME.HOST.PID.N; a resumed run opens another one, as readers expect.
+// Writes a new file FOLDER/events.out.tfevents.TIME.HOST.PID.N. A resumed run opens another one, as readers
+// expect.
 class TensorBoardWriter {
  public:
   TensorBoardWriter(FileSystem& files, const Path& folder, double wall);

@@ -15,7 +15,7 @@ struct TraceEvent {
   int64_t thread = 0;
 };
 
-// process is the name shown above the threads. thread_names[i] names thread i; may be shorter than there are.
+// process: the name shown above the threads. thread_names[i] names thread i; later threads have no name.
 std::string trace_json(std::span<const TraceEvent> events, const std::string& process,
                        std::span<const std::string> thread_names = {});
 void write_trace(FileSystem& files, const Path& path, std::span<const TraceEvent> events,

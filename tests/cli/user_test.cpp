@@ -146,7 +146,7 @@ TEST_F(UserTest, ARunPrintsItsResultsAndHowToContinue) {
   const Outcome more = run(command);
   EXPECT_EQ(more.code, 0) << command << more.err;
   EXPECT_TRUE(contains(read_file(folder_ / "r/metrics.jsonl"), "\"step\":4")) << command << more.err;
-  EXPECT_TRUE(contains(read_file(folder_ / "r/index.html"), "goes on after step 2"));
+  EXPECT_TRUE(contains(read_file(folder_ / "r/index.html"), "resumed after step 2"));
 }
 
 TEST_F(UserTest, CompletionsOfferValues) {

@@ -1,4 +1,4 @@
-// On ranks: every layout is causal where the model is, and a leak is named in each as it is on one rank.
+// On ranks: a causal model is causal in every layout, and leaks are named as on one rank.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -20,14 +20,14 @@ using program::Kind;
 struct Layout {
   const char* name;
   Mesh mesh;
-  const char* attention = "attention";  // what the op is called there that lets later keys through
+  const char* attention = "attention";  // the op that reads later keys in this layout
   bool sequence_parallel = true;
   int zero = 0;
   ContextKind context = ContextKind::kAllGather;
   int64_t overlap_chunks = 1;
-  const char* schedule = "";  // of a pipeline
+  const char* schedule = "";  // of the pipeline
   int32_t virtual_stages = 1;
-  layers::ExpertLayout experts = {};  // with more than one rank: a model whose experts they share
+  layers::ExpertLayout experts = {};  // with more than one rank: a model whose experts are sharded
   DType activations = DType::kF32;
 };
 
@@ -53,8 +53,8 @@ const Layout kLayouts[] = {
      "interleaved", 2},
     {"pipeline2_tensor2", Mesh::of(1, 1, 1, 2, 2), "attention", true, 0, ContextKind::kAllGather, 1, "1f1b"}};
 
-// Ranks that share experts: along each axis and several, in one round and in more, from node to node, cut by
-// their width, in stages.
+// Expert parallelism: along each axis and several, in one pass and in several, across nodes, with experts
+// sharded by their width, in pipeline stages.
 Layout sharing(const char* name, Mesh mesh, layers::ExpertLayout experts, int zero = 0,
                DType activations = DType::kF32) {
   Layout layout{name, std::move(mesh)};
@@ -68,22 +68,22 @@ Layout sharing(const char* name, Mesh mesh, layers::ExpertLayout experts, int ze
 const std::vector<Layout>& expert_layouts() {
   static const std::vector<Layout> kAll{
       sharing("shard2", Mesh::of(1, 2, 1, 1), {2}),
-      sharing("shard2_in_rounds", Mesh::of(1, 2, 1, 1), {2, 1, 0.5}),
-      sharing("shard2_in_rounds_bf16", Mesh::of(1, 2, 1, 1), {2, 1, 0.5}, 0, DType::kBF16),
+      sharing("shard2_in_passes", Mesh::of(1, 2, 1, 1), {2, 1, 0.5}),
+      sharing("shard2_in_passes_bf16", Mesh::of(1, 2, 1, 1), {2, 1, 0.5}, 0, DType::kBF16),
       sharing("tensor2", Mesh::of(1, 1, 1, 2), {2}),
-      sharing("context2_in_rounds", Mesh::of(1, 1, 2, 1), {2, 1, 0.4}),
+      sharing("context2_in_passes", Mesh::of(1, 1, 2, 1), {2, 1, 0.4}),
       sharing("zero3_shard2_tensor2", Mesh::of(1, 2, 1, 2), {4}, 3),
-      sharing("zero1_shard2_context2_in_rounds", Mesh::of(1, 2, 2, 1), {4, 1, 0.5}, 1),
-      sharing("nodes_of_2_in_shard4_in_rounds", Mesh::of(1, 4, 1, 1), {4, 1, 0.5, 2}),
+      sharing("zero1_shard2_context2_in_passes", Mesh::of(1, 2, 2, 1), {4, 1, 0.5}, 1),
+      sharing("nodes_of_2_in_shard4_in_passes", Mesh::of(1, 4, 1, 1), {4, 1, 0.5, 2}),
       sharing("nodes_of_2_in_shard2_tensor2_bf16", Mesh::of(1, 2, 1, 2), {4, 1, {}, 2}, 0, DType::kBF16),
       sharing("shard2_expert_tensor2", Mesh::of(1, 2, 1, 2), {2, 2}),
-      sharing("pipeline2_shard2_in_rounds", Mesh::of(1, 2, 1, 1, 2), {2, 1, 0.5})};
+      sharing("pipeline2_shard2_in_passes", Mesh::of(1, 2, 1, 1, 2), {2, 1, 0.5})};
   return kAll;
 }
 
 constexpr int32_t kMicroBatches = 4;
 
-// Of the training program and of the one that evaluates, by all ranks alike.
+// The results for the training and the evaluation program, identical on all ranks.
 struct Found {
   Causality train, evaluate;
 };
@@ -109,7 +109,7 @@ Found check(const Layout& layout, const std::string& preset, Plant plant, bool d
   options.zero = layout.zero;
   options.context_kind = layout.context;
   options.overlap_chunks = layout.overlap_chunks;
-  // Two sequences a rank; parts of the rows need more.
+  // Chunks of a rank's rows need more than two sequences.
   program::Request train = program::request_for(options.model, layout.overlap_chunks > 1 ? 1 : 6);
   train.micro_batches = kMicroBatches;
   train.document_mask = document_mask;
@@ -149,13 +149,13 @@ Found check(const Layout& layout, const std::string& preset, Plant plant, bool d
 std::string text_of(const Causality& found) {
   std::string text;
   for (const Leak& leak : found.leaks)
-    text += leak.op + " of layer " + std::to_string(leak.layer) + " gives " + leak.value + " (" +
+    text += leak.op + " of layer " + std::to_string(leak.layer) + " leaks into " + leak.value + " (" +
             std::to_string(leak.largest) + ") ";
   return text;
 }
 
 class OnRanks : public testing::TestWithParam<Layout> {};
-class OnRanksWithWholeSequences : public OnRanks {};  // as the plant of one layer needs them
+class OnRanksWithWholeSequences : public OnRanks {};  // the leak of one layer needs them
 
 TEST_P(OnRanks, CausalModelsAreCausal) {
   for (const char* preset : {"llama3-5m", "gemma2-2b", "t5-small"}) {
@@ -179,7 +179,7 @@ TEST_P(OnRanks, BothWaysIsFoundInTheFirstLayer) {
   }
 }
 
-TEST_P(OnRanks, DocumentsThatAreNotMaskedAreFound) {
+TEST_P(OnRanks, FindsDocumentsThatAreNotMasked) {
   const Found found = check(GetParam(), "llama3-5m", Plant::kNothing, false);
   for (const Causality* one : {&found.train, &found.evaluate}) {
     ASSERT_FALSE(one->causal());
@@ -189,7 +189,7 @@ TEST_P(OnRanks, DocumentsThatAreNotMaskedAreFound) {
   }
 }
 
-// The leak of one layer is named by that layer, whichever rank or stage has it.
+// A leak in one layer is attributed to that layer, whichever rank or stage has it.
 TEST_P(OnRanksWithWholeSequences, LeakOfOneLayerIsNamed) {
   const Found found = check(GetParam(), "llama3-5m", Plant::kOtherDocument);
   for (const Causality* one : {&found.train, &found.evaluate}) {
@@ -217,7 +217,7 @@ TEST_P(OnRanksThatShareExperts, BothWaysIsFoundInTheFirstLayer) {
   }
 }
 
-// Behind experts, too.
+// Also in a layer after experts.
 TEST_P(OnRanksThatShareExpertsWithWholeSequences, LeakOfTheSecondLayerIsNamed) {
   const Found found = check(GetParam(), kExperts, Plant::kOtherDocument);
   for (const Causality* one : {&found.train, &found.evaluate}) {

@@ -1,4 +1,4 @@
-// Leaks that were planted are found and named; models without one have none.
+// Planted leaks are found and named; models without leaks have none.
 #include "evaluation/causality.h"
 
 #include <gtest/gtest.h>
@@ -70,16 +70,16 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(std::get<0>(one.param).name) + "_" + std::get<1>(one.param).name;
     });
 
-TEST(Causality, ModelWithoutALeakHasNone) {
+TEST(Causality, FindsNoLeakInACausalModel) {
   for (const Making& making : {kTrain, kRecomputed, kEvaluate}) {
     const Causality found = check(Plant::kNothing, making, making.kind == Kind::kTrain ? 2 : 1, 23);
     EXPECT_TRUE(found.causal()) << making.name << ": " << found.leaks.front().value;
-    EXPECT_EQ(found.positions, 23) << "all that there are";
+    EXPECT_EQ(found.positions, 23) << "all positions";
     EXPECT_GT(found.values, 20) << making.name;
   }
 }
 
-// What one micro-batch leaves for the next shows only where there are several.
+// A leak from one micro-batch to the next needs several micro-batches.
 TEST(Causality, LeakBetweenMicroBatchesIsFound) {
   EXPECT_TRUE(check(Plant::kCarry, kTrain, 1).causal());
   const Causality found = check(Plant::kCarry, kTrain, 3);
@@ -89,7 +89,8 @@ TEST(Causality, LeakBetweenMicroBatchesIsFound) {
   EXPECT_GT(found.leaks[0].micro_batch, 0);
 }
 
-// Logits that depend on tokens past all rows show in the loss alone, as evaluation has no rows behind them.
+// Logits that depend on a later token than all rows change only the loss, because evaluation has no rows of
+// logits.
 TEST(Causality, LeakOfTheHeadIsFoundInTheLoss) {
   const Causality found = check(Plant::kTint, kEvaluate);
   ASSERT_EQ(found.leaks.size(), 1U);
@@ -101,7 +102,7 @@ TEST(Causality, LeakOfTheHeadIsFoundInTheLoss) {
 
 TEST(Causality, MovementIsMeasured) {
   const Causality found = check(Plant::kBatchMeanOfHidden, kEvaluate);
-  // Of hidden states of about 1 a mean over 48 rows, some of which have changed.
+  // A mean of hidden states of about 1 over 48 rows, some of which have changed.
   EXPECT_GT(found.leaks.at(0).largest, 1e-3);
   EXPECT_LT(found.leaks.at(0).largest, 2);
 }
@@ -130,10 +131,10 @@ TEST(Causality, EncoderIsRefusedByName) {
   }
 }
 
-// --- Every family, with weights of transformers
+// --- Every family, with weights from transformers
 
 class GoldenModel : public testing::TestWithParam<const char*> {};
-// In bf16: what a row of an expert gives does not depend on how many rows there are.
+// In bf16: the result of an expert's row does not depend on the number of rows.
 class GoldenModelOfExperts : public GoldenModel {};
 
 void expect_causal(const std::string& name, DType activations, int64_t positions) {

@@ -1,4 +1,4 @@
-// A small Llama with a leak planted into it, and a device that has the kernels of what is planted.
+// A small Llama with a planted leak, and a device with kernels for the leaking ops.
 #pragma once
 
 #include <algorithm>
@@ -22,12 +22,12 @@ using graph::Node;
 using graph::NodeView;
 using graph::ValueId;
 
-// --- Ops that no model has. Kernels work on whole values of f32.
+// --- The leaking ops. Their kernels work on whole f32 values.
 
 struct LeakAttrs {
   int64_t length = 0;         // of a sequence
-  int64_t reach = 0;          // how far rows see ahead
-  int64_t micro_batches = 1;  // after how many calls a state is forgotten
+  int64_t reach = 0;          // how many rows ahead a row sees
+  int64_t micro_batches = 1;  // calls after which a state is reset
   bool operator==(const LeakAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
     to("length", length);
@@ -49,17 +49,17 @@ inline void pass_gradient(graph::GradientBuilder& builder, const Node& node) {
   builder.add_gradient(node.inputs[0], builder.gradient_of(node.outputs[0]));
 }
 
-// Less the mean of all rows of the batch, as a normalization over the batch has it.
+// Subtracts the mean over all rows of the batch, like batch normalization.
 inline const graph::OpDef kLeakyBatchMean{"leaky_batch_mean", "elementwise", infer_as_first, cost,
                                           replicated,         pass_gradient};
-// Plus what the micro-batch before has left.
+// Adds a value left over from the previous micro-batch.
 inline const graph::OpDef kLeakyCarry{"leaky_carry", "elementwise", infer_as_first,
                                       cost,          replicated,    pass_gradient};
-// Positions that a sequence's tokens shift, all of them.
+// Positions shifted by the last token of the sequence.
 inline const graph::OpDef kLeakyPositions{"leaky_positions", "elementwise", infer_as_first, cost, replicated};
-// A row's keys end `reach` rows behind it, where its sequence does at the latest.
+// A row's keys end `reach` rows after it, at most at the end of its sequence.
 inline const graph::OpDef kLeakyEnds{"leaky_ends", "elementwise", infer_as_first, cost, replicated};
-// A weight that the batch's last token changes.
+// A weight scaled by the batch's last token.
 inline const graph::OpDef kLeakyTint{"leaky_tint", "elementwise", infer_as_first, cost, replicated};
 
 struct Sizes {
@@ -163,15 +163,15 @@ class LeakyDevice final : public device::HostDevice {
   LeakyDevice() : HostDevice({device::cpu_target(compute_threads()).spec, bindings()}) {}
 };
 
-// --- What is planted
+// --- Planting
 
 enum class Plant {
   kNothing,
-  kBidirectional,  // rows of layer 2 see all of their document
-  kBothWays,       // rows of all layers do
+  kBidirectional,  // rows of layer 2 see their whole document
+  kBothWays,       // the same in all layers
   kOffByOne,       // rows of layer 1 see one key ahead
   kWindowAhead,    // rows of layer 2 see five keys ahead
-  kOtherDocument,  // rows of layer 1 see all documents in front of them
+  kOtherDocument,  // rows of layer 1 see all earlier documents
   kBatchMean,      // layer 1
   kBatchMeanOfHidden,
   kCarry,  // layer 1: from one micro-batch to the next
@@ -179,7 +179,7 @@ enum class Plant {
   kTint,  // the head
 };
 
-// What the family's build function plants: it has no argument for it.
+// The leak to plant. The family's build function has no argument for it.
 inline Plant planted = Plant::kNothing;
 inline int64_t planted_micro_batches = 1;
 
@@ -191,7 +191,7 @@ inline void renumber(Graph& graph) {
   }
 }
 
-// An input of a node of attention, to be replaced.
+// An input of an attention node, for replacement.
 inline ValueId& input_of(Node& node, std::string_view name) {
   return node.inputs[static_cast<size_t>(graph::position_of<ops::Attention::In>(name))];
 }
@@ -204,8 +204,8 @@ inline size_t attention_of(const Graph& graph, int32_t layer) {
   return static_cast<size_t>(found - nodes.begin());
 }
 
-// In front of the attention of a layer, which reads what it gives.
-inline void put_in_front(Graph& graph, int32_t layer, const graph::OpDef& op, LeakAttrs attrs) {
+// Inserts an op between the qkv of a layer and its attention.
+inline void insert_before_attention(Graph& graph, int32_t layer, const graph::OpDef& op, LeakAttrs attrs) {
   const size_t at = attention_of(graph, layer);
   const ValueId x = input_of(graph.nodes()[at], "qkv");
   graph.set_layer(layer);
@@ -264,13 +264,13 @@ inline models::Hidden build(const models::ModelConfig& config, layers::Context& 
         input_of(graph.nodes()[at], "kv_begin") = kNone;
       break;
     case Plant::kBatchMean:
-      put_in_front(graph, 1, kLeakyBatchMean, {});
+      insert_before_attention(graph, 1, kLeakyBatchMean, {});
       break;
     case Plant::kBatchMeanOfHidden:
       hidden.values = graph.add_node(kLeakyBatchMean, {hidden.values}, LeakAttrs{})[0];
       break;
     case Plant::kCarry:
-      put_in_front(graph, 1, kLeakyCarry, {.micro_batches = planted_micro_batches});
+      insert_before_attention(graph, 1, kLeakyCarry, {.micro_batches = planted_micro_batches});
       break;
     case Plant::kTint:
       hidden.head =
@@ -297,7 +297,7 @@ inline program::CompileOptions options_of(Plant plant, int64_t micro_batches = 1
   return options;
 }
 
-// With first weights, ready to run.
+// With initial weights, ready to run.
 inline std::unique_ptr<program::Executor> make_executor(const program::Request& request,
                                                         program::CompileOptions options) {
   const auto device = std::make_shared<LeakyDevice>();

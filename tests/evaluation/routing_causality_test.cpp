@@ -1,4 +1,4 @@
-// Routings that let tokens see later ones, or other sequences, are found and named; others are not.
+// Routings that let tokens see later ones or other sequences are found and named; others have no leaks.
 #include <gtest/gtest.h>
 
 #include "device/open/open.h"
@@ -23,7 +23,7 @@ models::ModelConfig model_with_experts(const std::function<void(models::Experts&
   return model;
 }
 
-// With plain kernels, which take each token by itself.
+// With reference kernels, which process each token separately.
 Causality check(const models::ModelConfig& model, program::Kind kind) {
   program::CompileOptions options = program::tiny_options("moe-30m-a10m");
   options.model = model;
@@ -48,15 +48,15 @@ void PrintTo(const Routing& routing, std::ostream* out) {
 
 class Routings : public testing::TestWithParam<Routing> {};
 
-// What models::routing_leaks() says of it, the proof finds.
-TEST_P(Routings, LeakAsTheySay) {
+// The check agrees with models::routing_leaks().
+TEST_P(Routings, LeakAsDeclared) {
   const Routing& routing = GetParam();
   const models::ModelConfig model = model_with_experts(routing.set);
   EXPECT_EQ(models::routing_leaks(model).empty(), routing.leaks_in == nullptr);
   for (const program::Kind kind : {program::Kind::kTrain, program::Kind::kEvaluate}) {
     const Causality found = check(model, kind);
     if (routing.leaks_in == nullptr) {
-      EXPECT_TRUE(found.causal()) << found.leaks.front().op << " gives " << found.leaks.front().value;
+      EXPECT_TRUE(found.causal()) << found.leaks.front().op << " leaks into " << found.leaks.front().value;
       continue;
     }
     ASSERT_FALSE(found.causal());

@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"gpt2", "piqa", "piqa.jsonl"}, Case{"gpt2", "lambada_openai", "lambada.jsonl"}),
     [](const auto& one) { return std::string(one.param.model) + "_" + one.param.task; });
 
-TEST(TaskGoldenFile, HasWhatTellsRightFromWrong) {
+TEST(TaskGoldenFile, HasRightAndWrongAnswers) {
   const json expected = parse_json<json>(read_file(golden("expected.json")));
   for (const char* model : {"llama", "gpt2"}) {
     const double acc = expected[model]["lambada_openai"]["metrics"]["acc"];
@@ -93,7 +93,7 @@ TEST(TaskGoldenFile, HasWhatTellsRightFromWrong) {
   }
 }
 
-TEST(TaskText, IsPreparedAsPythonDoes) {
+TEST(TaskText, IsPreparedAsInPython) {
   EXPECT_EQ(evaluation::capitalized(""), "");
   EXPECT_EQ(evaluation::capitalized("iS tall and HE"), "Is tall and he");
   EXPECT_EQ(evaluation::capitalized("ÜBER NACHT ΟΔΟΣ"), "Über nacht οδος");
@@ -103,7 +103,7 @@ TEST(TaskText, IsPreparedAsPythonDoes) {
             " a. b [x\ny] c  d  e[");
   EXPECT_EQ(evaluation::split_last_word("a b  c").before, "a b ");
   EXPECT_EQ(evaluation::split_last_word("a b ").word, "");
-  EXPECT_EQ(evaluation::split_last_word("alone").before, "");
+  EXPECT_EQ(evaluation::split_last_word("single").before, "");
   EXPECT_EQ(evaluation::split_last_word("a b\nc").word, "b\nc");
 }
 
@@ -113,7 +113,7 @@ class TaskFile : public testing::Test {
     put_file(scratch_ / "task.jsonl", text);
     return evaluation::read_task(name, scratch_ / "task.jsonl", limit);
   }
-  std::string fault(const std::string& name, const std::string& text) {
+  std::string error_of(const std::string& name, const std::string& text) {
     try {
       read(name, text);
     } catch (const DataError& error) {
@@ -142,25 +142,25 @@ TEST_F(TaskFile, AuthorsFormats) {
   EXPECT_EQ(read("lambada_openai", "{\"text\":\"a b\"}\n{\"text\":\"c d\"}\nno json", 2).items.size(), 2u);
 }
 
-TEST_F(TaskFile, BadInputIsNamed) {
-  EXPECT_THAT(fault("piqa", "{\"goal\":\"g\",\"sol1\":\"a\",\"sol2\":\"b\",\"label\":0}\n{\"goal\":"),
-              testing::HasSubstr("task.jsonl:2] is no valid JSON"));
-  EXPECT_THAT(fault("piqa", "[1]"), testing::HasSubstr("task.jsonl:1] found array"));
-  EXPECT_THAT(fault("piqa", "{\"goal\":\"g\",\"sol1\":\"a\",\"label\":0}"),
+TEST_F(TaskFile, NamesBadInput) {
+  EXPECT_THAT(error_of("piqa", "{\"goal\":\"g\",\"sol1\":\"a\",\"sol2\":\"b\",\"label\":0}\n{\"goal\":"),
+              testing::HasSubstr("task.jsonl:2] is not valid JSON"));
+  EXPECT_THAT(error_of("piqa", "[1]"), testing::HasSubstr("task.jsonl:1] found array"));
+  EXPECT_THAT(error_of("piqa", "{\"goal\":\"g\",\"sol1\":\"a\",\"label\":0}"),
               testing::HasSubstr("no \"sol2\""));
-  EXPECT_THAT(fault("piqa", "{\"goal\":\"g\",\"sol1\":\"a\",\"sol2\":\"b\",\"label\":-1}"),
+  EXPECT_THAT(error_of("piqa", "{\"goal\":\"g\",\"sol1\":\"a\",\"sol2\":\"b\",\"label\":-1}"),
               testing::HasSubstr("found -1 in \"label\""));
-  EXPECT_THAT(fault("hellaswag", "{\"activity_label\":1}"), testing::HasSubstr("found number"));
+  EXPECT_THAT(error_of("hellaswag", "{\"activity_label\":1}"), testing::HasSubstr("found number"));
   EXPECT_THAT(
-      fault("hellaswag",
-            "{\"activity_label\":\"a\",\"ctx_a\":\"\",\"ctx_b\":\"\",\"endings\":[],\"label\":\"0\"}"),
+      error_of("hellaswag",
+               "{\"activity_label\":\"a\",\"ctx_a\":\"\",\"ctx_b\":\"\",\"endings\":[],\"label\":\"0\"}"),
       testing::HasSubstr("\"endings\""));
-  EXPECT_THAT(fault("arc_easy",
-                    "{\"question\":\"q\",\"choices\":{\"text\":[\"a\"],\"label\":[\"A\"]},"
-                    "\"answerKey\":\"B\"}"),
+  EXPECT_THAT(error_of("arc_easy",
+                       "{\"question\":\"q\",\"choices\":{\"text\":[\"a\"],\"label\":[\"A\"]},"
+                       "\"answerKey\":\"B\"}"),
               testing::HasSubstr("answerKey \"B\""));
-  EXPECT_THAT(fault("lambada_openai", "\n\n"), testing::HasSubstr("holds no question"));
-  EXPECT_THAT(fault("lambada_openai", "{\"text\":\"\xff b\"}"), testing::HasSubstr("valid JSON"));
+  EXPECT_THAT(error_of("lambada_openai", "\n\n"), testing::HasSubstr("has no question"));
+  EXPECT_THAT(error_of("lambada_openai", "{\"text\":\"\xff b\"}"), testing::HasSubstr("valid JSON"));
   try {
     read("helaswag", "{}");
     FAIL();
@@ -170,7 +170,7 @@ TEST_F(TaskFile, BadInputIsNamed) {
   EXPECT_THROW(evaluation::read_task("piqa", scratch_ / "nowhere.jsonl"), ConfigError);
 }
 
-TEST_F(TaskFile, ContinuationsLongerThanTheModel) {
+TEST_F(TaskFile, RefusesContinuationsLongerThanTheModel) {
   std::string text = "{\"text\":\"a ";
   for (int i = 0; i < 200; ++i) text += "bcdefghij";
   put_file(scratch_ / "long.jsonl", text + "\"}\n");

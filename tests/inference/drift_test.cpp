@@ -1,4 +1,4 @@
-// What writes text against what trains. Every family in every precision: tests/train/models_page_test.cpp.
+// Generation compared with training. Every family in every precision: tests/train/models_page_test.cpp.
 #include "inference/drift.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::unique_ptr<Executor> executor_of(const Golden& golden) {
   return executor;
 }
 
-TEST(Drift, LogitsAreComparedBehindThePromptAndEachLaterToken) {
+TEST(Drift, ComparesLogitsAfterThePromptAndEachLaterToken) {
   const Golden golden("llama-untied");
   const auto executor = executor_of(golden);
   for (const int64_t prompt : {int64_t{1}, int64_t{20}, kLength}) {
@@ -37,8 +37,8 @@ TEST(Drift, LogitsAreComparedBehindThePromptAndEachLaterToken) {
   }
 }
 
-// Weights that the one side has and the other has not.
-TEST(Drift, PlantedDriftIsMeasured) {
+// Generation has other weights than training.
+TEST(Drift, MeasuresPlantedDrift) {
   const Golden golden("llama-untied");
   const auto trains = executor_of(golden), writes = executor_of(golden);
   const auto measured = [&] {
@@ -54,7 +54,8 @@ TEST(Drift, PlantedDriftIsMeasured) {
   }();
   auto head = writes->read_all<float>(name);
   const auto width = static_cast<size_t>(golden.model.hidden_size);
-  // All logits of generation a thousandth larger: a difference of a thousandth of the largest.
+  // All logits of generation are larger by 1/1000, and so is the largest difference relative to the largest
+  // logit.
   for (float& weight : head) weight *= 1.001F;
   writes->write(name, head);
   const auto slight = measured();
@@ -62,7 +63,7 @@ TEST(Drift, PlantedDriftIsMeasured) {
   EXPECT_LT(slight.largest_logit, 1e-2);
   EXPECT_GT(slight.mean_kl, 1e-9);
   EXPECT_EQ(slight.other_choices, 0);
-  // Two tokens of the vocabulary with each other's rows: what one had the other has.
+  // Pairs of tokens swap their rows of the head.
   for (float& weight : head) weight /= 1.001F;
   std::vector<float> swapped = head;
   for (size_t v = 0; v + 1 < head.size() / width; v += 2) {
@@ -78,7 +79,7 @@ TEST(Drift, PlantedDriftIsMeasured) {
   EXPECT_GT(drift.largest_log_probability, 1e-2);
 }
 
-// A model that is trained in fp32 and writes in bf16.
+// A model trained in fp32 that generates in bf16.
 TEST(Drift, PrecisionsMayDiffer) {
   const Golden golden("gemma2");
   const auto same = drift_of(golden, DType::kF32, DType::kF32);

@@ -1,5 +1,5 @@
-// Writing text: switches and greedy texts against transformers (tools/golden/make_generation_golden.py),
-// several texts at once, stop texts.
+// Generation: options and greedy texts compared with transformers (tools/golden/make_generation_golden.py),
+// several concurrent texts, stop texts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -111,14 +111,14 @@ TEST_P(GenerateModel, GreedyTextsEqualTransformers) {
   }
 }
 
-// Bit for bit: sampling would show any difference of the logits sooner or later.
+// Bit for bit: sampling would reveal any difference of the logits.
 TEST_P(GenerateModel, TheBatchDoesNotChangeTheText) {
   cli::GenerateOptions options{
       .model = model_path(GetParam()), .prompts = prompts(), .max_tokens = 60, .batch = 1, .seed = 9};
-  const auto alone = generated(options);
+  const auto unbatched = generated(options);
   for (const int64_t batch : {2, 5, 7, 32}) {
     options.batch = batch;
-    EXPECT_EQ(generated(options), alone) << batch;
+    EXPECT_EQ(generated(options), unbatched) << batch;
   }
 }
 
@@ -165,7 +165,7 @@ TEST(Generate, SeveralStopIds) {
   EXPECT_EQ(found["finish_reason"], "stop");
 }
 
-// What is shown as it grows is what is given at the end.
+// The text that is printed incrementally equals the final text.
 TEST(Generate, PlainOutputIsPromptAndText) {
   cli::GenerateOptions options{
       .model = model_path("gpt2"), .prompt = "The", .max_tokens = 25, .temperature = 0};
@@ -174,10 +174,10 @@ TEST(Generate, PlainOutputIsPromptAndText) {
   EXPECT_EQ(captured(options), "The" + text + "\n");
 }
 
-TEST(Generate, Refuses) {
+TEST(Generate, RefusesBadPromptsAndOptions) {
   set_log_level(LogLevel::kError);
   ScratchFolder scratch;
-  const auto fault = [&](const std::string& content, ErrorKind kind, cli::GenerateOptions options = {}) {
+  const auto error_of = [&](const std::string& content, ErrorKind kind, cli::GenerateOptions options = {}) {
     put_file(scratch / "prompts.jsonl", content);
     options.model = model_path("gpt2");
     if (!options.prompt) options.prompts = (scratch / "prompts.jsonl").string();
@@ -189,23 +189,24 @@ TEST(Generate, Refuses) {
     }
     return std::string("no error");
   };
-  EXPECT_THAT(fault("{\"prompt\": \"a\"}\n{\"prompt\"", ErrorKind::kData),
+  EXPECT_THAT(error_of("{\"prompt\": \"a\"}\n{\"prompt\"", ErrorKind::kData),
               testing::HasSubstr("jsonl:2] is not valid JSON"));
-  EXPECT_THAT(fault("{\"text\": \"a\"}\n", ErrorKind::kData), testing::HasSubstr("jsonl:1]"));
-  EXPECT_THAT(fault(" \n\n", ErrorKind::kData), testing::HasSubstr("holds no prompt"));
+  EXPECT_THAT(error_of("{\"text\": \"a\"}\n", ErrorKind::kData), testing::HasSubstr("jsonl:1]"));
+  EXPECT_THAT(error_of(" \n\n", ErrorKind::kData), testing::HasSubstr("holds no prompt"));
   std::string longer;
   for (int i = 0; i < 300; ++i) longer += "12 ";
-  EXPECT_THAT(fault("\n{\"prompt\": \"" + longer + "\"}", ErrorKind::kData),
+  EXPECT_THAT(error_of("\n{\"prompt\": \"" + longer + "\"}", ErrorKind::kData),
               testing::AllOf(testing::HasSubstr("jsonl:2]"), testing::HasSubstr("128 positions")));
-  EXPECT_THAT(fault("", ErrorKind::kConfig, {.prompt = longer}), testing::HasSubstr("128 positions"));
-  EXPECT_THAT(fault("", ErrorKind::kConfig, {.prompt = "a", .batch = 33}), testing::HasSubstr("--batch 33"));
+  EXPECT_THAT(error_of("", ErrorKind::kConfig, {.prompt = longer}), testing::HasSubstr("128 positions"));
+  EXPECT_THAT(error_of("", ErrorKind::kConfig, {.prompt = "a", .batch = 33}),
+              testing::HasSubstr("--batch 33"));
 }
 
 class Stream : public testing::Test {
  protected:
   const data::Tokenizer tokenizer_ = data::Tokenizer::load(Path(STRATA_TASKS) / "gpt2" / "tokenizer.json");
-  // Pieces of a text that comes token by token.
-  std::vector<std::string> pieces(const std::vector<int32_t>& ids, std::vector<std::string> stops = {}) {
+  // The texts that are returned token by token.
+  std::vector<std::string> parts_of(const std::vector<int32_t>& ids, std::vector<std::string> stops = {}) {
     inference::TextStream stream(tokenizer_, std::move(stops));
     std::vector<std::string> out;
     std::string all;
@@ -223,7 +224,7 @@ class Stream : public testing::Test {
     for (const std::string& part : parts) all += part;
     return all;
   }
-  // One token a byte, so that characters are cut everywhere.
+  // One token per byte, so that characters are split everywhere.
   std::vector<int32_t> bytes_of(const std::string& text) const {
     std::vector<int32_t> ids;
     for (const char c : text) {
@@ -239,36 +240,37 @@ class Stream : public testing::Test {
   }
 };
 
-TEST_F(Stream, GivesWholeCharacters) {
+TEST_F(Stream, ReturnsWholeCharacters) {
   const std::string text = "naïve 한국어 🙂 ÄÖ";
-  for (const std::string& piece : pieces(bytes_of(text))) {
-    EXPECT_TRUE(piece.empty() || (static_cast<uint8_t>(piece[0]) & 0xC0) != 0x80) << piece;
-    EXPECT_EQ(piece.find("\uFFFD"), std::string::npos);
+  for (const std::string& part : parts_of(bytes_of(text))) {
+    EXPECT_TRUE(part.empty() || (static_cast<uint8_t>(part[0]) & 0xC0) != 0x80) << part;
+    EXPECT_EQ(part.find("\uFFFD"), std::string::npos);
   }
-  EXPECT_EQ(joined(pieces(bytes_of(text))), text);
-  EXPECT_EQ(joined(pieces(bytes_of(text.substr(0, text.size() - 1)))),
+  EXPECT_EQ(joined(parts_of(bytes_of(text))), text);
+  EXPECT_EQ(joined(parts_of(bytes_of(text.substr(0, text.size() - 1)))),
             text.substr(0, text.size() - 2) + "\uFFFD");
 }
 
-TEST_F(Stream, NothingOfAStopTextIsShown) {
-  EXPECT_EQ(joined(pieces(bytes_of("one two\n\nthree"), {"\n\n"})), "one two");
-  EXPECT_EQ(joined(pieces(bytes_of("one two\nthree"), {"\n\n"})), "one two\nthree");
-  EXPECT_EQ(joined(pieces(bytes_of("a한국b"), {"한국"})), "a");
-  EXPECT_EQ(joined(pieces(bytes_of("a한b"), {"한국"})), "a한b");
-  EXPECT_EQ(joined(pieces(bytes_of("aabaabaac"), {"aabaac"})), "aab");
-  EXPECT_EQ(joined(pieces(bytes_of("abcdef"), {"cd", "bcde", ""})), "ab") << "the stop that is whole first";
-  EXPECT_EQ(joined(pieces(bytes_of("ends with EN"), {"END"})), "ends with EN");
-  const auto parts = pieces(bytes_of("xEND"), {"END"});
-  EXPECT_EQ(parts.front(), "x") << "what cannot be a stop is shown at once";
-  // A stop within one token, and the rest of that token.
+TEST_F(Stream, ShowsNothingOfAStopText) {
+  EXPECT_EQ(joined(parts_of(bytes_of("one two\n\nthree"), {"\n\n"})), "one two");
+  EXPECT_EQ(joined(parts_of(bytes_of("one two\nthree"), {"\n\n"})), "one two\nthree");
+  EXPECT_EQ(joined(parts_of(bytes_of("a한국b"), {"한국"})), "a");
+  EXPECT_EQ(joined(parts_of(bytes_of("a한b"), {"한국"})), "a한b");
+  EXPECT_EQ(joined(parts_of(bytes_of("aabaabaac"), {"aabaac"})), "aab");
+  EXPECT_EQ(joined(parts_of(bytes_of("abcdef"), {"cd", "bcde", ""})), "ab")
+      << "the stop text that is complete first";
+  EXPECT_EQ(joined(parts_of(bytes_of("ends with EN"), {"END"})), "ends with EN");
+  const auto parts = parts_of(bytes_of("xEND"), {"END"});
+  EXPECT_EQ(parts.front(), "x") << "text that cannot begin a stop text is shown immediately";
+  // A stop text inside a token.
   const auto whole = tokenizer_.encode("naïve quoted");
-  EXPECT_EQ(joined(pieces(whole, {"uot"})), "naïve q");
+  EXPECT_EQ(joined(parts_of(whole, {"uot"})), "naïve q");
 }
 
-TEST_F(Stream, LongTextsAreTheirTokensText) {
+TEST_F(Stream, LongTextsEqualTheDecodedTokens) {
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < 700; ++i) ids.push_back(1 + (i * 7919 + i / 7) % 519);
-  EXPECT_EQ(joined(pieces(ids)), tokenizer_.decode_text(ids));
+  EXPECT_EQ(joined(parts_of(ids)), tokenizer_.decode_text(ids));
   const auto metaspace = data::Tokenizer::load(Path(STRATA_TASKS) / "llama" / "tokenizer.json");
   inference::TextStream stream(metaspace, {});
   const auto words = metaspace.encode(

@@ -1,4 +1,4 @@
-// strata checkpoint export and import: what is written, and what is refused before anything is.
+// strata checkpoint export: the files that it writes, and refusals before it writes anything.
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -12,7 +12,7 @@
 namespace strata::train {
 namespace {
 
-// A golden model whose tensors a test may change before they are written.
+// A golden model whose tensors a test can edit before writing them.
 struct EditableModel {
   std::map<std::string, std::vector<float>> values;
   std::map<std::string, Shape> shapes;
@@ -64,7 +64,7 @@ std::string values_of(const Path& folder, const std::string& name, DType dtype =
   return bytes;
 }
 
-TEST(Export, KeepsEveryBitInShardsOfTheSizeAskedFor) {
+TEST(Export, KeepsEveryBitInShardsOfTheRequestedSize) {
   for (const char* name : {"llama-untied", "gpt2"}) {
     ScratchFolder scratch;
     EditableModel model(name);
@@ -102,7 +102,7 @@ TEST(Export, ConvertsTypes) {
     convert(expected.data(), dtype, floats.data(), DType::kF32, static_cast<int64_t>(floats.size()));
     EXPECT_EQ(values_of(scratch / word, tensor, dtype),
               std::string(reinterpret_cast<const char*>(expected.data()), expected.size() * 2));
-    // And back: what fp16 and bf16 hold is exact in fp32.
+    // And back: fp16 and bf16 values are exact in fp32.
     ASSERT_EQ(
         export_of(
             {.source = (scratch / word).string(), .target = scratch / "back", .dtype = "fp32", .force = true})
@@ -115,8 +115,8 @@ TEST(Export, ConvertsTypes) {
   }
 }
 
-// From pickled shards with a tied copy and a rotary table: neither is written again.
-TEST(Export, WritesTheTensorsOfTheModelAndNoOthers) {
+// The source has pickled shards with a tied copy and a rotary table, which are not written.
+TEST(Export, WritesOnlyTheTensorsOfTheModel) {
   ScratchFolder scratch;
   ASSERT_EQ(export_of({.source = std::string(STRATA_TEST_DATA) + "/checkpoint/torch/llama-tied",
                        .target = scratch / "out",
@@ -131,7 +131,7 @@ TEST(Export, WritesTheTensorsOfTheModelAndNoOthers) {
               std::string(reinterpret_cast<const char*>(memory.data()), memory.size() * 4));
 }
 
-// Those of BERT's first files, and of the class without a head's prefix.
+// The names in BERT's first files, and in files of the class without a head.
 TEST(Export, ReadsTheNamesOfOldFiles) {
   ScratchFolder scratch;
   EditableModel model("bert");
@@ -170,7 +170,7 @@ TEST(Export, RefusesBeforeItWrites) {
   struct Case {
     std::function<void(EditableModel&)> edit;
     cli::ConvertOptions options;
-    std::vector<std::string> says;
+    std::vector<std::string> parts;  // of the message
     int code = 3;
   };
   const std::vector<Case> cases{
@@ -209,17 +209,17 @@ TEST(Export, RefusesBeforeItWrites) {
     options.target = scratch / "new/out";
     const Refusal refusal = export_of(options);
     EXPECT_EQ(refusal.code, each.code) << refusal.message;
-    for (const auto& part : each.says)
+    for (const auto& part : each.parts)
       EXPECT_NE(refusal.message.find(part), std::string::npos) << refusal.message;
     EXPECT_FALSE(std::filesystem::exists(options.target));
     const auto left = std::filesystem::exists(scratch / "new")
                           ? std::distance(std::filesystem::directory_iterator(scratch / "new"), {})
                           : 0;
-    EXPECT_EQ(left, 0) << "something partial was left";
+    EXPECT_EQ(left, 0) << "partial output was left";
   }
 }
 
-TEST(Export, ValuesNeedNotBeReadFirst) {
+TEST(Export, CanSkipTheCheckOfValues) {
   ScratchFolder scratch;
   EditableModel model("llama-tied");
   model.values["model.norm.weight"][0] = NAN;
@@ -230,7 +230,7 @@ TEST(Export, ValuesNeedNotBeReadFirst) {
       "");
 }
 
-TEST(Export, ARunsModelHasACard) {
+TEST(Export, WritesAModelCardForARun) {
   const TinyRun tiny;
   tiny.train();
   const std::string card = read_file(tiny.folder() / "final/README.md");
@@ -242,14 +242,14 @@ TEST(Export, ARunsModelHasACard) {
   EXPECT_NE(read_file(tiny.path("out") / "README.md").find("| steps | 4 |"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(tiny.path("out") / "manifest.json"));
 
-  // From there on the folder's own files are kept.
+  // A second export copies the folder's own files.
   put_file(tiny.path("out") / "special_tokens_map.json", "{\"eos_token\": \"<|end|>\"}");
   put_file(tiny.path("out") / "generation_config.json", "{\"top_k\": 7}");
   ASSERT_EQ(export_of({.source = tiny.path("out").string(), .target = tiny.path("again")}).message, "");
   for (const char* name : {"README.md", "special_tokens_map.json", "generation_config.json"})
     EXPECT_EQ(read_file(tiny.path("again") / name), read_file(tiny.path("out") / name));
   cli::ConvertOptions again{.source = tiny.folder().string() + "@latest", .target = tiny.path("again")};
-  EXPECT_EQ(export_of(again).code, 2);  // it is there
+  EXPECT_EQ(export_of(again).code, 2);  // it exists
   again.force = true;
   EXPECT_EQ(export_of(again).code, 0);
 }

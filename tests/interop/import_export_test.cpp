@@ -1,5 +1,5 @@
-// Other programs' formats: GGUF files against those that the `gguf` package writes (make_gguf_golden.py), and
-// Megatron-LM's checkpoints (make_megatron_checkpoint.py) against the models that they were made of.
+// Formats of other programs: GGUF files against those of the `gguf` package (make_gguf_golden.py), and
+// Megatron-LM's checkpoints (make_megatron_checkpoint.py) against the models that they were made from.
 #include <filesystem>
 
 #include "base/error.h"
@@ -40,7 +40,7 @@ void expect_contains(const Refusal& refusal, int code, const std::vector<std::st
   for (const auto& part : parts) EXPECT_NE(refusal.message.find(part), std::string::npos) << refusal.message;
 }
 
-TEST(Gguf, IsByteForByteWhatTheReferenceWriterMakes) {
+TEST(Gguf, MatchesTheReferenceWriterByteForByte) {
   for (const auto& [name, dtype] :
        std::map<std::string, std::string>{{"llama-tied", "fp16"}, {"llama-untied", "bf16"},
                                           {"gpt2", "fp32"},       {"llama-biases-yarn", "fp16"},
@@ -73,7 +73,7 @@ TEST(Gguf, IsByteForByteWhatTheReferenceWriterMakes) {
   }
 }
 
-// Scores and types from SentencePiece's own files; ours from the pairs and the lists of tokenizer.json.
+// The reference takes scores and types from SentencePiece's own files, we derive them from tokenizer.json.
 TEST(Gguf, WritesSentencePieceTokenizersByteForByte) {
   const Path kinds = Path(STRATA_TEST_DATA) / "tokenizer/kinds";
   for (const auto& [json, golden, size, bos] : {std::tuple{"llama2_legacy", "spm_bpe_bytes", 600, true},
@@ -93,13 +93,14 @@ TEST(Gguf, WritesSentencePieceTokenizersByteForByte) {
   }
 }
 
-TEST(Gguf, RefusesTokenizersThatLlamaCppReadsAnotherWay) {
+TEST(Gguf, RefusesTokenizersThatLlamaCppReadsDifferently) {
   const Path kinds = Path(STRATA_TEST_DATA) / "tokenizer/kinds";
   models::ModelConfig model;
   model.vocab_size = 1000;
   model.eos_id = 0;
   ScratchFolder scratch;
-  const auto said = [&](const std::string& name, const std::string& from = "", const std::string& to = "") {
+  const auto message_of = [&](const std::string& name, const std::string& from = "",
+                              const std::string& to = "") {
     std::string text = read_file(kinds / (name + ".json"));
     if (const size_t at = text.find(from); !from.empty() && at != std::string::npos)
       text.replace(at, from.size(), to);
@@ -113,22 +114,25 @@ TEST(Gguf, RefusesTokenizersThatLlamaCppReadsAnotherWay) {
     }
     return std::string();
   };
-  const auto says = [](const std::string& message, const char* part) {
+  const auto expect_part = [](const std::string& message, const char* part) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
-  EXPECT_EQ(said("olmo2"), "");
-  EXPECT_EQ(said("xlmr"), "");
-  says(said("bert"), "neither BPE nor unigram");
-  says(said("unigram_bytes"), "bytes for what it does not know");
-  says(said("olmo2", "\"behavior\":\"Removed\"", "\"behavior\":\"Contiguous\""), "splits text");
-  says(said("olmo2", "\"normalizer\":null", "\"normalizer\":{\"type\":\"Lowercase\"}"), "normalizer");
-  says(said("llama2_legacy", "\"Prepend\"", "\"Append\""), "before it looks for tokens");
+  EXPECT_EQ(message_of("olmo2"), "");
+  EXPECT_EQ(message_of("xlmr"), "");
+  expect_part(message_of("bert"), "neither BPE nor unigram");
+  expect_part(message_of("unigram_bytes"), "byte fallback");
+  expect_part(message_of("olmo2", "\"behavior\":\"Removed\"", "\"behavior\":\"Contiguous\""),
+              "split of text");
+  expect_part(message_of("olmo2", "\"normalizer\":null", "\"normalizer\":{\"type\":\"Lowercase\"}"),
+              "normalizer");
+  expect_part(message_of("llama2_legacy", "\"Prepend\"", "\"Append\""), "other than SentencePiece's");
   // "he" is a token, and h + e makes it: without the pair SentencePiece would still join them.
-  says(said("llama2_legacy", "[\"h\",\"e\"],", ""), "leave out a pair");
-  says(said("llama2_legacy", "[\"o\",\"n\"],", "[\"o\",\"n\"],[\"e\",\"r\"],[\"o\",\"n\"],"), "two ranks");
+  expect_part(message_of("llama2_legacy", "[\"h\",\"e\"],", ""), "leave out a pair");
+  expect_part(message_of("llama2_legacy", "[\"o\",\"n\"],", "[\"o\",\"n\"],[\"e\",\"r\"],[\"o\",\"n\"],"),
+              "two ranks");
 }
 
-TEST(Gguf, RefusesWhatItCannotSay) {
+TEST(Gguf, RefusesModelsThatItCannotExpress) {
   ScratchFolder scratch;
   const Path model = scratch / "model";
   std::filesystem::copy(Path(STRATA_GOLDEN_MODELS) / "llama-tied", model);
@@ -144,9 +148,9 @@ TEST(Gguf, RefusesWhatItCannotSay) {
   std::filesystem::remove(scratch / "out.gguf");
   expect_contains(with("\"BPE\"", "\"Unigram\""), 3,
                   {"tokenizer.json", "unigram tokenizer without an unknown token"});
-  expect_contains(with("\"use_regex\": true", "\"use_regex\": false"), 3, {"splits text"});
+  expect_contains(with("\"use_regex\": true", "\"use_regex\": false"), 3, {"split of text"});
   expect_contains(with("\"a\": 2", "\"a\": 131"), 3, {"token 131", "vocabulary of 131"});
-  // An added token without a row is left out: no text needs it.
+  // An added token without a row in the model is left out.
   EXPECT_EQ(with("\"id\": 1", "\"id\": 131").message, "");
   std::filesystem::remove(scratch / "out.gguf");
   expect_contains(with("\"vocab\"", "\"volab\""), 3, {"tokenizer.json"});
@@ -164,17 +168,17 @@ TEST(Gguf, RefusesWhatItCannotSay) {
       {"--format", "onnx"});
 }
 
-// Of experts llama.cpp fixes much by the architecture.
-TEST(Gguf, ExpertsThatItCannotSayAreRefusedByName) {
+// llama.cpp fixes many properties of experts by the architecture.
+TEST(Gguf, NamesThePropertyOfExpertsThatItCannotExpress) {
   for (const auto& [name, message] :
-       std::vector<std::pair<std::string, std::string>>{{"olmoe", "that q, k and v are cut"},
-                                                        {"gpt-oss", "where gates are cut"},
-                                                        {"qwen2-moe", "which layers have experts"},
-                                                        {"deepseek-v2-moe", "its best one, not its best two"},
+       std::vector<std::pair<std::string, std::string>>{{"olmoe", "clipped q, k and v"},
+                                                        {"gpt-oss", "gates clamped"},
+                                                        {"qwen2-moe", "layers without experts"},
+                                                        {"deepseek-v2-moe", "not from its best two"},
                                                         {"deepseek-v3", "biases"},
-                                                        {"deepseek-v3-half", "that no layer has experts"},
-                                                        {"llama4", "the size of chunks"},
-                                                        {"llama4-top2", "the size of chunks"}}) {
+                                                        {"deepseek-v3-half", "a model without experts"},
+                                                        {"llama4", "attention chunks"},
+                                                        {"llama4-top2", "attention chunks"}}) {
     const ScratchFolder scratch;
     expect_contains(quietly(cli::run_export, {.source = (Path(STRATA_GOLDEN_MODELS) / name).string(),
                                               .target = scratch / "out.gguf",
@@ -184,25 +188,25 @@ TEST(Gguf, ExpertsThatItCannotSayAreRefusedByName) {
   }
 }
 
-// llama.cpp goes by the number of layers, and by the width.
-TEST(Gguf, SizesThatItTakesForAnotherModelAreRefused) {
-  const auto said = [](const char* preset, const char* arch, int64_t layers, int64_t kv_heads = 0) {
+// llama.cpp recognizes models by their number of layers, and by their width.
+TEST(Gguf, RefusesSizesThatItTakesForAnotherModel) {
+  const auto message_of = [](const char* preset, const char* arch, int64_t layers, int64_t kv_heads = 0) {
     models::ModelConfig model = models::preset(preset);
     if (layers > 0) model.layers = layers;
     if (kv_heads > 0) model.kv_heads = kv_heads;
     return std::string(interop::inexpressible(arch, model).value_or(""));
   };
   for (const char* lite : {"deepseek-v2-lite", "moonlight-16b-a3b"}) {
-    EXPECT_EQ(said(lite, "deepseek2", 0), "") << lite;
-    EXPECT_NE(said(lite, "deepseek2", 28).find("queries have no latent"), std::string::npos) << lite;
+    EXPECT_EQ(message_of(lite, "deepseek2", 0), "") << lite;
+    EXPECT_NE(message_of(lite, "deepseek2", 28).find("queries without a latent"), std::string::npos) << lite;
   }
   for (const char* whole : {"deepseek-v3", "kimi-k2"}) {
-    EXPECT_EQ(said(whole, "deepseek2", 0), "") << whole;
-    EXPECT_NE(said(whole, "deepseek2", 27).find("a latent of queries"), std::string::npos) << whole;
+    EXPECT_EQ(message_of(whole, "deepseek2", 0), "") << whole;
+    EXPECT_NE(message_of(whole, "deepseek2", 27).find("a query latent"), std::string::npos) << whole;
   }
-  EXPECT_EQ(said("olmoe-1b-7b", "olmoe", 0), "");
-  EXPECT_NE(said("olmoe-1b-7b", "olmoe", 0, 8).find("fewer heads"), std::string::npos);
-  for (const char* glm : {"glm-4.5-air", "glm-4.5"}) EXPECT_EQ(said(glm, "glm4moe", 0), "") << glm;
+  EXPECT_EQ(message_of("olmoe-1b-7b", "olmoe", 0), "");
+  EXPECT_NE(message_of("olmoe-1b-7b", "olmoe", 0, 8).find("fewer key heads"), std::string::npos);
+  for (const char* glm : {"glm-4.5-air", "glm-4.5"}) EXPECT_EQ(message_of(glm, "glm4moe", 0), "") << glm;
 }
 
 std::vector<float> floats_of(const Path& folder, const std::string& name) {
@@ -214,7 +218,7 @@ std::vector<float> floats_of(const Path& folder, const std::string& name) {
   return values;
 }
 
-TEST(Megatron, BecomesTheModelThatItWasMadeOf) {
+TEST(Megatron, ImportsTheModelThatItWasMadeFrom) {
   for (const auto& [folder, golden, dtype] :
        {std::tuple{"megatron/llama", "llama-untied", DType::kF16},
         std::tuple{"megatron/llama/iter_0000040", "llama-untied", DType::kF16},
@@ -241,7 +245,7 @@ TEST(Megatron, BecomesTheModelThatItWasMadeOf) {
   }
 }
 
-// Before a program is planned for them.
+// Before a program is compiled for them.
 TEST(Megatron, RefusesSizesThatItsTensorsDoNotHave) {
   const auto changed = [](auto change) {
     interop::MegatronCheckpoint checkpoint = interop::open_megatron(data("megatron/llama"));
@@ -254,9 +258,9 @@ TEST(Megatron, RefusesSizesThatItsTensorsDoNotHave) {
     return std::string();
   };
   EXPECT_EQ(changed([](models::ModelConfig&) {}), "");
-  EXPECT_NE(changed([](models::ModelConfig& m) { m.vocab_size = 2147483000; }).find("expected a part of"),
+  EXPECT_NE(changed([](models::ModelConfig& m) { m.vocab_size = 2147483000; }).find("expected a shard of"),
             std::string::npos);
-  EXPECT_NE(changed([](models::ModelConfig& m) { m.intermediate_size *= 1000; }).find("expected a part of"),
+  EXPECT_NE(changed([](models::ModelConfig& m) { m.intermediate_size *= 1000; }).find("expected a shard of"),
             std::string::npos);
   EXPECT_NE(changed([](models::ModelConfig& m) { m.layers = 100; }).find("is missing"), std::string::npos);
 }
@@ -269,7 +273,7 @@ TEST(Megatron, RefusesOtherModelsByName) {
   }
 }
 
-TEST(Megatron, RefusesWhatIsNotWhole) {
+TEST(Megatron, RefusesIncompleteCheckpoints) {
   ScratchFolder scratch;
   const auto fresh = [&](const char* folder) {
     std::filesystem::remove_all(scratch / "model");

@@ -1,4 +1,4 @@
-// A mixture of experts made from a dense model: a fresh copy computes what that one does.
+// A mixture of experts made from a dense model: a plain copy computes the same.
 #include "interop/upcycle.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 using train::golden::Golden;
 
-// The golden model upcycled, and beside it what transformers computes with the dense one.
+// The golden model upcycled, with transformers' results for the dense one as expected values.
 Golden upcycled_golden(const ScratchFolder& scratch, const char* name, const UpcycleOptions& how) {
   cli::UpcycleCommand command;
   command.source = (Path(STRATA_GOLDEN_MODELS) / name).string();
@@ -37,7 +37,7 @@ struct Case {
   UpcycleOptions how;
 };
 
-TEST(Upcycle, AFreshCopyGivesTheDenseModelsLogits) {
+TEST(Upcycle, APlainCopyReproducesTheDenseModelsLogits) {
   const ScratchFolder scratch;
   for (const Case& one : {Case{"llama-untied", {.experts = 4, .per_token = 2}},
                           Case{"llama-tied", {.experts = 3, .per_token = 3}},
@@ -62,7 +62,7 @@ std::vector<float> tensor_of(const Golden& golden, const std::string& name) {
   return out;
 }
 
-TEST(Upcycle, NoiseAndFreshUnitsMoveEachExpertByItself) {
+TEST(Upcycle, NoiseAndFreshUnitsDifferBetweenExperts) {
   const ScratchFolder scratch;
   const std::string prefix = "model.layers.0.block_sparse_moe.experts.";
   const auto expert = [&](const Golden& golden, int e, const char* part) {
@@ -101,7 +101,7 @@ TEST(Upcycle, NoiseAndFreshUnitsMoveEachExpertByItself) {
   EXPECT_EQ(changed, units / 2);
 }
 
-TEST(Upcycle, WhatFitsNoFamilyOrNumberIsRefused) {
+TEST(Upcycle, RefusesOtherFamiliesAndNumbers) {
   const auto message = [](const char* model, const UpcycleOptions& how) -> std::string {
     try {
       upcycled(Golden(model).model, how);

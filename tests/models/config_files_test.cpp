@@ -1,5 +1,5 @@
-// config.json files as people have them: keys that are absent or null, older and newer spellings, sizes in
-// text_config. What is read must be what transformers reads (tools/golden/make_config_golden.py).
+// config.json files as found in practice: absent and null keys, older and newer spellings, sizes in
+// text_config. They must be read as in transformers (tools/golden/make_config_golden.py).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,16 +16,16 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Of these the file's silence means something else here, on purpose: a text ends with what its tokenizer
-// says, layers that predict further tokens come with their weights, and runs have no dropout unless a file
-// asks.
+// Keys whose absence has another meaning here, on purpose: texts end with the tokenizer's end-of-text token,
+// layers that predict further tokens are present if their weights are, and runs have no dropout unless a file
+// has it.
 bool is_ours(const std::string& key) {
   return key.ends_with("_token_id") || key == "num_nextn_predict_layers" || key.find("drop") != key.npos ||
          key == "max_window_layers" || key.starts_with("num_sparse_") || key == "qk_head_dim";
 }
 
-// Files that transformers reads and whose model it cannot run: windows without a size, groups of experts
-// without a number, and more key-value heads than there are heads.
+// Files that transformers reads but whose model it cannot run: windows without a size, groups of experts
+// without a number, and more key-value heads than heads.
 bool cannot_run(const Json& wanted) {
   const auto is_null = [&](const char* key) { return wanted.contains(key) && wanted[key].is_null(); };
   const auto layers = wanted.find("layer_types");
@@ -39,17 +39,17 @@ bool cannot_run(const Json& wanted) {
   return wanted.contains("kv_lora_rank") && wanted["num_key_value_heads"] != wanted["num_attention_heads"];
 }
 
-// What both say means the same.
+// Whether both values have the same meaning.
 bool are_alike(const std::string& key, const Json& ours, const Json& theirs, const Json& written) {
   if (ours == theirs) return true;
-  // A number that is null is one that transformers makes up, or fails on; a flag that is null is not set.
+  // transformers replaces a null number by a default, or fails; a null flag is not set.
   if (theirs.is_null() && (ours.is_number() || ours == false || ours.is_string())) return true;
   if (key == "sliding_window" && theirs == 0) return ours.is_null();
   const auto has = [&](const char* name, const Json& value) {
     return written.contains(name) && written[name] == value;
   };
   if (key == "n_group" || key == "topk_group") return has("topk_method", "greedy");
-  return key == "original_max_position_embeddings" && has("rope_scaling", Json());  // says nothing then
+  return key == "original_max_position_embeddings" && has("rope_scaling", Json());  // has no effect then
 }
 
 Json shown(const Json& value) {
@@ -62,7 +62,7 @@ Json shown(const Json& value) {
   return name == kNames.end() ? value : Json(name->second);
 }
 
-// The keys of `wanted` in a rotation.
+// Compares a rotation with the keys of `wanted`.
 void expect_rope(const ops::RopeScaling& found, const Json& wanted, const std::string& what) {
   Json written;
   nlohmann::ordered_json keys;
@@ -102,7 +102,7 @@ void expect_read(const Json& config, const Json& wanted, const std::string& what
   }
 }
 
-TEST(ConfigFiles, AreReadAsTransformersReadsThem) {
+TEST(ConfigFiles, AreReadAsInTransformers) {
   const Path golden = STRATA_GOLDEN_MODELS;
   const auto rows = parse_json<Json>(read_file(golden / "configs.json"));
   std::map<std::string, Json> bases, wholes;
@@ -128,7 +128,7 @@ TEST(ConfigFiles, AreReadAsTransformersReadsThem) {
     Json change = row;
     change.erase("expected");
     if (row.contains("refused")) {
-      // What transformers refuses may be read or refused here, but by a message.
+      // A file that transformers refuses may be read or refused here, but only with a message.
       try {
         read_config_json(dump_json(config), "config.json");
       } catch (const Error& error) {

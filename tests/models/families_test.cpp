@@ -1,4 +1,4 @@
-// What config.json means to each family, and what is refused.
+// Reading and writing config.json in each family, and refusals.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -49,7 +49,7 @@ TEST(Families, EveryOneHasAGoldenModelAndAPreset) {
   }
 }
 
-TEST(Families, KimiK2IsDeepSeekV3UnderItsOwnName) {
+TEST(Families, KimiK2IsDeepSeekV3UnderAnotherName) {
   Json config = golden("deepseek-v3-moe");
   const ModelConfig theirs = read_config_json(dump_json(config), "");
   config["model_type"] = "kimi_k2";
@@ -62,7 +62,7 @@ TEST(Families, KimiK2IsDeepSeekV3UnderItsOwnName) {
   EXPECT_EQ(written, parse_json<Json>(write_config_json(theirs, DType::kF32)));
 }
 
-TEST(Families, WhatTheyWriteMeansWhatTheyRead) {
+TEST(Families, WriteWhatTheyRead) {
   for (const Path& path : golden_configs()) {
     const ModelConfig config = read_config_json(read_file(path), path.string());
     const std::string written = config.family->write(config, DType::kBF16);
@@ -75,7 +75,7 @@ TEST(Families, WhatTheyWriteMeansWhatTheyRead) {
   }
 }
 
-TEST(Families, PresetsReadAsTheyWereMade) {
+TEST(Families, PresetsSurviveWritingAndReading) {
   for (const Preset& preset : presets()) {
     const ModelConfig& config = preset.config;
     EXPECT_EQ(errors_of(config), std::vector<std::string>{}) << preset.name;
@@ -87,7 +87,7 @@ TEST(Families, PresetsReadAsTheyWereMade) {
   }
 }
 
-// Totals of the published models, in millions.
+// Total parameters of the published models, in millions.
 TEST(Families, PresetsHaveThePublishedSizes) {
   const std::pair<const char*, double> published[] = {{"gpt2-124m", 124.439808},
                                                       {"gpt2-355m", 354.823168},
@@ -192,7 +192,7 @@ TEST(Families, PresetsHaveThePublishedSizes) {
     EXPECT_NEAR(static_cast<double>(parameter_count(preset(name))) / 1e6, millions, 1e-6) << name;
 }
 
-// The numbers that a token passes, in billions, embedding and head counted.
+// Active parameters per token, in billions, including embedding and head.
 TEST(Families, ExpertsHaveThePublishedActiveSizes) {
   const std::pair<const char*, double> published[] = {{"mixtral-8x7b", 12.880},
                                                       {"qwen3-30b-a3b", 3.353},
@@ -205,7 +205,7 @@ TEST(Families, ExpertsHaveThePublishedActiveSizes) {
                                                       {"llama4-scout", 17.17},
                                                       {"llama4-maverick", 17.19},
                                                       {"llama4-50m", 0.016},
-                                                      // Published without the embedding, which is 0.579.
+                                                      // Published without the embedding of 0.579.
                                                       {"gpt-oss-20b", 3.61 + 0.579},
                                                       {"gpt-oss-120b", 5.13 + 0.579}};
   for (const auto& [name, billions] : published) {
@@ -215,9 +215,10 @@ TEST(Families, ExpertsHaveThePublishedActiveSizes) {
   EXPECT_EQ(active_parameter_count(preset("llama3-29m")), parameter_count(preset("llama3-29m")));
 }
 
-// DeepSeek-V3's module of 11.6 billion, of which a token passes 2.4 with the embedding and the head, which it
-// shares; the work that it adds to a token's, against the published 2.50e11 and 2.60e11 at 4,096 tokens.
-TEST(Families, FurtherTokensCostWhatIsPublished) {
+// DeepSeek-V3's module has 11.6 billion parameters, 2.4 billion of them active including the shared embedding
+// and head. Its additional FLOPs per token are compared with the published 2.50e11 and 2.60e11 at 4,096
+// tokens.
+TEST(Families, FurtherTokensHaveThePublishedCost) {
   const ModelConfig without = preset("deepseek-v3");
   const ModelConfig with = with_overrides(without, {{"num_nextn_predict_layers", "1"}}, "test");
   ASSERT_EQ(with.predict_layers, 1);
@@ -230,7 +231,7 @@ TEST(Families, FurtherTokensCostWhatIsPublished) {
   EXPECT_NEAR(training_flops_per_token(with, 4096), 2.60e11, 2e-2 * 2.60e11);
 }
 
-TEST(Families, UnknownTypesAreNamedWithTheNearest) {
+TEST(Families, SuggestsTheNearestTypeForAnUnknownOne) {
   Json config = golden("qwen3");
   config["model_type"] = "qwen4";
   const std::string message = message_of(config);
@@ -245,7 +246,7 @@ struct Refused {
   Json value;
 };
 
-TEST(Families, FieldsThatChangeTheMathematicsAreRefusedByName) {
+TEST(Families, RefusesFieldsThatChangeTheComputation) {
   const Refused all[] = {
       {"llama-tied", "pretraining_tp", 2},
       {"llama-tied", "hidden_act", "mish"},
@@ -281,8 +282,8 @@ TEST(Families, FieldsThatChangeTheMathematicsAreRefusedByName) {
   }
 }
 
-// What nothing here does is not lost for those who go on with the model elsewhere.
-TEST(Families, DropoutIsKeptForOtherPrograms) {
+// Dropout is not used here, but preserved for training the model elsewhere.
+TEST(Families, PreservesDropoutForOtherPrograms) {
   const std::pair<const char*, std::vector<const char*>> all[] = {
       {"llama-tied", {"attention_dropout"}},
       {"phi3", {"attention_dropout", "resid_pdrop", "embd_pdrop"}},
@@ -303,7 +304,7 @@ TEST(Families, DropoutIsKeptForOtherPrograms) {
     const std::string written = write_config_json(read, DType::kBF16);
     for (const char* key : keys) EXPECT_EQ(parse_json<Json>(written)[key], 0.25) << name << " " << key;
     EXPECT_EQ(write_config_json(read_config_json(written, name), DType::kBF16), written) << name;
-    // An override changes it, and leaves the others.
+    // An override changes one key and no others.
     const ModelConfig changed = with_overrides(read, {{keys[0], "0.5"}}, name);
     EXPECT_EQ(parse_json<Json>(write_config_json(changed, DType::kF32))[keys[0]], 0.5) << name;
     EXPECT_EQ(changed.dropout.size(), keys.size()) << name;
@@ -315,8 +316,8 @@ TEST(Families, DropoutIsKeptForOtherPrograms) {
   EXPECT_NE(message_of(wrong).find("attn_pdrop"), std::string::npos);
 }
 
-// By the checks of transformers' own configuration classes: a model that it cannot load is of little use.
-TEST(Families, WhatTransformersRefusesIsKnown) {
+// The checks of transformers' configuration classes: a model that it cannot load is of little use.
+TEST(Families, KnowsWhatTransformersRefuses) {
   for (const Preset& preset : presets())
     EXPECT_EQ(transformers_errors(preset.config), std::vector<std::string>{}) << preset.name;
   for (const Path& path : golden_configs())
@@ -338,17 +339,17 @@ TEST(Families, WhatTransformersRefusesIsKnown) {
       1u);
 }
 
-TEST(Families, WithoutAKeyForTheHeadSizeHeadsDivideTheWidth) {
+TEST(Families, TheWidthIsAMultipleOfTheHeadsWithoutAHeadSize) {
   for (const Family* family : families()) {
     ModelConfig config = smallest_preset(*family);
     if (family->size_keys.head_dim != nullptr || config.latent) continue;
     ++config.hidden_size;
     ASSERT_FALSE(errors_of(config).empty()) << family->name;
-    EXPECT_NE(errors_of(config)[0].find("does not divide among"), std::string::npos) << family->name;
+    EXPECT_NE(errors_of(config)[0].find("is not a multiple of"), std::string::npos) << family->name;
   }
 }
 
-TEST(Families, ScaledRotationOfWindowsIsWritten) {
+TEST(Families, WritesScaledRotationOfWindows) {
   Json gemma = golden("gemma3");
   gemma["rope_parameters"] = {
       {"full_attention", {{"rope_type", "default"}, {"rope_theta", 1e6}}},
@@ -384,7 +385,7 @@ TEST(Families, WindowsFollowTheRuleOfTheFamily) {
   EXPECT_EQ(windowed(read_config_json(dump_json(qwen), ""), 4), "....");
   const ModelConfig mistral = read_config_json(dump_json(golden("mistral")), "");
   EXPECT_EQ(windowed(mistral, 2), "ww");
-  // Other layers under the same rule, not the list of the old ones.
+  // The rule is applied to the new number of layers.
   const ModelConfig more = with_overrides(read_config_json(dump_json(golden("gemma3")), ""),
                                           {{"num_hidden_layers", "7"}}, "model.override");
   EXPECT_EQ(windowed(more, 7), "wwwww.w");
@@ -408,7 +409,7 @@ TEST(Families, OverridesTakeTablesAndLists) {
   EXPECT_TRUE(gemma.sliding_window.at(1) && !gemma.sliding_window.at(0));
 }
 
-TEST(Families, AModelWithPicturesMaySayWhatEndsItsTexts) {
+TEST(Families, ReadsEndTokensOfAMultimodalModel) {
   auto text = golden("llama4");
   for (const char* key : {"bos_token_id", "eos_token_id"}) text.erase(key);
   const auto read = [&](nlohmann::json whole) {
@@ -423,10 +424,10 @@ TEST(Families, AModelWithPicturesMaySayWhatEndsItsTexts) {
   EXPECT_EQ(read({{"eos_token_id", 3}}).stop_ids(), (std::vector<int64_t>{5, 6}));
 }
 
-// What a family's reader does not look at would be passed over.
-TEST(Families, OverridesThatAreNotReadAreRefused) {
+// A field that the family's reader does not use would be ignored.
+TEST(Families, RefusesOverridesThatAreNotRead) {
   const ModelConfig llama = read_config_json(dump_json(golden("llama-tied")), "");
-  const auto said = [&](const std::string& key, const std::string& value) {
+  const auto message_for = [&](const std::string& key, const std::string& value) {
     try {
       with_overrides(llama, {{key, value}}, "here");
     } catch (const ConfigError& error) {
@@ -434,71 +435,71 @@ TEST(Families, OverridesThatAreNotReadAreRefused) {
     }
     return std::string();
   };
-  EXPECT_NE(said("hiden_size", "64").find("did you mean \"hidden_size\"?"), std::string::npos);
-  EXPECT_NE(
-      said("use_cache", "false").find("model.override.use_cache: a llama config.json has no such field"),
-      std::string::npos);
-  EXPECT_NE(said("torch_dtype", "\"float16\"").find("torch_dtype"), std::string::npos);
-  EXPECT_NE(
-      said("rope_scaling", R"({"rope_type": "linear", "faktor": 2.0})").find("did you mean \"factor\"?"),
-      std::string::npos);
-  EXPECT_NE(said("hidden_size", "\"wide\"").find("positive integer"), std::string::npos);
-  EXPECT_NE(said("hidden_size", "9223372036854775807").find("at most 2147483647"), std::string::npos);
+  EXPECT_NE(message_for("hiden_size", "64").find("did you mean \"hidden_size\"?"), std::string::npos);
+  EXPECT_NE(message_for("use_cache", "false")
+                .find("model.override.use_cache: a llama config.json has no such field"),
+            std::string::npos);
+  EXPECT_NE(message_for("torch_dtype", "\"float16\"").find("torch_dtype"), std::string::npos);
+  EXPECT_NE(message_for("rope_scaling", R"({"rope_type": "linear", "faktor": 2.0})")
+                .find("did you mean \"factor\"?"),
+            std::string::npos);
+  EXPECT_NE(message_for("hidden_size", "\"wide\"").find("positive integer"), std::string::npos);
+  EXPECT_NE(message_for("hidden_size", "9223372036854775807").find("at most 2147483647"), std::string::npos);
   for (const auto& [key, value] :
        std::vector<std::pair<std::string, std::string>>{{"hidden_act", "\"swish\""},
                                                         {"hidden_act", "\"relu2\""},
                                                         {"rms_norm_eps", "1e-6"},
                                                         {"pad_token_id", "1"},
                                                         {"attention_bias", "true"}})
-    EXPECT_EQ(said(key, value), "") << key;
+    EXPECT_EQ(message_for(key, value), "") << key;
 }
 
-TEST(Families, SizesOfNoModelAreFaults) {
-  const auto fault = [](auto change) {
+TEST(Families, ImpossibleSizesAreErrors) {
+  const auto error_of = [](auto change) {
     ModelConfig config = read_config_json(dump_json(golden("llama-tied")), "");
     change(config);
-    const auto faults = errors_of(config);
-    return faults.empty() ? std::string() : faults.front();
+    const auto errors = errors_of(config);
+    return errors.empty() ? std::string() : errors.front();
   };
-  EXPECT_EQ(fault([](ModelConfig&) {}), "");
-  EXPECT_EQ(fault([](ModelConfig& c) { c.layers = 1000000000; }),
-            "the number of layers is 1000000000; at most 4096 is possible");
-  EXPECT_EQ(fault([](ModelConfig& c) { c.vocab_size = int64_t{1} << 62; }),
-            "the vocabulary size is 4.6e+18; at most 2147483647 is possible");
-  EXPECT_NE(fault([](ModelConfig& c) { c.intermediate_size = int64_t{1} << 34; }), "");
-  EXPECT_NE(fault([](ModelConfig& c) { c.hidden_size = int64_t{1} << 40; }), "");
-  EXPECT_NE(fault([](ModelConfig& c) { c.heads = int64_t{1} << 40; }), "");
-  EXPECT_NE(fault([](ModelConfig& c) { c.norm_eps = -1; }), "");
-  EXPECT_NE(fault([](ModelConfig& c) { c.norm_eps = std::nan(""); }), "");
-  EXPECT_NE(fault([](ModelConfig& c) { c.rope.theta = 1e300; }), "");
-  // Every preset is possible.
+  EXPECT_EQ(error_of([](ModelConfig&) {}), "");
+  EXPECT_EQ(error_of([](ModelConfig& c) { c.layers = 1000000000; }),
+            "the number of layers is 1000000000: expected at most 4096");
+  EXPECT_EQ(error_of([](ModelConfig& c) { c.vocab_size = int64_t{1} << 62; }),
+            "the vocabulary size is 4.6e+18: expected at most 2147483647");
+  EXPECT_NE(error_of([](ModelConfig& c) { c.intermediate_size = int64_t{1} << 34; }), "");
+  EXPECT_NE(error_of([](ModelConfig& c) { c.hidden_size = int64_t{1} << 40; }), "");
+  EXPECT_NE(error_of([](ModelConfig& c) { c.heads = int64_t{1} << 40; }), "");
+  EXPECT_NE(error_of([](ModelConfig& c) { c.norm_eps = -1; }), "");
+  EXPECT_NE(error_of([](ModelConfig& c) { c.norm_eps = std::nan(""); }), "");
+  EXPECT_NE(error_of([](ModelConfig& c) { c.rope.theta = 1e300; }), "");
+  // Every preset is valid.
   for (const Preset& preset : presets()) EXPECT_TRUE(errors_of(preset.config).empty()) << preset.name;
   EXPECT_THROW(read_config_json(R"({"model_type": "llama", "rms_norm_eps": 1e999})", "c"), DataError);
 }
 
-TEST(Families, WindowsCostWhatTheirKeysCost) {
+TEST(Families, WindowsCostAsMuchAsTheirKeys) {
   ModelConfig config = read_config_json(dump_json(golden("mistral")), "");
   const double with = training_flops_per_token(config, 64);
   config.sliding_window.size = 0;
   const double without = training_flops_per_token(config, 64);
-  // 7 keys a token at most, against half of 64: 12 operations a key, dimension and layer.
+  // At most 7 keys per token instead of half of 64: 12 operations per key, dimension and layer.
   const double keys = 7 * (1 - 7 / 128.0) - 32;
   EXPECT_NEAR(with - without, 12 * keys * static_cast<double>(config.q_width() * config.layers), 1e-6);
 }
 
-// A masked model's head sees the tokens alone that are to be told.
-TEST(Families, TokensWithoutATargetDoNotPassTheHead) {
+// The head of a masked model sees only the tokens to predict.
+TEST(Families, TokensWithoutTargetsDoNotReachTheHead) {
   const ModelConfig config = read_config_json(dump_json(golden("bert")), "");
   const double all = training_flops_per_token(config, 64, 64),
                some = training_flops_per_token(config, 64, 64, 0.15);
   EXPECT_NEAR(all - some, 0.85 * 6 * static_cast<double>(config.vocab_size * config.hidden_size), 1e-6);
 }
 
-// Keys and values of a head differ in size, and neither is what its latent takes.
-TEST(Families, LatentAttentionCostsItsProductsAndItsHeads) {
+// A head's keys and values differ in size, and from the size of its latent.
+TEST(Families, LatentAttentionCostsItsMatmulsAndItsHeads) {
   const ModelConfig config = read_config_json(dump_json(golden("deepseek-v3")), "");
   const double of_attention = training_flops_per_token(config, 64) - training_flops_per_token(config, 32);
-  // Half of 32 keys more, in two layers of three heads: 6 operations for each of 16 + 8 dimensions.
+  // 16 keys more, in two layers with three heads: 6 operations for each of 16 + 8 dimensions.
   EXPECT_NEAR(of_attention, 16 * 2 * 3 * 6 * (16 + 8), 1e-6);
   const int64_t attention = 24 * (14 + 18 + 6) + 14 * 3 * 16 + 18 * 3 * (10 + 8) + 3 * 8 * 24;
   const int64_t matrices = 2 * (attention + 3 * 24 * 34) + 61 * 24;
@@ -507,17 +508,17 @@ TEST(Families, LatentAttentionCostsItsProductsAndItsHeads) {
 }
 
 TEST(Families, SizesOfLatentsHaveLimits) {
-  const auto fault = [](auto change) {
+  const auto error_of = [](auto change) {
     ModelConfig config = read_config_json(dump_json(golden("deepseek-v3")), "");
     change(config);
-    const auto faults = errors_of(config);
-    return faults.empty() ? std::string() : faults.front();
+    const auto errors = errors_of(config);
+    return errors.empty() ? std::string() : errors.front();
   };
-  EXPECT_EQ(fault([](ModelConfig&) {}), "");
-  EXPECT_NE(fault([](ModelConfig& c) { c.latent->rank = 2000; }).find("the rank"), std::string::npos);
-  EXPECT_NE(fault([](ModelConfig& c) { c.latent->value_dim = 300; }).find("values"), std::string::npos);
-  EXPECT_NE(fault([](ModelConfig& c) { c.kv_heads = 1; }).find("both must be equal"), std::string::npos);
-  EXPECT_NE(fault([](ModelConfig& c) { c.latent->rotary_dim = 5; }).find("even"), std::string::npos);
+  EXPECT_EQ(error_of([](ModelConfig&) {}), "");
+  EXPECT_NE(error_of([](ModelConfig& c) { c.latent->rank = 2000; }).find("the rank"), std::string::npos);
+  EXPECT_NE(error_of([](ModelConfig& c) { c.latent->value_dim = 300; }).find("values"), std::string::npos);
+  EXPECT_NE(error_of([](ModelConfig& c) { c.kv_heads = 1; }).find("both must be equal"), std::string::npos);
+  EXPECT_NE(error_of([](ModelConfig& c) { c.latent->rotary_dim = 5; }).find("even"), std::string::npos);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ struct Setting {
   ModelConfig model;
   DType activations = DType::kF32;
   bool trains = true;
-  int64_t every = 6;  // one of so many tokens has no target; below 0: one of so many has one
+  int64_t every = 6;  // 1 in `every` tokens has no target; below 0: only 1 in -every has one
 };
 
 graph::Graph graph_of(const Setting& setting, LossForm form) {
@@ -39,7 +39,7 @@ graph::Graph graph_of(const Setting& setting, LossForm form) {
   return graph;
 }
 
-// One document a sequence, and weights of any size.
+// One document per sequence, and random weights.
 void fill(device::OpRun& run, const Setting& setting) {
   for (ValueId id = 0; id < run.graph().value_count(); ++id) {
     const graph::Value& value = run.graph().value(id);
@@ -98,7 +98,7 @@ TEST_P(LossForms, GiveTheSameGradients) {
   expect_same_bits({.model = model()});
 }
 
-TEST_P(LossForms, GiveTheSameGradientsInBf16WhereFewTokensHaveTargets) {
+TEST_P(LossForms, GiveTheSameGradientsInBf16WithFewTargets) {
   expect_same_bits({.model = model(), .activations = DType::kBF16, .every = -9});
 }
 
@@ -121,8 +121,8 @@ INSTANTIATE_TEST_SUITE_P(Models, LossForms, testing::ValuesIn(golden_models()), 
   return name;
 });
 
-// The split form's forward stays, without layers: recompute leaves it alone as it does the fused one.
-TEST(LossForm, OfTheSplitFormHasEachPhaseApart) {
+// The split form's forward has no layer, so recompute does not affect it, like the fused form.
+TEST(LossForm, SplitHasSeparatePhases) {
   const Path path = Path(STRATA_GOLDEN_MODELS) / "llama-tied" / "config.json";
   const Setting setting{.model = read_config_json(read_file(path), path.string())};
   std::map<std::string_view, graph::Phase> phases;

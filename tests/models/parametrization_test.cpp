@@ -1,5 +1,4 @@
-// How weights start, against what the schemes' sources say, and µP's factors against table 8 of Yang et al.
-// 2022.
+// Initialization compared with the schemes' sources, and µP's factors with table 8 of Yang et al. 2022.
 #include "models/parametrization.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +32,7 @@ void expect_std(const std::map<std::string, Init>& starts, const char* name, dou
   EXPECT_NEAR(starts.at(name).std, std, 1e-12) << name;
 }
 
-TEST(Start, OfGpt2IsScaledIntoTheStream) {
+TEST(Initialization, OfGpt2ScalesOutputProjections) {
   const auto starts = starts_of(preset("gpt2-124m"));
   expect_std(starts, "embedding.weight", 0.02);
   expect_std(starts, "positions.weight", 0.02);
@@ -44,7 +43,7 @@ TEST(Start, OfGpt2IsScaledIntoTheStream) {
   EXPECT_EQ(starts.at("final_norm.weight").kind, Init::Kind::kOnes);
 }
 
-TEST(Start, OfGptNeoXIsSmallAndWang) {
+TEST(Initialization, OfGptNeoXIsSmallAndWang) {
   const auto starts = starts_of(preset("pythia-70m"));  // d 512, 6 layers
   for (const char* name :
        {"embedding.weight", "head.weight", "layers.0.attention.qkv.weight", "layers.5.ffn.up.weight"})
@@ -53,7 +52,7 @@ TEST(Start, OfGptNeoXIsSmallAndWang) {
     expect_std(starts, name, 2.0 / 6 / std::sqrt(512.0));
 }
 
-TEST(Start, OfOlmoDependsOnTheLayer) {
+TEST(Initialization, OfOlmoDependsOnTheLayer) {
   const auto starts = starts_of(preset("olmo-7b"));  // d 4096, FFN 11008
   const auto cut = Init::Kind::kTruncatedNormal;
   for (const char* name : {"embedding.weight", "head.weight", "layers.31.attention.qkv.weight"})
@@ -63,14 +62,14 @@ TEST(Start, OfOlmoDependsOnTheLayer) {
   expect_std(starts, "layers.9.ffn.down.weight", 1 / std::sqrt(2 * 11008.0 * 10), cut);
 }
 
-TEST(Start, OfOlmo2IsTruncatedAndTheSameEverywhere) {
+TEST(Initialization, OfOlmo2IsTruncatedAndTheSameEverywhere) {
   const auto starts = starts_of(preset("olmo2-1b"));
   for (const char* name : {"embedding.weight", "head.weight", "layers.4.attention.qkv.weight",
                            "layers.4.attention.out.weight", "layers.15.ffn.down.weight"})
     expect_std(starts, name, 0.02, Init::Kind::kTruncatedNormal);
 }
 
-TEST(Start, OfTheOthersIsTheConfigsRange) {
+TEST(Initialization, OfTheOthersIsTheConfigsRange) {
   for (const char* name :
        {"mistral-7b", "qwen2-0.5b", "qwen3-0.6b", "gemma2-2b", "gemma3-270m", "phi3-mini"}) {
     const auto starts = starts_of(preset(name));
@@ -121,7 +120,7 @@ TEST(Mup, FactorsAreTheTables) {
   }
 }
 
-// Experts are hidden matrices; routers and gates are outputs, as many at any width.
+// Experts are hidden matrices; routers and gates are outputs, the same number at any width.
 TEST(Mup, RoutersAreHeadsAndExpertsAreHidden) {
   for (const char* name : {"qwen1.5-moe-a2.7b", "glm-4.5-air"}) {
     ModelConfig config = preset(name);
@@ -137,7 +136,7 @@ TEST(Mup, RoutersAreHeadsAndExpertsAreHidden) {
       const bool router = tensor.ends_with(".router.weight") || tensor.ends_with(".gate.weight");
       const bool matrix = init.kind == Init::Kind::kNormal;
       EXPECT_NEAR(wide.at(tensor).std, (router ? 0.25 : matrix ? 0.5 : 1) * init.std, 1e-12) << tensor;
-      // The last norm of a module feeds the head as the model's own does, which no tied head moves here.
+      // The last norm of a module feeds the head like the model's own; here the head is not tied.
       EXPECT_EQ(rates_of(config, tensor).whole, matrix ? 0.25 : 1) << tensor;
       routers += router ? 1 : 0;
       experts += tensor.find(".experts.") != std::string::npos ? 1 : 0;
@@ -147,7 +146,7 @@ TEST(Mup, RoutersAreHeadsAndExpertsAreHidden) {
   }
 }
 
-TEST(Mup, ATiedHeadsMultiplierLiesInTheLastNorm) {
+TEST(Mup, ATiedHeadsMultiplierIsInTheLastNorm) {
   ModelConfig config = preset("gpt2-124m");
   config.mup.base_hidden_size = config.hidden_size / 4;
   const auto starts = starts_of(config);
@@ -159,13 +158,13 @@ TEST(Mup, ATiedHeadsMultiplierLiesInTheLastNorm) {
   EXPECT_EQ(rates_of(config, "embedding.weight").whole, 1);
   EXPECT_EQ(rates_of(config, "layers.0.attention_norm.weight").whole, 1);
 
-  config = preset("gemma3-270m");  // its norms multiply by 1 + w, its embedding counts √d times
+  config = preset("gemma3-270m");  // its norms multiply by 1 + w, its embedding is multiplied by √d
   config.mup.base_hidden_size = config.hidden_size / 4;
   EXPECT_EQ(starts_of(config).at("final_norm.weight").value, 0.5 - 1);
   EXPECT_EQ(rates_of(config, "embedding.weight").whole, 0.5);
 }
 
-// Schemes that follow from the sizes are already µP's for hidden matrices.
+// Schemes that depend on the sizes already match µP for hidden matrices.
 TEST(Mup, HiddenMatricesOfSmallWangDoNotChange) {
   ModelConfig config = preset("pythia-70m");
   const auto standard = starts_of(config);
@@ -178,7 +177,7 @@ TEST(Mup, HiddenMatricesOfSmallWangDoNotChange) {
   EXPECT_NEAR(mup.at("embedding.weight").std, 2 * standard.at("embedding.weight").std, 1e-12);
 }
 
-TEST(Mup, WhatCannotHoldAMultiplierIsRefused) {
+TEST(Mup, RefusesModelsWithoutAPlaceForAMultiplier) {
   ModelConfig config = preset("olmo-1b");  // tied, and norms without weights
   EXPECT_TRUE(mup_errors(config).empty());
   config.mup.base_hidden_size = config.hidden_size / 2;
@@ -195,9 +194,8 @@ TEST(Mup, WhatCannotHoldAMultiplierIsRefused) {
   EXPECT_NE(mup_errors(config)[0].find("query_pre_attn_scalar"), std::string::npos);
 }
 
-// Roles, not names and not shapes, say what decays and what counts as a product; the two agree in every
-// family.
-TEST(Roles, SayWhatIsAMatrix) {
+// Roles, not names or shapes, determine weight decay and matmuls. Roles and shapes agree in every family.
+TEST(Roles, DetermineWhatIsAMatrix) {
   for (const char* name :
        {"gpt2-124m", "pythia-70m", "llama3-29m", "gemma3-270m", "olmo-1b", "bert-base", "t5-small"}) {
     const ModelConfig config = preset(name);
@@ -214,7 +212,7 @@ TEST(Roles, SayWhatIsAMatrix) {
   }
 }
 
-TEST(Roles, ThatNobodyKnowsAreErrors) {
+TEST(Roles, UnknownOnesAreErrors) {
   const auto unknown = static_cast<graph::ParameterRole>(200);
   EXPECT_THROW(is_matrix(unknown), InternalError);
   EXPECT_THROW(rate_scale(preset("gpt2-124m"), unknown), InternalError);

@@ -17,7 +17,7 @@ TEST(RopeScaling, FollowsTransformersForEveryKind) {
     const std::string name = one["name"];
     ModelConfig config = read_config_json(one["config"].get<std::string>(), name);
     ASSERT_EQ(errors_of(config), std::vector<std::string>{}) << name;
-    // What it writes means the same.
+    // Writing it preserves the meaning.
     config = read_config_json(config.family->write(config, DType::kF32), name);
     const auto found = ops::rotation_of(config.rope, config.rotary_dim(), one["positions"].get<int64_t>());
     const auto wanted = one["frequencies"].get<std::vector<double>>();

@@ -47,7 +47,7 @@ TEST(Chart, TickLabelsHaveTheDecimalsThatTheStepNeeds) {
   EXPECT_EQ(tick_label(-4, 2), "-4");
 }
 
-TEST(Chart, SmoothingIgnoresGapsAndKeepsTheirPlace) {
+TEST(Chart, SmoothingIgnoresAndKeepsGaps) {
   const std::vector<double> values = {1, 2, NAN, 4, 5};
   const std::vector<double> means = smoothed(values, 3);
   EXPECT_EQ(means[0], 1.5);
@@ -74,7 +74,7 @@ TEST(Chart, ThinningKeepsExtremesAndGaps) {
   EXPECT_TRUE(std::any_of(y.begin(), y.end(), [](double v) { return std::isnan(v); }));
 }
 
-TEST(Chart, GapsBreakTheLineAndOddDataDrawsSomething) {
+TEST(Chart, GapsBreakTheLineAndOddDataIsDrawn) {
   Chart chart{.title = "t", .x_label = "step", .lines = {{"a", {1, 2, 3, 4}, {1, NAN, 3, INFINITY}}}};
   const std::string svg = draw_chart(chart, true);
   const size_t line = svg.find("class=\"line\" data-label=\"a\"");
@@ -93,7 +93,7 @@ TEST(Chart, GapsBreakTheLineAndOddDataDrawsSomething) {
   }
 }
 
-TEST(Markup, EscapesAllThatHtmlAndXmlCouldRead) {
+TEST(Markup, EscapesTextForHtmlAndXml) {
   EXPECT_EQ(escape_markup("<a href=\"x\">'&'</a>"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
   EXPECT_EQ(escape_markup("é € 😀\n\t"), "é € 😀\n\t");
   EXPECT_EQ(escape_markup(std::string("\x00\x1b", 2)), "\xef\xbf\xbd\xef\xbf\xbd");
@@ -122,7 +122,7 @@ TEST(Plot, LossSvgIsOneDocumentWithTrainingAndEvaluation) {
   EXPECT_EQ(svg.find("href"), std::string::npos);
 }
 
-// The frame of a chart: "x x y y" of the data that it shows.
+// The range of a chart's axes: "x x y y".
 double shown_up_to(const Chart& chart) {
   const std::string svg = draw_chart(chart, false);
   const std::string name = "data-range=\"";
@@ -139,7 +139,7 @@ TEST(Chart, ASpikeDoesNotSquashTheRest) {
     chart.lines[0].y.push_back(i == 250 || i == 251 ? 1e6 : 3 + std::sin(i));
   }
   EXPECT_LT(shown_up_to(chart), 5);
-  // What lasts is shown.
+  // Lasting values are shown.
   for (size_t i = 300; i < 360; ++i) chart.lines[0].y[i] = 9;
   EXPECT_GT(shown_up_to(chart), 9);
   EXPECT_LT(shown_up_to(chart), 10);

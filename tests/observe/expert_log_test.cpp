@@ -13,7 +13,7 @@
 namespace strata::observe {
 namespace {
 
-// Layers 1 and 3 of four experts, of which the last of layer 3 has no token.
+// Layers 1 and 3 with four experts each; the last of layer 3 has no tokens.
 std::vector<LayerTokens> loads(int64_t step) {
   return {{1, {step, 1, 2, 3}}, {3, {10 * step, 0, 5, 0}}};
 }
@@ -29,7 +29,7 @@ std::vector<nlohmann::json> lines_of(const Path& path) {
   return lines;
 }
 
-TEST(ExpertSpread, IsThatOfTheFormulas) {
+TEST(ExpertSpread, MatchesTheFormulas) {
   const std::vector<int64_t> counts{6, 2, 0, 0};
   const ExpertSpread spread = spread_of(counts);
   EXPECT_DOUBLE_EQ(spread.max_violation, 6.0 / 2 - 1);
@@ -44,7 +44,7 @@ TEST(ExpertSpread, IsThatOfTheFormulas) {
   EXPECT_EQ(spread_of(none).dead, 2);
 }
 
-TEST(ExpertLog, AddsUpTheStepsSinceTheSampleBefore) {
+TEST(ExpertLog, AddsUpTheStepsSinceThePreviousSample) {
   const ScratchFolder folder;
   ExpertLog log(posix_file_system(), folder.path(), 10, 0);
   log_steps(log, 1, 23);
@@ -64,7 +64,7 @@ TEST(ExpertLog, AddsUpTheStepsSinceTheSampleBefore) {
   EXPECT_EQ(lines[3]["steps"], 3);
 }
 
-TEST(ExpertLog, AResumeKeepsWhatTheStateHolds) {
+TEST(ExpertLog, AResumeKeepsTheSamplesUpToItsState) {
   const ScratchFolder folder;
   {
     ExpertLog log(posix_file_system(), folder.path(), 2, 0);
@@ -81,7 +81,7 @@ TEST(ExpertLog, AResumeKeepsWhatTheStateHolds) {
   EXPECT_EQ(steps, 8) << "each step once";
 }
 
-TEST(ExpertLog, StaysSmallAndLosesNoToken) {
+TEST(ExpertLog, StaysSmallAndLosesNoTokens) {
   const ScratchFolder folder;
   constexpr int64_t kSteps = 3000;
   {
@@ -107,8 +107,8 @@ TEST(ExpertLog, StaysSmallAndLosesNoToken) {
   EXPECT_EQ(tokens, kSteps * (kSteps + 1) / 2);
 }
 
-// Lines that another tool or another model has written.
-TEST(ExpertLog, LinesOfOtherModelsAndNumbersOutOfRangeAreDropped) {
+// Lines that another tool or another model wrote.
+TEST(ExpertLog, DropsLinesOfOtherModelsAndNumbersOutOfRange) {
   const ScratchFolder folder;
   put_file(folder / "experts.jsonl",
            "{\"step\":4,\"steps\":9223372036854775807,\"layers\":[1],\"tokens\":[[1,2]]}\n"
@@ -123,13 +123,13 @@ TEST(ExpertLog, LinesOfOtherModelsAndNumbersOutOfRangeAreDropped) {
   for (const auto& line : lines_of(folder / "experts.jsonl")) EXPECT_NE(line["layers"][0], 7);
 }
 
-TEST(ExpertSection, NamesTheBusiestAndThoseWithoutATokenAndDrawsEachLayer) {
+TEST(ExpertSection, NamesTheBusiestAndTheUnusedExpertsAndDrawsEachLayer) {
   std::vector<ExpertSample> samples;
   for (int64_t step = 1; step <= 3; ++step)
     samples.push_back({.step = 10 * step, .steps = 10, .layers = loads(step)});
   const std::string section = expert_section(samples);
   for (const char* const part :
-       {"4 in each of 2", "steps 21 to 30", "expert 0 of layer 3, with 3.4 equal shares", "2 of layer 3",
+       {"4 in each of 2", "steps 21 to 30", "expert 0 of layer 3, with 3.4 × an equal share", "2 of layer 3",
         "layer 1<", "layer 3<", "expert 3<", "MaxVio"})
     EXPECT_NE(section.find(part), std::string::npos) << part << "\n" << section;
   EXPECT_EQ(section.find("nan"), std::string::npos);
@@ -137,7 +137,7 @@ TEST(ExpertSection, NamesTheBusiestAndThoseWithoutATokenAndDrawsEachLayer) {
 }
 
 // DeepSeek-V3's layers and experts.
-TEST(ExpertSection, OfManyExpertsIsSmall) {
+TEST(ExpertSection, IsSmallForManyExperts) {
   std::vector<ExpertSample> samples;
   for (int64_t step = 1; step <= 256; ++step) {
     ExpertSample& sample = samples.emplace_back(ExpertSample{.step = step, .steps = 1, .layers = {}});

@@ -77,7 +77,7 @@ TEST(Metrics, NumbersSurviveARoundTrip) {
   EXPECT_EQ(table.events()[0].at_step, 2);
 }
 
-TEST(Metrics, StepsOutOfOrderAreRefused) {
+TEST(Metrics, RefusesStepsOutOfOrder) {
   const ScratchFolder folder;
   MetricsSink sink(posix_file_system(), folder.path());
   EXPECT_THROW(sink.step(1, {}), InternalError);
@@ -113,7 +113,7 @@ TEST(Metrics, ResumeMovesRolledBackStepsAndKeepsEvents) {
   EXPECT_EQ(steps_in(lines_of(folder / "metrics.discarded.jsonl")), (std::vector<int64_t>{5, 6, 6, 7}));
 }
 
-TEST(Metrics, ATornLastLineIsCutWhereverItTore) {
+TEST(Metrics, DropsATornLastLine) {
   const ScratchFolder folder;
   const std::string whole = step_line(1, {{"loss", 2.5}}) + event_line("save", 1, {});
   const std::string last = step_line(2, {{"loss", 2.25}});
@@ -127,7 +127,7 @@ TEST(Metrics, ATornLastLineIsCutWhereverItTore) {
   }
 }
 
-TEST(Metrics, TheReaderPassesOverWhatIsNotAMetric) {
+TEST(Metrics, TheReaderSkipsOtherLines) {
   const ScratchFolder folder;
   EXPECT_TRUE(read_metrics(folder / "absent.jsonl").steps().empty());
   put_file(
@@ -139,8 +139,8 @@ TEST(Metrics, TheReaderPassesOverWhatIsNotAMetric) {
   EXPECT_EQ(table.column("loss")[1], 1.5);
 }
 
-// Another tool may have written anything that is JSON.
-TEST(Metrics, NumbersOutOfRangeAreNoSteps) {
+// Another tool may have written any JSON.
+TEST(Metrics, NumbersOutOfRangeAreNotSteps) {
   const ScratchFolder folder;
   put_file(folder / "m.jsonl",
            "{\"step\":1,\"loss\":3,\"count\":18446744073709551615,\"least\":-9223372036854775808}\n"
@@ -160,7 +160,7 @@ TEST(Metrics, NumbersOutOfRangeAreNoSteps) {
   sink.step(4, {{"loss", 1.0}});
 }
 
-TEST(Metrics, TableDropsWhatIsRolledBack) {
+TEST(Metrics, TableDropsRolledBackSteps) {
   MetricsTable table;
   for (int64_t step = 1; step <= 5; ++step) table.add_step(step, {{"loss", static_cast<double>(step)}});
   table.drop_after(3);
@@ -171,7 +171,7 @@ TEST(Metrics, TableDropsWhatIsRolledBack) {
   EXPECT_EQ(table.last("lr"), 0.5);
 }
 
-// A resume at step 3 of a run that had reached 5, and three steps more.
+// A resume at step 3 of a run that had reached step 5, then three more steps.
 void resume_and_go_on(FileSystem& files, const Path& folder) {
   MetricsSink sink(files, folder);
   sink.resume_at(3);
@@ -196,7 +196,7 @@ int64_t calls_of_resume() {
   return files.calls();
 }
 
-// After a fault at any call the next resume finds every step once, and the events.
+// After an error at any call the next resume finds every step once, and the events.
 void expect_whole_after_another_resume(const Path& folder) {
   resume_and_go_on(posix_file_system(), folder);
   const auto lines = lines_of(folder / "metrics.jsonl");
@@ -240,7 +240,7 @@ TEST(Metrics, SurvivesAFullDiskAndFailedCalls) {
   }
 }
 
-// A write that fails half way leaves half a line; the next line removes it first.
+// A failed write leaves half a line, which the next write removes.
 TEST(Metrics, AFailedWriteIsNotJoinedToTheNextLine) {
   const ScratchFolder folder;
   class HalfOnce final : public WritableFile {

@@ -1,5 +1,5 @@
-// Charts of every range that numbers have: a single value, neighbours, the smallest and the largest. What
-// draws them must come to an end, and neither throw nor write a coordinate that is no number.
+// Charts of extreme ranges: a single value, neighbouring numbers, the smallest and the largest. Drawing must
+// terminate, and neither throw nor write a coordinate that is not finite.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -30,7 +30,7 @@ double later(double value, int ulps) {
   return value;
 }
 
-// Both ends of ranges: of a few ulp at every size, and of all sizes at once.
+// Ends of ranges: a few ulp wide at every magnitude, and across magnitudes.
 std::vector<std::pair<double, double>> odd_ranges() {
   std::vector<std::pair<double, double>> ranges{
       {0, 0},           {0, kLeast},      {-kLeast, kLeast}, {0, kMost},           {-kMost, kMost},
@@ -48,7 +48,7 @@ std::vector<std::pair<double, double>> odd_ranges() {
   return ranges;
 }
 
-TEST(OddNumbers, TicksOfEveryRangeAreFewAndRise) {
+TEST(OddNumbers, TicksAreFewAndAscendInEveryRange) {
   for (const auto& [low, high] : odd_ranges()) {
     for (const int about : {0, 2, 5, 12}) {
       const std::vector<double> ticks = nice_ticks(low, high, about);
@@ -66,7 +66,7 @@ void expect_drawn(const std::string& svg, const std::string& what) {
     ASSERT_EQ(svg.find(part), std::string::npos) << what << ": " << part;
 }
 
-TEST(OddNumbers, ChartsOfEveryRangeAreDrawn) {
+TEST(OddNumbers, DrawsChartsOfEveryRange) {
   for (const auto& [low, high] : odd_ranges()) {
     const std::string what = std::to_string(low) + " to " + std::to_string(high);
     for (const bool from_zero : {false, true}) {
@@ -131,7 +131,7 @@ std::string page_of(const MetricsTable& metrics) {
   return run_page_html(run);
 }
 
-// Of some ranges, the extreme ones among them.
+// Pages for some ranges, including the extreme ones.
 std::vector<std::string> some_pages() {
   std::vector<std::string> pages;
   const auto ranges = odd_ranges();
@@ -140,18 +140,18 @@ std::vector<std::string> some_pages() {
   return pages;
 }
 
-TEST(OddNumbers, PagesAreMade) {
+TEST(OddNumbers, WritesPages) {
   for (const std::string& page : some_pages()) EXPECT_NE(page.find("</html>"), std::string::npos);
 }
 
-TEST(OddNumbers, ATimeOutsideTheCalendarIsNotShown) {
+TEST(OddNumbers, OmitsTimesOutsideTheCalendar) {
   for (const double time : {kNoNumber, kInfinite, -kInfinite, -1.0, 1e12, 1e19, 1e300, -1e300, kMost})
     EXPECT_EQ(time_text({"save", 1, {{"time", time}}}), "") << time;
   EXPECT_EQ(time_text({"save", 1, {{"time", 0.0}}}), "1970-01-01 00:00:00");
   EXPECT_EQ(time_text({"save", 1, {{"time", 253'402'300'799.5}}}), "9999-12-31 23:59:59");
 }
 
-// What a browser would be to the page's script, as far as it asks.
+// A stub of the browser objects that the page's script uses.
 constexpr const char* kBrowser = R"js(
 const element = () => ({style: {}, classList: {add() {}}, clientWidth: 700, innerHTML: '', textContent: '',
   append() {}, addEventListener() {}, setAttribute() {}, querySelector: () => element(),
@@ -165,8 +165,9 @@ const location = {pathname: 'x'}, scrollY = 0, scrollTo = () => {}, addEventList
 const sessionStorage = {getItem: () => stored, setItem() {}};
 )js";
 
-// The script in every state, on the numbers of a page; empty if it drew each chart, else what is wrong.
-std::string script_fault(const Path& folder, const std::vector<std::string>& pages) {
+// Runs the script in every state on the data of pages. Returns an empty text if it drew every chart, else its
+// output.
+std::string script_error(const Path& folder, const std::vector<std::string>& pages) {
   std::string program = "const pages = [];\n";
   std::string script;
   const std::string begin = "<script type=\"application/json\">", end = "</script>";
@@ -197,16 +198,17 @@ console.log(drawn > 0 ? 'drawn' : 'nothing');
   put_file(folder / "page.js", program);
   const std::string command = "timeout 60 node " + (folder / "page.js").string() + " 2>&1";
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
-  std::string said;
+  std::string output;
   std::array<char, 4096> part;
-  for (size_t n; (n = std::fread(part.data(), 1, part.size(), pipe.get())) > 0;) said.append(part.data(), n);
-  return said == "drawn\n" ? "" : "the script said: " + said.substr(0, 2000);
+  for (size_t n; (n = std::fread(part.data(), 1, part.size(), pipe.get())) > 0;)
+    output.append(part.data(), n);
+  return output == "drawn\n" ? "" : "the script printed: " + output.substr(0, 2000);
 }
 
 TEST(OddNumbers, TheScriptDrawsEveryRange) {
   if (std::system("node --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no node here";
   const ScratchFolder folder;
-  EXPECT_EQ(script_fault(folder.path(), some_pages()), "");
+  EXPECT_EQ(script_error(folder.path(), some_pages()), "");
 }
 
 }  // namespace

@@ -20,14 +20,14 @@ const StepReport kReport{.step = 120,
                          .mfu = 0.431,
                          .memory_bytes = 1.2e9};
 
-// Columns that a terminal shows: characters of UTF-8, no control sequences here.
+// Columns on a terminal: UTF-8 characters; there are no control sequences here.
 int columns_of(const std::string& text) {
   int columns = 0;
   for (const char c : text) columns += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
   return columns;
 }
 
-TEST(Progress, ALineSaysAllThatIsKnown) {
+TEST(Progress, ALineHasAllKnownValues) {
   EXPECT_EQ(
       format_step(kReport, 1000, 8020, false),
       "step  120/1000  loss 3.1235  grad 0.981  lr 3.00e-04  41.2k tok/s  MFU 43.1%  1.20 GB  left 2:13:40");
@@ -48,7 +48,7 @@ TEST(Progress, TheBarNeverWraps) {
   EXPECT_NE(done.find("100% |"), std::string::npos) << done;
 }
 
-TEST(Progress, WithoutATerminalThereAreOnlyPlainLines) {
+TEST(Progress, PrintsPlainLinesWithoutATerminal) {
   std::vector<std::string> written;
   {
     Progress progress(100, {.bar = false}, [&](std::string_view text) { written.emplace_back(text); });
@@ -62,7 +62,7 @@ TEST(Progress, WithoutATerminalThereAreOnlyPlainLines) {
   EXPECT_EQ(written[0], "step  10/100  loss 2.0000  left 45 s\n");
 }
 
-TEST(Progress, TheBarGivesWayToLinesAndIsGoneAtTheEnd) {
+TEST(Progress, LinesReplaceTheBarAndFinishRemovesIt) {
   std::string written;
   {
     Progress progress(100, {.bar = true, .width = 100}, [&](std::string_view text) { written += text; });
@@ -81,7 +81,7 @@ TEST(Progress, TimeLeftFollowsTheLatestSteps) {
   EXPECT_DOUBLE_EQ(progress.seconds_left(), 900);
 }
 
-TEST(Progress, APipeIsNoTerminal) {
+TEST(Progress, APipeIsNotATerminal) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   const TerminalStyle style = terminal_style(ends[1]);

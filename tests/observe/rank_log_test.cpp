@@ -33,7 +33,7 @@ void log_steps(RankLog& log, int64_t ranks, int64_t first, int64_t last) {
   for (int64_t step = first; step <= last; ++step) log.step(step, figures(ranks, step));
 }
 
-TEST(RankLog, TellsEachRanksMeanSinceTheSampleBefore) {
+TEST(RankLog, RecordsEachRanksMeanSinceThePreviousSample) {
   const ScratchFolder folder;
   RankLog log(posix_file_system(), folder.path(), 3, 10, 0);
   log_steps(log, 3, 1, 25);
@@ -50,7 +50,7 @@ TEST(RankLog, TellsEachRanksMeanSinceTheSampleBefore) {
   EXPECT_EQ(log.samples()[2].bins[1].step_ms, 16.5);
 }
 
-TEST(RankLog, ThousandsOfRanksAreTheSlowestOfTheirBin) {
+TEST(RankLog, ABinOfRanksHasItsSlowest) {
   const ScratchFolder folder;
   RankLog log(posix_file_system(), folder.path(), 1000, 1, 0);
   log_steps(log, 1000, 1, 2);
@@ -61,7 +61,7 @@ TEST(RankLog, ThousandsOfRanksAreTheSlowestOfTheirBin) {
   EXPECT_LT(dump_json(lines[1]).size(), 3000u);
 }
 
-TEST(RankLog, AResumeKeepsWhatTheStateHolds) {
+TEST(RankLog, AResumeKeepsTheSamplesUpToItsState) {
   const ScratchFolder folder;
   {
     RankLog log(posix_file_system(), folder.path(), 2, 1, 0);
@@ -78,7 +78,7 @@ TEST(RankLog, AResumeKeepsWhatTheStateHolds) {
   ASSERT_EQ(lines.size(), 7u);
   for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i]["step"], i + 1);
   const RankLog other(posix_file_system(), folder.path(), 3, 1, 7);
-  EXPECT_TRUE(other.samples().empty()) << "ranks of another layout are no history of these";
+  EXPECT_TRUE(other.samples().empty()) << "samples of another number of ranks are dropped";
 }
 
 TEST(RankLog, HistoryStaysSmall) {
@@ -110,7 +110,7 @@ TEST(RankSection, NamesTheSlowestAndDrawsEachRank) {
   EXPECT_EQ(rank_section({}, metrics), "");
 }
 
-TEST(RankSection, OfAThousandRanksIsSmall) {
+TEST(RankSection, IsSmallForAThousandRanks) {
   std::vector<RankSample> samples;
   const MetricsTable metrics;
   for (int64_t step = 1; step <= 500; ++step)

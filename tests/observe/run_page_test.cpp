@@ -95,7 +95,7 @@ TEST(RunPage, NeedsNothingFromOutside) {
   EXPECT_NE(page.find("the &lt;east&gt; &amp; Juliet"), std::string::npos);
 }
 
-TEST(RunPage, ShowsRanksWhereThereAreSeveral) {
+TEST(RunPage, ShowsRanksIfThereAreSeveral) {
   const MetricsTable metrics = some_metrics(640);
   RunPageData run = some_run(metrics);
   EXPECT_EQ(run_page_html(run).find("<h2>Ranks"), std::string::npos);
@@ -119,7 +119,7 @@ TEST(RunPage, EscapesEveryTextOfTheUser) {
   EXPECT_EQ(page.find("alert('x')"), std::string::npos);
 }
 
-TEST(RunPage, EveryStateStandsOnAnEmptyRun) {
+TEST(RunPage, ShowsEveryStateOfAnEmptyRun) {
   const MetricsTable metrics;
   RunPageData run;
   run.metrics = &metrics;
@@ -135,7 +135,7 @@ TEST(RunPage, EveryStateStandsOnAnEmptyRun) {
   }
 }
 
-TEST(RunPage, IsWrittenWhole) {
+TEST(RunPage, IsWrittenCompletely) {
   const ScratchFolder folder;
   const MetricsTable metrics = some_metrics(50);
   const RunPageData run = some_run(metrics);
@@ -143,8 +143,8 @@ TEST(RunPage, IsWrittenWhole) {
   EXPECT_EQ(read_file(folder / "index.html"), run_page_html(run));
 }
 
-// What the script reads is JSON, whatever the names are, and says of each point where it belongs.
-TEST(RunPage, ChartsCarryTheirNumbers) {
+// The script's data is JSON, whatever the names, with step, tokens and time of each point.
+TEST(RunPage, ChartsContainTheirData) {
   const MetricsTable metrics = some_metrics(640);
   const std::string page = run_page_html(some_run(metrics));
   const std::string begin = "<script type=\"application/json\">";
@@ -165,7 +165,7 @@ TEST(RunPage, ChartsCarryTheirNumbers) {
   EXPECT_EQ(charts, 7u);
 }
 
-// Between the 300th step and the next start nothing ran.
+// Nothing ran between step 300 and the next start.
 TEST(RunHistory, TimeBetweenStartsDoesNotCount) {
   const MetricsTable metrics = some_metrics(640);
   const std::vector<double> seconds = running_seconds(metrics);

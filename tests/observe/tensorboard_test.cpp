@@ -22,7 +22,7 @@ TEST(TensorBoard, Crc32cOfTheCheckString) {
   EXPECT_EQ(crc32c(""), 0u);
 }
 
-// Records that two independent encoders made from the format's description.
+// Records written by two independent encoders of the format.
 TEST(TensorBoard, GoldenRecords) {
   EXPECT_EQ(tensorboard_version_record(1.0),
             bytes_of({0x18, 0,    0,    0,    0,    0,    0,    0,    0xa3, 0x7f, 0x4b, 0x22, 0x09, 0,
@@ -34,8 +34,8 @@ TEST(TensorBoard, GoldenRecords) {
                       0x04, 0x6c, 0x6f, 0x73, 0x73, 0x15, 0,    0,    0x20, 0x40, 0xc2, 0xdf, 0xec, 0x60}));
 }
 
-// One list of figures for metrics.jsonl and for TensorBoard: all numbers but the time.
-TEST(TensorBoard, HasTheFiguresOfMetrics) {
+// metrics.jsonl and TensorBoard have the same numbers, except the time.
+TEST(TensorBoard, HasTheNumbersOfMetrics) {
   const MetricFields fields{{"tokens", int64_t{512}},
                             {"time", 1.7e9},
                             {"loss", 2.5},
@@ -57,7 +57,7 @@ TEST(TensorBoard, LargeStepsTakeSeveralVarintBytes) {
   EXPECT_NE(record.find(bytes_of({0x10, 0xac, 0x02})), std::string::npos);
 }
 
-TEST(TensorBoard, EachWriterOpensAFileOfItsOwn) {
+TEST(TensorBoard, EachWriterOpensItsOwnFile) {
   const ScratchFolder folder;
   TensorBoardWriter first(posix_file_system(), folder / "logs", 1700000000);
   TensorBoardWriter second(posix_file_system(), folder / "logs", 1700000000);

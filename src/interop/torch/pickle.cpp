@@ -18,8 +18,8 @@ const PickleValue* PickleValue::at(std::string_view key) const {
   return nullptr;
 }
 
-// A million tensors would be fewer; a hostile pickle of one-byte instructions could else take a hundred times
-// its size.
+// Enough for a million tensors. Without a limit a hostile pickle of one-byte instructions could take a
+// hundred times its size in memory.
 constexpr size_t kMaxValues = 8'000'000;
 constexpr size_t kMaxStack = 8'000'000;
 
@@ -34,7 +34,7 @@ class PickleMachine {
       const auto code = static_cast<uint8_t>(take(1)[0]);
       if (code == '.') {
         const PickleValue* value = pop();
-        if (!stack_.empty() || !marks_.empty()) fail("it stops with values left over");
+        if (!stack_.empty() || !marks_.empty()) fail("it ends with values left on the stack");
         return value;
       }
       if (!scalar(code) && !container(code) && !reference(code)) refuse(code);
@@ -42,11 +42,12 @@ class PickleMachine {
   }
 
  private:
-  // Numbers, texts and the like, which push one value. Also framing, which says nothing.
+  // Numbers, texts and other scalars, which push one value; and framing, which is skipped.
   bool scalar(uint8_t code) {
     switch (code) {
       case 0x80:  // PROTO
-        if (const auto version = number<uint8_t>(); version > 5) fail("protocol {} is not known", version);
+        if (const auto version = number<uint8_t>(); version > 5)
+          fail("protocol {} is not supported", version);
         return true;
       case 0x95:  // FRAME
         number<uint64_t>();
@@ -97,7 +98,7 @@ class PickleMachine {
   bool container(uint8_t code) {
     switch (code) {
       case '(':
-        if (marks_.size() >= kMaxStack) fail("it nests too deep");
+        if (marks_.size() >= kMaxStack) fail("it is nested too deep");
         marks_.push_back(stack_.size());
         return true;
       case ')':
@@ -132,7 +133,7 @@ class PickleMachine {
     }
   }
 
-  // The memo, names, and what other machines would call.
+  // The memo, globals and calls.
   bool reference(uint8_t code) {
     switch (code) {
       case '0':
@@ -154,13 +155,14 @@ class PickleMachine {
       }
       case 0x93: {
         const auto names = pop_last(2);
-        if (names[0]->kind != Kind::kText || names[1]->kind != Kind::kText) fail("a name is not a text");
+        if (names[0]->kind != Kind::kText || names[1]->kind != Kind::kText)
+          fail("the name of a global is not a text");
         return push_global(names[0]->text, names[1]->text);
       }
       case 'Q':
         return push_storage(pop());
       case 'R':
-      case 0x81: {  // NEWOBJ makes an object of a class as a call does
+      case 0x81: {  // NEWOBJ creates an object of a class, like a call
         const auto call = pop_last(2);
         return reduce(*call[0], *call[1]);
       }
@@ -173,21 +175,21 @@ class PickleMachine {
 
   template <typename... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
-    throw DataError("[{}] no sound pickle at byte {}: {}", where_, at_,
+    throw DataError("[{}] invalid pickle at byte {}: {}", where_, at_,
                     fmt::format(format, std::forward<Args>(args)...));
   }
   [[noreturn]] void refuse(uint8_t code) const {
-    fail("the instruction 0x{:02x} is none that data needs", code);
+    fail("instruction 0x{:02x} is not needed for data and not supported", code);
   }
   [[noreturn]] void refuse(std::string_view name) const {
     throw DataError(
-        "[{}] its pickle asks for '{}', which no state dict needs and which could run code; nothing was run. "
-        "If you trust the file, load it where it was made and save its tensors as safetensors",
+        "[{}] its pickle refers to '{}', which could run code: expected a state dict; nothing was run. If "
+        "you trust the file, load it with PyTorch and save its tensors as safetensors",
         where_, name);
   }
 
   std::string_view take(uint64_t n) {
-    if (n > bytes_.size() - at_) fail("it breaks off");
+    if (n > bytes_.size() - at_) fail("it is truncated");
     const auto taken = bytes_.substr(at_, n);
     at_ += n;
     return taken;
@@ -200,14 +202,14 @@ class PickleMachine {
   }
   std::string_view line() {
     const size_t end = bytes_.find('\n', at_);
-    if (end == bytes_.npos) fail("it breaks off");
+    if (end == bytes_.npos) fail("it is truncated");
     const auto text = take(end - at_);
     ++at_;
     return text;
   }
 
   PickleValue* make(PickleValue value) {
-    if (pickle_.values_.size() >= kMaxValues) fail("it makes more than {} values", kMaxValues);
+    if (pickle_.values_.size() >= kMaxValues) fail("it creates more than {} values", kMaxValues);
     pickle_.values_.push_back(std::move(value));
     return &pickle_.values_.back();
   }
@@ -218,7 +220,7 @@ class PickleMachine {
   }
   bool push(PickleValue value) { return push_made(make(std::move(value))); }
   bool push_integer(int64_t value) { return push({.kind = Kind::kInt, .integer = value}); }
-  // An integer of more than 64 bits, such as a random generator's, is kept as its bytes.
+  // An integer of more than 64 bits, such as a random generator's, is stored as bytes.
   bool push_long(std::string_view bytes) {
     if (bytes.size() > 8) return push({.kind = Kind::kBytes, .text = bytes});
     uint64_t value = !bytes.empty() && (bytes.back() & 0x80) != 0 ? ~uint64_t{0} : 0;
@@ -241,20 +243,20 @@ class PickleMachine {
     return values;
   }
   std::vector<const PickleValue*> pop_to_mark() {
-    if (marks_.empty()) fail("it has no mark");
+    if (marks_.empty()) fail("its stack has no mark");
     auto values = pop_last(stack_.size() - marks_.back());
     marks_.pop_back();
     return values;
   }
 
-  // Items go to the list or dict on top of the stack; a record forgets them.
+  // Adds items to the list or dict on top of the stack; a record discards them.
   bool add_to(Kind kind, const std::vector<const PickleValue*>& items) {
     PickleValue* target = pop();
     if (target->kind == kind) {
       if (kind == Kind::kDict && items.size() % 2 != 0) fail("a dict has a key without a value");
       target->items.insert(target->items.end(), items.begin(), items.end());
     } else if (target->kind != Kind::kRecord) {
-      fail("items are added to what holds none");
+      fail("items are added to a value that is not a list or dict");
     }
     return push_made(target);
   }
@@ -266,7 +268,7 @@ class PickleMachine {
   }
   bool recall(uint64_t key) {
     const auto found = memo_.find(key);
-    if (found == memo_.end()) fail("it recalls {}, which it never kept", key);
+    if (found == memo_.end()) fail("memo entry {} was never stored", key);
     return push_made(found->second);
   }
 
@@ -287,20 +289,21 @@ class PickleMachine {
     if (id->kind != Kind::kTuple || parts.size() < 5 || parts[0]->kind != Kind::kText ||
         parts[0]->text != "storage" || parts[1]->kind != Kind::kGlobal || !is_storage(parts[1]->text) ||
         parts[2]->kind != Kind::kText || parts[4]->kind != Kind::kInt)
-      fail("a persistent id is not one of a storage");
+      fail("a persistent id does not name a storage");
     return push(
         {.kind = Kind::kStorage, .integer = parts[4]->integer, .text = parts[2]->text, .items = {parts[1]}});
   }
 
   bool reduce(const PickleValue& callable, const PickleValue& args) {
-    if (callable.kind != Kind::kGlobal || args.kind != Kind::kTuple) fail("it calls what is no name");
+    if (callable.kind != Kind::kGlobal || args.kind != Kind::kTuple)
+      fail("it calls a value that is not a global");
     const auto& values = args.items;
     if (callable.text == "collections.OrderedDict") {
       PickleValue dict{.kind = Kind::kDict};
-      if (values.size() > 1) fail("an OrderedDict of {} arguments", values.size());
+      if (values.size() > 1) fail("an OrderedDict with {} arguments", values.size());
       if (values.size() == 1) {
         for (const PickleValue* pair : values[0]->items) {
-          if (pair->items.size() != 2) fail("an OrderedDict of what is no list of pairs");
+          if (pair->items.size() != 2) fail("an OrderedDict whose argument is not a list of pairs");
           dict.items.insert(dict.items.end(), pair->items.begin(), pair->items.end());
         }
       }
@@ -309,7 +312,7 @@ class PickleMachine {
     if (callable.text == "torch._utils._rebuild_tensor_v2") {
       if (values.size() < 6 || values[0]->kind != Kind::kStorage || values[1]->kind != Kind::kInt ||
           values[2]->kind != Kind::kTuple || values[3]->kind != Kind::kTuple)
-        fail("a tensor is not made of a storage, an offset, sizes and strides");
+        fail("a tensor is not made from a storage, an offset, sizes and strides");
       return push({.kind = Kind::kTensor, .items = {values[0], values[1], values[2], values[3]}});
     }
     if (callable.text == "torch._utils._rebuild_parameter") {
@@ -320,13 +323,13 @@ class PickleMachine {
     return push({.kind = Kind::kRecord, .text = callable.text, .items = {&args, nullptr}});
   }
 
-  // An object's attributes: kept for a record, without meaning for a dict (`_metadata` of a state dict).
+  // Sets an object's attributes: stored for a record, ignored for a dict (`_metadata` of a state dict).
   bool build(const PickleValue* state) {
     PickleValue* target = pop();
     if (target->kind == Kind::kRecord) {
       target->items[1] = state;
     } else if (target->kind != Kind::kDict) {
-      fail("attributes are set on what has none");
+      fail("attributes are set on a value that is not an object");
     }
     return push_made(target);
   }

@@ -1,7 +1,7 @@
-// A reader of Python pickles that executes nothing. A pickle is a program for a small stack machine; this one
-// knows the instructions that build data and none that could call anything: the few callables of PyTorch's
-// state dicts stand for values that are made here, those that the caller names become inert records, and
-// every other name is refused (DataError), whether or not the pickle goes on to call it.
+// Reads Python pickles without executing anything. A pickle is a program for a small stack machine; this
+// reader supports the instructions that build data, and calls nothing: the few callables in PyTorch's state
+// dicts are implemented here, those that the caller accepts become inert records, and every other name is a
+// DataError, whether or not the pickle calls it.
 #pragma once
 
 #include <cstdint>
@@ -36,14 +36,15 @@ struct PickleValue {
   std::string_view text = {};
   std::vector<const PickleValue*> items = {};
 
-  // The value under a text key of a dict, the last one where several stand; null where there is none.
+  // The last value under a text key of a dict; null if there is none.
   const PickleValue* at(std::string_view key) const;
 };
 
-// What a pickle holds. Values refer to each other and to the bytes, and may form cycles.
+// The values of a pickle. They refer to each other and to the bytes, and may form cycles.
 class Pickle {
  public:
-  // `bytes` must outlive the object. `is_record` says which globals become records.
+  // `bytes` must outlive the object. `is_record` selects the globals that become records. DataError for an
+  // invalid pickle.
   Pickle(std::string_view bytes, const std::string& where, FunctionRef<bool(std::string_view)> is_record);
   Pickle(const Pickle&) = delete;
   Pickle& operator=(const Pickle&) = delete;

@@ -33,13 +33,13 @@ constexpr std::array<StorageType, 10> kStorageTypes{{{"torch.FloatStorage", DTyp
 
 using Entries = std::map<std::string, ZipEntry, std::less<>>;
 
-// The folder of the archive, "archive/" for most, that holds data.pkl.
+// The folder in the archive that holds data.pkl, usually "archive/".
 std::string find_prefix(const Entries& entries, const std::string& where) {
   for (const auto& [name, entry] : entries) {
     if (name.ends_with("/data.pkl") && std::count(name.begin(), name.end(), '/') == 1)
       return name.substr(0, name.size() - 8);
   }
-  throw DataError("[{}] is a zip archive without a data.pkl; expected a file that torch.save wrote", where);
+  throw DataError("[{}] is a zip archive without data.pkl: expected a file written by torch.save", where);
 }
 
 std::string read_entry(const ZipEntry& entry, FunctionRef<void(uint64_t, void*, size_t)> read) {
@@ -53,7 +53,7 @@ std::vector<int64_t> integers_of(const PickleValue& tuple, const std::string& wh
   std::vector<int64_t> numbers;
   for (const PickleValue* item : tuple.items) {
     if (item->kind != Kind::kInt || item->integer < 0)
-      throw DataError("[{}] '{}' has sizes or strides that are no counts", where, name);
+      throw DataError("[{}] '{}' has sizes or strides that are not counts", where, name);
     numbers.push_back(item->integer);
   }
   return numbers;
@@ -70,19 +70,19 @@ class Describer {
     const auto sizes = integers_of(*value.items[2], where_, name);
     auto strides = integers_of(*value.items[3], where_, name);
     require(sizes.size() == strides.size() && sizes.size() <= static_cast<size_t>(kMaxRank), name,
-            "has more dimensions than are supported, or another number of strides");
+            "has too many dimensions, or not one stride for each");
     const std::string_view type = storage.items[0]->text;
     const auto row = std::find_if(kStorageTypes.begin(), kStorageTypes.end(),
                                   [&](const StorageType& each) { return each.name == type; });
     if (row == kStorageTypes.end())
-      throw DataError("[{}] '{}' lies in a {}, whose type is not supported", where_, name, type);
+      throw DataError("[{}] '{}' is stored in a {}, which is not supported", where_, name, type);
     const auto width = static_cast<uint64_t>(size_of(row->dtype));
 
     const auto entry = entries_.find(prefix_ + "data/" + std::string(storage.text));
-    require(entry != entries_.end(), name, "has no bytes in the archive");
+    require(entry != entries_.end(), name, "has no data in the archive");
     const uint64_t capacity = entry->second.bytes / width;
     require(storage.integer >= 0 && static_cast<uint64_t>(storage.integer) == capacity, name,
-            "lies in a storage of another size than its pickle says");
+            "has a storage whose size differs from the pickle's");
     uint64_t elements = 1, span = 1;
     for (size_t i = 0; i < sizes.size(); ++i) {
       uint64_t reach = 0;
@@ -95,8 +95,8 @@ class Describer {
     if (elements == 0) span = 0;
     const auto first = static_cast<uint64_t>(value.items[1]->integer);
     require(value.items[1]->integer >= 0 && first <= capacity && span <= capacity - first, name,
-            "reaches beyond its storage");
-    require(elements <= capacity, name, "repeats the elements of its storage");
+            "extends beyond its storage");
+    require(elements <= capacity, name, "has more elements than its storage");
 
     if (is_row_major(sizes, strides)) strides.clear();
     content_.tensors.push_back({name, std::string(safetensors_name_of(row->dtype)), row->dtype,
@@ -125,7 +125,7 @@ class Describer {
   TorchContent& content_;
 };
 
-// A name goes into safetensors headers and messages.
+// Names are written to safetensors headers and messages.
 void check_name(const std::string& name, const std::string& where) {
   try {
     dump_json(nlohmann::json(name));
@@ -161,16 +161,16 @@ void gather(const std::byte* from, const Shape& shape, const std::vector<int64_t
 
 NamedValues tensors_of_dict(const PickleValue& root, const std::string& where) {
   if (root.kind != Kind::kDict)
-    throw DataError(
-        "[{}] does not hold a dict of tensors; expected what torch.save(model.state_dict()) writes", where);
+    throw DataError("[{}] is not a dict of tensors: expected the output of torch.save(model.state_dict())",
+                    where);
   NamedValues named;
   for (size_t i = 0; i < root.items.size(); i += 2) {
     if (root.items[i]->kind != Kind::kText)
-      throw DataError("[{}] holds a dict whose keys are no names; expected a model's state dict", where);
+      throw DataError("[{}] has a dict key that is not a text: expected a model's state dict", where);
     const std::string name(root.items[i]->text);
     if (root.items[i + 1]->kind != Kind::kTensor)
-      throw DataError("[{}] '{}' is no tensor; expected a model's state dict{}", where, name,
-                      root.items[i + 1]->kind == Kind::kDict ? ", which may be what this one holds" : "");
+      throw DataError("[{}] '{}' is not a tensor: expected a model's state dict{}", where, name,
+                      root.items[i + 1]->kind == Kind::kDict ? ", which this entry may be" : "");
     named.emplace_back(name, root.items[i + 1]);
   }
   return named;
@@ -183,10 +183,9 @@ TorchContent read_torch_content(uint64_t file_bytes, const std::string& where,
   if (std::string_view(magic.data(), 2) != "PK") {
     const bool pickle = magic[0] == '\x80' && magic[1] >= 1 && magic[1] <= 5;
     throw DataError("[{}] {}", where,
-                    pickle
-                        ? "is of the format that PyTorch wrote before 1.6, or another bare pickle; write it "
-                          "anew with torch.save(torch.load(FILE, weights_only=True), FILE)"
-                        : "is no file that torch.save wrote: it is no zip archive");
+                    pickle ? "is a bare pickle, as PyTorch wrote before 1.6. Convert it with "
+                             "torch.save(torch.load(FILE, weights_only=True), FILE)"
+                           : "is not a zip archive: expected a file written by torch.save");
   }
   const Entries entries = read_zip_directory(file_bytes, where, read);
   const std::string prefix = find_prefix(entries, where);
@@ -197,7 +196,7 @@ TorchContent read_torch_content(uint64_t file_bytes, const std::string& where,
   TorchContent content;
   const ZipEntry& pickle = entries.at(prefix + "data.pkl");
   if (pickle.bytes > kMaxPickleBytes)
-    throw DataError("[{}] has a pickle of {} bytes; at most {} are read", where, pickle.bytes,
+    throw DataError("[{}] has a pickle of {} bytes: expected at most {}", where, pickle.bytes,
                     kMaxPickleBytes);
   content.pickle_bytes = read_entry(pickle, read);
   content.pickle = std::make_unique<Pickle>(content.pickle_bytes, where, use.is_record);

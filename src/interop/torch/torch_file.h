@@ -1,7 +1,6 @@
-// Files that torch.save wrote (PyTorch 1.6 and later): a zip archive of a pickle, which says what there is,
-// and the bytes of each storage. Nothing in them is executed (interop/torch/pickle.h). Tensors may share a
-// storage, lie anywhere in it and have any strides; those that are not row-major are gathered while they are
-// read.
+// Reads files written by torch.save (PyTorch 1.6 and later): a zip archive of a pickle, which describes the
+// tensors, and the bytes of each storage. Nothing in them is executed (interop/torch/pickle.h). Tensors may
+// share a storage, with any offset and strides; a tensor that is not row-major is gathered as it is read.
 #pragma once
 
 #include <functional>
@@ -20,23 +19,23 @@ namespace strata::interop {
 
 using NamedValues = std::vector<std::pair<std::string, const PickleValue*>>;
 
-// How a caller reads a pickle: the globals that become inert records, and the tensors that it wants, named.
+// How to read a pickle: the globals that become inert records, and the tensors to return, with names.
 struct PickleUse {
   std::function<bool(std::string_view global)> is_record;
   std::function<NamedValues(const PickleValue& root, const std::string& where)> select;
 };
 
-// The tensors of a dict, as a model's state_dict() gives it; what is no tensor in it is a DataError.
+// The tensors of a dict, such as a model's state_dict(). DataError if any value is not a tensor.
 NamedValues tensors_of_dict(const PickleValue& root, const std::string& where);
 
 struct TorchContent {
   std::string pickle_bytes;
   std::unique_ptr<Pickle> pickle;
-  std::vector<TensorInfo> tensors;            // a name that stands twice: its last value, as in Python
+  std::vector<TensorInfo> tensors;            // of a repeated name the last one, as in Python
   std::vector<std::vector<int64_t>> strides;  // one per tensor, in elements; empty: row-major
 };
 
-// Reads and checks everything but the tensors' bytes, through read(offset, out, size).
+// Reads and checks everything except the tensors' bytes, by calling read(offset, out, size).
 TorchContent read_torch_content(uint64_t file_bytes, const std::string& where,
                                 FunctionRef<void(uint64_t, void*, size_t)> read, const PickleUse& use);
 
@@ -55,7 +54,7 @@ class TorchFile final : public TensorFile {
   ReadableFile file_;
   TorchContent content_;
   std::map<std::string, size_t, std::less<>> by_name_;
-  std::optional<MappedFile> map_;  // where a tensor is not row-major
+  std::optional<MappedFile> map_;  // if a tensor is not row-major
 };
 
 }  // namespace strata::interop

@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kMaxEntryName = 4096;
 
-// The archive as the library's callbacks see it. An exception must not pass through the library, which is C:
-// it becomes a short read, and is thrown again afterwards.
+// The archive for minizip's callbacks. An exception must not pass through C code: the callback reports a
+// short read, and the exception is rethrown afterwards.
 struct Stream {
   FunctionRef<void(uint64_t, void*, size_t)> read;
   uint64_t size = 0;
@@ -39,7 +39,7 @@ uLong read_stream(voidpf, voidpf file, void* out, uLong size) {
   return n;
 }
 
-ZPOS64_T tell_stream(voidpf, voidpf file) {
+ZPOS64_T position_of_stream(voidpf, voidpf file) {
   return static_cast<Stream*>(file)->at;
 }
 
@@ -67,15 +67,16 @@ int error_of_stream(voidpf, voidpf) {
 std::map<std::string, ZipEntry, std::less<>> read_zip_directory(
     uint64_t file_bytes, const std::string& where, FunctionRef<void(uint64_t, void*, size_t)> read) {
   Stream stream{read, file_bytes};
-  zlib_filefunc64_def calls{open_stream, read_stream,  nullptr,         tell_stream,
+  zlib_filefunc64_def calls{open_stream, read_stream,  nullptr,         position_of_stream,
                             seek_stream, close_stream, error_of_stream, &stream};
   const auto require = [&](bool condition, std::string_view what) {
     if (stream.error) std::rethrow_exception(stream.error);
-    if (!condition) throw DataError("[{}] is no whole zip archive: {}; was it cut short?", where, what);
+    if (!condition)
+      throw DataError("[{}] is not a complete zip archive: {}. The file may be truncated", where, what);
   };
-  // The name is not used, but a null one is taken for an error.
+  // The name is not used, but must not be null.
   const std::unique_ptr<void, int (*)(void*)> archive(unzOpen2_64("", &calls), unzClose);
-  require(archive != nullptr, "it has no sound directory");
+  require(archive != nullptr, "its directory is invalid");
   std::map<std::string, ZipEntry, std::less<>> entries;
   int status = unzGoToFirstFile(archive.get());
   for (; status == UNZ_OK; status = unzGoToNextFile(archive.get())) {
@@ -83,22 +84,22 @@ std::map<std::string, ZipEntry, std::less<>> read_zip_directory(
     std::string name(kMaxEntryName, '\0');
     require(unzGetCurrentFileInfo64(archive.get(), &info, name.data(), name.size(), nullptr, 0, nullptr, 0) ==
                 UNZ_OK,
-            "an entry of its directory cannot be read");
+            "a directory entry cannot be read");
     require(info.size_filename < kMaxEntryName, "the name of an entry is too long");
     name.resize(info.size_filename);
     if (info.compression_method != 0 || (info.flag & 1) != 0)
-      throw DataError("[{}] '{}' is {}; torch.save stores plain bytes", where, name,
+      throw DataError("[{}] '{}' is {}: expected plain entries, as torch.save writes them", where, name,
                       info.compression_method != 0 ? "compressed" : "encrypted");
-    require(info.compressed_size == info.uncompressed_size, "an entry has two sizes");
-    require(unzOpenCurrentFile(archive.get()) == UNZ_OK, "an entry is not where the directory says");
+    require(info.compressed_size == info.uncompressed_size, "the two sizes of an entry differ");
+    require(unzOpenCurrentFile(archive.get()) == UNZ_OK, "an entry is not at the directory's offset");
     const uint64_t offset = unzGetCurrentFileZStreamPos64(archive.get());
     unzCloseCurrentFile(archive.get());
     require(offset <= file_bytes && info.uncompressed_size <= file_bytes - offset,
-            "an entry reaches beyond its end");
+            "an entry extends beyond the end of the file");
     if (!entries.emplace(name, ZipEntry{offset, info.uncompressed_size}).second)
-      throw DataError("[{}] holds '{}' twice", where, name);
+      throw DataError("[{}] has two entries '{}'", where, name);
   }
-  require(status == UNZ_END_OF_LIST_OF_FILE, "its directory breaks off");
+  require(status == UNZ_END_OF_LIST_OF_FILE, "its directory is truncated");
   return entries;
 }
 

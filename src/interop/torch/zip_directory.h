@@ -1,5 +1,5 @@
-// Where the entries of a zip archive lie. torch.save stores its entries without compression, so that a tensor
-// can be read from its place in the archive; a compressed or encrypted entry is refused.
+// Reads the directory of a zip archive. torch.save does not compress entries, so tensors can be read in
+// place; a compressed or encrypted entry is a DataError.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct ZipEntry {
   uint64_t bytes = 0;
 };
 
-// By name. DataError naming `where` for what is no such archive, a name that stands twice, and entries that
-// reach beyond the file.
+// Entries by name. DataError naming `where` for an invalid archive, a repeated name, and entries that extend
+// beyond the file.
 std::map<std::string, ZipEntry, std::less<>> read_zip_directory(
     uint64_t file_bytes, const std::string& where, FunctionRef<void(uint64_t, void*, size_t)> read);
 
