@@ -216,7 +216,7 @@ struct Wanted {
 template <typename Op>
 using Encodings = std::vector<Wanted<Op>>;
 
-// For an op whose inputs the device needs packed, as listed by `Device`'s function `encodings`.
+// For an op whose inputs the device needs packed; `Device` lists them.
 struct WithEncodings {};
 inline constexpr WithEncodings with_encodings;
 template <typename Op, typename Device>

@@ -132,7 +132,7 @@ class Rows {
                     row_bytes, [] { return false; });
     to.count = sends[0].count;
   }
-  // Returns rows from where they arrived on a hop to where they were sent from.
+  // Returns the rows that arrived over a hop to their senders.
   void start_back(const WayThere& path, const HopWay& of) {
     start(of.hop.peers);
     for (int64_t peer = 0; peer < of.hop.peers; ++peer) {

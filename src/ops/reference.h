@@ -1,5 +1,5 @@
-// The reference kernel of an op: its formula in fp64, with its operands by name. The kernels are in
-// src/ops/NAME/reference.cpp; kernels/reference/call.h describes what they may do.
+// The reference kernel of an op: its formula in fp64, with operands by name. The kernels are in
+// src/ops/NAME/reference.cpp; kernels/reference/call.h describes the rules for them.
 #pragma once
 
 #include "graph/typed_op.h"

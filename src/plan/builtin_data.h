@@ -1,4 +1,4 @@
-// The files of data/planning as they are compiled into the program (builtin_data.cpp.in).
+// The files of data/planning, compiled into the program (builtin_data.cpp.in).
 #pragma once
 
 #include <span>

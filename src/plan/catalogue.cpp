@@ -25,7 +25,7 @@ ConfigValue builtin_document() {
   return document;
 }
 
-// The cluster that a user's document is about: the one it names with `use`, or its only one.
+// The cluster that a user's document describes: the one it names with `use`, or its only one.
 std::string used_cluster(const ConfigValue& user, const std::string& name) {
   if (const ConfigValue* use = user.find("use")) {
     if (const auto* text = use->get_if<std::string>(); text && !text->empty()) return *text;
@@ -41,13 +41,13 @@ std::string used_cluster(const ConfigValue& user, const std::string& name) {
   if (names.size() == 1) return names.front();
   if (names.empty()) {
     throw ConfigError(
-        "[{}] found no cluster, expected one [cluster.NAME], or use = \"NAME\" of a built-in one", name);
+        "[{}] found no cluster, expected one [cluster.NAME], or use = \"NAME\" with a built-in one", name);
   }
   throw ConfigError("[{}] found the clusters {}, expected one, or use = \"NAME\" to choose", name,
                     fmt::join(names, ", "));
 }
 
-// One --set. "cluster.link.nvlink.size=4" is of the cluster in use, "chip.power=650" of its chip.
+// Applies one --set: "cluster.link.nvlink.size=4" to the used cluster, "chip.power=650" to its chip.
 void apply(ConfigValue& document, const std::string& cluster, const std::string& chip,
            const std::string& set) {
   const auto starts = [&](std::string_view prefix) { return set.rfind(prefix, 0) == 0; };
@@ -223,7 +223,7 @@ ChipSpec chip_of(const hardware::DeviceSpec& device) {
   chip.kind = device.kind;
   chip.peak[static_cast<size_t>(Dtype::kFp32)] = figure(device.gemm_flops_f32);
   chip.peak[static_cast<size_t>(Dtype::kBf16)] = figure(device.gemm_flops_bf16);
-  // The rates are those of the best GEMM and of streaming, not of a data sheet.
+  // The rates are measured for the best GEMM and for streaming, so all of them is achievable.
   for (Figure& fraction : chip.achievable) fraction = {1.0, source, evidence};
   chip.memory_achievable = {1.0, source, evidence};
   chip.memory = figure(static_cast<double>(device.memory_bytes));

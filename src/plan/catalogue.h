@@ -1,10 +1,10 @@
 // Chips, clusters, prices and regions that runs are planned for.
 //
-// The catalogue is data: the TOML files in data/planning, compiled into the program, and a user's file on
-// top. Every value carries its source. Values are in SI units (bytes, bytes/s, FLOP/s, W, s); a file may
-// write them with a unit ("80 GB", "400 Gb/s"). Rates are dense and for one device; bandwidths are for one
-// direction. Faults of a file are one ConfigError that lists all of them, each with file, line, key, what was
-// found, what was expected and the nearest name.
+// The catalogue is data: the TOML files in data/planning, compiled into the program, and optionally a user's
+// file that overrides them. Every value has a source. Values are in SI units (bytes, bytes/s, FLOP/s, W, s);
+// a file may write them with a unit ("80 GB", "400 Gb/s"). Rates are dense and for one device; bandwidths are
+// for one direction. All errors of a file are reported in one ConfigError, each with file, line, key, the
+// value found, the values expected and the nearest name.
 #pragma once
 
 #include <array>
@@ -22,11 +22,11 @@ namespace strata::plan {
 
 // How a value is known: the key `mark` of the files.
 enum class Evidence {
-  kRead,       // read in the source itself
+  kRead,       // read in the source
   kComputed,   // calculated from values that were read
   kMeasured,   // measured on the device
   kSecondary,  // a survey, a blog, a price comparison
-  kInferred,   // a judgement; no source states it
+  kInferred,   // an estimate; no source states it
   kMemory,     // from memory; verify before relying on it
   kUser,       // a user's file or --set
 };
@@ -50,7 +50,7 @@ struct ChipSpec {
   std::string title;  // "NVIDIA H100 SXM 80 GB"
   std::string vendor;
   std::string kind;                        // "gpu", "tpu" or "cpu"
-  std::vector<std::string> aliases;        // other names, those of published tables among them
+  std::vector<std::string> aliases;        // other names, including those in published tables
   std::array<Figure, kDtypes> peak;        // FLOP/s by Dtype; 0: the chip does not have that dtype
   std::array<Figure, kDtypes> achievable;  // fraction of the peak that a large GEMM reaches
   Figure memory;                           // bytes
@@ -76,7 +76,7 @@ struct LinkLevel {
   Figure bandwidth;   // bytes/s a device can send
   Figure achievable;  // fraction of it for large messages; above 1 with reduction in the switch
   Figure startup;     // s, fixed cost of one collective
-  Figure latency;     // s for one hop of a ring
+  Figure latency;     // s per hop of a ring
   // Small messages take longer by 1 + ramp * ramp_bytes / (bytes + ramp_bytes).
   Figure ramp;
   Figure ramp_bytes;
@@ -119,7 +119,7 @@ struct ClusterSpec {
 enum class Terms { kOnDemand, kReserved, kSpot };
 std::string_view to_string(Terms terms);
 
-// Dollars for one device and hour. Published prices are ranges: low = high where one figure was found.
+// Dollars per device hour. Published prices are ranges; low = high if only one figure was found.
 struct Price {
   std::string chip;
   std::string provider;
@@ -127,7 +127,7 @@ struct Price {
   Terms terms = Terms::kOnDemand;
   double low = 0.0;
   double high = 0.0;
-  std::string date;  // "2026", "2024-12-27"; "undated" where the source has none
+  std::string date;  // "2026", "2024-12-27"; "undated" if the source has none
   std::string source;
   Evidence evidence = Evidence::kSecondary;
 };
@@ -148,12 +148,12 @@ struct Catalogue {
 
 Catalogue builtin_catalogue();
 
-// The built-in catalogue with a user's file on top. The file may override any table of a built-in chip or
-// cluster, and define its own ones that extend others (`extends = "h100-sxm"`). Its single [cluster.NAME], or
-// the one that `use = "NAME"` names, becomes used_cluster. `sets` are KEY=VALUE, with keys that begin with
-// "cluster." or "chip." of the used cluster.
+// The built-in catalogue, overridden by a user's file. The file may override any table of a built-in chip or
+// cluster and define new ones that extend others (`extends = "h100-sxm"`). Its only [cluster.NAME], or the
+// one that `use = "NAME"` names, becomes used_cluster. `sets` are KEY=VALUE; keys begin with "cluster." or
+// "chip." and apply to the used cluster and its chip.
 Catalogue read_catalogue(const Path& file, std::span<const std::string> sets = {});
-// The same for text that is no file: `name` appears in messages. Includes are refused.
+// The same for text that does not come from a file: messages contain `name`. Rejects includes.
 Catalogue parse_catalogue(std::string_view text, const std::string& name,
                           std::span<const std::string> sets = {});
 
@@ -165,14 +165,14 @@ const Region& find_region(const Catalogue& catalogue, std::string_view name);
 // `--cluster NAME|FILE`: a built-in cluster, or the used cluster of a file (a path with ".toml" or "/").
 ClusterSpec resolve_cluster(const std::string& name_or_file, std::span<const std::string> sets = {});
 
-// A cluster file that describes `cluster` and its chip in full; reading it gives the same cluster.
+// A cluster file that describes `cluster` and its chip completely; reading it returns the same cluster.
 std::string cluster_file(const ClusterSpec& cluster);
 
-// The prices of a chip, cheapest first; those of `terms` only if given.
+// The prices of a chip, cheapest first; only those with `terms` if given.
 std::vector<Price> prices_of(const Catalogue& catalogue, std::string_view chip,
                              std::optional<Terms> terms = std::nullopt);
 
-// A processor as `strata doctor` measured it: its best GEMMs are its peaks.
+// The processor that `strata doctor` measured; the rates of its best GEMMs are its peaks.
 ChipSpec chip_of(const hardware::DeviceSpec& device);
 
 }  // namespace strata::plan

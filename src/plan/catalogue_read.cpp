@@ -61,18 +61,18 @@ class Reader {
     for (const std::string& name : names_of("cluster")) read_cluster(name);
     read_prices();
     read_regions();
-    if (!faults_.empty()) throw ConfigError(fmt::format("{}", fmt::join(faults_, "\n")));
+    if (!errors_.empty()) throw ConfigError(fmt::format("{}", fmt::join(errors_, "\n")));
     return std::move(out_);
   }
 
  private:
-  void fault(const Origin& origin, const std::string& key, const std::string& text) {
-    faults_.push_back(fmt::format("[{}] {}: {}", to_string(origin), key, text));
+  void report(const Origin& origin, const std::string& key, const std::string& text) {
+    errors_.push_back(fmt::format("[{}] {}: {}", to_string(origin), key, text));
   }
   void mismatch(const ConfigValue& value, const std::string& key, std::string_view expected) {
     std::string found = to_toml(value);
     if (found.size() > 80) found = found.substr(0, 77) + "...";
-    fault(value.origin, key, fmt::format("found {}, expected {}", found, expected));
+    report(value.origin, key, fmt::format("found {}, expected {}", found, expected));
   }
   static std::string nearest(std::string_view name, const Names& names) {
     const auto found = nearest_name(name, names);
@@ -87,9 +87,9 @@ class Reader {
     }
     for (const ConfigEntry& entry : *entries) {
       if (std::find(known.begin(), known.end(), entry.key) != known.end()) continue;
-      fault(entry.value.origin, at.empty() ? entry.key : at + "." + entry.key,
-            fmt::format("unknown key, expected one of {}{}", fmt::join(known, ", "),
-                        nearest(entry.key, known)));
+      report(entry.value.origin, at.empty() ? entry.key : at + "." + entry.key,
+             fmt::format("unknown key, expected one of {}{}", fmt::join(known, ", "),
+                         nearest(entry.key, known)));
     }
   }
 
@@ -109,7 +109,8 @@ class Reader {
     return names;
   }
 
-  // A section on top of what it extends; nothing after a fault. `open`: the sections on the way here.
+  // A section merged over the section that it extends; nullopt after an error. `open`: the sections that led
+  // to this one.
   std::optional<ConfigValue> resolved(std::string_view kind, const std::string& name, Names open = {}) {
     const ConfigValue* own = document_.find(kind)->find(name);
     const ConfigValue* extends = own->find("extends");
@@ -122,13 +123,14 @@ class Reader {
       return std::nullopt;
     }
     if (std::find(names.begin(), names.end(), *parent) == names.end()) {
-      fault(extends->origin, key,
-            fmt::format("found \"{}\", expected the name of a {}{}", *parent, kind, nearest(*parent, names)));
+      report(
+          extends->origin, key,
+          fmt::format("found \"{}\", expected the name of a {}{}", *parent, kind, nearest(*parent, names)));
       return std::nullopt;
     }
     open.push_back(name);
     if (std::find(open.begin(), open.end(), *parent) != open.end() || open.size() > 32) {
-      fault(
+      report(
           extends->origin, key,
           fmt::format("found a cycle {} → {}, expected a chain that ends", fmt::join(open, " → "), *parent));
       return std::nullopt;
@@ -143,7 +145,7 @@ class Reader {
     return base;
   }
 
-  // `section` on top of [defaults.KIND].
+  // `section` merged over [defaults.KIND].
   ConfigValue with_defaults(std::string_view kind, ConfigValue section) {
     const ConfigValue* defaults = document_.find("defaults");
     const ConfigValue* own = defaults ? defaults->find(kind) : nullptr;
@@ -201,7 +203,7 @@ class Reader {
       if (const ConfigValue* found = table.find(entry.key)) {
         spec.*entry.member = figure(*found, key, entry.quantity);
       } else if (entry.required) {
-        fault(table.origin, key, fmt::format("missing, expected {}", rule_of(entry.quantity).expected));
+        report(table.origin, key, fmt::format("missing, expected {}", rule_of(entry.quantity).expected));
       }
     }
   }
@@ -221,7 +223,7 @@ class Reader {
     const std::string name = at + "." + std::string(key);
     const std::string expected = fmt::format("a whole number from {} to 1000000000", least);
     if (!found) {
-      if (!fallback) fault(table.origin, name, "missing, expected " + expected);
+      if (!fallback) report(table.origin, name, "missing, expected " + expected);
       return fallback.value_or(least);
     }
     const auto* number = found->get_if<int64_t>();
@@ -259,7 +261,7 @@ class Reader {
     read_dtypes(chip.achievable, table, at, "achievable", Quantity::kFraction);
     const bool has_peak =
         std::any_of(chip.peak.begin(), chip.peak.end(), [](const Figure& f) { return f.value > 0; });
-    if (!has_peak) fault(table.origin, at + ".peak", "missing, expected the peak of one dtype at least");
+    if (!has_peak) report(table.origin, at + ".peak", "missing, expected the peak of at least one dtype");
     out_.chips.push_back(std::move(chip));
   }
 
@@ -300,7 +302,7 @@ class Reader {
   void read_cluster_chip(ClusterSpec& cluster, const ConfigValue& table, const std::string& at) {
     const ConfigValue* found = table.find("chip");
     if (!found) {
-      fault(table.origin, at + ".chip", "missing, expected the name of a chip");
+      report(table.origin, at + ".chip", "missing, expected the name of a chip");
       return;
     }
     const auto* name = found->get_if<std::string>();
@@ -311,19 +313,19 @@ class Reader {
       }
     }
     const Names names = names_of("chip");
-    // A chip that has a fault is not in the catalogue; its own message is enough.
+    // A chip with an error is not in the catalogue; its message is enough.
     if (name && std::find(names.begin(), names.end(), *name) != names.end()) return;
-    fault(found->origin, at + ".chip",
-          fmt::format("found {}, expected the name of a chip{}", to_toml(*found),
-                      name ? nearest(*name, names) : ""));
+    report(found->origin, at + ".chip",
+           fmt::format("found {}, expected the name of a chip{}", to_toml(*found),
+                       name ? nearest(*name, names) : ""));
   }
 
   void read_links(ClusterSpec& cluster, const ConfigValue& table, const std::string& at) {
     const ConfigValue* links = table.find("link");
     const auto* entries = links ? links->get_if<ConfigValue::Table>() : nullptr;
     if (!entries) {
-      fault(links ? links->origin : table.origin, at + ".link",
-            "expected tables such as [" + at + ".link.nvlink], one of them with size = \"all\"");
+      report(links ? links->origin : table.origin, at + ".link",
+             "expected tables such as [" + at + ".link.nvlink], one of them with size = \"all\"");
       return;
     }
     for (const ConfigEntry& entry : *entries) {
@@ -354,20 +356,21 @@ class Reader {
                      [&](const LinkLevel& a, const LinkLevel& b) { return rank(a) < rank(b); });
     for (size_t i = 1; i < cluster.links.size(); ++i) {
       if (cluster.links[i].size == cluster.links[i - 1].size) {
-        fault(links->origin, at + ".link",
-              fmt::format("\"{}\" and \"{}\" have the same size, expected one link for each size",
-                          cluster.links[i - 1].name, cluster.links[i].name));
+        report(links->origin, at + ".link",
+               fmt::format("\"{}\" and \"{}\" have the same size, expected one link per size",
+                           cluster.links[i - 1].name, cluster.links[i].name));
       }
     }
     if (cluster.links.empty() || cluster.links.back().size != LinkLevel::kAll)
-      fault(links->origin, at + ".link", "found no link that connects all, expected one with size = \"all\"");
+      report(links->origin, at + ".link",
+             "found no link between all devices, expected one with size = \"all\"");
   }
 
   int64_t link_size(const ConfigValue& link, const std::string& key) {
     const ConfigValue* size = link.find("size");
     constexpr std::string_view expected = "the devices of one domain, from 2 to 1000000000, or \"all\"";
     if (!size) {
-      fault(link.origin, key + ".size", fmt::format("missing, expected {}", expected));
+      report(link.origin, key + ".size", fmt::format("missing, expected {}", expected));
       return 2;
     }
     if (const auto* text = size->get_if<std::string>(); text && *text == "all") return LinkLevel::kAll;
@@ -389,7 +392,7 @@ class Reader {
       const ConfigValue* mttf = item.find("mttf");
       const auto seconds = mttf ? quantity_of(*mttf, Quantity::kSeconds) : std::nullopt;
       if (!seconds || *seconds <= 0) {
-        mismatch(mttf ? *mttf : item, key + ".mttf", "a time above zero such as \"8 h\"");
+        mismatch(mttf ? *mttf : item, key + ".mttf", "a time above 0 such as \"8 h\"");
         continue;
       }
       cluster.measured_mttf.push_back({count_of(item, "devices", key, 1, std::nullopt), *seconds,
@@ -416,15 +419,15 @@ class Reader {
     const std::string chip = text_of(item, "chip", "price", "");
     const Names names = names_of("chip");
     if (std::find(names.begin(), names.end(), chip) == names.end()) {
-      fault(item.origin, "price.chip",
-            fmt::format("found \"{}\", expected the name of a chip{}", chip, nearest(chip, names)));
+      report(item.origin, "price.chip",
+             fmt::format("found \"{}\", expected the name of a chip{}", chip, nearest(chip, names)));
     }
     price.chip = chip;
     price.provider = text_of(item, "provider", "price", "");
-    if (price.provider.empty()) fault(item.origin, "price.provider", "missing, expected a name");
+    if (price.provider.empty()) report(item.origin, "price.provider", "missing, expected a name");
     price.region = text_of(item, "region", "price", "");
     price.date = text_of(item, "date", "price", "");
-    if (price.date.empty()) fault(item.origin, "price.date", "missing, expected a date such as \"2026-01\"");
+    if (price.date.empty()) report(item.origin, "price.date", "missing, expected a date such as \"2026-01\"");
     const std::string terms = text_of(item, "terms", "price", "on_demand");
     if (terms == "spot")
       price.terms = Terms::kSpot;
@@ -441,9 +444,9 @@ class Reader {
 
   void read_dollars(Price& price, const ConfigValue& item) {
     const ConfigValue* found = item.find("usd_per_hour");
-    constexpr std::string_view expected = "dollars of at least 0 for a device and hour, or [low, high]";
+    constexpr std::string_view expected = "dollars per device hour of at least 0, or [low, high]";
     if (!found) {
-      fault(item.origin, "price.usd_per_hour", fmt::format("missing, expected {}", expected));
+      report(item.origin, "price.usd_per_hour", fmt::format("missing, expected {}", expected));
       return;
     }
     const auto* pair = found->get_if<ConfigValue::Array>();
@@ -471,7 +474,7 @@ class Reader {
 
   const ConfigValue& document_;
   Catalogue out_;
-  std::vector<std::string> faults_;
+  std::vector<std::string> errors_;
 };
 
 }  // namespace

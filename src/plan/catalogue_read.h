@@ -1,4 +1,4 @@
-// How the TOML of catalogue files becomes a Catalogue.
+// Reads a Catalogue from the TOML of catalogue files.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace strata::plan::detail {
 
-// Writes each figure as a table { value, source, mark }: with the source and mark of its section where it has
-// none and both are written in the same file, else with its place in the file and the mark "user".
+// Turns each figure into a table { value, source, mark }. A figure without a source gets the source and mark
+// of its section if both are in the same file, else its position in the file and the mark "user".
 void attach_sources(ConfigValue& document);
 
-// Lays `over` on `base`. Tables merge, but a figure replaces a figure, its source included; prices of `over`
-// precede those of `base`.
+// Overrides `base` with `over`. Tables are merged, but a figure replaces a figure together with its source;
+// prices of `over` precede those of `base`.
 void overlay(ConfigValue& base, ConfigValue over);
 
-// The catalogue of a document with sources. ConfigError with all faults.
+// The catalogue of a document with sources. ConfigError with all errors.
 Catalogue read_document(const ConfigValue& document);
 
 }  // namespace strata::plan::detail

@@ -1,4 +1,4 @@
-// The keys of catalogue files that hold figures, with the quantity of each.
+// The keys of catalogue files whose values are figures, with the quantity of each.
 #pragma once
 
 #include <string_view>

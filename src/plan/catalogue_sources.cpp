@@ -20,7 +20,7 @@ ConfigValue text_at(std::string text, const Origin& origin) {
   return value;
 }
 
-// Source and mark that a section gives to its figures.
+// The source and mark that the figures of a section inherit.
 struct SectionSource {
   const ConfigValue* source = nullptr;
   const ConfigValue* mark = nullptr;

@@ -21,7 +21,7 @@ double tokens_per_device_second(double tokens, double hours) {
 
 PaidHours paid_hours(double useful_hours, double ettr) {
   if (!(ettr > 0))
-    throw ConfigError("[ettr] found {}, expected a fraction above 0; the run makes no progress", ettr);
+    throw ConfigError("[ettr] found {}, expected a fraction above 0: the run makes no progress", ettr);
   return {.useful = useful_hours, .overhead = useful_hours * (1 / ettr - 1)};
 }
 
@@ -63,9 +63,8 @@ double energy_kwh(double hours, double watts, double pue) {
 
 Energy energy_of(const ClusterSpec& cluster, const Region& region, double hours, double utilisation) {
   if (!cluster.chip.power.known()) {
-    throw ConfigError(
-        "[chip.{}.power] missing, expected a power such as \"700 W\"; write it in a cluster file",
-        cluster.chip.name);
+    throw ConfigError("[chip.{}.power] missing, expected a power such as \"700 W\"; set it in a cluster file",
+                      cluster.chip.name);
   }
   const double host = cluster.host_power.value / static_cast<double>(cluster.devices_per_host);
   const double pue = cluster.pue.known() ? cluster.pue.value : 1.0;
@@ -96,9 +95,8 @@ CampaignCost campaign_cost(const std::vector<CampaignItem>& items, const MoneyRa
   for (const CampaignItem& item : items) {
     if (!(item.failure_share >= 0 && item.failure_share < 1) || item.device_hours < 0 || item.count < 0) {
       throw ConfigError(
-          "[campaign {}] found {} device hours, {} times, {} of them failing; expected numbers of at least 0 "
-          "and a "
-          "share below 1",
+          "[campaign {}] found {} device hours, {} times, {} of them failing, expected numbers of at least 0 "
+          "and a fraction of failures below 1",
           item.name, item.device_hours, item.count, item.failure_share);
     }
     const double attempts = item.failure_share / (1 - item.failure_share);

@@ -17,7 +17,7 @@ class CsvReader {
       const int64_t line = line_;
       CsvRow row = read_row();
       if (!rows.empty() && row.size() != rows.front().size()) {
-        throw DataError("[{}:{}] found a row of {} cells, expected {} as in the header", name_, line,
+        throw DataError("[{}:{}] found a row of {} cells, expected {}, as in the header", name_, line,
                         row.size(), rows.front().size());
       }
       rows.push_back(std::move(row));
@@ -56,7 +56,7 @@ class CsvReader {
     const size_t begin = at_;
     while (!at_line_end() && text_[at_] != ',') {
       if (text_[at_] == '"' || text_[at_] == '\r') {
-        throw DataError("[{}:{}:{}] found {} inside of a cell, expected quotes around the whole cell", name_,
+        throw DataError("[{}:{}:{}] found {} inside a cell, expected quotes around the whole cell", name_,
                         line_, column(), text_[at_] == '"' ? "a quote" : "a carriage return");
       }
       ++at_;
@@ -70,7 +70,7 @@ class CsvReader {
     ++at_;
     for (;;) {
       if (at_ == text_.size()) {
-        throw DataError("[{}:{}:{}] found a quote that is never closed, expected one before the end", name_,
+        throw DataError("[{}:{}:{}] found a quote that is never closed, expected a closing quote", name_,
                         cell.line, cell.column);
       }
       const char c = text_[at_++];

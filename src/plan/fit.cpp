@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kVariables = 5;
 
-// The runs as logarithms around their means, which makes log A and alpha nearly independent.
+// The logarithms of the runs, centered, which makes log A and alpha nearly independent.
 struct LogRuns {
   std::vector<double> params, tokens, loss;
   double mean_params = 0.0, mean_tokens = 0.0;
@@ -58,7 +58,7 @@ double log_loss(const LogRuns& runs, size_t i, std::span<const double> x, std::a
 double objective(const LogRuns& runs, std::span<const double> targets, std::span<const double> weights,
                  double delta, std::span<const double> x, std::span<double> gradient) {
   std::fill(gradient.begin(), gradient.end(), 0.0);
-  // Exponents and terms far outside of what laws have would only waste the search.
+  // Keeps the search within the range of exponents and terms that laws have.
   if (!(x[3] > 1e-3 && x[3] < 5 && x[4] > 1e-3 && x[4] < 5) || std::abs(x[0]) > 50) return INFINITY;
   double sum = 0.0;
   std::array<double, 3> share;
@@ -87,7 +87,7 @@ Minimum search(const LogRuns& runs, std::span<const double> targets, std::span<c
       std::vector<double>(start.begin(), start.end()), {.memory = 8, .max_iterations = 300});
 }
 
-// E, A and B at the means by least squares for given exponents, all above a thousandth of the least loss.
+// E, A and B at the means by least squares for given exponents, each at least 1e-3 times the lowest loss.
 Variables start_at(const LogRuns& runs, double alpha, double beta) {
   double m[3][4] = {};
   double least = INFINITY;
@@ -152,7 +152,7 @@ std::vector<double> residuals_of(const LogRuns& runs, std::span<const double> x)
   return out;
 }
 
-// The q quantile, with linear interpolation; sorts. A further draw is below it with probability q.
+// The q quantile with linear interpolation; sorts `values`. Another draw is below it with probability q.
 double quantile(std::vector<double>& values, double q) {
   std::sort(values.begin(), values.end());
   const double last = static_cast<double>(values.size() - 1);
@@ -162,14 +162,14 @@ double quantile(std::vector<double>& values, double q) {
   return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
-// 1.4826 times the median size: the standard deviation of normal residuals.
+// 1.4826 times the median absolute value: the standard deviation of normal residuals.
 double robust_deviation(std::vector<double> residuals) {
   for (double& residual : residuals) residual = std::abs(residual);
   return 1.4826 * quantile(residuals, 0.5);
 }
 
-// The 90 % interval from the bootstrap of a fit to `runs` runs. The tails are those that Student's t leaves
-// beyond the normal quantile, since the noise itself is estimated (Cornish-Fisher to the first order).
+// The 90 % interval from the bootstrap of a fit to `runs` runs. The tails are those of Student's t, because
+// the noise is estimated too (Cornish-Fisher to first order).
 template <typename Get>
 Interval percentiles(double value, const std::vector<LossLaw>& samples, int64_t runs, Get get) {
   if (samples.empty()) return {value, NAN, NAN};
@@ -211,9 +211,8 @@ void check_runs(std::span<const RunPoint> runs) {
   const size_t sizes = distinct(params), lengths = distinct(tokens);
   if (runs.size() < 6 || sizes < 3 || lengths < 3) {
     throw DataError(
-        "[scale fit] found {} runs of {} sizes and {} numbers of tokens, expected at least 6 runs of 3 sizes "
-        "and "
-        "3 numbers of tokens; add runs",
+        "[scale fit] found {} runs with {} sizes and {} token counts, expected at least 6 runs with 3 sizes "
+        "and 3 token counts; add runs",
         runs.size(), sizes, lengths);
   }
 }
@@ -243,7 +242,7 @@ LawFit fit_loss_law(std::span<const RunPoint> runs, const FitOptions& options) {
   }
   out.converged = best.converged;
   out.law = law_of(best.x, logs);
-  // Residuals of a fit are smaller than the noise, since it follows some of it.
+  // Residuals are smaller than the noise, because the fit follows part of it.
   const double widen =
       std::sqrt(static_cast<double>(n) / static_cast<double>(n - std::min(n - 1, kVariables)));
   out.residual = widen * robust_deviation(residuals);
@@ -295,14 +294,14 @@ PowerLaw fit_power_law(std::span<const double> x, std::span<const double> y) {
   }
   const double spread = n * sxx - sx * sx;
   if (n < 2 || !(spread > 1e-12 * n * sxx))
-    throw DataError("[power law] found {} points of one abscissa, expected at least 2 that differ", n);
+    throw DataError("[power law] found {} points at one abscissa, expected at least 2 that differ", n);
   const double exponent = (n * sxy - sx * sy) / spread;
   return {.scale = std::exp((sy - exponent * sx) / n), .exponent = exponent};
 }
 
 namespace {
 
-// The minimum of the parabola through the losses of one budget; nothing if it lies outside of the sizes.
+// The minimum of the parabola through the losses of one budget; nullopt if it is outside the range of sizes.
 std::optional<IsoFlopFit::Budget> minimum_of(std::span<const RunPoint> runs) {
   if (runs.size() < 3) return std::nullopt;
   double mean = 0.0, flops = 0.0, least = INFINITY, most = 0.0;
@@ -350,8 +349,8 @@ IsoFlopFit fit_isoflop(std::span<const RunPoint> runs) {
   }
   if (out.budgets.size() < 3) {
     throw DataError(
-        "[scale fit] found {} budgets with a minimum inside their sizes, expected at least 3 of 3 runs or "
-        "more",
+        "[scale fit] found {} budgets with a minimum within their sizes, expected at least 3 budgets of 3 or "
+        "more runs",
         out.budgets.size());
   }
   std::vector<double> budgets, params, tokens;

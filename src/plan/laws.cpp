@@ -14,7 +14,7 @@ double log_experts(const RoutedLaw& law, double experts) {
   return -std::log10(1 / (experts - 1 + start) + 1 / law.e_max);
 }
 
-// Value with diminishing returns: `amount` beyond `base` counts less and less.
+// `amount` with diminishing returns beyond `base`.
 double with_decay(double base, double amount, double decay) {
   if (amount <= base) return amount;
   return base + base * decay * -std::expm1(-(amount / base - 1) / decay);
@@ -63,7 +63,7 @@ Optimum optimum_for_tokens(const LossLaw& law, double tokens) {
 
 std::optional<Optimum> optimum_for_loss(const LossLaw& law, double loss) {
   if (!(loss > law.e)) return std::nullopt;
-  // On the frontier both terms are in the ratio beta : alpha.
+  // On the frontier the two terms are in the ratio beta : alpha.
   const double share = law.beta / (law.alpha + law.beta);
   return optimum_for_params(law, std::pow(law.a / ((loss - law.e) * share), 1 / law.alpha));
 }
@@ -94,7 +94,7 @@ std::optional<LifetimeOptimum> lifetime_optimum(const LossLaw& law, double loss,
     const auto tokens = tokens_for_loss(law, params, loss);
     return tokens ? 6 * params * *tokens + 2 * params * inference_tokens : INFINITY;
   };
-  // Inference never asks for a larger model than training alone; below this size the loss is out of reach.
+  // Inference never makes a larger model optimal; below this size the loss cannot be reached.
   const double least = std::pow(law.a / (loss - law.e), 1 / law.alpha);
   LifetimeOptimum out;
   out.model.params = argmin_log(least * (1 + 1e-9), trained->params, flops);
@@ -162,7 +162,7 @@ double argmin_log(double low, double high, FunctionRef<double(double)> function)
   double x1 = right - kGolden * (right - left), x2 = left + kGolden * (right - left);
   double y1 = function(std::exp(x1)), y2 = function(std::exp(x2));
   while (right - left > 1e-9) {
-    if (y1 <= y2) {  // also where both are the same limit of large arguments
+    if (y1 <= y2) {  // equal if both have reached the limit of large arguments
       right = x2;
       x2 = x1;
       y2 = y1;

@@ -61,12 +61,12 @@ Minimum minimize(Objective objective, std::vector<double> start, const MinimizeO
     }
     std::vector<double> direction = direction_of(gradient, pairs);
     double slope = dot(direction, gradient);
-    if (!(slope < 0)) {  // the memory misleads; start again downhill
+    if (!(slope < 0)) {  // not a descent direction: restart from the gradient
       pairs.clear();
       direction = direction_of(gradient, pairs);
       slope = dot(direction, gradient);
     }
-    // Weak Wolfe conditions by bisection: they hold for kinks too, where residuals change their sign.
+    // Weak Wolfe conditions by bisection; these also hold at kinks, where residuals change sign.
     double low = 0.0, high = INFINITY;
     double t = pairs.empty() ? std::min(1.0, 0.1 / largest(direction)) : 1.0;
     double value = best.value;
@@ -78,7 +78,7 @@ Minimum minimize(Objective objective, std::vector<double> start, const MinimizeO
         high = t;
       } else if (dot(next_gradient, direction) < 0.9 * slope) {
         low = t;
-        accepted = true;  // a decrease, at least
+        accepted = true;  // sufficient decrease, though the step may still grow
       } else {
         accepted = true;
         break;

@@ -1,4 +1,4 @@
-// Minimises smooth functions of a few variables by L-BFGS (Nocedal & Wright, algorithm 7.5).
+// Minimizes smooth functions of a few variables with L-BFGS (Nocedal & Wright, algorithm 7.5).
 #pragma once
 
 #include <span>
@@ -8,14 +8,14 @@
 
 namespace strata::plan {
 
-// The value at `x`; writes the gradient. Values that are not finite are taken as out of the domain.
+// The value at `x`; writes the gradient. A value that is not finite means that `x` is outside the domain.
 using Objective = FunctionRef<double(std::span<const double> x, std::span<double> gradient)>;
 
 struct MinimizeOptions {
   int memory = 8;
   int max_iterations = 200;
   double gradient_tolerance = 1e-8;  // of the largest component, relative to max(1, |value|)
-  double value_tolerance = 1e-12;    // relative decrease below which it stops
+  double value_tolerance = 1e-12;    // stops below this relative decrease
 };
 
 struct Minimum {

@@ -26,7 +26,8 @@ constexpr AllocationLaw kLaws[] = {
      .title = "Chinchilla approach 3, as replicated",
      .source = "Epoch AI (arXiv 2404.10102), table 1",
      .loss = LossLaw{1.8172, 482.01, 2085.43, 0.3478, 0.3658},
-     // The base makes the 80 % interval of tokens per parameter at 1e26 FLOPs 4 to 40, as published.
+     // The base is chosen so that the 80 % interval of tokens per parameter at 1e26 FLOPs is 4 to 40, as
+     // published.
      .sigma_base = 0.377,
      .sigma_exponent = 0.018,
      .pivot = kChinchillaPivot},
@@ -127,8 +128,8 @@ Allocation allocate_params(const AllocationLaw& law, double params) {
   }()
                                 : law.params_law.inverse(params);
   Allocation out = allocate_flops(law, flops);
-  // An uncertainty of ln N at a budget is one of ln C, 1 / exponent as large, at a size; ln D = ln C - ln N -
-  // ln 6.
+  // An uncertainty s of ln N at a budget is an uncertainty s / exponent of ln C at a size;
+  // ln D = ln C - ln N - ln 6.
   const double sigma = sigma_at(law, flops) / exponent_of(law);
   out.params = {params, params, params};
   out.tokens = interval(out.tokens.value, sigma);

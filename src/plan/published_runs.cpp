@@ -14,7 +14,7 @@
 namespace strata::plan {
 namespace {
 
-// Columns by kind, each with its member and its range.
+// Columns by kind, each with its member and range.
 struct TextColumn {
   std::string_view name;
   std::string PublishedRun::*member;
@@ -104,7 +104,7 @@ constexpr std::string_view kPriced[] = {"layers",   "hidden", "heads",   "kv_hea
                                         "ffn",      "vocab",  "seq_len", "global_batch_tokens",
                                         "num_gpus", "tp",     "pp",      "micro_batch"};
 
-// The nearest of `known`, as the end of a message.
+// The end of a message that suggests the nearest of `known`.
 template <size_t n>
 std::string did_you_mean(std::string_view name, const std::string_view (&known)[n]) {
   const std::vector<std::string> names(std::begin(known), std::end(known));
@@ -112,7 +112,7 @@ std::string did_you_mean(std::string_view name, const std::string_view (&known)[
   return nearest ? fmt::format("; did you mean \"{}\"?", *nearest) : "";
 }
 
-// A whole text as a number; no sign, no spaces, no separators.
+// The number that the entire text represents; no sign, spaces or separators.
 template <typename Number>
 std::optional<Number> number_of(std::string_view text) {
   Number value{};
@@ -122,7 +122,7 @@ std::optional<Number> number_of(std::string_view text) {
   return value;
 }
 
-// A cell in a message: at most 40 bytes, nothing that would break a line.
+// A cell for a message: at most 40 bytes, without control characters.
 std::string shown(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, 40)) out.push_back(static_cast<unsigned char>(c) < 0x20 ? ' ' : c);
@@ -171,7 +171,7 @@ std::vector<std::string> flags_of(std::string_view notes) {
   return out;
 }
 
-// Speeds and layouts that cannot all be true.
+// Speeds and layouts that contradict each other.
 std::vector<std::string> conflicts_of(const PublishedRun& run) {
   std::vector<std::string> out;
   const auto differ = [](double a, double b) { return std::abs(a / b - 1) > 0.03; };
@@ -220,8 +220,8 @@ class RunReader {
         header_.push_back(cell.text);
         continue;
       }
-      throw DataError("[{}:{}:{}] found the column \"{}\"{}, expected one of {}{}", name_, cell.line,
-                      cell.column, shown(cell.text), twice ? " again" : "", fmt::join(kColumns, ","),
+      throw DataError("[{}:{}:{}] found column \"{}\"{}, expected one of {}{}", name_, cell.line, cell.column,
+                      shown(cell.text), twice ? " again" : "", fmt::join(kColumns, ","),
                       twice ? "" : did_you_mean(cell.text, kColumns));
     }
     for (const TextColumn& column : kTexts) {
@@ -230,9 +230,9 @@ class RunReader {
     }
   }
 
-  void fault(const CsvCell& cell, const std::string& column, std::string_view expected) {
-    out_.faults.push_back({cell.line, cell.column, column,
-                           fmt::format("found \"{}\", expected {}", shown(cell.text), expected)});
+  void report(const CsvCell& cell, const std::string& column, std::string_view expected) {
+    out_.problems.push_back({cell.line, cell.column, column,
+                             fmt::format("found \"{}\", expected {}", shown(cell.text), expected)});
   }
 
   void read_row(const CsvRow& row) {
@@ -247,12 +247,12 @@ class RunReader {
   void read_cell(PublishedRun& run, const CsvCell& cell, const std::string& name) {
     for (const TextColumn& column : kTexts) {
       if (column.name != name) continue;
-      if (column.required && cell.text.empty()) fault(cell, name, "a value");
+      if (column.required && cell.text.empty()) report(cell, name, "a value");
       run.*column.member = cell.text;
       if (name == "stack" && !cell.text.empty() &&
           std::find(std::begin(kStacks), std::end(kStacks), cell.text) == std::end(kStacks)) {
-        fault(cell, name,
-              fmt::format("one of {}{}", fmt::join(kStacks, ", "), did_you_mean(cell.text, kStacks)));
+        report(cell, name,
+               fmt::format("one of {}{}", fmt::join(kStacks, ", "), did_you_mean(cell.text, kStacks)));
       }
       return;
     }
@@ -263,7 +263,7 @@ class RunReader {
       if (value && *value >= 1 && *value <= column.most)
         run.*column.member = value;
       else
-        fault(cell, name, fmt::format("a whole number from 1 to {}", column.most));
+        report(cell, name, fmt::format("a whole number from 1 to {}", column.most));
       return;
     }
     for (const NumberColumn& column : kNumbers) {
@@ -272,7 +272,7 @@ class RunReader {
       if (value && *value >= column.least && *value <= column.most)
         run.*column.member = *value * column.factor;
       else
-        fault(cell, name, column.expected);
+        report(cell, name, column.expected);
       return;
     }
     read_choice(run, cell, name);
@@ -281,15 +281,15 @@ class RunReader {
   void read_choice(PublishedRun& run, const CsvCell& cell, const std::string& name) {
     if (name == "fsdp") {
       run.fsdp = sharding_of(cell.text);
-      if (!run.fsdp) fault(cell, name, "zero1, zero2, zero3 or a number of ranks");
+      if (!run.fsdp) report(cell, name, "zero1, zero2, zero3 or a number of ranks");
     } else if (name == "recompute") {
       run.recompute = recompute_of(cell.text);
       run.recompute_text = cell.text;
-      if (!run.recompute) fault(cell, name, "none, selective, full or yes");
+      if (!run.recompute) report(cell, name, "none, selective, full or yes");
     } else {
       run.precision = precision_of(cell.text);
       run.precision_text = cell.text;
-      if (!run.precision) fault(cell, name, "bf16, fp16, fp8, mxfp8, nvfp4, mxfp4, fp32 or tf32");
+      if (!run.precision) report(cell, name, "bf16, fp16, fp8, mxfp8, nvfp4, mxfp4, fp32 or tf32");
     }
   }
 
@@ -316,8 +316,8 @@ bool has_value(const PublishedRun& run, std::string_view name) {
 
 }  // namespace
 
-std::string to_string(const RunFault& fault) {
-  return fmt::format("{}:{} {}: {}", fault.line, fault.column, fault.column_name, fault.message);
+std::string to_string(const RunProblem& problem) {
+  return fmt::format("{}:{} {}: {}", problem.line, problem.column, problem.column_name, problem.message);
 }
 
 std::span<const std::string_view> run_columns() {
@@ -333,10 +333,10 @@ RunTable parse_runs(std::string_view text, const std::string& name) {
 
 std::vector<PublishedRun> read_runs(const Path& file) {
   RunTable table = parse_runs(read_file(file), file.string());
-  if (table.faults.empty()) return std::move(table.runs);
+  if (table.problems.empty()) return std::move(table.runs);
   std::string message;
-  for (size_t i = 0; i < std::min<size_t>(table.faults.size(), 20); ++i)
-    message += fmt::format("{}[{}:{}]", i == 0 ? "" : "\n", file.string(), to_string(table.faults[i]));
+  for (size_t i = 0; i < std::min<size_t>(table.problems.size(), 20); ++i)
+    message += fmt::format("{}[{}:{}]", i == 0 ? "" : "\n", file.string(), to_string(table.problems[i]));
   throw DataError(message);
 }
 

@@ -1,7 +1,7 @@
 // Published training runs as typed rows: data/planning/published_runs.csv, and tables with the same columns.
 //
-// A cell that is empty is a missing value. A cell that cannot be what its column holds (text, another unit, a
-// number out of range) is a fault with line and column, and its value is missing; nothing is guessed.
+// An empty cell is a missing value. A cell with an invalid value (text, another unit, a number out of range)
+// is reported with line and column and its value is missing; nothing is guessed.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace strata::plan {
 
-// Column `fsdp`: zero1, zero2, zero3, or the number of ranks that share the weights.
+// Column `fsdp`: zero1, zero2, zero3, or the number of ranks over which weights are sharded.
 struct Sharding {
   int stage = 3;
   std::optional<int64_t> degree;  // not published: the whole data axis
@@ -28,7 +28,7 @@ enum class Recompute { kNone, kSelective, kFull, kUnspecified };
 struct PublishedRun {
   int64_t line = 0;
   std::string id, source, model, gpu, stack, notes;
-  // Model. Parameters are counts: the columns hold billions.
+  // Model. Parameters are counts; the columns contain billions.
   std::optional<double> params_total, params_active;
   std::optional<int64_t> layers, hidden, heads, kv_heads, ffn, vocab, seq_len, global_batch_tokens;
   // Layout.
@@ -40,43 +40,42 @@ struct PublishedRun {
   // Results as published.
   std::optional<double> tokens_per_s, tokens_per_s_per_gpu;
   std::optional<double> tflops_per_gpu;  // 1e12 FLOP/s
-  std::optional<double> mfu;             // a fraction, in the publication's own convention
+  std::optional<double> mfu;             // a fraction, in the publication's convention
   std::optional<double> step_time_s;
   std::optional<double> memory_gb;  // 1e9 bytes, the fullest device
   std::vector<std::string> flags;   // of the notes: "hfu" for "FLAG:hfu"
-  // Values of the row that contradict each other, in words.
+  // Descriptions of values in the row that contradict each other.
   std::vector<std::string> conflicts;
 };
 
-struct RunFault {
+struct RunProblem {
   int64_t line = 0;
   int64_t column = 0;
   std::string column_name;
   std::string message;  // "found …, expected …"
 };
-std::string to_string(const RunFault& fault);  // "12:34 mfu: found …"
+std::string to_string(const RunProblem& problem);  // "12:34 mfu: found …"
 
 struct RunTable {
   std::vector<PublishedRun> runs;
-  std::vector<RunFault> faults;
+  std::vector<RunProblem> problems;
 };
 
 std::span<const std::string_view> run_columns();
 
-// DataError for a table that is not CSV, or a header with a column that is unknown, doubled or missing (id,
-// gpu and stack are required; other columns that are left out are missing values). Faults of cells are
-// listed.
+// DataError for a table that is not CSV, or a header with an unknown, duplicate or missing column (id, gpu
+// and stack are required; all values of another absent column are missing). Lists the problems of cells.
 RunTable parse_runs(std::string_view text, const std::string& name);
-// A file whose cells must all be right: DataError with the first 20 faults.
+// A file whose cells must all be valid: DataError with the first 20 problems.
 std::vector<PublishedRun> read_runs(const Path& file);
 
-// Those of `columns` that the row has no value for.
+// The columns among `columns` for which the row has no value.
 std::vector<std::string_view> missing_columns(const PublishedRun& run,
                                               std::span<const std::string_view> columns);
-// What a price of a row needs at least.
+// The columns required to price a row.
 std::span<const std::string_view> priced_columns();
 
-// Seconds of a step, from step_time_s, else from tokens/s and the batch; nothing if neither was published.
+// Seconds per step, from step_time_s, else from tokens/s and the batch; nullopt if neither was published.
 std::optional<double> published_step_seconds(const PublishedRun& run);
 
 }  // namespace strata::plan

@@ -41,8 +41,8 @@ std::span<const Unit> units_of(Quantity quantity) {
 const QuantityRule& rule_of(Quantity quantity) {
   // In the order of the enumeration. The upper limits catch a wrong unit, not a large machine.
   static constexpr QuantityRule kRules[] = {
-      {"a size above zero such as \"80 GB\"", 1, 1e18, false},
-      {"a bandwidth above zero such as \"450 GB/s\" or \"400 Gb/s\"", 1, 1e18, false},
+      {"a size above 0 such as \"80 GB\"", 1, 1e18, false},
+      {"a bandwidth above 0 such as \"450 GB/s\" or \"400 Gb/s\"", 1, 1e18, false},
       {"a rate such as \"989 TFLOP/s\", or 0 for none", 1, 1e21, true},
       {"a time such as \"5 us\" or \"2 min\"", 1e-12, 1e9, true},
       {"a power such as \"700 W\"", 0.1, 1e9, true},

@@ -19,7 +19,7 @@ struct QuantityRule {
 };
 const QuantityRule& rule_of(Quantity quantity);
 
-// In SI units; nothing if the value is not of this quantity or outside its rule.
+// In SI units; nullopt if the value does not have this quantity or is outside its range.
 std::optional<double> quantity_of(const ConfigValue& value, Quantity quantity);
 
 }  // namespace strata::plan

@@ -11,11 +11,11 @@
 namespace strata::plan {
 namespace {
 
-// Draws of one simulated run.
+// Random draws of one simulated run.
 class Draws {
  public:
   Draws(uint64_t seed, uint32_t run) : key_{seed, run} {}
-  // Time to the next event of a constant rate; never without events.
+  // Time to the next event at a constant rate; infinite unless `mean` is positive and finite.
   double exponential(double mean) {
     if (!(mean > 0) || !std::isfinite(mean)) return INFINITY;
     const auto bits = philox(key_, counter_++);
@@ -33,10 +33,10 @@ struct RunTimes {
   double elapsed = 0.0, lost = 0.0, saving = 0.0, down = 0.0, failures = 0.0;
 };
 
-// The clock of one run: time passes until a phase ends or something stops it.
+// The clock of one simulated run.
 class Job {
  public:
-  // `longest`: s after which it is given up.
+  // `longest`: s after which the simulation stops with an error.
   Job(const FailureModel& model, Draws draws, double longest)
       : model_(model), draws_(draws), longest_(longest) {
     failure_ = draws_.exponential(model.mttf);
@@ -45,16 +45,16 @@ class Job {
 
   RunTimes run(double interval, double work) {
     for (double done = 0.0; done < work;) {
-      const double piece = std::min(interval, work - done);
-      // The last piece ends the run: no checkpoint blocks it.
-      done += segment(piece, piece < work - done ? model_.save : 0.0);
+      const double steps = std::min(interval, work - done);
+      // The run ends with the last interval: no checkpoint blocks it.
+      done += interval_with_save(steps, steps < work - done ? model_.save : 0.0);
     }
     return times_;
   }
 
  private:
-  // `steps` of work and then a checkpoint. Returns the work that survives: all of it, unless a failure came.
-  double segment(double steps, double save) {
+  // `steps` s of work, then a checkpoint. Returns the work that survives: all of it if nothing fails.
+  double interval_with_save(double steps, double save) {
     double left = steps, kept = 0.0;
     while (left > 0) {
       if (left <= std::min(failure_, preemption_)) {
@@ -65,7 +65,7 @@ class Job {
         pass(failure_);
         fail();
         return kept;
-      } else {  // announced: save what is done, wait, go on
+      } else {  // preemption: save, wait, resume
         left -= preemption_;
         pass(preemption_);
         times_.failures += 1;
@@ -92,7 +92,7 @@ class Job {
     return kept;
   }
 
-  // A pause that a failure starts again; false if one did.
+  // A pause; false if a failure ended it.
   bool down(double duration, double& account) {
     if (duration <= failure_) {
       account += duration;
@@ -108,7 +108,7 @@ class Job {
   void fail() {
     times_.failures += 1;
     failure_ = draws_.exponential(model_.mttf);
-    // No preemption is counted while the job is down: its devices do no work.
+    // No preemptions while the job is down: its devices do no work.
     const double kept = std::exchange(preemption_, INFINITY);
     while (model_.restart > failure_) {
       times_.failures += 1;
@@ -125,8 +125,8 @@ class Job {
     times_.elapsed += time;
     if (times_.elapsed > longest_) {
       throw ConfigError(
-          "[failures] found a run that is not done after {:.3g} h, expected an end; save more often or "
-          "restart faster",
+          "[failures] found a run that does not finish within {:.3g} h, expected one that does; save more often "
+          "or restart faster",
           longest_ / 3600);
     }
     failure_ -= time;
@@ -165,7 +165,7 @@ Mttf mttf_of(const ClusterSpec& cluster, int64_t devices) {
   }
   if (!rate.known() && !out.measured) {
     throw ConfigError(
-        "[cluster.{}.failures_per_node_day] missing, expected failures of a host and day such as 0.0065",
+        "[cluster.{}.failures_per_node_day] missing, expected failures per host and day such as 0.0065",
         cluster.name);
   }
   return out;
@@ -198,7 +198,7 @@ double ettr(const FailureModel& failures, double interval) {
         (std::expm1((interval + failures.save) / failures.mttf) * std::exp(failures.restart / failures.mttf));
   }
   if (failures.preemption_mttf > 0) {
-    // Each announced stop costs its save, wait and restart for every preemption_mttf of steps.
+    // A preemption costs a save, a wait and a restart once per preemption_mttf of steps.
     const double pause = failures.save + failures.preemption_wait + failures.restart;
     ratio /= 1 + pause / failures.preemption_mttf;
   }
@@ -216,8 +216,7 @@ SimulatedRuns simulate_runs(const FailureModel& failures, double interval, doubl
   if (!(interval > 0 && work > 0 && work / interval < 1e7) || runs < 1) {
     throw ConfigError(
         "[failures] found {} s of steps with a checkpoint every {} s, expected both above 0 and at most 10 "
-        "million "
-        "checkpoints",
+        "million checkpoints",
         work, interval);
   }
   SimulatedRuns out;
@@ -242,7 +241,7 @@ SimulatedRuns simulate_runs(const FailureModel& failures, double interval, doubl
 int64_t spare_nodes(int64_t nodes, double out_probability, double confidence) {
   if (out_probability <= 0) return 0;
   if (out_probability >= 1) return nodes;
-  // The chance of exactly s, by its logarithm, so that thousands of nodes do not underflow.
+  // The logarithm of the probability of exactly s, so that thousands of nodes do not underflow.
   double log_chance = static_cast<double>(nodes) * std::log1p(-out_probability), sum = std::exp(log_chance);
   int64_t spares = 0;
   while (sum < confidence && spares < nodes) {

@@ -1,4 +1,4 @@
-// The answers of scaling laws as JSON.
+// Results of scaling laws as JSON.
 #pragma once
 
 #include <string>

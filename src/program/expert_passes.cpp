@@ -260,7 +260,7 @@ void dispatch_early_pass(Graph& graph) {
   for (size_t i = 1; i < nodes.size(); ++i) {
     const Node node = nodes[i];
     if (node.op != &ops::DispatchRows::def || node.loop != kNone) continue;
-    // What stands before it in its list, up to what makes what it reads.
+    // The nodes that precede it in its list, back to those that produce its inputs.
     const auto may_follow = [&](const Node& other) {
       return other.layer == node.layer && other.chunk == node.chunk && other.loop == kNone &&
              (other.phase == node.phase ||

@@ -21,8 +21,8 @@ enum class PassesOf : uint8_t {
 };
 void add_expert_passes(graph::Graph& graph, PassesOf nodes, Backward backward);
 
-// Moves each dispatch of rows in front of what does not need to be done before it (a shared expert's
-// backward), so that rows are in flight meanwhile.
+// Moves each dispatch of rows before the nodes that it does not depend on (a shared expert's backward), so
+// that rows are in flight meanwhile.
 void dispatch_early_pass(graph::Graph& graph);
 
 }  // namespace strata::program

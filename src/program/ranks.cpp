@@ -19,7 +19,7 @@ Ranks::Ranks(comm::World& world, const CompileOptions& options)
   if (options.pipeline) sharing_ = sharing_ranks(*options.pipeline);
   if (mesh_.ranks() != world.size())
     throw ConfigError("[parallel] the layout has {} ranks and {} run", mesh_.ranks(), world.size());
-  groups_.push_back(world.group(std::vector{world.rank()}, "alone"));
+  groups_.push_back(world.group(std::vector{world.rank()}, "self"));
   int64_t stride = mesh_.ranks();
   for (const graph::Axis axis : graph::kAllAxes) {
     const int64_t size = mesh_.size(axis);

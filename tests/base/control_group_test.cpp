@@ -1,4 +1,4 @@
-// Made-up /proc and /sys/fs/cgroup, as the kernel writes them for containers, batch jobs and services.
+// Control groups in a made-up /proc and /sys/fs/cgroup, as for containers, batch jobs and services.
 #include "base/control_group.h"
 
 #include <gtest/gtest.h>
@@ -32,12 +32,12 @@ class ControlGroup : public testing::Test {
   ScratchFolder root_;
 };
 
-TEST_F(ControlGroup, NothingIsNoLimit) {
+TEST_F(ControlGroup, MissingGroupsHaveNoLimit) {
   const ControlGroupLimits none = limits();
   EXPECT_FALSE(none.cpu || none.memory || none.available || none.holdable(0));
 }
 
-TEST_F(ControlGroup, AContainerSeesItsGroupAsTheRoot) {
+TEST_F(ControlGroup, ContainerSeesItsGroupAsTheRoot) {
   own_groups("0::/\n");
   group("", {{"cpu.max", "150000 100000\n"},
              {"memory.max", "700000000\n"},
@@ -71,16 +71,16 @@ TEST_F(ControlGroup, ParentsLimitTheirChildren) {
                         {"memory.stat", "anon 850\n"}});
   group("slurm/job_7/step_0",
         {{"cpu.max", "300000 100000\n"}, {"memory.max", "500\n"}, {"memory.current", "100\n"}});
-  group("slurm/job_8", {{"cpu.max", "100000 100000\n"}, {"memory.max", "1\n"}});  // another job's
+  group("slurm/job_8", {{"cpu.max", "100000 100000\n"}, {"memory.max", "1\n"}});  // of another job
   const ControlGroupLimits found = limits();
   EXPECT_EQ(found.cpu->processors, 2);
   EXPECT_EQ(found.cpu->source, in_groups("slurm/job_7/cpu.max"));
   EXPECT_EQ(*found.memory, (MemoryLimit{500, in_groups("slurm/job_7/step_0/memory.max")}));
   EXPECT_EQ(*found.available, (MemoryLimit{50, in_groups("slurm/job_7/memory.max")}))
-      << "other steps of the job have taken the rest";
+      << "other steps of the job use the rest";
 }
 
-TEST_F(ControlGroup, MaxIsNoLimitAndAMissingPeriodIsTheKernelsOwn) {
+TEST_F(ControlGroup, MaxMeansNoLimitAndThePeriodHasADefault) {
   own_groups("0::/a/b\n");
   group("a", {{"cpu.max", "200000\n"}, {"memory.max", "max\n"}, {"memory.high", "800\n"}});
   group("a/b", {{"cpu.max", "max 100000\n"}, {"memory.max", "max\n"}});
@@ -103,13 +103,14 @@ TEST_F(ControlGroup, Version1HasAHierarchyForEachController) {
   EXPECT_EQ(found.cpu->threads(), 1);
   EXPECT_EQ(found.cpu->source, in_groups("cpu,cpuacct/docker/y/cpu.cfs_quota_us"));
   EXPECT_EQ(found.memory->bytes, 3000);
-  EXPECT_EQ(found.available->bytes, 500) << "the parent's";
+  EXPECT_EQ(found.available->bytes, 500) << "the limit of the parent";
   EXPECT_EQ(found.headrooms.size(), 2U);
   EXPECT_EQ(found.headrooms[1].memory, 2300);
 }
 
-// A container of version 1 sees its own group as each hierarchy's root, and /proc names the host's path.
-TEST_F(ControlGroup, PathsThatAContainerDoesNotShowArePassedOver) {
+// With version 1 a container sees its group as the root of each hierarchy, but /proc contains the host's
+// path.
+TEST_F(ControlGroup, IgnoresPathsOutsideTheContainer) {
   own_groups("4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n0::/../../elsewhere\n");
   group("memory", {{"memory.limit_in_bytes", "3000\n"}});
   group("cpu", {{"cpu.cfs_quota_us", "300000\n"}, {"cpu.cfs_period_us", "100000\n"}});
@@ -126,14 +127,14 @@ TEST_F(ControlGroup, AHybridMachineHasBothVersions) {
   EXPECT_EQ(limits().cpu->processors, 2.5);
 }
 
-TEST_F(ControlGroup, WhatIsNoLimitIsPassedOver) {
+TEST_F(ControlGroup, IgnoresInvalidLimits) {
   for (const char* content : {"", "\n", "much\n", "-5\n", "1e9\n", "99999999999999999999999\n", "0 0\n"}) {
     own_groups("0::/a\n");
     group("a", {{"cpu.max", content}, {"cpu.cfs_quota_us", content}});
     group("cpu", {{"cpu.cfs_quota_us", content}, {"cpu.cfs_period_us", "0\n"}});
     EXPECT_FALSE(limits().cpu) << content;
   }
-  // Folders in place of files, which cannot be read, and an empty /proc/self/cgroup.
+  // Folders instead of files, which cannot be read, and an empty /proc/self/cgroup.
   std::filesystem::create_directories(in_groups("b/memory.max"));
   std::filesystem::create_directories(in_groups("b/memory.current"));
   std::filesystem::create_symlink("nowhere", in_groups("b/cpu.max"));
@@ -147,19 +148,19 @@ TEST_F(ControlGroup, WhatIsNoLimitIsPassedOver) {
   EXPECT_EQ(limits().available->bytes, 1000);
 }
 
-TEST_F(ControlGroup, ALimitThatIsExceededLeavesNothing) {
+TEST_F(ControlGroup, ExceededLimitLeavesNothing) {
   group("", {{"memory.max", "1000\n"}, {"memory.current", "4000\n"}});
   EXPECT_EQ(limits().available->bytes, 0);
 }
 
-TEST_F(ControlGroup, MemoryIsTheLeastOfTheMachineAndItsGroups) {
+TEST_F(ControlGroup, MemoryIsTheMinimumOfTheMachineAndItsGroups) {
   put("proc/meminfo", "MemTotal: 100 kB\nMemAvailable:   50 kB\nSwapFree:  10 kB\n");
   EXPECT_EQ(available_memory(root_.path()), 50 * 1024);
   EXPECT_EQ(holdable_memory(root_.path()), 60 * 1024);
   own_groups("0::/a\n");
   group("a", {{"memory.max", "30720\n"}, {"memory.current", "10240\n"}});
   EXPECT_EQ(available_memory(root_.path()), 20 * 1024);
-  EXPECT_EQ(holdable_memory(root_.path()), 30 * 1024) << "and all free swap space";
+  EXPECT_EQ(holdable_memory(root_.path()), 30 * 1024) << "includes all free swap space";
   group("a", {{"memory.swap.max", "4096\n"}, {"memory.swap.current", "1024\n"}});
   EXPECT_EQ(holdable_memory(root_.path()), 23 * 1024);
   group("a", {{"memory.swap.max", "max\n"}});
@@ -174,7 +175,7 @@ TEST_F(ControlGroup, MessagesNameTheLimit) {
   EXPECT_EQ(where_memory_ends(root_.path()), "on this machine");
   group("", {{"memory.max", "1000\n"}, {"memory.current", "4000\n"}});
   EXPECT_EQ(where_memory_ends(root_.path()), "under the limit in " + in_groups("memory.max").string());
-  EXPECT_GT(holdable_memory(root_.path()), 0) << "which would mean that it is not known";
+  EXPECT_GT(holdable_memory(root_.path()), 0) << "0 would mean unknown";
 }
 
 TEST_F(ControlGroup, Version1CanLimitMemoryAndSwapTogether) {

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using data::expect_error;
 
-TEST(FileLock, FollowsNoLink) {
+TEST(FileLock, DoesNotFollowLinks) {
   const data::TemporaryFolder folder;
   const Path mine = folder.write("mine", "not to be emptied");
   fs::create_symlink(mine, folder / ".lock");
@@ -24,7 +24,7 @@ TEST(FileLock, FollowsNoLink) {
   EXPECT_EQ(read_file(mine), "not to be emptied");
 }
 
-// Links inside stay, so that a folder of shards can be put together from links.
+// Links within a folder are followed, so that a folder of shards can be assembled from links.
 TEST(ExpandGlob, LinksOutOfAFolderAreNotFollowed) {
   const data::TemporaryFolder folder;
   folder.write("in/a.txt", "a");
@@ -47,8 +47,8 @@ TEST(ExpandGlob, LinksOutOfAFolderAreNotFollowed) {
   EXPECT_EQ(names(base + "/in/file"), "in/file ");  // a file that is named exactly is included
 }
 
-// Replacing it, as with files, would take a device out of /dev.
-TEST(WriteFileAtomically, WritesIntoWhatIsNoFile) {
+// Replacing it like a file would remove a device from /dev.
+TEST(WriteFileAtomically, WritesToPipesAndDevices) {
   const data::TemporaryFolder folder;
   const Path pipe = folder / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
@@ -61,7 +61,7 @@ TEST(WriteFileAtomically, WritesIntoWhatIsNoFile) {
   EXPECT_TRUE(fs::is_character_file("/dev/full"));
 }
 
-TEST(FileName, OnlySafeOnes) {
+TEST(FileName, AcceptsOnlySafeNames) {
   for (const std::string name : {"web", "a b", "größe-1.5_x", "CON"})
     EXPECT_EQ(file_name_error(name), "") << name;
   for (const std::string name : {"", ".", "..", ".hidden", "../x", "/", "a/b", "a\\b", "a\nb", "a\x7f"})

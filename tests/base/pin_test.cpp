@@ -27,7 +27,7 @@ std::vector<std::vector<int>> masks() {
   return out;
 }
 
-// A claim that no run on this machine holds.
+// A claim that no run on this machine has.
 std::string claim() {
   return "strata-test-" + std::to_string(getpid());
 }
@@ -53,29 +53,29 @@ TEST(PinRule, AllThreadsOnAllProcessorsOfTheMachine) {
   EXPECT_FALSE(pinning_helps(16, 8, 8));
 }
 
-TEST_F(Pin, EachThreadHasAProcessorOfItsOwnWhileItLives) {
+TEST_F(Pin, BindsEachThreadToAProcessorForItsLifetime) {
   const auto free = masks();
-  if (!possible()) GTEST_SKIP() << "this machine, or this process's part of it, does not allow it";
+  if (!possible()) GTEST_SKIP() << "this machine or the processors of this process do not allow it";
   {
     const PinnedThreads pinned(true, claim());
     ASSERT_TRUE(pinned.pinned());
     const auto bound = masks();
-    EXPECT_EQ(bound[0], free[0]) << "the first stays free";
+    EXPECT_EQ(bound[0], free[0]) << "the first is not bound";
     for (size_t thread = 1; thread < bound.size(); ++thread)
       EXPECT_EQ(bound[thread], (std::vector<int>{free[0][thread]}));
-    // So do threads that it starts.
+    // This includes threads that it starts.
     int seen = 0;
     OwnedThread([&](const std::stop_token&) { seen = available_processors(); }).join();
     EXPECT_EQ(seen, static_cast<int>(free[0].size()));
     EXPECT_EQ(available_processors(), static_cast<int>(free[0].size()));
 
     const PinnedThreads second(true, claim());
-    EXPECT_FALSE(second.pinned()) << "another holds the claim";
+    EXPECT_FALSE(second.pinned()) << "another object has the claim";
   }
   EXPECT_EQ(masks(), free);
 }
 
-TEST_F(Pin, NothingIsBoundWhereItIsNotWantedOrDoesNotHelp) {
+TEST_F(Pin, BindsNothingIfNotWantedOrNotUseful) {
   const auto free = masks();
   const PinnedThreads unwanted(false, claim());
   EXPECT_FALSE(unwanted.pinned());

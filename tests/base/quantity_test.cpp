@@ -31,7 +31,7 @@ TEST(ByteSize, UnitsOfThousandsAndOf1024) {
   EXPECT_EQ(parse_byte_size("1kB"), 1000);
 }
 
-TEST(ByteSize, OthersAreNone) {
+TEST(ByteSize, RejectsOtherText) {
   for (const char* bad : {"", " ", "B", "x", "-3GB", "-1e9", "3 XB", "4G B", "nan", "inf", "1e400", "1..2MB",
                           "10000TiB", "0x10", "4 gigabytes", "1e9GB"})
     EXPECT_FALSE(parse_byte_size(bad)) << bad;

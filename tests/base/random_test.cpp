@@ -31,7 +31,7 @@ TEST(FillNormal, IsBoxMullerOfPhilox) {
   EXPECT_NEAR(squares / 5000, 0.25, 0.02);
 }
 
-TEST(FillNormal, AnyCutGivesTheSameNumbers) {
+TEST(FillNormal, AnyPartitionYieldsTheSameNumbers) {
   const RandomKey key{7, 1};
   std::vector<float> whole(1500), parts(1500);
   fill_normal(whole.data(), 1500, 1.0f, key);
@@ -40,7 +40,7 @@ TEST(FillNormal, AnyCutGivesTheSameNumbers) {
   EXPECT_EQ(whole, parts);
 }
 
-TEST(FillTruncatedNormal, IsTheNormalWithWhatFallsOutsideDrawnAgain) {
+TEST(FillTruncatedNormal, RedrawsNormalValuesOutsideTheRange) {
   const RandomKey key{11, 3};
   constexpr int64_t kCount = 400000;
   std::vector<float> cut(kCount), plain(kCount);
@@ -56,8 +56,8 @@ TEST(FillTruncatedNormal, IsTheNormalWithWhatFallsOutsideDrawnAgain) {
     squares += static_cast<double>(cut[i]) * cut[i];
     largest = std::max(largest, std::abs(static_cast<double>(cut[i])));
   }
-  // 0.27 % of normal values are outside; truncated there, the variance is 1 - 6 φ(3) / (2 Φ(3) - 1) =
-  // 0.97334.
+  // 0.27 % of normal values are outside the range; the truncated variance is
+  // 1 - 6 φ(3) / (2 Φ(3) - 1) = 0.97334.
   EXPECT_NEAR(static_cast<double>(drawn_again) / kCount, 0.0027, 0.0003);
   EXPECT_NEAR(sum / kCount, 0, 0.003);
   EXPECT_NEAR(squares / kCount / 0.25, 0.97334, 0.008);
@@ -65,7 +65,7 @@ TEST(FillTruncatedNormal, IsTheNormalWithWhatFallsOutsideDrawnAgain) {
   EXPECT_GT(largest, 1.49);
 }
 
-TEST(FillTruncatedNormal, AnyCutGivesTheSameNumbers) {
+TEST(FillTruncatedNormal, AnyPartitionYieldsTheSameNumbers) {
   const RandomKey key{7, 1};
   std::vector<float> whole(9000), parts(9000);
   fill_truncated_normal(whole.data(), 9000, 1.0f, key);

@@ -10,7 +10,7 @@
 namespace strata {
 namespace {
 
-// Each in a separate process: handlers are per process.
+// Each test uses a separate process, because handlers are per process.
 void one_signal_then_exit(int signal) {
   catch_stop_signals();
   if (stop_requested() || stop_exit_code() != 0) _exit(1);
@@ -18,7 +18,7 @@ void one_signal_then_exit(int signal) {
   _exit(stop_requested() ? stop_exit_code() : 2);
 }
 
-// Work that never asks, with nothing to save and with something.
+// Work that never polls for signals, with or without something to save.
 void busy(bool saves) {
   catch_stop_signals();
   raise(SIGTERM);
@@ -36,7 +36,7 @@ void two_signals() {
   _exit(3);
 }
 
-// Work of a rank that has something to save and does not end before force would follow.
+// Work of a rank that has something to save and does not end before the forced exit.
 void busy_before_force(int64_t stands_in_for) {
   catch_stop_signals();
   expect_force();
@@ -46,19 +46,19 @@ void busy_before_force(int64_t stands_in_for) {
   busy(true);
 }
 
-TEST(SignalsTest, PrintsHowToResumeBeforeItIsEndedByForce) {
+TEST(SignalsTest, PrintsHowToResumeBeforeAForcedExit) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const std::string said = "step 3 is saved\n", nothing;
   EXPECT_EXIT(busy_before_force(0), testing::ExitedWithCode(7), testing::Eq(said));
-  // Another process, this one's parent, prints it instead.
+  // The parent process prints it instead.
   EXPECT_EXIT(busy_before_force(getppid()), testing::ExitedWithCode(7), testing::Eq(nothing));
   EXPECT_EXIT(busy_before_force(std::numeric_limits<pid_t>::max()), testing::ExitedWithCode(7),
               testing::Eq(said));
-  // One of many ranks.
+  // One rank of many.
   EXPECT_EXIT((set_stop_text(""), busy(false)), testing::ExitedWithCode(143), testing::Eq(nothing));
 }
 
-TEST(SignalsTest, TheFirstIsNotedTheSecondEndsTheProcess) {
+TEST(SignalsTest, FirstIsRecordedAndSecondEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(one_signal_then_exit(SIGINT), testing::ExitedWithCode(130), "");
   EXPECT_EXIT(one_signal_then_exit(SIGTERM), testing::ExitedWithCode(143), "");

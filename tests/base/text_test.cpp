@@ -9,7 +9,7 @@
 namespace strata {
 namespace {
 
-TEST(Text, JsonStringEqualsALibrarysAtEveryPlace) {
+TEST(Text, JsonStringAgreesWithALibrary) {
   for (int c = 0; c < 0x80; ++c) {
     for (size_t before = 0; before < 18; ++before) {
       const std::string text = std::string(before, 'x') + static_cast<char>(c) + "yz" + static_cast<char>(c);
@@ -28,7 +28,7 @@ TEST(Text, PrefixesEndBetweenCharacters) {
     const auto end = *(std::upper_bound(ends.begin(), ends.end(), bytes) - 1);
     EXPECT_EQ(utf8_prefix(text, bytes), text.substr(0, end)) << bytes;
   }
-  // Bytes that are not UTF-8 are not taken for one endless character.
+  // Bytes that are not UTF-8 do not count as one endless character.
   EXPECT_EQ(utf8_prefix(std::string(20, '\x80'), 10).size(), 10u);
   EXPECT_EQ(utf8_prefix("", 0), "");
   EXPECT_EQ(utf8_prefix("\xc3\xbc", 1), "");

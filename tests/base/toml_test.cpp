@@ -49,14 +49,14 @@ TEST_F(TomlTest, ValuesKnowTheirLine) {
   EXPECT_EQ(to_toml(root), "{ x = 1, t = { y = [1, 2] }, l = [{ z = true }, { z = \"s\" }] }");
 }
 
-TEST_F(TomlTest, SyntaxFaultsNameFileAndLine) {
+TEST_F(TomlTest, SyntaxErrorsNameFileAndLine) {
   EXPECT_NE(error_of([] { parse("a = 1\nb = = 2\n"); }).find("[a.toml:2] this is not TOML"),
             std::string::npos);
   EXPECT_NE(error_of([] { parse("a = 1\na = 2\n"); }).find("a.toml:2"), std::string::npos);
   EXPECT_NE(error_of([] { parse("a = 1979-05-27\n"); }).find("quote it"), std::string::npos);
 }
 
-TEST_F(TomlTest, IncludesComposeFromTheirOwnFolder) {
+TEST_F(TomlTest, IncludesAreRelativeToTheirFolder) {
   write("sub/deep.toml", "[t]\na = 1\nb = 1\n");
   write("sub/base.toml", "include = \"deep.toml\"\n[t]\nb = 2\nlist = [1, 2]\n");
   const ConfigValue root =
@@ -66,7 +66,7 @@ TEST_F(TomlTest, IncludesComposeFromTheirOwnFolder) {
   EXPECT_EQ(root.find("include"), nullptr);
 }
 
-TEST_F(TomlTest, IncludeCyclesAndMissingFilesAreRefused) {
+TEST_F(TomlTest, RejectsIncludeCyclesAndMissingFiles) {
   const Path one = write("one.toml", "include = [\"two.toml\"]\n");
   write("two.toml", "include = [\"sub/../one.toml\"]\n");
   EXPECT_NE(error_of([&] { read_toml(one); }).find("found a cycle"), std::string::npos);
@@ -84,8 +84,8 @@ TEST_F(TomlTest, IncludeCyclesAndMissingFilesAreRefused) {
             "{ a = 1 }");
 }
 
-// Each file twice the one below it: 2^30 readings.
-TEST_F(TomlTest, IncludesThatGrowWithoutBoundEndEarly) {
+// Each file includes the next twice: 2^30 reads.
+TEST_F(TomlTest, LimitsTheGrowthOfIncludes) {
   for (int i = 0; i < 30; ++i) {
     const std::string next = std::to_string(i + 1) + ".toml";
     write(std::to_string(i) + ".toml", "include = [\"" + next + "\", \"" + next + "\"]\n");
@@ -131,7 +131,7 @@ TEST_F(TomlTest, SetsTakeTomlValuesAndBareWords) {
   EXPECT_EQ(to_string(root.find("t")->find("a")->origin), "--set t.a");
 }
 
-TEST_F(TomlTest, BadSetsAreRefused) {
+TEST_F(TomlTest, RejectsBadSets) {
   ConfigValue root = parse("a = 1\n[[l]]\nw = 1\n");
   EXPECT_NE(error_of([&] { apply_set(root, "a"); }).find("expected KEY=VALUE"), std::string::npos);
   EXPECT_NE(error_of([&] { apply_set(root, ".a=1"); }).find("expected KEY=VALUE"), std::string::npos);
@@ -142,7 +142,7 @@ TEST_F(TomlTest, BadSetsAreRefused) {
   EXPECT_EQ(to_toml(root), "{ a = 1, l = [{ w = 1 }] }");
 }
 
-TEST_F(TomlTest, WrittenValuesComeBack) {
+TEST_F(TomlTest, WrittenValuesRoundTrip) {
   for (const char* text :
        {"1", "-5", "1.0", "1e-08", "0.1", "3e+300", "inf", "true", "\"a\\nb\\\"\\\\\\u0001é\"", "[]",
         "[[1], [2.5]]", "{ a = 1, \"odd key\" = { b = \"x\" } }"}) {

@@ -1,4 +1,4 @@
-// Options of check.
+// Contracts of the options of `strata check`.
 #include "cli/describe.h"
 #include "contracts/contract.h"
 #include "contracts/options.h"
@@ -6,7 +6,7 @@
 namespace strata::contracts {
 namespace {
 
-// The run's own step, on as many positions as there are, and on fewer.
+// The step of the run, at all positions and at fewer.
 void check_run(const std::string&) {
   const Desk desk;
   desk.write_texts();
@@ -26,7 +26,7 @@ void check_run(const std::string&) {
   // Longer sequences than the run's.
   const json longer =
       desk.object("check causality run.toml --json --positions 10000 --set training.sequence_length=40");
-  // In front of the first token there is nothing that could move.
+  // No logit precedes the first token.
   EXPECT_EQ(of_mode(longer, "train")["positions"], 39);
   const std::string text = desk.strata("check causality run.toml").out;
   EXPECT_TRUE(has(text, "causal: no token affects"));
@@ -55,7 +55,7 @@ void check_model(const std::string&) {
   desk.refused("check causality run.toml --model run/final");
 }
 
-// In fp32 both kernels are the same to rounding, behind as many tokens as a text's prompt leaves.
+// In fp32 both kernels agree up to rounding.
 void check_drift(const std::string&) {
   const Desk desk;
   desk.train();
@@ -64,7 +64,7 @@ void check_drift(const std::string&) {
   EXPECT_EQ(found["source"], "random tokens");
   ASSERT_EQ(found["precisions"].size(), 2u);
   EXPECT_EQ(found["precisions"][0]["precision"], "fp32");
-  // Prompts of 4 and 12 tokens; logits stand behind each and behind what follows.
+  // Prompts of 4 and 12 tokens; there are logits after each prompt and after each token that follows.
   EXPECT_EQ(found["precisions"][0]["tokens"], 13 + 5);
   EXPECT_LT(found["precisions"][0]["largest_logit"], 1e-4);
   EXPECT_GT(found["precisions"][0]["largest_logit"], 0);

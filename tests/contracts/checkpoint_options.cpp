@@ -1,4 +1,4 @@
-// Options of the verbs of checkpoint: files counted and read by the test itself.
+// Contracts of the options of `strata checkpoint`: the tests read the files.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -37,7 +37,7 @@ void inspect(const std::string&) {
 void verify(const std::string&) {
   const Trained desk;
   EXPECT_EQ(desk.object("checkpoint verify run --json")["whole"], true);
-  // One bit.
+  // Flip one bit.
   std::string bytes = desk.read(kSecond + "/model.safetensors");
   bytes[bytes.size() - 7] = static_cast<char>(bytes[bytes.size() - 7] ^ 1);
   desk.put(kSecond + "/model.safetensors", bytes);
@@ -78,7 +78,7 @@ void diff(const std::string&) {
   EXPECT_TRUE(has(desk.strata("checkpoint diff run " + kSecond).out, "60 of 60"));
 }
 
-// A run of eight steps, all kept.
+// A run of eight steps that keeps all checkpoints.
 struct Long : Desk {
   Long() {
     write_texts();
@@ -108,7 +108,7 @@ using Steps = std::vector<int64_t>;
 
 void prune(const std::string&) {
   const Long desk;
-  EXPECT_EQ(desk.left(""), (Steps{1, 2, 3, 4, 5, 6, 7, 8})) << "what the run itself keeps";
+  EXPECT_EQ(desk.left(""), (Steps{1, 2, 3, 4, 5, 6, 7, 8})) << "as the run keeps them";
   EXPECT_EQ(desk.left("--keep-last 1"), Steps{8});
   EXPECT_EQ(desk.left("--keep-last 2 --keep-every 3"), (Steps{3, 6, 7, 8}));
   const auto losses = desk.losses();
@@ -123,7 +123,7 @@ void prune(const std::string&) {
   desk.refused("checkpoint prune run --keep-last 0");
 }
 
-// The lowest value of the metric that is named, as each manifest has it.
+// Keeps the checkpoint with the lowest value of the metric in its manifest.
 void best_metric(const std::string&) {
   const Long desk;
   std::vector<double> values;
@@ -146,7 +146,7 @@ void prune_json(const std::string&) {
   EXPECT_EQ(desk.strata("checkpoint prune run --keep-last 1").out, "0 removed\n");
 }
 
-// What a run set aside when it went back.
+// A checkpoint that a run set aside when it resumed from an earlier one.
 void discarded(const std::string&) {
   const Trained desk;
   ASSERT_EQ(
@@ -157,7 +157,7 @@ void discarded(const std::string&) {
   const std::string aside = kSecond + ".discarded";
   ASSERT_TRUE(desk.exists(aside));
   EXPECT_EQ(desk.strata("checkpoint prune run").code, 0);
-  EXPECT_TRUE(desk.exists(aside)) << "the newest of them stays";
+  EXPECT_TRUE(desk.exists(aside)) << "the newest of them is kept";
   EXPECT_EQ(desk.strata("checkpoint prune run --discarded").code, 0);
   EXPECT_FALSE(desk.exists(aside));
   EXPECT_TRUE(desk.exists("run/checkpoints/step-00000003"));
@@ -168,8 +168,8 @@ void exported(const std::string&) {
   const auto weights = tensors_in(desk.path(kSecond));
   const std::map<std::string, double> parts{{"bf16", 1.0 / 256}, {"fp16", 1.0 / 2048}, {"fp32", 0}};
   for (const auto& [dtype, part] : parts) {
-    const json told = desk.object("checkpoint export run out-" + dtype + " --json --dtype " + dtype);
-    EXPECT_EQ(told["dtype"], dtype);
+    const json result = desk.object("checkpoint export run out-" + dtype + " --json --dtype " + dtype);
+    EXPECT_EQ(result["dtype"], dtype);
     const auto found = tensors_in(desk.path("out-" + dtype));
     ASSERT_EQ(found.size(), weights.size());
     for (const auto& [name, tensor] : found) {
@@ -229,7 +229,7 @@ void export_force(const std::string&) {
   EXPECT_LT(desk.read("out/model.safetensors").size(), before.size());
 }
 
-// A weight that is no number is refused, unless nobody looks.
+// A weight that is NaN is an error, unless values are not checked.
 void skip_values(const std::string&) {
   const Trained desk;
   desk.object("checkpoint export run whole --dtype fp32 --json");
@@ -250,26 +250,27 @@ void skip_values(const std::string&) {
 void imported(const std::string&) {
   const Trained desk;
   desk.object("checkpoint export run model --dtype fp32 --json");
-  const json told = desk.object("checkpoint import model second --json");
-  EXPECT_EQ(told["path"], "second");
-  EXPECT_EQ(told["parameters"], 25120);
-  EXPECT_EQ(told["dtype"], "fp32") << "as a checkpoint has its weights";
+  const json result = desk.object("checkpoint import model second --json");
+  EXPECT_EQ(result["path"], "second");
+  EXPECT_EQ(result["parameters"], 25120);
+  EXPECT_EQ(result["dtype"], "fp32") << "the dtype of weights in a checkpoint";
   EXPECT_TRUE(
       same(tensors_in(desk.path("second/checkpoints/step-00000000")), tensors_in(desk.path(kSecond))));
-  // The run goes on from there.
+  // The run continues from it.
   EXPECT_EQ(desk.object("train run.toml --set run.folder=\"second\" --json")["step"], 2);
   EXPECT_TRUE(has(desk.refused("checkpoint import model second"), "contains a run"));
   EXPECT_EQ(desk.object("checkpoint import model third --format hf --json")["parameters"], 25120);
   EXPECT_FALSE(has(desk.strata("checkpoint import model fourth").out, "{"));
-  EXPECT_NE(desk.strata("checkpoint import model fifth --format megatron").code, 0) << "it is none";
+  EXPECT_NE(desk.strata("checkpoint import model fifth --format megatron").code, 0)
+      << "not a Megatron-LM checkpoint";
 }
 
-// The tiny Llama's FFNs are 48 wide.
+// The FFNs of the tiny Llama have a width of 48.
 void upcycle(const std::string&) {
   const Trained desk;
   const auto made = [&](const std::string& options, const std::string& out) {
-    const json told = desk.object("checkpoint upcycle run/final " + out + " --json " + options);
-    EXPECT_EQ(told["path"], out);
+    const json result = desk.object("checkpoint upcycle run/final " + out + " --json " + options);
+    EXPECT_EQ(result["path"], out);
     const json config = parse_json<json>(desk.read(out + "/config.json"));
     EXPECT_EQ(config["model_type"], "mixtral");
     return config;
@@ -278,15 +279,15 @@ void upcycle(const std::string&) {
   EXPECT_EQ(usual["num_local_experts"], 8);
   EXPECT_EQ(usual["num_experts_per_tok"], 2);
   EXPECT_EQ(usual["intermediate_size"], 48);
-  const json pieces = made("--experts 12 --top-k 6 --granularity 3 --dtype fp32", "b");
-  EXPECT_EQ(pieces["num_local_experts"], 12);
-  EXPECT_EQ(pieces["num_experts_per_tok"], 6);
-  EXPECT_EQ(pieces["intermediate_size"], 16);
+  const json fine = made("--experts 12 --top-k 6 --granularity 3 --dtype fp32", "b");
+  EXPECT_EQ(fine["num_local_experts"], 12);
+  EXPECT_EQ(fine["num_experts_per_tok"], 6);
+  EXPECT_EQ(fine["intermediate_size"], 16);
   const std::string gate = "model.layers.0.block_sparse_moe.experts.4.w1.weight";
   const auto of = [&](const char* out) { return tensors_in(desk.path(out)).at(gate); };
   EXPECT_EQ(of("b").dtype, "F32");
   EXPECT_EQ(of("a").dtype, "BF16");
-  // Piece 1 of copy 1 is the second third of the dense rows.
+  // Expert 4 is part 1 of copy 1: the second third of the dense rows.
   const auto dense = tensors_in(desk.path("run/final")).at("model.layers.0.mlp.gate_proj.weight").values;
   EXPECT_EQ(of("b").values, std::vector<double>(dense.begin() + 16 * 32, dense.begin() + 32 * 32));
   made("--noise 0.1", "c");

@@ -1,4 +1,4 @@
-// The tables of contracts: every key and every option has a row, and every row holds.
+// Checks that every key and every option has a contract, and that every contract holds.
 #include "contracts/contract.h"
 
 #include <gtest/gtest.h>
@@ -24,21 +24,21 @@ Contracts key_contracts() {
                  keeping_keys()});
 }
 
-// The help of every verb: the verb itself, all that it takes, and an example.
+// The help of a verb describes the verb, its verbs and options, and has an example.
 void help(const std::string& name) {
   const std::string verb = name == "--help" ? "" : name.substr(0, name.rfind(' '));
   const Desk desk;
-  const Outcome said = desk.strata(name);
-  EXPECT_EQ(said.code, 0);
-  // The parser names what an option excludes in an order that changes.
-  EXPECT_EQ(desk.strata(verb + " -h").out.size(), said.out.size());
-  EXPECT_TRUE(has(said.out, "Example:\n  strata"));
+  const Outcome shown = desk.strata(name);
+  EXPECT_EQ(shown.code, 0);
+  // Only the size: the parser lists the options that an option excludes in an order that varies.
+  EXPECT_EQ(desk.strata(verb + " -h").out.size(), shown.out.size());
+  EXPECT_TRUE(has(shown.out, "Example:\n  strata"));
   for (const cli::VerbText& text : cli::describe_commands()) {
     if (text.path != verb) continue;
-    EXPECT_TRUE(has(said.out, text.help));
-    for (const std::string& below : text.verbs) EXPECT_TRUE(has(said.out, "\n  " + below + " ")) << below;
+    EXPECT_TRUE(has(shown.out, text.help));
+    for (const std::string& below : text.verbs) EXPECT_TRUE(has(shown.out, "\n  " + below + " ")) << below;
     for (const cli::OptionText& option : text.options)
-      for (const std::string& one : option.names) EXPECT_TRUE(has(said.out, one)) << one;
+      for (const std::string& one : option.names) EXPECT_TRUE(has(shown.out, one)) << one;
   }
 }
 std::string with_verb(const cli::VerbText& verb, const std::string& option) {
@@ -55,7 +55,7 @@ Contracts option_contracts() {
                  tokenizer_options(), data_options()});
 }
 
-// Each of `wanted` has one row, and no row is for anything else.
+// Each of `wanted` must have exactly one row; there must be no other rows.
 void expect_rows(const Contracts& rows, const std::vector<std::string>& wanted) {
   std::map<std::string, int> count;
   for (const Contract& row : rows) ++count[row.name];
@@ -64,7 +64,7 @@ void expect_rows(const Contracts& rows, const std::vector<std::string>& wanted) 
     if (found != 1) ADD_FAILURE() << name << " has " << found << " rows, expected one in tests/contracts";
     count.erase(name);
   }
-  for (const auto& other : count) ADD_FAILURE() << other.first << " has a row and does not exist";
+  for (const auto& other : count) ADD_FAILURE() << other.first << " has a row but does not exist";
 }
 
 std::string test_name(const testing::TestParamInfo<Contract>& info) {
@@ -75,18 +75,18 @@ std::string test_name(const testing::TestParamInfo<Contract>& info) {
 }
 
 class Key : public testing::TestWithParam<Contract> {};
-TEST_P(Key, DoesWhatItSays) {
+TEST_P(Key, HasItsDocumentedEffect) {
   GetParam().check(GetParam().name);
 }
 INSTANTIATE_TEST_SUITE_P(Contracts, Key, testing::ValuesIn(key_contracts()), test_name);
 
 class Option : public testing::TestWithParam<Contract> {};
-TEST_P(Option, DoesWhatItSays) {
+TEST_P(Option, HasItsDocumentedEffect) {
   GetParam().check(GetParam().name);
 }
 INSTANTIATE_TEST_SUITE_P(Contracts, Option, testing::ValuesIn(option_contracts()), test_name);
 
-TEST(Contracts, EveryOptionHasOne) {
+TEST(Contracts, CoverEveryOption) {
   std::vector<std::string> options;
   for (const cli::VerbText& verb : cli::describe_commands()) {
     for (const cli::OptionText& option : verb.options)
@@ -95,7 +95,7 @@ TEST(Contracts, EveryOptionHasOne) {
   expect_rows(option_contracts(), options);
 }
 
-TEST(Contracts, EveryKeyHasOne) {
+TEST(Contracts, CoverEveryKey) {
   std::vector<std::string> keys;
   for (const config::TableSpec& table : config::run_tables()) {
     for (const config::KeySpec& key : table.keys) keys.push_back(table.name + "." + key.name);

@@ -1,4 +1,4 @@
-// [data]: which tokens a run saw, told by their losses, and what the rows of its batches hold.
+// Contracts of [data], checked by the losses of the tokens that a run reads and by the rows of its batches.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -20,7 +20,7 @@ std::string count(int64_t steps) {
   return "training.steps=" + std::to_string(steps);
 }
 
-// Files one behind the other, in the order of the list.
+// Files are concatenated in the order of the list.
 void train(const std::string&) {
   Lab lab;
   Windows windows(lab, {{"a", 2}, {"b", 2}});
@@ -53,18 +53,18 @@ void build(const std::string&) {
 
 void text_field(const std::string&) {
   Lab lab;
-  std::string both, alone;
+  std::string both, single;
   for (int i = 0; i < 60; ++i) {
-    const std::string body = "the body of record " + std::to_string(i);
-    both += dump_json(json{{"text", "what nobody asked for"}, {"body", body}}) + "\n";
-    alone += dump_json(json{{"text", body}}) + "\n";
+    const std::string body = "the text of record " + std::to_string(i);
+    both += dump_json(json{{"text", "text of the other field"}, {"body", body}}) + "\n";
+    single += dump_json(json{{"text", body}}) + "\n";
   }
   lab.put("both.jsonl", both);
-  lab.put("alone.jsonl", alone);
+  lab.put("single.jsonl", single);
   const Sets one{"training.steps=1"};
   const Seen named =
       lab.run(one + Sets{"data.train=" + lab.list({"both.jsonl"}), "data.text_field=\"body\""});
-  const Seen usual = lab.run(one + Sets{"data.train=" + lab.list({"alone.jsonl"})});
+  const Seen usual = lab.run(one + Sets{"data.train=" + lab.list({"single.jsonl"})});
   EXPECT_EQ(lab.ids_of(named), lab.ids_of(usual));
   EXPECT_EQ(read_file(named.folder / "final/tokenizer.json"),
             read_file(usual.folder / "final/tokenizer.json"));
@@ -80,7 +80,7 @@ void valid(const std::string&) {
       has(lab.refusal({"data.valid=" + lab.list({"held.bin"}), "data.valid_fraction=0.1"}), "both valid"));
 }
 
-// Below a hundred documents the last tokens, else whole documents, which are not trained on.
+// Holds out the last tokens if there are fewer than a hundred documents, else whole documents.
 void valid_fraction(const std::string&) {
   Lab lab;
   Windows windows(lab, {{"a", 8}});
@@ -95,7 +95,7 @@ void valid_fraction(const std::string&) {
   train::put_tokens(lab.path("held.bin"), held);
   EXPECT_NEAR(run.last("eval/valid/loss"), evaluated(lab, run, "held.bin"), 1e-3);
 
-  // The smallest part still has a token to tell and one before it.
+  // The smallest fraction still has a token to predict and one before it.
   EXPECT_GT(
       lab.run({"data.train=" + lab.list({"a.bin"}), "data.valid_fraction=0.0001"}).last("eval/valid/loss"),
       0);
@@ -125,7 +125,7 @@ void valid_fraction(const std::string&) {
   for (int i = 0; i < 200; ++i) EXPECT_EQ(documents.count("document " + std::to_string(i)), 1u) << i;
 }
 
-// Every window once an epoch, in an order of the seed's; or as they stand.
+// Every window appears once per epoch, in an order that depends on the seed, or in file order.
 void shuffle(const std::string&) {
   Lab lab;
   Windows windows(lab, {{"a", 8}});
@@ -146,7 +146,7 @@ void shuffle(const std::string&) {
   EXPECT_NE(epochs[0], epochs[1]);
 }
 
-// Documents of 7, 10 and 16 tokens, their end included: what the rows' losses are made of.
+// The losses of rows, for documents of 7, 16, 9 and 1 tokens including their end.
 void pack(const std::string&) {
   Lab lab;
   Windows windows(lab, {{"a", 4}});
@@ -165,14 +165,14 @@ void pack(const std::string&) {
   const auto losses = [&](const std::string& kind) {
     return lab.run(windows.sets() + sets + Sets{"data.pack=\"" + kind + "\""}).values("loss");
   };
-  // A plain window: attention across.
+  // A plain window: attention crosses documents.
   const std::vector<uint16_t> first(all.begin(), all.begin() + 17);
   EXPECT_NEAR(losses("stream").at(0), windows.loss(first), 1e-5);
-  // By document: the first one's 6 targets, and those of 10 tokens of the second one.
+  // By document: the 6 targets of the first document, and the 9 targets in 10 tokens of the second.
   const std::vector<uint16_t> begin_of_second(documents[1].begin(), documents[1].begin() + 10);
   EXPECT_NEAR(losses("documents").at(0),
               (6 * windows.loss(documents[0]) + 9 * windows.loss(begin_of_second)) / 15, 1e-5);
-  // Whole: the second one alone in a row, the first and third in another.
+  // Whole documents: the second in one row, the first and third in another.
   auto best = losses("best_fit");
   std::sort(best.begin(), best.end());
   std::vector<double> wanted{windows.loss(documents[1]),
@@ -199,7 +199,7 @@ void skip(const std::string&) {
   EXPECT_EQ(windows.seen(sets), (Names{"a0", "a2", "a5", "a0", "a3"}));
 }
 
-// Rows as the training loop copies them.
+// The rows that the training loop copies to the device.
 struct Rows {
   data::RowShape shape{};
   data::HostBatch batch;
@@ -233,7 +233,7 @@ config::RunConfig config_of(Lab& lab, const std::string& toml, const Sets& sets)
                                   Sets{"run.folder=\"" + lab.next_folder().string() + "\""} + sets);
 }
 
-// What the model's kind learns by, by its name or left to the program.
+// The objective of each kind of model, by name or chosen by the program.
 void objective(const std::string&) {
   Lab lab;
   lab.text();
@@ -260,11 +260,11 @@ void mask_rate(const std::string&) {
     const Sets sets = on_text(lab) + Sets{"data.mask_rate=" + std::to_string(rate)};
     const Rows masked = rows_of(config_of(lab, toml_of(lab, "bert"), sets), 40);
     EXPECT_NEAR(static_cast<double>(masked.counted), rate * 40 * 64, 0.03 * 40 * 64);
-    // Four in five of the chosen are hidden.
+    // Four in five of the chosen tokens are masked.
     const auto hidden = std::count(masked.batch[Column::kTokens].begin(), masked.batch[Column::kTokens].end(),
                                    *masked.tokenizer.token_to_id("[MASK]"));
     EXPECT_NEAR(static_cast<double>(hidden) / static_cast<double>(masked.counted), 0.8, 0.1);
-    // Of a window, this share of the tokens moves to the target.
+    // This fraction of a window's tokens moves to the target.
     const Rows spans = rows_of(config_of(lab, toml_of(lab, "t5"), sets), 10);
     const auto is_text = [&](int32_t id) { return id > 101; };
     const auto moved =
@@ -284,7 +284,7 @@ void mean_span(const std::string&) {
         config_of(lab, toml_of(lab, "t5"),
                   on_text(lab) + Sets{"data.mask_rate=0.3", "data.mean_span=" + std::to_string(mean)}),
         10);
-    // <extra_id_0> … stand behind <pad> and </s>.
+    // <extra_id_0> … follow <pad> and </s>.
     const auto is_sentinel = [](int32_t id) { return id >= 2 && id <= 101; };
     const auto spans = std::count_if(rows.batch[Column::kEncoderTokens].begin(),
                                      rows.batch[Column::kEncoderTokens].end(), is_sentinel);
@@ -295,7 +295,7 @@ void mean_span(const std::string&) {
   EXPECT_TRUE(has(lab.refusal({"data.mean_span=4.0"}), "data.mean_span"));
 }
 
-// Pieces that begin with the sentinel of prefixes; of SPM that of suffixes comes next.
+// Counts documents that begin with the prefix sentinel; with SPM the suffix sentinel follows it.
 void fill_in_the_middle(const std::string&) {
   Lab lab;
   lab.text(600);
@@ -308,7 +308,7 @@ void fill_in_the_middle(const std::string&) {
                 R"(tokenizer.train.special=["<|endoftext|>", "<fim_prefix>", "<fim_middle>", "<fim_suffix>"])",
                 "data.fim_rate=" + std::to_string(rate), "data.fim_spm_rate=" + std::to_string(spm_rate)}),
         60);
-    double pieces = 0, changed = 0, suffix_first = 0;
+    double documents = 0, changed = 0, suffix_first = 0;
     for (size_t i = 0; i < rows.batch[Column::kTokens].size(); ++i) {
       const bool begins = i % 64 == 0 || rows.batch[Column::kTokens][i - 1] == 0;
       size_t end = i;
@@ -316,18 +316,18 @@ void fill_in_the_middle(const std::string&) {
              rows.batch[Column::kTokens][end] != 0)
         ++end;
       if (!begins || end - i < 8) continue;
-      ++pieces;
+      ++documents;
       changed += rows.batch[Column::kTokens][i] == 1;
       suffix_first += rows.batch[Column::kTokens][i] == 1 && rows.batch[Column::kTokens][i + 1] == 3;
     }
-    EXPECT_GT(pieces, 100);
-    return std::pair(changed / pieces, changed > 0 ? suffix_first / changed : 0);
+    EXPECT_GT(documents, 100);
+    return std::pair(changed / documents, changed > 0 ? suffix_first / changed : 0);
   };
   EXPECT_EQ(share(0, 0.5).first, 0);
   EXPECT_EQ(share(1, 1), std::pair(1.0, 1.0));
   const auto [changed, none_first] = share(0.5, 0);
   EXPECT_NEAR(changed, 0.5, 0.15);
-  EXPECT_LT(none_first, 0.3) << "an empty prefix alone";
+  EXPECT_LT(none_first, 0.3) << "only if the prefix is empty";
   EXPECT_TRUE(has(lab.refusal({"data.fim_rate=0.5"}), "data.fim_rate")) << "tokens without a tokenizer";
 }
 

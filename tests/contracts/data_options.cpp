@@ -1,4 +1,4 @@
-// Options of the verbs of data: documents, audits and ids counted in the files that they write.
+// Contracts of the options of `strata data`, checked by the documents, audits and ids that it writes.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -15,13 +15,13 @@ namespace {
 
 struct Texts : Desk {
   Texts() { write_texts(); }
-  // The ids of the documents that an output kept.
+  // The ids of the documents in an output.
   std::vector<std::string> kept(const std::string& folder, const char* field = "id") const {
     std::vector<std::string> ids;
     for (const json& line : lines(folder + "/documents/part-00000.jsonl")) ids.push_back(line[field]);
     return ids;
   }
-  // Every file of an output but for its lock and the report, which tells times.
+  // All files of an output except its lock, and the report and manifest, which contain times.
   std::map<std::string, std::string> files(const std::string& folder) const {
     std::map<std::string, std::string> out;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(path(folder))) {
@@ -36,15 +36,15 @@ constexpr const char* kRecipe =
     "[build]\nfolder = \"built\"\n[[source]]\nname = \"cats\"\npath = \"corpus.jsonl\"\n[[stage]]\nkind = "
     "\"exact_dedup\"\n";
 
-// Of thirty documents each tenth is the same: the first ten stay, whichever verb is asked.
+// Each text occurs three times in the thirty documents; the first ten documents are kept.
 void build(const std::string&) {
   const Texts desk;
   desk.put("recipe.toml", kRecipe);
-  const json told = desk.object("data build recipe.toml --json");
-  EXPECT_EQ(told["documents_in"], 30);
-  EXPECT_EQ(told["documents_out"], 10);
-  EXPECT_EQ(told["bytes_in"], desk.read("corpus.jsonl").size());
-  EXPECT_EQ(told["dropped"], parse_json<json>(R"({"exact_dedup": {"exact_duplicate": 20}})"));
+  const json result = desk.object("data build recipe.toml --json");
+  EXPECT_EQ(result["documents_in"], 30);
+  EXPECT_EQ(result["documents_out"], 10);
+  EXPECT_EQ(result["bytes_in"], desk.read("corpus.jsonl").size());
+  EXPECT_EQ(result["dropped"], parse_json<json>(R"({"exact_dedup": {"exact_duplicate": 20}})"));
   EXPECT_EQ(desk.kept("built"),
             (std::vector<std::string>{"d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9"}));
   EXPECT_EQ(desk.lines("built/audit/part-00000.jsonl").size(), 20u);
@@ -56,9 +56,9 @@ void build(const std::string&) {
 void build_set(const std::string&) {
   const Texts desk;
   desk.put("recipe.toml", kRecipe);
-  const json told = desk.object(
+  const json result = desk.object(
       "data build recipe.toml --json --set build.folder=\"other\" --set stage.0.kind=\"minhash\"");
-  EXPECT_EQ(told["dropped"]["minhash"]["near_duplicate"], 29) << "all are nearly the same";
+  EXPECT_EQ(result["dropped"]["minhash"]["near_duplicate"], 29) << "all are nearly the same";
   EXPECT_TRUE(desk.exists("other/documents") && !desk.exists("built"));
   EXPECT_TRUE(has(desk.refused("data build recipe.toml --set stage.0.kinds=\"minhash\""), "kind"));
 }
@@ -77,7 +77,7 @@ void overwrite(const std::string& name) {
   }
   desk.object(command + " --json");
   const auto before = desk.files("out");
-  // The same again is done already; another recipe is refused, or takes its place.
+  // The same command again does nothing; another recipe is rejected, or overwrites the output.
   desk.object(command + " --json");
   const std::string other = command + " --set output.audit=false";
   EXPECT_TRUE(has(desk.refused(other), "--force"));
@@ -86,7 +86,7 @@ void overwrite(const std::string& name) {
   EXPECT_FALSE(desk.exists("out/audit"));
 }
 
-// A list of duplicates that would not fit is left out, and nothing else changes.
+// A list of duplicates that does not fit is not written; nothing else changes.
 void memory_limit(const std::string& name) {
   const Texts desk;
   std::string command = "data dedup corpus.jsonl --stage exact_dedup";
@@ -118,7 +118,7 @@ void memory_limit(const std::string& name) {
           "--memory-limit"));
 }
 
-// Verbs without a recipe, by the words that they share.
+// The common arguments of the verbs without a recipe.
 std::string command_of(const std::string& name) {
   if (has(name, "filter")) return "data filter --stage simple --set stage.0.min_length=8 ";
   if (has(name, "dedup")) return "data dedup --stage exact_dedup ";
@@ -143,7 +143,7 @@ void output(const std::string& name) {
   desk.refused(command_of(name) + "corpus.jsonl");
 }
 
-// The fields that a record's text and id stand in.
+// The fields of a record's text and id.
 void fields(const std::string& name) {
   const Texts desk;
   desk.object(command_of(name) + "--json corpus.jsonl -o named --text body --id key --set stage=[]");
@@ -151,7 +151,8 @@ void fields(const std::string& name) {
   ASSERT_EQ(documents.size(), 30u);
   EXPECT_EQ(documents[3]["id"], "k3");
   EXPECT_EQ(documents[3]["text"], "body 3");
-  EXPECT_EQ(dump_json(documents[3]), R"({"id":"k3","text":"body 3"})") << "fields of these names give way";
+  EXPECT_EQ(dump_json(documents[3]), R"({"id":"k3","text":"body 3"})")
+      << "fields with these names are replaced";
   EXPECT_FALSE(has(desk.read("named/documents/part-00000.jsonl"), "d3"));
   desk.put("table.csv", "id,text,body\nd1,one,first\n");
   desk.object(command_of(name) + "--json table.csv -o table --text body --set stage=[]");
@@ -181,9 +182,9 @@ void short_set(const std::string& name) {
 
 void short_json(const std::string& name) {
   const Texts desk;
-  const json told = desk.object(command_of(name) + "--json corpus.jsonl -o out");
-  EXPECT_EQ(told["documents_out"], desk.kept("out").size());
-  EXPECT_EQ(told["bytes_in"], desk.read("corpus.jsonl").size());
+  const json result = desk.object(command_of(name) + "--json corpus.jsonl -o out");
+  EXPECT_EQ(result["documents_out"], desk.kept("out").size());
+  EXPECT_EQ(result["bytes_in"], desk.read("corpus.jsonl").size());
   EXPECT_TRUE(has(desk.strata(command_of(name) + "corpus.jsonl -o text").out, "30 documents in"));
 }
 
@@ -192,9 +193,9 @@ void filter_stage(const std::string&) {
   desk.put("mixed.jsonl",
            "{\"id\": \"a\", \"text\": \"short\"}\n{\"id\": \"b\", \"text\": \"MAIL me at a.b@example.org  "
            "now\"}\n");
-  const json told = desk.object(
+  const json result = desk.object(
       "data filter mixed.jsonl -o out --json --stage pii --stage simple --set stage.1.min_length=8");
-  EXPECT_EQ(told["dropped"], parse_json<json>(R"({"simple": {"too_short": 1}})"));
+  EXPECT_EQ(result["dropped"], parse_json<json>(R"({"simple": {"too_short": 1}})"));
   const auto documents = desk.lines("out/documents/part-00000.jsonl");
   ASSERT_EQ(documents.size(), 1u);
   EXPECT_FALSE(has(documents[0]["text"], "a.b@example.org"));
@@ -206,7 +207,7 @@ void dedup_stage(const std::string&) {
   const Texts desk;
   EXPECT_EQ(desk.object("data dedup corpus.jsonl -o near --json")["dropped"],
             parse_json<json>(R"({"minhash": {"near_duplicate": 29}})"))
-      << "where it is left out";
+      << "the default";
   EXPECT_EQ(desk.object("data dedup corpus.jsonl -o exact --json --stage exact_dedup")["documents_out"], 10);
   const json both = desk.object("data dedup corpus.jsonl -o both --json --stage exact_dedup --stage minhash");
   EXPECT_EQ(both["dropped"]["exact_dedup"]["exact_duplicate"], 20);
@@ -228,7 +229,7 @@ std::vector<int32_t> u16_in(const std::string& bytes) {
   return {ids.begin(), ids.end()};
 }
 
-// A folder of tokens without any is no result.
+// An output without documents is an error.
 void nothing_kept(const Desk& desk) {
   desk.put("bad.jsonl", "[\n{\"text\": \"a\"},\n{\"text\": \"b\"},\n]\n");
   const Outcome none = desk.strata("data tokenize bad.jsonl --tokenizer tokenizer.json -o none");
@@ -242,12 +243,12 @@ void nothing_kept(const Desk& desk) {
   EXPECT_EQ(empty.code, 3);
   EXPECT_EQ(empty.parsed()["documents_out"], 0);
   EXPECT_TRUE(has(empty.err, "no document remains")) << empty.err;
-  // Filters may drop everything: that is said, and no fault.
+  // A filter may drop everything; that is only a warning.
   set_log_level(LogLevel::kWarning);
   const Outcome filtered = desk.strata("data filter bad.jsonl -o filtered --stage normalize");
   EXPECT_EQ(filtered.code, 0);
   EXPECT_TRUE(has(filtered.err, "no document remains")) << filtered.err;
-  // The last line of an array is a record by itself.
+  // The last line of an array is a valid record.
   desk.put("array.jsonl", "[\n{\"text\": \"a\"},\n{\"text\": \"b\"}\n]\n");
   const Outcome array = desk.strata("data tokenize array.jsonl --tokenizer tokenizer.json -o array");
   EXPECT_EQ(array.code, 0);
@@ -255,12 +256,12 @@ void nothing_kept(const Desk& desk) {
   set_log_level(LogLevel::kError);
 }
 
-// Each layout by its own rules, read here.
+// The tests parse each format.
 void format(const std::string&) {
   const Texts desk;
   const auto wanted = expected_ids(desk);
-  const json told = desk.object("data tokenize corpus.jsonl --tokenizer tokenizer.json -o own --json");
-  EXPECT_EQ(told["tokens"], wanted.size());
+  const json result = desk.object("data tokenize corpus.jsonl --tokenizer tokenizer.json -o own --json");
+  EXPECT_EQ(result["tokens"], wanted.size());
   EXPECT_EQ(u16_in(desk.read("own/tokens/input.bin")), wanted);
   const json meta = parse_json<json>(desk.read("own/tokens/input.json"));
   EXPECT_EQ(meta["vocab_size"], 280);
@@ -290,13 +291,13 @@ void format(const std::string&) {
 
 void inspect(const std::string&) {
   const Texts desk;
-  const json told = desk.object("data inspect corpus.jsonl --json");
-  EXPECT_EQ(told["documents"], 30);
+  const json result = desk.object("data inspect corpus.jsonl --json");
+  EXPECT_EQ(result["documents"], 30);
   int64_t bytes = 0;
   for (const json& line : desk.lines("corpus.jsonl")) bytes += std::ssize(line["text"].get<std::string>());
-  EXPECT_EQ(told["text_bytes"], bytes);
-  EXPECT_EQ(told["first"].size(), 5u);
-  EXPECT_EQ(told["first"][2]["id"], "d2");
+  EXPECT_EQ(result["text_bytes"], bytes);
+  EXPECT_EQ(result["first"].size(), 5u);
+  EXPECT_EQ(result["first"][2]["id"], "d2");
   EXPECT_EQ(desk.object("data inspect corpus.jsonl --json --limit 2")["first"].size(), 2u);
   const json named = desk.object("data inspect corpus.jsonl --json --limit 1 --text body --id key");
   EXPECT_EQ(named["first"][0]["id"], "k0");

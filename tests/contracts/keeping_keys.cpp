@@ -1,4 +1,5 @@
-// [checkpoint] and [eval]: which folders stay, and what was measured when.
+// Contracts of [checkpoint] and [eval], checked by the checkpoints that remain and the steps with
+// measurements.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -17,9 +18,9 @@ void interval(const std::string&) {
     return lab.run({"training.steps=7", "checkpoint.interval=" + interval}).checkpoints();
   };
   EXPECT_EQ(saved("\"3 steps\""), (Steps{3, 6, 7}));
-  EXPECT_EQ(saved("\"64 tokens\""), (Steps{2, 4, 6, 7})) << "32 a step";
+  EXPECT_EQ(saved("\"64 tokens\""), (Steps{2, 4, 6, 7})) << "32 per step";
   EXPECT_EQ(saved("\"1h\""), Steps{7});
-  EXPECT_EQ(saved("\"auto\""), Steps{7}) << "no sooner than a minute";
+  EXPECT_EQ(saved("\"auto\""), Steps{7}) << "not within a minute";
   EXPECT_EQ(saved("\"0.0000001s\""), (Steps{1, 2, 3, 4, 5, 6, 7}));
 }
 
@@ -42,7 +43,7 @@ void keep_every(const std::string&) {
   EXPECT_EQ(lab.run(sets + Sets{"checkpoint.keep_every=\"never\""}).checkpoints(), Steps{7});
 }
 
-// A run whose losses turn: one held-out set falls, the other, of other tokens, rises.
+// A run in which the loss of one held-out set falls and the loss of the other, with different tokens, rises.
 struct Turning {
   Turning() {
     std::vector<uint16_t> same(900), other(200);
@@ -90,7 +91,7 @@ void best_metric(const std::string&) {
   const Seen other = turning.run({"checkpoint.best_metric=\"eval/other/loss\"", "checkpoint.keep_best=1"});
   const int64_t best = step_of_least(valid.values("eval/valid/loss")),
                 least = step_of_least(other.values("eval/other/loss"));
-  ASSERT_NE(best, least) << "the losses must turn apart";
+  ASSERT_NE(best, least) << "the losses must diverge";
   EXPECT_EQ(valid.checkpoints(), best == 6 ? Steps{6} : (Steps{best, 6}));
   EXPECT_EQ(other.checkpoints(), least == 6 ? Steps{6} : (Steps{least, 6}));
 }
@@ -102,7 +103,7 @@ Steps evaluated_at(const Seen& run) {
   }
   return steps;
 }
-// The last step is always measured, unless nothing is.
+// The last step is always evaluated, unless evaluation is off.
 void eval_interval(const std::string&) {
   Lab lab;
   const Sets sets{"training.steps=5", "data.valid=" + lab.list({"train.bin"})};
@@ -115,7 +116,7 @@ void eval_interval(const std::string&) {
   EXPECT_EQ(at("\"1h\""), Steps{5});
 }
 
-// The first tokens alone: as if the file ended there.
+// Only the first tokens, as if the file ended there.
 void max_tokens(const std::string&) {
   Lab lab;
   const auto held = train::tiny_tokens(400, 31);
@@ -129,7 +130,7 @@ void max_tokens(const std::string&) {
   EXPECT_TRUE(
       has(lab.refusal({"data.valid=" + lab.list({"all.bin"}), "eval.max_tokens=1"}), "eval.max_tokens"))
       << "one token predicts nothing";
-  // Left to the program, at least four windows.
+  // "auto": at least four windows.
   EXPECT_EQ(loss("all.bin", "\"auto\""), loss("all.bin", "64"));
 }
 
@@ -142,7 +143,7 @@ struct Samples {
   }
   Lab lab;
 };
-// What the model writes is what `strata generate` writes with the same settings.
+// A run writes the same text as `strata generate` with the same settings.
 void sample_prompts(const std::string&) {
   Samples samples;
   const Seen run = samples.run({"eval.sample_prompts=[\"the cat\", \"mat\"]", "eval.sample_tokens=5"});
@@ -150,7 +151,7 @@ void sample_prompts(const std::string&) {
   for (const json& event : run.events) {
     if (event["event"] == "sample") written.push_back(event);
   }
-  ASSERT_EQ(written.size(), 4u) << "two at each evaluation";
+  ASSERT_EQ(written.size(), 4u) << "two per evaluation";
   size_t last = 2;
   for (const std::string prompt : {"the cat", "mat"}) {
     const json made =
@@ -176,7 +177,7 @@ void sample_tokens(const std::string&) {
   for (const json& event : samples.run({"eval.sample_tokens=0"}).events) EXPECT_NE(event["event"], "sample");
 }
 
-// Text and tokens under names of their own.
+// Named sets of tokens.
 void set(const std::string&) {
   Lab lab;
   const auto held = train::tiny_tokens(400, 31);
@@ -196,7 +197,7 @@ void set(const std::string&) {
   EXPECT_TRUE(has(lab.refusal({}, "[[eval.set]]\nname = \"a\"\n"), "eval.set.0.path"));
 }
 
-// Questions, all or the first: as `strata eval --task` scores them.
+// All questions or only the first, scored as by `strata eval --task`.
 void task(const std::string&) {
   Lab lab;
   lab.text();

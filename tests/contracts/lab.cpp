@@ -96,7 +96,7 @@ const json& Seen::event(const std::string& name) const {
   for (const json& one : events) {
     if (one.at("event") == name) return one;
   }
-  ADD_FAILURE() << "there is no event " << name;
+  ADD_FAILURE() << "no event " << name;
   return kNone;
 }
 
@@ -124,7 +124,7 @@ Path Lab::next_folder() {
 
 namespace {
 
-// What a run says that must not start.
+// The message of the ConfigError that `run` must throw.
 template <typename Run>
 std::string refusal_of(const Run& run) {
   try {
@@ -132,11 +132,11 @@ std::string refusal_of(const Run& run) {
   } catch (const ConfigError& error) {
     return error.what();
   }
-  ADD_FAILURE() << "not refused";
+  ADD_FAILURE() << "no ConfigError";
   return "";
 }
 
-// Held-out text is measured at the end alone.
+// Evaluates held-out text only at the end.
 const Sets kTiny{"checkpoint.interval=\"1 steps\"", "checkpoint.keep_last=99", "eval.interval=\"100 steps\""};
 constexpr const char* kSizes =
     "[training]\nsequence_length = 16\nglobal_batch_size = 2\nmicro_batch_size = 2\nsteps = 2\n";

@@ -1,4 +1,5 @@
-// Keys of later versions: "not yet" for what cannot be honoured, and the defaults change nothing.
+// Contracts of keys of later versions: unsupported values are rejected with "not yet", and the defaults have
+// no effect.
 #include "config/keys.h"
 #include "contracts/contract.h"
 #include "contracts/lab.h"
@@ -30,8 +31,8 @@ const std::map<std::string, Values>& values() {
 void not_yet(const std::string& key) {
   Lab lab;
   const Values& value = values().at(key);
-  const std::string said = lab.refusal({key + "=" + value.other});
-  EXPECT_TRUE(has(said, key) && has(said, "not yet")) << said;
+  const std::string message = lab.refusal({key + "=" + value.other});
+  EXPECT_TRUE(has(message, key) && has(message, "not yet")) << message;
   if (value.usual.empty()) return;
   EXPECT_TRUE(same(lab.run({key + "=" + value.usual}).weights(2), lab.run().weights(2)));
 }

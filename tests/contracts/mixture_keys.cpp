@@ -1,4 +1,4 @@
-// [[data.source]], [[data.phase]] and data.temperature: which windows of which file a run saw.
+// Contracts of [[data.source]], [[data.phase]] and data.temperature, checked by the windows that a run reads.
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +10,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Two sources of six windows and of two; `of_a` and `of_b` are further keys of theirs.
+// Two sources, with six windows and with two; `of_a` and `of_b` are further keys of each.
 std::string sources(const Lab& lab, const std::string& of_a = "", const std::string& of_b = "") {
   return "[[data.source]]\nname = \"first\"\npath = " + lab.list({"a.bin"}) + "\n" + of_a +
          "\n[[data.source]]\nname = \"second\"\npath = " + lab.list({"b.bin"}) + "\n" + of_b + "\n";
@@ -27,7 +27,7 @@ struct Mixture {
   }
 };
 
-// Shares of the samples, each source in its own order.
+// Weights are fractions of the samples; each source keeps its order.
 void weight(const std::string&) {
   Mixture mixture;
   const Names seen = mixture.seen(8, sources(mixture.lab, "weight = 3", "weight = 1"));
@@ -50,7 +50,7 @@ void path(const std::string&) {
   EXPECT_TRUE(has(mixture.lab.refusal({"data.train=[]"}, "[[data.source]]\nname = \"one\"\n"), "path"));
 }
 
-// Once round and no more: then the other alone.
+// One source ends after one epoch; then only the other remains.
 void max_epochs(const std::string&) {
   Mixture mixture;
   const Names seen = mixture.seen(10, sources(mixture.lab, "", "max_epochs = 1"));
@@ -58,7 +58,7 @@ void max_epochs(const std::string&) {
   EXPECT_EQ(std::count(seen.begin(), seen.end(), "b1"), 1);
   EXPECT_EQ(count(seen, 'a'), 8);
   EXPECT_EQ(count(mixture.seen(10, sources(mixture.lab)), 'b'), 5);
-  // Where all have ended, so does the run.
+  // The run ends when all sources have ended.
   EXPECT_EQ(std::ssize(mixture.seen(20, sources(mixture.lab, "max_epochs = 2", "max_epochs = 1"))), 14);
 }
 
@@ -89,7 +89,7 @@ void name(const std::string&) {
   EXPECT_TRUE(has(read_file(run.folder / "index.html"), "second 50.0 %"));
 }
 
-// Weights by tokens^(1/temperature), times those that are given.
+// Weights are tokens^(1/temperature) times the given weights.
 void temperature(const std::string&) {
   Mixture mixture;
   const double a = 6 * 16 + 1, b = 2 * 16 + 1;

@@ -1,5 +1,5 @@
-// [model]: sizes seen in the files of a run, first weights by their statistics, µP by the steps that it
-// takes.
+// Contracts of [model], checked by the tensors of a run, the statistics of its initial weights, and the size
+// of steps under µP.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +12,7 @@ namespace {
 const Sets kOnce = kStill + Sets{"training.steps=1"};
 const std::string kLayer = "model.layers.1.";
 
-// A run of one step with a [model] of the test's own.
+// A run of one step with another [model].
 Seen run_model(Lab& lab, const std::string& model, const Sets& sets = {}) {
   return lab.run_toml(lab.toml("[model]\n" + model),
                       kOnce + Sets{"training.sequence_length=16", "training.global_batch_size=1"} + sets);
@@ -22,7 +22,7 @@ void preset(const std::string&) {
   Lab lab;
   const Seen run =
       run_model(lab, "preset = \"llama3-5m\"\n[model.override]\nnum_hidden_layers = 1\nvocab_size = 300\n");
-  // As `strata presets` lists it.
+  // As listed by `strata presets`.
   EXPECT_EQ(run.weights(1).at("model.layers.0.mlp.gate_proj.weight").shape, (Shape{768, 256}));
   EXPECT_EQ(run.weights(1).at("model.layers.0.self_attn.k_proj.weight").shape, (Shape{128, 256}));
   EXPECT_EQ(run.config()["num_attention_heads"], 4);
@@ -30,7 +30,7 @@ void preset(const std::string&) {
   EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml("[model]\npreset = \"llama3-5n\"")), "llama3-5m"));
 }
 
-// Any key of the family's config.json: known ones change the model, and are written again.
+// Any key of the family's config.json; it changes the model and is written to its config.json.
 void overridden(const std::string&) {
   Lab lab;
   const auto of_norm = [&](const std::string& eps) {
@@ -38,7 +38,7 @@ void overridden(const std::string&) {
   };
   const Seen one = of_norm("1e-5"), other = of_norm("1.0");
   EXPECT_EQ(other.config()["rms_norm_eps"], 1.0);
-  // Norms that do not divide small values make all logits alike: the loss is that of guessing.
+  // With a large epsilon norms do not rescale small values: logits are nearly equal and the loss is log(300).
   EXPECT_NEAR(other.values("loss").at(0), std::log(300.0), 1e-3);
   EXPECT_GT(std::abs(one.values("loss").at(0) - std::log(300.0)), 1e-3);
   EXPECT_TRUE(has(lab.refusal({"model.override.rms_norm_epz=1.0"}), "rms_norm_epz"));
@@ -59,7 +59,7 @@ void init(const std::string&) {
       "from = \"" + (source.folder / "checkpoints/step-00000002").string() + "\"\ninit = ";
   EXPECT_TRUE(same(run_model(lab, toml + "\"weights\"\n").weights(1), source.weights(2)));
   EXPECT_TRUE(same(run_model(lab, toml + "\"random\"\n").weights(1), lab.run(kOnce).weights(1)))
-      << "the weights of a model of these sizes and this seed";
+      << "the initial weights for these sizes and this seed";
   EXPECT_TRUE(has(lab.refusal({"model.init=\"random\""}), "model.init"));
 }
 
@@ -78,7 +78,7 @@ double largest(const Tensor& tensor) {
   return most;
 }
 
-// Published standard deviations of a model of width 32, a feed-forward of 48 and two layers.
+// Published standard deviations for a model with width 32, feed-forward width 48 and two layers.
 void init_scheme(const std::string&) {
   struct Case {
     const char* name;
@@ -98,7 +98,7 @@ void init_scheme(const std::string&) {
     const auto expect = [&](const std::string& name, double wanted) {
       const Tensor& tensor = weights.at(kLayer + name + ".weight");
       EXPECT_NEAR(deviation(tensor) / wanted, 1, 0.08) << name;
-      // Of 1,500 normal numbers some lie beyond three deviations.
+      // Without truncation some of 1,500 normal numbers exceed three deviations.
       if (one.cut) {
         EXPECT_LE(largest(tensor), 3.1 * wanted) << name;
       }
@@ -109,7 +109,7 @@ void init_scheme(const std::string&) {
   }
   Lab lab;
   const auto beyond = lab.run(kOnce).weights(1).at("model.embed_tokens.weight");
-  EXPECT_GT(largest(beyond), 3.1 * 0.02) << "a normal one of 9,600 numbers goes beyond";
+  EXPECT_GT(largest(beyond), 3.1 * 0.02) << "some of 9,600 normal numbers exceed three deviations";
 }
 
 void init_std(const std::string&) {
@@ -120,8 +120,7 @@ void init_std(const std::string&) {
   EXPECT_TRUE(has(lab.refusal({"model.init_std=0.3", "model.init_scheme=\"mitchell\""}), "model.init_std"));
 }
 
-// The size of Adam's first step is the learning rate: of hidden matrices that of the base by its width's
-// share.
+// The size of Adam's first step is the learning rate; for hidden matrices it is scaled by base width / width.
 void mup_width(const std::string&) {
   Lab lab;
   const Sets sets =
@@ -141,12 +140,12 @@ void mup_width(const std::string&) {
   EXPECT_NEAR(step(kLayer + "self_attn.o_proj.weight"), 0.01 / 4, 1e-5);
   EXPECT_NEAR(step("model.norm.weight"), 0.01, 1e-5);
   EXPECT_NEAR(deviation(start.at(kLayer + "mlp.gate_proj.weight")), 0.02 / 2, 0.001)
-      << "by the root of the width";
-  // At the base's own width it is the usual model.
+      << "scaled by the square root of the width ratio";
+  // With the base width equal to the width nothing changes.
   EXPECT_TRUE(same(lab.run({"model.mup_base_hidden_size=32"}).weights(2), lab.run().weights(2)));
 }
 
-// Scores are scaled by the head size and not its root: rows of q start smaller by √(base / size).
+// Scores are scaled by the head size, not its square root: initial rows of q are smaller by √(base / size).
 void mup_head(const std::string&) {
   Lab lab;
   const Sets mup{"model.mup_base_hidden_size=32"};
@@ -177,11 +176,11 @@ void family(const std::string&) {
   EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml("[model]\nfamily = \"lama3\"")), "llama3"));
 }
 
-// Every size is that of the tensors, and stands in config.json under its name.
+// Every size determines the shape of a tensor, and config.json has it under the same name.
 void sizes(const std::string& key) {
   struct Case {
     std::string set;
-    std::string tensor;  // "": the whole's number of layers
+    std::string tensor;
     Shape shape;
   };
   const std::map<std::string, Case> cases{
@@ -225,7 +224,7 @@ void tied(const std::string&) {
   EXPECT_EQ(two.config()["tie_word_embeddings"], false);
 }
 
-// At an enormous base all but the first pair of a head's numbers stand still; heads of two have only that
+// With a very large base only the first pair of a head's elements rotates; heads of size two have no other
 // pair.
 void rope_theta(const std::string&) {
   Lab lab;
@@ -239,7 +238,7 @@ void rope_theta(const std::string&) {
   EXPECT_GT(std::abs(losses("100.0", "8") - losses("1e6", "8")), 1e-5);
 }
 
-// Its loss is told beside the main one, which it does not change, and moves the weights by its weight.
+// The loss is reported separately from the main loss, and scales with its weight in the gradients.
 void mtp_loss_weight(const std::string&) {
   Lab lab;
   const auto run = [&](const std::string& weight) {
@@ -254,7 +253,7 @@ void mtp_loss_weight(const std::string&) {
   EXPECT_GT(more.values("grad_norm").at(0), 1.5 * usual.values("grad_norm").at(0));
   EXPECT_EQ(usual.config()["num_nextn_predict_layers"], 1);
   EXPECT_TRUE(usual.weights(1).contains("model.layers.1.eh_proj.weight"));
-  // Left out altogether.
+  // With weight 0 the layer is removed.
   EXPECT_EQ(none.config()["num_nextn_predict_layers"], 0);
   EXPECT_FALSE(none.weights(1).contains("model.layers.1.eh_proj.weight"));
   EXPECT_TRUE(has(lab.refusal({"model.mtp_loss_weight=0.3"}), "num_nextn_predict_layers"));

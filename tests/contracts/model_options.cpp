@@ -1,4 +1,5 @@
-// Options of eval and generate: losses put together from other windows, tokens chosen anew from logits.
+// Contracts of the options of `strata eval` and `strata generate`, checked by losses composed from other
+// windows and by tokens chosen from logits.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -16,7 +17,7 @@ const std::string kFp32 = " --set precision.compute=\"fp32\" --set device.thread
 struct Trained : Desk {
   Trained() { train(); }
   json eval(const std::string& words) const { return object("eval --model run " + words + kFp32); }
-  // Summed loss of these tokens, in one window.
+  // The sum of the losses of these tokens in one window.
   double summed(const std::vector<uint16_t>& ids) const {
     train::put_tokens(path("part.bin"), ids);
     const json found = eval("--tokens part.bin --sequence-length " + std::to_string(ids.size() - 1));
@@ -44,7 +45,7 @@ void eval_model(const std::string&) {
   desk.refused("eval --model nowhere --tokens held.bin --sequence-length 16");
 }
 
-// Windows of N targets that start every N tokens, the last one with what is left.
+// Windows of N targets start every N tokens; the last window is shorter.
 void sequence_length(const std::string&) {
   const Trained desk;
   const auto ids = train::tiny_tokens(60, 99);
@@ -61,8 +62,8 @@ void sequence_length(const std::string&) {
   desk.refused("eval --model run --tokens held.bin");
 }
 
-// Of each later window the targets that no earlier one held: the window's less those of its first tokens
-// alone.
+// Each later window counts only the targets that no earlier window contains: the sum over the window minus
+// the sum over its first tokens.
 void stride(const std::string&) {
   const Trained desk;
   const auto ids = train::tiny_tokens(60, 99);
@@ -85,7 +86,7 @@ void eval_text(const std::string&) {
   desk.put("a.txt", "the cat number 5 sat on the mat");
   const auto tokenizer = data::Tokenizer::load(desk.path("tokenizer.json"));
   auto ids = tokenizer.encode("the cat number 5 sat on the mat");
-  ids.push_back(*tokenizer.end_of_text_id());  // behind each document, as a run has it
+  ids.push_back(*tokenizer.end_of_text_id());  // ends each document, as in training
   const double sum = desk.summed({ids.begin(), ids.end()});
   const json found = desk.eval("--text a.txt --sequence-length 60");
   EXPECT_EQ(found["tokens"], ids.size() - 1);
@@ -95,7 +96,7 @@ void eval_text(const std::string&) {
       has(desk.refused("eval --model run --text a.txt --tokens held.bin --sequence-length 8"), "--text"));
 }
 
-// What a set changes: here that attention ends with its document.
+// --set data.pack="documents" restricts attention to a document.
 void eval_set(const std::string&) {
   const Trained desk;
   train::put_tokens(desk.path("two.bin"), {5, 6, 7, 0, 8, 9, 10});
@@ -119,7 +120,7 @@ void eval_json(const std::string&) {
   EXPECT_TRUE(has(text, loss) && has(text, "tokens 59")) << text;
 }
 
-// Figures from the log-likelihoods of every choice.
+// Accuracies from the log-likelihoods of every choice.
 void task(const std::string&) {
   const Trained desk;
   desk.put("piqa.jsonl", R"({"goal": "the cat", "sol1": "number 5 sat", "sol2": "mat", "label": 0}
@@ -140,7 +141,7 @@ void task(const std::string&) {
   }
   EXPECT_NEAR(found["acc"].get<double>(), right / 3, 1e-9);
   EXPECT_NEAR(found["acc_norm"].get<double>(), right_by_length / 3, 1e-9);
-  // Each log-likelihood is that of its tokens behind the question's.
+  // Each log-likelihood is that of the choice's tokens after the question's.
   const auto tokenizer = data::Tokenizer::load(desk.path("tokenizer.json"));
   const auto context = tokenizer.encode(samples[0]["context"].get<std::string>());
   const auto whole = tokenizer.encode(samples[0]["context"].get<std::string>() + " " +
@@ -163,7 +164,7 @@ void task(const std::string&) {
   desk.refused("eval --model run --limit 2 --tokens held.bin --sequence-length 8");
 }
 
-// Logits of the token behind these, from the run's weights.
+// Logits of the next token after given ids, from the run's weights.
 class Logits {
  public:
   explicit Logits(const Path& model) : runtime_(inference::open_model(model.string())) {
@@ -188,7 +189,7 @@ class Logits {
   inference::ModelRuntime runtime_;
 };
 
-// The most probable token each time; what stood before counts less by the penalty.
+// Every token must be the most probable one, after the penalty for tokens that precede it.
 void expect_greedy(const Trained& desk, const json& made, const std::string& prompt, double penalty) {
   Logits logits(desk.path("run"));
   auto ids = data::Tokenizer::load(desk.path("tokenizer.json")).encode(prompt);
@@ -215,7 +216,7 @@ void temperature(const std::string&) {
   desk.refused("generate --model run --prompt a --temperature -1");
 }
 
-// Each of these leaves the most probable token alone.
+// With the values `tight` only the most probable token remains.
 void narrowed(const std::string& name) {
   const Trained desk;
   const std::map<std::string, std::string> tight{{"--top-k", "1"}, {"--top-p", "0.000001"}, {"--min-p", "1"}},
@@ -228,7 +229,7 @@ void narrowed(const std::string& name) {
   EXPECT_EQ(desk.generate("the cat", "--max-tokens 8 " + option + " " + tight.at(option)), greedy);
   EXPECT_EQ(desk.generate("the cat", "--max-tokens 8 " + option + " " + wide.at(option)), free);
   desk.refused("generate --model run --prompt a " + option + " " + wrong.at(option));
-  // What is left otherwise are the most probable tokens, so many.
+  // With other values the `left` most probable tokens remain.
   Logits logits(desk.path("run"));
   const auto scores = logits.after(data::Tokenizer::load(desk.path("tokenizer.json")).encode("the cat"));
   auto sorted = scores;
@@ -282,20 +283,20 @@ void max_tokens(const std::string&) {
   desk.refused("generate --model run --prompt a --max-tokens 0");
 }
 
-// Many texts, several at once: each as it is alone.
+// Batching does not change the generated texts.
 void prompts(const std::string&) {
   const Trained desk;
   desk.put("prompts.jsonl",
            "{\"prompt\": \"the cat\"}\n{\"prompt\": \"mat\"}\n{\"prompt\": \"warm there\"}\n");
-  std::vector<json> alone;
+  std::vector<json> singly;
   for (const char* prompt : {"the cat", "mat", "warm there"})
-    alone.push_back(desk.generate(prompt, "--temperature 0 --max-tokens 5"));
+    singly.push_back(desk.generate(prompt, "--temperature 0 --max-tokens 5"));
   for (const char* batch : {"1", "2", "8"}) {
     const auto made =
         desk.strata("generate --model run --prompts prompts.jsonl --temperature 0 --max-tokens 5 --batch " +
                     std::string(batch) + kFp32)
             .lines();
-    EXPECT_EQ(made, alone) << batch;
+    EXPECT_EQ(made, singly) << batch;
   }
   EXPECT_TRUE(has(desk.refused("generate --model run --prompts prompts.jsonl --batch 33"), "1 to 32"));
   desk.refused("generate --model run --prompts prompts.jsonl --prompt a");
@@ -306,7 +307,7 @@ void stop(const std::string&) {
   const Trained desk;
   const json whole = desk.generate("the cat", "--temperature 0 --max-tokens 20");
   const std::string text = whole["text"];
-  // Any piece of it that is plain text.
+  // Any two consecutive ASCII characters.
   const size_t at = static_cast<size_t>(
       std::adjacent_find(text.begin() + 3, text.end(),
                          [](unsigned char a, unsigned char b) { return a < 128 && b < 128; }) -
@@ -326,7 +327,7 @@ void seed(const std::string&) {
   EXPECT_NE(desk.generate("the cat", "--max-tokens 10 --seed 6"), one);
 }
 
-// The formulas in fp64 write the same text; what cannot be computed is refused.
+// The fp64 reference kernels generate the same text; unsupported precisions are rejected.
 void generate_set(const std::string&) {
   const Trained desk;
   expect_greedy(desk,
@@ -350,8 +351,7 @@ void generate_json(const std::string&) {
   EXPECT_EQ(text.out, "the cat" + made["text"].get<std::string>() + "\n");
 }
 
-// Where tokens go that are all alike: to as many experts as each of them has, whose shares tell what the
-// other figures are.
+// Identical tokens all go to the same two experts, so the shares of the experts determine all other figures.
 void eval_experts(const std::string&) {
   const Desk desk;
   desk.write_texts();
@@ -408,7 +408,7 @@ threads = 1
   EXPECT_NEAR(found["specialisation"].get<double>(), specialisation, 1e-9);
   EXPECT_NEAR(found["max_vio"].get<double>(), most, 1e-9);
   EXPECT_EQ(found["dead_experts"], dead);
-  // The same of files instead of the run's sources, and of all tokens.
+  // The same for files instead of the run's sources, and for all tokens.
   const std::string files = " --tokens fives.bin --tokens nines.bin --max-tokens 0";
   const json all = desk.object("eval --experts --model moe/final" + files + words);
   EXPECT_EQ(all["tokens"], 2 * 599);

@@ -1,4 +1,4 @@
-// [moe]: losses that balance experts by the counts and scores that they are made of.
+// Contracts of [moe].
 #include <algorithm>
 #include <cmath>
 
@@ -20,34 +20,34 @@ double first(const Seen& run, const char* name) {
   return run.values(name).at(0);
 }
 
-// The loss grows with its coefficient, and with nothing else; without one there is none.
+// Each loss is proportional to its coefficient; with coefficient 0 there is none.
 void coefficients(const std::string&) {
   Lab lab;
   const Seen one = run_moe(lab, {"moe.aux_coef=1.0", "moe.z_coef=1.0"});
   const Seen half = run_moe(lab, {"moe.aux_coef=0.5", "moe.z_coef=0.25"});
   const Seen none = run_moe(lab, {"moe.aux_coef=0", "moe.z_coef=0"});
   const Seen usual = run_moe(lab, {});
-  // Two layers, each of which has 1 where experts are equally busy.
+  // Two layers; each adds 1 if the load is balanced.
   EXPECT_GT(first(one, "balance_loss"), 2 * 0.99);
   EXPECT_NEAR(first(half, "balance_loss"), 0.5 * first(one, "balance_loss"), 1e-6);
   EXPECT_NEAR(first(half, "router_z_loss"), 0.25 * first(one, "router_z_loss"), 1e-6);
-  // First logits are small: each z is near (log 6)².
+  // Initial logits are small: each z is near (log 6)².
   EXPECT_NEAR(first(one, "router_z_loss"), 2 * std::pow(std::log(6.0), 2), 0.3);
-  // The layer with the greater mean square, of the two that the loss adds up.
+  // The larger mean square of the two layers whose mean squares add up to the loss.
   const double square = std::pow(first(one, "router_z"), 2);
   EXPECT_LT(square, first(one, "router_z_loss"));
   EXPECT_GE(square, first(one, "router_z_loss") / 2 - 1e-9);
   EXPECT_EQ(first(none, "router_z"), first(one, "router_z"));
   EXPECT_EQ(first(none, "balance_loss"), 0.0);
   EXPECT_EQ(first(none, "router_z_loss"), 0.0);
-  // The family's own.
+  // The coefficient of the family.
   EXPECT_NEAR(first(usual, "balance_loss"), 1e-3 * first(one, "balance_loss"), 1e-8);
   for (const Seen* run : {&half, &none}) EXPECT_EQ(first(*run, "loss"), first(one, "loss"));
   EXPECT_NE(first(none, "grad_norm"), first(one, "grad_norm"));
   EXPECT_TRUE(has(lab.refusal({"moe.aux_coef=0.1"}), "no experts"));
 }
 
-// Over sequences the loss does not hang on the cut into micro-batches, over these it does.
+// Per sequence, the loss does not depend on the size of micro-batches; per micro-batch it does.
 void balance(const std::string&) {
   Lab lab;
   const auto of = [&](const char* kind, const char* micro_batch) {
@@ -58,13 +58,13 @@ void balance(const std::string&) {
   EXPECT_NEAR(of("sequence", "1"), of("sequence", "4"), 1e-6);
   EXPECT_NEAR(of("micro_batch", "1"), of("sequence", "4"), 1e-6);
   EXPECT_LT(of("micro_batch", "4"), of("sequence", "4") - 1e-3);
-  // Counts of the step so far: in one micro-batch those of that one, of tokens with a target alone; else
-  // others than each has by itself.
+  // "global" uses the counts of the step so far, which include only tokens with a target. With one
+  // micro-batch these are nearly the counts of the micro-batch; with several they differ.
   EXPECT_NEAR(of("global", "4"), of("micro_batch", "4"), 1e-3);
   EXPECT_GT(std::abs(of("global", "2") - of("micro_batch", "2")), 1e-4);
 }
 
-// All layers in one: k where experts are equally busy, however many layers there are.
+// Pooled over all layers: k if the load is balanced, for any number of layers.
 void pooled(const std::string&) {
   Lab lab;
   const Seen run = run_moe(lab, {"moe.pool_layers=true", "moe.aux_coef=1.0", "moe.balance=\"micro_batch\""});
@@ -79,7 +79,7 @@ bool same_weights(const Seen& a, const Seen& b) {
 }
 const Sets kLeaking{"model.allow_leaking_routing=true"};
 
-// 0 and a factor that gives room for all are no bound; a small one drops slots, whatever its sign.
+// 0 and a factor large enough for all tokens have no effect; a small factor of either sign drops assignments.
 void capacity(const std::string&) {
   Lab lab;
   const Seen free = run_moe(lab, {}), half = run_moe(lab, {"moe.capacity_factor=0.5"});
@@ -90,7 +90,7 @@ void capacity(const std::string&) {
   EXPECT_GT(first(half, "expert_dropped"), 0.05);
   EXPECT_LT(first(half, "expert_dropped"), 0.6);
   EXPECT_TRUE(free.values("expert_dropped").empty());
-  // What balances the first layer counts slots that are dropped too.
+  // Balancing of the first layer counts dropped assignments too.
   EXPECT_EQ(first(half, "dead_experts"), first(free, "dead_experts"));
   const std::string refused =
       lab.refusal_of_toml(lab.toml(kModel), {"training.sequence_length=16", "moe.capacity_factor=0.1"});
@@ -107,7 +107,7 @@ void min_capacity(const std::string&) {
   EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), {"moe.min_capacity=4"}), "capacity_factor"));
 }
 
-// By probability a later token takes the room of an earlier one.
+// By probability, a later token can displace an earlier one.
 void drop(const std::string&) {
   Lab lab;
   const Sets half{"moe.capacity_factor=0.5", "moe.drop=\"probability\""};
@@ -117,7 +117,7 @@ void drop(const std::string&) {
   EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), {"moe.drop=\"probability\""}), "capacity_factor"));
 }
 
-// Over the micro-batch a busy sequence takes the room of another.
+// Over a micro-batch, one sequence can use up the capacity of another.
 void capacity_over(const std::string&) {
   Lab lab;
   const Sets half{"moe.capacity_factor=0.5", "moe.capacity_over=\"micro_batch\""};
@@ -128,7 +128,7 @@ void capacity_over(const std::string&) {
       has(lab.refusal_of_toml(lab.toml(kModel), {"moe.capacity_over=\"micro_batch\""}), "capacity_factor"));
 }
 
-// A run whose routing leaks starts only where it is told to, and says so wherever its results are read.
+// A run whose routing leaks starts only if explicitly allowed, and its run page and model card state it.
 void leaking(const std::string&) {
   Lab lab;
   const Sets leaks{"moe.capacity_factor=0.5", "moe.drop=\"probability\""};
@@ -137,14 +137,14 @@ void leaking(const std::string&) {
   const Seen run = run_moe(lab, leaks + kLeaking);
   EXPECT_TRUE(has(read_file(run.folder / "index.html"), "a later token takes the place"));
   EXPECT_TRUE(has(read_file(run.folder / "final" / "README.md"), "routing leaks"));
-  // Where nothing leaks nobody says so.
+  // Without a leak there is no such statement.
   const Seen sound = run_moe(lab, kLeaking);
   EXPECT_TRUE(same_weights(sound, run_moe(lab, {})));
   EXPECT_FALSE(has(read_file(sound.folder / "index.html"), "leaks"));
   EXPECT_FALSE(has(read_file(sound.folder / "final" / "README.md"), "leaks:"));
 }
 
-// Every kind trains, says in config.json what it is, and is gone on with.
+// Every kind trains, is recorded in config.json, and can be trained further.
 void router(const std::string&) {
   Lab lab;
   const Seen usual = run_moe(lab, {});
@@ -199,7 +199,7 @@ void kept_groups(const std::string&) {
   EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), levels + Sets{"moe.kept_groups=4"}), "groups"));
 }
 
-void slots(const std::string&) {
+void inputs(const std::string&) {
   Lab lab;
   const Sets soft = kLeaking + Sets{"moe.router=\"soft\""};
   const auto rows = [&](const Sets& sets) {
@@ -210,7 +210,8 @@ void slots(const std::string&) {
   EXPECT_TRUE(has(lab.refusal_of_toml(lab.toml(kModel), {"moe.slots=3"}), "moe.slots"));
 }
 
-// Noise moves a step's loss, and by its size; none is none. Ranks that have parts of sequences draw the same.
+// The change of a step's loss grows with the noise; 0 has no effect. The noise does not depend on the size of
+// micro-batches.
 void jitter(const std::string&) {
   Lab lab;
   const Seen none = run_moe(lab, {}), some = run_moe(lab, {"moe.jitter=0.4"});
@@ -228,14 +229,14 @@ void jitter(const std::string&) {
 void force_balanced(const std::string&) {
   Lab lab;
   const Seen forced = run_moe(lab, {"moe.force_balanced=true"}), free = run_moe(lab, {});
-  // 64 tokens with two slots each over six experts: 21 or 22 for each.
+  // 64 tokens with two experts each over six experts: 21 or 22 for each expert.
   EXPECT_LT(first(forced, "expert_max_vio"), 0.1);
   EXPECT_GT(first(free, "expert_max_vio"), first(forced, "expert_max_vio"));
   EXPECT_EQ(first(forced, "dead_experts"), 0);
   EXPECT_NE(first(forced, "loss"), first(free, "loss"));
 }
 
-// The bias of an expert moves by the rate in each step: up where it had fewer tokens than the mean.
+// The bias of an expert changes by the rate in each step: up if the expert had fewer tokens than the mean.
 void bias_rate(const std::string&) {
   Lab lab;
   const std::string model = R"([model]
@@ -259,7 +260,7 @@ moe_intermediate_size = 16
     return run.weights(steps).at("model.layers.1.mlp.gate.e_score_correction_bias").values;
   };
   const auto one = bias_after({"moe.bias_rate=0.25"}, 1);
-  // 128 slots over six experts: none has the mean. As many as there are have fewer or more.
+  // 128 assignments over six experts: each expert has either fewer or more than the mean.
   for (const double value : one) EXPECT_EQ(std::abs(value), 0.25);
   EXPECT_NE(std::count(one.begin(), one.end(), 0.25), 0);
   EXPECT_NE(std::count(one.begin(), one.end(), -0.25), 0);
@@ -283,7 +284,7 @@ Contracts moe_keys() {
           {"moe.router", router},
           {"moe.groups", groups},
           {"moe.kept_groups", kept_groups},
-          {"moe.slots", slots},
+          {"moe.slots", inputs},
           {"moe.capacity_factor", capacity},
           {"moe.min_capacity", min_capacity},
           {"moe.drop", drop},

@@ -1,4 +1,5 @@
-// [optimizer]: updates recomputed from the weights and states of two checkpoints, by the published formulas.
+// Contracts of [optimizer]: recomputes updates from the weights and states of two checkpoints with the
+// published formulas.
 #include <cmath>
 
 #include "contracts/contract.h"
@@ -11,7 +12,7 @@ constexpr double kClose = 1e-4;
 const std::string kMatrix = "model.layers.1.self_attn.k_proj.weight";  // [16, 32]
 const std::string kNorm = "model.norm.weight";
 
-// Weights and states after two steps, one name's at a time.
+// Weights and states after each of two steps.
 struct TwoSteps {
   explicit TwoSteps(const Sets& sets, const std::string& more = "") {
     const Seen run = lab.run(Sets{"training.clip_grad_norm=0"} + kFlat + sets, more);
@@ -30,7 +31,7 @@ std::vector<double> each(size_t n, const std::function<double(size_t)>& value) {
   return out;
 }
 
-// Weights that nothing has moved, and the gradients of a first step by name.
+// Initial weights, and the gradients of the first step by name.
 struct Start {
   Tensors weights;
   std::map<std::string, std::vector<double>> gradients;
@@ -76,7 +77,7 @@ void adamw(const std::string&) {
   }
 }
 
-// The first step goes the learning rate far in each direction, whatever the gradient's size.
+// The first step changes each weight by the learning rate, whatever the gradient's size.
 void learning_rate(const std::string&) {
   Lab lab;
   const Start from = start(lab);
@@ -94,7 +95,7 @@ void learning_rate(const std::string&) {
 
 void weight_decay(const std::string& key) {
   adamw(key);
-  // On matrices alone: with the same gradient they lose lr · decay of themselves.
+  // Only matrices decay: with the same gradient, by the fraction lr · decay.
   Lab lab;
   const Start from = start(lab);
   const auto without = lab.run(kFlat + Sets{"optimizer.lr=0.01", "optimizer.weight_decay=0"}).weights(1);
@@ -123,7 +124,7 @@ void lion(const std::string&) {
       ASSERT_NEAR(is[i], was[i] * kept - (mixed > 0 ? lr : -lr), 1e-6) << i;
     }
   }
-  // The momentum is the gradient's share, which another optimizer's state tells.
+  // The momentum is a fraction of the gradient, which the state of another optimizer contains.
   Lab lab;
   const Start from = start(lab);
   const auto states = lab.run({"optimizer.name=\"lion\"", "optimizer.lion.beta2=0.75", "training.steps=1",
@@ -135,7 +136,7 @@ void lion(const std::string&) {
             kClose);
 }
 
-// Taniguchi et al. 2024: the second step divides by the first one's gradient, and cuts at one.
+// Taniguchi et al. 2024: the second step divides by the first gradient, and clips at one.
 void adopt(const std::string&) {
   const double lr = 0.01, b1 = 0.7, b2 = 0.8, eps = 3e-3, decay = 0.3;
   const TwoSteps seen({"optimizer.name=\"adopt\"", "optimizer.lr=0.01", "optimizer.adopt.beta1=0.7",
@@ -163,7 +164,7 @@ void adopt(const std::string&) {
   EXPECT_GT(large, 0);
 }
 
-// x of Newton and Schulz's iterations, in doubles (Jordan et al. 2024).
+// x after Newton-Schulz iterations, in doubles (Jordan et al. 2024).
 std::vector<double> orthogonal(std::vector<double> x, size_t rows, size_t columns, int steps) {
   double squares = 0;
   for (const double value : x) squares += value * value;
@@ -220,12 +221,13 @@ double root_mean_square(const std::vector<double>& x) {
   return std::sqrt(sum / static_cast<double>(x.size()));
 }
 
-// torch.optim.Adafactor, in doubles, of a matrix.
+// torch.optim.Adafactor for a matrix, in doubles.
 void adafactor(const std::string&) {
   struct Case {
     double eps1, eps2, clip;
   };
-  // Each constant decides in one of the cases: the first moment's floor, the tensor's least size, the clip.
+  // Each constant matters in one of the cases: eps1 (floor of the second moment), eps2 (least size of the
+  // tensor), the clip threshold.
   for (const Case& one : {Case{1e-9, 1e-3, 0.3}, Case{1e-9, 0.7, 1e6}, Case{0.05, 1e-3, 1e6}}) {
     const double lr = 0.01, beta2_decay = -0.5;
     const TwoSteps seen({"optimizer.name=\"adafactor\"", "optimizer.lr=0.01", "optimizer.weight_decay=0",
@@ -233,12 +235,11 @@ void adafactor(const std::string&) {
                          "optimizer.adafactor.eps1=" + std::to_string(one.eps1 * 1e9) + "e-9",
                          "optimizer.adafactor.eps2=" + std::to_string(one.eps2),
                          "optimizer.adafactor.clip_threshold=" + std::to_string(one.clip)});
-    // The gradient of the second step is what AdamW sees of it from the same weights.
     const auto &was = seen.before.at(kMatrix).values, &is = seen.after.at(kMatrix).values;
     const auto &row1 = seen.first.at("row/" + kMatrix).values,
                &row2 = seen.second.at("row/" + kMatrix).values;
     const auto& column2 = seen.second.at("column/" + kMatrix).values;
-    // update = −α g / √v, so that α² Σ_j g² … : rows of g² follow from the states, and g from the update.
+    // update = −α g / √v. The rows of g² follow from the states, and g from the update.
     const double share = std::pow(2.0, beta2_decay);
     double mean = 0;
     for (const double value : row2) mean += value / 16;
@@ -247,7 +248,7 @@ void adafactor(const std::string&) {
     });
     const auto direction =
         each(was.size(), [&](size_t i) { return (is[i] - was[i]) * std::sqrt(variance[i]); });
-    // direction = −step · g: the states' means of rows give g's size in each row, and so the step.
+    // direction = −step · g. The row means in the states determine the size of g in each row, thus the step.
     std::vector<double> wanted(16), found(16);
     for (size_t i = 0; i < 16; ++i) {
       wanted[i] = (row2[i] - (1 - share) * row1[i]) / share;
@@ -265,7 +266,7 @@ void adafactor(const std::string&) {
   }
 }
 
-// Moments of one byte from this many elements on.
+// Moments have one byte per element from min_elements elements on.
 void bytes_from(const std::string&) {
   Lab lab;
   for (const int64_t least : {512, 513}) {
@@ -278,7 +279,7 @@ void bytes_from(const std::string&) {
   }
 }
 
-// Each rule keeps states of its own.
+// Each optimizer has its own states.
 void name(const std::string&) {
   Lab lab;
   const std::map<std::string, std::vector<std::string>> kinds{
@@ -294,7 +295,7 @@ void name(const std::string&) {
     std::vector<std::string> sorted = prefixes;
     std::sort(sorted.begin(), sorted.end());
     EXPECT_EQ(found, sorted) << kind;
-    // Muon is for matrices within blocks.
+    // Muon applies only to matrices within blocks.
     EXPECT_EQ(states.contains("m/model.embed_tokens.weight"), kind != "lion" && kind != "adafactor") << kind;
   }
 }
@@ -306,7 +307,7 @@ void state_dtype(const std::string&) {
     EXPECT_EQ(tensor.dtype, "F32") << state;
 }
 
-// What a group says holds for the tensors that it matches, and the first that matches counts.
+// A group applies to the tensors that it matches; the first group that matches a tensor wins.
 void group(const std::string&) {
   Lab lab;
   const Sets sets = kFlat + Sets{"optimizer.lr=0.01", "optimizer.weight_decay=0.5", "training.steps=1"};

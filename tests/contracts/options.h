@@ -1,4 +1,4 @@
-// Where options are checked: texts, a tokenizer, a run and a token file in the folder where the program runs.
+// Fixture for contracts of options: texts, a tokenizer, a run and a token file in the program's folder.
 #pragma once
 
 #include "contracts/lab.h"
@@ -9,11 +9,12 @@ class Desk {
  public:
   Desk();
 
-  // `strata WORDS` there; words as a shell without quotes would split them, then `more` as they are.
+  // Runs `strata WORDS` in the folder; `words` are split at spaces, `more` are appended unchanged.
   Outcome strata(const std::string& words, const std::vector<std::string>& more = {}) const;
-  // The same, which must succeed and print one JSON object.
+  // The same; it must succeed and print one JSON object.
   json object(const std::string& words, const std::vector<std::string>& more = {}) const;
-  // A refusal of arguments or configuration: exit code 2, nothing on standard output; what was said.
+  // The same; it must reject arguments or configuration: exit code 2 and empty standard output. Returns the
+  // message.
   std::string refused(const std::string& words, const std::vector<std::string>& more = {}) const;
 
   Path path(const std::string& name) const { return lab_.path("desk") / name; }
@@ -21,14 +22,14 @@ class Desk {
   std::string read(const std::string& name) const { return read_file(path(name)); }
   bool exists(const std::string& name) const { return std::filesystem::exists(path(name)); }
 
-  // corpus.jsonl: 30 documents, every tenth the same, with the fields id, text, key and body; corpus.txt:
-  // their texts. tokenizer.json of 280 entries, trained on them.
+  // corpus.jsonl: 30 documents with 10 different texts, each three times, and the fields id, text, key and
+  // body. corpus.txt: their texts. tokenizer.json: 280 entries, trained on them.
   void write_texts() const;
-  // run.toml: two steps of two sequences on corpus.jsonl into `run`, saved at each.
+  // run.toml: two steps of two sequences on corpus.jsonl into `run`, with a checkpoint after each.
   void write_run() const;
-  // write_texts, write_run and the run itself; held.bin with 60 tokens.
+  // write_texts(), write_run(), then trains the run and writes held.bin with 60 tokens.
   void train() const;
-  // Lines of a file, each a JSON object.
+  // The lines of a file, each a JSON object.
   std::vector<json> lines(const std::string& name) const;
 
  private:

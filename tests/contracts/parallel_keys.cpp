@@ -1,4 +1,4 @@
-// [parallel]: how ranks share the work, seen from what they leave behind and from the plan.
+// Contracts of [parallel], checked by the results of ranks and by the plan.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -16,7 +16,7 @@
 namespace strata::contracts {
 namespace {
 
-// What one rank trains, whatever the layout.
+// The layout does not change the training.
 void expect_same_training(const Seen& one, const Seen& many) {
   const auto expected = one.values("loss"), found = many.values("loss");
   ASSERT_EQ(found.size(), expected.size());
@@ -48,7 +48,7 @@ std::vector<json> texts_of(const Seen& run) {
   return texts;
 }
 
-// Two ranks share each layer: half of its weights each.
+// Each of two ranks has half of the weights of each layer.
 void tensor(const std::string& key) {
   Lab lab;
   const Sets sets = kBatch + Sets{key + "=2", "parallel.shard=-1"};
@@ -65,7 +65,7 @@ void tensor(const std::string& key) {
        {"layers.0.attention.qkv.weight", "layers.1.ffn.down.weight", "layers.1.ffn.up.weight"})
     EXPECT_EQ(2 * bytes(two, name), bytes(one, name)) << name;
   EXPECT_TRUE(has(lab.refusal_on(2, {key + "=0"}), "expected a number of ranks"));
-  // They write the same texts, too, and other ones as they learn.
+  // They generate the same texts, which change during training.
   lab.text();
   const Sets writes{"data.train=" + lab.list({"corpus.txt"}), "training.steps=4", "eval.interval=\"2 steps\"",
                     "eval.sample_tokens=12", "optimizer.lr=1e-1"};
@@ -75,7 +75,7 @@ void tensor(const std::string& key) {
   EXPECT_EQ(texts_of(lab.run_on(2, writes + Sets{key + "=2", "parallel.shard=1"})), texts);
 }
 
-// The stream between the blocks: half of its rows, or all.
+// Each rank has half of the rows of the hidden states between the blocks, or all.
 void sequence(const std::string& key) {
   Lab lab;
   const Sets sets = kBatch + Sets{"parallel.tensor=2", "parallel.shard=1"};
@@ -106,7 +106,7 @@ std::set<std::string> weights_of(Lab& lab, const Sets& sets, const std::string& 
   return names;
 }
 
-// Ranks have the layers one behind the other.
+// Each rank has consecutive layers.
 void pipeline(const std::string& key) {
   Lab lab;
   const Sets sets = kBatch + Sets{key + "=2", "parallel.shard=-1"};
@@ -133,7 +133,7 @@ void schedule(const std::string& key) {
     EXPECT_EQ(schedule_of(lab, {key + "=" + name}).at("schedule"), name);
     expect_same_training(one, lab.run_on(2, sets + Sets{key + "=" + name}));
   }
-  // What explain writes can be read.
+  // A schedule that explain writes can be read.
   std::ofstream(lab.path("mine.json")) << dump_json(schedule_of(lab, {key + "=zb_h1"}));
   const Sets mine{key + "=" + lab.path("mine.json").string()};
   EXPECT_EQ(schedule_of(lab, mine), schedule_of(lab, {key + "=zb_h1"}));
@@ -166,13 +166,13 @@ void stage_layers(const std::string& key) {
   // A layer that predicts further tokens reads the head.
   const Sets further{"model.family=glm4-moe", "model.override.first_k_dense_replace=2",
                      "model.override.num_nextn_predict_layers=1"};
-  const Sets behind = sets + further + Sets{key + "=\"Ett|mL\""};
-  EXPECT_TRUE(weights_of(lab, behind, "2", "1").contains("layers.2.predict.in.weight"));
-  expect_same_training(lab.run(kBatch + further), lab.run_on(2, behind));
+  const Sets last = sets + further + Sets{key + "=\"Ett|mL\""};
+  EXPECT_TRUE(weights_of(lab, last, "2", "1").contains("layers.2.predict.in.weight"));
+  expect_same_training(lab.run(kBatch + further), lab.run_on(2, last));
   EXPECT_TRUE(has(lab.refusal_on(2, sets + further + Sets{key + "=\"Ettm|L\""}), "every m next to L"));
 }
 
-// Two ranks share each sequence: half of its rows each, and whole weights.
+// Each of two ranks has half of the rows of each sequence, and whole weights.
 void context(const std::string& key) {
   Lab lab;
   const Sets sets = kBatch + Sets{key + "=2", "parallel.shard=-1"};
@@ -197,7 +197,7 @@ void context_kind(const std::string& key) {
   const Sets two = kBatch + Sets{"parallel.context=2", "parallel.shard=1"};
   for (const char* kind : {"all_gather", "ring", "ulysses"})
     expect_same_training(one, lab.run_on(2, two + Sets{key + "=\"" + kind + "\""}));
-  // What crosses between the ranks is not the same.
+  // The communication between the ranks differs.
   const auto ops = [&](const char* kind) {
     std::set<std::string> found;
     const json explained = lab.explain({"--ranks", "2", "--program"}, two + Sets{key + "=\"" + kind + "\""});
@@ -217,12 +217,12 @@ void zero(const std::string&) {
   const Seen one = lab.run(kBatch);
   for (const char* stage : {"0", "1", "2", "3"})
     expect_same_training(one, lab.run_on(3, kBatch + Sets{std::string("parallel.zero=") + stage}));
-  // Whoever wrote them, the bytes of a checkpoint of the same values are the same.
+  // Checkpoints with equal values have equal bytes, whichever rank wrote them.
   const Seen two = lab.run_on(2, kBatch + Sets{"parallel.zero=2"});
   const Seen three = lab.run_on(2, kBatch + Sets{"parallel.zero=3"});
   for (const char* file : {"model.safetensors", "optimizer.safetensors"})
     EXPECT_EQ(read_file(two.checkpoint(2) / file), read_file(three.checkpoint(2) / file)) << file;
-  // What was left to the program stands in run.toml.
+  // run.toml contains the value that the program chose.
   EXPECT_TRUE(has(lab.run_on(2, kBatch).run_toml(), "zero = 0"));
 }
 
@@ -237,7 +237,7 @@ void reshard_after_forward(const std::string&) {
 
 void reduce_dtype(const std::string&) {
   Lab lab;
-  // The sum of gradients that were rounded to bf16: m after the first step, with beta1 = 0.
+  // With beta1 = 0, m after the first step is the sum of gradients, which were rounded to bf16.
   const Sets sets = kBatch + kStill;
   const Tensors exact = lab.run_on(2, sets).states(1);
   const Tensors rounded = lab.run_on(2, sets + Sets{"parallel.reduce_dtype=\"bf16\""}).states(1);
@@ -249,7 +249,7 @@ void reduce_dtype(const std::string&) {
   }
 }
 
-// Where the first segment of a step gathers layer 1, and where it begins to compute layer 0.
+// Whether the first segment of a step gathers layer 1 before it computes layer 0.
 void prefetch(const std::string&) {
   Lab lab;
   const Sets sets = kBatch + Sets{"parallel.zero=3"};
@@ -277,7 +277,7 @@ void prefetch(const std::string&) {
   }
 }
 
-// Collectives of a layer in parts, beside its products, and the same bits.
+// Collectives of a layer run in chunks alongside its matmuls, with bitwise equal results.
 void overlap_chunks(const std::string& key) {
   Lab lab;
   const Sets sets{"training.global_batch_size=4",
@@ -311,7 +311,7 @@ int64_t threads_here() {
   return 0;
 }
 
-// Threads of earlier runs end after those runs do: the number once it has not changed for a while.
+// The number of threads once it has not changed for a while: threads of earlier runs may still be ending.
 int64_t settled_threads() {
   int64_t known = threads_here();
   for (int same = 0; same < 20; ++same) {
@@ -321,13 +321,13 @@ int64_t settled_threads() {
   return known;
 }
 
-// A thread more for each rank, and the same bits.
+// One more thread per rank, with bitwise equal results.
 void progress(const std::string&) {
   Lab lab;
   const auto run = [&](const std::string& how) {
     const config::RunConfig config = lab.config(kBatch + Sets{"parallel.zero=2", "parallel.progress=" + how});
     FaultyFileSystem quick;
-    // At the first question: later ones find threads that save, and ranks that have ended.
+    // Count at the first poll: later there are threads that save, and ranks that have ended.
     std::atomic<int64_t> first = 0;
     const int64_t before = settled_threads();
     train::train_on_threads({.config = config, .files = &quick}, 2, [&] {
@@ -341,7 +341,7 @@ void progress(const std::string&) {
   const auto inline_run = run("inline"), thread_run = run("thread");
   EXPECT_EQ(thread_run.first, inline_run.first + 2);
   EXPECT_TRUE(same(inline_run.second, thread_run.second));
-  // Threads that fill the processors leave none for it.
+  // There is no core left for it if the compute threads use all of them.
   EXPECT_TRUE(has(lab.run_on(2, kBatch).run_toml(), "progress = \"inline\""));
 }
 
@@ -351,21 +351,21 @@ void silence_limit(const std::string&) {
   EXPECT_TRUE(has(lab.refusal({"parallel.silence_limit=0"}), "parallel.silence_limit"));
 }
 
-// One rank dawdles behind a step for longer than the other may wait for it.
+// After a step one rank sleeps for longer than the other may wait.
 void wait_limit(const std::string&) {
   Lab lab;
   const config::RunConfig config = lab.config(kBatch + Sets{"parallel.wait_limit=\"1s\""});
-  std::atomic<bool> dawdled = false;
-  std::string said;
+  std::atomic<bool> slept = false;
+  std::string message;
   try {
     train::train_on_threads({.config = config}, 2, [&] {
-      if (!dawdled.exchange(true)) std::this_thread::sleep_for(std::chrono::seconds(5));
+      if (!slept.exchange(true)) std::this_thread::sleep_for(std::chrono::seconds(5));
       return false;
     });
   } catch (const WorldError& error) {
-    said = error.what();
+    message = error.what();
   }
-  EXPECT_TRUE(has(said, "wait")) << said;
+  EXPECT_TRUE(has(message, "wait")) << message;
 }
 
 void backend(const std::string&) {
@@ -373,9 +373,9 @@ void backend(const std::string&) {
   EXPECT_TRUE(same(lab.run_on(2, {"parallel.backend=\"local\""}).weights(2), lab.run_on(2).weights(2)));
   EXPECT_TRUE(has(lab.refusal({"parallel.backend=\"nccl\""}), "not yet"));
   lab.put("mpi.toml", lab.toml() + "[parallel]\nbackend = \"mpi\"\n");
-  const Outcome alone = strata(lab.path("x"), {"train", lab.path("mpi.toml").string()});
-  EXPECT_EQ(alone.code, 2);
-  EXPECT_TRUE(has(alone.err, "mpirun -n N")) << alone.err;
+  const Outcome rejected = strata(lab.path("x"), {"train", lab.path("mpi.toml").string()});
+  EXPECT_EQ(rejected.code, 2);
+  EXPECT_TRUE(has(rejected.err, "mpirun -n N")) << rejected.err;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// [run], [log], [profile], [debug], [device], [memory] and [precision].
+// Contracts of [run], [log], [profile], [debug], [device], [memory] and [precision].
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ void name(const std::string&) {
   for (const char* file : {"index.html", "loss.svg"})
     EXPECT_TRUE(has(read_file(run.folder / file), "a-name")) << file;
   EXPECT_TRUE(has(lab.refusal({"run.name=\"a/b\""}), "run.name"));
-  // Left out, it is the file's, and names the folder.
+  // The default is the name of the file; it determines the default folder.
   lab.put("second.toml", lab.toml());
   const json shown =
       strata(lab.path("x"), {"config", "show", lab.path("second.toml").string(), "--json"}).parsed();
@@ -39,7 +39,7 @@ void folder(const std::string&) {
     EXPECT_TRUE(std::filesystem::exists(folder / file)) << file;
 }
 
-// Relative paths of a run's run.toml begin there, wherever the program runs.
+// Relative paths in a run's run.toml are resolved against started_in, not the current directory.
 void started_in(const std::string&) {
   Lab lab;
   std::filesystem::create_directories(lab.path("project"));
@@ -53,11 +53,11 @@ void started_in(const std::string&) {
       strata(lab.path("x"), {"config", "show", lab.path("here.toml").string(), "--json"}).parsed();
   EXPECT_EQ(shown["data.train"]["value"][0], lab.path("project/train.bin").string());
   EXPECT_EQ(shown["run.folder"]["value"], lab.path("project/runs/x").string());
-  // A run says where it was started.
+  // A run records the directory in which it was started.
   EXPECT_TRUE(has(lab.run().run_toml(), "started_in = \"" + std::filesystem::current_path().string() + "\""));
 }
 
-// What the program chose is no wish of the user's when the run goes on from its folder alone.
+// Values that the program chose do not count as the user's requests when a run resumes from its folder.
 void chosen(const std::string&) {
   Lab lab;
   const auto run = lab.run();
@@ -73,7 +73,7 @@ void seed(const std::string&) {
   const Seen one = lab.run({"run.seed=5"}), again = lab.run({"run.seed=5"}), other = lab.run({"run.seed=6"});
   EXPECT_TRUE(same(one.weights(2), again.weights(2)));
   EXPECT_EQ(one.values("loss"), again.values("loss"));
-  // Other first weights, and another order of the data.
+  // Different initial weights and a different order of the data.
   const auto start = lab.run(kStill + Sets{"run.seed=5"}).weights(1);
   EXPECT_GT(distance(lab.run(kStill + Sets{"run.seed=6"}).weights(1).at("model.embed_tokens.weight").values,
                      start.at("model.embed_tokens.weight").values),
@@ -92,21 +92,22 @@ void max_time(const std::string&) {
   EXPECT_EQ(lab.run({"run.max_time=\"1h\""}).result.end, train::RunEnd::kFinished);
 }
 
-// Steps of which the terminal has a line.
+// The steps for which the terminal prints a line.
 void interval_steps(const std::string&) {
   Lab lab;
   for (const int interval : {2, 3}) {
     testing::internal::CaptureStderr();
     lab.run({"log.interval_steps=" + std::to_string(interval), "training.steps=7"});
-    const std::string said = testing::internal::GetCapturedStderr();
+    const std::string printed = testing::internal::GetCapturedStderr();
     for (int step = 1; step <= 7; ++step) {
       const bool wanted = step == 1 || step == 7 || step % interval == 0;
-      EXPECT_EQ(has(said, "step " + std::to_string(step) + "/7 "), wanted) << step << "\n" << said;
+      EXPECT_EQ(has(printed, "step " + std::to_string(step) + "/7 "), wanted) << step << "\n" << printed;
     }
   }
 }
 
-// Records of TensorFlow's files: length, its checksum, bytes, their checksum. The first names the version.
+// The records in TensorFlow's event files: length, its checksum, bytes, their checksum. The first contains
+// the version.
 std::vector<std::string> event_records(const Path& folder) {
   std::vector<std::string> records;
   for (const auto& file : std::filesystem::directory_iterator(folder)) {
@@ -126,7 +127,7 @@ void tensorboard(const std::string&) {
   const auto records = event_records(run.folder / "tensorboard");
   ASSERT_FALSE(records.empty());
   EXPECT_TRUE(has(records[0], "brain.Event:2"));
-  // Each value that metrics.jsonl has of a step stands in a record that names it.
+  // Each value in metrics.jsonl is in a record with its name.
   for (const char* tag : {"loss", "grad_norm", "lr", "param_norm", "step_ms", "memory_bytes"}) {
     ASSERT_FALSE(run.values(tag).empty()) << tag;
     for (const double value : run.values(tag)) {
@@ -155,7 +156,7 @@ void profiled(const std::string&) {
   EXPECT_GT(updates, 0);
 }
 
-// The formulas in fp64 agree with the kernels, and are not they.
+// The fp64 reference kernels agree with the kernels but differ in rounding.
 void reference_kernels(const std::string&) {
   Lab lab;
   const Sets sets{"training.steps=1"};
@@ -186,16 +187,16 @@ void threads(const std::string&) {
     EXPECT_EQ(found, wanted);
     weights.push_back(tensors_in(Path(config.run.folder) / "final"));
   }
-  EXPECT_TRUE(same(weights[0], weights[1]) && same(weights[0], weights[2])) << "work is cut by size alone";
+  EXPECT_TRUE(same(weights[0], weights[1]) && same(weights[0], weights[2])) << "work is split only by size";
 }
 
-// Each of the compute threads has a processor of its own, where the run has all of them and is alone.
+// Each compute thread is bound to a core if the run has all cores and no other run uses them.
 void pin(const std::string&) {
   const int all = available_processors();
   if (!pinning_helps(all, all, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN))))
     GTEST_SKIP() << "not on this machine";
   Lab lab;
-  // Another run may have bound its threads when this one starts, and be gone when it is asked for.
+  // Another run may have bound its threads when this one starts and have ended when this one checks.
   const auto bound_in_run = [&](bool wanted) {
     FaultyFileSystem quick;
     bool bound = false;
@@ -212,12 +213,12 @@ void pin(const std::string&) {
   EXPECT_FALSE(bound_in_run(false));
   bool bound = false;
   for (int attempt = 0; attempt < 20 && !bound; ++attempt) bound = bound_in_run(true);
-  if (!bound && !PinnedThreads(true).pinned()) GTEST_SKIP() << "another run holds the processors";
+  if (!bound && !PinnedThreads(true).pinned()) GTEST_SKIP() << "another run uses the cores";
   EXPECT_TRUE(bound);
   set_compute_threads(all);
 }
 
-// What does not fit is refused; of what is chosen for the user, the least that fits.
+// A run that does not fit is rejected; "auto" selects the least recomputation that fits.
 void budget(const std::string&) {
   Lab lab;
   const Sets sets{"training.global_batch_size=8", "training.micro_batch_size=8",
@@ -256,10 +257,10 @@ void offload(const std::string&) {
   EXPECT_TRUE(same(lab.run({"memory.offload=\"auto\""}).weights(2), lab.run().weights(2)));
 }
 
-// Half as many bits of each number between two instructions: about three digits of the loss stay.
+// Values between instructions have half the bits; the loss agrees to about three digits.
 void compute(const std::string&) {
   Lab lab;
-  // Enough rows that activations weigh more than the products' scratch, which depends on the processor.
+  // Enough rows that activations outweigh the scratch memory of matmuls, which depends on the processor.
   const Sets sets{"training.steps=1", "training.global_batch_size=64", "training.micro_batch_size=64"};
   const Seen fp32 = lab.run(sets + Sets{"precision.compute=\"fp32\""}),
              bf16 = lab.run(sets + Sets{"precision.compute=\"bf16\""});
@@ -272,7 +273,7 @@ void compute(const std::string&) {
     EXPECT_TRUE(has(lab.refusal({std::string("precision.compute=\"") + later + "\""}), "not yet"));
 }
 
-// The same type as that of compute alone, yet.
+// Only the type of precision.compute is supported so far.
 void residual(const std::string&) {
   Lab lab;
   for (const char* type : {"fp32", "bf16"}) {

@@ -1,4 +1,4 @@
-// [parallel]: how ranks share experts.
+// Contracts of [parallel] for models with experts.
 #include <cmath>
 
 #include "base/error.h"
@@ -34,7 +34,7 @@ void expect_same_training(const Seen& one, const Seen& many) {
   EXPECT_EQ(many.values("expert_max_vio"), one.values("expert_max_vio"));
 }
 
-// Bytes that rank 0 holds of parameters.
+// Bytes of parameters on rank 0.
 int64_t weights_held(Lab& lab, const Sets& sets) {
   lab.put("explained.toml", lab.toml(kModel));
   std::vector<std::string> words{"explain", lab.path("explained.toml").string(), "--json", "--ranks", "2"};
@@ -47,13 +47,13 @@ void expert(const std::string& key) {
   const Seen one = run(lab, 1, {});
   expect_same_training(one, run(lab, 2, {key + "=2"}));
   expect_same_training(one, run(lab, 4, {key + "=-1", "parallel.tensor=2"}));
-  // What is left of the ranks are replicas, whether their number was left open or given.
+  // The remaining ranks are replicas, whether or not parallel.shard is given.
   for (const Sets& shard : {Sets{}, Sets{"parallel.shard=4"}}) {
     const Seen replicas = run(lab, 4, Sets{key + "=2"} + shard);
     expect_same_training(one, replicas);
     EXPECT_TRUE(has(replicas.run_toml(), "replicate = 2") && has(replicas.run_toml(), "shard = 2"));
   }
-  // Half of two layers' experts, in fp32.
+  // Half of the experts of two layers, in fp32.
   EXPECT_EQ(weights_held(lab, {}) - weights_held(lab, {key + "=2"}), 2 * 8 * 3 * 16 * 32 * 4 / 2);
   const std::string uneven = refusal(lab, 3, {key + "=3"});
   EXPECT_TRUE(has(uneven, key) && has(uneven, "8 experts")) << uneven;
@@ -81,7 +81,7 @@ void expert_tensor(const std::string& key) {
   EXPECT_TRUE(has(lab.refusal({key + "=2"}), "no experts"));
 }
 
-// Straight to the ranks where they are on one host; where they are on two, by hosts unless it is flat.
+// Rows are sent directly to the ranks if all are on one host; if they are on two, by hosts, unless "flat".
 void dispatch(const std::string& key) {
   Lab lab;
   const auto nodes_of = [&](const char* value, int64_t host_ranks) {
@@ -98,14 +98,14 @@ void dispatch(const std::string& key) {
   EXPECT_TRUE(has(lab.refusal({key + "=flat"}), "no experts"));
 }
 
-// What does not fit takes further rounds, which are told, and no bit changes.
+// Rows that exceed the capacity take further passes, which are reported; results are bitwise equal.
 void expert_capacity(const std::string& key) {
   Lab lab;
   const Sets two{"parallel.expert=2"};
   const Seen usual = run(lab, 2, two), narrow = run(lab, 2, two + Sets{key + "=0.3"});
   EXPECT_TRUE(same(usual.weights(2), narrow.weights(2)));
   for (const double rounds : usual.values("expert_rounds")) EXPECT_EQ(rounds, 0);
-  // Of two layers and two micro-batches, each of at least three more.
+  // Two layers and two micro-batches, each with at least three more.
   for (const double rounds : narrow.values("expert_rounds")) EXPECT_GE(rounds, 2 * 2 * 3);
   EXPECT_TRUE(has(refusal(lab, 2, two + Sets{key + "=0"}), key));
   EXPECT_TRUE(has(lab.refusal({key + "=2"}), "no experts"));

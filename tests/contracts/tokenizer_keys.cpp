@@ -1,4 +1,5 @@
-// [tokenizer]: the ids that a run's token files hold, and what tokenizers trained for it know.
+// Contracts of [tokenizer], checked by the ids in a run's token files and by the vocabularies of tokenizers
+// trained for it.
 #include <algorithm>
 #include <filesystem>
 
@@ -12,7 +13,7 @@
 namespace strata::contracts {
 namespace {
 
-// A run of one step on text; the tokenizer that it took.
+// The tokenizer of a run.
 data::Tokenizer tokenizer_of(const Seen& run) {
   return data::Tokenizer::load(run.folder / "final/tokenizer.json");
 }
@@ -59,7 +60,7 @@ void add_eos(const std::string&) {
     ids.push_back(
         lab.ids_of(lab.run(on(lab, "corpus.jsonl") + Sets{std::string("tokenizer.add_eos=") + value})));
   EXPECT_EQ(std::count(ids[0].begin(), ids[0].end(), 0), 0);
-  EXPECT_EQ(std::count(ids[1].begin(), ids[1].end(), 0), 40) << "one a document";
+  EXPECT_EQ(std::count(ids[1].begin(), ids[1].end(), 0), 40) << "one per document";
   std::erase(ids[1], 0);
   EXPECT_EQ(ids[0], ids[1]);
 }
@@ -67,7 +68,7 @@ void add_eos(const std::string&) {
 void add_bos(const std::string&) {
   Lab lab;
   lab.text(40);
-  // A tokenizer that says what begins a text.
+  // A tokenizer that declares a token at the beginning of a text.
   ASSERT_EQ(strata(lab.path("x"), {"tokenizer", "train", "--input", lab.path("corpus.txt").string(),
                                    "--vocab-size", "280", "--special", "<|endoftext|>", "--special", "<s>",
                                    "--output", lab.path("own.json").string()})
@@ -92,8 +93,8 @@ void add_bos(const std::string&) {
       has(lab.refusal(on(lab, "corpus.jsonl") + Sets{"tokenizer.add_bos=true"}), "tokenizer.add_bos"));
 }
 
-// A run on two documents, the first of which spells its end out, with bytes as ids and <s>, </s> and <end>
-// behind.
+// A run on two documents, the first of which contains the text "</s>". Ids are bytes, followed by <s>, </s>
+// and <end>.
 struct Bytes {
   Lab lab;
   Sets sets;
@@ -124,7 +125,7 @@ struct Bytes {
 void eos(const std::string&) {
   Bytes bytes;
   const std::vector<int32_t> mark{257};
-  EXPECT_EQ(bytes.ids({}), bytes.wanted({}, mark, 257)) << "by its name";
+  EXPECT_EQ(bytes.ids({}), bytes.wanted({}, mark, 257)) << "found by its name";
   EXPECT_EQ(bytes.ids({"tokenizer.eos=\"auto\""}), bytes.wanted({}, mark, 257));
   EXPECT_EQ(bytes.ids({"tokenizer.eos=\"<end>\""}), bytes.wanted({}, mark, 258));
   const Seen run = bytes.lab.run(bytes.sets + Sets{"tokenizer.eos=256"});
@@ -132,7 +133,7 @@ void eos(const std::string&) {
   EXPECT_EQ(run.config()["eos_token_id"], 256);
   const json named = parse_json<json>(read_file(run.folder / "final/tokenizer_config.json"));
   EXPECT_EQ(named["eos_token"], "<s>");
-  // What the files beside the tokenizer declare, unless the key says another.
+  // The declaration in tokenizer_config.json, unless the key overrides it.
   bytes.lab.put("tokenizer_config.json", R"({"eos_token": "<end>"})");
   EXPECT_EQ(bytes.ids({}), bytes.wanted({}, mark, 258));
   EXPECT_EQ(bytes.ids({"tokenizer.eos=\"</s>\""}), bytes.wanted({}, mark, 257));
@@ -149,7 +150,7 @@ void bos(const std::string&) {
   EXPECT_EQ(bytes.ids({"tokenizer.bos=\"<s>\"", "tokenizer.add_bos=true"}), bytes.wanted({256}, mark, 257));
   const Seen run = bytes.lab.run(bytes.sets + Sets{"tokenizer.bos=258", "tokenizer.add_bos=true"});
   EXPECT_EQ(bytes.lab.ids_of(run), bytes.wanted({258}, mark, 257));
-  // Who goes on with the model begins texts with it, too.
+  // Prompts of the model begin with it too.
   EXPECT_EQ(run.config()["bos_token_id"], 258);
   EXPECT_EQ(tokenizer_of(run).encode_prompt("a"), (std::vector<int32_t>{258, 'a'}));
   bytes.lab.put("tokenizer_config.json", R"({"bos_token": "<s>"})");
@@ -191,7 +192,7 @@ void min_frequency(const std::string&) {
   }
 }
 
-// GPT-2 takes a number as one piece, Llama 3 three digits at most.
+// GPT-2 does not split a number; Llama 3 splits it into groups of at most three digits.
 void pattern(const std::string&) {
   Lab lab;
   const std::string text = repeated("123456\n", 30);

@@ -1,4 +1,4 @@
-// Options of the verbs of tokenizer: vocabularies, ids and counts seen from outside.
+// Contracts of the options of `strata tokenizer`, checked by vocabularies, ids and counts.
 #include <algorithm>
 #include <set>
 
@@ -25,20 +25,20 @@ void train(const std::string&) {
   const Desk desk;
   desk.put("a.txt", repeated("zqzq\n", 40) + repeated("xw\n", 3));
   desk.put("b.txt", repeated("vkvk\n", 40));
-  const json told =
+  const json result =
       desk.object("tokenizer train --input a.txt b.txt --vocab-size 262 --output t.json --json");
-  EXPECT_EQ(told["vocab_size"], 262);
-  EXPECT_EQ(told["output"], "t.json");
-  EXPECT_EQ(told["merges"], 5) << "the rest are 256 bytes and a special token";
-  EXPECT_EQ(told["bytes"], 40 * 5 + 3 * 3 + 40 * 5);
+  EXPECT_EQ(result["vocab_size"], 262);
+  EXPECT_EQ(result["output"], "t.json");
+  EXPECT_EQ(result["merges"], 5) << "the rest are 256 bytes and a special token";
+  EXPECT_EQ(result["bytes"], 40 * 5 + 3 * 3 + 40 * 5);
   const auto entries = vocabulary(desk, "t.json");
   EXPECT_EQ(entries.size(), 262u);
-  EXPECT_TRUE(entries.contains("zqzq") && entries.contains("vkvk")) << "of both files";
-  // Of one alone, nothing of the other.
+  EXPECT_TRUE(entries.contains("zqzq") && entries.contains("vkvk")) << "from both files";
+  // Trained on one file, it has nothing from the other.
   EXPECT_EQ(desk.strata("tokenizer train --input a.txt --vocab-size 260 --output a.json").out,
             "wrote a.json: 260 tokens from 209 bytes of text\n");
   EXPECT_FALSE(vocabulary(desk, "a.json").contains("vkvk"));
-  // Pairs that are seen less often are not merged.
+  // Pairs that occur less often are not merged.
   for (const int least : {3, 4}) {
     desk.object(
         "tokenizer train --input a.txt --vocab-size 280 --output m.json --json --force --min-frequency " +
@@ -65,7 +65,7 @@ void special(const std::string&) {
             json::array({1, 0}));
 }
 
-// GPT-2 takes a number as one piece, Llama 3 three digits at most.
+// GPT-2 does not split a number; Llama 3 splits it into groups of at most three digits.
 void pattern(const std::string&) {
   const Desk desk;
   desk.put("a.txt", repeated("123456\n", 30));
@@ -98,7 +98,7 @@ struct Ready : Desk {
   Ready() { write_texts(); }
 };
 
-// Bytes of a text are ids of single bytes where nothing was merged: "!" is the first of GPT-2's alphabet.
+// Bytes without a merge have ids of single bytes; "!" is the first in GPT-2's alphabet.
 void encode(const std::string&) {
   const Ready desk;
   EXPECT_EQ(desk.object("tokenizer encode --tokenizer tokenizer.json --text !\"#")["ids"],
@@ -108,8 +108,8 @@ void encode(const std::string&) {
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[0]["ids"], json::array({1}));
   EXPECT_EQ(lines[1]["ids"], json::array());
-  EXPECT_EQ(lines[2]["ids"].back(), 0) << "added tokens are recognised";
-  // And back.
+  EXPECT_EQ(lines[2]["ids"].back(), 0) << "added tokens are recognized";
+  // Decoding restores the text.
   desk.put("ids.jsonl", dump_json(lines[0]) + "\n" + dump_json(lines[2]) + "\n");
   const auto texts = desk.strata("tokenizer decode --tokenizer tokenizer.json --jsonl ids.jsonl").lines();
   ASSERT_EQ(texts.size(), 2u);
@@ -149,7 +149,7 @@ std::string base64(const std::string& bytes) {
   }
   return out;
 }
-// A rank file of tiktoken holds no pattern: what splits text is said.
+// A rank file of tiktoken has no pattern; --pattern must specify it.
 void rank_pattern(const std::string&) {
   const Desk desk;
   std::string ranks;
@@ -175,16 +175,16 @@ void rank_pattern(const std::string&) {
   desk.refused("tokenizer info --tokenizer ranks.tiktoken --json");
 }
 
-// Counts of texts that the test makes itself.
+// Compares counts for known texts.
 void info(const std::string&) {
   const Ready desk;
   desk.put("a.jsonl",
            "{\"text\": \"the cat sat\", \"language\": \"en\"}\n{\"text\": \"mat\", \"language\": \"en\"}\n");
-  const json told = desk.object("tokenizer info --tokenizer tokenizer.json --json --input a.jsonl");
-  EXPECT_EQ(told["vocab_size"], 280);
-  EXPECT_EQ(told["end_of_text_id"], 0);
-  EXPECT_EQ(told["special_tokens"], json::array({"<|endoftext|>"}));
-  const json& row = told["fertility"].at(0);
+  const json result = desk.object("tokenizer info --tokenizer tokenizer.json --json --input a.jsonl");
+  EXPECT_EQ(result["vocab_size"], 280);
+  EXPECT_EQ(result["end_of_text_id"], 0);
+  EXPECT_EQ(result["special_tokens"], json::array({"<|endoftext|>"}));
+  const json& row = result["fertility"].at(0);
   size_t tokens = 0;
   for (const char* text : {"the cat sat", "mat"})
     tokens += desk.object("tokenizer encode --tokenizer tokenizer.json", {"--text", text})["ids"].size();

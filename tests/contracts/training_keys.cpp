@@ -1,4 +1,4 @@
-// [training] and [schedule]: lengths, sizes and curves, counted and written anew.
+// Contracts of [training] and [schedule].
 #include <cmath>
 #include <numbers>
 
@@ -12,7 +12,7 @@ namespace {
 void sequence_length(const std::string&) {
   Lab lab;
   Windows windows(lab, {{"a", 6}});
-  // A step's loss is that of so many tokens, and the next step begins behind them.
+  // A step trains on this number of tokens, and the next step begins after them.
   const Seen run =
       lab.run(windows.sets() + Sets{"data.train=" + lab.list({"a.bin"}), "training.sequence_length=32"});
   auto ids = windows.ids("a", 0);
@@ -38,7 +38,7 @@ void global_batch_size(const std::string&) {
   EXPECT_EQ(run.values("tokens"), (std::vector<double>{48, 96}));
 }
 
-// How a step is cut decides about instructions, not about what is learnt.
+// The size of micro-batches changes the instructions of a step, not its results.
 void micro_batch_size(const std::string&) {
   Lab lab;
   const Sets sets{"training.global_batch_size=4", "optimizer.lr=0.01"};
@@ -65,7 +65,7 @@ void steps(const std::string&) {
   }
 }
 
-// Whole steps that hold the tokens.
+// The number of whole steps that cover the tokens.
 void tokens(const std::string&) {
   Lab lab;
   const auto steps_of = [&](const std::string& wanted) {
@@ -74,12 +74,12 @@ void tokens(const std::string&) {
                           .steps);
   };
   EXPECT_EQ(steps_of("1"), 1);
-  EXPECT_EQ(steps_of("64"), 2);  // 32 a step
+  EXPECT_EQ(steps_of("64"), 2);  // 32 per step
   EXPECT_EQ(steps_of("65"), 3);
   EXPECT_TRUE(has(lab.refusal({"training.tokens=64"}), "both steps and tokens"));
 }
 
-// The norm before clipping is what is told; gradients are shortened to the largest.
+// Reports the norm before clipping; scales gradients down to the limit.
 void clip_grad_norm(const std::string&) {
   Lab lab;
   const Sets one = kStill + Sets{"training.steps=1"};
@@ -93,7 +93,7 @@ void clip_grad_norm(const std::string&) {
   }
 }
 
-// The curve of each kind at s of N steps behind w of warm-up, with the floor m: as README and help say.
+// The learning rate of each curve at step s of N, with w steps of warmup and floor m, as documented.
 struct Curve {
   double lr = 0.01;
   int warmup = 0, steps = 8;
@@ -154,7 +154,7 @@ void decays(const std::string&) {
     for (const double ratio : {0.0, 0.25, 0.75, 1.0})
       expect_curve(lab, {.decay_ratio = ratio, .name = "wsd", .decay = shape}, 8);
 }
-// The curve ends where it is told, before or behind the run's end; "training" is the run's length.
+// The curve ends after schedule.steps, before or after the run's end; "training" is the length of the run.
 void horizon(const std::string&) {
   Lab lab;
   expect_curve(lab, {.warmup = 1, .steps = 4}, 6);

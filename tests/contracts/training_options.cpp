@@ -1,4 +1,4 @@
-// Options of init, train, explain, config, presets, bench, doctor, man and completions.
+// Contracts of the options of init, train, explain, config, presets, bench, doctor, man and completions.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -38,7 +38,7 @@ void init(const std::string&) {
   EXPECT_EQ(shown(desk, "RUN.toml")["model.preset"]["value"], "llama3-5m");
   ASSERT_EQ(desk.strata("init llama3-5m -o other.toml").code, 0);
   EXPECT_EQ(desk.read("other.toml").substr(300), desk.read("RUN.toml").substr(298))
-      << "but for the file's name";
+      << "except the file's name";
   EXPECT_TRUE(has(desk.refused("init --force --data nowhere"), "nowhere"));
   EXPECT_TRUE(has(desk.refused("init llama3-5n -o third.toml"), "llama3-5m"));
   EXPECT_FALSE(desk.exists("third.toml"));
@@ -50,7 +50,7 @@ void train_inputs(const std::string&) {
   desk.write_run();
   EXPECT_EQ(desk.object("train run.toml --json")["folder"], "run");
   EXPECT_TRUE(desk.exists("run/final/model.safetensors"));
-  // Texts alone: a small model that the program chose.
+  // Given only texts, the program chooses a small model.
   const json of_text = desk.object(
       "train corpus.txt --json --set model.override.num_hidden_layers=1 --set model.override.vocab_size=280 "
       "--set training.steps=1 --set training.global_batch_size=1 --set training.sequence_length=16 "
@@ -78,8 +78,8 @@ void resume(const std::string&) {
   EXPECT_TRUE(has(desk.refused("train run.toml --resume never"), "holds a run"));
   const std::string metrics = desk.read("run/metrics.jsonl");
   EXPECT_EQ(desk.object("train run.toml --resume auto --json")["step"], 2);
-  EXPECT_EQ(desk.read("run/metrics.jsonl"), metrics) << "it was finished";
-  // From a checkpoint that is named, the second step alone is made again, with the same bits.
+  EXPECT_EQ(desk.read("run/metrics.jsonl"), metrics) << "the run had finished";
+  // From a given checkpoint only the second step is repeated, with bitwise equal results.
   const json again =
       desk.object("train run.toml --json --resume run/checkpoints/step-00000001 --set run.folder=\"again\"");
   EXPECT_EQ(again["step"], 2);
@@ -119,7 +119,7 @@ void ranks(const std::string&) {
   const Desk desk;
   desk.write_texts();
   desk.write_run();
-  // The same training, whatever the number.
+  // The number of ranks does not change the training.
   const std::string two = "train run.toml --ranks 2 --set run.folder=two --json";
   EXPECT_NEAR(desk.object(two)["loss"].get<double>(),
               desk.object("train run.toml --set run.folder=one --json")["loss"].get<double>(), 1e-5);
@@ -128,7 +128,7 @@ void ranks(const std::string&) {
   EXPECT_EQ(desk.object("train run.toml --ranks 1 --json")["step"], 2);
 }
 
-// What a rank holds and sends, against the formulas of ZeRO (Rajbhandari et al. 2020) at fp32.
+// Compares memory and traffic of a rank with the formulas of ZeRO (Rajbhandari et al. 2020) in fp32.
 void explained_ranks(const std::string&) {
   const Desk desk;
   desk.write_texts();
@@ -159,7 +159,7 @@ void explained_ranks(const std::string&) {
   desk.refused("explain run.toml --ranks 0");
 }
 
-// One rank of a pipeline: its layers are a part of the whole; all of them together are the whole.
+// One rank of a pipeline has some of the layers; `--rank all` shows all stages.
 void explained_rank(const std::string&) {
   const Desk desk;
   desk.write_texts();
@@ -193,7 +193,7 @@ void train_json(const std::string&) {
   EXPECT_EQ(desk.strata("train run.toml --set run.folder=\"quiet\"").out, "");
 }
 
-// Parameters of 2 layers of width 32 with a tied head, and their gradients and two moments, in fp32.
+// Parameters of layers of width 32 with a tied head.
 void explain(const std::string&) {
   const Desk desk;
   desk.write_texts();
@@ -243,7 +243,7 @@ void schedule_picture(const std::string&) {
   EXPECT_FALSE(desk.exists("x.svg"));
 }
 
-// Instructions are shown where they are asked for.
+// Instructions are printed only on request.
 void program(const std::string&) {
   const Desk desk;
   desk.write_texts();
@@ -254,7 +254,7 @@ void program(const std::string&) {
   EXPECT_TRUE(has(all, "tokens/s") && has(all, "rms_norm_grad"));
 }
 
-// What later versions bring.
+// Features of later versions.
 void not_yet(const std::string& name) {
   const Desk desk;
   desk.write_texts();
@@ -274,7 +274,7 @@ void config_show(const std::string&) {
   const auto line =
       std::count(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(file.find("steps")), '\n') + 1;
   EXPECT_EQ(keys["training.steps"]["origin"], "run.toml:" + std::to_string(line));
-  // Of a run's folder: what it chose.
+  // For a run's folder: the values that the run chose.
   EXPECT_EQ(shown(desk, "run")["schedule.steps"]["value"], 2);
   EXPECT_EQ(shown(desk, "run.toml")["schedule.steps"]["value"], "training");
   EXPECT_TRUE(has(desk.strata("config show run.toml --set optimizer.lr=0.25").out, "optimizer.lr = 0.25"));
@@ -298,7 +298,7 @@ void config_diff(const std::string&) {
   EXPECT_EQ(desk.strata("config diff run.toml run.toml").out, "no key differs\n");
 }
 
-// Parameters by the sizes that the list itself tells.
+// Numbers of parameters agree with the sizes in the list.
 void presets(const std::string&) {
   const Desk desk;
   const json all = desk.object("presets --json")["presets"];
@@ -312,7 +312,7 @@ void presets(const std::string&) {
             size("vocab_size") * width + width +
                 size("num_hidden_layers") * (2 * width + 2 * width * width + 2 * width * keys +
                                              3 * width * size("intermediate_size")));
-  EXPECT_EQ(desk.object("presets qwen3 --json")["presets"].size(), 8u);  // two with experts among them
+  EXPECT_EQ(desk.object("presets qwen3 --json")["presets"].size(), 8u);  // including two with experts
   const std::string text = desk.strata("presets llama3-5m").out;
   EXPECT_TRUE(has(text, "4.20M") && !has(text, "llama3-29m"));
   EXPECT_TRUE(has(desk.refused("presets llama3-5n"), "llama3-5m"));
@@ -327,8 +327,8 @@ void bench(const std::string&) {
   EXPECT_TRUE(has(desk.refused("bench peak --set training.steps=2"), "--set"));
 }
 
-// The one that is named alone, of the model that is said: its checkpoint holds three numbers a parameter. It
-// starts the program again, so that it cannot be run here.
+// Runs only the named benchmark, with the given model, whose checkpoint has three numbers per parameter. The
+// benchmark starts the program again, so it cannot run in this process.
 void bench_sets(const std::string&) {
   const Desk desk;
   for (const int64_t layers : {1, 2}) {
@@ -352,17 +352,17 @@ void bench_sets(const std::string&) {
 
 void doctor(const std::string&) {
   const Desk desk;
-  // Without what an earlier measurement kept.
+  // Ignores earlier measurements.
   const fixtures::Environment cache("XDG_CACHE_HOME", desk.path("cache"));
   const json quick = desk.object("doctor --quick --json");
   const std::string text = desk.strata("doctor --quick").out;
   EXPECT_TRUE(has(text, "not measured"));
   EXPECT_EQ(quick["version"], std::string(program_version()));
   EXPECT_TRUE(has(text, quick["device"]["name"].get<std::string>()));
-  EXPECT_FALSE(desk.exists("cache")) << "nothing was measured, and nothing kept";
+  EXPECT_FALSE(desk.exists("cache")) << "nothing was measured or stored";
 }
 
-// Every verb has a page, and every option stands in it and in the completions.
+// Every verb has a man page that lists its options. Completions contain verbs and options.
 void man(const std::string&) {
   const Desk desk;
   ASSERT_EQ(desk.strata("man share").code, 0);

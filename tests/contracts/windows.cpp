@@ -5,7 +5,7 @@
 namespace strata::contracts {
 namespace {
 
-// First weights as usual make all losses those of guessing, nearly.
+// With the usual initial weights the losses of all windows would be nearly equal.
 const char* const kFarApart = "model.init_std=0.2";
 
 }  // namespace

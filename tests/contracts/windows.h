@@ -1,4 +1,4 @@
-// Which windows of its token files a run saw: losses of a model that does not move tell them apart.
+// Finds which windows of its token files a run trained on, by their losses under constant weights.
 #pragma once
 
 #include "contracts/lab.h"
@@ -9,15 +9,15 @@ class Windows {
  public:
   static constexpr int64_t kLength = 16;
 
-  // Files NAME.bin of so many windows each, and one token more.
+  // Writes files NAME.bin, each with the given number of windows plus one token.
   Windows(Lab& lab, const std::vector<std::pair<std::string, int64_t>>& files);
 
-  // The mean loss of these tokens, each from those before it in its text: by `strata eval`.
+  // The mean loss of these tokens according to `strata eval`.
   double loss(const std::vector<uint16_t>& ids) const;
   std::vector<uint16_t> ids(const std::string& file, int64_t window) const;  // kLength + 1
-  // Sets of a run that does not move, of one window a step in file order; later sets win.
+  // Sets for a run with constant weights and one window per step in file order; later sets override.
   Sets sets() const;
-  // "a0", "b3": what each step saw.
+  // The window of each step: "a0", "b3".
   std::vector<std::string> seen(const Sets& sets, const std::string& more = "");
   std::string name_of(double loss) const;
 

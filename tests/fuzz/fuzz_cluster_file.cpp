@@ -1,4 +1,4 @@
-// Any bytes as a cluster file: refused with a ConfigError, or a cluster whose values can be planned with.
+// Any bytes as a cluster file: rejected with a ConfigError, or a cluster with values that plans can use.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto again = plan::parse_catalogue(plan::cluster_file(cluster), "again");
     const auto& copy = plan::find_cluster(again, again.used_cluster);
     STRATA_CHECK(copy.links.size() == cluster.links.size() && copy.chip.memory == cluster.chip.memory,
-                 "another cluster");
+                 "a different cluster");
     for (const auto& price : catalogue.prices)
       STRATA_CHECK(price.low >= 0 && price.low <= price.high, "a price");
     if (cluster.failures_per_node_day.value > 0)
@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto storage = plan::storage_of(cluster, {.params = 1e9, .devices = 64});
     STRATA_CHECK(!std::isnan(storage.save_seconds), "no time to save");
   } catch (const ConfigError&) {
-    // the answer to what is no cluster
+    // not a valid cluster
   }
   return 0;
 }

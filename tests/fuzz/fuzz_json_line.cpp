@@ -1,5 +1,5 @@
-// Any line through our parser of jsonl and through simdjson's: both take it or both do not, and find the same
-// text.
+// Any line, parsed by Strata's JSONL parser and by simdjson: both must accept it and find the same text, or
+// both must reject it.
 #include <simdjson.h>
 
 #include <algorithm>
@@ -34,14 +34,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       std::string_view text;
       bool is_string = false;
       for (const auto& [key, value] : object) {
-        if (key == "text") is_string = value.get(text) == simdjson::SUCCESS;  // the last one holds
+        if (key == "text") is_string = value.get(text) == simdjson::SUCCESS;  // the last one counts
       }
       if (status == ReadStatus::kDocument && (!is_string || text != document.text)) std::abort();
       if (status != ReadStatus::kDocument && status != ReadStatus::kInvalidUtf8 && is_string && !text.empty())
         std::abort();
       break;
     }
-    // Numbers beyond 64 bits or double, halves of surrogate pairs and its depth are simdjson's own limits.
+    // Only simdjson rejects numbers beyond 64 bits or double, lone surrogates and deep nesting.
     case simdjson::NUMBER_ERROR:
     case simdjson::STRING_ERROR:
     case simdjson::DEPTH_ERROR:

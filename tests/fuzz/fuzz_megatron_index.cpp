@@ -1,4 +1,4 @@
-// Any bytes as a Megatron index: refused with a DataError, or consistent in what it says.
+// Any bytes as a Megatron index: rejected with a DataError, or consistent.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     STRATA_CHECK(index.documents == 0 || end == index.tokens, "the last document ends at {} of {}", end,
                  index.tokens);
   } catch (const DataError&) {
-    // the answer to damage
+    // damaged
   }
   return 0;
 }

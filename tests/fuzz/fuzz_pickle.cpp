@@ -1,4 +1,4 @@
-// Any bytes are either refused with a DataError or make values that can be walked.
+// Any bytes as a pickle: rejected with a DataError, or values that can be traversed.
 #include <cstdint>
 #include <cstdlib>
 

@@ -1,5 +1,5 @@
-// Any bytes as the file of a pipeline schedule: refused with a ConfigError, or one that runs to its end, is
-// written as it was read, and can be drawn.
+// Any bytes as the file of a pipeline schedule: rejected with a ConfigError, or a schedule that runs to its
+// end, round-trips and can be drawn.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -16,14 +16,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto costs = parallel::even_costs(schedule);
     const auto simulation = parallel::simulate(schedule, costs);
     STRATA_CHECK(simulation.makespan >= parallel::critical_path(schedule, costs) * (1 - 1e-9),
-                 "too short a step");
-    STRATA_CHECK(parallel::send_buffers_of(schedule) >= 1, "no room to send");
+                 "the step is too short");
+    STRATA_CHECK(parallel::send_buffers_of(schedule) >= 1, "no send buffers");
     STRATA_CHECK(parallel::parse_schedule(parallel::to_json(schedule), "again") == schedule,
-                 "another schedule");
+                 "a different schedule");
     STRATA_CHECK(!parallel::draw_text(schedule, simulation).empty(), "nothing drawn");
     STRATA_CHECK(!parallel::draw_svg(schedule, simulation).empty(), "nothing drawn");
   } catch (const ConfigError&) {
-    // the answer to what cannot run
+    // not a valid schedule
   }
   return 0;
 }

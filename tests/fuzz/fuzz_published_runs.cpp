@@ -1,4 +1,4 @@
-// Any bytes as a table of published runs: refused with a DataError, or rows whose values are in range.
+// Any bytes as a table of published runs: rejected with a DataError, or rows with values in range.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -11,9 +11,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace strata;
   try {
     const auto table = plan::parse_runs({reinterpret_cast<const char*>(data), size}, "input");
-    for (const auto& fault : table.faults) {
-      STRATA_CHECK(fault.line >= 1 && fault.column >= 1, "a fault without a place");
-      STRATA_CHECK(plan::to_string(fault).find('\n') == std::string::npos, "a message of two lines");
+    for (const auto& problem : table.problems) {
+      STRATA_CHECK(problem.line >= 1 && problem.column >= 1, "a problem without a position");
+      STRATA_CHECK(plan::to_string(problem).find('\n') == std::string::npos, "a message of two lines");
     }
     for (const auto& run : table.runs) {
       STRATA_CHECK(!run.mfu || (*run.mfu > 0 && *run.mfu <= 2), "an mfu of {}", *run.mfu);
@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                    "columns");
     }
   } catch (const DataError&) {
-    // the answer to what is no table
+    // not a valid table
   }
   return 0;
 }

@@ -1,5 +1,5 @@
-// Any bytes as an input file of one format (STRATA_FUZZ_READER), whole and compressed as they say: every
-// record has a status, an id and a line, and what is a document is valid UTF-8 with fields that are JSON.
+// Any bytes as an input file of one format (STRATA_FUZZ_READER), plain or compressed: every record has a
+// status, an id and a line, and every document is valid UTF-8 with fields that are valid JSON.
 #include <simdjson.h>
 
 #include <algorithm>
@@ -66,7 +66,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     expect(!document.text.empty() && simdjson::validate_utf8(document.text.data(), document.text.size()));
     simdjson::dom::element fields;
     const auto error = parser.parse("{" + document.fields + "}").get(fields);
-    // Numbers beyond double and halves of surrogate pairs are valid in JSON, and nested as deep as we allow.
+    // Numbers beyond double and lone surrogates are valid JSON, and nesting may be as deep as Strata allows.
     expect(error == simdjson::SUCCESS || error == simdjson::NUMBER_ERROR || error == simdjson::STRING_ERROR ||
            error == simdjson::DEPTH_ERROR);
   }

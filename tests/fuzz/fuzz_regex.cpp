@@ -1,5 +1,5 @@
-// Any expression, a NUL and any text: what our engine takes, Oniguruma takes too, and both find the same
-// matches.
+// Any expression, a NUL and any text: Oniguruma accepts every expression that Strata's engine accepts, and
+// both find the same matches.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

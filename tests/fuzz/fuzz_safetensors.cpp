@@ -1,5 +1,5 @@
-// Any bytes are either refused with a DataError or make a header whose tensors cover the data exactly; what
-// was taken can be planned again. The same bytes are tried as a shard index.
+// Any bytes as a safetensors file: rejected with a DataError, or a header whose tensors cover the data
+// exactly and can be laid out again. The same bytes are also parsed as a shard index.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

@@ -1,5 +1,5 @@
-// Any valid UTF-8: words cover the text between white space in order, by both rules; lines join to the text
-// again; a used view gives what a fresh one gives.
+// Any valid UTF-8: words cover the text between white space in order, by both rules; lines concatenate to the
+// text; a reused view returns the same as a new one.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -15,7 +15,7 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-// Replaces what is not well-formed.
+// Replaces ill-formed bytes.
 std::string valid_utf8(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   std::string out;

@@ -1,5 +1,5 @@
-// Any bytes as a tokenizer file of any kind (tokenizer.json, tiktoken, tekken.json, SentencePiece): either
-// DataError, or a tokenizer that encodes and decodes without fault.
+// Any bytes as a tokenizer file of any kind (tokenizer.json, tiktoken, tekken.json, SentencePiece): rejected
+// with a DataError, or a tokenizer that encodes and decodes without errors.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string content(reinterpret_cast<const char*>(data), size);
-  for (const char* pattern : {"", "o200k"}) {  // only tiktoken files take one, and they need it
+  for (const char* pattern : {"", "o200k"}) {  // only tiktoken files take one, and they require it
     try {
       const auto tokenizer = strata::data::Tokenizer::from_content(content, "input", pattern);
       const auto ids =

@@ -1,4 +1,4 @@
-// Any bytes as a tokenizer.json: either DataError, or a tokenizer that encodes and decodes without fault.
+// Any bytes as a tokenizer.json: rejected with a DataError, or a tokenizer that works without errors.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

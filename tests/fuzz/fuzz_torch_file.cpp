@@ -1,4 +1,4 @@
-// Any bytes are either refused with a DataError or describe tensors that lie within the file.
+// Any bytes as a file of torch.save: rejected with a DataError, or tensors within the file.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

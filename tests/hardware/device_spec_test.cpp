@@ -22,7 +22,7 @@ DeviceSpec example() {
   return spec;
 }
 
-TEST(Bf16, MeasuredRatesDecideBeforeInstructionSets) {
+TEST(Bf16, MeasuredRatesTakePrecedenceOverInstructionSets) {
   DeviceSpec spec = example();
   EXPECT_FALSE(bf16_is_fast(spec));
   spec.isa.avx512_bf16 = true;
@@ -33,7 +33,7 @@ TEST(Bf16, MeasuredRatesDecideBeforeInstructionSets) {
   EXPECT_TRUE(bf16_is_fast(spec));
 }
 
-TEST(InstructionSets, AreLimitedInTheirOrder) {
+TEST(InstructionSets, AreLimitedInOrder) {
   const IsaFlags all{.avx2 = true, .avx512 = true, .avx512_bf16 = true, .amx = true, .neon = true};
   EXPECT_EQ(limited_to(all, "baseline").str(), "neon");
   EXPECT_EQ(limited_to(all, "avx2").str(), "avx2+neon");
@@ -56,7 +56,7 @@ TEST(Json, RoundTripKeepsEverything) {
   EXPECT_EQ(device_spec_from_json(to_json(spec)), spec);
 }
 
-TEST(Json, FaultsAreDataErrors) {
+TEST(Json, InvalidFilesAreDataErrors) {
   EXPECT_THROW(device_spec_from_json("{"), DataError);
   EXPECT_THROW(device_spec_from_json("{}"), DataError);
   std::string text = to_json(example());
@@ -92,7 +92,7 @@ class Cache : public testing::Test {
   std::filesystem::path folder_;
 };
 
-TEST_F(Cache, KeepsMeasurementsOfThisMachineOnly) {
+TEST_F(Cache, StoresMeasurementsOnlyOfThisMachine) {
   DeviceSpec measured = example();
   measured.source = "measured";
   DeviceSpec asked = example();
@@ -111,14 +111,14 @@ TEST_F(Cache, KeepsMeasurementsOfThisMachineOnly) {
   }
 }
 
-TEST_F(Cache, ATornFileIsMeasuredAgain) {
+TEST_F(Cache, TruncatedFilesAreMeasuredAgain) {
   DeviceSpec spec = example();
   ASSERT_TRUE(save_cached_device(posix_file_system(), spec));
   std::filesystem::resize_file(device_cache_path(spec), 40);
   EXPECT_FALSE(load_cached_device(spec));
 }
 
-TEST_F(Cache, AnUnwritableFolderIsNoError) {
+TEST_F(Cache, UnwritableFolderIsNotAnError) {
   std::filesystem::create_directories(folder_);
   write_file_atomically(posix_file_system(), folder_ / "strata", "a file where the folder should be");
   EXPECT_FALSE(save_cached_device(posix_file_system(), example()));

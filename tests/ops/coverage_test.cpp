@@ -1,4 +1,4 @@
-// Every op has what every op must have. Each test names those that miss it.
+// Checks that every op has cases, kernels and rules. Each test names the ops that lack them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ Names names_of_all() {
   return names;
 }
 
-// What a communicator carries out has no kernel of a device; tests of meshes run it.
+// Ops that a communicator executes have no device kernel; the tests of meshes run them.
 Names names_of_kernels() {
   Names names = names_of_all();
   for (const OpDef* op : graph::all_ops()) {
@@ -33,7 +33,7 @@ Names names_of_kernels() {
   return names;
 }
 
-// Those of `all` that are not in `found`.
+// The elements of `all` that are not in `found`.
 Names missing(const Names& all, const Names& found) {
   Names rest;
   std::set_difference(all.begin(), all.end(), found.begin(), found.end(), std::inserter(rest, rest.end()));
@@ -64,12 +64,12 @@ TEST(EveryOp, HasAKernelOfTheCpu) {
   EXPECT_EQ(missing(names_of_kernels(), names_of(device::cpu_bindings())), Names());
 }
 
-// The reference kernels take plain weights: nothing is packed for them.
+// The reference kernels take plain weights; nothing is packed for them.
 TEST(EveryOp, HasAReferenceKernel) {
   EXPECT_EQ(missing(names_of_kernels(), names_of(device::reference_bindings())), Names{PackWeight::def.name});
 }
 
-TEST(EveryOp, IsTimedOrSaysWhyNot) {
+TEST(EveryOp, IsTimedOrListedAsUntimed) {
   const Names timed = names_of(device::timed_cases());
   Names untimed;
   for (const device::UntimedOp& one : device::untimed_ops()) {
@@ -79,13 +79,13 @@ TEST(EveryOp, IsTimedOrSaysWhyNot) {
   EXPECT_EQ(missing(missing(names_of_kernels(), timed), untimed), Names());
 }
 
-// An optional operand that is not there keeps its place, in inputs and outputs: all rows of an op have as
-// many.
+// An absent optional operand keeps its position in inputs and outputs: all rows of an op have the same number
+// of operands.
 TEST(EveryOp, HasFixedPositions) {
   std::map<std::string_view, std::set<std::pair<size_t, size_t>>> counts;
   for (const auto* cases : {&device::op_cases(), &device::timed_cases()}) {
     for (const device::OpCase& one : *cases) {
-      // As many inputs as there are tensors.
+      // The number of inputs varies.
       if (one.op == &optim::StepScalars::def || one.op == &optim::RootOfSum::def ||
           one.op == &optim::SumOfPartials::def || one.op == &optim::MuonMomentum::def ||
           one.op == &optim::MuonApply::def)
@@ -97,7 +97,7 @@ TEST(EveryOp, HasFixedPositions) {
   for (const auto& [name, found] : counts) EXPECT_EQ(found.size(), 1) << name;
 }
 
-// Whatever optional operands are not there.
+// With any combination of optional operands.
 TEST(EveryOp, HasACostInEveryCase) {
   for (const auto* cases : {&device::op_cases(), &device::timed_cases()}) {
     for (const device::OpCase& one : *cases) {

@@ -1,5 +1,5 @@
-// Each op's gradient against central differences, on every row of the table whose op has one: the nodes that
-// its rule adds, run by the CPU's kernels, against differences of the reference kernels' results.
+// Compares each op's gradient with central differences, for every row of the table whose op has a gradient:
+// the nodes added by its rule, run by the CPU kernels, against differences of the reference kernels' results.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 using graph::kNone;
 using graph::ValueId;
 
-// The gradient that output `o` of the case gets; the loss, which begins a backward, gets none.
+// The gradient of output `o` of the case; the loss, where the backward starts, has none.
 Tensor given(const Tensor& output, size_t o) {
   Tensor gradient = output;
   gradient.dtype = DType::kF32;
@@ -24,7 +24,7 @@ Tensor given(const Tensor& output, size_t o) {
   return gradient;
 }
 
-// Sum of the outputs by their gradients.
+// The sum of the outputs, weighted with their gradients.
 double objective(const OpCase& one, const std::vector<Tensor>& inputs) {
   const auto outputs = run_op(one, inputs, device::reference_bindings());
   double sum = 0;
@@ -40,7 +40,7 @@ double objective(const OpCase& one, const std::vector<Tensor>& inputs) {
   return sum;
 }
 
-// The gradient of every input, by the op's rule; one without any has no values.
+// The gradient of every input according to the op's rule; empty for an input without a gradient.
 std::vector<Tensor> gradients_of(const OpCase& one, const std::vector<Tensor>& inputs) {
   device::OpGraph made = device::graph_of(one, operands_of(one, inputs));
   graph::Graph& graph = made.graph;
@@ -68,7 +68,7 @@ std::vector<Tensor> gradients_of(const OpCase& one, const std::vector<Tensor>& i
     }
     found.push_back(gradient);
   }
-  // As a fused loss by its training form.
+  // A fused loss uses its training form.
   if (builder.take_replaced()) graph.nodes().erase(graph.nodes().begin());
   device::OpRun run(std::move(graph), device::cpu_bindings(), one_thread());
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -108,7 +108,7 @@ TEST_P(Differences, FollowTheGradient) {
       };
       const double measured = (at(kStep) - at(-kStep)) / (2 * kStep);
       inputs[i].values = before;
-      // A row of one column is its own mean: nothing flows to the weight of its norm.
+      // A row of one column equals its mean, so the gradient of the norm's weight is zero.
       EXPECT_TRUE(length > 0 || one.ragged) << "input " << i;
       EXPECT_NEAR(measured, along, 1e-3 * length + 2e-3) << "input " << i << ", direction " << direction;
     }
@@ -126,11 +126,11 @@ std::vector<OpCase> cases_with_gradient() {
 INSTANTIATE_TEST_SUITE_P(Ops, Differences, testing::ValuesIn(cases_with_gradient()),
                          [](const auto& one) { return one.param.name; });
 
-// A row may leave differences out, an op may not.
+// A row may omit differences, an op may not.
 TEST(EveryOp, WithAGradientHasDifferences) {
   for (const graph::OpDef* op : graph::all_ops()) {
     if (op->gradient == nullptr || !op->has_kernel()) continue;
-    if (op == &MergeAttention::def) continue;  // its gradient goes round the ranks: tests of meshes
+    if (op == &MergeAttention::def) continue;  // its gradient passes around the ranks: tests of meshes
     bool found = false;
     for (const OpCase& one : cases_with_gradient()) found = found || one.op == op;
     EXPECT_TRUE(found) << op->name;

@@ -1,6 +1,5 @@
-// Gradients of graphs of several ops against central differences: a small graph from parameters to a loss,
-// differentiated, and the loss moved along random directions of every parameter. Each op alone stands in
-// difference_test.cpp.
+// Compares gradients of graphs of several ops with central differences of the loss along random directions of
+// every parameter. For single ops see difference_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,7 +31,7 @@ constexpr int64_t kLength = 6;
 constexpr int64_t kWidth = 16;
 constexpr int64_t kHeadDim = 4;
 
-// From the activations x[kRows, kWidth] to those that the loss reads.
+// Maps the activations x[kRows, kWidth] to those that the loss reads.
 struct GradientCase {
   std::string name;
   std::function<ValueId(Graph&, ValueId x)> build;
@@ -62,9 +61,9 @@ ValueId qk_normed(Graph& g, ValueId x, int64_t q_width, int64_t k_width) {
   return attention(g, qk_norm(g, qkv_of(g, x), q, k, 1e-5, 1), kNone, kPlain);
 }
 
-constexpr int64_t kEncoderLength = 9;  // tokens of a sequence that another one reads
+constexpr int64_t kEncoderLength = 9;  // tokens of the encoder's sequence
 
-// A bias of distances as a model has it, for all rows of a sequence.
+// The relative position bias of a model for all rows of a sequence.
 AttentionOptions biased(Graph& g, bool causal) {
   AttentionOptions options = kPlain;
   options.attrs.causal = causal;
@@ -78,7 +77,7 @@ AttentionOptions biased(Graph& g, bool causal) {
   return options;
 }
 
-// Documents of another sequence, of which some rows see none; keys that no row sees too.
+// Documents of the encoder's sequence: some rows see no key, and some keys are seen by no row.
 ValueId read_encoder(Graph& g, ValueId x, double softcap) {
   const int64_t sequences = kRows / kLength;
   const ValueId tokens = input(g, "encoder_tokens", {sequences * kEncoderLength}, DType::kI32);

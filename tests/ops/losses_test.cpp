@@ -1,4 +1,4 @@
-// Several losses with separate denominators, and gradients that come from outside.
+// Several losses with separate denominators, and gradients provided from outside.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ using graph::WeightedLoss;
 
 constexpr int64_t kTokens = 12, kWidth = 16, kVocab = 9;
 
-// Builds a loss in one of its forms.
+// Builds a loss in one of its two forms.
 using Form = decltype(&linear_cross_entropy);
 constexpr Form kForms[] = {linear_cross_entropy, split_cross_entropy};
 
@@ -35,7 +35,7 @@ ValueId input(Graph& graph, const char* name, Shape shape, DType dtype) {
   return device::add_operand(graph, name, dtype, shape, {}, Role::kInput);
 }
 
-// Fills parameters and inputs; targets of the second loss are fewer.
+// Fills parameters and inputs; the second loss has fewer targets.
 void fill(device::OpRun& run) {
   uint64_t stream = 0;
   for (ValueId id = 0; id < run.graph().value_count(); ++id) {
@@ -53,8 +53,8 @@ void fill(device::OpRun& run) {
   }
 }
 
-// Two heads over one trunk, each with a weight of its own: run alone, no writer adds to another. Terms lie in
-// values of the step, as a loader would write them.
+// Two heads over one trunk, each with its own weight, because no writer adds to another when ops run in
+// isolation. The numbers of terms are per-step values, as a loader writes them.
 struct TwoLosses {
   Graph graph;
   ValueId main = graph::kNone, second = graph::kNone, main_terms = graph::kNone, second_terms = graph::kNone;
@@ -78,9 +78,9 @@ struct TwoLosses {
   }
 };
 
-// Ten of twelve tokens have a first target, three a second one: in the step's loss, divided by the ten, the
-// second counts weight / 3 a term.
-TEST(SeveralLosses, CountByTheirOwnDenominators) {
+// Ten of twelve tokens have a first target and three have a second. In the step's loss, which is divided by
+// ten, a term of the second loss counts weight / 3.
+TEST(SeveralLosses, AreDividedByTheirOwnDenominators) {
   constexpr double kWeight = 0.3;
   constexpr int64_t kMainTerms = 10, kSecondTerms = 3;
   TwoLosses losses(kWeight);
@@ -122,8 +122,8 @@ TEST(SeveralLosses, CountByTheirOwnDenominators) {
   }
 }
 
-// Whichever form each of them has.
-TEST(SeveralLosses, GiveTheSameBitsInBothForms) {
+// For each combination of forms.
+TEST(SeveralLosses, AreBitwiseEqualInBothForms) {
   std::vector<std::vector<std::vector<double>>> results;  // of each pair of forms: sums, then gradients
   for (const Form main_form : kForms) {
     for (const Form second_form : kForms) {
@@ -144,8 +144,8 @@ TEST(SeveralLosses, GiveTheSameBitsInBothForms) {
   for (const auto& found : results) EXPECT_EQ(found, results[0]);
 }
 
-// A loss without a term in the whole batch adds nothing, and divides by nothing.
-TEST(SeveralLosses, OneWithoutTermsAddsNothing) {
+// A loss without a term in the whole batch adds nothing and does not divide by zero.
+TEST(SeveralLosses, LossWithoutTermsAddsNothing) {
   std::vector<std::vector<float>> gradients;
   for (const auto& [form, weight] : {std::pair{kForms[0], 0.3}, {kForms[0], 0.0}, {kForms[1], 0.3}}) {
     TwoLosses losses(weight, form, form);
@@ -167,7 +167,7 @@ TEST(SeveralLosses, OneWithoutTermsAddsNothing) {
   for (const float number : gradients[0]) ASSERT_TRUE(std::isfinite(number));
 }
 
-TEST(SeveralLosses, NeedToKnowTheirTerms) {
+TEST(SeveralLosses, RequireTheirNumbersOfTerms) {
   Graph graph;
   const ValueId x = parameter(graph, "x", {kTokens, kWidth}),
                 head = parameter(graph, "head", {kVocab, kWidth});
@@ -215,7 +215,7 @@ void set(device::OpRun& run, const std::map<std::string, Tensor>& content) {
   }
 }
 
-TEST(GivenGradients, MakeStagesGiveWhatTheWholeGives) {
+TEST(GivenGradients, MakeStagesEqualTheWholeModel) {
   Graph whole;
   const ValueId sum = second_stage(whole, first_stage(whole));
   graph::differentiate(whole, std::vector<WeightedLoss>{{.sum = sum}});
@@ -229,7 +229,7 @@ TEST(GivenGradients, MakeStagesGiveWhatTheWholeGives) {
   all.encode();
   all.run();
 
-  // The first stage sends what it made, the second gives back its gradient. Its loss is in the split form.
+  // The first stage sends its output, the second returns the gradient. The loss is in the split form.
   Graph sender;
   const ValueId sent = first_stage(sender);
   device::OpRun forward(std::move(sender), device::cpu_bindings(), one_thread());

@@ -1,4 +1,4 @@
-// Placements as they are inferred, moved and cut down to a rank's part.
+// Inference of placements, resharding, and reduction of a graph to a rank's shards.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -34,7 +34,7 @@ ValueId add(Graph& graph, const char* name, Shape shape, const Placements& place
                           .segments = std::move(segments)});
 }
 
-TEST(Placements, AreInferredOnEachAxisByItself) {
+TEST(Placements, AreInferredOnEachAxisSeparately) {
   Graph graph = on_2x2();
   const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kS0, kR));
   const ValueId column =
@@ -50,7 +50,7 @@ TEST(Placements, AreInferredOnEachAxisByItself) {
   EXPECT_EQ(reshard(graph, y, Axis::kContext, kS1), y) << "an axis of one rank moves nothing";
 }
 
-TEST(Placements, ThatNoOptionFitsAreAnError) {
+TEST(Placements, WithoutAMatchingOptionAreAnError) {
   Graph graph = on_2x2();
   const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kR, kS1));
   const ValueId weight = graph.add_parameter("w", ParameterRole::kFfnIn, {4, 6}, {}, {{Axis::kTensor, kS0}});
@@ -64,7 +64,7 @@ TEST(Placements, ThatNoOptionFitsAreAnError) {
   }
 }
 
-TEST(Placements, OfAccumulatorsAreTheirFirstWriters) {
+TEST(Placements, OfAccumulatorsAreThoseOfTheirFirstWriters) {
   Graph graph = on_2x2();
   const ValueId dy = add(graph, "dy", {8, 6}, on_shard_and_tensor(kS0, kS1));
   const ValueId whole = add(graph, "whole", {8, 6}, on_shard_and_tensor(kR, kS1));
@@ -95,14 +95,14 @@ TEST(Reshard, HasItsConjugateAsGradient) {
   }
 }
 
-TEST(Reshard, MakesNoTermsOfASum) {
+TEST(Reshard, CreatesNoPartialSums) {
   Graph graph = on_2x2();
   const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kR, kR));
   EXPECT_THROW(reshard(graph, x, Axis::kTensor, kP), InternalError);
 }
 
-// A value that is whole already stays unchanged.
-TEST(Reshard, AddsUpSeveralValuesInOneNodeAnAxis) {
+// A value that is already whole is unchanged.
+TEST(Reshard, AddsUpSeveralValuesInOneNodePerAxis) {
   Graph graph = on_2x2();
   const ValueId a = add(graph, "a", {8, 6}, on_shard_and_tensor(kP, kR)),
                 b = add(graph, "b", {8, 6}, on_shard_and_tensor(kR, kR)),
@@ -119,8 +119,8 @@ TEST(Reshard, AddsUpSeveralValuesInOneNodeAnAxis) {
   EXPECT_EQ(graph.nodes()[0].attrs.as<ReshardAttrs>().cuts.size(), 2U);
 }
 
-// Padding belongs to a cut: a value cut along another dimension loses it.
-TEST(Reshard, AlongAnotherDimensionLosesThePaddingOfTheOldCut) {
+// Padding belongs to a sharded dimension: sharding along another dimension removes it.
+TEST(Reshard, AlongAnotherDimensionRemovesPadding) {
   Graph graph = on_2x2();
   const ValueId x = add(graph, "x", {4, 5}, on_shard_and_tensor(kS1, kR));
   graph.value(x).sharding.padding = {.axis = Axis::kShard, .alignment = 1};
@@ -131,7 +131,7 @@ TEST(Reshard, AlongAnotherDimensionLosesThePaddingOfTheOldCut) {
   EXPECT_EQ(graph.value(y).shape, (Shape{2, 5}));
 }
 
-TEST(Reshard, OfNothingIsDroppedOnceGradientsAreThere) {
+TEST(Reshard, WithoutEffectIsRemovedAfterDifferentiation) {
   Graph graph = on_2x2();
   const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kS0, kR));
   const ValueId entered = enter_shards(graph, x, Axis::kTensor);
@@ -143,8 +143,8 @@ TEST(Reshard, OfNothingIsDroppedOnceGradientsAreThere) {
   EXPECT_EQ(graph::outputs_of<ops::Scale>(graph.nodes()[0]).y, y);
 }
 
-// Every element of the whole is in one place on each rank that has it, and ranks that differ on a sharded
-// axis have different ones.
+// Each rank has each of its elements at one position, and ranks that differ on a sharded axis have different
+// elements.
 TEST(Shards, CoverTheWholeOnce) {
   const Mesh mesh = Mesh::of(1, 2, 1, 2);
   for (const Placements& placements : {on_shard_and_tensor(kS0, kS1), on_shard_and_tensor(kS0, kS0),
@@ -170,7 +170,7 @@ TEST(Shards, CoverTheWholeOnce) {
   }
 }
 
-TEST(Shards, OfTheFirstAxisAreCutByTheNext) {
+TEST(Shards, OfTheFirstAxisAreShardedByTheNext) {
   const Mesh mesh = Mesh::of(1, 2, 1, 2);
   Graph graph(mesh);
   const ValueId id = add(graph, "x", {8}, on_shard_and_tensor(kS0, kS0), Role::kInput);
@@ -178,7 +178,7 @@ TEST(Shards, OfTheFirstAxisAreCutByTheNext) {
   EXPECT_EQ(held_spans(graph.value(id), mesh, {{0, 0, 0, 0, 1}})[0], (std::vector<HeldSpan>{{{2, 4}, 0}}));
 }
 
-TEST(Localize, GivesEachRankItsPart) {
+TEST(Localize, ReturnsTheShardOfEachRank) {
   Graph graph = on_2x2();
   const ValueId x = add(graph, "x", {8, 6}, on_shard_and_tensor(kS0, kR), Role::kInput);
   const ValueId weight =
@@ -192,7 +192,7 @@ TEST(Localize, GivesEachRankItsPart) {
   EXPECT_EQ(graph.value(y).segments, (std::vector<int64_t>{4, 1, 1}));
 }
 
-TEST(Localize, NamesWhatTheMeshDoesNotDivide) {
+TEST(Localize, NamesDimensionsThatTheMeshDoesNotDivide) {
   Graph graph = on_2x2();
   graph.add_parameter("layers.3.qkv", ParameterRole::kAttentionIn, {12, 6}, {}, {{Axis::kTensor, kS0}},
                       {6, 3, 3});

@@ -1,5 +1,4 @@
-// An op's placement options are promises: run on the shards, it produces the shards of the whole op's
-// results.
+// Checks the placement options of ops: run on shards of the inputs, an op must produce shards of the results.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,7 +11,7 @@ namespace {
 using graph::Placement;
 using graph::PlacementOption;
 
-// Sizes of the parts along a dimension: those of the value, or the whole.
+// Sizes of the segments along a dimension: those of the value, or the whole dimension.
 std::vector<int64_t> parts_along(const Tensor& tensor, int dim) {
   if (dim == tensor.segment_dim() && !tensor.segments.empty()) return tensor.segments;
   return {tensor.shape[dim]};
@@ -32,7 +31,7 @@ Tensor slice(const Tensor& tensor, Placement placement, int index, int shards) {
   if (tensor.absent || placement.kind == Placement::Kind::kReplicated) return tensor;
   Tensor out = tensor;
   if (placement.kind == Placement::Kind::kPartial) {
-    // Unequal terms that add up to the whole.
+    // Unequal terms that add up to the value.
     const double share = index + 1 < shards ? 0.25 : 1 - 0.25 * (shards - 1);
     for (double& value : out.values) value *= share;
     return out;
@@ -87,7 +86,7 @@ Placement at(const std::vector<Placement>& placements, size_t i) {
 }
 
 // Runs the op on shards of one axis, and of a second one inside the first when `second` is given. Shard (a,
-// b) holds part b of part a; partial sums are added over their axis.
+// b) has part b of part a; partial sums are added over their axis.
 void expect_option(const OpCase& one, const std::vector<Tensor>& inputs, const std::vector<Tensor>& whole,
                    const PlacementOption& first, const PlacementOption* second, int shards,
                    const std::string& where) {
@@ -134,7 +133,7 @@ void expect_option(const OpCase& one, const std::vector<Tensor>& inputs, const s
 
 class Placements : public testing::TestWithParam<OpCase> {};
 
-TEST_P(Placements, ShardsGiveTheShardsOfTheWhole) {
+TEST_P(Placements, ResultsAreTheShardsOfTheWhole) {
   const OpCase& one = GetParam();
   const std::vector<Tensor> inputs = inputs_of(one);
   const std::vector<Tensor> whole = run_op(one, inputs);
@@ -148,8 +147,7 @@ TEST_P(Placements, ShardsGiveTheShardsOfTheWhole) {
                     "option " + std::to_string(i) + " in " + std::to_string(shards));
       if (HasFatalFailure()) return;
     }
-    // A mesh of two axes: every option on the one with every option on the other. The same dimension may be
-    // cut twice.
+    // A mesh of two axes, with every combination of options. Both axes may shard the same dimension.
     for (size_t j = 0; j < options.size(); ++j) {
       std::vector<Tensor> parts;
       for (size_t k = 0; k < inputs.size(); ++k)

@@ -1,4 +1,5 @@
-// The CPU's kernels against the reference kernels, op by op, and what both leave alone.
+// Compares the CPU kernels with the reference kernels, op by op, and checks that neither reads uninitialized
+// memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 namespace strata::ops {
 namespace {
 
-// The cases of the table, and those that have activations once more with bf16.
+// The cases of the table; those with activations also in bf16.
 std::vector<OpCase> cases_of_both_types() {
   std::vector<OpCase> cases = op_cases();
   for (const OpCase& one : op_cases()) {
@@ -23,7 +24,7 @@ bool is_opaque(const OpCase& one, size_t output) {
   return std::find(one.opaque.begin(), one.opaque.end(), static_cast<int>(output)) != one.opaque.end();
 }
 
-// A run in memory that held zeros, and one in memory that held NaN.
+// A run in memory filled with zeros, and one in memory filled with NaN.
 struct TwoRuns {
   std::vector<Tensor> clean, poisoned;
 };
@@ -33,7 +34,8 @@ TwoRuns run_twice(const OpCase& one, const std::vector<Tensor>& inputs,
   return {run_op(one, inputs, bindings, 0, device), run_op(one, inputs, bindings, 0xff, device)};
 }
 
-// A kernel reads no output and no scratch that it did not write: what memory held before changes no bit.
+// A kernel must not read output or scratch before it writes them: the initial contents of memory must not
+// change a bit.
 void expect_poison_changes_nothing(const OpCase& one, const TwoRuns& runs) {
   ASSERT_EQ(runs.clean.size(), runs.poisoned.size());
   for (size_t o = 0; o < runs.clean.size(); ++o) {
@@ -58,7 +60,7 @@ void expect_of_reference(const OpCase& one, const std::vector<Tensor>& fast,
 
 class Reference : public testing::TestWithParam<OpCase> {};
 
-TEST_P(Reference, GivesWhatTheFastKernelGives) {
+TEST_P(Reference, AgreesWithTheFastKernel) {
   const OpCase& one = GetParam();
   const std::vector<Tensor> inputs = inputs_of(one);
   const TwoRuns fast = run_twice(one, inputs, device::cpu_bindings(), one_thread()),
@@ -74,8 +76,9 @@ TEST_P(Reference, GivesWhatTheFastKernelGives) {
   }
 }
 
-// On processors that multiply bf16, whose kernels run here on models of the instructions: pairs, and tiles.
-TEST(BF16Products, OfAttentionGiveWhatTheReferenceGives) {
+// For processors with bf16 matmuls. Their kernels run here on models of the instructions: dot products,
+// tiles.
+TEST(BF16Matmuls, OfAttentionAgreeWithTheReference) {
   hardware::DeviceSpec device = one_thread();
   device.isa.avx512_bf16 = true;
   for (const bool tiles : {false, true}) {

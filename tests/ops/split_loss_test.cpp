@@ -1,5 +1,4 @@
-// The split form of the loss: its bits compared with the fused form's, shards of the vocabulary, and invalid
-// input.
+// The split form of the loss: bitwise comparison with the fused form, vocabulary shards, invalid input.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,14 +22,14 @@ using graph::ValueId;
 
 using Form = decltype(&linear_cross_entropy);
 
-// A head over a table of one row a token of the vocabulary.
+// A head over a table with one row per token of the vocabulary.
 struct HeadCase {
   int64_t tokens = 24, width = 16, vocab = 12;
   DType dtype = DType::kF32;
   bool tied = false;
   bool bias = false;
   double softcap = 0;
-  int64_t every = 1;  // one of so many tokens has a target; 0: none has
+  int64_t every = 1;  // one of `every` tokens has a target; 0: none
   int64_t parts = 0;  // of the vocabulary; 0: no vocab_start
 };
 
@@ -61,7 +60,7 @@ HeadGraph graph_of(const HeadCase& one, Form form) {
   return made;
 }
 
-// Loss, count and the gradients of the parameters.
+// Loss, count and gradients of the parameters.
 std::vector<std::vector<double>> results_of(
     const HeadCase& one, Form form, std::span<const device::Binding> bindings = device::cpu_bindings()) {
   HeadGraph made = graph_of(one, form);
@@ -98,13 +97,13 @@ void expect_near(const std::vector<double>& found, const std::vector<double>& wa
   for (size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(found[i], wanted[i], tolerance * largest) << i;
 }
 
-TEST(SplitLoss, GivesTheBitsOfTheFusedForm) {
+TEST(SplitLoss, IsBitwiseEqualToTheFusedForm) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (HeadCase one :
          {HeadCase{}, HeadCase{.tied = true}, HeadCase{.bias = true}, HeadCase{.softcap = 1.5},
           HeadCase{.tied = true, .every = 0},
           HeadCase{.tokens = 701, .width = 9, .vocab = 33, .tied = true, .every = 2},  // ragged
-          HeadCase{.tokens = 1100, .bias = true, .every = 7},  // so few targets: gathered
+          HeadCase{.tokens = 1100, .bias = true, .every = 7},  // few targets: gathered
           HeadCase{.tokens = 1100, .width = 9, .softcap = 0.7, .every = 300}}) {
       one.dtype = dtype;
       const auto fused = results_of(one, linear_cross_entropy);
@@ -114,7 +113,7 @@ TEST(SplitLoss, GivesTheBitsOfTheFusedForm) {
   }
 }
 
-TEST(SplitLoss, OfSeveralPartsGivesWhatTheWholeGives) {
+TEST(SplitLoss, OfSeveralPartsEqualsTheWhole) {
   for (const bool bias : {false, true}) {
     HeadCase one{.tied = true, .bias = bias, .softcap = bias ? 0 : 1.5};
     const auto whole = results_of(one, linear_cross_entropy);
@@ -129,7 +128,7 @@ TEST(SplitLoss, OfSeveralPartsGivesWhatTheWholeGives) {
   }
 }
 
-// --- Shards of the vocabulary, as ranks run them
+// --- Shards of the vocabulary, as on ranks
 
 const OpCase& case_of(const std::string& name) {
   for (const OpCase& one : op_cases()) {
@@ -171,7 +170,7 @@ TensorsOut<Op> run(TensorsIn<Op> in, const typename Op::Attrs& attrs = {}) {
   return graph::detail::gather<Op::template Out, TensorOf>(out.size(), [&](size_t i) { return out[i]; });
 }
 
-// The operands of a row of the table with the fused form, of a vocabulary that two and three divide.
+// The operands of a row of the table in the fused form, with a vocabulary divisible by two and three.
 TensorsIn<LinearCrossEntropyTrain> head_inputs(const OpCase& one) {
   const std::vector<Tensor> tensors = inputs_of(one);
   auto in = graph::detail::gather<LinearCrossEntropyTrain::In, TensorOf>(
@@ -251,7 +250,7 @@ TEST(SplitLoss, OfShardsAddsUpToTheWhole) {
 
 // --- Invalid input
 
-TEST(SplitLoss, RefusesTargetsOutsideTheVocabularyInItsForward) {
+TEST(SplitLoss, RejectsTargetsOutsideTheVocabularyInTheForward) {
   const OpCase& one = case_of("cross_entropy_statistics");
   std::vector<Tensor> inputs = inputs_of(one);
   inputs[graph::position_of<CrossEntropyStatistics::In>("targets")].values[3] = 13;
@@ -259,7 +258,7 @@ TEST(SplitLoss, RefusesTargetsOutsideTheVocabularyInItsForward) {
     EXPECT_THROW(run_op(one, inputs, bindings), DataError);
 }
 
-TEST(SplitLoss, RefusesPartsThatDoNotFit) {
+TEST(SplitLoss, RejectsPartsThatDoNotFit) {
   Graph graph;
   const auto values = [&](DType dtype, Shape shape) {
     return device::add_operand(graph, "operand", dtype, shape, {}, Role::kParameter);

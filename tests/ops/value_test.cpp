@@ -1,4 +1,4 @@
-// Ops without a gradient, which no difference of losses checks: their values, by naive arithmetic in fp64.
+// Values of ops without a gradient, which difference tests do not cover, compared with naive fp64 arithmetic.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,9 +29,9 @@ void expect_near(const std::vector<double>& found, const std::vector<double>& wa
 
 class CachedAttention : public testing::TestWithParam<const char*> {};
 
-// New keys and values go to rows position, position + 1, … of the sequence's slot; row t sees all up to
-// position + t.
-TEST_P(CachedAttention, AttendsToWhatIsCachedAndToItself) {
+// New keys and values are written to rows position, position + 1, … of the sequence's cache entry; row t sees
+// all up to position + t.
+TEST_P(CachedAttention, AttendsToCachedRowsAndItself) {
   const OpCase& one = case_of(GetParam());
   const auto inputs = inputs_of(one);
   const auto in = named<ops::CachedAttention::In>(inputs);
@@ -41,7 +41,7 @@ TEST_P(CachedAttention, AttendsToWhatIsCachedAndToItself) {
   const double scale = attrs.scale;
   const Tensor& qkv = in.qkv;
   const int64_t q_width = qkv.segments[0], kv_width = qkv.segments[1], width = qkv.shape[1];
-  const int64_t sequences = in.position.shape[0], room = in.keys.shape[1];
+  const int64_t sequences = in.position.shape[0], capacity = in.keys.shape[1];
   const int64_t group = q_width / kv_width;
   const auto position = [&](int64_t s) {
     return static_cast<int64_t>(in.position.values[static_cast<size_t>(s)]);
@@ -51,7 +51,7 @@ TEST_P(CachedAttention, AttendsToWhatIsCachedAndToItself) {
   for (int64_t s = 0; s < sequences; ++s) {
     for (int64_t t = 0; t < length; ++t) {
       for (int64_t c = 0; c < kv_width; ++c) {
-        const auto to = static_cast<size_t>((slot(s) * room + position(s) + t) * kv_width + c);
+        const auto to = static_cast<size_t>((slot(s) * capacity + position(s) + t) * kv_width + c);
         const auto from = static_cast<size_t>((s * length + t) * width + q_width + c);
         keys[to] = static_cast<float>(qkv.values[from]);
         values[to] = static_cast<float>(qkv.values[from + static_cast<size_t>(kv_width)]);
@@ -63,7 +63,7 @@ TEST_P(CachedAttention, AttendsToWhatIsCachedAndToItself) {
     const int64_t s = row / length, last = position(s) + row % length;
     for (int64_t head = 0; head < q_width / head_dim; ++head) {
       const auto at = [&](int64_t k, int64_t d) {
-        return static_cast<size_t>((slot(s) * room + k) * kv_width + head / group * head_dim + d);
+        return static_cast<size_t>((slot(s) * capacity + k) * kv_width + head / group * head_dim + d);
       };
       std::vector<double> weight;
       double sum = 0;
@@ -89,9 +89,8 @@ TEST_P(CachedAttention, AttendsToWhatIsCachedAndToItself) {
 INSTANTIATE_TEST_SUITE_P(Ops, CachedAttention,
                          testing::Values("cached_attention", "cached_attention_first_rows"));
 
-// Attention to a stored source sees the same rows as attention to the source itself; the row after its end is
-// not seen.
-TEST(CachedCrossAttention, SeesWhatWasStoredUpToItsEnd) {
+// Attention to a stored source sees the same rows as attention to the source, but not the row after its end.
+TEST(CachedCrossAttention, SeesStoredRowsUpToTheEnd) {
   const OpCase& whole = case_of("cross_attention_documents");
   auto in = named<CrossAttention::In>(inputs_of(whole));
   const int64_t sequences = 4, source = whole.attrs.as<CrossAttentionAttrs>().encoder_length,
@@ -103,10 +102,10 @@ TEST(CachedCrossAttention, SeesWhatWasStoredUpToItsEnd) {
   }
   const Tensor wanted = named<CrossAttention::Out>(run_op(whole, list_of(in))).out;
 
-  const int64_t room = source + 2, width = in.kv.segments[0];
+  const int64_t capacity = source + 2, width = in.kv.segments[0];
   const Tensor slot{DType::kI32, {sequences}, {}, slots, false};
-  Tensor empty{DType::kF32, {6, room, width}, {}, {}, false};
-  empty.values.assign(static_cast<size_t>(6 * room * width), 1e6);
+  Tensor empty{DType::kF32, {6, capacity, width}, {}, {}, false};
+  empty.values.assign(static_cast<size_t>(6 * capacity * width), 1e6);
   const auto [keys, values] = named<StoreCross::Out>(
       run_op(case_of("store_cross"),
              list_of(StoreCross::In<TensorsOf>{.kv = in.kv, .keys = empty, .values = empty, .slot = slot})));
@@ -122,8 +121,8 @@ TEST(CachedCrossAttention, SeesWhatWasStoredUpToItsEnd) {
   expect_near(found.out.values, wanted.values, 2e-6);
 }
 
-// Loshchilov and Hutter's algorithm 2 in PyTorch's order, with the case's per-step parameters.
-TEST(AdamW, MovesParametersAndMoments) {
+// Algorithm 2 of Loshchilov and Hutter in PyTorch's order, with the per-step parameters of the case.
+TEST(AdamW, UpdatesParametersAndMoments) {
   const OpCase& one = case_of("adamw");
   auto inputs = inputs_of(one);
   const auto outputs = run_op(one, inputs);
@@ -140,7 +139,7 @@ TEST(AdamW, MovesParametersAndMoments) {
   expect_near(outputs[1].values, m, 1e-6);
   expect_near(outputs[2].values, v, 1e-6);
 
-  // The per-step parameters may request that nothing happens.
+  // The per-step parameters may skip the update.
   std::string scalars;
   for (const double byte : inputs[4].values) scalars += static_cast<char>(byte);
   UpdateScalars skipped;
@@ -152,7 +151,7 @@ TEST(AdamW, MovesParametersAndMoments) {
   for (size_t o = 0; o < 3; ++o) expect_near(left[o].values, inputs[o].values, 1e-7);
 }
 
-TEST(RopeTable, HoldsCosinesAndSinesOfTheAngles) {
+TEST(RopeTable, ContainsCosinesAndSines) {
   OpCase one = case_of("rope_table");
   const std::vector<double> frequencies{1.0, 0.37, 0.02};
   one.attrs = RopeTableAttrs{300, frequencies, 1.25};

@@ -1,5 +1,5 @@
-// Forty steps of each optimizer against PyTorch's, bitsandbytes' and the authors' code
-// (tools/golden/make_optim_golden.py, where the problem is stated).
+// Compares forty steps of each optimizer with PyTorch, bitsandbytes and the authors' code
+// (tools/golden/make_optim_golden.py, which describes the problem).
 #include <cmath>
 
 #include "base/file.h"
@@ -27,7 +27,7 @@ struct Case {
   const char* name;
   Optimizer optimizer;
   double tolerance;      // of the loss, relative
-  double end_tolerance;  // of the parameter at the end
+  double end_tolerance;  // of the final parameter
 };
 
 void PrintTo(const Case& one, std::ostream* out) {
@@ -38,7 +38,7 @@ nlohmann::json golden_curves(const std::string& name) {
   return parse_json<nlohmann::json>(read_file(STRATA_TEST_DATA "/optim/curves.json")).at(name);
 }
 
-// Follows one golden curve to its end.
+// Follows one golden curve.
 void follow(const nlohmann::json& golden, const Case& one, UpdateRun& run, const Tensor& tensor) {
   const int64_t n = tensor.shape.elements();
   const auto wanted = golden.at("loss").get<std::vector<double>>();
@@ -64,7 +64,7 @@ void follow(const nlohmann::json& golden, const Case& one, UpdateRun& run, const
 
 class Curve : public testing::TestWithParam<Case> {};
 
-TEST_P(Curve, FollowsTheAuthorsCode) {
+TEST_P(Curve, AgreesWithTheAuthorsCode) {
   for (const auto& golden : golden_curves(GetParam().name)) {
     SCOPED_TRACE(golden.at("tensor").get<std::string>());
     const Tensor tensor = tensor_named(golden.at("tensor"));
@@ -76,7 +76,7 @@ TEST_P(Curve, FollowsTheAuthorsCode) {
   }
 }
 
-// "muon_torch" multiplies in bf16, and we in fp32.
+// "muon_torch" multiplies in bf16, Strata in fp32.
 INSTANTIATE_TEST_SUITE_P(
     All, Curve,
     testing::Values(Case{"adamw", AdamW{}, 1e-6, 1e-6}, Case{"lion", Lion{}, 1e-6, 1e-6},
@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"adamw8bit", AdamW8Bit{}, 1e-6, 1e-5}, Case{"adopt", Adopt{}, 1e-6, 1e-6}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
-// The moments too: every code, but for the few where fp32's last bit decides between two neighbours.
+// Compares the codes of the moments too; a few may differ where the last bit of fp32 decides.
 TEST(Curve, AdamW8BitEndsWithBitsandbytesCodes) {
   const auto golden = golden_curves("adamw8bit").at(0);
   const Tensor tensor = tensor_named("large");

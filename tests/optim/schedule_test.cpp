@@ -20,7 +20,7 @@ const std::map<std::string, ScheduleKind> kKinds = {{"cosine", ScheduleKind::kCo
 const std::map<std::string, DecayShape> kShapes = {
     {"linear", DecayShape::kLinear}, {"sqrt", DecayShape::kSqrt}, {"cosine", DecayShape::kCosine}};
 
-// Rates of the schedulers of transformers: tools/golden/make_schedule_golden.py.
+// Learning rates of the schedulers in transformers: tools/golden/make_schedule_golden.py.
 TEST(ScheduleTest, AgreesWithTransformers) {
   std::ifstream file(std::string(STRATA_TEST_DATA) + "/optim/schedules.csv");
   std::string line;

@@ -15,7 +15,7 @@
 
 namespace strata::optim {
 
-// In (-1, 1), from a counter; exact in fp32. As make_optim_golden.py has them.
+// In (-1, 1), from a counter; exact in fp32. The same as in make_optim_golden.py.
 inline float number(uint64_t stream, uint64_t i) {
   uint64_t x = (i + stream * 1000003 + 1) * 0x9e3779b97f4a7c15u;
   x ^= x >> 29;
@@ -46,7 +46,7 @@ class UpdateRun {
                                            cpu::describe_device(compute_threads()));
     for (graph::ValueId id = 0; id < run_->graph().value_count(); ++id) {
       const graph::Value& value = run_->graph().value(id);
-      // Only states begin as something; what a step computes it must not read before.
+      // Only states have initial values; a step must not read its results before it computes them.
       std::memset(run_->data(id), value.role == graph::Role::kState ? 0 : 0xff,
                   static_cast<size_t>(value.bytes()));
     }

@@ -1,5 +1,5 @@
-// Contract of all optimizers: states of named shapes, rows of a parameter with separate rules, steps that are
-// skipped.
+// The contract of all optimizers: named states with shapes, separate rules for rows of a parameter, skipped
+// steps.
 #include <cmath>
 #include <limits>
 #include <map>
@@ -22,7 +22,7 @@ std::map<std::string, int64_t> state_bytes(const UpdateRun& run) {
   return bytes;
 }
 
-TEST(States, TakeWhatTheirFormulasSay) {
+TEST(States, HaveTheSizesOfTheFormulas) {
   constexpr int64_t kRows = 96, kColumns = 100, kElements = kRows * kColumns;
   const int64_t blocks = (kElements + 255) / 256;
   const std::vector<std::map<std::string, int64_t>> wanted{
@@ -55,8 +55,8 @@ TEST(States, OfAVectorAdafactorKeepsWhole) {
   EXPECT_EQ(state_bytes(run), (std::map<std::string, int64_t>{{"variance", 4 * 57}}));
 }
 
-// [q | k | v] by three optimizers, with separate rates, as three parameters would be: bit for bit.
-TEST(Rows, AreUpdatedAsParametersOfTheirOwn) {
+// [q | k | v] updated by three optimizers with separate rates is bitwise equal to three parameters.
+TEST(Rows, AreUpdatedLikeSeparateParameters) {
   constexpr int64_t kColumns = 20;
   const std::vector<int64_t> segments{48, 24, 24};
   for (const auto& optimizers :
@@ -116,8 +116,8 @@ TEST(Rows, OfOneOptimizerShareStates) {
   }
 }
 
-// Newton and Schulz see each segment by itself, also where one tensor of a file holds several.
-TEST(Rows, MuonTakesEachSegmentByItself) {
+// Newton-Schulz orthogonalizes each segment separately, even if one tensor of a file contains several.
+TEST(Rows, MuonUpdatesEachSegmentSeparately) {
   const auto rule = [](const std::string&, graph::ParameterRole) { return one_rule({0, 1, Muon{}}); };
   UpdateRun fused({{"qkv", {32, 16}, {16, 8, 8}}}, rule);
   UpdateRun apart({{"0", {16, 16}}, {"1", {8, 16}}, {"2", {8, 16}}}, rule);
@@ -134,7 +134,7 @@ TEST(Rows, MuonTakesEachSegmentByItself) {
     EXPECT_EQ(std::memcmp(fused.values("qkv") + first[i], apart.values(std::to_string(i)),
                           static_cast<size_t>(sizes[i]) * 4),
               0);
-  EXPECT_EQ(fused.update.states.size(), 1u) << "the momentum is the whole parameter's";
+  EXPECT_EQ(fused.update.states.size(), 1u) << "one momentum for the whole parameter";
 }
 
 TEST(Rows, RulesMustCoverTheParameter) {
@@ -146,8 +146,9 @@ TEST(Rows, RulesMustCoverTheParameter) {
 
 class Skipping : public testing::TestWithParam<size_t> {};
 
-// No valid target, a gradient that is not finite: nothing moves, and the next step is as if it had not been.
-TEST_P(Skipping, LeavesEverythingAsItWas) {
+// Without a valid target, or with a gradient that is not finite, nothing changes; the next step proceeds as
+// if this one had not happened.
+TEST_P(Skipping, ChangesNothing) {
   const auto rule = [](const std::string&, graph::ParameterRole) {
     return one_rule({0.1, 1, kAll[GetParam()]});
   };
@@ -168,7 +169,7 @@ TEST_P(Skipping, LeavesEverythingAsItWas) {
   run.gradient("p")[5] = std::numeric_limits<float>::quiet_NaN();
   run.step(0.1, 1);
   EXPECT_TRUE(run.bits() == before);
-  EXPECT_FALSE(std::isfinite(*run.at<float>("grad_norm"))) << "and the host hears of it";
+  EXPECT_FALSE(std::isfinite(*run.at<float>("grad_norm"))) << "the host can see it";
   for (UpdateRun* one : {&run, &straight}) {
     fill(one->gradient("p"), 48 * 96, 3);
     one->step(0.1, 1);

@@ -11,8 +11,8 @@
 namespace strata::plan {
 namespace {
 
-// The message of the ConfigError that a text causes; empty if it causes none.
-std::string fault_of(const std::string& text, std::vector<std::string> sets = {}) {
+// The message of the ConfigError for a text; empty without an error.
+std::string error_of(const std::string& text, std::vector<std::string> sets = {}) {
   try {
     parse_catalogue(text, "my.toml", sets);
   } catch (const ConfigError& error) {
@@ -47,7 +47,7 @@ TEST(BuiltinCatalogue, EveryValueHasASource) {
   const Catalogue catalogue = builtin_catalogue();
   const auto check = [](const Figure& figure, const std::string& what) {
     EXPECT_TRUE(figure.known()) << what;
-    // A value without a source would have the place in its file.
+    // The source of a value without one is its position in the file.
     EXPECT_EQ(figure.source.find("data/planning"), std::string::npos) << what << " " << figure.source;
     EXPECT_NE(figure.evidence, Evidence::kUser) << what;
   };
@@ -78,8 +78,8 @@ TEST(BuiltinCatalogue, EveryValueHasASource) {
   }
 }
 
-// The hardware table of the reference: TFLOP/s in bf16 (fp16 for the V100) and fp8, GB, TB/s, GB/s within and
-// between hosts.
+// The hardware table of the reference: TFLOP/s in bf16 (fp16 for the V100) and in fp8, GB, TB/s, GB/s within
+// and between hosts.
 TEST(BuiltinCatalogue, AgreesWithTheHardwareTable) {
   struct Row {
     const char* name;
@@ -146,8 +146,8 @@ TEST(BuiltinCatalogue, FindsNamesOfPublishedTables) {
   EXPECT_THROW(find_cluster(catalogue, "gtx-1080"), ConfigError);
 }
 
-// NCCL all-reduce on 8 H100, measured by NVIDIA (dgxc NCCL table), in µs by bytes. The worst of all sizes
-// is 9.9 % off.
+// NCCL all-reduce on 8 H100, measured by NVIDIA (dgxc NCCL table), in µs by bytes. The largest error is
+// 9.9 %.
 TEST(Links, CollectiveTimeReproducesTheMeasuredTable) {
   constexpr std::pair<double, double> kMeasured[] = {
       {0x1p10, 17},  {0x1p17, 20},   {0x1p20, 27},   {0x1p22, 54},    {0x1p24, 124},
@@ -164,7 +164,7 @@ TEST(Links, CollectiveTimeReproducesTheMeasuredTable) {
   EXPECT_EQ(collective_seconds(nvlink, 1, 1e9, 1), 0.0);
 }
 
-TEST(Links, AFewDevicesOfAMeshHaveAFewOfItsLinks) {
+TEST(Links, DevicesUseOnlyTheirOwnLinksOfAMesh) {
   const LinkLevel xgmi = find_cluster(builtin_catalogue(), "mi300x").links.front();
   EXPECT_EQ(xgmi.topology, Topology::kMesh);
   const double bytes = 1e12;
@@ -187,11 +187,11 @@ bandwidth = { value = "25 GB/s", source = "our own test" , mark = "measured" }
   EXPECT_EQ(cluster.links.back().bandwidth.value, 25e9);
   EXPECT_EQ(cluster.links.back().bandwidth.source, "our own test");
   EXPECT_EQ(cluster.links.back().bandwidth.evidence, Evidence::kMeasured);
-  EXPECT_EQ(cluster.chip.memory_bandwidth.value, 3.35e12) << "the rest stays";
+  EXPECT_EQ(cluster.chip.memory_bandwidth.value, 3.35e12) << "other values are unchanged";
   EXPECT_EQ(find_cluster(catalogue, "a100-80").chip.memory.value, 80e9);
 }
 
-TEST(UserFile, ExtendsAndSetsItsOwnCluster) {
+TEST(UserFile, ExtendsAndSetsANewCluster) {
   const std::string text = R"(
 [chip.big]
 extends = "h200"
@@ -223,7 +223,7 @@ date = "2026-11"
   EXPECT_EQ(find_cluster(catalogue, "h200").links.front().size, 8);
 }
 
-TEST(ClusterFile, IsReadAsItWasWritten) {
+TEST(ClusterFile, RoundTrips) {
   for (const ClusterSpec& cluster : builtin_catalogue().clusters) {
     const Catalogue again = parse_catalogue(cluster_file(cluster), "again.toml");
     EXPECT_EQ(again.used_cluster, cluster.name);
@@ -236,7 +236,7 @@ TEST(ClusterFile, IsReadAsItWasWritten) {
   EXPECT_EQ(find_cluster(parse_catalogue(cluster_file(own), "own.toml"), own.name), own);
 }
 
-TEST(UserFile, IncludesFilesAndRefusesCycles) {
+TEST(UserFile, IncludesFilesAndRejectsCycles) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "strata_plan_includes";
   std::filesystem::create_directories(folder);
   const auto write = [&](const char* name, const char* text) { std::ofstream(folder / name) << text; };
@@ -259,51 +259,51 @@ TEST(UserFile, IncludesFilesAndRefusesCycles) {
   EXPECT_EQ(resolve_cluster("H200", std::vector<std::string>{"cluster.pue=1.4"}).pue.value, 1.4);
 }
 
-TEST(UserFile, FaultsNameFileKeyFoundAndExpected) {
+TEST(UserFile, ErrorsNameFileKeyFoundAndExpected) {
   const std::string head = "[cluster.x]\nextends = \"h100-sxm\"\n";
-  expect_has(fault_of(head + "[cluster.x.link.nvlink]\nbandwidth = 0\n"),
-             {"[my.toml:4] cluster.x.link.nvlink.bandwidth", "found 0", "expected a bandwidth above zero"});
-  expect_has(fault_of(head + "[cluster.x.link.nvlink]\nbandwidth = \"5 GB\"\n"),
+  expect_has(error_of(head + "[cluster.x.link.nvlink]\nbandwidth = 0\n"),
+             {"[my.toml:4] cluster.x.link.nvlink.bandwidth", "found 0", "expected a bandwidth above 0"});
+  expect_has(error_of(head + "[cluster.x.link.nvlink]\nbandwidth = \"5 GB\"\n"),
              {"found \"5 GB\"", "450 GB/s"});
-  expect_has(fault_of(head + "[cluster.x.link.rail]\nbandwidth = \"5 GB/s\"\n"),
+  expect_has(error_of(head + "[cluster.x.link.rail]\nbandwidth = \"5 GB/s\"\n"),
              {"cluster.x.link.rail.size", "missing", "\"all\""});
-  expect_has(fault_of(head + "[cluster.x.link.rail]\nsize = 8\nbandwidth = \"5 GB/s\"\n"), {"the same size"});
-  expect_has(fault_of("[cluster.x]\nchip = \"h100-sxm\"\ndevices_per_host = 8\n[cluster.x.link.a]\nsize = 8\n"
+  expect_has(error_of(head + "[cluster.x.link.rail]\nsize = 8\nbandwidth = \"5 GB/s\"\n"), {"the same size"});
+  expect_has(error_of("[cluster.x]\nchip = \"h100-sxm\"\ndevices_per_host = 8\n[cluster.x.link.a]\nsize = 8\n"
                       "bandwidth = \"1 GB/s\"\n"),
              {"no link that connects all"});
   expect_has(
-      fault_of(head +
+      error_of(head +
                "[[price]]\nchip = \"h100-sxm\"\nprovider = \"p\"\ndate = \"2026\"\nusd_per_hour = -1\n"),
-      {"[my.toml:7] price.usd_per_hour", "found -1", "dollars of at least 0"});
-  expect_has(fault_of(head + "chip = \"h100-sxx\"\n"),
+      {"[my.toml:7] price.usd_per_hour", "found -1", "dollars per device hour of at least 0"});
+  expect_has(error_of(head + "chip = \"h100-sxx\"\n"),
              {"my.toml:3", "h100-sxx", "did you mean \"h100-sxm\"?"});
-  expect_has(fault_of(head + "pues = 1.2\n"), {"cluster.x.pues", "unknown key", "did you mean \"pue\"?"});
-  expect_has(fault_of(head + "pue = 0.5\n"), {"cluster.x.pue", "at least 1"});
-  expect_has(fault_of(head + "devices_per_host = 0\n"),
+  expect_has(error_of(head + "pues = 1.2\n"), {"cluster.x.pues", "unknown key", "did you mean \"pue\"?"});
+  expect_has(error_of(head + "pue = 0.5\n"), {"cluster.x.pue", "at least 1"});
+  expect_has(error_of(head + "devices_per_host = 0\n"),
              {"cluster.x.devices_per_host", "whole number from 1"});
-  expect_has(fault_of(head + "[chip.y]\npeak = { bf16 = \"9 TFLOP/s\" }\n"),
+  expect_has(error_of(head + "[chip.y]\npeak = { bf16 = \"9 TFLOP/s\" }\n"),
              {"chip.y.memory: missing", "chip.y.memory_bandwidth: missing"});
-  expect_has(fault_of(head + "[chip.y]\nextends = \"h200\"\npeak = { bf17 = 1 }\n"),
+  expect_has(error_of(head + "[chip.y]\nextends = \"h200\"\npeak = { bf17 = 1 }\n"),
              {"bf17", "did you mean \"bf16\""});
-  expect_has(fault_of(head + "[chip.y]\nextends = \"h200\"\npower = { value = \"1 kW\", mark = \"sure\" }\n"),
+  expect_has(error_of(head + "[chip.y]\nextends = \"h200\"\npower = { value = \"1 kW\", mark = \"sure\" }\n"),
              {"chip.y.power.mark", "found \"sure\"", "inferred"});
-  expect_has(fault_of(head + "[chip.a]\nextends = \"b\"\n[chip.b]\nextends = \"a\"\n"),
+  expect_has(error_of(head + "[chip.a]\nextends = \"b\"\n[chip.b]\nextends = \"a\"\n"),
              {"found a cycle", "a → b"});
-  expect_has(fault_of("[cluster.x]\nextends = \"h100\"\n"),
+  expect_has(error_of("[cluster.x]\nextends = \"h100\"\n"),
              {"cluster.x.extends", "expected the name of a cluster"});
-  expect_has(fault_of(""), {"found no cluster", "use = \"NAME\""});
-  expect_has(fault_of("[cluster.a]\n[cluster.b]\n"), {"the clusters a, b"});
-  expect_has(fault_of("use = \"h100-sxn\"\n"), {"did you mean \"h100-sxm\"?"});
-  expect_has(fault_of("include = \"x.toml\"\n"), {"include"});
-  expect_has(fault_of("clusters = 1\nuse = \"h200\"\n"), {"did you mean \"cluster\"?"});
-  expect_has(fault_of("use = \"h200\"\n", {"cluster.link.nvlink.bandwith=1"}), {"bandwith", "bandwidth"});
-  expect_has(fault_of("use = \"h200\"\n", {"training.steps=1"}), {"[--set]", "cluster. or chip."});
-  expect_has(fault_of(head + "pue = nan\n"), {"cluster.x.pue"});
-  expect_has(fault_of("chip = 3\ncluster = \"x\"\nprice = 1\nregion = []\nuse = \"h200\"\n"),
+  expect_has(error_of(""), {"found no cluster", "use = \"NAME\""});
+  expect_has(error_of("[cluster.a]\n[cluster.b]\n"), {"the clusters a, b"});
+  expect_has(error_of("use = \"h100-sxn\"\n"), {"did you mean \"h100-sxm\"?"});
+  expect_has(error_of("include = \"x.toml\"\n"), {"include"});
+  expect_has(error_of("clusters = 1\nuse = \"h200\"\n"), {"did you mean \"cluster\"?"});
+  expect_has(error_of("use = \"h200\"\n", {"cluster.link.nvlink.bandwith=1"}), {"bandwith", "bandwidth"});
+  expect_has(error_of("use = \"h200\"\n", {"training.steps=1"}), {"[--set]", "cluster. or chip."});
+  expect_has(error_of(head + "pue = nan\n"), {"cluster.x.pue"});
+  expect_has(error_of("chip = 3\ncluster = \"x\"\nprice = 1\nregion = []\nuse = \"h200\"\n"),
              {"[my.toml:1] chip: found 3", "region", "[region.NAME]"});
 }
 
-TEST(Processor, IsAChipLikeAnyOther) {
+TEST(Processor, BecomesAChip) {
   hardware::DeviceSpec device;
   device.name = "Example CPU";
   device.threads = 2;

@@ -17,7 +17,7 @@ double uniform(uint64_t family, uint64_t k) {
   return uniform_float(philox({family, 11}, k)[0]);
 }
 
-// A law whose terms are of the same size around 1e9 parameters and 2e10 tokens.
+// A law whose terms have similar sizes around 1e9 parameters and 2e10 tokens.
 LossLaw random_law(uint64_t family) {
   LossLaw law{1.5 + 0.5 * uniform(family, 0), 0, 0, 0.25 + 0.2 * uniform(family, 1),
               0.25 + 0.2 * uniform(family, 2)};
@@ -26,7 +26,7 @@ LossLaw random_law(uint64_t family) {
   return law;
 }
 
-// Runs on a grid of sizes and tokens, with noise of the loss.
+// Runs on a grid of sizes and tokens, with noise added to the loss.
 std::vector<RunPoint> runs_of(const LossLaw& law, double noise, uint64_t family) {
   std::vector<RunPoint> runs;
   for (int i = 0; i < 7; ++i) {
@@ -55,7 +55,7 @@ TEST(Minimize, FindsTheMinimumOfRosenbrocksFunction) {
   EXPECT_NEAR(found.x[1], 1, 1e-5);
 }
 
-TEST(Minimize, StopsAtAKinkAndAtTheBorderOfTheDomain) {
+TEST(Minimize, StopsAtAKinkAndAtTheBoundaryOfTheDomain) {
   const Minimum kink = minimize(
       [](std::span<const double> x, std::span<double> gradient) {
         gradient[0] = x[0] > 3 ? 1 : -1;
@@ -84,7 +84,7 @@ TEST(FitLossLaw, FindsTheLawWithoutNoise) {
   }
 }
 
-TEST(FitLossLaw, AnOutlierDoesNotMoveIt) {
+TEST(FitLossLaw, IsRobustToAnOutlier) {
   const LossLaw law = random_law(3);
   std::vector<RunPoint> runs = runs_of(law, 0.002, 3);
   runs[10].loss *= 1.5;
@@ -93,9 +93,9 @@ TEST(FitLossLaw, AnOutlierDoesNotMoveIt) {
   EXPECT_NEAR(fit.law.beta, law.beta, 0.02);
 }
 
-// The acceptance of intervals: over 100 families of runs with 1 % of noise, the 90 % interval of each
-// exponent contains the true value 80 to 97 times.
-TEST(FitLossLaw, IntervalsContainTheTruthAsOftenAsTheySay) {
+// Over 100 families of runs with 1 % noise, the 90 % interval of each exponent must contain the true value 80
+// to 97 times.
+TEST(FitLossLaw, IntervalsHaveTheirNominalCoverage) {
   int alpha = 0, beta = 0, exponent = 0, params = 0;
   constexpr double kBudget = 1e22;
   for (uint64_t family = 1; family <= 100; ++family) {
@@ -116,7 +116,7 @@ TEST(FitLossLaw, IntervalsContainTheTruthAsOftenAsTheySay) {
   }
 }
 
-TEST(FitLossLaw, SameSeedSameIntervals) {
+TEST(FitLossLaw, IntervalsDependOnlyOnTheSeed) {
   const std::vector<RunPoint> runs = runs_of(random_law(9), 0.01, 9);
   const LawFit first = fit_loss_law(runs, {.bootstraps = 20}), again = fit_loss_law(runs, {.bootstraps = 20});
   EXPECT_EQ(first.alpha.low, again.alpha.low);
@@ -126,7 +126,7 @@ TEST(FitLossLaw, SameSeedSameIntervals) {
   EXPECT_NE(first.alpha.low, fit_loss_law(runs, {.bootstraps = 20, .seed = 2}).alpha.low);
 }
 
-TEST(FitLossLaw, RefusesRunsThatDetermineNothing) {
+TEST(FitLossLaw, RejectsRunsThatDetermineNoLaw) {
   std::vector<RunPoint> runs = runs_of(random_law(1), 0.0, 1);
   EXPECT_THROW(fit_loss_law(std::span(runs).first(5)), DataError) << "too few";
   EXPECT_THROW(fit_loss_law(std::span(runs).first(7)), DataError) << "one size";

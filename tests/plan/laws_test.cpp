@@ -19,7 +19,7 @@ const LossLaw& loss_law(const char* name) {
   return find_allocation_law(name).loss.value();
 }
 
-// Constants, N, D and D/N at 5.76e23: the table of the reference.
+// Constants, N, D and D/N at 5.76e23 FLOPs, from the table of the reference.
 TEST(Chinchilla, OptimaOfThreePublishedSets) {
   struct Row {
     const char* name;
@@ -44,7 +44,7 @@ TEST(Chinchilla, ExponentsAsPublished) {
   EXPECT_NEAR(exponent("chinchilla-tex"), 0.456, 1e-3);
 }
 
-// Hoffmann et al., table 3: the parameters that approach 1 gives to budgets.
+// Hoffmann et al., table 3: optimal parameters by budget according to approach 1.
 TEST(Chinchilla, ApproachOneReproducesItsTable) {
   constexpr std::pair<double, double> kRows[] = {{1.92e19, 400e6}, {1.21e20, 1e9},   {1.23e22, 10e9},
                                                  {5.76e23, 67e9},  {3.85e24, 175e9}, {9.90e24, 280e9},
@@ -64,15 +64,15 @@ TEST(Chinchilla, RuleOfTwenty) {
   EXPECT_TRUE(std::isnan(found.params.low)) << "no uncertainty was published";
 }
 
-// N = .1174 C^.4999 and D = 1.6972 C^.5001 of a guide make 6 N D 1.195 times C.
-TEST(Chinchilla, PowerLawsOfAGuideDoNotAddUp) {
+// A guide's N = .1174 C^.4999 and D = 1.6972 C^.5001 yield 6 N D = 1.195 C.
+TEST(Chinchilla, PowerLawsOfAGuideAreInconsistent) {
   const PowerLaw params{0.1174, 0.4999}, tokens{1.6972, 0.5001};
   EXPECT_NEAR(params.at(kChinchilla) / 1e9, 88.6, 0.1);
   EXPECT_NEAR(tokens.at(kChinchilla) / 1e12, 1.30, 0.005);
   EXPECT_NEAR(6 * params.at(kChinchilla) * tokens.at(kChinchilla) / kChinchilla, 1.195, 0.001);
 }
 
-TEST(Chinchilla, IntervalsGrowAwayFromTheRuns) {
+TEST(Chinchilla, IntervalsWidenAwayFromTheRuns) {
   const AllocationLaw& law = find_allocation_law("chinchilla");
   const auto width = [&](double flops) {
     const Interval params = allocate_flops(law, flops).params;
@@ -82,8 +82,8 @@ TEST(Chinchilla, IntervalsGrowAwayFromTheRuns) {
   };
   EXPECT_LT(width(1e20), width(1e24));
   EXPECT_LT(width(1e24), width(1e27));
-  // Epoch AI: the 80 % interval of tokens per parameter at 1e26 FLOPs is 4 to 40. D/N has twice ln N's
-  // deviation.
+  // Epoch AI: the 80 % interval of tokens per parameter at 1e26 FLOPs is 4 to 40. The deviation of ln D/N is
+  // twice that of ln N.
   const Interval params = allocate_flops(law, 1e26).params;
   const double sigma = std::log(params.high / params.value) / 1.6449;
   EXPECT_NEAR(std::exp(2 * 2 * 1.2816 * sigma), 10.0, 0.5);
@@ -119,7 +119,7 @@ TEST(Chinchilla, AllocationsAsJson) {
   EXPECT_GT(flops["loss"].get<double>(), 1.8172);
   const auto params = parsed(allocate_params(law, 70e9));
   EXPECT_NEAR(params["params"].get<double>(), 70e9, 1);
-  EXPECT_LT(params["low"].get<double>(), params["tokens"].get<double>()) << "the interval is of the tokens";
+  EXPECT_LT(params["low"].get<double>(), params["tokens"].get<double>()) << "the interval of the tokens";
   EXPECT_TRUE(parsed(allocate_flops(find_allocation_law("rule-of-20"), 1e20))["low"].is_null());
 }
 
@@ -147,8 +147,8 @@ TEST(Overtraining, SmallModelsOnManyTokensCostMoreForTheSameLoss) {
   EXPECT_NEAR(overtraining(law, best.params, best.tokens).token_multiple, 1, 1e-9);
 }
 
-// Sardana et al., figure 1: 13B's quality and 2e12 tokens of inference ask for 7B, which saves 1.7e22 FLOPs,
-// 17 %.
+// Sardana et al., figure 1: for the quality of 13B and 2e12 inference tokens, 7B is optimal, which saves
+// 1.7e22 FLOPs, 17 %.
 TEST(LifetimeOptimum, ReproducesThePublishedExample) {
   const LossLaw& law = loss_law("chinchilla-tex");
   const double loss = optimum_for_params(law, 13e9).loss;
@@ -156,12 +156,12 @@ TEST(LifetimeOptimum, ReproducesThePublishedExample) {
   EXPECT_NEAR(found.model.params / 1e9, 7, 0.7);
   EXPECT_NEAR(found.saved_fraction, 0.17, 0.015);
   EXPECT_NEAR(found.flops / (1 - found.saved_fraction) * found.saved_fraction, 1.7e22, 0.2e22);
-  // 7B's quality and 1e11 tokens: 6B on 1.18 times the data.
+  // For the quality of 7B and 1e11 tokens: 6B, trained on 1.18 times the data.
   const Optimum seven = optimum_for_params(law, 7e9);
   const LifetimeOptimum small = lifetime_optimum(law, seven.loss, 1e11).value();
   EXPECT_NEAR(small.model.params / 1e9, 6, 0.3);
   EXPECT_NEAR(small.model.tokens / seven.tokens, 1.18, 0.05);
-  // Without inference it is the training optimum.
+  // Without inference the training optimum is optimal.
   EXPECT_NEAR(lifetime_optimum(law, loss, 0).value().model.params / 13e9, 1, 1e-4);
   EXPECT_FALSE(lifetime_optimum(law, 1.0, 1e12));
 }
@@ -179,7 +179,7 @@ TEST(Kaplan, ReproducesItsLimits) {
 }
 
 // Muennighoff et al., appendix A: L = 521 / N'^.353 + 1488 / D'^.353 + 1.87, U_N = .051 U_D.
-TEST(DataConstrained, ReproducesItsConstants) {
+TEST(DataConstrained, ReproducesThePublishedConstants) {
   const DataConstrainedLaw& law = data_constrained_law();
   EXPECT_NEAR(law.law.a, 521, 0.5);
   EXPECT_NEAR(law.law.b, 1488, 1);
@@ -191,7 +191,7 @@ TEST(DataConstrained, ReproducesItsConstants) {
   EXPECT_LT(law.effective_tokens(1e9, 1e12), 1e9 * (1 + 15.4));
 }
 
-TEST(DataConstrained, LittleDataAsksForSmallerModelsAndMoreEpochs) {
+TEST(DataConstrained, LittleDataFavorsSmallerModelsAndMoreEpochs) {
   const DataConstrainedLaw& law = data_constrained_law();
   const Optimum free = optimum_for_flops(law.law, 1e22), enough = optimum_for_flops(law, 1e22, 1e13);
   EXPECT_EQ(free.params, enough.params);
@@ -210,12 +210,12 @@ TEST(Mixtures, RoutedModelsAreWorthLargerDenseOnesUpToALimit) {
   EXPECT_GT(equivalent, 2e9);
   EXPECT_NEAR(law.loss(equivalent, 1), law.loss(1e9, 64), 1e-9);
   EXPECT_LT(law.equivalent_params(1e11, 64) / 1e11, equivalent / 1e9) << "less for large models";
-  // Clark et al.: experts stop to help near 900B parameters (with unrounded coefficients).
+  // Clark et al.: experts stop helping near 900B parameters (with unrounded coefficients).
   EXPECT_NEAR(std::log10(law.largest_useful_params()), std::log10(900e9), 0.1);
 }
 
-// Krajewski et al., abstract: mixtures trained with 1e20 FLOPs equal dense models with 20 times as many, and
-// the multiple exceeds 40 beyond 1e25.
+// Krajewski et al., abstract: mixtures trained with 1e20 FLOPs equal dense models trained with 20 times the
+// FLOPs, and the multiple exceeds 40 beyond 1e25.
 TEST(Mixtures, FineExpertsSaveComputeAndMoreOfItAtScale) {
   const auto multiple = [](double flops) {
     const Optimum mixture = optimum_for_flops(fine_grained_law().of_active(16), flops);
@@ -233,7 +233,7 @@ TEST(Batch, NoiseScaleFromTwoBatches) {
   EXPECT_NEAR(found.gradient_squared, gradient, 1e-12);
   EXPECT_NEAR(found.trace, trace, 1e-12);
   EXPECT_NEAR(found.batch().value(), trace / gradient, 1e-9);
-  EXPECT_FALSE(gradient_noise(8, 1.0, 64, 0.01).batch()) << "noise alone";
+  EXPECT_FALSE(gradient_noise(8, 1.0, 64, 0.01).batch()) << "only noise";
 }
 
 TEST(Batch, StepsAndTokensTradeOff) {
@@ -246,7 +246,7 @@ TEST(Batch, StepsAndTokensTradeOff) {
 
 // DeepSeek LLM trained 7B and 67B on 2e12 tokens at 4.2e-4 and 3.2e-4 with batches of 2304 and 4608 x 4096
 // tokens.
-TEST(Batch, HyperparameterLawsGiveWhatTheirAuthorsUsed) {
+TEST(Batch, HyperparameterLawsPredictTheirAuthorsValues) {
   const HyperparameterLaw& deepseek = hyperparameter_laws()[1];
   EXPECT_NEAR(deepseek.learning_rate.at(7e9, 2e12) / 4.2e-4, 1, 0.03);
   EXPECT_NEAR(deepseek.learning_rate.at(67e9, 2e12) / 3.2e-4, 1, 0.03);
@@ -263,8 +263,8 @@ TEST(Batch, LearningRatesTransfer) {
   EXPECT_EQ(four.matrix_learning_rate, 0.25);
   EXPECT_EQ(four.matrix_weight_decay, 4);
   EXPECT_EQ(four.logits, 0.25);
-  // Far below the critical batch Adam's rate grows with the root, SGD's with the batch; far above neither
-  // grows.
+  // Far below the critical batch, Adam's rate grows with the square root of the batch and SGD's with the
+  // batch; far above, both are constant.
   EXPECT_NEAR(transfer_learning_rate(1, 1, 4, 1e9, Optimizer::kAdam), 2, 1e-6);
   EXPECT_NEAR(transfer_learning_rate(1, 1, 4, 1e9, Optimizer::kSgd), 4, 1e-6);
   EXPECT_NEAR(transfer_learning_rate(1, 1e9, 4e9, 1, Optimizer::kAdam), 1, 1e-6);

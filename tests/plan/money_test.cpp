@@ -15,13 +15,13 @@ TEST(DeviceHours, OfPublishedRuns) {
   EXPECT_NEAR(tokens_per_device_second(1.4e12, 1022362), 380.4, 0.1) << "LLaMA 65B";
   EXPECT_NEAR(training_flops(175e9, 300e9), 3.15e23, 1e15) << "GPT-3";
   EXPECT_NEAR(training_flops(7e9, 2e12), 8.4e22, 1e15) << "LLaMA-2 7B";
-  // 256 devices of 300 TFLOP/s give 70B 182,857 tokens/s.
+  // 256 devices at 300 TFLOP/s process 182,857 tokens/s of 70B.
   EXPECT_NEAR(256 * 300e12 / training_flops(70e9, 1), 182857, 1);
 }
 
-TEST(DeviceHours, ClaimsOfGuidesThatDoNotAddUp) {
+TEST(DeviceHours, InconsistentClaimsOfGuides) {
   const Catalogue catalogue = builtin_catalogue();
-  // 405B at 3.2M tokens/s on 2048 H100 needs 3797 TFLOP/s of each, 3.8 times the peak.
+  // 405B at 3.2M tokens/s on 2048 H100 needs 3797 TFLOP/s per device, 3.8 times the peak.
   const double needed = training_flops(405e9, 1) * 3.2e6 / 2048;
   EXPECT_NEAR(needed / 1e12, 3797, 1);
   EXPECT_NEAR(needed / find_chip(catalogue, "h100-sxm").peak_of(Dtype::kBf16).value, 3.8, 0.05);
@@ -32,14 +32,14 @@ TEST(DeviceHours, ClaimsOfGuidesThatDoNotAddUp) {
 }
 
 TEST(DeviceHours, GptThreeForFourMillionDollars) {
-  // $4.6M are 3.07M V100 hours at 1.50, which is 28.5 TFLOP/s or 22.8 % of the peak.
+  // $4.6M buys 3.07M V100 hours at $1.50, which implies 28.5 TFLOP/s or 22.8 % of the peak.
   const Catalogue catalogue = builtin_catalogue();
   const double hours = 4.6e6 / 1.50;
   EXPECT_NEAR(hours, 3.07e6, 0.005e6);
   const double peak = find_chip(catalogue, "v100").peak_of(Dtype::kFp16).value;
   EXPECT_NEAR(device_hours(3.15e23, peak, 0.228) / hours, 1, 0.005);
   EXPECT_NEAR(3.15e23 / (hours * 3600) / 1e12, 28.5, 0.05);
-  // $20,480 an hour for 512 A100, as the same page has it, is ten times its own list price.
+  // The same page's $20,480 an hour for 512 A100 is ten times its list price.
   const std::vector<Price> a100 = prices_of(catalogue, "a100-80");
   EXPECT_EQ(a100.back().provider, "AWS");
   EXPECT_NEAR(20480.0 / 512 / a100.back().high, 10, 0.1);
@@ -62,7 +62,7 @@ TEST(Campaign, AblationsAndFailedRuns) {
       {{.name = "final", .device_hours = 1000, .count = 1, .failure_share = 0.2, .failed_at = 0.4},
        {.name = "ablation", .device_hours = 10, .count = 30}},
       {2, 3});
-  // A quarter of an attempt fails for each that succeeds, at 40 % of its way.
+  // A quarter of an attempt fails per successful run, after 40 % of its hours.
   EXPECT_NEAR(cost.failed_hours, 100, 1e-9);
   EXPECT_NEAR(cost.device_hours, 1400, 1e-9);
   EXPECT_NEAR(cost.multiple, 1.4, 1e-9);
@@ -85,14 +85,14 @@ TEST(Offers, SpotIsCheaperUntilItIsInterruptedTooOften) {
   EXPECT_GT(all.back().cost.high, all.back().cost.low);
   EXPECT_NEAR(all.back().cost.low, 4.5 * all.back().hours.total(), 1e-6);
   EXPECT_GT(all.back().ettr, 0.9);
-  EXPECT_GT(all.front().wall_hours, all.back().wall_hours) << "waits for devices";
+  EXPECT_GT(all.front().wall_hours, all.back().wall_hours) << "includes waits for devices";
   EXPECT_GT(cost_of_spot(0.5, 0).cost.low, cost_of_spot(0.01, 0).cost.low);
-  EXPECT_GT(cost_of_spot(0.5, 0).cost.low, cost_of_spot(0.5, 120).cost.low) << "a warning saves work";
+  EXPECT_GT(cost_of_spot(0.5, 0).cost.low, cost_of_spot(0.5, 120).cost.low) << "notice saves work";
   EXPECT_GT(cost_of_spot(8, 0).cost.low, all.back().cost.low) << "not worth it";
   EXPECT_THROW(paid_hours(1, 0), ConfigError);
 }
 
-// LLaMA (arXiv 2302.13971), table 15: hours x 400 W x PUE 1.1, 0.385 kg for a kWh.
+// LLaMA (arXiv 2302.13971), table 15: hours x 400 W x PUE 1.1, 0.385 kg per kWh.
 TEST(Energy, OfLlama) {
   const Catalogue catalogue = builtin_catalogue();
   const double watts = find_chip(catalogue, "a100-80").power.value;
@@ -103,7 +103,7 @@ TEST(Energy, OfLlama) {
   EXPECT_NEAR(energy_kwh(530432, watts, 1.1) * co2 / 1e3, 90, 0.5);
 }
 
-TEST(Energy, HostsAndBuildingCount) {
+TEST(Energy, IncludesHostsAndBuilding) {
   const ClusterSpec h100 = resolve_cluster("h100-sxm");
   const Region region{.name = "x",
                       .co2_per_kwh = {0.4, "test", Evidence::kUser},
@@ -115,7 +115,7 @@ TEST(Energy, HostsAndBuildingCount) {
   EXPECT_THROW(energy_of(resolve_cluster("tpu-v5e"), region, 1), ConfigError) << "no power was published";
 }
 
-// BLOOM 176B 2.3 TB, 340B 4.4 TB, 15B 204 GB: 13 to 13.6 bytes for a parameter.
+// BLOOM 176B 2.3 TB, 340B 4.4 TB, 15B 204 GB: 13 to 13.6 bytes per parameter.
 TEST(Storage, CheckpointsAsPublished) {
   for (const auto& [params, bytes] : {std::pair{176e9, 2.3e12}, {340e9, 4.4e12}, {15e9, 204e9}}) {
     EXPECT_NEAR(bytes / params, 13.3, 0.4);

@@ -28,14 +28,14 @@ void expect_has(const std::string& message, std::initializer_list<const char*> p
     EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
 }
 
-// The fault of one cell.
-std::string fault_of(const std::string& column, const std::string& cell) {
+// The message about one cell; empty if it is valid.
+std::string problem_of(const std::string& column, const std::string& cell) {
   const RunTable table = parse_runs("id,gpu,stack," + column + "\na,H100,nemo," + cell + "\n", "t.csv");
-  EXPECT_LE(table.faults.size(), 1u);
-  return table.faults.empty() ? "" : to_string(table.faults[0]);
+  EXPECT_LE(table.problems.size(), 1u);
+  return table.problems.empty() ? "" : to_string(table.problems[0]);
 }
 
-TEST(PublishedRuns, TheFileIsRead) {
+TEST(PublishedRuns, FileIsValid) {
   const std::vector<PublishedRun> runs = read_runs(kFile);
   EXPECT_EQ(runs.size(), 328u);
   std::set<std::string> ids, devices;
@@ -64,7 +64,7 @@ TEST(PublishedRuns, TheFileIsRead) {
   EXPECT_EQ(flagged("proxy_layers"), 14);
 }
 
-TEST(PublishedRuns, ARowHasItsValues) {
+TEST(PublishedRuns, ValuesOfARow) {
   const std::vector<PublishedRun> runs = read_runs(kFile);
   const auto row = [&](const char* id) {
     return *std::find_if(runs.begin(), runs.end(), [&](const PublishedRun& run) { return run.id == id; });
@@ -88,7 +88,7 @@ TEST(PublishedRuns, ARowHasItsValues) {
             (std::vector<std::string_view>{"heads", "micro_batch", "step_time_s"}));
 }
 
-TEST(PublishedRuns, EveryDeviceButOneGroupIsInTheCatalogue) {
+TEST(PublishedRuns, DevicesAreInTheCatalogueExceptOneGroup) {
   const Catalogue catalogue = builtin_catalogue();
   for (const PublishedRun& run : read_runs(kFile)) {
     if (run.gpu != "Blackwell (B200/GB200 class)") {
@@ -97,41 +97,42 @@ TEST(PublishedRuns, EveryDeviceButOneGroupIsInTheCatalogue) {
   }
 }
 
-TEST(PublishedRuns, CellsThatAreWrongAreFaultsWithTheirPlace) {
-  EXPECT_EQ(fault_of("mfu", "0.41"), "");
-  EXPECT_EQ(fault_of("mfu", ""), "") << "a missing value";
-  expect_has(fault_of("mfu", "41.5"), {"2:13 mfu", "found \"41.5\"", "not per cent"});
-  expect_has(fault_of("mfu", "41.5%"), {"found \"41.5%\""});
-  expect_has(fault_of("memory_GB", "80 GB"), {"memory_GB", "1e9 bytes"});
-  expect_has(fault_of("memory_GB", "81920"), {"at most 2000"});
-  expect_has(fault_of("params_total_B", "70000000000"), {"billions"});
-  expect_has(fault_of("step_time_s", "3s"), {"seconds"});
-  expect_has(fault_of("step_time_s", "-3"), {"seconds"});
-  expect_has(fault_of("layers", "32.0"), {"whole number from 1 to 10000"});
-  expect_has(fault_of("layers", "0"), {"whole number"});
-  expect_has(fault_of("hidden", "4k"), {"whole number"});
-  expect_has(fault_of("tokens_per_s", "nan"), {"above 0"});
-  expect_has(fault_of("tokens_per_s", " 5"), {"above 0"});
-  expect_has(fault_of("tokens_per_s", "\"5,000\""), {"found \"5,000\""});
-  expect_has(fault_of("precision", "bf61"), {"bf16"});
-  expect_has(fault_of("recompute", "some"), {"none, selective, full"});
-  expect_has(fault_of("fsdp", "zero4"), {"zero1, zero2, zero3"});
+TEST(PublishedRuns, InvalidCellsAreReportedWithTheirPosition) {
+  EXPECT_EQ(problem_of("mfu", "0.41"), "");
+  EXPECT_EQ(problem_of("mfu", ""), "") << "a missing value";
+  expect_has(problem_of("mfu", "41.5"), {"2:13 mfu", "found \"41.5\"", "not per cent"});
+  expect_has(problem_of("mfu", "41.5%"), {"found \"41.5%\""});
+  expect_has(problem_of("memory_GB", "80 GB"), {"memory_GB", "1e9 bytes"});
+  expect_has(problem_of("memory_GB", "81920"), {"at most 2000"});
+  expect_has(problem_of("params_total_B", "70000000000"), {"billions"});
+  expect_has(problem_of("step_time_s", "3s"), {"seconds"});
+  expect_has(problem_of("step_time_s", "-3"), {"seconds"});
+  expect_has(problem_of("layers", "32.0"), {"whole number from 1 to 10000"});
+  expect_has(problem_of("layers", "0"), {"whole number"});
+  expect_has(problem_of("hidden", "4k"), {"whole number"});
+  expect_has(problem_of("tokens_per_s", "nan"), {"above 0"});
+  expect_has(problem_of("tokens_per_s", " 5"), {"above 0"});
+  expect_has(problem_of("tokens_per_s", "\"5,000\""), {"found \"5,000\""});
+  expect_has(problem_of("precision", "bf61"), {"bf16"});
+  expect_has(problem_of("recompute", "some"), {"none, selective, full"});
+  expect_has(problem_of("fsdp", "zero4"), {"zero1, zero2, zero3"});
   const RunTable table = parse_runs("id,gpu,stack\na,,nemoo\n", "t.csv");
-  ASSERT_EQ(table.faults.size(), 2u);
-  expect_has(to_string(table.faults[1]), {"nemoo", "did you mean \"nemo\"?"});
+  ASSERT_EQ(table.problems.size(), 2u);
+  expect_has(to_string(table.problems[1]), {"nemoo", "did you mean \"nemo\"?"});
 }
 
-TEST(PublishedRuns, AnotherHeaderIsRefused) {
+TEST(PublishedRuns, InvalidHeadersAreRejected) {
   expect_has(message_of("id,gpu,stack,step_time_ms\n"),
              {"[t.csv:1:14]", "step_time_ms", "did you mean \"step_time_s\"?"});
   expect_has(message_of("id,gpu,stack,id\n"), {"again"});
   expect_has(message_of("id,stack\n"), {"no column \"gpu\""});
   expect_has(message_of(""), {"no header"});
-  expect_has(message_of("\n"), {"found the column \"\""});
-  EXPECT_EQ(parse_runs("stack,gpu,id\r\nnemo,H100,a\r\n", "t.csv").runs.at(0).id, "a") << "the order is free";
+  expect_has(message_of("\n"), {"found column \"\""});
+  EXPECT_EQ(parse_runs("stack,gpu,id\r\nnemo,H100,a\r\n", "t.csv").runs.at(0).id, "a")
+      << "columns may be in any order";
 }
 
-TEST(PublishedRuns, BrokenCsvIsRefusedWithItsPlace) {
+TEST(PublishedRuns, InvalidCsvIsRejectedWithItsPosition) {
   const std::string head = "id,gpu,stack,notes\n";
   expect_has(message_of(head + "a,b,nemo\n"), {"[t.csv:2]", "3 cells, expected 4"});
   expect_has(message_of(head + "a,b,nemo,c\n\n"), {"[t.csv:3]", "1 cells"});
@@ -157,9 +158,9 @@ TEST(PublishedRuns, ContradictionsAreNamed) {
   EXPECT_EQ(conflicts("params_total_B,params_active_B", "8,37").size(), 1u);
 }
 
-TEST(PublishedRuns, AFileWithFaultsListsThem) {
+TEST(PublishedRuns, AllProblemsOfAFileAreListed) {
   const RunTable table = parse_runs("id,gpu,stack,mfu,layers\na,b,nemo,50,x\n", "t.csv");
-  EXPECT_EQ(table.faults.size(), 2u);
+  EXPECT_EQ(table.problems.size(), 2u);
   EXPECT_FALSE(table.runs.at(0).mfu) << "not guessed";
   EXPECT_THROW(read_runs("/absent.csv"), ConfigError);
 }

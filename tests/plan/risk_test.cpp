@@ -23,7 +23,7 @@ TEST(Mttf, ByNodesAsPublished) {
   EXPECT_NEAR(mttf_of_nodes(2048, 3.8e-3) * 419 / kDay, 54, 0.2) << "Llama 3: 419 failures in 54 days";
 }
 
-TEST(Mttf, AMeasuredRateOfTheJobComesFirst) {
+TEST(Mttf, MeasuredRateOfTheJobTakesPrecedence) {
   const Catalogue catalogue = builtin_catalogue();
   const ClusterSpec& a100 = find_cluster(catalogue, "a100-80");
   const Mttf measured = mttf_of(a100, 1024);
@@ -38,7 +38,7 @@ TEST(Mttf, AMeasuredRateOfTheJobComesFirst) {
   EXPECT_NEAR(llama.seconds() / (54 * kDay / 419), 1, 0.01);
 }
 
-TEST(Interval, YoungAndDalyAsPrinted) {
+TEST(Interval, YoungAndDalyAsPublished) {
   EXPECT_NEAR(daly_interval(300, 24 * kHour) / 60, 116.7, 0.05);
   EXPECT_NEAR(daly_interval(300, 6 * kHour) / 60, 56.7, 0.05);
   EXPECT_NEAR(daly_interval(300, 15 * 60) / 60, 9.1, 0.05);
@@ -47,7 +47,7 @@ TEST(Interval, YoungAndDalyAsPrinted) {
   EXPECT_NEAR(availability_interval(10, 1000, 100), 10 + std::sqrt(2 * 1100 * 10 + 100.0), 1e-9);
 }
 
-// Cells Δt* in s and ETTR of the reliability reference, r_f = 6.5e-3.
+// Δt* in s and ETTR from the reliability reference, r_f = 6.5e-3.
 TEST(Ettr, TableOfTheReference) {
   struct Column {
     double save, restart;
@@ -88,23 +88,23 @@ TEST(Ettr, FormulaAgreesWithMonteCarloWithinFivePercent) {
       }
       EXPECT_NEAR(runs.elapsed_mean, 200 * failures.mttf + runs.lost_mean + runs.saving_mean + runs.down_mean,
                   1e-6 * runs.elapsed_mean)
-          << "every second has one account";
+          << "every second is counted once";
       EXPECT_LT(runs.elapsed_p10, runs.elapsed_p90);
     }
   }
 }
 
-TEST(Ettr, AnnouncedStopsAgreeWithMonteCarlo) {
+TEST(Ettr, PreemptionsAgreeWithMonteCarlo) {
   FailureModel failures = model(4096, 60, 300);
   failures.preemption_mttf = 2 * kHour;
   failures.preemption_wait = 600;
   const double interval = best_interval(failures);
   const SimulatedRuns runs = simulate_runs(failures, interval, 60 * kDay, 60);
   EXPECT_NEAR(ettr(failures, interval) / runs.ettr, 1, 0.05);
-  failures.mttf = 0;  // these stops alone
+  failures.mttf = 0;  // only preemptions
   const SimulatedRuns alone = simulate_runs(failures, interval, 60 * kDay, 20);
   EXPECT_NEAR(ettr(failures, interval) / alone.ettr, 1, 0.02);
-  EXPECT_EQ(alone.lost_mean, 0) << "a save comes first";
+  EXPECT_EQ(alone.lost_mean, 0) << "preempted jobs save first";
 }
 
 TEST(Ettr, BestIntervalIsTheBest) {
@@ -112,7 +112,7 @@ TEST(Ettr, BestIntervalIsTheBest) {
   const double best = best_interval(failures);
   EXPECT_NEAR(best / daly_interval(60, failures.mttf), 1, 0.02);
   for (const double factor : {0.7, 1.4}) EXPECT_LT(ettr(failures, best * factor), ettr(failures, best));
-  EXPECT_EQ(ettr({}, 100), 1) << "nothing fails and nothing is saved";
+  EXPECT_EQ(ettr({}, 100), 1) << "no failures, no saves";
   EXPECT_GT(ettr({.mttf = kHour, .restart = 0, .save = 0}, best_interval({.mttf = kHour})), 0.999);
 }
 
@@ -124,7 +124,7 @@ TEST(Ettr, ARunThatNeverEndsIsAnError) {
 }
 
 TEST(Ettr, LargeJobsNeedShortSaves) {
-  // Above 16k devices only short saves keep it above .9, and then restarts dominate.
+  // Above 16k devices ETTR exceeds .9 only with short saves, and then restarts dominate.
   EXPECT_LT(ettr_linear(model(16384, 60, 300), 883), 0.9);
   EXPECT_GT(ettr_linear(model(16384, 1, 120), 114), 0.95);
 }

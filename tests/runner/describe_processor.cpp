@@ -1,6 +1,6 @@
-// Keeps made-up figures of this processor where programs look for measured ones ($XDG_CACHE_HOME), for each
-// limit of its instruction sets. A program that finds none measures for a minute at its first start; tests
-// neither wait for that nor depend on how fast the machine is.
+// Writes made-up rates of this processor to the cache of measured ones ($XDG_CACHE_HOME), for each limit of
+// its instruction sets. Otherwise a program measures for a minute when it first starts. Tests neither wait
+// for that nor depend on the speed of the machine.
 #include <cstdlib>
 #include <set>
 #include <string>
@@ -17,7 +17,7 @@ namespace {
 
 void describe(int threads) {
   hardware::DeviceSpec device = cpu::describe_device(threads);
-  // Beyond what any step reaches: a peak that a step leaves behind would be measured again.
+  // Higher than any step reaches: a step that exceeds the peak would trigger another measurement.
   device.gemm_flops_f32 = 4e12 * threads;
   device.gemm_flops_bf16 = (hardware::bf16_is_fast(device) ? 2 : 0.5) * device.gemm_flops_f32;
   device.memory_bytes_per_s = 20e9;
@@ -40,7 +40,7 @@ void describe(int threads) {
 }  // namespace strata
 
 int main() {
-  // A process takes its limit once.
+  // A process reads its limit only once.
   for (const char* limit : {"", "baseline", "avx2", "avx512", "avx512_bf16"}) {
     const int code = strata::exit_code_of_child([&] {
       if (*limit != '\0') ::setenv(strata::hardware::kIsaLimitVariable, limit, 1);

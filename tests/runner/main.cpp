@@ -4,8 +4,8 @@
 //   STRATA_TEST_TIMEOUT=600  ends the program if a single test takes longer, in seconds
 //
 // Many tests share a process, so a test that ends its process (a crash, a timeout, an exit) is reported by
-// name, in GoogleTest's own form, and the tests after it are counted as not run. Each test starts with the
-// working directory and the number of compute threads that the process began with.
+// name, in GoogleTest's format, and the tests after it count as not run. Each test starts with the working
+// directory and the number of compute threads that the process started with.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <time.h>
@@ -22,8 +22,8 @@
 namespace strata::testing_runner {
 namespace {
 
-// What the handlers read: a handler may not allocate or format. The process that the test started in is kept
-// because tests fork: a child that ends is not the end of the test.
+// State for the signal handlers, which may not allocate or format. Contains the process in which the test
+// started, because tests fork and the exit of a child does not end the test.
 char running[1024];
 pid_t owner = 0;
 int tests_left = 0;
@@ -54,7 +54,7 @@ void report_end(const char* how) {
   running[0] = '\0';
 }
 
-// Not with sanitizers, which report crashes themselves.
+// Not with sanitizers, which report crashes.
 [[maybe_unused]] void on_crash(int signal) {
   report_end(::strsignal(signal));
   ::signal(signal, SIG_DFL);
@@ -70,7 +70,7 @@ void on_exit() {
   report_end("it ended the process");
 }
 
-// A timer of its own: tests and the program use alarm().
+// A separate timer, because tests and the program use alarm().
 class Timeout {
  public:
   Timeout() {
@@ -153,7 +153,7 @@ int run(int argc, char** argv) {
     }
     testing::GTEST_FLAG(filter) = filter_of(tests_of(*shard, all_names()));
   }
-  // The programs that tests start run all of their tests.
+  // Programs started by tests must run all of their tests.
   ::unsetenv("STRATA_TEST_SHARD");
   watch_crashes();
   testing::UnitTest::GetInstance()->listeners().Append(new NameKeeper);

@@ -24,7 +24,7 @@ std::vector<std::string> tests_of(const Shard& shard, const std::vector<std::str
 }
 
 std::string filter_of(const std::vector<std::string>& names) {
-  // A filter without patterns would run everything; no test's name is empty.
+  // A filter without patterns would run everything; no test has an empty name.
   if (names.empty()) return "-*";
   std::string filter;
   for (const std::string& name : names) {

@@ -1,4 +1,4 @@
-// Chooses the tests of a program that one of several processes runs.
+// Selects the tests that one of several processes of a test program runs.
 #pragma once
 
 #include <optional>
@@ -8,20 +8,20 @@
 
 namespace strata::testing_runner {
 
-// Process `index` of `count`, both as in "3/8": the third of eight.
+// Process `index` of `count`; "3/8" is the third of eight.
 struct Shard {
   int index = 1;
   int count = 1;
 };
 
-// Parses "3/8". Empty if the text has another form or names no shard.
+// Parses "3/8". Empty if the text has another form or is not a valid shard.
 std::optional<Shard> parse_shard(std::string_view text);
 
-// The names of a consecutive range: every name is in one shard, and sizes differ by one at most. Neighbours
-// stay together because they share what a program computes once, such as the losses of one rank.
+// A consecutive range of names: every name is in one shard, and sizes differ by one at most. Ranges are
+// consecutive because neighbors share values that a program computes once, such as the losses of one rank.
 std::vector<std::string> tests_of(const Shard& shard, const std::vector<std::string>& names);
 
-// A GoogleTest filter that matches these names only, also if there are none.
+// A GoogleTest filter that matches exactly these names, even if there are none.
 std::string filter_of(const std::vector<std::string>& names);
 
 }  // namespace strata::testing_runner

@@ -5,7 +5,7 @@
 namespace strata::testing_runner {
 namespace {
 
-TEST(Shard, IsReadOrRefused) {
+TEST(Shard, IsParsedOrRejected) {
   const auto shard = parse_shard("3/8");
   ASSERT_TRUE(shard.has_value());
   EXPECT_EQ(shard->index, 3);
@@ -35,7 +35,7 @@ TEST(Shard, EveryTestIsInOneShardInItsOrder) {
   }
 }
 
-TEST(Shard, AFilterMatchesItsNamesOnly) {
+TEST(Shard, FilterMatchesOnlyItsNames) {
   EXPECT_EQ(filter_of({"A.x", "B/C.y/1"}), "A.x:B/C.y/1");
   EXPECT_EQ(filter_of({}), "-*");  // an empty filter would run every test
 }

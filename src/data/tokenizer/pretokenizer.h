@@ -54,8 +54,8 @@ class PreTokenizer {
   // itself, without a buffer.
   std::optional<KnownPattern> single_scanner() const { return scanner_; }
 
-  // Pieces of `text`. They index raw bytes: characters that steps after ByteLevel see are mapped back.
-  // at_begin: this part is the beginning of the whole text.
+  // Splits `text` into pieces, which index raw bytes: characters that steps after ByteLevel see are mapped
+  // back. at_begin: `text` is the beginning of the whole text.
   void split(std::string_view text, bool at_begin, PieceBuffer& out) const;
 
  private:

@@ -39,13 +39,13 @@ struct PassCapacity {
 inline constexpr int64_t kMostRanksOfToken = 256;
 
 struct DispatchAttrs {
-  // The ranks that share the experts are those along `axes`. Along summed axes, which cut the experts too,
-  // tokens are the same for all ranks: each has only the ids of its own experts (own_experts), and
-  // contributes a term of the sum.
+  // Experts are sharded over the ranks along `axes`. Experts are also sharded along summed axes, where all
+  // ranks have the same tokens: each rank has only the ids of its experts (own_experts) and contributes a
+  // term of the sum.
   std::vector<graph::Axis> axes = {}, summed_axes = {};
   int64_t tokens = 0, k = 1, experts = 1, ranks = 1;  // N, k, E, R
-  // Above 0: ranks per node. A token is sent once to each node, to the rank of the same place there, which
-  // passes it on; on the way back the outputs of a node's ranks are summed there first.
+  // Above 0: ranks per node. A token is sent once to each node, to the rank at the same position there, which
+  // forwards it; on the way back the outputs of a node's ranks are summed there first.
   int64_t node_ranks = 0;
   PassCapacity capacity = {};
   // Ranks that have a part of the global shapes of rows, and of those of tokens; 1 after localize().

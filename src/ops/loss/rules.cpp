@@ -36,15 +36,15 @@ Spec bias_gradient(const View<Op>& node) {
   return node.in.bias ? Spec{DType::kF32, {node.in.weight->shape[0]}} : Spec::none();
 }
 
-// Of `products` matmuls of the head's size. Tokens without a target are left out. The logits are never whole
-// in memory, but each is written and read once on its way through the cache. How fast it is depends on what
-// is computed for each logit, so on the width, not on how many tokens share the weights.
-template <int products, typename Op>
-Cost cost_of_products(const View<Op>& node) {
+// The cost of `matmuls` matmuls of the head's size. Excludes tokens without a target. Memory never contains
+// all logits, but each is written and read once on its way through the cache. The speed depends on the work
+// per logit, so on the width, not on the number of tokens that share the weights.
+template <int matmuls, typename Op>
+Cost cost_of_matmuls(const View<Op>& node) {
   const double tokens = static_cast<double>(node.in.x->shape[0]), share = node.attrs.target_share;
   const Shape& weight = node.in.weight->shape;
   const double streamed = graph::streamed_bytes(node.untyped());
-  return {.flops = products * share * (2.0 * tokens * static_cast<double>(weight.elements())),
+  return {.flops = matmuls * share * (2.0 * tokens * static_cast<double>(weight.elements())),
           .bytes = streamed + share * (8.0 * tokens * static_cast<double>(weight[0])),
           .streamed_bytes = streamed};
 }
@@ -185,7 +185,7 @@ const OpDef LinearCrossEntropy::def = define<LinearCrossEntropy>({
       require_head(node);
       return loss_outputs<LinearCrossEntropy>(node.in.x->shape[0]);
     },
-    .cost = cost_of_products<1>,
+    .cost = cost_of_matmuls<1>,
     .placements = [](const auto&, Axis) -> Splits<LinearCrossEntropy> {
       return {{{.x = kS0, .weight = kR, .targets = kS0},
                {.sum = kP, .count = kP, .per_token = kS0, .greedy = kS0}}};
@@ -206,7 +206,7 @@ const OpDef LinearCrossEntropyTrain::def = define<LinearCrossEntropyTrain>({
               .dw = {DType::kF32, node.in.weight->shape},
               .dbias = bias_gradient(node)};
     },
-    .cost = cost_of_products<3>,
+    .cost = cost_of_matmuls<3>,
     .placements = [](const auto&, Axis) -> Splits<LinearCrossEntropyTrain> {
       return {{{.x = kS0, .weight = kR, .weight_of_dx = kR, .targets = kS0},
                {.sum = kP, .count = kP, .dx = kS0, .dw = kP, .dbias = kP}}};
@@ -221,7 +221,7 @@ const OpDef CrossEntropyStatistics::def = define<CrossEntropyStatistics>({
       require_parts(node);
       return {.statistics = {DType::kF32, {parts_of(node), node.in.x->shape[0], 3}}};
     },
-    .cost = cost_of_products<1>,
+    .cost = cost_of_matmuls<1>,
     // A shard of the vocabulary needs to know where it begins.
     .placements = [](const auto& node, Axis) -> Splits<CrossEntropyStatistics> {
       Splits<CrossEntropyStatistics> splits{{{.x = kS0, .weight = kR, .targets = kS0}, {.statistics = kS1}}};
@@ -277,7 +277,7 @@ const OpDef CrossEntropyGradInput::def = define<CrossEntropyGradInput>({
       require_gradient(node);
       return {.dx = {node.in.x->dtype, node.in.x->shape}};
     },
-    .cost = cost_of_products<2>,
+    .cost = cost_of_matmuls<2>,
     .placements = [](const auto& node, Axis) { return splits_of_gradient(node); },
     .in_place = {{"dx", "x"}},
 });
@@ -289,7 +289,7 @@ const OpDef CrossEntropyGradWeight::def = define<CrossEntropyGradWeight>({
       require_gradient(node);
       return {.dw = {DType::kF32, node.in.weight->shape}, .dbias = bias_gradient(node)};
     },
-    .cost = cost_of_products<2>,
+    .cost = cost_of_matmuls<2>,
     .placements = [](const auto& node, Axis) { return splits_of_gradient(node); },
 });
 
@@ -302,7 +302,7 @@ const OpDef CrossEntropyGrad::def = define<CrossEntropyGrad>({
               .dw = {DType::kF32, node.in.weight->shape},
               .dbias = bias_gradient(node)};
     },
-    .cost = cost_of_products<3>,
+    .cost = cost_of_matmuls<3>,
     .placements = [](const auto& node, Axis) { return splits_of_gradient(node); },
     .in_place = {{"dx", "x"}},
 });

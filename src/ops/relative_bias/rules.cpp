@@ -16,7 +16,7 @@ void require_buckets(const View<Op>& node, int64_t buckets) {
   require(node, exact >= 1, both ? "there must be at least 4 buckets" : "there must be at least 2 buckets");
   require(node, node.attrs.max_distance > exact,
           "max_distance must exceed the distances with separate buckets");
-  require(node, distances_of(node.attrs) >= 1, "the last distance must not lie before the first");
+  require(node, distances_of(node.attrs) >= 1, "the last distance must not precede the first");
 }
 
 }  // namespace

@@ -21,11 +21,11 @@ void require_soft_rows(const View<Op>& node, const Value& x, int64_t rows) {
   require(node, x.shape.rank() == 2 && x.shape[0] == rows,
           "there must be one row per token, or per mixed input");
 }
-// `products` matmuls of all tokens of a group with all its mixed inputs.
+// The cost of `matmuls` matmuls of all tokens of a group with all its mixed inputs.
 template <typename Op>
-Cost soft_cost(const View<Op>& node, const Value& x, double products) {
+Cost soft_cost(const View<Op>& node, const Value& x, double matmuls) {
   const auto pairs = static_cast<double>(node.in.logits->shape.elements());
-  return {2 * products * pairs * static_cast<double>(x.shape[1]), graph::streamed_bytes(node.untyped())};
+  return {2 * matmuls * pairs * static_cast<double>(x.shape[1]), graph::streamed_bytes(node.untyped())};
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ tokens = { tokenizer = "tokenizer.json" }
   Path out() const { return folder_.path() / "out"; }
   const TemporaryFolder& folder() const { return folder_; }
 
-  // Every file under `out` with its bytes.
+  // All files under `out` with their bytes.
   std::map<std::string, std::string> files_of(const std::string& name = "out") const {
     std::map<std::string, std::string> files;
     for (const Path& path : expand_glob((folder_.path() / name).string()))
@@ -92,7 +92,7 @@ tokens = { tokenizer = "tokenizer.json" }
         files[path.lexically_relative(folder_.path() / name).string()] = read_file(path);
     return files;
   }
-  // Names the files that differ: whole files would fill the screen.
+  // Prints only the names of files that differ.
   void expect_files(const std::map<std::string, std::string>& expected, const std::string& what) const {
     const auto found = files_of();
     for (const auto& [name, bytes] : expected)

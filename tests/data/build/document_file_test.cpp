@@ -33,7 +33,7 @@ TEST(DocumentFile, RoundTrips) {
   EXPECT_EQ(reader.bytes_read(), static_cast<int64_t>(std::filesystem::file_size(path)));
 }
 
-TEST(DocumentFile, ACutFileIsRefused) {
+TEST(DocumentFile, RejectsTruncatedFiles) {
   TemporaryFolder folder;
   const Path path = folder / "part.documents";
   DocumentFileWriter writer(posix_file_system(), path);

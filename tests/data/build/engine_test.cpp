@@ -38,7 +38,7 @@ TEST(BuildEngine, EveryRecordIsKeptOrAudited) {
   EXPECT_EQ(reasons["minhash/near_duplicate"], 21);  // 20 pairs, and b's copy of document 0
 }
 
-TEST(BuildEngine, ADuplicateNamesTheDocumentThatWasKept) {
+TEST(BuildEngine, DuplicatesNameTheKeptDocument) {
   BuildFixture fixture;
   fixture.build();
   std::set<std::string> kept;
@@ -50,7 +50,7 @@ TEST(BuildEngine, ADuplicateNamesTheDocumentThatWasKept) {
   }
 }
 
-TEST(BuildEngine, AnIdThatIsANumberStaysOneWhereverItIsNamed) {
+TEST(BuildEngine, NumericIdsStayNumbers) {
   BuildFixture fixture;
   const std::string text = BuildFixture::text_of(0);
   fixture.folder().write(
@@ -67,7 +67,7 @@ TEST(BuildEngine, AnIdThatIsANumberStaysOneWhereverItIsNamed) {
 }
 
 // Each part reads some of it; together they read it once.
-TEST(BuildEngine, ALineLongerThanAPartIsCountedOnce) {
+TEST(BuildEngine, CountsALineLongerThanAPartOnce) {
   BuildFixture fixture;
   std::string text;
   for (int i = 0; i < 100; ++i) text += BuildFixture::text_of(i);
@@ -79,7 +79,7 @@ TEST(BuildEngine, ALineLongerThanAPartIsCountedOnce) {
   EXPECT_EQ(result.stats.stored_bytes, static_cast<int64_t>(lines.size()));
 }
 
-TEST(BuildEngine, ClustersAreWhatTheAuditTellsOf) {
+TEST(BuildEngine, ClustersAgreeWithTheAudit) {
   BuildFixture fixture;
   fixture.build();
   std::map<std::string, std::set<std::string>> audited, listed;
@@ -115,7 +115,7 @@ TEST(BuildEngine, OtherFieldsAndLinesAreKept) {
   }
 }
 
-TEST(BuildEngine, TokensAreThoseOfTheDocumentsInOrder) {
+TEST(BuildEngine, TokensFollowTheOrderOfDocuments) {
   BuildFixture fixture;
   const BuildResult result = fixture.build();
   const Tokenizer tokenizer = Tokenizer::load(fixture.folder() / "tokenizer.json");
@@ -139,14 +139,14 @@ std::string shares(const std::string& recipe, const std::string& of_a) {
   return changed;
 }
 
-TEST(BuildEngine, SourcesForTrainingStandBesideTheTokens) {
+TEST(BuildEngine, WritesSourcesForTrainingNextToTheTokens) {
   BuildFixture fixture;
   const std::string recipe = shares(fixture.recipe(), "weight = 0.67\nmax_epochs = 3\nmax_tokens = 90000");
   fixture.build(recipe);
   const ConfigValue tree = read_toml(fixture.out() / kSourcesFile);
   EXPECT_EQ(read_file(fixture.out() / kTokenizerFile), read_file(fixture.folder() / "tokenizer.json"));
   const auto& rows = std::get<ConfigValue::Array>(tree.find("data")->find("source")->data);
-  // All of b is a near duplicate of a's: a source without tokens is none.
+  // All of b is a near duplicate of a; a source without tokens is omitted.
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(to_toml(rows[0]),
             "{ name = \"a\", path = [\"tokens/a.bin\"], weight = 0.67, max_epochs = 3, max_tokens = 90000 }");
@@ -163,14 +163,14 @@ TEST(BuildEngine, SourcesForTrainingStandBesideTheTokens) {
   }
   EXPECT_TRUE(before == after);
   EXPECT_TRUE(fixture.build(recipe).reused);
-  // A build without tokens leaves none of it.
+  // A build without tokens removes the file.
   const std::string plain = recipe.substr(0, recipe.find("tokens = {"));
   run_build(*fixture.job(plain), *comm::single_process_world(), {.overwrite = true, .progress = {}});
   EXPECT_FALSE(std::filesystem::exists(fixture.out() / kSourcesFile));
   EXPECT_FALSE(std::filesystem::exists(fixture.out() / kTokenizerFile));
 }
 
-TEST(BuildEngine, TokensInTheFormatsOfOthers) {
+TEST(BuildEngine, WritesTokensInForeignFormats) {
   BuildFixture fixture;
   fixture.build();
   const auto tokens_of = [&] {
@@ -184,7 +184,7 @@ TEST(BuildEngine, TokensInTheFormatsOfOthers) {
     std::string recipe = fixture.recipe();
     recipe.replace(recipe.find("tokenizer.json\" }"), 17,
                    fmt::format("tokenizer.json\", format = \"{}\" }}", format));
-    // Another format is another result.
+    // Another format yields another result.
     EXPECT_THROW(fixture.build(recipe), ConfigError);
     std::filesystem::remove_all(fixture.out());
     fixture.build(recipe);
@@ -212,7 +212,7 @@ TEST(BuildEngine, BytesDoNotDependOnWorkers) {
   }
 }
 
-TEST(BuildEngine, CompressedOutputsHoldTheSame) {
+TEST(BuildEngine, CompressedOutputsHaveTheSameContent) {
   BuildFixture fixture;
   fixture.build();
   const auto plain = fixture.files_of();
@@ -231,7 +231,7 @@ TEST(BuildEngine, CompressedOutputsHoldTheSame) {
   }
 }
 
-TEST(BuildEngine, AFinishedBuildIsNotDoneAgain) {
+TEST(BuildEngine, FinishedBuildIsNotRepeated) {
   BuildFixture fixture;
   const BuildResult first = fixture.build();
   const auto before = fixture.files_of();
@@ -241,7 +241,7 @@ TEST(BuildEngine, AFinishedBuildIsNotDoneAgain) {
   fixture.expect_files(before, "again");
 }
 
-TEST(BuildEngine, AnotherRecipesResultIsNotTouched) {
+TEST(BuildEngine, ResultOfAnotherRecipeIsUnchanged) {
   BuildFixture fixture;
   fixture.build();
   const auto before = fixture.files_of();
@@ -254,9 +254,8 @@ TEST(BuildEngine, AnotherRecipesResultIsNotTouched) {
   EXPECT_NE(fixture.files_of(), before);
 }
 
-// A folder that holds build.folder is read without it; the folders that the build removes first are not
-// input.
-TEST(BuildEngine, ABuildDoesNotReadItself) {
+// A folder that contains build.folder is read without it; folders that the build removes first are not input.
+TEST(BuildEngine, DoesNotReadItsOwnOutput) {
   BuildFixture fixture;
   std::string around = fixture.recipe();
   around.replace(around.find("path = \"a.jsonl\""), 16, "path = [\"**/*.jsonl\"]");
@@ -271,7 +270,7 @@ TEST(BuildEngine, ABuildDoesNotReadItself) {
   fixture.expect_files(before, "again");
 }
 
-TEST(BuildEngine, StopsAndGoesOn) {
+TEST(BuildEngine, StopsAndResumes) {
   BuildFixture fixture;
   fixture.build();
   const auto expected = fixture.files_of();
@@ -295,7 +294,7 @@ TEST(BuildEngine, OnErrorStopNamesFileAndLine) {
   expect_error(ErrorKind::kData, {"a.jsonl:62", "null_text"}, [&] { fixture.build(recipe); });
 }
 
-TEST(BuildEngine, TwoBuildsInOneFolderAreRefused) {
+TEST(BuildEngine, RejectsTwoBuildsInOneFolder) {
   BuildFixture fixture;
   std::filesystem::create_directories(fixture.out());
   const FileLock lock(fixture.out() / ".lock");
@@ -315,7 +314,7 @@ class BuildFaults : public testing::Test {
   BuildFixture fixture_;
 };
 
-TEST_F(BuildFaults, AFullDiskLosesNoFinishedPart) {
+TEST_F(BuildFaults, FullDiskKeepsFinishedParts) {
   FaultyFileSystem counting;
   fixture_.build(one_worker(), counting);
   const auto expected = fixture_.files_of();
@@ -335,7 +334,7 @@ TEST_F(BuildFaults, AFullDiskLosesNoFinishedPart) {
   EXPECT_GT(failed, 5);
 }
 
-TEST_F(BuildFaults, AKilledBuildGoesOn) {
+TEST_F(BuildFaults, KilledBuildResumes) {
   FaultyFileSystem counting;
   fixture_.build(one_worker(), counting);
   const auto expected = fixture_.files_of();

@@ -23,11 +23,11 @@ TEST(Inspect, RecordsAreCountedAndTheFirstShown) {
   ASSERT_EQ(json["first"].size(), 1u);
   EXPECT_EQ(json["first"][0]["id"], "x");
   const std::string text = inspect({.path = path, .tokenizer = {}});
-  EXPECT_NE(text.find("one\\x1b[2J"), std::string::npos) << text;  // no text commands the terminal
+  EXPECT_NE(text.find("one\\x1b[2J"), std::string::npos) << text;  // no control characters reach the terminal
 }
 
-// The pair of tools/golden/make_token_files.py: document d has d * 5 % 13 tokens, the empty one is left out.
-TEST(Inspect, AMegatronIndexWithItsTokensAndAlone) {
+// The pair of tools/golden/make_token_files.py: document d has d * 5 % 13 tokens, the empty one is omitted.
+TEST(Inspect, MegatronIndexWithAndWithoutTokens) {
   const TemporaryFolder folder;
   const Path golden = Path(STRATA_TEST_DATA) / "token_files";
   const Path index = folder.write("a.idx", read_file(golden / "narrow_pair.idx"));

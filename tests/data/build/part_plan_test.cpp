@@ -19,7 +19,7 @@ Recipe recipe_of(const TemporaryFolder& folder, const std::vector<std::vector<st
   return recipe;
 }
 
-TEST(PartPlan, CutsLargeFilesAndGathersSmallOnes) {
+TEST(PartPlan, SplitsLargeFilesAndJoinsSmallOnes) {
   TemporaryFolder folder;
   folder.write("x/big.jsonl", std::string(2500, ' '));
   for (int i = 0; i < 5; ++i) folder.write("x/small" + std::to_string(i) + ".jsonl", std::string(300, ' '));
@@ -42,7 +42,7 @@ TEST(PartPlan, CutsLargeFilesAndGathersSmallOnes) {
   EXPECT_EQ(plan.parts[5].source, 1);
 }
 
-TEST(PartPlan, PartsAreOfEightToSixtyFourMebibytes) {
+TEST(PartPlan, PartsHaveEightToSixtyFourMebibytes) {
   constexpr int64_t kMebibyte = int64_t{1} << 20;
   TemporaryFolder folder;
   folder.write("big.jsonl", "{}");
@@ -66,13 +66,13 @@ TEST(PartPlan, IdentityFollowsTheInput) {
   EXPECT_NE(plan_identity(plan_parts(recipe)), before);
 }
 
-TEST(PartPlan, AFileThatTwoPatternsFindIsReadOnce) {
+TEST(PartPlan, FileMatchedByTwoPatternsIsReadOnce) {
   TemporaryFolder folder;
   folder.write("a.jsonl", "{}");
   EXPECT_EQ(plan_parts(recipe_of(folder, {{"*.jsonl", "a.jsonl"}})).files.size(), 1u);
 }
 
-TEST(PartPlan, APatternWithoutFilesIsNamed) {
+TEST(PartPlan, NamesAPatternWithoutFiles) {
   TemporaryFolder folder;
   expect_error(ErrorKind::kConfig, {"source s0", "nothing*.jsonl"},
                [&] { plan_parts(recipe_of(folder, {{"nothing*.jsonl"}})); });

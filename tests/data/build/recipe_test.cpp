@@ -39,7 +39,7 @@ TEST(Recipe, StagesTakePublishedNamesAndDefaults) {
   EXPECT_EQ(std::get<int64_t>(recipe.stages[1].parameters.at("num_buckets")), 14);
 }
 
-TEST(Recipe, AllFaultsAreNamedAtOnce) {
+TEST(Recipe, AllErrorsAreReportedTogether) {
   TemporaryFolder folder;
   expect_error(
       ErrorKind::kConfig,
@@ -56,7 +56,7 @@ TEST(Recipe, AllFaultsAreNamedAtOnce) {
   });
 }
 
-TEST(Recipe, NamesOfSourcesAreNamesOfFiles) {
+TEST(Recipe, NamesOfSourcesAreFileNames) {
   TemporaryFolder folder;
   const std::vector<std::string> names = {"",        "../x",      "/",     "a/b",
                                           ".hidden", "a\\u0001b", "a\\nb", std::string(300, 'x')};

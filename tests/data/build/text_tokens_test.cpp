@@ -1,4 +1,4 @@
-// How a build makes tokens of texts: what ends them, and special tokens that they spell out.
+// Tokenization in a build: ends of texts, and special tokens within texts.
 #include "base/error.h"
 #include "data/build/build_fixture.h"
 #include "data/build/finish.h"
@@ -33,13 +33,13 @@ class TextTokens : public ::testing::Test {
   BuildFixture fixture_;
 };
 
-TEST_F(TextTokens, EndAsTheTokenizersFilesOrTheRecipeSay) {
+TEST_F(TextTokens, EndFollowsTheTokenizersFilesOrTheRecipe) {
   using Ids = std::vector<int32_t>;
   build();
   EXPECT_EQ(ids(), (Ids{'a', 257, 'b', 257, 256, 'c', 257}));
   build("eos = \"<end>\", bos = 256, add_bos = true");
   EXPECT_EQ(ids(), (Ids{256, 'a', 257, 'b', 258, 256, 256, 'c', 258}));
-  // Training takes them with the tokens: the files that declare them are not copied.
+  // Training reads them together with the tokens, because the files that declare them are not copied.
   const ConfigValue tree = read_toml(fixture_.out() / kSourcesFile);
   EXPECT_EQ(to_toml(*tree.find("tokenizer")->find("eos")), "258");
   EXPECT_EQ(to_toml(*tree.find("tokenizer")->find("bos")), "256");
@@ -53,7 +53,7 @@ TEST_F(TextTokens, EndAsTheTokenizersFilesOrTheRecipeSay) {
   }
 }
 
-TEST_F(TextTokens, AnotherEndIsAnotherResult) {
+TEST_F(TextTokens, AnotherEndYieldsAnotherResult) {
   build();
   EXPECT_THROW(fixture_.build(recipe("eos = \"<end>\"")), ConfigError);
   EXPECT_THROW(fixture_.build(recipe("special_in_text = \"text\"")), ConfigError);
@@ -61,7 +61,7 @@ TEST_F(TextTokens, AnotherEndIsAnotherResult) {
   EXPECT_TRUE(fixture_.build(recipe("eos = \"auto\", special_in_text = \"token\"")).reused);
 }
 
-TEST_F(TextTokens, CountWhatTextsSpellOut) {
+TEST_F(TextTokens, CountSpecialTokensInText) {
   const std::map<std::string, int64_t> counts{{"<s>", 1}, {"</s>", 1}};
   const BuildResult as_tokens = build();
   EXPECT_EQ(as_tokens.stats.special, counts);

@@ -1,4 +1,4 @@
-// The Bloom filter against sets that never forget and never err.
+// Compares the Bloom filter with exact sets.
 #include <cmath>
 #include <set>
 
@@ -9,7 +9,7 @@
 namespace strata::data::dedup {
 namespace {
 
-TEST(BloomDedup, DropsWhatCameBefore) {
+TEST(BloomDedup, DropsEarlierText) {
   Numbers numbers(1);
   std::vector<std::string> texts;
   for (int i = 0; i < 2000; ++i) texts.push_back(random_words(numbers, 1 + numbers.below(3), 12));
@@ -26,7 +26,7 @@ TEST(BloomDedup, DropsWhatCameBefore) {
   }
 }
 
-// datatrove's rule with an exact set in the filter's place.
+// datatrove's rule with an exact set instead of the filter.
 TEST(BloomDedup, CountsKnownNgrams) {
   Numbers numbers(2);
   std::vector<std::string> texts = {"", "short", "a b c"};
@@ -63,17 +63,17 @@ TEST(BloomDedup, CountsKnownNgrams) {
   EXPECT_GT(std::count_if(expected.begin(), expected.end(), [](const Outcome& o) { return o.drop; }), 20);
 }
 
-TEST(BloomDedup, ErrsAsOftenAsPromised) {
+TEST(BloomDedup, HasThePromisedErrorRate) {
   std::vector<std::string> texts;
   for (int i = 0; i < 20000; ++i) texts.push_back(std::to_string(i));
   const auto outcomes = run_stage(*make_stage("bloom_dedup", {{"false_positive_rate", 0.02}}), texts);
-  // The rate rises from 0 to 0.02 while the filter fills; half of it is reached late.
+  // The rate rises from 0 to 0.02 while the filter fills; it reaches half of that late.
   const auto wrong = std::count_if(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.drop; });
   EXPECT_GT(wrong, 20);
   EXPECT_LT(wrong, 200);
 }
 
-TEST(BloomDedup, SizeAndWhatCannotBe) {
+TEST(BloomDedup, SizeAndInvalidOptions) {
   EXPECT_EQ(bloom_size(1000, 0.01).bits,
             9586u);  // 9.585 bits an element and 7 probes, as everywhere published
   EXPECT_EQ(bloom_size(1000, 0.01).probes, 7);

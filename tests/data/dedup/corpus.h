@@ -1,4 +1,4 @@
-// Runs a corpus stage over texts that are cut into parts in a given way.
+// Runs a corpus stage over texts that are split into given parts.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace strata::data::dedup {
 
-// A decision with documents counted through all parts.
+// A decision with a document number that counts through all parts.
 struct Outcome {
   bool drop = false;
   std::string reason;
@@ -54,7 +54,7 @@ inline std::vector<Path> collect_records(const CorpusStage& stage, const std::ve
   return records;
 }
 
-// The decisions of the stage on every text; `stats` gets its counters.
+// The decisions of the stage on every text; adds its counters to `stats`.
 inline std::vector<Outcome> run_stage(const CorpusStage& stage, const std::vector<std::string>& texts,
                                       RunOptions options = {}, StageStats* stats = nullptr) {
   if (options.parts.empty()) options.parts = {texts.size()};
@@ -121,7 +121,7 @@ inline std::unique_ptr<CorpusStage> make_stage(const std::string& name,
   return nullptr;
 }
 
-// Small random numbers that are the same everywhere.
+// Small random numbers, the same on every platform.
 class Numbers {
  public:
   explicit Numbers(uint64_t seed) : seed_(seed) {}
@@ -143,7 +143,7 @@ inline std::string random_words(Numbers& numbers, size_t count, uint32_t vocabul
   return text;
 }
 
-// Ways of cutting n documents into parts, empty ones among them.
+// Several splits of n documents into parts, some of them empty.
 inline std::vector<std::vector<size_t>> ways_to_cut(size_t n) {
   std::vector<std::vector<size_t>> ways = {{n}, {0, n, 0}, {n / 3, n - n / 3}};
   std::vector<size_t> sevens(n / 7, 7);

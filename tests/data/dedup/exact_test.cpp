@@ -42,7 +42,7 @@ TEST(ExactDedup, ComparesSimplifiedTexts) {
   EXPECT_THROW(make_stage("exact_dedup", {{"compare", std::string("near")}}), ConfigError);
 }
 
-TEST(ExactDedup, NothingAndAllTheSame) {
+TEST(ExactDedup, EmptyInputAndOnlyDuplicates) {
   const auto stage = make_stage("exact_dedup");
   EXPECT_TRUE(run_stage(*stage, {}).empty());
   StageStats stats;

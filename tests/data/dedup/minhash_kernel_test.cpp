@@ -1,4 +1,4 @@
-// The minima of permutations, by every instruction set, against their formula.
+// Compares the minima of permutations with their formula, for every instruction set.
 #include "data/dedup/minhash_kernel.h"
 
 #include "data/dedup/corpus.h"
@@ -38,8 +38,8 @@ TEST(Minhash, KernelEqualsTheFormula) {
   fixtures::on_every_target([](int64_t) { check_against_the_formula(); });
 }
 
-// Values at the edges of the modulus and of the bits that estimates of late hashes use, which no text will
-// ever meet.
+// Values at the edges of the modulus and of the bits that estimates of late hashes use; texts practically
+// never reach them.
 void check_edges(size_t before) {
   const std::vector<uint64_t> a = {1, 1, 1, (uint64_t{1} << 61) - 2, 0xFFFFFFFF, uint64_t{0xFFFF} << 16};
   const std::vector<uint64_t> b = {0, 1, kMersenne61 - 1, 0xFFFFFFFF, 3, uint64_t{1} << 60};

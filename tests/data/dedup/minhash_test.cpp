@@ -1,4 +1,4 @@
-// MinHash against datatrove's golden numbers, and the stage against a search over all pairs.
+// Compares MinHash with datatrove's golden numbers, and the stage with a search over all pairs.
 #include <cmath>
 #include <random>
 #include <set>
@@ -89,7 +89,7 @@ TEST(Minhash, SignaturesOfDatatroveWithSha1) {
   EXPECT_EQ(signature[111], 359938351800247071u);
 }
 
-// An isolated mark leaves two spaces; shingles have one between words all the same.
+// An isolated punctuation mark leaves two spaces, but shingles have one space between words.
 TEST(Minhash, ShinglesHaveOneSpace) {
   MinhashOptions options;
   options.n_grams = 2;
@@ -126,7 +126,8 @@ std::vector<std::string> families(Numbers& numbers, size_t bases, size_t copies,
   return texts;
 }
 
-// All pairs: joined if they agree in a bucket and their sets are alike; what stays has the most words.
+// All pairs are joined if they agree in a bucket and their sets are similar; the text with the most words is
+// kept.
 std::vector<Outcome> search_all_pairs(const MinhashSignature& minhash, const std::vector<std::string>& texts,
                                       double min_jaccard) {
   const auto& options = minhash.options();
@@ -165,7 +166,7 @@ std::vector<Outcome> search_all_pairs(const MinhashSignature& minhash, const std
   return outcomes;
 }
 
-TEST(MinhashStage, EqualsASearchOverAllPairsHoweverThePartsAreCut) {
+TEST(MinhashStage, EqualsASearchOverAllPairsForAnyParts) {
   for (const bool narrow : {false, true}) {
     for (const double min_jaccard : {0.0, 0.8}) {
       Numbers numbers(2);
@@ -214,7 +215,7 @@ TEST(MinhashStage, EqualsDatatrove) {
                                                             {"seed", options.seed},
                                                             {"words", std::string("spacy")}}),
                                     texts, {golden["parts"].get<std::vector<size_t>>()});
-    // The same clusters, whichever document of one stays.
+    // The same clusters, whichever document of a cluster is kept.
     const auto clusters = run["clusters"].get<std::vector<int>>();
     std::map<int, size_t> survivor;
     int64_t dropped = 0;
@@ -246,7 +247,7 @@ TEST(MinhashStage, SpacyWordsAndSha1) {
   EXPECT_GT(std::count_if(outcomes.begin(), outcomes.end(), [](const Outcome& o) { return o.drop; }), 5);
 }
 
-// More documents than a sorter holds at its least, so that runs are merged, in several rounds.
+// More documents than the minimum capacity of a sorter, so that runs are merged in several passes.
 TEST(MinhashStage, TinyMemoryAndThreadsChangeNothing) {
   Numbers numbers(4);
   std::vector<std::string> texts;
@@ -262,7 +263,7 @@ TEST(MinhashStage, TinyMemoryAndThreadsChangeNothing) {
   EXPECT_EQ(stats.counters(), tiny_stats.counters());
 }
 
-TEST(MinhashStage, ExactlyOneOfEveryClusterStays) {
+TEST(MinhashStage, KeepsExactlyOneOfEveryCluster) {
   const std::vector<std::string> same(300, "one two three four five six seven");
   for (const double min_jaccard : {0.0, 1.0}) {
     StageStats stats;
@@ -277,7 +278,7 @@ TEST(MinhashStage, ExactlyOneOfEveryClusterStays) {
   EXPECT_TRUE(run_stage(*make_stage("minhash"), {}, {{0}}).empty());
 }
 
-TEST(MinhashStage, TheCopyWithTheMostWordsStays) {
+TEST(MinhashStage, KeepsTheCopyWithTheMostWords) {
   Numbers numbers(5);
   const std::string base = random_words(numbers, 400, 5000);
   const auto outcomes = run_stage(*make_stage("minhash"), {base, base + " more", base + " also"});
@@ -286,8 +287,8 @@ TEST(MinhashStage, TheCopyWithTheMostWordsStays) {
   EXPECT_EQ(outcomes[2], (Outcome{true, "near_duplicate", 1}));
 }
 
-// The curve 1 - (1 - s^8)^14: sure above 0.9, and at 0.5 one pair in twenty.
-TEST(MinhashStage, FindsWhatTheCurvePromises) {
+// The curve 1 - (1 - s^8)^14: nearly all pairs above 0.9, and one in twenty at 0.5.
+TEST(MinhashStage, FollowsTheDetectionCurve) {
   Numbers numbers(6);
   const MinhashSignature minhash({});
   std::vector<std::string> texts;
@@ -295,7 +296,7 @@ TEST(MinhashStage, FindsWhatTheCurvePromises) {
   for (int i = 0; i < 1500; ++i) {
     const std::string base = random_words(numbers, 150, 50000);
     std::string changed = base;
-    // A changed word takes five shingles of 146 with it.
+    // A changed word changes five of 146 shingles.
     for (uint32_t change = numbers.below(14); change > 0; --change) {
       const size_t at = changed.find(' ', numbers.below(static_cast<uint32_t>(changed.size() - 20)));
       changed.insert(at, "x");
@@ -324,7 +325,7 @@ TEST(MinhashStage, FindsWhatTheCurvePromises) {
   EXPECT_LE(low_found, expected_low + 4 * std::sqrt(expected_low) + 1) << low;
 }
 
-TEST(MinhashStage, RefusesWhatCannotBe) {
+TEST(MinhashStage, RejectsInvalidOptions) {
   EXPECT_THROW(make_stage("minhash", {{"n_grams", int64_t{0}}}), ConfigError);
   EXPECT_THROW(make_stage("minhash", {{"hash", std::string("md5")}}), ConfigError);
   EXPECT_THROW(make_stage("minhash", {{"precision", int64_t{16}}}), ConfigError);
@@ -332,7 +333,7 @@ TEST(MinhashStage, RefusesWhatCannotBe) {
   EXPECT_THROW(make_stage("minhash", {{"words", std::string("nltk")}}), ConfigError);
 }
 
-TEST(SpanHash, IsThatOfEachSpan) {
+TEST(SpanHash, EqualsTheHashOfEachSpan) {
   std::mt19937 random(5);
   for (const size_t words : {size_t{1}, size_t{5}, size_t{6}, size_t{13}}) {
     for (size_t number = words; number < 60; ++number) {

@@ -1,4 +1,4 @@
-// Record files that were cut or altered, and what sorts and keeps beyond memory.
+// Truncated and damaged record files, external sorting and mapped arrays.
 #include <fstream>
 
 #include "base/error.h"
@@ -49,7 +49,7 @@ TEST(Records, DamageIsADataErrorForEveryKind) {
   }
 }
 
-TEST(Records, OfOtherParametersAreRefused) {
+TEST(Records, OfOtherParametersAreRejected) {
   const ScratchFolder folder;
   StageStats stats;
   const auto records = collect_records(*make_stage("minhash"), {"a b c d e f"}, {1}, folder.path(), stats);
@@ -58,7 +58,7 @@ TEST(Records, OfOtherParametersAreRefused) {
   EXPECT_THROW(decide(*make_stage("exact_dedup"), records, folder / "scratch"), DataError);
 }
 
-TEST(Records, WithoutFinishNothingStays) {
+TEST(Records, WithoutFinishNothingIsWritten) {
   const ScratchFolder folder;
   {
     const auto stage = make_stage("minhash");

@@ -1,4 +1,4 @@
-// Repeated spans against the rule itself: every window looked up among all windows before it.
+// Compares repeated spans with the rule: looks up every window among all earlier windows.
 #include "data/dedup/substring.h"
 
 #include <map>
@@ -40,7 +40,7 @@ void expect_rule(const std::vector<std::string>& texts, int64_t window) {
   const auto expected = look_up_all_windows(texts, static_cast<size_t>(window));
   const auto stage = make_stage("substring_dedup", {{"length_threshold", window}});
   for (const auto& parts : ways_to_cut(texts.size())) {
-    // With no memory every group's windows are sorted outside; with some only large groups'.
+    // Without memory the windows of all groups are sorted externally; with some memory only large groups.
     for (const int64_t memory : {int64_t{0}, int64_t{4096}, int64_t{1} << 30}) {
       EXPECT_EQ(run_stage(*stage, texts, {parts, memory}), expected) << window << " " << memory;
     }
@@ -95,7 +95,7 @@ TEST(SubstringDedup, KeepsTheFirstOccurrenceOfALongSpan) {
   EXPECT_EQ(stats.counters().at("documents_changed"), 3);
 }
 
-TEST(SubstringDedup, CutsNoCharacterAndNoWord) {
+TEST(SubstringDedup, DoesNotSplitCharactersOrWords) {
   const std::string cjk = "\xE4\xBD\xA0\xE5\xA5\xBD\xE4\xB8\x96\xE7\x95\x8C";  // four characters, no spaces
   EXPECT_EQ(whole_words(cjk, {1, 11}), (TextSpan{3, 9}));
   EXPECT_EQ(whole_words("one two three", {1, 10}), (TextSpan{4, 8}));
@@ -110,7 +110,7 @@ TEST(SubstringDedup, CutsNoCharacterAndNoWord) {
 }
 
 // Every window has exactly one anchor, and equal windows have it at the same place.
-TEST(Anchors, AreDecidedByTheWindowAlone) {
+TEST(Anchors, DependOnlyOnTheWindow) {
   Numbers numbers(3);
   for (const size_t window : {16u, 31u, 100u}) {
     AnchorFinder finder(window);
@@ -139,7 +139,7 @@ TEST(Anchors, AreDecidedByTheWindowAlone) {
   }
 }
 
-TEST(SubstringDedup, RefusesWhatCannotBe) {
+TEST(SubstringDedup, RejectsInvalidOptions) {
   EXPECT_THROW(make_stage("substring_dedup", {{"length_threshold", int64_t{8}}}), ConfigError);
   EXPECT_TRUE(run_stage(*make_stage("substring_dedup"), {}, {{0, 0}}).empty());
 }

@@ -1,4 +1,4 @@
-// Lines and paragraphs against a plain list of those that came before.
+// Compares deduplication of lines and paragraphs with a list of earlier ones.
 #include <set>
 
 #include "base/error.h"
@@ -89,7 +89,7 @@ TEST(LineDedup, EqualsAListOfSeenLines) {
   }
 }
 
-TEST(LineDedup, DropsWhatBecomesTooShort) {
+TEST(LineDedup, DropsDocumentsThatBecomeTooShort) {
   const std::vector<std::string> texts = {"menu home\ncontact us",
                                           "menu home\nfive words are in here\nand three more",
                                           "menu home\nshort", "tiny", "Menu Home \n\n contact us"};
@@ -138,7 +138,7 @@ TEST(ParagraphDedup, ComparesSimplifiedText) {
   EXPECT_EQ(apply_outcomes(texts, outcomes), (std::vector<std::string>{texts[0], "***\n\nx"}));
 }
 
-// Extents rise, and together with the gaps between them they are the text.
+// Extents ascend, and together with the gaps between them they cover the text.
 TEST(Units, ExtentsAreInTheText) {
   std::vector<Unit> units;
   for (const std::string& text : random_texts(3, 300)) {

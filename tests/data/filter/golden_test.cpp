@@ -53,7 +53,7 @@ const std::map<std::string, Case>& cases() {
   return all;
 }
 
-TEST(Filters, DecideAsDatatrove) {
+TEST(Filters, AgreeWithDatatrove) {
   std::map<std::string, std::unique_ptr<DocumentStage>> stages;
   for (const auto& [name, one] : cases()) {
     for (const std::string words : {"spacy", "whitespace"}) {
@@ -63,7 +63,7 @@ TEST(Filters, DecideAsDatatrove) {
     }
   }
   std::ifstream file(STRATA_TEST_DATA "/filter/decisions.jsonl");
-  // One view for all texts and stages, as a build has it; a fresh one must give the same.
+  // One view for all texts and stages, as in a build; a new view must yield the same.
   TextView shared;
   std::map<std::string, int> seen;
   int lines = 0;

@@ -21,7 +21,7 @@ std::string reason(const DocumentStage& stage, const std::string& text) {
   return apply_stage(stage, text).reason;
 }
 
-// A folder_ of the test's own, with one file in it.
+// A temporary folder with one file.
 class WithFile : public testing::Test {
  protected:
   Path folder_ = std::filesystem::temp_directory_path() /
@@ -47,7 +47,7 @@ TEST(Kinds, AreComplete) {
                             "fasttext_quality", "line_corrections", "decontaminate"}));
 }
 
-TEST(Kinds, RefuseBadValues) {
+TEST(Kinds, RejectBadValues) {
   EXPECT_THROW(make_stage("gopher_quality", {{"words", std::string("nltk")}}), ConfigError);
   EXPECT_THROW(make_stage("gopher_quality", {{"min_doc_words", -1.0}}), ConfigError);
   EXPECT_THROW(make_stage("gopher_quality", {{"max_non_alpha_words_ratio", 1.5}}), ConfigError);
@@ -128,7 +128,7 @@ TEST(Normalize, RepairsAndComposes) {
   EXPECT_EQ(text("it\u00e2\u20ac\u2122s \u00e2\u20ac\u0153x\u00e2\u20ac\u009d"), "it\u2019s \u201cx\u201d");
   EXPECT_EQ(text("\u00d0\u0178\u00d1\u20ac\u00d0\u00b8"), "\u041f\u0440\u0438");
   EXPECT_EQ(text("\u00f0\u0178\u02dc\u20ac"), "\U0001f600");
-  // What may be meant stays.
+  // Plausible text is unchanged.
   EXPECT_EQ(text("\u00d1\u00b0 na\u00efve \u00c9\u00bb r\u00e9sum\u00e9 \u00ab\u00e0\u00bb"),
             "\u00d1\u00b0 na\u00efve \u00c9\u00bb r\u00e9sum\u00e9 \u00ab\u00e0\u00bb");
   EXPECT_EQ(reason(*stage, "\x01\x02"), "empty");
@@ -225,8 +225,8 @@ TEST_F(WithFile, UrlBlocklist) {
   EXPECT_EQ(stats.counters().at("no_url"), 1);
 }
 
-// The message names the nearest of those that are known.
-TEST(Languages, UnknownOnesAreRefused) {
+// The message names the nearest known language.
+TEST(Languages, RejectsUnknownLanguages) {
   const auto error_of = [](const std::string& kind, const std::string& parameter, StageValue value) {
     try {
       make_stage(kind, {{"banned_words", Strings{"bad"}}, {parameter, std::move(value)}});
@@ -240,7 +240,7 @@ TEST(Languages, UnknownOnesAreRefused) {
   EXPECT_EQ(error_of("word_blocklist", "default_language", std::string("zh")), "");
   try {
     make_stage("language", {{"languages", Strings{"de", "EN"}}});
-    ADD_FAILURE() << "EN was taken";
+    ADD_FAILURE() << "EN was accepted";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("[language] languages: found \"EN\""));
     EXPECT_THAT(error.what(), HasSubstr("perhaps \"en\""));
@@ -269,7 +269,7 @@ TEST_F(WithFile, WordBlocklist) {
   EXPECT_LT(kept, 260);
 }
 
-TEST(LineCorrections, LinesGoAndDocumentsToo) {
+TEST(LineCorrections, RemovesLinesAndDocuments) {
   const auto stage = make_stage("line_corrections", {{"max_removed_word_fraction", 1.0}});
   const auto text = [&](const std::string& in) { return apply_stage(*stage, in).text; };
   EXPECT_EQ(text("One plain line.\n\nAnother one here."), "One plain line.\n\nAnother one here.");
@@ -297,7 +297,7 @@ TEST_F(WithFile, Decontaminate) {
   EXPECT_EQ(of("x two THREE, four five six seven eight nine ten eleven twelve - thirteen y"), "contaminated");
   EXPECT_EQ(of("two three four five six seven eight nine ten eleven twelve"), "");
   EXPECT_EQ(of("so: the cat sat on the mat and then the dog came in!"), "contaminated");
-  // Across the border of query and label, but not only in the query.
+  // Matches may cross from query to label, but must not be only in the query.
   EXPECT_EQ(of("the capital of the small country of liechtenstein in europe vaduz is"), "contaminated");
   EXPECT_EQ(of("what is the capital of the small country of liechtenstein in europe"), "");
   EXPECT_EQ(of(""), "");

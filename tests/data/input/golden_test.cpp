@@ -1,4 +1,4 @@
-// Every format against what Python's own modules read: tools/golden/make_input_golden.py.
+// Compares every format with Python's readers: tools/golden/make_input_golden.py.
 #include <gtest/gtest.h>
 
 #include "base/json.h"
@@ -30,7 +30,7 @@ void expect_golden(const std::string& name, size_t count) {
     if (status != ReadStatus::kDocument) continue;
     EXPECT_EQ(document.text, record["text"].get<std::string>());
     Json fields = parse_json_or_discard<Json>("{" + document.fields + "}");
-    if (fields.is_discarded()) continue;  // half a surrogate pair, unchanged
+    if (fields.is_discarded()) continue;  // a lone surrogate, unchanged
     fields.erase("big");
     EXPECT_EQ(fields, record["fields"]);
   }
@@ -40,7 +40,7 @@ TEST_P(InputGolden, AsPythonReadsIt) {
   expect_golden(GetParam(), 0);
 }
 
-// The files hold more rows than the list next to them.
+// The files contain more rows than the list next to them.
 TEST(ArrowGolden, ParquetAndArrowAsPythonReadsThem) {
   const Path folder = Path(STRATA_TEST_DATA) / "input";
   for (const char* name : {"rows.parquet", "rows.feather", "rows.arrow"}) {

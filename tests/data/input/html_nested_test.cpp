@@ -1,4 +1,5 @@
-// The quick reader of well nested pages against the full parser: where it takes a page, both read the same.
+// Compares the fast reader of well nested pages with the full parser: if it accepts a page, both read the
+// same.
 #include <gtest/gtest.h>
 
 #include <iterator>
@@ -27,7 +28,7 @@ std::string described(const HtmlNodes& nodes) {
   return out;
 }
 
-// Whether the quick reader takes the page; fails where it reads it otherwise.
+// Whether the fast reader accepts the page; fails if it reads it differently.
 bool is_nested(const std::string& html) {
   HtmlNodes quick, full;
   if (!read_nested_page(html, quick)) return false;
@@ -36,7 +37,7 @@ bool is_nested(const std::string& html) {
   return true;
 }
 
-TEST(NestedPage, TakesWhatAuthorsWrite) {
+TEST(NestedPage, AcceptsTypicalPages) {
   for (const char* const page :
        {"", " \n", "words", "<p>One<p>Two",
         // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): a text in two lines
@@ -49,7 +50,7 @@ TEST(NestedPage, TakesWhatAuthorsWrite) {
         "<pre>\n\n x &lt; y\r\n</pre>", "<pre>&quot;</pre>", "a &eacute;&copy2&nbsp;&#8217;&zz;&",
         "<script>if (a<b) '</p>'</script><style>a>b{}</style>", "<select><option>a<option>b</select>",
         "<svg width=1><title>t</title><path d='M0'/><g></g></svg>text", "<a href='x>y' title=\"<b>\">z</a>",
-        "<a href=x>a</a><a href=''>b</a><a>c</a>", "<form><input> word </form> behind", "<p>a</p></p>b</img>",
+        "<a href=x>a</a><a href=''>b</a><a>c</a>", "<form><input> word </form> after", "<p>a</p></p>b</img>",
         "<!-- <p> -- --><?xml?>a<!---->", "<x-y><b>c</b></x-y>",
         "<p hidden>a</p><p style='display:none'>b</p><div aria-hidden=true id=menu "
         "itemprop=articleBody>c</div>",
@@ -89,7 +90,7 @@ TEST(NestedPage, LeavesRepairsToTheFullParser) {
   }
 }
 
-TEST(NestedPage, RefusesWhatTheFullParserRefuses) {
+TEST(NestedPage, RejectsPagesThatTheFullParserRejects) {
   std::string deep, drawing = "<svg>";
   for (int i = 0; i < 2100; ++i) {
     deep = "<div>" + deep + "</div>";
@@ -229,7 +230,7 @@ std::string random_page(std::mt19937& random) {
   return page + (below(2) == 0 ? "</body></html>\n" : "");
 }
 
-TEST(NestedPage, ReadsRandomPagesAsTheFullParserDoes) {
+TEST(NestedPage, AgreesWithTheFullParserOnRandomPages) {
   std::mt19937 random(1);
   int nested = 0;
   for (int i = 0; i < 20000; ++i) nested += is_nested(random_page(random));

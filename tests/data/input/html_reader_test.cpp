@@ -17,7 +17,7 @@ std::string main_text(const std::string& html) {
   return text;
 }
 
-TEST(MainText, BoilerplateGoesAndBlocksStay) {
+TEST(MainText, RemovesBoilerplateAndKeepsBlocks) {
   const std::string paragraph = std::string("<p>") + kLong + "</p>";
   const std::string html =
       "<html><head><title>T</title><script>var a = '<p>no</p>';</script></head><body>"
@@ -28,23 +28,23 @@ TEST(MainText, BoilerplateGoesAndBlocksStay) {
       "<h2>Empty section</h2><h2>A section</h2><ul><li>first\n   item</li><li>second item</li></ul>"
       "<pre>code {\n    indented\n}</pre>" +
       paragraph + "<table><tr><th>a<th>b<tr><td><p>1</p><td>2</table>" + paragraph +
-      "line<br>break, it says." +
+      "line<br>break, it reads." +
       "<h2>Read on</h2><p><a href=2>Another page of this site</a></p></div>"
-      "<footer>Copyright of somebody, all rights reserved, and many more words here.</footer>"
-      "<p style='display: none'>hidden words that nobody is ever meant to see on this page</p></body>";
+      "<footer>Copyright of the author, all rights reserved, and many more words here.</footer>"
+      "<p style='display: none'>hidden words that no reader is ever meant to see on this page</p></body>";
   EXPECT_EQ(main_text(html), std::string("The title\n") + kLong +
                                  "\nA section\nfirst item\nsecond item\ncode {\n    indented\n}\n" + kLong +
-                                 "\na | b\n1 | 2\n" + kLong + "\nline\nbreak, it says.");
+                                 "\na | b\n1 | 2\n" + kLong + "\nline\nbreak, it reads.");
 }
 
-TEST(MainText, MainAndArticleAreTakenAtTheirWord) {
-  const std::string aside = std::string("<div>") + kLong + " But this is beside the point.</div>";
+TEST(MainText, TrustsMainAndArticle) {
+  const std::string aside = std::string("<div>") + kLong + " But this is only an aside.</div>";
   const std::string html = aside + "<main><p>" + kLong + "</p><p>" + kLong + "</p></main>";
   EXPECT_EQ(main_text(html), std::string(kLong) + "\n" + kLong);
 }
 
-// Around the running text as within it; menus and lists of other pages still go.
-TEST(MainText, ListsAndTablesAtTheBeginningAndTheEndOfAnArticleStay) {
+// Lists and tables around the running text are kept too; menus and lists of other pages are still removed.
+TEST(MainText, KeepsListsAndTablesAtBothEndsOfAnArticle) {
   const std::string paragraph = std::string("<p>") + kLong + "</p>";
   const std::string menu = "<ul><li>Home</li><li>Shop</li></ul>";
   const std::string links =
@@ -97,7 +97,7 @@ TEST(MainText, OddPages) {
   EXPECT_EQ(text, "text");
 }
 
-TEST(Charset, IsFoundWhereItIsDeclared) {
+TEST(Charset, IsReadFromItsDeclaration) {
   EXPECT_EQ(charset_of_content_type("text/html; Charset=\"KOI8-R\""), "koi8-r");
   EXPECT_EQ(charset_of_content_type("text/html"), "");
   EXPECT_EQ(declared_charset("\xEF\xBB\xBF<html>"), "utf-8");
@@ -107,7 +107,7 @@ TEST(Charset, IsFoundWhereItIsDeclared) {
   EXPECT_EQ(declared_charset("<p>charset=x"), "");
 }
 
-TEST(Charset, DecodesOrSaysWhyNot) {
+TEST(Charset, DecodesOrReportsAReason) {
   std::string utf8, detail;
   EXPECT_TRUE(decode_page("caf\xe9 \x80", "latin1", utf8, detail));
   EXPECT_EQ(utf8, "café €");
@@ -148,7 +148,7 @@ TEST(Charset, LabelsOfTheWebAreRead) {
 }
 
 // Labels that iconv reads and browsers do not, and labels that neither reads.
-TEST(Charset, OtherLabelsAreNotRead) {
+TEST(Charset, OtherLabelsAreRejected) {
   for (const char* label : {"utf-7", "utf-32", "hz-gb-2312", "iso-2022-kr", "iso-2022-cn-ext", "ebcdic-us",
                             "utf-8//ignore", "x-user-defined", "klingon"}) {
     std::string utf8, detail;
@@ -157,7 +157,7 @@ TEST(Charset, OtherLabelsAreNotRead) {
   }
 }
 
-TEST(HtmlReader, AFileIsAPage) {
+TEST(HtmlReader, EachFileIsAPage) {
   const TemporaryFolder folder;
   const auto records = read_records(folder.write("a.html", "<meta charset=latin1><p>caf\xe9</p>"));
   ASSERT_EQ(records.size(), 1u);

@@ -58,7 +58,7 @@ TEST(Compression, BzipXzAndLz4AreReadLikeGzip) {
   }
 }
 
-TEST(TextReader, BinaryFilesAreNoTexts) {
+TEST(TextReader, RejectsBinaryFiles) {
   const TemporaryFolder folder;
   for (const std::string& content : {std::string("MZ\0\1", 4), std::string("a\0b\0", 4),
                                      std::string("\xFE\xFF\0a", 4), std::string("%PDF-1.7 text")}) {

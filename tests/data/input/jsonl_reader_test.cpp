@@ -29,7 +29,7 @@ TEST(JsonlReader, FieldsAreKeptByteForByteInOrder) {
   EXPECT_EQ(records[0].document.text, "t");
 }
 
-TEST(JsonlReader, EveryCutGivesEachRecordOnce) {
+TEST(JsonlReader, EveryPartitionYieldsEachRecordOnce) {
   const TemporaryFolder folder;
   std::string content = "\xEF\xBB\xBF";
   for (int i = 0; i < 9; ++i) {
@@ -64,29 +64,29 @@ TEST(JsonlReader, ALineOfAHundredMegabytes) {
   const TemporaryFolder folder;
   std::string text;
   text.resize(100'000'000, 'x');
-  const Path path = folder.write("a.jsonl", line_of("before") + line_of(text) + line_of("behind"));
+  const Path path = folder.write("a.jsonl", line_of("before") + line_of(text) + line_of("after"));
   const auto records = read_records(path);
   ASSERT_EQ(records.size(), 3u);
   EXPECT_TRUE(records[1].document.text == text);
-  EXPECT_EQ(records[2].document.text, "behind");
+  EXPECT_EQ(records[2].document.text, "after");
   EXPECT_EQ(records[2].document.line, 3);
 }
 
 TEST(JsonlReader, ALineBeyondTheLimitIsSkippedInBoundedMemory) {
   const TemporaryFolder folder;
   const Path path =
-      folder.write("a.jsonl", line_of("before") + line_of(std::string(3'000'000, 'x')) + line_of("behind"));
+      folder.write("a.jsonl", line_of("before") + line_of(std::string(3'000'000, 'x')) + line_of("after"));
   RecordOptions options;
   options.max_record_bytes = 1'000'000;
   const auto records = read_records(path, options);
   ASSERT_EQ(records.size(), 3u);
   EXPECT_EQ(records[1].status, ReadStatus::kBadRecord);
   EXPECT_EQ(records[1].document.id, "a.jsonl:2");
-  EXPECT_EQ(records[2].document.text, "behind");
+  EXPECT_EQ(records[2].document.text, "after");
   EXPECT_EQ(records[2].document.line, 3);
 }
 
-TEST(JsonlReader, DamageIsToldBehindWhatCameBefore) {
+TEST(JsonlReader, DamageIsReportedAfterEarlierRecords) {
   const TemporaryFolder folder;
   std::string content;
   for (int i = 0; i < 20000; ++i) content += line_of("text number " + std::to_string(i * 7919 % 10007));
@@ -110,7 +110,7 @@ TEST(JsonlReader, EmptyFilesHaveNoRecords) {
   EXPECT_TRUE(read_records(folder.write("c.jsonl.gz", gzip(""))).empty());
 }
 
-TEST(JsonlReader, APipeIsReadAndItsFormatFound) {
+TEST(JsonlReader, ReadsAPipeAndDetectsItsFormat) {
   const TemporaryFolder folder;
   const Path path = folder.path() / "pipe";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
@@ -135,7 +135,7 @@ TEST(JsonlReader, BuffersAreReused) {
   while (reader->next(document, detail) == ReadStatus::kDocument) ASSERT_EQ(document.text.data(), buffer);
 }
 
-TEST(TextReader, AFileIsADocument) {
+TEST(TextReader, EachFileIsADocument) {
   const TemporaryFolder folder;
   const auto records = read_records(folder.write("a.txt", "\xEF\xBB\xBFone\r\ntwo"));
   ASSERT_EQ(records.size(), 1u);

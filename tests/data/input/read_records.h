@@ -1,4 +1,4 @@
-// All records of a file, as a test compares them.
+// All records of a file, for comparison in tests.
 #pragma once
 
 #include <string>

@@ -18,7 +18,7 @@ std::vector<std::string> outcome(const std::vector<ReadRecord>& records) {
 
 using Outcome = std::vector<std::string>;
 
-TEST(CsvReader, BadRowsAreToldAndReadingGoesOn) {
+TEST(CsvReader, BadRowsAreReportedAndReadingContinues) {
   const TemporaryFolder folder;
   const Path path = folder.write("a.csv",
                                  "text,url\n"

@@ -24,7 +24,7 @@ std::vector<std::string> outcome(const std::vector<ReadRecord>& records) {
 
 using Outcome = std::vector<std::string>;
 
-TEST(WarcReader, WrongLengthsAreToldAndReadingGoesOn) {
+TEST(WarcReader, WrongLengthsAreReportedAndReadingContinues) {
   const TemporaryFolder folder;
   for (const int64_t off_by : {-5, -1, 1, 2, 3, 4, 50, 100000}) {
     const Path path =
@@ -34,7 +34,7 @@ TEST(WarcReader, WrongLengthsAreToldAndReadingGoesOn) {
   }
 }
 
-// Error pages and redirections are pages of the server's, not of the site's.
+// Error pages and redirections come from the server, not the site.
 TEST(WarcReader, OnlyResponsesThatSucceededAreDocuments) {
   const TemporaryFolder folder;
   std::string content;

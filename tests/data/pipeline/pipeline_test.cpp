@@ -15,7 +15,7 @@ TEST(DocumentTest, FindsStringFields) {
   EXPECT_EQ(string_field(document, "url"), "http://a.b/\xc3\xa9");
   EXPECT_EQ(string_field(document, "n"), "");
   EXPECT_EQ(string_field(document, "absent"), "");
-  // Numbers beyond a double and halves of surrogate pairs in other fields; the last of two.
+  // Numbers beyond a double and lone surrogates in other fields; the last of two equal keys counts.
   document.fields = R"("n":1e999,"s":"\ud800","url":"first","m":123456789012345678901234567890,"url":"last")";
   EXPECT_EQ(string_field(document, "url"), "last");
   document.fields.clear();
@@ -28,7 +28,7 @@ TEST(DocumentTest, EveryReasonHasAName) {
     EXPECT_FALSE(read_reason(static_cast<ReadStatus>(status)).empty()) << status;
 }
 
-TEST(StageStatsTest, BinsHoldEveryValue) {
+TEST(StageStatsTest, BinsContainEveryValue) {
   StageStats stats({{"x", 0, 1, 0.3, false}});
   for (const double value : {-5.0, 0.0, 0.0199, 0.02, 0.999, 1.0, 7.0, std::nan("")}) stats.record(0, value);
   const auto& bins = stats.histograms()[0].bins;

@@ -7,7 +7,7 @@
 namespace strata::data {
 namespace {
 
-TEST(EvalWindows, EachTargetCountsOnceInTheFirstWindowThatHoldsIt) {
+TEST(EvalWindows, EachTargetCountsInTheFirstWindowThatContainsIt) {
   const TemporaryFolder folder;
   for (const int64_t tokens : {2, 3, 7, 8, 9, 10, 17, 40, 41, 42}) {
     const auto corpus = counting_corpus(folder, "a", tokens, 1);
@@ -57,7 +57,7 @@ TEST(EvalWindows, DefaultsAndDocuments) {
   EXPECT_EQ(few.fill(0, 1, batch.view(), scratch), 3);
 }
 
-TEST(EvalWindows, OneTokenIsTooFew) {
+TEST(EvalWindows, RequiresTwoTokens) {
   const TemporaryFolder folder;
   const auto corpus = counting_corpus(folder, "a", 1);
   expect_error(ErrorKind::kData, {"1 tokens"}, [&] { EvalWindows(corpus, {.sequence_length = 4}); });

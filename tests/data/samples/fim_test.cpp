@@ -29,7 +29,7 @@ std::vector<int32_t> counting(int64_t n) {
   return ids;
 }
 
-TEST(FillInTheMiddle, NothingIsLostButTheLastThree) {
+TEST(FillInTheMiddle, LosesOnlyTheLastThreeTokens) {
   std::vector<int32_t> scratch;
   for (const double spm_rate : {0.0, 1.0}) {
     for (const int64_t n : {0, 1, 2, 3, 4, 5, 17, 256}) {
@@ -56,7 +56,7 @@ TEST(FillInTheMiddle, NothingIsLostButTheLastThree) {
   }
 }
 
-TEST(FillInTheMiddle, SharesAndCutsAreAsAskedFor) {
+TEST(FillInTheMiddle, RatesAndCutsFollowTheOptions) {
   std::vector<int32_t> scratch;
   const int64_t n = 23, runs = 20000;
   int64_t changed = 0, spm = 0;
@@ -86,7 +86,7 @@ TEST(FillInTheMiddle, SharesAndCutsAreAsAskedFor) {
   EXPECT_GT(middles[0], middles[10]);
 }
 
-TEST(FillInTheMiddle, EndsOfADocumentStay) {
+TEST(FillInTheMiddle, KeepsTheEndsOfADocument) {
   std::vector<int32_t> scratch;
   FimOptions with_ends = options(1, 0);
   with_ends.begin_of_text = {7, 8};
@@ -150,7 +150,7 @@ TEST(FillInTheMiddle, OfSamplesInEveryPacking) {
     const auto source = single_source(corpus, plain), changed = single_source(corpus, fim);
     OwnedBatch before(rows, length), after(rows, length), again(rows, length);
     BatchScratch scratch;
-    // Another epoch too: its samples are changed otherwise.
+    // In another epoch samples are changed differently.
     const int64_t first = source.samples_per_epoch();
     source.fill(first, rows, before.view(), scratch);
     changed.fill(first, rows, after.view(), scratch);

@@ -27,12 +27,12 @@ void expect_same(const HostBatch& got, const SampleSource& source, int64_t first
   EXPECT_EQ(got[Column::kCrossKvBegin], expected.cross_kv_begin);
 }
 
-TEST(Loader, GivesWhatTheSourceGives) {
+TEST(Loader, ReturnsTheRowsOfTheSource) {
   const TemporaryFolder folder;
   const auto source = single_source(counting_corpus(folder, "a", 1000), {.sequence_length = 8, .seed = 5});
   Loader loader(source, {.max_sequences = 6});
   for (int64_t step = 0; step < 60; ++step) expect_same(loader.next(step * 4, 4), source, step * 4, 4);
-  // Another place, another size, the same batch twice.
+  // Another position, another size, the same batch twice.
   for (const auto& [first, sequences] : std::vector<std::pair<int64_t, int64_t>>{
            {7, 6}, {7, 6}, {13, 6}, {19, 2}, {21, 2}, {1000000, 1}, {0, 3}, {3, 3}, {6, 3}, {6, 1}}) {
     expect_same(loader.next(first, sequences), source, first, sequences);
@@ -62,7 +62,7 @@ TEST(Loader, BuffersAreReused) {
   }
 }
 
-TEST(Loader, ErrorsReachTheCallerAndTheNextCallGoesOn) {
+TEST(Loader, ErrorsReachTheCallerAndTheNextCallContinues) {
   const TemporaryFolder folder;
   std::vector<uint16_t> ids(161, 3);
   ids[100] = 900;  // window 12 of 20
@@ -78,7 +78,7 @@ TEST(Loader, ErrorsReachTheCallerAndTheNextCallGoesOn) {
   }
 }
 
-TEST(Loader, StopsWithoutBeingAsked) {
+TEST(Loader, StopsWhenDestroyed) {
   const TemporaryFolder folder;
   const auto source = single_source(counting_corpus(folder, "a", 1000), {.sequence_length = 8});
   for (int i = 0; i < 20; ++i) {

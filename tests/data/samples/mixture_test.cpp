@@ -38,7 +38,7 @@ TEST(Mixture, RandomAccessFarAway) {
   EXPECT_NEAR(static_cast<double>(here.index), static_cast<double>(far) / 2, 2);
 }
 
-TEST(Mixture, TinyWeightsStillGetSamples) {
+TEST(Mixture, TinyWeightsStillReceiveSamples) {
   const Mixture mixture({{0, {1.0, 1e-9}}}, {kForEver, kForEver});
   int64_t rare = 0;
   for (int64_t i = 0; i < 65536; ++i) rare += mixture(i).source;
@@ -83,7 +83,7 @@ TEST(Mixture, PhasesChangeTheWeights) {
   EXPECT_NEAR(static_cast<double>(counts[1]), 1500, 2);
 }
 
-TEST(SkipRanges, TrainedSamplesAreTheOthersInOrder) {
+TEST(SkipRanges, TrainedSamplesAreTheRemainingOnesInOrder) {
   const SkipRanges skip({{20, 25}, {3, 5}, {4, 8}, {25, 26}, {30, 30}});
   std::vector<int64_t> expected;
   for (int64_t global = 0; global < 60; ++global) {
@@ -99,7 +99,7 @@ TEST(SkipRanges, TrainedSamplesAreTheOthersInOrder) {
   expect_error(ErrorKind::kConfig, {"data.skip", "9 to 3"}, [] { SkipRanges({{9, 3}}); });
 }
 
-TEST(Mixture, GivenCountsWhatThePlacesSay) {
+TEST(Mixture, GivenCountsThePlaces) {
   const Mixture mixture({{0, {3, 1, 0}}, {70000, {0, 1, 2}}, {140000, {1, 1, 1}}},
                         {Mixture::kUnbounded, 20000, 90000});
   std::vector<int64_t> given(3);
@@ -112,7 +112,7 @@ TEST(Mixture, GivenCountsWhatThePlacesSay) {
 }
 
 // Conneau et al. 2020: q = p^0.3 / sum of p^0.3; the shares of numpy for these three sizes.
-TEST(Mixture, TemperatureIsThePublishedExponent) {
+TEST(Mixture, TemperatureMatchesThePublishedExponent) {
   const auto shares = temperature_weights({1000000, 100000, 1000}, 1 / 0.3);
   ASSERT_EQ(shares.size(), 3u);
   EXPECT_NEAR(shares[0], 0.61459802, 1e-8);

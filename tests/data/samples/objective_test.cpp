@@ -93,7 +93,7 @@ std::vector<int32_t> restored(const OwnedBatch& row) {
   return text;
 }
 
-TEST(SpanLengths, AreThePublishedOnes) {
+TEST(SpanLengths, AgreeWithThePublication) {
   EXPECT_EQ(span_lengths(512, 0.15, 3.0).window, 568);
   EXPECT_EQ(span_lengths(512, 0.15, 3.0).target, 114);
   for (const auto& row : golden()["lengths"]) {
@@ -137,7 +137,7 @@ TEST(SpanLengths, WindowsFillTheirRows) {
 
 // The rates of masked, random and unchanged tokens are within five deviations of those of the collator of
 // transformers on the same number of tokens.
-TEST(Masked, AsTransformersChooses) {
+TEST(Masked, AgreesWithTransformers) {
   const TemporaryFolder folder;
   for (const auto& expected : golden()["collator"]) {
     const int64_t vocabulary = expected["vocabulary"];
@@ -188,7 +188,7 @@ TEST(Masked, AsTransformersChooses) {
   }
 }
 
-TEST(Masked, PlacesOfEveryPackingStay) {
+TEST(Masked, KeepsPositionsOfEveryPacking) {
   const TemporaryFolder folder;
   std::vector<uint32_t> ids;
   for (uint32_t d = 0; d < 300; ++d) {
@@ -226,7 +226,7 @@ TEST(Masked, PlacesOfEveryPackingStay) {
   }
 }
 
-TEST(SpanCorruption, SourceAndTargetGiveTheTextBack) {
+TEST(SpanCorruption, SourceAndTargetRestoreTheText) {
   const TemporaryFolder folder;
   const TokenCorpus corpus = counting_corpus(folder, "a", 20000, 1);
   for (const auto& [rate, mean, length] : std::vector<std::tuple<double, double, int64_t>>{{0.15, 3.0, 512},
@@ -301,7 +301,7 @@ TEST(SpanCorruption, EveryCutIsEquallyLikely) {
   EXPECT_LT(chi_square, 59 + 5 * std::sqrt(2 * 59.0));
 }
 
-TEST(Objective, RowsDependOnSeedAndNumberAlone) {
+TEST(Objective, RowsDependOnlyOnSeedAndNumber) {
   const TemporaryFolder folder;
   const TokenCorpus corpus = counting_corpus(folder, "a", 9000, 1);
   for (const ObjectiveOptions& objective : {masked(0.15, 10000), spans()}) {
@@ -337,7 +337,7 @@ TEST(Objective, RowsDependOnSeedAndNumberAlone) {
     OwnedBatch again(rows, shape);
     other.fill(first, rows, again.view(), scratch);
     EXPECT_NE(again, whole);
-    // A window hides other tokens in another epoch.
+    // A window masks other tokens in another epoch.
     const auto place = source.place(first);
     int64_t earlier = 0;
     while (source.place(earlier).window != place.window) ++earlier;
@@ -399,7 +399,7 @@ TEST(Objective, EvaluationSeesEveryTokenOnce) {
         EXPECT_EQ(row.kv_begin[j], row.targets[j] < 0 ? static_cast<int32_t>(j) : 0);
       }
     }
-    // A single token at the end is left out.
+    // A single token at the end is omitted.
     std::vector<int32_t> expected(static_cast<size_t>(tokens % 44 == 1 ? tokens - 1 : tokens));
     std::iota(expected.begin(), expected.end(), 1);
     EXPECT_EQ(text, expected);
@@ -425,7 +425,7 @@ TEST(Objective, EvaluationSeesEveryTokenOnce) {
   });
 }
 
-TEST(Objective, WhatDoesNotGoTogetherIsRefused) {
+TEST(Objective, RejectsInvalidCombinations) {
   const TemporaryFolder folder;
   const TokenCorpus corpus = counting_corpus(folder, "a", 600, 1);
   for (const Pack pack : {Pack::kDocuments, Pack::kBestFit}) {

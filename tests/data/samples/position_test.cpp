@@ -1,4 +1,4 @@
-// A run whose batches, lengths, order or mixture change on the way trains on every window of an epoch once.
+// A run whose batches, lengths, order or mixture change on the way trains once on every window of an epoch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kSecond = 100000;  // where the ids of the second source begin
 
-// A run's data: what a checkpoint would keep of it, and how often each token was trained on.
+// The data of a run: the position that a checkpoint stores, and how often each token was trained on.
 class Data {
  public:
   Data(std::vector<SampleSourceSpec> specs, SampleOptions options)
@@ -37,7 +37,7 @@ class Data {
       ++targets;
       ++times_[batch.tokens[i]];
       ASSERT_EQ(batch.targets[i], batch.tokens[i] + 1);
-      // What a place attends to is the text before it.
+      // A position attends to the text before it.
       const auto row = static_cast<int64_t>(i) / source_.shape().tokens * source_.shape().tokens;
       const int64_t begin = row + batch.kv_begin[i];
       ASSERT_EQ(batch.tokens[static_cast<size_t>(begin)],
@@ -48,7 +48,7 @@ class Data {
     next_ = source_.skip().global_of(first + samples - 1) + 1;
   }
 
-  // As a resume does it.
+  // The same as on resuming.
   void change(SampleOptions options) {
     const std::string order = source_.fingerprint();
     options.origin = source_.options().origin;
@@ -67,7 +67,7 @@ class Data {
   std::map<int32_t, int64_t> times_;
 };
 
-TEST(Position, NothingChangesWhereNothingIsChanged) {
+TEST(Position, StaysWithoutChanges) {
   const TemporaryFolder folder;
   const SampleOptions options{.sequence_length = 8, .seed = 3};
   Data data(
@@ -85,7 +85,7 @@ TEST(Position, NothingChangesWhereNothingIsChanged) {
 }
 
 // In file order the text continues from its position, in windows of the new length.
-TEST(Position, AnotherLengthGoesOnInTheText) {
+TEST(Position, AnotherLengthContinuesInTheText) {
   const TemporaryFolder folder;
   SampleOptions options{.sequence_length = 8, .shuffle = false, .pack = Pack::kStream};
   Data data({{"a", counting_corpus(folder, "a", 200), 1}}, options);
@@ -104,8 +104,8 @@ TEST(Position, AnotherLengthGoesOnInTheText) {
   EXPECT_EQ(data.source().positions(5 + 13)[0].offset, 0);
 }
 
-// A range that is skipped from some step on takes nothing else away.
-TEST(Position, ASkipThatComesLaterLosesNoOtherWindow) {
+// A range that is skipped from some step on removes nothing else.
+TEST(Position, LaterSkipLosesNoOtherWindow) {
   const TemporaryFolder folder;
   SampleOptions options{.sequence_length = 8, .epochs = 1};
   Data data({{"a", counting_corpus(folder, "a", 801), 1}}, options);
@@ -122,7 +122,7 @@ TEST(Position, ASkipThatComesLaterLosesNoOtherWindow) {
   }
 }
 
-TEST(Position, MoreEpochsGoOnAtTheEnd) {
+TEST(Position, MoreEpochsContinueAtTheEnd) {
   const TemporaryFolder folder;
   SampleOptions options{.sequence_length = 8, .epochs = 1};
   Data data({{"a", counting_corpus(folder, "a", 81), 1}}, options);
@@ -135,7 +135,7 @@ TEST(Position, MoreEpochsGoOnAtTheEnd) {
   for (uint32_t token = 0; token < 80; ++token) EXPECT_EQ(data.times(token), 3) << token;
 }
 
-TEST(Position, AnotherTextBeginsAnEpochOfItsOwn) {
+TEST(Position, AnotherTextBeginsANewEpoch) {
   const TemporaryFolder folder;
   SampleOptions options{.sequence_length = 8};
   SampleSource before({{"a", counting_corpus(folder, "a", 81), 1}}, options);
@@ -146,7 +146,7 @@ TEST(Position, AnotherTextBeginsAnEpochOfItsOwn) {
 }
 
 // Any changes, at any time.
-TEST(Position, EveryTokenOnceAnEpochWhateverChanges) {
+TEST(Position, EveryTokenOncePerEpochAfterAnyChange) {
   const TemporaryFolder folder;
   const int64_t sizes[] = {997, 411};
   const std::vector<SampleSourceSpec> specs{{"a", counting_corpus(folder, "a", sizes[0]), 1},
@@ -172,11 +172,11 @@ TEST(Position, EveryTokenOnceAnEpochWhateverChanges) {
       const int64_t epoch = data.positions()[k].epoch;
       while (data.positions()[k].epoch == epoch) data.train(1);
       ASSERT_EQ(data.positions()[k].offset, 0);
-      // Which of the last tokens make a whole window is each length's own.
+      // Which of the last tokens fill a whole window depends on the length.
       const int64_t compared = sizes[k] - 2 * longest - 2;
       for (int64_t token = 0; token < compared; ++token) {
         const int64_t times = data.times(static_cast<uint32_t>(token) + (which == 1 ? kSecond : 0));
-        // Best-fit packing leaves out the last token of each of its ranges of one document.
+        // Best-fit packing omits the last token of each of its ranges of a document.
         ASSERT_EQ(times, epoch + 1) << "trial " << trial << " source " << which << " token " << token;
       }
     }

@@ -31,7 +31,7 @@ TEST(SampleSource, FileOrderWithoutShuffle) {
   }
 }
 
-TEST(SampleSource, EveryWindowOnceAnEpochInAnotherOrderEach) {
+TEST(SampleSource, EveryWindowOncePerEpochInADifferentOrder) {
   const TemporaryFolder folder;
   for (const int64_t tokens : {9, 10, 17, 801, 1000}) {
     const auto corpus = counting_corpus(folder, "a", tokens);
@@ -64,7 +64,7 @@ TEST(SampleSource, EveryWindowOnceAnEpochInAnotherOrderEach) {
   }
 }
 
-TEST(SampleSource, AnyCutOfTheBatchGivesTheSameRows) {
+TEST(SampleSource, AnySplitOfTheBatchYieldsTheSameRows) {
   const TemporaryFolder folder;
   const int64_t length = 5, rows = 23;
   const auto source =
@@ -112,7 +112,7 @@ TEST(SampleSource, WindowThatEndsWithItsDocument) {
   EXPECT_EQ(batch.kv_begin, std::vector<int32_t>(8, 0));
 }
 
-TEST(SampleSource, SkippedSamplesAreLeftOut) {
+TEST(SampleSource, SkippedSamplesAreOmitted) {
   const TemporaryFolder folder;
   const auto corpus = counting_corpus(folder, "a", 401);
   const auto plain = single_source(corpus, {.sequence_length = 4, .seed = 3, .epochs = 2});

@@ -59,7 +59,7 @@ struct Placed {
   std::string_view view;
 };
 
-TEST(ByteRuns, AreThoseOfEachByte) {
+TEST(ByteRuns, EqualThoseOfEachByte) {
   std::mt19937 random(1);
   AsciiSet set;
   for (const char c : std::string_view(" \nae.\x7F")) set.add(static_cast<uint8_t>(c));
@@ -99,7 +99,7 @@ bool operator==(const Word& a, const Word& b) {
          a.punctuation == b.punctuation && a.end_mark == b.end_mark;
 }
 
-TEST(WordSplitter, SplitsAsOneCharacterAfterAnotherDoes) {
+TEST(WordSplitter, EqualsSplittingCharacterByCharacter) {
   std::mt19937 random(2);
   WordSplitter splitter;
   std::vector<Word> expected, words;
@@ -115,7 +115,7 @@ TEST(WordSplitter, SplitsAsOneCharacterAfterAnotherDoes) {
   }
 }
 
-TEST(Simplifier, SimplifiesAsOneCharacterAfterAnotherDoes) {
+TEST(Simplifier, EqualsSimplifyingCharacterByCharacter) {
   std::mt19937 random(3);
   Simplifier simplifier;
   std::string expected, simplified;

@@ -72,11 +72,11 @@ TEST(TextView, AgreesWithPythonAndSpacy) {
   ASSERT_GT(golden().size(), 400u);
   TextView view;
   for (const Json& record : golden()) check(view, record);
-  // A second time: from the words that the first one remembered.
+  // The second time uses the words that the first one cached.
   for (auto record = golden().rbegin(); record != golden().rend(); ++record) check(view, *record);
 }
 
-TEST(TextView, FreshOnesGiveTheSame) {
+TEST(TextView, NewViewsReturnTheSame) {
   for (size_t i = 0; i < golden().size(); i += 17) {
     TextView view;
     check(view, golden()[i]);
@@ -115,7 +115,7 @@ TEST(SpacyWords, ForgettingChangesNothing) {
   }
 }
 
-TEST(Lines, OtherEndsAtTheBorderOfABlock) {
+TEST(Lines, OtherLineEndsAtTheEdgeOfABlock) {
   for (const std::string end : {"\r", "\r\n", "\x0b", "\xC2\x85", "\xE2\x80\xA8", "\xE2\x80\xA9", "\n"}) {
     for (size_t before : {0u, 1u, 2u, 4092u, 4093u, 4094u, 4095u, 4096u, 4097u, 8191u}) {
       for (size_t after : {0u, 1u, 2u, 3u, 5000u}) {
@@ -139,8 +139,8 @@ TEST(Characters, CountsCodePoints) {
   }
 }
 
-// Bytes that are not UTF-8 must not come here; if they do, nothing is read outside of the text.
-TEST(TextView, IllFormedBytesStayInside) {
+// Callers must not pass bytes that are not UTF-8; if they do, nothing outside the text is read.
+TEST(TextView, IllFormedBytesStayInTheView) {
   for (const std::string& bytes :
        {std::string("\xE2"), std::string("a\xF0\x9F"), std::string("\xFF\xFE x\xC2"),
         std::string("\x80\x80\x80"), std::string("x\xE2\x80")}) {

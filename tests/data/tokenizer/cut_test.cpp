@@ -1,4 +1,4 @@
-// A text cut at the places of find_cut encodes, part by part, to the ids of the whole.
+// The parts of a text that is cut at the places of find_cut encode to the ids of the whole text.
 #include "data/tokenizer/cut.h"
 #include "base/json.h"
 
@@ -13,7 +13,7 @@
 namespace strata::data {
 namespace {
 
-// Texts of what patterns, normalizers and added tokens look at, with words enough for cuts among them.
+// Texts of characters that matter to patterns, normalizers and added tokens, with enough words for cuts.
 std::string nasty_text(std::mt19937& random, int fragments) {
   static const std::string_view kFragments[] = {"a",
                                                 "Word",
@@ -110,8 +110,8 @@ std::vector<size_t> all_cuts(std::string_view text) {
   return cuts;
 }
 
-// Both kinds of places, and others that do not qualify: other white space, runs of it, digits and signs after
-// it, its ends.
+// Both kinds of places, and places that do not qualify: other white space, runs of it, before digits and
+// signs, at the ends of the text.
 TEST(Cut, Places) {
   EXPECT_EQ(all_cuts("one two\nthree. four\n\nfive  six\tseven 8 nine\r\nten"),
             (std::vector<size_t>{3, 8, 14, 38}));
@@ -121,12 +121,12 @@ TEST(Cut, Places) {
   EXPECT_EQ(all_cuts(""), (std::vector<size_t>{}));
   EXPECT_EQ(all_cuts("\u3000 a \u65e5\u00a0 b\u2028\nc"), (std::vector<size_t>{5}));
   EXPECT_EQ(all_cuts("\xff b \xff"), (std::vector<size_t>{}))
-      << "a byte that is not a character decides nothing";
+      << "a byte that is not a character is not a place";
   EXPECT_EQ(find_cut("aa bb cc", 3), 5u);
   EXPECT_EQ(find_cut("aa bb cc", 100), 8u);
 }
 
-TEST(Cut, EveryPatternStartsAPieceThere) {
+TEST(Cut, EveryPatternStartsAPieceAtACut) {
   std::mt19937 random(5);
   int64_t cuts = 0;
   for (int round = 0; round < 3000; ++round) {
@@ -174,7 +174,7 @@ Tokenizer without_stripping(const std::string& name) {
   return Tokenizer::from_json(dump_json(json), name);
 }
 
-TEST(Cut, PartsGiveTheIdsOfTheWhole) {
+TEST(Cut, PartsYieldTheIdsOfTheWhole) {
   for (const char* name : {"gpt2", "llama3", "o200k", "qwen"}) {
     const Tokenizer tokenizer = without_stripping(name);
     std::mt19937 random(7);
@@ -196,8 +196,8 @@ TEST(Cut, PartsGiveTheIdsOfTheWhole) {
   }
 }
 
-// Steps that may look across any place, and tokens that take white space or hold it: one part.
-TEST(Cut, WhereNoPlaceIsKnownTheTextStaysWhole) {
+// One part, if steps may look across any place, or tokens strip or contain white space.
+TEST(Cut, TextWithoutAKnownPlaceIsNotSplit) {
   const std::string text = "one two three\nfour five";
   for (const char* name : {"starcoder", "falcon", "deepseek", "prefix", "engine", "llama2"}) {
     const Tokenizer tokenizer = without_stripping(name);

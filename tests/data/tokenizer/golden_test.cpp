@@ -1,4 +1,4 @@
-// Ids and texts against those of Hugging Face tokenizers.
+// Compares ids and texts with those of Hugging Face tokenizers.
 #include <gtest/gtest.h>
 
 #include "data/tokenizer/golden.h"
@@ -8,7 +8,7 @@ namespace {
 
 class Golden : public testing::TestWithParam<std::string> {};
 
-TEST_P(Golden, EncodesAndDecodesAsTheReference) {
+TEST_P(Golden, AgreesWithTheReference) {
   const Tokenizer tokenizer = golden_tokenizer(GetParam());
   const auto cases = golden_cases()["tokenizers"][GetParam()];
   ASSERT_GT(cases.size(), 90u);

@@ -59,8 +59,8 @@ TEST(Jsonl, NamesTheBadLine) {
   }
 }
 
-// As `strata data` and `strata train` read the same line.
-TEST(Jsonl, OtherFieldsMayHoldAnything) {
+// The same as `strata data` and `strata train`.
+TEST(Jsonl, OtherFieldsMayContainAnything) {
   const Tokenizer tokenizer = golden_tokenizer("gpt2");
   std::istringstream in(
       "{\"n\":1e999,\"s\":\"\\ud800\",\"text\":\"first\",\"text\":\"last\"}\n{\"text\":\"\"}\n");
@@ -69,7 +69,7 @@ TEST(Jsonl, OtherFieldsMayHoldAnything) {
   EXPECT_EQ(out.str(), ids_to_json(tokenizer.encode("last")) + "\n{\"ids\":[]}\n");
 }
 
-TEST(Jsonl, EmptyInputGivesEmptyOutput) {
+TEST(Jsonl, EmptyInputYieldsEmptyOutput) {
   std::istringstream in("");
   std::ostringstream out;
   EXPECT_EQ(encode_jsonl(golden_tokenizer("gpt2"), in, out, {}, "t"), 0);

@@ -1,5 +1,4 @@
-// Every kind of tokenizer file on hard texts, against the ids and texts of the libraries that the kinds come
-// from.
+// Compares every kind of tokenizer file on hard texts with the ids and texts of its original library.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -23,7 +22,7 @@ struct Kind {
 
 class Kinds : public testing::TestWithParam<Kind> {};
 
-TEST_P(Kinds, GivesTheIdsOfItsLibrary) {
+TEST_P(Kinds, AgreesWithItsLibrary) {
   const Tokenizer tokenizer = Tokenizer::load(kinds_path(GetParam().file), GetParam().pattern);
   const auto texts = parse_json<nlohmann::json>(read_file(kinds_path("texts.json")));
   const auto cases = parse_json<nlohmann::json>(read_file(kinds_path("cases.json")))[GetParam().name];
@@ -74,7 +73,7 @@ TEST(TokenizerKinds, TiktokenNeedsAPattern) {
   EXPECT_THROW(Tokenizer::from_content(read_file(kinds_path("bert.json")), "x.file", "gpt2"), ConfigError);
 }
 
-// The copy in a checkpoint must load by itself and behave the same.
+// The copy in a checkpoint must load on its own and behave the same.
 TEST(TokenizerKinds, EveryKindLoadsFromItsCheckpointCopy) {
   const auto texts = parse_json<nlohmann::json>(read_file(kinds_path("texts.json")));
   const std::pair<const char*, const char*> kinds[] = {{"o200k.tiktoken", "o200k"},
@@ -93,7 +92,7 @@ TEST(TokenizerKinds, EveryKindLoadsFromItsCheckpointCopy) {
   }
 }
 
-TEST(TokenizerKinds, DamageIsNamed) {
+TEST(TokenizerKinds, NamesDamage) {
   const std::string tiktoken = read_file(kinds_path("gpt2.tiktoken"));
   const auto lines = std::count(tiktoken.begin(), tiktoken.end(), '\n');
   expect_error(tiktoken + "AAAA\n", fmt::format("line {}", lines + 1), "gpt2");
@@ -118,7 +117,7 @@ TEST(TokenizerKinds, EveryTruncationOfAModelIsAnErrorOrLoads) {
   }
 }
 
-// Bytes changed, cut out or doubled: an error, or a tokenizer that works.
+// Changed, removed or doubled bytes: an error, or a tokenizer that works.
 TEST(TokenizerKinds, RandomDamageIsAnErrorOrLoads) {
   std::mt19937 random(3);
   for (const char* file : {"t5.json", "bert.json", "llama2_first.json", "tekken.json", "cl100k.tiktoken",

@@ -66,7 +66,7 @@ TEST(Regex, Assertions) {
   EXPECT_EQ(first("\\Bb", "b ab"), "b");
 }
 
-TEST(Regex, RefusesByName) {
+TEST(Regex, RejectsUnsupportedSyntaxByName) {
   for (const char* pattern :
        {"(a",          "a)",      "[a",           "*a",         "a{2,1}",   "(?<name>a)", "(?m:a)",
         "\\R",         "\\1",     "[[:alpha:]]",  "\\p{Foo}",   "(?<=ab)c", "(?:a*)*",    "(?i:ss)",
@@ -103,7 +103,7 @@ std::string oniguruma_places(std::string_view pattern, std::string_view text) {
   return matches ? places(*matches) : "refused";
 }
 
-// What published tokenizers split by, and each part of the syntax by itself.
+// The patterns of published tokenizers, and each part of the syntax separately.
 std::vector<std::string> expressions() {
   std::vector<std::string> all;
   for (const char* name : {"gpt2", "llama3", "qwen", "qwen3.5", "nanochat", "o200k", "tekken"})
@@ -122,7 +122,7 @@ std::vector<std::string> expressions() {
   return all;
 }
 
-TEST(Regex, FindsWhatOnigurumaFinds) {
+TEST(Regex, AgreesWithOniguruma) {
   const auto texts =
       parse_json<nlohmann::json>(read_file(std::string(STRATA_TEST_DATA) + "/tokenizer/kinds/texts.json"));
   std::vector<std::string> all = texts.get<std::vector<std::string>>();
@@ -143,16 +143,16 @@ TEST(Regex, FindsWhatOnigurumaFinds) {
   }
 }
 
-TEST(Regex, EmptyMatchesBehindAMatchAreNone) {
+TEST(Regex, IgnoresEmptyMatchesAfterAMatch) {
   EXPECT_EQ(our_places("a*", "baac"), "0-0 1-3 4-4 ");
   EXPECT_EQ(our_places("", "ab"), "0-0 1-1 2-2 ");
   EXPECT_EQ(our_places("^", ""), "");
 }
 
-TEST(Regex, SearchesThatGoBackForeverEnd) {
+TEST(Regex, LimitsBacktracking) {
   EXPECT_THROW(first("(?:a|a?b?a)+c", std::string(60, 'a') + "b"), DataError);
   EXPECT_THROW(first("(a|aa)+$", std::string(60, 'a') + "b"), DataError);
-  // None of the searches by itself takes long.
+  // No single search takes long.
   std::string many;
   for (int i = 0; i < 100; ++i) many += std::string(26, 'a') + "bc";
   EXPECT_EQ(first("(?:a|aa)+c|b", many), "b");

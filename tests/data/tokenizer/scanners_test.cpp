@@ -36,7 +36,7 @@ Pieces matched(const Pattern& pattern, std::string_view text) {
 
 constexpr const char* kNames[] = {"gpt2", "llama3", "qwen", "qwen3.5", "nanochat", "o200k", "tekken"};
 
-TEST(Scanners, SplitAsTheReference) {
+TEST(Scanners, AgreeWithTheReference) {
   const auto splits = golden_cases()["splits"];
   for (const char* name : kNames) {
     const auto preset = split_preset(name);
@@ -116,7 +116,7 @@ TEST(Unicode, ClassesHaveTheReferenceCounts) {
   EXPECT_EQ(property_ranges("Klingon"), std::nullopt);
 }
 
-TEST(Unicode, IllFormedBytesAreSymbolsOfTheirOwn) {
+TEST(Unicode, IllFormedBytesAreSeparateSymbols) {
   for (const std::string_view bytes :
        {"\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe6\x97", "\xff", "\x80"}) {
     const CodePoint c = decode_code_point(bytes.data(), bytes.data() + bytes.size());

@@ -1,4 +1,4 @@
-// Which tokens begin and end a text, by the files of published models in small.
+// The tokens that begin and end a text, for small versions of the files of published models.
 #include "data/tokenizer/text_ends.h"
 
 #include <gtest/gtest.h>
@@ -142,7 +142,7 @@ std::vector<Declared> declared() {
   };
 }
 
-TEST(TextEnds, AreWhatTheFilesDeclare) {
+TEST(TextEnds, AreThoseDeclaredInTheFiles) {
   for (const Declared& one : declared()) {
     SCOPED_TRACE(one.name);
     const TemporaryFolder folder;
@@ -157,8 +157,8 @@ TEST(TextEnds, AreWhatTheFilesDeclare) {
   }
 }
 
-// As transformers has it (tools/golden/make_text_ends_golden.py).
-TEST(TextEnds, AreThoseOfTransformers) {
+// The same as in transformers (tools/golden/make_text_ends_golden.py).
+TEST(TextEnds, AgreeWithTransformers) {
   const auto golden = parse_json<nlohmann::json>(read_file(golden_path("text_ends.json")));
   for (const auto& one : golden["ends"]) {
     const TemporaryFolder folder;
@@ -175,7 +175,7 @@ TEST(TextEnds, AreThoseOfTransformers) {
   }
 }
 
-TEST(SpecialInText, IdsAreThoseOfHuggingFace) {
+TEST(SpecialInText, AgreesWithHuggingFace) {
   const auto golden = parse_json<nlohmann::json>(read_file(golden_path("text_ends.json")));
   for (const auto& [name, cases] : golden["special_as_text"].items()) {
     SCOPED_TRACE(name);
@@ -188,7 +188,7 @@ TEST(SpecialInText, IdsAreThoseOfHuggingFace) {
   }
 }
 
-TEST(TextEnds, ABeginThatTheFilesAddBeginsPrompts) {
+TEST(TextEnds, BeginningAddedByTheFilesBeginsPrompts) {
   const TemporaryFolder folder;
   const Path path = folder.write("tokenizer.json", byte_tokenizer_json({.special = {"<s>", "</s>"}}));
   folder.write("tokenizer_config.json",
@@ -203,7 +203,7 @@ TEST(TextEnds, ABeginThatTheFilesAddBeginsPrompts) {
       << "once, by the template";
 }
 
-TEST(TextEnds, ADifferenceFromTheTemplateIsSaid) {
+TEST(TextEnds, DifferenceFromTheTemplateIsReported) {
   const auto said = [](const ByteTokenizer& of, bool bos, bool eos) {
     return template_difference(Tokenizer::from_json(byte_tokenizer_json(of), "t"), bos, eos, "tokenizer");
   };
@@ -225,8 +225,8 @@ TEST(TextEnds, AnAddedTokenMayEndATextWithoutBeingSpecial) {
   EXPECT_EQ(Tokenizer::load(path).end_of_text_id(), 257);
 }
 
-// Every special token of every golden tokenizer, spelled out: no id of any of them, and the text comes back.
-TEST(SpecialInText, LettersStayLetters) {
+// The text of every special token of every golden tokenizer: no id is special, and the text round-trips.
+TEST(SpecialInText, AsTextStaysText) {
   const auto golden = golden_cases();
   for (const auto& [name, cases] : golden["tokenizers"].items()) {
     SCOPED_TRACE(name);
@@ -262,8 +262,8 @@ TEST(SpecialInText, AddedWordsAreStillFound) {
   EXPECT_EQ(tokenizer.vocab_size(), 258);
 }
 
-// A unigram model has its special tokens among its pieces, and would make them whole again.
-TEST(SpecialInText, PiecesOfAModelAreCut) {
+// The pieces of a unigram model include its special tokens, so it would find them again.
+TEST(SpecialInText, SplitsPiecesOfAModel) {
   const auto tokenizer = Tokenizer::from_json(R"({"version": "1.0", "truncation": null, "padding": null,
     "added_tokens": [{"id": 1, "content": "</s>", "special": true, "normalized": false}], "normalizer": null,
     "pre_tokenizer": null, "post_processor": null, "decoder": null,

@@ -1,4 +1,4 @@
-// Files that are damaged, odd or of another kind.
+// Damaged, unusual and unsupported files.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -107,7 +107,7 @@ TEST(TokenizerFile, EveryTruncationIsAnError) {
   }
 }
 
-TEST(TokenizerFile, MissingFileIsAConfigurationFault) {
+TEST(TokenizerFile, MissingFileIsAConfigError) {
   EXPECT_THROW(Tokenizer::load("no/such/tokenizer.json"), ConfigError);
 }
 

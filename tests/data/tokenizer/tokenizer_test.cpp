@@ -12,7 +12,7 @@
 namespace strata::data {
 namespace {
 
-TEST(Tokenizer, TellsItsTokens) {
+TEST(Tokenizer, ReturnsItsTokens) {
   const Tokenizer tokenizer = golden_tokenizer("gpt2");
   EXPECT_EQ(tokenizer.vocab_size(), 526);  // 520 and six added ones
   EXPECT_EQ(tokenizer.token_to_id("<|endoftext|>"), 0);
@@ -30,7 +30,7 @@ TEST(Tokenizer, TellsItsTokens) {
   EXPECT_EQ(golden_tokenizer("llama2").prefix_ids().size(), 1u);
 }
 
-TEST(Tokenizer, EveryByteStringSurvives) {
+TEST(Tokenizer, RoundTripsEveryByteString) {
   std::mt19937 random(11);
   for (const char* name : {"gpt2", "llama3", "o200k", "deepseek", "engine"}) {
     const Tokenizer tokenizer = golden_tokenizer(name);
@@ -72,7 +72,7 @@ TEST(Tokenizer, LongPiecesAreNotQuadratic) {
   }
 }
 
-// The heap and the scan give the same ids: a long piece equals its text cut where no merge crosses.
+// The heap and the scan yield the same ids: a long piece equals its text cut where no merge crosses.
 TEST(Tokenizer, ShortAndLongPiecesMergeAlike) {
   const Tokenizer tokenizer = golden_tokenizer("gpt2");
   const auto once = tokenizer.encode("thekaloan!");
@@ -86,7 +86,7 @@ TEST(Tokenizer, ShortAndLongPiecesMergeAlike) {
   EXPECT_EQ(tokenizer.encode(text), expected);
 }
 
-TEST(Tokenizer, ThreadsShareOne) {
+TEST(Tokenizer, IsSharedByThreads) {
   const Tokenizer tokenizer = golden_tokenizer("qwen");
   const auto cases = golden_cases()["tokenizers"]["qwen"];
   parallel_for(400, [&](int64_t i) {

@@ -27,7 +27,7 @@ TrainedTokenizer train_on(const std::vector<std::string_view>& texts, const Trai
 }
 
 // Byte for byte the file that the reference library writes.
-TEST(TrainBpe, WritesTheReferenceFile) {
+TEST(TrainBpe, AgreesWithTheReferenceFile) {
   const std::string corpus = read_file(golden_path("corpus.txt"));
   for (const char* pattern : {"gpt2", "llama3", "qwen"}) {
     const auto trained = train_on({corpus}, {.vocab_size = 520, .pattern = pattern});
@@ -36,7 +36,7 @@ TEST(TrainBpe, WritesTheReferenceFile) {
   }
 }
 
-TEST(TrainBpe, TokensAroundATextAreThoseOfEncoding) {
+TEST(TrainBpe, TokensAroundATextEqualThoseOfEncoding) {
   const auto trained =
       train_on({read_file(golden_path("corpus.txt"))}, {.vocab_size = 400,
                                                         .special_tokens = {"[PAD]", "[CLS]", "[SEP]"},
@@ -88,7 +88,7 @@ TEST(TrainBpe, KingJamesBible) {
                                       "Ġthe", "Ġheaven", "Ġand", "Ġthe", "Ġearth", ".", "Ċ"}));
 }
 
-TEST(TrainBpe, ThreadsAndFilesDoNotMatter) {
+TEST(TrainBpe, DoesNotDependOnThreadsOrFiles) {
   const std::string corpus = read_file(golden_path("corpus.txt"));
   std::string large;
   while (large.size() < (size_t{3} << 20)) large += corpus;
@@ -111,7 +111,7 @@ TEST(TrainBpe, ThreadsAndFilesDoNotMatter) {
 }
 
 // "the" twice in each of many words: the counts pass 2^31 and stay exact.
-TEST(TrainBpe, CountsPassThirtyOneBits) {
+TEST(TrainBpe, CountsMayExceed31Bits) {
   WordCounts words;
   words.add("the", int64_t{1} << 32);
   words.add("of", (int64_t{1} << 32) + 1);
@@ -148,7 +148,7 @@ std::vector<std::pair<int32_t, int32_t>> plain_merges(
 }
 
 // Counts from 1 to 10,000, so that the floor below which pairs wait is lowered again and again.
-TEST(TrainBpe, MergesAsAPlainTrainer) {
+TEST(TrainBpe, AgreesWithASimpleTrainer) {
   std::mt19937 random(11);
   const std::vector<std::string> bytes = learn_merges({}, 257, 0, {}).tokens;
   for (int round = 0; round < 10; ++round) {
@@ -175,7 +175,7 @@ TEST(TrainBpe, MergesAsAPlainTrainer) {
   }
 }
 
-TEST(WordCounts, CountAsAMap) {
+TEST(WordCounts, AgreeWithAMap) {
   std::mt19937 random(12);
   std::string text;
   for (int i = 0; i < 400000; ++i) text += static_cast<char>('a' + random() % 20);

@@ -18,7 +18,7 @@ TrainedUnigram train_on(const std::string& text, const UnigramOptions& options) 
   return train_unigram(texts, options);
 }
 
-TEST(TrainUnigram, TextComesBackWhole) {
+TEST(TrainUnigram, RoundTripsText) {
   const std::string text = read_file(golden_path("corpus.txt"));
   const UnigramOptions options{.vocab_size = 420};
   if (!can_train_unigram()) {

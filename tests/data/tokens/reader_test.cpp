@@ -45,7 +45,7 @@ TEST(CorpusFiles, KindFromNameAndContent) {
                [&] { find_corpus_files({folder.path().string()}); });
 }
 
-TEST(Reader, OtherFormatsComeAsTheirRecords) {
+TEST(Reader, OtherFormatsYieldTheirRecords) {
   const TemporaryFolder folder;
   std::string rows = "body,id\n";
   std::vector<std::string> expected;
@@ -165,7 +165,7 @@ TEST(Reader, BadLinesAreNamed) {
   expect_refused("{\"text\": 12}", {"a number", "string"});
 }
 
-TEST(Reader, DamagedCompressionIsRefused) {
+TEST(Reader, RejectsDamagedCompression) {
   const TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 50000; ++i) text += std::to_string(i * 7919);
@@ -190,7 +190,7 @@ TEST(Reader, StopsInTheMiddle) {
   EXPECT_TRUE(reader.next(block));
 }
 
-TEST(ByteStream, HashIsOfTheStoredFile) {
+TEST(ByteStream, HashCoversTheStoredFile) {
   const TemporaryFolder folder;
   const std::string stored = gzip(std::string(600000, 'a'));
   ByteStream stream(folder.write("a.gz", stored), Compression::kGzip);

@@ -1,5 +1,4 @@
-// `strata data` and `strata train` read the same lines of JSON: what one takes, the other takes, with the
-// same text.
+// `strata data` and `strata train` accept the same lines of JSON, with the same text.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -12,7 +11,7 @@
 namespace strata::data {
 namespace {
 
-// The text that a data build finds in a file of one line; nothing where it finds none.
+// The text that a data build finds in a file of one line; nullopt if none.
 std::optional<std::string> built(const Path& path) {
   const auto reader = open_records(path, path.filename().string(), {});
   Document document;
@@ -21,7 +20,7 @@ std::optional<std::string> built(const Path& path) {
   return status == ReadStatus::kDocument ? std::optional(document.text) : std::nullopt;
 }
 
-// The same for training, which refuses files that it cannot read.
+// The same for training, which rejects files that it cannot read.
 std::optional<std::string> trained(const Path& path) {
   std::optional<std::string> found;
   try {
@@ -34,7 +33,7 @@ std::optional<std::string> trained(const Path& path) {
 
 class ReadersAgree : public ::testing::Test {
  protected:
-  // Both on one line, which must be found or refused by both.
+  // Both on one line, which both must accept or reject.
   std::optional<std::string> both(const std::string& line) {
     const Path path = folder_.write("a.jsonl", line + "\n");
     const auto of_build = built(path), of_training = trained(path);
@@ -44,7 +43,7 @@ class ReadersAgree : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(ReadersAgree, WhateverTheOtherFieldsHold) {
+TEST_F(ReadersAgree, WithAnyOtherFields) {
   const std::string deep = std::string(1000, '[') + std::string(1000, ']');
   for (const std::string& value :
        {std::string("12345678901234567890123"), std::string("-99999999999999999999"), std::string("1e999"),
@@ -58,14 +57,14 @@ TEST_F(ReadersAgree, WhateverTheOtherFieldsHold) {
   }
 }
 
-TEST_F(ReadersAgree, OfAFieldThatStandsTwiceTheLastCounts) {
+TEST_F(ReadersAgree, OnDuplicateFieldsTheLastCounts) {
   EXPECT_EQ(both(R"({"text": "first", "text": "last"})"), "last");
   EXPECT_EQ(both(R"({"text": null, "te\u0078t": "last"})"), "last");
   EXPECT_EQ(both(R"({"text": "first", "text": ""})"), std::nullopt);
   EXPECT_EQ(both(R"({"text": "first", "text": 1})"), std::nullopt);
 }
 
-TEST_F(ReadersAgree, OnWhatIsNoRecord) {
+TEST_F(ReadersAgree, OnInvalidRecords) {
   for (const char* line :
        {"{\"text\": \"\\ud800\"}", "{\"text\": \"a\xff\"}", "{\"text\": \"a\", \"b\": \"\xff\"}",
         "{\"text\": \"a\"} x", "{\"text\": 01}", "{\"text\": \"a\", \"b\": 01}",
@@ -75,7 +74,7 @@ TEST_F(ReadersAgree, OnWhatIsNoRecord) {
 }
 
 // Lines made of members at random, in every spelling that JSON has, some damaged in one byte.
-TEST_F(ReadersAgree, OnLinesAtRandom) {
+TEST_F(ReadersAgree, OnRandomLines) {
   std::mt19937 random(5);
   const auto pick = [&](auto list) -> std::string { return *(list.begin() + random() % list.size()); };
   int read = 0, refused = 0;
@@ -114,7 +113,7 @@ TEST_F(ReadersAgree, OnLinesAtRandom) {
   EXPECT_GT(refused, 500);
 }
 
-TEST_F(ReadersAgree, OneArrayOfAllRecordsGetsAHint) {
+TEST_F(ReadersAgree, OneArrayOfAllRecordsProducesAHint) {
   for (const char* content :
        {"[{\"text\": \"a\"}, {\"text\": \"b\"}]", "[\n  {\"text\": \"a\"},\n  {\"text\": \"b\"}\n]\n"}) {
     for (const char* name : {"a.json", "a.jsonl", "a.records"}) {
@@ -139,14 +138,14 @@ std::string skippable(unsigned nibble, const std::string& content) {
   return frame + content;
 }
 
-TEST_F(ReadersAgree, FramesToBeSkippedAreSkipped) {
+TEST_F(ReadersAgree, OnSkippableFrames) {
   const std::string line = "{\"text\": \"the text\"}\n";
   std::vector<std::string> files;
   for (const auto pack : {zstd, lz4}) {
     const std::string packed = pack(line);
     for (unsigned nibble = 0; nibble < 16; ++nibble) files.push_back(skippable(nibble, "abcd") + packed);
     files.push_back(skippable(0, "") + skippable(1, std::string(100000, 'x')) + packed);
-    files.push_back(packed + skippable(3, "behind"));
+    files.push_back(packed + skippable(3, "after"));
     files.push_back(skippable(0, "abcd") + pack(line.substr(0, 5)) + skippable(0, "abcd") +
                     pack(line.substr(5)));
   }
@@ -158,13 +157,13 @@ TEST_F(ReadersAgree, FramesToBeSkippedAreSkipped) {
       EXPECT_EQ(trained(path), "the text") << name;
     }
   }
-  // A file with only such frames holds no text.
+  // A file with only such frames contains no text.
   const Path empty = folder_.write("a.txt.zst", skippable(0, "abcd"));
   EXPECT_EQ(built(empty), std::nullopt);
   EXPECT_EQ(trained(empty), std::nullopt);
 }
 
-TEST_F(ReadersAgree, PackedBytesAreNoText) {
+TEST_F(ReadersAgree, CompressedBytesAreNotText) {
   const std::string text(3000, 'x');
   const std::string tar = std::string(257, '\0') + "ustar" + std::string(300, '\0');
   const std::map<std::string, std::string> packed = {
@@ -197,7 +196,7 @@ TEST_F(ReadersAgree, PackedBytesAreNoText) {
   }
 }
 
-TEST_F(ReadersAgree, PackedBytesWithinATextAreFound) {
+TEST_F(ReadersAgree, CompressedBytesWithinATextAreFound) {
   const std::string text(100000, 'x');
   for (const std::string& inside : {gzip(text), zstd(text), xz(text), "PK\x03\x04" + std::string(5, '\0')}) {
     const Path path = folder_.write("a.txt", text + inside + text);

@@ -26,7 +26,7 @@ class TokenCheck : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(TokenCheck, FindsTheFirstInItsFile) {
+TEST_F(TokenCheck, FindsTheFirstInvalidId) {
   folder_.write_values<uint16_t>("in/a.bin", {1, 2, 3});
   std::vector<uint16_t> ids(3'000'000, 299);
   ids[1'234'567] = 300;
@@ -44,7 +44,7 @@ TEST_F(TokenCheck, FindsTheFirstInItsFile) {
   expect_found(std::vector<int32_t>{1, -1, 2}, 300, {"b.bin", "token 1 is -1"});
 }
 
-TEST_F(TokenCheck, ReadsAFileOnceWhileItStaysTheSame) {
+TEST_F(TokenCheck, ReadsAnUnchangedFileOnce) {
   const Path a = folder_.write_values<uint16_t>("in/a.bin", {1, 2, 3});
   folder_.write_values<uint16_t>("in/b.bin", {4, 5});
   EXPECT_EQ(check(300), 5);

@@ -17,7 +17,7 @@ std::vector<int32_t> all_tokens(const TokenCorpus& corpus) {
   return ids;
 }
 
-TEST(TokenCorpus, FolderOfTokenFilesReadsAsOneRow) {
+TEST(TokenCorpus, FolderOfTokenFilesReadsAsOneCorpus) {
   const TemporaryFolder folder;
   folder.write_values<uint16_t>("in/a.bin", {1, 2, 0, 3, 0});
   folder.write_values<uint16_t>("in/b.bin", {4, 5, 6});
@@ -33,7 +33,7 @@ TEST(TokenCorpus, FolderOfTokenFilesReadsAsOneRow) {
   const auto ids = all_tokens(corpus);
   corpus.mark_document_starts(0, 11, ids.data(), starts.data());
   EXPECT_EQ(starts, (std::vector<uint8_t>{0, 0, 0, 1, 0, 1, 1, 0, 1, 0, 1}));
-  // Every range of it: the same tokens and the same marks, but for the first.
+  // Every range of it has the same tokens and marks, except the first mark.
   for (int64_t begin = 0; begin < 11; ++begin) {
     for (int64_t n = 0; begin + n <= 11; ++n) {
       std::vector<int32_t> part(static_cast<size_t>(n));
@@ -51,7 +51,7 @@ TEST(TokenCorpus, FolderOfTokenFilesReadsAsOneRow) {
 
 // One id begins and ends every text, as <|endoftext|> does with GPT-2 and <bos_eos> tokenizers: documents
 // stay whole, with a table and without one, in any window.
-TEST(TokenCorpus, OneIdMayBeginAndEndTexts) {
+TEST(TokenCorpus, SameIdMayBeginAndEndTexts) {
   constexpr uint16_t kMark = 9;
   const TemporaryFolder folder;
   std::vector<uint16_t> ids;
@@ -86,19 +86,19 @@ TEST(TokenCorpus, OneIdMayBeginAndEndTexts) {
     const auto split = split_corpus(corpus, 0.5, 1);
     EXPECT_EQ(split.valid.document_ends().size() + split.train.document_ends().size(), 40u);
   }
-  // A text that spells the mark out in its middle still ends there.
+  // A text with the mark in its middle still ends there.
   folder.write_values<uint16_t>("spelled.bin", {9, 1, 9, 2, 9, 9, 3, 9});
   folder.write_values<uint64_t>("spelled.documents", {5, 8});
   EXPECT_EQ(open_token_corpus({(folder / "spelled.bin").string()}, options).document_ends(),
             (std::vector<int64_t>{3, 5, 8}));
-  // Where it only ends texts, two in a row are an empty one.
+  // If the mark only ends texts, two in a row are an empty text.
   folder.write_values<uint16_t>("ends.bin", {9, 9, 1, 9, 9, 2});
   EXPECT_EQ(open_token_corpus({(folder / "ends.bin").string()}, {.vocab_size = 10, .end_of_text = kMark})
                 .document_ends(),
             (std::vector<int64_t>{1, 2, 4, 5, 6}));
 }
 
-TEST(TokenCorpus, WhatIsNamedMustBeThere) {
+TEST(TokenCorpus, NamedFilesMustExist) {
   const TemporaryFolder folder;
   const std::string nothing = (folder / "*.bin").string();
   expect_error(ErrorKind::kConfig, {nothing}, [&] { open_token_corpus({nothing}); });
@@ -109,7 +109,7 @@ TEST(TokenCorpus, WhatIsNamedMustBeThere) {
                [&] { open_token_corpus({empty.string()}, {.vocab_size = 9}); });
 }
 
-TEST(TokenCorpus, MegatronPrefixAndIndexStandForThePair) {
+TEST(TokenCorpus, MegatronPrefixOrIndexOpensThePair) {
   const TemporaryFolder folder;
   std::string index("MMIDIDX\0\0\1\0\0\0\0\0\0\0\x08\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 34);
   index += std::string("\3\0\0\0", 4) + std::string(8, '\0') + std::string(8, '\0') +
@@ -138,7 +138,7 @@ TokenCorpus numbered_documents(const TemporaryFolder& folder, int64_t documents)
   return open_token_corpus({(folder / "part*").string()}, {.vocab_size = 1000});
 }
 
-TEST(SplitCorpus, WholeDocumentsWhereThereAreEnough) {
+TEST(SplitCorpus, WholeDocumentsIfThereAreEnough) {
   const TemporaryFolder folder;
   const auto corpus = numbered_documents(folder, 250);
   const auto split = split_corpus(corpus, 0.1, 42);
@@ -160,7 +160,7 @@ TEST(SplitCorpus, WholeDocumentsWhereThereAreEnough) {
   EXPECT_EQ(split_corpus(corpus, 0.0001, 1).valid.document_ends().size(), 1u);
 }
 
-TEST(SplitCorpus, LastTokensWhereDocumentsAreFew) {
+TEST(SplitCorpus, LastTokensIfThereAreFewDocuments) {
   const TemporaryFolder folder;
   const auto corpus = numbered_documents(folder, 99);
   const auto ids = all_tokens(corpus);

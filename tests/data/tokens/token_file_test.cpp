@@ -30,7 +30,7 @@ std::string example_index() {
   return {reinterpret_cast<const char*>(bytes), sizeof bytes};
 }
 
-TEST(TokenFile, HeaderlessTakesItsWidthFromTheVocabulary) {
+TEST(TokenFile, WidthWithoutAHeaderFollowsTheVocabulary) {
   const TemporaryFolder folder;
   const Path narrow = folder.write_values<uint16_t>("a.bin", {1, 2, 65535});
   const Path wide = folder.write_values<uint32_t>("b.bin", {1, 2, 65536});
@@ -39,7 +39,7 @@ TEST(TokenFile, HeaderlessTakesItsWidthFromTheVocabulary) {
   expect_error(ErrorKind::kConfig, {"a.bin", "dtype"}, [&] { TokenFile file(narrow); });
 }
 
-TEST(TokenFile, JsonBesideItComesFirst) {
+TEST(TokenFile, JsonNextToItTakesPrecedence) {
   const TemporaryFolder folder;
   const Path path = folder.write_values<uint32_t>("a.bin", {7, 0, 70000, 0});
   folder.write("a.json",
@@ -99,7 +99,7 @@ TEST(TokenFile, IdsOutsideTheVocabularyAreNamed) {
                [&] { file.read(4000, 1000, out.data()); });
 }
 
-TEST(TokenFile, CutFilesAreRefused) {
+TEST(TokenFile, RejectsTruncatedFiles) {
   const TemporaryFolder folder;
   const Path path = folder.write("a.bin", "12345");
   expect_error(ErrorKind::kData, {"a.bin", "5 bytes"}, [&] { TokenFile(path, {.vocab_size = 512}); });
@@ -150,7 +150,7 @@ TEST(TokenFile, MegatronSignedIds) {
   expect_error(ErrorKind::kData, {"a.bin", "token 4", "-1"}, [&] { file.read(0, 9, out.data()); });
 }
 
-TEST(TokenFile, DamagedMegatronIndexIsRefused) {
+TEST(TokenFile, RejectsADamagedMegatronIndex) {
   const TemporaryFolder folder;
   const Path path = folder.write_values<uint16_t>("a.bin", {10, 11, 12, 20, 21, 30, 31, 32, 33});
   auto expect_refused = [&](const std::string& index, const std::vector<std::string>& parts) {
@@ -193,7 +193,7 @@ TEST(TokenFile, Datatrove) {
   expect_error(ErrorKind::kData, {".ds.metadata", "3"}, [&] { TokenFile again(path); });
 }
 
-TEST(TokenFile, IdsInMemoryReadAsAFileDoes) {
+TEST(TokenFile, IdsInMemoryReadLikeAFile) {
   const TokenFile file("these ids", {5, 6, 7, 9}, {.vocab_size = 9, .end_of_text = 6});
   EXPECT_EQ(file.tokens(), 4);
   EXPECT_EQ(file.end_of_text(), 6);
@@ -204,7 +204,7 @@ TEST(TokenFile, IdsInMemoryReadAsAFileDoes) {
   EXPECT_THROW(file.read(1, 3, ids.data()), DataError);
 }
 
-TEST(TokenFile, MissingFileIsTheUsersPath) {
+TEST(TokenFile, MissingFileNamesTheUsersPath) {
   expect_error(ErrorKind::kConfig, {"/nowhere/a.bin"},
                [] { TokenFile("/nowhere/a.bin", {.vocab_size = 9}); });
 }

@@ -1,5 +1,5 @@
-// Megatron pairs and datatrove's .ds: written as their own tools write them, and read back whatever bits of
-// them are wrong.
+// Megatron pairs and datatrove's .ds files: written like their tools write them, and read with any damaged
+// bits.
 #include <gtest/gtest.h>
 
 #include <span>
@@ -67,14 +67,14 @@ TEST(TokenFormats, MegatronsBytes) {
   EXPECT_EQ(expand_glob(folder.path().string()).size(), 4u);
 }
 
-TEST(TokenFormats, WidthsAreThoseOfTheToolsThemselves) {
+TEST(TokenFormats, WidthsAgreeWithTheTools) {
   EXPECT_EQ(token_type_for(65499, TokenFormat::kMegatron), TokenType::kU16);
   EXPECT_EQ(token_type_for(65500, TokenFormat::kMegatron), TokenType::kI32);
   EXPECT_EQ(token_type_for(65536, TokenFormat::kDatatrove), TokenType::kU16);
   EXPECT_EQ(token_type_for(65537, TokenFormat::kDatatrove), TokenType::kU32);
 }
 
-TEST(TokenFormats, CountsReadAsHumanizeWritesThem) {
+TEST(TokenFormats, CountsAgreeWithHumanize) {
   std::istringstream lines(read_file(golden() / "metric.txt"));
   int seen = 0;
   for (std::string line; std::getline(lines, line); ++seen) {
@@ -84,7 +84,7 @@ TEST(TokenFormats, CountsReadAsHumanizeWritesThem) {
   EXPECT_EQ(seen, 25);
 }
 
-TEST(TokenFormats, EveryFormatComesBack) {
+TEST(TokenFormats, EveryFormatRoundTrips) {
   const TemporaryFolder folder;
   std::vector<std::vector<int32_t>> documents = golden_documents(true);  // some are empty
   documents.emplace_back(700000, 5);                                     // more than a buffer
@@ -122,7 +122,7 @@ void expect_refused_or_consistent(const Path& path, const std::string& what) {
       ASSERT_TRUE(d == file.documents() || file.document_end(d) > position) << what;
     }
   } catch (const DataError&) {
-    // the answer to damage
+    // damaged
   }
 }
 
@@ -139,7 +139,7 @@ std::string with_flipped(std::string bytes, size_t bit) {
   return bytes;
 }
 
-TEST(TokenFormats, NoFlippedBitOfAnIndexIsBelieved) {
+TEST(TokenFormats, DetectsFlippedBitsInAnIndex) {
   const std::string whole = read_file(golden() / "narrow_pair.idx");
   int64_t refused = 0;
   for (size_t bit = 0; bit < whole.size() * 8; ++bit) {
@@ -161,7 +161,7 @@ TEST(TokenFormats, NoFlippedBitOfAnIndexIsBelieved) {
   EXPECT_GT(refused, static_cast<int64_t>(whole.size() * 8 * 9 / 10));
 }
 
-TEST(TokenFormats, NoFlippedBitBesideDatatrovesIdsIsBelieved) {
+TEST(TokenFormats, DetectsFlippedBitsNextToDatatrovesIds) {
   const TemporaryFolder folder;
   copy_golden(folder, "wide");
   for (const char* name : {"wide.ds.index", "wide.ds.metadata"}) {
@@ -174,7 +174,7 @@ TEST(TokenFormats, NoFlippedBitBesideDatatrovesIdsIsBelieved) {
   }
 }
 
-TEST(TokenFormats, NothingCutShortIsTaken) {
+TEST(TokenFormats, RejectsTruncatedFiles) {
   for (const char* golden_name : {"narrow_pair.bin", "wide.ds", "wide.ds.index"}) {
     const TemporaryFolder folder;
     const std::string name = golden_name;

@@ -27,7 +27,7 @@ TEST(TokenWriter, BytesOnDisk) {
   EXPECT_FALSE(std::filesystem::exists(folder / "a.bin.part"));
 }
 
-TEST(TokenWriter, ManyTokensComeBack) {
+TEST(TokenWriter, ManyTokensRoundTrip) {
   const TemporaryFolder folder;
   std::vector<int32_t> ids(700001);  // more than two buffers
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 3);
@@ -46,7 +46,7 @@ TEST(TokenWriter, ManyTokensComeBack) {
   EXPECT_EQ(read, ids);
 }
 
-TEST(TokenWriter, IdsThatDoNotFitAreABug) {
+TEST(TokenWriter, IdsThatDoNotFitAreInternalErrors) {
   const TemporaryFolder folder;
   {
     TokenWriter narrow(posix_file_system(), folder / "a.bin", TokenType::kU16);

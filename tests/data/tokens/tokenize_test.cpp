@@ -19,7 +19,7 @@
 namespace strata::data {
 namespace {
 
-// A tokenizer without surprises: each byte is an id, 256 ends a text, 257 begins one.
+// A simple tokenizer: each byte is an id, 256 ends a text, 257 begins one.
 TextEncoder byte_encoder(std::atomic<int>* calls_ = nullptr) {
   TextEncoder encoder;
   encoder.encode = [calls_](std::string_view text, std::vector<int32_t>& ids, SpecialCounts&) {
@@ -110,8 +110,8 @@ TEST_F(Tokenize, BytesDoNotDependOnThreads) {
   set_compute_threads(before);
 }
 
-// A long text is encoded in parts where its encoder knows places to cut it, and only there.
-TEST_F(Tokenize, ALongTextIsCutWhereItMayBe) {
+// A long text is encoded in parts, cut only at places that its encoder knows.
+TEST_F(Tokenize, LongTextIsSplitAtValidPlaces) {
   std::string text;
   for (int64_t i = 0; text.size() < 3'000'000; ++i)
     text += std::to_string(i * 7919) + (i % 9 == 0 ? "\n" : " ");
@@ -145,7 +145,7 @@ TEST_F(Tokenize, ALongTextIsCutWhereItMayBe) {
   }
 }
 
-TEST_F(Tokenize, WhatProgressThrowsEndsItAndLeavesNothing) {
+TEST_F(Tokenize, ExceptionFromProgressLeavesNoFiles) {
   std::string text;
   text.resize(20'000'000, 'x');
   folder_.write("in/1.txt", text);
@@ -201,7 +201,7 @@ TEST_F(Tokenize, CacheIsReusedWhileNothingChanges) {
       tokenize_corpus(posix_file_system(), {(folder_ / "in").string()}, other, {}, folder_ / "cache").reused);
 }
 
-TEST_F(Tokenize, DamagedCacheIsMadeAgain) {
+TEST_F(Tokenize, DamagedCacheIsRewritten) {
   folder_.write("in/1.txt", "one");
   const Path path = run().path;
   const Path meta = Path(path).replace_extension(".json");
@@ -290,7 +290,7 @@ TEST_F(Tokenize, WideVocabulary) {
 
 // The n-th call that changes the disk ends the process, or fails: whatever n, the next call finds all or
 // nothing.
-TEST_F(Tokenize, ErrorsLeaveNoHalfCache) {
+TEST_F(Tokenize, ErrorsLeaveNoPartialCache) {
   folder_.write("in/1.txt", "the new text");
   const auto expected = ids_of({"the new text"}, false, true);
   auto attempt = [&](FileSystem& files) {
@@ -319,7 +319,7 @@ TEST_F(Tokenize, ErrorsLeaveNoHalfCache) {
           try {
             attempt(faulty);
           } catch (const WorldError&) {
-            // What does not need space may go through on a full disk.
+            // Calls that do not need space may succeed on a full disk.
           }
         }
         ASSERT_EQ(ids_in(attempt(sound).path), expected);
@@ -358,8 +358,8 @@ TEST_F(Tokenize, WithARealTokenizer) {
   EXPECT_EQ(open_token_corpus({result.path.string()}).document_ends(), (std::vector<int64_t>{4, 7, 10}));
 }
 
-// Special tokens that a text spells out: taken as tokens, as letters or refused, with their number reported.
-TEST_F(Tokenize, SpecialTokensInATextAreCountedAndDoneAsAsked) {
+// Special tokens in a text: taken as tokens, as text, or rejected, with their number reported.
+TEST_F(Tokenize, SpecialTokensInATextFollowTheOption) {
   folder_.write("in/1.jsonl", "{\"text\": \"a\"}\n{\"text\": \"<s>b</s>c</s>\"}\n");
   folder_.write("in/2.txt", "d</s>");
   const auto tokenizer =
@@ -383,14 +383,14 @@ TEST_F(Tokenize, SpecialTokensInATextAreCountedAndDoneAsAsked) {
   EXPECT_EQ(as_text.special, counts);
   expect_error(ErrorKind::kData, {"1.jsonl:2", "<s>", "special_in_text"},
                [&] { with(SpecialInText::kRefuse); });
-  // Kept with the file.
+  // Stored with the file.
   const auto again = with(SpecialInText::kToken);
   EXPECT_TRUE(again.reused);
   EXPECT_EQ(again.special, counts);
   EXPECT_EQ(to_string(counts), "</s> 3 times, <s> 1 time");
 }
 
-TEST_F(Tokenize, IdsBeyondTheModelAreRefusedByTheirText) {
+TEST_F(Tokenize, IdsBeyondTheModelAreRejectedWithTheirText) {
   folder_.write("in/1.jsonl", "{\"text\": \"fine\"}\n");
   const auto tokenizer = Tokenizer::from_json(byte_tokenizer_json({.special = {"</s>", "<image>"}}), "test");
   TextEncoder encoder = text_encoder(tokenizer);
@@ -403,8 +403,8 @@ TEST_F(Tokenize, IdsBeyondTheModelAreRefusedByTheirText) {
   expect_error(ErrorKind::kData, {"2.jsonl:2", "<image>", "id 257", "ends at 257"}, [&] { run_it(); });
 }
 
-// What begins and ends texts is part of what a cached file is.
-TEST_F(Tokenize, OtherEndsAreOtherFiles) {
+// The tokens that begin and end texts are part of a cached file's identity.
+TEST_F(Tokenize, OtherEndsYieldOtherFiles) {
   folder_.write("in/1.txt", "a");
   const auto tokenizer = Tokenizer::from_json(byte_tokenizer_json({.special = {"</s>", "<end>"}}), "test");
   const auto with = [&](int32_t end) {
