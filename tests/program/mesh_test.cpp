@@ -64,27 +64,27 @@ const std::vector<Layout>& expert_layouts() {
   };
   static const std::vector<Layout> kAll{
       layout("shard2", Mesh::of(1, 2, 1, 1), {2}),
-      layout("shard2_in_rounds", Mesh::of(1, 2, 1, 1), {2, 1, 0.5}),
+      layout("shard2_in_passes", Mesh::of(1, 2, 1, 1), {2, 1, 0.5}),
       layout("tensor2", Mesh::of(1, 1, 1, 2), {2}),
       layout("tensor2_whole_rows", Mesh::of(1, 1, 1, 2), {2}, 0, false),
       layout("context2", Mesh::of(1, 1, 2, 1), {2}),
       layout("zero1_shard2", Mesh::of(1, 2, 1, 1), {2}, 1),
       layout("zero2_shard4", Mesh::of(1, 4, 1, 1), {4}, 2),
       layout("zero3_shard2", Mesh::of(1, 2, 1, 1), {2}, 3),
-      layout("zero2_replicate2_shard2_in_rounds", Mesh::of(2, 2, 1, 1), {2, 1, 0.5}, 2),
+      layout("zero2_replicate2_shard2_in_passes", Mesh::of(2, 2, 1, 1), {2, 1, 0.5}, 2),
       layout("shard2_tensor2", Mesh::of(1, 2, 1, 2), {4}),
       layout("shard2_tensor2_whole_rows", Mesh::of(1, 2, 1, 2), {4}, 0, false),
       layout("zero1_shard2_over_tensor2", Mesh::of(1, 2, 1, 2), {2}, 1),
-      layout("zero3_shard2_over_tensor2_in_rounds", Mesh::of(1, 2, 1, 2), {2, 1, 0.3}, 3),
+      layout("zero3_shard2_over_tensor2_in_passes", Mesh::of(1, 2, 1, 2), {2, 1, 0.3}, 3),
       layout("context2_tensor2", Mesh::of(1, 1, 2, 2), {4}),
       layout("shard2_expert_tensor2", Mesh::of(1, 2, 1, 2), {2, 2}),
       layout("shard2_expert_tensor2_whole_rows", Mesh::of(1, 2, 1, 2), {2, 2}, 0, false),
       layout("tensor2_expert_tensor2", Mesh::of(1, 1, 1, 2), {1, 2}),
       layout("shard2_context2_tensor2", Mesh::of(1, 2, 2, 2), {8}, 1),
       layout("nodes_of_2_in_shard4", Mesh::of(1, 4, 1, 1), {4, 1, {}, 2}, 1),
-      layout("nodes_of_2_in_shard4_in_rounds", Mesh::of(1, 4, 1, 1), {4, 1, 0.5, 2}),
+      layout("nodes_of_2_in_shard4_in_passes", Mesh::of(1, 4, 1, 1), {4, 1, 0.5, 2}),
       layout("nodes_of_4_in_shard2_context2_tensor2", Mesh::of(1, 2, 2, 2), {8, 1, {}, 4}),
-      layout("nodes_of_2_in_shard2_tensor2_in_rounds", Mesh::of(1, 2, 1, 2), {4, 1, 0.7, 2}, 3)};
+      layout("nodes_of_2_in_shard2_tensor2_in_passes", Mesh::of(1, 2, 1, 2), {4, 1, 0.7, 2}, 3)};
   return kAll;
 }
 
@@ -234,10 +234,10 @@ INSTANTIATE_TEST_SUITE_P(
     SharedExpertsWithBiases, OnAMesh,
     testing::Combine(testing::Values("gpt-oss-20b"),
                      testing::ValuesIn(named(expert_layouts(),
-                                             {"shard2", "shard2_in_rounds", "tensor2_whole_rows",
+                                             {"shard2", "shard2_in_passes", "tensor2_whole_rows",
                                               "shard2_expert_tensor2", "shard2_expert_tensor2_whole_rows",
-                                              "zero3_shard2_over_tensor2_in_rounds",
-                                              "nodes_of_2_in_shard4_in_rounds"})),
+                                              "zero3_shard2_over_tensor2_in_passes",
+                                              "nodes_of_2_in_shard4_in_passes"})),
                      testing::Values(kPlain)),
     name_of_case);
 INSTANTIATE_TEST_SUITE_P(SharedExpertsRecomputed, OnAMesh,
@@ -285,8 +285,8 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     SharedExpertsOfGroups, OnAMesh,
     testing::Combine(testing::Values("moe-30m-a10m"),
-                     testing::ValuesIn(named(expert_layouts(), {"shard2", "shard2_in_rounds", "zero3_shard2",
-                                                                "nodes_of_2_in_shard4_in_rounds"})),
+                     testing::ValuesIn(named(expert_layouts(), {"shard2", "shard2_in_passes", "zero3_shard2",
+                                                                "nodes_of_2_in_shard4_in_passes"})),
                      testing::Values(of_router("expert_choice", Router::kExpertChoice),
                                      of_router("soft", Router::kSoft))),
     name_of_case);
@@ -302,7 +302,7 @@ INSTANTIATE_TEST_SUITE_P(Switch, OnAMesh,
 INSTANTIATE_TEST_SUITE_P(SharedSwitch, OnAMesh,
                          testing::Combine(testing::Values("switch-base-8"),
                                           testing::ValuesIn(named(expert_layouts(),
-                                                                  {"shard2", "shard2_in_rounds",
+                                                                  {"shard2", "shard2_in_passes",
                                                                    "tensor2_whole_rows", "zero2_shard4"})),
                                           testing::Values(kPlain)),
                          name_of_case);

@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"context", 2, {"parallel.context=2"}}, Layout{"zero3", 2, {"parallel.zero=3"}},
         Layout{"pipeline", 2, {"parallel.pipeline=2", "training.micro_batch_size=2"}},
         Layout{"expert", 2, {"parallel.expert=2"}},
-        Layout{"expert_in_rounds", 4, {"parallel.expert=4", "parallel.expert_capacity=0.4"}},
+        Layout{"expert_in_passes", 4, {"parallel.expert=4", "parallel.expert_capacity=0.4"}},
         Layout{"expert_zero3_replicas", 4, {"parallel.expert=2", "parallel.zero=3"}},
         Layout{
             "expert_over_tensor_and_shard", 4, {"parallel.expert=4", "parallel.tensor=2", "parallel.zero=1"}},
@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(Predicting, ExpertsOnRanks,
                          [](const auto& instance) { return std::string(instance.param.name); });
 INSTANTIATE_TEST_SUITE_P(
     WithBiases, ExpertsOnRanks,
-    testing::Values(Layout{"expert_in_rounds_zero3",
+    testing::Values(Layout{"expert_in_passes_zero3",
                            4,
                            {"parallel.expert=2", "parallel.zero=3", "parallel.expert_capacity=0.6"},
                            "biases"},
