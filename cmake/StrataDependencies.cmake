@@ -1,4 +1,4 @@
-# All libraries come from the system; debian-packages.txt lists the packages that carry them.
+# All libraries come from the system; debian-packages.txt lists their packages.
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED)
@@ -13,17 +13,17 @@ pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(fasttext REQUIRED IMPORTED_TARGET fasttext)
-find_library(STRATA_CLD2 cld2 REQUIRED)  # has no package of CMake's or pkg-config's
+find_library(STRATA_CLD2 cld2 REQUIRED)  # has neither a CMake package nor a .pc file
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(lzma REQUIRED IMPORTED_TARGET liblzma)
 pkg_check_modules(lz4 REQUIRED IMPORTED_TARGET liblz4)
-find_package(BZip2 REQUIRED)  # Debian's has no .pc file
+find_package(BZip2 REQUIRED)  # without a .pc file in Debian
 pkg_check_modules(zlib REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(minizip REQUIRED IMPORTED_TARGET minizip)
 pkg_check_modules(simdjson REQUIRED IMPORTED_TARGET simdjson)
 pkg_check_modules(gumbo REQUIRED IMPORTED_TARGET gumbo)
 include(${CMAKE_CURRENT_LIST_DIR}/StrataArrow.cmake)
-# Optional: trains unigram tokenizers.
+# Optional, for training unigram tokenizers.
 pkg_check_modules(sentencepiece QUIET IMPORTED_TARGET sentencepiece)
 find_package(CLI11 REQUIRED)
 if(STRATA_TESTS)

@@ -1,5 +1,5 @@
-# What `cmake --install` puts in place: the program, one static library made of all modules, their headers under
-# include/strata, a CMake package with the target Strata::strata, and a pkg-config file.
+# `cmake --install` installs the program, one static library of all modules, their headers under include/strata, a
+# CMake package with the target Strata::strata, and a pkg-config file.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -11,7 +11,7 @@ foreach(module ${modules})
   get_target_property(linked ${module} LINK_LIBRARIES)
   list(APPEND libraries ${linked})
 endforeach()
-# Modules are inside the library; what they link from the system remains for its users to link.
+# The library contains the modules; its users link the system libraries.
 list(FILTER libraries EXCLUDE REGEX "^strata_|BUILD_INTERFACE")
 list(REMOVE_DUPLICATES libraries)
 
@@ -46,7 +46,7 @@ install(FILES ${PROJECT_BINARY_DIR}/strata.pc DESTINATION ${CMAKE_INSTALL_LIBDIR
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 if(STRATA_TESTS)
-  # Installs into the build tree and builds a program of another project against it, by both ways of finding it.
+  # Installs into the build tree and builds another project's program against it, by find_package and by pkg-config.
   add_test(NAME Install.AnotherProjectBuildsAgainstIt
     COMMAND ${PROJECT_SOURCE_DIR}/tests/install/check.sh ${PROJECT_BINARY_DIR} ${CMAKE_CXX_COMPILER})
   set(flags "")

@@ -1,5 +1,5 @@
-# strata_module(NAME SOURCES … [ALONE …] USES modules… LIBS libraries…): one static library a module. USES names the modules that
-# this one may use (docs/architecture.md); what it does not name does not link.
+# strata_module(NAME SOURCES … [ALONE …] USES modules… LIBS libraries…): one static library per module. USES lists the
+# modules that this one may use (docs/architecture.md); others do not link.
 add_library(strata_flags INTERFACE)
 target_include_directories(strata_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
 target_compile_features(strata_flags INTERFACE cxx_std_20)
@@ -8,7 +8,7 @@ add_library(strata_warnings INTERFACE)
 target_compile_options(strata_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror)
 
 if(STRATA_SANITIZE)
-  # -O1: instrumented code takes 1.4 times as long to compile at -O2, and the tests are shorter than the build.
+  # -O1: at -O2 instrumented code takes 1.4 times as long to compile, and building takes longer than the tests.
   add_compile_options(-fsanitize=${STRATA_SANITIZE} -fno-omit-frame-pointer -g1 -O1)
   add_link_options(-fsanitize=${STRATA_SANITIZE})
   if(STRATA_SANITIZE MATCHES "undefined")
@@ -16,29 +16,29 @@ if(STRATA_SANITIZE)
   endif()
 endif()
 if(STRATA_SANITIZE MATCHES "thread")
-  # libgomp's barriers are invisible to the thread sanitizer: parallel_for takes plain threads there.
+  # The thread sanitizer does not know libgomp's barriers, so parallel_for uses plain threads.
   add_compile_definitions(STRATA_PLAIN_THREADS=1)
   add_compile_options(-Wno-tsan)
 endif()
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # g++ collects its garbage each time its heap has grown by a share: a tenth of its time. Up to 1 GB it need not.
+  # Garbage collection takes a tenth of g++'s time; it is not needed for heaps up to 1 GB.
   add_compile_options("SHELL:--param ggc-min-heapsize=1048576")
 endif()
 
 find_program(STRATA_CCACHE ccache)
 if(STRATA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # ccache keeps objects that were made with a precompiled header only if asked to.
+  # ccache caches objects compiled with a precompiled header only with these settings.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${STRATA_CCACHE})
 endif()
 
-# Headers that nearly every file reads, parsed once. The kernels go without, since they compile each file for several
-# instruction sets, and so does base, which alone has OpenMP's flag.
+# Headers that nearly every file includes, parsed once. Not for the kernels, which compile each file for several
+# instruction sets, nor for base, the only module with the OpenMP flag.
 set(STRATA_PCH_HEADERS <algorithm> <cstdint> <filesystem> <functional> <map> <memory> <optional> <span> <string>
     <string_view> <unordered_map> <utility> <vector> <fmt/core.h>)
 set(STRATA_MODULES_WITHOUT_PCH base kernels_cpu)
-# Modules that run once at a start, or wait for files and devices, where the optimizer's time is worth more than theirs:
-# they take -O1, as tests do.
+# Modules that run once at startup or wait for files and devices. They are compiled with -O1, like the tests, because
+# compile time matters more than their run time.
 set(STRATA_MODULES_RUN_ONCE cli config observe hardware models layers graph ops optim parallel program device checkpoint interop_torch
     interop inference evaluation train benchmarks)
 if(NOT STRATA_SANITIZE)
@@ -55,8 +55,8 @@ endfunction()
 function(strata_use_pch TARGET NAME)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_precompile_headers(${TARGET} REUSE_FROM ${NAME})
-    # GCC 12 reports errors in std::string that do not exist (PR105329, PR105651). They are hidden as a system header's, but
-    # not after a precompiled one.
+    # GCC 12 reports false errors in std::string (PR105329, PR105651). It suppresses them in system headers, but not
+    # with a precompiled header.
     target_compile_options(${TARGET} PRIVATE -fpch-preprocess -Wno-array-bounds -Wno-restrict
       -Wno-stringop-overflow -Wno-stringop-overread)
   endif()
@@ -68,20 +68,20 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   if(STRATA_TESTS)
     find_package(GTest REQUIRED)
     strata_pch(strata_pch_tests HEADERS <gtest/gtest.h> OPTIONS ${STRATA_RUN_ONCE_OPTIONS} LIBS fmt::fmt GTest::gtest)
-    # As the test programs are compiled: position-independent for an executable.
+    # Compiled like the test programs: as position-independent executables.
     set_target_properties(strata_pch_tests PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(strata_pch_tests PRIVATE -fPIE)
   endif()
 endif()
 
-# Files of a module are compiled a few at a time as one, because what they share takes most of the time: headers, and
-# templates that each would instantiate again. Names in anonymous namespaces of neighbours must differ; files that
-# cannot do so are listed after ALONE. -DSTRATA_UNITY=OFF compiles each file by itself.
+# Several files of a module are compiled as one, because most of the compile time is spent on shared headers and
+# templates. Names in anonymous namespaces must be unique within a module; files that cannot comply are listed after
+# ALONE. -DSTRATA_UNITY=OFF compiles each file separately.
 option(STRATA_UNITY "Compile several files of a module as one" ON)
 function(strata_unity TARGET)
   if(STRATA_UNITY)
     set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-    # A file that is included looks like a header, whose types should not have members of types without linkage.
+    # GCC treats included files as headers, whose types should not have members of types without linkage.
     target_compile_options(${TARGET} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
     set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
@@ -92,7 +92,7 @@ function(strata_module NAME)
   add_library(strata_${NAME} STATIC ${MODULE_SOURCES} ${MODULE_ALONE})
   strata_unity(strata_${NAME} ${MODULE_ALONE})
   target_link_libraries(strata_${NAME} PUBLIC strata_flags PRIVATE $<BUILD_INTERFACE:strata_warnings>)
-  # What narrows says so with a cast. Clang's switch of that name also counts signs.
+  # Narrowing conversions need a cast. Clang's option of the same name also reports sign conversions.
   target_compile_options(strata_${NAME} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wconversion>)
   foreach(used ${MODULE_USES})
     target_link_libraries(strata_${NAME} PUBLIC strata_${used})
@@ -109,11 +109,11 @@ function(strata_module NAME)
   set_property(GLOBAL APPEND PROPERTY STRATA_MODULES strata_${NAME})
 endfunction()
 
-# The figures of this processor that tests find instead of measuring it (tests/runner/describe_processor.cpp).
+# A cached description of this processor, so tests need not measure it (tests/runner/describe_processor.cpp).
 set(STRATA_TEST_CACHE ${PROJECT_BINARY_DIR}/test-cache)
 
-# strata_tests(NAME SOURCES … [ALONE …] USES modules… [SHARDS n] [LABELS …]): one GoogleTest program a module, which CTest runs as
-# n processes, each with a consecutive range of its tests (tests/runner/main.cpp).
+# strata_tests(NAME SOURCES … [ALONE …] USES modules… [SHARDS n] [LABELS …]): one GoogleTest program per module, which
+# CTest runs as n processes, each with a consecutive range of its tests (tests/runner/main.cpp).
 function(strata_tests NAME)
   if(NOT STRATA_TESTS)
     return()
@@ -135,7 +135,7 @@ function(strata_tests NAME)
   endif()
   set(environment STRATA_TEST_TIMEOUT=600 XDG_CACHE_HOME=${STRATA_TEST_CACHE})
   if(NOT STRATA_SANITIZE)
-    # Failures only. A sanitizer that ends a program does not name the test, so there every name is printed.
+    # Prints failures only. With sanitizers every name is printed, because an aborting sanitizer does not name the test.
     list(APPEND environment GTEST_BRIEF=1)
   endif()
   if(NOT TESTS_SHARDS)

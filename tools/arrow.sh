@@ -1,7 +1,6 @@
 #!/bin/sh
-# tools/arrow.sh [FOLDER]: fetches Apache Arrow's C++ library, as the pyarrow wheel carries it, into FOLDER
-# (build/arrow) and prints the folder that cmake takes as STRATA_ARROW_ROOT. Python is not needed. PIP_INDEX_URL may
-# name another index than PyPI.
+# tools/arrow.sh [FOLDER]: extracts Apache Arrow's C++ library from the pyarrow wheel into FOLDER (build/arrow) and prints
+# the value for cmake's STRATA_ARROW_ROOT. Does not need Python. PIP_INDEX_URL sets another index than PyPI.
 set -eu
 cd "$(dirname "$0")/.."
 folder=${1:-build/arrow}
@@ -18,7 +17,7 @@ if command -v curl >/dev/null 2>&1; then
 elif command -v wget >/dev/null 2>&1; then
   get() { wget -qO- --tries=3 "$1"; }
 else
-  echo "Neither curl nor wget is here to fetch Apache Arrow: install one of them." >&2
+  echo "curl and wget are missing: install one of them to fetch Apache Arrow." >&2
   exit 1
 fi
 
@@ -26,7 +25,7 @@ index=${PIP_INDEX_URL:-https://pypi.org/simple}
 link=$(get "${index%/}/pyarrow/" | grep -o "href=\"[^\"]*pyarrow-$version-$wheel_tag\.whl[^\"]*\"" | head -n 1 |
   sed 's/^href="//; s/"$//; s/&amp;/\&/g') || true
 if [ -z "$link" ]; then
-  echo "$index has no wheel pyarrow-$version-$wheel_tag: this machine's kind is not served." >&2
+  echo "$index has no wheel pyarrow-$version-$wheel_tag for this machine." >&2
   exit 1
 fi
 sum=$(printf '%s' "$link" | sed -n 's/.*#sha256=\([0-9a-f]*\).*/\1/p')
@@ -42,11 +41,11 @@ echo "Fetching pyarrow $version (about 50 MB)" >&2
 get "${link%%#*}" >"$work/pyarrow.whl"
 if [ -n "$sum" ]; then
   echo "$sum  $work/pyarrow.whl" | sha256sum -c - >/dev/null || {
-    echo "The wheel's SHA-256 differs from the one that the index names; try again." >&2
+    echo "The wheel's SHA-256 differs from that in the index; try again." >&2
     exit 1
   }
 fi
-# A wheel is a zip file. Only headers and the libraries of C++ are kept.
+# A wheel is a zip file. Keep only the headers and the C++ libraries.
 (cd "$work" && cmake -E tar xf pyarrow.whl)
 mkdir -p "$work/kept/pyarrow"
 mv "$work/pyarrow/include" "$work/kept/pyarrow/"

@@ -1,19 +1,18 @@
 #!/bin/bash
-# tools/bare-root.sh [FOLDER]: the README's commands as somebody with a bare Debian 12 meets them. Makes a minimal
-# system root with debootstrap, puts a fresh clone of HEAD into it, installs git and make, and runs `make test` and
-# `make demo` there, each twice. Needs root and debootstrap; takes the mirror from this system's own apt sources.
-# BARE_ROOT_TARGETS="test demo" says what is run; FOLDER (default: a temporary one) is removed afterwards unless
-# BARE_ROOT_KEEP is set.
+# tools/bare-root.sh [FOLDER]: runs the README's commands on a bare Debian 12. Makes a minimal system root with
+# debootstrap, puts a fresh clone of HEAD into it, installs git and make, and runs `make test` and `make demo` there, each
+# twice. Needs root and debootstrap; uses the mirror of this system's apt sources. BARE_ROOT_TARGETS="test demo" selects
+# the targets. FOLDER (default: a temporary one) is removed afterwards unless BARE_ROOT_KEEP is set.
 set -euo pipefail
 source_tree=$(cd "$(dirname "$0")/.." && pwd)
 targets=${BARE_ROOT_TARGETS:-test demo}
 [ "$(id -u)" = 0 ] || { echo "tools/bare-root.sh needs root: it makes and enters a system root" >&2; exit 2; }
 command -v debootstrap >/dev/null || { echo "debootstrap is missing: apt-get install debootstrap" >&2; exit 2; }
 
-# The first Debian archive that apt itself uses here, whatever the format of its sources.
+# The first Debian archive of apt's sources, in whatever format they are written.
 mirror=$(apt-get indextargets --format '$(REPO_URI) $(ORIGIN) $(COMPONENT)' 'Created-By: Packages' 2>/dev/null |
   awk '$2 == "Debian" && $3 == "main" && $1 !~ /security/ { print $1; exit }')
-[ -n "$mirror" ] || { echo "apt here has no Debian archive configured: cannot tell where to get packages" >&2; exit 2; }
+[ -n "$mirror" ] || { echo "apt has no Debian archive configured: no source for packages" >&2; exit 2; }
 
 root=${1:-$(mktemp -d --tmpdir strata-bare-root.XXXXXX)}
 mounted=()
@@ -21,7 +20,7 @@ leave() {
   local i
   for ((i = ${#mounted[@]} - 1; i >= 0; i--)); do umount -l "${mounted[i]}"; done
   if [ -n "${BARE_ROOT_KEEP:-}" ]; then
-    echo "the root stays in $root"
+    echo "the root was kept in $root"
   elif ! awk -v r="$root/" 'index($2, r) == 1 { found = 1 } END { exit found }' /proc/mounts; then
     echo "something is still mounted under $root: not removed" >&2
   else
@@ -44,10 +43,10 @@ mkdir -p "$root"
 debootstrap --variant=minbase bookworm "$root" "$mirror"
 part "debootstrap"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
-# Security and point updates, as an installed system has them, where this system's apt has them.
+# Security and point updates from this system's apt sources, as on an installed system.
 apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' |
   awk '{ print "deb", $1, $2, $3 }' | sort -u >"$root/etc/apt/sources.list"
-# What this system's apt says about dates and proxies holds in the root too.
+# The root uses the same apt settings for dates and proxies.
 apt-config dump --format '%f "%v";%n' | grep -E '^Acquire::(Check-|http|https)' \
   >"$root/etc/apt/apt.conf.d/90outer" || true
 for folder in proc dev sys; do
@@ -68,6 +67,6 @@ for round in first second; do
   done
 done
 inside 'cd /strata && git status --porcelain' >"$root/status"
-[ ! -s "$root/status" ] || { echo "the commands left files that git sees:"; cat "$root/status"; exit 1; }
+[ ! -s "$root/status" ] || { echo "the commands left untracked or changed files:"; cat "$root/status"; exit 1; }
 echo "== timings"
 cat "$root/timings"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Holds a RUN.toml against the JSON Schema that `strata config schema` prints, as editors do.
+"""Validates RUN.toml files against the JSON Schema that `strata config schema` prints, as editors do.
 
     pip install jsonschema
     tools/check-schema.py build/release/bin/strata tests/data/train/interface.toml examples/*.toml
 
-Exit code 1 where a file does not pass, with every fault.
+Prints every error. Exits with 1 if a file has errors.
 """
 
 import json
@@ -23,11 +23,11 @@ def main():
     wrong = 0
     for name in files:
         with open(name, "rb") as file:
-            faults = sorted(validator.iter_errors(tomllib.load(file)), key=lambda fault: list(fault.path))
-        for fault in faults:
-            print(f"{name}: {'.'.join(map(str, fault.path))}: {fault.message}")
-        wrong += len(faults)
-        print(f"{name}: {'passes' if not faults else f'{len(faults)} faults'}")
+            errors = sorted(validator.iter_errors(tomllib.load(file)), key=lambda error: list(error.path))
+        for error in errors:
+            print(f"{name}: {'.'.join(map(str, error.path))}: {error.message}")
+        wrong += len(errors)
+        print(f"{name}: {'passes' if not errors else f'{len(errors)} errors'}")
     return 1 if wrong or not files else 0
 
 

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Reads hundreds of damaged Parquet and Arrow files with `strata data build`, which must report or skip what it cannot
-read and never crash or hang; and the same sound records as Parquet, as Arrow IPC and as jsonl, which must give the same
-documents.
+"""Reads hundreds of damaged Parquet and Arrow files with `strata data build`, which must report or skip damaged data and
+never crash or hang. It also reads valid records as Parquet, Arrow IPC and jsonl, which must yield the same documents.
 
     python3 tools/data-damaged.py build/release/bin/strata [FILES]
 
-The program must be built with Arrow (`make arrow`). Needs pyarrow. Not part of the tests: those need neither.
+Needs a program built with Arrow (`make arrow`), and pyarrow; therefore it is not part of the tests.
 """
 import collections
 import io
@@ -88,7 +87,7 @@ def main():
                 if code not in (0, 3):
                     kept = pathlib.Path(f"damaged-{i}.{kind}")
                     kept.write_bytes(broken)
-                    sys.exit(f"exit code {code}; the file is kept as {kept}")
+                    sys.exit(f"exit code {code}; the file was saved as {kept}")
     print(dict(codes))
 
 

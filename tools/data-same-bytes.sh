@@ -1,8 +1,8 @@
 #!/bin/bash
-# tools/data-same-bytes.sh RECIPE.toml [OPTIONS of strata data build]: runs the recipe with one thread, with two, with three
-# MPI ranks, and killed by SIGKILL again and again, and compares every byte that it writes. Says OK or what differs.
-# It also checks that each record read is either kept or in the audit. STRATA names another program than build/release's,
-# WORK another folder for the results than a temporary one.
+# tools/data-same-bytes.sh RECIPE.toml [OPTIONS of strata data build]: runs the recipe with one thread, with two threads,
+# with three MPI ranks, and with repeated SIGKILLs, and compares every byte of the output. Prints OK or the differences.
+# Also checks that each record is either in the output or in the audit. STRATA sets the program (default:
+# build/release's), WORK the folder for the results (default: a temporary one).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 strata=${STRATA:-$root/build/release/bin/strata}
@@ -17,7 +17,7 @@ build() {  # FOLDER THREADS
   "$strata" data build "${arguments[@]}" --set build.folder="$work/$1" --set build.workers="$2" >"$work/$1.log" 2>&1
 }
 failed() { echo "$1 failed:" >&2; tail -n 5 "$work/$1.log" >&2; exit 1; }
-# How far a build is: files that stand under their final names.
+# The progress of a build: the number of finished files.
 parts() { find "$work/killed" -name 'part-*' ! -name '*.part' ! -name '.*' 2>/dev/null | wc -l; }
 
 arguments=("$@")
@@ -34,16 +34,16 @@ if command -v mpirun >/dev/null; then
   "${launch[@]}" "$strata" data build "${arguments[@]}" --set build.folder="$work/ranks" --set build.workers=1 \
     >"$work/ranks.log" 2>&1 || failed ranks
 else
-  echo "three ranks: left out, there is no mpirun"
+  echo "three ranks: skipped, mpirun is not installed"
 fi
 
-# Killed each time that two more parts are finished, and once before the first.
+# Kill the build whenever two more parts are finished, and once before the first.
 kills=0 target=0
 while :; do
   build killed 2 & process=$!
   while kill -0 $process 2>/dev/null && [ "$(parts)" -lt "$target" ]; do sleep 0.05; done
   [ "$target" -gt 0 ] || sleep 0.5
-  # The program is the child of the subshell that `build` runs in, or that shell itself.
+  # The program is a child of the subshell that runs `build`, or that shell itself.
   children=$(ps -o pid= --ppid $process || true)
   if kill -0 $process 2>/dev/null; then
     kill -9 $children $process 2>/dev/null && kills=$((kills + 1))
@@ -54,7 +54,7 @@ while :; do
   [ $kills -lt 40 ] || target=1000000
 done
 build killed 2 || failed killed
-echo "killed $kills times, and resumed"
+echo "killed and resumed $kills times"
 
 read -r documents audited read_records <<<"$(python3 - "$work/one" <<'PY'
 import glob, gzip, json, subprocess, sys
@@ -72,7 +72,7 @@ PY
 )"
 bad=0
 echo "$read_records records: $documents kept + $audited in the audit"
-[ $((documents + audited)) = "$read_records" ] || { echo "differs: records are lost" >&2; bad=1; }
+[ $((documents + audited)) = "$read_records" ] || { echo "records are missing" >&2; bad=1; }
 for other in two ${launch:+ranks} killed; do
   if diff -rq -x .lock -x work "$work/one" "$work/$other"; then :; else
     echo "differs: $other" >&2

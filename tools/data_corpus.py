@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the corpus of tools/data-corpus.sh: data_corpus.py [--parquet] FOLDER PACKAGE.deb...
 
-Only Python's own library is needed (and pyarrow for --parquet). The packages are read as they lie. The same packages
-give the same bytes.
+Needs only the standard library, and pyarrow for --parquet. Packages are read without unpacking them to disk. The same
+packages yield the same bytes.
 """
 import argparse
 import gzip
@@ -23,14 +23,14 @@ HELD_OUT = {"Ruth", "Est", "Jonah", "Mal", "Phi", "Jas"}  # books of the Bible
 
 
 def members(package):
-    """(path, content) of every regular file of a package, in its order."""
+    """Yields (path, content) of every regular file of a package, in order."""
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE) as unpack:
         with tarfile.open(fileobj=unpack.stdout, mode="r|") as archive:
             for member in archive:
                 if member.isreg():
                     yield member.name.removeprefix("./"), archive.extractfile(member).read()
     if unpack.returncode != 0:
-        raise SystemExit(f"{package} is damaged: remove it and start again")
+        raise SystemExit(f"{package} is damaged: delete it and start again")
 
 
 def plain(path, content):
@@ -54,7 +54,7 @@ class Corpus:
         self.path(name, len(content)).write_bytes(content)
 
     def jsonl(self, name, records):
-        """`records`: dicts. The ending says how it is compressed; without the zstd program .zst becomes .gz."""
+        """Writes dicts. The suffix determines the compression; without the zstd program, .zst becomes .gz."""
         content = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
         if name.endswith(".zst") and not shutil.which("zstd"):
             name = name.removesuffix(".zst") + ".gz"
@@ -66,7 +66,7 @@ class Corpus:
 
 
 def bible(corpus, packages):
-    """A file a chapter, six books held out; read by the package's own program."""
+    """Writes one file per chapter, with six books held out; the package's program reads the text."""
     with tempfile.TemporaryDirectory() as work:
         for package in packages:
             subprocess.run(["dpkg-deb", "-x", package, work], check=True)
@@ -90,8 +90,8 @@ def bible(corpus, packages):
 
 
 def r_strings(content):
-    """The vectors of strings in a file of R objects: blocks of a length and zlib or xz data, in which a string is its
-    flags (the type 9 last), its length and its bytes."""
+    """Yields the string vectors of a file of R objects. The file consists of blocks: a length and zlib or xz data. A
+    string has flags (type 9 in the last byte), a length and bytes."""
     at = 0
     while at + 5 < len(content):
         kind = content[at + 4:at + 5]
@@ -112,7 +112,7 @@ def r_strings(content):
 
 
 def austen(corpus, package):
-    """The novels, a file a chapter."""
+    """Writes the novels, one file per chapter."""
     for path, content in members(package):
         if not path.endswith("/data/Rdata.rdb"):
             continue
@@ -126,7 +126,7 @@ def austen(corpus, package):
 
 
 def dictionary(corpus, package, name):
-    """Entries in the order of the text, gathered to documents."""
+    """Writes entries in text order, grouped into documents."""
     files = {path.rsplit("/", 1)[-1]: content for path, content in members(package) if "/dictd/" in path}
     stem = next(file for file in files if file.endswith(".index")).removesuffix(".index")
     text = gzip.decompress(files[stem + ".dict.dz"])
@@ -141,7 +141,7 @@ def dictionary(corpus, package, name):
     entries = {}
     for line in files[stem + ".index"].decode("utf-8", "replace").splitlines():
         word, start, length = line.split("\t")[:3]
-        if not word.startswith("00"):  # words about the dictionary itself
+        if not word.startswith("00"):  # metadata of the dictionary
             entries.setdefault((number(start), number(length)), word)
     records, page, first, size = [], [], None, 0
     for (start, length), word in sorted(entries.items()):
@@ -157,7 +157,7 @@ def dictionary(corpus, package, name):
 
 
 def texts(corpus, package, folder, pattern):
-    """Plain texts; what is packed is unpacked."""
+    """Writes plain texts, decompressed if necessary."""
     for path, content in members(package):
         path, content = plain(path, content)
         found = re.search(pattern, path)
@@ -189,7 +189,7 @@ def pages(corpus, package, pattern=r"\.html(\.en)?$"):
 
 
 def crawl(corpus, package):
-    """A WARC file of the pages: a response record each, and in .warc.gz each record is packed by itself."""
+    """Writes a WARC file with a response record per page; in .warc.gz each record is compressed separately."""
     name = os.path.basename(package).split("_")[0]
     packed = not name.startswith("libboost")
     records = [b"WARC/1.0\r\nWARC-Type: warcinfo\r\nWARC-Date: 2023-01-01T00:00:00Z\r\nContent-Type: application/warc-fields\r\n"
@@ -247,7 +247,7 @@ def main():
         print(f"{part:13} {count:6} files {corpus.bytes[part] / 1e6:8.1f} MB")
     empty = [part for part in ("books", "manuals", "dictionaries", "html", "crawl", "held-out") if not corpus.count.get(part)]
     if empty:
-        raise SystemExit(f"nothing came out for {', '.join(empty)}: the recipe needs these packages")
+        raise SystemExit(f"{', '.join(empty)}: no files, but the recipe needs these folders; packages are missing")
 
 
 if __name__ == "__main__":

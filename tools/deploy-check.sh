@@ -1,7 +1,7 @@
 #!/bin/bash
-# tools/deploy-check.sh: whether what deploy/ holds can be read by what will read it: the Slurm script by bash and by
-# shellcheck, the Kubernetes job by yamllint, the container file by its instructions. The packages that it installs
-# are held against Debian's lists and against the libraries that the built program asks for.
+# tools/deploy-check.sh: validates the files of deploy/: the Slurm script with bash and shellcheck, the Kubernetes job with
+# yamllint, and the instructions of the container file. Its packages must exist in Debian and cover the libraries that
+# the built program links.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0
@@ -14,7 +14,7 @@ bash -n deploy/slurm.sh && shellcheck deploy/slurm.sh || failed=1
 yamllint --strict -d '{extends: default, rules: {line-length: {max: 120}, document-start: disable}}' deploy/mpijob.yaml ||
   failed=1
 
-# Lines that end in a backslash go on; comments may stand between them.
+# A backslash continues a line; comments may come in between.
 joined=$(sed -e '/^[[:space:]]*#/d' deploy/Containerfile | sed -e ':again' -e '/\\$/{N;s/\\\n//;b again' -e '}')
 stages=" "
 while read -r word rest; do
@@ -24,14 +24,14 @@ while read -r word rest; do
     COPY)
       if [[ "$rest" == --from=* ]]; then
         from=${rest%% *}
-        [[ "$stages" == *" ${from#--from=} "* ]] || fail Containerfile "there is no stage ${from#--from=} before $from"
+        [[ "$stages" == *" ${from#--from=} "* ]] || fail Containerfile "$from: no earlier stage has this name"
       fi ;;
-    RUN) bash -n <<< "$rest" || fail Containerfile "bash cannot read: $rest" ;;
+    RUN) bash -n <<< "$rest" || fail Containerfile "bash cannot parse: $rest" ;;
     ARG | CMD | ENTRYPOINT | ENV | EXPOSE | HEALTHCHECK | LABEL | ONBUILD | SHELL | STOPSIGNAL | USER | VOLUME | WORKDIR | ADD) ;;
-    *) fail Containerfile "$word is no instruction" ;;
+    *) fail Containerfile "$word is not an instruction" ;;
   esac
 done <<< "$joined"
-[ "$stages" != " " ] || fail Containerfile "it names no stage"
+[ "$stages" != " " ] || fail Containerfile "no stage has a name"
 
 installed=$(grep -o 'install -y --no-install-recommends [^&]*' <<< "$joined" | cut -d' ' -f4- | tr -s ' ' '\n' | sort -u)
 if [ -n "$(apt-cache search --names-only '^openmpi-bin$' 2>/dev/null)" ]; then
@@ -41,16 +41,16 @@ if [ -n "$(apt-cache search --names-only '^openmpi-bin$' 2>/dev/null)" ]; then
 fi
 program=build/release/bin/strata
 if [ -x "$program" ] && command -v dpkg-query > /dev/null; then
-  # What is needed directly; packages bring what they need themselves. The C and C++ libraries are always there.
+  # Direct dependencies only; apt adds the others. The C and C++ libraries are always installed.
   for library in $(objdump -p "$program" | awk '$1 == "NEEDED" { print $2 }'); do
     path=$(ldd "$program" | awk -v name="$library" '$1 == name { print $3 }')
     package=$(dpkg-query -S "$(readlink -f "$path")" 2>/dev/null || dpkg-query -S "$path" 2>/dev/null || true)
     package=${package%%:*}
     case "$package" in
       libc6 | libstdc++6 | libgcc-s1 | '') ;;
-      *) grep -qx "$package" <<< "$installed" || fail Containerfile "the program needs $library of $package" ;;
+      *) grep -qx "$package" <<< "$installed" || fail Containerfile "lacks package $package, which provides $library" ;;
     esac
   done
 fi
-[ "$failed" = 0 ] && echo "deploy/ can be read"
+[ "$failed" = 0 ] && echo "deploy/ is valid"
 exit "$failed"

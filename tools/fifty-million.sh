@@ -1,7 +1,7 @@
 #!/bin/bash
-# tools/fifty-million.sh [NAME…]: trains the models of examples/50m (all of them, or those named) on the demo's text, a few
-# minutes each on two cores, and draws their held-out losses: docs/fifty-million.svg. A run that was interrupted goes on;
-# one that is finished is only drawn. `rm -r demo/50m` starts anew.
+# tools/fifty-million.sh [NAME…]: trains the given models of examples/50m (default: all) on the demo's text, a few minutes
+# each on two cores, and draws their held-out losses in docs/fifty-million.svg. Interrupted runs resume; finished runs are
+# only drawn. `rm -r demo/50m` starts over.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/demo-corpus.sh

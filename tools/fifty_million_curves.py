@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""fifty_million_curves.py RUNS OUT.svg: held-out losses of the runs in a folder, by step and by what they cost.
+"""fifty_million_curves.py RUNS OUT.svg: plots held-out losses of the runs in a folder, by step and by training FLOPs.
 
-Reads RUNS/*/metrics.jsonl as tools/fifty-million.sh leaves them; prints the last loss of each.
+Reads RUNS/*/metrics.jsonl from tools/fifty-million.sh and prints the last loss of each run.
 """
 
 import json
@@ -15,19 +15,19 @@ WIDTH, HEIGHT, TOP, BOTTOM, LEFT, GAP, RIGHT = 960, 420, 56, 52, 64, 70, 24
 
 
 def curve(folder):
-    """[(step, FLOPs until then, loss)] of a run; of a step that was made twice, the later line."""
+    """[(step, cumulative FLOPs, loss)] of a run; if a step was repeated, the later line."""
     flops, points = 0.0, {}
     for line in (folder / "metrics.jsonl").read_text().splitlines():
         row = json.loads(line)
         if "flops_per_s" in row:
-            flops = row["flops_per_s"] * row["step_ms"] / 1e3  # of one step: every step costs the same
+            flops = row["flops_per_s"] * row["step_ms"] / 1e3  # per step; every step costs the same
         if METRIC in row:
             points[row["step"]] = row[METRIC]
     return [(step, step * flops, loss) for step, loss in sorted(points.items())]
 
 
 def ticks(least, most, wanted=5):
-    """Round numbers between the two."""
+    """Round numbers between `least` and `most`."""
     raw = (most - least) / wanted
     power = 10 ** math.floor(math.log10(raw))
     step = min((m * power for m in (1, 2, 2.5, 5, 10)), key=lambda s: abs(s - raw))
@@ -79,7 +79,7 @@ def main():
     curves = {file.parent.name: curve(file.parent) for file in sorted(runs.glob("*/metrics.jsonl"))}
     curves = {name: points for name, points in curves.items() if len(points) > 1}
     if not curves:
-        sys.exit(f"{runs}: no run with two evaluations of {METRIC} or more")
+        sys.exit(f"{runs}: no run has two or more evaluations of {METRIC}")
     target.write_text(picture(curves))
     for name, points in curves.items():
         step, flops, loss = points[-1]

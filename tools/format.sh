@@ -1,6 +1,6 @@
 #!/bin/sh
-# tools/format.sh [--check]: clang-format over every C++ and CUDA source in git; --check changes nothing and names what differs,
-# names sources that compile only with a precompiled header, and checks the wording (tools/language.sh).
+# tools/format.sh [--check]: runs clang-format on all C++ and CUDA sources in git. --check changes nothing; it reports
+# differences and sources that compile only with a precompiled header, and checks the wording (tools/language.sh).
 set -eu
 cd "$(dirname "$0")/.."
 mode=-i
@@ -10,7 +10,7 @@ git ls-files -z --cached --others --exclude-standard '*.cpp' '*.h' '*.cu' '*.cuh
 
 [ "${1:-}" = --check ] || exit 0
 tools/language.sh >/dev/null
-# GCC's builds read fmt in a precompiled header; clang's, which the fuzzers take, have none.
+# GCC builds include fmt through a precompiled header; clang builds (the fuzzers) have none.
 git grep -lE '\bfmt::' -- 'src/*.cpp' | {
   found=0
   while read -r source; do
@@ -18,7 +18,7 @@ git grep -lE '\bfmt::' -- 'src/*.cpp' | {
     [ -f "$header" ] || header=
     # shellcheck disable=SC2086
     grep -qE '#include (<fmt/|"base/(error|log)\.h")' "$source" $header && continue
-    echo "$source: names fmt and includes neither <fmt/…> nor base/error.h" >&2
+    echo "$source: uses fmt without including <fmt/…>, base/error.h or base/log.h" >&2
     found=1
   done
   exit "$found"

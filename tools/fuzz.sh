@@ -1,7 +1,7 @@
 #!/bin/bash
-# tools/fuzz.sh [SECONDS [JOBS]]: builds the fuzzers of everything that reads a file (clang, with sanitizers) and runs
-# each for SECONDS (60). Inputs that it finds stay in build/fuzz/corpus and are where the next run begins; one that
-# breaks something is build/fuzz/NAME-crash-…. STRATA_FUZZ_SEED (0: another one each time) fixes what a run tries.
+# tools/fuzz.sh [SECONDS [JOBS]]: builds the fuzzers of all file readers (clang, with sanitizers) and runs each for
+# SECONDS (60). The corpus is kept in build/fuzz/corpus for the next run; a failing input is saved as
+# build/fuzz/NAME-crash-…. STRATA_FUZZ_SEED makes a run repeatable (0: a new seed for each run).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}

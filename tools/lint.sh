@@ -1,6 +1,6 @@
 #!/bin/bash
-# tools/lint.sh [all | FILE…]: clang-tidy over the sources that differ from the branch main, over all of them, or
-# over those named. Reads build/lint/compile_commands.json; generated and third-party code is not in it.
+# tools/lint.sh [all | FILE…]: runs clang-tidy on sources that differ from the branch main, on all, or on the given ones.
+# Uses build/lint/compile_commands.json, which does not contain generated and third-party code.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ $# -eq 0 ]; then
@@ -13,16 +13,16 @@ else
   files=$(printf '%s\n' "$@")
 fi
 if [ -z "$files" ]; then
-  echo "nothing differs from main: make lint FILES=all looks at everything"
+  echo "no source differs from main; to check all sources, run make lint FILES=all"
   exit 0
 fi
 cmake --preset lint >/dev/null
-# Switches of g++ that clang refuses.
+# g++ options that clang rejects.
 sed -i 's/ -fschedule-insns -fsched-pressure//' build/lint/compile_commands.json
-# What this build leaves out, such as fuzz targets and, without Arrow, its readers, cannot be read.
+# Skip files that are not in this build, such as fuzz targets and, without Arrow, its readers.
 files=$(printf '%s\n' "$files" | while read -r file; do
   grep -qF "/$file\"" build/lint/compile_commands.json && printf '%s\n' "$file"
 done || true)
-# g++'s flags that clang does not know are no finding, and neither are counts of what was kept quiet in system headers.
+# Ignore warnings about unknown g++ flags, and counts of suppressed warnings in system headers.
 printf '%s\n' "$files" | xargs -r -n 2 -P "${JOBS:-$(nproc)}" \
   clang-tidy -p build/lint --quiet --extra-arg=-Wno-unknown-warning-option 2> >(grep -v 'warnings generated' >&2)

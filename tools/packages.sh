@@ -1,6 +1,6 @@
 #!/bin/sh
-# tools/packages.sh build|all: installs the packages of debian-packages.txt that are missing; `all` takes those
-# marked `dev` too. Does nothing, and asks for no rights, where all of them are there.
+# tools/packages.sh build|all: installs missing packages of debian-packages.txt; `all` includes those marked `dev`. Does
+# nothing, and does not need root, if all are installed.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -11,7 +11,7 @@ case "${1:-build}" in
 esac
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
-  echo "This is no Debian system: nothing is installed here. Needed are the equivalents of:" $wanted >&2
+  echo "This is not a Debian system. Install the equivalents of these packages:" $wanted >&2
   exit 0
 fi
 
@@ -28,7 +28,7 @@ elif command -v sudo >/dev/null 2>&1; then
   as_root="sudo env"
 else
   echo "These packages are missing:$missing" >&2
-  echo "Installing them needs root, and there is no sudo here. As root, run:" >&2
+  echo "Installing them needs root, and sudo is missing. As root, run:" >&2
   echo "  apt-get update && apt-get install --no-install-recommends$missing" >&2
   exit 1
 fi
@@ -37,10 +37,10 @@ echo "Installing:$missing"
 export_settings="DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# The package lists of a machine may be old or absent, so they are renewed first; quiet unless it fails.
+# Package lists may be old or missing, so update them first. Quiet unless it fails.
 if ! $as_root $export_settings apt-get update -q >"$log" 2>&1 ||
    ! $as_root $export_settings apt-get install -q -y --no-install-recommends $missing >"$log" 2>&1; then
   tail -n 40 "$log" >&2
-  echo "Installing the packages failed: the lines above are apt-get's. Is the package mirror reachable?" >&2
+  echo "Installing the packages failed; see the output of apt-get above. Is the package mirror reachable?" >&2
   exit 1
 fi

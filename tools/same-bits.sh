@@ -1,14 +1,14 @@
 #!/bin/sh
-# tools/same-bits.sh [--quick] BEFORE AFTER [FOLDER]: whether two builds of the program compute the same bits on this
-# machine. Each trains small models with evaluations and a save: dense and expert families in fp32 and bf16, one by the
-# reference kernels, and ranks in six layouts. Compared are losses, norms and evaluations of every step, every byte of the
-# last checkpoint and of the model that is handed on, an evaluation of it and greedy text; then AFTER goes on from a copy
-# of BEFORE's run in its middle and must end as BEFORE did. --quick: the rows that are marked so, and no such copy.
-# Prints a line a comparison and ends in 1 where one differs. About two minutes on two cores, half a minute quick.
+# tools/same-bits.sh [--quick] BEFORE AFTER [FOLDER]: checks whether two builds of the program compute the same bits on
+# this machine. Each trains small models with evaluations and saves: dense and expert families in fp32 and bf16, one with
+# reference kernels, and six layouts of ranks. It compares losses, norms and evaluations of every step, every byte of the
+# last checkpoint and of the final model, an evaluation of that model and greedy text. AFTER also resumes a copy of
+# BEFORE's half-finished run and must end with the same bits. --quick: only the marked rows, and no resumed copy.
+# Prints a line per comparison and exits with 1 if one differs. Takes two minutes on two cores, half a minute with --quick.
 set -eu
 quick=no
 [ "${1:-}" != --quick ] || { quick=yes; shift; }
-[ $# -ge 2 ] || { sed -n '2,7s/^# //p' "$0"; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,8s/^# //p' "$0"; exit 2; }
 before=$(realpath "$1") after=$(realpath "$2")
 work=${3:-$(mktemp -d)}
 mkdir -p "$work"
@@ -17,7 +17,7 @@ cat README.md docs/*.md >"$work/text.txt"
 cd "$work"
 
 # NAME PRECISIONS STEPS QUICK PRESET OVERRIDES… -- OPTIONS…
-# Overrides in alphabetical order: older programs resume no others.
+# Overrides must be in alphabetical order, because older programs do not resume others.
 gemma="gemma3-270m head_dim=24 hidden_size=96 intermediate_size=160 num_attention_heads=4 num_hidden_layers=3"
 qwen="qwen3-30b-a3b head_dim=16 hidden_size=64 intermediate_size=128 moe_intermediate_size=32 \
 num_attention_heads=4 num_experts=8 num_experts_per_tok=2 num_hidden_layers=2 num_key_value_heads=2"
@@ -55,7 +55,7 @@ train() {  # PROGRAM FOLDER UNTIL STEPS PRECISION PRESET OVERRIDES… -- OPTIONS
       *) set -- "$@" --set "$kind$word" ;;
     esac
   done
-  # The horizon of the schedule is that of the whole run, wherever the first part stops.
+  # The schedule covers the whole run even if this part stops earlier.
   "$program" train text.txt --set run.folder="\"$folder\"" --set model.preset="\"$preset\"" "$@" \
     --set precision.compute="\"$precision\"" --set model.override.vocab_size=2048 \
     --set tokenizer.train.vocab_size=2000 \
@@ -66,17 +66,17 @@ train() {  # PROGRAM FOLDER UNTIL STEPS PRECISION PRESET OVERRIDES… -- OPTIONS
     { echo "failed: $folder"; tail -n 3 "$folder.log"; return 1; }
 }
 
-numbers() {  # what of a step does not depend on the clock
+numbers() {  # the metrics of each step that do not depend on time
   grep -o '"\(step\|tokens\|loss\|grad_norm\|param_norm\|lr\|balance_loss\|router_z_loss\|mtp_loss\|eval/[a-z_/]*\)":[^,}]*' \
     "$1/metrics.jsonl"
 }
 
-bytes() {  # of a folder's tensors, and of what describes them
+bytes() {  # checksums of a folder's tensors, configuration and tokenizer
   (cd "$1" && find . -type f \( -name '*.safetensors' -o -name 'config.json' -o -name 'tokenizer*.json' \) |
     LC_ALL=C sort | xargs sha256sum)
 }
 
-compare() {  # WHAT LEFT RIGHT: two texts
+compare() {  # WHAT TEXT TEXT
   if [ "$2" = "$3" ]; then echo "same: $1"; else echo "DIFFERENT: $1"; failed=1; fi
 }
 
@@ -101,7 +101,7 @@ one_row() {  # NAME PRECISION STEPS PRESET OVERRIDES… -- OPTIONS…
     compare "$run, checkpoint ($other)" "$(bytes before-"$run"/"$last")" "$(bytes $other-"$run"/"$last")"
     compare "$run, final model ($other)" "$(bytes before-"$run"/final)" "$(bytes $other-"$run"/final)"
   done
-  # Older programs left out the last text's end.
+  # Older programs omit the end-of-text token of the last text.
   compare "$run, evaluation" \
     "$("$before" eval --model before-"$run"/final --text text.txt --sequence-length 64 --set tokenizer.add_eos=false --json 2>&1)" \
     "$("$after" eval --model before-"$run"/final --text text.txt --sequence-length 64 --set tokenizer.add_eos=false --json 2>&1)"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tools/test-long.sh [JOBS]: everything that is too slow for `make test`. The tests under the address, undefined-
+# tools/test-long.sh [JOBS]: runs everything that is too slow for `make test`: the tests under the address, undefined-
 # behaviour and thread sanitizers, the tests labelled long, and each fuzzer for STRATA_FUZZ_SECONDS (180).
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -27,12 +27,12 @@ def names(build):
     for test in json.loads(shown)["tests"]:
         command = test.get("command")
         if not command:
-            sys.exit(f"{test['name']} has no program: build {build} first")
+            sys.exit(f"{test['name']}: the test program is missing. Build {build} first.")
         settings = [p["value"] for p in test.get("properties", []) if p["name"] == "ENVIRONMENT"]
         environment = dict(os.environ, **dict(one.split("=", 1) for one in (settings[0] if settings else [])))
         program = os.path.basename(command[0])
         chosen = [a.split("=", 1)[1] for a in command if a.startswith("--gtest_filter=")]
-        if chosen:  # a process for each test
+        if chosen:  # one process per test
             yield f"{program} {chosen[0]}"
         elif "STRATA_TEST_SHARD" in environment:
             for name in listed(command[0], environment):

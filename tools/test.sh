@@ -1,6 +1,6 @@
 #!/bin/bash
 # tools/test.sh PRESET JOBS [OPTIONS OF CTEST…]: runs the tests of a build. If some fail, lists each by name at the end,
-# with the command that runs it alone.
+# with the command that runs only this test.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 preset=$1

@@ -1,8 +1,8 @@
 #!/bin/bash
-# tests/docs/run_pages.sh STRATA: runs the commands of the quickstart and of README.md, page by page, in one scratch
+# tests/docs/run_pages.sh STRATA: runs the commands of the quickstart pages and of README.md, page by page, in one scratch
 # folder.
 #
-# Commands are the fenced blocks marked "sh"; other blocks are not run. To keep this short, `strata train` uses small
+# Commands are the fenced blocks marked "sh"; other blocks are not run. To save time, `strata train` uses small
 # batches, and two steps unless the page sets them. Stubs replace the commands that install and build: `make demo` trains
 # the demo's configuration for a few steps on the documentation instead of the Bible. Without MPI, mpirun lines are
 # skipped. STRATA_SHOW_PAGES=1 prints the output of the commands.
@@ -29,7 +29,7 @@ esac
 END
 cat >"$work/bin/make" <<'END'
 #!/bin/bash
-# The target must exist; a shorter run replaces its work.
+# The target must exist; a shorter run replaces its commands.
 grep -q "^$*:" Makefile || exit 2
 [ "$*" = demo ] && [ ! -e demo ] || exit 0
 mkdir -p demo/corpus/train
@@ -40,7 +40,7 @@ strata train examples/demo.toml
 END
 cat >"$work/bin/mpirun" <<END
 #!/bin/bash
-real=\$(PATH="$PATH" command -v mpirun) || { echo "no mpirun here: skipped"; exit 0; }
+real=\$(PATH="$PATH" command -v mpirun) || { echo "mpirun is not installed: skipped"; exit 0; }
 "\$real" --allow-run-as-root --oversubscribe -n 1 true >/dev/null 2>&1 || { echo "mpirun starts no processes: skipped"; exit 0; }
 exec "\$real" --allow-run-as-root --oversubscribe "\$@"
 END

@@ -1,6 +1,6 @@
 #!/bin/bash
-# tests/install/check.sh BUILD COMPILER: installs BUILD under BUILD/installed and builds and runs main.cpp against that,
-# found by find_package and by pkg-config.
+# tests/install/check.sh BUILD COMPILER: installs BUILD under BUILD/installed, then builds and runs main.cpp against it,
+# once with find_package and once with pkg-config.
 set -euo pipefail
 build=$1 compiler=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -14,7 +14,7 @@ cmake --build "$build/consumer"
 "$build/consumer/consumer"
 
 pc=$(find "$prefix" -name strata.pc)
-# The file names the prefix of the configuration; the copy was installed elsewhere.
+# strata.pc contains the configured prefix; this copy was installed elsewhere.
 flags=$(PKG_CONFIG_PATH=$(dirname "$pc") pkg-config --define-variable=prefix="$prefix" --cflags --libs strata)
 # shellcheck disable=SC2086
 "$compiler" "$here/main.cpp" -o "$build/consumer/by-pkg-config" ${STRATA_CONSUMER_FLAGS:-} $flags

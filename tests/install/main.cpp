@@ -1,4 +1,4 @@
-// A program of another project: it uses the installed headers and links the installed library.
+// A program of another project, built with the installed headers and library.
 #include <cstdio>
 
 #include "base/hash.h"

@@ -1,5 +1,6 @@
-// Counts allocations between the first and the last instruction of a steady step. The functions of the C
-// library are replaced for this whole test program; the sanitizers have their own, so the test rests there.
+// Counts allocations between the first and the last instruction of a steady step. The C library's allocation
+// functions are replaced for this whole test program. Sanitizers replace them too, so these tests are left
+// out of sanitizer builds.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -20,7 +21,7 @@
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
 
-// The C library's own names.
+// Names reserved by the C library.
 // NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
 extern "C" {
 void* __libc_malloc(size_t);
@@ -84,7 +85,7 @@ void free(void* memory) {
 }
 }
 
-// So that the caller of new, not new itself, is the one that allocates.
+// Attributes an allocation to the caller of new instead of new itself.
 void* operator new(size_t bytes) {
   note(__builtin_return_address(0), bytes);
   void* memory = __libc_malloc(bytes == 0 ? 1 : bytes);
@@ -101,7 +102,7 @@ void operator delete(void* memory, size_t) noexcept {
 namespace strata::program {
 namespace {
 
-// The file of the program or library that a caller lies in.
+// The program or library file that contains a caller.
 std::string module_of(void* caller) {
   Dl_info info{};
   return dladdr(caller, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "?";
@@ -162,7 +163,7 @@ TEST_P(Allocations, NoneInASteadyStep) {
   run.step();
   const Count count = allocations_of_step(run);
   EXPECT_EQ(count.ours, 0u) << "first: " << count.first_of_ours;
-  EXPECT_EQ(count.left, 0) << "libraries free what they allocate";
+  EXPECT_EQ(count.left, 0) << "libraries free all their allocations";
   RecordProperty("library_allocations", static_cast<int>(count.libraries));
 }
 
@@ -186,8 +187,8 @@ TEST(Allocations, NoneOfOursInAnyOptimizer) {
   }
 }
 
-// The same where all three products of a layer go to the library's own matrix product.
-TEST(Allocations, NoneOfOursWhereTheLibraryMultiplies) {
+// The same if all three matmuls of a layer call the library's sgemm.
+TEST(Allocations, NoneOfOursWithLibraryMatmuls) {
   CompileOptions options = tiny_options("llama3-5m");
   options.model.hidden_size = 256;
   options.model.layers = 1;
@@ -209,13 +210,13 @@ TEST(Allocations, NoneOfOursWhereTheLibraryMultiplies) {
   for (int step = 0; step < 3; ++step) {
     const Count count = allocations_of_step(run);
     EXPECT_EQ(count.ours, 0u) << "first: " << count.first_of_ours;
-    EXPECT_EQ(count.left, 0) << "the library frees what it allocates";
+    EXPECT_EQ(count.left, 0) << "the library frees all its allocations";
     RecordProperty("library_allocations", static_cast<int>(count.libraries));
   }
 }
 
-// Rows that ranks of the context axis share, and rows that are shorter than the program's.
-TEST(Allocations, NoneWhereABatchIsUploaded) {
+// Rows shared by ranks of the context axis, and rows shorter than the program's.
+TEST(Allocations, NoneWhileABatchIsUploaded) {
   for (const int64_t ranks : {1, 2}) {
     CompileOptions options = tiny_options("llama3-5m");
     options.mesh = graph::Mesh::of(1, 1, ranks, 1);
@@ -243,7 +244,7 @@ TEST(Allocations, NoneWhereABatchIsUploaded) {
   }
 }
 
-// What an executor holds is what it asks its device for.
+// Records how much memory an executor requests from its device.
 class MeasuringDevice final : public device::HostDevice {
  public:
   explicit MeasuringDevice(int threads) : HostDevice(device::cpu_target(threads)) {}
@@ -264,7 +265,7 @@ struct Plan {
 
 class MemoryOfRanks : public testing::TestWithParam<Plan> {
  protected:
-  // By place on the pipeline axis.
+  // One program set per stage of the pipeline axis.
   static std::vector<std::shared_ptr<const ProgramSet>> sets() {
     const bool shares_experts = GetParam().experts.ranks > 1;
     CompileOptions options = tiny_options(shares_experts ? "moe-30m-a10m" : "llama3-5m");
@@ -295,12 +296,12 @@ class MemoryOfRanks : public testing::TestWithParam<Plan> {
   }
 };
 
-// Each rank holds the arena of the plan, and no more than a few messages beside it: ranks that are threads
-// read each other's buffers where they lie. All tokens are the same, and go to the same experts.
+// Each rank allocates the planned arena and, besides it, no more than a few messages: ranks that are threads
+// read each other's buffers in place. All tokens are equal and go to the same experts.
 TEST_P(MemoryOfRanks, IsThePlanToTheByte) {
   const auto all = sets();
   const graph::Mesh& mesh = GetParam().mesh;
-  constexpr int kWarm = 70;   // steps in which each of a group's 64 posts is used once
+  constexpr int kWarm = 70;   // enough steps to use each of a group's 64 posts once
   constexpr int kSteps = 10;  // more than the ranks
   Count count;
   comm::run_local_ranks(static_cast<int>(mesh.ranks()), [&](comm::World& world) {
@@ -318,7 +319,7 @@ TEST_P(MemoryOfRanks, IsThePlanToTheByte) {
     EXPECT_EQ(device->allocated, set->arena_bytes);
     EXPECT_EQ(executor.arena_bytes(), set->arena_bytes);
     EXPECT_EQ(ranks.all().staging_bytes(), 0);
-    // No rank is in a step while the first one begins and ends counting.
+    // No rank is inside a step when the first one starts or stops counting.
     const auto steps = [&] {
       world.barrier();
       for (int i = 0; i < kSteps; ++i) step();
@@ -332,9 +333,9 @@ TEST_P(MemoryOfRanks, IsThePlanToTheByte) {
     }
     world.barrier();
   });
-  // The barriers of the others may begin before the count or end behind it.
+  // Barriers of other ranks may start before the count or end after it.
   EXPECT_LT(std::abs(count.left), kSteps) << "first: " << count.first_of_ours;
-  EXPECT_LE(count.largest, 4096u) << "what a collective notes of itself is small";
+  EXPECT_LE(count.largest, 4096u) << "a collective's bookkeeping is small";
 }
 
 INSTANTIATE_TEST_SUITE_P(

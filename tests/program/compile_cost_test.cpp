@@ -1,4 +1,4 @@
-// What compiling takes, counted in what it asks others for: graphs of the family, kernels of the device.
+// The cost of compiling, measured in graphs built by the family and kernels bound by the device.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -12,7 +12,7 @@ namespace {
 int graphs_built = 0;
 int kernels_bound = 0;
 
-// The family and the device of tiny_options, with counters before the functions that compile calls.
+// The family and the device of tiny_options, with counters around the functions that compile calls.
 class CompileCost : public testing::Test {
  protected:
   CompileCost() {
@@ -40,7 +40,7 @@ class CompileCost : public testing::Test {
     return options;
   }
 
-  // Of everything that a run asks for.
+  // All kinds of requests that a run makes.
   static std::vector<Request> requests() {
     return {tiny_request(2),
             {.kind = Kind::kEvaluate, .sequences = 2, .sequence_length = 24},
@@ -75,7 +75,7 @@ TEST_F(CompileCost, EqualLayersShareTheirPlans) {
   EXPECT_GT(many->programs[0].plans.size(), 10 * few->programs[0].plans.size());
 }
 
-// Nodes that differ in a number of their op do not share: alternate layers of gemma2 have windows.
+// Nodes with different attributes do not share plans: every other layer of gemma2 has a window.
 TEST_F(CompileCost, DifferentLayersDoNotShareTheirPlans) {
   CompileOptions wide = tiny_options("gemma2-2b");
   wide.model.sliding_window = {};
@@ -103,7 +103,7 @@ TEST_F(CompileCost, ChoosingRecomputeBuildsEachGraphOnce) {
   EXPECT_LT(set->programs[0].full_recompute_layers, 24);
   EXPECT_LE(set->arena_bytes, tight.memory_budget);
   EXPECT_EQ(graphs_built, static_cast<int>(requests().size()));
-  // Without recompute and in full there are different nodes, but no trial between them has new ones.
+  // No and full recompute have different nodes; the trials between them add none.
   EXPECT_LE(kernels_bound, 2 * bound_for_full);
 }
 
@@ -116,7 +116,7 @@ TEST_F(CompileCost, ChoosesTheFewestLayersThatFit) {
     const auto set = compile(requests(), tight);
     ASSERT_EQ(set->programs[0].recompute, Recompute::kFull);
     ASSERT_LE(set->arena_bytes, budget);
-    // Less by a byte, and one more layer at least is recomputed.
+    // With one byte less, at least one more layer is recomputed.
     const int64_t layers = set->programs[0].full_recompute_layers;
     budget = set->arena_bytes - 1;
     if (budget < full) break;
@@ -125,7 +125,7 @@ TEST_F(CompileCost, ChoosesTheFewestLayersThatFit) {
   }
 }
 
-TEST_F(CompileCost, WhatDoesNotFitShowsItsSmallestForm) {
+TEST_F(CompileCost, AnErrorHasTheSmallestProgramThatDoesNotFit) {
   CompileOptions tight = options(6);
   const auto smallest = [&] {
     CompileOptions full = tight;
@@ -136,7 +136,7 @@ TEST_F(CompileCost, WhatDoesNotFitShowsItsSmallestForm) {
   graphs_built = 0;
   try {
     compile(requests(), tight);
-    FAIL() << "nothing fits less than the smallest form";
+    FAIL() << "nothing fits in less memory than the smallest program";
   } catch (const DoesNotFit& error) {
     EXPECT_EQ(error.set()->arena_bytes, smallest->arena_bytes);
     EXPECT_EQ(error.set()->programs[0].full_recompute_layers, 6);

@@ -1,5 +1,4 @@
-// A device that computes nothing and counts what it is asked for: docs/adding-a-device.md, followed by the
-// letter.
+// A device that computes nothing and counts its calls, written exactly as docs/adding-a-device.md describes.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -11,13 +10,13 @@
 namespace strata::program {
 namespace {
 
-// What a kernel of the device runs on: an instance of its plan.
+// An instance of a kernel's plan.
 struct Counter {
   std::string op;
   int64_t calls = 0;
 };
 using Calls = std::map<const void*, std::shared_ptr<Counter>>;
-thread_local Calls* made_now = nullptr;  // by the device whose executor is being made
+thread_local Calls* made_now = nullptr;  // the instances of the executor under construction
 
 device::BoundKernel count(const device::BindRequest& request) {
   return {.run = [](device::Launch&, void* counter,
@@ -77,7 +76,7 @@ TEST(CountingDevice, RunsEveryInstructionOfAStepOnce) {
   for (const auto& [plan, counter] : calls) found[counter->op] += counter->calls;
   EXPECT_EQ(found, expected);
   EXPECT_GT(found["attention_grad"], 0);
-  // No kernel wants a weight in another encoding, so there is none.
+  // No kernel needs a packed weight, so there is none.
   EXPECT_FALSE(found.contains("pack_weight"));
 }
 

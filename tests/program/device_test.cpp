@@ -1,4 +1,4 @@
-// Programs, what they are compiled for, and who runs them.
+// Programs, the devices they are compiled for, and the executors that run them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ State trained(const std::shared_ptr<const ProgramSet>& set, int steps) {
   return run.state();
 }
 
-// Whatever a step needs was found when the program was compiled or loaded: all names are gone here.
+// A step looks nothing up by name: this test runs one after erasing all names.
 TEST(Names, AStepNeedsNone) {
   for (const char* preset : {"llama3-5m", "moe-30m-a10m"}) {
     const auto named = compile({tiny_request(2)}, tiny_options(preset));
@@ -57,23 +57,23 @@ TEST(Names, AStepNeedsNone) {
 
 class SharedPrograms : public testing::TestWithParam<DType> {};
 
-// Plans are shared, what the kernels run on is not: a library's handles would race.
-TEST_P(SharedPrograms, TwoExecutorsAtOnceGiveTheBitsOfOneAlone) {
+// Executors share plans but not the kernels' instances, because a library's handles would race.
+TEST_P(SharedPrograms, TwoConcurrentExecutorsMatchOneBitForBit) {
   CompileOptions options = tiny_options("llama3-5m");
   options.activations = GetParam();
   const auto set = compile({tiny_request(2)}, options);
   constexpr int kSteps = 6;
-  const State alone = trained(set, kSteps);
-  State at_once[2];
+  const State wanted = trained(set, kSteps);
+  State concurrent[2];
   {
-    std::thread other([&] { at_once[0] = trained(set, kSteps); });
-    at_once[1] = trained(set, kSteps);
+    std::thread other([&] { concurrent[0] = trained(set, kSteps); });
+    concurrent[1] = trained(set, kSteps);
     other.join();
   }
-  for (const State& state : at_once) {
-    ASSERT_EQ(state.size(), alone.size());
-    for (size_t i = 0; i < alone.size(); ++i)
-      EXPECT_TRUE(state[i] == alone[i]) << alone[i].first << " differs";
+  for (const State& state : concurrent) {
+    ASSERT_EQ(state.size(), wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i)
+      EXPECT_TRUE(state[i] == wanted[i]) << wanted[i].first << " differs";
   }
 }
 
@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(DTypes, SharedPrograms, testing::Values(DType::kF32, DT
 
 hardware::DeviceSpec described(hardware::IsaFlags isa, int threads) {
   hardware::DeviceSpec spec;
-  spec.name = "a processor of which there is a description";
+  spec.name = "a described processor";
   spec.isa = isa;
   spec.threads = spec.cores = threads;
   spec.l2_bytes = int64_t{2} << 20;
@@ -95,7 +95,7 @@ hardware::DeviceSpec described(hardware::IsaFlags isa, int threads) {
   return spec;
 }
 
-std::set<std::string> encodings(const ProgramSet& set) {
+std::set<std::string> layouts_of(const ProgramSet& set) {
   std::set<std::string> names;
   for (const Persistent& entry : set.persistent) {
     if (entry.role == graph::Role::kEncoded) names.insert(entry.name.substr(entry.name.find('@')));
@@ -112,9 +112,9 @@ TEST(DescribedDevice, IsCompiledForAndPriced) {
   const auto old = compile({tiny_request(2)}, options);
   options.target = {described(tiles, 96), device::cpu_bindings()};
   const auto wide = compile({tiny_request(2)}, options);
-  // Only the processor with bf16 instructions wants its weights packed, whatever runs this test.
-  EXPECT_TRUE(encodings(*old).empty());
-  EXPECT_FALSE(encodings(*wide).empty());
+  // Only the processor with bf16 instructions needs packed weights, whatever machine runs this test.
+  EXPECT_TRUE(layouts_of(*old).empty());
+  EXPECT_FALSE(layouts_of(*wide).empty());
   for (const auto& set : {old, wide}) {
     const StepTotal total = predict_step(set->programs[0], set->options.target.spec);
     EXPECT_GT(total.seconds, 0);
@@ -122,7 +122,7 @@ TEST(DescribedDevice, IsCompiledForAndPriced) {
   }
 }
 
-TEST(DescribedDevice, ThatIsNotThisOneDoesNotRun) {
+TEST(DescribedDevice, DoesNotRunOnAnotherOne) {
   CompileOptions options = tiny_options("llama3-5m");
   const auto here = device::make_cpu_device(2);
   options.target = here->target();
@@ -133,8 +133,8 @@ TEST(DescribedDevice, ThatIsNotThisOneDoesNotRun) {
   EXPECT_THROW(Executor(compile({tiny_request(2)}, options), here), InternalError);
 }
 
-// The same sizes and the same description give the same program, down to the byte.
-TEST(DescribedDevice, TellsAllThatAPlanNeeds) {
+// The same sizes and the same description produce the same program, down to the byte.
+TEST(DescribedDevice, DeterminesThePlan) {
   CompileOptions options = tiny_options("gpt2-124m");
   options.activations = DType::kBF16;
   const auto one = compile({tiny_request(2)}, options);

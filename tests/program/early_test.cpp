@@ -1,4 +1,4 @@
-// What of the update starts beside the last micro-batch.
+// Instructions of the update that start during the last micro-batch.
 #include "program/early.h"
 
 #include <gtest/gtest.h>
@@ -24,10 +24,10 @@ std::vector<int32_t> instructions_of(const std::vector<Early>& early) {
   return out;
 }
 
-TEST(EarlyTest, BehindTheLastThatTouchesItsBytes) {
+TEST(EarlyTest, StartsAfterTheLastAccessToItsBytes) {
   const std::vector<Access> action = {compute({}, {{0, 8}}), compute({}, {{8, 16}}),
                                       compute({{0, 4}}, {{32, 40}}), compute({{8, 16}}, {{40, 48}})};
-  // The second is ready first; the third only at the end.
+  // The second is ready first, the third only at the end.
   const std::vector<Access> update = {moves({{8, 16}}, {{8, 16}}), moves({{0, 8}}, {{0, 8}}),
                                       moves({{40, 48}}, {{64, 72}}), compute({{0, 16}}, {{80, 84}})};
   const std::vector<Early> early = find_early(action, update);
@@ -36,7 +36,7 @@ TEST(EarlyTest, BehindTheLastThatTouchesItsBytes) {
   EXPECT_EQ(early[0].after, -1);
 }
 
-// What it writes must be free, too.
+// The memory that it writes must be free, too.
 TEST(EarlyTest, NotWhileItsMemoryIsInUse) {
   const std::vector<Access> action = {compute({}, {{0, 8}}), compute({{100, 108}}, {}),
                                       compute({}, {{20, 24}}), compute({}, {{24, 28}})};
@@ -45,15 +45,15 @@ TEST(EarlyTest, NotWhileItsMemoryIsInUse) {
   EXPECT_EQ(early[0].before, 2);
 }
 
-TEST(EarlyTest, NotWhatNeedsTheUpdate) {
+TEST(EarlyTest, ExcludesInstructionsThatNeedTheUpdate) {
   const std::vector<Access> action = {compute({}, {{0, 8}}), compute({}, {{50, 58}})};
   const std::vector<Access> update = {compute({{0, 8}}, {{8, 16}}), moves({{8, 16}}, {{8, 16}}),
                                       moves({{0, 8}}, {{16, 24}}), moves({{16, 24}}, {{16, 24}})};
   EXPECT_EQ(instructions_of(find_early(action, update)), (std::vector<int32_t>{2}));
 }
 
-// Sums along one axis that backward has started: they are done some time later.
-TEST(EarlyTest, BehindCommunicationAtTheNextOne) {
+// Backward has started sums along one axis; they finish some time later.
+TEST(EarlyTest, StartsAtTheNextCommunicationAfterOne) {
   const std::vector<Access> action = {moves({{0, 8}}, {{100, 104}}), compute({}, {{8, 16}}),
                                       compute({{8, 16}}, {{16, 24}}), moves({{16, 24}}, {{104, 108}}),
                                       compute({}, {{24, 32}})};
@@ -64,7 +64,7 @@ TEST(EarlyTest, BehindCommunicationAtTheNextOne) {
   EXPECT_EQ(early[0].after, 0);
 }
 
-// A step of three layers on ranks; `early`: as scripts are run.
+// A step of three layers on ranks; `early`: as in a run.
 MeshRanks take_step(graph::Mesh mesh, int zero, bool early) {
   CompileOptions options = tiny_options("llama3-5m");
   options.mesh = std::move(mesh);
@@ -85,7 +85,7 @@ MeshRanks take_step(graph::Mesh mesh, int zero, bool early) {
   });
 }
 
-TEST(EarlyTest, SumsOfEachLayerBeginBesideTheNextLayersBackward) {
+TEST(EarlyTest, SumsOfEachLayerOverlapTheNextLayersBackward) {
   const MeshRanks ranks = take_step(graph::Mesh::of(2, 1, 1, 1), 0, true);
   const Program& program = ranks.set().programs[0];
   std::vector<int32_t> layers;
@@ -97,7 +97,7 @@ TEST(EarlyTest, SumsOfEachLayerBeginBesideTheNextLayersBackward) {
     const graph::Node& node = program.node_of(instruction);
     if (node.layer == graph::kNone) continue;
     layers.push_back(node.layer);
-    // Backward has not come to the first layer's end yet.
+    // Backward has not finished the first layer yet.
     const auto& backward = program.segment(Segment::kBackward, true);
     EXPECT_LT(static_cast<size_t>(early.before), backward.size());
   }

@@ -1,5 +1,5 @@
-// Experts that ranks share, on one rank that has all: what they give in passes is, bit for bit, what they
-// give at once, and that is what the ops of experts that nobody shares give.
+// Experts distributed over ranks, on one rank that has all of them: results in several passes equal those in
+// one pass bit for bit, and those equal the results of the ops of undistributed experts.
 #include "program/expert_passes.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ ValueId experts(Graph& graph, ValueId x, ValueId ids, ValueId weights, ValueId o
       .y;
 }
 
-// Who goes where.
+// Assignments of tokens to experts.
 enum class Routing { kRandom, kOneExpert, kSomeNowhere, kBeyond };
 
 std::vector<int32_t> ids_of(Routing routing) {
@@ -103,7 +103,7 @@ Results run(DType dtype, Routing routing, const PassCapacity* capacity, int thre
   add_expert_passes(graph, PassesOf::kForward, backward);
   hardware::DeviceSpec spec = cpu::describe_device(threads);
   device::OpRun op(std::move(graph), device::cpu_bindings(), spec);
-  // Whatever lay there before.
+  // The result must not depend on earlier contents of memory.
   for (ValueId value = 0; value < op.graph().value_count(); ++value)
     std::memset(op.data(value), 0xff, static_cast<size_t>(op.graph().value(value).bytes()));
   std::memset(op.scratch().data(), 0xff, op.scratch().size());
@@ -136,7 +136,7 @@ void expect_same(const Results& found, const Results& wanted) {
   for (const auto& [name, bytes] : wanted) EXPECT_TRUE(found.at(name) == bytes) << name;
 }
 
-// Sums of floats in another order.
+// For sums of floats in another order.
 void expect_near(const Bytes& found, const Bytes& wanted) {
   std::vector<float> a(found.size() / sizeof(float)), b(a.size());
   std::memcpy(a.data(), found.data(), found.size());
@@ -159,19 +159,19 @@ TEST_P(ExpertPasses, ChangeNoBit) {
   for (const PassCapacity capacity :
        {PassCapacity{kTokens, 40}, PassCapacity{20, kTokens * kK}, PassCapacity{7, 15}, PassCapacity{1, kK},
         PassCapacity{kTokens - 1, kTokens * kK - 1}}) {
-    SCOPED_TRACE(testing::Message() << capacity.rows << " rows, " << capacity.slots << " slots");
+    SCOPED_TRACE(testing::Message() << capacity.rows << " rows, " << capacity.slots << " token-expert pairs");
     expect_same(run(dtype, routing, &capacity), wanted);
     expect_same(run(dtype, routing, &capacity, 2, Backward::kSplit), wanted);
   }
   expect_same(run(dtype, routing, &all, 3), wanted);
 }
 
-TEST(ExpertDispatch, GivesWhatExpertsGiveThatNobodyShares) {
+TEST(ExpertDispatch, MatchesUndistributedExperts) {
   const PassCapacity all{kTokens, kTokens * kK};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const Routing routing : {Routing::kRandom, Routing::kOneExpert}) {
       Results found = run(dtype, routing, &all), wanted = run(dtype, routing, nullptr);
-      // Where nobody shares experts, a processor may add slots in pairs.
+      // The ops of undistributed experts may add two bf16 rows at a time.
       for (const char* const name : {"grad.up", "grad.down"}) {
         if (dtype == DType::kBF16) expect_near(found.at(name), wanted.at(name));
         if (dtype == DType::kBF16) wanted.erase(name);
@@ -195,7 +195,8 @@ INSTANTIATE_TEST_SUITE_P(Ops, ExpertPasses,
                          name_of_case);
 
 TEST(PassCapacity, IsTheBalancedShareTimesAFactor) {
-  // Of 8 experts on 4 ranks a token's two are on a given rank with 1 - C(6, 2) / C(8, 2) = 13 / 28.
+  // With 8 experts on 4 ranks and k = 2, a token has an expert on a given rank with probability 1 - C(6, 2) /
+  // C(8, 2) = 13 / 28.
   EXPECT_EQ(pass_capacity(2800, 2, 8, 4, 1.0), (PassCapacity{1300, 1400}));
   EXPECT_EQ(pass_capacity(2800, 2, 8, 4, 1.5), (PassCapacity{1950, 2100}));
   // Never more than all of them.
@@ -205,8 +206,8 @@ TEST(PassCapacity, IsTheBalancedShareTimesAFactor) {
   EXPECT_NEAR(static_cast<double>(wide.slots), 5000 * 1.25 + 4 * std::sqrt(5000.0), 1);
 }
 
-// How many ranks a token goes to where experts are equally busy, against the published table of expected
-// distinct destinations.
+// The number of ranks a token is sent to under balanced routing, compared with the published table of
+// expected distinct destinations.
 TEST(ExpertDispatch, SendsATokenOnceToEachRank) {
   struct Published {
     int64_t experts, k;
@@ -241,7 +242,7 @@ TEST(ExpertDispatch, SendsATokenOnceToEachRank) {
   }
 }
 
-TEST(ExpertDispatch, RefusesIdsOfNoExpert) {
+TEST(ExpertDispatch, RefusesInvalidExpertIds) {
   const PassCapacity all{kTokens, kTokens * kK}, some{7, 15};
   EXPECT_THROW(run(DType::kF32, Routing::kBeyond, &all), InternalError);
   EXPECT_THROW(run(DType::kF32, Routing::kBeyond, &some), InternalError);

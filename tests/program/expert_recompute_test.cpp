@@ -1,4 +1,4 @@
-// What backward of experts that ranks share makes again, forward does not keep.
+// Forward does not save values that the backward of distributed experts recomputes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace strata::program {
 namespace {
 
 struct Found {
-  int64_t kept = 0;  // bytes that forward leaves for backward, of one layer
+  int64_t kept = 0;  // bytes that forward saves for backward, per layer
   int64_t slots = 0, arena = 0;
 };
 
@@ -28,7 +28,7 @@ Found compiled(Recompute recompute, Backward backward, const char* preset, int64
   options.experts = {2};
   options.recompute = recompute;
   options.backward = backward;
-  // So many tokens that activations are more than weights.
+  // Enough tokens for activations to exceed weights.
   Request request = request_for(options.model, 2);
   request.sequences = 100;
   const auto set = compile({request}, options);
@@ -52,11 +52,11 @@ Found compiled(Recompute recompute, Backward backward, const char* preset, int64
 
 class ExpertRecompute : public testing::TestWithParam<const char*> {};
 
-TEST_P(ExpertRecompute, KeepsWhatItDoesNotMakeAgain) {
+TEST_P(ExpertRecompute, SavesOnlyWhatIsNotRecomputed) {
   const auto of = [&](Recompute recompute, int64_t layers, Backward backward = Backward::kCombined) {
     return compiled(recompute, backward, GetParam(), layers);
   };
-  // What the activation gives, and the same times the weights of slots: each expert is 16 wide.
+  // The activation's output, and the same scaled by the routing weights: each expert is 16 wide.
   int64_t of_slots = 0;
   for (const Backward backward : {Backward::kCombined, Backward::kSplit}) {
     const Found none = of(Recompute::kNone, 4, backward), selective = of(Recompute::kSelective, 4, backward);
@@ -64,13 +64,13 @@ TEST_P(ExpertRecompute, KeepsWhatItDoesNotMakeAgain) {
     ASSERT_GT(of_slots, 0);
     EXPECT_EQ(none.kept - selective.kept, 2 * of_slots);
   }
-  // The plan grows by so much less with each layer.
+  // The plan grows by that much less per layer.
   const auto growth = [&](Recompute recompute) { return of(recompute, 6).arena - of(recompute, 4).arena; };
   EXPECT_GE(growth(Recompute::kNone) - growth(Recompute::kSelective), 2 * 2 * of_slots);
   EXPECT_LT(growth(Recompute::kFull), growth(Recompute::kSelective));
 }
 
-// Products of a shared expert that start while rows of the same layer are in flight.
+// Matmuls of a shared expert that start while rows of the same layer are in flight.
 int64_t matmuls_alongside(const Program& program, Segment segment, const graph::OpDef& of_rows) {
   const std::vector<Instruction>& list = program.segment({segment});
   int64_t count = 0;
@@ -97,7 +97,7 @@ TEST(SharedExperts, ComputeWhileRowsAreInFlight) {
   const Program& program = set->programs[0];
   EXPECT_GE(matmuls_alongside(program, Segment::kForward, ops::CombineRows::def), 2);
   EXPECT_GE(matmuls_alongside(program, Segment::kBackward, ops::DispatchRows::def), 2);
-  // A loop for each layer, forward and backward.
+  // One loop per layer, forward and backward.
   std::map<std::pair<int32_t, bool>, std::set<int32_t>> loops;
   for (const graph::Node& node : program.graph.nodes()) {
     if (node.loop != graph::kNone)

@@ -34,7 +34,7 @@ void expect_sound(const std::vector<Lifetime>& lifetimes, const Layout& layout) 
       if (a.bytes == 0 || b.bytes == 0 || a.last < b.first || b.last < a.first) continue;
       ASSERT_TRUE(layout.offsets[i] + a.bytes <= layout.offsets[j] ||
                   layout.offsets[j] + b.bytes <= layout.offsets[i])
-          << "buffers " << j << " and " << i << " live at once and overlap";
+          << "buffers " << j << " and " << i << " are live at the same time and overlap";
     }
   }
   EXPECT_EQ(layout.bytes, end) << "the peak is the end of the last buffer";
@@ -47,8 +47,8 @@ void expect_sound(const std::vector<Lifetime>& lifetimes, const Layout& layout) 
   EXPECT_GE(layout.bytes, most);
 }
 
-// What plan_memory is to give, buffer by buffer against all buffers before it: the smaller of the best fit
-// with the largest buffer first and of that in the given order.
+// The expected result of plan_memory, found by comparing each buffer with all earlier ones: the smaller of a
+// best-fit placement with the largest buffer first and one in the given order.
 Layout plainly_placed(const std::vector<Lifetime>& lifetimes, const std::vector<size_t>& order) {
   Layout layout;
   layout.offsets.assign(lifetimes.size(), 0);
@@ -102,7 +102,8 @@ std::vector<Lifetime> random_lifetimes(std::mt19937_64& random, int count, int s
   return lifetimes;
 }
 
-// Of a step: in each layer some buffers wait for the backward, some are short, some are remade there.
+// The lifetimes of a step: in each layer some buffers live until backward, some are short, some are
+// recomputed.
 std::vector<Lifetime> layered_lifetimes(int32_t layers) {
   constexpr int32_t kForward = 6, kBackward = 9;
   const int32_t end = layers * (kForward + kBackward);
@@ -123,20 +124,20 @@ std::vector<Lifetime> layered_lifetimes(int32_t layers) {
   return lifetimes;
 }
 
-TEST(MemoryPlan, NothingNeedsNothing) {
+TEST(MemoryPlan, NoBuffersNeedNoMemory) {
   EXPECT_EQ(plan_memory({}).bytes, 0);
   const std::vector<Lifetime> empty{{0, 0, 3}, {0, 1, 1}};
   expect_sound(empty, plan_memory(empty));
 }
 
-TEST(MemoryPlan, BuffersThatNeverMeetShare) {
+TEST(MemoryPlan, BuffersWithDisjointLifetimesShareMemory) {
   const std::vector<Lifetime> lifetimes{{1000, 0, 1}, {1000, 2, 3}, {1000, 4, 5}};
   const Layout layout = plan_memory(lifetimes);
   expect_sound(lifetimes, layout);
   EXPECT_EQ(layout.bytes, 1024);
 }
 
-TEST(MemoryPlan, MeetingAtOneInstructionIsMeeting) {
+TEST(MemoryPlan, BuffersLiveAtOneInstructionDoNotShareMemory) {
   const std::vector<Lifetime> lifetimes{{64, 0, 2}, {64, 2, 4}};
   EXPECT_EQ(plan_memory(lifetimes).bytes, 128);
 }
@@ -150,7 +151,7 @@ TEST(MemoryPlan, RandomLifetimesNeverOverlap) {
   }
 }
 
-TEST(MemoryPlan, EveryBufferLiesWhereAPlainSearchPutsIt) {
+TEST(MemoryPlan, MatchesAPlainSearch) {
   std::mt19937_64 random(11);
   for (int round = 0; round < 200; ++round) {
     const int count = static_cast<int>(random() % 300);
@@ -161,7 +162,7 @@ TEST(MemoryPlan, EveryBufferLiesWhereAPlainSearchPutsIt) {
   }
 }
 
-TEST(MemoryPlan, ManyLayersLieWhereAPlainSearchPutsThem) {
+TEST(MemoryPlan, MatchesAPlainSearchForManyLayers) {
   const auto lifetimes = layered_lifetimes(512);
   const Layout layout = plan_memory(lifetimes), plain = plainly_planned(lifetimes);
   EXPECT_EQ(layout.bytes, plain.bytes);
@@ -170,7 +171,7 @@ TEST(MemoryPlan, ManyLayersLieWhereAPlainSearchPutsThem) {
 }
 
 TEST(MemoryPlan, ForwardAndBackwardNestWithoutLoss) {
-  // Activations that live from forward to backward, last made first used.
+  // Activations that live from forward to backward, used in reverse order.
   std::vector<Lifetime> lifetimes;
   for (int32_t i = 0; i < 40; ++i) lifetimes.push_back({640, i, 100 - i});
   const Layout layout = plan_memory(lifetimes);

@@ -1,4 +1,4 @@
-// Small models on the ranks of a mesh, and one batch for them.
+// Small models for the ranks of a mesh, and a batch for them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,14 +14,13 @@
 
 namespace strata::program {
 
-// A name of these tests: a preset's, with "+predicting" behind it of the same model with two layers that
-// predict further tokens.
+// Models are named after presets; the suffix "+predicting" adds two layers that predict further tokens.
 inline constexpr std::string_view kPredicting = "+predicting";
 inline std::string preset_of(const std::string& name) {
   return name.substr(0, name.find(kPredicting));
 }
 
-// Sizes that four ranks divide.
+// Reduces the sizes; all are divisible by four ranks.
 inline models::ModelConfig small_model(const std::string& name) {
   models::ModelConfig model = models::preset(preset_of(name));
   if (name.ends_with(kPredicting)) model.predict_layers = 2;
@@ -46,10 +45,10 @@ inline models::ModelConfig small_model(const std::string& name) {
     model.experts.route.groups = model.experts.route.kept_groups = 1;
     model.experts.intermediate_size = 16;
     if (model.experts.shared_size > 0) model.experts.shared_size = 24;
-    // So much that a fault in it shows.
+    // Large enough for an error in it to show.
     model.experts.balance_coefficient = 1;
     model.experts.z_coefficient = 0.1;
-    // So few that experts are full.
+    // Small enough for experts to fill up.
     if (model.experts.capacity.slots > 0) model.experts.capacity.slots = 3;
   }
   if (model.latent) {
@@ -71,7 +70,7 @@ inline Request request_for(const models::ModelConfig& model, int64_t ranks) {
           .encoder_length = encoder ? 2 * kLength : 0,
           .micro_batches = 2};
 }
-// What a rank of the context axis has of sequences of this length: two of its chunks.
+// The values of a rank of the context axis: two chunks of each sequence of this length.
 inline std::vector<int32_t> shared_rows(const std::vector<int32_t>& rows, int64_t length, int64_t index,
                                         int64_t ranks) {
   std::vector<int32_t> held;
@@ -82,8 +81,8 @@ inline std::vector<int32_t> shared_rows(const std::vector<int32_t>& rows, int64_
   }
   return held;
 }
-// Sequence s of a micro-batch is the same whichever rank has it. `masks`: every fifth token has no target.
-// Terms are not those of the targets: any numbers weigh losses alike on all ranks.
+// Sequence s of a micro-batch is the same on whatever rank. `masks`: every fifth token has no target. The
+// term counts do not match the targets: any numbers weigh losses equally on all ranks.
 inline void fill_batch(Executor& executor, const graph::Coordinates& at, bool masks = true) {
   const graph::Mesh& mesh = executor.set().options.mesh;
   const int64_t vocab = executor.set().options.model.vocab_size;

@@ -1,4 +1,4 @@
-// Every optimizer with its parameters in shards does what it does on one rank, and holds its share.
+// Every optimizer updates sharded parameters as on one rank, and each rank holds its shard only.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,13 +24,13 @@ constexpr Layout kLayouts[] = {{"zero1_2", 1, 2, 1},
                                {"zero2_2x2", 2, 2, 2},
                                {"zero3_2x2", 2, 2, 3},
                                {"zero2_2_context2", 1, 2, 2, 1, 2}};
-// Rows and columns of matrices along the tensor axis, those along the shard axis of what is left of them.
+// The tensor axis shards rows or columns of matrices, the shard axis the remaining rows.
 constexpr Layout kWithTensor[] = {{"tensor2", 1, 1, 0, 2},
                                   {"tensor4", 1, 1, 0, 4},
                                   {"replicate2_tensor2", 2, 1, 0, 2},
                                   {"zero1_3_tensor2", 1, 3, 1, 2},
                                   {"zero3_2_tensor2", 1, 2, 3, 2}};
-// The width of experts along the tensor axis.
+// The tensor axis shards the width of experts.
 constexpr Layout kWithExperts[] = {{"expert_tensor2", 1, 1, 0, 2, 1, 2},
                                    {"zero1_3_expert_tensor2", 1, 3, 1, 2, 1, 2},
                                    {"zero3_2_expert_tensor2", 1, 2, 3, 2, 1, 2}};
@@ -38,7 +38,7 @@ void PrintTo(const Layout& layout, std::ostream* out) {
   *out << layout.name;
 }
 
-// Which optimizer has the rows of a parameter of so many rows.
+// The update rule of each parameter's rows.
 struct Case {
   const char* name;
   optim::ParameterRule (*rule)(graph::ParameterRole role, const models::ModelConfig& model);
@@ -55,12 +55,13 @@ const Case kMuon{"muon", [](graph::ParameterRole role, const models::ModelConfig
                    return optim::one_rule(models::is_hidden_matrix(role) ? rule_with(optim::Muon{})
                                                                          : rule_with(kSteadyAdamW));
                  }};
-// A large least moment: a gradient of nothing but rounding (that of a bias of k) would count as any other.
+// A large eps1: otherwise a gradient that is pure rounding error (the bias of k) would be scaled up like any
+// other.
 constexpr optim::Adafactor kSteady{.eps1 = 1e-3};
 const Case kAdafactor{"adafactor", [](graph::ParameterRole, const models::ModelConfig&) {
                         return optim::one_rule(rule_with(kSteady));
                       }};
-// q, k and v by rules of their own.
+// q, k and v have separate rules.
 const Case kByRows{"by_rows", [](graph::ParameterRole role, const models::ModelConfig& model) {
                      if (role != graph::ParameterRole::kAttentionIn) return kMuon.rule(role, model);
                      optim::UpdateRule half = rule_with(optim::Muon{});
@@ -70,7 +71,7 @@ const Case kByRows{"by_rows", [](graph::ParameterRole role, const models::ModelC
                                                   {model.kv_width(), half}}};
                    }};
 
-// Each matrix of each expert is a tensor of the files.
+// Each matrix of each expert is a tensor in the files.
 const Case kByExpert{
     "by_expert", [](graph::ParameterRole role, const models::ModelConfig& model) {
       const bool in = role == graph::ParameterRole::kExpertIn;
@@ -82,7 +83,7 @@ const Case kByExpert{
               {in ? model.experts.intermediate_size : model.hidden_size, rule_with(kSteady)}),
           {}};
     }};
-// Blocks run over all segments of a tensor: of every parameter's, or of q and k or k and v.
+// Quantization blocks cover all segments of a tensor: whole parameters, or q and k, or k and v.
 constexpr optim::AdamW8Bit kBytes{.min_elements = 256, .adamw = kSteadyAdamW};
 const Case kInBytes{"bytes", [](graph::ParameterRole, const models::ModelConfig&) {
                       return optim::one_rule(rule_with(kBytes));
@@ -97,7 +98,7 @@ optim::ParameterRule some_in_bytes(graph::ParameterRole role, const models::Mode
 const Case kFirstInBytes{"first_in_bytes", some_in_bytes<false>},
     kLastInBytes{"last_in_bytes", some_in_bytes<true>};
 
-// Sizes that no number of ranks divides; fewer matrices of a size than there are ranks.
+// Sizes that no number of ranks divides, and fewer matrices of a size than ranks.
 CompileOptions options_of(const Case& one, const std::string& preset) {
   CompileOptions options = tiny_options(preset);
   options.model = small_model(preset);
@@ -185,7 +186,7 @@ TEST_P(OptimizersOfExperts, UpdateAsOneRank) {
   }
 }
 
-// Rounding moves some codes; where shards held other rows than the states of theirs, none would be right.
+// Rounding changes some codes; if shards and their states had different rows, none would be right.
 class OptimizersInBytes : public ShardedOptimizers {};
 
 TEST_P(OptimizersInBytes, UpdateAsOneRank) {
@@ -208,7 +209,7 @@ TEST_P(OptimizersInBytes, UpdateAsOneRank) {
   EXPECT_GT(in_bytes, 8U);
 }
 
-// A share of every segment, and a row more where it does not divide; what belongs to no row is whole.
+// Each rank holds its share of every segment, rounded up to a row; states without rows are replicated.
 TEST_P(ShardedOptimizers, HoldTheirShare) {
   const auto one = compiled(options()), ranks = compiled(in_shards());
   const graph::Graph& graph = ranks->programs[0].graph;
@@ -274,8 +275,8 @@ INSTANTIATE_TEST_SUITE_P(Families, OptimizersInBytes,
                                           testing::Values(kLayouts[1], kLayouts[2])),
                          name_of_case);
 
-// 8-bit AdamW: blocks are those of one rank wherever ranks cut them, so that moments differ by what rounding
-// makes of a gradient. Here and there a code is its neighbour, which the next step of that weight shows.
+// 8-bit AdamW: blocks are the same as on one rank even if they cross ranks, so moments differ only by the
+// rounding of gradients. A few codes differ by one, which is visible in the next step of those weights.
 class TensorBytes : public ShardedOptimizers {};
 
 TEST_P(TensorBytes, UpdateAsOneRank) {
@@ -289,7 +290,7 @@ TEST_P(TensorBytes, UpdateAsOneRank) {
     elements += std::ssize(wanted.values);
     for (size_t i = 0; i < wanted.values.size(); ++i) {
       const double difference = std::abs(found.values[i] - wanted.values[i]);
-      // A twentieth of a step of a weight, or a few codes: near zero they lie close together.
+      // A twentieth of a weight's step, or a few codes, which are close together near zero.
       ASSERT_LE(difference, codes ? (all_in_bytes ? 2 : 4) : 5e-4)
           << name << ", " << i << ": " << wanted.values[i];
       apart += difference > (codes ? 0 : 1e-6 + 1e-4 * std::abs(wanted.values[i]));
@@ -299,8 +300,7 @@ TEST_P(TensorBytes, UpdateAsOneRank) {
   EXPECT_LT(apart * 200, elements);
 }
 
-// Each rank holds its share of the codes, padded to whole blocks; scales, a sixty-fourth of what these are,
-// are whole.
+// Each rank holds its share of the codes, padded to whole blocks; scales, 1/64 of their size, are replicated.
 TEST_P(TensorBytes, HoldTheirShare) {
   const auto one = compiled(options()), ranks = compiled(in_shards());
   const Layout& layout = std::get<2>(GetParam());
@@ -311,9 +311,9 @@ TEST_P(TensorBytes, HoldTheirShare) {
     all += entry.bytes;
   }
   EXPECT_GT(all, 10'000);
-  // Moments of tensors that take no shards are on every rank.
-  const double room = std::get<0>(GetParam()).name == kInBytes.name ? 5.0 / 4 : 4.0 / 3;
-  EXPECT_LT(static_cast<double>(held * layout.tensor * layout.shard), static_cast<double>(all) * room);
+  // Moments of unsharded tensors are on every rank.
+  const double slack = std::get<0>(GetParam()).name == kInBytes.name ? 5.0 / 4 : 4.0 / 3;
+  EXPECT_LT(static_cast<double>(held * layout.tensor * layout.shard), static_cast<double>(all) * slack);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, TensorBytes,
@@ -322,12 +322,12 @@ INSTANTIATE_TEST_SUITE_P(Layouts, TensorBytes,
                                           testing::ValuesIn(kWithTensor)),
                          name_of_case);
 
-// Each matrix is made orthogonal whole, by the kernel of one rank: the same gradients give the same bits.
-TEST(ShardedMuon, GivesTheBitsOfWholeMatrices) {
+// Whole matrices are orthogonalized by the kernel of one rank: equal gradients yield equal bits.
+TEST(ShardedMuon, MatchesWholeMatricesBitForBit) {
   for (const int64_t shards : {2, 3, 4}) {
     CompileOptions options = options_of(kMuon, "llama3-5m");
     options.mesh = graph::Mesh::of(1, shards, 1, 1);
-    // Nothing is clipped: a norm is summed up in another order.
+    // No clipping, because the norm is summed in another order.
     const MeshRanks whole = take_steps(options, 0);
     options.zero = 1;
     const MeshRanks in_shards = take_steps(options, 0);

@@ -1,4 +1,4 @@
-// A whole small model compiled for each rank of a mesh gives the losses, gradients and updates of one rank.
+// A small model compiled for each rank of a mesh produces the losses, gradients and updates of one rank.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -54,7 +54,7 @@ const std::vector<Layout>& layouts() {
   return kAll;
 }
 
-// Those that share experts. Half of the balanced room makes several rounds of every layer.
+// Layouts with expert parallelism. Half of the balanced capacity causes several passes in every layer.
 const std::vector<Layout>& expert_layouts() {
   using graph::Mesh;
   constexpr auto kAllGather = layers::ContextKind::kAllGather;
@@ -64,33 +64,33 @@ const std::vector<Layout>& expert_layouts() {
   };
   static const std::vector<Layout> kAll{
       layout("shard2", Mesh::of(1, 2, 1, 1), {2}),
-      layout("shard2_in_rounds", Mesh::of(1, 2, 1, 1), {2, 1, 0.5}),
+      layout("shard2_in_passes", Mesh::of(1, 2, 1, 1), {2, 1, 0.5}),
       layout("tensor2", Mesh::of(1, 1, 1, 2), {2}),
       layout("tensor2_whole_rows", Mesh::of(1, 1, 1, 2), {2}, 0, false),
       layout("context2", Mesh::of(1, 1, 2, 1), {2}),
       layout("zero1_shard2", Mesh::of(1, 2, 1, 1), {2}, 1),
       layout("zero2_shard4", Mesh::of(1, 4, 1, 1), {4}, 2),
       layout("zero3_shard2", Mesh::of(1, 2, 1, 1), {2}, 3),
-      layout("zero2_replicate2_shard2_in_rounds", Mesh::of(2, 2, 1, 1), {2, 1, 0.5}, 2),
+      layout("zero2_replicate2_shard2_in_passes", Mesh::of(2, 2, 1, 1), {2, 1, 0.5}, 2),
       layout("shard2_tensor2", Mesh::of(1, 2, 1, 2), {4}),
       layout("shard2_tensor2_whole_rows", Mesh::of(1, 2, 1, 2), {4}, 0, false),
       layout("zero1_shard2_over_tensor2", Mesh::of(1, 2, 1, 2), {2}, 1),
-      layout("zero3_shard2_over_tensor2_in_rounds", Mesh::of(1, 2, 1, 2), {2, 1, 0.3}, 3),
+      layout("zero3_shard2_over_tensor2_in_passes", Mesh::of(1, 2, 1, 2), {2, 1, 0.3}, 3),
       layout("context2_tensor2", Mesh::of(1, 1, 2, 2), {4}),
       layout("shard2_expert_tensor2", Mesh::of(1, 2, 1, 2), {2, 2}),
       layout("shard2_expert_tensor2_whole_rows", Mesh::of(1, 2, 1, 2), {2, 2}, 0, false),
       layout("tensor2_expert_tensor2", Mesh::of(1, 1, 1, 2), {1, 2}),
       layout("shard2_context2_tensor2", Mesh::of(1, 2, 2, 2), {8}, 1),
       layout("nodes_of_2_in_shard4", Mesh::of(1, 4, 1, 1), {4, 1, {}, 2}, 1),
-      layout("nodes_of_2_in_shard4_in_rounds", Mesh::of(1, 4, 1, 1), {4, 1, 0.5, 2}),
+      layout("nodes_of_2_in_shard4_in_passes", Mesh::of(1, 4, 1, 1), {4, 1, 0.5, 2}),
       layout("nodes_of_4_in_shard2_context2_tensor2", Mesh::of(1, 2, 2, 2), {8, 1, {}, 4}),
-      layout("nodes_of_2_in_shard2_tensor2_in_rounds", Mesh::of(1, 2, 1, 2), {4, 1, 0.7, 2}, 3)};
+      layout("nodes_of_2_in_shard2_tensor2_in_passes", Mesh::of(1, 2, 1, 2), {4, 1, 0.7, 2}, 3)};
   return kAll;
 }
 
-// How a program is made beside its mesh.
+// Compile options besides the mesh.
 struct Making {
-  const char* name;  // no other has it
+  const char* name;  // unique
   Recompute recompute = Recompute::kNone;
   Backward backward = Backward::kCombined;
   DType activations = DType::kF32;
@@ -129,21 +129,21 @@ class OnAMesh : public testing::TestWithParam<std::tuple<const char*, Layout, Ma
     return options;
   }
   static MeshRanks take_step(const CompileOptions& options) {
-    // With counts of all ranks and probabilities of each, ranks are one rank where they have equally many
-    // targets.
+    // Global balancing uses counts of all ranks but each rank's probabilities: this equals one rank only if
+    // all ranks have the same number of targets.
     const bool masks = options.model.experts.balance != layers::MoeSpec::Balance::kGlobal;
     return MeshRanks(compile({request_for(options.model, options.mesh.batch_ranks())}, options), 3,
                      [&options, masks](Executor& executor, const graph::Coordinates& at) {
                        fill_batch(executor, at, masks);
                        write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f});
                        executor.run_script(0);
-                       // Biases of experts begin as zeros.
+                       // Biases of experts start at zero.
                        if (options.model.experts.biases) executor.run_script(0);
                      });
   }
-  // One rank's step, taken once for all layouts.
-  static const MeshRanks& alone(const std::string& preset, const Making& making,
-                                const CompileOptions& options) {
+  // The step of one rank, computed once for all layouts.
+  static const MeshRanks& baseline(const std::string& preset, const Making& making,
+                                   const CompileOptions& options) {
     static std::map<std::string, MeshRanks> known;
     const std::string key = fmt::format("{} {} {}", preset, making.name, options.model.experts.count);
     const auto found = known.find(key);
@@ -155,7 +155,7 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
   const auto& [preset, layout, making] = GetParam();
   CompileOptions options = options_for(preset, making);
   if (layout.experts.ranks > 1) options.model.experts.count = 8;
-  const MeshRanks& one = alone(preset, making, options);
+  const MeshRanks& one = baseline(preset, making, options);
   ASSERT_EQ(one.collectives(), 0U);
 
   options.mesh = layout.mesh;
@@ -199,7 +199,7 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
 
 constexpr Making kPlain{"plain"}, kFull{"recomputed", Recompute::kFull},
     kSplit{"split", Recompute::kSelective, Backward::kSplit};
-// Sums of bf16 terms are rounded once a rank.
+// Sums of bf16 terms are rounded once per rank.
 constexpr Making kBf16{"bf16", Recompute::kNone, Backward::kCombined, DType::kBF16, 6e-2};
 constexpr Making kGlobal{
     "global", Recompute::kFull, Backward::kSplit, DType::kF32, 2e-5, layers::MoeSpec::Balance::kGlobal};
@@ -234,10 +234,10 @@ INSTANTIATE_TEST_SUITE_P(
     SharedExpertsWithBiases, OnAMesh,
     testing::Combine(testing::Values("gpt-oss-20b"),
                      testing::ValuesIn(named(expert_layouts(),
-                                             {"shard2", "shard2_in_rounds", "tensor2_whole_rows",
+                                             {"shard2", "shard2_in_passes", "tensor2_whole_rows",
                                               "shard2_expert_tensor2", "shard2_expert_tensor2_whole_rows",
-                                              "zero3_shard2_over_tensor2_in_rounds",
-                                              "nodes_of_2_in_shard4_in_rounds"})),
+                                              "zero3_shard2_over_tensor2_in_passes",
+                                              "nodes_of_2_in_shard4_in_passes"})),
                      testing::Values(kPlain)),
     name_of_case);
 INSTANTIATE_TEST_SUITE_P(SharedExpertsRecomputed, OnAMesh,
@@ -285,12 +285,13 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     SharedExpertsOfGroups, OnAMesh,
     testing::Combine(testing::Values("moe-30m-a10m"),
-                     testing::ValuesIn(named(expert_layouts(), {"shard2", "shard2_in_rounds", "zero3_shard2",
-                                                                "nodes_of_2_in_shard4_in_rounds"})),
+                     testing::ValuesIn(named(expert_layouts(), {"shard2", "shard2_in_passes", "zero3_shard2",
+                                                                "nodes_of_2_in_shard4_in_passes"})),
                      testing::Values(of_router("expert_choice", Router::kExpertChoice),
                                      of_router("soft", Router::kSoft))),
     name_of_case);
-// With noise on what routers read, which goes by a token's place in its sample, and room by position.
+// Noise on the routers' input depends on a token's position in its sample, capacity on its position in the
+// batch.
 INSTANTIATE_TEST_SUITE_P(Switch, OnAMesh,
                          testing::Combine(testing::Values("switch-base-8"),
                                           testing::ValuesIn(named(layouts(),
@@ -301,7 +302,7 @@ INSTANTIATE_TEST_SUITE_P(Switch, OnAMesh,
 INSTANTIATE_TEST_SUITE_P(SharedSwitch, OnAMesh,
                          testing::Combine(testing::Values("switch-base-8"),
                                           testing::ValuesIn(named(expert_layouts(),
-                                                                  {"shard2", "shard2_in_rounds",
+                                                                  {"shard2", "shard2_in_passes",
                                                                    "tensor2_whole_rows", "zero2_shard4"})),
                                           testing::Values(kPlain)),
                          name_of_case);

@@ -1,4 +1,4 @@
-// Metrics of a program, found by kind and index.
+// Metrics of a program, looked up by kind and index.
 #include "program/metrics.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Every optimizer in a program: planned memory, poisoned memory, steps that are skipped.
+// Every optimizer in a program: planned memory, poisoned memory, skipped steps.
 #include <gtest/gtest.h>
 
 #include "fixtures/tiny_program.h"
@@ -38,13 +38,13 @@ void expect_same(const TinyRun& a, const TinyRun& b) {
   for (size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(left[i] == right[i]) << left[i].first << " differs";
 }
 
-TEST_P(Optimizers, DoNotReadWhatTheyDidNotWrite) {
+TEST_P(Optimizers, DoNotReadUninitializedMemory) {
   const auto set = compiled();
   TinyRun plain(set), poisoned(set);
   for (int i = 0; i < 3; ++i) {
     plain.step();
     poisoned.poison_workspace();
-    // What the last step left in the step block is nobody's either.
+    // Nor may a step read per-step parameters of the last one.
     poisoned.executor.write("scalars", std::vector<uint8_t>(optim::kScalarBytes, 0xff));
     poisoned.step();
   }
@@ -82,8 +82,8 @@ TEST_P(Optimizers, SkipAStepWithoutTargets) {
   EXPECT_TRUE(kept() == before);
 }
 
-// The states' part of the arena is the sum of what the formulas give, each aligned.
-TEST_P(Optimizers, TakeThePlannedMemory) {
+// The states in the arena have the sizes that the formulas predict, each aligned.
+TEST_P(Optimizers, UseThePlannedMemory) {
   const auto set = compiled();
   const Executor executor(set, device::make_cpu_device(compute_threads()));
   EXPECT_EQ(executor.arena_bytes(), set->arena_bytes);

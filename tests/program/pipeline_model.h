@@ -1,4 +1,4 @@
-// Pipelines for tests: a schedule over a model, and the programs of each of its ranks.
+// Pipelines for tests: a schedule for a model, and the compile options of each rank.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ inline parallel::ModelParts parts_of(const models::ModelConfig& model) {
           .tied_embeddings = model.tied};
 }
 
-// `layout`: Megatron-LM's; empty: as even as it can be.
+// `layout`: in Megatron-LM's notation; empty: as even as possible.
 inline Pipeline pipeline_of(const parallel::ScheduleRequest& request, const models::ModelConfig& model,
                             const std::string& layout = "") {
   Pipeline pipeline;
@@ -36,7 +36,7 @@ inline Pipeline pipeline_of(const parallel::ScheduleRequest& request, const mode
   return pipeline;
 }
 
-// The same options for the rank at a place of the pipeline.
+// The options of the rank at `place` in the pipeline.
 inline CompileOptions at_place(CompileOptions options, Pipeline pipeline, int32_t place) {
   pipeline.rank = place;
   options.backward = pipeline.splits_backward() ? Backward::kSplit : Backward::kCombined;

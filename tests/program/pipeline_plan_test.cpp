@@ -1,5 +1,5 @@
-// What the plan of a pipeline's rank says: slots against the schedule, sizes and traffic of a model on
-// thousands of ranks against the published formulas.
+// The plan of a pipeline's rank: pool sizes compared with the schedule, memory and traffic of a model on
+// thousands of ranks compared with published formulas.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,16 +13,16 @@
 namespace strata::program {
 namespace {
 
-int32_t slots_of(const Program& program, const std::string& pool) {
+int32_t buffers_in(const Program& program, const std::string& pool) {
   for (const Pool& one : program.pools) {
     if (one.name == pool) return one.slots;
   }
   return -1;
 }
 
-class PipelineSlots : public testing::TestWithParam<parallel::ScheduleRequest> {};
+class PipelinePools : public testing::TestWithParam<parallel::ScheduleRequest> {};
 
-TEST_P(PipelineSlots, AreTheMicroBatchesUnderWay) {
+TEST_P(PipelinePools, HaveABufferForEachMicroBatchInFlight) {
   CompileOptions options = tiny_options("llama3-5m");
   options.model.layers = 16;
   const parallel::ScheduleRequest& request = GetParam();
@@ -36,23 +36,23 @@ TEST_P(PipelineSlots, AreTheMicroBatchesUnderWay) {
                                .micro_batches = request.micro_batches}},
                              at_place(options, pipeline, place));
     const Program& program = set->programs[0];
-    // Without overlap nothing needs slots.
-    if (slots_of(program, "F→B") < 0 && slots_of(program, "F→W") < 0) {
+    // Without overlap no pool is needed.
+    if (buffers_in(program, "F→B") < 0 && buffers_in(program, "F→W") < 0) {
       EXPECT_LE(live[static_cast<size_t>(place)].forward_to_weight_grad, 1);
       continue;
     }
     const parallel::LiveCounts& counts = live[static_cast<size_t>(place)];
     if (pipeline.splits_backward()) {
-      EXPECT_EQ(slots_of(program, "F→I"), counts.forward_to_input_grad) << place;
-      EXPECT_EQ(slots_of(program, "F→W"), counts.forward_to_weight_grad) << place;
-      EXPECT_EQ(slots_of(program, "I→W"), counts.input_to_weight_grad) << place;
+      EXPECT_EQ(buffers_in(program, "F→I"), counts.forward_to_input_grad) << place;
+      EXPECT_EQ(buffers_in(program, "F→W"), counts.forward_to_weight_grad) << place;
+      EXPECT_EQ(buffers_in(program, "I→W"), counts.input_to_weight_grad) << place;
     } else {
-      EXPECT_EQ(slots_of(program, "F→B"), counts.forward_to_weight_grad) << place;
+      EXPECT_EQ(buffers_in(program, "F→B"), counts.forward_to_weight_grad) << place;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedules, PipelineSlots,
+INSTANTIATE_TEST_SUITE_P(Schedules, PipelinePools,
                          testing::Values(parallel::ScheduleRequest{"gpipe", 3, 5, 1},
                                          parallel::ScheduleRequest{"1f1b", 4, 8, 1},
                                          parallel::ScheduleRequest{"1f1b", 4, 3, 1},
@@ -100,35 +100,35 @@ TEST(AtScale, ARankOfLlama405B) {
     expect(held[graph::Role::kGradient], 4 * parameters, "gradients");
     expect(held[graph::Role::kState], 8 * parameters / kData, "states");
 
-    // What a layer keeps of a micro-batch, with the stream's rows in shards (Korthikanti et al. 2022, without
-    // dropout, with RMSNorm, rotary positions and a gated FFN; softmax is not kept, but its sums): the
-    // streams before both norms and what the norms give, q, k and v, what attention gives, gate and up and
-    // their product.
+    // Activations that a layer saves per micro-batch with sequence parallelism (Korthikanti et al. 2022,
+    // without dropout, with RMSNorm, rotary positions and a gated FFN; the sums of the softmax instead of its
+    // output): the inputs and outputs of both norms, q, k and v, the output of attention, gate, up and
+    // gate times up.
     const double bf16 = 2, rows = kTokens / kTensor;
     const double kept = bf16 * (4 * rows * d + kTokens * (q + 2 * kv + q + 2 * f + f) / kTensor) +
                         4 * (kTokens * heads / kTensor + 2 * rows);
     const Program& program = set->programs[0];
-    const auto slots = std::find_if(program.pools.begin(), program.pools.end(),
-                                    [](const Pool& pool) { return pool.name == "F→B"; });
-    ASSERT_NE(slots, program.pools.end());
-    EXPECT_EQ(slots->slots, kStages - place);
-    expect(static_cast<double>(slots->slot_bytes), layers * kept, "activations");
+    const auto pool = std::find_if(program.pools.begin(), program.pools.end(),
+                                   [](const Pool& one) { return one.name == "F→B"; });
+    ASSERT_NE(pool, program.pools.end());
+    EXPECT_EQ(pool->slots, kStages - place);
+    expect(static_cast<double>(pool->slot_bytes), layers * kept, "activations");
 
     std::map<std::string, double> sent;
     for (const AxisTraffic& one : traffic_of(program, options))
       sent[one.axis] = static_cast<double>(one.sent_bytes);
-    // A message each way a micro-batch.
+    // One message each way per micro-batch.
     expect(sent["pipeline"], kMicroBatches * 2 * rows * d * bf16, "messages");
-    // Gradients are scattered and weights gathered, in fp32.
+    // A reduce-scatter of gradients and a gather of weights, in fp32.
     expect(sent["shard"], 2 * 4 * parameters * (kData - 1) / kData, "ZeRO");
-    // A layer gathers or scatters four times forward and four times backward, and gathers twice again for the
-    // gradients of its weights.
+    // A layer gathers or scatters four times in forward and four times in backward, and gathers twice more
+    // for the gradients of its weights.
     expect(sent["tensor"], kMicroBatches * layers * 10 * kTokens * d * bf16 * (kTensor - 1) / kTensor,
            "tensor");
   }
 }
 
-// What is planned does not grow with micro-batches or ranks, but for the script, batches and slots.
+// Only the step schedule, batches and pools grow with the number of micro-batches or ranks.
 TEST(AtScale, InstructionsDoNotGrow) {
   CompileOptions options = tiny_options("llama3-5m");
   options.model.layers = 8;

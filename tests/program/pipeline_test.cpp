@@ -1,5 +1,5 @@
-// A small model cut into the stages of a pipeline, under every schedule, gives the losses, gradients and
-// updates of one rank.
+// A small model split into pipeline stages produces the losses, gradients and updates of one rank under every
+// schedule.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -15,7 +15,7 @@ struct Cut {
   int32_t ranks = 2, virtual_stages = 1, micro_batches = 4;
   graph::Mesh mesh = graph::Mesh::of(1, 1, 1, 1, 2);
   int zero = 0;
-  const char* layout = "";  // Megatron-LM's; empty: as even as it can be
+  const char* layout = "";  // in Megatron-LM's notation; empty: as even as possible
 };
 
 void PrintTo(const Cut& cut, std::ostream* out) {
@@ -53,8 +53,8 @@ MeshRanks take_step(const CompileOptions& options, const Cut* cut, int32_t micro
   });
 }
 
-// One rank's step, taken once for all schedules.
-const MeshRanks& alone(const std::string& preset, const CompileOptions& options, int32_t micro_batches) {
+// The step of one rank, computed once for all schedules.
+const MeshRanks& baseline(const std::string& preset, const CompileOptions& options, int32_t micro_batches) {
   static std::map<std::string, MeshRanks> known;
   const std::string key = fmt::format("{} {} {}", preset, name_of(options.activations), micro_batches);
   const auto found = known.find(key);
@@ -70,7 +70,7 @@ TEST_P(InAPipeline, ComputesWhatOneRankComputes) {
   options.rule_of = steady_rule;
   options.model = deep_model(preset);
   options.activations = bf16 ? DType::kBF16 : DType::kF32;
-  const MeshRanks& one = alone(preset, options, cut.micro_batches);
+  const MeshRanks& one = baseline(preset, options, cut.micro_batches);
   options.mesh = cut.mesh;
   options.zero = cut.zero;
   const MeshRanks ranks = take_step(options, &cut, cut.micro_batches);
@@ -113,7 +113,7 @@ const Cut kUneven[] = {{"1f1b", 2, 1, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et*
                        {"1f1b", 2, 1, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et*4|t*4L"},
                        {"1f1b", 4, 1, 4, graph::Mesh::of(1, 1, 1, 1, 4), 0, "E|t*7|t|L"},
                        {"interleaved", 2, 2, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et||t*6|tL"},
-                       // An encoder's output for both stages of a rank.
+                       // Both stages of a rank read the encoder's output.
                        {"zbv", 2, 1, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et*4|t|t|t*2L"},
                        {"zbv", 2, 1, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et*3|t*2|t|t*2L"}};
 
@@ -129,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(Schedules, InAPipeline,
                          testing::Combine(testing::Values("llama3-5m", "t5-small"),
                                           testing::ValuesIn(kSchedules), testing::Values(false)),
                          name_of_case);
-// Every schedule on two to four ranks, with as many micro-batches as it allows of one to eight.
+// Every schedule on two to four ranks, with each number of micro-batches that it allows.
 std::vector<Cut> sizes() {
   std::vector<Cut> cuts;
   for (const parallel::ScheduleKind& kind : parallel::schedule_kinds()) {
@@ -170,7 +170,7 @@ INSTANTIATE_TEST_SUITE_P(Families, InAPipeline,
                                                           "llama4-scout", "bert-tiny", "olmo2-1b"),
                                           testing::Values(Cut{"zbv"}), testing::Values(false)),
                          name_of_case);
-// Modules stand behind the last stage's layers, with a table that the first stage has too.
+// Prediction modules follow the last stage's layers and share a table with the first stage.
 const Cut kPredictingCuts[] = {{"gpipe"},
                                {"1f1b"},
                                {"interleaved", 2, 2},

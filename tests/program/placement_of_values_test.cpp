@@ -1,5 +1,5 @@
-// Every program is run on a shadow of the arena that remembers which value was written where: an instruction
-// must find in memory exactly the values that it reads.
+// Runs every program on a shadow of the arena that records which value was written to which bytes: each
+// instruction must find exactly the values that it reads.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -82,13 +82,13 @@ class Shadow {
     for (size_t o = 0; o < node.outputs.size(); ++o) check_output(action, node, o, where);
     const Operand& scratch = operands[instruction.operand_count - 1];
     if (scratch.base == kInArena) {
-      // The scratch's size is not kept: its first byte at least.
+      // The size of the scratch is not recorded: check its first byte.
       const Range range{scratch.offset, scratch.offset + 1};
       ASSERT_GE(scratch.offset, set_.workspace_offset) << where;
       for (const auto* ids : {&node.inputs, &node.outputs}) {
         for (const ValueId id : *ids) {
           ASSERT_FALSE(is_activation(id) && range_of(action, id).meets(range))
-              << where << ": scratch lies in " << program_.graph.value(id).name;
+              << where << ": scratch overlaps " << program_.graph.value(id).name;
         }
       }
       forget(range);
@@ -123,7 +123,7 @@ class Shadow {
     }
   }
 
-  // An output may lie on an input of the same instruction only where the op allows it.
+  // An output may overlap an input of the same instruction only if the op allows it.
   void check_output(const Action& action, const Node& node, size_t o, const std::string& where) const {
     const ValueId output = node.outputs[o];
     if (!is_activation(output)) return;
@@ -152,21 +152,21 @@ class Shadow {
 };
 
 void expect_sound(const ProgramSet& set) {
-  // The regions make up the arena to the byte.
+  // The regions cover the arena to the byte.
   int64_t end = 0;
   for (const Region& region : arena_regions(set)) {
     EXPECT_EQ(region.offset, end) << region.name;
     end = region.offset + region.bytes;
   }
   EXPECT_EQ(end, set.arena_bytes);
-  // Persistent values lie apart.
+  // Persistent values do not overlap.
   std::map<int64_t, const Persistent*> order;
   for (const Persistent& entry : set.persistent) {
     EXPECT_TRUE(order.emplace(entry.offset, &entry).second || entry.bytes == 0) << entry.name;
   }
   end = 0;
   for (const auto& [offset, entry] : order) {
-    EXPECT_GE(offset, end) << entry->name << " lies on the value before it";
+    EXPECT_GE(offset, end) << entry->name << " overlaps the value before it";
     end = offset + entry->bytes;
   }
   EXPECT_LE(end, set.batch_offset);
@@ -185,7 +185,7 @@ void expect_sound(const ProgramSet& set) {
   }
 }
 
-// How micro-batches follow each other.
+// An order of micro-batches.
 struct Order {
   const char* name;
   Backward backward;
@@ -211,7 +211,7 @@ void PrintTo(const Order& order, std::ostream* out) {
 
 class ValuesOfModels : public testing::TestWithParam<std::tuple<const char*, Recompute, DType, Order>> {};
 
-TEST_P(ValuesOfModels, LieWhereTheyAreRead) {
+TEST_P(ValuesOfModels, AreFoundWhereTheyAreRead) {
   const auto& [preset, recompute, dtype, order] = GetParam();
   CompileOptions options = tiny_options(preset);
   options.recompute = recompute;
@@ -233,8 +233,8 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Recompute::kNone, Recompute::kSelective, Recompute::kFull),
                      testing::Values(DType::kF32, DType::kBF16), testing::ValuesIn(kOrders)));
 
-// A family whose graphs are random: sums, norms, activations and products in any order, with values that are
-// read again much later. `ffn` is the seed.
+// A family of random graphs: sums, norms, activations and matmuls in any order, with values that are read
+// again much later. intermediate_size is the seed.
 models::Hidden build_random(const models::ModelConfig& config, layers::Context& context) {
   graph::Graph& g = context.graph;
   std::mt19937_64 random(static_cast<uint64_t>(config.intermediate_size));
@@ -278,7 +278,7 @@ models::Hidden build_random(const models::ModelConfig& config, layers::Context& 
     }
   }
   g.set_layer(kNone);
-  // Everything takes part in the loss, so that every parameter has a gradient.
+  // The loss depends on all values, so every parameter has a gradient.
   ValueId last = values.front();
   for (size_t i = 1; i < values.size(); ++i) last = graph::add_sum(g, last, values[i]);
   return {last, table};
@@ -286,7 +286,7 @@ models::Hidden build_random(const models::ModelConfig& config, layers::Context& 
 
 const models::Family kRandomFamily{"random", "random", build_random, nullptr, nullptr, nullptr, nullptr};
 
-TEST(ValuesOfRandomGraphs, LieWhereTheyAreRead) {
+TEST(ValuesOfRandomGraphs, AreFoundWhereTheyAreRead) {
   CompileOptions options = tiny_options("llama3-5m");
   options.model.family = &kRandomFamily;
   options.model.hidden_size = 16;
@@ -320,7 +320,7 @@ TEST(MemoryBudget, LessMemoryMeansMoreRecompute) {
   EXPECT_THROW(compile({tiny_request()}, options), ConfigError);
   options.recompute = Recompute::kNone;
   EXPECT_THROW(compile({tiny_request()}, options), ConfigError)
-      << "a recompute of the user's own is held to it";
+      << "an explicit recompute is held to the budget";
 }
 
 TEST(MemoryBudget, TheExecutorAllocatesThePlan) {

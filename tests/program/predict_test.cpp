@@ -26,7 +26,7 @@ hardware::DeviceSpec plain_device() {
   return device;
 }
 
-TEST(ExpectedSeconds, IsTheRooflineWhereAnOpWasNotMeasured) {
+TEST(ExpectedSeconds, IsTheRooflineForUnmeasuredOps) {
   const auto device = plain_device();
   EXPECT_DOUBLE_EQ(hardware::expected_seconds(device, "unknown", "f32", {100e9, 1}, 0), 1.0);
   EXPECT_DOUBLE_EQ(hardware::expected_seconds(device, "unknown", "f32", {1, 10e9}, 1), 1.0);
@@ -37,7 +37,7 @@ TEST(ExpectedSeconds, IsTheRooflineWhereAnOpWasNotMeasured) {
 TEST(ExpectedSeconds, InterpolatesBetweenProbes) {
   auto device = plain_device();
   for (const bool cold : {false, true}) {
-    // 50 GFLOP/s at 100 FLOP a byte, 80 at 1000.
+    // 50 GFLOP/s at 100 FLOP per byte, 80 at 1000.
     device.rates.push_back({"linear", "f32", 50e9, 0.5e9, cold});
     device.rates.push_back({"linear", "f32", 80e9, 0.08e9, cold});
   }
@@ -46,18 +46,18 @@ TEST(ExpectedSeconds, InterpolatesBetweenProbes) {
   const double between = 60e9 / hardware::expected_seconds(device, "linear", "f32", {60e9, 0.2e9}, 0);
   EXPECT_GT(between, 50e9);
   EXPECT_LT(between, 80e9);
-  // Bytes beside tell nothing of the rate, but take their time.
+  // Additional bytes do not change the rate, but take their time.
   EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", {80e9, 1e9, 0.92e9}, 1), 1.0, 1e-9);
   EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", {80e9, 20e9, 19.92e9}, 1), 2.0, 1e-9);
-  // Of an op that memory binds, rates are without them too.
+  // Rates of memory-bound ops exclude them, too.
   for (const bool cold : {false, true}) device.rates.push_back({"copy", "f32", 0, 5e9, cold});
   EXPECT_NEAR(hardware::expected_seconds(device, "copy", "f32", {0, 6e9, 1e9}, 1), 1.0, 1e-9);
-  // Far beyond the last probe its rate holds; with few operations a byte the bandwidth does.
+  // Far beyond the last probe, its rate applies; with few operations per byte, the bandwidth does.
   EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", {80e9, 1}, 0), 1.0, 1e-9);
   EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", {1e6, 10e9}, 1), 1.0, 1e-9);
 }
 
-TEST(Predict, KnowsWhatTheCacheHolds) {
+TEST(Predict, ModelsTheCache) {
   const auto set = compile({tiny_request()}, tiny_options("llama3-5m"));
   const Program& program = set->programs[0];
   auto device = plain_device();
@@ -66,7 +66,7 @@ TEST(Predict, KnowsWhatTheCacheHolds) {
   device.l3_bytes = 1024;
   const auto none = predict(program, Segment::kForward, false, device);
   ASSERT_EQ(large.size(), program.segment(Segment::kForward).size());
-  EXPECT_EQ(large.front().cold_share, 1) << "nothing is there at first";
+  EXPECT_EQ(large.front().cold_share, 1) << "the cache is empty at first";
   double sum_large = 0, sum_none = 0;
   for (size_t i = 0; i < large.size(); ++i) {
     sum_large += large[i].cold_share;
@@ -77,8 +77,8 @@ TEST(Predict, KnowsWhatTheCacheHolds) {
   EXPECT_LT(sum_large, 0.5 * sum_none);
 }
 
-// The share of each instruction's operands that a cache does not hold, by a walk through the list of what it
-// does; `before` runs first.
+// The share of each instruction's operands that is not in the cache, found by simulating a list of recently
+// used ranges; `before` runs first.
 std::vector<double> plainly_cold(const Program& program, std::optional<Segment> before, Segment segment,
                                  int64_t capacity) {
   std::list<std::pair<int64_t, int64_t>> recent;  // address and bytes, the newest first
@@ -123,7 +123,7 @@ std::vector<double> plainly_cold(const Program& program, std::optional<Segment> 
   return shares;
 }
 
-TEST(Predict, TheCacheHoldsWhatWasTouchedLast) {
+TEST(Predict, TheCacheKeepsRecentlyUsedValues) {
   const auto set = compile({tiny_request()}, tiny_options("gpt2-124m"));
   auto device = plain_device();
   for (const int64_t capacity : {1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 24}) {
@@ -159,12 +159,12 @@ TEST(Predict, AStepIsTheSumOfItsFamilies) {
     return 0.0;
   };
   EXPECT_DOUBLE_EQ(gemm(*three), 3 * gemm(*one));
-  // Six operations a parameter and token in all of a step's products, less the embedding's look-up.
+  // All matmuls of a step take six operations per parameter and token; the embedding's look-up takes none.
   const auto expected = models::training_flops_per_token(one->options.model, 24) * 48;
   EXPECT_NEAR(total.flops, expected, 0.25 * expected);
 }
 
-// Masked models have a target for one token in seven; the loss computes no others.
+// Masked models have a target for one token in seven; the loss skips the others.
 TEST(Predict, TokensWithoutATargetCostTheLossNothing) {
   for (const Backward backward : {Backward::kCombined, Backward::kSplit}) {
     const auto loss_flops = [&](double share) {
@@ -183,7 +183,7 @@ TEST(Predict, TokensWithoutATargetCostTheLossNothing) {
   }
 }
 
-TEST(MeasureOps, GivesRatesOfEveryKind) {
+TEST(MeasureOps, MeasuresRatesOfEveryKind) {
   hardware::DeviceSpec device = plain_device();
   device.threads = compute_threads();
   const auto rates = device::measure_ops(device, 0.0, "rms_norm");
@@ -202,13 +202,13 @@ TEST(Explain, FitsATerminalAndNamesEveryOp) {
                            explain_totals(predict_step(set->programs[0], plain_device()));
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    // Columns, not bytes: "×" and "–" have more than one.
+    // Columns, not bytes: "×" and "–" have several bytes.
     const auto columns = std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
     EXPECT_LE(columns, 110) << line;
   }
   for (const auto& node : set->programs[0].graph.nodes())
     EXPECT_NE(text.find(node.op->name), std::string::npos) << node.op->name;
-  EXPECT_NE(text.find("(layers 1 to 5)"), std::string::npos) << "repeated layers stand once";
+  EXPECT_NE(text.find("(layers 1 to 5)"), std::string::npos) << "repeated layers are printed once";
   EXPECT_NE(text.find(std::to_string(set->arena_bytes) + " bytes"), std::string::npos);
 }
 
@@ -232,7 +232,7 @@ TEST(Explain, JsonHoldsEveryInstruction) {
       }
     }
   }
-  EXPECT_EQ(lists, 5u) << "forward, backward, their later forms and the update";
+  EXPECT_EQ(lists, 5u) << "forward, backward, their accumulating forms and the update";
   EXPECT_EQ(json["programs"][0]["script"], nlohmann::json({"F0", "B0", "F1", "B1", "update", "encode"}));
   EXPECT_TRUE(json["programs"][0]["pools"].empty());
   EXPECT_EQ(json["arena_bytes"], set->arena_bytes);

@@ -1,4 +1,4 @@
-// A program some of whose instructions a communicator carries out.
+// A program with instructions that a communicator executes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using graph::NodeView;
 using graph::Queue;
 using graph::ValueId;
 
-// The sum over the ranks of a mesh axis: alone, a copy.
+// The sum over the ranks of a mesh axis: a copy if there is one rank.
 graph::ReshardAttrs sum_over_first_axis() {
   return {.from = graph::Placement::partial(), .to = {}, .cuts = {graph::ReshardCuts{}}};
 }
@@ -53,7 +53,7 @@ void exchange_back(graph::GradientBuilder& builder, const graph::Node& node) {
   builder.add_gradient(node.inputs[0], gradient);
 }
 
-// Products, each behind an exchange; beside both something is computed that needs no exchange.
+// Matmuls, each after an exchange, and other computation that does not depend on the exchange.
 template <bool exchanges>
 models::Hidden build_exchanging(const models::ModelConfig& config, layers::Context& context) {
   graph::Graph& g = context.graph;
@@ -66,7 +66,7 @@ models::Hidden build_exchanging(const models::ModelConfig& config, layers::Conte
       return g.add_parameter(name + std::to_string(i), graph::ParameterRole::kAttentionOut,
                              {config.hidden_size, config.hidden_size}, {});
     };
-    // Work beside the exchange: behind it, and, as seen from backward, in front of it.
+    // Work independent of the exchange: after it in forward, and before it as seen from backward.
     const ValueId before = ops::linear(g, ops::activation(g, x, ActivationKind::kGeluTanh), weight("a"));
     const ValueId exchanged = exchanges ? g.add_node(kExchange, {x}, sum_over_first_axis())[0] : x;
     const ValueId after = ops::linear(g, ops::activation(g, before, ActivationKind::kGeluTanh), weight("b"));
@@ -108,7 +108,7 @@ class Queues : public testing::TestWithParam<Backward> {
   }
 };
 
-// Counts what the device does not carry out.
+// Counts the instructions that the device does not execute.
 struct Exchanges final : Executor::Observer {
   explicit Exchanges(const Program& of) : program(of) {}
   void instruction(size_t, const Action& action, size_t index, double, double) override {
@@ -120,7 +120,7 @@ struct Exchanges final : Executor::Observer {
   int count = 0;
 };
 
-TEST_P(Queues, ACommunicatorCarriesOutWhatTheDeviceDoesNot) {
+TEST_P(Queues, ACommunicatorExecutesTheOthers) {
   TinyRun plain(compiled(false));
   plain.step();
   for (const Script& order : {Script{}, interleaved()}) {
@@ -129,7 +129,7 @@ TEST_P(Queues, ACommunicatorCarriesOutWhatTheDeviceDoesNot) {
     exchanging.executor.observe(&exchanges);
     exchanging.step();
     EXPECT_EQ(exchanges.count, 3 * 9)
-        << "four there and four back in each micro-batch, and one into a metric";
+        << "four in forward and four in backward per micro-batch, and one into a metric";
     const auto left = plain.state();
     auto right = exchanging.state();
     std::erase_if(right, [](const auto& entry) { return entry.first == "sent"; });
@@ -138,8 +138,8 @@ TEST_P(Queues, ACommunicatorCarriesOutWhatTheDeviceDoesNot) {
   }
 }
 
-// What arrives may be accumulated: the one who carries it out is told.
-TEST_P(Queues, AnInstructionSaysWhatItAddsTo) {
+// Received data may be accumulated: the instruction records it.
+TEST_P(Queues, AnInstructionRecordsItsAccumulators) {
   const auto set = compiled(true);
   const Program& program = set->programs[0];
   for (const bool accumulates : {false, true}) {
@@ -150,7 +150,7 @@ TEST_P(Queues, AnInstructionSaysWhatItAddsTo) {
           instruction.queue == Queue::kCommunication && program.graph.value(node.outputs[0]).name == "sent";
       into_metric += is_metric;
       uint32_t adds = is_metric && accumulates ? 1 : 0;
-      // The split loss's sum and count.
+      // The sum and count of the split loss.
       if (node.op == &ops::CrossEntropyLoss::def && accumulates) adds = 3;
       EXPECT_EQ(instruction.adds, adds) << node.op->name;
     }
@@ -163,23 +163,24 @@ struct Range {
   bool meets(const Range& other) const { return begin < other.end && other.begin < end; }
 };
 
-// By instruction, what is surely done when it starts: itself waited for, or earlier on its queue.
+// For each instruction, those that are certainly done when it starts: it waited for them, or they precede it
+// on its queue.
 std::vector<std::vector<bool>> surely_done(const Program& program, const std::vector<Instruction>& list) {
   std::vector<std::vector<bool>> done(list.size(), std::vector<bool>(list.size(), false));
-  const auto behind = [&](size_t i, size_t other) {
+  const auto add_done = [&](size_t i, size_t other) {
     done[i][other] = true;
     for (size_t k = 0; k < other; ++k) done[i][k] = done[i][k] || done[other][k];
   };
   for (size_t i = 0; i < list.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
-      if (list[j].queue == list[i].queue) behind(i, j);
+      if (list[j].queue == list[i].queue) add_done(i, j);
     }
-    for (const int32_t other : program.waits_of(list[i])) behind(i, static_cast<size_t>(other));
+    for (const int32_t other : program.waits_of(list[i])) add_done(i, static_cast<size_t>(other));
   }
   return done;
 }
 
-// Of two instructions that touch the same bytes, one of them writing, the later one finds the earlier done.
+// If two instructions access the same bytes and one writes, the earlier is done before the later starts.
 TEST_P(Queues, NothingIsReusedBeforeItsReadersAreDone) {
   for (const Script& order : {Script{}, interleaved()}) {
     const auto set = compiled(true, order);
@@ -221,8 +222,8 @@ TEST_P(Queues, NothingIsReusedBeforeItsReadersAreDone) {
   }
 }
 
-// What an exchange touches is in use until somebody has waited for it, and no place of a buffer that is born
-// meanwhile.
+// Memory that an exchange accesses stays allocated until an instruction has waited for it; no buffer that is
+// allocated meanwhile overlaps it.
 TEST_P(Queues, MemoryIsKeptUntilAnExchangeIsDone) {
   const auto set = compiled(true);
   const Program& program = set->programs[0];
@@ -230,7 +231,8 @@ TEST_P(Queues, MemoryIsKeptUntilAnExchangeIsDone) {
     const Place& place = program.places[static_cast<size_t>(id)];
     return Range{place.at.offset, place.at.offset + place.bytes};
   };
-  size_t begin = 0, beside = 0;  // of the segment among those of a micro-batch
+  size_t begin = 0;  // of the segment among those of a micro-batch
+  size_t overlapped = 0;
   for (int s = 0; s < kSegments; ++s) {
     const auto& list = program.segment(static_cast<Segment>(s));
     if (!is_of_micro_batch(static_cast<Segment>(s))) continue;
@@ -238,7 +240,7 @@ TEST_P(Queues, MemoryIsKeptUntilAnExchangeIsDone) {
     for (size_t i = 0; i < list.size(); ++i) {
       if (list[i].queue == Queue::kCompute) continue;
       const graph::Node& exchange = program.node_of(list[i]);
-      size_t end = i + 1;  // the first computation behind it
+      size_t end = i + 1;  // the first computation that depends on it
       while (end < list.size() && (list[end].queue != Queue::kCompute || !done[end][i])) ++end;
       std::vector<ValueId> touched;
       for (const ValueId id : {exchange.inputs[0], exchange.outputs[0]}) {
@@ -247,20 +249,20 @@ TEST_P(Queues, MemoryIsKeptUntilAnExchangeIsDone) {
       for (const ValueId held : touched)
         EXPECT_GE(program.places[static_cast<size_t>(held)].last, static_cast<int32_t>(begin + end) - 1);
       for (size_t k = i + 1; k < end; ++k) {
-        for (const ValueId born : program.node_of(list[k]).outputs) {
-          if (born == kNone || program.graph.value(born).role != graph::Role::kActivation) continue;
-          ++beside;
+        for (const ValueId made : program.node_of(list[k]).outputs) {
+          if (made == kNone || program.graph.value(made).role != graph::Role::kActivation) continue;
+          ++overlapped;
           for (const ValueId held : touched)
-            EXPECT_FALSE(range_of(born).meets(range_of(held))) << program.graph.value(born).name;
+            EXPECT_FALSE(range_of(made).meets(range_of(held))) << program.graph.value(made).name;
         }
       }
     }
     begin += list.size();
   }
-  EXPECT_GE(beside, 8u) << "something is computed meanwhile, there and back";
+  EXPECT_GE(overlapped, 8u) << "forward and backward compute during exchanges";
 }
 
-// So that what is computed beside an exchange need not wait: only what reads its result does.
+// Computation alongside an exchange need not wait: only readers of its result do.
 TEST_P(Queues, OnlyReadersOfItsResultWaitForAnExchange) {
   const auto set = compiled(true);
   const Program& program = set->programs[0];
@@ -291,7 +293,7 @@ TEST_P(Queues, AreExplained) {
     ++exchanged;
     EXPECT_EQ(one["queue"], "communication");
     EXPECT_EQ(one["waits"].size(), 1u);
-    EXPECT_EQ(one["signals"], one["outputs"][0]["role"] != "metric") << "nobody reads it";
+    EXPECT_EQ(one["signals"], one["outputs"][0]["role"] != "metric") << "no instruction reads it";
   }
   EXPECT_EQ(exchanged, 5);
 }

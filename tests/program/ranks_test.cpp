@@ -1,4 +1,4 @@
-// The groups of one rank: none is missing.
+// The groups of a rank are complete.
 #include "program/ranks.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(Ranks, OneProcessIsAWorldOfOne) {
   }
 }
 
-// Along the axes of a mesh that have one rank, too.
+// Including the axes of a mesh that have only one rank.
 TEST(Ranks, HaveAGroupOnEachAxis) {
   comm::run_local_ranks(2, [](comm::World& world) {
     CompileOptions options;
@@ -41,7 +41,7 @@ TEST(Ranks, HaveAGroupOnEachAxis) {
   });
 }
 
-TEST(Ranks, OfALayoutThatHasMoreAreRefused) {
+TEST(Ranks, RefuseALayoutWithMoreRanks) {
   CompileOptions options;
   options.mesh = graph::Mesh::of(2, 1, 1, 1);
   EXPECT_THROW(const Ranks ranks(options), ConfigError);

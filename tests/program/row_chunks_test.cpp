@@ -1,5 +1,5 @@
-// Collectives of the stream in parts beside products: the same bits, in the memory of a part more at most,
-// and products run while they are under way.
+// Collectives of hidden states in chunks that overlap matmuls: the same bits, at most one chunk more memory,
+// and matmuls that run while the collectives are in flight.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -15,7 +15,7 @@ struct Case {
   const char* preset = "llama3-5m";
   graph::Mesh mesh = graph::Mesh::of(1, 1, 1, 2);
   std::vector<int64_t> chunks = {2, 4};
-  int64_t sequences = 8;  // of 64 tokens, in a micro-batch of a rank
+  int64_t sequences = 8;  // of 64 tokens, per micro-batch and rank
   int zero = 0;
   Recompute recompute = Recompute::kNone;
   Backward backward = Backward::kCombined;
@@ -75,7 +75,7 @@ void expect_same_bits(const MeshRanks& found, const MeshRanks& wanted) {
     EXPECT_EQ(found.whole(name).values, wanted.whole(name).values) << name;
 }
 
-// Products of a segment that start while a collective is under way which was started before them.
+// Matmuls of a segment that start while an earlier collective is in flight.
 int64_t matmuls_alongside(const Program& program, Segment segment) {
   int64_t count = 0;
   const std::vector<Instruction>& list = program.segment({segment});
@@ -101,11 +101,11 @@ TEST_P(RowChunks, ChangeNoBit) {
   for (const int64_t chunks : one.chunks) {
     SCOPED_TRACE(chunks);
     const auto cut = compiled(one, chunks);
-    // The last part of an input's gradient is under way beside the weight gradient.
-    const int64_t part = one.sequences * 64 * 32 * size_of(DType::kF32) / chunks;
-    EXPECT_LE(cut[0]->arena_bytes, whole[0]->arena_bytes + part);
+    // The last chunk of an input gradient is in flight during the weight gradient.
+    const int64_t chunk = one.sequences * 64 * 32 * size_of(DType::kF32) / chunks;
+    EXPECT_LE(cut[0]->arena_bytes, whole[0]->arena_bytes + chunk);
     const MeshRanks found = take_step(cut);
-    // Of a layer two gathers and two reduce-scatters forward, and two reduce-scatters of gradients.
+    // Per layer two gathers and two reduce-scatters in forward, and two reduce-scatters of gradients.
     EXPECT_GE(found.collectives(), wanted.collectives() + 6 * static_cast<size_t>(chunks - 1));
     expect_same_bits(found, wanted);
   }
@@ -125,17 +125,17 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.name = "bf16", .activations = DType::kBF16}),
     [](const auto& one) { return std::string(one.param.name); });
 
-TEST(RowChunksTest, ProductsRunBesideTheirCollectives) {
+TEST(RowChunksTest, MatmulsOverlapTheirCollectives) {
   const Case one{"llama"};
   const auto whole = compiled(one, 1), cut = compiled(one, 2);
   EXPECT_EQ(matmuls_alongside(whole[0]->programs[0], Segment::kForward), 0);
-  // Two layers, two gathered inputs and two sums each: one of two parts of two products.
+  // Two layers with two gathered inputs and two sums each: one of two chunks overlaps two matmuls.
   EXPECT_EQ(matmuls_alongside(cut[0]->programs[0], Segment::kForward), 2 * 4 * 2);
   EXPECT_GE(matmuls_alongside(cut[0]->programs[0], Segment::kBackward),
             matmuls_alongside(whole[0]->programs[0], Segment::kBackward) + 2 * 2 * 2);
 }
 
-TEST(RowChunksTest, RowsThatDoNotDivideAreRefusedWithTheNearest) {
+TEST(RowChunksTest, IndivisibleRowsAreRefusedWithTheNearestChoice) {
   const auto refusal = [](int64_t chunks) {
     try {
       compiled(Case{"llama"}, chunks);

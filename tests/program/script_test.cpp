@@ -1,4 +1,4 @@
-// The order of a step: which are legal, what they take, and that none changes the numbers.
+// Step schedules: legal orders, their memory, and identical results under all of them.
 #include "program/script.h"
 
 #include <gtest/gtest.h>
@@ -23,14 +23,14 @@ std::string text_of(const Script& script) {
   return text;
 }
 
-TEST(Script, IsOneMicroBatchAfterTheOther) {
+TEST(Script, RunsMicroBatchesOneByOne) {
   EXPECT_EQ(text_of(make_script({.micro_batches = 3})), "F0 B0 F1+ B1+ F2+ B2+ update encode+");
   EXPECT_EQ(text_of(make_script({.backward = Backward::kSplit, .micro_batches = 2})),
             "F0 I0 W0 F1+ I1+ W1+ update encode+");
   EXPECT_EQ(text_of(make_script({.trains = false, .micro_batches = 2})), "F0 F1+");
 }
 
-TEST(Script, TheFirstActionOfASegmentOverwritesWhicheverMicroBatchItHas) {
+TEST(Script, TheFirstActionOfASegmentOverwrites) {
   EXPECT_EQ(text_of(make_script({.backward = Backward::kSplit, .micro_batches = 2},
                                 {{kF, 1}, {kF, 0}, {kI, 1, true}, {kI, 0}, {kW, 0}, {kW, 1}})),
             "F1 F0+ I1 I0+ W0 W1+ update encode+");
@@ -45,7 +45,7 @@ std::string refusal(const ScriptOptions& options, const Script& order) {
   return "";
 }
 
-TEST(Script, SaysWhatIsWrongWithAnOrder) {
+TEST(Script, NamesTheErrorInAnOrder) {
   const ScriptOptions combined{.micro_batches = 2}, split{.backward = Backward::kSplit, .micro_batches = 2};
   EXPECT_EQ(refusal(combined, {{kF, 0}, {kB, 0}, {kF, 1}, {kB, 1}}), "");
   EXPECT_NE(refusal(combined, {{kF, 0}, {kB, 0}, {kF, 1}}).find("B1 is missing"), std::string::npos);
@@ -66,7 +66,7 @@ TEST(Script, SaysWhatIsWrongWithAnOrder) {
             std::string::npos);
 }
 
-TEST(Script, IsSequentialWhereNoMicroBatchComesBack) {
+TEST(Script, IsSequentialIfMicroBatchesDoNotInterleave) {
   EXPECT_TRUE(is_sequential(make_script({.micro_batches = 4})));
   EXPECT_TRUE(is_sequential(make_script({.micro_batches = 2}, {{kF, 1}, {kB, 1}, {kF, 0}, {kB, 0}})));
   EXPECT_FALSE(is_sequential(make_script({.micro_batches = 2}, {{kF, 0}, {kF, 1}, {kB, 0}, {kB, 1}})));
@@ -74,10 +74,10 @@ TEST(Script, IsSequentialWhereNoMicroBatchComesBack) {
                                          {{kF, 0}, {kI, 0}, {kF, 1}, {kW, 0}, {kI, 1}, {kW, 1}})));
 }
 
-TEST(Slots, AreAsManyAsOverlapAtOnce) {
+TEST(PoolBuffers, AreAsManyAsOverlap) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 200; ++round) {
-    // Every place of a script is the end of one span.
+    // Every position of a schedule is the end of one span.
     const auto count = 1 + random() % 20;
     std::vector<int32_t> ends(2 * count);
     for (size_t i = 0; i < ends.size(); ++i) ends[i] = static_cast<int32_t>(i);
@@ -103,7 +103,7 @@ TEST(Slots, AreAsManyAsOverlapAtOnce) {
   }
 }
 
-// F of four micro-batches ahead, then one forward and one backward, as the first stage of four has it.
+// 1F1B on a pipeline's first stage: F of the first `ahead` micro-batches, then B and F alternately.
 Script one_forward_one_backward(int32_t micro_batches, int32_t ahead) {
   Script order;
   for (int32_t i = 0; i < ahead; ++i) order.push_back({kF, i});
@@ -114,7 +114,7 @@ Script one_forward_one_backward(int32_t micro_batches, int32_t ahead) {
   return order;
 }
 
-TEST(Slots, OfAPipelinesFirstStageAreItsDepth) {
+TEST(PoolBuffers, OfAFirstStageEqualThePipelineDepth) {
   Request request = tiny_request(8);
   request.order = one_forward_one_backward(8, 4);
   const auto set = compile({request}, tiny_options("llama3-5m"));
@@ -123,7 +123,7 @@ TEST(Slots, OfAPipelinesFirstStageAreItsDepth) {
   EXPECT_EQ(program.pools[0].name, "F→B");
   EXPECT_EQ(program.pools[0].slots, 4);
   EXPECT_EQ(program.pools[0].slot_of, (std::vector<int32_t>{0, 1, 2, 3, 0, 1, 2, 3}));
-  // What crosses is in the slots; beside it only what takes its bytes over in place.
+  // The pool holds values that backward reads, and values that reuse their bytes in place, but no others.
   const auto outputs_of = [&](Segment segment) {
     std::set<graph::ValueId> values;
     for (const Instruction& instruction : program.segment(segment)) {
@@ -153,7 +153,7 @@ TEST(Slots, OfAPipelinesFirstStageAreItsDepth) {
   EXPECT_GT(program.pools[0].slot_bytes, 0);
 }
 
-TEST(Slots, OfASplitBackwardFollowTheLastReader) {
+TEST(PoolBuffers, OfASplitBackwardFollowTheLastReader) {
   CompileOptions options = tiny_options("llama3-5m");
   options.backward = Backward::kSplit;
   Request request = tiny_request(3);
@@ -167,9 +167,9 @@ TEST(Slots, OfASplitBackwardFollowTheLastReader) {
   EXPECT_EQ(program.pools[2].slots, 3) << "I→W";
 }
 
-// Without overlap there is nothing to keep in slots, and one plan over forward and backward lets gradients
-// take the memory of activations.
-TEST(Slots, NoneWhereMicroBatchesFollowOneAnother) {
+// Without overlap no pool is needed, and one plan for forward and backward lets gradients reuse the memory of
+// activations.
+TEST(PoolBuffers, NoneIfMicroBatchesRunOneByOne) {
   CompileOptions options = tiny_options("llama3-5m");
   Request backwards = tiny_request(3), overlapping = tiny_request(3);
   backwards.order = {{kF, 2}, {kB, 2}, {kF, 1}, {kB, 1}, {kF, 0}, {kB, 0}};
@@ -181,13 +181,13 @@ TEST(Slots, NoneWhereMicroBatchesFollowOneAnother) {
   EXPECT_EQ(other->arena_bytes, plain->arena_bytes);
   EXPECT_EQ(plain->arena_bytes, compile({tiny_request(3)}, options)->arena_bytes);
   EXPECT_LT(plain->arena_bytes, pooled->arena_bytes);
-  // Two slots hold no more than twice what one plan does.
+  // Two buffers of a pool are at most twice as large as one plan.
   const Program& program = pooled->programs[0];
   EXPECT_LE(program.pools[0].slot_bytes, plain->programs[0].workspace.bytes);
   EXPECT_LE(program.workspace.bytes, plain->programs[0].workspace.bytes);
 }
 
-TEST(Segments, RecomputedValuesStandWhereTheyAreReadFirst) {
+TEST(Segments, RecomputeValuesInTheSegmentOfTheirFirstReader) {
   for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
     CompileOptions options = tiny_options("llama3-5m");
     options.backward = Backward::kSplit;
@@ -216,9 +216,9 @@ TEST(Segments, RecomputedValuesStandWhereTheyAreReadFirst) {
   }
 }
 
-// A step of many micro-batches is planned like one of few: the lists, the memory of a slot and the work asked
-// of the device are the same.
-TEST(Slots, TheirPlanDoesNotGrowWithMicroBatches) {
+// The plan does not depend on the number of micro-batches: the lists, the size of a pool's buffer and the
+// plans requested from the device are the same.
+TEST(PoolBuffers, PlanDoesNotGrowWithMicroBatches) {
   Request few = tiny_request(8), many = tiny_request(800);
   few.order = one_forward_one_backward(8, 4);
   many.order = one_forward_one_backward(800, 4);
@@ -243,15 +243,15 @@ void expect_same(const TinyRun& a, const TinyRun& b) {
   }
 }
 
-// A legal order in which the segments that write accumulators meet the micro-batches from 0 on, so that they
-// add in the order of the default script: F the split loss's sums, B or W the gradients. I may take any that
-// has had its F.
+// A legal order in which segments that write accumulators take micro-batches in ascending order, so that they
+// add in the order of the default schedule: F the sums of the split loss, B or W the gradients. I may take
+// any micro-batch after its F.
 Script random_order(std::mt19937_64& random, Backward backward, int32_t micro_batches) {
   const bool split = backward == Backward::kSplit;
   const Segment last = split ? kW : kB;
   int32_t forward = 0, done = 0;
-  std::vector<int32_t> waiting;                                        // for their I
-  std::vector<bool> ready(static_cast<size_t>(micro_batches), false);  // for their W
+  std::vector<int32_t> waiting;                                        // for I
+  std::vector<bool> ready(static_cast<size_t>(micro_batches), false);  // for W
   Script order;
   while (done < micro_batches) {
     switch (random() % 3) {
@@ -288,7 +288,7 @@ class AnyOrder : public testing::TestWithParam<std::tuple<const char*, DType, Re
   }
 };
 
-TEST_P(AnyOrder, GivesTheBitsOfTheDefaultOne) {
+TEST_P(AnyOrder, MatchesTheDefaultBitForBit) {
   constexpr int32_t kMicroBatches = 4;
   TinyRun plain(compile({tiny_request(kMicroBatches)}, options(Backward::kCombined)));
   for (int i = 0; i < 2; ++i) plain.step();
@@ -310,7 +310,7 @@ INSTANTIATE_TEST_SUITE_P(All, AnyOrder,
                                           testing::Values(Recompute::kNone, Recompute::kSelective,
                                                           Recompute::kFull)));
 
-TEST(Explain, TellsTheScriptAndItsPools) {
+TEST(Explain, PrintsTheScheduleAndItsPools) {
   Request request = tiny_request(20);
   request.order = one_forward_one_backward(20, 3);
   const auto set = compile({request}, tiny_options("llama3-5m"));

@@ -1,4 +1,4 @@
-// A second device: one table, one file for a family of ops, and plain kernels for all that it lacks
+// A second device: one table, one file for a family of ops, and reference kernels for all other ops
 // (docs/adding-a-device.md).
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ BoundKernel bind(Second, const Bind<Op>& node);
 
 namespace {
 
-// Counts what it has carried out, which is its clock.
+// Counts completed calls; the count is the device's clock.
 struct Work {
   int64_t done = 0;
 };
@@ -82,7 +82,7 @@ class SecondDevice final : public HostDevice {
   Work work_;
 };
 
-TEST(SecondDevice, RunsItsOwnKernelsOnItsQueueAndPlainOnesBeside) {
+TEST(SecondDevice, RunsItsKernelsOnItsQueueAndReferenceKernelsOtherwise) {
   using namespace program;
   const auto second = std::make_shared<SecondDevice>();
   const auto losses = [](const std::shared_ptr<Device>& device, Executor** ran,
@@ -116,7 +116,7 @@ TEST(SecondDevice, RunsItsOwnKernelsOnItsQueueAndPlainOnesBeside) {
     }
   }
   EXPECT_GT(calls, 0);
-  EXPECT_EQ(timed, static_cast<double>(calls)) << "times are the device's";
+  EXPECT_EQ(timed, static_cast<double>(calls)) << "times come from the device's clock";
   EXPECT_EQ(second->work().done, calls);
 
   struct Plain final : HostDevice {
@@ -127,7 +127,7 @@ TEST(SecondDevice, RunsItsOwnKernelsOnItsQueueAndPlainOnesBeside) {
   EXPECT_NEAR(loss, wanted, 1e-5 * wanted);
 }
 
-TEST(SecondDevice, NamesAnOpThatItLacks) {
+TEST(SecondDevice, NamesAMissingOp) {
   const Binding only[] = {row<ops::Gated>(Second{})};
   EXPECT_NO_THROW(find_binding(only, ops::Gated::def));
   try {

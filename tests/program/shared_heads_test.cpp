@@ -1,4 +1,4 @@
-// Fewer heads of keys and values than ranks of the tensor axis: several ranks read one.
+// Fewer key-value heads than ranks of the tensor axis: several ranks share a head.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -25,7 +25,7 @@ MeshRanks take_step(const CompileOptions& options) {
                    });
 }
 
-// What ranks hold of a parameter of one rank, or of what goes with it.
+// The rows of a one-rank tensor (a parameter or its gradient) that form a parameter of several ranks.
 Tensor part_of(const Tensor& whole, int64_t first_row, int64_t rows) {
   Tensor part = whole;
   const int64_t columns = whole.shape.elements() / whole.shape[0];
@@ -35,7 +35,7 @@ Tensor part_of(const Tensor& whole, int64_t first_row, int64_t rows) {
   return part;
 }
 
-void expect_what_one_rank_gives(CompileOptions options) {
+void expect_results_of_one_rank(CompileOptions options) {
   const MeshRanks one = take_step(options);
   struct Layout {
     int64_t shard, tensor;
@@ -64,7 +64,7 @@ void expect_what_one_rank_gives(CompileOptions options) {
   }
 }
 
-// Queries start smaller than keys and learn slower.
+// Lowers the initial weights and the learning rate of queries relative to keys.
 void scale_widths(CompileOptions& options) {
   options.model.mup = {.base_hidden_size = 16, .base_head_dim = 2};
   options.rule_of = [model = options.model](const std::string&, graph::ParameterRole role) {
@@ -76,8 +76,8 @@ void scale_widths(CompileOptions& options) {
 
 class SharedHeads : public testing::TestWithParam<std::tuple<const char*, int64_t>> {};
 
-TEST_P(SharedHeads, GiveWhatOneRankGives) {
-  expect_what_one_rank_gives(options_of(std::get<0>(GetParam()), std::get<1>(GetParam())));
+TEST_P(SharedHeads, MatchOneRank) {
+  expect_results_of_one_rank(options_of(std::get<0>(GetParam()), std::get<1>(GetParam())));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, SharedHeads,
@@ -90,14 +90,14 @@ INSTANTIATE_TEST_SUITE_P(Families, SharedHeads,
                                   std::to_string(std::get<1>(one.param));
                          });
 
-TEST(SharedHeadsTest, LearnAtTheRatesOfTheirParts) {
+TEST(SharedHeadsTest, UseTheLearningRatesOfTheirSegments) {
   CompileOptions options = options_of("llama3-5m", 2);
   scale_widths(options);
-  expect_what_one_rank_gives(options);
+  expect_results_of_one_rank(options);
 }
 
-// The first weights are those of one rank, bit for bit, whichever ranks hold them.
-TEST(SharedHeadsTest, BeginAsTheWholeDoes) {
+// Initial weights equal those of one rank bit for bit, on whichever ranks they are.
+TEST(SharedHeadsTest, StartWithTheWeightsOfOneRank) {
   CompileOptions options = options_of("llama3-5m", 2);
   scale_widths(options);
   const auto first_weights = [&] {
@@ -113,7 +113,7 @@ TEST(SharedHeadsTest, BeginAsTheWholeDoes) {
   EXPECT_EQ(kv.values, part_of(whole, q.shape[0], kv.shape[0]).values);
 }
 
-TEST(SharedHeadsTest, ThatDoNotDivideAreRefusedByName) {
+TEST(SharedHeadsTest, AreRefusedByNameIfIndivisible) {
   const auto refusal = [](const std::string& preset, int64_t kv_heads, int64_t tensor) -> std::string {
     CompileOptions options = options_of(preset, kv_heads);
     options.model.heads = 12;
@@ -127,7 +127,7 @@ TEST(SharedHeadsTest, ThatDoNotDivideAreRefusedByName) {
   };
   EXPECT_NE(refusal("llama3-5m", 4, 8).find("12 attention heads"), std::string::npos);
   EXPECT_NE(refusal("llama3-5m", 3, 4).find("3 key-value heads"), std::string::npos);
-  // Its files have q, k and v as one tensor.
+  // Its files store q, k and v as one tensor.
   EXPECT_NE(refusal("phi3-mini", 2, 4).find("qkv_proj"), std::string::npos);
   EXPECT_EQ(refusal("llama3-5m", 2, 4), "");
 }

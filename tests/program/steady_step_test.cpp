@@ -1,4 +1,4 @@
-// What a steady step leaves behind, and what it must not depend on.
+// A steady step: its results, and state that they must not depend on.
 #include <gtest/gtest.h>
 
 #include "base/hash.h"
@@ -28,7 +28,7 @@ class SteadyStep : public testing::TestWithParam<std::tuple<const char*, DType, 
   }
 };
 
-TEST_P(SteadyStep, DoesNotReadWhatItDidNotWrite) {
+TEST_P(SteadyStep, DoesNotReadUninitializedMemory) {
   const auto set = compile({tiny_request(2)}, options());
   TinyRun plain(set);
   TinyRun poisoned(set);
@@ -41,7 +41,7 @@ TEST_P(SteadyStep, DoesNotReadWhatItDidNotWrite) {
   expect_same(plain, poisoned);
 }
 
-TEST_P(SteadyStep, InputGradientsFirstGiveTheSameBits) {
+TEST_P(SteadyStep, MatchesASplitBackwardBitForBit) {
   CompileOptions split = options();
   split.backward = Backward::kSplit;
   TinyRun together(compile({tiny_request(2)}, options()));
@@ -90,14 +90,14 @@ uint64_t program_hash(const Program& program) {
   return hasher.digest();
 }
 
-TEST(Program, StaysWhileTheLearningRateChanges) {
+TEST(Program, DoesNotChangeWithTheLearningRate) {
   TinyRun run(compile({tiny_request(2)}, tiny_options("llama3-5m")));
   const uint64_t before = program_hash(run.executor.program(0));
   for (const float lr : {1e-2f, 0.0f, 3e-3f}) {
     const float old = run.executor.read<float>("embedding.weight");
     run.step(lr);
     const float now = run.executor.read<float>("embedding.weight");
-    EXPECT_EQ(old == now, lr == 0) << "the rate is read from the step block";
+    EXPECT_EQ(old == now, lr == 0) << "the rate is a per-step parameter";
     EXPECT_EQ(program_hash(run.executor.program(0)), before);
   }
 }

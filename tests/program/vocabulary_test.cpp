@@ -1,4 +1,4 @@
-// Ranks of the tensor axis share the rows of the embedding and of the head.
+// The tensor axis shards the rows of the embedding and of the head.
 #include <gtest/gtest.h>
 
 #include "mesh_model.h"
@@ -27,8 +27,8 @@ std::vector<std::string> gradients_and_loss(const ProgramSet& set) {
 
 class Vocabulary : public testing::TestWithParam<const char*> {};
 
-// Five words on four ranks: two, two, one and none. Thirteen: the last rank has one.
-TEST_P(Vocabulary, OfAnySizeIsSharedByRanks) {
+// Five tokens on four ranks: two, two, one and none. Thirteen: the last rank has one.
+TEST_P(Vocabulary, OfAnySizeIsSharded) {
   for (const int64_t vocab : {5, 13}) {
     for (const Backward backward : {Backward::kCombined, Backward::kSplit}) {
       const auto step = [&](int64_t tensor) {
@@ -49,8 +49,8 @@ TEST_P(Vocabulary, OfAnySizeIsSharedByRanks) {
   }
 }
 
-// What an evaluation asks of each token.
-TEST_P(Vocabulary, TellsTheLossOfEachToken) {
+// Evaluations need the loss of each token.
+TEST_P(Vocabulary, HasALossForEachToken) {
   const auto evaluate = [&](int64_t tensor) {
     const CompileOptions options = options_of(GetParam(), 101, tensor);
     Request request = request_for(options.model, 1);
@@ -80,8 +80,8 @@ INSTANTIATE_TEST_SUITE_P(Families, Vocabulary,
                            return name;
                          });
 
-// Every rank has the logits of all words, the same bits, so that all draw the same.
-TEST(SharedVocabulary, GivesLogitsToEveryRank) {
+// Every rank has the logits of all tokens, the same bits, so all ranks sample the same token.
+TEST(ShardedVocabulary, HasTheLogitsOnEveryRank) {
   for (const char* preset : {"llama3-5m", "gemma2-2b"}) {
     const auto logits = [&](int64_t tensor) {
       CompileOptions options = options_of(preset, 101, tensor);
@@ -104,8 +104,8 @@ TEST(SharedVocabulary, GivesLogitsToEveryRank) {
   }
 }
 
-// The logits of a chunk of tokens are what the loss has in memory beside its operands.
-TEST(SharedVocabulary, TakesItsShareOfMemory) {
+// Besides its operands, the loss needs memory for the logits of a chunk of tokens.
+TEST(ShardedVocabulary, UsesItsShareOfMemory) {
   constexpr int64_t kRanks = 4, kWords = 1 << 15;
   for (const Backward backward : {Backward::kCombined, Backward::kSplit}) {
     const auto compiled = [&](int64_t tensor) {
@@ -115,7 +115,7 @@ TEST(SharedVocabulary, TakesItsShareOfMemory) {
       return compile({{.kind = Kind::kTrain, .sequences = 4, .sequence_length = 256}}, options);
     };
     const auto one = compiled(1), four = compiled(kRanks);
-    // Of the tokens that a weight gradient wants at once; what products need beside them is the same.
+    // The logits of the tokens of one weight-gradient call; the remaining scratch of matmuls is the same.
     constexpr int64_t kLogits = 512 * kWords * 4;
     ASSERT_GE(one->programs[0].scratch_peak, kLogits);
     EXPECT_EQ(four->programs[0].scratch_peak - kLogits / kRanks, one->programs[0].scratch_peak - kLogits);

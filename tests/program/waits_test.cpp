@@ -25,18 +25,18 @@ TEST(Waits, NoneOnOneQueue) {
             (Lists{{}, {}, {}}));
 }
 
-TEST(Waits, ForWhatIsReadWrittenOrWrittenAgain) {
+TEST(Waits, ForReadsAndWritesOfTheSameBytes) {
   // Read after write, write after read, write after write.
   EXPECT_EQ(waits_of({{kCompute, {}, {{0, 8}}}, {kCommunication, {{4, 6}}, {}}}), (Lists{{}, {0}}));
   EXPECT_EQ(waits_of({{kCommunication, {{0, 8}}, {}}, {kCompute, {}, {{7, 9}}}}), (Lists{{}, {0}}));
   EXPECT_EQ(waits_of({{kCommunication, {}, {{0, 8}}}, {kCompute, {}, {{0, 1}}}}), (Lists{{}, {0}}));
-  // Two readers, or neighbours: none.
+  // None for two readers or for adjacent ranges.
   EXPECT_EQ(
       waits_of({{kCommunication, {{0, 8}}, {}}, {kCompute, {{0, 8}}, {}}, {kCommunication, {}, {{8, 9}}}}),
       (Lists{{}, {}, {}}));
 }
 
-TEST(Waits, OnlyForTheNewestOfAQueue) {
+TEST(Waits, OnlyForTheLatestOnAQueue) {
   EXPECT_EQ(waits_of({{kCompute, {}, {{0, 8}}},
                       {kCompute, {}, {{8, 16}}},
                       {kCommunication, {{0, 16}}, {}},
@@ -44,8 +44,8 @@ TEST(Waits, OnlyForTheNewestOfAQueue) {
             (Lists{{}, {}, {1}, {}}));
 }
 
-TEST(Waits, NotForWhatAnotherWaitImplies) {
-  // The last one waits for the exchange, which has waited for the first computation.
+TEST(Waits, NotIfAnotherWaitImpliesThem) {
+  // The last one waits for the communication, which has waited for the first computation.
   EXPECT_EQ(waits_of({{kCompute, {}, {{0, 8}}},
                       {kCommunication, {{0, 8}}, {{8, 16}}},
                       {kCompute, {{8, 16}}, {{16, 24}}},
@@ -54,7 +54,7 @@ TEST(Waits, NotForWhatAnotherWaitImplies) {
             (Lists{{}, {0}, {1}, {2}, {3}}));
 }
 
-TEST(Waits, TellWhatIsDone) {
+TEST(Waits, RecordCompletedInstructions) {
   const Waits waits = find_waits(std::vector<Access>{{kCompute, {}, {{0, 8}}},
                                                      {kCommunication, {{0, 8}}, {{8, 16}}},
                                                      {kCompute, {}, {{32, 40}}},
@@ -78,8 +78,8 @@ std::vector<Access> random_list(std::mt19937_64& random) {
   return list;
 }
 
-// Every instruction writes numbers that depend on itself and all that it reads.
-void carry_out(const Access& access, size_t instruction, std::vector<uint64_t>& memory) {
+// Every instruction writes numbers that depend on its index and on all that it reads.
+void execute(const Access& access, size_t instruction, std::vector<uint64_t>& memory) {
   uint64_t number = instruction + 1;
   for (const ByteRange& range : access.reads) {
     for (int64_t at = range.begin; at < range.end; ++at)
@@ -91,18 +91,18 @@ void carry_out(const Access& access, size_t instruction, std::vector<uint64_t>& 
   }
 }
 
-TEST(Waits, EveryOrderTheyAllowGivesTheSame) {
+TEST(Waits, AllowOnlyEquivalentOrders) {
   std::mt19937_64 random(3);
   int reordered = 0;
   for (int round = 0; round < 400; ++round) {
     const std::vector<Access> list = random_list(random);
     const Waits waits = find_waits(list);
     std::vector<uint64_t> wanted(32, 0);
-    for (size_t i = 0; i < list.size(); ++i) carry_out(list[i], i, wanted);
+    for (size_t i = 0; i < list.size(); ++i) execute(list[i], i, wanted);
     for (int order = 0; order < 8; ++order) {
       std::vector<uint64_t> memory(32, 0);
       std::vector<bool> done(list.size(), false);
-      std::array<std::vector<size_t>, graph::kQueues> queues;  // what is left, the next one last
+      std::array<std::vector<size_t>, graph::kQueues> queues;  // remaining instructions, the next one last
       for (size_t i = list.size(); i-- > 0;) queues[static_cast<size_t>(list[i].queue)].push_back(i);
       size_t last = 0;
       for (size_t count = 0; count < list.size();) {
@@ -114,7 +114,7 @@ TEST(Waits, EveryOrderTheyAllowGivesTheSame) {
                         [&](int32_t other) { return !done[static_cast<size_t>(other)]; }))
           continue;
         queue.pop_back();
-        carry_out(list[i], i, memory);
+        execute(list[i], i, memory);
         done[i] = true;
         ++count;
         reordered += i < last;
@@ -123,32 +123,32 @@ TEST(Waits, EveryOrderTheyAllowGivesTheSame) {
       ASSERT_EQ(memory, wanted) << "round " << round;
     }
   }
-  EXPECT_GT(reordered, 1000) << "the queues must run beside each other";
+  EXPECT_GT(reordered, 1000) << "the queues must run concurrently";
 }
 
-// Without one of them the rest does not imply it.
+// No wait is implied by the others.
 TEST(Waits, AreAllNeeded) {
   std::mt19937_64 random(5);
   for (int round = 0; round < 100; ++round) {
     const std::vector<Access> list = random_list(random);
     const auto waits = waits_of(list);
-    // Whether `to` is behind `from` without the wait of `left` for `out`.
-    const auto is_behind = [&](size_t from, size_t to, size_t left, int32_t out) -> bool {
-      std::vector<bool> behind(list.size(), false);
-      behind[from] = true;
+    // Whether `to` runs after `from` if `left` does not wait for `out`.
+    const auto follows_without = [&](size_t from, size_t to, size_t left, int32_t out) -> bool {
+      std::vector<bool> follows(list.size(), false);
+      follows[from] = true;
       for (size_t i = from + 1; i <= to; ++i) {
         for (size_t j = from; j < i; ++j) {
           const auto other = static_cast<int32_t>(j);
           const bool waited = std::find(waits[i].begin(), waits[i].end(), other) != waits[i].end() &&
                               (i != left || other != out);
-          if (behind[j] && (waited || list[i].queue == list[j].queue)) behind[i] = true;
+          if (follows[j] && (waited || list[i].queue == list[j].queue)) follows[i] = true;
         }
       }
-      return behind[to];
+      return follows[to];
     };
     for (size_t i = 0; i < list.size(); ++i) {
       for (const int32_t other : waits[i])
-        ASSERT_FALSE(is_behind(static_cast<size_t>(other), i, i, other)) << i << " waits for " << other;
+        ASSERT_FALSE(follows_without(static_cast<size_t>(other), i, i, other)) << i << " waits for " << other;
     }
   }
 }

@@ -1,4 +1,4 @@
-// What ZeRO leaves of a model's memory, computed from the tensors of one rank alone.
+// The memory of a rank under ZeRO, computed from the tensors of one rank.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ int64_t persistent_bytes(const ProgramSet& set, graph::Role role) {
   return bytes;
 }
 
-// "layers.3." of "layers.3.mlp.down"; all of a name without a number.
+// "layers.3" for "layers.3.mlp.down"; the whole name if it has no number.
 std::string layer_of(const std::string& name) {
   for (size_t at = 0; at < name.size();) {
     const size_t end = std::min(name.find('.', at), name.size());
@@ -45,8 +45,8 @@ class ZeroMemory : public testing::TestWithParam<const char*> {
   }
 };
 
-// A quarter of weights, gradients and states, and of whole layers no more than two with their gradients: the
-// one at work, and the one that is fetched or sent meanwhile.
+// A quarter of weights, gradients and states, and at most two whole layers with their gradients: the current
+// one, and the one in transfer.
 TEST_P(ZeroMemory, StageThreeHoldsAQuarterAndTheGatheredLayers) {
   const auto one = compiled(1, 0), whole = compiled(kRanks, 0), mine = compiled(kRanks, 3);
   int64_t all = 0, largest_rows = 0;
@@ -55,14 +55,14 @@ TEST_P(ZeroMemory, StageThreeHoldsAQuarterAndTheGatheredLayers) {
     const graph::Value& value = one->programs[0].graph.value(parameter.value);
     all += value.bytes();
     layers[layer_of(value.name)] += value.bytes();
-    // A share of each segment is rounded up to whole rows.
+    // The shard of each segment is rounded up to whole rows.
     const int64_t parts = std::max<int64_t>(1, std::ssize(value.segments));
     largest_rows += parts * value.bytes() / std::max<int64_t>(1, value.shape[0]);
   }
   for (const auto& [role, copies] :
        {std::pair{graph::Role::kParameter, 1}, {graph::Role::kGradient, 1}, {graph::Role::kState, 2}}) {
     EXPECT_GE(kRanks * persistent_bytes(*mine, role), copies * all) << name_of(role);
-    // States have a count of updates beside what is a number for each weight.
+    // States include a count of updates besides the elements for each weight.
     EXPECT_LE(persistent_bytes(*mine, role), copies * (all / kRanks + largest_rows) + 64) << name_of(role);
   }
   std::vector<int64_t> sizes;

@@ -1,4 +1,4 @@
-// What people get wrong, and what disks do: each with its message and its exit code.
+// Mistakes of users and failures of disks, each with its message and exit code.
 #include <fstream>
 
 #include "base/error.h"
@@ -46,7 +46,7 @@ void cut(const Path& path) {
   std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
 }
 
-TEST(BadInput, AllFaultsOfAConfigurationAtOnce) {
+TEST(BadInput, AllErrorsOfAConfigurationTogether) {
   const TinyRun tiny;
   expect_contains(refusal_of(tiny, {"training.stepz=5", "optimizer.lr=-1", "training.micro_batch_size=3"}), 2,
                   {"training.stepz", "did you mean \"steps\"", "optimizer.lr", "does not divide"});
@@ -64,7 +64,7 @@ TEST(BadInput, ImpossibleSizes) {
       {"short.bin"});
 }
 
-// What this version cannot do is said, never passed over.
+// Unsupported settings are rejected, never ignored.
 TEST(BadInput, NotYet) {
   const TinyRun tiny;
   for (const char* set :
@@ -107,7 +107,7 @@ TEST(BadInput, Corpora) {
   expect_contains(refusal_of(tiny, {"data.train=" + quoted(tiny.path("bad.jsonl"))}), 3, {"bad.jsonl:2"});
 }
 
-// transformers refuses a Llama model whose width is no multiple of its heads, so that final/ were of no use.
+// transformers rejects a Llama model whose width is not a multiple of its heads, so final/ would be useless.
 TEST(BadInput, AModelThatTransformersCannotLoad) {
   const TinyRun tiny;
   expect_contains(refusal_of(tiny, {"model.hidden_size=66"}), 2,
@@ -117,14 +117,14 @@ TEST(BadInput, AModelThatTransformersCannotLoad) {
             0);
 }
 
-// Which metrics there are is known before the first step, also where only the data tell.
+// The available metrics are known before the first step, even those that depend on the data.
 TEST(BadInput, ABestMetricThatIsNeverMeasured) {
   const TinyRun tiny;
   expect_contains(refusal_of(tiny, {"checkpoint.best_metric=\"eval/valid/los\""}), 2,
                   {"checkpoint.best_metric", "did you mean", "eval/valid/loss"});
   expect_contains(refusal_of(tiny, {"checkpoint.best_metric=\"grad_norm\""}), 2,
                   {"checkpoint.best_metric", "grad_norm"});
-  // Token files hold nothing out unless a fraction is given, and do not say their bytes.
+  // Token files have no held-out part unless a fraction is given, and do not record the size of their text.
   expect_contains(refusal_of(tiny, {"checkpoint.best_metric=\"eval/valid/bits_per_byte\""}), 2,
                   {"checkpoint.best_metric", "expected one of loss"});
   expect_contains(refusal_of(tiny, {"checkpoint.keep_best=2"}), 2,
@@ -138,7 +138,7 @@ void put_meta(const Path& tokens, nlohmann::json meta) {
   put_file(Path(tokens).replace_extension(".json"), dump_json(meta));
 }
 
-// No tokenizer is named, and the files tell of several.
+// The configuration names no tokenizer, and the files name several.
 TEST(BadInput, TokensOfSeveralTokenizers) {
   const TinyRun tiny;
   const Path train = tiny.path("train.bin"), other = tiny.path("other.bin");
@@ -156,14 +156,14 @@ TEST(BadInput, TokensOfSeveralTokenizers) {
     expect_contains(refusal_of(tiny, sets), 3, {"other.bin", "end-of-text id 7"});
     put_meta(other, {{"tokenizer_hash", a}, {"end_of_text_id", 0}, {"vocab_size", 301}});
     expect_contains(refusal_of(tiny, sets), 3, {"other.bin", "301", "300"});
-    // Another tool's hash cannot be compared, and smaller vocabularies are parts.
+    // Hashes of other tools cannot be compared, and a smaller vocabulary may be a subset.
     put_meta(other, {{"tokenizer_hash", "gpt2"}, {"end_of_text_id", 0}, {"vocab_size", 299}});
     EXPECT_EQ(refusal_of(tiny, sets).code, 0);
     std::filesystem::remove_all(tiny.folder());
   }
 }
 
-// datatrove's files say their tokenizer by name.
+// datatrove's files name their tokenizer.
 TEST(BadInput, TokensOfSeveralTokenizersOfDatatrove) {
   const TinyRun tiny;
   const auto put = [&](const std::string& name, const std::string& tokenizer) {
@@ -182,7 +182,7 @@ TEST(BadInput, TokensOfSeveralTokenizersOfDatatrove) {
   EXPECT_EQ(with("c.ds").code, 0);
 }
 
-// Where nobody knows where documents end, a run that was to keep them apart would train on a plain stream.
+// If the ends of documents are unknown, a run that should separate them would train on a plain stream.
 TEST(BadInput, DocumentsWithoutEnds) {
   const TinyRun tiny;
   put_meta(tiny.path("train.bin"), {{"vocab_size", 300}});
@@ -191,15 +191,15 @@ TEST(BadInput, DocumentsWithoutEnds) {
                     {"data.pack", pack, "train.bin", "end_of_text_id", "stream"});
   EXPECT_EQ(refusal_of(tiny, {"data.pack=\"stream\""}).code, 0);
   std::filesystem::remove_all(tiny.folder());
-  // Nobody asked for it: it is said, and trains.
+  // As a default it only causes a warning.
   set_log_level(LogLevel::kWarning);
   testing::internal::CaptureStderr();
   const int code = refusal_of(tiny, {}).code;
-  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string logged = testing::internal::GetCapturedStderr();
   set_log_level(LogLevel::kError);
   EXPECT_EQ(code, 0);
-  EXPECT_NE(said.find("data.pack"), std::string::npos) << said;
-  EXPECT_NE(said.find("train.bin"), std::string::npos) << said;
+  EXPECT_NE(logged.find("data.pack"), std::string::npos) << logged;
+  EXPECT_NE(logged.find("train.bin"), std::string::npos) << logged;
 }
 
 TEST(BadInput, FillInTheMiddleNeedsItsTokens) {
@@ -216,7 +216,7 @@ TEST(BadInput, FillInTheMiddleNeedsItsTokens) {
   EXPECT_EQ(tiny.train({train, special, "data.fim_rate=0.5"}, "with").end, RunEnd::kFinished);
   EXPECT_EQ(tiny.train({train, special}, "without").end, RunEnd::kFinished);
   EXPECT_NE(metrics_of(tiny.folder("with")).steps, metrics_of(tiny.folder("without")).steps);
-  // The order of samples may not change unseen.
+  // The order of samples must not change unnoticed.
   const RunOptions changed{.config = tiny.config({train, special, "data.fim_rate=0.25"}, "with")};
   expect_contains(refusal_with(tiny, changed), 2, {"data.fim_rate", "0.5", "0.25", "--accept-changes"});
 }
@@ -238,7 +238,7 @@ TEST(BadInput, ATokenBeyondTheVocabulary) {
   auto ids = tiny_tokens(6000);
   ids[4321] = 300;
   put_tokens(tiny.path("train.bin"), ids);
-  // Before the first step, though its sample would come much later, and though it was sound before.
+  // Found before the first step, even if its sample comes much later or the file was valid before.
   expect_contains(refusal_of(tiny, {"data.epochs=1", "training.steps=100"}), 3,
                   {"train.bin", "token 4321 is 300"});
   EXPECT_FALSE(std::filesystem::exists(tiny.folder() / "metrics.jsonl"));
@@ -254,7 +254,7 @@ class BadModel : public testing::Test {
     tiny_.train({}, "made");
     weights_ = model_ / "model.safetensors";
   }
-  // A run that starts from the model.
+  // Starts a run from the model.
   Refusal start() const {
     std::string toml = tiny_.toml("tuned");
     const size_t begin = toml.find("family ="), end = toml.find("[data]");
@@ -267,13 +267,13 @@ class BadModel : public testing::Test {
   Path weights_;
 };
 
-TEST_F(BadModel, SoundOnesTrainOn) {
+TEST_F(BadModel, ValidOnesContinueTraining) {
   EXPECT_EQ(start().code, 0) << start().message;
   const auto before = metrics_of(tiny_.folder("made"));
   EXPECT_LT(metrics_of(tiny_.folder("tuned")).loss[0], before.loss[0] - 0.1) << "it starts from the weights";
 }
 
-// Training here has no dropout: that is said, and the values are there for who goes on elsewhere.
+// Training has no dropout: a warning names the values, and config.json keeps them for other programs.
 TEST_F(BadModel, DropoutIsNamedAndKept) {
   auto config = parse_json<nlohmann::ordered_json>(read_file(model_ / "config.json"));
   config["attention_dropout"] = 0.25;
@@ -281,10 +281,10 @@ TEST_F(BadModel, DropoutIsNamedAndKept) {
   set_log_level(LogLevel::kWarning);
   testing::internal::CaptureStderr();
   EXPECT_EQ(start().code, 0);
-  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string logged = testing::internal::GetCapturedStderr();
   set_log_level(LogLevel::kError);
-  EXPECT_NE(said.find("attention_dropout = 0.25"), std::string::npos) << said;
-  EXPECT_NE(said.find("without dropout"), std::string::npos) << said;
+  EXPECT_NE(logged.find("attention_dropout = 0.25"), std::string::npos) << logged;
+  EXPECT_NE(logged.find("without dropout"), std::string::npos) << logged;
   for (const char* folder : {"final", "checkpoints/step-00000006"}) {
     const auto written =
         parse_json<nlohmann::json>(read_file(tiny_.folder("tuned") / folder / "config.json"));
@@ -324,7 +324,7 @@ class BadCheckpoint : public testing::Test {
   TinyRun tiny_;
 };
 
-TEST_F(BadCheckpoint, TheOneBeforeIsTaken) {
+TEST_F(BadCheckpoint, TheRunResumesFromThePreviousOne) {
   std::filesystem::copy(tiny_.folder(), tiny_.path("kept"), std::filesystem::copy_options::recursive);
   const std::function<void()> damages[] = {[&] { flip_bit(newest() / "model.safetensors", 0.7); },
                                            [&] { flip_bit(newest() / "optimizer.safetensors", 0.4); },
@@ -339,11 +339,11 @@ TEST_F(BadCheckpoint, TheOneBeforeIsTaken) {
     set_log_level(LogLevel::kWarning);
     testing::internal::CaptureStderr();
     const TrainResult result = tiny_.train();
-    const std::string said = testing::internal::GetCapturedStderr();
+    const std::string logged = testing::internal::GetCapturedStderr();
     set_log_level(LogLevel::kError);
     EXPECT_EQ(result.step, 6);
-    EXPECT_NE(said.find("step-00000004"), std::string::npos) << said;
-    EXPECT_NE(said.find("skipped"), std::string::npos) << said;
+    EXPECT_NE(logged.find("step-00000004"), std::string::npos) << logged;
+    EXPECT_NE(logged.find("skipped"), std::string::npos) << logged;
     expect_same_bits(bits_of(tiny_.folder(), 6), bits_of(tiny_.folder("whole"), 6));
     EXPECT_EQ(metrics_of(tiny_.folder()).steps, metrics_of(tiny_.folder("whole")).steps);
   }
@@ -388,7 +388,7 @@ TEST(BadInput, ALossThatIsNotFinite) {
   expect_same_bits(bits_of(tiny.folder(), 2), good);
   const MetricsLog log = metrics_of(tiny.folder());
   EXPECT_NE(find_event(log, "diverged"), nullptr);
-  // With a sane rate it goes on.
+  // It resumes with a reasonable rate.
   EXPECT_EQ(tiny.train_with({.config = tiny.config(), .accept_changes = true}).step, 6);
 }
 

@@ -1,4 +1,4 @@
-// A run that goes on with other settings: what may change, what it changes, and that nothing else does.
+// Resuming with changed settings: which may change, and that they change nothing else.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -31,7 +31,7 @@ TrainResult accept(const TinyRun& tiny, const Sets& sets, int64_t steps = -1) {
   return tiny.train_with({.config = tiny.config(sets), .accept_changes = true}, steps);
 }
 
-// Working folder of a scope.
+// Sets the current folder for a scope.
 class InFolder {
  public:
   explicit InFolder(const Path& folder) : before_(std::filesystem::current_path()) {
@@ -45,7 +45,7 @@ class InFolder {
   Path before_;
 };
 
-// Values are compared by what they mean: a table's order and how a number or a path is written do not matter.
+// Values are compared by meaning: the order in tables and the spelling of numbers and paths do not matter.
 TEST(Changes, AnotherSpellingIsNoChange) {
   const TinyRun tiny;
   const auto config = [&](const std::string& overrides, const std::string& lr, const std::string& train) {
@@ -68,12 +68,12 @@ TEST(Changes, AnotherSpellingIsNoChange) {
 }
 
 // 6000 tokens are 374 windows of 16.
-TEST(Changes, AnotherBatchTakesUpTheDataWhereTheyStood) {
+TEST(Changes, AnotherBatchSizeContinuesAtTheSameSample) {
   const TinyRun tiny;
   tiny.train({}, "run", 2);
   EXPECT_THROW(tiny.train({"training.global_batch_size=4"}), ConfigError);
   accept(tiny, {"training.global_batch_size=4"}, 1);
-  // What was accepted needs no acceptance again.
+  // An accepted change needs no further acceptance.
   tiny.train({"training.global_batch_size=4"}, "run", 1);
   accept(tiny, {"training.global_batch_size=16"});
   const auto steps = steps_of(tiny.folder());
@@ -84,16 +84,16 @@ TEST(Changes, AnotherBatchTakesUpTheDataWhereTheyStood) {
     EXPECT_EQ(steps[i].at("tokens"), tokens[i]);
   }
   EXPECT_EQ(state_of(tiny.folder(), 6).at("next_sample"), 56);
-  // The same windows as a run in smaller steps: weights differ, places do not.
+  // The same windows as in a run with smaller steps: weights differ, positions do not.
   EXPECT_EQ(state_of(tiny.folder(), 6).at("sources")[0].at("offset"), 56 * 16);
 }
 
-TEST(Changes, AnotherLengthEndsTheEpochBegun) {
+TEST(Changes, AnotherLengthEndsTheCurrentEpoch) {
   const TinyRun tiny;
   tiny.train({"training.steps=40"}, "run", 30);
   accept(tiny, {"training.steps=40", "training.sequence_length=32"});
   const auto state = state_of(tiny.folder(), 40);
-  // 374 windows of 16 tokens, 240 of them trained on before; what is left fills 67 rows of 32.
+  // 374 windows of 16 tokens, 240 of which were used before; the remaining tokens fill 67 rows of 32.
   EXPECT_EQ(state.at("tokens"), 30 * 128 + 10 * 256);
   EXPECT_EQ(state.at("next_sample"), 320);
   EXPECT_EQ(state.at("sources")[0].at("epoch"), 1);
@@ -101,7 +101,7 @@ TEST(Changes, AnotherLengthEndsTheEpochBegun) {
   EXPECT_EQ(state.at("origin").at("sample"), 240);
 }
 
-TEST(Changes, TokensCountWhatWasTrained) {
+TEST(Changes, TokensCountTrainedTokens) {
   const TinyRun tiny;
   const auto config = [&](const std::string& tokens, const Sets& sets) {
     std::string toml = tiny.toml();
@@ -110,7 +110,7 @@ TEST(Changes, TokensCountWhatWasTrained) {
   };
   EXPECT_EQ(tiny.train_with({.config = config("512", {})}).step, 4);
   EXPECT_EQ(tiny.train_with({.config = config("512", {})}).end, RunEnd::kFinished);
-  // Twice the tokens in steps of twice the size: two more of them.
+  // Twice the tokens with steps twice as large: two more steps.
   const TrainResult more =
       tiny.train_with({.config = config("1024", {"training.global_batch_size=16"}), .accept_changes = true});
   EXPECT_EQ(more.end, RunEnd::kFinished);
@@ -118,7 +118,7 @@ TEST(Changes, TokensCountWhatWasTrained) {
   EXPECT_EQ(steps_of(tiny.folder()).back().at("tokens"), 1024);
 }
 
-TEST(Changes, SkipNamesTheNumbersThatMetricsTell) {
+TEST(Changes, SkipTakesSampleNumbersFromTheMetrics) {
   const TinyRun tiny;
   tiny.train({}, "plain");
   tiny.train({}, "run", 3);
@@ -130,13 +130,13 @@ TEST(Changes, SkipNamesTheNumbersThatMetricsTell) {
   ASSERT_EQ(steps.size(), 6u);
   EXPECT_EQ(steps[3].at("first_sample"), 32);
   EXPECT_EQ(steps[4].at("first_sample"), 40);
-  // A range that lies behind the run takes nothing from it.
+  // A range that the run has already passed has no effect.
   const TrainResult more = accept(tiny, {"data.skip=[[0, 15], [24, 31]]", "training.steps=7"});
   EXPECT_EQ(more.step, 7);
   EXPECT_EQ(steps_of(tiny.folder()).back().at("first_sample"), 56);
 }
 
-TEST(Changes, EpochsEndTheCurveToo) {
+TEST(Changes, EpochsEndTheScheduleToo) {
   const TinyRun tiny;
   // 374 windows in steps of 40; 8 are skipped.
   const Sets sets{"data.epochs=1", "data.skip=[[5, 12]]", "training.steps=1000",
@@ -157,8 +157,8 @@ TEST(Changes, PrecisionChangesWithoutItsResidual) {
   EXPECT_EQ(config::read_stored_config(tiny.folder())->precision.residual, DType::kF32);
 }
 
-// What "auto" stood for is chosen again where it cannot hold for what the user asks.
-TEST(Changes, AnAutoIsNoWish) {
+// The value of an "auto" is chosen again if it does not suit an explicit change.
+TEST(Changes, AnAutoIsChosenAgain) {
   const TinyRun tiny;
   const Sets sets{"training.micro_batch_size=auto", "memory.recompute=auto"};
   const auto with = [&](std::string more) {
@@ -171,11 +171,11 @@ TEST(Changes, AnAutoIsNoWish) {
   accept(tiny, with("training.global_batch_size=6"), 1);
   EXPECT_EQ(config::read_stored_config(tiny.folder())->training.micro_batch_size.value, 6);
   tiny.train(with("training.global_batch_size=6"), "run", 1);
-  // It is told, as every change is.
-  bool told = false;
+  // An event records it like every change.
+  bool recorded = false;
   for (const auto& event : metrics_of(tiny.folder()).events)
-    told = told || (event.at("event") == "changed" && event.at("key") == "training.micro_batch_size");
-  EXPECT_TRUE(told);
+    recorded = recorded || (event.at("event") == "changed" && event.at("key") == "training.micro_batch_size");
+  EXPECT_TRUE(recorded);
 }
 
 TEST(Changes, OtherDataAreAcceptedOnce) {
@@ -183,14 +183,14 @@ TEST(Changes, OtherDataAreAcceptedOnce) {
   tiny.train({}, "run", 3);
   put_tokens(tiny.path("train.bin"), tiny_tokens(7000, 8));
   EXPECT_THROW(tiny.train(), ConfigError);
-  // Nothing was saved after the acceptance: the plain command goes on all the same.
+  // Nothing was saved after the acceptance: the plain command resumes nevertheless.
   EXPECT_EQ(accept(tiny, {}, 1).step, 4);
   std::filesystem::remove_all(tiny.folder() / "checkpoints/step-00000004");
   EXPECT_EQ(tiny.train().end, RunEnd::kFinished);
-  bool told = false;
+  bool recorded = false;
   for (const auto& event : metrics_of(tiny.folder()).events)
-    told = told || (event.at("event") == "changed" && event.at("key") == "data");
-  EXPECT_TRUE(told);
+    recorded = recorded || (event.at("event") == "changed" && event.at("key") == "data");
+  EXPECT_TRUE(recorded);
 }
 
 TEST(Changes, ARefusedStartLeavesTheStoredConfiguration) {
@@ -201,8 +201,8 @@ TEST(Changes, ARefusedStartLeavesTheStoredConfiguration) {
   EXPECT_EQ(read_file(tiny.folder() / "run.toml"), stored);
 }
 
-// Relative paths begin where the run was started, or where its project is now.
-TEST(Changes, ARunsFolderGoesOnFromAnywhere) {
+// Relative paths are resolved against the folder where the run was started, or where its project is now.
+TEST(Changes, ARunResumesFromAnyCurrentFolder) {
   const TinyRun tiny;
   std::string toml = tiny.toml();
   for (const std::string& absolute : {tiny.path("train.bin").string(), tiny.folder().string()}) {
@@ -272,11 +272,11 @@ TEST(Changes, AnySubsetAtAnyStep) {
       for (const auto& [key, value] : now) {
         const auto was = last.find(key);
         if (start == 0 || (was != last.end() && was->second == value)) continue;
-        const bool told = std::any_of(events.begin(), events.end(), [&, name = key](const auto& event) {
+        const bool recorded = std::any_of(events.begin(), events.end(), [&, name = key](const auto& event) {
           return event.at("event") == "changed" && event.at("key") == name;
         });
-        // A key that was not given before may have been given its default.
-        EXPECT_TRUE(told || was == last.end()) << key << " = " << value;
+        // A newly given key may have its default value.
+        EXPECT_TRUE(recorded || was == last.end()) << key << " = " << value;
       }
       last = now;
       if (draws.with_chance(0.5)) now["training.global_batch_size"] = pick({"1", "2", "6", "16"});
@@ -290,7 +290,7 @@ TEST(Changes, AnySubsetAtAnyStep) {
       if (draws.with_chance(0.3)) now["checkpoint.keep_last"] = pick({"2", "5"});
       if (draws.with_chance(0.3)) now["memory.recompute"] = pick({"\"full\"", "\"none\""});
     }
-    // The next start of the same configuration needs no acceptance.
+    // Starting again with the same configuration needs no acceptance.
     const auto stored = config::read_stored_config(tiny.folder());
     ASSERT_TRUE(stored);
     EXPECT_NO_THROW(tiny.train_with({.config = *stored}, 1));

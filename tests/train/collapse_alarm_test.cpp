@@ -11,7 +11,7 @@ using observe::LayerTokens;
 
 const std::vector<int64_t> kEven(16, 50);
 
-// Two experts of sixteen, and some tokens for `others` more.
+// Two of sixteen experts get most tokens, `others` more get a few.
 std::vector<int64_t> few(int64_t others) {
   std::vector<int64_t> tokens(16);
   tokens[3] = tokens[9] = 400;
@@ -19,17 +19,17 @@ std::vector<int64_t> few(int64_t others) {
   return tokens;
 }
 
-// Steps until something is told; 0: nothing was.
-int64_t told_after(CollapseAlarm& alarm, const std::vector<LayerTokens>& layers, int64_t steps) {
+// Steps until an alarm; 0: none.
+int64_t steps_to_alarm(CollapseAlarm& alarm, const std::vector<LayerTokens>& layers, int64_t steps) {
   for (int64_t step = 1; step <= steps; ++step) {
     if (alarm.step(layers)) return step;
   }
   return 0;
 }
 
-TEST(CollapseAlarm, TellsOnceOfALayerThatStaysUnbalanced) {
+TEST(CollapseAlarm, ReportsAnUnbalancedLayerOnce) {
   CollapseAlarm alarm(2);
-  EXPECT_EQ(told_after(alarm, {{0, kEven}, {4, kEven}}, 100), 0);
+  EXPECT_EQ(steps_to_alarm(alarm, {{0, kEven}, {4, kEven}}, 100), 0);
   for (int64_t step = 1; step < CollapseAlarm::kSteps; ++step)
     EXPECT_FALSE(alarm.step({{0, kEven}, {4, few(2)}}));
   const auto found = alarm.step({{0, kEven}, {4, few(2)}});
@@ -38,48 +38,48 @@ TEST(CollapseAlarm, TellsOnceOfALayerThatStaysUnbalanced) {
   EXPECT_EQ(found->worst, 4);
   EXPECT_EQ(found->spread.dead, 12);
   EXPECT_LT(found->spread.in_use, 3);
-  EXPECT_EQ(told_after(alarm, {{0, kEven}, {4, few(2)}}, 100), 0) << "it was told already";
-  EXPECT_EQ(told_after(alarm, {{0, few(0)}, {4, few(2)}}, 100), CollapseAlarm::kSteps) << "another layer";
+  EXPECT_EQ(steps_to_alarm(alarm, {{0, kEven}, {4, few(2)}}, 100), 0) << "it was reported before";
+  EXPECT_EQ(steps_to_alarm(alarm, {{0, few(0)}, {4, few(2)}}, 100), CollapseAlarm::kSteps) << "another layer";
 }
 
-TEST(CollapseAlarm, AStepInBetweenBeginsAnewAndAWholeRecoveryArms) {
+TEST(CollapseAlarm, ABalancedStepRestartsTheCountAndARecoveryRearms) {
   CollapseAlarm alarm(2);
   for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(told_after(alarm, {{0, few(0)}}, CollapseAlarm::kSteps - 1), 0);
+    EXPECT_EQ(steps_to_alarm(alarm, {{0, few(0)}}, CollapseAlarm::kSteps - 1), 0);
     EXPECT_FALSE(alarm.step({{0, kEven}}));
   }
-  EXPECT_EQ(told_after(alarm, {{0, few(0)}}, 100), CollapseAlarm::kSteps);
-  EXPECT_EQ(told_after(alarm, {{0, kEven}}, CollapseAlarm::kSteps - 1), 0);
-  EXPECT_EQ(told_after(alarm, {{0, few(0)}}, 100), 0) << "it had not recovered";
-  EXPECT_EQ(told_after(alarm, {{0, kEven}}, CollapseAlarm::kSteps), 0);
-  EXPECT_EQ(told_after(alarm, {{0, few(0)}}, 100), CollapseAlarm::kSteps);
+  EXPECT_EQ(steps_to_alarm(alarm, {{0, few(0)}}, 100), CollapseAlarm::kSteps);
+  EXPECT_EQ(steps_to_alarm(alarm, {{0, kEven}}, CollapseAlarm::kSteps - 1), 0);
+  EXPECT_EQ(steps_to_alarm(alarm, {{0, few(0)}}, 100), 0) << "it had not recovered";
+  EXPECT_EQ(steps_to_alarm(alarm, {{0, kEven}}, CollapseAlarm::kSteps), 0);
+  EXPECT_EQ(steps_to_alarm(alarm, {{0, few(0)}}, 100), CollapseAlarm::kSteps);
 }
 
-TEST(CollapseAlarm, LimitsAreThoseThatAreDocumented) {
-  const auto tells = [](int64_t chosen, const std::vector<int64_t>& tokens) {
+TEST(CollapseAlarm, HasTheDocumentedLimits) {
+  const auto has_alarm = [](int64_t chosen, const std::vector<int64_t>& tokens) {
     CollapseAlarm alarm(chosen);
-    return told_after(alarm, {{0, tokens}}, 100) > 0;
+    return steps_to_alarm(alarm, {{0, tokens}}, 100) > 0;
   };
-  // Of sixteen with two a token, 5.5 are the fewest that are enough.
+  // With sixteen experts and two per token, at least 5.5 must be in use.
   std::vector<int64_t> tokens(16, 1);
   for (int used = 4; used <= 7; ++used) {
     std::vector<int64_t> equal(16);
     for (int i = 0; i < 16; ++i) equal[static_cast<size_t>(i)] = i < used ? 1000 : 0;
-    EXPECT_TRUE(tells(2, equal)) << "nine or more of sixteen have no token";
+    EXPECT_TRUE(has_alarm(2, equal)) << "at least nine of sixteen have no tokens";
     for (int64_t& count : equal) count = std::max<int64_t>(count, 1);
-    EXPECT_EQ(tells(2, equal), used <= 5) << used;
+    EXPECT_EQ(has_alarm(2, equal), used <= 5) << used;
   }
   std::vector<int64_t> half(16);
   for (size_t i = 0; i < 8; ++i) half[i] = 1000;
-  EXPECT_FALSE(tells(2, half)) << "half without a token, and eight in use";
-  EXPECT_FALSE(tells(16, kEven)) << "nothing to choose";
+  EXPECT_FALSE(has_alarm(2, half)) << "half have no tokens, and eight are in use";
+  EXPECT_FALSE(has_alarm(16, kEven)) << "every token goes to all experts";
   tokens = few(0);
   for (int64_t& count : tokens) count = count * 127 / 800;
-  EXPECT_FALSE(tells(2, tokens)) << "fewer than eight slots an expert say nothing";
+  EXPECT_FALSE(has_alarm(2, tokens)) << "too few tokens: fewer than eight per expert";
 }
 
-// A text of one word, whose tokens all look alike to a router.
-TEST(CollapseAlarm, ARunTellsOfItOnceInItsMetricsAndOnItsPage) {
+// A text of a single word, whose tokens look alike to a router.
+TEST(CollapseAlarm, ARunReportsItOnceInItsMetricsAndOnItsPage) {
   const TinyRun tiny;
   const Sets model{"model.family='qwen3-moe'",
                    "model.override.num_experts=16",

@@ -1,7 +1,7 @@
 // Every family with every router, schedule, optimizer and kind of recompute, in layouts of every axis: each
-// combination trains with the losses of one rank, or is refused before the first step by a sentence that
-// begins with its key. Which are refused is listed below, so that none is refused unseen. `make test` runs a
-// cover in which every pair of choices comes up, and the long tests all of it (STRATA_ALL_COMBINATIONS).
+// combination trains with the losses of one rank, or is refused before the first step with a message that
+// begins with its key. refusing_key lists the refused ones, so a new refusal fails the test. `make test` runs
+// a cover of all pairs of choices, the long tests run all combinations (STRATA_ALL_COMBINATIONS).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -22,9 +22,9 @@
 namespace strata::train {
 namespace {
 
-// --- What is combined
+// --- Choices
 
-// Who chooses experts, and what becomes of those that have too many slots.
+// How experts are chosen, and how an expert with too many tokens drops some.
 const std::vector<std::string> kRouters{"auto", "hash",     "two_level",  "expert_choice",
                                         "soft", "capacity", "probability"};
 const std::vector<std::string> kSchedules{"",      "1f1b", "gpipe",  "interleaved", "interleaved_zb",
@@ -32,7 +32,7 @@ const std::vector<std::string> kSchedules{"",      "1f1b", "gpipe",  "interleave
 const std::vector<std::string> kOptimizers{"adamw", "muon", "lion", "adafactor", "adamw8bit"};
 const std::vector<std::string> kRecompute{"none", "selective", "full"};
 
-// What there is beside a pipeline.
+// The mesh axes other than the pipeline.
 struct Axes {
   const char* name;
   int ranks = 1, batch_ranks = 1;
@@ -41,7 +41,7 @@ struct Axes {
 };
 const std::vector<Axes>& axes() {
   static const std::vector<Axes> kAll{
-      {"alone"},
+      {"one_rank"},
       {"replicate2", 2, 2, {"replicate=2"}},
       {"zero1_on_3", 3, 3, {"shard=3", "zero=1"}},
       {"zero2_on_2", 2, 2, {"shard=2", "zero=2"}},
@@ -128,12 +128,12 @@ struct Combination {
   }
 };
 
-// One rank is what others are held against, and what is dense has no router.
+// One rank is the baseline, and dense models have no router.
 bool is_possible(const Combination& one) {
   return (one.is_pipeline() || one.axes > 0) && (one.router == 0 || one.of_family().has_experts);
 }
 
-// The key that refuses a combination; empty: it trains.
+// The key named by the refusal of a combination; empty: it trains.
 std::string refusing_key(const Combination& one) {
   const std::string family = one.of_family().name, &router = kRouters[one.router];
   const Axes& axes = one.of_axes();
@@ -145,22 +145,22 @@ std::string refusing_key(const Combination& one) {
   if (biased && router != "auto" && !drops) return "moe.router";
   if (!one.of_family().has_experts && shares) return "parallel.expert";
   if (!one.of_family().has_experts && cuts) return "parallel.expert_tensor";
-  // Biases by distance; asked before experts are.
+  // Attention biases by distance; checked before experts.
   if (axes.has("context_kind='ring'") && (family == "t5" || family == "switch"))
     return "parallel.context_kind";
-  // Latent attention, which a layer has before its experts.
+  // Latent attention; checked before the layer's experts.
   if (context && (family == "deepseek2" || family == "deepseek3" || family == "kimi-k2"))
     return "parallel.context";
   if (sees_groups && (tensor || context)) return "moe.router";
-  // Whose files have all experts of a layer as one tensor: its blocks lie over several of them.
+  // Families whose files store all experts of a layer in one tensor: quantization blocks cross experts.
   const bool one_tensor = family == "gpt-oss" || family == "llama4";
   if (kOptimizers[one.optimizer] == "adamw8bit" && one_tensor && shares) return "optimizer";
   return "";
 }
 
-// --- Which are run
+// --- Selection
 
-// All, where nothing that a rank computes depends on a further choice: axes go round.
+// All combinations of the other choices, with the axes in turn.
 std::vector<Combination> all_combinations() {
   std::vector<Combination> all;
   size_t next = 0;
@@ -176,7 +176,7 @@ std::vector<Combination> all_combinations() {
   return all;
 }
 
-using Pair = std::array<size_t, 4>;  // a choice and what is chosen, twice
+using Pair = std::array<size_t, 4>;  // two choices, each with its index
 std::vector<Pair> pairs_of(const Combination& one) {
   std::vector<Pair> pairs;
   const auto places = one.places();
@@ -185,8 +185,8 @@ std::vector<Pair> pairs_of(const Combination& one) {
   return pairs;
 }
 
-// Some in which every pair of choices comes up that any has: each time the one of a few drawn with most pairs
-// that have not.
+// Covers every possible pair of choices: repeatedly draws a few combinations and adds the one with the most
+// uncovered pairs.
 std::vector<Combination> pairwise_cover() {
   const std::array<size_t, Combination::kChoices> counts{families().size(), kRouters.size(),
                                                          kSchedules.size(), kOptimizers.size(),
@@ -240,7 +240,7 @@ std::vector<Combination> combinations_of(size_t family) {
   return own;
 }
 
-// --- How one is run
+// --- Running
 
 bool is_key(const std::string& text) {
   if (config::find_table(text) != nullptr) return true;
@@ -251,14 +251,14 @@ bool is_key(const std::string& text) {
                                          [&](const auto& key) { return key.name == text.substr(dot + 1); });
 }
 
-// The key that a refusal begins with, or the first of a list of faults; empty: it names none.
+// The key that a refusal begins with, or the first in a list of errors; empty: none.
 std::string key_of(const std::string& refusal) {
   static const std::regex kOne(R"(^(?:rank \d+: )?\[([a-z_0-9.]+)\] )"),
       kListed(R"(\s([a-z_]+(?:\.[a-z_0-9]+)*): )");
   std::smatch found;
   if (refusal.starts_with("[config] found")) {
-    const std::string faults = refusal.substr(refusal.find(':') + 1);
-    if (std::regex_search(faults, found, kListed) && is_key(found[1])) return found[1];
+    const std::string listed = refusal.substr(refusal.find(':') + 1);
+    if (std::regex_search(listed, found, kListed) && is_key(found[1])) return found[1];
     return "";
   }
   return std::regex_search(refusal, found, kOne) && is_key(found[1]) ? found[1].str() : "";
@@ -313,7 +313,7 @@ class Combinations : public testing::TestWithParam<size_t> {
     return sets;
   }
 
-  // Of a family whose files know no fewer heads of keys and values.
+  // Leaves num_key_value_heads out for families that have no such key.
   std::string toml_of(const Combination& one, const std::string& name) const {
     static const std::set<std::string> kWithout{"gpt2", "olmo",      "t5",        "switch", "bert",
                                                 "neox", "deepseek2", "deepseek3", "kimi-k2"};
@@ -342,9 +342,9 @@ class Combinations : public testing::TestWithParam<size_t> {
     return outcome;
   }
 
-  // What one rank computes of the same model, router and optimizer.
-  const Outcome& alone(const Combination& one) {
-    const auto [known, is_new] = alone_.try_emplace({one.router, one.optimizer});
+  // The results of one rank for the same model, router and optimizer.
+  const Outcome& baseline(const Combination& one) {
+    const auto [known, is_new] = baselines_.try_emplace({one.router, one.optimizer});
     if (is_new) known->second = run(one, {"training.micro_batch_size=6", "memory.recompute='none'"}, 1);
     return known->second;
   }
@@ -352,7 +352,7 @@ class Combinations : public testing::TestWithParam<size_t> {
   Outcome shared(const Combination& one) {
     const Axes& axes = one.of_axes();
     Sets sets{fmt::format("memory.recompute='{}'", kRecompute[one.recompute]),
-              // Four micro-batches a step: as many as any schedule of two ranks asks for.
+              // Four micro-batches per step are enough for every schedule of two ranks.
               fmt::format("training.micro_batch_size={}", 3 / axes.batch_ranks)};
     for (const std::string& set : axes.sets) sets.push_back("parallel." + set);
     if (one.is_pipeline()) {
@@ -367,7 +367,7 @@ class Combinations : public testing::TestWithParam<size_t> {
 
  private:
   int runs_ = 0;
-  std::map<std::pair<size_t, size_t>, Outcome> alone_;
+  std::map<std::pair<size_t, size_t>, Outcome> baselines_;
 };
 
 TEST_P(Combinations, TrainAsOneRankOrAreRefusedByKey) {
@@ -376,10 +376,10 @@ TEST_P(Combinations, TrainAsOneRankOrAreRefusedByKey) {
     const Outcome found = shared(one);
     if (const std::string key = refusing_key(one); !key.empty()) {
       EXPECT_EQ(key_of(found.refusal), key) << found.refusal << found.crash;
-      EXPECT_TRUE(found.losses.empty()) << "refused behind the first step";
+      EXPECT_TRUE(found.losses.empty()) << "refused after the first step";
       continue;
     }
-    const Outcome& wanted = alone(one);
+    const Outcome& wanted = baseline(one);
     EXPECT_EQ(wanted.refusal + wanted.crash, "") << "one rank";
     EXPECT_EQ(found.refusal + found.crash, "");
     if (found.losses.size() != wanted.losses.size() || wanted.losses.empty()) {
@@ -400,7 +400,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Combinations, testing::Range(size_t{0}, famil
                            return name;
                          });
 
-// Who adds a family adds it here.
+// Add a new family to families() above.
 TEST(Combinations, HaveEveryFamily) {
   std::set<std::string> known, all;
   for (const FamilySets& family : families()) known.insert(family.name);

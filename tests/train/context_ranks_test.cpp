@@ -1,4 +1,4 @@
-// Context parallelism, alone and with the other axes, trains what one rank trains.
+// Context parallelism, with and without other axes, trains like one rank.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ constexpr Layout kLayouts[] = {{"gather2", 2, kGather},
 class ContextRanks : public testing::TestWithParam<Layout> {
  protected:
   ContextRanks() {
-    // Documents of one token, and of a few.
+    // Documents of one token and of a few tokens.
     std::vector<uint16_t> ids;
     for (uint16_t i = 0; i < 2000; ++i) {
       if (i % 7 < 3) ids.push_back(static_cast<uint16_t>(1 + i * 31 % 299));
@@ -55,7 +55,7 @@ class ContextRanks : public testing::TestWithParam<Layout> {
     put_file(tiny_.path("corpus.txt"), text);
   }
 
-  // Sequences that two, three and four ranks share.
+  // A sequence length that two, three and four ranks divide.
   std::string toml(const std::string& family, const std::string& name) const {
     std::string text = tiny_.toml(name);
     const auto put = [&](const std::string& from, const std::string& to) {
@@ -80,8 +80,8 @@ class ContextRanks : public testing::TestWithParam<Layout> {
   std::vector<double> values(const std::string& name, const std::string& key) const {
     return values_of(tiny_.folder(name), key);
   }
-  // AdamW turns gradients near zero into whole steps, which replicas alone make others too: norms of later
-  // gradients wander ten times as far as losses.
+  // AdamW turns gradients near zero into full steps, and even replicas round them differently: later gradient
+  // norms deviate ten times as much as losses.
   void expect_near(const std::string& one, const std::string& many, double bound) const {
     for (const std::string key : {"loss", "grad_norm", "param_norm", "eval/valid/loss"}) {
       const double tolerance = key == "grad_norm" ? 10 * bound : bound;
@@ -130,7 +130,7 @@ TEST_P(ContextRanksOfEachKind, TrainOnShortDocuments) {
   }
 }
 
-TEST_P(ContextRanksOfEachKind, GoOnInAnyLayout) {
+TEST_P(ContextRanksOfEachKind, ResumeInAnyLayout) {
   const Sets sets = held_ + Sets{"training.micro_batch_size=1"}, mine = sets + GetParam().sets();
   train("llama3", "whole", GetParam().ranks(), mine);
   EXPECT_EQ(train("llama3", "cut", GetParam().ranks(), mine, 3).end, RunEnd::kInterrupted);
@@ -169,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(
     Layouts, ContextRanksOfEachKind,
     testing::ValuesIn(named({"gather3", "gather2_zero2_2_tensor2", "ring3", "ulysses2_zero1_2"})), name_of);
 
-TEST(ContextRanksTest, WhatDoesNotDivideIsRefusedByName) {
+TEST(ContextRanksTest, IndivisibleSizesAreRefusedByName) {
   const TinyRun tiny;
   const auto expect_refused = [&](int ranks, const Sets& sets, const Sets& parts) {
     std::string refusal;

@@ -1,4 +1,4 @@
-// The resume contract of interface.md: what may change, what needs --accept-changes, what is refused.
+// The resume contract of interface.md: changes that are free, need --accept-changes, or are refused.
 #include <unistd.h>
 
 #include <fstream>
@@ -15,7 +15,7 @@
 namespace strata::train {
 namespace {
 
-// The message of a run that is refused; fails where it is not a ConfigError.
+// The message of a refused run; any error but a ConfigError fails the test.
 std::string refusal(const TinyRun& tiny, const RunOptions& options) {
   try {
     tiny.train_with(options);
@@ -32,7 +32,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST(Contract, FreeChangesGoThroughAndAreEvents) {
+TEST(Contract, FreeChangesAreAcceptedAndRecorded) {
   const TinyRun tiny;
   tiny.train({}, "whole");
   tiny.train({}, "run", 3);
@@ -52,7 +52,7 @@ TEST(Contract, FreeChangesGoThroughAndAreEvents) {
   EXPECT_TRUE(std::filesystem::exists(tiny.folder() / "traces/step-00000005.json"));
 }
 
-TEST(Contract, ChangesOfTheTrainingNeedConsent) {
+TEST(Contract, ChangesToTrainingNeedConsent) {
   const TinyRun tiny;
   tiny.train({}, "run", 2);
   const auto good = bits_of(tiny.folder(), 2);
@@ -71,7 +71,7 @@ TEST(Contract, ChangesOfTheTrainingNeedConsent) {
   const MetricsLog log = metrics_of(tiny.folder());
   EXPECT_EQ(log.steps.size(), 6u);
   EXPECT_NE(find_event(log, "changed"), nullptr);
-  // What was accepted is the run's own from then on.
+  // Accepted changes become part of the run.
   EXPECT_TRUE(contains(read_file(tiny.folder() / "run.toml"), "lr = 0.5"));
   EXPECT_EQ(tiny.train({"optimizer.lr=0.5", "data.shuffle=false"}).step, 6);
 }
@@ -85,8 +85,8 @@ TEST(Contract, ModelTokenizerAndSeedAreRefused) {
   }
 }
 
-// Before its first checkpoint a run is only a wish.
-TEST(Contract, NothingBindsBeforeTheFirstCheckpoint) {
+// Before its first checkpoint, a run may change entirely.
+TEST(Contract, AnythingMayChangeBeforeTheFirstCheckpoint) {
   const TinyRun tiny;
   tiny.train({}, "run", 1);
   std::filesystem::remove_all(tiny.folder() / "checkpoints");
@@ -103,7 +103,7 @@ TEST(Contract, NeverRefusesAFolderWithARun) {
   EXPECT_TRUE(contains(message, "holds a run") && contains(message, "run.folder")) << message;
 }
 
-TEST(Contract, AFinishedRunIsLeftAsItIs) {
+TEST(Contract, AFinishedRunIsLeftUnchanged) {
   const TinyRun tiny;
   tiny.train();
   const std::string metrics = read_file(tiny.folder() / "metrics.jsonl");
@@ -113,8 +113,8 @@ TEST(Contract, AFinishedRunIsLeftAsItIs) {
   EXPECT_EQ(read_file(tiny.folder() / "metrics.jsonl"), metrics);
 }
 
-// Peaks of this machine that were kept: slower than any step is, and faster.
-TEST(Contract, APeakThatAStepLeavesBehindIsNotOneOfMfu) {
+// Cached peak rates of this machine, one slower than any step and one faster.
+TEST(Contract, MfuIgnoresAPeakBelowTheRateOfAStep) {
   const TinyRun tiny;
   const fixtures::Environment cache("XDG_CACHE_HOME", tiny.folder("cache"));
   for (const auto& [peak, name] : {std::pair{1.0, "slow"}, std::pair{1e18, "fast"}}) {
@@ -126,7 +126,7 @@ TEST(Contract, APeakThatAStepLeavesBehindIsNotOneOfMfu) {
   }
 }
 
-// Killed after its last save, a run still gets what comes after it.
+// A run killed after its last save still gets its final model and events.
 TEST(Contract, AFinishedRunIsCompleted) {
   const TinyRun tiny;
   tiny.train();
@@ -140,9 +140,9 @@ TEST(Contract, AFinishedRunIsCompleted) {
   EXPECT_NE(find_event(metrics_of(tiny.folder()), "finish"), nullptr);
 }
 
-// device.pin, seen from inside a run. Another run on this machine may have bound its threads: then this one
-// does not.
-TEST(Contract, ThreadsAreBoundWhereItIsWanted) {
+// device.pin, observed inside a run. If another run on this machine has pinned its threads, this one does not
+// pin its own.
+TEST(Contract, ThreadsArePinnedOnRequest) {
   const int threads = available_processors();
   if (!pinning_helps(threads, threads, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN))))
     GTEST_SKIP() << "not on this machine";
@@ -167,7 +167,7 @@ TEST(Contract, ThreadsAreBoundWhereItIsWanted) {
   set_compute_threads(threads);
 }
 
-TEST(Contract, ExtendingKeepsTheCurve) {
+TEST(Contract, ExtendingKeepsTheSchedule) {
   const TinyRun tiny;
   tiny.train({"training.steps=4"});
   RunOptions longer{.config = tiny.config({"training.steps=8"})};
@@ -178,7 +178,8 @@ TEST(Contract, ExtendingKeepsTheCurve) {
   expect_same_bits(bits_of(tiny.folder(), 8), bits_of(tiny.folder("whole"), 8));
   const MetricsLog log = metrics_of(tiny.folder());
   EXPECT_EQ(log.steps, metrics_of(tiny.folder("whole")).steps);
-  for (size_t i = 4; i < 8; ++i) EXPECT_DOUBLE_EQ(log.lr[i], 1e-3) << "beyond the horizon the curve stays";
+  for (size_t i = 4; i < 8; ++i)
+    EXPECT_DOUBLE_EQ(log.lr[i], 1e-3) << "the rate stays constant after the schedule's end";
   EXPECT_EQ(read_file(tiny.folder() / "final/model.safetensors"),
             read_file(tiny.folder("whole") / "final/model.safetensors"));
 }
@@ -189,7 +190,7 @@ TEST(Contract, ResumeFromANamedCheckpoint) {
   tiny.train(all);
   const auto last = bits_of(tiny.folder(), 6);
   const Path second = tiny.folder() / "checkpoints/step-00000002";
-  // In its own folder: the later checkpoints step aside, so that "auto" does not go back to them.
+  // In the same folder: later checkpoints are renamed, so "auto" does not resume from them.
   RunOptions back{.config = tiny.config(all), .resume = second.string()};
   const TrainResult stopped = tiny.train_with(back, 1);
   EXPECT_EQ(stopped.step, 3);
@@ -202,7 +203,7 @@ TEST(Contract, ResumeFromANamedCheckpoint) {
   EXPECT_EQ(tiny.train_with(other).step, 6);
   expect_same_bits(bits_of(tiny.folder("other"), 6), last);
   EXPECT_TRUE(std::filesystem::exists(tiny.folder("other") / "checkpoints/step-00000002"));
-  // A run's folder means its newest; a model directory is none; nothing is nothing.
+  // A run's folder means its newest checkpoint; model directories and missing folders are refused.
   EXPECT_EQ(
       tiny.train_with(RunOptions{.config = tiny.config({}, "third"), .resume = tiny.folder().string()}).step,
       6);
@@ -223,7 +224,7 @@ TEST(Contract, ADataFileThatChangedNeedsConsent) {
   EXPECT_EQ(tiny.train_with(RunOptions{.config = tiny.config(), .accept_changes = true}).step, 6);
 }
 
-// A tokenizer that the program trained stays the run's, whatever becomes of the text.
+// A tokenizer trained by the program stays with the run even if the text changes.
 TEST(Contract, TheTokenizerOfARunStays) {
   const TinyRun tiny;
   std::string text;

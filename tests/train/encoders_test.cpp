@@ -1,5 +1,4 @@
-// Models that are no decoders, from a text to a folder that others read: training, evaluation, going on,
-// writing.
+// Encoders and encoder-decoders, from text to an exported folder: training, evaluation, resuming, generation.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -42,12 +41,12 @@ std::string refusal(const Run& run) {
   }
   return "";
 }
-void expect_contains(const std::string& said, const std::vector<std::string>& words) {
+void expect_contains(const std::string& text, const std::vector<std::string>& words) {
   for (const std::string& word : words)
-    EXPECT_NE(said.find(word), std::string::npos) << word << " in: " << said;
+    EXPECT_NE(text.find(word), std::string::npos) << word << " in: " << text;
 }
 
-// Runs of six steps on a text, with a tokenizer of their own.
+// Runs of six steps on a text, with a tokenizer trained on it.
 class Encoders : public testing::TestWithParam<const char*> {
  protected:
   Encoders() {
@@ -71,7 +70,7 @@ class Encoders : public testing::TestWithParam<const char*> {
   TrainResult train(const std::string& name, const std::vector<std::string>& sets = {}, int64_t steps = -1) {
     return tiny_.train_with(RunOptions{.config = config(name, sets)}, steps);
   }
-  // The tokens of held.txt, as the run made them.
+  // The run's tokens of held.txt.
   std::string held_tokens(const std::string& name) const {
     std::string smallest;
     for (const auto& entry : std::filesystem::directory_iterator(tiny_.folder(name) / "data")) {
@@ -86,7 +85,7 @@ class Encoders : public testing::TestWithParam<const char*> {
   TinyRun tiny_;
 };
 
-TEST_P(Encoders, GoOnWithTheSameBits) {
+TEST_P(Encoders, ResumeBitForBit) {
   for (const char* name : {"whole", "cut"}) {
     if (std::string(name) == "cut") train(name, {"training.micro_batch_size=2"}, 3);
     EXPECT_EQ(train(name, {"training.micro_batch_size=2"}).end, RunEnd::kFinished);
@@ -97,8 +96,8 @@ TEST_P(Encoders, GoOnWithTheSameBits) {
   EXPECT_LT(whole.loss.back(), whole.loss.front());
 }
 
-TEST_P(Encoders, EvalGivesTheLossThatTheRunSaw) {
-  // The last window is not whole, and what pads it must not be seen.
+TEST_P(Encoders, EvalMatchesTheLossOfTheRun) {
+  // The last window is incomplete, and its padding must not count.
   const std::vector<std::string> sets{"eval.interval=\"6 steps\"", "eval.max_tokens=100000",
                                       "data.pack=stream"};
   EXPECT_EQ(train("run", sets).end, RunEnd::kFinished);
@@ -106,7 +105,7 @@ TEST_P(Encoders, EvalGivesTheLossThatTheRunSaw) {
   const size_t at = metrics.find("\"eval/valid/loss\":");
   ASSERT_NE(at, metrics.npos);
   const double seen = std::stod(metrics.substr(at + 18));
-  EXPECT_EQ(metrics.find("bits_per_byte"), metrics.npos) << "not all tokens are told";
+  EXPECT_EQ(metrics.find("bits_per_byte"), metrics.npos) << "the loss does not cover all tokens";
   const json once = evaluated(
       {.model = model(), .tokens = {held_tokens("run")}, .sequence_length = 16, .stride = std::nullopt});
   EXPECT_NEAR(once["loss"].get<double>(), seen, 1e-5);
@@ -114,7 +113,7 @@ TEST_P(Encoders, EvalGivesTheLossThatTheRunSaw) {
       evaluated({.model = model(), .text = {tiny_.path("held.txt").string()}, .sequence_length = 16});
   EXPECT_NEAR(text["loss"].get<double>(), seen, 0.1);
   EXPECT_FALSE(text.contains("bits_per_byte"));
-  // Other rates hide other tokens.
+  // A higher rate masks more tokens.
   const json more = evaluated({.model = model(),
                                .tokens = {held_tokens("run")},
                                .sequence_length = 16,
@@ -134,7 +133,7 @@ TEST_P(Encoders, EvalGivesTheLossThatTheRunSaw) {
                   {"--task piqa", kind, GetParam()});
 }
 
-TEST_P(Encoders, TheFinalModelComesBack) {
+TEST_P(Encoders, TheFinalModelSurvivesImportAndExport) {
   EXPECT_EQ(train("run").end, RunEnd::kFinished);
   const Path final_model = tiny_.folder() / "final";
   ASSERT_EQ(refusal([&] {
@@ -162,7 +161,7 @@ TEST_P(Encoders, TheFinalModelComesBack) {
     EXPECT_EQ(names["cls_token"], "[CLS]");
     EXPECT_EQ(ids["pad_token_id"], 0);
   }
-  // A run that goes on from it keeps its ids and begins where it ended.
+  // A run that starts from it keeps its ids and starts with a lower loss.
   std::string toml = tiny_.toml("next");
   toml.replace(toml.find("family"), toml.find("[data]") - toml.find("family"),
                "from = \"" + final_model.string() + "\"\n");
@@ -182,7 +181,7 @@ TEST_P(Encoders, TheFinalModelComesBack) {
   expect_contains(gguf, {"gguf", GetParam()});
 }
 
-TEST_P(Encoders, WriteOrRefuse) {
+TEST_P(Encoders, GenerateTextOrRefuse) {
   if (is_t5()) {
     EXPECT_EQ(train("run", {"eval.interval=\"6 steps\"", "eval.sample_prompts=[\"the cat <extra_id_0> on\"]",
                             "eval.sample_tokens=5"})
@@ -205,7 +204,7 @@ TEST_P(Encoders, WriteOrRefuse) {
     EXPECT_EQ(std::count(together.begin(), together.end(), '\n'), 2);
     options = {.model = model(), .prompt = "the cat", .max_tokens = 3, .sets = {"device.threads=1"}};
     EXPECT_EQ(captured([&] { return cli::run_generation(options); }).find("the cat"), std::string::npos)
-        << "what was read is not repeated";
+        << "the prompt is not repeated";
     return;
   }
   EXPECT_EQ(train("run").end, RunEnd::kFinished);
@@ -214,7 +213,7 @@ TEST_P(Encoders, WriteOrRefuse) {
   expect_contains(refusal([&] { train("other", {"eval.sample_prompts=[\"a\"]"}); }), {"eval.sample_prompts"});
 }
 
-// As many stages as layers and two: the first has the embedding alone, and no distances.
+// Two more stages than layers: the first has only the embedding and no position biases.
 TEST_P(Encoders, TrainOnAPipelineWhoseFirstStageHasNoLayers) {
   const int ranks = is_t5() ? 3 : 2;
   const std::vector<std::string> sets{"training.micro_batch_size=1", "precision.compute=fp32"};
@@ -234,12 +233,12 @@ INSTANTIATE_TEST_SUITE_P(Families, Encoders, testing::Values("bert", "t5"));
 class SourceTexts : public testing::TestWithParam<const char*> {
  protected:
   std::string folder() const { return (Path(STRATA_GOLDEN_MODELS) / GetParam()).string(); }
-  inference::ModelRuntime runtime(int64_t texts, int64_t source, int64_t room) const {
+  inference::ModelRuntime runtime(int64_t texts, int64_t source, int64_t cache_tokens) const {
     inference::ModelRuntime runtime = inference::open_model(folder());
     inference::load_runtime(
         runtime, {.compute = config::compute_options(config::config_of_sets({"device.threads=2"})),
                   .requests = inference::generation_requests(inference::kPrefillChunk, texts, source),
-                  .cache_tokens = room,
+                  .cache_tokens = cache_tokens,
                   .cache_sequences = texts});
     return runtime;
   }
@@ -248,7 +247,7 @@ class SourceTexts : public testing::TestWithParam<const char*> {
 TEST_P(SourceTexts, GreedyTextEqualsTransformers) {
   const golden::Golden golden(GetParam());
   const auto prompt = golden.integers("greedy/prompt"), wanted = golden.integers("greedy/tokens");
-  // With as much room as it needs, and with more.
+  // With the exact source length, and with a longer one.
   for (const int64_t more : {0, 23}) {
     const inference::ModelRuntime runtime = this->runtime(1, std::ssize(prompt) + more, std::ssize(wanted));
     inference::Generator generator(*runtime.executor, 0, 1);
@@ -256,7 +255,7 @@ TEST_P(SourceTexts, GreedyTextEqualsTransformers) {
   }
 }
 
-TEST_P(SourceTexts, EachIsAsAlone) {
+TEST_P(SourceTexts, ABatchEqualsSingleTexts) {
   std::vector<inference::SequenceRequest> texts;
   for (int32_t i = 0; i < 20; ++i) {
     inference::SequenceRequest text;

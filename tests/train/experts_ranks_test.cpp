@@ -1,4 +1,4 @@
-// Runs of a model with experts on several ranks: the losses of one rank, and what is told of its experts.
+// Models with experts on several ranks: they have the losses and the reported expert statistics of one rank.
 #include <gtest/gtest.h>
 
 #include "base/json.h"
@@ -33,7 +33,7 @@ const Sets kWithBiases{"model.family='gpt-oss'",
                        "moe.aux_coef=0.5",
                        "moe.z_coef=0.1"};
 
-// Slots that find no room are dropped.
+// Tokens beyond an expert's capacity are dropped.
 const Sets kDropping = kModel + Sets{"moe.capacity_factor=0.7"};
 
 // GLM-4.5 with a dense layer, one with experts and one with experts that predicts further tokens.
@@ -77,7 +77,7 @@ TEST_P(ExpertsOnRanks, TrainAsOne) {
     EXPECT_GT(dropped, 0.02);
     EXPECT_NEAR(values_of(tiny.folder("ranks"), "expert_dropped")[0], dropped, 1e-9);
   }
-  // Of all layers, whichever stage has them.
+  // They cover all layers, on whichever stage.
   for (const char* key : {"expert_max_vio", "expert_entropy", "dead_experts"}) {
     EXPECT_NEAR(values_of(tiny.folder("ranks"), key)[0], values_of(tiny.folder("one"), key)[0], 1e-9) << key;
   }
@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"context", 2, {"parallel.context=2"}}, Layout{"zero3", 2, {"parallel.zero=3"}},
         Layout{"pipeline", 2, {"parallel.pipeline=2", "training.micro_batch_size=2"}},
         Layout{"expert", 2, {"parallel.expert=2"}},
-        Layout{"expert_in_rounds", 4, {"parallel.expert=4", "parallel.expert_capacity=0.4"}},
+        Layout{"expert_in_passes", 4, {"parallel.expert=4", "parallel.expert_capacity=0.4"}},
         Layout{"expert_zero3_replicas", 4, {"parallel.expert=2", "parallel.zero=3"}},
         Layout{
             "expert_over_tensor_and_shard", 4, {"parallel.expert=4", "parallel.tensor=2", "parallel.zero=1"}},
@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
             {"parallel.tensor=2", "parallel.pipeline=2", "parallel.shard=2", "training.micro_batch_size=2"}}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
-// A step's weights as they are saved, whichever ranks have them.
+// The saved weights of a step, from whichever ranks.
 std::string saved(const TinyRun& tiny, const char* run, int step) {
   return read_file(tiny.folder(run) / "checkpoints" / fmt::format("step-{:08}", step) / "model.safetensors");
 }
@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(Predicting, ExpertsOnRanks,
                          [](const auto& instance) { return std::string(instance.param.name); });
 INSTANTIATE_TEST_SUITE_P(
     WithBiases, ExpertsOnRanks,
-    testing::Values(Layout{"expert_in_rounds_zero3",
+    testing::Values(Layout{"expert_in_passes_zero3",
                            4,
                            {"parallel.expert=2", "parallel.zero=3", "parallel.expert_capacity=0.6"},
                            "biases"},
@@ -151,28 +151,28 @@ INSTANTIATE_TEST_SUITE_P(
                            "biases"}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
-// How much room there is between ranks decides how many passes there are, and no bit of what is trained:
-// whatever else runs beside the loops, is made again for them or gathered for them.
-class RoomOfSharedExperts : public testing::TestWithParam<Layout> {};
-TEST_P(RoomOfSharedExperts, ChangesNoBit) {
+// Expert capacity determines the number of passes and must not change a bit of the result, whatever runs
+// alongside the passes, is recomputed for them or gathered for them.
+class CapacityOfSharedExperts : public testing::TestWithParam<Layout> {};
+TEST_P(CapacityOfSharedExperts, ChangesNoBit) {
   const TinyRun tiny;
   const Layout& layout = GetParam();
-  const auto train = [&](const char* name, const char* room) {
+  const auto train = [&](const char* name, const char* capacity) {
     tiny.train_ranks(tiny.config(model_named(layout.model) + layout.sets +
-                                     Sets{std::string("parallel.expert_capacity=") + room},
+                                     Sets{std::string("parallel.expert_capacity=") + capacity},
                                  name),
                      layout.ranks);
     return values_of(tiny.folder(name), "expert_rounds");
   };
   const auto wide = train("wide", "100"), narrow = train("narrow", "0.2");
-  for (const double rounds : wide) EXPECT_EQ(rounds, 0);
-  for (const double rounds : narrow) EXPECT_GT(rounds, 4);  // of each of two layers at least two
+  for (const double passes : wide) EXPECT_EQ(passes, 0);
+  for (const double passes : narrow) EXPECT_GT(passes, 4);  // at least two in each of two layers
   for (const char* key : {"loss", "grad_norm"})
     EXPECT_EQ(values_of(tiny.folder("narrow"), key), values_of(tiny.folder("wide"), key));
   EXPECT_TRUE(saved(tiny, "narrow", 6) == saved(tiny, "wide", 6));
 }
 INSTANTIATE_TEST_SUITE_P(
-    Layouts, RoomOfSharedExperts,
+    Layouts, CapacityOfSharedExperts,
     testing::Values(
         Layout{"plain", 4, {"parallel.expert=4", "parallel.zero=1"}},
         Layout{"biases", 4, {"parallel.expert=4", "parallel.zero=1"}, "biases"},
@@ -204,9 +204,9 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"predicting", 2, {"parallel.expert=2", "memory.recompute=selective"}, "predicting"}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
-// With one expert a token and weights that add up to 1 every weight is 1 but for rounding, which must not
-// decide who is dropped: it depends on the micro-batch and on the layout.
-TEST(DroppedExperts, AreThoseThatTheRouterScoresLowest) {
+// With one expert per token and weights that add up to 1, every weight is 1 except for rounding. Rounding
+// depends on the micro-batch and on the layout, so it must not decide which tokens are dropped.
+TEST(DroppedTokens, HaveTheLowestRouterScores) {
   const TinyRun tiny;
   const Sets sets{"model.family='mixtral'",
                   "model.hidden_size=128",
@@ -229,7 +229,7 @@ TEST(DroppedExperts, AreThoseThatTheRouterScoresLowest) {
   EXPECT_NEAR(loss("tensor", {"training.micro_batch_size=1", "parallel.tensor=2"}, 2), one, 1e-6 * one);
 }
 
-// Each rank updates its own experts, where each is a matrix or a tensor by itself.
+// Each rank updates its experts; each expert is a separate matrix or tensor.
 struct Update {
   const char* name;
   Sets sets;
@@ -239,13 +239,13 @@ class UpdatesOfSharedExperts : public testing::TestWithParam<Update> {};
 const Sets kOnShards{"parallel.expert=2", "parallel.zero=1"},
     kOnTensor{"parallel.expert=2", "parallel.tensor=2"};
 
-TEST_P(UpdatesOfSharedExperts, AreThoseOfOneRank) {
+TEST_P(UpdatesOfSharedExperts, MatchOneRank) {
   const TinyRun tiny;
   const auto& [name, optimizer, layouts] = GetParam();
   const Sets sets = kModel + Sets{fmt::format("optimizer.name={}", name)} + optimizer;
   tiny.train(sets, "one");
   const auto one = values_of(tiny.folder("one"), "loss");
-  // From one to the other and back: states of each expert are found by name.
+  // From ranks to one rank and back: states of each expert are found by name.
   tiny.train_ranks(tiny.config(sets + layouts[0], "between"), 2, 2);
   tiny.train_ranks(tiny.config(sets + Sets{"parallel.zero=0"}, "between"), 1, 2);
   for (size_t i = 0; i < layouts.size(); ++i) {
@@ -264,19 +264,19 @@ INSTANTIATE_TEST_SUITE_P(
                     Update{"adamw8bit", {"optimizer.adamw8bit.min_elements=256"}, {kOnShards, kOnTensor}}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
-// A checkpoint goes on in any layout of experts, with what one rank would have had.
+// A checkpoint resumes in any layout of experts with the losses of one rank.
 class CheckpointsOfSharedExperts : public testing::TestWithParam<const char*> {};
-TEST_P(CheckpointsOfSharedExperts, GoOnInOtherLayouts) {
+TEST_P(CheckpointsOfSharedExperts, ResumeInOtherLayouts) {
   const TinyRun tiny;
   const Sets& model = model_named(GetParam());
   tiny.train(model, "one");
   tiny.train_ranks(tiny.config(model + Sets{"parallel.expert=4", "parallel.zero=2"}, "run"), 4, 2);
-  const auto go_on = [&](int ranks, const Sets& sets, int64_t stop_at) {
+  const auto resume = [&](int ranks, const Sets& sets, int64_t stop_at) {
     tiny.train_ranks(tiny.config(model + sets, "run"), ranks, stop_at);
   };
-  go_on(4, {"parallel.expert=2", "parallel.tensor=2", "parallel.expert_tensor=2"}, 2);
-  go_on(2, {"parallel.expert=2", "parallel.tensor=2", "parallel.zero=0"}, 2);
-  go_on(2, {"parallel.zero=3", "parallel.expert=1"}, -1);
+  resume(4, {"parallel.expert=2", "parallel.tensor=2", "parallel.expert_tensor=2"}, 2);
+  resume(2, {"parallel.expert=2", "parallel.tensor=2", "parallel.zero=0"}, 2);
+  resume(2, {"parallel.zero=3", "parallel.expert=1"}, -1);
   const auto one = values_of(tiny.folder("one"), "loss"), run = values_of(tiny.folder("run"), "loss");
   ASSERT_EQ(run.size(), one.size());
   for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(run[i], one[i], 1e-4 * one[i]) << "step " << i + 1;
@@ -284,9 +284,9 @@ TEST_P(CheckpointsOfSharedExperts, GoOnInOtherLayouts) {
 INSTANTIATE_TEST_SUITE_P(Models, CheckpointsOfSharedExperts, testing::Values("plain", "biases"),
                          [](const auto& instance) { return std::string(instance.param); });
 
-// How far held-out sets use experts of their own: not at all where they are the same, else somewhat; on ranks
-// by what the first one sees.
-TEST(ExpertsOfSets, AreToldWithEveryEvaluation) {
+// Specialisation of experts on held-out sets: zero if the sets are equal, otherwise positive; on several
+// ranks it is measured on the first.
+TEST(ExpertSpecialisation, IsRecordedWithEveryEvaluation) {
   const TinyRun tiny;
   std::vector<uint16_t> low, high;
   for (uint16_t i = 0; i < 200; ++i) {

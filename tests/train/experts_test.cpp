@@ -1,5 +1,5 @@
-// What keeps experts busy, against transformers and against the papers' formulas as
-// tools/golden/make_model_golden.py has them.
+// Balancing losses and token counts of experts, compared with transformers and with the papers' formulas
+// (tools/golden/make_model_golden.py).
 #include <gtest/gtest.h>
 
 #include <map>
@@ -17,7 +17,7 @@ using Balance = models::Experts::Balance;
 
 class Experts : public testing::TestWithParam<const char*> {};
 
-// A step of the golden batch, with these settings of the experts.
+// A step on the golden batch with modified settings of the experts.
 std::unique_ptr<Executor> step_with(Golden& golden, const std::function<void(models::Experts&)>& set,
                                     int64_t micro_batches = 1) {
   set(golden.model.experts);
@@ -32,7 +32,7 @@ double mean_of(const Executor& executor, const char* sum) {
   return executor.read<double>(sum) / static_cast<double>(executor.read<int64_t>("token_count"));
 }
 
-TEST_P(Experts, PooledLossAndItsGradientsAreThoseOfTransformers) {
+TEST_P(Experts, PooledLossAndItsGradientsMatchTransformers) {
   Golden golden(GetParam());
   const double coefficient = models::read_config_json(checkpoint::read_config_json(golden.folder), "golden")
                                  .experts.balance_coefficient;
@@ -58,7 +58,7 @@ TEST_P(Experts, PooledLossAndItsGradientsAreThoseOfTransformers) {
   EXPECT_GT(compared, 10);
 }
 
-TEST_P(Experts, LossesByLayerAreThoseOfThePapers) {
+TEST_P(Experts, LossesByLayerMatchThePapers) {
   Golden golden(GetParam());
   for (const auto& [name, balance] :
        {std::pair{"balanced/sequence", Balance::kSequence}, {"balanced/micro_batch", Balance::kMicroBatch}}) {
@@ -72,8 +72,8 @@ TEST_P(Experts, LossesByLayerAreThoseOfThePapers) {
   }
 }
 
-// Each sequence a micro-batch: its probabilities meet the counts of those before it too.
-TEST_P(Experts, LossOfTheGlobalBatchCountsWhatCameBefore) {
+// One sequence per micro-batch: its probabilities are weighed by counts that include earlier micro-batches.
+TEST_P(Experts, LossOfTheGlobalBatchIncludesEarlierMicroBatches) {
   Golden golden(GetParam());
   for (const auto& [name, micro_batches] :
        {std::pair{"balanced/global", int64_t{2}}, {"balanced/micro_batch", int64_t{1}}}) {
@@ -88,8 +88,8 @@ TEST_P(Experts, LossOfTheGlobalBatchCountsWhatCameBefore) {
   }
 }
 
-// Over sequences the loss is the same however the batch is cut; over micro-batches it is not.
-TEST_P(Experts, OnlyTheLossOfSequencesDoesNotHangOnTheCut) {
+// The loss over sequences does not depend on the micro-batch size, the loss over micro-batches does.
+TEST_P(Experts, OnlyTheLossOfSequencesIsIndependentOfMicroBatches) {
   Golden golden(GetParam());
   for (const Balance balance : {Balance::kSequence, Balance::kMicroBatch}) {
     const auto set = [&](models::Experts& experts) {
@@ -125,10 +125,9 @@ TEST_P(Experts, EveryTokenIsCountedOnceForEachOfItsExperts) {
   }
 }
 
-// What backward computes again counts no token a second time: neither those by which the bias moves, nor
-// those that the loss of the global batch has met forward, though a second micro-batch has been counted
-// since.
-TEST(ExpertsRecomputed, CountMoveAndWeighTokensOnce) {
+// Recomputation in backward counts no token twice: neither in the counts that move the router's bias, nor in
+// those that the global balancing loss used in forward, although a second micro-batch was counted since then.
+TEST(ExpertsRecomputed, CountTokensOnce) {
   for (const char* name : {"deepseek-v3-moe", "glm4-moe", "mixtral"}) {
     Golden golden(name);
     golden.model.experts.bias_rate = 0.25;
@@ -167,8 +166,8 @@ TEST(ExpertsRecomputed, CountMoveAndWeighTokensOnce) {
   }
 }
 
-// Where evaluation sees tokens go is where training, whose own instructions count, sends them.
-TEST_P(Experts, RoutingSeenInEvaluationIsThatOfTraining) {
+// Token counts of an evaluation equal those that training computes in its program.
+TEST_P(Experts, RoutingInEvaluationMatchesTraining) {
   const Golden golden(GetParam());
   const auto executor =
       make_executor(golden, {train_request(golden, kBatch, 1),
@@ -198,7 +197,7 @@ TEST_P(Experts, RoutingSeenInEvaluationIsThatOfTraining) {
   }
   for (int64_t layer = 0; layer < golden.model.layers; ++layer) layers -= golden.model.experts.at(layer);
   EXPECT_EQ(layers, 0) << "every layer with experts once";
-  // What only fills a batch up is not counted.
+  // Padding is not included.
   ids.resize(kLength + 6);
   for (const observe::LayerTokens& layer : counted(ids).layers) {
     EXPECT_EQ(std::accumulate(layer.tokens.begin(), layer.tokens.end(), int64_t{0}),
@@ -206,23 +205,24 @@ TEST_P(Experts, RoutingSeenInEvaluationIsThatOfTraining) {
   }
 }
 
-TEST(Specialisation, IsWhatSourceAndExpertTellOfEachOther) {
+TEST(Specialisation, IsTheMutualInformationOfSourceAndExpert) {
   const auto share = [](const std::vector<std::vector<int64_t>>& sources) {
     return evaluation::specialisation_of(sources).share;
   };
-  EXPECT_NEAR(share({{5, 5, 0, 0}, {0, 0, 70, 30}}), 1, 1e-12) << "no expert is shared";
-  EXPECT_NEAR(share({{5, 5, 0, 0}, {50, 50, 0, 0}}), 0, 1e-12) << "however many tokens there are";
+  EXPECT_NEAR(share({{5, 5, 0, 0}, {0, 0, 70, 30}}), 1, 1e-12) << "the sources share no expert";
+  EXPECT_NEAR(share({{5, 5, 0, 0}, {50, 50, 0, 0}}), 0, 1e-12) << "independent of the number of tokens";
   EXPECT_NEAR(share({{1, 0, 0}, {0, 1, 0}, {0, 0, 9}}), 1, 1e-12);
   EXPECT_EQ(share({{3, 4}}), 0);
-  EXPECT_EQ(share({{3, 4}, {0, 0}}), 0) << "one without tokens is none";
-  // p = (3/4, 1/4) and (1/4, 3/4): 1 bit less the entropy of p.
+  EXPECT_EQ(share({{3, 4}, {0, 0}}), 0) << "a source without tokens is ignored";
+  // p = (3/4, 1/4) and (1/4, 3/4): 1 bit minus the entropy of p.
   const auto found = evaluation::specialisation_of({{3, 1}, {10, 30}});
   EXPECT_NEAR(found.information, 1 + 0.75 * std::log2(0.75) + 0.25 * std::log2(0.25), 1e-12);
   EXPECT_NEAR(found.share, found.information, 1e-12);
 }
 
-// Of encoder and decoder each over all its layers, sequence by sequence; z-losses as means over layers.
-TEST(SwitchExperts, LossesOfBothStacksAreThoseOfTransformers) {
+// Balancing losses of encoder and decoder, each over all its layers, per sequence; z-losses as means over
+// layers.
+TEST(SwitchExperts, LossesOfBothStacksMatchTransformers) {
   Golden golden("switch");
   const models::Experts own =
       models::read_config_json(checkpoint::read_config_json(golden.folder), "golden").experts;

@@ -1,4 +1,4 @@
-// `[model] from = DIR` on directories that transformers saved: the run does what PyTorch does from there
+// `[model] from = DIR` with directories saved by transformers: the run trains like PyTorch from there
 // (tools/golden/make_stream_golden.py).
 #include "base/json.h"
 #include "checkpoint/huggingface.h"
@@ -10,7 +10,7 @@ namespace {
 
 class FromTransformers : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
-TEST_P(FromTransformers, TrainsOnAsPyTorchDoes) {
+TEST_P(FromTransformers, TrainsLikePyTorch) {
   const auto& [name, set] = GetParam();
   const Path model = Path(STRATA_GOLDEN_MODELS) / name;
   const auto golden = parse_json<nlohmann::json>(read_file(model / "stream.json"));
@@ -67,8 +67,8 @@ TEST(FromTransformers, ReadsPickledShards) {
   EXPECT_EQ(bits_of(scratch / "a", 0), bits_of(scratch / "b", 0));
 }
 
-// LlamaModel and GPT2Model save the same tensors without the prefix that the class with the head gives them.
-TEST(FromTransformers, ABareModelClassLeavesOutThePrefix) {
+// LlamaModel and GPT2Model save the same tensors without the prefix that the class with the head adds.
+TEST(FromTransformers, ReadsBareModelsWithoutThePrefix) {
   for (const auto& [name, prefix] : {std::pair{"llama-tied", "model."}, std::pair{"gpt2", "transformer."}}) {
     const Path whole = Path(STRATA_GOLDEN_MODELS) / name;
     const checkpoint::TensorSource source = checkpoint::open_tensors(whole);

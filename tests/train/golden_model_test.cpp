@@ -1,5 +1,5 @@
-// Whole models against transformers: logits, loss, every gradient, document masks, AdamW curves, greedy text.
-// The files come from tools/golden/make_model_golden.py and make_encoder_golden.py.
+// Whole models compared with transformers: logits, loss, every gradient, document masks, AdamW curves, greedy
+// text. tools/golden/make_model_golden.py and make_encoder_golden.py write the files.
 #include "fixtures/golden_model.h"
 
 namespace strata::train {
@@ -30,23 +30,22 @@ TEST_P(GoldenModel, LossAndEveryGradient) {
   expect_gradients(golden, *executor);
 }
 
-// bf16 activations and matmul operands, everything else fp32: as near to fp32 as transformers' own bf16
-// comes.
-void expect_as_near_as_transformers(const Golden& golden, Executor& executor) {
+// bf16 activations and matmul operands, everything else in fp32: as close to fp32 as bf16 in transformers.
+void expect_as_close_as_transformers(const Golden& golden, Executor& executor) {
   fill_plain(golden, executor);
   executor.run_micro_batches(0);
   const double loss = golden.floats("loss")[0];
-  // Rounding may send a token of so few to another expert, and which one depends on the kernels.
+  // Rounding may send one of the few tokens to another expert; which one depends on the kernels.
   EXPECT_NEAR(mean_loss(executor), loss, (golden.model.experts.count > 0 ? 5e-3 : 2e-3) * loss);
   EXPECT_NE(static_cast<float>(mean_loss(executor)), golden.floats("loss")[0]);
-  // Where rounding sends a token to another expert, gradients are others altogether, here and there.
+  // If rounding sends a token to another expert, some gradients are entirely different.
   if (golden.model.experts.count > 0) return;
   double ours = 0, theirs = 0;  // squares over all tensors
   for (const auto& [name, entry] : golden.source.tensors) {
     if (!name.starts_with("grad/")) continue;
     const double found = distance(gradient_of(golden, executor, name.substr(5)), golden.floats(name));
     const double spread = golden.floats("bf16/grad_distance/" + name.substr(5))[0];
-    // A small tensor's distance is one draw of the rounding's; all tensors together vary less.
+    // The rounding error of a small tensor is a single sample; that of all tensors together varies less.
     EXPECT_LT(found, 3 * spread) << name;
     ours += found * found;
     theirs += spread * spread;
@@ -54,18 +53,19 @@ void expect_as_near_as_transformers(const Golden& golden, Executor& executor) {
   EXPECT_LT(std::sqrt(ours), 1.25 * std::sqrt(theirs));
 }
 
-TEST_P(GoldenModel, Bf16IsAsNearToFp32AsTransformersIs) {
+TEST_P(GoldenModel, Bf16IsAsCloseToFp32AsInTransformers) {
   const Golden golden(GetParam());
-  expect_as_near_as_transformers(golden, *make_executor(golden, {train_request(golden, kBatch, 1)},
-                                                        program::Recompute::kNone, DType::kBF16));
+  expect_as_close_as_transformers(golden, *make_executor(golden, {train_request(golden, kBatch, 1)},
+                                                         program::Recompute::kNone, DType::kBF16));
 }
 
-TEST_P(GoldenModel, Bf16OfAProcessorWithPairsIsAsNear) {
+TEST_P(GoldenModel, Bf16DotProductsAreAsClose) {
   const Golden golden(GetParam());
-  expect_as_near_as_transformers(golden, *make_executor_with_pairs(golden, train_request(golden, kBatch, 1)));
+  expect_as_close_as_transformers(golden,
+                                  *make_executor_with_pairs(golden, train_request(golden, kBatch, 1)));
 }
 
-TEST_P(GoldenModel, RecomputeGivesTheSameBits) {
+TEST_P(GoldenModel, RecomputeChangesNoBit) {
   const Golden golden(GetParam());
   std::vector<std::vector<float>> gradients;
   for (const program::Recompute recompute :
@@ -115,8 +115,8 @@ TEST_P(GoldenModel, ThirtyAdamWStepsFollowPyTorch) {
   const Golden golden(GetParam());
   const auto losses = golden.floats("adamw/loss"), norms = golden.floats("adamw/grad_norm");
   const Curve curve = adamw_curve(golden);
-  // Gradients as long as T5's let every rounding be seen: PyTorch's own curve is up to 0.8e-3 away on another
-  // processor, and up to 1.1e-3 with weights that are 1e-7 of themselves off.
+  // T5's large gradients make rounding visible: PyTorch's curve differs by up to 0.8e-3 on another processor,
+  // and by up to 1.1e-3 with weights changed by a factor of 1 + 1e-7.
   const double of_norm = std::string_view(GetParam()) == "t5-gated" ? 3e-3 : 1e-3;
   for (size_t step = 0; step < losses.size(); ++step) {
     EXPECT_NEAR(curve.losses[step], losses[step], 2e-4) << "step " << step;
@@ -131,7 +131,7 @@ TEST_P(GoldenModel, LogitsEqualTransformers) {
 TEST_P(GoldenModel, GreedyTextEqualsTransformers) {
   const Golden golden(GetParam());
   if (golden.model.architecture == models::Architecture::kEncoder)
-    GTEST_SKIP() << "an encoder writes no text";
+    GTEST_SKIP() << "an encoder generates no text";
   EXPECT_EQ(greedy_text(golden), golden.integers("greedy/tokens"));
 }
 

@@ -1,8 +1,8 @@
-// The table of docs/parallelism.md: every layout on threads and on processes, in fp32 and bf16, of a Llama, a
-// GPT-2, a T5 and a Gemma 3 with windows, whose sizes no number of ranks divides where they need not, against
-// one rank. Each figure is the worst of the four models. `make test` runs a part in which each pair of
-// layout, engine, dtype and model comes up; with STRATA_ALL_LAYOUTS the program runs all of it, and
-// STRATA_WRITE_LAYOUTS="date, commit" writes the table.
+// The table of docs/parallelism.md: every layout on threads and on processes, in fp32 and bf16, compared with
+// one rank, for a Llama, a GPT-2, a T5 and a Gemma 3 with windows. Sizes are indivisible by the number of
+// ranks unless the layout requires it. Each figure is the worst of the four models. `make test` runs a subset
+// that covers each pair of layout, engine, dtype and model; with STRATA_ALL_LAYOUTS the program runs all of
+// them, and STRATA_WRITE_LAYOUTS="date, commit" writes the table.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -26,10 +26,10 @@ struct Layout {
   std::string name;
   int ranks = 1;
   Sets parallel = {};      // keys of [parallel]
-  Sets sizes = {};         // of model and batch that its degrees need; one rank has them too
-  bool by_mpirun = false;  // also as processes
+  Sets sizes = {};         // of model and batch that its degrees require, also for one rank
+  bool by_mpirun = false;  // also run as processes
   int batch = 7;
-  // Whether ranks have parts of what one rank adds up in one go, so that bf16 rounds it more than once.
+  // Whether ranks hold partial sums of one rank's sum, so bf16 rounds more than once.
   bool rounds = false;
 };
 
@@ -42,7 +42,7 @@ Layout zero(const char* name, int replicate, int shard, int stage) {
       true};
 }
 
-// Of the families that know such heads.
+// For families with grouped key-value heads.
 constexpr const char* kFewerHeads = "model.num_key_value_heads=3";
 
 // Degrees of the axes, in the order of the mesh.
@@ -84,7 +84,7 @@ const std::vector<Layout>& layouts() {
       zero("2 × ZeRO-1 on 2", 2, 2, 1), zero("2 × ZeRO-2 on 2", 2, 2, 2), zero("2 × ZeRO-3 on 2", 2, 2, 3),
       zero("2 × ZeRO-1 on 4", 2, 4, 1), zero("2 × ZeRO-3 on 4", 2, 4, 3), zero("4 × ZeRO-2 on 2", 4, 2, 2),
       zero("4 × ZeRO-3 on 2", 4, 2, 3),
-      // An axis alone.
+      // Single axes.
       mesh("tensor 2", {.tensor = 2}, {}, true),
       mesh("tensor 2, whole rows", {.tensor = 2}, {"sequence=false"}), mesh("tensor 3", {.tensor = 3}),
       mesh("tensor 4", {.tensor = 4}), mesh("context 2", {.context = 2}, {}, true),
@@ -129,8 +129,8 @@ struct Cell {
   size_t layout, engine, dtype, model;
 };
 
-// Those of `make test`: with each layout every engine, dtype and model.
-bool is_in_part(const Cell& cell) {
+// The subset of `make test`: with each layout every engine, dtype and model.
+bool is_in_subset(const Cell& cell) {
   const size_t engine = layouts()[cell.layout].by_mpirun ? (cell.layout + cell.model) % 2 : 0;
   return cell.engine == engine && cell.dtype == (cell.layout / 2 + cell.model) % 2;
 }
@@ -141,7 +141,7 @@ std::vector<Cell> cells(bool all) {
     for (size_t engine = 0; engine < (layouts()[layout].by_mpirun ? 2 : 1); ++engine)
       for (size_t dtype = 0; dtype < 2; ++dtype)
         for (size_t model = 0; model < std::size(kModels); ++model)
-          if (const Cell cell{layout, engine, dtype, model}; all || is_in_part(cell)) out.push_back(cell);
+          if (const Cell cell{layout, engine, dtype, model}; all || is_in_subset(cell)) out.push_back(cell);
   return out;
 }
 
@@ -149,7 +149,7 @@ using Tensors = std::map<std::string, std::vector<float>>;
 
 struct Run {
   std::vector<double> losses, first_samples;
-  // First moments after one step: the gradients, clipped, times a tenth.
+  // First moments after one step: 0.1 times the clipped gradients.
   Tensors moments;
 };
 
@@ -162,8 +162,8 @@ class Lab {
     put_file(tiny_.path("corpus.txt"), text);
   }
 
-  // Runs of one and, where a curve is wanted, 30 steps; nothing where the ranks did not come to their end,
-  // which is a failure of the test.
+  // A run of one step and, for a curve, another of 30 steps. If the ranks fail, so does the test, and the
+  // result is empty.
   std::optional<Run> run(const Cell& cell, const Layout& layout, const Sets& sets, bool curve) {
     const std::string name = "run-" + std::to_string(++runs_);
     const auto first = train(cell, layout, sets, 1, name + "-first");
@@ -183,11 +183,11 @@ class Lab {
     return {"training.global_batch_size=" + std::to_string(sequences),
             "training.micro_batch_size=" + std::to_string(micro_batch)};
   }
-  // One rank's, made once for what it depends on.
-  const Run* alone(const Cell& cell, const Sets& sets, bool curve) {
+  // The run of one rank, cached by its parameters.
+  const Run* baseline(const Cell& cell, const Sets& sets, bool curve) {
     std::string key = fmt::format("{} {} {}", cell.dtype, cell.model, curve);
     for (const std::string& set : sets) key += " " + set;
-    auto& known = alone_[key];
+    auto& known = baselines_[key];
     if (!known) known = run({cell.layout, 0, cell.dtype, cell.model}, one_rank(), sets, curve);
     return known ? &*known : nullptr;
   }
@@ -264,7 +264,7 @@ class Lab {
 
   TinyRun tiny_;
   int runs_ = 0;
-  std::map<std::string, std::optional<Run>> alone_;
+  std::map<std::string, std::optional<Run>> baselines_;
 };
 
 double norm(std::span<const float> values) {
@@ -280,14 +280,14 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(sum);
 }
 
-// Of the tensor that is furthest off, relative to its norm.
+// The largest distance of a tensor, relative to its norm.
 double furthest(const Tensors& wanted, const Tensors& found) {
   EXPECT_EQ(wanted.size(), found.size());
   double most = 0;
   for (const auto& [name, values] : wanted) {
     const auto other = found.find(name);
     if (other == found.end() || other->second.size() != values.size()) {
-      ADD_FAILURE() << name << " is not there, or of another size";
+      ADD_FAILURE() << name << " is missing or has another size";
       continue;
     }
     most = std::max(most, distance(values, other->second) / std::max(norm(values), 1e-30));
@@ -315,13 +315,13 @@ struct Figures {
 };
 
 constexpr double kFirst = 1e-5, kCurve = 1e-3;  // fp32, relative
-constexpr double kOwn = 2;                      // bf16, of one rank's own difference
+constexpr double kOwn = 2;                      // bf16, relative to the difference of one rank
 
-// fp32, a batch of seven: some rank has a sequence more, or none.
+// fp32 with a batch of seven: some ranks have one sequence more, or none.
 std::optional<Figures> in_fp32(Lab& lab, const Cell& cell) {
   const Layout& layout = layouts()[cell.layout];
   const Sets sets = Lab::batch_of(layout.batch, 1) + layout.sizes;
-  const Run* const one = lab.alone(cell, sets, true);
+  const Run* const one = lab.baseline(cell, sets, true);
   const auto many = lab.run(cell, layout, sets, true);
   if (one == nullptr || !many) return std::nullopt;
   EXPECT_EQ(many->first_samples, one->first_samples);
@@ -336,13 +336,13 @@ std::optional<Figures> in_fp32(Lab& lab, const Cell& cell) {
   return figures;
 }
 
-// bf16, of layouts that round more than once: how far they are from one rank's fp32, against how far one
-// rank's bf16 is.
+// bf16, for layouts that round more than once: their distance from one rank in fp32, relative to the distance
+// of one rank in bf16.
 std::optional<Figures> rounded_in_bf16(Lab& lab, const Cell& cell) {
   const Layout& layout = layouts()[cell.layout];
   const Sets sets = Lab::batch_of(8, 1) + layout.sizes;
-  const Run* const exact = lab.alone({cell.layout, cell.engine, 0, cell.model}, sets, false);
-  const Run* const one = lab.alone(cell, sets, false);
+  const Run* const exact = lab.baseline({cell.layout, cell.engine, 0, cell.model}, sets, false);
+  const Run* const one = lab.baseline(cell, sets, false);
   const auto many = lab.run(cell, layout, sets, false);
   if (exact == nullptr || one == nullptr || !many) return std::nullopt;
   EXPECT_EQ(many->first_samples, one->first_samples);
@@ -351,18 +351,18 @@ std::optional<Figures> rounded_in_bf16(Lab& lab, const Cell& cell) {
   const Figures figures{.loss = std::abs(many->losses[0] - exact->losses[0]),
                         .gradients = whole_distance(exact->moments, many->moments) / own};
   EXPECT_GT(own, 0);
-  // One number, in which roundings may cancel by luck: a quarter of bf16's epsilon is allowed beside it.
+  // In a single number rounding errors may cancel by chance: allow a quarter of bf16's epsilon in addition.
   EXPECT_LE(figures.loss, kOwn * std::abs(one->losses[0] - exact->losses[0]) + 1e-3 * exact->losses[0]);
   EXPECT_LE(figures.gradients, kOwn);
   return figures;
 }
 
-// bf16: against how far one rank is from itself when its micro-batch is halved.
+// bf16: relative to the difference that halving the micro-batch makes on one rank.
 std::optional<Figures> in_bf16(Lab& lab, const Cell& cell) {
   const Layout& layout = layouts()[cell.layout];
   if (layout.rounds) return rounded_in_bf16(lab, cell);
-  const Run* const one = lab.alone(cell, Lab::batch_of(8, 2) + layout.sizes, false);
-  const Run* const halved = lab.alone(cell, Lab::batch_of(8, 1) + layout.sizes, false);
+  const Run* const one = lab.baseline(cell, Lab::batch_of(8, 2) + layout.sizes, false);
+  const Run* const halved = lab.baseline(cell, Lab::batch_of(8, 1) + layout.sizes, false);
   const auto many = lab.run(cell, layout, Lab::batch_of(8, 1) + layout.sizes, false);
   if (one == nullptr || halved == nullptr || !many) return std::nullopt;
   EXPECT_EQ(many->first_samples, one->first_samples);
@@ -415,7 +415,7 @@ class Layouts : public testing::TestWithParam<size_t> {
 #endif
   }
 
-  // STRATA_WRITE_LAYOUTS: what stands above it.
+  // The value of STRATA_WRITE_LAYOUTS is printed above the table.
   static void write_table() {
     const Path path = STRATA_PARALLELISM_PAGE;
     const std::string text = read_file(path);
@@ -459,7 +459,7 @@ INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::Range(size_t{0}, layouts().size(
   return name + "_" + std::to_string(layout.param);
 });
 
-TEST(LayoutsPage, HasARowOfEachLayoutAndEngine) {
+TEST(LayoutsPage, HasARowForEachLayoutAndEngine) {
   if (std::getenv(kWrites) != nullptr) GTEST_SKIP() << "it is being written";
   const std::string text = read_file(STRATA_PARALLELISM_PAGE);
   for (size_t layout = 0; layout < layouts().size(); ++layout)
@@ -469,7 +469,7 @@ TEST(LayoutsPage, HasARowOfEachLayoutAndEngine) {
           << ": STRATA_WRITE_LAYOUTS=\"date, commit\" build/release/bin/train_layouts_tests writes it";
 }
 
-// --- What one rank decides over tensors or tokens that a layout cuts
+// --- Decisions over whole tensors or batches that a layout shards
 
 struct Feature {
   std::string name;
@@ -482,10 +482,10 @@ const Sets k8Bit{"optimizer.name=adamw8bit", "optimizer.adamw8bit.min_elements=2
 const Sets kExperts{"model.family=qwen3-moe", "model.override.num_experts=8",
                     "model.override.num_experts_per_tok=2", "model.override.moe_intermediate_size=16",
                     "optimizer.lr=3e-3"};
-const Sets kRoom = kExperts + Sets{"moe.capacity_factor=0.7"};
-const Sets kGreatest = kRoom + Sets{"moe.drop=probability", "model.allow_leaking_routing=true"};
-const Sets kOverBatch =
-    kRoom + Sets{"moe.capacity_over=micro_batch", "moe.min_capacity=3", "model.allow_leaking_routing=true"};
+const Sets kCapacity = kExperts + Sets{"moe.capacity_factor=0.7"};
+const Sets kGreatest = kCapacity + Sets{"moe.drop=probability", "model.allow_leaking_routing=true"};
+const Sets kOverBatch = kCapacity + Sets{"moe.capacity_over=micro_batch", "moe.min_capacity=3",
+                                         "model.allow_leaking_routing=true"};
 const Sets kNoise = kExperts + Sets{"moe.jitter=0.3"};
 const Sets kMixtral{"model.family=mixtral", "model.override.num_local_experts=4",
                     "model.override.router_jitter_noise=0.2", "optimizer.lr=3e-3"};
@@ -505,12 +505,12 @@ const std::vector<Feature>& features() {
       {"adamw8bit_zero2_3_tensor2", 6, k8Bit, on({"shard=3", "tensor=2", "zero=2"})},
       {"adamw8bit_tensor2_pipeline2", 4, k8Bit, on({"tensor=2", "pipeline=2"})},
       {"adamw8bit_experts_tensor2", 2, k8Bit + kExperts, on({"tensor=2"})},
-      {"capacity_context2", 2, kRoom, on({"context=2"})},
-      {"capacity_context2_ring", 2, kRoom, on({"context=2", "context_kind=ring"})},
-      {"capacity_context2_ulysses", 2, kRoom, on({"context=2", "context_kind=ulysses"})},
-      {"capacity_zero2_2_context2_tensor2", 8, kRoom, on({"shard=2", "context=2", "tensor=2", "zero=2"})},
-      {"capacity_context2_pipeline2", 4, kRoom, on({"context=2", "pipeline=2"})},
-      {"capacity_context2_expert4", 4, kRoom, on({"context=2", "shard=2", "expert=4"})},
+      {"capacity_context2", 2, kCapacity, on({"context=2"})},
+      {"capacity_context2_ring", 2, kCapacity, on({"context=2", "context_kind=ring"})},
+      {"capacity_context2_ulysses", 2, kCapacity, on({"context=2", "context_kind=ulysses"})},
+      {"capacity_zero2_2_context2_tensor2", 8, kCapacity, on({"shard=2", "context=2", "tensor=2", "zero=2"})},
+      {"capacity_context2_pipeline2", 4, kCapacity, on({"context=2", "pipeline=2"})},
+      {"capacity_context2_expert4", 4, kCapacity, on({"context=2", "shard=2", "expert=4"})},
       {"capacity_by_probability_context2", 2, kGreatest, on({"context=2"})},
       {"capacity_over_micro_batch_context2", 2, kOverBatch, on({"context=2"})},
       {"jitter_tensor2", 2, kNoise, on({"tensor=2"})},
@@ -524,8 +524,9 @@ const std::vector<Feature>& features() {
 
 class Features : public testing::TestWithParam<size_t> {};
 
-// 30 steps; then the same with the first half on the ranks and the rest on one, from their checkpoint.
-TEST_P(Features, TrainAsOneRankAndGoOnThere) {
+// 30 steps; then the same with the first half on the layout's ranks and the rest, from their checkpoint, on
+// two.
+TEST_P(Features, TrainAsOneRankAndResumeInAnotherLayout) {
   const Feature& feature = features()[GetParam()];
   const TinyRun tiny;
   const Sets sets =
@@ -542,7 +543,7 @@ TEST_P(Features, TrainAsOneRankAndGoOnThere) {
     EXPECT_LE(relative(one[0], many[0]), kFirst) << name;
     for (size_t i = 0; i < one.size(); ++i) EXPECT_LE(relative(one[i], many[i]), kCurve) << name << ", " << i;
   }
-  // What a checkpoint holds is in no layout: the same tensors in the same shapes.
+  // Checkpoints do not depend on the layout: the same tensors with the same shapes.
   const auto shapes = [&](const char* name) {
     const checkpoint::SafetensorsFile file(tiny.folder(name) /
                                            "checkpoints/step-00000030/optimizer.safetensors");
@@ -556,8 +557,8 @@ TEST_P(Features, TrainAsOneRankAndGoOnThere) {
 INSTANTIATE_TEST_SUITE_P(All, Features, testing::Range(size_t{0}, features().size()),
                          [](const auto& one) { return features()[one.param].name; });
 
-// The part of `make test` has every pair.
-TEST(LayoutsPart, HasEveryPair) {
+// The subset of `make test` covers every pair.
+TEST(LayoutsSubset, HasEveryPair) {
   using Pair = std::tuple<int, size_t, size_t>;
   const auto pairs_of = [](const std::vector<Cell>& all) {
     std::set<Pair> pairs;

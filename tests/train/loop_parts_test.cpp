@@ -1,4 +1,4 @@
-// The parts of the training loop: positions that go forward and back, verdicts, and stopping.
+// Parts of the training loop: run positions, verdicts and stopping.
 #include <atomic>
 #include <limits>
 
@@ -10,8 +10,8 @@
 namespace strata::train {
 namespace {
 
-// A position goes back to an earlier state and takes the same samples again, also in another order of them.
-TEST(RunPosition, GoesBack) {
+// A position returns to an earlier state and repeats the same samples, or continues with another order.
+TEST(RunPosition, ReturnsToAnEarlierState) {
   const TinyRun tiny;
   config::RunConfig config = tiny.config({"data.epochs=1", "training.steps=1000"});
   const models::ModelConfig model = config::resolve_model(config);
@@ -22,7 +22,7 @@ TEST(RunPosition, GoesBack) {
   const RunInputs inputs{config, model, nullptr, data, ranks};
   RunPosition position(inputs, {});
   const auto order = position.samples()->fingerprint();
-  EXPECT_EQ(position.total_steps(), (6000 - 1) / 16 / 8 + 1) << "all of the data, the last batch not full";
+  EXPECT_EQ(position.total_steps(), (6000 - 1) / 16 / 8 + 1) << "all data, with an incomplete last batch";
   for (int step = 0; step < 3; ++step) position.advance();
   const TrainingState early = position.state();
   EXPECT_EQ(early.step, 3);
@@ -34,7 +34,7 @@ TEST(RunPosition, GoesBack) {
   position.continue_from(early);
   EXPECT_EQ(to_json(position.state()), to_json(early));
   EXPECT_FALSE(position.is_reordered());
-  EXPECT_NE(position.samples(), before) << "readers see that the order was made again";
+  EXPECT_NE(position.samples(), before) << "a new object, so readers notice the change";
   EXPECT_EQ(position.samples()->fingerprint(), order);
 
   TrainingState of_another_order = early;
@@ -45,7 +45,7 @@ TEST(RunPosition, GoesBack) {
   EXPECT_EQ(position.state().next_sample, early.next_sample);
 }
 
-TEST(Verdict, IsThatOfLossAndGradient) {
+TEST(Verdict, DependsOnLossAndGradientNorm) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   StepRecord record;
   EXPECT_EQ(verdict_on(record), Verdict::kAccepted) << "a step without a target has no loss";
@@ -58,8 +58,8 @@ TEST(Verdict, IsThatOfLossAndGradient) {
   EXPECT_EQ(verdict_on(record), Verdict::kDiverged);
 }
 
-// One rank or several: a request that comes during the evaluation after a step ends the run with that step.
-TEST(Stopping, IsAskedForAfterAnEvaluationToo) {
+// On one rank or several: a request during the evaluation after a step ends the run at that step.
+TEST(Stopping, IsCheckedAfterEvaluations) {
   const TinyRun tiny;
   put_tokens(tiny.path("valid.bin"), tiny_tokens(400, 31));
   for (const int ranks : {1, 2}) {
@@ -68,7 +68,7 @@ TEST(Stopping, IsAskedForAfterAnEvaluationToo) {
     const auto config = tiny.config({"data.valid=[\"" + tiny.path("valid.bin").string() + "\"]",
                                      "eval.interval=\"2 steps\"", "parallel.shard=-1"},
                                     folder.filename().string());
-    // After steps 1 and 2 each rank is asked once; the next question follows the evaluation.
+    // After steps 1 and 2 each rank checks once; the next check follows the evaluation.
     std::atomic<int64_t> asked = 0;
     const TrainResult result = train_on_threads({.config = config, .files = &quick}, ranks, [&] {
       return std::filesystem::exists(folder / "metrics.jsonl") && ++asked > 2 * ranks;

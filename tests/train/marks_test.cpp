@@ -1,4 +1,4 @@
-// Tokenizers with marks that the model's embedding has no rows for, as Gemma 3's of text alone.
+// Tokenizers with special tokens beyond the rows of the model's embedding, as in text-only Gemma 3 models.
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/actions.h"
@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// Of bytes, with these special tokens from id 256 on.
+// A byte tokenizer with these special tokens from id 256 on.
 std::string byte_tokenizer(const std::vector<std::string>& special) {
   data::TrainOptions options;
   options.special_tokens = {special.front()};
@@ -34,7 +34,7 @@ std::string byte_tokenizer(const std::vector<std::string>& special) {
   return dump_json(file);
 }
 
-class Marks : public testing::Test {
+class SpecialTokens : public testing::Test {
  protected:
   // A corpus of text whose documents end with `end`.
   config::RunConfig config(const std::string& text, const Sets& sets = {}) const {
@@ -56,7 +56,7 @@ class Marks : public testing::Test {
   TinyRun tiny_;
 };
 
-TEST_F(Marks, BeyondTheModelsRowsAreOnlyRefusedInTexts) {
+TEST_F(SpecialTokens, BeyondTheModelsRowsAreOnlyRefusedInTexts) {
   put_file(tiny_.path("tokenizer.json"), byte_tokenizer({"</s>", "<pad>", "<image_soft_token>", "<video>"}));
   EXPECT_EQ(tiny_.train_with(RunOptions{.config = config(documents(""))}).end, RunEnd::kFinished);
   refused(config(documents(" <image_soft_token>")), ErrorKind::kData, {"258"});

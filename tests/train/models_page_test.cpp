@@ -1,6 +1,5 @@
-// docs/models.md is made by this test: with STRATA_WRITE_MODELS_PAGE=1 it writes the page, else it checks
-// that the page's families, blocks and presets are those of the code, and that every model keeps within the
-// page's limits.
+// Writes docs/models.md if STRATA_WRITE_MODELS_PAGE=1 is set. Otherwise it checks that the page lists the
+// families, blocks and presets of the code, and that every model is within the page's limits.
 #include <fmt/core.h>
 
 #include <cstdlib>
@@ -14,19 +13,19 @@ namespace {
 
 using namespace golden;
 
-// How far a golden model is from transformers, in fp32.
+// Differences between a golden model and transformers, in fp32.
 struct Parity {
-  double logits = 0;     // greatest difference of one
-  double loss = 0;       // difference of the mean
-  double gradients = 0;  // greatest distance of a tensor's gradient over its norm
-  double curve = 0;      // greatest difference of a loss in 30 AdamW steps
-  // Distance of all gradients in bf16 from fp32, over that of transformers' bf16; nothing where rounding may
-  // send a token to another expert, which changes gradients altogether, here and there.
+  double logits = 0;     // largest difference of a logit
+  double loss = 0;       // difference of the mean loss
+  double gradients = 0;  // largest distance of a tensor's gradient, relative to its norm
+  double curve = 0;      // largest difference of a loss in 30 AdamW steps
+  // Distance of all gradients in bf16 from fp32, relative to that of transformers' bf16. None for models with
+  // experts, where rounding may send a token to another expert and change some gradients entirely.
   std::optional<double> bf16;
-  std::optional<bool> greedy;  // its text is the same; nothing where it writes none
+  std::optional<bool> greedy;  // whether its text is the same; none if it generates no text
 };
 
-// What its generation kernels make of a text, against its training kernels.
+// Differences between generation kernels and training kernels on the same text.
 struct Drifts {
   inference::Drift fp32, bf16;
 };
@@ -68,7 +67,7 @@ Parity parity_of(const Golden& golden) {
   return parity;
 }
 
-// What is the same on every machine.
+// Does not depend on the machine.
 std::string families_table() {
   std::string text =
       "| family | `model_type` | norms | positions | attention | FFN | embedding and head | presets |\n"
@@ -139,7 +138,7 @@ std::string drift_table(const std::vector<std::pair<std::string, Drifts>>& all) 
   return text;
 }
 
-TEST(ModelsPage, SaysWhatTheFamiliesAreAndHowNearTheyCome) {
+TEST(ModelsPage, ListsFamiliesAndTheirDifferences) {
   const Path path = STRATA_MODELS_PAGE;
   std::vector<std::pair<std::string, Parity>> all;
   for (const char* name : kModels) {
@@ -155,8 +154,8 @@ TEST(ModelsPage, SaysWhatTheFamiliesAreAndHowNearTheyCome) {
   std::vector<std::pair<std::string, Drifts>> drifts;
   for (const char* name : kModels) {
     Golden golden(name);
-    if (golden.model.architecture == models::Architecture::kEncoder) continue;  // it writes no text
-    // Texts are written without a bound of experts' room.
+    if (golden.model.architecture == models::Architecture::kEncoder) continue;  // it generates no text
+    // Generation has no limit of expert capacity.
     golden.model.experts.capacity = {};
     const Drifts found{drift_of(golden, DType::kF32, DType::kF32),
                        drift_of(golden, DType::kBF16, DType::kBF16)};
@@ -170,13 +169,13 @@ TEST(ModelsPage, SaysWhatTheFamiliesAreAndHowNearTheyCome) {
     write_file_atomically(posix_file_system(), path, page(all) + drift_table(drifts));
   const std::string text = read_file(path);
   EXPECT_NE(text.find(families_table()), std::string::npos)
-      << "docs/models.md is of another state of the code; run this test with STRATA_WRITE_MODELS_PAGE=1";
+      << "docs/models.md is out of date; run this test with STRATA_WRITE_MODELS_PAGE=1";
   const size_t second = text.find("## Training kernels against generation kernels");
   for (const auto& [name, found] : drifts)
     EXPECT_NE(text.find("| " + name + " |", std::min(second, text.size())), std::string::npos)
         << "docs/models.md does not compare the kernels of " << name;
   for (const auto& [name, parity] : all)
-    EXPECT_NE(text.find("| " + name + " |"), std::string::npos) << "docs/models.md has no row of " << name;
+    EXPECT_NE(text.find("| " + name + " |"), std::string::npos) << "docs/models.md has no row for " << name;
 }
 
 }  // namespace

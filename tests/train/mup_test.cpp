@@ -1,5 +1,5 @@
-// µP: against models that the authors' package trained (tools/golden/make_mup_golden.py), and a coordinate
-// check.
+// µP: a comparison with models trained by the authors' package (tools/golden/make_mup_golden.py), and a
+// coordinate check.
 #include "models/parametrization.h"
 
 #include <numeric>
@@ -45,7 +45,7 @@ double step(Executor& executor, const int32_t* tokens, float lr) {
   return loss;
 }
 
-// Of the last of the first sequence's tokens.
+// The logits of the last token of the first sequence.
 std::vector<float> last_logits(Executor& executor, const int32_t* tokens, int64_t vocabulary) {
   std::vector<int32_t> positions(kLength);
   std::iota(positions.begin(), positions.end(), 0);
@@ -61,7 +61,7 @@ std::vector<float> last_logits(Executor& executor, const int32_t* tokens, int64_
 
 class MupGolden : public testing::TestWithParam<const char*> {};
 
-TEST_P(MupGolden, TrainsAsTheAuthorsPackage) {
+TEST_P(MupGolden, TrainsLikeTheAuthorsPackage) {
   Golden golden((Path(STRATA_MUP) / GetParam()).string());
   const auto sizes = golden.integers("sizes");
   golden.model.mup = {.base_hidden_size = sizes[0], .base_head_dim = sizes[1]};
@@ -98,7 +98,7 @@ constexpr int64_t kBase = 32, kBaseHead = 8;
 struct Growth {
   const char* name;
   bool tied;
-  bool heads;  // more of them, else larger ones
+  bool heads;  // more heads; otherwise larger ones
   bool experts = false;
 };
 
@@ -125,7 +125,8 @@ models::ModelConfig tiny(const Growth& growth, int64_t width, bool mup) {
 }
 
 struct Coordinates {
-  // Mean size of what some steps add to logits, to the values of the last layer, and to its router's logits.
+  // Mean absolute change after some steps of the logits, of the last layer's values, and of its router's
+  // logits.
   double logits, values, router = 0;
 };
 
@@ -135,7 +136,7 @@ double mean_size(const std::vector<float>& after, const std::vector<float>& befo
   return sum / static_cast<double>(after.size());
 }
 
-// What the last layer's router gives in prefill, seen as it is made.
+// Records the output of the last layer's router during prefill.
 class RouterLogits final : public Executor::Observer {
  public:
   RouterLogits(Executor& executor, const models::ModelConfig& model)
@@ -162,7 +163,7 @@ class RouterLogits final : public Executor::Observer {
   std::vector<float> logits_;
 };
 
-// As the authors' package checks an implementation: coordinates of activations after some steps, over widths.
+// The authors' check of an implementation: changes of activations after some steps, for several widths.
 Coordinates coordinates(const models::ModelConfig& model, uint64_t seed) {
   config::RunConfig config;
   config.optimizer.weight_decay = 0;
@@ -174,7 +175,7 @@ Coordinates coordinates(const models::ModelConfig& model, uint64_t seed) {
     tokens.push_back(static_cast<int32_t>(1 + (i * i + 3 * i) % 60));
   const int64_t width = model.kv_heads * model.head_dim;
   const auto values = [&] {
-    // The cache is no persistent value: it is seen as an operand of what reads or writes it.
+    // The cache is not a persistent value: download it as an operand of an instruction that reads it.
     const program::Program& prefill = executor->program(1);
     const graph::ValueId id = prefill.graph.find_value("layers.1.attention.values");
     std::vector<float> cache(static_cast<size_t>(kLength * width));
@@ -199,7 +200,7 @@ Coordinates coordinates(const models::ModelConfig& model, uint64_t seed) {
           model.experts.count > 0 ? mean_size(router.seen(), routed_before) : 0};
 }
 
-// A mean over several first weights, where another expert for a token makes one of them a poor measure.
+// With experts, the mean over several initializations: a token that changes experts distorts a single one.
 Coordinates coordinates(const models::ModelConfig& model) {
   const uint64_t seeds = model.experts.count > 0 ? 3 : 1;
   Coordinates mean{};
@@ -214,22 +215,22 @@ Coordinates coordinates(const models::ModelConfig& model) {
 
 class MupCoordinates : public testing::TestWithParam<Growth> {};
 
-TEST_P(MupCoordinates, StayAcrossWidthsWithMupAlone) {
+TEST_P(MupCoordinates, AreIndependentOfWidthOnlyWithMup) {
   const Coordinates base = coordinates(tiny(GetParam(), kBase, true));
   const Coordinates same = coordinates(tiny(GetParam(), kBase, false));
   EXPECT_EQ(base.logits, same.logits);
   EXPECT_EQ(base.values, same.values);
   const bool experts = GetParam().experts;
-  const double room = experts ? 0.45 : 0.3;
+  const double tolerance = experts ? 0.45 : 0.3;
   for (const int64_t width : {4 * kBase, (experts ? 8 : 16) * kBase}) {
     const Coordinates mup = coordinates(tiny(GetParam(), width, true));
-    EXPECT_NEAR(mup.logits / base.logits, 1, room) << width;
-    EXPECT_NEAR(mup.values / base.values, 1, room) << width;
+    EXPECT_NEAR(mup.logits / base.logits, 1, tolerance) << width;
+    EXPECT_NEAR(mup.values / base.values, 1, tolerance) << width;
     const Coordinates standard = coordinates(tiny(GetParam(), width, false));
     EXPECT_GT(standard.logits / base.logits, 2) << width;
     EXPECT_GT(standard.values / base.values, 2) << width;
     if (!experts) continue;
-    // Beside what a step moves, first logits count, which are the smaller the wider the model is.
+    // Router updates also depend on the initial logits, which decrease with width.
     EXPECT_LT(mup.router / base.router, 1.3) << width;
     EXPECT_GT(mup.router / base.router, 0.3) << width;
     EXPECT_GT(standard.router / base.router, 2) << width;

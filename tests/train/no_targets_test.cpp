@@ -1,4 +1,4 @@
-// Data in which tokens have nothing to predict, and rows with empty places: what a run says of its steps.
+// Data with tokens that have no target, and rows with padding: the metrics of such steps.
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "fixtures/tiny_run.h"
@@ -22,18 +22,18 @@ std::string metrics_text(const TinyRun& tiny, const std::string& name = "run") {
   return read_file(tiny.folder(name) / "metrics.jsonl");
 }
 
-// No number of a step is missing by being null, and none is no number.
+// Metrics without a value are absent: never null, and never NaN or infinite.
 void expect_numbers(const std::string& metrics) {
   for (const char* bad : {"null", "NaN", "nan", "inf"}) EXPECT_EQ(metrics.find(bad), metrics.npos) << metrics;
 }
 
-// Once through some.bin in its order, two sequences a step, one at a time.
-Sets in_pairs(const TinyRun& tiny) {
+// One pass over some.bin in order, two sequences per step in micro-batches of one.
+Sets two_per_step(const TinyRun& tiny) {
   return {"data.train=[\"" + tiny.path("some.bin").string() + "\"]", "data.shuffle=false", "data.epochs=1",
           "training.global_batch_size=2", "training.micro_batch_size=1"};
 }
 
-TEST(NoTargets, DataWithoutAnyAreRefused) {
+TEST(NoTargets, DataWithoutTargetsAreRefused) {
   const TinyRun tiny;
   put_tokens(tiny.path("ends.bin"), std::vector<uint16_t>(300, 0));
   for (const char* pack : {"documents", "best_fit"}) {
@@ -50,14 +50,14 @@ TEST(NoTargets, DataWithoutAnyAreRefused) {
       }
     }
   }
-  // Of a plain stream each token has one before it.
+  // In a plain stream every token follows another.
   EXPECT_EQ(
       tiny.train({"data.train=[\"" + tiny.path("ends.bin").string() + "\"]", "data.pack=\"stream\""}).end,
       RunEnd::kFinished);
 }
 
-// Every second batch of two rows of 16 holds ends of text alone.
-TEST(NoTargets, AStepWithoutAnyHasNoLoss) {
+// Every second batch of two rows of 16 contains only end-of-text tokens.
+TEST(NoTargets, AStepWithoutTargetsHasNoLoss) {
   const TinyRun tiny;
   std::vector<int> lengths;
   for (int batch = 0; batch < 4; ++batch) {
@@ -69,8 +69,8 @@ TEST(NoTargets, AStepWithoutAnyHasNoLoss) {
   }
   lengths.push_back(1);
   put_tokens(tiny.path("some.bin"), documents(lengths));
-  const Sets sets = in_pairs(tiny) + Sets{"training.steps=4", "checkpoint.interval=\"1 steps\"",
-                                          "checkpoint.keep_last=9", "log.tensorboard=true"};
+  const Sets sets = two_per_step(tiny) + Sets{"training.steps=4", "checkpoint.interval=\"1 steps\"",
+                                              "checkpoint.keep_last=9", "log.tensorboard=true"};
   const TrainResult result = tiny.train(sets);
   EXPECT_TRUE(std::isnan(result.loss)) << "the last step had no target";
   expect_numbers(metrics_text(tiny));
@@ -82,51 +82,51 @@ TEST(NoTargets, AStepWithoutAnyHasNoLoss) {
     EXPECT_TRUE(std::isfinite(table.column("grad_norm")[step])) << step + 1;
     EXPECT_EQ(table.column("tokens")[step], 32 * static_cast<double>(step + 1));
   }
-  // A checkpoint of such a step is as good as others.
+  // A checkpoint of such a step is healthy.
   for (const auto& listed : checkpoint::list_checkpoints(tiny.folder() / "checkpoints"))
     EXPECT_TRUE(checkpoint::read_manifest(listed.path).health.good()) << listed.path;
   EXPECT_FALSE(checkpoint::read_manifest(tiny.folder() / "checkpoints/step-00000004").health.loss);
-  // And the run goes on from it.
+  // The run resumes from it.
   tiny.train(sets, "cut", 2);
   tiny.train(sets, "cut");
   expect_same_bits(bits_of(tiny.folder("cut"), 4), bits_of(tiny.folder(), 4));
 }
 
-TEST(NoTargets, OnRanksToo) {
+TEST(NoTargets, OnSeveralRanks) {
   const TinyRun tiny;
   std::vector<int> lengths{16, 16};
   lengths.insert(lengths.end(), 33, 1);
   put_tokens(tiny.path("some.bin"), documents(lengths));
-  const Sets sets = in_pairs(tiny) + Sets{"training.steps=2"};
+  const Sets sets = two_per_step(tiny) + Sets{"training.steps=2"};
   tiny.train_ranks(tiny.config(sets), 2);
   expect_numbers(metrics_text(tiny));
   EXPECT_EQ(values_of(tiny.folder(), "loss").size(), 1U);
 }
 
-// Models with experts and with layers that predict further tokens have figures of their own.
-TEST(NoTargets, RoutersAndFurtherTokensHaveNoFiguresThen) {
+// Models with experts or with layers that predict further tokens have additional metrics.
+TEST(NoTargets, RoutersAndFurtherTokensHaveNoMetricsThen) {
   const TinyRun tiny;
   std::vector<int> lengths{16, 16};
   lengths.insert(lengths.end(), 32, 1);
-  lengths.insert(lengths.end(), 16, 2);  // one target each, and no further one
+  lengths.insert(lengths.end(), 16, 2);  // one target each, and no further token
   lengths.push_back(1);
   put_tokens(tiny.path("some.bin"), documents(lengths));
-  const Sets sets = in_pairs(tiny) + Sets{"training.steps=3",
-                                          "model.family=\"deepseek3\"",
-                                          "model.num_key_value_heads=4",
-                                          "model.override.q_lora_rank=24",
-                                          "model.override.kv_lora_rank=16",
-                                          "model.override.qk_nope_head_dim=16",
-                                          "model.override.qk_rope_head_dim=8",
-                                          "model.override.v_head_dim=16",
-                                          "model.override.n_routed_experts=8",
-                                          "model.override.num_experts_per_tok=2",
-                                          "model.override.moe_intermediate_size=48",
-                                          "model.override.first_k_dense_replace=1",
-                                          "model.override.n_shared_experts=1",
-                                          "model.override.n_group=2",
-                                          "model.override.topk_group=1",
-                                          "model.override.num_nextn_predict_layers=1"};
+  const Sets sets = two_per_step(tiny) + Sets{"training.steps=3",
+                                              "model.family=\"deepseek3\"",
+                                              "model.num_key_value_heads=4",
+                                              "model.override.q_lora_rank=24",
+                                              "model.override.kv_lora_rank=16",
+                                              "model.override.qk_nope_head_dim=16",
+                                              "model.override.qk_rope_head_dim=8",
+                                              "model.override.v_head_dim=16",
+                                              "model.override.n_routed_experts=8",
+                                              "model.override.num_experts_per_tok=2",
+                                              "model.override.moe_intermediate_size=48",
+                                              "model.override.first_k_dense_replace=1",
+                                              "model.override.n_shared_experts=1",
+                                              "model.override.n_group=2",
+                                              "model.override.topk_group=1",
+                                              "model.override.num_nextn_predict_layers=1"};
   tiny.train(sets);
   expect_numbers(metrics_text(tiny));
   const auto table = observe::read_metrics(tiny.folder() / "metrics.jsonl");
@@ -138,11 +138,11 @@ TEST(NoTargets, RoutersAndFurtherTokensHaveNoFiguresThen) {
   EXPECT_EQ(has("loss"), "x-x");
   EXPECT_EQ(has("expert_max_vio"), "x-x");
   EXPECT_EQ(has("balance_loss"), "x-x");
-  EXPECT_EQ(has("mtp_loss"), "x--") << "of two tokens the second is predicted, and none after it";
+  EXPECT_EQ(has("mtp_loss"), "x--") << "in documents of two tokens only the second is predicted";
 }
 
-// Packed rows have empty places: tokens are those that were trained on, and training.tokens counts them.
-TEST(NoTargets, EmptyPlacesAreNotCounted) {
+// Packed rows have padding: training.tokens and the metric "tokens" count only trained tokens.
+TEST(NoTargets, PaddingIsNotCounted) {
   const TinyRun tiny;
   put_tokens(tiny.path("nine.bin"), documents(std::vector<int>(200, 9)));  // one in each row of 16
   const Sets sets{"data.train=[\"" + tiny.path("nine.bin").string() + "\"]", "data.pack=\"best_fit\"",
@@ -159,9 +159,9 @@ TEST(NoTargets, EmptyPlacesAreNotCounted) {
   const auto config = config::parse_run_config(toml, "RUN.toml", tokens);
   EXPECT_EQ(tiny.train_with(RunOptions{.config = config}).step, 5);
   EXPECT_EQ(values_of(tiny.folder("tokens"), "tokens"), values_of(tiny.folder("steps"), "tokens"));
-  // The curve of the learning rate is of the same steps.
+  // The learning rates are equal.
   EXPECT_EQ(metrics_of(tiny.folder("tokens")).lr, metrics_of(tiny.folder("steps")).lr);
-  // The last batch of data that end is half full.
+  // The last batch of the data is half full.
   Sets once = sets;
   once[1] = "data.pack=\"documents\"";
   once[3] = "training.global_batch_size=32";

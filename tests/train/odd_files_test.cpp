@@ -1,6 +1,6 @@
-// The files of a run after a user or another tool has written into them: numbers out of every range, other
-// types, torn and nested lines. A run says what is wrong with one, or goes on without it; it is no bug of the
-// program.
+// A run's files after a user or another tool has changed them: numbers out of range, other types, torn and
+// nested lines. The run reports the error or continues without the file; it never fails with an internal
+// error.
 #include "base/error.h"
 #include "base/json.h"
 #include "fixtures/tiny_run.h"
@@ -29,7 +29,7 @@ const std::vector<std::string>& odd_values() {
   return values;
 }
 
-// Where numbers begin and end in a text of JSON or TOML, those in strings left out.
+// Begin and end of each number outside strings in a JSON or TOML text.
 std::vector<std::pair<size_t, size_t>> numbers_in(const std::string& text) {
   std::vector<std::pair<size_t, size_t>> found;
   bool quoted = false;
@@ -57,8 +57,8 @@ class OddFiles : public testing::Test {
     fs::remove_all(tiny_.folder("before") / "logs");
   }
 
-  // Goes on with the run; whatever is refused says what it is.
-  void go_on(const std::string& what) {
+  // Resumes the run, which may fail with any error but an internal one.
+  void resume(const std::string& what) {
     try {
       tiny_.train_with(RunOptions{.config = tiny_.config(sets_)});
     } catch (const Error& error) {
@@ -70,7 +70,7 @@ class OddFiles : public testing::Test {
   void fresh_folder() {
     fs::remove_all(tiny_.folder());
     fs::copy(tiny_.folder("before"), tiny_.folder(), fs::copy_options::recursive);
-    // The page and the metrics are of the run; its name stands in run.toml.
+    // Replaces the folder's name in run.toml.
     std::string toml = read_file(tiny_.folder() / "run.toml");
     const std::string before = tiny_.folder("before").string(), now = tiny_.folder().string();
     for (size_t at = toml.find(before); at != toml.npos; at = toml.find(before, at + 1))
@@ -78,7 +78,7 @@ class OddFiles : public testing::Test {
     put_file(tiny_.folder() / "run.toml", toml);
   }
 
-  // Each number of a file in turn, with some of the odd values.
+  // Replaces every number of a file in turn by some of the odd values.
   void change_numbers(const std::string& file, size_t stride) {
     const std::string good = read_file(tiny_.folder("before") / file);
     const auto numbers = numbers_in(good);
@@ -91,7 +91,7 @@ class OddFiles : public testing::Test {
         std::string text = good;
         text.replace(numbers[i].first, numbers[i].second - numbers[i].first, value);
         put_file(tiny_.folder() / file, text);
-        go_on(file + ": " + value + " at byte " + std::to_string(numbers[i].first));
+        resume(file + ": " + value + " at byte " + std::to_string(numbers[i].first));
         if (HasFailure()) return;
       }
     }
@@ -118,8 +118,8 @@ TEST_F(OddFiles, AClockOutOfRange) {
       at = 0;
     }
     put_file(tiny_.folder() / "metrics.jsonl", changed + metrics);
-    go_on("time " + time);
-    EXPECT_TRUE(fs::exists(tiny_.folder() / "final/config.json")) << "metrics stop no run";
+    resume("time " + time);
+    EXPECT_TRUE(fs::exists(tiny_.folder() / "final/config.json")) << "bad metrics do not stop a run";
   }
 }
 
@@ -134,11 +134,11 @@ TEST_F(OddFiles, CheckpointsWithAnyNumbers) {
   for (const char* name : {"", "step-99999999999999999999", "step--1", "../..", "x\ny"}) {
     fresh_folder();
     put_file(tiny_.folder() / "checkpoints/latest", name);
-    go_on(std::string("latest is ") + name);
+    resume(std::string("latest is ") + name);
   }
 }
 
-// What a run keeps of a corpus of text.
+// The files that a run writes for a text corpus.
 TEST_F(OddFiles, TokensOfTextsWithAnyNumbers) {
   std::string text;
   for (int i = 0; i < 400; ++i) text += "some words of the line " + std::to_string(i * 7919 % 100) + ".\n";
@@ -171,13 +171,13 @@ TEST_F(OddFiles, LinesOfOtherTools) {
       fresh_folder();
       const Path path = tiny_.folder() / file;
       put_file(path, (fs::exists(path) ? read_file(path) : "") + line + "\n");
-      go_on(std::string(file) + ": " + line.substr(0, 60));
-      EXPECT_TRUE(fs::exists(tiny_.folder() / "final/config.json")) << file << " stops no run";
+      resume(std::string(file) + ": " + line.substr(0, 60));
+      EXPECT_TRUE(fs::exists(tiny_.folder() / "final/config.json")) << file << " does not stop a run";
     }
   }
 }
 
-// Of ranks and of experts.
+// Histories of ranks and of experts.
 TEST_F(OddFiles, HistoriesWithAnyNumbers) {
   for (const auto& [file, line] :
        {std::pair{"ranks.jsonl",
@@ -208,8 +208,8 @@ TEST_F(OddFiles, HistoriesWithAnyNumbers) {
   }
 }
 
-// A page that cannot be written: its place is a folder.
-TEST(Drawing, AFailureDoesNotEndTheRun) {
+// The page cannot be written because a folder has its name.
+TEST(Reports, AFailureDoesNotEndTheRun) {
   const TinyRun tiny;
   fs::create_directories(tiny.folder() / "index.html/in the way");
   fs::create_directories(tiny.folder() / "loss.svg/in the way");

@@ -1,4 +1,4 @@
-// [optimizer] from the configuration to what a checkpoint holds.
+// [optimizer], from the configuration to the checkpoint.
 #include <cmath>
 #include <set>
 
@@ -42,7 +42,7 @@ std::map<std::string, std::string> optimizer_tensors(const Path& checkpoint) {
   return tensors;
 }
 
-// A group may name a tensor that is some rows of a fused parameter: they alone are meant.
+// A group may name a tensor that is part of a fused parameter: only its rows are affected.
 TEST(OptimizerGroups, MayNameRowsOfAFusedParameter) {
   const TinyRun tiny;
   const char* kFrozen = "lr_scale = 0.0\nweight_decay = 0.0\n";
@@ -62,8 +62,8 @@ TEST(OptimizerGroups, MayNameRowsOfAFusedParameter) {
   EXPECT_EQ(equal, 4);
 }
 
-// After one step the gradients were the same: what a group changes is its rows, and theirs alone.
-TEST(OptimizerGroups, ChangeTheirRowsAlone) {
+// Gradients of the first step are equal, so a group changes exactly its rows.
+TEST(OptimizerGroups, ChangeOnlyTheirRows) {
   const TinyRun tiny;
   const std::vector<std::string> once{"training.steps=1", "checkpoint.interval=\"1 steps\"",
                                       "schedule.warmup_steps=0"};
@@ -83,7 +83,7 @@ TEST(OptimizerGroups, ChangeTheirRowsAlone) {
   }
 }
 
-// The first group that matches counts, and what it does not say is the optimizer's.
+// The first matching group applies; keys that it lacks have the optimizer's values.
 TEST(OptimizerGroups, ChooseAnOptimizerForRows) {
   const TinyRun tiny;
   train_with_groups(tiny, "run",
@@ -121,10 +121,10 @@ TEST(Optimizers, NameTheirStatesInCheckpoints) {
   tensors = tensors_of("adamw8bit");
   EXPECT_EQ(tensors.at("m/model.embed_tokens.weight"), "U8[300, 32]");
   EXPECT_EQ(tensors.at("v_scale/model.embed_tokens.weight"), "F32[38]");
-  EXPECT_EQ(tensors.at("m/" + k), "F32[16, 32]") << "too small for bytes";
+  EXPECT_EQ(tensors.at("m/" + k), "F32[16, 32]") << "too small for 8-bit states";
 }
 
-TEST(Optimizers, AreRefusedWhereTheyMeanNothing) {
+TEST(Optimizers, AreRefusedIfTheyDoNotApply) {
   const TinyRun tiny;
   const auto has = [](const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;
@@ -140,7 +140,7 @@ TEST(Optimizers, AreRefusedWhereTheyMeanNothing) {
   }
 }
 
-// States of another optimizer cannot go on.
+// A run cannot resume with states of another optimizer.
 TEST(Optimizers, DoNotChangeWithinARun) {
   const TinyRun tiny;
   tiny.train({}, "run", 3);
@@ -152,7 +152,7 @@ TEST(Optimizers, DoNotChangeWithinARun) {
   }
 }
 
-// The count of updates is device state; a checkpoint keeps it where it always stood.
+// The count of updates is device state; checkpoints store it in state.json.
 TEST(Optimizers, CountUpdatesInTheCheckpoint) {
   const TinyRun tiny;
   tiny.train();

@@ -1,5 +1,5 @@
-// Weights published in fp8 by blocks and in MXFP4, against transformers' own unpacking (tools/golden/
-// make_packed_golden.py).
+// Weights published in blockwise fp8 and in MXFP4, compared with the unpacking in transformers
+// (tools/golden/make_packed_golden.py).
 #include "checkpoint/packed_weights.h"
 #include "base/error.h"
 #include "fixtures/golden_model.h"
@@ -16,7 +16,7 @@ std::string folder_of(const std::string& name) {
 
 class PackedWeights : public testing::TestWithParam<const char*> {};
 
-TEST_P(PackedWeights, AreTheNumbersThatTransformersMakesOfThem) {
+TEST_P(PackedWeights, UnpackLikeTransformers) {
   const Golden golden(folder_of(GetParam()));
   const auto weights = checkpoint::open_weights(golden.folder, golden.model);
   int compared = 0;
@@ -25,12 +25,12 @@ TEST_P(PackedWeights, AreTheNumbersThatTransformersMakesOfThem) {
     const auto wanted = golden.floats(name);
     const auto& found = weights.entry(name.substr(7));
     ASSERT_EQ(found.tensor->shape, entry.tensor->shape) << name;
-    // Pieces that begin within rows and blocks.
-    constexpr size_t kPiece = 1001;
-    for (size_t first = 0; first < wanted.size(); first += kPiece) {
-      std::vector<float> piece(std::min(kPiece, wanted.size() - first));
-      found.file->read(*found.tensor, first * sizeof(float), piece.data(), piece.size() * sizeof(float));
-      EXPECT_TRUE(std::equal(piece.begin(), piece.end(), wanted.begin() + static_cast<std::ptrdiff_t>(first)))
+    // Chunks that begin within rows and blocks.
+    constexpr size_t kChunk = 1001;
+    for (size_t first = 0; first < wanted.size(); first += kChunk) {
+      std::vector<float> chunk(std::min(kChunk, wanted.size() - first));
+      found.file->read(*found.tensor, first * sizeof(float), chunk.data(), chunk.size() * sizeof(float));
+      EXPECT_TRUE(std::equal(chunk.begin(), chunk.end(), wanted.begin() + static_cast<std::ptrdiff_t>(first)))
           << name << " from " << first;
     }
     ++compared;
@@ -38,11 +38,11 @@ TEST_P(PackedWeights, AreTheNumbersThatTransformersMakesOfThem) {
   EXPECT_EQ(compared, 1);
 }
 
-TEST_P(PackedWeights, GiveTheLogitsOfTransformers) {
+TEST_P(PackedWeights, HaveTheLogitsOfTransformers) {
   EXPECT_LT(logits_error(Golden(folder_of(GetParam()))), 1e-4);
 }
 
-// A file of tensors without a byte in any: what does not fit is told before any is read.
+// A file of empty tensors: mismatches are reported before any tensor is read.
 std::string file_of(const std::string& header) {
   std::string head = header;
   head.resize((head.size() + 7) / 8 * 8, ' ');
@@ -52,7 +52,7 @@ std::string file_of(const std::string& header) {
   return file + head;
 }
 
-TEST(PackedParts, ThatDoNotFitAreNamed) {
+TEST(PackedWeightFiles, MismatchedTensorsAreNamed) {
   const std::pair<const char*, const char*> files[] = {
       {R"({"w":{"dtype":"F8_E4M3","shape":[0,300],"data_offsets":[0,0]},
            "w_scale_inv":{"dtype":"F32","shape":[0,2],"data_offsets":[0,0]}})",

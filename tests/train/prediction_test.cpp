@@ -1,5 +1,5 @@
-// Layers that predict further tokens (multi-token prediction) against modules written from DeepSeek-V3's
-// report, by tools/golden/make_mtp_golden.py; what counts as a term; and that nothing but training reads
+// Layers that predict further tokens (multi-token prediction), compared with modules written after
+// DeepSeek-V3's report (tools/golden/make_mtp_golden.py); the terms of their losses; only training reads
 // them.
 #include <filesystem>
 #include <fstream>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace golden;
 
-// The counts that a loop writes before a step, of `batches` as they were filled.
+// Writes the counts that the training loop writes before a step.
 void write_terms_of(const Golden& golden, const Executor& executor, const std::vector<int32_t>& targets) {
   program::write_terms(executor, count_terms(targets, kLength, golden.model.predict_layers));
 }
@@ -41,7 +41,7 @@ void expect_losses(const Golden& golden, const Executor& executor, const std::st
 
 void expect_gradients(const Golden& golden, const Executor& executor, const std::string& prefix) {
   int compared = 0, of_modules = 0;
-  const std::string behind = fmt::format("model.layers.{}.", golden.model.layers);
+  const std::string module = fmt::format("model.layers.{}.", golden.model.layers);
   for (const auto& [name, entry] : golden.source.tensors) {
     if (!name.starts_with(prefix)) continue;
     const auto wanted = golden.floats(name);
@@ -49,7 +49,7 @@ void expect_gradients(const Golden& golden, const Executor& executor, const std:
               1e-4 * scale_of(wanted))
         << name;
     ++compared;
-    of_modules += name.find(behind) != std::string::npos ? 1 : 0;
+    of_modules += name.find(module) != std::string::npos ? 1 : 0;
   }
   EXPECT_GT(compared, 30);
   EXPECT_GT(of_modules, 10);
@@ -79,7 +79,7 @@ TEST_P(Prediction, MicroBatchesAddUpToTheBatch) {
   expect_gradients(golden, *executor, "grad/");
 }
 
-TEST_P(Prediction, NoTokenOfAnotherDocumentIsTold) {
+TEST_P(Prediction, DocumentsDoNotSeeEachOther) {
   const Golden golden(GetParam());
   auto executor = make_executor(golden, {train_request(golden, kBatch, 1)});
   fill_documents(golden, *executor);
@@ -112,8 +112,8 @@ TEST_P(Prediction, ThirtyAdamWStepsFollowPyTorch) {
   }
 }
 
-// Along its gradient the weighted sum of all losses grows as fast as the gradient is long, and other weights
-// of the modules' losses give other gradients.
+// The weighted sum of all losses grows along its gradient at the rate of the gradient's norm, for several
+// weights of the modules' losses.
 TEST_P(Prediction, GradientsAreThoseOfTheWeightedSum) {
   Golden golden(GetParam());
   for (const double weight : {0.3, 2.0}) {
@@ -160,8 +160,8 @@ TEST_P(Prediction, GradientsAreThoseOfTheWeightedSum) {
   }
 }
 
-// The names under which the published weights hold the modules, in and out.
-TEST_P(Prediction, FilesHoldThePublishedNames) {
+// Loading and saving use the module names of the published weights.
+TEST_P(Prediction, FilesHaveThePublishedNames) {
   const Golden golden(GetParam());
   const auto executor = make_executor(golden, {train_request(golden, 1, 1)});
   const std::string last =
@@ -195,9 +195,8 @@ TEST_P(Prediction, OnlyTrainingReadsTheModules) {
   EXPECT_NEAR(mean_loss(*runtime.executor), golden.floats("loss")[0], 2e-5);
 }
 
-// What a config.json tells of and files lack is named; what they hold beside it must be what the model
-// shares.
-TEST(PredictionFiles, AreTakenForWhatTheyAre) {
+// Modules in config.json without weights are named; tables stored with a module must equal the model's.
+TEST(PredictionFiles, AreChecked) {
   const Golden golden("deepseek-v3-mtp");
   EXPECT_TRUE(checkpoint::holds_prediction(golden.folder, golden.model));
   EXPECT_FALSE(checkpoint::holds_prediction(Path(STRATA_GOLDEN_MODELS) / "deepseek-v3-moe", golden.model));
@@ -244,8 +243,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Prediction, testing::Values("deepseek-v3-mtp", 
                          });
 
 TEST(LossTerms, AreTargetsWithoutAGap) {
-  // Two rows of six: a document ends behind the third token of the first, and in the second one has no
-  // target.
+  // Two rows of six: in the first a document ends after the third token; in the second a token has no target.
   const std::vector<int32_t> targets{5, 5, -1, 5, 5, 5, 5, -1, -1, 5, 5, 5};
   EXPECT_EQ(count_terms(targets, 6, 3), (std::vector<int64_t>{9, 5, 2, 0}));
   EXPECT_EQ(count_terms(targets, 12, 3), (std::vector<int64_t>{9, 6, 3, 1}));

@@ -1,5 +1,5 @@
-// The program itself, stopped and killed from outside: SIGTERM and SIGINT save and exit, SIGKILL at any
-// moment loses nothing but time.
+// The program stopped and killed by signals: SIGTERM and SIGINT save and exit; SIGKILL at any moment loses
+// only the time since the last save.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ class Process {
     }
   }
   void send(int signal) const { ::kill(id_, signal); }
-  // The exit code, or -signal where one ended it.
+  // The exit code, or -signal after a signal.
   int wait() {
     int status = 0;
     ::waitpid(id_, &status, 0);
@@ -94,7 +94,7 @@ class ProcessTest : public testing::Test {
                 read_file(tiny_.folder("whole") / "final/model.safetensors"));
   }
 
-  // SIGKILL after a time of at most one whole run, again and again, until `kills` of them hit.
+  // Sends SIGKILL after a random time of at most a whole run, until `kills` of them have hit.
   void kill_and_resume(int kills, uint64_t seed) {
     const double begin = monotonic_seconds();
     ASSERT_EQ(run(command("whole")), 0) << output();
@@ -141,7 +141,7 @@ TEST_F(ProcessTest, FifteenKills) {
   kill_and_resume(15, 3);
 }
 
-// All optimizers in one run, each on tensors of its own.
+// All optimizers in one run, on different tensors.
 TEST_F(ProcessTest, KillsUnderEveryOptimizer) {
   sets_ = {
       "optimizer.group=["
@@ -154,8 +154,8 @@ TEST_F(ProcessTest, KillsUnderEveryOptimizer) {
     EXPECT_NE(resolved.find(name), std::string::npos) << resolved;
 }
 
-TEST_F(ProcessTest, ASignalSavesAndTheRunGoesOn) {
-  steps_ = 600;  // time enough for a signal to come in the middle
+TEST_F(ProcessTest, ASignalSavesAndTheRunResumes) {
+  steps_ = 600;  // long enough for a signal to arrive in the middle
   ASSERT_EQ(run(command("whole")), 0) << output();
   const std::pair<int, int> signals[] = {{SIGTERM, 143}, {SIGINT, 130}};
   for (const auto& [signal, code] : signals) {
@@ -175,14 +175,14 @@ TEST_F(ProcessTest, ASignalSavesAndTheRunGoesOn) {
     char step[32];
     std::snprintf(step, sizeof step, "step-%08zu", log.steps.size());
     EXPECT_EQ(read_file(tiny_.folder(name) / "checkpoints/latest"), std::string(step) + "\n");
-    // The stored configuration alone goes on with it as well.
+    // The stored configuration resumes it as well.
     ASSERT_EQ(run({"train", (tiny_.folder(name) / "run.toml").string()}), 0) << output();
     expect_equal_runs(name);
   }
 }
 
-// While a tokenizer is trained, and while text is tokenized, there is nothing to save: the first signal ends
-// the run, and no file stands under its own name that is not whole.
+// During tokenizer training and tokenization there is nothing to save: the first signal ends the run and
+// leaves no incomplete file under its final name.
 TEST_F(ProcessTest, ASignalBeforeTheFirstStepEndsTheRun) {
   std::string text;
   for (uint64_t at = 0; text.size() < 48'000'000; ++at)
@@ -211,7 +211,8 @@ TEST_F(ProcessTest, ASignalBeforeTheFirstStepEndsTheRun) {
                         {"tokens", {data, "tokenizer.path=" + tokenizer}, SIGTERM, 143}};
   for (const Case& one : cases) {
     Process process(command(one.name, one.sets), tiny_.path("output"));
-    const std::string sign = one.name == "tokens" ? ".part" : "";  // of the work that is to be interrupted
+    const std::string sign =
+        one.name == "tokens" ? ".part" : "";  // a file that exists during the interrupted work
     while (!process.ended() && (!std::filesystem::exists(tiny_.folder(one.name) / "data") ||
                                 names_in(one.name).find(sign) == std::string::npos))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -223,7 +224,7 @@ TEST_F(ProcessTest, ASignalBeforeTheFirstStepEndsTheRun) {
     for (const char* ending : {".bin ", ".json ", ".part", ".documents"})
       EXPECT_EQ(names_in(one.name).find(ending), std::string::npos) << names_in(one.name);
   }
-  // The verb itself.
+  // `strata tokenizer train`.
   const Path trained = tiny_.path("trained.json");
   Process process({"tokenizer", "train", "--input", tiny_.path("text.txt").string(), "--vocab-size", "30000",
                    "--output", trained.string()},
@@ -231,14 +232,14 @@ TEST_F(ProcessTest, ASignalBeforeTheFirstStepEndsTheRun) {
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   process.send(SIGINT);
   const int code = process.wait();
-  EXPECT_TRUE(code == 130 || code == -SIGINT) << code << output();  // the latter: before it listened
+  EXPECT_TRUE(code == 130 || code == -SIGINT) << code << output();  // -SIGINT: before it had a handler
   EXPECT_FALSE(std::filesystem::exists(trained));
 }
 
-// A step of seconds: the first signal waits for its end, the second does not.
+// A step takes seconds: the first signal waits for its end, the second does not.
 TEST_F(ProcessTest, TheSecondSignalDoesNotWait) {
 #ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "the thread sanitizer hands a signal on at the next system call, behind the step";
+  GTEST_SKIP() << "the thread sanitizer delivers a signal at the next system call, after the step";
 #endif
   auto words = command("slow", {"training.global_batch_size=65536", "training.micro_batch_size=64"});
   Process process(words, tiny_.path("output"));
@@ -258,7 +259,7 @@ TEST_F(ProcessTest, TheTimeLimitIs75) {
   EXPECT_NE(find_event(metrics_of(tiny_.folder("limit")), "time_limit"), nullptr);
 }
 
-TEST_F(ProcessTest, AFinishedRunSaysHowToGoOn) {
+TEST_F(ProcessTest, AFinishedRunPrintsHowToExtendIt) {
   ASSERT_EQ(run(command("whole")), 0);
   ASSERT_EQ(run(command("whole")), 0);
   EXPECT_NE(output().find("--set training.steps=80 --accept-changes"), std::string::npos) << output();

@@ -1,4 +1,4 @@
-// Jobs of ranks that are killed again and again, and that go on with fewer of them.
+// Jobs whose ranks are killed repeatedly, and that resume with fewer ranks.
 #include <cmath>
 
 #include "train/rank_processes.h"
@@ -6,7 +6,7 @@
 namespace strata::train {
 namespace {
 
-// SIGKILL of a random rank after a time of at most one whole run, fifty times.
+// Fifty times SIGKILL to a random rank after a random time of at most a whole run.
 TEST_F(RankProcesses, FiftyKillsOfARandomRank) {
   constexpr int kKills = 50, kRanks = 2;
   constexpr int64_t kSteps = 200;
@@ -45,8 +45,8 @@ TEST_F(RankProcesses, FiftyKillsOfARandomRank) {
               finished, slowest);
 }
 
-// Four ranks, two replicas of two shards; killed, then three; killed, then one.
-TEST_F(RankProcesses, KilledOnFourGoesOnOnThreeAndOnOne) {
+// Four ranks (two replicas of two shards); after a kill three, after another kill one.
+TEST_F(RankProcesses, KilledOnFourResumesOnThreeAndOnOne) {
   constexpr int64_t kSteps = 300;
   const std::string sets =
       " --set training.global_batch_size=12 --set training.micro_batch_size=1"
@@ -58,7 +58,7 @@ TEST_F(RankProcesses, KilledOnFourGoesOnOnThreeAndOnOne) {
                             " --set parallel.shard=" + std::to_string(shard) + " --set parallel.zero=3");
   };
   ASSERT_EQ(run(layout("whole", 2, 2)), 0) << output();
-  const auto killed_behind = [&](const std::string& line, int victim, int64_t step) {
+  const auto kill_after_step = [&](const std::string& line, int victim, int64_t step) {
     char folder[32];
     std::snprintf(folder, sizeof folder, "step-%08lld", static_cast<long long>(step));
     Job job(line, log());
@@ -69,8 +69,8 @@ TEST_F(RankProcesses, KilledOnFourGoesOnOnThreeAndOnOne) {
     EXPECT_EQ(job.wait(), 128 + SIGKILL) << output();
     expect_whole("cut", line);
   };
-  killed_behind(layout("cut", 2, 2), 3, 80);
-  killed_behind(layout("cut", 1, 3), 0, 160);
+  kill_after_step(layout("cut", 2, 2), 3, 80);
+  kill_after_step(layout("cut", 1, 3), 0, 160);
   ASSERT_EQ(run(strata("cut", sets)), 0) << output();
   const MetricsLog whole = metrics_of(tiny_.folder("whole")), cut = metrics_of(tiny_.folder("cut"));
   ASSERT_EQ(cut.loss.size(), whole.loss.size());
@@ -78,13 +78,13 @@ TEST_F(RankProcesses, KilledOnFourGoesOnOnThreeAndOnOne) {
   for (size_t i = 0; i < whole.loss.size(); ++i)
     worst = std::max(worst, std::abs(cut.loss[i] - whole.loss[i]) / whole.loss[i]);
   EXPECT_LT(worst, 1e-3);
-  std::printf("300 steps on 2 x 2, 3 and 1 ranks: losses differ by %.1e at most from those of 2 x 2 alone\n",
+  std::printf("300 steps on 2 x 2, 3 and 1 ranks: losses differ by at most %.1e from those on 2 x 2 only\n",
               worst);
 }
 
-// Eight ranks, two shards of two tensor ranks of two stages, killed in the middle of a save; then two stages;
-// then one rank.
-TEST_F(RankProcesses, KilledInASaveOnEightGoesOnOnTwoStagesAndOnOne) {
+// Eight ranks (two shards x two tensor ranks x two stages), killed during a save; then two stages; then one
+// rank.
+TEST_F(RankProcesses, KilledInASaveOnEightResumesOnTwoStagesAndOnOne) {
   constexpr int64_t kSteps = 60;
   const std::string sets =
       " --set training.global_batch_size=8 --set training.micro_batch_size=1 --set checkpoint.interval=10"
@@ -113,7 +113,7 @@ TEST_F(RankProcesses, KilledInASaveOnEightGoesOnOnTwoStagesAndOnOne) {
   for (size_t i = 0; i < whole.loss.size(); ++i)
     worst = std::max(worst, std::abs(cut.loss[i] - whole.loss[i]) / whole.loss[i]);
   EXPECT_LT(worst, 1e-3);
-  std::printf("60 steps on 2 x 2 x 2, 2 and 1 ranks: losses differ by %.1e at most from those of one rank\n",
+  std::printf("60 steps on 2 x 2 x 2, 2 and 1 ranks: losses differ by at most %.1e from those of one rank\n",
               worst);
 }
 

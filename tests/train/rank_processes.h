@@ -1,4 +1,4 @@
-// Ranks as processes that mpirun starts, killed and stopped from outside at moments that can be seen there.
+// Ranks as processes of mpirun, which tests kill and stop at moments that are observable from outside.
 #pragma once
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ inline void pause_for(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-// A command line in a shell, with all that it starts.
+// A shell command and all processes that it starts.
 class Job {
  public:
   Job(const std::string& line, const Path& output) {
@@ -44,12 +44,12 @@ class Job {
   Job& operator=(const Job&) = delete;
   ~Job() {
     if (id_ <= 0) return;
-    for (const pid_t process : ranks()) ::kill(process, SIGKILL);  // those that were stopped too
+    for (const pid_t process : ranks()) ::kill(process, SIGKILL);  // also ends stopped ones
     ::kill(id_, SIGKILL);
     wait();
   }
 
-  // The exit code, or -signal where one ended it.
+  // The exit code, or -signal after a signal.
   int wait() {
     int status = 0;
     ::waitpid(id_, &status, 0);
@@ -61,7 +61,7 @@ class Job {
     return ::waitid(P_PID, static_cast<id_t>(id_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
            info.si_pid == id_;
   }
-  // Waits until something is seen; false: the job ended before.
+  // Waits until `seen` returns true; false: the job ended first.
   bool wait_until(const std::function<bool()>& seen) const {
     while (!seen()) {
       if (ended()) return false;
@@ -70,7 +70,8 @@ class Job {
     return true;
   }
 
-  // The process of a rank: below mpirun's, with its number in its environment. Nothing: not there (any more).
+  // The process of a rank: a child of mpirun with the rank in its environment. None: it has ended or not
+  // started.
   std::optional<pid_t> process_of(int rank) const {
     const std::string wanted = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
     for (const pid_t process : ranks()) {
@@ -84,7 +85,7 @@ class Job {
     }
     return std::nullopt;
   }
-  // False: the rank is gone already.
+  // False: the rank has ended.
   bool send(int rank, int signal) const {
     const auto process = process_of(rank);
     return process && ::kill(*process, signal) == 0;
@@ -95,7 +96,7 @@ class Job {
     std::ifstream in("/proc/" + std::to_string(process) + "/" + file, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-  // The processes that mpirun itself started.
+  // The child processes of mpirun.
   std::vector<pid_t> ranks() const {
     std::istringstream list(proc(id_, "task/" + std::to_string(id_) + "/children"));
     return {std::istream_iterator<pid_t>(list), {}};
@@ -120,7 +121,7 @@ class RankProcesses : public testing::Test {
     return of(processes);
 #endif
   }
-  // A part of what mpirun starts, where that differs from rank to rank.
+  // The number of processes for the next command, for jobs with a different command on each rank.
   static std::string of(int processes) {
     return "-n " + std::to_string(processes) + " ";
   }
@@ -143,7 +144,7 @@ class RankProcesses : public testing::Test {
     return tiny_.folder(name) / "checkpoints";
   }
 
-  // Whether there is a file in the folder of a save under way.
+  // Whether the folder of a save in progress contains a file.
   bool in_save(const std::string& name, const std::string& file) const {
     std::error_code none;
     for (const auto& entry : std::filesystem::directory_iterator(checkpoints(name), none))
@@ -153,7 +154,7 @@ class RankProcesses : public testing::Test {
     return false;
   }
 
-  // Every checkpoint of a run is whole, whenever its ranks died.
+  // Checks that every checkpoint of a run is complete, no matter when its ranks were killed.
   void expect_whole(const std::string& name, const std::string& what) const {
     for (const auto& listed : checkpoint::list_checkpoints(checkpoints(name)))
       for (const auto& problem : checkpoint::verify_checkpoint(listed.path))

@@ -1,30 +1,30 @@
-// Ranks as processes under mpirun: the bits of ranks that are threads; what goes wrong with one of them ends
-// all, says what it was, and the same command goes on.
+// Ranks as processes under mpirun: they train the same bits as threads. A failure of one rank ends all ranks
+// with its error, and the same command resumes.
 #include "base/version.h"
 #include "train/rank_processes.h"
 
 namespace strata::train {
 namespace {
 
-int times_said(const std::string& text, const std::string& part) {
+int occurrences(const std::string& text, const std::string& part) {
   int count = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
   return count;
 }
 
-TEST_F(RankProcesses, TrainTheBitsOfThreads) {
+TEST_F(RankProcesses, TrainLikeThreadsBitForBit) {
   const std::string sets = " --set parallel.zero=2 --set training.micro_batch_size=1";
   ASSERT_EQ(run(strata("threads", sets + " --ranks 3")), 0) << output();
   ASSERT_EQ(run(on(3) + strata("processes", sets)), 0) << output();
   expect_equal_runs("threads", "processes", 6);
   for (const char* log : {"rank-00000.log", "rank-00002.log"})
     EXPECT_TRUE(std::filesystem::exists(tiny_.folder("processes") / "logs" / log)) << log;
-  // Beside the arena, which is the same, processes hold messages; threads hold none.
+  // Besides the arena, which is the same, processes allocate message buffers; threads do not.
   const auto start = [&](const char* name) { return *find_event(metrics_of(tiny_.folder(name)), "start"); };
   EXPECT_EQ(start("processes")["arena_bytes"], start("threads")["arena_bytes"]);
   EXPECT_EQ(start("threads")["staging_bytes"], 0);
   EXPECT_GT(start("processes")["staging_bytes"], 0);
-  EXPECT_LE(start("processes")["staging_bytes"], 3 * 8 * (1 << 20)) << "eight messages of each group at most";
+  EXPECT_LE(start("processes")["staging_bytes"], 3 * 8 * (1 << 20)) << "at most eight messages per group";
 }
 
 TEST_F(RankProcesses, ThePageShowsTheLayoutAndExtendsTheRunOnItsRanks) {
@@ -46,8 +46,8 @@ TEST_F(RankProcesses, ThePageShowsTheLayoutAndExtendsTheRunOnItsRanks) {
   expect_equal_runs("threads", "processes", 12);
 }
 
-// Rows that are brought together and sent, several rounds of them.
-TEST_F(RankProcesses, ShareExpertsWithTheBitsOfThreads) {
+// Rows are packed and sent in several passes.
+TEST_F(RankProcesses, ShareExpertsLikeThreadsBitForBit) {
   const std::string sets =
       " --set model.family=qwen3-moe --set model.override.num_experts=9 --set "
       "model.override.num_experts_per_tok=2 --set model.override.moe_intermediate_size=16 --set "
@@ -57,16 +57,16 @@ TEST_F(RankProcesses, ShareExpertsWithTheBitsOfThreads) {
   expect_equal_runs("threads", "processes", 6);
 }
 
-TEST_F(RankProcesses, WhatOneRefusesEndsAll) {
+TEST_F(RankProcesses, ARefusalOfOneEndsAll) {
   EXPECT_EQ(run(on(2) + strata("refused", " --set parallel.shard=3")), 2) << output();
   EXPECT_NE(output().find("replicate = 1, shard = 2"), std::string::npos) << output();
-  EXPECT_EQ(times_said(output(), "replicate = 1, shard = 2"), 1) << output();
-  // To start the same command again would not help.
-  EXPECT_EQ(times_said(output(), "same command"), 0) << output();
+  EXPECT_EQ(occurrences(output(), "replicate = 1, shard = 2"), 1) << output();
+  // Repeating the command would not help, so no rank suggests it.
+  EXPECT_EQ(occurrences(output(), "same command"), 0) << output();
   EXPECT_EQ(run(on(2) + strata("twice", " --ranks 2")), 2) << output();
 }
 
-// What a run on two ranks is like whose checkpoint takes a while, so that its phases can be seen.
+// A run on two ranks with checkpoints that are slow enough to observe their phases.
 class KilledRanks : public RankProcesses {
  protected:
   static constexpr int64_t kSteps = 30;
@@ -75,7 +75,8 @@ class KilledRanks : public RankProcesses {
                                     " --set checkpoint.interval=10 --set checkpoint.keep_last=2"
                                     " --set model.vocab_size=8192");
   }
-  // Kills a rank once `seen`, which is asked from the first checkpoint on; then goes on to the end.
+  // Kills a rank when `seen` returns true, which is called from the first checkpoint on; then resumes to the
+  // end.
   void kill_when(const std::string& name, int victim, const std::function<bool(const Job&)>& seen) {
     {
       Job job(command(name), log());
@@ -85,9 +86,9 @@ class KilledRanks : public RankProcesses {
       const double begin = monotonic_seconds();
       ASSERT_TRUE(job.send(victim, SIGKILL)) << name;
       EXPECT_EQ(job.wait(), 128 + SIGKILL) << name << ": " << output();
-      // The launcher names the rank; one of the others says how to go on.
-      EXPECT_EQ(times_said(output(), "the same command"), 1) << name << ": " << output();
-      EXPECT_EQ(times_said(output(), "is saved in " + checkpoints(name).string()), 1)
+      // The launcher names the rank; one of the others prints how to resume.
+      EXPECT_EQ(occurrences(output(), "the same command"), 1) << name << ": " << output();
+      EXPECT_EQ(occurrences(output(), "is saved in " + checkpoints(name).string()), 1)
           << name << ": " << output();
       std::printf("%s, rank %d: the job ended %.1f s after the kill\n", name.c_str(), victim,
                   monotonic_seconds() - begin);
@@ -111,9 +112,9 @@ TEST_F(KilledRanks, InEachPhaseOfASaveInAStepAndInACollective) {
   kill_when("tensors", 0, [&](const Job&) { return in_save("tensors", "optimizer.safetensors"); });
   kill_when("manifest", 0, [&](const Job&) { return in_save("manifest", "manifest.json"); });
   kill_when("renamed", 1, [&](const Job&) { return holds("renamed", 20); });
-  // The other stands still, so that this one has come to a collective and waits there.
+  // The other rank is stopped, so this one waits in a collective.
   kill_when("step", 1, [](const Job&) {
-    pause_for(0.05);  // for the rank that speaks to have heard of the save
+    pause_for(0.05);  // until the reporting rank knows of the save
     return true;
   });
   kill_when("collective", 0, [](const Job& job) {
@@ -123,14 +124,14 @@ TEST_F(KilledRanks, InEachPhaseOfASaveInAStepAndInACollective) {
   });
 }
 
-// Ranks that are told other things than rank 0, as other hosts may be.
+// Ranks with other arguments or files than rank 0, as on differently configured hosts.
 class UnlikeRanks : public RankProcesses {
  protected:
-  // Rank 1 runs `other` in place of what rank 0 runs.
+  // Rank 0 runs `mine`, rank 1 runs `other`.
   int run_unlike(const std::string& mine, const std::string& other) const {
     return run(on(1) + mine + " : " + of(1) + other);
   }
-  // In a name space of its own, behind `preparation`.
+  // A command in separate namespaces, run after `preparation`.
   std::string apart(const std::string& name, const std::string& preparation) const {
     const Path script = tiny_.path(name + ".sh");
     put_file(script, preparation + "\nexec " + strata(name) + "\n");
@@ -139,7 +140,7 @@ class UnlikeRanks : public RankProcesses {
   static bool may_unshare() { return std::system("unshare --mount --uts true 2>/dev/null") == 0; }
 };
 
-// Whatever it is: keys that decide what ranks exchange first, and how they wait, among them.
+// Any difference, including keys that determine the first exchanges of ranks and how they wait.
 TEST_F(UnlikeRanks, AnotherConfigurationIsRefusedByItsKey) {
   struct Unlike {
     const char *options, *key;
@@ -159,22 +160,22 @@ TEST_F(UnlikeRanks, AnotherConfigurationIsRefusedByItsKey) {
   const std::string mine = strata("run");
   for (const Unlike& one : all) {
     EXPECT_EQ(run_unlike(mine, mine + one.options), 2) << one.options << ": " << output();
-    EXPECT_EQ(times_said(output(), one.key), 1) << one.options << ": " << output();
-    EXPECT_EQ(times_said(output(), "bug"), 0) << one.options << ": " << output();
-    EXPECT_EQ(times_said(output(), "same command"), 0) << one.options << ": " << output();
+    EXPECT_EQ(occurrences(output(), one.key), 1) << one.options << ": " << output();
+    EXPECT_EQ(occurrences(output(), "bug"), 0) << one.options << ": " << output();
+    EXPECT_EQ(occurrences(output(), "same command"), 0) << one.options << ": " << output();
   }
   EXPECT_EQ(run_unlike(mine, std::string(STRATA_PROGRAM) + " train none.toml"), 2) << output();
-  EXPECT_EQ(times_said(output(), "rank 1: "), 1) << output();
+  EXPECT_EQ(occurrences(output(), "rank 1: "), 1) << output();
   EXPECT_FALSE(std::filesystem::exists(tiny_.folder("run") / "metrics.jsonl"));
 }
 
-TEST_F(UnlikeRanks, TheOneThatIsUnlikeAllOthersIsNamed) {
+TEST_F(UnlikeRanks, TheRankThatDiffersFromAllOthersIsNamed) {
   const std::string mine = strata("run"), other = mine + " --set optimizer.lr=2e-2";
   EXPECT_EQ(run(on(1) + other + " : " + of(2) + mine), 2) << output();
   EXPECT_NE(output().find("[optimizer.lr] of rank 0"), std::string::npos) << output();
 }
 
-// A copy of the program that says it is another version.
+// A copy of the program with another version.
 TEST_F(UnlikeRanks, AnotherVersionIsRefused) {
   const Path program = STRATA_PROGRAM, copy = tiny_.path("bin") / "strata";
   std::filesystem::create_directories(copy.parent_path());
@@ -187,15 +188,15 @@ TEST_F(UnlikeRanks, AnotherVersionIsRefused) {
   ASSERT_GT(found, 0u);
   put_file(copy, bytes);
   std::filesystem::permissions(copy, std::filesystem::perms::owner_all);
-  // The module of MPI lies beside the program.
+  // The program loads its MPI module from ../lib.
   std::filesystem::create_directory_symlink(program.parent_path().parent_path() / "lib", tiny_.path("lib"));
   EXPECT_EQ(run_unlike(strata("run"), strata("run", "", copy.string())), 2) << output();
   EXPECT_NE(output().find("[parallel] the program's version of rank 1"), std::string::npos) << output();
 }
 
-// The same path, and on this host another file behind it.
+// The same path refers to another file on this host.
 TEST_F(UnlikeRanks, OtherDataAreRefused) {
-  if (!may_unshare()) GTEST_SKIP() << "no name spaces without root";
+  if (!may_unshare()) GTEST_SKIP() << "namespaces need root";
   put_tokens(tiny_.path("other.bin"), tiny_tokens(6000, 8));
   const std::string other = apart(
       "run", "mount --bind " + tiny_.path("other.bin").string() + " " + tiny_.path("train.bin").string());
@@ -203,8 +204,8 @@ TEST_F(UnlikeRanks, OtherDataAreRefused) {
   EXPECT_NE(output().find("[data.train] the training tokens of rank 1"), std::string::npos) << output();
 }
 
-TEST_F(UnlikeRanks, AFolderOfItsOwnIsFoundBeforeTheFirstStep) {
-  if (!may_unshare()) GTEST_SKIP() << "no name spaces without root";
+TEST_F(UnlikeRanks, ASeparateRunFolderIsFoundBeforeTheFirstStep) {
+  if (!may_unshare()) GTEST_SKIP() << "namespaces need root";
   std::filesystem::create_directories(tiny_.folder("run"));
   std::filesystem::create_directories(tiny_.path("own"));
   const std::string other = apart("run", "hostname elsewhere\nmount --bind " + tiny_.path("own").string() +
@@ -216,9 +217,9 @@ TEST_F(UnlikeRanks, AFolderOfItsOwnIsFoundBeforeTheFirstStep) {
   EXPECT_FALSE(std::filesystem::exists(tiny_.folder("run") / "metrics.jsonl"));
 }
 
-// Its memory and the others' are in use by MPI when the job ends, with and without copies from process to
-// process.
-TEST_F(RankProcesses, OneThatStandsStillEndsAll) {
+// When the job ends, MPI is using the memory of the stopped rank and of the others; tested with and without
+// copies between processes.
+TEST_F(RankProcesses, AStoppedRankEndsAll) {
   const std::string copies = "--mca btl_vader_single_copy_mechanism none ", start = on(3);
   ASSERT_NE(start.find(copies), std::string::npos);
   for (const std::string& launch : {start, std::string(start).erase(start.find(copies), copies.size())}) {
@@ -231,9 +232,9 @@ TEST_F(RankProcesses, OneThatStandsStillEndsAll) {
         << output();
     ASSERT_TRUE(job.send(1, SIGSTOP));
     EXPECT_EQ(job.wait(), 4) << output();
-    EXPECT_EQ(times_said(output(), "rank 1 is stopped or gone"), 1) << output();
+    EXPECT_EQ(occurrences(output(), "rank 1 is stopped or gone"), 1) << output();
     for (const char* crash : {"Segmentation", "Process received signal"})
-      EXPECT_EQ(times_said(output(), crash), 0) << output();
+      EXPECT_EQ(occurrences(output(), crash), 0) << output();
     expect_whole("run", "stopped");
   }
 }

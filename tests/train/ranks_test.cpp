@@ -1,5 +1,5 @@
-// Ranks go on where others stopped, train with every optimizer, and keep their bits whatever the switches of
-// memory. layouts_test.cpp holds each layout against one rank.
+// Ranks resume in other layouts, train with every optimizer, and produce the same bits with all memory
+// options. layouts_test.cpp compares each layout with one rank.
 #include <atomic>
 #include <cmath>
 #include <filesystem>
@@ -29,7 +29,7 @@ Sets with(Sets sets, const Layout& layout) {
   return sets;
 }
 
-// One value a step.
+// One value per step.
 std::vector<double> at_each_step(const Path& run, const std::string& key) {
   std::vector<double> out;
   std::istringstream lines(read_file(run / "metrics.jsonl"));
@@ -42,7 +42,7 @@ std::vector<double> at_each_step(const Path& run, const std::string& key) {
 
 class Ranks : public testing::TestWithParam<Layout> {
  protected:
-  // Sizes that no number of ranks divides.
+  // Uses sizes that no number of ranks divides.
   std::string toml(const std::string& name) const {
     std::string text = tiny_.toml(name);
     const auto put = [&](const std::string& from, const std::string& to) {
@@ -72,8 +72,8 @@ class Ranks : public testing::TestWithParam<Layout> {
   TinyRun tiny_;
 };
 
-// Stopped in one layout and gone on with in another, and in the same one, where it is the same bits.
-TEST_P(Ranks, GoOnInAnyLayout) {
+// A stopped run resumes in another layout, and bit for bit in the same one.
+TEST_P(Ranks, ResumeInAnyLayout) {
   const Sets sets{"training.micro_batch_size=1"};
   const Sets mine = with(sets, GetParam());
   train("whole", GetParam().ranks(), mine);
@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Ranks, testing::ValuesIn(kLayouts),
 
 class RanksOfOptimizer : public testing::TestWithParam<const char*> {
  protected:
-  // The losses; `stop_at`: after so many steps.
+  // The losses; `stop_at`: the number of steps, or 0.
   std::vector<double> losses(const std::string& name, int ranks, const Sets& more,
                              int64_t stop_at = 0) const {
     const Sets sets{std::string("optimizer.name=\"") + GetParam() + "\"", "training.micro_batch_size=2",
@@ -100,7 +100,7 @@ class RanksOfOptimizer : public testing::TestWithParam<const char*> {
     FaultyFileSystem quick;
     std::atomic<int64_t> asked = 0;
     const Path metrics = tiny_.folder(name) / "metrics.jsonl";
-    // Asked by each rank after each step.
+    // Called by each rank after each step.
     train_on_threads({.config = tiny_.config(sets + more, name), .files = &quick}, ranks, [&] {
       return stop_at > 0 && std::filesystem::exists(metrics) && ++asked > (stop_at - 1) * ranks;
     });
@@ -122,7 +122,7 @@ TEST_P(RanksOfOptimizer, TrainAsOne) {
   }
 }
 
-TEST_P(RanksOfOptimizer, GoOnInAnotherLayout) {
+TEST_P(RanksOfOptimizer, ResumeInAnotherLayout) {
   const auto whole = losses("whole", 1, {});
   losses("cut", 3, {"parallel.zero=2"}, 3);
   std::filesystem::copy(tiny_.folder("cut"), tiny_.folder("cut-one"),
@@ -134,9 +134,9 @@ TEST_P(RanksOfOptimizer, GoOnInAnotherLayout) {
 INSTANTIATE_TEST_SUITE_P(All, RanksOfOptimizer,
                          testing::Values("adamw", "muon", "lion", "adafactor", "adamw8bit", "adopt"));
 
-// Blocks of bytes run over a tensor of the files, which may be several segments: GPT-2's c_attn is q, k and
-// v. A share of each would be other rows than the blocks', of which checkpoints hold the states.
-TEST(RanksInBytes, GoOnWithStatesOfWholeTensors) {
+// Quantization blocks cover a tensor of the files, which may have several segments: GPT-2's c_attn is q, k
+// and v. Sharding each segment would give a rank other rows than the blocks that checkpoints store.
+TEST(RanksWith8BitStates, ResumeWithStatesOfWholeTensors) {
   const TinyRun tiny;
   const auto losses = [&](const std::string& name, int ranks, const Sets& more, int64_t stop_at = -1) {
     std::string text = tiny.toml(name);
@@ -163,8 +163,8 @@ TEST(RanksInBytes, GoOnWithStatesOfWholeTensors) {
   }
 }
 
-// Recompute, what is kept of gathered weights, when they are gathered and who makes progress change no bit.
-TEST(RanksOfMemory, SwitchesChangeNoBit) {
+// Recompute, resharding and prefetching of weights, and the progress thread change no bit.
+TEST(RanksAndMemory, OptionsChangeNoBit) {
   const TinyRun tiny;
   FaultyFileSystem quick;
   const auto run = [&](const std::string& name, const Sets& sets) {

@@ -1,11 +1,11 @@
-// A run that was stopped and went on has the bits of one that was not.
+// A run that was stopped and resumed equals an uninterrupted one bit for bit.
 #include "base/error.h"
 #include "fixtures/tiny_run.h"
 
 namespace strata::train {
 namespace {
 
-// Six steps in one go, and cut after `cut` of them.
+// Compares an uninterrupted run with one stopped after `cut` steps.
 void expect_resumes(const std::vector<std::string>& sets, int64_t cut, int64_t steps = 6) {
   const TinyRun tiny;
   ASSERT_EQ(tiny.train(sets, "whole").end, RunEnd::kFinished);
@@ -54,8 +54,8 @@ TEST(Resume, BitForBitOfGpt2) {
   expect_same_bits(bits_of(tiny.folder("whole"), 6), bits_of(tiny.folder("cut"), 6));
 }
 
-// Every optimizer, with states of its own kind, also where files hold matrices inputs first or rows head by
-// head.
+// Every optimizer with its kinds of states, including families whose files store matrices transposed or with
+// rows interleaved by head.
 class ResumeOptimizer : public testing::TestWithParam<const char*> {};
 
 TEST_P(ResumeOptimizer, BitForBit) {
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(All, ResumeOptimizer,
                          testing::Values("adamw", "muon", "lion", "adafactor", "adamw8bit", "adopt"),
                          [](const auto& one) { return std::string(one.param); });
 
-// 374 windows: two epochs end within step 19, whose batch is cut short.
+// 374 windows: two epochs end in step 19, which has a smaller batch.
 TEST(Resume, EpochsEndTheRun) {
   const TinyRun tiny;
   const std::vector<std::string> sets{"data.epochs=2", "training.steps=1000", "training.global_batch_size=40",
@@ -97,7 +97,7 @@ TEST(Resume, EpochsEndTheRun) {
   expect_same_bits(bits_of(tiny.folder("whole"), 19), bits_of(tiny.folder("cut"), 19));
 }
 
-TEST(Resume, TheTimeLimitSavesAndGoesOn) {
+TEST(Resume, TheTimeLimitSaves) {
   const TinyRun tiny;
   tiny.train({}, "whole");
   for (int64_t done = 1; done < 6; ++done) {
@@ -127,8 +127,8 @@ TEST(Resume, RecomputeDoesNotChangeBits) {
   expect_same_bits(bits_of(tiny.folder("none"), 6), bits_of(tiny.folder("full"), 6), "full");
 }
 
-// Sums over a batch are taken in another order, nothing else: 2e-5 of the loss over six steps.
-TEST(Resume, MicroBatchesOfAnySizeGiveTheSameLoss) {
+// Only the order of sums over a batch differs: 2e-5 of the loss over six steps.
+TEST(Resume, MicroBatchSizesDoNotChangeTheLoss) {
   const TinyRun tiny;
   tiny.train({"training.micro_batch_size=8"}, "m8");
   const MetricsLog whole = metrics_of(tiny.folder("m8"));

@@ -1,6 +1,5 @@
-// Every call with which a training run changes the disk goes wrong once: the process dies before it, or the
-// disk is full from then on. Whatever happened, the same command ends with the bits of a run that nothing
-// happened to.
+// Each call of a training run that changes the disk fails once: the process is killed before it, or the disk
+// is full from then on. In every case the same command finishes with the bits of an undisturbed run.
 
 #include "base/error.h"
 #include "fixtures/child_process.h"
@@ -12,9 +11,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One step is done. What goes wrong is the second one, whose save goes on beside the third, that one with its
-// save, the final model and the reports. Which calls come between those of the save is not the same each
-// time.
+// The run starts with one finished step. Failures hit the second step, whose save overlaps the third, the
+// third step with its save, the final model and the reports. The order of calls differs from run to run,
+// because the save runs in the background.
 class SaveCalls : public testing::Test {
  protected:
   SaveCalls() {

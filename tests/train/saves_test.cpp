@@ -1,4 +1,4 @@
-// Saves that go on beside the steps that follow them.
+// Saves that overlap the following steps.
 #include <algorithm>
 #include <sstream>
 
@@ -9,7 +9,7 @@
 namespace strata::train {
 namespace {
 
-// What metrics.jsonl says, in order: "3" is a step, "save 2" an event.
+// The lines of metrics.jsonl in short: "3" is a step, "save 2" an event.
 std::vector<std::string> lines_of(const Path& run) {
   std::vector<std::string> lines;
   std::istringstream text(read_file(run / "metrics.jsonl"));
@@ -22,8 +22,8 @@ std::vector<std::string> lines_of(const Path& run) {
   return lines;
 }
 
-// The disk stands still from the first write of step 2's save until step 3 is made.
-TEST(Saves, AStepIsMadeWhileTheDiskStandsStill) {
+// The disk blocks from the first write of step 2's save until step 3 is done.
+TEST(Saves, AStepFinishesWhileTheDiskBlocks) {
   const TinyRun tiny;
   tiny.train({}, "plain");
   StoppedDisk disk;
@@ -46,15 +46,15 @@ TEST(Saves, AStepIsMadeWhileTheDiskStandsStill) {
   EXPECT_LT(place("save 6"), place("finish 6"));
 }
 
-// Where the budget is just the arena there is no room for a copy: updates wait, and change nothing else.
-TEST(Saves, WithoutRoomForACopyTheUpdateWaits) {
+// If the budget only fits the arena, there is no memory for a copy: updates wait for the save.
+TEST(Saves, WithoutMemoryForACopyTheUpdateWaits) {
   const TinyRun tiny;
-  tiny.train({}, "room");
-  const MetricsLog log = metrics_of(tiny.folder("room"));
+  tiny.train({}, "copied");
+  const MetricsLog log = metrics_of(tiny.folder("copied"));
   const auto arena = find_event(log, "start")->at("arena_bytes").get<int64_t>();
-  tiny.train({"memory.budget=" + std::to_string(arena)}, "full");
-  expect_same_bits(bits_of(tiny.folder("room"), 6), bits_of(tiny.folder("full"), 6));
-  for (const char* name : {"room", "full"}) {
+  tiny.train({"memory.budget=" + std::to_string(arena)}, "waiting");
+  expect_same_bits(bits_of(tiny.folder("copied"), 6), bits_of(tiny.folder("waiting"), 6));
+  for (const char* name : {"copied", "waiting"}) {
     int saves = 0;
     for (const auto& event : metrics_of(tiny.folder(name)).events) {
       if (event.at("event") != "save") continue;

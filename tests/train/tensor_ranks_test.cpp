@@ -1,4 +1,4 @@
-// Tensor and pipeline parallelism, alone and with the other axes, train what one rank trains.
+// Tensor and pipeline parallelism, with and without other axes, train like one rank.
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -29,12 +29,12 @@ struct Layout {
   }
 };
 constexpr Layout kLayouts[] = {{"tensor2", 1, 1, 2, 0},
-                               {"tensor2_whole_stream", 1, 1, 2, 0, false},
+                               {"tensor2_whole_rows", 1, 1, 2, 0, false},
                                {"tensor4", 1, 1, 4, 0},
                                {"data2_tensor2", 2, 1, 2, 0},
                                {"zero1_2_tensor2", 1, 2, 2, 1},
                                {"zero3_2_tensor2", 1, 2, 2, 3},
-                               {"zero2_3_tensor2_whole_stream", 1, 3, 2, 2, false},
+                               {"zero2_3_tensor2_whole_rows", 1, 3, 2, 2, false},
                                {"hybrid_2x2_tensor2", 2, 2, 2, 3},
                                {"pipeline2", 1, 1, 1, 0, true, 2},
                                {"pipeline4_gpipe", 1, 1, 1, 0, true, 4, "gpipe"},
@@ -50,7 +50,7 @@ constexpr Layout kLayouts[] = {{"tensor2", 1, 1, 2, 0},
 
 class TensorRanks : public testing::TestWithParam<Layout> {
  protected:
-  // Llama with two key-value heads, which four ranks read in pairs; GPT-2 with biases and a tied head.
+  // Llama with two key-value heads, each shared by two of four ranks; GPT-2 with biases and a tied head.
   std::string toml(const std::string& family, const std::string& name) const {
     std::string text = tiny_.toml(name);
     const auto put = [&](const std::string& from, const std::string& to) {
@@ -97,7 +97,7 @@ TEST_P(TensorRanks, TrainAsOne) {
   }
 }
 
-TEST_P(TensorRanks, GoOnInAnyLayout) {
+TEST_P(TensorRanks, ResumeInAnyLayout) {
   const Sets sets = held_ + Sets{"training.micro_batch_size=1"}, mine = sets + GetParam().sets();
   train("llama3", "whole", GetParam().ranks(), mine);
   EXPECT_EQ(train("llama3", "cut", GetParam().ranks(), mine, 3).end, RunEnd::kInterrupted);
@@ -120,7 +120,7 @@ TEST_P(TensorRanks, TrainInBf16) {
     EXPECT_LE(std::abs(many[i] - one[i]), 2 * std::abs(halves[i] - one[i]) + 2e-3) << "step " << i + 1;
 }
 
-// Optimizers of whole matrices and tensors, and norms over all heads.
+// Optimizers that need whole matrices or tensors, and norms over all heads.
 TEST_P(TensorRanks, TrainWithWholeMatrices) {
   const std::map<std::string, Sets> all{{"muon", {"optimizer.name=\"muon\""}},
                                         {"adafactor", {"optimizer.name=\"adafactor\""}},
@@ -129,7 +129,7 @@ TEST_P(TensorRanks, TrainWithWholeMatrices) {
     const Sets sets = held_ + Sets{"training.micro_batch_size=1", "checkpoint.interval=\"never\""} + more;
     train("llama3", name + "-one", 1, sets);
     train("llama3", name + "-many", GetParam().ranks(), sets + GetParam().sets());
-    // Six steps multiply rounding: 1.2e-4 of a gradient's norm was seen of a build with other additions.
+    // Six steps amplify rounding: a build with another order of sums differed by 1.2e-4 of a gradient's norm.
     expect_near(name + "-one", name + "-many", 3e-4);
   }
 }
@@ -137,8 +137,8 @@ TEST_P(TensorRanks, TrainWithWholeMatrices) {
 INSTANTIATE_TEST_SUITE_P(Layouts, TensorRanks, testing::ValuesIn(kLayouts),
                          [](const auto& layout) { return std::string(layout.param.name); });
 
-// Heads and words that the ranks cannot share.
-TEST(TensorRanksTest, WhatDoesNotDivideIsRefusedByName) {
+// Heads that the ranks cannot share, and ranks that the degrees do not divide.
+TEST(TensorRanksTest, IndivisibleSizesAreRefusedByName) {
   const TinyRun tiny;
   const auto refusal = [&](const Sets& sets) -> std::string {
     try {

@@ -1,4 +1,4 @@
-// What begins and ends texts, from a model's directory through a run to what is handed on.
+// Begin- and end-of-text tokens, from a model directory through a run to exported files.
 #include <algorithm>
 #include <filesystem>
 
@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// A Llama whose tokenizer's ids are bytes, then <s>, </s>, <end> and <turn>; the model has `vocab` rows.
+// A Llama with a byte tokenizer plus <s>, </s>, <end> and <turn>; the model has `vocab` rows.
 class EndsOfTexts : public ::testing::Test {
  protected:
   void make_model(int64_t vocab, const data::ByteTokenizer& tokenizer) {
@@ -40,7 +40,7 @@ class EndsOfTexts : public ::testing::Test {
     all.update(with);
     put_file(model() / file, dump_json(all));
   }
-  // A run from the model on texts; its folder.
+  // Trains from the model on texts; returns the run's folder.
   Path run(const std::string& texts, const Sets& sets = {}) {
     put_file(tiny_.path("texts.jsonl"), texts);
     const std::string name = "run-" + std::to_string(++runs_);
@@ -74,7 +74,7 @@ class EndsOfTexts : public ::testing::Test {
   const data::ByteTokenizer marks_{.special = {"<s>", "</s>", "<end>", "<turn>"}};
 };
 
-TEST_F(EndsOfTexts, SeveralEndsStay) {
+TEST_F(EndsOfTexts, SeveralEndsAreKept) {
   make_model(260, marks_);
   change("config.json", {{"bos_token_id", 256}, {"eos_token_id", {257, 258}}});
   std::filesystem::remove(model() / "generation_config.json");
@@ -85,7 +85,7 @@ TEST_F(EndsOfTexts, SeveralEndsStay) {
   testing::internal::CaptureStdout();
   cli::run_export({.source = model().string(), .target = tiny_.path("out")});
   expect_ends(tiny_.path("out"), {257, 258}, {257, 258});
-  // More of them while a text is written; the run's own documents end with what the tokenizer's files say.
+  // Generation may have more of them; the run's documents end with the token named by the tokenizer's files.
   change("generation_config.json", {{"eos_token_id", {257, 258, 259}}});
   cli::run_import({.source = model().string(), .target = tiny_.path("imported")});
   expect_ends(tiny_.path("imported") / "checkpoints/step-00000000", {257, 258}, {257, 258, 259});
@@ -98,27 +98,28 @@ TEST_F(EndsOfTexts, SeveralEndsStay) {
   expect_ends(other / "final", {259, 257, 258}, {257, 258, 259});
   EXPECT_EQ(std::ranges::count(ids_of(other), 259), 20);
   EXPECT_EQ(data::Tokenizer::load(other / "final/tokenizer.json").end_of_text_id(), 259);
-  // The key says another, and the run's checkpoint keeps it.
+  // The key names another one, and the run's checkpoint keeps it.
   const Path named = run(texts(), {"tokenizer.eos=\"<end>\""});
   EXPECT_EQ(std::ranges::count(ids_of(named), 258), 20);
   EXPECT_EQ(data::Tokenizer::load(named / "final/tokenizer.json").end_of_text_id(), 258);
 }
 
-// A tokenizer that lies elsewhere, alone: what the model's directory declares counts.
-TEST_F(EndsOfTexts, AreThoseOfTheModelForATokenizerWithoutFiles) {
+// A tokenizer.json elsewhere without other files: the declarations of the model directory apply.
+TEST_F(EndsOfTexts, ComeFromTheModelForATokenizerWithoutFiles) {
   make_model(260, marks_);
   put_file(model() / "tokenizer_config.json", R"({"eos_token": "<end>", "bos_token": "<turn>"})");
-  std::filesystem::create_directories(tiny_.path("alone"));
-  put_file(tiny_.path("alone/tokenizer.json"), read_file(model() / "tokenizer.json"));
-  const Path made = run(texts(), {"tokenizer.path=\"" + tiny_.path("alone/tokenizer.json").string() + "\"",
-                                  "tokenizer.add_bos=true"});
+  std::filesystem::create_directories(tiny_.path("elsewhere"));
+  put_file(tiny_.path("elsewhere/tokenizer.json"), read_file(model() / "tokenizer.json"));
+  const Path made =
+      run(texts(), {"tokenizer.path=\"" + tiny_.path("elsewhere/tokenizer.json").string() + "\"",
+                    "tokenizer.add_bos=true"});
   const auto ids = ids_of(made);
   EXPECT_EQ(ids.front(), 259);
   EXPECT_EQ(std::ranges::count(ids, 259), 20);
   EXPECT_EQ(std::ranges::count(ids, 258), 20);
 }
 
-TEST_F(EndsOfTexts, OneTokenForBothLeavesDocumentsWhole) {
+TEST_F(EndsOfTexts, OneTokenForBothKeepsDocumentsWhole) {
   make_model(257, {});
   put_file(model() / "tokenizer_config.json",
            R"({"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"})");
@@ -131,8 +132,8 @@ TEST_F(EndsOfTexts, OneTokenForBothLeavesDocumentsWhole) {
   }
 }
 
-// Gemma 3's tokenizer has one entry more than its text model has rows.
-TEST_F(EndsOfTexts, AnAddedTokenBeyondTheModelHurtsOnlyTextsThatHoldIt) {
+// Gemma 3's tokenizer has one entry more than its text-only model has rows.
+TEST_F(EndsOfTexts, ATokenBeyondTheModelIsRefusedOnlyInTextsThatContainIt) {
   make_model(258, {.special = {"</s>", "<pad>", "<image>"}});
   EXPECT_EQ(std::ranges::count(ids_of(run(texts())), 256), 20);
   try {
@@ -144,7 +145,7 @@ TEST_F(EndsOfTexts, AnAddedTokenBeyondTheModelHurtsOnlyTextsThatHoldIt) {
     EXPECT_NE(message.find("<image>"), std::string::npos) << message;
   }
   run(texts() + "{\"text\": \"an <image> in it\"}\n", {"tokenizer.special_in_text=\"text\""});
-  // Nor does the end of a text lie there, or a token that any text may hold.
+  // The end-of-text token must not be beyond the model's rows, nor a token that any text may contain.
   EXPECT_THROW(run(texts(), {"tokenizer.eos=\"<image>\""}), ConfigError);
   put_file(tiny_.path("texts.txt"), "some text to look at, long enough for a window");
   testing::internal::CaptureStdout();

@@ -1,4 +1,4 @@
-// The text model of one of texts and pictures (tools/golden/make_pictures_golden.py).
+// The text model within a vision-language model (tools/golden/make_pictures_golden.py).
 #include <filesystem>
 
 #include "base/error.h"
@@ -21,25 +21,25 @@ const Path& folder() {
   return path;
 }
 
-TEST(TextPart, GivesTheLogitsOfTheWhole) {
+TEST(TextPart, HasTheLogitsOfTheWholeModel) {
   const Golden golden(folder().string());
   EXPECT_EQ(golden.model.family->name, "llama4");
   EXPECT_EQ(golden.model.rope.kind, ops::RopeScaling::Kind::kLlama3);
   EXPECT_LT(logits_error(golden), 1e-4);
 }
 
-TEST(TextPart, SaysWhatIsLeftOut) {
+TEST(TextPart, LogsOmittedTensors) {
   set_log_level(LogLevel::kInfo);
   const Golden golden(folder().string());
   testing::internal::CaptureStderr();
   const auto weights = checkpoint::open_weights(golden.folder, golden.model);
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("26 vision tensors are ignored (vision_model.*, multi_modal_projector.*)"),
+  const std::string logged = testing::internal::GetCapturedStderr();
+  EXPECT_NE(logged.find("26 vision tensors are ignored (vision_model.*, multi_modal_projector.*)"),
             std::string::npos)
-      << said;
+      << logged;
 }
 
-TEST(TextPart, IsExportedByItself) {
+TEST(TextPart, IsExportedWithoutTheVisionPart) {
   set_log_level(LogLevel::kInfo);
   ScratchFolder scratch;
   testing::internal::CaptureStdout();
@@ -68,7 +68,7 @@ TEST(TextPart, OtherFilesAreRefused) {
   bad = good;
   bad["text_config"]["hidden_size"] = "wide";
   refused(bad, {"config.json: text_config", "hidden_size"});
-  // A tensor that is of neither part.
+  // A tensor of neither part.
   ScratchFolder scratch;
   std::filesystem::copy(folder(), scratch / "model");
   std::string file = read_file(scratch / "model" / "model.safetensors");
@@ -80,7 +80,7 @@ TEST(TextPart, OtherFilesAreRefused) {
   });
 }
 
-// A model directory with the tensors of a golden model under other names, and some that see pictures.
+// Writes a model directory with a golden model's tensors under other names and one vision tensor.
 void put_renamed(const Path& folder, const std::string& golden, const json& config,
                  const std::function<std::string(const std::string&)>& name, const std::string& picture) {
   const checkpoint::TensorSource source = checkpoint::open_tensors(Path(STRATA_GOLDEN_MODELS) / golden);
@@ -99,7 +99,7 @@ void put_renamed(const Path& folder, const std::string& golden, const json& conf
   checkpoint::write_hf_directory(posix_file_system(), folder, files);
 }
 
-// As they were published, and as transformers writes them since 4.52.
+// The published names, and those that transformers has written since 4.52.
 TEST(TextPart, OfOtherFamiliesAndInBothSpellings) {
   set_log_level(LogLevel::kError);
   for (const auto& [whole, golden] : {std::pair{"gemma3", "gemma3"}, {"mistral3", "mistral"}}) {

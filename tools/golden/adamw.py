@@ -1,4 +1,4 @@
-"""Prints what tests/kernels/cpu/optimizer_test.cpp expects of AdamW (needs torch)."""
+"""Prints the AdamW values that tests/kernels/cpu/optimizer_test.cpp expects (needs torch)."""
 import torch
 
 p = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5, 3.0]))

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Prints how far bf16 attention of PyTorch lies from double precision, forward and backward: relative errors in the
-2-norm, the greatest of some draws. What tests/kernels/cpu/attention_pairs_test.cpp holds Strata's own to.
+"""Prints the errors of bf16 attention in PyTorch, forward and backward: relative to double precision in the 2-norm, the
+largest of several draws. tests/kernels/cpu/attention_pairs_test.cpp uses them as limits for Strata's attention.
 
     python3 tools/golden/attention_errors.py
 
-"sdpa" is torch.nn.functional.scaled_dot_product_attention, "eager" what transformers' models compute themselves
+"sdpa" is torch.nn.functional.scaled_dot_product_attention, "eager" the attention of transformers
 (eager_attention_forward): both on the CPU, keys and values repeated for grouped queries. Needs torch. Not part of the
-tests: those need no Python.
+tests, which need no Python.
 """
 import math
 

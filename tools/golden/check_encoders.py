@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks a Hugging Face directory of a BERT or T5 that strata exported: it loads in transformers without a warning,
-and gives the loss of `strata eval` on the tokens that this hides (drawn here once more); BERT's fill-mask finds its
-mask token, T5's greedy text is that of `strata generate`.
+"""Checks an exported Hugging Face directory of a BERT or T5: it loads in transformers without a warning, and has the loss
+of `strata eval` on the same masked tokens (drawn again here). BERT's fill-mask finds its mask token, and T5's greedy
+text equals that of `strata generate`.
 
     python3 tools/golden/check_encoders.py build/release/bin/strata EXPORTED_DIRECTORY [TEXT]
 
-Needs torch, transformers and tokenizers. Not part of the tests: those need no Python.
+Needs torch, transformers and tokenizers. Not part of the tests, which need no Python.
 """
 import json
 import logging
@@ -23,7 +23,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokeni
 
 LENGTH = 48
 MASK_RATE = 0.15
-SPAN_RATE, MEAN_SPAN = 0.2, 1000.0  # one span at the end of each window: nothing is left to chance
+SPAN_RATE, MEAN_SPAN = 0.2, 1000.0  # one span at the end of each window, so nothing is random
 said = []
 
 
@@ -61,7 +61,7 @@ class Draws:
 
 
 def mask(ids, row, tokenizer, special):
-    """A window's tokens with some hidden, and the targets."""
+    """A window's tokens, some of them masked, and the targets."""
     draws, tokens, targets = Draws(row), list(ids), [-100] * len(ids)
     for j, token in enumerate(ids):
         if draws.next() / 2**32 >= MASK_RATE or token in special:
@@ -144,7 +144,7 @@ def main():
         answers = pipeline("fill-mask", model=model, tokenizer=tokenizer)(f"{text} {tokenizer.mask_token} {text}")
         print("fill-mask:", [(answer["token_str"], round(answer["score"], 3)) for answer in answers])
     else:
-        # Its cache wants stacks of one depth.
+        # Its cache needs stacks of equal depth.
         made = model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=20, do_sample=False,
                               use_cache=False)[0][1:].tolist()
         made = made[:made.index(tokenizer.eos_token_id)] if tokenizer.eos_token_id in made else made

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Checks every golden model of tests/models/golden once more through the program: what `strata checkpoint export`
-writes loads in transformers without a warning and gives the logits of the original, and `strata eval`
-gives transformers' loss of it (of BERT and T5, whose losses need a tokenizer, check_encoders.py). Windows, caps and scalings that config.json lost on the way would show here.
+"""Checks every golden model of tests/models/golden with the program: the output of `strata checkpoint export` loads in
+transformers without a warning and has the logits of the original, and `strata eval` computes the loss of transformers
+(check_encoders.py checks the losses of BERT and T5, which need a tokenizer). This finds windows, caps and scalings that
+are missing in the exported config.json.
 
     python3 tools/golden/check_families.py build/release/bin/strata [MODEL ...]
 
-Needs torch and transformers. Not part of the tests: those need no Python.
+Needs torch and transformers. Not part of the tests, which need no Python.
 """
 import json
 import logging
@@ -34,7 +35,7 @@ def load(folder):
     said.clear()
     config = json.loads((folder / "config.json").read_text())
     kind = config["model_type"]
-    # transformers' grouped products refuse widths that are no multiples of 16 bytes.
+    # The grouped matmuls of transformers require widths that are multiples of 16 bytes.
     plain = {"experts_implementation": "eager"} if "num_experts_per_tok" in config else {}
     auto = {"bert": AutoModelForMaskedLM, "t5": AutoModelForSeq2SeqLM, "switch_transformers": AutoModelForSeq2SeqLM}.get(kind, AutoModelForCausalLM)
     with warnings.catch_warnings(record=True) as caught:
@@ -42,7 +43,7 @@ def load(folder):
         model, info = auto.from_pretrained(folder, dtype=torch.float32, output_loading_info=True,
                                                            attn_implementation="eager", **plain)
     said.extend(str(w.message) for w in caught if "transformers" in (w.filename or ""))
-    if config.get("num_nextn_predict_layers"):  # transformers knows these of published depths alone, and lists others in a report
+    if config.get("num_nextn_predict_layers"):  # transformers knows these only for published depths, and lists others in a report
         further = tuple(f"model.layers.{config['num_hidden_layers'] + i}." for i in range(config["num_nextn_predict_layers"]))
         info["unexpected_keys"] = [key for key in info["unexpected_keys"] if not key.startswith(further)]
         said[:] = [line for line in said if "LOAD REPORT" not in line]
@@ -52,7 +53,7 @@ def load(folder):
 
 def check(program, folder, scratch):
     original = load(folder)
-    about_the_original = set(said)  # such as Llama 4's published scaling, whose two frequencies are one
+    about_the_original = set(said)  # such as Llama 4's published scaling, with two equal frequencies
     out = scratch / folder.name
     subprocess.run([program, "checkpoint", "export", folder, out, "--dtype", "fp32"], check=True, capture_output=True)
     exported = load(out)
@@ -73,7 +74,7 @@ def check(program, folder, scratch):
         for begin in range(0, len(ids) - 1, length):
             window = ids[begin:begin + length + 1][None]
             logits = exported(window[:, :-1]).logits
-            # gelu_new comes back as gelu_pytorch_tanh: one function, rounded elsewhere.
+            # gelu_new is exported as gelu_pytorch_tanh: the same function with another rounding.
             assert torch.allclose(logits, original(window[:, :-1]).logits, rtol=0, atol=1e-5), "logits differ"
             loss += torch.nn.functional.cross_entropy(logits[0].double(), window[0, 1:], reduction="sum").item()
             count += window.shape[1] - 1

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Checks `strata checkpoint export` against llama.cpp itself, family by family.
+"""Checks `strata checkpoint export` against llama.cpp, family by family.
 
     python3 tools/golden/check_gguf.py build/release/bin/strata path/to/llama.cpp [--llama MODULES] [DIR ...]
 
-For each family that a GGUF file can hold, a small random model with a byte-level BPE of its own; or the DIRs given,
-such as `final/` of a run:
-- llama.cpp's converter takes the directory that `strata checkpoint export` writes, and makes the tensors and the
-  metadata that `--format gguf` writes; what differs for a reason stands in EXPECTED below;
-- llama.cpp loads the GGUF file, splits texts into the ids of the model's own tokenizer, and goes on from
-  a prompt with the tokens of `strata generate --temperature 0`.
+Checks a small random model with its own byte-level BPE for each family that GGUF supports, or the given DIRs, such as
+`final/` of a run:
+- llama.cpp's converter reads the output of `strata checkpoint export` and writes the same tensors and metadata as
+  `--format gguf`; EXPECTED below lists intended differences;
+- llama.cpp loads the GGUF file, tokenizes texts like the model's tokenizer, and continues a prompt with the tokens
+  of `strata generate --temperature 0`.
 
 The second needs the Python package llama-cpp-python (its folder may be given as MODULES, and the folder of libllama.so as
-$LLAMA_CPP_LIB_PATH). Needs torch, transformers, tokenizers and gguf. Not part of the tests: those need no Python.
+$LLAMA_CPP_LIB_PATH). Needs torch, transformers, tokenizers and gguf. Not part of the tests, which need no Python.
 """
 import argparse
 import ctypes
@@ -27,30 +27,30 @@ import numpy as np
 TEXTS = ["The", " and then", "It's 2026, isn't it?\n\n  Yes: 1234567 (or so)…", "naïve café über 東京 🙂", "a  b\t c\r\n d ", "x" * 40]
 NEW_TOKENS = 24
 
-# What may differ, and why. Keys of the metadata, without the architecture's prefix.
+# Intended differences and their reasons: metadata keys without the architecture's prefix.
 EXPECTED = {
-    "general.name": "the converter names a model after its folder in its own way",
+    "general.name": "the converter derives the name from the folder",
     "general.size_label": "for display", "general.license": "for display", "general.tags": "for display",
     "general.languages": "for display", "general.datasets": "for display", "general.base_model.count": "for display",
-    "general.basename": "for display", "general.version": "for display", "nextn_predict_layers": "0 where there are none",
+    "general.basename": "for display", "general.version": "for display", "nextn_predict_layers": "0 for none",
     "general.sampling": "defaults of llama-cli", "general.sampling.temp": "defaults of llama-cli",
     "vocab_size": "repeats the length of the token list",
-    "tokenizer.ggml.padding_token_id": "llama.cpp pads nothing",
-    "tokenizer.ggml.add_bos_token": "ours is always there", "tokenizer.ggml.add_eos_token": "ours is always there",
-    "tokenizer.ggml.add_space_prefix": "ours is always there", "tokenizer.ggml.unknown_token_id": "ours is always there",
-    "rope.scaling.yarn_attn_factor": "llama.cpp reads it for Grok alone", "rope.scaling.yarn_beta_fast": "read for Grok and Mistral 3 alone",
-    "rope.scaling.yarn_beta_slow": "read for Grok and Mistral 3 alone",
-    "rope.scaling.attn_factor": "of LongRoPE, which the converter writes for Phi-3 alone",
-    "rope.scaling.original_context_length": "of LongRoPE, which the converter writes for Phi-3 alone",
-    "rope.freq_base": "the converter leaves Gemma 2's out, which is llama.cpp's default",
-    "attention.key_length": "the head size where it is the width by the heads", "attention.value_length": "so too",
-    "general.file_type": "for display; the converter leaves it out for GPT-NeoX",
-    "attention.sliding_window_pattern": "only we write it for Gemma 3, where it is another than usual",
+    "tokenizer.ggml.padding_token_id": "llama.cpp does not pad",
+    "tokenizer.ggml.add_bos_token": "strata always writes it", "tokenizer.ggml.add_eos_token": "strata always writes it",
+    "tokenizer.ggml.add_space_prefix": "strata always writes it", "tokenizer.ggml.unknown_token_id": "strata always writes it",
+    "rope.scaling.yarn_attn_factor": "llama.cpp reads it only for Grok", "rope.scaling.yarn_beta_fast": "read only for Grok and Mistral 3",
+    "rope.scaling.yarn_beta_slow": "read only for Grok and Mistral 3",
+    "rope.scaling.attn_factor": "of LongRoPE, which the converter writes only for Phi-3",
+    "rope.scaling.original_context_length": "of LongRoPE, which the converter writes only for Phi-3",
+    "rope.freq_base": "the converter omits Gemma 2's, which is llama.cpp's default",
+    "attention.key_length": "the head size, even if it is width / heads", "attention.value_length": "likewise",
+    "general.file_type": "for display; the converter omits it for GPT-NeoX",
+    "attention.sliding_window_pattern": "for Gemma 3 only strata writes it, if it is unusual",
     "attention.sliding_window": "llama.cpp's Phi-3 ignores it; the converter writes 0 for none",
 }
 
 
-# Files of tests/data/tokenizer/kinds that hold the same tokens in two forms.
+# Files of tests/data/tokenizer/kinds with the same tokens in two forms.
 SENTENCEPIECE = {"llama2_legacy": "spm_bpe_bytes.model", "t5": "spm_unigram_rules.model"}
 
 
@@ -65,7 +65,7 @@ def generate(program, folder, prompt):
     return json.loads(out.stdout.splitlines()[0])["ids"]
 
 
-# The converter knows the splits of published tokenizers by a hash of their ids: for one of our own it must be told.
+# The converter identifies the splits of published tokenizers by a hash of their ids; those of our tokenizer are passed in.
 CONVERT = """
 import sys
 sys.path[:0] = [sys.argv[1], sys.argv[1] + "/gguf-py"]
@@ -79,15 +79,15 @@ def known(self, tokenizer):
     except NotImplementedError:
         return pre
 TextModel.get_vocab_base_pre = known
-# It takes Gemma 2 and Phi-3 with their own SentencePiece model alone; theirs is one way to write a tokenizer of many.
+# It accepts Gemma 2 and Phi-3 only with a SentencePiece model, although they may have other tokenizer files.
 from conversion.gemma import Gemma2Model
 from conversion.phi import Phi3MiniModel
 import pathlib
-# Of GLM's tokens it asks for four that only the published vocabulary has.
+# For GLM it needs four tokens that only the published vocabulary has.
 TextModel._set_vocab_glm = TextModel._set_vocab_gpt2
 if not (pathlib.Path(folder) / "tokenizer.model").exists():
     Gemma2Model.set_vocab = Phi3MiniModel.set_vocab = TextModel._set_vocab_gpt2
-# transformers 5 drops keys of config.json that it reads and the converter asks for (rotary_pct).
+# transformers 5 drops keys of config.json that the converter needs (rotary_pct).
 from conversion.base import ModelBase
 import json
 load = ModelBase.load_hparams
@@ -111,7 +111,7 @@ def contents(path):
 
 
 def compare(ours, theirs):
-    """Lines of what differs."""
+    """Lines that describe the differences."""
     (a, x), (b, y) = contents(ours), contents(theirs)
     arch = a["general.architecture"] + "."
     for key in sorted(a.keys() | b.keys()):
@@ -120,13 +120,13 @@ def compare(ours, theirs):
             continue
         if key not in a or key not in b:
             yield f"{key} only in {'ours' if key in a else 'theirs'}: {str(a.get(key, b.get(key)))[:60]}"
-        elif name == "tokenizer.ggml.scores":  # of tokens that are in the text; the others have none
+        elif name == "tokenizer.ggml.scores":  # only of tokens in the text; the others have none
             kinds = a["tokenizer.ggml.token_type"]
             if any(p != q for p, q, kind in zip(a[key], b[key], kinds) if kind == 1):
                 yield f"{key} of normal tokens"
         elif a[key] != b[key]:
             yield f"{key}: ours {str(a[key])[:60]}, theirs {str(b[key])[:60]}"
-    # LongRoPE's factors, which the converter writes for Phi-3 alone.
+    # LongRoPE's factors, which the converter writes only for Phi-3.
     for name in sorted(name for name in x.keys() | y.keys() if not (name.startswith("rope_factors") and name not in y)):
         if name not in x or name not in y:
             yield f"tensor {name} only in {'ours' if name in x else 'theirs'}"
@@ -135,7 +135,7 @@ def compare(ours, theirs):
 
 
 class Llama:
-    """llama.cpp through its C interface, everything in fp32."""
+    """llama.cpp through its C API, everything in fp32."""
 
     def __init__(self, path):
         import llama_cpp
@@ -163,14 +163,14 @@ class Llama:
         self.context = self.c.llama_init_from_model(self.model, params)
 
     def logits(self, ids):
-        """Behind the text with these tokens added."""
+        """The logits after appending these tokens to the text."""
         tokens = (ctypes.c_int32 * len(ids))(*ids)
         assert self.c.llama_decode(self.context, self.c.llama_batch_get_one(tokens, len(ids))) == 0
         return np.ctypeslib.as_array(self.c.llama_get_logits(self.context), (self.size,)).copy()
 
 
 def run_in_llama(program, folder, path):
-    """Ids of texts, and the greedy continuation; lines of what differs."""
+    """Compares token ids of texts and the greedy continuation; returns lines that describe the differences."""
     import torch
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
     torch.set_num_threads(1)
@@ -203,7 +203,7 @@ def run_in_llama(program, folder, path):
 
 
 def small_models(program, scratch, only):
-    """A folder for each family, in sizes that suit llama.cpp."""
+    """Writes a folder per family, with sizes that llama.cpp supports."""
     import torch
     import transformers as t
     from transformers import AutoModelForCausalLM
@@ -220,7 +220,7 @@ def small_models(program, scratch, only):
     yarn = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=32)
     longrope = dict(rope_type="longrope", rope_theta=1e4, long_factor=[1.0 + i / 3 for i in range(8)],
                     short_factor=[1.0 + i / 9 for i in range(8)], original_max_position_embeddings=256)
-    # llama.cpp takes the short factors or the long ones by the size of its context, which is 256 at least.
+    # llama.cpp selects short or long factors by its context size, which is at least 256.
     longer = dict(base, max_position_embeddings=512)
     gemma = dict(base, head_dim=32, query_pre_attn_scalar=32, hidden_activation="gelu_pytorch_tanh", sliding_window=8,
                  tie_word_embeddings=True)
@@ -240,13 +240,13 @@ def small_models(program, scratch, only):
         "gemma3-pattern": t.Gemma3TextConfig(**dict(gemma, num_hidden_layers=4), layer_types=["sliding_attention", "full_attention"] * 2,
             rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=1e6, factor=2.0),
                                  sliding_attention=dict(rope_type="default", rope_theta=5e3))),
-        # A name with "phi3" makes llama.cpp look for tokens that only Microsoft's vocabulary has.
+        # With "phi3" in the name, llama.cpp looks for tokens that only Microsoft's vocabulary has.
         "phi": t.Phi3Config(**base), "phi-longrope": t.Phi3Config(**longer, original_max_position_embeddings=256,
                                                                     rope_parameters=dict(longrope, partial_rotary_factor=1.0)),
         "gpt-neox": t.GPTNeoXConfig(**{k: v for k, v in base.items() if k != "num_key_value_heads"}, rotary_pct=0.5),
         "starcoder2": t.Starcoder2Config(**dict(base, tie_word_embeddings=True), sliding_window=None),
         "stablelm": t.StableLmConfig(**base, use_qkv_bias=True),
-        # Vocabularies of 600 and 308 tokens: strata writes no ids without a token.
+        # Vocabularies of 600 and 308 tokens: strata does not write ids without a token.
         "llama-sentencepiece": t.LlamaConfig(**dict(base, vocab_size=600, bos_token_id=1, eos_token_id=2)),
         "llama-unigram": t.LlamaConfig(**dict(base, vocab_size=308, eos_token_id=2)),
         "gpt2": t.GPT2Config(**shared, n_embd=64, n_layer=3, n_head=4, n_positions=128),
@@ -256,7 +256,7 @@ def small_models(program, scratch, only):
                                       shared_expert_intermediate_size=72),
         "qwen3-moe": t.Qwen3MoeConfig(**base, head_dim=32, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=40,
                                       norm_topk_prob=True),
-        # llama.cpp knows by the number of layers whether queries have a latent.
+        # llama.cpp determines from the number of layers whether queries are latent.
         "deepseek-v2-lite": t.DeepseekV2Config(**dict(latent, num_hidden_layers=27), q_lora_rank=None, topk_method="greedy", n_group=None, topk_group=None,
                                           routed_scaling_factor=1.0, norm_topk_prob=False),
         "deepseek-v2-yarn": t.DeepseekV2Config(**latent, q_lora_rank=24, topk_method="greedy", n_group=None, topk_group=None,
@@ -296,13 +296,13 @@ def small_models(program, scratch, only):
         (folder / "tokenizer.json").write_text((kinds_of_tokenizers / f"{of_kind}.json" if of_kind else vocab).read_text())
         (folder / "tokenizer_config.json").write_text(json.dumps(
             {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>" if of_kind else "<|endoftext|>"}))
-        if of_kind:  # the converter reads SentencePiece's own file
+        if of_kind:  # the converter reads the SentencePiece file
             shutil.copy(kinds_of_tokenizers / SENTENCEPIECE[of_kind], folder / "tokenizer.model")
         yield folder
 
 
 def check(options, folder, scratch):
-    notes, faults = [], []
+    notes, errors_found = [], []
     where = scratch / (folder.name + "-out")
     try:
         hf = export(options.program, folder, where / folder.name)
@@ -313,20 +313,20 @@ def check(options, folder, scratch):
     try:
         theirs = where / "theirs.gguf"
         convert(options.llama_cpp, hf, theirs, contents(ours)[0].get("tokenizer.ggml.pre", "default"))
-        faults += compare(ours, theirs)
+        errors_found += compare(ours, theirs)
     except AssertionError as error:
-        faults.append(str(error))
+        errors_found.append(str(error))
     if options.converter_only:
         notes.append("not run")
     else:
         try:
             said = list(run_in_llama(options.program, hf, ours))
             notes += [line[1:] for line in said if line[0] == "+"]
-            faults += [line for line in said if line[0] != "+"]
+            errors_found += [line for line in said if line[0] != "+"]
         except AssertionError as error:
-            faults.append(str(error))
-    print(f"{folder.name}: {', '.join(notes)}{'' if faults else ', as the converter makes it'}", *faults, sep="\n    ", flush=True)
-    return not faults
+            errors_found.append(str(error))
+    print(f"{folder.name}: {', '.join(notes)}{'' if errors_found else ', same as the converter'}", *errors_found, sep="\n    ", flush=True)
+    return not errors_found
 
 
 def main():
@@ -343,7 +343,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         folders = options.folders or small_models(options.program, scratch, options.only)
-        # All of them: a fault of one family says nothing of the next.
+        # Check all families even if one fails.
         good = [check(options, folder, scratch) for folder in folders]
     sys.exit(0 if all(good) else 1)
 

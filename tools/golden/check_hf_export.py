@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Checks a Hugging Face directory that strata exported: it loads in transformers without a warning, and loss and
-greedy text are those of `strata eval` and `strata generate`.
+"""Checks an exported Hugging Face directory: it loads in transformers without a warning, and loss and greedy text equal
+those of `strata eval` and `strata generate`.
 
     python3 tools/golden/check_hf_export.py build/release/bin/strata EXPORTED_DIRECTORY [PROMPT]
 
-Needs torch, transformers and tokenizers. Not part of the tests: those need no Python.
+Needs torch, transformers and tokenizers. Not part of the tests, which need no Python.
 """
 import json
 import logging

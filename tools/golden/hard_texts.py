@@ -1,9 +1,9 @@
-"""Hard strings for tokenizers: what text from the wild holds and splitters, normalizers and merges trip over."""
+"""Hard strings for tokenizers: real-world text on which splitters, normalizers and merges go wrong."""
 TEXTS = [
     "", " ", "  ", "\n", "\r\n", "\t", "a", " a", "a ", " a ", "  a  b  ", "Hello world", "Hello, world!  It's 2024.",
     # contractions and quotes
     "don't DON'T we'll WE'LL I'm i'M they've y'all's 'tis ''s '", "it’s “quoted” ‘single’ «guillemets» „low“",
-    # combining marks: composed, decomposed, stacked, without a base, out of order
+    # combining marks: composed, decomposed, stacked, without a base, in the wrong order
     "café cafe\u0301", "\u0301alone", "e\u0301\u0302\u0323 e\u0323\u0302\u0301", "Z̸̡̢a̷l̵g̶o̷ t̴e̵x̶t̵",
     "ậ A\u030a \u212b \u00c5", "한국어 \u1112\u1161\u11ab\u1100\u116e\u11a8", "が か\u3099 ﾊﾟ ﾊﾟﾋﾟ", "नमस्ते दुनिया क्षत्रिय", "ｶﾞｷﾞ①②㌔",
     # scripts
@@ -29,11 +29,11 @@ TEXTS = [
     # runs
     "a" * 300, "-" * 129, " " * 77 + "x", "\n" * 40, "ab" * 200, "the " * 60, "日" * 120, "é" * 150, "😀" * 40, "0" * 100, "\t" * 33 + "x",
     "=" * 64 + "\n" + "-" * 64 + "\n", "aA" * 60, "x" * 101 + " " + "y" * 100, "ẍ̃" * 30,
-    # special tokens inside text, whole, cut, doubled, in other cases
+    # special tokens inside text: whole, truncated, doubled, in other letter cases
     "<s>text</s>", "a<s> b </s>c", "<unk>", "x <unk> y", "<|endoftext|>", "a<|endoftext|>b <|endoftext|> c", "<|endoftext", "endoftext|>",
     "<|ENDOFTEXT|>", "[CLS] a [SEP] b [MASK] [UNK][PAD]", "<pad><mask> <extra_id_0>", "<0x41> <0xFF>", "<sym>a <sym> b<sym>", "<SYM>x", "word<sep>word",
     "[INST] hi [/INST]", "<SPECIAL_20>", "<s></s><s></s>",
-    # English and others as they come
+    # ordinary text in English and other languages
     "The quick brown fox jumps over the lazy dog. The dog barks; the fox runs!", "Dr. Smith's e-mail (sent 3 p.m.) didn't arrive—why?",
     "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich.", "Voix ambiguë d’un cœur qui, au zéphyr, préfère les jattes de kiwis.",
     "kalo mithean ingeron struction the thean kalo, mi kalo.", "thean. Kalo! INGERON", "  the  kalo\n\n mi  ", "KALO Mi tHe",

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What transformers reads from config.json files that lack keys or hold null for them.
+"""Records the values that transformers reads from config.json files with missing keys or nulls.
 
-    tools/golden/make_config_golden.py        # writes tests/models/golden/configs.json (needs transformers alone)
+    tools/golden/make_config_golden.py        # writes tests/models/golden/configs.json (needs only transformers)
 
-Each row changes the config.json of a golden model: a key is left out, null, or set. `expected` holds what the
-class then has, where that differs from the unchanged file, and `gone` what it does not have then; `refused` is a file
-that transformers does not read.
+Each row changes the config.json of a golden model: a key is missing, null, or set. `expected` has the attributes of the
+class that differ from those of the unchanged file, `gone` the attributes that it then lacks; `refused` marks files that
+transformers does not read.
 """
 import copy
 import json
@@ -18,11 +18,11 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 transformers.logging.set_verbosity_error()
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests/models/golden"
-# One file for each class, and those whose layers follow from other keys.
+# One file per class, and those in which other keys determine the layers.
 BASES = ["bert", "deepseek-v2-moe", "deepseek-v3-moe", "gemma2", "gemma3", "glm4-moe", "gpt-neox", "gpt-oss", "gpt2",
          "llama-tied", "llama-biases-yarn", "llama4", "mistral", "mixtral", "olmo", "olmo-clip", "olmo2", "olmoe",
          "phi3", "qwen2", "qwen2-moe", "qwen3", "qwen3-moe", "stablelm", "starcoder2", "switch", "t5", "t5-gated"]
-# What says nothing of the mathematics, or not of this program's.
+# Keys that do not affect the mathematics of this program.
 IGNORED = {"architectures", "model_type", "dtype", "torch_dtype", "transformers_version", "use_cache", "_name_or_path",
            "rope_scaling", "rope_theta", "rope_parameters", "rope_local_base_freq", "output_router_logits"}
 ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh", "swish": "silu"}
@@ -44,7 +44,7 @@ def plain(value):
 
 
 def read(config, keys):
-    """The values of the class that a config.json is read into; None: refused."""
+    """The attributes of the class that reads a config.json; None: refused."""
     config = copy.deepcopy(config)
     cls = CONFIG_MAPPING[config.pop("model_type")]
     try:
@@ -52,7 +52,7 @@ def read(config, keys):
         if hasattr(whole, "text_config") and not isinstance(whole.text_config, dict):
             whole = whole.text_config
         values = whole.to_dict()
-    except Exception as error:  # what is refused is refused by many kinds
+    except Exception as error:  # refusals raise many kinds of exceptions
         print("  refused:", type(error).__name__, str(error).replace("\n", " ")[:90], file=sys.stderr)
         return None
     out = {k: plain(values[k]) for k in keys if k in values}
@@ -125,9 +125,9 @@ def main():
             else:
                 row["expected"] = {k: v for k, v in found.items() if k not in whole or whole[k] != v}
                 if gone := [k for k in whole if k not in found]:
-                    row["gone"] = gone  # the class has no such value of its own
+                    row["gone"] = gone  # the class lacks this attribute
             rows.append(row)
-    # Pictures beside text: the sizes in text_config, of which the published files give few.
+    # Vision-language models: the sizes are in text_config, and published files set only a few of them.
     text = json.loads((GOLDEN / "gemma3/config.json").read_text())
     keys = sorted(set(text) - IGNORED)
     few = {k: text[k] for k in ("hidden_size", "intermediate_size", "num_hidden_layers", "sliding_window", "model_type")}

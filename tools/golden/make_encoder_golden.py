@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
 """Writes the golden directories of models with an encoder (BERT, T5, Switch) under tests/models/golden/.
 
-As make_model_golden.py, with every input spelt out under the name that the program has for it, each [rows, length]:
+Like make_model_golden.py, but stores every input under its name in the program, each [rows, length]:
 
-  inputs/NAME              int32   tokens, targets (-1: not counted), positions, kv_begin; of T5 also encoder_tokens and
-                                   encoder_kv_begin (the encoder's) and cross_kv_begin (which document of it a row reads)
-  logits, loss, grad/NAME, bf16/…  of these inputs, as in make_model_golden.py
+  inputs/NAME              int32   tokens, targets (-1: ignored), positions, kv_begin; for T5 also encoder_tokens and
+                                   encoder_kv_begin (of the encoder) and cross_kv_begin (the document that a row reads)
+  logits, loss, grad/NAME, bf16/…  for these inputs, as in make_model_golden.py
   adamw/inputs/NAME        int32   [30, rows, length], then adamw/loss and adamw/grad_norm
   document/inputs/NAME     int32   several documents in a row, attention inside each; then document/logits, document/loss
                                    and document/grad_norm/NAME
-  greedy/prompt, greedy/tokens     of T5: the encoder's text, and what generate() writes
-  balanced/...             of Switch: encoder_aux, decoder_aux, encoder_z and decoder_z, and grad/NAME of the loss with them
+  greedy/prompt, greedy/tokens     for T5: the encoder's text, and the output of generate()
+  balanced/...             for Switch: encoder_aux, decoder_aux, encoder_z and decoder_z, and grad/NAME of the loss with
+                           them
 
-A document of Switch has all the room of an expert, as it has alone.
+For Switch, each document has the full capacity of an expert, as if it were the only one.
 
-Needs torch, transformers and safetensors. Names of models limit it to them; the same versions give the same files.
+Needs torch, transformers and safetensors. Arguments select models by name; the same versions write the same files.
 """
 
 import copy
@@ -45,7 +46,7 @@ def t5(**settings):
 
 
 def switch(**settings):
-    # Experts have room for fewer tokens than some want; the third of four layers has none.
+    # Some experts exceed their capacity; the third of four layers has no experts.
     config = SwitchTransformersConfig(
         vocab_size=61, d_model=24, d_kv=10, d_ff=34, num_layers=4, num_sparse_encoder_layers=2, num_decoder_layers=4,
         num_sparse_decoder_layers=1, num_heads=3, num_experts=5, expert_capacity=4, router_jitter_noise=0.0,
@@ -54,12 +55,12 @@ def switch(**settings):
     return SwitchTransformersForConditionalGeneration(config)
 
 
-# "t5-gated" is T5 1.1 as transformers 5 holds it: tied in memory, and what the head reads not scaled.
+# "t5-gated" is T5 1.1 as in transformers 5: tied in memory, without scaling of the head's input.
 MODELS = {
     "bert": (bert, 51),
     "t5": (t5, 52),
     "t5-gated": (lambda: t5(feed_forward_proj="gated-gelu", tie_word_embeddings=False), 53),
-    # A seed with which rounding decides no choice of an expert: see steady().
+    # A seed with which rounding does not affect the choice of experts: see steady().
     "switch": (switch, 73),
 }
 
@@ -69,7 +70,7 @@ def randomize(model, generator):
         noise = torch.randn(parameter.shape, generator=generator)
         if parameter.dim() >= 2:
             table = "embeddings" in name or "shared" in name or "relative" in name
-            # Logits of a usual size also where the head reads what is not scaled.
+            # Gives logits a usual size even if the head's input is not scaled.
             large = getattr(model.config, "scale_decoder_outputs", True) or "shared" not in name
             parameter.data = noise * ((0.5 if large else 0.15) if table else parameter.shape[-1] ** -0.5)
         elif name.endswith("bias"):
@@ -92,7 +93,7 @@ def has_experts(model):
 
 
 def alone(inputs, row, start):
-    """The document that begins there, as a batch of its own, and which places of the row it has."""
+    """The document that begins there as a separate batch, and its positions in the row."""
     where = inputs["kv_begin"][row] == start
     document = {name: inputs[name][row, where][None] for name in ("tokens", "positions")}
     document["kv_begin"] = torch.zeros_like(document["tokens"])
@@ -105,9 +106,9 @@ def alone(inputs, row, start):
 
 
 def forward(model, inputs):
-    """Logits of the inputs, with the attention that their begins say."""
+    """Logits of the inputs, with attention masks from the kv_begin inputs."""
     if has_experts(model) and inputs["kv_begin"].any():
-        # Documents of a row would share the experts' room.
+        # Documents in a row would share the experts' capacity.
         rows = []
         for row, begins_of_row in enumerate(inputs["kv_begin"]):
             rows.append(torch.cat([forward(model, alone(inputs, row, start)[0])[0] for start in begins_of_row.unique()]))
@@ -132,13 +133,13 @@ def mean_loss(logits, targets):
 
 
 def gradients(model):
-    # An expert that no token reached has none.
+    # An expert without tokens has no gradient.
     return {name: (torch.zeros_like(parameter) if parameter.grad is None else parameter.grad).float().clone()
             for name, parameter in model.named_parameters()}
 
 
 def balanced(model, inputs):
-    """The losses of routers as transformers has them, and the gradients of all together."""
+    """The router losses of transformers, and the gradients of the total loss."""
     model.zero_grad()
     out = model(input_ids=inputs["encoder_tokens"], decoder_input_ids=inputs["tokens"], use_cache=False,
                 labels=inputs["targets"], output_router_logits=True)
@@ -162,7 +163,7 @@ def stored(prefix, inputs):
 
 
 def begins(ends, length):
-    """Where the document of each place begins, in rows of documents with these ends."""
+    """The begin of the document at each position, for rows of documents with these ends."""
     rows = []
     for row in ends:
         starts = [0] + row[:-1]
@@ -172,7 +173,7 @@ def begins(ends, length):
 
 
 def make_inputs(model, draw, ends=None):
-    """A batch without documents, or with those of `ends` (BERT: of the rows; T5: of source and target)."""
+    """A batch without documents, or with documents that end at `ends` (BERT: of the rows; T5: of source and target)."""
     if model.config.model_type == "bert":
         begin = begins(ends, LENGTH) if ends else torch.zeros(ROWS, LENGTH, dtype=torch.long)
         tokens, targets = draw(ROWS, LENGTH), draw(ROWS, LENGTH)
@@ -202,7 +203,7 @@ DOCUMENTS = {"bert": [[1, 6, 7, 28, 32], [12, 31, 32]],
 
 
 def documents_alone(model, inputs, logits):
-    """Each document alone gives the same logits: the masks of forward() say what they should."""
+    """Checks the masks of forward(): each document by itself has the same logits."""
     begin = inputs["kv_begin"]
     for row in range(ROWS):
         for start in begin[row].unique():
@@ -222,7 +223,7 @@ def adamw(model, batches):
         loss = mean_loss(forward(model, inputs), inputs["targets"])
         loss.backward()
         for parameter in model.parameters():
-            # An expert that no token reached has a gradient of zero, and no step that is left out.
+            # An expert without tokens has a zero gradient; its update is not skipped.
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))
         optimizer.step()
@@ -232,7 +233,7 @@ def adamw(model, batches):
 
 
 def steady(model, batches, expected):
-    """Whether rounding leaves the curve as it is: a token that hesitates between experts bends it."""
+    """Whether the curve is insensitive to rounding: a token with nearly tied experts changes it."""
     moved = copy.deepcopy(model)
     noise = torch.Generator().manual_seed(1)
     for parameter in moved.parameters():
@@ -243,11 +244,11 @@ def steady(model, batches, expected):
 
 
 def greedy(model, draw):
-    """The first source whose text has no end of text and no two tokens that are nearly equally likely."""
+    """The first source with a greedy text that has no end-of-text token and no nearly tied tokens."""
     for _ in range(400):
         prompt = draw(9)
         if has_experts(model):
-            # Token by token no expert is full, which whole texts would find.
+            # Token by token no expert is full; with whole texts some would be.
             out = model.eval().generate(prompt[None], max_new_tokens=14, do_sample=False, use_cache=True,
                                         output_scores=True, return_dict_in_generate=True)
             model.train()
@@ -255,7 +256,7 @@ def greedy(model, draw):
             if len(tokens) == 15 and END not in tokens and (best[:, 0] - best[:, 1]).min().item() > 1e-2:
                 return {"greedy/prompt": prompt.int(), "greedy/tokens": tokens[1:].int()}
             continue
-        tokens = model.generate(prompt[None], max_new_tokens=14, do_sample=False, use_cache=False)[0]  # its cache wants stacks of one depth
+        tokens = model.generate(prompt[None], max_new_tokens=14, do_sample=False, use_cache=False)[0]  # its cache needs stacks of equal depth
         best = model(input_ids=prompt[None], decoder_input_ids=tokens[None, :-1], use_cache=False).logits[0].topk(2).values
         if len(tokens) == 15 and END not in tokens and (best[:, 0] - best[:, 1]).min().item() > 1e-2:
             return {"greedy/prompt": prompt.int(), "greedy/tokens": tokens[1:].int()}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/data/filter/two_languages.bin, a tiny fastText classifier, and prints what it predicts for the
-texts of the test.
+"""Writes tests/data/filter/two_languages.bin, a tiny fastText classifier, and prints its predictions for the test's
+texts.
 
     python tools/golden/make_fasttext.py tests/data/filter/two_languages.bin      # fasttext-wheel
 """

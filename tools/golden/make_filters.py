@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/data/filter/decisions.jsonl: what datatrove's filters decide on a small hard set of texts.
+"""Writes tests/data/filter/decisions.jsonl: decisions of datatrove's filters on a small set of hard texts.
 
-A line is {"text", "spacy": {case: result}, "whitespace": {case: result}}; a case is a filter with its arguments
-(CASES below; the C++ test knows them by name), a result the reason for dropping, or when kept {}, with the XXH3 hash of
-the text if that was rewritten. Whitespace: the same filters with str.split in place of spaCy's words.
+A line is {"text", "spacy": {case: result}, "whitespace": {case: result}}. A case is a filter with its arguments (CASES
+below; the C++ test uses their names). A result is the reason for dropping a text, or {} for a kept text, with its XXH3
+hash if it was rewritten. Whitespace: the same filters with str.split instead of spaCy's words.
 
-Families of texts grow by one thing at a time; those on both sides of every change of a decision are kept.
+Texts of a family differ by one item each; the file has the texts on both sides of every change of a decision.
 
     python tools/golden/make_filters.py tests/data/filter/decisions.jsonl          # datatrove, spacy, xxhash
 """
@@ -64,7 +64,7 @@ NUMBERED = [f"{word()} {word()}" for _ in range(60)]
 
 
 def repeated(phrase, k, of=14):
-    """Prose with a phrase k times, never beside itself."""
+    """Prose with a phrase k times, never twice in a row."""
     out = []
     for i in range(of):
         out.append(FILL[i])
@@ -124,7 +124,7 @@ def decide(case, text):
     try:
         result = CASES[case].filter(document)
     except ZeroDivisionError:
-        return None  # datatrove has no answer
+        return None  # datatrove fails
     if result is not True:
         return result[1]
     return {} if document.text == text else {"xxh3": xxhash.xxh3_64_hexdigest(document.text.encode())}

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/inference/generation.json: what transformers does with the switches of generate().
+"""Writes tests/inference/generation.json: results of transformers for the options of generate().
 
-  sampling   cases of logits, history and switches → the ids that may be drawn and their probabilities, by the
-             processors of transformers in the order in which generate() applies them
+  sampling   cases of logits, history and options → the candidate ids and their probabilities, from the processors of
+             transformers in the order in which generate() applies them
   greedy     model (of tests/evaluation/tasks) → prompts and the ids that generate() adds to each, one prompt at a time
 
-Needs torch, transformers and tokenizers, and the models of make_task_golden.py. Run it from the repository's root.
+Needs torch, transformers and tokenizers, and the models of make_task_golden.py. Run it in the repository's root.
 """
 
 import json

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Writes tests/data/checkpoint/gguf/: small models as the `gguf` package writes them.
+"""Writes tests/data/checkpoint/gguf/: small models written by the `gguf` package.
 
-For two SentencePiece tokenizers of tests/data/tokenizer/kinds, files without tensors. For models of tests/models/golden: a
-tokenizer.json (for the first two), and the file that llama.cpp's converter would
-make of that folder: keys from gguf.Keys, names from gguf's own table of tensor names, query
-and key rows in pairs for llama, Conv1D weights transposed for GPT-2, 1 added to Gemma's norms, vectors and position tables in fp32. Fields and
-tensors stand in the order in which `strata checkpoint export --format gguf` writes them, so that the files are equal
-byte for byte.
+For two SentencePiece tokenizers of tests/data/tokenizer/kinds, files without tensors. For models of tests/models/golden,
+a tokenizer.json (for the first two) and the file that llama.cpp's converter would write: keys from gguf.Keys, names from
+gguf's table of tensor names, interleaved query and key rows for llama, transposed Conv1D weights for GPT-2, 1 added to
+Gemma's norms, vectors and position tables in fp32. Fields and tensors are in the order of
+`strata checkpoint export --format gguf`, so the files are equal byte for byte.
 
-Needs torch, safetensors, sentencepiece and gguf. Run it from the repository's root.
+Needs torch, safetensors, sentencepiece and gguf. Run it in the repository's root.
 """
 
 import json
@@ -25,7 +24,7 @@ K = gguf.Keys
 
 
 def tokenizer(vocabulary):
-    """A byte-level BPE of a few merges, with a special and an added token, and ids that nothing has."""
+    """A byte-level BPE with a few merges, a special token, an added token, and unused ids."""
     letters = [chr(c) for c in range(ord("a"), ord("z") + 1)] + ["\u0120"]
     merges = [("t", "h"), ("th", "e"), ("\u0120", "the")]
     tokens = ["<|endoftext|>", "<note>"] + letters + [a + b for a, b in merges]
@@ -131,14 +130,14 @@ def pairs(weight, heads):
 
 
 PARTS = [
-    # of GPT-2, of GPT-NeoX, of Llama and those after it, of GPT-2 and StarCoder2
+    # GPT-2; GPT-NeoX; Llama and its successors; GPT-2 and StarCoder2
     "ln_1", "attn.c_attn", "attn.c_proj", "ln_2",
     "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm",
     "attention.query_key_value", "attention.dense", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h",
     "self_attn.qkv_proj", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
     "self_attn.q_norm", "self_attn.k_norm", "mlp.gate_up_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
     "mlp.c_fc", "mlp.c_proj",
-    # of experts: those of a layer are one tensor a matrix
+    # experts: one tensor per matrix for all experts of a layer
     "self_attn.sinks", "block_sparse_moe.gate", "mlp.gate", "mlp.router",
     "feed_forward.router", "mlp.gate.e_score_correction", "experts.gate_proj", "experts.up_proj", "experts.down_proj",
     "mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj", "mlp.shared_expert.down_proj", "mlp.shared_expert_gate",
@@ -151,7 +150,7 @@ AFTER = ["transformer.ln_f", "gpt_neox.final_layer_norm", "model.norm", "embed_o
 
 
 def of_experts(weights):
-    """The experts of a layer one behind the other, outputs first, gates and ups apart; names with an ending."""
+    """Stacks the experts of a layer, outputs first, with separate gates and ups; names get a suffix."""
     out, parts = {}, {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
     for name, value in weights.items():
         layer, _, part = name.partition(".experts.") if ".experts." in name else (None, None, None)
@@ -176,7 +175,7 @@ def of_experts(weights):
 
 
 def of_latents(weights, config):
-    """Keys and values of a head apart, and keys the other way round."""
+    """Separates keys and values of a head, and transposes the keys."""
     out = {}
     for name, value in weights.items():
         if not name.endswith("kv_b_proj.weight"):
@@ -197,7 +196,7 @@ def place(name):
         return 2, 0, AFTER.index(base), kind != "weight"
     layer, part = re.fullmatch(r"(?:transformer\.h|gpt_neox\.layers|model\.layers)\.(\d+)\.(.*)", base).groups()
     if ".experts." in part:
-        # A weight of gates and ups comes with the tensor that holds both, its biases behind it.
+        # Gate and up weights are ordered by the tensor that contains both, followed by its biases.
         part = part.removeprefix("mlp.").removeprefix("feed_forward.")
         if part != "experts.down_proj" and GROUPED:
             return 1, int(layer), PARTS.index("experts.gate_proj"), kind != "weight", PARTS.index(part)
@@ -207,9 +206,9 @@ def place(name):
 
 
 def expressible(kind, config, weights):
-    """A file cannot say every Gemma: these are made ones that it can. Gemma 3's windows are others than usual. Gives the
-    weights where they are others, too."""
-    if kind == "olmoe":  # as many heads of keys as of queries
+    """Changes a model to one that GGUF can represent, such as Gemma 3 with other windows. Returns the weights if they
+    change, too."""
+    if kind == "olmoe":  # the same number of key heads as query heads
         config["num_key_value_heads"] = config["num_attention_heads"]
         repeats = lambda name: config["num_attention_heads"] if re.search(r"\.(k_proj|v_proj|k_norm)\.", name) else 1
         changed = {name: value.repeat(repeats(name), *[1] * (value.dim() - 1)) for name, value in weights.items()}
@@ -231,8 +230,8 @@ def expressible(kind, config, weights):
 
 
 def sentencepiece_vocabulary(out, name, of_json):
-    """A file of a tokenizer alone, tokens and scores from SentencePiece's own file, as llama.cpp's converter takes them;
-    which tokens are added, the tokenizer.json says that holds the same tokens."""
+    """Writes a file with only a tokenizer: tokens and scores from the SentencePiece file, as in llama.cpp's converter;
+    added tokens from the tokenizer.json with the same tokens."""
     from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
     kinds = out.parents[1] / "tokenizer" / "kinds"
     model = (kinds / f"{name}.model").read_bytes()

@@ -1,4 +1,4 @@
-"""Input files of every format with what Python's own modules read from them: tests/data/input/NAME and NAME.json.
+"""Writes input files of every format and the records that Python's modules read from them: NAME and NAME.json.
 
   python tools/golden/make_input_golden.py tests/data/input      (needs pyarrow, warcio, zstandard)
 
@@ -22,7 +22,7 @@ def expect(name, records):
 
 
 def jsonl_lines():
-    """Raw lines, good and bad."""
+    """Raw lines, valid and invalid."""
     texts = ["plain", "a\nb\tc\rd\b\f\\ \" /", "é ü 日本語 😀", "\u0000nul\u0001\u001f\u007f", "x" * 15 + "\\" + "y" * 16 + "\"",
              " ", "\u2028\u2029\ufeff", "q" * 1000]
     lines = []
@@ -87,7 +87,7 @@ def jsonl_record(raw, name, line):
         record["status"] = "invalid_utf8"
     if record["status"] == "":
         record["text"] = value.pop("text")
-        # The second parser of the test knows neither huge integers nor half pairs.
+        # The test's second parser supports neither huge integers nor lone surrogates.
         record["fields"] = {k: v for k, v in value.items() if k not in ("big", "half")}
     return record
 
@@ -134,7 +134,7 @@ def table(name, delimiter):
 
 
 def pages():
-    """Response bodies with their content type, and the status that they end in."""
+    """Response bodies with their content type, and the resulting status."""
     body = "<html><head><title>T</title></head><body><nav><a href=/>Home</a></nav><p>%s</p></body></html>"
     text = "A paragraph that is long enough to be taken for the running text of a page."
     return [

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Writes tests/data/checkpoint/megatron/: golden models laid out as Megatron-LM's torch checkpoints.
+"""Writes tests/data/checkpoint/megatron/: golden models in the layouts of Megatron-LM's torch checkpoints.
 
   llama/   tests/models/golden/llama-untied as Megatron-Core saves it on two tensor-parallel ranks, in fp16: norms fused
-           into the projections that follow, `_extra_state`, query, key and value of each group together, gate and up of
-           each rank together, the vocabulary padded to an even size
+           into the following projections, `_extra_state`, query, key and value fused per group, gate and up fused per
+           rank, the vocabulary padded to an even size
   gpt/     tests/models/golden/gpt2 as older versions save it on one rank, in bf16: nested dicts
-  bert/, t5/   what tells these apart: a few tensors of them, not whole models
+  bert/, t5/   not whole models, only a few tensors that identify the families
 
-Besides weights they hold what such files hold: argparse.Namespace, enums, random states. Layouts from Megatron-LM's
-documentation and its checkpoint tools; Megatron-LM itself is not needed. Needs torch and safetensors. Run it from the
-repository's root.
+The files also have the other contents of such checkpoints: argparse.Namespace, enums, random states. The layouts follow
+Megatron-LM's documentation and its checkpoint tools; Megatron-LM itself is not needed. Needs torch and safetensors. Run it
+in the repository's root.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/megatron/{u16,i32}.{bin,idx}: Megatron indexed datasets as Megatron-LM lays them out.
+"""Writes tests/data/megatron/{u16,i32}.{bin,idx}: Megatron indexed datasets in Megatron-LM's format.
 
 Three documents of 1, 2 and 1 sequences; the second dataset has i32 ids above 65,535. Needs no packages.
 Usage: make_megatron_pair.py FOLDER

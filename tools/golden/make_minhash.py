@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/dedup/minhash.json: signatures and clusters of datatrove's own MinHash over a small corpus.
+"""Writes tests/data/dedup/minhash.json: signatures and clusters of datatrove's MinHash on a small corpus.
 
     python tools/golden/make_minhash.py tests/data/dedup/minhash.json        # datatrove, spacy, xxhash
 """
@@ -17,7 +17,7 @@ from datatrove.pipeline.dedup import MinhashDedupBuckets, MinhashDedupCluster, M
 from datatrove.pipeline.dedup.minhash import MinhashConfig
 from datatrove.utils.hashing import HashConfig
 
-# xxhash 4 takes bytes alone, datatrove 0.10 gives it str; xxhash 3 encoded them so.
+# xxhash 4 accepts only bytes, but datatrove 0.10 passes str; xxhash 3 encoded them like this.
 datatrove_xxhash.xxhash64 = lambda data: xxhash.xxh64_intdigest(data.encode() if isinstance(data, str) else data)
 datatrove_xxhash.xxhash32 = lambda data: xxhash.xxh32_intdigest(data.encode() if isinstance(data, str) else data)
 
@@ -70,7 +70,7 @@ def run(hash_fc, precision, seed):
     for t in TEXTS:
         shingles = signer.get_shingles(t)
         signature = signer.get_signature(shingles) if shingles.size else []
-        # A sum that tells the places of its terms apart.
+        # A sum that depends on the order of its terms.
         total = 0
         for i, value in enumerate(v for bucket in signature for v in bucket):
             total = (total + (2 * i + 1) * int(value)) % 2**64

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Writes the golden model directories under tests/models/golden/.
 
-Each directory is a small random model as transformers saves it (config.json, model.safetensors in fp32), with sizes
-that are no powers of two, a head size that is not d / heads, and three query heads to a key-value head, and
+Each directory is a small random model saved by transformers (config.json, model.safetensors in fp32), with sizes that are
+not powers of two, a head size that is not d / heads, and three query heads per key-value head, and
 
-  expected.safetensors   what PyTorch and transformers compute with it, in fp32 with eager attention:
+  expected.safetensors   results of PyTorch and transformers, in fp32 with eager attention:
     tokens           int32 [2, 33]        inputs are the first 32 of each row, targets the last 32
     logits           fp32  [2, 32, V]
     loss             fp32  [1]            mean over the 64 targets
     grad/NAME        fp32                 gradient of that mean; NAME as in model.safetensors
-    bf16/loss        fp32  [1]            the same batch in bf16, as transformers runs it
+    bf16/loss        fp32  [1]            the same batch in bf16 by transformers
     bf16/grad_distance/NAME  fp32 [1]     Euclidean distance of that tensor's gradient from the fp32 one
     adamw/tokens     int32 [30, 2, 33]    a fresh batch for each step, starting from the saved weights
     adamw/loss       fp32  [30]           before the update of that step
@@ -19,18 +19,18 @@ that are no powers of two, a head size that is not d / heads, and three query he
     document/tokens     int32 [2, 33]     several documents in a row; each ends with the end-of-text id 0
     document/positions  int32 [2, 32]     start at 0 in each document
     document/segments   int32 [2, 32]     number of the document in the row; attention stays inside it
-    document/targets    int32 [2, 32]     -1 where the target is another document's first token: not counted
+    document/targets    int32 [2, 32]     -1 if the target is another document's first token: ignored
     document/logits     fp32  [2, 32, V]
-    document/loss       fp32  [1]         mean over the targets that count
+    document/loss       fp32  [1]         mean over the remaining targets
     document/grad_norm/NAME  fp32 [1]     Euclidean norm of that tensor's gradient
-    balanced/...     of models with experts, for the first batch: aux_loss, as transformers pools it over layers;
-                     grad/NAME of the loss with router_aux_loss_coef times it; micro_batch and sequence: the sum over
-                     layers of the balancing loss of all tokens, and of each sequence; global: with the counts of the
-                     sequences so far; z_loss, summed over layers
+    balanced/...     for models with experts, for the first batch: aux_loss, pooled over layers as in transformers;
+                     grad/NAME of the loss plus router_aux_loss_coef times aux_loss; micro_batch and sequence: the sum
+                     over layers of the balancing loss of all tokens, and of each sequence; global: with the counts of
+                     the sequences so far; z_loss, summed over layers
     greedy/prompt    int32 [7]
-    greedy/tokens    int32 [20]           what transformers' generate() adds to it at temperature 0
+    greedy/tokens    int32 [20]           the continuation by transformers' generate() at temperature 0
 
-Needs torch, transformers and safetensors. Names of models limit it to them; the same versions give the same files.
+Needs torch, transformers and safetensors. Arguments select models by name; the same versions write the same files.
 """
 
 import copy
@@ -48,7 +48,7 @@ STEPS = 30
 
 
 def llama(tied):
-    # transformers wants the hidden size to be a multiple of the heads, although the head size is another.
+    # transformers needs a hidden size that is a multiple of the heads, although the head size is set separately.
     sizes = dict(hidden_size=42, num_attention_heads=6, num_key_value_heads=2, intermediate_size=50, num_hidden_layers=3)
     if tied:
         sizes = dict(hidden_size=30, num_attention_heads=3, num_key_value_heads=1, intermediate_size=46, num_hidden_layers=2)
@@ -67,7 +67,7 @@ def gpt2():
 
 
 def family(name, **settings):
-    """A tiny model of a family with Llama's keys: three query heads to a key-value head, a head size of its own."""
+    """A tiny model of a family with Llama's keys: three query heads per key-value head, an explicit head size."""
     sizes = dict(vocab_size=61, hidden_size=24, num_attention_heads=3, num_key_value_heads=1, intermediate_size=34,
                  num_hidden_layers=2, max_position_embeddings=64, bos_token_id=END_OF_TEXT, eos_token_id=END_OF_TEXT,
                  pad_token_id=None, attn_implementation="eager")
@@ -76,7 +76,7 @@ def family(name, **settings):
 
 
 def latent(name, **settings):
-    """Latent attention: values narrower than the keys' plain part; no layer of experts unless `settings` say so."""
+    """Latent attention: values narrower than the keys' plain part; no experts unless `settings` add them."""
     sizes = dict(num_key_value_heads=3, kv_lora_rank=18, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=8,
                  first_k_dense_replace=2)
     return family(name, **(sizes | settings))
@@ -90,7 +90,7 @@ LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq
           "original_max_position_embeddings": 16}
 SLIDING = ["full_attention", "sliding_attention"]
 
-# Rope scalings of Llama's are in make_rope_golden.py. Windows are narrower than the sequences.
+# make_rope_golden.py has Llama's rope scalings. Windows are narrower than the sequences.
 FAMILIES = {
     "llama-biases-yarn": lambda: family("Llama", head_dim=10, attention_bias=True, mlp_bias=True, rope_parameters=YARN),
     "mistral": lambda: family("Mistral", head_dim=10, sliding_window=7),
@@ -109,10 +109,10 @@ FAMILIES = {
     "gpt-neox": lambda: family("GPTNeoX", rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
                                                            "partial_rotary_factor": 0.5}),
     "gpt-neox-serial": lambda: family("GPTNeoX", use_parallel_residual=False, hidden_act="gelu_new"),
-    # Cuts one in twenty of the projected q, k and v: at the limit rounding to bf16 turns gradients on and off.
+    # Clips one in twenty of the projected q, k and v: at the limit, bf16 rounding switches gradients on and off.
     "olmo-clip": lambda: family("Olmo", clip_qkv=2.0),
     "starcoder2": lambda: family("Starcoder2", sliding_window=7),
-    # Heads of 12: of 8 only four dimensions of the bias of k rotate, too few to tell roundings apart.
+    # Heads of 12: with 8, only four dimensions of k's bias rotate, too few for the rounding statistics.
     "stablelm": lambda: family("StableLm", hidden_size=36, use_qkv_bias=True, partial_rotary_factor=0.5),
     "deepseek-v3": lambda: latent("DeepseekV3", q_lora_rank=14, attention_bias=True, rms_norm_eps=1e-5, rope_parameters=DEEPSEEK_YARN,
                                   num_nextn_predict_layers=0),
@@ -120,10 +120,10 @@ FAMILIES = {
     "deepseek-v2": lambda: latent("DeepseekV2", q_lora_rank=None),
 }
 
-# Files of these hold the experts of a layer as one.
+# Families whose files store all experts of a layer in one tensor.
 FUSED = ("gpt_oss", "llama4_text")
 
-# Models with experts, several of them with more than a fair share.
+# Models with experts, some of which get more than the average number of tokens.
 EXPERTS = {
     "mixtral": lambda: family("Mixtral", head_dim=10, num_local_experts=5, num_experts_per_tok=2, intermediate_size=18,
                               router_aux_loss_coef=0.02),
@@ -134,7 +134,7 @@ EXPERTS = {
                                 norm_topk_prob=True, router_aux_loss_coef=0.01),
     "olmoe": lambda: family("Olmoe", num_experts=6, num_experts_per_tok=2, intermediate_size=14, clip_qkv=3.0,
                             router_aux_loss_coef=0.01),
-    # Of two groups with the best two together one is left; the bias decides here and there.
+    # One of two groups is kept, by the sum of its best two scores; the bias decides some cases.
     "glm4-moe": lambda: family("Glm4Moe", head_dim=12, n_routed_experts=8, num_experts_per_tok=3, n_group=2, topk_group=1,
                                moe_intermediate_size=14, n_shared_experts=2, num_hidden_layers=3, first_k_dense_replace=1,
                                routed_scaling_factor=1.5, use_qk_norm=True, attention_bias=True, num_mtp_layers=0),
@@ -146,11 +146,11 @@ EXPERTS = {
                                       n_group=2, topk_group=1, moe_intermediate_size=14, n_shared_experts=1,
                                       num_hidden_layers=3, first_k_dense_replace=1, routed_scaling_factor=2.5,
                                       num_mtp_layers=0),
-    # A limit that cuts some of what gates and ups give.
+    # A limit that clips some of the gate and up outputs.
     "gpt-oss": lambda: family("GptOss", head_dim=10, num_local_experts=5, num_experts_per_tok=2, intermediate_size=18,
                               sliding_window=6, swiglu_limit=0.9, router_aux_loss_coef=0.02,
                               rope_parameters=YARN | {"truncate": False}),
-    # Three layers of four rotate and see chunks; the temperature changes after 5 tokens, 10, ...
+    # Three of four layers have rotary embedding and chunks; the temperature changes after 5, 10, ... tokens.
     "llama4": lambda: family("Llama4Text", head_dim=10, num_hidden_layers=4, num_local_experts=5, intermediate_size=18,
                              intermediate_size_mlp=34, interleave_moe_layer_step=2, attention_chunk_size=7,
                              floor_scale=5, attn_scale=0.4, rope_parameters=LLAMA3),
@@ -161,7 +161,7 @@ EXPERTS = {
 
 
 def randomize(model, generator):
-    """Weights large enough that every part of the model shows in the logits; no bias is 0 and no norm weight 1."""
+    """Makes weights large enough for every part of the model to affect the logits; no bias is 0, no norm weight is 1."""
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         if parameter.dim() >= 2:
@@ -198,11 +198,11 @@ def plain(model, tokens):
 
 
 def gradients(model):
-    """By the names of the file; in memory GPT-NeoX's head has another, and the experts of a layer are one."""
+    """Gradients by names in the file; in memory GPT-NeoX's head has another name, and the experts of a layer are one tensor."""
     neox = model.config.model_type == "gpt_neox"
     out = {}
     for name, parameter in model.named_parameters():
-        # A part of the model that no token reached has none.
+        # A part of the model without tokens has no gradient.
         gradient = (torch.zeros_like(parameter) if parameter.grad is None else parameter.grad).float().clone()
         if ".experts." in name and model.config.model_type not in FUSED:
             out |= of_experts(model.config.model_type, name, gradient)
@@ -213,7 +213,7 @@ def gradients(model):
 
 
 def of_experts(model_type, name, gradient):
-    """The gradient of all experts of a layer under the names of the file."""
+    """The gradient of all experts of a layer, by names in the file."""
     layer = name.split(".mlp.")[0]
     block, gate, up, down = ("block_sparse_moe", "w1", "w3", "w2") if model_type == "mixtral" else (
         "mlp", "gate_proj", "up_proj", "down_proj")
@@ -229,7 +229,7 @@ def of_experts(model_type, name, gradient):
 
 
 def balanced(model, tokens):
-    """The loss with what balances experts, pooled over layers as transformers has it, and its gradients."""
+    """The loss with the balancing loss, pooled over layers as in transformers, and its gradients."""
     model.zero_grad()
     out = model(tokens[:, :-1], output_router_logits=True)
     loss = mean_loss(out.logits, tokens[:, 1:])
@@ -237,7 +237,7 @@ def balanced(model, tokens):
     found = {"balanced/aux_loss": out.aux_loss.detach().reshape(1)}
     for name, gradient in gradients(model).items():
         found["balanced/grad/" + name] = gradient
-    # Layer by layer, and for each sequence on its own.
+    # Per layer, and per sequence.
     logits = out.router_logits
     k = model.config.num_experts_per_tok
     for kind, groups in (("micro_batch", 1), ("sequence", BATCH)):
@@ -248,7 +248,7 @@ def balanced(model, tokens):
                 chosen = torch.zeros_like(probabilities).scatter_(1, probabilities.topk(k, -1).indices, 1.0)
                 total += group.shape[-1] / k * (chosen.mean(0) * probabilities.mean(0)).sum() / groups
         found[f"balanced/{kind}"] = total.detach().reshape(1)
-    # Megatron-LM's over the global batch, each sequence a micro-batch: its probabilities, and the counts so far.
+    # Megatron-LM's loss over the global batch with one sequence per micro-batch: its probabilities, and the counts so far.
     total = 0
     for layer in logits:
         counts = 0
@@ -263,7 +263,7 @@ def balanced(model, tokens):
 
 
 def spread_of_bf16(model, tokens, exact):
-    """How far the same model lands from fp32 when transformers runs it in bf16."""
+    """The distance from fp32 of the same model in bf16 in transformers."""
     rounded = copy.deepcopy(model).to(torch.bfloat16)
     rounded.zero_grad()
     loss = mean_loss(rounded(tokens[:, :-1]).logits.float(), tokens[:, 1:])
@@ -275,7 +275,7 @@ def spread_of_bf16(model, tokens, exact):
 
 
 def masks(config, visible):
-    """What transformers adds to scores: one mask, or one for each type of layer."""
+    """The masks that transformers adds to scores: one, or one per layer type."""
     additive = lambda seen: torch.where(seen, 0.0, torch.finfo(torch.float32).min)[:, None]
     window = getattr(config, "sliding_window", None)
     if window is None:
@@ -289,7 +289,7 @@ def masks(config, visible):
 
 def documents(model, tokens):
     tokens = tokens.clone()
-    # Documents of 1 to 20 tokens; the first row begins with an empty one, the second ends with an end of text.
+    # Documents of 1 to 20 tokens; the first row begins with an empty document, the second ends with an end-of-text token.
     for row, ends in enumerate([[0, 5, 6, 27], [11, 31, 32]]):
         tokens[row, ends] = END_OF_TEXT
     inputs, targets = tokens[:, :-1], tokens[:, 1:].clone()
@@ -302,7 +302,7 @@ def documents(model, tokens):
     visible = (segments[:, :, None] == segments[:, None, :]) & torch.ones(LENGTH, LENGTH).tril().bool()
     model.zero_grad()
     if model.config.model_type == "llama4_text":
-        # Chunks and temperature count from where the input begins: each document alone.
+        # Chunks and temperature count from the beginning of the input, so run each document separately.
         rows = [torch.cat([model(inputs[row, segments[row] == document][None]).logits[0]
                            for document in segments[row].unique()]) for row in range(BATCH)]
         logits = torch.stack(rows)
@@ -311,7 +311,7 @@ def documents(model, tokens):
     loss = mean_loss(logits, targets)
     loss.backward()
 
-    # Each document alone must give the same logits: the mask above says what it should.
+    # Check the mask above: each document by itself must have the same logits.
     for row in range(BATCH):
         for document in segments[row].unique():
             where = segments[row] == document
@@ -326,7 +326,7 @@ def documents(model, tokens):
 
 
 def greedy(model, draw):
-    """The first prompt whose text has no end of text and no two tokens that are nearly equally likely."""
+    """The first prompt with a greedy text that has no end-of-text token and no nearly tied tokens."""
     for _ in range(200):
         prompt = draw(7)
         tokens = model.generate(prompt[None], max_new_tokens=20, do_sample=False, pad_token_id=END_OF_TEXT)[0]
@@ -337,7 +337,7 @@ def greedy(model, draw):
 
 
 def adamw(model, batches):
-    is_decayed = lambda name, p: p.dim() >= 2 and not name.endswith("bias")  # gpt-oss's biases of experts have two
+    is_decayed = lambda name, p: p.dim() >= 2 and not name.endswith("bias")  # gpt-oss's expert biases have two dimensions
     decay = [p for name, p in model.named_parameters() if is_decayed(name, p)]
     rest = [p for name, p in model.named_parameters() if not is_decayed(name, p)]
     optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
@@ -354,7 +354,7 @@ def adamw(model, batches):
 
 
 def load(folder, has_experts):
-    """As saved, with plain kernels: those for experts refuse widths that are no multiples of 16 bytes."""
+    """Loads the saved model with plain kernels: grouped ones require widths that are multiples of 16 bytes."""
     plain = {"experts_implementation": "eager"} if has_experts else {}
     return AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32, **plain).train()
 
@@ -384,7 +384,7 @@ def main():
         expected |= documents(model, draw(BATCH, LENGTH + 1))
         expected |= greedy(model, draw)
         expected |= adamw(model, draw(STEPS, BATCH, LENGTH + 1))
-        # Llama 4's class has the coefficient, and no such loss.
+        # Llama 4's class has the coefficient but no such loss.
         if hasattr(model.config, "router_aux_loss_coef") and model.config.model_type != "llama4_text":
             expected |= balanced(load(folder, True), tokens)
         save_file({key: value.contiguous() for key, value in expected.items()}, folder / "expected.safetensors")

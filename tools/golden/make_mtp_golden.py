@@ -1,23 +1,24 @@
 #!/usr/bin/env python3
 """Writes the golden models with multi-token prediction under tests/models/golden/: deepseek-v3-mtp, glm4-moe-mtp.
 
-A small random model as transformers saves it, with the modules that predict further tokens beside it under the names
-of the published weights (model.layers.L.…, in deepseek-v3-mtp with their copies of embedding and head), written here from DeepSeek-V3's report (arXiv 2412.19437, §2.2):
+A small random model saved by transformers, plus modules that predict further tokens under the names of the published
+weights (model.layers.L.…, in deepseek-v3-mtp with copies of embedding and head), implemented here from DeepSeek-V3's
+report (arXiv 2412.19437, §2.2):
 
-    h(k) = block(M [norm(embedding of token i + k) ; norm(h(k-1))])    h(0): what the main model's head reads
-    loss(k) = mean over the tokens that have one k + 1 places ahead of -log p(that token | head(norm(h(k))))
+    h(k) = block(M [norm(embedding of token i + k) ; norm(h(k-1))])    h(0): the input of the main model's head
+    loss(k) = mean of -log p(token i + k + 1 | head(norm(h(k)))), over the tokens i that have such a token
     L = loss + weight / D * (loss(1) + … + loss(D))
 
-The block is a layer of transformers' model; module and losses are written out. As the published weights are used, the
-embedding's half of M comes first and what the next module reads is behind the norm. Where transformers has a class for the
-modules (MtpModel), the same logits must come of it. Beside the tensors that make_model_golden.py describes, of which
-tokens, loss, document/{tokens,positions,segments,targets,loss} are here too,
+The block is a layer of transformers' model; the module and the losses are implemented here. As in the published weights,
+the embedding's half of M comes first, and the next module reads the output of the norm. If transformers has a class for
+the modules (MtpModel), its logits must be the same. Contains the tensors tokens, loss and
+document/{tokens,positions,segments,targets,loss} of make_model_golden.py and in addition
 
     predict/loss           fp32 [D]    loss(k) of the first batch
     grad/NAME              fp32        gradient of L
-    document/predict/loss  fp32 [D]    of several documents in a row: no token of another one is told
-    document/grad/NAME     fp32        gradient of L there
-    adamw/predict          fp32 [30]   mean of loss(1) … loss(D) in the AdamW steps on L, whose loss and norm stand beside
+    document/predict/loss  fp32 [D]    for several documents in a row, without tokens of other documents
+    document/grad/NAME     fp32        gradient of L for these documents
+    adamw/predict          fp32 [30]   mean of loss(1) … loss(D) in the AdamW steps on L (adamw/loss, adamw/grad_norm)
 
 Needs torch, transformers and safetensors.
 """
@@ -44,7 +45,7 @@ MODELS = {
 
 
 class Module(nn.Module):
-    """What stands at model.layers.L. of the files, but for copies of embedding and head."""
+    """The module at model.layers.L. in the files, without the copies of embedding and head."""
 
     def __init__(self, model):
         super().__init__()
@@ -67,7 +68,7 @@ class Predicting(nn.Module):
         self.modules_ahead = nn.ModuleList(Module(model) for _ in range(depth))
 
     def forward(self, tokens, targets, mask, positions):
-        """loss, and loss(k) of each module; tokens [B, T] with the targets that stand one place ahead."""
+        """loss, and loss(k) of each module, for tokens [B, T] and their next-token targets."""
         base = self.main.model
         hidden = base(tokens, attention_mask=mask, position_ids=positions).last_hidden_state
         loss = golden.mean_loss(self.main.lm_head(hidden), targets)
@@ -75,7 +76,7 @@ class Predicting(nn.Module):
         further, ahead = [], targets
         for module in self.modules_ahead:
             read = ahead.clamp(min=0)
-            # The token one place further: what the next place has ahead, if this one has a next token at all.
+            # The token one position further: the target of the next position, if this position has a next token.
             ahead = torch.where(targets >= 0, nn.functional.pad(ahead[:, 1:], (0, 1), value=-1), -1)
             hidden = module(base.embed_tokens(read), hidden, mask, rotation, positions)
             further.append(golden.mean_loss(self.main.lm_head(hidden), ahead))
@@ -86,7 +87,7 @@ class Predicting(nn.Module):
         return loss + WEIGHT * further.mean(), loss, further
 
     def in_files(self):
-        """(module's prefix in memory, prefix in the files)."""
+        """(prefix of the module in memory, prefix in the files)."""
         first = len(self.main.model.layers)
         return [(f"modules_ahead.{k}.", f"model.layers.{first + k}.") for k in range(len(self.modules_ahead))]
 
@@ -97,7 +98,7 @@ class Predicting(nn.Module):
         return name.removeprefix("main.")
 
     def tensors(self, of):
-        """Of all parameters (and the routers' biases) by their names in the files, with experts one by one."""
+        """All parameters (and router biases) by their names in the files, with separate experts."""
         out = {}
         for name, value in [*self.named_parameters(), *self.named_buffers()]:
             if isinstance(value, nn.Parameter) or name.endswith("e_score_correction_bias"):
@@ -137,7 +138,7 @@ def document_batch(tokens):
 
 
 def check_documents(model, batch, segments):
-    """Each document alone must give the same terms."""
+    """Checks that each document by itself has the same loss terms."""
     inputs, targets, _, _ = batch
     _, further = model(*batch)
     sums, counts = torch.zeros_like(further), torch.zeros_like(further)
@@ -158,11 +159,11 @@ def check_documents(model, batch, segments):
 
 
 def check_against_transformers(model, tokens):
-    """MtpModel with the same weights gives the same hidden states, where this transformers has it."""
+    """Checks that MtpModel, if transformers has it, computes the same hidden states with the same weights."""
     try:
         from transformers.modeling_layers import MtpModel
     except ImportError:
-        print("  no MtpModel in this transformers: not compared with it")
+        print("  this transformers has no MtpModel: not compared")
         return
     inputs, targets, mask, positions = plain_batch(tokens)
     theirs = MtpModel(model.main, len(model.modules_ahead)).train()
@@ -197,12 +198,12 @@ def main():
         main_model.tie_weights()
         model.tie_weights = main_model.tie_weights
         golden.randomize(model, generator)
-        # What transformers wrote of the main model names every tensor; the modules' stand beside them.
+        # transformers has written the tensors of the main model; add those of the modules.
         shared = {"lm_head.weight"} if main_model.config.tie_word_embeddings else set()
         weights = {k: v for k, v in model.tensors(lambda value: value).items() if k not in shared}
         written = load_file(folder / "model.safetensors")
         assert set(written) <= set(weights), sorted(set(written) - set(weights))
-        if not shared:  # as the published files have them
+        if not shared:  # as in the published files
             for _, prefix in model.in_files():
                 weights[prefix + "embed_tokens.weight"] = weights["model.embed_tokens.weight"].clone()
                 weights[prefix + "shared_head.head.weight"] = weights["lm_head.weight"].clone()

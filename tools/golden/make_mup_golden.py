@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
 """Writes tests/train/mup/NAME: small models that the `mup` package (Yang et al. 2022, github.com/microsoft/mup) trains.
 
-Each model is twice as wide as its base in every dimension that grows: width, FFN and head size. It is built with the
-package's own parts: MuReadout or MuSharedReadout (logits multiplied by base width / width), scores scaled by
-sqrt(base head size) / head size, the embedding's sqrt(d) of Gemma that of the base, MuAdamW's learning rates and
-weight decays. The files hold the same model without any multiplier, as an ordinary directory of transformers:
+Each model is twice as wide as its base in every dimension that grows: width, FFN and head size. It is built from the
+package's parts: MuReadout or MuSharedReadout (logits multiplied by base width / width), scores scaled by
+sqrt(base head size) / head size, Gemma's embedding scale sqrt(d) with the base's d, MuAdamW's learning rates and weight
+decays. The files contain the same model without multipliers, as an ordinary transformers directory:
 
   config.json, model.safetensors   the multipliers folded into the rows of q (or the norm of q), the head, or the last norm
   expected.safetensors
-    tokens     int32 [20, 2, 33]   a batch for each step; inputs are the first 32 of a row, targets the last 32
+    tokens     int32 [20, 2, 33]   a batch per step; inputs are the first 32 of a row, targets the last 32
     loss       fp32  [20]          before the update of that step, by the package's model
     logits     fp32  [2, 32, V]    of the first batch after the last step
     sizes      int32 [2]           base width, base head size
 
-The script checks that the ordinary model gives the package's logits. lr 2e-3, betas 0.9 and 0.95, eps 1e-12 (a folded
-multiplier scales gradients, to which Adam is blind but for its eps), weight decay 0.1 on tensors with two or more
+The script checks that the ordinary model has the package's logits. lr 2e-3, betas 0.9 and 0.95, eps 1e-12 (a folded
+multiplier scales gradients, which affects Adam only through eps), weight decay 0.1 on tensors with two or more
 dimensions, no clipping.
 
-Needs torch, transformers, safetensors and mup 1.0.0. Names of models limit it to them.
+Needs torch, transformers, safetensors and mup 1.0.0. Arguments select models by name.
 """
 
 import pathlib
@@ -62,7 +62,7 @@ def build(name, scale, settings):
 
 
 def with_multipliers(name, scale, settings):
-    """The model as the package wants it: a readout of its own, scores by 1 / head size."""
+    """The model in the package's form: with its readout, scores scaled by 1 / head size."""
     model = build(name, scale, settings)
     table = model.get_input_embeddings().weight
     if model.config.tie_word_embeddings:
@@ -79,7 +79,7 @@ def with_multipliers(name, scale, settings):
 
 
 def randomize(model, generator):
-    """Weights of an order at which scores and logits show every part."""
+    """Scales weights so that every part affects scores and logits."""
     gemma = model.config.model_type.startswith("gemma")
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
@@ -93,7 +93,7 @@ def randomize(model, generator):
 
 
 def folded(model, name, scale, settings):
-    """The ordinary model that computes what `model` computes."""
+    """The ordinary model that is equivalent to `model`."""
     plain = build(name, scale, settings)
     state = {key: value.clone() for key, value in model.state_dict().items() if "lm_head" not in key}
     gemma = model.config.model_type.startswith("gemma")

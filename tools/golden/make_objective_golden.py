@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/data/objective.json: how often transformers' DataCollatorForLanguageModeling chooses and replaces tokens,
-and the lengths of span corruption by the formulas that Raffel et al. 2020 published. Needs transformers and numpy."""
+"""Writes tests/data/objective.json: the rates at which transformers' DataCollatorForLanguageModeling selects and replaces
+tokens, and the lengths of span corruption by the formulas of Raffel et al. 2020. Needs transformers and numpy."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ LENGTHS = [24, 31, 50, 64, 100, 114, 128, 229, 256, 300, 512, 568, 777, 1000, 10
 
 
 def collator_counts(rate, batches=64, rows=32, length=512):
-    """Over random ids, special ones among them: what becomes of those that may be chosen."""
+    """Counts the replacements of selectable tokens in random ids, some of them special."""
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_file=str(ROOT / "tests/data/tokenizer/kinds/bert.json"), unk_token="[UNK]", sep_token="[SEP]",
         pad_token="[PAD]", cls_token="[CLS]", mask_token="[MASK]")
@@ -49,7 +49,7 @@ def spans(tokens, rate, mean):
 
 
 def lengths(source, rate, mean):
-    """Nothing where a window on the way would have no span, which the published search does not look for."""
+    """None if a window during the search would have no span, a case that the published search does not handle."""
     def both(tokens):
         noise = int(round(tokens * rate))
         count = int(round(noise / mean))

@@ -1,11 +1,11 @@
-"""Writes tests/data/optim/curves.json and quantization.json: what PyTorch, bitsandbytes and the authors' few lines
-make of the problem below. Needs torch >= 2.9 (torch.optim.Muon), bitsandbytes >= 0.50 and torch-adopt, the package of
-ADOPT's authors (made with 2.15.0, 0.50.2 and 0.1.0).
+"""Writes tests/data/optim/curves.json and quantization.json: results of PyTorch, bitsandbytes and the authors' reference
+code on the problem below. Needs torch >= 2.9 (torch.optim.Muon), bitsandbytes >= 0.50 and torch-adopt, the package of
+ADOPT's authors (written with 2.15.0, 0.50.2 and 0.1.0).
 
     python tools/golden/make_optim_golden.py tests/data/optim
 
-The problem, which tests/optim/curve_test.cpp states again: element i of a tensor of stream s starts at number(s, i),
-is drawn to number(s + 1, i) with a weight of 1.25 + number(s + 2, i), and its gradient in step t is
+The problem, also defined in tests/optim/curve_test.cpp: element i of a tensor of stream s starts at number(s, i) and has
+the target number(s + 1, i) with weight 1.25 + number(s + 2, i). Its gradient in step t is
 
     weight * (p - target) * (1 + 0.5 * number(1000 * t + s, i)), each product rounded to fp32.
 """
@@ -19,14 +19,14 @@ import torch
 from adopt import ADOPT
 from bitsandbytes.backends.triton import kernels_optim
 
-ADOPT._cuda_graph_capture_health_check = lambda self: None  # its package calls what later versions of torch renamed
+ADOPT._cuda_graph_capture_health_check = lambda self: None  # its package calls a method that later versions of torch renamed
 STEPS = 40
 DECAY = 0.1
 TENSORS = {"wide": (24, 40), "tall": (48, 20), "square": (16, 16), "large": (48, 96), "vector": (56,)}
 
 
 def numbers(stream, count):
-    """In (-1, 1), from a counter; exact in fp32."""
+    """A number in (-1, 1) from a counter, exact in fp32."""
     with numpy.errstate(over="ignore"):
         x = (numpy.arange(count, dtype=numpy.uint64) + numpy.uint64(stream * 1000003 + 1)) * numpy.uint64(0x9E3779B97F4A7C15)
         x ^= x >> numpy.uint64(29)
@@ -88,7 +88,7 @@ def lion(p, lr):
 
 
 def muon(scale, nesterov=True):
-    """Jordan et al. 2024 (KellerJordan/Muon), its products in fp32 in place of bf16; `scale`: of the update."""
+    """Jordan et al. 2024 (KellerJordan/Muon), with matmuls in fp32 instead of bf16; `scale`: of the update."""
 
     def newton_schulz(g):
         x = g.T if g.size(0) > g.size(1) else g
@@ -119,7 +119,7 @@ states8 = {}
 
 
 def adamw8bit(p, lr):
-    """bitsandbytes' own step in plain PyTorch, rounded as its backend "default" rounds."""
+    """The step of bitsandbytes in plain PyTorch, with the rounding of its backend "default"."""
     kernels_optim._quantize_blockwise_pytorch = default_quantize
     n, blocks = p.numel(), (p.numel() + 255) // 256
     maps = functional.create_dynamic_map(signed=True), functional.create_dynamic_map(signed=False)
@@ -147,7 +147,7 @@ def main(folder):
         "muon_original": [curve(name, muon(ORIGINAL), 0.02) for name in ("wide", "tall", "square")],
         "muon_match_rms": [curve(name, muon(MATCH_RMS), 0.02) for name in ("wide", "tall")],
         "muon_without_nesterov": [curve("wide", muon(ORIGINAL, nesterov=False), 0.02)],
-        # bf16 products, as PyTorch has them: what they cost against fp32 ones is seen in the test's tolerance.
+        # bf16 matmuls as in PyTorch: the test's tolerance covers their error.
         "muon_torch": [curve("wide", torch_optimizer(torch.optim.Muon, weight_decay=DECAY), 0.02)],
         "adamw8bit": [curve("large", adamw8bit, 0.02)],
         "adopt": [curve(name, torch_optimizer(ADOPT, weight_decay=DECAY, decouple=True, foreach=False), 0.02)

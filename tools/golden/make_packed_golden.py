@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Writes the golden directories of weights in fewer bits under tests/data/checkpoint/packed/.
+"""Writes the golden directories with quantized weights under tests/data/checkpoint/packed/.
 
-deepseek-v3-fp8   every matrix of a layer but the router in F8_E4M3 with an fp32 scale for each 128 by 128 block
+deepseek-v3-fp8   all matrices of a layer except the router in F8_E4M3, with an fp32 scale per 128 x 128 block
 gpt-oss-mxfp4     the experts' matrices in MXFP4: NAME_blocks and NAME_scales
 
-Each is a small random model whose weights torch has rounded to the format, with config.json, model.safetensors as such
-models are published, and
+Each is a small random model with weights rounded to the format by torch, config.json and model.safetensors as in
+published models, and
 
-  expected.safetensors   what transformers computes with the weights that its own code unpacks, in fp32:
+  expected.safetensors   results of transformers with weights unpacked by its own code, in fp32:
     tokens    int32 [2, 33]     inputs are the first 32 of each row
     logits    fp32  [2, 32, V]
-    weight/NAME  fp32           of one matrix, unpacked
+    weight/NAME  fp32           one matrix, unpacked
 
 Needs torch, transformers and safetensors.
 """
@@ -28,7 +28,7 @@ E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 
 
 def fp8_blocks(weight):
-    """Numbers in E4M3, their scales, and what they stand for."""
+    """Numbers in E4M3, their scales, and the numbers they represent."""
     rows, columns = weight.shape
     grid = (rows + BLOCK - 1) // BLOCK, (columns + BLOCK - 1) // BLOCK
     numbers, scales = torch.empty_like(weight, dtype=torch.float8_e4m3fn), torch.empty(grid)
@@ -43,7 +43,7 @@ def fp8_blocks(weight):
 
 
 def mxfp4(weight):
-    """Blocks and scales of experts' [E, inputs, outputs], and what transformers makes of them."""
+    """Blocks and scales of the experts' [E, inputs, outputs], and the numbers unpacked by transformers."""
     lines = weight.transpose(1, 2).reshape(weight.shape[0], weight.shape[2], -1, 32)
     power = torch.floor(torch.log2(lines.abs().amax(-1))).clamp(min=-100) - 2
     near = (lines / 2.0 ** power[..., None]).clamp(-6, 6)

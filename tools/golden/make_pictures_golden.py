@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes tests/data/checkpoint/llama4-pictures/: a small random Llama4ForConditionalGeneration, with config.json as such
-models are published (text_config and vision_config, rope_theta and rope_scaling), and
+"""Writes tests/data/checkpoint/llama4-pictures/: a small random Llama4ForConditionalGeneration, with config.json as in
+published models (text_config and vision_config, rope_theta and rope_scaling), and
 
-  expected.safetensors   what transformers computes with it from texts alone, in fp32:
+  expected.safetensors   results of transformers for text inputs, in fp32:
     tokens    int32 [2, 33]     inputs are the first 32 of each row
     logits    fp32  [2, 32, V]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/filter/pii.jsonl: texts and what datatrove's PIIFormatter makes of each (a new one a text).
+"""Writes tests/data/filter/pii.jsonl: texts and the output of datatrove's PIIFormatter (a new formatter per text).
 
     python tools/golden/make_pii.py tests/data/filter/pii.jsonl          # datatrove
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/models/golden/rope.json: frequencies and magnitudes of rotary embedding as transformers computes them
-from a config.json, for every kind of scaling. Needs torch and transformers."""
+"""Writes tests/models/golden/rope.json: frequencies and magnitudes of rotary embedding that transformers computes from a
+config.json, for every kind of scaling. Needs torch and transformers."""
 
 import json
 import pathlib

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden files of the checkpoint tests, written by the reference library.
+"""Writes golden files of the checkpoint tests with the reference library.
 
     pip install torch safetensors
     python tools/golden/make_safetensors_golden.py tests/data/checkpoint

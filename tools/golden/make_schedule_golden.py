@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes tests/data/optim/schedules.csv: learning rates as the schedulers of transformers give them.
+"""Writes tests/data/optim/schedules.csv: learning rates of the schedulers in transformers.
 
-A scheduler of transformers takes a step that counts from 0 (its first optimizer step has rate 0 under warm-up); ours
-counts from 1, so step s here is its lambda(s). Columns: curve, decay shape, lr, warm-up, horizon, floor, decay ratio,
+Schedulers of transformers count steps from 0 (their first optimizer step has rate 0 under warm-up). Strata counts from 1,
+so step s here is their lambda(s). Columns: curve, decay shape, lr, warm-up, horizon, floor, decay ratio,
 step, rate. Run with torch and transformers installed; the file is committed.
 """
 
@@ -40,7 +40,7 @@ def cases():
         yield ("inverse_sqrt", "linear", lr, warmup, steps, 0.0, 0.1,
                lambda o, w=warmup: transformers.get_inverse_sqrt_schedule(o, w))
     for shape, name in [("linear", "linear"), ("cosine", "cosine"), ("1-sqrt", "sqrt")]:
-        # With a floor transformers lets the warm-up of wsd begin there; ours begins at lr/warmup for every curve.
+        # With a floor, transformers starts the warm-up of wsd at the floor; Strata starts every curve at lr/warmup.
         for warmup, steps, ratio, floor in [(10, 60, 0.2, 0.0), (0, 40, 0.5, 0.1)]:
             decay = round(steps * ratio)
             yield ("wsd", name, 1e-3, warmup, steps, floor, ratio,
@@ -54,7 +54,7 @@ def main():
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["kind", "decay", "lr", "warmup", "steps", "floor", "decay_ratio", "step", "rate"])
         for kind, decay, lr, warmup, steps, floor, ratio, make in cases():
-            # Up to the horizon: what lies beyond it is our own choice (the rate stays).
+            # Up to the horizon: after it Strata keeps the rate constant, unlike transformers.
             for index, rate in enumerate(rates(make, lr, steps)):
                 writer.writerow([kind, decay, lr, warmup, steps, floor, ratio, index + 1, repr(rate)])
 

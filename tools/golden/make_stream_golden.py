@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Writes stream.json beside the golden models under tests/models/golden/: what a run from such a directory does.
+"""Writes stream.json to the golden models under tests/models/golden/: the expected run from such a directory.
 
-Each model is loaded from its directory as anybody would load it and trained for six steps of two sequences of 32
-tokens on a plain stream: sample i reads tokens [32 i, 32 i + 33), in order. torch.optim.AdamW in fp32: lr 1e-3
-throughout, betas 0.9 and 0.95, eps 1e-8, weight decay 0.1 on tensors with two or more dimensions, gradients clipped
-to a global norm of 1. The file holds
+Each model is loaded from its directory with from_pretrained and trained for six steps of two sequences of 32 tokens on a
+plain stream: sample i reads tokens [32 i, 32 i + 33), in order. torch.optim.AdamW in fp32: constant lr 1e-3, betas 0.9
+and 0.95, eps 1e-8, weight decay 0.1 on tensors with two or more dimensions, gradients clipped to a global norm of 1. The
+file contains
 
   tokens      the stream
   loss        of each step, before its update
   grad_norm   of each step, before clipping
 
-Needs torch, transformers and safetensors, and the directories that make_model_golden.py wrote. Run it from the
-repository's root; the same versions give the same files.
+Needs torch, transformers and safetensors, and the directories of make_model_golden.py. Run it in the repository's root;
+the same versions write the same files.
 """
 
 import json

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Writes tests/evaluation/tasks/: evaluation tasks as lm-evaluation-harness scores them.
+"""Writes tests/evaluation/tasks/: evaluation tasks and their scores by lm-evaluation-harness.
 
   hellaswag.jsonl, arc.jsonl, piqa.jsonl, lambada.jsonl
-                 questions written for these tests in the formats of the published data sets, with what makes texts
-                 hard: marks of WikiHow, capitals, other scripts, double spaces, long contexts, a text of one word;
-                 lambada.jsonl also has texts whose last word is what one of the models would say
-  llama, gpt2    tiny random models as transformers saves them: one with a begin-of-text token before every text,
+                 questions written for these tests in the formats of the published data sets, with difficult texts:
+                 WikiHow markup, capitals, other scripts, double spaces, long contexts, a text of one word;
+                 lambada.jsonl also has texts with a last word that one of the models predicts
+  llama, gpt2    tiny random models saved by transformers: one with a begin-of-text token before every text,
                  one without. Both have fewer positions than the longest question has tokens
   expected.json  model → task → metrics (acc, acc_norm, perplexity and the standard errors of the accuracies) and
                  samples: per question the harness's log-likelihoods and whether they are greedy
 
-Needs torch, transformers, tokenizers and lm_eval (0.4.13). Run it from the repository's root; the same versions give
-the same files.
+Needs torch, transformers, tokenizers and lm_eval (0.4.13). Run it in the repository's root; the same versions write the
+same files.
 """
 
 import json
@@ -119,7 +119,7 @@ def make_models():
 
 
 def greedy_texts():
-    """Texts whose last word is what a model says behind the others, a few of each model."""
+    """Texts with a last word that a model predicts, a few for each model."""
     texts = []
     for name, kind in (("llama", LlamaForCausalLM), ("gpt2", GPT2LMHeadModel)):
         model = kind.from_pretrained(OUT / name)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/text/texts.jsonl: what Python, datatrove and spaCy make of hard texts.
+"""Writes tests/data/text/texts.jsonl: results of Python, datatrove and spaCy on hard texts.
 
     python tools/golden/make_text.py tests/data/text/texts.jsonl        # datatrove, spacy
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/data/tokenizer/golden/text_ends.json: what Hugging Face tokenizers (0.22) makes of special tokens that a text
-spells out and that are to stay text (encode_special_tokens), and which tokens transformers (4.57) takes for a text's
-end and begin from the files of a tokenizer.
+"""Writes tests/data/tokenizer/golden/text_ends.json: the ids from Hugging Face tokenizers (0.22) for special tokens that are
+spelled out in a text and treated as text (encode_special_tokens), and the begin- and end-of-text tokens that transformers
+(4.57) finds in the files of a tokenizer.
 
     python tools/golden/make_text_ends_golden.py tests/data/tokenizer
 
@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import AutoTokenizer
 
 FILES = ["golden/" + n for n in "deepseek engine falcon gpt2 llama2 llama3 o200k prefix qwen starcoder".split()]
-FILES += ["kinds/" + n for n in "bert clip olmo2 llama2_legacy".split()]  # unigram models find their special tokens again
+FILES += ["kinds/" + n for n in "bert clip olmo2 llama2_legacy".split()]  # unigram models still recognize their special tokens
 
 
 def special_as_text(root):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/data/token_files/: Megatron pairs and .ds files as datatrove's own classes write them.
+"""Writes tests/data/token_files/: Megatron pairs and .ds files, written by datatrove's classes.
 
-Documents d = 0 … 11 of d * 5 % 13 tokens; token j of all is j * 7 % 60000, or j * 7001 % 100000 in the wide
-files. Documents without tokens are left to the .ds files: Megatron's preprocessing gives them no sequence.
-metric.txt: counts of tokens as humanize writes them into a .ds.metadata.
+Documents d = 0 … 11 of d * 5 % 13 tokens; token j overall is j * 7 % 60000, or j * 7001 % 100000 in the wide files. Only
+the .ds files have documents without tokens: Megatron's preprocessing writes no sequence for them.
+metric.txt: token counts in the form in which humanize writes them to .ds.metadata.
 Needs datatrove. Usage: make_token_files.py FOLDER
 """
 import pathlib

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/data/tokenizer/golden: what Hugging Face tokenizers (0.23) makes of hard texts.
+"""Writes tests/data/tokenizer/golden: results of Hugging Face tokenizers (0.23) on hard texts.
 
     python tools/golden/make_tokenizer_golden.py tests/data/tokenizer/golden
 
-corpus.txt          the text that every tokenizer here is trained on
-NAME.json           a trained tokenizer: as the library writes it (gpt2, llama3, qwen) or without white space
+corpus.txt          the training text of all tokenizers
+NAME.json           a trained tokenizer, as written by the library (gpt2, llama3, qwen) or without white space
 cases.json          {"tokenizers": {NAME: [[text, ids, ids with special tokens, decoded text], …]},
                      "splits": {PATTERN: [[text, [pieces]], …]}}
 """
@@ -34,7 +34,7 @@ PATTERNS = {
 DEEPSEEK = [r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
             r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
             r"""| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""]
-# The table of hard splits, then single worries.
+# The table of hard splits, then individual cases.
 SPLIT_TEXTS = ["  two  spaces\n\n\nx", "a \n b", "a\n \n  b", "a   ", "12345 67", "x  12", "x  !y", "don't DON'T",
                "HTTPServer's", "'\u017f", "cafe\u0301", "\t\tcode();\r\n", "a\u3000b", "//\n/x", "日AB", "\u0301AB",
                "ǅx ʰA", "'", "''s", "'Ll'rE'", "\x85\u2028\r", "\u200b\ufeffa", "½²Ⅷ٣", "1 2  3", " \u0301", "x\u0301'S"]
@@ -84,7 +84,7 @@ TOKENIZERS = {  # name: pre-tokenizer, normalizer, ignore_merges
                                         pre_tokenizers.Digits(False),
                                         pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated")]),
                normalizers.NFD(), False),
-    "engine": (split_on("(" + PATTERNS["o200k"] + ")"), None, False),  # the brackets keep a scanner from knowing it
+    "engine": (split_on("(" + PATTERNS["o200k"] + ")"), None, False),  # the parentheses keep scanners from recognizing it
 }
 
 
@@ -103,7 +103,7 @@ def train(name, path):
 
 
 def llama2():
-    """A model of characters with byte fallback, as Llama 2 and Mistral have it."""
+    """A character model with byte fallback, as in Llama 2 and Mistral."""
     vocab = {"<unk>": 0, "<s>": 1, "</s>": 2}
     for byte in range(256):
         vocab[f"<0x{byte:02X}>"] = 3 + byte

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes tests/data/tokenizer/kinds: small tokenizers of every kind of file, and what their own libraries make of hard texts.
+"""Writes tests/data/tokenizer/kinds: small tokenizers in every file format, and the results of their libraries on hard texts.
 
     python tools/golden/make_tokenizer_kinds_golden.py tests/data/tokenizer/kinds
 
-Needs tokenizers 0.23, sentencepiece 0.2, tiktoken 0.14 and mistral-common. All are trained here, on invented text.
+Needs tokenizers 0.23, sentencepiece 0.2, tiktoken 0.14 and mistral-common. All tokenizers are trained on invented text.
 NAME.json, NAME.model, NAME.tiktoken    the tokenizers
 texts.json                              the texts
-cases.json                              {NAME: [[ids, ids with special tokens, decoded text], …]}, a text each
+cases.json                              {NAME: [[ids, ids with special tokens, decoded text], …]}, one entry per text
 """
 import base64
 import io
@@ -34,7 +34,7 @@ def texts():
                     for _ in range(60)]
 
 
-# Unicode rewritings of our own, as a SentencePiece rule file: ligatures, full width, white space, accents.
+# Custom Unicode normalization as a SentencePiece rule file: ligatures, full width, white space, accents.
 def rules():
     lines = [("FB01", "66 69"), ("212B", "C5"), ("2122", "54 4D"), ("A0", "20"), ("3000", "20"), ("9", "20"), ("A", "20"),
              ("D", "20"), ("200B", ""), ("FEFF", ""), ("BD", "31 2F 32"), ("65 301", "E9"), ("65 302", "EA"), ("65 301 302", "E9"),
@@ -129,7 +129,7 @@ def hf_tokenizers(text, models_by_name):
     template(xlmr, "<s> $A </s>")
     out["xlmr"] = xlmr
 
-    # Llama 2 in its two written forms: a normalizer, and Metaspace that prepends at the text's begin only.
+    # Llama 2 in its two forms: with a normalizer, and with Metaspace that prepends only at the beginning of a text.
     processor = sentencepiece.SentencePieceProcessor(model_proto=models_by_name["spm_bpe_bytes"])
     vocabulary = {processor.id_to_piece(i): i for i in range(processor.get_piece_size())}
     merges = sorted((vocabulary[a + b], vocabulary[a], vocabulary[b], a, b) for piece in vocabulary if not processor.is_byte(vocabulary[piece])
@@ -154,7 +154,7 @@ def hf_tokenizers(text, models_by_name):
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     clip.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=700, special_tokens=["<|startoftext|>", "<|endoftext|>"],
                                                         end_of_word_suffix="</w>", initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **QUIET))
-    # The trainer leaves the alphabet without its end-of-word forms out.
+    # The trainer omits the alphabet without end-of-word forms.
     state = json.loads(clip.to_str())
     for token in list(pre_tokenizers.ByteLevel.alphabet()):
         state["model"]["vocab"].setdefault(token + "</w>", len(state["model"]["vocab"]))
@@ -174,7 +174,7 @@ def hf_tokenizers(text, models_by_name):
 
 
 def ranks(text, pattern):
-    """Ranks by training: bytes first, in an order of their own, then one token a merge."""
+    """Trains ranks: bytes first, in a special order, then one token per merge."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(PATTERNS[pattern]), "isolated"),
                                                        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
@@ -214,7 +214,7 @@ def main(folder):
     patterns = {"gpt2": "gpt2", "cl100k": "llama3", "o200k": "o200k"}
     for name, pattern in patterns.items():
         tokens = ranks(text, pattern)
-        if name == "o200k":  # a hole, as p50k has
+        if name == "o200k":  # a gap, as in p50k
             numbered = [(token, i if i < 300 else i + 1) for i, token in enumerate(tokens)]
         else:
             numbered = list(zip(tokens, range(len(tokens))))

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Writes tests/data/checkpoint/torch/: files that torch.save wrote, sound and not.
+"""Writes tests/data/checkpoint/torch/: valid and invalid files written by torch.save.
 
   state.bin, state-protocol-5.bin   a state dict of every dtype and layout; state.safetensors holds the same values,
                                     row-major
   llama-tied/                       tests/models/golden/llama-tied as two pytorch_model shards with an index, and with
-                                    the copy of the tied head and the rotary table that older files carry
-  evil.bin                          a pickle that would run a command: it makes a file `called` in the working directory
+                                    the copy of the tied head and the rotary table of older files
+  evil.bin                          a pickle that would run a command: it would create a file `called` in the working directory
   module.bin                        a whole module instead of its state dict
   nested.bin                        a training checkpoint with the state dict under "model"
   legacy.bin                        the format before PyTorch 1.6
   compressed.bin                    state.bin with its entries compressed
 
-Needs torch and safetensors. Run it from the repository's root.
+Needs torch and safetensors. Run it in the repository's root.
 """
 
 import json

@@ -5,7 +5,7 @@ mp.mp.dps = 40
 
 
 def interpolate(f, low, high, count):
-    """Coefficients, constant first, of the polynomial through f at the Chebyshev points of [low, high]."""
+    """Coefficients of the polynomial that interpolates f at the Chebyshev points of [low, high], constant first."""
     points = [(low + high) / 2 + (high - low) / 2 * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)]
     matrix = mp.matrix(count, count)
     values = mp.matrix(count, 1)

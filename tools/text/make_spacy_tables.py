@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes src/data/text/spacy_tables.inc: the tables of spaCy's blank English tokenizer.
 
-Four patterns (prefix, suffix, infix, URL) in PCRE2's syntax, and the exceptions: strings with their parts, and
-for those that the patterns would cut, the tokens that they are cut into. spaCy is MIT-licensed (see NOTICE).
+Four patterns (prefix, suffix, infix, URL) in PCRE2's syntax, and the exceptions: strings with their tokens, and for those
+that the patterns would split, the result of that split. spaCy is MIT-licensed (see NOTICE).
 
     python tools/text/make_spacy_tables.py src/data/text/spacy_tables.inc       # needs spacy
 """
@@ -40,20 +40,20 @@ def literal(text):
     return "\n".join(out + [f'    "{line}"'])
 
 
-# Without rules: how the patterns alone cut an exception.
+# Without rules: the split of an exception by the patterns only.
 plain = Tokenizer(tokenizer.vocab, rules={}, prefix_search=tokenizer.prefix_search,
                   suffix_search=tokenizer.suffix_search, infix_finditer=tokenizer.infix_finditer,
                   token_match=tokenizer.token_match, url_match=tokenizer.url_match)
 exceptions, sequences = [], []
 for text, parts in tokenizer.rules.items():
     if text.isspace():
-        continue  # a run of white space is one token anyhow
+        continue  # a run of white space is one token anyway
     assert not any(c.isspace() for c in text)
     exceptions.append("\t".join(part[ORTH] for part in parts))
     if tokenizer.find_prefix(text) or tokenizer.find_infix(text) or tokenizer.find_suffix(text):
         sequences.append("\t".join([text] + [token.text for token in plain(text)]))
 
-# spacy_rules.cpp looks for suffixes from six characters before the end, and for dots.
+# spacy_rules.cpp searches for suffixes in the last six characters, and for dots.
 for pattern in spacy.blank("en").Defaults.suffixes:
     assert pattern == r"\.\.+" or sre_parse.parse(pattern).getwidth()[1] <= 6, pattern
 

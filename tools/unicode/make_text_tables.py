@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes src/data/text/character_tables.inc: what text filters ask of a code point, as Python and datatrove see it.
+"""Writes src/data/text/character_tables.inc: properties of code points for text filters, as in Python and datatrove.
 
-The published filters are Python programs, so their notions of letter, space, category, lower case and
-decomposition are those of CPython's tables (Unicode 14.0 in Python 3.11), decimal digits those of the regex
-module, and the lists of punctuation those of datatrove and of spaCy's sentencizer.
+The published filters are Python programs, so letters, spaces, categories, lower case and decompositions come from
+CPython's tables (Unicode 14.0 in Python 3.11), decimal digits from the regex module, and the lists of punctuation from
+datatrove and spaCy's sentencizer.
 
     python tools/unicode/make_text_tables.py src/data/text/character_tables.inc     # datatrove, spacy, regex
 """
@@ -27,7 +27,7 @@ def bits(c):
 
 
 def sigma_bits(c):
-    """1: a cased letter, 2: ignored, where the final form of a capital sigma is decided."""
+    """For the final form of a capital sigma: 1: a cased letter, 2: ignored."""
     before = (chr(c) + "\u03a3").lower()[-1] == "\u03c2"
     ignored = ("A" + chr(c) + "\u03a3").lower()[-1] == "\u03c2" and not before
     return 1 * before | 2 * ignored
@@ -55,7 +55,7 @@ def array(out, kind, name, values):
 
 
 def lower_ranges():
-    """Runs of code points with one lower-case code point at the same distance, every `step`-th."""
+    """Ranges of code points, every `step`-th, with a lower-case code point at a constant distance."""
     pairs = [(c, ord(low)) for c in POINTS if (low := chr(c).lower()) != chr(c) and len(low) == 1]
     out = []
     for c, low in pairs:
@@ -98,7 +98,7 @@ array(lines, "BaseForm", "kBase",
       ["{%#x, {%s}}" % (c, ", ".join(hex(ord(x)) for x in base)) for c, base in bases])
 with open(sys.argv[1], "w", encoding="ascii") as file:
     file.write("\n".join(lines) + "\n")
-for c in POINTS:  # marks that stay need no reordering among each other but where two of them meet
+for c in POINTS:  # remaining marks need reordering only if two of them are adjacent
     if unicodedata.combining(chr(c)) and unicodedata.category(chr(c)) != "Mn":
         print("kept combining", hex(c), unicodedata.category(chr(c)), unicodedata.combining(chr(c)))
 print(len(table), len(bases), max(len(b) for _, b in bases))

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes src/data/tokenizer/unicode_tables.inc: the character classes of the Hugging Face tokenizers library.
 
-System libraries know other versions of Unicode, and one letter more or less changes how text splits; so every
-class is read out of the library itself, by splitting a text that holds every code point.
+System libraries have other versions of Unicode, and a single different letter changes how text is split. Therefore every
+class is extracted from the library by splitting a text with every code point.
 
     python tools/unicode/make_unicode_tables.py src/data/tokenizer/unicode_tables.inc
 """
@@ -22,7 +22,7 @@ TEXT = "".join(map(chr, POINTS))
 
 
 def members(splitter):
-    """Code points that the splitter keeps, each a piece of its own or in a run."""
+    """Code points that the splitter keeps, each as a separate segment or in a run."""
     return sorted(ord(c) for piece, _ in splitter.pre_tokenize_str(TEXT) for c in piece)
 
 
@@ -31,7 +31,7 @@ def regex_members(pattern):
 
 
 def added_token_word_members():
-    """The word characters that keep an added token with single_word from being found."""
+    """Word characters that prevent the match of an added token with single_word."""
     tokenizer = Tokenizer(models.BPE(vocab={}, merges=[]))
     tokenizer.add_tokens([AddedToken("\x01\x02", single_word=True, normalized=False)])
     found = tokenizer.encode_batch(["\x01\x02" + chr(c) for c in POINTS])
@@ -39,15 +39,15 @@ def added_token_word_members():
 
 
 def alone(splitter):
-    """Code points that the splitter puts into a piece of their own between letters."""
+    """Code points that the splitter separates from adjacent letters."""
     pieces = splitter.pre_tokenize_str("".join(f"{chr(c)}a" for c in POINTS if c != 0x61))
     return sorted(ord(piece) for piece, _ in pieces if len(piece) == 1 and piece != "a")
 
 
 def not_normalized(category):
-    """Newer code points than the library's normalizers know: they decompose nothing and reorder nothing."""
+    """Code points that are newer than the library's normalizers, which neither decompose nor reorder them."""
     ours, theirs = normalizers.NFKD().normalize_str, lambda text: unicodedata.normalize("NFKD", text)
-    mark = "a\u0345"  # combining class 240, behind nearly every other mark
+    mark = "a\u0345"  # combining class 240, sorted after nearly every other mark
     return [c for c in POINTS
             if (category.get(c, "Cn") != "Cn" and unicodedata.category(chr(c)) == "Cn")
             or ours(chr(c)) != theirs(chr(c)) or ours(mark + chr(c)) != theirs(mark + chr(c))]

@@ -1,5 +1,5 @@
-// A disk that is full for one of several ranks only: all end with what that rank has to say, nothing is lost,
-// and the same command goes on.
+// A disk that is full for only one of several ranks: all end with that rank's error, no save is lost, and the
+// same command resumes.
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "comm/world.h"
@@ -9,11 +9,11 @@
 namespace strata::train {
 namespace {
 
-class RankFaults : public testing::Test {
+class FullDiskOfOneRank : public testing::Test {
  protected:
   static constexpr int kRanks = 3;
 
-  // Ranks as threads, each with a file system of its own; the calls that `victim` made.
+  // Trains with ranks as threads, each with a separate file system; returns the number of `victim`'s calls.
   int64_t train(const std::string& name, int victim, FaultPlan plan) const {
     SharedRun shared;
     int64_t calls = 0;
@@ -32,13 +32,13 @@ class RankFaults : public testing::Test {
   TinyRun tiny_;
 };
 
-TEST_F(RankFaults, AFullDiskOfOneRankEndsAllAndNothingIsLost) {
+TEST_F(FullDiskOfOneRank, EndsAllRanksAndLosesNothing) {
   train("whole", 0, {});
   const FinalBits wanted = bits_of(tiny_.folder("whole"), 6);
   const auto steps = metrics_of(tiny_.folder("whole")).steps;
   for (const int victim : {0, 1, 2}) {
-    const int64_t calls = train("counted", victim, {});
-    std::filesystem::remove_all(tiny_.folder("counted"));
+    const int64_t calls = train("counting", victim, {});
+    std::filesystem::remove_all(tiny_.folder("counting"));
     ASSERT_GT(calls, 10) << victim;
     int64_t failed = 0;
     for (int64_t at = 1; at <= calls; at += 1 + calls / 10) {
@@ -62,9 +62,9 @@ TEST_F(RankFaults, AFullDiskOfOneRankEndsAllAndNothingIsLost) {
   }
 }
 
-// It is the save that fails, beside the steps that follow it, on all ranks with the name of the one.
-TEST_F(RankFaults, ASaveThatFailsOnOneRankNamesIt) {
-  FaultPlan plan{.kind = FaultKind::kDiskFull, .at = 2};  // behind its log file's
+// The save fails during the steps that follow it, and all ranks name the rank that failed.
+TEST_F(FullDiskOfOneRank, IsNamedWhenASaveFails) {
+  FaultPlan plan{.kind = FaultKind::kDiskFull, .at = 2};  // the call after that of its log file
   try {
     train("run", 2, plan);
     ADD_FAILURE() << "the disk was not full";
