@@ -19,37 +19,35 @@ void check(const AttentionShape& s) {
   if (s.batch < 0 || s.q_len < 0 || s.kv_len < 0 || s.heads < 1 || s.kv_heads < 1 ||
       s.heads % s.kv_heads != 0) {
     throw ConfigError(
-        "[attention] found batch {}, q_len {}, kv_len {}, heads {}, kv_heads {}; expected sizes of at least "
-        "0 and "
+        "[attention] batch {}, q_len {}, kv_len {}, heads {}, kv_heads {}: expected sizes of at least 0 and "
         "heads a multiple of kv_heads",
         s.batch, s.q_len, s.kv_len, s.heads, s.kv_heads);
   }
   for (const int64_t size : {s.head_dim, s.value_dim}) {
     if (size < 1 || size > kMostAttentionDim)
-      throw ConfigError("[attention] found heads of {}, expected 1 to {}", size, kMostAttentionDim);
+      throw ConfigError("[attention] heads of {} elements: expected 1 to {}", size, kMostAttentionDim);
   }
   if (s.dtype != DType::kF32 && s.dtype != DType::kBF16) {
-    throw ConfigError("[attention] found dtype {}, expected f32 or bf16", name_of(s.dtype));
+    throw ConfigError("[attention] dtype is {}: expected f32 or bf16", name_of(s.dtype));
   }
   if (s.window < 0 || (s.window > 0 && !s.causal)) {
     throw ConfigError(
-        "[attention] found window {}, causal {}; a window counts keys backwards and needs causal", s.window,
-        s.causal);
+        "[attention] window is {}, causal {}: expected at least 0, and causal attention for a window",
+        s.window, s.causal);
   }
   if (s.q_pieces < 1 || s.kv_pieces < 1 || s.q_len % s.q_pieces != 0 || s.kv_len % s.kv_pieces != 0) {
-    throw ConfigError("[attention] found {} queries in {} pieces, {} keys in {}; expected equal pieces",
+    throw ConfigError("[attention] {} queries in {} chunks, {} keys in {}: expected chunks of equal size",
                       s.q_len, s.q_pieces, s.kv_len, s.kv_pieces);
   }
   if (s.bias_width > 0 && s.kv_pieces > 1)
-    throw ConfigError("[attention] found a bias and keys in {} pieces; expected one of them", s.kv_pieces);
+    throw ConfigError("[attention] bias with keys in {} chunks: expected one chunk or no bias", s.kv_pieces);
   if (s.bias_width > 0) {
     const int64_t back = (s.window > 0 ? std::min(s.window, s.kv_len) : s.kv_len) - 1;
     const int64_t ahead = s.causal ? 0 : std::max(s.q_len, s.kv_len) - 1;
     if (s.softcap > 0 || s.bias_zero < back || s.bias_zero + ahead >= s.bias_width) {
       throw ConfigError(
-          "[attention] found a bias of {} entries, that of distance 0 at {}, softcap {}; expected entries "
-          "for "
-          "the distances {} to {} and no softcap",
+          "[attention] bias of {} entries, distance 0 at entry {}, softcap {}: expected entries for the "
+          "distances {} to {} and no softcap",
           s.bias_width, s.bias_zero, s.softcap, -back, ahead);
     }
   }
@@ -57,23 +55,22 @@ void check(const AttentionShape& s) {
   const int64_t q = s.heads * s.head_dim, out = s.heads * s.value_dim;
   const int64_t k = in_memory * s.head_dim, v = in_memory * s.value_dim;
   if (s.q_stride < q || s.out_stride < out || s.k_stride < k || s.v_stride < v) {
-    throw ConfigError(
-        "[attention] found strides q {}, k {}, v {}, out {}; expected at least {}, {}, {} and {}", s.q_stride,
-        s.k_stride, s.v_stride, s.out_stride, q, k, v, out);
+    throw ConfigError("[attention] strides are q {}, k {}, v {}, out {}: expected at least {}, {}, {} and {}",
+                      s.q_stride, s.k_stride, s.v_stride, s.out_stride, q, k, v, out);
   }
 }
 
-// Pairs of a query and a key in one head, the causal triangle by half.
+// Number of query–key pairs of one head; a causal triangle counts half.
 double pairs_of(const AttentionShape& s) {
   const auto q = static_cast<double>(s.q_len), kv = static_cast<double>(s.kv_len);
   if (!s.causal) return q * kv;
-  // Pieces: what rows from both ends of a sequence see on average.
+  // With chunks, the average over rows from both ends of a sequence.
   const double pairs = s.q_pieces > 1 ? q * kv / 2 : q <= kv ? q * (kv - q) + q * q / 2 : kv * kv / 2;
   return s.window > 0 ? std::min(pairs, q * static_cast<double>(s.window)) : pairs;
 }
 
-// Rows of a chunk: enough over all heads of a group to make the packing of keys and values cheap, few enough
-// for the cache, and for tasks to go round.
+// Rows of a chunk: over all heads of a group, enough to amortize packing keys and values, but few enough for
+// the cache and for a task per thread.
 int64_t query_chunk_of(const AttentionShape& s) {
   const int64_t group = s.heads / s.kv_heads;
   int64_t chunk =
@@ -115,15 +112,18 @@ int64_t decode_bytes(const AttentionShape& s) {
 
 void check(const AttentionShape& s, const AttentionInputs& in) {
   STRATA_CHECK((in.bias != nullptr) == (s.bias_width > 0),
-               "[attention] the shape has a bias of {} entries, {}", s.bias_width,
-               in.bias != nullptr ? "which may not be" : "which is missing");
-  STRATA_CHECK(in.kv_end == nullptr || !s.causal, "[attention] causal rows end at themselves: no kv_end");
-  STRATA_CHECK((in.q_start != nullptr || s.q_pieces == 1) && (in.kv_start != nullptr || s.kv_pieces == 1),
-               "[attention] {} pieces of queries and {} of keys have no places", s.q_pieces, s.kv_pieces);
+               "[attention] shape has a bias of {} entries and the call {}", s.bias_width,
+               in.bias != nullptr ? "has one: expected none" : "has none: expected one");
+  STRATA_CHECK(in.kv_end == nullptr || !s.causal,
+               "[attention] kv_end is set for causal rows: expected null, they end at their own position");
+  STRATA_CHECK(
+      (in.q_start != nullptr || s.q_pieces == 1) && (in.kv_start != nullptr || s.kv_pieces == 1),
+      "[attention] {} chunks of queries, {} of keys: expected q_start and kv_start for more than one",
+      s.q_pieces, s.kv_pieces);
 }
 
-// task(i, memory) for every i, with `bytes` of scratch for each thread at work. No result may depend on
-// which.
+// Calls task(i, memory) for every i, with `bytes` of scratch for each working thread. Results must not depend
+// on which thread that is.
 void for_each_task(const AttentionPlan& plan, int64_t tasks, std::byte* scratch, int64_t bytes,
                    FunctionRef<void(int64_t, void*)> task) {
   cpu::for_each_task(tasks, plan.threads,
@@ -181,7 +181,7 @@ void attention_forward(const AttentionPlan& plan, void* out, float* lse, const A
                   .tiles = plan.products == AttentionProducts::kTiles ? &tile_products() : nullptr};
   if (plan.decode) {
     Carver carver(scratch);
-    // Where the sequences alone are work enough, a task reads all heads' part of the cache.
+    // If there are enough sequences for all threads, a task reads the cache of all heads together.
     const bool together = !s.one_kv_head && s.batch >= 2 * plan.threads;
     const DecodeScratch parts(carver, s, together ? s.kv_heads : 1);
     for_each_task(plan, s.batch * (s.kv_heads / parts.heads) * parts.splits, nullptr, 0,
@@ -198,7 +198,8 @@ void attention_backward(const AttentionPlan& plan, const AttentionGradients& to,
                         const void* out, const float* lse, const AttentionInputs& in, void* scratch) {
   const AttentionShape& s = plan.shape;
   check(s, in);
-  STRATA_CHECK(in.kv_slot == nullptr && !s.one_kv_head, "[attention] no gradient passes through a cache");
+  STRATA_CHECK(in.kv_slot == nullptr && !s.one_kv_head,
+               "[attention] backward with a cache: expected neither kv_slot nor one_kv_head");
   Carver carver(scratch);
   const BackwardRows shared(carver, s);
   std::byte* memory = static_cast<std::byte*>(scratch) + carver.used();
@@ -221,9 +222,9 @@ void attention_backward(const AttentionPlan& plan, const AttentionGradients& to,
   const auto run = [&](int64_t tasks, void (*work)(const Call&, int64_t, void*)) {
     for_each_task(plan, tasks, memory, bytes, [&](int64_t task, void* part) { work(call, task, part); });
   };
-  // In two parts scores are computed twice, 7 products instead of 5: worth it where whole heads would leave
-  // more than two sevenths of the threads idle. The bits are the same. The gradient of a bias goes over keys
-  // and rows at once: whole heads.
+  // Splitting into two parts computes the scores twice, 7 matmuls instead of 5. This pays off if whole heads
+  // would leave more than two sevenths of the threads idle; the bits are the same. The gradient of a bias
+  // sums over keys and rows together, so it needs whole heads.
   const int64_t whole = s.batch * s.kv_heads;
   const int64_t threads = std::min<int64_t>(plan.threads, compute_threads());
   if (s.bias_width > 0 || 7 * whole >= 5 * ceil_div(whole, threads) * threads) {

@@ -1,5 +1,5 @@
-// Compiled by for_each_bf16_target.h for processors with AMX, and in plain C++. Tiles: the class of amx.h
-// that multiplies.
+// AMX kernels of attention. Compiled by for_each_bf16_target.h for processors with AMX, and in plain C++.
+// Tiles: the class of amx.h that multiplies.
 #include "kernels/cpu/bf16_round-inl.h"
 
 namespace strata::cpu::STRATA_BF16_TARGET::attention_amx {
@@ -8,19 +8,19 @@ using attention::kKeys, attention::kPairPanel, attention::kRows, attention::kSco
     attention::TileProducts;
 using detail::kTileBytes, detail::kTileDepth, detail::kTileRows, detail::kTileSums;
 
-// Registers: sums, and at the end one for each operand.
+// Tile registers: sums, and the last two for the operands.
 inline constexpr int kMostSums = 6, kA = 6, kB = 7;
-// Bytes between the rows of a tile of a panel, and values between tiles one beside the other.
+// Bytes between rows of a tile in a panel; values between adjacent tiles.
 inline constexpr int64_t kPanelBytes = 2 * kPairPanel * 2;
-inline constexpr int64_t kBeside = 2 * kTileSums;
+inline constexpr int64_t kTileStep = 2 * kTileSums;
 
 STRATA_BF16_INLINE void scale_row(float* row, int64_t columns, float factor) {
   for (int64_t c = 0; c < columns; c += kLanes)
     store_sums(row + c, product(load_sums(row + c), all_of(factor)));
 }
 
-// Scores of kCount tiles of rows, one below the other, for the two tiles of a panel of keys: tile t of rows
-// and v of keys in register 2 t + v.
+// Scores of kCount consecutive tiles of rows with the two tiles of a panel of keys: register 2 t + v holds
+// tile t of rows and tile v of keys.
 template <int kCount, int kRow = 0, typename Tiles>
 STRATA_BF16_INLINE void clear_scores(Tiles& tiles) {
   if constexpr (kRow < kCount) {
@@ -52,7 +52,7 @@ void score_panel(Tiles& tiles, float* scores, const BF16* rows, int64_t row_stri
   for (int64_t c = 0; c < columns; c += kTileDepth) {
     tiles.template load<kB>(keys + c * kPairPanel, kPanelBytes);
     multiply_rows<kCount, 0>(tiles, rows + c, row_stride);
-    tiles.template load<kB>(keys + c * kPairPanel + kBeside, kPanelBytes);
+    tiles.template load<kB>(keys + c * kPairPanel + kTileStep, kPanelBytes);
     multiply_rows<kCount, 1>(tiles, rows + c, row_stride);
   }
   store_scores<kCount>(tiles, scores);
@@ -66,7 +66,8 @@ void score(float* scores, const BF16* rows, int64_t row_stride, const BF16* keys
   static_assert(2 * kTiles == kMostSums);
   Tiles tiles;
   for (int64_t key = 0; key < kKeys; key += kPairPanel, keys += panel_stride) {
-    // From the first tile of rows that sees the panel to the last; what lies between may be computed in vain.
+    // From the first to the last tile of rows that sees the panel; tiles in between may be computed
+    // needlessly.
     int64_t first = 0, end = kTiles;
     while (first < end && !ranges.sees(first, key)) ++first;
     while (end > first && !ranges.sees(end - 1, key)) --end;
@@ -78,7 +79,7 @@ void score(float* scores, const BF16* rows, int64_t row_stride, const BF16* keys
   }
 }
 
-// sums += a · b for a tile of rows by kCount tiles of columns, over the depths [begin, end). Panels of b lie
+// sums += a · b for a tile of rows by kCount tiles of columns, over the depths [begin, end). Panels of b are
 // `panel` values apart.
 template <int kCount, int kColumn = 0, typename Tiles>
 STRATA_BF16_INLINE void load_sums_of(Tiles& tiles, const float* sums, int64_t stride) {
@@ -97,7 +98,7 @@ STRATA_BF16_INLINE void store_sums_of(Tiles& tiles, float* sums, int64_t stride)
 template <int kCount, int kColumn = 0, typename Tiles>
 STRATA_BF16_INLINE void multiply_columns(Tiles& tiles, const BF16* b, int64_t panel) {
   if constexpr (kColumn < kCount) {
-    tiles.template load<kB>(b + kColumn / 2 * panel + kColumn % 2 * kBeside, kPanelBytes);
+    tiles.template load<kB>(b + kColumn / 2 * panel + kColumn % 2 * kTileStep, kPanelBytes);
     tiles.template dot<kColumn, kA, kB>();
     multiply_columns<kCount, kColumn + 1>(tiles, b, panel);
   }
@@ -113,7 +114,8 @@ void add_tiles(Tiles& tiles, float* sums, int64_t stride, const BF16* a, int64_t
   store_sums_of<kCount>(tiles, sums, stride);
 }
 
-// add_tiles for all columns, four tiles of them after another: as many sums as hide a product's latency.
+// Calls add_tiles for all columns, four tiles at a time: enough sums to hide the latency of a tile
+// multiplication.
 template <typename Tiles>
 void add_columns(Tiles& tiles, float* sums, int64_t stride, const BF16* a, int64_t a_stride, const BF16* b,
                  int64_t panel, int64_t begin, int64_t end, int64_t columns) {
@@ -151,7 +153,7 @@ template <typename Tiles>
 void add_rows(float* sums, int64_t stride, const float* weights, const BF16* rows, int64_t columns,
               const TileProducts::TileRows& ranges) {
   constexpr int64_t kDepth = TileProducts::kRowDepth;
-  // Pairs of rows of 16 keys, and the same with a row for each key.
+  // Rows for 16 keys in VNNI layout, and their transpose, one row per key.
   alignas(64) BF16 down[kDepth * kTileRows];
   alignas(64) BF16 across[kTileRows * kDepth];
   std::memset(static_cast<void*>(down), 0, sizeof down);

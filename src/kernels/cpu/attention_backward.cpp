@@ -1,4 +1,4 @@
-// Backward pass: weights are computed again from lse, tile by tile, and give five products:
+// Backward pass: recomputes weights from lse, tile by tile, and computes five matmuls:
 // S = Q Kᵀ, dP = dO Vᵀ, dV += Pᵀ dO, dK += dSᵀ Q, dQ += dS K with dS = P ∘ (dP - delta).
 #include <cmath>
 
@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::attention::HWY_NAMESPACE {
 namespace {
 
-// The keys that one task works on, packed.
+// The packed keys and values of one task.
 struct KeyBlock {
   int64_t b, kv_head;
   int64_t first, keys;
@@ -54,8 +54,8 @@ HWY_INLINE void pack_queries(const Math& math, const Call& call, int64_t b, cons
   math.pack_rows_down(w.dout_down, dout);
 }
 
-// Columns [begin, end) of one row: p = 2^(score - lse), ds = p (dp - delta); 0 for keys outside [first,
-// last).
+// Computes columns [begin, end) of one row: p = 2^(score - lse), ds = p (dp - delta); 0 for keys outside
+// [first, last).
 HWY_INLINE void weigh_row(float* HWY_RESTRICT p, float* HWY_RESTRICT ds, int64_t begin, int64_t end,
                           int64_t first, int64_t last, float lse, float delta) {
   const F32 d;
@@ -75,7 +75,7 @@ HWY_INLINE void weigh_row(float* HWY_RESTRICT p, float* HWY_RESTRICT ds, int64_t
   for (int64_t j = last; j < end; ++j) p[j] = ds[j] = 0.0f;
 }
 
-// The same with scores capped: ds takes the slope 1 - tanh² of the cap.
+// The same with capped scores: ds includes the slope 1 - tanh² of the cap.
 HWY_INLINE void weigh_capped_row(float* HWY_RESTRICT p, float* HWY_RESTRICT ds, int64_t begin, int64_t end,
                                  int64_t first, int64_t last, float lse, float delta, float cap) {
   const F32 d;
@@ -83,7 +83,7 @@ HWY_INLINE void weigh_capped_row(float* HWY_RESTRICT p, float* HWY_RESTRICT ds, 
   for (int64_t j = first / kLanes * kLanes; j < last; j += kLanes) {
     const Vector bend = tanh(hn::Mul(hn::LoadU(d, p + j), inverse));
     hn::StoreU(hn::Mul(c, bend), d, p + j);
-    // weigh_row multiplies by (ds - delta): make it (ds - delta) (1 - tanh²).
+    // weigh_row multiplies by (ds - delta): turn that into (ds - delta) (1 - tanh²).
     const Vector slope = hn::NegMulAdd(bend, bend, one);
     const Vector e = hn::Set(d, delta);
     hn::StoreU(hn::MulAdd(slope, hn::Sub(hn::LoadU(d, ds + j), e), e), d, ds + j);
@@ -91,7 +91,7 @@ HWY_INLINE void weigh_capped_row(float* HWY_RESTRICT p, float* HWY_RESTRICT ds, 
   weigh_row(p, ds, begin, end, first, last, lse, delta);
 }
 
-// p and ds of a block of rows against a block of keys. Where a tile is left out, both are zero.
+// Computes p and ds of a block of rows and a block of keys. Both are zero in skipped tiles.
 template <typename Math>
 HWY_INLINE void weigh(const Math& math, const Call& call, const KeyBlock& block, const RowBlock& rows,
                       const typename Math::KeyRanges& ranges, const Scratch<Math>& w) {
@@ -138,7 +138,7 @@ HWY_INLINE void add_query_gradients(const Math& math, const Call& call, float* d
   math.template add_down<Start::kSum>(dq, stride, w.ds, w.keys, call.shape.head_dim, ranges, nullptr);
 }
 
-// The gradient of a score is that of its bias.
+// Adds the gradients of scores to those of their biases.
 HWY_INLINE void add_bias_gradients(const Call& call, const KeyBlock& block, const RowBlock& rows,
                                    const float* ds) {
   const AttentionShape& s = call.shape;
@@ -178,7 +178,7 @@ HWY_INLINE void set_rows(const Call& call, int64_t b, int64_t head, int64_t firs
   visible_keys(call, b, first, rows.rows, rows.lo, rows.hi);
 }
 
-// fp32 sums of dq of one (sequence, head): dq itself, or scratch where dq is bf16.
+// fp32 sums of dq of one (sequence, head): dq itself, or scratch if dq is bf16.
 struct QuerySums {
   float* rows;
   int64_t stride;
@@ -229,7 +229,7 @@ HWY_INLINE void head_gradients(const Math& math, const Call& call, int64_t task,
         if (call.bias_sums != nullptr) add_bias_gradients(call, block, rows, w.ds);
         add_key_gradients(math, call, block, rows, w);
         float* dq = sums.rows + first * sums.stride;
-        if (s.dtype != DType::kF32) {  // scratch, with room for a whole block
+        if (s.dtype != DType::kF32) {  // scratch, which holds whole blocks
           add_query_gradients(math, call, dq, sums.stride, ranges, w);
           continue;
         }

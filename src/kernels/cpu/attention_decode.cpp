@@ -1,5 +1,5 @@
-// A few query rows against a long cache: keys and values are read once, straight from the cache, by as many
-// tasks as it has splits; the partial results are then summed in the order of the keys.
+// Decoding: a few query rows against a long cache. Keys and values are read once, directly from the cache, by
+// one task per split of the cache; the partial results are then summed in the order of the keys.
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -19,13 +19,13 @@ namespace {
 
 constexpr float kLog2e = 1.44269504088896341f;
 constexpr float kNone = -std::numeric_limits<float>::infinity();
-constexpr int64_t kStep = 64;  // keys between two looks at the greatest score
+constexpr int64_t kStep = 64;  // keys between two updates of the maximum score
 constexpr int64_t kMostColumns = kMostAttentionDim;
 
 constexpr int64_t kLine = 64;  // bytes
 
-// Rows of the cache that are asked for ahead of their use, a few lines at a time between other work: asked
-// for at once they would make it wait.
+// Rows of the cache to prefetch, a few lines at a time between other work, which many lines together would
+// stall.
 class RowsAhead {
  public:
   RowsAhead(const void* rows, int64_t stride_bytes, int64_t count, int64_t row_bytes)
@@ -50,10 +50,10 @@ class RowsAhead {
   int64_t stride_, left_, row_bytes_, at_ = 0;
 };
 
-// Rows of queries that are computed together, so that a key or value is loaded, and widened, once for them.
+// Query rows to compute together, so that a key or value is loaded and widened once for all of them.
 constexpr int kTogether = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 4 : 2;
 
-// scores[r, j] = Σ_c q[r, c] · keys[j, c] of kN keys from the j-th on.
+// scores[r, j] = Σ_c q[r, c] · keys[j, c] for kN keys from j on.
 template <int kTheseRows, int kN, typename T>
 HWY_INLINE void dot_some(float* scores, const float* HWY_RESTRICT q, int64_t q_stride,
                          const T* HWY_RESTRICT keys, int64_t stride, int64_t j, int64_t columns) {
@@ -89,11 +89,11 @@ HWY_INLINE void dot_some(float* scores, const float* HWY_RESTRICT q, int64_t q_s
   }
 }
 
-// The same of n keys, four at a time to hide the latency of addition.
+// The same for n keys, four at a time to hide the latency of addition.
 template <int kTheseRows, typename T>
 HWY_INLINE void dot_keys(float* scores, const float* q, int64_t q_stride, const T* keys, int64_t stride,
                          int64_t n, int64_t columns, RowsAhead& ahead) {
-  const int64_t lines = 4 * columns * int64_t{sizeof(T)} / kLine + 1;  // as many as four keys have
+  const int64_t lines = 4 * columns * int64_t{sizeof(T)} / kLine + 1;  // of four keys
   int64_t j = 0;
   for (; j + 4 <= n; j += 4) {
     ahead.ask(lines);
@@ -135,7 +135,7 @@ HWY_INLINE void add_columns(float* HWY_RESTRICT sums, int64_t sums_stride, const
   }
 }
 
-// The same of all columns.
+// The same for all columns.
 template <int kTheseRows, typename T>
 HWY_INLINE void add_values(float* HWY_RESTRICT sums, int64_t sums_stride, const float* HWY_RESTRICT weights,
                            const T* HWY_RESTRICT values, int64_t stride, int64_t n, int64_t columns,
@@ -155,7 +155,7 @@ HWY_INLINE void add_values(float* HWY_RESTRICT sums, int64_t sums_stride, const 
   }
 }
 
-// weights[j] = 2^(score - greatest so far) for j < n; returns the factor for what was summed before.
+// weights[j] = 2^(score - maximum so far) for j < n; returns the factor to rescale earlier sums by.
 HWY_INLINE float soften(float* HWY_RESTRICT scores, int64_t n, float& row_max, float& row_sum) {
   const F32 d;
   for (int64_t j = n; j < align_up(n, kLanes); ++j) scores[j] = kNone;
@@ -174,12 +174,12 @@ HWY_INLINE float soften(float* HWY_RESTRICT scores, int64_t n, float& row_max, f
   return factor;
 }
 
-// What is known of one key–value head's share so far. Rows: (head of the group, query), the query fastest.
+// Partial result of one key–value head. Rows: (head of the group, query), query fastest.
 struct Part {
   float *sums, *row_max, *row_sum;
 };
 
-// What the next step reads.
+// Memory that the next step reads, to prefetch.
 struct Next {
   RowsAhead keys, values;
   void ask_rest() {
@@ -189,12 +189,13 @@ struct Next {
   }
 };
 
-// Keys that the queries see, of each the first and the one behind the last.
+// Keys [lo, hi) that each query sees.
 struct Visible {
   int64_t lo[kRows], hi[kRows];
 };
 
-// Adds the keys [begin, end) of one step to the shares of a query's next heads of the group.
+// Adds the keys [begin, end) of one step to the partial results of kTheseRows consecutive heads for one
+// query.
 template <int kTheseRows, typename T>
 HWY_INLINE void add_rows(const Call& call, const T* k, const T* v, int64_t b, int64_t kv_head, int64_t row,
                          const float* q, int64_t begin, int64_t end, const Part& part, Next& next) {
@@ -222,7 +223,7 @@ HWY_INLINE void add_rows(const Call& call, const T* k, const T* v, int64_t b, in
                          next.values);
 }
 
-// The same of all queries and heads of the group.
+// The same for all queries and heads of the group.
 template <typename T>
 HWY_NOINLINE void add_step(const Call& call, const T* k, const T* v, int64_t b, int64_t kv_head,
                            const Visible& seen, int64_t begin, int64_t end, const Part& part, Next next) {
@@ -253,8 +254,8 @@ HWY_NOINLINE void add_step(const Call& call, const T* k, const T* v, int64_t b, 
   next.ask_rest();
 }
 
-// Some key–value heads beside each other over the keys of one split. All heads together read the cache's rows
-// as one stream; every head's result is the same either way.
+// Computes some key–value heads together over the keys of one split, so that they read the cache's rows as
+// one stream. Each head's result is the same as if computed separately.
 template <typename T>
 void split_of(const Call& call, const T* k, const T* v, int64_t b, int64_t first_head, int64_t heads,
               int64_t begin, int64_t end, FunctionRef<Part(int64_t)> part_of) {
@@ -270,7 +271,7 @@ void split_of(const Call& call, const T* k, const T* v, int64_t b, int64_t first
   }
   begin = std::max(begin, seen.lo[0]);
   end = std::min(end, seen.hi[s.q_len - 1]);
-  // Of the rows [from, to), which all heads need, the share that one head's arithmetic hides.
+  // Share of the rows [from, to), which all heads need, that one head's arithmetic hides.
   const auto share = [&](int64_t from, int64_t to, int64_t index) {
     const int64_t lo = from + (to - from) * index / heads, hi = from + (to - from) * (index + 1) / heads;
     constexpr int64_t kSize = sizeof(T);
@@ -324,7 +325,7 @@ HWY_ATTR void combine(const Call& call, int64_t task, const DecodeScratch& w) {
     std::fill_n(total, columns, 0.0f);
     float sum = 0.0f;
     for (int64_t split = 0; split < w.splits; ++split) {
-      if (w.row_sum[part(split)] == 0.0f) continue;  // no key; a NaN goes through
+      if (w.row_sum[part(split)] == 0.0f) continue;  // no key; a NaN passes
       const float factor = std::exp2(w.row_max[part(split)] - most);
       sum += factor * w.row_sum[part(split)];
       for (int64_t c = 0; c < columns; c += kLanes) {

@@ -1,4 +1,5 @@
-// Forward pass: a chunk of query rows of all heads of a group against one packed block of keys after another.
+// Forward pass: a task multiplies a chunk of query rows, of all heads of a group, by one packed block of keys
+// after the other.
 #include <cmath>
 #include <limits>
 
@@ -14,8 +15,8 @@ HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::attention::HWY_NAMESPACE {
 namespace {
 
-// Turns the scores of row r in the columns [begin, end) of its tile into weights relative to the greatest
-// score so far; keys outside [first, last) get weight 0. Returns the factor for what was summed before.
+// Turns the scores of row r, in columns [begin, end) of its tile, into weights relative to the maximum score
+// so far; keys outside [first, last) get weight 0. Returns the factor to rescale earlier sums by.
 HWY_INLINE float soften_row(float* HWY_RESTRICT row, int64_t begin, int64_t end, int64_t first, int64_t last,
                             float& row_max, float& row_sum) {
   const F32 d;
@@ -48,7 +49,7 @@ HWY_INLINE float soften_row(float* HWY_RESTRICT row, int64_t begin, int64_t end,
   return factor;
 }
 
-// Task: (chunk, sequence, key–value head), the chunk with most keys first.
+// Task: (chunk, sequence, key–value head); chunks with the most keys come first.
 template <typename Math>
 HWY_INLINE void forward(const Math& math, const Call& call, int64_t task, void* memory) {
   const AttentionShape& s = call.shape;

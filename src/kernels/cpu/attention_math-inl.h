@@ -1,6 +1,6 @@
-// How the tiles of attention are packed and multiplied: in fp32, or as pairs of bf16 with fp32 sums where a
-// processor has products of those. A pass takes one or the other as a parameter and calls its parts by what
-// they are for. Compiled once for every SIMD target.
+// Packing and multiplication of attention's tiles: in fp32, or by bf16 dot products with fp32 sums if the
+// processor has them. A pass takes one of the two as a parameter and calls its functions by purpose. Compiled
+// once for every SIMD target.
 #if defined(STRATA_KERNELS_CPU_ATTENTION_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_KERNELS_CPU_ATTENTION_MATH_INL_H_
 #undef STRATA_KERNELS_CPU_ATTENTION_MATH_INL_H_
@@ -19,14 +19,14 @@ namespace strata::cpu::attention::HWY_NAMESPACE {
 inline constexpr float kLog2e = 1.44269504088896341f;
 inline constexpr float kLn2 = 0.693147180559945309f;
 
-// Rows of an operand of a call: `count` from element `offset`, each of `dim` elements.
+// Rows of a call's operand: `count` rows of `dim` elements, from element `offset` on.
 struct Rows {
   const void* data;
   int64_t offset, stride, count, dim;
 };
 
-// Scores are products of queries and keys times scale · log2 e, which queries are packed with. For sums over
-// rows, keys are packed times scale; so the sums for dq are right, and those for dk lack ln 2.
+// Scores are q · k times scale · log2 e; queries are packed with this factor. For sums over rows, keys are
+// packed times scale, so the sums for dq are right and those for dk lack the factor ln 2.
 struct FloatMath {
   using Packed = float;
   using KeyRanges = Ranges;
@@ -40,17 +40,17 @@ struct FloatMath {
   float dq_factor() const { return 1.0f; }
   float dk_factor() const { return kLn2; }
 
-  // Rows of a block, zero up to kRows.
+  // Rows of a block, zero-padded to kRows.
   void pack_queries(float* to, const Rows& from) const { pack(to, from, kRows, shape.scale * kLog2e); }
   void pack_dout(float* to, const Rows& from) const { pack(to, from, kRows, 1.0f); }
-  // The other operand of a product with such rows, whose sums go over the elements of a head.
+  // The other operand of a matmul with such rows, summed over the elements of a head.
   void pack_across(float* to, const Rows& from) const {
     pack_transposed(to, from.data, shape.dtype, from.offset, from.stride, from.count, from.dim);
   }
-  // The other operand of a product with weights, whose sums go over keys, or over rows.
+  // The other operand of a matmul with weights, summed over keys or over rows.
   void pack_values(float* to, const Rows& from) const { pack(to, from, from.count, 1.0f); }
   void pack_keys(float* to, const Rows& from) const { pack(to, from, from.count, shape.scale); }
-  void pack_rows_down(float*, const Rows&) const {}  // as they are
+  void pack_rows_down(float*, const Rows&) const {}  // used unpacked
 
   void query_scores(float* scores, const float* queries, const float* keys, int64_t count, int64_t dim,
                     const Ranges& ranges) const {
@@ -77,7 +77,7 @@ struct FloatMath {
   }
 };
 
-// Panels of pairs over the elements of a head, of keys whole panels: zero where there is none.
+// Packs VNNI panels over the elements of a head, zero-padded to whole panels of keys.
 inline HWY_NOINLINE void pack_pairs_across(BF16* HWY_RESTRICT dst, const BF16* HWY_RESTRICT src,
                                            int64_t stride, int64_t keys, int64_t dim) {
   const int64_t padded = padded_columns<BF16>(dim);
@@ -103,7 +103,7 @@ inline HWY_NOINLINE void pack_pairs_across(BF16* HWY_RESTRICT dst, const BF16* H
   }
 }
 
-// Panels of pairs over rows, for a block of `depths` rows; zero up to a multiple of `unit` rows.
+// Packs VNNI panels over rows, for a block of `depths` rows; zero-padded to a multiple of `unit` rows.
 inline HWY_NOINLINE void pack_pairs_down(BF16* HWY_RESTRICT dst, const BF16* HWY_RESTRICT src, int64_t stride,
                                          int64_t rows, int64_t dim, int64_t depths, int64_t unit) {
   const U32 d;
@@ -121,7 +121,7 @@ inline HWY_NOINLINE void pack_pairs_down(BF16* HWY_RESTRICT dst, const BF16* HWY
     const auto words = [&](const BF16* p) HWY_ATTR {
       return hn::PromoteTo(d, hn::LoadU(U16(), reinterpret_cast<const uint16_t*>(p)));
     };
-    // Rows lie a stride apart, beyond what the processor fetches ahead by itself.
+    // Strided rows are beyond the hardware prefetcher.
     for (int64_t line = 0; line < dim; line += 32)
       hwy::Prefetch(src + std::min(r + 6, rows - 1) * stride + line);
     int64_t c = 0;
@@ -137,7 +137,7 @@ inline HWY_NOINLINE void pack_pairs_down(BF16* HWY_RESTRICT dst, const BF16* HWY
   }
 }
 
-// Nothing is scaled before it is rounded: scores are multiplied as they are made, dq and dk at their end.
+// Nothing is scaled before rounding: scores are scaled as they are computed, dq and dk at the end.
 template <typename Products>
 struct Bf16Math {
   using Packed = BF16;
@@ -202,7 +202,7 @@ struct Bf16Math {
   }
 };
 
-// pass(math) with the products that the call has.
+// Calls pass(math) with the arithmetic of the call.
 template <typename Pass>
 HWY_INLINE void by_products(const Call& call, const Pass& pass) {
   if (call.tiles != nullptr) {

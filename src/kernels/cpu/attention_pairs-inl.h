@@ -1,4 +1,4 @@
-// Compiled for the instruction and for its model by for_each_bf16_target.h.
+// VDPBF16PS kernels of attention. Compiled for the instruction and for its model by for_each_bf16_target.h.
 #include "kernels/cpu/bf16_round-inl.h"
 
 namespace strata::cpu::STRATA_BF16_TARGET::attention_pairs {
@@ -10,9 +10,9 @@ using PairRowRanges = PairProducts::TileRows;
 
 inline constexpr int64_t kPairTile = PairProducts::kTile;
 
-// One register tile over `pairs` pairs in rising order: c[m, :] = start + Σ a(m) · b, times factor[0] where
-// it starts from zero; kScaledSum starts from factor[m] · c[m, :]. The pair of row m lies at a + m · lda +
-// 2 · pair, or at a + pair · lda + 2 · m where kDown.
+// One register tile over `pairs` pairs in ascending order: c[m, :] = start + Σ a(m) · b. With start zero the
+// sum is multiplied by factor[0]; kScaledSum starts from factor[m] · c[m, :]. The pair of row m is at a + m ·
+// lda + 2 · pair, or at a + pair · lda + 2 · m if kDown.
 template <int kVectors, bool kDown, Start kStart>
 STRATA_BF16_INLINE void multiply_tile(int64_t pairs, const BF16* a, int64_t lda, const BF16* b, float* c,
                                       int64_t ldc, const float* factor) {
@@ -51,7 +51,7 @@ STRATA_BF16_INLINE void multiply_tile(int64_t pairs, const BF16* a, int64_t lda,
   }
 }
 
-// multiply_tile for all columns, a panel of two vectors after another; the last may have one.
+// Calls multiply_tile for all columns, a panel of two vectors at a time; the last panel may have only one.
 template <bool kDown, Start kStart>
 void multiply_panels(int64_t columns, int64_t panel_stride, int64_t pairs, const BF16* a, int64_t lda,
                      const BF16* b, float* c, int64_t ldc, const float* factor) {
@@ -65,7 +65,7 @@ void multiply_panels(int64_t columns, int64_t panel_stride, int64_t pairs, const
   }
 }
 
-// A panel of keys stays in the L1 cache for all tiles of rows.
+// A panel of keys stays in the L1 cache while all tiles of rows use it.
 inline void score(float* scores, const BF16* rows, int64_t row_stride, const BF16* keys, int64_t panel_stride,
                   int64_t columns, float factor, const PairRanges& ranges) {
   for (int64_t key = 0; key < kKeys; key += kPairPanel) {
@@ -78,7 +78,7 @@ inline void score(float* scores, const BF16* rows, int64_t row_stride, const BF1
   }
 }
 
-// The weights of a tile of rows stay in the L1 cache for all columns.
+// The weights of a tile of rows stay in the L1 cache while all columns use them.
 inline void add_values(float* sums, int64_t stride, const float* weights, const BF16* values, int64_t columns,
                        const PairRanges& ranges, const float* factor) {
   alignas(64) BF16 rounded_weights[kPairTile * kKeys];

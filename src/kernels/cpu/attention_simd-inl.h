@@ -1,6 +1,6 @@
-// The vector parts of attention: exp2, packing of tiles, the register-blocked product of tiles. Compiled once
-// for every SIMD target: include it after <hwy/foreach_target.h>. All arithmetic is fp32, bf16 is widened
-// when a tile is packed; products of bf16 operands and their packing are attention_pairs.h and
+// Vector kernels of attention: exp2, packing of tiles, the register-blocked matmul of tiles. Compiled once
+// for every SIMD target: include it after <hwy/foreach_target.h>. All arithmetic is fp32; bf16 is widened
+// when a tile is packed. For matmuls of bf16 operands and their packing see attention_pairs.h and
 // attention_math-inl.h.
 #if defined(STRATA_KERNELS_CPU_ATTENTION_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_KERNELS_CPU_ATTENTION_SIMD_INL_H_
@@ -30,7 +30,7 @@ using Vector = hn::Vec<F32>;
 
 inline constexpr int64_t kLanes = HWY_LANES(float);
 inline constexpr int64_t kPanel = 2 * kLanes;  // columns of a register tile
-// Rows of a register tile: with two vectors of columns they fill the register file.
+// Rows of a register tile, which fills the register file together with two vectors of columns.
 #if HWY_TARGET == HWY_AVX3
 inline constexpr int64_t kTile = 12;
 #elif HWY_TARGET == HWY_NEON
@@ -47,8 +47,8 @@ static_assert(kRows % kTile == 0 && kKeys % kTile == 0 && kKeys % kPanel == 0 &&
 HWY_INLINE Vector exp2(Vector x) {
   const F32 d;
   const I32 di;
-  // Adding 1.5 · 2^23 rounds to an integer and leaves it in the low bits; with the bias of the exponent,
-  // these are the exponent of a float once they are shifted.
+  // Adding 1.5 · 2^23 rounds to an integer in the low bits. With the exponent bias included, shifting these
+  // bits left yields the exponent of a float.
   const Vector magic = hn::Set(d, 12582912.0f + 127.0f);
   const Vector shifted = hn::Add(x, magic);
   const Vector f = hn::Sub(x, hn::Sub(shifted, magic));
@@ -69,7 +69,7 @@ HWY_INLINE Vector load(const BF16* p) {
   return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), bits)));
 }
 
-// tanh(x), to an error of 1e-7. The operand order lets NaN through on x86.
+// tanh(x), with an error of 1e-7. The operand order lets NaN through on x86.
 HWY_INLINE Vector tanh(Vector x) {
   const F32 d;
   const Vector one = hn::Set(d, 1.0f);
@@ -78,7 +78,7 @@ HWY_INLINE Vector tanh(Vector x) {
   return hn::Div(hn::Sub(e, one), hn::Add(e, one));
 }
 
-// cap · tanh(score / cap) for the scores [begin, end) of a row; whole vectors.
+// Sets the scores [begin, end) of a row to cap · tanh(score / cap), in whole vectors.
 HWY_INLINE void cap_scores(float* row, int64_t begin, int64_t end, float cap) {
   const F32 d;
   const Vector c = hn::Set(d, cap), inverse = hn::Set(d, 1.0f / cap);
@@ -96,7 +96,7 @@ HWY_INLINE void add_scaled(float* HWY_RESTRICT row, const float* HWY_RESTRICT mo
   for (; j < n; ++j) row[j] += factor * more[j];
 }
 
-// body(const T*) with the element type of a dtype.
+// Calls body(const T*) with the element type of a dtype.
 template <typename Body>
 HWY_INLINE void with_type(DType dtype, const Body& body) {
   if (dtype == DType::kF32) {
@@ -106,7 +106,8 @@ HWY_INLINE void with_type(DType dtype, const Body& body) {
   }
 }
 
-// dst[r, c] = factor · src[r, c] for r < rows, c < columns; zero up to all_rows and the padded columns.
+// dst[r, c] = factor · src[r, c] for r < rows, c < columns; zero-padded to all_rows and to whole padded
+// columns.
 template <typename T>
 HWY_NOINLINE void pack_rows_of(float* HWY_RESTRICT dst, int64_t dst_stride, const T* HWY_RESTRICT src,
                                int64_t src_stride, int64_t rows, int64_t all_rows, int64_t columns,
@@ -119,7 +120,7 @@ HWY_NOINLINE void pack_rows_of(float* HWY_RESTRICT dst, int64_t dst_stride, cons
   for (int64_t r = 0; r < rows; ++r) {
     const T* from = src + r * src_stride;
     float* to = dst + r * dst_stride;
-    // Rows lie a stride apart, beyond what the processor fetches ahead by itself.
+    // Strided rows are beyond the hardware prefetcher.
     const T* ahead = src + std::min(r + 6, rows - 1) * src_stride;
     for (int64_t line = 0; line < columns; line += kLine) hwy::Prefetch(ahead + line);
     int64_t c = 0;
@@ -140,8 +141,8 @@ HWY_INLINE void pack_rows(float* dst, int64_t dst_stride, const void* src, DType
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Columns 0 … 3 of kLanes rows, one vector a column; a column is one element, or a pair of bf16 where kPairs.
-// The rows of a vector's 128-bit blocks are loaded side by side, and each block is transposed on its own.
+// Columns 0 … 3 of kLanes rows, one vector per column; a column is one element, or a pair of bf16 values if
+// kPairs. Loads rows into 128-bit blocks of the vectors and transposes each block separately.
 struct FourColumns {
   Vector column[4];
 };
@@ -180,7 +181,8 @@ HWY_INLINE FourColumns transposed(const T* from, int64_t stride) {
 }
 #endif
 
-// Transposed panels of kPanel keys: dst[key / kPanel][c][key % kPanel] = src[key, c]; zero to a whole panel.
+// Packs transposed panels of kPanel keys: dst[key / kPanel][c][key % kPanel] = src[key, c]; zero-padded to a
+// whole panel.
 template <typename T>
 HWY_NOINLINE void pack_transposed_of(float* HWY_RESTRICT dst, const T* HWY_RESTRICT src, int64_t src_stride,
                                      int64_t keys, int64_t columns) {
@@ -231,9 +233,9 @@ HWY_INLINE void unpack_row(void* dst, DType dtype, int64_t offset, const float* 
   }
 }
 
-// c[m, :] = start + Σ_k a(m, k) · b[k, :] for kTile rows m and kVectors vectors of columns, with k in rising
-// order: what the order of additions of every sum over tiles rests on. a(m, k) is a[m · lda + k], or
-// a[k · lda + m] where kTransposed; kScaledSum starts from factor[m] · c[m, :].
+// c[m, :] = start + Σ_k a(m, k) · b[k, :] for kTile rows m and kVectors vectors of columns. k ascends, which
+// defines the order of additions of every sum over tiles. a(m, k) is a[m · lda + k], or a[k · lda + m] if
+// kTransposed; kScaledSum starts from factor[m] · c[m, :].
 template <int kVectors, bool kTransposed, Start kStart>
 HWY_NOINLINE void tile_product(int64_t n, const float* HWY_RESTRICT a, int64_t lda,
                                const float* HWY_RESTRICT b, int64_t ldb, float* HWY_RESTRICT c, int64_t ldc,

@@ -1,4 +1,4 @@
-// The instruction sets that attention is compiled for: include before <hwy/foreach_target.h>.
+// Instruction sets that attention is compiled for. Include before <hwy/foreach_target.h>.
 #pragma once
 
 #ifndef HWY_DISABLED_TARGETS

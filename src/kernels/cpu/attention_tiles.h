@@ -1,4 +1,4 @@
-// What the parts of the attention family share: tile sizes, one call's operands, which keys a row sees.
+// Definitions shared within the attention family: tile sizes, operands of a call, keys that a row sees.
 #pragma once
 
 #include <algorithm>
@@ -13,22 +13,23 @@
 
 namespace strata::cpu::attention {
 
-// Tile sizes are multiples of every instruction set's register tile (rows 4, 6, 8, 12; columns to 32).
+// Tile sizes are multiples of the register tiles of all instruction sets (4, 6, 8, 12 rows; up to 32
+// columns).
 inline constexpr int64_t kRows = 48;    // query rows of a score tile
 inline constexpr int64_t kKeys = 192;   // keys of a score tile
 inline constexpr int64_t kSplit = 512;  // keys of a decode task
 inline constexpr int64_t kMostDecodeRows = 16;
-// An odd number of cache lines, so that the rows of a tile do not fall into the same cache sets.
+// An odd number of cache lines, so that rows of a tile do not map to the same cache sets.
 inline constexpr int64_t kScoreStride = kKeys + 16;
 
-// What a product of tiles starts its sums from.
+// Initial value of the sums in a matmul of tiles.
 enum class Start { kZero, kSum, kScaledSum };
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// A head's size in whole cache lines, and as the row stride of a packed tile; of T, fp32 or bf16.
+// A head's size rounded up to whole cache lines, and the row stride of a packed tile; of T, fp32 or bf16.
 template <typename T>
 constexpr int64_t padded_columns(int64_t size) {
   return align_up(size, kBufferAlignment / static_cast<int64_t>(sizeof(T)));
@@ -39,7 +40,7 @@ constexpr int64_t tile_stride(int64_t size) {
   return (ceil_div(size, kLine) | 1) * kLine;
 }
 
-// The operands of one call. Gradients are null in a forward call.
+// Operands of one call. Gradients are null in a forward call.
 struct Call {
   const AttentionPlan& plan;
   const AttentionShape& shape;
@@ -51,10 +52,10 @@ struct Call {
   const void* dout = nullptr;
   const float* row_lse = nullptr;  // lse in units of log 2, [batch, heads, q_len]
   const float* delta = nullptr;    // Σ_d dout · out, [batch, heads, q_len]
-  // Products of bf16, one of them where the plan has any.
+  // bf16 kernels: the one of the plan's arithmetic, if any.
   const struct PairProducts* pairs = nullptr;
   const struct TileProducts* tiles = nullptr;
-  float* bias_sums = nullptr;  // [batch, heads, bias_width]: each sequence's share of dbias
+  float* bias_sums = nullptr;  // [batch, heads, bias_width]: contribution of each sequence to dbias
 
   int64_t q_offset(int64_t b, int64_t i, int64_t head) const {
     return (b * shape.q_len + i) * shape.q_stride + head * shape.head_dim;
@@ -74,13 +75,13 @@ struct Call {
   int64_t row_index(int64_t b, int64_t i, int64_t head) const {
     return (b * shape.heads + head) * shape.q_len + i;
   }
-  // Of query i among the keys.
+  // Position of query i among the keys.
   int64_t position(int64_t b, int64_t i) const {
     if (in.q_start == nullptr) return shape.kv_len - shape.q_len + i;
     const int64_t piece = shape.q_len / shape.q_pieces;
     return in.q_start[b * shape.q_pieces + i / piece] + i % piece;
   }
-  // How many keys lie below a position: does not fall as it rises.
+  // Number of keys below a position; does not decrease with the position.
   int64_t keys_below(int64_t b, int64_t position) const {
     if (in.kv_start == nullptr) return std::clamp<int64_t>(position, 0, shape.kv_len);
     const int64_t piece = shape.kv_len / shape.kv_pieces;
@@ -89,13 +90,13 @@ struct Call {
       keys += std::clamp<int64_t>(position - in.kv_start[b * shape.kv_pieces + p], 0, piece);
     return keys;
   }
-  // Where, in the bias of a head, the entry of query i and key j lies.
+  // Index in a head's bias for query i and key j.
   int64_t bias_index(int64_t b, int64_t i, int64_t j) const { return shape.bias_zero + j - position(b, i); }
 };
 
-// The keys [lo[r], hi[r]) that query rows first + r see, for r < rows. Both ends never fall: the range of a
-// row that sees none is empty at the end of the row before it. Rows up to the next multiple of kRows are
-// filled with an empty range at the end.
+// Keys [lo[r], hi[r]) that query row first + r sees, for r < rows. Neither end decreases: a row that sees no
+// key has an empty range at the end of the previous row's. Rows up to the next multiple of kRows get an empty
+// range at the end.
 inline void visible_keys(const Call& call, int64_t b, int64_t first, int64_t rows, int64_t* lo, int64_t* hi) {
   const AttentionShape& s = call.shape;
   const int64_t row = b * s.q_len + first;
@@ -112,16 +113,17 @@ inline void visible_keys(const Call& call, int64_t b, int64_t first, int64_t row
     if (begin >= end) begin = end = r > 0 ? hi[r - 1] : 0;
     lo[r] = begin;
     hi[r] = end;
-    STRATA_CHECK(r == 0 || (lo[r] >= lo[r - 1] && hi[r] >= hi[r - 1]),
-                 "[attention] the keys of row {} of sequence {} begin or end before those of the row above: "
-                 "documents must follow each other",
-                 first + r, b);
+    STRATA_CHECK(
+        r == 0 || (lo[r] >= lo[r - 1] && hi[r] >= hi[r - 1]),
+        "[attention] sequence {}, row {}: keys begin or end before those of the previous row: expected "
+        "documents in order",
+        b, first + r);
   }
   for (int64_t r = rows; r < align_up(rows, kRows); ++r) lo[r] = hi[r] = hi[rows - 1];
 }
 
-// The keys [begin, end) of a block that the kTile rows of a register tile see between them, for each tile of
-// a block of kRows rows; relative to the block's first key. Keys are computed in panels of kPanel.
+// Union of the keys of a block, [begin, end), that the kTile rows of a register tile see, for each tile of a
+// block of kRows rows; relative to the block's first key. Keys are computed in panels of kPanel.
 template <int64_t kTile, int64_t kPanel>
 struct TileRanges {
   static_assert(kRows % kTile == 0 && kKeys % kPanel == 0);
@@ -137,14 +139,13 @@ struct TileRanges {
       any |= end[t] > begin[t];
     }
   }
-  // The same in whole panels.
+  // The same, rounded outwards to whole panels.
   int64_t panel_begin(int64_t t) const { return begin[t] / kPanel * kPanel; }
   int64_t panel_end(int64_t t) const { return align_up(end[t], kPanel); }
   bool sees(int64_t t, int64_t panel) const { return begin[t] < panel + kPanel && end[t] > panel; }
 };
 
-// The rows [begin, end) of a block that see a key of a register tile of kTile keys, for each tile of `keys`
-// keys.
+// Rows [begin, end) of a block that see a key of a register tile of kTile keys, for each tile of `keys` keys.
 template <int64_t kTile>
 struct RowRanges {
   static_assert(kKeys % kTile == 0);
@@ -153,7 +154,7 @@ struct RowRanges {
   int64_t tiles;
   RowRanges(const int64_t* lo, const int64_t* hi, int64_t rows, int64_t first_key, int64_t keys)
       : tiles(ceil_div(keys, kTile)) {
-    // Both ends rise with the key, as lo and hi rise with the row.
+    // Both ends increase with the key, because lo and hi increase with the row.
     int64_t first = 0, last = 0;
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t key = first_key + t * kTile;
@@ -165,8 +166,8 @@ struct RowRanges {
   }
 };
 
-// What a row's sums are multiplied by, and its lse, from its greatest score in units of log 2 and its sum of
-// exponentials relative to that; 0 and -inf where it sees no key.
+// Factor for a row's sums, and its lse, from its maximum score in units of log 2 and its sum of exponentials
+// relative to the maximum. If the row sees no key: 0 and -inf.
 struct FinishedRow {
   float factor, lse;
 };
@@ -181,8 +182,8 @@ inline FinishedRow finished_row(float most, float sum, const float* sinks, int64
   return {shrink / all, shift * kLn2 + std::log(all)};
 }
 
-// Hands out consecutive parts of a block of scratch memory, each on a cache line of its own. Without memory
-// it counts what is needed.
+// Allocates consecutive buffers in scratch memory, aligned to cache lines. Without memory it only adds up
+// sizes.
 class Carver {
  public:
   explicit Carver(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
@@ -199,8 +200,8 @@ class Carver {
   int64_t used_ = 0;
 };
 
-// Scratch of one forward task: packed keys and values of a block, queries and sums of a chunk. T: what
-// operands are packed as, fp32 or bf16.
+// Scratch of one forward task: packed keys and values of a block, queries and sums of a chunk. T: type of
+// packed operands, fp32 or bf16.
 template <typename T>
 struct ForwardScratch {
   ForwardScratch(Carver& carver, const AttentionShape& s, int64_t query_chunk)
@@ -223,7 +224,7 @@ struct ForwardScratch {
   int64_t *lo, *hi;
 };
 
-// What the tasks of a backward call share.
+// Memory shared by the tasks of a backward call.
 struct BackwardRows {
   BackwardRows(Carver& carver, const AttentionShape& s)
       : delta(carver.take<float>(s.batch * s.heads * s.q_len)),
@@ -232,12 +233,12 @@ struct BackwardRows {
   float *delta, *row_lse, *bias_sums;
 };
 
-// Scratch of one backward task. Names with _t: for sums over the elements of a head, as scores are; with
-// _down: for sums over rows or keys, where bf16 is packed in another way than rows are.
+// Scratch of one backward task. Suffix _t: layout for sums over the elements of a head, as in scores. Suffix
+// _down: layout for sums over rows or keys, for which bf16 rows are packed differently.
 template <typename T>
 struct BackwardScratch {
   static constexpr bool kDown = sizeof(T) < sizeof(float);
-  static constexpr int64_t kMostDepth = align_up(kRows, 32);  // rows of a block as some products want them
+  static constexpr int64_t kMostDepth = align_up(kRows, 32);  // rows of a block, padded for AMX
   BackwardScratch(Carver& carver, const AttentionShape& s)
       : q(carver.take<T>(kRows * tile_stride<T>(s.head_dim))),
         dout(carver.take<T>(kRows * tile_stride<T>(s.value_dim))),
@@ -256,7 +257,7 @@ struct BackwardScratch {
                                                             padded_columns<float>(s.head_dim))) {}
   T *q, *dout, *q_down, *dout_down, *keys_t, *values_t, *keys;
   float *dq, *dk, *dv, *p, *ds;
-  float* dq_sums;  // [group, whole blocks of q_len, padded head_dim] where dq itself is not fp32
+  float* dq_sums;  // [group, whole blocks of q_len, padded head_dim] if dq itself is not fp32
 };
 
 // Partial results of a decode call, one for each (sequence, key–value head, split).
@@ -273,19 +274,18 @@ struct DecodeScratch {
   float *sums, *row_max, *row_sum;
 };
 
-// The tasks, compiled for every instruction set and dispatched at run time. A task writes only its own part
-// of the result; `memory`, of forward_task_bytes or backward_task_bytes, belongs to the calling thread
-// meanwhile.
+// Tasks, compiled for every instruction set and dispatched at run time. A task writes only its own part of
+// the result and has exclusive use of `memory` (forward_task_bytes or backward_task_bytes).
 int64_t forward_tasks(const Call& call);
 void forward_task(const Call& call, int64_t task, void* memory);
 
-// delta and row_lse of the rows of one (sequence, head).
+// Computes delta and row_lse of the rows of one (sequence, head).
 void backward_rows(const Call& call, const void* out, const float* lse, int64_t task, float* row_lse,
                    float* delta);
-// All gradients of one (sequence, key–value head).
+// Computes all gradients of one (sequence, key–value head).
 void backward_head(const Call& call, int64_t task, void* memory);
 // The same in two parts, for more tasks: dk and dv of one block of keys; dq of one block of rows of all heads
-// of a group. Both give the bits of backward_head.
+// of a group. Results have the bits of backward_head.
 void backward_keys(const Call& call, int64_t task, void* memory);
 void backward_queries(const Call& call, int64_t task, void* memory);
 

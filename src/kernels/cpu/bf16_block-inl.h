@@ -1,16 +1,16 @@
-// The product of blocks of pairs. Compiled by for_each_bf16_target.h.
+// Matmul of packed blocks in VNNI layout. Compiled by for_each_bf16_target.h.
 namespace strata::cpu::STRATA_BF16_TARGET {
 
 inline constexpr int kBlockRows = static_cast<int>(detail::kPairPanels.mr);
 inline constexpr int kBlockVectors = static_cast<int>(detail::kPairPanels.nr / kLanes);
 static_assert(detail::kPairPanels.nr == kBlockVectors * kLanes);
-inline constexpr int64_t kLineBytes = 64;  // of the cache
+inline constexpr int64_t kLineBytes = 64;  // of a cache line
 inline constexpr int64_t kPairGroup = 4;
 
-// What is needed next and asked for into the L2 cache meanwhile, a few lines for every kPairGroup pairs.
+// Prefetches rows into the L2 cache, a few lines for every kPairGroup pairs.
 class AheadOfPairs {
  public:
-  // All of `rows` while `groups` groups are multiplied.
+  // Spreads all of `rows` over `groups` groups.
   AheadOfPairs(const detail::RowsAhead& rows, int64_t groups)
       : from_(rows.from),
         row_lines_((rows.bytes + kLineBytes - 1) / kLineBytes),
@@ -35,7 +35,7 @@ class AheadOfPairs {
 };
 
 // One tile of kBlockRows x kBlockVectors vectors. Row r of C is at c + c_rows[r] * out.stride. A is a packed
-// panel, or its row r lies at a + a_rows[r] * a_stride.
+// panel, or its row r is at a + a_rows[r] * a_stride.
 template <bool kPackedA, typename CRows, typename ARows>
 STRATA_BF16_INLINE void tile_of_pairs(const detail::BlockOutput& out, float* c, CRows c_rows, const BF16* a,
                                       int64_t a_stride, ARows a_rows, const BF16* b, const float* bias,
@@ -77,7 +77,7 @@ STRATA_BF16_INLINE void tile_of_pairs(const detail::BlockOutput& out, float* c, 
   };
   int64_t p = 0;
   for (int64_t r = 0; p + kPairGroup <= pairs; p += kPairGroup, ++r) {
-    if (r < rows) {  // the result's lines come one after the other too
+    if (r < rows) {  // the result's lines are prefetched one by one too
 #pragma GCC unroll 4
       for (int v = 0; v < kBlockVectors; ++v)
         __builtin_prefetch(c + c_rows[r] * out.stride + v * kLanes, 1, 3);
@@ -114,8 +114,8 @@ STRATA_BF16_INLINE void tile_of_pairs(const detail::BlockOutput& out, float* c, 
   }
 }
 
-// For every panel of B, which stays in the L1 cache, all panels of A. The next panel, or what `next` points
-// to after the last one, is asked for meanwhile.
+// For each panel of B, multiplies all panels of A; the panel of B stays in the L1 cache. Meanwhile prefetches
+// the next panel, or `next` after the last one.
 inline void MultiplyPacked(const detail::BlockOutput& out, const BF16* a, int64_t a_panel_stride,
                            const BF16* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
                            const BF16* next) {
@@ -138,7 +138,7 @@ inline void MultiplyPacked(const detail::BlockOutput& out, const BF16* a, int64_
   }
 }
 
-// For every few rows of A, which lie anywhere and stay in the L1 cache, all panels of B.
+// For each group of kBlockRows rows of A, at any address, multiplies all panels of B; the rows stay in L1.
 template <typename CRows, typename ARows>
 void MultiplyRowsOf(const detail::BlockOutput& out, CRows c_rows, const BF16* a, int64_t a_stride,
                     ARows a_rows, const BF16* b, int64_t b_panel_stride, int64_t rows, int64_t cols,

@@ -19,7 +19,8 @@ void multiply_pairs(const BlockOutput& out, const BF16* a, int64_t a_panel_strid
 void multiply_pairs_listed(const BlockOutput& out, const int32_t* out_rows, const BF16* a, int64_t a_stride,
                            const int32_t* a_rows, const BF16* b, int64_t b_panel_stride, int64_t rows,
                            int64_t cols, int64_t depth, const RowsAhead& next) {
-  STRATA_CHECK(depth % 2 == 0, "[gemm] a product of pairs has the odd depth {}", depth);
+  STRATA_CHECK(depth % 2 == 0, "[gemm] rows for bf16 dot products have depth {}: expected an even one",
+               depth);
   STRATA_BF16_CALL(MultiplyListed)
   (out, out_rows, a, a_stride, a_rows, b, b_panel_stride, rows, cols, depth, next);
 }

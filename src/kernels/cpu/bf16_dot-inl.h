@@ -1,11 +1,11 @@
-// Sixteen sums of products of bf16 pairs: what VDPBF16PS does, by the instruction itself and by a model of it
-// in plain C++ that gives the same bits on any processor, so that kernels of pairs are tested everywhere.
-// Included once for each by for_each_bf16_target.h, which names the namespace STRATA_BF16_TARGET.
+// Sixteen fp32 sums of bf16 dot products, as VDPBF16PS computes them: by the instruction itself, and by a
+// model in plain C++ with the same bits on any processor, so that kernels are tested everywhere. Included
+// once for each by for_each_bf16_target.h, which defines the namespace STRATA_BF16_TARGET.
 //
-// A pair is two neighbouring bf16 values in one 32-bit word, the one that lies first in memory in the lower
-// half. The instruction (Intel's Software Developer's Manual, "VDPBF16PS", section Operation): sum += a.high
-// · b.high, then sum += a.low · b.low, each a fused multiply-add rounded to nearest, ties to even; operands
-// that are denormal count as zero, and results that would be are zero.
+// A pair is two adjacent bf16 values in one 32-bit word, the first in memory in the lower half. The
+// instruction (Intel's Software Developer's Manual, "VDPBF16PS", section Operation): sum += a.high · b.high,
+// then sum += a.low · b.low, each a fused multiply-add rounded to nearest, ties to even. Denormal operands
+// are treated as zero, denormal results become zero.
 #include <cstdint>
 #include <cstring>
 
@@ -13,7 +13,7 @@
 
 namespace strata::cpu::STRATA_BF16_TARGET {
 
-// Lanes of a vector of sums, and pairs of a vector of pairs.
+// Lanes of a vector of sums; pairs in a vector of pairs.
 inline constexpr int64_t kLanes = 16;
 
 #if STRATA_BF16_NATIVE
@@ -36,7 +36,7 @@ STRATA_BF16_INLINE Sums add(Sums a, Sums b) {
 STRATA_BF16_INLINE Pairs load_pairs(const BF16* from) {
   return _mm512_loadu_si512(from);
 }
-// The pair at `from` in all lanes.
+// Broadcasts the pair at `from` to all lanes.
 STRATA_BF16_INLINE Pairs same_pair(const BF16* from) {
   int32_t word;
   std::memcpy(&word, from, sizeof word);
@@ -83,16 +83,16 @@ STRATA_BF16_INLINE Pairs same_pair(const BF16* from) {
   for (int64_t i = 0; i < kLanes; ++i) pairs.lane[i] = word;
   return pairs;
 }
-// The value whose bits these are, or a zero of its sign where it is denormal.
+// The value with these bits; a denormal becomes a zero of the same sign.
 STRATA_BF16_INLINE float flushed(uint32_t bits) {
   const uint32_t kept = (bits & 0x7f800000u) == 0 ? bits & 0x80000000u : bits;
   float value;
   std::memcpy(&value, &kept, sizeof value);
   return value;
 }
-// A product of two bf16 values has 16 bits and is exact in fp32, so that adding it rounds as the fused
-// operation does (but for products that leave the range of normal values, which no test and no model comes
-// near).
+// The product of the two bf16 values has 16 significant bits and is exact in fp32, so multiplying and adding
+// round like the fused operation. (Except outside the range of normal values, which no test and no model
+// comes near.)
 STRATA_BF16_INLINE float fused(float sum, float a, float b) {
   const float next = sum + a * b;
   uint32_t bits;

@@ -1,4 +1,4 @@
-// Kernels on pairs of bf16 values: whether this processor multiplies them itself (VDPBF16PS).
+// bf16 dot products: whether this processor has VDPBF16PS and whether to use it.
 #pragma once
 
 #include "hardware/device_spec.h"
@@ -12,17 +12,16 @@
 
 namespace strata::cpu::detail {
 
-// False: the model of the instruction computes, with the same bits, for tests.
+// If false, the model of the instruction computes the same bits, for tests.
 bool has_bf16_pairs();
 
-// Whether pairs are worth it on a processor. Those with AMX tiles take twice as long for VDPBF16PS as for an
-// fp32 FMA (Emerald Rapids: 87 and 176 GFLOP/s a core): its products are not more.
+// Whether bf16 dot products pay off on a processor. With AMX, VDPBF16PS takes twice as long as an fp32 FMA
+// (Emerald Rapids: 87 and 176 GFLOP/s a core), so it computes no more.
 bool multiplies_pairs_fast(const hardware::IsaFlags& isa);
 
 }  // namespace strata::cpu::detail
 
-// Calls FUNCTION of the namespace that this processor can run. Stands in the namespace strata::cpu or inside
-// it.
+// Calls FUNCTION of the namespace that this processor can run. Use it in namespace strata::cpu or inside.
 #if STRATA_HAS_BF16_NATIVE
 #define STRATA_BF16_CALL(FUNCTION)                                            \
   (strata::cpu::detail::has_bf16_pairs() ? strata::cpu::bf16_native::FUNCTION \

@@ -25,7 +25,7 @@ uint16_t bits_of(float value) {
 using W4 = hn::FixedTag<uint32_t, 4>;
 using Words = hn::ScalableTag<uint32_t>;
 
-// bf16 values in the lower halves of words, as many as D has.
+// bf16 values in the lower halves of 32-bit words, one for each lane of D.
 template <typename D>
 HWY_INLINE hn::Vec<D> words_of(D d, const BF16* from) {
   const hn::Rebind<uint16_t, D> d16;
@@ -36,7 +36,7 @@ HWY_INLINE hn::Vec<D> words_of(D, const float* from) {
   return nearest_bf16(hn::LoadU(hn::Rebind<float, D>(), from));
 }
 
-// to[i] = the pair of low[i] and high[i], or of low[i] and zero.
+// Interleaves: to[i] = (low[i], high[i]), or (low[i], 0) if high is null.
 template <typename D, typename T>
 HWY_INLINE void zip(D d, BF16* to, const T* low, const T* high) {
   const auto above = high != nullptr ? hn::ShiftLeft<16>(words_of(d, high)) : hn::Zero(d);
@@ -44,28 +44,28 @@ HWY_INLINE void zip(D d, BF16* to, const T* low, const T* high) {
 }
 #endif
 
-// A row's `depth` values in bf16: where they lie, or rounded into `room`.
+// A row's `depth` values in bf16: the row itself, or its values rounded into `buffer`.
 const BF16* rounded(const BF16* from, int64_t, BF16*) {
   return from;
 }
-const BF16* rounded(const float* from, int64_t depth, BF16* room) {
-  for_vectors(depth, [&](int64_t i, auto span) HWY_ATTR { store(room + i, load(from + i, span), span); });
-  return room;
+const BF16* rounded(const float* from, int64_t depth, BF16* buffer) {
+  for_vectors(depth, [&](int64_t i, auto span) HWY_ATTR { store(buffer + i, load(from + i, span), span); });
+  return buffer;
 }
 
-// A panel of `count` columns whose depth is contiguous in memory: 4 x 4 transposes of pairs, of which the
-// last ones begin earlier where four do not divide.
+// Packs a panel of `count` columns whose depth is contiguous in memory, in 4 x 4 transposes of pairs. The
+// last four columns overlap if 4 does not divide count.
 template <typename T>
 void PackTransposed(BF16* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t stride, int64_t count,
                     int64_t depth) {
-  constexpr int64_t kDeep = 128;  // rounded at once
-  HWY_ALIGN BF16 room[4][kDeep];
+  constexpr int64_t kDeep = 128;  // depths that are rounded together
+  HWY_ALIGN BF16 buffer[4][kDeep];
   for (int64_t first = 0; first < depth; first += kDeep) {
     const int64_t now = std::min(kDeep, depth - first);
     for (int64_t done = 0; done < count; done += 4) {
       const int64_t columns = std::min<int64_t>(4, count), i = std::min(done, count - columns);
       const BF16* row[4];
-      for (int64_t r = 0; r < columns; ++r) row[r] = rounded(src + (i + r) * stride + first, now, room[r]);
+      for (int64_t r = 0; r < columns; ++r) row[r] = rounded(src + (i + r) * stride + first, now, buffer[r]);
       BF16* const to = dst + first * panel + 2 * i;
       int64_t p = 0;
 #if HWY_TARGET != HWY_SCALAR
@@ -94,8 +94,8 @@ void PackTransposed(BF16* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t
   }
 }
 
-// `pairs` pairs of a panel's rows in memory, whose next has none where the depth is odd. kFull: a whole
-// panel, whose width the compiler knows.
+// Packs `depth` rows of a panel as pairs of consecutive rows; an odd last row is paired with zeros. kFull:
+// the panel width if the panel is whole, as a constant for the compiler.
 template <int kFull, typename T, typename Depths>
 void PackZipped(BF16* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t stride, Depths depths,
                 int64_t width, int64_t depth) {
@@ -111,7 +111,7 @@ void PackZipped(BF16* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t str
     constexpr int64_t lanes = static_cast<int64_t>(hn::MaxLanes(Words()));
     for (; i + lanes <= count; i += lanes) zip_at(Words());
     for (; i + 4 <= count; i += 4) zip_at(W4());
-    if (i < count && count >= 4) {  // the last four begin earlier
+    if (i < count && count >= 4) {  // the last four overlap
       i = count - 4;
       zip_at(W4());
       continue;
@@ -124,8 +124,8 @@ void PackZipped(BF16* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t str
   }
 }
 
-// A few panels, of which each row is a part of a few lines, a few rows at a time: what is read next is asked
-// for, since every row begins somewhere else.
+// Packs a few panels, a few rows at a time; each row is part of a few cache lines. Prefetches the next rows,
+// since the hardware prefetcher cannot follow rows at arbitrary addresses.
 template <typename T, typename Depths>
 void PackZips(BF16* dst, int64_t panel, const T* src, int64_t stride, Depths depths, int64_t count,
               int64_t depth) {

@@ -1,12 +1,12 @@
-// What kernels do with sums of products besides adding to them: scale them, and round them to bf16 again, as
-// VCVTNE2PS2BF16 does: to nearest, ties to even, denormals to zero. Included like bf16_dot-inl.h, behind it.
+// Other operations on fp32 sums: scale them, and round them to bf16 as VCVTNE2PS2BF16 does (to nearest, ties
+// to even, denormals to zero). Included after bf16_dot-inl.h, in the same way.
 namespace strata::cpu::STRATA_BF16_TARGET {
 
 inline constexpr int64_t kValues = 2 * kLanes;  // in a vector of pairs
 
 #if STRATA_BF16_NATIVE
 
-// Where the values of 16 pairs come from that lie as all first ones, then all second ones.
+// Permutation that interleaves 16 first values and 16 second values into 16 pairs.
 struct PairOrder {
   uint16_t from[kValues];
   constexpr PairOrder() : from{} {
@@ -21,11 +21,11 @@ STRATA_BF16_INLINE Sums all_of(float value) {
 STRATA_BF16_INLINE Sums product(Sums a, Sums b) {
   return _mm512_mul_ps(a, b);
 }
-// The bf16 values nearest to low, then those to high.
+// Rounds low, then high, to the nearest bf16.
 STRATA_BF16_INLINE void round_in_order(BF16* to, const float* low, const float* high) {
   _mm512_storeu_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(load_sums(high), load_sums(low))));
 }
-// The bf16 values nearest to low and to high, as pairs of a lane each.
+// Rounds low and high to the nearest bf16 and interleaves them: pair i is (low[i], high[i]).
 STRATA_BF16_INLINE void round_to_pairs(BF16* to, const float* low, const float* high) {
   const auto halves = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(load_sums(high), load_sums(low)));
   const __m512i order = _mm512_loadu_si512(kPairOrder.from);
@@ -38,7 +38,7 @@ STRATA_BF16_INLINE void transpose_pairs(BF16* to, int64_t stride, const BF16* fr
   constexpr __mmask8 kAllWide = 0xff;
   __m512i a[16], b[16];
   for (int i = 0; i < 16; ++i) a[i] = load_pairs(from + i * kValues);
-  // Within blocks of 128 bits: pairs of rows, then fours.
+  // Within 128-bit blocks: interleave two rows, then four.
   for (int i = 0; i < 16; i += 2) {
     b[i] = _mm512_maskz_unpacklo_epi32(kAll, a[i], a[i + 1]);
     b[i + 1] = _mm512_maskz_unpackhi_epi32(kAll, a[i], a[i + 1]);
@@ -49,7 +49,7 @@ STRATA_BF16_INLINE void transpose_pairs(BF16* to, int64_t stride, const BF16* fr
     a[i + 2] = _mm512_maskz_unpacklo_epi64(kAllWide, b[i + 1], b[i + 3]);
     a[i + 3] = _mm512_maskz_unpackhi_epi64(kAllWide, b[i + 1], b[i + 3]);
   }
-  // The blocks themselves: a[4 r + c] has column 4 i + c of the rows 4 r … in block i.
+  // Across blocks: block i of a[4 r + c] has column 4 i + c of the rows 4 r ….
   for (int c = 0; c < 4; ++c) {
     const __m512i even0 = _mm512_maskz_shuffle_i32x4(kAll, a[c], a[4 + c], 0x88);
     const __m512i odd0 = _mm512_maskz_shuffle_i32x4(kAll, a[c], a[4 + c], 0xdd);

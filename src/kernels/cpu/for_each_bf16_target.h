@@ -1,7 +1,7 @@
-// Compiles the file STRATA_BF16_INCLUDE twice: for processors with VDPBF16PS (namespace bf16_native, on x86
-// alone) and with a model of it (bf16_model). The file finds the operations of bf16_dot-inl.h in the
-// namespace STRATA_BF16_TARGET, marks what is called in inner loops STRATA_BF16_INLINE, and has no include
-// guard. What it includes stands before this header, so that nothing else is compiled for the instruction.
+// Compiles the file STRATA_BF16_INCLUDE twice: for processors with VDPBF16PS (namespace bf16_native, x86
+// only) and with a model of the instruction (bf16_model). In namespace STRATA_BF16_TARGET the file has access
+// to the operations of bf16_dot-inl.h. It marks functions that inner loops call STRATA_BF16_INLINE and has no
+// include guard. Include its headers before this one, so that they are not compiled for the instruction.
 #include "kernels/cpu/bf16_dot.h"
 
 #define STRATA_BF16_INLINE [[gnu::always_inline]] inline

@@ -7,10 +7,10 @@
 #include "base/parallel.h"
 #include "kernels/cpu/bf16_block.h"
 #include "kernels/cpu/bf16_dot.h"
-#include "kernels/cpu/gemm_few.h"
 #include "kernels/cpu/gemm_onednn.h"
 #include "kernels/cpu/gemm_panels.h"
 #include "kernels/cpu/gemm_sgemm.h"
+#include "kernels/cpu/gemm_skinny.h"
 #include "kernels/cpu/weight_encoding.h"
 #include "tensor/arena.h"
 
@@ -25,25 +25,26 @@ GemmEngine resolve(GemmEngine engine, GemmRole role, DType dtype, const hardware
   if (engine != GemmEngine::kAuto) return engine;
   if (dtype != DType::kBF16 || !multiplies_bf16(device)) return GemmEngine::kPanels;
   if (!device.library_bf16) return GemmEngine::kPairs;
-  // The library turns round and repacks both operands of a weight gradient, whole, before it multiplies.
+  // For a weight gradient the library first transposes and repacks both operands completely.
   return role == GemmRole::kWeightGrad && detail::multiplies_pairs_fast(device.isa) ? GemmEngine::kPairs
                                                                                     : GemmEngine::kOneDnn;
 }
 
 void check(const GemmSpec& spec) {
-  STRATA_CHECK(spec.m >= 0 && spec.n >= 0 && spec.k >= 0, "[gemm] sizes m={} n={} k={} must not be negative",
+  STRATA_CHECK(spec.m >= 0 && spec.n >= 0 && spec.k >= 0, "[gemm] sizes m={} n={} k={}: expected at least 0",
                spec.m, spec.n, spec.k);
   STRATA_CHECK(spec.dtype == DType::kF32 || spec.dtype == DType::kBF16,
-               "[gemm] activations are {}, expected f32 or bf16", name_of(spec.dtype));
+               "[gemm] activations are {}: expected f32 or bf16", name_of(spec.dtype));
   STRATA_CHECK(
       spec.out_dtype == DType::kF32 || (spec.out_dtype == spec.dtype && spec.role != GemmRole::kWeightGrad),
-      "[gemm] the result is {}, expected f32 or (not for weight gradients) the activations' {}",
+      "[gemm] result is {}: expected f32 or, except for weight gradients, the activations' dtype {}",
       name_of(spec.out_dtype), name_of(spec.dtype));
-  STRATA_CHECK(!spec.bias || spec.role == GemmRole::kForward, "[gemm] only the forward product takes a bias");
+  STRATA_CHECK(!spec.bias || spec.role == GemmRole::kForward, "[gemm] only the forward GEMM takes a bias");
   STRATA_CHECK(!spec.accumulate || spec.role == GemmRole::kWeightGrad,
                "[gemm] only weight gradients accumulate");
   STRATA_CHECK(spec.x_stride >= spec.k && spec.y_stride >= spec.n,
-               "[gemm] strides x={} y={} are below k={} n={}", spec.x_stride, spec.y_stride, spec.k, spec.n);
+               "[gemm] strides x={} y={}: expected at least k={} n={}", spec.x_stride, spec.y_stride, spec.k,
+               spec.n);
 }
 
 detail::PanelGemm panels_of(const GemmSpec& spec, const hardware::DeviceSpec& device, bool pairs) {
@@ -100,16 +101,16 @@ struct WeightPacker::Engine {
 
 namespace {
 
-void run_few_rows(const GemmSpec& spec, const GemmArgs& args) {
-  detail::multiply_few_rows({spec.m, spec.n, spec.k, spec.x_stride, spec.y_stride},
-                            static_cast<const float*>(args.a), static_cast<const float*>(args.b), args.bias,
-                            static_cast<float*>(args.c), static_cast<float*>(args.scratch));
+void run_skinny(const GemmSpec& spec, const GemmArgs& args) {
+  detail::multiply_skinny({spec.m, spec.n, spec.k, spec.x_stride, spec.y_stride},
+                          static_cast<const float*>(args.a), static_cast<const float*>(args.b), args.bias,
+                          static_cast<float*>(args.c), static_cast<float*>(args.scratch));
 }
 
 void run_weight_rows(const GemmSpec& s, const GemmArgs& args) {
-  detail::multiply_few_rows({.rows = s.m, .n = s.n, .k = s.k, .x_stride = s.x_stride, .y_stride = s.y_stride},
-                            static_cast<const BF16*>(args.a), static_cast<const BF16*>(args.b), args.bias,
-                            args.c, s.out_dtype, static_cast<float*>(args.scratch));
+  detail::multiply_skinny({.rows = s.m, .n = s.n, .k = s.k, .x_stride = s.x_stride, .y_stride = s.y_stride},
+                          static_cast<const BF16*>(args.a), static_cast<const BF16*>(args.b), args.bias,
+                          args.c, s.out_dtype, static_cast<float*>(args.scratch));
 }
 
 class OneDnnEngine final : public WeightPacker::Engine {
@@ -121,7 +122,7 @@ class OneDnnEngine final : public WeightPacker::Engine {
   detail::OneDnnPacker reorder_;
 };
 
-// Of the products of bf16.
+// Packs weights for bf16 dot products.
 class PairPacker final : public WeightPacker::Engine {
  public:
   explicit PairPacker(const WeightEncoding& encoding) : encoding_(encoding) {}
@@ -152,7 +153,7 @@ class RowPacker final : public WeightPacker::Engine {
 }  // namespace
 
 std::string_view name_of(GemmKernel kernel) {
-  static constexpr std::string_view kNames[] = {"panels", "pairs", "sgemm", "few rows", "few rows", "onednn"};
+  static constexpr std::string_view kNames[] = {"panels", "pairs", "sgemm", "skinny", "skinny", "onednn"};
   return kNames[static_cast<size_t>(kernel)];
 }
 
@@ -168,8 +169,8 @@ GemmPlan plan_gemm(const GemmSpec& wanted, const hardware::DeviceSpec& device, G
   const GemmEngine resolved = resolve(engine, wanted.role, wanted.dtype, device);
   if (wanted.weight_rows) {
     STRATA_CHECK(wanted.role == GemmRole::kForward && wanted.dtype == DType::kBF16,
-                 "[gemm] only the forward product of bf16 reads a weight in rows");
-    plan.scratch_bytes = detail::few_rows_scratch_bytes(wanted.m, wanted.k, wanted.dtype);
+                 "[gemm] only the forward GEMM of bf16 reads a weight as rows");
+    plan.scratch_bytes = detail::skinny_scratch_bytes(wanted.m, wanted.k, wanted.dtype);
     plan.kernel = GemmKernel::kWeightRows;
   } else if (!empty && resolved == GemmEngine::kPairs) {
     plan.kernel = GemmKernel::kPairs;
@@ -179,9 +180,9 @@ GemmPlan plan_gemm(const GemmSpec& wanted, const hardware::DeviceSpec& device, G
     plan.scratch_bytes = detail::onednn_scratch_bytes(plan.spec, device);
     plan.kernel = GemmKernel::kOneDnn;
   } else if (engine == GemmEngine::kAuto && wanted.role == GemmRole::kForward &&
-             wanted.dtype == DType::kF32 && wanted.m <= detail::kFewRows && !wanted.rows_alone) {
-    plan.scratch_bytes = detail::few_rows_scratch_bytes(wanted.m, wanted.k, wanted.dtype);
-    plan.kernel = GemmKernel::kFewRows;
+             wanted.dtype == DType::kF32 && wanted.m <= detail::kSkinnyRows && !wanted.rows_alone) {
+    plan.scratch_bytes = detail::skinny_scratch_bytes(wanted.m, wanted.k, wanted.dtype);
+    plan.kernel = GemmKernel::kSkinny;
   } else if (!empty && engine == GemmEngine::kAuto && detail::prefers_sgemm(plan.spec, device)) {
     plan.kernel = GemmKernel::kSgemm;
   } else {
@@ -198,8 +199,7 @@ Gemm::Gemm(const GemmPlan& plan) : plan_(plan) {
   if (plan.kernel != GemmKernel::kOneDnn) return;
   library_ = std::make_unique<Library>(Library{detail::OneDnnGemm(plan.spec, plan.threads)});
   STRATA_CHECK(library_->product.scratch_bytes() <= plan.scratch_bytes,
-               "[gemm] planned with {} bytes of scratch, of which the library wants {}: planned for another "
-               "processor",
+               "[gemm] plan has {} bytes of scratch, the library needs {}: the plan is for another processor",
                plan.scratch_bytes, library_->product.scratch_bytes());
 }
 
@@ -217,8 +217,8 @@ void Gemm::run(const GemmArgs& args) {
       return detail::run_panels(plan_.panels, args.a, args.b, args.bias, args.c, args.scratch);
     case GemmKernel::kSgemm:
       return detail::run_sgemm(plan_.spec, args);
-    case GemmKernel::kFewRows:
-      return run_few_rows(plan_.spec, args);
+    case GemmKernel::kSkinny:
+      return run_skinny(plan_.spec, args);
     case GemmKernel::kWeightRows:
       return run_weight_rows(plan_.spec, args);
     case GemmKernel::kOneDnn:
@@ -228,7 +228,7 @@ void Gemm::run(const GemmArgs& args) {
 
 WeightEncoding plan_weight_encoding(GemmRole role, int64_t n, int64_t k, DType dtype,
                                     const hardware::DeviceSpec& device, GemmEngine engine) {
-  STRATA_CHECK(role != GemmRole::kWeightGrad, "[gemm] a weight gradient reads no weight");
+  STRATA_CHECK(role != GemmRole::kWeightGrad, "[gemm] a weight gradient does not read a weight");
   WeightEncoding encoding{.id = "plain", .role = role, .n = n, .k = k, .dtype = dtype};
   if (resolve(engine, role, dtype, device) != GemmEngine::kPanels && n > 0 && k > 0)
     detail::plan_onednn_encoding(encoding);
@@ -242,7 +242,7 @@ bool encodes_by_rows(const WeightEncoding& encoding) {
 }
 
 bool prefers_weight_rows(int64_t m, DType dtype, const hardware::DeviceSpec& device) {
-  return dtype == DType::kBF16 && m <= detail::kFewRows && !multiplies_bf16(device);
+  return dtype == DType::kBF16 && m <= detail::kSkinnyRows && !multiplies_bf16(device);
 }
 
 WeightEncoding plan_weight_rows(int64_t n, int64_t k) {

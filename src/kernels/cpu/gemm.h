@@ -1,13 +1,13 @@
-// The GEMMs of a linear layer y[m,n] = x[m,k] · W[n,k]ᵀ + bias[n], in its three roles:
+// GEMMs of a linear layer, y[m,n] = x[m,k] · W[n,k]ᵀ + bias[n], in three roles:
 //
-//   role          a          b                        c
-//   kForward      x[m,k]     W, encoded for kForward  y[m,n]  = x · Wᵀ (+ bias)
-//   kInputGrad    dy[m,n]    W, encoded for kInputGrad dx[m,k] = dy · W
-//   kWeightGrad   dy[m,n]    x[m,k]                   dW[n,k] = dyᵀ · x, or added to what is there (fp32)
+//   role          a          b                          c
+//   kForward      x[m,k]     W, packed for kForward     y[m,n]  = x · Wᵀ (+ bias)
+//   kInputGrad    dy[m,n]    W, packed for kInputGrad   dx[m,k] = dy · W
+//   kWeightGrad   dy[m,n]    x[m,k]                     dW[n,k] = dyᵀ · x, or dW += dyᵀ · x (fp32)
 //
-// Activations are f32 or bf16, row-major with a row stride, so that slices of fused buffers (qkv, gate_up)
-// work. Sums are fp32; the master weight is fp32, row-major and dense. With bf16 activations the weight takes
-// part rounded to bf16 on every processor, native bf16 or not. Any size may be 0.
+// Activations are fp32 or bf16, row-major with a row stride, so slices of fused buffers (qkv, gate_up) work.
+// Sums are fp32; the master weight is fp32, row-major and dense. With bf16 activations the weight is rounded
+// to bf16 on every processor, with or without native bf16. Any size may be 0.
 #pragma once
 
 #include <cstdint>
@@ -32,32 +32,35 @@ struct GemmSpec {
   DType out_dtype = DType::kF32;  // of y or dx: kF32 or dtype; dW is always kF32
   bool bias = false;              // kForward only
   bool accumulate = false;        // kWeightGrad only: c += instead of c =
-  bool weight_rows = false;       // kForward of bf16: b is the weight as plan_weight_rows has it
-  // Not of kWeightGrad: the bits of a row are the same whatever the other rows are and how many. Neither the
-  // library's fp32 products promise that nor the kernels for few rows. It is not asked of the library's
-  // products of bf16.
+  bool weight_rows = false;       // kForward of bf16: b has the layout of plan_weight_rows
+  // Not for kWeightGrad. A row's bits depend neither on the other rows nor on their number. The library's
+  // fp32 GEMMs and the skinny GEMM do not guarantee this; the library's bf16 GEMMs are not asked to.
   bool rows_alone = false;
   int64_t x_stride = 0;  // elements between rows of x or dx; 0: k
   int64_t y_stride = 0;  // elements between rows of y or dy; 0: n
 };
 
-// What a GEMM costs, from its sizes alone.
+// Cost of a GEMM, a function of its sizes.
 struct GemmCost {
   double flops = 0.0;  // 2 · m · n · k
   double bytes = 0.0;  // each operand once, an accumulated result twice
 };
 GemmCost gemm_cost(const GemmSpec& spec);
 
-// What computes. kAuto: of bf16 activations, where the processor has bf16 dot products or tiles, oneDNN, but
-// for weight gradients without tiles, which the own engine takes with panels of pairs (gemm_panels.h), as it
-// takes all products where the library does not multiply bf16; else that engine with fp32 panels, but for
-// those fp32 products that oneDNN's sgemm does faster. kPairs reads weights as oneDNN has them.
+// Implementations. kAuto chooses:
+//   - bf16 activations on a processor with bf16 dot products or AMX: oneDNN. Weight gradients without AMX,
+//     and all roles if the library does not multiply bf16, use the in-house GEMM on VNNI panels
+//     (gemm_panels.h).
+//   - otherwise the in-house GEMM on fp32 panels; for some fp32 GEMMs the skinny GEMM or oneDNN's sgemm, if
+//     they are faster.
+// kPairs reads weights in oneDNN's packed layout.
 enum class GemmEngine : uint8_t { kAuto, kPanels, kPairs, kOneDnn };
 
-// How the engine wants a weight to lie in memory; the same for every m. plain: the fp32 master itself is the
-// operand. Else a buffer of `bytes` bytes, filled by pack_weight whenever the master has changed.
+// Packed layout that the engine reads a weight in; the same for every m. plain: the engine reads the fp32
+// master itself. Otherwise it reads a buffer of `bytes` bytes, which a WeightPacker refills after each change
+// of the master.
 struct WeightEncoding {
-  std::string id;  // equal ids: equal bytes, so that roles may share one buffer
+  std::string id;  // the same id means the same bytes, so roles may share a buffer
   bool plain = true;
   int64_t bytes = 0;
   GemmRole role = GemmRole::kForward;  // kForward or kInputGrad
@@ -68,13 +71,13 @@ struct WeightEncoding {
 WeightEncoding plan_weight_encoding(GemmRole role, int64_t n, int64_t k, DType dtype,
                                     const hardware::DeviceSpec& device,
                                     GemmEngine engine = GemmEngine::kAuto);
-// For a few rows, as in decoding, where reading the weight is all that takes time: bf16 as it lies, [n, k].
-// Wanted where the engine would else read the fp32 master.
+// bf16 copy of the weight, [n, k], for skinny GEMMs as in decoding, where reading the weight takes all the
+// time. Preferred if the engine would otherwise read the fp32 master.
 bool prefers_weight_rows(int64_t m, DType dtype, const hardware::DeviceSpec& device);
 WeightEncoding plan_weight_rows(int64_t n, int64_t k);
 
-// Fills encodings. It may hold a library's handles, so one is used by one thread at a time; the encoding
-// itself may be shared.
+// Packs weights. It may hold handles of the library, so only one thread at a time may use it. Packers may
+// share a WeightEncoding.
 class WeightPacker {
  public:
   explicit WeightPacker(const WeightEncoding& encoding);
@@ -96,41 +99,41 @@ struct GemmArgs {
   void* scratch = nullptr;  // GemmPlan::scratch_bytes, aligned to 64 bytes
 };
 
-// What computes a planned GEMM.
-enum class GemmKernel : uint8_t { kPanels, kPairs, kSgemm, kFewRows, kWeightRows, kOneDnn };
-std::string_view name_of(GemmKernel kernel);  // "panels", "pairs", "sgemm", "few rows", "few rows", "onednn"
+// Kernel of a planned GEMM.
+enum class GemmKernel : uint8_t { kPanels, kPairs, kSgemm, kSkinny, kWeightRows, kOneDnn };
+std::string_view name_of(GemmKernel kernel);  // "panels", "pairs", "sgemm", "skinny", "skinny", "onednn"
 
-// A GEMM as it is to run on a device: data, made from sizes and a DeviceSpec alone, and never changed.
+// A GEMM planned for a device: immutable data, a function of sizes and a DeviceSpec.
 struct GemmPlan {
   GemmSpec spec;  // with strides filled in
   GemmCost cost;
   int64_t scratch_bytes = 0;
-  int threads = 1;  // that it is to run on
+  int threads = 1;  // that will run it
   GemmKernel kernel = GemmKernel::kPanels;
   detail::PanelGemm panels;  // kPanels, kPairs
 };
 
-// Throws InternalError on a specification that makes no sense, WorldError when the library refuses. For
-// oneDNN on a processor with other instruction sets than this one the scratch is estimated: such a plan is to
-// be priced, and Gemm refuses it.
+// Throws InternalError for an invalid specification and WorldError if the library refuses it. If oneDNN is to
+// run on a processor with other instruction sets than this one, the scratch size is an estimate: the plan can
+// be priced, but Gemm rejects it.
 GemmPlan plan_gemm(const GemmSpec& spec, const hardware::DeviceSpec& device,
                    GemmEngine engine = GemmEngine::kAuto);
 
-// A planned GEMM made ready on this machine. It holds run state (the library's argument list), so one is run
-// by one thread at a time, with the plan's number of compute threads; plans are shared.
+// A planned GEMM, ready to run on this machine. It holds run state (the library's argument list), so only one
+// thread at a time may run it, with the plan's number of compute threads. Plans may be shared.
 class Gemm {
  public:
-  // InternalError where the plan is for another processor.
+  // Throws InternalError if the plan is for another processor.
   explicit Gemm(const GemmPlan& plan);
   ~Gemm();
   Gemm(Gemm&&) noexcept;
 
-  // Nothing is allocated by us and no shape is looked at. The same bits every time at one thread count. c
-  // must not overlap the operands. Padding between the rows of c is left as it is.
+  // Neither allocates memory nor checks shapes. Results are bit-identical from run to run for a given
+  // number of threads. c must not overlap the operands; padding between its rows is left unchanged.
   void run(const GemmArgs& args);
 
   const GemmPlan& plan() const { return plan_; }
-  std::string engine() const;  // for people: "panels", "onednn:brg:avx512_core_bf16"
+  std::string engine() const;  // to display: "panels", "onednn:brg:avx512_core_bf16"
 
  private:
   struct Library;

@@ -20,8 +20,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using F32 = hn::ScalableTag<float>;
 using V = hn::Vec<F32>;
 
-// Accumulators fill the register file but for the operands: 6 x 2 of 16 registers, 6 x 4 of 32, which loads
-// 10 vectors for 24 products where 12 x 2 loads 14: a processor of today waits for loads first.
+// Accumulators fill all registers that operands do not need: 6 x 2 of 16 registers, 6 x 4 of 32. 6 x 4 loads
+// 10 vectors for 24 multiply-adds, 12 x 2 would load 14, and loads are the bottleneck of current processors.
 #if HWY_TARGET <= HWY_AVX3
 constexpr int kRows = 6;
 constexpr int kVectors = 4;
@@ -38,15 +38,14 @@ PanelShape Panels() {
   return {kRows, kVectors * static_cast<int64_t>(hn::Lanes(F32()))};
 }
 
-// What is needed next and asked for into the L2 cache meanwhile, a few lines at a time: many at once would
-// make the product wait for them.
+// Memory to prefetch into the L2 cache, a few lines at a time: many together would stall the multiply-adds.
 struct Ahead {
   const float* from = nullptr;
   int64_t lines = 0;  // for every kGroup depths
 };
 constexpr int64_t kGroup = 4;
 
-// One kRows x nr tile. Row r of C is at c + c_rows[r] * out.stride. A is a packed panel, or its row r lies at
+// One kRows x nr tile. Row r of C is at c + c_rows[r] * out.stride. A is a packed panel, or its row r is at
 // a + a_rows[r] * a_stride.
 template <bool kPackedA, typename CRows, typename ARows>
 HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float* HWY_RESTRICT a,
@@ -88,11 +87,11 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float
     }
     if constexpr (kPackedA) a += kRows;
   };
-  // Depths one by one: of several, g++ loads rows ahead into more registers than there are, and keeps sums in
-  // memory (AVX2: 92 for 98 of 104 GFLOP/s).
+  // Not unrolled over depths: g++ would then load rows ahead into more registers than exist and spill sums
+  // (AVX2: 92 instead of 98 of 104 GFLOP/s).
   int64_t p = 0;
   for (int64_t r = 0; p + kGroup <= depth; p += kGroup, ++r) {
-    if (r < rows) {  // the result's lines come one after the other too
+    if (r < rows) {  // the result's lines are prefetched one by one too
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) __builtin_prefetch(c + c_rows[r] * out.stride + v * lanes, 1, 3);
     }
@@ -133,8 +132,8 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float
   }
 }
 
-// For every panel of B, all rows of A: the panel stays in the L1 cache while those of A come from L2. The
-// next panel, or what `next` points to after the last one, is asked for meanwhile.
+// For each panel of B, multiplies all rows of A: the panel stays in the L1 cache, panels of A come from L2.
+// Meanwhile prefetches the next panel, or `next` after the last one.
 template <bool kPackedA, typename CRows, typename ARows>
 void Multiply(const BlockOutput& out, CRows c_rows, const float* a, int64_t a_stride, ARows a_rows,
               const float* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
@@ -166,8 +165,8 @@ void MultiplyRows(const BlockOutput& out, const float* a, int64_t a_stride, cons
   Multiply<false>(out, RowsInOrder(), a, a_stride, RowsInOrder(), b, b_panel_stride, rows, cols, depth, next);
 }
 
-// For every few rows of A, which lie anywhere and stay in the L1 cache, all panels of B: those come from L2
-// one after the other, as the processor expects.
+// For each group of kRows rows of A, at any address, multiplies all panels of B: the rows stay in the L1
+// cache, panels come from L2 in sequence, as the hardware prefetcher expects.
 template <typename CRows, typename ARows>
 void MultiplyRowsOf(const BlockOutput& out, CRows c_rows, const float* a, int64_t a_stride, ARows a_rows,
                     const float* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth) {
@@ -198,7 +197,7 @@ HWY_INLINE float Value(BF16 from) {
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Four consecutive values as f32.
+// Loads four consecutive values as f32.
 using F4 = hn::FixedTag<float, 4>;
 using V4 = hn::Vec<F4>;
 
@@ -218,7 +217,7 @@ HWY_INLINE V4 Values4(const BF16* from) {
 }
 #endif
 
-// A panel whose depth is contiguous in memory: 4 x 4 transposes.
+// Packs a panel whose depth is contiguous in memory, in 4 x 4 transposes.
 template <bool kRound, typename T>
 void PackTransposed(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t stride, int64_t count,
                     int64_t depth) {
@@ -228,7 +227,7 @@ void PackTransposed(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_
     const hn::Repartition<double, F4> d64;
     const int64_t full_depth = depth / 4 * 4;
     for (int64_t done = 0; done < count; done += 4) {
-      const int64_t i = std::min(done, count - 4);  // the last four begin earlier where four do not divide
+      const int64_t i = std::min(done, count - 4);  // the last four overlap if 4 does not divide count
       const T* row = src + i * stride;
       for (int64_t p = 0; p < full_depth; p += 4) {
         if (p % kLine == 0) {
@@ -260,8 +259,8 @@ void PackTransposed(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_
   }
 }
 
-// A panel whose rows (or columns) are contiguous in memory: a copy a depth. kFull: a whole panel of the
-// kernel, whose width the compiler knows.
+// Packs a panel whose rows (or columns) are contiguous in memory, one copy per depth. kFull: the panel width
+// if the panel is whole, as a constant for the compiler.
 template <int kFull, bool kRound, typename T, typename Depths>
 void PackCopied(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t stride, Depths depths,
                 int64_t width, int64_t depth) {
@@ -282,8 +281,8 @@ void PackCopied(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t st
   }
 }
 
-// A few panels, of which each row is a part of a few lines, a few rows at a time: what is read next is asked
-// for, since every row begins somewhere else.
+// Packs a few panels, a few rows at a time; each row is part of a few cache lines. Prefetches the next rows,
+// since the hardware prefetcher cannot follow rows at arbitrary addresses.
 template <bool kRound, typename T, typename Depths>
 void PackCopies(float* dst, int64_t panel, const T* src, int64_t stride, Depths depths, int64_t count,
                 int64_t depth) {
@@ -369,7 +368,7 @@ PanelShape panel_shape() {
 }
 
 PanelShape panel_shape_of(const hardware::IsaFlags& isa) {
-  // kRows and kVectors of 16, 8, 4 or, in plain C++, 1 lane, as the kernels above have them.
+  // kRows and kVectors of the kernels above, with 16, 8, 4 or (plain C++) 1 lane.
   if (isa.avx512) return {6, 64};
   if (isa.avx2) return {6, 16};
   return isa.neon ? PanelShape{12, 8} : PanelShape{6, 2};

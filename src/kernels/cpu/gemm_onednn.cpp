@@ -27,7 +27,7 @@ Desc matrix(int64_t rows, int64_t cols, DType dtype, int64_t row_step, int64_t c
   return Desc({rows, cols}, type_of(dtype), dnnl::memory::dims{row_step, col_step});
 }
 
-// The weight as the right operand of its role's product, as the master lies.
+// The fp32 master as the right operand of its role's GEMM.
 Desc plain_weight(GemmRole role, int64_t n, int64_t k, DType dtype) {
   return role == GemmRole::kForward ? matrix(k, n, dtype, 1, k) : matrix(n, k, dtype, k, 1);
 }
@@ -42,13 +42,14 @@ auto translated(const char* what, Body body) {
   }
 }
 
-// A weight as its role's product reads it. In bf16 blocks of 16 pairs of depth by 64 columns, which is what
-// the library wants for every size wherever it has bf16 instructions; fp32 as the library likes it here.
+// Packed weight as the right operand of its role's GEMM. bf16: VNNI blocks of 16 pairs of depth by 64
+// columns, which the library prefers for every size on processors with bf16 instructions. fp32: the library's
+// choice.
 Desc encoded_weight(GemmRole role, int64_t n, int64_t k, DType dtype) {
   const bool forward = role == GemmRole::kForward;
   const int64_t depth = forward ? k : n, columns = forward ? n : k;
   if (dtype == DType::kBF16) return Desc({depth, columns}, type_of(dtype), Tag::BA16a64b2a);
-  constexpr int64_t kNominalTokens = 1024;  // the layout must not depend on their number
+  constexpr int64_t kNominalTokens = 1024;  // the layout must not depend on the number of tokens
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   const Desc a = matrix(kNominalTokens, depth, dtype, depth, 1);
   const Desc any({depth, columns}, type_of(dtype), Tag::any);
@@ -56,8 +57,8 @@ Desc encoded_weight(GemmRole role, int64_t n, int64_t k, DType dtype) {
   return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, any, c), engine).weights_desc();
 }
 
-// The fp32 layout in terms of W[n, k], whichever side of its role's product is which: the operand is Wᵀ in
-// the forward product and W in the gradient, so of a square weight both descriptors may look the same.
+// Id of the fp32 layout, in terms of W[n, k]. The operand is Wᵀ in the forward GEMM and W in the gradient, so
+// for a square weight the descriptors of both roles may be equal.
 std::string id_of(const Desc& desc, const WeightEncoding& encoding) {
   const auto& blocking = desc.data.format_desc.blocking;
   const int n = encoding.role == GemmRole::kForward ? 1 : 0, k = 1 - n;
@@ -81,7 +82,7 @@ void plan_onednn_encoding(WeightEncoding& encoding) {
     const bool forward = encoding.role == GemmRole::kForward;
     const int64_t depth = forward ? encoding.k : encoding.n, columns = forward ? encoding.n : encoding.k;
     encoding.plain = false;
-    // Blocks in terms of W[n, k]: of a square weight the two roles differ.
+    // Blocks in terms of W[n, k], because the roles of a square weight differ.
     encoding.id =
         fmt::format("onednn:bf16:{}x{}:{}", encoding.n, encoding.k, forward ? "16k:64n:2k" : "16n:64k:2n");
     encoding.bytes =
@@ -110,8 +111,8 @@ OneDnnPacker::OneDnnPacker(const WeightEncoding& encoding) : state_(std::make_un
     const Desc from = plain_weight(encoding.role, encoding.n, encoding.k, DType::kF32);
     const Desc to = encoded_weight(encoding.role, encoding.n, encoding.k, encoding.dtype);
     STRATA_CHECK(static_cast<int64_t>(to.get_size()) == encoding.bytes,
-                 "[gemm] the library's weight of {} x {} takes {} bytes and not {}", encoding.n, encoding.k,
-                 to.get_size(), encoding.bytes);
+                 "[gemm] the library packs a weight of {} x {} in {} bytes: expected {}", encoding.n,
+                 encoding.k, to.get_size(), encoding.bytes);
     s.reorder = dnnl::reorder(dnnl::reorder::primitive_desc(s.engine, from, s.engine, to));
     s.from = dnnl::memory(from, s.engine, nullptr);
     s.to = dnnl::memory(to, s.engine, nullptr);
@@ -136,10 +137,9 @@ void OneDnnPacker::pack(void* dst, const float* master) {
 
 namespace {
 
-// Rows of one operand that lie apart, while the library's fast kernels take dense ones only: it passes
-// through the scratch memory.
+// Copies a strided operand through scratch, because the library's fast kernels take only dense rows.
 struct DensePass {
-  int64_t rows = 0;  // 0: the operand lies as the library wants it
+  int64_t rows = 0;  // 0: no copy needed
   int64_t row_bytes = 0, stride_bytes = 0;
   int64_t at = 0;  // in the scratch
 
@@ -160,7 +160,7 @@ DensePass pass_of(int64_t rows, int64_t columns, int64_t stride, DType dtype) {
   return {.rows = rows, .row_bytes = columns * size_of(dtype), .stride_bytes = stride * size_of(dtype)};
 }
 
-// The three operands of a product as the library sees them.
+// The three operands of a GEMM, as descriptors of the library.
 struct Operands {
   Desc a, b, c;
 };
@@ -197,7 +197,7 @@ dnnl::matmul::primitive_desc product_of(const GemmSpec& spec, const Operands& op
   return {desc, attributes, engine};
 }
 
-// A product as the library would compute it, and the memory that it takes.
+// The library's primitive for a GEMM and the memory it needs.
 struct Chosen {
   Operands operands;
   dnnl::matmul::primitive_desc product;
@@ -209,8 +209,7 @@ Chosen choose(const GemmSpec& spec, const dnnl::engine& engine) {
   Chosen chosen;
   chosen.operands = operands_of(spec, spec.x_stride, spec.y_stride);
   chosen.product = product_of(spec, chosen.operands, engine);
-  // Packed weights against rows that lie apart are left to the library's plain loops, a thousand times
-  // slower.
+  // Packed weights with strided rows fall back to the library's reference loops, a thousand times slower.
   if (std::string_view(chosen.product.impl_info_str()).starts_with("ref")) {
     chosen.operands = operands_of(spec, spec.k, spec.n);
     chosen.product = product_of(spec, chosen.operands, engine);
@@ -227,8 +226,8 @@ Chosen choose(const GemmSpec& spec, const dnnl::engine& engine) {
   return chosen;
 }
 
-// For a processor that the library does not know here: the operand that a weight gradient turns round, and
-// blocks of the others for each thread.
+// For a processor that the library cannot be queried about: the operand that a weight gradient transposes,
+// and each thread's blocks of the other operands.
 int64_t estimated_scratch(const GemmSpec& spec, int threads) {
   constexpr int64_t kBlocks = int64_t{256} << 10;
   const int64_t turned = spec.role == GemmRole::kWeightGrad ? spec.m * spec.n * size_of(spec.dtype) : 0;

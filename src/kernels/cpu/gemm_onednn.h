@@ -1,5 +1,5 @@
-// GEMMs by oneDNN's matmul primitive: bf16 where the processor has dot products or tiles for it. Internal to
-// the gemm family.
+// GEMMs by oneDNN's matmul primitive, with bf16 on processors with bf16 dot products or AMX. Internal to the
+// gemm family.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace strata::cpu {
 
 namespace detail {
 
-// True where oneDNN computes bf16 GEMMs with bf16 instructions on this processor.
+// True if oneDNN computes bf16 GEMMs with bf16 instructions on this processor.
 bool onednn_has_native_bf16();
 
-// Scratch that a product takes on this device. The library is asked where it would compute there as it does
-// here; else it is an estimate, to price a program with.
+// Scratch bytes of a GEMM on this device. Queries the library if the device has the relevant instruction sets
+// of this processor; otherwise returns an estimate, for pricing.
 int64_t onednn_scratch_bytes(const GemmSpec& spec, const hardware::DeviceSpec& device);
 
 class OneDnnGemm {
@@ -33,8 +33,9 @@ class OneDnnGemm {
   std::unique_ptr<State> state_;
 };
 
-// Completes an encoding whose role, sizes and dtype are set: 16 x 64 blocks of pairs, which its products read
-// on every processor with bf16 instructions, and which are the own panels of pairs too (bf16_block.h).
+// Completes a packed layout whose role, sizes and dtype are set. For bf16: VNNI blocks of 16 pairs x 64
+// columns, which the library's GEMMs read on every processor with bf16 instructions and which are also the
+// VNNI panels of the in-house GEMM (bf16_block.h).
 inline constexpr int64_t kEncodedDepth = 32;
 inline constexpr int64_t kEncodedColumns = 64;
 void plan_onednn_encoding(WeightEncoding& encoding);

@@ -11,37 +11,38 @@
 namespace strata::cpu::detail {
 namespace {
 
-// A panel of b (depth_step x nr) fits the L1 cache; a task's rows of a (task_rows x
-// depth_block) with the part of c that it works on (task_rows x task_cols) fit the L2 cache, and depth_block
-// x col_block of b the last-level cache. Sizes are of fp32 values but for the panel of pairs: two of those
-// fill one.
+// Block sizes for the caches:
+//   L1: a panel of b (depth_step x nr)
+//   L2: a task's rows of a (task_rows x depth_block) and its part of c (task_rows x task_cols)
+//   last level: a block of b (depth_block x col_block)
+// Sizes count fp32 values, except for VNNI panels; two bf16 values take the space of one.
 constexpr int64_t kPanelElements = 8192;
-constexpr int64_t kPairPanelValues = 12288;  // rows of a stay beside it in 32 KB
+constexpr int64_t kPairPanelValues = 12288;  // leaves space in 32 KB for rows of a
 constexpr int64_t kDepthBlock = 1024;
-// A bf16 result whose depth is no more is summed in one block, since fp32 sums of all of it take memory.
+// A bf16 result with at most this depth is summed in one block, because fp32 sums of all of it take memory.
 constexpr int64_t kWholeDepth = 8 * kDepthBlock;
 constexpr int64_t kTaskRows = 96;
 constexpr int64_t kTaskCols = 256;
 constexpr int64_t kTaskElements = kTaskRows * kDepthBlock;
 constexpr int64_t kPackedElements = 2 << 20;  // of b's block
-// As many tasks, of rows and, where those are few, of groups of columns: the last ones of all threads end at
-// about the same time.
+// At least this many tasks (of rows and, if there are few row blocks, of groups of columns), so that all
+// threads finish at about the same time.
 constexpr int64_t kTasks = 16;
-// With fewer columns packing a costs more than reading it where it lies, from too many places at once.
+// With fewer columns, packing a costs more than reading it unpacked, from too many addresses at the same
+// time.
 constexpr int64_t kPackedCols = 256;
 
 int64_t divide_up(int64_t n, int64_t d) {
   return (n + d - 1) / d;
 }
 
-// The size of the parts when n is cut into parts of at most `most`, all about equal, each a multiple of
-// `unit`.
+// Splits n into nearly equal parts of at most `most`, each a multiple of `unit`; returns their size.
 int64_t even_part(int64_t n, int64_t most, int64_t unit) {
   const int64_t parts = divide_up(std::max<int64_t>(n, 1), std::max(most, unit));
   return align_up(divide_up(std::max<int64_t>(n, 1), parts), unit);
 }
 
-// Panels of fp32 values, and of pairs of bf16: how they are packed and multiplied.
+// Packing and multiplication of fp32 panels, and of VNNI panels.
 struct FloatPanels {
   using Value = float;
   static int64_t values(int64_t depth, int64_t width) { return depth * width; }
@@ -63,7 +64,8 @@ struct PairPanels {
   }
 };
 
-// One block of the loop nest: columns [col, col + cols), depths [deep, deep + depth), and b's panels there.
+// One block of the loop nest: columns [col, col + cols), depths [deep, deep + depth), and b's panels for
+// them.
 template <typename Panels>
 struct Block {
   int64_t col, cols;
@@ -111,12 +113,12 @@ class Product {
   }
 
  private:
-  // c[row, col, …] = the sums, rounded.
+  // c[row, col, …] = sums, rounded.
   void round_row(int64_t row, int64_t col, const float* sums, int64_t cols) const {
     convert(static_cast<BF16*>(c_) + row * gemm_.out_stride + col, DType::kBF16, sums, DType::kF32, cols);
   }
 
-  // Packs b's part of the block, unless it lies in panels already.
+  // Finds b's panels of the block; packs them unless b is already packed.
   void find_b(Block<Panels>& block) const {
     const int64_t nr = gemm_.shape.nr;
     if (gemm_.b_panel_depth > 0) {
@@ -164,19 +166,19 @@ class Product {
     }
   }
 
-  // Adds the products of rows x cols at (row, col of the block) into `to`, which is that tile's first
+  // Adds the matmul of `rows` rows and `cols` columns at (row, col of the block) to `to`, the tile's first
   // element.
   void multiply_tile(const Block<Panels>& block, const Value* a_packed, int64_t row, int64_t rows,
                      int64_t col, int64_t cols, float* to, int64_t to_stride, bool accumulate) const {
     const int64_t nr = gemm_.shape.nr, mr = gemm_.shape.mr;
     const Value* const panels = block.b + col / nr * block.b_stride;
     int64_t deep = 0;
-    do {  // once even without depth: the result is then zero, or the bias
+    do {  // once even if the depth is 0: the result is then zero, or the bias
       const int64_t depth = std::min(gemm_.depth_step, block.depth - deep);
       const bool first = deep == 0 && !accumulate;
       const BlockOutput out{to, to_stride, !first, first && bias_ ? bias_ + block.col + col : nullptr};
       const Value* const b = panels + deep * nr;
-      // What the next step begins with, or the next columns.
+      // First panel of the next step or of the next columns.
       const bool last = deep + depth >= block.depth;
       const Value* const next = !last                     ? b + depth * nr
                                 : col + cols < block.cols ? panels + divide_up(cols, nr) * block.b_stride
@@ -196,10 +198,10 @@ class Product {
   OperandView a_, b_;
   const float* bias_;
   void* c_;
-  float* sums_ = nullptr;  // of all blocks; null where each is rounded at once
+  float* sums_ = nullptr;  // of all blocks; null if each is rounded immediately
   int64_t sums_stride_ = 0;
   Value* b_packed_;
-  Value* a_packed_;  // a part for each worker
+  Value* a_packed_;  // one buffer per worker
 };
 
 }  // namespace
@@ -210,7 +212,7 @@ void plan_panels(PanelGemm& gemm, int threads) {
   const DType panels = gemm.pairs ? DType::kBF16 : DType::kF32;
   const int64_t in_float = size_of(DType::kF32) / size_of(panels);
   gemm.threads = threads;
-  // Pairs are read where they lie only in whole ones.
+  // VNNI pairs can be read unpacked only if the depth is even.
   gemm.direct_a =
       gemm.a.dtype == panels && !gemm.a.depth_major && gemm.cols <= kPackedCols && gemm.depth % in_float == 0;
   gemm.depth_step = even_part(gemm.depth, (gemm.pairs ? kPairPanelValues : kPanelElements) / shape.nr, 8);
@@ -237,8 +239,8 @@ void plan_panels(PanelGemm& gemm, int threads) {
 void check_panels(const PanelGemm& gemm) {
   const PanelShape own = gemm.pairs ? kPairPanels : panel_shape();
   STRATA_CHECK(gemm.shape.mr == own.mr && gemm.shape.nr == own.nr,
-               "[gemm] planned for panels of {} x {}, and the kernels of this processor have {} x {}",
-               gemm.shape.mr, gemm.shape.nr, own.mr, own.nr);
+               "[gemm] plan has panels of {} x {}: the kernels of this processor have {} x {}", gemm.shape.mr,
+               gemm.shape.nr, own.mr, own.nr);
 }
 
 void run_panels(const PanelGemm& gemm, const void* a, const void* b, const float* bias, void* c,

@@ -15,8 +15,7 @@ bool prefers_sgemm(const GemmSpec& spec, const hardware::DeviceSpec& device) {
   (void)device;
   return false;  // the library's threads are OpenMP's, which the thread sanitizer cannot follow
 #else
-  // Of smaller results the library shares the depth among threads, so that bits would tell how many there
-  // are.
+  // For smaller results the library splits the depth over threads, so bits depend on the number of threads.
   constexpr int64_t kSmallResult = 512 * 512;
   constexpr int64_t kRow = 512;  // elements of 2 KB
   if (spec.rows_alone) return false;
@@ -53,8 +52,8 @@ void run_sgemm(const GemmSpec& spec, const GemmArgs& args) {
                           spec.accumulate ? 1.0f : 0.0f, c, spec.k);
       break;
   }
-  STRATA_CHECK(status == dnnl_success, "dnnl_sgemm of {} x {} x {} failed with status {}", spec.m, spec.n,
-               spec.k, static_cast<int>(status));
+  STRATA_CHECK(status == dnnl_success, "[gemm] dnnl_sgemm of {} x {} x {} failed with status {}", spec.m,
+               spec.n, spec.k, static_cast<int>(status));
 }
 
 }  // namespace strata::cpu::detail

@@ -1,16 +1,16 @@
-// fp32 GEMMs by oneDNN's BLAS interface: plain operands, packed on the fly inside the library.
+// fp32 GEMMs by oneDNN's BLAS interface, which takes plain operands and packs them internally.
 #pragma once
 
 #include "kernels/cpu/gemm.h"
 
 namespace strata::cpu::detail {
 
-// Whether the library's GEMM should compute this (docs/benchmarks.md): it splits few output tiles badly, so
-// never small weight gradients; and with AVX-512 it loses up to a third where all rows lie a multiple of 2 KB
-// apart, as in most models.
+// Whether the library should compute this GEMM (docs/benchmarks.md). It splits small outputs badly, so never
+// small weight gradients; and with AVX-512 it loses up to a third if all row strides are multiples of 2 KB,
+// as in most models.
 bool prefers_sgemm(const GemmSpec& spec, const hardware::DeviceSpec& device);
 
-// spec: activations and result fp32, strides filled in.
+// spec: fp32 activations and result, strides filled in.
 void run_sgemm(const GemmSpec& spec, const GemmArgs& args);
 
 }  // namespace strata::cpu::detail

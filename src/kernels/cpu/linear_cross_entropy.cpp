@@ -14,8 +14,8 @@
 namespace strata::cpu {
 namespace {
 
-// Below this many tokens a chunk's weight gradient is bound by the traffic of dW; above these bytes the
-// logits of a whole vocabulary leave the last-level cache.
+// With fewer tokens, a chunk's weight gradient is limited by the traffic of dW; with more bytes, the logits
+// of a whole vocabulary leave the last-level cache.
 constexpr int64_t kSmallestChunk = 512;
 constexpr int64_t kLogitBytes = int64_t{32} << 20;
 constexpr int64_t kRowsPerTask = 4;
@@ -37,7 +37,8 @@ bool has_gradients(CrossEntropyTask task) {
 
 constexpr int64_t kUnit = 8;  // of tokens
 
-// How many tokens have a target, in all batches but one in a thousand where each has one by chance alone.
+// Range of the number of tokens with a target in 99.9 % of batches, if tokens have one independently by
+// chance.
 struct TargetRange {
   int64_t least, most;
 };
@@ -89,8 +90,8 @@ CrossEntropyChunk plan_chunk(const LinearCrossEntropySpec& spec, int64_t tokens,
   return chunk;
 }
 
-// The last of the chunks that gathered tokens fill, where it holds fewer of them than a whole one: in a few
-// sizes, so that little is computed in vain.
+// Sizes for the last chunk of gathered tokens, if it has fewer tokens than a whole one. A few sizes, so that
+// little is computed for padding.
 std::vector<CrossEntropyChunk> plan_fewer(const LinearCrossEntropySpec& spec, int64_t whole,
                                           const hardware::DeviceSpec& device, GemmEngine engine) {
   constexpr int64_t kSizes = 5;
@@ -123,13 +124,13 @@ const void* offset(const void* base, int64_t bytes) {
 
 namespace {
 
-// Memory for the tokens of one chunk that were gathered from all over.
+// Scratch for the tokens of one chunk, gathered from all tokens.
 struct Gathered {
   std::byte* x = nullptr;      // [chunk, x_stride]; becomes dx
   double* losses = nullptr;    // [chunk]
   int32_t* targets = nullptr;  // [chunk]
   int32_t* greedy = nullptr;   // [chunk]
-  int32_t* tokens = nullptr;   // of all that have a target: where they lie
+  int32_t* tokens = nullptr;   // indices of all tokens that have a target
   int64_t bytes = 0;
 
   Gathered(const LinearCrossEntropySpec& spec, int64_t chunk, void* memory) {
@@ -185,10 +186,12 @@ LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& w
                "[linear_cross_entropy] {} valid columns of {}: expected 1 to all", spec.vocab_valid,
                spec.vocab);
   if (spec.vocabulary == 0) spec.vocabulary = spec.vocab_valid;
-  STRATA_CHECK(spec.parts > 0 && spec.vocab % spec.parts == 0, "[linear_cross_entropy] {} parts of {} rows",
-               spec.parts, spec.vocab);
+  STRATA_CHECK(spec.parts > 0 && spec.vocab % spec.parts == 0,
+               "[linear_cross_entropy] {} shards of {} rows: expected shards of equal size", spec.parts,
+               spec.vocab);
   STRATA_CHECK(spec.parts == 1 || (spec.vocab_valid == spec.vocab && !has_losses(spec.task)),
-               "[linear_cross_entropy] {} parts of a vocabulary with padding, or of a whole one", spec.parts);
+               "[linear_cross_entropy] {} shards: expected no padding, and a task that uses statistics",
+               spec.parts);
   spec.chunk_tokens = choose_chunk(spec);
   plan.cost = linear_cross_entropy_cost(spec);
   plan.full = plan_chunk(spec, std::min(spec.chunk_tokens, spec.tokens), device, engine);
@@ -207,13 +210,13 @@ LinearCrossEntropyPlan plan_linear_cross_entropy(const LinearCrossEntropySpec& w
   for (const CrossEntropyChunk& chunk : plan.fewer)
     gemm_scratch = std::max(gemm_scratch, scratch_of(spec, chunk));
   plan.gather_at = plan.gemm_scratch_at + align_up(gemm_scratch, kBufferAlignment);
-  // A single chunk is run as it lies, however few of its tokens have a target.
+  // A single chunk runs ungathered, even if few of its tokens have a target.
   const bool may_gather = spec.tokens > plan.full.tokens;
   plan.scratch_bytes = plan.gather_at + (may_gather ? Gathered(spec, plan.full.tokens, nullptr).bytes : 0);
   return plan;
 }
 
-// The GEMMs of a chunk that the task needs, ready to run.
+// The GEMMs that a task needs for a chunk, ready to run.
 struct LinearCrossEntropy::Chunk {
   int64_t tokens;
   Gemm forward;
@@ -246,24 +249,24 @@ void check_targets(const LinearCrossEntropySpec& spec, const int32_t* targets) {
 struct ChunkCall {
   const void* x;
   const int32_t* targets;
-  const int32_t* tokens;  // of each row, where it has a target; null: they lie in a row from `begin` on
+  const int32_t* tokens;  // token of each row, if gathered; null: consecutive tokens from `begin` on
   int64_t begin;
   double* losses;
   int32_t* greedy;
   void* dx;
-  bool first;  // of the run: its weight gradient may overwrite
+  bool first;  // chunk of the run: its weight gradient may overwrite
 
   int64_t token(int64_t row) const { return tokens != nullptr ? tokens[row] : begin + row; }
 };
 
-// What lies where in memory while a chunk is run.
+// Memory of a running chunk.
 struct ChunkMemory {
   float* logits;
   void* gradient;
   void* gemm_scratch;
 };
 
-// Losses of rows of logits, and their gradient where it is wanted.
+// Computes losses of rows of logits, and their gradient if needed.
 void losses_of_rows(const LinearCrossEntropySpec& spec, const ChunkMemory& memory, const ChunkCall& call,
                     float grad_scale, int64_t begin, int64_t end) {
   const int64_t row_bytes = spec.vocab * size_of(spec.dtype);
@@ -281,11 +284,11 @@ void losses_of_rows(const LinearCrossEntropySpec& spec, const ChunkMemory& memor
   }
 }
 
-// The columns of a part in a row of logits.
+// The columns of a shard in a row of logits.
 struct PartOfRow {
   int64_t first, columns, valid;
-  int64_t target;      // its column in the part; -1: it is in another one
-  int64_t statistics;  // where those of the token lie
+  int64_t target;      // its column in the shard; -1: it is in another one
+  int64_t statistics;  // offset of the token's statistics
 };
 PartOfRow part_of_row(const LinearCrossEntropySpec& spec, const LinearCrossEntropyArgs& args, int64_t part,
                       int64_t token) {
@@ -317,7 +320,7 @@ void statistics_of_rows(const LinearCrossEntropySpec& spec, const ChunkMemory& m
   }
 }
 
-// The gradient of rows of logits by that of their statistics.
+// Computes the gradient of rows of logits from the gradient of their statistics.
 void gradients_of_rows(const LinearCrossEntropySpec& spec, const ChunkMemory& memory, const ChunkCall& call,
                        const LinearCrossEntropyArgs& args, int64_t begin, int64_t end) {
   const int64_t element = size_of(spec.dtype);
@@ -331,8 +334,8 @@ void gradients_of_rows(const LinearCrossEntropySpec& spec, const ChunkMemory& me
       const PartOfRow part = part_of_row(spec, args, p, call.token(i));
       const float* const statistics = args.statistics + part.statistics;
       const float* const given = args.dstatistics + part.statistics;
-      // The maximum is also what the sum is relative to. In fp64 the product is exact, so that the loss's
-      // gradient gives 0 here.
+      // The sum is relative to the maximum, so part of the maximum's gradient comes through the sum. It is
+      // exact in fp64, so both parts cancel to 0 for the loss.
       const double through_sum = static_cast<double>(statistics[1]) * static_cast<double>(given[1]);
       detail::statistics_gradient_row(memory.logits + i * spec.vocab + part.first,
                                       offset(gradient, part.first * element), spec.dtype, part.valid,
@@ -380,13 +383,13 @@ void run_chunk(const LinearCrossEntropyPlan& plan, Chunk& chunk, const LinearCro
   }
 }
 
-// All tokens, as they lie.
+// Computes all tokens, in place.
 void run_all(const LinearCrossEntropyPlan& plan, Chunk& full, Chunk* last, const LinearCrossEntropyArgs& args,
              double* losses) {
   const LinearCrossEntropySpec& spec = plan.spec;
   const int64_t row_bytes = spec.x_stride * size_of(spec.dtype);
   int64_t begin = 0;
-  do {  // once even without tokens: dW is then zero, or left as it is
+  do {  // once even without tokens: dW is then zero or unchanged
     Chunk& chunk = spec.tokens - begin >= full.tokens ? full : *last;
     run_chunk(plan, chunk, args,
               {.x = offset(args.x, begin * row_bytes),
@@ -401,7 +404,7 @@ void run_all(const LinearCrossEntropyPlan& plan, Chunk& full, Chunk* last, const
   } while (begin < spec.tokens);
 }
 
-// body(i) for i < n, rows at a time.
+// Calls body(i) for i < n, in parallel over blocks of rows.
 template <typename Body>
 void for_rows(int64_t n, const Body& body) {
   parallel_ranges(n, 16 * kRowsPerTask, [&](int64_t begin, int64_t end) {
@@ -409,7 +412,7 @@ void for_rows(int64_t n, const Body& body) {
   });
 }
 
-// Statistics of tokens without target, which no chunk writes.
+// Clears the statistics of tokens without a target, which no chunk writes.
 void clear_without_target(const LinearCrossEntropySpec& spec, const LinearCrossEntropyArgs& args) {
   for (int64_t p = 0; p < spec.parts; ++p) {
     for_rows(spec.tokens, [&](int64_t i) {
@@ -418,8 +421,8 @@ void clear_without_target(const LinearCrossEntropySpec& spec, const LinearCrossE
   }
 }
 
-// Only the `valid` tokens that have a target, gathered into chunks: a masked model predicts one in seven. The
-// last chunk, the smallest that holds what is left, is filled up with tokens without target.
+// Computes only the `valid` tokens that have a target, gathered into chunks: a masked model predicts one in
+// seven. The last chunk is the smallest planned one that holds the rest, padded with tokens without a target.
 void run_gathered(const LinearCrossEntropyPlan& plan, Chunk& full, std::span<Chunk> fewer,
                   const LinearCrossEntropyArgs& args, int64_t valid, double* losses) {
   const LinearCrossEntropySpec& spec = plan.spec;

@@ -27,7 +27,7 @@ using hardware::DeviceSpec;
 
 constexpr int64_t kTriadGrain = 1 << 16;
 
-// The least seconds of `run`, repeated (at least twice, the first is warm-up) until the budget is used.
+// Least seconds of `run`, repeated until the budget is used (at least twice; the first run is a warm-up).
 double best_seconds(double budget, const std::function<void()>& run) {
   const double start = monotonic_seconds();
   double best = 1e30;
@@ -41,7 +41,7 @@ double best_seconds(double budget, const std::function<void()>& run) {
 
 Arena filled(int64_t elements, DType dtype) {
   Arena arena(std::max<int64_t>(elements * size_of(dtype), kBufferAlignment));
-  // Small values of both signs: the speed of some processors depends on the data.
+  // Small values of both signs, because the speed of some processors depends on the data.
   for (int64_t i = 0; i < elements; ++i) {
     const float value = static_cast<float>(i * 2654435761 % 1021) / 512.0f - 1.0f;
     if (dtype == DType::kF32) {
@@ -53,7 +53,7 @@ Arena filled(int64_t elements, DType dtype) {
   return arena;
 }
 
-// The weight as one role of the engine wants it.
+// Weight in the packed layout for one role of the engine.
 Arena encoded_weight(GemmRole role, int64_t n, int64_t k, DType dtype, const DeviceSpec& device,
                      GemmEngine engine) {
   Arena master = filled(n * k, DType::kF32);
@@ -86,7 +86,7 @@ std::function<void()> gemm_run(const GemmSpec& spec, const DeviceSpec& device, G
   return [probe] { probe->run(); };
 }
 
-// The best of a few shapes and of both engines: the yardstick of every other kernel.
+// Best rate over a few shapes and both engines; the yardstick for all other kernels.
 double gemm_peak(DType dtype, const DeviceSpec& device, double budget) {
   struct Size {
     int64_t m, n, k;
@@ -97,7 +97,7 @@ double gemm_peak(DType dtype, const DeviceSpec& device, double budget) {
   for (const Size& size : kSizes) {
     const GemmSpec spec{.role = GemmRole::kForward, .m = size.m, .n = size.n, .k = size.k, .dtype = dtype};
     for (const GemmEngine engine : {GemmEngine::kPanels, GemmEngine::kOneDnn}) {
-      // oneDNN has no bf16 for every processor; kAuto knows.
+      // Not every processor has bf16 in oneDNN; kAuto knows which.
       const GemmEngine usable =
           engine == GemmEngine::kOneDnn && dtype == DType::kBF16 ? GemmEngine::kAuto : engine;
       best = std::max(best,
@@ -107,34 +107,34 @@ double gemm_peak(DType dtype, const DeviceSpec& device, double budget) {
   return best;
 }
 
-// Bytes per second of a triad over three arrays of together `bytes`.
+// Bytes per second of a triad over three arrays of `bytes` in total.
 double triad_rate(int64_t bytes, double budget) {
   const auto triad = triad_loop(bytes);
   return static_cast<double>(bytes) / best_seconds(budget, [&] { triad(); });
 }
 
-// The largest part of a cache of `bytes` that still serves most of a triad over it, by the rates of triads
-// inside it and far beyond it; at least a quarter.
+// Largest part of a cache of `bytes` that still serves most of a triad over it, but at least a quarter; from
+// the rates of triads inside the cache and far beyond it.
 int64_t kept_of(int64_t bytes, double inside, double beyond, double budget) {
   constexpr int kParts = 3;
   for (int quarters = 4; quarters > 1; --quarters) {
     const double rate = triad_rate(bytes * quarters / 4, budget / kParts);
-    // Seconds a byte are those of the cache for the share that it serves, of memory for the rest.
+    // Seconds per byte are the cache's for the share that it serves and memory's for the rest.
     const double served = (1 / beyond - 1 / rate) / (1 / beyond - 1 / inside);
     if (served > 0.7) return bytes * quarters / 4;
   }
   return bytes / 4;
 }
 
-// Highway and oneDNN choose by the processor: where STRATA_MAX_CPU_ISA limits what a plan may use, they are
-// limited too. Both keep the choice for the process, and every plan describes the device first.
+// Highway and oneDNN select instruction sets by the processor; if STRATA_MAX_CPU_ISA limits plans, they must
+// be limited too. Both keep their selection for the process, and every plan describes the device first.
 bool limit_libraries(const hardware::IsaFlags& isa) {
 #if HWY_ARCH_X86
   if (std::getenv(hardware::kIsaLimitVariable) == nullptr) return false;
   int64_t left_out = 0;
   if (!isa.avx512) left_out |= HWY_AVX3 | HWY_AVX3_DL;
   if (!isa.avx2) left_out |= HWY_AVX2;
-  // Not DisableTargets(): SupportedTargets() then chooses a target that is left out all the same.
+  // Not DisableTargets(): after it, SupportedTargets() could still select an excluded target.
   hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~left_out);
   using dnnl::cpu_isa;
   const cpu_isa most = isa.amx           ? cpu_isa::all
@@ -174,12 +174,13 @@ PeakGemm peak_gemm(DType dtype) {
 DeviceSpec describe_device(int threads) {
   DeviceSpec spec = hardware::detect_cpu(threads);
   [[maybe_unused]] static const bool limited = limit_libraries(spec.isa);
-  // What the kernels choose by: a virtual processor may show flags that it does not let them use.
+  // Kernels dispatch on Highway's targets: a virtual processor may report flags that it does not let them
+  // use.
   const int64_t targets = hwy::SupportedTargets();
   if ((targets & HWY_AVX3) == 0) spec.isa.avx512 = spec.isa.avx512_bf16 = spec.isa.amx = false;
   if ((targets & (HWY_AVX3 | HWY_AVX2)) == 0) spec.isa.avx2 = false;
-  // The library may be told to leave instruction sets alone (ONEDNN_MAX_CPU_ISA). Pairs are multiplied all
-  // the same where that is fast; tiles are the library's alone.
+  // ONEDNN_MAX_CPU_ISA may keep the library from using instruction sets. bf16 dot products are still used if
+  // they are fast; only the library uses AMX tiles.
   spec.library_bf16 = detail::onednn_has_native_bf16();
   if (!spec.library_bf16 && !detail::multiplies_pairs_fast(spec.isa))
     spec.isa.avx512_bf16 = spec.isa.amx = false;
@@ -211,17 +212,17 @@ std::function<double()> reading_loop(int64_t bytes) {
   const int64_t n = bytes / size_of(DType::kF32);
   auto memory = std::make_shared<Arena>(n * size_of(DType::kF32) + kBufferAlignment);
   auto* const floats = reinterpret_cast<float*>(memory->data());
-  // Pages that nobody wrote may all be the same one.
+  // Pages that were never written may all map to the same zero page.
   parallel_ranges(n, kTriadGrain,
                   [&](int64_t begin, int64_t end) { std::fill(floats + begin, floats + end, 1.0f); });
   return [memory, floats, n] {
-    std::atomic<int64_t> wrong{0};  // so that nothing is left out
+    std::atomic<int64_t> wrong{0};  // keeps the compiler from removing the sums
     const double begin = monotonic_seconds();
     parallel_ranges(n, kTriadGrain, [&](int64_t first, int64_t last) {
       if (detail::sum_of(floats + first, last - first) < 1.0f) ++wrong;
     });
     const double seconds = monotonic_seconds() - begin;
-    STRATA_CHECK(wrong == 0, "[measure] a sum of ones is below one");
+    STRATA_CHECK(wrong == 0, "[measure] a sum of ones is below 1");
     return seconds;
   };
 }
@@ -229,7 +230,7 @@ std::function<double()> reading_loop(int64_t bytes) {
 DeviceSpec measure_device(int threads, double seconds) {
   const detail::WithThreads scope(threads);
   DeviceSpec spec = describe_device(threads);
-  // A quarter each for the two peaks, a sixth each for the bandwidths and what the cache keeps.
+  // A quarter for each of the two peaks, a sixth for each bandwidth and for the share that the cache serves.
   spec.gemm_flops_f32 = gemm_peak(DType::kF32, spec, seconds / 4);
   spec.gemm_flops_bf16 = gemm_peak(DType::kBF16, spec, seconds / 4);
   const int64_t cache =

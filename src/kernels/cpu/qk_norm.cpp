@@ -17,7 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::HWY_NAMESPACE {
 
-// body(group's number, its first element in the row, its width, whether it is of q) for all groups of a row.
+// Calls body(group, first element in the row, width, whether it is in q) for all groups of a row.
 template <typename Body>
 HWY_INLINE void for_groups(const QkNormShape& s, const Body& body) {
   for (int64_t g = 0; g < s.q_groups; ++g) body(g, g * s.q_width, s.q_width, true);
@@ -25,7 +25,7 @@ HWY_INLINE void for_groups(const QkNormShape& s, const Body& body) {
     body(s.q_groups + g, s.q_groups * s.q_width + g * s.k_width, s.k_width, false);
 }
 
-// What neither kernel changes: v.
+// Copies v, which no kernel changes.
 template <typename T>
 HWY_INLINE void copy_rest(const QkNormShape& s, T* to, const T* from) {
   if (to == from) return;
@@ -95,8 +95,8 @@ void means_of_rows(const QkNormShape& s, int64_t q_whole, int64_t k_whole, float
   }
 }
 
-// Sums over the groups [begin, end) of all rows, counted through: `groups` of `width` a row, the first at
-// element `at` with statistic `first`.
+// Sums over the groups [begin, end) of q or of k, numbered through all rows. A row has `groups` of `width`
+// elements; the first is at element `at` and has statistic `first`.
 template <typename T>
 void weight_groups(const QkNormShape& s, float* partial, const void* dy, const void* x, const float* rstd,
                    bool is_q, int64_t begin, int64_t end) {
@@ -148,8 +148,8 @@ namespace {
 
 void require_one_group(const QkNormShape& s, const float* means) {
   STRATA_CHECK(means == nullptr || (s.q_groups == 1 && s.k_groups == 1),
-               "[qk_norm] {} and {} groups, of which means over others would be one each", s.q_groups,
-               s.k_groups);
+               "[qk_norm] q has {} groups and k {}: expected one each to use means over several ranks",
+               s.q_groups, s.k_groups);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ void take_shard(void* y, const void* x, const ShardShape& shape, int64_t index) 
     auto* to = static_cast<std::byte*>(y) + taken * shape.inner_bytes;
     const int64_t from_stride = whole * shape.inner_bytes, to_stride = from_stride / shape.ranks;
     const int64_t bytes = share * shape.inner_bytes;
-    // One long copy where nothing lies outside, as of whole rows: cut so that several threads share it.
+    // If rows are contiguous this would be one long copy: split it so that several threads share it.
     constexpr int64_t kBlock = 1 << 18;
     parallel_ranges(shape.outer * bytes, kBlock, [&](int64_t first, int64_t last) {
       while (first < last) {

@@ -1,4 +1,4 @@
-// A rank's part of an array that it has whole.
+// Extracts a rank's shard of an array that the rank has completely.
 #pragma once
 
 #include <cstdint>
@@ -6,17 +6,17 @@
 
 namespace strata::cpu {
 
-// x lies as [outer, parts…, inner bytes], where the parts stand side by side along the dimension that is
-// split and `ranks` divides each of them.
+// x has the layout [outer, parts…, inner bytes]; the parts are concatenated along the split dimension, and
+// `ranks` divides each of them.
 struct ShardShape {
   int64_t outer = 1;
   std::vector<int64_t> parts;
   int64_t inner_bytes = 1;
   int64_t ranks = 1;
-  bool mirrored = false;  // of every second part shares are counted from its end
+  bool mirrored = false;  // in every second part, shards are numbered from its end
 };
 
-// y = share `index` of every part, the parts side by side again.
+// y = shard `index` of every part, concatenated again.
 void take_shard(void* y, const void* x, const ShardShape& shape, int64_t index);
 
 }  // namespace strata::cpu

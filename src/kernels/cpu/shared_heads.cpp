@@ -10,7 +10,7 @@
 namespace strata::cpu {
 namespace {
 
-// Strides in bytes.
+// Sizes of a row in bytes.
 struct Sizes {
   size_t q, head, kv, qkv;
 };
@@ -20,8 +20,8 @@ Sizes sizes_of(const SharedHeads& s) {
   return {q, head, 2 * static_cast<size_t>(s.kv_heads) * head, q + 2 * static_cast<size_t>(s.own) * head};
 }
 
-// body(head among the rank's keys and values, where it lies among all keys and values, whether it is the
-// first of its copies here) for each head that a rank has.
+// Calls body(head among the rank's keys and values, head among all keys and values, whether it is the head's
+// first copy on this rank) for each head of a rank.
 template <typename Body>
 void for_heads(const SharedHeads& s, int64_t first, const Body& body) {
   for (int64_t part = 0; part < 2; ++part) {

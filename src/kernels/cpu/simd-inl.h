@@ -1,5 +1,4 @@
-// Sums over vectors, for kernels. Compiled once for every SIMD target: include it after
-// <hwy/foreach_target.h>.
+// Sums over vectors. Compiled once for every SIMD target: include it after <hwy/foreach_target.h>.
 #if defined(STRATA_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_KERNELS_CPU_SIMD_INL_H_
 #undef STRATA_KERNELS_CPU_SIMD_INL_H_
@@ -12,11 +11,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-using namespace simd::HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): its names are those of every
-                                      // kernel
+using namespace simd::HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): every kernel uses its names
 
-// The sum over [0, n) of what term(i, span, sum) adds to its sum. Four chains hide the latency of addition;
-// the order depends on n only.
+// Sum over [0, n), where term(i, span, sum) returns sum plus its terms. Four chains hide the latency of
+// addition; the order depends on n only.
 template <typename Term>
 HWY_INLINE float sum_over(int64_t n, const Term& term) {
   const int64_t step = lanes();
@@ -33,7 +31,7 @@ HWY_INLINE float sum_over(int64_t n, const Term& term) {
   return sum_of_lanes(hn::Add(hn::Add(a, b), hn::Add(c, d)));
 }
 
-// Two sums over [0, n) at once: term(i, span, first, second) adds to both.
+// Two sums over [0, n) in one pass: term(i, span, first, second) adds to both.
 struct TwoSums {
   float first, second;
 };

@@ -26,7 +26,7 @@ void Triad(float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* HWY_
 }
 
 float SumOf(const float* a, int64_t n) {
-  constexpr int64_t kAhead = 1024;  // elements asked for ahead, as products of few rows do
+  constexpr int64_t kAhead = 1024;  // elements to prefetch ahead, as in the skinny GEMM
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;

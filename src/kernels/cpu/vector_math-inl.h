@@ -19,10 +19,10 @@ HWY_INLINE Vector exp_clamped(Vector x) {
   // Adding 1.5 * 2^23 leaves the nearest integer n of x / ln 2 in the low bits.
   const Vector shifted = hn::MulAdd(x, constant(1.44269504f), constant(12582912.0f));
   const Vector n = hn::Sub(shifted, constant(12582912.0f));
-  // ln 2 in two parts; the first has trailing zeros, so that n * it is exact.
+  // ln 2 in two parts; the first has trailing zeros, so its multiple by n is exact.
   Vector r = hn::NegMulAdd(n, constant(0.693359375f), x);
   r = hn::NegMulAdd(n, constant(-2.12194440e-4f), r);
-  // Pairs of terms side by side: the latency of the chain is what limits the loop.
+  // Evaluate terms in parallel, because the latency of the chain limits the loop.
   const Vector square = hn::Mul(r, r);
   const Vector low = hn::MulAdd(r, constant(0.16666577f), constant(0.5f));
   const Vector high = hn::MulAdd(r, constant(0.00836317307f), constant(0.0416665547f));
@@ -33,12 +33,12 @@ HWY_INLINE Vector exp_clamped(Vector x) {
   return hn::BitCast(F32(), hn::Add(hn::BitCast(du, p), hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
 }
 
-// exp(-x) for x in [-87, 87], two ulp: what the activations need, with fewer operations than exp_clamped. NaN
+// exp(-x) for x in [-87, 87], to two ulp, with fewer operations than exp_clamped; for the activations. NaN
 // stays NaN.
 HWY_INLINE Vector exp_of_minus(Vector x) {
   const Vector shifted = hn::NegMulAdd(x, constant(1.44269504f), constant(12582912.0f));
   const Vector n = hn::Sub(shifted, constant(12582912.0f));
-  // -r, whose error of n * 2e-9 is below that of the polynomial for results that are not extreme.
+  // -r; its error of n * 2e-9 is below that of the polynomial unless the result is extreme.
   const Vector r = hn::MulAdd(n, constant(0.693147182f), x);
   const Vector square = hn::Mul(r, r);
   const Vector low = hn::MulAdd(r, constant(-0.166671157f), constant(0.499992311f));
@@ -48,7 +48,7 @@ HWY_INLINE Vector exp_of_minus(Vector x) {
   return hn::BitCast(F32(), hn::Add(hn::BitCast(du, p), hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
 }
 
-// x within [-bound, bound]. The operand order lets NaN through on x86.
+// Clamps x to [-bound, bound]. The operand order lets NaN through on x86.
 HWY_INLINE Vector clamped(Vector x, float bound) {
   return hn::Max(constant(-bound), hn::Min(constant(bound), x));
 }
@@ -62,7 +62,7 @@ HWY_INLINE Logistic logistic(Vector x) {
   const Vector s = hn::Div(constant(1.0f), hn::Add(constant(1.0f), e));
   return {s, hn::Mul(e, s)};
 }
-// numerator / (1 + exp(-x)), for x in [-87, 87]: the logistic's product in one division.
+// numerator / (1 + exp(-x)), for x in [-87, 87]: numerator times the logistic function, in one division.
 HWY_INLINE Vector logistic_times(Vector numerator, Vector x) {
   return hn::Div(numerator, hn::Add(constant(1.0f), exp_of_minus(x)));
 }
@@ -74,7 +74,7 @@ struct Normal {
 };
 HWY_INLINE Normal normal(Vector x) {
   x = hn::Max(constant(-13.0f),
-              hn::Min(constant(13.0f), x));  // beyond, Phi is 0 or 1 and the square may overflow
+              hn::Min(constant(13.0f), x));  // beyond, Phi is 0 or 1 and the square could overflow
   const Vector z = hn::Mul(hn::Abs(x), constant(0.707106781f));
   const Vector t = hn::Div(constant(1.0f), hn::MulAdd(z, constant(0.5f), constant(1.0f)));
   Vector p = constant(-0.0592518615f);
@@ -82,7 +82,7 @@ HWY_INLINE Normal normal(Vector x) {
                         0.282404593f, 0.282084837f}) {
     p = hn::MulAdd(p, t, constant(c));
   }
-  // exp(-x²/2) from x itself; the rounding error of the square is put back to first order.
+  // exp(-x²/2) from x itself, with a first-order correction for the rounding error of the square.
   const Vector square = hn::Mul(x, x);
   const Vector rest = hn::MulSub(x, x, square);
   const Vector half = constant(-0.5f);

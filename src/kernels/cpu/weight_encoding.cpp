@@ -13,8 +13,8 @@ namespace {
 using detail::kEncodedColumns;
 using detail::kEncodedDepth;
 
-// An encoding is panels of kEncodedColumns columns of the product's right operand, each of so many values: Wᵀ
-// in the forward product, whose columns are W's rows, and W in that of the gradient.
+// A packed weight consists of panels of kEncodedColumns columns of the GEMM's right operand, `stride` values
+// apart: Wᵀ for the forward GEMM, whose columns are W's rows, and W for the input gradient.
 struct Panels {
   bool forward;
   int64_t depth, columns, stride;
@@ -29,7 +29,8 @@ struct Panels {
 
 void encode_rows(const WeightEncoding& encoding, BF16* to, const float* master, int64_t begin, int64_t end) {
   static_assert(kEncodedColumns % kEncodedRows == 0 && kEncodedDepth % kEncodedRows == 0);
-  STRATA_CHECK(begin % kEncodedRows == 0, "[gemm] rows from {} are not whole lines of an encoding", begin);
+  STRATA_CHECK(begin % kEncodedRows == 0, "[gemm] rows to pack begin at {}: expected a multiple of {}", begin,
+               kEncodedRows);
   const Panels panels(encoding);
   const int64_t k = encoding.k;
   if (panels.forward) {

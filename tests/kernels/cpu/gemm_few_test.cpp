@@ -87,7 +87,7 @@ void expect_right_for_any_number_of_rows() {
     std::vector<float> whole;
     for (int64_t m = kMost; m > 0; --m) {
       const GemmPlan plan = fixtures::plan_here({.m = m, .n = n, .k = k, .bias = true});
-      ASSERT_EQ(plan.kernel, GemmKernel::kFewRows);
+      ASSERT_EQ(plan.kernel, GemmKernel::kSkinny);
       Arena scratch(plan.scratch_bytes);
       std::fill_n(scratch.data(), plan.scratch_bytes, std::byte{0xff});
       std::vector<float> c(static_cast<size_t>(m * n), std::nanf(""));

@@ -1,4 +1,4 @@
-#include "kernels/cpu/gemm_few.h"
+#include "kernels/cpu/gemm_skinny.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include "tensor/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/gemm_few.cpp"
+#define HWY_TARGET_INCLUDE "kernels/cpu/gemm_skinny.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first
 #include <hwy/highway.h>
@@ -22,8 +22,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using F32 = hn::ScalableTag<float>;
 using Vector = hn::Vec<F32>;
 
-// Vectors are taken in twos. Of bf16 the first of two has the elements at even places and the second those at
-// odd ones, which takes one instruction each: x lies the same way (PackRows).
+// Vectors are processed two at a time. Of two bf16 vectors, the first takes the even elements and the second
+// the odd ones, one instruction each; PackRows stores x in the same order.
 template <bool kSecond>
 HWY_INLINE Vector OneOfTwo(const float* from) {
   const F32 d;
@@ -34,7 +34,7 @@ template <bool kSecond>
 HWY_INLINE Vector OneOfTwo(const BF16* from, hn::Vec<hn::RebindToUnsigned<F32>> upper_half) {
   const hn::RebindToUnsigned<F32> d;
 #if HWY_TARGET == HWY_SCALAR
-  uint32_t pair;  // which need not be aligned
+  uint32_t pair;  // may be unaligned
   std::memcpy(&pair, from, sizeof pair);
   const auto pairs = hn::Set(d, pair);
 #else
@@ -55,7 +55,7 @@ HWY_INLINE void Store(BF16* to, float value) {
 
 constexpr int64_t kLine = 64;  // bytes
 
-// Else GCC loads a vector anew wherever it is used, and loads are what such a loop waits for.
+// Keeps GCC from reloading a vector at each use: loads are the bottleneck of such a loop.
 HWY_INLINE void KeepInRegister(Vector& v) {
 #if HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
   __asm__("" : "+v"(v.raw));
@@ -66,8 +66,8 @@ HWY_INLINE void KeepInRegister(Vector& v) {
 #endif
 }
 
-// The columns' vectors of one turn. The mask is read anew in each where registers are few: in one of its own
-// it would put a sum into memory, which takes twice the time.
+// Loads the columns' vectors of one iteration. With few registers the mask is reloaded each time: keeping it
+// in a register would spill a sum, which takes twice the time.
 template <bool kSecond, size_t kColumns>
 HWY_INLINE void LoadColumns(Vector (&to)[kColumns], const float* w, int64_t k) {
 #pragma GCC unroll 3
@@ -87,7 +87,7 @@ HWY_INLINE void LoadColumns(Vector (&to)[kColumns], const BF16* w, int64_t k) {
 
 constexpr int kLanes = hn::MaxLanes(F32());
 
-// Sums of neighbouring elements: those of `a`, then those of `b`.
+// Sums of adjacent elements: of `a`, then of `b`.
 HWY_INLINE Vector Neighbours(Vector a, Vector b) {
 #if HWY_TARGET == HWY_SCALAR
   return hn::Add(a, b);
@@ -103,7 +103,7 @@ HWY_INLINE float TotalOf(Vector v) {
   return hn::GetLane(v);
 }
 
-// The same of as many vectors as a vector has elements, in a third of the instructions.
+// Sums of kLanes vectors, in a third of the instructions.
 template <int kLeft>
 HWY_INLINE Vector TotalsOf(Vector (&v)[kLanes]) {
   if constexpr (kLeft == 1) {
@@ -115,16 +115,15 @@ HWY_INLINE Vector TotalsOf(Vector (&v)[kLanes]) {
   }
 }
 
-// What lies behind the last two vectors.
+// Adds the elements after the last two whole vectors.
 template <typename W>
 HWY_INLINE float AddRest(float sum, const float* x, const W* w, int64_t rest) {
   for (int64_t i = 0; i < rest; ++i) sum += x[i] * static_cast<float>(w[i]);
   return sum;
 }
 
-// For one row of x the weight is read row by row as one stream, with the lines to come asked for into the L2
-// cache: a few streams side by side, or waiting for the processor to notice a stream, cost a tenth of the
-// bandwidth.
+// For one row of x the weight is read row by row as a single stream, prefetched into the L2 cache. Several
+// streams side by side, or relying on the hardware prefetcher, would cost a tenth of the bandwidth.
 constexpr int64_t kAhead = 4096;  // bytes
 
 // x · w over k elements.
@@ -152,34 +151,34 @@ HWY_INLINE float Dot(const float* HWY_RESTRICT x, const W* HWY_RESTRICT w, int64
   return AddRest(TotalOf(hn::Add(first, second)), x + i, w + i, k - i);
 }
 
-// For more rows of x arithmetic takes as long as reading: so many rows and columns at once, whose sums fit
-// the registers beside a vector of each column and one of a row.
+// With more rows of x, arithmetic takes as long as reading. Tiles are sized so that their sums fit in
+// registers together with one vector of each column and one of a row.
 constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64;
 constexpr int kTileRows = kManyRegisters ? 8 : 4;
 constexpr int kTileColumns = 3;
-constexpr int64_t kTileTwos = kManyRegisters ? 24 : 48;  // of x at once, which then stay in the L1 cache
-constexpr int64_t kBlockBytes = 64 << 10;                // of columns that stay in the L2 cache
+constexpr int64_t kTileTwos = kManyRegisters ? 24 : 48;  // of x per pass, to stay in the L1 cache
+constexpr int64_t kBlockBytes = 64 << 10;                // of columns, to stay in the L2 cache
 constexpr int64_t kBlockTiles = 12;
 
-// Rows that are computed together, of so many that are left.
+// Number of rows to compute together if `left` remain.
 constexpr int RowsAtOnce(int64_t left) {
   int rows = kTileRows;
   while (rows > left) rows /= 2;
   return rows;
 }
 
-// Memory to ask for while something else is computed.
+// Memory to prefetch during other work.
 struct Ahead {
   const std::byte* from;
-  int64_t bytes;  // in a turn
+  int64_t bytes;  // per iteration
 };
 
-// A vector for each product; those that only fill up are not used.
+// One vector for each element of a tile, padded to whole vectors.
 template <int kRows, int kColumns>
 using Sums = float[(kRows * kColumns + kLanes - 1) / kLanes * kLanes][kLanes];
 
-// Adds to sums the products of the first (or second) vector of each of `twos`. A function of its own, since
-// it needs every register.
+// Adds x · w to the sums, over the first (or second) vector of each of `twos`. Not inlined, because it needs
+// every register.
 template <bool kSecond, int kRows, int kColumns, typename W>
 HWY_NOINLINE void AddProducts(Sums<kRows, kColumns>& sums, bool begin, const float* HWY_RESTRICT x,
                               const W* HWY_RESTRICT w, int64_t k, int64_t twos, Ahead ahead) {
@@ -192,7 +191,7 @@ HWY_NOINLINE void AddProducts(Sums<kRows, kColumns>& sums, bool begin, const flo
     for (int c = 0; c < kColumns; ++c) sum[r][c] = begin ? hn::Zero(d) : hn::Load(d, sums[r * kColumns + c]);
   }
   if (kSecond) x += kRows * lanes;
-  const std::byte* line = ahead.from;  // the next one to ask for
+  const std::byte* line = ahead.from;  // next line to prefetch
   for (int64_t i = 0; i < twos; ++i) {
     ahead.from += ahead.bytes;
     for (; line < ahead.from; line += kLine) __builtin_prefetch(line, 0, 2);
@@ -215,13 +214,13 @@ HWY_NOINLINE void AddProducts(Sums<kRows, kColumns>& sums, bool begin, const flo
   }
 }
 
-// A tile of y: a few rows of x by a few columns. Its products have the bits of Dot(), so each is the same
-// whatever is computed beside it: the registers hold the sums of all first vectors, then of all second ones.
+// A tile of y: kRows rows of x by kColumns columns. Its elements have the bits of Dot(), so they do not
+// depend on the rest of the tile: the registers hold the sums of all first vectors, then of all second ones.
 template <int kRows, int kColumns>
 struct Tile {
   HWY_ALIGN Sums<kRows, kColumns> first, second;
 
-  // `twos` from place `done` on; `ahead` is asked for on the way.
+  // Adds `twos` pairs of vectors, starting at pair `done`; prefetches `ahead` meanwhile.
   template <typename W>
   HWY_INLINE void Add(const float* x, const W* w, int64_t k, int64_t done, int64_t twos, Ahead ahead) {
     const int64_t two = 2 * static_cast<int64_t>(hn::Lanes(F32()));
@@ -261,11 +260,12 @@ struct Tile {
   }
 };
 
-// A few rows by a block of columns. The rows stay in the L1 cache, a part of their depth at a time; the block
-// comes from the L2 cache, once for every few rows, and each time its part of the next block is asked for.
+// Multiplies kRows rows by a block of columns. The rows stay in the L1 cache, a part of their depth at a
+// time. The block comes from the L2 cache, once for each group of rows, and each group prefetches its part of
+// the next block.
 template <int kRows, int kColumns, typename W, typename Y>
-HWY_INLINE void RowsByColumns(const FewRows& s, int64_t row, const float* x, const W* w, const float* bias,
-                              Y* y, int64_t begin, int64_t end, int64_t next_block) {
+HWY_INLINE void RowsByColumns(const SkinnyShape& s, int64_t row, const float* x, const W* w,
+                              const float* bias, Y* y, int64_t begin, int64_t end, int64_t next_block) {
   const int64_t twos = s.k / (2 * kLanes);
   const int64_t parts = std::max<int64_t>(1, (twos + kTileTwos - 1) / kTileTwos);
   const int64_t tile_bytes = kColumns * s.k * int64_t{sizeof(W)};
@@ -288,9 +288,9 @@ HWY_INLINE void RowsByColumns(const FewRows& s, int64_t row, const float* x, con
   }
 }
 
-// y of the columns [begin, end). x is packed by Pack(), or one row as it lies.
+// Computes columns [begin, end) of y. x is packed by Pack(), or is a single unpacked row.
 template <typename W, typename Y>
-HWY_INLINE void ColumnsOf(const FewRows& s, const float* x, const W* w, const float* bias, Y* y,
+HWY_INLINE void ColumnsOf(const SkinnyShape& s, const float* x, const W* w, const float* bias, Y* y,
                           int64_t begin, int64_t end) {
   if (s.rows == 1) {
     for (int64_t column = begin; column < end; ++column)
@@ -319,12 +319,12 @@ HWY_INLINE void ColumnsOf(const FewRows& s, const float* x, const W* w, const fl
   }
 }
 
-void Columns(const FewRows& s, const float* x, const float* w, const float* bias, float* y, int64_t begin,
+void Columns(const SkinnyShape& s, const float* x, const float* w, const float* bias, float* y, int64_t begin,
              int64_t end) {
   ColumnsOf(s, x, w, bias, y, begin, end);
 }
-void ColumnsInBf16(const FewRows& s, const float* x, const BF16* w, const float* bias, void* y, DType y_dtype,
-                   int64_t begin, int64_t end) {
+void ColumnsInBf16(const SkinnyShape& s, const float* x, const BF16* w, const float* bias, void* y,
+                   DType y_dtype, int64_t begin, int64_t end) {
   if (y_dtype == DType::kF32) {
     ColumnsOf(s, x, w, bias, static_cast<float*>(y), begin, end);
   } else {
@@ -332,10 +332,10 @@ void ColumnsInBf16(const FewRows& s, const float* x, const BF16* w, const float*
   }
 }
 
-// x as tiles take it: for every few rows together, vector by vector what is at the same place in each of
-// them, then the elements behind the last two vectors, row by row.
+// Packs x for tiles: for each group of rows, vector by vector the same vector of each row, then row by row
+// the elements after the last two whole vectors.
 template <typename T>
-HWY_INLINE void PackRows(float* HWY_RESTRICT to, const FewRows& s, const T* HWY_RESTRICT x) {
+HWY_INLINE void PackRows(float* HWY_RESTRICT to, const SkinnyShape& s, const T* HWY_RESTRICT x) {
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t whole = s.k / (2 * lanes) * (2 * lanes);
@@ -354,10 +354,10 @@ HWY_INLINE void PackRows(float* HWY_RESTRICT to, const FewRows& s, const T* HWY_
     }
   }
 }
-void Pack(float* to, const FewRows& s, const float* x) {
+void Pack(float* to, const SkinnyShape& s, const float* x) {
   PackRows(to, s, x);
 }
-void PackBf16(float* to, const FewRows& s, const BF16* x) {
+void PackBf16(float* to, const SkinnyShape& s, const BF16* x) {
   PackRows(to, s, x);
 }
 
@@ -375,8 +375,8 @@ HWY_EXPORT(PackBf16);
 
 namespace {
 
-// Many columns, so that of few of them the block is not asked for ahead, and yet work for all threads.
-int64_t columns_of_task(const FewRows& sizes) {
+// Columns per task: enough to amortize the blocks that are not prefetched, few enough to occupy all threads.
+int64_t columns_of_task(const SkinnyShape& sizes) {
   constexpr int64_t kElements = 1 << 17, kLeast = 24, kTiles = 3;
   const int64_t k = std::max<int64_t>(sizes.k, 1);
   if (sizes.rows == 1) return std::max<int64_t>(16, kElements / k);
@@ -385,12 +385,12 @@ int64_t columns_of_task(const FewRows& sizes) {
 
 }  // namespace
 
-int64_t few_rows_scratch_bytes(int64_t rows, int64_t k, DType dtype) {
+int64_t skinny_scratch_bytes(int64_t rows, int64_t k, DType dtype) {
   return dtype == DType::kF32 && rows == 1 ? 0 : rows * k * size_of(DType::kF32);
 }
 
-void multiply_few_rows(const FewRows& sizes, const float* x, const float* w, const float* bias, float* y,
-                       float* scratch) {
+void multiply_skinny(const SkinnyShape& sizes, const float* x, const float* w, const float* bias, float* y,
+                     float* scratch) {
   if (sizes.rows > 1) {
     HWY_DYNAMIC_DISPATCH(Pack)(scratch, sizes, x);
     x = scratch;
@@ -400,8 +400,8 @@ void multiply_few_rows(const FewRows& sizes, const float* x, const float* w, con
   });
 }
 
-void multiply_few_rows(const FewRows& sizes, const BF16* x, const BF16* w, const float* bias, void* y,
-                       DType y_dtype, float* scratch) {
+void multiply_skinny(const SkinnyShape& sizes, const BF16* x, const BF16* w, const float* bias, void* y,
+                     DType y_dtype, float* scratch) {
   HWY_DYNAMIC_DISPATCH(PackBf16)(scratch, sizes, x);
   parallel_ranges(sizes.n, columns_of_task(sizes), [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(ColumnsInBf16)(sizes, scratch, w, bias, y, y_dtype, begin, end);
