@@ -1,4 +1,4 @@
-// A planted fault for each check: it must be found, and named by line, thread, allocation and the other
+// Plants a fault for each check: the check must find it and name line, thread, allocation and the other
 // access.
 #include <gtest/gtest.h>
 
@@ -33,14 +33,16 @@ TEST(PtxChecks, BoundsOfGlobalMemory) {
             Fault::kOutOfBounds);  // before the first byte
   EXPECT_EQ(violation_of("ld.global.v4.u32 {%r1,%r2,%r3,%r4}, [%in+4096];", kWarp).fault,
             Fault::kOutOfBounds);
-  EXPECT_EQ(violation_of("ld.const.u32 %r1, [%in];", kWarp).fault, Fault::kOutOfBounds);  // not a constant
+  EXPECT_EQ(violation_of("ld.const.u32 %r1, [%in];", kWarp).fault,
+            Fault::kOutOfBounds);  // not a constant address
 }
 
 TEST(PtxChecks, BoundsOfOtherSpaces) {
   const ViolationDetails found =
       violation_of(kThread + kSlot + "st.shared.u32 [%r2], %r0;\n", {128, 1, 1}, kTile);
-  EXPECT_EQ(found.fault,
-            Fault::kOutOfBounds);  // tile has room for 64 threads; the next variable is not met by accident
+  EXPECT_EQ(
+      found.fault,
+      Fault::kOutOfBounds);  // tile holds 64 threads' words; an overrun does not reach the next variable
   EXPECT_EQ(found.allocation, "tile");
   EXPECT_GE(found.thread[0], 64u);
   EXPECT_EQ(violation_of("ld.shared.u32 %r1, [4];", kWarp, kTile).fault, Fault::kOutOfBounds);
@@ -50,7 +52,7 @@ TEST(PtxChecks, BoundsOfOtherSpaces) {
       Fault::kOutOfBounds);
   EXPECT_EQ(violation_of("ld.param.u32 %r1, [out+16];", kWarp).fault, Fault::kOutOfBounds);
   EXPECT_EQ(violation_of("st.global.u32 [%x1], %r9;", kWarp).fault,
-            Fault::kMisaligned);  // a register that nobody set: poison
+            Fault::kMisaligned);  // a register that was never set: poison
 }
 
 TEST(PtxChecks, Alignment) {
@@ -72,7 +74,7 @@ TEST(PtxChecks, NeverWritten) {
                 .fault,
             Fault::kUnwritten);
   EXPECT_EQ(violation_of("red.global.add.u32 [%out], 1;", kWarp).fault, Fault::kUnwritten);
-  // Shared memory of one block is not that of another.
+  // Shared memory is separate for each block.
   EXPECT_EQ(violation_of("mov.u32 %r0, %ctaid.x;\nsetp.eq.u32 %p1, %r0, 0;\n@%p1 st.shared.u32 [tile], "
                          "1;\nld.shared.u32 %r1, [tile];",
                          {1, 1, 1}, kTile, 8)
@@ -107,7 +109,7 @@ std::string exchange(const std::string& between, const std::string& other) {
 
 TEST(PtxChecks, RacesInABlock) {
   for (uint64_t seed = 1; seed < 9; ++seed) {
-    // Without a barrier: found whether the schedule lets the read or the write come first.
+    // Without a barrier: found whether the schedule runs the read or the write first.
     const ViolationDetails found =
         violation_of(exchange("", "128") + "bar.sync 0;\n", kTwoWarps, kTile, 1, seed);
     EXPECT_TRUE(found.fault == Fault::kRace || found.fault == Fault::kUnwritten);
@@ -117,7 +119,7 @@ TEST(PtxChecks, RacesInABlock) {
           << found.other;
       EXPECT_TRUE(has(found.other, "thread (")) << found.other;
     }
-    // A read and then a write of the same word, with no barrier between.
+    // A read and a write of the same word without a barrier in between.
     EXPECT_EQ(violation_of(exchange("bar.sync 0;\n", "128") + "st.shared.u32 [%r2], %r5;\n", kTwoWarps, kTile,
                            1, seed)
                   .fault,
@@ -130,7 +132,7 @@ TEST(PtxChecks, RacesInABlock) {
                          kTwoWarps, kTile)
                 .fault,
             Fault::kRace);
-  // An atomic does not excuse a plain access.
+  // An atomic access does not excuse a plain one.
   EXPECT_EQ(violation_of("mov.u32 %r0, %tid.x;\nsetp.eq.u32 %p1, %r0, 0;\n@%p1 st.shared.u32 [tile], "
                          "0;\nbar.sync 0;\n@%p1 ld.shared.u32 %r1, [tile];\n"
                          "@!%p1 red.shared.add.u32 [tile], 1;\n",
@@ -150,7 +152,7 @@ TEST(PtxChecks, OrderedAccessesAreNoRaces) {
         "mov.u32 %r0, %tid.x;\nsetp.eq.u32 %p1, %r0, 0;\n@%p1 st.shared.u32 [tile], 5;\nbar.sync "
         "0;\nld.shared.u32 %r1, [tile];\nbar.sync 0;\n@%p1 st.shared.u32 [tile], 6;\n",
         1, {}, kTwoWarps, kTile, 1, seed);
-    // Neighbouring bytes of two threads.
+    // Two threads access adjacent bytes.
     run_words(
         "mov.u32 %r0, %tid.x;\nmov.u32 %r2, tile;\nadd.s32 %r2, %r2, %r0;\nst.shared.u8 [%r2], "
         "%r0;\nld.shared.u8 %r3, [%r2];\n",
@@ -220,7 +222,7 @@ TEST(PtxChecks, Masks) {
                          {31, 1, 1})
                 .fault,
             Fault::kMask);
-  // Lane 0 waits for lane 1, which names only itself.
+  // Lane 0 waits for lane 1, whose mask contains only itself.
   EXPECT_EQ(violation_of(kThread + "shl.b32 %r1, 1, %r0;\nsetp.eq.u32 %p1, %r0, 0;\nselp.b32 %r1, 3, %r1, "
                                    "%p1;\nbar.warp.sync %r1;\n",
                          kWarp)

@@ -19,7 +19,7 @@ TEST(PtxConversion, Integers) {
   expect_rows("cvt.u32.u64 %D, %A;", {32, 64}, {{{0x1'2345'6789}, 0x2345'6789}});
   expect_rows("cvt.s32.s16 %D, %A;", {32, 16}, {{{0x8000}, 0xffff'8000}});
   expect_rows("cvt.u16.u32 %D, %A;", {16, 32}, {{{0x1'2345}, 0x2345}});
-  // Of a wider register only the low bits count; a narrower result is extended as its type says.
+  // Only the low bits of a wider register are read; a narrower result is extended according to its type.
   expect_rows("cvt.s32.s8 %D, %A;", {32, 32}, {{{0x1234'5680}, 0xffff'ff80}, {{0x7f}, 0x7f}});
   expect_rows("cvt.u32.u8 %D, %A;", {32, 32}, {{{0x1234'5680}, 0x80}});
   expect_rows("cvt.s8.s32 %D, %A;", {32, 32}, {{{0x180}, 0xffff'ff80}});
@@ -74,7 +74,7 @@ TEST(PtxConversion, IntegerToFloat) {
   expect_rows("cvt.rm.f32.s32 %D, %A;", {32, 32}, {{{static_cast<uint32_t>(-16777217)}, bits(-16777218.0f)}});
   expect_rows("cvt.rp.f32.u32 %D, %A;", {32, 32}, {{{16777217}, bits(16777218.0f)}});
   expect_rows("cvt.rn.f32.u32 %D, %A;", {32, 32}, {{{0xffff'ffff}, bits(4294967296.0f)}});
-  // Once to a double and then to a float would round twice.
+  // Converting first to double and then to float would round twice.
   expect_rows("cvt.rn.f32.u64 %D, %A;", {32, 64}, {{{0x8000'0080'0000'0001}, bits(0x1.000002p63f)}});
   expect_rows("cvt.rn.f64.s64 %D, %A;", {64, 64},
               {{{~uint64_t{0}}, bits(-1.0)}, {{0x0020'0000'0000'0001}, bits(9007199254740992.0)}});
@@ -180,7 +180,7 @@ TEST(PtxSelection, Compare) {
   expect_rows("setp.eq.and.s32 %D, %A, %B, %C;", {1, 32, 32, 1},
               {{{1, 1, 1}, 1}, {{1, 1, 0}, 0}, {{1, 2, 1}, 0}});
   expect_rows("setp.eq.xor.s32 %D, %A, %B, !%C;", {1, 32, 32, 1}, {{{1, 1, 1}, 1}, {{1, 1, 0}, 0}});
-  // The second result is of the negated comparison.
+  // The second result uses the negated comparison.
   expect_rows("setp.lt.or.s32 %p3|%D, %A, %B, %C;", {1, 32, 32, 1},
               {{{1, 2, 0}, 0}, {{2, 1, 0}, 1}, {{1, 2, 1}, 1}});
   expect_rows("set.lt.u32.s32 %D, %A, %B;", {32, 32, 32}, {{{0xffff'ffff, 0}, 0xffff'ffff}, {{0, 0}, 0}});
@@ -212,7 +212,7 @@ TEST(PtxMove, Vectors) {
   expect_rows("mov.f64 %D, 0dC000000000000000;", {64, 64}, {{{0}, bits(-2.0)}});
   expect_rows("mov.b32 %D, -2;", {32, 32}, {{{0}, 0xffff'fffe}});
   expect_rows("mov.b64 %D, %A;", {64, 64}, {{{0x1234'5678'9abc'def0}, 0x1234'5678'9abc'def0}});
-  // The clock goes on.
+  // The clock advances.
   expect_rows("mov.u64 %x5, %clock64; mov.u64 %x6, %clock64; sub.u64 %x5, %x6, %x5; setp.ge.s64 %D, %x5, 0;",
               {1, 32}, {{{0}, 1}});
 }

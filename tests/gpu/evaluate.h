@@ -9,15 +9,14 @@
 
 namespace strata::gpu_tests {
 
-// A module with one kernel "test" of the parameters "out" and "in" (both .u64), whose addresses are in %out
+// A module with one kernel "test" with the parameters "out" and "in" (both .u64), whose addresses are in %out
 // and %in. Registers: %p0…15 predicates, %h 16 bits, %r 32 bits, %f 32 bits, %d 64 bits, %x 64 bits.
-// `outside` goes before the kernel.
+// `outside` precedes the kernel.
 std::string kernel_text(const std::string& body, const std::string& outside = "");
 
-// In the text `%D` is the result, `%A`, `%B`, `%C`, `%E` the operands; `widths` has the bits of the result
-// and of each operand (1: predicate, 16, 32, 64). `operands` holds the rows one after another. A warp
-// evaluates 32 consecutive rows; %x1 is the address of the row's result, 8 bytes. Returns a result for each
-// row.
+// In the text `%D` is the result, `%A`, `%B`, `%C`, `%E` are the operands; `widths` has the bits of the
+// result and of each operand (1: predicate, 16, 32, 64). `operands` has consecutive rows. A warp evaluates 32
+// consecutive rows; %x1 is the address of the row's result, 8 bytes. Returns one result per row.
 std::vector<uint64_t> evaluate(GpuDevice& device, const std::string& instruction,
                                const std::vector<unsigned>& widths, const std::vector<uint64_t>& operands);
 
@@ -26,7 +25,7 @@ uint64_t bits(double value);
 float as_float(uint64_t value);
 double as_double(uint64_t value);
 
-// Values at the edges of each type.
+// Edge values of each type.
 std::vector<uint64_t> integers(unsigned width);
 std::vector<uint64_t> floats();
 std::vector<uint64_t> doubles();

@@ -1,4 +1,4 @@
-// Floating-point arithmetic: special values, NaN, denormals, roundings.
+// Floating-point arithmetic: special values, NaN, denormals, rounding.
 #include <gtest/gtest.h>
 
 #include <fmt/core.h>
@@ -54,7 +54,7 @@ TEST(PtxFloat, F32Arithmetic) {
       "fma.rn.f32 %D, %A, %B, %C;", {32, 32, 32, 32},
       {floats(), floats(), {bits(1.0f), bits(-0.01f), bits(3e38f), bits(1e-45f)}},
       [](const auto& o) { return result(std::fma(as_float(o[0]), as_float(o[1]), as_float(o[2]))); });
-  // A product and a sum, rounded apart, would give another bit.
+  // Rounding the multiplication separately would change a bit.
   expect_rows("fma.rn.f32 %D, %A, %B, %C;", {32, 32, 32, 32},
               {{{0x3f80'0001, 0x3f80'0001, 0xbf80'0002}, bits(0x1p-46f)}});
 }
@@ -119,7 +119,7 @@ TEST(PtxFloat, MinMax) {
       const float a = as_float(o[0]), b = as_float(o[1]);
       if (std::isnan(a) && std::isnan(b)) return kNan;
       if (std::isnan(a) || std::isnan(b)) return nan_wins ? kNan : std::isnan(a) ? o[1] : o[0];
-      if (a == 0 && b == 0) {  // +0 is above -0
+      if (a == 0 && b == 0) {  // +0 is greater than -0
         const bool both = std::signbit(a) && std::signbit(b), one = std::signbit(a) || std::signbit(b);
         return bits((maximum ? both : one) ? -0.0f : 0.0f);
       }
@@ -139,7 +139,7 @@ TEST(PtxFloat, MinMax) {
                {{0x7fc0'0000, 0x7fc0'0000, bits(3.0f)}, bits(3.0f)}});
 }
 
-// Results below the least normal number are flushed, also some that would be rounded up to it.
+// Results below the least normal number are flushed, even some that would round up to it.
 TEST(PtxFloat, FlushOfTinyResults) {
   const uint64_t least = 0x0080'0000, below_one = 0x3f7f'ffff;
   expect_rows("mul.rn.ftz.f32 %D, %A, %B;", {32, 32, 32},
@@ -170,7 +170,7 @@ TEST(PtxFloat, Signs) {
               {{{bits(-0.0f)}, 1}, {{bits(1e-40f)}, 0}, {{bits(1.0f)}, 1}});
 }
 
-// Values of a small format that meet its edges.
+// Values of a small format near its edges.
 std::vector<uint64_t> small_floats(SmallFormat format) {
   const uint32_t one = ((1u << (format.exponent - 1)) - 1) << format.mantissa;
   const uint32_t infinity = ((1u << format.exponent) - 1) << format.mantissa;
@@ -202,15 +202,15 @@ TEST(PtxFloat, SmallFormats) {
                                         f, 'n');
                     });
   }
-  // 1 + 2^-10 squared plus a value that decides the tie: the sum must be rounded once.
+  // 1 + 2^-10 squared plus a value that breaks the tie: the result must be rounded once.
   const uint64_t tie = small_bits(1 + 0x1p-10, kF16Format, 'n');
   expect_function("fma.rn.f16 %D, %A, %B, %C;", {16, 16, 16, 16}, {{tie}, {tie}, {0x0001, 0x8001, 0x0000}},
                   [&](const auto& o) -> uint64_t {
-                    // (1 + 2^-10)² = 1 + 2^-9 + 2^-20, not representable: rounds to 1 + 2^-9 whatever is
-                    // added.
+                    // (1 + 2^-10)² = 1 + 2^-9 + 2^-20 is not representable: rounds to 1 + 2^-9 for every
+                    // addend.
                     return small_bits(1 + 0x1p-9, kF16Format, 'n') + 0 * o[2];
                   });
-  // 0x1.802p0 · 0x1.ffcp-13 falls a hair beside the middle of two values, c decides.
+  // 0x1.802p0 · 0x1.ffcp-13 is just off the midpoint of two values; c decides.
   expect_function("fma.rn.bf16 %D, %A, %B, %C;", {16, 16, 16, 16},
                   {{0x3f81, 0x3f80, 0x4049}, {0x3f81, 0x3b80, 0xbf03}, {0x0001, 0x8001, 0x3f80, 0xc000}},
                   [&](const auto& o) {
@@ -218,7 +218,7 @@ TEST(PtxFloat, SmallFormats) {
                         static_cast<long double>(small_value(static_cast<uint32_t>(o[0]), kBf16Format)) *
                         small_value(static_cast<uint32_t>(o[1]), kBf16Format);
                     const double c = small_value(static_cast<uint32_t>(o[2]), kBf16Format);
-                    // The tiny c only breaks ties: nudge towards it.
+                    // The tiny c only breaks ties: moves the value towards it.
                     const double product = static_cast<double>(exact);
                     const double sum =
                         std::fabs(c) < 1e-30 ? std::nextafter(product, c > 0 ? 1e30 : -1e30) : product + c;
@@ -241,7 +241,8 @@ TEST(PtxFloat, SmallFormats) {
         bits(7.0f) << 32 | bits(7.0f)}});
 }
 
-// The executor rounds the exact value; a card may differ by `tolerance` of it, and by that much near zero.
+// The executor rounds the exact value; a GPU may differ by a relative `tolerance`, or by `tolerance` near
+// zero.
 void expect_approximation(const std::string& instruction, double (*function)(double),
                           const std::vector<float>& values, bool ftz, double tolerance) {
   std::vector<uint64_t> operands;
@@ -265,7 +266,7 @@ TEST(PtxFloat, SpecialFunctions) {
   const std::vector<float> any = {0.0f,   -0.0f,   1.0f,   -1.0f, 0.5f, 3.7f, -20.25f,
                                   130.0f, -140.0f, 1e-40f, inf,   -inf, NAN};
   const std::vector<float> positive = {0.0f, -0.0f, 1.0f, 2.0f, 0.1f, 1e30f, 1e-40f, inf, -1.0f, NAN};
-  // The bounds of the PTX ISA, those of sin and cos for arguments outside of [-pi, pi] by measurement.
+  // Bounds from the PTX ISA; those of sin and cos for arguments outside [-pi, pi] are measured.
   const double two_ulp = 0x1p-22, sine = 0x1p-14, hyperbolic = 0x1p-10;
   expect_approximation(
       "ex2.approx.f32 %D, %A;", [](double x) { return std::exp2(x); }, any, false, two_ulp);

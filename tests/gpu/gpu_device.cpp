@@ -67,7 +67,7 @@ bool tests_run_on_hardware() {
   const char* choice = std::getenv("STRATA_GPU_TESTS");
   const std::string_view name = choice == nullptr ? "executor" : choice;
   if (name != "executor" && name != "hardware")
-    throw std::invalid_argument(fmt::format("STRATA_GPU_TESTS={}: use executor or hardware", name));
+    throw std::invalid_argument(fmt::format("STRATA_GPU_TESTS={}: expected executor or hardware", name));
   return name == "hardware";
 }
 

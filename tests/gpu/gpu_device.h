@@ -1,5 +1,5 @@
-// A device for tests of numbers: the PTX executor, or a card where STRATA_GPU_TESTS=hardware is set. Tests of
-// what the executor checks use ptx/device.h.
+// A device for numerical tests: the PTX executor, or a GPU with STRATA_GPU_TESTS=hardware. Tests of the
+// executor's checks use ptx/device.h.
 #pragma once
 
 #include <initializer_list>
@@ -15,7 +15,7 @@ namespace strata::gpu_tests {
 
 using KernelId = size_t;
 
-// The text is for another architecture, or has an instruction that the device does not have.
+// The PTX is for another architecture, or has an instruction that the device does not support.
 class Unsupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -25,18 +25,18 @@ class GpuDevice {
  public:
   virtual ~GpuDevice() = default;
 
-  // Whether PTX for `target` ("sm_90a") runs on it.
+  // Whether the device runs PTX for `target` ("sm_90a").
   virtual bool runs(std::string_view target) const = 0;
-  // The kernel `name` of a PTX text. Throws Unsupported.
+  // Loads the kernel `name` of a PTX text. Throws Unsupported.
   virtual KernelId load(std::string_view text, const std::string& file, const std::string& name) = 0;
 
-  // Accesses of the host, after all operations.
+  // Host accesses, after all operations.
   virtual uint64_t allocate(uint64_t bytes, const std::string& name) = 0;
   virtual void free(uint64_t address) = 0;
   virtual void write(uint64_t address, const void* from, uint64_t bytes) = 0;
   virtual void read(uint64_t address, void* to, uint64_t bytes) = 0;
 
-  // Operations of a stream; stream 1 always exists.
+  // Stream operations; stream 1 always exists.
   virtual void copy_in(uint64_t to, const void* from, uint64_t bytes, StreamId stream) = 0;
   virtual void copy_out(void* to, uint64_t from, uint64_t bytes, StreamId stream) = 0;
   virtual void copy(uint64_t to, uint64_t from, uint64_t bytes, StreamId stream) = 0;
@@ -57,10 +57,10 @@ class GpuDevice {
 };
 
 std::unique_ptr<GpuDevice> make_executor(const DeviceOptions& options = {});
-// Throws std::runtime_error where there is no driver or no card.
+// Throws std::runtime_error without a driver or GPU.
 std::unique_ptr<GpuDevice> make_hardware();
 
-// The device that STRATA_GPU_TESTS names: "executor" (also where it is not set) or "hardware".
+// Selected by STRATA_GPU_TESTS: "executor" (the default) or "hardware".
 bool tests_run_on_hardware();
 std::unique_ptr<GpuDevice> make_device(const DeviceOptions& options = {});
 

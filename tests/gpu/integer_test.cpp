@@ -1,4 +1,4 @@
-// Integer arithmetic and bits, each instruction against its definition in the PTX ISA, in wide arithmetic.
+// Integer arithmetic and bits: each instruction against its definition in the PTX ISA, in wider arithmetic.
 #include <gtest/gtest.h>
 
 #include <fmt/core.h>
@@ -118,7 +118,7 @@ TEST(PtxInteger, Carry) {
 }
 
 TEST(PtxInteger, MadWithCarry) {
-  // a · b + c in 128 bits, by halves: the low word sets the carry, the high one adds it.
+  // a · b + c in 128 bits, in halves: the low word sets the carry, the high one adds it.
   for (const char* type : {"u64", "s64"}) {
     const bool is_signed = type[0] == 's';
     const std::string text =
@@ -207,7 +207,7 @@ TEST(PtxBits, Shifts) {
   }
 }
 
-// The pseudo-code of the PTX ISA, bit after bit.
+// The pseudo-code of the PTX ISA, bit by bit.
 uint64_t extracted(uint64_t a, uint64_t position, uint64_t length, unsigned width, bool is_signed) {
   const uint64_t msb = width - 1;
   position &= 0xff;

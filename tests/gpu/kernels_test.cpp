@@ -29,12 +29,12 @@ class PtxKernels : public ::testing::TestWithParam<const char*> {
     text_ = ptx_of(GetParam());
     if (text_.empty()) GTEST_SKIP() << "nvcc was not found when this was built: no PTX for " << GetParam();
     device_ = make_device({.seed = 3});
-    if (!device_->runs(GetParam())) GTEST_SKIP() << "this card does not run code for " << GetParam();
+    if (!device_->runs(GetParam())) GTEST_SKIP() << "this GPU does not run code for " << GetParam();
   }
   KernelId kernel(const char* name) {
     return device_->load(text_, fmt::format("samples_{}.ptx", GetParam()), name);
   }
-  // For tests of what the executor finds.
+  // For tests of the executor's checks.
   const Kernel& kernel(Device& device, const char* name) {
     return device.load(text_, fmt::format("samples_{}.ptx", GetParam())).kernel(name);
   }
@@ -185,7 +185,7 @@ struct Gemm {
     for (const float value : numbers(static_cast<size_t>(k * n), 6))
       b.push_back(static_cast<uint16_t>(small_bits(value, kBf16Format, 'n')));
   }
-  // Returns where the result will be.
+  // Returns the address of the result.
   template <typename D, typename K>
   uint64_t launch(D& device, const K& kernel) const {
     const uint64_t x = upload(device, a, "a"), y = upload(device, b, "b");
@@ -196,7 +196,7 @@ struct Gemm {
                   out, x, y, m, n, k);
     return out;
   }
-  // The largest error of the kernel against sums in double precision.
+  // The largest error of the kernel compared with sums in double precision.
   double error(GpuDevice& device, KernelId kernel) const {
     const std::vector<float> c = download<float>(device, launch(device, kernel), static_cast<size_t>(m * n));
     double worst = 0;
@@ -235,7 +235,7 @@ TEST_P(PtxKernels, MissingWaitIsFound) {
 INSTANTIATE_TEST_SUITE_P(Architectures, PtxKernels, ::testing::Values("sm_80", "sm_90a", "sm_100a"),
                          [](const auto& one) { return std::string(one.param); });
 
-// Prints how fast instructions run; asserts nothing, for machines differ.
+// Prints the execution speed; asserts nothing, since machines differ.
 TEST(PtxSpeed, InstructionsPerSecond) {
   const auto measure = [](const char* name, const std::string& loop, int rounds) {
     Device device;
@@ -250,7 +250,7 @@ TEST(PtxSpeed, InstructionsPerSecond) {
     device.launch(module.kernel("test"), {.block = {32}}, nothing, nothing);
     device.synchronize();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    fmt::print("{}: {:.1f} million warp instructions a second\n", name,
+    fmt::print("{}: {:.1f} million warp instructions per second\n", name,
                static_cast<double>(device.counters().instructions) / seconds / 1e6);
   };
   std::string fma, mma;

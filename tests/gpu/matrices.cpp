@@ -32,7 +32,7 @@ std::string mma_body(const MatrixShape& shape) {
              shape.name, shape.type, shape.type, c, list(1, a), list(1 + a, a / 2), c, c);
 }
 
-// The words of every lane, as the PTX ISA lays fragments out. The low bits of tf32 do not count.
+// The words of every lane, in the fragment layout of the PTX ISA. The low bits of tf32 are ignored.
 std::vector<uint32_t> packed(const MatrixShape& shape, const MatrixBatch& batch) {
   const unsigned depth = shape.depth, a_words = depth / (is_tensor(shape) ? 2 : 4);
   std::vector<uint32_t> words;

@@ -1,4 +1,4 @@
-// Multiplies matrices with mma on a device.
+// Multiplies matrices on a device with mma.
 #pragma once
 
 #include <string>
@@ -19,13 +19,13 @@ std::vector<MatrixShape> matrix_shapes();
 
 inline constexpr size_t kMatrixResults = 16 * 8;
 
-// Matrices one after another, by rows: a 16 · depth, b depth · 8, c 16 · 8; tf32 without the low bits of
-// fp32, right-aligned. `count` is a multiple of four.
+// Consecutive row-major matrices: a 16 · depth, b depth · 8, c 16 · 8; tf32 without the low bits of fp32,
+// right-aligned. `count` is a multiple of four.
 struct MatrixBatch {
   std::vector<uint32_t> a, b, c;
   size_t count = 0;
 };
-// d, 16 · 8 for each.
+// Returns d, 16 · 8 for each.
 std::vector<uint32_t> multiply_matrices(GpuDevice& device, const MatrixShape& shape,
                                         const MatrixBatch& batch);
 

@@ -10,7 +10,7 @@
 namespace strata::gpu_tests {
 namespace {
 
-// %x0: this thread's word of the input, %x1 of the output.
+// %x0: this thread's word of the input; %x1: of the output.
 const std::string kWords =
     "mov.u32 %r0, %tid.x;\nmul.wide.u32 %x0, %r0, 4;\nadd.s64 %x1, %out, %x0;\nadd.s64 %x0, %in, %x0;\n";
 
@@ -57,7 +57,7 @@ TEST(PtxMemory, Spaces) {
       kWords +
       "shl.b32 %r1, %r0, 2;\nmov.u32 %r2, tile;\nadd.s32 %r2, %r2, %r1;\nst.shared.u32 [%r2], %r0;\nbar.sync "
       "0;\n"
-      // The neighbour's word, by its generic address.
+      // The adjacent lane's word, by its generic address.
       "xor.b32 %r3, %r1, 4;\nmov.u64 %x2, tile;\ncvta.shared.u64 %x3, %x2;\ncvt.u64.u32 %x4, %r3;\nadd.s64 "
       "%x3, %x3, %x4;\n"
       "ld.u32 %r4, [%x3];\nisspacep.shared %p1, %x3;\nisspacep.global %p2, %x3;\n@!%p1 trap;\n@%p2 trap;\n"
@@ -174,7 +174,7 @@ TEST(PtxMemory, SmallAtomics) {
             0x4200'4000u);
 }
 
-// Copies of 16 bytes by each lane, waited for, then read by the neighbour.
+// 16-byte copies by each lane, a wait, and a read by the neighboring lane.
 std::string copy_body(const std::string& copy, const std::string& wait) {
   return "mov.u32 %r0, %tid.x;\nmul.wide.u32 %x0, %r0, 16;\nadd.s64 %x1, %out, %x0;\nadd.s64 %x0, %in, "
          "%x0;\nshl.b32 %r1, %r0, 4;\n"
@@ -196,7 +196,7 @@ TEST(PtxMemory, AsyncCopies) {
     const std::vector<uint32_t> out = run("cp.async.cg.shared.global [%r3], [%x0], 16;\n", wait);
     for (size_t word = 0; word < 256; ++word) EXPECT_EQ(out[word], neighbour(word));
   }
-  // Fewer bytes of the source: the rest is zero. With none of them the source is not read.
+  // Fewer source bytes: the rest is zero. With 0 bytes the source is not read.
   std::vector<uint32_t> out = run("cp.async.cg.shared.global.L2::128B [%r3], [%x0], 16, 8;\n", kCommit);
   for (size_t word = 0; word < 256; ++word) EXPECT_EQ(out[word], word % 4 < 2 ? neighbour(word) : 0);
   out = run("add.s64 %x0, %x0, 1048576;\nmov.u32 %r9, 0;\ncp.async.ca.shared.global [%r3], [%x0], 16, %r9;\n",
@@ -208,7 +208,7 @@ TEST(PtxMemory, AsyncCopies) {
           kCommit);
   for (size_t word = 0; word < 256; ++word)
     EXPECT_EQ(out[word], word % 4 == 3 ? neighbour(word - 3) : neighbour(word));
-  // The first of two groups is there, the second need not be.
+  // The first of two groups has arrived; the second need not have.
   out = run("cp.async.cg.shared.global [%r3], [%x0], 16;\ncp.async.commit_group;\nadd.s32 %r3, %r3, 0;\n",
             "cp.async.commit_group;\ncp.async.wait_group 1;\nbar.sync 0;\n");
   EXPECT_EQ(out[0], neighbour(0));
@@ -224,7 +224,7 @@ TEST(PtxMemory, AsyncCopiesLandLate) {
             Fault::kPendingCopy);  // waits for one group too few
   const Fault early = fault("cp.async.wait_group 0;\n").fault;
   EXPECT_TRUE(early == Fault::kRace || early == Fault::kPendingCopy);  // no barrier
-  // The buffer is filled again while neighbours still read it.
+  // The buffer is overwritten while other lanes still read it.
   EXPECT_EQ(violation_of(
                 copy_body(copy, "cp.async.wait_group 0;\nbar.sync 0;\n") + copy + "cp.async.wait_group 0;\n",
                 {64, 1, 1}, kTile)

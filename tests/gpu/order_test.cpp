@@ -1,4 +1,4 @@
-// Streams and events: a missing wait is a race, whatever order the operations ran in.
+// Streams and events: a missing wait is a race, whatever the execution order was.
 #include <gtest/gtest.h>
 
 #include "snippet.h"
@@ -72,7 +72,7 @@ TEST(PtxOrder, MissingWaits) {
       EXPECT_EQ(f.details.allocation, "a");
     }
     {
-      Fixture f(seed);  // the next copy overwrites what the kernel still reads
+      Fixture f(seed);  // the next copy overwrites data that the kernel still reads
       const EventId there = f.device.create_event();
       f.device.copy_in(f.a, f.host.data(), 128, f.copying);
       f.device.record(there, f.copying);
@@ -111,7 +111,7 @@ TEST(PtxOrder, ManyReadersOfSeveralStreams) {
   f.step(c, f.a, f.computing);
   f.step(d, f.a, third);
   EXPECT_EQ(f.fault(), kNoFault);
-  // One of the three is not waited for before the write.
+  // The write does not wait for one of the three.
   f.step(f.b, f.a, f.copying);
   f.step(c, f.a, f.computing);
   f.step(d, f.a, third);

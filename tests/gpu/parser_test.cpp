@@ -1,4 +1,4 @@
-// What the text may say, and errors with their lines; damaged texts end in an error, never in a crash.
+// Accepted texts, and errors with line numbers; damaged texts cause an error, never a crash.
 #include <gtest/gtest.h>
 
 #include <fmt/core.h>
@@ -12,7 +12,7 @@ namespace {
 
 struct Bad {
   std::string body;
-  std::string part;  // of the message
+  std::string part;  // part of the message
 };
 
 std::string message_of(const std::string& text, int* line = nullptr) {
@@ -34,7 +34,7 @@ TEST(PtxParser, ErrorsNameLineAndText) {
       {"add.f32 %f1, %f2;", "2 operands"},
       {"add.f32 %f1, %f2, %r100;", "%r100"},
       {"add.f32 %f1, %f2, %x3;", "64 bits"},
-      {"add.f32 %f1, %f2, 7;", "an integer where a float is needed"},
+      {"add.f32 %f1, %f2, 7;", "is an integer: expected a float"},
       {"add.u16 %h1, %h1, 70000;", "does not fit"},
       {"fma.f32 %f1, %f2, %f3, %f4;", "needs a rounding"},
       {"cvt.s32.f32 %r1, %f1;", "needs a rounding to an integer"},
@@ -43,7 +43,7 @@ TEST(PtxParser, ErrorsNameLineAndText) {
       {"setp.ltu.s32 %p1, %r1, %r2;", "does not exist for .s32"},
       {"setp.lo.s32 %p1, %r1, %r2;", "does not exist"},
       {"mov.u32 %tid.x, %r1;", "cannot be written"},
-      {"bra NOWHERE;", "there is no label NOWHERE"},
+      {"bra NOWHERE;", "label NOWHERE does not exist"},
       {"L:\nL:", "is duplicated"},
       {"@%r1 bra L;\nL:", "is not a predicate"},
       {"ld.global.v4.f32 {%f1, %f2}, [%in];", "a vector of 4"},
@@ -71,13 +71,13 @@ TEST(PtxParser, ErrorsNameLineAndText) {
       {".reg .b32 %r1;\n.reg .b32 %r1;", "is duplicated"},
       {"add.s32 %r1, %r2, 12x;", "is not a number"},
       {"add.s32 %r1, %r2, 0f3F8;", "is not a number"},
-      {"add.s32 %r1 %r2, 1;", "was expected"},
+      {"add.s32 %r1 %r2, 1;", "expected"},
       {"lop3.b32 %r1, %r2, %r3, %r4, 256;", "a number from 0 to 255"},
   };
   for (const Bad& one : bad) {
     int line = 0;
     const std::string message = message_of(kernel_text("mov.u32 %r1, 0;\n" + one.body), &line);
-    EXPECT_NE(message.find(one.part), std::string::npos) << one.body << " gives: " << message;
+    EXPECT_NE(message.find(one.part), std::string::npos) << one.body << " reports: " << message;
     EXPECT_GE(line, 18) << message;
     EXPECT_LE(line, 21) << message;
     EXPECT_EQ(message.rfind("bad.ptx:", 0), 0u) << message;
@@ -85,7 +85,7 @@ TEST(PtxParser, ErrorsNameLineAndText) {
 }
 
 TEST(PtxParser, ErrorsOfModules) {
-  EXPECT_NE(message_of("").find(".version was expected, not the end"), std::string::npos);
+  EXPECT_NE(message_of("").find("expected .version, found the end"), std::string::npos);
   EXPECT_NE(message_of(".version 5.0\n").find("too old"), std::string::npos);
   EXPECT_NE(message_of(".version 9.0\n.target sm_80\n.address_size 32\n").find("64"), std::string::npos);
   const std::string head = ".version 9.0\n.target sm_80\n.address_size 64\n";
@@ -134,7 +134,7 @@ TEST(PtxParser, WhatCompilersWrite) {
   EXPECT_EQ(one, 1.0f);
 }
 
-// Parts of every kind of instruction; mutations of it are loaded and, where they load, run.
+// All kinds of instructions; mutations of this text are loaded and, if they load, run.
 const std::string& sample() {
   static const std::string kText = kernel_text(
       ".shared .align 16 .b8 tile[512];\n.loc 1 5 3\nmov.u32 %r0, %tid.x;\nshl.b32 %r1, %r0, 2;\nmov.u32 "
@@ -185,12 +185,12 @@ TEST(PtxParser, DamagedTextsEndInErrors) {
           break;
         case 5:
         case 6:
-        case 7: {  // another number: mostly still a valid text
+        case 7: {  // another number: mostly still valid
           const size_t digit = text.find_first_of("0123456789", at);
           if (digit != std::string::npos) text[digit] = static_cast<char>('0' + below(10));
           break;
         }
-        default: {  // a line goes elsewhere
+        default: {  // moves a line
           const size_t begin = text.find('\n', at),
                        end = begin == std::string::npos ? begin : text.find('\n', begin + 1);
           if (end == std::string::npos) break;
@@ -217,7 +217,7 @@ TEST(PtxParser, DamagedTextsEndInErrors) {
       ++refused;
     } catch (const Violation&) {
       ++violated;
-    } catch (const std::invalid_argument&) {  // no kernel of that name any more
+    } catch (const std::invalid_argument&) {  // the kernel was renamed
     }
   }
   RecordProperty("loaded", static_cast<int>(loaded));

@@ -1,4 +1,4 @@
-// Results that an NVIDIA H200 gave where PTX leaves them open or a card differs from its text.
+// Results of an NVIDIA H200 where PTX leaves them undefined or the hardware differs from the PTX ISA.
 #include <gtest/gtest.h>
 
 #include <fmt/core.h>
@@ -8,7 +8,7 @@
 namespace strata::gpu_tests {
 namespace {
 
-// A result is tiny where it is below the least normal number after a rounding with an exponent of any size.
+// Tiny: below the least normal number after rounding with an unbounded exponent.
 TEST(PtxFloat, RecordedFlushes) {
   const uint64_t least = 0x0080'0000, minus_least = 0x8080'0000;
   expect_rows("fma.rn.ftz.f32 %D, %A, %B, %C;", {32, 32, 32, 32},
@@ -67,12 +67,12 @@ TEST(PtxConversion, RecordedZeros) {
   expect_rows("cvt.rn.relu.tf32.f32 %D, %A;", {32, 32}, {{{minus_zero}, 0}});
   expect_rows("cvt.rz.relu.bf16.f32 %D, %A;", {16, 32}, {{{minus_zero}, 0}});
   expect_rows("cvt.rn.relu.f16x2.f32 %D, %A, %B;", {32, 32, 32}, {{{minus_zero, 0x7f7f'ffff}, 0x7c00}});
-  // .ftz does not flush on the way to f16.
+  // .ftz does not flush on conversion to f16.
   expect_rows("cvt.rp.ftz.f16.f32 %D, %A;", {16, 32}, {{{1}, 1}, {{0x007e'cfd1}, 1}});
   expect_rows("cvt.rm.ftz.f16.f32 %D, %A;", {16, 32}, {{{0x8000'0001}, 0x8001}});
 }
 
-// Positions and lengths of fields in 64 bits are not cut to eight bits.
+// Positions and lengths of 64-bit fields are not truncated to eight bits.
 TEST(PtxBits, RecordedFields) {
   expect_rows("bfe.u64 %D, %A, %B, %C;", {64, 64, 32, 32},
               {{{0x030a'fdfa'75b8'e069, 0x17, 0xa72e'9b1b}, 0x6'15fb'f4eb},
@@ -86,7 +86,7 @@ TEST(PtxBits, RecordedFields) {
                {{5, 0xfb9d'fe58'5368'fbbd, 0x7e72'5100, 0x45}, 0xfb9d'fe58'5368'fbbd}});
 }
 
-// In global memory sums of fp32 flush denormals, and sums of f64 keep a signalling NaN.
+// In global memory fp32 sums flush denormals, and f64 sums preserve a signalling NaN.
 TEST(PtxMemory, RecordedSums) {
   expect_rows("st.global.b32 [%x1], %A; atom.global.add.f32 %r5, [%x1], %B; ld.global.b32 %D, [%x1];",
               {32, 32, 32},

@@ -1,5 +1,4 @@
-// Small floats for tests, by search in a table of all their values: nothing in common with the executor's
-// way.
+// Small floats for tests, by search in a table of all their values: independent of the executor's method.
 #pragma once
 
 #include <cmath>

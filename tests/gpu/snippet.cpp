@@ -47,7 +47,7 @@ void expect_rows(const std::string& instruction, const std::vector<unsigned>& wi
   try {
     results = evaluate(*make_device(), instruction, widths, operands);
   } catch (const Unsupported& error) {
-    fmt::print("not on this device: {}: {}\n", instruction, error.what());
+    fmt::print("not supported by this device: {}: {}\n", instruction, error.what());
     return;
   } catch (const std::exception& error) {
     FAIL() << instruction << ": " << error.what();

@@ -10,17 +10,16 @@
 
 namespace strata::gpu_tests {
 
-// The violation that the kernel ends with; fails the test where it ends without one.
+// The violation that ends the kernel; fails the test if there is none.
 ViolationDetails violation_of(const std::string& body, Extent block, const std::string& outside = "",
                               unsigned grid = 1, uint64_t seed = 1);
 
-// Runs the kernel with memory of `out_words` 32-bit words, which start at 0, and the input words. Returns the
-// output.
+// Runs the kernel with `out_words` 32-bit output words, initially 0, and the input words. Returns the output.
 std::vector<uint32_t> run_words(const std::string& body, size_t out_words,
                                 const std::vector<uint32_t>& in = {}, Extent block = {32},
                                 const std::string& outside = "", unsigned grid = 1, uint64_t seed = 1);
 
-// Evaluates one instruction (evaluate.h) and compares. Prints a note where the device does not have it.
+// Evaluates one instruction (evaluate.h) and compares. Prints a note if the device does not support it.
 struct Row {
   std::vector<uint64_t> operands;
   uint64_t expected;
@@ -28,7 +27,7 @@ struct Row {
 void expect_rows(const std::string& instruction, const std::vector<unsigned>& widths,
                  const std::vector<Row>& rows);
 
-// Compares the instruction with a function over every combination of the values.
+// Compares the instruction with a function for every combination of the values.
 template <typename F>
 void expect_function(const std::string& instruction, const std::vector<unsigned>& widths,
                      const std::vector<std::vector<uint64_t>>& values, F function) {

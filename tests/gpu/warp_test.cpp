@@ -33,7 +33,7 @@ std::vector<uint32_t> run(const std::string& body, unsigned threads = 32) {
 
 TEST(PtxWarp, Shuffles) {
   const std::vector<uint32_t> in = scrambled(32);
-  // The definition: c = clamp | segment mask << 8.
+  // By definition: c = clamp | segment mask << 8.
   const auto expected = [&](char mode, unsigned lane, unsigned b, unsigned c, bool* inside) {
     const unsigned clamp = c & 31, segment = c >> 8 & 31;
     const int highest = static_cast<int>((lane & segment) | (clamp & ~segment)),
@@ -63,7 +63,7 @@ TEST(PtxWarp, Shuffles) {
       }
     }
   }
-  // A part of the warp, by its own mask.
+  // Half of the warp, with its own mask.
   const std::vector<uint32_t> half =
       run("mov.u32 %r9, 0;\nsetp.lt.u32 %p1, %r0, 16;\n@%p1 shfl.sync.bfly.b32 %r9, %r1, 5, 31, 0xffff;\n");
   EXPECT_EQ(half[3], in[6]);
@@ -105,7 +105,7 @@ TEST(PtxWarp, MatchReduceElect) {
 }
 
 TEST(PtxWarp, GroupsWithTheirOwnMasks) {
-  // Groups of eight execute one instruction, each with its mask.
+  // Groups of eight execute one instruction, each with its own mask.
   const std::string masks = "and.b32 %r2, %r0, 24;\nmov.u32 %r3, 255;\nshl.b32 %r3, %r3, %r2;\n";
   const std::vector<uint32_t> sums = run(masks + "redux.sync.add.u32 %r9, %r0, %r3;\n");
   const std::vector<uint32_t> votes =
@@ -130,11 +130,11 @@ TEST(PtxWarp, SpecialRegisters) {
     EXPECT_EQ(out[thread * 4 + 2], (1u << thread % 32) - 1);
     EXPECT_EQ(out[thread * 4 + 3], 4u);
   }
-  EXPECT_NE(out[1], out[32 * 4 + 1]);  // numbers of warps are the hardware's choice
+  EXPECT_NE(out[1], out[32 * 4 + 1]);  // hardware chooses the warp numbers
 }
 
 TEST(PtxFlow, LoopsOfDifferentLength) {
-  // Collatz steps: each lane leaves the loop at its own time.
+  // Collatz steps: the lanes leave the loop at different times.
   const std::vector<uint32_t> out =
       run("add.s32 %r1, %r0, 1;\nmov.u32 %r9, 0;\nLOOP:\nsetp.eq.u32 %p1, %r1, 1;\n@%p1 bra DONE;\nadd.s32 "
           "%r9, %r9, 1;\nand.b32 %r2, %r1, 1;\n"
@@ -219,7 +219,7 @@ TEST(PtxBarrier, NamedBarriersOfWarps) {
 }
 
 TEST(PtxBarrier, HalvesOfAWarpMeet) {
-  // Without .aligned lanes of one warp may arrive by different paths.
+  // Without .aligned, lanes of one warp may arrive on different paths.
   const std::string body =
       kStart +
       "shl.b32 %r2, %r0, 2;\nmov.u32 %r3, tile;\nadd.s32 %r2, %r2, %r3;\nxor.b32 %r4, %r0, 16;\nshl.b32 %r4, "
@@ -243,7 +243,8 @@ TEST(PtxFlow, SharedVariablesOfFunctionsAreOne) {
       ".func put(.param .b32 value)\n{\n.param .b32 a;\n.param .b32 b;\n.reg .b32 %r<2>;\nld.param.u32 %r1, "
       "[value];\nst.param.b32 [a], %r1;\n"
       "call (b), swap, (a);\n}\n";
-  // The first call finds a word that nobody wrote: it is named, so the variable exists once a block.
+  // The first call reads a word that was never written; the report names it, so the variable exists once per
+  // block.
   EXPECT_EQ(violation_of("{\n.param .b32 a;\n.param .b32 b;\nst.param.b32 [a], 5;\ncall (b), swap, (a);\n}",
                          {1, 1, 1}, function)
                 .allocation,
@@ -301,7 +302,7 @@ TEST(PtxMatrix, RecordedSums) {
     const size_t depth = shape.depth, count = (lines.size() + 31) / 32 * 4;
     MatrixBatch batch{std::vector<uint32_t>(count * 16 * depth), std::vector<uint32_t>(count * depth * 8),
                       std::vector<uint32_t>(count * kMatrixResults), count};
-    // Eight in a matrix, on its diagonal.
+    // Eight per matrix, on its diagonal.
     for (size_t n = 0; n < lines.size(); ++n) {
       const size_t matrix = n / 8, place = n % 8;
       for (size_t k = 0; k < depth; ++k) {
@@ -347,7 +348,7 @@ TEST(PtxMatrix, LoadAndStore) {
                 value(matrix * 8 + column, lane / 4) | value(matrix * 8 + column + 1, lane / 4) << 16);
     }
   }
-  // What stmatrix stores, ldmatrix of the same form loads.
+  // ldmatrix loads what stmatrix of the same form stores.
   const std::vector<uint32_t> back = run_words(
       fill +
           "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r10}, [%r2];\nbar.warp.sync "

@@ -61,20 +61,20 @@ HWY_EXPORT(ActivationForward);
 HWY_EXPORT(ActivationBackward);
 
 namespace {
-constexpr int64_t kGrain = 16384;
+constexpr int64_t kChunk = 16384;
 }
 
 void activation_forward(ActivationKind kind, int64_t n, void* y, const void* x, DType dtype) {
   require_activation_dtype(dtype, "activation_forward");
   const auto kernel = HWY_DYNAMIC_DISPATCH(ActivationForward);
-  parallel_ranges(n, kGrain, [&](int64_t begin, int64_t end) { kernel(kind, y, x, dtype, begin, end); });
+  parallel_ranges(n, kChunk, [&](int64_t begin, int64_t end) { kernel(kind, y, x, dtype, begin, end); });
 }
 
 void activation_backward(ActivationKind kind, int64_t n, void* dx, const void* dy, const void* x,
                          DType dtype) {
   require_activation_dtype(dtype, "activation_backward");
   const auto kernel = HWY_DYNAMIC_DISPATCH(ActivationBackward);
-  parallel_ranges(n, kGrain, [&](int64_t begin, int64_t end) { kernel(kind, dx, dy, x, dtype, begin, end); });
+  parallel_ranges(n, kChunk, [&](int64_t begin, int64_t end) { kernel(kind, dx, dy, x, dtype, begin, end); });
 }
 
 }  // namespace strata::cpu

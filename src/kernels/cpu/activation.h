@@ -1,4 +1,4 @@
-// Activation functions of feed-forward blocks. Arrays have the given dtype (f32 or bf16), arithmetic is f32;
+// Activation functions of feed-forward blocks. Arrays have the given dtype (f32 or bf16); arithmetic is f32;
 // exponentials are accurate to a few ulp.
 #pragma once
 
@@ -15,7 +15,7 @@ void activation_forward(ActivationKind kind, int64_t n, void* y, const void* x, 
 void activation_backward(ActivationKind kind, int64_t n, void* dx, const void* dy, const void* x,
                          DType dtype);
 
-// y[rows, ffn] = f(gate) * up, where a row of gate_up is [gate | up] of 2 * ffn elements.
+// y[rows, ffn] = f(gate) * up; a row of gate_up is [gate | up], 2 * ffn elements.
 void gated_forward(ActivationKind kind, int64_t rows, int64_t ffn, void* y, const void* gate_up, DType dtype);
 // d_gate_up[rows, 2 * ffn] from dy[rows, ffn]; d_gate_up may alias gate_up.
 void gated_backward(ActivationKind kind, int64_t rows, int64_t ffn, void* d_gate_up, const void* dy,

@@ -1,4 +1,4 @@
-// The activation functions as vector arithmetic, and their slopes: what activation.cpp and gated.cpp apply.
+// Activation functions and their slopes in vector arithmetic, for activation.cpp and gated.cpp.
 #if defined(STRATA_KERNELS_CPU_ACTIVATIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_KERNELS_CPU_ACTIVATIONS_INL_H_
 #undef STRATA_KERNELS_CPU_ACTIVATIONS_INL_H_
@@ -19,7 +19,7 @@ struct ValueAndSlope {
 };
 
 struct Silu {
-  // Of the logistic's argument, so that its exponential stays a normal number.
+  // Bounds the argument of the logistic so that its exponential stays a normal number.
   static constexpr float kEdge = 87.0f;
   static HWY_INLINE Vector value(Vector x) { return logistic_times(x, clamped(x, kEdge)); }
   // s + x s (1 - s).
@@ -33,7 +33,7 @@ struct Silu {
 // (1 + tanh(u)) / 2 = logistic(2u), which has no cancellation for negative u.
 struct GeluTanh {
   static constexpr float kScale = 1.59576912f;  // 2 sqrt(2 / pi)
-  // Beyond it the logistic is 0 or 1 to the last bit, and exp(2u) would leave the range of floats.
+  // Beyond this the logistic is 0 or 1 to the last bit, and exp(2u) would leave the range of floats.
   static constexpr float kEdge = 9.9f;
   static HWY_INLINE Vector argument(Vector x, Vector square) {
     return hn::Mul(x, hn::MulAdd(square, constant(kScale * 0.044715f), constant(kScale)));
@@ -54,7 +54,7 @@ struct GeluTanh {
 };
 
 struct GeluErf {
-  static constexpr float kEdge = 13.0f;  // beyond, Phi is 0 or 1
+  static constexpr float kEdge = 13.0f;  // beyond this, Phi is 0 or 1
   static HWY_INLINE Vector value(Vector x) { return hn::Mul(x, normal(x).cumulative); }
   static HWY_INLINE ValueAndSlope both(Vector x) {
     const Normal at = normal(x);
@@ -63,7 +63,7 @@ struct GeluErf {
   }
 };
 
-// The operand order lets NaN through on x86. The slope at 0 is 0, as PyTorch's.
+// The operand order propagates NaN on x86. The slope at 0 is 0, as in PyTorch.
 struct Relu {
   static HWY_INLINE Vector value(Vector x) { return hn::Max(zero(), x); }
   static HWY_INLINE ValueAndSlope both(Vector x) {
@@ -72,7 +72,7 @@ struct Relu {
   }
 };
 
-// body(f) with the function of a kind.
+// Squared ReLU.
 struct Relu2 {
   static HWY_INLINE Vector value(Vector x) {
     const Vector above = hn::Max(zero(), x);
@@ -84,6 +84,7 @@ struct Relu2 {
   }
 };
 
+// Calls body(f) with the function of a kind.
 template <typename Body>
 HWY_INLINE void with_activation(ActivationKind kind, const Body& body) {
   switch (kind) {

@@ -16,7 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::HWY_NAMESPACE {
 
-// sums[columns] += g² of one row; returns their sum.
+// sums[columns] += g² of one row; returns the sum of g².
 float AddSquares(const float* grad, float grad_scale, int64_t columns, float* sums) {
   const Vector scale = constant(grad_scale);
   return sum_over(columns, [&](int64_t j, auto span, Vector sum) HWY_ATTR {
@@ -26,7 +26,7 @@ float AddSquares(const float* grad, float grad_scale, int64_t columns, float* su
   });
 }
 
-// variance += share (g² − variance), element by element.
+// variance += share (g² − variance), element-wise.
 void MoveVariance(float* variance, const float* grad, float grad_scale, float share, int64_t n) {
   const Vector scale = constant(grad_scale), part = constant(share);
   for_vectors(n, [&](int64_t i, auto span) HWY_ATTR {
@@ -76,7 +76,7 @@ HWY_EXPORT(ApplyRow);
 
 namespace {
 
-// Rows of one task: at most kTasks of them, since each keeps sums for all columns.
+// Rows per task: at most kTasks tasks, since each has sums for all columns.
 constexpr int64_t kTasks = 64;
 int64_t rows_of_task(int64_t rows) {
   return std::max<int64_t>(16, (rows + kTasks - 1) / kTasks);
@@ -88,8 +88,8 @@ int64_t padded(int64_t floats) {
 }
 
 struct Scratch {
-  double* partials;  // sums of p² or u², one a block
-  double* sums;      // of an update that ends where it begins
+  double* partials;  // sums of p² or u², one per block
+  double* sums;      // for an update that runs all phases in one call
   float* columns;    // [tasks, columns] of g²
 };
 
@@ -114,7 +114,7 @@ double sum_of_squares(const float* x, int64_t n, double* partials) {
   return squares;
 }
 
-// What the scalars and the constants say of a step.
+// One step's scalars, combined with the constants.
 struct Step {
   Step(const UpdateScalars& s, const AdafactorConstants& constants)
       : c(constants),
@@ -124,7 +124,7 @@ struct Step {
         keep(static_cast<float>(1 - rate * c.weight_decay)),
         least(static_cast<float>(c.eps1 * c.eps1)) {}
 
-  // By the sums of squares of a tensor's n weights and of their updates.
+  // Step length from the sums of squares of a tensor's n weights and of their updates.
   float length(double weights, double updates, int64_t n) const {
     const double alpha = std::max(c.eps2, root_mean_square(weights, n)) * std::min(rate, 1 / std::sqrt(t));
     return static_cast<float>(alpha / std::max(1.0, root_mean_square(updates, n) / c.clip_threshold));
@@ -139,7 +139,7 @@ void move_to(float* mean, double wanted, float share) {
   *mean += share * (static_cast<float>(wanted) - *mean);
 }
 
-// What the second moment of a row is multiplied with.
+// Factor of a row's second moment.
 double row_factor(const AdafactorPart& part, const double* sums, const AdafactorConstants& c) {
   const double mean = sums[part.columns + 1] / static_cast<double>(part.of_rows);
   return 1 / std::max(mean, c.eps1);

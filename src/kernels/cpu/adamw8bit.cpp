@@ -17,11 +17,11 @@
 #ifndef STRATA_KERNELS_CPU_ADAMW8BIT_FACTORS_
 #define STRATA_KERNELS_CPU_ADAMW8BIT_FACTORS_
 namespace strata::cpu {
-// The scalars of one update as the loop needs them.
+// The scalars of one update in the form the loop needs.
 struct AdamW8BitFactors {
   float grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, inverse_sqrt_correction2, eps, keep, step;
 };
-// In magnitude, of a block or a part of it.
+// Largest magnitudes in a block or a part of it.
 struct LargestMoments {
   float m, v;
 };
@@ -34,22 +34,23 @@ namespace strata::cpu::HWY_NAMESPACE {
 using I32 = hn::RebindToSigned<F32>;
 using U8 = hn::Rebind<uint8_t, F32>;  // as many lanes as F32
 
-// The values of codes[0, lanes).
+// Decodes codes[0, lanes).
 HWY_INLINE Vector values_of(const DynamicMap& map, const uint8_t* codes) {
   return hn::GatherIndex(F32(), map.values.data(), hn::PromoteTo(I32(), hn::LoadU(U8(), codes)));
 }
 
-// Codes and scale of one whole block whose largest magnitude is `most`.
+// Quantizes one whole block whose largest magnitude is `most`.
 HWY_INLINE void quantize_block(const DynamicMap& map, const float* x, float most, uint8_t* codes,
                                float* scale) {
   const I32 di;
-  // A block of zeros: the least number that is not flushed to zero, so that their codes are those of zero.
+  // In a block of zeros, divides by the least number that is not flushed to zero, so that the codes are those
+  // of zero.
   const Vector inverse = constant(1.0f / std::max(most, std::numeric_limits<float>::min()));
   const auto first = hn::Set(di, map.first_bits), one = hn::BitCast(di, constant(1.0f));
   const auto base = hn::Set(di, map.first_bits >> map.shift), offset = hn::Set(di, map.sign_offset);
   for (int64_t i = 0; i < kQuantizationBlock; i += lanes()) {
     const Vector share = hn::Mul(hn::LoadU(F32(), x + i), inverse);
-    // As whole numbers, so that a NaN stays within the table.
+    // Compared as integers, so that a NaN stays within the table.
     const auto bits = hn::Min(hn::Max(hn::BitCast(di, hn::Abs(share)), first), one);
     const auto negative = hn::BroadcastSignBit(hn::BitCast(di, share));
     const auto at = hn::Add(hn::Sub(hn::ShiftRightSame(bits, map.shift), base), hn::And(negative, offset));
@@ -73,8 +74,7 @@ void QuantizeBlock(const DynamicMap& map, const float* x, uint8_t* codes, float*
   quantize_block(map, x, most_of(largest), codes, scale);
 }
 
-// The new moments of the elements of a block from `i` on. Rounded where PyTorch rounds, so that codes rarely
-// fall to another side.
+// The new moments of a block's elements from `i` on. Rounds like PyTorch, so that codes rarely differ.
 HWY_INLINE void new_moments(const Moments8Bit& moments, const float* grad, const AdamW8BitFactors& f,
                             int64_t i, Vector& m, Vector& v) {
   const Vector g = hn::Mul(hn::LoadU(F32(), grad + i), constant(f.grad_scale));
@@ -96,7 +96,8 @@ void AdamW8BitLargest(const Moments8Bit& moments, const float* grad, const AdamW
   *largest = {most_of(m_largest), most_of(v_largest)};
 }
 
-// `given`: the largest new moments of the block, of which these elements may be a part; nullptr: their own.
+// `given`: the largest new moments of the whole block, if these elements are only a part of it; nullptr: use
+// their own.
 void AdamW8BitBlock(float* p, const Moments8Bit& moments, const float* grad, const AdamW8BitFactors& f,
                     const LargestMoments* given) {
   HWY_ALIGN float new_m[kQuantizationBlock];
@@ -151,7 +152,8 @@ AdamW8BitFactors factors_of(const UpdateScalars& s, const AdamWConstants& c) {
   };
 }
 
-// A block of which not all elements are here: copies that zeros fill up. They stay zero and enlarge no scale.
+// A block that is not completely on this rank: a copy padded with zeros, which stay zero and enlarge no
+// scale.
 struct PartOfBlock {
   PartOfBlock() {
     std::fill(std::begin(m), std::end(m), kZeroOfM);
@@ -172,10 +174,9 @@ struct PartOfBlock {
   uint8_t m[kQuantizationBlock], v[kQuantizationBlock];
 };
 
-// Calls each(at, place, count) for the elements of a block that a run has: memory's from `at` on are the
-// block's from `place` on.
+// Calls each(at, place, count) for the ranges of a block within a run: `at` in memory, `place` in the block.
 template <typename Each>
-void for_each_piece(const HeldRun& run, int64_t block, const Each& each) {
+void for_each_range(const HeldRun& run, int64_t block, const Each& each) {
   const int64_t begin = block * kQuantizationBlock, end = begin + kQuantizationBlock;
   for (int64_t row = std::max(run.row, begin / run.columns);
        row < run.row + run.rows && row * run.columns < end; ++row) {
@@ -233,7 +234,7 @@ void adamw8bit_largest(const HeldRun& run, const Moments8Bit& moments, const flo
   const auto kernel = HWY_DYNAMIC_DISPATCH(AdamW8BitLargest);
   for_each_block(run, [&](int64_t block) {
     PartOfBlock part;
-    for_each_piece(run, block, [&](int64_t at, int64_t place, int64_t count) {
+    for_each_range(run, block, [&](int64_t at, int64_t place, int64_t count) {
       part.take(place, count, nullptr, moments_from(moments, at, nullptr, nullptr), grad + at);
     });
     LargestMoments largest{};
@@ -251,13 +252,13 @@ void adamw8bit_update_run(const HeldRun& run, float* master, const Moments8Bit& 
   const auto kernel = HWY_DYNAMIC_DISPATCH(AdamW8BitBlock);
   for_each_block(run, [&](int64_t block) {
     PartOfBlock part;
-    for_each_piece(run, block, [&](int64_t at, int64_t place, int64_t count) {
+    for_each_range(run, block, [&](int64_t at, int64_t place, int64_t count) {
       part.take(place, count, master + at, moments_from(moments, at, nullptr, nullptr), grad + at);
     });
     float m_scale = moments.m_scale[block], v_scale = moments.v_scale[block];
     const LargestMoments largest{m_largest[block], v_largest[block]};
     kernel(part.p, {part.m, &m_scale, part.v, &v_scale}, part.g, factors, &largest);
-    for_each_piece(run, block, [&](int64_t at, int64_t place, int64_t count) {
+    for_each_range(run, block, [&](int64_t at, int64_t place, int64_t count) {
       part.give(place, count, master + at, moments_from(moments, at, nullptr, nullptr));
     });
   });

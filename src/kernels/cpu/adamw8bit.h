@@ -1,6 +1,6 @@
-// AdamW whose moments are bytes (Dettmers et al. 2022), as bitsandbytes has it: a moment is a value of its
-// map times the largest magnitude in its block of 256 elements. The step itself is done in fp32, with the new
-// moments as they were before they were rounded to bytes.
+// AdamW with 8-bit moments (Dettmers et al. 2022), as in bitsandbytes: a moment is a value of its map times
+// the largest magnitude in its block of 256 elements. The step is computed in fp32 from the new moments
+// before they are rounded to bytes.
 #pragma once
 
 #include <cstdint>
@@ -17,31 +17,31 @@ struct Moments8Bit {
   float* v_scale = nullptr;
 };
 
-// g and rate as adamw_update has them, and the same formula but for
-//   m = beta1 m + (1 - beta1) g
-// Memory of zeros stands for moments of zero.
+// g and rate as in adamw_update, and the same formula except
+//  m = beta1 m + (1 - beta1) g
+// Zeroed memory represents zero moments.
 void adamw8bit_update(int64_t n, float* master, const Moments8Bit& moments, const float* grad,
                       const UpdateScalars* scalars, const AdamWConstants& constants);
 
-// A tensor [rows, columns] of which a rank holds `width` columns from `first_column` on, and of these columns
-// in one run the rows [row, row + rows): in memory from row `at` on, rows of `width` elements. Blocks are
-// counted through the whole tensor, so that several ranks may hold parts of one.
+// A tensor [rows, columns]. The rank holds `width` columns from `first_column`; this run covers rows [row,
+// row + rows) of them, stored from row `at` on with `width` elements each. Blocks are numbered through the
+// whole tensor, so several ranks may hold parts of one.
 struct HeldRun {
   int64_t columns = 0, first_column = 0, width = 0;
   int64_t row = 0, rows = 0, at = 0;
 };
-// The update of a run takes two passes, between which the ranks tell each other the greatest new moments that
-// they hold of each block. Both read the scales of all blocks, as the update before left them.
+// The update of a run takes two passes. Between them the ranks exchange the largest new moments that they
+// hold of each block. Both passes read the scales of all blocks from the previous update.
 // Raises m_largest and v_largest, [blocks] each, to the largest new moments of the run's elements.
 void adamw8bit_largest(const HeldRun& run, const Moments8Bit& moments, const float* grad,
                        const UpdateScalars* scalars, const AdamWConstants& constants, float* m_largest,
                        float* v_largest);
-// With the largest of all ranks, which are the new scales: leaves the scales as they are.
+// Takes the maxima over all ranks, which are the new scales, and leaves the stored scales unchanged.
 void adamw8bit_update_run(const HeldRun& run, float* master, const Moments8Bit& moments, const float* grad,
                           const UpdateScalars* scalars, const AdamWConstants& constants,
                           const float* m_largest, const float* v_largest);
 
-// codes[n] and scales of x, as bitsandbytes' backend "default" makes them: code = the number of borders
+// codes[n] and scales of x, as computed by bitsandbytes' backend "default": code = the number of borders
 // (halfway between two values) below x * (1 / scale).
 void quantize_blocks(const DynamicMap& map, int64_t n, const float* x, uint8_t* codes, float* scales);
 

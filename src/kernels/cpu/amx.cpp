@@ -10,7 +10,7 @@ namespace strata::cpu::detail {
 #if STRATA_HAS_AMX
 namespace {
 
-// Linux keeps no tiles for a process that has not asked for them (Documentation/arch/x86/xstate.rst).
+// Linux provides tiles only to processes that request them (Documentation/arch/x86/xstate.rst).
 bool ask_for_tiles() {
   constexpr uint32_t kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kBoth = kAmxBf16 | kAmxTile;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;

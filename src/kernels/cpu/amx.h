@@ -1,8 +1,7 @@
-// AMX: eight registers that hold a tile each, of 16 rows of 64 bytes, and the product of two of them
-// (Intel's Software Developer's Manual, "TDPBF16PS", "TILELOADD", "TILESTORED", "LDTILECFG"). Two classes
-// with one interface: by the instructions, and a model of them in plain C++ with the same bits, on which
-// kernels are tested where the processor lacks them. Numbers of registers are template arguments, since
-// instructions have them in their code.
+// AMX: eight tile registers of 16 rows of 64 bytes each, and their matrix product (Intel's Software
+// Developer's Manual, "TDPBF16PS", "TILELOADD", "TILESTORED", "LDTILECFG"). Two classes with one interface:
+// NativeTiles executes the instructions; ModelTiles computes the same bits in plain C++, to test kernels on
+// processors without AMX. Register numbers are template arguments because instructions encode them.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +16,16 @@
 
 namespace strata::cpu::detail {
 
-// Whether this processor has tiles and the system lets this process use them, which is asked for at the first
-// call.
+// Whether this processor has AMX tiles and the system lets this process use them. The first call requests
+// permission.
 bool has_amx_tiles();
 
 inline constexpr int64_t kTileRows = 16;
-inline constexpr int64_t kTileBytes = 64;              // of a row: 16 sums
-inline constexpr int64_t kTileDepth = kTileBytes / 2;  // bf16 values of a row
+inline constexpr int64_t kTileBytes = 64;              // per row: 16 sums
+inline constexpr int64_t kTileDepth = kTileBytes / 2;  // bf16 values per row
 inline constexpr int64_t kTileSums = kTileBytes / 4;
 
-// The registers as they are while it lives: not across threads, and one at a time.
+// The registers are valid as long as the object lives. Not shared by threads; at most one object at a time.
 class ModelTiles {
  public:
   template <int kTile>
@@ -44,9 +43,9 @@ class ModelTiles {
     for (int64_t r = 0; r < kTileRows; ++r)
       std::memcpy(static_cast<std::byte*>(to) + r * stride, tiles_[kTile][r], kTileBytes);
   }
-  // sums[m, n] += Σ_k a[m, 2k] · b[k, 2n] + Σ_k a[m, 2k + 1] · b[k, 2n + 1]: two sums in order of k by fused
-  // multiply-adds, which are added to each other, then to what is there. Denormal operands and results are
-  // zero.
+  // sums[m, n] += Σ_k a[m, 2k] · b[k, 2n] + Σ_k a[m, 2k + 1] · b[k, 2n + 1]: two sums by fused multiply-adds
+  // in order of k, which are added to each other, then to the previous value. Denormal operands and results
+  // are zero.
   template <int kSums, int kA, int kB>
   void dot() {
     multiply(tiles_[kSums], tiles_[kA], tiles_[kB]);
@@ -66,8 +65,8 @@ class ModelTiles {
     std::memcpy(&value, &bits, sizeof value);
     return flushed(value);
   }
-  // A product of two bf16 values is exact in fp32, so that adding it rounds as the fused operation does (but
-  // where it leaves the range of normal values).
+  // The product of two bf16 values is exact in fp32, so adding it rounds like the fused operation (except
+  // outside the range of normal values).
   static void multiply(Tile& sums, const Tile& a, const Tile& b) {
     float low[kTileSums][kTileSums], high[kTileSums][kTileSums];
     for (int64_t k = 0; k < kTileSums; ++k) {
@@ -100,7 +99,7 @@ class ModelTiles {
 class NativeTiles {
  public:
   NativeTiles() {
-    // Palette 1: rows and their bytes of each register.
+    // Palette 1: for each register, the number of rows and the bytes per row.
     alignas(64) uint8_t configuration[64] = {1};
     for (int i = 0; i < 8; ++i) {
       configuration[16 + 2 * i] = kTileBytes;

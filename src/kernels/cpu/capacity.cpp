@@ -34,7 +34,7 @@ void keep_first(const Group& group, const int32_t* begins, int32_t* taken) {
   }
 }
 
-// slots[rows · k] and ends[experts]: room to bring a group's slots together by expert.
+// Sorts a group's token-expert pairs by expert, in scratch of rows · k and [experts] entries.
 void keep_greatest(const Group& group, int32_t* ends, int32_t* slots) {
   const CapacityShape& shape = group.shape;
   std::fill_n(ends, shape.experts, 0);
@@ -48,15 +48,15 @@ void keep_greatest(const Group& group, int32_t* ends, int32_t* slots) {
   for (int64_t e = 0; e < shape.experts; ++e) {
     int32_t* const of_expert = slots + ends[e];
     int32_t* const end = slots + (e + 1 < shape.experts ? ends[e + 1] : all);
-    int32_t* const room = of_expert + std::min<int64_t>(end - of_expert, shape.capacity);
+    int32_t* const limit = of_expert + std::min<int64_t>(end - of_expert, shape.capacity);
     const auto weight = [&](int32_t slot) { return group.weights[group.begin() + slot]; };
-    std::nth_element(of_expert, room, end, [&](int32_t a, int32_t b) {
+    std::nth_element(of_expert, limit, end, [&](int32_t a, int32_t b) {
       const float x = weight(a), y = weight(b);
       if (std::isnan(x) || std::isnan(y)) return std::isnan(x) == std::isnan(y) ? a < b : std::isnan(x);
       return x > y || (x == y && a < b);
     });
     for (const int32_t* slot = of_expert; slot < end; ++slot) {
-      const bool stays = slot < room || std::isnan(weight(*slot));
+      const bool stays = slot < limit || std::isnan(weight(*slot));
       group.kept[group.begin() + *slot] = stays ? static_cast<int32_t>(e) : -1;
     }
   }

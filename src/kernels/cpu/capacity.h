@@ -1,4 +1,4 @@
-// Experts with bounded room, as ops/capacity defines them.
+// Experts with limited capacity, as ops/capacity defines them.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@ struct CapacityShape {
   int64_t tokens = 0, k = 1, experts = 1;
   int64_t rows = 1;  // tokens of a group
   int64_t capacity = 1;
-  bool greatest = false;           // the slots with the greatest scores stay, not the first
-  int64_t sequence = 1, idle = 0;  // the last `idle` of each `sequence` tokens have no slots
+  bool greatest = false;           // keep the pairs with the greatest scores, not the first ones
+  int64_t sequence = 1, idle = 0;  // the last `idle` tokens of each `sequence` tokens have no experts
   bool has_slots(int64_t token) const { return token % sequence < sequence - idle; }
 };
 int64_t limit_experts_scratch_bytes(const CapacityShape& shape);
-// kept[tokens · k]: ids, or -1. begins[tokens] or nullptr.
+// kept[tokens · k]: ids, or -1. begins[tokens] may be null.
 void limit_experts(const CapacityShape& shape, int32_t* kept, const int32_t* ids, const float* weights,
                    const int32_t* begins, void* scratch);
 // kept[i] = weights[i], or 0 where ids[i] is below 0; NaN stays.

@@ -55,19 +55,19 @@ HWY_EXPORT(ClampRange);
 HWY_EXPORT(ClampGradRange);
 
 namespace {
-constexpr int64_t kGrain = 16384;
+constexpr int64_t kChunk = 16384;
 }
 
 void clamp_forward(int64_t n, void* y, const void* x, float limit, DType dtype) {
   require_activation_dtype(dtype, "clamp_forward");
   const auto kernel = HWY_DYNAMIC_DISPATCH(ClampRange);
-  parallel_ranges(n, kGrain, [&](int64_t begin, int64_t end) { kernel(y, x, limit, dtype, begin, end); });
+  parallel_ranges(n, kChunk, [&](int64_t begin, int64_t end) { kernel(y, x, limit, dtype, begin, end); });
 }
 
 void clamp_backward(int64_t n, void* dx, const void* dy, const void* x, float limit, DType dtype) {
   require_activation_dtype(dtype, "clamp_backward");
   const auto kernel = HWY_DYNAMIC_DISPATCH(ClampGradRange);
-  parallel_ranges(n, kGrain,
+  parallel_ranges(n, kChunk,
                   [&](int64_t begin, int64_t end) { kernel(dx, dy, x, limit, dtype, begin, end); });
 }
 

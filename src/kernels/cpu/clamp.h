@@ -1,4 +1,4 @@
-// Values cut to [-limit, limit]. Arrays have the given dtype (f32 or bf16), arithmetic is f32.
+// Clamps values to [-limit, limit]. Arrays have the given dtype (f32 or bf16); arithmetic is f32.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ void clamp_forward(int64_t n, void* y, const void* x, float limit, DType dtype);
 // dx = dy where |x| ≤ limit, else 0. dx may alias dy or x.
 void clamp_backward(int64_t n, void* dx, const void* dy, const void* x, float limit, DType dtype);
 
-// Of [rows, gate | up] with `ffn` columns each: y = (clamp(up, ±limit) + 1) · g · sigmoid(alpha · g), g =
-// min(gate, limit). d_gate_up may alias gate_up.
+// Rows [gate | up] of `ffn` columns each: y = (clamp(up, ±limit) + 1) · g · sigmoid(alpha · g), g = min(gate,
+// limit). d_gate_up may alias gate_up.
 struct ClampedGate {
   int64_t rows = 0, ffn = 0;
   float alpha = 1, limit = 0;

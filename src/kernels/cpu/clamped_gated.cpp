@@ -12,7 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::HWY_NAMESPACE {
 
-// g sigmoid(a g) = silu(a g) / a. The order of operands of Min and Max lets NaN through on x86.
+// g sigmoid(a g) = silu(a g) / a. The operand order of Min and Max propagates NaN on x86.
 template <typename T>
 void clamped_rows(const ClampedGate& s, void* y, const void* gate_up, int64_t begin, int64_t end) {
   const Vector alpha = constant(s.alpha), inverse = constant(1.0f / s.alpha), one = constant(1.0f);

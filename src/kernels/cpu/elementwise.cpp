@@ -65,7 +65,7 @@ void AddRowRange(void* out, const void* x, const float* row, DType dtype, int64_
   const auto range = dtype == DType::kBF16 ? add_row_range<BF16> : add_row_range<float>;
   range(out, x, row, columns, begin, end);
 }
-// Multiplication by 1 is exact, so that casting is scaling.
+// Multiplication by 1 is exact, so scaling implements casting.
 void ScaleRange(void* out, DType out_dtype, const void* in, DType in_dtype, float factor, int64_t begin,
                 int64_t end) {
   const bool to_bf16 = out_dtype == DType::kBF16;
@@ -104,11 +104,11 @@ HWY_EXPORT(ColumnRows);
 HWY_EXPORT(CombineRange);
 
 namespace {
-constexpr int64_t kGrain = 16384;
+constexpr int64_t kChunk = 16384;
 }
 
 void require_activation_dtype(DType dtype, const char* kernel) {
-  STRATA_CHECK(dtype == DType::kF32 || dtype == DType::kBF16, "[{}] dtype is {}; f32 or bf16 was expected",
+  STRATA_CHECK(dtype == DType::kF32 || dtype == DType::kBF16, "[{}] dtype is {}: expected f32 or bf16",
                kernel, name_of(dtype));
 }
 
@@ -123,7 +123,7 @@ void combine_partial_rows(float* out, const float* partials, int64_t blocks, int
 void add(void* out, const void* a, const void* b, int64_t n, DType dtype) {
   require_activation_dtype(dtype, "add");
   const auto kernel = HWY_DYNAMIC_DISPATCH(AddRange);
-  parallel_ranges(n, kGrain, [&](int64_t begin, int64_t end) { kernel(out, a, b, dtype, begin, end); });
+  parallel_ranges(n, kChunk, [&](int64_t begin, int64_t end) { kernel(out, a, b, dtype, begin, end); });
 }
 
 void add_row(void* out, const void* x, const float* row, int64_t rows, int64_t columns, DType dtype) {
@@ -136,7 +136,7 @@ void add_row(void* out, const void* x, const float* row, int64_t rows, int64_t c
 void scale(void* out, const void* in, float factor, int64_t n, DType dtype) {
   require_activation_dtype(dtype, "scale");
   const auto kernel = HWY_DYNAMIC_DISPATCH(ScaleRange);
-  parallel_ranges(n, kGrain,
+  parallel_ranges(n, kChunk,
                   [&](int64_t begin, int64_t end) { kernel(out, dtype, in, dtype, factor, begin, end); });
 }
 
@@ -145,7 +145,7 @@ void cast(void* out, DType out_dtype, const void* in, DType in_dtype, int64_t n)
   require_activation_dtype(in_dtype, "cast");
   const auto kernel = HWY_DYNAMIC_DISPATCH(ScaleRange);
   parallel_ranges(
-      n, kGrain, [&](int64_t begin, int64_t end) { kernel(out, out_dtype, in, in_dtype, 1.0f, begin, end); });
+      n, kChunk, [&](int64_t begin, int64_t end) { kernel(out, out_dtype, in, in_dtype, 1.0f, begin, end); });
 }
 
 void fill_zero(void* out, int64_t bytes) {

@@ -83,15 +83,14 @@ namespace {
 
 void require_ids(const int32_t* ids, int64_t rows, int64_t size, const char* what) {
   for (int64_t row = 0; row < rows; ++row) {
-    STRATA_CHECK(ids[row] >= 0 && ids[row] < size, "[embedding] {} {} in row {}; 0 to {} was expected", what,
+    STRATA_CHECK(ids[row] >= 0 && ids[row] < size, "[embedding] {} {} in row {}: expected 0 to {}", what,
                  ids[row], row, size - 1);
   }
 }
 
 void require_parts(const EmbeddingShape& shape) {
   STRATA_CHECK(shape.parts > 0 && shape.vocab % shape.parts == 0,
-               "[embedding] {} parts of {} rows; parts of equal size were expected", shape.parts,
-               shape.vocab);
+               "[embedding] {} parts of {} rows: expected parts of equal size", shape.parts, shape.vocab);
 }
 
 }  // namespace
@@ -114,8 +113,8 @@ void embedding_backward(const EmbeddingShape& shape, float* d_table, const void*
   require_parts(shape);
   if (vocab_start == nullptr) require_ids(ids, shape.rows, shape.vocab, "id");
   if (!accumulate) fill_zero(d_table, shape.vocab * shape.dim * int64_t{sizeof(float)});
-  // A column's sum does not depend on the cut, so the cut may follow the threads: wide pieces, whole cache
-  // lines.
+  // A column's sum does not depend on the ranges, so they may depend on the number of threads: wide ranges,
+  // whole cache lines.
   const int64_t width = std::max<int64_t>(64, (shape.dim / compute_threads() + 15) / 16 * 16);
   const auto kernel = HWY_DYNAMIC_DISPATCH(ScatterColumns);
   parallel_ranges(shape.dim, width, [&](int64_t begin, int64_t end) {

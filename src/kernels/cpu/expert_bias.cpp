@@ -15,12 +15,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::HWY_NAMESPACE {
 
-// The first slot of a token; of the token behind the last, where slots that no token has begin.
+// The first token-expert pair of a token; for token = tokens, the first pair without a token.
 int64_t first_slot(const ExpertBiasShape& s, BiasSlots slots, int64_t token) {
   return slots.offsets != nullptr ? slots.offsets[token] : token * (s.slots / std::max<int64_t>(1, s.tokens));
 }
 
-// y = x + the bias of one expert, or of several with weights, in one pass over the row.
+// y = x + the bias of one expert, or the weighted biases of several, in one pass over the row.
 template <typename T>
 void add_rows(const ExpertBiasShape& s, void* y, const void* x, BiasSlots slots, const float* weights,
               const float* bias, int64_t begin, int64_t end) {
@@ -42,7 +42,7 @@ void add_rows(const ExpertBiasShape& s, void* y, const void* x, BiasSlots slots,
   }
 }
 
-// What the slots of one expert add up to, in ascending order.
+// The bias gradient of one expert: the sum over its pairs in ascending order.
 template <typename T>
 void sum_of_expert(const ExpertBiasShape& s, float* d_bias, const void* dy, BiasSlots slots,
                    const float* weights, int64_t expert) {

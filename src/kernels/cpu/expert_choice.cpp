@@ -10,7 +10,7 @@
 namespace strata::cpu {
 namespace {
 
-constexpr int64_t kColumns = 256;  // of a task
+constexpr int64_t kColumns = 256;  // per task
 
 int64_t scores_bytes(const ExpertChoiceShape& shape) {
   return shape.groups * shape.rows * shape.experts * int64_t{sizeof(float)};
@@ -18,7 +18,7 @@ int64_t scores_bytes(const ExpertChoiceShape& shape) {
 
 }  // namespace
 
-// The scores, and for each expert of a group its tokens' order.
+// Scores, and the token order of each expert in a group.
 int64_t expert_choice_scratch_bytes(const ExpertChoiceShape& shape) {
   return scores_bytes(shape) + shape.groups * shape.experts * shape.rows * int64_t{sizeof(int32_t)};
 }

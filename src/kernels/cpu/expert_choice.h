@@ -9,7 +9,7 @@
 namespace strata::cpu {
 
 struct ExpertChoiceShape {
-  int64_t groups = 1, rows = 1;  // rows: tokens of a group
+  int64_t groups = 1, rows = 1;  // rows: tokens per group
   int64_t experts = 1;
   int64_t capacity = 1;
   RouterScore score = RouterScore::kSoftmax;
@@ -17,7 +17,7 @@ struct ExpertChoiceShape {
   int64_t slots() const { return groups * experts * capacity; }
 };
 int64_t expert_choice_scratch_bytes(const ExpertChoiceShape& shape);
-// tokens, experts and weights [slots].
+// tokens, experts and weights have one value per token-expert pair.
 void expert_choice(const ExpertChoiceShape& shape, int32_t* tokens, int32_t* experts, float* weights,
                    const float* logits, void* scratch);
 int64_t expert_choice_backward_scratch_bytes(const ExpertChoiceShape& shape);
@@ -29,9 +29,9 @@ struct GroupRowsShape {
   int64_t columns = 0;
   DType dtype = DType::kF32;
 };
-// y[groups · slots, columns] = rows of x[groups · rows, columns].
+// y[pairs, columns] = rows of x[groups · rows, columns].
 void gather_rows(const GroupRowsShape& shape, void* y, const void* x, const int32_t* tokens);
-// y[groups · rows, columns] = sums of the rows of h[groups · slots, columns].
+// y[groups · rows, columns] = sums of the rows of h[pairs, columns].
 int64_t scatter_rows_scratch_bytes(const GroupRowsShape& shape);
 void scatter_rows(const GroupRowsShape& shape, void* y, const void* h, const int32_t* tokens, void* scratch);
 

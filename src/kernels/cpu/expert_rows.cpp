@@ -59,11 +59,11 @@ void order_by_expert(const ExpertOrder& order, const int32_t* ids) {
     std::fill_n(begins, order.experts + 1, 0);
     for (int64_t slot = begin; slot < end; ++slot) {
       STRATA_CHECK(ids[slot] >= -1 && ids[slot] < order.experts,
-                   "[experts] slot {} goes to expert {}; one of [0, {}), or -1, was expected", slot,
-                   ids[slot], order.experts);
+                   "[experts] token-expert pair {} has expert {}: expected [0, {}) or -1", slot, ids[slot],
+                   order.experts);
       if (ids[slot] >= 0) ++begins[ids[slot]];
     }
-    // Where each expert's slots end; filled from behind, these come to be where they begin.
+    // The end of each expert's pairs; filling backwards turns it into their begin.
     auto sum = static_cast<int32_t>(begin);
     for (int64_t e = 0; e < order.experts; ++e) begins[e] = sum += begins[e];
     begins[order.experts] = sum;

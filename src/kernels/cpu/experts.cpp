@@ -21,23 +21,23 @@ using detail::BlockOutput;
 using detail::OperandView;
 using Role = ExpertsRole;
 
-// A task's panels of b (depth_step x col_block) stay in the L2 cache, a few rows of a in the L1 cache.
+// The panels of b (depth_step x col_block) of a task stay in the L2 cache, the current rows of a in the L1
+// cache.
 constexpr int64_t kDepthStep = 512;
 constexpr int64_t kTaskCols = 256;
 constexpr int64_t kTaskRows = 1024;
-constexpr int64_t kRowStep = 96;  // rows made fp32 at once
+constexpr int64_t kRowStep = 96;  // rows converted to fp32 at a time
 // Panels of both operands of a weight gradient are packed for every block.
-constexpr int64_t kGradDepth = 256;  // even: pairs
+constexpr int64_t kGradDepth = 256;  // even, for bf16 dot products
 constexpr int64_t kGradRows = 384;
 constexpr int64_t kGradCols = 512;
-// Tokens whose slots are summed at once. With fewer an expert's weight is packed for too few rows.
+// Tokens whose pairs are summed together. With fewer, packing an expert's weight does not pay off.
 constexpr int64_t kLeastChunk = 256, kMostChunk = 4096;
 
 int64_t divide_up(int64_t n, int64_t d) {
   return (n + d - 1) / d;
 }
-// The size of the parts when n is cut into parts of at most `most`, all about equal, each a multiple of
-// `unit`.
+// Splits n into parts of about equal size, at most `most`, each a multiple of `unit`; returns the size.
 int64_t even_part(int64_t n, int64_t most, int64_t unit) {
   const int64_t parts = divide_up(std::max<int64_t>(n, 1), std::max(most, unit));
   return align_up(divide_up(std::max<int64_t>(n, 1), parts), unit);
@@ -46,11 +46,11 @@ int64_t even_part(int64_t n, int64_t most, int64_t unit) {
 bool is_weight_grad(Role role) {
   return role == Role::kInGradWeight || role == Role::kOutGradWeight;
 }
-// Whether c has a row a token, into which the products of its slots are added.
+// Whether c has one row per token, the sum over the token's pairs.
 bool sums_slots(Role role) {
   return role == Role::kOut || role == Role::kInGradInput;
 }
-// Columns of c, and what a column's sums go over (not for weight gradients).
+// Columns of c, and the length of a sum (not for weight gradients).
 int64_t columns_of(const ExpertsSpec& s) {
   return s.role == Role::kIn || s.role == Role::kOut ? s.outputs : s.inputs;
 }
@@ -61,15 +61,15 @@ int64_t depth_of(const ExpertsSpec& s) {
 void check(const ExpertsSpec& s) {
   require_activation_dtype(s.dtype, "experts");
   STRATA_CHECK(s.tokens >= 0 && s.k >= 1 && s.experts >= 1 && s.outputs >= 0 && s.inputs >= 0,
-               "[experts] sizes tokens={} k={} experts={} outputs={} inputs={} make no product", s.tokens,
-               s.k, s.experts, s.outputs, s.inputs);
+               "[experts] sizes tokens={} k={} experts={} outputs={} inputs={} are not valid for a GEMM",
+               s.tokens, s.k, s.experts, s.outputs, s.inputs);
   STRATA_CHECK(s.all_slots() <= std::numeric_limits<int32_t>::max() - s.experts,
-               "[experts] {} tokens have {} slots: more than 32 bits count", s.tokens, s.all_slots());
+               "[experts] {} tokens have {} token-expert pairs: more than 32 bits can index", s.tokens,
+               s.all_slots());
   STRATA_CHECK(!s.accumulate || is_weight_grad(s.role), "[experts] only weight gradients accumulate");
 }
 
-// How many tokens are sorted and summed at once: few enough that there is work for all threads. No sum
-// depends on it.
+// How many tokens are sorted and summed together: few enough to occupy all threads. No sum depends on it.
 int64_t chunk_of(const ExpertsPlan& plan) {
   const int64_t tokens = std::max<int64_t>(1, plan.spec.tokens);
   if (!sums_slots(plan.spec.role)) return tokens;
@@ -85,7 +85,7 @@ struct Run {
   const std::byte* b;
   std::byte* c;
   detail::ExpertOrder order;
-  int32_t* tasks;  // [experts + 1]: where an expert's blocks of rows begin
+  int32_t* tasks;  // [experts + 1]: first block of rows of each expert
   std::byte* workers;
 
   float* a_of(int64_t worker) const { return reinterpret_cast<float*>(workers + worker * plan.worker_bytes); }
@@ -95,23 +95,23 @@ struct Run {
   float* sums_of(int64_t worker) const {
     return reinterpret_cast<float*>(workers + worker * plan.worker_bytes + plan.sums_at);
   }
-  // The same memory where panels are of pairs.
+  // The same memory, for panels of bf16 dot products.
   BF16* a_pairs_of(int64_t worker) const { return reinterpret_cast<BF16*>(a_of(worker)); }
   BF16* b_pairs_of(int64_t worker) const { return reinterpret_cast<BF16*>(b_of(worker)); }
   const int32_t* begins(int64_t chunk) const { return order.begins + chunk * (spec.experts + 1); }
 };
 
-// The rows of one expert, or some of them, times columns [col, col + cols) of its weight, into `to`.
+// Some or all rows of one expert times columns [col, col + cols) of its weight, written to `to`.
 struct Rows {
   int64_t expert, col, cols;
   const int32_t* of_a;  // rows of a
-  const int32_t* of_c;  // rows of `to`; null: one after the other
+  const int32_t* of_c;  // rows of `to`; null: consecutive
   int64_t count;
   float* to;
   int64_t stride;
   bool accumulate;
-  // What is probably multiplied next, and asked for meanwhile: its weight comes from main memory, which takes
-  // longer than to pack it.
+  // The weight that is probably multiplied next, prefetched in the meantime: reading it from main memory
+  // takes longer than packing it.
   int64_t next_expert = -1, next_col = 0;  // -1: nothing
 };
 
@@ -125,7 +125,7 @@ OperandView weight_of(const Run& run, int64_t expert) {
           .round_to_bf16 = spec.dtype == DType::kBF16};
 }
 
-// Depths [deep, deep + now) of some rows in fp32 arithmetic.
+// Depths [deep, deep + now) of the rows in fp32 arithmetic.
 void multiply_floats(const Run& run, const Rows& rows, const OperandView& weight, int64_t deep, int64_t now,
                      int64_t worker) {
   const int64_t depth = depth_of(run.spec), nr = run.plan.shape.nr;
@@ -152,7 +152,7 @@ void multiply_floats(const Run& run, const Rows& rows, const OperandView& weight
   }
 }
 
-// The part of a weight that is packed after depths [deep, deep + now) of some rows.
+// The range of a weight that is packed after depths [deep, deep + now) of the rows.
 detail::RowsAhead weight_ahead(const Run& run, const Rows& rows, int64_t deep, int64_t now) {
   const int64_t depth = depth_of(run.spec);
   int64_t expert = rows.expert, col = rows.col, begin = deep + now;
@@ -173,7 +173,7 @@ detail::RowsAhead weight_ahead(const Run& run, const Rows& rows, int64_t deep, i
           .stride = weight.stride * 4};
 }
 
-// The same in bf16 arithmetic; rows of a are read where they lie.
+// The same in bf16 arithmetic; reads rows of a in place.
 void multiply_pairs(const Run& run, const Rows& rows, const OperandView& weight, int64_t deep, int64_t now,
                     int64_t worker) {
   const int64_t nr = run.plan.shape.nr;
@@ -189,7 +189,7 @@ void multiply_rows(const Run& run, const Rows& rows, int64_t worker) {
   const OperandView weight = weight_of(run, rows.expert);
   const int64_t depth = depth_of(run.spec);
   int64_t deep = 0;
-  do {  // once even without depth: the result is then zero
+  do {  // at least once: without depth the result is zero
     const int64_t now = std::min(run.plan.depth_step, depth - deep);
     if (run.plan.pairs) {
       multiply_pairs(run, rows, weight, deep, now, worker);
@@ -200,7 +200,7 @@ void multiply_rows(const Run& run, const Rows& rows, int64_t worker) {
   } while (deep < depth);
 }
 
-// Rows of c whose slots no expert gets, and those of slots that no token has.
+// Rows of c of pairs without an expert and of pairs without a token.
 void clear_dropped(const Run& run, const int32_t* ids) {
   const int64_t used = run.order.first_slot(run.spec.tokens),
                 row = columns_of(run.spec) * size_of(run.spec.dtype);
@@ -210,7 +210,7 @@ void clear_dropped(const Run& run, const int32_t* ids) {
     if (ids[slot] < 0) std::memset(run.c + slot * row, 0, static_cast<size_t>(row));
 }
 
-// c has a row a slot: a task is some rows of one expert and some columns.
+// c has one row per pair: a task is some rows of one expert and some columns.
 void run_to_slots(const Run& run) {
   const ExpertsSpec& spec = run.spec;
   const int64_t columns = columns_of(spec), across = divide_up(columns, run.plan.col_block);
@@ -226,7 +226,7 @@ void run_to_slots(const Run& run) {
   };
   for_each_task(tasks, run.plan.workers, [&](int64_t task, int64_t worker) {
     const int64_t block = task / across, col = task % across * run.plan.col_block, expert = expert_of(task);
-    const int64_t next = task + run.plan.workers;  // where all tasks take as long
+    const int64_t next = task + run.plan.workers;  // if all tasks take equally long
     const int64_t all = begins[expert + 1] - begins[expert];
     const int64_t part = divide_up(all, run.tasks[expert + 1] - run.tasks[expert]);
     const int64_t first = (block - run.tasks[expert]) * part;
@@ -252,7 +252,7 @@ void run_to_slots(const Run& run) {
   });
 }
 
-// c has a row a token: a task is a chunk of tokens and some columns, through all experts.
+// c has one row per token: a task is a chunk of tokens and some columns, through all experts.
 void run_to_tokens(const Run& run) {
   const ExpertsSpec& spec = run.spec;
   const int64_t columns = columns_of(spec), across = divide_up(columns, run.plan.col_block);
@@ -342,16 +342,16 @@ ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& de
   check(spec);
   ExpertsPlan plan;
   plan.spec = spec;
-  // Rounds of ranks that share experts (with offsets) cut the slots of a weight gradient anywhere, between
-  // the two of a pair too, and may change no bit.
+  // Passes of ranks that share experts (with offsets) split the token-expert pairs of a weight gradient
+  // anywhere, even between the two rows of a bf16 dot product, and must not change a bit.
   plan.pairs = spec.dtype == DType::kBF16 && detail::multiplies_pairs_fast(device.isa) &&
                (is_weight_grad(spec.role) ? !spec.has_offsets() : depth_of(spec) % 2 == 0);
   plan.shape = plan.pairs ? detail::kPairPanels : detail::panel_shape_of(device.isa);
   plan.workers = std::max(1, device.threads);
   const int64_t mr = plan.shape.mr, nr = plan.shape.nr;
-  // Smaller blocks where there are few experts to a thread; no sum depends on them.
+  // Smaller blocks if there are few experts per thread; no sum depends on them.
   const int64_t parts = divide_up(2 * plan.workers, spec.experts);
-  int64_t a_elements = 0, sums = 0;  // of the size of fp32, as are all that follow
+  int64_t a_elements = 0, sums = 0;  // in fp32-sized elements, like everything that follows
   const int64_t in_word = plan.pairs ? 2 : 1;
   if (is_weight_grad(spec.role)) {
     plan.depth_step = kGradDepth;
@@ -392,10 +392,12 @@ void run_experts(const ExpertsPlan& plan, const void* a, const int32_t* ids, con
                  const void* b, void* c, void* scratch) {
   const ExpertsSpec& spec = plan.spec;
   const detail::PanelShape own = plan.pairs ? detail::kPairPanels : detail::panel_shape();
-  STRATA_CHECK(plan.shape.mr == own.mr && plan.shape.nr == own.nr,
-               "[experts] planned for panels of {} x {}, and the kernels of this processor have {} x {}",
-               plan.shape.mr, plan.shape.nr, own.mr, own.nr);
-  STRATA_CHECK((offsets != nullptr) == spec.has_offsets(), "[experts] offsets are not as planned");
+  STRATA_CHECK(
+      plan.shape.mr == own.mr && plan.shape.nr == own.nr,
+      "[experts] the plan has panels of {} x {}: expected {} x {}, which this processor's kernels use",
+      plan.shape.mr, plan.shape.nr, own.mr, own.nr);
+  STRATA_CHECK((offsets != nullptr) == spec.has_offsets(),
+               "[experts] offsets differ from the plan: expected them only if it was made with them");
   auto* const memory = static_cast<std::byte*>(scratch);
   const auto at = [&](int64_t offset) { return reinterpret_cast<int32_t*>(memory + offset); };
   const int64_t chunk = chunk_of(plan);
@@ -414,11 +416,11 @@ void run_experts(const ExpertsPlan& plan, const void* a, const int32_t* ids, con
                           .token_of = at(plan.tokens_at)},
                 .tasks = at(plan.tasks_at),
                 .workers = memory + plan.workers_at};
-  // Without tokens there is no chunk that would say so.
+  // Without tokens there is no chunk that would initialize it.
   if (spec.tokens == 0) std::fill_n(run.order.begins, spec.experts + 1, 0);
   const int64_t slots = run.order.first_slot(spec.tokens);
-  STRATA_CHECK(slots <= spec.all_slots(), "[experts] {} slots where {} were planned", slots,
-               spec.all_slots());
+  STRATA_CHECK(slots <= spec.all_slots(), "[experts] {} token-expert pairs: expected at most {}, as planned",
+               slots, spec.all_slots());
   detail::order_by_expert(run.order, ids);
   if (is_weight_grad(spec.role)) return run_weight_grad(run);
   if (sums_slots(spec.role)) return run_to_tokens(run);
@@ -432,7 +434,7 @@ void expert_counts(int64_t tokens, int64_t k, int64_t experts, int64_t* counts, 
   for (int64_t slot = 0; slot < tokens * k; ++slot) {
     if (targets != nullptr && targets[slot / k] < 0) continue;
     STRATA_CHECK(ids[slot] >= -1 && ids[slot] < experts,
-                 "[expert_counts] slot {} goes to expert {}; one of [-1, {}) was expected", slot, ids[slot],
+                 "[expert_counts] token-expert pair {} has expert {}: expected [-1, {})", slot, ids[slot],
                  experts);
     if (ids[slot] >= 0) ++counts[ids[slot]];
   }

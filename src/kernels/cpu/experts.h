@@ -1,6 +1,6 @@
-// Products of a mixture of experts (grouped GEMMs), as ops/experts defines them: N tokens of k slots each,
-// ids[N, k], the weights of all experts in one matrix w[experts · outputs, inputs]. A slot with id -1 costs
-// no product.
+// Grouped GEMMs of a mixture of experts, as ops/experts defines them: N tokens with k token-expert pairs
+// each, ids[N, k], the weights of all experts in one matrix w[experts · outputs, inputs]. A pair with id -1
+// costs no arithmetic.
 //
 //   role            a                    b                 c
 //   kIn             x[N, inputs]         w                 y[N · k, outputs]
@@ -10,14 +10,15 @@
 //   kOutGradInput   dy[N, outputs]       w                 dh[N · k, inputs]
 //   kOutGradWeight  dy[N, outputs]       h[N · k, inputs]  dw (fp32)
 //
-// Where tokens have any number of slots, `slots` in all at most, those of token n are [offsets[n], offsets[n
-// + 1]): N · k is then `slots`, and rows of slots that no token has become zeros.
+// With offsets, tokens have any number of pairs: token n has the pairs [offsets[n], offsets[n + 1]). N · k is
+// then the capacity for pairs, and rows of pairs without a token become zeros.
 //
-// Activations are f32 or bf16, sums fp32. With bf16 activations the fp32 weight takes part rounded to bf16.
-// The bits depend on the sizes alone: an element is summed expert by expert in ascending order, and within an
-// expert in steps of a depth that the sizes give. A weight gradient is one sum over an expert's slots in
-// their order, whether one call has them all or several add to it (without offsets in pairs where the
-// processor multiplies those: there calls that end between two slots of a pair give other last bits).
+// Activations are f32 or bf16; sums are fp32. With bf16 activations the fp32 weight is rounded to bf16.
+// The bits depend only on the sizes: an element is summed expert by expert in ascending order, and within an
+// expert in depth steps that the sizes determine. A weight gradient is one sum over an expert's pairs in
+// their order, whether one call has all of them or several calls accumulate. Exception: without offsets, on
+// processors with fast bf16 dot products, calls that split the two rows of a dot product yield other last
+// bits.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ enum class ExpertsRole : uint8_t { kIn, kInGradInput, kInGradWeight, kOut, kOutG
 struct ExpertsSpec {
   ExpertsRole role = ExpertsRole::kIn;
   int64_t tokens = 0;
-  int64_t k = 1;       // slots a token
-  int64_t slots = -1;  // with offsets: room for slots; −1: tokens · k, without
+  int64_t k = 1;       // token-expert pairs per token
+  int64_t slots = -1;  // capacity for pairs, with offsets; -1: no offsets, tokens · k pairs
   int64_t experts = 1;
   int64_t outputs = 0, inputs = 0;  // of one expert
   DType dtype = DType::kF32;        // of the activations
@@ -44,18 +45,18 @@ struct ExpertsSpec {
   int64_t all_slots() const { return has_offsets() ? slots : tokens * k; }
 };
 
-// How the products are to be cut: data, made from sizes and a DeviceSpec alone. How many rows an expert has
-// is only known at run time; scratch is enough for any routing.
+// How to block the GEMMs: data, made only from sizes and a DeviceSpec. The number of rows per expert is known
+// only at run time; scratch suffices for any routing.
 struct ExpertsPlan {
   ExpertsSpec spec;
-  bool pairs = false;  // bf16 arithmetic, for processors that have it; else bf16 operands are made fp32
+  bool pairs = false;  // bf16 arithmetic, if the processor has it; else bf16 operands are converted to fp32
   detail::PanelShape shape;
-  int64_t workers = 1;     // that have scratch
-  int64_t depth_step = 0;  // deep at once
-  int64_t col_block = 0;   // columns of c that a task has
-  int64_t row_block = 0;   // rows of c that a task has at most; of a sum over slots, tokens
-  int64_t chunks = 1;      // of tokens that are sorted by themselves
-  // Bytes from the start of scratch, and from the start of a worker's part of it.
+  int64_t workers = 1;     // threads that have scratch
+  int64_t depth_step = 0;  // depth of one step
+  int64_t col_block = 0;   // columns of c per task
+  int64_t row_block = 0;   // most rows of c per task; for a sum over pairs, tokens
+  int64_t chunks = 1;      // of tokens, each sorted separately
+  // Offsets in bytes from the start of scratch, and from the start of a worker's scratch.
   int64_t slots_at = 0, tokens_at = 0, tasks_at = 0, workers_at = 0;
   int64_t b_at = 0, sums_at = 0, worker_bytes = 0;
   int64_t scratch_bytes = 0;
@@ -66,8 +67,8 @@ ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& de
 void run_experts(const ExpertsPlan& plan, const void* a, const int32_t* ids, const int32_t* offsets,
                  const void* b, void* c, void* scratch);
 
-// counts[experts] = how many of the slots each expert has, or added to what is there; with targets, of tokens
-// with one that is not negative.
+// counts[experts] = (accumulate ? counts : 0) + the number of pairs of each expert; with targets, only pairs
+// of tokens whose target is not negative.
 void expert_counts(int64_t tokens, int64_t k, int64_t experts, int64_t* counts, const int32_t* ids,
                    const int32_t* targets, bool accumulate);
 

@@ -1,4 +1,4 @@
-// Noise on what a router reads, as ops/jitter defines it.
+// Noise on the input of a router, as ops/jitter defines it.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@ struct JitterShape {
   float eps = 0;
   uint32_t stream = 0;
 };
-// places[rows, 2]: of each row the number of its sample and its place in it.
+// places[rows, 2]: for each row, the number of its sample and its position in the sample.
 void jitter(const JitterShape& shape, float* y, const float* x, const int32_t* places);
-// Of `samples` of so many rows each.
+// Fills places for `samples` samples of `rows` rows each.
 void sample_places(int64_t samples, int64_t rows, int32_t* places, const int32_t* numbers);
 
 }  // namespace strata::cpu

@@ -9,7 +9,7 @@
 namespace strata::cpu {
 namespace {
 
-// Widths of a row's parts.
+// Widths of the parts of a row.
 struct Widths {
   int64_t q, plain, value, kv, qkv;
 };
@@ -53,7 +53,7 @@ void split_row(const LatentHeads& s, const Widths& w, T* dq, T* dkv, T* drotated
   }
 }
 
-// body(row, a pointer to an element of the dtype's type) for all rows.
+// Calls body(row, pointer to an element of the dtype's type) for all rows.
 template <typename Body>
 void for_rows(const LatentHeads& s, const Body& body) {
   parallel_ranges(s.rows, rows_per_task(widths_of(s).qkv), [&](int64_t begin, int64_t end) {

@@ -1,5 +1,5 @@
-// Queries, keys and values of latent attention as attention reads them: kernels of ops::latent_heads and its
-// gradient.
+// Queries, keys and values of latent attention in the layout that attention reads: kernels of
+// ops::latent_heads and its gradient.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace strata::cpu {
 
-// A head has plain + rotary elements of a query and of a key, value of a value.
+// Per head, queries and keys have plain + rotary elements, values have `value` elements.
 struct LatentHeads {
   int64_t rows = 0, heads = 0;
   int64_t plain = 0, rotary = 0, value = 0;
   DType dtype = DType::kF32;
 };
 
-// qkv[rows, q | k | v]: each key is its head's part of kv[rows, plain keys | values] and `rotated`, which all
-// heads share.
+// qkv[rows, q | k | v]: each key consists of its head's columns of kv[rows, plain keys | values] and
+// `rotated`, which all heads share.
 void latent_heads_forward(const LatentHeads& shape, void* qkv, const void* q, const void* kv,
                           const void* rotated);
-// drotated is the sum over heads, in fp32, rounded once.
+// drotated is the sum over heads in fp32, rounded once.
 void latent_heads_backward(const LatentHeads& shape, void* dq, void* dkv, void* drotated, const void* dqkv);
 
 }  // namespace strata::cpu

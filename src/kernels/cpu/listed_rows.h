@@ -1,4 +1,4 @@
-// Rows of a matrix: one after the other, or where a list says. Internal to products of blocks.
+// Rows of a matrix, consecutive or listed. Internal to GEMM blocks.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct RowsListed {
   RowsListed from(int64_t r) const { return {list + r}; }
 };
 
-// multiply(rows of C, rows of A), each in the order of its list, or as they lie where there is none.
+// Calls multiply(rows of C, rows of A), each in the order of its list, or consecutive without one.
 template <typename Multiply>
 void with_rows(const int32_t* c_rows, const int32_t* a_rows, const Multiply& multiply) {
   if (c_rows != nullptr && a_rows != nullptr) return multiply(RowsListed{c_rows}, RowsListed{a_rows});

@@ -27,7 +27,7 @@ void MoveMomentum(float* m, const float* grad, float* x, float grad_scale, float
   });
 }
 
-// to = factor · from, which it may be.
+// to = factor · from; to may be from.
 void Scale(const float* from, float* to, float factor, int64_t n) {
   const Vector scale = constant(factor);
   for_vectors(
@@ -63,7 +63,7 @@ HWY_EXPORT(Apply);
 
 namespace {
 
-constexpr int64_t kGrain = 16384;
+constexpr int64_t kChunk = 16384;
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315, kEps = 1e-7;
 
 int64_t padded_bytes(int64_t bytes) {
@@ -83,7 +83,7 @@ int64_t lay_out(const MuonPlan& plan, std::byte* memory, MuonScratch* scratch) {
   scratch->x = reinterpret_cast<float*>(take(matrix));
   scratch->next = reinterpret_cast<float*>(take(matrix));
   scratch->gram = reinterpret_cast<float*>(take(gram));
-  // Also the partial sums of the norm.
+  // Also holds the partial sums of the norm.
   scratch->square =
       reinterpret_cast<float*>(take(std::max(gram, norm_partials(plan.rows * plan.columns) * 8)));
   scratch->encoded = take(plan.encoding.plain ? 0 : plan.encoding.bytes);
@@ -135,7 +135,7 @@ float* Muon::orthogonalize(const float* from, const MuonScratch& scratch, int64_
   reduce_sum(partials, norm_partials(count), &squares);
   const auto scale = HWY_DYNAMIC_DISPATCH(Scale);
   const auto inverse = static_cast<float>(1 / (std::sqrt(squares) + kEps));
-  parallel_ranges(count, kGrain, [&](int64_t begin, int64_t end) {
+  parallel_ranges(count, kChunk, [&](int64_t begin, int64_t end) {
     scale(from + begin, at.x + begin, inverse, end - begin);
   });
   if (squares == 0) return at.x;
@@ -144,12 +144,12 @@ float* Muon::orthogonalize(const float* from, const MuonScratch& scratch, int64_
     std::swap(at.x, at.next);
   }
 
-  // x (3.4445 + polynomial): one product of the long side less than with the linear term apart.
+  // x (3.4445 + polynomial): saves one GEMM over the longer dimension compared with a separate linear term.
   const auto polynomial = HWY_DYNAMIC_DISPATCH(Polynomial);
   for (int64_t step = 0; step < steps; ++step) {
     gram_.run({.a = at.x, .b = at.x, .c = at.gram, .scratch = at.gemm});
     square_.run({.a = at.gram, .b = at.gram, .c = at.square, .scratch = at.gemm});
-    parallel_ranges(n * n, kGrain, [&](int64_t begin, int64_t end) {
+    parallel_ranges(n * n, kChunk, [&](int64_t begin, int64_t end) {
       polynomial(at.gram + begin, at.square + begin, static_cast<float>(kB), static_cast<float>(kC),
                  end - begin);
     });
@@ -185,7 +185,7 @@ void Muon::newton_schulz(const float* x, float* y, int64_t steps, void* memory) 
   MuonScratch at;
   lay_out(plan_, static_cast<std::byte*>(memory), &at);
   const float* const result = orthogonalize(x, at, steps);
-  parallel_ranges(count, kGrain,
+  parallel_ranges(count, kChunk,
                   [&](int64_t begin, int64_t end) { std::copy(result + begin, result + end, y + begin); });
 }
 
@@ -194,7 +194,7 @@ void muon_momentum(int64_t n, float* momentum, const float* grad, float* x, cons
   const auto move = HWY_DYNAMIC_DISPATCH(MoveMomentum);
   const float grad_scale = scalars->grad_scale, share = static_cast<float>(1 - c.momentum);
   const float mix = c.nesterov ? static_cast<float>(c.momentum) : 1.0f;
-  parallel_ranges(n, kGrain, [&](int64_t begin, int64_t end) {
+  parallel_ranges(n, kChunk, [&](int64_t begin, int64_t end) {
     move(momentum + begin, grad + begin, x + begin, grad_scale, share, mix, end - begin);
   });
 }
@@ -203,7 +203,7 @@ void muon_apply(int64_t n, float* master, const float* x, const UpdateScalars* s
                 const MuonConstants& c) {
   const double rate = double{scalars->lr} * c.lr_scale;
   const auto apply = HWY_DYNAMIC_DISPATCH(Apply);
-  parallel_ranges(n, kGrain, [&](int64_t begin, int64_t end) {
+  parallel_ranges(n, kChunk, [&](int64_t begin, int64_t end) {
     apply(master + begin, x + begin, static_cast<float>(1 - rate * c.weight_decay), static_cast<float>(rate),
           end - begin);
   });

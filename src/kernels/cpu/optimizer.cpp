@@ -19,7 +19,7 @@
 #ifndef STRATA_KERNELS_CPU_ADAMW_FACTORS_
 #define STRATA_KERNELS_CPU_ADAMW_FACTORS_
 namespace strata::cpu {
-// The scalars of one update as the loops need them.
+// The scalars of one update in the form the loops need.
 struct AdamWFactors {
   float grad_scale, one_minus_beta1, beta2, one_minus_beta2, inverse_sqrt_correction2, eps, keep, step;
 };
@@ -138,7 +138,7 @@ void reduce_sum(const double* partials, int64_t n, double* out) {
 
 namespace {
 
-constexpr int64_t kUpdateGrain = 16384;  // elements
+constexpr int64_t kUpdateChunk = 16384;  // elements
 
 AdamWFactors adamw_factors(const UpdateScalars& s, const AdamWConstants& c) {
   const double rate = double{s.lr} * double{c.lr_scale};
@@ -165,7 +165,7 @@ void adamw_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* sca
   if (scalars->skip != 0) return;
   const AdamWFactors factors = adamw_factors(*scalars, constants);
   const auto kernel = HWY_DYNAMIC_DISPATCH(AdamW);
-  parallel_ranges(n, kUpdateGrain,
+  parallel_ranges(n, kUpdateChunk,
                   [&](int64_t begin, int64_t end) { kernel(from(arrays, begin), factors, end - begin); });
 }
 
@@ -175,8 +175,8 @@ void adamw_update_encoded(int64_t rows, int64_t columns, const AdamWArrays& arra
   if (scalars->skip != 0) return;
   const AdamWFactors factors = adamw_factors(*scalars, constants);
   const auto kernel = HWY_DYNAMIC_DISPATCH(AdamW);
-  const int64_t grain = align_up(kUpdateGrain / std::max<int64_t>(columns, 1) + 1, kEncodedRows);
-  parallel_ranges(rows, grain, [&](int64_t begin, int64_t end) {
+  const int64_t chunk = align_up(kUpdateChunk / std::max<int64_t>(columns, 1) + 1, kEncodedRows);
+  parallel_ranges(rows, chunk, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row += kEncodedRows) {
       const int64_t last = std::min(row + kEncodedRows, end);
       kernel(from(arrays, row * columns), factors, (last - row) * columns);
@@ -201,7 +201,7 @@ void adopt_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* sca
                              .step = static_cast<float>(rate)};
   const auto first = HWY_DYNAMIC_DISPATCH(AdoptFirst);
   const auto later = HWY_DYNAMIC_DISPATCH(Adopt);
-  parallel_ranges(n, kUpdateGrain, [&](int64_t begin, int64_t end) {
+  parallel_ranges(n, kUpdateChunk, [&](int64_t begin, int64_t end) {
     if (s.update <= 1) {
       first(from(arrays, begin), s.grad_scale, end - begin);
     } else {
@@ -215,7 +215,7 @@ void router_bias_update(int64_t experts, float* bias, const int64_t* loads, cons
   if (scalars->skip != 0) return;
   int64_t all = 0;
   for (int64_t e = 0; e < experts; ++e) all += loads[e];
-  // Whole numbers: the mean need not divide.
+  // In integers, since the mean may be fractional.
   for (int64_t e = 0; e < experts; ++e) {
     const int64_t below = all - loads[e] * experts;
     bias[e] += static_cast<float>(below > 0 ? rate : below < 0 ? -rate : 0);
@@ -235,7 +235,7 @@ void lion_update(int64_t n, float* master, float* m, const float* grad, const Up
                             .keep = static_cast<float>(1 - rate * double{weight_decay}),
                             .step = static_cast<float>(rate)};
   const auto kernel = HWY_DYNAMIC_DISPATCH(Lion);
-  parallel_ranges(n, kUpdateGrain, [&](int64_t begin, int64_t end) {
+  parallel_ranges(n, kUpdateChunk, [&](int64_t begin, int64_t end) {
     kernel(master + begin, m + begin, grad + begin, factors, end - begin);
   });
 }

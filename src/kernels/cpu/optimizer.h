@@ -1,5 +1,5 @@
-// The optimizer step on fp32 arrays: the gradient norm, and AdamW and Lion in one pass over memory. The
-// others have files of their own: adamw8bit.h, adafactor.h, muon.h.
+// Optimizer steps on fp32 arrays: the gradient norm, and AdamW, ADOPT and Lion in one pass over memory.
+// adamw8bit.h, adafactor.h and muon.h have the others.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace strata::cpu {
 
-// Elements whose squares make one partial sum, so that a norm over many tensors has one fixed order.
+// Elements per partial sum of squares, so that a norm over many tensors has one fixed order.
 inline constexpr int64_t kNormBlock = 65536;
 constexpr int64_t norm_partials(int64_t n) {
   return (n + kNormBlock - 1) / kNormBlock;
@@ -41,21 +41,21 @@ struct AdamWArrays {
 void adamw_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* scalars,
                   const AdamWConstants& constants);
 
-// The same of a whole matrix, whose encodings are written while its rows are in the cache: what packing them
-// would give afterwards, bit for bit. They hold the matrix as it was before, or are cleared
-// (weight_encoding.h). places: where each encoding is, one of a product of bf16.
+// The same for a whole matrix; also writes its packed layouts while its rows are in the cache, bit for bit
+// the result of packing afterwards. The layouts must hold the previous matrix or be cleared
+// (weight_encoding.h). places: the memory of each layout, for bf16 GEMMs.
 void adamw_update_encoded(int64_t rows, int64_t columns, const AdamWArrays& arrays,
                           const UpdateScalars* scalars, const AdamWConstants& constants,
                           std::span<const WeightEncoding> encodings, std::byte* const* places);
 
-// ADOPT (Taniguchi et al. 2024), with g, rate and t as above:
+// ADOPT (Taniguchi et al. 2024); g, rate and t as above:
 //   t = 1:  v = g²
 //   else:   p -= rate * weight_decay * p;  m += (1 - beta1) (clip(g / max(sqrt(v), eps), ±(t - 1)^¼) - m)
 //           p -= rate * m;  v = beta2 v + (1 - beta2) g²
 void adopt_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* scalars,
                   const AdamWConstants& constants);
 
-// Lion (Chen et al. 2023, algorithm 2), with g and rate as above:
+// Lion (Chen et al. 2023, algorithm 2); g and rate as above:
 //   p -= rate * weight_decay * p;  p -= rate * sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g
 void lion_update(int64_t n, float* master, float* m, const float* grad, const UpdateScalars* scalars,
                  double beta1, double beta2, float weight_decay, float lr_scale);

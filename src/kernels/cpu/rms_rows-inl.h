@@ -1,5 +1,4 @@
-// RMS normalisation of one row and its gradient; for whole rows (rms_norm.cpp) and parts of them
-// (qk_norm.cpp).
+// RMS normalisation of one row and its gradient, for whole rows (rms_norm.cpp) and for heads (qk_norm.cpp).
 #if defined(STRATA_KERNELS_CPU_RMS_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_KERNELS_CPU_RMS_ROWS_INL_H_
 #undef STRATA_KERNELS_CPU_RMS_ROWS_INL_H_
@@ -53,8 +52,7 @@ float dot_of_row(int64_t dim, float weight_offset, const T* dy, const T* h, cons
   });
 }
 
-// dx = rstd * (g - xhat * slope) + dh, with g = dy * weight and xhat = h * rstd; slope is the mean of g *
-// xhat.
+// dx = rstd * (g - xhat * slope) + dh; g = dy * weight, xhat = h * rstd, slope = mean(g * xhat).
 template <typename T>
 void backward_row_by(int64_t dim, float weight_offset, T* dx, const T* dy, const T* h, float rstd,
                      float slope, const float* weight, const T* dh) {

@@ -25,7 +25,7 @@ HWY_INLINE void load_rotation(const float* table, Vector& cosine, Vector& sine, 
   hn::LoadInterleaved2(F32(), buffer, cosine, sine);
 }
 
-// Pairs (2i, 2i + 1) of a head's `n` elements that rotate; cosine and sine of a pair lie as its elements do.
+// Rotates the pairs (2i, 2i + 1) of `n` elements of a head; `angles` has cosine and sine in the same order.
 template <typename T>
 HWY_INLINE void rotate_adjacent(T* to, const T* from, const float* angles, float turn, int64_t n) {
 #if HWY_TARGET == HWY_SCALAR
@@ -72,10 +72,10 @@ void rotate_rows(const RopeShape& shape, void* out, const void* in, const float*
     if (from != to && shape.rotary_dim < shape.head_dim) {
       for (int64_t head = 0; head < shape.heads; ++head) {
         const int64_t rotated = head * shape.head_dim, before = rotated - shape.first,
-                      behind = rotated + shape.rotary_dim;
+                      after = rotated + shape.rotary_dim;
         std::memcpy(static_cast<void*>(to + before), from + before,
                     static_cast<size_t>(shape.first) * sizeof(T));
-        std::memcpy(static_cast<void*>(to + behind), from + behind,
+        std::memcpy(static_cast<void*>(to + after), from + after,
                     static_cast<size_t>(shape.head_dim - shape.first - shape.rotary_dim) * sizeof(T));
       }
     }
@@ -123,11 +123,12 @@ HWY_EXPORT(TemperRows);
 void rope(const RopeShape& shape, void* out, const void* in, const float* table, const int32_t* positions,
           bool inverse) {
   require_activation_dtype(shape.dtype, "rope");
-  STRATA_CHECK(shape.rotary_dim % 2 == 0 && shape.first + shape.rotary_dim <= shape.head_dim,
-               "[rope] rotary_dim is {}, from element {} on; an even number of a head of {} was expected",
-               shape.rotary_dim, shape.first, shape.head_dim);
+  STRATA_CHECK(
+      shape.rotary_dim % 2 == 0 && shape.first + shape.rotary_dim <= shape.head_dim,
+      "[rope] rotary_dim is {}, from element {} on: expected an even number of elements within a head of {}",
+      shape.rotary_dim, shape.first, shape.head_dim);
   STRATA_CHECK(shape.row_stride >= shape.heads * shape.head_dim,
-               "[rope] row_stride is {}, less than {} heads of {}", shape.row_stride, shape.heads,
+               "[rope] row_stride is {}: expected at least {} heads of {}", shape.row_stride, shape.heads,
                shape.head_dim);
   const auto kernel = HWY_DYNAMIC_DISPATCH(RotateRows);
   parallel_ranges(shape.rows, rows_per_task(shape.heads * shape.head_dim), [&](int64_t begin, int64_t end) {

@@ -25,7 +25,7 @@ HWY_INLINE float greatest_of(const float* x, int64_t n) {
   return greatest;
 }
 
-// to[i] = exp(x[i] − shift); their sum.
+// to[i] = exp(x[i] − shift); returns the sum.
 HWY_INLINE float exponentials(float* to, const float* x, float shift, int64_t n) {
   const Vector by = constant(shift);
   return sum_over(n, [&](int64_t i, auto span, Vector sum) HWY_ATTR {
@@ -48,7 +48,7 @@ void Scores(float* to, const float* logits, RouterScore score, int64_t n) {
                      HWY_ATTR { store(to + i, logistic(clamped(load(logits + i, span), 87.0f)).s, span); });
 }
 
-// to[i] = Scores divided by their sum; returns what it divided by.
+// to[i] = the normalized scores; returns the divisor.
 float Shares(float* to, const float* logits, RouterScore score, int64_t n) {
   Scores(to, logits, score, n);
   const float sum = sum_over(
@@ -68,7 +68,7 @@ void ScaledExp(float* to, const float* logits, float z, float factor, int64_t n)
   scale_by(to, factor, n);
 }
 
-// The logits' gradient d from that of their softmax.
+// The logits' gradient d from the gradient of their softmax.
 HWY_INLINE void through_softmax(float* d, const float* logits, const float* given, int64_t n) {
   Scores(d, logits, RouterScore::kSoftmax, n);
   const float mean = sum_over(n, [&](int64_t i, auto span, Vector all) HWY_ATTR {
@@ -91,13 +91,13 @@ HWY_INLINE void through_sigmoid(float* d, const float* logits, const float* give
   });
 }
 
-// The logits' gradient from that of the scores.
+// The logits' gradient from the gradient of the scores.
 void ThroughScores(float* d, const float* logits, const float* given, RouterScore score, int64_t n) {
   if (score == RouterScore::kSoftmax) return through_softmax(d, logits, given, n);
   through_sigmoid(d, logits, given, 0, 1, n);
 }
 
-// The logits' gradient from that of the shares.
+// The logits' gradient from the gradient of the shares.
 void ThroughShares(float* d, const float* logits, const float* given, RouterScore score, int64_t n) {
   if (score == RouterScore::kSoftmax) return through_softmax(d, logits, given, n);
   const float sum = Shares(d, logits, score, n);
@@ -171,21 +171,21 @@ HWY_EXPORT(ScaleRowsGrad);
 
 namespace {
 
-constexpr int64_t kTokens = 64;  // of a block: a task, and a partial sum
+constexpr int64_t kTokens = 64;  // per block: a task and a partial sum
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 int64_t blocks_of(int64_t tokens) {
   return (tokens + kTokens - 1) / kTokens;
 }
 
-// 0 where all logits are finite, else NaN.
+// 0 if all logits are finite, else NaN.
 float poison_of(const float* logits, int64_t n) {
   float poison = 0;
   for (int64_t e = 0; e < n; ++e) poison += logits[e] * 0.0f;
   return poison;
 }
 
-// The first place of the greatest value.
+// The first index of the greatest value.
 int64_t first_greatest(const float* x, int64_t n) {
   int64_t best = 0;
   for (int64_t i = 1; i < n; ++i)
@@ -200,7 +200,7 @@ float second_greatest(const float* x, int64_t n, int64_t best) {
   return second;
 }
 
-// What the choice is made by, where a group is left out -infinity. `of_groups`: room for a number a group.
+// Sets the selection scores of dropped groups to -infinity. `of_groups`: scratch for one number per group.
 void leave_out_groups(const RouteShape& shape, float* by, float* of_groups) {
   const int64_t size = shape.experts / shape.groups;
   for (int64_t g = 0; g < shape.groups; ++g) {
@@ -212,7 +212,7 @@ void leave_out_groups(const RouteShape& shape, float* by, float* of_groups) {
     if (shape.group_score == Counts::kSum) of_groups[g] = std::accumulate(group, group + size, 0.0f);
   }
   for (int64_t g = 0; g < shape.groups; ++g) {
-    // Of equal ones the first is kept.
+    // Ties keep the first.
     int64_t before = 0;
     for (int64_t other = 0; other < shape.groups; ++other)
       before += of_groups[other] > of_groups[g] || (of_groups[other] == of_groups[g] && other < g);
@@ -220,8 +220,8 @@ void leave_out_groups(const RouteShape& shape, float* by, float* of_groups) {
   }
 }
 
-// The k experts with the greatest `by`, of equal ones the first. One that is chosen leaves -infinity and, so
-// that it is not chosen again, its mark in `taken`.
+// The k experts with the greatest `by`; ties select the first. A selected expert gets -infinity and, so that
+// it is not selected again, a mark in `taken`.
 void choose(const RouteShape& shape, int32_t* ids, const float* by, float* taken) {
   std::fill_n(taken, shape.experts, 0.0f);
   for (int64_t s = 0; s < shape.k; ++s) {
@@ -233,7 +233,7 @@ void choose(const RouteShape& shape, int32_t* ids, const float* by, float* taken
   }
 }
 
-// The experts of a token by a hash of it (ops::RouteAttrs::hash_stream), `left`: room for all of them.
+// Selects the experts of a token by its hash (ops::RouteAttrs::hash_stream). `left`: scratch for all experts.
 void choose_by_hash(const RouteShape& shape, int32_t* ids, int32_t token, float* left) {
   for (int64_t e = 0; e < shape.experts; ++e) left[e] = static_cast<float>(e);
   const RandomKey key{.stream = static_cast<uint32_t>(shape.hash_stream)};
@@ -247,7 +247,7 @@ void choose_by_hash(const RouteShape& shape, int32_t* ids, int32_t token, float*
 
 }  // namespace
 
-// Scores, what is chosen by, and groups or what is taken: three numbers an expert for each block of tokens.
+// For each block of tokens three numbers per expert: scores, selection scores, and group scores or marks.
 int64_t route_scratch_bytes(const RouteShape& shape) {
   return blocks_of(shape.tokens) * 3 * shape.experts * int64_t{sizeof(float)};
 }
@@ -351,7 +351,7 @@ void scale_rows_backward(int64_t rows, int64_t columns, void* dx, float* d_weigh
   });
 }
 
-// A block's sums of probabilities and its counts, and the shares of one token.
+// Per block the sums of probabilities and the counts, and the shares of one token.
 int64_t router_sums_scratch_bytes(const RouterSumsShape& shape) {
   return shape.groups * blocks_of(shape.rows) * 3 * shape.experts * int64_t{sizeof(float)};
 }
@@ -410,7 +410,7 @@ const float* counts_of(const BalanceShape& shape, const float* counts, int64_t g
   return counts + (shape.same_counts ? 0 : group * shape.experts);
 }
 
-// What a group's Σ counts · probabilities is multiplied by, its targets counted in.
+// The factor of a group's Σ counts · probabilities, including its number of targets.
 double balance_factor(const BalanceShape& shape, const float* counts, const int32_t* targets, int64_t group) {
   double slots = 0, with_target = 0;
   for (int64_t e = 0; e < shape.experts; ++e) slots += double{counts_of(shape, counts, group)[e]};
@@ -446,7 +446,7 @@ void balance_loss_backward(const BalanceShape& shape, float* d_probabilities, co
 
 namespace {
 
-// How often a token counts.
+// The weight of a token in the sum.
 double z_share(const RouterZShape& shape, const int32_t* targets, int64_t token) {
   if (shape.rows == 0) return targets[token] >= 0 ? 1 : 0;
   const int32_t* const own = targets + token / shape.rows * shape.targets;
@@ -456,7 +456,7 @@ double z_share(const RouterZShape& shape, const int32_t* targets, int64_t token)
 
 }  // namespace
 
-// A block's sum in fp64, and below all of them the exponentials of one token a block.
+// A sum in fp64 per block, followed by the exponentials of one token per block.
 int64_t router_z_scratch_bytes(const RouterZShape& shape) {
   return blocks_of(shape.tokens) * (int64_t{sizeof(double)} + shape.experts * int64_t{sizeof(float)});
 }

@@ -1,5 +1,5 @@
-// Sums over rows that give the same bits for any number of threads: rows are cut into blocks by their number
-// alone, each block is summed into its own partial row in scratch, and partial rows are added in order.
+// Sums over rows whose bits do not depend on the number of threads: only the number of rows determines the
+// blocks; each block is summed into its own partial row in scratch, and partial rows are added in order.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +23,11 @@ inline int64_t row_blocks_scratch_bytes(int64_t rows, int64_t columns) {
   return row_blocks(rows).blocks * columns * int64_t{sizeof(float)};
 }
 
-// out[columns] = (accumulate ? out : 0) + partials[0] + … + partials[blocks - 1], rows of `columns` floats.
+// out[columns] = (accumulate ? out : 0) + partials[0] + … + partials[blocks - 1]; rows have `columns` floats.
 void combine_partial_rows(float* out, const float* partials, int64_t blocks, int64_t columns,
                           bool accumulate);
 
-// Rows that one task of an element-wise kernel takes: about 16,384 elements.
+// Rows per task of an element-wise kernel: about 16,384 elements.
 inline int64_t rows_per_task(int64_t columns) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, columns));
 }

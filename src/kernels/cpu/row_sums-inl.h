@@ -1,4 +1,4 @@
-// One block of rows summed into a partial row; see row_blocks.h.
+// Sums one block of rows into a partial row; see row_blocks.h.
 #if defined(STRATA_KERNELS_CPU_ROW_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_KERNELS_CPU_ROW_SUMS_INL_H_
 #undef STRATA_KERNELS_CPU_ROW_SUMS_INL_H_
@@ -13,8 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::HWY_NAMESPACE {
 
-// partial[c] = sum over rows in [begin, end) of what term(row, c, span, sum) adds. Two rows a pass: more
-// would be read and written less often, but rows of 4 KiB then push each other out of the first-level cache.
+// partial[c] = sum over rows in [begin, end) of what term(row, c, span, sum) adds. Two rows per pass: more
+// would access `partial` less often, but rows of 4 KiB then evict each other from the first-level cache.
 template <typename Term>
 HWY_INLINE void sum_rows(float* partial, int64_t begin, int64_t end, int64_t columns, const Term& term) {
   for_vectors(columns, [&](int64_t c, auto span) HWY_ATTR { store(partial + c, zero(), span); });

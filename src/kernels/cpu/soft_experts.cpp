@@ -9,9 +9,9 @@
 namespace strata::cpu {
 namespace {
 
-constexpr int64_t kColumns = 64;  // summed at once
+constexpr int64_t kColumns = 64;  // per inner sum
 
-// `count` numbers `step` apart become their softmax. What is not a number makes all of them none.
+// Softmax of `count` numbers, `step` apart. A NaN makes all of them NaN.
 void softmax(float* x, int64_t count, int64_t step) {
   float greatest = x[0], sum = 0;
   for (int64_t i = 1; i < count; ++i)
@@ -20,14 +20,15 @@ void softmax(float* x, int64_t count, int64_t step) {
   for (int64_t i = 0; i < count; ++i) x[i * step] /= sum;
 }
 
-// d = w (d − Σ w d): through a softmax w.
+// d = w (d − Σ w d): the gradient through a softmax w.
 void through_softmax(float* d, const float* w, int64_t count, int64_t step) {
   float mean = 0;
   for (int64_t i = 0; i < count; ++i) mean += d[i * step] * w[i * step];
   for (int64_t i = 0; i < count; ++i) d[i * step] = w[i * step] * (d[i * step] - mean);
 }
 
-// Weights [rows, slots] of every group: softmaxes over its tokens, a column each, or over its slots.
+// Weights [rows, slots] of every group: softmaxes over its tokens (for each input slot) or over its slots
+// (for each token).
 enum class Over { kTokens, kSlots };
 struct Lines {
   int64_t count, length, step;
@@ -60,7 +61,8 @@ void through_weights(const SoftShape& shape, Over over, float* d, const float* w
   });
 }
 
-// Rows of `to` are sums of rows of `from` by a group's weights: `to` has a row a slot, or a row a token.
+// Rows of `to` are sums of rows of `from` with a group's weights: one row of `to` per input slot or per
+// token.
 template <typename T>
 void mix(const SoftShape& shape, bool to_slots, void* to, const void* from, const float* weights) {
   const int64_t made = to_slots ? shape.slots : shape.rows, read = to_slots ? shape.rows : shape.slots;
@@ -83,7 +85,7 @@ void mix(const SoftShape& shape, bool to_slots, void* to, const void* from, cons
   });
 }
 
-// d[n, s] = token n's row of a · slot s's row of b.
+// d[n, s] = (row of a of token n) · (row of b of input slot s).
 template <typename T>
 void dots(const SoftShape& shape, float* d, const void* of_tokens, const void* of_slots) {
   parallel_for(shape.tokens(), [&](int64_t token) {
@@ -98,7 +100,7 @@ void dots(const SoftShape& shape, float* d, const void* of_tokens, const void* o
   });
 }
 
-// Of the activations' type.
+// mix for the activations' dtype.
 void mix_rows(const SoftShape& shape, bool to_slots, void* to, const void* from, const float* weights) {
   const auto mixed = shape.dtype == DType::kBF16 ? mix<BF16> : mix<float>;
   mixed(shape, to_slots, to, from, weights);

@@ -1,5 +1,5 @@
-// Soft mixtures of experts, as ops/soft_experts defines them. Sums and softmaxes are fp32; the same bits
-// for any number of threads.
+// Soft mixtures of experts, as ops/soft_experts defines them. Sums and softmaxes are fp32; the bits do not
+// depend on the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 namespace strata::cpu {
 
 struct SoftShape {
-  int64_t groups = 1, rows = 1;      // rows: tokens of a group
-  int64_t slots = 1, of_expert = 1;  // of a group, of these an expert's
+  int64_t groups = 1, rows = 1;      // rows: tokens per group
+  int64_t slots = 1, of_expert = 1;  // per group; per expert
   int64_t columns = 0;
   DType dtype = DType::kF32;
   int64_t tokens() const { return groups * rows; }

@@ -42,14 +42,14 @@ float RowMax(const float* row, int64_t n) {
   return result;
 }
 
-// exp(x - max); a NaN stays one, so that a diverged run shows in its loss.
+// exp(x - max); NaN is preserved, so that a diverged run shows in its loss.
 HWY_INLINE V ExpBelow(V x, V max) {
   const F32 d;
   const V shifted = hn::Sub(x, max);
   return hn::IfThenElse(hn::IsNaN(shifted), shifted, hn::Exp(d, shifted));
 }
 
-// The sum of exp(row - max); kStore leaves the exponentials in the row.
+// The sum of exp(row - max); kStore also writes the exponentials to the row.
 template <bool kStore>
 float RowExpSum(float* row, int64_t n, float max_value) {
   const F32 d;
@@ -77,7 +77,7 @@ float RowExpSum(float* row, int64_t n, float max_value) {
   return result;
 }
 
-// row[i] = body(row[i]) in whole vectors, the rest lane by lane.
+// row[i] = body(row[i]) in whole vectors, then lane by lane.
 template <typename Body>
 HWY_INLINE void MapRow(float* row, int64_t n, const Body& body) {
   const F32 d;
@@ -93,7 +93,7 @@ void CapRow(float* row, int64_t n, float cap) {
   MapRow(row, n, [&](V x) HWY_ATTR { return hn::Mul(c, hn::Tanh(d, hn::Mul(x, inverse))); });
 }
 
-// 1 - tanh² where tanh = l / cap: the slope of the cap at a logit that went through it.
+// 1 - tanh², where tanh = l / cap: the slope of the cap at a capped logit.
 HWY_INLINE V CapSlope(V l, float cap) {
   const F32 d;
   const V bend = hn::Mul(l, hn::Set(d, 1.0f / cap));
@@ -118,7 +118,7 @@ RowStatistics Statistics(float* logits, int64_t valid, int64_t target, float cap
   return {max, RowExpSum<false>(logits, valid, max), target_logit};
 }
 
-// row = exp(row - max) times the cap's slope there.
+// row = exp(row - max) times the cap's slope.
 void SlopedExponentials(float* row, int64_t n, float max_value, float cap) {
   const V max = hn::Set(F32(), max_value);
   MapRow(row, n, [&](V l) HWY_ATTR { return hn::Mul(ExpBelow(l, max), CapSlope(l, cap)); });
@@ -128,8 +128,8 @@ float SlopeAt(float logit, float cap) {
   return cap > 0 ? hn::GetLane(CapSlope(hn::Set(F32(), logit), cap)) : 1.0f;
 }
 
-// gradient = exponentials · factor, less scale · slope at the target (where it is not -1). Never inlined:
-// every form of the loss is to round alike. Gives what it wrote at the target.
+// gradient = exponentials · factor, less scale · slope at the target (unless it is -1). Returns the value at
+// the target. Never inlined, so that every form of the loss rounds alike.
 HWY_NOINLINE float ScaleRow(const float* exponentials, void* gradient, DType dtype, int64_t valid,
                             int64_t vocab, int64_t target, float factor, float scale, float slope) {
   const float at_target = target >= 0 ? exponentials[target] * factor - scale * slope : 0.0f;
@@ -157,7 +157,7 @@ double Gradient(float* logits, void* gradient, DType dtype, int64_t valid, int64
   const float max = RowMax(logits, valid);
   float sum = 0;
   if (cap > 0) {
-    // The exponentials are made twice: the slope needs the logits that they would replace.
+    // The exponentials are computed twice: the slope needs the logits that they overwrite.
     sum = RowExpSum<false>(logits, valid, max);
     SlopedExponentials(logits, valid, max, cap);
   } else {

@@ -1,4 +1,4 @@
-// The loss by the statistics of its logits, and the statistics' gradient.
+// The loss from statistics of logits, and the gradient of the statistics.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kTokensPerTask = 256;
 constexpr float kAbsent = -std::numeric_limits<float>::infinity();
 
-// Of one token, over all parts: in fp64, and exact where there is one part.
+// Statistics of one token over all shards: in fp64, and exact with one shard.
 struct Reduced {
   float maximum = kAbsent;
   double sum = 0;
@@ -63,7 +63,7 @@ void sum_statistics_grad(const StatisticsArgs& args, float grad_scale, float* ds
     for (int64_t i = begin; i < end; ++i) {
       const bool counts = args.targets[i] >= 0;
       const Reduced all = counts ? reduce(args, i) : Reduced{};
-      // As the fused form divides: by the rounded sum, in fp32.
+      // Divides like the fused form: by the rounded sum, in fp32.
       const float factor = counts ? grad_scale / static_cast<float>(all.sum) : 0.0f;
       for (int64_t p = 0; p < args.parts; ++p) {
         float* to = dstatistics + (p * args.tokens + i) * 3;

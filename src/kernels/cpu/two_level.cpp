@@ -8,9 +8,9 @@
 namespace strata::cpu {
 namespace {
 
-constexpr int64_t kTokens = 64;  // of a task
+constexpr int64_t kTokens = 64;  // per task
 
-// NaN where one of them is none.
+// NaN if any of them is NaN.
 float log_sum_exp(const float* x, int64_t count) {
   const float greatest = *std::max_element(x, x + count);
   float sum = 0;

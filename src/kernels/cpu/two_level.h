@@ -1,4 +1,4 @@
-// Logits of routing on two levels, as ops/two_level defines them.
+// Logits of two-level routing, as ops/two_level defines them.
 #pragma once
 
 #include <cstdint>

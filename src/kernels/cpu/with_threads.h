@@ -1,11 +1,12 @@
-// For a library that counts the compute threads of its caller. Internal to the gemm family.
+// Sets the thread count for a library that reads the caller's number of compute threads. Internal to the gemm
+// family.
 #pragma once
 
 #include "base/parallel.h"
 
 namespace strata::cpu::detail {
 
-// The calling thread has so many compute threads as long as this lives, and as many as before afterwards.
+// Sets the calling thread's number of compute threads and restores the previous one on destruction.
 class WithThreads {
  public:
   explicit WithThreads(int threads) : before_(compute_threads()) { set_compute_threads(threads); }

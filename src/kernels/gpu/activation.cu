@@ -8,7 +8,7 @@ struct ValueAndSlope {
   float value, slope;
 };
 
-// Kinds are those of ActivationKind, in order.
+// Numbered like ActivationKind.
 template <int kKind>
 struct Activation;
 template <>
@@ -24,7 +24,7 @@ struct Activation<1> {  // GELU by tanh: (1 + tanh u) / 2 is the logistic of 2 u
     constexpr float kScale = 1.59576912f;  // 2 sqrt(2 / pi)
     const float square = x * x, s = 1.0f / (1.0f + exp_fast(-x * fmaf(square, kScale * 0.044715f, kScale)));
     const float inner = fmaf(square, 3.0f * kScale * 0.044715f, kScale);
-    // Where the logistic is 0 or 1, the square may be infinite.
+    // If the logistic is 0 or 1, the square may be infinite.
     const float bend = s * (1.0f - s);
     return {x * s, bend == 0.0f ? s : fmaf(x * inner, bend, s)};
   }
@@ -71,7 +71,7 @@ template <typename T, int kKind, int kCount>
 __device__ __forceinline__ void gate(const ActivationArgs& args) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kCount;
   if (i >= args.rows * args.width) return;
-  const int64_t at = i + i / args.width * args.width;  // of the gate
+  const int64_t at = i + i / args.width * args.width;  // index in the gate half
   float g[kCount], up[kCount];
   load(static_cast<const T*>(args.x) + at, g);
   load(static_cast<const T*>(args.x) + at + args.width, up);

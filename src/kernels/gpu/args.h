@@ -1,5 +1,5 @@
-// The parameters of the GPU's kernels: one struct each, as host and device both see it. Pointers are
-// addresses of device memory; sizes and strides count elements. Rows are dense without a stride.
+// Parameters of the GPU kernels: one struct per kernel, shared by host and device. Pointers are device
+// addresses; sizes and strides count elements. Rows without a stride are dense.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ struct GemmArgs {
   int64_t a_stride, b_stride, c_stride;
   int32_t m, n, k;
   int32_t accumulate;  // c += instead of c =
-  // The depth is cut into `splits` parts of `split_depth` (a multiple of 64), whose sums follow one
-  // another in fp32 from c on; gemm_sum adds them in order. 1: c is the result.
+  // The depth is split into `splits` ranges of `split_depth` (a multiple of 64). Their fp32 results are
+  // stored consecutively at c; gemm_sum adds them in order. 1: c is the result.
   int32_t splits, split_depth;
 };
-// A matrix as tiled copies see it: what cuTensorMapEncodeTiled makes of a MatrixMap (launch.h).
+// A matrix for TMA copies: the output of cuTensorMapEncodeTiled for a MatrixMap (launch.h).
 struct alignas(64) TensorMap {
   uint64_t opaque[16];
 };
-// GEMM by wgmma: `gemm` with its operands as maps.
+// GEMM by wgmma: GemmArgs and tensor maps of the operands.
 struct GemmMapsArgs {
   TensorMap a, b;
   GemmArgs gemm;
@@ -40,32 +40,30 @@ struct GemmSumArgs {
   int32_t m, n, splits, accumulate;
 };
 
-// Grouped GEMMs of experts, over token–expert pairs in the order of src/ops/experts/experts.h: kernels reach
-// rows by lists. The lists name pairs by expert, in order within one; those without an expert (an id below 0,
-// or beyond the last token's) come last, as expert `experts`. A row of `counts` covers a chunk of 1024 pairs.
+// Grouped GEMMs of experts over token–expert pairs (src/ops/experts/experts.h); kernels address rows through
+// lists. The lists sort pairs by expert, in order within each expert; pairs without one (an id below 0, or
+// beyond the last token's) come last, as expert `experts`. Each row of `counts` covers a chunk of 1024 pairs.
 struct ExpertsSortArgs {
-  const int32_t* ids;  // [count]
-  const int32_t*
-      token_offsets;  // [token_count + 1]: token n has pairs from [n] to before [n + 1]; null: per_token each
-  int32_t* counts;    // [chunks][experts + 1]; afterwards the start of a chunk's pairs of an expert
-  int32_t* offsets;   // [experts + 2]
-  int32_t* tiles;     // [tile_count][2]: expert and first place of each tile of 128, or -1
-  int32_t* slots;     // [count]
-  int32_t* tokens;    // [count]: of those pairs
+  const int32_t* ids;            // [count]
+  const int32_t* token_offsets;  // [token_count + 1]: token n has pairs [n] to [n + 1] - 1; null: per_token
+  int32_t* counts;   // [chunks][experts + 1]; afterwards the start of each expert's pairs in a chunk
+  int32_t* offsets;  // [experts + 2]
+  int32_t* tiles;    // [tile_count][2]: expert and first list position of each tile of 128, or -1
+  int32_t* slots;    // [count]
+  int32_t* tokens;   // [count]: the token of each pair
   int32_t count, experts, per_token, token_count, chunks, tile_count;
 };
-// By layout. nt, nn: row c_rows[p] of c = row a_rows[p] of a times b of its expert (nt: b[n][k], nn:
-// b[k][n]), for all places p; zeros without expert. tn: c of an expert (+)= Σ row a_rows[p] of a · row
-// b_rows[p] of b over its places. `gemm` has the sizes of one expert; the lists replace one of m, n
-// and k.
+// By layout, for all list positions p. nt, nn: row c_rows[p] of c = row a_rows[p] of a times its expert's b
+// (nt: b[n][k], nn: b[k][n]); zeros without an expert. tn: c of each expert (+)= Σ row a_rows[p] of a · row
+// b_rows[p] of b over its positions. `gemm` has the sizes of one expert; the lists replace one of m, n and k.
 struct ExpertsArgs {
   GemmArgs gemm;
   const int32_t* a_rows;
-  const int32_t* b_rows;  // of tn
-  const int32_t* c_rows;  // of nt and nn
+  const int32_t* b_rows;  // only tn
+  const int32_t* c_rows;  // only nt and nn
   const int32_t* tiles;
   const int32_t* offsets;
-  int64_t expert_stride;  // of b, or of c of tn
+  int64_t expert_stride;  // between experts, of b (tn: of c)
   int32_t experts, tile_count;
 };
 // out[n] = Σ parts of its token–expert pairs, in order: out[tokens][columns], parts[pairs][columns]
@@ -76,25 +74,25 @@ struct ExpertsSumArgs {
   int32_t per_token, columns;
 };
 
-// Attention of `batch` sequences. q and out have `length` tokens a sequence and `heads` heads, k and v
-// `kv_length` and `kv_heads`; heads follow one another in a row, rows of a sequence and sequences at the
-// strides. Query head h reads key–value head h / (heads / kv_heads). Row i sees the keys [rows[i][0],
-// rows[i][1]), empty ranges included.
+// Attention over `batch` sequences. q and out have `length` tokens per sequence and `heads` heads, k and v
+// `kv_length` and `kv_heads`. The heads of a token are consecutive; strides separate tokens. Query head h
+// reads key–value head h / (heads / kv_heads). Row i sees the keys [rows[i][0], rows[i][1]); ranges may be
+// empty.
 struct AttentionArgs {
   const void* q;
   const void* k;
   const void* v;
   void* out;             // forward: written
-  float* lse;            // [batch, heads, length]; forward: written; -inf where a row sees nothing
-  const float* sinks;    // [heads] or null; of forward
+  float* lse;            // [batch, heads, length]; forward: written; -inf if a row sees no key
+  const float* sinks;    // [heads] or null; only forward
   const int32_t* rows;   // [batch, length, 2]
-  const int32_t* tiles;  // [batch, tiles of 64 rows, 4]: the first and last + 1 of keys that any row sees,
-                         // and that all rows see
+  const int32_t* tiles;  // [batch, tiles of 64 rows, 4]: the range of keys that any row sees, and the range
+                         // that all rows see
   int64_t q_stride, k_stride, v_stride, out_stride;
   int32_t batch, length, kv_length, heads, kv_heads, head_dim, value_dim;
   float scale;    // of q · k
-  float softcap;  // above 0: scores become softcap · tanh(score / softcap)
-  // Backward. Gradients have the layout of q, k and v, dout as out.
+  float softcap;  // if > 0, scores become softcap · tanh(score / softcap)
+  // Backward. Gradients have the layout of q, k and v; dout has that of out.
   const void* dout;
   float* delta;  // [batch, heads, length]: Σ dout · out
   void* dq;
@@ -102,9 +100,9 @@ struct AttentionArgs {
   void* dv;
 };
 
-// Attention by wgmma: operands as maps, whose rows are those of all sequences.
+// Attention by wgmma: AttentionArgs and tensor maps of the operands, each with the rows of all sequences.
 struct AttentionMapsArgs {
-  TensorMap q, k, v, dout;  // dout: of backward
+  TensorMap q, k, v, dout;  // dout: only backward
   AttentionArgs attention;
 };
 // dsinks[h] += -Σ exp(sinks[h] - lse) · delta over the rows of all sequences
@@ -116,32 +114,32 @@ struct SinkGradArgs {
   int32_t batch, heads, length;
 };
 
-// What rows see, from position, window and documents: writes `rows` and `tiles` of AttentionArgs.
+// The keys that rows see, from positions, window and documents: writes `rows` and `tiles` of AttentionArgs.
 struct AttentionRangesArgs {
   int32_t* rows;
   int32_t* tiles;
   const int32_t* kv_begin;  // [batch, length]: first key; null: 0
   const int32_t* kv_end;    // [batch, length]: last key + 1; null: kv_length
   int32_t batch, length, kv_length;
-  int32_t causal, window;  // window: keys that a row sees, its own included; 0: no limit. Needs causal
+  int32_t causal, window;  // window: keys that a row sees, including its own; 0: no limit. Requires causal
 };
 
 // h = x + residual (null: h is x and not written), rstd = 1 / sqrt(mean((h - mean)²) + eps), y = (h - mean) ·
-// rstd · (weight + weight_offset) + bias. RMS norm has neither mean nor bias. A block for a row.
+// rstd · (weight + weight_offset) + bias. RMS norm has neither mean nor bias. One block per row.
 struct NormArgs {
   void* y;
   void* h;
-  float* mean;  // [rows]; of layer norm
+  float* mean;  // [rows]; layer norm only
   float* rstd;  // [rows]
   const void* x;
   const void* residual;
   const float* weight;
-  const float* bias;  // of layer norm; may be null
+  const float* bias;  // layer norm only; may be null
   int32_t dim;
   float eps, weight_offset;
 };
-// dx = gradient of h (+ dh); parts[blocks][dw | db] (db of layer norm): the share of a block's rows in the
-// weights' gradients.
+// dx = gradient of h (+ dh); parts[blocks][dw | db] (db: layer norm only): the weight gradients of each
+// block's rows.
 struct NormGradArgs {
   void* dx;
   float* parts;
@@ -188,7 +186,7 @@ struct TransposeArgs {
   int64_t rows, columns;  // of in
 };
 
-// Plain: x[rows, width]. Gated: x[rows, 2 · width] = [gate | up]. Without dy out is the value, with it the
+// Plain: x[rows, width]. Gated: x[rows, 2 · width] = [gate | up]. Without dy, out is the value; with dy, the
 // gradient of x.
 struct ActivationArgs {
   void* out;
@@ -198,7 +196,7 @@ struct ActivationArgs {
   int32_t kind;  // ActivationKind
 };
 
-// As kernels/cpu/rope.h: pair i of a head is (i, i + rotary_dim / 2), or (2i, 2i + 1) where adjacent. Rows
+// As in kernels/cpu/rope.h: pair i of a head is (i, i + rotary_dim / 2), or (2i, 2i + 1) if `adjacent`. Rows
 // have `width` elements.
 struct RopeArgs {
   void* out;
@@ -218,7 +216,7 @@ struct EmbeddingArgs {
   int32_t dim;
   float scale;
 };
-// sorted[blocks · run]: id << 32 | place in the run. A block for a run, a power of two.
+// sorted[blocks · run]: id << 32 | position in the run. One block per run, whose length is a power of two.
 struct EmbeddingSortArgs {
   uint64_t* sorted;
   const int32_t* ids;
@@ -234,8 +232,8 @@ struct EmbeddingGradArgs {
   float scale;
 };
 
-// loss = lse - logit[target] + z_loss · lse², of the first `valid` of `vocab` logits; targets below 0 have
-// none. The gradient, that of grad_scale · *scale · loss, may replace the logits; null: none.
+// loss = lse - logit[target] + z_loss · lse² over the first `valid` of `vocab` logits; 0 for targets below 0.
+// The gradient (of grad_scale · *scale · loss) may replace the logits; null: no gradient.
 struct CrossEntropyArgs {
   const void* logits;
   void* gradient;
@@ -255,7 +253,7 @@ struct LossSumArgs {
   int32_t tokens, accumulate;
 };
 
-// tensor/update_scalars.h, as in memory.
+// Memory layout of tensor/update_scalars.h.
 struct GpuUpdateScalars {
   float lr, grad_scale;
   int32_t skip;

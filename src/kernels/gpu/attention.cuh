@@ -1,4 +1,4 @@
-// What the attention kernels of bf16 share: operands in memory, scores of a tile, masks.
+// Shared by the bf16 attention kernels: operands in memory, scores of a tile, masks.
 #pragma once
 
 #include "kernels/gpu/args.h"
@@ -8,9 +8,9 @@
 namespace strata::gpu {
 
 constexpr float kLog2E = 1.4426950408889634f;
-constexpr int kRangeRows = 64;  // of an entry of AttentionArgs::tiles
+constexpr int kRangeRows = 64;  // rows per entry of AttentionArgs::tiles
 
-// Heads of one kind in memory.
+// Rows of one head in memory.
 struct HeadRows {
   const BF16* at;  // row 0
   int64_t stride;
@@ -28,7 +28,7 @@ __device__ __forceinline__ void copy_head(uint32_t tile, const HeadRows& from, i
                                        from.dim);
 }
 
-// The keys that rows of a block see: [begin, end) any, [full_begin, full_end) all of them.
+// Keys that rows of a block see: [begin, end) by any row, [full_begin, full_end) by all rows.
 struct KeyRange {
   int begin, end, full_begin, full_end;
 };
@@ -51,14 +51,14 @@ __device__ __forceinline__ int2 keys_of_row(const AttentionArgs& args, int seque
                            : make_int2(0, 0);
 }
 
-// (1 - tanh²) where tanh = capped / softcap.
+// softcap · tanh(score / softcap).
 __device__ __forceinline__ float cap_score(float score, float softcap) {
-  // tanh by the exponential: exact enough for a score that is rounded afterwards.
+  // tanh from the exponential: accurate enough for a score that is rounded afterwards.
   const float e = exp_fast(2.0f * score / softcap);
   return softcap * (1.0f - 2.0f / (e + 1.0f));
 }
 
-// sum += a · bᵀ of kTiles × 16 rows of a tile and kPairs × 16 rows of another one, over kDim. `a` is from
+// sum += a · bᵀ over kDim: kTiles × 16 rows of one tile and kPairs × 16 rows of another. `a` is from
 // begin_across, `b` from begin_along.
 template <int kTiles, int kPairs, int kDim>
 __device__ __forceinline__ void multiply_rows(float (&sum)[kTiles][2 * kPairs][4], uint32_t a, uint32_t b) {
@@ -81,8 +81,8 @@ __device__ __forceinline__ void multiply_rows(float (&sum)[kTiles][2 * kPairs][4
   }
 }
 
-// sum += weights · b: weights as another product left them, rounded to bf16; b has kPairs × 16 rows and kDim
-// columns and is from begin_across.
+// sum += weights · b: weights in the accumulator layout of multiply_rows, rounded to bf16; b has kPairs × 16
+// rows and kDim columns and is from begin_across.
 template <int kTiles, int kPairs, int kDim>
 __device__ __forceinline__ void multiply_weights(float (&sum)[kTiles][kDim / 8][4],
                                                  const float (&weights)[kTiles][2 * kPairs][4], uint32_t b) {
@@ -109,7 +109,7 @@ __device__ __forceinline__ void multiply_weights(float (&sum)[kTiles][kDim / 8][
   }
 }
 
-// Writes kTiles × 16 rows and kDim columns, each row times factor[i][half], as bf16.
+// Writes kTiles × 16 rows and kDim columns as bf16, each row times factor[i][half].
 template <int kTiles, int kDim>
 __device__ __forceinline__ void store_rows(const float (&sum)[kTiles][kDim / 8][4],
                                            const float (&factor)[kTiles][2], BF16* to, int64_t stride,
@@ -124,7 +124,7 @@ __device__ __forceinline__ void store_rows(const float (&sum)[kTiles][kDim / 8][
       const float f = factor[i][half];
 #pragma unroll
       for (int d = 0; d < kDim / 8; d += 2) {
-        // Even lanes have four columns of the first eight, odd ones of the second.
+        // Even lanes get four columns of the first eight, odd lanes four of the second.
         const float a0 = sum[i][d][half * 2] * f, a1 = sum[i][d][half * 2 + 1] * f;
         const float b0 = sum[i][d + 1][half * 2] * f, b1 = sum[i][d + 1][half * 2 + 1] * f;
         const float got0 = shuffle_xor(odd ? a0 : b0, 1), got1 = shuffle_xor(odd ? a1 : b1, 1);

@@ -2,7 +2,7 @@
 
 namespace strata::gpu {
 
-// MIN: blocks that share a multiprocessor of sm_90, and so the registers of a thread.
+// MIN: blocks per multiprocessor of sm_90, which bounds the registers per thread.
 #define STRATA_KERNEL(NAME, MIN, ...)                                                                       \
   extern "C" __global__ void __launch_bounds__(128, MIN) NAME(const __grid_constant__ AttentionArgs args) { \
     __VA_ARGS__(args);                                                                                      \
@@ -32,7 +32,7 @@ STRATA_KEYS(keys, true, true, 32, 2, 32, 2)
 STRATA_KEYS(keys, true, true, 64, 1, 64, 3)
 STRATA_KEYS(keys, true, true, 96, 1, 64, 2)
 STRATA_KEYS(keys, true, true, 128, 1, 64, 2)
-// The sums of both do not fit the registers.
+// The sums of both do not fit in the registers.
 STRATA_KEYS(dk, true, false, 192, 1, 32, 1)
 STRATA_KEYS(dv, false, true, 192, 1, 32, 1)
 STRATA_KEYS(dk, true, false, 256, 1, 32, 1)

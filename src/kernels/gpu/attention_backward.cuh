@@ -1,27 +1,27 @@
-// Flash attention backward, bf16 with fp32 sums, without atomics: one kernel for the gradients of keys and
-// values, whose blocks own keys and walk the queries that see them, and one for the queries' gradient, whose
-// blocks own queries and walk keys. Both make the weights again from lse: seven products where one kernel
-// with atomics has five, and the same bits every time.
+// Flash attention backward, bf16 with fp32 sums, without atomics. In the kernel for key and value gradients
+// each block owns keys and walks the queries that see them; in the kernel for query gradients each block owns
+// queries and walks keys. Both recompute the weights from lse: seven matmuls, where one kernel with atomics
+// has five, but the same bits every time.
 #pragma once
 
 #include "kernels/gpu/attention.cuh"
 
 namespace strata::gpu {
 
-// Blocks of kWarps warps, each with kTiles × 16 rows of its own; kOthers rows of the other side at once.
+// Blocks of kWarps warps, each with kTiles × 16 own rows; kOthers rows of the other side at a time.
 template <int kDimOf, int kTilesOf, int kWarpsOf, int kOthersOf>
 struct BackwardShape {
   static constexpr int kDim = kDimOf, kTiles = kTilesOf, kWarps = kWarpsOf, kOthers = kOthersOf,
                        kThreads = kWarps * kWarp, kRows = kWarps * kTiles * 16;
 };
 
-// Weight from a score: what lse leaves of it. Both in natural units.
+// Recomputes a weight from its score and lse, both in natural units.
 template <bool kCapped>
 struct Weights {
   float unit, scale, softcap;
   __device__ Weights(const AttentionArgs& args)
       : unit(kCapped ? kLog2E : args.scale * kLog2E), scale(args.scale), softcap(args.softcap) {}
-  // The slope of the cap goes to `slope`.
+  // Writes the slope of the cap to `slope`.
   __device__ __forceinline__ float operator()(float score, float lse, float* slope) const {
     if constexpr (kCapped) {
       score = cap_score(score * scale, softcap);
@@ -32,8 +32,7 @@ struct Weights {
   }
 };
 
-// The entries of AttentionArgs::tiles that have a row which sees one of the keys [key0, key1): from *first to
-// before *last.
+// The range [*first, *last) of AttentionArgs::tiles with a row that sees one of the keys [key0, key1).
 __device__ __forceinline__ void find_tiles(const AttentionArgs& args, int sequence, int key0, int key1,
                                            int* shared, int* first, int* last) {
   const int tiles = (args.length + kRangeRows - 1) / kRangeRows, warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -53,8 +52,8 @@ __device__ __forceinline__ void find_tiles(const AttentionArgs& args, int sequen
   *last = high;
 }
 
-// dk and dv of kRows keys of a key–value head. Scores are transposed: rows are keys, so that the weights of a
-// warp's keys are the left operands of its products without a way through memory.
+// dk and dv of kRows keys of a key–value head. Scores are transposed (rows are keys), so that a warp's
+// weights are left operands of its matmuls without going through memory.
 template <typename Shape, bool kDk, bool kDv, bool kCapped>
 __device__ __forceinline__ void attention_backward_keys(const AttentionArgs& args) {
   constexpr int kDim = Shape::kDim, kTiles = Shape::kTiles, kRows = Shape::kRows, kQueries = Shape::kOthers,
@@ -62,7 +61,7 @@ __device__ __forceinline__ void attention_backward_keys(const AttentionArgs& arg
   constexpr int kChunks = kDim / 8, kPairs = kQueries / 16, kPerRange = kRangeRows / kQueries;
   constexpr int kKeyBytes = kRows * kDim * 2, kQueryBytes = kQueries * kDim * 2,
                 kStage = 2 * kQueryBytes + 2 * kQueries * 4;
-  static_assert(kStage % 128 == 0, "tiles begin at multiples of 128 bytes");
+  static_assert(kStage % 128 == 0, "tiles are aligned to 128 bytes");
   extern __shared__ __align__(1024) uint8_t shared[];
   __shared__ int found[2 * Shape::kWarps];
   const uint32_t k_tile = shared_address(shared), v_tile = k_tile + kKeyBytes, stages = v_tile + kKeyBytes;
@@ -75,7 +74,7 @@ __device__ __forceinline__ void attention_backward_keys(const AttentionArgs& arg
   int first, last;
   find_tiles(args, sequence, key0, min(key0 + kRows, args.kv_length), found, &first, &last);
   first *= kPerRange, last *= kPerRange;
-  // The next tile of queries that sees a key of this block, from (head, tile) on.
+  // Finds the next tile of queries that sees a key of this block, starting at (head, tile).
   const auto seek = [&](int& head, int& tile, int4& range) {
     for (; head < group; ++head, tile = first) {
       for (; tile < last; ++tile) {
@@ -288,7 +287,7 @@ __device__ __forceinline__ void attention_backward_queries(const AttentionArgs& 
   store_rows<kTiles, kDim>(dq, factors, to, args.q_stride, args.length - row0 - warp_row, args.head_dim);
 }
 
-// delta: a warp for a row of a head.
+// delta: one warp per row of a head.
 __device__ __forceinline__ void attention_delta_of(const AttentionArgs& args) {
   const int64_t index = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

@@ -1,5 +1,5 @@
-// Flash attention backward for sm_90a: the kernels of attention_backward.cuh by wgmma. One
-// warpgroup brings the tiles of the other side by tensor maps, two own 64 rows each.
+// Flash attention backward for sm_90a: the kernels of attention_backward.cuh with wgmma. One warpgroup loads
+// tiles of the other side with TMA; two compute 64 rows each.
 #include "kernels/gpu/attention_backward.cuh"
 #include "kernels/gpu/attention_wgmma.cuh"
 
@@ -11,7 +11,7 @@ struct WideBackward {
   static constexpr int kDim = kDimOf, kOthers = kOthersOf, kStages = kStagesOf, kGroups = 2,
                        kRows = kGroups * 64, kPanels = kDim / 64;
   static constexpr int kWarps = (kGroups + 1) * 4, kThreads = kWarps * kWarp, kConsumerWarps = kGroups * 4;
-  // Shared memory: two tiles of own rows, stages of two tiles and 1024 bytes of numbers, barriers.
+  // Shared memory: two tiles of own rows; stages of two tiles and 1024 bytes of lse and delta; barriers.
   static constexpr int kOwnBytes = kRows * kDim * 2, kOtherBytes = kOthers * kDim * 2,
                        kStage = 2 * kOtherBytes + 1024;
   static constexpr int kStagesAt = 2 * kOwnBytes, kBarriersAt = kStagesAt + kStages * kStage;
@@ -25,7 +25,7 @@ struct WideRing {
       : stages(shared + Shape::kStagesAt),
         full(shared + Shape::kBarriersAt + 8),
         empty(full + Shape::kStages * 8) {}
-  // By one thread. `arrivals`: that fill a stage.
+  // Called by one thread. `arrivals`: arrivals that complete a stage.
   __device__ void init(uint32_t own_full, int arrivals) const {
     barrier_init(own_full, 1);
     for (int i = 0; i < Shape::kStages; ++i) {
@@ -48,7 +48,7 @@ struct WideRing {
 
 // The header of a stage of queries, after its lse and delta.
 struct QueryTile {
-  int query0;  // -1: there are no more
+  int query0;  // -1: no more tiles
   int full_begin, full_end, unused;
 };
 
@@ -92,7 +92,7 @@ __device__ __forceinline__ void wide_keys(const AttentionMapsArgs& maps) {
         if (range.x >= key0 + kRows || range.y <= key0 || query0 >= args.length) continue;
         const int64_t row = (static_cast<int64_t>(sequence) * args.heads + head) * args.length + query0;
         ring.wait_empty();
-        // Rows beyond the sequence are the next one's: they weigh nothing.
+        // Rows beyond the sequence belong to the next one: their weight is zero.
         float* const to = reinterpret_cast<float*>(shared + (ring.at() - k_tile) + 2 * Shape::kOtherBytes);
 #pragma unroll
         for (int query = lane; query < kQueries; query += kWarp) {
@@ -132,12 +132,12 @@ __device__ __forceinline__ void wide_keys(const AttentionMapsArgs& maps) {
     const float* const lse = reinterpret_cast<const float*>(numbers);
     float p[kQueries / 8][4], ds[kQueries / 8][4];
     uint32_t weights[kQueries / 16][4], slopes[kQueries / 16][4];
-    begin_products();
+    wgmma_fence();
     multiply_panels<kDim, kRows, kQueries>(p, k_tile + own * 128, ring.at());
-    commit_products();
+    wgmma_commit();
     multiply_panels<kDim, kRows, kQueries>(ds, v_tile + own * 128, ring.at() + Shape::kOtherBytes);
-    commit_products();
-    wait_products<1>();
+    wgmma_commit();
+    wgmma_wait<1>();
     settle(p);
     const bool all_seen = tile.full_begin <= key0 && tile.full_end >= key0 + kRows;
 #pragma unroll
@@ -159,10 +159,10 @@ __device__ __forceinline__ void wide_keys(const AttentionMapsArgs& maps) {
       }
     }
     pack_weights<kQueries>(weights, p);
-    begin_products();
+    wgmma_fence();
     multiply_weights_async<kQueries>(dv[0], weights, ring.at() + Shape::kOtherBytes);
-    commit_products();
-    wait_products<1>();
+    wgmma_commit();
+    wgmma_wait<1>();
     settle(ds);
 #pragma unroll
     for (int j = 0; j < kQueries / 8; ++j) {
@@ -171,10 +171,10 @@ __device__ __forceinline__ void wide_keys(const AttentionMapsArgs& maps) {
       for (int e = 0; e < 4; ++e) ds[j][e] = p[j][e] * (ds[j][e] - (e % 2 == 0 ? delta.x : delta.y));
     }
     pack_weights<kQueries>(slopes, ds);
-    begin_products();
+    wgmma_fence();
     multiply_weights_async<kQueries>(dk[0], slopes, ring.at());
-    commit_products();
-    wait_products<0>();
+    wgmma_commit();
+    wgmma_wait<0>();
     settle(dv[0]);
     settle(dk[0]);
     ring.release();
@@ -241,12 +241,12 @@ __device__ __forceinline__ void wide_queries(const AttentionMapsArgs& maps) {
     ring.wait_full();
     float p[kKeys / 8][4], ds[kKeys / 8][4];
     uint32_t slopes[kKeys / 16][4];
-    begin_products();
+    wgmma_fence();
     multiply_panels<kDim, kRows, kKeys>(p, q_tile + own * 128, ring.at());
-    commit_products();
+    wgmma_commit();
     multiply_panels<kDim, kRows, kKeys>(ds, do_tile + own * 128, ring.at() + Shape::kOtherBytes);
-    commit_products();
-    wait_products<1>();
+    wgmma_commit();
+    wgmma_wait<1>();
     settle(p);
     const bool all_seen = key0 >= range.full_begin && key0 + kKeys <= range.full_end;
 #pragma unroll
@@ -265,7 +265,7 @@ __device__ __forceinline__ void wide_queries(const AttentionMapsArgs& maps) {
         }
       }
     }
-    wait_products<0>();
+    wgmma_wait<0>();
     settle(ds);
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j) {
@@ -273,10 +273,10 @@ __device__ __forceinline__ void wide_queries(const AttentionMapsArgs& maps) {
       for (int e = 0; e < 4; ++e) ds[j][e] = p[j][e] * (ds[j][e] - delta[e / 2]);
     }
     pack_weights<kKeys>(slopes, ds);
-    begin_products();
+    wgmma_fence();
     multiply_weights_async<kKeys>(dq[0], slopes, ring.at());
-    commit_products();
-    wait_products<0>();
+    wgmma_commit();
+    wgmma_wait<0>();
     settle(dq[0]);
     ring.release();
   }

@@ -1,6 +1,6 @@
-// Attention of fp32, forward and backward, by plain tiles: as the kernels of bf16, but with multiplications of
-// scalars. A block of 128 threads has 32 rows; a thread computes 4 rows of a matmul, and every sixteenth
-// column or columns in fours.
+// fp32 attention, forward and backward: tiled like the bf16 kernels, with scalar multiplications. A block of
+// 128 threads has 32 rows. Each thread computes 4 rows of a matmul and every sixteenth column, or every
+// sixteenth group of four columns.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/vector.cuh"
 
@@ -12,10 +12,10 @@ template <int kDimOf>
 struct PlainShape {
   static constexpr int kDim = kDimOf, kOthers = kDim > 128 ? 32 : 64;  // rows of the other side at a time
   static constexpr int kPitch = kDim + 4, kWeightPitch = kOthers + 4;
-  static constexpr int kColumns = kOthers / 16, kFours = kDim / 64;  // of a thread
+  static constexpr int kColumns = kOthers / 16, kFours = kDim / 64;  // per thread
 };
 
-// A tile [kRows][kDim] from rows of a head; zero beyond them.
+// Copies a tile [kRows][kDim] from rows of a head; zero beyond them.
 template <typename Shape, int kRows>
 __device__ __forceinline__ void copy_plain(float* tile, const float* from, int64_t stride, int rows,
                                            int dim) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ void keep_plain(float* weights, const float (&sum)[4]
       weights[(plain_row() + i) * Shape::kWeightPitch + plain_lane() + 16 * j] = sum[i][j];
   }
 }
-// sum += weights · b, of columns plain_lane() · 4 + 64 · f and the next three.
+// sum += weights · b; columns plain_lane() · 4 + 64 · f and the next three.
 template <typename Shape>
 __device__ __forceinline__ void add_plain(float (&sum)[4][Shape::kFours][4], const float* weights,
                                           const float* b) {
@@ -113,7 +113,7 @@ __device__ __forceinline__ void store_plain(const float (&sum)[4][Shape::kFours]
   }
 }
 
-// A score after scale and cap; the cap's slope.
+// A score after scale and cap, and the cap's slope.
 struct PlainScore {
   float scale, softcap;
   __device__ __forceinline__ float operator()(float product) const {
@@ -135,7 +135,7 @@ __device__ __forceinline__ int2 plain_keys(const AttentionArgs& args, int sequen
                                  args.rows + (static_cast<int64_t>(sequence) * args.length + row) * 2)
                            : make_int2(0, 0);
 }
-// The keys that the block's rows see at all. Of tiles of 64 rows.
+// The keys that any of the block's rows sees, from the tiles of 64 rows.
 __device__ __forceinline__ int4 plain_range(const AttentionArgs& args, int sequence, int row) {
   const int tiles = (args.length + 63) / 64;
   return *reinterpret_cast<const int4*>(args.tiles + (static_cast<int64_t>(sequence) * tiles + row / 64) * 4);
@@ -200,7 +200,7 @@ __device__ __forceinline__ void plain_forward(const AttentionArgs& args) {
   for (int i = 0; i < 4; ++i) {
     for (int mask = 8; mask > 0; mask /= 2) total[i] += shuffle_xor(total[i], mask);
     if (args.sinks != nullptr) {
-      // The sink is one more score, without a value.
+      // The sink acts as one more score without a value.
       const float sink = args.sinks[head], high = fmaxf(most[i], sink),
                   shrink = most[i] == -INFINITY ? 0.0f : expf(most[i] - high);
       factor[i] = shrink / (total[i] * shrink + expf(sink - high));
@@ -219,9 +219,9 @@ __device__ __forceinline__ void plain_forward(const AttentionArgs& args) {
       args.out_stride, args.length - row0, args.value_dim);
 }
 
-// Scores and their gradients of rows of one side against the other's: a, da are the block's rows, b, db the
-// others'. kQueriesOwn: the block's rows are queries. Leaves weights in p, unless it is null, and
-// gradients of scores (before the scale) in ds.
+// Scores and their gradients of the block's rows (a, da) against rows of the other side (b, db). kQueriesOwn:
+// the block's rows are queries. Writes weights to p, unless it is null, and gradients of scores (before the
+// scale) to ds.
 template <typename Shape, bool kQueriesOwn>
 __device__ __forceinline__ void plain_gradients(const AttentionArgs& args, int sequence, int head, int row0,
                                                 int other0, const float* a, const float* da, const float* b,
@@ -332,7 +332,7 @@ __device__ __forceinline__ void plain_keys_and_values(const AttentionArgs& args)
       args.v_stride, args.kv_length - key0, args.value_dim);
 }
 
-// delta: a warp for a row of a head.
+// delta: one warp per row of a head.
 __device__ __forceinline__ void plain_delta(const AttentionArgs& args) {
   const int64_t index = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

@@ -2,7 +2,7 @@
 
 namespace strata::gpu {
 
-// MIN: blocks that share a multiprocessor of sm_90, and so the registers of a thread.
+// MIN: blocks per multiprocessor of sm_90, which bounds the registers per thread.
 #define STRATA_FORWARD(DIM, TILES, KEYS, MIN)                                        \
   extern "C" __global__ void __launch_bounds__(128, MIN)                             \
       attention_forward_##DIM(const __grid_constant__ AttentionArgs args) {          \

@@ -1,5 +1,5 @@
 // Flash attention forward, bf16 with fp32 sums (Dao 2023): a block has kWarps × kTiles × 16 queries of one
-// head and walks the keys that they see, kKeys at a time, with the online softmax of Milakov and Gimelshein.
+// head and walks the keys that they see, kKeys at a time, with online softmax (Milakov and Gimelshein).
 #pragma once
 
 #include "kernels/gpu/attention.cuh"
@@ -38,9 +38,9 @@ __device__ __forceinline__ void mask_scores(float (&scores)[kTiles][kKeys / 8][4
   }
 }
 
-// Turns scores into weights against the greatest score so far: `most`, and `total` of the weights, in this
-// lane. `shrink`: by what earlier sums shrink. Scores are in units of 1 / `unit` base-2 logarithms, so that
-// weights are powers of two.
+// Turns scores into weights relative to the largest score so far (`most`) and updates `total`, this lane's
+// sum of weights. `shrink`: the factor for earlier sums. Scores are in units of 1 / `unit` base-2 logarithms,
+// so that weights are powers of two.
 template <int kTiles, int kKeys>
 __device__ __forceinline__ void weigh_scores(float (&scores)[kTiles][kKeys / 8][4], float (&most)[kTiles][2],
                                              float (&total)[kTiles][2], float (&shrink)[kTiles][2],
@@ -55,7 +55,7 @@ __device__ __forceinline__ void weigh_scores(float (&scores)[kTiles][kKeys / 8][
         now = fmaxf(now, fmaxf(scores[i][j][half * 2], scores[i][j][half * 2 + 1]));
       now = fmaxf(now, shuffle_xor(now, 1));
       now = fmaxf(now, shuffle_xor(now, 2));
-      // A row that has seen nothing yet keeps finite exponents.
+      // Keeps exponents finite for a row that has not seen a key yet.
       const float shift = now == -INFINITY ? 0.0f : now * unit;
       shrink[i][half] = exp2_fast(most[i][half] * unit - shift);
       most[i][half] = now;
@@ -127,7 +127,7 @@ __device__ __forceinline__ void attention_forward(const AttentionArgs& args) {
   extern __shared__ __align__(1024) uint8_t shared[];
   const uint32_t q_tile = shared_address(shared), k_tile = q_tile + kRows * kDim * 2,
                  v_tile = k_tile + kKeys * kDim * 2;
-  // Later rows see more keys: they begin first.
+  // Later rows see more keys, so they start first.
   const int row0 = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kRows, head = static_cast<int>(blockIdx.y),
             sequence = static_cast<int>(blockIdx.z), kv_head = head / (args.heads / args.kv_heads);
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kTiles * 16;

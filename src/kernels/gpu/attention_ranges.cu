@@ -1,10 +1,10 @@
-// Which keys the rows of attention see, once for all layers of a batch: a block for 64 rows.
+// The keys that attention rows see, computed once for all layers of a batch: one block per 64 rows.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/intrinsics.cuh"
 
 namespace strata::gpu {
 
-// Exclusive use of the block: least or greatest of its threads' values.
+// Minimum or maximum of the values of a block's threads, which all take part.
 template <bool kLeast>
 __device__ __forceinline__ int extreme(int value, int* shared) {
   shared[threadIdx.x] = value;
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(64)
     if (begin >= end) begin = end = 0;
     *reinterpret_cast<int2*>(args.rows + at * 2) = make_int2(begin, end);
   }
-  // Rows beyond the sequence constrain nothing; those that see nothing leave no key that all see.
+  // Rows beyond the sequence add no constraint; with a row that sees no key, no key is seen by all rows.
   const bool sees = inside && begin < end;
   const int first = strata::gpu::extreme<true>(sees ? begin : args.kv_length, shared);
   const int last = strata::gpu::extreme<false>(sees ? end : 0, shared);

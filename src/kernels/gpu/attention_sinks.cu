@@ -1,4 +1,4 @@
-// The gradient of attention's sinks: a block for a head.
+// The gradient of attention sinks: one block per head.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/rows.cuh"
 

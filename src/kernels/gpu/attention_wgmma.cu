@@ -1,6 +1,6 @@
-// Flash attention forward for sm_90a (Shah et al. 2024, FlashAttention-3): one warpgroup brings keys and
-// values by tensor maps, the others have 64 queries each. While the weights of one tile of keys multiply its
-// values, the scores of the next tile are made.
+// Flash attention forward for sm_90a (Shah et al. 2024, FlashAttention-3): one warpgroup loads keys and
+// values with TMA; the others have 64 queries each. The scores of the next tile of keys are computed while
+// the weights of the current one are multiplied by its values.
 #include "kernels/gpu/attention_forward.cuh"
 #include "kernels/gpu/attention_wgmma.cuh"
 
@@ -12,7 +12,7 @@ struct WideShape {
                        kPanels = kDim / 64;
   static constexpr int kQueryBytes = kRows * kDim * 2, kKeyBytes = kKeys * kDim * 2,
                        kThreads = (kGroups + 1) * kWarpgroup;
-  // Offsets in shared memory: queries, then stages of keys, then of values, then barriers.
+  // Offsets in shared memory: queries, stages of keys, stages of values, barriers.
   static constexpr int kKeysAt = kQueryBytes, kValuesAt = kKeysAt + kStages * kKeyBytes,
                        kBarriersAt = kValuesAt + kStages * kKeyBytes;
 };
@@ -74,17 +74,17 @@ __device__ __forceinline__ void attention_wgmma(const AttentionMapsArgs& maps) {
   const auto begin_scores = [&](int step) {
     const int stage = step % kStages;
     barrier_wait(k_full + stage * 8, step / kStages % 2);
-    begin_products();
+    wgmma_fence();
     multiply_panels<kDim, kRows, kKeys>(scores[0], q_tile + group * 64 * 128,
                                         k_tiles + stage * Shape::kKeyBytes);
-    commit_products();
+    wgmma_commit();
   };
   const auto begin_values = [&](int step) {
     const int stage = step % kStages;
     barrier_wait(v_full + stage * 8, step / kStages % 2);
-    begin_products();
+    wgmma_fence();
     multiply_weights_async<kKeys>(sum[0], weights, v_tiles + stage * Shape::kKeyBytes);
-    commit_products();
+    wgmma_commit();
   };
   const auto weigh = [&](int step) {
     const int key0 = begin + step * kKeys;
@@ -99,7 +99,7 @@ __device__ __forceinline__ void attention_wgmma(const AttentionMapsArgs& maps) {
   if (steps > 0) {
     barrier_wait(q_full, 0);
     begin_scores(0);
-    wait_products<0>();
+    wgmma_wait<0>();
     settle(scores[0]);
     release(k_empty, 0);
     weigh(0);
@@ -107,18 +107,18 @@ __device__ __forceinline__ void attention_wgmma(const AttentionMapsArgs& maps) {
     for (int step = 1; step < steps; ++step) {
       begin_scores(step);
       begin_values(step - 1);
-      wait_products<1>();
+      wgmma_wait<1>();
       settle(scores[0]);
       release(k_empty, step);
       weigh(step);
-      wait_products<0>();
+      wgmma_wait<0>();
       settle(sum[0]);
       release(v_empty, step - 1);
       shrink_rows<1, kDim>(sum, shrink);
       pack_weights<kKeys>(weights, scores[0]);
     }
     begin_values(steps - 1);
-    wait_products<0>();
+    wgmma_wait<0>();
     settle(sum[0]);
   }
   finish_rows<1, kDim, kCapped>(args, sum, most, total, sequence, head, first_row);

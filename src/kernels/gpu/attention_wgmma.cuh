@@ -1,4 +1,4 @@
-// What the attention kernels of sm_90a share. Tiles are panels of 64 columns, one after another.
+// Shared by the attention kernels of sm_90a. Tiles are consecutive panels of 64 columns.
 #pragma once
 
 #include "kernels/gpu/attention.cuh"
@@ -6,7 +6,7 @@
 
 namespace strata::gpu {
 
-// A tile of kRows rows, in boxes of 64 rows.
+// Copies a tile of kRows rows in boxes of 64 rows.
 template <int kPanels, int kRows>
 __device__ __forceinline__ void copy_panels(uint32_t to, const TensorMap& map, int row, int column,
                                             uint32_t barrier) {
@@ -18,8 +18,8 @@ __device__ __forceinline__ void copy_panels(uint32_t to, const TensorMap& map, i
   }
 }
 
-// sum = a · bᵀ: 64 rows of a tile of kRowsA rows, from `a` on in its first panel, and the rows of a tile of
-// kRowsB.
+// sum = a · bᵀ: 64 rows of a tile of kRowsA rows, `a` pointing to their start in the first panel, and all
+// rows of a tile of kRowsB rows.
 template <int kDim, int kRowsA, int kRowsB>
 __device__ __forceinline__ void multiply_panels(float (&sum)[kRowsB / 8][4], uint32_t a, uint32_t b) {
 #pragma unroll
@@ -28,7 +28,7 @@ __device__ __forceinline__ void multiply_panels(float (&sum)[kRowsB / 8][4], uin
                    operand<true>(b + d / 4 * kRowsB * 128, 0) + d % 4 * kNextDepth<true>, d > 0);
 }
 
-// Weights as a product left them, as left operands of products.
+// Converts weights from the accumulator layout to left operands.
 template <int kColumns>
 __device__ __forceinline__ void pack_weights(uint32_t (&to)[kColumns / 16][4],
                                              const float (&from)[kColumns / 8][4]) {
@@ -39,7 +39,7 @@ __device__ __forceinline__ void pack_weights(uint32_t (&to)[kColumns / 16][4],
       to[k][i] = pack_bf16(from[2 * k + i / 2][i % 2 * 2], from[2 * k + i / 2][i % 2 * 2 + 1]);
   }
 }
-// sum += weights · b, a tile of kColumns rows.
+// sum += weights · b; b is a tile of kColumns rows.
 template <int kColumns, int kCount>
 __device__ __forceinline__ void multiply_weights_async(float (&sum)[kCount][4],
                                                        const uint32_t (&weights)[kColumns / 16][4],

@@ -1,11 +1,11 @@
-// Sums over rows, and arithmetic on elements one by one, a thread for 16 bytes of the narrower operand.
+// Element-wise arithmetic (16 bytes of the narrower operand per thread) and sums over rows.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/rows.cuh"
 
 namespace strata::gpu {
 
-// Calls body(first, count) for kCount consecutive elements, or for single ones at the end and where pointers
-// are not aligned.
+// Calls body(first, count) with kCount consecutive elements, or with single ones at the end and for unaligned
+// pointers.
 template <int kCount, typename Body>
 __device__ __forceinline__ void for_elements(int64_t n, bool vectors, const Body& body) {
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kCount;
@@ -91,8 +91,8 @@ __device__ __forceinline__ void add_row(const AddRowArgs& args) {
   });
 }
 
-// parts[blockIdx.y][columns]: sums over rows blockIdx.y, + gridDim.y, …; a block has 32 · kCount columns and
-// eight warps of rows.
+// parts[blockIdx.y][columns]: sums over rows blockIdx.y, + gridDim.y, …; a block covers 32 · kCount columns,
+// with eight warps of rows.
 template <typename T, int kCount>
 __device__ __forceinline__ void column_sums(const ColumnSumsArgs& args) {
   __shared__ float shared[8][kWarp * kCount];
@@ -102,10 +102,10 @@ __device__ __forceinline__ void column_sums(const ColumnSumsArgs& args) {
   if (column < args.columns) {
 #pragma unroll 4
     for (int64_t row = blockIdx.y * 8 + warp; row < args.rows; row += static_cast<int64_t>(gridDim.y) * 8) {
-      float piece[kCount];
-      load(static_cast<const T*>(args.in) + row * args.stride + column, piece);
+      float vec[kCount];
+      load(static_cast<const T*>(args.in) + row * args.stride + column, vec);
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) sum[i] += piece[i];
+      for (int i = 0; i < kCount; ++i) sum[i] += vec[i];
     }
   }
 #pragma unroll
@@ -121,7 +121,7 @@ __device__ __forceinline__ void column_sums(const ColumnSumsArgs& args) {
   }
 }
 
-// out[c] (+)= Σ parts[p · stride + c]: 32 columns of a block, 32 warps of parts.
+// out[c] (+)= Σ parts[p · stride + c]: 32 columns per block, parts spread over 32 warps.
 __device__ __forceinline__ void sum_parts(const ColumnPartsArgs& args) {
   __shared__ float shared[kWarp][kWarp + 1];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -140,7 +140,7 @@ __device__ __forceinline__ void sum_parts(const ColumnPartsArgs& args) {
   args.out[column] = (args.accumulate != 0 ? args.out[column] : 0.0f) + sum;
 }
 
-// out[columns][rows] = in[rows][columns], by tiles of 64 × 64 in shared memory.
+// out[columns][rows] = in[rows][columns], in tiles of 64 × 64 in shared memory.
 template <typename T>
 __device__ __forceinline__ void transpose(const TransposeArgs& args) {
   __shared__ T tile[64][64 + 4 / sizeof(T)];

@@ -1,5 +1,5 @@
-// Look-up of embeddings, and its gradient in the order of the tokens: ids are sorted with their places, a
-// block per run of 8,192 tokens; then a block adds up the rows of one id. Runs go one after another.
+// Embedding look-up, and its gradient in token order: one block sorts the ids of a run of 8,192 tokens with
+// their positions; then one block adds up the rows of each id. Runs are processed one after another.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/vector.cuh"
 
@@ -23,14 +23,14 @@ __device__ __forceinline__ void embed(const EmbeddingArgs& args) {
   store(static_cast<T*>(args.out) + row * args.dim + column, x);
 }
 
-// Ascending by id and then by place, so that an id's rows are added in order. Bitonic, in shared memory.
+// Sorts by id, then by position, so that an id's rows are added in order. Bitonic, in shared memory.
 __device__ __forceinline__ void sort_ids(const EmbeddingSortArgs& args) {
   extern __shared__ uint64_t keys[];
   const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
   const int64_t first = static_cast<int64_t>(blockIdx.x) * args.run;
   const int count = static_cast<int>(min(static_cast<int64_t>(args.run), args.rows - first));
   for (int i = thread; i < args.run; i += threads) {
-    // Beyond the tokens, and ids without a gradient: after all others.
+    // Positions beyond the tokens and ids without a gradient sort last.
     uint64_t key = ~uint64_t{0};
     if (i < count) {
       const int32_t id = args.ids[first + i];
@@ -69,10 +69,10 @@ __device__ __forceinline__ void embedding_backward(const EmbeddingGradArgs& args
   float sum[kCount] = {};
 #pragma unroll 4
   for (int i = at; i < end; ++i) {
-    float piece[kCount];
-    load(dy + static_cast<int64_t>(static_cast<uint32_t>(sorted[i])) * args.dim, piece);
+    float vec[kCount];
+    load(dy + static_cast<int64_t>(static_cast<uint32_t>(sorted[i])) * args.dim, vec);
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) sum[k] += piece[k];
+    for (int k = 0; k < kCount; ++k) sum[k] += vec[k];
   }
   float* const to = args.table + static_cast<int64_t>(id) * args.dim + column;
   float old[kCount];

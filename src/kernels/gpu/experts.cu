@@ -1,6 +1,5 @@
-// Grouped GEMMs of a mixture of experts in bf16. Rows are copied from their places: that
-// they are brought together by expert is the affair of lists of row numbers (experts_sort.cu), and costs no
-// pass over the rows.
+// Grouped GEMMs of a mixture of experts in bf16. Rows are read in place through lists that sort them by
+// expert (experts_sort.cu), which saves a pass over the rows.
 #include "kernels/gpu/gemm.cuh"
 
 namespace strata::gpu {
@@ -50,8 +49,8 @@ struct ListedRows {
   }
 };
 
-// An operand whose rows are along the depth and in a list: rows of the next stage are looked up while this
-// one is copied.
+// An operand whose listed rows are along the depth: the rows of the next stage are looked up while this one
+// is copied.
 template <int kOuter, int kThreads>
 struct ListedDepth {
   static constexpr int kChunks = kOuter / 8, kRowsAtOnce = kThreads / kChunks,

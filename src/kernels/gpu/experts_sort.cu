@@ -1,5 +1,5 @@
-// Lists of token–expert pairs by expert, in an order that depends only on the ids: three kernels one after
-// another count the pairs of each chunk, place the experts, and place the pairs. And the sum of a token's pairs.
+// Lists of token–expert pairs by expert, in an order that depends only on the ids: three kernels count the
+// pairs of each chunk, place the experts, and place the pairs. Also the sum over a token's pairs.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/vector.cuh"
 
@@ -7,7 +7,7 @@ namespace strata::gpu {
 
 constexpr int kChunk = 1024, kExpertTile = 128;
 
-// The expert of a token–expert pair; `experts` if none.
+// The expert of a token–expert pair, or `experts`.
 __device__ __forceinline__ int expert_of(const ExpertsSortArgs& args, int slot) {
   if (slot >= args.count || (args.token_offsets != nullptr && slot >= args.token_offsets[args.token_count]))
     return args.experts;
@@ -44,7 +44,7 @@ __device__ __forceinline__ int sum_before(int value, int* shared) {
   return all - value;
 }
 
-// One block, a thread for an expert.
+// One block, one thread per expert.
 __device__ __forceinline__ void place_experts(const ExpertsSortArgs& args) {
   __shared__ int shared[kChunk];
   const int expert = static_cast<int>(threadIdx.x);
@@ -74,7 +74,7 @@ __device__ __forceinline__ void place_experts(const ExpertsSortArgs& args) {
 
 __device__ __forceinline__ int token_of(const ExpertsSortArgs& args, int slot) {
   if (args.token_offsets == nullptr) return slot / args.per_token;
-  // The last token that begins at the pair or before it.
+  // The last token that begins at or before the pair.
   int low = 0, high = args.token_count;
   while (low + 1 < high) {
     const int middle = (low + high) / 2;

@@ -1,6 +1,6 @@
-// GEMM of bf16 by mma with fp32 sums: a block computes a tile of c in steps of 64 of the depth, which
-// asynchronous copies bring into a ring of stages in shared memory. Each warp has 64 × 64 of the tile. The
-// order of every sum depends on the shape alone.
+// bf16 GEMM by mma with fp32 sums: a block computes a tile of c in depth steps of 64, loaded by asynchronous
+// copies into a ring of stages in shared memory. Each warp has 64 × 64 of the tile. The order of every sum
+// depends only on the shape.
 #pragma once
 
 #include "kernels/gpu/args.h"
@@ -9,7 +9,7 @@
 
 namespace strata::gpu {
 
-constexpr int kGemmDepth = 64;  // of a stage
+constexpr int kGemmDepth = 64;  // per stage
 
 template <int kRows, int kColumns, int kStagesOf>
 struct GemmTile {
@@ -19,20 +19,20 @@ struct GemmTile {
   static constexpr int kShared = kStages * (kStageA + kStageB);
 };
 
-// One operand's share of the copies. The outer axis is c's rows or columns. kDepthInner: consecutive elements
-// go along the depth.
+// Copies one operand. The outer axis is c's rows or columns. kDepthInner: consecutive elements are along the
+// depth.
 template <bool kDepthInner, int kOuter, int kThreads, bool kAligned>
 struct GemmOperand {
-  static constexpr int kChunks = kDepthInner ? kGemmDepth / 8 : kOuter / 8;  // in a row of the tile
+  static constexpr int kChunks = kDepthInner ? kGemmDepth / 8 : kOuter / 8;  // per row of the tile
   static constexpr int kRowsAtOnce = kThreads / kChunks;
   static constexpr int kSteps = (kDepthInner ? kOuter : kGemmDepth) / kRowsAtOnce;
-  static_assert(kRowsAtOnce % 8 == 0, "the permutation of a thread's pieces is the same in all of its rows");
+  static_assert(kRowsAtOnce % 8 == 0, "the permutation of a thread's chunks is the same in all of its rows");
 
-  const void* matrix;  // an address that is aligned
-  const BF16* from;    // what this thread copies first of the next stage
+  const void* matrix;  // an aligned address
+  const BF16* from;    // first element of the next stage that this thread copies
   int64_t stride;
   uint32_t place;  // in a tile
-  int outer;       // what is left of the matrix from the tile on
+  int outer;       // remaining rows or columns of the matrix from the tile on
 
   __device__ GemmOperand(const void* matrix_, int64_t stride_, int first, int outer_size, int begin)
       : matrix(matrix_),
@@ -46,8 +46,8 @@ struct GemmOperand {
   static __device__ __forceinline__ int chunk() { return static_cast<int>(threadIdx.x) % kChunks; }
   __device__ __forceinline__ bool whole() const { return kAligned && outer >= kOuter; }
 
-  // Brings the next stage into the tile at `to`. `depth`: what is left of it. kWhole: nothing lies beyond the
-  // matrix.
+  // Loads the next stage into the tile at `to`. `depth`: the remaining depth. kWhole: the stage is completely
+  // inside the matrix.
   template <bool kWhole>
   __device__ __forceinline__ void copy(uint32_t to, int depth) {
     const int rows = (kDepthInner ? outer : depth) - row(),
@@ -77,9 +77,9 @@ struct GemmOperand {
   }
 };
 
-// Two neighbouring columns each of two tiles of 8, for the lanes of a row: afterwards a lane has four
-// neighbouring columns of one tile (the first for even lanes), so that the lanes of a row fill 32 bytes of
-// bf16.
+// Exchanges columns between the lanes of a row. Before: a lane has two adjacent columns of each of two tiles
+// of 8. After: it has four adjacent columns of one tile (even lanes the first tile), so that lanes write 32
+// contiguous bytes of bf16.
 __device__ __forceinline__ void gather_columns(float (&four)[4], float a0, float a1, float b0, float b1,
                                                bool odd) {
   const float give0 = odd ? a0 : b0, give1 = odd ? a1 : b1;
@@ -91,10 +91,10 @@ template <typename Out>
 struct GemmOutput {
   Out* c;
   const float* bias;
-  const int32_t* rows;  // of c that the rows lie in; null: they are the same
+  const int32_t* rows;  // row numbers in c; null: unchanged
   int64_t stride;
   int m, n;
-  bool accumulate, vectors;  // whether four columns are one access
+  bool accumulate, vectors;  // vectors: four columns are one access
 
   __device__ GemmOutput(const GemmArgs& args, int part, const int32_t* rows_ = nullptr)
       : c(static_cast<Out*>(args.c) + (args.splits > 1 ? static_cast<int64_t>(part) * args.m * args.n : 0)),
@@ -107,7 +107,7 @@ struct GemmOutput {
         vectors(aligned_to(c, args.c_stride, 4)) {}
 
   __device__ __forceinline__ bool whole(int column) const { return vectors && column + 4 <= n; }
-  // What c has in four columns, if it counts. Apart from put, so that several are on their way at once.
+  // Loads four columns of c if accumulating. Separate from put, so that several loads are in flight.
   __device__ __forceinline__ void get(const Out* from, int column, float (&four)[4]) const {
     if (!accumulate) return;
     if (whole(column)) {
@@ -140,8 +140,8 @@ struct GemmOutput {
       if (column + i < n) to[i] = from_float<Out>(four[i]);
     }
   }
-  // Eight rows and kCount columns as products leave them: a lane has columns lane % 4 · 2 and the next of
-  // each eight of row lane / 4, sum[j][half · 2] and the next.
+  // Writes eight rows and kCount columns from accumulators: of row lane / 4 and each group j of eight
+  // columns, a lane has columns lane % 4 · 2 and the next in sum[j][half · 2] and the next element.
   template <int kCount>
   __device__ __forceinline__ void put_row(int row, int column, const float (&sum)[kCount / 8][4],
                                           int half) const {
@@ -170,7 +170,7 @@ struct GemmOutput {
   }
 };
 
-// Tiles in groups of kGroup rows of tiles: those that run together share operands in the second-level cache.
+// Orders tiles in groups of kGroup rows of tiles, so that concurrent tiles share operands in the L2 cache.
 template <int kGroup>
 __device__ __forceinline__ void tile_of(int index, int tiles_m, int tiles_n, int* m, int* n) {
   const int group = index / (kGroup * tiles_n), first = group * kGroup, rows = min(kGroup, tiles_m - first);
@@ -179,11 +179,11 @@ __device__ __forceinline__ void tile_of(int index, int tiles_m, int tiles_n, int
   *n = within / rows;
 }
 
-// Two blocks of it share a multiprocessor. Larger tiles are not faster on an H200: the shared memory's
-// bandwidth is the bound.
+// Two blocks share a multiprocessor. Larger tiles are not faster on an H200: shared memory bandwidth is the
+// limit.
 using PlainTile = GemmTile<128, 128, 3>;
 
-// Where a warp's 64 × 64 lie in the tile.
+// Position of a warp's 64 × 64 in the tile.
 template <typename Tile>
 __device__ __forceinline__ int warp_row() {
   return static_cast<int>(threadIdx.x) / kWarp % Tile::kWarpsM * 64;
@@ -193,14 +193,14 @@ __device__ __forceinline__ int warp_column() {
   return static_cast<int>(threadIdx.x) / kWarp / Tile::kWarpsM * 64;
 }
 
-// sum += the product of a tile's operands over `depth`.
+// sum += the matmul of a tile's operands over `depth`.
 template <typename Tile, bool kLeftInner, bool kRightInner, typename A, typename B>
 __device__ __forceinline__ void multiply_tile(float (&sum)[4][8][4], A& a, B& b, int depth) {
   extern __shared__ __align__(1024) uint8_t shared[];
   constexpr int kStages = Tile::kStages;
   const uint32_t tile_a = shared_address(shared), tile_b = tile_a + kStages * Tile::kStageA;
   const int steps = (depth + kGemmDepth - 1) / kGemmDepth;
-  // Steps whose copies need no look at edges.
+  // Steps whose copies need no bounds checks.
   const int whole_steps = a.whole() && b.whole() ? depth / kGemmDepth : 0;
   const auto bring = [&](int step, int stage) {
     const uint32_t to_a = tile_a + stage * Tile::kStageA, to_b = tile_b + stage * Tile::kStageB;
@@ -215,7 +215,7 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[4][8][4], A& a, B& b,
   };
 
   const int warp_m = warp_row<Tile>(), warp_n = warp_column<Tile>();
-  // Of a warp's tile in the first stage.
+  // Addresses of the warp's fragments in the first stage.
   constexpr int kDepthChunks = kGemmDepth / 8, kChunksM = Tile::kM / 8, kChunksN = Tile::kN / 8;
   const uint32_t begin_a =
       kLeftInner ? begin_across<kDepthChunks>(tile_a, warp_m) : begin_along<kChunksM>(tile_a, 0) + warp_m * 2;
@@ -253,7 +253,7 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[4][8][4], A& a, B& b,
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       if (part == kParts - 1) {
-        // The next step's stage has arrived, and all warps have read this one's.
+        // The next step's stage has arrived, and all warps have read the current one.
         wait_copies<kStages - 2>();
         __syncthreads();
         stage = stage + 1 == kStages ? 0 : stage + 1;
@@ -301,7 +301,7 @@ __device__ __forceinline__ void gemm(const GemmArgs& args) {
 
 }  // namespace strata::gpu
 
-// The kernels of one layout: one of each type of c, and one for operands whose rows are not aligned.
+// The kernels of one layout: for each type of c, and for unaligned rows of operands.
 #define STRATA_GEMM(NAME, LEFT, RIGHT, OUT, ALIGNED)                             \
   extern "C" __global__ void __launch_bounds__(strata::gpu::PlainTile::kThreads) \
       NAME(const __grid_constant__ strata::gpu::GemmArgs args) {                 \

@@ -1,5 +1,5 @@
-// GEMM of fp32 by fused multiply–add: a block of 256 threads computes 128 × 128 of c in steps of 16 of the
-// depth, a thread 8 × 8.
+// fp32 GEMM by fused multiply–add: a block of 256 threads computes 128 × 128 of c in depth steps of 16; each
+// thread computes 8 × 8.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/vector.cuh"
 
@@ -7,8 +7,8 @@ namespace strata::gpu {
 
 constexpr int kTile = 128, kStep = 16, kPitch = kTile + 4;
 
-// A tile [depth][outer] of shared memory from a matrix; zero beyond it. A thread carries 8 elements from one
-// step to the next.
+// Loads a tile [depth][outer] into shared memory; zero outside the matrix. A thread carries 8 elements from
+// one step to the next.
 template <bool kDepthInner>
 struct PlainOperand {
   const float* matrix;
@@ -30,7 +30,7 @@ struct PlainOperand {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float four[4] = {};
-      // Four along the inner axis.
+      // Four elements along the inner axis.
       const int o = outer0 + (kDepthInner ? thread / 4 + half * 64 : thread % 32 * 4);
       const int k = k0 + (kDepthInner ? thread % 4 * 4 : thread / 32 + half * 8);
       const float* at = matrix + (kDepthInner ? o * stride + k : k * stride + o);
@@ -73,7 +73,7 @@ __device__ __forceinline__ void gemm_plain(const GemmArgs& args) {
   const int row0 = block % tiles_m * kTile, column0 = block / tiles_m * kTile;
   PlainOperand<kLeftInner> a(args.a, args.a_stride, row0, args.m, args.k);
   PlainOperand<kRightInner> b(args.b, args.b_stride, column0, args.n, args.k);
-  // A thread has rows r, r + 1, r + 2, r + 3 and the same 64 below, and columns likewise.
+  // A thread has rows r to r + 3 and r + 64 to r + 67, and columns likewise.
   const int r = static_cast<int>(threadIdx.x) / 16 * 4, c = static_cast<int>(threadIdx.x) % 16 * 4;
   float sum[8][8] = {};
   const int steps = (args.k + kStep - 1) / kStep;

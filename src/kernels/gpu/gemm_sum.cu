@@ -1,4 +1,4 @@
-// The sum of the parts of a GEMM whose depth was cut.
+// Adds the partial results of a GEMM with a split depth.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/vector.cuh"
 

@@ -1,7 +1,6 @@
-// GEMM of bf16 for sm_90a: blocks stay and take tile after tile of c. One warpgroup of a block brings stages
-// of the operands by tensor maps, two multiply them, with 64 × 256 of the tile each. The blocks of a cluster
-// have tiles below one another and share what they bring of b. The order of every sum depends on the shape
-// alone.
+// bf16 GEMM for sm_90a: persistent blocks process tiles of c. One warpgroup of a block loads stages of the
+// operands with TMA; two compute 64 × 256 of the tile each. The blocks of a cluster have tiles below one
+// another and share the loads of b. The order of every sum depends only on the shape.
 #pragma once
 
 #include "kernels/gpu/gemm.cuh"
@@ -14,7 +13,7 @@ constexpr int kWideStageA = kWideM * kGemmDepth * 2,
               kWideStage = kWideStageA + kWideN * kGemmDepth * 2;  // bytes
 constexpr int kWideThreads = 3 * kWarpgroup, kBox = 8192;          // bytes of 64 × 64
 
-// The stage that is next in a ring, and the parity of its round.
+// The next stage of a ring, and its parity.
 struct Ring {
   int stage = 0, parity = 0;
   __device__ __forceinline__ void next() {
@@ -22,7 +21,7 @@ struct Ring {
   }
 };
 
-// Rows [outer, outer + 128) of an operand, or columns where the depth is not inner, and 64 of the depth.
+// Rows [outer, outer + 128) of an operand (columns if the depth is not inner) and 64 steps of the depth.
 template <bool kInner, typename Copy>
 __device__ __forceinline__ void copy_half(const Copy& copy, uint32_t to, int outer, int depth) {
   if constexpr (kInner) {
@@ -112,19 +111,19 @@ __device__ __forceinline__ void gemm_wgmma(const GemmMapsArgs& maps) {
         uint64_t a = operand<kLeftInner>(at + group * kBox, kBox),
                  b = operand<kRightInner>(at + kWideStageA, kBox);
         barrier_wait(full + ring.stage * 8, ring.parity);
-        begin_products();
+        wgmma_fence();
 #pragma unroll
         for (int k = 0; k < kGemmDepth / 16; ++k) {
           multiply_async<kLeftInner, kRightInner>(sum, a, b, k > 0 || depth > begin);
           a += kNextDepth<kLeftInner>, b += kNextDepth<kRightInner>;
         }
-        commit_products();
-        // The products of the step before have read their stage.
-        wait_products<1>();
+        wgmma_commit();
+        // The previous step's matmuls have read their stage.
+        wgmma_wait<1>();
         if (last >= 0) release(last);
         last = ring.stage;
       }
-      wait_products<0>();
+      wgmma_wait<0>();
       settle(sum);
       release(last);
       const GemmOutput<Out> out(args, part);
@@ -133,7 +132,7 @@ __device__ __forceinline__ void gemm_wgmma(const GemmMapsArgs& maps) {
         out.template put_row<kWideN>(row + group * 64 + warp % 4 * 16 + half * 8, column, sum, half);
     });
   }
-  // No block may leave before the others have told its barriers and filled its memory.
+  // No block may exit before the others have signaled its barriers and filled its memory.
   if constexpr (kCluster > 1) {
     __syncwarp();
     synchronize_cluster();

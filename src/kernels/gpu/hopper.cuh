@@ -1,6 +1,6 @@
-// What only sm_90a has: products of warpgroups from shared memory, copies of boxes by tensor maps, barriers
-// that count bytes, clusters. The PTX executor has none of it: kernels that include this are checked on
-// hardware alone (bench/gpu_kernels).
+// Features of sm_90a: wgmma from shared memory, TMA copies, mbarriers that count bytes, clusters. The PTX
+// executor supports none of them: kernels that include this file are only checked on hardware
+// (bench/gpu_kernels).
 #pragma once
 
 #include "kernels/gpu/args.h"
@@ -33,7 +33,7 @@ __device__ __forceinline__ void synchronize_cluster() {
 __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Makes initialised barriers visible to copies and to the cluster.
+// Makes initialised barriers visible to TMA copies and to the cluster.
 __device__ __forceinline__ void barriers_ready() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -50,7 +50,7 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, int parity) {
       "r"(parity)
       : "memory");
 }
-// An arrival that also announces bytes of copies.
+// Arrives and announces the bytes of copies.
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
@@ -58,7 +58,7 @@ __device__ __forceinline__ void barrier_expect(uint32_t barrier, int bytes) {
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// At the same barrier of a block of the cluster.
+// Arrives at the same barrier of a block of the cluster.
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t block) {
   asm volatile(
       "{\n"
@@ -70,8 +70,8 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t block)
       : "memory");
 }
 
-// --- Copies of a box of a matrix, whose first element is at (row, column), into this block or, by `blocks`,
-// into the same place of several blocks of the cluster; `barrier` is told there.
+// --- TMA copies of a box of a matrix that starts at (row, column), into this block or, with `blocks`, to the same
+// address in several blocks of the cluster. Completion is signaled on `barrier` there.
 __device__ __forceinline__ void copy_box(uint32_t to, const TensorMap& map, int row, int column,
                                          uint32_t barrier) {
   asm volatile(
@@ -92,27 +92,27 @@ __device__ __forceinline__ void prefetch_map(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// --- Products of a warpgroup. Operands are tiles of rows of 128 bytes, permuted as TileRows<8>, from
-// multiples of 1024 bytes on. Deep: rows of 64 elements of the depth. Otherwise rows are along the depth, of
-// 64 rows or columns of the product; the next 64 are `next` bytes away.
+// --- wgmma. Operands are tiles with rows of 128 bytes, permuted as TileRows<8>, aligned to 1024 bytes. kDeep:
+// rows have 64 elements along the depth. Otherwise each row is one step of the depth, with 64 rows or columns of
+// the result; the next 64 are `next` bytes further.
 template <bool kDeep>
 __device__ __forceinline__ uint64_t operand(uint32_t tile, int next) {
   constexpr uint64_t kPermuted = 1ull << 62, kEightRows = 1024 >> 4;
   return kPermuted | kEightRows << 32 | static_cast<uint64_t>(kDeep ? 1 : next >> 4) << 16 |
          (tile & 0x3ffff) >> 4;
 }
-// The operand 16 of the depth further.
+// Offset to the operand 16 steps of the depth further.
 template <bool kDeep>
 constexpr uint64_t kNextDepth = (kDeep ? 32 : 2048) >> 4;
 
-__device__ __forceinline__ void begin_products() {
+__device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void commit_products() {
+__device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 template <int kPending>
-__device__ __forceinline__ void wait_products() {
+__device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
@@ -135,15 +135,15 @@ __device__ __forceinline__ void wait_products() {
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-// Holds the compiler to reading sums only after what was waited for.
+// Prevents the compiler from reading sums before the wait.
 template <int kCount>
 __device__ __forceinline__ void settle(float (&c)[kCount][4]) {
 #pragma unroll
   for (int j = 0; j < kCount; ++j) asm volatile("" : STRATA_SUM1(j)::"memory");
 }
 
-// c[64][256] (+)= a[64][16] · b[16][256]. Lane l of warp w has rows 16 · w + l / 4 (+ 8) and, of eight
-// columns j, l % 4 · 2 and the next.
+// c[64][256] (+)= a[64][16] · b[16][256]. Lane l of warp w holds rows 16 · w + l / 4 (+ 8) and, in each group
+// j of eight columns, columns l % 4 · 2 and the next.
 template <bool kDeepA, bool kDeepB>
 __device__ __forceinline__ void multiply_async(float (&c)[32][4], uint64_t a, uint64_t b, int add) {
   asm volatile(
@@ -157,7 +157,7 @@ __device__ __forceinline__ void multiply_async(float (&c)[32][4], uint64_t a, ui
       : "l"(a), "l"(b), "r"(add), "n"(kDeepA ? 0 : 1), "n"(kDeepB ? 0 : 1));
 }
 
-// c[64][128] and c[64][64], of two deep operands.
+// c[64][128] and c[64][64], both operands deep.
 __device__ __forceinline__ void multiply_async(float (&c)[16][4], uint64_t a, uint64_t b, int add) {
   asm volatile(
       "{\n"
@@ -180,7 +180,7 @@ __device__ __forceinline__ void multiply_async(float (&c)[8][4], uint64_t a, uin
       : STRATA_SUM4(0), STRATA_SUM4(4)
       : "l"(a), "l"(b), "r"(add));
 }
-// c += a · b: a in registers as of multiply_bf16, b not deep.
+// c += a · b: a in registers as in multiply_bf16, b not deep.
 __device__ __forceinline__ void multiply_async(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
       "{\n"

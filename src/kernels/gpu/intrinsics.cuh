@@ -1,6 +1,6 @@
-// What differs between vendors' compilers: matrix instructions, asynchronous copies, shuffles, conversions.
-// No other file of this folder has inline assembly or names an intrinsic. NVIDIA's instructions are those of
-// sm_80.
+// Vendor-specific instructions: matrix instructions, asynchronous copies, shuffles, conversions. Except for
+// hopper.cuh, no other file of this folder has inline assembly or uses an intrinsic. NVIDIA's instructions
+// are those of sm_80.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ __device__ __forceinline__ float to_float(float value) {
 __device__ __forceinline__ float to_float(BF16 value) {
   return __uint_as_float(static_cast<uint32_t>(value.bits) << 16);
 }
-// The two halves of a word, of which the lower one comes first in memory.
+// The two halves of a word; the low half comes first in memory.
 __device__ __forceinline__ float low_half(uint32_t pair) {
   return __uint_as_float(pair << 16);
 }
@@ -44,7 +44,7 @@ __device__ __forceinline__ BF16 from_float<BF16>(float value) {
   return {static_cast<uint16_t>(pack_bf16(value, 0.0f) & 0xffffu)};
 }
 
-// 2^x to about 2 ulp, and the logarithm likewise.
+// 2^x to about 2 ulp; the logarithm likewise.
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -62,20 +62,20 @@ __device__ __forceinline__ T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(kAllLanes, value, mask);
 }
 
-// Addresses of shared memory as instructions take them.
+// Converts a pointer to a shared memory address.
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Copies `bytes` of 16 bytes (0 to 16) from device to shared memory and fills the rest with zeros. `from` is
-// aligned to 16 bytes also where nothing is read.
+// Copies `bytes` of 16 bytes (0 to 16) from device to shared memory and fills the rest with zeros. `from`
+// must be aligned to 16 bytes even if nothing is read.
 __device__ __forceinline__ void copy_async(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 __device__ __forceinline__ void copy_async(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-// The same of 4 bytes; 0 where not `inside`.
+// The same for 4 bytes; writes 0 unless `inside`.
 __device__ __forceinline__ void copy_async_word(uint32_t to, const void* from, bool inside) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(inside ? 4 : 0)
                : "memory");
@@ -83,7 +83,7 @@ __device__ __forceinline__ void copy_async_word(uint32_t to, const void* from, b
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Waits until all but the newest kPending groups of this thread have arrived.
+// Waits for all but the newest kPending groups of this thread.
 template <int kPending>
 __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
@@ -95,7 +95,7 @@ __device__ __forceinline__ void store_shared(uint32_t to, uint4 value) {
                : "memory");
 }
 
-// Four 8 × 8 matrices of 16-bit elements; lane l passes the address of row l % 8 of matrix l / 8.
+// Loads four 8 × 8 matrices of 16-bit elements; lane l passes the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -109,8 +109,8 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&to)[4], uint
                : "memory");
 }
 
-// c[16][8] += a[16][16] · b[16][8]. Lane l has rows l / 4 and l / 4 + 8 and columns l % 4 · 2 and the next of
-// c.
+// c[16][8] += a[16][16] · b[16][8]. Of c, lane l holds rows l / 4 and l / 4 + 8, columns l % 4 · 2 and the
+// next.
 __device__ __forceinline__ void multiply_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                               uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "

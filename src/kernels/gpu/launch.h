@@ -1,6 +1,6 @@
-// How the GPU's kernels are launched: which one, on how many blocks and threads, with how much shared memory.
-// Plain C++ that is built everywhere; what calls kernels and what prices them asks here. All of it follows
-// from shapes, so that the order of every sum does too.
+// How GPU kernels are launched: kernel, blocks, threads, shared memory. Plain C++ that is built everywhere,
+// for callers of kernels and for cost models. Everything follows from shapes, and with it the order of every
+// sum.
 #pragma once
 
 #include <cstdint>
@@ -14,33 +14,33 @@
 namespace strata::gpu {
 
 struct KernelLaunch {
-  std::string module;  // the source file without its ending
+  std::string module;  // name of the source file without extension
   std::string kernel;
   uint32_t grid_x = 1, grid_y = 1, grid_z = 1;
   uint32_t threads = 1;
   uint32_t shared_bytes = 0;  // dynamic
 };
 
-// Blocks of `size` that hold n.
+// Number of blocks of `size` that cover n.
 constexpr uint32_t blocks_of(int64_t n, int64_t size) {
   return static_cast<uint32_t>((n + size - 1) / size);
 }
 
-// --- GEMM. Layouts as GemmArgs has them.
+// --- GEMM. Layouts as in GemmArgs.
 enum class GemmLayout : uint8_t { kNT, kNN, kTN };
-// A matrix of bf16 for tiled copies of box_rows rows of 64 elements: the input of cuTensorMapEncodeTiled,
-// with elements permuted within 128 bytes and zeros beyond the matrix. Strides are multiples of 8.
+// A bf16 matrix for TMA copies of box_rows rows of 64 elements: the input of cuTensorMapEncodeTiled, with
+// elements permuted within 128 bytes and zeros outside the matrix. Strides are multiples of 8.
 struct MatrixMap {
   int64_t rows = 0, columns = 0, stride = 0;
   int32_t box_rows = 0;
 };
 struct GemmPlan {
   KernelLaunch product;
-  bool maps = false;  // whether it takes GemmMapsArgs, with these maps of a and b
+  bool maps = false;  // takes GemmMapsArgs, with these maps of a and b
   MatrixMap a_map, b_map;
-  KernelLaunch sum;  // of the parts; no kernel: there is one part
+  KernelLaunch sum;  // adds the splits; no kernel if there is only one
   int32_t splits = 1, split_depth = 0;
-  int64_t parts_bytes = 0;  // of the parts, if there are several
+  int64_t parts_bytes = 0;  // of all splits, if there are several
 };
 struct GemmShape {
   GemmLayout layout = GemmLayout::kNT;
@@ -57,14 +57,14 @@ GemmPlan plan_gemm(const GemmShape& shape, const GpuTraits& gpu);
 
 // --- Experts. Strides are multiples of 8.
 struct ExpertsPlan {
-  std::vector<KernelLaunch> sort;  // one after another, once for all products of the same ids
+  std::vector<KernelLaunch> sort;  // consecutive; run once for all GEMMs of the same ids
   int32_t chunks = 0, tile_count = 0;
 };
 // Up to 1023 experts.
 ExpertsPlan plan_experts(int64_t slots, int64_t experts);
-// n: of c. Layouts nt and nn.
+// n: columns of c. Layouts nt and nn.
 KernelLaunch experts_rows(GemmLayout layout, DType out, const ExpertsPlan& plan, int64_t n);
-// The weights' gradient: m and n of one expert.
+// The weight gradient; m and n of one expert.
 KernelLaunch experts_weights(int64_t experts, int64_t m, int64_t n);
 // columns: a multiple of 8.
 KernelLaunch experts_sum(DType out, int64_t tokens, int64_t columns);
@@ -78,10 +78,10 @@ struct AttentionShape {
 };
 KernelLaunch attention_ranges(const AttentionShape& shape);
 KernelLaunch attention_forward(const AttentionShape& shape);
-// One after another, with the same arguments.
+// Consecutive launches with the same arguments.
 std::vector<KernelLaunch> attention_backward(const AttentionShape& shape);
-// The same by wgmma, of a device that has them: for AttentionMapsArgs, but delta, which
-// comes before the rest of backward, for AttentionArgs. Not for all shapes. Strides are those of `args`.
+// The same by wgmma, for devices that support it and some shapes: kernels take AttentionMapsArgs, except
+// delta, which runs before the rest of backward and takes AttentionArgs. Strides are those of `args`.
 struct AttentionMapsPlan {
   KernelLaunch forward, delta;
   std::vector<KernelLaunch> backward;
@@ -91,14 +91,14 @@ std::optional<AttentionMapsPlan> plan_attention_maps(const AttentionShape& shape
 // After attention_backward, which writes delta.
 KernelLaunch sink_gradient(const AttentionShape& shape);
 
-// --- Norms, of rows of up to 16,384 elements.
+// --- Norms, for rows of up to 16,384 elements.
 enum class NormKind : uint8_t { kRms, kLayer };
 KernelLaunch norm_forward(NormKind kind, DType dtype, int64_t rows, int64_t dim);
 enum class NormGradients : uint8_t { kInput, kWeight, kBoth };
 struct NormGradPlan {
   KernelLaunch gradients;
-  int64_t blocks = 0;  // parts has a row of dim (layer norm: 2 · dim) for each
-  KernelLaunch sum;    // of the parts, once for dw and once for db; no kernel if neither is wanted
+  int64_t blocks = 0;  // rows of parts, with dim elements (layer norm: 2 · dim)
+  KernelLaunch sum;    // adds the parts, once for dw and once for db; no kernel if neither is wanted
 };
 NormGradPlan norm_backward(NormKind kind, NormGradients wanted, DType dtype, int64_t rows, int64_t dim);
 
@@ -110,7 +110,7 @@ struct ColumnSumsPlan {
   KernelLaunch sum;
 };
 ColumnSumsPlan column_sums(DType dtype, int64_t rows, int64_t columns, int64_t stride);
-// "add", "scale", "add_row", "fill" (by factor) of a dtype; "cast_bf16_f32" (to bf16) and "cast_f32_bf16".
+// "add", "scale", "add_row", "fill" (with factor) for a dtype; "cast_bf16_f32" (to bf16) and "cast_f32_bf16".
 KernelLaunch elementwise(const std::string& name, DType dtype, int64_t n);
 KernelLaunch transpose(DType dtype, int64_t rows, int64_t columns);
 KernelLaunch activation(bool gated, DType dtype, int64_t rows, int64_t width);
@@ -120,7 +120,7 @@ KernelLaunch rope(DType dtype, const RopeArgs& args);
 KernelLaunch embedding(DType dtype, int64_t rows, int64_t dim);
 struct EmbeddingGradPlan {
   KernelLaunch sort;
-  KernelLaunch add;  // once for each run, in order, into a table that holds the sums
+  KernelLaunch add;  // once per run, in order, into a table that accumulates the sums
   int64_t run = 32, runs = 0;
 };
 EmbeddingGradPlan embedding_backward(DType dtype, int64_t rows, int64_t dim);
@@ -130,7 +130,7 @@ KernelLaunch cross_entropy(DType logits, DType gradient, int64_t tokens, int64_t
 KernelLaunch loss_sum();
 
 // --- Optimizer
-constexpr int64_t kNormBlock = 65536;  // elements of a partial sum, as on the CPU
+constexpr int64_t kNormBlock = 65536;  // elements per partial sum, as on the CPU
 KernelLaunch adamw_update(int64_t n);
 KernelLaunch sum_of_squares(int64_t n);
 KernelLaunch reduce_sum();

@@ -5,7 +5,7 @@
 namespace strata::gpu {
 namespace {
 
-// The head size that kernels exist for.
+// The smallest head size that has kernels and fits.
 uint32_t padded(const AttentionShape& shape) {
   const int64_t most = std::max(shape.head_dim, shape.value_dim);
   for (const uint32_t dim : {32u, 64u, 96u, 128u, 192u}) {
@@ -33,8 +33,8 @@ KernelLaunch attention_ranges(const AttentionShape& shape) {
   return launch;
 }
 
-// Of fp32, as attention_f32.cu has its tiles. `tiles`, `others`: of 32 rows, and of those of the other side,
-// that a block holds.
+// fp32, with the tiles of attention_f32.cu. `tiles`, `weights`: the number of 32-row tiles and of weight
+// matrices in a block's shared memory.
 KernelLaunch plain_attention(const AttentionShape& shape, const std::string& part, int64_t length,
                              int64_t heads, uint32_t tiles, uint32_t weights) {
   const int64_t most = std::max(shape.head_dim, shape.value_dim);
@@ -49,7 +49,7 @@ KernelLaunch plain_attention(const AttentionShape& shape, const std::string& par
 
 KernelLaunch attention_forward(const AttentionShape& shape) {
   if (shape.dtype == DType::kF32) return plain_attention(shape, "forward", shape.length, shape.heads, 1, 1);
-  // As the shapes in attention_forward.cu.
+  // Must match the shapes in attention_forward.cu.
   const uint32_t dim = padded(shape), rows = dim <= 128 ? 128 : 64, keys = dim == 64 ? 128 : 64;
   KernelLaunch launch =
       over_heads(shape, "attention_forward",
@@ -85,7 +85,7 @@ std::vector<KernelLaunch> attention_backward(const AttentionShape& shape) {
   }
   const uint32_t dim = padded(shape);
   const std::string ending = "_" + std::to_string(dim) + (shape.softcap ? "_capped" : "");
-  // As the shapes in attention_backward.cu.
+  // Must match the shapes in attention_backward.cu.
   const uint32_t keys = dim == 32 ? 128 : 64, queries = dim == 32 || dim > 128 ? 32 : 64;
   for (const char* part :
        dim <= 128 ? std::vector<const char*>{"keys"} : std::vector<const char*>{"dk", "dv"}) {
@@ -123,13 +123,13 @@ std::optional<AttentionMapsPlan> plan_attention_maps(const AttentionShape& shape
   plan.v_map.stride = args.v_stride, plan.dout_map.stride = args.out_stride;
   const std::string ending = "_" + std::to_string(dim);
   const auto bytes = static_cast<uint32_t>(dim) * 2;
-  // As the shapes in attention_wgmma.cu.
+  // Must match the shapes in attention_wgmma.cu.
   const uint32_t groups = dim == 64 ? 3 : 2;
   plan.forward = over_heads(shape, "attention_wgmma", "attention_wgmma" + ending,
                             blocks_of(shape.length, groups * 64), shape.heads);
   plan.forward.threads = (groups + 1) * 128;
   plan.forward.shared_bytes = (groups * 64 + 4 * 128) * bytes + 128;
-  // As those in attention_backward_wgmma.cu.
+  // Must match those in attention_backward_wgmma.cu.
   for (const bool keys : {true, false}) {
     KernelLaunch launch = over_heads(shape, "attention_backward_wgmma",
                                      (keys ? "attention_wgmma_keys" : "attention_wgmma_queries") + ending,

@@ -5,16 +5,16 @@
 namespace strata::gpu {
 namespace {
 
-constexpr int64_t kDepth = 64;  // of a stage of the bf16 kernels
+constexpr int64_t kDepth = 64;  // per stage of the bf16 kernels
 constexpr int64_t kTileM = 128;
-constexpr uint32_t kPlainShared = 3 * (128 + 128) * 128;  // bytes of three stages of tiles of 128 × 128
+constexpr uint32_t kPlainShared = 3 * (128 + 128) * 128;  // bytes of three stages, tiles of 128 × 128
 
 int64_t tiles(int64_t m, int64_t n, int64_t tile_m, int64_t tile_n) {
   return (m + tile_m - 1) / tile_m * ((n + tile_n - 1) / tile_n);
 }
 
-// How many parts the depth is cut into: the least time of waves of tiles, in units of a tile's step of the
-// depth. `in_flight` tiles run at a time.
+// The number of splits of the depth that minimizes the time of all waves of tiles, in units of a tile's depth
+// step. `in_flight` tiles run concurrently.
 int64_t choose_splits(const GemmShape& shape, int64_t tile_n, int64_t in_flight) {
   const int64_t steps = (shape.k + kDepth - 1) / kDepth;
   int64_t best = 1;
@@ -24,7 +24,7 @@ int64_t choose_splits(const GemmShape& shape, int64_t tile_n, int64_t in_flight)
                   waves = (blocks + in_flight - 1) / in_flight;
     // Filling the pipeline and writing the tile take about as long as six steps.
     double time = static_cast<double>(waves) * static_cast<double>((steps + splits - 1) / splits + 6);
-    // Parts are written and read once more.
+    // Partial results are written and read once more.
     if (splits > 1)
       time += static_cast<double>(shape.m * shape.n * (splits + 1)) /
                   static_cast<double>(64 * tile_n * in_flight) +
@@ -72,7 +72,7 @@ GemmPlan plan_gemm(const GemmShape& shape, const GpuTraits& gpu) {
                   .columns = nt ? shape.k : shape.n,
                   .stride = shape.b_stride,
                   .box_rows = nt ? 128 : 64};
-    // Clusters of two blocks that stay.
+    // Clusters of two persistent blocks.
     const int64_t pairs = tiles(shape.m, shape.n, 2 * kTileM, tile_n) * plan.splits;
     product = {
         .module = "gemm_wgmma",
@@ -102,7 +102,7 @@ GemmPlan plan_gemm(const GemmShape& shape, const GpuTraits& gpu) {
 ExpertsPlan plan_experts(int64_t slots, int64_t experts) {
   ExpertsPlan plan;
   plan.chunks = static_cast<int32_t>(blocks_of(slots, 1024));
-  // Every expert's last tile may be short, and so may that of the pairs without one.
+  // The last tile of every expert may be partly filled, and so may the last tile of pairs without an expert.
   plan.tile_count = static_cast<int32_t>(slots / kTileM + experts + 1);
   for (const char* kernel : {"experts_count", "experts_place", "experts_slots"}) {
     const bool one = kernel == std::string("experts_place");

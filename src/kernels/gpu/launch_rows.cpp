@@ -10,7 +10,7 @@ constexpr uint32_t kThreads = 256;
 std::string type_of(DType dtype) {
   return dtype == DType::kBF16 ? "_bf16" : "_f32";
 }
-// Elements of a thread's accesses, in rows of `width`.
+// Elements per access of a thread, in rows of `width`.
 int64_t count_of(DType dtype, int64_t width) {
   const int64_t count = 16 / size_of(dtype);
   return width % count == 0 ? count : 1;
@@ -41,8 +41,8 @@ NormGradPlan norm_backward(NormKind kind, NormGradients wanted, DType dtype, int
       .kernel = (kind == NormKind::kRms ? "rms" : "layer") +
                 (std::string("_norm_backward") + kParts[static_cast<int>(wanted)] + ending_of(dtype, dim))};
   plan.gradients.threads = row_threads(dim);
-  // Threads enough to fill any device, and blocks few against the rows: their sums are written and read once
-  // more.
+  // Enough threads to fill any device, but few blocks compared with rows: the sums of each block are written
+  // and read once more.
   plan.blocks =
       wanted == NormGradients::kInput ? rows : std::min<int64_t>(rows, 65536 / plan.gradients.threads);
   plan.gradients.grid_x = static_cast<uint32_t>(plan.blocks);

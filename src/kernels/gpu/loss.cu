@@ -1,11 +1,11 @@
-// Cross entropy of rows of logits, a block for a row: one pass for the sum of exponentials, a second one for
-// the gradient.
+// Cross entropy of rows of logits, one block per row: one pass for the sum of exponentials, another for the
+// gradient.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/rows.cuh"
 
 namespace strata::gpu {
 
-// The logit after the cap, and the cap's slope there.
+// The capped logit, and the cap's slope.
 template <bool kCapped>
 struct Cap {
   float softcap;
@@ -29,7 +29,7 @@ __device__ __forceinline__ void cross_entropy(const CrossEntropyArgs& args) {
   const Cap<kCapped> cap{args.softcap};
   float lse = 0.0f;
   if (target >= 0) {
-    // Greatest so far of this thread, and the sum of exponentials below it.
+    // This thread's maximum so far, and the sum of exponentials relative to it.
     float most[1] = {-INFINITY}, sum[1] = {};
 #pragma unroll 4
     for (int c = first; c < args.valid; c += step) {
@@ -62,11 +62,11 @@ __device__ __forceinline__ void cross_entropy(const CrossEntropyArgs& args) {
     if (args.lse != nullptr) args.lse[row] = 0.0f;
   }
   if (args.gradient == nullptr) return;
-  // The target's logit has been read by all before any thread overwrites it.
+  // All threads have read the target's logit before any overwrites it.
   __syncthreads();
   const float scale = target >= 0 ? args.grad_scale * (args.scale != nullptr ? *args.scale : 1.0f) : 0.0f;
   const float factor = scale * fmaf(2.0f * args.z_loss, lse, 1.0f);
-  // Several vectors at a time: no load waits for a store, though the gradient may replace the logits.
+  // Loads several vectors before storing, since the gradient may replace the logits.
   constexpr int kAtOnce = 4;
   for (int begin = first; begin < args.vocab; begin += kAtOnce * step) {
     float l[kAtOnce][kCount] = {};
@@ -91,7 +91,7 @@ __device__ __forceinline__ void cross_entropy(const CrossEntropyArgs& args) {
   }
 }
 
-// sum (+)= Σ losses in fp64, count (+)= tokens with a target: one block.
+// sum (+)= Σ losses in fp64, count (+)= tokens with a target. One block.
 __device__ __forceinline__ void sum_losses(const LossSumArgs& args) {
   __shared__ double sums[1024];
   __shared__ int counts[1024];

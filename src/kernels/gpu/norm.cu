@@ -1,5 +1,5 @@
-// RMS and layer norm, a block for a row, whose elements stay in registers. Backward, a block takes rows
-// gridDim apart and adds up their share of the weights' gradients; column_parts adds the blocks' sums.
+// RMS and layer norm, one block per row, whose elements stay in registers. Backward, a block takes every
+// gridDim-th row and adds up its weight gradients; column_parts adds the sums of all blocks.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/rows.cuh"
 
@@ -14,13 +14,13 @@ __device__ __forceinline__ void norm_forward(const NormArgs& args) {
   load_row<kCount>(static_cast<const T*>(args.x) + row, dim, h);
   if (args.residual != nullptr) {
     T* const to = static_cast<T*>(args.h) + row;
-    for_pieces<kCount>(dim, [&](int at, int column) {
-      float piece[kCount];
-      load(static_cast<const T*>(args.residual) + row + column, piece);
+    for_vectors<kCount>(dim, [&](int at, int column) {
+      float vec[kCount];
+      load(static_cast<const T*>(args.residual) + row + column, vec);
 #pragma unroll
-      // As it is stored, so that backward sees the same.
-      for (int i = 0; i < kCount; ++i) piece[i] = h[at + i] = to_float(from_float<T>(h[at + i] + piece[i]));
-      store(to + column, piece);
+      // As stored, so that backward reads the same values.
+      for (int i = 0; i < kCount; ++i) vec[i] = h[at + i] = to_float(from_float<T>(h[at + i] + vec[i]));
+      store(to + column, vec);
     });
   }
   const float inverse = 1.0f / static_cast<float>(dim);
@@ -33,7 +33,7 @@ __device__ __forceinline__ void norm_forward(const NormArgs& args) {
     mean = sum[0] * inverse;
   }
   float squares[1] = {};
-  for_pieces<kCount>(dim, [&](int at, int) {
+  for_vectors<kCount>(dim, [&](int at, int) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) squares[0] = fmaf(h[at + i] - mean, h[at + i] - mean, squares[0]);
   });
@@ -43,7 +43,7 @@ __device__ __forceinline__ void norm_forward(const NormArgs& args) {
     args.rstd[blockIdx.x] = rstd;
     if constexpr (!kRms) args.mean[blockIdx.x] = mean;
   }
-  for_pieces<kCount>(dim, [&](int at, int column) {
+  for_vectors<kCount>(dim, [&](int at, int column) {
     float weight[kCount], y[kCount];
     load(args.weight + column, weight);
 #pragma unroll
@@ -82,7 +82,7 @@ __device__ __forceinline__ void norm_backward(const NormGradArgs& args) {
     }
     if constexpr (kInput) {
       float sums[kRms ? 1 : 2] = {};  // of g · normed, of g
-      for_pieces<kCount>(dim, [&](int at, int column) {
+      for_vectors<kCount>(dim, [&](int at, int column) {
         float weight[kCount];
         load(args.weight + column, weight);
 #pragma unroll
@@ -95,7 +95,7 @@ __device__ __forceinline__ void norm_backward(const NormGradArgs& args) {
       reduce_block<Sum>(sums, shared[turn]);
       turn ^= 1;
       const float slope = sums[0] * inverse, shift = kRms ? 0.0f : sums[kRms ? 0 : 1] * inverse;
-      for_pieces<kCount>(dim, [&](int at, int column) {
+      for_vectors<kCount>(dim, [&](int at, int column) {
         float dx[kCount];
 #pragma unroll
         for (int i = 0; i < kCount; ++i) dx[i] = rstd * (g[at + i] - shift - normed[at + i] * slope);
@@ -111,21 +111,22 @@ __device__ __forceinline__ void norm_backward(const NormGradArgs& args) {
   }
   if constexpr (kWeight) {
     float* const parts = args.parts + static_cast<int64_t>(blockIdx.x) * (kRms ? 1 : 2) * dim;
-    for_pieces<kCount>(dim, [&](int at, int column) {
-      float piece[kCount];
+    for_vectors<kCount>(dim, [&](int at, int column) {
+      float vec[kCount];
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) piece[i] = dw[at + i];
-      store(parts + column, piece);
+      for (int i = 0; i < kCount; ++i) vec[i] = dw[at + i];
+      store(parts + column, vec);
       if constexpr (!kRms) {
 #pragma unroll
-        for (int i = 0; i < kCount; ++i) piece[i] = db[at + i];
-        store(parts + dim + column, piece);
+        for (int i = 0; i < kCount; ++i) vec[i] = db[at + i];
+        store(parts + dim + column, vec);
       }
     });
   }
 }
 
-// Names end in "_any" where accesses are of single elements: rows whose size is not a multiple of 16 bytes.
+// Names end in "_any" for kernels with single-element accesses: rows whose size is not a multiple of 16
+// bytes.
 #define STRATA_NORM(NAME, RMS, TYPE, T, ENDING, COUNT)                                   \
   extern "C" __global__ void __launch_bounds__(512)                                      \
       NAME##_forward_##TYPE##ENDING(const __grid_constant__ NormArgs args) {             \

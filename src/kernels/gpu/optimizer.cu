@@ -1,4 +1,4 @@
-// AdamW on fp32 masters with their bf16 copies, and the norm of gradients.
+// AdamW on fp32 master weights with bf16 copies, and the norm of gradients.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/vector.cuh"
 
@@ -61,9 +61,10 @@ __device__ __forceinline__ void adamw(const AdamWArgs& args) {
   }
 }
 
-constexpr int64_t kNormBlock = 65536;  // elements of a partial sum
+constexpr int64_t kNormBlock = 65536;  // elements per partial sum
 
-// partials[blockIdx.x] = Σ x² of kNormBlock consecutive elements: fp32 sums of a thread's, added in fp64.
+// partials[blockIdx.x] = Σ x² of kNormBlock consecutive elements: each thread sums in fp32; threads are added
+// in fp64.
 __device__ __forceinline__ void squares(const SquaresArgs& args) {
   __shared__ double shared[256];
   const int thread = static_cast<int>(threadIdx.x);
@@ -92,7 +93,7 @@ __device__ __forceinline__ void squares(const SquaresArgs& args) {
   if (thread == 0) args.partials[blockIdx.x] = shared[0];
 }
 
-// out = Σ partials: one block.
+// out = Σ partials. One block.
 __device__ __forceinline__ void reduce(const ReduceArgs& args) {
   __shared__ double shared[256];
   const int thread = static_cast<int>(threadIdx.x);

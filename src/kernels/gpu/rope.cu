@@ -1,4 +1,4 @@
-// Rotary position embedding, a thread for kCount pairs of a head.
+// Rotary position embedding: one thread for kCount pairs of a head.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/vector.cuh"
 
@@ -37,17 +37,17 @@ __device__ __forceinline__ void rotate(const RopeArgs& args, const T* in, T* out
   }
 }
 
-// Vectors of kCount pairs of all heads come first, then, where out is not in, those elements of the row that
-// pass unchanged.
+// Vectors of kCount pairs of all heads come first; then, if out is not in, the elements of the row that are
+// copied.
 template <typename T, int kCount>
 __device__ __forceinline__ void rope(const RopeArgs& args) {
-  const int half = args.rotary_dim / 2, pieces = half / kCount;
+  const int half = args.rotary_dim / 2, vectors = half / kCount;
   const int64_t row = blockIdx.y;
   const T* const in = static_cast<const T*>(args.in) + row * args.row_stride;
   T* const out = static_cast<T*>(args.out) + row * args.row_stride;
   int index = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (index < args.heads * pieces) {
-    const int first = index / pieces * args.head_dim + args.first, pair = index % pieces * kCount;
+  if (index < args.heads * vectors) {
+    const int first = index / vectors * args.head_dim + args.first, pair = index % vectors * kCount;
     const float* const table = args.table + static_cast<int64_t>(args.positions[row]) * args.rotary_dim;
     if (args.adjacent != 0) {
       rotate<T, kCount, true>(args, in + first, out + first, table, pair);
@@ -57,13 +57,13 @@ __device__ __forceinline__ void rope(const RopeArgs& args) {
     return;
   }
   if (in == out) return;
-  const int column = (index - args.heads * pieces) * kCount;
+  const int column = (index - args.heads * vectors) * kCount;
   if (column >= args.width) return;
   const int within = column % args.head_dim - args.first;
   if (column < args.heads * args.head_dim && within >= 0 && within < args.rotary_dim) return;
-  float piece[kCount];
-  load(in + column, piece);
-  store(out + column, piece);
+  float vec[kCount];
+  load(in + column, vec);
+  store(out + column, vec);
 }
 
 extern "C" __global__ void rope_bf16(const __grid_constant__ RopeArgs args) {

@@ -1,4 +1,4 @@
-// Sums and extremes over the threads of a block, in an order that depends on the number of threads alone.
+// Sums and extremes over the threads of a block, in an order that depends only on the number of threads.
 #pragma once
 
 #include "kernels/gpu/vector.cuh"
@@ -16,8 +16,8 @@ struct Greatest {
   static __device__ __forceinline__ float of(float a, float b) { return fmaxf(a, b); }
 };
 
-// Each of kCount values over all threads; every thread gets the result. The block has whole warps; `shared`
-// has kMostWarps · kCount elements and is free again after the next barrier of all threads.
+// Reduces each of kCount values over all threads; every thread gets the result. The block has whole warps;
+// `shared` has kMostWarps · kCount elements and may be reused after the next __syncthreads.
 template <typename Op, int kCount>
 __device__ __forceinline__ void reduce_block(float (&values)[kCount], float* shared) {
   const int warps = static_cast<int>(blockDim.x) / kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -41,11 +41,11 @@ __device__ __forceinline__ void reduce_block(float (&values)[kCount], float* sha
   }
 }
 
-// Elements of a row that a thread holds: kHeld, in pieces of kCount that are blockDim · kCount apart.
-// Elements beyond the row are 0.
+// Elements of a row per thread: kHeld, in vectors of kCount that are blockDim · kCount apart. Elements beyond
+// the row are 0.
 constexpr int kHeld = 32;
 template <int kCount, typename Body>
-__device__ __forceinline__ void for_pieces(int dim, const Body& body) {
+__device__ __forceinline__ void for_vectors(int dim, const Body& body) {
 #pragma unroll
   for (int i = 0; i < kHeld / kCount; ++i) {
     const int column = (i * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * kCount;
@@ -56,11 +56,11 @@ template <int kCount, typename T>
 __device__ __forceinline__ void load_row(const T* row, int dim, float (&held)[kHeld]) {
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) held[i] = 0.0f;
-  for_pieces<kCount>(dim, [&](int at, int column) {
-    float piece[kCount];
-    load(row + column, piece);
+  for_vectors<kCount>(dim, [&](int at, int column) {
+    float vec[kCount];
+    load(row + column, vec);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) held[at + i] = piece[i];
+    for (int i = 0; i < kCount; ++i) held[at + i] = vec[i];
   });
 }
 

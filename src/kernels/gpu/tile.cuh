@@ -1,5 +1,5 @@
-// Tiles of bf16 in shared memory: rows of kChunks pieces of 16 bytes, permuted so that the eight rows that a
-// matrix load reads at one place lie in different banks.
+// bf16 tiles in shared memory: rows of kChunks chunks of 16 bytes, permuted so that the eight rows of a
+// matrix load are in different banks.
 #pragma once
 
 #include "kernels/gpu/intrinsics.cuh"
@@ -10,7 +10,7 @@ template <int kChunks>
 struct TileRows {
   static_assert(kChunks % 4 == 0, "rows of 64 bytes or more");
   static constexpr int kPitch = kChunks * 16;  // bytes
-  // By what the place of a piece is changed, in bytes: exclusive or with its own.
+  // The permutation: the byte offset of a chunk is XORed with this.
   static __device__ __forceinline__ int twist(int row) {
     return (kChunks % 8 == 0 ? row & 7 : row >> 1 & 3) << 4;
   }
@@ -19,15 +19,15 @@ struct TileRows {
   }
 };
 
-// Copies `rows` rows of `elements` elements each (a multiple of 8) from rows that are `stride` apart into a
-// tile of kRows rows; what is beyond becomes zero. `from` and its rows are aligned to 16 bytes.
+// Copies `rows` rows of `elements` elements each (a multiple of 8), `stride` apart, into a tile of kRows
+// rows; the rest becomes zero. `from` and its rows are aligned to 16 bytes.
 template <int kRows, int kChunks, int kThreads>
 __device__ __forceinline__ void copy_rows(uint32_t tile, const BF16* from, int64_t stride, int rows,
                                           int elements) {
-  static_assert(kRows * kChunks % kThreads == 0, "each thread copies as many pieces");
+  static_assert(kRows * kChunks % kThreads == 0, "each thread copies the same number of chunks");
   const int thread = static_cast<int>(threadIdx.x);
   if constexpr (kThreads % (8 * kChunks) == 0) {
-    // A thread's pieces are at one place of rows that are permuted alike.
+    // A thread copies the same chunk of rows with the same permutation.
     constexpr int kRowsAtOnce = kThreads / kChunks;
     const int row = thread / kChunks, chunk = thread % kChunks;
     const uint32_t place = tile + TileRows<kChunks>::at(row, chunk);
@@ -56,13 +56,13 @@ __device__ __forceinline__ void copy_rows(uint32_t tile, const BF16* from, int64
   }
 }
 
-// Fragments of mma from tiles. A lane begins at its address in a tile, which starts at a multiple of 128
-// bytes, and moves from there by rows (a multiple of 16) and pieces (a multiple of 2) that the compiler
-// knows: one operation a load, and no address held for each.
+// mma fragments from tiles. A lane starts at its address in a tile, which is aligned to 128 bytes, and moves
+// by rows (a multiple of 16) and chunks (a multiple of 2) that are compile-time constants: one operation per
+// load, and no register for each address.
 //
-// begin_across: left operands whose rows are the tile's, and right ones whose columns are the tile's columns
-// (loaded transposed). begin_along: right operands whose columns are the tile's rows, and left ones whose
-// rows are the tile's columns (loaded transposed).
+// begin_across: for left operands whose rows are the tile's rows, and right operands whose columns are the
+// tile's columns (loaded transposed). begin_along: for right operands whose columns are the tile's rows, and
+// left operands whose rows are the tile's columns (loaded transposed).
 template <int kChunks>
 __device__ __forceinline__ uint32_t begin_across(uint32_t tile, int row) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -75,7 +75,7 @@ __device__ __forceinline__ uint32_t begin_along(uint32_t tile, int row) {
 }
 template <int kChunks>
 __device__ __forceinline__ uint32_t moved(uint32_t begin, int row, int chunk) {
-  constexpr int kGroup = kChunks % 8 == 0 ? 8 : 4;  // pieces that are permuted among themselves
+  constexpr int kGroup = kChunks % 8 == 0 ? 8 : 4;  // chunks permuted among themselves
   return (begin ^ static_cast<uint32_t>(chunk % kGroup << 4)) +
          static_cast<uint32_t>(chunk / kGroup * kGroup * 16 + row * TileRows<kChunks>::kPitch);
 }

@@ -1,16 +1,16 @@
-// Loads and stores of several consecutive elements, fp32 or bf16, by accesses of 16 bytes where there are
-// enough of them. Addresses are aligned to the whole access (16 bytes at most).
+// Loads and stores of several consecutive elements, fp32 or bf16, with 16-byte accesses if there are enough
+// of them. Addresses are aligned to the whole access (at most 16 bytes).
 #pragma once
 
 #include "kernels/gpu/intrinsics.cuh"
 
 namespace strata::gpu {
 
-// Elements of one access of 16 bytes.
+// Elements per 16-byte access.
 template <typename T>
 constexpr int kVector = 16 / static_cast<int>(sizeof(T));
 
-// A number that generic lambdas take.
+// A number as an argument of generic lambdas.
 template <int kValue>
 struct Count {
   static constexpr int value = kValue;
@@ -84,7 +84,7 @@ __device__ __forceinline__ void store(BF16* to, const float (&from)[kCount]) {
   }
 }
 
-// Whether `count` elements are one access in rows that are `stride` elements apart, from this pointer on.
+// Whether rows that start at this pointer, `stride` elements apart, allow accesses of `count` elements.
 template <typename T>
 __device__ __forceinline__ bool aligned_to(const T* pointer, int64_t stride, int count) {
   const int bytes = min(16, count * static_cast<int>(sizeof(T)));

@@ -1,5 +1,5 @@
-// Attention as its formula stands, for the ops that differ in where queries, keys and values lie and in which
-// keys a row sees.
+// Attention by its formula, for ops that differ in the layout of queries, keys and values and in the keys that
+// a row sees.
 #pragma once
 
 #include <functional>
@@ -8,31 +8,31 @@
 
 namespace strata::reference {
 
-// Tokens in rows, in which the part of a head of token n begins at n · row + first + head · size.
+// One row per token: the elements of a head of token n begin at n · row + first + head · size.
 struct Heads {
   Array data;
   int64_t row = 0, first = 0;
 };
 
-// What a query sees: keys [begin, end) of those whose number 0 is row `origin` of keys and values; and its
-// own position among them.
+// The keys that a query sees: [begin, end), numbered from row `origin` of keys and values, and the query's own
+// position in that numbering.
 struct Seen {
   int64_t origin = 0, begin = 0, end = 0, position = 0;
 };
 
 struct Attention {
-  int64_t head_dim = 0, value_dim = 0;  // sizes of a head, of q and k and of v and out
+  int64_t head_dim = 0, value_dim = 0;  // head size of q and k; of v and out
   int64_t heads = 0, kv_heads = 0;
-  int64_t sequences = 0, length = 0, encoder_length = 0;  // of queries, of keys
+  int64_t sequences = 0, length = 0, encoder_length = 0;  // length: queries; encoder_length: keys
   double scale = 1, softcap = 0;
   Heads q, k, v;
   Array bias = {};  // [heads, width], or absent
   int64_t bias_zero = 0;
-  Array sinks = {};                        // [heads], or absent: of attend
-  std::function<Seen(int64_t)> seen = {};  // of query n, counted through all sequences
+  Array sinks = {};                        // [heads], or absent; only for attend
+  std::function<Seen(int64_t)> seen = {};  // of query n, numbered through all sequences
 };
-// Of queries q and of keys and values of sequences of `encoder_length`, all but what a query sees. The
-// attributes are those of any kind of attention.
+// Everything but `seen`, from queries q and keys and values of sequences of `encoder_length`. attrs: the
+// attributes of any kind of attention.
 template <typename Attrs>
 Attention attention_of(const Attrs& attrs, const Heads& q, int64_t q_width, const Heads& k, int64_t kv_width,
                        const Heads& v, int64_t encoder_length) {
@@ -53,10 +53,10 @@ Attention attention_of(const Attrs& attrs, const Heads& q, int64_t q_width, cons
   return a;
 }
 
-// lse[sequences, heads, length] may be absent. A row that sees no key gives 0 and -inf.
+// lse[sequences, heads, length] may be absent. A row that sees no key gets 0 and -inf.
 void attend(const Attention& attention, const Array& out, const Array& lse);
 // With p = exp(s − lse): dv += p dout, ds = p (dout·v − dout·out), dq += scale ds k, dk += scale ds q,
-// dbias += ds. dq, dk and dv lie as q, k and v do; dbias may be absent.
+// dbias += ds. dq, dk and dv have the layout of q, k and v; dbias may be absent.
 void attend_backward(const Attention& attention, const Array& dout, const Array& out, const Array& lse,
                      const Array& dq, const Array& dk, const Array& dv, const Array& dbias);
 

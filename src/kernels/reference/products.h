@@ -1,4 +1,4 @@
-// Matrix products in fp64, which linear layers and the head share.
+// Matmuls in fp64, shared by linear layers and the head.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace strata::reference {
 
-// Four sums side by side, or each addition waits for the one before it.
+// Four independent sums, so that additions do not wait for each other.
 inline double dot(const double* a, const double* b, int64_t n) {
   double sums[4] = {};
   int64_t i = 0;
@@ -21,8 +21,8 @@ inline double dot(const double* a, const double* b, int64_t n) {
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// emit(i, j, Σ_k a(i, k) · b(j, k)) for all i < m, j < n. Blocks of rows are read once into fp64, or reading
-// each element would take most of the time.
+// Calls emit(i, j, Σ_k a(i, k) · b(j, k)) for all i < m, j < n. Blocks of rows are converted to fp64 once:
+// reading each element would take most of the time.
 template <typename A, typename B, typename Emit>
 void products(int64_t m, int64_t n, int64_t k, const A& a, const B& b, const Emit& emit) {
   constexpr int64_t kBlock = 64;
@@ -45,7 +45,7 @@ void products(int64_t m, int64_t n, int64_t k, const A& a, const B& b, const Emi
   });
 }
 
-// A weight as it takes part beside activations of this dtype.
+// Rounds a weight to the precision in which it meets activations of this dtype.
 inline double rounded(double value, DType dtype) {
   return dtype == DType::kBF16 ? static_cast<double>(static_cast<float>(BF16(static_cast<float>(value))))
                                : value;

@@ -16,7 +16,7 @@ class Table {
   void add(const std::string& instruction, const std::string& signature, const std::string& note = "") {
     cases.push_back({part_, instruction, signature, rows_, note});
   }
-  // "opcode %D, %A, …;" with an operand for each letter.
+  // "opcode %D, %A, …;" with one operand per letter.
   void plain(const std::string& opcode, const std::string& signature, const std::string& note = "") {
     static const char* const kNames[] = {"", " %A", " %A, %B", " %A, %B, %C", " %A, %B, %C, %E"};
     add(fmt::format("{} %D,{};", opcode, kNames[signature.size() - 2]), signature, note);

@@ -1,9 +1,9 @@
-// gpu_compare FOLDER [PART…]: compares instructions on the executor and on a card.
+// gpu_compare FOLDER [PART…]: compares instructions on the executor and on a GPU.
 //
-// Writes, each line as soon as it is known and after what is there already: FOLDER/compare.csv (an
-// instruction a line), FOLDER/mma.csv, FOLDER/mma.bin (the card's results of mma) and FOLDER/mma_samples.txt
-// (some of them with operands, as in tests/gpu/data), and prints what differs. With FOLDER/mma.replay,
-// results of mma.bin are read from it instead of taken from a card.
+// Appends each line as soon as it is known: FOLDER/compare.csv (one line per instruction), FOLDER/mma.csv,
+// FOLDER/mma.bin (the GPU's results of mma) and FOLDER/mma_samples.txt (some of them with operands, as in
+// tests/gpu/data), and prints differences. With FOLDER/mma.replay, results of mma are read from mma.bin instead of
+// computed on a GPU.
 #include <fmt/core.h>
 
 #include <atomic>
@@ -22,13 +22,13 @@ namespace strata::gpu_tests {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr size_t kMatrices = 128;  // of each shape and spread
+constexpr size_t kMatrices = 128;  // per shape and spread
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Runs work(0) … work(count - 1), each once, on all processors.
+// Runs work(0) … work(count - 1), each once, on all cores.
 void in_parallel(size_t count, const std::function<void(size_t)>& work) {
   std::atomic<size_t> next = 0;
   std::vector<std::jthread> threads;
@@ -163,7 +163,7 @@ void compare_matrices(const std::string& folder) {
   }
   std::ofstream csv(folder + "/mma.csv");
   csv << matrix_report_header();
-  // All results of the card first: they are few, and models can be fitted to them later.
+  // All results of the GPU first: they are small, and models can be fitted to them later.
   std::vector<std::vector<uint32_t>> results(shapes.size() * spreads.size());
   std::ofstream binary(folder + "/mma.bin", std::ios::binary);
   for (size_t n = 0; n < results.size(); ++n) {
@@ -213,7 +213,7 @@ int run(const std::vector<std::string>& arguments) {
     parts.emplace_back("mma");
   }
   const bool replay = static_cast<bool>(std::ifstream(folder + "/mma.replay"));
-  if (!replay) make_hardware();  // fails here where there is no card
+  if (!replay) make_hardware();  // fails here without a GPU
   Report report(folder);
   for (const std::string& part : parts) {
     if (part == "mma")

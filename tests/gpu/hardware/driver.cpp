@@ -70,7 +70,7 @@ Card open_card() {
   kDriver.check(kDriver.init(0), "cuInit");
   int count = 0;
   kDriver.check(kDriver.device_count(&count), "cuDeviceGetCount");
-  if (count == 0) throw std::runtime_error("[gpu] the CUDA driver finds no card");
+  if (count == 0) throw std::runtime_error("[gpu] the CUDA driver finds no GPU");
   kDriver.check(kDriver.device(&card.device, 0), "cuDeviceGet");
   char name[256] = "";
   kDriver.check(kDriver.device_name(name, sizeof name, card.device), "cuDeviceGetName");

@@ -1,5 +1,5 @@
-// The CUDA driver, opened at run time. Types and numbers are those of cuda.h, whose binary interface is
-// fixed: tests build without the toolkit and run without a driver.
+// The CUDA driver, opened at run time. Types and numbers match cuda.h, whose binary interface is stable:
+// tests build without the toolkit and run without a driver.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ enum FunctionAttribute : int { kMaxDynamicSharedBytes = 8 };
 inline constexpr unsigned kNonBlockingStream = 1;
 inline constexpr unsigned kEventWithTiming = 0, kEventWithoutTiming = 2;
 
-// The entry points in use. Copies and fills belong to streams: those without one may return before their
-// bytes have arrived, and non-blocking streams do not wait for them.
+// The driver functions in use. Copies and fills take a stream: without one they may return before their bytes
+// have arrived, and non-blocking streams do not wait for them.
 struct Driver {
   Result (*init)(unsigned flags);
   Result (*driver_version)(int* version);
@@ -68,11 +68,12 @@ struct Driver {
   Result (*synchronize_event)(Event event);
   Result (*elapsed)(float* milliseconds, Event start, Event end);
 
-  // Throws std::runtime_error with the driver's words; `what` names the operation.
+  // Throws std::runtime_error with the driver's message; `what` names the operation.
   void check(Result result, const char* what) const;
 };
 
-// The driver, with the first card's context. Opened once; throws std::runtime_error where there is none.
+// The driver, with the context of the first GPU. Opened once; throws std::runtime_error without a driver or
+// GPU.
 struct Card {
   const Driver* driver;
   DeviceOrdinal device;
@@ -81,7 +82,7 @@ struct Card {
   std::string name;
 
   int attribute(int number) const;
-  // Calls of this thread go to the card from now on.
+  // Directs this thread's calls to the GPU.
   void use() const;
 };
 const Card& card();

@@ -1,4 +1,4 @@
-// Launches, clocks, arithmetic and work at the same time.
+// Measures launches, clocks, arithmetic and concurrent work.
 #include <fmt/core.h>
 
 #include <numeric>
@@ -62,7 +62,7 @@ Json launches(const Scale& scale) {
         plain.record(stream);
       },
       500);
-  // A kernel on each of two streams in turn, each after the other's.
+  // Alternates kernels on two streams, each after the other's.
   const Event first(cuda::kEventWithoutTiming), second(cuda::kEventWithoutTiming);
   json["ping_pong_of_two_streams_200"] = back_to_back(
       [&] {
@@ -118,7 +118,7 @@ Json clocks_and_latency(const Scale& scale) {
     for (size_t n = 0; n < order.size(); ++n)
       memory[order[n] * kLine / 8] = Pointer{chain} + order[(n + 1) % order.size()] * kLine;
     check(driver().copy_to_device_async(chain, memory.data(), bytes, stream), "cuMemcpyHtoDAsync");
-    // A walk over all of it, or more than L2 holds; then on from there.
+    // Walks through all of it, or more than L2 holds; then continues from there.
     const auto walk = [&](Pointer first, uint32_t steps) {
       launch(kernels.chase, 1, 1, stream, Pointer{out}, first, steps);
       fetch();
@@ -219,7 +219,7 @@ Json concurrency(const Scale& scale) {
   json["memory_kernels_and_copy_out_us"] = time({[&] { copy_kernels(first); }, [&] { out_copy(third); }});
   json["copy_in_and_copy_out_us"] = time({[&] { in(second); }, [&] { out_copy(third); }});
   json["all_three_us"] = time({[&] { copy_kernels(first); }, [&] { in(second); }, [&] { out_copy(third); }});
-  // Time of the memory kernels themselves while a copy runs.
+  // Times the memory kernels themselves while a copy runs.
   const Event begin, end;
   in(second);
   begin.record(first);

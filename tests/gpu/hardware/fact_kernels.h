@@ -1,4 +1,4 @@
-// Kernels that measure a card, as PTX.
+// PTX kernels that measure a GPU.
 #pragma once
 
 #include <fmt/core.h>
@@ -14,7 +14,7 @@ inline constexpr char kEmptyKernel[] = R"(
 .visible .entry nothing256(.param .align 8 .b8 all[256]) { ret; }
 )";
 
-// Copies n vectors of 16 bytes; four loads of a thread are in flight.
+// Copies n vectors of 16 bytes; each thread has four loads in flight.
 inline constexpr char kCopyKernel[] = R"(
 .visible .entry copy16(.param .u64 to, .param .u64 from, .param .u64 n)
 {
@@ -44,7 +44,7 @@ LOOP:
 }
 )";
 
-// Runs for so many clocks; out[0] = clocks, out[1] = nanoseconds.
+// Runs for the given number of clocks; out[0] = clocks, out[1] = nanoseconds.
 inline constexpr char kSpinKernel[] = R"(
 .visible .entry spin(.param .u64 out, .param .u64 clocks)
 {
@@ -76,8 +76,8 @@ LOOP:
 }
 )";
 
-// Repeats eight independent instructions of each warp. %f0 … %f31 are sums, %r1 … %r6 small bf16 pairs that
-// differ by lane.
+// Repeats eight independent instructions per warp. %f0 … %f31 are sums; %r1 … %r6 hold two small bf16 values
+// each that differ by lane.
 inline std::string loop_kernel(const std::string& name, const std::string& instructions) {
   std::string text = fmt::format(
       ".visible .entry {}(.param .u64 out, .param .u32 rounds)\n{{\n.reg .pred %p<2>; .reg .b32 %r<16>; .reg "
@@ -94,7 +94,7 @@ inline std::string loop_kernel(const std::string& name, const std::string& instr
   text += "mov.f32 %f32, 0f3F7FFFFE; mov.f32 %f33, 0f3F000000;\nLOOP:\n" + instructions +
           "sub.u32 %r0, %r0, 1; setp.ne.u32 %p0, %r0, 0; @%p0 bra LOOP;\n";
   for (int n = 1; n < 32; ++n) text += fmt::format("add.f32 %f0, %f0, %f{};\n", n);
-  // Never true; keeps the sums alive.
+  // Never true; prevents the sums from being optimized away.
   return text + "setp.eq.f32 %p1, %f0, 0f7F7FFFFF; @%p1 st.global.f32 [%d0], %f0; ret;\n}\n";
 }
 

@@ -1,4 +1,4 @@
-// What the measurements of a card share (facts_main.cpp).
+// Shared by the measurements of a GPU (facts_main.cpp).
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 inline constexpr size_t kKiB = 1024;
 
-// Sizes and loops, smaller where there is no card.
+// Sizes and loops, reduced without a GPU.
 struct Scale {
   explicit Scale(size_t by) : divisor(by) {}
   size_t divisor;
@@ -105,7 +105,7 @@ class Pinned {
   void* memory_ = nullptr;
 };
 
-// Loads a module, a PTX text or a cubin.
+// Loads a module from PTX text or a cubin.
 inline cuda::Module load(const std::string& image) {
   cuda::Module module = nullptr;
   std::vector<char> log(4096);
@@ -128,7 +128,7 @@ void launch(cuda::Function kernel, unsigned grid, unsigned block, const Stream& 
   check(driver().launch(kernel, grid, 1, 1, block, 1, 1, 0, stream, arguments, nullptr), "cuLaunchKernel");
 }
 
-// Microseconds of one call on the stream, between events: the median of `samples` runs of enough calls.
+// Microseconds per call on a stream, between events: the median of `samples` runs of enough calls.
 inline double device_us(const Stream& stream, const std::function<void(int)>& enqueue,
                         double at_most_us = 4000, int samples = 5) {
   const Event begin, end;
@@ -164,7 +164,7 @@ struct Kernels {
   cuda::Function nothing, nothing256, copy16, spin, chase;
 };
 
-// The sections of facts.json; "method" says how each was measured.
+// The sections of facts.json; "method" describes each measurement.
 Json launches(const Scale& scale);
 Json clocks_and_latency(const Scale& scale);
 Json arithmetic(const Scale& scale);

@@ -1,6 +1,6 @@
-// gpu_facts FOLDER [KERNELS [DIVISOR]]: measures a card and its driver; writes FOLDER/facts.json after every
-// section. KERNELS has PTX and cubins of tests/gpu/kernels/samples.cu, whose loading is timed. Sizes and
-// loops are divided by DIVISOR, to try the program without a card.
+// gpu_facts FOLDER [KERNELS [DIVISOR]]: measures a GPU and its driver; writes FOLDER/facts.json after every
+// section. KERNELS contains PTX and cubins of tests/gpu/kernels/samples.cu, whose loading is timed. Sizes and
+// loops are divided by DIVISOR, to try the program without a GPU.
 #include <fmt/core.h>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
-// libcuda.so.1 over the PTX executor: programs for a card run where there is none. Checks the path to the
-// card, not its numbers. Streams run when the host waits, so that work without an order between its streams
-// is found out. With STRATA_PTXAS set to nvcc's assembler, texts that it refuses are refused.
+// A libcuda.so.1 that uses the PTX executor: GPU programs run without a GPU. Tests the path to the GPU, not
+// its numbers. Streams run when the host waits, so that unordered work on different streams is detected. With
+// STRATA_PTXAS set to nvcc's assembler, it rejects PTX that the assembler rejects.
 #include <fmt/core.h>
 
 #include <chrono>
@@ -30,7 +30,7 @@ struct FakeEvent {
   Clock::time_point recorded;
 };
 
-// Streams are numbers of the executor's; the null stream is its first. Others do not wait for it.
+// Streams have the executor's numbers; the null stream is its first. Other streams do not wait for it.
 constexpr StreamId kNullStream = 1;
 
 struct State {
@@ -39,9 +39,9 @@ struct State {
   std::list<FakeModule> modules;
   std::vector<StreamId> idle_streams;
   std::vector<EventId> idle_events;
-  int count = 0;  // of assembled texts
+  int count = 0;  // number of assembled texts
 };
-// A driver is one for the process.
+// The driver's state, one per process.
 State& state() {
   static State all;
   return all;
@@ -54,7 +54,7 @@ FakeEvent& event_of(Event event) {
   return *reinterpret_cast<FakeEvent*>(event);
 }
 
-// An unused one of those that were destroyed, or a new one.
+// A destroyed one to reuse, or a new one.
 template <typename T, typename F>
 T reused(std::vector<T>& idle, F create) {
   if (idle.empty()) return create();
@@ -63,7 +63,7 @@ T reused(std::vector<T>& idle, F create) {
   return one;
 }
 
-// The host's bytes are read now, as a driver stages pageable memory; they arrive when the stream runs.
+// Reads the host's bytes now, as a driver stages pageable memory; they arrive when their stream runs.
 void copy_in(Pointer to, const void* from, size_t bytes, StreamId stream) {
   const auto* first = static_cast<const std::byte*>(from);
   const auto staged = std::make_shared<std::vector<std::byte>>(first, first + bytes);

@@ -1,4 +1,4 @@
-// A card as a GpuDevice, through the CUDA driver.
+// A GPU as a GpuDevice, through the CUDA driver.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class HardwareDevice final : public GpuDevice {
     card_.use();
     create_stream();
   }
-  // Errors of a kernel show up at every later call; they were thrown where the host waited.
+  // Kernel errors are repeated by every later call; they were thrown when the host waited.
   ~HardwareDevice() override {
     for (const cuda::Module module : modules_) driver_.unload_module(module);
     for (const cuda::Event event : events_) driver_.destroy_event(event);
@@ -70,8 +70,8 @@ class HardwareDevice final : public GpuDevice {
     std::erase(allocations_, address);
     check(driver_.free(address), "cuMemFree");
   }
-  // On a stream of the device: copies without one belong to the null stream, may return before their bytes
-  // have arrived, and are not ordered with streams that do not block.
+  // Uses a stream of the device: copies without one go to the null stream, may return before their bytes have
+  // arrived, and are not ordered with non-blocking streams.
   void write(uint64_t address, const void* from, uint64_t bytes) override {
     synchronize();
     if (bytes > 0) copy_in(address, from, bytes, 1);
@@ -144,7 +144,7 @@ class HardwareDevice final : public GpuDevice {
   const Driver& driver_;
   std::vector<cuda::Module> modules_;
   std::vector<cuda::Function> functions_;
-  std::vector<cuda::Stream> streams_;  // of StreamId 1, 2, …
+  std::vector<cuda::Stream> streams_;  // StreamId 1, 2, …
   std::vector<cuda::Event> events_;
   std::vector<cuda::Pointer> allocations_;
 };

@@ -150,7 +150,7 @@ MatrixBatch draw_matrices(const MatrixShape& shape, size_t spread, size_t count)
   for (size_t n = 0; n < count * shape.depth * 8; ++n) batch.b.push_back(drawing.factor());
   for (size_t n = 0; n < count * kOut; ++n) batch.c.push_back(drawing.sum());
   if (!drawing.cancels()) return batch;
-  // Products of neighbouring k cancel, all but a bit here and there.
+  // Terms of adjacent k cancel except for a bit now and then.
   const uint32_t sign = 1u << (shape.format.exponent + shape.format.mantissa);
   for (size_t n = 0; n < batch.a.size(); n += 2)
     batch.a[n + 1] = batch.a[n] ^ sign ^ (drawing.next() % 8 == 0 ? 1 : 0);
@@ -172,7 +172,7 @@ std::string matrix_report(const MatrixShape& shape, size_t spread, const MatrixB
     return fmt::format("{},{},{},{},{},{},{},{:.4f},\"{}\"\n", kind, shape.name, shape.type,
                        kSpreads[spread].name, results, equal, ulp, bias, model);
   };
-  // Errors against the sum in long double, in units of the result's last place; negative: towards zero.
+  // Errors against the sum in long double, in units in the result's last place; negative: towards zero.
   std::string text;
   const auto against_exact = [&](const char* kind, const std::vector<uint32_t>& results) {
     size_t equal = 0, counted = 0;
@@ -209,10 +209,10 @@ std::string matrix_report(const MatrixShape& shape, size_t spread, const MatrixB
     }
     text += line(kind, card.size(), equal, largest, 0, "card");
   };
-  against_card("each product", executor);
+  against_card("sequential", executor);
   against_card("hopper", hopper);
 
-  // The models on a part of the results, the best of them on all.
+  // All models on some of the results, then the best on all results.
   struct Score {
     AccumulationModel model;
     size_t equal = 0;

@@ -1,4 +1,4 @@
-// Copies and allocation.
+// Measures copies and allocation.
 
 #include "hardware/facts.h"
 

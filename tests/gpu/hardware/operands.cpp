@@ -46,7 +46,7 @@ unsigned width_of(char letter) {
 
 using Random = std::mt19937_64;
 
-// Zeros, denormals, the neighbours of one and of the largest value, infinities, NaN.
+// Zeros, denormals, values next to one and to the largest value, infinities, NaN.
 std::vector<uint64_t> float_edges(FloatFormat format) {
   const uint64_t one = ((uint64_t{1} << (format.exponent - 1)) - 1) << format.mantissa;
   const uint64_t infinity = ((uint64_t{1} << format.exponent) - 1) << format.mantissa;
@@ -80,12 +80,12 @@ uint64_t draw_float(FloatFormat format, uint64_t before, const std::vector<uint6
     case 3:  // within a few powers of two of one
       return sign | near(middle, std::min<uint64_t>(12, middle / 2)) << format.mantissa |
              (bits & mantissa_mask);
-    case 4:  // few bits of mantissa: ties
+    case 4:  // few mantissa bits: ties
       return sign | near(middle, std::min<uint64_t>(6, middle / 2)) << format.mantissa |
              (bits & mantissa_mask & ~(mantissa_mask >> 4)) | (random() % 3);
-    case 5:  // close to the operand before: cancellation
+    case 5:  // close to the previous operand: cancellation
       return ((before ^ sign) + random() % 5 - 2) & all;
-    case 6:  // as large as the operand before, within the mantissa
+    case 6:  // as large as the previous operand, within the mantissa
       return sign |
              near(before >> format.mantissa & ((uint64_t{1} << format.exponent) - 1), format.mantissa + 2)
                  << format.mantissa |
@@ -156,7 +156,7 @@ class Drawer {
   std::vector<uint64_t> edges_;
 };
 
-// A number for each value, in order, so that neighbours differ by one.
+// Maps values to integers in order, so that adjacent values differ by one.
 int64_t place(FloatFormat format, uint64_t value) {
   const uint64_t sign = uint64_t{1} << (format.width() - 1);
   const auto magnitude = static_cast<int64_t>(value & (sign - 1));
@@ -171,7 +171,7 @@ bool is_nan(FloatFormat format, uint64_t value) {
   return (value & ((uint64_t{1} << (format.width() - 1)) - 1)) > infinity;
 }
 
-// Whether values of a pair or a single value agree, but for the bits of NaN.
+// Whether values or pairs of values agree, ignoring the bits of NaN.
 bool same_but_nan(char letter, uint64_t a, uint64_t b) {
   const FloatFormat format = format_of(letter);
   if (letter == 'H' || letter == 'B') {
@@ -209,7 +209,7 @@ std::vector<uint64_t> operands_of(const Case& one) {
     for (uint64_t value = 0; value < 65536; ++value) operands.push_back(value);
     return operands;
   }
-  // Every combination of edges, if that leaves half of the rows for others.
+  // Every combination of edge values, if half of the rows remain for others.
   size_t combinations = 1;
   for (const Drawer& drawer : drawers) combinations *= drawer.edges();
   if (combinations > one.rows / 2) combinations = 0;
@@ -242,7 +242,7 @@ uint64_t ulp_distance(char letter, uint64_t a, uint64_t b) {
   if (is_nan(format, a) && is_nan(format, b)) return 0;
   if (!is_number(format, a) || !is_number(format, b)) return kNotNumbers;
   const int64_t difference = place(format, a) - place(format, b);
-  // -0 and +0 differ, though they are in one place.
+  // -0 and +0 differ but map to the same integer.
   return difference == 0 ? 1 : static_cast<uint64_t>(difference < 0 ? -difference : difference);
 }
 

@@ -38,7 +38,7 @@ void add_conversions(std::vector<Case>& cases) {
   for (const Type& to : integer_types()) {
     for (const Type& from : integer_types()) {
       if (to.name != from.name) one("", to, from, kRows / 4);
-      // .sat is for ranges that do not hold the other.
+      // .sat requires a target range that does not contain the source range.
       const unsigned bits = bits_of(to), from_bits = bits_of(from);
       const bool is_signed = to.name[0] == 's', from_signed = from.name[0] == 's';
       const bool holds = is_signed == from_signed ? bits >= from_bits : is_signed && bits > from_bits;
@@ -49,7 +49,7 @@ void add_conversions(std::vector<Case>& cases) {
   const char* const kToFloat[] = {".rn", ".rz", ".rm", ".rp"};
   for (const Type& real : float_types()) {
     for (const Type& integer : integer_types()) {
-      if (real.name == "bf16" && bits_of(integer) == 8) continue;  // do not exist
+      if (real.name == "bf16" && bits_of(integer) == 8) continue;  // does not exist
       for (const char* rounding : kToInteger) {
         one(rounding, integer, real);
         if (real.name == "f32") one(std::string(rounding) + ".ftz", integer, real);
@@ -187,7 +187,7 @@ void add_warps(std::vector<Case>& cases) {
   }
 }
 
-// Each row has a word of its own, so that the order of atomics does not matter.
+// Each row has a separate word, so that the order of atomics does not matter.
 void add_memory(std::vector<Case>& cases) {
   const auto one = [&](const std::string& operation, const std::string& type, char letter,
                        bool has_old = true) {

@@ -14,7 +14,7 @@ struct Problem {
   bool causal = true;
   int64_t window = 0;
   int64_t document = 0;  // tokens; 0: none
-  bool padding = false;  // the last rows see nothing
+  bool padding = false;  // the last rows see no keys
   bool sinks = false;
   double softcap = 0;
 };

@@ -1,4 +1,4 @@
-// Grouped GEMMs of experts against sums in fp64, in both orders of the rows that src/ops/experts has.
+// Grouped GEMMs of experts against sums in fp64, for both row orders of src/ops/experts.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,15 +12,15 @@ constexpr DType kBF16 = DType::kBF16, kF32 = DType::kF32;
 
 struct Problem {
   int64_t tokens, per_token, experts, outputs, inputs;
-  bool offsets = false;  // tokens have 0, 1, 2, … slots in turn
+  bool offsets = false;  // tokens have 0, 1, 2, … pairs in turn
 };
 
 class GpuExperts : public KernelTest {
  protected:
-  // Everything that is computed, for a comparison of bits.
+  // Returns everything that is computed, to compare bits.
   std::vector<double> run(const Problem& p, bool check) {
     restart();
-    // Pairs of each token, and the token of each.
+    // The pairs of each token, and the token of each pair.
     std::vector<int32_t> offsets{0}, token_of;
     for (int64_t n = 0; n < p.tokens; ++n) {
       const int64_t slots = p.offsets ? n % (2 * p.per_token) : p.per_token;
@@ -30,7 +30,7 @@ class GpuExperts : public KernelTest {
     const int64_t used = std::ssize(token_of), slots = used + (p.offsets ? 9 : 0);
     std::vector<int32_t> ids;
     for (const double value : random_values(static_cast<size_t>(slots), 7)) {
-      // The last expert has no slot, and some slots no expert.
+      // The last expert has no pair, and some pairs have no expert.
       ids.push_back(static_cast<int32_t>((value + 1) / 2 * static_cast<double>(p.experts)) - 1);
     }
     const std::vector<double> x = values(p.tokens * p.inputs, 1), dy = values(slots * p.outputs, 2),
@@ -53,8 +53,8 @@ class GpuExperts : public KernelTest {
         .tile_count = plan.tile_count};
     for (const gpu::KernelLaunch& one : plan.sort) launch(one, sort);
 
-    // y of every pair from its token, the sum of a token's pairs of the same matmul, the gradient of x, and
-    // that of w.
+    // y of every pair from its token, the sum over a token's pairs of the same matmul, and the gradients of x
+    // and w.
     const auto m = static_cast<int32_t>(p.outputs), k = static_cast<int32_t>(p.inputs);
     void *const x_at = upload(kBF16, x, "x"), *const dy_at = upload(kBF16, dy, "dy"),
                 *const w_at = upload(kBF16, w, "w");
@@ -138,7 +138,7 @@ TEST_P(GpuExperts, Products) {
   const Problem two{.tokens = 90, .per_token = 2, .experts = 4, .outputs = 40, .inputs = 72};
   EXPECT_EQ(run(two, true), run(two, false));
   run({.tokens = 60, .per_token = 2, .experts = 3, .outputs = 136, .inputs = 24, .offsets = true}, true);
-  // Pairs of two chunks, more than a tile of an expert's.
+  // Two chunks of pairs, and more than one tile per expert.
   run({.tokens = 260, .per_token = 4, .experts = 5, .outputs = 8, .inputs = 16}, true);
 }
 

@@ -95,7 +95,7 @@ constexpr DType kBF16 = DType::kBF16, kF32 = DType::kF32;
 
 TEST_P(GpuGemm, Layouts) {
   for (const GemmLayout layout : {GemmLayout::kNT, GemmLayout::kNN, GemmLayout::kTN}) {
-    // One tile and more of each size; edges that are ragged along every axis.
+    // One tile and more in each dimension, with ragged edges along every axis.
     run({.layout = layout, .dtype = kBF16, .out = kBF16, .m = 136, .n = 264, .k = 200}, true);
     run({.layout = layout,
          .dtype = kBF16,
@@ -136,7 +136,7 @@ TEST_P(GpuGemm, CutDepth) {
   }
 }
 
-// Of the kernels that the executor cannot run, the launches at least.
+// For kernels that the executor cannot run, checks at least their launches.
 TEST(GpuPlans, LaunchesOfWarpgroupsFitTheDevice) {
   constexpr uint32_t kSharedOfBlock = 227 * 1024;
   for (const GemmLayout layout : {GemmLayout::kNT, GemmLayout::kNN, GemmLayout::kTN}) {

@@ -1,6 +1,6 @@
-// Runs kernels of src/kernels/gpu in tests: arrays of fp32 and bf16 in the executor's memory, launches as
-// launch.h has them. Outputs are never written before a kernel runs: the executor fails a test that reads
-// what no kernel wrote.
+// Runs kernels of src/kernels/gpu in tests: fp32 and bf16 arrays in the executor's memory, launched as in
+// launch.h. Outputs are uninitialized before a kernel runs: the executor fails a test that reads what no
+// kernel wrote.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ std::vector<double> rounded_to(DType dtype, std::vector<double> values);
 class KernelTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override;
-  // A new device, without anything that was loaded or allocated.
+  // A new device, with nothing loaded or allocated.
   void restart(uint64_t seed = 1);
   Device& device() { return *device_; }
 
@@ -57,11 +57,11 @@ class KernelTest : public ::testing::TestWithParam<const char*> {
   std::map<std::string, const Module*> modules_;
 };
 
-// |value − expected| ≤ tolerance · max(scale, |expected|) for all, or one failure that names the worst.
+// value − expected| ≤ tolerance · max(scale, |expected|) for all values, or one failure that names the worst.
 void expect_near(const std::vector<double>& values, const std::vector<double>& expected, double tolerance,
                  double scale, const std::string& what);
 
-// Architectures follow the suite; CMakeLists.txt compiles few kernels for more than sm_80.
+// The suite name is followed by architectures; CMakeLists.txt compiles few kernels for others than sm_80.
 #define STRATA_GPU_TESTS(SUITE, ...)                                             \
   INSTANTIATE_TEST_SUITE_P(Architectures, SUITE, ::testing::Values(__VA_ARGS__), \
                            [](const auto& one) { return std::string(one.param); })

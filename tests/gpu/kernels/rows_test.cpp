@@ -1,4 +1,4 @@
-// Norms, activations, rope, embeddings, the loss and the optimizer against their formulas in fp64.
+// Norms, activations, rope, embeddings, the loss and the optimizer against formulas in fp64.
 #include <fmt/core.h>
 
 #include <numeric>

@@ -1,4 +1,4 @@
-// Kernels of the kinds that training needs, for the executor's tests: compiled by nvcc, run from its PTX.
+// Sample kernels of the kinds that training needs, for tests of the executor: compiled by nvcc, run from PTX.
 #include <cuda_bf16.h>
 
 #include <cstdint>
@@ -8,7 +8,7 @@ extern "C" __global__ void vector_add(float* out, const float* a, const float* b
   if (i < n) out[i] = a[i] + b[i];
 }
 
-// One sum a block, through shared memory. `kBarrier` false plants a fault.
+// One sum per block, through shared memory. `kBarrier` false plants a fault.
 template <bool kBarrier>
 __device__ void reduce_block(float* out, const float* in, int n) {
   __shared__ float part[256];
@@ -31,7 +31,7 @@ extern "C" __global__ void reduce_sum_without_barrier(float* out, const float* i
   reduce_block<false>(out, in, n);
 }
 
-// One warp a row.
+// One warp per row.
 extern "C" __global__ void softmax_rows(float* out, const float* in, int columns) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int row = static_cast<int>(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32);
@@ -46,7 +46,7 @@ extern "C" __global__ void softmax_rows(float* out, const float* in, int columns
   for (int c = lane; c < columns; c += 32) to[c] = expf(from[c] - most) / sum;
 }
 
-// Library functions bring long chains of instructions.
+// Library functions compile to long chains of instructions.
 extern "C" __global__ void math_functions(float* out, const float* in, int n) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= n) return;
@@ -75,8 +75,8 @@ extern "C" __global__ void math_functions(float* out, const float* in, int n) {
 }
 
 // c[m][n] = a[m][k] · b[k][n] in tiles of 64 × 64 × 32 by 4 warps. a and b are copied asynchronously into two
-// buffers; rows beyond the matrices are filled with zeros. k and n are multiples of 8. kFault: 1 swaps two
-// operands of mma, 2 waits for a group too few.
+// buffers; rows outside the matrices are filled with zeros. k and n are multiples of 8. kFault: 1 swaps two
+// operands of mma, 2 waits for one group too few.
 constexpr int kTile = 64, kDepth = 32, kPitchA = kDepth + 8, kPitchB = kTile + 8;
 
 __device__ void copy16(void* to, const void* from, bool inside) {

@@ -5,7 +5,7 @@
 namespace strata::gpu_tests {
 namespace {
 
-// The shared variable that an offset belongs to, or the last one before it.
+// The shared variable at an offset, or the last one before it.
 const SharedVariable* shared_variable(const Kernel& kernel, uint64_t offset) {
   const SharedVariable* found = nullptr;
   for (const SharedVariable& one : kernel.shared) {
@@ -20,7 +20,7 @@ uint64_t shared_variable_bytes(const Warp& warp, const SharedVariable& one) {
 }
 
 struct Description {
-  std::string name;  // of the allocation
+  std::string name;  // allocation
   std::string text;  // "+16 of `x` (64 bytes)"
 };
 
@@ -82,7 +82,7 @@ std::string other_access(const Warp& warp, const Conflict& conflict) {
             address, where.name);
 }
 
-// A region that is a window of a block or a thread: addresses are offsets.
+// A region that is a window of a block or thread: addresses are offsets.
 Place window(Warp& warp, const Instruction& i, unsigned lane, Region& region, uint64_t offset, uint64_t bias,
              unsigned bytes) {
   if (offset > region.size || region.size - offset < bytes) [[unlikely]] {
@@ -135,7 +135,7 @@ Place locate(Warp& warp, const Instruction& i, unsigned lane, Space space, uint6
       Region& shared = warp.block->shared;
       if (i.address_bytes == 4 && i.space == Space::kShared) offset &= 0xffff'ffff;
       const Place place = window(warp, i, lane, shared, offset, 0, bytes);
-      // Bytes between variables are never written, so only writes can hide there.
+      // Bytes between variables are never written, so only writes need this check.
       check_shared_variable(warp, i, lane, offset, bytes);
       return place;
     }
@@ -181,7 +181,7 @@ void check_race(Warp& warp, const Instruction& i, unsigned lane, const Place& pl
   const Description where = describe(warp, region, place.offset);
   const std::string other = other_access(warp, conflict);
   warp.fail(Fault::kRace, i, lane,
-            fmt::format("{} {} bytes at {}, {}, without an order between the two",
+            fmt::format("{} {} bytes at {}, {}, without an order between them",
                         kind == Access::kRead ? "reads" : "writes", bytes, where.text, other),
             region.base + place.offset, where.name, other);
 }

@@ -63,7 +63,7 @@ uint32_t rounded(int64_t value, int scale, bool nearest) {
   auto size = static_cast<uint64_t>(magnitude(value));
   const int high = 63 - std::countl_zero(size);
   const int exponent = std::max(high + scale, -126);
-  const int shift = exponent - 23 - scale;  // bits to lose
+  const int shift = exponent - 23 - scale;  // bits to drop
   uint64_t significand = size;
   if (shift > 0) {
     significand = shift > 63 ? 0 : size >> shift;

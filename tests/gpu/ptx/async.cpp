@@ -1,4 +1,4 @@
-// cp.async: copies from global to shared memory that land at the wait, which is as late as allowed.
+// cp.async: copies from global to shared memory that complete at the wait, the latest time allowed.
 #include "ptx/async.h"
 
 #include <fmt/core.h>
@@ -23,7 +23,7 @@ void complete_copies(Warp& w, uint32_t mask, uint32_t keep, bool uncommitted_too
       *kept++ = copy;
       continue;
     }
-    // The source is read again now: what was overwritten since the issue shows.
+    // The source is read only now, so that overwriting it since the issue has an effect.
     const Instruction& issued = w.kernel->code[copy.at];
     const Place to = locate(w, issued, copy.lane, Space::kShared, copy.to, copy.bytes);
     std::array<std::byte, 16> bytes{};
@@ -66,7 +66,7 @@ void run_copy(Warp& w, const Instruction& i, uint32_t mask) {
       w.fail(Fault::kMisaligned, i, lane,
              fmt::format("source {:#x} is not aligned to {} bytes", from_address, i.bytes), from_address);
     }
-    // From now on the copy may land: earlier readers must be done.
+    // The copy may complete from now on: earlier readers must be done.
     if (races) check_race(w, i, lane, to, i.bytes, Access::kWrite);
     to.region->mark(to.offset, i.bytes, false);
     w.copies.push_back({from_address, static_cast<uint32_t>(to.offset), w.copy_groups[lane], w.at(i),
@@ -98,8 +98,8 @@ void decode_copy(Decoder& d) {
     d.fail("{}: copies have 16 bytes, with .ca also 4 and 8", d.opcode());
   i.space = Space::kShared;
   d.address(d.operand(0), &i, 0);
-  // `immediate` is the source's offset; the destination's is a register of its own, the width of its address
-  // in `vector`.
+  // `immediate` is the source's offset; the destination's offset is in a separate register, and the width of
+  // its address in `vector`.
   const uint32_t offset[] = {d.constant(static_cast<uint64_t>(i.immediate), 4)};
   i.more = d.pool(offset);
   i.vector = i.address_bytes;

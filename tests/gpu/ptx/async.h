@@ -5,7 +5,7 @@
 
 namespace strata::gpu_tests {
 
-// Lets the copies of the mask's lanes land, except those of the `keep` newest groups.
+// Completes the copies of the mask's lanes, except those of the `keep` newest groups.
 void complete_copies(Warp& w, uint32_t mask, uint32_t keep, bool uncommitted_too);
 
 }  // namespace strata::gpu_tests

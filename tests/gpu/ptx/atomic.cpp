@@ -1,4 +1,4 @@
-// atom and red. The lanes of a warp update one after another.
+// atom and red. The lanes of a warp update memory one after another.
 #include <cmath>
 
 #include "ptx/access.h"
@@ -12,7 +12,7 @@ namespace {
 
 enum class Update : uint8_t { kAdd, kMin, kMax, kInc, kDec, kAnd, kOr, kXor, kExchange, kCompare };
 
-// Sums as on a card: in global memory those of fp32 flush and those of f64 keep a signalling NaN.
+// Adds like a GPU: in global memory fp32 flushes denormals, and f64 preserves a signalling NaN.
 float sum_of(float old, float b, bool global) {
   return canonical(global ? flushed(flushed(old) + flushed(b)) : old + b);
 }
@@ -141,7 +141,7 @@ void decode_atomic(Decoder& d) {
   take_scope(d);
   i.space = take_optional_space(d);
   if (i.space != Space::kGeneric && i.space != Space::kGlobal && i.space != Space::kShared)
-    d.fail("{}: not in this space", d.opcode());
+    d.fail("{}: not supported in this space", d.opcode());
   const Update update = take_update(d);
   i.option = static_cast<uint8_t>(update);
   const bool noftz = d.take("noftz");

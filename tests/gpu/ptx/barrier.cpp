@@ -1,4 +1,4 @@
-// Barriers of a block and of a warp, and trap. The executor does the waiting (run.cpp).
+// Barriers of a block and of a warp, and trap. The waiting itself is in run.cpp.
 #include "ptx/lanes.h"
 #include "ptx/opcodes.h"
 

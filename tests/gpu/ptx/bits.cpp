@@ -84,7 +84,7 @@ void decode_cnot(Decoder& d) {
                    type, 1);
 }
 
-// Shifts of the width or more give 0, or copies of the sign.
+// Shifts by the width or more yield 0, or copies of the sign.
 void decode_shl(Decoder& d) {
   const Type type = d.take_type_of({Type::kB16, Type::kB32, Type::kB64});
   d.emit(elementwise(
@@ -100,7 +100,7 @@ void decode_shl(Decoder& d) {
 
 void decode_shr(Decoder& d) {
   const Type type = d.take_type();
-  if (type_bytes(type) < 2 || is_float(type)) d.fail("shr does not take the type .{}", type_name(type));
+  if (type_bytes(type) < 2 || is_float(type)) d.fail("shr does not support the type .{}", type_name(type));
   const auto make = []<typename T>(T) -> Handler {
     return binary<[](T a, uint32_t by) {
       if (by >= 8 * sizeof(T)) by = std::is_signed_v<T> ? 8 * sizeof(T) - 1 : by;
@@ -135,8 +135,8 @@ void decode_shf(Decoder& d) {
   emit_elementwise(d, run, Type::kB32, 3);
 }
 
-// The position or length of a field. Of fields of 32 bits it is the low byte, as PTX says; of 64 bits a card
-// takes the whole operand.
+// The position or length of a field. For 32-bit fields it is the low byte, as PTX requires; for 64-bit fields
+// a GPU uses the whole operand.
 template <typename T>
 inline uint32_t field_count(uint32_t operand) {
   return sizeof(T) == 8 ? std::min(operand, 255u) : operand & 0xff;
@@ -153,7 +153,7 @@ inline T field(T value, uint32_t position, uint32_t length) {
   const U filled = negative ? ~U{0} : U{0};
   if (length == 0) return 0;
   U bits = position >= kBits ? filled : static_cast<U>(static_cast<U>(value) >> position);
-  // Beyond the top the sign goes on.
+  // The sign continues beyond the top.
   if (position < kBits && position > 0 && negative) bits |= static_cast<U>(~U{0} << (kBits - position));
   if (length < kBits) {
     const U mask = static_cast<U>((U{1} << length) - 1);
@@ -172,7 +172,7 @@ void decode_bfe(Decoder& d) {
   d.emit(elementwise(d, run, type_bytes(type), {type, Type::kU32, Type::kU32}));
 }
 
-// d = b with the field replaced by a's low bits. Five registers: the last is in the pool.
+// d = b with the field replaced by a's low bits. Has five registers: the last is in the pool.
 void decode_bfi(Decoder& d) {
   const Type type = d.take_type_of({Type::kB32, Type::kB64});
   d.need_operands(5);
@@ -202,7 +202,7 @@ void decode_bfi(Decoder& d) {
   d.emit(i);
 }
 
-// `width` ones from bit `position` on, as the pseudo-code of the PTX ISA has it.
+// `width` ones from bit `position` on, as in the pseudo-code of the PTX ISA.
 template <bool kClamp>
 inline uint32_t bit_mask(uint32_t position, uint32_t width) {
   const bool outside = kClamp && position >= 32;
@@ -221,7 +221,7 @@ void decode_bmsk(Decoder& d) {
       d.take_type_of({Type::kB32}), 2);
 }
 
-// Extends the low `bits` bits, as the type says.
+// Extends the low `bits` bits according to the type.
 template <typename T, bool kClamp>
 inline T extended(T value, uint32_t bits) {
   return kClamp && bits >= 32 ? value : field<T>(value, 0, bits & 31);
@@ -287,7 +287,7 @@ void decode_brev(Decoder& d) {
                    type, 1);
 }
 
-// Bit k of the table answers for the bits of a, b and c that form k = 4a + 2b + c.
+// Bit k of the table is the result for bits of a, b and c with k = 4a + 2b + c.
 void decode_lop3(Decoder& d) {
   d.take_type_of({Type::kB32});
   d.need_operands(5);

@@ -1,4 +1,4 @@
-// The warps of one block, their paths and barriers.
+// The warps of a block, their paths and barriers.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ class BlockRunner {
 
  private:
   struct Barrier {
-    uint32_t expected = 0;  // threads; 0: all that are alive
+    uint32_t expected = 0;  // threads; 0: all live ones
     bool counted = false;
     bool in_use = false;
     uint32_t arrived = 0;

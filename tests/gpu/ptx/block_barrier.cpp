@@ -1,4 +1,4 @@
-// Barriers of a block, and what to say when nothing can run.
+// Barriers of a block, and the report of a deadlock.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -7,12 +7,12 @@
 
 namespace strata::gpu_tests {
 
-// Returns true if the path goes on at once.
+// Returns true if the path continues without waiting.
 bool BlockRunner::barrier(Warp& warp, uint32_t index, const Instruction& i, uint32_t lanes) {
   Path& path = warp.paths[index];
   uint32_t arriving = lanes;
   if (i.aligned && lanes != warp.live) {
-    // The other lanes may end, or come by another path; if they do neither, report_deadlock names the
+    // The other lanes may exit or arrive on another path; if they do neither, report_deadlock names the
     // barrier.
     path.state = Path::State::kWarpSync;
     path.waiting = lanes;
@@ -22,7 +22,7 @@ bool BlockRunner::barrier(Warp& warp, uint32_t index, const Instruction& i, uint
     }
     if (arriving != warp.live) return false;
   } else if (lanes != path.mask) {
-    // The lanes whose guard is false go on.
+    // Lanes whose guard is false continue.
     const Path rest{path.mask & ~lanes, path.pc + 1, path.join};
     path.mask = lanes;
     warp.paths.push_back(rest);
@@ -36,10 +36,10 @@ bool BlockRunner::barrier(Warp& warp, uint32_t index, const Instruction& i, uint
       warp.fail(Fault::kBarrier, i, lane, "lanes of a warp name different barriers");
   });
   if (number >= barriers_.size())
-    warp.fail(Fault::kBarrier, i, first, fmt::format("there is no barrier {}", number));
+    warp.fail(Fault::kBarrier, i, first, fmt::format("barrier {} does not exist", number));
   if (i.r[2] != kNone && (count == 0 || count % kLanes != 0 || count > block_.threads)) {
     warp.fail(Fault::kBarrier, i, first,
-              fmt::format("barrier {} of {} threads: a multiple of 32 up to {} is needed", number, count,
+              fmt::format("barrier {} of {} threads: expected a multiple of 32 up to {}", number, count,
                           block_.threads));
   }
   Barrier& one = barriers_[number];
@@ -114,7 +114,7 @@ void BlockRunner::complete_barrier(uint32_t number) {
 }
 
 void BlockRunner::report_deadlock() {
-  // Waits within a warp first: they are the cause where there are both.
+  // Reports waits within a warp first: they are the cause if there are both.
   for (const Warp& warp : warps_) {
     for (const Path& path : warp.paths) {
       if (path.state != Path::State::kWarpSync) continue;
@@ -130,7 +130,7 @@ void BlockRunner::report_deadlock() {
         }
       }
       warp.fail(is_barrier ? Fault::kBarrier : Fault::kMask, i, lane,
-                fmt::format("only lanes {:#010x} of {:#010x} are here, and the others never come{}",
+                fmt::format("only lanes {:#010x} of {:#010x} are here, and the others never arrive{}",
                             path.waiting, warp.live, elsewhere));
     }
   }

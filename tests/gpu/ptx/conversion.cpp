@@ -15,7 +15,8 @@ constexpr uint8_t kToInteger = 4;  // rni, rzi, rmi, rpi
 constexpr uint8_t kRelu = 8;
 constexpr uint8_t kSatFinite = 16;
 
-// A value on its way: integers as sign and magnitude, floats as doubles, which hold every smaller float.
+// An intermediate value: integers as sign and magnitude, floats as doubles, which represent every smaller
+// float.
 struct Number {
   bool integer = false;
   __int128 whole = 0;
@@ -75,7 +76,7 @@ void limits(Type type, __int128* least, __int128* most) {
   *least = is_signed(type) ? -*most - 1 : 0;
 }
 
-// The sign and the high bits of the payload stay.
+// Preserves the sign and the high bits of the payload.
 uint32_t narrowed_nan(double nan, Format format) {
   const uint64_t bits = std::bit_cast<uint64_t>(quieted(nan));
   const unsigned width = format.exponent + format.mantissa;
@@ -83,7 +84,7 @@ uint32_t narrowed_nan(double nan, Format format) {
   return static_cast<uint32_t>(bits >> 63) << width | kept;
 }
 
-// Out of range values are clamped. NaN becomes 0, and the sign bit alone where either type has 64 bits.
+// Clamps values out of range. NaN becomes 0, or only the sign bit if either type has 64 bits.
 uint64_t real_to_integer(double value, Type type, Type from, Rounding rounding) {
   if (value != value) {
     return type_bytes(type) == 8 || from == Type::kF64 ? uint64_t{1} << (type_bytes(type) * 8 - 1) : 0;
@@ -107,7 +108,7 @@ inline T integer_to_real(__int128 whole, Rounding rounding) {
   return static_cast<T>(value);
 }
 
-// To a small float by way of a double that keeps what it drops in its last bit.
+// For small floats: a double whose last bit is set if lower bits were dropped.
 double odd_double(__int128 whole) {
   const bool negative = whole < 0;
   auto magnitude = static_cast<uint64_t>(negative ? -whole : whole);
@@ -172,18 +173,18 @@ uint64_t convert(const Number& from, const Instruction& i) {
   }
 }
 
-// Any pair of types. Registers may be wider than the types: r[2] and r[3] hold no registers, `bytes` and
-// `vector` the widths.
+// Any pair of types. Registers may be wider than the types: r[2] and r[3] are not registers; `bytes` and
+// `vector` have the widths.
 void run_any(Warp& w, const Instruction& i, uint32_t mask) {
   std::byte* d = w.reg<std::byte>(i.r[0]);
   const std::byte* a = w.reg<std::byte>(i.r[1]);
   const unsigned from_width = i.vector;
   const unsigned to_width = i.bytes;
-  // On a card denormals of fp32 are not flushed on their way to f16: .rm and .rp round them away from zero.
+  // On a GPU, fp32 denormals are not flushed on conversion to f16: .rm and .rp round them away from zero.
   const bool flushes = (i.option & kFtz) != 0 && i.type != Type::kF16;
   for_lanes(mask, [&](unsigned lane) {
     uint64_t bits = convert(load_number(a + lane * from_width, from_width, i.from, flushes), i);
-    // A result of fewer bits than the register is extended as its type says.
+    // A result with fewer bits than the register is extended according to its type.
     const unsigned unused = 64 - 8 * type_bytes(i.type);
     if (is_signed(i.type)) {
       bits = static_cast<uint64_t>(static_cast<int64_t>(bits << unused) >> unused);
@@ -194,7 +195,7 @@ void run_any(Warp& w, const Instruction& i, uint32_t mask) {
   });
 }
 
-// cvt.rna.tf32 on a card: NaN lose their low bits, and some become infinity; .satfinite takes one unit off.
+// cvt.rna.tf32 on a GPU: NaN loses its low bits, and may become infinity; .satfinite subtracts one unit.
 template <bool kFinite>
 uint32_t tensor32(uint32_t bits) {
   const bool finite = (bits & 0x7fff'ffff) < 0x7f80'0000;
@@ -350,7 +351,7 @@ Space take_space(Decoder& d) {
   d.fail("{} needs a state space", d.opcode());
 }
 
-// Between generic addresses and those of a space. Global and constant addresses are generic ones.
+// Converts between generic addresses and those of a space. Global and constant addresses are generic.
 void decode_cvta(Decoder& d) {
   const bool to = d.take("to");
   const Space space = take_space(d);

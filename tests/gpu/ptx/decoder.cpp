@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMaxCode = 400'000;
 constexpr uint64_t kMaxRegisterBytes = 64u << 20;
 constexpr uint32_t kMaxDepth = 32;
-// Space that no variable takes, before and after each shared one: an overrun falls there.
+// Unused space before and after each shared variable, to catch overruns.
 constexpr uint64_t kSharedGap = 64;
 constexpr uint32_t kConstantFlag = 0x8000'0000;
 
@@ -77,7 +77,7 @@ void Decoder::function(const FunctionSyntax& function, uint32_t scope, uint32_t 
         scope_ = static_cast<uint32_t>(scopes_.size() - 1);
         break;
       case Statement::Kind::kClose:
-        if (scope_ == outer) fail("this closes no block");
+        if (scope_ == outer) fail("closing brace without an open block");
         scope_ = here.parent;
         break;
       case Statement::Kind::kLabel:
@@ -163,7 +163,7 @@ void Decoder::exit() {
     emit(i);
     return;
   }
-  kernel_.code.push_back(i);  // falls off the end
+  kernel_.code.push_back(i);  // executed if control falls off the end
   kernel_.locations.push_back({statement_ != nullptr ? statement_->line : entry_.line, {}});
 }
 
@@ -207,12 +207,12 @@ void Decoder::bind_arguments(const std::vector<Variable>& formal, const Operand*
       fail("{} is not a parameter variable", actual->elements[n].name);
     }
     if (symbol.bytes != formal[n].bytes)
-      fail("parameter {} has {} bytes, {} were given", n, formal[n].bytes, symbol.bytes);
+      fail("parameter {} has {} bytes, the argument {}", n, formal[n].bytes, symbol.bytes);
     scope->variables[formal[n].name] = symbol;
   }
 }
 
-// The body of the function is decoded in place.
+// Decodes the function inline.
 void Decoder::call(uint32_t depth) {
   take("uni");
   const Statement* const here = statement_;
@@ -273,20 +273,20 @@ void Decoder::resolve_labels() {
       if (found != scopes_[scope].labels.end()) target = found->second;
     }
     statement_ = fixup.statement;
-    if (target == kNone) fail("there is no label {}", fixup.label);
+    if (target == kNone) fail("label {} does not exist", fixup.label);
     if (fixup.targets != kNone) {
       kernel_.targets[fixup.targets] = target;
     } else {
       kernel_.code[fixup.instruction].target = target;
     }
   }
-  // The end of the code is an exit, so a label there has an instruction too.
+  // The code ends with an exit, so a label there has an instruction too.
   for (const Instruction& i : kernel_.code) {
     if (i.kind == Instruction::Kind::kBranch && i.target >= count) fail("a branch leaves the kernel");
   }
 }
 
-// Constants come first in a register file, so that one copy fills them.
+// Constants come first in a register file, so that one copy initializes them.
 void Decoder::relocate() {
   const auto constant_bytes = static_cast<uint32_t>(kernel_.constants.size());
   kernel_.shared_used = 0;
@@ -319,7 +319,7 @@ void Decoder::relocate() {
 
 uint32_t Decoder::new_register(unsigned bytes) {
   const uint32_t offset = next_register_;
-  // Each begins a cache line: vector accesses that cross lines are slow.
+  // Each register starts at a cache line: vector accesses across lines are slow.
   next_register_ += bytes <= 2 ? 64 : static_cast<uint32_t>(bytes * kLanes);
   if (next_register_ > kMaxRegisterBytes) fail("too many registers");
   return offset;
@@ -340,7 +340,7 @@ uint32_t Decoder::constant(uint64_t bits, unsigned bytes) {
 
 uint32_t Decoder::symbol_constant(const Symbol& symbol, int64_t offset, unsigned bytes) {
   if (!symbol.dynamic) return constant(symbol.address + static_cast<uint64_t>(offset), bytes);
-  if (offset != 0) fail("an offset of dynamic shared memory belongs in an instruction of its own");
+  if (offset != 0) fail("an offset into dynamic shared memory must be added by a separate instruction");
   const auto [place, fresh] = constants_.try_emplace({0, bytes, true}, 0);
   if (fresh) {
     place->second = static_cast<uint32_t>(kernel_.constants.size()) | kConstantFlag;
@@ -353,7 +353,7 @@ uint32_t Decoder::symbol_constant(const Symbol& symbol, int64_t offset, unsigned
 void Decoder::add_variable(const Variable& variable, std::map<std::string, Symbol>* into) {
   Symbol symbol;
   if (variable.space == Space::kShared) {
-    // One for all calls of the function.
+    // One variable for all calls of the function.
     const std::string key = calls_.back()->name + "." + variable.name;
     const auto known = used_shared_.find(key);
     symbol = known != used_shared_.end() ? known->second : add_shared(variable);
@@ -382,7 +382,7 @@ Symbol Decoder::add_shared(const Variable& variable) {
 
 uint64_t Decoder::add_local(uint64_t bytes, uint64_t align) {
   const uint64_t begin = round_up(kernel_.local_bytes, std::max<uint64_t>(align, 1));
-  // A frame is a multiple of 16 bytes, so that those of all lanes are aligned.
+  // A frame is a multiple of 16 bytes, so that the frames of all lanes are aligned.
   kernel_.local_bytes = round_up(begin + bytes, 16);
   if (kernel_.local_bytes > (1u << 19)) fail("more than 512 KiB of local memory a thread");
   return begin;

@@ -1,4 +1,4 @@
-// Turns a function's statements into a Kernel. The decode functions of the opcodes (opcodes.h) see it one
+// Turns a function's statements into a Kernel. The decode functions of the opcodes (opcodes.h) process one
 // statement at a time.
 #pragma once
 
@@ -17,12 +17,12 @@
 
 namespace strata::gpu_tests {
 
-// Where a name of a variable leads.
+// The meaning of a variable's name.
 struct Symbol {
   Space space = Space::kGlobal;
-  uint64_t address = 0;  // in its space; of a global or constant: the address
+  uint64_t address = 0;  // within its space; for globals and constants the full address
   uint64_t bytes = 0;
-  bool dynamic = false;  // shared memory after all other
+  bool dynamic = false;  // dynamic shared memory, placed after all other
 };
 
 struct ModuleNames {
@@ -38,7 +38,7 @@ class Decoder {
   Decoder(const ModuleNames& names, const FunctionSyntax& entry);
   Kernel run();
 
-  // --- For decode functions: the statement at hand.
+  // --- For decode functions: the current statement.
   template <typename... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
     fail_with(fmt::format(format, std::forward<Args>(args)...));
@@ -46,7 +46,7 @@ class Decoder {
   const Statement& statement() const { return *statement_; }
   std::string opcode() const;
 
-  // Modifiers are taken from left to right; one that nobody takes is an error.
+  // Modifiers are consumed from left to right; a remaining one is an error.
   bool take(std::string_view modifier);
   void need(std::string_view modifier);
   Type take_type();
@@ -55,7 +55,7 @@ class Decoder {
   std::string_view next_modifier() const {
     return more_modifiers() ? statement_->modifiers[modifier_] : std::string_view();
   }
-  // True where the next modifier is a rounding of floats: rn, rz, rm, rp, rna.
+  // True if the next modifier is a floating-point rounding: rn, rz, rm, rp, rna.
   bool take_rounding(Rounding* rounding);
 
   size_t operand_count() const { return statement_->operands.size(); }
@@ -70,7 +70,7 @@ class Decoder {
   uint32_t predicate_destination(const Operand& operand);
   bool is_predicate(const Operand& operand);
   // A register of any width, for instructions whose types may be narrower than their registers. Immediates
-  // become `type`.
+  // get `type`.
   uint32_t loose_source(const Operand& operand, Type type, unsigned* bytes);
   uint32_t loose_destination(const Operand& operand, unsigned least, unsigned* bytes);
   uint32_t constant(uint64_t bits, unsigned bytes);
@@ -78,7 +78,7 @@ class Decoder {
   int64_t integer_operand(const Operand& operand, int64_t least, int64_t most);
   // Sets r[at], immediate, address_bytes and, for a variable, the space.
   void address(const Operand& operand, Instruction* i, size_t at);
-  // Appends registers to Kernel::operands; the index of the first.
+  // Appends registers to Kernel::operands; returns the index of the first.
   uint32_t pool(std::span<const uint32_t> registers);
   std::vector<uint32_t> vector_sources(const Operand& operand, Type type, size_t count);
   std::vector<uint32_t> vector_destinations(const Operand& operand, unsigned bytes, size_t count);
@@ -139,7 +139,7 @@ class Decoder {
   std::map<std::tuple<uint64_t, unsigned, bool>, uint32_t> constants_;
   std::map<std::string, Register> specials_;
   std::map<std::string, Symbol> used_shared_;
-  std::vector<std::pair<uint32_t, uint64_t>> dynamic_constants_;  // place in `constants`, addend
+  std::vector<std::pair<uint32_t, uint64_t>> dynamic_constants_;  // index in `constants`, addend
   uint64_t dynamic_align_ = 16;
   std::string dynamic_name_;
 };

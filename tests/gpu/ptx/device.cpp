@@ -60,7 +60,7 @@ std::byte* Device::touch(uint64_t address, uint64_t bytes, bool write, const std
     details.fault = Fault::kRace;
     details.other = other.name;
     throw Violation(
-        fmt::format("[race] {} {} {} while \"{}\" on stream {} {} it, without an order between the two", what,
+        fmt::format("[race] {} {} {} while \"{}\" on stream {} {} it, without an order between them", what,
                     write ? "writes" : "reads", region->name, other.name, other.stream,
                     conflict.other_wrote ? "writes" : "reads"),
         details);
@@ -110,7 +110,7 @@ void Device::copy(uint64_t to, uint64_t from, uint64_t bytes, StreamId stream) {
     std::byte* place = touch(to, bytes, true, "copy on the device");
     if (bytes == 0) return;
     std::memmove(place, source, bytes);
-    // Bytes that were never written stay so where they are copied to.
+    // Copying unwritten bytes leaves the target unwritten.
     const Region& origin = *memory_.find(from);
     Region& target = *memory_.find(to);
     for (uint64_t at = origin.first_unwritten(from - origin.base, bytes) - (from - origin.base); at < bytes;
@@ -134,14 +134,13 @@ void Device::call(std::function<void()> function, StreamId stream) {
 void Device::launch_arguments(const Kernel& kernel, const LaunchShape& shape,
                               std::span<const Argument> arguments) {
   if (arguments.size() != kernel.params.size())
-    refuse(kernel,
-           fmt::format("{} parameters were given, it takes {}", arguments.size(), kernel.params.size()));
+    refuse(kernel, fmt::format("{} arguments: expected {}", arguments.size(), kernel.params.size()));
   std::vector<std::byte> bytes(kernel.param_bytes);
   for (size_t n = 0; n < arguments.size(); ++n) {
     const KernelParam& param = kernel.params[n];
     if (param.bytes != arguments[n].bytes) {
       refuse(kernel,
-             fmt::format("parameter {} has {} bytes, {} were given", n, param.bytes, arguments[n].bytes));
+             fmt::format("parameter {} has {} bytes, the argument {}", n, param.bytes, arguments[n].bytes));
     }
     std::memcpy(bytes.data() + param.offset, arguments[n].value, param.bytes);
   }
@@ -160,7 +159,7 @@ void Device::check_launch(const Kernel& kernel, const LaunchShape& shape) const 
   for (size_t axis = 0; axis < 3; ++axis) {
     const unsigned required = kernel.required_threads[axis];
     if (required != 0 && shape.block[axis] != required)
-      refuse(kernel, "the block is not the one that .reqntid asks for");
+      refuse(kernel, "the block size differs from .reqntid");
   }
   const uint64_t most = uint64_t{kernel.max_threads[0]} * kernel.max_threads[1] * kernel.max_threads[2];
   if (most != 0 && threads > most)
@@ -204,7 +203,7 @@ void Device::launch_raw(const Kernel& kernel, const LaunchShape& shape, std::vec
 void Device::enqueue(std::string name, StreamId stream, std::function<void()> run, const Kernel* kernel,
                      const LaunchShape& shape) {
   if (stream == kHost || stream >= order_.streams())
-    throw std::invalid_argument(fmt::format("there is no stream {}", stream));
+    throw std::invalid_argument(fmt::format("stream {} does not exist", stream));
   queues_.resize(order_.streams());
   queues_[stream].push_back({std::move(name), stream, order_.enqueue(stream), std::move(run), kernel, shape});
 }
@@ -231,8 +230,8 @@ bool Device::done(const VectorClock& needed) const {
   });
 }
 
-// Runs queued operations until those that `needed` counts have run: the head of a stream that waits for no
-// other head, again and again.
+// Runs queued operations until those in `needed` have run: repeatedly the head of a stream that waits for no
+// other head.
 void Device::run_until(const VectorClock& needed) {
   while (!done(needed)) {
     std::vector<size_t> ready;

@@ -3,15 +3,15 @@
 //   Device device({.seed = 3});
 //   Module& module = device.load(read_file("kernels.ptx"), "kernels.ptx");
 //   const uint64_t x = device.allocate(4096, "x");
-//   device.write(x, data.data(), 4096);                       // as the host, at once
+//   device.write(x, data.data(), 4096);                       // by the host, immediately
 //   const StreamId stream = device.create_stream();
 //   device.launch(module.kernel("scale"), {.grid = {8}, .block = {128}, .stream = stream}, x, 1024, 2.0f);
-//   device.synchronize(stream);                               // runs what the stream holds; throws Violation
+//   device.synchronize(stream);                               // runs its operations; throws Violation
 //   device.read(x, data.data(), 4096);
 //
-// Launches and copies of a stream are queued and run when the host waits, in an order that the seed draws
-// among those that streams and events allow. An access that is not ordered with another one by them is a
-// race, in whatever order they ran. One thread uses a device.
+// Launches and copies are queued in streams and run when the host waits, in a random order (from the seed)
+// among those that streams and events allow. Accesses that these do not order are a race, whatever the
+// execution order was. A device must be used by one thread only.
 #pragma once
 
 #include <cstring>
@@ -35,8 +35,8 @@ namespace strata::gpu_tests {
 struct DeviceOptions {
   uint64_t seed = 1;
   Checks checks{};
-  uint64_t instruction_limit = 4'000'000'000;  // of warps, in one launch
-  uint64_t shared_limit = 227 * 1024;          // of a block
+  uint64_t instruction_limit = 4'000'000'000;  // warp instructions of one launch
+  uint64_t shared_limit = 227 * 1024;          // per block
   MmaSum mma = MmaSum::kEachProduct;
 };
 
@@ -54,7 +54,7 @@ struct LaunchShape {
   Extent grid{};
   Extent block{};
   uint64_t shared_bytes = 0;  // dynamic
-  StreamId stream = 1;        // the stream that every device begins with
+  StreamId stream = 1;        // exists on every device
 };
 
 // A kernel's argument: its value on the host.
@@ -76,18 +76,18 @@ class Device {
   }
   void free(uint64_t address);
 
-  // Accesses of the host, at once. They are checked against operations in flight.
+  // Immediate host accesses. They are checked against operations in flight.
   void write(uint64_t address, const void* from, uint64_t bytes);
   void read(uint64_t address, void* to, uint64_t bytes);
 
-  // Operations of a stream. Host memory must stay valid until they ran; it is read and written then.
+  // Stream operations. They access host memory when they run; it must stay valid until then.
   void copy_in(uint64_t to, const void* from, uint64_t bytes, StreamId stream);
   void copy_out(void* to, uint64_t from, uint64_t bytes, StreamId stream);
   void copy(uint64_t to, uint64_t from, uint64_t bytes, StreamId stream);
   void fill(uint64_t to, std::byte value, uint64_t bytes, StreamId stream);
   void call(std::function<void()> function, StreamId stream);
 
-  // `params` holds the parameters as the kernel's ABI lays them out.
+  // `params` has the parameters in the layout of the kernel's ABI.
   void launch_raw(const Kernel& kernel, const LaunchShape& shape, std::vector<std::byte> params);
   void launch_arguments(const Kernel& kernel, const LaunchShape& shape, std::span<const Argument> arguments);
   template <typename... P>
@@ -102,7 +102,7 @@ class Device {
   void synchronize(StreamId stream);
   void synchronize_event(EventId event);
   void synchronize();
-  // Whether everything before has run. Asking runs nothing and orders nothing.
+  // Whether everything before has run. Queries run nothing and establish no order.
   bool stream_done(StreamId stream) const { return done(order_.stream_clock(stream)); }
   bool event_done(EventId event) const { return done(order_.event_clock(event)); }
 
@@ -122,7 +122,7 @@ class Device {
   void run_until(const VectorClock& needed);
   bool done(const VectorClock& needed) const;
   void start(Operation& operation);
-  // The bytes of a copy or a host access, checked.
+  // The bytes of a copy or a host access, after the checks.
   std::byte* touch(uint64_t address, uint64_t bytes, bool write, const std::string& what,
                    bool needs_written = true);
 

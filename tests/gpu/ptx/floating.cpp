@@ -44,7 +44,7 @@ void run_f32(Warp& w, const Instruction& i, uint32_t mask) {
 }
 
 #if defined(__x86_64__)
-// The same with the processor's instruction in place of a call for each lane.
+// The same with the processor's instruction instead of a call per lane.
 __attribute__((target("avx2,fma"))) void run_f32_fma_avx2(Warp& w, const Instruction& i, uint32_t mask) {
   float* d = w.reg<float>(i.r[0]);
   const float* a = w.reg<float>(i.r[1]);
@@ -73,12 +73,13 @@ Handler plain_fma() {
   return run_f32<Op::kFma>;
 }
 
-// The result in units of 2^-64: as if the exponent had no lower bound.
+// The result in units of 2^-64, as if the exponent had no lower bound.
 template <Op kOp>
 inline float compute_scaled(float x, float y, float z) {
   constexpr float kScale = 0x1p64f;
   const bool both = kOp == Op::kAdd || kOp == Op::kSubtract;
-  const bool first = both || kOp == Op::kDivide || std::fabs(x) < std::fabs(y);  // of a product, the smaller
+  const bool first =
+      both || kOp == Op::kDivide || std::fabs(x) < std::fabs(y);  // multiplication: the smaller factor
   const volatile float a = first ? x * kScale : x;
   const volatile float b = both || !first ? y * kScale : y;
   const volatile float c = z * kScale;
@@ -103,7 +104,7 @@ void run_f32_any(Warp& w, const Instruction& i, uint32_t mask) {
     float value = computed;
     if (ftz) {
       value = flushed(value);
-      // Whether a result is tiny is known after a rounding with an exponent of any size.
+      // Whether a result is tiny is decided after rounding with an unbounded exponent.
       if (std::fabs(value) == 0x1p-126f && std::fabs(compute_scaled<kOp>(x, y, z)) < 0x1p-62f)
         value = std::copysign(0.0f, value);
     }
@@ -113,7 +114,7 @@ void run_f32_any(Warp& w, const Instruction& i, uint32_t mask) {
   });
 }
 
-// The NaN that a card returns where operands are NaN.
+// The NaN that a GPU returns for NaN operands.
 template <Op kOp>
 inline double chosen_nan(double a, double b, double c, double value) {
   if (kOp == Op::kDivide && a != a) return quieted(a);
@@ -136,12 +137,12 @@ void run_f64(Warp& w, const Instruction& i, uint32_t mask) {
   });
 }
 
-// f16 and bf16, alone or in pairs.
+// f16 and bf16, scalars or pairs.
 template <Op kOp, bool kHalfType>
 inline uint16_t compute16(uint16_t a, uint16_t b, uint16_t c, uint8_t option) {
   const auto value_of = [&](uint16_t bits) {
     const float value = kHalfType ? half_value(bits) : brain_value(bits);
-    // The flush is of the small format's denormals.
+    // Flushes denormals of the small format.
     const bool denormal = kHalfType ? (bits & 0x7c00) == 0 : (bits & 0x7f80) == 0;
     return (option & kFtz) != 0 && denormal ? std::copysign(0.0f, value) : value;
   };
@@ -156,7 +157,7 @@ inline uint16_t compute16(uint16_t a, uint16_t b, uint16_t c, uint8_t option) {
   }
   uint16_t bits = static_cast<uint16_t>(narrow(exact, kHalfType ? kHalf : kBrain, Rounding::kNearest));
   const uint16_t exponent = kHalfType ? 0x7c00 : 0x7f80;
-  // Tiny is what a rounding with an exponent of any size leaves below the least normal number.
+  // Tiny: below the least normal number after rounding with an unbounded exponent.
   const double least = kHalfType ? 0x1p-14 - 0x1p-26 : 0x1p-126 - 0x1p-135;
   if ((option & kFtz) != 0 && std::fabs(exact) < least) bits &= 0x8000;
   const bool nan = (bits & 0x7fff) > exponent;
@@ -383,7 +384,7 @@ void decode_extreme(Decoder& d, Type type) {
   d.emit(i);
 }
 
-// NaN becomes the canonical one; of f64 it becomes quiet and keeps its sign.
+// NaN becomes canonical; f64 NaN becomes quiet and keeps its sign.
 template <bool kAbsolute, bool kFlush>
 inline float signed_value(float a) {
   const float value = kAbsolute ? std::fabs(a) : -a;
@@ -436,7 +437,7 @@ void decode_sign(Decoder& d, Type type) {
       run = unary<signed_pair<kAbsolute, 0x7f80>, uint32_t, uint32_t>;
       break;
     default:
-      d.fail("{} does not take the type .{}", d.statement().name, type_name(type));
+      d.fail("{} does not support the type .{}", d.statement().name, type_name(type));
   }
   emit_elementwise(d, run, type, 1);
 }
@@ -485,7 +486,7 @@ bool decode_float_div(Decoder& d) {
         type, 2);
     return true;
   }
-  if (type != Type::kF32 && type != Type::kF64) d.fail("div does not take the type .{}", type_name(type));
+  if (type != Type::kF32 && type != Type::kF64) d.fail("div does not support the type .{}", type_name(type));
   decode_arithmetic<Op::kDivide>(d, type);
   return true;
 }

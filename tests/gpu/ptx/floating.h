@@ -22,7 +22,7 @@ inline constexpr Format kHalf{5, 10};
 inline constexpr Format kBrain{8, 7};
 inline constexpr Format kTensor32{8, 10};
 
-// Rounds to a smaller format, once and exactly; NaN gives the canonical one. The result is right-aligned.
+// Rounds to a smaller format, once and exactly; NaN becomes canonical. The result is right-aligned.
 uint32_t narrow(double value, Format format, Rounding rounding);
 
 float half_value(uint16_t bits);
@@ -40,7 +40,7 @@ inline uint16_t to_brain(float value) {
 inline float canonical(float value) {
   return value != value ? std::bit_cast<float>(kNan32) : value;
 }
-// Makes a NaN quiet and keeps its other bits.
+// Makes a NaN quiet and preserves its other bits.
 inline double quieted(double nan) {
   return std::bit_cast<double>(std::bit_cast<uint64_t>(nan) | uint64_t{1} << 51);
 }
@@ -51,7 +51,7 @@ inline float flushed(float value) {
 inline float saturated(float value) {
   return value != value ? 0.0f : value <= 0 ? 0.0f : value > 1 ? 1.0f : value;
 }
-// a + b rounded to odd: rounding it again to a format at least two bits smaller gives the correctly rounded
+// a + b rounded to odd: rounding it again to a format at least two bits smaller yields the correctly rounded
 // sum.
 inline double odd_sum(double a, double b) {
   const double sum = a + b;
@@ -60,11 +60,11 @@ inline double odd_sum(double a, double b) {
   if (error == 0 || !std::isfinite(sum)) return sum;
   const uint64_t bits = std::bit_cast<uint64_t>(sum);
   if ((bits & 1) != 0) return sum;
-  // Away from zero where the error has the sum's sign.
+  // Away from zero if the error has the sum's sign.
   return std::bit_cast<double>((error > 0) == (sum > 0) ? bits + 1 : bits - 1);
 }
 
-// The processor's rounding mode while it lives.
+// Sets the processor's rounding mode as long as the object lives.
 class RoundingScope {
  public:
   explicit RoundingScope(Rounding rounding) : before_(std::fegetround()) {
@@ -81,7 +81,7 @@ class RoundingScope {
   int before_;
 };
 
-// Each decodes the statement and returns true where its type is a float.
+// Each decodes the statement and returns true if its type is a float.
 bool decode_float_add_sub(Decoder& d, bool subtract);
 bool decode_float_mul(Decoder& d);
 bool decode_float_mad(Decoder& d);

@@ -1,4 +1,4 @@
-// Finds where lanes that a branch splits meet again.
+// Finds the instructions where diverged lanes reconverge.
 #pragma once
 
 #include "ptx/instruction.h"

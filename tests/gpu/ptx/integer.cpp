@@ -12,7 +12,7 @@ namespace {
 using Wide = __int128;
 using UnsignedWide = unsigned __int128;
 
-// Calls f with a value of the C++ type that a PTX type stands for.
+// Calls f with a value of the C++ type that corresponds to a PTX type.
 template <typename F>
 Handler with_integer(Decoder& d, Type type, F f) {
   switch (type) {
@@ -29,7 +29,7 @@ Handler with_integer(Decoder& d, Type type, F f) {
     case Type::kS64:
       return f(int64_t{});
     default:
-      d.fail("{} does not take the type .{}", d.statement().name, type_name(type));
+      d.fail("{} does not support the type .{}", d.statement().name, type_name(type));
   }
 }
 
@@ -86,7 +86,7 @@ inline T saturated(Wide value) {
   return static_cast<T>(
       std::clamp<Wide>(value, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
 }
-// The product of the low 24 bits, as an integer of 48.
+// Multiplies the low 24 bits; the result has 48 bits.
 template <typename T>
 inline int64_t product24(T a, T b) {
   constexpr auto low = [](T value) {
@@ -96,7 +96,7 @@ inline int64_t product24(T a, T b) {
   };
   return low(a) * low(b);
 }
-// Division by zero gives all ones, on hardware; the PTX text leaves it open.
+// Division by zero yields all ones, as on hardware; PTX leaves it undefined.
 template <typename T>
 inline T quotient(T a, T b) {
   if (b == 0) return static_cast<T>(-1);
@@ -114,7 +114,7 @@ inline T remainder(T a, T b) {
   return static_cast<T>(a % b);
 }
 
-// --- add, sub, mul, mad take floats too; floating.cpp decodes those.
+// --- add, sub, mul, mad also support floats, which floating.cpp decodes.
 
 template <bool kSubtract>
 void decode_add_sub(Decoder& d) {
@@ -235,7 +235,7 @@ Type twice(Decoder& d, Type type) {
     case Type::kS32:
       return Type::kS64;
     default:
-      d.fail("{}.wide does not take the type .{}", d.statement().name, type_name(type));
+      d.fail("{}.wide does not support the type .{}", d.statement().name, type_name(type));
   }
 }
 

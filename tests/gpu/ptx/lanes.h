@@ -6,7 +6,7 @@
 #include "ptx/decoder.h"
 #include "ptx/warp.h"
 
-// Before a loop over lanes: none reads what another writes.
+// Before a loop over lanes: no lane reads what another writes.
 #if defined(__clang__)
 #define STRATA_INDEPENDENT_LANES _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -15,8 +15,8 @@
 
 namespace strata::gpu_tests {
 
-// d[lane] = f(s[lane]…) for the lanes of the mask. Whole warps take a loop that the compiler turns into
-// vector instructions; a destination may also be a source, since each lane reads before it writes.
+// d[lane] = f(s[lane]…) for the lanes of the mask. Whole warps use a loop that the compiler vectorizes; a
+// destination may also be a source, since each lane reads before it writes.
 template <typename F, typename D, typename... S>
 inline void each_lane(uint32_t mask, F f, D* d, const S*... s) {
   if (mask == kAllLanes) [[likely]] {
@@ -27,7 +27,7 @@ inline void each_lane(uint32_t mask, F f, D* d, const S*... s) {
   }
 }
 
-// F is called by name, not through a pointer, so that it is inlined.
+// F is a template argument rather than a pointer, so that it is inlined.
 template <auto F, typename D, typename A>
 void unary(Warp& w, const Instruction& i, uint32_t mask) {
   each_lane(
@@ -45,7 +45,7 @@ void ternary(Warp& w, const Instruction& i, uint32_t mask) {
       w.reg<C>(i.r[3]));
 }
 
-// d = op(sources of the types), all in registers of exactly these widths.
+// d = op(sources of the given types), all in registers of exactly these widths.
 inline Instruction elementwise(Decoder& d, Handler run, unsigned destination_bytes,
                                std::initializer_list<Type> sources) {
   d.need_operands(1 + sources.size());

@@ -47,7 +47,7 @@ class Lexer {
       } else if (c == '/' && peek(1) == '*') {
         const int line = line_;
         for (at_ += 2; !(peek() == '*' && peek(1) == '/'); ++at_) {
-          if (at_ >= text_.size()) throw LoadError(file_, line, "this comment has no end");
+          if (at_ >= text_.size()) throw LoadError(file_, line, "unterminated comment");
           if (text_[at_] == '\n') ++line_;
         }
         ++at_;
@@ -77,7 +77,7 @@ class Lexer {
     }
     if (c == '"') {
       while (peek() != '"') {
-        if (at_ >= text_.size() || peek() == '\n') throw LoadError(file_, line_, "this string has no end");
+        if (at_ >= text_.size() || peek() == '\n') throw LoadError(file_, line_, "unterminated string");
         at_ += 1;
       }
       ++at_;
@@ -85,9 +85,8 @@ class Lexer {
     }
     constexpr std::string_view kSymbols = ",;:()[]{}<>+-!|@=.";
     if (kSymbols.find(c) != std::string_view::npos) return Token::Kind::kSymbol;
-    throw LoadError(
-        file_, line_,
-        fmt::format("a character with the code {} does not belong in PTX", static_cast<unsigned char>(c)));
+    throw LoadError(file_, line_,
+                    fmt::format("character code {} is not valid in PTX", static_cast<unsigned char>(c)));
   }
 
   std::string_view text_;

@@ -1,4 +1,4 @@
-// Splits PTX text into tokens. Comments and white space are dropped.
+// Splits PTX text into tokens. Drops comments and white space.
 #pragma once
 
 #include <string>
@@ -21,14 +21,14 @@ struct Token {
   Kind kind = Kind::kEnd;
   std::string_view text;
   int line = 0;
-  // True where no white space separates it from the token before: "%tid.x" against "ret .x".
+  // True without white space before the token: "%tid.x", not "ret .x".
   bool joined = false;
 
   bool is(char symbol) const { return kind == Kind::kSymbol && text[0] == symbol; }
   bool is_dotted(std::string_view name) const { return kind == Kind::kDotted && text == name; }
 };
 
-// The tokens point into `text`, which must outlive them. The last one is kEnd. Throws LoadError.
+// Tokens point into `text`, which must outlive them. The last one is kEnd. Throws LoadError.
 std::vector<Token> tokenize(std::string_view text, const std::string& file);
 
 }  // namespace strata::gpu_tests

@@ -1,4 +1,4 @@
-// ld, st, prefetch and the order of memory.
+// ld, st, prefetch and fences.
 #include "ptx/load_store.h"
 #include "ptx/access.h"
 #include "ptx/lanes.h"
@@ -73,7 +73,7 @@ void run_load(Warp& w, const Instruction& i, uint32_t mask) {
       std::byte* reg = w.reg<std::byte>(registers[n]);
       const std::byte* from = place.data + n * i.bytes;
       if (i.option == i.bytes) [[likely]] {
-        // Sizes that the compiler knows: a call for each lane would cost more than the copy.
+        // Compile-time sizes: a call per lane would cost more than the copy.
         if (i.bytes == 4)
           std::memcpy(reg + lane * 4, from, 4);
         else if (i.bytes == 2)
@@ -147,7 +147,7 @@ void decode_load_store(Decoder& d) {
   std::vector<const Operand*> elements{&data};
   if (i.vector > 1) {
     if (data.kind != Operand::Kind::kVector || data.elements.size() != i.vector)
-      d.fail("a vector of {} was expected", i.vector);
+      d.fail("expected a vector of {}", i.vector);
     elements.clear();
     for (const Operand& element : data.elements) elements.push_back(&element);
   } else if (data.kind == Operand::Kind::kVector && data.elements.size() == 1) {
@@ -157,7 +157,7 @@ void decode_load_store(Decoder& d) {
   unsigned width = 0;
   for (const Operand* element : elements) {
     unsigned bytes = 0;
-    // Immediates of 8 bits are kept in 16: no register is narrower.
+    // 8-bit immediates are stored in 16 bits: no register is narrower.
     const Type type = i.bytes == 1 ? Type::kB16 : i.type;
     registers.push_back(kLoad ? d.loose_destination(*element, std::max<unsigned>(i.bytes, 2), &bytes)
                               : d.loose_source(*element, type, &bytes));
@@ -184,8 +184,8 @@ void decode_prefetch(Decoder& d) {
   d.emit(i);
 }
 
-// Blocks run one after another and warps in turns: a fence has nothing to order. It orders no accesses for
-// the race check either, which accepts only barriers and atomics.
+// Blocks run one after another and warps take turns, so a fence orders nothing. The race check does not
+// accept fences either, only barriers and atomics.
 void decode_fence(Decoder& d) {
   if (d.next_modifier() == "proxy" || d.next_modifier() == "mbarrier_init")
     d.fail("{} is not implemented (TMA)", d.opcode());

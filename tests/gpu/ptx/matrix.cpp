@@ -1,5 +1,5 @@
-// mma, ldmatrix, stmatrix, movmatrix. Lane l has group g = l / 4 and place t = l % 4; the layouts are those
-// of the PTX ISA.
+// mma, ldmatrix, stmatrix, movmatrix. Lane l has group g = l / 4 and position t = l % 4; the layouts are
+// those of the PTX ISA.
 #include <array>
 #include <type_traits>
 
@@ -14,9 +14,9 @@ namespace {
 
 using Row = float __attribute__((vector_size(32)));
 
-// c[16][8] += a[16][k] · b[k][8], one product after another in order of k, in fp32.
+// c[16][8] += a[16][k] · b[k][8] in fp32, sequentially in order of k.
 inline __attribute__((always_inline)) void multiply(const float* a, const Row* b, Row* c, unsigned depth) {
-  // Half of the rows at a time: their sums stay in registers.
+  // Half of the rows at a time, so that their sums stay in registers.
   for (unsigned first = 0; first < 16; first += 8) {
     Row sum[8];
     for (unsigned n = 0; n < 8; ++n) sum[n] = c[first + n];
@@ -50,7 +50,7 @@ constexpr Format format_of() {
   return kType == Type::kF16 ? kHalf : kType == Type::kBf16 ? kBrain : kTensor32;
 }
 
-// Elements of a and b, as the float or as its bits.
+// Elements of a and b, as float or bits.
 template <Type kType, typename T>
 T element(uint32_t word, unsigned which) {
   constexpr bool kBits = std::is_same_v<T, uint32_t>;
@@ -63,7 +63,7 @@ T element(uint32_t word, unsigned which) {
     return kType == Type::kF16 ? half_value(small) : brain_value(small);
 }
 
-// From the fragments of the lanes: left[16][depth], right[depth][8].
+// Reads the fragments of all lanes into left[16][depth] and right[depth][8].
 template <Type kType, typename T>
 void gather(Warp& w, const uint32_t* a, unsigned a_registers, unsigned depth, T* left, T* right) {
   constexpr bool kSmall = kType != Type::kTf32;
@@ -96,7 +96,7 @@ void gather(Warp& w, const uint32_t* a, unsigned a_registers, unsigned depth, T*
   }
 }
 
-// c[16][8] += a · b as an H200 adds.
+// c[16][8] += a · b with the addition of an H200.
 template <Type kType>
 void multiply_hopper(Warp& w, const uint32_t* a, unsigned a_registers, unsigned depth, float* sum) {
   std::array<uint32_t, 16 * 16> left;
@@ -114,7 +114,7 @@ void multiply_hopper(Warp& w, const uint32_t* a, unsigned a_registers, unsigned 
   }
 }
 
-// The pool: d0 … d3, a…, b…, c0 … c3. `vector`: registers of a; b has half as many.
+// The pool: d0 … d3, a…, b…, c0 … c3. `vector`: registers of a; b has half of that number.
 template <Type kType>
 void run_mma(Warp& w, const Instruction& i, uint32_t) {
   const unsigned a_registers = i.vector;
@@ -183,7 +183,7 @@ void decode_mma(Decoder& d) {
 
 constexpr unsigned kRowBytes = 16;
 
-// Lane 8m + r has the address of row r of matrix m. Element (row, column) belongs to lane 4·row + column / 2;
+// Lane 8m + r has the address of row r of matrix m. Element (row, column) goes to lane 4·row + column / 2;
 // with .trans to lane 4·column + row / 2.
 void run_load_matrix(Warp& w, const Instruction& i, uint32_t) {
   const unsigned matrices = i.vector;

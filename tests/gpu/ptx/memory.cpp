@@ -76,7 +76,7 @@ Region* Memory::find(uint64_t address) const {
 void Memory::free(uint64_t address) {
   Region* region = find(address);
   if (region == nullptr || region->base != address || region->freed) {
-    throw std::invalid_argument(fmt::format("free of {:#x}, which is not an allocation", address));
+    throw std::invalid_argument(fmt::format("free of {:#x}: not an allocation", address));
   }
   allocated_ -= region->size;
   const uint64_t size = region->size;

@@ -1,4 +1,4 @@
-// Device memory: allocations at addresses of their own, with the bytes that were written and a shadow.
+// Device memory: allocations at distinct addresses, with a record of written bytes and a shadow.
 #pragma once
 
 #include <algorithm>
@@ -13,26 +13,26 @@
 
 namespace strata::gpu_tests {
 
-// Generic addresses of the other spaces: an offset within the space plus its base.
+// Base addresses of the other spaces: a generic address is the base plus the offset within the space.
 inline constexpr uint64_t kSharedBase = 0x6000'0000'0000;
 inline constexpr uint64_t kLocalBase = 0x6100'0000'0000;
 inline constexpr uint64_t kParamBase = 0x6200'0000'0000;
 inline constexpr uint64_t kWindowBytes = uint64_t{1} << 32;
 inline constexpr uint64_t kGlobalBase = 0x7000'0000'0000;
 
-// Consecutive bytes of one space. Offsets count from its base.
+// Consecutive bytes of one space. Offsets are relative to its base.
 class Region {
  public:
   Region() = default;
   Region(std::string name, Space space, uint64_t base, uint64_t bytes);
 
   void reset(uint64_t bytes);
-  // Each byte is unwritten again.
+  // Marks all bytes as unwritten.
   void forget() { std::fill(written_.begin(), written_.end(), uint16_t{0}); }
 
   bool written(uint64_t offset, uint64_t bytes) const;
   void mark(uint64_t offset, uint64_t bytes, bool written);
-  // The first byte that was never written, or `bytes` past the offset.
+  // The first unwritten byte, or `bytes` past the offset.
   uint64_t first_unwritten(uint64_t offset, uint64_t bytes) const;
 
   std::string name;
@@ -45,16 +45,17 @@ class Region {
   Shadow shadow;
 
  private:
-  std::vector<uint16_t> written_;  // one bit a byte
+  std::vector<uint16_t> written_;  // one bit per byte
 };
 
 class Memory {
  public:
-  // 256-byte aligned; a gap of at least 64 KiB follows, so that an overrun meets no other allocation.
+  // 256-byte aligned and followed by a gap of at least 64 KiB, so that an overrun does not reach another
+  // allocation.
   Region& allocate(uint64_t bytes, std::string name, Space space = Space::kGlobal);
-  // Addresses are never used again: a later access is named as one to freed memory.
+  // Addresses are not reused, so that a later access is reported as one to freed memory.
   void free(uint64_t address);
-  // The allocation that an address belongs to, or the last one before it; null where there is none.
+  // The allocation at an address, or the last one before it; null if there is none.
   Region* find(uint64_t address) const;
   void clear_shadows();
   uint64_t allocated() const { return allocated_; }

@@ -23,7 +23,7 @@ std::vector<std::string> split_lines(std::string_view text) {
   return lines;
 }
 
-// Zero where the text gives no value.
+// Zero unless the text has a value.
 void initialize(Region& region, const Variable& variable) {
   std::fill(region.data.begin(), region.data.end(), std::byte{0});
   if (!variable.initial.empty())
@@ -46,8 +46,9 @@ Module::Module(std::string_view text, const std::string& file, Memory& memory) :
       continue;
     }
     if (variable.space != Space::kGlobal && variable.space != Space::kConst) {
-      throw LoadError(file, variable.line,
-                      fmt::format("a .{} variable of a module", space_name(variable.space)));
+      throw LoadError(
+          file, variable.line,
+          fmt::format("a .{} variable at module scope is not supported", space_name(variable.space)));
     }
     if (variable.external || !variable.constant_size) {
       throw LoadError(file, variable.line, fmt::format("{} is not defined in this module", variable.name));
@@ -70,7 +71,7 @@ Module::Module(std::string_view text, const std::string& file, Memory& memory) :
   }
   for (const FunctionSyntax& function : syntax.functions) {
     const auto [place, fresh] = names.functions.try_emplace(function.name, &function);
-    // A declaration may come before the definition.
+    // A declaration may precede the definition.
     if (!fresh && function.has_body) {
       if (place->second->has_body)
         throw LoadError(file, function.line, fmt::format("{} is duplicated", function.name));
@@ -89,18 +90,17 @@ const Kernel& Module::kernel(std::string_view name) const {
   }
   for (const Kernel& one : kernels_) {
     if (one.name.find(name) == std::string::npos) continue;
-    if (found != nullptr)
-      throw std::invalid_argument(fmt::format("several kernels have {} in their names", name));
+    if (found != nullptr) throw std::invalid_argument(fmt::format("several kernel names contain {}", name));
     found = &one;
   }
-  if (found == nullptr) throw std::invalid_argument(fmt::format("there is no kernel {}", name));
+  if (found == nullptr) throw std::invalid_argument(fmt::format("no kernel is named {}", name));
   return *found;
 }
 
 uint64_t Module::address(const std::string& variable) const {
   const auto found = addresses_.find(variable);
   if (found == addresses_.end())
-    throw std::invalid_argument(fmt::format("there is no variable {}", variable));
+    throw std::invalid_argument(fmt::format("no variable is named {}", variable));
   return found->second;
 }
 

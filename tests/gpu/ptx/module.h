@@ -1,4 +1,4 @@
-// A loaded PTX text: its kernels, and its variables in device memory.
+// A loaded PTX module: its kernels, and its variables in device memory.
 #pragma once
 
 #include <map>
@@ -13,13 +13,12 @@ namespace strata::gpu_tests {
 
 class Module {
  public:
-  // Throws LoadError with the line. The module must stay where it is: kernels point into it.
+  // Throws LoadError with the line. The module must not move: kernels point into it.
   Module(std::string_view text, const std::string& file, Memory& memory);
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  // The kernel of that name; also of a part of a mangled name, if only one has it. Throws
-  // std::invalid_argument.
+  // The kernel with that name, or the only one whose mangled name contains it. Throws std::invalid_argument.
   const Kernel& kernel(std::string_view name) const;
   const std::vector<Kernel>& kernels() const { return kernels_; }
   // The address of a global variable. Throws std::invalid_argument.

@@ -33,7 +33,7 @@ void decode_predicate_move(Decoder& d) {
   d.emit(i);
 }
 
-// Parts of equal width, lowest first: `bytes` each, `vector` of them, in the pool.
+// `vector` parts of `bytes` bytes each, lowest first; their registers are in the pool.
 void run_pack(Warp& w, const Instruction& i, uint32_t mask) {
   std::byte* whole = w.reg<std::byte>(i.r[0]);
   const unsigned width = unsigned{i.bytes} * i.vector;
@@ -47,7 +47,7 @@ void run_pack(Warp& w, const Instruction& i, uint32_t mask) {
 
 void run_unpack(Warp& w, const Instruction& i, uint32_t mask) {
   const unsigned width = unsigned{i.bytes} * i.vector;
-  // A part may be the register that holds the whole.
+  // A part may be the register of the whole.
   std::array<std::byte, kLanes * 8> whole;
   std::memcpy(whole.data(), w.reg<std::byte>(i.r[1]), kLanes * width);
   for (unsigned part = 0; part < i.vector; ++part) {
@@ -82,7 +82,7 @@ bool decode_clock(Decoder& d, Type type) {
   i.bytes = static_cast<uint8_t>(type_bytes(type));
   i.option = name.ends_with("hi") ? 32 : 0;
   i.run = [](Warp& w, const Instruction& at, uint32_t mask) {
-    // Instructions of the launch stand for clocks.
+    // Executed instructions of the launch serve as clocks.
     const uint64_t value = w.block->launch->executed >> at.option;
     for_lanes(mask, [&](unsigned lane) {
       std::memcpy(w.reg<std::byte>(at.r[0]) + lane * at.bytes, &value, at.bytes);
@@ -99,7 +99,7 @@ void decode_mov(Decoder& d) {
     return;
   }
   const unsigned bytes = type_bytes(type);
-  if (bytes < 2) d.fail("mov does not take the type .{}", type_name(type));
+  if (bytes < 2) d.fail("mov does not support the type .{}", type_name(type));
   d.need_operands(2);
   if (decode_clock(d, type)) return;
   const Operand& to = d.operand(0);
@@ -112,7 +112,7 @@ void decode_mov(Decoder& d) {
     i.more = d.pool(d.vector_sources(from, part, count));
     i.bytes = static_cast<uint8_t>(type_bytes(part));
     i.vector = static_cast<uint8_t>(count);
-    // A part may be the destination's own register only if it is as wide, which it is not.
+    // A part can be the destination's register only if both have the same width, which they do not.
     i.run = run_pack;
   } else if (to.kind == Operand::Kind::kVector) {
     const size_t count = to.elements.size();

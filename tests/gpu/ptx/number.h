@@ -1,4 +1,4 @@
-// Literals of PTX.
+// PTX literals.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace strata::gpu_tests {
 
-// kInteger, kFloat32 or kFloat64, as its bits.
+// kInteger, kFloat32 or kFloat64, with its bits.
 struct Number {
   Operand::Kind kind;
   int64_t value;

@@ -1,4 +1,4 @@
-// The opcodes that are implemented, by the part before the first dot.
+// The implemented opcodes, by the part before the first dot.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ struct Opcode {
   void (*decode)(Decoder& decoder);
 };
 
-// One list a file: integer.cpp, floating.cpp, …
+// One list per file: integer.cpp, floating.cpp, …
 std::span<const Opcode> integer_opcodes();
 std::span<const Opcode> bit_opcodes();
 std::span<const Opcode> floating_opcodes();
@@ -28,9 +28,9 @@ std::span<const Opcode> matrix_opcodes();
 std::span<const Opcode> async_opcodes();
 std::span<const Opcode> barrier_opcodes();
 
-// Null where there is none.
+// Null for an unknown opcode.
 const Opcode* find_opcode(std::string_view name);
-// Why an opcode is left out, or empty where it is not known at all.
+// Why an opcode is not implemented; empty if it is unknown.
 std::string_view refusal(std::string_view name);
 
 }  // namespace strata::gpu_tests

@@ -34,7 +34,7 @@ bool Decoder::take(std::string_view modifier) {
 }
 
 void Decoder::need(std::string_view modifier) {
-  if (!take(modifier)) fail("{}: .{} was expected", opcode(), modifier);
+  if (!take(modifier)) fail("{}: expected .{}", opcode(), modifier);
 }
 
 Type Decoder::take_type() {
@@ -50,7 +50,7 @@ Type Decoder::take_type() {
 Type Decoder::take_type_of(std::initializer_list<Type> allowed) {
   const Type type = take_type();
   if (std::find(allowed.begin(), allowed.end(), type) == allowed.end()) {
-    fail("{} does not take the type .{}", statement_->name, type_name(type));
+    fail("{} does not support the type .{}", statement_->name, type_name(type));
   }
   return type;
 }
@@ -117,7 +117,7 @@ bool Decoder::find_variable(const std::string& name, Symbol* symbol) {
 }
 
 const Decoder::Register& Decoder::need_register(const Operand& operand) {
-  if (operand.kind != Operand::Kind::kName || operand.value != 0) fail("a register was expected");
+  if (operand.kind != Operand::Kind::kName || operand.value != 0) fail("expected a register");
   const Register* reg = find_register(operand.name);
   if (reg == nullptr) fail("{} is not a register here", operand.name);
   return *reg;
@@ -147,7 +147,7 @@ uint64_t Decoder::immediate_bits(const Operand& operand, Type type) const {
     if (bytes != 8) fail("a float of 64 bits does not fit .{}", type_name(type));
     return static_cast<uint64_t>(operand.value);
   }
-  if (type == Type::kF32 || type == Type::kF64) fail("an integer where a float is needed");
+  if (type == Type::kF32 || type == Type::kF64) fail("{} is an integer: expected a float", operand.value);
   if (bytes < 8) {
     const int64_t least = -(int64_t{1} << (8 * bytes - 1));
     const int64_t most = (int64_t{1} << (8 * bytes)) - 1;
@@ -161,7 +161,7 @@ uint32_t Decoder::source(const Operand& operand, Type type) {
   unsigned bytes = 0;
   const uint32_t reg = loose_source(operand, type, &bytes);
   if (bytes != type_bytes(type))
-    fail("{} has {} bits; .{} is needed", operand.name, bytes * 8, type_name(type));
+    fail("{} has {} bits: expected .{}", operand.name, bytes * 8, type_name(type));
   return reg;
 }
 
@@ -175,7 +175,7 @@ uint32_t Decoder::loose_source(const Operand& operand, Type type, unsigned* byte
     case Operand::Kind::kName:
       break;
     default:
-      fail("a register or a number was expected");
+      fail("expected a register or a number");
   }
   if (operand.negated) fail("only predicates can be negated");
   if (operand.value == 0) {
@@ -233,7 +233,7 @@ int64_t Decoder::integer_operand(const Operand& operand, int64_t least, int64_t 
 }
 
 void Decoder::address(const Operand& operand, Instruction* i, size_t at) {
-  if (operand.kind != Operand::Kind::kAddress) fail("an address in brackets was expected");
+  if (operand.kind != Operand::Kind::kAddress) fail("expected an address in brackets");
   i->immediate = operand.value;
   if (operand.name.empty()) {
     i->r[at] = constant(0, 8);
@@ -248,7 +248,7 @@ void Decoder::address(const Operand& operand, Instruction* i, size_t at) {
   }
   Symbol symbol;
   if (!find_variable(operand.name, &symbol)) fail("{} is not a register or variable here", operand.name);
-  // A parameter of an inlined function is a local variable.
+  // Parameters of inlined functions are local variables.
   const bool fits = i->space == symbol.space || i->space == Space::kGeneric ||
                     (i->space == Space::kParam && symbol.space == Space::kLocal);
   if (!fits)
@@ -266,7 +266,7 @@ uint32_t Decoder::pool(std::span<const uint32_t> registers) {
 
 std::vector<uint32_t> Decoder::vector_sources(const Operand& operand, Type type, size_t count) {
   if (operand.kind != Operand::Kind::kVector || operand.elements.size() != count)
-    fail("a vector of {} was expected", count);
+    fail("expected a vector of {}", count);
   std::vector<uint32_t> registers;
   for (const Operand& element : operand.elements) registers.push_back(source(element, type));
   return registers;
@@ -274,7 +274,7 @@ std::vector<uint32_t> Decoder::vector_sources(const Operand& operand, Type type,
 
 std::vector<uint32_t> Decoder::vector_destinations(const Operand& operand, unsigned bytes, size_t count) {
   if (operand.kind != Operand::Kind::kVector || operand.elements.size() != count)
-    fail("a vector of {} was expected", count);
+    fail("expected a vector of {}", count);
   std::vector<uint32_t> registers;
   for (const Operand& element : operand.elements) registers.push_back(destination(element, bytes));
   return registers;

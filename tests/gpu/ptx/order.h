@@ -1,5 +1,5 @@
-// Streams, events and the happens-before of operations. The host is a stream too (kHost): what it enqueues
-// happens after everything that it has waited for.
+// Streams, events and the happens-before order of operations. The host is a stream too (kHost): its
+// operations happen after everything that it has waited for.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ using StreamId = uint32_t;
 using EventId = uint32_t;
 inline constexpr StreamId kHost = 0;
 
-// For each stream, the number of its operations that are in the past.
+// For each stream, the number of its operations in the past.
 using VectorClock = std::vector<uint32_t>;
 
 class Order {
@@ -25,10 +25,10 @@ class Order {
   EventId create_event();
   size_t streams() const { return streams_.size(); }
 
-  // The next operation of a stream: its clock, with itself included.
+  // The next operation of a stream: its clock, including itself.
   VectorClock enqueue(StreamId stream);
   void record(EventId event, StreamId stream);
-  // Later operations of the stream happen after what the event recorded; nothing where it recorded nothing.
+  // Operations enqueued later happen after those that the event recorded, if any.
   void wait(StreamId stream, EventId event);
   // The host waits.
   void synchronize(StreamId stream);
@@ -43,22 +43,22 @@ class Order {
   std::vector<VectorClock> events_;
 };
 
-// The operations that stamps name: number, stream, place in the stream and a name for messages.
+// The operations that stamps refer to: number, stream, position in it, and a name for messages.
 class OperationTable final : public OperationOrder {
  public:
   struct Operation {
     StreamId stream;
     uint32_t place;
     std::string name;
-    const void* kernel;  // of a launch, else null
+    const void* kernel;  // kernel of a launch, else null
     unsigned grid[3];
     unsigned block[3];
   };
 
-  // True once all numbers are taken: the shadows must be cleared and the table restarted.
+  // True if all numbers are used up: clear the shadows and restart the table.
   bool full() const { return operations_.size() >= Stamp::kMaxOperation; }
   void restart() { operations_.clear(); }
-  // Starts an operation and makes it the current one. Numbers begin at 1.
+  // Starts an operation and makes it the current one. Numbers start at 1.
   unsigned start(Operation operation, VectorClock clock);
   const Operation& at(unsigned number) const { return operations_.at(number - 1); }
   bool before_current(unsigned number) const override;

@@ -11,7 +11,7 @@
 namespace strata::gpu_tests {
 namespace {
 
-// Larger arrays than any kernel has; keeps a damaged size from taking the machine's memory.
+// Larger than any kernel's arrays; prevents a damaged size from exhausting the machine's memory.
 constexpr uint64_t kMaxVariableBytes = uint64_t{1} << 26;
 constexpr int kMaxRegisters = 100'000;
 
@@ -44,11 +44,11 @@ class Parser {
   }
 
   const Token& take(Token::Kind kind, const char* what) {
-    if (peek().kind != kind) fail("{} was expected, not {}", what, found());
+    if (peek().kind != kind) fail("expected {}, found {}", what, found());
     return advance();
   }
   void expect(char symbol) {
-    if (!peek().is(symbol)) fail("\"{}\" was expected, not {}", symbol, found());
+    if (!peek().is(symbol)) fail("expected \"{}\", found {}", symbol, found());
     advance();
   }
   bool accept(char symbol) {
@@ -57,7 +57,7 @@ class Parser {
     return true;
   }
   void expect_directive(std::string_view name) {
-    if (!peek().is_dotted(name)) fail(".{} was expected, not {}", name, found());
+    if (!peek().is_dotted(name)) fail("expected .{}, found {}", name, found());
     advance();
   }
   bool accept_directive(std::string_view name) {
@@ -76,7 +76,7 @@ class Parser {
 
   int64_t integer() {
     const Number one = number();
-    if (one.kind != Operand::Kind::kInteger) fail("an integer was expected");
+    if (one.kind != Operand::Kind::kInteger) fail("expected an integer");
     return one.value;
   }
   uint64_t size() {
@@ -87,7 +87,7 @@ class Parser {
 
   void top_level() {
     const Token& token = peek();
-    if (token.kind != Token::Kind::kDotted) fail("a directive was expected, not {}", found());
+    if (token.kind != Token::Kind::kDotted) fail("expected a directive, found {}", found());
     const std::string_view name = token.text;
     if (name == "target") {
       advance();
@@ -117,7 +117,7 @@ class Parser {
     module_.source_files[index] = path.substr(path.find_last_of('/') + 1);
   }
 
-  // Debug information: skipped up to its closing brace.
+  // Skips debug information up to its closing brace.
   void skip_section() {
     advance();
     advance();
@@ -176,7 +176,7 @@ class Parser {
     while (peek().kind == Token::Kind::kDotted) {
       const std::string_view name = advance().text;
       if (name == "align") {
-        // The second one, after .ptr, is of what the parameter points at.
+        // The second one, after .ptr, applies to the target of the pointer.
         const uint64_t align = size();
         if (!std::has_single_bit(align)) fail("{} is not an alignment", align);
         if (one.align == 0 && !typed) one.align = align;
@@ -370,7 +370,7 @@ class Parser {
       const int line = static_cast<int>(size());
       if (line > 0) source_.line = line;
       size();
-      // function_name LABEL, inlined_at FILE LINE COLUMN: to the end of the line.
+      // function_name LABEL, inlined_at FILE LINE COLUMN: up to the end of the line.
       while (peek().line == here && peek().kind != Token::Kind::kEnd) advance();
     } else if (peek().is_dotted("pragma")) {
       pragma();

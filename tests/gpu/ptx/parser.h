@@ -1,4 +1,4 @@
-// Parses the text of a PTX module.
+// Parses a PTX module.
 #pragma once
 
 #include <string>

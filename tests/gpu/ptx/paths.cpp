@@ -104,7 +104,7 @@ void BlockRunner::split(Warp& warp, uint32_t index, const Instruction& i,
                         const std::vector<std::pair<uint32_t, uint32_t>>& sides) {
   const Path before = warp.paths[index];
   uint32_t join = before.join;
-  // A branch to the same place shares the join, so that loops do not nest.
+  // A branch to the same target shares the join, so that loops do not nest.
   if (i.join != kNone && (join == kNone || warp.joins[join].pc != i.join)) {
     join = new_join(warp, Join{i.join, before.mask, 0, before.join});
   }
@@ -134,7 +134,7 @@ void BlockRunner::complete_join(Warp& warp, uint32_t index) {
   join = Join{};
 }
 
-// The lanes end. Those that wait for them at joins no longer do.
+// The lanes exit. Joins no longer wait for them.
 void BlockRunner::leave(Warp& warp, uint32_t index, uint32_t lanes) {
   const uint32_t first_join = warp.paths[index].join;
   warp.live &= ~lanes;
@@ -150,14 +150,14 @@ void BlockRunner::leave(Warp& warp, uint32_t index, uint32_t lanes) {
     complete_join(warp, join);
     join = parent;
   }
-  // Paths that waited for these lanes ask again.
+  // Paths that waited for these lanes check again.
   for (Path& path : warp.paths) {
     if (path.state == Path::State::kWarpSync) path.state = Path::State::kReady;
   }
   complete_barriers();
 }
 
-// The lanes of `set` that execute the instruction together with this one: those with the same mask, or the
+// The lanes of `set` that execute the instruction together with this lane: those with the same mask, or the
 // whole warp.
 uint32_t BlockRunner::group(Warp& warp, const Instruction& i, uint32_t set, unsigned lane, uint32_t* needed) {
   if (i.kind != Instruction::Kind::kWarpSync) {
@@ -185,7 +185,7 @@ bool BlockRunner::run_groups(Warp& warp, const Instruction& i, uint32_t set) {
     rest &= ~together;
   }
   if (i.kind == Instruction::Kind::kAligned && set != kAllLanes) {
-    // Hardware leaves open what these do when a lane is missing.
+    // On hardware the behavior with missing lanes is undefined.
     warp.fail(Fault::kMask, i, static_cast<unsigned>(std::countr_zero(set)),
               fmt::format("needs all 32 lanes, only {:#010x} are here", set));
   }
@@ -197,8 +197,8 @@ bool BlockRunner::run_groups(Warp& warp, const Instruction& i, uint32_t set) {
   return true;
 }
 
-// Runs the instruction if all its lanes are here, on this path or waiting on others. Returns false if the
-// path now waits or has waited.
+// Runs the instruction if all of its lanes have arrived, on this path or waiting on others. Returns false if
+// the path now waits or has waited.
 bool BlockRunner::warp_sync(Warp& warp, uint32_t index, const Instruction& i, uint32_t lanes) {
   if (run_groups(warp, i, lanes)) [[likely]]
     return true;

@@ -113,7 +113,7 @@ void BlockRunner::run(uint32_t number) {
   start(number);
   const auto count = static_cast<uint32_t>(warps_.size());
   for (;;) {
-    // The first warp that can run, from one that the dice choose.
+    // The first runnable warp, starting from a random one.
     const uint32_t first = count > 1 ? dice_.below(count) : 0;
     Warp* chosen = nullptr;
     for (uint32_t n = 0; n < count && chosen == nullptr; ++n) {
@@ -129,7 +129,7 @@ void BlockRunner::run(uint32_t number) {
   if (live_threads_ > 0) report_deadlock();
 }
 
-// Some instructions of one path; how many is drawn, so that warps meet in many ways.
+// Runs a random number of instructions of one path, so that warps interleave in many ways.
 void BlockRunner::slice(Warp& warp) {
   uint32_t ready = 0;
   for (const Path& path : warp.paths) ready += path.state == Path::State::kReady ? 1 : 0;

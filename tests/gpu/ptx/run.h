@@ -7,7 +7,7 @@
 
 namespace strata::gpu_tests {
 
-// A small generator: the order of blocks, warps and paths comes from it.
+// A small random generator: determines the order of blocks, warps and paths.
 class Dice {
  public:
   explicit Dice(uint64_t seed) : state_(seed * 0x9e37'79b9'7f4a'7c15 + 0x1234'5678'9abc'def1) {}
@@ -22,7 +22,7 @@ class Dice {
   uint64_t state_;
 };
 
-// One block after another, in an order drawn from the dice. Throws Violation.
+// Runs one block after another, in random order. Throws Violation.
 void run_grid(Launch& launch, Dice& dice);
 
 }  // namespace strata::gpu_tests

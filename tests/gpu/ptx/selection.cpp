@@ -1,4 +1,4 @@
-// setp, set, selp, slct: comparisons and choices.
+// setp, set, selp, slct: comparisons and selection.
 #include <array>
 #include <cmath>
 
@@ -83,7 +83,7 @@ inline uint32_t compare_lanes(Warp& w, const Instruction& i, uint32_t mask) {
   return bits;
 }
 
-// Small floats, and .ftz: through floats.
+// For small floats and .ftz: converts to float.
 template <Compare kCompare>
 inline uint32_t compare_converted(Warp& w, const Instruction& i, uint32_t mask) {
   uint32_t bits = 0;
@@ -192,8 +192,8 @@ uint32_t combine(uint32_t held, uint32_t with, uint8_t option) {
   }
 }
 
-// A comparison with a second result or a third operand. The comparer is kept as the immediate; the pool has
-// p's partner and c.
+// A comparison with a second result or a third operand. `immediate` has the comparer; the pool has p's
+// partner and c.
 void run_compare_more(Warp& w, const Instruction& i, uint32_t mask) {
   const auto run = reinterpret_cast<Comparer>(i.immediate);
   const uint32_t held = run(w, i, mask);
@@ -262,7 +262,7 @@ void decode_setp(Decoder& d) {
   d.emit(i);
 }
 
-// As setp, with a register of 32 bits: all ones or 1.0 where it holds.
+// Like setp, with a 32-bit register: all ones or 1.0 if true.
 void decode_set(Decoder& d) {
   Instruction i;
   const Comparison comparison = take_comparison(d, &i, 1, true);
@@ -301,7 +301,7 @@ void run_select(Warp& w, const Instruction& i, uint32_t mask) {
 void decode_selp(Decoder& d) {
   const Type type = d.take_type();
   const unsigned bytes = type_bytes(type);
-  if (bytes < 2 || type == Type::kPred) d.fail("selp does not take the type .{}", type_name(type));
+  if (bytes < 2 || type == Type::kPred) d.fail("selp does not support the type .{}", type_name(type));
   d.need_operands(4);
   Instruction i;
   bool negated = false;
@@ -319,17 +319,17 @@ inline T select_by_sign(T a, T b, C c) {
   return c >= 0 ? a : b;
 }
 
-// a where c >= 0, else b; NaN gives b.
+// a if c >= 0, else b; b if c is NaN.
 void decode_slct(Decoder& d) {
   const bool ftz = d.take("ftz");
   const Type type = d.take_type();
   const Type by = d.take_type_of({Type::kS32, Type::kF32});
   const unsigned bytes = type_bytes(type);
-  if (bytes < 2) d.fail("slct does not take the type .{}", type_name(type));
+  if (bytes < 2) d.fail("slct does not support the type .{}", type_name(type));
   if (ftz && by != Type::kF32) d.fail("{}: .ftz needs .f32", d.opcode());
   const auto make = [&]<typename T>(T) -> Handler {
     if (by == Type::kS32) return ternary<select_by_sign<T, int32_t>, T, T, T, int32_t>;
-    // A denormal below zero counts as zero with .ftz.
+    // With .ftz a negative denormal counts as zero.
     if (ftz)
       return ternary<[](T a, T b, float c) { return select_by_sign<T, float>(a, b, flushed(c)); }, T, T, T,
                      float>;

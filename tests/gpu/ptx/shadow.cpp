@@ -12,7 +12,7 @@ bool Actor::after(Stamp other) const {
   if (other.several_warps != 0) return barriers > other.clock;
   if (other.thread == stamp.thread && other.several_lanes == 0) return true;
   const unsigned warp = other.warp();
-  // The own warp's entry is its present clock, the others' are what a barrier has shown of them.
+  // The entry of this warp is its current clock; those of others are the clocks that barriers have shown.
   return warp == stamp.warp() ? other.clock < clocks[warp] : other.clock <= clocks[warp];
 }
 
@@ -84,7 +84,7 @@ inline bool Shadow::read_cell(Page& page, uint32_t index, const Actor& actor, Co
     for (OtherRead& other : page.others) {
       if (other.byte == byte && other.stamp.operation == me.operation) return true;
     }
-    // Readers that happened before this one say nothing more than it does.
+    // Readers that happened before this one are redundant.
     std::erase_if(page.others,
                   [&](const OtherRead& other) { return other.byte == byte && actor.after(other.stamp); });
     Stamp whole = me;

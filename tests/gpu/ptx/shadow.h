@@ -1,8 +1,8 @@
-// Who last wrote and read each part of an allocation. Finds races by happens-before.
+// Records the last writers and readers of each part of an allocation. Finds races by happens-before.
 //
-// Memory is covered by granules of 1 to 16 bytes. A page of 1 KiB starts with granules of 16 bytes and is
-// split when a smaller access comes, so that the answers are exact: accesses are aligned, so none covers a
-// part of a granule.
+// Memory is divided into granules of 1 to 16 bytes. A page of 1 KiB starts with granules of 16 bytes and is
+// split when a smaller access occurs, so that results are exact: accesses are aligned, so none covers a part
+// of a granule.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ struct Stamp {
 };
 static_assert(sizeof(Stamp) == 8);
 
-// Answers whether an operation happens before the current one.
+// Whether an operation happens before the current one.
 class OperationOrder {
  public:
   virtual bool before_current(unsigned operation) const = 0;
@@ -43,8 +43,7 @@ class OperationOrder {
   ~OperationOrder() = default;
 };
 
-// The accessing thread. `clocks` holds, for each warp of its block, the latest clock that is known to lie in
-// the past.
+// The accessing thread. `clocks` has, for each warp of its block, the latest clock known to be in the past.
 struct Actor {
   Stamp stamp{};
   const uint32_t* clocks = nullptr;
@@ -69,7 +68,7 @@ class Shadow {
   void reset(uint64_t bytes);
   void clear();
 
-  // Any range. Return false and fill `conflict` at a race.
+  // Any range. On a race, return false and fill `conflict`.
   bool read(uint64_t offset, uint64_t bytes, const Actor& actor, Conflict* conflict);
   bool write(uint64_t offset, uint64_t bytes, const Actor& actor, Conflict* conflict);
 
@@ -89,7 +88,7 @@ class Shadow {
   struct Page {
     unsigned shift = 4;
     std::vector<Cell> cells;
-    // Readers in further operations that are not ordered with the one in the cell.
+    // Readers in other operations, unordered with the one in the cell.
     std::vector<OtherRead> others;
   };
 

@@ -20,7 +20,7 @@ uint32_t narrow(double value, Format format, Rounding rounding) {
   const uint64_t significand = (bits & ((uint64_t{1} << 52) - 1)) | uint64_t{1} << 52;
   const int bias = static_cast<int>(max_exponent / 2);
   int target = exponent - 1023 + bias;
-  // Bits to drop: more where the result is a denormal.
+  // Bits to drop: more if the result is denormal.
   int drop = 52 - static_cast<int>(format.mantissa);
   if (target < 1) drop += 1 - target;
   if (drop > 60) drop = 60;
@@ -44,7 +44,7 @@ uint32_t narrow(double value, Format format, Rounding rounding) {
       up = rest != 0 && sign == 0;
       break;
   }
-  // The hidden bit of a normal number adds one to the exponent field; a carry of the rounding does too.
+  // The hidden bit of a normal number adds one to the exponent field; so does a carry from rounding.
   uint64_t result = kept + (up ? 1 : 0);
   if (target >= 1) result += static_cast<uint64_t>(target - 1) << format.mantissa;
   if (result >= infinity) {

@@ -36,7 +36,7 @@ void decode_approximate(Decoder& d) {
                    type, 1);
 }
 
-// ex2 and tanh also exist for small floats.
+// ex2 and tanh also support small floats.
 template <double (*kFunction)(double), bool kHalfType, size_t kPairs>
 void run_16(Warp& w, const Instruction& i, uint32_t mask) {
   uint16_t* d = w.reg<uint16_t>(i.r[0]);
@@ -104,7 +104,7 @@ void run_rounded(Warp& w, const Instruction& i, uint32_t mask) {
   });
 }
 
-// The approximation of .f64 keeps 20 bits of mantissa: the low word of the result is zero.
+// The f64 approximation has 20 mantissa bits: the low word of the result is zero.
 template <double (*kFunction)(double)>
 inline double upper_word(double x) {
   const auto zero_denormal = [](double value) {
@@ -123,7 +123,7 @@ void decode_rounded(Decoder& d) {
                                                       : reciprocal>(d);
       return;
     }
-    if (kFunction == Function::kRoot) d.fail("sqrt.approx is of .f32");
+    if (kFunction == Function::kRoot) d.fail("sqrt.approx requires .f32");
     d.need("approx");
     d.need("ftz");
     d.take_type_of({Type::kF64});

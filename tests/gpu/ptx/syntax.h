@@ -1,4 +1,4 @@
-// What the text of a PTX module says, before names are resolved.
+// Syntax of a PTX module, before names are resolved.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ struct Operand {
     kInteger,  // its bits in `value`
     kFloat32,  // 0f…: its bits in `value`
     kFloat64,  // 0d… or decimal: its bits in `value`
-    kAddress,  // [base + offset]; the base is in `name`, empty where the address is the number `value`
+    kAddress,  // [base + offset]; `name` is the base, empty if the address is the number `value`
     kVector,   // {…} in `elements`
     kPair,     // d|p in `elements`
-    kGroup,    // (…), of a call, in `elements`
+    kGroup,    // (…) of a call, in `elements`
   };
   Kind kind = Kind::kName;
   bool negated = false;  // !p
@@ -39,10 +39,10 @@ struct Variable {
   Type type = Type::kB32;
   uint64_t align = 0;
   uint64_t bytes = 0;
-  bool external = false;  // also shared memory whose size the launch gives
+  bool external = false;  // also shared memory whose size is set at launch
   bool constant_size = true;
   std::string name;
-  std::vector<uint8_t> initial;  // empty where the text initialises nothing
+  std::vector<uint8_t> initial;  // empty if the text initializes nothing
   std::vector<Initializer> addresses;
   int line = 0;
 };
@@ -87,7 +87,7 @@ struct FunctionSyntax {
 struct ModuleSyntax {
   std::string file;
   std::string target;
-  std::vector<std::string> source_files;  // by the numbers of .file
+  std::vector<std::string> source_files;  // indexed by the numbers of .file
   std::vector<Variable> variables;
   std::vector<FunctionSyntax> functions;
 };

@@ -77,12 +77,12 @@ constexpr bool is_bits(Type type) {
   return type >= Type::kB8 && type <= Type::kB64;
 }
 
-// kNone where the name is not a type's. The name has no dot.
+// kNone unless the name is a type's. The name has no dot.
 Type type_named(std::string_view name);
 const char* type_name(Type type);
 const char* space_name(Space space);
 
-// A text that is not valid PTX, or that this executor does not implement.
+// PTX text that is not valid, or not supported by this executor.
 class LoadError : public std::runtime_error {
  public:
   LoadError(const std::string& file, int line, const std::string& message);

@@ -1,4 +1,4 @@
-// What a check found.
+// The result of a failed check.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ enum class Fault : uint8_t {
   kFreed,
   kReadOnly,
   kRace,
-  kPendingCopy,  // read before the wait of a cp.async
-  kBarrier,      // divergent, or of a wrong count
-  kMask,         // a warp-wide instruction and its lanes
+  kPendingCopy,  // read before the wait for a cp.async
+  kBarrier,      // divergent, or wrong count
+  kMask,         // a warp-wide instruction whose lanes do not match its mask
   kDeadlock,
   kLimit,
-  kTrap,    // trap, a failed assertion
-  kLaunch,  // a launch that the driver would refuse
+  kTrap,    // trap or failed assertion
+  kLaunch,  // a launch that the driver would reject
 };
 
 const char* fault_name(Fault fault);
@@ -28,7 +28,7 @@ const char* fault_name(Fault fault);
 struct ViolationDetails {
   Fault fault = Fault::kTrap;
   std::string kernel;
-  int line = 0;             // in the PTX
+  int line = 0;             // line of the PTX
   std::string source_file;  // from .loc, or empty
   int source_line = 0;
   unsigned block[3] = {0, 0, 0};

@@ -1,4 +1,4 @@
-// A warp and its block while they run.
+// A warp and its block during execution.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ inline constexpr unsigned kLanes = 32;
 inline constexpr uint32_t kAllLanes = 0xffff'ffff;
 
 struct Counters {
-  uint64_t instructions = 0;  // of warps
+  uint64_t instructions = 0;  // warp instructions
   uint64_t global_bytes = 0;  // loaded and stored by lanes
   uint64_t shared_bytes = 0;
   uint64_t launches = 0;
@@ -32,10 +32,10 @@ struct Checks {
   bool unwritten = true;
 };
 
-// How mma adds: each product in order of k, rounded to nearest, or as sm_90 does (accumulation.h).
+// How mma adds: sequentially in order of k, rounded to nearest, or like sm_90 (accumulation.h).
 enum class MmaSum { kEachProduct, kHopper };
 
-// A launch while it runs: shared by its blocks.
+// A running launch, shared by its blocks.
 struct Launch {
   const Kernel* kernel = nullptr;
   const Memory* memory = nullptr;
@@ -71,11 +71,11 @@ struct Path {
   uint32_t pc = 0;
   uint32_t join = kNone;  // index in Warp::joins
   State state = State::kReady;
-  uint8_t barrier = 0;   // where it waits, when kBarrier
-  uint32_t waiting = 0;  // its lanes that execute the instruction it waits at
+  uint8_t barrier = 0;   // the barrier it waits at, if kBarrier
+  uint32_t waiting = 0;  // the lanes that execute the instruction it waits at
 };
 
-// Where paths meet again.
+// Reconvergence point of paths.
 struct Join {
   uint32_t pc = 0;
   uint32_t expected = 0;
@@ -107,7 +107,7 @@ class Warp {
   uint32_t at(const Instruction& i) const { return static_cast<uint32_t>(&i - kernel->code.data()); }
   unsigned thread(unsigned lane) const { return index * kLanes + lane; }
 
-  // The lane as the author of an access.
+  // The lane as the actor of an access.
   Actor actor(unsigned lane, const Instruction& i) const {
     Actor one = base;
     one.stamp.thread = thread(lane) & 1023;
@@ -133,11 +133,11 @@ class Warp {
   std::array<uint32_t, 32> clocks{};
   Actor base;
   Region* last_region = nullptr;
-  Region local;  // lane after lane
+  Region local;  // lane by lane
   std::vector<Path> paths;
   std::vector<Join> joins;
   std::vector<AsyncCopy> copies;
-  std::array<uint32_t, kLanes> copy_groups{};  // committed, by lane
+  std::array<uint32_t, kLanes> copy_groups{};  // committed, per lane
 };
 
 template <typename F>

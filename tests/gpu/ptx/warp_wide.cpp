@@ -10,7 +10,7 @@
 namespace strata::gpu_tests {
 namespace {
 
-// The mask of member lanes is r[3]; the executor waits until they are all here.
+// r[3] is the mask of member lanes; the executor waits until all have arrived.
 void take_members(Decoder& d, Instruction* i, const Operand& operand) {
   i->kind = Instruction::Kind::kWarpSync;
   i->r[3] = d.source(operand, Type::kB32);
@@ -256,7 +256,7 @@ void decode_activemask(Decoder& d) {
   d.emit(i);
 }
 
-// The lowest member leads.
+// Elects the lowest member.
 void decode_elect(Decoder& d) {
   d.need("sync");
   d.need_operands(2);

@@ -15,7 +15,7 @@ double silu(double x) {
   return x / (1 + std::exp(-x));
 }
 double gelu_tanh(double x) {
-  // (1 + tanh u) / 2 in the form that keeps its accuracy for negative u
+  // x (1 + tanh u) / 2 in the form that is accurate for negative u
   return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 double gelu_erf(double x) {
@@ -29,7 +29,7 @@ double relu2(double x) {
 }
 
 double slope(double (*f)(double), double x) {
-  if (f == relu) return x > 0 ? 1 : 0;  // no differences across bends
+  if (f == relu) return x > 0 ? 1 : 0;  // finite differences are wrong across kinks
   if (f == relu2) return x > 0 ? 2 * x : 0;
   const double step = 1e-5 * std::max(1.0, std::abs(x));
   return (f(x + step) - f(x - step)) / (2 * step);
@@ -77,7 +77,7 @@ TEST(Activation, GatedMatchesDoubleOnRaggedSizes) {
   }
 }
 
-TEST(Activation, AccurateToAFewUlpFromTailToTail) {
+TEST(Activation, AccurateToAFewUlpIncludingTails) {
   for (const Function& f : kFunctions) {
     Array x(DType::kF32, 24001);
     for (int64_t i = 0; i < x.size(); ++i) x.set(i, -8 + static_cast<double>(i) * 16 / 24000);
@@ -86,7 +86,7 @@ TEST(Activation, AccurateToAFewUlpFromTailToTail) {
     for (int64_t i = 0; i < x.size(); ++i) {
       const double want = f.value(x[i]);
       if (std::abs(want) < 1e-30) continue;
-      // The exponent of the tanh form is itself rounded: its error grows with the argument.
+      // The exponent of the tanh form is rounded itself: its error grows with the argument.
       const double ulps = f.kind == ActivationKind::kGeluTanh ? 6 + std::abs(3 * x[i] * x[i]) : 8;
       ASSERT_LE(std::abs(y[i] - want), ulps * 6e-8 * std::abs(want)) << f.name << " at " << x[i];
     }

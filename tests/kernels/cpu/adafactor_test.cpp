@@ -28,7 +28,7 @@ double mean_square(const std::vector<double>& x) {
   return sum / static_cast<double>(x.size());
 }
 
-// The update by `second`, the second moment of each element, in double.
+// The update in double, from the second moment of each element.
 void step_in_double(std::vector<double>& p, const std::vector<double>& g, const std::vector<double>& second,
                     double t) {
   const double rate = 0.04 * 2, eps1 = 0x1p-23;

@@ -21,7 +21,7 @@ std::vector<uint8_t> bytes_of(const std::string& hexadecimal) {
   return bytes;
 }
 
-// As make_optim_golden.py has them.
+// Same numbers as in make_optim_golden.py.
 float number(uint64_t stream, uint64_t i) {
   uint64_t x = (i + stream * 1000003 + 1) * 0x9e3779b97f4a7c15u;
   x ^= x >> 29;
@@ -30,7 +30,7 @@ float number(uint64_t stream, uint64_t i) {
   return static_cast<float>(static_cast<double>(x >> 40) / 8388608.0 - 1.0);
 }
 
-TEST(DynamicMap, HasBitsandbytesValues) {
+TEST(DynamicMap, EqualsBitsandbytes) {
   const auto json = golden();
   for (const auto& [name, map] :
        {std::pair{"signed", &signed_dynamic_map()}, std::pair{"unsigned", &unsigned_dynamic_map()}}) {
@@ -40,7 +40,7 @@ TEST(DynamicMap, HasBitsandbytesValues) {
   }
 }
 
-TEST(DynamicMap, BlocksAreRoundedAsBitsandbytesDoes) {
+TEST(DynamicMap, QuantizesBlocksLikeBitsandbytes) {
   const auto json = golden();
   for (const bool has_sign : {true, false}) {
     const auto& one = json[has_sign ? "signed" : "unsigned"];
@@ -60,14 +60,14 @@ TEST(DynamicMap, BlocksAreRoundedAsBitsandbytesDoes) {
   }
 }
 
-// Every border between two codes, and its neighbours on both sides.
+// Every border between two codes, and the floats next to it.
 TEST(DynamicMap, RoundsAtEveryBorder) {
   for (const DynamicMap* map : {&signed_dynamic_map(), &unsigned_dynamic_map()}) {
     std::vector<float> x;
     for (size_t i = 0; i + 1 < 256; ++i) {
       const float border = (map->values[i] + map->values[i + 1]) / 2;
       for (const float near : {std::nextafter(border, -2.0f), border, std::nextafter(border, 2.0f)}) {
-        // A separate block, whose scale is one.
+        // A separate block with scale one.
         x.push_back(near);
         x.push_back(1.0f);
         x.resize((x.size() + 255) / 256 * 256, 0.0f);
@@ -104,8 +104,8 @@ struct State {
   std::vector<float> m_scale, v_scale;
 };
 
-// Each step from the state that the kernel left: the parameter to fp32's accuracy, the moments to half the
-// distance between two values of their maps.
+// Each step starts from the state that the kernel left: the parameter matches to fp32 accuracy, the moments
+// to half the distance between two values of their maps.
 TEST(AdamW8Bit, MatchesDoubleFromItsOwnState) {
   for (const int64_t n : {0, 1, 255, 256, 257, 5000}) {
     Array p = Array::random(DType::kF32, n, 1);
@@ -126,10 +126,10 @@ TEST(AdamW8Bit, MatchesDoubleFromItsOwnState) {
       adamw8bit_update(n, p.f32(), state.moments(), grad.f32(), &scalars, with_scale(2));
       testing::expect_near(p, want_p, 2e-6);
       for (size_t i = 0; i < want_m.size(); ++i) {
-        const double m_room = 0.0071 * double{state.m_scale[i / 256]};
-        const double v_room = 0.0036 * double{state.v_scale[i / 256]};
-        EXPECT_NEAR(state.m_at(i), want_m[i], m_room) << n << " " << i;
-        EXPECT_NEAR(state.v_at(i), want_v[i], v_room) << n << " " << i;
+        const double m_tolerance = 0.0071 * double{state.m_scale[i / 256]};
+        const double v_tolerance = 0.0036 * double{state.v_scale[i / 256]};
+        EXPECT_NEAR(state.m_at(i), want_m[i], m_tolerance) << n << " " << i;
+        EXPECT_NEAR(state.v_at(i), want_v[i], v_tolerance) << n << " " << i;
       }
     }
   }
@@ -162,8 +162,8 @@ TEST(AdamW8Bit, SameBitsForAnyNumberOfThreadsAndNothingWhenSkipped) {
   EXPECT_TRUE(state.m == before.m && state.v == before.v && state.m_scale == before.m_scale);
 }
 
-// Ranks that have rows and columns of a tensor, wherever they end, give the bits of one that has it whole.
-TEST(AdamW8Bit, RanksThatShareBlocksGiveTheBitsOfOne) {
+// Ranks that hold rows and columns of a tensor, split anywhere, compute the same bits as one rank.
+TEST(AdamW8Bit, SameBitsForAnyNumberOfRanks) {
   struct Cut {
     int64_t rows, columns, of_rows, of_columns;  // ranks along each
   };
@@ -176,7 +176,7 @@ TEST(AdamW8Bit, RanksThatShareBlocksGiveTheBitsOfOne) {
     State of_whole(n);
     struct Rank {
       HeldRun run;
-      std::vector<int64_t> places;  // in the whole
+      std::vector<int64_t> places;  // in the whole tensor
       std::vector<float> p, g;
       std::vector<uint8_t> m, v;
     };

@@ -19,7 +19,7 @@ float value_of(BF16 value) {
   return flushed(static_cast<float>(value));
 }
 
-// sums += a · b as the processor's manual has it.
+// sums += a · b as the processor's manual defines it.
 void multiply(std::vector<float>& sums, const std::vector<BF16>& a, const std::vector<BF16>& b) {
   for (size_t m = 0; m < 16; ++m) {
     for (size_t n = 0; n < 16; ++n) {
@@ -65,11 +65,11 @@ void expect_as_in_the_manual() {
   }
 }
 
-TEST(Amx, ModelMultipliesAsTheManualSays) {
+TEST(Amx, ModelFollowsTheManual) {
   expect_as_in_the_manual<ModelTiles>();
 }
 
-TEST(Amx, InstructionsMultiplyAsTheManualSays) {
+TEST(Amx, InstructionsFollowTheManual) {
 #if STRATA_HAS_AMX
   if (has_amx_tiles()) return expect_as_in_the_manual<NativeTiles>();
 #endif

@@ -1,4 +1,4 @@
-// Typed arrays for kernel tests: random or NaN-filled, f32 or bf16, read as double.
+// Typed arrays for kernel tests: random or filled with NaN, f32 or bf16, read as double.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -60,20 +60,21 @@ inline Array scratch_of(int64_t bytes) {
   return Array(DType::kF32, (bytes + 3) / 4);
 }
 
-// Every value of `got` is within relative * scale of `want`, scale being the larger of |want| and `floor`;
-// bf16 arrays get half a unit of their last place on top.
+// Checks that every value of `got` is within relative * max(|want|, floor) of `want`; bf16 arrays get an
+// extra half unit in the last place.
 inline void expect_near(const Array& got, const std::vector<double>& want, double relative,
                         double floor = 1) {
   ASSERT_EQ(got.size(), static_cast<int64_t>(want.size()));
   const double rounding = got.dtype() == DType::kBF16 ? 0.00391 : 0;
   for (int64_t i = 0; i < got.size(); ++i) {
     const double expected = want[static_cast<size_t>(i)];
-    const double room = relative * std::max(std::abs(expected), floor) + rounding * std::abs(expected);
-    ASSERT_LE(std::abs(got[i] - expected), room) << "element " << i << ": " << got[i] << ", not " << expected;
+    const double tolerance = relative * std::max(std::abs(expected), floor) + rounding * std::abs(expected);
+    ASSERT_LE(std::abs(got[i] - expected), tolerance)
+        << "element " << i << ": " << got[i] << ", not " << expected;
   }
 }
 
-// run() produces the same bytes on 1, 2 and 3 threads.
+// Checks that run() produces the same bytes on 1, 2 and 3 threads.
 inline void expect_same_bits(const std::function<std::vector<std::byte>()>& run) {
   const int before = compute_threads();
   flush_denormals();

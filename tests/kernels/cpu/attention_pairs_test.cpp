@@ -1,5 +1,5 @@
-// Attention by products of bf16: how far it is from the exact result, and that the instruction and the model
-// of it give the same bits. What it computes at all shapes is in attention_test.cpp.
+// Attention with bf16 dot products: its errors, and that the instruction and its model yield the same bits.
+// attention_test.cpp tests the results at all shapes.
 #include "kernels/cpu/attention_pairs.h"
 
 #include <gtest/gtest.h>
@@ -48,11 +48,11 @@ Errors errors_of(const Case& c, const Reference& exact) {
           error(of_keys(p.v_first, s.kv_heads * s.value_dim), exact.dv)};
 }
 
-// The greatest errors of torch 2.11 at the same shapes, of numbers drawn alike
+// The largest errors of torch 2.11 at the same shapes with equally distributed inputs
 // (tools/golden/attention_errors.py): of scaled_dot_product_attention, which transformers calls, where it
-// computes in bf16; of values that are narrower than keys, for which it goes over to fp32, of transformers'
+// computes in bf16; with values narrower than keys, for which it uses fp32, of transformers'
 // eager_attention_forward.
-TEST(AttentionPairs, ErrorsAreNotAboveTransformers) {
+TEST(AttentionPairs, ErrorsDoNotExceedTransformers) {
   struct Known {
     Case shape;
     Errors errors;
@@ -80,9 +80,9 @@ TEST(AttentionPairs, ErrorsAreNotAboveTransformers) {
   }
 }
 
-// Operands of matmuls and their results.
+// Operands and results of matmuls.
 struct Operands {
-  static constexpr int64_t kDim = 80, kStride = 112;  // a panel of one vector at the end
+  static constexpr int64_t kDim = 80, kStride = 112;  // the last panel has only one vector
   std::vector<BF16> rows, panels;
   std::vector<float> weights, factors;
 
@@ -132,15 +132,15 @@ void expect_same_bits(const Products* native, const Products& model) {
   }
 }
 
-TEST(AttentionPairs, InstructionAndModelGiveTheSameBits) {
+TEST(AttentionPairs, InstructionAndModelAgreeBitForBit) {
   expect_same_bits(attention::native_pair_products(), attention::model_pair_products());
 }
 
-TEST(AttentionTiles, VectorsAroundThemAndTheirModelGiveTheSameBits) {
+TEST(AttentionTiles, InstructionsAndModelAgreeBitForBit) {
   expect_same_bits(attention::half_native_tile_products(), attention::model_tile_products());
 }
 
-TEST(AttentionPairs, ArePlannedForWhatTheProcessorHas) {
+TEST(AttentionPairs, ArePlannedForTheProcessor) {
   using enum AttentionProducts;
   Case c{"", 1, 60, 60, 2, 1, 8};
   for (const AttentionProducts products : {kF32, kPairs, kTiles}) {
@@ -152,7 +152,7 @@ TEST(AttentionPairs, ArePlannedForWhatTheProcessorHas) {
   }
 }
 
-TEST(AttentionPairs, NaNComesThrough) {
+TEST(AttentionPairs, PropagatesNaN) {
   for (const AttentionProducts products : {AttentionProducts::kPairs, AttentionProducts::kTiles}) {
     Case c{"", 1, 90, 90, 2, 1, 16};
     c.dtype = DType::kBF16;

@@ -1,4 +1,4 @@
-// Attention against a plain double-precision reference, over ragged shapes, masks, caches and both dtypes.
+// Attention against a plain double-precision reference: ragged shapes, masks, caches, both dtypes.
 #include "kernels/cpu/attention.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ void expect_gradients(const Problem& p, const Reference& r) {
                tolerance, "dk");
   expect_close(dense(p.dkv, s.dtype, p.v_first, s.batch, s.kv_batch_stride, s.kv_len, s.v_stride, value),
                r.dv, tolerance, "dv");
-  // A sum over rows and sequences.
+  // Sums over rows and sequences, so errors are larger.
   expect_close({p.dbias.begin(), p.dbias.end()}, r.dbias, 2 * tolerance, "dbias");
 }
 
@@ -57,7 +57,7 @@ TEST_P(AttentionTest, AgreesWithReference) {
   expect_gaps_untouched(p.dkv, s.dtype, s.k_stride, s.kv_heads * (s.head_dim + s.value_dim));
 }
 
-// One task a head for one thread, blocks of keys and of rows for many: the same bits.
+// With one thread each head is one task; with many threads tasks are blocks of keys and rows: the same bits.
 TEST_P(AttentionTest, SameBitsForAnyNumberOfThreads) {
   Problem p(GetParam());
   const int before = compute_threads();
@@ -100,7 +100,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"documents_suffix", 1, 60, 250, 2, 1, 24, true, 0, 100},
                     Case{"decode_1", 3, 1, 1200, 4, 2, 64}, Case{"decode_group_8", 1, 1, 700, 16, 2, 40},
                     Case{"decode_3", 1, 3, 1300, 4, 1, 20},
-                    // More sequences than threads: a task reads all heads; 3, 5 and 7 queries share a head.
+                    // More sequences than threads: each task reads all heads; 3, 5 and 7 queries share a
+                    // head.
                     Case{"decode_many", 9, 1, 600, 6, 2, 24}, Case{"decode_many_of_7", 9, 1, 140, 14, 2, 40},
                     Case{"bf16_decode_many", 9, 1, 600, 10, 2, 24, true, 0, 0, kBF16},
                     Case{"decode_window", 1, 1, 1300, 4, 1, 20, true, 600},
@@ -131,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"wide_heads", 1, 100, 230, 4, 1, 576, true, 0, 0, kF32, false, 512}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
-// Shapes of bf16 on a processor that multiplies them; here a model of its instructions does.
+// Shapes of bf16 for a processor with bf16 instructions, which are modeled here.
 std::vector<Case> of_bf16(AttentionProducts products) {
   std::vector<Case> cases{{"one", 1, 1, 1, 1, 1, 1},
                           {"tiny", 2, 3, 3, 2, 1, 4},
@@ -166,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(Pairs, AttentionTest, testing::ValuesIn(of_bf16(Attenti
 INSTANTIATE_TEST_SUITE_P(Tiles, AttentionTest, testing::ValuesIn(of_bf16(AttentionProducts::kTiles)),
                          [](const auto& tested) { return std::string(tested.param.name); });
 
-// Moves one input at a time: the gradient of sum(out · dout).
+// Compares with finite differences of sum(out · dout), one input at a time.
 TEST(Attention, GradientsAreFiniteDifferences) {
   Problem p({"", 1, 5, 5, 2, 1, 3});
   p.forward();
@@ -202,19 +203,19 @@ TEST(Attention, GradientsAreFiniteDifferences) {
   check(p.kv, p.dkv, s.k_stride, 2 * s.kv_heads * s.head_dim, s.kv_len);
 }
 
-// A cache with room for more keys, filled with NaN behind the newest.
+// A cache with capacity for more keys; the unused entries are NaN.
 TEST(Attention, CachedDecodeEqualsFullForward) {
-  const int64_t tokens = 600, room = 700, heads = 4, kv_heads = 2, dim = 40;
+  const int64_t tokens = 600, capacity = 700, heads = 4, kv_heads = 2, dim = 40;
   Problem full({"", 2, tokens, tokens, heads, kv_heads, dim});
   full.forward();
   for (const int64_t position : {0, 1, 63, 64, 511, 512, 599}) {
-    for (const int64_t q_len : {1, 20}) {  // the second is no decode but a piece of a prefill
+    for (const int64_t q_len : {1, 20}) {  // 20: not decode but a chunk of a prefill
       if (position < q_len - 1) continue;
-      Problem step({"", 2, q_len, room, heads, kv_heads, dim});
+      Problem step({"", 2, q_len, capacity, heads, kv_heads, dim});
       const AttentionShape& f = full.shape;
       const AttentionShape& s = step.shape;
       EXPECT_EQ(step.plan().decode, q_len == 1);
-      // The second sequence is as far behind as it can be, and they lie in each other's places.
+      // The second sequence starts at position 0, and the two use each other's cache entries.
       const int64_t starts[] = {position - q_len + 1, 0};
       step.q_start = {static_cast<int32_t>(starts[0]), static_cast<int32_t>(starts[1])};
       step.kv_slot = {1, 0};
@@ -246,8 +247,8 @@ TEST(Attention, CachedDecodeEqualsFullForward) {
   }
 }
 
-// One thread has a task for all heads of a sequence, many threads a task for each head.
-TEST(Attention, DecodeIsTheSameWhateverATaskReads) {
+// With one thread a task covers all heads of a sequence, with many threads one head.
+TEST(Attention, DecodeDoesNotDependOnTheTasks) {
   Problem p({"", 9, 1, 600, 6, 2, 24});
   p.forward(1);
   const auto together = p.out;
@@ -256,7 +257,7 @@ TEST(Attention, DecodeIsTheSameWhateverATaskReads) {
   EXPECT_TRUE(p.out == together);
 }
 
-// Scores far apart: no overflow, and weights that vanish are zero.
+// Scores far apart: no overflow, and vanishing weights are zero.
 TEST(Attention, LargeScoresStayFinite) {
   Problem p({"", 1, 80, 80, 2, 1, 16});
   for (int64_t i = 0; i < static_cast<int64_t>(p.q.size()) / 4; ++i)
@@ -270,7 +271,7 @@ TEST(Attention, LargeScoresStayFinite) {
   for (int64_t i = 0; i < s.q_len; ++i) EXPECT_TRUE(std::isfinite(at(p.dq, s.dtype, i * s.q_stride)));
 }
 
-TEST(Attention, NaNComesThrough) {
+TEST(Attention, PropagatesNaN) {
   for (const int64_t q_len : {1, 90}) {
     Problem p({"", 1, q_len, 90, 2, 1, 16});
     reinterpret_cast<float*>(p.q.data())[3] = std::bit_cast<float>(0xffffffffu);
@@ -287,7 +288,7 @@ TEST(Attention, EmptyShapesDoNothing) {
     p.backward();
     for (const std::byte x : p.dq) EXPECT_EQ(x, std::byte{0xff});
   }
-  Problem no_rows({"", 1, 0, 5, 2, 1, 8});  // keys that nobody sees have no gradient
+  Problem no_rows({"", 1, 0, 5, 2, 1, 8});  // keys that no row sees have no gradient
   no_rows.backward();
   EXPECT_EQ(at(no_rows.dkv, DType::kF32, 3), 0.0f);
   Problem no_keys({"", 1, 5, 0, 2, 1, 8});
@@ -296,7 +297,7 @@ TEST(Attention, EmptyShapesDoNothing) {
   EXPECT_EQ(no_keys.lse[0], -std::numeric_limits<float>::infinity());
 }
 
-TEST(Attention, PlanCountsCausalByHalfAndBoundsScratch) {
+TEST(Attention, PlanHalvesCausalCostAndBoundsScratch) {
   const auto shape = [](int64_t tokens, bool causal) {
     return AttentionShape{.batch = 2,
                           .q_len = tokens,
@@ -318,7 +319,7 @@ TEST(Attention, PlanCountsCausalByHalfAndBoundsScratch) {
             plan_attention(shape(1 << 14, true), device_of(2)).forward_scratch_bytes);
 }
 
-TEST(Attention, BadShapesAreNamed) {
+TEST(Attention, RejectsInvalidShapes) {
   AttentionShape shape{.q_len = 4,
                        .kv_len = 4,
                        .heads = 2,

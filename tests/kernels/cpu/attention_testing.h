@@ -1,5 +1,4 @@
-// One call of attention with everything it reads and writes, and what it should give by a plain
-// double-precision reference.
+// One call of attention with all inputs and outputs, and a plain double-precision reference.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,12 +28,12 @@ struct Case {
   int64_t batch, q_len, kv_len, heads, kv_heads, head_dim;
   bool causal = true;
   int64_t window = 0;
-  // Length of the documents that kv_begin describes, and kv_end where not causal; 0: no documents.
+  // Length of the documents that kv_begin describes (and kv_end, if not causal); 0: no documents.
   int64_t document = 0;
   DType dtype = DType::kF32;
   bool bias = false;
-  int64_t value_dim = 0;                                 // 0: as head_dim
-  AttentionProducts products = AttentionProducts::kF32;  // that the processor has
+  int64_t value_dim = 0;                                 // 0: equal to head_dim
+  AttentionProducts products = AttentionProducts::kF32;  // the processor's instructions
 };
 inline void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
@@ -58,7 +57,7 @@ inline std::vector<std::byte> normal(DType dtype, int64_t n, uint32_t stream) {
   return data;
 }
 
-// Operands and results of one case. q, k and v lie in one buffer where their lengths are equal.
+// Operands and results of one case. q, k and v share one buffer if their lengths are equal.
 struct Problem {
   AttentionShape shape;
   AttentionProducts products;
@@ -66,7 +65,7 @@ struct Problem {
   std::vector<float> lse, bias, dbias;
   std::vector<int32_t> kv_begin, kv_end;
   int64_t k_first = 0, v_first = 0;       // elements before k and v in kv
-  std::vector<int32_t> q_start, kv_slot;  // of each sequence; empty: as without a cache
+  std::vector<int32_t> q_start, kv_slot;  // per sequence; empty: no cache
 
   explicit Problem(const Case& c) : products(c.products) {
     shape = {.batch = c.batch,
@@ -90,13 +89,13 @@ struct Problem {
     kv = normal(c.dtype, c.batch * shape.kv_batch_stride, 2);
     dout = normal(c.dtype, c.batch * c.q_len * shape.out_stride, 3);
     if (c.bias) {
-      shape.bias_zero = std::max<int64_t>(c.kv_len - 1, 0) + 2;  // more entries than there are distances
+      shape.bias_zero = std::max<int64_t>(c.kv_len - 1, 0) + 2;  // more entries than distances
       shape.bias_width = shape.bias_zero + 1 + (c.causal ? 0 : std::max(c.q_len, c.kv_len));
       bias.resize(static_cast<size_t>(c.heads * shape.bias_width));
       fill_normal(bias.data(), static_cast<int64_t>(bias.size()), 1.0f, RandomKey{7, 4});
     }
     if (c.document > 0 && !c.causal) {
-      // The documents of the keys one after the other, as many rows for each; every third is seen by no row.
+      // Documents divide the queries evenly; no row sees every third document.
       const int64_t documents = (c.kv_len + c.document - 1) / c.document;
       for (int64_t b = 0; b < c.batch; ++b) {
         for (int64_t i = 0; i < c.q_len; ++i) {
@@ -109,7 +108,7 @@ struct Problem {
     } else if (c.document > 0) {
       for (int64_t b = 0; b < c.batch; ++b) {
         for (int64_t i = 0; i < c.q_len; ++i) {
-          const int64_t position = c.kv_len - c.q_len + i + b;  // documents start elsewhere in each sequence
+          const int64_t position = c.kv_len - c.q_len + i + b;  // documents are shifted in each sequence
           kv_begin.push_back(
               static_cast<int32_t>(std::max<int64_t>(0, position / c.document * c.document - b)));
         }
@@ -158,7 +157,7 @@ struct Problem {
     scratch.expect_bounds_kept();
   }
 
-  // Memory full of NaN, followed by a guard.
+  // Scratch filled with NaN and followed by a guard.
   class Scratch {
    public:
     explicit Scratch(int64_t bytes) : bytes_(bytes), arena_(bytes + 64) {
@@ -181,7 +180,7 @@ inline std::vector<double> values_of(const std::vector<std::byte>& data, DType d
   return values;
 }
 
-// Everything in double, one row at a time, with a whole row of scores.
+// Everything in double, one row at a time, with all of its scores.
 struct Reference {
   // Dense: [b, i, h, d], [b, h, i], [b, j, kv_h, d], [h, distance].
   std::vector<double> out, lse, dq, dk, dv, dbias;
@@ -258,7 +257,7 @@ struct Reference {
   }
 };
 
-// Dense values of a strided result.
+// Copies strided results to a dense array.
 inline std::vector<double> dense(const std::vector<std::byte>& data, DType dtype, int64_t first,
                                  int64_t batch, int64_t batch_stride, int64_t tokens, int64_t stride,
                                  int64_t columns) {
@@ -272,8 +271,8 @@ inline std::vector<double> dense(const std::vector<std::byte>& data, DType dtype
   return values;
 }
 
-// The error of the whole and of the worst element, against the size of the expected values; or against the
-// size of the operands, about 1, where these cancel (a row that sees one key has no gradient to q and k).
+// Compares the norm of the error and the worst element with the magnitude of the expected values; or with the
+// magnitude of the operands, about 1, if terms cancel (a row that sees one key has zero gradient to q and k).
 inline void expect_close(const std::vector<double>& found, const std::vector<double>& expected,
                          double tolerance, const std::string& what) {
   ASSERT_EQ(found.size(), expected.size()) << what;
@@ -296,7 +295,7 @@ inline void expect_close(const std::vector<double>& found, const std::vector<dou
   EXPECT_LE(worst, 4 * tolerance * most + tolerance) << what;
 }
 
-// The gaps between the heads of one token and the next must not change.
+// Checks that the gaps between the heads of consecutive tokens are unchanged.
 inline void expect_gaps_untouched(const std::vector<std::byte>& data, DType dtype, int64_t stride,
                                   int64_t used) {
   const int64_t n = static_cast<int64_t>(data.size()) / size_of(dtype);

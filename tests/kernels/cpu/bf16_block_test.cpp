@@ -26,14 +26,13 @@ float flushed(float value) {
 float value_of(BF16 value) {
   return flushed(static_cast<float>(value));
 }
-// As the processor's manual has it.
+// As the processor's manual defines it.
 float dot_of(float sum, const BF16* a, const BF16* b) {
   for (const int i : {1, 0}) sum = flushed(std::fma(value_of(a[i]), value_of(b[i]), flushed(sum)));
   return sum;
 }
 
-// What this file and the library were compiled to: the model of the instruction, and the instruction itself
-// where it can be run or trapped.
+// The model of the instruction, and the instruction itself if this processor can execute or emulate it.
 std::vector<decltype(&bf16_model::dot_of_pairs)> dots() {
   std::vector<decltype(&bf16_model::dot_of_pairs)> all{bf16_model::dot_of_pairs};
 #if STRATA_HAS_BF16_NATIVE
@@ -55,7 +54,7 @@ std::vector<Products> products() {
   return all;
 }
 
-TEST(Bf16Dot, RoundsAsTheManualSays) {
+TEST(Bf16Dot, RoundsLikeTheManual) {
   const EmulatedBf16Pairs emulated;
   std::mt19937 engine(3);
   std::uniform_int_distribution<int> exponent(-40, 40);
@@ -65,7 +64,7 @@ TEST(Bf16Dot, RoundsAsTheManualSays) {
     BF16 a[32], b[32];
     float sums[16], wanted[16];
     for (int i = 0; i < 32; ++i) a[i] = BF16(any()), b[i] = BF16(any());
-    // Sums of about the size of the products, so that all bits count.
+    // Sums of about the same magnitude as the terms that are added, so that all bits matter.
     for (int i = 0; i < 16; ++i)
       sums[i] = static_cast<float>(a[2 * i]) * static_cast<float>(b[2 * i]) * mantissa(engine);
     if (round % 100 == 0) {
@@ -94,7 +93,7 @@ struct Matrix {
   BF16 at(int64_t r, int64_t c) const { return values[static_cast<size_t>(r * cols + c)]; }
 };
 
-// What a panel should hold.
+// The expected contents of a panel.
 std::vector<uint16_t> packed(int64_t panel, int64_t count, int64_t depth, const auto& value) {
   std::vector<uint16_t> all;
   for (int64_t first = 0; first < count; first += panel)
@@ -152,7 +151,7 @@ TEST(Bf16Block, PacksPairs) {
   }
 }
 
-// A product with its own sum for every element, pair by pair.
+// The expected result sums each element separately, pair by pair.
 TEST(Bf16Block, MultipliesPairByPair) {
   const EmulatedBf16Pairs emulated;
   constexpr int64_t mr = detail::kPairPanels.mr, nr = detail::kPairPanels.nr;

@@ -1,4 +1,4 @@
-// Products of blocks, and one dot product by itself. Compiled by for_each_bf16_target.h.
+// Matmuls of blocks, and a single dot product. Compiled by for_each_bf16_target.h.
 #include "kernels/cpu/bf16_block-inl.h"
 
 namespace strata::cpu::STRATA_BF16_TARGET {

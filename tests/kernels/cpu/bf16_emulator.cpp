@@ -17,7 +17,7 @@
 namespace strata::cpu::testing {
 namespace {
 
-// Where the kernel lays a thread's registers in the frame of a signal (Intel's manual, volume 1, "XSAVE").
+// Where Linux stores a thread's registers in a signal frame (Intel's manual, volume 1, "XSAVE").
 enum Component : uint32_t { kSse = 1, kAvx = 2, kHighHalves = 6, kHigh16 = 7 };
 constexpr uint32_t kXmmAt = 160, kHeaderAt = 512;
 
@@ -29,8 +29,8 @@ uint32_t offset_of(Component component) {
   __cpuid_count(0xd, component, a, b, c, d);
   return b;
 }
-Layout layout;              // set before the handler is
-struct sigaction previous;  // what was there before
+Layout layout;              // set before the handler is installed
+struct sigaction previous;  // the previous action
 
 class Frame {
  public:
@@ -44,7 +44,7 @@ class Frame {
   }
   uint64_t& next() const { return reinterpret_cast<uint64_t&>(context_.uc_mcontext.gregs[REG_RIP]); }
 
-  // Registers of 512 bits lie in three parts, the upper sixteen in one.
+  // The lower sixteen 512-bit registers are stored in three parts each, the upper sixteen in one.
   void load(void* to, unsigned number) const { move(number, static_cast<std::byte*>(to), false); }
   void store(unsigned number, const void* from) const {
     std::byte copy[64];
@@ -90,9 +90,9 @@ uint16_t rounded(uint32_t bits) {
   return BF16(flushed(bits)).bits;
 }
 
-// EVEX.512.F3.0F38.W0 52 /r (VDPBF16PS) and EVEX.512.F2.0F38.W0 72 /r (VCVTNE2PS2BF16) without a mask; false:
-// it is another instruction. The third byte's bit 2, which is set, makes no difference: cleared, every
-// processor traps.
+// EVEX.512.F3.0F38.W0 52 /r (VDPBF16PS) and EVEX.512.F2.0F38.W0 72 /r (VCVTNE2PS2BF16) without a mask;
+// returns false for other instructions. Bit 2 of the third byte, normally set, is ignored: every processor
+// traps if it is cleared.
 bool emulate(Frame frame) {
   const auto* const code = reinterpret_cast<const uint8_t*>(frame.next());
   if (code[0] != 0x62 || (code[1] & 0x0f) != 2) return false;

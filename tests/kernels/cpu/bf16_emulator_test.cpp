@@ -1,5 +1,4 @@
-// The emulator against the model, in code that every processor traps: instructions whose fixed bit is
-// cleared.
+// The emulator against the model, with instructions that every processor traps: their fixed bit is cleared.
 #include "kernels/cpu/bf16_emulator.h"
 
 #include <gtest/gtest.h>
@@ -22,9 +21,9 @@
 #define STRATA_BF16_INCLUDE "kernels/cpu/bf16_block_testing-inl.h"
 #include "kernels/cpu/for_each_bf16_target.h"
 
-// Each form of an operand: registers of both halves, addresses with a base, an index, a short and a long
-// offset, and one pair for all lanes; and two vectors of sums rounded into one. f(sums, pairs, 2, -1):
-// sums[16 i] by form i; pairs: 64 bytes each.
+// Each operand form: registers of both halves, addresses with a base, an index, a short and a long offset,
+// and one pair broadcast to all lanes; then two vectors of sums rounded into one. f(sums, pairs, 2, -1):
+// sums[16 i] uses form i; pairs: 64 bytes each.
 asm(R"(
   .text
   .p2align 4
@@ -92,7 +91,7 @@ namespace {
 
 constexpr int kForms = 8;
 
-TEST(EmulatedBf16Pairs, CarryOutEveryFormOfOperand) {
+TEST(EmulatedBf16Pairs, ExecuteEveryOperandForm) {
   if (!testing::EmulatedBf16Pairs::is_possible()) GTEST_SKIP() << "without AVX-512";
   const auto bytes = static_cast<size_t>(kEmulatedEnd - kEmulatedBegin);
   void* const page =
@@ -122,7 +121,7 @@ TEST(EmulatedBf16Pairs, CarryOutEveryFormOfOperand) {
     for (size_t i = 0; i < 32; ++i) same[i].bits = i % 2 == 0 ? 0x4020 : 0x3fc0;
     return same;
   }();
-  // The other operand of each form: so many values into `pairs`, or one pair there for all lanes.
+  // The second operand of each form: the offset of its values in `pairs`, or of one pair for all lanes.
   const auto at = [&](size_t value) { return std::vector<BF16>(&pairs[value], &pairs[value] + 32); };
   const auto same = [&](size_t value) {
     std::vector<BF16> all;
@@ -134,12 +133,12 @@ TEST(EmulatedBf16Pairs, CarryOutEveryFormOfOperand) {
   for (int form = 0; form < kForms; ++form)
     bf16_model::dot_of_pairs(wanted.data() + 16 * form, first.data(), second[form].data());
 
-  // The last: two vectors rounded into one.
+  // Last, two vectors rounded into one.
   std::vector<BF16> rounded;
   for (size_t i = 0; i < 32; ++i) rounded.emplace_back(sums[16 * kForms + i]);
   std::memcpy(&wanted[16 * kForms], rounded.data(), 64);
 
-  // rdx and rcx: what the indices are.
+  // The indices in rdx and rcx.
   using Function = void (*)(float*, const BF16*, int64_t, int64_t);
   {
     const testing::EmulatedBf16Pairs emulated;

@@ -12,7 +12,7 @@ using testing::Array;
 using testing::expect_same_bits;
 using testing::scratch_of;
 
-// Slots by expert, busy ones among them.
+// Experts of token-expert pairs; some experts are busier than others.
 std::vector<int32_t> ids_of(const CapacityShape& shape) {
   std::vector<int32_t> ids;
   for (int64_t token = 0; token < shape.tokens; ++token) {
@@ -30,8 +30,8 @@ std::vector<int32_t> limited(const CapacityShape& shape, const std::vector<int32
   return kept;
 }
 
-// Every expert keeps as many slots of a group as it has, or as it has room for.
-TEST(Capacity, ExpertsKeepWhatTheyHaveRoomFor) {
+// Every expert keeps all of its pairs in a group, up to its capacity.
+TEST(Capacity, ExpertsFillTheirCapacity) {
   for (const bool greatest : {false, true}) {
     for (const int64_t capacity : {1, 3, 7, 100}) {
       const CapacityShape shape{
@@ -52,25 +52,25 @@ TEST(Capacity, ExpertsKeepWhatTheyHaveRoomFor) {
   }
 }
 
-TEST(Capacity, GreatestOrFirstStay) {
+TEST(Capacity, KeepsGreatestOrFirst) {
   const std::vector<int32_t> ids{1, 1, 0, 1, 1};
   const std::vector<float> weights{0.2f, 0.5f, 0.1f, 0.5f, 0.4f};
   CapacityShape shape{.tokens = 5, .k = 1, .experts = 2, .rows = 5, .capacity = 2};
   EXPECT_EQ(limited(shape, ids, weights.data()), (std::vector<int32_t>{1, 1, 0, -1, -1}));
   shape.greatest = true;
   EXPECT_EQ(limited(shape, ids, weights.data()), (std::vector<int32_t>{-1, 1, 0, 1, -1}));
-  shape.capacity = 1;  // of equal ones the first
+  shape.capacity = 1;  // ties keep the first
   EXPECT_EQ(limited(shape, ids, weights.data()), (std::vector<int32_t>{-1, 1, 0, -1, -1}));
 }
 
-TEST(Capacity, EveryDocumentFindsAllTheRoom) {
+TEST(Capacity, EveryDocumentHasTheFullCapacity) {
   const std::vector<int32_t> ids(6, 0), begins{0, 0, 2, 2, 2, 5};
   const std::vector<float> weights(6, 1);
   const CapacityShape shape{.tokens = 6, .k = 1, .experts = 1, .rows = 6, .capacity = 1};
   EXPECT_EQ(limited(shape, ids, weights.data(), begins.data()), (std::vector<int32_t>{0, -1, 0, -1, -1, 0}));
 }
 
-// NaN reaches the loss.
+// NaN is never dropped, so that it reaches the loss.
 TEST(Capacity, NaNIsNeverDropped) {
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   const std::vector<int32_t> ids(5, 0);
@@ -101,7 +101,7 @@ TEST(Capacity, SameBitsForAnyThreads) {
   });
 }
 
-TEST(Capacity, TakesNoTokens) {
+TEST(Capacity, AcceptsNoTokens) {
   limit_experts({.tokens = 0, .k = 2, .experts = 3, .rows = 4}, nullptr, nullptr, nullptr, nullptr, nullptr);
   weights_of_kept(0, nullptr, nullptr, nullptr);
 }

@@ -12,9 +12,9 @@
 namespace strata {
 namespace {
 
-// By the definition of rounding to nearest, ties to even. Between two neighbours among bf16 values, floats
-// lie evenly, so that the bits tell which one is closer; the neighbour beyond the largest value is infinity.
-// Without arithmetic on floats, which other tests may have left flushing denormals.
+// Rounding to nearest, ties to even, by definition. Floats between two adjacent bf16 values are evenly
+// spaced, so the low bits determine the closer one; the neighbor beyond the largest value is infinity. No
+// float arithmetic is used, since earlier tests may have enabled flushing of denormals.
 uint16_t nearest(float value) {
   const auto word = std::bit_cast<uint32_t>(value);
   const auto toward_zero = static_cast<uint16_t>(word >> 16);
@@ -35,7 +35,7 @@ std::vector<float> values() {
                             std::numeric_limits<float>::infinity(),
                             -std::numeric_limits<float>::infinity(),
                             std::numeric_limits<float>::quiet_NaN()};
-  // Ties and their neighbours, and patterns of NaN that rounding would carry into another kind of number.
+  // Ties and their neighbors, and NaN patterns that rounding would turn into other numbers.
   for (const uint32_t word : {0x3f808000u, 0x3f818000u, 0x3f807fffu, 0x3f808001u, 0x7f7f8000u, 0x7f7f7fffu,
                               0x00008000u, 0x00018000u, 0x80008001u, 0x7f800001u, 0x7fffffffu, 0xffffffffu})
     values.push_back(std::bit_cast<float>(word));
@@ -47,7 +47,7 @@ std::vector<float> values() {
 TEST(Convert, RoundsToTheNearestBf16) {
   const std::vector<float> from = values();
   fixtures::on_every_target([&](int64_t) {
-    // Every value stands in every lane of a vector and behind the last whole one.
+    // Every value appears in every vector lane and after the last whole vector.
     for (size_t first = 0; first < 64; ++first) {
       std::vector<BF16> to(from.size() - first);
       convert(to.data(), DType::kBF16, from.data() + first, DType::kF32, std::ssize(to));
@@ -68,7 +68,7 @@ TEST(Convert, WidensEveryBf16) {
   });
 }
 
-TEST(Convert, WritesNothingBehindTheLastElement) {
+TEST(Convert, WritesNothingAfterTheLastElement) {
   const std::vector<float> from(80, 3.0f);
   fixtures::on_every_target([&](int64_t) {
     for (int64_t n = 0; n <= 70; ++n) {
@@ -85,8 +85,8 @@ TEST(Convert, WritesNothingBehindTheLastElement) {
   });
 }
 
-// Safetensors begin where a header ends: at any byte.
-TEST(Convert, ReadsAndWritesAtAnyByte) {
+// Safetensors data follow a header of any size, so they may be unaligned.
+TEST(Convert, ReadsAndWritesAtAnyAlignment) {
   constexpr int64_t kCount = 37;
   std::vector<float> from(kCount);
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i) - 5.5f;
@@ -96,7 +96,7 @@ TEST(Convert, ReadsAndWritesAtAnyByte) {
     convert(rounded.data() + 1, DType::kBF16, packed.data() + 1, DType::kF32, kCount);
     std::vector<float> back(kCount);
     convert(back.data(), DType::kF32, rounded.data() + 1, DType::kBF16, kCount);
-    EXPECT_EQ(back, from);  // few bits: nothing is lost
+    EXPECT_EQ(back, from);  // representable, so nothing is lost
   });
 }
 

@@ -117,7 +117,7 @@ TEST(Elementwise, ColumnSumsHaveTheSameBitsForAnyNumberOfThreads) {
   });
 }
 
-TEST(Elementwise, OtherDtypesAreRefused) {
+TEST(Elementwise, RejectsOtherDtypes) {
   int32_t word = 0;
   EXPECT_THROW(add(&word, &word, &word, 1, DType::kI32), InternalError);
   EXPECT_THROW(cast(&word, DType::kF32, &word, DType::kF16, 1), InternalError);

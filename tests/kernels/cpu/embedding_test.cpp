@@ -12,7 +12,7 @@ using testing::expect_same_bits;
 
 constexpr int64_t kVocab = 97, kContext = 33;
 
-// Skewed as text is: half of the rows hold id 5.
+// Skewed like text: half of the rows have id 5.
 std::vector<int32_t> some_ids(int64_t rows, int64_t size) {
   std::vector<int32_t> ids;
   for (int64_t row = 0; row < rows; ++row)
@@ -82,7 +82,7 @@ TEST(Embedding, SameBitsForAnyNumberOfThreads) {
   });
 }
 
-TEST(Embedding, IdsOutsideTheTableAreRefused) {
+TEST(Embedding, RejectsIdsOutsideTheTable) {
   const EmbeddingShape shape{1, 4, kVocab, kContext, DType::kF32};
   Array table = Array::random(DType::kF32, kVocab * 4, 1), out(DType::kF32, 4);
   for (const int32_t id : {-1, static_cast<int32_t>(kVocab)}) {

@@ -33,11 +33,11 @@ std::vector<int32_t> ids_of(const Sizes& s) {
   std::vector<int32_t> all(static_cast<size_t>(s.experts)), ids;
   std::iota(all.begin(), all.end(), 0);
   for (int64_t token = 0; token < s.tokens; ++token) {
-    // Of few experts: each second one, so that there are empty ones before, between and behind.
+    // kFewExperts selects only every second expert, so that empty experts precede, separate and follow.
     const bool drops = s.routing == Routing::kSomeDropped;
     if (s.routing == Routing::kRandom || drops) std::shuffle(all.begin(), all.end(), engine);
     for (int64_t slot = 0; slot < s.k; ++slot) {
-      // Here and there one of a token's slots, and of every fifth token all.
+      // Drops some of a token's pairs, and all of every fifth token.
       if (s.routing == Routing::kAllDropped || (drops && (token % 5 == 0 || (token + slot) % 3 == 0))) {
         ids.push_back(-1);
         continue;
@@ -54,7 +54,7 @@ bool is_weight_grad(Role role) {
   return role == Role::kInGradWeight || role == Role::kOutGradWeight;
 }
 
-// This processor, and one that has or has not the instructions for bf16: then a model of them computes.
+// This processor, and ones with and without bf16 instructions, which a model computes.
 enum class Machine { kThis, kWithPairs, kWithoutPairs };
 constexpr Machine kMachines[] = {Machine::kThis, Machine::kWithPairs, Machine::kWithoutPairs};
 
@@ -66,7 +66,7 @@ hardware::DeviceSpec device_of(Machine machine, int threads) {
   return device;
 }
 
-// The operands of one product, b and c as the role has them.
+// The operands of one GEMM; the role determines the layout of b and c.
 struct Product {
   ExpertsSpec spec;
   std::vector<int32_t> ids;
@@ -113,7 +113,7 @@ struct Product {
     }
   }
 
-  // On scratch that is NaN before. Planned for three threads, however many there are.
+  // Scratch starts as NaN. Planned for three threads, however many run it.
   Array run(Machine machine = Machine::kThis, const Array* onto = nullptr, int threads = 3) const {
     Array c = onto != nullptr ? *onto : result();
     const ExpertsPlan plan = plan_experts(spec, device_of(machine, threads));
@@ -175,9 +175,9 @@ const Sizes kSizes[] = {
     {5, 1, 3, 9, 0},
     {65, 1, 4, 40, 24, Routing::kOneExpert},
     {65, 2, 9, 40, 24, Routing::kFewExperts},
-    {210, 2, 3, 601, 70},  // more depth than a step of the gradients of inputs
-    {210, 2, 3, 70, 531},  // … and of the forward products, and two blocks of columns
-    {1301, 2, 2, 9, 17},   // more rows than a task has
+    {210, 2, 3, 601, 70},  // more depth than one step of the input gradients
+    {210, 2, 3, 70, 531},  // the same for the forward GEMMs, and two blocks of columns
+    {1301, 2, 2, 9, 17},   // more rows than a task
     {1301, 1, 3, 9, 17, Routing::kOneExpert},
     {2603, 2, 4, 8, 8, Routing::kFewExperts},  // more tokens than a chunk
     {37, 2, 5, 13, 7, Routing::kSomeDropped},
@@ -185,7 +185,7 @@ const Sizes kSizes[] = {
     {65, 2, 4, 40, 24, Routing::kAllDropped},
 };
 
-TEST(Experts, GiveTheSumsOfProducts) {
+TEST(Experts, MatchTheFormula) {
   for (const Sizes& sizes : kSizes) {
     for (const Role role : kRoles) {
       for (const DType dtype : testing::kActivationTypes) {
@@ -200,7 +200,7 @@ TEST(Experts, GiveTheSumsOfProducts) {
   }
 }
 
-TEST(Experts, GradientsOfWeightsAddToWhatIsThere) {
+TEST(Experts, WeightGradientsAccumulate) {
   for (const Role role : {Role::kInGradWeight, Role::kOutGradWeight}) {
     for (const DType dtype : testing::kActivationTypes) {
       const Product product({300, 2, 9, 40, 24, Routing::kFewExperts}, role, dtype, true);
@@ -217,7 +217,7 @@ TEST(Experts, SameBitsForAnyThreads) {
       const Product product({1301, 2, 5, 71, 401}, role, dtype);
       for (const Machine machine : kMachines) {
         expect_same_bits([&] { return product.run(machine).bytes(); });
-        // Whatever the plan is made for: chunks and workers change no sum.
+        // Independent of the plan: chunks and workers change no sum.
         EXPECT_TRUE(product.run(machine, nullptr, 1).bytes() == product.run(machine).bytes())
             << "role " << static_cast<int>(role);
       }
@@ -225,8 +225,8 @@ TEST(Experts, SameBitsForAnyThreads) {
   }
 }
 
-// Sums of pairs differ in their order from those of single products.
-TEST(Experts, ArePlannedForWhatTheProcessorHas) {
+// bf16 dot products add in another order than single multiplications.
+TEST(Experts, ArePlannedForTheProcessor) {
   const auto has_pairs = [](DType dtype, Role role, int64_t inputs, Machine machine) {
     return plan_experts({role, 8, 2, -1, 4, 6, inputs, dtype, false}, device_of(machine, 2)).pairs;
   };
@@ -237,7 +237,7 @@ TEST(Experts, ArePlannedForWhatTheProcessorHas) {
   EXPECT_TRUE(has_pairs(DType::kBF16, Role::kInGradWeight, 7, Machine::kWithPairs));
 }
 
-TEST(Experts, RefuseIdsThatAreNone) {
+TEST(Experts, RejectInvalidIds) {
   for (const int32_t id : {-2, 5, 1 << 30}) {
     for (const Role role : kRoles) {
       Product product({37, 2, 5, 13, 7}, role, DType::kF32);
@@ -249,7 +249,7 @@ TEST(Experts, RefuseIdsThatAreNone) {
   }
 }
 
-TEST(Experts, AreCounted) {
+TEST(Experts, CountPairs) {
   const std::vector<int32_t> ids{3, 1, 3, 0, 3, 1};
   std::vector<int64_t> counts(5, -7);
   expert_counts(3, 2, 5, counts.data(), ids.data(), nullptr, false);

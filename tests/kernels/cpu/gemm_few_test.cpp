@@ -1,4 +1,4 @@
-// Skinny GEMMs: right, and each row the same whatever the other rows are.
+// Skinny GEMMs: results are right, and a row does not depend on the other rows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,9 +32,9 @@ struct Case {
   int64_t n, k;
   DType out;
 };
-class FewRowsInBf16 : public testing::TestWithParam<Case> {};
+class SkinnyGemmBf16 : public testing::TestWithParam<Case> {};
 
-TEST_P(FewRowsInBf16, EqualsTheNaiveProductForAnyNumberOfRows) {
+TEST_P(SkinnyGemmBf16, EqualsTheNaiveMatmulForAnyNumberOfRows) {
   const auto& [n, k, out_dtype] = GetParam();
   const auto x = rounded(normal(kMost * k, 1)), master = normal(n * k, 2), w = rounded(master),
              bias = normal(n, 3);
@@ -76,7 +76,7 @@ TEST_P(FewRowsInBf16, EqualsTheNaiveProductForAnyNumberOfRows) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, FewRowsInBf16,
+INSTANTIATE_TEST_SUITE_P(Sizes, SkinnyGemmBf16,
                          testing::Values(Case{1, 1, DType::kF32}, Case{33, 29, DType::kBF16},
                                          Case{70, 64, DType::kF32}, Case{515, 200, DType::kBF16},
                                          Case{7, 1600, DType::kF32}));
@@ -109,7 +109,7 @@ void expect_right_for_any_number_of_rows() {
   }
 }
 
-TEST(FewRows, AreRightAndEachTheSameForAnyNumberOfRows) {
+TEST(SkinnyGemm, RowsAreRightAndDoNotDependOnOthers) {
   strata::fixtures::on_every_target([](int64_t) { expect_right_for_any_number_of_rows(); });
 }
 

@@ -19,7 +19,7 @@
 namespace strata::cpu {
 namespace {
 
-// A matrix with padding between its rows; the padding is NaN, so that reading or writing it shows.
+// A matrix with NaN padding between its rows, so that reading or writing the padding shows.
 struct Matrix {
   int64_t rows, cols, stride;
   DType dtype;
@@ -76,7 +76,7 @@ double rounded(double value, DType dtype) {
 
 class GemmRoles : public testing::TestWithParam<Setting> {
  protected:
-  // The operand the plan wants for a master weight.
+  // A master weight in the layout that the plan requires.
   struct Weight {
     Arena packed;
     const void* data;
@@ -109,8 +109,8 @@ class GemmRoles : public testing::TestWithParam<Setting> {
         << "different bits in the second run";
   }
 
-  // |sum of f32 products in any order - exact| is below depth * 2^-23 * the sum of magnitudes; one final
-  // rounding.
+  // A sum of f32 terms in any order differs from the exact one by less than depth * 2^-23 * the sum of
+  // magnitudes; then one final rounding.
   static void expect_close(const Matrix& result, int64_t r, int64_t c, double want, double magnitude,
                            int64_t depth) {
     const double got = result.at(r, c);
@@ -138,16 +138,16 @@ const Case kCases[] = {
     {200, 530, 20},
     {33, 40, 1700, 0, 8},
     {3, 4099, 37, 1, 2, true},
-    {110, 290, 1100, 1, 3, true},  // several blocks of depth, a packed for each task
-    {7, 2100, 1030},               // several blocks of columns
-    {7, 9, 16501, 1, 3, true},     // so deep that bf16 results too take several blocks
+    {110, 290, 1100, 1, 3, true},  // several depth blocks, a packed for each task
+    {7, 2100, 1030},               // several column blocks
+    {7, 9, 16501, 1, 3, true},     // so deep that bf16 results also take several blocks
     {9, 16501, 21, 1, 3},
     {0, 5, 7},
     {4, 0, 7},
     {4, 5, 0, 0, 0, true},
 };
 
-TEST_P(GemmRoles, ForwardEqualsTheNaiveProduct) {
+TEST_P(GemmRoles, ForwardEqualsTheNaiveMatmul) {
   for (const Case& t : kCases) {
     SCOPED_TRACE(testing::Message() << "m=" << t.m << " n=" << t.n << " k=" << t.k);
     Matrix x(t.m, t.k, t.k + t.x_pad, GetParam().dtype);
@@ -189,7 +189,7 @@ TEST_P(GemmRoles, ForwardEqualsTheNaiveProduct) {
   }
 }
 
-TEST_P(GemmRoles, InputGradientEqualsTheNaiveProduct) {
+TEST_P(GemmRoles, InputGradientEqualsTheNaiveMatmul) {
   for (const Case& t : kCases) {
     SCOPED_TRACE(testing::Message() << "m=" << t.m << " n=" << t.n << " k=" << t.k);
     Matrix dy(t.m, t.n, t.n + t.y_pad, GetParam().dtype);
@@ -229,7 +229,7 @@ TEST_P(GemmRoles, WeightGradientOverwritesOrAccumulates) {
     for (const bool accumulate : {false, true}) {
       SCOPED_TRACE(testing::Message()
                    << "m=" << t.m << " n=" << t.n << " k=" << t.k << " accumulate=" << accumulate);
-      // Tokens are the depth here: many, so that several blocks are summed.
+      // Tokens are the depth here: enough for several blocks.
       const int64_t m = t.m == 131 ? 2100 : t.m;
       Matrix dy(m, t.n, t.n + t.y_pad, GetParam().dtype);
       Matrix x(m, t.k, t.k + t.x_pad, GetParam().dtype);
@@ -249,7 +249,7 @@ TEST_P(GemmRoles, WeightGradientOverwritesOrAccumulates) {
                                              .y_stride = dy.stride},
                                             GetParam().engine);
       run_twice(plan, {.a = dy.memory.data(), .b = x.memory.data()}, dw, accumulate);
-      // Every column of one row in ten: the naive sum is long.
+      // All columns of every tenth row: the naive sum takes long.
       for (int64_t r = 0; r<t.n; r += t.n> 70 ? 10 : 1) {
         for (int64_t c = 0; c < t.k; ++c) {
           double want = before[static_cast<size_t>(r * t.k + c)];
@@ -275,12 +275,12 @@ INSTANTIATE_TEST_SUITE_P(Settings, GemmRoles,
                                          Setting{DType::kBF16, DType::kF32, GemmEngine::kPairs},
                                          Setting{DType::kBF16, DType::kBF16, GemmEngine::kAuto}));
 
-// The operands of all three roles, and the in-house GEMM's results.
-struct OwnProducts {
+// The operands of all three roles, and the results of the in-house GEMM.
+struct InHouseResults {
   GemmEngine engine;
   Matrix x, w, dy;
 
-  OwnProducts(int64_t tokens, int64_t outputs, int64_t inputs, GemmEngine own = GemmEngine::kPanels)
+  InHouseResults(int64_t tokens, int64_t outputs, int64_t inputs, GemmEngine own = GemmEngine::kPanels)
       : engine(own),
         x(tokens, inputs, inputs, dtype()),
         w(outputs, inputs, inputs, DType::kF32),
@@ -312,9 +312,9 @@ struct OwnProducts {
 };
 
 TEST(GemmTargets, EveryInstructionSetComputesTheSame) {
-  const OwnProducts products(61, 45, 70);
+  const InHouseResults products(61, 45, 70);
   const auto results = [&](GemmRole role, int64_t target) {
-    hardware::DeviceSpec device;  // that has no better instruction set than the target
+    hardware::DeviceSpec device;  // has no better instruction set than the target
     device.isa = {.avx2 = target <= HWY_AVX2, .avx512 = target <= HWY_AVX3, .neon = HWY_ARCH_ARM_A64 != 0};
     device.threads = compute_threads();
     return products.result(role, device);
@@ -329,9 +329,9 @@ TEST(GemmTargets, EveryInstructionSetComputesTheSame) {
   }
 }
 
-// Numbers of threads that a GEMM is planned for and run by.
+// Pairs of thread counts: planned for, run by.
 using Threads = std::vector<std::pair<int, int>>;
-void expect_same_bits_for(const OwnProducts& products, const Threads& threads) {
+void expect_same_bits_for(const InHouseResults& products, const Threads& threads) {
   const int before = compute_threads();
   for (const GemmRole role : {GemmRole::kForward, GemmRole::kInputGrad, GemmRole::kWeightGrad}) {
     std::vector<float> first;
@@ -348,27 +348,28 @@ void expect_same_bits_for(const OwnProducts& products, const Threads& threads) {
   }
 }
 
-// Also of a plan for another number of threads than run it.
+// Includes plans for another number of threads than run them.
 TEST(GemmThreads, AnyNumberGivesTheSameBits) {
   for (const GemmEngine engine : {GemmEngine::kPanels, GemmEngine::kPairs}) {
-    // The model of bf16's instruction takes its time.
-    expect_same_bits_for(OwnProducts(engine == GemmEngine::kPairs ? 500 : 1500, 310, 290, engine),
+    // The model of the bf16 instruction is slow.
+    expect_same_bits_for(InHouseResults(engine == GemmEngine::kPairs ? 500 : 1500, 310, 290, engine),
                          {{1, 1}, {2, 2}, {5, 5}, {2, 5}, {5, 2}});
   }
 }
 
-// Of whichever engine takes a product with a small result: with a deep one the library shares the depth among
-// threads.
-TEST(GemmThreads, ThatTrainSmallModelsGiveTheSameBits) {
+// Covers every GEMM implementation that may compute a small result; with great depth the library splits the
+// depth among threads.
+TEST(GemmThreads, SmallModelsGetTheSameBits) {
   for (const auto& [m, n, k] :
        std::vector<std::array<int64_t, 3>>{{64, 48, 32}, {24, 120, 2000}, {3000, 40, 40}, {48, 48, 3000}}) {
     SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k));
-    expect_same_bits_for(OwnProducts(m, n, k, GemmEngine::kAuto), {{1, 1}, {2, 2}, {3, 3}, {5, 5}, {16, 16}});
+    expect_same_bits_for(InHouseResults(m, n, k, GemmEngine::kAuto),
+                         {{1, 1}, {2, 2}, {3, 3}, {5, 5}, {16, 16}});
   }
 }
 
-// If programs cut GEMMs into ranges of rows, no bit may change.
-TEST(GemmRows, AloneGiveTheBitsThatTheyHaveAmongOthers) {
+// No bit may change if programs split GEMMs into ranges of rows.
+TEST(GemmRows, SameBitsAloneAndAmongOthers) {
   hardware::DeviceSpec device = fixtures::host_device();
   device.library_bf16 = false;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -403,9 +404,9 @@ TEST(GemmRows, AloneGiveTheBitsThatTheyHaveAmongOthers) {
   }
 }
 
-// Weight gradients of bf16 are the own engine's where pairs are multiplied fast; everything else that reads
-// an encoded weight is the library's.
-TEST(GemmPlan, OfBf16IsTheEngineOfTheProcessor) {
+// The in-house GEMM computes bf16 weight gradients if the processor has fast bf16 dot products; the library
+// handles everything else that reads a packed weight.
+TEST(GemmPlan, Bf16EngineDependsOnTheProcessor) {
   const auto kernel_of = [](GemmRole role, const hardware::IsaFlags& isa) {
     hardware::DeviceSpec device;
     device.isa = isa;
@@ -422,8 +423,9 @@ TEST(GemmPlan, OfBf16IsTheEngineOfTheProcessor) {
   }
 }
 
-// Roles share a buffer by the id of its layout, so equal ids must mean equal bytes: of a square weight, too.
-TEST(WeightEncoding, EqualIdsAreEqualBytes) {
+// Roles share a buffer if their layout ids are equal, so equal ids must mean equal bytes, even for square
+// weights.
+TEST(WeightEncoding, EqualIdsMeanEqualBytes) {
   constexpr int64_t kSide = 48;
   std::vector<float> master(kSide * kSide);
   std::iota(master.begin(), master.end(), 1.0f);
@@ -445,7 +447,7 @@ TEST(WeightEncoding, EqualIdsAreEqualBytes) {
   }
 }
 
-TEST(GemmPlan, RefusesWhatMakesNoSense) {
+TEST(GemmPlan, RejectsInvalidSpecs) {
   EXPECT_THROW(fixtures::plan_here({.m = -1, .n = 1, .k = 1}), InternalError);
   EXPECT_THROW(fixtures::plan_here({.role = GemmRole::kWeightGrad, .m = 1, .n = 1, .k = 1, .bias = true}),
                InternalError);

@@ -19,7 +19,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 struct Problem {
   LinearCrossEntropySpec spec;
-  std::vector<float> x, w, bias;  // x holds values that bf16 represents when the activations are bf16
+  std::vector<float> x, w, bias;  // x holds bf16 values if the activations are bf16
   std::vector<int32_t> targets;
 
   explicit Problem(LinearCrossEntropySpec spec_) : spec(spec_) {
@@ -93,7 +93,7 @@ struct Reference {
   std::vector<double> dx, dw, dbias;
 };
 
-// Everything in double, by the formulas.
+// Everything by the formulas, in double.
 Reference reference(const Problem& p, double scale) {
   const auto& s = p.spec;
   Reference r;
@@ -166,14 +166,14 @@ TEST(LinearCrossEntropy, LossAndGradientsEqualTheFormulas) {
   }
 }
 
-TEST(LinearCrossEntropy, Bf16DiffersByTheRoundingOfGradientsOnly) {
+TEST(LinearCrossEntropy, Bf16DiffersOnlyByGradientRounding) {
   for (auto spec : kSpecs) {
     spec.dtype = DType::kBF16;
     const Problem p(spec);
     const Result got = run(p);
     const Reference want = reference(p, 1.0);
     EXPECT_NEAR(got.loss, want.loss, 2e-6 * std::abs(want.loss) + 1e-6);
-    // Logit gradients and dx are each rounded to 8 bits; errors of a sum stay below those of its largest
+    // Logit gradients and dx are each rounded to 8 bits; errors of a sum are below those of its largest
     // terms.
     expect_near(got.dx, want.dx, 0x1p-7, "dx");
     expect_near(got.dw, want.dw, 0x1p-7, "dw");
@@ -181,8 +181,8 @@ TEST(LinearCrossEntropy, Bf16DiffersByTheRoundingOfGradientsOnly) {
   }
 }
 
-// 512 of 2048 tokens would be computed for the 307 that a masked model predicts.
-TEST(LinearCrossEntropy, ChunksHoldTheTargetsThatAreExpected) {
+// A masked model predicts 307 of 2048 tokens; without this, 512 would be computed.
+TEST(LinearCrossEntropy, ChunksFitTheExpectedTargets) {
   const auto chunk_of = [](int64_t tokens, double share) {
     return plan_linear_cross_entropy(
                {.tokens = tokens, .hidden_size = 8, .vocab = 30522, .target_share = share}, {},
@@ -196,8 +196,8 @@ TEST(LinearCrossEntropy, ChunksHoldTheTargetsThatAreExpected) {
   EXPECT_EQ(chunk_of(0, 0.15), 0);
 }
 
-// Of the 360 places that 2048 tokens get, fewer are computed where fewer are taken.
-TEST(LinearCrossEntropy, TheLastChunkComesInSizes) {
+// 2048 tokens get capacity for 360 targets; if there are fewer, fewer are computed.
+TEST(LinearCrossEntropy, TheLastChunkHasSeveralSizes) {
   const auto sizes_of = [](int64_t tokens, double share) {
     const auto plan = plan_linear_cross_entropy(
         {.tokens = tokens, .hidden_size = 8, .vocab = 30522, .target_share = share}, {}, GemmEngine::kPanels);
@@ -215,11 +215,10 @@ TEST(LinearCrossEntropy, TheLastChunkComesInSizes) {
   }
 }
 
-// One token in seven has a target, as of a masked model: fewer chunks are run than the tokens fill.
-TEST(LinearCrossEntropy, TokensWithoutTargetsTakeNoPart) {
+// One token in seven has a target, as in a masked model: only chunks of tokens with targets are run.
+TEST(LinearCrossEntropy, SkipsTokensWithoutTargets) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    // Chunks of a size that is given, and of as many tokens as are expected to have a target: too many, too
-    // few.
+    // Chunks of a given size, or sized for the expected number of targets: too many, too few.
     for (const auto& [every, chunk, share] : std::vector<std::tuple<int64_t, int64_t, double>>{{7, 8, 1},
                                                                                                {50, 8, 1},
                                                                                                {1000, 8, 1},
@@ -301,7 +300,8 @@ TEST(LinearCrossEntropy, AccumulatesWeightGradientAndLoss) {
 TEST(LinearCrossEntropy, SameBitsEveryTimeAndLossesDoNotDependOnChunks) {
   Problem p({.tokens = 50, .hidden_size = 33, .vocab = 130});
   EXPECT_EQ(run(p), run(p));
-  // Bits across chunk sizes are a promise of the own engine; a library's may depend on the number of rows.
+  // The in-house GEMM guarantees the same bits for all chunk sizes; those of the library may depend on the
+  // number of rows.
   const Result once = run(p, 1.0f, kNan, GemmEngine::kPanels);
   EXPECT_EQ(once, run(p, 1.0f, kNan, GemmEngine::kPanels));
   p.spec.chunk_tokens = 7;
@@ -311,7 +311,7 @@ TEST(LinearCrossEntropy, SameBitsEveryTimeAndLossesDoNotDependOnChunks) {
   EXPECT_EQ(once.dx, chunked.dx);
 }
 
-TEST(LinearCrossEntropy, IgnoredTokensGiveNothing) {
+TEST(LinearCrossEntropy, IgnoredTokensContributeNothing) {
   Problem p({.tokens = 12, .hidden_size = 5, .vocab = 9});
   std::fill(p.targets.begin(), p.targets.end(), -1);
   const Result r = run(p);
@@ -340,7 +340,7 @@ TEST(LinearCrossEntropy, LargeLogitsDoNotOverflowAndNanShows) {
   EXPECT_TRUE(std::isnan(run(p).loss));
 }
 
-TEST(LinearCrossEntropy, RefusesTargetsOutsideTheVocabulary) {
+TEST(LinearCrossEntropy, RejectsTargetsOutsideTheVocabulary) {
   Problem p({.tokens = 3, .hidden_size = 2, .vocab = 20, .vocab_valid = 18});
   p.targets[1] = 18;
   EXPECT_THROW(run(p), DataError);
@@ -348,7 +348,7 @@ TEST(LinearCrossEntropy, RefusesTargetsOutsideTheVocabulary) {
   EXPECT_THROW(run(p), DataError);
 }
 
-TEST(LinearCrossEntropy, CostIsThreeProducts) {
+TEST(LinearCrossEntropy, CostIsThreeMatmuls) {
   EXPECT_EQ(linear_cross_entropy_cost({.tokens = 2, .hidden_size = 3, .vocab = 5}).flops, 180);
   EXPECT_EQ(
       linear_cross_entropy_cost({.tokens = 2, .hidden_size = 3, .vocab = 5, .task = CrossEntropyTask::kLoss})

@@ -7,7 +7,7 @@
 namespace strata::cpu {
 namespace {
 
-TEST(Measure, GivesEveryFigureAndLeavesTheThreadsAlone) {
+TEST(Measure, MeasuresEverythingAndRestoresTheThreads) {
   const int before = compute_threads();
   const hardware::DeviceSpec spec = measure_device(1, 0.0);
   EXPECT_EQ(compute_threads(), before);
@@ -21,7 +21,7 @@ TEST(Measure, GivesEveryFigureAndLeavesTheThreadsAlone) {
   EXPECT_GT(spec.kept_bytes, 0);
 }
 
-TEST(Measure, ThePeakIsOfAGemmThatRuns) {
+TEST(Measure, ReportsThePeakGemm) {
   const PeakGemm peak = peak_gemm(DType::kF32);
   EXPECT_GT(peak.flops, 0.0);
   peak.run();

@@ -29,7 +29,7 @@ Matrix transposed(const Matrix& a) {
   return out;
 }
 
-// The authors' lines, in double.
+// The authors' code, in double.
 Matrix newton_schulz(Matrix x, int steps) {
   const bool tall = x.size() > x[0].size();
   if (tall) x = transposed(x);
@@ -112,8 +112,8 @@ TEST(Muon, SameBitsEveryTimeAndNothingWhenSkipped) {
   EXPECT_TRUE(update(1) == start.bytes());
 }
 
-// A gradient of zeros moves nothing but by decay.
-TEST(Muon, AZeroGradientIsNoDivisionByZero) {
+// With a zero gradient only decay changes the parameter.
+TEST(Muon, ZeroGradientDoesNotDivideByZero) {
   Array p = Array::random(DType::kF32, 12, 1), momentum = zeros(12);
   const std::vector<double> before = p.values();
   run(plan_muon(3, 4, describe_device(compute_threads())), p, momentum, zeros(12), {});

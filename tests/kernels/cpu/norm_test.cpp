@@ -99,7 +99,7 @@ TEST_P(NormTest, ForwardMatchesDoubleOnRaggedSizes) {
         }
         expect_near(y, want, 1e-5);
 
-        // Without a residual x itself is normalised, and h is not touched.
+        // Without a residual, x itself is normalised and h is not written.
         Array again(dtype, n);
         norm_.forward(shape, again.data(), nullptr, mean, rstd, h.data(), nullptr, weight, bias);
         EXPECT_TRUE(again.bytes() == y.bytes());

@@ -69,7 +69,7 @@ TEST(Optimizer, LionMatchesDoubleOverSteps) {
       for (int64_t i = 0; i < n; ++i) {
         const auto at = static_cast<size_t>(i);
         const double g = grad[i] * 0.5, mixed = 0.9 * want_m[at] + 0.1 * g;
-        // Where the sign hangs on a rounding, either is right: take what was found.
+        // If the sign depends on a rounding, both are right: use the computed one.
         const double sign =
             std::abs(mixed) > 1e-7 ? std::copysign(1.0, mixed) : (want_p[at] * (1 - 2e-3) - p[i]) / 2e-2;
         want_p[at] = want_p[at] * (1 - 2e-2 * 0.1) - 2e-2 * sign;
@@ -79,7 +79,7 @@ TEST(Optimizer, LionMatchesDoubleOverSteps) {
     expect_near(p, want_p, 1e-6);
     expect_near(m, want_m, 1e-6);
   }
-  // Nothing to move where neither momentum nor gradient is; nothing at all when skipped.
+  // A skipped step changes nothing; otherwise nothing changes where momentum and gradient are zero.
   float p[] = {1, 2}, m[] = {0, 0.5f};
   const float grad[] = {0, 1};
   UpdateScalars scalars{.lr = 0.5f};

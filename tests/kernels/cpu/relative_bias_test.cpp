@@ -11,9 +11,9 @@ struct Start {
   int64_t distance, bucket;
 };
 
-// Where each bucket begins, from -300 to 300, as T5Attention._relative_position_bucket of transformers 5.23
-// has it.
-TEST(RelativeBias, BucketsAreThoseOfTransformers) {
+// The first distance of each bucket, from -300 to 300, as in T5Attention._relative_position_bucket of
+// transformers 5.23.
+TEST(RelativeBias, BucketsMatchTransformers) {
   struct Case {
     RelativeBiasShape shape;
     std::vector<Start> starts;
@@ -50,34 +50,35 @@ TEST(RelativeBias, BucketsAreThoseOfTransformers) {
   }
 }
 
-TEST(RelativeBias, HoldsTheTablesEntryOfEachDistance) {
+TEST(RelativeBias, LooksUpEveryDistance) {
   const RelativeBiasShape shape{
       .buckets = 8, .heads = 2, .max_distance = 20, .bidirectional = true, .first = -7, .last = 2};
   std::vector<float> table;
   for (int i = 0; i < 16; ++i) table.push_back(static_cast<float>(i));
   std::vector<float> bias(20, -1.0f);
   relative_bias(shape, bias.data(), table.data());
-  // Distances -7, -6 … -2, -1, 0, 1, 2 have the buckets 3, 2, 1, 0, 5, 6; an entry is twice the bucket, and
-  // one more for the second head.
+  // Distances -7, -6 … -2, -1, 0, 1, 2 have buckets 3, 2, 1, 0, 5, 6; an entry is twice the bucket, plus one
+  // for the second head.
   const std::vector<float> expected{6, 4, 4, 4, 4, 4, 2, 0, 10, 12, 7, 5, 5, 5, 5, 5, 3, 1, 11, 13};
   EXPECT_EQ(bias, expected);
 }
 
-TEST(RelativeBias, GradientIsAddedWhereItAccumulates) {
+TEST(RelativeBias, GradientAccumulates) {
   const RelativeBiasShape shape{
       .buckets = 8, .heads = 2, .max_distance = 20, .bidirectional = true, .first = -2, .last = 1};
   const std::vector<float> dbias{1, 2, 3, 4, 10, 20, 30, 40};
   std::vector<float> table(16, 100.0f);
   relative_bias_backward(shape, table.data(), dbias.data(), false);
-  // Distances -2, -1, 0, 1 have the buckets 2, 1, 0, 5.
+  // Distances -2, -1, 0, 1 have buckets 2, 1, 0, 5.
   const std::vector<float> once{3, 30, 2, 20, 1, 10, 0, 0, 0, 0, 4, 40, 0, 0, 0, 0};
   EXPECT_EQ(table, once);
   relative_bias_backward(shape, table.data(), dbias.data(), true);
   for (size_t i = 0; i < once.size(); ++i) EXPECT_EQ(table[i], 2 * once[i]) << i;
 }
 
-TEST(DocumentEnds, AreWhereTheDocumentOfARowEnds) {
-  // Two sequences; the keys hold the documents 0 to 3, 3 to 7 and padding that stands for itself.
+TEST(DocumentEnds, FindTheEndOfEachRowsDocument) {
+  // Two sequences; the keys belong to documents 0 to 3 and 3 to 7 and to padding, which forms its own
+  // document.
   const std::vector<int32_t> k_begin{0, 0, 0, 3, 3, 3, 3, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   const std::vector<int32_t> q_begin{0, 0, 3, 8, -1, 5, 0, 0, 0, -1, 7, 0};
   std::vector<int32_t> ends(12, 99);

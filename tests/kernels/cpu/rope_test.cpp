@@ -27,7 +27,7 @@ Array table_of(int64_t rotary_dim) {
   return table;
 }
 
-TEST(Rope, RotatesPairsOfTheHalfLayout) {
+TEST(Rope, RotatesHalfLayoutPairs) {
   for (const DType dtype : testing::kActivationTypes) {
     for (const int64_t rows : testing::kRaggedRows) {
       for (const auto& [head_dim, rotary] :
@@ -36,7 +36,7 @@ TEST(Rope, RotatesPairsOfTheHalfLayout) {
         const RopeShape shape{rows, heads, head_dim, rotary, stride, dtype};
         const Array in = Array::random(dtype, rows * stride, 1), table = table_of(rotary);
         const auto positions = some_positions(rows);
-        Array out = in;  // what lies between the rows must stay
+        Array out = in;  // elements between the rows must not change
         for (int64_t row = 0; row < rows; ++row) {
           for (int64_t i = 0; i < heads * head_dim; ++i) out.set(row * stride + i, NAN);
         }

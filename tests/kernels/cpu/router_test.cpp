@@ -30,13 +30,13 @@ Routed route_of(const RouteShape& shape, const float* logits, const float* bias 
   return routed;
 }
 
-TEST(Route, TakesTheFirstOfEqualOnes) {
+TEST(Route, TiesSelectTheFirst) {
   const std::vector<float> logits(12, 0.5f);
   for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
     const Routed routed = route_of({.tokens = 2, .experts = 6, .k = 3, .score = score}, logits.data());
     EXPECT_EQ(routed.ids, (std::vector<int32_t>{0, 1, 2, 0, 1, 2}));
   }
-  // Of equal groups the first two, whose experts are 0 to 3.
+  // Ties select the first two groups, with experts 0 to 3.
   const Routed groups =
       route_of({.tokens = 2, .experts = 6, .k = 3, .groups = 3, .kept_groups = 2}, logits.data());
   EXPECT_EQ(groups.ids, (std::vector<int32_t>{0, 1, 2, 0, 1, 2}));
@@ -45,7 +45,7 @@ TEST(Route, TakesTheFirstOfEqualOnes) {
             (std::vector<int32_t>{1, 3, 5, 4}));
 }
 
-TEST(Route, GroupsBoundTheChoice) {
+TEST(Route, SelectsWithinGroups) {
   // The best expert is in the first group, the best pair in the last.
   const std::vector<float> logits{3, -9, 0, 0.5f, 2.5f, 2};
   RouteShape shape{.tokens = 1, .experts = 6, .k = 2, .groups = 3, .kept_groups = 1};
@@ -57,7 +57,7 @@ TEST(Route, GroupsBoundTheChoice) {
   EXPECT_EQ(route_of(shape, logits.data()).ids, (std::vector<int32_t>{4, 5}));
 }
 
-TEST(Route, SaysSoWhereALogitIsNotFinite) {
+TEST(Route, NonFiniteLogitsYieldNaN) {
   constexpr int64_t kExperts = 8;
   for (const float bad : {kNaN, kInfinity, -kInfinity}) {
     for (const int64_t many : {1, 3, 8}) {
@@ -67,7 +67,7 @@ TEST(Route, SaysSoWhereALogitIsNotFinite) {
           for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
             std::vector<float> logits(3 * kExperts);
             for (size_t i = 0; i < logits.size(); ++i) logits[i] = 0.1f * static_cast<float>(i * 5 % 8);
-            std::fill_n(logits.begin() + kExperts, many, bad);  // of the second token
+            std::fill_n(logits.begin() + kExperts, many, bad);  // the second token's
             const RouteShape shape{.tokens = 3,
                                    .experts = kExperts,
                                    .k = 4,
@@ -93,8 +93,8 @@ TEST(Route, SaysSoWhereALogitIsNotFinite) {
   }
 }
 
-// Whatever the logits say, equal tokens go to equal experts, and these are all used.
-TEST(Route, HashedIdsAreTheTokens) {
+// Whatever the logits are, equal tokens get equal experts, and all experts are used.
+TEST(Route, HashedIdsDependOnTheToken) {
   constexpr int64_t kTokens = 600, kExperts = 12;
   const Array logits = Array::random(DType::kF32, kTokens * kExperts, 1);
   std::vector<int32_t> tokens(kTokens);
@@ -116,13 +116,13 @@ TEST(Route, HashedIdsAreTheTokens) {
   EXPECT_NE(route_of(other, logits.f32(), nullptr, tokens.data()).ids, routed.ids);
 }
 
-TEST(Route, BalancedIdsGoRound) {
+TEST(Route, BalancedIdsAreRoundRobin) {
   const std::vector<float> logits(20, 1);
   const Routed routed = route_of({.tokens = 4, .experts = 5, .k = 3, .force_balanced = true}, logits.data());
   EXPECT_EQ(routed.ids, (std::vector<int32_t>{0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1}));
 }
 
-// 301 tokens: blocks of them with a rest.
+// 301 tokens: the last block is partly filled.
 TEST(Router, SameBitsForAnyThreads) {
   constexpr int64_t kTokens = 301, kExperts = 21, kSlots = 5;
   const Array logits = Array::random(DType::kF32, kTokens * kExperts, 1);
@@ -156,8 +156,8 @@ TEST(Router, SameBitsForAnyThreads) {
   });
 }
 
-// A group's probabilities add up to its tokens, and its counts to their slots.
-TEST(Router, SumsAreOfAllTokensOfAGroup) {
+// The probabilities of a group add up to its tokens, its counts to their token-expert pairs.
+TEST(Router, SumsCoverAllTokensOfAGroup) {
   constexpr int64_t kRows = 150, kExperts = 7, kSlots = 3;
   const Array logits = Array::random(DType::kF32, 2 * kRows * kExperts, 1, 3);
   const Routed routed = route_of({.tokens = 2 * kRows, .experts = kExperts, .k = kSlots}, logits.f32());
@@ -176,7 +176,7 @@ TEST(Router, SumsAreOfAllTokensOfAGroup) {
   }
 }
 
-TEST(Router, TakesNoTokens) {
+TEST(Router, AcceptsNoTokens) {
   const RouteShape shape{.tokens = 0, .experts = 4, .k = 2};
   route(shape, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr);
   route_backward(shape, nullptr, nullptr, nullptr, nullptr, nullptr);

@@ -1,4 +1,4 @@
-// Routers that are no choice of experts by each token, and noise: what holds whatever the numbers are.
+// Other routers than top-k per token, and noise: properties that hold for all inputs.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -33,7 +33,7 @@ Chosen chosen_of(const ExpertChoiceShape& shape, const float* logits) {
   return chosen;
 }
 
-TEST(ExpertChoice, EveryExpertTakesItsBestTokens) {
+TEST(ExpertChoice, ExpertsSelectTheirBestTokens) {
   const ExpertChoiceShape shape{.groups = 3, .rows = 20, .experts = 4, .capacity = 6};
   const Array logits = Array::random(DType::kF32, 60 * 4, 1, 3);
   std::vector<float> scores(60 * 4);
@@ -47,7 +47,7 @@ TEST(ExpertChoice, EveryExpertTakesItsBestTokens) {
     const auto score = [&](int64_t token) {
       return scores[static_cast<size_t>((group * 20 + token) * 4 + expert)];
     };
-    float least = 1, greatest = 0;  // of those taken, and of the others
+    float least = 1, greatest = 0;  // scores of selected tokens, and of the others
     for (int32_t token = 0; token < 20; ++token) {
       if (taken.contains(token)) least = std::min(least, score(token));
       if (!taken.contains(token)) greatest = std::max(greatest, score(token));
@@ -60,7 +60,7 @@ TEST(ExpertChoice, EveryExpertTakesItsBestTokens) {
   }
 }
 
-TEST(ExpertChoice, TakesTheFirstOfEqualOnesAndWhatIsNoNumber) {
+TEST(ExpertChoice, TiesSelectTheFirstAndNaNIsSelected) {
   std::vector<float> logits(10 * 3, 0.5f);
   const ExpertChoiceShape shape{.groups = 1, .rows = 10, .experts = 3, .capacity = 2};
   EXPECT_EQ(chosen_of(shape, logits.data()).tokens, (std::vector<int32_t>{0, 1, 0, 1, 0, 1}));
@@ -70,8 +70,8 @@ TEST(ExpertChoice, TakesTheFirstOfEqualOnesAndWhatIsNoNumber) {
   for (size_t slot = 0; slot < 6; ++slot) EXPECT_EQ(std::isnan(chosen.weights[slot]), slot % 2 == 1);
 }
 
-// ⟨gather(x), h⟩ = ⟨x, scatter(h)⟩: the one is the other's gradient.
-TEST(GroupRows, AreEachOthersGradient) {
+// ⟨gather(x), h⟩ = ⟨x, scatter(h)⟩: each is the gradient of the other.
+TEST(GroupRows, GatherAndScatterAreAdjoint) {
   const GroupRowsShape shape{.groups = 2, .rows = 7, .slots = 9, .columns = 5};
   const Array x = Array::random(DType::kF32, 14 * 5, 1), h = Array::random(DType::kF32, 18 * 5, 2);
   std::vector<int32_t> tokens(18);
@@ -85,8 +85,8 @@ TEST(GroupRows, AreEachOthersGradient) {
   EXPECT_NEAR(one, other, 1e-5);
 }
 
-// Means of equal rows are those rows.
-TEST(SoftExperts, MixMeans) {
+// Means of equal rows are equal to the rows.
+TEST(SoftExperts, PreserveEqualRows) {
   const SoftShape shape{.groups = 2, .rows = 5, .slots = 6, .of_expert = 2, .columns = 3};
   const Array logits = Array::random(DType::kF32, 10 * 6, 1, 2);
   const std::vector<float> x(10 * 3, 0.75f);
@@ -100,7 +100,7 @@ TEST(SoftExperts, MixMeans) {
   for (const float value : y) EXPECT_NEAR(value, 0.75f, 1e-6);
 }
 
-// A NaN logit spoils its own results, and no other sequence.
+// A NaN logit affects only its own results and no other sequence.
 TEST(SoftExperts, NaNStaysInItsSequence) {
   const SoftShape shape{.groups = 2, .rows = 4, .slots = 3, .of_expert = 1, .columns = 2};
   Array logits = Array::random(DType::kF32, 8 * 3, 1);
@@ -129,8 +129,8 @@ TEST(SoftExperts, SameBitsForAnyThreads) {
   });
 }
 
-// Whatever the logits are, the exponentials add up to 1, those of a group to its share.
-TEST(TwoLevels, AreProbabilities) {
+// For any logits, exponentials add up to 1, and those of a group to its share.
+TEST(TwoLevels, YieldProbabilities) {
   const TwoLevelShape shape{.tokens = 70, .groups = 3, .experts = 12};
   const Array groups = Array::random(DType::kF32, 70 * 3, 1, 3),
               logits = Array::random(DType::kF32, 70 * 12, 2, 3);
@@ -149,8 +149,8 @@ TEST(TwoLevels, AreProbabilities) {
   }
 }
 
-// Within its bounds, the same for the same sample wherever it lies, another for another.
-TEST(Jitter, IsTheSamples) {
+// Within its bounds; the same for one sample at any position, different for different samples.
+TEST(Jitter, DependsOnlyOnTheSample) {
   const JitterShape shape{.rows = 30, .columns = 7, .eps = 0.25f, .stream = 3};
   const std::vector<float> x(210, 2.0f);
   const std::vector<int32_t> samples{41, 7, 41};
@@ -169,7 +169,7 @@ TEST(Jitter, IsTheSamples) {
   next.stream = 4;
   jitter(next, other.data(), x.data(), places.data());
   EXPECT_NE(y, other);
-  // Rows in another order, of which a rank has some.
+  // Some of the rows in another order, as on a rank.
   const std::vector<int32_t> some{7, 4, 41, 9};
   std::vector<float> held(14, kNaN);
   jitter({.rows = 2, .columns = 7, .eps = 0.25f, .stream = 3}, held.data(), x.data(), some.data());

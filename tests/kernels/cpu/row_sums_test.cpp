@@ -24,7 +24,7 @@ void expect_sums(const std::vector<std::vector<T>>& rows, int64_t width) {
   }
 }
 
-TEST(RowSums, AddFromTheFirstRowToTheLast) {
+TEST(RowSums, AddRowsInOrder) {
   std::mt19937 engine(3);
   std::normal_distribution<float> normal;
   for (const int64_t width : {0, 1, 7, 16, 33, 512, 517}) {

@@ -1,4 +1,4 @@
-// Every instruction set that this processor has computes the same, up to rounding.
+// All instruction sets of this processor yield the same results, up to rounding.
 #include "fixtures/every_target.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/adafactor.h"
@@ -15,7 +15,7 @@ namespace {
 
 using testing::Array;
 
-// The outputs of a chain through the kernel families, rows of a ragged length.
+// Outputs of a chain of kernel families on rows of ragged length.
 std::vector<Array> outputs(DType dtype) {
   constexpr int64_t kRows = 37, kDim = 70, n = kRows * kDim;
   const Array x = Array::random(dtype, n, 1, 2), weight = Array::random(DType::kF32, kDim, 2);
@@ -70,7 +70,7 @@ TEST(SimdTargets, AgreeUpToRounding) {
     const std::vector<Array> best = outputs(dtype);
     strata::fixtures::on_every_target([&](int64_t) {
       const std::vector<Array> got = outputs(dtype);
-      // Two roundings to bf16 may fall to different sides.
+      // Two roundings to bf16 may go in opposite directions.
       for (size_t i = 0; i < best.size(); ++i) {
         SCOPED_TRACE(i);
         testing::expect_near(got[i], best[i].values(), dtype == DType::kBF16 ? 0.01 : 1e-5, 10);

@@ -1,4 +1,4 @@
-// The loss by statistics, and its gradients apart, against the form that gives all in one run.
+// The loss from statistics and its separate gradients, compared with the fused form.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -49,7 +49,7 @@ struct Result {
   bool operator==(const Result&) const = default;
 };
 
-// One task of the problem, or of the `rows` rows of the weight from `start` on, on poisoned memory.
+// One task of the problem, or of `rows` weight rows from `start` on, on memory filled with NaN.
 struct Shard {
   int64_t start = 0, rows = 0;
 };
@@ -139,7 +139,7 @@ Result fused(const Problem& p, bool accumulate = false) {
   return r;
 }
 
-// The split form over `shards` shards of `parts` parts each, as several ranks would run it.
+// The split form over `shards` shards of `parts` parts each, as on several ranks.
 Result split(const Problem& p, int64_t shards = 1, int64_t parts = 1, bool accumulate = false) {
   Result r = prepared(p, accumulate ? 2.0f : kNan);
   const int64_t rows = p.spec.vocab / shards, share = parts * p.spec.tokens * 3;
@@ -192,12 +192,12 @@ const LinearCrossEntropySpec kSpecs[] = {
     {.tokens = 93, .hidden_size = 33, .vocab = 130, .chunk_tokens = 20, .bias = true},
 };
 
-TEST(SplitCrossEntropy, GivesTheBitsOfTheFusedForm) {
+TEST(SplitCrossEntropy, EqualsTheFusedFormBitForBit) {
   for (auto spec : kSpecs) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       spec.dtype = dtype;
       for (const GemmEngine engine : {GemmEngine::kPanels, GemmEngine::kOneDnn}) {
-        // The library has bf16 products from AVX-512 on.
+        // The library supports bf16 matmuls from AVX-512 on.
         if (engine == GemmEngine::kOneDnn && dtype == DType::kBF16 && !fixtures::host_device().isa.avx512)
           continue;
         for (const int64_t every : {0, 7, 1000}) {  // few targets: gathered
@@ -214,7 +214,7 @@ TEST(SplitCrossEntropy, GivesTheBitsOfTheFusedForm) {
   }
 }
 
-TEST(SplitCrossEntropy, OfNoTargetsAndOfNoTokensGivesZero) {
+TEST(SplitCrossEntropy, IsZeroWithoutTargetsOrTokens) {
   Problem none({.tokens = 12, .hidden_size = 5, .vocab = 9, .bias = true});
   std::fill(none.targets.begin(), none.targets.end(), -1);
   for (const Problem& p : {none, Problem({.tokens = 0, .hidden_size = 5, .vocab = 9, .bias = true})}) {
@@ -235,7 +235,7 @@ void expect_near(const std::vector<float>& found, const std::vector<float>& want
     ASSERT_NEAR(found[i], wanted[i], tolerance * static_cast<double>(largest)) << i;
 }
 
-TEST(SplitCrossEntropy, ShardsOfTheVocabularyGiveTheWhole) {
+TEST(SplitCrossEntropy, VocabularyShardsEqualTheWhole) {
   for (const float softcap : {0.0f, 1.5f}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const Problem p({.tokens = 61,
@@ -260,7 +260,7 @@ TEST(SplitCrossEntropy, ShardsOfTheVocabularyGiveTheWhole) {
   }
 }
 
-TEST(SplitCrossEntropy, GivesTheSameBitsForAnyNumberOfThreads) {
+TEST(SplitCrossEntropy, SameBitsForAnyNumberOfThreads) {
   const int before = compute_threads();
   const Problem p({.tokens = 300, .hidden_size = 33, .vocab = 130, .chunk_tokens = 64, .bias = true});
   std::vector<Result> results;
@@ -287,7 +287,7 @@ TEST(SplitCrossEntropy, LargeLogitsDoNotOverflowAndNanShows) {
   for (const int64_t shards : {1, 2}) EXPECT_TRUE(std::isnan(split(p, shards).loss));
 }
 
-TEST(SplitCrossEntropy, RefusesTargetsOutsideTheVocabulary) {
+TEST(SplitCrossEntropy, RejectsTargetsOutsideTheVocabulary) {
   for (const int32_t target : {20, -2}) {
     Problem p({.tokens = 3, .hidden_size = 2, .vocab = 20});
     p.targets[1] = target;
@@ -295,7 +295,7 @@ TEST(SplitCrossEntropy, RefusesTargetsOutsideTheVocabulary) {
   }
 }
 
-TEST(SplitCrossEntropy, CostIsFiveProducts) {
+TEST(SplitCrossEntropy, CostIsFiveMatmuls) {
   double flops = 0;
   for (const Task task : {Task::kStatistics, Task::kInputGrad, Task::kWeightGrad})
     flops += linear_cross_entropy_cost({.tokens = 2, .hidden_size = 3, .vocab = 5, .task = task}).flops;

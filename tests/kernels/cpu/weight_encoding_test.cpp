@@ -1,5 +1,4 @@
-// Encodings of weights written a few rows at a time: what oneDNN's own reorder gives, and what an update that
-// writes them leaves.
+// Packed weights written a few rows at a time: equal to oneDNN's reorder, and to packing after an update.
 #include "kernels/cpu/weight_encoding.h"
 
 #include "kernels/cpu/array_testing.h"
@@ -14,7 +13,7 @@ using testing::Array;
 struct Sides {
   int64_t n, k;
 };
-// Whole blocks, ragged ones, rows and columns by themselves, odd pairs.
+// Whole and ragged blocks, single rows and columns, odd depths.
 constexpr Sides kSides[] = {{64, 64}, {128, 96}, {1, 1},   {1, 70},  {70, 1},    {15, 17},
                             {16, 33}, {63, 65},  {65, 63}, {33, 16}, {130, 200}, {211, 520}};
 constexpr GemmRole kRoles[] = {GemmRole::kForward, GemmRole::kInputGrad};
@@ -35,7 +34,7 @@ std::vector<std::byte> packed(const WeightEncoding& encoding, const Array& maste
   return bytes;
 }
 
-TEST(WeightEncoding, IsTheLayoutOfTheLibrary) {
+TEST(WeightEncoding, MatchesTheLibrary) {
   for (const Sides sides : kSides) {
     const Array master = Array::random(DType::kF32, sides.n * sides.k, 1);
     for (const GemmRole role : kRoles) {
@@ -48,7 +47,7 @@ TEST(WeightEncoding, IsTheLayoutOfTheLibrary) {
   }
 }
 
-TEST(WeightEncoding, RoundsSpecialValuesAsTheLibrary) {
+TEST(WeightEncoding, RoundsSpecialValuesLikeTheLibrary) {
   const Sides sides{16, 4};
   Array master = Array::random(DType::kF32, sides.n * sides.k, 1);
   const float inf = std::numeric_limits<float>::infinity(), tie = 1.00390625f;
@@ -74,7 +73,7 @@ TEST(WeightEncoding, RoundsSpecialValuesAsTheLibrary) {
   }
 }
 
-TEST(WeightEncoding, HasTheSameBitsForAnyNumberOfThreads) {
+TEST(WeightEncoding, SameBitsForAnyNumberOfThreads) {
   const Sides sides{211, 520};
   const Array master = Array::random(DType::kF32, sides.n * sides.k, 1);
   for (const GemmRole role : kRoles)
@@ -94,7 +93,7 @@ class EncodedUpdate : public ::testing::TestWithParam<Sides> {
           grad(Array::random(DType::kF32, sides.n * sides.k, 4)) {}
     AdamWArrays arrays() { return {p.f32(), m.f32(), v.f32(), grad.f32()}; }
   };
-  // The encodings of both products, of `from`.
+  // `from` in the packed layouts of both matmuls.
   struct Copies {
     std::vector<WeightEncoding> copies;
     std::vector<std::vector<std::byte>> memory;
@@ -109,7 +108,7 @@ class EncodedUpdate : public ::testing::TestWithParam<Sides> {
   };
 };
 
-TEST_P(EncodedUpdate, LeavesWhatPackingAfterwardsGives) {
+TEST_P(EncodedUpdate, EqualsPackingAfterwards) {
   const Sides sides = GetParam();
   State plain(sides), fused(sides);
   Copies copies(sides, fused.p);
@@ -126,7 +125,7 @@ TEST_P(EncodedUpdate, LeavesWhatPackingAfterwardsGives) {
   }
 }
 
-TEST_P(EncodedUpdate, HasTheSameBitsForAnyNumberOfThreads) {
+TEST_P(EncodedUpdate, SameBitsForAnyNumberOfThreads) {
   const Sides sides = GetParam();
   testing::expect_same_bits([&] {
     State state(sides);

@@ -1,5 +1,4 @@
-// Attention of rows and keys that are cut into pieces, as ranks have them that share sequences, against whole
-// sequences: what the ranks give is put together.
+// Attention with rows and keys sharded over ranks, merged and compared with attention on whole sequences.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,12 +46,12 @@ class Scratch {
   std::vector<std::byte> memory_;
 };
 
-// Rows of some sequences: queries, or keys with their values.
+// Rows of each sequence: queries, or keys with their values.
 struct Tokens {
-  Ints places;  // of one sequence, where its rows lie in the whole
+  Ints places;  // positions of the rows in a whole sequence
 
   int64_t count() const { return static_cast<int64_t>(places.size()); }
-  // Of the rows of whole sequences.
+  // The same rows of an array of whole sequences.
   template <typename T>
   std::vector<T> of(const std::vector<T>& whole, int64_t length, int64_t width) const {
     std::vector<T> part;
@@ -89,7 +88,7 @@ Tokens of_rank(int64_t length, int64_t rank, int64_t ranks) {
   }
   return tokens;
 }
-// Where the two pieces of a rank's rows begin.
+// First positions of the two ranges of a rank's rows.
 Ints starts_of(const Tokens& tokens) {
   Ints starts;
   for (int64_t b = 0; b < kBatch; ++b) {
@@ -103,9 +102,9 @@ struct Results {
   Floats out, lse, dq, dkv, dbias;
 };
 
-class AttentionPieces : public testing::TestWithParam<Case> {
+class AttentionShards : public testing::TestWithParam<Case> {
  protected:
-  AttentionPieces() {
+  AttentionShards() {
     for (int64_t i = 0; i < kBatch * length_; ++i) {
       const int64_t document = i % length_ / 83 * 83;
       begin_.push_back(static_cast<int32_t>(document));
@@ -137,7 +136,7 @@ class AttentionPieces : public testing::TestWithParam<Case> {
             .bias_zero = c.bias ? length_ : 0};
   }
 
-  // Forward where `known` is null; else the gradients by its out and lse.
+  // Forward if `known` is null; else the gradients, from its out and lse.
   void run(const Tokens& rows, const Tokens& keys, Results& to, const Results* known) const {
     const AttentionPlan plan = plan_attention(shape(rows, keys), attention_testing::device_of(2));
     const Floats q = rows.of(q_, length_, kQ), kv = keys.of(kv_, length_, kKv);
@@ -196,7 +195,7 @@ class AttentionPieces : public testing::TestWithParam<Case> {
   Ints begin_, end_;
 };
 
-TEST_P(AttentionPieces, OfRowsAgainstWholeKeys) {
+TEST_P(AttentionShards, RowShardsWithWholeKeys) {
   for (const int64_t ranks : {2, 3}) {
     Results sum = zeros();
     for (int64_t rank = 0; rank < ranks; ++rank) {
@@ -213,10 +212,10 @@ TEST_P(AttentionPieces, OfRowsAgainstWholeKeys) {
   }
 }
 
-// Keys in pieces take no bias.
-using AttentionPiecesWithoutBias = AttentionPieces;
+// Sharded keys support no bias.
+using AttentionShardsWithoutBias = AttentionShards;
 
-TEST_P(AttentionPiecesWithoutBias, OfKeysMerged) {
+TEST_P(AttentionShardsWithoutBias, KeyShardsMerge) {
   constexpr int64_t kRanks = 3;
   Results sum = zeros();
   for (int64_t rank = 0; rank < kRanks; ++rank) {
@@ -255,9 +254,9 @@ constexpr Case kBiased[] = {{"bias", 228, 0, 0, true, true}, {"encoder_bias", 22
 std::string name_of(const testing::TestParamInfo<Case>& one) {
   return one.param.name;
 }
-INSTANTIATE_TEST_SUITE_P(Plain, AttentionPieces, testing::ValuesIn(kPlain), name_of);
-INSTANTIATE_TEST_SUITE_P(Biased, AttentionPieces, testing::ValuesIn(kBiased), name_of);
-INSTANTIATE_TEST_SUITE_P(Plain, AttentionPiecesWithoutBias, testing::ValuesIn(kPlain), name_of);
+INSTANTIATE_TEST_SUITE_P(Plain, AttentionShards, testing::ValuesIn(kPlain), name_of);
+INSTANTIATE_TEST_SUITE_P(Biased, AttentionShards, testing::ValuesIn(kBiased), name_of);
+INSTANTIATE_TEST_SUITE_P(Plain, AttentionShardsWithoutBias, testing::ValuesIn(kPlain), name_of);
 
 }  // namespace
 }  // namespace strata::cpu
