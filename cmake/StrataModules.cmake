@@ -1,8 +1,11 @@
 # strata_module(NAME SOURCES … [ALONE …] USES modules… LIBS libraries…): one static library per module. USES lists the
 # modules that this one may use (docs/architecture.md); others do not link.
 add_library(strata_flags INTERFACE)
-target_include_directories(strata_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
+target_include_directories(strata_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
 target_compile_features(strata_flags INTERFACE cxx_std_20)
+# The shared library shows what include/strata declares, and calls within it need no table.
+target_compile_options(strata_flags INTERFACE -fvisibility=hidden -fvisibility-inlines-hidden)
 
 add_library(strata_warnings INTERFACE)
 target_compile_options(strata_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror)
@@ -40,7 +43,7 @@ set(STRATA_MODULES_WITHOUT_PCH base kernels_cpu)
 # Modules that run once at startup or wait for files and devices. They are compiled with -O1, like the tests, because
 # compile time matters more than their run time.
 set(STRATA_MODULES_RUN_ONCE cli config observe hardware models layers graph ops optim parallel program device checkpoint interop_torch
-    interop inference evaluation train benchmarks)
+    interop inference evaluation train library benchmarks)
 if(NOT STRATA_SANITIZE)
   set(STRATA_RUN_ONCE_OPTIONS "$<$<CONFIG:Release>:-O1;-g0>")
 endif()

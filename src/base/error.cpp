@@ -4,6 +4,11 @@
 
 namespace strata {
 
+Error::Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+Error::Error(const Error&) = default;
+Error& Error::operator=(const Error&) = default;
+Error::~Error() = default;
+
 int exit_code(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::kInternal:

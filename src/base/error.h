@@ -8,18 +8,9 @@
 #include <string>
 #include <utility>
 
+#include "strata/error.h"
+
 namespace strata {
-
-enum class ErrorKind { kInternal, kConfig, kData, kWorld, kDiverged };
-
-class Error : public std::runtime_error {
- public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
-  ErrorKind kind() const { return kind_; }
-
- private:
-  ErrorKind kind_;
-};
 
 #define STRATA_DEFINE_ERROR(Name, Kind)                                                    \
   class Name : public Error {                                                              \
@@ -36,9 +27,6 @@ STRATA_DEFINE_ERROR(DataError, kData);          // the content of the user's dat
 STRATA_DEFINE_ERROR(WorldError, kWorld);        // files, network, device, memory: 4
 STRATA_DEFINE_ERROR(DivergedError, kDiverged);  // training diverged and recovery was exhausted: 5
 #undef STRATA_DEFINE_ERROR
-
-// The documented exit code of an error kind.
-int exit_code(ErrorKind kind);
 
 // Invariants of ours. A failed check is a bug of the program, never a user's fault.
 #define STRATA_CHECK(condition, ...)                                                              \

@@ -11,8 +11,13 @@
 namespace strata {
 namespace {
 
-// Of a thread that has a log file.
-thread_local std::shared_ptr<spdlog::logger> own_logger;  // NOLINT: a thread's place to write to
+// Where the lines of a thread go.
+struct ThreadLog {
+  std::shared_ptr<spdlog::logger> file;
+  bool terminal = true;
+  const std::function<void(LogLevel, std::string_view)>* sink = nullptr;  // in place of the terminal
+};
+thread_local ThreadLog own;  // NOLINT: a thread's place to write to
 
 // One logger a process: the terminal is one, and spdlog's sink locks around each line.
 spdlog::logger& terminal_logger() {
@@ -26,8 +31,25 @@ spdlog::logger& terminal_logger() {
   return *instance;
 }
 
-spdlog::logger& logger() {
-  return own_logger != nullptr ? *own_logger : terminal_logger();
+void write(spdlog::logger& to, LogLevel level, std::string_view message) {
+  switch (level) {
+    case LogLevel::kInfo:
+      to.info("{}", message);
+      break;
+    case LogLevel::kWarning:
+      to.warn("warning: {}", message);
+      break;
+    case LogLevel::kError:
+      to.error("error: {}", message);
+      break;
+  }
+}
+
+void write_to_terminal(LogLevel level, std::string_view message) {
+  if (own.sink != nullptr)
+    (*own.sink)(level, message);
+  else
+    write(terminal_logger(), level, message);
 }
 
 }  // namespace
@@ -37,16 +59,25 @@ LogFile::LogFile(const std::filesystem::path& path, bool terminal) {
     auto file = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path.string());
     file->set_pattern("%Y-%m-%dT%H:%M:%S.%e %v");
     auto made = std::make_shared<spdlog::logger>("strata", std::move(file));
-    if (terminal) made->sinks().push_back(terminal_logger().sinks().front());
     made->flush_on(spdlog::level::info);
-    own_logger = std::move(made);
+    own.file = std::move(made);
+    own.terminal = terminal;
   } catch (const spdlog::spdlog_ex& error) {
     throw WorldError("[{}] cannot be written: {}", path.string(), error.what());
   }
 }
 
 LogFile::~LogFile() {
-  own_logger = nullptr;
+  own.file = nullptr;
+  own.terminal = true;
+}
+
+LogSink::LogSink(std::function<void(LogLevel, std::string_view)> sink) : sink_(std::move(sink)) {
+  own.sink = &sink_;
+}
+
+LogSink::~LogSink() {
+  own.sink = nullptr;
 }
 
 void set_log_level(LogLevel level) {
@@ -57,22 +88,12 @@ void set_log_level(LogLevel level) {
 
 void log_end(std::string_view message) {
   log_line(LogLevel::kError, message);
-  const bool is_in_file_alone = own_logger != nullptr && own_logger->sinks().size() == 1;
-  if (is_in_file_alone) terminal_logger().error("error: {}", message);
+  if (!own.terminal) write_to_terminal(LogLevel::kError, message);
 }
 
 void log_line(LogLevel level, std::string_view message) {
-  switch (level) {
-    case LogLevel::kInfo:
-      logger().info("{}", message);
-      break;
-    case LogLevel::kWarning:
-      logger().warn("warning: {}", message);
-      break;
-    case LogLevel::kError:
-      logger().error("error: {}", message);
-      break;
-  }
+  if (own.file != nullptr) write(*own.file, level, message);
+  if (own.terminal) write_to_terminal(level, message);
 }
 
 }  // namespace strata

@@ -4,12 +4,13 @@
 #include <fmt/core.h>
 
 #include <filesystem>
+#include <functional>
 #include <string_view>
 #include <utility>
 
-namespace strata {
+#include "strata/error.h"
 
-enum class LogLevel { kInfo, kWarning, kError };
+namespace strata {
 
 void set_log_level(LogLevel level);
 
@@ -21,6 +22,18 @@ class LogFile {
   ~LogFile();
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
+};
+
+// While this exists, the calling thread's lines go to `sink` instead of the terminal.
+class LogSink {
+ public:
+  explicit LogSink(std::function<void(LogLevel, std::string_view)> sink);
+  ~LogSink();
+  LogSink(const LogSink&) = delete;
+  LogSink& operator=(const LogSink&) = delete;
+
+ private:
+  std::function<void(LogLevel, std::string_view)> sink_;
 };
 
 void log_line(LogLevel level, std::string_view message);

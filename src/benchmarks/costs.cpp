@@ -132,10 +132,10 @@ void bench_eval(BenchContext& context) {
   const double step = run.step_seconds(kStepSeconds);
   const double run_seconds = steps * step;
 
-  train::RunStore store(posix_file_system(), run.folder() / "run");
-  train::TrainingState state;
+  training::RunStore store(posix_file_system(), run.folder() / "run");
+  training::TrainingState state;
   state.step = 1;
-  const train::RunStore::Save save{.model = run.model,
+  const training::RunStore::Save save{.model = run.model,
                                    .executor = run.executor(),
                                    .tokenizer = nullptr,
                                    .state = state,

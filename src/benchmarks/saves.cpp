@@ -53,7 +53,7 @@ class Turns {
 
  private:
   checkpoint::CheckpointContent content() {
-    train::TrainingState state;
+    training::TrainingState state;
     state.step = ++saves_;
     return store_.content_of({.model = run_.model,
                               .executor = run_.executor(),
@@ -67,7 +67,7 @@ class Turns {
   }
 
   BenchRun& run_;
-  train::RunStore store_;
+  training::RunStore store_;
   checkpoint::BackgroundSave saving_;
   checkpoint::BackgroundSave::Outcome outcome_;
   int64_t saves_ = 0;

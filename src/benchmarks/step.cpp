@@ -43,7 +43,7 @@ Steps steady_steps(BenchModel& model, const device::Device& device, const device
 void step_case(BenchContext& context, const BenchCase& bench, const device::Device& device,
                const device::PeakProduct& gemm) {
   const ChildRun child = run_child(bench.sets, kChildSteps);
-  const int64_t before = train::resident_bytes();
+  const int64_t before = training::resident_bytes();
   BenchModel model(bench, context.threads);
   const double first = model.step();
   const Steps steps = steady_steps(model, device, gemm);
@@ -51,7 +51,7 @@ void step_case(BenchContext& context, const BenchCase& bench, const device::Devi
   const double peak = gemm.flops / median(steps.gemms);
   const double triad = median(steps.triads);
   const double rate = model.flops() / step;
-  const int64_t resident = train::resident_bytes() - before;
+  const int64_t resident = training::resident_bytes() - before;
   const int64_t arena = model.executor().arena_bytes();
   const auto tokens = static_cast<double>(model.tokens());
   context.print("\n{}: {:.1f} ms per step (median of {}), {:.0f} tokens/s\n", bench.name(), 1e3 * step,

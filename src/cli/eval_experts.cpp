@@ -8,12 +8,12 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/signals.h"
-#include "cli/eval_inputs.h"
 #include "cli/eval_task.h"
 #include "cli/output.h"
 #include "cli/share_done.h"
 #include "config/resolve.h"
 #include "evaluation/routing.h"
+#include "library/evaluation.h"
 
 namespace strata::cli {
 namespace {
@@ -27,8 +27,9 @@ struct Source {
 };
 
 // Data sources of the run that --model belongs to.
-std::vector<Source> sources_of_run(const EvalSetup& setup) {
-  const inference::ModelRuntime& runtime = setup.runtime;
+std::vector<Source> sources_of_run(const library::Evaluation& setup) {
+  const inference::ModelRuntime& runtime = setup.runtime();
+  const auto& tokenizer = setup.tokenizer();
   std::optional<config::RunConfig> stored;
   // RUN/checkpoints/step-00000200, or RUN/final.
   for (const Path& folder : {runtime.folder.parent_path(), runtime.folder.parent_path().parent_path()})
@@ -41,19 +42,19 @@ std::vector<Source> sources_of_run(const EvalSetup& setup) {
   }
   std::vector<Source> sources;
   const config::RunData data = config::resolve_data(
-      *stored, runtime.model, runtime.tokenizer ? &*runtime.tokenizer : nullptr, posix_file_system(), [] {
+      *stored, runtime.model, tokenizer ? &*tokenizer : nullptr, posix_file_system(), [] {
         if (stop_requested()) throw Interrupted();
       });
   for (const data::SampleSourceSpec& source : data.sources) sources.push_back({source.name, source.corpus});
   return sources;
 }
 
-std::vector<Source> sources_of(const EvalSetup& setup, const EvalOptions& options) {
+std::vector<Source> sources_of(const library::Evaluation& setup, const EvalOptions& options) {
   if (options.tokens.empty() && options.text.empty()) return sources_of_run(setup);
   std::vector<Source> sources;
   for (const std::string& name : options.tokens)
-    sources.push_back({name, open_eval_tokens(setup, name).corpus});
-  for (const std::string& name : options.text) sources.push_back({name, open_eval_text(setup, name).corpus});
+    sources.push_back({name, setup.open_tokens(name).corpus});
+  for (const std::string& name : options.text) sources.push_back({name, setup.open_text(name).corpus});
   return sources;
 }
 
@@ -216,35 +217,37 @@ std::string text_of(const Report& report) {
 }  // namespace
 
 int run_experts_evaluation(const EvalOptions& options) {
-  EvalSetup setup = eval_setup(options);
-  if (setup.runtime.model.experts.count == 0) {
-    throw ConfigError("[eval --experts] {} has no experts ({})", setup.runtime.folder.string(),
-                      setup.runtime.model.family->name);
+  inference::ModelRuntime runtime = inference::open_model(options.model);
+  library::Evaluation setup(runtime, config::config_of_sets(options.sets),
+                            {.sequence_length = options.sequence_length, .stride = options.stride});
+  if (runtime.model.experts.count == 0) {
+    throw ConfigError("[eval --experts] {} has no experts ({})", runtime.folder.string(),
+                      runtime.model.family->name);
   }
   catch_stop_signals();
   const std::vector<Source> sources = sources_of(setup, options);
   std::vector<data::EvalWindows> windows;
   int64_t most = 0, done_windows = 0, all_windows = 0;
   for (const Source& source : sources) {
-    windows.push_back(eval_windows(setup, source.corpus, options.max_tokens));
+    windows.push_back(setup.windows(source.corpus, options.max_tokens));
     most = std::max(most, windows.back().windows());
     all_windows += windows.back().windows();
   }
-  load_for_evaluation(setup, windows.front(), most);
+  setup.load(windows.front(), most);
   Report report;
-  report.drops = setup.runtime.model.experts.capacity.bounds();
+  report.drops = runtime.model.experts.capacity.bounds();
   {
     ShareDone show;
     for (size_t s = 0; s < sources.size(); ++s) {
       const auto own = static_cast<double>(windows[s].windows());
       report.names.push_back(sources[s].name);
       report.sources.push_back(
-          evaluation::evaluate_routing(*setup.runtime.executor, 0, windows[s], [&](double done) {
+          evaluation::evaluate_routing(*runtime.executor, 0, windows[s], [&](double done) {
             show((static_cast<double>(done_windows) + done * own) / static_cast<double>(all_windows));
             return !stop_requested();
           }));
       if (stop_requested()) return stop_exit_code();
-      require_targets(report.sources.back().loss, sources[s].name);
+      library::require_targets(report.sources.back().loss, sources[s].name);
       done_windows += windows[s].windows();
     }
   }

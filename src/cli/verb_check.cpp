@@ -13,7 +13,7 @@
 #include "cli/actions.h"
 #include "cli/causality_report.h"
 #include "cli/output.h"
-#include "cli/run_inputs.h"
+#include "cli/one_process.h"
 #include "cli/share_done.h"
 #include "cli/verbs.h"
 #include "config/layout.h"
@@ -21,6 +21,7 @@
 #include "config/plan.h"
 #include "evaluation/causality.h"
 #include "program/initialize.h"
+#include "library/run_inputs.h"
 
 namespace strata::cli {
 namespace {
@@ -48,11 +49,11 @@ config::RankPlace place_of(const CausalityCheckOptions& options) {
 }
 
 Subject subject_of_run(const CausalityCheckOptions& options) {
-  const config::RunConfig config = read_command_config(options.inputs, options.sets);
+  const config::RunConfig config = library::read_command_config(options.inputs, options.sets);
   const config::IssueHook hooks[] = {config::check_model, config::check_idle_keys};
   config::require_valid(config, hooks);
   evaluation::require_causal_design(config::resolve_model(config));
-  Subject subject{plan_all(config, options_as_trained(config, place_of(options))), {}, {}};
+  Subject subject{plan_all(config, library::options_as_trained(config, place_of(options))), {}, {}};
   const config::RunConfig& chosen = subject.plan->config;
   subject.weights = fmt::format("as a run of seed {} starts", chosen.run.seed);
   if (!chosen.model.from.empty() && chosen.model.init == config::ModelInit::kWeights) {

@@ -7,13 +7,13 @@
 #include "base/json.h"
 #include "base/signals.h"
 #include "cli/actions.h"
-#include "cli/eval_inputs.h"
+#include "cli/one_process.h"
 #include "cli/output.h"
-#include "cli/run_inputs.h"
 #include "cli/verbs.h"
 #include "config/resolve.h"
 #include "data/samples/rows.h"
 #include "inference/drift.h"
+#include "library/evaluation.h"
 
 namespace strata::cli {
 namespace {
@@ -38,17 +38,17 @@ struct Measured {
 };
 
 // Texts of this many tokens, split into prompt and continuation at different points.
-std::vector<inference::DriftText> texts_of(const EvalSetup& setup, const DriftCheckOptions& options,
+std::vector<inference::DriftText> texts_of(const library::Evaluation& setup, const DriftCheckOptions& options,
                                            int64_t length, int64_t encoder_length) {
   data::TokenCorpus corpus;
   if (!options.text.empty()) {
-    corpus = open_eval_text(setup, options.text).corpus;
+    corpus = setup.open_text(options.text).corpus;
     if (corpus.tokens() < length + encoder_length) {
       throw DataError("[{}] has {} tokens, expected at least {}; lower --length", options.text,
                       corpus.tokens(), length + encoder_length);
     }
   }
-  const models::ModelConfig& model = setup.runtime.model;
+  const models::ModelConfig& model = setup.runtime().model;
   std::vector<inference::DriftText> texts;
   for (int64_t i = 0; i < options.texts; ++i) {
     std::vector<int32_t> ids(static_cast<size_t>(length + encoder_length));
@@ -105,10 +105,12 @@ Json json_of(const std::vector<Measured>& all, const std::string& source, int64_
 
 int run_drift_check(const DriftCheckOptions& options) {
   require_one_process("strata check drift");
-  EvalSetup setup = eval_setup({.model = options.model, .sets = options.sets});
+  inference::ModelRuntime runtime = inference::open_model(options.model);
+  const config::RunConfig config = config::config_of_sets(options.sets);
+  const library::Evaluation setup(runtime, config, {});
   // Texts are generated without a limit on experts' capacity: dropping does not depend on kernels.
-  setup.runtime.model.experts.capacity = {};
-  const models::ModelConfig& model = setup.runtime.model;
+  runtime.model.experts.capacity = {};
+  const models::ModelConfig& model = runtime.model;
   if (model.architecture == models::Architecture::kEncoder) {
     throw ConfigError("[check drift] {} is an encoder ({}), which generates no text", options.model,
                       model.family->name);
@@ -118,7 +120,7 @@ int run_drift_check(const DriftCheckOptions& options) {
   const int64_t encoder_length = reads ? length : 0;
   const auto texts = texts_of(setup, options, length, encoder_length);
   catch_stop_signals();
-  inference::RuntimeOptions wanted{.compute = config::compute_options(setup.config),
+  inference::RuntimeOptions wanted{.compute = config::compute_options(config),
                                    .requests = inference::drift_requests(length, encoder_length),
                                    .cache_tokens = length};
   std::vector<DType> precisions{DType::kF32, DType::kBF16};
@@ -126,18 +128,18 @@ int run_drift_check(const DriftCheckOptions& options) {
   std::vector<Measured> all;
   for (const DType precision : precisions) {
     wanted.compute.dtype = precision;
-    inference::load_runtime(setup.runtime, wanted);
-    program::Executor& executor = *setup.runtime.executor;
+    inference::load_runtime(runtime, wanted);
+    program::Executor& executor = *runtime.executor;
     all.push_back({precision, limit_of(precision, model.experts.count > 0),
                    inference::measure_drift(executor, executor, texts)});
-    setup.runtime.executor.reset();
+    runtime.executor.reset();
     if (stop_requested()) return stop_exit_code();
   }
   const std::string source = options.text.empty() ? "random tokens" : options.text;
   if (options.json) {
     print_out("{}\n", dump_json(json_of(all, source, length)));
   } else {
-    print_out("{}", text_of(all, setup.runtime.folder.string(), source));
+    print_out("{}", text_of(all, runtime.folder.string(), source));
   }
   return std::all_of(all.begin(), all.end(), [](const Measured& one) { return one.is_within(); }) ? 0 : 3;
 }

@@ -131,7 +131,7 @@ int run_export(const ConvertOptions& options) {
                                .weights = {},
                                .dtype = dtype,
                                .max_shard_bytes = shard_bytes};
-  if (const auto facts = train::facts_of_checkpoint(folder.path)) {
+  if (const auto facts = training::facts_of_checkpoint(folder.path)) {
     std::erase_if(files.files, [](const auto& file) { return file.name == "README.md"; });
     files.files.push_back({"README.md", interop::model_card(folder.model, *facts)});
   }
@@ -192,7 +192,7 @@ int run_import(const ConvertOptions& options) {
   } else {
     checkpoint::load_hugging_face(runtime.folder, runtime.model, *runtime.executor);
   }
-  train::RunStore store(posix_file_system(), options.target);
+  training::RunStore store(posix_file_system(), options.target);
   if (store.holds_run()) {
     throw ConfigError("[{}] contains a run already; import into a new folder", options.target.string());
   }

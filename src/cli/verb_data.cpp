@@ -6,26 +6,22 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "base/quantity.h"
 #include "base/signals.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "comm/world.h"
-#include "data/build/engine.h"
 #include "data/build/finish.h"
 #include "data/build/inspect.h"
+#include "library/recipe_run.h"
 #include "observe/progress.h"
 
 namespace strata::cli {
 namespace {
 
-struct BuildOptions {
+struct BuildOptions : strata::BuildOptions {
   std::string recipe;
-  std::vector<std::string> sets;
-  std::string memory_limit = "auto";
-  bool overwrite = false;
   bool json = false;
   bool needs_documents = false;  // a result without documents means invalid input
 };
@@ -46,9 +42,9 @@ struct InspectOptions {
 // One line that is redrawn in place on a terminal; otherwise one line per phase.
 class ProgressLine {
  public:
-  void operator()(const data::BuildProgress& progress) {
-    if (progress.what != what_) {
-      what_ = progress.what;
+  void operator()(const strata::BuildProgress& progress) {
+    if (progress.phase != what_) {
+      what_ = progress.phase;
       begin_ = monotonic_seconds();
       first_ = progress.done;
     }
@@ -82,19 +78,6 @@ class ProgressLine {
   double begin_ = 0;
   int64_t first_ = 0;
 };
-
-// For one of `ranks` that share this machine.
-int64_t memory_limit(const std::string& option, int64_t of_recipe, int ranks) {
-  if (option != "auto") {
-    const auto bytes = parse_byte_size(option);
-    if (!bytes || *bytes <= 0) {
-      throw ConfigError("[--memory-limit] {} is not a size above 0; write one like 8GiB or 8GB, or auto",
-                        option);
-    }
-    return *bytes;
-  }
-  return of_recipe > 0 ? of_recipe : available_memory() / 4 * 3 / std::max(1, ranks);
-}
 
 // One line per reason, in the order of the stages, the most frequent first.
 std::string dropped_table(const data::BuildJob& job, const data::BuildStats& stats) {
@@ -175,14 +158,13 @@ void report_layouts(const data::BuildStats& stats) {
 }
 
 int run_rank(comm::World& world, const ConfigValue& tree, const Path& file, const BuildOptions& options) {
-  data::Recipe recipe = data::read_recipe(tree, file);
-  recipe.memory_limit = memory_limit(options.memory_limit, recipe.memory_limit, world.local_size());
-  const auto job = data::make_job(std::move(recipe), posix_file_system(), stop_requested);
   ProgressLine line;
-  data::BuildOptions build_options{.overwrite = options.overwrite, .progress = {}};
-  if (world.rank() == 0)
-    build_options.progress = [&line](const data::BuildProgress& progress) { line(progress); };
-  const data::BuildResult result = data::run_build(*job, world, build_options);
+  strata::BuildOptions wanted = options;
+  wanted.progress = [&line](const strata::BuildProgress& progress) { line(progress); };
+  wanted.stop = stop_requested;
+  const library::BuiltData built = library::run_recipe(world, tree, file, wanted);
+  const data::BuildJob* const job = built.job.get();
+  const data::BuildResult& result = built.result;
   if (world.rank() != 0) return result.finished ? 0 : stop_exit_code();
   const std::string folder = job->recipe.folder.string();
   if (!result.finished) {

@@ -1,19 +1,17 @@
 // strata eval
 #include <fmt/core.h>
 
-#include <cmath>
 #include <memory>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/signals.h"
 #include "cli/actions.h"
-#include "cli/eval_inputs.h"
 #include "cli/eval_task.h"
 #include "cli/output.h"
 #include "cli/share_done.h"
 #include "cli/verbs.h"
-#include "evaluation/evaluate.h"
+#include "strata/model.h"
 
 namespace strata::cli {
 namespace {
@@ -27,32 +25,27 @@ int run_evaluation(const EvalOptions& options) {
   if (options.experts) return run_experts_evaluation(options);
   if (options.tokens.size() + options.text.size() != 1)
     throw ConfigError("[eval] give either --tokens FILE or --text FILE, once; several are for --experts");
-  EvalSetup setup = eval_setup(options);
-  const EvalCorpus corpus = options.text.empty() ? open_eval_tokens(setup, options.tokens[0])
-                                                 : open_eval_text(setup, options.text[0]);
-  const data::EvalWindows windows = eval_windows(setup, corpus.corpus);
+  strata::Model model = strata::Model::open(options.model, {.sets = options.sets});
   catch_stop_signals();
-  load_for_evaluation(setup, windows, windows.windows());
-  const evaluation::EvalResult result = [&] {
+  const strata::EvalReport report = [&] {
     ShareDone show;
-    return evaluation::evaluate(*setup.runtime.executor, 0, windows, [&](double done) {
-      show(done);
-      return !stop_requested();
-    });
+    const strata::EvalOptions wanted{.sequence_length = options.sequence_length,
+                                     .stride = options.stride.value_or(0),
+                                     .go_on = [&](double done) {
+                                       show(done);
+                                       return !stop_requested();
+                                     }};
+    return options.text.empty() ? model.evaluate_tokens(options.tokens[0], wanted)
+                                : model.evaluate_text(options.text[0], wanted);
   }();
-  if (stop_requested()) return stop_exit_code();
-  require_targets(result, options.text.empty() ? options.tokens[0] : options.text[0]);
-  const double loss = result.loss();
-  std::optional<double> bits;
-  if (corpus.bytes > 0 && setup.causal)
-    bits = result.loss_sum / std::log(2.0) / static_cast<double>(corpus.bytes);
+  if (report.stopped) return stop_exit_code();
   if (options.json) {
-    Json json{{"loss", loss}, {"perplexity", std::exp(loss)}, {"tokens", result.tokens}};
-    if (bits) json["bits_per_byte"] = *bits;
+    Json json{{"loss", report.loss}, {"perplexity", report.perplexity}, {"tokens", report.tokens}};
+    if (report.bits_per_byte) json["bits_per_byte"] = *report.bits_per_byte;
     print_out("{}\n", dump_json(json));
   } else {
-    print_out("loss {:.6f}  perplexity {:.4f}  tokens {}", loss, std::exp(loss), result.tokens);
-    if (bits) print_out("  bits per byte {:.4f}", *bits);
+    print_out("loss {:.6f}  perplexity {:.4f}  tokens {}", report.loss, report.perplexity, report.tokens);
+    if (report.bits_per_byte) print_out("  bits per byte {:.4f}", *report.bits_per_byte);
     print_out("\n");
   }
   return 0;

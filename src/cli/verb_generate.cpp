@@ -12,25 +12,17 @@
 #include "cli/escapes.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
-#include "config/resolve.h"
 #include "data/pipeline/json_line.h"
-#include "inference/generate.h"
-#include "inference/model_runtime.h"
-#include "inference/text_stream.h"
+#include "library/model_impl.h"
 
 namespace strata::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Prompt {
-  std::string text;
-  std::string where;  // for messages
-};
-
-std::vector<Prompt> prompts_of(const GenerateOptions& options) {
+std::vector<library::NamedPrompt> prompts_of(const GenerateOptions& options) {
   if (options.prompts.empty()) return {{options.prompt.value_or(""), "--prompt"}};
-  std::vector<Prompt> prompts;
+  std::vector<library::NamedPrompt> prompts;
   const std::string text = read_file(options.prompts);
   data::JsonLine reader("prompt", "");
   data::Document found;
@@ -57,56 +49,6 @@ std::vector<Prompt> prompts_of(const GenerateOptions& options) {
   return prompts;
 }
 
-// One key per prompt: the same on any line and in any batch; equal prompts get different texts.
-std::vector<uint64_t> seeds_of(const std::vector<Prompt>& prompts, uint64_t seed) {
-  std::map<std::string_view, int64_t> seen;
-  std::vector<uint64_t> seeds;
-  for (const Prompt& prompt : prompts)
-    seeds.push_back(inference::seed_of_text(seed, prompt.text, seen[prompt.text]++));
-  return seeds;
-}
-
-std::vector<inference::SequenceRequest> requests_of(const std::vector<Prompt>& prompts,
-                                                    const inference::ModelRuntime& runtime,
-                                                    const GenerateOptions& options) {
-  const data::Tokenizer& tokenizer = *runtime.tokenizer;
-  const std::vector<int32_t> stop_ids = inference::stop_ids(runtime.model, &tokenizer);
-  const std::vector<uint64_t> seeds = seeds_of(prompts, options.seed);
-  std::vector<inference::SequenceRequest> requests;
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    auto ids = tokenizer.encode_prompt(prompts[i].text);
-    // An empty prompt begins a new text as in training: with the token that begins one, or after the end of
-    // another.
-    if (ids.empty())
-      ids.push_back(
-          static_cast<int32_t>(runtime.model.bos_id.value_or(tokenizer.end_of_text_id().value_or(0))));
-    for (const int32_t id : ids) {
-      if (id < runtime.model.vocab_size) continue;
-      throw DataError(
-          "[{}] the tokenizer yields the id {}, but the model has {} entries; use the model's own tokenizer",
-          runtime.folder.string(), id, runtime.model.vocab_size);
-    }
-    if (static_cast<int64_t>(ids.size()) > runtime.model.max_sequence_length()) {
-      const std::string what =
-          fmt::format("[{}] the prompt has {} tokens, but the model has {} positions; shorten it",
-                      prompts[i].where, ids.size(), runtime.model.max_sequence_length());
-      if (options.prompts.empty()) throw ConfigError(what);
-      throw DataError(what);
-    }
-    requests.push_back({std::move(ids),
-                        {.max_tokens = options.max_tokens,
-                         .temperature = options.temperature,
-                         .top_k = options.top_k,
-                         .top_p = options.top_p,
-                         .min_p = options.min_p,
-                         .repetition_penalty = options.repetition_penalty,
-                         .seed = seeds[i],
-                         .stop_ids = stop_ids,
-                         .vocab_limit = tokenizer.vocab_size()}});
-  }
-  return requests;
-}
-
 // Writes finished texts in the order of the prompts; without a batch, as they are generated.
 class Writer {
  public:
@@ -114,39 +56,28 @@ class Writer {
     bool grow;    // as it is written
     bool prompt;  // before its continuation
   };
-  Writer(const std::vector<Prompt>& prompts, const data::Tokenizer& tokenizer, const GenerateOptions& options,
-         std::vector<std::string> stops, std::vector<int64_t> limits, Show show)
-      : prompts_(prompts),
-        tokenizer_(tokenizer),
-        options_(options),
-        stops_(std::move(stops)),
-        limits_(std::move(limits)),
-        grow_(show.grow && !options.json),
-        prompt_(show.prompt) {}
+  Writer(const std::vector<library::NamedPrompt>& prompts, const GenerateOptions& options, Show show)
+      : prompts_(prompts), options_(options), grow_(show.grow && !options.json), prompt_(show.prompt) {}
 
-  bool token(size_t i, int32_t id) {
-    auto& stream = streams_.try_emplace(i, tokenizer_, stops_).first->second;
-    if (grow_) begin(i);
-    show(stream.push(id));
-    return !stream.stopped();
+  void text(size_t i, std::string_view more) {
+    if (!grow_) return;
+    begin(i);
+    print_out("{}", more);
+    flush_out();
   }
 
-  void text(size_t i, const std::vector<int32_t>& made) {
-    auto& stream = streams_.try_emplace(i, tokenizer_, stops_).first->second;
+  void finish(size_t i, const Generation& made) {
     if (grow_) begin(i);
-    show(stream.finish());
     std::string out;
     if (options_.json) {
-      const bool full = !stream.stopped() && static_cast<int64_t>(made.size()) == limits_[i];
       out = dump_json(Json{{"prompt", prompts_[i].text},
-                           {"ids", made},
-                           {"text", stream.text()},
-                           {"finish_reason", full ? "length" : "stop"}},
+                           {"ids", made.tokens},
+                           {"text", made.text},
+                           {"finish_reason", made.stopped ? "stop" : "length"}},
                       -1, InvalidUtf8::kReplace);
     } else if (!grow_) {
-      out = before(i) + stream.text();
+      out = before(i) + made.text;
     }
-    streams_.erase(i);
     finished_[i] = out + "\n";
     for (auto at = finished_.find(next_); at != finished_.end(); at = finished_.find(++next_)) {
       print_out("{}", at->second);
@@ -161,69 +92,38 @@ class Writer {
   }
   // With several texts, a line names the prompt before each, because texts contain empty lines.
   std::string before(size_t i) const {
-    const std::string line = options_.prompts.empty() ? "" : fmt::format("=== {}\n", prompts_[i].where);
+    const std::string line = options_.prompts.empty() ? "" : fmt::format("=== {}\n", prompts_[i].name);
     return line + (prompt_ ? prompts_[i].text : std::string());
   }
-  void show(const std::string& piece) const {
-    if (!grow_ || piece.empty()) return;
-    print_out("{}", piece);
-    flush_out();
-  }
 
-  const std::vector<Prompt>& prompts_;
-  const data::Tokenizer& tokenizer_;
+  const std::vector<library::NamedPrompt>& prompts_;
   const GenerateOptions& options_;
-  std::vector<std::string> stops_;
-  std::vector<int64_t> limits_;  // most tokens of each text
   bool grow_, prompt_;
   size_t begun_ = SIZE_MAX, next_ = 0;
-  std::map<size_t, inference::TextStream> streams_;
   std::map<size_t, std::string> finished_;
 };
 
 }  // namespace
 
 int run_generation(const GenerateOptions& options) {
-  if (options.batch < 1 || options.batch > inference::kMaxSequences)
-    throw ConfigError("[generate] found --batch {}, expected 1 to {}", options.batch,
-                      inference::kMaxSequences);
-  std::vector<std::string> stops;
-  for (const std::string& stop : options.stop) stops.push_back(unescaped(stop, "--stop"));
-  inference::ModelRuntime runtime = inference::open_model(options.model);
-  if (!runtime.tokenizer) {
-    throw ConfigError("[{}] has no tokenizer.json; put the model's tokenizer there", runtime.folder.string());
-  }
-  const auto architecture = runtime.model.architecture;
-  if (architecture == models::Architecture::kEncoder) {
-    throw ConfigError(
-        "[generate] {} is an encoder ({}), which generates no text; expected a decoder or an encoder-decoder",
-        runtime.folder.string(), runtime.model.family->name);
-  }
-  const bool has_encoder = architecture == models::Architecture::kEncoderDecoder;
-  const std::vector<Prompt> prompts = prompts_of(options);
-  const std::vector<inference::SequenceRequest> requests = requests_of(prompts, runtime, options);
-  const int64_t texts = std::min(options.batch, static_cast<int64_t>(prompts.size()));
-  int64_t longest = 0;
-  for (const inference::SequenceRequest& request : requests)
-    longest = std::max(longest, static_cast<int64_t>(request.prompt.size()));
-  inference::load_runtime(
-      runtime,
-      {.compute = config::compute_options(config::config_of_sets(options.sets)),
-       .requests = inference::generation_requests(inference::kPrefillChunk, texts, has_encoder ? longest : 0),
-       .cache_tokens =
-           std::min(runtime.model.max_sequence_length(), options.max_tokens + (has_encoder ? 0 : longest)),
-       .cache_sequences = texts});
-  inference::Generator generator(*runtime.executor, 0, 1);
-  std::vector<int64_t> limits;
-  for (const inference::SequenceRequest& request : requests)
-    limits.push_back(
-        std::min(options.max_tokens, generator.max_new_tokens(static_cast<int64_t>(request.prompt.size()))));
-  Writer writer(prompts, *runtime.tokenizer, options, std::move(stops), std::move(limits),
-                {.grow = texts == 1, .prompt = !has_encoder});
-  generator.generate(
-      requests, [&](size_t i, int32_t id) { return writer.token(i, id); },
-      [&](size_t i, const std::vector<int32_t>& made) { writer.text(i, made); },
-      [] { return stop_requested(); });
+  strata::GenerateOptions wanted{.max_tokens = options.max_tokens,
+                                 .temperature = options.temperature,
+                                 .top_k = options.top_k,
+                                 .top_p = options.top_p,
+                                 .min_p = options.min_p,
+                                 .repetition_penalty = options.repetition_penalty,
+                                 .seed = options.seed,
+                                 .batch = options.batch};
+  for (const std::string& stop : options.stop) wanted.stop.push_back(unescaped(stop, "--stop"));
+  strata::Model model = strata::Model::open(options.model, {.sets = options.sets});
+  library::TextGenerator& generator = model.impl().text_generator();
+  const std::vector<library::NamedPrompt> prompts = prompts_of(options);
+  const bool one = std::min(options.batch, std::ssize(prompts)) == 1;
+  Writer writer(prompts, options, {.grow = one, .prompt = !generator.has_encoder()});
+  generator.generate(prompts, wanted,
+                     {.text = [&](size_t i, std::string_view more) { writer.text(i, more); },
+                      .finished = [&](size_t i, const Generation& made) { writer.finish(i, made); },
+                      .stop = stop_requested});
   return stop_requested() ? stop_exit_code() : 0;
 }
 

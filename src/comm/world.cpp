@@ -14,11 +14,22 @@
 namespace strata::comm {
 namespace {
 
-// Relative to the program, in a build and in an installation.
+// The file that holds this code: the program, or the shared library.
+Path own_file() {
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<const void*>(&own_file), &info) == 0 || info.dli_fname == nullptr) return {};
+  return info.dli_fname;
+}
+
+// Relative to the program or the shared library, in a build and in an installation.
 Path module_path() {
   std::error_code error;
   const Path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  return program.parent_path().parent_path() / "lib/strata" / kMpiModule;
+  const Path folder = program.parent_path().parent_path() / "lib/strata";
+  const Path library = own_file().parent_path();
+  for (const Path& candidate : {folder, library / "strata", library.parent_path() / "strata"})
+    if (std::filesystem::exists(candidate / kMpiModule, error)) return candidate / kMpiModule;
+  return folder / kMpiModule;
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "config/keys.h"
+#include "config/layout.h"
 #include "config/resolve.h"
 #include "library/config_impl.h"
 #include "library/run_inputs.h"
@@ -25,10 +27,6 @@ Config make(Config::Impl::Read read, std::vector<std::string> sets) {
 }
 
 }  // namespace
-
-const char* version() {
-  return STRATA_VERSION;
-}
 
 Config::Config(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
@@ -66,8 +64,10 @@ std::string Config::get(std::string_view key) const {
   for (const config::Setting& setting : config::settings(impl_->config))
     if (setting.key == key) return setting.value;
   // Unset, or unknown: only a known key can be set.
-  for (const config::KeyInfo& known : config::known_keys())
-    if (known.name == key) return {};
+  for (const config::TableSpec& table : config::run_tables()) {
+    for (const config::KeySpec& known : table.keys)
+      if (table.name + "." + known.name == key) return {};
+  }
   throw ConfigError("[{}] is not a key of a configuration; `strata config schema` lists them", key);
 }
 

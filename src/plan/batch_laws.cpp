@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 constexpr HyperparameterLaw kHyperparameterLaws[] = {
@@ -79,4 +79,4 @@ double transfer_learning_rate(double learning_rate, double batch, double new_bat
   return learning_rate * std::pow(ratio, optimizer == Optimizer::kAdam ? 0.5 : 1.0);
 }
 
-}  // namespace strata::plan
+}  // namespace strata::planning

@@ -8,7 +8,7 @@
 
 #include "plan/laws.h"
 
-namespace strata::plan {
+namespace strata::planning {
 
 // McCandlish et al. (arXiv 1812.06162, appendix A), from squared gradient norms at two batch sizes:
 // |G|² = (B_big |G_big|² - B_small |G_small|²) / (B_big - B_small),
@@ -67,4 +67,4 @@ enum class Optimizer { kAdam, kSgd };
 double transfer_learning_rate(double learning_rate, double batch, double new_batch, double critical_batch,
                               Optimizer optimizer);
 
-}  // namespace strata::plan
+}  // namespace strata::planning

@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-namespace strata::plan {
+namespace strata::planning {
 
 struct BuiltinFile {
   std::string_view name;
@@ -12,4 +12,4 @@ struct BuiltinFile {
 };
 std::span<const BuiltinFile> builtin_files();
 
-}  // namespace strata::plan
+}  // namespace strata::planning

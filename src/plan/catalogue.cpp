@@ -11,7 +11,7 @@
 #include "plan/builtin_data.h"
 #include "plan/catalogue_read.h"
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 ConfigValue builtin_document() {
@@ -231,4 +231,4 @@ ChipSpec chip_of(const hardware::DeviceSpec& device) {
   return chip;
 }
 
-}  // namespace strata::plan
+}  // namespace strata::planning

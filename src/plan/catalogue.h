@@ -18,7 +18,7 @@
 #include "base/file.h"
 #include "hardware/device_spec.h"
 
-namespace strata::plan {
+namespace strata::planning {
 
 // How a value is known: the key `mark` of the files.
 enum class Evidence {
@@ -175,4 +175,4 @@ std::vector<Price> prices_of(const Catalogue& catalogue, std::string_view chip,
 // The processor that `strata doctor` measured; the rates of its best GEMMs are its peaks.
 ChipSpec chip_of(const hardware::DeviceSpec& device);
 
-}  // namespace strata::plan
+}  // namespace strata::planning

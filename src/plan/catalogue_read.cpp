@@ -9,7 +9,7 @@
 #include "base/suggest.h"
 #include "plan/catalogue_schema.h"
 
-namespace strata::plan::detail {
+namespace strata::planning::detail {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -483,4 +483,4 @@ Catalogue read_document(const ConfigValue& document) {
   return Reader(document).read();
 }
 
-}  // namespace strata::plan::detail
+}  // namespace strata::planning::detail

@@ -7,7 +7,7 @@
 #include "base/toml.h"
 #include "plan/catalogue.h"
 
-namespace strata::plan::detail {
+namespace strata::planning::detail {
 
 // Turns each figure into a table { value, source, mark }. A figure without a source gets the source and mark
 // of its section if both are in the same file, else its position in the file and the mark "user".
@@ -20,4 +20,4 @@ void overlay(ConfigValue& base, ConfigValue over);
 // The catalogue of a document with sources. ConfigError with all errors.
 Catalogue read_document(const ConfigValue& document);
 
-}  // namespace strata::plan::detail
+}  // namespace strata::planning::detail

@@ -6,7 +6,7 @@
 #include "plan/catalogue.h"
 #include "plan/quantity_figure.h"
 
-namespace strata::plan::detail {
+namespace strata::planning::detail {
 
 template <typename Spec>
 struct FigureKey {
@@ -46,4 +46,4 @@ constexpr FigureKey<Region> kRegionFigures[] = {
     {"usd_per_kwh", Quantity::kMoney, &Region::usd_per_kwh},
 };
 
-}  // namespace strata::plan::detail
+}  // namespace strata::planning::detail

@@ -3,7 +3,7 @@
 #include "plan/catalogue_read.h"
 #include "plan/catalogue_schema.h"
 
-namespace strata::plan::detail {
+namespace strata::planning::detail {
 namespace {
 
 bool is_figure(const ConfigValue& value) {
@@ -134,4 +134,4 @@ void overlay(ConfigValue& base, ConfigValue over) {
   }
 }
 
-}  // namespace strata::plan::detail
+}  // namespace strata::planning::detail

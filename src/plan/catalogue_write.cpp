@@ -4,7 +4,7 @@
 #include "plan/catalogue.h"
 #include "plan/catalogue_schema.h"
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 std::string quoted(const std::string& text) {
@@ -71,4 +71,4 @@ std::string cluster_file(const ClusterSpec& cluster) {
   return out;
 }
 
-}  // namespace strata::plan
+}  // namespace strata::planning

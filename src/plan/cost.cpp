@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace strata::plan {
+namespace strata::planning {
 
 double training_flops(double active_params, double tokens, double attention_share) {
   return 6 * active_params * tokens * (1 + attention_share);
@@ -110,4 +110,4 @@ CampaignCost campaign_cost(const std::vector<CampaignItem>& items, const MoneyRa
   return out;
 }
 
-}  // namespace strata::plan
+}  // namespace strata::planning

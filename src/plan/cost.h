@@ -10,7 +10,7 @@
 #include "plan/catalogue.h"
 #include "plan/risk.h"
 
-namespace strata::plan {
+namespace strata::planning {
 
 // 6 N_active D (1 + attention_share). N_active: the parameters in one token's matmuls. attention_share: the
 // FLOPs of attention relative to those of these matmuls.
@@ -106,4 +106,4 @@ struct CampaignCost {
 // Assumes share/(1 - share) failed attempts per successful run.
 CampaignCost campaign_cost(const std::vector<CampaignItem>& items, const MoneyRange& usd_per_hour);
 
-}  // namespace strata::plan
+}  // namespace strata::planning

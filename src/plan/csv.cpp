@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 class CsvReader {
@@ -101,4 +101,4 @@ std::vector<CsvRow> parse_csv(std::string_view text, const std::string& name) {
   return CsvReader(text, name).read();
 }
 
-}  // namespace strata::plan
+}  // namespace strata::planning

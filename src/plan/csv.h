@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace strata::plan {
+namespace strata::planning {
 
 struct CsvCell {
   std::string text;
@@ -21,4 +21,4 @@ using CsvRow = std::vector<CsvCell>;
 // after a closing quote, a quote that is never closed, and a row with a different number of cells.
 std::vector<CsvRow> parse_csv(std::string_view text, const std::string& name);
 
-}  // namespace strata::plan
+}  // namespace strata::planning

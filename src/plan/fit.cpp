@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "plan/minimize.h"
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 constexpr size_t kVariables = 5;
@@ -364,4 +364,4 @@ IsoFlopFit fit_isoflop(std::span<const RunPoint> runs) {
   return out;
 }
 
-}  // namespace strata::plan
+}  // namespace strata::planning

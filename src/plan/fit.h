@@ -13,7 +13,7 @@
 #include "plan/laws.h"
 #include "plan/published_laws.h"
 
-namespace strata::plan {
+namespace strata::planning {
 
 struct RunPoint {
   double params = 0.0;
@@ -65,4 +65,4 @@ IsoFlopFit fit_isoflop(std::span<const RunPoint> runs);
 // y = scale * x^exponent by least squares of the logarithms. DataError with fewer than 2 different x.
 PowerLaw fit_power_law(std::span<const double> x, std::span<const double> y);
 
-}  // namespace strata::plan
+}  // namespace strata::planning

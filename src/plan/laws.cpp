@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 // log10 of the saturated number of experts.
@@ -179,4 +179,4 @@ double argmin_log(double low, double high, FunctionRef<double(double)> function)
   return std::exp((left + right) / 2);
 }
 
-}  // namespace strata::plan
+}  // namespace strata::planning

@@ -12,7 +12,7 @@
 #include "base/function_ref.h"
 #include "plan/catalogue.h"
 
-namespace strata::plan {
+namespace strata::planning {
 
 // Returns `value`. ConfigError that names `what` unless it is above 0 and finite.
 double require_positive(double value, std::string_view what);
@@ -124,4 +124,4 @@ struct RoutedLaw {
 // logarithm of the argument, to a relative 1e-9.
 double argmin_log(double low, double high, FunctionRef<double(double)> function);
 
-}  // namespace strata::plan
+}  // namespace strata::planning

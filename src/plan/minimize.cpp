@@ -4,7 +4,7 @@
 #include <cmath>
 #include <deque>
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 double dot(std::span<const double> a, std::span<const double> b) {
@@ -114,4 +114,4 @@ Minimum minimize(Objective objective, std::vector<double> start, const MinimizeO
   return best;
 }
 
-}  // namespace strata::plan
+}  // namespace strata::planning

@@ -6,7 +6,7 @@
 
 #include "base/function_ref.h"
 
-namespace strata::plan {
+namespace strata::planning {
 
 // The value at `x`; writes the gradient. A value that is not finite means that `x` is outside the domain.
 using Objective = FunctionRef<double(std::span<const double> x, std::span<double> gradient)>;
@@ -27,4 +27,4 @@ struct Minimum {
 
 Minimum minimize(Objective objective, std::vector<double> start, const MinimizeOptions& options = {});
 
-}  // namespace strata::plan
+}  // namespace strata::planning

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 constexpr double kNormal80 = 1.2816, kNormal90 = 1.6449;  // half widths in standard deviations
@@ -186,4 +186,4 @@ const RoutedLaw& routed_law() {
   return kLaw;
 }
 
-}  // namespace strata::plan
+}  // namespace strata::planning

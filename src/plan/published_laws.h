@@ -8,7 +8,7 @@
 
 #include "plan/laws.h"
 
-namespace strata::plan {
+namespace strata::planning {
 
 // A law for the optimal number of parameters for a budget: either `loss`, or the power law N = params_law(C).
 struct AllocationLaw {
@@ -61,4 +61,4 @@ const FineGrainedLaw& fine_grained_law();          // Krajewski et al., table 1;
 const LossLaw& fine_grained_dense_law();           // same table, dense models; from memory
 const RoutedLaw& routed_law();                     // Clark et al., S-BASE; from memory
 
-}  // namespace strata::plan
+}  // namespace strata::planning

@@ -11,7 +11,7 @@
 #include "base/suggest.h"
 #include "plan/csv.h"
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 // Columns by kind, each with its member and range.
@@ -359,4 +359,4 @@ std::optional<double> published_step_seconds(const PublishedRun& run) {
   return std::nullopt;
 }
 
-}  // namespace strata::plan
+}  // namespace strata::planning

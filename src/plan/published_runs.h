@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "plan/catalogue.h"
 
-namespace strata::plan {
+namespace strata::planning {
 
 // Column `fsdp`: zero1, zero2, zero3, or the number of ranks over which weights are sharded.
 struct Sharding {
@@ -78,4 +78,4 @@ std::span<const std::string_view> priced_columns();
 // Seconds per step, from step_time_s, else from tokens/s and the batch; nullopt if neither was published.
 std::optional<double> published_step_seconds(const PublishedRun& run);
 
-}  // namespace strata::plan
+}  // namespace strata::planning

@@ -5,7 +5,7 @@
 
 #include "base/quantity.h"
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 constexpr Unit kSizes[] = {{"B", 1},     {"kB", 1e3},     {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
@@ -72,4 +72,4 @@ std::optional<double> quantity_of(const ConfigValue& value, Quantity quantity) {
   return number;
 }
 
-}  // namespace strata::plan
+}  // namespace strata::planning

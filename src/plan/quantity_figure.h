@@ -6,7 +6,7 @@
 
 #include "base/toml.h"
 
-namespace strata::plan {
+namespace strata::planning {
 
 enum class Quantity { kBytes, kBytesPerSecond, kFlops, kSeconds, kWatts, kFraction, kRate, kMoney };
 
@@ -22,4 +22,4 @@ const QuantityRule& rule_of(Quantity quantity);
 // In SI units; nullopt if the value does not have this quantity or is outside its range.
 std::optional<double> quantity_of(const ConfigValue& value, Quantity quantity);
 
-}  // namespace strata::plan
+}  // namespace strata::planning

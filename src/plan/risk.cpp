@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "plan/laws.h"
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 // Random draws of one simulated run.
@@ -257,4 +257,4 @@ double straggler_waste(double slowdown) {
   return 1 - 1 / slowdown;
 }
 
-}  // namespace strata::plan
+}  // namespace strata::planning

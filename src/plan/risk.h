@@ -10,7 +10,7 @@
 
 #include "plan/catalogue.h"
 
-namespace strata::plan {
+namespace strata::planning {
 
 // Rates of failures and times of saving and restarting.
 struct FailureModel {
@@ -73,4 +73,4 @@ int64_t spare_nodes(int64_t nodes, double out_probability, double confidence = 0
 // The fraction of a synchronous run that a straggler `slowdown` times as slow wastes: 1 - 1/slowdown.
 double straggler_waste(double slowdown);
 
-}  // namespace strata::plan
+}  // namespace strata::planning

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 std::string json_number(double value) {
@@ -37,4 +37,4 @@ std::string to_json(const LawFit& fit) {
   return fmt::format(R"({{"law": "chinchilla", "coefficients": {{{}}}}})", out);
 }
 
-}  // namespace strata::plan
+}  // namespace strata::planning

@@ -5,7 +5,7 @@
 
 #include "plan/fit.h"
 
-namespace strata::plan {
+namespace strata::planning {
 
 // {"law", "params", "tokens", "loss", "low", "high"}: low and high are the 90 % interval of the parameters,
 // or of the tokens if the parameters were given. null: the law has no loss, or no published uncertainty.
@@ -15,4 +15,4 @@ std::string to_json(const Allocation& allocation);
 // {"value", "low", "high"}.
 std::string to_json(const LawFit& fit);
 
-}  // namespace strata::plan
+}  // namespace strata::planning

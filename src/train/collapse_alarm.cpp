@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-namespace strata::train {
+namespace strata::training {
 
 bool CollapseAlarm::is_unbalanced(const observe::LayerTokens& layer,
                                   const observe::ExpertSpread& spread) const {
@@ -37,4 +37,4 @@ std::optional<CollapseAlarm::Collapse> CollapseAlarm::step(const std::vector<obs
   return found;
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

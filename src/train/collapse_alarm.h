@@ -7,7 +7,7 @@
 
 #include "observe/expert_load.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // A layer is unbalanced in a step if its tokens use at most k + (E − k) / 4 experts, or if more than half of
 // the experts get no token. The number of experts in use is that of equally busy experts with the same
@@ -42,4 +42,4 @@ class CollapseAlarm {
   std::vector<State> states_;  // by layer
 };
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -8,7 +8,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 // Saves in the remaining steps, including the one after the last step.
@@ -62,4 +62,4 @@ void check_disk(FileSystem& files, const Path& folder, const config::RunConfig& 
           human_bytes(static_cast<double>(need.final_bytes))));
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

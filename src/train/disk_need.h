@@ -7,7 +7,7 @@
 #include "config/run_config.h"
 #include "program/program.h"
 
-namespace strata::train {
+namespace strata::training {
 
 struct DiskNeed {
   int64_t checkpoints = 0;  // yet to be written and on disk together, including the one being written
@@ -25,4 +25,4 @@ DiskNeed disk_need(const config::CheckpointTable& table, bool evaluates, int64_t
 void check_disk(FileSystem& files, const Path& folder, const config::RunConfig& config,
                 const models::ModelConfig& model, const program::ProgramSet& set, int64_t total_steps);
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 
-namespace strata::train {
+namespace strata::training {
 
 Due::Due(const config::Interval& interval) : interval_(interval), last_time_(monotonic_seconds()) {}
 
@@ -27,4 +27,4 @@ void Due::done() {
   last_time_ = monotonic_seconds();
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -5,7 +5,7 @@
 
 #include "train/run_position.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // Applies an interval, measured from the last time the work was done.
 class Due {
@@ -24,4 +24,4 @@ class Due {
   double cost_ = 0;
 };
 
-}  // namespace strata::train
+}  // namespace strata::training

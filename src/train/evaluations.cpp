@@ -11,7 +11,7 @@
 #include "inference/generate.h"
 #include "inference/model_runtime.h"
 
-namespace strata::train {
+namespace strata::training {
 
 Evaluations::Evaluations(const RunInputs& inputs, program::Executor& executor)
     : inputs_(inputs), executor_(executor), due_(inputs.config.eval.interval) {}
@@ -109,4 +109,4 @@ std::vector<Evaluations::Text> Evaluations::write_texts() {
   return texts;
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

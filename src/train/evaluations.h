@@ -13,7 +13,7 @@
 #include "train/run_position.h"
 #include "train/step_record.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // All ranks construct one and call measure() and write_texts() after the same steps. Used by one thread.
 // DataError for unreadable held-out text, WorldError for lost ranks.
@@ -51,4 +51,4 @@ class Evaluations {
   Due due_;
 };
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -7,7 +7,7 @@
 
 #include "comm/exchange.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 // Whether a rank's coordinates are 0 on every axis except the pipeline.
@@ -102,4 +102,4 @@ ExpertLoad ExpertWatch::read(double targets) const {
   return load;
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -9,7 +9,7 @@
 #include "observe/expert_load.h"
 #include "program/metrics.h"
 
-namespace strata::train {
+namespace strata::training {
 
 struct ExpertLoad {
   double max_violation = 0;  // maximum over layers
@@ -49,4 +49,4 @@ class ExpertWatch {
   comm::Communicator* stages_ = nullptr;  // the stages that exchange counts; nullptr: none
 };
 
-}  // namespace strata::train
+}  // namespace strata::training

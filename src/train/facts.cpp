@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "config/resolve.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 // The sources in [data], in words.
@@ -64,4 +64,4 @@ std::optional<interop::TrainingFacts> facts_of_checkpoint(const Path& checkpoint
                   std::filesystem::exists(toml, error) ? read_file(toml) : "");
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

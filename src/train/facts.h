@@ -6,7 +6,7 @@
 #include "interop/model_card.h"
 #include "train/run_store.h"
 
-namespace strata::train {
+namespace strata::training {
 
 interop::TrainingFacts facts_of(const std::string& run, const TrainingState& state,
                                 const checkpoint::Health& health, const std::string& program,
@@ -14,4 +14,4 @@ interop::TrainingFacts facts_of(const std::string& run, const TrainingState& sta
 // For a checkpoint in a run's folder; nullopt for other folders.
 std::optional<interop::TrainingFacts> facts_of_checkpoint(const Path& checkpoint);
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "hardware/device_spec.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 // The best GEMM of this machine in FLOP/s: from the cache that `strata doctor` fills; otherwise measured here
@@ -58,4 +58,4 @@ void FlopsMeter::add_to(StepRecord& record, size_t ranks, int64_t steps_left) {
   record.peak_flops = peak_ * count;
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -6,7 +6,7 @@
 #include "train/run_position.h"
 #include "train/step_record.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // Used by one thread. The first step takes half a second longer if the GEMM peak must be measured.
 class FlopsMeter {
@@ -24,4 +24,4 @@ class FlopsMeter {
   double peak_ = -1;  // FLOP/s of the best GEMM; known after the first step, 0: not measured
 };
 
-}  // namespace strata::train
+}  // namespace strata::training

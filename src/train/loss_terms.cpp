@@ -4,7 +4,7 @@
 
 #include "comm/exchange.h"
 
-namespace strata::train {
+namespace strata::training {
 
 std::vector<int64_t> count_terms(std::span<const int32_t> targets, int64_t length, int64_t further) {
   std::vector<int64_t> terms(static_cast<size_t>(1 + further));
@@ -27,4 +27,4 @@ std::vector<int64_t> terms_of_all(const std::vector<int64_t>& mine, const progra
   return terms;
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -8,7 +8,7 @@
 
 #include "program/ranks.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // `targets`: rows of `length`, -1 for no target. Element 0 of the result is the number of targets; element k,
 // for k = 1 to `further`, is the number of tokens with a target whose next k tokens have one too, as
@@ -18,4 +18,4 @@ std::vector<int64_t> count_terms(std::span<const int32_t> targets, int64_t lengt
 // The sum over the shards of the batch; `mine` is for this rank's shard. All ranks call it.
 std::vector<int64_t> terms_of_all(const std::vector<int64_t>& mine, const program::Ranks& ranks);
 
-}  // namespace strata::train
+}  // namespace strata::training

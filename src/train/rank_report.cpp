@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace strata::train {
+namespace strata::training {
 
 static_assert(sizeof(RankReport) % sizeof(double) == 0);
 
@@ -27,4 +27,4 @@ bool any(const std::vector<RankReport>& all, double RankReport::*flag) {
   return std::any_of(all.begin(), all.end(), [&](const RankReport& one) { return one.*flag != 0; });
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -7,7 +7,7 @@
 
 #include "comm/communicator.h"
 
-namespace strata::train {
+namespace strata::training {
 
 struct RankReport {
   double loss_sum = 0;
@@ -37,4 +37,4 @@ class StepExchange {
 // Whether any rank has set `flag`.
 bool any(const std::vector<RankReport>& all, double RankReport::*flag);
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -15,7 +15,7 @@
 #include "observe/run_history.h"
 #include "program/memory_report.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 constexpr double kNotKnown = observe::StepReport::kUnknown;
@@ -42,6 +42,14 @@ std::vector<observe::RankFigures> figures_of(const std::vector<RankReport>& rank
   for (const RankReport& one : ranks)
     figures.push_back({one.compute_seconds * 1e3, one.data_wait_seconds * 1e3, one.memory_bytes});
   return figures;
+}
+
+observe::Progress make_progress(int64_t total_steps, const RunObserver& observer) {
+  if (!observer.log) return {total_steps, observe::terminal_style()};
+  return {total_steps, {}, [log = observer.log](std::string_view lines) {
+            if (lines.ends_with('\n')) lines.remove_suffix(1);
+            log(LogLevel::kInfo, lines);
+          }};
 }
 
 }  // namespace
@@ -74,14 +82,16 @@ std::vector<std::pair<std::string, double>> seconds_by_family(const program::Exe
 }
 
 RunReporter::RunReporter(FileSystem& files, const config::RunConfig& config,
-                         const program::Executor& executor, int64_t total_steps, int64_t start_step)
+                         const program::Executor& executor, int64_t total_steps, int64_t start_step,
+                         const RunObserver& observer)
     : files_(files),
+      observer_(observer),
       config_(config),
       executor_(executor),
       total_steps_(total_steps),
       folder_(config.run.folder),
       metrics_(files, folder_),
-      progress_(total_steps, observe::terminal_style()) {
+      progress_(make_progress(total_steps, observer)) {
   metrics_.resume_at(start_step);
   table_ = observe::read_metrics(folder_ / "metrics.jsonl");
   if (const program::Ranks& ranks = executor.ranks(); !ranks.alone())
@@ -156,6 +166,7 @@ void RunReporter::step(const StepRecord& record) {
   // Drawing the page must take only a small fraction of the run's time.
   if (monotonic_seconds() - last_redraw_ > std::max(5.0, 200 * redraw_seconds_))
     redraw(observe::RunState::kRunning);
+  if (observer_.step) observer_.step(record);
 }
 
 void RunReporter::watch_routing(const StepRecord& record) {
@@ -184,6 +195,7 @@ void RunReporter::event(const std::string& name, int64_t step, const observe::Me
 void RunReporter::sample(int64_t step, const std::string& prompt, const std::string& text) {
   event("sample", step, {{"prompt", prompt}, {"text", text}});
   progress_.note(fmt::format("sample at step {}:\n{}\n", step, text));
+  if (observer_.sample) observer_.sample(step, prompt, text);
 }
 
 namespace {
@@ -275,4 +287,4 @@ void RunReporter::finish(observe::RunState state, const std::string& why) {
   metrics_.sync();
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -15,8 +15,9 @@
 #include "program/executor.h"
 #include "train/collapse_alarm.h"
 #include "train/step_record.h"
+#include "train/trainer.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // The base class ignores all reports: only the first rank reports the run.
 class Reporter {
@@ -38,7 +39,7 @@ class Reporter {
 class RunReporter final : public Reporter {
  public:
   RunReporter(FileSystem& files, const config::RunConfig& config, const program::Executor& executor,
-              int64_t total_steps, int64_t start_step);
+              int64_t total_steps, int64_t start_step, const RunObserver& observer);
 
   void step(const StepRecord& record) override;
   void event(const std::string& name, int64_t step, const observe::MetricFields& fields = {}) override;
@@ -63,6 +64,7 @@ class RunReporter final : public Reporter {
   void draw(observe::RunState state, const std::string& why);
 
   FileSystem& files_;
+  const RunObserver& observer_;
   const config::RunConfig& config_;
   const program::Executor& executor_;
   int64_t total_steps_;
@@ -88,4 +90,4 @@ int64_t resident_bytes();
 // Seconds by kernel family since the last reset of the executor's timings, largest first.
 std::vector<std::pair<std::string, double>> seconds_by_family(const program::Executor& executor);
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -5,7 +5,7 @@
 #include "checkpoint/weights.h"
 #include "program/initialize.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 // Checks inputs that the configuration does not record and that a resume must not silently change.
@@ -70,4 +70,4 @@ void log_order(const data::SampleSource& samples) {
   }
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -8,7 +8,7 @@
 #include "train/run_position.h"
 #include "train/run_store.h"
 
-namespace strata::train {
+namespace strata::training {
 
 struct Resumed {
   TrainingState state;
@@ -26,4 +26,4 @@ Resumed resume_run(const RunInputs& inputs, RunStore& store, program::Executor& 
 // Logs where the order of samples begins and how the epochs in flight are completed.
 void log_order(const data::SampleSource& samples);
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -7,7 +7,7 @@
 #include "config/resolve.h"
 #include "program/ranks.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // References to objects that outlive the loop and do not change while it runs.
 struct RunInputs {
@@ -23,4 +23,4 @@ struct RunInputs {
   std::string tokenizer_hash() const { return tokenizer != nullptr ? to_hex(tokenizer->hash()) : ""; }
 };
 
-}  // namespace strata::train
+}  // namespace strata::training

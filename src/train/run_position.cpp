@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-namespace strata::train {
+namespace strata::training {
 
 RunPosition::RunPosition(const RunInputs& inputs, const TrainingState& state) : inputs_(inputs) {
   continue_from(state);
@@ -88,4 +88,4 @@ TrainingState RunPosition::state() const {
   return state;
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

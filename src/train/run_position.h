@@ -11,7 +11,7 @@
 #include "train/run_inputs.h"
 #include "train/run_store.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // The same on all ranks. Used by one thread; other threads may read the samples. Throws as SampleSource does
 // if the order cannot be made.
@@ -66,4 +66,4 @@ class RunPosition {
   int64_t trained_ = 0;       // number of the next sample, excluding those in data.skip
 };
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -5,7 +5,7 @@
 
 #include "program/update.h"
 
-namespace strata::train {
+namespace strata::training {
 
 RunStore::Save make_save(const RunInputs& inputs, const program::Executor& executor,
                          const RunPosition& position, const StepRecord& newest,
@@ -27,4 +27,4 @@ RunStore::Save make_save(const RunInputs& inputs, const program::Executor& execu
   return {inputs.model, executor, inputs.tokenizer, std::move(state), std::move(health), retention};
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

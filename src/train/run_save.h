@@ -6,7 +6,7 @@
 #include "train/run_store.h"
 #include "train/step_record.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // The run at `position`. `newest`: the record of the last step of this process, default if none;
 // `evaluations`: the newest results. The result refers to the inputs and the executor.
@@ -14,4 +14,4 @@ RunStore::Save make_save(const RunInputs& inputs, const program::Executor& execu
                          const RunPosition& position, const StepRecord& newest,
                          const EvaluationResults& evaluations);
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -11,7 +11,7 @@
 #include "program/update.h"
 #include "train/facts.h"
 
-namespace strata::train {
+namespace strata::training {
 
 using Json = nlohmann::ordered_json;
 
@@ -253,4 +253,4 @@ void RunStore::write_final(const Save& save) {
       save.executor.ranks().all());
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

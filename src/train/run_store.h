@@ -12,7 +12,7 @@
 #include "models/model.h"
 #include "program/executor.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // The state of a run besides weights and optimizer states. Random numbers are counter-based and the data
 // order is a function of the sample's number, so the position is all the state there is. It is not computed
@@ -66,7 +66,7 @@ class RunStore {
   TrainingState load(const std::string& checkpoint, const models::ModelConfig& model,
                      const program::Executor& executor) const;
 
-  std::optional<Path> stored_tokenizer() const { return train::stored_tokenizer(folder_); }
+  std::optional<Path> stored_tokenizer() const { return training::stored_tokenizer(folder_); }
   // Stores the fingerprint of a changed corpus that the user accepted, until the next checkpoint contains it.
   void accept_data(const std::string& fingerprint);
   bool accepted_data(const std::string& fingerprint) const;
@@ -95,4 +95,4 @@ class RunStore {
   std::optional<FileLock> lock_;
 };
 
-}  // namespace strata::train
+}  // namespace strata::training

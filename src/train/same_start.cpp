@@ -15,7 +15,7 @@
 #include "comm/exchange.h"
 #include "program/explain.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 constexpr size_t kHashDigits = 16;
@@ -164,4 +164,4 @@ void require_same_work(comm::World& world, comm::Communicator& all, const config
   }
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -9,7 +9,7 @@
 #include "program/program.h"
 #include "train/trainer.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // Compares the inputs of all ranks: the program's version, the options of `strata train`, and each key of the
 // configuration. The exchange has the same shape for all inputs and comes before all others. Throws the same
@@ -22,4 +22,4 @@ int64_t require_same_start(comm::World& world, comm::Communicator& all, const Ru
 void require_same_work(comm::World& world, comm::Communicator& all, const config::RunConfig& resolved,
                        const config::RunData& data, const program::ProgramSet& set);
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "program/memory_report.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 // A separate group: the exchanges of saves run concurrently with those of training.
@@ -71,4 +71,4 @@ double Saves::take_waited() {
   return std::exchange(waited_, 0.0);
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

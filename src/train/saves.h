@@ -11,7 +11,7 @@
 #include "train/run_position.h"
 #include "train/run_store.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // All ranks construct one, and begin and end its saves at the same points of the run. end() throws the errors
 // of a save on all ranks.
@@ -52,4 +52,4 @@ class Saves {
   Due due_;
 };
 
-}  // namespace strata::train
+}  // namespace strata::training

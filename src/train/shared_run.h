@@ -6,10 +6,10 @@
 
 #include "config/plan.h"
 
-namespace strata::train {
+namespace strata::training {
 
 struct SharedRun {
   std::shared_ptr<const config::RunPlan> plan;
 };
 
-}  // namespace strata::train
+}  // namespace strata::training

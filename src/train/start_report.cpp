@@ -6,7 +6,7 @@
 #include "base/version.h"
 #include "config/layout.h"
 
-namespace strata::train {
+namespace strata::training {
 
 void report_start(Reporter& reporter, const RunInputs& inputs, const RunPosition& position,
                   const program::Executor& executor, const std::vector<config::Change>& changes) {
@@ -44,4 +44,4 @@ void report_start(Reporter& reporter, const RunInputs& inputs, const RunPosition
                             config::layout_in_words(config)));
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

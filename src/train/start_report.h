@@ -7,10 +7,10 @@
 #include "train/run_inputs.h"
 #include "train/run_position.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // `changes`: those that this resume makes to the configuration and the data.
 void report_start(Reporter& reporter, const RunInputs& inputs, const RunPosition& position,
                   const program::Executor& executor, const std::vector<config::Change>& changes);
 
-}  // namespace strata::train
+}  // namespace strata::training

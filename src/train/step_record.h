@@ -10,7 +10,7 @@
 #include "train/expert_load.h"
 #include "train/rank_report.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // Names and values of evaluations: "eval/valid/loss", …
 using EvaluationResults = std::vector<std::pair<std::string, double>>;
@@ -34,4 +34,4 @@ struct StepRecord {
   EvaluationResults evaluations;
 };
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -10,7 +10,7 @@
 #include "train/loss_terms.h"
 #include "train/reporter.h"
 
-namespace strata::train {
+namespace strata::training {
 
 using graph::MetricKind;
 
@@ -130,4 +130,4 @@ int64_t StepRunner::layers_with_terms() const {
                         : std::count_if(terms_.begin() + 1, terms_.end(), [](int64_t n) { return n > 0; });
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

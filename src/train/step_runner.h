@@ -15,7 +15,7 @@
 #include "train/run_position.h"
 #include "train/step_record.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // All ranks construct one and call each function for the same step. Used by one thread; the loader it owns
 // has another. DataError for unreadable samples, WorldError for lost ranks.
@@ -51,4 +51,4 @@ class StepRunner {
   double seconds_waited_ = 0;   // for other ranks, since the start
 };
 
-}  // namespace strata::train
+}  // namespace strata::training

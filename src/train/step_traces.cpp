@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace strata::train {
+namespace strata::training {
 
 StepTraces::StepTraces(const RunInputs& inputs, FileSystem& files, const Path& folder,
                        program::Executor& executor)
@@ -41,4 +41,4 @@ void StepTraces::instruction(size_t program, const program::Action& action, size
                      begin * 1e6, (end - begin) * 1e6, 0});
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

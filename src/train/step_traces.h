@@ -8,7 +8,7 @@
 #include "program/executor.h"
 #include "train/run_inputs.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // Observes the executor during chosen steps and writes FOLDER/traces/step-XXXXXXXX.json, with a suffix on
 // every rank except the first. Used by one thread. WorldError for disk errors.
@@ -32,4 +32,4 @@ class StepTraces final : public program::Executor::Observer {
   std::vector<observe::TraceEvent> events_;
 };
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -9,7 +9,7 @@
 #include "base/signals.h"
 #include "comm/exchange.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 // Seconds left for the run: run.max_time, else the scheduler's limit if there is one, else infinite.
@@ -61,4 +61,4 @@ void StopText::clear() const {
   if (stands_in_for_) set_stop_text("");
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

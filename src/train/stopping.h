@@ -11,7 +11,7 @@
 #include "train/run_inputs.h"
 #include "train/trainer.h"
 
-namespace strata::train {
+namespace strata::training {
 
 // Decides whether the run stops. A rank's request takes effect once all ranks know it: through the step
 // report, or, after an evaluation, through ask_all(). All results are the same on all ranks. Used by one
@@ -54,4 +54,4 @@ class StopText {
   std::optional<int64_t> stands_in_for_;
 };
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -23,7 +23,7 @@
 #include "train/shared_run.h"
 #include "train/training_loop.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 std::string machine_line(const hardware::DeviceSpec& device) {
@@ -152,6 +152,9 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
   FileSystem& files = options.files != nullptr ? *options.files : posix_file_system();
   const config::RankPlace place{.ranks = world.size(), .local_ranks = world.local_size()};
   const bool is_first = world.rank() == 0;
+  std::optional<LogSink> lines;
+  if (options.observer.log)
+    lines.emplace(is_first ? options.observer.log : [](LogLevel, std::string_view) {});
   const config::IssueHook hooks[] = {config::check_model};
   // Before any key is used: if the inputs of the ranks differ, none of them is known to be right.
   const std::unique_ptr<comm::Communicator> all = group_of_start(world);
@@ -213,6 +216,7 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
       {.store = store,
        .files = files,
        .stop = stop,
+       .observer = options.observer,
        .changes = changes,
        .likely = store.likely_state(options.resume)});
   if (is_first) {
@@ -268,4 +272,4 @@ TrainResult train_on_threads(const RunOptions& options, int ranks, const std::fu
   return result;
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

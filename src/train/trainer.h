@@ -7,8 +7,20 @@
 #include "base/file.h"
 #include "comm/world.h"
 #include "config/run_config.h"
+#include "strata/train.h"
+#include "train/step_record.h"
 
-namespace strata::train {
+namespace strata::training {
+
+using strata::RunEnd;
+
+// Functions of a program that embeds the run, called on the thread of rank 0; empty ones are not.
+struct RunObserver {
+  std::function<void(const StepRecord&)> step = {};
+  std::function<void(int64_t step, const std::string& prompt, const std::string& text)> sample = {};
+  // Takes all lines that would go to the terminal, progress too.
+  std::function<void(LogLevel, std::string_view)> log = {};
+};
 
 struct RunOptions {
   config::RunConfig config;     // as read; validated with the model's sizes by train_run()
@@ -19,15 +31,9 @@ struct RunOptions {
   // Called with an error of the steps before it is thrown, while the memory still exists that MPI reads and
   // writes for other processes; it ends the job. Empty: not called.
   std::function<void(const std::exception&)> failed = {};
+  RunObserver observer = {};
   // Shared by ranks that are threads of one process; nullptr: each rank has its own.
   struct SharedRun* shared = nullptr;
-};
-
-enum class RunEnd {
-  kFinished,     // all steps are done
-  kInterrupted,  // stopped on request; saved
-  kTimeLimit,    // the time limit has passed; saved
-  kDryRun,
 };
 
 struct TrainResult {
@@ -47,4 +53,4 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
 // The same with `ranks` ranks as threads of this process; returns the first rank's result.
 TrainResult train_on_threads(const RunOptions& options, int ranks, const std::function<bool()>& stop);
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -15,7 +15,7 @@
 #include "train/step_traces.h"
 #include "train/verdict.h"
 
-namespace strata::train {
+namespace strata::training {
 
 TrainingLoop::TrainingLoop(const RunInputs& inputs, LoopOptions options)
     : inputs_(inputs),
@@ -76,7 +76,7 @@ void TrainingLoop::complete() {
 std::unique_ptr<Reporter> TrainingLoop::make_reporter() {
   if (!inputs_.is_first()) return std::make_unique<Reporter>();
   return std::make_unique<RunReporter>(options_.files, inputs_.config, *executor_, position_.total_steps(),
-                                       position_.step());
+                                       position_.step(), options_.observer);
 }
 
 RunStore::Save TrainingLoop::save() const {
@@ -168,4 +168,4 @@ void TrainingLoop::give_up(Saves& saves, Reporter& reporter) const {
       record_.step, loss, record_.grad_norm, position_.step(), record_.first_sample, position_.last_sample());
 }
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -18,12 +18,13 @@
 #include "train/stopping.h"
 #include "train/trainer.h"
 
-namespace strata::train {
+namespace strata::training {
 
 struct LoopOptions {
   RunStore& store;
   FileSystem& files;
   const std::function<bool()>& stop;    // called after every step
+  const RunObserver& observer;
   std::vector<config::Change> changes;  // made to the configuration by a resume
   // The state that start() is expected to find; plan() uses it before start().
   std::optional<TrainingState> likely;
@@ -77,4 +78,4 @@ class TrainingLoop {
   EvaluationResults evaluations_;  // the newest results
 };
 
-}  // namespace strata::train
+}  // namespace strata::training

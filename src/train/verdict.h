@@ -3,7 +3,7 @@
 
 #include "train/step_record.h"
 
-namespace strata::train {
+namespace strata::training {
 
 enum class Verdict {
   kAccepted,
@@ -14,4 +14,4 @@ enum class Verdict {
 // another exchange.
 Verdict verdict_on(const StepRecord& record);
 
-}  // namespace strata::train
+}  // namespace strata::training

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "fixtures/scratch_folder.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 class BenchTest : public testing::Test {
@@ -201,4 +201,4 @@ TEST_F(BenchTest, RejectsUnsupportedSettings) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -4,7 +4,7 @@
 #include "fixtures/cli_fixture.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 namespace fs = std::filesystem;
@@ -187,4 +187,4 @@ TEST_F(CheckpointVerbs, PruneKeepsTheSameAsTheRun) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

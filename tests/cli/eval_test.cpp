@@ -10,7 +10,7 @@
 #include "inference/generate.h"
 #include "inference/model_runtime.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 using nlohmann::json;
@@ -470,4 +470,4 @@ TEST_F(Trained, StopTextsAndPrompts) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

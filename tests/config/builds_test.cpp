@@ -5,7 +5,7 @@
 #include "config/run_config.h"
 #include "fixtures/scratch_folder.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 class BuildsTest : public testing::Test {
@@ -93,4 +93,4 @@ TEST_F(BuildsTest, NamesFoldersThatAreNotBuilds) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -6,7 +6,7 @@
 #include "config/run_config.h"
 #include "optim/adamw/adamw.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 const std::string kMinimal = "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n";
@@ -381,4 +381,4 @@ TEST(RunConfigTest, HooksAddTheirErrors) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 data::TokenCorpus corpus_of(const std::string& name, int64_t tokens) {
@@ -40,4 +40,4 @@ TEST(DataPlan, SharesEpochsAndWarnings) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -7,7 +7,7 @@
 #include "data/samples/loader.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 using models::Architecture;
@@ -260,4 +260,4 @@ TEST(BatchColumns, AreTheInputsOfGraphs) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "config/keys.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 const std::string kMinimal = "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n";
@@ -170,4 +170,4 @@ TEST(SchemaTest, NamesEveryKeyWithDefaultAndHelp) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 TEST(ValuesTest, Counts) {
@@ -59,4 +59,4 @@ TEST(ValuesTest, TextsRoundTrip) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -83,7 +83,7 @@ struct Long : Desk {
   Long() {
     write_texts();
     write_run();
-    train::put_tokens(path("held.bin"), train::tiny_tokens(60, 99));
+    training::put_tokens(path("held.bin"), training::tiny_tokens(60, 99));
     const Outcome made = strata(
         "train run.toml --set training.steps=8 --set checkpoint.keep_last=99 --set eval.interval=1 --set "
         "eval.sample_tokens=0 --set eval.set=[{name=\"other\",path=\"held.bin\"}]");

@@ -72,7 +72,7 @@ void text_field(const std::string&) {
 
 void valid(const std::string&) {
   Lab lab;
-  train::put_tokens(lab.path("held.bin"), train::tiny_tokens(200, 55));
+  training::put_tokens(lab.path("held.bin"), training::tiny_tokens(200, 55));
   const Seen run =
       lab.run({"data.valid=" + lab.list({"held.bin"}), "data.pack=\"stream\"", "eval.max_tokens=1000"});
   EXPECT_NEAR(run.last("eval/valid/loss"), evaluated(lab, run, "held.bin"), 1e-5);
@@ -92,7 +92,7 @@ void valid_fraction(const std::string&) {
   const auto last = windows.ids("a", 7);
   held.insert(held.end(), last.begin() + 1, last.end());
   held.erase(held.begin());
-  train::put_tokens(lab.path("held.bin"), held);
+  training::put_tokens(lab.path("held.bin"), held);
   EXPECT_NEAR(run.last("eval/valid/loss"), evaluated(lab, run, "held.bin"), 1e-3);
 
   // The smallest fraction still has a token to predict and one before it.
@@ -160,7 +160,7 @@ void pack(const std::string&) {
     all.insert(all.end(), ids.begin(), ids.end());
     documents.push_back(ids);
   }
-  train::put_tokens(lab.path("d.bin"), all);
+  training::put_tokens(lab.path("d.bin"), all);
   const Sets sets{"data.train=" + lab.list({"d.bin"}), count(2)};
   const auto losses = [&](const std::string& kind) {
     return lab.run(windows.sets() + sets + Sets{"data.pack=\"" + kind + "\""}).values("loss");

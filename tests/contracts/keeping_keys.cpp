@@ -50,8 +50,8 @@ struct Turning {
     for (size_t i = 0; i < same.size(); ++i) same[i] = static_cast<uint16_t>(1 + i % 7);
     for (size_t i = 0; i < other.size(); ++i)
       other[i] = static_cast<uint16_t>(i % 2 == 0 ? 1 + i / 2 % 7 : 100 + i * i % 150);
-    train::put_tokens(lab.path("same.bin"), same);
-    train::put_tokens(lab.path("other.bin"), other);
+    training::put_tokens(lab.path("same.bin"), same);
+    training::put_tokens(lab.path("other.bin"), other);
   }
   Seen run(const Sets& sets, int64_t steps = 6) {
     return lab.run(kFlat +
@@ -119,9 +119,9 @@ void eval_interval(const std::string&) {
 // Only the first tokens, as if the file ended there.
 void max_tokens(const std::string&) {
   Lab lab;
-  const auto held = train::tiny_tokens(400, 31);
-  train::put_tokens(lab.path("all.bin"), held);
-  train::put_tokens(lab.path("part.bin"), {held.begin(), held.begin() + 75});
+  const auto held = training::tiny_tokens(400, 31);
+  training::put_tokens(lab.path("all.bin"), held);
+  training::put_tokens(lab.path("part.bin"), {held.begin(), held.begin() + 75});
   const auto loss = [&](const char* file, const std::string& most) {
     return lab.run({"data.valid=" + lab.list({file}), "eval.max_tokens=" + most}).last("eval/valid/loss");
   };
@@ -180,16 +180,16 @@ void sample_tokens(const std::string&) {
 // Named sets of tokens.
 void set(const std::string&) {
   Lab lab;
-  const auto held = train::tiny_tokens(400, 31);
-  train::put_tokens(lab.path("all.bin"), held);
-  train::put_tokens(lab.path("part.bin"), {held.begin(), held.begin() + 75});
+  const auto held = training::tiny_tokens(400, 31);
+  training::put_tokens(lab.path("all.bin"), held);
+  training::put_tokens(lab.path("part.bin"), {held.begin(), held.begin() + 75});
   const Seen run = lab.run(
       {"data.pack=\"stream\"", "eval.max_tokens=1000"},
       "[[eval.set]]\nname = \"whole\"\npath = " + lab.list({"all.bin"}) +
           "\n[[eval.set]]\nname = \"begin\"\nmax_tokens = 75\npath = " + lab.list({"all.bin"}) + "\n");
   EXPECT_NEAR(run.last("eval/whole/loss"), evaluated(lab, run, "all.bin"), 1e-5);
   EXPECT_NEAR(run.last("eval/begin/loss"), evaluated(lab, run, "part.bin"), 1e-5);
-  train::put_tokens(lab.path("one.bin"), {5});
+  training::put_tokens(lab.path("one.bin"), {5});
   EXPECT_TRUE(has(lab.refusal({}, "[[eval.set]]\nname = \"short\"\npath = " + lab.list({"one.bin"}) + "\n"),
                   "eval.set short"));
   const std::string twice = "[[eval.set]]\nname = \"a\"\npath = " + lab.list({"all.bin"}) + "\n";

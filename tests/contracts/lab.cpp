@@ -21,7 +21,7 @@ std::string numbered(const char* format, int64_t number) {
   return text;
 }
 
-Seen seen(const train::TrainResult& result, const Path& folder) {
+Seen seen(const training::TrainResult& result, const Path& folder) {
   Seen out{.result = result, .folder = folder, .steps = {}, .events = {}};
   const std::string text = read_file(folder / "metrics.jsonl");
   for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
@@ -169,7 +169,7 @@ Seen Lab::run_toml_on(int ranks, const std::string& toml, const Sets& sets) {
       toml, "RUN.toml", Sets{"run.folder=\"" + next_folder().string() + "\""} + kTiny + sets);
   FaultyFileSystem quick;
   const auto result =
-      train::train_on_threads({.config = config, .files = &quick}, ranks, [] { return false; });
+      training::train_on_threads({.config = config, .files = &quick}, ranks, [] { return false; });
   return seen(result, config.run.folder);
 }
 std::string Lab::refusal_on(int ranks, const Sets& sets) {
@@ -181,7 +181,7 @@ std::string Lab::refusal_of_toml_on(int ranks, const std::string& toml, const Se
 Seen Lab::run_toml(const std::string& toml, const Sets& sets) {
   const auto config = config::parse_run_config(
       toml, "RUN.toml", Sets{"run.folder=\"" + next_folder().string() + "\""} + kTiny + sets);
-  const auto result = tiny_.train_with(train::RunOptions{.config = config});
+  const auto result = tiny_.train_with(training::RunOptions{.config = config});
   return seen(result, config.run.folder);
 }
 

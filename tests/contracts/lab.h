@@ -29,7 +29,7 @@ Tensors tensors_in(const Path& folder, const std::string& stem = "model");
 
 // The results and files of a run.
 struct Seen {
-  train::TrainResult result;
+  training::TrainResult result;
   Path folder;
   std::vector<json> steps, events;  // lines of metrics.jsonl
 
@@ -77,7 +77,7 @@ class Lab {
   Path next_folder();
 
  private:
-  train::TinyRun tiny_;
+  training::TinyRun tiny_;
   int runs_ = 0;
 };
 

@@ -19,7 +19,7 @@ struct Trained : Desk {
   json eval(const std::string& words) const { return object("eval --model run " + words + kFp32); }
   // The sum of the losses of these tokens in one window.
   double summed(const std::vector<uint16_t>& ids) const {
-    train::put_tokens(path("part.bin"), ids);
+    training::put_tokens(path("part.bin"), ids);
     const json found = eval("--tokens part.bin --sequence-length " + std::to_string(ids.size() - 1));
     return found["loss"].get<double>() * found["tokens"].get<double>();
   }
@@ -48,7 +48,7 @@ void eval_model(const std::string&) {
 // Windows of N targets start every N tokens; the last window is shorter.
 void sequence_length(const std::string&) {
   const Trained desk;
-  const auto ids = train::tiny_tokens(60, 99);
+  const auto ids = training::tiny_tokens(60, 99);
   for (const size_t length : {59u, 16u, 7u}) {
     double sum = 0;
     for (size_t begin = 0; begin + 1 < ids.size(); begin += length)
@@ -66,7 +66,7 @@ void sequence_length(const std::string&) {
 // the sum over its first tokens.
 void stride(const std::string&) {
   const Trained desk;
-  const auto ids = train::tiny_tokens(60, 99);
+  const auto ids = training::tiny_tokens(60, 99);
   const size_t length = 12, step = 5;
   double sum = desk.summed(part(ids, 0, length + 1));
   for (size_t begin = step; begin + length - step + 1 < ids.size(); begin += step)
@@ -99,7 +99,7 @@ void eval_text(const std::string&) {
 // --set data.pack="documents" restricts attention to a document.
 void eval_set(const std::string&) {
   const Trained desk;
-  train::put_tokens(desk.path("two.bin"), {5, 6, 7, 0, 8, 9, 10});
+  training::put_tokens(desk.path("two.bin"), {5, 6, 7, 0, 8, 9, 10});
   const double sum = desk.summed({5, 6, 7, 0}) + desk.summed({8, 9, 10});
   const json found = desk.eval("--tokens two.bin --sequence-length 6 --set data.pack=\"documents\"");
   EXPECT_EQ(found["tokens"], 5);
@@ -357,7 +357,7 @@ void eval_experts(const std::string&) {
   desk.write_texts();
   desk.write_run();
   for (const auto& [name, id] : {std::pair{"fives.bin", uint16_t{5}}, {"nines.bin", uint16_t{9}}})
-    train::put_tokens(desk.path(name), std::vector<uint16_t>(600, id));
+    training::put_tokens(desk.path(name), std::vector<uint16_t>(600, id));
   desk.put("moe.toml", R"([run]
 folder = "moe"
 )" + small_experts(8) + R"([data]

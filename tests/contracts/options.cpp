@@ -51,7 +51,7 @@ void Desk::write_texts() const {
 }
 
 void Desk::write_run() const {
-  put("run.toml", std::string("[run]\nfolder = \"run\"\n") + train::kTinyModel + R"([tokenizer]
+  put("run.toml", std::string("[run]\nfolder = \"run\"\n") + training::kTinyModel + R"([tokenizer]
 path = "tokenizer.json"
 [data]
 train = ["corpus.jsonl"]
@@ -81,7 +81,7 @@ void Desk::train() const {
   write_run();
   const Outcome made = strata("train run.toml");
   EXPECT_EQ(made.code, 0) << made.err;
-  train::put_tokens(path("held.bin"), train::tiny_tokens(60, 99));
+  training::put_tokens(path("held.bin"), training::tiny_tokens(60, 99));
 }
 
 std::vector<json> Desk::lines(const std::string& name) const {

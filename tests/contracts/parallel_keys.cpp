@@ -330,7 +330,7 @@ void progress(const std::string&) {
     // Count at the first poll: later there are threads that save, and ranks that have ended.
     std::atomic<int64_t> first = 0;
     const int64_t before = settled_threads();
-    train::train_on_threads({.config = config, .files = &quick}, 2, [&] {
+    training::train_on_threads({.config = config, .files = &quick}, 2, [&] {
       int64_t none = 0;
       first.compare_exchange_strong(none, threads_here());
       return false;
@@ -358,7 +358,7 @@ void wait_limit(const std::string&) {
   std::atomic<bool> slept = false;
   std::string message;
   try {
-    train::train_on_threads({.config = config}, 2, [&] {
+    training::train_on_threads({.config = config}, 2, [&] {
       if (!slept.exchange(true)) std::this_thread::sleep_for(std::chrono::seconds(5));
       return false;
     });

@@ -85,11 +85,11 @@ void max_time(const std::string&) {
   Lab lab;
   const Seen run =
       lab.run({"run.max_time=\"0.000001s\"", "training.steps=50", "checkpoint.interval=\"50 steps\""});
-  EXPECT_EQ(run.result.end, train::RunEnd::kTimeLimit);
+  EXPECT_EQ(run.result.end, training::RunEnd::kTimeLimit);
   EXPECT_EQ(std::ssize(run.steps), 1);
   EXPECT_EQ(run.checkpoints(), std::vector<int64_t>{1});
   EXPECT_EQ(run.event("time_limit").at("at_step"), 1);
-  EXPECT_EQ(lab.run({"run.max_time=\"1h\""}).result.end, train::RunEnd::kFinished);
+  EXPECT_EQ(lab.run({"run.max_time=\"1h\""}).result.end, training::RunEnd::kFinished);
 }
 
 // The steps for which the terminal prints a line.
@@ -180,7 +180,7 @@ void threads(const std::string&) {
     FaultyFileSystem quick;
     int found = 0;
     const auto config = lab.config({"device.threads=" + std::to_string(wanted)});
-    train::train_on_threads({.config = config, .files = &quick}, 1, [&] {
+    training::train_on_threads({.config = config, .files = &quick}, 1, [&] {
       found = compute_threads();
       return false;
     });
@@ -202,7 +202,7 @@ void pin(const std::string&) {
     bool bound = false;
     const auto config = lab.config(
         {"device.threads=" + std::to_string(all), std::string("device.pin=") + (wanted ? "true" : "false")});
-    train::train_on_threads({.config = config, .files = &quick}, 1, [&] {
+    training::train_on_threads({.config = config, .files = &quick}, 1, [&] {
       on_each_thread([&](int thread) {
         if (thread == 1) bound = available_processors() == 1;
       });

@@ -13,8 +13,8 @@ const char* const kFarApart = "model.init_std=0.2";
 Windows::Windows(Lab& lab, const std::vector<std::pair<std::string, int64_t>>& files) : lab_(lab) {
   uint64_t seed = 100;
   for (const auto& [name, windows] : files) {
-    files_[name] = train::tiny_tokens(windows * kLength + 1, ++seed);
-    train::put_tokens(lab.path(name + ".bin"), files_[name]);
+    files_[name] = training::tiny_tokens(windows * kLength + 1, ++seed);
+    training::put_tokens(lab.path(name + ".bin"), files_[name]);
   }
   model_ = lab.run(kStill + Sets{kFarApart, "training.steps=1"}).checkpoint(1);
   for (const auto& [name, windows] : files) {
@@ -23,7 +23,7 @@ Windows::Windows(Lab& lab, const std::vector<std::pair<std::string, int64_t>>& f
 }
 
 double Windows::loss(const std::vector<uint16_t>& ids) const {
-  train::put_tokens(lab_.path("window.bin"), ids);
+  training::put_tokens(lab_.path("window.bin"), ids);
   const Outcome found = strata(
       lab_.path("eval"), {"eval", "--model", model_.string(), "--tokens", lab_.path("window.bin").string(),
                           "--sequence-length", std::to_string(ids.size() - 1), "--set", "device.threads=1",

@@ -12,7 +12,7 @@
 #include "evaluation/task_text.h"
 #include "fixtures/scratch_folder.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 using nlohmann::json;
@@ -184,4 +184,4 @@ TEST_F(TaskFile, RefusesContinuationsLongerThanTheModel) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -10,24 +10,24 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace strata;
   try {
-    const auto catalogue = plan::parse_catalogue({reinterpret_cast<const char*>(data), size}, "input");
-    const auto& cluster = plan::find_cluster(catalogue, catalogue.used_cluster);
+    const auto catalogue = planning::parse_catalogue({reinterpret_cast<const char*>(data), size}, "input");
+    const auto& cluster = planning::find_cluster(catalogue, catalogue.used_cluster);
     STRATA_CHECK(cluster.chip.memory.value > 0, "no memory");
-    STRATA_CHECK(!cluster.links.empty() && cluster.links.back().size == plan::LinkLevel::kAll,
+    STRATA_CHECK(!cluster.links.empty() && cluster.links.back().size == planning::LinkLevel::kAll,
                  "not connected");
     for (const auto& link : cluster.links) {
-      const double seconds = plan::collective_seconds(link, 8, 1e9, 1.75);
+      const double seconds = planning::collective_seconds(link, 8, 1e9, 1.75);
       STRATA_CHECK(std::isfinite(seconds) && seconds > 0, "a collective of {} s", seconds);
     }
-    const auto again = plan::parse_catalogue(plan::cluster_file(cluster), "again");
-    const auto& copy = plan::find_cluster(again, again.used_cluster);
+    const auto again = planning::parse_catalogue(planning::cluster_file(cluster), "again");
+    const auto& copy = planning::find_cluster(again, again.used_cluster);
     STRATA_CHECK(copy.links.size() == cluster.links.size() && copy.chip.memory == cluster.chip.memory,
                  "a different cluster");
     for (const auto& price : catalogue.prices)
       STRATA_CHECK(price.low >= 0 && price.low <= price.high, "a price");
     if (cluster.failures_per_node_day.value > 0)
-      STRATA_CHECK(plan::mttf_of(cluster, 1024).seconds() > 0, "no time between failures");
-    const auto storage = plan::storage_of(cluster, {.params = 1e9, .devices = 64});
+      STRATA_CHECK(planning::mttf_of(cluster, 1024).seconds() > 0, "no time between failures");
+    const auto storage = planning::storage_of(cluster, {.params = 1e9, .devices = 64});
     STRATA_CHECK(!std::isnan(storage.save_seconds), "no time to save");
   } catch (const ConfigError&) {
     // not a valid cluster

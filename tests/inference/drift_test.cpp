@@ -5,7 +5,7 @@
 
 #include "fixtures/golden_model.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 using namespace golden;
@@ -90,4 +90,4 @@ TEST(Drift, PrecisionsMayDiffer) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -13,7 +13,7 @@
 #include "inference/model_runtime.h"
 #include "inference/text_stream.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 using nlohmann::json;
@@ -282,4 +282,4 @@ TEST_F(Stream, LongTextsEqualTheDecodedTokens) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -9,7 +9,7 @@
 #include "cli/actions.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 // A golden model whose tensors a test can edit before writing them.
@@ -255,4 +255,4 @@ TEST(Export, WritesAModelCardForARun) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -11,7 +11,7 @@
 #include "interop/gguf_model.h"
 #include "interop/megatron.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 Path data(const std::string& name) {
@@ -306,4 +306,4 @@ TEST(Megatron, RefusesIncompleteCheckpoints) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -15,7 +15,7 @@
 namespace strata::interop {
 namespace {
 
-using train::golden::Golden;
+using training::golden::Golden;
 
 // The golden model upcycled, with transformers' results for the dense one as expected values.
 Golden upcycled_golden(const ScratchFolder& scratch, const char* name, const UpcycleOptions& how) {
@@ -48,8 +48,8 @@ TEST(Upcycle, APlainCopyReproducesTheDenseModelsLogits) {
     const Golden golden = upcycled_golden(scratch, one.model, one.how);
     EXPECT_EQ(golden.model.experts.count, one.how.experts);
     EXPECT_EQ(golden.model.experts.route.k, one.how.per_token);
-    EXPECT_LT(train::golden::logits_error(golden), 1e-4) << one.model;
-    EXPECT_EQ(train::golden::greedy_text(golden), golden.integers("greedy/tokens")) << one.model;
+    EXPECT_LT(training::golden::logits_error(golden), 1e-4) << one.model;
+    EXPECT_EQ(training::golden::greedy_text(golden), golden.integers("greedy/tokens")) << one.model;
   }
 }
 

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 // The message of the ConfigError for a text; empty without an error.
@@ -321,4 +321,4 @@ TEST(Processor, BecomesAChip) {
 }
 
 }  // namespace
-}  // namespace strata::plan
+}  // namespace strata::planning

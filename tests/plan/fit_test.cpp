@@ -10,7 +10,7 @@
 #include "plan/minimize.h"
 #include "plan/scale_json.h"
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 double uniform(uint64_t family, uint64_t k) {
@@ -156,4 +156,4 @@ TEST(FitIsoFlop, FindsTheExponentOfTheLaw) {
 }
 
 }  // namespace
-}  // namespace strata::plan
+}  // namespace strata::planning

@@ -10,7 +10,7 @@
 #include "plan/published_laws.h"
 #include "plan/scale_json.h"
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 constexpr double kChinchilla = 5.76e23;  // FLOPs
@@ -271,4 +271,4 @@ TEST(Batch, LearningRatesTransfer) {
 }
 
 }  // namespace
-}  // namespace strata::plan
+}  // namespace strata::planning

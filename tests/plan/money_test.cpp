@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "plan/cost.h"
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 TEST(DeviceHours, OfPublishedRuns) {
@@ -136,4 +136,4 @@ TEST(Storage, BandwidthOfSavesAndTheLoader) {
 }
 
 }  // namespace
-}  // namespace strata::plan
+}  // namespace strata::planning

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "plan/csv.h"
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 constexpr const char* kFile = STRATA_PLANNING_DATA "/published_runs.csv";
@@ -166,4 +166,4 @@ TEST(PublishedRuns, AllProblemsOfAFileAreListed) {
 }
 
 }  // namespace
-}  // namespace strata::plan
+}  // namespace strata::planning

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace strata::plan {
+namespace strata::planning {
 namespace {
 
 constexpr double kHour = 3600, kDay = 86400;
@@ -140,4 +140,4 @@ TEST(Spares, CoverTheBinomialTail) {
 }
 
 }  // namespace
-}  // namespace strata::plan
+}  // namespace strata::planning

@@ -6,7 +6,7 @@
 #include "fixtures/faulty_file_system.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 struct Refusal {
@@ -393,4 +393,4 @@ TEST(BadInput, ALossThatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

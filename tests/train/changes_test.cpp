@@ -9,7 +9,7 @@
 #include "data/samples/rows.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 nlohmann::json state_of(const Path& run, int64_t step) {
@@ -298,4 +298,4 @@ TEST(Changes, AnySubsetAtAnyStep) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -4,7 +4,7 @@
 
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 using observe::LayerTokens;
@@ -117,4 +117,4 @@ TEST(CollapseAlarm, ARunReportsItOnceInItsMetricsAndOnItsPage) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -19,7 +19,7 @@
 #include "fixtures/tiny_run.h"
 #include "models/model.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 // --- Choices
@@ -119,7 +119,7 @@ struct Combination {
   }
 
   const FamilySets& of_family() const { return families()[family]; }
-  const Axes& of_axes() const { return train::axes()[axes]; }
+  const Axes& of_axes() const { return training::axes()[axes]; }
   bool is_pipeline() const { return schedule > 0; }
   std::string name() const {
     return fmt::format("{}, router {}, schedule {}, {}, recompute {}, {}", of_family().name, kRouters[router],
@@ -409,4 +409,4 @@ TEST(Combinations, HaveEveryFamily) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 struct Layout {
@@ -189,4 +189,4 @@ TEST(ContextRanksTest, IndivisibleSizesAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -12,7 +12,7 @@
 #include "hardware/device_spec.h"
 #include "kernels/cpu/measure.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 // The message of a refused run; any error but a ConfigError fails the test.
@@ -264,4 +264,4 @@ TEST(Contract, ADryRunTrainsNothing) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

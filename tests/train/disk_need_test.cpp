@@ -5,7 +5,7 @@
 #include "fixtures/faulty_file_system.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 int64_t checkpoints(const config::CheckpointTable& table, int64_t existing = 0, int64_t done = 0,
@@ -56,4 +56,4 @@ TEST(DiskNeed, ARunThatWouldFillTheDiskIsRefused) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -13,7 +13,7 @@
 #include "inference/generate.h"
 #include "inference/model_runtime.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 using nlohmann::json;
@@ -279,4 +279,4 @@ INSTANTIATE_TEST_SUITE_P(Models, SourceTexts, testing::Values("t5", "t5-gated"),
 });
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 struct Layout {
@@ -317,4 +317,4 @@ TEST(ExpertSpecialisation, IsRecordedWithEveryEvaluation) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -9,7 +9,7 @@
 #include "fixtures/golden_model.h"
 #include "program/update.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 using namespace golden;
@@ -259,4 +259,4 @@ INSTANTIATE_TEST_SUITE_P(Models, Experts,
                          });
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

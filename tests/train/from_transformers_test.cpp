@@ -5,7 +5,7 @@
 #include "cli/actions.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 class FromTransformers : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
@@ -95,4 +95,4 @@ TEST(FromTransformers, ReadsBareModelsWithoutThePrefix) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

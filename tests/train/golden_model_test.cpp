@@ -2,7 +2,7 @@
 // text. tools/golden/make_model_golden.py and make_encoder_golden.py write the files.
 #include "fixtures/golden_model.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 using namespace golden;
@@ -142,4 +142,4 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenModel, testing::ValuesIn(kModels), [](con
 });
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -19,7 +19,7 @@
 #include "checkpoint/safetensors.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 struct Layout {
@@ -573,4 +573,4 @@ TEST(LayoutsSubset, HasEveryPair) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -7,7 +7,7 @@
 #include "train/run_position.h"
 #include "train/verdict.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 // A position returns to an earlier state and repeats the same samples, or continues with another order.
@@ -80,4 +80,4 @@ TEST(Stopping, IsCheckedAfterEvaluations) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -7,7 +7,7 @@
 #include "fixtures/temporary_folder.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 using nlohmann::json;
@@ -65,4 +65,4 @@ TEST_F(SpecialTokens, BeyondTheModelsRowsAreOnlyRefusedInTexts) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

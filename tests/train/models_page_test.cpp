@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "fixtures/golden_model.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 using namespace golden;
@@ -179,4 +179,4 @@ TEST(ModelsPage, ListsFamiliesAndTheirDifferences) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

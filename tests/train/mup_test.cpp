@@ -11,7 +11,7 @@
 #include "program/initialize.h"
 #include "program/update.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 using namespace golden;
@@ -246,4 +246,4 @@ INSTANTIATE_TEST_SUITE_P(Growths, MupCoordinates,
                          [](const auto& growth) { return std::string(growth.param.name); });
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -4,7 +4,7 @@
 #include "fixtures/tiny_run.h"
 #include "observe/metrics.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 // Documents of these lengths; each ends with id 0.
@@ -172,4 +172,4 @@ TEST(NoTargets, PaddingIsNotCounted) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

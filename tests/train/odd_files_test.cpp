@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 namespace fs = std::filesystem;
@@ -218,4 +218,4 @@ TEST(Reports, AFailureDoesNotEndTheRun) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -8,7 +8,7 @@
 #include "checkpoint/safetensors.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 Path last_checkpoint(const TinyRun& tiny, const std::string& name) {
@@ -161,4 +161,4 @@ TEST(Optimizers, CountUpdatesInTheCheckpoint) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -5,7 +5,7 @@
 #include "fixtures/golden_model.h"
 #include "fixtures/temporary_folder.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 using namespace golden;
@@ -83,4 +83,4 @@ INSTANTIATE_TEST_SUITE_P(Formats, PackedWeights, testing::Values("deepseek-v3-fp
                          });
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -11,7 +11,7 @@
 #include "program/update.h"
 #include "train/loss_terms.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 using namespace golden;
@@ -250,4 +250,4 @@ TEST(LossTerms, AreTargetsWithoutAGap) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 // A child process that runs `strata ARGUMENTS`.
@@ -275,4 +275,4 @@ TEST_F(ProcessTest, TheSecondRunInAFolderIsRefused) {
 #endif
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -6,7 +6,7 @@
 #include "fixtures/tiny_run.h"
 #include "train/shared_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 class FullDiskOfOneRank : public testing::Test {
@@ -79,4 +79,4 @@ TEST_F(FullDiskOfOneRank, IsNamedWhenASaveFails) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -3,7 +3,7 @@
 
 #include "train/rank_processes.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 // Fifty times SIGKILL to a random rank after a random time of at most a whole run.
@@ -118,4 +118,4 @@ TEST_F(RankProcesses, KilledInASaveOnEightResumesOnTwoStagesAndOnOne) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -20,7 +20,7 @@
 #include "checkpoint/checkpoint.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 
 inline void pause_for(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -168,4 +168,4 @@ class RankProcesses : public testing::Test {
   TinyRun tiny_;
 };
 
-}  // namespace strata::train
+}  // namespace strata::training

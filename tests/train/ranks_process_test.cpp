@@ -3,7 +3,7 @@
 #include "base/version.h"
 #include "train/rank_processes.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 int occurrences(const std::string& text, const std::string& part) {
@@ -240,4 +240,4 @@ TEST_F(RankProcesses, AStoppedRankEndsAll) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

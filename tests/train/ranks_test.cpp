@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 struct Layout {
@@ -181,4 +181,4 @@ TEST(RanksAndMemory, OptionsChangeNoBit) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 // Compares an uninterrupted run with one stopped after `cut` steps.
@@ -143,4 +143,4 @@ TEST(Resume, MicroBatchSizesDoNotChangeTheLoss) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

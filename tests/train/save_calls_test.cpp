@@ -6,7 +6,7 @@
 #include "fixtures/faulty_file_system.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 namespace fs = std::filesystem;
@@ -86,4 +86,4 @@ TEST_F(SaveCalls, AFullDisk) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

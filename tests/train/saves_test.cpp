@@ -6,7 +6,7 @@
 #include "fixtures/stopped_disk.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 // The lines of metrics.jsonl in short: "3" is a step, "save 2" an event.
@@ -68,4 +68,4 @@ TEST(Saves, WithoutMemoryForACopyTheUpdateWaits) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 struct Layout {
@@ -157,4 +157,4 @@ TEST(TensorRanksTest, IndivisibleSizesAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

@@ -11,7 +11,7 @@
 #include "fixtures/tiny_run.h"
 #include "interop/gguf.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 using nlohmann::json;
@@ -164,4 +164,4 @@ TEST_F(EndsOfTexts, ATokenBeyondTheModelIsRefusedOnlyInTextsThatContainIt) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

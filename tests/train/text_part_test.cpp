@@ -10,7 +10,7 @@
 #include "fixtures/temporary_folder.h"
 #include "fixtures/tiny_run.h"
 
-namespace strata::train {
+namespace strata::training {
 namespace {
 
 using namespace golden;
@@ -133,4 +133,4 @@ TEST(TextPart, OfOtherFamiliesAndInBothSpellings) {
 }
 
 }  // namespace
-}  // namespace strata::train
+}  // namespace strata::training

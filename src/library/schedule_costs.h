@@ -6,7 +6,7 @@
 #include "parallel/simulate.h"
 #include "program/program.h"
 
-namespace strata::cli {
+namespace strata::library {
 
 // The schedule of the pipeline of a rank's programs; without a pipeline, that of a single stage.
 parallel::Schedule schedule_of(const program::ProgramSet& set);
@@ -14,4 +14,4 @@ parallel::Schedule schedule_of(const program::ProgramSet& set);
 void add_expected_costs(const program::ProgramSet& set, const hardware::DeviceSpec& device,
                         parallel::Costs& costs);
 
-}  // namespace strata::cli
+}  // namespace strata::library

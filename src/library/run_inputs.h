@@ -6,7 +6,7 @@
 
 #include "config/plan.h"
 
-namespace strata::cli {
+namespace strata::library {
 
 // Reads one .toml file. For texts or folders of data builds it makes a run in runs/NAME with a small model,
 // sized to the text.
@@ -17,13 +17,9 @@ config::RunConfig read_command_config(const std::vector<std::string>& inputs,
 // keeps its choices. Writes nothing.
 config::PlanOptions options_as_trained(const config::RunConfig& config, const config::RankPlace& place);
 
-// Throws ConfigError if a launcher such as mpirun started several processes of a verb that uses one.
-// `instead`: additional advice.
-void require_one_process(const std::string& verb, const std::string& instead = {});
-
 // About two passes over this much text, within bounds that keep a first run short.
 int64_t first_run_steps(int64_t bytes, int64_t step_tokens);
 // For the files that match the patterns.
 int64_t corpus_bytes(const std::vector<std::string>& patterns);
 
-}  // namespace strata::cli
+}  // namespace strata::library

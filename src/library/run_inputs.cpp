@@ -1,4 +1,4 @@
-#include "cli/run_inputs.h"
+#include "library/run_inputs.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,7 +10,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "train/run_store.h"
 
-namespace strata::cli {
+namespace strata::library {
 namespace {
 
 bool is_toml(const std::string& input) {
@@ -56,16 +56,45 @@ int64_t corpus_bytes(const std::vector<std::string>& patterns) {
   return bytes;
 }
 
-void require_one_process(const std::string& verb, const std::string& instead) {
-  const auto launched =
-      comm::launched_rank([](const char* name) -> const char* { return std::getenv(name); });
-  if (!launched || launched->size == 1) return;
-  throw ConfigError("[{}] {} started {} processes, expected one; start it without a launcher{}", verb,
-                    launched->launcher, launched->size, instead);
-}
-
 int64_t first_run_steps(int64_t bytes, int64_t step_tokens) {
   return std::clamp<int64_t>(2 * (bytes / 4) / step_tokens, 100, 1000);
+}
+
+config::RunConfig config_for_texts(const std::vector<std::string>& texts, const std::vector<std::string>& sets) {
+  const bool builds = std::all_of(texts.begin(), texts.end(), is_build);
+  const int64_t bytes = builds ? build_bytes(texts) : corpus_bytes(texts);
+  const Sizing sizing = sizing_for(bytes);
+  const int64_t steps = first_run_steps(bytes, sizing.sequence_length * sizing.batch);
+  ConfigValue::Array list;
+  for (const std::string& input : texts) list.push_back({.data = input, .origin = {}});
+  Path first = Path(texts.front()).lexically_normal();
+  if (!first.has_filename()) first = first.parent_path();
+  std::string name = first.stem().string();
+  std::replace_if(
+      name.begin(), name.end(),
+      [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_'; }, '-');
+  std::vector<std::string> arguments{
+      (builds ? "data.build=" : "data.train=") + to_toml({.data = list, .origin = {}}),
+      fmt::format("run.name=\"{}\"", name),
+      fmt::format("run.folder=\"runs/{}\"", name),
+      fmt::format("model.preset=\"{}\"", sizing.preset),
+      fmt::format("training.sequence_length={}", sizing.sequence_length),
+      fmt::format("training.global_batch_size={}", sizing.batch),
+      fmt::format("training.steps={}", steps),
+      "schedule.warmup_steps=\"auto\"",
+      "optimizer.lr=2e-3"};
+  if (builds) {
+    for (std::string& argument : build_arguments(texts)) arguments.push_back(std::move(argument));
+  }
+  // The user's settings come last and override these.
+  std::vector<std::string> chosen;
+  for (const std::string& argument : arguments) {
+    const std::string key = argument.substr(0, argument.find('='));
+    const bool set =
+        std::any_of(sets.begin(), sets.end(), [&](const std::string& s) { return s.starts_with(key + "="); });
+    if (!set) chosen.push_back(argument);
+  }
+  return config::read_run_config({}, sets, chosen);
 }
 
 config::RunConfig read_command_config(const std::vector<std::string>& inputs,
@@ -83,40 +112,7 @@ config::RunConfig read_command_config(const std::vector<std::string>& inputs,
   if (inputs.size() == 1) {
     if (auto stored = config::read_asked_config(inputs[0], sets)) return *std::move(stored);
   }
-  const bool builds = std::all_of(inputs.begin(), inputs.end(), is_build);
-  const int64_t bytes = builds ? build_bytes(inputs) : corpus_bytes(inputs);
-  const Sizing sizing = sizing_for(bytes);
-  const int64_t steps = first_run_steps(bytes, sizing.sequence_length * sizing.batch);
-  ConfigValue::Array list;
-  for (const std::string& input : inputs) list.push_back({.data = input, .origin = {}});
-  Path first = Path(inputs.front()).lexically_normal();
-  if (!first.has_filename()) first = first.parent_path();
-  std::string name = first.stem().string();
-  std::replace_if(
-      name.begin(), name.end(),
-      [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_'; }, '-');
-  std::vector<std::string> arguments{
-      (builds ? "data.build=" : "data.train=") + to_toml({.data = list, .origin = {}}),
-      fmt::format("run.name=\"{}\"", name),
-      fmt::format("run.folder=\"runs/{}\"", name),
-      fmt::format("model.preset=\"{}\"", sizing.preset),
-      fmt::format("training.sequence_length={}", sizing.sequence_length),
-      fmt::format("training.global_batch_size={}", sizing.batch),
-      fmt::format("training.steps={}", steps),
-      "schedule.warmup_steps=\"auto\"",
-      "optimizer.lr=2e-3"};
-  if (builds) {
-    for (std::string& argument : build_arguments(inputs)) arguments.push_back(std::move(argument));
-  }
-  // The user's settings come last and override these.
-  std::vector<std::string> chosen;
-  for (const std::string& argument : arguments) {
-    const std::string key = argument.substr(0, argument.find('='));
-    const bool set =
-        std::any_of(sets.begin(), sets.end(), [&](const std::string& s) { return s.starts_with(key + "="); });
-    if (!set) chosen.push_back(argument);
-  }
-  return config::read_run_config({}, sets, chosen);
+  return config_for_texts(inputs, sets);
 }
 
 config::PlanOptions options_as_trained(const config::RunConfig& config, const config::RankPlace& place) {
@@ -133,8 +129,8 @@ config::PlanOptions options_as_trained(const config::RunConfig& config, const co
   return {.files = posix_file_system(),
           .place = place,
           .stored = std::move(stored),
-          .stored_tokenizer = train::stored_tokenizer(folder).value_or(Path()),
+          .stored_tokenizer = training::stored_tokenizer(folder).value_or(Path()),
           .data = config::PlanOptions::Data::kFromWhatIsThere};
 }
 
-}  // namespace strata::cli
+}  // namespace strata::library

@@ -1,11 +1,11 @@
-#include "cli/explain_schedule.h"
+#include "library/schedule_costs.h"
 
 #include "base/error.h"
 #include "config/resolve.h"
 #include "program/pipeline.h"
 #include "program/predict.h"
 
-namespace strata::cli {
+namespace strata::library {
 namespace {
 
 using program::Segment;
@@ -67,4 +67,4 @@ void add_expected_costs(const program::ProgramSet& set, const hardware::DeviceSp
   }
 }
 
-}  // namespace strata::cli
+}  // namespace strata::library

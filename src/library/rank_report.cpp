@@ -1,4 +1,4 @@
-#include "cli/explain_ranks.h"
+#include "library/rank_report.h"
 
 #include <fmt/ranges.h>
 
@@ -7,12 +7,11 @@
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "cli/output.h"
 #include "config/resolve.h"
 #include "program/pipeline.h"
 #include "program/traffic.h"
 
-namespace strata::cli {
+namespace strata::library {
 
 using graph::Axis;
 
@@ -32,10 +31,6 @@ std::vector<std::pair<std::string, int64_t>> held_by_rank(const program::Program
   }
   return out;
 }
-
-}  // namespace
-
-namespace {
 
 // The stages of a rank's pipeline: "2, 5".
 std::string stages_text(const program::Pipeline& pipeline) {
@@ -87,47 +82,48 @@ nlohmann::ordered_json ranks_json(const program::ProgramSet& set, int64_t rank) 
   return json;
 }
 
-void show_stages(const std::vector<std::shared_ptr<const program::ProgramSet>>& stages, bool json) {
-  const program::ProgramSet& first = *stages.front();
-  const int64_t ranks = first.options.mesh.ranks() / std::ssize(stages);
+nlohmann::ordered_json stages_json(const std::vector<std::shared_ptr<const program::ProgramSet>>& stages) {
+  const int64_t ranks = stages.front()->options.mesh.ranks();
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  if (!json) {
-    print_out("{:<17} {:<8} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", "ranks", "stages", "weights", "gradients",
-              "states", "pools", "arena", "parts");
+  for (size_t place = 0; place < stages.size(); ++place) {
+    const program::ProgramSet& set = *stages[place];
+    all.push_back(ranks_json(set, static_cast<int64_t>(place) * ranks / std::ssize(stages)));
+    all.back()["arena_bytes"] = set.arena_bytes;
+    all.back()["slot_bytes"] = slot_bytes(set);
   }
+  return {{"ranks", ranks}, {"stages", all}};
+}
+
+std::string stages_table(const std::vector<std::shared_ptr<const program::ProgramSet>>& stages) {
+  const int64_t ranks = stages.front()->options.mesh.ranks() / std::ssize(stages);
+  std::string table = fmt::format("{:<17} {:<8} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", "ranks", "stages", "weights",
+                                  "gradients", "states", "pools", "arena", "parts");
   for (size_t place = 0; place < stages.size(); ++place) {
     const program::ProgramSet& set = *stages[place];
     const int64_t from = static_cast<int64_t>(place) * ranks;
-    if (json) {
-      all.push_back(ranks_json(set, from));
-      all.back()["arena_bytes"] = set.arena_bytes;
-      all.back()["slot_bytes"] = slot_bytes(set);
-      continue;
-    }
     std::map<std::string, int64_t> held;
     for (const auto& [name, bytes] : held_by_rank(set)) held[name] = bytes;
     const auto text = [](int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
     const auto& pipeline = set.options.pipeline;
-    print_out("{:<17} {:<8} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n",
-              ranks == 1 ? std::to_string(from) : fmt::format("{} to {}", from, from + ranks - 1),
-              pipeline ? stages_text(*pipeline) : "0", text(held["weights"]), text(held["gradients"]),
-              text(held["optimizer states"]), text(slot_bytes(set)), text(set.arena_bytes),
-              pipeline ? parts_text(*pipeline) : "the whole model");
+    table += fmt::format("{:<17} {:<8} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n",
+                         ranks == 1 ? std::to_string(from) : fmt::format("{} to {}", from, from + ranks - 1),
+                         pipeline ? stages_text(*pipeline) : "0", text(held["weights"]), text(held["gradients"]),
+                         text(held["optimizer states"]), text(slot_bytes(set)), text(set.arena_bytes),
+                         pipeline ? parts_text(*pipeline) : "the whole model");
   }
-  if (json)
-    print_out("{}\n",
-              dump_json(nlohmann::ordered_json{{"ranks", first.options.mesh.ranks()}, {"stages", all}}));
+  return table;
 }
 
-void print_ranks(const program::ProgramSet& set, int64_t rank) {
+std::string ranks_text(const program::ProgramSet& set, int64_t rank) {
   const graph::Mesh& mesh = set.options.mesh;
-  if (mesh.ranks() == 1) return;
+  if (mesh.ranks() == 1) return {};
+  std::string out;
   if (const auto& pipeline = set.options.pipeline; pipeline != nullptr) {
-    print_out("\nrank {}: stage {} of {}, {} schedule: {}\n", rank, stages_text(*pipeline),
+    out += fmt::format("\nrank {}: stage {} of {}, {} schedule: {}\n", rank, stages_text(*pipeline),
               pipeline->schedule.stages, pipeline->schedule.name, parts_text(*pipeline));
   }
   const int64_t tensor = mesh.size(Axis::kTensor);
-  print_out(
+  out += fmt::format(
       "\n{} ranks, ZeRO stage {}; {}\n", mesh.ranks(), set.options.zero,
       tensor == 1
           ? "consecutive ranks in a row are a shard group"
@@ -135,25 +131,26 @@ void print_ranks(const program::ProgramSet& set, int64_t rank) {
   constexpr int64_t kMostRows = 8, kMostInRow = 16;
   const int64_t rows = mesh.size(Axis::kPipeline) * mesh.size(Axis::kReplicate), in_row = mesh.ranks() / rows;
   for (int64_t row = 0; row < std::min(rows, kMostRows); ++row) {
-    std::string text = mesh.size(Axis::kPipeline) > 1
+    std::string line = mesh.size(Axis::kPipeline) > 1
                            ? fmt::format("  pipeline {}, replica {:<4}", row / mesh.size(Axis::kReplicate),
                                          row % mesh.size(Axis::kReplicate))
                            : fmt::format("  replica {:<4}", row);
     for (int64_t i = 0; i < std::min(in_row, kMostInRow); ++i)
-      text += fmt::format("{}{:>{}}", i % tensor == 0 ? " " : "+", row * in_row + i, tensor == 1 ? 5 : 0);
-    print_out("{}{}\n", text, in_row > kMostInRow ? " …" : "");
+      line += fmt::format("{}{:>{}}", i % tensor == 0 ? " " : "+", row * in_row + i, tensor == 1 ? 5 : 0);
+    out += fmt::format("{}{}\n", line, in_row > kMostInRow ? " …" : "");
   }
-  if (rows > kMostRows) print_out("  …\n");
-  print_out("{} holds", mesh.size(Axis::kPipeline) > 1 ? fmt::format("rank {}", rank) : "each rank");
+  if (rows > kMostRows) out += fmt::format("  …\n");
+  out += fmt::format("{} holds", mesh.size(Axis::kPipeline) > 1 ? fmt::format("rank {}", rank) : "each rank");
   for (const auto& [name, bytes] : held_by_rank(set))
-    print_out("  {} {}", human_bytes(static_cast<double>(bytes)), name);
-  print_out("\n");
+    out += fmt::format("  {} {}", human_bytes(static_cast<double>(bytes)), name);
+  out += fmt::format("\n");
   for (const auto& one : program::traffic_of(set.programs[config::kTrainProgram], set.options)) {
-    print_out("{} sends {} a step on axis {}, in {} {}\n",
+    out += fmt::format("{} sends {} a step on axis {}, in {} {}\n",
               mesh.size(Axis::kPipeline) > 1 ? fmt::format("rank {}", rank) : "each rank",
               human_bytes(static_cast<double>(one.sent_bytes)), one.axis, one.calls,
               one.axis == name_of(Axis::kPipeline) ? "messages and collectives" : "collectives");
   }
+  return out;
 }
 
-}  // namespace strata::cli
+}  // namespace strata::library

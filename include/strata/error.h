@@ -1,0 +1,42 @@
+// Errors of the library, and its log lines.
+//
+// Threads: values; any thread. Ownership: none. Errors: every function of the library that fails throws Error, and
+// nothing else of its own; std::bad_alloc and what a callback throws pass through. Stability: the values of ErrorKind,
+// their exit codes and the form of a message, "[KEY or FILE] found, expected, what to do", stay as they are within 0.x;
+// the words after the bracket may change in any release.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+// What a program may link. Everything else in the library is hidden.
+#define STRATA_API __attribute__((visibility("default")))
+
+namespace strata {
+
+enum class ErrorKind {
+  kInternal,  // a bug in Strata
+  kConfig,    // a configuration or an argument, including a missing path or a locked folder
+  kData,      // the content of data, of a tokenizer or of a model
+  kWorld,     // files, network, device, memory, a lost rank
+  kDiverged,  // training diverged
+};
+
+class STRATA_API Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message);
+  ~Error() override;
+  Error(const Error&);
+  Error& operator=(const Error&);
+  ErrorKind kind() const { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+// The code with which the program `strata` ends on an error of this kind: 1 to 5, in the order above.
+STRATA_API int exit_code(ErrorKind kind);
+
+enum class LogLevel { kInfo, kWarning, kError };
+
+}  // namespace strata

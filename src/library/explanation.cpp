@@ -1,0 +1,288 @@
+#include "library/explanation.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "config/layout.h"
+#include "config/objective.h"
+#include "config/resolve.h"
+#include "library/rank_report.h"
+#include "library/run_inputs.h"
+#include "library/schedule_costs.h"
+#include "models/parametrization.h"
+#include "program/explain.h"
+#include "program/memory_report.h"
+#include "program/pipeline.h"
+
+namespace strata::library {
+namespace {
+
+// On the pipeline axis.
+int32_t place_of(const program::ProgramSet& set) {
+  return set.options.pipeline != nullptr ? set.options.pipeline->rank : 0;
+}
+
+// Bytes that do not depend on the batch.
+int64_t fixed_bytes(const program::ProgramSet& set) {
+  int64_t bytes = 0;
+  for (const program::Persistent& entry : set.persistent) {
+    if (entry.role == graph::Role::kParameter || entry.role == graph::Role::kGradient ||
+        entry.role == graph::Role::kState)
+      bytes += entry.bytes;
+  }
+  return bytes;
+}
+
+std::vector<Remedy> find_remedies(const config::RunPlan& plan, const program::ProgramSet& set_now) {
+  const config::RunConfig& config = plan.config;
+  std::vector<Remedy> found;
+  const bool hopeless = fixed_bytes(set_now) > (*config.memory.budget).count;
+  auto attempt = [&](const std::string& set, const std::function<void(config::RunConfig&)>& change) {
+    if (hopeless) return false;
+    config::RunConfig changed = config;
+    change(changed);
+    const program::Compiled result =
+        config::compile_run(changed, plan.model, plan.data.tasks, place_of(set_now), plan.host_ranks);
+    if (result.fits) found.push_back({set, result.set->arena_bytes});
+    return result.fits;
+  };
+  if (!config.memory.recompute.is_word() && config.memory.recompute != program::Recompute::kFull)
+    attempt("memory.recompute=\"auto\"", [](config::RunConfig& c) { c.memory.recompute = {}; });
+  for (int64_t size = *config.training.micro_batch_size - 1; size >= 1; --size) {
+    if (config.training.global_batch_size % size != 0) continue;
+    if (attempt(fmt::format("training.micro_batch_size={}", size),
+                [&](config::RunConfig& c) { c.training.micro_batch_size = size; }))
+      break;
+  }
+  for (int64_t length = config.training.sequence_length / 2; length >= 64; length /= 2) {
+    if (attempt(fmt::format("training.sequence_length={}", length),
+                [&](config::RunConfig& c) { c.training.sequence_length = length; }))
+      break;
+  }
+  found.push_back({fmt::format("memory.budget=\"{} MB\"", set_now.arena_bytes / 1000000 + 1),
+                   set_now.arena_bytes});
+  return found;
+}
+
+// In seconds; for a pipeline including waiting between ranks.
+double expected_step(const config::RunPlan& plan, const Programs& set, const hardware::DeviceSpec& device) {
+  const program::Program& program = set->programs[config::kTrainProgram];
+  if (set->options.pipeline == nullptr) return program::predict_step(program, device).seconds;
+  parallel::Costs costs;
+  for (const Programs& stage : stages_of(plan)) add_expected_costs(*stage, device, costs);
+  double seconds = parallel::simulate(set->options.pipeline->schedule, costs).makespan * 1e-3;
+  for (const program::Action& action : program.script) {
+    if (program::is_of_micro_batch(action.segment)) continue;
+    for (const program::Expected& one : program::predict(program, action.segment, action.accumulates, device))
+      seconds += one.seconds;
+  }
+  return seconds;
+}
+
+std::string programs_text(const program::ProgramSet& set, const hardware::DeviceSpec& device) {
+  std::string out;
+  out += fmt::format(
+      "\nAn instruction's operands follow it as NAME TYPE[SHAPE] @BYTE of the arena, results after ->.\n"
+      "Phases: F forward, R recompute, I input gradient, W weight gradient, U update, E encode, S setup.\n"
+      "memory: how many bytes of its operands are in memory, not in the cache, when it starts.\n");
+  for (const program::Program& program : set.programs)
+    out += fmt::format("{}", program::explain_program(program, device));
+  return out;
+}
+
+double peak_of(const config::RunConfig& config, const hardware::DeviceSpec& device) {
+  const double peak =
+      config::activation_dtype(config) == DType::kBF16 ? device.gemm_flops_bf16 : device.gemm_flops_f32;
+  return peak * static_cast<double>(config::mesh_of(config).ranks());
+}
+
+// `seconds`: of a step; `device`: one rank's.
+TimePlan time_of(const config::RunPlan& plan, double seconds, const hardware::DeviceSpec& device) {
+  const config::RunConfig& config = plan.config;
+  TimePlan time;
+  time.steps = config::total_steps(config);
+  time.tokens_per_step = config.training.global_batch_size * config.training.sequence_length;
+  time.step_seconds = seconds;
+  time.run_seconds = seconds * static_cast<double>(time.steps);
+  const data::RowShape row = config::row_shape(config, plan.model);
+  const auto tokens = static_cast<double>(time.tokens_per_step);
+  time.flops_per_step = models::training_flops_per_token(plan.model, config.training.sequence_length,
+                                                         row.tokens, row.target_share) *
+                        tokens;
+  if (seconds <= 0) return time;
+  time.tokens_per_second = tokens / seconds;
+  const double peak = peak_of(config, device);
+  time.mfu = peak > 0 ? time.flops_per_step / seconds / peak : 0;
+  return time;
+}
+
+}  // namespace
+
+std::vector<Programs> stages_of(const config::RunPlan& plan) {
+  std::vector<Programs> sets;
+  for (const auto& [place, compiled] : plan.stages) sets.push_back(compiled.set);
+  return sets;
+}
+
+int32_t place_of_rank(const config::RunConfig& asked, int64_t ranks, int64_t rank) {
+  const graph::Mesh mesh = config::mesh_of(config::with_degrees(asked, ranks));
+  return mesh.coordinates(rank)[graph::Axis::kPipeline];
+}
+
+std::vector<int32_t> places_from(const config::RunConfig& asked, int64_t ranks, int32_t first) {
+  std::vector<int32_t> places{first};
+  const int64_t all = config::with_degrees(asked, ranks).parallel.pipeline;
+  for (int32_t place = 0; place < all; ++place)
+    if (place != first) places.push_back(place);
+  return places;
+}
+
+std::shared_ptr<const config::RunPlan> plan_as_trained(const config::RunConfig& asked, int64_t ranks,
+                                                       std::vector<int32_t> places) {
+  const config::IssueHook hooks[] = {config::check_model, config::check_idle_keys};
+  config::require_valid(asked, hooks);
+  config::PlanOptions planned = options_as_trained(asked, {.ranks = ranks});
+  planned.places = std::move(places);
+  planned.keep_unfit = true;
+  return config::make_plan(asked, planned);
+}
+
+Explanation::Explanation(std::shared_ptr<const config::RunPlan> plan, int64_t rank)
+    : plan_(std::move(plan)), rank_(rank) {
+  const int32_t place = config::mesh_of(plan_->config).coordinates(rank)[graph::Axis::kPipeline];
+  const program::Compiled& compiled = plan_->stages.at(place);
+  programs_ = compiled.set;
+  fits_ = compiled.fits;
+  if (plan_->tight_place && *plan_->tight_place != place) tight_place_ = *plan_->tight_place;
+  device_ = config::make_device(plan_->config)->measured(posix_file_system());
+  time_ = time_of(*plan_, expected_step(*plan_, programs_, device_), device_);
+  if (!fits_) remedies_ = find_remedies(*plan_, *programs_);
+}
+
+MemoryPlan Explanation::memory() const {
+  return {.bytes = programs_->arena_bytes,
+          .fixed = fixed_bytes(*programs_),
+          .saves = program::save_staging_bytes(*programs_),
+          .budget = (*plan_->config.memory.budget).count,
+          .fits = fits_ && tight_place_ < 0};
+}
+
+// The most important results: memory, time, tokens.
+std::string Explanation::summary() const {
+  const config::RunConfig& config = plan_->config;
+  const models::ModelConfig& model = plan_->model;
+  std::string out;
+  const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
+  out += fmt::format("{:<8} {}{}, {} layers of width {}, vocabulary {}\n", "model",
+            config.model.preset.empty() ? "" : config.model.preset + ", ", models::parameters_in_words(model),
+            models::layers_of(model), model.hidden_size, model.vocab_size);
+  const program::ProgramSet& set = *programs_;
+  out += fmt::format(
+      "{:<8} {} of {} (memory.budget){}: {} for weights, gradients and optimizer, {} for batches, "
+      "activations and scratch; recompute {}\n",
+      "memory", bytes(set.arena_bytes), bytes((*config.memory.budget).count),
+      fits_ ? "" : ", which does not fit", bytes(fixed_bytes(set)),
+      bytes(set.arena_bytes - fixed_bytes(set)), name_of(set.programs[config::kTrainProgram].recompute));
+  if (fits_ && tight_place_ >= 0) {
+    const int64_t rank = tight_place_ * (set.options.mesh.ranks() / config.parallel.pipeline);
+    out += fmt::format("{:<8} rank {} does not fit: see --rank {}, or --rank all for every stage\n", "", rank, rank);
+  }
+  const int64_t staging = program::save_staging_bytes(set);
+  out += fmt::format("{:<8} during training; {}\n", "saves",
+            staging > 0
+                ? fmt::format("{} more for copies, so that an update need not wait", bytes(staging))
+                : "the budget is too small for a copy, so an update waits for a save to read everything");
+  const auto step_tokens = static_cast<double>(time_.tokens_per_step);
+  const double seconds = time_.step_seconds;
+  out += fmt::format("{:<8} {}, {} tokens, {} tokens/s, {:.1f} % of the GEMM peak\n", "step",
+            seconds < 60 ? fmt::format("{:.4g} ms", 1e3 * seconds) : human_duration(seconds),
+            human_count(step_tokens),
+            time_.tokens_per_second < 1 ? fmt::format("{:.2g}", time_.tokens_per_second)
+                                      : human_count(time_.tokens_per_second),
+            100 * time_.mfu);
+  out += fmt::format("{:<8} {} steps, {} tokens, {}, without evaluations and checkpoints\n", "run", time_.steps,
+            human_count(step_tokens * static_cast<double>(time_.steps)),
+            human_duration(time_.run_seconds));
+  return out;
+}
+
+// Changes that make it fit.
+std::string Explanation::remedies() const {
+  if (fits_) return {};
+  const config::RunConfig& config = plan_->config;
+  std::string out;
+  out += fmt::format("\nIt does not fit: {} are needed and memory.budget allows {}. One of these makes it fit:\n",
+            human_bytes(static_cast<double>(programs_->arena_bytes)),
+            human_bytes(static_cast<double>((*config.memory.budget).count)));
+  for (const Remedy& way : remedies_)
+    out += fmt::format("  --set {:<36} arena {}\n", way.set, human_bytes(static_cast<double>(way.arena_bytes)));
+  if (remedies_.size() == 1) {
+    out += fmt::format("  or a smaller model: weights, gradients and optimizer state need {} in any case\n",
+              human_bytes(static_cast<double>(programs_->persistent_bytes)));
+  }
+  return out;
+}
+
+std::string Explanation::setting() const {
+  const config::RunConfig& config = plan_->config;
+  const models::ModelConfig& model = plan_->model;
+  std::string out;
+  out += fmt::format("\nStart: {}", models::name_of(model.init));
+  if (model.init != models::InitScheme::kSmallWang && model.init != models::InitScheme::kMitchell)
+    out += fmt::format(", standard deviation {:g}", model.init_std);
+  if (const double m = models::width_mult(model); model.mup.base_hidden_size > 0) {
+    out += fmt::format("; µP: {:g} times the base width {}; hidden matrices learn at {:g} of the rate", m,
+              model.mup.base_hidden_size, 1 / m);
+  }
+  out += fmt::format("\n");
+  const data::RowShape row = config::row_shape(config, model);
+  out += fmt::format("Batch: {} sequences of {} tokens{}, {} per micro-batch; computed in {}\n",
+            config.training.global_batch_size, config.training.sequence_length,
+            row.encoder_length > 0 ? fmt::format(" and {} in the decoder", row.tokens) : "",
+            *config.training.micro_batch_size, name_of(config::activation_dtype(config)));
+  out += fmt::format(
+      "Machine: {}, {} threads, {}; GEMM {:.0f} GFLOP/s bf16, {:.0f} fp32; memory {:.0f} GB/s, cache "
+      "{:.0f}\n",
+      device_.name, device_.threads, device_.isa.str(), device_.gemm_flops_bf16 / 1e9,
+      device_.gemm_flops_f32 / 1e9, device_.memory_bytes_per_s / 1e9, device_.cache_bytes_per_s / 1e9);
+  return out;
+}
+
+std::string Explanation::choices() const {
+  std::string out;
+  if (plan_->choices.empty()) return out;
+  out += fmt::format("\nChoices, with the values they replace\n");
+  for (const config::Choice& one : plan_->choices)
+    out += fmt::format("  {} = {} ({}): {}\n", one.key, one.value, one.from.empty() ? "unset" : one.from, one.why);
+  return out;
+}
+
+std::string Explanation::text(bool with_programs) const {
+  const auto total = program::predict_step(programs_->programs[config::kTrainProgram], device_);
+  return summary() + remedies() + setting() + choices() + program::explain_memory(*programs_) +
+         fmt::format("\nA training step{}, expected\n{}",
+                     plan_->config.parallel.pipeline > 1 ? " of this rank, without waiting" : "",
+                     program::explain_totals(total).substr(1)) +
+         (with_programs ? programs_text(*programs_, device_) : "") + ranks_text(*programs_, rank_);
+}
+
+nlohmann::ordered_json Explanation::json() const {
+  auto json = parse_json<nlohmann::ordered_json>(program::explain_json(*programs_, device_));
+  json["memory_budget"] = (*plan_->config.memory.budget).count;
+  json["fits"] = memory().fits;
+  json["choices"] = nlohmann::ordered_json::array();
+  for (const config::Choice& one : plan_->choices)
+    json["choices"].push_back({{"key", one.key}, {"value", one.value}, {"from", one.from}, {"why", one.why}});
+  for (const Remedy& way : remedies_)
+    json["would_fit"].push_back({{"set", way.set}, {"arena_bytes", way.arena_bytes}});
+  if (programs_->options.mesh.ranks() > 1) json["ranks"] = ranks_json(*programs_, rank_);
+  json["expected"] = {{"step_seconds", time_.step_seconds},
+                      {"tokens_per_s", time_.tokens_per_second},
+                      {"model_flops", time_.flops_per_step},
+                      {"mfu_measured", time_.mfu}};
+  return json;
+}
+
+}  // namespace strata::library

@@ -1,0 +1,65 @@
+// What a run takes before it starts: memory, time and programs of one rank, in words and as JSON. The source of
+// `strata explain` and of the library's Plan.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "config/plan.h"
+#include "hardware/device_spec.h"
+#include "strata/train.h"
+
+namespace strata::library {
+
+using Programs = std::shared_ptr<const program::ProgramSet>;
+
+// The plan that strata train would make now on `ranks` ranks, for these places on the pipeline axis. Programs that
+// exceed the budget are kept. Writes nothing. ConfigError for a configuration that is not valid.
+std::shared_ptr<const config::RunPlan> plan_as_trained(const config::RunConfig& asked, int64_t ranks,
+                                                       std::vector<int32_t> places);
+// The place of a rank on the pipeline axis.
+int32_t place_of_rank(const config::RunConfig& asked, int64_t ranks, int64_t rank);
+// All places, this one first.
+std::vector<int32_t> places_from(const config::RunConfig& asked, int64_t ranks, int32_t first);
+// Of all compiled stages, in their order.
+std::vector<Programs> stages_of(const config::RunPlan& plan);
+
+// One change that makes the programs fit.
+struct Remedy {
+  std::string set;  // "training.micro_batch_size=2"
+  int64_t arena_bytes;
+};
+
+// Immutable; threads may share it.
+class Explanation {
+ public:
+  // Of one rank; its place must be compiled, and for a pipeline's time all others. Measures the machine's kernels if no
+  // earlier process has.
+  Explanation(std::shared_ptr<const config::RunPlan> plan, int64_t rank);
+
+  const config::RunPlan& plan() const { return *plan_; }
+  const Programs& programs() const { return programs_; }
+  MemoryPlan memory() const;
+  const TimePlan& time() const { return time_; }
+  std::string text(bool with_programs = false) const;
+  nlohmann::ordered_json json() const;
+
+ private:
+  std::string summary() const;
+  std::string remedies() const;
+  std::string setting() const;
+  std::string choices() const;
+
+  std::shared_ptr<const config::RunPlan> plan_;
+  int64_t rank_ = 0;
+  Programs programs_;
+  bool fits_ = true;          // the programs fit memory.budget
+  int32_t tight_place_ = -1;  // another place on the pipeline axis, whose programs exceed the budget
+  hardware::DeviceSpec device_;
+  TimePlan time_;
+  std::vector<Remedy> remedies_;  // if they do not fit
+};
+
+}  // namespace strata::library
