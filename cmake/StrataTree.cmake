@@ -8,7 +8,7 @@ endforeach()
 if(STRATA_TESTS)
   add_subdirectory(tests/runner)
   foreach(module base observe comm parallel data/tokenizer data/text data/pipeline data/input data/tokens data/filter data/dedup data/build
-          ops hardware plan kernels/cpu models optim program checkpoint evaluation config train cli contracts docs gpu)
+          ops hardware plan kernels/cpu models optim program checkpoint evaluation config train library cli contracts docs gpu)
     add_subdirectory(tests/${module})
   endforeach()
 endif()

@@ -26,7 +26,8 @@ std::string write_recipe(const std::string& text, const fs::path& folder) {
 }
 
 strata::Config small_run(const std::string& text, const fs::path& folder, const std::string& steps) {
-  return strata::Config::parse(R"(
+  return strata::Config::parse(
+      R"(
     [model]
     family = "llama"
     hidden_size = 64
@@ -47,21 +48,24 @@ strata::Config small_run(const std::string& text, const fs::path& folder, const 
     [log]
     interval_steps = 10
   )",
-                               {"data.train=[\"" + text + "\"]", "run.folder=\"" + (folder / "run").string() + "\"",
-                                "training.steps=" + steps});
+      {"data.train=[\"" + text + "\"]", "run.folder=\"" + (folder / "run").string() + "\"",
+       "training.steps=" + steps});
 }
 
 strata::TrainResult train(const strata::Config& config) {
   const strata::Plan plan = strata::plan(config);
-  std::printf("%.1f million parameters, %.0f MB, %.1f s expected\n", 1e-6 * static_cast<double>(plan.parameters()),
-              1e-6 * static_cast<double>(plan.memory().bytes), plan.time().run_seconds);
+  std::printf("%.1f million parameters, %.0f MB, %.1f s expected\n",
+              1e-6 * static_cast<double>(plan.parameters()), 1e-6 * static_cast<double>(plan.memory().bytes),
+              plan.time().run_seconds);
   strata::TrainCallbacks callbacks;
   callbacks.step = [](const strata::StepReport& report) {
-    if (report.step % 10 == 0) std::printf("step %lld: loss %.3f\n", static_cast<long long>(report.step), report.loss.value_or(0));
+    if (report.step % 10 == 0)
+      std::printf("step %lld: loss %.3f\n", static_cast<long long>(report.step), report.loss.value_or(0));
     for (const auto& [name, value] : report.evaluations) std::printf("  %s %.3f\n", name.c_str(), value);
   };
   callbacks.log = [](strata::LogLevel level, std::string_view line) {
-    if (level != strata::LogLevel::kInfo) std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+    if (level != strata::LogLevel::kInfo)
+      std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
   };
   return strata::train(plan, callbacks);
 }
@@ -69,8 +73,8 @@ strata::TrainResult train(const strata::Config& config) {
 void use(const std::string& run, const std::string& text) {
   strata::Model model = strata::Model::open(run);
   const strata::EvalReport loss = model.evaluate_text(text);
-  std::printf("%lld parameters, loss %.3f on %lld tokens\n", static_cast<long long>(model.parameters()), loss.loss,
-              static_cast<long long>(loss.tokens));
+  std::printf("%lld parameters, loss %.3f on %lld tokens\n", static_cast<long long>(model.parameters()),
+              loss.loss, static_cast<long long>(loss.tokens));
   const auto prompt = model.encode("The ");
   const std::vector<float> logits = model.logits(prompt);
   std::size_t best = 0;

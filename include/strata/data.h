@@ -20,10 +20,10 @@
 namespace strata {
 
 struct BuildProgress {
-  std::string phase;      // "reading and filtering", …
-  std::int64_t done = 0;  // bytes of this phase
+  std::string phase;       // "reading and filtering", …
+  std::int64_t done = 0;   // bytes of this phase
   std::int64_t total = 0;  // 0: not known
-  bool finished = false;  // the last report of the phase
+  bool finished = false;   // the last report of the phase
 };
 
 struct BuildOptions {

@@ -35,7 +35,7 @@ struct GenerateOptions {
   double repetition_penalty = 1.0;
   std::uint64_t seed = 1234;
   std::vector<std::string> stop = {};  // texts before which the result ends
-  std::int64_t batch = 8;              // texts that are written together, 1 to 32; the texts do not depend on it
+  std::int64_t batch = 8;  // texts that are written together, 1 to 32; the texts do not depend on it
 };
 
 struct Generation {
@@ -60,8 +60,8 @@ struct EvalOptions {
 };
 
 struct EvalReport {
-  double loss = 0, perplexity = 0;  // mean over tokens, natural logarithm
-  std::int64_t tokens = 0;          // targets
+  double loss = 0, perplexity = 0;      // mean over tokens, natural logarithm
+  std::int64_t tokens = 0;              // targets
   std::optional<double> bits_per_byte;  // of texts
   bool stopped = false;                 // by go_on: of the windows until then
 };

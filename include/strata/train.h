@@ -89,7 +89,8 @@ struct TrainCallbacks {
 };
 
 struct TrainOptions {
-  std::string resume = "auto";  // "auto": the run in its folder, if any; "never"; or a checkpoint to start from
+  std::string resume =
+      "auto";  // "auto": the run in its folder, if any; "never"; or a checkpoint to start from
   bool accept_changes = false;  // resume although keys have changed that affect training
   bool dry_run = false;         // check configuration, inputs, disk and memory, then return
 };
@@ -103,14 +104,15 @@ enum class RunEnd {
 
 struct TrainResult {
   RunEnd end = RunEnd::kFinished;
-  std::int64_t step = 0;       // the last one
-  double loss = 0;             // of that step; NaN: it had no target, or this call made no step
-  std::string folder = {};     // the run's; what Model::open takes
-  std::string program = {};    // kDryRun: the programs' fingerprint
-  int rank = 0;                // this process's, of several
+  std::int64_t step = 0;     // the last one
+  double loss = 0;           // of that step; NaN: it had no target, or this call made no step
+  std::string folder = {};   // the run's; what Model::open takes
+  std::string program = {};  // kDryRun: the programs' fingerprint
+  int rank = 0;              // this process's, of several
 };
 
 // Trains the plan's run in its run.folder, or resumes it there.
-STRATA_API TrainResult train(const Plan& plan, const TrainCallbacks& callbacks = {}, const TrainOptions& options = {});
+STRATA_API TrainResult train(const Plan& plan, const TrainCallbacks& callbacks = {},
+                             const TrainOptions& options = {});
 
 }  // namespace strata

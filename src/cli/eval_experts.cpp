@@ -41,10 +41,10 @@ std::vector<Source> sources_of_run(const library::Evaluation& setup) {
         runtime.folder.string());
   }
   std::vector<Source> sources;
-  const config::RunData data = config::resolve_data(
-      *stored, runtime.model, tokenizer ? &*tokenizer : nullptr, posix_file_system(), [] {
-        if (stop_requested()) throw Interrupted();
-      });
+  const config::RunData data = config::resolve_data(*stored, runtime.model, tokenizer ? &*tokenizer : nullptr,
+                                                    posix_file_system(), [] {
+                                                      if (stop_requested()) throw Interrupted();
+                                                    });
   for (const data::SampleSourceSpec& source : data.sources) sources.push_back({source.name, source.corpus});
   return sources;
 }
@@ -52,8 +52,7 @@ std::vector<Source> sources_of_run(const library::Evaluation& setup) {
 std::vector<Source> sources_of(const library::Evaluation& setup, const EvalOptions& options) {
   if (options.tokens.empty() && options.text.empty()) return sources_of_run(setup);
   std::vector<Source> sources;
-  for (const std::string& name : options.tokens)
-    sources.push_back({name, setup.open_tokens(name).corpus});
+  for (const std::string& name : options.tokens) sources.push_back({name, setup.open_tokens(name).corpus});
   for (const std::string& name : options.text) sources.push_back({name, setup.open_text(name).corpus});
   return sources;
 }

@@ -12,16 +12,16 @@
 #include "checkpoint/weights.h"
 #include "cli/actions.h"
 #include "cli/causality_report.h"
-#include "cli/output.h"
 #include "cli/one_process.h"
+#include "cli/output.h"
 #include "cli/share_done.h"
 #include "cli/verbs.h"
 #include "config/layout.h"
 #include "config/objective.h"
 #include "config/plan.h"
 #include "evaluation/causality.h"
-#include "program/initialize.h"
 #include "library/run_inputs.h"
+#include "program/initialize.h"
 
 namespace strata::cli {
 namespace {

@@ -40,7 +40,8 @@ void show_schedule(const config::RunPlan& plan, const library::Programs& set, co
   if (!options.json || !options.svg.empty()) {
     const auto device = config::make_device(plan.config)->measured(posix_file_system());
     parallel::Costs costs;
-    for (const library::Programs& stage : library::stages_of(plan)) library::add_expected_costs(*stage, device, costs);
+    for (const library::Programs& stage : library::stages_of(plan))
+      library::add_expected_costs(*stage, device, costs);
     const auto simulation = parallel::simulate(schedule, costs);
     const parallel::DrawOptions drawn{.unit = "ms"};
     if (!options.svg.empty())
@@ -62,8 +63,7 @@ int run_explain(const ExplainOptions& options) {
   const int32_t place = library::place_of_rank(asked, options.ranks, rank.value_or(0));
   const bool one = options.schedule && options.json && options.svg.empty();
   const auto plan = library::plan_as_trained(
-      asked, options.ranks,
-      one ? std::vector{place} : library::places_from(asked, options.ranks, place));
+      asked, options.ranks, one ? std::vector{place} : library::places_from(asked, options.ranks, place));
   if (options.schedule) {
     show_schedule(*plan, plan->set(place), options);
     return 0;

@@ -8,8 +8,8 @@
 #include "config/resolve.h"
 #include "config/run_config.h"
 #include "device/open/open.h"
-#include "models/model.h"
 #include "library/run_inputs.h"
+#include "models/model.h"
 
 namespace strata::cli {
 namespace {
@@ -30,7 +30,8 @@ std::string quoted(const std::string& text) {
 // Steps of a first run, at most three passes: text that is read more often teaches little.
 int64_t steps_for(const std::string& data, int64_t step_tokens) {
   const int64_t bytes = library::corpus_bytes({data});
-  return std::min(library::first_run_steps(bytes, step_tokens), std::max<int64_t>(1, 3 * (bytes / 4) / step_tokens));
+  return std::min(library::first_run_steps(bytes, step_tokens),
+                  std::max<int64_t>(1, 3 * (bytes / 4) / step_tokens));
 }
 
 int init(const Options& options) {

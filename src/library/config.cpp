@@ -41,7 +41,8 @@ Config Config::read(const std::string& path, const std::vector<std::string>& set
     return make(
         [path](const std::vector<std::string>& all) {
           auto asked = config::read_asked_config(path, all);
-          if (!asked) throw ConfigError("[{}] holds no run; expected a RUN.toml, or the folder of a run", path);
+          if (!asked)
+            throw ConfigError("[{}] holds no run; expected a RUN.toml, or the folder of a run", path);
           return *std::move(asked);
         },
         sets);
@@ -52,8 +53,8 @@ Config Config::read(const std::string& path, const std::vector<std::string>& set
 
 Config Config::for_texts(const std::vector<std::string>& paths, const std::vector<std::string>& sets) {
   if (paths.empty()) throw ConfigError("[data.train] found no path, expected one text at least");
-  return make(
-      [paths](const std::vector<std::string>& all) { return library::config_for_texts(paths, all); }, sets);
+  return make([paths](const std::vector<std::string>& all) { return library::config_for_texts(paths, all); },
+              sets);
 }
 
 Config Config::with(const std::vector<std::string>& sets) const {

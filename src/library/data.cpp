@@ -30,8 +30,8 @@ BuiltData run_recipe(comm::World& world, const ConfigValue& tree, const Path& fi
   data::Recipe recipe = data::read_recipe(tree, file);
   recipe.memory_limit = memory_limit(options.memory_limit, recipe.memory_limit, world.local_size());
   BuiltData built;
-  built.job = data::make_job(std::move(recipe), posix_file_system(),
-                             options.stop ? options.stop : [] { return false; });
+  built.job = data::make_job(
+      std::move(recipe), posix_file_system(), options.stop ? options.stop : [] { return false; });
   data::BuildOptions build_options{.overwrite = options.overwrite, .progress = {}};
   if (world.rank() == 0 && options.progress) {
     build_options.progress = [&options](const data::BuildProgress& progress) {

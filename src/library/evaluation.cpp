@@ -27,8 +27,8 @@ Evaluation::Evaluation(inference::ModelRuntime& runtime, const config::RunConfig
   if (std::vector<config::Issue> issues; config::check_objective(config_, model, issues), !issues.empty())
     throw_issues(issues);
   if (tokenizer_) {
-    tokenizer_ = config::with_configured_ends(config_, *tokenizer_,
-                                              (runtime_.folder / "tokenizer.json").string());
+    tokenizer_ =
+        config::with_configured_ends(config_, *tokenizer_, (runtime_.folder / "tokenizer.json").string());
   }
   documents_ = config_.was_set("data.pack") && config_.data.pack == data::Pack::kDocuments;
   causal_ = model.architecture == models::Architecture::kDecoder;
@@ -98,13 +98,13 @@ EvalCorpus Evaluation::tokenized(
 }
 
 data::EvalWindows Evaluation::windows(const data::TokenCorpus& corpus, int64_t max_tokens) const {
-  return {corpus,
-          {.sequence_length = length_,
-           .stride = stride_,
-           .pack = documents_ ? data::Pack::kDocuments : data::Pack::kStream,
-           .max_tokens = max_tokens,
-           .objective =
-               config::objective_options(config_, runtime_.model, tokenizer_ ? &*tokenizer_ : nullptr)}};
+  return {
+      corpus,
+      {.sequence_length = length_,
+       .stride = stride_,
+       .pack = documents_ ? data::Pack::kDocuments : data::Pack::kStream,
+       .max_tokens = max_tokens,
+       .objective = config::objective_options(config_, runtime_.model, tokenizer_ ? &*tokenizer_ : nullptr)}};
 }
 
 void Evaluation::load(const data::EvalWindows& windows, int64_t most) {

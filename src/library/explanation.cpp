@@ -61,8 +61,8 @@ std::vector<Remedy> find_remedies(const config::RunPlan& plan, const program::Pr
                 [&](config::RunConfig& c) { c.training.sequence_length = length; }))
       break;
   }
-  found.push_back({fmt::format("memory.budget=\"{} MB\"", set_now.arena_bytes / 1000000 + 1),
-                   set_now.arena_bytes});
+  found.push_back(
+      {fmt::format("memory.budget=\"{} MB\"", set_now.arena_bytes / 1000000 + 1), set_now.arena_bytes});
   return found;
 }
 
@@ -176,35 +176,37 @@ std::string Explanation::summary() const {
   std::string out;
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
   out += fmt::format("{:<8} {}{}, {} layers of width {}, vocabulary {}\n", "model",
-            config.model.preset.empty() ? "" : config.model.preset + ", ", models::parameters_in_words(model),
-            models::layers_of(model), model.hidden_size, model.vocab_size);
+                     config.model.preset.empty() ? "" : config.model.preset + ", ",
+                     models::parameters_in_words(model), models::layers_of(model), model.hidden_size,
+                     model.vocab_size);
   const program::ProgramSet& set = *programs_;
   out += fmt::format(
       "{:<8} {} of {} (memory.budget){}: {} for weights, gradients and optimizer, {} for batches, "
       "activations and scratch; recompute {}\n",
       "memory", bytes(set.arena_bytes), bytes((*config.memory.budget).count),
-      fits_ ? "" : ", which does not fit", bytes(fixed_bytes(set)),
-      bytes(set.arena_bytes - fixed_bytes(set)), name_of(set.programs[config::kTrainProgram].recompute));
+      fits_ ? "" : ", which does not fit", bytes(fixed_bytes(set)), bytes(set.arena_bytes - fixed_bytes(set)),
+      name_of(set.programs[config::kTrainProgram].recompute));
   if (fits_ && tight_place_ >= 0) {
     const int64_t rank = tight_place_ * (set.options.mesh.ranks() / config.parallel.pipeline);
-    out += fmt::format("{:<8} rank {} does not fit: see --rank {}, or --rank all for every stage\n", "", rank, rank);
+    out += fmt::format("{:<8} rank {} does not fit: see --rank {}, or --rank all for every stage\n", "", rank,
+                       rank);
   }
   const int64_t staging = program::save_staging_bytes(set);
-  out += fmt::format("{:<8} during training; {}\n", "saves",
-            staging > 0
-                ? fmt::format("{} more for copies, so that an update need not wait", bytes(staging))
-                : "the budget is too small for a copy, so an update waits for a save to read everything");
+  out += fmt::format(
+      "{:<8} during training; {}\n", "saves",
+      staging > 0 ? fmt::format("{} more for copies, so that an update need not wait", bytes(staging))
+                  : "the budget is too small for a copy, so an update waits for a save to read everything");
   const auto step_tokens = static_cast<double>(time_.tokens_per_step);
   const double seconds = time_.step_seconds;
   out += fmt::format("{:<8} {}, {} tokens, {} tokens/s, {:.1f} % of the GEMM peak\n", "step",
-            seconds < 60 ? fmt::format("{:.4g} ms", 1e3 * seconds) : human_duration(seconds),
-            human_count(step_tokens),
-            time_.tokens_per_second < 1 ? fmt::format("{:.2g}", time_.tokens_per_second)
-                                      : human_count(time_.tokens_per_second),
-            100 * time_.mfu);
-  out += fmt::format("{:<8} {} steps, {} tokens, {}, without evaluations and checkpoints\n", "run", time_.steps,
-            human_count(step_tokens * static_cast<double>(time_.steps)),
-            human_duration(time_.run_seconds));
+                     seconds < 60 ? fmt::format("{:.4g} ms", 1e3 * seconds) : human_duration(seconds),
+                     human_count(step_tokens),
+                     time_.tokens_per_second < 1 ? fmt::format("{:.2g}", time_.tokens_per_second)
+                                                 : human_count(time_.tokens_per_second),
+                     100 * time_.mfu);
+  out += fmt::format("{:<8} {} steps, {} tokens, {}, without evaluations and checkpoints\n", "run",
+                     time_.steps, human_count(step_tokens * static_cast<double>(time_.steps)),
+                     human_duration(time_.run_seconds));
   return out;
 }
 
@@ -213,14 +215,16 @@ std::string Explanation::remedies() const {
   if (fits_) return {};
   const config::RunConfig& config = plan_->config;
   std::string out;
-  out += fmt::format("\nIt does not fit: {} are needed and memory.budget allows {}. One of these makes it fit:\n",
-            human_bytes(static_cast<double>(programs_->arena_bytes)),
-            human_bytes(static_cast<double>((*config.memory.budget).count)));
+  out += fmt::format(
+      "\nIt does not fit: {} are needed and memory.budget allows {}. One of these makes it fit:\n",
+      human_bytes(static_cast<double>(programs_->arena_bytes)),
+      human_bytes(static_cast<double>((*config.memory.budget).count)));
   for (const Remedy& way : remedies_)
-    out += fmt::format("  --set {:<36} arena {}\n", way.set, human_bytes(static_cast<double>(way.arena_bytes)));
+    out +=
+        fmt::format("  --set {:<36} arena {}\n", way.set, human_bytes(static_cast<double>(way.arena_bytes)));
   if (remedies_.size() == 1) {
     out += fmt::format("  or a smaller model: weights, gradients and optimizer state need {} in any case\n",
-              human_bytes(static_cast<double>(programs_->persistent_bytes)));
+                       human_bytes(static_cast<double>(programs_->persistent_bytes)));
   }
   return out;
 }
@@ -234,14 +238,14 @@ std::string Explanation::setting() const {
     out += fmt::format(", standard deviation {:g}", model.init_std);
   if (const double m = models::width_mult(model); model.mup.base_hidden_size > 0) {
     out += fmt::format("; µP: {:g} times the base width {}; hidden matrices learn at {:g} of the rate", m,
-              model.mup.base_hidden_size, 1 / m);
+                       model.mup.base_hidden_size, 1 / m);
   }
   out += fmt::format("\n");
   const data::RowShape row = config::row_shape(config, model);
   out += fmt::format("Batch: {} sequences of {} tokens{}, {} per micro-batch; computed in {}\n",
-            config.training.global_batch_size, config.training.sequence_length,
-            row.encoder_length > 0 ? fmt::format(" and {} in the decoder", row.tokens) : "",
-            *config.training.micro_batch_size, name_of(config::activation_dtype(config)));
+                     config.training.global_batch_size, config.training.sequence_length,
+                     row.encoder_length > 0 ? fmt::format(" and {} in the decoder", row.tokens) : "",
+                     *config.training.micro_batch_size, name_of(config::activation_dtype(config)));
   out += fmt::format(
       "Machine: {}, {} threads, {}; GEMM {:.0f} GFLOP/s bf16, {:.0f} fp32; memory {:.0f} GB/s, cache "
       "{:.0f}\n",
@@ -255,7 +259,8 @@ std::string Explanation::choices() const {
   if (plan_->choices.empty()) return out;
   out += fmt::format("\nChoices, with the values they replace\n");
   for (const config::Choice& one : plan_->choices)
-    out += fmt::format("  {} = {} ({}): {}\n", one.key, one.value, one.from.empty() ? "unset" : one.from, one.why);
+    out += fmt::format("  {} = {} ({}): {}\n", one.key, one.value, one.from.empty() ? "unset" : one.from,
+                       one.why);
   return out;
 }
 

@@ -96,8 +96,8 @@ nlohmann::ordered_json stages_json(const std::vector<std::shared_ptr<const progr
 
 std::string stages_table(const std::vector<std::shared_ptr<const program::ProgramSet>>& stages) {
   const int64_t ranks = stages.front()->options.mesh.ranks() / std::ssize(stages);
-  std::string table = fmt::format("{:<17} {:<8} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", "ranks", "stages", "weights",
-                                  "gradients", "states", "pools", "arena", "parts");
+  std::string table = fmt::format("{:<17} {:<8} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", "ranks", "stages",
+                                  "weights", "gradients", "states", "pools", "arena", "parts");
   for (size_t place = 0; place < stages.size(); ++place) {
     const program::ProgramSet& set = *stages[place];
     const int64_t from = static_cast<int64_t>(place) * ranks;
@@ -107,9 +107,9 @@ std::string stages_table(const std::vector<std::shared_ptr<const program::Progra
     const auto& pipeline = set.options.pipeline;
     table += fmt::format("{:<17} {:<8} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n",
                          ranks == 1 ? std::to_string(from) : fmt::format("{} to {}", from, from + ranks - 1),
-                         pipeline ? stages_text(*pipeline) : "0", text(held["weights"]), text(held["gradients"]),
-                         text(held["optimizer states"]), text(slot_bytes(set)), text(set.arena_bytes),
-                         pipeline ? parts_text(*pipeline) : "the whole model");
+                         pipeline ? stages_text(*pipeline) : "0", text(held["weights"]),
+                         text(held["gradients"]), text(held["optimizer states"]), text(slot_bytes(set)),
+                         text(set.arena_bytes), pipeline ? parts_text(*pipeline) : "the whole model");
   }
   return table;
 }
@@ -120,7 +120,7 @@ std::string ranks_text(const program::ProgramSet& set, int64_t rank) {
   std::string out;
   if (const auto& pipeline = set.options.pipeline; pipeline != nullptr) {
     out += fmt::format("\nrank {}: stage {} of {}, {} schedule: {}\n", rank, stages_text(*pipeline),
-              pipeline->schedule.stages, pipeline->schedule.name, parts_text(*pipeline));
+                       pipeline->schedule.stages, pipeline->schedule.name, parts_text(*pipeline));
   }
   const int64_t tensor = mesh.size(Axis::kTensor);
   out += fmt::format(
@@ -146,9 +146,9 @@ std::string ranks_text(const program::ProgramSet& set, int64_t rank) {
   out += fmt::format("\n");
   for (const auto& one : program::traffic_of(set.programs[config::kTrainProgram], set.options)) {
     out += fmt::format("{} sends {} a step on axis {}, in {} {}\n",
-              mesh.size(Axis::kPipeline) > 1 ? fmt::format("rank {}", rank) : "each rank",
-              human_bytes(static_cast<double>(one.sent_bytes)), one.axis, one.calls,
-              one.axis == name_of(Axis::kPipeline) ? "messages and collectives" : "collectives");
+                       mesh.size(Axis::kPipeline) > 1 ? fmt::format("rank {}", rank) : "each rank",
+                       human_bytes(static_cast<double>(one.sent_bytes)), one.axis, one.calls,
+                       one.axis == name_of(Axis::kPipeline) ? "messages and collectives" : "collectives");
   }
   return out;
 }

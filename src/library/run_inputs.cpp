@@ -60,7 +60,8 @@ int64_t first_run_steps(int64_t bytes, int64_t step_tokens) {
   return std::clamp<int64_t>(2 * (bytes / 4) / step_tokens, 100, 1000);
 }
 
-config::RunConfig config_for_texts(const std::vector<std::string>& texts, const std::vector<std::string>& sets) {
+config::RunConfig config_for_texts(const std::vector<std::string>& texts,
+                                   const std::vector<std::string>& sets) {
   const bool builds = std::all_of(texts.begin(), texts.end(), is_build);
   const int64_t bytes = builds ? build_bytes(texts) : corpus_bytes(texts);
   const Sizing sizing = sizing_for(bytes);

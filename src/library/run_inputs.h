@@ -8,8 +8,10 @@
 
 namespace strata::library {
 
-// Reads one .toml file. For texts or folders of data builds it makes a run in runs/NAME with a small model,
-// sized to the text.
+// For texts, or for folders of data builds: a run in runs/NAME with a small model, sized to the text.
+config::RunConfig config_for_texts(const std::vector<std::string>& texts,
+                                   const std::vector<std::string>& sets);
+// Reads one .toml file or a run's folder; otherwise as config_for_texts().
 config::RunConfig read_command_config(const std::vector<std::string>& inputs,
                                       const std::vector<std::string>& sets);
 

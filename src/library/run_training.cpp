@@ -55,7 +55,8 @@ using ReadRun = std::function<training::RunOptions()>;
 using Stop = std::function<bool()>;
 
 // Runs as one of several processes that a launcher started.
-training::TrainResult train_as_process(comm::World& world, const ReadRun& read, int64_t threads, const Stop& stop) {
+training::TrainResult train_as_process(comm::World& world, const ReadRun& read, int64_t threads,
+                                       const Stop& stop) {
   try {
     training::RunOptions run = read();
     check_ranks(threads, world.size(), run.config.parallel.backend);

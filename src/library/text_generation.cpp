@@ -72,12 +72,11 @@ inference::Generator TextGenerator::generator(const GenerationSize& size) {
   if (!loaded_ || !loaded_->covers(size)) {
     runtime_.executor.reset();  // before another one takes its memory
     loaded_ = std::nullopt;
-    inference::load_runtime(
-        runtime_,
-        {.compute = compute_,
-         .requests = inference::generation_requests(inference::kPrefillChunk, size.sequences, size.read),
-         .cache_tokens = size.tokens,
-         .cache_sequences = size.sequences});
+    inference::load_runtime(runtime_, {.compute = compute_,
+                                       .requests = inference::generation_requests(inference::kPrefillChunk,
+                                                                                  size.sequences, size.read),
+                                       .cache_tokens = size.tokens,
+                                       .cache_sequences = size.sequences});
     loaded_ = size;
   }
   return {*runtime_.executor, 0, 1};
@@ -101,8 +100,8 @@ std::vector<Generation> TextGenerator::generate(std::span<const NamedPrompt> pro
     requests.push_back(request_for(prompts[i], options, seeds[i]));
     longest = std::max(longest, std::ssize(requests.back().prompt));
   }
-  const int64_t tokens = std::min(runtime_.model.max_sequence_length(),
-                                  options.max_tokens + (has_encoder() ? 0 : longest));
+  const int64_t tokens =
+      std::min(runtime_.model.max_sequence_length(), options.max_tokens + (has_encoder() ? 0 : longest));
   inference::Generator generator =
       this->generator({.tokens = tokens,
                        .sequences = std::min<int64_t>(options.batch, std::ssize(prompts)),
@@ -126,11 +125,10 @@ std::vector<Generation> TextGenerator::generate(std::span<const NamedPrompt> pro
       [&](size_t i, const std::vector<int32_t>& ids) {
         inference::TextStream& stream = stream_of(i);
         show(i, stream.finish());
-        const int64_t limit = std::min(
-            options.max_tokens, generator.max_new_tokens(std::ssize(requests[i].prompt)));
-        made[i] = {.text = stream.text(),
-                   .tokens = ids,
-                   .stopped = stream.stopped() || std::ssize(ids) < limit};
+        const int64_t limit =
+            std::min(options.max_tokens, generator.max_new_tokens(std::ssize(requests[i].prompt)));
+        made[i] = {
+            .text = stream.text(), .tokens = ids, .stopped = stream.stopped() || std::ssize(ids) < limit};
         streams.erase(i);
         if (callbacks.finished) callbacks.finished(i, made[i]);
       },

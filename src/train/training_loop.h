@@ -23,7 +23,7 @@ namespace strata::training {
 struct LoopOptions {
   RunStore& store;
   FileSystem& files;
-  const std::function<bool()>& stop;    // called after every step
+  const std::function<bool()>& stop;  // called after every step
   const RunObserver& observer;
   std::vector<config::Change> changes;  // made to the configuration by a resume
   // The state that start() is expected to find; plan() uses it before start().
