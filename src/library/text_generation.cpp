@@ -146,7 +146,10 @@ std::vector<float> TextGenerator::logits(std::span<const int32_t> tokens, int64_
     throw ConfigError("[logits] found {} tokens, expected 1 to {}", count, positions);
   if (first < -1 || first >= count)
     throw ConfigError("[logits] found first = {}, expected -1 to {}", first, count - 1);
-  require_ids(tokens, runtime_);
+  for (const int32_t id : tokens) {
+    if (id < 0 || id >= runtime_.model.vocab_size)
+      throw ConfigError("[logits] found token {}, expected 0 to {}", id, runtime_.model.vocab_size - 1);
+  }
   if (first == -1) first = count - 1;
   inference::Generator generator = this->generator({.tokens = count, .sequences = 1});
   std::vector<float> rows;
