@@ -191,7 +191,7 @@ TEST_P(Encoders, GenerateTextOrRefuse) {
                       train("other",
                             {"eval.sample_prompts=[\"the cat sat on the mat and on all other mats\"]"});
                     }),
-                    {"eval.sample_prompts", "room for 16"});
+                    {"eval.sample_prompts", "at most 16"});
     put_file(tiny_.path("p.jsonl"), "{\"prompt\": \"the cat <extra_id_0> on\"}\n{\"prompt\": \"mat\"}\n");
     cli::GenerateOptions options{.model = model(),
                                  .prompts = tiny_.path("p.jsonl").string(),
