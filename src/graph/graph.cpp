@@ -19,28 +19,28 @@ std::string_view name_of(ParameterRole role) {
   static constexpr std::string_view kNames[] = {"embedding",
                                                 "positions",
                                                 "token types",
-                                                "distances",
+                                                "distance bias",
                                                 "head",
                                                 "head transform",
-                                                "attention in",
-                                                "bias of attention in",
-                                                "query of cross attention",
-                                                "key and value of cross attention",
-                                                "into latents",
-                                                "from latents",
-                                                "attention out",
-                                                "ffn in",
-                                                "ffn out",
+                                                "attention input",
+                                                "attention input bias",
+                                                "cross-attention query",
+                                                "cross-attention key and value",
+                                                "latent input",
+                                                "latent up-projection",
+                                                "attention output",
+                                                "FFN input",
+                                                "FFN output",
                                                 "router",
-                                                "bias of the router",
-                                                "experts in",
-                                                "experts out",
-                                                "bias of experts",
+                                                "router bias",
+                                                "expert input",
+                                                "expert output",
+                                                "expert bias",
                                                 "norm",
-                                                "norm of queries",
-                                                "norm of keys",
+                                                "query norm",
+                                                "key norm",
                                                 "final norm",
-                                                "bias of the final norm",
+                                                "final norm bias",
                                                 "bias"};
   return kNames[static_cast<size_t>(role)];
 }
@@ -61,13 +61,14 @@ std::string_view name_of(MetricKind kind) {
 
 namespace {
 
-// Whether the placement of a value without a producer is still undecided: the first writer determines it, or
-// the caller.
-bool is_open(Role role) {
+// Whether add_value() leaves the placement undecided. The first node that writes the value determines it,
+// unless the caller sets it.
+bool starts_undecided(Role role) {
   return is_temporary(role) || role == Role::kGradient || role == Role::kMetric;
 }
 
-// The option on one axis that the node's inputs fit, or all replicated.
+// Returns the first placement option on one axis that matches the node's inputs. The last option replicates
+// everything.
 std::optional<PlacementOption> option_of(const NodeView& view, Axis axis) {
   auto options = view.node.op->placements(view, axis);
   options.push_back({});
@@ -88,7 +89,7 @@ std::optional<PlacementOption> option_of(const NodeView& view, Axis axis) {
 }  // namespace
 
 ValueId Graph::add_value(Value value) {
-  if (!is_open(value.role)) value.placements.decide();
+  if (!starts_undecided(value.role)) value.placements.decide();
   values_.push_back(std::move(value));
   return static_cast<ValueId>(values_.size() - 1);
 }
@@ -132,24 +133,24 @@ std::vector<ValueId> Graph::add_node(const OpDef& op, std::vector<ValueId> input
 }
 
 void Graph::place_outputs(const Node& node) {
-  std::vector<bool> open;
+  std::vector<bool> undecided;
   for (const ValueId id : node.outputs) {
-    open.push_back(id != kNone && !value(id).placements.decided());
-    if (open.back()) value(id).placements.decide();
+    undecided.push_back(id != kNone && !value(id).placements.decided());
+    if (undecided.back()) value(id).placements.decide();
   }
   for (const Axis axis : kAllAxes) {
     if (mesh_.size(axis) == 1) continue;
     const auto option = option_of({*this, node}, axis);
-    STRATA_CHECK(option, "on mesh axis {} no option of {} fits: {}", name_of(axis), node.op->name,
-                 str(*this, node));
+    STRATA_CHECK(option, "on mesh axis {}, no placement option of {} matches its inputs: {}", name_of(axis),
+                 node.op->name, str(*this, node));
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNone) continue;
-      const auto given = i < option->outputs.size() ? option->outputs[i] : Placement::replicated();
+      const auto expected = i < option->outputs.size() ? option->outputs[i] : Placement::replicated();
       Value& out = value(node.outputs[i]);
-      if (open[i]) out.placements.set(axis, given);
-      STRATA_CHECK(out.placements[axis] == given,
-                   "on mesh axis {} {} produces {} as {}, but it is placed as {}: {}", name_of(axis),
-                   node.op->name, out.name, graph::str(given), graph::str(out.placements[axis]),
+      if (undecided[i]) out.placements.set(axis, expected);
+      STRATA_CHECK(out.placements[axis] == expected,
+                   "on mesh axis {}, {} places {} as {}, but its placement is {}: {}", name_of(axis),
+                   node.op->name, out.name, graph::str(expected), graph::str(out.placements[axis]),
                    str(*this, node));
     }
   }
@@ -159,12 +160,13 @@ NodeId Graph::add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::v
                             Attributes attrs) {
   Node node{&op, std::move(inputs), std::move(outputs), std::move(attrs), phase_, layer_, chunk_};
   const auto specs = op.infer({*this, node});
-  STRATA_CHECK(specs.size() == node.outputs.size(), "{} has {} outputs, {} were given", op.name, specs.size(),
-               node.outputs.size());
+  STRATA_CHECK(specs.size() == node.outputs.size(), "{} has {} outputs, but the caller passed {}", op.name,
+               specs.size(), node.outputs.size());
   const auto id = static_cast<NodeId>(nodes_.size());
   for (size_t i = 0; i < specs.size(); ++i) {
     if (node.outputs[i] == kNone) continue;
-    STRATA_CHECK(!specs[i].absent, "{} has no output {} here", op.name, specs[i].suffix);
+    STRATA_CHECK(!specs[i].absent, "{} does not produce the output {} for these inputs and attributes",
+                 op.name, specs[i].suffix);
     Value& out = value(node.outputs[i]);
     STRATA_CHECK(out.shape == specs[i].shape && out.dtype == specs[i].dtype,
                  "{} produces {} {}, but {} is {} {}", op.name, name_of(specs[i].dtype), specs[i].shape.str(),
@@ -177,7 +179,7 @@ NodeId Graph::add_node_into(const OpDef& op, std::vector<ValueId> inputs, std::v
 }
 
 int32_t Graph::add_loop(ValueId condition) {
-  STRATA_CHECK(value(condition).dtype == DType::kI32, "the condition {} of a loop is not i32",
+  STRATA_CHECK(value(condition).dtype == DType::kI32, "the loop condition {} is not i32",
                value(condition).name);
   loops_.push_back(condition);
   return static_cast<int32_t>(loops_.size()) - 1;
@@ -247,7 +249,7 @@ std::string str(const Graph& graph) {
 
 namespace {
 
-// Written only while the program starts, before main().
+// Modified only during static initialization, before main().
 std::vector<const OpDef*>& registered_ops() {
   static std::vector<const OpDef*> ops;
   return ops;
@@ -271,7 +273,7 @@ void shape_error(const NodeView& view, const std::string& what) {
                                         view.in(i).shape.str())
                           : "-";
   }
-  throw ConfigError("[{}] {}; its inputs are {}", view.node.op->name, what, inputs);
+  throw ConfigError("[{}] {}; inputs: {}", view.node.op->name, what, inputs);
 }
 
 void check_operand(const NodeView& view, std::string_view name, ValueId id, bool optional,
@@ -282,7 +284,7 @@ void check_operand(const NodeView& view, std::string_view name, ValueId id, bool
   }
   const DType found = view.graph.value(id).dtype;
   if (dtypes.empty() || std::find(dtypes.begin(), dtypes.end(), found) != dtypes.end()) return;
-  shape_error(view, fmt::format("{} is {}, expected {}", name, strata::name_of(found),
+  shape_error(view, fmt::format("{} is {}: expected {}", name, strata::name_of(found),
                                 dtypes.size() > 1 ? "f32 or bf16" : strata::name_of(dtypes.front())));
 }
 

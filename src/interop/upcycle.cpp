@@ -42,11 +42,11 @@ struct Moments {
 };
 
 Moments moments_of(const FloatReader& reader, int64_t elements) {
-  constexpr int64_t kChunk = 1 << 16;
-  std::vector<float> chunk(static_cast<size_t>(std::min(kChunk, elements)));
+  constexpr int64_t kPart = 1 << 16;
+  std::vector<float> chunk(static_cast<size_t>(std::min(kPart, elements)));
   double sum = 0, squares = 0;
-  for (int64_t first = 0; first < elements; first += kChunk) {
-    const int64_t count = std::min(kChunk, elements - first);
+  for (int64_t first = 0; first < elements; first += kPart) {
+    const int64_t count = std::min(kPart, elements - first);
     reader.read(first, chunk.data(), count);
     for (int64_t i = 0; i < count; ++i) {
       const double x = static_cast<double>(chunk[static_cast<size_t>(i)]);

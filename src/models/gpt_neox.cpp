@@ -1,5 +1,4 @@
-// GPT-NeoX and Pythia: LayerNorm, attention and FFN side by side on one residual, a part of each head
-// rotates, biases everywhere.
+// GPT-NeoX and Pythia: LayerNorm, parallel attention and FFN, partial rotary embeddings, biases everywhere.
 
 #include "base/json.h"
 #include "models/config_json.h"
@@ -30,8 +29,8 @@ ModelConfig read(const std::string& text, const std::string& where) {
   config.ffn_bias = true;
   config.gated = false;
   config.activation = json.activation("hidden_act", "gelu");
-  // transformers reads these two names, or those in rope_parameters, and no additional rope_theta or
-  // partial_rotary_factor.
+  // As in transformers, the keys are rotary_emb_base and rotary_pct, or those of rope_parameters; a top-level
+  // rope_theta or partial_rotary_factor is ignored.
   config.rope = json.rope(config.max_positions, 10000, nullptr, "rotary_emb_base");
   config.partial_rotary_factor = json.partial_rotary_factor(0.25, "rotary_pct");
   config.init_std = json.real_or("initializer_range", 0.02);

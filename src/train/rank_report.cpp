@@ -24,7 +24,7 @@ const std::vector<RankReport>& StepExchange::exchange(const RankReport& mine) {
 }
 
 bool any(const std::vector<RankReport>& all, double RankReport::*flag) {
-  return std::any_of(all.begin(), all.end(), [&](const RankReport& one) { return one.*flag != 0; });
+  return std::any_of(all.begin(), all.end(), [&](const RankReport& report) { return report.*flag != 0; });
 }
 
 }  // namespace strata::training

@@ -8,32 +8,33 @@
 namespace strata::training {
 namespace {
 
-// Checks inputs that the configuration does not record and that a resume must not silently change.
+// Checks the inputs that a resume must not change silently: seed, tokenizer and training tokens. Returns a
+// change of the training tokens that --accept-changes allows now, but not one that was accepted earlier.
 std::optional<config::Change> check_state(const RunInputs& inputs, RunStore& store,
                                           const TrainingState& state, bool accept_changes) {
   if (state.step == 0) return std::nullopt;  // imported weights
   if (state.seed != static_cast<uint64_t>(inputs.config.run.seed)) {
     throw ConfigError(
-        "[run.seed] is {}, but the checkpoint was made with {}, and the data order depends on it; restore it, "
-        "or start a new run in another run.folder",
+        "[run.seed] {} differs from the checkpoint's seed {}, which determines the data order; restore the "
+        "seed, or start a new run in another run.folder",
         inputs.config.run.seed, state.seed);
   }
   if (state.tokenizer != inputs.tokenizer_hash()) {
     throw ConfigError(
-        "[tokenizer] differs from the tokenizer of the checkpoint at step {}; restore it, or start a new run "
-        "in another run.folder",
+        "[tokenizer] differs from the checkpoint's tokenizer at step {}; restore it, or start a new run in "
+        "another run.folder",
         state.step);
   }
   const std::string data = config::data_fingerprint(inputs.data);
   if (state.data == data || store.accepted_data(data)) return std::nullopt;
   if (!accept_changes) {
     throw ConfigError(
-        "[data] the training tokens have changed since step {}: files of the corpus or its held-out part "
-        "differ; restore them, or continue with --accept-changes",
+        "[data] the training tokens have changed since step {}: corpus files or the held-out split differ; "
+        "restore them, or continue with --accept-changes",
         state.step);
   }
   if (inputs.is_first()) store.accept_data(data);
-  log_info("changed: the training tokens differ from those at step {}", state.step);
+  log_info("changed: training tokens (since step {})", state.step);
   return config::Change{"data", state.data, data, config::ResumeClass::kAccept};
 }
 
@@ -59,13 +60,13 @@ Resumed resume_run(const RunInputs& inputs, RunStore& store, program::Executor& 
 
 void log_order(const data::SampleSource& samples) {
   const data::DataOrigin& origin = samples.options().origin;
-  log_info("data: a new order of samples begins at sample {}", origin.sample);
+  log_info("data: new sample order from sample {} on", origin.sample);
   const int64_t window = samples.shape().window;
   for (const data::SourcePosition& at : origin.sources) {
     if (at.offset == 0 || at.layout.window == window) continue;
     log_info(
-        "data: the rest of epoch {} of {} keeps its windows of {} tokens; rows of {} are assembled from them "
-        "until it ends",
+        "data: epoch {} of {} keeps its {}-token windows until it ends; {}-token rows are assembled from "
+        "them",
         at.epoch + 1, at.name, at.layout.window, window);
   }
 }

@@ -1,4 +1,4 @@
-// Runs training: the setup, the loop and the end of a run.
+// Sets up, runs and finishes a training run.
 #pragma once
 
 #include <functional>
@@ -23,34 +23,34 @@ struct RunObserver {
 };
 
 struct RunOptions {
-  config::RunConfig config;     // as read; validated with the model's sizes by train_run()
+  config::RunConfig config;     // as read; train_run() validates it with the model's sizes
   std::string resume = "auto";  // "auto", "never", or a checkpoint to start from
   bool accept_changes = false;
-  bool dry_run = false;         // validate everything, describe the run, and stop
-  FileSystem* files = nullptr;  // nullptr: the machine's file system
-  // Called with an error of the steps before it is thrown, while the memory still exists that MPI reads and
-  // writes for other processes; it ends the job. Empty: not called.
+  bool dry_run = false;         // validate everything, log a description of the run, and return
+  FileSystem* files = nullptr;  // nullptr: the real file system
+  // Called when the training loop fails, before the error propagates and frees buffers that MPI may still
+  // access for other processes. It should end the job. Optional.
   std::function<void(const std::exception&)> failed = {};
   RunObserver observer = {};
-  // Shared by ranks that are threads of one process; nullptr: each rank has its own.
+  // Shared by ranks that are threads of one process; nullptr: this rank makes its own.
   struct SharedRun* shared = nullptr;
 };
 
 struct TrainResult {
   RunEnd end = RunEnd::kFinished;
-  int64_t step = 0;          // the last completed one
-  double loss = 0;           // of that step; NaN: it had no target
-  std::string program = {};  // kDryRun: its fingerprint, as in strata explain
-  int rank = 0;              // this one
+  int64_t step = 0;          // the last completed step
+  double loss = 0;           // of that step; NaN if it had no targets
+  std::string program = {};  // kDryRun: the program's fingerprint, as in strata explain
+  int rank = 0;              // this rank
 };
 
-// Runs until the configured end, or until `stop`, called after every step, returns true; then saves and
-// returns. `stop` is also called while a tokenizer is trained and text is tokenized; there is nothing to save
-// then, and Interrupted is thrown. ConfigError, DataError, WorldError as usual; DivergedError for a loss or
-// gradient that is not finite. All ranks of `world` share the work and call it.
+// Trains until the configured end or until `stop` returns true, then saves and returns. All ranks of `world`
+// call it and share the work. `stop` is called after every step. It is also called while a tokenizer is
+// trained and text is tokenized: there is nothing to save yet, so a stop then throws Interrupted. Throws
+// DivergedError if the loss or gradient is not finite, and ConfigError, DataError and WorldError as usual.
 TrainResult train_run(comm::World& world, const RunOptions& options, const std::function<bool()>& stop);
 
-// The same with `ranks` ranks as threads of this process; returns the first rank's result.
+// Calls train_run() on `ranks` threads of this process, one per rank; returns the result of rank 0.
 TrainResult train_on_threads(const RunOptions& options, int ranks, const std::function<bool()>& stop);
 
 }  // namespace strata::training

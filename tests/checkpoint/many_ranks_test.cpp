@@ -1,4 +1,4 @@
-// Checkpoints that many ranks write and read together have the bytes of one rank, whatever the layout.
+// Checks that several ranks write the same checkpoint bytes as one rank and read them back, in every layout.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -16,6 +16,7 @@ namespace strata::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+
 void save(const Layout& layout, const Path& folder, uint64_t seed, int64_t step) {
   on_ranks(layout, [&](comm::Communicator& group) {
     Part weights(layout, group.rank()), moments(layout, group.rank());
@@ -28,8 +29,8 @@ void save(const Layout& layout, const Path& folder, uint64_t seed, int64_t step)
   });
 }
 
-// A manifest without its time of creation and its checksum.
-std::string timeless(const Path& manifest) {
+// Returns a manifest without its creation time and its checksum.
+std::string without_time_and_checksum(const Path& manifest) {
   std::string out;
   std::istringstream lines(read_file(manifest));
   for (std::string line; std::getline(lines, line);) {
@@ -45,7 +46,7 @@ class ManyRanks : public testing::TestWithParam<size_t> {
   Layout layout() const { return layouts()[GetParam()]; }
 };
 
-TEST_P(ManyRanks, WriteTheBytesOfOneRankAndReadThem) {
+TEST_P(ManyRanks, WriteSameBytesAsOneRankAndLoadThem) {
   ScratchFolder scratch;
   save(layouts()[0], scratch / "one", 5, 3);
   save(layout(), scratch / "many", 5, 3);
@@ -55,7 +56,7 @@ TEST_P(ManyRanks, WriteTheBytesOfOneRankAndReadThem) {
     const auto name = entry.path().filename();
     ++files;
     if (name == "manifest.json") {
-      EXPECT_EQ(timeless(many / name), timeless(one / name));
+      EXPECT_EQ(without_time_and_checksum(many / name), without_time_and_checksum(one / name));
     } else {
       EXPECT_TRUE(read_file(many / name) == read_file(one / name)) << name;
     }
@@ -74,7 +75,7 @@ TEST_P(ManyRanks, WriteTheBytesOfOneRankAndReadThem) {
   });
 }
 
-// Small blocks: multiple rounds, several chunks of each tensor, rounds with fewer blocks than ranks.
+// Small blocks cover several rounds, several chunks per tensor, and rounds with fewer blocks than ranks.
 TEST_P(ManyRanks, ExchangeSmallBlocks) {
   ScratchFolder scratch;
   for (const int64_t block : {int64_t{4096}, int64_t{65536}, int64_t{1} << 20}) {
@@ -117,8 +118,8 @@ INSTANTIATE_TEST_SUITE_P(, ManyRanks, testing::Range<size_t>(0, layouts().size()
   return name;
 });
 
-// Damage in a byte that only one rank reads: all ranks skip the checkpoint and load the one before it.
-TEST(ManyRanksLoading, DamageForOneIsDamageForAll) {
+// If a byte is damaged that only one rank reads, all ranks skip the checkpoint and load the previous one.
+TEST(ManyRanksLoading, DamageFoundByOneRankIsSkippedByAll) {
   const Layout layout = layouts()[4];
   ScratchFolder scratch;
   save(layout, scratch.path(), 1, 100);
@@ -140,15 +141,15 @@ TEST(ManyRanksLoading, DamageForOneIsDamageForAll) {
   });
 }
 
-// Every file system call of one rank fails once: all ranks get the error, and the checkpoint found is
-// complete.
-TEST(ManyRanksSaving, AnErrorOnOneRankIsThrownOnAll) {
+// Each file system call of each rank fails in turn. Either all ranks throw the same error or none throws, and
+// the newest checkpoint must be complete.
+TEST(ManyRanksSaving, ErrorOnOneRankIsThrownOnAll) {
   const Layout layout = layouts()[3];
   const int ranks = static_cast<int>(layout.mesh.ranks());
   ScratchFolder scratch;
   save(layout, scratch / "before", 1, 100);
   const Path folder = scratch / "run";
-  const auto save_with = [&](int bad, FaultPlan plan, int64_t& calls) {
+  const auto save_with = [&](int failing_rank, FaultPlan plan, int64_t& calls) {
     fs::remove_all(folder);
     fs::copy(scratch / "before", folder, fs::copy_options::recursive);
     std::mutex mutex;
@@ -157,37 +158,38 @@ TEST(ManyRanksSaving, AnErrorOnOneRankIsThrownOnAll) {
       Part weights(layout, group.rank()), moments(layout, group.rank());
       weights.fill(group.rank(), 2);
       moments.fill(group.rank(), 3);
-      FaultyFileSystem files(group.rank() == bad ? plan : FaultPlan{});
+      FaultyFileSystem files(group.rank() == failing_rank ? plan : FaultPlan{});
       try {
         save_checkpoint(files, folder, content_of(weights, moments, 200), group);
       } catch (const WorldError& error) {
         errors[static_cast<size_t>(group.rank())] = error.what();
       }
       std::lock_guard lock(mutex);
-      if (group.rank() == bad) calls = files.calls();
+      if (group.rank() == failing_rank) calls = files.calls();
     });
     return errors;
   };
-  for (int bad = 0; bad < ranks; ++bad) {
+  for (int failing_rank = 0; failing_rank < ranks; ++failing_rank) {
     int64_t calls = 0, unused = 0, failed = 0;
-    save_with(bad, {}, calls);
+    save_with(failing_rank, {}, calls);
     EXPECT_GT(calls, 0);
     for (const FaultKind kind : {FaultKind::kError, FaultKind::kDiskFull}) {
       for (int64_t at = 1; at <= calls; ++at) {
-        const auto errors = save_with(bad, {.kind = kind, .at = at}, unused);
-        SCOPED_TRACE(fmt::format("rank {} call {} of {}: {}", bad, at, calls, errors[0]));
+        const auto errors = save_with(failing_rank, {.kind = kind, .at = at}, unused);
+        SCOPED_TRACE(fmt::format("rank {} call {} of {}: {}", failing_rank, at, calls, errors[0]));
         const bool any = !errors[0].empty();
         failed += any ? 1 : 0;
         for (const std::string& error : errors) EXPECT_EQ(error, errors[0]);
-        EXPECT_EQ(any, errors[0].starts_with(fmt::format("rank {}: ", bad)));
+        EXPECT_EQ(any, errors[0].starts_with(fmt::format("rank {}: ", failing_rank)));
         const auto found = find_checkpoint(folder, {.verify = true});
         ASSERT_TRUE(found.has_value());
         EXPECT_TRUE(found->skipped.empty());
-        EXPECT_TRUE(found->manifest.step == 200 || any) << "success without a checkpoint";
-        // Rank 0 has removed the temporary folder unless it was the failing rank.
+        EXPECT_TRUE(found->manifest.step == 200 || any)
+            << "the save reported success, but its checkpoint is missing";
+        // Rank 0 removes the temporary folder, unless it is the failing rank.
         for (const auto& entry : fs::directory_iterator(folder)) {
-          const bool half_done = entry.path().filename().string().find(".tmp-") != std::string::npos;
-          EXPECT_FALSE(half_done && bad != 0) << entry.path();
+          const bool is_temporary = entry.path().filename().string().find(".tmp-") != std::string::npos;
+          EXPECT_FALSE(is_temporary && failing_rank != 0) << entry.path();
         }
       }
     }
@@ -195,15 +197,15 @@ TEST(ManyRanksSaving, AnErrorOnOneRankIsThrownOnAll) {
   }
 }
 
-// The whole job dies at a call of one of its ranks: the checkpoint found is complete, and the next save, by
-// another number of ranks, succeeds and leaves no temporary files.
-TEST(ManyRanksSaving, DeathLeavesTheOldOrTheNew) {
+// The whole job is killed at a file system call of one rank. The newest checkpoint must be complete, and the
+// next save, with a different number of ranks, must succeed and leave no temporary files.
+TEST(ManyRanksSaving, KilledSaveLeavesOldOrNewCheckpoint) {
   const Layout layout = layouts()[2];
   ScratchFolder scratch;
   save(layout, scratch / "before", 1, 100);
   const Path folder = scratch / "run";
-  // The exit status of a child process that saves.
-  const auto save_in_child = [&](int bad, FaultPlan plan) {
+  // Saves in a child process and returns its exit status.
+  const auto save_in_child = [&](int failing_rank, FaultPlan plan) {
     fs::remove_all(folder);
     fs::copy(scratch / "before", folder, fs::copy_options::recursive);
     return exit_code_of_child([&] {
@@ -211,20 +213,20 @@ TEST(ManyRanksSaving, DeathLeavesTheOldOrTheNew) {
         Part weights(layout, group.rank()), moments(layout, group.rank());
         weights.fill(group.rank(), 2);
         moments.fill(group.rank(), 3);
-        FaultyFileSystem files(group.rank() == bad ? plan : FaultPlan{});
+        FaultyFileSystem files(group.rank() == failing_rank ? plan : FaultPlan{});
         save_checkpoint(files, folder, content_of(weights, moments, 200), group);
       });
     });
   };
-  int64_t found_new = 0, deaths = 0;
-  for (int bad = 0; bad < 2; ++bad) {
+  int64_t found_new = 0, kills = 0;
+  for (int failing_rank = 0; failing_rank < 2; ++failing_rank) {
     for (const FaultKind kind : {FaultKind::kKillBefore, FaultKind::kKillAfter}) {
       for (int64_t at = 1;; ++at) {
-        SCOPED_TRACE(fmt::format("rank {} call {} kind {}", bad, at, static_cast<int>(kind)));
-        const int status = save_in_child(bad, {.kind = kind, .at = at});
-        if (status == 0) break;  // it makes fewer calls
+        SCOPED_TRACE(fmt::format("rank {} call {} kind {}", failing_rank, at, static_cast<int>(kind)));
+        const int status = save_in_child(failing_rank, {.kind = kind, .at = at});
+        if (status == 0) break;  // the save made fewer calls and finished
         ASSERT_EQ(status, FaultyFileSystem::kKilled);
-        ++deaths;
+        ++kills;
         const auto found = find_checkpoint(folder, {.verify = true});
         ASSERT_TRUE(found.has_value());
         EXPECT_TRUE(found->skipped.empty());
@@ -236,9 +238,9 @@ TEST(ManyRanksSaving, DeathLeavesTheOldOrTheNew) {
       }
     }
   }
-  EXPECT_GT(deaths, 60);
+  EXPECT_GT(kills, 60);
   EXPECT_GT(found_new, 2);
-  EXPECT_LT(found_new, deaths / 2);
+  EXPECT_LT(found_new, kills / 2);
 }
 
 }  // namespace

@@ -13,9 +13,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kLargest = 10;     // clusters that the report shows
-constexpr size_t kNamed = 5;        // dropped documents of each that it names
-constexpr int64_t kListShare = 16;  // of the memory limit, for the list of clusters
+constexpr size_t kReportedClusters = 10;  // clusters in the report
+constexpr size_t kReportedDropped = 5;    // dropped documents that the report lists per cluster
+constexpr int64_t kListFraction = 16;     // the cluster list may take 1/16 of the memory limit
 
 Path marker_of(const BuildJob& job, size_t phase) {
   return job.phase_folder(phase) / "decided.json";
@@ -28,10 +28,10 @@ void write_clusters(const BuildJob& job, const Path& path, const std::vector<ded
     std::string& line = out.buffer();
     line += fmt::format("{{\"size\":{},\"kept\":", cluster.dropped.size() + 1);
     append_id(line, ids(cluster.kept));
-    char before = '[';
+    char separator = '[';
     line += ",\"dropped\":";
     for (const DocumentNumber& dropped : cluster.dropped) {
-      line += std::exchange(before, ',');
+      line += std::exchange(separator, ',');
       append_id(line, ids(dropped));
     }
     line += "]}\n";
@@ -43,11 +43,11 @@ void write_clusters(const BuildJob& job, const Path& path, const std::vector<ded
 std::vector<AlikeDocuments> largest_of(const std::vector<dedup::Cluster>& clusters, PartIds& ids) {
   std::vector<AlikeDocuments> largest;
   for (const dedup::Cluster& cluster : clusters) {
-    AlikeDocuments& one = largest.emplace_back();
-    one.size = static_cast<int64_t>(cluster.dropped.size()) + 1;
-    one.kept = ids(cluster.kept).text;
-    for (size_t i = 0; i < std::min(kNamed, cluster.dropped.size()); ++i)
-      one.dropped.emplace_back(ids(cluster.dropped[i]).text);
+    AlikeDocuments& entry = largest.emplace_back();
+    entry.size = static_cast<int64_t>(cluster.dropped.size()) + 1;
+    entry.kept = ids(cluster.kept).text;
+    for (size_t i = 0; i < std::min(kReportedDropped, cluster.dropped.size()); ++i)
+      entry.dropped.emplace_back(ids(cluster.dropped[i]).text);
   }
   return largest;
 }
@@ -68,31 +68,31 @@ void decide(const BuildJob& job, size_t phase) {
   job.files->create_directories(scratch);
   StageStats stats(corpus.metrics());
   dedup::ClusterList list;
-  bool listed = true;
+  bool list_fits = true;
   corpus.decide(
       {.records = records, .scratch = scratch, .memory_limit = job.recipe.memory_limit, .files = job.files},
       stats, [&](uint32_t part, std::span<const Decision> decisions) {
         write_decisions(*job.files, job.part_file(phase, part, "decisions"), decisions);
-        if (listed) list.add(part, decisions);
-        if (listed &&
-            list.dropped() > job.recipe.memory_limit / kListShare / dedup::ClusterList::kBytesOfDocument) {
-          listed = false;
+        if (list_fits) list.add(part, decisions);
+        if (list_fits &&
+            list.dropped() > job.recipe.memory_limit / kListFraction / dedup::ClusterList::kBytesOfDocument) {
+          list_fits = false;
           list = {};
         }
       });
   job.files->remove_tree(scratch);
   PartIds ids(job, phase);
   const std::string& kind = job.recipe.stages[stage].kind;
-  if (!listed) {
-    log_warning("{}: there are too many duplicates for build.memory_limit to list them; the audit names each",
-                kind);
+  if (!list_fits) {
+    log_warning(
+        "{}: too many duplicates to list clusters within build.memory_limit; the audit lists each one", kind);
   }
-  if (job.recipe.clusters && listed) {
+  if (job.recipe.clusters && list_fits) {
     write_clusters(job, job.cluster_output(stage), list.largest(static_cast<size_t>(list.dropped())), ids);
   }
   RowStats row;
   row.stage = std::move(stats);
-  row.alike = largest_of(list.largest(kLargest), ids);
+  row.alike = largest_of(list.largest(kReportedClusters), ids);
   write_file_atomically(*job.files, marker, to_json(row));
 }
 

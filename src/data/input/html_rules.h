@@ -1,4 +1,4 @@
-// The HTML standard's rules for each tag ("tree construction"), as far as pages without errors need them.
+// Per-tag tree construction rules of the HTML standard, limited to those that pages without errors need.
 #pragma once
 
 #include <gumbo.h>
@@ -8,22 +8,22 @@
 namespace strata::data {
 
 enum class TagRule : uint8_t {
-  kRare,       // left to the full parser
-  kInLine,     // begins and ends at its tags
-  kAnchor,     // the same, and never inside of another
-  kBlock,      // ends an open paragraph
-  kParagraph,  // the same; its end tag may be left out
-  kHeading,    // ends an open paragraph; never directly inside of another
+  kRare,       // handled only by the full parser
+  kInLine,     // opened and closed only by its own tags
+  kAnchor,     // as kInLine, but cannot be nested
+  kBlock,      // closes an open paragraph
+  kParagraph,  // as kBlock, with an optional end tag
+  kHeading,    // as kBlock, but not a direct child of another heading
   kPreformatted,
-  kForm,        // never inside of another
-  kItem,        // <li>: ends the one before it
-  kDefinition,  // <dt>, <dd>: the same
+  kForm,        // cannot be nested
+  kItem,        // <li>: closes the previous one
+  kDefinition,  // <dt>, <dd>: closes the previous one
   kButton,
-  kVoid,     // has no content
-  kRuler,    // <hr>: the same, and ends an open paragraph
-  kRaw,      // its content is not markup
-  kMeta,     // void, and also allowed in the head of a page
-  kSelect,   // holds nothing but choices
+  kVoid,     // no content and no end tag
+  kRuler,    // <hr>: void, and closes an open paragraph
+  kRaw,      // content is not parsed as markup
+  kMeta,     // void, and also allowed in <head>
+  kSelect,   // contains only options and option groups
   kDrawing,  // <svg>
   kTable,
   kCaption,
@@ -39,9 +39,9 @@ enum class TagRule : uint8_t {
 
 struct TagFacts {
   TagRule rule;
-  bool bounds_items;  // open items and definitions are looked for up to the innermost of these
-  bool block;         // as of is_block
-  bool never_text;    // as of is_never_text
+  bool bounds_items;  // tags inside this element do not close items or definitions outside it
+  bool block;         // is_block()
+  bool never_text;    // is_never_text()
 };
 
 const TagFacts& tag_facts(GumboTag tag);

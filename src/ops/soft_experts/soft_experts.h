@@ -1,16 +1,16 @@
-// Soft mixtures of experts (Puigcerver et al. 2023, arXiv 2308.00951, algorithm 1): nothing is chosen. Each
-// expert has some mixed inputs for a group of tokens (the paper's "slots"): means of the group's tokens,
-// weighted by a softmax over these. A token's result is a mean of all their results, weighted by a softmax
-// over them.
+// Soft mixture of experts (Puigcerver et al. 2023, arXiv 2308.00951, algorithm 1), without a discrete routing
+// decision. For each group of tokens, every expert processes a fixed number of mixed inputs (the paper's
+// "slots"). A mixed input is a mean of the group's tokens, weighted by a softmax over the tokens. A token's
+// output is a mean of the experts' outputs for all mixed inputs, weighted by a softmax over the mixed inputs.
 #pragma once
 
 #include "ops/signatures.h"
 
 namespace strata::ops {
 
-// S mixed inputs of a group, consecutive for each expert.
+// A group has S mixed inputs, ordered by expert.
 struct SoftExpertsAttrs {
-  int64_t rows = 0;  // tokens of a group
+  int64_t rows = 0;  // tokens per group
   int64_t experts = 0;
   bool operator==(const SoftExpertsAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
@@ -29,8 +29,8 @@ struct SoftDispatch {
   template <template <typename> class Of>
   struct Out {
     Of<Act> slots;    // [groups · S, d]
-    Of<I32> experts;  // [groups · S, 1]: the mixed input's expert
-    Of<F32> weights;  // [groups · S, 1]: 1 each, for ops that need weights
+    Of<I32> experts;  // [groups · S, 1]: the expert of each mixed input
+    Of<F32> weights;  // [groups · S, 1]: all ones, for ops that require weights
     static constexpr std::string_view names = "slots experts weights";
   };
   using Attrs = SoftExpertsAttrs;
@@ -56,7 +56,7 @@ struct SoftDispatchGrad {
 struct SoftCombine {
   template <template <typename> class Of>
   struct In {
-    Of<Act> h;       // [groups · S, d]: results of the mixed inputs
+    Of<Act> h;       // [groups · S, d]: the experts' outputs
     Of<F32> logits;  // [N, S]
     static constexpr std::string_view names = "h logits";
   };

@@ -10,33 +10,35 @@
 namespace strata::device {
 namespace {
 
-cpu::AdamWConstants constants_of_bytes(const optim::UpdateRule& rule) {
+cpu::AdamWConstants adamw8bit_constants(const optim::UpdateRule& rule) {
   return adamw_constants(rule.optimizer.as<optim::AdamW8Bit>().adamw, rule);
 }
 
-// Which a kernel only reads.
+// The kernel only reads these operands, but Moments8Bit has mutable pointers.
 cpu::Moments8Bit moments_at(const Operands<optim::AdamW8BitLargest>& at) {
   return {const_cast<uint8_t*>(at.in.m), const_cast<float*>(at.in.m_scale), const_cast<uint8_t*>(at.in.v),
           const_cast<float*>(at.in.v_scale)};
 }
 
-// The runs of a tensor that a rank holds, found when the kernel starts: only then is the rank known.
-struct HeldBlocks {
-  HeldBlocks(const optim::AdamW8BitShardAttrs& of, const Shape& shape)
+// Finds the runs of a tensor that this rank holds. This happens on every launch, because the rank is unknown
+// at binding.
+struct HeldRuns {
+  HeldRuns(const optim::AdamW8BitShardAttrs& of, const Shape& shape)
       : attrs(of),
-        own(of.update, shape),
-        constants(constants_of_bytes(of.update.rule)),
+        elements(of.update, shape),
+        constants(adamw8bit_constants(of.update.rule)),
         blocks(of.blocks()) {}
 
   template <typename Each>
-  void for_each_run(const int32_t* rank_block, const Each& each) const {
-    const auto& rank = graph::coordinates_in(rank_block);
+  void for_each_run(const int32_t* rank_constants, const Each& each) const {
+    const auto& rank = graph::coordinates_in(rank_constants);
     const graph::Span columns = optim::held_of_part(attrs.columns, 0, rank);
     cpu::HeldRun run{.columns = attrs.columns.size(),
                      .first_column = columns.begin,
                      .width = attrs.columns.parts[0].capacity()};
-    STRATA_CHECK(run.width == own.columns && (run.width == columns.size()),
-                 "a rank holds {} of {} columns, in memory {}", columns.size(), run.columns, own.columns);
+    STRATA_CHECK(run.width == elements.columns && (run.width == columns.size()),
+                 "the rank holds {} of {} columns, but its buffer has {}", columns.size(), run.columns,
+                 elements.columns);
     int64_t first = 0;
     for (size_t part = 0; part < attrs.rows.parts.size(); ++part) {
       const graph::Span held = optim::held_of_part(attrs.rows, part, rank);
@@ -49,7 +51,7 @@ struct HeldBlocks {
   }
 
   optim::AdamW8BitShardAttrs attrs;
-  optim::UpdateElements own;
+  optim::UpdateElements elements;
   cpu::AdamWConstants constants;
   int64_t blocks;
 };
@@ -59,53 +61,55 @@ struct HeldBlocks {
 template <>
 BoundKernel bind(Cpu, const Bind<optim::AdamW8BitUpdate>& node) {
   return node.kernel(
-      [own = optim::UpdateElements(node.attrs, node.in.parameter->shape),
-       constants = constants_of_bytes(node.attrs.rule)](const Operands<optim::AdamW8BitUpdate>& at) {
-        cpu::adamw8bit_update(own.count, at.out.parameter + own.first,
+      [elements = optim::UpdateElements(node.attrs, node.in.parameter->shape),
+       constants = adamw8bit_constants(node.attrs.rule)](const Operands<optim::AdamW8BitUpdate>& at) {
+        cpu::adamw8bit_update(elements.count, at.out.parameter + elements.first,
                               {at.out.m, at.out.m_scale, at.out.v, at.out.v_scale},
-                              at.in.gradient + own.first, scalars_at(at.in.scalars), constants);
+                              at.in.gradient + elements.first, scalars_at(at.in.scalars), constants);
       });
 }
 
 template <>
 BoundKernel bind(Cpu, const Bind<optim::AdamW8BitLargest>& node) {
-  return node.kernel([held = HeldBlocks(node.attrs, node.in.gradient->shape)](
-                         const Operands<optim::AdamW8BitLargest>& at) {
-    std::fill_n(at.out.largest, 2 * held.blocks, 0.0f);
-    held.for_each_run(at.in.rank, [&](const cpu::HeldRun& run) {
-      cpu::adamw8bit_largest(run, moments_at(at), at.in.gradient + held.own.first, scalars_at(at.in.scalars),
-                             held.constants, at.out.largest, at.out.largest + held.blocks);
-    });
-  });
+  return node.kernel(
+      [held = HeldRuns(node.attrs, node.in.gradient->shape)](const Operands<optim::AdamW8BitLargest>& at) {
+        std::fill_n(at.out.largest, 2 * held.blocks, 0.0f);
+        held.for_each_run(at.in.rank, [&](const cpu::HeldRun& run) {
+          cpu::adamw8bit_largest(run, moments_at(at), at.in.gradient + held.elements.first,
+                                 scalars_at(at.in.scalars), held.constants, at.out.largest,
+                                 at.out.largest + held.blocks);
+        });
+      });
 }
 
 template <>
 BoundKernel bind(Cpu, const Bind<optim::AdamW8BitShard>& node) {
-  const HeldBlocks blocks(node.attrs, node.in.parameter->shape);
-  const int64_t ranks = node.in.largest->shape.elements() / std::max<int64_t>(2 * blocks.blocks, 1);
+  const HeldRuns runs(node.attrs, node.in.parameter->shape);
+  const int64_t ranks = node.in.largest->shape.elements() / std::max<int64_t>(2 * runs.blocks, 1);
   return node.kernel(
-      [held = blocks, ranks](const Operands<optim::AdamW8BitShard>& at) {
+      [held = runs, ranks](const Operands<optim::AdamW8BitShard>& at) {
         const UpdateScalars* const scalars = scalars_at(at.in.scalars);
         if (scalars->skip != 0) return;
-        const int64_t numbers = 2 * held.blocks;
+        const int64_t count = 2 * held.blocks;
         float* const largest = reinterpret_cast<float*>(at.scratch);
-        const float* const found = at.in.largest;
-        parallel_ranges(numbers, int64_t{1} << 12, [&](int64_t begin, int64_t end) {
-          std::copy(found + begin, found + end, largest + begin);
+        const float* const largest_by_rank = at.in.largest;
+        parallel_ranges(count, int64_t{1} << 12, [&](int64_t begin, int64_t end) {
+          std::copy(largest_by_rank + begin, largest_by_rank + end, largest + begin);
           for (int64_t rank = 1; rank < ranks; ++rank) {
             for (int64_t i = begin; i < end; ++i)
-              largest[i] = std::max(largest[i], found[rank * numbers + i]);
+              largest[i] = std::max(largest[i], largest_by_rank[rank * count + i]);
           }
         });
         held.for_each_run(at.in.rank, [&](const cpu::HeldRun& run) {
-          cpu::adamw8bit_update_run(
-              run, at.out.parameter + held.own.first, {at.out.m, at.out.m_scale, at.out.v, at.out.v_scale},
-              at.in.gradient + held.own.first, scalars, held.constants, largest, largest + held.blocks);
+          cpu::adamw8bit_update_run(run, at.out.parameter + held.elements.first,
+                                    {at.out.m, at.out.m_scale, at.out.v, at.out.v_scale},
+                                    at.in.gradient + held.elements.first, scalars, held.constants, largest,
+                                    largest + held.blocks);
         });
         std::copy_n(largest, held.blocks, at.out.m_scale);
         std::copy_n(largest + held.blocks, held.blocks, at.out.v_scale);
       },
-      2 * blocks.blocks * static_cast<int64_t>(sizeof(float)));
+      2 * runs.blocks * static_cast<int64_t>(sizeof(float)));
 }
 
 }  // namespace strata::device
