@@ -16,7 +16,7 @@ help:
 	@echo "make arrow         fetch Apache Arrow (50 MB) and build with it: Parquet, Arrow IPC, s3:// and gs://"
 	@echo "make format        lay the sources out with clang-format (format-check changes nothing; it also checks wording)"
 	@echo "make lint          clang-tidy over the sources that differ from main (FILES=all: over all of them)"
-	@echo "make deploy-check  whether the Slurm, Kubernetes and container files of deploy/ can be read"
+	@echo "make deploy-check  validate the Slurm, Kubernetes and container files of deploy/"
 	@echo "make install       put program, library, headers and manual pages under PREFIX (/usr/local)"
 	@echo "make clean         remove build/; runs, corpora and caches stay"
 	@echo "Variables: JOBS=$(JOBS) (processes at once), STRATA_DEMO_SECONDS (how long the demo trains)"
