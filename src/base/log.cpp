@@ -11,7 +11,7 @@
 namespace strata {
 namespace {
 
-// Of a thread that has a log file.
+// The logger of a thread that has a log file.
 thread_local std::shared_ptr<spdlog::logger> own_logger;  // NOLINT: a thread's place to write to
 
 // One logger a process: the terminal is one, and spdlog's sink locks around each line.

@@ -242,7 +242,7 @@ std::optional<int64_t> rank_of(const ExplainOptions& options) {
   return rank;
 }
 
-// The same for a rank.
+// The rank's place on the pipeline axis.
 int32_t place_of_rank(const config::RunConfig& config, int64_t rank) {
   const graph::Mesh mesh = config::mesh_of(config);
   return mesh.coordinates(rank)[graph::Axis::kPipeline];

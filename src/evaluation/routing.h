@@ -28,8 +28,8 @@ struct Specialisation {
   // Mutual information of a token's source and its expert, in bits: the entropy of the sources' mean shares
   // minus their mean entropy. Every source has the same weight, whatever its number of tokens.
   double information = 0;
-  // The same relative to its maximum, the logarithm of the number of sources: 0 if all sources use experts
-  // identically, 1 if no expert is used by two sources.
+  // The value above relative to its maximum, the logarithm of the number of sources: 0 if all sources use
+  // experts identically, 1 if no expert is used by two sources.
   double share = 0;
 };
 // `sources`: counts of the layer's experts by source; sources without tokens are ignored.

@@ -14,7 +14,7 @@ namespace strata::interop {
 // Pairs of (our name, llama.cpp's name), both without ".weight" and ".bias".
 using Names = std::vector<std::pair<std::string_view, std::string_view>>;
 
-// Which of a layer's projections have biases.
+// The projections of a layer that have biases.
 enum class Biases { kNone, kOfQkv, kAny, kAll };
 
 struct GgufFamily {

@@ -78,7 +78,7 @@ std::vector<Piece> cut_at_segments(const std::vector<Piece>& pieces, const Value
   return out;
 }
 
-// Of the segments that are cut as one, those among these rows.
+// Counts of the segments that are cut as one, for those among these rows.
 std::vector<int64_t> joined_within(const Value& parameter, const Piece& rows) {
   std::vector<int64_t> counts;
   auto segment = parameter.segments.begin();

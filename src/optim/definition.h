@@ -67,10 +67,10 @@ struct Definition {
   // Constants that it shares with the run's AdamW; nullptr: none.
   void (*share)(Optimizer& own, const Optimizer& adamw) = nullptr;
   bool hidden_matrices = false;  // only for models::is_hidden_matrix(); AdamW has the other tensors
-  // What updates such rows in its place; nullptr: it updates all.
+  // The optimizer that updates such rows in its place; nullptr: it updates all rows.
   std::optional<Optimizer> (*instead)(const Optimizer& own, const Shape& rows) = nullptr;
 
-  // Which rows a node may be for: any, since elements are updated independently (neighbours share states);
+  // The rows that a node may be for: any, since elements are updated independently (neighbours share states);
   // one tensor with separate states; or one matrix, which is a segment of a tensor.
   enum class Unit : uint8_t { kRows, kTensor, kMatrix } unit = Unit::kRows;
   const graph::OpDef& (*op)(const Shape& rows);

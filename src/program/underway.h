@@ -57,7 +57,7 @@ class Underway {
     if (!started_.empty()) wait_for([&](const Started& one) { return one.what == what; });
   }
   // For an instruction of the segment that runs. The plan relies on the queue's order: a wait for one waits
-  // for all that were started before it, on whatever group of ranks.
+  // for all that were started before it, on any group of ranks.
   void wait_through(size_t instruction) {
     wait_for([&](const Started& one) {
       return one.what == Started::What::kInstruction && one.index <= instruction;

@@ -73,8 +73,8 @@ class Tokenizer {
   // tokenizer.json, the begin-of-text token of a tekken or SentencePiece file.
   std::span<const int32_t> prefix_ids() const;
   std::span<const int32_t> suffix_ids() const;
-  // A text to continue, begun like the model's texts: with the template's tokens, else with ends().begin if
-  // the files declare that it is added.
+  // A text to continue. It begins as the model's texts do: with the template's tokens, else with ends().begin
+  // if the files declare that it is added.
   std::vector<int32_t> encode_prompt(std::string_view text) const;
 
   uint64_t hash() const;  // of json()

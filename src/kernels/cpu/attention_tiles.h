@@ -284,8 +284,8 @@ void backward_rows(const Call& call, const void* out, const float* lse, int64_t 
                    float* delta);
 // Computes all gradients of one (sequence, key–value head).
 void backward_head(const Call& call, int64_t task, void* memory);
-// The same in two parts, for more tasks: dk and dv of one block of keys; dq of one block of rows of all heads
-// of a group. Results have the bits of backward_head.
+// backward_head() in two parts, for more tasks: dk and dv of one block of keys; dq of one block of rows of
+// all heads of a group. Results have the bits of backward_head.
 void backward_keys(const Call& call, int64_t task, void* memory);
 void backward_queries(const Call& call, int64_t task, void* memory);
 
