@@ -40,7 +40,7 @@ enum class Role : uint8_t {
   kInput,       // a tensor of the batch
   kParameter,   // fp32 master weight
   kGradient,    // fp32 gradient of a parameter: an accumulator over micro-batches
-  kTerms,       // the same of one micro-batch: what its writers add up before it is reduced over ranks
+  kTerms,       // kGradient of one micro-batch: its writers' sum, before it is reduced over ranks
   kMetric,      // loss and count of a step: accumulators too
   kState,       // of the optimizers, and how many updates they made
   kEncoded,     // a parameter in a packed layout, rebuilt after each update

@@ -190,8 +190,8 @@ struct PresetRow {
   const char* more;
 };
 
-// How config.json names the sizes; nullptr: it does not. Without kv_heads there are as many as heads, without
-// head_dim it is the width by the heads.
+// The names of the sizes in config.json; nullptr if it has none. Without kv_heads there are as many as heads,
+// without head_dim it is the width by the heads.
 struct SizeKeys {
   const char* width = "hidden_size";
   const char* layers = "num_hidden_layers";

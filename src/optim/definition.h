@@ -82,7 +82,7 @@ struct Definition {
   // Updates all rows that are in shards, if ranks need one another's; nullptr: a rank updates its own with
   // `op`.
   void (*add_sharded)(graph::Graph&, graph::ValueId scalars, const std::vector<ShardedRows>& all) = nullptr;
-  // Whether a rank updates its own rows of a parameter in shards by `op` all the same; nullptr: never where
+  // Whether a rank updates its own rows of a parameter in shards by `op` all the same; nullptr: never if
   // there is add_sharded.
   bool (*is_own)(const graph::Graph&, const graph::Value& parameter) = nullptr;
 };

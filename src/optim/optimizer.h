@@ -17,7 +17,7 @@
 
 namespace strata::optim {
 
-// Elements whose squares one partial sum holds: norms are reduced in a fixed order, whatever the thread
+// Elements whose squares one partial sum holds: norms are reduced in a fixed order for any thread
 // count.
 inline constexpr int64_t kNormBlock = 1 << 16;
 

@@ -72,7 +72,7 @@ struct ScriptOptions {
 
 // The schedule of a step: `order`, which holds the actions of all micro-batches, or if it is empty one
 // micro-batch after the other; then, when training, the update and the packing of the new weights. Decides
-// which actions accumulate, whatever `order` specifies. Throws ConfigError if an action is missing, repeated,
+// which actions accumulate, regardless of `order`. Throws ConfigError if an action is missing, repeated,
 // of no use here, or before one that it needs.
 Script make_script(const ScriptOptions& options, const Script& order = {});
 

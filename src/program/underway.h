@@ -27,7 +27,7 @@ struct Started {
   comm::Communicator* group = nullptr;
   comm::Ticket ticket = {};
   const device::CallList* kernels = nullptr;  // of what a kernel has started: its list; it has no group
-  Timing* timing = nullptr;                   // which waiting for it adds to; nullptr: none
+  Timing* timing = nullptr;                   // the timing that a wait for it adds to; nullptr: none
   size_t index = 0;    // of the instruction in its list, or of the message in the program
   size_t program = 0;  // kMessage, and so are those below
   int32_t micro_batch = 0;

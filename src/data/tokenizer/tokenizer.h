@@ -24,11 +24,10 @@
 namespace strata::data {
 
 struct EncodeOptions {
-  bool add_special_tokens = false;  // add the post-processor's begin- and end-of-text tokens
-  bool parse_added_tokens = true;   // recognise added tokens in the text; false: it is plain text throughout
-  bool special_as_text = false;     // of added tokens, recognise only those that are not special
-  SpecialCounts* special =
-      nullptr;  // counts special tokens that the text spells out, whatever becomes of them
+  bool add_special_tokens = false;   // add the post-processor's begin- and end-of-text tokens
+  bool parse_added_tokens = true;    // recognise added tokens in the text; false: it is plain text throughout
+  bool special_as_text = false;      // of added tokens, recognise only those that are not special
+  SpecialCounts* special = nullptr;  // counts special tokens that the text spells out, recognised or not
 };
 
 struct DecodeOptions {

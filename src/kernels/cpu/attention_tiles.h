@@ -139,7 +139,7 @@ struct TileRanges {
       any |= end[t] > begin[t];
     }
   }
-  // The same, rounded outwards to whole panels.
+  // The range of a tile, rounded outwards to whole panels.
   int64_t panel_begin(int64_t t) const { return begin[t] / kPanel * kPanel; }
   int64_t panel_end(int64_t t) const { return align_up(end[t], kPanel); }
   bool sees(int64_t t, int64_t panel) const { return begin[t] < panel + kPanel && end[t] > panel; }

@@ -79,8 +79,8 @@ struct AdamW8BitLargest {
   };
   template <template <typename> class Of>
   struct Out {
-    // [ranks…, 2 · blocks]: of the new moments m and then v of each block, as far as a rank has it; zeros
-    // when the step is skipped
+    // [ranks…, 2 · blocks]: of the new moments m and then v of each block, over the part that a rank has;
+    // zeros if the step is skipped
     Of<F32> largest;
     static constexpr std::string_view names = "largest";
   };
