@@ -33,7 +33,7 @@ struct ControlGroupLimits {
   // included, with the file of that limit: a parent may be nearer to its limit than this group is.
   std::optional<MemoryLimit> available;
 
-  // Of each group with a limit: bytes left of memory and of swap space (empty: no limit), and of both where
+  // For each group with a limit: bytes left of memory and of swap space (empty: no limit), and of both if
   // version 1 limits their sum.
   struct Headroom {
     int64_t memory = 0;

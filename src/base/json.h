@@ -14,7 +14,7 @@ namespace strata {
 template <typename J>
 J parse_json(std::string_view text);
 
-// The same without an exception: the value of a text that is not JSON is_discarded().
+// Like parse_json(), but without an exception: the value of a text that is not JSON is_discarded().
 template <typename J>
 J parse_json_or_discard(std::string_view text);
 

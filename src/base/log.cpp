@@ -11,7 +11,7 @@
 namespace strata {
 namespace {
 
-// Where the lines of a thread go.
+// The destinations of a thread's lines.
 struct ThreadLog {
   std::shared_ptr<spdlog::logger> file;
   bool terminal = true;

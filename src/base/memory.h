@@ -12,7 +12,8 @@ namespace strata {
 // control group (control_group.h) has less left. `root`: the folder in place of "/", for tests.
 int64_t available_memory(const Path& root = "/");
 
-// The same, plus memory that the kernel can still swap out: the most that can be held at all. 0: not known.
+// Like available_memory(), plus memory that the kernel can still swap out: the upper limit of what can be
+// held. 0: not known.
 int64_t holdable_memory(const Path& root = "/");
 
 // What ends it, for messages: "on this machine", or "under the limit in /sys/fs/cgroup/memory.max".

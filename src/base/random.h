@@ -22,8 +22,8 @@ inline float uniform_float(uint32_t bits) {
 
 // Fills out[0..n) with N(0, std²); element i depends only on (key, first + i). Box-Muller on pairs.
 void fill_normal(float* out, int64_t n, float std, RandomKey key, int64_t first = 0);
-// The same cut at ±kNormalCut · std: what falls outside is drawn again. `std` is that of the uncut normal, as
-// torch.nn.init.trunc_normal_ means it.
+// Like fill_normal(), but truncated at ±kNormalCut · std: values outside are drawn again. `std` is that of
+// the normal before truncation, as in torch.nn.init.trunc_normal_.
 inline constexpr float kNormalCut = 3;
 void fill_truncated_normal(float* out, int64_t n, float std, RandomKey key, int64_t first = 0);
 

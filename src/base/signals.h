@@ -15,10 +15,10 @@ void catch_stop_signals();
 // From now on there is something to save: a signal waits for that, however long it takes.
 void save_before_stopping();
 
-// Sets the text to print when a signal ends the process immediately; at most 400 bytes. Empty: nothing, for a
-// process that is one of many, or that has already reported why it ends. `stands_in_for`: a process of this
-// machine that prints the same, so that this one prints it only if the other is gone. Called by one thread at
-// a time.
+// Sets the text to print when a signal ends the process immediately; at most 400 bytes. An empty text prints
+// nothing, for one of many processes, or one that has already reported why it ends. `stands_in_for`: a
+// process of this machine that prints the same, so that this one prints it only if the other is gone. Called
+// by one thread at a time.
 void set_stop_text(std::string_view text, int64_t stands_in_for = 0);
 
 // The parent process ends this one by force a second after it has passed on SIGINT or SIGTERM, as mpirun

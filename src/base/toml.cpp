@@ -77,7 +77,7 @@ void refuse_deep_keys(std::string_view text, const std::string& name) {
       in_part = part_ended = false;
       if (++parts < kMostParts) continue;
       throw ConfigError(
-          "[{}:{}] found a key of more than {} parts, expected a dotted one such as training.steps", name,
+          "[{}:{}] found a key with more than {} parts, expected a dotted one such as training.steps", name,
           1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(i), '\n'), kMostParts);
     } else if (c == ' ' || c == '\t') {
       part_ended = in_part;
@@ -205,7 +205,7 @@ std::vector<std::string> split_key(std::string_view key, std::string_view assign
     }
   }
   if (parts.size() > kMostParts)
-    throw ConfigError("[--set] found a key of {} parts, expected a dotted one such as training.steps",
+    throw ConfigError("[--set] found a key with {} parts, expected a dotted one such as training.steps",
                       parts.size());
   for (const std::string& part : parts) {
     if (part.empty()) {

@@ -36,7 +36,7 @@ class BackgroundSave {
 
   // All ranks call begin() and finish() at the same points, and finish() before the next begin(). finish()
   // waits for the save and returns its outcome or throws its error, the same on all ranks; it returns nothing
-  // if no save was begun. The content's storages may be read until before_update() returns. `durable` is
+  // if no save was started. The content's storages may be read until before_update() returns. `durable` is
   // called on the save's thread once the checkpoint is complete on disk.
   void begin(CheckpointContent content, std::function<void()> durable = {});
   std::optional<Outcome> finish();

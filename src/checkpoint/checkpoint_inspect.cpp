@@ -57,7 +57,7 @@ class Verifier {
     }
   }
 
-  // `stored` may be null: then only looks for NaN and infinities.
+  // If `stored` is null, only looks for NaN and infinities.
   void tensors(const TensorFile& file, const StoredFile* stored) {
     const std::string name = file.path().filename().string();
     std::map<std::string_view, const std::vector<uint64_t>*> expected;

@@ -31,7 +31,7 @@ struct Health {
   bool good() const;                      // `finite`, with finite loss and gradient norm
 };
 
-// Which checkpoints of a run are kept (retention.h).
+// The checkpoints of a run that are kept (retention.h).
 struct RetentionPolicy {
   int64_t keep_last = 3;   // the newest ones; 0: all
   int64_t keep_every = 0;  // the first one at or after each multiple of this many steps; 0: none

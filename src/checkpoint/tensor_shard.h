@@ -44,7 +44,7 @@ TensorShard whole_shard(const FileOrder& order);
 struct Region {
   int64_t rows = 0, columns = 0;
   int64_t in_file = 0, file_pitch = 0;  // its first element, and elements between two of its rows
-  // The same in memory; if the file is transposed, the pitch is between two of its columns.
+  // Its place in memory; if the file is transposed, the pitch is between two of its columns.
   int64_t in_memory = 0, memory_pitch = 0;
   bool operator==(const Region&) const = default;
 };

@@ -95,7 +95,7 @@ class Placed {
 };
 
 // The tensors of the model's files, each as rows of the parameter that contains it. If ranks hold a parameter
-// as several, of the one that contains the rows.
+// as several, each as rows of the one that contains them.
 std::vector<models::TensorRow> tensors_held(const models::ModelConfig& model, const graph::Graph& graph) {
   std::unordered_multimap<std::string_view, const graph::Parameter*> parts;
   for (const graph::Parameter& parameter : graph.parameters()) {

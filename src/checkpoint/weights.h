@@ -45,7 +45,7 @@ struct WeightSource {
 // tensors, all in one; and for a copy of embedding or head (a tied head, or the copies of multi-token
 // prediction layers) that differs from the original. Reads no other values.
 WeightSource open_weights(const Path& folder, const models::ModelConfig& model);
-// The same checks without the copies: reads no values.
+// Makes the same checks, but copies and reads no values.
 void check_weights(const Path& folder, const models::ModelConfig& model);
 // Whether the files contain the multi-token prediction layers, which a config.json may declare without them.
 bool holds_prediction(const Path& folder, const models::ModelConfig& model);

@@ -9,7 +9,7 @@
 
 namespace strata::cli {
 
-// Of one program.
+// The answer for one program.
 struct CausalityAnswer {
   program::Request request = {};
   int64_t batch_parts = 1;  // ranks among which sequences are split

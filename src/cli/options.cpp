@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kMostWhole = std::numeric_limits<int32_t>::max();
 
-// A number between the two, which nan is not; short in messages, whatever was typed.
+// A number between the two, which excludes nan; shortened in messages.
 CLI::Validator number_between(double least, double most) {
   return CLI::Validator(
       [least, most](std::string& text) -> std::string {

@@ -22,7 +22,8 @@ void flush_out();
 // and empty folders may be overwritten.
 void refuse_existing(const std::string& where, const Path& path, bool force);
 
-// The same for an output file, whose folder must exist: checked before the work whose result it will hold.
+// Like refuse_existing(), for an output file, whose folder must exist: checked before the work whose result
+// it will hold.
 void check_output_file(const std::string& where, const Path& path, bool force);
 
 // The help of --force, the same for all verbs that have it.

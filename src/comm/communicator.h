@@ -140,7 +140,7 @@ class Communicator {
   // Returns when this rank's part is done, as wait() does. It is one of the group's ordered collectives.
   // InternalError, on all members, if more rows arrive than fit.
   virtual void exchange_rows(const RowExchange& exchange) = 0;
-  // The same in two halves, if each member knows the number of rows from each other: the counts in
+  // exchange_rows() in two halves, if each member knows the number of rows from each other: the counts in
   // `receives`. start_rows() returns immediately; `exchange` and everything that it points to stay unchanged
   // until finish_rows() returns, and `take` may run on another thread in between.
   virtual Ticket start_rows(const RowExchange& exchange) = 0;

@@ -11,7 +11,7 @@ void run(Communicator& group, Operation operation, const Buffers& buffers) {
   group.wait(group.start(*prepared, {&buffers, 1}));
 }
 
-// The same number of bytes of each member.
+// Gathers one value of each member, all of the same size.
 template <class T>
 std::vector<T> gather(Communicator& group, DType dtype, T value, const char* label) {
   if (group.size() == 1) return {value};

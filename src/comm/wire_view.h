@@ -25,7 +25,7 @@ class WireView {
   // Writes the sum of `addends`, each the wire bytes [begin, end), to the receive buffers, without rounding.
   void sum(std::span<const std::byte* const> addends, std::span<const Buffers> buffers, int64_t begin,
            int64_t end) const;
-  // The same, rounded to the wire type, to `to`.
+  // Like sum(), but rounds to the wire type and writes to `to`.
   void sum_packed(std::byte* to, std::span<const std::byte* const> addends, int64_t begin, int64_t end) const;
 
  private:

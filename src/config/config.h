@@ -58,7 +58,7 @@ struct ModelTable {
   std::string preset;
   std::string from;
   ModelInit init = ModelInit::kWeights;  // of `from`
-  // Of random weights (models/parametrization.h); auto or unset: the family's.
+  // For random weights (models/parametrization.h); auto or unset: the family's.
   Auto<models::InitScheme> init_scheme;
   std::optional<double> init_std;
   std::optional<int64_t> mup_base_hidden_size, mup_base_head_dim;

@@ -228,7 +228,7 @@ class Planner {
     return made;
   }
 
-  // Compiles for `places` in turn, as far as they fit. Returns the one that does not.
+  // Compiles for `places` in turn until one does not fit, and returns that one.
   std::optional<int32_t> first_tight(const RunConfig& tried, const std::vector<int32_t>& places) {
     plan_.stages.clear();
     for (const int32_t place : places) {

@@ -45,7 +45,8 @@ struct RunTokenizer {
 RunTokenizer resolve_tokenizer(
     const RunConfig& config, const models::ModelConfig& model, FileSystem& files, const Path& stored = {},
     const StopCheck& check = [] {});
-// The same without training or writing. Returns nothing if the data that determine it do not exist.
+// Like resolve_tokenizer(), but trains and writes nothing. Returns nothing if the data that determine the
+// tokenizer do not exist.
 RunTokenizer known_tokenizer(const RunConfig& config, const models::ModelConfig& model, const Path& stored);
 
 // Held-out data, with the name under which its loss is reported: "valid", or an eval.set's.

@@ -71,7 +71,7 @@ void apply_moe(const RunConfig& config, models::Experts& experts) {
   layers::MoeSpec::Capacity& capacity = experts.capacity;
   capacity.over_sequence = moe.capacity_over == CapacityOver::kSequence;
   if (!moe.capacity_factor.is_word()) {
-    // Nothing is padded, so an expert's need and its bound are one factor, whatever its sign.
+    // Nothing is padded, so an expert's need and its bound are one factor, regardless of its sign.
     capacity = {.factor = std::abs(*moe.capacity_factor),
                 .least = moe.min_capacity,
                 .over_sequence = moe.capacity_over == CapacityOver::kSequence,

@@ -17,7 +17,7 @@ namespace strata::config {
 // and TOML syntax errors; all other errors are collected in reading_issues for validate().
 RunConfig read_run_config(const Path& path, std::span<const std::string> sets = {},
                           std::span<const std::string> arguments = {});
-// The same from a string; `name` appears in messages. Includes are not followed.
+// Like read_run_config(), from a string; `name` appears in messages. Includes are not followed.
 RunConfig parse_run_config(std::string_view text, const std::string& name,
                            std::span<const std::string> sets = {});
 
@@ -25,8 +25,8 @@ RunConfig parse_run_config(std::string_view text, const std::string& name,
 // directory, point to the files that they named when the run was started, even if the whole project has been
 // moved since.
 std::optional<RunConfig> read_stored_config(const Path& run, std::span<const std::string> sets = {});
-// The same as a request, for a run that resumes from its folder without a configuration: the program's
-// choices are open again unless `sets` override them.
+// Like read_stored_config(), but as a request, for a run that resumes from its folder without a
+// configuration: the program's choices are open again unless `sets` override them.
 std::optional<RunConfig> read_asked_config(const Path& run, std::span<const std::string> sets = {});
 
 // Adds errors that only another module can find (sizes of a model, files of a corpus).

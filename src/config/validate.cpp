@@ -215,8 +215,9 @@ class Checker {
       const DataPhase& phase = config_.data.phase[i];
       const std::string path = fmt::format("data.phase.{}", i);
       if (phase.from_step <= last_step) {
-        report(path + ".from_step", "found {}, expected phases in order, each later than the one before ({})",
-               phase.from_step, last_step);
+        report(path + ".from_step",
+               "found {}, expected phases in order, each later than the previous one ({})", phase.from_step,
+               last_step);
       }
       last_step = phase.from_step;
       check_phase_weights(path + ".weights", phase, names);

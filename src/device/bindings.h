@@ -22,7 +22,7 @@ struct Peers {
   comm::Communicator *across = nullptr, *within = nullptr;
 };
 
-// With what a kernel is started, besides its operands.
+// Launch context of a kernel: everything besides its operands.
 struct Launch {
   int threads = 1;        // compute threads that it may use
   void* queue = nullptr;  // the device's own, on which its kernels are started: a GPU's stream
@@ -56,7 +56,7 @@ struct BoundKernel {
   std::shared_ptr<const void> plan;
   int64_t scratch_bytes = 0;
   Instantiate instantiate = nullptr;  // nullptr: the kernel takes the plan itself
-  // Of a kernel on the communication queue, which only starts an exchange: its operands are in use until
+  // For a kernel on the communication queue, which only starts an exchange: its operands are in use until
   // this returns, and its instance starts nothing else.
   Finish finish = nullptr;
 };

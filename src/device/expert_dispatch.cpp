@@ -36,7 +36,7 @@ T* in(std::byte* scratch, int64_t offset) {
   return reinterpret_cast<T*>(scratch + offset);
 }
 
-// Of all ops here.
+// State that all ops here share.
 struct Routes {
   explicit Routes(const DispatchAttrs& of) : attrs(of), way(of) {}
   DispatchAttrs attrs;

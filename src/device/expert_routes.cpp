@@ -134,7 +134,7 @@ void find_places(const Entries& arrived, int64_t tokens, int64_t node_ranks, int
     ++by_token[token + 1];
   });
   for (int64_t token = 0; token < tokens; ++token) by_token[token + 1] += by_token[token];
-  // Of each node in turn what each block has of it: ascending ranks.
+  // For each node in turn, the entries that each block has from it, so that ranks ascend.
   int64_t most_nodes = 0;
   arrived.each([&](int64_t entry) {
     most_nodes = std::max<int64_t>(most_nodes, arrived.record(entry)[kSource] / node_ranks + 1);
@@ -179,7 +179,7 @@ void return_weight_grads(const Hop& hop, const Entries& entries, const SendList&
   entries.each([&](int64_t entry) {
     const int32_t* const record = entries.record(entry);
     for (int32_t s = 0; s < record[kCount]; ++s) {
-      // Which of the entry's rows is that of its peer, and the index of this pair among the row's pairs.
+      // Find the entry's row for its peer, and the index of this pair among the row's pairs.
       const int64_t peer = peer_of(expert_of(record, s));
       int32_t at = sends.back_begin[entry];
       while (sends.back[at] / hop.rows != peer) ++at;

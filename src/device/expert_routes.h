@@ -48,8 +48,8 @@ int64_t first_overflow(const DispatchAttrs& attrs, const int32_t* ids, int64_t b
 // `records` [peers · rows]: the record sent ahead of each row.
 void depart(const Hop& hop, const Entries& entries, const SendListOf<int32_t>& out, int32_t* records);
 
-// Which row each entry that has come is: in the order of their tokens, then of the ranks that they come from,
-// which blocks hold in ascending order of their nodes. `by_token` [tokens + 1]: to count in.
+// The row of each entry that has arrived. Rows are ordered by token, then by source rank; blocks hold ranks
+// in ascending order of their nodes. `by_token` [tokens + 1]: counters.
 void find_places(const Entries& arrived, int64_t tokens, int64_t node_ranks, int32_t* by_token,
                  int32_t* places);
 // The token–expert pairs of these rows: offsets i32[M + 1], ids and weights [S].
@@ -59,8 +59,8 @@ void list_slots(const DispatchAttrs& attrs, const Entries& arrived, const int32_
 // The gradients of rows' weights: for row m those of its token–expert pairs, in `hits` numbers.
 void write_weight_grads(const DispatchAttrs& attrs, const int32_t* offsets, const float* slot_grads,
                         float* grads);
-// The same, returned to the sending side: for entry e the gradients of its token–expert pairs, in `out_hits`
-// numbers, from those of the rows that came back for it.
+// Like write_weight_grads(), on the sending side: for entry e the gradients of its token–expert pairs, in
+// `out_hits` numbers, from those of the rows that came back for it.
 void return_weight_grads(const Hop& hop, const Entries& entries, const SendList& sends, const float* returned,
                          float* out, int64_t out_hits);
 // From those of a rank's own tokens to [N, k].

@@ -12,7 +12,7 @@ const Plan& plan_of(const void* plan) {
   return *static_cast<const Plan*>(plan);
 }
 
-// Of a kernel that runs on an instance of its plan.
+// For a kernel that runs on an instance of its plan.
 template <typename Instance>
 Instance& instance_of(void* instance) {
   return *static_cast<Instance*>(instance);

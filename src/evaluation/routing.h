@@ -26,10 +26,10 @@ RoutingResult evaluate_routing(program::Executor& executor, size_t index, const 
 // How far the sources of a layer's tokens use different experts.
 struct Specialisation {
   // Mutual information of a token's source and its expert, in bits: the entropy of the sources' mean shares
-  // minus their mean entropy. Every source has the same weight, whatever its number of tokens.
+  // minus their mean entropy. Every source has the same weight, regardless of its number of tokens.
   double information = 0;
-  // The same relative to its maximum, the logarithm of the number of sources: 0 if all sources use experts
-  // identically, 1 if no expert is used by two sources.
+  // `information` relative to its maximum, the logarithm of the number of sources: 0 if all sources use
+  // experts identically, 1 if no expert is used by two sources.
   double share = 0;
 };
 // `sources`: counts of the layer's experts by source; sources without tokens are ignored.

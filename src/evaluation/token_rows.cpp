@@ -69,8 +69,8 @@ class Finder {
     });
   }
 
-  // Whether the rows of a result belong to other tokens whatever their number (shards received in a ring,
-  // tokens received by a rank's experts), or are incomplete.
+  // Whether the rows of a result belong to other tokens regardless of their number (shards received in a
+  // ring, tokens received by a rank's experts), or are incomplete.
   bool has_other_rows(const Node& node, ValueId output) const {
     if (of_passes_[static_cast<size_t>(output)] || node.loop != graph::kNone) return true;
     if (node.op == &ops::CombineRows::def) return !node.attrs.as<ops::DispatchAttrs>().takes_any_routing();

@@ -27,7 +27,7 @@ class GradientBuilder {
   void add_gradient(ValueId forward, ValueId gradient);
   // Takes the gradient of `forward` away from the builder: for rules that fold it into their own result.
   ValueId take_gradient(ValueId forward);
-  // Of all values that were there when the builder was made.
+  // The gradients of all values that existed when the builder was made.
   std::vector<ValueId> gradients() && { return std::move(gradients_); }
   // The nodes that the rule adds give the forward node's outputs too: it is taken out of the graph. Its
   // outputs must be such that no other forward node reads them, as those of a loss.

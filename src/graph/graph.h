@@ -40,7 +40,7 @@ enum class Role : uint8_t {
   kInput,       // a tensor of the batch
   kParameter,   // fp32 master weight
   kGradient,    // fp32 gradient of a parameter: an accumulator over micro-batches
-  kTerms,       // the same of one micro-batch: what its writers add up before it is reduced over ranks
+  kTerms,       // kGradient of one micro-batch: its writers' sum, before it is reduced over ranks
   kMetric,      // loss and count of a step: accumulators too
   kState,       // of the optimizers, and how many updates they made
   kEncoded,     // a parameter in a packed layout, rebuilt after each update
@@ -94,12 +94,13 @@ struct Value {
   std::vector<int64_t> segments = {};
   int segments_along = -1;
   NodeId producer = kNone;
-  // Of activations and their gradients that pass between ranks of a pipeline: another makes it, or reads it.
+  // For activations and their gradients that pass between ranks of a pipeline: whether another rank makes or
+  // reads this value.
   enum class Passage : uint8_t { kStays, kReceived, kSent } passage = Passage::kStays;
   Sharding sharding = {};
 
   int segment_dim() const { return segments_along < 0 ? shape.rank() + segments_along : segments_along; }
-  // Of the parts along a dimension.
+  // Sizes of the parts along a dimension.
   std::vector<int64_t> parts(int dim) const {
     return dim == segment_dim() && !segments.empty() ? segments : std::vector<int64_t>{shape[dim]};
   }
@@ -128,8 +129,7 @@ struct Node {
   Attributes attrs;
   Phase phase = Phase::kForward;
   int32_t layer = kNone;  // index of the model's block; kNone outside
-  // Of the stages of a pipeline that the graph holds, counted from 0: which one a node of a micro-batch is
-  // in.
+  // The pipeline stage of a node of a micro-batch, counted from 0 among the stages that the graph holds.
   int32_t chunk = 0;
   // The nodes of a loop are consecutive. They repeat as long as the loop's condition is not 0 (never, if it
   // is 0 from the beginning); kNone: once.
@@ -186,7 +186,7 @@ enum class ParameterRole : uint8_t {
 std::string_view name_of(ParameterRole role);
 
 struct Parameter {
-  // Of a table that several stages of a pipeline have: their places on its axis, ascending. Each adds to the
+  // For a table that several stages of a pipeline have: their places on its axis, ascending. Each adds to the
   // gradient; norms count it on the first.
   struct Sharing {
     std::vector<int32_t> holders = {};
@@ -226,7 +226,7 @@ struct Metric {
   ValueId value = kNone;
 };
 
-// Shapes are global: of the whole value, whatever part of it a rank holds. Placements are inferred as nodes
+// Shapes are global: of the whole value, even if a rank holds only a part. Placements are inferred as nodes
 // are added: each node takes the option of its op that fits its inputs, on every axis of the mesh;
 // InternalError if none does. Only `reshard` nodes (graph/reshard.h) move data.
 

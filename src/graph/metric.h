@@ -9,21 +9,21 @@ namespace strata::graph {
 // The code that builds such a value lists it in the graph (Graph::set_metric); its readers look it up by kind
 // and index. Accumulators over the micro-batches of a step, unless another use is stated.
 enum class MetricKind : uint8_t {
-  // Of a loss; index 0: the main one, k: that of the module k that predicts further tokens.
+  // Metrics of a loss; index 0: the main one, k: that of the module k that predicts further tokens.
   kLossSum,      // f64[1], over the tokens with a target
   kTokenCount,   // i64[1], these tokens
   kTokenLoss,    // f32[N], of each token of a micro-batch
   kTokenGreedy,  // i32[N], whether its target is the most probable token
   kLossTerms,    // i64[1], of all ranks in a step; the host writes it before the step
-  // Of models with experts, with their coefficients.
+  // Auxiliary losses of models with experts, including their coefficients.
   kBalanceLossSum,  // f64[1], in terms of the main loss
   kRouterZLossSum,  // f64[1], in terms of the main loss
-  // Of a layer with experts; index: the layer.
+  // Metrics of a layer with experts; index: the layer.
   kRouterSquares,  // f64[1], squares of log sum exp of the router's logits
   kExpertTokens,   // i64[experts], token-expert pairs that the router asked for
   kExpertKept,     // i64[experts], those of them that were not dropped
   kExpertRounds,   // i64[1], passes after the first ones, where ranks share experts
-  // Of an update, not accumulated.
+  // Metrics of an update, not accumulated.
   kHyper,      // u8, its constants and learning rate (optim::UpdateHyper); the host writes it before the step
   kUpdates,    // i64[1], how many were made: device state
   kGradNorm,   // f32[1]

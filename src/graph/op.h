@@ -105,7 +105,7 @@ struct OpDef {
   // The attributes of the node on a rank, if they contain sizes that are split; nullptr: unchanged.
   std::function<Attributes(const NodeView& global)> localize = {};
   Queue queue = Queue::kCompute;
-  // Of a kernel that talks to other ranks itself; nullptr: it does not.
+  // The ranks that a kernel exchanges data with itself; nullptr: none.
   std::function<OpRanks(const NodeView&)> ranks = {};
   OpRegistration registration{*this};
 

@@ -38,7 +38,7 @@ struct ReshardAttrs {
   void describe(AttributeText& to_text) const;
 };
 
-// Of the communication queue.
+// Runs on the communication queue.
 struct Reshard {
   template <template <typename> class Of>
   struct In {
@@ -78,12 +78,12 @@ ValueId reshard(Graph& graph, ValueId x, Axis axis, Placement to, int64_t sequen
 std::vector<ValueId> shift_shards(Graph& graph, std::vector<ValueId> values, Axis axis, int64_t places);
 // x with its partial sums added up, on every axis.
 ValueId sum_over_ranks(Graph& graph, ValueId x);
-// The same for several values, with one node per axis for those that have equal placements on the others.
+// Sums several values, with one node per axis for those that have equal placements on the other axes.
 std::vector<ValueId> sum_over_ranks(Graph& graph, std::vector<ValueId> values);
 // Sums x, a partial sum on an axis among only some of its ranks, which include this one.
 ValueId sum_among(Graph& graph, ValueId x, Axis axis, std::vector<int32_t> among);
-// The same into shards on the axes on which `like` is sharded, which is cut as that is.
-// Where `holders` are given, it is a partial sum among these places on the pipeline axis.
+// Like sum_over_ranks(), but leaves shards on the axes on which `like` is sharded, cut like `like`.
+// If `holders` are given, x is a partial sum among these places on the pipeline axis.
 ValueId reduce_like(Graph& graph, ValueId x, ValueId like, const std::vector<int32_t>& holders = {});
 // x, which is replicated there. Its gradient may be a partial sum on that axis, and is then reduced: what
 // shards of a weight read passes here first.

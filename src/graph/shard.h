@@ -1,4 +1,4 @@
-// Which part of a value each rank of a mesh holds.
+// The part of a value that each rank of a mesh holds.
 #pragma once
 
 #include <vector>

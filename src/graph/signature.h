@@ -19,8 +19,8 @@
 //   };
 //
 // `names` are the members' own, in order. A node keeps its operands in that order, kNone where an optional
-// one is not there. Of members of the kind Many there are equally many each; those of one member follow one
-// another.
+// one is not there. All members of the kind Many have the same number of operands; those of one member are
+// consecutive.
 #pragma once
 
 #include <algorithm>
@@ -152,7 +152,7 @@ struct KindsOf<std::tuple<Members&...>> {
 
 }  // namespace detail
 
-// Of a side: Clamp::In, RmsNorm::Out.
+// The kinds of a side's members: Clamp::In, RmsNorm::Out.
 template <template <template <typename> class> class Side>
 using Kinds = detail::KindsOf<decltype(detail::members_of(std::declval<Side<Declared>&>()))>;
 

@@ -22,7 +22,7 @@ struct Id {
   constexpr Id(ValueId value) : id(value) {}
   constexpr operator ValueId() const { return id; }
 };
-// Of a node: its value too.
+// An operand of a node, with its value.
 struct Ref {
   const Value* value = nullptr;
   ValueId id = kNone;
@@ -317,12 +317,12 @@ typename Op::template Out<Values> add(Graph& graph, InIds<Op> in, typename Op::A
   const std::vector<ValueId> out = graph.add_node(Op::def, detail::flatten(in), std::move(attrs));
   return detail::gather<Op::template Out, Values>(out.size(), [&](size_t i) { return out[i]; });
 }
-// The same with outputs that are given, as Graph::add_node_into.
+// Like add(), but writes to the given outputs, as Graph::add_node_into does.
 template <typename Op>
 void add_into(Graph& graph, InIds<Op> in, OutIds<Op> out, typename Op::Attrs attrs = {}) {
   graph.add_node_into(Op::def, detail::flatten(in), detail::flatten(out), std::move(attrs));
 }
-// Of a node of the op, its operands.
+// The operands of a node of the op.
 template <typename Op>
 typename Op::template In<Values> inputs_of(const Node& node) {
   return detail::gather<Op::template In, Values>(node.inputs.size(),

@@ -35,7 +35,7 @@ double measured_seconds(const DeviceSpec& device, std::string_view op, std::stri
     if (rate.family != op || rate.dtype != dtype || rate.cold != cold || rate.bytes_per_s <= 0) continue;
     if (rate.flops_per_s > 0) flop_points.emplace_back(rate.flops_per_s / rate.bytes_per_s, rate.flops_per_s);
     byte_rate = std::max(byte_rate, rate.bytes_per_s);
-    // Which side of the roofline binds at this shape.
+    // The side of the roofline that binds at this shape.
     arithmetic = arithmetic || (peak > 0 && rate.flops_per_s / peak > rate.bytes_per_s / bandwidth);
   }
   if (byte_rate <= 0) return -1;

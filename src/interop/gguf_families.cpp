@@ -15,7 +15,7 @@ const Names kLlamaLayer{{"input_layernorm", "attn_norm"},    {"self_attn.q_proj"
                         {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
                         {"mlp.down_proj", "ffn_down"}};
 
-// The same with experts, whose own names are in GgufFamily::experts.
+// Names of a model with experts, whose own names are in GgufFamily::experts.
 Names with_experts(Names names, std::string_view router, std::string_view shared = "mlp.shared_expert") {
   struct Shared {
     std::string_view block, gate, up, down;
@@ -86,7 +86,7 @@ Names of_llama4() {
   return names;
 }
 
-// The same with norms after each block, in addition or only there.
+// Adapts names to norms after each block, in addition or only there.
 Names with_post_norms(Names names) {
   for (auto& [ours, theirs] : names) {
     if (ours == "post_attention_layernorm") theirs = "post_attention_norm";
@@ -96,7 +96,7 @@ Names with_post_norms(Names names) {
   return names;
 }
 
-// The same with an FFN without a gate.
+// Adapts names to an FFN without a gate.
 Names with_plain_ffn(Names names, std::string_view up, std::string_view down) {
   std::erase_if(names, [](const auto& each) { return each.first.starts_with("mlp."); });
   names.push_back({up, "ffn_up"});

@@ -14,7 +14,7 @@ namespace strata::interop {
 // Pairs of (our name, llama.cpp's name), both without ".weight" and ".bias".
 using Names = std::vector<std::pair<std::string_view, std::string_view>>;
 
-// Which of a layer's projections have biases.
+// The projections of a layer that have biases.
 enum class Biases { kNone, kOfQkv, kAny, kAll };
 
 struct GgufFamily {
@@ -22,7 +22,7 @@ struct GgufFamily {
   std::string_view architecture;  // of the file
   // Prefix of a layer's tensor names, before its number.
   std::string_view layers = "model.layers.";
-  Names outside = {}, inside = {};  // outside and inside of layers; an empty `outside` means Llama's names
+  Names outside = {}, inside = {};  // outside and inside layers; an empty `outside` means Llama's names
   bool rotates_pairs = false;       // q and k rows are reordered from half rotation to adjacent pairs
   bool norms_plus_one = false;      // the file stores 1 + w of a norm
   // Properties that llama.cpp fixes for the architecture.

@@ -16,8 +16,8 @@ namespace strata::interop {
 std::vector<checkpoint::NamedFile> companion_files(const models::ModelConfig& model,
                                                    const data::Tokenizer* tokenizer);
 
-// The same for an existing folder. Its own files, README.md included, are copied unchanged, to preserve chat
-// templates and lists of special tokens; missing ones are derived from tokenizer.json.
+// Like companion_files(), for an existing folder. Its own files, README.md included, are copied unchanged, to
+// preserve chat templates and lists of special tokens; missing ones are derived from tokenizer.json.
 std::vector<checkpoint::NamedFile> companion_files_of(const Path& folder, const models::ModelConfig& model);
 
 // How a model was trained.

@@ -14,14 +14,14 @@ void require_pieces(const Context& context);
 // Returns `rows`, of sequences of `length`, with all sequences whole and in order, as every rank needs them;
 // `rows` itself if they are not sharded.
 ValueId whole_sequences(Context& context, ValueId rows, int64_t length);
-// Of such rows those that a rank holds: the way back.
+// The rows of `whole` that a rank holds: the inverse of whole_sequences().
 ValueId held_of_sequences(Context& context, ValueId whole, int64_t length);
 
 // Attention of a rank's rows [N, q | k | v] to the keys of all ranks. `options`: as ops::attention has them,
 // places of whole sequences. `name` is what errors call it.
 ValueId shared_attention(Context& context, const std::string& name, ValueId qkv, ValueId kv_begin,
                          const ops::AttentionOptions& options);
-// The same of queries to an encoder's keys and values [M, k | v], whose rows are shared too.
+// Like shared_attention(), of queries to an encoder's keys and values [M, k | v], whose rows are shared too.
 ValueId shared_cross_attention(Context& context, const std::string& name, ValueId q, ValueId kv,
                                const ops::AttentionOptions& options);
 

@@ -140,8 +140,9 @@ ops::DispatchAttrs dispatch_of(const Context& context, const MoeLayer& layer, Va
   return attrs;
 }
 
-// Of experts that ranks along `axes` have some of each. Where some of them have the same tokens, ids of
-// others' experts go nowhere along these: each rank adds what its own experts make of them.
+// The output of experts of which each rank along `axes` has some. If some of these ranks have the same
+// tokens, ids of others' experts go nowhere along those axes: each rank adds the output of the experts that
+// it holds.
 ValueId dispatched_experts(Context& context, const MoeLayer& layer, const ExpertWeights& weights, Slots to,
                            const std::vector<Axis>& axes) {
   Graph& graph = context.graph;
@@ -181,7 +182,8 @@ ValueId dispatched_experts(Context& context, const MoeLayer& layer, const Expert
   return y;
 }
 
-// Of experts that ranks share: some of them each, or a part of each along the tensor axis, or both.
+// The output of experts that ranks share: each rank has some of them, or a part of each along the tensor
+// axis, or both.
 ValueId shared_experts(Context& context, const MoeLayer& layer, const ExpertWeights& weights, Slots to) {
   STRATA_CHECK(to.weights != kNone, "token-expert pairs of sharded experts have weights");
   Graph& graph = context.graph;

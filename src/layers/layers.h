@@ -213,7 +213,7 @@ struct AttentionOutSpec {
 };
 ValueId attention_out(Context& context, const AttentionOutSpec& spec, ValueId attended);
 
-// The same with keys and values of an encoder's output, [sequences · encoder_length, d]; parameters
+// Like attention(), with keys and values of an encoder's output, [sequences · encoder_length, d]; parameters
 // NAME.q.*, NAME.kv.*, NAME.out.*. No norms, rotation, bias of scores or window. In kCached `encoded` is not
 // read: keys and values are in caches.
 ValueId cross_attention(Context& context, const AttentionSpec& spec, ValueId x, ValueId encoded);

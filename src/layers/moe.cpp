@@ -38,7 +38,7 @@ ValueId shared_sum(Context& context, MetricKind kind) {
   context.results.losses.push_back(context.graph.add_metric(kind, DType::kF64, 1));
   return context.results.losses.back();
 }
-// Of this layer, i64[experts].
+// This layer's counts, i64[experts].
 ValueId counts_of(const Context& context, const MoeLayer& layer) {
   return context.graph.metric(MetricKind::kExpertTokens, static_cast<int32_t>(layer.number));
 }
@@ -52,7 +52,7 @@ int64_t sequences_of_group(const Context& context, const MoeSpec& spec) {
 int64_t rows_of_group(const Context& context, const MoeSpec& spec) {
   return sequences_of_group(context, spec) * context.rows.length;
 }
-// Of `rows` those that are tokens.
+// The number of `rows` that are tokens.
 int64_t tokens_of(const Context& context, int64_t rows) {
   return rows / context.rows.length * (context.rows.length - context.rows.idle);
 }

@@ -6,7 +6,7 @@
 
 namespace strata::layers {
 
-// Logits f32[N, outputs] of a router NAME.weight, with NAME.bias if it has one, in fp32 whatever the type of
+// Logits f32[N, outputs] of a router NAME.weight, with NAME.bias if it has one, in fp32 for any type of
 // activations.
 ValueId router_logits(Context& context, const std::string& name, int64_t outputs, int64_t width, ValueId x,
                       bool biased = false);

@@ -13,7 +13,7 @@
 namespace strata::layers {
 
 struct MoeSpec {
-  // Who chooses.
+  // The router's method: who chooses whom.
   enum class Router : uint8_t {
     kTopK,          // each token its experts
     kHash,          // a hash of the token, which experts weigh as for kTopK
@@ -66,7 +66,7 @@ struct MoeSpec {
   bool see_groups() const { return router == Router::kExpertChoice || router == Router::kSoft; }
   // Rows of the router's matrix.
   int64_t router_rows() const { return router == Router::kSoft ? count * slots : count; }
-  // Of the experts' weights, those that a token passes.
+  // The fraction of the experts' weights that a token passes.
   double share_of_a_token() const { return static_cast<double>(route.k) / static_cast<double>(count); }
 };
 

@@ -5,7 +5,7 @@
 
 namespace strata::layers {
 
-// Plain words, unless the caller has keys for them. Empty: there is no such setting.
+// Plain words, unless the caller has keys for them. An empty word means that there is no such setting.
 struct Words {
   std::string_view tensor = "tensor", context = "context", context_kind = "context kind";
   std::string_view sequence = "sequence parallelism", expert = "expert", expert_tensor = "expert tensor";

@@ -112,7 +112,7 @@ bool ignored(const ModelConfig& config, std::string_view name) {
          (config.tied && name == "cls.predictions.decoder.weight");
 }
 
-// Of files that were converted from TensorFlow.
+// Names in files that were converted from TensorFlow.
 constexpr Family::OldEnding kOldEndings[] = {{".LayerNorm.weight", ".LayerNorm.gamma"},
                                              {".LayerNorm.bias", ".LayerNorm.beta"}};
 

@@ -19,8 +19,9 @@ namespace strata::models {
 // layers.L.predict.{embedding_norm,hidden_norm,in,final_norm}.weight and those of the block, layers.L.….
 Hidden build_stack(const ModelConfig& config, layers::Context& context);
 
-// The same for an encoder and a decoder that reads it. The encoder's parameters begin with "encoder.", the
-// embedding is shared; relative_bias.weight and encoder.relative_bias.weight are the tables of distances.
+// Like build_stack(), for an encoder and a decoder that reads it. The encoder's parameters begin with
+// "encoder.", the embedding is shared; relative_bias.weight and encoder.relative_bias.weight are the tables
+// of distances.
 Hidden build_encoder_decoder(const ModelConfig& config, layers::Context& context);
 
 }  // namespace strata::models

@@ -122,7 +122,7 @@ ModelConfig read_v3(const std::string& text, const std::string& where) {
   return config;
 }
 
-// Of the same shape, under its own name.
+// Kimi K2 has the shape of DeepSeek-V3, under its own name.
 ModelConfig read_kimi(const std::string& text, const std::string& where) {
   ModelConfig config = read_v3(text, where);
   config.family = &kKimiK2;

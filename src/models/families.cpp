@@ -338,8 +338,8 @@ std::vector<std::string> transformers_errors(const ModelConfig& config) {
   };
   if (is({"llama3", "gemma2", "gemma3", "deepseek2"}) && config.hidden_size % config.heads != 0) {
     errors.push_back(fmt::format(
-        "the width {} is not a multiple of {} heads, as transformers requires of {} models, whatever their "
-        "head size",
+        "the width {} is not a multiple of {} heads, which transformers requires of {} models, regardless "
+        "of their head size",
         config.hidden_size, config.heads, family));
   }
   if (is({"llama3"}) && config.init_std > 1) {

@@ -25,7 +25,7 @@ ModelConfig read_llama_keys(const ConfigJson& json, const Family& family, const 
 // attention_bias: of all four projections; mlp_bias: of all three.
 void read_llama_biases(const ConfigJson& json, ModelConfig& config);
 
-// The same keys, for a class of transformers ("LlamaForCausalLM"); without dropout.
+// Writes the keys of read_llama_keys(), for a class of transformers ("LlamaForCausalLM"); without dropout.
 nlohmann::ordered_json llama_keys(const ModelConfig& config, const char* architecture, DType dtype,
                                   const LlamaDefaults& defaults = {});
 

@@ -22,7 +22,7 @@ namespace strata::models {
 
 struct Family;
 
-// Which layers see only the last `size` keys: layers from `first` on, except every `period`-th one (0: no
+// Layers that see only the last `size` keys: those from `first` on, except every `period`-th one (0: no
 // exceptions); `layers`, if not empty, lists them instead.
 struct SlidingWindow {
   int64_t size = 0;  // 0: no layer has a window
@@ -44,8 +44,8 @@ struct Mup {
   int64_t base_head_dim = 0;     // 0: the model's own
 };
 
-// Which tokens see which: in a decoder the earlier ones, in an encoder all. An encoder-decoder reads one
-// sequence with its encoder and generates another with its decoder.
+// The tokens that a token sees: in a decoder the earlier ones, in an encoder all. An encoder-decoder reads
+// one sequence with its encoder and generates another with its decoder.
 enum class Architecture : uint8_t { kDecoder, kEncoder, kEncoderDecoder };
 
 // How the model represents positions.
@@ -158,7 +158,7 @@ struct Hidden {
   graph::ValueId head = graph::kNone;    // [V, d]; the embedding table when tied
   graph::ValueId bias = graph::kNone;    // [V], of the logits
   double softcap = 0;                    // of the logits, 0: none
-  // Of layers that predict further tokens, in order: the input of the same head, and the tokens to predict,
+  // For layers that predict further tokens, in order: the input of the same head, and the tokens to predict,
   // for all rows as in the batch.
   struct Predicted {
     graph::ValueId values, targets;
@@ -190,8 +190,8 @@ struct PresetRow {
   const char* more;
 };
 
-// How config.json names the sizes; nullptr: it does not. Without kv_heads there are as many as heads, without
-// head_dim it is the width by the heads.
+// The names of the sizes in config.json; nullptr if it has none. Without kv_heads there are as many as heads,
+// without head_dim it is the width by the heads.
 struct SizeKeys {
   const char* width = "hidden_size";
   const char* layers = "num_hidden_layers";

@@ -19,7 +19,7 @@ struct TextPart {
   std::span<const std::string_view> ignored_prefixes;  // of all other tensors
 };
 
-// nullptr: no multimodal model contains the family.
+// nullptr if no multimodal model contains the family.
 const TextPart* text_part_of(const Family& family);
 
 }  // namespace strata::models

@@ -11,7 +11,7 @@ namespace strata::observe {
 // Running time in seconds at the end of each of steps(), without the time between a stop and the next start.
 // NaN if the metrics have no time.
 std::vector<double> running_seconds(const MetricsTable& metrics);
-// The same at `now` (Unix seconds), if the run is running.
+// Running time at `now` (Unix seconds), if the run is running.
 double elapsed_seconds(const MetricsTable& metrics, double now);
 
 // A field of an event; NaN or empty if it is missing.

@@ -43,7 +43,7 @@ inline Operand ids_of(const ExpertSizes& s) {
           }};
 }
 
-// The same with every fourth token, and some other pairs, dropped.
+// Like ids_of(), with every fourth token, and some other pairs, dropped.
 inline Operand ids_with_dropped(const ExpertSizes& s) {
   Operand ids = ids_of(s);
   ids.content = [k = s.k, all = ids.content](int64_t i) {

@@ -56,7 +56,7 @@ Operand same_as(graph::InputName<Op> other) {
 // As OpCase has them.
 template <typename Op>
 struct CaseOptions {
-  // Of ops that write over their inputs: which output over which input.
+  // For ops that write over their inputs: the output and the input that it overwrites.
   std::vector<graph::Over<Op>> updates = {};
   double tolerance = 2e-5;
   bool replicated_only = false;

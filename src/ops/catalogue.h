@@ -13,7 +13,7 @@ struct CatalogueEntry {
   const graph::OpDef* op;
   reference::Kernel reference;  // nullptr: `on_host` takes its place
   void (*cases)(device::Cases& to);
-  // Of ops that talk to other ranks: the kernel of all devices whose memory the host reads.
+  // For ops that exchange data with other ranks: the kernel of all devices whose memory the host reads.
   device::BoundKernel (*on_host)(const device::BindRequest& request) = nullptr;
 };
 std::span<const CatalogueEntry> catalogue();

@@ -56,7 +56,7 @@ inline void PrintTo(const OpCase& one, std::ostream* out) {
 const std::vector<OpCase>& op_cases();
 // The sizes at which rates are measured, as models have them; activations are fp32.
 const std::vector<OpCase>& timed_cases();
-// The same with activations in bf16; nullopt if it has none.
+// The case with activations in bf16; nullopt if it has no activations.
 std::optional<OpCase> in_bf16(const OpCase& one);
 
 // Ops that no rate is measured of, and why.

@@ -78,7 +78,7 @@ std::vector<Piece> cut_at_segments(const std::vector<Piece>& pieces, const Value
   return out;
 }
 
-// Of the segments that are cut as one, those among these rows.
+// Counts of the segments that are cut as one, for those among these rows.
 std::vector<int64_t> joined_within(const Value& parameter, const Piece& rows) {
   std::vector<int64_t> counts;
   auto segment = parameter.segments.begin();
@@ -168,7 +168,7 @@ class UpdateBuilder {
                  "{} has parts with separate learning rates, which {} does not support", value.name,
                  definition.name);
     const bool is_cut = graph::is_sharded(graph_, value);
-    // Of blocks that ranks share, all ranks have their parts.
+    // Each rank has a part of every block, or blocks are not distributed.
     const bool shares_parts = definition.is_own == nullptr || value.sharding.distributed_axes.empty();
     if (definition.unit != Definition::Unit::kRows && (definition.add_sharded == nullptr || !shares_parts))
       require_whole(value, definition);

@@ -39,7 +39,7 @@ inline optim::UpdateAttrs update_rows(const optim::Optimizer& optimizer, int64_t
   return attrs;
 }
 
-// Of the sizes at which rates are measured.
+// Operands of the sizes at which rates are measured.
 inline Operand timed_matrix() {
   return f32({1536, 512});
 }

@@ -67,10 +67,10 @@ struct Definition {
   // Constants that it shares with the run's AdamW; nullptr: none.
   void (*share)(Optimizer& own, const Optimizer& adamw) = nullptr;
   bool hidden_matrices = false;  // only for models::is_hidden_matrix(); AdamW has the other tensors
-  // What updates such rows in its place; nullptr: it updates all.
+  // The optimizer that updates such rows in its place; nullptr: it updates all rows.
   std::optional<Optimizer> (*instead)(const Optimizer& own, const Shape& rows) = nullptr;
 
-  // Which rows a node may be for: any, since elements are updated independently (neighbours share states);
+  // The rows that a node may be for: any, since elements are updated independently (neighbours share states);
   // one tensor with separate states; or one matrix, which is a segment of a tensor.
   enum class Unit : uint8_t { kRows, kTensor, kMatrix } unit = Unit::kRows;
   const graph::OpDef& (*op)(const Shape& rows);
@@ -82,7 +82,7 @@ struct Definition {
   // Updates all rows that are in shards, if ranks need one another's; nullptr: a rank updates its own with
   // `op`.
   void (*add_sharded)(graph::Graph&, graph::ValueId scalars, const std::vector<ShardedRows>& all) = nullptr;
-  // Whether a rank updates its own rows of a parameter in shards by `op` all the same; nullptr: never where
+  // Whether a rank updates its own rows of a parameter in shards by `op` all the same; nullptr: never if
   // there is add_sharded.
   bool (*is_own)(const graph::Graph&, const graph::Value& parameter) = nullptr;
 };

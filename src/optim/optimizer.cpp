@@ -129,8 +129,8 @@ void check_update(const NodeView& view, const Value& parameter, const Value& gra
   if (range.first < 0 || range.rows < 0 || range.first + range.rows > parameter.shape[0])
     graph::shape_error(view, "the rows must be the parameter's");
   for (size_t i = 0; i < wanted.size(); ++i) {
-    // Of the rows that the states are for; several nodes share only states that are stored element by
-    // element.
+    // The shape for the rows that the states are for; several nodes share only states that are stored element
+    // by element.
     const Shape shape = with_rows(wanted[i].shape, wanted[i].layout == StateLayout::kElements
                                                        ? range.state_rows
                                                        : wanted[i].shape[0] * attrs.distributed);

@@ -17,7 +17,7 @@
 
 namespace strata::optim {
 
-// Elements whose squares one partial sum holds: norms are reduced in a fixed order, whatever the thread
+// Elements whose squares one partial sum holds: norms are reduced in a fixed order for any thread
 // count.
 inline constexpr int64_t kNormBlock = 1 << 16;
 
@@ -112,7 +112,7 @@ struct UpdateGraph {
   std::vector<State> states;                 // all begin as zeros
 };
 
-// Of a parameter of the graph, which may be part of the one that rules speak of.
+// The rule for a parameter of the graph, which may be part of the parameter that rules refer to.
 ParameterRule rule_for(const graph::Graph& graph, const graph::Parameter& parameter, const RuleOf& rule_of);
 
 // How shards of a parameter are cut: the number of rows that their sizes are multiples of, and which of its
@@ -147,7 +147,7 @@ struct RowRange {
 };
 RowRange row_range(const UpdateAttrs& attrs, const Shape& parameter);
 
-// The same in elements.
+// A RowRange in elements.
 struct UpdateElements {
   int64_t rows = 0, columns = 0, count = 0;
   int64_t first = 0, state_first = 0;

@@ -32,7 +32,7 @@ struct Update : optim::UpdateElements {
         parameter(at.out.parameter),
         gradient(at.in.gradient) {}
 
-  // Of element i of the node's rows.
+  // These take element i of the node's rows.
   double p(int64_t i) const { return parameter.at(first + i); }
   double g(int64_t i) const { return gradient.at(first + i) * static_cast<double>(scalars.grad_scale); }
   void put_p(int64_t i, double value) const { parameter.put(first + i, value); }

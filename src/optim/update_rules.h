@@ -45,7 +45,7 @@ bool is_distributed_along(const UpdateAttrs& attrs, const Value& parameter, Axis
 
 // --- For an op by its signature: all operands between the parameter and the gradient are states.
 
-// Of an optimizer with this op for rows of this shape.
+// The states of an optimizer with this op for rows of this shape.
 template <typename Op>
 std::vector<StateSpec> states_of(const Shape& rows) {
   typename Op::template Out<StateShapes> shapes{};

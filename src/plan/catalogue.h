@@ -153,7 +153,7 @@ Catalogue builtin_catalogue();
 // one that `use = "NAME"` names, becomes used_cluster. `sets` are KEY=VALUE; keys begin with "cluster." or
 // "chip." and apply to the used cluster and its chip.
 Catalogue read_catalogue(const Path& file, std::span<const std::string> sets = {});
-// The same for text that does not come from a file: messages contain `name`. Rejects includes.
+// Like read_catalogue(), for text that does not come from a file: messages contain `name`. Rejects includes.
 Catalogue parse_catalogue(std::string_view text, const std::string& name,
                           std::span<const std::string> sets = {});
 

@@ -281,7 +281,7 @@ struct Resharding {
   comm::Runs received(const Value& y, int from, int to) const { return blocks(y, from, to, false); }
 
  private:
-  // Of a value in its old sharding, or already in the new one.
+  // The blocks of a value in its old sharding, or already in the new one.
   comm::Runs blocks(const Value& value, int from, int to, bool before) const {
     comm::Runs runs;
     for (const graph::HeldSpan& had : graph::held_of(cuts.from, from)) {

@@ -186,7 +186,7 @@ class Compiler {
     return candidate;
   }
 
-  // Of the last candidate; recompute does not change it.
+  // Persistent bytes of the last candidate; recompute does not change them.
   int64_t persistent_bytes() const { return persistent_bytes_; }
 
   // The programs of a candidate; nothing else is made of this compiler afterwards.

@@ -135,7 +135,7 @@ std::vector<int32_t> last_concurrent(const Program& program, const std::vector<B
   return last;
 }
 
-// Of the instructions from `begin` on, of which loops they are.
+// Records the loops of the instructions from `begin` on.
 void note_loops(const Graph& graph, Sequence& sequence, size_t begin) {
   const auto loop_of = [&](size_t i) { return graph.nodes()[static_cast<size_t>(sequence[i].node)].loop; };
   for (size_t end; begin < sequence.size(); begin = end) {

@@ -34,8 +34,8 @@ class Executor {
   // Runs a segment of a program. Allocates nothing. `update_follows`: the caller runs the rest of the
   // schedule next, so that the work that can start early (Program::early) starts during the last micro-batch.
   void run(size_t program, const Action& action, bool update_follows = false);
-  // The same for an action of the program's schedule, with its pipeline messages: its inputs are received
-  // before it, its outputs are sent after it. Actions after the micro-batches wait until all messages have
+  // Like run(), for an action of the program's schedule, with its pipeline messages: inputs are received
+  // before it, outputs are sent after it. Actions after the micro-batches wait until all messages have
   // been sent. `adds`: to the sums that earlier runs of the schedule have left in accumulators.
   void run_in_script(size_t program, size_t at, bool update_follows = false, bool adds = false);
   // Until all that was sent has been received.
@@ -48,13 +48,13 @@ class Executor {
   // Copies between the host and a persistent value of the set, from byte `offset` of it on.
   void upload(const Persistent& value, const void* from, int64_t bytes, int64_t offset = 0) const;
   void download(const Persistent& value, void* to, int64_t bytes, int64_t offset = 0) const;
-  // The same of a persistent value of a program's graph.
+  // These take a persistent value of a program's graph.
   void upload(size_t program, graph::ValueId value, const void* from, int64_t bytes) const;
   void download(size_t program, graph::ValueId value, void* to, int64_t bytes) const;
-  // The same by name.
+  // These take the name of a value.
   void upload(const std::string& name, const void* from, int64_t bytes, int64_t offset = 0) const;
   void download(const std::string& name, void* to, int64_t bytes, int64_t offset = 0) const;
-  // The same of one number, or of the first ones.
+  // These copy one number, or the first ones.
   template <typename T>
   void write(const std::string& name, const T& value) const {
     upload(name, &value, sizeof(T));
@@ -136,7 +136,8 @@ class Executor {
     device::CallList calls;
     std::vector<device::Peers> peers;
     std::vector<std::optional<Exchange>> exchanges;
-    // Of those on the communication queue: the last one before on that queue that must be done; -1: none.
+    // For instructions on the communication queue: the last earlier one on that queue that must be done; -1:
+    // none.
     std::vector<int32_t> after;
     std::vector<Timing> timings;
     std::vector<Loop> loops;

@@ -148,7 +148,7 @@ class Sharing {
     if (ranks.mesh().size(Axis::kReplicate) > 1) replicas_.emplace(ranks.along(Axis::kReplicate));
   }
 
-  // The ranks that hold the same elements of a value as this rank; nullptr: there are none to share with.
+  // The ranks that hold the same elements of a value as this rank; nullptr if there are none.
   SameWeights* of(const graph::Value& value) {
     const auto is_cut = [&](Axis axis) { return value.placements[axis] != graph::Placement::replicated(); };
     if (is_cut(Axis::kReplicate)) return nullptr;

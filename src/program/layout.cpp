@@ -111,7 +111,7 @@ void emit_places(Draft& draft, const ProgramSet& set, int64_t workspace_offset) 
   for (Pool& pool : program.pools) pool.offset += workspace_offset;
 }
 
-// Of the scratch of instruction i of a segment, from the start of the workspace.
+// Offset in the workspace of the scratch of instruction i of a segment.
 int64_t scratch_offset(const Draft& draft, const SegmentAt& segment, size_t i) {
   const Program& program = draft.program;
   if (segment.segment == Segment::kUpdate)

@@ -16,9 +16,9 @@ enum class Recompute : uint8_t {
 };
 std::string_view name_of(Recompute recompute);
 
-// `of_layer` decides for each layer. The loss is never recomputed. Whatever the layer recomputes, rows of the
-// stream that ranks of the tensor axis share are put together again, so that only a rank's own are kept;
-// and with `gathers_again` so are parameters that forward put together of their shards.
+// `of_layer` decides for each layer. The loss is never recomputed. In all modes, rows of the residual stream
+// that ranks of the tensor axis share are gathered again, so that a rank saves only its own; with
+// `gathers_again`, so are parameters that forward gathered from their shards.
 void recompute_pass(graph::Graph& graph, const std::function<Recompute(int32_t)>& of_layer,
                     bool gathers_again = false);
 

@@ -208,7 +208,7 @@ std::vector<Receive> receives_of_step(const Program& program, const Pipeline& pi
   return receives;
 }
 
-// The same of programs whose script is one micro-batch after the other.
+// Receives of programs whose script is one micro-batch after the other.
 std::vector<Receive> receives_in_turn(const Program& program) {
   std::vector<Receive> receives;
   for (size_t i = 0; i < program.script.size(); ++i) {

@@ -76,7 +76,7 @@ struct Message {
   std::vector<graph::ValueId> values = {};
 };
 
-// Of a script, before which of its actions a receive starts.
+// A receive, and the action of the schedule before which it starts.
 struct Receive {
   int32_t before = 0;   // an action of the schedule
   int32_t message = 0;  // of the program
@@ -121,8 +121,8 @@ struct Program {
   Request request;
   Script script;  // a step
   graph::Graph graph;
-  // By chunk and segment; then the list that overwrites accumulators and the one that adds to them, which is
-  // empty where no action accumulates. Segments that no micro-batch has are those of chunk 0.
+  // By chunk and segment; then the list that overwrites accumulators and the list that adds to them, which is
+  // empty if no action accumulates. Segments that no micro-batch has are those of chunk 0.
   template <typename List>
   using ByList = std::vector<std::array<std::array<List, kVariants>, kSegments>>;
   ByList<std::vector<Instruction>> segments = ByList<std::vector<Instruction>>(1);

@@ -28,7 +28,7 @@ class Ranks {
   // The ranks that differ from this one on these axes only, in row-major order: a separate group, which every
   // rank requests at the same point.
   comm::Communicator& over(const std::vector<graph::Axis>& axes) const { return over({axes, 0, false}); }
-  // Of these, the `node_ranks` neighbours in this rank's node, or the ranks at its place in all nodes.
+  // The `node_ranks` neighbours among them in this rank's node, or those at its place in all nodes.
   comm::Communicator& within(const std::vector<graph::Axis>& axes, int64_t node_ranks) const {
     return over({axes, node_ranks, false});
   }
@@ -40,7 +40,7 @@ class Ranks {
   // All of them; those among which the batch is split.
   comm::Communicator& all() const { return *all_; }
   comm::Communicator& batch() const { return *batch_; }
-  // Which part of the batch this rank has, of how many.
+  // This rank's part of the batch, and the number of parts.
   int64_t batch_part() const;
   int64_t batch_parts() const { return mesh_.batch_ranks(); }
   // Whether this is the first of the ranks that hold the same shard of a value with this placement: sums over

@@ -24,7 +24,7 @@ class RowCopies {
  private:
   struct Part {
     Column column;
-    // Of a column that ranks of the context axis share: what this one holds, in its order.
+    // If ranks of the context axis share the column: the ranges that this rank holds, in its order.
     std::optional<std::vector<graph::HeldSpan>> held;
   };
   int64_t sequences_;

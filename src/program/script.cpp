@@ -22,7 +22,7 @@ std::vector<Segment> stages_of(const ScriptOptions& options) {
   return {Segment::kForward, Segment::kInputGrad, Segment::kWeightGrad};
 }
 
-// Of one chunk.
+// Checks the order of one chunk.
 void check_order(std::span<const Action> order, const std::vector<Segment>& stages, int32_t micro_batches,
                  int32_t chunk) {
   std::vector<size_t> done(static_cast<size_t>(micro_batches), 0);  // stages of each micro-batch

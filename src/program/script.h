@@ -40,8 +40,8 @@ struct Action {
   Segment segment = Segment::kForward;
   int32_t micro_batch = 0;
   bool accumulates = false;  // which of the segment's variants
-  // Of the stages of a pipeline that this rank has, counted from 0: each has segments of a micro-batch of its
-  // own.
+  // The pipeline stage, counted from 0 among those that this rank has: each has its own segments of a
+  // micro-batch.
   int32_t chunk = 0;
   bool operator==(const Action&) const = default;
 };
@@ -60,7 +60,7 @@ struct SegmentAt {
 // The segments of a micro-batch in the order in which it passes them: forward by ascending chunk, all others
 // by descending.
 std::vector<SegmentAt> in_order_of_micro_batch(int32_t chunks);
-// Of all segments, those before and after the micro-batches.
+// All segments: those before the micro-batches, those of a micro-batch, and those after.
 std::vector<SegmentAt> all_segments(int32_t chunks);
 
 struct ScriptOptions {
@@ -72,7 +72,7 @@ struct ScriptOptions {
 
 // The schedule of a step: `order`, which holds the actions of all micro-batches, or if it is empty one
 // micro-batch after the other; then, when training, the update and the packing of the new weights. Decides
-// which actions accumulate, whatever `order` specifies. Throws ConfigError if an action is missing, repeated,
+// which actions accumulate, regardless of `order`. Throws ConfigError if an action is missing, repeated,
 // of no use here, or before one that it needs.
 Script make_script(const ScriptOptions& options, const Script& order = {});
 

@@ -27,7 +27,7 @@ struct Started {
   comm::Communicator* group = nullptr;
   comm::Ticket ticket = {};
   const device::CallList* kernels = nullptr;  // of what a kernel has started: its list; it has no group
-  Timing* timing = nullptr;                   // which waiting for it adds to; nullptr: none
+  Timing* timing = nullptr;                   // the timing that a wait for it adds to; nullptr: none
   size_t index = 0;    // of the instruction in its list, or of the message in the program
   size_t program = 0;  // kMessage, and so are those below
   int32_t micro_batch = 0;
@@ -57,7 +57,7 @@ class Underway {
     if (!started_.empty()) wait_for([&](const Started& one) { return one.what == what; });
   }
   // For an instruction of the segment that runs. The plan relies on the queue's order: a wait for one waits
-  // for all that were started before it, on whatever group of ranks.
+  // for all that were started before it, on any group of ranks.
   void wait_through(size_t instruction) {
     wait_for([&](const Started& one) {
       return one.what == Started::What::kInstruction && one.index <= instruction;

@@ -1,4 +1,4 @@
-// Which instructions must wait for which of another queue.
+// The instructions of other queues that each instruction must wait for.
 #pragma once
 
 #include <array>
@@ -28,8 +28,8 @@ struct Waits {
   // Instruction i waits for those of on[first[i]] to on[first[i + 1]].
   std::vector<uint32_t> first;
   std::vector<int32_t> on;
-  // Of each instruction, by queue: the last one of it that is surely done when the instruction starts; −1:
-  // none. A queue works in order, so all before it are done too.
+  // For each instruction, by queue: the last one on that queue that is surely done when the instruction
+  // starts; −1: none. A queue works in order, so all before it are done too.
   std::vector<std::array<int32_t, graph::kQueues>> done;
 
   std::span<const int32_t> of(size_t i) const { return {on.data() + first[i], on.data() + first[i + 1]}; }

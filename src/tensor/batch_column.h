@@ -10,7 +10,7 @@ namespace strata {
 
 enum class Column : uint8_t {
   kEncoderTokens,   // in [0, vocabulary)
-  kEncoderKvBegin,  // as kKvBegin, of the encoder's row: places that see each other have the same
+  kEncoderKvBegin,  // as kKvBegin, of the encoder's row: equal for places that see each other
   kTokens,          // in [0, vocabulary); of the decoder's row if there is an encoder
   kPositions,       // within the document (or the window), from 0
   kTargets,         // the token to predict; -1: no loss here

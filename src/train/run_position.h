@@ -13,7 +13,7 @@
 
 namespace strata::training {
 
-// The same on all ranks. Used by one thread; other threads may read the samples. Throws as SampleSource does
+// Identical on all ranks. Used by one thread; other threads may read the samples. Throws as SampleSource does
 // if the order cannot be made.
 class RunPosition {
  public:

@@ -62,7 +62,7 @@ class RunStore {
   // damaged ones; nullopt if there is no good one.
   std::optional<TrainingState> load_newest(const models::ModelConfig& model,
                                            const program::Executor& executor) const;
-  // The same from a checkpoint, or from the newest one in a run folder.
+  // Like load_newest(), from a given checkpoint, or from the newest one in a run folder.
   TrainingState load(const std::string& checkpoint, const models::ModelConfig& model,
                      const program::Executor& executor) const;
 

@@ -17,8 +17,8 @@ namespace strata::training {
 // process id of the first rank if it runs on this host, else 0. A single rank compares nothing and gets 0.
 int64_t require_same_start(comm::World& world, comm::Communicator& all, const RunOptions& options);
 
-// The same for the results of the start: the keys left to the program, the training tokens, and the compiled
-// step, which may differ only between the stages of a pipeline.
+// Like require_same_start(), for the results of the start: the keys left to the program, the training tokens,
+// and the compiled step, which may differ only between the stages of a pipeline.
 void require_same_work(comm::World& world, comm::Communicator& all, const config::RunConfig& resolved,
                        const config::RunData& data, const program::ProgramSet& set);
 

@@ -25,7 +25,7 @@ class Saves {
   bool is_due(const RunPosition& position) const { return due_.after_next(position); }
   // Ends the previous save first.
   void begin(const RunStore::Save& save);
-  // Waits until the checkpoint is complete and durable, and reports it. Does nothing if no save was begun.
+  // Waits until the checkpoint is complete and durable, and reports it. Does nothing if no save was started.
   void end();
   // Waits until weights and states may change.
   void before_update();

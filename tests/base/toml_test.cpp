@@ -102,7 +102,7 @@ TEST_F(TomlTest, LimitsTheGrowthOfIncludes) {
     for (const std::string& text : {key + " = 1\n", "[" + key + "]\n", "x = { " + key + " = 1 }\n"}) {
       EXPECT_NE(error_of([&] {
                   parse_toml("\n" + text, "deep");
-                }).find("[deep:2] found a key of more than 32 parts"),
+                }).find("[deep:2] found a key with more than 32 parts"),
                 std::string::npos)
           << part;
     }

@@ -57,7 +57,7 @@ class Lab {
 
   // Two steps of two sequences with a checkpoint after each, unless `sets` change it. `more`: further tables.
   Seen run(const Sets& sets = {}, const std::string& more = "");
-  // The same on several ranks, which are threads of this process.
+  // Like run(), on several ranks, which are threads of this process.
   Seen run_on(int ranks, const Sets& sets = {});
   std::string refusal_on(int ranks, const Sets& sets);
   // Runs another RUN.toml instead of the tiny run's.

@@ -408,7 +408,7 @@ threads = 1
   EXPECT_NEAR(found["specialisation"].get<double>(), specialisation, 1e-9);
   EXPECT_NEAR(found["max_vio"].get<double>(), most, 1e-9);
   EXPECT_EQ(found["dead_experts"], dead);
-  // The same for files instead of the run's sources, and for all tokens.
+  // Routing statistics for files instead of the run's sources, and for all tokens.
   const std::string files = " --tokens fives.bin --tokens nines.bin --max-tokens 0";
   const json all = desk.object("eval --experts --model moe/final" + files + words);
   EXPECT_EQ(all["tokens"], 2 * 599);

@@ -11,10 +11,10 @@ class Desk {
 
   // Runs `strata WORDS` in the folder; `words` are split at spaces, `more` are appended unchanged.
   Outcome strata(const std::string& words, const std::vector<std::string>& more = {}) const;
-  // The same; it must succeed and print one JSON object.
+  // Like strata(), but it must succeed and print one JSON object.
   json object(const std::string& words, const std::vector<std::string>& more = {}) const;
-  // The same; it must reject arguments or configuration: exit code 2 and empty standard output. Returns the
-  // message.
+  // Like strata(), but it must reject arguments or configuration: exit code 2 and empty standard output.
+  // Returns the message.
   std::string refused(const std::string& words, const std::vector<std::string>& more = {}) const;
 
   Path path(const std::string& name) const { return lab_.path("desk") / name; }

@@ -168,7 +168,7 @@ class LeakyDevice final : public device::HostDevice {
 enum class Plant {
   kNothing,
   kBidirectional,  // rows of layer 2 see their whole document
-  kBothWays,       // the same in all layers
+  kBothWays,       // rows of all layers see their whole document
   kOffByOne,       // rows of layer 1 see one key ahead
   kWindowAhead,    // rows of layer 2 see five keys ahead
   kOtherDocument,  // rows of layer 1 see all earlier documents

@@ -187,7 +187,7 @@ TEST(Allocations, NoneOfOursInAnyOptimizer) {
   }
 }
 
-// The same if all three matmuls of a layer call the library's sgemm.
+// Nor are there allocations if all three matmuls of a layer call the library's sgemm.
 TEST(Allocations, NoneOfOursWithLibraryMatmuls) {
   CompileOptions options = tiny_options("llama3-5m");
   options.model.hidden_size = 256;

@@ -81,7 +81,7 @@ inline std::vector<int32_t> shared_rows(const std::vector<int32_t>& rows, int64_
   }
   return held;
 }
-// Sequence s of a micro-batch is the same on whatever rank. `masks`: every fifth token has no target. The
+// Sequence s of a micro-batch is the same on every rank. `masks`: every fifth token has no target. The
 // term counts do not match the targets: any numbers weigh losses equally on all ranks.
 inline void fill_batch(Executor& executor, const graph::Coordinates& at, bool masks = true) {
   const graph::Mesh& mesh = executor.set().options.mesh;

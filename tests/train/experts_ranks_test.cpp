@@ -151,8 +151,8 @@ INSTANTIATE_TEST_SUITE_P(
                            "biases"}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
-// Expert capacity determines the number of passes and must not change a bit of the result, whatever runs
-// alongside the passes, is recomputed for them or gathered for them.
+// Expert capacity determines the number of passes and must not change a bit of the result, regardless of
+// the work that runs alongside the passes and is recomputed or gathered for them.
 class CapacityOfSharedExperts : public testing::TestWithParam<Layout> {};
 TEST_P(CapacityOfSharedExperts, ChangesNoBit) {
   const TinyRun tiny;

@@ -10,7 +10,7 @@ namespace strata::data {
 
 class PartIds {
  public:
-  // `phase`: the one that the deduplication ended.
+  // `phase`: the phase that the deduplication ended.
   PartIds(const BuildJob& job, size_t phase) : job_(job), phase_(phase) {}
 
   // Valid as long as this object.

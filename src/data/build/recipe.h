@@ -19,7 +19,7 @@ struct RecipeSource {
   std::string name;
   std::vector<std::string> paths;  // files, folders, globs; absolute, or from the working folder
   RecordOptions records;
-  // Of the mixture, passed on to training in sources.toml.
+  // For the mixture; passed on to training in sources.toml.
   double weight = 1;
   int64_t max_epochs = 0;  // 0: not limited
   int64_t max_tokens = 0;  // 0: not limited

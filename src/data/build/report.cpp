@@ -153,7 +153,7 @@ std::string lengths(const BuildStats& stats) {
   return "<div class=\"card\"><h2>Length of documents</h2><div class=\"bars\">" +
          bars("read", std::span(stats.lengths_in.bins).first(count), "1 B", high, -1, "") +
          bars("kept", std::span(stats.lengths_out.bins).first(count), "1 B", high, -1, "") +
-         "</div><p class=\"muted small\">bytes, each bar twice as long as the one before</p></div>\n";
+         "</div><p class=\"muted small\">bytes; each range is twice the previous one</p></div>\n";
 }
 
 std::string examples(const DropReason& drop) {

@@ -1,5 +1,5 @@
-// Which documents hang together, and which of each cluster stays: the one with the most words, of several the
-// first.
+// Clusters of connected documents, and the one of each cluster that stays: that with the most words, or the
+// first of several.
 #pragma once
 
 #include <cstdint>

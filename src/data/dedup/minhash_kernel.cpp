@@ -131,8 +131,8 @@ HWY_NOINLINE bool LeastWide(const PermutationTable& table, const uint64_t* hashe
   return hn::AllTrue(ds, hn::Gt(all, hn::BitCast(ds, top)));
 }
 
-// The same with the whole modulus and 32 bits of it: (v + ((v mod 2^61 + q + 1) >> 61)) mod 2^61 of plain v,
-// q.
+// Like LeastWide(), with the whole modulus and 32 bits of it: (v + ((v mod 2^61 + q + 1) >> 61)) mod 2^61 of
+// plain v, q.
 HWY_NOINLINE void LeastNarrow(const PermutationTable& table, const uint64_t* hashes, size_t count, bool first,
                               uint64_t* out) {
   const Wide d;
@@ -197,8 +197,8 @@ HWY_INLINE uint32_t bits_of(hn::Mask<SignedHalf> mask) {
   return bits[0];
 }
 
-// Which minima a hash may lower is first listed for a block of hashes, as many as came before: a branch at
-// each of them would be foretold badly.
+// First lists the minima that each hash of a block may lower; a block has the number of hashes that preceded
+// it. A branch at each hash would be mispredicted often.
 HWY_NOINLINE void LowerWide(const PermutationTable& table, const uint64_t* hashes, size_t seen, size_t count,
                             uint64_t* out) {
   const Half d;

@@ -173,7 +173,7 @@ class Decider {
     spilled_ = false;
   }
 
-  // Of a group that memory does not hold the windows are sorted by themselves, with those of other such
+  // The windows of a group that does not fit in memory are sorted individually, with those of other such
   // groups.
   void spill_group() {
     for (const Member& member : group_) {
@@ -193,7 +193,7 @@ class Decider {
     }
   }
 
-  // The same for few members: the length of the match around the anchors of two texts decides all windows
+  // For groups of few members: the length of the match around the anchors of two texts decides all windows
   // together.
   void compare_few() {
     for (size_t j = 1; j < group_.size(); ++j) {

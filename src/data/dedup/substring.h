@@ -1,5 +1,5 @@
-// Long repeated spans (after Lee et al. 2022, without a suffix array): whatever L bytes occurred before,
-// anywhere in the corpus or earlier in the same text, are cut out, and the first occurrence stays.
+// Long repeated spans (after Lee et al. 2022, without a suffix array): any L bytes that occurred before,
+// elsewhere in the corpus or earlier in the same text, are cut out, and the first occurrence stays.
 //
 // The rule. A window is L bytes of one text. Windows are ordered by document and by position in it. A window
 // is cut if the first window with the same bytes is in another document or ends before it begins. The union

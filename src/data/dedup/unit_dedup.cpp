@@ -188,7 +188,7 @@ class UnitStage final : public CorpusStage {
     if (decision.cut.empty()) return;
     const size_t last = at + count - 1;
     if (kept > 0 && last_kept + 1 < count && view.text_ends[last] == view.extents[last].end) {
-      // The text's end has no separator after it: the one before the last cut goes.
+      // The text's end has no separator after it, so the separator before the last cut is removed.
       TextSpan span = decision.cut.back();
       span.begin = options_.kind == UnitKind::kLine ? span.begin - 1 : view.text_ends[at + last_kept];
       decision.cut.pop_back();

@@ -171,7 +171,7 @@ std::string_view C4Quality::apply(TextView& text, const Document&, StageStats& s
       while (word < last && word->bytes.data() < whole.data() + whole.size()) ++word;
       of_line = {first, static_cast<size_t>(word - first)};
     } else {
-      // Sentences may be cut inside of a word.
+      // Sentences may be cut inside a word.
       scratch.words.clear();
       split_whitespace(whole, scratch.words);
       of_line = scratch.words;

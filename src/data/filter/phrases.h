@@ -13,7 +13,7 @@ struct LinePhrases {
 
 LinePhrases find_phrases(std::string_view lowered);
 
-// False only if no line of the text has any of them, in whatever case. One fast pass.
+// False only if no line of the text has any of them, ignoring case. One fast pass.
 bool may_have_phrases(std::string_view text);
 
 }  // namespace strata::data

@@ -16,7 +16,7 @@ namespace {
 // n-grams are always looked up.
 constexpr uint32_t kStartBytes = 16;
 
-// Of up to 16 bytes, where 16 can be read: without a branch on the size.
+// Hashes up to 16 bytes without a branch on the size; 16 bytes must be readable.
 uint64_t hash_of_16(const char* bytes, size_t size) {
   const auto low_bytes = [](size_t n) { return n == 0 ? 0 : ~uint64_t{0} >> (64 - 8 * n); };
   uint64_t a, b;

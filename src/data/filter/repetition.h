@@ -36,8 +36,8 @@ class FirstPlaces {
   size_t mask_ = 0;
 };
 
-// Which keys may have come more than once: all that did, and few others. No lookup depends on the result of
-// another.
+// Finds keys that may have come more than once: all that did, and few others. No lookup depends on the result
+// of another.
 class ComeTwice {
  public:
   void reset(size_t items);

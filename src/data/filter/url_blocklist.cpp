@@ -150,7 +150,7 @@ StageKind url_blocklist_kind() {
                          file("urls_file"),
                          list("banned_words", "words of a URL that drop it"),
                          file("banned_words_file"),
-                         list("banned_subwords", "the same, also inside of words"),
+                         list("banned_subwords", "the same, also inside words"),
                          file("banned_subwords_file"),
                          list("soft_banned_words", "words of which several drop it"),
                          file("soft_banned_words_file"),

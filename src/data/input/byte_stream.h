@@ -14,8 +14,8 @@
 
 namespace strata::data {
 
-// From the first bytes, whatever the name; frames that zstd and lz4 skip, as pzstd writes them, are passed
-// over.
+// Determined by the first bytes, not by the name; frames that zstd and lz4 skip, as pzstd writes them, are
+// passed over.
 Compression find_compression(const Path& path);
 
 class ByteStream {

@@ -20,7 +20,7 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// Words that are boilerplate as a whole part of a name, and those that are so inside of one.
+// Words that mark boilerplate as a whole part of a name, and those that also do so inside one.
 constexpr std::string_view kNameParts[] = {"nav",     "menu",   "footer",  "ad",        "ads",     "share",
                                            "sharing", "social", "related", "comments",  "comment", "tags",
                                            "pager",   "popup",  "modal",   "toc",       "login",   "search",

@@ -38,7 +38,7 @@ class NestedReader {
   struct Open {
     GumboTag tag;
     TagRule rule;
-    uint8_t around;  // inside of the element
+    uint8_t around;  // inside the element
     bool skipped;
     uint32_t node;  // kNone: it has none
   };

@@ -40,7 +40,7 @@ struct HtmlNodes {
   std::deque<std::string> strings;
   std::vector<std::unique_ptr<char[]>> memory;
 
-  // Of several attributes of a name the first holds. Null: there is none.
+  // Returns the first attribute of this name, or null.
   const std::string_view* find(const HtmlNode& node, HtmlName name) const {
     for (uint32_t i = node.attribute; i < node.attribute + node.of; ++i) {
       if (attributes[i].name == name) return &attributes[i].value;
@@ -60,9 +60,9 @@ struct HtmlNodes {
 // and both can take hours.
 bool read_any_page(std::string_view html, HtmlNodes& out);
 
-// The same for pages that need no repair, many times faster: each end tag is at a place where its element may
-// end, and nothing is missing except tags that the standard lets authors leave out (</p>, </li>, <tbody>, …).
-// Returns false for other pages, or rare constructs; the nodes are of no use then. Never true if
+// Like read_any_page(), many times faster, for pages that need no repair: each end tag is at a place where
+// its element may end, and nothing is missing except tags that the standard lets authors omit (</p>, </li>,
+// …). Returns false for other pages, or rare constructs; the nodes are of no use then. Never true if
 // read_any_page is false.
 bool read_nested_page(std::string_view html, HtmlNodes& out);
 

@@ -186,7 +186,7 @@ bool HtmlScanner::skip_raw(GumboTag tag) {
     comment |= here.starts_with("<!--");
     script |= is_tag(here.substr(1), "script");
     if (!here.starts_with("</") || !is_tag(here.substr(2), name)) continue;
-    // A script inside of a comment inside of a script has its own end tag.
+    // A script inside a comment inside a script has its own end tag.
     HtmlTag end;
     return !(comment && script) && read_attributes(here.data() + 2 + name.size(), end);
   }

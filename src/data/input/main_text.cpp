@@ -8,7 +8,7 @@
 namespace strata::data {
 namespace {
 
-// Of running text; Kohlschütter's shallow features put the borders at a third and at ten words.
+// Thresholds of running text; Kohlschütter's shallow features put the borders at a third and at ten words.
 constexpr double kMaxLinkDensity = 1.0 / 3;
 constexpr uint32_t kRunningWords = 10;
 // Scripts without spaces have no words to count: so many characters count as one.
@@ -56,7 +56,7 @@ std::vector<double> sum_up(const HtmlPage& page, const std::vector<double>& of_b
   return sums;
 }
 
-// Which elements are boilerplate by name, or inside of such a one.
+// The elements that are boilerplate by name, or are inside one that is.
 std::vector<char> find_boilerplate(const HtmlPage& page) {
   std::vector<double> characters;
   for (const HtmlBlock& block : page.blocks)
@@ -75,13 +75,13 @@ std::vector<char> find_boilerplate(const HtmlPage& page) {
 size_t find_main(const HtmlPage& page, const std::vector<double>& running) {
   size_t root = 0;
   for (size_t e = 0; e < page.elements.size(); ++e) {
-    // Of several, the outermost with enough; <main> is found before the <article>s in it.
+    // The outermost one with enough text; <main> is found before the <article>s in it.
     if (page.elements[e].main && running[e] >= kSemanticShare * running[0] && running[e] > 0) return e;
   }
   std::vector<char> holds_others(page.elements.size());
   for (size_t e = 1; e < page.elements.size(); ++e) holds_others[page.elements[e].parent] = 1;
   for (size_t e = 1; e < page.elements.size(); ++e) {
-    // Elements come before those inside of them, and two separate ones cannot both hold this share. The
+    // Elements come before those inside them, and two separate ones cannot both hold this share. The
     // children of a paragraph are not searched: the text around them belongs to it.
     if (holds_others[e] && page.elements[e].parent == root && running[e] >= kMainShare * running[0] &&
         running[e] > 0)

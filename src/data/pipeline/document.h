@@ -32,7 +32,7 @@ inline bool is_own_name(std::string_view field) {
 }
 
 // The value of one member of `fields` if it is a string, unescaped; empty if it is absent or not a string.
-// The last member of a name counts, whatever the others hold.
+// If several members have the name, the last one counts.
 std::string string_field(const Document& document, std::string_view name);
 // One more member with a string for the document's fields.
 void add_field(Document& document, std::string_view name, std::string_view value);

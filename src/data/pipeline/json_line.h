@@ -22,7 +22,7 @@ class JsonLine {
   // `detail` describes the problem and only the id of the document is valid. The last of duplicate keys
   // counts, as in Python. The bytes need not be UTF-8: the caller checks that.
   ReadStatus parse(std::string_view line, Document& document, std::string& detail);
-  // The same of any bytes: kInvalidUtf8 for a line that is not UTF-8.
+  // Like parse(), for any bytes: kInvalidUtf8 for a line that is not UTF-8.
   ReadStatus read(std::string_view line, Document& document, std::string& detail);
 
   // A line that holds no record and is passed over.

@@ -35,8 +35,8 @@ EvalWindows::EvalWindows(TokenCorpus corpus, const EvalOptions& options)
     windows_ = tokens_ / shape_.window + (tokens_ % shape_.window > 1 ? 1 : 0);
     return;
   }
-  // Window w has a target that no other window has unless the one before it reached the end; and at least two
-  // tokens.
+  // Window w has a target that no other window has unless the previous window reached the end; and at least
+  // two tokens.
   const int64_t by_tokens = (tokens_ - 2) / options_.stride + 1;
   const int64_t by_targets = tokens_ <= length + 1 ? 1 : (tokens_ - length - 2) / options_.stride + 2;
   windows_ = std::min(by_tokens, by_targets);

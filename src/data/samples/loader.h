@@ -20,7 +20,7 @@ struct LoaderOptions {
       1;               // of one call; memory is depth * max_sequences * T * 16 bytes, more with an encoder
   int64_t depth = 4;   // batches prepared ahead, at least 2
   int64_t stride = 0;  // from one call's first sample to the next's; 0: the call's sequences
-  // Of a batch that has more than the sequences of one call: the others are rows without a target.
+  // Rows of a batch, if it has more than the sequences of one call: the others have no target.
   int64_t rows = 0;
 };
 

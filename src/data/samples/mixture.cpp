@@ -42,7 +42,7 @@ Mixture::Mixture(const std::vector<MixturePhase>& phases, const std::vector<int6
     STRATA_CHECK(phases[p].weights.size() == limits.size(), "{} weights for {} sources",
                  phases[p].weights.size(), limits.size());
     const int64_t stop = p + 1 < phases.size() ? phases[p + 1].first_sample : kUnbounded;
-    STRATA_CHECK(stop > phases[p].first_sample, "phase {} does not start after the one before", p + 1);
+    STRATA_CHECK(stop > phases[p].first_sample, "phase {} does not start after the previous one", p + 1);
     while (first < stop) {
       std::vector<double> weights = phases[p].weights;
       bool any = false;

@@ -1,4 +1,4 @@
-// Which source the i-th sample of a run comes from, as a pure function of i in O(log phases).
+// The source of the i-th sample of a run, as a pure function of i in O(log phases).
 // Weights are rounded to multiples of 1/65536 (largest remainder; a weight above zero keeps at least one),
 // and one period of 65,536 samples is laid out by largest deficit: place r goes to the source whose count is
 // farthest below its share of r + 1. After i samples a source's count differs from its exact share by at most

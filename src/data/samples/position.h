@@ -24,7 +24,7 @@ struct EpochLayout {
 struct SourcePosition {
   std::string name;
   int64_t tokens = 0;  // of its corpus
-  EpochLayout layout;  // of the epoch begun
+  EpochLayout layout;  // of the current epoch
   int64_t epoch = 0;
   int64_t offset = 0;  // places of the epoch's rows, in their order, that were read
   int64_t read = 0;    // places of all epochs

@@ -36,7 +36,7 @@ int32_t* append(const int32_t* from, int64_t n, int32_t* to) {
   return std::copy(from, from + n, to);
 }
 
-// Of one document or, with `starts`, of several.
+// Fills the places of one document or, with `starts`, of several.
 void fill_places(const uint8_t* starts, int64_t n, const Batch& row) {
   int32_t begin = 0;
   for (int64_t j = 0; j < n; ++j) {

@@ -127,7 +127,7 @@ Mixture SampleSource::make_mixture(const std::vector<SampleSourceSpec>& specs) {
   std::vector<MixturePhase> phases{initial};
   for (MixturePhase phase : options_.phases) {
     check_weights(phase.weights, specs.size(), "data.phase");
-    // Of the phases that had begun at the origin, the last holds there.
+    // If several phases had started at the origin, the last of them applies there.
     const bool begun = options_.origin.sample > 0 && phase.first_sample <= options_.origin.sample;
     phase.first_sample = std::max<int64_t>(0, phase.first_sample - options_.origin.sample);
     if (begun || (phase.first_sample == 0 && phases.size() == 1)) {
@@ -136,7 +136,7 @@ Mixture SampleSource::make_mixture(const std::vector<SampleSourceSpec>& specs) {
     }
     if (phase.first_sample <= phases.back().first_sample) {
       throw ConfigError(
-          "[data.phase] starts at sample {}, not after the one before ({}); sort the phases by from_step",
+          "[data.phase] starts at sample {}, not after the previous one ({}); sort the phases by from_step",
           phase.first_sample + options_.origin.sample, phases.back().first_sample + options_.origin.sample);
     }
     phases.push_back(phase);

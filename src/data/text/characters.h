@@ -75,7 +75,7 @@ void lower(std::string_view text, std::string& out);
 // keep their order, although normalisation might swap them.
 void simplify(std::string_view text, std::string& out);
 
-// The same for long texts, with the processor's vectors. To be used for one text after another.
+// simplify() for long texts, with vector instructions. To be used for one text after another.
 class Simplifier {
  public:
   Simplifier();

@@ -57,7 +57,7 @@ size_t dots(std::string_view run, size_t from) {
 
 int ascii_prefix(std::string_view run) {
   const char first = run[0];
-  // Of letters only US$, C$ and A$.
+  // Letters: only US$, C$ and A$.
   if (is_letter(first)) return run.substr(1, 2).find('$') == std::string_view::npos ? 0 : kAskPattern;
   if (is_digit(first)) return 0;
   if (is_mark(first)) return 1;

@@ -206,7 +206,7 @@ class SentenceStarts {
     end_ = word.bytes.data() + word.bytes.size();
     return starts;
   }
-  // The same of white space at the end.
+  // Whether a sentence starts at white space at the end.
   bool add_end(const char* end) const { return space_before(end); }
 
   bool ended() const { return ended_; }  // an end mark came, and nothing since but end marks and punctuation

@@ -28,7 +28,7 @@ Word make_word(std::string_view bytes);
 // str.split(), appended to `words`.
 void split_whitespace(std::string_view text, std::vector<Word>& words);
 
-// The same for long texts, with the processor's vectors. To be used for one text after another.
+// split_whitespace() for long texts, with vector instructions. To be used for one text after another.
 class WordSplitter {
  public:
   WordSplitter();

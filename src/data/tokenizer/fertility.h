@@ -25,7 +25,7 @@ struct Fertility {
 
 int64_t count_spaced_words(std::string_view text);
 
-// Of one document, its tokens without those that a post-processor adds.
+// The fertility of one document, without the tokens that a post-processor adds.
 Fertility measure_fertility(const Tokenizer& tokenizer, std::string_view text);
 
 }  // namespace strata::data

@@ -10,7 +10,7 @@
 namespace strata::data {
 namespace {
 
-// Merges as far as the rules so far go. Tokens are short: the plain scan is good enough.
+// Merges with the rules known so far. Tokens are short: the plain scan is good enough.
 void merge_all(const MergeTable& rules, std::vector<int32_t>& symbols) {
   for (;;) {
     MergeRule best;

@@ -1,7 +1,7 @@
 // Hand-written scanners for the split patterns that published tokenizers use: the same pieces as their
 // regular expressions give, in one pass. Every character belongs to a piece (these patterns leave no gaps),
-// so a piece starts where the one before ends. A scanner looks ahead and never back: it may be resumed at any
-// piece's end.
+// so a piece starts where the previous one ends. A scanner looks ahead and never back: it may be resumed at
+// any piece's end.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Which tokens begin and end a text: what a model's files declare, not what a vocabulary happens to hold.
+// The tokens that begin and end a text, as a model's files declare them, not as a vocabulary happens to hold
+// them.
 // Training, evaluation, tasks, samples, objectives and exports all take them from here (Tokenizer::ends).
 #pragma once
 

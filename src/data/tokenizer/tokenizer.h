@@ -24,11 +24,10 @@
 namespace strata::data {
 
 struct EncodeOptions {
-  bool add_special_tokens = false;  // add the post-processor's begin- and end-of-text tokens
-  bool parse_added_tokens = true;   // recognise added tokens in the text; false: it is plain text throughout
-  bool special_as_text = false;     // of added tokens, recognise only those that are not special
-  SpecialCounts* special =
-      nullptr;  // counts special tokens that the text spells out, whatever becomes of them
+  bool add_special_tokens = false;   // add the post-processor's begin- and end-of-text tokens
+  bool parse_added_tokens = true;    // recognise added tokens in the text; false: it is plain text throughout
+  bool special_as_text = false;      // of added tokens, recognise only those that are not special
+  SpecialCounts* special = nullptr;  // counts special tokens that the text spells out, recognised or not
 };
 
 struct DecodeOptions {
@@ -73,8 +72,8 @@ class Tokenizer {
   // tokenizer.json, the begin-of-text token of a tekken or SentencePiece file.
   std::span<const int32_t> prefix_ids() const;
   std::span<const int32_t> suffix_ids() const;
-  // A text to continue, begun like the model's texts: with the template's tokens, else with ends().begin if
-  // the files declare that it is added.
+  // A text to continue. It begins as the model's texts do: with the template's tokens, else with ends().begin
+  // if the files declare that it is added.
   std::vector<int32_t> encode_prompt(std::string_view text) const;
 
   uint64_t hash() const;  // of json()

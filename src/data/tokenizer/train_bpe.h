@@ -16,7 +16,7 @@ struct TrainOptions {
   int64_t min_frequency = 2;                                    // pairs that occur less often are not merged
   std::vector<std::string> special_tokens = {"<|endoftext|>"};  // ids from 0, in this order
   std::string pattern = "gpt2";  // how text is split: a name that split_preset knows
-  // Which of the special tokens encoding with special tokens puts around a text; empty: none.
+  // The special tokens that encoding with special tokens puts around a text; empty: none.
   std::string begin_of_text = {}, end_of_text = {};
   // Called many times a second between chunks of work; an exception from it ends the training.
   std::function<void()> check = [] {};

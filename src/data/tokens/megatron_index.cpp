@@ -94,8 +94,8 @@ MegatronIndex parse_megatron_index(std::span<const std::byte> bytes, const std::
     if (length < 0) throw DataError("[{}] sequence {} has length {}; the index is damaged", name, s, length);
     if (pointer != index.tokens * width) {
       throw DataError(
-          "[{}] sequence {} starts at byte {} of the .bin file; expected {}, where the one before "
-          "it ends; write the pair again with its sequences in order",
+          "[{}] sequence {} starts at byte {} of the .bin file; expected {}, the end of the "
+          "previous one; write the pair again with its sequences in order",
           name, s, pointer, index.tokens * width);
     }
     // Cannot overflow: the number of sequences is below 2^60 / 2^31 for any file that exists.

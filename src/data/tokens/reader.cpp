@@ -59,7 +59,7 @@ void read_blocks(const CorpusFile& file, int64_t index, int64_t block_bytes,
   emit(std::move(block));
 }
 
-// Of the whole file as it is stored.
+// Hashes the whole file as it is stored.
 uint64_t hash_file(const Path& path) {
   ByteStream stream(path, Compression::kNone);
   std::string bytes(kReadBytes, '\0');
@@ -78,7 +78,7 @@ void refuse_packed_records(const CorpusFile& file) {
   refuse_packed(file.path, head);
 }
 
-// The same of a file in another format: its records as lines {"text":…}.
+// Like read_blocks(), for a file in another format: its records as lines {"text":…}.
 void read_record_blocks(const CorpusFile& file, int64_t index, const ReaderOptions& options,
                         FunctionRef<bool(TextBlock&&)> emit) {
   RecordOptions record_options;

@@ -2,7 +2,7 @@
 // document a line, from one field), plain, gzip or zstd; records of the other formats of
 // input/record_reader.h are read as jsonl.
 // Several files are read and decompressed ahead on the reader's threads, in bounded memory (the budget, plus
-// one document a thread); blocks come out in the order of the files whatever thread was first.
+// one document a thread); blocks come out in the order of the files regardless of which thread was first.
 #pragma once
 
 #include <cstdint>

@@ -64,7 +64,7 @@ void check_file(const TokenFile& file, FunctionRef<void()> check) {
         errors[static_cast<size_t>(i)] = std::current_exception();
       }
     });
-    // The first in the file, whatever thread was first.
+    // The first in the file, regardless of which thread was first.
     for (const auto& error : errors) {
       if (error) std::rethrow_exception(error);
     }

@@ -3,7 +3,7 @@
 //               FILE.json (the facts that the bytes do not contain)
 //   kMegatron   FILE.bin and FILE.idx (megatron_index.h), a document a sequence
 //   kDatatrove  FILE.ds, FILE.ds.index (as FILE.documents) and FILE.ds.metadata (tokenizer, width, count)
-// They are written under temporary names (*.part) and renamed at the end, the one that describes the ids
+// They are written under temporary names (*.part) and renamed at the end, the file that describes the ids
 // last: if it exists, the set is complete.
 #pragma once
 

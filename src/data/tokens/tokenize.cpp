@@ -279,7 +279,7 @@ class Build {
   }
 
   void write(const EncodedPart& part) {
-    // The first in order, so that the same error is reported whatever thread met one first.
+    // The first in order, so that the same error is reported regardless of threads.
     if (part.error) std::rethrow_exception(part.error);
     for (const auto& [id, count] : part.special) special_[id] += count;
     const std::span<const int32_t> ids = part.ids;

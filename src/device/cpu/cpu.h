@@ -15,7 +15,7 @@ BoundKernel bind(Cpu, const Bind<Op>& node);
 template <typename Op>
 bool writes(Cpu, const graph::View<Op>& update, const graph::Value& encoded, const hardware::DeviceSpec&);
 
-// The same of rows with_encodings.
+// Like bind(), for rows with_encodings.
 template <typename Op>
 Encodings<Op> encodings(Cpu, const graph::View<Op>& node, const hardware::DeviceSpec& device);
 

@@ -20,7 +20,7 @@ class CpuDevice : public HostDevice {
 
 // This processor with `threads` compute threads, and its own kernels.
 std::shared_ptr<Device> make_cpu_device(int threads);
-// The same as data, without rates: what programs for it are compiled for.
+// The same device as data, without rates: the target that its programs are compiled for.
 Target cpu_target(int threads);
 
 }  // namespace strata::device

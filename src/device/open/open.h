@@ -9,7 +9,7 @@ namespace strata::device {
 
 enum class Kind : uint8_t {
   kCpu,        // this machine's processor
-  kReference,  // the same with the plain kernels
+  kReference,  // that processor with the plain kernels
 };
 
 // The device of this number among those of its kind, which a host counts from 0. `threads`: compute threads

@@ -30,12 +30,13 @@ void adafactor_update(int64_t rows, int64_t columns, float* master, float* row, 
                       const float* grad, const UpdateScalars* scalars, const AdafactorConstants& constants,
                       void* scratch);
 
-// The same for a vector, whose second moment is stored in full: u = g / √max(variance, eps1²).
+// Like adafactor_update(), for a vector, whose second moment is stored in full: u = g / √max(variance,
+// eps1²).
 void adafactor_vector_update(int64_t n, float* master, float* variance, const float* grad,
                              const UpdateScalars* scalars, const AdafactorConstants& constants,
                              void* scratch);
 
-// The same update in phases, for tensors of which each rank holds some rows. Between two phases the caller
+// adafactor_update() in phases, for tensors of which each rank holds some rows. Between two phases the caller
 // adds up their sums over the ranks. A skipped step yields zeros and changes nothing.
 struct AdafactorPart {
   int64_t rows = 0, columns = 0;  // of this rank

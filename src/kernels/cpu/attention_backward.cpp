@@ -75,7 +75,7 @@ HWY_INLINE void weigh_row(float* HWY_RESTRICT p, float* HWY_RESTRICT ds, int64_t
   for (int64_t j = last; j < end; ++j) p[j] = ds[j] = 0.0f;
 }
 
-// The same with capped scores: ds includes the slope 1 - tanh² of the cap.
+// Like weigh_row(), with capped scores: ds includes the slope 1 - tanh² of the cap.
 HWY_INLINE void weigh_capped_row(float* HWY_RESTRICT p, float* HWY_RESTRICT ds, int64_t begin, int64_t end,
                                  int64_t first, int64_t last, float lse, float delta, float cap) {
   const F32 d;

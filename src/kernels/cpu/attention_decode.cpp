@@ -89,7 +89,7 @@ HWY_INLINE void dot_some(float* scores, const float* HWY_RESTRICT q, int64_t q_s
   }
 }
 
-// The same for n keys, four at a time to hide the latency of addition.
+// Like dot_some(), for n keys, four at a time to hide the latency of addition.
 template <int kTheseRows, typename T>
 HWY_INLINE void dot_keys(float* scores, const float* q, int64_t q_stride, const T* keys, int64_t stride,
                          int64_t n, int64_t columns, RowsAhead& ahead) {
@@ -135,7 +135,7 @@ HWY_INLINE void add_columns(float* HWY_RESTRICT sums, int64_t sums_stride, const
   }
 }
 
-// The same for all columns.
+// Adds the weighted values in all columns.
 template <int kTheseRows, typename T>
 HWY_INLINE void add_values(float* HWY_RESTRICT sums, int64_t sums_stride, const float* HWY_RESTRICT weights,
                            const T* HWY_RESTRICT values, int64_t stride, int64_t n, int64_t columns,
@@ -223,7 +223,7 @@ HWY_INLINE void add_rows(const Call& call, const T* k, const T* v, int64_t b, in
                          next.values);
 }
 
-// The same for all queries and heads of the group.
+// Like add_rows(), for all queries and heads of the group.
 template <typename T>
 HWY_NOINLINE void add_step(const Call& call, const T* k, const T* v, int64_t b, int64_t kv_head,
                            const Visible& seen, int64_t begin, int64_t end, const Part& part, Next next) {

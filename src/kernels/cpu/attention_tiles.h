@@ -139,7 +139,7 @@ struct TileRanges {
       any |= end[t] > begin[t];
     }
   }
-  // The same, rounded outwards to whole panels.
+  // The range of a tile, rounded outwards to whole panels.
   int64_t panel_begin(int64_t t) const { return begin[t] / kPanel * kPanel; }
   int64_t panel_end(int64_t t) const { return align_up(end[t], kPanel); }
   bool sees(int64_t t, int64_t panel) const { return begin[t] < panel + kPanel && end[t] > panel; }
@@ -284,8 +284,8 @@ void backward_rows(const Call& call, const void* out, const float* lse, int64_t 
                    float* delta);
 // Computes all gradients of one (sequence, key–value head).
 void backward_head(const Call& call, int64_t task, void* memory);
-// The same in two parts, for more tasks: dk and dv of one block of keys; dq of one block of rows of all heads
-// of a group. Results have the bits of backward_head.
+// backward_head() in two parts, for more tasks: dk and dv of one block of keys; dq of one block of rows of
+// all heads of a group. Results have the bits of backward_head.
 void backward_keys(const Call& call, int64_t task, void* memory);
 void backward_queries(const Call& call, int64_t task, void* memory);
 

@@ -50,9 +50,9 @@ struct RowsAhead {
   int64_t rows = 0, bytes = 0, stride = 0;
 };
 
-// The same with unpacked A of contiguous, even depth: row i is row a_rows[i] of A, at a + a_rows[i] *
-// a_stride, and row out_rows[i] of C. Two rows must not share a row of C. A null list stands for row i
-// itself. Prefetches `next` meanwhile.
+// Like multiply_pairs(), with unpacked A of contiguous, even depth: row i is row a_rows[i] of A, at a +
+// a_rows[i] * a_stride, and row out_rows[i] of C. Two rows must not share a row of C. A null list stands for
+// row i itself. Prefetches `next` meanwhile.
 void multiply_pairs_listed(const BlockOutput& out, const int32_t* out_rows, const BF16* a, int64_t a_stride,
                            const int32_t* a_rows, const BF16* b, int64_t b_panel_stride, int64_t rows,
                            int64_t cols, int64_t depth, const RowsAhead& next = {});

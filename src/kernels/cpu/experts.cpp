@@ -173,7 +173,7 @@ detail::RowsAhead weight_ahead(const Run& run, const Rows& rows, int64_t deep, i
           .stride = weight.stride * 4};
 }
 
-// The same in bf16 arithmetic; reads rows of a in place.
+// Like multiply_floats(), in bf16 arithmetic; reads rows of a in place.
 void multiply_pairs(const Run& run, const Rows& rows, const OperandView& weight, int64_t deep, int64_t now,
                     int64_t worker) {
   const int64_t nr = run.plan.shape.nr;

@@ -56,13 +56,13 @@ void multiply_block(const BlockOutput& out, const float* a, int64_t a_panel_stri
                     int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
                     const float* next = nullptr);
 
-// The same with unpacked A: row i is at a + i * a_stride, its depth contiguous.
+// Like multiply_block(), with unpacked A: row i is at a + i * a_stride, its depth contiguous.
 void multiply_block_rows(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,
                          int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
                          const float* next = nullptr);
 
-// The same, gathering rows of A and scattering rows of C: row i is row a_rows[i] of A and row out_rows[i] of
-// C. Two rows must not share a row of C. A null list stands for row i itself.
+// Like multiply_block_rows(), but gathers rows of A and scatters rows of C: row i is row a_rows[i] of A and
+// row out_rows[i] of C. Two rows must not share a row of C. A null list stands for row i itself.
 void multiply_block_listed(const BlockOutput& out, const int32_t* out_rows, const float* a, int64_t a_stride,
                            const int32_t* a_rows, const float* b, int64_t b_panel_stride, int64_t rows,
                            int64_t cols, int64_t depth);

@@ -22,11 +22,11 @@ namespace strata::cpu {
 // Result of a run.
 enum class CrossEntropyTask : uint8_t {
   kLoss,        // loss_sum, count; token_loss and greedy if not null
-  kTraining,    // the same, dx, dw and dbias: three GEMMs
+  kTraining,    // as kLoss, and dx, dw and dbias: three GEMMs
   kStatistics,  // statistics: one GEMM
   kInputGrad,   // dx from statistics and their gradient: two GEMMs
-  kWeightGrad,  // dw and dbias from the same: two GEMMs
-  kGradients,   // dx, dw and dbias from the same: three GEMMs
+  kWeightGrad,  // dw and dbias from these: two GEMMs
+  kGradients,   // dx, dw and dbias from these: three GEMMs
 };
 
 struct LinearCrossEntropySpec {

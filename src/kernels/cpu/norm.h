@@ -32,7 +32,8 @@ int64_t rms_norm_weight_scratch_bytes(const NormShape& shape);
 void rms_norm_backward_weight(const NormShape& shape, float* dw, const void* dy, const void* h,
                               const float* rstd, bool accumulate, void* scratch);
 
-// The same with y = (h - mean) * rstd * weight + bias (bias null: 0), rstd = 1 / sqrt(variance(h) + eps).
+// Like rms_norm_*, with y = (h - mean) * rstd * weight + bias (bias null: 0), rstd = 1 / sqrt(variance(h) +
+// eps).
 void layer_norm_forward(const NormShape& shape, void* y, void* h, float* mean, float* rstd, const void* x,
                         const void* residual, const float* weight, const float* bias);
 void layer_norm_backward_input(const NormShape& shape, void* dx, const void* dy, const void* h,

@@ -41,8 +41,8 @@ struct AdamWArrays {
 void adamw_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* scalars,
                   const AdamWConstants& constants);
 
-// The same for a whole matrix; also writes its packed layouts while its rows are in the cache, bit for bit
-// the result of packing afterwards. The layouts must hold the previous matrix or be cleared
+// Like adamw_update(), for a whole matrix; also writes its packed layouts while its rows are in the cache,
+// bit for bit the result of packing afterwards. The layouts must hold the previous matrix or be cleared
 // (weight_encoding.h). places: the memory of each layout, for bf16 GEMMs.
 void adamw_update_encoded(int64_t rows, int64_t columns, const AdamWArrays& arrays,
                           const UpdateScalars* scalars, const AdamWConstants& constants,

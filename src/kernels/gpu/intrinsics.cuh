@@ -75,7 +75,7 @@ __device__ __forceinline__ void copy_async(uint32_t to, const void* from, int by
 __device__ __forceinline__ void copy_async(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-// The same for 4 bytes; writes 0 unless `inside`.
+// Like copy_async(), for 4 bytes; writes 0 unless `inside`.
 __device__ __forceinline__ void copy_async_word(uint32_t to, const void* from, bool inside) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(inside ? 4 : 0)
                : "memory");

@@ -80,7 +80,7 @@ KernelLaunch attention_ranges(const AttentionShape& shape);
 KernelLaunch attention_forward(const AttentionShape& shape);
 // Consecutive launches with the same arguments.
 std::vector<KernelLaunch> attention_backward(const AttentionShape& shape);
-// The same by wgmma, for devices that support it and some shapes: kernels take AttentionMapsArgs, except
+// Attention with wgmma, for devices that support it and some shapes: kernels take AttentionMapsArgs, except
 // delta, which runs before the rest of backward and takes AttentionArgs. Strides are those of `args`.
 struct AttentionMapsPlan {
   KernelLaunch forward, delta;

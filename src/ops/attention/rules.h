@@ -29,11 +29,12 @@ void require_queries_keys(const View<Op>& node) {
   const int64_t head_dim = node.attrs.head_dim;
   require(node, q.shape.rank() == 2 && q.shape[1] % head_dim == 0,
           "the queries must be whole heads [N, h · hd]");
-  require(node,
-          kv.shape.rank() == 2 && kv.segments.size() == 2 && kv.segments[0] == kv.segments[1] &&
-              kv.segments[0] % head_dim == 0 && q.shape[1] % kv.segments[0] == 0 && kv.dtype == q.dtype,
-          "keys and values must be [M, k | v] of whole heads in the queries' dtype, equally many of each, a "
-          "divisor of the query heads");
+  require(
+      node,
+      kv.shape.rank() == 2 && kv.segments.size() == 2 && kv.segments[0] == kv.segments[1] &&
+          kv.segments[0] % head_dim == 0 && q.shape[1] % kv.segments[0] == 0 && kv.dtype == q.dtype,
+      "keys and values must be [M, k | v] of whole heads in the queries' dtype, the same number of each, a "
+      "divisor of the query heads");
 }
 // Outputs of attention for q.
 template <typename Op>

@@ -7,8 +7,8 @@
 namespace strata::ops {
 
 struct CapacityAttrs {
-  // Which pairs of an overfull expert stay: the first in the order of tokens, or those with the greatest
-  // scores (of equal ones the first).
+  // The pairs of an overfull expert that stay: the first in the order of tokens, or those with the greatest
+  // scores (among equal ones the first).
   enum class Keep : uint8_t { kFirst, kGreatest };
   int64_t experts = 0;
   int64_t rows = 0;      // tokens of a group

@@ -20,7 +20,8 @@ const OpDef LimitExperts::def = define<LimitExperts>({
       require_kept_slots(node);
       const Shape& ids = node.in.ids->shape;
       require(node, attrs.experts >= 1 && attrs.capacity >= 1, "experts and capacity must be at least 1");
-      require(node, attrs.rows >= 1 && ids[0] % attrs.rows == 0, "the groups must have equally many tokens");
+      require(node, attrs.rows >= 1 && ids[0] % attrs.rows == 0,
+              "the groups must have the same number of tokens");
       require(node, !node.in.begins || node.in.begins->shape == Shape{ids[0]}, "begins must be i32[N]");
       return {.kept = {DType::kI32, ids}};
     },

@@ -10,7 +10,7 @@ void cases<ops::Clamp>(Cases& to) {
   for (const Sizes& s : Cases::sizes())
     to.add<ops::Clamp>("clamp" + s.name, {.x = between_tenths({s.rows, s.width})}, {0.6},
                        {.ragged = s.ragged});
-  // Of three parts, as q, k and v are.
+  // Three parts, like q, k and v.
   to.add<ops::Clamp>("clamp_parts", {.x = between_tenths({24, 20}, {12, 4, 4})}, {0.6});
   to.time<ops::Clamp>({.x = timed_qkv()}, {0.1});
 }

@@ -114,8 +114,8 @@ struct MergeAttention : Attended {
 // q: a rank's rows; kv: keys and values of whole sequences of `kv_length`.
 graph::ValueId context_attention(graph::Graph& graph, graph::ValueId q, graph::ValueId kv,
                                  graph::ValueId kv_begin, int64_t kv_length, const AttentionOptions& options);
-// The same with the keys and values of only this rank's rows, kv[N, k | v]: those of the others pass by, and
-// in backward again, with their gradients. No bias.
+// Like context_attention(), with the keys and values of only this rank's rows, kv[N, k | v]: those of the
+// others pass by, and in backward again, with their gradients. No bias.
 graph::ValueId ring_attention(graph::Graph& graph, graph::ValueId q, graph::ValueId kv,
                               graph::ValueId kv_begin, const AttentionOptions& options);
 

@@ -57,7 +57,7 @@ struct CrossAttentionGrad {
   static const graph::OpDef def;
 };
 
-// The same against a cache: sequence s reads the keys and values below encoder_end[s] of slot[s].
+// Cross-attention against a cache: sequence s reads the keys and values below encoder_end[s] of slot[s].
 struct CachedCrossAttention {
   template <template <typename> class Of>
   struct In {

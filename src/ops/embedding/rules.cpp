@@ -73,7 +73,7 @@ const OpDef EmbeddingGrad::def = define<EmbeddingGrad>({
     .infer = [](const auto& node) -> Outputs<EmbeddingGrad> {
       require_starts(node);
       int64_t rows = node.attrs.rows;
-      // Of the parts that are there.
+      // With vocab_start, only the rows of its parts.
       if (node.in.vocab_start) rows = std::min(rows, node.attrs.rows_of_part * node.in.vocab_start->shape[0]);
       return {.dtable = {DType::kF32, {rows, node.in.dy->shape[1]}}};
     },

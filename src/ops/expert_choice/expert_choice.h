@@ -20,8 +20,8 @@ struct ExpertChoiceAttrs {
     to("scale", scale);
   }
 };
-// Of equal tokens the first is chosen; one with a logit that is not finite is chosen by every expert that has
-// capacity, with NaN as weight, so that the loss shows it.
+// Among equal tokens the first is chosen; a token with a logit that is not finite is chosen by every expert
+// that has capacity, with NaN as weight, so that the loss shows it.
 struct ExpertChoice {
   template <template <typename> class Of>
   struct In {

@@ -11,7 +11,8 @@ int64_t chosen_slots(const View<Op>& node) {
   const Shape& logits = node.in.logits->shape;
   const ExpertChoiceAttrs& attrs = node.attrs;
   require(node, logits.rank() == 2, "logits must be f32[N, experts]");
-  require(node, attrs.rows >= 1 && logits[0] % attrs.rows == 0, "the groups must have equally many tokens");
+  require(node, attrs.rows >= 1 && logits[0] % attrs.rows == 0,
+          "the groups must have the same number of tokens");
   require(node, attrs.capacity >= 1 && attrs.capacity <= attrs.rows,
           "an expert must take at least one token of a group, and at most all");
   return logits[0] / attrs.rows * logits[1] * attrs.capacity;

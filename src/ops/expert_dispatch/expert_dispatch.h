@@ -64,7 +64,7 @@ struct DispatchAttrs {
 
 // Capacity for `factor` times the rows and pairs of a balanced routing; for all of them if that is less.
 PassCapacity pass_capacity(int64_t tokens, int64_t k, int64_t experts, int64_t ranks, double factor);
-// The same with a factor of 1.25 and four standard deviations of a random routing.
+// Capacity with a factor of 1.25 and four standard deviations of a random routing.
 PassCapacity pass_capacity(int64_t tokens, int64_t k, int64_t experts, int64_t ranks);
 
 struct PlanDispatch {

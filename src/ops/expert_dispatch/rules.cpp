@@ -134,7 +134,7 @@ int64_t row_bytes(const Value& rows) {
   return rows.shape[1] * size_of(rows.dtype);
 }
 
-// Of rows that are read and written once.
+// The cost of rows that are read and written once.
 Cost moved(const Value& rows) {
   return {0, 2.0 * static_cast<double>(rows.bytes())};
 }
@@ -194,7 +194,7 @@ const OpDef PlanDispatch::def = define<PlanDispatch>({
       require(node, node.in.ids->shape == chosen, "ids must be i32[N, k]");
       require(node, node.in.weights->shape == chosen, "weights must be f32[N, k]");
       require(node, attrs.ranks >= 1 && attrs.experts % attrs.ranks == 0,
-              "experts must be equally many on all ranks");
+              "all ranks must have the same number of experts");
       require(node, std::min(attrs.k, attrs.ranks) <= kMostRanksOfToken, "a token goes to too many ranks");
       return {.way = {DType::kI32, {attrs.parts * Way(attrs).words}},
               .ids = {DType::kI32, {attrs.parts * attrs.slots(), 1}},

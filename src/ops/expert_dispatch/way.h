@@ -19,8 +19,9 @@ struct Hop {
   int64_t hits = 0;     // pairs of a row there at most
   int64_t all_rows() const { return peers * rows; }
   int64_t words() const { return words_of(hits); }
-  // Of the record that travels with a row: its token, its number of pairs at the destination, its source
-  // rank, and for each pair its expert, counted from the first that it can reach there, and its weight.
+  // Words of the record that travels with a row: its token, its number of pairs at the destination, its
+  // source rank, and for each pair its expert, counted from the first that it can reach there, and its
+  // weight.
   static int64_t words_of(int64_t slots) { return 3 + 2 * slots; }
 };
 

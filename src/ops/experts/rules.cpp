@@ -39,7 +39,7 @@ void require_slots(const NodeView& node, const ExpertsAttrs& attrs, const Value&
 
 namespace {
 
-// Which operands of a matmul and its gradients have one row per pair; the others have one per token.
+// The operands of a matmul and its gradients that have one row per pair; the others have one per token.
 enum class RowsBy : bool { kToken, kSlot };
 constexpr RowsBy other_rows(RowsBy by) {
   return by == RowsBy::kToken ? RowsBy::kSlot : RowsBy::kToken;
@@ -68,7 +68,7 @@ std::vector<int64_t> expert_segments(const View<Op>& node) {
   return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / experts)};
 }
 
-// Of a matmul of all pairs with matrices of this many elements.
+// The cost of a matmul of all pairs with matrices of this many elements.
 template <typename Op>
 Cost experts_cost(const View<Op>& node, int64_t elements) {
   const int64_t slots = node.attrs.busy_slots > 0 ? node.attrs.busy_slots : slots_of(node);

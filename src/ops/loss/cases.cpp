@@ -19,7 +19,7 @@ Operand loss_seed() {
   return f32_of({1}, [](int64_t) { return 0.375; });
 }
 
-// Of a vocabulary of 13.
+// With a vocabulary of 13.
 struct FusedLoss {
   std::string name;
   bool bias;
@@ -101,8 +101,8 @@ void add_gradient(Cases& to, const std::string& name) {
     for (const SplitLoss& v : split_losses(s))
       to.add<Op>(name + v.name + s.name, gradient_of<Op>(v, s), v.attrs(), {.ragged = s.ragged});
   }
-  // Of a single chunk: its rate depends on the width only. At one width: most runs have the fused form, and
-  // the matmuls take long to measure.
+  // Time a single chunk: its rate depends only on the width. Time one width: most runs have the fused form,
+  // and the matmuls take long to measure.
   constexpr int64_t kChunk = 512;
   auto in = gradient_of<Op>({"", kTimedVocabulary, {}, 1, kTimedVocabulary, 0, false},
                             {"", kChunk, kTimedWidth, 0, false});

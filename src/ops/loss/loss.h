@@ -98,8 +98,8 @@ graph::ValueId cross_entropy_statistics(graph::Graph& graph, graph::ValueId x, g
 Loss loss_of_statistics(graph::Graph& graph, graph::ValueId statistics, graph::ValueId targets,
                         const LossOptions& options = {});
 
-// Of the statistics and their gradients. The rows of the weight are `vocab_start`'s number of parts of equal
-// size; without one they are the whole vocabulary.
+// Attributes of the statistics and their gradients. The rows of the weight are parts of equal size, one per
+// entry of `vocab_start`; without it they are the whole vocabulary.
 struct CrossEntropyAttrs {
   double softcap = 0;
   int64_t vocabulary = 0;     // rows of the whole vocabulary, which targets count
@@ -114,9 +114,9 @@ struct CrossEntropyAttrs {
   }
 };
 
-// Of each part's logits the maximum, the sum of exp(logit − maximum), and the target's logit, −∞ where the
-// target is in another part. All are 0 for a token without target. Rows past the end of the vocabulary take
-// no part.
+// For each part's logits: the maximum, the sum of exp(logit − maximum), and the target's logit, −∞ if the
+// target is in another part. All are 0 for a token without target. Rows past the end of the vocabulary are
+// ignored.
 struct CrossEntropyStatistics {
   template <template <typename> class Of>
   struct In {

@@ -258,7 +258,7 @@ void compute(const Arrays<ops::CrossEntropyGrad>& at) {
 
 namespace {
 
-// Of one token, over all parts.
+// The statistics of one token, reduced over all parts.
 struct Reduced {
   double maximum = kAbsent, sum = 0, target_logit = kAbsent;
 };

@@ -269,7 +269,7 @@ const OpDef CrossEntropyLossGrad::def = define<CrossEntropyLossGrad>({
     },
 });
 
-// Of the gradients each makes the logits once more.
+// Each gradient computes the logits again.
 const OpDef CrossEntropyGradInput::def = define<CrossEntropyGradInput>({
     .name = "cross_entropy_grad_input",
     .family = "loss",

@@ -11,7 +11,7 @@ struct Normed {
   graph::ValueId h;  // the input of the norm: x + residual, or x itself
 };
 
-// Of the norm and both of its gradients; so LayerNormAttrs.
+// Attributes of the norm and both of its gradients, as are LayerNormAttrs.
 struct RmsNormAttrs {
   double eps = 1e-5;
   double weight_offset = 0;

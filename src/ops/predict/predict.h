@@ -11,7 +11,7 @@ struct TargetsAheadAttrs {
   void describe(graph::AttributeText& to) const { to("sequence_length", sequence_length); }
 };
 
-// Of whole sequences.
+// Takes whole sequences.
 struct TargetsAhead {
   template <template <typename> class Of>
   struct In {

@@ -225,7 +225,7 @@ void add_z_cases(Cases& to, const std::string& end) {
     const Operand logits = router_logits_of(s);
     to.add<Op>("router_z_loss" + end + s.name, {.logits = logits, .targets = targets_of(s)}, {0.02},
                {.ragged = s.ragged});
-    // Of sequences of `rows` tokens, each with three targets.
+    // Sequences of `rows` tokens, each with three targets.
     const Operand others = i32_by(3 * balance_groups(s), [](int64_t i) { return i % 4 == 2 ? -1.0 : 5.0; });
     to.add<Op>("router_z_loss_apart" + end + s.name, {.logits = logits, .targets = others},
                {0.02, s.tokens / balance_groups(s)}, {.ragged = s.ragged});

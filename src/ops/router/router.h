@@ -1,5 +1,5 @@
-// Which experts a token goes to, with what weight, and what keeps experts equally busy. N tokens, E experts,
-// k of them a token, G groups of tokens. Logits, scores and weights are fp32 whatever the activations are.
+// Routes tokens to experts, with a weight for each, and balances the experts' load. N tokens, E experts, k of
+// them a token, G groups of tokens. Logits, scores and weights are fp32 whatever the activations are.
 #pragma once
 
 #include "ops/signatures.h"
@@ -145,7 +145,7 @@ struct ScaleRowsGrad {
 };
 graph::ValueId scale_rows(graph::Graph& graph, graph::ValueId x, graph::ValueId weights);
 
-// Of each group of `rows` tokens (0: of all): the sum of the tokens' probabilities (softmax; sigmoid scores
+// For each group of `rows` tokens (0: for all): the sum of the tokens' probabilities (softmax; sigmoid scores
 // divided by their sum), and the number of times that each expert was chosen.
 struct RouterSumsAttrs {
   RouteAttrs::Score score = RouteAttrs::Score::kSoftmax;

@@ -59,7 +59,7 @@ const OpDef Route::def = define<Route>({
       require(node, attrs.k >= 1 && attrs.k <= experts,
               "a token must go to at least one expert, and at most all");
       require(node, attrs.groups >= 1 && experts % attrs.groups == 0,
-              "the groups must have equally many experts");
+              "the groups must have the same number of experts");
       require(node,
               attrs.kept_groups >= 1 && attrs.kept_groups <= attrs.groups &&
                   attrs.k <= attrs.kept_groups * (experts / attrs.groups),
@@ -148,14 +148,15 @@ namespace {
 template <typename Op>
 Shape shape_of_sums(const View<Op>& node) {
   const int64_t tokens = node.in.logits->shape[0], rows = node.attrs.rows;
-  require(node, rows >= 0 && (rows == 0 || tokens % rows == 0), "the groups must have equally many tokens");
+  require(node, rows >= 0 && (rows == 0 || tokens % rows == 0),
+          "the groups must have the same number of tokens");
   return {rows == 0 ? 1 : tokens / rows, node.in.logits->shape[1]};
 }
 // A rank has some groups; on the context axis some tokens of every group, as of every sequence.
 bool cuts_groups(const RouterSumsAttrs& attrs, Axis axis) {
   return attrs.rows == 0 || axis == Axis::kContext;
 }
-// Which rows of a rank of the context axis would be idle depends on its place.
+// On the context axis, the idle rows of a rank depend on its place.
 bool is_whole_along(const RouterSumsAttrs& attrs, Axis axis) {
   return attrs.idle.count > 0 && axis == Axis::kContext;
 }
@@ -173,12 +174,12 @@ Shape shape_of_groups(const View<Op>& node) {
   const Shape& counts = node.in.counts->shape;
   require(node, counts.rank() == 2, "counts must be f32[groups, experts] and targets i32[N]");
   const int64_t all = node.in.targets->shape.elements(), rows = node.attrs.rows;
-  require(node, rows >= 1 && all % rows == 0, "the groups must have equally many targets");
+  require(node, rows >= 1 && all % rows == 0, "the groups must have the same number of targets");
   const Shape shape{all / rows, counts[1]};
   require(node, counts == shape || counts[0] == 1, "counts must be those of each group, or the same for all");
   return shape;
 }
-// Of counts: whole where all groups, of which there are several, have these.
+// The placement of counts: whole if several groups share them.
 template <typename Op>
 Placement placement_of_counts(const View<Op>& node) {
   const bool same = node.in.counts->shape[0] == 1 && node.in.targets->shape.elements() > node.attrs.rows;
@@ -281,7 +282,7 @@ void require_z_targets(const View<Op>& node) {
   const Shape& targets = node.in.targets->shape;
   if (rows == 0) return require(node, targets == Shape{tokens}, "targets must be i32[N]");
   require(node, rows > 0 && tokens % rows == 0 && targets.elements() % (tokens / rows) == 0,
-          "sequences must have equally many tokens, and equally many targets");
+          "sequences must have the same number of tokens and the same number of targets");
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ int64_t soft_slots(const View<Op>& node) {
   const Shape& logits = node.in.logits->shape;
   require(node, logits.rank() == 2, "logits must be f32[N, S]");
   require(node, node.attrs.rows >= 1 && logits[0] % node.attrs.rows == 0,
-          "the groups must have equally many tokens");
+          "the groups must have the same number of tokens");
   require(node, node.attrs.experts >= 1 && logits[1] % node.attrs.experts == 0,
           "S must be a multiple of the number of experts");
   return logits[0] / node.attrs.rows * logits[1];

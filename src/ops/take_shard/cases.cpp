@@ -7,11 +7,11 @@ using namespace op_rows;
 
 namespace {
 
-// Of the whole, which any other axis splits.
+// Attributes for the whole value, which any other axis splits.
 graph::ReshardAttrs taken(int dim) {
   return {.axis = Axis::kTensor, .from = {}, .to = graph::Placement::sharded(dim)};
 }
-// Of a rank.
+// Attributes on a rank.
 graph::ReshardAttrs taken(int dim, const graph::Cut& cut) {
   graph::ReshardAttrs attrs = taken(dim);
   attrs.ranks = cut.ranks;
@@ -31,7 +31,7 @@ void cases<graph::TakeShard>(Cases& to) {
     to.add<Op>("take_shard_whole" + s.name, {.x = act({s.rows, s.width}), .rank = rank}, taken(0),
                {.ragged = s.ragged});
     const CaseOptions<Op> of_rank{.replicated_only = true, .ragged = s.ragged, .differentiable = none};
-    // Of two sequences of six, the chunks of the second of three ranks.
+    // Two sequences of six: the chunks of the second of three ranks.
     to.add<Op>("take_shard_of_sequences" + s.name, {.x = act({12, s.width}), .rank = rank},
                taken(0, {{12}, 3, 0, 6}), of_rank);
     to.add<Op>("take_shard_0" + s.name, {.x = act({8, 12}), .rank = rank}, taken(0, {{8}, 2}), of_rank);

@@ -12,7 +12,7 @@ void compute(const Arrays<graph::TakeShard>& at) {
   const int64_t index = place_in(at.in.rank, attrs.axis, attrs.ranks);
   std::vector<int64_t> parts{x.shape[dim]};
   if (dim == x.shape.rank() - 1 && !x.segments.empty()) parts = x.segments;
-  // Of each sequence a chunk from its begin and one, equally far, from its end.
+  // From each sequence a chunk counted from its start, and one at the same distance from its end.
   const bool by_pieces = attrs.sequence > 0;
   if (by_pieces) parts.assign(static_cast<size_t>(2 * x.shape[0] / attrs.sequence), attrs.sequence / 2);
   std::vector<int64_t> taken;  // indices along the dimension

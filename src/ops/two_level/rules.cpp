@@ -10,7 +10,8 @@ void require_levels(const View<Op>& node) {
   const Shape &groups = node.in.groups->shape, &logits = node.in.logits->shape;
   require(node, groups.rank() == 2 && logits.rank() == 2 && groups[0] == logits[0],
           "groups must be f32[N, groups] and logits f32[N, experts]");
-  require(node, groups[1] >= 1 && logits[1] % groups[1] == 0, "the groups must have equally many experts");
+  require(node, groups[1] >= 1 && logits[1] % groups[1] == 0,
+          "the groups must have the same number of experts");
 }
 
 }  // namespace

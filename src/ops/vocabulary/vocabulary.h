@@ -34,8 +34,9 @@ struct VocabStart {
   using Attrs = VocabStartAttrs;
   static const graph::OpDef def;
 };
-// Of a table whose rows are sharded along an axis, one part a rank of the axis. It is sharded as the table
-// is, so a rank has its own, whose parts are of equal size. kNone where the axis does not shard the table.
+// Starts of the parts of a table whose rows are sharded along an axis, one part a rank of the axis. They are
+// sharded as the table is, so a rank has its own, whose parts are of equal size. kNone if the axis does not
+// shard the table.
 graph::ValueId vocab_start(graph::Graph& graph, graph::ValueId table, graph::Axis axis);
 
 }  // namespace strata::ops

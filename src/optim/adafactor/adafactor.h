@@ -30,7 +30,7 @@ struct AdafactorUpdate {
   static Out<StateShapes> states(const Shape& rows);
   static const graph::OpDef def;
 };
-// The same of a vector, whose second moment is whole: u = g / √max(variance, eps1²).
+// Like AdafactorUpdate, for a vector, whose second moment is whole: u = g / √max(variance, eps1²).
 struct AdafactorVectorUpdate {
   template <template <typename> class Of>
   struct In {

@@ -168,7 +168,7 @@ void add_layer(Graph& graph, ValueId scalars, std::vector<ShardedRows> tensors) 
                                {.column = column_of(one), .squares = squares.back()}, attrs[i]);
   }
   squares = graph::sum_over_ranks(graph, std::move(squares));
-  std::map<ValueId, ValueId> whole;  // by the parameter: its matrix, as far as it is updated
+  std::map<ValueId, ValueId> whole;  // by parameter: the updated part of its matrix
   size_t next = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const ShardedRows& one = tensors[i];

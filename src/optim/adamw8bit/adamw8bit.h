@@ -38,8 +38,8 @@ struct AdamW8BitUpdate {
 // moment of all its elements, so ranks exchange their largest moments before anything is rounded. Moments are
 // placed like the parameter; scales, four bytes for 256 elements, are on every rank.
 
-// Which rows or columns of a tensor the ranks of a mesh hold: each of its parts is cut along some axes, one
-// after the other.
+// The rows or columns of a tensor that the ranks of a mesh hold: each of its parts is cut along some axes,
+// one after the other.
 struct TensorShare {
   struct Part {
     int64_t size = 0;
@@ -79,15 +79,15 @@ struct AdamW8BitLargest {
   };
   template <template <typename> class Of>
   struct Out {
-    // [ranks…, 2 · blocks]: of the new moments m and then v of each block, as far as a rank has it; zeros
-    // when the step is skipped
+    // [ranks…, 2 · blocks]: of the new moments m and then v of each block, over the part that a rank has;
+    // zeros if the step is skipped
     Of<F32> largest;
     static constexpr std::string_view names = "largest";
   };
   using Attrs = AdamW8BitShardAttrs;
   static const graph::OpDef def;
 };
-// With what all ranks have found.
+// The update, with the largest moments of all ranks.
 struct AdamW8BitShard {
   template <template <typename> class Of>
   struct In {

@@ -48,7 +48,7 @@ class Data {
     next_ = source_.skip().global_of(first + samples - 1) + 1;
   }
 
-  // The same as on resuming.
+  // Changes the options as a resume does.
   void change(SampleOptions options) {
     const std::string order = source_.fingerprint();
     options.origin = source_.options().origin;
@@ -172,7 +172,7 @@ TEST(Position, EveryTokenOncePerEpochAfterAnyChange) {
       const int64_t epoch = data.positions()[k].epoch;
       while (data.positions()[k].epoch == epoch) data.train(1);
       ASSERT_EQ(data.positions()[k].offset, 0);
-      // Which of the last tokens fill a whole window depends on the length.
+      // The last tokens that fill a whole window depend on the length.
       const int64_t compared = sizes[k] - 2 * longest - 2;
       for (int64_t token = 0; token < compared; ++token) {
         const int64_t times = data.times(static_cast<uint32_t>(token) + (which == 1 ? kSecond : 0));

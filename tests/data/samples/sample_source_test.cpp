@@ -91,7 +91,7 @@ TEST(SampleSource, DocumentsAreNeverCrossed) {
   EXPECT_EQ(batch.targets, (std::vector<int32_t>{2, 0, -1, -1, 4, 5, 6, 0, -1, 8}));
   EXPECT_EQ(batch.positions, (std::vector<int32_t>{0, 1, 2, 0, 0, 1, 2, 3, 4, 0}));
   EXPECT_EQ(batch.kv_begin, (std::vector<int32_t>{0, 0, 0, 3, 4, 4, 4, 4, 4, 9}));
-  // The same from a document table, where no token marks the end.
+  // The same batch from a document table, if no token marks the end.
   folder.write_values<uint64_t>("a.documents", {3, 4, 9, 11});
   const auto tabled = single_source(open_token_corpus({path.string()}, {.vocab_size = 10}),
                                     {.sequence_length = 10, .shuffle = false});

@@ -59,7 +59,7 @@ TEST(Jsonl, NamesTheBadLine) {
   }
 }
 
-// The same as `strata data` and `strata train`.
+// Reads lines as `strata data` and `strata train` do.
 TEST(Jsonl, OtherFieldsMayContainAnything) {
   const Tokenizer tokenizer = golden_tokenizer("gpt2");
   std::istringstream in(

@@ -157,7 +157,7 @@ TEST(TextEnds, AreThoseDeclaredInTheFiles) {
   }
 }
 
-// The same as in transformers (tools/golden/make_text_ends_golden.py).
+// Same ends as in transformers (tools/golden/make_text_ends_golden.py).
 TEST(TextEnds, AgreeWithTransformers) {
   const auto golden = parse_json<nlohmann::json>(read_file(golden_path("text_ends.json")));
   for (const auto& one : golden["ends"]) {

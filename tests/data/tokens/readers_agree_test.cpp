@@ -20,7 +20,7 @@ std::optional<std::string> built(const Path& path) {
   return status == ReadStatus::kDocument ? std::optional(document.text) : std::nullopt;
 }
 
-// The same for training, which rejects files that it cannot read.
+// The text that training finds; it rejects files that it cannot read.
 std::optional<std::string> trained(const Path& path) {
   std::optional<std::string> found;
   try {

@@ -288,7 +288,7 @@ TEST_F(Tokenize, WideVocabulary) {
   EXPECT_EQ(ids_in(result.path), (std::vector<int32_t>{70000, 256}));
 }
 
-// The n-th call that changes the disk ends the process, or fails: whatever n, the next call finds all or
+// The n-th call that changes the disk ends the process, or fails: for any n, the next call finds all or
 // nothing.
 TEST_F(Tokenize, ErrorsLeaveNoPartialCache) {
   folder_.write("in/1.txt", "the new text");

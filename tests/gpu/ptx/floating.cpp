@@ -44,7 +44,7 @@ void run_f32(Warp& w, const Instruction& i, uint32_t mask) {
 }
 
 #if defined(__x86_64__)
-// The same with the processor's instruction instead of a call per lane.
+// f32 fma with the processor's instruction instead of a call per lane.
 __attribute__((target("avx2,fma"))) void run_f32_fma_avx2(Warp& w, const Instruction& i, uint32_t mask) {
   float* d = w.reg<float>(i.r[0]);
   const float* a = w.reg<float>(i.r[1]);
@@ -282,7 +282,7 @@ inline float extreme_f32(float a, float b, uint8_t option) {
   return value != value ? value : std::bit_cast<float>((std::bit_cast<uint32_t>(value) & 0x7fff'ffff) | sign);
 }
 
-// The same without options and branches.
+// Like extreme_f32(), without options and branches.
 template <bool kMaximum>
 inline float plain_extreme(float a, float b) {
   const uint32_t x = std::bit_cast<uint32_t>(a);
