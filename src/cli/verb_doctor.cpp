@@ -25,7 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct DoctorOptions {
   std::string run;
   bool quick = false;
   bool json = false;
@@ -155,7 +155,7 @@ void print_text(const hardware::DeviceSpec& machine, const std::string& mpi) {
   for (const std::string& line : advice(machine, mpi)) row("note", line);
 }
 
-int doctor(const Options& options) {
+int doctor(const DoctorOptions& options) {
   if (!options.run.empty()) {
     throw ConfigError("[strata doctor {}] diagnosis of a run is not yet in this version; leave it out",
                       options.run);
@@ -180,7 +180,7 @@ int doctor(const Options& options) {
 }  // namespace
 
 void add_doctor(Verb root) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DoctorOptions>();
   Verb verb = root.verb("doctor", "Measure this machine and report missing parts", "strata doctor --json");
   verb.option("RUN", options->run, "Diagnose this run; not yet in this version");
   verb.flag("--quick", options->quick, "Measure nothing; show earlier measurements");

@@ -14,7 +14,7 @@
 namespace strata::cli {
 namespace {
 
-struct Options {
+struct InitOptions {
   std::string preset;
   std::string data;
   std::string output = "RUN.toml";
@@ -34,7 +34,7 @@ int64_t steps_for(const std::string& data, int64_t step_tokens) {
                   std::max<int64_t>(1, 3 * (bytes / 4) / step_tokens));
 }
 
-int init(const Options& options) {
+int init(const InitOptions& options) {
   const Path output = options.output;
   check_output_file("strata init --output", output, options.force);
   if (!options.data.empty() && expand_glob(options.data).empty()) {
@@ -75,7 +75,7 @@ int init(const Options& options) {
 }  // namespace
 
 void add_init(Verb root) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<InitOptions>();
   Verb verb = root.verb("init", "Write a commented RUN.toml sized to this machine",
                         "strata init llama3-29m --data corpus/");
   verb.option("PRESET", options->preset, "The model; default: one that suits this machine")
