@@ -32,6 +32,7 @@ struct BuildOptions {
   bool overwrite = false;              // replace another recipe's result in the same folder
   std::function<void(const BuildProgress&)> progress = {};  // a few times a second
   std::function<bool()> stop = {};                          // true: stop soon; the next call resumes
+  Log log = {};
 };
 
 struct BuildReport {

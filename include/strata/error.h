@@ -6,8 +6,10 @@
 // the words after the bracket may change in any release.
 #pragma once
 
+#include <functional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 // What a program may link. Everything else in the library is hidden.
 #define STRATA_API __attribute__((visibility("default")))
@@ -38,5 +40,8 @@ class STRATA_API Error : public std::runtime_error {
 STRATA_API int exit_code(ErrorKind kind);
 
 enum class LogLevel { kInfo, kWarning, kError };
+
+// Takes messages of a call, on the thread that calls it. Without one they are dropped: the library prints nothing.
+using Log = std::function<void(LogLevel level, std::string_view line)>;
 
 }  // namespace strata

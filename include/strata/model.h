@@ -24,6 +24,8 @@ struct ModelOptions {
   // KEY=VALUE, with values in TOML, of the tables that matter without a run: "precision.compute=\"bf16\"",
   // "device.threads=4", "data.pack=\"documents\"".
   std::vector<std::string> sets = {};
+  // Messages of open() and of all functions of the model.
+  Log log = {};
 };
 
 struct GenerateOptions {

@@ -27,6 +27,7 @@ struct PlanOptions {
   // Ranks that share the work. train() runs them as threads of this process, unless a launcher such as mpirun started
   // that number of processes, which then all call train().
   std::int64_t ranks = 1;
+  Log log = {};
 };
 
 // Of one rank; of a pipeline, of the first.
@@ -82,8 +83,8 @@ struct TrainCallbacks {
   std::function<void(const StepReport&)> step = {};
   // A text that the model wrote for one of eval.sample_prompts.
   std::function<void(std::int64_t step, const std::string& prompt, const std::string& text)> sample = {};
-  // Messages of the run. Without it nothing is printed.
-  std::function<void(LogLevel level, std::string_view line)> log = {};
+  // Messages of the run, with the lines that show its progress.
+  Log log = {};
   // Asked after each step: true saves and returns.
   std::function<bool()> stop = {};
 };

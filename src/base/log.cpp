@@ -45,11 +45,11 @@ void write(spdlog::logger& to, LogLevel level, std::string_view message) {
   }
 }
 
-void write_to_terminal(LogLevel level, std::string_view message) {
-  if (own.sink != nullptr)
+void write_to_sink(LogLevel level, std::string_view message) {
+  if (own.sink == nullptr)
+    log_to_terminal(level, message);
+  else if (*own.sink)
     (*own.sink)(level, message);
-  else
-    write(terminal_logger(), level, message);
 }
 
 }  // namespace
@@ -72,12 +72,17 @@ LogFile::~LogFile() {
   own.terminal = true;
 }
 
-LogSink::LogSink(std::function<void(LogLevel, std::string_view)> sink) : sink_(std::move(sink)) {
+LogSink::LogSink(std::function<void(LogLevel, std::string_view)> sink)
+    : sink_(std::move(sink)), previous_(own.sink) {
   own.sink = &sink_;
 }
 
 LogSink::~LogSink() {
-  own.sink = nullptr;
+  own.sink = previous_;
+}
+
+void log_to_terminal(LogLevel level, std::string_view message) {
+  write(terminal_logger(), level, message);
 }
 
 void set_log_level(LogLevel level) {
@@ -88,12 +93,12 @@ void set_log_level(LogLevel level) {
 
 void log_end(std::string_view message) {
   log_line(LogLevel::kError, message);
-  if (!own.terminal) write_to_terminal(LogLevel::kError, message);
+  if (!own.terminal) write_to_sink(LogLevel::kError, message);
 }
 
 void log_line(LogLevel level, std::string_view message) {
   if (own.file != nullptr) write(*own.file, level, message);
-  if (own.terminal) write_to_terminal(level, message);
+  if (own.terminal) write_to_sink(level, message);
 }
 
 }  // namespace strata

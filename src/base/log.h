@@ -24,7 +24,11 @@ class LogFile {
   LogFile& operator=(const LogFile&) = delete;
 };
 
-// While this exists, the calling thread's lines go to `sink` instead of the terminal.
+// Writes a line to the terminal, whatever LogSinks exist.
+void log_to_terminal(LogLevel level, std::string_view message);
+
+// While this exists, the calling thread's lines go to `sink` instead of the terminal, or nowhere if it is empty. The
+// innermost one counts.
 class LogSink {
  public:
   explicit LogSink(std::function<void(LogLevel, std::string_view)> sink);
@@ -34,6 +38,7 @@ class LogSink {
 
  private:
   std::function<void(LogLevel, std::string_view)> sink_;
+  const std::function<void(LogLevel, std::string_view)>* previous_;
 };
 
 void log_line(LogLevel level, std::string_view message);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/signals.h"
 #include "cli/actions.h"
 #include "cli/eval_task.h"
@@ -25,7 +26,7 @@ int run_evaluation(const EvalOptions& options) {
   if (options.experts) return run_experts_evaluation(options);
   if (options.tokens.size() + options.text.size() != 1)
     throw ConfigError("[eval] give either --tokens FILE or --text FILE, once; several are for --experts");
-  strata::Model model = strata::Model::open(options.model, {.sets = options.sets});
+  strata::Model model = strata::Model::open(options.model, {.sets = options.sets, .log = log_to_terminal});
   catch_stop_signals();
   const strata::EvalReport report = [&] {
     ShareDone show;

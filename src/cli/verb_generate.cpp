@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/signals.h"
 #include "cli/actions.h"
 #include "cli/escapes.h"
@@ -42,7 +43,7 @@ std::vector<library::NamedPrompt> prompts_of(const GenerateOptions& options) {
       throw DataError("[{}] is not valid JSON ({}); expected one object per line", where, detail);
     if (status != data::ReadStatus::kDocument && status != data::ReadStatus::kEmptyText)
       throw DataError("[{}] is not a JSON object with a text \"prompt\": {}", where, detail);
-    prompts.push_back({found.text, where});
+    prompts.push_back({found.text, where, ErrorKind::kData});
   }
   if (prompts.empty())
     throw DataError("[{}] holds no prompt; expected {{\"prompt\": \"…\"}} per line", options.prompts);
@@ -115,7 +116,7 @@ int run_generation(const GenerateOptions& options) {
                                  .seed = options.seed,
                                  .batch = options.batch};
   for (const std::string& stop : options.stop) wanted.stop.push_back(unescaped(stop, "--stop"));
-  strata::Model model = strata::Model::open(options.model, {.sets = options.sets});
+  strata::Model model = strata::Model::open(options.model, {.sets = options.sets, .log = log_to_terminal});
   library::TextGenerator& generator = model.impl().text_generator();
   const std::vector<library::NamedPrompt> prompts = prompts_of(options);
   const bool one = std::min(options.batch, std::ssize(prompts)) == 1;

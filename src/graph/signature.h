@@ -170,7 +170,8 @@ constexpr std::array<std::string_view, count> split_words(std::string_view text)
 
 // The names of a side's members, in order.
 template <template <template <typename> class> class Side>
-inline constexpr auto kNames = split_words<Kinds<Side>::count>(Side<Declared>::names);
+// g++ 12 exports it from a shared library otherwise.
+__attribute__((visibility("hidden"))) inline constexpr auto kNames = split_words<Kinds<Side>::count>(Side<Declared>::names);
 
 }  // namespace detail
 

@@ -1,6 +1,7 @@
 #include "strata/data.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/quantity.h"
 #include "data/build/finish.h"
@@ -45,6 +46,7 @@ BuiltData run_recipe(comm::World& world, const ConfigValue& tree, const Path& fi
 }  // namespace library
 
 BuildReport build_data(const std::string& recipe, const BuildOptions& options) {
+  const LogSink lines(options.log);
   const auto world = comm::single_process_world();
   const library::BuiltData built =
       library::run_recipe(*world, data::read_recipe_tree(recipe, options.sets), recipe, options);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/parallel.h"
 #include "config/resolve.h"
 #include "library/evaluation.h"
@@ -16,8 +17,10 @@ Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
 
 Model Model::open(const std::string& path, const ModelOptions& options) {
+  const LogSink lines(options.log);
   keep_to_cpu_quota();
   auto impl = std::make_unique<Impl>();
+  impl->log = options.log;
   impl->runtime = inference::open_model(path);
   impl->config = config::config_of_sets(options.sets);
   impl->folder = impl->runtime.folder.string();
@@ -58,6 +61,7 @@ library::TextGenerator& Model::Impl::text_generator() {
 }
 
 std::vector<float> Model::logits(std::span<const int32_t> tokens, int64_t first) {
+  const LogSink lines(impl_->log);
   return impl_->text_generator().logits(tokens, first);
 }
 
@@ -67,6 +71,7 @@ Generation Model::generate(const std::string& prompt, const GenerateOptions& opt
 
 std::vector<Generation> Model::generate(std::span<const std::string> prompts, const GenerateOptions& options,
                                         const GenerateCallbacks& callbacks) {
+  const LogSink lines(impl_->log);
   std::vector<library::NamedPrompt> named;
   for (size_t i = 0; i < prompts.size(); ++i)
     named.push_back({prompts[i], prompts.size() == 1 ? "prompt" : fmt::format("prompt {}", i)});
@@ -106,16 +111,19 @@ EvalReport Model::Impl::evaluate(library::Evaluation& evaluation, const library:
 }
 
 EvalReport Model::evaluate_text(const std::string& path, const EvalOptions& options) {
+  const LogSink lines(impl_->log);
   library::Evaluation& evaluation = impl_->evaluation_of(options);
   return impl_->evaluate(evaluation, evaluation.open_text(path), path, options);
 }
 
 EvalReport Model::evaluate_tokens(const std::string& path, const EvalOptions& options) {
+  const LogSink lines(impl_->log);
   library::Evaluation& evaluation = impl_->evaluation_of(options);
   return impl_->evaluate(evaluation, evaluation.open_tokens(path), path, options);
 }
 
 EvalReport Model::evaluate(const std::string& text, const EvalOptions& options) {
+  const LogSink lines(impl_->log);
   library::Evaluation& evaluation = impl_->evaluation_of(options);
   return impl_->evaluate(evaluation, evaluation.from_text(text), "text", options);
 }

@@ -13,6 +13,7 @@
 namespace strata {
 
 struct Model::Impl {
+  Log log;
   std::string folder;
   inference::ModelRuntime runtime;
   config::RunConfig config;  // of ModelOptions::sets

@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "base/log.h"
 #include "library/config_impl.h"
 #include "library/plan_impl.h"
 #include "strata/train.h"
@@ -8,6 +9,7 @@ namespace strata {
 Plan::Plan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
 Plan plan(const Config& config, const PlanOptions& options) {
+  const LogSink lines(options.log);
   if (options.ranks < 1) throw ConfigError("[ranks] found {}, expected at least 1", options.ranks);
   const config::RunConfig& asked = config.impl().config;
   library::Explanation explanation(

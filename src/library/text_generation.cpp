@@ -53,8 +53,9 @@ inference::SequenceRequest TextGenerator::request_for(const NamedPrompt& prompt,
         static_cast<int32_t>(runtime_.model.bos_id.value_or(tokenizer.end_of_text_id().value_or(0))));
   require_ids(ids, runtime_);
   if (std::ssize(ids) > runtime_.model.max_sequence_length()) {
-    throw ConfigError("[{}] the prompt has {} tokens, but the model has {} positions; shorten it",
-                      prompt.name, ids.size(), runtime_.model.max_sequence_length());
+    throw Error(prompt.kind,
+                fmt::format("[{}] the prompt has {} tokens, but the model has {} positions; shorten it",
+                            prompt.name, ids.size(), runtime_.model.max_sequence_length()));
   }
   return {std::move(ids),
           {.max_tokens = options.max_tokens,

@@ -14,7 +14,8 @@ namespace strata::library {
 
 struct NamedPrompt {
   std::string text;
-  std::string name;  // in messages: "--prompt", "prompts.jsonl:3"
+  std::string name;                     // in messages: "--prompt", "prompts.jsonl:3"
+  ErrorKind kind = ErrorKind::kConfig;  // of an error in it
 };
 
 // What an executor for generation has capacity for.

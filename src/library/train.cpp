@@ -47,6 +47,7 @@ RunEnd end_of(training::RunEnd end) {
 }  // namespace
 
 TrainResult train(const Plan& plan, const TrainCallbacks& callbacks, const TrainOptions& options) {
+  const LogSink lines(callbacks.log);
   const config::RunConfig& asked = plan.impl().asked.impl().config;
   const auto read = [&] {
     training::RunOptions run;

@@ -19,7 +19,7 @@ struct RunObserver {
   std::function<void(const StepRecord&)> step = {};
   std::function<void(int64_t step, const std::string& prompt, const std::string& text)> sample = {};
   // Takes all lines that would go to the terminal, progress too.
-  std::function<void(LogLevel, std::string_view)> log = {};
+  Log log = {};
 };
 
 struct RunOptions {

@@ -36,7 +36,7 @@ void degree(const std::string& key) {
   expect_same_training(one, lab.run_on(3, kBatch + Sets{key + "=3", other + "1"}));
   expect_same_training(one, lab.run_on(4, kBatch + Sets{key + "=-1", other + "2", "parallel.zero=1"}));
   const std::string refused = lab.refusal_on(3, {key + "=2", other + "1"});
-  EXPECT_TRUE(has(refused, "make 2 ranks, and 3 were started") && has(refused, "replicate = ")) << refused;
+  EXPECT_TRUE(has(refused, "make 2 ranks, but 3 were started") && has(refused, "replicate = ")) << refused;
   EXPECT_TRUE(has(lab.refusal({key + "=0"}), "expected a number of ranks"));
 }
 

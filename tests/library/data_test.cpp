@@ -7,13 +7,16 @@ namespace {
 
 class Build : public Library {
  protected:
+  Build() {
+    std::string lines;
+    for (int i = 0; i < 40; ++i) lines += "{\"text\": \"Document number " + std::to_string(i % 30) + ".\"}\n";
+    put_file(folder("docs.jsonl"), lines);
+  }
+
   std::string recipe(const std::string& rest = "") const {
     const Path path = folder("recipe.toml");
     put_file(path, "[build]\nfolder = " + quoted(folder("data")) + "\n[[source]]\nname = \"a\"\npath = [" +
                        quoted(folder("docs.jsonl")) + "]\n[[stage]]\nkind = \"exact_dedup\"\n" + rest);
-    std::string lines;
-    for (int i = 0; i < 40; ++i) lines += "{\"text\": \"Document number " + std::to_string(i % 30) + ".\"}\n";
-    put_file(folder("docs.jsonl"), lines);
     return path.string();
   }
 };

@@ -43,7 +43,7 @@ TEST_F(OpenModel, KnowsItsSizes) {
   EXPECT_EQ(model.max_length(), 64);
   EXPECT_GT(model.parameters(), 20000);
   EXPECT_EQ(model.decode(model.encode("The number 7")), "The number 7");
-  EXPECT_TRUE(has(model.folder(), "final"));
+  EXPECT_TRUE(has(model.folder(), run()));
 }
 
 TEST_F(OpenModel, LogitsAgreeWithTheLossOfEvaluation) {
@@ -138,7 +138,7 @@ TEST_F(OpenModel, ErrorsHaveTheirKind) {
   EXPECT_EQ(error_of([&] { model.logits(std::vector<std::int32_t>{1, 900}); }).kind(), ErrorKind::kConfig);
   EXPECT_EQ(error_of([&] { model.evaluate("x", {.sequence_length = 65}); }).kind(), ErrorKind::kConfig);
   EXPECT_EQ(error_of([&] { model.generate("x", {.batch = 0}); }).kind(), ErrorKind::kConfig);
-  EXPECT_EQ(error_of([&] { Model::open(run(), {.sets = {"training.steps=1"}}); }).kind(), ErrorKind::kConfig);
+  EXPECT_EQ(error_of([&] { Model::open(run(), {.sets = {"training.stepz=1"}}); }).kind(), ErrorKind::kConfig);
 }
 
 }  // namespace

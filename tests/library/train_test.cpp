@@ -29,7 +29,7 @@ TEST_F(Train, APlanPricesTheRun) {
 }
 
 TEST_F(Train, APlanThatDoesNotFitNamesWhatWould) {
-  const Plan made = plan(config("run", {"memory.budget=\"1 MB\"", "training.micro_batch_size=4"}));
+  const Plan made = plan(config("run", {"memory.budget=\"600 kB\"", "training.micro_batch_size=4"}));
   EXPECT_FALSE(made.memory().fits);
   EXPECT_TRUE(has(made.text(), "--set memory.budget=")) << made.text();
 }

@@ -270,7 +270,7 @@ TEST(UserFile, ErrorsNameFileKeyFoundAndExpected) {
   expect_has(error_of(head + "[cluster.x.link.rail]\nsize = 8\nbandwidth = \"5 GB/s\"\n"), {"the same size"});
   expect_has(error_of("[cluster.x]\nchip = \"h100-sxm\"\ndevices_per_host = 8\n[cluster.x.link.a]\nsize = 8\n"
                       "bandwidth = \"1 GB/s\"\n"),
-             {"no link that connects all"});
+             {"no link between all devices"});
   expect_has(
       error_of(head +
                "[[price]]\nchip = \"h100-sxm\"\nprovider = \"p\"\ndate = \"2026\"\nusd_per_hour = -1\n"),

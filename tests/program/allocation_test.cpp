@@ -53,6 +53,7 @@ void note(void* caller, size_t bytes) {
 
 }  // namespace
 
+#pragma GCC visibility push(default)  // shared libraries call these too
 extern "C" {
 void* malloc(size_t bytes) {
   note(__builtin_return_address(0), bytes);
@@ -98,6 +99,7 @@ void operator delete(void* memory) noexcept {
 void operator delete(void* memory, size_t) noexcept {
   free(memory);
 }
+#pragma GCC visibility pop
 
 namespace strata::program {
 namespace {

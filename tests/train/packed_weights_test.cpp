@@ -56,17 +56,17 @@ TEST(PackedWeightFiles, MismatchedTensorsAreNamed) {
   const std::pair<const char*, const char*> files[] = {
       {R"({"w":{"dtype":"F8_E4M3","shape":[0,300],"data_offsets":[0,0]},
            "w_scale_inv":{"dtype":"F32","shape":[0,2],"data_offsets":[0,0]}})",
-       "'w' F8_E4M3 [0, 300] and 'w_scale_inv' F32 [0, 2] do not fit"},
+       "'w' F8_E4M3 [0, 300] and 'w_scale_inv' F32 [0, 2] do not match"},
       {R"({"w":{"dtype":"F8_E5M2","shape":[0,300],"data_offsets":[0,0]},
            "w_scale_inv":{"dtype":"F32","shape":[0,3],"data_offsets":[0,0]}})",
        "'w' F8_E5M2"},
       {R"({"w_blocks":{"dtype":"U8","shape":[0,4,2,16],"data_offsets":[0,0]},
            "w_scales":{"dtype":"U8","shape":[0,4,3],"data_offsets":[0,0]}})",
-       "'w_scales' U8 [0, 4, 3] do not fit"},
+       "'w_scales' U8 [0, 4, 3] do not match"},
       {R"({"w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},
            "w_blocks":{"dtype":"U8","shape":[0,4,2,16],"data_offsets":[0,0]},
            "w_scales":{"dtype":"U8","shape":[0,4,2],"data_offsets":[0,0]}})",
-       "holds 'w' both plain and in blocks"}};
+       "contains 'w' both plain and in blocks"}};
   for (const auto& [header, message] : files) {
     const data::TemporaryFolder scratch;
     checkpoint::TensorSource source =
