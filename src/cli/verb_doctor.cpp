@@ -5,13 +5,12 @@
 
 #include <CLI/Version.hpp>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 
 #include "base/clock.h"
 #include "base/control_group.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/kernel_files.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/version.h"
@@ -45,12 +44,6 @@ std::string find_program(const std::string& name) {
   return "";
 }
 
-// Kernel files have no size, so this reads to the end. Empty if the file does not exist.
-std::string kernel_file(const Path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // The choice in brackets: "always [madvise] never".
 std::string huge_pages() {
   const std::string text = kernel_file("/sys/kernel/mm/transparent_hugepage/enabled");
@@ -72,7 +65,7 @@ Json libraries() {
 
 // Missing or badly configured parts, and their remedies.
 std::vector<std::string> advice(const hardware::DeviceSpec& machine, const std::string& mpi) {
-  std::vector<std::string> out;
+  std::vector<std::string> out = missing_kernel_files();
   if (!machine.isa.avx2 && !machine.isa.neon)
     out.push_back("the processor has no AVX2 or NEON: plain kernels, slow");
   if (!machine.isa.avx512_bf16 && !machine.isa.amx)

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/kernel_files.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "cli/actions.h"
@@ -77,9 +78,12 @@ train::TrainResult train_as_process(comm::World& world, const ReadRun& read, int
   }
 }
 
-// Only one of many ranks reports a stop. Slurm leaves ranks half a minute.
-void prepare_for_signals() {
+// Only one of many ranks reports a stop, or missing files of the kernel. Slurm leaves ranks half a minute.
+void prepare_reports() {
   const auto launched = comm::launched_rank([](const char* name) { return std::getenv(name); });
+  if (!launched || launched->rank == 0) {
+    for (const std::string& warning : missing_kernel_files()) log_warning("{}", warning);
+  }
   if (!launched || launched->size == 1) return;
   if (launched->rank > 0) set_stop_text("");
   if (launched->launcher != "Slurm") expect_force();
@@ -87,7 +91,7 @@ void prepare_for_signals() {
 
 // Runs on as many ranks as were started.
 train::TrainResult train_on_ranks(const ReadRun& read, int64_t threads) {
-  prepare_for_signals();
+  prepare_reports();
   // Before the configuration is read: all ranks must learn of its errors.
   const auto world = comm::world_of_launcher();
   if (world->size() > 1) return train_as_process(*world, read, threads);

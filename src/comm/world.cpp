@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/kernel_files.h"
 #include "comm/launcher.h"
 #include "comm/mpi_module.h"
 
@@ -16,9 +17,7 @@ namespace {
 
 // Relative to the program, in a build and in an installation.
 Path module_path() {
-  std::error_code error;
-  const Path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  return program.parent_path().parent_path() / "lib/strata" / kMpiModule;
+  return program_path().parent_path().parent_path() / "lib/strata" / kMpiModule;
 }
 
 }  // namespace
