@@ -1,9 +1,7 @@
 // strata doctor: this machine's capabilities and missing parts.
-#include <dnnl.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <CLI/Version.hpp>
 #include <cstdlib>
 
 #include "base/clock.h"
@@ -14,6 +12,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/version.h"
+#include "cli/build_facts.h"
 #include "cli/measured_peaks.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -50,17 +49,6 @@ std::string huge_pages() {
   const size_t open = text.find('['), close = text.find(']');
   return open == std::string::npos || close == std::string::npos ? "unknown"
                                                                  : text.substr(open + 1, close - open - 1);
-}
-
-Json libraries() {
-  const dnnl_version_t* dnnl = dnnl_version();
-  return {{"oneDNN", fmt::format("{}.{}.{}", dnnl->major, dnnl->minor, dnnl->patch)},
-          {"Highway", STRATA_HIGHWAY_VERSION},
-          {"simdjson", STRATA_SIMDJSON_VERSION},
-          {"nlohmann-json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
-                                        NLOHMANN_JSON_VERSION_PATCH)},
-          {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
-          {"CLI11", CLI11_VERSION}};
 }
 
 // Missing or badly configured parts, and their remedies.
@@ -140,7 +128,7 @@ void print_text(const hardware::DeviceSpec& machine, const std::string& mpi) {
     row("matmul peak", "not measured");
   }
   std::string list;
-  const Json found = libraries();
+  const Json found = library_versions();
   for (const auto& [name, version] : found.items()) {
     list += (list.empty() ? "" : ", ") + name + " " + version.get<std::string>();
   }
@@ -164,7 +152,7 @@ int doctor(const Options& options) {
   out["limits"] = limits_json();
   out["huge_pages"] = huge_pages();
   out["mpi"] = mpi.empty() ? Json() : Json(mpi);
-  out["libraries"] = libraries();
+  out["libraries"] = library_versions();
   out["notes"] = advice(machine, mpi);
   print_out(dump_json(out) + "\n");
   return 0;
