@@ -328,7 +328,8 @@ bool has_mpirun() {
 SelfRun run_self(std::vector<std::string> words, const Path& log, const Launch& launch) {
   const std::string verb = words[0];
   const std::string self = program_path().string();
-  std::string program = self;
+  // A rebuild may have replaced the file of the running program.
+  std::string program = ::access("/proc/self/exe", X_OK) == 0 ? "/proc/self/exe" : self;
   std::vector<std::string> variables;
   if (launch.by_mpirun) {
     words.insert(words.begin(), {"mpirun", "-n", std::to_string(launch.ranks), self});
