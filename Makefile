@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 BUILD := build/release
 
-.PHONY: help arrow demo test quick test-long fuzz build format format-check lint deploy-check install clean
+.PHONY: help arrow demo test quick test-long fuzz build format format-check lint deploy-check dist dist-check install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,9 +17,11 @@ help:
 	@echo "make format        lay the sources out with clang-format (format-check changes nothing; it also checks wording)"
 	@echo "make lint          clang-tidy over the sources that differ from main (FILES=all: over all of them)"
 	@echo "make deploy-check  validate the Slurm, Kubernetes and container files of deploy/"
+	@echo "make dist          an archive of the program that runs without installing anything: build/dist"
+	@echo "make dist-check    run that archive in bare Debian 12, Debian 13 and Ubuntu 24.04 roots; needs root and the network"
 	@echo "make install       put program, library, headers and manual pages under PREFIX (/usr/local)"
 	@echo "make clean         remove build/; runs, corpora and caches stay"
-	@echo "Variables: JOBS=$(JOBS) (processes at once), STRATA_DEMO_SECONDS (how long the demo trains)"
+	@echo "Variables: JOBS=$(JOBS) (processes at once), STRATA_DEMO_SECONDS (how long the demo trains), SUITES (of dist-check)"
 
 # Configuring again is a fraction of a second, and finds packages that have come since.
 $(BUILD)/configured:
@@ -70,6 +72,16 @@ lint: $(BUILD)/configured
 deploy-check:
 	@tools/packages.sh all
 	@tools/deploy-check.sh
+
+# The MPI module is a target only if MPI was found.
+dist: $(BUILD)/configured
+	@targets=$$(cmake --build $(BUILD) --target help | grep -ow 'strata_mpi' | head -n 1) && \
+	  cmake --build $(BUILD) --parallel $(JOBS) --target strata $$targets
+	@tools/dist.sh
+
+dist-check:
+	@tools/packages.sh all
+	@tools/dist-check.sh $(SUITES)
 
 install: build
 	@cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))

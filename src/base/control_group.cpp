@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <initializer_list>
 #include <iterator>
 #include <limits>
@@ -11,19 +10,13 @@
 #include <string>
 #include <string_view>
 
+#include "base/kernel_files.h"
+
 namespace strata {
 namespace {
 
 // Version 1 writes "no limit" as the largest multiple of a page.
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 2;
-
-// The kernel's files do not know their size, so they are read to the end. Empty if there is none.
-std::string text_of(const Path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return "";
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
@@ -38,7 +31,7 @@ std::optional<int64_t> count_of(std::string_view word) {
 }
 
 std::optional<int64_t> first_count(const Path& path) {
-  const auto words = words_of(text_of(path));
+  const auto words = words_of(kernel_file(path));
   return words.empty() ? std::nullopt : count_of(words[0]);
 }
 
@@ -50,7 +43,7 @@ std::optional<int64_t> limit_of(const Path& path) {
 
 // The sum of these lines of a memory.stat.
 int64_t stat_of(const Path& path, std::initializer_list<std::string_view> names) {
-  const auto words = words_of(text_of(path));
+  const auto words = words_of(kernel_file(path));
   int64_t bytes = 0;
   for (size_t i = 0; i + 1 < words.size(); i += 2) {
     if (std::find(names.begin(), names.end(), words[i]) != names.end())
@@ -79,7 +72,7 @@ struct Hierarchies {
 Hierarchies hierarchies_of(const Path& root) {
   const Path mounts = root / "sys/fs/cgroup";
   std::string own_cpu, own_memory, own2;
-  std::istringstream lines(text_of(root / "proc/self/cgroup"));
+  std::istringstream lines(kernel_file(root / "proc/self/cgroup"));
   for (std::string line; std::getline(lines, line);) {
     // "ID:CONTROLLERS:PATH"; version 2 names no controllers.
     const size_t first = line.find(':');
@@ -130,7 +123,7 @@ std::optional<int64_t> left_of(std::optional<int64_t> limit, std::optional<int64
 }
 
 void add_version_2(ControlGroupLimits& limits, const Path& group) {
-  const auto quota = words_of(text_of(group / "cpu.max"));
+  const auto quota = words_of(kernel_file(group / "cpu.max"));
   if (!quota.empty()) {
     // The period may be left out.
     add_quota(limits, count_of(quota[0]), quota.size() > 1 ? count_of(quota[1]) : 100'000, group / "cpu.max");

@@ -26,8 +26,9 @@ std::optional<int64_t> kernel_count(const Path& root, std::string_view name) {
 
 int64_t of_machine(const Path& root) {
   if (const auto bytes = kernel_count(root, "MemAvailable:")) return *bytes;
+  // Without /proc: cached files are not included.
   struct sysinfo info = {};
-  return sysinfo(&info) == 0 ? static_cast<int64_t>(info.freeram) * info.mem_unit : 0;
+  return sysinfo(&info) == 0 ? static_cast<int64_t>(info.freeram + info.bufferram) * info.mem_unit : 0;
 }
 
 }  // namespace

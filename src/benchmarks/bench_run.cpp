@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/kernel_files.h"
 #include "base/parallel.h"
 #include "base/random.h"
 #include "base/signals.h"
@@ -326,10 +327,11 @@ bool has_mpirun() {
 
 SelfRun run_self(std::vector<std::string> words, const Path& log, const Launch& launch) {
   const std::string verb = words[0];
-  std::string program = "/proc/self/exe";
+  const std::string self = program_path().string();
+  // A rebuild may have replaced the file of the running program.
+  std::string program = ::access("/proc/self/exe", X_OK) == 0 ? "/proc/self/exe" : self;
   std::vector<std::string> variables;
   if (launch.by_mpirun) {
-    const std::string self = std::filesystem::read_symlink(program).string();
     words.insert(words.begin(), {"mpirun", "-n", std::to_string(launch.ranks), self});
     program = words[0];
     variables = environment_of_mpirun();

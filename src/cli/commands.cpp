@@ -8,6 +8,7 @@
 #include "base/signals.h"
 #include "base/suggest.h"
 #include "base/version.h"
+#include "cli/build_facts.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 
@@ -79,8 +80,10 @@ int parse_and_run(CommandLine& commands, int argc, const char* const* argv) {
 }  // namespace
 
 CommandLine strata_commands() {
-  CommandLine commands("strata", "Pretrains language models: text files in, a Hugging Face model out.",
-                       std::string(program_version()), "strata train corpus.txt");
+  CommandLine commands(
+      "strata", "Pretrains language models: text files in, a Hugging Face model out.",
+      [](bool json) { return json ? build_facts_json() : std::string(program_version()); },
+      "strata train corpus.txt");
   // In the order of help, grouped by task.
   const VerbGroup groups[] = {
       {"Train a model", {add_init, add_train, add_explain, add_config, add_presets}},

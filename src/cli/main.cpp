@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "base/kernel_files.h"
 #include "base/parallel.h"
 #include "base/signals.h"
 #include "cli/verbs.h"
@@ -31,7 +32,9 @@ void bound_spinning(int argc, char** argv) {
   if (argc < 2 || !computes(argv[1])) return;
   if (getenv("GOMP_SPINCOUNT") != nullptr || getenv("OMP_WAIT_POLICY") != nullptr) return;
   setenv("GOMP_SPINCOUNT", kSpins, 1);
-  execv("/proc/self/exe", argv);  // if it fails, the run continues without it
+  // If both fail, the run continues without it.
+  execv("/proc/self/exe", argv);
+  execv(strata::program_path().c_str(), argv);
 }
 
 }  // namespace

@@ -214,13 +214,17 @@ struct CommandLine::State {
   Suggestions suggestions;
 };
 
-CommandLine::CommandLine(const std::string& name, const std::string& help, const std::string& version,
-                         const std::string& example)
+CommandLine::CommandLine(const std::string& name, const std::string& help,
+                         std::function<std::string(bool json)> version, const std::string& example)
     : state_(new State{.app = CLI::App(help, name), .chosen = {}, .suggestions = {}}) {
   CLI::App& app = state_->app;
   // One verb only: later words that happen to be verbs are its arguments (`strata bench eval`).
   app.require_subcommand(0, 1);
-  app.set_version_flag("--version", version, "Print the version");
+  CLI::Option* const json = app.add_flag("--json")->description(
+      "With --version: print one JSON object on how the program was built");
+  json->needs(app.set_version_flag(
+      "--version", [json, version = std::move(version)] { return version(json->count() > 0); },
+      "Print the version"));
   app.set_help_flag("-h,--help", "Explain, with an example");
   app.footer("\n`" + name + " VERB --help` explains a verb.\n\nExample:\n  " + example);
 }

@@ -112,7 +112,8 @@ struct Parsed {
 // The tree of verbs, and its parser.
 class CommandLine {
  public:
-  CommandLine(const std::string& name, const std::string& help, const std::string& version,
+  // `version`: what --version prints, also with --json.
+  CommandLine(const std::string& name, const std::string& help, std::function<std::string(bool json)> version,
               const std::string& example);
   CommandLine(CommandLine&&) noexcept;
   ~CommandLine();

@@ -1,20 +1,18 @@
 // strata doctor: this machine's capabilities and missing parts.
-#include <dnnl.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <CLI/Version.hpp>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 
 #include "base/clock.h"
 #include "base/control_group.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/kernel_files.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/version.h"
+#include "cli/build_facts.h"
 #include "cli/measured_peaks.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -45,12 +43,6 @@ std::string find_program(const std::string& name) {
   return "";
 }
 
-// Kernel files have no size, so this reads to the end. Empty if the file does not exist.
-std::string kernel_file(const Path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // The choice in brackets: "always [madvise] never".
 std::string huge_pages() {
   const std::string text = kernel_file("/sys/kernel/mm/transparent_hugepage/enabled");
@@ -59,20 +51,9 @@ std::string huge_pages() {
                                                                  : text.substr(open + 1, close - open - 1);
 }
 
-Json libraries() {
-  const dnnl_version_t* dnnl = dnnl_version();
-  return {{"oneDNN", fmt::format("{}.{}.{}", dnnl->major, dnnl->minor, dnnl->patch)},
-          {"Highway", STRATA_HIGHWAY_VERSION},
-          {"simdjson", STRATA_SIMDJSON_VERSION},
-          {"nlohmann-json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
-                                        NLOHMANN_JSON_VERSION_PATCH)},
-          {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
-          {"CLI11", CLI11_VERSION}};
-}
-
 // Missing or badly configured parts, and their remedies.
 std::vector<std::string> advice(const hardware::DeviceSpec& machine, const std::string& mpi) {
-  std::vector<std::string> out;
+  std::vector<std::string> out = missing_kernel_files();
   if (!machine.isa.avx2 && !machine.isa.neon)
     out.push_back("the processor has no AVX2 or NEON: plain kernels, slow");
   if (!machine.isa.avx512_bf16 && !machine.isa.amx)
@@ -147,7 +128,7 @@ void print_text(const hardware::DeviceSpec& machine, const std::string& mpi) {
     row("matmul peak", "not measured");
   }
   std::string list;
-  const Json found = libraries();
+  const Json found = library_versions();
   for (const auto& [name, version] : found.items()) {
     list += (list.empty() ? "" : ", ") + name + " " + version.get<std::string>();
   }
@@ -171,7 +152,7 @@ int doctor(const DoctorOptions& options) {
   out["limits"] = limits_json();
   out["huge_pages"] = huge_pages();
   out["mpi"] = mpi.empty() ? Json() : Json(mpi);
-  out["libraries"] = libraries();
+  out["libraries"] = library_versions();
   out["notes"] = advice(machine, mpi);
   print_out(dump_json(out) + "\n");
   return 0;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/kernel_files.h"
 #include "comm/launcher.h"
 #include "comm/mpi_module.h"
 
@@ -24,8 +25,7 @@ Path own_file() {
 // Relative to the program or the shared library, in a build and in an installation.
 Path module_path() {
   std::error_code error;
-  const Path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const Path folder = program.parent_path().parent_path() / "lib/strata";
+  const Path folder = program_path().parent_path().parent_path() / "lib/strata";
   const Path library = own_file().parent_path();
   for (const Path& candidate : {folder, library / "strata", library.parent_path() / "strata"})
     if (std::filesystem::exists(candidate / kMpiModule, error)) return candidate / kMpiModule;

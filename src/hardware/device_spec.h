@@ -68,8 +68,9 @@ struct DeviceSpec {
 };
 
 // The machine this process runs on, without any measured rate; its instruction sets as limited by
-// STRATA_MAX_CPU_ISA.
-DeviceSpec detect_cpu(int threads);
+// STRATA_MAX_CPU_ISA. Works without /proc and /sys (base/kernel_files.h). `root`: the folder in place of "/", for
+// tests.
+DeviceSpec detect_cpu(int threads, const Path& root = "/");
 
 // True where bf16 GEMMs run clearly faster than fp32 ones: measured, else from the instruction sets.
 bool bf16_is_fast(const DeviceSpec& spec);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/kernel_files.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "comm/launcher.h"
@@ -71,9 +72,12 @@ training::TrainResult train_as_process(comm::World& world, const ReadRun& read, 
   }
 }
 
-// Only one of many ranks reports a stop. Slurm leaves ranks half a minute.
-void prepare_for_signals() {
+// Only one of many ranks reports a stop, or missing files of the kernel. Slurm leaves ranks half a minute.
+void prepare_reports() {
   const auto launched = comm::launched_rank([](const char* name) { return std::getenv(name); });
+  if (!launched || launched->rank == 0) {
+    for (const std::string& warning : missing_kernel_files()) log_warning("{}", warning);
+  }
   if (!launched || launched->size == 1) return;
   if (launched->rank > 0) set_stop_text("");
   if (launched->launcher != "Slurm") expect_force();
@@ -82,7 +86,7 @@ void prepare_for_signals() {
 }  // namespace
 
 training::TrainResult train_on_ranks(const ReadRun& read, int64_t threads, const Stop& stop) {
-  prepare_for_signals();
+  prepare_reports();
   // Before the configuration is read: all ranks must learn of its errors.
   const auto world = comm::world_of_launcher();
   if (world->size() > 1) return train_as_process(*world, read, threads, stop);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -58,8 +59,10 @@ int64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");
   int64_t total = 0;
   int64_t resident = 0;
-  statm >> total >> resident;
-  return resident * ::sysconf(_SC_PAGESIZE);
+  if (statm >> total >> resident) return resident * ::sysconf(_SC_PAGESIZE);
+  rusage usage = {};  // without /proc: the most that it has been
+  ::getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
 }
 
 std::vector<std::pair<std::string, double>> seconds_by_family(const program::Executor& executor) {

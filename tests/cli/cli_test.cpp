@@ -1,6 +1,7 @@
 // The built program: exit codes, clean standard output, messages.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <sstream>
 
@@ -23,6 +24,24 @@ TEST_F(CliTest, VersionAndHelp) {
   EXPECT_TRUE(contains(help.out, "config") && contains(help.out, "Example:")) << help.out;
   EXPECT_EQ(run("").code, 0);
   EXPECT_EQ(run("config").code, 2);
+}
+
+TEST_F(CliTest, VersionAsJson) {
+  const Outcome outcome = run("--version --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = parse_json<nlohmann::json>(outcome.out);
+  EXPECT_EQ(json["version"].get<std::string>() + "\n", run("--version").out);
+  EXPECT_EQ(run("--json --version").out, outcome.out);
+  for (const char* part : {"mpi", "arrow", "sentencepiece"}) EXPECT_TRUE(json[part].is_boolean()) << part;
+  EXPECT_TRUE(json["libraries"].contains("oneDNN")) << outcome.out;
+  EXPECT_EQ(json["libraries"], parse_json<nlohmann::json>(run("doctor --quick --json").out)["libraries"]);
+  EXPECT_FALSE(json["compiler"].get<std::string>().empty());
+  const auto& sets = json["instruction_sets"];
+  EXPECT_EQ(sets["compiled"][0], "baseline");
+  for (const auto& used : sets["used"])
+    EXPECT_NE(std::find(sets["compiled"].begin(), sets["compiled"].end(), used), sets["compiled"].end())
+        << used;
+  EXPECT_EQ(run("--json").code, 2) << "needs --version";
 }
 
 // Walks the tree of verbs through the help texts.

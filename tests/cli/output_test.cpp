@@ -23,6 +23,7 @@ TEST_F(OutputTest, EveryVerbReportsAFullDisk) {
   for (const char* arguments :
        {"--help",
         "--version",
+        "--version --json",
         "train --help",
         "",
         "presets",

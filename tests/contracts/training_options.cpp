@@ -25,6 +25,16 @@ void version(const std::string&) {
       has(read_file(Path(STRATA_SOURCE) / "CMakeLists.txt"), "VERSION " + std::string(program_version())));
 }
 
+void version_as_json(const std::string&) {
+  const Desk desk;
+  EXPECT_EQ(desk.object("--version --json")["version"], std::string(program_version()));
+  // A limit of the instruction sets shows.
+  const fixtures::Environment limit("STRATA_MAX_CPU_ISA", "baseline");
+  const json sets = desk.object("--version --json")["instruction_sets"];
+  EXPECT_FALSE(std::find(sets["used"].begin(), sets["used"].end(), "avx2") != sets["used"].end());
+  desk.refused("--json");
+}
+
 void init(const std::string&) {
   const Desk desk;
   desk.put("own.txt", "a text");
@@ -390,6 +400,7 @@ void man(const std::string&) {
 
 Contracts training_options() {
   return {{"--version", version},
+          {"--json", version_as_json},
           {"init PRESET", init},
           {"init --data", init},
           {"init --output", init},

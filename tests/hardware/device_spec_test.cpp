@@ -4,8 +4,10 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "base/error.h"
+#include "fixtures/scratch_folder.h"
 
 namespace strata::hardware {
 namespace {
@@ -77,6 +79,33 @@ TEST(Detect, DescribesThisMachine) {
   EXPECT_EQ(spec.isa.avx2, here.avx2);
   EXPECT_EQ(spec.isa.avx512, here.avx512);
 #endif
+}
+
+// Without /proc and /sys; caches from a made-up /sys if it has any.
+TEST(Detect, NeedsNoFiles) {
+  const ScratchFolder root;
+  const DeviceSpec spec = detect_cpu(3, root.path()), here = detect_cpu(3);
+  EXPECT_EQ(spec.name, here.name);
+  EXPECT_EQ(spec.isa, here.isa);
+  EXPECT_GE(spec.cores, 1);
+  EXPECT_GE(spec.l1_bytes, 8 << 10);
+  EXPECT_GE(spec.l2_bytes, 128 << 10);
+  EXPECT_GT(spec.memory_bytes, int64_t{1} << 26);
+  const auto cache = [&](int index, const std::string& level, const std::string& type,
+                         const std::string& size) {
+    const Path folder = root / ("sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index));
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "level") << level << "\n";
+    std::ofstream(folder / "type") << type << "\n";
+    std::ofstream(folder / "size") << size << "\n";
+  };
+  cache(0, "1", "Instruction", "64K");
+  cache(1, "1", "Data", "48K");
+  cache(2, "2", "Unified", "3M");
+  const DeviceSpec described = detect_cpu(3, root.path());
+  EXPECT_EQ(described.l1_bytes, 48 << 10);
+  EXPECT_EQ(described.l2_bytes, 3 << 20);
+  EXPECT_EQ(described.l3_bytes, spec.l3_bytes) << "not in /sys";
 }
 
 class Cache : public testing::Test {

@@ -4,6 +4,7 @@
 #include "base/parallel.h"
 #include "device/cpu/device.h"
 #include "device/reference/bindings.h"
+#include "kernels/cpu/measure.h"
 
 namespace strata::device {
 
@@ -12,6 +13,10 @@ std::shared_ptr<Device> open(Kind kind, int ordinal, int threads) {
   Target target = cpu_target(threads > 0 ? threads : compute_threads());
   if (kind == Kind::kReference) target.bindings = reference_bindings();
   return std::make_shared<CpuDevice>(std::move(target));
+}
+
+hardware::IsaFlags compiled_instruction_sets() {
+  return cpu::compiled_instruction_sets();
 }
 
 }  // namespace strata::device

@@ -16,4 +16,7 @@ enum class Kind : uint8_t {
 // of a processor; 0: those that the process has.
 std::shared_ptr<Device> open(Kind kind, int ordinal = 0, int threads = 0);
 
+// The instruction sets that this build has kernels for; a processor runs those that it supports.
+hardware::IsaFlags compiled_instruction_sets();
+
 }  // namespace strata::device

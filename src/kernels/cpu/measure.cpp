@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/version.h"
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/bf16_dot.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_onednn.h"
@@ -188,6 +189,15 @@ DeviceSpec describe_device(int threads) {
   spec.library = fmt::format("strata {}, oneDNN {}.{}.{}", program_version(), version->major, version->minor,
                              version->patch);
   return spec;
+}
+
+hardware::IsaFlags compiled_instruction_sets() {
+  constexpr int64_t kTargets = HWY_TARGETS;
+  return {.avx2 = (kTargets & HWY_AVX2) != 0,
+          .avx512 = (kTargets & HWY_AVX3) != 0,
+          .avx512_bf16 = STRATA_HAS_BF16_NATIVE != 0,
+          .amx = STRATA_HAS_AMX != 0,
+          .neon = (kTargets & HWY_NEON) != 0};
 }
 
 std::function<double()> triad_loop(int64_t bytes) {

@@ -20,6 +20,9 @@ PeakGemm peak_gemm(DType dtype);
 // Facts known without measuring, with the library versions that the cache key needs.
 hardware::DeviceSpec describe_device(int threads);
 
+// The instruction sets that this build has kernels for.
+hardware::IsaFlags compiled_instruction_sets();
+
 // Measures for about `seconds` (each figure at least once) on `threads` compute threads. Restores the calling
 // thread's number of compute threads.
 hardware::DeviceSpec measure_device(int threads, double seconds);
