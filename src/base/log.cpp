@@ -31,7 +31,7 @@ spdlog::logger& terminal_logger() {
   return *instance;
 }
 
-void write(spdlog::logger& to, LogLevel level, std::string_view message) {
+void write_line(spdlog::logger& to, LogLevel level, std::string_view message) {
   switch (level) {
     case LogLevel::kInfo:
       to.info("{}", message);
@@ -82,7 +82,7 @@ LogSink::~LogSink() {
 }
 
 void log_to_terminal(LogLevel level, std::string_view message) {
-  write(terminal_logger(), level, message);
+  write_line(terminal_logger(), level, message);
 }
 
 void set_log_level(LogLevel level) {
@@ -97,7 +97,7 @@ void log_end(std::string_view message) {
 }
 
 void log_line(LogLevel level, std::string_view message) {
-  if (own.file != nullptr) write(*own.file, level, message);
+  if (own.file != nullptr) write_line(*own.file, level, message);
   if (own.terminal) write_to_sink(level, message);
 }
 
