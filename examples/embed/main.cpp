@@ -43,6 +43,8 @@ strata::Config small_run(const std::string& text, const fs::path& folder, const 
     global_batch_size = 8
     [optimizer]
     lr = 3e-3
+    [schedule]
+    warmup_steps = 5
     [eval]
     interval = 20
     [log]

@@ -16,7 +16,7 @@ headers=$(cd "$prefix/include" && find . -name '*.h' | LC_ALL=C sort | tr '\n' '
 [ "$headers" = "./strata/config.h ./strata/data.h ./strata/error.h ./strata/model.h ./strata/strata.h ./strata/train.h " ] ||
   fail "installed headers: $headers"
 library=$(find "$prefix" -name libstrata.so)
-internal=$(nm -DC --defined-only "$library" | grep -E ' strata::(config|training|program|graph|kernels|device|ops|data|models|comm)::' | head -3 || true)
+internal=$(nm -DC --defined-only "$library" | grep -E '^[0-9a-f]+ . strata::(config|training|program|graph|kernels|device|ops|data|models|comm)::' | head -3 || true)
 [ -z "$internal" ] || fail "internal functions are visible: $internal"
 
 cmake -S "$example" -B "$work/cmake" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER="$compiler" \
