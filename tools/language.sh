@@ -1,8 +1,8 @@
 #!/bin/sh
 # tools/language.sh [--list [PATH] | --lower]: counts words that an English-speaking engineer would not write, in
-# README.md, docs/, src/ and tests/, per folder and in total. In sources it reads comments, string literals and a few
-# names. Exits 1 if the total exceeds tools/language_limit. --list prints each finding as file:line, --lower stores a
-# lower limit. tools/language_allowed.txt lists exceptions.
+# README.md, docs/, include/, src/ and tests/, per folder and in total. In sources it reads comments, string literals
+# and a few names. Exits 1 if the total exceeds tools/language_limit. --list prints each finding as file:line, --lower
+# stores a lower limit. tools/language_allowed.txt lists exceptions.
 set -eu
 cd "$(dirname "$0")/.."
 exec perl - "$@" <<'PERL'
@@ -91,7 +91,7 @@ my $hint = '\b(l(ie|ies|ay|ying)|stands?|stood|standing|behind|beside|in front|t
   'patch|boxes|encodings?|the stream|body|bodies|scripts?|news)|' .
   '(Tell|Told|Says?|Stands?|Stood|Beside|Behind|Anew|Nobody|Whoever|Somebody|Stretch|StepBlock|RankBlock|News|Departures?|Hops?|Dealt|' .
   'Grain|Room|Faults?|_(tell|told|says?|stands?|stood|beside|behind|anew|nobody|whoever|stretch|departures?|hops?|dealt|grain|room|faults?))';
-my @paths = map { ":(glob)$_" } 'README.md', map { ("docs/**/*.$_", "src/**/*.$_", "tests/**/*.$_") } qw(md cpp h inl cu py sh txt);
+my @paths = map { ":(glob)$_" } 'README.md', map { ("docs/**/*.$_", "include/**/*.$_", "src/**/*.$_", "tests/**/*.$_") } qw(md cpp h inl cu py sh txt);
 $ENV{LC_ALL} = 'C';
 open(my $git, '-|', qw(git grep --untracked -zniIE), $hint, '--', @paths) or die "git: $!";
 my (%count, %permits);
@@ -118,7 +118,7 @@ while (<$git>) {
   }
   my @words = ($text =~ /$rules/g, $code =~ /$names/g);
   next unless @words;
-  my ($folder) = $file =~ m{^((?:src|tests)/[^/]+|docs|README\.md)};
+  my ($folder) = $file =~ m{^((?:src|tests|include)/[^/]+|docs|README\.md)};
   $count{$folder} += @words;
   $total += @words;
   if ($list) {

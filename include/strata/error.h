@@ -1,9 +1,8 @@
 // Errors of the library, and its log lines.
 //
-// Threads: values; any thread. Ownership: none. Errors: every function of the library that fails throws Error, and
-// nothing else of its own; std::bad_alloc and what a callback throws pass through. Stability: the values of ErrorKind,
-// their exit codes and the form of a message, "[KEY or FILE] found, expected, what to do", stay as they are within 0.x;
-// the words after the bracket may change in any release.
+// Threads: values; any thread. Ownership: none. Errors: a function that fails throws Error; std::bad_alloc and exceptions
+// of callbacks pass through. Stability: the values of ErrorKind, their exit codes and the form of a message, "[KEY or
+// FILE] found, expected, what to do", do not change within 0.x; the words after the bracket may change in any release.
 #pragma once
 
 #include <functional>

@@ -51,7 +51,7 @@ struct GenerateCallbacks {
   std::function<void(std::size_t i, std::string_view text)> text = {};
   // The text of prompt `i` is complete; called in the order in which they end.
   std::function<void(std::size_t i, const Generation& made)> finished = {};
-  // true: end all texts as they are.
+  // true: end all texts now.
   std::function<bool()> stop = {};
 };
 
@@ -82,7 +82,7 @@ class STRATA_API Model {
   std::int64_t vocab_size() const;
   std::int64_t max_length() const;  // positions
 
-  // With the model's tokenizer, which must be there.
+  // With the model's tokenizer, which the model's folder must contain.
   std::vector<std::int32_t> encode(std::string_view text) const;
   std::string decode(std::span<const std::int32_t> ids) const;
 
@@ -90,7 +90,7 @@ class STRATA_API Model {
   // only of the token after the last. For decoders.
   std::vector<float> logits(std::span<const std::int32_t> tokens, std::int64_t first = -1);
 
-  // Continues a text, for decoders, or answers it, for encoder-decoders.
+  // A decoder continues the prompt; an encoder-decoder reads it and writes a separate text.
   Generation generate(const std::string& prompt, const GenerateOptions& options = {});
   std::vector<Generation> generate(std::span<const std::string> prompts, const GenerateOptions& options = {},
                                    const GenerateCallbacks& callbacks = {});

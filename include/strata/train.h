@@ -30,7 +30,7 @@ struct PlanOptions {
   Log log = {};
 };
 
-// Of one rank; of a pipeline, of the first.
+// One rank's memory; with a pipeline, the first rank's.
 struct MemoryPlan {
   std::int64_t bytes = 0;   // of the arena, which holds all that the rank computes with
   std::int64_t fixed = 0;   // the part of it for weights, gradients and optimizer states
@@ -39,7 +39,7 @@ struct MemoryPlan {
   bool fits = false;        // on every rank
 };
 
-// Without evaluations and checkpoints; from the rates that this machine's kernels measured.
+// Predicted from the measured rates of this machine's kernels, without evaluations and checkpoints.
 struct TimePlan {
   std::int64_t steps = 0, tokens_per_step = 0;
   double step_seconds = 0, run_seconds = 0;
@@ -65,7 +65,7 @@ class STRATA_API Plan {
   std::shared_ptr<const Impl> impl_;
 };
 
-// Compiles the run's programs and prices them. Nothing is written and no data is tokenized; the first plan on a machine
+// Compiles the run's programs and prices them. Writes nothing and tokenizes no data; the first plan on a machine
 // measures its kernels for some seconds.
 STRATA_API Plan plan(const Config& config, const PlanOptions& options = {});
 

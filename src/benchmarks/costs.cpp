@@ -136,11 +136,11 @@ void bench_eval(BenchContext& context) {
   training::TrainingState state;
   state.step = 1;
   const training::RunStore::Save save{.model = run.model,
-                                   .executor = run.executor(),
-                                   .tokenizer = nullptr,
-                                   .state = state,
-                                   .health = {.loss = 1, .grad_norm = 1, .finite = true, .metrics = {}},
-                                   .retention = {.keep_last = run.config.checkpoint.keep_last}};
+                                      .executor = run.executor(),
+                                      .tokenizer = nullptr,
+                                      .state = state,
+                                      .health = {.loss = 1, .grad_norm = 1, .finite = true, .metrics = {}},
+                                      .retention = {.keep_last = run.config.checkpoint.keep_last}};
   uint64_t bytes = 0;
   const double checkpoint = seconds_of([&] { bytes = store.save(save); });
   const double final_model = seconds_of([&] { store.write_final(save); });

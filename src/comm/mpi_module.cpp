@@ -2,6 +2,7 @@
 
 #include "comm/mpi_world.h"
 
-extern "C" __attribute__((visibility("default"))) strata::comm::World* strata_make_mpi_world(int rank, int size) {
+extern "C" __attribute__((visibility("default"))) strata::comm::World* strata_make_mpi_world(int rank,
+                                                                                             int size) {
   return new strata::comm::MpiWorld(rank, size);
 }

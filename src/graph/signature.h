@@ -170,7 +170,8 @@ constexpr std::array<std::string_view, count> split_words(std::string_view text)
 
 // The names of a side's members, in order. Without its visibility g++ 12 exports it from a shared library.
 template <template <template <typename> class> class Side>
-__attribute__((visibility("hidden"))) inline constexpr auto kNames = split_words<Kinds<Side>::count>(Side<Declared>::names);
+__attribute__((visibility("hidden"))) inline constexpr auto kNames =
+    split_words<Kinds<Side>::count>(Side<Declared>::names);
 
 }  // namespace detail
 

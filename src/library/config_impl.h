@@ -1,4 +1,4 @@
-// The configuration behind a Config.
+// The implementation of Config.
 #pragma once
 
 #include <functional>

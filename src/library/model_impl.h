@@ -1,4 +1,4 @@
-// The model behind a Model.
+// The implementation of Model.
 #pragma once
 
 #include <optional>

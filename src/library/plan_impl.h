@@ -1,4 +1,4 @@
-// The plan behind a Plan.
+// The implementation of Plan.
 #pragma once
 
 #include "library/explanation.h"

@@ -28,13 +28,13 @@ struct GenerationSize {
   }
 };
 
-// A model that generates. Loads the weights when a request exceeds what the last one was loaded for.
+// A model that generates. Loads the weights again when a request exceeds the planned size.
 class TextGenerator {
  public:
   // ConfigError for a model without a tokenizer or that writes no text.
   TextGenerator(inference::ModelRuntime& runtime, const inference::ComputeOptions& compute);
 
-  // kConfig for options and prompts that do not fit the model; calls back as GenerateCallbacks says.
+  // kConfig for options and prompts that do not fit the model; calls back as GenerateCallbacks describes.
   std::vector<Generation> generate(std::span<const NamedPrompt> prompts, const GenerateOptions& options,
                                    const GenerateCallbacks& callbacks);
   // As Model::logits.

@@ -61,7 +61,8 @@ void steps(const std::string&) {
     const Seen run = lab.run({"training.steps=" + std::to_string(wanted)});
     EXPECT_EQ(std::ssize(run.steps), wanted);
     EXPECT_EQ(run.result.step, wanted);
-    EXPECT_TRUE(run.result.end == training::RunEnd::kFinished && std::filesystem::exists(run.folder / "final"));
+    EXPECT_TRUE(run.result.end == training::RunEnd::kFinished &&
+                std::filesystem::exists(run.folder / "final"));
   }
 }
 

@@ -20,8 +20,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       STRATA_CHECK(!run.layers || *run.layers >= 1, "{} layers", *run.layers);
       const auto seconds = planning::published_step_seconds(run);
       STRATA_CHECK(!seconds || (std::isfinite(*seconds) && *seconds > 0), "a step of {} s", *seconds);
-      STRATA_CHECK(planning::missing_columns(run, planning::run_columns()).size() <= planning::run_columns().size(),
-                   "columns");
+      STRATA_CHECK(
+          planning::missing_columns(run, planning::run_columns()).size() <= planning::run_columns().size(),
+          "columns");
     }
   } catch (const DataError&) {
     // not a valid table
