@@ -1,8 +1,11 @@
 #include "strata/train.h"
 
+#include <cstdlib>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "base/signals.h"
+#include "comm/launcher.h"
 #include "library/config_impl.h"
 #include "library/plan_impl.h"
 #include "library/run_training.h"
@@ -30,18 +33,13 @@ training::RunObserver observer_of(const TrainCallbacks& callbacks) {
   return observer;
 }
 
-RunEnd end_of(training::RunEnd end) {
-  switch (end) {
-    case training::RunEnd::kInterrupted:
-      return RunEnd::kInterrupted;
-    case training::RunEnd::kTimeLimit:
-      return RunEnd::kTimeLimit;
-    case training::RunEnd::kDryRun:
-      return RunEnd::kDryRun;
-    case training::RunEnd::kFinished:
-      break;
-  }
-  return RunEnd::kFinished;
+// Ranks of a plan that are threads of this process: one if a launcher started the processes.
+int64_t threads_for(int64_t ranks) {
+  const auto launched = comm::launched_rank([](const char* name) { return std::getenv(name); });
+  if (!launched || launched->size == 1) return ranks;
+  if (launched->size == ranks) return 1;
+  throw ConfigError("[ranks] the plan has {}, but {} started {} processes; plan for {}", ranks,
+                    launched->launcher, launched->size, launched->size);
 }
 
 }  // namespace
@@ -61,8 +59,8 @@ TrainResult train(const Plan& plan, const TrainCallbacks& callbacks, const Train
   TrainResult result{.folder = asked.run.folder};
   try {
     const training::TrainResult made = library::train_on_ranks(
-        read, plan.impl().ranks, callbacks.stop ? callbacks.stop : [] { return false; });
-    result.end = end_of(made.end);
+        read, threads_for(plan.impl().ranks), callbacks.stop ? callbacks.stop : [] { return false; });
+    result.end = made.end;
     result.step = made.step;
     result.loss = made.loss;
     result.program = made.program;
