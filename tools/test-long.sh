@@ -1,32 +1,115 @@
 #!/bin/bash
-# tools/test-long.sh [JOBS]: runs everything that is too slow for `make test`: the tests under the address, undefined-
-# behaviour and thread sanitizers, the tests labelled long, and each fuzzer for STRATA_FUZZ_SECONDS (180).
+# tools/test-long.sh [JOBS [PART…]]: runs everything that is too slow for `make test`, in parts (all of them by default):
+#
+#   lint   clang-tidy over all sources
+#   asan   all tests under the address and undefined-behaviour sanitizers
+#   tsan   all tests under the thread sanitizer
+#   long   the tests labelled long
+#   fuzz   each fuzzer for STRATA_FUZZ_SECONDS (180)
+#
+# It can be stopped at any time. The same command continues with what has not passed yet on these sources; what passed is
+# listed in build/test-long. A part that is complete gets its date and commit in the table of docs/progress.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${1:-$(nproc)}
-seconds=${STRATA_FUZZ_SECONDS:-180}
+shift || true
+parts=("$@")
+[ "${#parts[@]}" -gt 0 ] || parts=(lint asan tsan long fuzz)
+
+# Identifies the sources, committed or not. The table of passes is not one of them.
+sources() {
+  local index
+  index=$(mktemp)
+  cp "$(git rev-parse --git-dir)/index" "$index"
+  GIT_INDEX_FILE=$index git add -A -- . ':!docs' >/dev/null 2>&1
+  GIT_INDEX_FILE=$index git rm -rq --cached --ignore-unmatch docs >/dev/null
+  GIT_INDEX_FILE=$index git write-tree | cut -c1-12
+  rm -f "$index"
+}
+tree=$(sources)
+state=build/test-long/$tree
+mkdir -p "$state"
 failed=()
+
+# step PART NAME COMMAND…: runs the command unless it has passed on these sources.
+step() {
+  local list=$state/$1 name=$2
+  shift 2
+  grep -qxF -- "$name" "$list" 2>/dev/null && return 0
+  if "$@"; then
+    printf '%s\n' "$name" >>"$list"
+  else
+    return 1
+  fi
+}
+
+# Runs the tests of a preset that have not passed, each by itself.
+tests() {
+  local part=$1 preset=$2 build=$3 name all
+  cmake --preset "${build##*/}" >/dev/null && cmake --build "$build" --parallel "$jobs" || return 1
+  all=$(ctest --preset "$preset" -N | sed -n 's/^ *Test *#[0-9]*: //p')
+  [ -n "$all" ] || { echo "no test in $preset" >&2; return 1; }
+  export -f step one_test
+  export state
+  printf '%s\n' "$all" | xargs -P "$jobs" -I{} bash -c 'one_test "$@"' - "$part" "$preset" {}
+}
+one_test() {
+  local pattern
+  pattern=$(printf '%s' "$3" | sed 's/[.+]/\\&/g')
+  step "$1" "$3" ctest --preset "$2" --output-on-failure -R "^$pattern\$" >"$state/$1-$3.log" 2>&1 && return 0
+  echo "failed: $1 $3 ($state/$1-$3.log)"
+  return 1
+}
+
+lint() {
+  local file
+  git ls-files '*.cpp' | while read -r file; do
+    grep -qxF -- "$file" "$state/lint" 2>/dev/null || printf '%s\n' "$file"
+  done >"$state/lint-left"
+  # Sixteen at a time, so that little is lost at a stop.
+  local ok=0
+  while mapfile -t -n 16 files && [ "${#files[@]}" -gt 0 ]; do
+    if JOBS=$jobs tools/lint.sh "${files[@]}"; then
+      printf '%s\n' "${files[@]}" >>"$state/lint"
+    else
+      ok=1
+    fi
+  done <"$state/lint-left"
+  return "$ok"
+}
 
 part() {
   local name=$1
-  shift
-  echo "== $name"
-  "$@" || failed+=("$name")
-}
-sanitized() {
-  cmake --preset "$1" && cmake --build "build/$1" --parallel "$jobs" && ctest --preset "$1" --parallel "$jobs"
-}
-long_tests() {
-  cmake --preset release && cmake --build build/release --parallel "$jobs" && ctest --preset long
+  echo "== $name ($tree)"
+  case $name in
+    lint) lint ;;
+    asan | tsan) tests "$name" "$name" "build/$name" ;;
+    long) tests long long build/release ;;
+    fuzz) step fuzz all tools/fuzz.sh "${STRATA_FUZZ_SECONDS:-180}" "$jobs" ;;
+    *)
+      echo "tools/test-long.sh: found part $name, expected lint, asan, tsan, long or fuzz" >&2
+      exit 2
+      ;;
+  esac
 }
 
-part "address and undefined-behaviour sanitizers" sanitized asan
-part "thread sanitizer" sanitized tsan
-part "long tests" long_tests
-part "fuzzing" tools/fuzz.sh "$seconds" "$jobs"
+# Enters date and commit of a part that has passed.
+enter() {
+  local commit
+  commit=$(git rev-parse --short=8 HEAD)
+  git diff --quiet HEAD -- . ':!docs' || commit="$commit with changes"
+  sed -i "s/^| $1 | .*/| $1 | $(date +%F) | $commit |/" docs/progress.md
+}
 
+for name in "${parts[@]}"; do
+  if part "$name"; then
+    enter "$name"
+  else
+    failed+=("$name")
+  fi
+done
 if [ "${#failed[@]}" -gt 0 ]; then
   printf 'failed: %s\n' "${failed[@]}"
   exit 1
 fi
-echo "everything passed"
+echo "everything passed: ${parts[*]}"

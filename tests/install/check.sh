@@ -29,7 +29,8 @@ flags=$(PKG_CONFIG_PATH=$(dirname "$pc") pkg-config --define-variable=prefix="$p
 # shellcheck disable=SC2086
 "$compiler" -std=c++20 "$example/main.cpp" -o "$work/by-pkg-config" ${STRATA_CONSUMER_FLAGS:-} $flags
 
-export LD_LIBRARY_PATH=$(dirname "$library")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+LD_LIBRARY_PATH=$(dirname "$library")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export LD_LIBRARY_PATH
 for i in $(seq 400); do
   echo "The number $i comes after $((i - 1)), and before $((i + 1)). The sum of the two is $((2 * i))."
 done >"$work/text.txt"
@@ -45,4 +46,4 @@ cmp "$work/out-embed/model/model.safetensors" "$work/out-by-pkg-config/model/mod
 # A mistake is an Error with the program's exit code.
 code=0
 "$work/cmake/embed" "$work/absent.txt" "$work/out-absent" 30 >/dev/null 2>"$work/errors" || code=$?
-[ "$code" = 2 ] && grep -q absent.txt "$work/errors" || fail "a missing text: exit code $code, $(cat "$work/errors")"
+{ [ "$code" = 2 ] && grep -q absent.txt "$work/errors"; } || fail "a missing text: exit code $code, $(cat "$work/errors")"
