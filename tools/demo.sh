@@ -52,7 +52,7 @@ printf 'bits per byte: the model %.3f, xz -9 after seeing the training text %s\n
 if [ "$better" = 1 ]; then
   echo "The model predicts this text better than xz compresses it."
 else
-  echo "xz compresses this text better: the model needs more training. Run STRATA_DEMO_SECONDS=600 make demo."
+  echo "xz compresses this text better: the model needs more training. Train longer: rm -r demo/run demo/steps; STRATA_DEMO_SECONDS=600 make demo"
 fi
 
 heading "Samples"
