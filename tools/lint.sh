@@ -18,7 +18,7 @@ if [ -z "$files" ]; then
 fi
 cmake --preset lint >/dev/null
 # g++ options that clang rejects.
-sed -i 's/ -fschedule-insns -fsched-pressure//' build/lint/compile_commands.json
+sed -i 's/ -fschedule-insns -fsched-pressure//; s/ --param ggc-min-heapsize=[0-9]*//' build/lint/compile_commands.json
 # Skip files that are not in this build, such as fuzz targets and, without Arrow, its readers.
 files=$(printf '%s\n' "$files" | while read -r file; do
   grep -qF "/$file\"" build/lint/compile_commands.json && printf '%s\n' "$file"
