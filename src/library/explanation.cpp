@@ -82,13 +82,11 @@ double expected_step(const config::RunPlan& plan, const Programs& set, const har
 }
 
 std::string programs_text(const program::ProgramSet& set, const hardware::DeviceSpec& device) {
-  std::string out;
-  out += fmt::format(
+  std::string out =
       "\nAn instruction's operands follow it as NAME TYPE[SHAPE] @BYTE of the arena, results after ->.\n"
       "Phases: F forward, R recompute, I input gradient, W weight gradient, U update, E encode, S setup.\n"
-      "memory: how many bytes of its operands are in memory, not in the cache, when it starts.\n");
-  for (const program::Program& program : set.programs)
-    out += fmt::format("{}", program::explain_program(program, device));
+      "memory: how many bytes of its operands are in memory, not in the cache, when it starts.\n";
+  for (const program::Program& program : set.programs) out += program::explain_program(program, device);
   return out;
 }
 
@@ -141,8 +139,6 @@ std::vector<int32_t> places_from(const config::RunConfig& asked, int64_t ranks, 
 
 std::shared_ptr<const config::RunPlan> plan_as_trained(const config::RunConfig& asked, int64_t ranks,
                                                        std::vector<int32_t> places) {
-  const config::IssueHook hooks[] = {config::check_model, config::check_idle_keys};
-  config::require_valid(asked, hooks);
   config::PlanOptions planned = options_as_trained(asked, {.ranks = ranks});
   planned.places = std::move(places);
   planned.keep_unfit = true;
@@ -240,7 +236,7 @@ std::string Explanation::setting() const {
     out += fmt::format("; µP: {:g} times the base width {}; hidden matrices learn at {:g} of the rate", m,
                        model.mup.base_hidden_size, 1 / m);
   }
-  out += fmt::format("\n");
+  out += "\n";
   const data::RowShape row = config::row_shape(config, model);
   out += fmt::format("Batch: {} sequences of {} tokens{}, {} per micro-batch; computed in {}\n",
                      config.training.global_batch_size, config.training.sequence_length,
@@ -255,9 +251,8 @@ std::string Explanation::setting() const {
 }
 
 std::string Explanation::choices() const {
-  std::string out;
-  if (plan_->choices.empty()) return out;
-  out += fmt::format("\nChoices, with the values they replace\n");
+  if (plan_->choices.empty()) return {};
+  std::string out = "\nChoices, with the values they replace\n";
   for (const config::Choice& one : plan_->choices)
     out += fmt::format("  {} = {} ({}): {}\n", one.key, one.value, one.from.empty() ? "unset" : one.from,
                        one.why);

@@ -16,7 +16,7 @@ namespace strata::library {
 using Programs = std::shared_ptr<const program::ProgramSet>;
 
 // The plan that strata train would make now on `ranks` ranks, for these places on the pipeline axis. Programs that
-// exceed the budget are kept. Writes nothing. ConfigError for a configuration that is not valid.
+// exceed the budget are kept. Writes nothing. `asked` is valid.
 std::shared_ptr<const config::RunPlan> plan_as_trained(const config::RunConfig& asked, int64_t ranks,
                                                        std::vector<int32_t> places);
 // The place of a rank on the pipeline axis.

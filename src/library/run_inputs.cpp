@@ -1,11 +1,9 @@
 #include "library/run_inputs.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include "base/error.h"
-#include "comm/launcher.h"
 #include "data/input/corpus_files.h"
 #include "data/tokenizer/tokenizer.h"
 #include "train/run_store.h"
