@@ -18,6 +18,7 @@
 #include "layers/layers.h"
 #include "models/model.h"
 #include "ops/capacity/capacity.h"
+#include "optim/guard.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "program/passes.h"
@@ -32,6 +33,7 @@ enum class CapacityOver { kSequence, kMicroBatch };
 enum class Dispatch { kFlat, kTwoLevel };
 enum class Progress { kInline, kThread };
 enum class Backend { kLocal, kMpi };
+enum class RecoveryRules { kAuto, kNone };
 
 // The value of a key reserved for a later version: anything other than its default is rejected.
 struct LaterValue {
@@ -255,18 +257,52 @@ struct LogTable {
   int64_t interval_steps = 10;
   bool tensorboard = false;
   std::string prometheus;
-  std::vector<std::string> alert_command;
+  std::vector<std::string> alert_command;  // empty: none
+};
+
+// A [[recovery.rule]]; `when` and `action` are set in a valid configuration.
+struct RecoveryRule {
+  enum class When : uint8_t {
+    kNonfinite,
+    kLossSpike,
+    kGradSpike,
+    kLossHigh,
+    kDivergence,
+    kPlateau,
+    kLogitGrowth,
+    kCorruption,
+  };
+  enum class Action : uint8_t {
+    kSkipUpdate,
+    kRollback,
+    kRollbackSkip,
+    kEaseLr,
+    kClip,
+    kShrinkEmbedding,
+    kAlert,
+    kStop,
+  };
+  std::optional<When> when;
+  Auto<optim::SpikePreset> preset;
+  Auto<double> threshold;
+  Auto<int64_t> window;
+  std::optional<Action> action;
+  Auto<double> factor;
+  Auto<int64_t> for_steps;
 };
 
 struct RecoveryTable {
-  LaterValue rules = std::string("auto");
-  LaterValue rule = ConfigValue::Array{};
-  LaterValue snapshot = std::string("50 steps");
-  LaterValue in_memory = std::string("auto");
+  RecoveryRules rules = RecoveryRules::kAuto;
+  std::vector<RecoveryRule> rule;  // if any, in place of the usual ones
+  Interval snapshot = every_steps(50);
+  Auto<bool> in_memory;
+  Auto<int64_t> detection_delay;
+  int64_t max_interventions = 10;
+  int64_t max_lost_steps = 1000;
+  LaterValue copies = std::string("auto");
   LaterValue peer_copies = std::string("auto");
-  LaterValue detection_delay = std::string("auto");
-  LaterValue max_interventions = int64_t{10};
-  LaterValue max_lost_steps = int64_t{1000};
+  LaterValue compare_replicas = std::string("auto");
+  LaterValue recompute_check = std::string("never");
 };
 
 struct ProfileTable {

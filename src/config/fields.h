@@ -460,6 +460,7 @@ TableSpec schedule_table();
 TableSpec parallel_table();
 TableSpec moe_table();
 TableSpec recovery_table();
+TableSpec recovery_rule_table();
 
 inline ValueShape above_to(double above, double most) {
   return {.most = most, .above = above};

@@ -107,6 +107,31 @@ inline Names<CapacityOver> names_of(CapacityOver) {
   return {{kSequence, "sequence"}, {kMicroBatch, "micro_batch"}};
 }
 
+inline Names<RecoveryRules> names_of(RecoveryRules) {
+  return {{RecoveryRules::kAuto, "auto"}, {RecoveryRules::kNone, "none"}};
+}
+inline Names<RecoveryRule::When> names_of(RecoveryRule::When) {
+  using enum RecoveryRule::When;
+  return {{kNonfinite, "nonfinite"},      {kLossSpike, "loss_spike"},  {kGradSpike, "grad_spike"},
+          {kLossHigh, "loss_high"},       {kDivergence, "divergence"}, {kPlateau, "plateau"},
+          {kLogitGrowth, "logit_growth"}, {kCorruption, "corruption"}};
+}
+inline Names<optim::SpikePreset> names_of(optim::SpikePreset) {
+  using enum optim::SpikePreset;
+  return named({kRobustZ, kOlmo, kMegatron, kZClip, kRatio});
+}
+inline Names<RecoveryRule::Action> names_of(RecoveryRule::Action) {
+  using enum RecoveryRule::Action;
+  return {{kSkipUpdate, "skip_update"},
+          {kRollback, "rollback"},
+          {kRollbackSkip, "rollback_skip"},
+          {kEaseLr, "ease_lr"},
+          {kClip, "clip"},
+          {kShrinkEmbedding, "shrink_embedding"},
+          {kAlert, "alert"},
+          {kStop, "stop"}};
+}
+
 // Spelled as in the key.
 template <typename E>
 std::string_view spelled(E value) {

@@ -328,7 +328,9 @@ TableSpec log_table() {
               "Steps per terminal line; metrics.jsonl has every step.", between(1, kMostNumber)),
           key("tensorboard", &LogTable::tensorboard, "TensorBoard event files next to metrics.jsonl."),
           later(key("prometheus", &LogTable::prometheus, "FILE or :PORT.")),
-          later(key("alert_command", &LogTable::alert_command, "Run when something is wrong.")),
+          key("alert_command", &LogTable::alert_command,
+              "Program and arguments to run when something is wrong; it reads the event as JSON on standard "
+              "input."),
       });
 }
 
@@ -343,7 +345,8 @@ TableSpec debug_table() {
       "debug", ResumeClass::kFree, &RunConfig::debug, "Debugging.",
       {key("reference_kernels", &DebugTable::reference_kernels,
            "Plain kernels in fp64, many times slower, for finding numerical errors."),
-       later(key("inject", &DebugTable::inject, "Failures to inject: \"nan@rank=1,step=40,phase=bwd\"."))});
+       key("inject", &DebugTable::inject,
+           "Faults to inject: \"nan@rank=1,step=40,phase=bwd\", \"garbage@step=9\", …; each once in a run.")});
 }
 
 }  // namespace
@@ -357,7 +360,7 @@ const std::vector<TableSpec>& run_tables() {
     for (TableSpec& spec : std::vector<TableSpec>{
              optimizer_group_table(), schedule_table(), precision_table(), memory_table(), device_table(),
              parallel_table(), moe_table(), checkpoint_table(), eval_table(), eval_set_table(), log_table(),
-             recovery_table(), profile_table(), debug_table()})
+             recovery_table(), recovery_rule_table(), profile_table(), debug_table()})
       all.push_back(std::move(spec));
     return all;
   }();

@@ -27,6 +27,7 @@ class Checker {
     check_training();
     check_groups();
     check_eval();
+    check_recovery();
     check_not_yet();
     return std::move(issues_);
   }
@@ -306,6 +307,73 @@ class Checker {
       report(path + ".path", "found {} files, expected the one jsonl file of the task", set.path.size());
     if (set.max_tokens)
       report(path + ".max_tokens", "found it with a task, expected limit, the number of questions");
+  }
+
+  void check_recovery() {
+    const RecoveryTable& recovery = config_.recovery;
+    if (recovery.snapshot.kind != Interval::Kind::kNever &&
+        recovery.snapshot.kind != Interval::Kind::kSteps) {
+      report("recovery.snapshot", "found {}, expected steps, such as \"50 steps\", or \"never\"",
+             to_string(recovery.snapshot));
+    }
+    if (!recovery.detection_delay.is_word() && recovery.snapshot.kind == Interval::Kind::kSteps &&
+        recovery.snapshot.count > *recovery.detection_delay) {
+      report(
+          "recovery.detection_delay",
+          "found {}, which is shorter than the interval of snapshots ({}): none would be old enough when an "
+          "error is noticed; expected at least {}",
+          *recovery.detection_delay, to_string(recovery.snapshot), recovery.snapshot.count);
+    }
+    if (recovery.rules == RecoveryRules::kNone && !recovery.rule.empty())
+      report("recovery.rules", "found \"none\" and [[recovery.rule]], expected one of them");
+    for (size_t i = 0; i < recovery.rule.size(); ++i) check_rule(recovery.rule[i], i);
+  }
+
+  void check_rule(const RecoveryRule& rule, size_t index) {
+    using enum RecoveryRule::When;
+    using enum RecoveryRule::Action;
+    const std::string path = fmt::format("recovery.rule.{}", index);
+    if (!rule.when && !unread(path + ".when"))
+      report(path + ".when", "found none, expected what the rule watches for, such as \"loss_spike\"");
+    if (!rule.action && !unread(path + ".action"))
+      report(path + ".action", "found none, expected what is done, such as \"skip_update\"");
+    if (!rule.when || !rule.action) return;
+    const bool is_spike = rule.when == kLossSpike || rule.when == kGradSpike;
+    const bool has_threshold = is_spike || rule.when == kLossHigh || rule.when == kDivergence ||
+                               rule.when == kPlateau || rule.when == kLogitGrowth;
+    const std::string_view when = spelled(*rule.when), action = spelled(*rule.action);
+    if (!rule.preset.is_word() && !is_spike)
+      report(path + ".preset", "found it with when = \"{}\"; presets are for loss_spike and grad_spike",
+             when);
+    if (!rule.threshold.is_word() && !has_threshold)
+      report(path + ".threshold", "found it with when = \"{}\", which has none; leave it out", when);
+    if (rule.preset == optim::SpikePreset::kZClip && rule.when == kLossSpike)
+      report(path + ".preset", "found \"zclip\" for the loss, expected when = \"grad_spike\"");
+    if (rule.action == kClip && rule.when != kGradSpike)
+      report(path + ".action", "found \"clip\" with when = \"{}\", expected when = \"grad_spike\"", when);
+    // An update can be left out only for what its own step shows.
+    if (rule.action == kSkipUpdate && !is_spike && rule.when != kNonfinite) {
+      report(path + ".action",
+             "found \"skip_update\" with when = \"{}\", which is known only after the update; expected "
+             "rollback_skip, rollback, ease_lr, alert or stop",
+             when);
+    }
+    if (rule.when == kNonfinite &&
+        (rule.action == kEaseLr || rule.action == kShrinkEmbedding || rule.action == kAlert)) {
+      report(path + ".action",
+             "found \"{}\" with when = \"nonfinite\": such an update is never made; expected skip_update, "
+             "rollback, rollback_skip or stop",
+             action);
+    }
+    if (rule.when == kCorruption) report(path + ".when", "found \"corruption\": not yet in this version");
+    if (is_spike && !rule.window.is_word() && rule.preset == optim::SpikePreset::kOlmo && *rule.window < 20)
+      report(path + ".window", "found {}: the rule could never fire; olmo needs 20 values", *rule.window);
+    const int64_t last = config_.training.tokens ? 0 : config_.training.steps;
+    if (!rule.window.is_word() && last > 0 && *rule.window >= last &&
+        rule.preset == optim::SpikePreset::kMegatron) {
+      report(path + ".window", "found {} for a run of {} steps: the rule could never fire; expected less",
+             *rule.window, last);
+    }
   }
 
   // Values that this version does not support; ignoring them would train another model than requested.

@@ -12,19 +12,13 @@ struct Values {
 };
 const std::map<std::string, Values>& values() {
   static const std::map<std::string, Values> kValues{
-      {"recovery.rules", {"[]", "\"auto\""}},
-      {"recovery.rule", {"[{when=\"spike\"}]", "[]"}},
-      {"recovery.snapshot", {"\"9 steps\"", "\"50 steps\""}},
-      {"recovery.in_memory", {"true", "\"auto\""}},
+      {"recovery.copies", {"\"20 steps\"", "\"auto\""}},
       {"recovery.peer_copies", {"1", "\"auto\""}},
-      {"recovery.detection_delay", {"1", "\"auto\""}},
-      {"recovery.max_interventions", {"3", "10"}},
-      {"recovery.max_lost_steps", {"3", "1000"}},
+      {"recovery.compare_replicas", {"\"10 steps\"", "\"auto\""}},
+      {"recovery.recompute_check", {"\"100 steps\"", "\"never\""}},
       {"training.batch_ramp", {"[[1000, 2]]", "[]"}},
       {"training.length_warmup", {"[[1000, 8]]", "[]"}},
-      {"debug.inject", {"[\"nan@rank=1,step=40,phase=bwd\"]", "[]"}},
-      {"log.prometheus", {"\":9000\"", ""}},
-      {"log.alert_command", {"[\"beep\"]", ""}}};
+      {"log.prometheus", {"\":9000\"", ""}}};
   return kValues;
 }
 

@@ -1,0 +1,70 @@
+// The keys of [recovery] and [[recovery.rule]].
+#include "config/fields.h"
+
+namespace strata::config {
+
+TableSpec recovery_table() {
+  using T = RecoveryTable;
+  return table(
+      "recovery", ResumeClass::kFree, &RunConfig::recovery,
+      "What the run does by itself when its loss or gradient goes wrong.",
+      {
+          key("rules", &T::rules,
+              "auto: skip an update that is not finite or that spikes, roll back after three in a row; none: "
+              "watch and report, change nothing. [[recovery.rule]] replaces the rules of auto."),
+          key("snapshot", &T::snapshot,
+              "How often the state is kept to go back to: \"50 steps\" or \"never\"."),
+          key("in_memory", &T::in_memory,
+              "Whether snapshots are in memory; if not, the run goes back to checkpoints; auto: if the memory "
+              "budget has room."),
+          key("detection_delay", &T::detection_delay,
+              "Steps for which older snapshots are kept: how late an error may be noticed; auto: the interval "
+              "of snapshots.",
+              count_between(1, kMostNumber)),
+          key("max_interventions", &T::max_interventions,
+              "Interventions in any 1,000 steps, beyond which the run ends with exit code 5.",
+              between(0, kMostNumber)),
+          key("max_lost_steps", &T::max_lost_steps,
+              "Steps undone by rollbacks, beyond which the run ends with exit code 5.",
+              between(0, kMostNumber)),
+          later(key("copies", &T::copies, "Copies of the state in memory that outlives a rank.")),
+          later(key("peer_copies", &T::peer_copies, "Copies of the state on other hosts.")),
+          later(key("compare_replicas", &T::compare_replicas,
+                    "How often weights and gradients of replicas are compared.")),
+          later(key("recompute_check", &T::recompute_check,
+                    "How often a neighbour's micro-batch is computed again and compared.")),
+      });
+}
+
+TableSpec recovery_rule_table() {
+  using T = RecoveryRule;
+  return list(
+      "recovery.rule", ResumeClass::kFree, &RunConfig::recovery, &RecoveryTable::rule,
+      "A rule of recovery, in place of the usual ones.",
+      {
+          key("when", &T::when, "What the rule watches for."),
+          key("preset", &T::preset,
+              "How loss_spike and grad_spike are found: robust_z: deviations from the median in the last "
+              "`window` steps, in units of the median deviation; olmo: standard deviations from the mean "
+              "(OLMo-core); megatron: multiples of the largest of the first `window` steps (Megatron-LM); "
+              "zclip: like olmo with a decaying mean, for gradients (ZClip); ratio: multiples of the mean of "
+              "the last `window` steps; auto: robust_z."),
+          key("threshold", &T::threshold,
+              "In units of the preset; auto: robust_z 8, olmo 6, megatron 10, zclip 2.5, ratio 3 for the loss "
+              "and 2 for the gradient.",
+              above_to(0, kMostReal)),
+          key("window", &T::window, "Steps that a value is compared with; auto: 128, megatron 100.",
+              count_between(2, optim::kMostGuardWindow)),
+          key("action", &T::action, "What is done."),
+          key("factor", &T::factor,
+              "ease_lr: the learning rate's; shrink_embedding: the embedding gradient's; clip: of the limit; "
+              "auto: 0.5, 0.1 and 1.",
+              above_to(0, 1)),
+          key("for_steps", &T::for_steps,
+              "Steps for which ease_lr and shrink_embedding last, and for which loss_high, plateau and "
+              "divergence must hold; auto: 100.",
+              count_between(1, kMostNumber)),
+      });
+}
+
+}  // namespace strata::config
