@@ -6,6 +6,7 @@
 #include "base/file_name.h"
 #include "config/keys.h"
 #include "config/layout.h"
+#include "config/names.h"
 #include "config/resolve.h"
 #include "evaluation/task_names.h"
 
