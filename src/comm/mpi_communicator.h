@@ -60,6 +60,8 @@ class MpiCommunicator final : public Communicator {
     uint64_t entry = 0;
   };
 
+  // Whether a message that starts now is lost. Call with the lock.
+  bool loses();
   Ticket add_message(bool sending, int peer, std::byte* buffer, int64_t bytes);
   bool done(Ticket ticket);
   bool advance_works();
@@ -81,6 +83,7 @@ class MpiCommunicator final : public Communicator {
   std::atomic<int64_t> staging_{0};   // per lane
 
   std::mutex mutex_;  // guards the following members
+  bool lost_ = false;  // a message, and with it all later ones
   std::array<MpiLane, 2> lanes_;
   uint64_t slices_begun_ = 0;
   std::deque<MpiWork> works_;  // unfinished ones, oldest first
