@@ -14,7 +14,7 @@ namespace {
 // Staging memory of all lanes of a group, in messages of the largest size.
 constexpr int64_t kStagedMessages = 8;
 constexpr uint64_t kNever = uint64_t{1} << 62;  // the number of a collective that is lost
-constexpr double kLeftPatience = 2;  // seconds for messages of a rank that has left to arrive
+constexpr double kLeftPatience = 2;             // seconds for messages of a rank that has left to arrive
 
 // Tickets of collectives are odd, those of messages even.
 Ticket ticket_of(uint64_t number, bool collective) {

@@ -82,7 +82,7 @@ class MpiCommunicator final : public Communicator {
   std::atomic<uint64_t> started_{0};  // collectives, numbered from 1
   std::atomic<int64_t> staging_{0};   // per lane
 
-  std::mutex mutex_;  // guards the following members
+  std::mutex mutex_;   // guards the following members
   bool lost_ = false;  // a message, and with it all later ones
   std::array<MpiLane, 2> lanes_;
   uint64_t slices_begun_ = 0;

@@ -8,6 +8,7 @@
 #include "program/memory_report.h"
 #include "train/evaluations.h"
 #include "train/flops_meter.h"
+#include "train/injector.h"
 #include "train/resume.h"
 #include "train/run_save.h"
 #include "train/start_report.h"
@@ -104,8 +105,15 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   FlopsMeter flops(inputs_, executor_->device(), position_);
   StepTraces traces(inputs_, options_.files, options_.store.folder(), *executor_);
   executor_->reset_timings();
+  std::optional<Injector> injector;
+  if (options_.disk != nullptr)
+    injector.emplace(inputs_, *executor_, *options_.disk, options_.store.folder(), reporter);
+  steps.inject(injector ? &*injector : nullptr);
   Saves saves(options_.files, options_.store, *executor_, inputs_.config.checkpoint.interval, reporter,
-              [this](int64_t saved_step) { stop_text_.set(saved_step); });
+              [&](int64_t saved_step) {
+                stop_text_.set(saved_step);
+                if (injector) injector->after_save(saved_step);
+              });
   // A run that starts from a checkpoint elsewhere saves its own immediately.
   if (from_elsewhere_) saves.begin(save());
   saves.end();
@@ -114,6 +122,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   while (!end) {
     const int64_t step = position_.step() + 1;
     traces.begin(step);
+    if (injector) injector->before_step(step);
     record_ = steps.run(position_, [&] { saves.before_update(); });
     record_.checkpoint_seconds = saves.take_waited();
 
@@ -147,6 +156,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     if (!any(all, &RankReport::is_saving)) saves.end();
     if (all.front().wants_save != 0 || end) {
       reporter.sync();
+      if (injector) injector->before_save(step);
       saves.begin(save());
     }
     if (end) saves.end();

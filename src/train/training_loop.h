@@ -10,6 +10,7 @@
 
 #include "config/data_plan.h"
 #include "program/executor.h"
+#include "train/injected_disk.h"
 #include "train/reporter.h"
 #include "train/run_inputs.h"
 #include "train/run_position.h"
@@ -26,6 +27,8 @@ struct LoopOptions {
   const std::function<bool()>& stop;  // called after every step
   const RunObserver& observer;
   std::vector<config::Change> changes;  // made to the configuration by a resume
+  // Set if debug.inject has faults: `files` and the store's too.
+  InjectedDisk* disk = nullptr;
   // The state that start() is expected to find; plan() uses it before start().
   std::optional<TrainingState> likely;
 };
