@@ -27,7 +27,7 @@ constexpr std::array<std::string_view, 4> kWhereNames = {"weights", "gradients",
 constexpr int64_t kMostSteps = int64_t{1} << 53;
 constexpr double kMostSeconds = 86400, kMostFactor = 1e6;
 
-// What is wrong with an entry, without the entry.
+// The problem of an entry, without the entry.
 struct Wrong {
   std::string what;
 };

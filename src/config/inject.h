@@ -32,7 +32,7 @@ std::string_view spelled(FaultKind kind);
 std::string_view spelled(FaultPhase phase);
 
 struct Fault {
-  std::string entry;  // as the user gave it, or could have given it if it was drawn
+  std::string entry;  // as in the configuration; of a drawn one, as it could be there
   FaultKind kind = FaultKind::kNan;
   int64_t step = 1;
   int64_t rank = 0;
@@ -75,7 +75,7 @@ struct InjectPlan {
 InjectPlan read_inject(std::span<const std::string> entries, int64_t total_steps, int64_t ranks,
                        std::vector<std::string>& problems);
 
-// What is wrong with debug.inject; empty: nothing.
+// The errors in debug.inject; empty: none.
 std::string inject_error(const RunConfig& config);
 
 }  // namespace strata::config

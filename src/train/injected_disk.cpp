@@ -32,7 +32,7 @@ class InjectedDisk::File final : public WritableFile {
  private:
   template <typename Write>
   void write(size_t size, const Write& bytes) {
-    disk_.require_room(path_);
+    disk_.require_space(path_);
     if (const int signal = disk_.take_signal(path_); signal != 0) [[unlikely]] {
       bytes(size / 2);
       ::kill(::getpid(), signal);
@@ -62,21 +62,21 @@ int InjectedDisk::take_signal(const Path& path) {
 }
 
 std::unique_ptr<WritableFile> InjectedDisk::open_for_writing(const Path& path, bool keep) {
-  require_room(path);
+  require_space(path);
   return std::make_unique<File>(*this, path, under_.open_for_writing(path, keep));
 }
 
 std::unique_ptr<WritableFile> InjectedDisk::open_for_update(const Path& path) {
-  require_room(path);
+  require_space(path);
   return std::make_unique<File>(*this, path, under_.open_for_update(path));
 }
 
 void InjectedDisk::create_directories(const Path& path) {
-  require_room(path);
+  require_space(path);
   under_.create_directories(path);
 }
 
-void InjectedDisk::require_room(const Path& path) const {
+void InjectedDisk::require_space(const Path& path) const {
   if (full_)
     throw WorldError(
         "[{}] cannot write: No space left on device, as debug.inject demands; run the same command again",

@@ -38,7 +38,7 @@ class InjectedDisk final : public FileSystem {
 
  private:
   class File;
-  void require_room(const Path& path) const;
+  void require_space(const Path& path) const;
   // Runs `work`, then sleeps as long as the fault demands.
   template <typename Work>
   void slowly(const Work& work) const;

@@ -94,7 +94,7 @@ class Injector {
   std::vector<config::Fault> active_;  // on all ranks
   std::vector<Strike> strikes_;
   data::HostBatch random_tokens_;
-  std::mutex mutex_;               // guards what the saving thread reads
+  std::mutex mutex_;               // guards the next line, for the saving thread
   std::vector<uint64_t> to_flip_;  // draws of bits of the next checkpoint
 };
 

@@ -89,7 +89,7 @@ std::optional<OutputAt> find_output(const program::Program& program, const progr
                                     const Fits& fits) {
   const std::vector<Instruction>& list = program.list_of(action);
   for (size_t i = 0; i < list.size(); ++i) {
-    // What the communication queue makes is not there yet, and a loop usually runs never.
+    // Results of the communication queue are not complete yet, and a loop rarely runs.
     if (list[i].queue != graph::Queue::kCompute || !program.is_expected(list[i])) continue;
     const graph::Node& node = program.node_of(list[i]);
     for (size_t o = 0; o < node.outputs.size(); ++o) {

@@ -1,4 +1,4 @@
-// Entries of debug.inject: what is read, what is refused, and what is drawn.
+// Entries of debug.inject: reading, errors, and draws.
 #include "config/inject.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Faults that runs inject into themselves: what they do, on one rank and on several, and that each comes once.
+// Faults that runs inject into themselves: their effects on one rank and on several, each once in a run.
 #include "train/injector.h"
 
 #include <cmath>
@@ -131,7 +131,7 @@ TEST_F(Injected, SpikeAndGarbageAreTheSameOnEveryLayout) {
   for (size_t i = 1; i < runs.size(); ++i) {
     for (size_t step = 0; step < 4; ++step)
       EXPECT_NEAR(runs[i].loss[step], loss[step], 1e-3) << testing::PrintToString(layouts()[i].sets) << step;
-    // A rank measures the root mean square of its own shard.
+    // Each rank measures the root mean square of its shard.
     EXPECT_NEAR(runs[i].loss[4], loss[4], 0.1 * loss[4]) << testing::PrintToString(layouts()[i].sets);
   }
 }
@@ -185,11 +185,11 @@ TEST_F(Injected, AFlippedCheckpointIsFoundAndPassedOver) {
 }
 
 TEST_F(Injected, ASlowRankSleeps) {
-  train("run", with(quoted("slow@step=3,for_steps=2,seconds=0.3,rank=1")), 2);
+  train("run", with(quoted("slow@step=3,for_steps=2,seconds=0.5,rank=1")), 2);
   const auto times = values_of(tiny_.folder(), "time");
   ASSERT_EQ(times.size(), 6);
-  for (const size_t step : {2, 3}) EXPECT_GE(times[step] - times[step - 1], 0.29) << step;
-  EXPECT_LT(times[5] - times[4], 0.29);
+  for (const size_t step : {2, 3}) EXPECT_GE(times[step] - times[step - 1], 0.49) << step;
+  EXPECT_LT(times[5] - times[4], 0.49);
 }
 
 // The run ends as on a full disk; the same command resumes, and the disk is not full again.
@@ -230,12 +230,12 @@ TEST_F(Injected, ASlowDiskTakesItsTime) {
 // A message that is lost ends the run when the others have waited long enough.
 TEST_F(Injected, ALostMessageEndsTheRunOnce) {
   train("clean", {"parallel.zero=1"}, 2);
-  for (const char* phase : {"", ",phase=bwd", ",phase=update"}) {
+  for (const char* phase : {"", ",phase=update"}) {
     const std::string name = std::string("run") + (*phase != 0 ? phase + 7 : "");
     const auto sets = with(quoted(std::string("drop@step=4,rank=1") + phase),
-                           {"parallel.zero=1", "parallel.wait_limit=\"0.5s\""});
+                           {"parallel.zero=1", "parallel.wait_limit=\"1s\""});
     const std::string error = error_of<WorldError>(name, sets, 2);
-    EXPECT_NE(error.find("waited 0."), std::string::npos) << error;
+    EXPECT_NE(error.find("waited 1."), std::string::npos) << error;
     EXPECT_NE(error.find("for rank 1"), std::string::npos) << error;
     EXPECT_EQ(error_of<WorldError>(name, sets, 2), "");
     expect_same_runs("clean", name);
@@ -302,23 +302,20 @@ TEST_F(Injected, MarksThatAreNoMarksAreIgnored) {
 }
 
 TEST_F(Injected, DrawnFaultsAreTheSameInEveryRun) {
-  const std::string entry = "random@steps=2,seed=5,kinds=garbage:1+spike:1+flip:1";
+  const std::string entry = "random@steps=2,seed=5,kinds=garbage:2+spike:1";
   std::vector<std::string> problems;
   const std::string entries[] = {entry};
   const auto plan = config::read_inject(entries, 0, 0, problems);
   std::vector<std::string> expected;
   for (int64_t step = 1; step <= 6; ++step)
-    if (const auto fault = plan.random[0].draw(step, 1))
-      if (!fault->waits_for_save() && !fault->waits_for_snapshot()) expected.push_back(fault->entry);
+    if (const auto fault = plan.random[0].draw(step, 1)) expected.push_back(fault->entry);
   ASSERT_FALSE(expected.empty());
   train("one", with(quoted(entry)));
   train("two", with(quoted(entry)));
   go_back("two", 2);
   train("two", with(quoted(entry)));
   std::vector<std::string> seen;
-  for (const auto& event : injected("two"))
-    if (event.at("fault").get<std::string>().find("where=checkpoint") == std::string::npos)
-      seen.push_back(event.at("fault"));
+  for (const auto& event : injected("two")) seen.push_back(event.at("fault"));
   EXPECT_EQ(seen, expected);
   EXPECT_EQ(log("one").steps, log("two").steps);
 }
