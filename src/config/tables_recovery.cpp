@@ -50,7 +50,7 @@ TableSpec recovery_rule_table() {
               "zclip: like olmo with a decaying mean, for gradients (ZClip); ratio: multiples of the mean of "
               "the last `window` steps; auto: robust_z."),
           key("threshold", &T::threshold,
-              "In units of the preset; auto: robust_z 8, olmo 6, megatron 10, zclip 2.5, ratio 3 for the loss "
+              "In units of the preset; auto: robust_z 8 for the loss and 20 for the gradient, olmo 6, megatron 10, zclip 2.5, ratio 3 for the loss "
               "and 2 for the gradient.",
               above_to(0, kMostReal)),
           key("window", &T::window, "Steps that a value is compared with; auto: 128, megatron 100.",

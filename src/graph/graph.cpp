@@ -55,7 +55,8 @@ std::string_view name_of(MetricKind kind) {
                                                 "token_greedy",      "loss_terms",     "balance_loss_sum",
                                                 "router_z_loss_sum", "router_squares", "expert_tokens",
                                                 "expert_kept",       "expert_rounds",  "hyper",
-                                                "updates",           "grad_norm",      "param_norm"};
+                                                "updates",           "grad_norm",      "param_norm",
+                                                "guard_history",     "decision"};
   return kNames[static_cast<size_t>(kind)];
 }
 

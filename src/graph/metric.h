@@ -28,6 +28,8 @@ enum class MetricKind : uint8_t {
   kUpdates,    // i64[1], how many were made: device state
   kGradNorm,   // f32[1]
   kParamNorm,  // f32[1]
+  kGuardHistory,  // u8, what steps are compared with (optim::GuardHistory): device state
+  kDecision,      // u8, whether the update was made and why (optim::GuardDecision)
 };
 std::string_view name_of(MetricKind kind);
 // Counts of a layer's router, which are added up over ranks once in a step.

@@ -116,7 +116,7 @@ Limit limit_of(const GuardRule& rule, const GuardHistory& history) {
 
 // What a rule that fired clips a norm to.
 double clipped_norm(const GuardRule& rule, const Limit& limit, double norm) {
-  if (rule.preset != SpikePreset::kZClip) return limit.fires;
+  if (rule.preset != SpikePreset::kZClip) return rule.clip_factor * limit.fires;
   const double z = (norm - limit.spread.mean) / limit.spread.sigma;
   return limit.spread.mean + rule.threshold * rule.threshold / z * limit.spread.sigma;
 }
@@ -168,7 +168,11 @@ GuardDecision decide(const GuardRules& rules, double loss, double grad_norm, boo
   }
   // As torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)).
   out.clip = target < kNone ? std::min(1.0, target / (grad_norm + 1e-6)) : 1.0;
-  if (out.skip != 0) return out;
+  if (out.skip != 0) {
+    if (has_targets) ++history.skipped_in_row;
+    return out;
+  }
+  history.skipped_in_row = 0;
   accept(history.loss, history.accepted, loss);
   accept(history.grad_norm, history.accepted, counted);
   ++history.accepted;

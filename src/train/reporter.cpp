@@ -97,16 +97,28 @@ RunReporter::RunReporter(FileSystem& files, const config::RunConfig& config,
       progress_(make_progress(total_steps, observer)) {
   metrics_.resume_at(start_step);
   table_ = observe::read_metrics(folder_ / "metrics.jsonl");
-  if (const program::Ranks& ranks = executor.ranks(); !ranks.alone())
-    ranks_.emplace(files, folder_, ranks.all().size(), config.log.interval_steps, start_step);
-  if (const models::Experts& experts = executor.set().options.model.experts; experts.count > 0) {
-    experts_.emplace(files, folder_, config.log.interval_steps, start_step);
-    alarm_.emplace(experts.route.k);
-  }
+  open_logs(start_step);
   if (config.log.tensorboard) {
     files.create_directories(folder_ / "tensorboard");
     tensorboard_.emplace(files, folder_ / "tensorboard", unix_seconds());
   }
+}
+
+void RunReporter::open_logs(int64_t step) {
+  ranks_.reset();
+  experts_.reset();
+  if (const program::Ranks& ranks = executor_.ranks(); !ranks.alone())
+    ranks_.emplace(files_, folder_, ranks.all().size(), config_.log.interval_steps, step);
+  if (const models::Experts& experts = executor_.set().options.model.experts; experts.count > 0) {
+    experts_.emplace(files_, folder_, config_.log.interval_steps, step);
+    alarm_.emplace(experts.route.k);
+  }
+}
+
+void RunReporter::roll_back(int64_t step) {
+  metrics_.resume_at(step);
+  table_.drop_after(step);
+  open_logs(step);
 }
 
 void RunReporter::step(const StepRecord& record) {
@@ -117,11 +129,8 @@ void RunReporter::step(const StepRecord& record) {
   const double mfu = record.peak_flops > 0 ? flops_per_s / record.peak_flops : kNotKnown;
   const auto memory = resident_bytes();
   observe::MetricFields fields{{"tokens", record.tokens}, {"time", unix_seconds()}};
-  if (record.loss) {
-    fields.push_back({"loss", *record.loss});
-  } else {
-    fields.push_back({"skipped", true});  // no target: no update
-  }
+  if (record.loss) fields.push_back({"loss", *record.loss});
+  if (record.decision.skip != 0) fields.push_back({"skipped", true});  // no update was made
   fields.push_back({"grad_norm", record.grad_norm});
   fields.push_back({"lr", record.lr});
   fields.push_back({"tokens_per_s", tokens_per_s});

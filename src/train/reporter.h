@@ -31,6 +31,10 @@ class Reporter {
   virtual void fact(const std::string&, const std::string&) {}
   // The settings that extend a finished run.
   virtual void extension(const std::string&) {}
+  // Forgets the steps after `step`, which are undone.
+  virtual void roll_back(int64_t) {}
+  // A line on the terminal about an event.
+  virtual void note(const std::string&) {}
   // The number of steps of the run, if it has changed.
   virtual void total_steps(int64_t) {}
   virtual void finish(observe::RunState, const std::string& = "") {}
@@ -50,6 +54,8 @@ class RunReporter final : public Reporter {
   }
   void fact(const std::string& name, const std::string& text) override { facts_.emplace_back(name, text); }
   void extension(const std::string& sets) override { extension_ = sets; }
+  void roll_back(int64_t step) override;
+  void note(const std::string& text) override { progress_.note(text); }
   void total_steps(int64_t steps) override {
     total_steps_ = steps;
     progress_.total_steps(steps);
@@ -57,6 +63,8 @@ class RunReporter final : public Reporter {
   void finish(observe::RunState state, const std::string& why = "") override;
 
  private:
+  // Opens the logs of ranks and experts after this step.
+  void open_logs(int64_t step);
   // Logs the load of experts and warns of collapsed routers.
   void watch_routing(const StepRecord& record);
   // Redraws loss.svg and index.html. A failure is only a warning: the metrics are stored elsewhere.

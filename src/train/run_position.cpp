@@ -40,6 +40,11 @@ void RunPosition::advance() {
   if (inputs_.config.training.tokens && samples_->filled() < 1) count_steps();
 }
 
+void RunPosition::jump_to(int64_t next_sample) {
+  trained_ = samples_->skip().trained_before(next_sample);
+  count_steps();
+}
+
 int64_t RunPosition::next_tokens() const {
   return samples_->tokens(trained_, batch());
 }

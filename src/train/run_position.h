@@ -25,6 +25,8 @@ class RunPosition {
   void continue_from(const TrainingState& state);
   // Moves on by one step.
   void advance();
+  // Goes on at this global sample, in the order of samples that is in use.
+  void jump_to(int64_t next_sample);
 
   int64_t step() const { return step_; }  // completed
   int64_t total_steps() const { return total_steps_; }

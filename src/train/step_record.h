@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "optim/guard.h"
 #include "train/expert_load.h"
 #include "train/rank_report.h"
 
@@ -22,6 +23,7 @@ struct StepRecord {
   int64_t first_sample = 0;
   std::optional<double> loss;  // nullopt: no token of the step has a target
   double grad_norm = 0, param_norm = 0, lr = 0;
+  optim::GuardDecision decision;  // whether the update was made
   double step_seconds = 0, data_wait_seconds = 0, checkpoint_seconds = 0;
   std::vector<RankReport> ranks;  // of all ranks, if there are several
   double flops = 0;               // in the step

@@ -42,7 +42,8 @@ void StepRunner::read_from(std::shared_ptr<const data::SampleSource> samples) {
                                      .rows = request.micro_batches * request.sequences});
 }
 
-StepRecord StepRunner::run(const RunPosition& position, const std::function<void()>& before_update) {
+StepRecord StepRunner::run(const RunPosition& position, const StepSettings& settings,
+                           const std::function<void()>& before_update) {
   const double begin = monotonic_seconds();
   if (position.samples() != samples_) read_from(position.samples());
   StepRecord record;
@@ -50,12 +51,14 @@ StepRecord StepRunner::run(const RunPosition& position, const std::function<void
   record.first_sample = position.first_sample();
   record.step_tokens = position.next_tokens();
   record.tokens = position.tokens() + record.step_tokens;
-  record.lr = optim::learning_rate(schedule_, record.step);
+  record.lr = optim::learning_rate(schedule_, record.step) * settings.lr_factor;
 
   const data::HostBatch& batch = loader_->next(position.next_sample() + part_.first, part_.rows);
   record.data_wait_seconds = loader_->wait_seconds();
   program::write_hyper(executor_, {.max_grad_norm = inputs_.config.training.clip_grad_norm,
-                                   .lr = static_cast<float>(record.lr)});
+                                   .lr = static_cast<float>(record.lr),
+                                   .embedding_scale = static_cast<float>(settings.embedding_scale),
+                                   .rules = settings.rules});
   if (const int64_t further = inputs_.model.predict_layers; further > 0) {
     terms_ =
         terms_of_all(count_terms(batch[Column::kTargets], samples_->shape().tokens, further), inputs_.ranks);
@@ -65,6 +68,7 @@ StepRecord StepRunner::run(const RunPosition& position, const std::function<void
   run_schedule(record.step, batch, before_update);
   record.grad_norm = grad_norm_.read<float>();
   record.param_norm = param_norm_.read<float>();
+  record.decision = program::decision_of(executor_);
   record.step_seconds = monotonic_seconds() - begin;
   return record;
 }

@@ -17,6 +17,13 @@
 
 namespace strata::training {
 
+// What a step's update depends on besides the configuration.
+struct StepSettings {
+  double lr_factor = 1;
+  double embedding_scale = 1;  // factor on the gradients of embeddings
+  optim::GuardRules rules = {};
+};
+
 // All ranks construct one and call each function for the same step. Used by one thread; the loader it owns
 // has another. DataError for unreadable samples, WorldError for lost ranks.
 class StepRunner {
@@ -26,7 +33,8 @@ class StepRunner {
 
   // Runs the step after `position`, which may have moved anywhere. Calls `before_update` before weights and
   // optimizer states change. The record has no losses yet.
-  StepRecord run(const RunPosition& position, const std::function<void()>& before_update);
+  StepRecord run(const RunPosition& position, const StepSettings& settings,
+                 const std::function<void()>& before_update);
   // This rank's report on the step just run. The caller sets the flags and requests.
   RankReport report(const StepRecord& record);
   // Adds the reports of all ranks to the record.

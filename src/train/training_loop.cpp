@@ -4,8 +4,11 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "comm/exchange.h"
 #include "program/initialize.h"
 #include "program/memory_report.h"
+#include "program/update.h"
 #include "train/evaluations.h"
 #include "train/flops_meter.h"
 #include "train/resume.h"
@@ -13,7 +16,6 @@
 #include "train/start_report.h"
 #include "train/step_runner.h"
 #include "train/step_traces.h"
-#include "train/verdict.h"
 
 namespace strata::training {
 
@@ -21,7 +23,8 @@ TrainingLoop::TrainingLoop(const RunInputs& inputs, LoopOptions options)
     : inputs_(inputs),
       options_(std::move(options)),
       position_(inputs, options_.likely.value_or(TrainingState{})),
-      stop_text_(options_.store.checkpoints()) {}
+      stop_text_(options_.store.checkpoints()),
+      recovery_(inputs_.config.recovery) {}
 
 int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,
                             bool accept_changes) {
@@ -34,6 +37,10 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
   position_.continue_from(resumed.state);
   if (position_.is_reordered()) log_order(*position_.samples());
   if (from_elsewhere_ && inputs_.is_first()) options_.store.set_aside_after(position_.step());
+  journal_ = resumed.state.journal;
+  // The folder's journal may be newer: a run that was killed takes the steps that it had taken.
+  if (const auto newer = options_.store.journal(); newer && !from_elsewhere_ && position_.step() > 0)
+    journal_ = *newer;
   executor_->run(config::kTrainProgram, {program::Segment::kEncode});
   return position_.step();
 }
@@ -80,7 +87,7 @@ std::unique_ptr<Reporter> TrainingLoop::make_reporter() {
 }
 
 RunStore::Save TrainingLoop::save() const {
-  return make_save(inputs_, *executor_, position_, record_, evaluations_);
+  return make_save(inputs_, *executor_, position_, record_, evaluations_, journal_);
 }
 
 void TrainingLoop::finish(Reporter& reporter, RunEnd end) {
@@ -109,12 +116,18 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   // A run that starts from a checkpoint elsewhere saves its own immediately.
   if (from_elsewhere_) saves.begin(save());
   saves.end();
+  const bool in_memory =
+      comm::min_over(inputs_.ranks.all(), has_snapshots(inputs_.config.recovery, executor_->set()) ? 1 : 0) !=
+      0;
+  snapshots_.emplace(*executor_, in_memory ? snapshots_kept(inputs_.config.recovery) : 0);
+  snapshots_->take(save().state);
 
   std::optional<RunEnd> end;
   while (!end) {
     const int64_t step = position_.step() + 1;
+    if (const auto sample = journal_.jump_at(position_.step())) position_.jump_to(*sample);
     traces.begin(step);
-    record_ = steps.run(position_, [&] { saves.before_update(); });
+    record_ = steps.run(position_, settings(step), [&] { saves.before_update(); });
     record_.checkpoint_seconds = saves.take_waited();
 
     // From here on all ranks decide alike, by the reports that they exchanged.
@@ -129,9 +142,15 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     flops.add_to(record_, all.size(), position_.total_steps() - step);
     traces.end(step);
 
-    if (verdict_on(record_) == Verdict::kDiverged) give_up(saves, reporter);
+    const Judgement judged = recovery_.judge(
+        {.step = step, .decision = record_.decision, .history = program::guard_history(*executor_)},
+        journal_);
     position_.advance();
     reporter.total_steps(position_.total_steps());
+    if (judged.rollback || !judged.stop.empty()) {
+      reporter.step(record_);
+      if (intervene(judged, saves, reporter)) continue;
+    }
     const bool is_last = position_.is_at_end();
 
     if (evaluations.has_any() && (all.front().wants_evaluation != 0 || is_last)) {
@@ -143,6 +162,8 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
       reporter.step(record_);
     }
 
+    intervene(judged, saves, reporter);
+    if (is_snapshot_due(inputs_.config.recovery, record_)) snapshots_->take(save().state);
     end = is_last ? RunEnd::kFinished : stopping.end();
     if (!any(all, &RankReport::is_saving)) saves.end();
     if (all.front().wants_save != 0 || end) {
@@ -155,17 +176,10 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   return *end;
 }
 
-void TrainingLoop::give_up(Saves& saves, Reporter& reporter) const {
-  const double loss = record_.loss.value_or(0);
-  saves.end();
-  reporter.event("diverged", record_.step, {{"loss", loss}, {"grad_norm", record_.grad_norm}});
-  reporter.finish(observe::RunState::kFailed,
-                  fmt::format("step {}: loss or gradient is not finite", record_.step));
-  throw DivergedError(
-      "[step {}] loss {} and gradient norm {} are not finite; the weights of step {} are untouched in "
-      "memory and the last checkpoint on disk is good. Lower optimizer.lr, raise "
-      "schedule.warmup_steps, or leave out the batch: data.skip = [[{}, {}]]",
-      record_.step, loss, record_.grad_norm, position_.step(), record_.first_sample, position_.last_sample());
+StepSettings TrainingLoop::settings(int64_t step) const {
+  return {.lr_factor = journal_.factor(Effect::Kind::kEaseLr, step),
+          .embedding_scale = journal_.factor(Effect::Kind::kShrinkEmbedding, step),
+          .rules = recovery_.guard_rules()};
 }
 
 }  // namespace strata::training

@@ -10,11 +10,15 @@
 
 #include "config/data_plan.h"
 #include "program/executor.h"
+#include "train/journal.h"
+#include "train/recovery.h"
 #include "train/reporter.h"
 #include "train/run_inputs.h"
 #include "train/run_position.h"
 #include "train/run_store.h"
 #include "train/saves.h"
+#include "train/snapshots.h"
+#include "train/step_runner.h"
 #include "train/stopping.h"
 #include "train/trainer.h"
 
@@ -54,7 +58,7 @@ class TrainingLoop {
   void on_failure(std::function<void(const std::exception&)> failed) { failed_ = std::move(failed); }
 
   // Runs the remaining steps, at least one. DataError and WorldError; DivergedError for a loss or gradient
-  // that is not finite.
+  // that is not finite and for a run that recovery gives up.
   TrainResult run();
 
   // Finishes a run that was killed between its last save and its end.
@@ -63,7 +67,17 @@ class TrainingLoop {
  private:
   std::unique_ptr<Reporter> make_reporter();
   RunEnd loop(Reporter& reporter);
-  [[noreturn]] void give_up(Saves& saves, Reporter& reporter) const;
+  // Adds to the journal and reports what the rules did in the newest step; goes back if they say so. Returns
+  // whether it has gone back. Throws DivergedError if the run must end.
+  bool intervene(const Judgement& judged, Saves& saves, Reporter& reporter);
+  void go_back(const Judgement& judged, Saves& saves, Reporter& reporter);
+  // Restores the newest state of at most this step; nullopt: there is none.
+  std::optional<TrainingState> restore(int64_t at_most);
+  void record_intervention(const Intervention& one, Reporter& reporter);
+  void write_journal();
+  [[noreturn]] void give_up(const std::string& why, const std::string& advice, Saves& saves,
+                            Reporter& reporter) const;
+  StepSettings settings(int64_t step) const;
   void finish(Reporter& reporter, RunEnd end);
   RunStore::Save save() const;
 
@@ -74,6 +88,9 @@ class TrainingLoop {
   std::unique_ptr<program::Executor> executor_;
   bool from_elsewhere_ = false;  // started from a checkpoint that the user named
   std::function<void(const std::exception&)> failed_;
+  Recovery recovery_;
+  Journal journal_;
+  std::optional<Snapshots> snapshots_;
   StepRecord record_;              // of the newest step
   EvaluationResults evaluations_;  // the newest results
 };
