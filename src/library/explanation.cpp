@@ -15,6 +15,7 @@
 #include "program/explain.h"
 #include "program/memory_report.h"
 #include "program/pipeline.h"
+#include "train/snapshots.h"
 
 namespace strata::library {
 namespace {
@@ -165,6 +166,25 @@ MemoryPlan Explanation::memory() const {
           .fits = fits_ && tight_place_ < 0};
 }
 
+namespace {
+
+std::string recovery_line(const config::RecoveryTable& keys, const program::ProgramSet& set) {
+  const int64_t count = training::snapshots_kept(keys);
+  const std::string bytes = human_bytes(static_cast<double>(training::snapshot_bytes(keys, set)));
+  std::string from = "goes back to checkpoints";
+  if (training::has_snapshots(keys, set)) {
+    from = fmt::format("{} more for {} snapshots to go back to, one every {}", bytes, count,
+                       to_string(keys.snapshot));
+  } else if (count > 0) {
+    from += fmt::format(": {} snapshots take {}", count, bytes);
+    if (keys.in_memory.is_word()) from += ", more than memory.budget leaves";
+  }
+  return fmt::format("{:<8} {}\n", "recovery",
+                     keys.rules == config::RecoveryRules::kNone ? "none: the run only reports" : from);
+}
+
+}  // namespace
+
 // The most important results: memory, time, tokens.
 std::string Explanation::summary() const {
   const config::RunConfig& config = plan_->config;
@@ -192,6 +212,7 @@ std::string Explanation::summary() const {
       "{:<8} during training; {}\n", "saves",
       staging > 0 ? fmt::format("{} more for copies, so that an update need not wait", bytes(staging))
                   : "the budget is too small for a copy, so an update waits for a save to read everything");
+  out += recovery_line(config.recovery, set);
   const auto step_tokens = static_cast<double>(time_.tokens_per_step);
   const double seconds = time_.step_seconds;
   out += fmt::format("{:<8} {}, {} tokens, {} tokens/s, {:.1f} % of the GEMM peak\n", "step",
@@ -272,6 +293,10 @@ nlohmann::ordered_json Explanation::json() const {
   auto json = parse_json<nlohmann::ordered_json>(program::explain_json(*programs_, device_));
   json["memory_budget"] = (*plan_->config.memory.budget).count;
   json["fits"] = memory().fits;
+  const config::RecoveryTable& recovery = plan_->config.recovery;
+  json["snapshots"] = {{"count", training::snapshots_kept(recovery)},
+                       {"bytes", training::snapshot_bytes(recovery, *programs_)},
+                       {"in_memory", training::has_snapshots(recovery, *programs_)}};
   json["choices"] = nlohmann::ordered_json::array();
   for (const config::Choice& one : plan_->choices)
     json["choices"].push_back({{"key", one.key}, {"value", one.value}, {"from", one.from}, {"why", one.why}});

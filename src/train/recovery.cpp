@@ -56,10 +56,6 @@ GuardRule::Effect effect_of(Action action, bool changes) {
   return GuardRule::Effect::kSkip;
 }
 
-bool is_spike(When when) {
-  return when == When::kLossSpike || when == When::kGradSpike;
-}
-
 // The mean loss of `count` accepted steps, of which `ago` newer ones follow.
 double level(const optim::GuardHistory& history, int64_t ago, int64_t count) {
   double sum = 0;

@@ -19,9 +19,9 @@ namespace strata::training {
 // What a step showed.
 struct Observed {
   int64_t step = 0;
-  optim::GuardDecision decision;
-  optim::GuardHistory history;
-  std::optional<double> logit_max;
+  optim::GuardDecision decision = {};
+  optim::GuardHistory history = {};
+  std::optional<double> logit_max = {};
 };
 
 // A rule that fired without an intervention.

@@ -15,6 +15,7 @@
 #include "observe/plot.h"
 #include "observe/run_history.h"
 #include "program/memory_report.h"
+#include "train/snapshots.h"
 
 namespace strata::training {
 namespace {
@@ -213,7 +214,8 @@ void RunReporter::sample(int64_t step, const std::string& prompt, const std::str
 namespace {
 
 // The contents of the arena, by purpose.
-std::vector<observe::MemoryShare> memory_shares(const program::Executor& executor) {
+std::vector<observe::MemoryShare> memory_shares(const program::Executor& executor,
+                                                const config::RecoveryTable& recovery) {
   const program::ProgramSet& set = executor.set();
   std::map<graph::Role, double> by_role;
   for (const auto& value : set.persistent) by_role[value.role] += static_cast<double>(value.bytes);
@@ -227,6 +229,9 @@ std::vector<observe::MemoryShare> memory_shares(const program::Executor& executo
   shares.push_back(
       {"activations and scratch", static_cast<double>(set.arena_bytes - set.workspace_offset), kNotKnown});
   shares.push_back({"copies for saves", static_cast<double>(program::save_staging_bytes(set)), kNotKnown});
+  if (has_snapshots(recovery, set))
+    shares.push_back(
+        {"snapshots to go back to", static_cast<double>(snapshot_bytes(recovery, set)), kNotKnown});
   if (const int64_t bytes = executor.ranks().staging_bytes(); bytes > 0)
     shares.push_back({"messages to other ranks", static_cast<double>(bytes), kNotKnown});
   return shares;
@@ -271,7 +276,7 @@ void RunReporter::draw(observe::RunState state, const std::string& why) {
     if (seconds > 0) page.step_time.push_back({family, seconds * 1e3 / steps});
   }
   page.step_time.push_back({"waiting for data", data_wait_seconds_ * 1e3 / steps});
-  page.memory = memory_shares(executor_);
+  page.memory = memory_shares(executor_, config_.recovery);
   page.memory.push_back({"process, resident", 0, static_cast<double>(resident_bytes())});
   for (const auto& event : table_.events()) {
     if (event.event == "sample") {

@@ -21,6 +21,7 @@
 #include "train/disk_need.h"
 #include "train/same_start.h"
 #include "train/shared_run.h"
+#include "train/snapshots.h"
 #include "train/training_loop.h"
 
 namespace strata::training {
@@ -108,9 +109,18 @@ void check_prompts(const config::RunConfig& config, const data::Tokenizer* token
 }
 
 // A budget may allow more than the machine has.
-void check_memory(const program::ProgramSet& set, int local_ranks) {
+void check_memory(const config::RecoveryTable& recovery, const program::ProgramSet& set, int local_ranks) {
   const int64_t there = holdable_memory() / local_ranks;
-  const int64_t needed = set.arena_bytes + program::save_staging_bytes(set);
+  const int64_t copies = has_snapshots(recovery, set) ? snapshot_bytes(recovery, set) : 0;
+  const int64_t needed = set.arena_bytes + program::save_staging_bytes(set) + copies;
+  if (recovery.in_memory == true && there > 0 && needed > there) {
+    throw ConfigError(
+        "[recovery.in_memory] {} snapshots take {} of memory: with the {} of the step only {} are free {}; set it "
+        "to \"auto\", take snapshots less often (recovery.snapshot) or shorten recovery.detection_delay",
+        snapshots_kept(recovery), human_bytes(static_cast<double>(copies)),
+        human_bytes(static_cast<double>(needed - copies)), human_bytes(static_cast<double>(there)),
+        where_memory_ends());
+  }
   if (there == 0 || needed <= there) return;
   throw WorldError(
       "[memory] the run needs {}: only {} are free {}; lower memory.budget, or set it to \"auto\"",
@@ -204,7 +214,7 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
   const config::RunPlan& plan = *shared.plan;
   const config::RunConfig& chosen = plan.config;
   std::shared_ptr<const program::ProgramSet> set = plan.set(stage_of(chosen, world));
-  check_memory(*set, place.local_ranks);
+  check_memory(chosen.recovery, *set, place.local_ranks);
   if (is_first) check_prompts(chosen, plan.tokens(), *set);
   const program::Ranks ranks(world, set->options);
   require_same_work(world, ranks.all(), chosen, plan.data, *set);

@@ -78,6 +78,8 @@ class UpdateRun {
     std::string out;
     for (graph::ValueId id = 0; id < graph().value_count(); ++id) {
       const graph::Value& value = graph().value(id);
+      // The guard counts skipped steps.
+      if (value.name == "guard_history") continue;
       if (value.role == graph::Role::kParameter || value.role == graph::Role::kState)
         out.append(reinterpret_cast<const char*>(run_->data(id)), static_cast<size_t>(value.bytes()));
     }
