@@ -359,6 +359,8 @@ int64_t steps_for_tokens(const RunConfig& config, int64_t tokens, double filled 
 inline double auto_checkpoint_seconds(double save_seconds) {
   return std::min(1800.0, std::max(60.0, 100 * save_seconds));
 }
+// log.alert_command with a program that is given as a relative path found from run.started_in.
+std::vector<std::string> alert_command(const RunConfig& config);
 // Warm-up steps for schedule.warmup_steps = "auto": a twentieth of the horizon, at least 10, at most half.
 inline int64_t auto_warmup_steps(int64_t horizon) {
   return std::min(std::max<int64_t>(10, horizon / 20), horizon / 2);

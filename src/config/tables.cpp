@@ -329,8 +329,8 @@ TableSpec log_table() {
           key("tensorboard", &LogTable::tensorboard, "TensorBoard event files next to metrics.jsonl."),
           later(key("prometheus", &LogTable::prometheus, "FILE or :PORT.")),
           key("alert_command", &LogTable::alert_command,
-              "Program and arguments to run when something is wrong; it reads the event as JSON on standard "
-              "input."),
+              "Program and arguments to run when something is wrong, without a shell; it reads the event as "
+              "JSON on standard input. At most one a minute for each rule."),
       });
 }
 

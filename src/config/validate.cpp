@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/file_name.h"
 #include "config/inject.h"
 #include "config/keys.h"
@@ -29,6 +30,7 @@ class Checker {
     check_training();
     check_groups();
     check_eval();
+    check_log();
     check_recovery();
     check_inject();
     check_not_yet();
@@ -312,6 +314,14 @@ class Checker {
       report(path + ".max_tokens", "found it with a task, expected limit, the number of questions");
   }
 
+  void check_log() {
+    const std::vector<std::string>& command = config_.log.alert_command;
+    if (!command.empty() && command[0].empty()) {
+      report("log.alert_command",
+             "found an empty program name, expected a program and its arguments, such as [\"mail\", \"me\"]");
+    }
+  }
+
   void check_recovery() {
     const RecoveryTable& recovery = config_.recovery;
     if (recovery.snapshot.kind != Interval::Kind::kNever &&
@@ -485,6 +495,13 @@ std::vector<Issue> warnings(const RunConfig& config) {
         {"profile.steps", config.origin_of("profile.steps"),
          fmt::format("found {} to {}, but the run has steps 1 to {}: no trace is written of the others",
                      range.first, range.last, total_steps(config))});
+  }
+  if (const auto command = alert_command(config); !command.empty() && !find_program(command[0])) {
+    out.push_back(
+        {"log.alert_command", config.origin_of("log.alert_command"),
+         fmt::format("found \"{}\", which is not a program on PATH: alerts will not be sent; expected "
+                     "a list of the program and its arguments, which no shell reads",
+                     command[0])});
   }
   const optim::ScheduleConfig schedule = schedule_of(config);
   // Trial runs shorten a run on the command line, so this is not an error.

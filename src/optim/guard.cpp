@@ -48,15 +48,15 @@ Spread robust_spread(const std::vector<double>& values, GuardRule::Signal signal
   return {median, std::max(1.4826 * median_of(deviations), least)};
 }
 
-// The first 25 values give mean and variance; later ones decay them.
+// The first 25 values give mean and variance; later ones decay them, the mean first, as in ZClip.
 Spread decaying_spread(const std::vector<double>& values) {
   constexpr size_t kWarmup = 25;
   constexpr double kKeep = 0.97;
   Spread out = plain_spread({values.begin(), values.begin() + kWarmup});
-  double variance = out.sigma * out.sigma;
+  double variance = out.sigma * out.sigma * (kWarmup - 1) / kWarmup;  // not that of a sample
   for (size_t i = kWarmup; i < values.size(); ++i) {
-    const double deviation = values[i] - out.mean;
     out.mean = kKeep * out.mean + (1 - kKeep) * values[i];
+    const double deviation = values[i] - out.mean;
     variance = kKeep * variance + (1 - kKeep) * deviation * deviation;
   }
   out.sigma = std::sqrt(variance);
@@ -78,11 +78,15 @@ int64_t least_values(const GuardRule& rule) {
   return std::min<int64_t>(rule.window, std::max<int64_t>(20, rule.window / 4));
 }
 
-// The value above which a rule fires; infinite if there are not enough values.
+// The value at which a rule fires; infinite if there are not enough values.
 struct Limit {
   double fires = kNone;
   Spread spread = {};
 };
+bool exceeds(SpikePreset preset, double value, const Limit& limit) {
+  const bool is_multiple = preset == SpikePreset::kMegatron || preset == SpikePreset::kRatio;
+  return is_multiple ? value >= limit.fires && value > 0 : value > limit.fires;
+}
 Limit limit_of(const GuardRule& rule, const GuardHistory& history) {
   const bool is_loss = rule.signal == GuardRule::Signal::kLoss;
   const GuardHistory::Values& values = is_loss ? history.loss : history.grad_norm;
@@ -157,7 +161,7 @@ GuardDecision decide(const GuardRules& rules, double loss, double grad_norm, boo
     out.limit[static_cast<size_t>(r)] = limit.fires;
     const double value = rule.signal == GuardRule::Signal::kLoss ? loss : grad_norm;
     if (out.skip != 0 && (out.no_targets != 0 || out.nonfinite != 0)) continue;
-    if (!(value > limit.fires)) continue;
+    if (!exceeds(rule.preset, value, limit)) continue;
     out.fired |= uint32_t{1} << r;
     if (rule.effect == GuardRule::Effect::kSkip) out.skip = 1;
     if (rule.effect == GuardRule::Effect::kClip) {

@@ -95,6 +95,7 @@ RunReporter::RunReporter(FileSystem& files, const config::RunConfig& config,
       total_steps_(total_steps),
       folder_(config.run.folder),
       metrics_(files, folder_),
+      alerts_(files, folder_),
       progress_(make_progress(total_steps, observer)) {
   metrics_.resume_at(start_step);
   table_ = observe::read_metrics(folder_ / "metrics.jsonl");
@@ -124,6 +125,7 @@ void RunReporter::roll_back(int64_t step) {
 
 void RunReporter::step(const StepRecord& record) {
   ++steps_seen_;
+  alerts_.report();
   data_wait_seconds_ += record.data_wait_seconds;
   const double tokens_per_s = static_cast<double>(record.step_tokens) / record.step_seconds;
   const double flops_per_s = record.flops / record.step_seconds;
@@ -202,6 +204,12 @@ void RunReporter::event(const std::string& name, int64_t step, const observe::Me
   observe::MetricFields timed = fields;
   timed.push_back({"time", unix_seconds()});
   metrics_.event(name, step, timed);
+  if (name == "alert" || name == "gave_up") {
+    const observe::MetricsEvent event{name, step, timed};
+    alerts_.set_command(config::alert_command(config_));  // which may have changed
+    alerts_.raise(name == "alert" ? observe::text_of(event, "rule") : name,
+                  observe::event_line(name, step, timed));
+  }
   table_.add_event({name, step, std::move(timed)});
 }
 

@@ -13,6 +13,7 @@
 #include "observe/run_page.h"
 #include "observe/tensorboard.h"
 #include "program/executor.h"
+#include "train/alerts.h"
 #include "train/collapse_alarm.h"
 #include "train/step_record.h"
 #include "train/trainer.h"
@@ -78,6 +79,7 @@ class RunReporter final : public Reporter {
   int64_t total_steps_;
   Path folder_;
   observe::MetricsSink metrics_;
+  Alerts alerts_;
   observe::MetricsTable table_;
   observe::Progress progress_;
   std::optional<observe::RankLog> ranks_;      // with several ranks
