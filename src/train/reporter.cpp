@@ -103,9 +103,15 @@ RunReporter::RunReporter(FileSystem& files, const config::RunConfig& config,
     experts_.emplace(files, folder_, config.log.interval_steps, start_step);
     alarm_.emplace(experts.route.k);
   }
-  if (config.log.tensorboard) {
-    files.create_directories(folder_ / "tensorboard");
-    tensorboard_.emplace(files, folder_ / "tensorboard", unix_seconds());
+  changed();
+}
+
+void RunReporter::changed() {
+  if (!config_.log.tensorboard) {
+    tensorboard_.reset();
+  } else if (!tensorboard_) {
+    files_.create_directories(folder_ / "tensorboard");
+    tensorboard_.emplace(files_, folder_ / "tensorboard", unix_seconds());
   }
 }
 

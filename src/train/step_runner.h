@@ -24,6 +24,9 @@ class StepRunner {
   // `executor` must outlive it. Starts loading the samples at `position`.
   StepRunner(const RunInputs& inputs, program::Executor& executor, const RunPosition& position);
 
+  // After a change of the configuration.
+  void changed() { schedule_ = config::schedule_of(inputs_.config); }
+
   // Runs the step after `position`, which may have moved anywhere. Calls `before_update` before weights and
   // optimizer states change. The record has no losses yet.
   StepRecord run(const RunPosition& position, const std::function<void()>& before_update);

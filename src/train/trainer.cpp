@@ -13,12 +13,12 @@
 #include "checkpoint/shared_folder.h"
 #include "comm/exchange.h"
 #include "config/objective.h"
-#include "config/tokenizer_ends.h"
 #include "hardware/device_spec.h"
 #include "program/explain.h"
 #include "program/memory_report.h"
 #include "program/pipeline.h"
 #include "train/disk_need.h"
+#include "train/evaluations.h"
 #include "train/same_start.h"
 #include "train/shared_run.h"
 #include "train/training_loop.h"
@@ -87,24 +87,6 @@ void describe(const config::RunConfig& config, const models::ModelConfig& model,
            config.training.sequence_length, name_of(config::activation_dtype(config)),
            name_of(set.programs[config::kTrainProgram].recompute),
            human_bytes(static_cast<double>(set.arena_bytes)));
-}
-
-// Finds errors before the first evaluation.
-void check_prompts(const config::RunConfig& config, const data::Tokenizer* tokenizer,
-                   const program::ProgramSet& set) {
-  if (tokenizer == nullptr || !config::writes_samples(config, set.options.model)) return;
-  const program::Request& reads = set.programs[config::kPrefillProgram].request;
-  const int64_t most = reads.encoder_length > 0
-                           ? reads.encoder_length
-                           : std::min(set.options.cache_capacity, set.options.model.max_sequence_length());
-  for (const std::string& prompt : config.eval.sample_prompts) {
-    const auto ids = config::sample_prompt(config, *tokenizer, prompt, reads.encoder_length > 0);
-    config::require_rows(ids, *tokenizer, set.options.model, "eval.sample_prompts");
-    const auto size = std::ssize(ids);
-    if (size > most)
-      throw ConfigError("[eval.sample_prompts] \"{}\" has {} tokens: at most {} fit; shorten it", prompt,
-                        size, most);
-  }
 }
 
 // A budget may allow more than the machine has.

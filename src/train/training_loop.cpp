@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "comm/exchange.h"
 #include "program/initialize.h"
 #include "program/memory_report.h"
 #include "train/evaluations.h"
@@ -18,9 +19,10 @@
 namespace strata::training {
 
 TrainingLoop::TrainingLoop(const RunInputs& inputs, LoopOptions options)
-    : inputs_(inputs),
+    : config_(inputs.config),
+      inputs_{config_, inputs.model, inputs.tokenizer, inputs.data, inputs.ranks},
       options_(std::move(options)),
-      position_(inputs, options_.likely.value_or(TrainingState{})),
+      position_(inputs_, options_.likely.value_or(TrainingState{})),
       stop_text_(options_.store.checkpoints()) {}
 
 int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,
@@ -109,6 +111,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   // A run that starts from a checkpoint elsewhere saves its own immediately.
   if (from_elsewhere_) saves.begin(save());
   saves.end();
+  Steering steering(options_.files, inputs_, *executor_, config_);
 
   std::optional<RunEnd> end;
   while (!end) {
@@ -123,6 +126,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     mine.wants_evaluation = evaluations.is_due(position_);
     mine.wants_save = saves.is_due(position_);
     mine.is_saving = saves.running();
+    mine.is_steered = steering.is_asked();
     const std::vector<RankReport>& all = exchange.exchange(mine);
     steps.take(all, record_);
     stopping.hear(all);
@@ -144,15 +148,44 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     }
 
     end = is_last ? RunEnd::kFinished : stopping.end();
-    if (!any(all, &RankReport::is_saving)) saves.end();
-    if (all.front().wants_save != 0 || end) {
+    if (!any(all, &RankReport::is_saving)) {
+      saves.end();
+      steering.saved(false);
+    }
+    SteeringEffects effects;
+    if (all.front().is_steered != 0) effects = steer(steering, end.has_value(), reporter);
+    if (!effects.changes.empty()) {
+      steps.changed();
+      evaluations.changed();
+      saves.set_interval(config_.checkpoint.interval);
+      if (!end && position_.is_at_end()) end = RunEnd::kFinished;
+    }
+    if (!end && effects.stop) end = RunEnd::kInterrupted;
+    if (all.front().wants_save != 0 || effects.save || end) {
       reporter.sync();
       saves.begin(save());
     }
-    if (end) saves.end();
+    if (end) {
+      saves.end();
+      steering.saved(true);
+    }
   }
   finish(reporter, *end);
   return *end;
+}
+
+SteeringEffects TrainingLoop::steer(Steering& steering, bool ends, Reporter& reporter) {
+  const std::string text = comm::broadcast_text(inputs_.ranks.all(), steering.poll(position_, ends));
+  const SteeringEffects effects = steering.apply(text);
+  const auto skips = [](const Steered& one) { return one.change.key == "data.skip"; };
+  if (std::any_of(effects.changes.begin(), effects.changes.end(), skips))
+    position_.continue_from(position_.state());
+  if (!effects.changes.empty()) {
+    reporter.changed();
+    reporter.total_steps(position_.total_steps());
+  }
+  steering.confirm(effects, position_.step() + 1, reporter);
+  return effects;
 }
 
 void TrainingLoop::give_up(Saves& saves, Reporter& reporter) const {

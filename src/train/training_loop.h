@@ -15,6 +15,7 @@
 #include "train/run_position.h"
 #include "train/run_store.h"
 #include "train/saves.h"
+#include "train/steering.h"
 #include "train/stopping.h"
 #include "train/trainer.h"
 
@@ -63,10 +64,13 @@ class TrainingLoop {
  private:
   std::unique_ptr<Reporter> make_reporter();
   RunEnd loop(Reporter& reporter);
+  // Applies what requests ask for after the step just made.
+  SteeringEffects steer(Steering& steering, bool ends, Reporter& reporter);
   [[noreturn]] void give_up(Saves& saves, Reporter& reporter) const;
   void finish(Reporter& reporter, RunEnd end);
   RunStore::Save save() const;
 
+  config::RunConfig config_;  // strata set changes it; inputs_ refers to it
   RunInputs inputs_;
   LoopOptions options_;
   RunPosition position_;
