@@ -148,8 +148,9 @@ RunConfig with_settings(const RunConfig& config, std::span<const NewSetting> set
   for (const NewSetting& setting : settings) {
     require_steerable(setting.key);
     if (leaves_open(setting)) {
-      problems.push_back(fmt::format(
-          "{}: found {}, but the run made its choice when it started; give a value", setting.key, setting.value));
+      problems.push_back(
+          fmt::format("{}: found {}, but the run made its choice when it started; give a value", setting.key,
+                      setting.value));
       continue;
     }
     apply_set(root, setting.key + "=" + setting.value);
@@ -167,7 +168,9 @@ RunConfig with_settings(const RunConfig& config, std::span<const NewSetting> set
   if (problems.empty()) {
     const std::vector<Issue> before = validate(config);
     for (const Issue& issue : validate(out)) {
-      const auto same = [&](const Issue& old) { return old.key == issue.key && old.problem == issue.problem; };
+      const auto same = [&](const Issue& old) {
+        return old.key == issue.key && old.problem == issue.problem;
+      };
       if (std::none_of(before.begin(), before.end(), same)) problems.push_back(problem_text(issue));
     }
   }

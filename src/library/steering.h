@@ -23,7 +23,8 @@ struct SteeringAnswer {
 };
 
 // A new request of this user.
-training::Request make_request(training::Request::What what, const std::vector<std::string>& assignments = {});
+training::Request make_request(training::Request::What what,
+                               const std::vector<std::string>& assignments = {});
 
 // ConfigError if `run` is not the folder of a run that is running, or belongs to another user.
 SentRequest send_request(const Path& run, const training::Request& request);

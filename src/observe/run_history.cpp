@@ -139,6 +139,8 @@ std::string sentence_of(const MetricsEvent& event) {
     return fmt::format("{}: {} → {}{}", text_of(event, "key"), shown("before"), shown("after"),
                        by.empty() ? "" : fmt::format(" (by {})", by));
   }
+  if (kind == "branch")
+    return fmt::format("branched from step {} of {}", event.at_step, text_of(event, "from"));
   if (kind == "reordered")
     return fmt::format("data order restarts at sample {:.0f}", number_of(event, "first_sample"));
   if (kind == "interrupt") return "stopped by the user; saved";
