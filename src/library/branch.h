@@ -18,7 +18,7 @@ struct Branch {
 
 // `source`: RUN@STEP, RUN@latest or RUN@best. Makes the folder `target` with run.toml, one checkpoint and
 // metrics.jsonl. ConfigError if it exists, if there is no such checkpoint, or if a resume would refuse the
-// settings; DataError if the checkpoint is damaged. Nothing is left behind after an error.
+// settings; DataError if the checkpoint is damaged. An error leaves nothing.
 Branch make_branch(const std::string& source, const Path& target, const std::vector<std::string>& sets);
 
 }  // namespace strata::library

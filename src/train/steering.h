@@ -24,7 +24,7 @@ struct Steered {
   std::string by;
 };
 
-// What the accepted requests ask for, the same on all ranks.
+// The effects of accepted requests, the same on all ranks.
 struct SteeringEffects {
   bool stop = false, save = false;
   std::vector<config::NewSetting> settings;  // in the order of the requests, for the run's journal
