@@ -158,7 +158,6 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
       steps.changed();
       evaluations.changed();
       saves.set_interval(config_.checkpoint.interval);
-      if (!end && position_.is_at_end()) end = RunEnd::kFinished;
     }
     if (!end && effects.stop) end = RunEnd::kInterrupted;
     if (all.front().wants_save != 0 || effects.save || end) {

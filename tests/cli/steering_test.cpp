@@ -100,7 +100,8 @@ TEST(Steering, SettingsApplyFromOneStepOn) {
     const training::MetricsLog log = training::metrics_of(folder);
     for (size_t i = 0; i < log.lr.size(); ++i) EXPECT_DOUBLE_EQ(log.lr[i], i + 1 < first ? 1e-2 : 3e-3) << i;
     const std::vector<double> samples = training::values_of(folder, "first_sample");
-    EXPECT_EQ(samples.back(), 8.0 * static_cast<double>(samples.size() - 1)) << "samples that were trained on have no effect";
+    EXPECT_EQ(samples.back(), 8.0 * static_cast<double>(samples.size() - 1))
+        << "samples that were trained on have no effect";
     std::vector<std::string> steered;
     for (const json& event : log.events) {
       if (event["event"] != "steered") continue;
