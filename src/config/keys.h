@@ -68,6 +68,9 @@ struct TableSpec {
 const std::vector<TableSpec>& run_tables();
 const TableSpec* find_table(std::string_view name);
 
+// Reads the keys of a tree into `config`, whose other keys stay; errors go to its reading_issues.
+void read_tree(RunConfig& config, const ConfigValue& root);
+
 // "a whole number of at least 1, or \"auto\"".
 std::string expected_text(const ValueShape& shape);
 

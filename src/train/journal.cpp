@@ -146,6 +146,29 @@ std::optional<int64_t> Journal::jump_at(int64_t completed_steps) const {
   return found;
 }
 
+std::vector<Effect> Journal::settings(int64_t first, int64_t last) const {
+  std::vector<Effect> found;
+  std::copy_if(effects_.begin(), effects_.end(), std::back_inserter(found), [&](const Effect& effect) {
+    return effect.kind == Effect::Kind::kSet && first <= effect.step && effect.step <= last;
+  });
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Effect& a, const Effect& b) { return a.step < b.step; });
+  return found;
+}
+
+bool Journal::sets(const std::string& key) const {
+  return std::any_of(effects_.begin(), effects_.end(), [&](const Effect& effect) {
+    return effect.kind == Effect::Kind::kSet && effect.key == key;
+  });
+}
+
+std::vector<std::string> Journal::set_keys() const {
+  std::vector<std::string> keys;
+  for (const Effect& effect : effects_)
+    if (effect.kind == Effect::Kind::kSet) keys.push_back(effect.key);
+  return keys;
+}
+
 double Journal::factor(Effect::Kind kind, int64_t step) const {
   double product = 1;
   for (const Effect& effect : effects_) {

@@ -59,6 +59,11 @@ class Journal {
 
   // The global sample at which training continues after this many steps, if it jumps there.
   std::optional<int64_t> jump_at(int64_t completed_steps) const;
+  // Settings that hold from a number of completed steps between `first` and `last` on, in their order.
+  std::vector<Effect> settings(int64_t first, int64_t last) const;
+  bool sets(const std::string& key) const;
+  // The keys of all settings.
+  std::vector<std::string> set_keys() const;
   // The product of the factors of this kind that hold in a step.
   double factor(Effect::Kind kind, int64_t step) const;
   // Interventions in the last 1,000 steps up to `step`.

@@ -19,6 +19,7 @@ struct RankReport {
   double memory_bytes = 0;
   double stops = 0, is_out_of_time = 0;         // 0 or 1
   double wants_evaluation = 0, wants_save = 0;  // only rank 0's are used
+  double is_steered = 0;                        // 0 or 1: requests have arrived (rank 0)
   double is_saving = 0;                         // 0 or 1: a save is in progress
 };
 

@@ -100,9 +100,15 @@ RunReporter::RunReporter(FileSystem& files, const config::RunConfig& config,
   metrics_.resume_at(start_step);
   table_ = observe::read_metrics(folder_ / "metrics.jsonl");
   open_logs(start_step);
-  if (config.log.tensorboard) {
-    files.create_directories(folder_ / "tensorboard");
-    tensorboard_.emplace(files, folder_ / "tensorboard", unix_seconds());
+  changed();
+}
+
+void RunReporter::changed() {
+  if (!config_.log.tensorboard) {
+    tensorboard_.reset();
+  } else if (!tensorboard_) {
+    files_.create_directories(folder_ / "tensorboard");
+    tensorboard_.emplace(files_, folder_ / "tensorboard", unix_seconds());
   }
 }
 

@@ -38,6 +38,8 @@ class Reporter {
   virtual void note(const std::string&) {}
   // The number of steps of the run, if it has changed.
   virtual void total_steps(int64_t) {}
+  // After a change of the configuration.
+  virtual void changed() {}
   virtual void finish(observe::RunState, const std::string& = "") {}
 };
 
@@ -61,6 +63,7 @@ class RunReporter final : public Reporter {
     total_steps_ = steps;
     progress_.total_steps(steps);
   }
+  void changed() override;
   void finish(observe::RunState state, const std::string& why = "") override;
 
  private:

@@ -35,6 +35,9 @@ class StepRunner {
 
   // Faults that act on the steps; nullptr: none.
   void inject(Injector* injector) { injector_ = injector; }
+  // After a change of the configuration.
+  void changed() { schedule_ = config::schedule_of(inputs_.config); }
+
   // Runs the step after `position`, which may have moved anywhere. Calls `before_update` before weights and
   // optimizer states change. The record has no losses yet.
   StepRecord run(const RunPosition& position, const StepSettings& settings,

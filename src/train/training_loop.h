@@ -19,6 +19,7 @@
 #include "train/run_store.h"
 #include "train/saves.h"
 #include "train/snapshots.h"
+#include "train/steering.h"
 #include "train/step_runner.h"
 #include "train/stopping.h"
 #include "train/trainer.h"
@@ -83,9 +84,14 @@ class TrainingLoop {
   [[noreturn]] void give_up(const std::string& why, const std::string& advice, Saves& saves,
                             Reporter& reporter) const;
   void take_snapshot();
+  // Applies the settings of the journal that hold from this position on; true if one has changed.
+  bool apply_settings(const std::vector<Effect>& settings);
+  // Applies what requests ask for after the step just made.
+  SteeringEffects steer(Steering& steering, bool ends, Reporter& reporter);
   void finish(Reporter& reporter, RunEnd end);
   RunStore::Save save() const;
 
+  config::RunConfig config_;  // strata set changes it; inputs_ refers to it
   RunInputs inputs_;
   LoopOptions options_;
   RunPosition position_;
