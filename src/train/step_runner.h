@@ -34,6 +34,8 @@ class StepRunner {
 
  private:
   void read_from(std::shared_ptr<const data::SampleSource> samples);
+  config::BatchPart part_of(int64_t batch) const;  // this rank's rows of a batch
+  void take_program(const config::StepSize& size);
   void run_schedule(int64_t step, const data::HostBatch& batch, const std::function<void()>& before_update);
   // Number of layers that predict further tokens and had targets in this step.
   int64_t layers_with_terms() const;
@@ -41,7 +43,7 @@ class StepRunner {
   RunInputs inputs_;
   program::Executor& executor_;
   optim::ScheduleConfig schedule_;
-  config::BatchPart part_;  // this rank's rows of a batch
+  size_t program_ = config::kTrainProgram;  // of the last step; all have the metrics in the same places
   program::Metric loss_sum_, token_count_, grad_norm_, param_norm_, balance_loss_sum_, router_z_loss_sum_;
   std::vector<program::Metric> further_;  // sums of the losses of further tokens
   ExpertWatch experts_;

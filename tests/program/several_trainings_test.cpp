@@ -76,7 +76,7 @@ TEST_P(SeveralTrainings, ContinueEachOther) {
   TinyRun all(together);
   // The same steps, each by a set that has only its program.
   Values values = values_of(all.executor);
-  for (const size_t index : {size_t{3}, size_t{2}, size_t{4}, size_t{0}, size_t{4}}) {
+  for (const size_t index : {size_t{3}, size_t{2}, size_t{4}, size_t{0}}) {
     const auto one = compile({requests[index]}, options);
     EXPECT_LE(one->arena_bytes, together->arena_bytes);
     TinyRun alone(one);
@@ -98,12 +98,13 @@ TEST_P(SeveralTrainings, ContinueEachOther) {
     for (size_t i = 0; i < values.size(); ++i)
       EXPECT_TRUE(values[i] == wanted[i]) << values[i].first << " after program " << index;
   }
-  EXPECT_EQ(updates_made(all.executor), 5);
+  EXPECT_EQ(updates_made(all.executor), 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SeveralTrainings,
-                         testing::Combine(testing::Values("llama3-5m", "gpt2-124m", "experts"),
-                                          testing::Values(DType::kF32, DType::kBF16)));
+                         testing::Values(std::tuple{"llama3-5m", DType::kF32},
+                                         std::tuple{"gpt2-124m", DType::kBF16},
+                                         std::tuple{"experts", DType::kBF16}));
 
 // Weights, gradients and states are there once; the batches of the largest program hold the others'.
 TEST(SeveralTrainingPrograms, ShareTheirMemory) {
