@@ -106,7 +106,7 @@ TEST_F(CliTest, LaterKeysAreNotYet) {
   for (const char* set :
        {"precision.compute=fp16", "precision.compute=fp8", "memory.offload=optimizer", "device.kind=cuda",
         "log.prometheus=:9000", "log.alert_command=beep", "optimizer.state_dtype=bf16",
-        "recovery.rules=never", "training.batch_ramp=noise_scale", "debug.inject=nan@step=3"}) {
+        "recovery.rules=never", "debug.inject=nan@step=3"}) {
     const Outcome outcome = run(std::string("config show a.toml --set ") + set);
     EXPECT_EQ(outcome.code, 2) << set;
     EXPECT_TRUE(contains(outcome.err, "not yet")) << set << "\n" << outcome.err;
