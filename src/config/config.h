@@ -130,8 +130,8 @@ struct TrainingTable {
   Auto<int64_t> micro_batch_size;
   int64_t global_batch_size = 64;
   int64_t steps = 1000;
-  std::optional<int64_t> tokens;  // in place of steps
-  double clip_grad_norm = 1.0;    // 0: no clipping
+  std::optional<int64_t> tokens;     // in place of steps
+  double clip_grad_norm = 1.0;       // 0: no clipping
   OrWord<Ramp> batch_ramp = Ramp{};  // word: "noise_scale"
   Ramp length_warmup;
 };

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "config/layout.h"
 #include "config/objective.h"
@@ -101,7 +102,8 @@ std::vector<Ramps::Stretch> Ramps::stretches(int64_t tokens, const End& end, dou
   next.tokens = tokens;
   auto later = entries_.begin() + 1;
   while (next.steps_before < end.steps && next.tokens < end.tokens && next.samples < end.samples) {
-    later = std::find_if(later, entries_.end(), [&](const Entry& entry) { return entry.tokens > next.tokens; });
+    later =
+        std::find_if(later, entries_.end(), [&](const Entry& entry) { return entry.tokens > next.tokens; });
     next.size = std::prev(later)->size;
     const int64_t places = next.size.sequences * sequence_length_;
     const auto until = [&](int64_t to) {
@@ -115,8 +117,9 @@ std::vector<Ramps::Stretch> Ramps::stretches(int64_t tokens, const End& end, dou
     next.steps_before += next.steps;
     next.samples += next.steps * next.size.sequences;
     const double step_tokens = static_cast<double>(places) * std::min(1.0, filled);
-    next.tokens += filled >= 1 ? next.steps * places
-                               : static_cast<int64_t>(std::ceil(static_cast<double>(next.steps) * step_tokens));
+    next.tokens += filled >= 1
+                       ? next.steps * places
+                       : static_cast<int64_t>(std::ceil(static_cast<double>(next.steps) * step_tokens));
   }
   return out;
 }
@@ -129,6 +132,24 @@ int64_t Ramps::steps(int64_t tokens, const End& end, double filled) const {
 int64_t Ramps::samples(int64_t tokens, const End& end, double filled) const {
   const std::vector<Stretch> all = stretches(tokens, end, filled);
   return all.empty() ? 0 : all.back().samples + all.back().steps * all.back().size.sequences;
+}
+
+std::string Ramps::str() const {
+  std::string text;
+  for (const Entry& entry : entries_) {
+    if (!text.empty())
+      text += fmt::format("; from {} tokens on ", human_count(static_cast<double>(entry.tokens)));
+    text += fmt::format("{}{} in sequences of {}{}", entry.size.sequences, text.empty() ? " samples" : "",
+                        entry.size.length, text.empty() ? " tokens" : "");
+  }
+  return text;
+}
+
+std::string ramps_in_words(const RunConfig& config) {
+  const std::string text = Ramps(config).str();
+  if (follows_noise(config))
+    return fmt::format("{}; doubled with the noise scale up to {}", text, config.training.global_batch_size);
+  return Ramps(config).changes() ? text : "";
 }
 
 std::vector<StepSize> step_sizes(const RunConfig& config) {
@@ -171,8 +192,8 @@ void check_ramp(const char* key, const Ramp& ramp, const char* full_key, int64_t
   for (size_t i = 1; i < ramp.size(); ++i) {
     const RampStep &before = ramp[i - 1], &step = ramp[i];
     if (step.tokens > before.tokens && step.size > before.size) continue;
-    report(key, fmt::format("found [{}, {}] after [{}, {}], expected more tokens and a larger size", step.tokens,
-                            step.size, before.tokens, before.size));
+    report(key, fmt::format("found [{}, {}] after [{}, {}], expected more tokens and a larger size",
+                            step.tokens, step.size, before.tokens, before.size));
     return;
   }
   if (ramp.back().size != full) {
@@ -197,7 +218,8 @@ void check_noise_scale(const RunConfig& config, const ReportIssue& report) {
 
 void check_ramps(const RunConfig& config, const ReportIssue& report) {
   const TrainingTable& training = config.training;
-  check_ramp(kLengthKey, training.length_warmup, "training.sequence_length", training.sequence_length, report);
+  check_ramp(kLengthKey, training.length_warmup, "training.sequence_length", training.sequence_length,
+             report);
   for (const RampStep& step : training.length_warmup) {
     if (training.sequence_length % step.size == 0) continue;
     report(kLengthKey,
@@ -206,13 +228,15 @@ void check_ramps(const RunConfig& config, const ReportIssue& report) {
     break;
   }
   if (follows_noise(config)) return check_noise_scale(config, report);
-  check_ramp(kBatchKey, *training.batch_ramp, "training.global_batch_size", training.global_batch_size, report);
+  check_ramp(kBatchKey, *training.batch_ramp, "training.global_batch_size", training.global_batch_size,
+             report);
   if (!training.micro_batch_size.value || mesh_of(config).ranks() > 1) return;
   for (const RampStep& step : *training.batch_ramp) {
     if (step.size % *training.micro_batch_size == 0) continue;
-    report(kBatchKey, fmt::format("found {} sequences, which micro_batch_size = {} does not divide; expected a "
-                                  "multiple of it",
-                                  step.size, *training.micro_batch_size));
+    report(kBatchKey,
+           fmt::format("found {} sequences, which micro_batch_size = {} does not divide; expected a "
+                       "multiple of it",
+                       step.size, *training.micro_batch_size));
     break;
   }
 }
@@ -239,9 +263,10 @@ void require_ramps(const RunConfig& config, const models::ModelConfig& model) {
   const int64_t chunks = mesh.size(graph::Axis::kContext) > 1 ? 2 * mesh.size(graph::Axis::kContext) : 1;
   for (const RampStep& step : training.length_warmup) {
     if (step.size % chunks == 0) continue;
-    throw ConfigError("[{}] found {}, but {} ranks of parallel.context share a sequence in {} equal chunks; "
-                      "expected a multiple of {}",
-                      kLengthKey, step.size, mesh.size(graph::Axis::kContext), chunks, chunks);
+    throw ConfigError(
+        "[{}] found {}, but {} ranks of parallel.context share a sequence in {} equal chunks; "
+        "expected a multiple of {}",
+        kLengthKey, step.size, mesh.size(graph::Axis::kContext), chunks, chunks);
   }
   if (follows_noise(config) && batch_sizes(config).size() < 2) {
     throw ConfigError(

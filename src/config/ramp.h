@@ -56,6 +56,8 @@ class Ramps {
   int64_t steps(int64_t tokens, const End& end, double filled = 1) const;
   int64_t samples(int64_t tokens, const End& end, double filled = 1) const;
 
+  std::string str() const;
+
  private:
   struct Entry {
     int64_t tokens;  // from which on it holds
@@ -64,6 +66,9 @@ class Ramps {
   int64_t sequence_length_;
   std::vector<Entry> entries_;  // ascending, the first from 0 on
 };
+
+// "4 samples in sequences of 8 tokens; from 200 tokens on 8 in sequences of 16"; empty without a ramp.
+std::string ramps_in_words(const RunConfig& config);
 
 // All sizes that steps may have, the full one first.
 std::vector<StepSize> step_sizes(const RunConfig& config);

@@ -262,7 +262,8 @@ class Checker {
              training.global_batch_size, training.sequence_length);
       return;
     }
-    check_ramps(config_, [&](const std::string& key, const std::string& problem) { report(key, "{}", problem); });
+    check_ramps(config_,
+                [&](const std::string& key, const std::string& problem) { report(key, "{}", problem); });
     const int64_t step_tokens = training.global_batch_size * training.sequence_length;
     if (!training.tokens && training.steps > kMostCount / step_tokens) {
       report("training.steps", "found {} steps of {} tokens, expected at most {:g} tokens in a run",

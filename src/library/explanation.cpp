@@ -76,7 +76,8 @@ double expected_step(const config::RunPlan& plan, const Programs& set, size_t in
   if (set->options.pipeline == nullptr) return program::predict_step(program, device).seconds;
   parallel::Costs costs;
   for (const Programs& stage : stages_of(plan)) add_expected_costs(*stage, index, device, costs);
-  const auto& pipeline = program.request.pipeline != nullptr ? program.request.pipeline : set->options.pipeline;
+  const auto& pipeline =
+      program.request.pipeline != nullptr ? program.request.pipeline : set->options.pipeline;
   double seconds = parallel::simulate(pipeline->schedule, costs).makespan * 1e-3;
   for (const program::Action& action : program.script) {
     if (program::is_of_micro_batch(action.segment)) continue;
@@ -225,8 +226,8 @@ std::string Explanation::summary() const {
                      100 * time_.mfu);
   double tokens = 0;
   for (const ExplainedSteps& one : steps_)
-    tokens += static_cast<double>(one.stretch.steps * one.stretch.size.sequences *
-                                  config.training.sequence_length);
+    tokens +=
+        static_cast<double>(one.stretch.steps * one.stretch.size.sequences * config.training.sequence_length);
   out += fmt::format("{:<8} {} steps, {} tokens, {}, without evaluations and checkpoints\n", "run",
                      time_.steps, human_count(tokens), human_duration(time_.run_seconds));
   return out;

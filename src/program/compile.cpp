@@ -147,14 +147,13 @@ class Compiler {
       const bool trains = request.kind == Kind::kTrain;
       ModelGraph model = build_graph(request, options);
       program.segments.resize(static_cast<size_t>(model.chunks));
-      program.script =
-          make_script({.trains = trains,
-                       .backward = options.backward,
-                       .micro_batches = static_cast<int32_t>(request.micro_batches),
-                       .chunks = model.chunks},
-                      trains && options.pipeline != nullptr
-                          ? order_of(*pipeline_for_request(request, options), options.backward)
-                          : request.order);
+      program.script = make_script({.trains = trains,
+                                    .backward = options.backward,
+                                    .micro_batches = static_cast<int32_t>(request.micro_batches),
+                                    .chunks = model.chunks},
+                                   trains && options.pipeline != nullptr
+                                       ? order_of(*pipeline_for_request(request, options), options.backward)
+                                       : request.order);
       program.graph = std::move(model.graph);
       program.states = std::move(model.states);
       program.messages = std::move(model.messages);

@@ -27,7 +27,7 @@ class FlopsMeter {
   int64_t sequence_length_;
   config::StepSize size_;  // of the last step
   double flops_ = 0;       // of a step of this size
-  double peak_ = -1;  // FLOP/s of the best GEMM; known after the first step, 0: not measured
+  double peak_ = -1;       // FLOP/s of the best GEMM; known after the first step, 0: not measured
 };
 
 }  // namespace strata::training

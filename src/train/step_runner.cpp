@@ -33,12 +33,12 @@ StepRunner::StepRunner(const RunInputs& inputs, program::Executor& executor, con
 void StepRunner::read_from(std::shared_ptr<const data::SampleSource> samples) {
   // The largest batch of the run; programs of other sizes read the same rows or fewer.
   const program::Request& request = executor_.program(config::kTrainProgram).request;
-  const int64_t rows =
-      config::sequences_of_part(inputs_.config, inputs_.config.training.global_batch_size);
+  const int64_t rows = config::sequences_of_part(inputs_.config, inputs_.config.training.global_batch_size);
   loader_.reset();
   samples_ = std::move(samples);
   loader_ = std::make_unique<data::Loader>(
-      *samples_, data::LoaderOptions{.max_sequences = rows, .rows = request.micro_batches * request.sequences});
+      *samples_,
+      data::LoaderOptions{.max_sequences = rows, .rows = request.micro_batches * request.sequences});
 }
 
 config::BatchPart StepRunner::part_of(int64_t batch) const {

@@ -104,8 +104,9 @@ void batch_ramp(const std::string&) {
            {"[[0, 1, 2]]", "a list of pairs"},
            {"\"noise\"", "or \"noise_scale\""}})
     EXPECT_TRUE(has(lab.refusal(base + Sets{"training.batch_ramp=" + value}), message)) << value;
-  EXPECT_TRUE(has(lab.refusal(base + Sets{"training.batch_ramp=[[0, 1], [32, 4]]", "training.micro_batch_size=2"}),
-                  "found 1 sequences, which micro_batch_size = 2 does not divide"));
+  EXPECT_TRUE(
+      has(lab.refusal(base + Sets{"training.batch_ramp=[[0, 1], [32, 4]]", "training.micro_batch_size=2"}),
+          "found 1 sequences, which micro_batch_size = 2 does not divide"));
   EXPECT_TRUE(has(lab.refusal(base + Sets{"training.batch_ramp=noise_scale", "training.micro_batch_size=4"}),
                   "raise global_batch_size"));
 }
@@ -116,17 +117,20 @@ void length_warmup(const std::string&) {
   Windows windows(lab, {{"a", 12}});
   const Sets base = windows.sets() + Sets{"data.train=" + lab.list({"a.bin"})};
   const Seen run = lab.run(base + Sets{"training.length_warmup=[[0, 8], [16, 16]]"});
-  const std::vector<int32_t> ids = windows.ids("a", 0);
-  const double first = windows.loss({ids.begin(), ids.begin() + 9}), second = windows.loss({ids.begin() + 8, ids.end()});
+  const std::vector<uint16_t> ids = windows.ids("a", 0);
+  const double first = windows.loss({ids.begin(), ids.begin() + 9}),
+               second = windows.loss({ids.begin() + 8, ids.end()});
   EXPECT_NEAR(run.values("loss").at(0), (first + second) / 2, 1e-5);
   EXPECT_EQ(run.values("tokens"), lab.run(base).values("tokens"));
   EXPECT_EQ(run.values("first_sample"), lab.run(base).values("first_sample"));
-  EXPECT_EQ(lab.explain({}, base + Sets{"training.length_warmup=[[0, 8], [\"16\", 16]]"}).at("ramp")[0].at("length"),
+  EXPECT_EQ(lab.explain({}, base + Sets{"training.length_warmup=[[0, 8], [\"16\", 16]]"})
+                .at("ramp")[0]
+                .at("length"),
             8);
-  for (const auto& [value, message] :
-       std::vector<std::pair<std::string, std::string>>{{"[[0, 6], [32, 16]]", "does not divide sequence_length = 16"},
-                                                        {"[[0, 8]]", "expected 16 (training.sequence_length)"},
-                                                        {"[[8, 16]]", "[[0, 16], …]"}})
+  for (const auto& [value, message] : std::vector<std::pair<std::string, std::string>>{
+           {"[[0, 6], [32, 16]]", "does not divide sequence_length = 16"},
+           {"[[0, 8]]", "expected 16 (training.sequence_length)"},
+           {"[[8, 16]]", "[[0, 16], …]"}})
     EXPECT_TRUE(has(lab.refusal(base + Sets{"training.length_warmup=" + value}), message)) << value;
 }
 

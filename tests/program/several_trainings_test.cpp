@@ -69,9 +69,12 @@ TEST_P(SeveralTrainings, ContinueEachOther) {
   const auto& [preset, dtype] = GetParam();
   CompileOptions options = options_for(preset);
   options.activations = dtype;
-  const std::vector<Request> requests{request_with(3, 1),
-                                      {.kind = Kind::kEvaluate, .sequences = 2, .sequence_length = kWholeLength},
-                                      request_with(1, 1), request_with(1, 2), request_with(3, 3)};
+  const std::vector<Request> requests{
+      request_with(3, 1),
+      {.kind = Kind::kEvaluate, .sequences = 2, .sequence_length = kWholeLength},
+      request_with(1, 1),
+      request_with(1, 2),
+      request_with(3, 3)};
   const auto together = compile(requests, options);
   TinyRun all(together);
   // The same steps, each by a set that has only its program.

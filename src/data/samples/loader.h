@@ -66,7 +66,7 @@ class Loader {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   int64_t head_ = 0, ready_ = 0;
-  LoadRequest upcoming_;         // the request that the worker fills next
+  LoadRequest upcoming_;     // the request that the worker fills next
   uint64_t generation_ = 0;  // incremented when the caller moves elsewhere: the batch in progress is dropped
   bool idle_ = true;         // nothing was asked for yet, or an error stopped the worker
   double wait_seconds_ = 0;

@@ -144,7 +144,8 @@ void HostBatch::cut(const RowShape& shape, int64_t wanted) {
   const auto count = static_cast<size_t>(wanted);
   for (size_t i = samples.size(); i-- > 0;) {
     const auto sample = static_cast<uint32_t>(samples[i / count]);
-    samples[i] = static_cast<int32_t>(sample * static_cast<uint32_t>(count) + static_cast<uint32_t>(i % count));
+    samples[i] =
+        static_cast<int32_t>(sample * static_cast<uint32_t>(count) + static_cast<uint32_t>(i % count));
   }
 }
 
