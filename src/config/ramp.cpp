@@ -96,9 +96,9 @@ StepSize Ramps::at(int64_t tokens) const {
   return std::prev(after)->size;
 }
 
-std::vector<Ramps::Stretch> Ramps::stretches(int64_t tokens, const End& end, double filled) const {
-  std::vector<Stretch> out;
-  Stretch next;
+std::vector<Ramps::Period> Ramps::periods(int64_t tokens, const End& end, double filled) const {
+  std::vector<Period> out;
+  Period next;
   next.tokens = tokens;
   auto later = entries_.begin() + 1;
   while (next.steps_before < end.steps && next.tokens < end.tokens && next.samples < end.samples) {
@@ -125,12 +125,12 @@ std::vector<Ramps::Stretch> Ramps::stretches(int64_t tokens, const End& end, dou
 }
 
 int64_t Ramps::steps(int64_t tokens, const End& end, double filled) const {
-  const std::vector<Stretch> all = stretches(tokens, end, filled);
+  const std::vector<Period> all = periods(tokens, end, filled);
   return all.empty() ? 0 : all.back().steps_before + all.back().steps;
 }
 
 int64_t Ramps::samples(int64_t tokens, const End& end, double filled) const {
-  const std::vector<Stretch> all = stretches(tokens, end, filled);
+  const std::vector<Period> all = periods(tokens, end, filled);
   return all.empty() ? 0 : all.back().samples + all.back().steps * all.back().size.sequences;
 }
 
@@ -245,7 +245,7 @@ std::string unfinished_ramp(const RunConfig& config) {
   const Ramps ramps(config);
   const int64_t steps = total_steps(config);
   if (!ramps.changes() || steps < 1) return {};
-  const StepSize last = ramps.stretches(0, {.steps = steps}).back().size;
+  const StepSize last = ramps.periods(0, {.steps = steps}).back().size;
   if (last.length != config.training.sequence_length) return kLengthKey;
   if (!follows_noise(config) && last.sequences != config.training.global_batch_size) return kBatchKey;
   return {};

@@ -20,7 +20,7 @@ struct StepSize {
 };
 
 // The batches that a run may have, ascending; the last is global_batch_size. With "noise_scale" they double,
-// from the smallest that gives every rank two whole micro-batches and every stage of a pipeline one; a
+// from the smallest with two whole micro-batches for every rank and one for every stage of a pipeline; a
 // micro-batch that is still to be chosen counts as one sequence.
 std::vector<int64_t> batch_sizes(const RunConfig& config);
 // The number of sequences that a rank has of each of them is a multiple of this.
@@ -39,7 +39,7 @@ class Ramps {
   bool changes() const { return entries_.size() > 1; }
 
   // Consecutive steps of equal size, and the tokens and samples of all steps before them.
-  struct Stretch {
+  struct Period {
     int64_t steps = 0;
     StepSize size;
     int64_t steps_before = 0, tokens = 0, samples = 0;
@@ -52,7 +52,7 @@ class Ramps {
   };
   // From `tokens` of the run to `end`, which at least one number must limit. `filled`: the share of token
   // positions that hold text.
-  std::vector<Stretch> stretches(int64_t tokens, const End& end, double filled = 1) const;
+  std::vector<Period> periods(int64_t tokens, const End& end, double filled = 1) const;
   int64_t steps(int64_t tokens, const End& end, double filled = 1) const;
   int64_t samples(int64_t tokens, const End& end, double filled = 1) const;
 
@@ -75,7 +75,7 @@ std::vector<StepSize> step_sizes(const RunConfig& config);
 // The set's training program for a step of this size; InternalError if it has none.
 size_t training_program(const program::ProgramSet& set, const RunConfig& config, const StepSize& size);
 
-// Calls report(key, problem) for each error of the two keys that the configuration alone shows.
+// Calls report(key, problem) for each error of the two keys that need no model to be found.
 using ReportIssue = std::function<void(const std::string& key, const std::string& problem)>;
 void check_ramps(const RunConfig& config, const ReportIssue& report);
 // The key whose last size no step of the run reaches; empty: none.

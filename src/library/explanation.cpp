@@ -109,10 +109,10 @@ std::vector<ExplainedSteps> explain_steps(const config::RunPlan& plan, const Pro
   std::vector<ExplainedSteps> all;
   std::map<size_t, double> seconds;  // by program
   const config::Ramps::End end{.steps = std::max<int64_t>(1, config::total_steps(config))};
-  for (const config::Ramps::Stretch& stretch : config::Ramps(config).stretches(0, end)) {
-    const size_t index = config::training_program(*set, config, stretch.size);
+  for (const config::Ramps::Period& period : config::Ramps(config).periods(0, end)) {
+    const size_t index = config::training_program(*set, config, period.size);
     if (!seconds.contains(index)) seconds[index] = expected_step(plan, set, index, device);
-    all.push_back({stretch, index, seconds.at(index)});
+    all.push_back({period, index, seconds.at(index)});
   }
   return all;
 }
@@ -126,7 +126,7 @@ TimePlan time_of(const config::RunPlan& plan, double seconds, const std::vector<
   time.tokens_per_step = config.training.global_batch_size * config.training.sequence_length;
   time.step_seconds = seconds;
   for (const ExplainedSteps& one : steps)
-    time.run_seconds += one.step_seconds * static_cast<double>(one.stretch.steps);
+    time.run_seconds += one.step_seconds * static_cast<double>(one.period.steps);
   const data::RowShape row = config::row_shape(config, plan.model);
   const auto tokens = static_cast<double>(time.tokens_per_step);
   time.flops_per_step = models::training_flops_per_token(plan.model, config.training.sequence_length,
@@ -227,7 +227,7 @@ std::string Explanation::summary() const {
   double tokens = 0;
   for (const ExplainedSteps& one : steps_)
     tokens +=
-        static_cast<double>(one.stretch.steps * one.stretch.size.sequences * config.training.sequence_length);
+        static_cast<double>(one.period.steps * one.period.size.sequences * config.training.sequence_length);
   out += fmt::format("{:<8} {} steps, {} tokens, {}, without evaluations and checkpoints\n", "run",
                      time_.steps, human_count(tokens), human_duration(time_.run_seconds));
   return out;
@@ -239,12 +239,12 @@ std::string Explanation::ramp() const {
   if (config::step_sizes(config).size() < 2) return {};
   std::string out = "\nSteps by their sizes, expected\n";
   for (const ExplainedSteps& one : steps_) {
-    const config::Ramps::Stretch& stretch = one.stretch;
+    const config::Ramps::Period& period = one.period;
     const program::Program& program = programs_->programs[one.program];
     out += fmt::format(
         "  steps {} to {}: {} sequences of {} tokens, {} micro-batches of {}; {:.4g} ms, workspace {}\n",
-        stretch.steps_before + 1, stretch.steps_before + stretch.steps,
-        stretch.size.sequences * (config.training.sequence_length / stretch.size.length), stretch.size.length,
+        period.steps_before + 1, period.steps_before + period.steps,
+        period.size.sequences * (config.training.sequence_length / period.size.length), period.size.length,
         program.request.micro_batches, program.request.sequences, 1e3 * one.step_seconds,
         human_bytes(static_cast<double>(program::workspace_bytes(program))));
   }
@@ -331,11 +331,11 @@ nlohmann::ordered_json Explanation::json() const {
     json["ramp"] = nlohmann::ordered_json::array();
     for (const ExplainedSteps& one : steps_) {
       const program::Program& program = programs_->programs[one.program];
-      json["ramp"].push_back({{"first_step", one.stretch.steps_before + 1},
-                              {"steps", one.stretch.steps},
-                              {"tokens_before", one.stretch.tokens},
-                              {"samples", one.stretch.size.sequences},
-                              {"length", one.stretch.size.length},
+      json["ramp"].push_back({{"first_step", one.period.steps_before + 1},
+                              {"steps", one.period.steps},
+                              {"tokens_before", one.period.tokens},
+                              {"samples", one.period.size.sequences},
+                              {"length", one.period.size.length},
                               {"micro_batches", program.request.micro_batches},
                               {"program", one.program},
                               {"workspace_bytes", program::workspace_bytes(program)},

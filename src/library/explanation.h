@@ -35,7 +35,7 @@ struct Remedy {
 
 // Consecutive steps of one size.
 struct ExplainedSteps {
-  config::Ramps::Stretch stretch;
+  config::Ramps::Period period;
   size_t program = 0;
   double step_seconds = 0;
 };

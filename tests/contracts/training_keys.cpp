@@ -111,7 +111,7 @@ void batch_ramp(const std::string&) {
                   "raise global_batch_size"));
 }
 
-// Pieces of a window until then; what a sample holds and the tokens of a step stay.
+// Until then a window is cut into equal sequences; samples and the tokens of a step stay.
 void length_warmup(const std::string&) {
   Lab lab;
   Windows windows(lab, {{"a", 12}});

@@ -103,7 +103,7 @@ TEST(Ramps, HaveTheSameCurveOnSeveralRanks) {
   }
 }
 
-// Shared by ranks of a sequence, each piece is shared.
+// With a context axis, ranks share each of the shorter sequences.
 TEST(Ramps, WorkWithSharedSequences) {
   const TinyRun tiny;
   const Sets sets = kLength + Sets{"training.steps=3"};
@@ -132,7 +132,7 @@ TEST(Ramps, CountTheStepsOfTokensAndData) {
   EXPECT_EQ(ramps.at(127), (config::StepSize{4, 8}));
   EXPECT_EQ(ramps.at(128), (config::StepSize{8, 8}));
   EXPECT_EQ(ramps.at(1000), (config::StepSize{8, 16}));
-  const auto parts = ramps.stretches(0, {.steps = 5}, 0.5);
+  const auto parts = ramps.periods(0, {.steps = 5}, 0.5);
   ASSERT_EQ(parts.size(), 3u);  // 32 tokens a step, then 64
   EXPECT_EQ(parts[0].steps, 2);
   EXPECT_EQ(parts[1].steps, 2);

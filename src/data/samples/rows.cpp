@@ -128,7 +128,7 @@ Batch HostBatch::view() {
 
 void HostBatch::cut(const RowShape& shape, int64_t wanted) {
   STRATA_CHECK(pieces == 1 && shape.encoder_length == 0 && shape.tokens % wanted == 0,
-               "{} tokens of a row in {} pieces", shape.tokens, wanted);
+               "{} tokens of a row in {} equal sequences", shape.tokens, wanted);
   pieces = wanted;
   if (wanted == 1) return;
   const int64_t length = shape.tokens / wanted;
@@ -138,7 +138,7 @@ void HostBatch::cut(const RowShape& shape, int64_t wanted) {
     begins[i] = static_cast<int32_t>(std::max<int64_t>(begins[i], first) - first);
     positions[i] = static_cast<int32_t>(place - first - begins[i]);
   }
-  // Random numbers of a piece are keyed by its number among all pieces.
+  // Random numbers are keyed by a sequence's number.
   std::vector<int32_t>& samples = columns[kSamples];
   samples.resize(samples.size() * static_cast<size_t>(wanted));
   const auto count = static_cast<size_t>(wanted);

@@ -35,7 +35,7 @@ struct HostBatch {
   // Cuts each row, of `shape`, into equal sequences that do not attend to each other: each is a row of its
   // own, in the same place. Targets stay. For objectives without an encoder.
   void cut(const RowShape& shape, int64_t pieces);
-  // For programs to read: rows of the pieces.
+  // For programs to read, with the sequences as rows.
   BatchRows rows(const RowShape& shape) const;
 };
 
