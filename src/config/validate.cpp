@@ -477,7 +477,8 @@ std::vector<Issue> warnings(const RunConfig& config) {
                      range.first, range.last, total_steps(config))});
   }
   if (const std::string unfinished = unfinished_ramp(config); !unfinished.empty())
-    out.push_back({unfinished, config.origin_of(unfinished), "found a ramp that the run ends before"});
+    out.push_back(
+        {unfinished, config.origin_of(unfinished), "the run ends before a step has the last of its sizes"});
   const optim::ScheduleConfig schedule = schedule_of(config);
   // Trial runs shorten a run on the command line, so this is not an error.
   if (schedule.warmup_steps > schedule.steps) {
