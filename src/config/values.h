@@ -62,6 +62,14 @@ struct TokenName {
   bool operator==(const TokenName&) const = default;
 };
 
+// From this number of tokens of the run on, a step has this size.
+struct RampStep {
+  int64_t tokens = 0;
+  int64_t size = 0;
+  bool operator==(const RampStep&) const = default;
+};
+using Ramp = std::vector<RampStep>;
+
 // first to last, both included: [first, last], "first-last" or one number.
 struct Range {
   int64_t first = 0;

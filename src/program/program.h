@@ -93,6 +93,8 @@ struct Place {
   int32_t first = 0, last = 0;
 };
 
+struct Pipeline;  // pipeline.h
+
 enum class Kind : uint8_t {
   kTrain,
   kEvaluate,
@@ -115,6 +117,8 @@ struct Request {
   double target_share = 1;      // of the sequences' tokens that have a target, on average: a part of the cost
   int64_t idle_rows = 0;        // the last of each sequence, which only fill it up to what ranks can share
   Script order = {};            // of the micro-batches' actions, as make_script takes it
+  // kTrain: the options' pipeline with a schedule of another number of micro-batches; nullptr: the options'.
+  std::shared_ptr<const Pipeline> pipeline = {};
 };
 
 struct Program {
@@ -178,8 +182,6 @@ struct InstructionAt {
   size_t index = 0;
 };
 InstructionAt instruction_at(const Program& program, size_t place);
-
-struct Pipeline;  // pipeline.h
 
 // Names of the settings in messages: plain words, unless the caller has keys for them.
 struct Words : layers::Words {

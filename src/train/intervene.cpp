@@ -120,7 +120,6 @@ void TrainingLoop::go_back(const Judgement& judged, Saves& saves, Reporter& repo
   record_intervention(why, reporter);
   write_journal();
   reporter.roll_back(target->step);
-  executor_->run(config::kTrainProgram, {program::Segment::kEncode});
   inputs_.ranks.world().barrier();
 }
 

@@ -154,9 +154,10 @@ Replay replay_run(comm::World& world, const ReplayOptions& options, const config
              equals(recorded.step, "grad_norm", record.grad_norm) &&
              equals(recorded.step, "param_norm", record.param_norm);
   if (out.same && finite) return out;
+  const size_t program = steps.program();
   const auto observed = [&](const auto& use) {
     steps.restore(before, options.step - 1);
-    StepDigests digests(steps.executor(), config::kTrainProgram);
+    StepDigests digests(steps.executor(), program);
     steps.run();
     use(digests);
   };

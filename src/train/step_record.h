@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/ramp.h"
 #include "optim/guard.h"
 #include "train/expert_load.h"
 #include "train/rank_report.h"
@@ -29,6 +30,7 @@ struct StepRecord {
   double flops = 0;               // in the step
   double peak_flops = 0;          // measured GEMM peak; 0: not known
   int64_t step_tokens = 0;
+  config::StepSize size;
   // Models with experts; the losses include their coefficients and are summed over layers.
   std::optional<ExpertLoad> experts;
   double balance_loss = 0, router_z_loss = 0;

@@ -48,7 +48,7 @@ StepRecord StepReplayer::run() {
 
 void StepReplayer::restore(const Snapshots& from, int64_t step) {
   from.restore(step);
-  executor_->run(config::kTrainProgram, {program::Segment::kEncode});
+  steps_->weights_changed();
 }
 
 TrainingState StepReplayer::state() const {

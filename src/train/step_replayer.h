@@ -33,6 +33,7 @@ class StepReplayer {
   TrainingState state() const;
 
   program::Executor& executor() { return *executor_; }
+  size_t program() const { return steps_->program(); }
   // The global samples of a micro-batch of the next step on this rank, or of the whole step (-1).
   std::string samples_of(int64_t micro_batch) const;
 

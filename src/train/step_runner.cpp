@@ -19,8 +19,6 @@ StepRunner::StepRunner(const RunInputs& inputs, program::Executor& executor, con
     : inputs_(inputs),
       executor_(executor),
       schedule_(config::schedule_of(inputs.config)),
-      part_(config::batch_part(inputs.config.training.global_batch_size, inputs.ranks.batch_part(),
-                               inputs.ranks.batch_parts())),
       loss_sum_(executor, config::kTrainProgram, MetricKind::kLossSum),
       token_count_(executor, config::kTrainProgram, MetricKind::kTokenCount),
       grad_norm_(executor, config::kTrainProgram, MetricKind::kGradNorm),
@@ -34,13 +32,26 @@ StepRunner::StepRunner(const RunInputs& inputs, program::Executor& executor, con
 }
 
 void StepRunner::read_from(std::shared_ptr<const data::SampleSource> samples) {
+  // The largest batch of the run; programs of other sizes read the same rows or fewer.
   const program::Request& request = executor_.program(config::kTrainProgram).request;
+  const int64_t rows = config::sequences_of_part(inputs_.config, inputs_.config.training.global_batch_size);
   loader_.reset();
   samples_ = std::move(samples);
   loader_ = std::make_unique<data::Loader>(
-      *samples_, data::LoaderOptions{.max_sequences = std::max<int64_t>(1, part_.rows),
-                                     .stride = inputs_.config.training.global_batch_size,
-                                     .rows = request.micro_batches * request.sequences});
+      *samples_,
+      data::LoaderOptions{.max_sequences = rows, .rows = request.micro_batches * request.sequences});
+}
+
+config::BatchPart StepRunner::part_of(int64_t batch) const {
+  return config::batch_part(batch, inputs_.ranks.batch_part(), inputs_.ranks.batch_parts());
+}
+
+void StepRunner::take_program(const config::StepSize& size) {
+  const size_t next = config::training_program(executor_.set(), inputs_.config, size);
+  // Its packed weights may be others than those that the last update has made.
+  if (next != program_) executor_.run(next, {program::Segment::kEncode});
+  program_ = next;
+  if (injector_ != nullptr) injector_->use_program(next);
 }
 
 StepRecord StepRunner::run(const RunPosition& position, const StepSettings& settings,
@@ -51,10 +62,17 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
   record.step = position.step() + 1;
   record.first_sample = position.first_sample();
   record.step_tokens = position.next_tokens();
+  record.size = position.size();
   record.tokens = position.tokens() + record.step_tokens;
   record.lr = optim::learning_rate(schedule_, record.step) * settings.lr_factor;
 
-  const data::HostBatch& loaded = loader_->next(position.next_sample() + part_.first, part_.rows);
+  take_program(record.size);
+  const config::BatchPart part = part_of(record.size.sequences);
+  const data::HostBatch& loaded =
+      loader_->next({.first = position.next_sample() + part.first,
+                     .sequences = part.rows,
+                     .stride = record.size.sequences,
+                     .pieces = inputs_.config.training.sequence_length / record.size.length});
   const data::HostBatch& batch = injector_ != nullptr ? injector_->tokens(record.step, loaded) : loaded;
   record.data_wait_seconds = loader_->wait_seconds();
   program::write_hyper(executor_, {.max_grad_norm = inputs_.config.training.clip_grad_norm,
@@ -63,7 +81,8 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
                                    .rules = settings.rules});
   if (const int64_t further = inputs_.model.predict_layers; further > 0) {
     terms_ =
-        terms_of_all(count_terms(batch[Column::kTargets], samples_->shape().tokens, further), inputs_.ranks);
+        terms_of_all(count_terms(batch[Column::kTargets], samples_->shape().tokens / batch.pieces, further),
+                     inputs_.ranks);
     program::write_terms(executor_, terms_);
   }
   // From here to the end of the update the program decides, not the host.
@@ -78,19 +97,19 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
 void StepRunner::run_schedule(int64_t step, const data::HostBatch& batch,
                               const std::function<void()>& before_update) {
   using program::Segment;
-  const program::Script& script = executor_.program(config::kTrainProgram).script;
+  const program::Program& program = executor_.program(program_);
+  const program::Script& script = program.script;
   for (size_t i = 0; i < script.size(); ++i) {
     const program::Action& action = script[i];
     inputs_.ranks.world().doing(fmt::format("step {}, {}", step, program::str(action)));
     // A rank's first chunk reads a micro-batch first.
     if (action.segment == Segment::kForward && action.chunk == 0) {
-      executor_.upload_rows(config::kTrainProgram, batch.rows(samples_->shape()),
-                            action.micro_batch * *inputs_.config.training.micro_batch_size,
-                            action.micro_batch);
+      executor_.upload_rows(program_, batch.rows(samples_->shape()),
+                            action.micro_batch * program.request.sequences, action.micro_batch);
     }
     if (action.segment == Segment::kUpdate) before_update();
     if (injector_ != nullptr) injector_->before_action(action);
-    executor_.run_in_script(config::kTrainProgram, i, true);
+    executor_.run_in_script(program_, i, true);
     if (injector_ != nullptr) injector_->after_action();
   }
   if (injector_ != nullptr) injector_->after_update();

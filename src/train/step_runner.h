@@ -35,6 +35,10 @@ class StepRunner {
 
   // Faults that act on the steps; nullptr: none.
   void inject(Injector* injector) { injector_ = injector; }
+  // The training program of the newest step.
+  size_t program() const { return program_; }
+  // Weights have been written by other means than an update: the next step packs them.
+  void weights_changed() { program_ = kNoProgram; }
   // After a change of the configuration.
   void changed() { schedule_ = config::schedule_of(inputs_.config); }
 
@@ -49,6 +53,8 @@ class StepRunner {
 
  private:
   void read_from(std::shared_ptr<const data::SampleSource> samples);
+  config::BatchPart part_of(int64_t batch) const;  // this rank's rows of a batch
+  void take_program(const config::StepSize& size);
   void run_schedule(int64_t step, const data::HostBatch& batch, const std::function<void()>& before_update);
   // Number of layers that predict further tokens and had targets in this step.
   int64_t layers_with_terms() const;
@@ -56,7 +62,8 @@ class StepRunner {
   RunInputs inputs_;
   program::Executor& executor_;
   optim::ScheduleConfig schedule_;
-  config::BatchPart part_;  // this rank's rows of a batch
+  static constexpr size_t kNoProgram = static_cast<size_t>(-1);
+  size_t program_ = config::kTrainProgram;  // of the last step, kNoProgram if its packed weights are old; all have the metrics in the same places
   program::Metric loss_sum_, token_count_, grad_norm_, param_norm_, balance_loss_sum_, router_z_loss_sum_;
   std::vector<program::Metric> further_;  // sums of the losses of further tokens
   ExpertWatch experts_;

@@ -87,6 +87,7 @@ void describe(const config::RunConfig& config, const models::ModelConfig& model,
       human_count(static_cast<double>(config.training.global_batch_size * config.training.sequence_length)),
       total_steps, config::to_string(plan));
   for (const std::string& warning : config::repetition_warnings(plan)) log_warning("{}", warning);
+  if (const std::string ramp = config::ramps_in_words(config); !ramp.empty()) log_info("ramp: {}", ramp);
   log_info("program: {} instructions per micro-batch of {} x {}, {}, recompute {}, arena {}",
            set.programs[config::kTrainProgram].micro_batch_instructions(), *config.training.micro_batch_size,
            config.training.sequence_length, name_of(config::activation_dtype(config)),

@@ -180,7 +180,10 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     reporter.total_steps(position_.total_steps());
     if (judged.rollback || !judged.stop.empty()) {
       reporter.step(record_);
-      if (intervene(judged, saves, reporter)) continue;
+      if (intervene(judged, saves, reporter)) {
+        steps.weights_changed();
+        continue;
+      }
     }
     const bool is_last = position_.is_at_end();
 
