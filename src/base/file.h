@@ -101,6 +101,9 @@ class FileLock {
   int descriptor_ = -1;
 };
 
+// Whether a process holds a FileLock on PATH now. Changes no file; false if there is none or it cannot be opened.
+bool is_locked(const Path& path);
+
 // Files that match a pattern with * and ? in any part (** is any depth), sorted by path. A plain path yields
 // itself, a folder the regular files in it, at any depth. Nothing found: empty.
 std::vector<Path> expand_glob(const std::string& pattern);
