@@ -101,7 +101,8 @@ class FileLock {
   int descriptor_ = -1;
 };
 
-// Whether a process holds a FileLock on PATH now. Changes no file; false if there is none or it cannot be opened.
+// Whether a FileLock holds `path`; false if there is no such file. Takes a shared lock for a moment, which a
+// FileLock waits for.
 bool is_locked(const Path& path);
 
 // Files that match a pattern with * and ? in any part (** is any depth), sorted by path. A plain path yields
