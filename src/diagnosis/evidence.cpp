@@ -48,7 +48,7 @@ class EvidenceReader {
           {name, fmt::format("{} line{} cannot be read", lines, lines == 1 ? "" : "s")});
   }
 
-  // Calls visit(object) for each complete line that is a JSON object; others are counted.
+  // Calls visit(object) for each complete line that is a JSON object; the number of others is reported.
   template <typename Visit>
   void objects(const std::string& name, const Visit& visit) {
     file(name, [&](const Path& path) {

@@ -127,7 +127,7 @@ std::optional<Found> find_damaged_files(const Case& at) {
     files.push_back({{"file", one.file}, {"problem", one.problem}});
   const DamagedFile& first = at.run.damaged.front();
   return Found{.sentence = fmt::format(
-                   "{} could not be read completely, first {}: {}; this diagnosis lacks what they hold.",
+                   "{} could not be read completely, first {}: {}; this diagnosis lacks their content.",
                    counted_in(std::ssize(at.run.damaged), "file"), first.file, first.problem),
                .evidence = {{"files", files}},
                .settings = {}};

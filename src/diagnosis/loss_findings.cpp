@@ -136,7 +136,7 @@ std::optional<Found> find_loss_high(const Case& at) {
 std::optional<Found> find_plateau(const Case& at) {
   constexpr size_t kLeastSteps = 400;
   constexpr double kProgress = 1e-3;  // of the loss, over a quarter of the run: below is flat
-  constexpr double kPossible = 5e-3;  // what the noise may hide
+  constexpr double kPossible = 5e-3;  // progress that the noise may hide
   constexpr double kLeastRate =
       0.2;  // of the peak: with a lower learning rate a flat loss is the end of the schedule
   constexpr double kLearned = 0.05;  // nats: a text that is known by heart has nothing left to learn

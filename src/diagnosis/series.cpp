@@ -108,7 +108,7 @@ std::vector<Spike> spikes_of(const Series& series, double least_share) {
   size_t length = 0;  // of the spike that value i - 1 belongs to
   for (size_t i = kLeastBeforeSpike; i < values.size(); ++i) {
     const size_t begin = i - std::min(i, kSpikeWindow);
-    // Within a spike, its own values do not change what is usual.
+    // Within a spike, its own values do not count as usual.
     const size_t end = length > 0 && length <= kLongestSpike ? i - length : i;
     const std::vector<double> before(
         values.begin() + static_cast<std::ptrdiff_t>(std::min(begin, end - kLeastBeforeSpike)),

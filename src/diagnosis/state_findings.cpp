@@ -53,7 +53,7 @@ std::optional<Found> find_interrupted(const Case& at) {
   return found;
 }
 
-// Times of the run's last lines; evaluations and saves may lie between two steps.
+// Times of the run's last lines; evaluations and saves take place between two steps.
 std::vector<double> last_times(const Case& at, size_t most) {
   std::vector<double> times = finite_values(at.run.metrics.column("time"));
   for (const observe::MetricsEvent& event : at.run.metrics.events())
@@ -88,12 +88,13 @@ std::optional<Found> find_gave_up(const Case& at) {
   if (events.empty()) return std::nullopt;
   const observe::MetricsEvent& event = *events.back();
   const double interventions = number_of(event, "interventions"), lost = number_of(event, "lost_steps");
-  Found found{.sentence = fmt::format(
-                  "Recovery gave up at step {} ({}): the same problem came back after every attempt, so "
-                  "its cause is a setting or the data.",
-                  event.at_step, text_of(event, "why")),
-              .evidence = {{"step", event.at_step}, {"why", text_of(event, "why")}},
-              .settings = {}};
+  Found found{
+      .sentence = fmt::format(
+          "Recovery stopped trying at step {} ({}): the same problem came back after every attempt, so "
+          "its cause is a setting or the data.",
+          event.at_step, text_of(event, "why")),
+      .evidence = {{"step", event.at_step}, {"why", text_of(event, "why")}},
+      .settings = {}};
   if (std::isfinite(interventions)) found.evidence["interventions"] = interventions;
   if (std::isfinite(lost)) found.evidence["lost_steps"] = lost;
   add_scaled_lr(at, 0.5, found.settings);
