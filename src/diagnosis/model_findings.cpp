@@ -20,37 +20,45 @@ struct Growth {
 };
 
 std::optional<Growth> growth_of(const Case& at, std::string_view name) {
-  constexpr size_t kLeastSteps = 200;
+  constexpr size_t kLeastValues = 40;  // measured every few steps
   const Series figure = at.column(name).between(at.warmup, at.step);
-  if (figure.size() < kLeastSteps) return std::nullopt;
+  if (figure.size() < kLeastValues) return std::nullopt;
   const size_t quarter = figure.size() / 4;
-  const Series recent = figure.last(window_of(figure.size()));
+  const Series recent = figure.last(std::min(window_of(figure.size()), quarter));
   return Growth{.before = median_of({figure.values().begin(),
                                      figure.values().begin() + static_cast<std::ptrdiff_t>(quarter)}),
                 .now = recent.median(),
                 .since = recent.steps().front()};
 }
 
-std::optional<Found> find_attention_logit_growth(const Case& at) {
+// Both figures are bounds of the values themselves, up to a few times as high.
+std::optional<Found> report_growth(const Case& at, std::string_view figure, double high, double too_high,
+                                   const char* text) {
+  constexpr double kGrowth = 2;
+  const std::optional<Growth> growth = growth_of(at, figure);
+  if (!growth || growth->now < high || (growth->factor() < kGrowth && growth->now < too_high))
+    return std::nullopt;
+  Found found{.sentence = fmt::format("{}: from {:.3g} to {:.3g} since step {}.", text, growth->before,
+                                      growth->now, growth->since),
+              .evidence = {{"before", growth->before}, {"now", growth->now}, {"since_step", growth->since}},
+              .settings = {}};
+  add_scaled_lr(at, 0.5, found.settings);
+  if (at.run.config && at.run.config->optimizer.weight_decay < 0.1)
+    found.settings.emplace_back("optimizer.weight_decay=0.1");
+  return found;
+}
+
+std::optional<Found> find_attention_growth(const Case& at) {
   // Growth of attention scores precedes divergence (Wortsman et al., arXiv 2309.14322); Kimi K2 limits them to
   // 100, and from 1,000 on softmax is one-hot and has no gradient.
-  constexpr double kHigh = 100, kTooHigh = 1000, kGrowth = 2;
-  const std::optional<Growth> growth = growth_of(at, "logit_max");
-  if (!growth || growth->now < kHigh || (growth->factor() < kGrowth && growth->now < kTooHigh))
-    return std::nullopt;
-  Found found{
-      .sentence = fmt::format(
-          "The largest attention score grew from {:.3g} to {:.3g}: attention becomes one-hot, and training "
-          "may diverge.",
-          growth->before, growth->now),
-      .evidence = {{"before", growth->before}, {"now", growth->now}, {"since_step", growth->since}},
-      .settings = {}};
-  add_scaled_lr(at, 0.5, found.settings);
-  if (at.run.config) {
-    const double decay = at.run.config->optimizer.weight_decay;
-    if (decay < 0.1) found.settings.emplace_back("optimizer.weight_decay=0.1");
-  }
-  return found;
+  return report_growth(at, "attention_max", 200, 2000,
+                       "Attention scores grow, so that attention becomes one-hot and training may diverge");
+}
+
+std::optional<Found> find_logit_growth(const Case& at) {
+  // A bound of the norm of a hidden state times that of a row of the head: about the width's root at first.
+  return report_growth(at, "logit_max", 500, 5000,
+                       "The model's logits grow, so that the loss depends on their rounding and may diverge");
 }
 
 std::optional<Found> find_router_logit_growth(const Case& at) {
@@ -208,8 +216,9 @@ std::optional<Found> find_dead_units(const Case& at) {
 
 std::span<const FindingKind> model_findings() {
   static constexpr FindingKind kKinds[] = {
-      {"attention_logit_growth", "attention scores above 100 that doubled, or above 1,000",
-       find_attention_logit_growth},
+      {"attention_growth", "a bound of attention scores above 200 that doubled, or above 2,000",
+       find_attention_growth},
+      {"logit_growth", "a bound of the logits above 500 that doubled, or above 5,000", find_logit_growth},
       {"router_logit_growth", "router logits whose log Σ exp doubled, to more than 20",
        find_router_logit_growth},
       {"routing_collapse", "a layer uses at most a quarter of its experts", find_routing_collapse},

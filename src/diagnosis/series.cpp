@@ -113,9 +113,10 @@ std::vector<Spike> spikes_of(const Series& series, double least_share) {
     const std::vector<double> before(
         values.begin() + static_cast<std::ptrdiff_t>(std::min(begin, end - kLeastBeforeSpike)),
         values.begin() + static_cast<std::ptrdiff_t>(end));
-    const double usual = median_of(before);
-    const double spread = std::max(spread_of(before), least_share * std::abs(usual));
-    if (!(values[i] > usual + kSpikeSpreads * spread)) {
+    const double usual = median_of(before), least = least_share * std::abs(usual);
+    // The spread costs more than the median and is rarely needed.
+    if (!(values[i] > usual + kSpikeSpreads * least) ||
+        !(values[i] > usual + kSpikeSpreads * std::max(spread_of(before), least))) {
       length = 0;
       continue;
     }

@@ -93,7 +93,10 @@ std::optional<double> share_of(double part, double whole) {
 TimeAccount time_account_of(const Evidence& evidence) {
   TimeAccount account;
   const std::vector<TimedLine> lines = timed_lines(evidence);
-  if (!lines.empty()) account.elapsed = lines.back().time - (lines.front().time - lines.front().seconds);
+  if (!lines.empty()) {
+    account.elapsed = lines.back().time - lines.front().time;
+    if (lines.front().kind == TimedLine::Kind::kStep) account.elapsed += lines.front().seconds;
+  }
   for (const double milliseconds : evidence.metrics.column("step_ms")) {
     if (milliseconds > 0 && std::isfinite(milliseconds)) account.productive += milliseconds / 1e3;
   }

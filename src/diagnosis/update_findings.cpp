@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/clock.h"
 #include "diagnosis/findings.h"
 #include "observe/run_history.h"
 #include "optim/adamw/adamw.h"
@@ -234,51 +235,50 @@ std::optional<Found> find_gradient_below_eps(const Case& at) {
       .settings = {fmt::format("optimizer.eps={:.0e}", eps)}};
 }
 
-// The gradient noise scale (McCandlish et al., arXiv 1812.06162), in sequences: with a batch of this size
-// half of the squared gradient is noise.
+// The gradient noise scale (McCandlish et al., arXiv 1812.06162), in tokens: with a batch of this size half of
+// the squared gradient is noise.
 struct NoiseFigures {
-  double scale = 0, batch = 0;
+  double scale = 0, batch = 0;  // tokens
+  int64_t sequences = 0;        // of the batch
 };
 
 std::optional<NoiseFigures> noise_figures(const Case& at) {
-  constexpr size_t kLeastValues = 50;
-  const Series scales = settled(at, "noise_scale", 200);
+  constexpr size_t kLeastValues = 20;  // it is an average already, and measured every few steps
+  const Series scales = settled(at, "noise_scale", 100);
   if (!at.run.config || scales.size() < kLeastValues || !(scales.median() > 0)) return std::nullopt;
-  return NoiseFigures{scales.median(), static_cast<double>(at.run.config->training.global_batch_size)};
+  const config::TrainingTable& training = at.run.config->training;
+  return NoiseFigures{.scale = scales.median(),
+                      .batch = static_cast<double>(training.global_batch_size) *
+                               static_cast<double>(training.sequence_length),
+                      .sequences = training.global_batch_size};
 }
 
 // Beyond a factor of 10 either way the batch is on the flat part of the trade between steps and tokens: a
 // tenth of the noise scale needs 11 times the fewest steps, ten times it 11 times the fewest tokens.
 constexpr double kFarFromNoise = 10;
 
-Found report_noise(const NoiseFigures& noise, const std::string& sentence, double batch) {
-  return {.sentence = sentence,
-          .evidence = {{"noise_scale", noise.scale}, {"global_batch_size", noise.batch}},
-          .settings = {fmt::format("training.global_batch_size={:.0f}", std::max(1.0, batch))}};
+Found report_noise(const NoiseFigures& noise, const char* side, const char* remedy, int64_t sequences) {
+  return {.sentence = fmt::format("The batch of {} tokens is far {} the gradient noise scale of {}: {}.",
+                                  human_count(noise.batch), side, human_count(noise.scale), remedy),
+          .evidence = {{"noise_scale", noise.scale},
+                       {"batch_tokens", noise.batch},
+                       {"global_batch_size", noise.sequences}},
+          .settings = {fmt::format("training.global_batch_size={}", std::max<int64_t>(1, sequences))}};
 }
 
 std::optional<Found> find_batch_below_noise(const Case& at) {
   const auto noise = noise_figures(at);
   if (!noise || noise->scale < kFarFromNoise * noise->batch) return std::nullopt;
-  return report_noise(
-      *noise,
-      fmt::format(
-          "The batch of {:.0f} sequences is far below the gradient noise scale of {:.0f}: a larger batch needs "
-          "fewer steps for nearly the same number of tokens.",
-          noise->batch, noise->scale),
-      4 * noise->batch);
+  return report_noise(*noise, "below",
+                      "a larger batch needs fewer steps for nearly the same number of tokens",
+                      4 * noise->sequences);
 }
 
 std::optional<Found> find_batch_above_noise(const Case& at) {
   const auto noise = noise_figures(at);
   if (!noise || noise->batch < kFarFromNoise * noise->scale) return std::nullopt;
-  return report_noise(
-      *noise,
-      fmt::format(
-          "The batch of {:.0f} sequences is far above the gradient noise scale of {:.3g}: a smaller batch "
-          "reaches the same loss with fewer tokens.",
-          noise->batch, noise->scale),
-      std::floor(noise->batch / 4));
+  return report_noise(*noise, "above", "a smaller batch reaches the same loss with fewer tokens",
+                      noise->sequences / 4);
 }
 
 }  // namespace

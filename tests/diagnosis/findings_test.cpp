@@ -1,4 +1,5 @@
 // Every kind of finding on a run that shows it, and on a similar one that does not.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -121,7 +122,7 @@ std::vector<Kind> all_kinds() {
              {{"where", "weights"}, {"tensor", "lm_head.weight"}, {"rank", 3}, {"found_by", "digests"}});
        },
        [](RunFiles& run) {
-         run.event("injected", 900, {{"fault", "flip@step=900"}});
+         run.event("injected", 900, {{"rank", 3}});
        }},
       {"rollbacks",
        [](RunFiles& run) {
@@ -191,13 +192,18 @@ std::vector<Kind> all_kinds() {
        [](RunFiles& run) { set_all(run, "update_ratio", [](double) { return 1e-6; }); }},
       {"gradient_below_eps", [](RunFiles& run) { set_tensors(run, "grad_rms", 1e-10); },
        [](RunFiles& run) { set_tensors(run, "grad_rms", 1e-7); }},
-      {"batch_below_noise", [](RunFiles& run) { set_all(run, "noise_scale", [](double) { return 1000; }); },
-       [](RunFiles& run) { set_all(run, "noise_scale", [](double) { return 300; }); }},
-      {"batch_above_noise", [](RunFiles& run) { set_all(run, "noise_scale", [](double) { return 3; }); },
-       [](RunFiles& run) { set_all(run, "noise_scale", [](double) { return 20; }); }},
-      {"attention_logit_growth",
-       [](RunFiles& run) { set_all(run, "logit_max", [](double step) { return 12 + step / 5; }); },
-       [](RunFiles& run) { set_all(run, "logit_max", [](double step) { return 12 + step / 50; }); }},
+      {"batch_below_noise",
+       [](RunFiles& run) { set_all(run, "noise_scale", [](double) { return 512 * 1000; }); },
+       [](RunFiles& run) { set_all(run, "noise_scale", [](double) { return 512 * 300; }); }},
+      {"batch_above_noise",
+       [](RunFiles& run) { set_all(run, "noise_scale", [](double) { return 512 * 3; }); },
+       [](RunFiles& run) { set_all(run, "noise_scale", [](double) { return 512 * 20; }); }},
+      {"attention_growth",
+       [](RunFiles& run) { set_all(run, "attention_max", [](double step) { return 12 + step / 5; }); },
+       [](RunFiles& run) { set_all(run, "attention_max", [](double step) { return 12 + step / 50; }); }},
+      {"logit_growth",
+       [](RunFiles& run) { set_all(run, "logit_max", [](double step) { return 90 + step; }); },
+       [](RunFiles& run) { set_all(run, "logit_max", [](double step) { return 90 + step / 10; }); }},
       {"router_logit_growth",
        [](RunFiles& run) { set_all(run, "router_z", [](double step) { return 2 + step / 50; }); },
        [](RunFiles& run) { set_all(run, "router_z", [](double step) { return 2 + step / 500; }); }},
@@ -343,7 +349,7 @@ TEST_P(Findings, AreAbsentFromSimilarRuns) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Findings, testing::ValuesIn(all_kinds()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& kind) { return kind.param.name; });
 
 TEST(FindingKinds, AllHaveATest) {
   std::set<std::string> tested, known;

@@ -63,10 +63,13 @@ RunFiles::RunFiles(int64_t steps, uint64_t seed) : seed_(seed) {
               {"checkpoint_ms", 0},
               {"memory_bytes", 1000000000 + 1000 * step},
               {"update_ratio", 1e-3},
-              {"logit_max", 12 + 0.5 * noise(step, 3)},
-              {"noise_scale", 60 + 5 * noise(step, 4)},
               {"router_z", 2.2},
               {"first_sample", (step - 1) * 64}};
+    if (step % kLogEvery == 0) {
+      line["attention_max"] = 12 + 0.5 * noise(step, 3);
+      line["logit_max"] = 90 + noise(step, 10);
+      line["noise_scale"] = 512 * (60 + 5 * noise(step, 4));
+    }
     if (step % kEvaluateEvery == 0) line["eval/valid/loss"] = 1.02 * (2.5 + 8 * std::pow(s + 10, -0.4));
     lines.push_back(std::move(line));
     if (step % kSaveEvery == 0) {
@@ -175,7 +178,9 @@ void RunFiles::write() {
     const std::string state =
         dump_json(Line{{"sources", {{{"name", "web"}, {"tokens", 1000000}, {"epoch", one.passes}}}}});
     put_file(place / "state.json", state);
-    manifest.files.push_back({.name = "state.json", .bytes = state.size()});
+    checkpoint::StoredFile& file = manifest.files.emplace_back();
+    file.name = "state.json";
+    file.bytes = state.size();
     put_file(place / "manifest.json",
              one.manifest.empty() ? checkpoint::format_manifest(manifest) : one.manifest);
   }

@@ -25,13 +25,13 @@ class RunFiles {
   struct Checkpoint {
     int64_t step = 0;
     bool healthy = true;
-    int64_t passes = 1;    // over the data
-    std::string manifest;  // empty: a valid one
+    int64_t passes = 1;         // over the data
+    std::string manifest = {};  // empty: a valid one
   };
   std::vector<Checkpoint> checkpoints;
   bool locked = false;
   double seconds_since_last_line = 5;
-  std::function<void(Evidence&)> change;  // of what was read
+  std::function<void(Evidence&)> change;  // of the files, after they are read
 
   // Changes all step lines, or those of a range.
   void each(const std::function<void(int64_t step, Line&)>& edit);
