@@ -114,6 +114,11 @@ std::string short_number(double value) {
   return fmt::format("{:.2g}", value);
 }
 
+int64_t whole_number(double value) {
+  constexpr double kMost = 0x1p53;
+  return std::isnan(value) ? 0 : static_cast<int64_t>(std::clamp(value, -kMost, kMost));
+}
+
 std::string percent(double share) {
   return fmt::format("{:.2g} %", 100 * share);
 }

@@ -46,6 +46,9 @@ void add_clipping(const Case& at, double norm, Settings& to);
 // A number with two significant digits, as TOML.
 std::string short_number(double value);
 
+// A count that is stored as a double; damaged files may have any number.
+int64_t whole_number(double value);
+
 // "1.5 %"
 std::string percent(double share);
 // "1 step", "2 steps"

@@ -152,7 +152,7 @@ std::optional<Found> find_nonfinite(const Case& at) {
   // One bad batch can be left out; many point to the settings.
   const Series samples = at.column("first_sample").between(first - 1, first);
   if (steps.size() == 1 && samples.size() == 1 && at.run.config) {
-    const auto begin = static_cast<int64_t>(samples.values().front());
+    const auto begin = whole_number(samples.values().front());
     const int64_t end = begin + at.run.config->training.global_batch_size - 1;
     found.sentence += fmt::format(" It read the samples {} to {}.", begin, end);
     found.evidence["samples"] = {begin, end};
@@ -195,7 +195,7 @@ std::optional<Found> find_rollbacks(const Case& at) {
     const double to = number_of(*event, "to_step");
     if (!text_of(*event, "action").starts_with("rollback") && !std::isfinite(to)) continue;
     if (count++ == 0) first = event->at_step;
-    if (std::isfinite(to)) lost += std::max<int64_t>(0, event->at_step - static_cast<int64_t>(to));
+    if (std::isfinite(to)) lost += std::max<int64_t>(0, event->at_step - whole_number(to));
     const std::string rule = text_of(*event, "rule");
     if (!rule.empty() && rules.find(rule) == std::string::npos) rules += (rules.empty() ? "" : ", ") + rule;
   }
