@@ -78,7 +78,7 @@ TEST_F(CliTest, MistypedAndLaterVerbs) {
   for (const char* verb :
        {"plan llama3-8b", "simulate r.toml --cluster c", "simulate --runs f.csv --json", "scale",
         "launch -n 2 r.toml", "watch x --port 1 --steer --tui", "runs", "compare a b --html f",
-        "replay x --step 3", "sweep s.toml", "data find x --step 3", "doctor runs/x"}) {
+        "sweep s.toml", "data find x --step 3"}) {
     const Outcome reserved = run(verb);
     EXPECT_EQ(reserved.code, 2) << verb;
     EXPECT_TRUE(contains(reserved.err, "not yet") && reserved.out.empty()) << verb << reserved.err;
