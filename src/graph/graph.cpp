@@ -56,7 +56,8 @@ std::string_view name_of(MetricKind kind) {
                                                 "router_z_loss_sum", "router_squares", "expert_tokens",
                                                 "expert_kept",       "expert_rounds",  "hyper",
                                                 "updates",           "grad_norm",      "param_norm",
-                                                "guard_history",     "decision"};
+                                                "guard_history",     "decision",       "statistics_mask",
+                                                "statistics",        "weights_digest"};
   return kNames[static_cast<size_t>(kind)];
 }
 
