@@ -28,6 +28,7 @@ class Checker {
     check_training();
     check_groups();
     check_eval();
+    check_log();
     check_recovery();
     check_not_yet();
     return std::move(issues_);
@@ -308,6 +309,12 @@ class Checker {
       report(path + ".path", "found {} files, expected the one jsonl file of the task", set.path.size());
     if (set.max_tokens)
       report(path + ".max_tokens", "found it with a task, expected limit, the number of questions");
+  }
+
+  void check_log() {
+    const Interval& layers = config_.log.layers;
+    if (layers.kind == Interval::Kind::kNever || layers.kind == Interval::Kind::kSteps) return;
+    report("log.layers", "found {}, expected steps, such as \"10 steps\", or \"never\"", to_string(layers));
   }
 
   void check_recovery() {

@@ -33,8 +33,8 @@ using graph::ValueId;
 static_assert(ops::kDigestBlock == optim::kNormBlock, "a digest's partial sums are those of the norm");
 
 std::string_view name_of(Watched what) {
-  static constexpr std::string_view kNames[] = {"gradient", "first_gradient", "weight", "update", "stream",
-                                                "activation", "queries", "keys", "hidden"};
+  static constexpr std::string_view kNames[] = {"gradient",   "first_gradient", "weight", "update", "stream",
+                                                "activation", "queries",        "keys",   "hidden"};
   return kNames[static_cast<size_t>(what)];
 }
 
@@ -44,10 +44,6 @@ constexpr auto kWhole = Placement::replicated();
 
 bool is_of_forward(const Node& node) {
   return node.phase == Phase::kForward && node.loop == kNone;
-}
-
-bool writes(const Node& node, ValueId value) {
-  return std::find(node.outputs.begin(), node.outputs.end(), value) != node.outputs.end();
 }
 
 // The input and the weight of a head; kNone: the node is none.
@@ -81,6 +77,12 @@ class StatisticsAdder {
   StatisticsAdder(Graph& graph, const StatisticsOptions& options)
       : graph_(graph), options_(options), old_(graph.nodes()), before_(old_.size()), after_(old_.size()) {
     for (size_t i = 0; i < graph.parameters().size(); ++i) parameter_of_[graph.parameters()[i].value] = i;
+    for (size_t i = 0; i < old_.size(); ++i) {
+      for (const ValueId output : old_[i].outputs) {
+        if (output == kNone || graph::is_temporary(graph.value(output).role)) continue;
+        (old_[i].phase == Phase::kUpdate ? in_update_ : in_micro_batch_)[output].push_back(i);
+      }
+    }
   }
 
   std::vector<Statistic> run() {
@@ -201,9 +203,9 @@ class StatisticsAdder {
       if (node.op != &optim::SumOfSquares::def) continue;
       const auto found = gradient_of.find(node.inputs.front());
       if (found == gradient_of.end()) continue;
-      measure(after_[i], i, node.inputs.front(),
-              of_parameter(Watched::kGradient, StatisticsGroup::kWeights,
-                           graph_.parameters()[found->second]));
+      measure(
+          after_[i], i, node.inputs.front(),
+          of_parameter(Watched::kGradient, StatisticsGroup::kWeights, graph_.parameters()[found->second]));
     }
   }
 
@@ -218,14 +220,13 @@ class StatisticsAdder {
       parts *= static_cast<double>(graph_.mesh().size(axis));
     }
     if (parts < 2) return;
-    size_t last = old_.size();
-    for (size_t i = 0; i < old_.size(); ++i) {
-      if (old_[i].phase == Phase::kUpdate || !writes(old_[i], parameter.gradient)) continue;
-      last = i;
+    const auto writers = in_micro_batch_.find(parameter.gradient);
+    if (writers == in_micro_batch_.end()) return;
+    for (const size_t i : writers->second) {
       // Forward of further micro-batches may precede backward of the first.
       if (old_[i].phase == Phase::kForward && !options_.is_sequential) return;
     }
-    if (last == old_.size()) return;
+    const size_t last = writers->second.back();
     Statistic statistic = of_parameter(Watched::kFirstGradient, StatisticsGroup::kNoise, parameter);
     statistic.parts = parts;
     measure(after(last), last, parameter.gradient, std::move(statistic), {.first = true});
@@ -250,8 +251,7 @@ class StatisticsAdder {
       Statistic statistic = of_parameter(Watched::kWeight, StatisticsGroup::kWeights, parameter);
       statistic.is_head = x == head_;
       const Shape& shape = graph_.value(x).shape;
-      measure(after_[i], i, x, std::move(statistic),
-              {.row = x == head_ ? shape[shape.rank() - 1] : 0});
+      measure(after_[i], i, x, std::move(statistic), {.row = x == head_ ? shape[shape.rank() - 1] : 0});
       watch_update(parameter);
     }
     if (digests.empty()) return;
@@ -281,13 +281,9 @@ class StatisticsAdder {
   }
 
   void watch_update(const graph::Parameter& parameter) {
-    size_t first = old_.size(), last = 0;
-    for (size_t i = 0; i < old_.size(); ++i) {
-      if (old_[i].phase != Phase::kUpdate || !writes(old_[i], parameter.value)) continue;
-      first = std::min(first, i);
-      last = i;
-    }
-    if (first == old_.size()) return;
+    const auto writers = in_update_.find(parameter.value);
+    if (writers == in_update_.end()) return;
+    const size_t first = writers->second.front(), last = writers->second.back();
     constexpr ops::SampleAttrs kAttrs{static_cast<int64_t>(StatisticsGroup::kWeights)};
     const Value& value = graph_.value(parameter.value);
     Value sample;
@@ -388,6 +384,7 @@ class StatisticsAdder {
   std::vector<Node> old_;
   std::vector<std::vector<Node>> before_, after_;
   std::unordered_map<ValueId, size_t> parameter_of_;
+  std::unordered_map<ValueId, std::vector<size_t>> in_micro_batch_, in_update_;  // writers of what persists
   ValueId mask_ = kNone, head_ = kNone;
   std::vector<Statistic> list_;
 };

@@ -51,8 +51,8 @@ struct Statistic {
 
 struct StatisticsOptions {
   int64_t micro_batches = 1;
-  int64_t width = 0;       // of the residual stream
-  int32_t last_layer = 0;  // of the model
+  int64_t width = 0;          // of the residual stream
+  int32_t last_layer = 0;     // of the model
   bool is_sequential = true;  // is_sequential(script)
 };
 // Adds the instructions to a rank's graph, for which localize() was called, and finds what they measure by

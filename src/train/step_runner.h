@@ -11,6 +11,7 @@
 #include "optim/schedule.h"
 #include "program/metrics.h"
 #include "train/expert_load.h"
+#include "train/layer_statistics.h"
 #include "train/run_inputs.h"
 #include "train/run_position.h"
 #include "train/step_record.h"
@@ -38,7 +39,9 @@ class StepRunner {
   // This rank's report on the step just run. The caller sets the flags and requests.
   RankReport report(const StepRecord& record);
   // Adds the reports of all ranks to the record.
-  void take(const std::vector<RankReport>& all, StepRecord& record) const;
+  void take(const std::vector<RankReport>& all, StepRecord& record);
+  // Measured since the start; part of the run's state.
+  NoiseScale& noise() { return noise_; }
 
  private:
   void read_from(std::shared_ptr<const data::SampleSource> samples);
@@ -53,6 +56,8 @@ class StepRunner {
   program::Metric loss_sum_, token_count_, grad_norm_, param_norm_, balance_loss_sum_, router_z_loss_sum_;
   std::vector<program::Metric> further_;  // sums of the losses of further tokens
   ExpertWatch experts_;
+  StatisticsWatch statistics_;
+  NoiseScale noise_;
   std::shared_ptr<const data::SampleSource> samples_;
   std::unique_ptr<data::Loader> loader_;
   std::vector<int64_t> terms_;  // terms of each loss of the step, over all ranks

@@ -143,7 +143,10 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     traces.end(step);
 
     const Judgement judged = recovery_.judge(
-        {.step = step, .decision = record_.decision, .history = program::guard_history(*executor_)},
+        {.step = step,
+         .decision = record_.decision,
+         .history = program::guard_history(*executor_),
+         .logit_max = record_.statistics ? record_.statistics->logit_max : std::nullopt},
         journal_);
     position_.advance();
     reporter.total_steps(position_.total_steps());

@@ -75,9 +75,8 @@ void measure_range(const MeasuredLines& of, const void* x, int64_t begin, int64_
     result.squares += squares;
     result.line_squares = std::max(result.line_squares, squares);
   }
-  const auto count = [&](hn::Vec<decltype(di)> lanes_of) HWY_ATTR {
-    return -static_cast<double>(hn::GetLane(hn::SumOfLanes(di, lanes_of)));
-  };
+  const auto count = [&](hn::Vec<decltype(di)> lanes_of)
+                         HWY_ATTR { return -static_cast<double>(hn::GetLane(hn::SumOfLanes(di, lanes_of))); };
   const int64_t elements = (end - begin) * n;
   const auto padding = static_cast<double>(lanes_in_all - elements);  // they were read as zeros
   const double finite = count(finite_lanes), zeros = count(zero_lanes);

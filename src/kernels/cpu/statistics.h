@@ -21,12 +21,12 @@ MeasuredLines flat_lines(int64_t n, DType dtype);
 // Elements that are NaN or infinite are counted, and are in none of the others but the count of elements.
 struct Measured {
   double sum = 0, squares = 0;
-  double greatest = 0;       // magnitude
-  double line_squares = 0;   // the greatest sum of squares of a line
-  double nonfinite = 0;      // NaN or infinite
-  double zeros = 0;          //
-  double saturated = 0;      //
-  double flushed = 0;        // not 0, and below the smallest normal number
+  double greatest = 0;      // magnitude
+  double line_squares = 0;  // the greatest sum of squares of a line
+  double nonfinite = 0;     // NaN or infinite
+  double zeros = 0;         //
+  double saturated = 0;     //
+  double flushed = 0;       // not 0, and below the smallest normal number
   double elements = 0;
 };
 

@@ -52,8 +52,7 @@ BoundKernel bind(Cpu, const Bind<ops::Statistics>& node) {
   return node.kernel(
       [lines, adds, is_later, by_row, group = node.attrs.group](const Operands<ops::Statistics>& at) {
         if (is_later || !is_on(at.in.mask, group)) return;
-        cpu::Measured measured =
-            cpu::measure(lines, at.in.x, reinterpret_cast<cpu::Measured*>(at.scratch));
+        cpu::Measured measured = cpu::measure(lines, at.in.x, reinterpret_cast<cpu::Measured*>(at.scratch));
         if (!by_row) measured.line_squares = 0;
         write_table(at.out.table, measured, adds);
       },
@@ -63,10 +62,10 @@ BoundKernel bind(Cpu, const Bind<ops::Statistics>& node) {
 template <>
 BoundKernel bind(Cpu, const Bind<ops::TakeSample>& node) {
   const int64_t m = std::min(ops::kMostSampled, node.in.x->shape.elements());
-  return node.kernel([n = node.in.x->shape.elements(), m,
-                      group = node.attrs.group](const Operands<ops::TakeSample>& at) {
-    if (is_on(at.in.mask, group)) cpu::take_sample(at.out.sample, m, at.in.x, n);
-  });
+  return node.kernel(
+      [n = node.in.x->shape.elements(), m, group = node.attrs.group](const Operands<ops::TakeSample>& at) {
+        if (is_on(at.in.mask, group)) cpu::take_sample(at.out.sample, m, at.in.x, n);
+      });
 }
 
 template <>
