@@ -249,9 +249,12 @@ class StatisticsAdder {
       }
       last_norm = i;
       Statistic statistic = of_parameter(Watched::kWeight, StatisticsGroup::kWeights, parameter);
-      statistic.is_head = x == head_;
+      // A stage without the head may have its table, as the embedding.
+      const bool is_head = x == head_ || (parameter.role == graph::ParameterRole::kEmbedding &&
+                                          !parameter.sharing.holders.empty());
+      statistic.is_head = is_head;
       const Shape& shape = graph_.value(x).shape;
-      measure(after_[i], i, x, std::move(statistic), {.row = x == head_ ? shape[shape.rank() - 1] : 0});
+      measure(after_[i], i, x, std::move(statistic), {.row = is_head ? shape[shape.rank() - 1] : 0});
       watch_update(parameter);
     }
     if (digests.empty()) return;
