@@ -26,7 +26,7 @@ int64_t mask_of(std::initializer_list<program::StatisticsGroup> groups) {
 struct Measured {
   double all = 0;
   double statistics = 0;  // of the instructions that measure
-  double digest = 0;      // what the digest adds to the norm of the weights
+  double digest = 0;      // of the digest, beyond the norm of the weights
 };
 Measured measured_by(const BenchModel& model) {
   Measured seconds;
@@ -68,7 +68,7 @@ void bench_monitors(BenchContext& context) {
   const auto watch = [&](int64_t mask) { program::write_statistics_mask(model.executor(), 0, mask); };
   const int64_t all_on = mask_of({program::StatisticsGroup::kWeights, program::StatisticsGroup::kActivations,
                                   program::StatisticsGroup::kNoise});
-  // A run with defaults measures in one of so many steps.
+  // With defaults a run measures once per this number of steps.
   const int64_t every = config::steps_between(config::LogTable().layers);
 
   model.step();

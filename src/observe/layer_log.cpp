@@ -13,7 +13,7 @@ Json number(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? Json(*value) : Json();
 }
 
-// nullopt: the text is no line of the file.
+// nullopt: not a line of the file.
 std::optional<int64_t> step_of_line(const std::string& text) {
   try {
     const Json line = parse_json<Json>(text);

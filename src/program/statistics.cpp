@@ -103,7 +103,7 @@ class StatisticsAdder {
   }
 
  private:
-  // Placed as `of` is: where that is no copy of other ranks' values, each rank has its own.
+  // On the axes on which `of` is replicated one rank reports; on all others each does.
   graph::Placements own_of(const Value& of) const {
     graph::Placements placements;
     placements.decide();
@@ -209,8 +209,8 @@ class StatisticsAdder {
     }
   }
 
-  // The tokens that a rank's accumulator has seen after its first micro-batch are a part of the step's. Sums
-  // over ranks that are terms of one part's gradient have no squares of their own.
+  // After the first micro-batch a rank's accumulator is the gradient of a part of the step's tokens. Ranks
+  // that share the same tokens only have terms of such a gradient: their squares would mean nothing.
   void watch_first(const graph::Parameter& parameter) {
     double parts = static_cast<double>(options_.micro_batches);
     for (const Axis axis : graph::kAllAxes) {
@@ -338,8 +338,8 @@ class StatisticsAdder {
     }
   }
 
-  // What a node outside of a layer reads of it. A norm that adds the layer's output to the stream makes the
-  // new stream.
+  // Finds the first node outside of each layer that reads its output. A norm that adds that output to the
+  // residual produces the new residual stream.
   void watch_streams() {
     std::unordered_map<ValueId, int32_t> layer_of;
     std::set<int32_t> seen;

@@ -27,12 +27,12 @@ enum class Watched : uint8_t {
   kGradient,       // of a parameter: the sum over the tokens of a step, before clipping
   kFirstGradient,  // the same of the first micro-batches, one for each of Statistic::parts
   kWeight,         // a parameter after the update; rows of the head
-  kUpdate,         // what the update added to some evenly spaced elements of a parameter
+  kUpdate,         // the change of some evenly spaced elements of a parameter
   kStream,         // the residual stream after a layer
-  kActivation,     // what the last matmul of a feed-forward layer reads
+  kActivation,     // the input of the last matmul of a feed-forward layer
   kQueries,        // as attention reads them; rows are those of a head
   kKeys,           //
-  kHidden,         // what the head reads; rows are tokens
+  kHidden,         // the input of the head; rows are tokens
 };
 std::string_view name_of(Watched what);
 
@@ -55,8 +55,7 @@ struct StatisticsOptions {
   int32_t last_layer = 0;     // of the model
   bool is_sequential = true;  // is_sequential(script)
 };
-// Adds the instructions to a rank's graph, for which localize() was called, and finds what they measure by
-// ops and roles. A value that is not on this rank has none. Norms of parameters also give a digest of their
+// Adds the instructions to a rank's graph, for which localize() was called. Finds values by ops and roles. A value that is not on this rank has none. Norms of parameters also give a digest of their
 // bits, the metric kWeightsDigest.
 std::vector<Statistic> statistics_pass(graph::Graph& graph, const StatisticsOptions& options);
 

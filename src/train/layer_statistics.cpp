@@ -55,7 +55,7 @@ std::optional<double> ratio_of_update(const MeasuredValue* update, const Measure
   return *changed / *size;
 }
 
-// By what is measured, then tensor.
+// By quantity, then tensor.
 using ByTensor = std::map<std::pair<Watched, std::string_view>, const MeasuredValue*>;
 ByTensor by_tensor(const std::vector<MeasuredValue>& values) {
   ByTensor found;
@@ -166,7 +166,7 @@ std::vector<observe::LayerStatistics> layers_of(const StepStatistics& statistics
     }
     rows.push_back(std::move(row));
   }
-  // By layer; what is outside of layers first.
+  // By layer; tensors outside of layers first.
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.layer < b.layer; });
   return rows;
 }

@@ -42,8 +42,8 @@ class StatisticsWatch {
 
   StatisticsWatch(const program::Executor& executor, size_t program);
 
-  // Before the first micro-batch of a step: turns on what it measures. `every`: steps between lines of
-  // layers.jsonl; 0: none.
+  // Before the first micro-batch of a step: turns on the groups that are due. `every`: steps between lines
+  // of layers.jsonl; 0: none.
   void begin(int64_t step, int64_t every);
   // Measures everything in the steps that follow.
   void measure_all() { all_ = true; }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kAll = 7;  // groups
 
-// What the host finds in the values that statistics read, as they run.
+// Computes the same statistics on the host, from the operands of instructions as they run.
 class Found final : public Executor::Observer {
  public:
   explicit Found(Executor& executor) : executor_(executor) { executor.observe(this); }
@@ -176,7 +176,7 @@ TEST(Statistics, AreOffUntilTheirGroupIsOn) {
     EXPECT_EQ(table_of(on.executor, i).elements > 0, one.group == StatisticsGroup::kActivations)
         << name_of(one);
   }
-  // What is computed is the same.
+  // The results of the step are the same.
   for (const Persistent& entry : none.executor.set().persistent) {
     if (entry.role != graph::Role::kParameter && entry.role != graph::Role::kState) continue;
     EXPECT_EQ(on.executor.read_all<char>(entry.name), off.executor.read_all<char>(entry.name)) << entry.name;
@@ -246,7 +246,7 @@ TEST(Statistics, OfAllRanksAreThoseOfOne) {
     const char* name;
     graph::Mesh mesh;
     int zero = 0;
-    bool has_first = true;  // parts of the batch with gradients of their own
+    bool has_first = true;  // each rank has gradients of its part of the batch
   };
   using graph::Mesh;
   for (const Layout& layout :

@@ -115,9 +115,9 @@ TEST(LayerLog, StaysSmallAndGoesOnWhereARunDoes) {
   EXPECT_LE(found.size(), observe::LayerLog::kMostKept);
   EXPECT_EQ(found.front(), 4);
   EXPECT_EQ(found.back(), 1000);
-  put_file(folder / "layers.jsonl", read_file(folder / "layers.jsonl") + "{\"step\":1001,\"lay");
+  put_file(folder / "layers.jsonl", read_file(folder / "layers.jsonl") + "{\"step\":1001,");
   observe::LayerLog log(posix_file_system(), folder.path(), 2, 500);
-  EXPECT_EQ(steps().back(), 500) << "what was undone, and what was torn, is gone";
+  EXPECT_EQ(steps().back(), 500) << "undone and torn lines are gone";
   for (int64_t step = 501; step <= 510; ++step) log.step(step, rows);
   found = steps();
   EXPECT_EQ(std::vector<int64_t>(found.end() - 2, found.end()), (std::vector<int64_t>{504, 508}));

@@ -18,7 +18,7 @@ struct MeasuredLines {
 // One line of n elements.
 MeasuredLines flat_lines(int64_t n, DType dtype);
 
-// Elements that are NaN or infinite are counted, and are in none of the others but the count of elements.
+// NaN and infinities count in `nonfinite` and `elements` only.
 struct Measured {
   double sum = 0, squares = 0;
   double greatest = 0;      // magnitude
@@ -31,8 +31,8 @@ struct Measured {
 };
 
 // Blocks of a fixed size are measured separately and added in order, so that the bits do not depend on the
-// number of threads. A block of one line of several is whole lines; of a line alone it is a part: then
-// line_squares is that of a part.
+// number of threads. Blocks are whole lines; a single line is cut into several blocks, and line_squares is
+// that of a block.
 int64_t measured_blocks(const MeasuredLines& lines);
 // `blocks`: measured_blocks(lines) entries.
 Measured measure(const MeasuredLines& lines, const void* x, Measured* blocks);

@@ -7,7 +7,7 @@
 namespace strata::ops {
 namespace {
 
-// Statistics are off in most steps: what they cost then.
+// The cost while the group is off, as in most steps.
 Cost cost_of_load() {
   return {0, sizeof(int64_t)};
 }

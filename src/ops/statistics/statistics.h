@@ -1,5 +1,5 @@
-// What a run watches of its values, as instructions. A statistic is of what one rank holds; the host adds up
-// those of all ranks. An instruction whose group is off returns after one load: it leaves its output as it
+// Statistics of values, as instructions. Each measures the part that one rank holds; the host adds up those
+// of all ranks. An instruction whose group is off returns after one load: it leaves its output as it
 // was.
 #pragma once
 
@@ -7,8 +7,7 @@
 
 namespace strata::ops {
 
-// The numbers of a table, in this order. Elements that are NaN or infinite are counted, and are in no other
-// number but the count of elements.
+// The numbers of a table, in this order. NaN and infinities count in `nonfinite` and `elements` only.
 struct StatisticsTable {
   double sum = 0, squares = 0;
   double greatest = 0;     // magnitude
