@@ -127,15 +127,19 @@ class StatisticsAdder {
     return id;
   }
 
+  // An instruction of the list that `other` is in.
   template <typename Op>
-  Node node_like(const Node& other, graph::InIds<Op> in, graph::OutIds<Op> out, typename Op::Attrs attrs) {
-    return {.op = &Op::def,
-            .inputs = graph::detail::flatten(in),
-            .outputs = graph::detail::flatten(out),
-            .attrs = std::move(attrs),
-            .phase = other.phase,
-            .layer = other.layer,
-            .chunk = other.chunk};
+  static Node node_like(const Node& other, typename Op::template In<graph::Values> in,
+                        typename Op::template Out<graph::Values> out, typename Op::Attrs attrs) {
+    Node node;
+    node.op = &Op::def;
+    node.phase = other.phase;
+    node.layer = other.layer;
+    node.chunk = other.chunk;
+    if constexpr (!std::is_same_v<typename Op::Attrs, graph::NoAttrs>) node.attrs = std::move(attrs);
+    graph::set_inputs<Op>(node, std::move(in));
+    graph::set_outputs<Op>(node, std::move(out));
+    return node;
   }
 
   // Measures x next to node i, as an instruction of the same list.
@@ -266,8 +270,8 @@ class StatisticsAdder {
     digest.placements = digest_placements;
     const ValueId id = graph_.add_value(std::move(digest));
     graph_.set_metric(graph::MetricKind::kWeightsDigest, id);
-    after_[last_norm].push_back(node_like<ops::JoinDigests>(
-        old_[last_norm], {.digests = {digests.begin(), digests.end()}}, {.digest = id}, {}));
+    after_[last_norm].push_back(
+        node_like<ops::JoinDigests>(old_[last_norm], {.digests = std::move(digests)}, {.digest = id}, {}));
   }
 
   // Makes a norm's node give the digest too; its id.
