@@ -258,6 +258,8 @@ struct LogTable {
   bool tensorboard = false;
   std::string prometheus;
   std::vector<std::string> alert_command;  // empty: none
+  Interval layers = every_steps(10);
+  LaterValue histograms = std::string("100 steps");
 };
 
 // A [[recovery.rule]]; `when` and `action` are set in a valid configuration.

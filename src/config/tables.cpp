@@ -335,6 +335,10 @@ TableSpec log_table() {
           key("alert_command", &LogTable::alert_command,
               "Program and arguments to run when something is wrong, without a shell; it reads the event as "
               "JSON on standard input. At most one a minute for each rule."),
+          key("layers", &LogTable::layers,
+              "How often layers.jsonl gets the sizes of gradients, weights, updates and activations of every "
+              "layer: \"10 steps\" or \"never\"."),
+          later(key("histograms", &LogTable::histograms, "The same quantities as histograms.")),
       });
 }
 

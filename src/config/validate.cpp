@@ -323,6 +323,9 @@ class Checker {
       report("log.alert_command",
              "found an empty program name, expected a program and its arguments, such as [\"mail\", \"me\"]");
     }
+    const Interval& layers = config_.log.layers;
+    if (layers.kind == Interval::Kind::kNever || layers.kind == Interval::Kind::kSteps) return;
+    report("log.layers", "found {}, expected steps, such as \"10 steps\", or \"never\"", to_string(layers));
   }
 
   void check_recovery() {

@@ -47,6 +47,10 @@ constexpr Interval kAutoInterval{.kind = Interval::Kind::kAuto, .count = 0, .sec
 constexpr Interval every_steps(int64_t steps) {
   return {.kind = Interval::Kind::kSteps, .count = steps, .seconds = 0};
 }
+// 0: not by steps.
+constexpr int64_t steps_between(const Interval& interval) {
+  return interval.kind == Interval::Kind::kSteps ? interval.count : 0;
+}
 
 // How many layers each stage of a pipeline has: a list, or Megatron-LM's layout string.
 struct StageLayers {

@@ -109,6 +109,12 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
   add_expert_passes(graph, PassesOf::kForward, options.backward);
   dispatch_early_pass(graph);
   graph::localize(graph);
+  if (request.kind == Kind::kTrain && options.statistics)
+    draft->program.statistics =
+        statistics_pass(graph, {.micro_batches = request.micro_batches,
+                                .width = options.model.hidden_size,
+                                .last_layer = static_cast<int32_t>(options.model.blocks()) - 1,
+                                .is_sequential = is_sequential(draft->program.script)});
   device::encode_pass(graph, options.target.bindings, options.target.spec);
   group_collectives_pass(graph, options.prefetch);
   prune_pass(graph);

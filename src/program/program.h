@@ -22,6 +22,7 @@
 #include "program/row_views.h"
 #include "program/script.h"
 #include "program/slots.h"
+#include "program/statistics.h"
 
 namespace strata::program {
 
@@ -144,6 +145,7 @@ struct Program {
   int64_t batch_bytes = 0;           // of one batch buffer
   int64_t scratch_peak = 0;          // largest scratch of one instruction
   std::vector<optim::State> states;  // kTrain: of the optimizers
+  std::vector<Statistic> statistics;
   Recompute recompute = Recompute::kNone;
   int64_t full_recompute_layers = 0;
 
@@ -211,6 +213,7 @@ struct CompileOptions {
   int64_t prefetch = 0;               // stage 3: number of layers by which gathers precede their use
   int64_t overlap_chunks = 1;         // with sequence_parallel: parts of the rows (program/row_chunks.h)
   DType reduce_dtype = DType::kF32;   // what sums of gradients are sent as
+  bool statistics = true;             // kTrain: has instructions that measure values (program/statistics.h)
   // With a pipeline axis: which stages the programs are for; what writes a text has none.
   std::shared_ptr<const Pipeline> pipeline = {};
   Words words = {};

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "config/run_config.h"
+#include "observe/layer_log.h"
 #include "observe/metrics.h"
 #include "observe/progress.h"
 #include "observe/run_page.h"
@@ -87,6 +88,7 @@ class RunReporter final : public Reporter {
   observe::Progress progress_;
   std::optional<observe::RankLog> ranks_;      // with several ranks
   std::optional<observe::ExpertLog> experts_;  // for models with experts
+  std::optional<observe::LayerLog> layers_;    // unless log.layers is "never"
   std::optional<CollapseAlarm> alarm_;         // for models with experts
   std::optional<observe::TensorBoardWriter> tensorboard_;
   std::string extension_;

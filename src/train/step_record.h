@@ -10,6 +10,7 @@
 #include "config/ramp.h"
 #include "optim/guard.h"
 #include "train/expert_load.h"
+#include "train/layer_statistics.h"
 #include "train/rank_report.h"
 
 namespace strata::training {
@@ -34,7 +35,10 @@ struct StepRecord {
   // Models with experts; the losses include their coefficients and are summed over layers.
   std::optional<ExpertLoad> experts;
   double balance_loss = 0, router_z_loss = 0;
-  std::optional<double> mtp_loss;  // models that predict further tokens; unweighted
+  std::optional<double> mtp_loss;            // models that predict further tokens; unweighted
+  std::string weights_digest;                // after the update
+  std::optional<StepStatistics> statistics;  // if the step measured any
+  std::optional<double> noise_scale;         // in tokens; in steps that measure it
   EvaluationResults evaluations;
 };
 

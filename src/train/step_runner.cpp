@@ -25,7 +25,8 @@ StepRunner::StepRunner(const RunInputs& inputs, program::Executor& executor, con
       param_norm_(executor, config::kTrainProgram, MetricKind::kParamNorm),
       balance_loss_sum_(executor, config::kTrainProgram, MetricKind::kBalanceLossSum),
       router_z_loss_sum_(executor, config::kTrainProgram, MetricKind::kRouterZLossSum),
-      experts_(executor, config::kTrainProgram) {
+      experts_(executor, config::kTrainProgram),
+      statistics_(executor, config::kTrainProgram) {
   for (int32_t k = 1; k <= inputs.model.predict_layers; ++k)
     further_.emplace_back(executor, config::kTrainProgram, MetricKind::kLossSum, k);
   read_from(position.samples());
@@ -85,6 +86,7 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
                      inputs_.ranks);
     program::write_terms(executor_, terms_);
   }
+  statistics_.begin(record.step, config::steps_between(inputs_.config.log.layers));
   // From here to the end of the update the program decides, not the host.
   run_schedule(record.step, batch, before_update);
   record.grad_norm = grad_norm_.read<float>();
@@ -129,12 +131,16 @@ RankReport StepRunner::report(const StepRecord& record) {
       mine.mtp_loss += sum / static_cast<double>(terms) / static_cast<double>(layers_with_terms());
   }
   mine.memory_bytes = static_cast<double>(resident_bytes());
+  const uint64_t digest = statistics_.own_digest();
+  mine.digest_high = static_cast<double>(digest >> 32);
+  mine.digest_low = static_cast<double>(digest & 0xffffffff);
   const double waited = executor_.seconds_waited();
   mine.compute_seconds -= waited - std::exchange(seconds_waited_, waited);
   return mine;
 }
 
-void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) const {
+void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) {
+  std::vector<uint64_t> digests;
   double sum = 0, tokens = 0, further = 0;
   for (const RankReport& one : all) {
     sum += one.loss_sum;
@@ -142,6 +148,7 @@ void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) co
     record.balance_loss += one.balance_loss_sum;
     record.router_z_loss += one.router_z_loss_sum;
     further += one.mtp_loss;
+    digests.push_back(static_cast<uint64_t>(one.digest_high) << 32 | static_cast<uint64_t>(one.digest_low));
   }
   if (tokens > 0) {
     record.balance_loss /= tokens;
@@ -151,6 +158,12 @@ void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) co
   if (layers_with_terms() > 0) record.mtp_loss = further;
   if (experts_.has_experts()) record.experts = experts_.read(tokens);
   if (all.size() > 1) record.ranks = all;
+  record.weights_digest = digest_text(StatisticsWatch::joined_digest(digests));
+  record.statistics = statistics_.read(tokens);
+  if (record.statistics && !record.statistics->noise.empty()) {
+    noise_.add(record.statistics->noise, tokens);
+    record.noise_scale = noise_.tokens();
+  }
 }
 
 int64_t StepRunner::layers_with_terms() const {

@@ -11,6 +11,7 @@
 #include "optim/schedule.h"
 #include "program/metrics.h"
 #include "train/expert_load.h"
+#include "train/layer_statistics.h"
 #include "train/run_inputs.h"
 #include "train/run_position.h"
 #include "train/step_record.h"
@@ -49,7 +50,9 @@ class StepRunner {
   // This rank's report on the step just run. The caller sets the flags and requests.
   RankReport report(const StepRecord& record);
   // Adds the reports of all ranks to the record.
-  void take(const std::vector<RankReport>& all, StepRecord& record) const;
+  void take(const std::vector<RankReport>& all, StepRecord& record);
+  // Measured since the start; part of the run's state.
+  NoiseScale& noise() { return noise_; }
 
  private:
   void read_from(std::shared_ptr<const data::SampleSource> samples);
@@ -68,6 +71,8 @@ class StepRunner {
   std::vector<program::Metric> further_;  // sums of the losses of further tokens
   ExpertWatch experts_;
   Injector* injector_ = nullptr;
+  StatisticsWatch statistics_;
+  NoiseScale noise_;
   std::shared_ptr<const data::SampleSource> samples_;
   std::unique_ptr<data::Loader> loader_;
   std::vector<int64_t> terms_;  // terms of each loss of the step, over all ranks

@@ -173,9 +173,12 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     flops.add_to(record_, all.size(), position_.total_steps() - step);
     traces.end(step);
 
-    const Judgement judged = recovery_.judge(
-        {.step = step, .decision = record_.decision, .history = program::guard_history(*executor_)},
-        journal_);
+    const Judgement judged =
+        recovery_.judge({.step = step,
+                         .decision = record_.decision,
+                         .history = program::guard_history(*executor_),
+                         .logit_max = record_.statistics ? record_.statistics->logit_max : std::nullopt},
+                        journal_);
     position_.advance();
     reporter.total_steps(position_.total_steps());
     if (judged.rollback || !judged.stop.empty()) {
