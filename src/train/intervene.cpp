@@ -100,6 +100,7 @@ void TrainingLoop::go_back(const Judgement& judged, Saves& saves, Reporter& repo
     give_up(why, "", saves, reporter);
   for (const Intervention& one : judged.interventions) record_intervention(one, reporter);
   position_.continue_from(*target);
+  take_noise(*target);
   Intervention why = judged.rollback->why;
   why.to_step = target->step;
   journal_.undo_after(target->step, from);

@@ -146,6 +146,13 @@ std::optional<int64_t> Journal::jump_at(int64_t completed_steps) const {
   return found;
 }
 
+std::optional<int64_t> Journal::batch_at(int64_t completed_steps) const {
+  std::optional<int64_t> found;
+  for (const Effect& effect : effects_)
+    if (effect.kind == Effect::Kind::kBatch && effect.step <= completed_steps) found = effect.sequences;
+  return found;
+}
+
 std::vector<Effect> Journal::settings(int64_t first, int64_t last) const {
   std::vector<Effect> found;
   std::copy_if(effects_.begin(), effects_.end(), std::back_inserter(found), [&](const Effect& effect) {

@@ -59,6 +59,9 @@ class Journal {
 
   // The global sample at which training continues after this many steps, if it jumps there.
   std::optional<int64_t> jump_at(int64_t completed_steps) const;
+  // The sequences of a step's batch after this many steps, where the batch follows the noise scale and has
+  // changed.
+  std::optional<int64_t> batch_at(int64_t completed_steps) const;
   // Settings that hold from a number of completed steps between `first` and `last` on, in their order.
   std::vector<Effect> settings(int64_t first, int64_t last) const;
   bool sets(const std::string& key) const;

@@ -12,6 +12,7 @@
 #include "models/model.h"
 #include "program/executor.h"
 #include "train/journal.h"
+#include "train/noise_scale.h"
 
 namespace strata::training {
 
@@ -32,6 +33,8 @@ struct TrainingState {
   std::string data;                // fingerprint of the training tokens
   optim::GuardHistory guard = {};  // device state: what the next steps are compared with
   Journal journal = {};            // what was done to the run up to here
+  NoiseState noise = {};
+  std::string noise_ramp = {};  // NoiseRamp::state() as text, where the batch follows the noise scale
 };
 std::string to_json(const TrainingState& state);
 TrainingState training_state_from_json(const std::string& text, const std::string& where);

@@ -8,6 +8,7 @@
 #include "train/injector.h"
 #include "train/journal.h"
 #include "train/rank_report.h"
+#include "train/reporter.h"
 #include "train/recovery.h"
 #include "train/run_position.h"
 #include "train/run_store.h"
@@ -38,12 +39,18 @@ class StepReplayer {
   std::string samples_of(int64_t micro_batch) const;
 
  private:
+  bool apply_settings(int64_t first, int64_t last);
+
+  config::RunConfig config_;  // with the settings of the journal; inputs_ refers to it
   RunInputs inputs_;
   const RunStore& store_;
   std::unique_ptr<program::Executor> executor_;
   RunPosition position_;
   Journal journal_;
   Recovery recovery_;
+  Reporter nobody_;
+  std::optional<InjectedDisk> disk_;
+  std::optional<Injector> injector_;
   std::unique_ptr<StepRunner> steps_;
   StepExchange exchange_;
 };

@@ -52,7 +52,8 @@ class StepRunner {
   // Adds the reports of all ranks to the record.
   void take(const std::vector<RankReport>& all, StepRecord& record);
   // Measured since the start; part of the run's state.
-  NoiseScale& noise() { return noise_; }
+  const NoiseState& noise() const { return noise_.state(); }
+  void set_noise(const NoiseState& state) { noise_ = NoiseScale(state); }
 
  private:
   void read_from(std::shared_ptr<const data::SampleSource> samples);

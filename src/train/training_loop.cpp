@@ -51,6 +51,7 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
   }
   apply_settings(journal_.settings(0, resumed.state.step));
   position_.continue_from(resumed.state);
+  take_noise(resumed.state);
   if (position_.is_reordered()) log_order(*position_.samples());
   if (from_elsewhere_ && inputs_.is_first()) options_.store.set_aside_after(position_.step());
   executor_->run(config::kTrainProgram, {program::Segment::kEncode});
@@ -99,7 +100,10 @@ std::unique_ptr<Reporter> TrainingLoop::make_reporter() {
 }
 
 RunStore::Save TrainingLoop::save() const {
-  return make_save(inputs_, *executor_, position_, record_, evaluations_, journal_);
+  RunStore::Save save = make_save(inputs_, *executor_, position_, record_, evaluations_, journal_);
+  save.state.noise = noise_;
+  if (noise_ramp_) save.state.noise_ramp = noise_ramp_->state().dump();
+  return save;
 }
 
 void TrainingLoop::finish(Reporter& reporter, RunEnd end) {
@@ -128,6 +132,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     injector.emplace(inputs_, *executor_, *options_.disk, options_.store.folder(), reporter);
   injector_ = injector ? &*injector : nullptr;
   steps.inject(injector_);
+  steps.set_noise(noise_);
   Saves saves(options_.files, options_.store, *executor_, inputs_.config.checkpoint.interval, reporter,
               [&](int64_t saved_step) {
                 stop_text_.set(saved_step);
@@ -185,9 +190,12 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
       reporter.step(record_);
       if (intervene(judged, saves, reporter)) {
         steps.weights_changed();
+        steps.set_noise(noise_);
         continue;
       }
     }
+    noise_ = steps.noise();
+    follow_noise();
     const bool is_last = position_.is_at_end();
 
     if (evaluations.has_any() && (all.front().wants_evaluation != 0 || is_last)) {
@@ -224,6 +232,31 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   }
   finish(reporter, *end);
   return *end;
+}
+
+void TrainingLoop::take_noise(const TrainingState& state) {
+  noise_ = state.noise;
+  if (config_.training.batch_ramp.is_word()) {
+    const std::vector<int64_t> sizes = config::batch_sizes(config_);
+    if (state.noise_ramp.empty()) {
+      noise_ramp_.emplace(sizes);
+    } else {
+      noise_ramp_.emplace(sizes, parse_json<nlohmann::json>(state.noise_ramp));
+    }
+    position_.set_batch(noise_ramp_->batch());
+  }
+}
+
+void TrainingLoop::follow_noise() {
+  if (!noise_ramp_) return;
+  std::optional<double> sequences;
+  if (record_.noise_scale)
+    sequences = *record_.noise_scale / static_cast<double>(config_.training.sequence_length);
+  if (const auto batch = noise_ramp_->after_step(sequences)) {
+    journal_.add({.kind = Effect::Kind::kBatch, .step = position_.step(), .sequences = *batch});
+    write_journal();
+    position_.set_batch(*batch);
+  }
 }
 
 void TrainingLoop::take_snapshot() {

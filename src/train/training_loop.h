@@ -12,6 +12,8 @@
 #include "program/executor.h"
 #include "train/injected_disk.h"
 #include "train/journal.h"
+#include "train/noise_ramp.h"
+#include "train/noise_scale.h"
 #include "train/recovery.h"
 #include "train/reporter.h"
 #include "train/run_inputs.h"
@@ -73,6 +75,10 @@ class TrainingLoop {
  private:
   std::unique_ptr<Reporter> make_reporter();
   RunEnd loop(Reporter& reporter);
+  // Takes the averages of the noise scale, and the batch that follows it, from a state of the run.
+  void take_noise(const TrainingState& state);
+  // Adds the newest step's noise scale to what the batch follows.
+  void follow_noise();
   // Adds to the journal and reports what the rules did in the newest step; goes back if they say so. Returns
   // whether it has gone back. Throws DivergedError if the run must end.
   bool intervene(const Judgement& judged, Saves& saves, Reporter& reporter);
@@ -102,6 +108,8 @@ class TrainingLoop {
   Recovery recovery_;
   Journal journal_;
   std::optional<Snapshots> snapshots_;
+  NoiseState noise_;                     // after the newest step
+  std::optional<NoiseRamp> noise_ramp_;  // where the batch follows the noise scale
   Injector* injector_ = nullptr;   // while loop() runs; nullptr: no faults are injected
   StepRecord record_;              // of the newest step
   EvaluationResults evaluations_;  // the newest results
