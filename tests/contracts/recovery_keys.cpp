@@ -124,8 +124,9 @@ void in_memory(const std::string&) {
   const std::string exact = "memory.budget=" + std::to_string(arena);
   EXPECT_EQ(target({"recovery.in_memory=\"auto\"", exact}), 10);
   // Memory that does not hold what is asked for.
-  const std::string refused = lab.refusal(sets + Sets{"recovery.in_memory=true", exact}, kBack);
-  EXPECT_TRUE(has(refused, "snapshot") && has(refused, "memory")) << refused;
+  const std::string refused = lab.refusal(
+      {"recovery.snapshot=\"1 steps\"", "recovery.detection_delay=1000000000", "recovery.in_memory=true"});
+  EXPECT_TRUE(has(refused, "recovery.in_memory") && has(refused, "1000000001 snapshots take")) << refused;
 }
 
 // Weights that are not a number, twice: the second time the newest snapshot is not trusted if the first time is
