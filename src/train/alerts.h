@@ -40,7 +40,7 @@ class Alerts {
   Alerts(const Alerts&) = delete;
   Alerts& operator=(const Alerts&) = delete;
 
-  // Queues the command for an event, a line of JSON, and returns at once. False: not run, because the rule had
+  // Queues the command for an event, a line of JSON, and returns immediately. False: not run, because the rule had
   // a command less than `interval_seconds` ago, too many are queued, or there is no command.
   bool raise(const std::string& rule, std::string event);
   // Logs the first failure on the calling thread. Cheap; call it after each step.
