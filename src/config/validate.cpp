@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/file_name.h"
+#include "config/inject.h"
 #include "config/keys.h"
 #include "config/layout.h"
 #include "config/names.h"
@@ -31,6 +32,7 @@ class Checker {
     check_eval();
     check_log();
     check_recovery();
+    check_inject();
     check_not_yet();
     return std::move(issues_);
   }
@@ -385,6 +387,10 @@ class Checker {
       report(path + ".window", "found {} for a run of {} steps: the rule could never fire; expected less",
              *rule.window, last);
     }
+  }
+
+  void check_inject() {
+    if (const std::string wrong = inject_error(config_); !wrong.empty()) report("debug.inject", "{}", wrong);
   }
 
   // Values that this version does not support; ignoring them would train another model than requested.

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "train/injector.h"
 #include "train/training_loop.h"
 
 namespace strata::training {
@@ -114,6 +115,7 @@ void TrainingLoop::go_back(const Judgement& judged, Saves& saves, Reporter& repo
   // Checkpoints of undone steps go first: without the new journal the run would repeat these steps and come
   // here again.
   snapshots_->drop_after(target->step);
+  if (injector_ != nullptr) injector_->undo_after(target->step);
   if (inputs_.is_first()) options_.store.set_aside_after(target->step);
   record_intervention(why, reporter);
   write_journal();

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "program/update.h"
+#include "train/injector.h"
 #include "train/loss_terms.h"
 #include "train/reporter.h"
 
@@ -53,7 +54,8 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
   record.tokens = position.tokens() + record.step_tokens;
   record.lr = optim::learning_rate(schedule_, record.step) * settings.lr_factor;
 
-  const data::HostBatch& batch = loader_->next(position.next_sample() + part_.first, part_.rows);
+  const data::HostBatch& loaded = loader_->next(position.next_sample() + part_.first, part_.rows);
+  const data::HostBatch& batch = injector_ != nullptr ? injector_->tokens(record.step, loaded) : loaded;
   record.data_wait_seconds = loader_->wait_seconds();
   program::write_hyper(executor_, {.max_grad_norm = inputs_.config.training.clip_grad_norm,
                                    .lr = static_cast<float>(record.lr),
@@ -87,8 +89,11 @@ void StepRunner::run_schedule(int64_t step, const data::HostBatch& batch,
                             action.micro_batch);
     }
     if (action.segment == Segment::kUpdate) before_update();
+    if (injector_ != nullptr) injector_->before_action(action);
     executor_.run_in_script(config::kTrainProgram, i, true);
+    if (injector_ != nullptr) injector_->after_action();
   }
+  if (injector_ != nullptr) injector_->after_update();
 }
 
 RankReport StepRunner::report(const StepRecord& record) {

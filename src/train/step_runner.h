@@ -17,6 +17,8 @@
 
 namespace strata::training {
 
+class Injector;
+
 // What a step's update depends on besides the configuration.
 struct StepSettings {
   double lr_factor = 1;
@@ -31,6 +33,8 @@ class StepRunner {
   // `executor` must outlive it. Starts loading the samples at `position`.
   StepRunner(const RunInputs& inputs, program::Executor& executor, const RunPosition& position);
 
+  // Faults that act on the steps; nullptr: none.
+  void inject(Injector* injector) { injector_ = injector; }
   // Runs the step after `position`, which may have moved anywhere. Calls `before_update` before weights and
   // optimizer states change. The record has no losses yet.
   StepRecord run(const RunPosition& position, const StepSettings& settings,
@@ -53,6 +57,7 @@ class StepRunner {
   program::Metric loss_sum_, token_count_, grad_norm_, param_norm_, balance_loss_sum_, router_z_loss_sum_;
   std::vector<program::Metric> further_;  // sums of the losses of further tokens
   ExpertWatch experts_;
+  Injector* injector_ = nullptr;
   std::shared_ptr<const data::SampleSource> samples_;
   std::unique_ptr<data::Loader> loader_;
   std::vector<int64_t> terms_;  // terms of each loss of the step, over all ranks

@@ -159,7 +159,9 @@ std::vector<int32_t> stages_to_compile(const config::RunConfig& config, const co
 }  // namespace
 
 TrainResult train_run(comm::World& world, const RunOptions& options, const std::function<bool()>& stop) {
-  FileSystem& files = options.files != nullptr ? *options.files : posix_file_system();
+  InjectedDisk disk(options.files != nullptr ? *options.files : posix_file_system());
+  const bool injects = !options.config.debug.inject.empty();
+  FileSystem& files = injects ? disk : disk.under();
   const config::RankPlace place{.ranks = world.size(), .local_ranks = world.local_size()};
   const bool is_first = world.rank() == 0;
   std::optional<LogSink> lines;
@@ -228,6 +230,7 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
        .stop = stop,
        .observer = options.observer,
        .changes = changes,
+       .disk = injects ? &disk : nullptr,
        .likely = store.likely_state(options.resume)});
   if (is_first) {
     for (const config::Change& change : changes) {

@@ -11,6 +11,7 @@
 #include "program/update.h"
 #include "train/evaluations.h"
 #include "train/flops_meter.h"
+#include "train/injector.h"
 #include "train/resume.h"
 #include "train/run_save.h"
 #include "train/start_report.h"
@@ -111,8 +112,16 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   FlopsMeter flops(inputs_, executor_->device(), position_);
   StepTraces traces(inputs_, options_.files, options_.store.folder(), *executor_);
   executor_->reset_timings();
+  std::optional<Injector> injector;
+  if (options_.disk != nullptr)
+    injector.emplace(inputs_, *executor_, *options_.disk, options_.store.folder(), reporter);
+  injector_ = injector ? &*injector : nullptr;
+  steps.inject(injector_);
   Saves saves(options_.files, options_.store, *executor_, inputs_.config.checkpoint.interval, reporter,
-              [this](int64_t saved_step) { stop_text_.set(saved_step); });
+              [&](int64_t saved_step) {
+                stop_text_.set(saved_step);
+                if (injector) injector->after_save(saved_step);
+              });
   // A run that starts from a checkpoint elsewhere saves its own immediately.
   if (from_elsewhere_) saves.begin(save());
   saves.end();
@@ -127,6 +136,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     const int64_t step = position_.step() + 1;
     if (const auto sample = journal_.jump_at(position_.step())) position_.jump_to(*sample);
     traces.begin(step);
+    if (injector) injector->before_step(step);
     record_ = steps.run(position_, settings(step), [&] { saves.before_update(); });
     record_.checkpoint_seconds = saves.take_waited();
 
@@ -163,17 +173,27 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     }
 
     intervene(judged, saves, reporter);
-    if (is_snapshot_due(inputs_.config.recovery, record_)) snapshots_->take(save().state);
+    if (is_snapshot_due(inputs_.config.recovery, record_)) take_snapshot();
     end = is_last ? RunEnd::kFinished : stopping.end();
     if (!any(all, &RankReport::is_saving)) saves.end();
     if (all.front().wants_save != 0 || end) {
       reporter.sync();
+      if (injector) injector->before_save(step);
       saves.begin(save());
     }
     if (end) saves.end();
   }
   finish(reporter, *end);
   return *end;
+}
+
+void TrainingLoop::take_snapshot() {
+  snapshots_->take(save().state);
+  if (injector_ == nullptr) return;
+  if (const auto flip = injector_->flip_snapshot(record_.step)) {
+    const std::span<std::byte> bytes = snapshots_->bytes_of(record_.step);
+    if (!bytes.empty()) bytes[flip->draw % bytes.size()] ^= static_cast<std::byte>(1 << flip->bit);
+  }
 }
 
 StepSettings TrainingLoop::settings(int64_t step) const {

@@ -10,6 +10,7 @@
 
 #include "config/data_plan.h"
 #include "program/executor.h"
+#include "train/injected_disk.h"
 #include "train/journal.h"
 #include "train/recovery.h"
 #include "train/reporter.h"
@@ -24,12 +25,16 @@
 
 namespace strata::training {
 
+class Injector;
+
 struct LoopOptions {
   RunStore& store;
   FileSystem& files;
   const std::function<bool()>& stop;  // called after every step
   const RunObserver& observer;
   std::vector<config::Change> changes;  // made to the configuration by a resume
+  // Set if debug.inject has faults: `files` and the store's too.
+  InjectedDisk* disk = nullptr;
   // The state that start() is expected to find; plan() uses it before start().
   std::optional<TrainingState> likely;
 };
@@ -78,6 +83,7 @@ class TrainingLoop {
   [[noreturn]] void give_up(const std::string& why, const std::string& advice, Saves& saves,
                             Reporter& reporter) const;
   StepSettings settings(int64_t step) const;
+  void take_snapshot();
   void finish(Reporter& reporter, RunEnd end);
   RunStore::Save save() const;
 
@@ -91,6 +97,7 @@ class TrainingLoop {
   Recovery recovery_;
   Journal journal_;
   std::optional<Snapshots> snapshots_;
+  Injector* injector_ = nullptr;   // while loop() runs; nullptr: no faults are injected
   StepRecord record_;              // of the newest step
   EvaluationResults evaluations_;  // the newest results
 };

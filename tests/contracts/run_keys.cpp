@@ -166,6 +166,21 @@ void reference_kernels(const std::string&) {
   EXPECT_FALSE(same(plain.states(1), usual.states(1)));
 }
 
+// Each entry acts at its step, once, and is an event. tests/train/injector_test.cpp has every kind.
+void inject(const std::string&) {
+  Lab lab;
+  const Sets sets{"training.steps=4", "recovery.rules=\"none\""};
+  const Seen clean = lab.run(sets), run = lab.run(sets + Sets{"debug.inject=[\"garbage@step=3\"]"});
+  EXPECT_EQ(run.values("loss").at(1), clean.values("loss").at(1));
+  EXPECT_NE(run.values("loss").at(2), clean.values("loss").at(2));
+  EXPECT_EQ(run.event("injected").at("fault"), "garbage@step=3");
+  EXPECT_EQ(run.event("injected").at("rank"), 0);
+  EXPECT_EQ(run.event("injected").at("at_step"), 3);
+  EXPECT_TRUE(std::filesystem::exists(run.folder / "injected" / "001.json"));
+  EXPECT_FALSE(std::filesystem::exists(clean.folder / "injected"));
+  EXPECT_TRUE(has(lab.refusal({"debug.inject=[\"garbadge@step=3\"]"}), "did you mean \"garbage\"?"));
+}
+
 void kind(const std::string&) {
   Lab lab;
   EXPECT_TRUE(
@@ -299,6 +314,7 @@ Contracts run_keys() {
           {"log.tensorboard", tensorboard},
           {"profile.steps", profiled},
           {"debug.reference_kernels", reference_kernels},
+          {"debug.inject", inject},
           {"device.kind", kind},
           {"device.threads", threads},
           {"device.pin", pin},
