@@ -210,6 +210,7 @@ TEST(Guard, EveryPresetIsThePlainComputation) {
     for (const Signal signal : {Signal::kLoss, Signal::kGradNorm}) {
       for (const int window : {20, 33, 128, 512}) {
         for (const Effect effect : {Effect::kReport, Effect::kSkip, Effect::kClip}) {
+          if (signal == Signal::kLoss && effect == Effect::kClip) continue;  // only norms are clipped
           // Lower thresholds fire more often.
           const GuardRule rule{
               signal, preset, effect, window, usual * (seed % 3 == 0 ? 0.5 : 1), seed % 2 == 0 ? 1 : 0.7};
