@@ -180,21 +180,25 @@ Alerts::Alerts(FileSystem& files, const Path& run, std::vector<std::string> comm
     : files_(files), folder_(run / "logs"), command_(std::move(command)), options_(std::move(options)) {}
 
 Alerts::~Alerts() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-    end_ = monotonic_seconds() + options_.end_seconds;
-  }
-  wake_.notify_one();
-  worker_.reset();
   try {
-    report();
+    finish();
   } catch (const std::exception&) {  // the disk of the log is full
   }
 }
 
+void Alerts::finish() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ending_) end_ = monotonic_seconds() + options_.end_seconds;
+    ending_ = true;
+  }
+  wake_.notify_one();
+  worker_.reset();
+  report();
+}
+
 bool Alerts::raise(const std::string& rule, std::string event) {
-  if (command_.empty()) return false;
+  if (command_.empty() || ending_) return false;
   const double now = options_.clock();
   const auto last = last_.find(rule);
   if (last != last_.end() && now < last->second + options_.interval_seconds) return false;

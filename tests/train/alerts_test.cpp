@@ -67,6 +67,16 @@ TEST(Alerts, TheProgramGetsArgumentsAndTheEvent) {
   EXPECT_EQ(lab.lines(), std::vector<std::string>{});
 }
 
+TEST(Alerts, AfterTheEndNothingIsSent) {
+  AlertLab lab;
+  auto alerts = lab.start({"true"});
+  EXPECT_TRUE(alerts->raise("a", kEvent));
+  alerts->finish();
+  EXPECT_NE(lab.read("logs/alert.log").find(" a: done"), std::string::npos);
+  EXPECT_FALSE(alerts->raise("b", kEvent));
+  alerts->finish();
+}
+
 TEST(Alerts, WithoutACommandNothingHappens) {
   AlertLab lab;
   EXPECT_FALSE(lab.start({})->raise("loss_spike", kEvent));
