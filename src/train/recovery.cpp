@@ -277,6 +277,12 @@ Judgement Recovery::judge(const Observed& observed, const Journal& journal) {
   return out;
 }
 
+StepSettings step_settings(const Journal& journal, const Recovery& recovery, int64_t step) {
+  return {.lr_factor = journal.factor(Effect::Kind::kEaseLr, step),
+          .embedding_scale = journal.factor(Effect::Kind::kShrinkEmbedding, step),
+          .rules = recovery.guard_rules()};
+}
+
 std::string Recovery::limit_reached(const Journal& journal, int64_t step, int64_t interventions,
                                     int64_t lost) const {
   const int64_t made = journal.recent(step);

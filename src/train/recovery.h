@@ -13,6 +13,7 @@
 #include "config/config.h"
 #include "optim/guard.h"
 #include "train/journal.h"
+#include "train/step_runner.h"
 
 namespace strata::training {
 
@@ -75,5 +76,8 @@ class Recovery {
   const config::RecoveryTable& keys_;
   std::vector<int64_t> last_alert_;  // step, by rule
 };
+
+// What journal and rules say for a step.
+StepSettings step_settings(const Journal& journal, const Recovery& recovery, int64_t step);
 
 }  // namespace strata::training

@@ -241,8 +241,12 @@ std::optional<TrainingState> RunStore::load_at_most(int64_t step, const models::
                                                     const program::Executor& executor) const {
   for (const auto& listed : checkpoint::list_checkpoints(checkpoints())) {
     if (listed.step > step) continue;
-    if (!checkpoint::read_manifest(listed.path).health.good()) continue;
-    return load(listed.path.string(), model, executor);
+    try {
+      if (!checkpoint::read_manifest(listed.path).health.good()) continue;
+      return load(listed.path.string(), model, executor);
+    } catch (const DataError& error) {  // the same on all ranks
+      log_warning("checkpoint {} is unusable and was skipped: {}", listed.path.string(), error.what());
+    }
   }
   return std::nullopt;
 }

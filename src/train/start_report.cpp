@@ -22,7 +22,9 @@ void report_start(Reporter& reporter, const RunInputs& inputs, const RunPosition
   observe::MetricFields start{{"parameters", models::parameter_count(model)},
                               {"arena_bytes", executor.arena_bytes()},
                               {"process_seconds", process_seconds()},
-                              {"program", fmt::format("strata {}", program_version())}};
+                              {"program", fmt::format("strata {}", program_version())},
+                              {"isa", executor.device().spec().isa.str()},
+                              {"threads", *config.device.threads}};
   if (!inputs.ranks.alone()) start.push_back({"staging_bytes", inputs.ranks.staging_bytes()});
   reporter.event(step == 0 ? "start" : "resume", step, start);
   reporter.fact("model", fmt::format("{}, {}", models::parameters_in_words(model),

@@ -137,7 +137,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     if (const auto sample = journal_.jump_at(position_.step())) position_.jump_to(*sample);
     traces.begin(step);
     if (injector) injector->before_step(step);
-    record_ = steps.run(position_, settings(step), [&] { saves.before_update(); });
+    record_ = steps.run(position_, step_settings(journal_, recovery_, step), [&] { saves.before_update(); });
     record_.checkpoint_seconds = saves.take_waited();
 
     // From here on all ranks decide alike, by the reports that they exchanged.
@@ -194,12 +194,6 @@ void TrainingLoop::take_snapshot() {
     const std::span<std::byte> bytes = snapshots_->bytes_of(record_.step);
     if (!bytes.empty()) bytes[flip->draw % bytes.size()] ^= static_cast<std::byte>(1 << flip->bit);
   }
-}
-
-StepSettings TrainingLoop::settings(int64_t step) const {
-  return {.lr_factor = journal_.factor(Effect::Kind::kEaseLr, step),
-          .embedding_scale = journal_.factor(Effect::Kind::kShrinkEmbedding, step),
-          .rules = recovery_.guard_rules()};
 }
 
 }  // namespace strata::training

@@ -82,7 +82,6 @@ class TrainingLoop {
   void write_journal();
   [[noreturn]] void give_up(const std::string& why, const std::string& advice, Saves& saves,
                             Reporter& reporter) const;
-  StepSettings settings(int64_t step) const;
   void take_snapshot();
   void finish(Reporter& reporter, RunEnd end);
   RunStore::Save save() const;

@@ -1,0 +1,74 @@
+#include "train/step_replayer.h"
+
+#include <fmt/core.h>
+
+#include "base/error.h"
+#include "program/initialize.h"
+#include "program/update.h"
+#include "train/resume.h"
+#include "train/run_save.h"
+
+namespace strata::training {
+
+StepReplayer::StepReplayer(const RunInputs& inputs, const RunStore& store, FileSystem&,
+                           std::shared_ptr<const program::ProgramSet> set)
+    : inputs_(inputs),
+      store_(store),
+      executor_(std::make_unique<program::Executor>(std::move(set), config::make_device(inputs.config),
+                                                    inputs.ranks)),
+      position_(inputs_, {}),
+      recovery_(inputs_.config.recovery),
+      exchange_(inputs_.ranks.all()) {
+  program::write_coordinates(*executor_);
+}
+
+void StepReplayer::go_to(int64_t step) {
+  if (const auto state = store_.load_at_most(step, inputs_.model, *executor_)) {
+    position_.continue_from(*state);
+    journal_ = state->journal;
+  } else {
+    start_weights(inputs_, *executor_);
+  }
+  if (const auto newer = store_.journal()) journal_ = *newer;
+  executor_->run(config::kTrainProgram, {program::Segment::kEncode});
+  steps_ = std::make_unique<StepRunner>(inputs_, *executor_, position_);
+  while (position_.step() < step) {
+    run();
+    position_.advance();
+  }
+}
+
+StepRecord StepReplayer::run() {
+  if (const auto sample = journal_.jump_at(position_.step())) position_.jump_to(*sample);
+  StepRecord record = steps_->run(position_, step_settings(journal_, recovery_, position_.step() + 1), [] {});
+  const RankReport mine = steps_->report(record);
+  steps_->take(exchange_.exchange(mine), record);
+  return record;
+}
+
+void StepReplayer::restore(const Snapshots& from, int64_t step) {
+  from.restore(step);
+  executor_->run(config::kTrainProgram, {program::Segment::kEncode});
+}
+
+TrainingState StepReplayer::state() const {
+  return position_.state();
+}
+
+std::string StepReplayer::samples_of(int64_t micro_batch) const {
+  const int64_t batch = inputs_.config.training.global_batch_size;
+  const config::BatchPart part =
+      config::batch_part(batch, inputs_.ranks.batch_part(), inputs_.ranks.batch_parts());
+  int64_t first = part.first, count = part.rows;
+  if (micro_batch >= 0) {
+    const int64_t rows = *inputs_.config.training.micro_batch_size;
+    first += micro_batch * rows;
+    count = std::min(rows, part.first + part.rows - first);
+  }
+  const auto& skip = position_.samples()->skip();
+  const int64_t begin = position_.next_sample() + first;
+  if (count <= 0) return "no samples";
+  return fmt::format("samples {} to {}", skip.global_of(begin), skip.global_of(begin + count - 1));
+}
+
+}  // namespace strata::training
