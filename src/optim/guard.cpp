@@ -164,7 +164,7 @@ GuardDecision decide(const GuardRules& rules, double loss, double grad_norm, boo
     if (!exceeds(rule.preset, value, limit)) continue;
     out.fired |= uint32_t{1} << r;
     if (rule.effect == GuardRule::Effect::kSkip) out.skip = 1;
-    if (rule.effect == GuardRule::Effect::kClip) {
+    if (rule.effect == GuardRule::Effect::kClip && rule.signal == GuardRule::Signal::kGradNorm) {
       const double norm = clipped_norm(rule, limit, grad_norm);
       target = std::min(target, norm);
       counted = std::min(counted, norm);

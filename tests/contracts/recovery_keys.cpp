@@ -1,5 +1,5 @@
-// Contracts of [recovery] and [[recovery.rule]], and of log.alert_command. Faults come from debug.inject; what a
-// rule must find is computed from the values in metrics.jsonl, what it must do is compared with a run without the
+// Contracts of [recovery] and [[recovery.rule]], and of log.alert_command. Faults come from debug.inject. The spikes that a
+// rule must find are computed from the values in metrics.jsonl; its action is compared with a run without the
 // fault.
 #include <sys/stat.h>
 
@@ -123,9 +123,10 @@ void in_memory(const std::string&) {
   const auto arena = lab.run(kTwenty).event("start").at("arena_bytes").get<int64_t>();
   const std::string exact = "memory.budget=" + std::to_string(arena);
   EXPECT_EQ(target({"recovery.in_memory=\"auto\"", exact}), 10);
-  // Memory that does not hold what is asked for.
-  const std::string refused = lab.refusal(sets + Sets{"recovery.in_memory=true", exact}, kBack);
-  EXPECT_TRUE(has(refused, "snapshot") && has(refused, "memory")) << refused;
+  // More snapshots than memory holds.
+  const std::string refused = lab.refusal(
+      {"recovery.snapshot=\"1 steps\"", "recovery.detection_delay=1000000000", "recovery.in_memory=true"});
+  EXPECT_TRUE(has(refused, "recovery.in_memory") && has(refused, "1000000001 snapshots take")) << refused;
 }
 
 // Weights that are not a number, twice: the second time the newest snapshot is not trusted if the first time is
@@ -451,7 +452,7 @@ void action(const std::string&) {
   const Seen stopped = lab.run_to_end(sets, why, rule_of(kNonfinite + "action = \"stop\""));
   EXPECT_TRUE(has(why, "step 13")) << why;
   EXPECT_EQ(steps_of(events_named(stopped, "gave_up")), std::vector<int64_t>{13});
-  // An alert changes nothing; the others have rows of their own (factor).
+  // An alert changes nothing; the others are checked by `factor`.
   const Seen seen =
       lab.run(kTwenty, rule_of(kAnyGradient + std::string("threshold = 1e-6\naction = \"alert\"")));
   EXPECT_FALSE(events_named(seen, "alert").empty());

@@ -26,7 +26,7 @@ constexpr bool kAll = false;
 #endif
 constexpr int64_t kStepsOfRun = 300;
 constexpr double kCounts = 1.05;    // a fault counts if it costs this much without rules
-constexpr double kRecovers = 1.01;  // what it may cost with them
+constexpr double kRecovers = 1.01;  // and recovers if it costs at most this much with them
 constexpr const char* kBegin = "<!-- The table: written by the tests. -->\n";
 constexpr const char* kEnd = "<!-- The end of the table. -->\n";
 
