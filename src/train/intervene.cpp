@@ -1,4 +1,4 @@
-// What the loop does when a rule of recovery fires: the actions, the way back, the end.
+// Reactions of the loop to a rule of recovery that fires: the actions, the way back, the end.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 

@@ -120,7 +120,7 @@ Intervention intervention_from(const nlohmann::json& json) {
 }  // namespace
 
 bool Journal::add(const Intervention& intervention) {
-  // What was measured may be NaN, which equals nothing.
+  // A measured value may be NaN, which equals nothing.
   const auto same = [&](const Intervention& one) {
     return one.at_step == intervention.at_step && one.rule == intervention.rule &&
            one.action == intervention.action && one.to_step == intervention.to_step &&

@@ -1,4 +1,4 @@
-// What was done to a run: interventions, changed settings, jumps in the data. A run that resumes, moves to
+// Everything done to a run: interventions, changed settings, jumps in the data. A run that resumes, moves to
 // another folder or is replayed takes the same steps, because it applies the same effects at the same steps.
 #pragma once
 

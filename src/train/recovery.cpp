@@ -198,7 +198,7 @@ void Recovery::act(const Rule& rule, size_t index, const Fired& fired, const Obs
   if (keys_.rules == config::RecoveryRules::kNone) return alert();
   switch (rule.action) {
     case RuleAction::kSkipUpdate: {
-      // A step is skipped once, whatever rules say so.
+      // A step is skipped once, however many rules fire.
       const auto skips = [](const Intervention& one) { return one.action == "skip_update"; };
       if (std::none_of(out.interventions.begin(), out.interventions.end(), skips))
         out.interventions.push_back(std::move(intervention));

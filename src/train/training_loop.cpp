@@ -40,7 +40,7 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
   // The folder's journal may be newer: a run that was killed takes the steps that it had taken.
   if (const auto newer = options_.store.journal(); newer && !from_elsewhere_ && resumed.state.step > 0)
     journal_ = *newer;
-  // What the user asks for now replaces what was set during the run.
+  // Settings given now replace those made during the run.
   for (const config::Change& change : options_.changes) {
     if (!journal_.sets(change.key)) continue;
     journal_.add({.kind = Effect::Kind::kSet,
