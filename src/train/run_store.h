@@ -46,6 +46,9 @@ std::optional<Path> stored_tokenizer(const Path& run);
 // is none.
 Path named_checkpoint(const std::string& checkpoint);
 
+// Writes the counters and values that instructions count on, which tensor files do not have.
+void put_counters(const program::Executor& executor, const TrainingState& state);
+
 class RunStore {
  public:
   // The owner creates the folder if it is missing and locks it; ConfigError if another run holds it. One rank
