@@ -132,20 +132,26 @@ config::RunConfig branched(const Source& source, const Path& target, const std::
   for (const config::NewSetting& setting : steered) all.push_back(setting.key + "=" + setting.value);
   all.insert(all.end(), sets.begin(), sets.end());
   const auto stored = config::read_stored_config(source.run);
-  const auto asked = config::read_asked_config(source.run, all);
-  STRATA_CHECK(stored && asked, "{} has no run.toml", source.run.string());
-  config::require_valid(*asked, std::vector<config::IssueHook>{config::check_model});
-  const config::RunConfig old = config::with_settings(*stored, steered);
-  changes = config::compare_for_resume(old, *asked);
+  const auto given = config::read_asked_config(source.run, all);
+  STRATA_CHECK(stored && given, "{} has no run.toml", source.run.string());
+  config::require_valid(*given, std::vector<config::IssueHook>{config::check_model});
+  // A layout that is left to the number of ranks is that of the old run.
+  const bool layout = std::any_of(sets.begin(), sets.end(),
+                                  [](const std::string& set) { return set.starts_with("parallel."); });
+  const config::RunConfig asked =
+      config::with_degrees(*given, config::mesh_of(layout ? *given : *stored).ranks());
+  const config::RunConfig old =
+      config::with_degrees(config::with_settings(*stored, steered), config::mesh_of(*stored).ranks());
+  changes = config::compare_for_resume(old, asked);
   config::require_resumable(changes, true);
-  config::RunConfig config = config::keep_resolved(*asked, old);
+  config::RunConfig config = config::keep_resolved(asked, old);
   std::erase_if(config.run.chosen, [&](const std::string& choice) {
     return std::any_of(sets.begin(), sets.end(), [&](const std::string& set) {
       return set.substr(0, set.find('=')) == choice.substr(0, choice.find('='));
     });
   });
   config.run.folder = target.string();
-  if (asked->origin_of("run.name").kind != Origin::Kind::kSet) config.run.name = target.filename().string();
+  if (asked.origin_of("run.name").kind != Origin::Kind::kSet) config.run.name = target.filename().string();
   config.run.started_in.clear();  // paths are relative to the current directory now
   return config;
 }
