@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <utility>
 
 #include "base/error.h"
@@ -319,6 +320,19 @@ FileLock::~FileLock() {
 }
 
 FileLock::FileLock(FileLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+std::optional<Path> find_program(const std::string& name) {
+  const auto runs = [](const Path& path) {
+    std::error_code error;
+    return std::filesystem::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
+  };
+  if (name.find('/') != std::string::npos) return runs(name) ? std::optional<Path>(name) : std::nullopt;
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "/bin:/usr/bin" : path);
+  for (std::string folder; !name.empty() && std::getline(folders, folder, ':');)
+    if (const Path found = Path(folder.empty() ? "." : folder) / name; runs(found)) return found;
+  return std::nullopt;
+}
 
 namespace {
 

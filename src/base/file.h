@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -100,6 +101,9 @@ class FileLock {
  private:
   int descriptor_ = -1;
 };
+
+// The file that execvp would start for this name, which is searched on PATH unless it contains "/".
+std::optional<Path> find_program(const std::string& name);
 
 // Whether a FileLock holds `path`; false if there is no such file. Takes a shared lock for a moment, which a
 // FileLock waits for.

@@ -16,7 +16,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "base/clock.h"
@@ -318,11 +317,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 }  // namespace
 
 bool has_mpirun() {
-  const char* const path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');)
-    if (::access((Path(folder) / "mpirun").c_str(), X_OK) == 0) return true;
-  return false;
+  return find_program("mpirun").has_value();
 }
 
 SelfRun run_self(std::vector<std::string> words, const Path& log, const Launch& launch) {

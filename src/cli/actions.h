@@ -51,6 +51,15 @@ struct BranchOptions {
 };
 int run_branch(const BranchOptions& options);
 
+// strata replay RUN --step N
+struct ReplayOptions {
+  std::string run = {};
+  int64_t step = 0;
+  std::optional<int64_t> ranks = {};  // as the run had
+  bool json = false;
+};
+int run_replay(const ReplayOptions& options);
+
 // strata eval --model DIR --tokens FILE|--text FILE --sequence-length N, or --task NAME --jsonl FILE, or
 // --experts [--tokens FILE]… [--text FILE]…
 struct EvalOptions {

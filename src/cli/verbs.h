@@ -9,6 +9,7 @@ namespace strata::cli {
 void add_bench(Verb root);
 void add_data(Verb root);
 void add_branch(Verb root);
+void add_replay(Verb root);
 void add_check(Verb root);
 void add_check_drift(Verb check);
 void add_checkpoint(Verb root);

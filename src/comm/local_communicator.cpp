@@ -1,6 +1,7 @@
 #include "comm/local_communicator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/clock.h"
@@ -37,6 +38,8 @@ void pause_core() {
 Ticket ticket_of(uint64_t number, bool collective) {
   return {.number = number * 2 + (collective ? 1 : 0)};
 }
+
+constexpr uint64_t kNever = uint64_t{1} << 62;  // the number of a collective that is lost
 
 const std::byte* bytes_of(const void* pointer) {
   return static_cast<const std::byte*>(pointer);
@@ -94,9 +97,15 @@ void LocalCommunicator::exchange_rows(const RowExchange& exchange) {
   wait(start_rows(exchange));
 }
 
+bool LocalCommunicator::loses() {
+  if (!lost_ && size_ > 1 && std::isfinite(wait_limit_)) lost_ = own_.loses_next.exchange(false);
+  return lost_;
+}
+
 Ticket LocalCommunicator::post(const std::shared_ptr<const Plan>& plan, std::span<const Buffers> buffers,
                                const RowExchange* rows) {
   std::unique_lock lock(mutex_);
+  if (loses()) return ticket_of(kNever, true);
   while (started_ - completed_ == LocalGroup::kInFlight) {
     const Ticket oldest = ticket_of(completed_ + 1, true);
     lock.unlock();
@@ -118,6 +127,7 @@ Ticket LocalCommunicator::send(int to, const void* from, int64_t bytes) {
   STRATA_CHECK(to >= 0 && to < size_ && to != member_, "a message from member {} to {} of {}", member_, to,
                size_);
   const std::lock_guard lock(mutex_);
+  if (loses()) return ticket_of(++messages_started_, false);  // as if it had been sent
   if (unused_messages_.empty()) unused_messages_.emplace_back();
   messages_.splice(messages_.end(), unused_messages_, unused_messages_.begin());
   Message& message = messages_.back();

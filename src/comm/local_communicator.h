@@ -54,6 +54,8 @@ class LocalCommunicator final : public Communicator {
   bool done(Ticket ticket);
   bool advance_collective(uint64_t number);
   void advance_messages();
+  // Whether a message that starts now is lost. Call with the lock.
+  bool loses();
   bool passed(uint64_t number, Mark mark);
   void reach(uint64_t number, Mark mark);
   void ring(int member) { job_.rank(group_->ranks[static_cast<size_t>(member)]).bell.ring(); }
@@ -84,6 +86,7 @@ class LocalCommunicator final : public Communicator {
   const double wait_limit_;
 
   std::mutex mutex_;                                       // guards the following members
+  bool lost_ = false;                                      // a message, and with it all later ones
   uint64_t started_ = 0;                                   // collectives are numbered from 1
   uint64_t worked_ = 0;                                    // this member no longer reads peers for them
   uint64_t completed_ = 0;                                 // peers no longer read this member either

@@ -28,7 +28,8 @@ struct LocalRank {
   FlightRecorder recorder;
   // Threads of this rank that are reading or writing buffers right now, perhaps other ranks'.
   std::atomic<int> busy{0};
-  std::atomic<bool> ended{false};  // its function has returned
+  std::atomic<bool> loses_next{false};  // World::lose_next
+  std::atomic<bool> ended{false};       // its function has returned
   // A wait in one communicator makes progress in all. Iteration shares the lock, changes take it exclusively.
   std::shared_mutex communicators_lock;
   std::vector<LocalCommunicator*> communicators;

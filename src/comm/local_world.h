@@ -34,6 +34,7 @@ class LocalWorld final : public World {
   std::string flight_record() const override { return own_.recorder.text(); }
   void fail(int code, std::string_view message) override { job_.fail(rank_, code, message); }
   int failed_rank() const override { return job_.failure().rank_if_failed(); }
+  void lose_next() override { own_.loses_next = true; }
   void check() override;
   [[noreturn]] void abort(int code) override;
 

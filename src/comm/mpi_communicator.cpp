@@ -1,6 +1,7 @@
 #include "comm/mpi_communicator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/clock.h"
@@ -12,7 +13,8 @@ namespace {
 
 // Staging memory of all lanes of a group, in messages of the largest size.
 constexpr int64_t kStagedMessages = 8;
-constexpr double kLeftPatience = 2;  // seconds for messages of a rank that has left to arrive
+constexpr uint64_t kNever = uint64_t{1} << 62;  // the number of a collective that is lost
+constexpr double kLeftPatience = 2;             // seconds for messages of a rank that has left to arrive
 
 // Tickets of collectives are odd, those of messages even.
 Ticket ticket_of(uint64_t number, bool collective) {
@@ -66,10 +68,16 @@ std::unique_ptr<Prepared> MpiCommunicator::prepare(Operation operation) {
   return std::make_unique<MpiPrepared>(std::move(shape));
 }
 
+bool MpiCommunicator::loses() {
+  if (!lost_ && size() > 1 && std::isfinite(options_.wait_limit)) lost_ = world_.take_loss();
+  return lost_;
+}
+
 Ticket MpiCommunicator::start(Prepared& prepared, std::span<const Buffers> buffers) {
   const auto& shape = static_cast<const MpiPrepared&>(prepared).shape;
   check_buffers(shape->plan, buffers);
   std::unique_lock lock(mutex_);
+  if (loses()) return ticket_of(kNever, true);
   const uint64_t number = ++started_;
   MpiWork& work = works_.emplace_back();
   work.number = number;
@@ -100,6 +108,7 @@ Ticket MpiCommunicator::add_message(bool sending, int peer, std::byte* buffer, i
   STRATA_CHECK(peer >= 0 && peer < size() && peer != member_, "a message between members {} and {} of {}",
                member_, peer, size());
   const std::lock_guard lock(mutex_);
+  if (sending && loses()) return ticket_of(++messages_started_, false);  // as if it had been sent
   Message& message = messages_.emplace_back();
   message.ticket = ++messages_started_;
   message.sending = sending;

@@ -60,6 +60,8 @@ class MpiCommunicator final : public Communicator {
     uint64_t entry = 0;
   };
 
+  // Whether a message that starts now is lost. Call with the lock.
+  bool loses();
   Ticket add_message(bool sending, int peer, std::byte* buffer, int64_t bytes);
   bool done(Ticket ticket);
   bool advance_works();
@@ -80,7 +82,8 @@ class MpiCommunicator final : public Communicator {
   std::atomic<uint64_t> started_{0};  // collectives, numbered from 1
   std::atomic<int64_t> staging_{0};   // per lane
 
-  std::mutex mutex_;  // guards the following members
+  std::mutex mutex_;   // guards the following members
+  bool lost_ = false;  // a message, and with it all later ones
   std::array<MpiLane, 2> lanes_;
   uint64_t slices_begun_ = 0;
   std::deque<MpiWork> works_;  // unfinished ones, oldest first

@@ -56,6 +56,7 @@ class MpiWorld final : public World {
   std::string flight_record() const override { return recorder_.text(); }
   void fail(int code, std::string_view message) override;
   int failed_rank() const override { return failure_.rank_if_failed(); }
+  void lose_next() override { loses_next_ = true; }
   void check() override;
   [[noreturn]] void abort(int code) override;
 
@@ -70,6 +71,8 @@ class MpiWorld final : public World {
                  const std::vector<int>& ranks) {
     watchdog_->fail_hang(what, seconds, group, number, ranks);
   }
+  // Whether lose_next() waits for a message; the caller loses it.
+  bool take_loss() { return loses_next_.exchange(false); }
   // Wakes the progress thread, since something was started.
   void ring() { bell_.ring(); }
   // Makes progress in all communicators of this rank.
@@ -100,6 +103,7 @@ class MpiWorld final : public World {
   Failure failure_;
   std::once_flag settled_;
   std::atomic<bool> closing_{false};
+  std::atomic<bool> loses_next_{false};
   Doorbell bell_;
   std::unique_ptr<MpiWatchdog> watchdog_;
   std::mutex groups_mutex_;

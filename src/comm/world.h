@@ -67,6 +67,9 @@ class World {
   virtual void fail(int code, std::string_view message) = 0;
   // The rank whose failure ends the job, or that found another one gone, as far as this rank knows; −1: none.
   virtual int failed_rank() const = 0;
+  // For tests of recovery: the next message of this rank, on any group of several ranks, is lost. In a
+  // collective it is as if this rank had not started it; later messages on that group are lost too.
+  virtual void lose_next() {}
   // Throws like collectives if any rank has failed. Cheap: for loops that wait for something else.
   virtual void check() = 0;
   // Ends all ranks, including those that wait for this one. The launcher's exit code is `code`; after a

@@ -23,6 +23,7 @@ struct ValueShape {
     kDuration,
     kInterval,
     kRanges,
+    kRamp,  // pairs of numbers
     kStageLayers,
     kToken,    // a text or an id
     kWeights,  // a table of numbers

@@ -76,6 +76,13 @@ void take_back_paths(RunConfig& config) {
   });
 }
 
+std::vector<std::string> alert_command(const RunConfig& config) {
+  std::vector<std::string> command = config.log.alert_command;
+  if (!command.empty() && command[0].find('/') != std::string::npos && !config.run.started_in.empty())
+    command[0] = laid(command[0], config.run.started_in);
+  return command;
+}
+
 std::optional<RunConfig> read_stored_config(const Path& run, std::span<const std::string> sets) {
   const Path path = run / "run.toml";
   std::error_code error;

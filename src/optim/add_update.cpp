@@ -152,8 +152,10 @@ class UpdateBuilder {
   // After all parameters: the updates that ranks do together.
   void finish() {
     for (const Definition* definition : optimizers()) {
-      const auto found = sharded_.find(definition);
-      if (found != sharded_.end()) definition->add_sharded(graph_, update_.scalars, found->second);
+      for (const ValueId scalars : {update_.scalars, update_.embedding_scalars}) {
+        const auto found = sharded_.find({definition, scalars});
+        if (found != sharded_.end()) definition->add_sharded(graph_, scalars, found->second);
+      }
     }
   }
 
@@ -192,7 +194,9 @@ class UpdateBuilder {
     }
     std::vector<ValueId> inputs = outputs;
     inputs.push_back(gradient);
-    inputs.push_back(update_.scalars);
+    const ValueId scalars =
+        of.role == graph::ParameterRole::kEmbedding ? update_.embedding_scalars : update_.scalars;
+    inputs.push_back(scalars);
     if (definition.unit != Definition::Unit::kTensor)
       run = cut_at_segments(run, value, part_scales, definition.unit == Definition::Unit::kMatrix);
     // Matrices that ranks have whole: each rank updates its own, which are cut alike on all of them.
@@ -211,7 +215,7 @@ class UpdateBuilder {
         attrs.state_rows = whole.rows / ranks;
       }
       if (together && ranks == 1) {
-        sharded_[&definition].push_back(
+        sharded_[{&definition, scalars}].push_back(
             {parameter, gradient, {outputs.begin() + 1, outputs.end()}, attrs, of.layer});
         continue;
       }
@@ -315,7 +319,7 @@ class UpdateBuilder {
 
   Graph& graph_;
   UpdateGraph& update_;
-  std::map<const Definition*, std::vector<ShardedRows>> sharded_;
+  std::map<std::pair<const Definition*, ValueId>, std::vector<ShardedRows>> sharded_;  // by their scalars
 };
 
 // The gradient of a parameter on all that hold it.
@@ -353,20 +357,26 @@ graph::Padding shard_padding(const Graph& graph, const ParameterRule& rule, cons
   return padding;
 }
 
-UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of) {
+UpdateGraph add_update(Graph& graph, ValueId token_count, ValueId loss_sum, const RuleOf& rule_of) {
   graph.set_phase(graph::Phase::kUpdate);
   UpdateGraph update;
-  update.hyper = add_named(graph, "hyper", DType::kU8, {kScalarBytes}, Role::kStep);
+  update.hyper = add_named(graph, "hyper", DType::kU8, {kHyperBytes}, Role::kStep);
   update.updates = add_named(graph, "updates", DType::kI64, {1}, Role::kState);
   graph.set_metric(graph::MetricKind::kHyper, update.hyper);
   graph.set_metric(graph::MetricKind::kUpdates, update.updates);
+  update.history = add_named(graph, "guard_history", DType::kU8, {kHistoryBytes}, Role::kState);
+  update.decision = add_named(graph, "decision", DType::kU8, {kDecisionBytes}, Role::kStep);
+  graph.set_metric(graph::MetricKind::kGuardHistory, update.history);
+  graph.set_metric(graph::MetricKind::kDecision, update.decision);
   update.scalars = add_named(graph, "scalars", DType::kU8, {kScalarBytes}, Role::kStep);
+  update.embedding_scalars = add_named(graph, "embedding_scalars", DType::kU8, {kScalarBytes}, Role::kStep);
   update.grad_norm = add_named(graph, "grad_norm", DType::kF32, {1}, Role::kStep);
   update.param_norm = add_named(graph, "param_norm", DType::kF32, {1}, Role::kStep);
   graph.set_metric(graph::MetricKind::kGradNorm, update.grad_norm);
   graph.set_metric(graph::MetricKind::kParamNorm, update.param_norm);
 
-  const ValueId tokens = sum_over_stages(graph, graph::sum_over_ranks(graph, token_count));
+  const std::vector<ValueId> sums = graph::sum_over_ranks(graph, {token_count, loss_sum});
+  const ValueId tokens = sum_over_stages(graph, sums[0]), loss = sum_over_stages(graph, sums[1]);
   std::vector<ValueId> gradients, counted_gradients, counted_parameters;
   for (const auto& parameter : graph.parameters()) {
     if (!parameter.is_trained()) {
@@ -385,9 +395,16 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, const RuleOf& rule_of)
   add_into<StepScalars>(graph,
                         {.hyper = update.hyper,
                          .token_count = tokens,
+                         .loss_sum = loss,
                          .updates = update.updates,
+                         .history = update.history,
                          .partials = {partials.begin(), partials.end()}},
-                        {.scalars = update.scalars, .norm = update.grad_norm, .updates = update.updates});
+                        {.scalars = update.scalars,
+                         .embedding_scalars = update.embedding_scalars,
+                         .norm = update.grad_norm,
+                         .updates = update.updates,
+                         .history = update.history,
+                         .decision = update.decision});
 
   UpdateBuilder builder(graph, update);
   for (size_t i = 0; i < graph.parameters().size(); ++i) {

@@ -48,15 +48,15 @@ Spread robust_spread(const std::vector<double>& values, GuardRule::Signal signal
   return {median, std::max(1.4826 * median_of(deviations), least)};
 }
 
-// The first 25 values give mean and variance; later ones decay them.
+// The first 25 values give mean and variance; later ones decay them, the mean first, as in ZClip.
 Spread decaying_spread(const std::vector<double>& values) {
   constexpr size_t kWarmup = 25;
   constexpr double kKeep = 0.97;
   Spread out = plain_spread({values.begin(), values.begin() + kWarmup});
-  double variance = out.sigma * out.sigma;
+  double variance = out.sigma * out.sigma * (kWarmup - 1) / kWarmup;  // not that of a sample
   for (size_t i = kWarmup; i < values.size(); ++i) {
-    const double deviation = values[i] - out.mean;
     out.mean = kKeep * out.mean + (1 - kKeep) * values[i];
+    const double deviation = values[i] - out.mean;
     variance = kKeep * variance + (1 - kKeep) * deviation * deviation;
   }
   out.sigma = std::sqrt(variance);
@@ -78,11 +78,15 @@ int64_t least_values(const GuardRule& rule) {
   return std::min<int64_t>(rule.window, std::max<int64_t>(20, rule.window / 4));
 }
 
-// The value above which a rule fires; infinite if there are not enough values.
+// The value at which a rule fires; infinite if there are not enough values.
 struct Limit {
   double fires = kNone;
   Spread spread = {};
 };
+bool exceeds(SpikePreset preset, double value, const Limit& limit) {
+  const bool is_multiple = preset == SpikePreset::kMegatron || preset == SpikePreset::kRatio;
+  return is_multiple ? value >= limit.fires && value > 0 : value > limit.fires;
+}
 Limit limit_of(const GuardRule& rule, const GuardHistory& history) {
   const bool is_loss = rule.signal == GuardRule::Signal::kLoss;
   const GuardHistory::Values& values = is_loss ? history.loss : history.grad_norm;
@@ -116,7 +120,7 @@ Limit limit_of(const GuardRule& rule, const GuardHistory& history) {
 
 // What a rule that fired clips a norm to.
 double clipped_norm(const GuardRule& rule, const Limit& limit, double norm) {
-  if (rule.preset != SpikePreset::kZClip) return limit.fires;
+  if (rule.preset != SpikePreset::kZClip) return rule.clip_factor * limit.fires;
   const double z = (norm - limit.spread.mean) / limit.spread.sigma;
   return limit.spread.mean + rule.threshold * rule.threshold / z * limit.spread.sigma;
 }
@@ -150,17 +154,17 @@ GuardDecision decide(const GuardRules& rules, double loss, double grad_norm, boo
   if (has_targets) out.nonfinite = (std::isfinite(loss) ? 0 : 1) | (std::isfinite(grad_norm) ? 0 : 2);
   out.skip = out.no_targets != 0 || out.nonfinite != 0 ? 1 : 0;
   double target = clip_norm > 0 ? clip_norm : kNone;  // norm to clip to
-  double counted = grad_norm;                         // what the history gets
+  double counted = grad_norm;                         // added to the history
   for (int r = 0; r < rules.count; ++r) {
     const GuardRule& rule = rules.rules[static_cast<size_t>(r)];
     const Limit limit = limit_of(rule, history);
     out.limit[static_cast<size_t>(r)] = limit.fires;
     const double value = rule.signal == GuardRule::Signal::kLoss ? loss : grad_norm;
     if (out.skip != 0 && (out.no_targets != 0 || out.nonfinite != 0)) continue;
-    if (!(value > limit.fires)) continue;
+    if (!exceeds(rule.preset, value, limit)) continue;
     out.fired |= uint32_t{1} << r;
     if (rule.effect == GuardRule::Effect::kSkip) out.skip = 1;
-    if (rule.effect == GuardRule::Effect::kClip) {
+    if (rule.effect == GuardRule::Effect::kClip && rule.signal == GuardRule::Signal::kGradNorm) {
       const double norm = clipped_norm(rule, limit, grad_norm);
       target = std::min(target, norm);
       counted = std::min(counted, norm);
@@ -168,7 +172,11 @@ GuardDecision decide(const GuardRules& rules, double loss, double grad_norm, boo
   }
   // As torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)).
   out.clip = target < kNone ? std::min(1.0, target / (grad_norm + 1e-6)) : 1.0;
-  if (out.skip != 0) return out;
+  if (out.skip != 0) {
+    if (has_targets) ++history.skipped_in_row;
+    return out;
+  }
+  history.skipped_in_row = 0;
   accept(history.loss, history.accepted, loss);
   accept(history.grad_norm, history.accepted, counted);
   ++history.accepted;

@@ -35,6 +35,7 @@ struct GuardRule {
   } effect = Effect::kSkip;
   int32_t window = 128;
   double threshold = 8;
+  double clip_factor = 1;  // kClip, but for kZClip: of the limit
 };
 
 // The rules of a step, written by the host before its first micro-batch.
@@ -49,7 +50,8 @@ struct GuardHistory {
     std::array<double, kMostGuardWindow> first = {};   // of the run
     std::array<double, kMostGuardWindow> recent = {};  // value i of the run at i % kMostGuardWindow
   };
-  int64_t accepted = 0;  // number of values so far
+  int64_t accepted = 0;        // number of values so far
+  int64_t skipped_in_row = 0;  // steps since the last accepted one, without those that have no target
   Values loss, grad_norm;
 };
 

@@ -14,6 +14,7 @@
 #include "graph/graph.h"
 #include "graph/op.h"
 #include "graph/shard.h"
+#include "optim/guard.h"
 
 namespace strata::optim {
 
@@ -25,11 +26,15 @@ inline constexpr int64_t kNormBlock = 1 << 16;
 struct UpdateHyper {
   double max_grad_norm = 0;  // 0: no clipping
   float lr = 0;
+  float embedding_scale = 1;  // factor on the gradients of embeddings
+  GuardRules rules = {};
 };
-// Bytes of "hyper" and "scalars" in the per-step parameters; the kernels' own struct of scalars has at most
-// this size.
-inline constexpr int64_t kScalarBytes = 64;
-static_assert(sizeof(UpdateHyper) <= kScalarBytes);
+// Bytes of "hyper", "scalars", "guard_history" and "decision"; the kernels' own structs have at most these
+// sizes.
+inline constexpr int64_t kHyperBytes = 512, kScalarBytes = 64;
+inline constexpr auto kHistoryBytes = static_cast<int64_t>(sizeof(GuardHistory));
+inline constexpr auto kDecisionBytes = static_cast<int64_t>(sizeof(GuardDecision));
+static_assert(sizeof(UpdateHyper) <= kHyperBytes);
 
 struct Definition;  // definition.h
 
@@ -104,12 +109,15 @@ struct State {
 };
 
 struct UpdateGraph {
-  graph::ValueId hyper = graph::kNone;       // u8[kScalarBytes], an UpdateHyper
-  graph::ValueId updates = graph::kNone;     // i64[1]: updates made so far; a skipped step makes none
-  graph::ValueId scalars = graph::kNone;     // u8[kScalarBytes], input of the update kernels
-  graph::ValueId grad_norm = graph::kNone;   // f32[1]: norm of the mean gradient, before clipping
-  graph::ValueId param_norm = graph::kNone;  // f32[1]: norm of all parameters after the update
-  std::vector<State> states;                 // all begin as zeros
+  graph::ValueId hyper = graph::kNone;              // u8[kHyperBytes], an UpdateHyper
+  graph::ValueId updates = graph::kNone;            // i64[1]: updates made so far; a skipped step makes none
+  graph::ValueId history = graph::kNone;            // u8[kHistoryBytes], a GuardHistory: device state
+  graph::ValueId decision = graph::kNone;           // u8[kDecisionBytes], a GuardDecision
+  graph::ValueId scalars = graph::kNone;            // u8[kScalarBytes], input of the update kernels
+  graph::ValueId embedding_scalars = graph::kNone;  // the same for the kernels of embeddings
+  graph::ValueId grad_norm = graph::kNone;          // f32[1]: norm of the mean gradient, before clipping
+  graph::ValueId param_norm = graph::kNone;         // f32[1]: norm of all parameters after the update
+  std::vector<State> states;                        // all begin as zeros
 };
 
 // The rule for a parameter of the graph, which may be part of the parameter that rules refer to.
@@ -122,9 +130,10 @@ graph::Padding shard_padding(const graph::Graph& graph, const ParameterRule& rul
                              const graph::Value& parameter);
 
 // Appends the update of every parameter of a differentiated graph. `token_count` is the accumulator by which
-// the summed gradients are divided. A step without a valid target, or whose norm is not finite, is skipped:
-// parameters and states stay unchanged.
-UpdateGraph add_update(graph::Graph& graph, graph::ValueId token_count, const RuleOf& rule_of);
+// the summed gradients and `loss_sum` are divided. A step that the guard skips leaves parameters and states
+// unchanged.
+UpdateGraph add_update(graph::Graph& graph, graph::ValueId token_count, graph::ValueId loss_sum,
+                       const RuleOf& rule_of);
 
 // Attributes of every optimizer's op. If a node is for some rows of a parameter of `of_rows` rows, these name
 // the rows and their position in its states; rows 0: all of them.

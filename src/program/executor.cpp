@@ -371,8 +371,15 @@ int64_t Executor::offset_of(size_t index, const Action& action, const Instructio
 }
 
 void Executor::download_operand(size_t index, const Action& action, const Instruction& instruction,
-                                size_t operand, void* to, int64_t bytes) const {
-  device_->download(*arena_, offset_of(index, action, instruction, operand, bytes), to, bytes);
+                                size_t operand, void* to, int64_t bytes, int64_t offset) const {
+  const int64_t at = offset_of(index, action, instruction, operand, offset + bytes) + offset;
+  device_->download(*arena_, at, to, bytes);
+}
+
+void Executor::upload_operand(size_t index, const Action& action, const Instruction& instruction,
+                              size_t operand, const void* from, int64_t bytes, int64_t offset) const {
+  const int64_t at = offset_of(index, action, instruction, operand, offset + bytes) + offset;
+  device_->upload(*arena_, at, from, bytes);
 }
 
 void Executor::upload(const Persistent& value, const void* from, int64_t bytes, int64_t offset) const {

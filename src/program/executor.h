@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
@@ -86,9 +87,12 @@ class Executor {
   bool reads(size_t program, Column column) const {
     return set_->programs[program].graph.column(column) != graph::kNone;
   }
-  // `bytes` bytes of an operand of an instruction, inputs before outputs, as the action sees it.
+  // Bytes [offset, offset + bytes) of an operand of an instruction, inputs before outputs, as the action sees
+  // it.
   void download_operand(size_t program, const Action& action, const Instruction& instruction, size_t operand,
-                        void* to, int64_t bytes) const;
+                        void* to, int64_t bytes, int64_t offset = 0) const;
+  void upload_operand(size_t program, const Action& action, const Instruction& instruction, size_t operand,
+                      const void* from, int64_t bytes, int64_t offset = 0) const;
 
   // For other ranks, since it was made.
   double seconds_waited() const { return underway_.seconds_waited(); }
@@ -109,7 +113,8 @@ class Executor {
     // for immediately, and nothing overlaps it.
     virtual bool wants_results() const { return false; }
   };
-  void observe(Observer* observer) { observer_ = observer; }
+  // Returns the previous one.
+  Observer* observe(Observer* observer) { return std::exchange(observer_, observer); }
 
  private:
   Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device,

@@ -253,7 +253,9 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
     graph::scatter_gradients(graph, options.zero);
     sum_router_counts(graph);
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");
-    model.states = optim::add_update(graph, losses.token_count, options.rule_of).states;
+    model.states = optim::add_update(graph, losses.token_count, graph.metric(graph::MetricKind::kLossSum),
+                                     options.rule_of)
+                       .states;
   } else if (options.pipeline != nullptr) {
     model.messages = StageBuilder(graph, *options.pipeline, ranges).forward();
   }

@@ -16,6 +16,22 @@ void write_terms(const Executor& executor, std::span<const int64_t> terms) {
   }
 }
 
+optim::GuardHistory guard_history(const Executor& executor) {
+  optim::GuardHistory history;
+  executor.download(0, executor.program(0).graph.metric(MetricKind::kGuardHistory), &history, sizeof history);
+  return history;
+}
+
+void set_guard_history(const Executor& executor, const optim::GuardHistory& history) {
+  executor.upload(0, executor.program(0).graph.metric(MetricKind::kGuardHistory), &history, sizeof history);
+}
+
+optim::GuardDecision decision_of(const Executor& executor) {
+  optim::GuardDecision decision;
+  executor.download(0, executor.program(0).graph.metric(MetricKind::kDecision), &decision, sizeof decision);
+  return decision;
+}
+
 int64_t updates_made(const Executor& executor) {
   int64_t updates = 0;
   executor.download(0, executor.program(0).graph.metric(MetricKind::kUpdates), &updates, sizeof updates);

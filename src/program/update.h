@@ -15,6 +15,11 @@ void write_hyper(const Executor& executor, const optim::UpdateHyper& hyper);
 // their own (models/head.h): the main one's, then those of further tokens. Before the first micro-batch.
 void write_terms(const Executor& executor, std::span<const int64_t> terms);
 
+// The values of accepted steps, and the decision on the newest step.
+optim::GuardHistory guard_history(const Executor& executor);
+void set_guard_history(const Executor& executor, const optim::GuardHistory& history);
+optim::GuardDecision decision_of(const Executor& executor);
+
 // Device state, which instructions count on; a skipped step makes no update.
 int64_t updates_made(const Executor& executor);
 void set_updates_made(const Executor& executor, int64_t updates);

@@ -15,6 +15,7 @@
 #include "observe/plot.h"
 #include "observe/run_history.h"
 #include "program/memory_report.h"
+#include "train/snapshots.h"
 
 namespace strata::training {
 namespace {
@@ -94,15 +95,11 @@ RunReporter::RunReporter(FileSystem& files, const config::RunConfig& config,
       total_steps_(total_steps),
       folder_(config.run.folder),
       metrics_(files, folder_),
+      alerts_(files, folder_),
       progress_(make_progress(total_steps, observer)) {
   metrics_.resume_at(start_step);
   table_ = observe::read_metrics(folder_ / "metrics.jsonl");
-  if (const program::Ranks& ranks = executor.ranks(); !ranks.alone())
-    ranks_.emplace(files, folder_, ranks.all().size(), config.log.interval_steps, start_step);
-  if (const models::Experts& experts = executor.set().options.model.experts; experts.count > 0) {
-    experts_.emplace(files, folder_, config.log.interval_steps, start_step);
-    alarm_.emplace(experts.route.k);
-  }
+  open_logs(start_step);
   changed();
 }
 
@@ -115,19 +112,37 @@ void RunReporter::changed() {
   }
 }
 
+void RunReporter::open_logs(int64_t step) {
+  ranks_.reset();
+  experts_.reset();
+  layers_.reset();
+  if (const int64_t every = config::steps_between(config_.log.layers); every > 0)
+    layers_.emplace(files_, folder_, every, step);
+  if (const program::Ranks& ranks = executor_.ranks(); !ranks.alone())
+    ranks_.emplace(files_, folder_, ranks.all().size(), config_.log.interval_steps, step);
+  if (const models::Experts& experts = executor_.set().options.model.experts; experts.count > 0) {
+    experts_.emplace(files_, folder_, config_.log.interval_steps, step);
+    alarm_.emplace(experts.route.k);
+  }
+}
+
+void RunReporter::roll_back(int64_t step) {
+  metrics_.resume_at(step);
+  table_.drop_after(step);
+  open_logs(step);
+}
+
 void RunReporter::step(const StepRecord& record) {
   ++steps_seen_;
+  alerts_.report();
   data_wait_seconds_ += record.data_wait_seconds;
   const double tokens_per_s = static_cast<double>(record.step_tokens) / record.step_seconds;
   const double flops_per_s = record.flops / record.step_seconds;
   const double mfu = record.peak_flops > 0 ? flops_per_s / record.peak_flops : kNotKnown;
   const auto memory = resident_bytes();
   observe::MetricFields fields{{"tokens", record.tokens}, {"time", unix_seconds()}};
-  if (record.loss) {
-    fields.push_back({"loss", *record.loss});
-  } else {
-    fields.push_back({"skipped", true});  // no target: no update
-  }
+  if (record.loss) fields.push_back({"loss", *record.loss});
+  if (record.decision.skip != 0) fields.push_back({"skipped", true});  // no update was made
   fields.push_back({"grad_norm", record.grad_norm});
   fields.push_back({"lr", record.lr});
   fields.push_back({"tokens_per_s", tokens_per_s});
@@ -153,6 +168,15 @@ void RunReporter::step(const StepRecord& record) {
   }
   add_spread(fields, record.ranks);
   fields.push_back({"param_norm", record.param_norm});
+  if (record.noise_scale) fields.push_back({"noise_scale", *record.noise_scale});
+  if (record.statistics) {
+    const StepStatistics& found = *record.statistics;
+    if (found.update_ratio) fields.push_back({"update_ratio", *found.update_ratio});
+    if (found.logit_max) fields.push_back({"logit_max", *found.logit_max});
+    if (found.attention_max) fields.push_back({"attention_max", *found.attention_max});
+    if (layers_ && found.has_layers) layers_->step(record.step, layers_of(found));
+  }
+  fields.push_back({"weights_digest", record.weights_digest});
   fields.push_back({"first_sample", record.first_sample});
   for (const auto& [name, value] : record.evaluations) fields.push_back({name, value});
   metrics_.step(record.step, fields);
@@ -198,6 +222,12 @@ void RunReporter::event(const std::string& name, int64_t step, const observe::Me
   observe::MetricFields timed = fields;
   timed.push_back({"time", unix_seconds()});
   metrics_.event(name, step, timed);
+  if (name == "alert" || name == "gave_up") {
+    const observe::MetricsEvent event{name, step, timed};
+    alerts_.set_command(config::alert_command(config_));  // which may have changed
+    alerts_.raise(name == "alert" ? observe::text_of(event, "rule") : name,
+                  observe::event_line(name, step, timed));
+  }
   table_.add_event({name, step, std::move(timed)});
 }
 
@@ -210,7 +240,8 @@ void RunReporter::sample(int64_t step, const std::string& prompt, const std::str
 namespace {
 
 // The contents of the arena, by purpose.
-std::vector<observe::MemoryShare> memory_shares(const program::Executor& executor) {
+std::vector<observe::MemoryShare> memory_shares(const program::Executor& executor,
+                                                const config::RecoveryTable& recovery) {
   const program::ProgramSet& set = executor.set();
   std::map<graph::Role, double> by_role;
   for (const auto& value : set.persistent) by_role[value.role] += static_cast<double>(value.bytes);
@@ -224,6 +255,9 @@ std::vector<observe::MemoryShare> memory_shares(const program::Executor& executo
   shares.push_back(
       {"activations and scratch", static_cast<double>(set.arena_bytes - set.workspace_offset), kNotKnown});
   shares.push_back({"copies for saves", static_cast<double>(program::save_staging_bytes(set)), kNotKnown});
+  if (has_snapshots(recovery, set))
+    shares.push_back(
+        {"snapshots to go back to", static_cast<double>(snapshot_bytes(recovery, set)), kNotKnown});
   if (const int64_t bytes = executor.ranks().staging_bytes(); bytes > 0)
     shares.push_back({"messages to other ranks", static_cast<double>(bytes), kNotKnown});
   return shares;
@@ -268,7 +302,7 @@ void RunReporter::draw(observe::RunState state, const std::string& why) {
     if (seconds > 0) page.step_time.push_back({family, seconds * 1e3 / steps});
   }
   page.step_time.push_back({"waiting for data", data_wait_seconds_ * 1e3 / steps});
-  page.memory = memory_shares(executor_);
+  page.memory = memory_shares(executor_, config_.recovery);
   page.memory.push_back({"process, resident", 0, static_cast<double>(resident_bytes())});
   for (const auto& event : table_.events()) {
     if (event.event == "sample") {
@@ -292,6 +326,7 @@ void RunReporter::draw(observe::RunState state, const std::string& why) {
 void RunReporter::finish(observe::RunState state, const std::string& why) {
   progress_.finish();
   if (experts_) experts_->flush();
+  alerts_.finish();
   redraw(state, why);
   metrics_.sync();
 }

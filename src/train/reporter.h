@@ -8,11 +8,13 @@
 
 #include "base/clock.h"
 #include "config/run_config.h"
+#include "observe/layer_log.h"
 #include "observe/metrics.h"
 #include "observe/progress.h"
 #include "observe/run_page.h"
 #include "observe/tensorboard.h"
 #include "program/executor.h"
+#include "train/alerts.h"
 #include "train/collapse_alarm.h"
 #include "train/step_record.h"
 #include "train/trainer.h"
@@ -31,6 +33,10 @@ class Reporter {
   virtual void fact(const std::string&, const std::string&) {}
   // The settings that extend a finished run.
   virtual void extension(const std::string&) {}
+  // Forgets the steps after `step`, which are undone.
+  virtual void roll_back(int64_t) {}
+  // A line on the terminal about an event.
+  virtual void note(const std::string&) {}
   // The number of steps of the run, if it has changed.
   virtual void total_steps(int64_t) {}
   // After a change of the configuration.
@@ -52,6 +58,8 @@ class RunReporter final : public Reporter {
   }
   void fact(const std::string& name, const std::string& text) override { facts_.emplace_back(name, text); }
   void extension(const std::string& sets) override { extension_ = sets; }
+  void roll_back(int64_t step) override;
+  void note(const std::string& text) override { progress_.note(text); }
   void total_steps(int64_t steps) override {
     total_steps_ = steps;
     progress_.total_steps(steps);
@@ -60,6 +68,8 @@ class RunReporter final : public Reporter {
   void finish(observe::RunState state, const std::string& why = "") override;
 
  private:
+  // Opens the logs of ranks and experts after this step.
+  void open_logs(int64_t step);
   // Logs the load of experts and warns of collapsed routers.
   void watch_routing(const StepRecord& record);
   // Redraws loss.svg and index.html. A failure is only a warning: the metrics are stored elsewhere.
@@ -73,10 +83,12 @@ class RunReporter final : public Reporter {
   int64_t total_steps_;
   Path folder_;
   observe::MetricsSink metrics_;
+  Alerts alerts_;
   observe::MetricsTable table_;
   observe::Progress progress_;
   std::optional<observe::RankLog> ranks_;      // with several ranks
   std::optional<observe::ExpertLog> experts_;  // for models with experts
+  std::optional<observe::LayerLog> layers_;    // unless log.layers is "never"
   std::optional<CollapseAlarm> alarm_;         // for models with experts
   std::optional<observe::TensorBoardWriter> tensorboard_;
   std::string extension_;

@@ -42,7 +42,6 @@ std::optional<config::Change> check_state(const RunInputs& inputs, RunStore& sto
 
 Resumed resume_run(const RunInputs& inputs, RunStore& store, program::Executor& executor,
                    const std::string& resume, bool accept_changes) {
-  const config::RunConfig& config = inputs.config;
   Resumed resumed{.state = {}, .from_elsewhere = resume != "auto" && resume != "never", .change = {}};
   const std::optional<TrainingState> stored = resumed.from_elsewhere
                                                   ? store.load(resume, inputs.model, executor)
@@ -52,10 +51,15 @@ Resumed resume_run(const RunInputs& inputs, RunStore& store, program::Executor& 
     resumed.state = *stored;
     return resumed;
   }
+  start_weights(inputs, executor);
+  return resumed;
+}
+
+void start_weights(const RunInputs& inputs, program::Executor& executor) {
+  const config::RunConfig& config = inputs.config;
   program::initialize_weights(executor, static_cast<uint64_t>(config.run.seed));
   if (!config.model.from.empty() && config.model.init == config::ModelInit::kWeights)
     checkpoint::load_hugging_face(config::model_folder(config), inputs.model, executor);
-  return resumed;
 }
 
 void log_order(const data::SampleSource& samples) {

@@ -23,6 +23,9 @@ struct Resumed {
 Resumed resume_run(const RunInputs& inputs, RunStore& store, program::Executor& executor,
                    const std::string& resume, bool accept_changes);
 
+// The model's initial weights.
+void start_weights(const RunInputs& inputs, program::Executor& executor);
+
 // Logs where the order of samples begins and how the epochs in flight are completed.
 void log_order(const data::SampleSource& samples);
 

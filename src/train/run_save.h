@@ -12,6 +12,6 @@ namespace strata::training {
 // `evaluations`: the newest results. The result refers to the inputs and the executor.
 RunStore::Save make_save(const RunInputs& inputs, const program::Executor& executor,
                          const RunPosition& position, const StepRecord& newest,
-                         const EvaluationResults& evaluations);
+                         const EvaluationResults& evaluations, const Journal& journal);
 
 }  // namespace strata::training

@@ -14,6 +14,7 @@
 namespace strata::training {
 
 using Json = nlohmann::ordered_json;
+using optim::GuardHistory;
 
 namespace {
 
@@ -54,6 +55,33 @@ std::vector<data::SourcePosition> sources_from(const nlohmann::json& list) {
   return out;
 }
 
+Json values_json(const GuardHistory::Values& values, int64_t accepted) {
+  const auto count = static_cast<std::ptrdiff_t>(std::min(accepted, optim::kMostGuardWindow));
+  return {{"first", std::vector<double>(values.first.begin(), values.first.begin() + count)},
+          {"recent", std::vector<double>(values.recent.begin(), values.recent.begin() + count)}};
+}
+
+void take_values(const nlohmann::json& json, GuardHistory::Values& values) {
+  const auto take = [&](const char* name, auto& to) {
+    const auto from = json.at(name).get<std::vector<double>>();
+    if (from.size() > to.size())
+      throw DataError("[guard] has {} values, at most {} fit", from.size(), to.size());
+    std::copy(from.begin(), from.end(), to.begin());
+  };
+  take("first", values.first);
+  take("recent", values.recent);
+}
+
+GuardHistory guard_from(const nlohmann::json& json) {
+  GuardHistory history;
+  json.at("accepted").get_to(history.accepted);
+  json.at("skipped_in_row").get_to(history.skipped_in_row);
+  if (history.accepted < 0 || history.skipped_in_row < 0) throw DataError("[guard] has a negative count");
+  take_values(json.at("loss"), history.loss);
+  take_values(json.at("grad_norm"), history.grad_norm);
+  return history;
+}
+
 Path accepted_path(const Path& folder) {
   return folder / "data" / "accepted.json";
 }
@@ -75,6 +103,13 @@ std::string to_json(const TrainingState& state) {
   json["seed"] = state.seed;
   json["tokenizer"] = state.tokenizer;
   json["data"] = state.data;
+  json["guard"] = {{"accepted", state.guard.accepted},
+                   {"skipped_in_row", state.guard.skipped_in_row},
+                   {"loss", values_json(state.guard.loss, state.guard.accepted)},
+                   {"grad_norm", values_json(state.guard.grad_norm, state.guard.accepted)}};
+  if (state.noise.measured > 0) json["noise"] = to_json(state.noise);
+  if (!state.noise_ramp.empty()) json["noise_ramp"] = state.noise_ramp;
+  if (!state.journal.is_empty()) json["journal"] = state.journal.to_json();
   return dump_json(json, 2) + "\n";
 }
 
@@ -100,6 +135,11 @@ TrainingState training_state_from_json(const std::string& text, const std::strin
                       sources_from(origin.at("sources"))};
       state.sources = sources_from(json.at("sources"));
     }
+    if (json.contains("guard")) state.guard = guard_from(json.at("guard"));  // older checkpoints have none
+    if (json.contains("noise"))
+      state.noise = noise_state_from_json(json.at("noise").get<std::string>(), where);
+    state.noise_ramp = json.value("noise_ramp", std::string());
+    if (json.contains("journal")) state.journal = Journal::from_json(json.at("journal"), where);
     return state;
   } catch (const nlohmann::json::exception& error) {
     throw DataError("[{}] is not the state of a run: {}", where, error.what());
@@ -165,6 +205,27 @@ bool RunStore::accepted_data(const std::string& fingerprint) const {
   return json.is_object() && json.value("data", nlohmann::json()) == fingerprint;
 }
 
+std::optional<Journal> RunStore::journal() const {
+  const Path path = folder_ / "journal.json";
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  const auto json = parse_json_or_discard<nlohmann::json>(read_file(path));
+  return Journal::from_json(json, path.string());
+}
+
+void RunStore::write_journal(const Journal& journal) {
+  write_file_atomically(files_, folder_ / "journal.json", dump_json(journal.to_json(), 1) + "\n");
+}
+
+namespace {
+
+// The counters and values that instructions count on, which tensor files do not have.
+void put_counters(const program::Executor& executor, const TrainingState& state) {
+  program::set_updates_made(executor, state.updates);
+  program::set_guard_history(executor, state.guard);
+}
+
+}  // namespace
+
 std::optional<TrainingState> RunStore::load_newest(const models::ModelConfig& model,
                                                    const program::Executor& executor) const {
   const auto weights = checkpoint::weight_views(model, executor);
@@ -177,8 +238,22 @@ std::optional<TrainingState> RunStore::load_newest(const models::ModelConfig& mo
   }
   const TrainingState state =
       training_state_from_json(loaded->state_json, (loaded->path / "state.json").string());
-  program::set_updates_made(executor, state.updates);
+  put_counters(executor, state);
   return state;
+}
+
+std::optional<TrainingState> RunStore::load_at_most(int64_t step, const models::ModelConfig& model,
+                                                    const program::Executor& executor) const {
+  for (const auto& listed : checkpoint::list_checkpoints(checkpoints())) {
+    if (listed.step > step) continue;
+    try {
+      if (!checkpoint::read_manifest(listed.path).health.good()) continue;
+      return load(listed.path.string(), model, executor);
+    } catch (const DataError& error) {  // the same on all ranks
+      log_warning("checkpoint {} is unusable and was skipped: {}", listed.path.string(), error.what());
+    }
+  }
+  return std::nullopt;
 }
 
 Path named_checkpoint(const std::string& checkpoint) {
@@ -199,7 +274,7 @@ TrainingState RunStore::load(const std::string& checkpoint, const models::ModelC
   const auto states = checkpoint::state_views(model, executor);
   const auto loaded = checkpoint::load_checkpoint(path, weights, states, executor.ranks().all());
   TrainingState state = training_state_from_json(loaded.state_json, (path / "state.json").string());
-  program::set_updates_made(executor, state.updates);
+  put_counters(executor, state);
   return state;
 }
 

@@ -11,6 +11,8 @@
 #include "data/tokenizer/tokenizer.h"
 #include "models/model.h"
 #include "program/executor.h"
+#include "train/journal.h"
+#include "train/noise_scale.h"
 
 namespace strata::training {
 
@@ -27,8 +29,12 @@ struct TrainingState {
   data::DataOrigin origin;
   std::vector<data::SourcePosition> sources;  // position of each at next_sample
   uint64_t seed = 0;
-  std::string tokenizer;  // hash; empty: none
-  std::string data;       // fingerprint of the training tokens
+  std::string tokenizer;           // hash; empty: none
+  std::string data;                // fingerprint of the training tokens
+  optim::GuardHistory guard = {};  // device state: values for comparing the next steps
+  Journal journal = {};            // everything done to the run up to here
+  NoiseState noise = {};
+  std::string noise_ramp = {};  // NoiseRamp::state() as text, where the batch follows the noise scale
 };
 std::string to_json(const TrainingState& state);
 TrainingState training_state_from_json(const std::string& text, const std::string& where);
@@ -62,6 +68,9 @@ class RunStore {
   // damaged ones; nullopt if there is no good one.
   std::optional<TrainingState> load_newest(const models::ModelConfig& model,
                                            const program::Executor& executor) const;
+  // Like load_newest(), from the newest good checkpoint of at most this step.
+  std::optional<TrainingState> load_at_most(int64_t step, const models::ModelConfig& model,
+                                            const program::Executor& executor) const;
   // Like load_newest(), from a given checkpoint, or from the newest one in a run folder.
   TrainingState load(const std::string& checkpoint, const models::ModelConfig& model,
                      const program::Executor& executor) const;
@@ -72,6 +81,10 @@ class RunStore {
   bool accepted_data(const std::string& fingerprint) const;
   // Renames checkpoints after `step`, so that a run that went back does not resume from them.
   void set_aside_after(int64_t step);
+
+  // Everything done to the run: the file is newer than the journal of the newest checkpoint; nullopt: none.
+  std::optional<Journal> journal() const;
+  void write_journal(const Journal& journal);
 
   struct Save {
     const models::ModelConfig& model;

@@ -22,7 +22,9 @@ void report_start(Reporter& reporter, const RunInputs& inputs, const RunPosition
   observe::MetricFields start{{"parameters", models::parameter_count(model)},
                               {"arena_bytes", executor.arena_bytes()},
                               {"process_seconds", process_seconds()},
-                              {"program", fmt::format("strata {}", program_version())}};
+                              {"program", fmt::format("strata {}", program_version())},
+                              {"isa", executor.device().spec().isa.str()},
+                              {"threads", *config.device.threads}};
   if (!inputs.ranks.alone()) start.push_back({"staging_bytes", inputs.ranks.staging_bytes()});
   reporter.event(step == 0 ? "start" : "resume", step, start);
   reporter.fact("model", fmt::format("{}, {}", models::parameters_in_words(model),
@@ -33,6 +35,7 @@ void report_start(Reporter& reporter, const RunInputs& inputs, const RunPosition
   reporter.fact("batch",
                 fmt::format("{} sequences of {} tokens, {} per micro-batch", training.global_batch_size,
                             training.sequence_length, *training.micro_batch_size));
+  if (const std::string ramp = config::ramps_in_words(config); !ramp.empty()) reporter.fact("ramp", ramp);
   reporter.fact("data", config::to_string(position.plan()));
   reporter.fact("precision", std::string(name_of(config::activation_dtype(config))));
   reporter.extension(position.extension());

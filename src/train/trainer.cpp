@@ -13,6 +13,7 @@
 #include "checkpoint/shared_folder.h"
 #include "comm/exchange.h"
 #include "config/objective.h"
+#include "config/steerable.h"
 #include "hardware/device_spec.h"
 #include "program/explain.h"
 #include "program/memory_report.h"
@@ -21,6 +22,7 @@
 #include "train/evaluations.h"
 #include "train/same_start.h"
 #include "train/shared_run.h"
+#include "train/snapshots.h"
 #include "train/training_loop.h"
 
 namespace strata::training {
@@ -42,7 +44,10 @@ std::optional<config::RunConfig> binding_config(const std::string& resume, const
   if (!stored) return std::nullopt;
   // Runs of earlier versions had one rank and stored degrees for one.
   stored = config::with_degrees(*stored, config::mesh_of(*stored).ranks());
-  const auto changes = config::compare_for_resume(*stored, asked);
+  // Settings changed during the run are in its journal.
+  const auto journal = store.journal();
+  const auto changes = config::compare_for_resume(
+      *stored, journal ? config::keep_steered(asked, *stored, journal->set_keys()) : asked);
   // Before the first checkpoint a run may change any setting.
   const bool free = std::all_of(changes.begin(), changes.end(), [](const config::Change& c) {
     return c.resume == config::ResumeClass::kFree;
@@ -82,6 +87,7 @@ void describe(const config::RunConfig& config, const models::ModelConfig& model,
       human_count(static_cast<double>(config.training.global_batch_size * config.training.sequence_length)),
       total_steps, config::to_string(plan));
   for (const std::string& warning : config::repetition_warnings(plan)) log_warning("{}", warning);
+  if (const std::string ramp = config::ramps_in_words(config); !ramp.empty()) log_info("ramp: {}", ramp);
   log_info("program: {} instructions per micro-batch of {} x {}, {}, recompute {}, arena {}",
            set.programs[config::kTrainProgram].micro_batch_instructions(), *config.training.micro_batch_size,
            config.training.sequence_length, name_of(config::activation_dtype(config)),
@@ -90,9 +96,18 @@ void describe(const config::RunConfig& config, const models::ModelConfig& model,
 }
 
 // A budget may allow more than the machine has.
-void check_memory(const program::ProgramSet& set, int local_ranks) {
+void check_memory(const config::RecoveryTable& recovery, const program::ProgramSet& set, int local_ranks) {
   const int64_t there = holdable_memory() / local_ranks;
-  const int64_t needed = set.arena_bytes + program::save_staging_bytes(set);
+  const int64_t copies = has_snapshots(recovery, set) ? snapshot_bytes(recovery, set) : 0;
+  const int64_t needed = set.arena_bytes + program::save_staging_bytes(set) + copies;
+  if (recovery.in_memory == true && there > 0 && needed > there) {
+    throw ConfigError(
+        "[recovery.in_memory] {} snapshots take {} of memory: with the {} of the step only {} are free {}; set it "
+        "to \"auto\", take snapshots less often (recovery.snapshot) or shorten recovery.detection_delay",
+        snapshots_kept(recovery), human_bytes(static_cast<double>(copies)),
+        human_bytes(static_cast<double>(needed - copies)), human_bytes(static_cast<double>(there)),
+        where_memory_ends());
+  }
   if (there == 0 || needed <= there) return;
   throw WorldError(
       "[memory] the run needs {}: only {} are free {}; lower memory.budget, or set it to \"auto\"",
@@ -131,7 +146,9 @@ std::vector<int32_t> stages_to_compile(const config::RunConfig& config, const co
 }  // namespace
 
 TrainResult train_run(comm::World& world, const RunOptions& options, const std::function<bool()>& stop) {
-  FileSystem& files = options.files != nullptr ? *options.files : posix_file_system();
+  InjectedDisk disk(options.files != nullptr ? *options.files : posix_file_system());
+  const bool injects = !options.config.debug.inject.empty();
+  FileSystem& files = injects ? disk : disk.under();
   const config::RankPlace place{.ranks = world.size(), .local_ranks = world.local_size()};
   const bool is_first = world.rank() == 0;
   std::optional<LogSink> lines;
@@ -186,7 +203,7 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
   const config::RunPlan& plan = *shared.plan;
   const config::RunConfig& chosen = plan.config;
   std::shared_ptr<const program::ProgramSet> set = plan.set(stage_of(chosen, world));
-  check_memory(*set, place.local_ranks);
+  check_memory(chosen.recovery, *set, place.local_ranks);
   if (is_first) check_prompts(chosen, plan.tokens(), *set);
   const program::Ranks ranks(world, set->options);
   require_same_work(world, ranks.all(), chosen, plan.data, *set);
@@ -200,6 +217,7 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
        .stop = stop,
        .observer = options.observer,
        .changes = changes,
+       .disk = injects ? &disk : nullptr,
        .likely = store.likely_state(options.resume)});
   if (is_first) {
     for (const config::Change& change : changes) {

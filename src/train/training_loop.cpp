@@ -4,17 +4,19 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/exchange.h"
 #include "program/initialize.h"
 #include "program/memory_report.h"
+#include "program/update.h"
 #include "train/evaluations.h"
 #include "train/flops_meter.h"
+#include "train/injector.h"
 #include "train/resume.h"
 #include "train/run_save.h"
 #include "train/start_report.h"
 #include "train/step_runner.h"
 #include "train/step_traces.h"
-#include "train/verdict.h"
 
 namespace strata::training {
 
@@ -23,7 +25,8 @@ TrainingLoop::TrainingLoop(const RunInputs& inputs, LoopOptions options)
       inputs_{config_, inputs.model, inputs.tokenizer, inputs.data, inputs.ranks},
       options_(std::move(options)),
       position_(inputs_, options_.likely.value_or(TrainingState{})),
-      stop_text_(options_.store.checkpoints()) {}
+      stop_text_(options_.store.checkpoints()),
+      recovery_(inputs_.config.recovery) {}
 
 int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,
                             bool accept_changes) {
@@ -33,7 +36,22 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
   const Resumed resumed = resume_run(inputs_, options_.store, *executor_, resume, accept_changes);
   if (resumed.change) options_.changes.push_back(*resumed.change);
   from_elsewhere_ = resumed.from_elsewhere;
+  journal_ = resumed.state.journal;
+  // The folder's journal may be newer: a run that was killed takes the steps that it had taken.
+  if (const auto newer = options_.store.journal(); newer && !from_elsewhere_ && resumed.state.step > 0)
+    journal_ = *newer;
+  // Settings given now replace those made during the run.
+  for (const config::Change& change : options_.changes) {
+    if (!journal_.sets(change.key)) continue;
+    journal_.add({.kind = Effect::Kind::kSet,
+                  .step = resumed.state.step,
+                  .key = change.key,
+                  .value = change.after,
+                  .by = "resume"});
+  }
+  apply_settings(journal_.settings(0, resumed.state.step));
   position_.continue_from(resumed.state);
+  take_noise(resumed.state);
   if (position_.is_reordered()) log_order(*position_.samples());
   if (from_elsewhere_ && inputs_.is_first()) options_.store.set_aside_after(position_.step());
   executor_->run(config::kTrainProgram, {program::Segment::kEncode});
@@ -82,7 +100,10 @@ std::unique_ptr<Reporter> TrainingLoop::make_reporter() {
 }
 
 RunStore::Save TrainingLoop::save() const {
-  return make_save(inputs_, *executor_, position_, record_, evaluations_);
+  RunStore::Save save = make_save(inputs_, *executor_, position_, record_, evaluations_, journal_);
+  save.state.noise = noise_;
+  if (noise_ramp_) save.state.noise_ramp = noise_ramp_->state().dump();
+  return save;
 }
 
 void TrainingLoop::finish(Reporter& reporter, RunEnd end) {
@@ -106,18 +127,42 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   FlopsMeter flops(inputs_, executor_->device(), position_);
   StepTraces traces(inputs_, options_.files, options_.store.folder(), *executor_);
   executor_->reset_timings();
+  std::optional<Injector> injector;
+  if (options_.disk != nullptr)
+    injector.emplace(inputs_, *executor_, *options_.disk, options_.store.folder(), reporter);
+  injector_ = injector ? &*injector : nullptr;
+  steps.inject(injector_);
+  steps.set_noise(noise_);
   Saves saves(options_.files, options_.store, *executor_, inputs_.config.checkpoint.interval, reporter,
-              [this](int64_t saved_step) { stop_text_.set(saved_step); });
+              [&](int64_t saved_step) {
+                stop_text_.set(saved_step);
+                if (injector) injector->after_save(saved_step);
+              });
   // A run that starts from a checkpoint elsewhere saves its own immediately.
   if (from_elsewhere_) saves.begin(save());
   saves.end();
+  const bool in_memory =
+      comm::min_over(inputs_.ranks.all(), has_snapshots(inputs_.config.recovery, executor_->set()) ? 1 : 0) !=
+      0;
+  snapshots_.emplace(*executor_, in_memory ? snapshots_kept(inputs_.config.recovery) : 0);
+  snapshots_->take(save().state);
   Steering steering(options_.files, inputs_, *executor_, config_);
 
+  const auto changed = [&] {
+    steps.changed();
+    evaluations.changed();
+    saves.set_interval(config_.checkpoint.interval);
+    reporter.changed();
+    reporter.total_steps(position_.total_steps());
+  };
   std::optional<RunEnd> end;
   while (!end) {
     const int64_t step = position_.step() + 1;
+    if (apply_settings(journal_.settings(position_.step(), position_.step()))) changed();
+    if (const auto sample = journal_.jump_at(position_.step())) position_.jump_to(*sample);
     traces.begin(step);
-    record_ = steps.run(position_, [&] { saves.before_update(); });
+    if (injector) injector->before_step(step);
+    record_ = steps.run(position_, step_settings(journal_, recovery_, step), [&] { saves.before_update(); });
     record_.checkpoint_seconds = saves.take_waited();
 
     // From here on all ranks decide alike, by the reports that they exchanged.
@@ -133,9 +178,24 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     flops.add_to(record_, all.size(), position_.total_steps() - step);
     traces.end(step);
 
-    if (verdict_on(record_) == Verdict::kDiverged) give_up(saves, reporter);
+    const Judgement judged =
+        recovery_.judge({.step = step,
+                         .decision = record_.decision,
+                         .history = program::guard_history(*executor_),
+                         .logit_max = record_.statistics ? record_.statistics->logit_max : std::nullopt},
+                        journal_);
     position_.advance();
     reporter.total_steps(position_.total_steps());
+    if (judged.rollback || !judged.stop.empty()) {
+      reporter.step(record_);
+      if (intervene(judged, saves, reporter)) {
+        steps.weights_changed();
+        steps.set_noise(noise_);
+        continue;
+      }
+    }
+    noise_ = steps.noise();
+    follow_noise();
     const bool is_last = position_.is_at_end();
 
     if (evaluations.has_any() && (all.front().wants_evaluation != 0 || is_last)) {
@@ -147,6 +207,8 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
       reporter.step(record_);
     }
 
+    intervene(judged, saves, reporter);
+    if (is_snapshot_due(inputs_.config.recovery, record_)) take_snapshot();
     end = is_last ? RunEnd::kFinished : stopping.end();
     if (!any(all, &RankReport::is_saving)) {
       saves.end();
@@ -155,13 +217,12 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     SteeringEffects effects;
     if (all.front().is_steered != 0) effects = steer(steering, end.has_value(), reporter);
     if (!effects.changes.empty()) {
-      steps.changed();
-      evaluations.changed();
-      saves.set_interval(config_.checkpoint.interval);
+      changed();
     }
     if (!end && effects.stop) end = RunEnd::kInterrupted;
     if (all.front().wants_save != 0 || effects.save || end) {
       reporter.sync();
+      if (injector) injector->before_save(step);
       saves.begin(save());
     }
     if (end) {
@@ -173,31 +234,71 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   return *end;
 }
 
+void TrainingLoop::take_noise(const TrainingState& state) {
+  noise_ = state.noise;
+  if (config_.training.batch_ramp.is_word()) {
+    const std::vector<int64_t> sizes = config::batch_sizes(config_);
+    if (state.noise_ramp.empty()) {
+      noise_ramp_.emplace(sizes);
+    } else {
+      noise_ramp_.emplace(sizes, parse_json<nlohmann::json>(state.noise_ramp));
+    }
+    position_.set_batch(noise_ramp_->batch());
+  }
+}
+
+void TrainingLoop::follow_noise() {
+  if (!noise_ramp_) return;
+  std::optional<double> sequences;
+  if (record_.noise_scale)
+    sequences = *record_.noise_scale / static_cast<double>(config_.training.sequence_length);
+  if (const auto batch = noise_ramp_->after_step(sequences)) {
+    journal_.add({.kind = Effect::Kind::kBatch, .step = position_.step(), .sequences = *batch});
+    write_journal();
+    position_.set_batch(*batch);
+  }
+}
+
+void TrainingLoop::take_snapshot() {
+  snapshots_->take(save().state);
+  if (injector_ == nullptr) return;
+  if (const auto flip = injector_->flip_snapshot(record_.step)) {
+    const std::span<std::byte> bytes = snapshots_->bytes_of(record_.step);
+    if (!bytes.empty()) bytes[flip->draw % bytes.size()] ^= static_cast<std::byte>(1 << flip->bit);
+  }
+}
+
+bool TrainingLoop::apply_settings(const std::vector<Effect>& settings) {
+  if (settings.empty()) return false;
+  std::vector<config::NewSetting> values;
+  for (const Effect& one : settings) values.push_back({one.key, one.value});
+  const config::RunConfig before = config_;
+  config_ = config::with_settings(config_, values);
+  if (before.data.skip != config_.data.skip && executor_ != nullptr)
+    position_.continue_from(position_.state());
+  return !config::compare(before, config_).empty();
+}
+
 SteeringEffects TrainingLoop::steer(Steering& steering, bool ends, Reporter& reporter) {
   const std::string text = comm::broadcast_text(inputs_.ranks.all(), steering.poll(position_, ends));
   const SteeringEffects effects = steering.apply(text);
   const auto skips = [](const Steered& one) { return one.change.key == "data.skip"; };
   if (std::any_of(effects.changes.begin(), effects.changes.end(), skips))
     position_.continue_from(position_.state());
-  if (!effects.changes.empty()) {
-    reporter.changed();
-    reporter.total_steps(position_.total_steps());
+  for (const Steered& one : effects.changes) {
+    const auto set =
+        std::find_if(effects.settings.rbegin(), effects.settings.rend(),
+                     [&](const config::NewSetting& setting) { return setting.key == one.change.key; });
+    if (set == effects.settings.rend()) continue;
+    journal_.add({.kind = Effect::Kind::kSet,
+                  .step = position_.step(),
+                  .key = set->key,
+                  .value = set->value,
+                  .by = one.by});
   }
+  if (!effects.changes.empty()) write_journal();
   steering.confirm(effects, position_.step() + 1, reporter);
   return effects;
-}
-
-void TrainingLoop::give_up(Saves& saves, Reporter& reporter) const {
-  const double loss = record_.loss.value_or(0);
-  saves.end();
-  reporter.event("diverged", record_.step, {{"loss", loss}, {"grad_norm", record_.grad_norm}});
-  reporter.finish(observe::RunState::kFailed,
-                  fmt::format("step {}: loss or gradient is not finite", record_.step));
-  throw DivergedError(
-      "[step {}] loss {} and gradient norm {} are not finite; the weights of step {} are untouched in "
-      "memory and the last checkpoint on disk is good. Lower optimizer.lr, raise "
-      "schedule.warmup_steps, or leave out the batch: data.skip = [[{}, {}]]",
-      record_.step, loss, record_.grad_norm, position_.step(), record_.first_sample, position_.last_sample());
 }
 
 }  // namespace strata::training

@@ -10,16 +10,25 @@
 
 #include "config/data_plan.h"
 #include "program/executor.h"
+#include "train/injected_disk.h"
+#include "train/journal.h"
+#include "train/noise_ramp.h"
+#include "train/noise_scale.h"
+#include "train/recovery.h"
 #include "train/reporter.h"
 #include "train/run_inputs.h"
 #include "train/run_position.h"
 #include "train/run_store.h"
 #include "train/saves.h"
+#include "train/snapshots.h"
 #include "train/steering.h"
+#include "train/step_runner.h"
 #include "train/stopping.h"
 #include "train/trainer.h"
 
 namespace strata::training {
+
+class Injector;
 
 struct LoopOptions {
   RunStore& store;
@@ -27,6 +36,8 @@ struct LoopOptions {
   const std::function<bool()>& stop;  // called after every step
   const RunObserver& observer;
   std::vector<config::Change> changes;  // made to the configuration by a resume
+  // Set if debug.inject has faults: `files` and the store's too.
+  InjectedDisk* disk = nullptr;
   // The state that start() is expected to find; plan() uses it before start().
   std::optional<TrainingState> likely;
 };
@@ -55,7 +66,7 @@ class TrainingLoop {
   void on_failure(std::function<void(const std::exception&)> failed) { failed_ = std::move(failed); }
 
   // Runs the remaining steps, at least one. DataError and WorldError; DivergedError for a loss or gradient
-  // that is not finite.
+  // that is not finite and for a run without hope of recovery.
   TrainResult run();
 
   // Finishes a run that was killed between its last save and its end.
@@ -64,9 +75,25 @@ class TrainingLoop {
  private:
   std::unique_ptr<Reporter> make_reporter();
   RunEnd loop(Reporter& reporter);
+  // Takes the averages of the noise scale, and the batch that follows it, from a state of the run.
+  void take_noise(const TrainingState& state);
+  // Lets the batch follow the newest step's noise scale.
+  void follow_noise();
+  // Adds the actions of the rules in the newest step to the journal and reports them; goes back if they demand it. Returns
+  // whether it has gone back. Throws DivergedError if the run must end.
+  bool intervene(const Judgement& judged, Saves& saves, Reporter& reporter);
+  void go_back(const Judgement& judged, Saves& saves, Reporter& reporter);
+  // Restores the newest state of at most this step; nullopt: there is none.
+  std::optional<TrainingState> restore(int64_t at_most);
+  void record_intervention(const Intervention& one, Reporter& reporter);
+  void write_journal();
+  [[noreturn]] void give_up(const std::string& why, const std::string& advice, Saves& saves,
+                            Reporter& reporter) const;
+  void take_snapshot();
+  // Applies the settings of the journal that hold from this position on; true if one has changed.
+  bool apply_settings(const std::vector<Effect>& settings);
   // Applies what requests ask for after the step just made.
   SteeringEffects steer(Steering& steering, bool ends, Reporter& reporter);
-  [[noreturn]] void give_up(Saves& saves, Reporter& reporter) const;
   void finish(Reporter& reporter, RunEnd end);
   RunStore::Save save() const;
 
@@ -78,8 +105,14 @@ class TrainingLoop {
   std::unique_ptr<program::Executor> executor_;
   bool from_elsewhere_ = false;  // started from a checkpoint that the user named
   std::function<void(const std::exception&)> failed_;
-  StepRecord record_;              // of the newest step
-  EvaluationResults evaluations_;  // the newest results
+  Recovery recovery_;
+  Journal journal_;
+  std::optional<Snapshots> snapshots_;
+  NoiseState noise_;                     // after the newest step
+  std::optional<NoiseRamp> noise_ramp_;  // where the batch follows the noise scale
+  Injector* injector_ = nullptr;         // while loop() runs; nullptr: no faults are injected
+  StepRecord record_;                    // of the newest step
+  EvaluationResults evaluations_;        // the newest results
 };
 
 }  // namespace strata::training

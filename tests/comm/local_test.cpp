@@ -164,6 +164,31 @@ TEST(Local, ATimeoutNamesCollectiveAndRanks) {
              "Rank 0: doing backward"});
 }
 
+// One message of rank 1 is lost, in a collective or between two ranks: the others report that it is missing.
+TEST(Local, ALostMessageIsReported) {
+  for (const bool collective : {true, false}) {
+    const std::string text = error_of(3, [&](World& world) {
+      world.configure({.wait_limit = 0.2});
+      const auto group = world.group(first_ranks(3), "shard");
+      group->barrier();
+      if (world.rank() == 1) world.lose_next();
+      float value = 1;
+      if (collective) {
+        group->barrier();
+      } else if (world.rank() == 1) {
+        group->wait(group->send(0, &value, 4));
+      } else if (world.rank() == 0) {
+        group->wait(group->receive(1, &value, 4));
+      }
+      group->barrier();
+    });
+    EXPECT_NE(text.find(collective ? "barrier, number 2 of group 'shard'" : "of group 'shard'"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+  }
+}
+
 TEST(Local, NoRankWaitsForOneThatEnded) {
   const std::string text = error_of(2, [](World& world) {
     if (world.rank() == 0) world.barrier();

@@ -47,7 +47,7 @@ int run_idle(World& world) {
 
 // Sums in a loop, until one rank fails.
 int run_failure(World& world, const std::string& what, int failing) {
-  world.configure({.silence_limit = 2, .wait_limit = what == "hang" ? 1.0 : 60.0});
+  world.configure({.silence_limit = 2, .wait_limit = what == "hang" || what == "lose" ? 1.0 : 60.0});
   std::vector<int> all(static_cast<size_t>(world.size()));
   std::iota(all.begin(), all.end(), 0);
   const auto group = world.group(all, "everyone");
@@ -65,12 +65,15 @@ int run_failure(World& world, const std::string& what, int failing) {
       if (what == "die") ::raise(SIGKILL);
       if (what == "stop") ::raise(SIGSTOP);
       if (what == "leave") return 0;
+      if (what == "lose") world.lose_next();
       while (what == "hang") {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
         world.check();
       }
-      const Buffers buffers[] = {bytes(more)};
-      group->wait(group->start(*other, buffers));
+      if (what == "differ") {
+        const Buffers buffers[] = {bytes(more)};
+        group->wait(group->start(*other, buffers));
+      }
     }
     const Buffers buffers[] = {bytes(values)};
     group->wait(group->start(*sum, buffers));

@@ -152,6 +152,15 @@ TEST_F(Mpi, ATimeoutNamesCollectiveAndRanks) {
                 "for rank 2. Rank 2: doing step 20; last collective: all-reduce of gradients"});
 }
 
+TEST_F(Mpi, ALostMessageIsReported) {
+  const Outcome outcome = run(3, "failure lose 2");
+  EXPECT_EQ(outcome.code, 4) << outcome.text;
+  EXPECT_LT(outcome.seconds, 60);
+  expect_parts(outcome,
+               {"all-reduce of gradients, number 21 of group 'everyone': ranks 0 and 1 have waited 1.",
+                "for rank 2. Rank 2: doing step 20; last collective: all-reduce of gradients"});
+}
+
 TEST_F(Mpi, NoRankWaitsForOneThatEnded) {
   const Outcome outcome = run(2, "failure leave 1");
   EXPECT_EQ(outcome.code, 4) << outcome.text;

@@ -33,6 +33,7 @@ Contracts mixture_keys();         // data.source, data.phase
 Contracts training_keys();        // training, schedule
 Contracts optimizer_keys();       // optimizer with sub-tables and groups
 Contracts keeping_keys();         // checkpoint, eval, eval.set
+Contracts recovery_keys();        // recovery, log.alert_command
 
 // Options.
 Contracts training_options();    // init, train, explain, config, presets, bench, doctor, man, completions

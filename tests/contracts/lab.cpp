@@ -161,6 +161,17 @@ Seen Lab::run(const Sets& sets, const std::string& more) {
   return run_toml(toml() + kSizes + more, sets);
 }
 
+Seen Lab::run_to_end(const Sets& sets, std::string& diverged, const std::string& more) {
+  const config::RunConfig settings = config(sets, more);
+  training::TrainResult result{.end = training::RunEnd::kInterrupted};
+  try {
+    result = tiny_.train_with(training::RunOptions{.config = settings});
+  } catch (const DivergedError& error) {
+    diverged = error.what();
+  }
+  return seen(result, settings.run.folder);
+}
+
 Seen Lab::run_on(int ranks, const Sets& sets) {
   return run_toml_on(ranks, toml() + kSizes, sets);
 }

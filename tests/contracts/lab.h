@@ -57,6 +57,8 @@ class Lab {
 
   // Two steps of two sequences with a checkpoint after each, unless `sets` change it. `more`: further tables.
   Seen run(const Sets& sets = {}, const std::string& more = "");
+  // Like run(), for a run that may end with a DivergedError, whose message it stores in `diverged`.
+  Seen run_to_end(const Sets& sets, std::string& diverged, const std::string& more = "");
   // Like run(), on several ranks, which are threads of this process.
   Seen run_on(int ranks, const Sets& sets = {});
   std::string refusal_on(int ranks, const Sets& sets);

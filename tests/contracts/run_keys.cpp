@@ -106,6 +106,27 @@ void interval_steps(const std::string&) {
   }
 }
 
+// The steps that have a line in layers.jsonl.
+void layers(const std::string&) {
+  Lab lab;
+  const Seen run = lab.run({"log.layers=\"2 steps\"", "training.steps=5"});
+  std::istringstream lines(read_file(run.folder / "layers.jsonl"));
+  std::vector<int64_t> steps;
+  for (std::string text; std::getline(lines, text);) {
+    const json line = parse_json<json>(text);
+    steps.push_back(line.at("step"));
+    double largest = 0;
+    for (const json& one : line.at("layers")) {
+      if (!one.at("weight_rms").is_null()) largest = std::max(largest, one.at("weight_rms").get<double>());
+    }
+    EXPECT_GT(largest, 0);
+  }
+  EXPECT_EQ(steps, (std::vector<int64_t>{2, 4}));
+  const Seen none = lab.run({"log.layers=\"never\"", "training.steps=2"});
+  EXPECT_FALSE(std::filesystem::exists(none.folder / "layers.jsonl"));
+  EXPECT_TRUE(has(lab.refusal({"log.layers=\"10min\""}), "log.layers"));
+}
+
 // The records in TensorFlow's event files: length, its checksum, bytes, their checksum. The first contains
 // the version.
 std::vector<std::string> event_records(const Path& folder) {
@@ -164,6 +185,21 @@ void reference_kernels(const std::string&) {
   EXPECT_NEAR(plain.values("loss").at(0), usual.values("loss").at(0), 1e-5);
   EXPECT_NEAR(plain.values("grad_norm").at(0), usual.values("grad_norm").at(0), 1e-4);
   EXPECT_FALSE(same(plain.states(1), usual.states(1)));
+}
+
+// Each entry acts at its step, once, and is an event. tests/train/injector_test.cpp has every kind.
+void inject(const std::string&) {
+  Lab lab;
+  const Sets sets{"training.steps=4", "recovery.rules=\"none\""};
+  const Seen clean = lab.run(sets), run = lab.run(sets + Sets{"debug.inject=[\"garbage@step=3\"]"});
+  EXPECT_EQ(run.values("loss").at(1), clean.values("loss").at(1));
+  EXPECT_NE(run.values("loss").at(2), clean.values("loss").at(2));
+  EXPECT_EQ(run.event("injected").at("fault"), "garbage@step=3");
+  EXPECT_EQ(run.event("injected").at("rank"), 0);
+  EXPECT_EQ(run.event("injected").at("at_step"), 3);
+  EXPECT_TRUE(std::filesystem::exists(run.folder / "injected" / "001.json"));
+  EXPECT_FALSE(std::filesystem::exists(clean.folder / "injected"));
+  EXPECT_TRUE(has(lab.refusal({"debug.inject=[\"garbadge@step=3\"]"}), "did you mean \"garbage\"?"));
 }
 
 void kind(const std::string&) {
@@ -296,9 +332,11 @@ Contracts run_keys() {
           {"run.seed", seed},
           {"run.max_time", max_time},
           {"log.interval_steps", interval_steps},
+          {"log.layers", layers},
           {"log.tensorboard", tensorboard},
           {"profile.steps", profiled},
           {"debug.reference_kernels", reference_kernels},
+          {"debug.inject", inject},
           {"device.kind", kind},
           {"device.threads", threads},
           {"device.pin", pin},

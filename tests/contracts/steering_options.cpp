@@ -81,6 +81,28 @@ void control_verbs(const std::string&) {
   desk.refused("stop run");
 }
 
+void replay(const std::string&) {
+  Desk desk;
+  desk.write_texts();
+  desk.write_run();
+  EXPECT_EQ(desk.strata("train run.toml --set run.folder=\"run\"").code, 0);
+  const json same = desk.object("replay run --step 2 --json");
+  EXPECT_EQ(same,
+            (json{{"step", 2}, {"same", true}, {"first_difference", nullptr}, {"first_nonfinite", nullptr}}));
+  EXPECT_EQ(desk.strata("replay run --step 1 --ranks 1").code, 0);
+  EXPECT_TRUE(has(desk.refused("replay run --step 1 --ranks 2"), "the run has 1 ranks"));
+  EXPECT_TRUE(has(desk.refused("replay run --step 99"), "give one of them"));
+  desk.refused("replay nowhere --step 1");
+  // Another loss on record than the step has.
+  const std::string metrics = read_file(desk.path("run/metrics.jsonl"));
+  const size_t at = metrics.find("\"loss\":", metrics.find("{\"step\":2")) + 7;
+  put_file(desk.path("run/metrics.jsonl"), metrics.substr(0, at) + "9" + metrics.substr(at));
+  const Outcome other = desk.strata("replay run --step 2 --json");
+  EXPECT_EQ(other.code, 3);
+  EXPECT_EQ(other.parsed()["same"], false);
+  EXPECT_TRUE(other.parsed()["first_difference"].is_null()) << "this machine computes the same twice";
+}
+
 void stop(const std::string&) {
   RunningDesk running;
   const json stopped = running.desk().object("stop run --json");
@@ -123,6 +145,10 @@ Contracts steering_options() {
           {"set SETTING", control_verbs},
           {"set --no-wait", control_verbs},
           {"set --json", control_verbs},
+          {"replay RUN", replay},
+          {"replay --step", replay},
+          {"replay --ranks", replay},
+          {"replay --json", replay},
           {"branch RUN@STEP", branch},
           {"branch NEW", branch},
           {"branch --set", branch},

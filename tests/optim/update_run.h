@@ -41,7 +41,9 @@ class UpdateRun {
     }
     const graph::ValueId count =
         device::add_operand(graph, "token_count", DType::kI64, {1}, {}, graph::Role::kMetric);
-    update = add_update(graph, count, rule_of);
+    const graph::ValueId loss =
+        device::add_operand(graph, "loss_sum", DType::kF64, {1}, {}, graph::Role::kMetric);
+    update = add_update(graph, count, loss, rule_of);
     run_ = std::make_unique<device::OpRun>(std::move(graph), device::cpu_bindings(),
                                            cpu::describe_device(compute_threads()));
     for (graph::ValueId id = 0; id < run_->graph().value_count(); ++id) {
@@ -51,6 +53,7 @@ class UpdateRun {
                   static_cast<size_t>(value.bytes()));
     }
     *at<int64_t>("token_count") = 1;
+    *at<double>("loss_sum") = 1;
   }
 
   template <typename T>
@@ -75,6 +78,8 @@ class UpdateRun {
     std::string out;
     for (graph::ValueId id = 0; id < graph().value_count(); ++id) {
       const graph::Value& value = graph().value(id);
+      // The guard counts skipped steps.
+      if (value.name == "guard_history") continue;
       if (value.role == graph::Role::kParameter || value.role == graph::Role::kState)
         out.append(reinterpret_cast<const char*>(run_->data(id)), static_cast<size_t>(value.bytes()));
     }

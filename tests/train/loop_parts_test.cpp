@@ -1,11 +1,10 @@
-// Parts of the training loop: run positions, verdicts and stopping.
+// Parts of the training loop: run positions and stopping.
 #include <atomic>
 #include <limits>
 
 #include "config/resolve.h"
 #include "fixtures/tiny_run.h"
 #include "train/run_position.h"
-#include "train/verdict.h"
 
 namespace strata::training {
 namespace {
@@ -43,19 +42,6 @@ TEST(RunPosition, ReturnsToAnEarlierState) {
   EXPECT_TRUE(position.is_reordered());
   EXPECT_EQ(position.state().origin.sample, early.next_sample);
   EXPECT_EQ(position.state().next_sample, early.next_sample);
-}
-
-TEST(Verdict, DependsOnLossAndGradientNorm) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  StepRecord record;
-  EXPECT_EQ(verdict_on(record), Verdict::kAccepted) << "a step without a target has no loss";
-  record.loss = 2;
-  EXPECT_EQ(verdict_on(record), Verdict::kAccepted);
-  record.grad_norm = nan;
-  EXPECT_EQ(verdict_on(record), Verdict::kDiverged);
-  record.grad_norm = 1;
-  record.loss = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(verdict_on(record), Verdict::kDiverged);
 }
 
 // On one rank or several: a request during the evaluation after a step ends the run at that step.

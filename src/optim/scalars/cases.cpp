@@ -35,12 +35,15 @@ void cases<optim::StepScalars>(Cases& to) {
   for (const Step& one :
        {Step{"", 0.0, 7.0}, Step{"_clipped", 0.1, 7.0}, Step{"_without_a_target", 1.0, 0.0}}) {
     const optim::UpdateHyper hyper{.max_grad_norm = one.limit, .lr = 0.01f};
-    to.add<optim::StepScalars>(std::string("update_scalars") + one.name,
-                               {.hyper = bytes_of(hyper, optim::kScalarBytes),
-                                .token_count = i64_of(one.count),
-                                .updates = i64_of(4),
-                                .partials = {partials(3), partials(1)}},
-                               {}, {.replicated_only = true, .opaque = {"scalars"}});
+    to.add<optim::StepScalars>(
+        std::string("update_scalars") + one.name,
+        {.hyper = bytes_of(hyper, optim::kHyperBytes),
+         .token_count = i64_of(one.count),
+         .loss_sum = partials(1),
+         .updates = i64_of(4),
+         .history = bytes_of(optim::GuardHistory{}, optim::kHistoryBytes),
+         .partials = {partials(3), partials(1)}},
+        {}, {.replicated_only = true, .opaque = {"scalars", "embedding_scalars", "history", "decision"}});
   }
   to.untimed<optim::StepScalars>(kFewNumbers);
 }

@@ -61,14 +61,21 @@ BoundKernel bind(Cpu, const Bind<optim::StepScalars>& node) {
     // Gradients are sums over tokens. A step without a valid target has no gradient: it is skipped.
     const double mean = count > 0 ? 1.0 / static_cast<double>(count) : 0.0;
     const double norm = std::sqrt(plan.total(at.in.partials)) * mean;
-    const bool skip = count == 0 || !std::isfinite(norm);
-    // As torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)).
-    const double clip = hyper.max_grad_norm > 0 ? std::min(1.0, hyper.max_grad_norm / (norm + 1e-6)) : 1.0;
+    optim::GuardHistory history;
+    std::memcpy(&history, at.in.history, sizeof history);
+    const optim::GuardDecision decision =
+        optim::decide(hyper.rules, *at.in.loss_sum * mean, norm, count > 0, hyper.max_grad_norm, history);
+    const bool skip = decision.skip != 0;
     const UpdateScalars scalars{.lr = hyper.lr,
-                                .grad_scale = static_cast<float>(clip * mean),
+                                .grad_scale = static_cast<float>(decision.clip * mean),
                                 .skip = skip,
                                 .update = *at.in.updates + (skip ? 0 : 1)};
     std::memcpy(at.out.scalars, &scalars, sizeof scalars);
+    UpdateScalars embedding = scalars;
+    embedding.grad_scale *= hyper.embedding_scale;
+    std::memcpy(at.out.embedding_scalars, &embedding, sizeof embedding);
+    std::memcpy(at.out.history, &history, sizeof history);
+    std::memcpy(at.out.decision, &decision, sizeof decision);
     *at.out.norm = static_cast<float>(norm);
     *at.out.updates = scalars.update;
   });

@@ -48,15 +48,21 @@ void compute(const Arrays<optim::StepScalars>& at) {
   // Gradients are sums over tokens. A step without a valid target has no gradient.
   const double mean = count > 0 ? 1.0 / static_cast<double>(count) : 0.0;
   const double norm = std::sqrt(sum_of_all(at.in.partials)) * mean;
-  const bool clips = hyper.max_grad_norm > 0 && norm + 1e-6 > hyper.max_grad_norm;
-  const bool skip = count == 0 || !std::isfinite(norm);
-  if (!skip) ++updates;
-  const UpdateScalars scalars{
-      .lr = hyper.lr,
-      .grad_scale = static_cast<float>(clips ? mean * hyper.max_grad_norm / (norm + 1e-6) : mean),
-      .skip = skip,
-      .update = updates};
+  optim::GuardHistory history;
+  std::memcpy(&history, at.in.history.data, sizeof history);
+  const optim::GuardDecision decision =
+      optim::decide(hyper.rules, at.in.loss_sum.at(0) * mean, norm, count > 0, hyper.max_grad_norm, history);
+  if (decision.skip == 0) ++updates;
+  const UpdateScalars scalars{.lr = hyper.lr,
+                              .grad_scale = static_cast<float>(mean * decision.clip),
+                              .skip = decision.skip,
+                              .update = updates};
   std::memcpy(at.out.scalars.data, &scalars, sizeof scalars);
+  UpdateScalars embedding = scalars;
+  embedding.grad_scale *= hyper.embedding_scale;
+  std::memcpy(at.out.embedding_scalars.data, &embedding, sizeof embedding);
+  std::memcpy(at.out.history.data, &history, sizeof history);
+  std::memcpy(at.out.decision.data, &decision, sizeof decision);
   at.out.norm.put(0, norm);
   std::memcpy(at.out.updates.data, &updates, sizeof updates);
 }

@@ -44,10 +44,15 @@ const OpDef StepScalars::def = define<StepScalars>({
     .name = "update_scalars",
     .family = "update",
     .infer = [](const auto& node) -> Outputs<StepScalars> {
-      require(node, node.in.hyper->shape == Shape{kScalarBytes},
+      require(node, node.in.hyper->shape == Shape{kHyperBytes},
               "the first input must be the hyper-parameters");
-      return {
-          .scalars = {DType::kU8, {kScalarBytes}}, .norm = {DType::kF32, {1}}, .updates = {DType::kI64, {1}}};
+      require(node, node.in.history->shape == Shape{kHistoryBytes}, "history must be a GuardHistory");
+      return {.scalars = {DType::kU8, {kScalarBytes}},
+              .embedding_scalars = {DType::kU8, {kScalarBytes}},
+              .norm = {DType::kF32, {1}},
+              .updates = {DType::kI64, {1}},
+              .history = Spec::like(*node.in.history),
+              .decision = {DType::kU8, {kDecisionBytes}}};
     },
     .cost = [](const auto& node) { return ops::streamed(node, 2); },
 });

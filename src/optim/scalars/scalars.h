@@ -48,23 +48,30 @@ struct RootOfSum : PartialsIn {
   static const graph::OpDef def;
 };
 
-// norm = √Σ partials / token_count. The gradients, which are sums over tokens, are clipped as
-// torch.nn.utils.clip_grad_norm_ does. Without a valid target or with a norm that is not finite, no update is
-// made.
+// norm = √Σ partials / token_count, loss = loss_sum / token_count. The one place that decides whether and how
+// a step's update is made (guard.h). The gradients, which are sums over tokens, are clipped as
+// torch.nn.utils.clip_grad_norm_ does. Without a valid target, or with a loss or norm that is not finite, no
+// update is made.
 struct StepScalars {
   template <template <typename> class Of>
   struct In {
     Of<U8> hyper;  // an UpdateHyper
-    Of<I64> token_count, updates;
+    Of<I64> token_count;
+    Of<F64> loss_sum;
+    Of<I64> updates;
+    Of<U8> history;          // [sizeof(GuardHistory)]
     Of<Many<F64>> partials;  // of the gradients' squares
-    static constexpr std::string_view names = "hyper token_count updates partials";
+    static constexpr std::string_view names = "hyper token_count loss_sum updates history partials";
   };
   template <template <typename> class Of>
   struct Out {
-    Of<U8> scalars;  // [kScalarBytes], an UpdateScalars
+    Of<U8> scalars;            // [kScalarBytes], an UpdateScalars
+    Of<U8> embedding_scalars;  // the same for embeddings, whose gradients may be shrunk
     Of<F32> norm;
     Of<I64> updates;
-    static constexpr std::string_view names = "scalars norm updates";
+    Of<U8> history;
+    Of<U8> decision;  // [sizeof(GuardDecision)]
+    static constexpr std::string_view names = "scalars embedding_scalars norm updates history decision";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;

@@ -1,0 +1,115 @@
+#include "train/snapshots.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <utility>
+
+#include "base/error.h"
+#include "program/memory_report.h"
+
+namespace strata::training {
+namespace {
+
+constexpr bool is_kept(graph::Role role) {
+  return role == graph::Role::kParameter || role == graph::Role::kState;
+}
+
+int64_t bytes_of_one(const program::ProgramSet& set) {
+  int64_t bytes = 0;
+  for (const program::Persistent& value : set.persistent)
+    if (is_kept(value.role)) bytes += value.bytes;
+  return bytes;
+}
+
+}  // namespace
+
+int64_t detection_delay(const config::RecoveryTable& keys) {
+  const bool by_steps = keys.snapshot.kind == config::Interval::Kind::kSteps;
+  return keys.detection_delay.value_or(by_steps ? keys.snapshot.count : 50);
+}
+
+int64_t snapshots_kept(const config::RecoveryTable& keys) {
+  if (keys.snapshot.kind != config::Interval::Kind::kSteps) return 0;
+  return 1 + (detection_delay(keys) + keys.snapshot.count - 1) / keys.snapshot.count;
+}
+
+int64_t snapshot_bytes(const config::RecoveryTable& keys, const program::ProgramSet& set) {
+  return snapshots_kept(keys) * bytes_of_one(set);
+}
+
+bool has_snapshots(const config::RecoveryTable& keys, const program::ProgramSet& set) {
+  if (snapshots_kept(keys) == 0) return false;
+  if (!keys.in_memory.is_word()) return *keys.in_memory;
+  const int64_t budget = set.options.memory_budget;
+  return budget == 0 ||
+         set.arena_bytes + program::save_staging_bytes(set) + snapshot_bytes(keys, set) <= budget;
+}
+
+bool is_snapshot_due(const config::RecoveryTable& keys, const StepRecord& record) {
+  if (keys.snapshot.kind != config::Interval::Kind::kSteps || record.step % keys.snapshot.count != 0)
+    return false;
+  // Only a state that nothing is known against.
+  return record.decision.skip == 0 && record.decision.fired == 0 && std::isfinite(record.param_norm);
+}
+
+Snapshots::Snapshots(const program::Executor& executor, int64_t capacity)
+    : executor_(executor), capacity_(static_cast<size_t>(capacity)) {
+  for (const program::Persistent& value : executor.set().persistent) {
+    if (!is_kept(value.role)) continue;
+    values_.push_back(&value);
+    bytes_ += value.bytes;
+  }
+}
+
+Snapshots::Snapshot* Snapshots::at(int64_t step) {
+  const auto found =
+      std::find_if(taken_.begin(), taken_.end(), [&](const Snapshot& one) { return one.state.step == step; });
+  return found == taken_.end() ? nullptr : &*found;
+}
+
+void Snapshots::take(const TrainingState& state) {
+  if (capacity_ == 0) return;
+  drop_after(state.step - 1);
+  Snapshot next;
+  if (taken_.size() == capacity_) {
+    next = std::move(taken_.front());
+    taken_.erase(taken_.begin());
+  }
+  next.state = state;
+  next.bytes.resize(static_cast<size_t>(bytes_));
+  std::byte* to = next.bytes.data();
+  for (const program::Persistent* value : values_) {
+    executor_.download(*value, to, value->bytes);
+    to += value->bytes;
+  }
+  taken_.push_back(std::move(next));
+}
+
+const TrainingState* Snapshots::find(int64_t at_most) const {
+  for (auto one = taken_.rbegin(); one != taken_.rend(); ++one)
+    if (one->state.step <= at_most) return &one->state;
+  return nullptr;
+}
+
+void Snapshots::restore(int64_t step) const {
+  const auto one = std::find_if(taken_.begin(), taken_.end(),
+                                [&](const Snapshot& taken) { return taken.state.step == step; });
+  STRATA_CHECK(one != taken_.end(), "there is no snapshot of step {}", step);
+  const std::byte* from = one->bytes.data();
+  for (const program::Persistent* value : values_) {
+    executor_.upload(*value, from, value->bytes);
+    from += value->bytes;
+  }
+}
+
+void Snapshots::drop_after(int64_t step) {
+  std::erase_if(taken_, [&](const Snapshot& one) { return one.state.step > step; });
+}
+
+std::span<std::byte> Snapshots::bytes_of(int64_t step) {
+  Snapshot* found = at(step);
+  return found == nullptr ? std::span<std::byte>() : std::span<std::byte>(found->bytes);
+}
+
+}  // namespace strata::training
