@@ -15,8 +15,8 @@
 #include "config/layout.h"
 #include "config/resolve.h"
 #include "config/steerable.h"
-#include "config/value_json.h"
 #include "observe/metrics.h"
+#include "train/run_store.h"
 
 namespace strata::library {
 namespace {
@@ -69,18 +69,17 @@ std::vector<config::NewSetting> take_steering(std::string& state) {
   std::vector<config::NewSetting> settings;
   Json json = parse_json<Json>(state);
   const auto journal = json.find("journal");
-  if (journal == json.end() || !journal->is_array()) return settings;
+  if (journal == json.end()) return settings;
   Json others = Json::array();
-  for (const Json& entry : *journal) {
-    if (!entry.is_object() || !entry.contains("set") || !entry["set"].is_object()) {
-      others.push_back(entry);
-      continue;
+  for (const Json& effect : journal->at("effects")) {
+    if (effect.at("what") == "set") {
+      settings.push_back({effect.at("key"), effect.at("value")});
+    } else {
+      others.push_back(effect);
     }
-    for (const auto& [key, value] : entry["set"].items())
-      settings.push_back({key, to_toml(config::value_from_json(value))});
   }
   if (settings.empty()) return settings;
-  *journal = std::move(others);
+  (*journal)["effects"] = std::move(others);
   state = dump_json(json, 2) + "\n";
   return settings;
 }
@@ -183,6 +182,7 @@ Branch make_branch(const std::string& source_text, const Path& given_target,
   Branch branch;
   branch.step = checkpoint::read_manifest(source.checkpoint).step;
   std::string state = read_file(source.checkpoint / "state.json");
+  training::training_state_from_json(state, (source.checkpoint / "state.json").string());  // checks it
   const config::RunConfig config = branched(source, target, sets, state, branch.changes);
 
   Path temporary = target;

@@ -114,6 +114,33 @@ TEST(Steering, SettingsApplyFromOneStepOn) {
   }
 }
 
+// A run that is stopped after a change and resumed by the same command keeps it, although run.toml does not have
+// it, and a branch begins with it unless it has its own.
+TEST(Steering, AResumedRunAndABranchKeepTheChanges) {
+  const training::TinyRun tiny;
+  const Path folder = tiny.folder();
+  {
+    SteeredRun run(tiny, 1);
+    run.ask(What::kSet, {"optimizer.lr=3e-3", "checkpoint.keep_last=1"});
+    run.ask(What::kStop);
+    run.result();
+  }
+  const size_t before = training::values_of(folder, "lr").size();
+  tiny.train(kLongRun, "run", 3);
+  const std::vector<double> rates = training::values_of(folder, "lr");
+  ASSERT_EQ(rates.size(), before + 3);
+  EXPECT_DOUBLE_EQ(rates.back(), 3e-3);
+  EXPECT_EQ(config::read_stored_config(folder)->optimizer.lr, 1e-2);
+
+  EXPECT_TRUE(make_branch(folder.string() + "@latest", tiny.folder("same"), {}).changes.empty());
+  EXPECT_EQ(config::read_stored_config(tiny.folder("same"))->optimizer.lr, 3e-3);
+  make_branch(folder.string() + "@latest", tiny.folder("other"), {"optimizer.lr=1e-4"});
+  for (const auto& [name, rate] : {std::pair("same", 3e-3), std::pair("other", 1e-4)}) {
+    tiny.train_with({.config = *config::read_asked_config(tiny.folder(name))}, 2);
+    EXPECT_DOUBLE_EQ(training::values_of(tiny.folder(name), "lr").back(), rate) << name;
+  }
+}
+
 // Samples that are still to come, and intervals of saves and evaluations.
 TEST(Steering, SkippedSamplesAndIntervalsTakeEffect) {
   const training::TinyRun tiny;
