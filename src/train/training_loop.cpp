@@ -216,9 +216,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     }
     SteeringEffects effects;
     if (all.front().is_steered != 0) effects = steer(steering, end.has_value(), reporter);
-    if (!effects.changes.empty()) {
-      changed();
-    }
+    if (!effects.changes.empty()) changed();
     if (!end && effects.stop) end = RunEnd::kInterrupted;
     if (all.front().wants_save != 0 || effects.save || end) {
       reporter.sync();
@@ -285,18 +283,14 @@ SteeringEffects TrainingLoop::steer(Steering& steering, bool ends, Reporter& rep
   const auto skips = [](const Steered& one) { return one.change.key == "data.skip"; };
   if (std::any_of(effects.changes.begin(), effects.changes.end(), skips))
     position_.continue_from(position_.state());
-  for (const Steered& one : effects.changes) {
-    const auto set =
-        std::find_if(effects.settings.rbegin(), effects.settings.rend(),
-                     [&](const config::NewSetting& setting) { return setting.key == one.change.key; });
-    if (set == effects.settings.rend()) continue;
+  for (const auto& [setting, by] : effects.settings) {
     journal_.add({.kind = Effect::Kind::kSet,
                   .step = position_.step(),
-                  .key = set->key,
-                  .value = set->value,
-                  .by = one.by});
+                  .key = setting.key,
+                  .value = setting.value,
+                  .by = by});
   }
-  if (!effects.changes.empty()) write_journal();
+  if (!effects.settings.empty()) write_journal();
   steering.confirm(effects, position_.step() + 1, reporter);
   return effects;
 }
