@@ -271,6 +271,28 @@ void ReadableFile::read_at(uint64_t offset, void* out, size_t size) const {
   }
 }
 
+namespace {
+
+// Waits a moment for is_locked() of another process, but not for a run.
+bool lock_soon(int descriptor) {
+  constexpr int kTries = 5;
+  for (int i = 0; i < kTries; ++i) {
+    if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return true;
+    ::usleep(2000);
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_locked(const Path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (descriptor < 0) return false;
+  const bool locked = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(descriptor);
+  return locked;
+}
+
 FileLock::FileLock(const Path& path) {
   // Anyone who may write into the folder could place a link there to a file of ours, which would be emptied.
   descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
@@ -278,7 +300,7 @@ FileLock::FileLock(const Path& path) {
     throw ConfigError("[{}] is a symbolic link, expected a lock file of ours; remove it", path.string());
   }
   if (descriptor_ < 0) fail("open the lock file", path, errno);
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+  if (!lock_soon(descriptor_)) {
     char holder[32] = {};
     const ssize_t got = ::pread(descriptor_, holder, sizeof holder - 1, 0);
     ::close(descriptor_);

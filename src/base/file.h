@@ -105,6 +105,10 @@ class FileLock {
 // The file that execvp would start for this name, which is searched on PATH unless it contains "/".
 std::optional<Path> find_program(const std::string& name);
 
+// Whether a FileLock holds `path`; false if there is no such file. Takes a shared lock for a moment, which a
+// FileLock waits for.
+bool is_locked(const Path& path);
+
 // Files that match a pattern with * and ? in any part (** is any depth), sorted by path. A plain path yields
 // itself, a folder the regular files in it, at any depth. Nothing found: empty.
 std::vector<Path> expand_glob(const std::string& pattern);

@@ -38,5 +38,7 @@ struct Interrupted {};
 
 // Stopped by its own time limit after a clean save: start it again (EX_TEMPFAIL).
 inline constexpr int kTimeLimitExitCode = 75;
+// Stopped by the user after a clean save, as by SIGINT.
+inline constexpr int kInterruptedExitCode = 130;
 
 }  // namespace strata

@@ -27,6 +27,8 @@ std::span<const Benchmark> benchmarks() {
       Benchmark{"saves", "saving during training, against waiting for the save", bench_saves, true},
       Benchmark{"decode", "text generation against memory bandwidth: weights and cache read per token",
                 bench_decode, true},
+      Benchmark{"monitors", "statistics of gradients, weights and activations, as a share of a step",
+                bench_monitors, true},
   };
   return kAll;
 }

@@ -47,5 +47,6 @@ void bench_load(BenchContext& context);         // costs.cpp
 void bench_eval(BenchContext& context);         // costs.cpp
 void bench_saves(BenchContext& context);        // saves.cpp
 void bench_decode(BenchContext& context);       // decode.cpp
+void bench_monitors(BenchContext& context);     // monitors.cpp
 
 }  // namespace strata::benchmarks

@@ -31,6 +31,35 @@ struct TrainOptions {
 };
 int run_training(const TrainOptions& options);
 
+// strata stop|save|set RUN …
+struct ControlOptions {
+  std::string run = {};                       // its folder
+  std::vector<std::string> assignments = {};  // KEY=VALUE, of set
+  bool no_wait = false;
+  bool json = false;
+};
+int run_stop(const ControlOptions& options);
+int run_save(const ControlOptions& options);
+int run_set(const ControlOptions& options);
+
+// strata branch RUN@STEP NEW [--set KEY=VALUE]…
+struct BranchOptions {
+  std::string source = {};
+  Path target = {};
+  std::vector<std::string> sets = {};
+  bool json = false;
+};
+int run_branch(const BranchOptions& options);
+
+// strata replay RUN --step N
+struct ReplayOptions {
+  std::string run = {};
+  int64_t step = 0;
+  std::optional<int64_t> ranks = {};  // as the run had
+  bool json = false;
+};
+int run_replay(const ReplayOptions& options);
+
 // strata eval --model DIR --tokens FILE|--text FILE --sequence-length N, or --task NAME --jsonl FILE, or
 // --experts [--tokens FILE]… [--text FILE]…
 struct EvalOptions {

@@ -1,6 +1,7 @@
 // Names that shells complete.
 #include "cli/verbs.h"
 #include "config/keys.h"
+#include "config/steerable.h"
 #include "data/build/recipe.h"
 #include "models/model.h"
 
@@ -25,6 +26,12 @@ std::vector<std::string> configuration_keys() {
       if (!table.later && !key.later && !table.list) keys.push_back(table.name + "." + key.name + "=");
     }
   }
+  return keys;
+}
+
+std::vector<std::string> steerable_keys() {
+  std::vector<std::string> keys = config::steerable_keys();
+  for (std::string& key : keys) key += "=";
   return keys;
 }
 

@@ -1,4 +1,4 @@
-// strata doctor: this machine's capabilities and missing parts.
+// strata doctor: this machine's capabilities and missing parts, or problems of a run.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/control_group.h"
-#include "base/error.h"
 #include "base/json.h"
 #include "base/kernel_files.h"
 #include "base/memory.h"
@@ -17,6 +16,7 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "hardware/device_spec.h"
+#include "library/diagnosis.h"
 
 namespace strata::cli {
 namespace {
@@ -138,8 +138,9 @@ void print_text(const hardware::DeviceSpec& machine, const std::string& mpi) {
 
 int doctor(const DoctorOptions& options) {
   if (!options.run.empty()) {
-    throw ConfigError("[strata doctor {}] diagnosis of a run is not yet in this version; leave it out",
-                      options.run);
+    const diagnosis::Diagnosis found = library::diagnose_run(options.run);
+    print_out("{}", options.json ? library::json_of(found) + "\n" : library::text_of(found));
+    return 0;
   }
   const hardware::DeviceSpec machine = options.quick ? describe_machine() : measure_machine();
   const std::string mpi = find_program("mpirun");
@@ -162,9 +163,11 @@ int doctor(const DoctorOptions& options) {
 
 void add_doctor(Verb root) {
   auto options = std::make_shared<DoctorOptions>();
-  Verb verb = root.verb("doctor", "Measure this machine and report missing parts", "strata doctor --json");
-  verb.option("RUN", options->run, "Diagnose this run; not yet in this version");
-  verb.flag("--quick", options->quick, "Measure nothing; show earlier measurements");
+  Verb verb = root.verb("doctor", "Measure this machine and report missing parts, or diagnose a run",
+                        "strata doctor runs/shakespeare");
+  const Option run =
+      verb.option("RUN", options->run, "Diagnose the run in this folder, or of this name in runs/");
+  verb.flag("--quick", options->quick, "Measure nothing; show earlier measurements").excludes(run);
   verb.json(options->json);
   verb.action([options] { return doctor(*options); });
 }

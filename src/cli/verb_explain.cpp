@@ -41,7 +41,7 @@ void show_schedule(const config::RunPlan& plan, const library::Programs& set, co
     const auto device = config::make_device(plan.config)->measured(posix_file_system());
     parallel::Costs costs;
     for (const library::Programs& stage : library::stages_of(plan))
-      library::add_expected_costs(*stage, device, costs);
+      library::add_expected_costs(*stage, config::kTrainProgram, device, costs);
     const auto simulation = parallel::simulate(schedule, costs);
     const parallel::DrawOptions drawn{.unit = "ms"};
     if (!options.svg.empty())

@@ -78,7 +78,8 @@ int run_training(const TrainOptions& options) {
   }
   switch (result.end) {
     case training::RunEnd::kInterrupted:
-      return stop_exit_code();
+      // strata stop ends a run without a signal.
+      return stop_exit_code() != 0 ? stop_exit_code() : kInterruptedExitCode;
     case training::RunEnd::kTimeLimit:
       return kTimeLimitExitCode;
     default:

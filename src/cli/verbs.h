@@ -8,6 +8,8 @@ namespace strata::cli {
 // verb_NAME.cpp each.
 void add_bench(Verb root);
 void add_data(Verb root);
+void add_branch(Verb root);
+void add_replay(Verb root);
 void add_check(Verb root);
 void add_check_drift(Verb check);
 void add_checkpoint(Verb root);
@@ -21,6 +23,9 @@ void add_generate(Verb root);
 void add_init(Verb root);
 void add_man(Verb root);
 void add_presets(Verb root);
+void add_save(Verb root);
+void add_set(Verb root);
+void add_stop(Verb root);
 void add_tokenizer(Verb root);
 void add_train(Verb root);
 
@@ -28,6 +33,8 @@ void add_train(Verb root);
 std::vector<std::string> preset_names();
 std::vector<std::string> stage_names();
 std::vector<std::string> configuration_keys();
+// Those that strata set takes.
+std::vector<std::string> steerable_keys();
 
 // The whole command tree.
 CommandLine strata_commands();

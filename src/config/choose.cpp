@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "config/names.h"
+#include "config/ramp.h"
 #include "config/resolve.h"
 #include "hardware/device_spec.h"
 
@@ -89,7 +90,7 @@ std::vector<Choice> choose_micro_batch(const RunConfig& config) {
   // only use memory.
   const int64_t shares = mesh_of(config).size(graph::Axis::kContext);
   const int64_t wanted = std::max<int64_t>(1, 2048 * shares / config.training.sequence_length);
-  const int64_t sequences = sequences_of_part(config);
+  const int64_t sequences = shared_sequences(config);
   int64_t size = std::min(wanted, sequences);
   std::string why = "about 2,048 tokens per rank";
   // A pipeline of p ranks waits for p - 1 micro-batches: with 4 p of them that is a fifth of the time.
@@ -108,10 +109,10 @@ std::vector<Choice> choose_micro_batch(const RunConfig& config) {
 
 namespace {
 
-// The next smaller number of sequences that divides those of a rank's step and that ranks can share.
+// The next smaller number of sequences that divides those of a rank's steps and that ranks can share.
 std::optional<int64_t> smaller_micro_batch(const RunConfig& config, int64_t size) {
   while (--size >= 1)
-    if (sequences_of_part(config) % size == 0 && has_equal_rows(config, size)) return size;
+    if (shared_sequences(config) % size == 0 && has_equal_rows(config, size)) return size;
   return std::nullopt;
 }
 

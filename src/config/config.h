@@ -130,10 +130,10 @@ struct TrainingTable {
   Auto<int64_t> micro_batch_size;
   int64_t global_batch_size = 64;
   int64_t steps = 1000;
-  std::optional<int64_t> tokens;  // in place of steps
-  double clip_grad_norm = 1.0;    // 0: no clipping
-  LaterValue batch_ramp = ConfigValue::Array{};
-  LaterValue length_warmup = ConfigValue::Array{};
+  std::optional<int64_t> tokens;     // in place of steps
+  double clip_grad_norm = 1.0;       // 0: no clipping
+  OrWord<Ramp> batch_ramp = Ramp{};  // word: "noise_scale"
+  Ramp length_warmup;
 };
 
 struct OptimizerGroup {
@@ -258,6 +258,8 @@ struct LogTable {
   bool tensorboard = false;
   std::string prometheus;
   std::vector<std::string> alert_command;  // empty: none
+  Interval layers = every_steps(10);
+  LaterValue histograms = std::string("100 steps");
 };
 
 // A [[recovery.rule]]; `when` and `action` are set in a valid configuration.
@@ -352,8 +354,6 @@ struct RunConfig {
 
 // Optimizer steps of the run: training.steps, or training.tokens rounded up to whole steps.
 int64_t total_steps(const RunConfig& config);
-// Steps needed for this number of tokens if this fraction of each step's token positions is filled.
-int64_t steps_for_tokens(const RunConfig& config, int64_t tokens, double filled = 1);
 // Seconds between checkpoints for checkpoint.interval = "auto" if one takes `save_seconds`: at most 1 % of
 // the time, at least one every 30 minutes.
 inline double auto_checkpoint_seconds(double save_seconds) {

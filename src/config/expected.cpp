@@ -53,6 +53,8 @@ std::string base_text(const ValueShape& shape) {
       return "a token, or its id";
     case Base::kRanges:
       return "a list of numbers and pairs [first, last]";
+    case Base::kRamp:
+      return "a list of pairs such as [[0, 8], [\"1M\", 16]]";
     case Base::kWeights:
       return "a table of names with a number" + range_text(shape) + " each";
     case Base::kFree:

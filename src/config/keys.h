@@ -23,6 +23,7 @@ struct ValueShape {
     kDuration,
     kInterval,
     kRanges,
+    kRamp,  // pairs of numbers
     kStageLayers,
     kToken,    // a text or an id
     kWeights,  // a table of numbers
@@ -67,6 +68,9 @@ struct TableSpec {
 // All tables, in the order of the file; sub-tables follow their parent.
 const std::vector<TableSpec>& run_tables();
 const TableSpec* find_table(std::string_view name);
+
+// Reads the keys of a tree into `config`, whose other keys stay; errors go to its reading_issues.
+void read_tree(RunConfig& config, const ConfigValue& root);
 
 // "a whole number of at least 1, or \"auto\"".
 std::string expected_text(const ValueShape& shape);

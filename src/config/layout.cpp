@@ -230,14 +230,14 @@ BatchPart batch_part(int64_t rows, int64_t index, int64_t parts) {
   return {first, rows * (index + 1) / parts - first};
 }
 
-int64_t sequences_of_part(const RunConfig& config) {
+int64_t sequences_of_part(const RunConfig& config, int64_t batch) {
   const int64_t parts = mesh_of(config).batch_ranks();
-  return (config.training.global_batch_size + parts - 1) / parts;
+  return (batch + parts - 1) / parts;
 }
 
-int64_t micro_batches_of_part(const RunConfig& config) {
+int64_t micro_batches_of_part(const RunConfig& config, int64_t batch) {
   const int64_t size = *config.training.micro_batch_size;
-  return (sequences_of_part(config) + size - 1) / size;
+  return (sequences_of_part(config, batch) + size - 1) / size;
 }
 
 bool has_equal_rows(const RunConfig& config, int64_t sequences) {

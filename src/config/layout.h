@@ -49,9 +49,10 @@ struct BatchPart {
 };
 // Rows of part `index` of `parts`; sizes differ by at most one row.
 BatchPart batch_part(int64_t rows, int64_t index, int64_t parts);
-// Sequences of a step in the largest part, and the micro-batches it processes them in.
-int64_t sequences_of_part(const RunConfig& config);
-int64_t micro_batches_of_part(const RunConfig& config);
+// Of a batch of this number of sequences: those in the largest part, and the micro-batches it processes them
+// in. The batch of a step is global_batch_size unless a ramp has another (ramp.h).
+int64_t sequences_of_part(const RunConfig& config, int64_t batch);
+int64_t micro_batches_of_part(const RunConfig& config, int64_t batch);
 // Whether the rows of this number of sequences divide equally among the tensor ranks (parallel.sequence).
 bool has_equal_rows(const RunConfig& config, int64_t sequences);
 

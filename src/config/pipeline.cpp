@@ -18,6 +18,11 @@ constexpr parallel::Words kWords{.schedule = "parallel.schedule",
                                  .ranks = "parallel.pipeline",
                                  .stage_layers = "parallel.stage_layers",
                                  .batch = "training.global_batch_size or training.micro_batch_size"};
+constexpr parallel::Words words_of_ramp() {
+  parallel::Words words = kWords;
+  words.batch = "training.batch_ramp or training.micro_batch_size";
+  return words;
+}
 
 parallel::ModelParts parts_of(const models::ModelConfig& model) {
   return {.layers = static_cast<int32_t>(model.blocks()),
@@ -26,11 +31,12 @@ parallel::ModelParts parts_of(const models::ModelConfig& model) {
           .tied_embeddings = model.tied};
 }
 
-parallel::Schedule schedule_of(const ParallelTable& keys, int32_t micro_batches) {
+parallel::Schedule schedule_of(const ParallelTable& keys, int32_t micro_batches,
+                               const parallel::Words& words) {
   const auto ranks = static_cast<int32_t>(keys.pipeline);
   if (parallel::find_schedule_kind(keys.schedule) != nullptr || !keys.schedule.ends_with(".json"))
     return parallel::make_schedule(
-        {keys.schedule, ranks, micro_batches, static_cast<int32_t>(keys.virtual_stages)}, kWords);
+        {keys.schedule, ranks, micro_batches, static_cast<int32_t>(keys.virtual_stages)}, words);
   const std::string text = read_file(keys.schedule);
   parallel::Schedule schedule = parallel::parse_schedule(text, keys.schedule);
   parallel::require_sound(schedule, keys.schedule);
@@ -93,10 +99,13 @@ parallel::PartCosts costs_of_parts(const models::ModelConfig& model, int64_t seq
 }
 
 std::shared_ptr<const program::Pipeline> pipeline_of(const RunConfig& config,
-                                                     const models::ModelConfig& model, int32_t place) {
+                                                     const models::ModelConfig& model, int32_t place,
+                                                     int64_t batch) {
   if (config.parallel.pipeline <= 1) return nullptr;
   auto pipeline = std::make_shared<program::Pipeline>();
-  pipeline->schedule = schedule_of(config.parallel, static_cast<int32_t>(micro_batches_of_part(config)));
+  pipeline->schedule =
+      schedule_of(config.parallel, static_cast<int32_t>(micro_batches_of_part(config, batch)),
+                  batch == config.training.global_batch_size ? kWords : words_of_ramp());
   pipeline->parts = parts_of(model);
   pipeline->layout = layout_of(config, model, pipeline->schedule.stages);
   pipeline->rank = place;

@@ -9,10 +9,11 @@
 
 namespace strata::config {
 
-// The pipeline of the rank at `place` on the pipeline axis; nullptr without a pipeline. Throws ConfigError if
-// no schedule or layout permits it, with an alternative.
+// The pipeline of the rank at `place` on the pipeline axis, for a batch of this number of sequences; nullptr
+// without a pipeline. Throws ConfigError if no schedule or layout permits it, with an alternative.
 std::shared_ptr<const program::Pipeline> pipeline_of(const RunConfig& config,
-                                                     const models::ModelConfig& model, int32_t place = 0);
+                                                     const models::ModelConfig& model, int32_t place,
+                                                     int64_t batch);
 
 // Costs that balance parallel.stage_layers = "auto": floating-point operations per sequence.
 parallel::PartCosts costs_of_parts(const models::ModelConfig& model, int64_t sequence_length);

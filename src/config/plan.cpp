@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/parallel.h"
 #include "config/objective.h"
+#include "config/ramp.h"
 
 namespace strata::config {
 namespace {
@@ -78,12 +79,11 @@ std::vector<Choice> fit_to_data(const RunConfig& config, const models::ModelConf
   std::vector<Choice> made;
   int64_t horizon = *config.schedule.steps;
   if (config.training.tokens) {
-    horizon = steps_for_tokens(config, *config.training.tokens, samples.filled());
+    horizon = Ramps(config).steps(0, {.tokens = *config.training.tokens}, samples.filled());
     made = {chosen("schedule.steps", horizon, "training.tokens in whole steps")};
   }
   if (samples.total_samples() == data::Mixture::kUnbounded) return made;
-  const int64_t batch = config.training.global_batch_size;
-  const int64_t steps = (samples.total_samples() + batch - 1) / batch;
+  const int64_t steps = Ramps(config).steps(0, {.samples = samples.total_samples()}, samples.filled());
   if (steps >= horizon) return made;
   log_warning(
       "the data end after {} steps, before the requested {}; the run and the learning-rate schedule end there too",
@@ -154,6 +154,7 @@ class Planner {
     choices_.take(choose_objective(config(), plan_.model));
     choices_.take(choose_precision(config()));
     choices_.take(choose_micro_batch(config()));
+    require_ramps(config(), plan_.model);
     if (config().parallel.zero.is_word())
       choices_.take({chosen("parallel.zero", int64_t{0}, "the lowest stage that memory.budget holds")});
     set_compute_threads(static_cast<int>(*config().device.threads));

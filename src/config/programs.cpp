@@ -5,6 +5,7 @@
 #include "config/layout.h"
 #include "config/objective.h"
 #include "config/pipeline.h"
+#include "config/ramp.h"
 #include "config/resolve.h"
 #include "device/open/open.h"
 #include "evaluation/task_score.h"
@@ -36,6 +37,29 @@ program::Words words() {
   return words;
 }
 
+// The training programs of the other sizes that steps may have. Their micro-batches hold the same tokens.
+void add_ramp_requests(const RunConfig& config, const models::ModelConfig& model, int32_t place,
+                       std::vector<program::Request>& requests) {
+  for (const StepSize& size : step_sizes(config)) {
+    const int64_t pieces = config.training.sequence_length / size.length;
+    program::Request request = requests[kTrainProgram];
+    request.sequences *= pieces;
+    request.sequence_length /= pieces;
+    request.micro_batches = micro_batches_of_part(config, size.sequences);
+    const bool is_new = std::none_of(requests.begin(), requests.end(), [&](const program::Request& other) {
+      return other.kind == program::Kind::kTrain && other.sequences == request.sequences &&
+             other.micro_batches == request.micro_batches;
+    });
+    if (!is_new) continue;
+    request.pipeline = pipeline_of(config, model, place, size.sequences);
+    requests.push_back(std::move(request));
+  }
+}
+
+bool splits_backward(const std::shared_ptr<const program::Pipeline>& pipeline) {
+  return pipeline != nullptr && pipeline->splits_backward();
+}
+
 }  // namespace
 
 DType activation_dtype(const RunConfig& config) {
@@ -56,6 +80,7 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
   const int64_t context =
       std::min(model.max_sequence_length(),
                std::max<int64_t>(config.training.sequence_length, inference::kPrefillChunk));
+  const int64_t full = config.training.global_batch_size;
   int64_t longest = 0, most = 0;  // task requests
   for (const TaskSet& set : tasks) {
     longest = std::max(longest, set.requests.longest);
@@ -74,7 +99,7 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
                                             .sequence_length = tokens,
                                             .encoder_length = shape.encoder_length,
                                             .document_mask = documents,
-                                            .micro_batches = micro_batches_of_part(config),
+                                            .micro_batches = micro_batches_of_part(config, full),
                                             .target_share = shape.target_share,
                                             .idle_rows = tokens - shape.tokens},
                                            {.kind = program::Kind::kEvaluate,
@@ -93,6 +118,7 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
     if (longest > 0)
       requests.push_back(
           evaluation::task_program(evaluation::task_row_length(longest, model.max_positions), most));
+    add_ramp_requests(config, model, place, requests);
     return requests;
   };
   program::CompileOptions options;
@@ -102,9 +128,12 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
   options.memory_budget = (*config.memory.budget).count;
   options.recompute = config.memory.recompute.value;
   options.mesh = mesh_of(config);
-  options.pipeline = pipeline_of(config, model, place);
-  if (options.pipeline != nullptr && options.pipeline->splits_backward())
-    options.backward = program::Backward::kSplit;
+  options.pipeline = pipeline_of(config, model, place, full);
+  const std::vector<program::Request> requests = requests_for(*config.training.micro_batch_size);
+  const bool some_split = std::any_of(requests.begin(), requests.end(), [](const program::Request& request) {
+    return splits_backward(request.pipeline);
+  });
+  if (splits_backward(options.pipeline) || some_split) options.backward = program::Backward::kSplit;
   options.sequence_parallel = config.parallel.sequence;
   options.context_kind = config.parallel.context_kind;
   options.experts = expert_layout(config, host_ranks);
@@ -116,7 +145,7 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
   options.cache_capacity = inference::cache_capacity_for(context, inference::kPrefillChunk);
   options.target = make_device(config)->target();
   options.words = words();
-  return program::compile_any(requests_for(*config.training.micro_batch_size), options);
+  return program::compile_any(requests, options);
 }
 
 size_t task_program(const program::ProgramSet& set) {

@@ -134,7 +134,7 @@ class Reader {
 
 RunConfig from_tree(const ConfigValue& root, const std::string& file_name) {
   RunConfig config;
-  Reader(config).read(root);
+  read_tree(config, root);
   if (config.run.name == "auto") {
     const std::string stem = Path(file_name).stem().string();
     config.run.name = stem.empty() ? "run" : stem;
@@ -156,6 +156,10 @@ void apply_sets(ConfigValue& root, std::span<const std::string> sets) {
 }
 
 }  // namespace
+
+void read_tree(RunConfig& config, const ConfigValue& root) {
+  Reader(config).read(root);
+}
 
 std::string Issue::to_string() const {
   std::string where = origin.kind == Origin::Kind::kDefault ? "" : strata::to_string(origin) + ": ";

@@ -80,15 +80,15 @@ RunData resolve_data(
 // Identifies the training tokens by their sources, number and a sample of their content.
 std::string data_fingerprint(const RunData& data);
 // Throws ConfigError if data.objective or data.fim_rate need tokens that the tokenizer lacks. `origin`: start
-// of the order, from which data.phase counts steps of the current batch size.
+// of the order, from which data.phase counts steps of the current sizes.
 data::SampleOptions sample_options(const RunConfig& config, const models::ModelConfig& model,
                                    const data::Tokenizer* tokenizer, data::DataOrigin origin = {});
 
 // The run's device, once its threads are known.
 std::shared_ptr<device::Device> make_device(const RunConfig& config);
 
-// The programs of a run, in this order: those for generation if it generates, and one for tasks if it has
-// any.
+// The programs of a run, in this order: those for generation if it generates, one for tasks if it has any, and
+// those of steps with other sizes than the full ones (ramp.h).
 enum RunProgram : size_t { kTrainProgram = 0, kEvalProgram = 1, kPrefillProgram = 2, kDecodeProgram = 3 };
 size_t task_program(const program::ProgramSet& set);
 // For the rank at `place` on the pipeline axis; in its smallest form if it exceeds memory.budget.

@@ -1,6 +1,7 @@
 // Turns a configuration into sample options.
 #include "base/error.h"
 #include "config/objective.h"
+#include "config/ramp.h"
 #include "config/resolve.h"
 #include "data/samples/fim.h"
 
@@ -46,7 +47,10 @@ data::SampleOptions sample_options(const RunConfig& config, const models::ModelC
   for (const DataPhase& phase : config.data.phase) {
     const int64_t steps = phase.from_step - 1 - origin.step;
     data::MixturePhase mixture{origin.sample, {}};
-    if (steps > 0) mixture.first_sample = skip.global_of(trained + steps * config.training.global_batch_size);
+    // As if every row were full.
+    const int64_t tokens = trained * config.training.sequence_length;
+    if (steps > 0)
+      mixture.first_sample = skip.global_of(trained + Ramps(config).samples(tokens, {.steps = steps}));
     for (const DataSource& source : config.data.source) {
       const auto weight = phase.weights.find(source.name);
       mixture.weights.push_back(weight == phase.weights.end() ? 0.0 : weight->second);

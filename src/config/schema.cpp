@@ -57,6 +57,13 @@ std::vector<Json> forms(const ValueShape& shape) {
               {{{"type", "integer"}, {"minimum", 0}},
                {{"type", "string"}},
                {{"type", "array"}, {"items", {{"type", "integer"}}}, {"minItems", 2}, {"maxItems", 2}}}}}}}};
+    case Base::kRamp:
+      return {{{"type", "array"},
+               {"items",
+                {{"type", "array"},
+                 {"items", {{"type", {"integer", "number", "string"}}}},
+                 {"minItems", 2},
+                 {"maxItems", 2}}}}};
     case Base::kWeights:
       return {{{"type", "object"}, {"additionalProperties", bounded({{"type", "number"}}, shape)}}};
     case Base::kFree:

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "config/keys.h"
+#include "config/ramp.h"
 
 namespace strata::config {
 namespace {
@@ -103,6 +104,11 @@ std::vector<Valued> values(const RunConfig& config) {
   return out;
 }
 
+bool divides_batches(const RunConfig& config, int64_t size) {
+  const std::vector<int64_t> all = batch_sizes(config);
+  return std::all_of(all.begin(), all.end(), [&](int64_t batch) { return batch % size == 0; });
+}
+
 // Choices for a machine are made again, and so are those for a batch, a length, a precision or a given amount
 // of memory if that changes; a resolved "auto" is not a user's choice.
 void drop_stale(RunConfig& out, const RunConfig& now, const RunConfig& stored) {
@@ -120,7 +126,7 @@ void drop_stale(RunConfig& out, const RunConfig& now, const RunConfig& stored) {
       out.parallel.pipeline != stored.parallel.pipeline;
   if (layout && now.parallel.zero.is_word()) out.parallel.zero = now.parallel.zero;
   const bool sizes = layout || out.training.sequence_length != stored.training.sequence_length ||
-                     out.training.global_batch_size % micro_batch != 0 ||
+                     !divides_batches(out, micro_batch) ||
                      (now.memory.budget.value && stored.memory.budget.value &&
                       now.memory.budget.value->count != stored.memory.budget.value->count);
   if (now.training.micro_batch_size.is_word() && (precision || sizes))

@@ -1,6 +1,7 @@
 // The keys of RUN.toml. All other code refers to this list.
 #include "base/error.h"
 #include "config/fields.h"
+#include "config/ramp_field.h"
 #include "models/model.h"
 
 namespace strata::config {
@@ -227,10 +228,13 @@ TableSpec training_table() {
               count_between(1, kMostNumber)),
           key("clip_grad_norm", &TrainingTable::clip_grad_norm,
               "Largest global gradient norm; 0: no clipping.", between(0, kMostReal)),
-          later(key("batch_ramp", &TrainingTable::batch_ramp,
-                    "A batch that grows: [[tokens, sequences], …] or \"noise_scale\".")),
-          later(key("length_warmup", &TrainingTable::length_warmup,
-                    "A sequence length that grows: [[tokens, length], …].")),
+          key("batch_ramp", &TrainingTable::batch_ramp,
+              "A batch that grows to global_batch_size: [[tokens, sequences], …], each from that many trained "
+              "tokens on; noise_scale: doubled when the gradient's noise allows it.",
+              word("noise_scale")),
+          key("length_warmup", &TrainingTable::length_warmup,
+              "A length that grows to sequence_length: [[tokens, length], …]; until then a window is cut into "
+              "equal sequences."),
       });
 }
 
@@ -331,6 +335,10 @@ TableSpec log_table() {
           key("alert_command", &LogTable::alert_command,
               "Program and arguments to run when something is wrong, without a shell; it reads the event as "
               "JSON on standard input. At most one a minute for each rule."),
+          key("layers", &LogTable::layers,
+              "How often layers.jsonl gets the sizes of gradients, weights, updates and activations of every "
+              "layer: \"10 steps\" or \"never\"."),
+          later(key("histograms", &LogTable::histograms, "The same quantities as histograms.")),
       });
 }
 

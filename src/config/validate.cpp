@@ -9,6 +9,7 @@
 #include "config/keys.h"
 #include "config/layout.h"
 #include "config/names.h"
+#include "config/ramp.h"
 #include "config/resolve.h"
 #include "evaluation/task_names.h"
 
@@ -265,6 +266,8 @@ class Checker {
              training.global_batch_size, training.sequence_length);
       return;
     }
+    check_ramps(config_,
+                [&](const std::string& key, const std::string& problem) { report(key, "{}", problem); });
     const int64_t step_tokens = training.global_batch_size * training.sequence_length;
     if (!training.tokens && training.steps > kMostCount / step_tokens) {
       report("training.steps", "found {} steps of {} tokens, expected at most {:g} tokens in a run",
@@ -320,6 +323,9 @@ class Checker {
       report("log.alert_command",
              "found an empty program name, expected a program and its arguments, such as [\"mail\", \"me\"]");
     }
+    const Interval& layers = config_.log.layers;
+    if (layers.kind == Interval::Kind::kNever || layers.kind == Interval::Kind::kSteps) return;
+    report("log.layers", "found {}, expected steps, such as \"10 steps\", or \"never\"", to_string(layers));
   }
 
   void check_recovery() {
@@ -347,9 +353,9 @@ class Checker {
     using enum RecoveryRule::Action;
     const std::string path = fmt::format("recovery.rule.{}", index);
     if (!rule.when && !unread(path + ".when"))
-      report(path + ".when", "found none, expected what the rule watches for, such as \"loss_spike\"");
+      report(path + ".when", "found none, expected an event, such as \"loss_spike\"");
     if (!rule.action && !unread(path + ".action"))
-      report(path + ".action", "found none, expected what is done, such as \"skip_update\"");
+      report(path + ".action", "found none, expected a reaction, such as \"skip_update\"");
     if (!rule.when || !rule.action) return;
     const bool is_spike = rule.when == kLossSpike || rule.when == kGradSpike;
     const bool has_threshold = is_spike || rule.when == kLossHigh || rule.when == kDivergence ||
@@ -419,14 +425,7 @@ class Checker {
 
 int64_t total_steps(const RunConfig& config) {
   if (!config.training.tokens) return config.training.steps;
-  return steps_for_tokens(config, *config.training.tokens);
-}
-
-int64_t steps_for_tokens(const RunConfig& config, int64_t tokens, double filled) {
-  const int64_t places = config.training.sequence_length * config.training.global_batch_size;
-  if (filled >= 1) return (tokens + places - 1) / places;
-  return static_cast<int64_t>(
-      std::ceil(static_cast<double>(tokens) / (static_cast<double>(places) * filled)));
+  return Ramps(config).steps(0, {.tokens = *config.training.tokens});
 }
 
 optim::ScheduleConfig schedule_of(const RunConfig& config) {
@@ -503,6 +502,9 @@ std::vector<Issue> warnings(const RunConfig& config) {
                      "a list of the program and its arguments, which no shell reads",
                      command[0])});
   }
+  if (const std::string unfinished = unfinished_ramp(config); !unfinished.empty())
+    out.push_back(
+        {unfinished, config.origin_of(unfinished), "the run ends before a step has the last of its sizes"});
   const optim::ScheduleConfig schedule = schedule_of(config);
   // Trial runs shorten a run on the command line, so this is not an error.
   if (schedule.warmup_steps > schedule.steps) {

@@ -29,4 +29,40 @@ Json to_json(const ConfigValue& value) {
   return out;
 }
 
+namespace {
+
+ConfigValue nested_value(const Json& json, int depth) {
+  constexpr int kDeepest = 16;
+  if (depth > kDeepest) throw ConfigError("found lists nested deeper than {}", kDeepest);
+  ConfigValue out;
+  if (json.is_boolean()) {
+    out.data = json.get<bool>();
+  } else if (json.is_number_unsigned() && json.get<uint64_t>() > uint64_t{INT64_MAX}) {
+    throw ConfigError("found {}, expected a number of at most 64 bits", json.get<uint64_t>());
+  } else if (json.is_number_integer()) {
+    out.data = json.get<int64_t>();
+  } else if (json.is_number()) {
+    out.data = json.get<double>();
+  } else if (json.is_string()) {
+    out.data = json.get<std::string>();
+  } else if (json.is_array()) {
+    ConfigValue::Array items;
+    for (const Json& item : json) items.push_back(nested_value(item, depth + 1));
+    out.data = std::move(items);
+  } else if (json.is_object()) {
+    ConfigValue::Table entries;
+    for (const auto& [key, value] : json.items()) entries.push_back({key, nested_value(value, depth + 1)});
+    out.data = std::move(entries);
+  } else {
+    throw ConfigError("found null, expected a value");
+  }
+  return out;
+}
+
+}  // namespace
+
+ConfigValue value_from_json(const Json& value) {
+  return nested_value(value, 0);
+}
+
 }  // namespace strata::config

@@ -47,6 +47,10 @@ constexpr Interval kAutoInterval{.kind = Interval::Kind::kAuto, .count = 0, .sec
 constexpr Interval every_steps(int64_t steps) {
   return {.kind = Interval::Kind::kSteps, .count = steps, .seconds = 0};
 }
+// 0: not by steps.
+constexpr int64_t steps_between(const Interval& interval) {
+  return interval.kind == Interval::Kind::kSteps ? interval.count : 0;
+}
 
 // How many layers each stage of a pipeline has: a list, or Megatron-LM's layout string.
 struct StageLayers {
@@ -61,6 +65,14 @@ struct TokenName {
   std::optional<int64_t> id = {};
   bool operator==(const TokenName&) const = default;
 };
+
+// From this number of tokens of the run on, a step has this size.
+struct RampStep {
+  int64_t tokens = 0;
+  int64_t size = 0;
+  bool operator==(const RampStep&) const = default;
+};
+using Ramp = std::vector<RampStep>;
 
 // first to last, both included: [first, last], "first-last" or one number.
 struct Range {

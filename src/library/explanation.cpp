@@ -1,7 +1,10 @@
 #include "library/explanation.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <functional>
+#include <map>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -67,13 +70,16 @@ std::vector<Remedy> find_remedies(const config::RunPlan& plan, const program::Pr
   return found;
 }
 
-// In seconds; for a pipeline including waiting between ranks.
-double expected_step(const config::RunPlan& plan, const Programs& set, const hardware::DeviceSpec& device) {
-  const program::Program& program = set->programs[config::kTrainProgram];
+// Of a training program, in seconds; for a pipeline including waiting between ranks.
+double expected_step(const config::RunPlan& plan, const Programs& set, size_t index,
+                     const hardware::DeviceSpec& device) {
+  const program::Program& program = set->programs[index];
   if (set->options.pipeline == nullptr) return program::predict_step(program, device).seconds;
   parallel::Costs costs;
-  for (const Programs& stage : stages_of(plan)) add_expected_costs(*stage, device, costs);
-  double seconds = parallel::simulate(set->options.pipeline->schedule, costs).makespan * 1e-3;
+  for (const Programs& stage : stages_of(plan)) add_expected_costs(*stage, index, device, costs);
+  const auto& pipeline =
+      program.request.pipeline != nullptr ? program.request.pipeline : set->options.pipeline;
+  double seconds = parallel::simulate(pipeline->schedule, costs).makespan * 1e-3;
   for (const program::Action& action : program.script) {
     if (program::is_of_micro_batch(action.segment)) continue;
     for (const program::Expected& one : program::predict(program, action.segment, action.accumulates, device))
@@ -97,14 +103,31 @@ double peak_of(const config::RunConfig& config, const hardware::DeviceSpec& devi
   return peak * static_cast<double>(config::mesh_of(config).ranks());
 }
 
-// `seconds`: of a step; `device`: one rank's.
-TimePlan time_of(const config::RunPlan& plan, double seconds, const hardware::DeviceSpec& device) {
+// The steps of a run by their sizes; with a batch that follows the noise scale, as if it stayed small.
+std::vector<ExplainedSteps> explain_steps(const config::RunPlan& plan, const Programs& set,
+                                          const hardware::DeviceSpec& device) {
+  const config::RunConfig& config = plan.config;
+  std::vector<ExplainedSteps> all;
+  std::map<size_t, double> seconds;  // by program
+  const config::Ramps::End end{.steps = std::max<int64_t>(1, config::total_steps(config))};
+  for (const config::Ramps::Period& period : config::Ramps(config).periods(0, end)) {
+    const size_t index = config::training_program(*set, config, period.size);
+    if (!seconds.contains(index)) seconds[index] = expected_step(plan, set, index, device);
+    all.push_back({period, index, seconds.at(index)});
+  }
+  return all;
+}
+
+// `seconds`: of a step of full size; `device`: one rank's.
+TimePlan time_of(const config::RunPlan& plan, double seconds, const std::vector<ExplainedSteps>& steps,
+                 const hardware::DeviceSpec& device) {
   const config::RunConfig& config = plan.config;
   TimePlan time;
   time.steps = config::total_steps(config);
   time.tokens_per_step = config.training.global_batch_size * config.training.sequence_length;
   time.step_seconds = seconds;
-  time.run_seconds = seconds * static_cast<double>(time.steps);
+  for (const ExplainedSteps& one : steps)
+    time.run_seconds += one.step_seconds * static_cast<double>(one.period.steps);
   const data::RowShape row = config::row_shape(config, plan.model);
   const auto tokens = static_cast<double>(time.tokens_per_step);
   time.flops_per_step = models::training_flops_per_token(plan.model, config.training.sequence_length,
@@ -154,7 +177,8 @@ Explanation::Explanation(std::shared_ptr<const config::RunPlan> plan, int64_t ra
   fits_ = compiled.fits;
   if (plan_->tight_place && *plan_->tight_place != place) tight_place_ = *plan_->tight_place;
   device_ = config::make_device(plan_->config)->measured(posix_file_system());
-  time_ = time_of(*plan_, expected_step(*plan_, programs_, device_), device_);
+  steps_ = explain_steps(*plan_, programs_, device_);
+  time_ = time_of(*plan_, expected_step(*plan_, programs_, config::kTrainProgram, device_), steps_, device_);
   if (!fits_) remedies_ = find_remedies(*plan_, *programs_);
 }
 
@@ -221,9 +245,34 @@ std::string Explanation::summary() const {
                      time_.tokens_per_second < 1 ? fmt::format("{:.2g}", time_.tokens_per_second)
                                                  : human_count(time_.tokens_per_second),
                      100 * time_.mfu);
+  double tokens = 0;
+  for (const ExplainedSteps& one : steps_)
+    tokens +=
+        static_cast<double>(one.period.steps * one.period.size.sequences * config.training.sequence_length);
   out += fmt::format("{:<8} {} steps, {} tokens, {}, without evaluations and checkpoints\n", "run",
-                     time_.steps, human_count(step_tokens * static_cast<double>(time_.steps)),
-                     human_duration(time_.run_seconds));
+                     time_.steps, human_count(tokens), human_duration(time_.run_seconds));
+  return out;
+}
+
+// The steps of the ramps, if there are any.
+std::string Explanation::ramp() const {
+  const config::RunConfig& config = plan_->config;
+  if (config::step_sizes(config).size() < 2) return {};
+  std::string out = "\nSteps by their sizes, expected\n";
+  for (const ExplainedSteps& one : steps_) {
+    const config::Ramps::Period& period = one.period;
+    const program::Program& program = programs_->programs[one.program];
+    out += fmt::format(
+        "  steps {} to {}: {} sequences of {} tokens, {} micro-batches of {}; {:.4g} ms, workspace {}\n",
+        period.steps_before + 1, period.steps_before + period.steps,
+        period.size.sequences * (config.training.sequence_length / period.size.length), period.size.length,
+        program.request.micro_batches, program.request.sequences, 1e3 * one.step_seconds,
+        human_bytes(static_cast<double>(program::workspace_bytes(program))));
+  }
+  if (config.training.batch_ramp.is_word()) {
+    out += fmt::format("  batches double with the noise scale: {} sequences of {} tokens\n",
+                       fmt::join(config::batch_sizes(config), ", "), config.training.sequence_length);
+  }
   return out;
 }
 
@@ -282,7 +331,7 @@ std::string Explanation::choices() const {
 
 std::string Explanation::text(bool with_programs) const {
   const auto total = program::predict_step(programs_->programs[config::kTrainProgram], device_);
-  return summary() + remedies() + setting() + choices() + program::explain_memory(*programs_) +
+  return summary() + remedies() + setting() + ramp() + choices() + program::explain_memory(*programs_) +
          fmt::format("\nA training step{}, expected\n{}",
                      plan_->config.parallel.pipeline > 1 ? " of this rank, without waiting" : "",
                      program::explain_totals(total).substr(1)) +
@@ -303,6 +352,21 @@ nlohmann::ordered_json Explanation::json() const {
   for (const Remedy& way : remedies_)
     json["would_fit"].push_back({{"set", way.set}, {"arena_bytes", way.arena_bytes}});
   if (programs_->options.mesh.ranks() > 1) json["ranks"] = ranks_json(*programs_, rank_);
+  if (config::step_sizes(plan_->config).size() > 1) {
+    json["ramp"] = nlohmann::ordered_json::array();
+    for (const ExplainedSteps& one : steps_) {
+      const program::Program& program = programs_->programs[one.program];
+      json["ramp"].push_back({{"first_step", one.period.steps_before + 1},
+                              {"steps", one.period.steps},
+                              {"tokens_before", one.period.tokens},
+                              {"samples", one.period.size.sequences},
+                              {"length", one.period.size.length},
+                              {"micro_batches", program.request.micro_batches},
+                              {"program", one.program},
+                              {"workspace_bytes", program::workspace_bytes(program)},
+                              {"step_seconds", one.step_seconds}});
+    }
+  }
   json["expected"] = {{"step_seconds", time_.step_seconds},
                       {"tokens_per_s", time_.tokens_per_second},
                       {"model_flops", time_.flops_per_step},

@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "config/plan.h"
+#include "config/ramp.h"
 #include "hardware/device_spec.h"
 #include "strata/train.h"
 
@@ -32,6 +33,13 @@ struct Remedy {
   int64_t arena_bytes;
 };
 
+// Consecutive steps of one size.
+struct ExplainedSteps {
+  config::Ramps::Period period;
+  size_t program = 0;
+  double step_seconds = 0;
+};
+
 // Immutable; threads may share it.
 class Explanation {
  public:
@@ -50,6 +58,7 @@ class Explanation {
   std::string summary() const;
   std::string remedies() const;
   std::string setting() const;
+  std::string ramp() const;
   std::string choices() const;
 
   std::shared_ptr<const config::RunPlan> plan_;
@@ -58,6 +67,7 @@ class Explanation {
   bool fits_ = true;          // the programs fit memory.budget
   int32_t tight_place_ = -1;  // another place on the pipeline axis, whose programs exceed the budget
   hardware::DeviceSpec device_;
+  std::vector<ExplainedSteps> steps_;
   TimePlan time_;
   std::vector<Remedy> remedies_;  // if they do not fit
 };

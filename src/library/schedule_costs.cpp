@@ -42,9 +42,9 @@ parallel::Schedule schedule_of(const program::ProgramSet& set) {
   return schedule;
 }
 
-void add_expected_costs(const program::ProgramSet& set, const hardware::DeviceSpec& device,
+void add_expected_costs(const program::ProgramSet& set, size_t index, const hardware::DeviceSpec& device,
                         parallel::Costs& costs) {
-  const program::Program& program = set.programs[config::kTrainProgram];
+  const program::Program& program = set.programs[index];
   // Uses the list that adds to accumulators, as all micro-batches except the first do.
   const bool accumulates = program.request.micro_batches > 1;
   const auto milliseconds = [&](const program::SegmentAt& segment) {

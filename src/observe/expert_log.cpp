@@ -127,4 +127,14 @@ void ExpertLog::flush() {
   if (samples_.size() > kMostKept) halve();
 }
 
+std::vector<ExpertSample> read_expert_log(const Path& path) {
+  std::vector<ExpertSample> samples;
+  const std::string content = std::filesystem::exists(path) ? read_file(path) : std::string();
+  for (size_t begin = 0, end; (end = content.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    if (std::optional<ExpertSample> sample = sample_of(content.substr(begin, end - begin)))
+      samples.push_back(std::move(*sample));
+  }
+  return samples;
+}
+
 }  // namespace strata::observe

@@ -47,4 +47,7 @@ class ExpertLog {
   ExpertSample open_;  // since the last sample
 };
 
+// The samples of a experts.jsonl, oldest first, without torn and other lines. None if there is no file.
+std::vector<ExpertSample> read_expert_log(const Path& path);
+
 }  // namespace strata::observe

@@ -219,20 +219,29 @@ double MetricsTable::last(std::string_view name) const {
   return kNaN;
 }
 
-MetricsTable read_metrics(const Path& path) {
-  MetricsTable table;
+int64_t for_each_metric(const Path& path, const MetricsVisitor& visit) {
+  int64_t others = 0;
   const std::string content = read_or_empty(path);
   for_each_line(content, [&](std::string_view text) {
     const std::optional<Json> line = parse_line(text);
-    if (!line) return;
-    if (const std::optional<int64_t> step = step_of(*line)) {
-      table.add_step(*step, fields_of(*line));
-    } else if (line->contains("event") && (*line)["event"].is_string()) {
+    if (const std::optional<int64_t> step = line ? step_of(*line) : std::nullopt) {
+      visit.step(*step, fields_of(*line));
+    } else if (line && line->contains("event") && (*line)["event"].is_string()) {
       const auto at = line->find("at_step");
       const auto its_step = at == line->end() ? std::nullopt : count_in(*at);
-      table.add_event({(*line)["event"].get<std::string>(), its_step.value_or(-1), fields_of(*line)});
+      visit.event({(*line)["event"].get<std::string>(), its_step.value_or(-1), fields_of(*line)});
+    } else {
+      ++others;
     }
   });
+  return others;
+}
+
+MetricsTable read_metrics(const Path& path) {
+  MetricsTable table;
+  for_each_metric(path,
+                  {.step = [&](int64_t step, const MetricFields& fields) { table.add_step(step, fields); },
+                   .event = [&](MetricsEvent event) { table.add_event(std::move(event)); }});
   return table;
 }
 

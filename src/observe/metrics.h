@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -86,6 +87,14 @@ class MetricsTable {
   std::map<std::string, std::vector<double>, std::less<>> columns_;
   std::vector<MetricsEvent> events_;
 };
+
+// Calls `step` or `event` for each line of a file of metrics, in its order; a torn last line is skipped.
+// Returns the number of complete lines that are neither a step nor an event. A missing file has no lines.
+struct MetricsVisitor {
+  std::function<void(int64_t step, const MetricFields&)> step;
+  std::function<void(MetricsEvent)> event;
+};
+int64_t for_each_metric(const Path& path, const MetricsVisitor& visit);
 
 // Reads metrics.jsonl. Returns an empty table for a missing file; skips a torn last line and lines that are
 // not JSON objects; of two lines for a step the later one is used.

@@ -116,4 +116,14 @@ void RankLog::step(int64_t step, std::span<const RankFigures> ranks) {
   keep(std::move(sample));
 }
 
+std::vector<RankSample> read_rank_log(const Path& path) {
+  std::vector<RankSample> samples;
+  const std::string content = std::filesystem::exists(path) ? read_file(path) : std::string();
+  for (size_t begin = 0, end; (end = content.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    if (std::optional<RankSample> sample = sample_of(content.substr(begin, end - begin)))
+      samples.push_back(std::move(*sample));
+  }
+  return samples;
+}
+
 }  // namespace strata::observe

@@ -52,4 +52,7 @@ class RankLog {
   int64_t summed_ = 0;             // steps
 };
 
+// The samples of a ranks.jsonl, oldest first, without torn and other lines. None if there is no file.
+std::vector<RankSample> read_rank_log(const Path& path);
+
 }  // namespace strata::observe

@@ -130,13 +130,17 @@ std::string sentence_of(const MetricsEvent& event) {
     return fmt::format("checkpoint of step {}: {} in {:.1f} s", event.at_step, bytes_field(event, "bytes"),
                        number_of(event, "seconds"));
   }
-  if (kind == "changed") {
+  if (kind == "changed" || kind == "steered") {
     const auto shown = [&](const char* field) {
       const std::string text = text_of(event, field);
       return text.empty() ? std::string("unset") : text;
     };
-    return fmt::format("{}: {} → {}", text_of(event, "key"), shown("before"), shown("after"));
+    const std::string by = text_of(event, "by");
+    return fmt::format("{}: {} → {}{}", text_of(event, "key"), shown("before"), shown("after"),
+                       by.empty() ? "" : fmt::format(" (by {})", by));
   }
+  if (kind == "branch")
+    return fmt::format("branched from step {} of {}", event.at_step, text_of(event, "from"));
   if (kind == "reordered")
     return fmt::format("data order restarts at sample {:.0f}", number_of(event, "first_sample"));
   if (kind == "interrupt") return "stopped by the user; saved";

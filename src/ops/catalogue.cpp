@@ -31,6 +31,7 @@
 #include "ops/share_heads/share_heads.h"
 #include "ops/soft_experts/soft_experts.h"
 #include "ops/softcap/softcap.h"
+#include "ops/statistics/statistics.h"
 #include "ops/take_part/take_part.h"
 #include "ops/temper/temper.h"
 #include "ops/two_level/two_level.h"
@@ -132,6 +133,11 @@ std::span<const CatalogueEntry> catalogue() {
         entry<SoftCombineGrad>(),
         entry<TwoLevelLogits>(),
         entry<TwoLevelLogitsGrad>(),
+        entry<Statistics>(),
+        entry<TakeSample>(),
+        entry<SampleChange>(),
+        entry<SquaresAndDigests>(),
+        entry<JoinDigests>(),
         entry<optim::SumOfSquares>(),
         entry<optim::SumOfPartials>(),
         entry<optim::RootOfSum>(),

@@ -81,13 +81,18 @@ DoesNotFit::DoesNotFit(std::shared_ptr<const ProgramSet> set)
 
 namespace {
 
+const std::shared_ptr<const Pipeline>& pipeline_for_request(const Request& request,
+                                                            const CompileOptions& options) {
+  return request.pipeline != nullptr ? request.pipeline : options.pipeline;
+}
+
 // `program` has its graph as it was built.
 std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options, Recompute recompute,
                                   int64_t full_layers, Binder& binder) {
   auto draft = std::make_shared<Draft>();
   draft->program = std::move(program);
   draft->backward = options.backward;
-  draft->pipeline = options.pipeline;
+  draft->pipeline = pipeline_for_request(draft->program.request, options);
   Graph& graph = draft->program.graph;
   const Request& request = draft->program.request;
   const bool gathers_again = options.zero == 3 && options.reshard_after_forward;
@@ -104,6 +109,12 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
   add_expert_passes(graph, PassesOf::kForward, options.backward);
   dispatch_early_pass(graph);
   graph::localize(graph);
+  if (request.kind == Kind::kTrain && options.statistics)
+    draft->program.statistics =
+        statistics_pass(graph, {.micro_batches = request.micro_batches,
+                                .width = options.model.hidden_size,
+                                .last_layer = static_cast<int32_t>(options.model.blocks()) - 1,
+                                .is_sequential = is_sequential(draft->program.script)});
   device::encode_pass(graph, options.target.bindings, options.target.spec);
   group_collectives_pass(graph, options.prefetch);
   prune_pass(graph);
@@ -142,13 +153,13 @@ class Compiler {
       const bool trains = request.kind == Kind::kTrain;
       ModelGraph model = build_graph(request, options);
       program.segments.resize(static_cast<size_t>(model.chunks));
-      program.script =
-          make_script({.trains = trains,
-                       .backward = options.backward,
-                       .micro_batches = static_cast<int32_t>(request.micro_batches),
-                       .chunks = model.chunks},
-                      trains && options.pipeline != nullptr ? order_of(*options.pipeline, options.backward)
-                                                            : request.order);
+      program.script = make_script({.trains = trains,
+                                    .backward = options.backward,
+                                    .micro_batches = static_cast<int32_t>(request.micro_batches),
+                                    .chunks = model.chunks},
+                                   trains && options.pipeline != nullptr
+                                       ? order_of(*pipeline_for_request(request, options), options.backward)
+                                       : request.order);
       program.graph = std::move(model.graph);
       program.states = std::move(model.states);
       program.messages = std::move(model.messages);

@@ -65,13 +65,14 @@ Peak workspace_peak(const Program& program) {
   return peak;
 }
 
+int64_t workspace_bytes(const Program& program) {
+  return std::max({program.pool_bytes() + program.workspace.bytes, program.update_workspace.bytes,
+                   program.encode_workspace.bytes});
+}
+
 size_t largest_program(const ProgramSet& set) {
   size_t largest = 0;
-  auto bytes = [&](size_t i) {
-    const Program& program = set.programs[i];
-    return std::max({program.pool_bytes() + program.workspace.bytes, program.update_workspace.bytes,
-                     program.encode_workspace.bytes});
-  };
+  const auto bytes = [&](size_t i) { return workspace_bytes(set.programs[i]); };
   for (size_t i = 1; i < set.programs.size(); ++i) {
     if (bytes(i) > bytes(largest)) largest = i;
   }

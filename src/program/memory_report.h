@@ -29,6 +29,8 @@ struct Peak {
 };
 Peak workspace_peak(const Program& program);
 
+// Of activations, scratch and messages, when most of them live.
+int64_t workspace_bytes(const Program& program);
 // The program whose workspace is the largest: it decides the size of the arena.
 size_t largest_program(const ProgramSet& set);
 

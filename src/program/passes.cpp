@@ -23,8 +23,6 @@ std::string_view name_of(Recompute recompute) {
   return kNames[static_cast<size_t>(recompute)];
 }
 
-namespace {
-
 void renumber_producers(Graph& graph) {
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
     for (const ValueId output : graph.nodes()[i].outputs) {
@@ -34,6 +32,8 @@ void renumber_producers(Graph& graph) {
     }
   }
 }
+
+namespace {
 
 // What an accumulator holds is something else later.
 bool reads_accumulator(const Graph& graph, const Node& node) {

@@ -22,6 +22,9 @@ std::string_view name_of(Recompute recompute);
 void recompute_pass(graph::Graph& graph, const std::function<Recompute(int32_t)>& of_layer,
                     bool gathers_again = false);
 
+// After nodes were added or moved: the node that makes each temporary value.
+void renumber_producers(graph::Graph& graph);
+
 // Removes nodes whose results are never read.
 void prune_pass(graph::Graph& graph);
 

@@ -22,6 +22,7 @@
 #include "program/row_views.h"
 #include "program/script.h"
 #include "program/slots.h"
+#include "program/statistics.h"
 
 namespace strata::program {
 
@@ -93,6 +94,8 @@ struct Place {
   int32_t first = 0, last = 0;
 };
 
+struct Pipeline;  // pipeline.h
+
 enum class Kind : uint8_t {
   kTrain,
   kEvaluate,
@@ -115,6 +118,8 @@ struct Request {
   double target_share = 1;      // of the sequences' tokens that have a target, on average: a part of the cost
   int64_t idle_rows = 0;        // the last of each sequence, which only fill it up to what ranks can share
   Script order = {};            // of the micro-batches' actions, as make_script takes it
+  // kTrain: the options' pipeline with a schedule of another number of micro-batches; nullptr: the options'.
+  std::shared_ptr<const Pipeline> pipeline = {};
 };
 
 struct Program {
@@ -140,6 +145,7 @@ struct Program {
   int64_t batch_bytes = 0;           // of one batch buffer
   int64_t scratch_peak = 0;          // largest scratch of one instruction
   std::vector<optim::State> states;  // kTrain: of the optimizers
+  std::vector<Statistic> statistics;
   Recompute recompute = Recompute::kNone;
   int64_t full_recompute_layers = 0;
 
@@ -179,8 +185,6 @@ struct InstructionAt {
 };
 InstructionAt instruction_at(const Program& program, size_t place);
 
-struct Pipeline;  // pipeline.h
-
 // Names of the settings in messages: plain words, unless the caller has keys for them.
 struct Words : layers::Words {
   std::string_view memory_budget = "memory budget", recompute = "recompute";
@@ -209,6 +213,7 @@ struct CompileOptions {
   int64_t prefetch = 0;               // stage 3: number of layers by which gathers precede their use
   int64_t overlap_chunks = 1;         // with sequence_parallel: parts of the rows (program/row_chunks.h)
   DType reduce_dtype = DType::kF32;   // what sums of gradients are sent as
+  bool statistics = true;             // kTrain: has instructions that measure values (program/statistics.h)
   // With a pipeline axis: which stages the programs are for; what writes a text has none.
   std::shared_ptr<const Pipeline> pipeline = {};
   Words words = {};

@@ -15,6 +15,8 @@ class Due {
   // Whether the work is due after the step that follows `position`.
   bool after_next(const RunPosition& position) const;
   void done();
+  // Another interval, measured from the same time.
+  void set_interval(const config::Interval& interval) { interval_ = interval; }
   // `seconds`: the run's time that one execution costs; an "auto" interval spends at most 1 % on it.
   void costs(double seconds) { cost_ = seconds; }
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
+#include "base/error.h"
 #include "config/objective.h"
 #include "config/tokenizer_ends.h"
 #include "evaluation/task_score.h"
@@ -12,6 +14,23 @@
 #include "inference/model_runtime.h"
 
 namespace strata::training {
+
+void check_prompts(const config::RunConfig& config, const data::Tokenizer* tokenizer,
+                   const program::ProgramSet& set) {
+  if (tokenizer == nullptr || !config::writes_samples(config, set.options.model)) return;
+  const program::Request& reads = set.programs[config::kPrefillProgram].request;
+  const int64_t most = reads.encoder_length > 0
+                           ? reads.encoder_length
+                           : std::min(set.options.cache_capacity, set.options.model.max_sequence_length());
+  for (const std::string& prompt : config.eval.sample_prompts) {
+    const auto ids = config::sample_prompt(config, *tokenizer, prompt, reads.encoder_length > 0);
+    config::require_rows(ids, *tokenizer, set.options.model, "eval.sample_prompts");
+    const auto size = std::ssize(ids);
+    if (size > most)
+      throw ConfigError("[eval.sample_prompts] \"{}\" has {} tokens: at most {} fit; shorten it", prompt,
+                        size, most);
+  }
+}
 
 Evaluations::Evaluations(const RunInputs& inputs, program::Executor& executor)
     : inputs_(inputs), executor_(executor), due_(inputs.config.eval.interval) {}

@@ -15,6 +15,10 @@
 
 namespace strata::training {
 
+// Finds errors in eval.sample_prompts before an evaluation needs them. ConfigError.
+void check_prompts(const config::RunConfig& config, const data::Tokenizer* tokenizer,
+                   const program::ProgramSet& set);
+
 // All ranks construct one and call measure() and write_texts() after the same steps. Used by one thread.
 // DataError for unreadable held-out text, WorldError for lost ranks.
 class Evaluations {
@@ -26,6 +30,9 @@ class Evaluations {
   bool has_any() const;
   // Whether the interval requests an evaluation after the next step.
   bool is_due(const RunPosition& position) const { return due_.after_next(position); }
+
+  // After a change of the configuration.
+  void changed() { due_.set_interval(inputs_.config.eval.interval); }
 
   // Losses of the held-out sets, then results of the tasks. `stop` is called between batches of a task and
   // must return the same on all ranks. Once it has returned true, no further task is scored and the task in

@@ -40,16 +40,25 @@ double gemm_peak(const device::Device& device, DType dtype, double reached, doub
 }  // namespace
 
 FlopsMeter::FlopsMeter(const RunInputs& inputs, const device::Device& device, const RunPosition& position)
-    : device_(device), dtype_(config::activation_dtype(inputs.config)), warns_(inputs.is_first()) {
-  const auto& training = inputs.config.training;
-  const data::RowShape& shape = position.samples()->shape();
-  flops_ = models::training_flops_per_token(inputs.model, training.sequence_length, shape.tokens,
-                                            shape.target_share) *
-           static_cast<double>(training.global_batch_size * training.sequence_length);
+    : device_(device),
+      dtype_(config::activation_dtype(inputs.config)),
+      warns_(inputs.is_first()),
+      model_(inputs.model),
+      shape_(position.samples()->shape()),
+      sequence_length_(inputs.config.training.sequence_length) {}
+
+double FlopsMeter::flops_of(const config::StepSize& size) const {
+  const int64_t tokens = shape_.encoder_length > 0 ? shape_.tokens : size.length;
+  return models::training_flops_per_token(model_, size.length, tokens, shape_.target_share) *
+         static_cast<double>(size.sequences * sequence_length_);
 }
 
 void FlopsMeter::add_to(StepRecord& record, size_t ranks, int64_t steps_left) {
   const auto count = static_cast<double>(ranks);
+  if (!(record.size == size_)) {
+    size_ = record.size;
+    flops_ = flops_of(size_);
+  }
   if (peak_ < 0) {
     peak_ = gemm_peak(device_, dtype_, flops_ / record.step_seconds / count,
                       record.step_seconds * static_cast<double>(steps_left), warns_);

@@ -17,11 +17,17 @@ class FlopsMeter {
   void add_to(StepRecord& record, size_t ranks, int64_t steps_left);
 
  private:
+  double flops_of(const config::StepSize& size) const;
+
   const device::Device& device_;
   DType dtype_;
   bool warns_;
-  double flops_;      // per step
-  double peak_ = -1;  // FLOP/s of the best GEMM; known after the first step, 0: not measured
+  const models::ModelConfig& model_;
+  data::RowShape shape_;
+  int64_t sequence_length_;
+  config::StepSize size_;  // of the last step
+  double flops_ = 0;       // of a step of this size
+  double peak_ = -1;       // FLOP/s of the best GEMM; known after the first step, 0: not measured
 };
 
 }  // namespace strata::training

@@ -146,7 +146,7 @@ Injector::~Injector() {
 }
 
 void Injector::check_gathers() const {
-  const program::Program& program = executor_.program(config::kTrainProgram);
+  const program::Program& program = executor_.program(program_);
   const auto gathers = [&] {
     return std::any_of(program.script.begin(), program.script.end(),
                        [&](const Action& action) { return find_gather(program, action).has_value(); });
@@ -226,7 +226,7 @@ void Injector::change_weights(const Fault& fault) {
 }
 
 void Injector::pack_weights() {
-  executor_.run(config::kTrainProgram, {Segment::kEncode});
+  executor_.run(program_, {Segment::kEncode});
 }
 
 void Injector::act_before_step() {
@@ -281,7 +281,7 @@ void Injector::before_action(const Action& action) {
 }
 
 void Injector::prepare(Strike& strike, const Action& action) {
-  const program::Program& program = executor_.program(config::kTrainProgram);
+  const program::Program& program = executor_.program(program_);
   const Fault& fault = strike.fault;
   const FaultPhase phase = fault.phase.value_or(FaultPhase::kBackward);
   if (!is_of_phase(action.segment, phase)) return;
@@ -298,7 +298,7 @@ void Injector::prepare(Strike& strike, const Action& action) {
   if (!at) return;
   strike.done = true;
   watch_->add(at->index, [this, action, at = *at, wrong = element_fault(fault, inputs_.config.run.seed)] {
-    change_output(executor_, config::kTrainProgram, action, at, wrong);
+    change_output(executor_, program_, action, at, wrong);
   });
 }
 

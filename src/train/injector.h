@@ -39,6 +39,8 @@ class Injector {
   Injector(const Injector&) = delete;
   Injector& operator=(const Injector&) = delete;
 
+  // The training program of the steps from now on.
+  void use_program(size_t program) { program_ = program; }
   // Before anything of a step.
   void before_step(int64_t step);
   // The tokens of the step, which may be others than those of the batch. Valid until the next call.
@@ -83,6 +85,7 @@ class Injector {
   InjectedDisk& disk_;
   Path run_;
   Reporter& reporter_;
+  size_t program_ = config::kTrainProgram;
   config::InjectPlan plan_;
   InjectedMarks marks_;
   std::unique_ptr<Watch> watch_;

@@ -119,14 +119,18 @@ Intervention intervention_from(const nlohmann::json& json) {
 
 }  // namespace
 
-bool Journal::add(const Intervention& intervention) {
-  // What was measured may be NaN, which equals nothing.
+bool Journal::has(const Intervention& intervention) const {
+  // A measured value may be NaN, which equals nothing.
   const auto same = [&](const Intervention& one) {
     return one.at_step == intervention.at_step && one.rule == intervention.rule &&
            one.action == intervention.action && one.to_step == intervention.to_step &&
            one.first_skipped == intervention.first_skipped;
   };
-  if (std::any_of(interventions_.begin(), interventions_.end(), same)) return false;
+  return std::any_of(interventions_.begin(), interventions_.end(), same);
+}
+
+bool Journal::add(const Intervention& intervention) {
+  if (has(intervention)) return false;
   interventions_.push_back(intervention);
   return true;
 }
@@ -144,6 +148,36 @@ std::optional<int64_t> Journal::jump_at(int64_t completed_steps) const {
   for (const Effect& effect : effects_)
     if (effect.kind == Effect::Kind::kJump && effect.step == completed_steps) found = effect.next_sample;
   return found;
+}
+
+std::optional<int64_t> Journal::batch_at(int64_t completed_steps) const {
+  std::optional<int64_t> found;
+  for (const Effect& effect : effects_)
+    if (effect.kind == Effect::Kind::kBatch && effect.step <= completed_steps) found = effect.sequences;
+  return found;
+}
+
+std::vector<Effect> Journal::settings(int64_t first, int64_t last) const {
+  std::vector<Effect> found;
+  std::copy_if(effects_.begin(), effects_.end(), std::back_inserter(found), [&](const Effect& effect) {
+    return effect.kind == Effect::Kind::kSet && first <= effect.step && effect.step <= last;
+  });
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Effect& a, const Effect& b) { return a.step < b.step; });
+  return found;
+}
+
+bool Journal::sets(const std::string& key) const {
+  return std::any_of(effects_.begin(), effects_.end(), [&](const Effect& effect) {
+    return effect.kind == Effect::Kind::kSet && effect.key == key;
+  });
+}
+
+std::vector<std::string> Journal::set_keys() const {
+  std::vector<std::string> keys;
+  for (const Effect& effect : effects_)
+    if (effect.kind == Effect::Kind::kSet) keys.push_back(effect.key);
+  return keys;
 }
 
 double Journal::factor(Effect::Kind kind, int64_t step) const {

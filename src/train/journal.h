@@ -1,4 +1,4 @@
-// What was done to a run: interventions, changed settings, jumps in the data. A run that resumes, moves to
+// Everything done to a run: interventions, changed settings, jumps in the data. A run that resumes, moves to
 // another folder or is replayed takes the same steps, because it applies the same effects at the same steps.
 #pragma once
 
@@ -51,6 +51,7 @@ class Journal {
   bool is_empty() const { return effects_.empty() && interventions_.empty(); }
 
   void add(Effect effect) { effects_.push_back(std::move(effect)); }
+  bool has(const Intervention& intervention) const;
   // False if it is there already: a resumed run repeats its steps.
   bool add(const Intervention& intervention);
   // Undoes the steps after `step`: what rules did there no longer holds; settings that the user changed hold
@@ -59,6 +60,14 @@ class Journal {
 
   // The global sample at which training continues after this many steps, if it jumps there.
   std::optional<int64_t> jump_at(int64_t completed_steps) const;
+  // The sequences of a step's batch after this many steps, where the batch follows the noise scale and has
+  // changed.
+  std::optional<int64_t> batch_at(int64_t completed_steps) const;
+  // Settings that hold from a number of completed steps between `first` and `last` on, in their order.
+  std::vector<Effect> settings(int64_t first, int64_t last) const;
+  bool sets(const std::string& key) const;
+  // The keys of all settings.
+  std::vector<std::string> set_keys() const;
   // The product of the factors of this kind that hold in a step.
   double factor(Effect::Kind kind, int64_t step) const;
   // Interventions in the last 1,000 steps up to `step`.

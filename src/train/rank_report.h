@@ -17,8 +17,10 @@ struct RankReport {
   double compute_seconds = 0;                          // of the step, excluding waits for other ranks
   double data_wait_seconds = 0;
   double memory_bytes = 0;
+  double digest_high = 0, digest_low = 0;       // halves of StatisticsWatch::own_digest
   double stops = 0, is_out_of_time = 0;         // 0 or 1
   double wants_evaluation = 0, wants_save = 0;  // only rank 0's are used
+  double is_steered = 0;                        // 0 or 1: requests have arrived (rank 0)
   double is_saving = 0;                         // 0 or 1: a save is in progress
 };
 

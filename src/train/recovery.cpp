@@ -12,8 +12,8 @@
 namespace strata::training {
 namespace {
 
-using When = config::RecoveryRule::When;
-using Action = config::RecoveryRule::Action;
+using RuleWhen = config::RecoveryRule::When;
+using RuleAction = config::RecoveryRule::Action;
 using optim::GuardRule;
 using optim::SpikePreset;
 
@@ -38,19 +38,19 @@ double usual_threshold(SpikePreset preset, GuardRule::Signal signal) {
   return 0;
 }
 
-GuardRule::Effect effect_of(Action action, bool changes) {
+GuardRule::Effect effect_of(RuleAction action, bool changes) {
   if (!changes) return GuardRule::Effect::kReport;
   switch (action) {
-    case Action::kClip:
+    case RuleAction::kClip:
       return GuardRule::Effect::kClip;
-    case Action::kEaseLr:
-    case Action::kShrinkEmbedding:
-    case Action::kAlert:
+    case RuleAction::kEaseLr:
+    case RuleAction::kShrinkEmbedding:
+    case RuleAction::kAlert:
       return GuardRule::Effect::kReport;
-    case Action::kSkipUpdate:
-    case Action::kRollback:
-    case Action::kRollbackSkip:
-    case Action::kStop:
+    case RuleAction::kSkipUpdate:
+    case RuleAction::kRollback:
+    case RuleAction::kRollbackSkip:
+    case RuleAction::kStop:
       break;
   }
   return GuardRule::Effect::kSkip;
@@ -84,28 +84,28 @@ Recovery::Recovery(const config::RecoveryTable& keys) : keys_(keys) {}
 std::vector<Recovery::Rule> Recovery::rules() const {
   std::vector<config::RecoveryRule> given = keys_.rule;
   if (given.empty()) {
-    const auto add = [&](When when, Action action) {
+    const auto add = [&](RuleWhen when, RuleAction action) {
       config::RecoveryRule& rule = given.emplace_back();
       rule.when = when;
       rule.action = action;
     };
-    add(When::kNonfinite, Action::kSkipUpdate);
-    add(When::kLossSpike, Action::kSkipUpdate);
-    add(When::kGradSpike, Action::kSkipUpdate);
-    add(When::kLossHigh, Action::kRollbackSkip);
+    add(RuleWhen::kNonfinite, RuleAction::kSkipUpdate);
+    add(RuleWhen::kLossSpike, RuleAction::kSkipUpdate);
+    add(RuleWhen::kGradSpike, RuleAction::kSkipUpdate);
+    add(RuleWhen::kLossHigh, RuleAction::kRollbackSkip);
   }
   std::vector<Rule> rules;
   for (const config::RecoveryRule& one : given) {
     Rule& rule = rules.emplace_back(Rule{.when = one.when.value(), .action = one.action.value()});
     rule.for_steps = one.for_steps.value_or(100);
-    rule.factor = one.factor.value_or(rule.action == Action::kShrinkEmbedding ? 0.1
-                                      : rule.action == Action::kClip          ? 1.0
-                                                                              : 0.5);
+    rule.factor = one.factor.value_or(rule.action == RuleAction::kShrinkEmbedding ? 0.1
+                                      : rule.action == RuleAction::kClip          ? 1.0
+                                                                                  : 0.5);
     switch (rule.when) {
-      case When::kLossSpike:
-      case When::kGradSpike: {
+      case RuleWhen::kLossSpike:
+      case RuleWhen::kGradSpike: {
         const auto signal =
-            rule.when == When::kLossSpike ? GuardRule::Signal::kLoss : GuardRule::Signal::kGradNorm;
+            rule.when == RuleWhen::kLossSpike ? GuardRule::Signal::kLoss : GuardRule::Signal::kGradNorm;
         const SpikePreset preset = one.preset.value_or(SpikePreset::kRobustZ);
         const int64_t window = one.window.value_or(preset == SpikePreset::kMegatron ? 100 : 128);
         rule.guard = GuardRule{.signal = signal,
@@ -116,21 +116,21 @@ std::vector<Recovery::Rule> Recovery::rules() const {
                                .clip_factor = rule.factor};
         break;
       }
-      case When::kLossHigh:
+      case RuleWhen::kLossHigh:
         rule.threshold = one.threshold.value_or(1.25);
         rule.window = one.window.value_or(16);
         break;
-      case When::kDivergence:
+      case RuleWhen::kDivergence:
         rule.threshold = one.threshold.value_or(1.05);
         break;
-      case When::kPlateau:
+      case RuleWhen::kPlateau:
         rule.threshold = one.threshold.value_or(0.001);
         break;
-      case When::kLogitGrowth:
+      case RuleWhen::kLogitGrowth:
         rule.threshold = one.threshold.value_or(1000);
         break;
-      case When::kNonfinite:
-      case When::kCorruption:
+      case RuleWhen::kNonfinite:
+      case RuleWhen::kCorruption:
         break;
     }
   }
@@ -153,30 +153,30 @@ std::optional<Recovery::Fired> Recovery::fired(const Rule& rule, const Observed&
     return measured > limit ? std::optional(Fired{measured, limit}) : std::nullopt;
   };
   switch (rule.when) {
-    case When::kNonfinite:
+    case RuleWhen::kNonfinite:
       if (decision.nonfinite == 0) return std::nullopt;
       return Fired{(decision.nonfinite & 1) != 0 ? decision.loss : decision.grad_norm, kNotANumber};
-    case When::kLossSpike:
-    case When::kGradSpike:
+    case RuleWhen::kLossSpike:
+    case RuleWhen::kGradSpike:
       if (guard >= optim::kMostGuardRules || (decision.fired >> guard & 1) == 0) return std::nullopt;
-      return Fired{rule.when == When::kLossSpike ? decision.loss : decision.grad_norm,
+      return Fired{rule.when == RuleWhen::kLossSpike ? decision.loss : decision.grad_norm,
                    decision.limit[static_cast<size_t>(guard)]};
-    case When::kLossHigh: {
+    case RuleWhen::kLossHigh: {
       const auto lowest = lowest_level(history, rule.window);
       if (!lowest || decision.skip != 0) return std::nullopt;
       return above(level(history, 0, rule.window), rule.threshold * *lowest);
     }
-    case When::kDivergence:
-    case When::kPlateau: {
+    case RuleWhen::kDivergence:
+    case RuleWhen::kPlateau: {
       if (remembered(history) < 2 * rule.for_steps || decision.skip != 0) return std::nullopt;
       const double now = level(history, 0, rule.for_steps),
                    before = level(history, rule.for_steps, rule.for_steps);
-      if (rule.when == When::kDivergence) return above(now, rule.threshold * before);
+      if (rule.when == RuleWhen::kDivergence) return above(now, rule.threshold * before);
       return above(now, (1 - rule.threshold) * before);
     }
-    case When::kLogitGrowth:
+    case RuleWhen::kLogitGrowth:
       return observed.logit_max ? above(*observed.logit_max, rule.threshold) : std::nullopt;
-    case When::kCorruption:
+    case RuleWhen::kCorruption:
       break;
   }
   return std::nullopt;
@@ -197,25 +197,26 @@ void Recovery::act(const Rule& rule, size_t index, const Fired& fired, const Obs
   };
   if (keys_.rules == config::RecoveryRules::kNone) return alert();
   switch (rule.action) {
-    case Action::kSkipUpdate: {
-      // A step is skipped once, whatever rules say so.
+    case RuleAction::kSkipUpdate: {
+      // A step is skipped once, however many rules fire.
       const auto skips = [](const Intervention& one) { return one.action == "skip_update"; };
       if (std::none_of(out.interventions.begin(), out.interventions.end(), skips))
         out.interventions.push_back(std::move(intervention));
       return;
     }
-    case Action::kClip:
+    case RuleAction::kClip:
       out.interventions.push_back(std::move(intervention));
       return;
-    case Action::kRollback:
-    case Action::kRollbackSkip:
+    case RuleAction::kRollback:
+    case RuleAction::kRollbackSkip:
       if (!out.rollback)
-        out.rollback = {.why = std::move(intervention), .skips_data = rule.action == Action::kRollbackSkip};
+        out.rollback = {.why = std::move(intervention),
+                        .skips_data = rule.action == RuleAction::kRollbackSkip};
       return;
-    case Action::kEaseLr:
-    case Action::kShrinkEmbedding: {
+    case RuleAction::kEaseLr:
+    case RuleAction::kShrinkEmbedding: {
       const auto kind =
-          rule.action == Action::kEaseLr ? Effect::Kind::kEaseLr : Effect::Kind::kShrinkEmbedding;
+          rule.action == RuleAction::kEaseLr ? Effect::Kind::kEaseLr : Effect::Kind::kShrinkEmbedding;
       if (journal.factor(kind, observed.step + 1) != 1) return;  // still in effect
       intervention.factor = rule.factor;
       intervention.for_steps = rule.for_steps;
@@ -224,9 +225,9 @@ void Recovery::act(const Rule& rule, size_t index, const Fired& fired, const Obs
           {.kind = kind, .step = observed.step, .factor = rule.factor, .for_steps = rule.for_steps});
       return;
     }
-    case Action::kAlert:
+    case RuleAction::kAlert:
       return alert();
-    case Action::kStop:
+    case RuleAction::kStop:
       out.interventions.push_back(intervention);
       if (out.stop.empty())
         out.stop = fmt::format("the rule {} ended the run: {:.4g}, limit {:.4g}", intervention.rule,
@@ -246,7 +247,7 @@ Judgement Recovery::judge(const Observed& observed, const Journal& journal) {
     const std::optional<Fired> found = fired(all[i], observed, guard);
     if (all[i].guard) ++guard;
     if (!found) continue;
-    if (all[i].when == When::kNonfinite) handles_nonfinite = true;
+    if (all[i].when == RuleWhen::kNonfinite) handles_nonfinite = true;
     act(all[i], i, *found, observed, journal, out);
   }
   const bool changes = keys_.rules != config::RecoveryRules::kNone;
@@ -259,7 +260,7 @@ Judgement Recovery::judge(const Observed& observed, const Journal& journal) {
   if (!out.rollback && !out.interventions.empty() &&
       observed.history.skipped_in_row >= kSkipsBeforeRollback) {
     Intervention why = out.interventions.back();
-    why.action = config::spelled(Action::kRollbackSkip);
+    why.action = config::spelled(RuleAction::kRollbackSkip);
     out.rollback = {.why = std::move(why), .skips_data = true};
   }
   const Intervention* last = journal.last_rollback();
@@ -268,7 +269,7 @@ Judgement Recovery::judge(const Observed& observed, const Journal& journal) {
     constexpr int64_t kSteps = 100;
     out.rollback->older = true;
     Intervention ease = out.rollback->why;
-    ease.action = config::spelled(Action::kEaseLr);
+    ease.action = config::spelled(RuleAction::kEaseLr);
     ease.factor = kFactor;
     ease.for_steps = kSteps;
     out.interventions.push_back(std::move(ease));

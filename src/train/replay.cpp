@@ -39,7 +39,7 @@ config::RunConfig config_of_run(const Path& run) {
   return *stored;
 }
 
-// What the run recorded of a step, and the machine on which it was made.
+// The run's record of a step, and the machine on which it was made.
 struct Recorded {
   Json step;
   Json start;  // the last start or resume before it
@@ -152,11 +152,12 @@ Replay replay_run(comm::World& world, const ReplayOptions& options, const config
   Replay out{.step = options.step};
   out.same = equals(recorded.step, "loss", record.loss.value_or(0)) &&
              equals(recorded.step, "grad_norm", record.grad_norm) &&
-             equals(recorded.step, "param_norm", record.param_norm);
+             recorded.step.value("weights_digest", record.weights_digest) == record.weights_digest;
   if (out.same && finite) return out;
+  const size_t program = steps.program();
   const auto observed = [&](const auto& use) {
     steps.restore(before, options.step - 1);
-    StepDigests digests(steps.executor(), config::kTrainProgram);
+    StepDigests digests(steps.executor(), program);
     steps.run();
     use(digests);
   };
@@ -181,7 +182,7 @@ Replay replay_on_threads(const ReplayOptions& options, int ranks) {
   const int64_t made_with = config::mesh_of(config).ranks();
   if (made_with != ranks) {
     throw ConfigError(
-        "[strata replay --ranks {}] the run has {} ranks, and another layout gives other bits; leave --ranks out",
+        "[strata replay --ranks {}] the run has {} ranks, and another layout yields other bits; leave --ranks out",
         ranks, made_with);
   }
   Replay result;

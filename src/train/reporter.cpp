@@ -100,15 +100,24 @@ RunReporter::RunReporter(FileSystem& files, const config::RunConfig& config,
   metrics_.resume_at(start_step);
   table_ = observe::read_metrics(folder_ / "metrics.jsonl");
   open_logs(start_step);
-  if (config.log.tensorboard) {
-    files.create_directories(folder_ / "tensorboard");
-    tensorboard_.emplace(files, folder_ / "tensorboard", unix_seconds());
+  changed();
+}
+
+void RunReporter::changed() {
+  if (!config_.log.tensorboard) {
+    tensorboard_.reset();
+  } else if (!tensorboard_) {
+    files_.create_directories(folder_ / "tensorboard");
+    tensorboard_.emplace(files_, folder_ / "tensorboard", unix_seconds());
   }
 }
 
 void RunReporter::open_logs(int64_t step) {
   ranks_.reset();
   experts_.reset();
+  layers_.reset();
+  if (const int64_t every = config::steps_between(config_.log.layers); every > 0)
+    layers_.emplace(files_, folder_, every, step);
   if (const program::Ranks& ranks = executor_.ranks(); !ranks.alone())
     ranks_.emplace(files_, folder_, ranks.all().size(), config_.log.interval_steps, step);
   if (const models::Experts& experts = executor_.set().options.model.experts; experts.count > 0) {
@@ -159,6 +168,15 @@ void RunReporter::step(const StepRecord& record) {
   }
   add_spread(fields, record.ranks);
   fields.push_back({"param_norm", record.param_norm});
+  if (record.noise_scale) fields.push_back({"noise_scale", *record.noise_scale});
+  if (record.statistics) {
+    const StepStatistics& found = *record.statistics;
+    if (found.update_ratio) fields.push_back({"update_ratio", *found.update_ratio});
+    if (found.logit_max) fields.push_back({"logit_max", *found.logit_max});
+    if (found.attention_max) fields.push_back({"attention_max", *found.attention_max});
+    if (layers_ && found.has_layers) layers_->step(record.step, layers_of(found));
+  }
+  fields.push_back({"weights_digest", record.weights_digest});
   fields.push_back({"first_sample", record.first_sample});
   for (const auto& [name, value] : record.evaluations) fields.push_back({name, value});
   metrics_.step(record.step, fields);

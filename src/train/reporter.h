@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "config/run_config.h"
+#include "observe/layer_log.h"
 #include "observe/metrics.h"
 #include "observe/progress.h"
 #include "observe/run_page.h"
@@ -38,6 +39,8 @@ class Reporter {
   virtual void note(const std::string&) {}
   // The number of steps of the run, if it has changed.
   virtual void total_steps(int64_t) {}
+  // After a change of the configuration.
+  virtual void changed() {}
   virtual void finish(observe::RunState, const std::string& = "") {}
 };
 
@@ -61,6 +64,7 @@ class RunReporter final : public Reporter {
     total_steps_ = steps;
     progress_.total_steps(steps);
   }
+  void changed() override;
   void finish(observe::RunState state, const std::string& why = "") override;
 
  private:
@@ -84,6 +88,7 @@ class RunReporter final : public Reporter {
   observe::Progress progress_;
   std::optional<observe::RankLog> ranks_;      // with several ranks
   std::optional<observe::ExpertLog> experts_;  // for models with experts
+  std::optional<observe::LayerLog> layers_;    // unless log.layers is "never"
   std::optional<CollapseAlarm> alarm_;         // for models with experts
   std::optional<observe::TensorBoardWriter> tensorboard_;
   std::string extension_;

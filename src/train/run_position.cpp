@@ -8,8 +8,14 @@
 
 namespace strata::training {
 
-RunPosition::RunPosition(const RunInputs& inputs, const TrainingState& state) : inputs_(inputs) {
+RunPosition::RunPosition(const RunInputs& inputs, const TrainingState& state)
+    : inputs_(inputs), ramps_(inputs.config) {
   continue_from(state);
+}
+
+void RunPosition::set_batch(int64_t sequences) {
+  ramps_ = config::Ramps(inputs_.config, sequences);
+  count_steps();
 }
 
 void RunPosition::make_order(data::DataOrigin origin) {
@@ -37,7 +43,7 @@ void RunPosition::advance() {
   trained_ += samples;
   samples_done_ += samples;
   // Partly filled rows hold more or fewer tokens than the average.
-  if (inputs_.config.training.tokens && samples_->filled() < 1) count_steps();
+  if ((inputs_.config.training.tokens || ramps_.changes()) && samples_->filled() < 1) count_steps();
 }
 
 void RunPosition::jump_to(int64_t next_sample) {
@@ -56,18 +62,19 @@ void RunPosition::count_steps() {
 int64_t RunPosition::steps_asked_for() const {
   const auto& training = inputs_.config.training;
   if (!training.tokens) return training.steps;
-  return step_ + config::steps_for_tokens(inputs_.config, std::max<int64_t>(0, *training.tokens - tokens_),
-                                          samples_->filled());
+  return step_ + ramps_.steps(tokens_, {.tokens = *training.tokens}, samples_->filled());
 }
 
 int64_t RunPosition::steps_with_data() const {
   const int64_t all = samples_->total_samples();
   if (all == data::Mixture::kUnbounded) return std::numeric_limits<int64_t>::max();
-  return step_ + (std::max<int64_t>(0, all - trained_) + batch() - 1) / batch();
+  return step_ + ramps_.steps(tokens_, {.samples = all - trained_}, samples_->filled());
 }
 
 std::vector<config::SourcePlan> RunPosition::plan() const {
-  return config::plan_sources(inputs_.data, *samples_, trained_ + (total_steps_ - step_) * batch());
+  return config::plan_sources(
+      inputs_.data, *samples_,
+      trained_ + ramps_.samples(tokens_, {.steps = total_steps_ - step_}, samples_->filled()));
 }
 
 std::string RunPosition::extension() const {

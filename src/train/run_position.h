@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/data_plan.h"
+#include "config/ramp.h"
 #include "data/samples/sample_source.h"
 #include "train/run_inputs.h"
 #include "train/run_store.h"
@@ -32,6 +33,10 @@ class RunPosition {
   int64_t total_steps() const { return total_steps_; }
   bool is_at_end() const { return step_ >= total_steps_; }
   int64_t tokens() const { return tokens_; }  // trained on, without padding
+  // Of the next step.
+  config::StepSize size() const { return ramps_.at(tokens_); }
+  // From now on: the batch of a run where it follows the noise scale.
+  void set_batch(int64_t sequences);
   // Tokens of the next step.
   int64_t next_tokens() const;
   int64_t next_sample() const { return trained_; }           // excluding samples in data.skip
@@ -51,7 +56,7 @@ class RunPosition {
   TrainingState state() const;
 
  private:
-  int64_t batch() const { return inputs_.config.training.global_batch_size; }
+  int64_t batch() const { return size().sequences; }
   int64_t global(int64_t trained) const { return samples_->skip().global_of(trained); }
   void make_order(data::DataOrigin origin);
   void count_steps();
@@ -59,6 +64,7 @@ class RunPosition {
   int64_t steps_with_data() const;  // INT64_MAX for unbounded data
 
   RunInputs inputs_;
+  config::Ramps ramps_;
   std::shared_ptr<const data::SampleSource> samples_;
   bool reordered_ = false;
   int64_t total_steps_ = 0;

@@ -107,6 +107,8 @@ std::string to_json(const TrainingState& state) {
                    {"skipped_in_row", state.guard.skipped_in_row},
                    {"loss", values_json(state.guard.loss, state.guard.accepted)},
                    {"grad_norm", values_json(state.guard.grad_norm, state.guard.accepted)}};
+  if (state.noise.measured > 0) json["noise"] = to_json(state.noise);
+  if (!state.noise_ramp.empty()) json["noise_ramp"] = state.noise_ramp;
   if (!state.journal.is_empty()) json["journal"] = state.journal.to_json();
   return dump_json(json, 2) + "\n";
 }
@@ -134,6 +136,9 @@ TrainingState training_state_from_json(const std::string& text, const std::strin
       state.sources = sources_from(json.at("sources"));
     }
     if (json.contains("guard")) state.guard = guard_from(json.at("guard"));  // older checkpoints have none
+    if (json.contains("noise"))
+      state.noise = noise_state_from_json(json.at("noise").get<std::string>(), where);
+    state.noise_ramp = json.value("noise_ramp", std::string());
     if (json.contains("journal")) state.journal = Journal::from_json(json.at("journal"), where);
     return state;
   } catch (const nlohmann::json::exception& error) {

@@ -12,6 +12,7 @@
 #include "models/model.h"
 #include "program/executor.h"
 #include "train/journal.h"
+#include "train/noise_scale.h"
 
 namespace strata::training {
 
@@ -30,8 +31,10 @@ struct TrainingState {
   uint64_t seed = 0;
   std::string tokenizer;           // hash; empty: none
   std::string data;                // fingerprint of the training tokens
-  optim::GuardHistory guard = {};  // device state: what the next steps are compared with
-  Journal journal = {};            // what was done to the run up to here
+  optim::GuardHistory guard = {};  // device state: values for comparing the next steps
+  Journal journal = {};            // everything done to the run up to here
+  NoiseState noise = {};
+  std::string noise_ramp = {};  // NoiseRamp::state() as text, where the batch follows the noise scale
 };
 std::string to_json(const TrainingState& state);
 TrainingState training_state_from_json(const std::string& text, const std::string& where);
@@ -79,7 +82,7 @@ class RunStore {
   // Renames checkpoints after `step`, so that a run that went back does not resume from them.
   void set_aside_after(int64_t step);
 
-  // What was done to the run: the file is newer than the journal of the newest checkpoint; nullopt: none.
+  // Everything done to the run: the file is newer than the journal of the newest checkpoint; nullopt: none.
   std::optional<Journal> journal() const;
   void write_journal(const Journal& journal);
 

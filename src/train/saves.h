@@ -23,6 +23,7 @@ class Saves {
 
   // Whether the interval requests a save after the next step; "auto" depends on the cost of earlier saves.
   bool is_due(const RunPosition& position) const { return due_.after_next(position); }
+  void set_interval(const config::Interval& interval) { due_.set_interval(interval); }
   // Ends the previous save first.
   void begin(const RunStore::Save& save);
   // Waits until the checkpoint is complete and durable, and reports it. Does nothing if no save was started.

@@ -35,6 +35,7 @@ void report_start(Reporter& reporter, const RunInputs& inputs, const RunPosition
   reporter.fact("batch",
                 fmt::format("{} sequences of {} tokens, {} per micro-batch", training.global_batch_size,
                             training.sequence_length, *training.micro_batch_size));
+  if (const std::string ramp = config::ramps_in_words(config); !ramp.empty()) reporter.fact("ramp", ramp);
   reporter.fact("data", config::to_string(position.plan()));
   reporter.fact("precision", std::string(name_of(config::activation_dtype(config))));
   reporter.extension(position.extension());

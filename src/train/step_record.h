@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "config/ramp.h"
 #include "optim/guard.h"
 #include "train/expert_load.h"
+#include "train/layer_statistics.h"
 #include "train/rank_report.h"
 
 namespace strata::training {
@@ -29,10 +31,14 @@ struct StepRecord {
   double flops = 0;               // in the step
   double peak_flops = 0;          // measured GEMM peak; 0: not known
   int64_t step_tokens = 0;
+  config::StepSize size;
   // Models with experts; the losses include their coefficients and are summed over layers.
   std::optional<ExpertLoad> experts;
   double balance_loss = 0, router_z_loss = 0;
-  std::optional<double> mtp_loss;  // models that predict further tokens; unweighted
+  std::optional<double> mtp_loss;            // models that predict further tokens; unweighted
+  std::string weights_digest;                // after the update
+  std::optional<StepStatistics> statistics;  // if the step measured any
+  std::optional<double> noise_scale;         // in tokens; in steps that measure it
   EvaluationResults evaluations;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
+#include "config/steerable.h"
 #include "program/initialize.h"
 #include "program/update.h"
 #include "train/resume.h"
@@ -10,28 +11,33 @@
 
 namespace strata::training {
 
-StepReplayer::StepReplayer(const RunInputs& inputs, const RunStore& store, FileSystem&,
+StepReplayer::StepReplayer(const RunInputs& inputs, const RunStore& store, FileSystem& files,
                            std::shared_ptr<const program::ProgramSet> set)
-    : inputs_(inputs),
+    : config_(inputs.config),
+      inputs_{config_, inputs.model, inputs.tokenizer, inputs.data, inputs.ranks},
       store_(store),
-      executor_(std::make_unique<program::Executor>(std::move(set), config::make_device(inputs.config),
-                                                    inputs.ranks)),
+      executor_(std::make_unique<program::Executor>(std::move(set), config::make_device(inputs_.config),
+                                                    inputs_.ranks)),
       position_(inputs_, {}),
       recovery_(inputs_.config.recovery),
       exchange_(inputs_.ranks.all()) {
   program::write_coordinates(*executor_);
+  if (config_.debug.inject.empty()) return;
+  disk_.emplace(files);
+  injector_.emplace(inputs_, *executor_, *disk_, store_.folder(), unheard_);
 }
 
 void StepReplayer::go_to(int64_t step) {
-  if (const auto state = store_.load_at_most(step, inputs_.model, *executor_)) {
-    position_.continue_from(*state);
-    journal_ = state->journal;
-  } else {
-    start_weights(inputs_, *executor_);
-  }
+  const std::optional<TrainingState> stored = store_.load_at_most(step, inputs_.model, *executor_);
+  if (!stored) start_weights(inputs_, *executor_);
+  const TrainingState state = stored.value_or(TrainingState{});
+  journal_ = state.journal;
   if (const auto newer = store_.journal()) journal_ = *newer;
+  apply_settings(0, state.step);
+  position_.continue_from(state);
   executor_->run(config::kTrainProgram, {program::Segment::kEncode});
   steps_ = std::make_unique<StepRunner>(inputs_, *executor_, position_);
+  steps_->inject(injector_ ? &*injector_ : nullptr);
   while (position_.step() < step) {
     run();
     position_.advance();
@@ -39,16 +45,30 @@ void StepReplayer::go_to(int64_t step) {
 }
 
 StepRecord StepReplayer::run() {
-  if (const auto sample = journal_.jump_at(position_.step())) position_.jump_to(*sample);
+  const int64_t done = position_.step();
+  if (apply_settings(done, done)) steps_->changed();
+  if (const auto sequences = journal_.batch_at(done)) position_.set_batch(*sequences);
+  if (const auto sample = journal_.jump_at(done)) position_.jump_to(*sample);
+  if (injector_) injector_->before_step(done + 1);
   StepRecord record = steps_->run(position_, step_settings(journal_, recovery_, position_.step() + 1), [] {});
   const RankReport mine = steps_->report(record);
   steps_->take(exchange_.exchange(mine), record);
   return record;
 }
 
+bool StepReplayer::apply_settings(int64_t first, int64_t last) {
+  std::vector<config::NewSetting> values;
+  for (const Effect& one : journal_.settings(first, last)) values.push_back({one.key, one.value});
+  if (values.empty()) return false;
+  const auto skip = config_.data.skip;
+  config_ = config::with_settings(config_, values);
+  if (config_.data.skip != skip) position_.continue_from(position_.state());
+  return true;
+}
+
 void StepReplayer::restore(const Snapshots& from, int64_t step) {
   from.restore(step);
-  executor_->run(config::kTrainProgram, {program::Segment::kEncode});
+  steps_->weights_changed();
 }
 
 TrainingState StepReplayer::state() const {
@@ -56,7 +76,7 @@ TrainingState StepReplayer::state() const {
 }
 
 std::string StepReplayer::samples_of(int64_t micro_batch) const {
-  const int64_t batch = inputs_.config.training.global_batch_size;
+  const int64_t batch = position_.size().sequences;
   const config::BatchPart part =
       config::batch_part(batch, inputs_.ranks.batch_part(), inputs_.ranks.batch_parts());
   int64_t first = part.first, count = part.rows;

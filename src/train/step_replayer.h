@@ -9,6 +9,7 @@
 #include "train/journal.h"
 #include "train/rank_report.h"
 #include "train/recovery.h"
+#include "train/reporter.h"
 #include "train/run_position.h"
 #include "train/run_store.h"
 #include "train/snapshots.h"
@@ -19,7 +20,7 @@ namespace strata::training {
 // All ranks construct one and call its functions at the same points, each on one thread.
 class StepReplayer {
  public:
-  // What the arguments refer to must outlive it.
+  // All objects that the arguments refer to must outlive it.
   StepReplayer(const RunInputs& inputs, const RunStore& store, FileSystem& files,
                std::shared_ptr<const program::ProgramSet> set);
 
@@ -33,16 +34,23 @@ class StepReplayer {
   TrainingState state() const;
 
   program::Executor& executor() { return *executor_; }
+  size_t program() const { return steps_->program(); }
   // The global samples of a micro-batch of the next step on this rank, or of the whole step (-1).
   std::string samples_of(int64_t micro_batch) const;
 
  private:
+  bool apply_settings(int64_t first, int64_t last);
+
+  config::RunConfig config_;  // with the settings of the journal; inputs_ refers to it
   RunInputs inputs_;
   const RunStore& store_;
   std::unique_ptr<program::Executor> executor_;
   RunPosition position_;
   Journal journal_;
   Recovery recovery_;
+  Reporter unheard_;
+  std::optional<InjectedDisk> disk_;
+  std::optional<Injector> injector_;
   std::unique_ptr<StepRunner> steps_;
   StepExchange exchange_;
 };

@@ -19,28 +19,40 @@ StepRunner::StepRunner(const RunInputs& inputs, program::Executor& executor, con
     : inputs_(inputs),
       executor_(executor),
       schedule_(config::schedule_of(inputs.config)),
-      part_(config::batch_part(inputs.config.training.global_batch_size, inputs.ranks.batch_part(),
-                               inputs.ranks.batch_parts())),
       loss_sum_(executor, config::kTrainProgram, MetricKind::kLossSum),
       token_count_(executor, config::kTrainProgram, MetricKind::kTokenCount),
       grad_norm_(executor, config::kTrainProgram, MetricKind::kGradNorm),
       param_norm_(executor, config::kTrainProgram, MetricKind::kParamNorm),
       balance_loss_sum_(executor, config::kTrainProgram, MetricKind::kBalanceLossSum),
       router_z_loss_sum_(executor, config::kTrainProgram, MetricKind::kRouterZLossSum),
-      experts_(executor, config::kTrainProgram) {
+      experts_(executor, config::kTrainProgram),
+      statistics_(executor, config::kTrainProgram) {
   for (int32_t k = 1; k <= inputs.model.predict_layers; ++k)
     further_.emplace_back(executor, config::kTrainProgram, MetricKind::kLossSum, k);
   read_from(position.samples());
 }
 
 void StepRunner::read_from(std::shared_ptr<const data::SampleSource> samples) {
+  // The largest batch of the run; programs of other sizes read the same rows or fewer.
   const program::Request& request = executor_.program(config::kTrainProgram).request;
+  const int64_t rows = config::sequences_of_part(inputs_.config, inputs_.config.training.global_batch_size);
   loader_.reset();
   samples_ = std::move(samples);
   loader_ = std::make_unique<data::Loader>(
-      *samples_, data::LoaderOptions{.max_sequences = std::max<int64_t>(1, part_.rows),
-                                     .stride = inputs_.config.training.global_batch_size,
-                                     .rows = request.micro_batches * request.sequences});
+      *samples_,
+      data::LoaderOptions{.max_sequences = rows, .rows = request.micro_batches * request.sequences});
+}
+
+config::BatchPart StepRunner::part_of(int64_t batch) const {
+  return config::batch_part(batch, inputs_.ranks.batch_part(), inputs_.ranks.batch_parts());
+}
+
+void StepRunner::take_program(const config::StepSize& size) {
+  const size_t next = config::training_program(executor_.set(), inputs_.config, size);
+  // Its packed weights may be others than those that the last update has made.
+  if (next != program_) executor_.run(next, {program::Segment::kEncode});
+  program_ = next;
+  if (injector_ != nullptr) injector_->use_program(next);
 }
 
 StepRecord StepRunner::run(const RunPosition& position, const StepSettings& settings,
@@ -51,10 +63,17 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
   record.step = position.step() + 1;
   record.first_sample = position.first_sample();
   record.step_tokens = position.next_tokens();
+  record.size = position.size();
   record.tokens = position.tokens() + record.step_tokens;
   record.lr = optim::learning_rate(schedule_, record.step) * settings.lr_factor;
 
-  const data::HostBatch& loaded = loader_->next(position.next_sample() + part_.first, part_.rows);
+  take_program(record.size);
+  const config::BatchPart part = part_of(record.size.sequences);
+  const data::HostBatch& loaded =
+      loader_->next({.first = position.next_sample() + part.first,
+                     .sequences = part.rows,
+                     .stride = record.size.sequences,
+                     .pieces = inputs_.config.training.sequence_length / record.size.length});
   const data::HostBatch& batch = injector_ != nullptr ? injector_->tokens(record.step, loaded) : loaded;
   record.data_wait_seconds = loader_->wait_seconds();
   program::write_hyper(executor_, {.max_grad_norm = inputs_.config.training.clip_grad_norm,
@@ -63,9 +82,11 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
                                    .rules = settings.rules});
   if (const int64_t further = inputs_.model.predict_layers; further > 0) {
     terms_ =
-        terms_of_all(count_terms(batch[Column::kTargets], samples_->shape().tokens, further), inputs_.ranks);
+        terms_of_all(count_terms(batch[Column::kTargets], samples_->shape().tokens / batch.pieces, further),
+                     inputs_.ranks);
     program::write_terms(executor_, terms_);
   }
+  statistics_.begin(record.step, config::steps_between(inputs_.config.log.layers));
   // From here to the end of the update the program decides, not the host.
   run_schedule(record.step, batch, before_update);
   record.grad_norm = grad_norm_.read<float>();
@@ -78,19 +99,19 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
 void StepRunner::run_schedule(int64_t step, const data::HostBatch& batch,
                               const std::function<void()>& before_update) {
   using program::Segment;
-  const program::Script& script = executor_.program(config::kTrainProgram).script;
+  const program::Program& program = executor_.program(program_);
+  const program::Script& script = program.script;
   for (size_t i = 0; i < script.size(); ++i) {
     const program::Action& action = script[i];
     inputs_.ranks.world().doing(fmt::format("step {}, {}", step, program::str(action)));
     // A rank's first chunk reads a micro-batch first.
     if (action.segment == Segment::kForward && action.chunk == 0) {
-      executor_.upload_rows(config::kTrainProgram, batch.rows(samples_->shape()),
-                            action.micro_batch * *inputs_.config.training.micro_batch_size,
-                            action.micro_batch);
+      executor_.upload_rows(program_, batch.rows(samples_->shape()),
+                            action.micro_batch * program.request.sequences, action.micro_batch);
     }
     if (action.segment == Segment::kUpdate) before_update();
     if (injector_ != nullptr) injector_->before_action(action);
-    executor_.run_in_script(config::kTrainProgram, i, true);
+    executor_.run_in_script(program_, i, true);
     if (injector_ != nullptr) injector_->after_action();
   }
   if (injector_ != nullptr) injector_->after_update();
@@ -110,12 +131,16 @@ RankReport StepRunner::report(const StepRecord& record) {
       mine.mtp_loss += sum / static_cast<double>(terms) / static_cast<double>(layers_with_terms());
   }
   mine.memory_bytes = static_cast<double>(resident_bytes());
+  const uint64_t digest = statistics_.own_digest();
+  mine.digest_high = static_cast<double>(digest >> 32);
+  mine.digest_low = static_cast<double>(digest & 0xffffffff);
   const double waited = executor_.seconds_waited();
   mine.compute_seconds -= waited - std::exchange(seconds_waited_, waited);
   return mine;
 }
 
-void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) const {
+void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) {
+  std::vector<uint64_t> digests;
   double sum = 0, tokens = 0, further = 0;
   for (const RankReport& one : all) {
     sum += one.loss_sum;
@@ -123,6 +148,7 @@ void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) co
     record.balance_loss += one.balance_loss_sum;
     record.router_z_loss += one.router_z_loss_sum;
     further += one.mtp_loss;
+    digests.push_back(static_cast<uint64_t>(one.digest_high) << 32 | static_cast<uint64_t>(one.digest_low));
   }
   if (tokens > 0) {
     record.balance_loss /= tokens;
@@ -132,6 +158,12 @@ void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) co
   if (layers_with_terms() > 0) record.mtp_loss = further;
   if (experts_.has_experts()) record.experts = experts_.read(tokens);
   if (all.size() > 1) record.ranks = all;
+  record.weights_digest = digest_text(StatisticsWatch::joined_digest(digests));
+  record.statistics = statistics_.read(tokens);
+  if (record.statistics && !record.statistics->noise.empty()) {
+    noise_.add(record.statistics->noise, tokens);
+    record.noise_scale = noise_.tokens();
+  }
 }
 
 int64_t StepRunner::layers_with_terms() const {

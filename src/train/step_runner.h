@@ -11,6 +11,7 @@
 #include "optim/schedule.h"
 #include "program/metrics.h"
 #include "train/expert_load.h"
+#include "train/layer_statistics.h"
 #include "train/run_inputs.h"
 #include "train/run_position.h"
 #include "train/step_record.h"
@@ -35,6 +36,13 @@ class StepRunner {
 
   // Faults that act on the steps; nullptr: none.
   void inject(Injector* injector) { injector_ = injector; }
+  // The training program of the newest step.
+  size_t program() const { return program_; }
+  // Weights have been written by other means than an update: the next step packs them.
+  void weights_changed() { program_ = kNoProgram; }
+  // After a change of the configuration.
+  void changed() { schedule_ = config::schedule_of(inputs_.config); }
+
   // Runs the step after `position`, which may have moved anywhere. Calls `before_update` before weights and
   // optimizer states change. The record has no losses yet.
   StepRecord run(const RunPosition& position, const StepSettings& settings,
@@ -42,10 +50,15 @@ class StepRunner {
   // This rank's report on the step just run. The caller sets the flags and requests.
   RankReport report(const StepRecord& record);
   // Adds the reports of all ranks to the record.
-  void take(const std::vector<RankReport>& all, StepRecord& record) const;
+  void take(const std::vector<RankReport>& all, StepRecord& record);
+  // Measured since the start; part of the run's state.
+  const NoiseState& noise() const { return noise_.state(); }
+  void set_noise(const NoiseState& state) { noise_ = NoiseScale(state); }
 
  private:
   void read_from(std::shared_ptr<const data::SampleSource> samples);
+  config::BatchPart part_of(int64_t batch) const;  // this rank's rows of a batch
+  void take_program(const config::StepSize& size);
   void run_schedule(int64_t step, const data::HostBatch& batch, const std::function<void()>& before_update);
   // Number of layers that predict further tokens and had targets in this step.
   int64_t layers_with_terms() const;
@@ -53,11 +66,15 @@ class StepRunner {
   RunInputs inputs_;
   program::Executor& executor_;
   optim::ScheduleConfig schedule_;
-  config::BatchPart part_;  // this rank's rows of a batch
+  static constexpr size_t kNoProgram = static_cast<size_t>(-1);
+  size_t program_ = config::
+      kTrainProgram;  // of the last step, kNoProgram if its packed weights are old; all have the metrics in the same places
   program::Metric loss_sum_, token_count_, grad_norm_, param_norm_, balance_loss_sum_, router_z_loss_sum_;
   std::vector<program::Metric> further_;  // sums of the losses of further tokens
   ExpertWatch experts_;
   Injector* injector_ = nullptr;
+  StatisticsWatch statistics_;
+  NoiseScale noise_;
   std::shared_ptr<const data::SampleSource> samples_;
   std::unique_ptr<data::Loader> loader_;
   std::vector<int64_t> terms_;  // terms of each loss of the step, over all ranks

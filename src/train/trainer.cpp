@@ -13,12 +13,13 @@
 #include "checkpoint/shared_folder.h"
 #include "comm/exchange.h"
 #include "config/objective.h"
-#include "config/tokenizer_ends.h"
+#include "config/steerable.h"
 #include "hardware/device_spec.h"
 #include "program/explain.h"
 #include "program/memory_report.h"
 #include "program/pipeline.h"
 #include "train/disk_need.h"
+#include "train/evaluations.h"
 #include "train/same_start.h"
 #include "train/shared_run.h"
 #include "train/snapshots.h"
@@ -43,7 +44,10 @@ std::optional<config::RunConfig> binding_config(const std::string& resume, const
   if (!stored) return std::nullopt;
   // Runs of earlier versions had one rank and stored degrees for one.
   stored = config::with_degrees(*stored, config::mesh_of(*stored).ranks());
-  const auto changes = config::compare_for_resume(*stored, asked);
+  // Settings changed during the run are in its journal.
+  const auto journal = store.journal();
+  const auto changes = config::compare_for_resume(
+      *stored, journal ? config::keep_steered(asked, *stored, journal->set_keys()) : asked);
   // Before the first checkpoint a run may change any setting.
   const bool free = std::all_of(changes.begin(), changes.end(), [](const config::Change& c) {
     return c.resume == config::ResumeClass::kFree;
@@ -83,29 +87,12 @@ void describe(const config::RunConfig& config, const models::ModelConfig& model,
       human_count(static_cast<double>(config.training.global_batch_size * config.training.sequence_length)),
       total_steps, config::to_string(plan));
   for (const std::string& warning : config::repetition_warnings(plan)) log_warning("{}", warning);
+  if (const std::string ramp = config::ramps_in_words(config); !ramp.empty()) log_info("ramp: {}", ramp);
   log_info("program: {} instructions per micro-batch of {} x {}, {}, recompute {}, arena {}",
            set.programs[config::kTrainProgram].micro_batch_instructions(), *config.training.micro_batch_size,
            config.training.sequence_length, name_of(config::activation_dtype(config)),
            name_of(set.programs[config::kTrainProgram].recompute),
            human_bytes(static_cast<double>(set.arena_bytes)));
-}
-
-// Finds errors before the first evaluation.
-void check_prompts(const config::RunConfig& config, const data::Tokenizer* tokenizer,
-                   const program::ProgramSet& set) {
-  if (tokenizer == nullptr || !config::writes_samples(config, set.options.model)) return;
-  const program::Request& reads = set.programs[config::kPrefillProgram].request;
-  const int64_t most = reads.encoder_length > 0
-                           ? reads.encoder_length
-                           : std::min(set.options.cache_capacity, set.options.model.max_sequence_length());
-  for (const std::string& prompt : config.eval.sample_prompts) {
-    const auto ids = config::sample_prompt(config, *tokenizer, prompt, reads.encoder_length > 0);
-    config::require_rows(ids, *tokenizer, set.options.model, "eval.sample_prompts");
-    const auto size = std::ssize(ids);
-    if (size > most)
-      throw ConfigError("[eval.sample_prompts] \"{}\" has {} tokens: at most {} fit; shorten it", prompt,
-                        size, most);
-  }
 }
 
 // A budget may allow more than the machine has.

@@ -21,9 +21,10 @@
 namespace strata::training {
 
 TrainingLoop::TrainingLoop(const RunInputs& inputs, LoopOptions options)
-    : inputs_(inputs),
+    : config_(inputs.config),
+      inputs_{config_, inputs.model, inputs.tokenizer, inputs.data, inputs.ranks},
       options_(std::move(options)),
-      position_(inputs, options_.likely.value_or(TrainingState{})),
+      position_(inputs_, options_.likely.value_or(TrainingState{})),
       stop_text_(options_.store.checkpoints()),
       recovery_(inputs_.config.recovery) {}
 
@@ -35,13 +36,24 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
   const Resumed resumed = resume_run(inputs_, options_.store, *executor_, resume, accept_changes);
   if (resumed.change) options_.changes.push_back(*resumed.change);
   from_elsewhere_ = resumed.from_elsewhere;
-  position_.continue_from(resumed.state);
-  if (position_.is_reordered()) log_order(*position_.samples());
-  if (from_elsewhere_ && inputs_.is_first()) options_.store.set_aside_after(position_.step());
   journal_ = resumed.state.journal;
   // The folder's journal may be newer: a run that was killed takes the steps that it had taken.
-  if (const auto newer = options_.store.journal(); newer && !from_elsewhere_ && position_.step() > 0)
+  if (const auto newer = options_.store.journal(); newer && !from_elsewhere_ && resumed.state.step > 0)
     journal_ = *newer;
+  // Settings given now replace those made during the run.
+  for (const config::Change& change : options_.changes) {
+    if (!journal_.sets(change.key)) continue;
+    journal_.add({.kind = Effect::Kind::kSet,
+                  .step = resumed.state.step,
+                  .key = change.key,
+                  .value = change.after,
+                  .by = "resume"});
+  }
+  apply_settings(journal_.settings(0, resumed.state.step));
+  position_.continue_from(resumed.state);
+  take_noise(resumed.state);
+  if (position_.is_reordered()) log_order(*position_.samples());
+  if (from_elsewhere_ && inputs_.is_first()) options_.store.set_aside_after(position_.step());
   executor_->run(config::kTrainProgram, {program::Segment::kEncode});
   return position_.step();
 }
@@ -88,7 +100,10 @@ std::unique_ptr<Reporter> TrainingLoop::make_reporter() {
 }
 
 RunStore::Save TrainingLoop::save() const {
-  return make_save(inputs_, *executor_, position_, record_, evaluations_, journal_);
+  RunStore::Save save = make_save(inputs_, *executor_, position_, record_, evaluations_, journal_);
+  save.state.noise = noise_;
+  if (noise_ramp_) save.state.noise_ramp = noise_ramp_->state().dump();
+  return save;
 }
 
 void TrainingLoop::finish(Reporter& reporter, RunEnd end) {
@@ -117,6 +132,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     injector.emplace(inputs_, *executor_, *options_.disk, options_.store.folder(), reporter);
   injector_ = injector ? &*injector : nullptr;
   steps.inject(injector_);
+  steps.set_noise(noise_);
   Saves saves(options_.files, options_.store, *executor_, inputs_.config.checkpoint.interval, reporter,
               [&](int64_t saved_step) {
                 stop_text_.set(saved_step);
@@ -130,10 +146,19 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
       0;
   snapshots_.emplace(*executor_, in_memory ? snapshots_kept(inputs_.config.recovery) : 0);
   snapshots_->take(save().state);
+  Steering steering(options_.files, inputs_, *executor_, config_);
 
+  const auto changed = [&] {
+    steps.changed();
+    evaluations.changed();
+    saves.set_interval(config_.checkpoint.interval);
+    reporter.changed();
+    reporter.total_steps(position_.total_steps());
+  };
   std::optional<RunEnd> end;
   while (!end) {
     const int64_t step = position_.step() + 1;
+    if (apply_settings(journal_.settings(position_.step(), position_.step()))) changed();
     if (const auto sample = journal_.jump_at(position_.step())) position_.jump_to(*sample);
     traces.begin(step);
     if (injector) injector->before_step(step);
@@ -146,21 +171,31 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     mine.wants_evaluation = evaluations.is_due(position_);
     mine.wants_save = saves.is_due(position_);
     mine.is_saving = saves.running();
+    mine.is_steered = steering.is_asked();
     const std::vector<RankReport>& all = exchange.exchange(mine);
     steps.take(all, record_);
     stopping.hear(all);
     flops.add_to(record_, all.size(), position_.total_steps() - step);
     traces.end(step);
 
-    const Judgement judged = recovery_.judge(
-        {.step = step, .decision = record_.decision, .history = program::guard_history(*executor_)},
-        journal_);
+    const Judgement judged =
+        recovery_.judge({.step = step,
+                         .decision = record_.decision,
+                         .history = program::guard_history(*executor_),
+                         .logit_max = record_.statistics ? record_.statistics->logit_max : std::nullopt},
+                        journal_);
     position_.advance();
     reporter.total_steps(position_.total_steps());
     if (judged.rollback || !judged.stop.empty()) {
       reporter.step(record_);
-      if (intervene(judged, saves, reporter)) continue;
+      if (intervene(judged, saves, reporter)) {
+        steps.weights_changed();
+        steps.set_noise(noise_);
+        continue;
+      }
     }
+    noise_ = steps.noise();
+    follow_noise();
     const bool is_last = position_.is_at_end();
 
     if (evaluations.has_any() && (all.front().wants_evaluation != 0 || is_last)) {
@@ -175,16 +210,53 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     intervene(judged, saves, reporter);
     if (is_snapshot_due(inputs_.config.recovery, record_)) take_snapshot();
     end = is_last ? RunEnd::kFinished : stopping.end();
-    if (!any(all, &RankReport::is_saving)) saves.end();
-    if (all.front().wants_save != 0 || end) {
+    if (!any(all, &RankReport::is_saving)) {
+      saves.end();
+      steering.saved(false);
+    }
+    SteeringEffects effects;
+    if (all.front().is_steered != 0) effects = steer(steering, end.has_value(), reporter);
+    if (!effects.changes.empty()) {
+      changed();
+    }
+    if (!end && effects.stop) end = RunEnd::kInterrupted;
+    if (all.front().wants_save != 0 || effects.save || end) {
       reporter.sync();
       if (injector) injector->before_save(step);
       saves.begin(save());
     }
-    if (end) saves.end();
+    if (end) {
+      saves.end();
+      steering.saved(true);
+    }
   }
   finish(reporter, *end);
   return *end;
+}
+
+void TrainingLoop::take_noise(const TrainingState& state) {
+  noise_ = state.noise;
+  if (config_.training.batch_ramp.is_word()) {
+    const std::vector<int64_t> sizes = config::batch_sizes(config_);
+    if (state.noise_ramp.empty()) {
+      noise_ramp_.emplace(sizes);
+    } else {
+      noise_ramp_.emplace(sizes, parse_json<nlohmann::json>(state.noise_ramp));
+    }
+    position_.set_batch(noise_ramp_->batch());
+  }
+}
+
+void TrainingLoop::follow_noise() {
+  if (!noise_ramp_) return;
+  std::optional<double> sequences;
+  if (record_.noise_scale)
+    sequences = *record_.noise_scale / static_cast<double>(config_.training.sequence_length);
+  if (const auto batch = noise_ramp_->after_step(sequences)) {
+    journal_.add({.kind = Effect::Kind::kBatch, .step = position_.step(), .sequences = *batch});
+    write_journal();
+    position_.set_batch(*batch);
+  }
 }
 
 void TrainingLoop::take_snapshot() {
@@ -194,6 +266,39 @@ void TrainingLoop::take_snapshot() {
     const std::span<std::byte> bytes = snapshots_->bytes_of(record_.step);
     if (!bytes.empty()) bytes[flip->draw % bytes.size()] ^= static_cast<std::byte>(1 << flip->bit);
   }
+}
+
+bool TrainingLoop::apply_settings(const std::vector<Effect>& settings) {
+  if (settings.empty()) return false;
+  std::vector<config::NewSetting> values;
+  for (const Effect& one : settings) values.push_back({one.key, one.value});
+  const config::RunConfig before = config_;
+  config_ = config::with_settings(config_, values);
+  if (before.data.skip != config_.data.skip && executor_ != nullptr)
+    position_.continue_from(position_.state());
+  return !config::compare(before, config_).empty();
+}
+
+SteeringEffects TrainingLoop::steer(Steering& steering, bool ends, Reporter& reporter) {
+  const std::string text = comm::broadcast_text(inputs_.ranks.all(), steering.poll(position_, ends));
+  const SteeringEffects effects = steering.apply(text);
+  const auto skips = [](const Steered& one) { return one.change.key == "data.skip"; };
+  if (std::any_of(effects.changes.begin(), effects.changes.end(), skips))
+    position_.continue_from(position_.state());
+  for (const Steered& one : effects.changes) {
+    const auto set =
+        std::find_if(effects.settings.rbegin(), effects.settings.rend(),
+                     [&](const config::NewSetting& setting) { return setting.key == one.change.key; });
+    if (set == effects.settings.rend()) continue;
+    journal_.add({.kind = Effect::Kind::kSet,
+                  .step = position_.step(),
+                  .key = set->key,
+                  .value = set->value,
+                  .by = one.by});
+  }
+  if (!effects.changes.empty()) write_journal();
+  steering.confirm(effects, position_.step() + 1, reporter);
+  return effects;
 }
 
 }  // namespace strata::training

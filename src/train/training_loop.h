@@ -12,6 +12,8 @@
 #include "program/executor.h"
 #include "train/injected_disk.h"
 #include "train/journal.h"
+#include "train/noise_ramp.h"
+#include "train/noise_scale.h"
 #include "train/recovery.h"
 #include "train/reporter.h"
 #include "train/run_inputs.h"
@@ -19,6 +21,7 @@
 #include "train/run_store.h"
 #include "train/saves.h"
 #include "train/snapshots.h"
+#include "train/steering.h"
 #include "train/step_runner.h"
 #include "train/stopping.h"
 #include "train/trainer.h"
@@ -63,7 +66,7 @@ class TrainingLoop {
   void on_failure(std::function<void(const std::exception&)> failed) { failed_ = std::move(failed); }
 
   // Runs the remaining steps, at least one. DataError and WorldError; DivergedError for a loss or gradient
-  // that is not finite and for a run that recovery gives up.
+  // that is not finite and for a run without hope of recovery.
   TrainResult run();
 
   // Finishes a run that was killed between its last save and its end.
@@ -72,7 +75,11 @@ class TrainingLoop {
  private:
   std::unique_ptr<Reporter> make_reporter();
   RunEnd loop(Reporter& reporter);
-  // Adds to the journal and reports what the rules did in the newest step; goes back if they say so. Returns
+  // Takes the averages of the noise scale, and the batch that follows it, from a state of the run.
+  void take_noise(const TrainingState& state);
+  // Lets the batch follow the newest step's noise scale.
+  void follow_noise();
+  // Adds the actions of the rules in the newest step to the journal and reports them; goes back if they demand it. Returns
   // whether it has gone back. Throws DivergedError if the run must end.
   bool intervene(const Judgement& judged, Saves& saves, Reporter& reporter);
   void go_back(const Judgement& judged, Saves& saves, Reporter& reporter);
@@ -83,9 +90,14 @@ class TrainingLoop {
   [[noreturn]] void give_up(const std::string& why, const std::string& advice, Saves& saves,
                             Reporter& reporter) const;
   void take_snapshot();
+  // Applies the settings of the journal that hold from this position on; true if one has changed.
+  bool apply_settings(const std::vector<Effect>& settings);
+  // Applies what requests ask for after the step just made.
+  SteeringEffects steer(Steering& steering, bool ends, Reporter& reporter);
   void finish(Reporter& reporter, RunEnd end);
   RunStore::Save save() const;
 
+  config::RunConfig config_;  // strata set changes it; inputs_ refers to it
   RunInputs inputs_;
   LoopOptions options_;
   RunPosition position_;
@@ -96,9 +108,11 @@ class TrainingLoop {
   Recovery recovery_;
   Journal journal_;
   std::optional<Snapshots> snapshots_;
-  Injector* injector_ = nullptr;   // while loop() runs; nullptr: no faults are injected
-  StepRecord record_;              // of the newest step
-  EvaluationResults evaluations_;  // the newest results
+  NoiseState noise_;                     // after the newest step
+  std::optional<NoiseRamp> noise_ramp_;  // where the batch follows the noise scale
+  Injector* injector_ = nullptr;         // while loop() runs; nullptr: no faults are injected
+  StepRecord record_;                    // of the newest step
+  EvaluationResults evaluations_;        // the newest results
 };
 
 }  // namespace strata::training

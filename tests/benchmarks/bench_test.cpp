@@ -118,6 +118,19 @@ TEST_F(BenchTest, StepRunsTheProgramItself) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch_ / "work"));
 }
 
+TEST_F(BenchTest, MonitorsAreAShareOfTheStep) {
+  const auto json = bench("monitors");
+  ASSERT_EQ(status_, 0) << errors();
+  const auto& one = json.at("llama3 4x16 f32");
+  EXPECT_GT(one["statistics_share"].get<double>(), 0);
+  EXPECT_LT(one["share"].get<double>(), 1);
+  EXPECT_NEAR(one["share"], one["statistics_share"].get<double>() + one["digest_share"].get<double>(), 1e-9);
+  EXPECT_EQ(one["every"], 10);
+  EXPECT_LE(one["difference"]["low"], one["difference"]["median"]);
+  EXPECT_LE(one["difference"]["median"], one["difference"]["high"]);
+  EXPECT_NEAR(one["difference"]["median"], one["difference_measuring"]["median"].get<double>() / 10, 1e-9);
+}
+
 TEST_F(BenchTest, RanksAddUp) {
   const auto json = bench("ranks");
   ASSERT_EQ(status_, 0) << errors();

@@ -44,12 +44,11 @@ TEST(RunConfigTest, DefaultsMatchTheInterface) {
 
 // Keys reserved for later versions are "not yet" with any value, and never unknown.
 TEST(RunConfigTest, KeysOfLaterVersionsAreNotYet) {
-  for (const char* set : {"training.batch_ramp=[[1000, 8], [2000, 16]]", "training.batch_ramp=noise_scale",
-                          "training.length_warmup=[[1000, 128]]", "recovery.rules=never",
-                          "recovery.rule=[{when=\"nan\", preset=\"skip\"}]", "recovery.snapshot=\"5 steps\"",
-                          "recovery.in_memory=false", "recovery.peer_copies=2", "recovery.detection_delay=10",
-                          "recovery.max_interventions=1", "recovery.max_lost_steps=1",
-                          "debug.inject=[\"nan@step=4\"]", "log.alert_command=[\"mail\", \"me\"]"}) {
+  for (const char* set :
+       {"recovery.rules=never", "recovery.rule=[{when=\"nan\", preset=\"skip\"}]",
+        "recovery.snapshot=\"5 steps\"", "recovery.in_memory=false", "recovery.peer_copies=2",
+        "recovery.detection_delay=10", "recovery.max_interventions=1", "recovery.max_lost_steps=1",
+        "debug.inject=[\"nan@step=4\"]", "log.alert_command=[\"mail\", \"me\"]"}) {
     const std::string issues = issues_in(kMinimal, {set});
     const std::string key = std::string(set).substr(0, std::string(set).find('='));
     EXPECT_NE(issues.find(key + ": found"), std::string::npos) << set << "\n" << issues;

@@ -16,8 +16,6 @@ const std::map<std::string, Values>& values() {
       {"recovery.peer_copies", {"1", "\"auto\""}},
       {"recovery.compare_replicas", {"\"10 steps\"", "\"auto\""}},
       {"recovery.recompute_check", {"\"100 steps\"", "\"never\""}},
-      {"training.batch_ramp", {"[[1000, 2]]", "[]"}},
-      {"training.length_warmup", {"[[1000, 8]]", "[]"}},
       {"log.prometheus", {"\":9000\"", ""}}};
   return kValues;
 }

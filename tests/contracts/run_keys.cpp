@@ -106,6 +106,27 @@ void interval_steps(const std::string&) {
   }
 }
 
+// The steps that have a line in layers.jsonl.
+void layers(const std::string&) {
+  Lab lab;
+  const Seen run = lab.run({"log.layers=\"2 steps\"", "training.steps=5"});
+  std::istringstream lines(read_file(run.folder / "layers.jsonl"));
+  std::vector<int64_t> steps;
+  for (std::string text; std::getline(lines, text);) {
+    const json line = parse_json<json>(text);
+    steps.push_back(line.at("step"));
+    double largest = 0;
+    for (const json& one : line.at("layers")) {
+      if (!one.at("weight_rms").is_null()) largest = std::max(largest, one.at("weight_rms").get<double>());
+    }
+    EXPECT_GT(largest, 0);
+  }
+  EXPECT_EQ(steps, (std::vector<int64_t>{2, 4}));
+  const Seen none = lab.run({"log.layers=\"never\"", "training.steps=2"});
+  EXPECT_FALSE(std::filesystem::exists(none.folder / "layers.jsonl"));
+  EXPECT_TRUE(has(lab.refusal({"log.layers=\"10min\""}), "log.layers"));
+}
+
 // The records in TensorFlow's event files: length, its checksum, bytes, their checksum. The first contains
 // the version.
 std::vector<std::string> event_records(const Path& folder) {
@@ -311,6 +332,7 @@ Contracts run_keys() {
           {"run.seed", seed},
           {"run.max_time", max_time},
           {"log.interval_steps", interval_steps},
+          {"log.layers", layers},
           {"log.tensorboard", tensorboard},
           {"profile.steps", profiled},
           {"debug.reference_kernels", reference_kernels},

@@ -80,6 +80,60 @@ void tokens(const std::string&) {
   EXPECT_TRUE(has(lab.refusal({"training.tokens=64"}), "both steps and tokens"));
 }
 
+// The batch by tokens trained on, each sample once; the programs of all sizes are there from the start.
+void batch_ramp(const std::string&) {
+  Lab lab;
+  Windows windows(lab, {{"a", 12}});
+  const Sets base = windows.sets() + Sets{"data.train=" + lab.list({"a.bin"}), "training.global_batch_size=4",
+                                          "training.steps=3"};
+  const Sets ramp{"training.batch_ramp=[[0, 1], [32, 4]]"};
+  const Seen run = lab.run(base + ramp);
+  EXPECT_EQ(run.values("first_sample"), (std::vector<double>{0, 1, 2}));
+  EXPECT_EQ(run.values("tokens"), (std::vector<double>{16, 32, 96}));
+  EXPECT_NEAR(run.values("loss").at(0), windows.loss(windows.ids("a", 0)), 1e-5);
+  const json plan = lab.explain({}, base + ramp);
+  ASSERT_EQ(plan.at("ramp").size(), 2u);
+  EXPECT_EQ(plan.at("ramp")[0].at("steps"), 2);
+  EXPECT_EQ(plan.at("ramp")[0].at("samples"), 1);
+  EXPECT_EQ(plan.at("ramp")[1].at("first_step"), 3);
+  EXPECT_FALSE(lab.explain({}, base).contains("ramp"));
+  for (const auto& [value, message] : std::vector<std::pair<std::string, std::string>>{
+           {"[[16, 1], [32, 4]]", "[[0, 1], …]"},
+           {"[[0, 2], [16, 1], [32, 4]]", "found [16, 1] after [0, 2]"},
+           {"[[0, 1], [32, 2]]", "expected 4 (training.global_batch_size)"},
+           {"[[0, 1, 2]]", "a list of pairs"},
+           {"\"noise\"", "or \"noise_scale\""}})
+    EXPECT_TRUE(has(lab.refusal(base + Sets{"training.batch_ramp=" + value}), message)) << value;
+  EXPECT_TRUE(
+      has(lab.refusal(base + Sets{"training.batch_ramp=[[0, 1], [32, 4]]", "training.micro_batch_size=2"}),
+          "found 1 sequences, which micro_batch_size = 2 does not divide"));
+  EXPECT_TRUE(has(lab.refusal(base + Sets{"training.batch_ramp=noise_scale", "training.micro_batch_size=4"}),
+                  "raise global_batch_size"));
+}
+
+// Until then a window is cut into equal sequences; samples and the tokens of a step stay.
+void length_warmup(const std::string&) {
+  Lab lab;
+  Windows windows(lab, {{"a", 12}});
+  const Sets base = windows.sets() + Sets{"data.train=" + lab.list({"a.bin"})};
+  const Seen run = lab.run(base + Sets{"training.length_warmup=[[0, 8], [16, 16]]"});
+  const std::vector<uint16_t> ids = windows.ids("a", 0);
+  const double first = windows.loss({ids.begin(), ids.begin() + 9}),
+               second = windows.loss({ids.begin() + 8, ids.end()});
+  EXPECT_NEAR(run.values("loss").at(0), (first + second) / 2, 1e-5);
+  EXPECT_EQ(run.values("tokens"), lab.run(base).values("tokens"));
+  EXPECT_EQ(run.values("first_sample"), lab.run(base).values("first_sample"));
+  EXPECT_EQ(lab.explain({}, base + Sets{"training.length_warmup=[[0, 8], [\"16\", 16]]"})
+                .at("ramp")[0]
+                .at("length"),
+            8);
+  for (const auto& [value, message] : std::vector<std::pair<std::string, std::string>>{
+           {"[[0, 6], [32, 16]]", "does not divide sequence_length = 16"},
+           {"[[0, 8]]", "expected 16 (training.sequence_length)"},
+           {"[[8, 16]]", "[[0, 16], …]"}})
+    EXPECT_TRUE(has(lab.refusal(base + Sets{"training.length_warmup=" + value}), message)) << value;
+}
+
 // Reports the norm before clipping; scales gradients down to the limit.
 void clip_grad_norm(const std::string&) {
   Lab lab;
@@ -175,6 +229,8 @@ Contracts training_keys() {
           {"training.steps", steps},
           {"training.tokens", tokens},
           {"training.clip_grad_norm", clip_grad_norm},
+          {"training.batch_ramp", batch_ramp},
+          {"training.length_warmup", length_warmup},
           {"schedule.name", curves},
           {"schedule.warmup_steps", curves},
           {"schedule.min_lr_ratio", floors},

@@ -264,15 +264,6 @@ void program(const std::string&) {
   EXPECT_TRUE(has(all, "tokens/s") && has(all, "rms_norm_grad"));
 }
 
-// Features of later versions.
-void not_yet(const std::string& name) {
-  const Desk desk;
-  desk.write_texts();
-  desk.write_run();
-  const std::map<std::string, std::string> commands{{"doctor RUN", "doctor run"}};
-  EXPECT_TRUE(has(desk.refused(commands.at(name)), "not yet"));
-}
-
 void config_show(const std::string&) {
   const Desk desk;
   desk.train();
@@ -372,6 +363,38 @@ void doctor(const std::string&) {
   EXPECT_FALSE(desk.exists("cache")) << "nothing was measured or stored";
 }
 
+// Counts a run's own numbers: a second process sees them in the run's files.
+void doctor_run(const std::string&) {
+  const Desk desk;
+  desk.train();
+  const json done = desk.object("doctor run --json");
+  EXPECT_EQ(done["state"], "finished");
+  EXPECT_EQ(done["step"], 2);
+  double productive = 0, first = 0, last = 0;
+  for (const json& line : desk.lines("run/metrics.jsonl")) {
+    if (line.contains("step_ms")) productive += line["step_ms"].get<double>() / 1e3;
+    last = line["time"];
+    if (first == 0) first = last;
+  }
+  EXPECT_NEAR(done["goodput"].get<double>(), productive / (last - first), 1e-9);
+  EXPECT_EQ(done["ettr"], done["goodput"]);
+  EXPECT_TRUE(has(desk.strata("doctor run").out, "finished, step 2 of 2"));
+  // Without its last lines the run looks like one that was killed in step 2, and whose step 1 is saved.
+  const std::string metrics = desk.read("run/metrics.jsonl");
+  desk.put("run/metrics.jsonl", metrics.substr(0, metrics.find("{\"step\":2") + 40));
+  const json killed = desk.object("doctor run --json");
+  EXPECT_EQ(killed["state"], "failed");
+  EXPECT_EQ(killed["step"], 1);
+  ASSERT_FALSE(killed["findings"].empty());
+  EXPECT_EQ(killed["findings"][0]["name"], "failed");
+  EXPECT_TRUE(killed["findings"][0]["try"].is_array());
+  std::filesystem::create_directories(desk.path("runs"));
+  std::filesystem::rename(desk.path("run"), desk.path("runs/mine"));
+  EXPECT_EQ(desk.object("doctor mine --json")["state"], "failed");
+  desk.refused("doctor run");
+  desk.refused("doctor mine --quick");
+}
+
 // Every verb has a man page that lists its options. Completions contain verbs and options.
 void man(const std::string&) {
   const Desk desk;
@@ -432,7 +455,7 @@ Contracts training_options() {
           {"bench --list", bench},
           {"bench --set", bench_sets},
           {"bench --json", bench_sets},
-          {"doctor RUN", not_yet},
+          {"doctor RUN", doctor_run},
           {"doctor --quick", doctor},
           {"doctor --json", doctor},
           {"man FOLDER", man},

@@ -29,13 +29,13 @@ std::vector<Loader::Slot> Loader::make_slots(const SampleSource& source, const L
   return slots;
 }
 
-const HostBatch& Loader::next(int64_t first_sample, int64_t sequences) {
-  STRATA_CHECK(first_sample >= 0 && sequences >= 0 && sequences <= options_.max_sequences,
-               "samples {} + {}, at most {} a call", first_sample, sequences, options_.max_sequences);
+const HostBatch& Loader::next(const LoadRequest& request) {
+  STRATA_CHECK(request.first >= 0 && request.sequences >= 0 && request.sequences <= options_.max_sequences,
+               "samples {} + {}, at most {} a call", request.first, request.sequences,
+               options_.max_sequences);
   const double started = monotonic_seconds();
-  const Request request{first_sample, sequences};
   std::unique_lock lock(mutex_);
-  const Request& coming = ready_ > 0 ? slots_[static_cast<size_t>(head_)].request : upcoming_;
+  const LoadRequest& coming = ready_ > 0 ? slots_[static_cast<size_t>(head_)].request : upcoming_;
   if ((idle_ && ready_ == 0) || !(coming == request)) {
     ++generation_;
     ready_ = 0;
@@ -53,16 +53,20 @@ const HostBatch& Loader::next(int64_t first_sample, int64_t sequences) {
   return slot.batch;
 }
 
-Loader::Request Loader::after(const Request& request) const {
-  const int64_t stride = options_.stride > 0 ? options_.stride : request.sequences;
-  return {request.first + stride, request.sequences};
+LoadRequest Loader::after(const LoadRequest& request) const {
+  const int64_t stride = request.stride > 0    ? request.stride
+                         : options_.stride > 0 ? options_.stride
+                                               : request.sequences;
+  LoadRequest next = request;
+  next.first += stride;
+  return next;
 }
 
 void Loader::work(const std::stop_token& stop) {
   BatchScratch scratch;
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, stop, [&] { return !idle_ && ready_ < options_.depth; })) {
-    const Request request = upcoming_;
+    const LoadRequest request = upcoming_;
     const uint64_t generation = generation_;
     Slot& slot = slots_[static_cast<size_t>((head_ + ready_) % static_cast<int64_t>(slots_.size()))];
     lock.unlock();
@@ -79,6 +83,7 @@ void Loader::work(const std::stop_token& stop) {
         batch[Column::kSamples][static_cast<size_t>(row)] = static_cast<int32_t>(request.first + row);
       for (int64_t row = request.sequences; row < rows; ++row)
         fill_padding(source_.shape(), 0, 0, row_of(batch.view(), source_.shape(), row));
+      batch.cut(source_.shape(), request.pieces);
     } catch (...) {
       slot.error = std::current_exception();
     }

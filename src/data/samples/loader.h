@@ -24,6 +24,14 @@ struct LoaderOptions {
   int64_t rows = 0;
 };
 
+// The rows of one call.
+struct LoadRequest {
+  int64_t first = 0, sequences = 0;
+  int64_t stride = 0;  // from its first sample to that of the next call, probably; 0: the options'
+  int64_t pieces = 1;  // equal sequences to cut each row into
+  bool operator==(const LoadRequest&) const = default;
+};
+
 class Loader {
  public:
   // `source` must outlive the loader.
@@ -32,21 +40,20 @@ class Loader {
 
   // The batch is valid until the next call. Waits for it if it is not ready yet. Rethrows the error of
   // reading the data (DataError for a bad id); the next call tries again. One thread calls.
-  const HostBatch& next(int64_t first_sample, int64_t sequences);
+  const HostBatch& next(const LoadRequest& request);
+  const HostBatch& next(int64_t first_sample, int64_t sequences) {
+    return next(LoadRequest{.first = first_sample, .sequences = sequences});
+  }
 
   double wait_seconds() const { return wait_seconds_; }  // of the last call
 
  private:
-  struct Request {
-    int64_t first = 0, sequences = 0;
-    bool operator==(const Request&) const = default;
-  };
   struct Slot {
     HostBatch batch;
-    Request request;
+    LoadRequest request;
     std::exception_ptr error;
   };
-  Request after(const Request& request) const;
+  LoadRequest after(const LoadRequest& request) const;
   static std::vector<Slot> make_slots(const SampleSource& source, const LoaderOptions& options);
   void work(const std::stop_token& stop);
 
@@ -59,7 +66,7 @@ class Loader {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   int64_t head_ = 0, ready_ = 0;
-  Request upcoming_;         // the request that the worker fills next
+  LoadRequest upcoming_;     // the request that the worker fills next
   uint64_t generation_ = 0;  // incremented when the caller moves elsewhere: the batch in progress is dropped
   bool idle_ = true;         // nothing was asked for yet, or an error stopped the worker
   double wait_seconds_ = 0;

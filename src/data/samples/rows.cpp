@@ -111,6 +111,7 @@ Batch row_of(const Batch& batch, const RowShape& shape, int64_t row) {
 }
 
 void HostBatch::resize(const RowShape& shape, int64_t rows) {
+  pieces = 1;
   for (const ColumnInfo& column : kColumns)
     columns[column.column].resize(static_cast<size_t>(rows * places_of(shape).of(column.column)));
 }
@@ -125,8 +126,31 @@ Batch HostBatch::view() {
   return out;
 }
 
+void HostBatch::cut(const RowShape& shape, int64_t wanted) {
+  STRATA_CHECK(pieces == 1 && shape.encoder_length == 0 && shape.tokens % wanted == 0,
+               "{} tokens of a row in {} equal sequences", shape.tokens, wanted);
+  pieces = wanted;
+  if (wanted == 1) return;
+  const int64_t length = shape.tokens / wanted;
+  std::vector<int32_t>&begins = columns[kKvBegin], &positions = columns[kPositions];
+  for (size_t i = 0; i < begins.size(); ++i) {
+    const int64_t place = static_cast<int64_t>(i) % shape.tokens, first = place / length * length;
+    begins[i] = static_cast<int32_t>(std::max<int64_t>(begins[i], first) - first);
+    positions[i] = static_cast<int32_t>(place - first - begins[i]);
+  }
+  // Random numbers are keyed by a sequence's number.
+  std::vector<int32_t>& samples = columns[kSamples];
+  samples.resize(samples.size() * static_cast<size_t>(wanted));
+  const auto count = static_cast<size_t>(wanted);
+  for (size_t i = samples.size(); i-- > 0;) {
+    const auto sample = static_cast<uint32_t>(samples[i / count]);
+    samples[i] =
+        static_cast<int32_t>(sample * static_cast<uint32_t>(count) + static_cast<uint32_t>(i % count));
+  }
+}
+
 BatchRows HostBatch::rows(const RowShape& shape) const {
-  BatchRows out{.columns = {}, .places = places_of(shape)};
+  BatchRows out{.columns = {}, .places = {shape.tokens / pieces, shape.encoder_length}};
   for (const ColumnInfo& column : kColumns) out.columns[column.column] = columns[column.column].data();
   return out;
 }

@@ -25,13 +25,17 @@ struct HostBatch {
   int64_t first_sample = 0;
   int64_t sequences = 0;
   int64_t counted_targets = 0;
+  int64_t pieces = 1;  // equal sequences that each row was cut into
 
   std::vector<int32_t>& operator[](Column column) { return columns[column]; }
   const std::vector<int32_t>& operator[](Column column) const { return columns[column]; }
   void resize(const RowShape& shape, int64_t rows);
   // For objectives to fill.
   Batch view();
-  // For programs to read.
+  // Cuts each row, of `shape`, into equal sequences that do not attend to each other: each is a row of its
+  // own, in the same place. Targets stay. For objectives without an encoder.
+  void cut(const RowShape& shape, int64_t pieces);
+  // For programs to read, with the sequences as rows.
   BatchRows rows(const RowShape& shape) const;
 };
 

@@ -32,6 +32,7 @@
 #include "ops/share_heads/share_heads.h"
 #include "ops/soft_experts/soft_experts.h"
 #include "ops/softcap/softcap.h"
+#include "ops/statistics/statistics.h"
 #include "ops/take_part/take_part.h"
 #include "ops/temper/temper.h"
 #include "ops/two_level/two_level.h"
@@ -128,6 +129,11 @@ std::span<const Binding> cpu_bindings() {
         row<ops::SoftCombineGrad>(Cpu{}),
         row<ops::TwoLevelLogits>(Cpu{}),
         row<ops::TwoLevelLogitsGrad>(Cpu{}),
+        row<ops::Statistics>(Cpu{}),
+        row<ops::TakeSample>(Cpu{}),
+        row<ops::SampleChange>(Cpu{}),
+        row<ops::SquaresAndDigests>(Cpu{}),
+        row<ops::JoinDigests>(Cpu{}),
         row<optim::SumOfSquares>(Cpu{}),
         row<optim::SumOfPartials>(Cpu{}),
         row<optim::RootOfSum>(Cpu{}),

@@ -35,11 +35,35 @@ struct LionFactors {
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::HWY_NAMESPACE {
 
-void SumOfSquares(const float* x, int64_t n, double* out) {
+// The results of multiplying numbers below 2^32.
+template <typename V>
+HWY_INLINE V product_of_words(V a, V b) {
+  const hn::DFromV<V> du;
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(du, hn::GetLane(a) * hn::GetLane(b));
+#else
+  const hn::Repartition<uint32_t, decltype(du)> halves;
+  return hn::MulEven(hn::BitCast(halves, a), hn::BitCast(halves, b));
+#endif
+}
+
+template <bool kDigests>
+HWY_INLINE void sum_of_squares(const float* x, int64_t n, double* out, uint64_t* digest) {
   const hn::ScalableTag<double> dd;
   const hn::Rebind<float, decltype(dd)> df;
+  const hn::RebindToUnsigned<decltype(dd)> du;
+  const hn::RebindToUnsigned<decltype(df)> dw;
   const auto step = static_cast<int64_t>(hn::Lanes(dd));
   auto a = hn::Zero(dd), b = hn::Zero(dd), c = hn::Zero(dd), d = hn::Zero(dd);
+  auto words_a = hn::Zero(du), words_b = hn::Zero(du);
+  // 2i + 1 of the next words.
+  auto odd = hn::Add(hn::ShiftLeft<1>(hn::Iota(du, 0)), hn::Set(du, 1));
+  const auto next = hn::Set(du, 2 * static_cast<uint64_t>(step));
+  const auto add_words = [&](hn::Vec<decltype(du)>& words, int64_t i) HWY_ATTR {
+    const auto bits = hn::PromoteTo(du, hn::BitCast(dw, hn::LoadU(df, x + i)));
+    words = hn::Add(words, product_of_words(bits, odd));
+    odd = hn::Add(odd, next);
+  };
   int64_t i = 0;
   for (; i + 4 * step <= n; i += 4 * step) {
     const auto xa = hn::PromoteTo(dd, hn::LoadU(df, x + i));
@@ -50,10 +74,33 @@ void SumOfSquares(const float* x, int64_t n, double* out) {
     b = hn::MulAdd(xb, xb, b);
     c = hn::MulAdd(xc, xc, c);
     d = hn::MulAdd(xd, xd, d);
+    if constexpr (kDigests) {
+      add_words(words_a, i);
+      add_words(words_b, i + step);
+      add_words(words_a, i + 2 * step);
+      add_words(words_b, i + 3 * step);
+    }
   }
   double sum = hn::GetLane(hn::SumOfLanes(dd, hn::Add(hn::Add(a, b), hn::Add(c, d))));
-  for (; i < n; ++i) sum += double{x[i]} * double{x[i]};
+  uint64_t words = kDigests ? hn::GetLane(hn::SumOfLanes(du, hn::Add(words_a, words_b))) : 0;
+  for (; i < n; ++i) {
+    sum += double{x[i]} * double{x[i]};
+    if constexpr (kDigests) {
+      uint32_t bits = 0;
+      std::memcpy(&bits, x + i, sizeof bits);
+      words += bits * (2 * static_cast<uint64_t>(i) + 1);
+    }
+  }
   *out = sum;
+  if constexpr (kDigests) *digest = words;
+}
+
+void SumOfSquares(const float* x, int64_t n, double* out) {
+  sum_of_squares<false>(x, n, out, nullptr);
+}
+
+void SquaresAndDigest(const float* x, int64_t n, double* out, uint64_t* digest) {
+  sum_of_squares<true>(x, n, out, digest);
 }
 
 void AdamW(const AdamWArrays& to, const AdamWFactors& f, int64_t n) {
@@ -118,6 +165,7 @@ HWY_AFTER_NAMESPACE();
 namespace strata::cpu {
 
 HWY_EXPORT(SumOfSquares);
+HWY_EXPORT(SquaresAndDigest);
 HWY_EXPORT(AdamW);
 HWY_EXPORT(AdoptFirst);
 HWY_EXPORT(Adopt);
@@ -127,6 +175,13 @@ void sum_of_squares_partials(const float* x, int64_t n, double* partials) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(SumOfSquares);
   parallel_ranges(n, kNormBlock, [&](int64_t begin, int64_t end) {
     kernel(x + begin, end - begin, partials + begin / kNormBlock);
+  });
+}
+
+void squares_and_digests(const float* x, int64_t n, double* partials, uint64_t* digests) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(SquaresAndDigest);
+  parallel_ranges(n, kNormBlock, [&](int64_t begin, int64_t end) {
+    kernel(x + begin, end - begin, partials + begin / kNormBlock, digests + begin / kNormBlock);
   });
 }
 

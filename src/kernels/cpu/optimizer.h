@@ -19,6 +19,8 @@ constexpr int64_t norm_partials(int64_t n) {
 
 // partials[norm_partials(n)]: sums of squares of consecutive blocks of x, in f64.
 void sum_of_squares_partials(const float* x, int64_t n, double* partials);
+// The same partials, and of each block the sum over its words i, modulo 2^64, of bits · (2i + 1).
+void squares_and_digests(const float* x, int64_t n, double* partials, uint64_t* digests);
 // *out = partials[0] + … + partials[n - 1], in that order.
 void reduce_sum(const double* partials, int64_t n, double* out);
 

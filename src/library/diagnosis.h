@@ -1,0 +1,18 @@
+// The diagnosis of the run that a command names, in words and as JSON: `strata doctor RUN`.
+#pragma once
+
+#include <string>
+
+#include "diagnosis/diagnosis.h"
+
+namespace strata::library {
+
+// `run`: a run's folder, or the name of one in runs/. Changes nothing, and accepts damaged and running runs.
+// ConfigError if there is no run.
+diagnosis::Diagnosis diagnose_run(const std::string& run);
+
+std::string text_of(const diagnosis::Diagnosis& diagnosis);
+// One JSON object on a line: state, step, findings, goodput, ettr, ettr_predicted; null if not known.
+std::string json_of(const diagnosis::Diagnosis& diagnosis);
+
+}  // namespace strata::library
