@@ -336,14 +336,14 @@ void when(const std::string&) {
   lab.run_to_end(kTwenty + kNan13, why, rule_of(kNonfinite + "action = \"stop\""));
   EXPECT_TRUE(has(why, "nonfinite")) << why;
   // Each on a run that shows it, and on one that does not.
-  const Sets spoiled{"debug.inject=[\"garbage@step=50,for_steps=40\"]"}, learns{};
+  const Sets spoiled{"debug.inject=[\"spike@step=50,factor=10\"]"}, learns{};
   for (const char* one : {"when = \"loss_high\"", "when = \"divergence\"\nfor_steps = 20"}) {
     EXPECT_GT(first_alert(lab, one, spoiled).value_or(0), 50) << one;
     EXPECT_FALSE(first_alert(lab, one, learns)) << one;
   }
-  const std::string plateau = "when = \"plateau\"\nthreshold = 0.1\nfor_steps = 20";
-  EXPECT_EQ(first_alert(lab, plateau, {"optimizer.lr=1e-30"}), 40) << "after two times for_steps";
-  EXPECT_NE(first_alert(lab, plateau, learns), 40);
+  const std::string plateau = "when = \"plateau\"\nfor_steps = 20\nthreshold = ";
+  EXPECT_EQ(first_alert(lab, plateau + "0.1", {"optimizer.lr=1e-30"}), 40) << "after two times for_steps";
+  EXPECT_NE(first_alert(lab, plateau + "0.03", learns), 40);
   const std::string growth = "when = \"logit_growth\"\nthreshold = ";
   EXPECT_EQ(first_alert(lab, growth + "1e-9", learns), 1);
   EXPECT_FALSE(first_alert(lab, growth + "1e9", learns));
@@ -364,12 +364,12 @@ std::vector<double> eased(Lab& lab, const std::string& keys, int64_t steps) {
 
 void for_steps(const std::string&) {
   Lab lab;
-  // After a pause of one step, in which the rule fires again.
+  // The rule fires in every step, and is not applied again while it holds.
   EXPECT_EQ(eased(lab, "for_steps = 2", 10),
             (std::vector<double>{0.01, 0.01, 0.01, 0.005, 0.005, 0.005, 0.005, 0.005, 0.005, 0.005}));
   EXPECT_EQ(eased(lab, "for_steps = 3", 5), (std::vector<double>{0.01, 0.01, 0.01, 0.005, 0.005}));
-  // One spike.
-  const Seen run = lab.run(kTwenty + Sets{"training.steps=60", "debug.inject=[\"garbage@step=50\"]"},
+  // From a spike on.
+  const Seen run = lab.run(kTwenty + Sets{"training.steps=60", "debug.inject=[\"spike@step=50,factor=10\"]"},
                            rule_of("when = \"loss_spike\"\npreset = \"ratio\"\nthreshold = 1.3\n"
                                    "action = \"ease_lr\"\nfor_steps = 4"));
   const auto at = steps_of(events_named(run, "intervention"));
@@ -482,7 +482,8 @@ void alert_command(const std::string&) {
     EXPECT_EQ(event.at(field), recorded.at(field)) << field;
   EXPECT_FALSE(std::filesystem::exists(lab.run({"training.steps=20"}, alerts).folder / "logs/alert.log"));
   // A command that fails is not an error of the run.
-  EXPECT_TRUE(is_finished(lab.run({"log.alert_command=[\"no-such-program-anywhere\"]"}, alerts)));
+  EXPECT_TRUE(
+      is_finished(lab.run({"training.steps=5", "log.alert_command=[\"no-such-program-anywhere\"]"}, alerts)));
   EXPECT_TRUE(has(lab.refusal({"log.alert_command=[\"\"]"}), "log.alert_command"));
 }
 
