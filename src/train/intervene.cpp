@@ -75,8 +75,11 @@ bool TrainingLoop::intervene(const Judgement& judged, Saves& saves, Reporter& re
   const auto actions = std::count_if(judged.interventions.begin(), judged.interventions.end(),
                                      [&](const Intervention& one) { return !journal_.has(one); }) +
                        (judged.rollback ? 1 : 0);
-  if (const std::string why = recovery_.limit_reached(journal_, record_.step, actions, 0); !why.empty())
-    give_up(why, "", saves, reporter);
+  if (std::string why = recovery_.limit_reached(journal_, record_.step, actions, 0); !why.empty()) {
+    const Intervention& last = judged.rollback ? judged.rollback->why : judged.interventions.back();
+    give_up(fmt::format("{}; found again: {}", why, finding_text(last.rule, last.measured, last.limit)), "",
+            saves, reporter);
+  }
   if (judged.rollback) {
     go_back(judged, saves, reporter);
     return true;

@@ -161,7 +161,10 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     if (apply_settings(journal_.settings(position_.step(), position_.step()))) changed();
     if (const auto sample = journal_.jump_at(position_.step())) position_.jump_to(*sample);
     traces.begin(step);
-    if (injector) injector->before_step(step);
+    if (injector) {
+      saves.before_update();  // weights may change here
+      injector->before_step(step);
+    }
     record_ = steps.run(position_, step_settings(journal_, recovery_, step), [&] { saves.before_update(); });
     record_.checkpoint_seconds = saves.take_waited();
 
@@ -220,7 +223,10 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     if (!end && effects.stop) end = RunEnd::kInterrupted;
     if (all.front().wants_save != 0 || effects.save || end) {
       reporter.sync();
-      if (injector) injector->before_save(step);
+      if (injector) {
+        saves.end();  // what is damaged is this save, not the one before it
+        injector->before_save(step);
+      }
       saves.begin(save());
     }
     if (end) {
