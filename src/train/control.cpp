@@ -192,8 +192,10 @@ std::string new_request_id() {
 }
 
 ControlFolder::ControlFolder(FileSystem& files, const Path& run) : files_(files), run_(run) {
+  // A request that finds a new folder is for this run.
+  const bool is_new = !std::filesystem::exists(run / kControlFolder);
   folder_ = open_control_folder(run / kControlFolder);
-  if (folder_ < 0) return;
+  if (folder_ < 0 || is_new) return;
   for (const std::string& name : names())
     refuse(name, 0, "the run that it was sent to has ended; send it again");
 }

@@ -224,7 +224,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     if (all.front().wants_save != 0 || effects.save || end) {
       reporter.sync();
       if (injector) {
-        saves.end();  // what is damaged is this save, not the one before it
+        saves.end();  // this save is damaged, not the one before it
         injector->before_save(step);
       }
       saves.begin(save());

@@ -62,7 +62,7 @@ TEST_P(RunThatGoesBack, HasTheSameBitsHoweverOftenItWasKilled) {
   EXPECT_EQ(metrics_of(whole).steps.size(), 16u);
   EXPECT_TRUE(std::filesystem::exists(whole / "metrics.discarded.jsonl"));
   EXPECT_TRUE(std::filesystem::exists(whole / "checkpoints/step-00000008.discarded"));
-  // Killed before the fault, between fault and rollback, soon after it, and later; twice.
+  // Killed before the NaN, between it and the rollback, soon after that, and later; twice.
   for (const std::vector<int64_t>& kills : std::vector<std::vector<int64_t>>{{5}, {7}, {10}, {13}, {3, 6}}) {
     std::string name = "killed";
     for (const int64_t kill : kills) name += "-" + std::to_string(kill);
@@ -85,7 +85,7 @@ TEST_P(RunThatGoesBack, ReplaysEveryStepThatRemains) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, RunThatGoesBack, testing::Values(1, 2));
 
-// The first NaN of a step is found where the fault put it.
+// The first NaN of a step is found where it was injected.
 TEST(Replay, FindsTheFirstValueThatIsNotFinite) {
   const TinyRun tiny;
   tiny.train({"debug.inject=[\"nan@step=3,phase=bwd\"]", "recovery.snapshot=\"never\""});
@@ -104,7 +104,7 @@ TEST(GivingUp, EndsWithTheReasonOnThePage) {
   EXPECT_NE(read_file(tiny.folder() / "metrics.jsonl").find("\"event\":\"gave_up\""), std::string::npos);
   const std::string page = read_file(tiny.folder() / "index.html");
   EXPECT_NE(page.find("recovery.max_interventions = 1"), std::string::npos);
-  EXPECT_NE(page.find("skip_update"), std::string::npos) << "what was tried";
+  EXPECT_NE(page.find("skip_update"), std::string::npos) << "the actions";
 }
 
 TEST(GoingBack, TakesACheckpointWithoutSnapshots) {
