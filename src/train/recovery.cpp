@@ -256,9 +256,11 @@ Judgement Recovery::judge(const Observed& observed, const Journal& journal) {
     return out;
   }
   if (!changes || !keys_.rule.empty()) return out;
-  // The usual rules: three skipped steps in a row mean that weights or data are bad.
-  if (!out.rollback && !out.interventions.empty() &&
-      observed.history.skipped_in_row >= kSkipsBeforeRollback) {
+  // The usual rules: three skipped steps in a row mean that weights or data are bad, and a run must not end
+  // with weights that are not finite.
+  const bool is_hopeless = observed.history.skipped_in_row >= kSkipsBeforeRollback ||
+                           (observed.is_last && !observed.has_finite_weights);
+  if (!out.rollback && !out.interventions.empty() && is_hopeless) {
     Intervention why = out.interventions.back();
     why.action = config::spelled(RuleAction::kRollbackSkip);
     out.rollback = {.why = std::move(why), .skips_data = true};

@@ -23,6 +23,8 @@ struct Observed {
   optim::GuardDecision decision = {};
   optim::GuardHistory history = {};
   std::optional<double> logit_max = {};
+  bool is_last = false;  // step of the run
+  bool has_finite_weights = true;
 };
 
 // A rule that fired without an intervention.

@@ -1,6 +1,7 @@
 #include "train/training_loop.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/error.h"
@@ -185,7 +186,9 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
         recovery_.judge({.step = step,
                          .decision = record_.decision,
                          .history = program::guard_history(*executor_),
-                         .logit_max = record_.statistics ? record_.statistics->logit_max : std::nullopt},
+                         .logit_max = record_.statistics ? record_.statistics->logit_max : std::nullopt,
+                         .is_last = step >= position_.total_steps(),
+                         .has_finite_weights = std::isfinite(record_.param_norm)},
                         journal_);
     position_.advance();
     reporter.total_steps(position_.total_steps());

@@ -85,7 +85,7 @@ TEST_P(RunThatGoesBack, ReplaysEveryStepThatRemains) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, RunThatGoesBack, testing::Values(1, 2));
 
-// The first NaN of a step is found where it was injected.
+// The first NaN of a step is found.
 TEST(Replay, FindsTheFirstValueThatIsNotFinite) {
   const TinyRun tiny;
   tiny.train({"debug.inject=[\"nan@step=3,phase=bwd\"]", "recovery.snapshot=\"never\""});
