@@ -195,6 +195,13 @@ void MetricsTable::add_step(int64_t step, const MetricFields& fields) {
 
 void MetricsTable::drop_after(int64_t step) {
   const auto end = std::upper_bound(steps_.begin(), steps_.end(), step);
+  const std::span<const double> loss = column("loss");
+  if (end != steps_.end() && !loss.empty()) {
+    undone_.steps.insert(undone_.steps.end(), end, steps_.end());
+    undone_.loss.insert(undone_.loss.end(), loss.begin() + (end - steps_.begin()), loss.end());
+    undone_.steps.push_back(static_cast<double>(steps_.back()));
+    undone_.loss.push_back(kNaN);
+  }
   steps_.erase(end, steps_.end());
   for (auto& [name, column] : columns_) column.resize(steps_.size());
 }

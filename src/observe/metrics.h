@@ -74,6 +74,11 @@ class MetricsTable {
   void add_step(int64_t step, const MetricFields& fields);
   void add_event(MetricsEvent event) { events_.push_back(std::move(event)); }
   void drop_after(int64_t step);  // a rollback
+  // The losses of dropped steps, with a NaN after each rollback.
+  struct Undone {
+    std::vector<double> steps, loss;
+  };
+  const Undone& undone() const { return undone_; }
 
   const std::vector<int64_t>& steps() const { return steps_; }
   // As long as steps(); empty for an unknown name.
@@ -85,6 +90,7 @@ class MetricsTable {
  private:
   std::vector<int64_t> steps_;
   std::map<std::string, std::vector<double>, std::less<>> columns_;
+  Undone undone_;
   std::vector<MetricsEvent> events_;
 };
 

@@ -33,6 +33,8 @@ Chart loss_chart(const MetricsTable& metrics, std::string_view x, const std::str
     chart.lines.push_back(
         {"training", xs, smoothed(loss, smoothing_window(loss.size())), 0, ChartLine::Look::kLine});
   }
+  if (const MetricsTable::Undone& undone = metrics.undone(); x == "step" && !undone.steps.empty())
+    chart.lines.push_back({"undone", undone.steps, undone.loss, 3, ChartLine::Look::kLine});
   int color = 1;
   for (const std::string& name : metrics.names()) {
     if (!name.starts_with("eval/") || !name.ends_with("/loss")) continue;
