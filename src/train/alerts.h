@@ -33,7 +33,8 @@ struct AlertOptions {
 class Alerts {
  public:
   // An empty `command`: alerts are ignored. `files` outlives this object and allows calls from several threads.
-  Alerts(FileSystem& files, const Path& run, std::vector<std::string> command = {}, AlertOptions options = {});
+  Alerts(FileSystem& files, const Path& run, std::vector<std::string> command = {},
+         AlertOptions options = {});
   // Waits for running commands, at most for `end_seconds`.
   ~Alerts();
   Alerts(const Alerts&) = delete;

@@ -110,9 +110,9 @@ class TrainingLoop {
   std::optional<Snapshots> snapshots_;
   NoiseState noise_;                     // after the newest step
   std::optional<NoiseRamp> noise_ramp_;  // where the batch follows the noise scale
-  Injector* injector_ = nullptr;   // while loop() runs; nullptr: no faults are injected
-  StepRecord record_;              // of the newest step
-  EvaluationResults evaluations_;  // the newest results
+  Injector* injector_ = nullptr;         // while loop() runs; nullptr: no faults are injected
+  StepRecord record_;                    // of the newest step
+  EvaluationResults evaluations_;        // the newest results
 };
 
 }  // namespace strata::training
