@@ -40,14 +40,18 @@ struct Instability {
 
 Instability instability_until(const Case& at, int64_t last) {
   Instability out;
-  out.first_step = last;
+  constexpr int64_t kSameSpike = 5;  // steps: a spike of the gradient often comes with one of the loss
+  std::vector<int64_t> steps;
   for (const auto* spikes : {&at.loss_spikes, &at.gradient_spikes}) {
     for (const Spike& spike : *spikes) {
-      if (spike.first_step > last) continue;
-      ++out.spikes;
-      out.first_step = std::min(out.first_step, spike.first_step);
+      if (spike.first_step <= last) steps.push_back(spike.first_step);
     }
   }
+  std::sort(steps.begin(), steps.end());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (i == 0 || steps[i] > steps[i - 1] + kSameSpike) ++out.spikes;
+  }
+  out.first_step = steps.empty() ? last : steps.front();
   constexpr size_t kQuarters = 4, kLeastValues = 40;  // so that a quarter has a median
   const Series norms = at.grad_norm.between(0, last);
   if (norms.size() >= kLeastValues) {
