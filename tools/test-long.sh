@@ -16,17 +16,8 @@ shift || true
 parts=("$@")
 [ "${#parts[@]}" -gt 0 ] || parts=(lint asan tsan long fuzz)
 
-# Identifies the sources, committed or not. The table of passes is not one of them.
-sources() {
-  local index
-  index=$(mktemp)
-  cp "$(git rev-parse --git-dir)/index" "$index"
-  GIT_INDEX_FILE=$index git add -A -- . ':!docs' >/dev/null 2>&1
-  GIT_INDEX_FILE=$index git rm -rq --cached --ignore-unmatch docs >/dev/null
-  GIT_INDEX_FILE=$index git write-tree | cut -c1-12
-  rm -f "$index"
-}
-tree=$(sources)
+# The table of passes is not one of the sources.
+tree=$(tools/source-id.sh)
 state=build/test-long/$tree
 mkdir -p "$state"
 failed=()

@@ -37,7 +37,7 @@ int print_replay(const training::Replay& replay, bool json) {
   }
   print_out("step {}: {}\n", replay.step,
             replay.same ? "the same loss, gradient norm and weights as the run recorded"
-                        : "loss, gradient norm or weights differ from what the run recorded");
+                        : "loss, gradient norm or weights differ from those that the run recorded");
   if (replay.first_difference) {
     print_out("two executions differ first in {}: this machine computes unreliably\n",
               text_of(*replay.first_difference));
@@ -61,7 +61,7 @@ int run_replay(const ReplayOptions& options) {
 void add_replay(Verb root) {
   auto options = std::make_shared<ReplayOptions>();
   Verb verb =
-      root.verb("replay", "Repeat a step of a run bit for bit, and compare it with what the run recorded",
+      root.verb("replay", "Repeat a step of a run bit for bit, and compare it with the record of the run",
                 "strata replay runs/my --step 1200");
   verb.option("RUN", options->run, "The folder of the run, which is not changed").required();
   verb.option("--step", options->step, "The step to repeat").type_name("N").required().positive();

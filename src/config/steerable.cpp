@@ -26,9 +26,10 @@ bool contains_name(std::span<const std::string_view> names, std::string_view nam
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Text and sizes that are read, and programs that are compiled, only when a run starts.
+// Text and sizes that are read, and memory that is planned, only when a run starts.
 bool is_read_at_start(std::string_view key) {
-  return key == "eval.max_tokens" || key == "eval.set" || key.starts_with("eval.set.");
+  return key == "eval.max_tokens" || key == "eval.set" || key.starts_with("eval.set.") ||
+         key == "recovery.in_memory";
 }
 
 bool is_in_tables(const TableSpec& table) {

@@ -7,7 +7,7 @@ TableSpec recovery_table() {
   using T = RecoveryTable;
   return table(
       "recovery", ResumeClass::kFree, &RunConfig::recovery,
-      "What the run does by itself when its loss or gradient goes wrong.",
+      "Reactions of the run to a loss or gradient that goes wrong.",
       {
           key("rules", &T::rules,
               "auto: skip an update that is not finite or that spikes, roll back after three in a row; none: "
@@ -16,7 +16,7 @@ TableSpec recovery_table() {
               "How often the state is kept to go back to: \"50 steps\" or \"never\"."),
           key("in_memory", &T::in_memory,
               "Whether snapshots are in memory; if not, the run goes back to checkpoints; auto: if the memory "
-              "budget has room."),
+              "budget has enough left."),
           key("detection_delay", &T::detection_delay,
               "Steps for which older snapshots are kept: how late an error may be noticed; auto: the interval "
               "of snapshots.",
@@ -42,7 +42,7 @@ TableSpec recovery_rule_table() {
       "recovery.rule", ResumeClass::kFree, &RunConfig::recovery, &RecoveryTable::rule,
       "A rule of recovery, in place of the usual ones.",
       {
-          key("when", &T::when, "What the rule watches for."),
+          key("when", &T::when, "The event that the rule watches for."),
           key("preset", &T::preset,
               "How loss_spike and grad_spike are found: robust_z: deviations from the median in the last "
               "`window` steps, in units of the median deviation; olmo: standard deviations from the mean "
@@ -55,7 +55,7 @@ TableSpec recovery_rule_table() {
               above_to(0, kMostReal)),
           key("window", &T::window, "Steps that a value is compared with; auto: 128, megatron 100.",
               count_between(2, optim::kMostGuardWindow)),
-          key("action", &T::action, "What is done."),
+          key("action", &T::action, "The reaction to it."),
           key("factor", &T::factor,
               "ease_lr: the learning rate's; shrink_embedding: the embedding gradient's; clip: of the limit; "
               "auto: 0.5, 0.1 and 1.",

@@ -353,9 +353,9 @@ class Checker {
     using enum RecoveryRule::Action;
     const std::string path = fmt::format("recovery.rule.{}", index);
     if (!rule.when && !unread(path + ".when"))
-      report(path + ".when", "found none, expected what the rule watches for, such as \"loss_spike\"");
+      report(path + ".when", "found none, expected an event, such as \"loss_spike\"");
     if (!rule.action && !unread(path + ".action"))
-      report(path + ".action", "found none, expected what is done, such as \"skip_update\"");
+      report(path + ".action", "found none, expected a reaction, such as \"skip_update\"");
     if (!rule.when || !rule.action) return;
     const bool is_spike = rule.when == kLossSpike || rule.when == kGradSpike;
     const bool has_threshold = is_spike || rule.when == kLossHigh || rule.when == kDivergence ||

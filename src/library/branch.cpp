@@ -15,8 +15,8 @@
 #include "config/layout.h"
 #include "config/resolve.h"
 #include "config/steerable.h"
-#include "config/value_json.h"
 #include "observe/metrics.h"
+#include "train/run_store.h"
 
 namespace strata::library {
 namespace {
@@ -69,18 +69,17 @@ std::vector<config::NewSetting> take_steering(std::string& state) {
   std::vector<config::NewSetting> settings;
   Json json = parse_json<Json>(state);
   const auto journal = json.find("journal");
-  if (journal == json.end() || !journal->is_array()) return settings;
+  if (journal == json.end()) return settings;
   Json others = Json::array();
-  for (const Json& entry : *journal) {
-    if (!entry.is_object() || !entry.contains("set") || !entry["set"].is_object()) {
-      others.push_back(entry);
-      continue;
+  for (const Json& effect : journal->at("effects")) {
+    if (effect.at("what") == "set") {
+      settings.push_back({effect.at("key"), effect.at("value")});
+    } else {
+      others.push_back(effect);
     }
-    for (const auto& [key, value] : entry["set"].items())
-      settings.push_back({key, to_toml(config::value_from_json(value))});
   }
   if (settings.empty()) return settings;
-  *journal = std::move(others);
+  (*journal)["effects"] = std::move(others);
   state = dump_json(json, 2) + "\n";
   return settings;
 }
@@ -132,20 +131,26 @@ config::RunConfig branched(const Source& source, const Path& target, const std::
   for (const config::NewSetting& setting : steered) all.push_back(setting.key + "=" + setting.value);
   all.insert(all.end(), sets.begin(), sets.end());
   const auto stored = config::read_stored_config(source.run);
-  const auto asked = config::read_asked_config(source.run, all);
-  STRATA_CHECK(stored && asked, "{} has no run.toml", source.run.string());
-  config::require_valid(*asked, std::vector<config::IssueHook>{config::check_model});
-  const config::RunConfig old = config::with_settings(*stored, steered);
-  changes = config::compare_for_resume(old, *asked);
+  const auto given = config::read_asked_config(source.run, all);
+  STRATA_CHECK(stored && given, "{} has no run.toml", source.run.string());
+  config::require_valid(*given, std::vector<config::IssueHook>{config::check_model});
+  // A layout that is left to the number of ranks is that of the old run.
+  const bool layout = std::any_of(sets.begin(), sets.end(),
+                                  [](const std::string& set) { return set.starts_with("parallel."); });
+  const config::RunConfig asked =
+      config::with_degrees(*given, config::mesh_of(layout ? *given : *stored).ranks());
+  const config::RunConfig old =
+      config::with_degrees(config::with_settings(*stored, steered), config::mesh_of(*stored).ranks());
+  changes = config::compare_for_resume(old, asked);
   config::require_resumable(changes, true);
-  config::RunConfig config = config::keep_resolved(*asked, old);
+  config::RunConfig config = config::keep_resolved(asked, old);
   std::erase_if(config.run.chosen, [&](const std::string& choice) {
     return std::any_of(sets.begin(), sets.end(), [&](const std::string& set) {
       return set.substr(0, set.find('=')) == choice.substr(0, choice.find('='));
     });
   });
   config.run.folder = target.string();
-  if (asked->origin_of("run.name").kind != Origin::Kind::kSet) config.run.name = target.filename().string();
+  if (asked.origin_of("run.name").kind != Origin::Kind::kSet) config.run.name = target.filename().string();
   config.run.started_in.clear();  // paths are relative to the current directory now
   return config;
 }
@@ -177,6 +182,7 @@ Branch make_branch(const std::string& source_text, const Path& given_target,
   Branch branch;
   branch.step = checkpoint::read_manifest(source.checkpoint).step;
   std::string state = read_file(source.checkpoint / "state.json");
+  training::training_state_from_json(state, (source.checkpoint / "state.json").string());  // checks it
   const config::RunConfig config = branched(source, target, sets, state, branch.changes);
 
   Path temporary = target;

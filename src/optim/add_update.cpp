@@ -364,7 +364,7 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, ValueId loss_sum, cons
   update.updates = add_named(graph, "updates", DType::kI64, {1}, Role::kState);
   graph.set_metric(graph::MetricKind::kHyper, update.hyper);
   graph.set_metric(graph::MetricKind::kUpdates, update.updates);
-  update.history = add_named(graph, "guard_history", DType::kU8, {kHistoryBytes}, Role::kState);
+  update.history = add_named(graph, "guard_history", DType::kU8, {kHistoryBytes}, Role::kStep);
   update.decision = add_named(graph, "decision", DType::kU8, {kDecisionBytes}, Role::kStep);
   graph.set_metric(graph::MetricKind::kGuardHistory, update.history);
   graph.set_metric(graph::MetricKind::kDecision, update.decision);

@@ -154,7 +154,7 @@ GuardDecision decide(const GuardRules& rules, double loss, double grad_norm, boo
   if (has_targets) out.nonfinite = (std::isfinite(loss) ? 0 : 1) | (std::isfinite(grad_norm) ? 0 : 2);
   out.skip = out.no_targets != 0 || out.nonfinite != 0 ? 1 : 0;
   double target = clip_norm > 0 ? clip_norm : kNone;  // norm to clip to
-  double counted = grad_norm;                         // what the history gets
+  double counted = grad_norm;                         // added to the history
   for (int r = 0; r < rules.count; ++r) {
     const GuardRule& rule = rules.rules[static_cast<size_t>(r)];
     const Limit limit = limit_of(rule, history);
@@ -164,7 +164,7 @@ GuardDecision decide(const GuardRules& rules, double loss, double grad_norm, boo
     if (!exceeds(rule.preset, value, limit)) continue;
     out.fired |= uint32_t{1} << r;
     if (rule.effect == GuardRule::Effect::kSkip) out.skip = 1;
-    if (rule.effect == GuardRule::Effect::kClip) {
+    if (rule.effect == GuardRule::Effect::kClip && rule.signal == GuardRule::Signal::kGradNorm) {
       const double norm = clipped_norm(rule, limit, grad_norm);
       target = std::min(target, norm);
       counted = std::min(counted, norm);

@@ -175,8 +175,13 @@ class StatisticsAdder {
   }
 
   void find_head() {
+    const ValueId loss = graph_.metric(graph::MetricKind::kLossSum);
     for (size_t i = 0; i < old_.size(); ++i) {
-      if (!is_of_forward(old_[i])) continue;
+      // The fused loss is in backward, where those of further tokens come first.
+      const bool is_main =
+          old_[i].op != &ops::LinearCrossEntropyTrain::def ||
+          std::find(old_[i].outputs.begin(), old_[i].outputs.end(), loss) != old_[i].outputs.end();
+      if (old_[i].loop != kNone || !is_main) continue;
       const HeadReads reads = head_of(old_[i]);
       if (reads.x == kNone) continue;
       const graph::Parameter* const weight = parameter_at(reads.weight);

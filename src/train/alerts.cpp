@@ -151,11 +151,12 @@ CommandEnd run_command(const std::vector<std::string>& command, std::string_view
   do_not_block(to.write.get());
   do_not_block(from.read.get());
   CommandEnd out;
-  bool is_late = false;
+  std::string late;
   for (const double begin = monotonic_seconds(); !has_ended(id);) {
     const double now = monotonic_seconds();
-    is_late = now >= std::min(begin + limit, end.load());
-    if (is_late) break;
+    if (now >= begin + limit) late = fmt::format("took more than {} s and was killed", limit);
+    if (late.empty() && now >= end.load()) late = "was killed at the end of the run";
+    if (!late.empty()) break;
     std::array<pollfd, 2> ready = {pollfd{to.write.get(), POLLOUT, 0}, pollfd{from.read.get(), POLLIN, 0}};
     ::poll(ready.data(), ready.size(), kPollMilliseconds);
     pass_input(to.write, input);
@@ -163,10 +164,8 @@ CommandEnd run_command(const std::vector<std::string>& command, std::string_view
   }
   const std::optional<int> status = kill_group(id);
   take_output(from.read, out.output);
-  if (is_late) {
-    out.failure = end.load() < std::numeric_limits<double>::infinity()
-                      ? fmt::format("{} was killed at the end of the run", command[0])
-                      : fmt::format("{} took more than {} s and was killed", command[0], limit);
+  if (!late.empty()) {
+    out.failure = fmt::format("{} {}", command[0], late);
   } else if (status && WIFSIGNALED(*status)) {
     out.failure = fmt::format("{} was ended by signal {}", command[0], WTERMSIG(*status));
   } else if (status && WEXITSTATUS(*status) != 0) {
@@ -181,21 +180,25 @@ Alerts::Alerts(FileSystem& files, const Path& run, std::vector<std::string> comm
     : files_(files), folder_(run / "logs"), command_(std::move(command)), options_(std::move(options)) {}
 
 Alerts::~Alerts() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-    end_ = monotonic_seconds() + options_.end_seconds;
-  }
-  wake_.notify_one();
-  worker_.reset();
   try {
-    report();
+    finish();
   } catch (const std::exception&) {  // the disk of the log is full
   }
 }
 
+void Alerts::finish() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ending_) end_ = monotonic_seconds() + options_.end_seconds;
+    ending_ = true;
+  }
+  wake_.notify_one();
+  worker_.reset();
+  report();
+}
+
 bool Alerts::raise(const std::string& rule, std::string event) {
-  if (command_.empty()) return false;
+  if (command_.empty() || ending_) return false;
   const double now = options_.clock();
   const auto last = last_.find(rule);
   if (last != last_.end() && now < last->second + options_.interval_seconds) return false;

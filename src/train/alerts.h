@@ -35,16 +35,18 @@ class Alerts {
   // An empty `command`: alerts are ignored. `files` outlives this object and allows calls from several threads.
   Alerts(FileSystem& files, const Path& run, std::vector<std::string> command = {},
          AlertOptions options = {});
-  // Waits for running commands, at most for `end_seconds`.
-  ~Alerts();
+  ~Alerts();  // finish()
   Alerts(const Alerts&) = delete;
   Alerts& operator=(const Alerts&) = delete;
 
-  // Queues the command for an event, a line of JSON, and returns at once. False: not run, because the rule had
+  // Queues the command for an event, a line of JSON, and returns immediately. False: not run, because the rule had
   // a command less than `interval_seconds` ago, too many are queued, or there is no command.
   bool raise(const std::string& rule, std::string event);
   // Logs the first failure on the calling thread. Cheap; call it after each step.
   void report();
+  // Waits for all commands, at most for `end_seconds`; later alerts are ignored. Call it before a failed run ends
+  // its processes.
+  void finish();
   // For later alerts.
   void set_command(std::vector<std::string> command) { command_ = std::move(command); }
 
@@ -67,7 +69,7 @@ class Alerts {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Alert> queue_;                                            // guarded by mutex_
-  bool ending_ = false;                                                // guarded by mutex_
+  bool ending_ = false;                                                // set by finish(); guarded by mutex_
   std::string failure_;                                                // the first one; guarded by mutex_
   std::atomic<bool> has_failed_ = false;                               // once failure_ is set
   bool has_reported_ = false;                                          // the owner's

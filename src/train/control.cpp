@@ -26,8 +26,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSuffix = ".json";
-// Time stamps of folders are coarse: a request that arrives in the same moment as another may not change
-// them, so the folder is read now and then anyway.
+// Time stamps of folders are coarse, and other hosts' clocks may differ: the folder is read now and then even
+// if its time has not changed.
 constexpr double kLookAgainSeconds = 2;
 // Of one take(): the next ones wait for the next step.
 constexpr size_t kMostAtOnce = 100;
@@ -192,8 +192,10 @@ std::string new_request_id() {
 }
 
 ControlFolder::ControlFolder(FileSystem& files, const Path& run) : files_(files), run_(run) {
+  // A request that finds a new folder is for this run.
+  const bool is_new = !std::filesystem::exists(run / kControlFolder);
   folder_ = open_control_folder(run / kControlFolder);
-  if (folder_ < 0) return;
+  if (folder_ < 0 || is_new) return;
   for (const std::string& name : names())
     refuse(name, 0, "the run that it was sent to has ended; send it again");
 }
@@ -209,7 +211,10 @@ bool ControlFolder::changed() {
   const int64_t time = int64_t{found.st_mtim.tv_sec} * 1'000'000'000 + found.st_mtim.tv_nsec;
   const double now = monotonic_seconds();
   if (time == seen_ && now - looked_ < kLookAgainSeconds) return false;
-  seen_ = time;
+  // A time this new may be that of a later request, too.
+  constexpr double kTickSeconds = 0.1;
+  const bool settled = unix_seconds() - static_cast<double>(time) * 1e-9 > kTickSeconds;
+  seen_ = settled ? time : -1;
   looked_ = now;
   return !names().empty();
 }

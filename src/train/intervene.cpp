@@ -1,6 +1,9 @@
-// What the loop does when a rule of recovery fires: the actions, the way back, the end.
+// Reactions of the loop to a rule of recovery that fires: the actions, the way back, the end.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -21,13 +24,20 @@ observe::MetricFields fields_of(const Intervention& one) {
   return fields;
 }
 
+std::string text_of(double value) {
+  if (std::isnan(value)) return "NaN";
+  return std::isinf(value) ? "infinite" : fmt::format("{:.4g}", value);
+}
+
+// "loss_spike (7.61, limit 4.37)"
+std::string finding_text(const std::string& rule, double measured, double limit) {
+  if (!std::isfinite(limit)) return fmt::format("{} ({})", rule, text_of(measured));
+  return fmt::format("{} ({}, limit {})", rule, text_of(measured), text_of(limit));
+}
+
 std::string sentence_of(const Intervention& one) {
-  std::string text = fmt::format("recovery: step {}: {}", one.at_step, one.rule);
-  if (std::isfinite(one.limit)) {
-    text += fmt::format(" ({:.4g}, limit {:.4g})", one.measured, one.limit);
-  } else {
-    text += fmt::format(" ({})", one.measured);
-  }
+  std::string text =
+      fmt::format("recovery: step {}: {}", one.at_step, finding_text(one.rule, one.measured, one.limit));
   text += ": " + one.action;
   if (one.to_step) text += fmt::format(" to step {}", *one.to_step);
   if (one.first_skipped)
@@ -53,17 +63,23 @@ bool TrainingLoop::intervene(const Judgement& judged, Saves& saves, Reporter& re
   for (const Alert& alert : judged.alerts) {
     reporter.event("alert", record_.step,
                    {{"rule", alert.rule}, {"measured", alert.measured}, {"limit", alert.limit}});
-    reporter.note(fmt::format("alert: step {}: {} ({:.4g}, limit {:.4g})", record_.step, alert.rule,
-                              alert.measured, alert.limit));
+    reporter.note(fmt::format("alert: step {}: {}", record_.step,
+                              finding_text(alert.rule, alert.measured, alert.limit)));
   }
   if (!judged.stop.empty()) {
     for (const Intervention& one : judged.interventions) record_intervention(one, reporter);
     give_up(judged.stop, "", saves, reporter);
   }
   if (judged.interventions.empty() && !judged.rollback) return false;
-  const auto actions = std::ssize(judged.interventions) + (judged.rollback ? 1 : 0);
-  if (const std::string why = recovery_.limit_reached(journal_, record_.step, actions, 0); !why.empty())
-    give_up(why, "", saves, reporter);
+  // A resumed run repeats steps whose interventions count already.
+  const auto actions = std::count_if(judged.interventions.begin(), judged.interventions.end(),
+                                     [&](const Intervention& one) { return !journal_.has(one); }) +
+                       (judged.rollback ? 1 : 0);
+  if (std::string why = recovery_.limit_reached(journal_, record_.step, actions, 0); !why.empty()) {
+    const Intervention& last = judged.rollback ? judged.rollback->why : judged.interventions.back();
+    give_up(fmt::format("{}; found again: {}", why, finding_text(last.rule, last.measured, last.limit)), "",
+            saves, reporter);
+  }
   if (judged.rollback) {
     go_back(judged, saves, reporter);
     return true;
@@ -138,7 +154,8 @@ void TrainingLoop::give_up(const std::string& why, const std::string& advice, Sa
                  {{"why", why},
                   {"interventions", std::ssize(journal_.interventions())},
                   {"lost_steps", journal_.lost_steps()}});
-  std::string remains = fmt::format("the last checkpoint on disk is good");
+  std::string remains = options_.store.holds_checkpoints() ? "the last checkpoint on disk is good"
+                                                           : "there is no checkpoint yet";
   if (record_.decision.skip != 0)
     remains = fmt::format("the weights of step {} are untouched in memory and {}", record_.step - 1, remains);
   reporter.finish(observe::RunState::kFailed,

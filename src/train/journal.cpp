@@ -119,14 +119,18 @@ Intervention intervention_from(const nlohmann::json& json) {
 
 }  // namespace
 
-bool Journal::add(const Intervention& intervention) {
-  // What was measured may be NaN, which equals nothing.
+bool Journal::has(const Intervention& intervention) const {
+  // A measured value may be NaN, which equals nothing.
   const auto same = [&](const Intervention& one) {
     return one.at_step == intervention.at_step && one.rule == intervention.rule &&
            one.action == intervention.action && one.to_step == intervention.to_step &&
            one.first_skipped == intervention.first_skipped;
   };
-  if (std::any_of(interventions_.begin(), interventions_.end(), same)) return false;
+  return std::any_of(interventions_.begin(), interventions_.end(), same);
+}
+
+bool Journal::add(const Intervention& intervention) {
+  if (has(intervention)) return false;
   interventions_.push_back(intervention);
   return true;
 }

@@ -1,4 +1,4 @@
-// What was done to a run: interventions, changed settings, jumps in the data. A run that resumes, moves to
+// Everything done to a run: interventions, changed settings, jumps in the data. A run that resumes, moves to
 // another folder or is replayed takes the same steps, because it applies the same effects at the same steps.
 #pragma once
 
@@ -51,6 +51,7 @@ class Journal {
   bool is_empty() const { return effects_.empty() && interventions_.empty(); }
 
   void add(Effect effect) { effects_.push_back(std::move(effect)); }
+  bool has(const Intervention& intervention) const;
   // False if it is there already: a resumed run repeats its steps.
   bool add(const Intervention& intervention);
   // Undoes the steps after `step`: what rules did there no longer holds; settings that the user changed hold

@@ -198,7 +198,7 @@ void Recovery::act(const Rule& rule, size_t index, const Fired& fired, const Obs
   if (keys_.rules == config::RecoveryRules::kNone) return alert();
   switch (rule.action) {
     case RuleAction::kSkipUpdate: {
-      // A step is skipped once, whatever rules say so.
+      // A step is skipped once, however many rules fire.
       const auto skips = [](const Intervention& one) { return one.action == "skip_update"; };
       if (std::none_of(out.interventions.begin(), out.interventions.end(), skips))
         out.interventions.push_back(std::move(intervention));
@@ -256,9 +256,11 @@ Judgement Recovery::judge(const Observed& observed, const Journal& journal) {
     return out;
   }
   if (!changes || !keys_.rule.empty()) return out;
-  // The usual rules: three skipped steps in a row mean that weights or data are bad.
-  if (!out.rollback && !out.interventions.empty() &&
-      observed.history.skipped_in_row >= kSkipsBeforeRollback) {
+  // The usual rules: three skipped steps in a row mean that weights or data are bad, and a run must not end
+  // with weights that are not finite.
+  const bool is_hopeless = observed.history.skipped_in_row >= kSkipsBeforeRollback ||
+                           (observed.is_last && !observed.has_finite_weights);
+  if (!out.rollback && !out.interventions.empty() && is_hopeless) {
     Intervention why = out.interventions.back();
     why.action = config::spelled(RuleAction::kRollbackSkip);
     out.rollback = {.why = std::move(why), .skips_data = true};

@@ -1,4 +1,4 @@
-// Judges every step by the rules of [recovery] and says what to do. The same decision on all ranks: it uses
+// Judges every step by the rules of [recovery] and chooses the reaction. The same decision on all ranks: it uses
 // only numbers that are the same on all of them.
 //
 // Non-finite values and spikes are found on the device before the update (optim/guard.h); what shows only
@@ -23,6 +23,8 @@ struct Observed {
   optim::GuardDecision decision = {};
   optim::GuardHistory history = {};
   std::optional<double> logit_max = {};
+  bool is_last = false;  // step of the run
+  bool has_finite_weights = true;
 };
 
 // A rule that fired without an intervention.
@@ -77,7 +79,7 @@ class Recovery {
   std::vector<int64_t> last_alert_;  // step, by rule
 };
 
-// What journal and rules say for a step.
+// The settings of a step by journal and rules.
 StepSettings step_settings(const Journal& journal, const Recovery& recovery, int64_t step);
 
 }  // namespace strata::training

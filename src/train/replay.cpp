@@ -39,7 +39,7 @@ config::RunConfig config_of_run(const Path& run) {
   return *stored;
 }
 
-// What the run recorded of a step, and the machine on which it was made.
+// The run's record of a step, and the machine on which it was made.
 struct Recorded {
   Json step;
   Json start;  // the last start or resume before it
@@ -182,7 +182,7 @@ Replay replay_on_threads(const ReplayOptions& options, int ranks) {
   const int64_t made_with = config::mesh_of(config).ranks();
   if (made_with != ranks) {
     throw ConfigError(
-        "[strata replay --ranks {}] the run has {} ranks, and another layout gives other bits; leave --ranks out",
+        "[strata replay --ranks {}] the run has {} ranks, and another layout yields other bits; leave --ranks out",
         ranks, made_with);
   }
   Replay result;

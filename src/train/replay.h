@@ -21,7 +21,7 @@ struct ReplayedValue {
 
 struct Replay {
   int64_t step = 0;
-  // Whether loss, gradient norm and the weights' digest equal what the run recorded.
+  // Whether loss, gradient norm and the weights' digest equal the run's record.
   bool same = false;
   // The first value in which two executions of the step differ; nullopt if none does: what differs from the
   // run then comes from outside this machine.

@@ -326,6 +326,7 @@ void RunReporter::draw(observe::RunState state, const std::string& why) {
 void RunReporter::finish(observe::RunState state, const std::string& why) {
   progress_.finish();
   if (experts_) experts_->flush();
+  alerts_.finish();
   redraw(state, why);
   metrics_.sync();
 }

@@ -36,9 +36,9 @@ void RunPosition::continue_from(const TrainingState& state) {
 }
 
 void RunPosition::advance() {
-  tokens_ += next_tokens();
   // The last batch of bounded data may have empty rows.
   const int64_t samples = std::min(batch(), samples_->total_samples() - trained_);
+  tokens_ += next_tokens();
   ++step_;
   trained_ += samples;
   samples_done_ += samples;

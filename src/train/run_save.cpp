@@ -17,7 +17,7 @@ RunStore::Save make_save(const RunInputs& inputs, const program::Executor& execu
   state.data = config::data_fingerprint(inputs.data);
   state.guard = program::guard_history(executor);
   state.journal = journal;
-  // A step without an update says nothing of the weights.
+  // A step without an update does not measure the weights.
   const bool made = newest.decision.skip == 0;
   checkpoint::Health health{.loss = made ? newest.loss : std::nullopt,
                             .grad_norm = made ? newest.grad_norm : 0,

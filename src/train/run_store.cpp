@@ -216,15 +216,10 @@ void RunStore::write_journal(const Journal& journal) {
   write_file_atomically(files_, folder_ / "journal.json", dump_json(journal.to_json(), 1) + "\n");
 }
 
-namespace {
-
-// The counters and values that instructions count on, which tensor files do not have.
 void put_counters(const program::Executor& executor, const TrainingState& state) {
   program::set_updates_made(executor, state.updates);
   program::set_guard_history(executor, state.guard);
 }
-
-}  // namespace
 
 std::optional<TrainingState> RunStore::load_newest(const models::ModelConfig& model,
                                                    const program::Executor& executor) const {

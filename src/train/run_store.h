@@ -31,8 +31,8 @@ struct TrainingState {
   uint64_t seed = 0;
   std::string tokenizer;           // hash; empty: none
   std::string data;                // fingerprint of the training tokens
-  optim::GuardHistory guard = {};  // device state: what the next steps are compared with
-  Journal journal = {};            // what was done to the run up to here
+  optim::GuardHistory guard = {};  // device state: values for comparing the next steps
+  Journal journal = {};            // everything done to the run up to here
   NoiseState noise = {};
   std::string noise_ramp = {};  // NoiseRamp::state() as text, where the batch follows the noise scale
 };
@@ -45,6 +45,9 @@ std::optional<Path> stored_tokenizer(const Path& run);
 // The checkpoint that --resume names, or the newest one in the run folder that it names. ConfigError if there
 // is none.
 Path named_checkpoint(const std::string& checkpoint);
+
+// Writes the counters and values that instructions count on, which tensor files do not have.
+void put_counters(const program::Executor& executor, const TrainingState& state);
 
 class RunStore {
  public:
@@ -82,7 +85,7 @@ class RunStore {
   // Renames checkpoints after `step`, so that a run that went back does not resume from them.
   void set_aside_after(int64_t step);
 
-  // What was done to the run: the file is newer than the journal of the newest checkpoint; nullopt: none.
+  // Everything done to the run: the file is newer than the journal of the newest checkpoint; nullopt: none.
   std::optional<Journal> journal() const;
   void write_journal(const Journal& journal);
 

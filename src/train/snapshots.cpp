@@ -101,6 +101,7 @@ void Snapshots::restore(int64_t step) const {
     executor_.upload(*value, from, value->bytes);
     from += value->bytes;
   }
+  put_counters(executor_, one->state);
 }
 
 void Snapshots::drop_after(int64_t step) {

@@ -19,8 +19,8 @@ int64_t snapshots_kept(const config::RecoveryTable& keys);
 int64_t detection_delay(const config::RecoveryTable& keys);
 // Bytes of all snapshots of a rank; 0 with recovery.snapshot = "never".
 int64_t snapshot_bytes(const config::RecoveryTable& keys, const program::ProgramSet& set);
-// Whether a rank of this set has them in memory, as recovery.in_memory says; "auto": if memory.budget has
-// room beside the arena and the copies for saves.
+// Whether a rank of this set has them in memory, by recovery.in_memory; "auto": if memory.budget leaves
+// enough next to the arena and the copies for saves.
 bool has_snapshots(const config::RecoveryTable& keys, const program::ProgramSet& set);
 
 // Whether a snapshot is taken after this step.
@@ -43,7 +43,7 @@ class Snapshots {
   void restore(int64_t step) const;
   void drop_after(int64_t step);
 
-  // The copy of a value in the snapshot of a step: for faults that are injected. Empty if there is none.
+  // The copy of a value in the snapshot of a step: for injected errors. Empty if there is none.
   std::span<std::byte> bytes_of(int64_t step);
 
  private:

@@ -15,7 +15,8 @@ Steering::Steering(FileSystem& files, const RunInputs& inputs, const program::Ex
     : inputs_(inputs),
       executor_(executor),
       config_(config),
-      evaluates_(config.eval.interval.kind != config::Interval::Kind::kNever) {
+      evaluates_(config.eval.interval.kind != config::Interval::Kind::kNever),
+      has_snapshots_(config.recovery.snapshot.kind != config::Interval::Kind::kNever) {
   if (inputs.is_first()) folder_.emplace(files, config.run.folder);
 }
 
@@ -55,6 +56,10 @@ std::string Steering::obstacle(const config::RunConfig& after, const RunPosition
     return "eval.interval: the run was started without evaluations; stop it and resume it with --set "
            "eval.interval=…";
   }
+  if (!has_snapshots_ && after.recovery.snapshot.kind != config::Interval::Kind::kNever) {
+    return "recovery.snapshot: the run was started without snapshots and has planned no memory for them; stop "
+           "it and resume it with --set recovery.snapshot=…";
+  }
   const auto& programs = executor_.set().programs;
   if (config::writes_samples(after, inputs_.model) &&
       (programs.size() <= config::kDecodeProgram ||
@@ -86,18 +91,12 @@ SteeringEffects Steering::apply(std::string_view text) {
   return effects;
 }
 
-SteeringEffects Steering::apply(const std::vector<config::NewSetting>& settings, const std::string& by) {
-  SteeringEffects effects;
-  apply(settings, by, effects);
-  return effects;
-}
-
 void Steering::apply(const std::vector<config::NewSetting>& settings, const std::string& by,
                      SteeringEffects& effects) {
   config::RunConfig after = config::with_settings(config_, settings);
   for (config::Change& change : config::compare(config_, after))
     effects.changes.push_back({std::move(change), by});
-  effects.settings.insert(effects.settings.end(), settings.begin(), settings.end());
+  for (const config::NewSetting& setting : settings) effects.settings.push_back({setting, by});
   config_ = std::move(after);
 }
 

@@ -18,17 +18,21 @@
 
 namespace strata::training {
 
-// A key that requests changed.
+// A key that requests changed, and a setting as it was given.
 struct Steered {
   config::Change change;
+  std::string by;
+};
+struct SteeredSetting {
+  config::NewSetting setting;
   std::string by;
 };
 
 // The effects of accepted requests, the same on all ranks.
 struct SteeringEffects {
   bool stop = false, save = false;
-  std::vector<config::NewSetting> settings;  // in the order of the requests, for the run's journal
-  std::vector<Steered> changes;              // made to the configuration
+  std::vector<SteeredSetting> settings;  // in the order of the requests, for the run's journal
+  std::vector<Steered> changes;          // made to the configuration
 };
 
 // All ranks construct one for the run's own configuration, which it changes. `executor` must outlive it.
@@ -48,8 +52,6 @@ class Steering {
   std::string poll(const RunPosition& position, bool ends);
   // On all ranks: applies the text that rank 0 returned.
   SteeringEffects apply(std::string_view text);
-  // The same for settings of the run's journal, on a resume; `by`: who asked then.
-  SteeringEffects apply(const std::vector<config::NewSetting>& settings, const std::string& by);
 
   // Once the effects of apply() are in the run's journal: reports the changes, which begin with step `step`,
   // and answers `set`.
@@ -74,10 +76,10 @@ class Steering {
   RunInputs inputs_;
   const program::Executor& executor_;
   config::RunConfig& config_;
-  const bool evaluates_;                 // the run was started with evaluations
-  std::optional<ControlFolder> folder_;  // on rank 0
-  std::vector<Request> applied_;         // to be confirmed
-  std::vector<Waiting> waiting_;         // for the checkpoint that they asked for
+  const bool evaluates_, has_snapshots_;  // the run was started with evaluations, with snapshots
+  std::optional<ControlFolder> folder_;   // on rank 0
+  std::vector<Request> applied_;          // to be confirmed
+  std::vector<Waiting> waiting_;          // for the checkpoint that they asked for
 };
 
 }  // namespace strata::training

@@ -24,7 +24,7 @@ StepReplayer::StepReplayer(const RunInputs& inputs, const RunStore& store, FileS
   program::write_coordinates(*executor_);
   if (config_.debug.inject.empty()) return;
   disk_.emplace(files);
-  injector_.emplace(inputs_, *executor_, *disk_, store_.folder(), nobody_);
+  injector_.emplace(inputs_, *executor_, *disk_, store_.folder(), unheard_);
 }
 
 void StepReplayer::go_to(int64_t step) {

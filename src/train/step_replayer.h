@@ -20,7 +20,7 @@ namespace strata::training {
 // All ranks construct one and call its functions at the same points, each on one thread.
 class StepReplayer {
  public:
-  // What the arguments refer to must outlive it.
+  // All objects that the arguments refer to must outlive it.
   StepReplayer(const RunInputs& inputs, const RunStore& store, FileSystem& files,
                std::shared_ptr<const program::ProgramSet> set);
 
@@ -48,7 +48,7 @@ class StepReplayer {
   RunPosition position_;
   Journal journal_;
   Recovery recovery_;
-  Reporter nobody_;
+  Reporter unheard_;
   std::optional<InjectedDisk> disk_;
   std::optional<Injector> injector_;
   std::unique_ptr<StepRunner> steps_;

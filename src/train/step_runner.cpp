@@ -26,7 +26,7 @@ StepRunner::StepRunner(const RunInputs& inputs, program::Executor& executor, con
       balance_loss_sum_(executor, config::kTrainProgram, MetricKind::kBalanceLossSum),
       router_z_loss_sum_(executor, config::kTrainProgram, MetricKind::kRouterZLossSum),
       experts_(executor, config::kTrainProgram),
-      statistics_(executor, config::kTrainProgram) {
+      statistics_(std::in_place, executor, config::kTrainProgram) {
   for (int32_t k = 1; k <= inputs.model.predict_layers; ++k)
     further_.emplace_back(executor, config::kTrainProgram, MetricKind::kLossSum, k);
   read_from(position.samples());
@@ -51,6 +51,7 @@ void StepRunner::take_program(const config::StepSize& size) {
   const size_t next = config::training_program(executor_.set(), inputs_.config, size);
   // Its packed weights may be others than those that the last update has made.
   if (next != program_) executor_.run(next, {program::Segment::kEncode});
+  if (next != program_) statistics_.emplace(executor_, next);
   program_ = next;
   if (injector_ != nullptr) injector_->use_program(next);
 }
@@ -86,7 +87,7 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
                      inputs_.ranks);
     program::write_terms(executor_, terms_);
   }
-  statistics_.begin(record.step, config::steps_between(inputs_.config.log.layers));
+  statistics_->begin(record.step, config::steps_between(inputs_.config.log.layers));
   // From here to the end of the update the program decides, not the host.
   run_schedule(record.step, batch, before_update);
   record.grad_norm = grad_norm_.read<float>();
@@ -131,7 +132,7 @@ RankReport StepRunner::report(const StepRecord& record) {
       mine.mtp_loss += sum / static_cast<double>(terms) / static_cast<double>(layers_with_terms());
   }
   mine.memory_bytes = static_cast<double>(resident_bytes());
-  const uint64_t digest = statistics_.own_digest();
+  const uint64_t digest = statistics_->own_digest();
   mine.digest_high = static_cast<double>(digest >> 32);
   mine.digest_low = static_cast<double>(digest & 0xffffffff);
   const double waited = executor_.seconds_waited();
@@ -159,7 +160,7 @@ void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) {
   if (experts_.has_experts()) record.experts = experts_.read(tokens);
   if (all.size() > 1) record.ranks = all;
   record.weights_digest = digest_text(StatisticsWatch::joined_digest(digests));
-  record.statistics = statistics_.read(tokens);
+  record.statistics = statistics_->read(tokens);
   if (record.statistics && !record.statistics->noise.empty()) {
     noise_.add(record.statistics->noise, tokens);
     record.noise_scale = noise_.tokens();

@@ -73,7 +73,7 @@ class StepRunner {
   std::vector<program::Metric> further_;  // sums of the losses of further tokens
   ExpertWatch experts_;
   Injector* injector_ = nullptr;
-  StatisticsWatch statistics_;
+  std::optional<StatisticsWatch> statistics_;  // of program_
   NoiseScale noise_;
   std::shared_ptr<const data::SampleSource> samples_;
   std::unique_ptr<data::Loader> loader_;

@@ -44,7 +44,7 @@ std::optional<config::RunConfig> binding_config(const std::string& resume, const
   if (!stored) return std::nullopt;
   // Runs of earlier versions had one rank and stored degrees for one.
   stored = config::with_degrees(*stored, config::mesh_of(*stored).ranks());
-  // What was set during the run is in its journal.
+  // Settings changed during the run are in its journal.
   const auto journal = store.journal();
   const auto changes = config::compare_for_resume(
       *stored, journal ? config::keep_steered(asked, *stored, journal->set_keys()) : asked);

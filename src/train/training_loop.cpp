@@ -1,6 +1,7 @@
 #include "train/training_loop.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/error.h"
@@ -40,7 +41,7 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
   // The folder's journal may be newer: a run that was killed takes the steps that it had taken.
   if (const auto newer = options_.store.journal(); newer && !from_elsewhere_ && resumed.state.step > 0)
     journal_ = *newer;
-  // What the user asks for now replaces what was set during the run.
+  // Settings given now replace those made during the run.
   for (const config::Change& change : options_.changes) {
     if (!journal_.sets(change.key)) continue;
     journal_.add({.kind = Effect::Kind::kSet,
@@ -161,7 +162,10 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     if (apply_settings(journal_.settings(position_.step(), position_.step()))) changed();
     if (const auto sample = journal_.jump_at(position_.step())) position_.jump_to(*sample);
     traces.begin(step);
-    if (injector) injector->before_step(step);
+    if (injector) {
+      saves.before_update();  // weights may change here
+      injector->before_step(step);
+    }
     record_ = steps.run(position_, step_settings(journal_, recovery_, step), [&] { saves.before_update(); });
     record_.checkpoint_seconds = saves.take_waited();
 
@@ -182,7 +186,9 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
         recovery_.judge({.step = step,
                          .decision = record_.decision,
                          .history = program::guard_history(*executor_),
-                         .logit_max = record_.statistics ? record_.statistics->logit_max : std::nullopt},
+                         .logit_max = record_.statistics ? record_.statistics->logit_max : std::nullopt,
+                         .is_last = step >= position_.total_steps(),
+                         .has_finite_weights = std::isfinite(record_.param_norm)},
                         journal_);
     position_.advance();
     reporter.total_steps(position_.total_steps());
@@ -216,13 +222,14 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     }
     SteeringEffects effects;
     if (all.front().is_steered != 0) effects = steer(steering, end.has_value(), reporter);
-    if (!effects.changes.empty()) {
-      changed();
-    }
+    if (!effects.changes.empty()) changed();
     if (!end && effects.stop) end = RunEnd::kInterrupted;
     if (all.front().wants_save != 0 || effects.save || end) {
       reporter.sync();
-      if (injector) injector->before_save(step);
+      if (injector) {
+        saves.end();  // this save is damaged, not the one before it
+        injector->before_save(step);
+      }
       saves.begin(save());
     }
     if (end) {
@@ -285,18 +292,14 @@ SteeringEffects TrainingLoop::steer(Steering& steering, bool ends, Reporter& rep
   const auto skips = [](const Steered& one) { return one.change.key == "data.skip"; };
   if (std::any_of(effects.changes.begin(), effects.changes.end(), skips))
     position_.continue_from(position_.state());
-  for (const Steered& one : effects.changes) {
-    const auto set =
-        std::find_if(effects.settings.rbegin(), effects.settings.rend(),
-                     [&](const config::NewSetting& setting) { return setting.key == one.change.key; });
-    if (set == effects.settings.rend()) continue;
+  for (const auto& [setting, by] : effects.settings) {
     journal_.add({.kind = Effect::Kind::kSet,
                   .step = position_.step(),
-                  .key = set->key,
-                  .value = set->value,
-                  .by = one.by});
+                  .key = setting.key,
+                  .value = setting.value,
+                  .by = by});
   }
-  if (!effects.changes.empty()) write_journal();
+  if (!effects.settings.empty()) write_journal();
   steering.confirm(effects, position_.step() + 1, reporter);
   return effects;
 }

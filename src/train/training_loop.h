@@ -66,7 +66,7 @@ class TrainingLoop {
   void on_failure(std::function<void(const std::exception&)> failed) { failed_ = std::move(failed); }
 
   // Runs the remaining steps, at least one. DataError and WorldError; DivergedError for a loss or gradient
-  // that is not finite and for a run that recovery gives up.
+  // that is not finite and for a run without hope of recovery.
   TrainResult run();
 
   // Finishes a run that was killed between its last save and its end.
@@ -77,9 +77,9 @@ class TrainingLoop {
   RunEnd loop(Reporter& reporter);
   // Takes the averages of the noise scale, and the batch that follows it, from a state of the run.
   void take_noise(const TrainingState& state);
-  // Adds the newest step's noise scale to what the batch follows.
+  // Lets the batch follow the newest step's noise scale.
   void follow_noise();
-  // Adds to the journal and reports what the rules did in the newest step; goes back if they say so. Returns
+  // Adds the actions of the rules in the newest step to the journal and reports them; goes back if they demand it. Returns
   // whether it has gone back. Throws DivergedError if the run must end.
   bool intervene(const Judgement& judged, Saves& saves, Reporter& reporter);
   void go_back(const Judgement& judged, Saves& saves, Reporter& reporter);

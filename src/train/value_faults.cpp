@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "graph/shard.h"
 #include "graph/zero.h"
+#include "ops/statistics/statistics.h"
 
 namespace strata::training {
 namespace {
@@ -107,7 +108,9 @@ bool is_read_after(const program::Program& program, const std::vector<Instructio
                    graph::ValueId value) {
   return std::any_of(list.begin() + static_cast<std::ptrdiff_t>(index) + 1, list.end(),
                      [&](const Instruction& later) {
-                       const auto& inputs = program.node_of(later).inputs;
+                       const graph::Node& node = program.node_of(later);
+                       const auto& inputs = node.inputs;
+                       if (node.op == &ops::Statistics::def) return false;  // nothing depends on it
                        return std::find(inputs.begin(), inputs.end(), value) != inputs.end();
                      });
 }
@@ -154,8 +157,14 @@ void change_weight(const program::Executor& executor, const ElementFault& fault)
 
 std::optional<OutputAt> find_activation(const program::Program& program, const program::Action& action) {
   const std::vector<Instruction>& list = program.list_of(action);
-  return find_output(program, action, [&](size_t i, const graph::Node& node, size_t o, const auto& value) {
-    return value.role == graph::Role::kActivation && is_read_after(program, list, i, node.outputs[o]);
+  const auto found =
+      find_output(program, action, [&](size_t i, const graph::Node& node, size_t o, const auto& value) {
+        return value.role == graph::Role::kActivation && is_read_after(program, list, i, node.outputs[o]);
+      });
+  if (found) return found;
+  // The last stage of a pipeline may have only values for backward.
+  return find_output(program, action, [](size_t, const graph::Node&, size_t, const graph::Value& value) {
+    return value.role == graph::Role::kActivation;
   });
 }
 

@@ -45,23 +45,20 @@ TEST(RunConfigTest, DefaultsMatchTheInterface) {
 // Keys reserved for later versions are "not yet" with any value, and never unknown.
 TEST(RunConfigTest, KeysOfLaterVersionsAreNotYet) {
   for (const char* set :
-       {"recovery.rules=never", "recovery.rule=[{when=\"nan\", preset=\"skip\"}]",
-        "recovery.snapshot=\"5 steps\"", "recovery.in_memory=false", "recovery.peer_copies=2",
-        "recovery.detection_delay=10", "recovery.max_interventions=1", "recovery.max_lost_steps=1",
-        "debug.inject=[\"nan@step=4\"]", "log.alert_command=[\"mail\", \"me\"]"}) {
+       {"recovery.copies=never", "recovery.peer_copies=2", "recovery.compare_replicas=\"10 steps\"",
+        "recovery.recompute_check=\"5 steps\"", "log.histograms=\"1 steps\"", "log.prometheus=\":9000\""}) {
     const std::string issues = issues_in(kMinimal, {set});
     const std::string key = std::string(set).substr(0, std::string(set).find('='));
     EXPECT_NE(issues.find(key + ": found"), std::string::npos) << set << "\n" << issues;
     EXPECT_NE(issues.find("not yet in this version"), std::string::npos) << set << "\n" << issues;
     EXPECT_EQ(std::count(issues.begin(), issues.end(), '\n'), 1) << issues;
   }
-  EXPECT_NE(issues_in(kMinimal + "[[recovery.rule]]\nwhen = \"spike\"\n").find("not yet"), std::string::npos);
   // A former default, which has no effect on one rank.
   EXPECT_EQ(issues_in(kMinimal, {"parallel.zero=3"}), "");
   EXPECT_EQ(issues_in(kMinimal, {"parallel.zero=auto"}), "");
   EXPECT_NE(issues_in(kMinimal, {"moe.balanse=global"}).find("did you mean \"balance\"?"), std::string::npos);
   const config::RunConfig config = config::parse_run_config(kMinimal, "run.toml");
-  EXPECT_EQ(config::resolved_toml(config, "").find("[recovery]"), std::string::npos);
+  EXPECT_EQ(config::resolved_toml(config, "").find("peer_copies"), std::string::npos);
 }
 
 TEST(RunConfigTest, NumbersOfDataHaveRanges) {

@@ -16,6 +16,7 @@ const std::map<std::string, Values>& values() {
       {"recovery.peer_copies", {"1", "\"auto\""}},
       {"recovery.compare_replicas", {"\"10 steps\"", "\"auto\""}},
       {"recovery.recompute_check", {"\"100 steps\"", "\"never\""}},
+      {"log.histograms", {"\"1 steps\"", "\"100 steps\""}},
       {"log.prometheus", {"\":9000\"", ""}}};
   return kValues;
 }

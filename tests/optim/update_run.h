@@ -49,7 +49,8 @@ class UpdateRun {
     for (graph::ValueId id = 0; id < run_->graph().value_count(); ++id) {
       const graph::Value& value = run_->graph().value(id);
       // Only states have initial values; a step must not read its results before it computes them.
-      std::memset(run_->data(id), value.role == graph::Role::kState ? 0 : 0xff,
+      std::memset(run_->data(id),
+                  value.role == graph::Role::kState || value.name == "guard_history" ? 0 : 0xff,
                   static_cast<size_t>(value.bytes()));
     }
     *at<int64_t>("token_count") = 1;
@@ -78,8 +79,6 @@ class UpdateRun {
     std::string out;
     for (graph::ValueId id = 0; id < graph().value_count(); ++id) {
       const graph::Value& value = graph().value(id);
-      // The guard counts skipped steps.
-      if (value.name == "guard_history") continue;
       if (value.role == graph::Role::kParameter || value.role == graph::Role::kState)
         out.append(reinterpret_cast<const char*>(run_->data(id)), static_cast<size_t>(value.bytes()));
     }

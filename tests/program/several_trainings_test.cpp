@@ -47,7 +47,8 @@ bool is_compared(graph::Role role) {
 Values values_of(const Executor& executor) {
   Values values;
   for (const Persistent& entry : executor.set().persistent)
-    if (is_compared(entry.role)) values.emplace_back(entry.name, executor.read_all<char>(entry.name));
+    if (is_compared(entry.role) && !entry.name.starts_with("statistics."))
+      values.emplace_back(entry.name, executor.read_all<char>(entry.name));
   return values;
 }
 

@@ -122,8 +122,8 @@ TEST(Ramps, CountTheStepsOfTokensAndData) {
   EXPECT_EQ(steps({"training.tokens=129"}), 3);
   EXPECT_EQ(steps({"training.tokens=640"}), 6);
   // An epoch has 374 samples: 2 · 4 and 46 · 8 with a last batch of 6.
-  const TrainResult all = tiny.train(
-      kBatch + Sets{"training.steps=1000", "data.epochs=1", "optimizer.lr=0", "checkpoint.interval=never"});
+  const TrainResult all =
+      tiny.train(kBatch + Sets{"training.steps=1000", "data.epochs=1", "checkpoint.interval=never"});
   EXPECT_EQ(all.step, 2 + 46);
   EXPECT_EQ(values_of(tiny.folder(), "tokens").back(), 374 * 16);
 

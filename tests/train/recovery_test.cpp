@@ -53,6 +53,17 @@ TEST(Recovery, SkipsOnceAndGoesBackAfterThreeInARow) {
   EXPECT_TRUE(third.rollback->skips_data);
 }
 
+TEST(Recovery, DoesNotEndWithWeightsThatAreNotFinite) {
+  const config::RecoveryTable keys;
+  Observed last = skipped(300, 1);
+  last.is_last = true;
+  EXPECT_EQ(actions_of(Recovery(keys).judge(last, {})), Actions{"nonfinite: skip_update"})
+      << "only the batch";
+  last.has_finite_weights = false;
+  EXPECT_EQ(actions_of(Recovery(keys).judge(last, {})),
+            (Actions{"nonfinite: skip_update", "nonfinite: rollback_skip"}));
+}
+
 TEST(Recovery, GoesFurtherBackAndEasesTheRateIfItFailsAgain) {
   const config::RecoveryTable keys;  // snapshots every 50 steps, which is the delay
   Recovery recovery(keys);

@@ -127,10 +127,10 @@ Batch HostBatch::view() {
 }
 
 void HostBatch::cut(const RowShape& shape, int64_t wanted) {
+  if (wanted == 1) return;
   STRATA_CHECK(pieces == 1 && shape.encoder_length == 0 && shape.tokens % wanted == 0,
                "{} tokens of a row in {} equal sequences", shape.tokens, wanted);
   pieces = wanted;
-  if (wanted == 1) return;
   const int64_t length = shape.tokens / wanted;
   std::vector<int32_t>&begins = columns[kKvBegin], &positions = columns[kPositions];
   for (size_t i = 0; i < begins.size(); ++i) {

@@ -35,7 +35,7 @@ struct LionFactors {
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::HWY_NAMESPACE {
 
-// The products of numbers below 2^32.
+// The results of multiplying numbers below 2^32.
 template <typename V>
 HWY_INLINE V product_of_words(V a, V b) {
   const hn::DFromV<V> du;
