@@ -111,7 +111,7 @@ const CheckpointFacts* Case::healthy_checkpoint() const {
 }
 
 std::string short_number(double value) {
-  return fmt::format("{:.2g}", value);
+  return value >= 10 && value < 1e15 ? fmt::format("{:.0f}", value) : fmt::format("{:.2g}", value);
 }
 
 int64_t whole_number(double value) {
@@ -120,7 +120,12 @@ int64_t whole_number(double value) {
 }
 
 std::string percent(double share) {
-  return fmt::format("{:.2g} %", 100 * share);
+  return share < 0.1 ? fmt::format("{:.2g} %", 100 * share) : fmt::format("{:.0f} %", 100 * share);
+}
+
+std::string shown(double value) {
+  const double size = std::abs(value);
+  return size >= 100 && size < 1e6 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
 }
 
 std::string counted_in(int64_t count, std::string_view noun) {

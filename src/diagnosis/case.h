@@ -51,6 +51,8 @@ int64_t whole_number(double value);
 
 // "1.5 %"
 std::string percent(double share);
+// Three digits, without an exponent up to a million.
+std::string shown(double value);
 // "1 step", "2 steps"
 std::string counted_in(int64_t count, std::string_view noun);
 

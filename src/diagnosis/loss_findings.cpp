@@ -31,9 +31,9 @@ std::optional<Found> report_spikes(const std::vector<Spike>& spikes, const char*
   const Spike& largest = largest_of(spikes);
   if (spikes.size() < least && largest.value < high * largest.usual) return std::nullopt;
   return Found{
-      .sentence = fmt::format("The {} spiked {} since step {}, to {:.3g} instead of {:.3g} in step {}.", what,
+      .sentence = fmt::format("The {} spiked {} since step {}, to {} instead of {} in step {}.", what,
                               counted_in(std::ssize(spikes), "time"), spikes.front().first_step,
-                              largest.value, largest.usual, largest.first_step),
+                              shown(largest.value), shown(largest.usual), largest.first_step),
       .evidence = {{"spikes", spikes.size()},
                    {"first_step", spikes.front().first_step},
                    {"last_step", spikes.back().last_step},
@@ -93,7 +93,7 @@ bool has_diverged(const Rise& rise) {
 }
 
 Found report_rise(const Case& at, const Rise& rise, double limit, const std::string& text) {
-  const int64_t since = above_since(at.loss_levels, limit).value_or(at.step);
+  const int64_t since = above_since(at.loss, at.loss_levels, limit).value_or(at.step);
   return {.sentence = fmt::format("{}: {:.4g} since step {}, and {:.4g} at its best around step {}.", text,
                                   rise.last, since, rise.best, rise.best_step),
           .evidence = {{"since_step", since},
@@ -124,7 +124,7 @@ std::optional<Found> find_loss_high(const Case& at) {
   const double limit = std::max(kRise * rise->best, rise->best + kNoises * rise->noise);
   if (!(rise->last > limit)) return std::nullopt;
   Found found = report_rise(at, *rise, limit, "The loss stays above an earlier level");
-  if (follows_phase(at, above_since(at.loss_levels, limit).value_or(at.step),
+  if (follows_phase(at, above_since(at.loss, at.loss_levels, limit).value_or(at.step),
                     std::ssize(at.loss.values()) / 5))
     return std::nullopt;
   add_scaled_lr(at, 0.5, found.settings);

@@ -38,8 +38,8 @@ std::optional<Found> report_growth(const Case& at, std::string_view figure, doub
   const std::optional<Growth> growth = growth_of(at, figure);
   if (!growth || growth->now < high || (growth->factor() < kGrowth && growth->now < too_high))
     return std::nullopt;
-  Found found{.sentence = fmt::format("{}: from {:.3g} to {:.3g} since step {}.", text, growth->before,
-                                      growth->now, growth->since),
+  Found found{.sentence = fmt::format("{}: from {} to {} since step {}.", text, shown(growth->before),
+                                      shown(growth->now), growth->since),
               .evidence = {{"before", growth->before}, {"now", growth->now}, {"since_step", growth->since}},
               .settings = {}};
   add_scaled_lr(at, 0.5, found.settings);
@@ -70,13 +70,12 @@ std::optional<Found> find_router_logit_growth(const Case& at) {
   double coefficient = 1e-3;  // ST-MoE's
   if (at.run.config && !at.run.config->moe.z_coef.is_word())
     coefficient = std::max(coefficient, 3 * *at.run.config->moe.z_coef);
-  return Found{
-      .sentence = fmt::format(
-          "The router's logits grew: log Σ exp rose from {:.3g} to {:.3g}, so its choices become final and "
-          "rounding matters.",
-          growth->before, growth->now),
-      .evidence = {{"before", growth->before}, {"now", growth->now}, {"since_step", growth->since}},
-      .settings = {"moe.z_coef=" + short_number(coefficient)}};
+  return Found{.sentence = fmt::format(
+                   "The router's logits grew: log Σ exp rose from {} to {}, so its choices become final and "
+                   "rounding matters.",
+                   shown(growth->before), shown(growth->now)),
+               .evidence = {{"before", growth->before}, {"now", growth->now}, {"since_step", growth->since}},
+               .settings = {"moe.z_coef=" + short_number(coefficient)}};
 }
 
 // Settings that spread tokens over more experts.

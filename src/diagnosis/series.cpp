@@ -96,9 +96,16 @@ std::vector<WindowLevel> levels_of(const Series& series, size_t width) {
   return levels;
 }
 
-std::optional<int64_t> above_since(std::span<const WindowLevel> levels, double limit) {
+std::optional<int64_t> above_since(const Series& series, std::span<const WindowLevel> levels, double limit) {
+  constexpr std::ptrdiff_t kShort = 11;  // values whose median shows the change within a level
   std::optional<int64_t> since;
   for (auto it = levels.rbegin(); it != levels.rend() && it->median > limit; ++it) since = it->first_step;
+  if (!since) return since;
+  const Series from = series.between(*since - 1, levels.back().last_step);
+  for (auto it = from.values().begin(); from.values().end() - it >= kShort; ++it) {
+    if (*it > limit && median_of({it, it + kShort}) > limit)
+      return from.steps()[static_cast<size_t>(it - from.values().begin())];
+  }
   return since;
 }
 

@@ -49,8 +49,9 @@ struct WindowLevel {
 std::vector<WindowLevel> levels_of(const Series& series, size_t width);
 // Windows for trends: a tenth of the values, at least 20 so that their median is stable, at most 500.
 size_t window_of(size_t values);
-// The first step of the trailing windows that all satisfy median > limit; nothing if the last does not.
-std::optional<int64_t> above_since(std::span<const WindowLevel> levels, double limit);
+// The step since which a series is above a limit: the trailing levels are, and from that step on the first values are
+// too. Nothing if the last level is not.
+std::optional<int64_t> above_since(const Series& series, std::span<const WindowLevel> levels, double limit);
 
 // A short excursion upwards.
 struct Spike {

@@ -24,9 +24,9 @@ std::optional<Found> find_data_wait(const Case& at) {
   if (share < kShare) return std::nullopt;
   return Found{
       .sentence = fmt::format(
-          "Steps wait for data {} of their time, {:.3g} ms each since step {}: put the token files on a faster "
+          "Steps wait for data {} of their time, {} ms each since step {}: put the token files on a faster "
           "disk or into memory, or leave a core to the loader.",
-          percent(share), waits.sum() / static_cast<double>(waits.size()), waits.steps().front()),
+          percent(share), shown(waits.sum() / static_cast<double>(waits.size())), waits.steps().front()),
       .evidence = {{"share", share},
                    {"mean_ms", waits.sum() / static_cast<double>(waits.size())},
                    {"since_step", waits.steps().front()}},
@@ -86,29 +86,43 @@ std::optional<Found> find_slow_rank(const Case& at) {
   return found;
 }
 
+// Seconds per token of the steps with about as many tokens as the last one: ramps change the batch.
+Series seconds_per_token(const Case& at) {
+  const std::vector<int64_t>& steps = at.run.metrics.steps();
+  const std::span<const double> tokens = at.run.metrics.column("tokens");
+  const std::span<const double> speed = at.run.metrics.column("tokens_per_s");
+  if (speed.empty() || tokens.size() < 2) return {};
+  const double last = tokens.back() - tokens[tokens.size() - 2];
+  std::vector<double> seconds(speed.size(), NAN);
+  for (size_t i = 1; i < speed.size(); ++i) {
+    const double count = tokens[i] - tokens[i - 1];
+    if (count > 0.8 * last && count < 1.25 * last && speed[i] > 0) seconds[i] = 1 / speed[i];
+  }
+  return {steps, seconds};
+}
+
 std::optional<Found> find_speed_drop(const Case& at) {
-  constexpr double kDrop = 0.85;  // of the best level; shared machines vary by some percent
+  constexpr double kDrop = 0.85;  // of a good level; shared machines vary by some percent
   constexpr size_t kLeastSteps = 300;
-  const Series speed = at.column("tokens_per_s");
-  if (speed.size() < kLeastSteps) return std::nullopt;
-  const std::vector<WindowLevel> levels = levels_of(speed, window_of(speed.size()));
+  const Series seconds = seconds_per_token(at);
+  if (seconds.size() < kLeastSteps) return std::nullopt;
+  const std::vector<WindowLevel> levels = levels_of(seconds, window_of(seconds.size()));
   std::vector<double> medians;
   for (const WindowLevel& level : levels) medians.push_back(level.median);
   // Not the best window, which is partly luck.
-  const double good = quantile_of(medians, 0.75), limit = kDrop * good;
-  if (levels.size() < 2 || levels.back().median > limit || levels[levels.size() - 2].median > limit)
-    return std::nullopt;
-  int64_t since = levels.back().first_step;
-  for (auto it = levels.rbegin(); it != levels.rend() && it->median <= limit; ++it) since = it->first_step;
+  const double good = quantile_of(medians, 0.25), limit = good / kDrop;
+  if (levels.size() < 2 || levels[levels.size() - 2].median < limit) return std::nullopt;
+  const std::optional<int64_t> since = above_since(seconds, levels, limit);
+  if (!since) return std::nullopt;
+  const double now = levels.back().median, lost = 1 - good / now;
   return Found{
-      .sentence = fmt::format(
-          "The run is slower since step {}: {:.4g} tokens/s instead of {:.4g} ({}): another process, heat, or "
-          "a slower disk or network.",
-          since, levels.back().median, good, percent(1 - levels.back().median / good)),
-      .evidence = {{"since_step", since},
-                   {"tokens_per_s", levels.back().median},
-                   {"before", good},
-                   {"lost_share", 1 - levels.back().median / good}},
+      .sentence = fmt::format("The run is slower since step {}: {} tokens/s instead of {} ({} less): another "
+                              "process, heat, or a slower disk or network.",
+                              *since, human_count(1 / now), human_count(1 / good), percent(lost)),
+      .evidence = {{"since_step", *since},
+                   {"tokens_per_s", 1 / now},
+                   {"before", 1 / good},
+                   {"lost_share", lost}},
       .settings = {}};
 }
 

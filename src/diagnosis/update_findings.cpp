@@ -40,14 +40,18 @@ struct Instability {
 
 Instability instability_until(const Case& at, int64_t last) {
   Instability out;
-  out.first_step = last;
+  constexpr int64_t kSameSpike = 5;  // steps: a spike of the gradient often comes with one of the loss
+  std::vector<int64_t> steps;
   for (const auto* spikes : {&at.loss_spikes, &at.gradient_spikes}) {
     for (const Spike& spike : *spikes) {
-      if (spike.first_step > last) continue;
-      ++out.spikes;
-      out.first_step = std::min(out.first_step, spike.first_step);
+      if (spike.first_step <= last) steps.push_back(spike.first_step);
     }
   }
+  std::sort(steps.begin(), steps.end());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (i == 0 || steps[i] > steps[i - 1] + kSameSpike) ++out.spikes;
+  }
+  out.first_step = steps.empty() ? last : steps.front();
   constexpr size_t kQuarters = 4, kLeastValues = 40;  // so that a quarter has a median
   const Series norms = at.grad_norm.between(0, last);
   if (norms.size() >= kLeastValues) {
@@ -123,16 +127,15 @@ std::optional<Found> find_clipping_always(const Case& at) {
   const double share = static_cast<double>(above) / static_cast<double>(norms.size()),
                median = norms.median();
   if (share < kShare) return std::nullopt;
-  return Found{
-      .sentence = fmt::format(
-          "{} of the last {} gradients were clipped: their median norm is {:.3g} and the limit {:.3g}, so "
-          "all updates have the same length and outliers are not damped.",
-          percent(share), norms.size(), median, limit),
-      .evidence = {{"share", share},
-                   {"median", median},
-                   {"clip_grad_norm", limit},
-                   {"since_step", norms.steps().front()}},
-      .settings = {"training.clip_grad_norm=" + short_number(2 * median)}};
+  return Found{.sentence = fmt::format(
+                   "{} of the last {} gradients were clipped: their median norm is {} and the limit {}, so "
+                   "all updates have the same length and outliers are not damped.",
+                   percent(share), norms.size(), shown(median), shown(limit)),
+               .evidence = {{"share", share},
+                            {"median", median},
+                            {"clip_grad_norm", limit},
+                            {"since_step", norms.steps().front()}},
+               .settings = {"training.clip_grad_norm=" + short_number(2 * median)}};
 }
 
 std::optional<Found> find_clipping_never(const Case& at) {
@@ -144,9 +147,9 @@ std::optional<Found> find_clipping_never(const Case& at) {
   if (norms.size() < kLeastSteps || !(norms.max() < kShare * limit)) return std::nullopt;
   return Found{
       .sentence = fmt::format(
-          "Clipping has no effect: the largest gradient norm of the last {} steps is {:.3g} and the limit "
-          "{:.3g}, so a spike of ten times the usual gradient would pass.",
-          norms.size(), norms.max(), limit),
+          "Clipping has no effect: the largest gradient norm of the last {} steps is {} and the limit "
+          "{}, so a spike of ten times the usual gradient would pass.",
+          norms.size(), shown(norms.max()), shown(limit)),
       .evidence = {{"largest", norms.max()}, {"median", norms.median()}, {"clip_grad_norm", limit}},
       .settings = {"training.clip_grad_norm=" + short_number(3 * norms.max())}};
 }

@@ -360,7 +360,7 @@ TEST(FindingKinds, AllHaveATest) {
 }
 
 TEST(HealthyRun, HasNoFindings) {
-  for (const int64_t steps : {30, 300, 2000, 10000}) {
+  for (const int64_t steps : {30, 300, 2000, 5000}) {
     for (const uint64_t seed : {1, 2, 3}) {
       RunFiles run(steps, seed);
       run.checkpoints.resize(steps >= 300 ? 2 : 0);
@@ -373,7 +373,7 @@ TEST(HealthyRun, HasNoFindings) {
 }
 
 TEST(HealthyRun, HasNoFindingsWhileItRuns) {
-  for (int64_t step = 25; step < 2000; step += 75) {
+  for (int64_t step = 25; step < 2000; step += 165) {
     RunFiles run;
     run.cut(step);
     run.locked = true;

@@ -42,13 +42,13 @@ TEST(Statistics, OfKnownValues) {
 TEST(Levels, EndWithTheLastValueAndShowSinceWhen) {
   std::vector<double> values(35, 1);
   for (size_t i = 20; i < 35; ++i) values[i] = 2;
-  const auto levels = levels_of(series_of(values), 10);
+  const Series series = series_of(values);
+  const auto levels = levels_of(series, 10);
   ASSERT_EQ(levels.size(), 3U);
   EXPECT_EQ(levels.front().first_step, 6);
   EXPECT_EQ(levels.back().last_step, 35);
-  EXPECT_EQ(above_since(levels, 1.4), 16);
-  EXPECT_EQ(above_since(levels, 1.9), 26);
-  EXPECT_EQ(above_since(levels, 2), std::nullopt);
+  EXPECT_EQ(above_since(series, levels, 1.4), 21);
+  EXPECT_EQ(above_since(series, levels, 2), std::nullopt);
 }
 
 TEST(Spikes, AreShortExcursionsUpwards) {
