@@ -142,7 +142,7 @@ Contracts steering_options() {
           {"save --no-wait", control_verbs},
           {"save --json", control_verbs},
           {"set RUN", control_verbs},
-          {"set SETTING", control_verbs},
+          {"set KEY=VALUE", control_verbs},
           {"set --no-wait", control_verbs},
           {"set --json", control_verbs},
           {"replay RUN", replay},
