@@ -97,7 +97,7 @@ void add_set(Verb root) {
                            "strata set runs/my optimizer.lr=5e-4", options);
   verb.option(
           "KEY=VALUE", options->assignments,
-          "KEY=VALUE of log, eval, checkpoint and recovery, optimizer.lr, training.clip_grad_norm, data.skip; "
+          "Settings of log, eval, checkpoint and recovery, optimizer.lr, training.clip_grad_norm, data.skip; "
           "all of them or none")
       .required()
       .suggest(steerable_keys());

@@ -130,8 +130,8 @@ SentRequest send_request(const Path& run, const Request& request) {
   struct stat found = {};
   if (::stat(folder.c_str(), &found) != 0) {
     throw ConfigError(
-        "[{}] does not exist: the run takes no requests yet; try again after its first step, or send Ctrl-C to "
-        "stop it",
+        "[{}] does not exist: the run takes no requests; its log has the reason. Stop it with Ctrl-C, or with "
+        "kill -INT and the process id in .lock",
         folder.string());
   }
   if (found.st_uid != ::geteuid()) {

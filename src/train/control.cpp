@@ -94,27 +94,20 @@ std::string error_text(int error) {
   return std::strerror(error);
 }
 
-// Opens RUN/control; -1 and a warning if it is not a folder that only we can open.
-int open_control_folder(const Path& path) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    log_warning("[{}] cannot be made: {}; the run takes no requests", path.string(), error_text(errno));
-    return -1;
-  }
+// RUN/control, or the reason why it cannot be used.
+struct OpenedFolder {
+  int descriptor = -1;
+  std::string problem;
+};
+OpenedFolder open_control_folder(const Path& path) {
   const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (folder < 0) return {-1, fmt::format("it cannot be opened as a folder: {}", error_text(errno))};
   struct stat found = {};
-  if (folder < 0 || ::fstat(folder, &found) != 0) {
-    log_warning("[{}] cannot be opened as a folder: {}; remove it, or the run takes no requests",
-                path.string(), error_text(errno));
-    if (folder >= 0) ::close(folder);
-    return -1;
-  }
-  if (found.st_uid == ::geteuid() && (found.st_mode & 0077) == 0) return folder;
-  log_warning(
-      "[{}] belongs to user {} with mode {:o}, expected user {} with mode 700; the run takes no requests "
-      "(strata stop, save, set) unless it is removed before the next start",
-      path.string(), found.st_uid, found.st_mode & 0777, ::geteuid());
+  if (::fstat(folder, &found) == 0 && found.st_uid == ::geteuid() && (found.st_mode & 0077) == 0)
+    return {folder, {}};
   ::close(folder);
-  return -1;
+  return {-1, fmt::format("it belongs to user {} with mode {:o}, expected user {} with mode 700",
+                          found.st_uid, found.st_mode & 0777, ::geteuid())};
 }
 
 struct FileCloser {
@@ -191,14 +184,26 @@ std::string new_request_id() {
                      std::random_device()());
 }
 
-ControlFolder::ControlFolder(FileSystem& files, const Path& run) : files_(files), run_(run) {
-  // A request that finds a new folder is for this run.
-  const bool is_new = !std::filesystem::exists(run / kControlFolder);
-  folder_ = open_control_folder(run / kControlFolder);
-  if (folder_ < 0 || is_new) return;
-  for (const std::string& name : names())
-    refuse(name, 0, "the run that it was sent to has ended; send it again");
+void ControlFolder::begin(FileSystem& files, const Path& run) {
+  const Path path = run / kControlFolder;
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    log_warning("[{}] cannot be made: {}; the run takes no requests", path.string(), error_text(errno));
+    return;
+  }
+  const OpenedFolder opened = open_control_folder(path);
+  if (opened.descriptor < 0) {
+    log_warning("[{}] {}; the run takes no requests (strata stop, save, set); remove it and start again",
+                path.string(), opened.problem);
+    return;
+  }
+  ::close(opened.descriptor);
+  ControlFolder folder(files, run);
+  for (const std::string& name : folder.names())
+    folder.refuse(name, 0, "the run that it was sent to has ended; send it again");
 }
+
+ControlFolder::ControlFolder(FileSystem& files, const Path& run)
+    : files_(files), run_(run), folder_(open_control_folder(run / kControlFolder).descriptor) {}
 
 ControlFolder::~ControlFolder() {
   if (folder_ >= 0) ::close(folder_);

@@ -44,7 +44,10 @@ inline constexpr std::string_view kRefused = "refused: ";
 // disk are warnings, and a folder that others can write into is not read at all.
 class ControlFolder {
  public:
-  // Makes the folder; refuses requests that an earlier start of the run left unanswered.
+  // A start, when the run has just taken the lock of its folder: makes the folder if it is missing, warns of
+  // one that others can open, and refuses requests that were left for an earlier start. From then on a run takes
+  // requests, also before its loop begins.
+  static void begin(FileSystem& files, const Path& run);
   ControlFolder(FileSystem& files, const Path& run);
   ~ControlFolder();
   ControlFolder(const ControlFolder&) = delete;
@@ -67,7 +70,7 @@ class ControlFolder {
 
   FileSystem& files_;
   Path run_;
-  int folder_ = -1;              // descriptor; -1: no requests are taken
+  int folder_;                   // descriptor; -1: no requests are taken
   int64_t seen_ = -1;            // time of the folder's last change that was looked at, in nanoseconds
   double looked_ = 0;            // when, in monotonic_seconds()
   std::set<std::string> stuck_;  // files that could not be removed

@@ -18,6 +18,7 @@
 #include "program/explain.h"
 #include "program/memory_report.h"
 #include "program/pipeline.h"
+#include "train/control.h"
 #include "train/disk_need.h"
 #include "train/evaluations.h"
 #include "train/same_start.h"
@@ -170,6 +171,7 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
     opened.emplace(files, asked.run.folder, is_first ? RunStore::Role::kOwner : RunStore::Role::kReader);
   });
   RunStore& store = *opened;
+  if (is_first && !options.dry_run) ControlFolder::begin(files, store.folder());
   std::optional<LogFile> log;
   if (world.size() > 1) {
     if (world.local_size() < world.size()) checkpoint::check_shared_folder(*all, files, store.folder());

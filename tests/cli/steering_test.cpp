@@ -23,7 +23,7 @@ using training::RunEnd;
 using What = training::Request::What;
 
 // Far more steps than a test takes; no evaluations; saves only on request.
-const std::vector<std::string> kLongRun{"training.steps=1000000", "checkpoint.interval=\"never\"",
+const std::vector<std::string> kLongRun{"training.steps=10000", "checkpoint.interval=\"never\"",
                                         "schedule.name=\"constant\"", "schedule.warmup_steps=0"};
 
 // A run on its own threads, which a test steers from this one.

@@ -22,7 +22,7 @@ class RunningDesk {
         desk_.path("run.toml"),
         Sets{"run.folder=\"" + desk_.path("run").string() + "\"",
              "data.train=\"" + desk_.path("corpus.jsonl").string() + "\"",
-             "tokenizer.path=\"" + desk_.path("tokenizer.json").string() + "\"", "training.steps=1000000",
+             "tokenizer.path=\"" + desk_.path("tokenizer.json").string() + "\"", "training.steps=10000",
              "checkpoint.interval=\"never\"", "eval.interval=\"never\""});
     result_ = std::async(std::launch::async, [this, config] {
       FaultyFileSystem quick;

@@ -51,6 +51,7 @@ class ControlTest : public testing::Test {
 };
 
 TEST_F(ControlTest, RequestsAreTakenInOrderAndAnswered) {
+  ControlFolder::begin(files_, scratch_.path());
   ControlFolder folder(files_, scratch_.path());
   struct stat found = {};
   ASSERT_EQ(::stat(control().c_str(), &found), 0);
@@ -88,6 +89,7 @@ TEST_F(ControlTest, RequestsAreTakenInOrderAndAnswered) {
 }
 
 TEST_F(ControlTest, InvalidRequestsAreRefused) {
+  ControlFolder::begin(files_, scratch_.path());
   ControlFolder folder(files_, scratch_.path());
   const std::pair<const char*, const char*> cases[] = {
       {"", "not complete JSON"},
@@ -119,6 +121,7 @@ TEST_F(ControlTest, InvalidRequestsAreRefused) {
 }
 
 TEST_F(ControlTest, WhatIsNotAFileIsRefused) {
+  ControlFolder::begin(files_, scratch_.path());
   ControlFolder folder(files_, scratch_.path());
   put_file(scratch_ / "elsewhere.json", R"({"id": "x", "by": "me", "do": "stop"})");
   std::filesystem::create_symlink(scratch_ / "elsewhere.json", control("x.json"));
@@ -139,6 +142,7 @@ TEST_F(ControlTest, WhatIsNotAFileIsRefused) {
 
 TEST_F(ControlTest, ARequestOfAnotherOwnerIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can make a file of another user";
+  ControlFolder::begin(files_, scratch_.path());
   ControlFolder folder(files_, scratch_.path());
   send("x.json", R"({"id": "x", "by": "me", "do": "stop"})");
   ASSERT_EQ(::chown(control("x.json").c_str(), 12345, static_cast<gid_t>(-1)), 0);
@@ -150,6 +154,7 @@ TEST_F(ControlTest, AFolderThatOthersCanWriteIntoIsNotRead) {
   std::filesystem::create_directory(control());
   for (const mode_t mode : {0777u, 0750u, 0701u}) {
     ASSERT_EQ(::chmod(control().c_str(), mode), 0);
+    ControlFolder::begin(files_, scratch_.path());
     ControlFolder folder(files_, scratch_.path());
     send("x.json", R"({"id": "x", "by": "me", "do": "stop"})");
     EXPECT_FALSE(folder.changed());
@@ -158,6 +163,7 @@ TEST_F(ControlTest, AFolderThatOthersCanWriteIntoIsNotRead) {
   if (::geteuid() == 0) {
     ASSERT_EQ(::chmod(control().c_str(), 0700), 0);
     ASSERT_EQ(::chown(control().c_str(), 12345, static_cast<gid_t>(-1)), 0);
+    ControlFolder::begin(files_, scratch_.path());
     ControlFolder folder(files_, scratch_.path());
     EXPECT_TRUE(folder.take(1).empty());
   }
@@ -165,14 +171,20 @@ TEST_F(ControlTest, AFolderThatOthersCanWriteIntoIsNotRead) {
   std::filesystem::create_directory(scratch_ / "other");
   std::filesystem::create_directory_symlink(scratch_ / "other", control());
   put_file(scratch_ / "other" / "x.json", R"({"id": "x", "by": "me", "do": "stop"})");
+  ControlFolder::begin(files_, scratch_.path());
   EXPECT_TRUE(ControlFolder(files_, scratch_.path()).take(1).empty());
 }
 
 TEST_F(ControlTest, RequestsToAnEarlierStartAreRefused) {
-  { const ControlFolder earlier(files_, scratch_.path()); }
+  ControlFolder::begin(files_, scratch_.path());
   send("x.json", R"({"id": "x", "by": "me", "do": "stop"})");
-  ControlFolder folder(files_, scratch_.path());
-  EXPECT_TRUE(folder.take(1).empty());
+  ControlFolder::begin(files_, scratch_.path());
+  // Sent while the run prepares its data.
+  send("y.json", R"({"id": "y", "by": "me", "do": "stop"})");
+  const auto taken = ControlFolder(files_, scratch_.path()).take(1);
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0].id, "y");
+  EXPECT_EQ(answers().back()["id"], "x");
   const std::string result = answers().back()["result"];
   EXPECT_NE(result.find("has ended"), std::string::npos);
 }
@@ -180,6 +192,7 @@ TEST_F(ControlTest, RequestsToAnEarlierStartAreRefused) {
 // A crash in the middle of a line, and a full disk.
 TEST_F(ControlTest, AnswersSurviveTornLinesAndTheRunSurvivesAFullDisk) {
   put_file(scratch_ / "control.jsonl", R"({"id":"o)");
+  ControlFolder::begin(files_, scratch_.path());
   ControlFolder folder(files_, scratch_.path());
   const Request save{.id = "s", .by = "me", .what = Request::What::kSave};
   folder.answer(save, 1, kDone);
