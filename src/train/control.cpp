@@ -186,7 +186,8 @@ std::string new_request_id() {
 
 void ControlFolder::begin(FileSystem& files, const Path& run) {
   const Path path = run / kControlFolder;
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+  const bool is_new = ::mkdir(path.c_str(), 0700) == 0;
+  if (!is_new && errno != EEXIST) {
     log_warning("[{}] cannot be made: {}; the run takes no requests", path.string(), error_text(errno));
     return;
   }
@@ -197,6 +198,7 @@ void ControlFolder::begin(FileSystem& files, const Path& run) {
     return;
   }
   ::close(opened.descriptor);
+  if (is_new) return;  // a request that finds a new folder is for this run
   ControlFolder folder(files, run);
   for (const std::string& name : folder.names())
     folder.refuse(name, 0, "the run that it was sent to has ended; send it again");
