@@ -1,4 +1,6 @@
 // strata bench monitors: what watching a run costs.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 
