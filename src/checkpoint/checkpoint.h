@@ -11,6 +11,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -69,10 +70,11 @@ struct FoundCheckpoint {
 struct FindOptions {
   bool verify = false;  // read everything and compare checksums; otherwise loading does
   bool healthy = true;  // skip checkpoints that were saved with a NaN
+  int64_t at_most = std::numeric_limits<int64_t>::max();  // the latest step
 };
 
-// The newest usable checkpoint; nothing if the folder has none. If it has some but none is usable: DataError
-// with every reason, because a run must not start from scratch next to them.
+// The newest usable checkpoint; nothing if the folder has none up to `at_most`. If it has some but none is
+// usable: DataError with every reason, because a run must not start from scratch next to them.
 std::optional<FoundCheckpoint> find_checkpoint(const Path& folder, const FindOptions& options = {});
 
 struct LoadedCheckpoint {

@@ -27,11 +27,13 @@ void load_checked(const TensorSource& source, const Manifest& manifest,
       folder.string(), skipped.size(), reasons);
 }
 
-// The checkpoints as rank 0 lists them, because a network file system may show the other ranks fewer.
-std::vector<Path> listed_for_all(const Path& folder, Together& ranks) {
+// The checkpoints up to a step as rank 0 lists them, because a network file system may show the other ranks
+// fewer.
+std::vector<Path> listed_for_all(const Path& folder, int64_t at_most, Together& ranks) {
   std::string names;
   ranks.first([&] {
-    for (const auto& listed : list_checkpoints(folder)) names += listed.path.filename().string() + '\n';
+    for (const auto& listed : list_checkpoints(folder))
+      if (listed.step <= at_most) names += listed.path.filename().string() + '\n';
   });
   std::istringstream lines(ranks.of_first(names));
   std::vector<Path> paths;
@@ -43,7 +45,7 @@ std::vector<Path> listed_for_all(const Path& folder, Together& ranks) {
 template <typename Result, typename Use>
 std::optional<Result> first_usable(const Path& folder, const FindOptions& options, Together& ranks, Use use) {
   std::vector<SkippedCheckpoint> skipped;
-  for (const Path& path : listed_for_all(folder, ranks)) {
+  for (const Path& path : listed_for_all(folder, options.at_most, ranks)) {
     try {
       std::optional<Result> result;
       ranks.all([&] {

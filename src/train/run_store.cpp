@@ -216,17 +216,22 @@ void RunStore::write_journal(const Journal& journal) {
   write_file_atomically(files_, folder_ / "journal.json", dump_json(journal.to_json(), 1) + "\n");
 }
 
+namespace {
+
+// The counters and values that instructions count on, which tensor files do not have.
 void put_counters(const program::Executor& executor, const TrainingState& state) {
   program::set_updates_made(executor, state.updates);
   program::set_guard_history(executor, state.guard);
 }
 
+}  // namespace
+
 std::optional<TrainingState> RunStore::load_newest(const models::ModelConfig& model,
-                                                   const program::Executor& executor) const {
+                                                   const program::Executor& executor, int64_t at_most) const {
   const auto weights = checkpoint::weight_views(model, executor);
   const auto states = checkpoint::state_views(model, executor);
-  const auto loaded =
-      checkpoint::load_newest_checkpoint(checkpoints(), weights, states, {}, executor.ranks().all());
+  const auto loaded = checkpoint::load_newest_checkpoint(checkpoints(), weights, states, {.at_most = at_most},
+                                                         executor.ranks().all());
   if (!loaded) return std::nullopt;
   for (const auto& skipped : loaded->skipped) {
     log_warning("checkpoint {} is unusable and was skipped: {}", skipped.path.string(), skipped.reason);
@@ -239,16 +244,12 @@ std::optional<TrainingState> RunStore::load_newest(const models::ModelConfig& mo
 
 std::optional<TrainingState> RunStore::load_at_most(int64_t step, const models::ModelConfig& model,
                                                     const program::Executor& executor) const {
-  for (const auto& listed : checkpoint::list_checkpoints(checkpoints())) {
-    if (listed.step > step) continue;
-    try {
-      if (!checkpoint::read_manifest(listed.path).health.good()) continue;
-      return load(listed.path.string(), model, executor);
-    } catch (const DataError& error) {  // the same on all ranks
-      log_warning("checkpoint {} is unusable and was skipped: {}", listed.path.string(), error.what());
-    }
+  try {
+    return load_newest(model, executor, step);
+  } catch (const DataError& error) {  // on all ranks
+    log_warning("{}", error.what());
+    return std::nullopt;
   }
-  return std::nullopt;
 }
 
 Path named_checkpoint(const std::string& checkpoint) {

@@ -1,6 +1,7 @@
 // A run's folder: its lock, its stored configuration, its checkpoints.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,9 +47,6 @@ std::optional<Path> stored_tokenizer(const Path& run);
 // is none.
 Path named_checkpoint(const std::string& checkpoint);
 
-// Writes the counters and values that instructions count on, which tensor files do not have.
-void put_counters(const program::Executor& executor, const TrainingState& state);
-
 class RunStore {
  public:
   // The owner creates the folder if it is missing and locks it; ConfigError if another run holds it. One rank
@@ -67,11 +65,12 @@ class RunStore {
   // the user named with `resume`, or of the newest readable one.
   std::optional<TrainingState> likely_state(const std::string& resume) const;
 
-  // Fills weights and states, including the update count, from the newest good checkpoint and warns of
-  // damaged ones; nullopt if there is no good one.
+  // Fills weights and states, including the update count, from the newest good checkpoint of at most a step
+  // and warns of damaged ones; nullopt if there is none, DataError if none is good.
   std::optional<TrainingState> load_newest(const models::ModelConfig& model,
-                                           const program::Executor& executor) const;
-  // Like load_newest(), from the newest good checkpoint of at most this step.
+                                           const program::Executor& executor,
+                                           int64_t at_most = std::numeric_limits<int64_t>::max()) const;
+  // The same, but nullopt, with a warning, if none is good.
   std::optional<TrainingState> load_at_most(int64_t step, const models::ModelConfig& model,
                                             const program::Executor& executor) const;
   // Like load_newest(), from a given checkpoint, or from the newest one in a run folder.

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "program/memory_report.h"
+#include "program/update.h"
 
 namespace strata::training {
 namespace {
@@ -62,10 +63,9 @@ Snapshots::Snapshots(const program::Executor& executor, int64_t capacity)
   }
 }
 
-Snapshots::Snapshot* Snapshots::at(int64_t step) {
-  const auto found =
-      std::find_if(taken_.begin(), taken_.end(), [&](const Snapshot& one) { return one.state.step == step; });
-  return found == taken_.end() ? nullptr : &*found;
+std::vector<Snapshots::Snapshot>::iterator Snapshots::at(int64_t step) {
+  return std::find_if(taken_.begin(), taken_.end(),
+                      [&](const Snapshot& one) { return one.state.step == step; });
 }
 
 void Snapshots::take(const TrainingState& state) {
@@ -83,6 +83,7 @@ void Snapshots::take(const TrainingState& state) {
     executor_.download(*value, to, value->bytes);
     to += value->bytes;
   }
+  next.history = program::guard_history(executor_);
   taken_.push_back(std::move(next));
 }
 
@@ -92,16 +93,15 @@ const TrainingState* Snapshots::find(int64_t at_most) const {
   return nullptr;
 }
 
-void Snapshots::restore(int64_t step) const {
-  const auto one = std::find_if(taken_.begin(), taken_.end(),
-                                [&](const Snapshot& taken) { return taken.state.step == step; });
+void Snapshots::restore(int64_t step) {
+  const auto one = at(step);
   STRATA_CHECK(one != taken_.end(), "there is no snapshot of step {}", step);
   const std::byte* from = one->bytes.data();
   for (const program::Persistent* value : values_) {
     executor_.upload(*value, from, value->bytes);
     from += value->bytes;
   }
-  put_counters(executor_, one->state);
+  program::set_guard_history(executor_, one->history);
 }
 
 void Snapshots::drop_after(int64_t step) {
@@ -109,8 +109,8 @@ void Snapshots::drop_after(int64_t step) {
 }
 
 std::span<std::byte> Snapshots::bytes_of(int64_t step) {
-  Snapshot* found = at(step);
-  return found == nullptr ? std::span<std::byte>() : std::span<std::byte>(found->bytes);
+  const auto found = at(step);
+  return found == taken_.end() ? std::span<std::byte>() : std::span<std::byte>(found->bytes);
 }
 
 }  // namespace strata::training

@@ -40,7 +40,7 @@ class Snapshots {
   // The newest of at most this step; nullptr: none.
   const TrainingState* find(int64_t at_most) const;
   // Copies the state of find(step) back to the device; the caller then packs the weights. `step` has one.
-  void restore(int64_t step) const;
+  void restore(int64_t step);
   void drop_after(int64_t step);
 
   // The copy of a value in the snapshot of a step: for injected errors. Empty if there is none.
@@ -50,8 +50,9 @@ class Snapshots {
   struct Snapshot {
     TrainingState state;
     std::vector<std::byte> bytes;
+    optim::GuardHistory history;
   };
-  Snapshot* at(int64_t step);
+  std::vector<Snapshot>::iterator at(int64_t step);
 
   const program::Executor& executor_;
   size_t capacity_;

@@ -10,6 +10,16 @@
 
 namespace strata::training {
 
+bool apply_settings(const std::vector<Effect>& settings, config::RunConfig& config, RunPosition& position) {
+  if (settings.empty()) return false;
+  std::vector<config::NewSetting> values;
+  for (const Effect& one : settings) values.push_back({one.key, one.value});
+  const config::RunConfig before = config;
+  config = config::with_settings(config, values);
+  if (before.data.skip != config.data.skip) position.continue_from(position.state());
+  return !config::compare(before, config).empty();
+}
+
 Steering::Steering(FileSystem& files, const RunInputs& inputs, const program::Executor& executor,
                    config::RunConfig& config)
     : inputs_(inputs),

@@ -12,6 +12,7 @@
 #include "config/steerable.h"
 #include "program/executor.h"
 #include "train/control.h"
+#include "train/journal.h"
 #include "train/reporter.h"
 #include "train/run_inputs.h"
 #include "train/run_position.h"
@@ -34,6 +35,10 @@ struct SteeringEffects {
   std::vector<SteeredSetting> settings;  // in the order of the requests, for the run's journal
   std::vector<Steered> changes;          // made to the configuration
 };
+
+// Applies settings of a run's journal to the configuration that `position` was made from; the position follows
+// them. Returns whether one has changed.
+bool apply_settings(const std::vector<Effect>& settings, config::RunConfig& config, RunPosition& position);
 
 // All ranks construct one for the run's own configuration, which it changes. `executor` must outlive it.
 // Used by one thread.

@@ -3,11 +3,10 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
-#include "config/steerable.h"
 #include "program/initialize.h"
 #include "program/update.h"
 #include "train/resume.h"
-#include "train/run_save.h"
+#include "train/steering.h"
 
 namespace strata::training {
 
@@ -33,7 +32,7 @@ void StepReplayer::go_to(int64_t step) {
   const TrainingState state = stored.value_or(TrainingState{});
   journal_ = state.journal;
   if (const auto newer = store_.journal()) journal_ = *newer;
-  apply_settings(0, state.step);
+  apply_settings(journal_.settings(0, state.step), config_, position_);
   position_.continue_from(state);
   executor_->run(config::kTrainProgram, {program::Segment::kEncode});
   steps_ = std::make_unique<StepRunner>(inputs_, *executor_, position_);
@@ -46,7 +45,7 @@ void StepReplayer::go_to(int64_t step) {
 
 StepRecord StepReplayer::run() {
   const int64_t done = position_.step();
-  if (apply_settings(done, done)) steps_->changed();
+  if (apply_settings(journal_.settings(done, done), config_, position_)) steps_->changed();
   if (const auto sequences = journal_.batch_at(done)) position_.set_batch(*sequences);
   if (const auto sample = journal_.jump_at(done)) position_.jump_to(*sample);
   if (injector_) injector_->before_step(done + 1);
@@ -56,17 +55,7 @@ StepRecord StepReplayer::run() {
   return record;
 }
 
-bool StepReplayer::apply_settings(int64_t first, int64_t last) {
-  std::vector<config::NewSetting> values;
-  for (const Effect& one : journal_.settings(first, last)) values.push_back({one.key, one.value});
-  if (values.empty()) return false;
-  const auto skip = config_.data.skip;
-  config_ = config::with_settings(config_, values);
-  if (config_.data.skip != skip) position_.continue_from(position_.state());
-  return true;
-}
-
-void StepReplayer::restore(const Snapshots& from, int64_t step) {
+void StepReplayer::restore(Snapshots& from, int64_t step) {
   from.restore(step);
   steps_->weights_changed();
 }

@@ -30,7 +30,7 @@ class StepReplayer {
   // The next step, as the run made it; the position stays before it.
   StepRecord run();
   // Puts the state back to that of a snapshot at the current position.
-  void restore(const Snapshots& from, int64_t step);
+  void restore(Snapshots& from, int64_t step);
   TrainingState state() const;
 
   program::Executor& executor() { return *executor_; }
@@ -39,8 +39,6 @@ class StepReplayer {
   std::string samples_of(int64_t micro_batch) const;
 
  private:
-  bool apply_settings(int64_t first, int64_t last);
-
   config::RunConfig config_;  // with the settings of the journal; inputs_ refers to it
   RunInputs inputs_;
   const RunStore& store_;

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "comm/exchange.h"
 #include "program/initialize.h"
 #include "program/memory_report.h"
@@ -50,7 +49,7 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
                   .value = change.after,
                   .by = "resume"});
   }
-  apply_settings(journal_.settings(0, resumed.state.step));
+  apply_settings(journal_.settings(0, resumed.state.step), config_, position_);
   position_.continue_from(resumed.state);
   take_noise(resumed.state);
   if (position_.is_reordered()) log_order(*position_.samples());
@@ -159,7 +158,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   std::optional<RunEnd> end;
   while (!end) {
     const int64_t step = position_.step() + 1;
-    if (apply_settings(journal_.settings(position_.step(), position_.step()))) changed();
+    if (apply_settings(journal_.settings(position_.step(), position_.step()), config_, position_)) changed();
     if (const auto sample = journal_.jump_at(position_.step())) position_.jump_to(*sample);
     traces.begin(step);
     if (injector) {
@@ -273,17 +272,6 @@ void TrainingLoop::take_snapshot() {
     const std::span<std::byte> bytes = snapshots_->bytes_of(record_.step);
     if (!bytes.empty()) bytes[flip->draw % bytes.size()] ^= static_cast<std::byte>(1 << flip->bit);
   }
-}
-
-bool TrainingLoop::apply_settings(const std::vector<Effect>& settings) {
-  if (settings.empty()) return false;
-  std::vector<config::NewSetting> values;
-  for (const Effect& one : settings) values.push_back({one.key, one.value});
-  const config::RunConfig before = config_;
-  config_ = config::with_settings(config_, values);
-  if (before.data.skip != config_.data.skip && executor_ != nullptr)
-    position_.continue_from(position_.state());
-  return !config::compare(before, config_).empty();
 }
 
 SteeringEffects TrainingLoop::steer(Steering& steering, bool ends, Reporter& reporter) {

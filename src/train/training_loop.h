@@ -90,8 +90,6 @@ class TrainingLoop {
   [[noreturn]] void give_up(const std::string& why, const std::string& advice, Saves& saves,
                             Reporter& reporter) const;
   void take_snapshot();
-  // Applies the settings of the journal that hold from this position on; true if one has changed.
-  bool apply_settings(const std::vector<Effect>& settings);
   // Applies what requests ask for after the step just made.
   SteeringEffects steer(Steering& steering, bool ends, Reporter& reporter);
   void finish(Reporter& reporter, RunEnd end);

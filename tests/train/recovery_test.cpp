@@ -7,7 +7,9 @@
 #include <limits>
 
 #include "base/error.h"
+#include "fixtures/tiny_program.h"
 #include "fixtures/tiny_run.h"
+#include "program/update.h"
 #include "train/snapshots.h"
 
 namespace strata::training {
@@ -152,6 +154,26 @@ TEST(Recovery, HasLimits) {
   EXPECT_EQ(recovery.limit_reached(journal, 11, 1, 5), "");
   EXPECT_NE(recovery.limit_reached(journal, 11, 1, 6).find("recovery.max_lost_steps = 20"),
             std::string::npos);
+}
+
+// Counters and the guard's history are device state, whatever the caller's state contains.
+TEST(Snapshots, RestoreEverythingThatAStepReads) {
+  program::TinyRun run(program::compile({program::tiny_request(2)}, program::tiny_options("llama3-5m")));
+  for (int i = 0; i < 3; ++i) run.step();
+  Snapshots snapshots(run.executor, 1);
+  TrainingState third;
+  third.step = 3;
+  snapshots.take(third);
+  const auto step = [&] {
+    run.step();
+    return std::pair(run.state(), run.executor.read_all<uint8_t>("guard_history"));
+  };
+  const auto wanted = step();
+  run.step();
+  snapshots.restore(3);
+  run.executor.run(0, {program::Segment::kEncode});
+  EXPECT_EQ(program::updates_made(run.executor), 3);
+  EXPECT_TRUE(step() == wanted);
 }
 
 TEST(Journal, UndoesWhatRulesDidButNotWhatTheUserSet) {
