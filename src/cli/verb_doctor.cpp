@@ -29,20 +29,6 @@ struct DoctorOptions {
   bool json = false;
 };
 
-// The program of this name on the PATH; empty if there is none.
-std::string find_program(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  std::string folders = path ? path : "";
-  for (size_t begin = 0; begin <= folders.size();) {
-    const size_t end = std::min(folders.find(':', begin), folders.size());
-    const Path candidate = Path(folders.substr(begin, end - begin)) / name;
-    if (access(candidate.c_str(), X_OK) == 0 && std::filesystem::is_regular_file(candidate))
-      return candidate.string();
-    begin = end + 1;
-  }
-  return "";
-}
-
 // The choice in brackets: "always [madvise] never".
 std::string huge_pages() {
   const std::string text = kernel_file("/sys/kernel/mm/transparent_hugepage/enabled");
@@ -143,7 +129,7 @@ int doctor(const DoctorOptions& options) {
     return 0;
   }
   const hardware::DeviceSpec machine = options.quick ? describe_machine() : measure_machine();
-  const std::string mpi = find_program("mpirun");
+  const std::string mpi = find_program("mpirun").value_or(Path()).string();
   if (!options.json) {
     print_text(machine, mpi);
     return 0;

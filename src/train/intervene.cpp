@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "train/injector.h"
 #include "train/training_loop.h"
 
@@ -145,7 +144,7 @@ void TrainingLoop::give_up(const std::string& why, const std::string& advice, Sa
   saves.end();
   std::vector<std::string> tried;
   for (const Intervention& one : journal_.interventions())
-    if (one.at_step > record_.step - 1000) tried.push_back(sentence_of(one));
+    if (one.at_step > record_.step - Journal::kCountedSteps) tried.push_back(sentence_of(one));
   const bool is_finite = record_.decision.nonfinite == 0;
   if (!is_finite)
     reporter.event("diverged", record_.step,

@@ -12,7 +12,6 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 5> kEffectNames{"jump", "ease_lr", "shrink_embedding", "set", "batch"};
-constexpr int64_t kCountedSteps = 1000;  // for which max_interventions holds
 
 OrderedJson effect_json(const Effect& effect) {
   OrderedJson json;

@@ -45,6 +45,8 @@ struct Intervention {
 // The same on all ranks. Used by one thread.
 class Journal {
  public:
+  static constexpr int64_t kCountedSteps = 1000;  // for which recovery.max_interventions holds
+
   const std::vector<Effect>& effects() const { return effects_; }
   const std::vector<Intervention>& interventions() const { return interventions_; }
   int64_t lost_steps() const { return lost_steps_; }
@@ -70,7 +72,7 @@ class Journal {
   std::vector<std::string> set_keys() const;
   // The product of the factors of this kind that hold in a step.
   double factor(Effect::Kind kind, int64_t step) const;
-  // Interventions in the last 1,000 steps up to `step`.
+  // Interventions in the last kCountedSteps steps up to `step`.
   int64_t recent(int64_t step) const;
   // The newest rollback; nullptr: none.
   const Intervention* last_rollback() const;
