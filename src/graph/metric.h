@@ -32,7 +32,7 @@ enum class MetricKind : uint8_t {
   kDecision,      // u8, whether the update was made and why (optim::GuardDecision)
   // What a rank holds, for the host to add up (program/statistics.h).
   kStatisticsMask,  // i64[1], bits of the statistics that are on; the host writes it before the step
-  kStatistics,      // f64[ops::kStatisticsNumbers]; index: that in Program::statistics
+  kStatistics,      // f64[kStatisticsNumbers]; index: that in Program::statistics
   kWeightsDigest,   // i64[1], of the bits of this rank's weights after the update
 };
 std::string_view name_of(MetricKind kind);

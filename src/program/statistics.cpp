@@ -118,7 +118,7 @@ class StatisticsAdder {
     Value table;
     table.name = "statistics." + std::to_string(list_.size());
     table.dtype = DType::kF64;
-    table.shape = {ops::kStatisticsNumbers};
+    table.shape = {kStatisticsNumbers};
     table.role = Role::kMetric;
     table.placements = own_of(of);
     const ValueId id = graph_.add_value(std::move(table));

@@ -213,21 +213,21 @@ std::optional<StepStatistics> StatisticsWatch::read(double tokens) const {
   const std::vector<Statistic>& own = executor_.program(program_).statistics;
   std::string text;
   for (size_t i = 0; i < own.size(); ++i) {
-    ops::StatisticsTable table;
-    if (is_on(mask_, own[i]) && tables_[i].is_reported()) table = tables_[i].read<ops::StatisticsTable>();
+    StatisticsTable table;
+    if (is_on(mask_, own[i]) && tables_[i].is_reported()) table = tables_[i].read<StatisticsTable>();
     if (is_on(mask_, own[i])) text.append(reinterpret_cast<const char*>(&table), sizeof table);
   }
-  std::vector<ops::StatisticsTable> sums(values_.size());
+  std::vector<StatisticsTable> sums(values_.size());
   const std::vector<std::string> all = comm::gather_texts(executor_.ranks().all(), text);
   for (size_t rank = 0; rank < all.size(); ++rank) {
     size_t at = 0;
     for (const size_t place : places_[rank]) {
       if (!is_on(mask_, values_[place])) continue;
-      ops::StatisticsTable table;
+      StatisticsTable table;
       STRATA_CHECK(at + sizeof table <= all[rank].size(), "rank {} has sent too few statistics", rank);
       std::memcpy(&table, all[rank].data() + at, sizeof table);
       at += sizeof table;
-      ops::add_statistics(sums[place], table);
+      add_statistics(sums[place], table);
     }
   }
   StepStatistics statistics;

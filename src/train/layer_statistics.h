@@ -17,7 +17,7 @@ namespace strata::training {
 // One value of the model, over all ranks that hold it.
 struct MeasuredValue {
   program::Statistic of;
-  ops::StatisticsTable table;
+  StatisticsTable table;
 };
 
 struct StepStatistics {

@@ -35,7 +35,7 @@ class Found final : public Executor::Observer {
     std::vector<std::byte> bytes(static_cast<size_t>(x.bytes()));
     executor_.download_operand(0, action, instruction, 0, bytes.data(), x.bytes());
     const ops::Tensor tensor = ops::load(x, bytes.data());
-    ops::StatisticsTable& table = tables[node.outputs.front()];
+    StatisticsTable& table = tables[node.outputs.front()];
     const int64_t columns = x.shape.rank() == 0 ? 1 : x.shape[x.shape.rank() - 1];
     int64_t begin = 0, end = columns;
     for (int64_t i = 0; i < attrs.part; ++i) begin += x.segments[static_cast<size_t>(i)];
@@ -56,14 +56,13 @@ class Found final : public Executor::Observer {
     }
   }
 
-  std::map<graph::ValueId, ops::StatisticsTable> tables;
+  std::map<graph::ValueId, StatisticsTable> tables;
 
  private:
   Executor& executor_;
 };
 
-void expect_equal(const ops::StatisticsTable& table, const ops::StatisticsTable& wanted,
-                  const std::string& name) {
+void expect_equal(const StatisticsTable& table, const StatisticsTable& wanted, const std::string& name) {
   EXPECT_EQ(table.elements, wanted.elements) << name;
   EXPECT_EQ(table.zeros, wanted.zeros) << name;
   EXPECT_EQ(table.nonfinite, 0) << name;
@@ -77,9 +76,9 @@ std::string name_of(const Statistic& one) {
   return fmt::format("{} {} {}", name_of(one.what), one.layer, one.tensor);
 }
 
-ops::StatisticsTable table_of(const Executor& executor, size_t index) {
+StatisticsTable table_of(const Executor& executor, size_t index) {
   return Metric(executor, 0, graph::MetricKind::kStatistics, static_cast<int32_t>(index))
-      .read<ops::StatisticsTable>();
+      .read<StatisticsTable>();
 }
 
 TEST(Statistics, AreThoseOfTheValuesThatInstructionsRead) {
@@ -139,7 +138,7 @@ TEST(Statistics, OfUpdatesAndFirstMicroBatches) {
     if (one.what == Watched::kGradient) first_squares[one.tensor] = table_of(first.executor, i).squares;
   }
   for (size_t i = 0; i < list.size(); ++i) {
-    const ops::StatisticsTable table = table_of(run.executor, i);
+    const StatisticsTable table = table_of(run.executor, i);
     if (list[i].what == Watched::kFirstGradient) {
       EXPECT_EQ(list[i].parts, 3);
       EXPECT_EQ(table.squares, first_squares.at(list[i].tensor)) << list[i].tensor;
@@ -208,9 +207,9 @@ TEST(Statistics, DigestIsThatOfTheWeightsBits) {
 // --- On a mesh
 
 using Key = std::tuple<Watched, int32_t, std::string>;
-std::map<Key, ops::StatisticsTable> tables_on(const CompileOptions& options) {
+std::map<Key, StatisticsTable> tables_on(const CompileOptions& options) {
   std::mutex mutex;
-  std::map<Key, ops::StatisticsTable> sums;
+  std::map<Key, StatisticsTable> sums;
   const MeshRanks ranks(
       compile({request_for(options.model, options.mesh.batch_ranks())}, options), 3,
       [&](Executor& executor, const graph::Coordinates& at) {
@@ -223,14 +222,14 @@ std::map<Key, ops::StatisticsTable> tables_on(const CompileOptions& options) {
         const std::vector<Statistic>& list = executor.program(0).statistics;
         for (size_t i = 0; i < list.size(); ++i) {
           const Metric metric(executor, 0, graph::MetricKind::kStatistics, static_cast<int32_t>(i));
-          const auto table = metric.read<ops::StatisticsTable>();
+          const auto table = metric.read<StatisticsTable>();
           if (list[i].what != Watched::kUpdate) {
             const graph::ValueId value =
                 executor.program(0).graph.metric(graph::MetricKind::kStatistics, static_cast<int32_t>(i));
             expect_equal(table, found.tables.at(value), name_of(list[i]));
           }
           if (metric.is_reported())
-            ops::add_statistics(sums[{list[i].what, list[i].layer, list[i].tensor}], table);
+            add_statistics(sums[{list[i].what, list[i].layer, list[i].tensor}], table);
         }
       });
   return sums;
@@ -262,7 +261,7 @@ TEST(Statistics, OfAllRanksAreThoseOfOne) {
       const auto& [what, layer, tensor] = key;
       const std::string name = fmt::format("{} {} {} {}", layout.name, name_of(what), layer, tensor);
       ASSERT_TRUE(one.contains(key)) << name;
-      const ops::StatisticsTable& wanted = one.at(key);
+      const StatisticsTable& wanted = one.at(key);
       if (what == Watched::kFirstGradient) {
         ++firsts;
         continue;  // of other parts

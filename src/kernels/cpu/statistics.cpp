@@ -34,7 +34,7 @@ HWY_INLINE Halves widened(Vector v) {
 // Lines [begin, end); of each the elements [from, from + n).
 template <typename T>
 void measure_range(const MeasuredLines& of, const void* x, int64_t begin, int64_t end, int64_t from,
-                   int64_t n, Measured* out) {
+                   int64_t n, StatisticsTable* out) {
   const hn::RebindToSigned<F32> di;
   const hn::ScalableTag<double> dd;
   const auto infinity = hn::Set(di, 0x7f800000), magnitude = hn::Set(di, 0x7fffffff);
@@ -48,7 +48,7 @@ void measure_range(const MeasuredLines& of, const void* x, int64_t begin, int64_
   auto finite_lanes = hn::Zero(di), small_lanes = hn::Zero(di), zero_lanes = hn::Zero(di),
        below_lanes = hn::Zero(di);
   int64_t lanes_in_all = 0;
-  Measured result;
+  StatisticsTable result;
   for (int64_t line = begin; line < end; ++line) {
     const T* const p = static_cast<const T*>(x) + of.first + line / of.per_row * of.stride +
                        line % of.per_row * of.length + from;
@@ -73,7 +73,7 @@ void measure_range(const MeasuredLines& of, const void* x, int64_t begin, int64_
     lanes_in_all += (n + lanes() - 1) / lanes() * lanes();
     const double squares = hn::GetLane(hn::SumOfLanes(dd, hn::Add(squares_a, squares_b)));
     result.squares += squares;
-    result.line_squares = std::max(result.line_squares, squares);
+    result.row_squares = std::max(result.row_squares, squares);
   }
   const auto count = [&](hn::Vec<decltype(di)> lanes_of)
                          HWY_ATTR { return -static_cast<double>(hn::GetLane(hn::SumOfLanes(di, lanes_of))); };
@@ -91,7 +91,7 @@ void measure_range(const MeasuredLines& of, const void* x, int64_t begin, int64_
 }
 
 void MeasureRange(const MeasuredLines& of, const void* x, int64_t begin, int64_t end, int64_t from, int64_t n,
-                  Measured* out) {
+                  StatisticsTable* out) {
   const auto range = of.dtype == DType::kBF16 ? measure_range<BF16> : measure_range<float>;
   range(of, x, begin, end, from, n, out);
 }
@@ -124,7 +124,7 @@ int64_t measured_blocks(const MeasuredLines& of) {
   return (all + per_block - 1) / per_block;
 }
 
-Measured measure(const MeasuredLines& of, const void* x, Measured* blocks) {
+StatisticsTable measure(const MeasuredLines& of, const void* x, StatisticsTable* blocks) {
   require_activation_dtype(of.dtype, "measure");
   const auto kernel = HWY_DYNAMIC_DISPATCH(MeasureRange);
   if (of.lines == 1) {
@@ -137,29 +137,17 @@ Measured measure(const MeasuredLines& of, const void* x, Measured* blocks) {
       kernel(of, x, begin, end, 0, of.length, blocks + begin / per_block);
     });
   }
-  Measured all;
-  for (int64_t i = 0; i < measured_blocks(of); ++i) add(all, blocks[i]);
+  StatisticsTable all;
+  for (int64_t i = 0; i < measured_blocks(of); ++i) add_statistics(all, blocks[i]);
   return all;
-}
-
-void add(Measured& to, const Measured& more) {
-  to.sum += more.sum;
-  to.squares += more.squares;
-  to.greatest = std::max(to.greatest, more.greatest);
-  to.line_squares = std::max(to.line_squares, more.line_squares);
-  to.nonfinite += more.nonfinite;
-  to.zeros += more.zeros;
-  to.saturated += more.saturated;
-  to.flushed += more.flushed;
-  to.elements += more.elements;
 }
 
 void take_sample(float* sample, int64_t m, const float* x, int64_t n) {
   for (int64_t i = 0; i < m; ++i) sample[i] = x[sampled_place(i, m, n)];
 }
 
-Measured measure_change(const float* x, int64_t n, const float* sample, int64_t m) {
-  Measured all{.elements = static_cast<double>(m)};
+StatisticsTable measure_change(const float* x, int64_t n, const float* sample, int64_t m) {
+  StatisticsTable all{.elements = static_cast<double>(m)};
   for (int64_t i = 0; i < m; ++i) {
     const double change = double{x[sampled_place(i, m, n)]} - double{sample[i]};
     if (!std::isfinite(change)) {
@@ -171,7 +159,7 @@ Measured measure_change(const float* x, int64_t n, const float* sample, int64_t 
     all.greatest = std::max(all.greatest, std::abs(change));
     if (change == 0) ++all.zeros;
   }
-  all.line_squares = all.squares;
+  all.row_squares = all.squares;
   return all;
 }
 

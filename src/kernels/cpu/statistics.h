@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "tensor/dtype.h"
+#include "tensor/statistics_table.h"
 
 namespace strata::cpu {
 
@@ -18,25 +19,12 @@ struct MeasuredLines {
 // One line of n elements.
 MeasuredLines flat_lines(int64_t n, DType dtype);
 
-// NaN and infinities count in `nonfinite` and `elements` only.
-struct Measured {
-  double sum = 0, squares = 0;
-  double greatest = 0;      // magnitude
-  double line_squares = 0;  // the greatest sum of squares of a line
-  double nonfinite = 0;     // NaN or infinite
-  double zeros = 0;         //
-  double saturated = 0;     //
-  double flushed = 0;       // not 0, and below the smallest normal number
-  double elements = 0;
-};
-
 // Blocks of a fixed size are measured separately and added in order, so that the bits do not depend on the
-// number of threads. Blocks are whole lines; a single line is cut into several blocks, and line_squares is
+// number of threads. Blocks are whole lines; a single line is cut into several blocks, and row_squares is
 // that of a block.
 int64_t measured_blocks(const MeasuredLines& lines);
 // `blocks`: measured_blocks(lines) entries.
-Measured measure(const MeasuredLines& lines, const void* x, Measured* blocks);
-void add(Measured& to, const Measured& more);
+StatisticsTable measure(const MeasuredLines& lines, const void* x, StatisticsTable* blocks);
 
 // Element i of m evenly spaced ones of n; m ≤ n.
 constexpr int64_t sampled_place(int64_t i, int64_t m, int64_t n) {
@@ -44,6 +32,6 @@ constexpr int64_t sampled_place(int64_t i, int64_t m, int64_t n) {
 }
 void take_sample(float* sample, int64_t m, const float* x, int64_t n);
 // Of x − sample at the sampled places.
-Measured measure_change(const float* x, int64_t n, const float* sample, int64_t m);
+StatisticsTable measure_change(const float* x, int64_t n, const float* sample, int64_t m);
 
 }  // namespace strata::cpu

@@ -10,15 +10,14 @@ namespace strata::device {
 namespace {
 
 static_assert(ops::kDigestBlock == cpu::kNormBlock, "partial sums are of the kernel's blocks");
-static_assert(sizeof(ops::StatisticsTable) == sizeof(cpu::Measured), "the kernel's numbers are a table");
 
 bool is_on(const int64_t* mask, int64_t group) {
   return (*mask >> group & 1) != 0;
 }
 
-void write_table(double* to, cpu::Measured measured, bool adds) {
-  auto& table = *reinterpret_cast<cpu::Measured*>(to);
-  if (adds) cpu::add(measured, table);
+void write_table(double* to, StatisticsTable measured, bool adds) {
+  auto& table = *reinterpret_cast<StatisticsTable*>(to);
+  if (adds) add_statistics(measured, table);
   table = measured;
 }
 
@@ -52,11 +51,12 @@ BoundKernel bind(Cpu, const Bind<ops::Statistics>& node) {
   return node.kernel(
       [lines, adds, is_later, by_row, group = node.attrs.group](const Operands<ops::Statistics>& at) {
         if (is_later || !is_on(at.in.mask, group)) return;
-        cpu::Measured measured = cpu::measure(lines, at.in.x, reinterpret_cast<cpu::Measured*>(at.scratch));
-        if (!by_row) measured.line_squares = 0;
+        StatisticsTable measured =
+            cpu::measure(lines, at.in.x, reinterpret_cast<StatisticsTable*>(at.scratch));
+        if (!by_row) measured.row_squares = 0;
         write_table(at.out.table, measured, adds);
       },
-      cpu::measured_blocks(lines) * static_cast<int64_t>(sizeof(cpu::Measured)));
+      cpu::measured_blocks(lines) * static_cast<int64_t>(sizeof(StatisticsTable)));
 }
 
 template <>
@@ -74,8 +74,8 @@ BoundKernel bind(Cpu, const Bind<ops::SampleChange>& node) {
                       group = node.attrs.group,
                       adds = node.adds.table](const Operands<ops::SampleChange>& at) {
     if (!is_on(at.in.mask, group)) return;
-    cpu::Measured measured = cpu::measure_change(at.in.x, n, at.in.sample, m);
-    measured.line_squares = 0;
+    StatisticsTable measured = cpu::measure_change(at.in.x, n, at.in.sample, m);
+    measured.row_squares = 0;
     write_table(at.out.table, measured, adds);
   });
 }

@@ -12,7 +12,7 @@ bool is_on(const Array& mask, int64_t group) {
   return (mask.index_at(0) >> group & 1) != 0;
 }
 
-void take(ops::StatisticsTable& table, double x, double largest) {
+void take(StatisticsTable& table, double x, double largest) {
   ++table.elements;
   if (!std::isfinite(x)) {
     ++table.nonfinite;
@@ -27,9 +27,9 @@ void take(ops::StatisticsTable& table, double x, double largest) {
   if (largest > 0 && size >= static_cast<double>(static_cast<float>(largest))) ++table.saturated;
 }
 
-void write(const Array& to, ops::StatisticsTable table) {
-  auto* const at = reinterpret_cast<ops::StatisticsTable*>(to.data);
-  if (to.accumulate) ops::add_statistics(table, *at);
+void write(const Array& to, StatisticsTable table) {
+  auto* const at = reinterpret_cast<StatisticsTable*>(to.data);
+  if (to.accumulate) add_statistics(table, *at);
   *at = table;
 }
 
@@ -67,7 +67,7 @@ void compute(const Arrays<ops::Statistics>& at) {
     for (int64_t i = 0; i < part; ++i) begin += x.segments[static_cast<size_t>(i)];
     end = begin + x.segments[static_cast<size_t>(part)];
   }
-  ops::StatisticsTable table;
+  StatisticsTable table;
   for (int64_t r = 0; r < x.shape.elements() / columns; ++r) {
     double before = table.squares;
     for (int64_t c = begin; c < end; ++c) {
@@ -91,7 +91,7 @@ template <>
 void compute(const Arrays<ops::SampleChange>& at) {
   if (!is_on(at.in.mask, at.attrs.group)) return;
   const int64_t n = at.in.x.shape.elements(), m = at.in.sample.shape.elements();
-  ops::StatisticsTable table;
+  StatisticsTable table;
   for (int64_t i = 0; i < m; ++i) take(table, at.in.x.at(i * n / m) - at.in.sample.at(i), 0);
   table.flushed = 0;
   write(at.out.table, table);

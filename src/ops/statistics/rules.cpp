@@ -19,18 +19,6 @@ void require_mask(const View<Op>& node) {
 
 }  // namespace
 
-void add_statistics(StatisticsTable& to, const StatisticsTable& more) {
-  to.sum += more.sum;
-  to.squares += more.squares;
-  to.greatest = std::max(to.greatest, more.greatest);
-  to.row_squares = std::max(to.row_squares, more.row_squares);
-  to.nonfinite += more.nonfinite;
-  to.zeros += more.zeros;
-  to.saturated += more.saturated;
-  to.flushed += more.flushed;
-  to.elements += more.elements;
-}
-
 const OpDef Statistics::def = define<Statistics>({
     .name = "statistics",
     .family = "statistics",

@@ -4,23 +4,9 @@
 #pragma once
 
 #include "ops/signatures.h"
+#include "tensor/statistics_table.h"
 
 namespace strata::ops {
-
-// The numbers of a table, in this order. NaN and infinities count in `nonfinite` and `elements` only.
-struct StatisticsTable {
-  double sum = 0, squares = 0;
-  double greatest = 0;     // magnitude
-  double row_squares = 0;  // the greatest sum of squares of a row, if the statistic is of rows
-  double nonfinite = 0;    // elements that are NaN or infinite
-  double zeros = 0;        // elements that are 0
-  double saturated = 0;    // whose magnitude is at least `largest`
-  double flushed = 0;      // not 0, and below the smallest normal number
-  double elements = 0;
-};
-inline constexpr int64_t kStatisticsNumbers = sizeof(StatisticsTable) / sizeof(double);
-// To add: maxima are the greater one of both.
-void add_statistics(StatisticsTable& to, const StatisticsTable& more);
 
 struct StatisticsAttrs {
   int64_t group = 0;   // the bit of the mask that turns it on

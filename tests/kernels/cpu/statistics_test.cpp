@@ -12,8 +12,8 @@ namespace {
 using testing::Array;
 using testing::expect_same_bits;
 
-Measured measured(const MeasuredLines& lines, const void* x) {
-  std::vector<Measured> blocks(static_cast<size_t>(measured_blocks(lines)));
+StatisticsTable measured(const MeasuredLines& lines, const void* x) {
+  std::vector<StatisticsTable> blocks(static_cast<size_t>(measured_blocks(lines)));
   return measure(lines, x, blocks.data());
 }
 
@@ -30,7 +30,7 @@ TEST(Statistics, CountWhatIsInAnArray) {
   x[8] = -9;
   MeasuredLines lines = flat_lines(std::ssize(x), DType::kF32);
   lines.largest = 7;
-  const Measured found = measured(lines, x.data());
+  const StatisticsTable found = measured(lines, x.data());
   EXPECT_EQ(found.elements, 70000);
   EXPECT_EQ(found.zeros, 3);
   EXPECT_EQ(found.nonfinite, 2);
@@ -42,7 +42,7 @@ TEST(Statistics, CountWhatIsInAnArray) {
 }
 
 TEST(Statistics, OfNothingAreZero) {
-  const Measured found = measured(flat_lines(0, DType::kBF16), nullptr);
+  const StatisticsTable found = measured(flat_lines(0, DType::kBF16), nullptr);
   EXPECT_EQ(found.elements, 0);
   EXPECT_EQ(found.zeros, 0);
   EXPECT_EQ(found.squares, 0);
@@ -52,7 +52,7 @@ TEST(Statistics, SameBitsForAnyThreads) {
   for (const DType dtype : testing::kActivationTypes) {
     const Array x = Array::random(dtype, 300001, 1), rows = Array::random(dtype, 9000 * 40, 2);
     expect_same_bits([&] {
-      const Measured all[] = {
+      const StatisticsTable all[] = {
           measured(flat_lines(x.size(), dtype), x.data()),
           measured({.dtype = dtype, .lines = 9000 * 2, .length = 8, .per_row = 2, .stride = 40, .first = 24},
                    rows.data())};
