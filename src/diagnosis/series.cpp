@@ -31,15 +31,6 @@ double quantile_of(std::vector<double> values, double fraction) {
   return values[static_cast<size_t>(place)];
 }
 
-double median_of(std::vector<double> values) {
-  if (values.empty()) return kNoValue;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  // Halves first: the sum of two large values may be infinite.
-  return *middle / 2 + *std::max_element(values.begin(), middle) / 2;
-}
-
 double spread_of(const std::vector<double>& values) {
   const double median = median_of(values);
   std::vector<double> distances;

@@ -7,10 +7,11 @@
 #include <span>
 #include <vector>
 
+#include "base/median.h"
+
 namespace strata::diagnosis {
 
 std::vector<double> finite_values(std::span<const double> values);
-double median_of(std::vector<double> values);                     // NaN for none
 double quantile_of(std::vector<double> values, double fraction);  // 0 to 1; NaN for none
 // 1.4826 times the median distance from the median: the standard deviation of normal values, insensitive to
 // outliers.

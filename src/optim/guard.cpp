@@ -5,6 +5,8 @@
 #include <limits>
 #include <vector>
 
+#include "base/median.h"
+
 namespace strata::optim {
 namespace {
 
@@ -16,13 +18,6 @@ std::vector<double> last_values(const GuardHistory::Values& values, int64_t acce
   for (int64_t i = accepted - count; i < accepted; ++i)
     last.push_back(values.recent[static_cast<size_t>(i % kMostGuardWindow)]);
   return last;
-}
-
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
 struct Spread {
