@@ -27,22 +27,6 @@ int64_t warmup_in(const Series& lr) {
 
 }  // namespace
 
-std::string_view name_of(RunState state) {
-  switch (state) {
-    case RunState::kRunning:
-      return "running";
-    case RunState::kWaiting:
-      return "waiting";
-    case RunState::kFinished:
-      return "finished";
-    case RunState::kInterrupted:
-      return "interrupted";
-    case RunState::kFailed:
-      return "failed";
-  }
-  return "";
-}
-
 RunState state_of(const Evidence& evidence) {
   // The last event that begins or ends a start of the program.
   RunState ended = RunState::kFailed;

@@ -16,12 +16,13 @@
 #include "observe/run_page_script.h"
 
 namespace strata::observe {
-namespace {
 
-const char* name_of(RunState state) {
+std::string_view name_of(RunState state) {
   switch (state) {
     case RunState::kRunning:
       return "running";
+    case RunState::kWaiting:
+      return "waiting";
     case RunState::kFinished:
       return "finished";
     case RunState::kInterrupted:
@@ -32,13 +33,15 @@ const char* name_of(RunState state) {
   return "";
 }
 
+namespace {
+
 double progress_of(const RunPageData& run) {
   if (run.total_steps <= 0) return 0;
   return std::clamp(static_cast<double>(run.step) / static_cast<double>(run.total_steps), 0.0, 1.0);
 }
 
 std::string header(const RunPageData& run) {
-  const std::string state = name_of(run.state);
+  const std::string state(name_of(run.state));
   std::string out = fmt::format("<header><h1>{}</h1><span class=\"badge {}\">{}</span>",
                                 escape_markup(run.name), state, state);
   if (!run.updated.empty()) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,7 +15,14 @@
 
 namespace strata::observe {
 
-enum class RunState { kRunning, kFinished, kInterrupted, kFailed };
+enum class RunState {
+  kRunning,
+  kWaiting,  // a process uses the folder and has not begun to train yet
+  kFinished,
+  kInterrupted,  // saved and stopped, by request or by its time limit
+  kFailed,       // it did not end, and no process uses the folder
+};
+std::string_view name_of(RunState state);
 
 struct TimeShare {
   std::string name;  // a kernel family, "data", "update", …
