@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "checkpoint/retention.h"
+#include "observe/lines.h"
 
 namespace strata::diagnosis {
 namespace {
@@ -54,10 +55,10 @@ class EvidenceReader {
     file(name, [&](const Path& path) {
       int64_t others = 0;
       const std::string content = read_file(path);
-      for (size_t begin = 0, end; (end = content.find('\n', begin)) != std::string::npos; begin = end + 1) {
-        const auto line = parse_json_or_discard<Json>(std::string_view(content).substr(begin, end - begin));
+      observe::for_each_line(content, [&](std::string_view text) {
+        const auto line = parse_json_or_discard<Json>(text);
         if (!line.is_object() || !visit(line)) ++others;
-      }
+      });
       lines_without_meaning(name, others);
     });
   }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "observe/lines.h"
 
 namespace strata::observe {
 namespace {
@@ -27,7 +28,7 @@ std::string line_of(const ExpertSample& sample) {
          "\n";
 }
 
-std::optional<ExpertSample> sample_of(const std::string& text) {
+std::optional<ExpertSample> sample_of(std::string_view text) {
   try {
     const Json line = parse_json<Json>(text);
     ExpertSample sample{.step = line.at("step"), .steps = line.at("steps"), .layers = {}};
@@ -68,18 +69,17 @@ void add(std::vector<LayerTokens>& to, const std::vector<LayerTokens>& layers) {
 
 ExpertLog::ExpertLog(FileSystem& files, const Path& folder, int64_t interval, int64_t step)
     : files_(files), path_(folder / "experts.jsonl"), interval_(interval) {
-  const std::string content = std::filesystem::exists(path_) ? read_file(path_) : std::string();
+  const std::string content = read_or_empty(path_);
   std::string kept;
-  for (size_t begin = 0, end; (end = content.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    const std::string line = content.substr(begin, end + 1 - begin);
+  for_each_line(content, [&](std::string_view line) {
     std::optional<ExpertSample> sample = sample_of(line);
-    if (!sample || sample->step > step) continue;
-    if (!samples_.empty() && !are_alike(samples_.front().layers, sample->layers)) continue;
+    if (!sample || sample->step > step) return;
+    if (!samples_.empty() && !are_alike(samples_.front().layers, sample->layers)) return;
     kept += line;
     // Samples with more steps are merged ones.
     while (interval_ < sample->steps) interval_ *= 2;
     samples_.push_back(std::move(*sample));
-  }
+  });
   if (kept != content) write_file_atomically(files, path_, kept);
   file_ = files.open_for_writing(path_, /*keep=*/true);
 }
@@ -129,11 +129,10 @@ void ExpertLog::flush() {
 
 std::vector<ExpertSample> read_expert_log(const Path& path) {
   std::vector<ExpertSample> samples;
-  const std::string content = std::filesystem::exists(path) ? read_file(path) : std::string();
-  for (size_t begin = 0, end; (end = content.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    if (std::optional<ExpertSample> sample = sample_of(content.substr(begin, end - begin)))
-      samples.push_back(std::move(*sample));
-  }
+  const std::string content = read_or_empty(path);
+  for_each_line(content, [&](std::string_view line) {
+    if (std::optional<ExpertSample> sample = sample_of(line)) samples.push_back(std::move(*sample));
+  });
   return samples;
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/json.h"
+#include "observe/lines.h"
 
 namespace strata::observe {
 namespace {
@@ -14,7 +15,7 @@ Json number(const std::optional<double>& value) {
 }
 
 // nullopt: not a line of the file.
-std::optional<int64_t> step_of_line(const std::string& text) {
+std::optional<int64_t> step_of_line(std::string_view text) {
   try {
     const Json line = parse_json<Json>(text);
     if (!line.at("layers").is_array()) return std::nullopt;
@@ -43,17 +44,16 @@ std::string layers_line(int64_t step, const std::vector<LayerStatistics>& layers
 
 LayerLog::LayerLog(FileSystem& files, const Path& folder, int64_t interval, int64_t step)
     : files_(files), path_(folder / "layers.jsonl"), interval_(interval) {
-  const std::string content = std::filesystem::exists(path_) ? read_file(path_) : std::string();
+  const std::string content = read_or_empty(path_);
   size_t kept = 0;
-  for (size_t begin = 0, end; (end = content.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    std::string text = content.substr(begin, end + 1 - begin);
+  for_each_line(content, [&](std::string_view text) {
     const std::optional<int64_t> of = step_of_line(text);
-    if (!of || *of > step || (!lines_.empty() && *of <= lines_.back().step)) continue;
+    if (!of || *of > step || (!lines_.empty() && *of <= lines_.back().step)) return;
     // A longer distance is that of a file whose lines were removed.
     while (!lines_.empty() && interval_ < *of - lines_.back().step) interval_ *= 2;
     kept += text.size();
-    lines_.push_back({*of, std::move(text)});
-  }
+    lines_.push_back({*of, std::string(text)});
+  });
   if (kept != content.size()) {
     rewrite();
   } else {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "observe/lines.h"
 
 namespace strata::observe {
 namespace {
@@ -72,18 +73,6 @@ MetricFields fields_of(const Json& line) {
     }
   }
   return fields;
-}
-
-// Calls visit(line including its newline) for every complete line.
-template <typename Visit>
-void for_each_line(std::string_view text, const Visit& visit) {
-  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string_view::npos; begin = end + 1) {
-    visit(text.substr(begin, end + 1 - begin));
-  }
-}
-
-std::string read_or_empty(const Path& path) {
-  return std::filesystem::exists(path) ? read_file(path) : std::string();
 }
 
 }  // namespace

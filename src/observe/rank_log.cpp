@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "observe/lines.h"
 
 namespace strata::observe {
 namespace {
@@ -35,7 +36,7 @@ std::string line_of(const RankSample& sample) {
   return dump_json(line) + "\n";
 }
 
-std::optional<RankSample> sample_of(const std::string& text) {
+std::optional<RankSample> sample_of(std::string_view text) {
   const Json line = parse_json_or_discard<Json>(text);
   if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer() ||
       !line.contains("ranks") || !line["ranks"].is_number_integer())
@@ -60,15 +61,14 @@ std::optional<RankSample> sample_of(const std::string& text) {
 RankLog::RankLog(FileSystem& files, const Path& folder, int64_t ranks, int64_t interval, int64_t step)
     : interval_(interval), sums_(static_cast<size_t>(ranks)) {
   const Path path = folder / "ranks.jsonl";
-  const std::string content = std::filesystem::exists(path) ? read_file(path) : std::string();
+  const std::string content = read_or_empty(path);
   std::string kept;
-  for (size_t begin = 0, end; (end = content.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    const std::string line = content.substr(begin, end + 1 - begin);
+  for_each_line(content, [&](std::string_view line) {
     std::optional<RankSample> sample = sample_of(line);
-    if (!sample || sample->step > step || sample->ranks != ranks) continue;
+    if (!sample || sample->step > step || sample->ranks != ranks) return;
     kept += line;
     keep(std::move(*sample));
-  }
+  });
   if (kept != content) write_file_atomically(files, path, kept);
   file_ = files.open_for_writing(path, /*keep=*/true);
 }
@@ -118,11 +118,10 @@ void RankLog::step(int64_t step, std::span<const RankFigures> ranks) {
 
 std::vector<RankSample> read_rank_log(const Path& path) {
   std::vector<RankSample> samples;
-  const std::string content = std::filesystem::exists(path) ? read_file(path) : std::string();
-  for (size_t begin = 0, end; (end = content.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    if (std::optional<RankSample> sample = sample_of(content.substr(begin, end - begin)))
-      samples.push_back(std::move(*sample));
-  }
+  const std::string content = read_or_empty(path);
+  for_each_line(content, [&](std::string_view line) {
+    if (std::optional<RankSample> sample = sample_of(line)) samples.push_back(std::move(*sample));
+  });
   return samples;
 }
 
