@@ -228,23 +228,6 @@ std::string Lab::refusal_of_toml(const std::string& toml, const Sets& sets) {
   return refusal_of([&] { run_toml(toml, sets); });
 }
 
-std::string small_experts(int experts) {
-  return R"([model]
-preset = "moe-30m-a10m"
-[model.override]
-num_hidden_layers = 2
-vocab_size = 300
-hidden_size = 32
-num_attention_heads = 4
-num_key_value_heads = 2
-head_dim = 8
-num_experts = )" +
-         std::to_string(experts) + R"(
-num_experts_per_tok = 2
-moe_intermediate_size = 16
-)";
-}
-
 double distance(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return INFINITY;
   double apart = 0, size = 0;

@@ -88,8 +88,7 @@ extern const Sets kStill;
 // A constant learning rate.
 extern const Sets kFlat;
 
-// [model] of a small model with this number of experts, two per token.
-std::string small_experts(int experts);
+using training::small_experts;
 
 // ‖a − b‖ / ‖b‖.
 double distance(const std::vector<double>& a, const std::vector<double>& b);

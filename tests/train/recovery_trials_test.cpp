@@ -57,19 +57,6 @@ num_attention_heads = 4
 num_key_value_heads = 2
 max_position_embeddings = 128
 )";
-constexpr const char* kExpertsModel = R"([model]
-preset = "moe-30m-a10m"
-[model.override]
-num_hidden_layers = 2
-vocab_size = 300
-hidden_size = 32
-num_attention_heads = 4
-num_key_value_heads = 2
-head_dim = 8
-num_experts = 4
-num_experts_per_tok = 2
-moe_intermediate_size = 48
-)";
 constexpr const char* kKeys = R"([training]
 sequence_length = 32
 global_batch_size = 8
@@ -150,7 +137,7 @@ class Trials {
     const Path run = scratch_ / fmt::format("run-{}", ++runs_);
     const std::string toml = fmt::format(
         "[run]\nfolder = \"{0}\"\n{1}[data]\ntrain = [\"{2}/train.bin\"]\nvalid = [\"{2}/valid.bin\"]\n{3}",
-        run.string(), kind.has_experts ? kExpertsModel : kDenseModel, scratch_.path().string(), kKeys);
+        run.string(), kind.has_experts ? small_experts(4, 48) : kDenseModel, scratch_.path().string(), kKeys);
     FaultyFileSystem quick;  // without real syncs
     Result out;
     try {
