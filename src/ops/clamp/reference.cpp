@@ -48,7 +48,7 @@ void compute(const Arrays<ops::ClampedGated>& at) {
 template <>
 void compute(const Arrays<ops::ClampedGatedGrad>& at) {
   const Array &dy = at.in.dy, &gate_up = at.in.gate_up, &to = at.out.d_gate_up;
-  const auto& [alpha, limit] = at.attrs;
+  const double alpha = at.attrs.alpha, limit = at.attrs.limit;
   const int64_t width = dy.shape[1];
   parallel_for(dy.shape.elements(), [&](int64_t i) {
     const int64_t first = i / width * 2 * width + i % width;
