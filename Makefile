@@ -67,7 +67,7 @@ format-check:
 
 lint: $(BUILD)/configured
 	@tools/packages.sh all
-	@tools/lint.sh $(FILES)
+	@JOBS=$(JOBS) tools/lint.py $(FILES)
 
 deploy-check:
 	@tools/packages.sh all

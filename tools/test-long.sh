@@ -52,28 +52,11 @@ one_test() {
   return 1
 }
 
-lint() {
-  local file
-  git ls-files '*.cpp' | while read -r file; do
-    grep -qxF -- "$file" "$state/lint" 2>/dev/null || printf '%s\n' "$file"
-  done >"$state/lint-left"
-  # Sixteen at a time, so that little is lost at a stop.
-  local ok=0
-  while mapfile -t -n 16 files && [ "${#files[@]}" -gt 0 ]; do
-    if JOBS=$jobs tools/lint.sh "${files[@]}"; then
-      printf '%s\n' "${files[@]}" >>"$state/lint"
-    else
-      ok=1
-    fi
-  done <"$state/lint-left"
-  return "$ok"
-}
-
 part() {
   local name=$1
   echo "== $name ($tree)"
   case $name in
-    lint) lint ;;
+    lint) JOBS=$jobs tools/lint.py all ;;  # it remembers by itself which files have passed
     asan | tsan) tests "$name" "$name" "build/$name" ;;
     long) tests long long build/release ;;
     fuzz) step fuzz all tools/fuzz.sh "${STRATA_FUZZ_SECONDS:-180}" "$jobs" ;;
