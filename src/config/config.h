@@ -132,6 +132,7 @@ struct TrainingTable {
   int64_t steps = 1000;
   std::optional<int64_t> tokens;     // in place of steps
   double clip_grad_norm = 1.0;       // 0: no clipping
+  double clip_rows = 0;              // 0: no clipping
   OrWord<Ramp> batch_ramp = Ramp{};  // word: "noise_scale"
   Ramp length_warmup;
 };

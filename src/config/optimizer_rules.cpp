@@ -108,11 +108,13 @@ optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig
   for (models::TensorRow& row : model.family->tensors(model)) tensors[row.parameter].push_back(row);
   for (auto& [name, rows] : tensors)
     std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.row < b.row; });
-  return [optimizer = config.optimizer, model, tensors = std::move(tensors)](const std::string& name,
-                                                                             graph::ParameterRole role) {
+  return [optimizer = config.optimizer, row_clip = config.training.clip_rows, model,
+          tensors = std::move(tensors)](const std::string& name, graph::ParameterRole role) {
     // The relative weight decay per step does not change with the width.
     models::RateScale scale = models::rate_scale(model, role);
-    optim::ParameterRule rules{{}, std::move(scale.parts)};
+    optim::ParameterRule rules{.tensors = {},
+                               .part_scales = std::move(scale.parts),
+                               .row_clip = models::is_hidden_matrix(role) ? row_clip : 0};
     const auto found = tensors.find(name);
     STRATA_CHECK(found != tensors.end(), "no file of {} contains {}", name, model.family->name);
     for (const models::TensorRow& row : found->second) {

@@ -228,6 +228,10 @@ TableSpec training_table() {
               count_between(1, kMostNumber)),
           key("clip_grad_norm", &TrainingTable::clip_grad_norm,
               "Largest global gradient norm; 0: no clipping.", between(0, kMostReal)),
+          key("clip_rows", &TrainingTable::clip_rows,
+              "Largest gradient norm of a row of a block's matrices, as a share of the norm of the row's "
+              "weights, after clip_grad_norm (AGC, Brock et al. 2021, with 0.01 to 0.16); 0: no clipping.",
+              between(0, kMostReal)),
           key("batch_ramp", &TrainingTable::batch_ramp,
               "A batch that grows to global_batch_size: [[tokens, sequences], …], each from that many trained "
               "tokens on; noise_scale: doubled when the gradient's noise allows it.",

@@ -38,6 +38,7 @@
 #include "ops/vocabulary/vocabulary.h"
 #include "optim/optimizers.h"
 #include "optim/router_bias/router_bias.h"
+#include "optim/row_clip/row_clip.h"
 #include "optim/scalars/scalars.h"
 
 namespace strata::ops {
@@ -142,6 +143,8 @@ std::span<const CatalogueEntry> catalogue() {
         entry<optim::SumOfPartials>(),
         entry<optim::RootOfSum>(),
         entry<optim::StepScalars>(),
+        entry<optim::RowSquares>(),
+        entry<optim::ClipRows>(),
         entry<optim::RouterBiasUpdate>(),
         entry<graph::Add>(),
         entry<graph::LossSeed>(),

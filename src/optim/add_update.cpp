@@ -10,6 +10,7 @@
 #include "optim/norms.h"
 #include "optim/optimizer.h"
 #include "optim/router_bias/router_bias.h"
+#include "optim/row_clip/row_clip.h"
 #include "optim/scalars/scalars.h"
 #include "optim/update_rules.h"
 
@@ -413,7 +414,13 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, ValueId loss_sum, cons
       balance_router(graph, parameter, update.scalars);
       continue;
     }
-    builder.add(parameter, gradients[i], rule_for(graph, parameter, rule_of));
+    const ParameterRule rule = rule_for(graph, parameter, rule_of);
+    if (rule.row_clip > 0) {
+      graph.set_layer(parameter.layer);
+      clip_rows(graph, parameter.value, gradients[i], update.scalars, rule.row_clip);
+      graph.set_layer(kNone);
+    }
+    builder.add(parameter, gradients[i], rule);
   }
   builder.finish();
   const std::vector<ValueId> weights = squares_of(graph, counted_parameters, "no_parameters");

@@ -91,7 +91,7 @@ ParameterRule rule_for(const Graph& graph, const graph::Parameter& parameter, co
   const Value& value = graph.value(parameter.value);
   if (parameter.part.of.empty()) return rule_of(value.name, parameter.role);
   const ParameterRule whole = rule_of(parameter.part.of, parameter.role);
-  ParameterRule own;
+  ParameterRule own{.tensors = {}, .row_clip = whole.row_clip};
   int64_t begin = -parameter.part.first_row;
   for (const TensorRule& tensor : whole.tensors) {
     const int64_t end = tensor.rows > 0 ? begin + tensor.rows : value.shape[0];

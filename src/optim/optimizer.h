@@ -84,9 +84,11 @@ struct ParameterRule {
   // that the share of a weight that a step takes away stays the same. Empty: all 1. For optimizers that
   // update elements independently.
   std::vector<double> part_scales = {};
+  // Above 0: the gradient of each row of a matrix is limited relative to the row's weights (row_clip.h).
+  double row_clip = 0;
 };
 inline ParameterRule one_rule(const UpdateRule& rule) {
-  return {{{0, rule}}, {}};
+  return {.tensors = {{0, rule}}};
 }
 using RuleOf = std::function<ParameterRule(const std::string& name, graph::ParameterRole role)>;
 

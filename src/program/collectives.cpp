@@ -70,9 +70,11 @@ void reduce_in_place(Graph& graph) {
   std::map<ValueId, ValueId> now;  // by the sum: the accumulator
   for (Node& node : graph.nodes()) {
     if (node.phase != Phase::kUpdate) continue;
-    for (ValueId& input : node.inputs) {
-      const auto moved = now.find(input);
-      if (moved != now.end()) input = moved->second;
+    for (std::vector<ValueId>* operands : {&node.inputs, &node.outputs}) {
+      for (ValueId& operand : *operands) {
+        const auto moved = now.find(operand);
+        if (moved != now.end()) operand = moved->second;
+      }
     }
     if (node.op != &Reshard::def) continue;
     const auto& attrs = node.attrs.as<ReshardAttrs>();

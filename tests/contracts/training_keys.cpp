@@ -148,6 +148,37 @@ void clip_grad_norm(const std::string&) {
   }
 }
 
+// Limits the gradient of each row to a share of the row's weights.
+void clip_rows(const std::string&) {
+  Lab lab;
+  const Sets one = kStill + Sets{"training.steps=1", "training.clip_grad_norm=0"};
+  const Seen whole = lab.run(one);
+  const double limit = 0.02;
+  const Seen clipped = lab.run(one + Sets{"training.clip_rows=" + std::to_string(limit)});
+  const auto gradients = whole.states(1), limited = clipped.states(1), weights = whole.weights(1);
+  int64_t rows = 0, rows_limited = 0;
+  for (const auto& [name, weight] : weights) {
+    const Tensor &before = gradients.at("m/" + name), &after = limited.at("m/" + name);
+    const bool is_hidden = weight.shape.rank() == 2 && name.find("layers.") != std::string::npos;
+    const int64_t columns = is_hidden ? weight.shape[1] : weight.shape.elements();
+    for (int64_t row = 0; row < weight.shape.elements() / columns; ++row) {
+      const auto norm_of = [&](const Tensor& values) {
+        double sum = 0;
+        for (int64_t i = row * columns; i < (row + 1) * columns; ++i)
+          sum += std::pow(values.values[static_cast<size_t>(i)], 2);
+        return std::sqrt(sum);
+      };
+      const double most = is_hidden ? limit * std::max(norm_of(weight), 1e-3) : 1e9;
+      const double expected = std::min(norm_of(before), most);
+      EXPECT_NEAR(norm_of(after), expected, 1e-4 * expected) << name << " row " << row;
+      ++rows;
+      rows_limited += norm_of(before) > most ? 1 : 0;
+    }
+  }
+  EXPECT_GT(rows_limited, 0);
+  EXPECT_LT(rows_limited, rows);
+}
+
 // The learning rate of each curve at step s of N, with w steps of warmup and floor m, as documented.
 struct Curve {
   double lr = 0.01;
@@ -229,6 +260,7 @@ Contracts training_keys() {
           {"training.steps", steps},
           {"training.tokens", tokens},
           {"training.clip_grad_norm", clip_grad_norm},
+          {"training.clip_rows", clip_rows},
           {"training.batch_ramp", batch_ramp},
           {"training.length_warmup", length_warmup},
           {"schedule.name", curves},

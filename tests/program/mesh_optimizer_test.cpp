@@ -70,6 +70,12 @@ const Case kByRows{"by_rows", [](graph::ParameterRole role, const models::ModelC
                                                   {model.kv_width(), rule_with(kSteady)},
                                                   {model.kv_width(), half}}};
                    }};
+// Rows of matrices are limited, whatever part of a row a rank holds.
+const Case kRowClip{"row_clip", [](graph::ParameterRole role, const models::ModelConfig&) {
+                      optim::ParameterRule rule = optim::one_rule(rule_with(kSteadyAdamW));
+                      if (models::is_hidden_matrix(role)) rule.row_clip = 1e-3;
+                      return rule;
+                    }};
 
 // Each matrix of each expert is a tensor in the files.
 const Case kByExpert{
@@ -238,6 +244,11 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ShardedOptimizers,
                                           testing::Values("llama3-5m", "gpt2-124m"),
                                           testing::ValuesIn(kLayouts)),
                          name_of_case);
+INSTANTIATE_TEST_SUITE_P(RowClip, ShardedOptimizers,
+                         testing::Combine(testing::Values(kRowClip), testing::Values("llama3-5m"),
+                                          testing::Values(kLayouts[0], kLayouts[2], kLayouts[4],
+                                                          kLayouts[6])),
+                         name_of_case);
 INSTANTIATE_TEST_SUITE_P(Families, ShardedOptimizers,
                          testing::Combine(testing::Values(kMuon, kAdafactor),
                                           testing::Values("t5-small", "bert-tiny", "qwen3-0.6b",
@@ -261,6 +272,14 @@ INSTANTIATE_TEST_SUITE_P(Layouts, OptimizersOfExperts,
                          testing::Combine(testing::Values(kAdafactor, kByExpert, kMuon),
                                           testing::Values("mixtral-8x7b", "gpt-oss-20b", "llama4-50m"),
                                           testing::ValuesIn(kWithExperts)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(RowClip, TensorOptimizers,
+                         testing::Combine(testing::Values(kRowClip), testing::Values("gpt2-124m"),
+                                          testing::Values(kWithTensor[1], kWithTensor[2], kWithTensor[4])),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(RowClip, OptimizersOfExperts,
+                         testing::Combine(testing::Values(kRowClip), testing::Values("mixtral-8x7b"),
+                                          testing::Values(kWithExperts[2])),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Layouts, OptimizersInBytes,
                          testing::Combine(testing::Values(kInBytes, kFirstInBytes, kLastInBytes),

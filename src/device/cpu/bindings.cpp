@@ -39,6 +39,7 @@
 #include "ops/vocabulary/vocabulary.h"
 #include "optim/optimizers.h"
 #include "optim/router_bias/router_bias.h"
+#include "optim/row_clip/row_clip.h"
 #include "optim/scalars/scalars.h"
 
 namespace strata::device {
@@ -138,6 +139,8 @@ std::span<const Binding> cpu_bindings() {
         row<optim::SumOfPartials>(Cpu{}),
         row<optim::RootOfSum>(Cpu{}),
         row<optim::StepScalars>(Cpu{}),
+        row<optim::RowSquares>(Cpu{}),
+        row<optim::ClipRows>(Cpu{}),
         row<optim::RouterBiasUpdate>(Cpu{}),
         encoding_row<optim::AdamWUpdate>(Cpu{}),
         row<optim::MuonUpdate>(Cpu{}),

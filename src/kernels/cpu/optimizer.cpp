@@ -103,6 +103,15 @@ void SquaresAndDigest(const float* x, int64_t n, double* out, uint64_t* digest) 
   sum_of_squares<true>(x, n, out, digest);
 }
 
+void ScaleRow(const float* x, float factor, int64_t n, float* out) {
+  const hn::ScalableTag<float> d;
+  const auto step = static_cast<int64_t>(hn::Lanes(d));
+  const auto by = hn::Set(d, factor);
+  int64_t i = 0;
+  for (; i + step <= n; i += step) hn::StoreU(hn::Mul(hn::LoadU(d, x + i), by), d, out + i);
+  for (; i < n; ++i) out[i] = x[i] * factor;
+}
+
 void AdamW(const AdamWArrays& to, const AdamWFactors& f, int64_t n) {
   const Vector scale = constant(f.grad_scale), share1 = constant(f.one_minus_beta1),
                beta2 = constant(f.beta2);
@@ -166,15 +175,44 @@ namespace strata::cpu {
 
 HWY_EXPORT(SumOfSquares);
 HWY_EXPORT(SquaresAndDigest);
+HWY_EXPORT(ScaleRow);
 HWY_EXPORT(AdamW);
 HWY_EXPORT(AdoptFirst);
 HWY_EXPORT(Adopt);
 HWY_EXPORT(Lion);
 
+namespace {
+
+// Rows that one thread takes together.
+int64_t rows_at_once(int64_t columns) {
+  return std::max<int64_t>(1, kNormBlock / std::max<int64_t>(1, columns));
+}
+
+}  // namespace
+
 void sum_of_squares_partials(const float* x, int64_t n, double* partials) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(SumOfSquares);
   parallel_ranges(n, kNormBlock, [&](int64_t begin, int64_t end) {
     kernel(x + begin, end - begin, partials + begin / kNormBlock);
+  });
+}
+
+void row_squares(const float* x, int64_t rows, int64_t columns, double* squares) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(SumOfSquares);
+  parallel_ranges(rows, rows_at_once(columns), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) kernel(x + row * columns, columns, squares + row);
+  });
+}
+
+void scale_rows(const float* x, int64_t rows, int64_t columns, FunctionRef<float(int64_t)> factor,
+                float* out) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(ScaleRow);
+  parallel_ranges(rows, rows_at_once(columns), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float by = factor(row);
+      if (by == 1 && x == out) continue;
+      kernel(x + row * columns, by, columns, out + row * columns);
+    }
   });
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/function_ref.h"
 #include "kernels/cpu/gemm.h"
 #include "tensor/dtype.h"
 #include "tensor/update_scalars.h"
@@ -21,6 +22,11 @@ constexpr int64_t norm_partials(int64_t n) {
 void sum_of_squares_partials(const float* x, int64_t n, double* partials);
 // The same partials, and of each block the sum over its words i, modulo 2^64, of bits · (2i + 1).
 void squares_and_digests(const float* x, int64_t n, double* partials, uint64_t* digests);
+// squares[r]: the sum of squares of row r of x, [rows, columns], in f64.
+void row_squares(const float* x, int64_t rows, int64_t columns, double* squares);
+// out[r] = x[r] · factor(r), which may overwrite x; a row with the factor 1 is copied.
+void scale_rows(const float* x, int64_t rows, int64_t columns, FunctionRef<float(int64_t)> factor,
+                float* out);
 // *out = partials[0] + … + partials[n - 1], in that order.
 void reduce_sum(const double* partials, int64_t n, double* out);
 
