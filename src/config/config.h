@@ -304,8 +304,8 @@ struct RecoveryTable {
   int64_t max_lost_steps = 1000;
   LaterValue copies = std::string("auto");
   LaterValue peer_copies = std::string("auto");
-  LaterValue compare_replicas = std::string("auto");
-  LaterValue recompute_check = std::string("never");
+  Interval compare_replicas = kAutoInterval;
+  Interval recompute_check = {};  // never
 };
 
 struct ProfileTable {

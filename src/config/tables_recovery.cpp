@@ -29,10 +29,13 @@ TableSpec recovery_table() {
               between(0, kMostNumber)),
           later(key("copies", &T::copies, "Copies of the state in memory that outlives a rank.")),
           later(key("peer_copies", &T::peer_copies, "Copies of the state on other hosts.")),
-          later(key("compare_replicas", &T::compare_replicas,
-                    "How often weights and gradients of replicas are compared.")),
-          later(key("recompute_check", &T::recompute_check,
-                    "How often a neighbour's micro-batch is computed again and compared.")),
+          key("compare_replicas", &T::compare_replicas,
+              "How often the bits of weights and of summed gradients are compared between ranks that hold the "
+              "same ones: \"10 steps\" or \"never\"; auto: in every step.",
+              word("auto")),
+          key("recompute_check", &T::recompute_check,
+              "How often a rank computes the first micro-batch of its neighbour too, to compare their bits: "
+              "\"100 steps\" or \"never\". It costs two micro-batches."),
       });
 }
 

@@ -335,6 +335,18 @@ class Checker {
       report("recovery.snapshot", "found {}, expected steps, such as \"50 steps\", or \"never\"",
              to_string(recovery.snapshot));
     }
+    if (recovery.compare_replicas.kind != Interval::Kind::kNever &&
+        recovery.compare_replicas.kind != Interval::Kind::kAuto &&
+        recovery.compare_replicas.kind != Interval::Kind::kSteps) {
+      report("recovery.compare_replicas",
+             "found {}, expected steps, such as \"10 steps\", \"auto\" or \"never\"",
+             to_string(recovery.compare_replicas));
+    }
+    if (recovery.recompute_check.kind != Interval::Kind::kNever &&
+        recovery.recompute_check.kind != Interval::Kind::kSteps) {
+      report("recovery.recompute_check", "found {}, expected steps, such as \"100 steps\", or \"never\"",
+             to_string(recovery.recompute_check));
+    }
     if (!recovery.detection_delay.is_word() && recovery.snapshot.kind == Interval::Kind::kSteps &&
         recovery.snapshot.count > *recovery.detection_delay) {
       report(
@@ -384,7 +396,6 @@ class Checker {
              "rollback, rollback_skip or stop",
              action);
     }
-    if (rule.when == kCorruption) report(path + ".when", "found \"corruption\": not yet in this version");
     if (is_spike && !rule.window.is_word() && rule.preset == optim::SpikePreset::kOlmo && *rule.window < 20)
       report(path + ".window", "found {}: the rule could never fire; olmo needs 20 values", *rule.window);
     const int64_t last = config_.training.tokens ? 0 : config_.training.steps;

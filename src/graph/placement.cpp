@@ -39,6 +39,12 @@ Coordinates Mesh::coordinates(int64_t rank) const {
   return out;
 }
 
+int64_t Mesh::rank_at(const Coordinates& coordinates) const {
+  int64_t rank = 0;
+  for (size_t i = 0; i < kAxes; ++i) rank = rank * sizes_.values[i] + coordinates.values[i];
+  return rank;
+}
+
 std::span<const Axis> Mesh::shown_axes() const {
   return std::span(kAllAxes).subspan(size(Axis::kPipeline) == 1 ? 1 : 0);
 }

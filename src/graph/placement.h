@@ -102,6 +102,7 @@ class Mesh {
   int64_t batch_ranks() const;  // over which a batch is split by its sequences
   int64_t ranks() const;
   Coordinates coordinates(int64_t rank) const;
+  int64_t rank_at(const Coordinates& coordinates) const;
   // What people are shown: the pipeline only if there is one.
   std::span<const Axis> shown_axes() const;
 

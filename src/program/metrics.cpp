@@ -10,6 +10,12 @@ Metric::Metric(const Executor& executor, size_t program, graph::MetricKind kind,
     reports_ = executor.ranks().is_first_holder(executor.program(program).graph.value(value_).placements);
 }
 
+int64_t Metric::first_holder() const {
+  STRATA_CHECK(is_here(), "the program does not have this metric");
+  const Ranks& ranks = executor_->ranks();
+  return ranks.first_holder(executor_->program(program_).graph.value(value_).placements);
+}
+
 int64_t Metric::bytes() const {
   STRATA_CHECK(is_here(), "the program does not have this metric");
   return executor_->program(program_).graph.value(value_).bytes();

@@ -20,6 +20,9 @@ class Metric {
   // Whether sums over ranks take this rank's: of those that hold the same number the first reports it.
   bool is_reported() const { return reports_; }
 
+  // The first of the ranks that hold the same number: this rank if it reports it.
+  int64_t first_holder() const;
+
   // The first numbers, as many as `to` has; InternalError if the metric is absent.
   template <typename T>
   void read_into(std::span<T> to) const {

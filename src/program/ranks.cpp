@@ -97,9 +97,15 @@ comm::Communicator& Ranks::among(const std::vector<int32_t>& places) const {
 }
 
 bool Ranks::is_first_holder(const graph::Placements& placements) const {
-  return std::all_of(graph::kAllAxes.begin(), graph::kAllAxes.end(), [&](graph::Axis axis) {
-    return coordinates_[axis] == 0 || placements[axis] != graph::Placement::replicated();
-  });
+  return first_holder(placements) == world_.rank();
+}
+
+int64_t Ranks::first_holder(const graph::Placements& placements) const {
+  graph::Coordinates first = coordinates_;
+  for (const graph::Axis axis : graph::kAllAxes) {
+    if (placements[axis] == graph::Placement::replicated()) first[axis] = 0;
+  }
+  return mesh_.rank_at(first);
 }
 
 int64_t Ranks::batch_part() const {

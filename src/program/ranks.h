@@ -46,6 +46,7 @@ class Ranks {
   // Whether this is the first of the ranks that hold the same shard of a value with this placement: sums over
   // ranks include only that one.
   bool is_first_holder(const graph::Placements& placements) const;
+  int64_t first_holder(const graph::Placements& placements) const;  // that rank
   bool is_first() const { return world_.rank() == 0; }
   // Bytes that its groups hold outside the arena for everything prepared so far, excluding MPI's own buffers.
   int64_t staging_bytes() const;

@@ -96,6 +96,7 @@ class StatisticsAdder {
     find_head();
     watch_gradients();
     watch_weights();
+    watch_sums();
     watch_activations();
     watch_streams();
     insert();
@@ -241,22 +242,50 @@ class StatisticsAdder {
     measure(after(last), last, parameter.gradient, std::move(statistic), {.first = true});
   }
 
-  void watch_weights() {
-    std::vector<ValueId> digests;
+  // The digests of values that all norms of one kind read, and where these values are replicated.
+  struct Digests {
+    std::vector<ValueId> values = {};
     size_t last_norm = 0;
-    graph::Placements digest_placements = own_of(Value());
+    graph::Placements placements = {};
+  };
+  // Makes norm `i` give a digest of its input too.
+  void add_digest(size_t i, Digests& to) {
+    const ValueId x = old_[i].inputs.front();
+    to.values.push_back(add_digest(old_[i], x));
+    for (const Axis axis : graph::kAllAxes) {
+      if (graph_.mesh().size(axis) > 1 && graph_.placement(x, axis) != kWhole)
+        to.placements.set(axis, Placement::partial());
+    }
+    to.last_norm = i;
+  }
+  // Joins them in a metric.
+  void join(Digests&& digests, std::string name, graph::MetricKind kind) {
+    if (digests.values.empty()) return;
+    Value digest;
+    digest.name = std::move(name);
+    digest.dtype = DType::kI64;
+    digest.shape = {1};
+    digest.role = Role::kMetric;
+    digest.placements = digests.placements;
+    const ValueId id = graph_.add_value(std::move(digest));
+    graph_.set_metric(kind, id);
+    after_[digests.last_norm].push_back(node_like<ops::JoinDigests>(
+        old_[digests.last_norm], {.digests = std::move(digests.values)}, {.digest = id}, {}));
+  }
+
+  bool is_norm_in_update(size_t i) const {
+    return old_[i].phase == Phase::kUpdate && old_[i].op == &optim::SumOfSquares::def;
+  }
+
+  void watch_weights() {
+    Digests digests{.placements = own_of(Value())};
     for (size_t i = 0; i < old_.size(); ++i) {
-      if (old_[i].phase != Phase::kUpdate || old_[i].op != &optim::SumOfSquares::def) continue;
+      if (!is_norm_in_update(i)) continue;
       const ValueId x = old_[i].inputs.front();
       const auto found = parameter_of_.find(x);
       if (found == parameter_of_.end()) continue;
       const graph::Parameter& parameter = graph_.parameters()[found->second];
-      digests.push_back(add_digest(old_[i], x));
-      for (const Axis axis : graph::kAllAxes) {
-        if (graph_.mesh().size(axis) > 1 && graph_.placement(x, axis) != kWhole)
-          digest_placements.set(axis, Placement::partial());
-      }
-      last_norm = i;
+      add_digest(i, digests);
       Statistic statistic = of_parameter(Watched::kWeight, StatisticsGroup::kWeights, parameter);
       // A stage without the head may have its table, as the embedding.
       const bool is_head = x == head_ || (parameter.role == graph::ParameterRole::kEmbedding &&
@@ -266,17 +295,28 @@ class StatisticsAdder {
       measure(after_[i], i, x, std::move(statistic), {.row = is_head ? shape[shape.rank() - 1] : 0});
       watch_update(parameter);
     }
-    if (digests.empty()) return;
-    Value digest;
-    digest.name = "weights_digest";
-    digest.dtype = DType::kI64;
-    digest.shape = {1};
-    digest.role = Role::kMetric;
-    digest.placements = digest_placements;
-    const ValueId id = graph_.add_value(std::move(digest));
-    graph_.set_metric(graph::MetricKind::kWeightsDigest, id);
-    after_[last_norm].push_back(
-        node_like<ops::JoinDigests>(old_[last_norm], {.digests = std::move(digests)}, {.digest = id}, {}));
+    join(std::move(digests), "weights_digest", graph::MetricKind::kWeightsDigest);
+  }
+
+  // Gradients after their sum over the ranks, where several hold the same.
+  void watch_sums() {
+    Digests digests{.placements = own_of(Value())};
+    std::vector<size_t> norms;
+    graph::Placements placements = digests.placements;
+    for (size_t i = 0; i < old_.size(); ++i) {
+      if (!is_norm_in_update(i) || parameter_of_.contains(old_[i].inputs.front())) continue;
+      norms.push_back(i);
+      for (const Axis axis : graph::kAllAxes) {
+        if (graph_.placement(old_[i].inputs.front(), axis) != kWhole)
+          placements.set(axis, Placement::partial());
+      }
+    }
+    const bool has_replicas = std::any_of(graph::kAllAxes.begin(), graph::kAllAxes.end(), [&](Axis axis) {
+      return graph_.mesh().size(axis) > 1 && placements[axis] == kWhole;
+    });
+    if (!has_replicas) return;
+    for (const size_t i : norms) add_digest(i, digests);
+    join(std::move(digests), "gradients_digest", graph::MetricKind::kGradientsDigest);
   }
 
   // Makes a norm's node give the digest too; its id.

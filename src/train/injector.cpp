@@ -108,9 +108,9 @@ class Injector::Watch final : public program::Executor::Observer {
   }
 
   void instruction(size_t program, const Action& action, size_t index, double begin, double end) override {
-    if (before_ != nullptr) before_->instruction(program, action, index, begin, end);
     for (const auto& [at, act] : acts_)
       if (at == index) act();
+    if (before_ != nullptr) before_->instruction(program, action, index, begin, end);  // it sees the fault
   }
   bool wants_results() const override { return before_ != nullptr && before_->wants_results(); }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "comm/exchange.h"
 #include "train/injector.h"
 #include "train/training_loop.h"
 
@@ -30,6 +31,7 @@ std::string text_of(double value) {
 
 // "loss_spike (7.61, limit 4.37)"
 std::string finding_text(const std::string& rule, double measured, double limit) {
+  if (rule == "corruption") return rule;
   if (!std::isfinite(limit)) return fmt::format("{} ({})", rule, text_of(measured));
   return fmt::format("{} ({}, limit {})", rule, text_of(measured), text_of(limit));
 }
@@ -89,10 +91,22 @@ bool TrainingLoop::intervene(const Judgement& judged, Saves& saves, Reporter& re
   return false;
 }
 
-std::optional<TrainingState> TrainingLoop::restore(int64_t at_most) {
-  if (const TrainingState* state = snapshots_->find(at_most)) {
-    snapshots_->restore(state->step);
-    return *state;
+std::optional<TrainingState> TrainingLoop::restore(int64_t at_most, Reporter& reporter) {
+  while (const TrainingState* state = snapshots_->find(at_most)) {
+    const auto damaged =
+        comm::gather_texts(inputs_.ranks.all(), snapshots_->damaged_value(state->step).value_or(""));
+    const auto rank =
+        std::find_if(damaged.begin(), damaged.end(), [](const auto& one) { return !one.empty(); });
+    if (rank == damaged.end()) {
+      snapshots_->restore(state->step);
+      return *state;
+    }
+    report_corruption({.where = "snapshot",
+                       .found_by = "digest",
+                       .tensor = *rank,
+                       .rank = static_cast<int>(rank - damaged.begin())},
+                      record_.step, reporter);
+    snapshots_->drop(state->step);
   }
   if (snapshots_->has_any()) return std::nullopt;
   return options_.store.load_at_most(at_most, inputs_.model, *executor_);
@@ -104,8 +118,8 @@ void TrainingLoop::go_back(const Judgement& judged, Saves& saves, Reporter& repo
   saves.end();
   const Intervention* last = journal_.last_rollback();
   std::optional<TrainingState> target;
-  if (judged.rollback->older && last != nullptr) target = restore(*last->to_step - 1);
-  if (!target) target = restore(from - 1);
+  if (judged.rollback->older && last != nullptr) target = restore(*last->to_step - 1, reporter);
+  if (!target) target = restore(from - 1, reporter);
   if (!target) {
     give_up("there is no snapshot and no healthy checkpoint to go back to",
             "set recovery.snapshot or save checkpoints more often (checkpoint.interval)", saves, reporter);

@@ -172,7 +172,10 @@ std::vector<observe::LayerStatistics> layers_of(const StepStatistics& statistics
 }
 
 StatisticsWatch::StatisticsWatch(const program::Executor& executor, size_t program)
-    : executor_(executor), program_(program), digest_(executor, program, graph::MetricKind::kWeightsDigest) {
+    : executor_(executor),
+      program_(program),
+      weights_(executor, program, graph::MetricKind::kWeightsDigest),
+      gradients_(executor, program, graph::MetricKind::kGradientsDigest) {
   for (size_t i = 0; i < executor.program(program).statistics.size(); ++i)
     tables_.emplace_back(executor, program, graph::MetricKind::kStatistics, static_cast<int32_t>(i));
   find_values();
@@ -240,8 +243,12 @@ std::optional<StepStatistics> StatisticsWatch::read(double tokens) const {
   return statistics;
 }
 
-uint64_t StatisticsWatch::own_digest() const {
-  return digest_.is_here() ? static_cast<uint64_t>(digest_.read_reported<int64_t>()) : 0;
+uint64_t StatisticsWatch::digest_of(const program::Metric& metric) {
+  return metric.is_here() ? static_cast<uint64_t>(metric.read<int64_t>()) : 0;
+}
+
+int64_t StatisticsWatch::first_replica() const {
+  return weights_.is_here() ? weights_.first_holder() : executor_.ranks().world().rank();
 }
 
 uint64_t StatisticsWatch::joined_digest(const std::vector<uint64_t>& of_ranks) {

@@ -50,20 +50,24 @@ class StatisticsWatch {
   // After the step; nullopt if it measured nothing. `tokens`: with a target, over all ranks.
   std::optional<StepStatistics> read(double tokens) const;
 
-  // This rank's part of the digest of the weights, and the digest that those of all ranks make in their
-  // order.
-  uint64_t own_digest() const;
+  // Digests of what this rank holds, and the first rank that holds the same; 0: it has no weights, or no other
+  // rank holds the same gradients.
+  uint64_t weights_digest() const { return digest_of(weights_); }
+  uint64_t gradients_digest() const { return digest_of(gradients_); }
+  int64_t first_replica() const;
+  // The digest that the weights of all ranks make in their order; 0 for those that another rank has too.
   static uint64_t joined_digest(const std::vector<uint64_t>& of_ranks);
 
  private:
   void find_values();
+  static uint64_t digest_of(const program::Metric& metric);
 
   const program::Executor& executor_;
   size_t program_;
   bool all_ = false;
   int64_t mask_ = 0;  // of the step that runs
   bool has_layers_ = false;
-  program::Metric digest_;
+  program::Metric weights_, gradients_;      // digests
   std::vector<program::Metric> tables_;      // of this rank, as in Program::statistics
   std::vector<program::Statistic> values_;   // of all ranks
   std::vector<std::vector<size_t>> places_;  // by rank: the values of its tables

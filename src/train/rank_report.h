@@ -9,6 +9,17 @@
 
 namespace strata::training {
 
+// The halves of a digest of 64 bits: a double holds only 53.
+struct SplitDigest {
+  SplitDigest() = default;
+  explicit SplitDigest(uint64_t digest)
+      : high(static_cast<double>(digest >> 32)), low(static_cast<double>(digest & 0xffffffff)) {}
+  uint64_t joined() const { return static_cast<uint64_t>(high) << 32 | static_cast<uint64_t>(low); }
+  bool operator==(const SplitDigest&) const = default;
+
+  double high = 0, low = 0;
+};
+
 struct RankReport {
   double loss_sum = 0;
   double tokens = 0;                                   // valid targets
@@ -17,7 +28,10 @@ struct RankReport {
   double compute_seconds = 0;                          // of the step, excluding waits for other ranks
   double data_wait_seconds = 0;
   double memory_bytes = 0;
-  double digest_high = 0, digest_low = 0;       // halves of StatisticsWatch::own_digest
+  // Digests of weights and of gradients' sums, and the first rank with the same ones.
+  SplitDigest weights = {}, gradients = {};
+  double first_replica = 0;
+  SplitDigest judgement = {};                   // of the update and all that it is compared with
   double stops = 0, is_out_of_time = 0;         // 0 or 1
   double wants_evaluation = 0, wants_save = 0;  // only rank 0's are used
   double is_steered = 0;                        // 0 or 1: requests have arrived (rank 0)

@@ -93,6 +93,7 @@ std::vector<Recovery::Rule> Recovery::rules() const {
     add(RuleWhen::kLossSpike, RuleAction::kSkipUpdate);
     add(RuleWhen::kGradSpike, RuleAction::kSkipUpdate);
     add(RuleWhen::kLossHigh, RuleAction::kRollbackSkip);
+    add(RuleWhen::kCorruption, RuleAction::kRollback);
   }
   std::vector<Rule> rules;
   for (const config::RecoveryRule& one : given) {
@@ -176,7 +177,7 @@ std::optional<Recovery::Fired> Recovery::fired(const Rule& rule, const Observed&
     }
     case RuleWhen::kLogitGrowth:
       return observed.logit_max ? above(*observed.logit_max, rule.threshold) : std::nullopt;
-    case RuleWhen::kCorruption:
+    case RuleWhen::kCorruption:  // judge_corruption()
       break;
   }
   return std::nullopt;
@@ -236,9 +237,45 @@ void Recovery::act(const Rule& rule, size_t index, const Fired& fired, const Obs
   }
 }
 
+Judgement Recovery::judge_corruption(const Observed& observed, const Journal& journal) {
+  Judgement out;
+  const std::vector<Rule> all = rules();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].when == RuleWhen::kCorruption)
+      act(all[i], i, {.measured = 1, .limit = kNotANumber}, observed, journal, out);
+  }
+  const std::string found = text_of(*observed.corruption);
+  const bool acts = !out.interventions.empty() || out.rollback || !out.stop.empty();
+  if (!acts && observed.corruption->splits_ranks)
+    out.stop = fmt::format("{}, so that ranks judge the step in different ways", found);
+  if (!out.rollback) return out;
+  const auto before = std::count_if(
+      journal.interventions().begin(), journal.interventions().end(), [&](const Intervention& one) {
+        return one.rule == config::spelled(RuleWhen::kCorruption) && one.to_step &&
+               observed.step <= one.at_step + detection_delay(keys_);
+      });
+  if (before == 0) return out;
+  if (before == 1) {
+    out.rollback->older = true;
+    return out;
+  }
+  out.rollback.reset();
+  out.stop = observed.corruption->rank
+                 ? fmt::format(
+                       "{}, again after two rollbacks: the machine of rank {} stores or computes wrong "
+                       "values; start the run without it",
+                       found, *observed.corruption->rank)
+                 : fmt::format(
+                       "{}, again after two rollbacks; a third replica would show which machine stores or "
+                       "computes wrong values (parallel.replicate = 3)",
+                       found);
+  return out;
+}
+
 Judgement Recovery::judge(const Observed& observed, const Journal& journal) {
   Judgement out;
   const optim::GuardDecision& decision = observed.decision;
+  if (observed.corruption) return judge_corruption(observed, journal);
   if (decision.no_targets != 0) return out;
   const std::vector<Rule> all = rules();
   int guard = 0;

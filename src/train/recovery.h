@@ -12,6 +12,7 @@
 
 #include "config/config.h"
 #include "optim/guard.h"
+#include "train/corruption.h"
 #include "train/journal.h"
 #include "train/step_runner.h"
 
@@ -25,6 +26,7 @@ struct Observed {
   std::optional<double> logit_max = {};
   bool is_last = false;  // step of the run
   bool has_finite_weights = true;
+  std::optional<Corruption> corruption = {};
 };
 
 // A rule that fired without an intervention.
@@ -71,6 +73,8 @@ class Recovery {
     double measured = 0, limit = 0;
   };
   std::vector<Rule> rules() const;
+  // Ranks may differ in everything else that they observed.
+  Judgement judge_corruption(const Observed& observed, const Journal& journal);
   static std::optional<Fired> fired(const Rule& rule, const Observed& observed, int guard);
   void act(const Rule& rule, size_t index, const Fired& fired, const Observed& observed,
            const Journal& journal, Judgement& out);

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/hash.h"
+#include "base/parallel.h"
 #include "program/memory_report.h"
 #include "program/update.h"
 
@@ -47,11 +49,13 @@ bool has_snapshots(const config::RecoveryTable& keys, const program::ProgramSet&
          set.arena_bytes + program::save_staging_bytes(set) + snapshot_bytes(keys, set) <= budget;
 }
 
+bool is_snapshot_step(const config::RecoveryTable& keys, int64_t step) {
+  return keys.snapshot.kind == config::Interval::Kind::kSteps && step % keys.snapshot.count == 0;
+}
+
 bool is_snapshot_due(const config::RecoveryTable& keys, const StepRecord& record) {
-  if (keys.snapshot.kind != config::Interval::Kind::kSteps || record.step % keys.snapshot.count != 0)
-    return false;
-  // Only a state that nothing is known against.
-  return record.decision.skip == 0 && record.decision.fired == 0 && std::isfinite(record.param_norm);
+  return is_snapshot_step(keys, record.step) && record.decision.skip == 0 && record.decision.fired == 0 &&
+         std::isfinite(record.param_norm);
 }
 
 Snapshots::Snapshots(const program::Executor& executor, int64_t capacity)
@@ -83,6 +87,7 @@ void Snapshots::take(const TrainingState& state) {
     executor_.download(*value, to, value->bytes);
     to += value->bytes;
   }
+  next.digests = digests_of(next);
   next.history = program::guard_history(executor_);
   taken_.push_back(std::move(next));
 }
@@ -91,6 +96,31 @@ const TrainingState* Snapshots::find(int64_t at_most) const {
   for (auto one = taken_.rbegin(); one != taken_.rend(); ++one)
     if (one->state.step <= at_most) return &one->state;
   return nullptr;
+}
+
+std::vector<uint64_t> Snapshots::digests_of(const Snapshot& snapshot) const {
+  std::vector<uint64_t> digests(values_.size());
+  std::vector<const std::byte*> places;
+  const std::byte* at = snapshot.bytes.data();
+  for (const program::Persistent* value : values_) {
+    places.push_back(at);
+    at += value->bytes;
+  }
+  parallel_for(std::ssize(values_), [&](int64_t i) {
+    const auto value = static_cast<size_t>(i);
+    digests[value] = hash64(places[value], static_cast<size_t>(values_[value]->bytes));
+  });
+  return digests;
+}
+
+std::optional<std::string> Snapshots::damaged_value(int64_t step) const {
+  const auto one = std::find_if(taken_.begin(), taken_.end(),
+                                [&](const Snapshot& taken) { return taken.state.step == step; });
+  STRATA_CHECK(one != taken_.end(), "there is no snapshot of step {}", step);
+  const std::vector<uint64_t> now = digests_of(*one);
+  const auto [differs, was] = std::mismatch(now.begin(), now.end(), one->digests.begin());
+  if (differs == now.end()) return std::nullopt;
+  return values_[static_cast<size_t>(differs - now.begin())]->name;
 }
 
 void Snapshots::restore(int64_t step) {
@@ -106,6 +136,10 @@ void Snapshots::restore(int64_t step) {
 
 void Snapshots::drop_after(int64_t step) {
   std::erase_if(taken_, [&](const Snapshot& one) { return one.state.step > step; });
+}
+
+void Snapshots::drop(int64_t step) {
+  std::erase_if(taken_, [&](const Snapshot& one) { return one.state.step == step; });
 }
 
 std::span<std::byte> Snapshots::bytes_of(int64_t step) {

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "config/run_config.h"
@@ -23,7 +25,8 @@ int64_t snapshot_bytes(const config::RecoveryTable& keys, const program::Program
 // enough next to the arena and the copies for saves.
 bool has_snapshots(const config::RecoveryTable& keys, const program::ProgramSet& set);
 
-// Whether a snapshot is taken after this step.
+// Whether a snapshot is taken after this step: if it is one of the interval's, and nothing is known against it.
+bool is_snapshot_step(const config::RecoveryTable& keys, int64_t step);
 bool is_snapshot_due(const config::RecoveryTable& keys, const StepRecord& record);
 
 // All ranks construct one, and take and restore at the same steps. Memory is allocated when a snapshot is
@@ -39,9 +42,12 @@ class Snapshots {
   void take(const TrainingState& state);
   // The newest of at most this step; nullptr: none.
   const TrainingState* find(int64_t at_most) const;
+  // The first value of a snapshot whose bits are no longer those that were copied; nullopt: it is intact.
+  std::optional<std::string> damaged_value(int64_t step) const;
   // Copies the state of find(step) back to the device; the caller then packs the weights. `step` has one.
   void restore(int64_t step);
   void drop_after(int64_t step);
+  void drop(int64_t step);
 
   // The copy of a value in the snapshot of a step: for injected errors. Empty if there is none.
   std::span<std::byte> bytes_of(int64_t step);
@@ -50,9 +56,11 @@ class Snapshots {
   struct Snapshot {
     TrainingState state;
     std::vector<std::byte> bytes;
+    std::vector<uint64_t> digests;  // of each value
     optim::GuardHistory history;
   };
   std::vector<Snapshot>::iterator at(int64_t step);
+  std::vector<uint64_t> digests_of(const Snapshot& snapshot) const;
 
   const program::Executor& executor_;
   size_t capacity_;

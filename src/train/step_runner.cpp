@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "program/update.h"
 #include "train/injector.h"
 #include "train/loss_terms.h"
+#include "train/recompute_check.h"
 #include "train/reporter.h"
 
 namespace strata::training {
@@ -88,6 +90,7 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
     program::write_terms(executor_, terms_);
   }
   statistics_->begin(record.step, config::steps_between(inputs_.config.log.layers));
+  if (check_ != nullptr && check_->is_due(record.step)) check_->begin(position, program_);
   // From here to the end of the update the program decides, not the host.
   run_schedule(record.step, batch, before_update);
   record.grad_norm = grad_norm_.read<float>();
@@ -100,22 +103,39 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
 void StepRunner::run_schedule(int64_t step, const data::HostBatch& batch,
                               const std::function<void()>& before_update) {
   using program::Segment;
-  const program::Program& program = executor_.program(program_);
-  const program::Script& script = program.script;
+  const program::Script& script = executor_.program(program_).script;
+  bool checks = check_ != nullptr && check_->is_due(step);
+  if (checks) check_->compute_next();
   for (size_t i = 0; i < script.size(); ++i) {
-    const program::Action& action = script[i];
-    inputs_.ranks.world().doing(fmt::format("step {}, {}", step, program::str(action)));
-    // A rank's first chunk reads a micro-batch first.
-    if (action.segment == Segment::kForward && action.chunk == 0) {
-      executor_.upload_rows(program_, batch.rows(samples_->shape()),
-                            action.micro_batch * program.request.sequences, action.micro_batch);
+    if (checks && !is_of_micro_batch(script[i].segment)) {
+      if (check_->must_repeat()) {
+        for (size_t again = 0; again < i; ++again) run_action(step, again, batch, true);
+        check_->must_repeat();
+      }
+      checks = false;
     }
-    if (action.segment == Segment::kUpdate) before_update();
-    if (injector_ != nullptr) injector_->before_action(action);
-    executor_.run_in_script(program_, i, true);
-    if (injector_ != nullptr) injector_->after_action();
+    if (script[i].segment == Segment::kUpdate) before_update();
+    run_action(step, i, batch, checks);
   }
   if (injector_ != nullptr) injector_->after_update();
+}
+
+void StepRunner::run_action(int64_t step, size_t at, const data::HostBatch& batch, bool checks) {
+  const program::Program& program = executor_.program(program_);
+  const program::Action& action = program.script[at];
+  inputs_.ranks.world().doing(fmt::format("step {}, {}", step, program::str(action)));
+  // A rank's first chunk reads a micro-batch first.
+  if (action.segment == program::Segment::kForward && action.chunk == 0) {
+    executor_.upload_rows(program_, batch.rows(samples_->shape()),
+                          action.micro_batch * program.request.sequences, action.micro_batch);
+  }
+  const bool is_checked = checks && action.micro_batch == 0;
+  if (is_checked) check_->own().begin();
+  if (injector_ != nullptr) injector_->before_action(action);
+  // What starts early could not run again.
+  executor_.run_in_script(program_, at, !checks);
+  if (injector_ != nullptr) injector_->after_action();
+  if (is_checked) check_->own().end();
 }
 
 RankReport StepRunner::report(const StepRecord& record) {
@@ -132,9 +152,12 @@ RankReport StepRunner::report(const StepRecord& record) {
       mine.mtp_loss += sum / static_cast<double>(terms) / static_cast<double>(layers_with_terms());
   }
   mine.memory_bytes = static_cast<double>(resident_bytes());
-  const uint64_t digest = statistics_->own_digest();
-  mine.digest_high = static_cast<double>(digest >> 32);
-  mine.digest_low = static_cast<double>(digest & 0xffffffff);
+  mine.weights = SplitDigest(statistics_->weights_digest());
+  mine.gradients = SplitDigest(statistics_->gradients_digest());
+  const optim::GuardHistory history = program::guard_history(executor_);
+  const auto digest_of = [](const auto& value) { return hash64(&value, sizeof value); };
+  mine.judgement = SplitDigest(digest_of(record.decision) + 31 * digest_of(history));
+  mine.first_replica = static_cast<double>(statistics_->first_replica());
   const double waited = executor_.seconds_waited();
   mine.compute_seconds -= waited - std::exchange(seconds_waited_, waited);
   return mine;
@@ -149,7 +172,8 @@ void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) {
     record.balance_loss += one.balance_loss_sum;
     record.router_z_loss += one.router_z_loss_sum;
     further += one.mtp_loss;
-    digests.push_back(static_cast<uint64_t>(one.digest_high) << 32 | static_cast<uint64_t>(one.digest_low));
+    const bool is_first = static_cast<size_t>(one.first_replica) == digests.size();
+    digests.push_back(is_first ? one.weights.joined() : 0);
   }
   if (tokens > 0) {
     record.balance_loss /= tokens;

@@ -19,6 +19,7 @@
 namespace strata::training {
 
 class Injector;
+class RecomputeCheck;
 
 // What a step's update depends on besides the configuration.
 struct StepSettings {
@@ -43,6 +44,9 @@ class StepRunner {
   // After a change of the configuration.
   void changed() { schedule_ = config::schedule_of(inputs_.config); }
 
+  // Whether ranks check each other's computation, by recovery.recompute_check.
+  void check(RecomputeCheck* check) { check_ = check; }
+
   // Runs the step after `position`, which may have moved anywhere. Calls `before_update` before weights and
   // optimizer states change. The record has no losses yet.
   StepRecord run(const RunPosition& position, const StepSettings& settings,
@@ -60,6 +64,7 @@ class StepRunner {
   config::BatchPart part_of(int64_t batch) const;  // this rank's rows of a batch
   void take_program(const config::StepSize& size);
   void run_schedule(int64_t step, const data::HostBatch& batch, const std::function<void()>& before_update);
+  void run_action(int64_t step, size_t at, const data::HostBatch& batch, bool checks);
   // Number of layers that predict further tokens and had targets in this step.
   int64_t layers_with_terms() const;
 
@@ -73,6 +78,7 @@ class StepRunner {
   std::vector<program::Metric> further_;  // sums of the losses of further tokens
   ExpertWatch experts_;
   Injector* injector_ = nullptr;
+  RecomputeCheck* check_ = nullptr;
   std::optional<StatisticsWatch> statistics_;  // of program_
   NoiseScale noise_;
   std::shared_ptr<const data::SampleSource> samples_;

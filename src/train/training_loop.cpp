@@ -12,6 +12,8 @@
 #include "train/evaluations.h"
 #include "train/flops_meter.h"
 #include "train/injector.h"
+#include "train/recompute_check.h"
+#include "train/replicas.h"
 #include "train/resume.h"
 #include "train/run_save.h"
 #include "train/start_report.h"
@@ -121,6 +123,9 @@ void TrainingLoop::finish(Reporter& reporter, RunEnd end) {
 RunEnd TrainingLoop::loop(Reporter& reporter) {
   StepRunner steps(inputs_, *executor_, position_);
   StepExchange exchange(inputs_.ranks.all());
+  const ReplicaCheck replicas(inputs_, *executor_);
+  RecomputeCheck recompute(inputs_, *executor_);
+  steps.check(&recompute);
   report_start(reporter, inputs_, position_, *executor_, options_.changes);
   Stopping stopping(options_.stop, inputs_);
   Evaluations evaluations(inputs_, *executor_);
@@ -181,13 +186,23 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     flops.add_to(record_, all.size(), position_.total_steps() - step);
     traces.end(step);
 
+    const bool is_kept = all.front().wants_save != 0 || is_snapshot_step(inputs_.config.recovery, step);
+    std::optional<Corruption> corruption;
+    if (replicas.is_due(step, is_kept)) corruption = ReplicaCheck::compare(all);
+    if (recompute.is_due(step) && recompute.found()) {
+      report_corruption(*recompute.found(), step, reporter);
+      if (!recompute.is_mended()) corruption = recompute.found();
+    } else if (corruption) {
+      report_corruption(*corruption, step, reporter);
+    }
     const Judgement judged =
         recovery_.judge({.step = step,
                          .decision = record_.decision,
                          .history = program::guard_history(*executor_),
                          .logit_max = record_.statistics ? record_.statistics->logit_max : std::nullopt,
                          .is_last = step >= position_.total_steps(),
-                         .has_finite_weights = std::isfinite(record_.param_norm)},
+                         .has_finite_weights = std::isfinite(record_.param_norm),
+                         .corruption = corruption},
                         journal_);
     position_.advance();
     reporter.total_steps(position_.total_steps());

@@ -84,7 +84,7 @@ class TrainingLoop {
   bool intervene(const Judgement& judged, Saves& saves, Reporter& reporter);
   void go_back(const Judgement& judged, Saves& saves, Reporter& reporter);
   // Restores the newest state of at most this step; nullopt: there is none.
-  std::optional<TrainingState> restore(int64_t at_most);
+  std::optional<TrainingState> restore(int64_t at_most, Reporter& reporter);
   void record_intervention(const Intervention& one, Reporter& reporter);
   void write_journal();
   [[noreturn]] void give_up(const std::string& why, const std::string& advice, Saves& saves,

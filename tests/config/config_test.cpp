@@ -44,9 +44,8 @@ TEST(RunConfigTest, DefaultsMatchTheInterface) {
 
 // Keys reserved for later versions are "not yet" with any value, and never unknown.
 TEST(RunConfigTest, KeysOfLaterVersionsAreNotYet) {
-  for (const char* set :
-       {"recovery.copies=never", "recovery.peer_copies=2", "recovery.compare_replicas=\"10 steps\"",
-        "recovery.recompute_check=\"5 steps\"", "log.histograms=\"1 steps\"", "log.prometheus=\":9000\""}) {
+  for (const char* set : {"recovery.copies=never", "recovery.peer_copies=2", "log.histograms=\"1 steps\"",
+                          "log.prometheus=\":9000\""}) {
     const std::string issues = issues_in(kMinimal, {set});
     const std::string key = std::string(set).substr(0, std::string(set).find('='));
     EXPECT_NE(issues.find(key + ": found"), std::string::npos) << set << "\n" << issues;

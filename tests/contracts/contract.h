@@ -34,6 +34,7 @@ Contracts training_keys();        // training, schedule
 Contracts optimizer_keys();       // optimizer with sub-tables and groups
 Contracts keeping_keys();         // checkpoint, eval, eval.set
 Contracts recovery_keys();        // recovery, log.alert_command
+Contracts corruption_keys();      // recovery.compare_replicas, recovery.recompute_check
 
 // Options.
 Contracts training_options();    // init, train, explain, config, presets, bench, doctor, man, completions

@@ -11,13 +11,10 @@ struct Values {
   std::string other, usual;
 };
 const std::map<std::string, Values>& values() {
-  static const std::map<std::string, Values> kValues{
-      {"recovery.copies", {"\"20 steps\"", "\"auto\""}},
-      {"recovery.peer_copies", {"1", "\"auto\""}},
-      {"recovery.compare_replicas", {"\"10 steps\"", "\"auto\""}},
-      {"recovery.recompute_check", {"\"100 steps\"", "\"never\""}},
-      {"log.histograms", {"\"1 steps\"", "\"100 steps\""}},
-      {"log.prometheus", {"\":9000\"", ""}}};
+  static const std::map<std::string, Values> kValues{{"recovery.copies", {"\"20 steps\"", "\"auto\""}},
+                                                     {"recovery.peer_copies", {"1", "\"auto\""}},
+                                                     {"log.histograms", {"\"1 steps\"", "\"100 steps\""}},
+                                                     {"log.prometheus", {"\":9000\"", ""}}};
   return kValues;
 }
 

@@ -347,8 +347,7 @@ void when(const std::string&) {
   const std::string growth = "when = \"logit_growth\"\nthreshold = ";
   EXPECT_EQ(first_alert(lab, growth + "1e-9", {"log.layers=\"1 steps\""}), 1);
   EXPECT_FALSE(first_alert(lab, growth + "1e9", learns));
-  const std::string later = lab.refusal({}, rule_of("when = \"corruption\"\naction = \"alert\""));
-  EXPECT_TRUE(has(later, "not yet")) << later;
+  EXPECT_FALSE(first_alert(lab, "when = \"corruption\"", learns));
   EXPECT_TRUE(has(lab.refusal({}, rule_of("action = \"alert\"")), "recovery.rule.0.when"));
 }
 
