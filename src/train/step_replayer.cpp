@@ -45,9 +45,7 @@ void StepReplayer::go_to(int64_t step) {
 
 StepRecord StepReplayer::run() {
   const int64_t done = position_.step();
-  if (apply_settings(journal_.settings(done, done), config_, position_)) steps_->changed();
-  if (const auto sequences = journal_.batch_at(done)) position_.set_batch(*sequences);
-  if (const auto sample = journal_.jump_at(done)) position_.jump_to(*sample);
+  if (apply_journal(journal_, config_, position_)) steps_->changed();
   if (injector_) injector_->before_step(done + 1);
   StepRecord record = steps_->run(position_, step_settings(journal_, recovery_, position_.step() + 1), [] {});
   const RankReport mine = steps_->report(record);
