@@ -1,6 +1,6 @@
 #include "train/step_replayer.h"
 
-#include <fmt/core.h>
+#include <algorithm>
 
 #include "base/error.h"
 #include "program/initialize.h"
@@ -62,7 +62,7 @@ TrainingState StepReplayer::state() const {
   return position_.state();
 }
 
-std::string StepReplayer::samples_of(int64_t micro_batch) const {
+StepReplayer::SampleRange StepReplayer::samples_of(int64_t micro_batch) const {
   const int64_t batch = position_.size().sequences;
   const config::BatchPart part =
       config::batch_part(batch, inputs_.ranks.batch_part(), inputs_.ranks.batch_parts());
@@ -72,10 +72,9 @@ std::string StepReplayer::samples_of(int64_t micro_batch) const {
     first += micro_batch * rows;
     count = std::min(rows, part.first + part.rows - first);
   }
-  const auto& skip = position_.samples()->skip();
-  const int64_t begin = position_.next_sample() + first;
-  if (count <= 0) return "no samples";
-  return fmt::format("samples {} to {}", skip.global_of(begin), skip.global_of(begin + count - 1));
+  // The last batch of bounded data may have empty rows.
+  first += position_.next_sample();
+  return {first, std::clamp<int64_t>(samples().total_samples() - first, 0, count)};
 }
 
 }  // namespace strata::training
