@@ -23,8 +23,8 @@ struct VerbGroup {
   std::initializer_list<AddVerb> verbs;
 };
 // Names reserved for later versions.
-constexpr std::string_view kLater[] = {"plan", "simulate", "scale", "launch",   "watch",
-                                       "runs", "compare",  "sweep", "data find"};
+constexpr std::string_view kLater[] = {"plan",  "simulate", "scale",   "launch",
+                                       "watch", "runs",     "compare", "sweep"};
 
 // Names the nearest verb for a mistyped one, which a parser would call an unexpected argument. Options before
 // a verb are skipped: none of them takes a value.

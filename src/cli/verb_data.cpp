@@ -1,4 +1,4 @@
-// strata data build|inspect|filter|dedup|tokenize
+// strata data build|inspect|filter|dedup|tokenize; find is in verb_data_find.cpp
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -318,6 +318,8 @@ void add_data(Verb root) {
                              .json = shown->json}));
     return 0;
   });
+
+  add_data_find(verb);
 
   Verb filter_verb =
       verb.verb("filter", "Run filters without a recipe",

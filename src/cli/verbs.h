@@ -8,6 +8,7 @@ namespace strata::cli {
 // verb_NAME.cpp each.
 void add_bench(Verb root);
 void add_data(Verb root);
+void add_data_find(Verb data);
 void add_branch(Verb root);
 void add_replay(Verb root);
 void add_check(Verb root);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -16,6 +17,7 @@
 #include "program/initialize.h"
 #include "program/update.h"
 #include "train/injector.h"
+#include "train/past_run.h"
 #include "train/resume.h"
 #include "train/run_store.h"
 #include "train/shared_run.h"
@@ -28,16 +30,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-config::RunConfig config_of_run(const Path& run) {
-  auto stored = config::read_stored_config(run);
-  if (!stored) {
-    throw ConfigError("[strata replay] {} holds no run: it has no run.toml; give the folder of a run",
-                      run.string());
-  }
-  stored->run.folder = run.string();
-  stored->run.chosen.clear();  // nothing is chosen again
-  return *stored;
-}
+constexpr const char* kVerb = "replay";
 
 // The run's record of a step, and the machine on which it was made.
 struct Recorded {
@@ -83,20 +76,20 @@ bool equals(const Json& recorded, const char* name, double value) {
   return one.is_number() && one.get<double>() == value;
 }
 
-// The value that comes first in the step, of all ranks.
+// The value that comes first in the step, of all ranks. Only the first rank, whose result is used, reads the
+// documents.
 std::optional<ReplayedValue> first_of_all(const program::Ranks& ranks,
-                                          const std::optional<ComputedValue>& mine,
-                                          const StepReplayer& steps) {
+                                          const std::optional<ComputedValue>& mine, const StepReplayer& steps,
+                                          const config::RunPlan& plan) {
   std::string text;
   if (mine) {
-    Json json{{"place", mine->place},
-              {"instruction", mine->instruction},
-              {"tensor", mine->tensor},
-              {"layer", mine->layer},
-              {"documents", steps.samples_of(mine->micro_batch)}};
+    const StepReplayer::SampleRange samples = steps.samples_of(mine->micro_batch);
+    const Json json{{"place", mine->place}, {"instruction", mine->instruction}, {"tensor", mine->tensor},
+                    {"layer", mine->layer}, {"first", samples.first},           {"count", samples.count}};
     text = json.dump();
   }
   std::optional<ReplayedValue> first;
+  StepReplayer::SampleRange samples;
   int64_t place = std::numeric_limits<int64_t>::max();
   int rank = 0;
   for (const std::string& one : comm::gather_texts(ranks.all(), text)) {
@@ -105,13 +98,13 @@ std::optional<ReplayedValue> first_of_all(const program::Ranks& ranks,
     const Json json = Json::parse(one);
     if (json.at("place").get<int64_t>() >= place) continue;
     place = json.at("place").get<int64_t>();
-    first = ReplayedValue{.instruction = json.at("instruction"),
-                          .tensor = json.at("tensor"),
-                          .layer = {},
-                          .rank = from,
-                          .documents = json.at("documents")};
+    first = ReplayedValue{
+        .instruction = json.at("instruction"), .tensor = json.at("tensor"), .layer = {}, .rank = from};
+    samples = {json.at("first").get<int64_t>(), json.at("count").get<int64_t>()};
     if (const auto layer = json.at("layer").get<int64_t>(); layer >= 0) first->layer = layer;
   }
+  if (first && ranks.is_first())
+    first->documents = RunDocuments(plan.config, plan.data).of(steps.samples(), samples.first, samples.count);
   return first;
 }
 
@@ -123,14 +116,10 @@ Replay replay_run(comm::World& world, const ReplayOptions& options, const config
   set_compute_threads(static_cast<int>(*config.device.threads));
   flush_denormals();
   const RunStore store(files, options.run, RunStore::Role::kReader);
-  const config::RankPlace place{.ranks = world.size(), .local_ranks = world.local_size()};
   if (world.rank() == 0) {
-    config::PlanOptions planned{.files = files, .place = place, .stored = config};
-    planned.stored_tokenizer = store.stored_tokenizer().value_or(Path());
-    planned.places.clear();
-    for (int64_t stage = 0; stage < std::max<int64_t>(1, config.parallel.pipeline); ++stage)
-      planned.places.push_back(static_cast<int32_t>(stage));
-    shared.plan = config::make_plan(config, planned);
+    std::vector<int32_t> stages(static_cast<size_t>(std::max<int64_t>(1, config.parallel.pipeline)));
+    std::iota(stages.begin(), stages.end(), 0);
+    shared.plan = plan_of_run(files, options.run, config, std::move(stages));
   }
   world.barrier();
   const config::RunPlan& plan = *shared.plan;
@@ -162,10 +151,10 @@ Replay replay_run(comm::World& world, const ReplayOptions& options, const config
     use(digests);
   };
   observed([&](const StepDigests& first) {
-    out.first_nonfinite = first_of_all(ranks, finite ? std::nullopt : first.first_nonfinite(), steps);
+    out.first_nonfinite = first_of_all(ranks, finite ? std::nullopt : first.first_nonfinite(), steps, plan);
     if (out.same) return;
     observed([&](const StepDigests& second) {
-      out.first_difference = first_of_all(ranks, second.first_difference(first), steps);
+      out.first_difference = first_of_all(ranks, second.first_difference(first), steps, plan);
     });
   });
   return out;
@@ -174,11 +163,11 @@ Replay replay_run(comm::World& world, const ReplayOptions& options, const config
 }  // namespace
 
 int64_t ranks_of_run(const Path& run) {
-  return config::mesh_of(config_of_run(run)).ranks();
+  return config::mesh_of(config_of_run(run, kVerb)).ranks();
 }
 
 Replay replay_on_threads(const ReplayOptions& options, int ranks) {
-  const config::RunConfig config = config_of_run(options.run);
+  const config::RunConfig config = config_of_run(options.run, kVerb);
   const int64_t made_with = config::mesh_of(config).ranks();
   if (made_with != ranks) {
     throw ConfigError(

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/file.h"
 #include "comm/world.h"
+#include "train/run_documents.h"
 
 namespace strata::training {
 
@@ -16,7 +18,8 @@ struct ReplayedValue {
   std::string tensor;
   std::optional<int64_t> layer;
   int rank = 0;
-  std::string documents;  // the samples that the instruction worked on: "samples 120 to 123"
+  std::vector<SampleDocument> documents =
+      {};  // that the instruction worked on: of a micro-batch or of the step
 };
 
 struct Replay {

@@ -8,7 +8,7 @@
 
 namespace strata::training {
 
-RunPosition::RunPosition(const RunInputs& inputs, const TrainingState& state)
+RunPosition::RunPosition(const SampleInputs& inputs, const TrainingState& state)
     : inputs_(inputs), ramps_(inputs.config) {
   continue_from(state);
 }

@@ -19,7 +19,9 @@ namespace strata::training {
 class RunPosition {
  public:
   // `state`: the current position; default: before the first step of a new run.
-  RunPosition(const RunInputs& inputs, const TrainingState& state);
+  RunPosition(const SampleInputs& inputs, const TrainingState& state);
+  RunPosition(const RunInputs& inputs, const TrainingState& state)
+      : RunPosition(inputs.of_samples(), state) {}
 
   // Moves to the position of `state`, forward or backward. Makes a new order of samples; it begins at the
   // state's next sample if a setting that determines the order has changed.
@@ -63,7 +65,7 @@ class RunPosition {
   int64_t steps_asked_for() const;
   int64_t steps_with_data() const;  // INT64_MAX for unbounded data
 
-  RunInputs inputs_;
+  SampleInputs inputs_;
   config::Ramps ramps_;
   std::shared_ptr<const data::SampleSource> samples_;
   bool reordered_ = false;

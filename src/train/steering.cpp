@@ -20,6 +20,14 @@ bool apply_settings(const std::vector<Effect>& settings, config::RunConfig& conf
   return !config::compare(before, config).empty();
 }
 
+bool apply_journal(const Journal& journal, config::RunConfig& config, RunPosition& position) {
+  const int64_t done = position.step();
+  const bool changed = apply_settings(journal.settings(done, done), config, position);
+  if (const auto sequences = journal.batch_at(done)) position.set_batch(*sequences);
+  if (const auto sample = journal.jump_at(done)) position.jump_to(*sample);
+  return changed;
+}
+
 Steering::Steering(FileSystem& files, const RunInputs& inputs, const program::Executor& executor,
                    config::RunConfig& config)
     : inputs_(inputs),

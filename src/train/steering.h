@@ -40,6 +40,10 @@ struct SteeringEffects {
 // them. Returns whether one has changed.
 bool apply_settings(const std::vector<Effect>& settings, config::RunConfig& config, RunPosition& position);
 
+// Applies the journal's entries for the step after `position`: settings, the batch, a jump. Returns whether a
+// setting has changed.
+bool apply_journal(const Journal& journal, config::RunConfig& config, RunPosition& position);
+
 // All ranks construct one for the run's own configuration, which it changes. `executor` must outlive it.
 // Used by one thread.
 class Steering {

@@ -1,6 +1,6 @@
 #include "train/step_replayer.h"
 
-#include <fmt/core.h>
+#include <algorithm>
 
 #include "base/error.h"
 #include "program/initialize.h"
@@ -45,9 +45,7 @@ void StepReplayer::go_to(int64_t step) {
 
 StepRecord StepReplayer::run() {
   const int64_t done = position_.step();
-  if (apply_settings(journal_.settings(done, done), config_, position_)) steps_->changed();
-  if (const auto sequences = journal_.batch_at(done)) position_.set_batch(*sequences);
-  if (const auto sample = journal_.jump_at(done)) position_.jump_to(*sample);
+  if (apply_journal(journal_, config_, position_)) steps_->changed();
   if (injector_) injector_->before_step(done + 1);
   StepRecord record = steps_->run(position_, step_settings(journal_, recovery_, position_.step() + 1), [] {});
   const RankReport mine = steps_->report(record);
@@ -64,7 +62,7 @@ TrainingState StepReplayer::state() const {
   return position_.state();
 }
 
-std::string StepReplayer::samples_of(int64_t micro_batch) const {
+StepReplayer::SampleRange StepReplayer::samples_of(int64_t micro_batch) const {
   const int64_t batch = position_.size().sequences;
   const config::BatchPart part =
       config::batch_part(batch, inputs_.ranks.batch_part(), inputs_.ranks.batch_parts());
@@ -74,10 +72,9 @@ std::string StepReplayer::samples_of(int64_t micro_batch) const {
     first += micro_batch * rows;
     count = std::min(rows, part.first + part.rows - first);
   }
-  const auto& skip = position_.samples()->skip();
-  const int64_t begin = position_.next_sample() + first;
-  if (count <= 0) return "no samples";
-  return fmt::format("samples {} to {}", skip.global_of(begin), skip.global_of(begin + count - 1));
+  // The last batch of bounded data may have empty rows.
+  first += position_.next_sample();
+  return {first, std::clamp<int64_t>(samples().total_samples() - first, 0, count)};
 }
 
 }  // namespace strata::training

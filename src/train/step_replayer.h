@@ -35,8 +35,13 @@ class StepReplayer {
 
   program::Executor& executor() { return *executor_; }
   size_t program() const { return steps_->program(); }
-  // The global samples of a micro-batch of the next step on this rank, or of the whole step (-1).
-  std::string samples_of(int64_t micro_batch) const;
+  // The samples of a micro-batch of the next step on this rank, or of its part of the whole step (-1), as
+  // samples() numbers them.
+  struct SampleRange {
+    int64_t first = 0, count = 0;
+  };
+  SampleRange samples_of(int64_t micro_batch) const;
+  const data::SampleSource& samples() const { return *position_.samples(); }
 
  private:
   config::RunConfig config_;  // with the settings of the journal; inputs_ refers to it

@@ -14,6 +14,7 @@
 #include "fixtures/tiny_run.h"
 #include "library/branch.h"
 #include "library/steering.h"
+#include "train/find_documents.h"
 
 namespace strata::library {
 namespace {
@@ -156,6 +157,16 @@ TEST(Steering, SkippedSamplesAndIntervalsTakeEffect) {
   const std::vector<double> samples = training::values_of(folder, "first_sample");
   EXPECT_LT(samples[first - 2], 80000);
   EXPECT_EQ(samples[first - 1], 80000);
+  // Also for `strata data find`, which reads the journal.
+  int64_t found = 0;
+  for (const size_t step : {first - 1, first}) {
+    const training::FindOptions options{.run = folder, .step = static_cast<int64_t>(step)};
+    training::find_documents(options, [&](const training::FoundDocument& one) {
+      ++found;
+      EXPECT_EQ(one.what.sample >= 80000, step == first) << one.what.sample;
+    });
+  }
+  EXPECT_GE(found, 16);
   EXPECT_GE(training::values_of(folder, "eval/valid/loss").size(), 3u);
   EXPECT_EQ(checkpoint::list_checkpoints(folder / "checkpoints").size(), 2u);
 }

@@ -325,6 +325,60 @@ void inspect_tokens(const std::string&) {
       desk.object("data inspect out/tokens/input.bin --json --limit 1")["first"][0].contains("text"));
 }
 
+// Two steps of two samples of 16 tokens; the texts are encoded again here.
+void find(const std::string&) {
+  const Desk desk;
+  desk.train();
+  const data::Tokenizer tokenizer = data::Tokenizer::load(desk.path("tokenizer.json"));
+  const std::vector<json> texts = desk.lines("corpus.jsonl");
+  const auto lines = [&](const std::string& words) { return desk.strata("data find run " + words).lines(); };
+  std::vector<json> of_steps;
+  for (const int64_t step : {1, 2}) {
+    std::map<int64_t, int64_t> tokens;  // by sample
+    for (const json& line : lines("--json --step " + std::to_string(step))) {
+      EXPECT_EQ(line["step"], step);
+      EXPECT_EQ(line["source"], "train");
+      EXPECT_TRUE(has(line["file"], "corpus.jsonl"));
+      const auto document = line["document"].get<size_t>();
+      ASSERT_LT(document, texts.size());
+      EXPECT_EQ(line["id"], texts[document]["id"]);
+      EXPECT_EQ(line["trained"], true);
+      std::vector<int32_t> ids;
+      tokenizer.encode(texts[document]["text"].get<std::string>(), ids);
+      EXPECT_LE(line["first_token"].get<int64_t>() + line["tokens"].get<int64_t>(), std::ssize(ids) + 1);
+      tokens[line["sample"].get<int64_t>()] += line["tokens"].get<int64_t>();
+      of_steps.push_back(line);
+    }
+    EXPECT_EQ(tokens, (std::map<int64_t, int64_t>{{2 * step - 2, 16}, {2 * step - 1, 16}}));
+  }
+  const json& first = of_steps.front();
+  std::vector<json> expected;
+  for (const json& line : of_steps)
+    if (line["id"] == first["id"]) expected.push_back(line);
+  EXPECT_EQ(lines("--json --document " + first["id"].get<std::string>()), expected);
+  EXPECT_EQ(lines("--json --document corpus.jsonl:" + dump_json(first["document"])), expected);
+  EXPECT_TRUE(has(desk.strata("data find run --step 1").out, "step 1  sample 0  train: "));
+  // Token files of a data build have the ids of its documents.
+  desk.object(
+      "data tokenize corpus.jsonl --tokenizer tokenizer.json -o built --set output.documents=true --json");
+  std::string toml = desk.read("run.toml");
+  const std::string train = "train = [\"corpus.jsonl\"]";
+  desk.put("built.toml", toml.replace(toml.find(train), train.size(), "build = \"built\""));
+  EXPECT_EQ(desk.strata("train built.toml --set run.folder=\"other\"").code, 0);
+  const std::vector<json> built = desk.strata("data find other --step 1 --json").lines();
+  EXPECT_GE(built.size(), 2u);
+  for (const json& line : built) {
+    EXPECT_TRUE(has(line["file"], "built/tokens/input.bin"));
+    EXPECT_EQ(line["id"], texts[line["document"].get<size_t>()]["id"]);
+  }
+  EXPECT_TRUE(has(desk.refused("data find run --step 3"), "ends with step 2"));
+  EXPECT_TRUE(has(desk.refused("data find run --document d99"), "d99"));
+  desk.refused("data find run");
+  desk.refused("data find run --step 1 --document d1");
+  desk.refused("data find run --step 0");
+  desk.refused("data find nowhere --step 1");
+}
+
 }  // namespace
 
 Contracts data_options() {
@@ -339,6 +393,10 @@ Contracts data_options() {
                  {"data inspect --text", inspect},
                  {"data inspect --id", inspect},
                  {"data inspect --json", inspect},
+                 {"data find RUN", find},
+                 {"data find --step", find},
+                 {"data find --document", find},
+                 {"data find --json", find},
                  {"data filter --stage", filter_stage},
                  {"data dedup --stage", dedup_stage},
                  {"data tokenize --tokenizer", format},

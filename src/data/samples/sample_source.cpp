@@ -183,15 +183,8 @@ int64_t SampleSource::tokens(int64_t first, int64_t sequences) const {
   int64_t places = 0;
   std::vector<BestFitPlan::Piece> pieces;
   for (int64_t i = 0; i < rows; ++i) {
-    const Place at = place(first + i);
-    const Source& source = sources_[static_cast<size_t>(at.source)];
-    if (!at.rest && !source.plan) {
-      places += shape_.window;
-      continue;
-    }
-    if (at.rest) source.rest->row(at.window, pieces);
-    const auto row = at.rest ? std::span<const BestFitPlan::Piece>(pieces) : source.plan->row(at.window);
-    for (const BestFitPlan::Piece& piece : row) places += piece.length;
+    text_of(place(first + i), pieces);
+    for (const BestFitPlan::Piece& piece : pieces) places += piece.length;
   }
   // A window of span corruption is longer than its encoder's row.
   return places * options_.sequence_length / shape_.window;
@@ -279,6 +272,18 @@ SampleSource::Place SampleSource::place(int64_t sample) const {
     window = static_cast<int64_t>(order(static_cast<uint64_t>(window)));
   }
   return {k, at.epoch, window, global, at.rest};
+}
+
+void SampleSource::text_of(const Place& at, std::vector<BestFitPlan::Piece>& out) const {
+  const Source& source = sources_[static_cast<size_t>(at.source)];
+  if (at.rest) {
+    source.rest->row(at.window, out);
+  } else if (source.plan) {
+    const auto row = source.plan->row(at.window);
+    out.assign(row.begin(), row.end());
+  } else {
+    out.assign(1, {at.window * shape_.window, static_cast<int32_t>(shape_.window), shape_.look_ahead > 0});
+  }
 }
 
 int64_t SampleSource::fill(int64_t first, int64_t sequences, const Batch& out, BatchScratch& scratch) const {

@@ -7,7 +7,6 @@
 // source of a sample (mixture.h). With best-fit packing the windows are the rows of its plan.
 // Samples have two numbers: the global one, used by data.skip and reported in metrics as first_sample, and
 // the one that counts only those that are trained on.
-// one that counts only those that are trained on.
 #pragma once
 
 #include <cstdint>
@@ -86,6 +85,9 @@ class SampleSource {
     bool rest = false;  // `window` counts the rows of the rest of an epoch (epoch_rest.h)
   };
   Place place(int64_t sample) const;
+  // The text ranges of a row, in the order of its places, with one token for each place that holds text. The
+  // token after a range that is only predicted is not in it. `out` is reused.
+  void text_of(const Place& at, std::vector<BestFitPlan::Piece>& out) const;
   const SkipRanges& skip() const { return skip_; }
   // How often a source has been read once `trained` samples were, of all sources together.
   double epochs(int64_t source, int64_t trained) const;

@@ -72,17 +72,25 @@ size_t TokenCorpus::segment_of(int64_t position) const {
          1;
 }
 
-void TokenCorpus::read(int64_t begin, int64_t n, int32_t* out) const {
+void TokenCorpus::for_each_part(
+    int64_t begin, int64_t n,
+    FunctionRef<void(const TokenSegment&, int64_t first, int64_t count)> part) const {
   STRATA_CHECK(begin >= 0 && n >= 0 && begin + n <= tokens(), "tokens {} + {} of {}", begin, n, tokens());
   if (n == 0) return;
   for (size_t s = segment_of(begin); n > 0; ++s) {
     const int64_t inside = begin - starts_[s];
     const int64_t count = std::min(n, segments_[s].tokens - inside);
-    segments_[s].file->read(segments_[s].begin + inside, count, out);
-    out += count;
+    part(segments_[s], segments_[s].begin + inside, count);
     begin += count;
     n -= count;
   }
+}
+
+void TokenCorpus::read(int64_t begin, int64_t n, int32_t* out) const {
+  for_each_part(begin, n, [&](const TokenSegment& segment, int64_t first, int64_t count) {
+    segment.file->read(first, count, out);
+    out += count;
+  });
 }
 
 void TokenCorpus::mark_document_starts(int64_t begin, int64_t n, const int32_t* ids, uint8_t* starts) const {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "data/tokens/token_file.h"
 
 namespace strata::data {
@@ -28,6 +29,11 @@ class TokenCorpus {
   const std::vector<TokenSegment>& segments() const { return segments_; }
 
   void read(int64_t begin, int64_t n, int32_t* out) const;
+
+  // Calls `part` for the tokens [begin, begin + n) in each segment that holds some of them, in order; `first`
+  // is the number of the first one in the segment's file.
+  void for_each_part(int64_t begin, int64_t n,
+                     FunctionRef<void(const TokenSegment&, int64_t first, int64_t count)> part) const;
 
   // starts[j] = 1 if token begin + j is the first of a document, else 0, for j in [0, n); `ids` are these
   // tokens as read. A document ends at the ends in the file's table, after each end-of-text id, and at the

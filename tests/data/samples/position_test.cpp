@@ -45,6 +45,8 @@ class Data {
       ASSERT_EQ(batch.positions[i], static_cast<int64_t>(i) - begin);
     }
     EXPECT_EQ(targets, counted);
+    for (int64_t i = 0; i < samples; ++i)
+      expect_text(source_.place(first + i), &batch.tokens[static_cast<size_t>(i * source_.shape().tokens)]);
     next_ = source_.skip().global_of(first + samples - 1) + 1;
   }
 
@@ -61,6 +63,20 @@ class Data {
   }
 
  private:
+  // The text ranges of a row are the tokens of its places.
+  void expect_text(const SampleSource::Place& at, const int32_t* row) const {
+    std::vector<BestFitPlan::Piece> pieces;
+    source_.text_of(at, pieces);
+    const TokenCorpus& corpus = specs_[static_cast<size_t>(at.source)].corpus;
+    std::vector<int32_t> ids;
+    for (const BestFitPlan::Piece& piece : pieces) {
+      ids.resize(static_cast<size_t>(piece.length));
+      corpus.read(piece.begin, piece.length, ids.data());
+      EXPECT_TRUE(std::equal(ids.begin(), ids.end(), row));
+      row += piece.length;
+    }
+  }
+
   std::vector<SampleSourceSpec> specs_;
   SampleSource source_;
   int64_t next_ = 0;
