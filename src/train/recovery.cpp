@@ -275,7 +275,10 @@ Judgement Recovery::judge_corruption(const Observed& observed, const Journal& jo
 Judgement Recovery::judge(const Observed& observed, const Journal& journal) {
   Judgement out;
   const optim::GuardDecision& decision = observed.decision;
-  if (observed.corruption) return judge_corruption(observed, journal);
+  if (observed.corruption) {
+    out = judge_corruption(observed, journal);
+    if (out.rollback || !out.interventions.empty() || !out.stop.empty()) return out;
+  }
   if (decision.no_targets != 0) return out;
   const std::vector<Rule> all = rules();
   int guard = 0;

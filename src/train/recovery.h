@@ -73,7 +73,7 @@ class Recovery {
     double measured = 0, limit = 0;
   };
   std::vector<Rule> rules() const;
-  // Ranks may differ in everything else that they observed.
+  // If it neither acts nor stops the run, all ranks have observed the same.
   Judgement judge_corruption(const Observed& observed, const Journal& journal);
   static std::optional<Fired> fired(const Rule& rule, const Observed& observed, int guard);
   void act(const Rule& rule, size_t index, const Fired& fired, const Observed& observed,
