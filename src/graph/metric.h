@@ -31,10 +31,12 @@ enum class MetricKind : uint8_t {
   kGuardHistory,  // u8, what steps are compared with (optim::GuardHistory): device state
   kDecision,      // u8, whether the update was made and why (optim::GuardDecision)
   // What a rank holds, for the host to add up (program/statistics.h).
-  kStatisticsMask,   // i64[1], bits of the statistics that are on; the host writes it before the step
-  kStatistics,       // f64[kStatisticsNumbers]; index: that in Program::statistics
-  kWeightsDigest,    // i64[1], of the bits of this rank's weights after the update
-  kGradientsDigest,  // i64[1], of its gradients' sums over the ranks, where other ranks hold the same
+  kStatisticsMask,  // i64[1], bits of the statistics that are on; the host writes it before the step
+  kStatistics,      // f64[kStatisticsNumbers]; index: that in Program::statistics
+  kWeightsDigest,   // i64[1], of the bits of this rank's weights after the update
+  // Where other ranks hold the same:
+  kGradientsDigest,    // i64[1], of its gradients' sums over the ranks
+  kUsedWeightsDigest,  // i64[1], of its weights before the update
 };
 std::string_view name_of(MetricKind kind);
 // Counts of a layer's router, which are added up over ranks once in a step.

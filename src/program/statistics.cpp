@@ -317,6 +317,36 @@ class StatisticsAdder {
     if (!has_replicas) return;
     for (const size_t i : norms) add_digest(i, digests);
     join(std::move(digests), "gradients_digest", graph::MetricKind::kGradientsDigest);
+    watch_used_weights(norms.empty() ? 0 : norms.back());
+  }
+
+  // The weights as the step has read them: the update may round a wrong bit away.
+  void watch_used_weights(size_t norm) {
+    Digests digests{.last_norm = old_.size() - 1, .placements = own_of(Value())};
+    for (const graph::Parameter& parameter : graph_.parameters()) {
+      const auto writers = in_update_.find(parameter.value);
+      if (writers == in_update_.end()) continue;
+      const size_t first = writers->second.front();
+      const Value& value = graph_.value(parameter.value);
+      const int64_t blocks = (value.shape.elements() + ops::kDigestBlock - 1) / ops::kDigestBlock;
+      const auto blocks_of = [&](DType dtype, std::string name) {
+        Value out;
+        out.name = std::move(name) + value.name;
+        out.dtype = dtype;
+        out.shape = {blocks};
+        out.placements = own_of(value);
+        return out;
+      };
+      const ValueId partials = graph_.add_value(blocks_of(DType::kF64, "used_squares."));
+      digests.values.push_back(graph_.add_value(blocks_of(DType::kI64, "used_digests.")));
+      before_[first].push_back(node_like<ops::SquaresAndDigests>(
+          old_[norm], {.x = parameter.value}, {.partials = partials, .digests = digests.values.back()}, {}));
+      for (const Axis axis : graph::kAllAxes) {
+        if (graph_.mesh().size(axis) > 1 && graph_.placement(parameter.value, axis) != kWhole)
+          digests.placements.set(axis, Placement::partial());
+      }
+    }
+    join(std::move(digests), "used_weights_digest", graph::MetricKind::kUsedWeightsDigest);
   }
 
   // Makes a norm's node give the digest too; its id.

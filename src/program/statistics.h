@@ -56,7 +56,8 @@ struct StatisticsOptions {
   bool is_sequential = true;  // is_sequential(script)
 };
 // Adds the instructions to a rank's graph, for which localize() was called. Finds values by ops and roles. A value that is not on this rank has none. Norms of parameters also give a digest of their
-// bits, the metric kWeightsDigest; those of gradients kGradientsDigest, if other ranks hold the same.
+// bits, the metric kWeightsDigest; if other ranks hold the same, those of
+// gradients kGradientsDigest, and kUsedWeightsDigest is of the weights before the update.
 std::vector<Statistic> statistics_pass(graph::Graph& graph, const StatisticsOptions& options);
 
 // Turns groups on for the steps that follow. Initially all are off.

@@ -175,7 +175,8 @@ StatisticsWatch::StatisticsWatch(const program::Executor& executor, size_t progr
     : executor_(executor),
       program_(program),
       weights_(executor, program, graph::MetricKind::kWeightsDigest),
-      gradients_(executor, program, graph::MetricKind::kGradientsDigest) {
+      gradients_(executor, program, graph::MetricKind::kGradientsDigest),
+      used_weights_(executor, program, graph::MetricKind::kUsedWeightsDigest) {
   for (size_t i = 0; i < executor.program(program).statistics.size(); ++i)
     tables_.emplace_back(executor, program, graph::MetricKind::kStatistics, static_cast<int32_t>(i));
   find_values();

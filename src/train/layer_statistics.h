@@ -54,6 +54,7 @@ class StatisticsWatch {
   // rank holds the same gradients.
   uint64_t weights_digest() const { return digest_of(weights_); }
   uint64_t gradients_digest() const { return digest_of(gradients_); }
+  uint64_t used_weights_digest() const { return digest_of(used_weights_); }
   int64_t first_replica() const;
   // The digest that the weights of all ranks make in their order; 0 for those that another rank has too.
   static uint64_t joined_digest(const std::vector<uint64_t>& of_ranks);
@@ -67,10 +68,10 @@ class StatisticsWatch {
   bool all_ = false;
   int64_t mask_ = 0;  // of the step that runs
   bool has_layers_ = false;
-  program::Metric weights_, gradients_;      // digests
-  std::vector<program::Metric> tables_;      // of this rank, as in Program::statistics
-  std::vector<program::Statistic> values_;   // of all ranks
-  std::vector<std::vector<size_t>> places_;  // by rank: the values of its tables
+  program::Metric weights_, gradients_, used_weights_;  // digests
+  std::vector<program::Metric> tables_;                 // of this rank, as in Program::statistics
+  std::vector<program::Statistic> values_;              // of all ranks
+  std::vector<std::vector<size_t>> places_;             // by rank: the values of its tables
 };
 
 // 16 hexadecimal digits, as metrics.jsonl has it.

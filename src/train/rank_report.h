@@ -28,8 +28,8 @@ struct RankReport {
   double compute_seconds = 0;                          // of the step, excluding waits for other ranks
   double data_wait_seconds = 0;
   double memory_bytes = 0;
-  // Digests of weights and of gradients' sums, and the first rank with the same ones.
-  SplitDigest weights = {}, gradients = {};
+  // Digests of weights before and after the update and of gradients' sums, and the first rank with the same ones.
+  SplitDigest used_weights = {}, weights = {}, gradients = {};
   double first_replica = 0;
   SplitDigest judgement = {};                   // of the update and all that it is compared with
   double stops = 0, is_out_of_time = 0;         // 0 or 1

@@ -42,11 +42,16 @@ std::optional<Corruption> difference(const std::vector<RankReport>& all) {
     replicas[static_cast<int>(all[rank].first_replica)].push_back(static_cast<int>(rank));
     every.push_back(static_cast<int>(rank));
   }
-  for (const auto& [first, ranks] : replicas) {
-    if (auto found = difference_among(all, ranks, &RankReport::gradients, "gradients")) return found;
-  }
-  for (const auto& [first, ranks] : replicas) {
-    if (auto found = difference_among(all, ranks, &RankReport::weights, "weights")) return found;
+  struct Held {
+    ReportedDigest digest;
+    const char* name;
+  };
+  for (const Held& held :
+       {Held{&RankReport::used_weights, "weights"}, Held{&RankReport::gradients, "gradients"},
+        Held{&RankReport::weights, "weights"}}) {
+    for (const auto& [first, ranks] : replicas) {
+      if (auto found = difference_among(all, ranks, held.digest, held.name)) return found;
+    }
   }
   return difference_among(all, every, &RankReport::judgement, "losses");
 }

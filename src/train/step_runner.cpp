@@ -152,6 +152,7 @@ RankReport StepRunner::report(const StepRecord& record) {
       mine.mtp_loss += sum / static_cast<double>(terms) / static_cast<double>(layers_with_terms());
   }
   mine.memory_bytes = static_cast<double>(resident_bytes());
+  mine.used_weights = SplitDigest(statistics_->used_weights_digest());
   mine.weights = SplitDigest(statistics_->weights_digest());
   mine.gradients = SplitDigest(statistics_->gradients_digest());
   const optim::GuardHistory history = program::guard_history(executor_);

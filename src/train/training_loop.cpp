@@ -291,7 +291,7 @@ void TrainingLoop::take_snapshot() {
 
 SteeringEffects TrainingLoop::steer(Steering& steering, bool ends, Reporter& reporter) {
   const std::string text = comm::broadcast_text(inputs_.ranks.all(), steering.poll(position_, ends));
-  const SteeringEffects effects = steering.apply(text);
+  SteeringEffects effects = steering.apply(text);
   const auto skips = [](const Steered& one) { return one.change.key == "data.skip"; };
   if (std::any_of(effects.changes.begin(), effects.changes.end(), skips))
     position_.continue_from(position_.state());

@@ -18,7 +18,7 @@ namespace {
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // A run's history in which every accepted step has these values.
-optim::GuardHistory history_of(std::vector<double> losses) {
+optim::GuardHistory history_of(const std::vector<double>& losses) {
   optim::GuardHistory history;
   for (const double loss : losses) optim::decide({}, loss, 1, true, 0, history);
   return history;
