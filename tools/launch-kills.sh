@@ -50,7 +50,7 @@ for round in $(seq 1000); do
     code=0
     wait "$launch" || code=$?
     # Three kills without a save in between end the run; the same command resumes it.
-    [ "$code" = 137 ] || break
+    [ "$code" = 137 ] || [ "$code" = 141 ] || break
   done
   [ "$code" = 0 ] || { echo "round $round on $n ranks ended with $code" >&2; tail -n 20 "$work/log-$round" >&2; exit 1; }
   [ "$(bits "$whole")" = "$(bits "$run")" ] || { echo "round $round on $n ranks: other bits than without failures" >&2; exit 1; }

@@ -61,6 +61,8 @@ EndKind kind_of_end(int code, LauncherKind launcher) {
       break;
   }
   if (code >= 134 && code <= 139) return EndKind::kCrash;
+  // SIGPIPE: Open MPI's mpirun or a rank wrote to one that had just died.
+  if (code == 141) return EndKind::kCrash;
   // MPICH's mpiexec returns the signal.
   if (launcher == LauncherKind::kHydra && (code == 6 || code == 9 || code == 11)) return EndKind::kCrash;
   return EndKind::kOther;

@@ -16,7 +16,7 @@ enum class EndKind {
   kUser,         // 2, 3, 5, 130, 143: a restart would end in the same way, or is not wanted
   kTimeLimit,    // 75
   kEnvironment,  // 4: files, network, a lost or hung rank
-  kCrash,        // 134 to 139, with MPICH 6, 9 and 11: a rank was ended by a signal
+  kCrash,        // 134 to 139 and 141, with MPICH 6, 9 and 11: a rank was ended by a signal
   kBug,          // 1
   kOther,        // the launcher's own
 };
