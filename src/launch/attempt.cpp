@@ -21,6 +21,8 @@ namespace {
 constexpr size_t kKept = size_t{64} << 10;  // of the output, for the first failure
 // How long the launcher may exist after one of its ranks has ended. Ranks of a run end within a moment of each other.
 constexpr double kPatience = 60;
+// The same if no process of the launcher is left: Open MPI's mpirun sometimes waits for itself after a rank was killed.
+constexpr double kAlonePatience = 3, kAloneCheck = 0.5;
 constexpr double kForceSeconds = 5;  // after a second signal, for the launcher's own clean-up
 constexpr double kEndSeconds = 10;   // for processes to be gone once they are killed
 constexpr int kPollMilliseconds = 50;
@@ -102,13 +104,14 @@ bool StopSignals::wait(double seconds) {
 }
 
 AttemptResult run_attempt(const std::vector<std::string>& command, const std::vector<std::string>& variables,
-                          RankWatch& watch, StopSignals& signals) {
+                          bool has_children, RankWatch& watch, StopSignals& signals) {
   AttemptResult result;
   result.began = unix_seconds();
   ProcessTree tree(command, variables);
   OutputCopy output;
   double forced = INFINITY, rank_ended = INFINITY;  // monotonic seconds
-  bool is_asked = false;
+  double checked = monotonic_seconds(), alone = INFINITY;
+  bool is_asked = false, had_children = false;
   while (!tree.code()) {
     watch.look();
     std::vector<pollfd> ready = {{tree.output().get(), POLLIN, 0},
@@ -139,6 +142,16 @@ AttemptResult run_attempt(const std::vector<std::string>& command, const std::ve
     }
     watch.look();
     if (watch.first_end() && std::isinf(rank_ended)) rank_ended = now;
+    if (has_children && now > checked + kAloneCheck) {
+      checked = now;
+      const bool has_any = tree.has_children();
+      had_children = had_children || has_any;
+      alone = has_any || !had_children ? INFINITY : std::min(alone, now);
+    }
+    if (now > alone + kAlonePatience) {
+      log_warning("launch: {} does not end although its ranks have; killing it", command.front());
+      tree.end_all(0);
+    }
     if (now > forced + kForceSeconds || now > rank_ended + kPatience) tree.end_all(0);
   }
   result.code = *tree.code();

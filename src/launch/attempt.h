@@ -45,9 +45,10 @@ struct AttemptResult {
 
 // Runs the launcher and copies its output to this process's. The first signal asks the ranks to save and stop: they get
 // SIGUSR1, which every launcher passes on without ending them by force. A second SIGINT or SIGTERM ends them by force.
-// If the launcher does not end long after a rank has, it is killed.
+// If the launcher does not end long after a rank has, it is killed; `has_children`: also if none of the processes that it
+// started on this host runs any more.
 AttemptResult run_attempt(const std::vector<std::string>& command, const std::vector<std::string>& variables,
-                          RankWatch& watch, StopSignals& signals);
+                          bool has_children, RankWatch& watch, StopSignals& signals);
 
 // What strata launch returns for an attempt that it was asked to stop: 130, 143 or 75 after a clean end.
 int code_after_stop(int code, int signal);

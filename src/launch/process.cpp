@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/kernel_files.h"
 
 extern char** environ;
 
@@ -208,6 +209,16 @@ std::vector<pid_t> ProcessTree::descendants() const {
     }
   }
   return out;
+}
+
+bool ProcessTree::has_children() const {
+  const std::vector<pid_t> all = descendants();
+  return std::any_of(all.begin(), all.end(), [&](pid_t id) {
+    // Zombies have ended.
+    const std::string text = kernel_file(fmt::format("/proc/{}/stat", id));
+    const size_t after = text.rfind(')');
+    return id != id_ && after != std::string::npos && after + 2 < text.size() && text[after + 2] != 'Z';
+  });
 }
 
 bool ProcessTree::end_all(double seconds) {

@@ -46,6 +46,8 @@ class ProcessTree {
   void send(int signal) const;
   // The exit code of the first process, or 128 + the signal that ended it; nullopt: it runs.
   std::optional<int> code();
+  // Whether anything that the first process started on this host still runs.
+  bool has_children() const;
   // Kills all of them and returns once they are gone. False: some still exist after `seconds`, in a system call that
   // cannot be interrupted.
   bool end_all(double seconds);

@@ -247,9 +247,9 @@ class Supervisor {
     saved_before_ = newest_saved_step(run_, memory_.path());
     const uint64_t discarded_before = size_of(run_ / "metrics.discarded.jsonl");
     RankWatch watch(memory_.path(), last_attempt_);
-    AttemptResult result =
-        run_attempt(start_command(launcher_, start),
-                    {fmt::format("{}={}", training::kLaunchAttempt, last_attempt_)}, watch, signals_);
+    AttemptResult result = run_attempt(start_command(launcher_, start),
+                                       {fmt::format("{}={}", training::kLaunchAttempt, last_attempt_)},
+                                       launcher_.kind != LauncherKind::kSlurm, watch, signals_);
     if (signals_.first() != 0) result.code = code_after_stop(result.code, signals_.first());
     if (result.left_processes) {
       log_warning("launch: processes of attempt {} cannot be killed; they wait in the kernel", last_attempt_);
