@@ -4,8 +4,8 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(modules GLOBAL PROPERTY STRATA_MODULES)
-# The command line and its benchmarks are the program's.
-list(REMOVE_ITEM modules strata_cli strata_benchmarks)
+# The command line, its benchmarks and the supervision of processes are the program's.
+list(REMOVE_ITEM modules strata_cli strata_benchmarks strata_launch)
 set(objects)
 set(libraries)
 foreach(module ${modules})

@@ -43,7 +43,7 @@ set(STRATA_MODULES_WITHOUT_PCH base kernels_cpu)
 # Modules that run once at startup or wait for files and devices. They are compiled with -O1, like the tests, because
 # compile time matters more than their run time.
 set(STRATA_MODULES_RUN_ONCE cli config observe hardware models layers graph ops optim parallel program device checkpoint interop_torch
-    interop inference evaluation diagnosis train library benchmarks)
+    interop inference evaluation diagnosis train launch library benchmarks)
 if(NOT STRATA_SANITIZE)
   set(STRATA_RUN_ONCE_OPTIONS "$<$<CONFIG:Release>:-O1;-g0>")
 endif()

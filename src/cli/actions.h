@@ -31,6 +31,19 @@ struct TrainOptions {
 };
 int run_training(const TrainOptions& options);
 
+// strata launch [-n N] [--hosts FILE] [--spares N] [--max-restarts N] RUN.toml [--set KEY=VALUE]…
+// [--accept-changes]
+struct LaunchCommand {
+  std::vector<std::string> inputs = {};  // as of TrainOptions
+  std::vector<std::string> sets = {};
+  std::optional<int64_t> ranks = {};  // those of the hosts, or of the layout
+  std::string hosts = {};             // a file; empty: this host, or the Slurm job's
+  int64_t spares = 0;
+  std::optional<int64_t> max_restarts = {};
+  bool accept_changes = false;
+};
+int run_launch(const LaunchCommand& command);
+
 // strata stop|save|set RUN …
 struct ControlOptions {
   std::string run = {};                       // its folder

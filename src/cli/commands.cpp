@@ -23,8 +23,7 @@ struct VerbGroup {
   std::initializer_list<AddVerb> verbs;
 };
 // Names reserved for later versions.
-constexpr std::string_view kLater[] = {"plan",  "simulate", "scale",   "launch",
-                                       "watch", "runs",     "compare", "sweep"};
+constexpr std::string_view kLater[] = {"plan", "simulate", "scale", "watch", "runs", "compare", "sweep"};
 
 // Names the nearest verb for a mistyped one, which a parser would call an unexpected argument. Options before
 // a verb are skipped: none of them takes a value.
@@ -86,7 +85,7 @@ CommandLine strata_commands() {
       "strata train corpus.txt");
   // In the order of help, grouped by task.
   const VerbGroup groups[] = {
-      {"Train a model", {add_init, add_train, add_explain, add_config, add_presets}},
+      {"Train a model", {add_init, add_train, add_launch, add_explain, add_config, add_presets}},
       {"Steer a running run", {add_stop, add_save, add_set, add_branch, add_replay}},
       {"Prepare data", {add_data, add_tokenizer}},
       {"Use and measure a model", {add_eval, add_generate, add_check, add_checkpoint}},

@@ -22,6 +22,7 @@ void add_eval(Verb root);
 void add_explain(Verb root);
 void add_generate(Verb root);
 void add_init(Verb root);
+void add_launch(Verb root);
 void add_man(Verb root);
 void add_presets(Verb root);
 void add_save(Verb root);

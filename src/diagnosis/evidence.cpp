@@ -124,17 +124,7 @@ void read_metrics_files(EvidenceReader& reader, Evidence& to) {
                .event = [&](observe::MetricsEvent event) { to.metrics.add_event(std::move(event)); }});
     reader.lines_without_meaning("metrics.jsonl", others);
   });
-  reader.file("metrics.discarded.jsonl", [&](const Path& path) {
-    // Torn lines of killed processes are moved there, so they are expected.
-    observe::for_each_metric(path, {.step =
-                                        [&](int64_t step, const MetricFields& fields) {
-                                          to.undone.push_back({.step = step,
-                                                               .time = real_field(fields, "time"),
-                                                               .seconds = real_field(fields, "step_ms") / 1e3,
-                                                               .is_finite = is_finite_step(fields)});
-                                        },
-                                    .event = [](const observe::MetricsEvent&) {}});
-  });
+  reader.file("metrics.discarded.jsonl", [&](const Path& path) { to.undone = read_undone(path); });
 }
 
 void read_layer_samples(EvidenceReader& reader, Evidence& to) {
@@ -199,11 +189,10 @@ void read_checkpoints(EvidenceReader& reader, Evidence& to) {
 }
 
 void read_attempts(EvidenceReader& reader, Evidence& to) {
-  reader.objects("ledger.jsonl", [&](const Json& line) {
-    to.attempts.push_back({.exit = json_count(line, "exit", 0),
-                           .first_rank = json_count(line, "first_rank", -1),
-                           .phase = json_text(line, "phase")});
-    return true;
+  reader.file("ledger.jsonl", [&](const Path& path) {
+    int64_t others = 0;
+    to.attempts = observe::read_ledger(path, &others);
+    reader.lines_without_meaning("ledger.jsonl", others);
   });
 }
 
@@ -240,6 +229,20 @@ void read_last_error(EvidenceReader& reader, Evidence& to) {
 }
 
 }  // namespace
+
+std::vector<UndoneStep> read_undone(const Path& path) {
+  std::vector<UndoneStep> undone;
+  // Torn lines of killed processes are moved there, so they are expected.
+  observe::for_each_metric(path, {.step =
+                                      [&](int64_t step, const MetricFields& fields) {
+                                        undone.push_back({.step = step,
+                                                          .time = real_field(fields, "time"),
+                                                          .seconds = real_field(fields, "step_ms") / 1e3,
+                                                          .is_finite = is_finite_step(fields)});
+                                      },
+                                  .event = [](const observe::MetricsEvent&) {}});
+  return undone;
+}
 
 bool is_run_folder(const Path& folder) {
   std::error_code error;

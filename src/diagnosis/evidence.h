@@ -11,6 +11,7 @@
 #include "checkpoint/manifest.h"
 #include "config/run_config.h"
 #include "observe/expert_log.h"
+#include "observe/ledger.h"
 #include "observe/metrics.h"
 #include "observe/rank_log.h"
 
@@ -55,12 +56,6 @@ struct SourceProgress {
   int64_t tokens = 0, epoch = 0;  // in the corpus; complete passes
 };
 
-// An attempt of `strata launch`, from ledger.jsonl.
-struct Attempt {
-  int64_t exit = 0, first_rank = -1;
-  std::string phase;
-};
-
 struct DamagedFile {
   std::string file, problem;
 };
@@ -77,12 +72,15 @@ struct Evidence {
   std::vector<observe::RankSample> ranks;
   std::vector<CheckpointFacts> checkpoints;  // newest first, at most 64
   std::vector<SourceProgress> sources;
-  std::vector<Attempt> attempts;
-  std::string last_error;              // the last error that a rank logged; empty: none
-  bool locked = false;                 // a process is using the folder
-  std::optional<uint64_t> free_bytes;  // of the disk
+  std::vector<observe::LedgerAttempt> attempts;  // of strata launch
+  std::string last_error;                        // the last error that a rank logged; empty: none
+  bool locked = false;                           // a process is using the folder
+  std::optional<uint64_t> free_bytes;            // of the disk
   std::vector<DamagedFile> damaged;
 };
+
+// The steps of a metrics.discarded.jsonl; none if there is no such file.
+std::vector<UndoneStep> read_undone(const Path& path);
 
 // Whether a folder has any file that a run writes first.
 bool is_run_folder(const Path& folder);

@@ -13,25 +13,46 @@ namespace {
 
 // A line of either metrics file.
 struct TimedLine {
-  enum class Kind { kStart, kStep, kStop, kSave, kOther };
+  enum class Kind {
+    kStart,  // of an attempt
+    kBegin,  // training begins in an attempt whose start is known
+    kStep,
+    kStop,
+    kSave,
+    kOther,
+  };
   double time = 0;
   Kind kind = Kind::kOther;
   double seconds = 0;  // of a step; of a start, since its process began
 };
 
-std::vector<TimedLine> timed_lines(const Evidence& evidence) {
+// Whether an attempt in the ledger contains a time.
+bool is_in_ledger(std::span<const observe::LedgerAttempt> attempts, double time) {
+  constexpr double kTolerance = 1e-3;
+  return std::any_of(attempts.begin(), attempts.end(), [&](const observe::LedgerAttempt& one) {
+    return time >= one.began - kTolerance && time <= one.ended + kTolerance;
+  });
+}
+
+std::vector<TimedLine> timed_lines(const TimeSources& evidence) {
   std::vector<TimedLine> lines;
+  for (const observe::LedgerAttempt& attempt : evidence.attempts) {
+    lines.push_back({attempt.began, TimedLine::Kind::kStart});
+    if (attempt.ended_cleanly()) lines.push_back({attempt.ended, TimedLine::Kind::kStop});
+  }
   for (const observe::MetricsEvent& event : evidence.metrics.events()) {
     using Kind = TimedLine::Kind;
     const std::string& name = event.event;
     if (name == "changed" || name == "reordered") continue;  // written just before the start that made them
-    const Kind kind = name == "start" || name == "resume"                               ? Kind::kStart
-                      : name == "finish" || name == "interrupt" || name == "time_limit" ? Kind::kStop
-                      : name == "save"                                                  ? Kind::kSave
-                                                                                        : Kind::kOther;
+    const double time = observe::number_of(event, "time");
+    const bool is_known = is_in_ledger(evidence.attempts, time);
+    const Kind kind = name == "start" || name == "resume" ? (is_known ? Kind::kBegin : Kind::kStart)
+                      : name == "finish" || name == "interrupt" || name == "time_limit"
+                          ? (is_known ? Kind::kOther : Kind::kStop)
+                      : name == "save" ? Kind::kSave
+                                       : Kind::kOther;
     const double before = kind == Kind::kStart ? observe::number_of(event, "process_seconds") : 0;
-    lines.push_back(
-        {observe::number_of(event, "time"), kind, std::isfinite(before) ? std::max(0.0, before) : 0});
+    lines.push_back({time, kind, std::isfinite(before) ? std::max(0.0, before) : 0});
   }
   const auto add_step = [&](double time, double seconds) {
     lines.push_back({time, TimedLine::Kind::kStep, std::isfinite(seconds) ? std::max(0.0, seconds) : 0});
@@ -65,7 +86,7 @@ void add_gaps(std::span<const TimedLine> lines, TimeAccount& account) {
       }
       stopped = false;
     }
-    if (line.kind == TimedLine::Kind::kStart) {
+    if (line.kind == TimedLine::Kind::kStart || line.kind == TimedLine::Kind::kBegin) {
       last_save.reset();
       last_start = line.time;
     }
@@ -88,9 +109,29 @@ std::optional<double> share_of(double part, double whole) {
   return std::min(1.0, part / whole);
 }
 
+void add_ledger(std::span<const observe::LedgerAttempt> attempts, TimeAccount& account) {
+  double recovery = 0, lost = 0, recoveries = 0, from_copies = 0;
+  for (const observe::LedgerAttempt& one : attempts) {
+    if (!one.recovery_s) continue;
+    recovery += *one.recovery_s;
+    recoveries += 1;
+    if (one.from != observe::AttemptFrom::kCopies) continue;
+    lost += one.lost_s;
+    from_copies += 1;
+  }
+  if (recoveries > 0) account.recovery = recovery / recoveries;
+  // Only if it is the rule: a mixture has no one interval.
+  if (from_copies > 0 && 2 * from_copies > recoveries) account.lost_from_copies = lost / from_copies;
+}
+
 }  // namespace
 
 TimeAccount time_account_of(const Evidence& evidence) {
+  return time_account_of(
+      TimeSources{.metrics = evidence.metrics, .undone = evidence.undone, .attempts = evidence.attempts});
+}
+
+TimeAccount time_account_of(const TimeSources& evidence) {
   TimeAccount account;
   const std::vector<TimedLine> lines = timed_lines(evidence);
   if (!lines.empty()) {
@@ -110,6 +151,7 @@ TimeAccount time_account_of(const Evidence& evidence) {
   }
   if (std::vector<double> known = finite_values(saves); !known.empty())
     account.save = median_of(std::move(known));
+  add_ledger(evidence.attempts, account);
   return account;
 }
 
@@ -128,7 +170,9 @@ std::optional<double> TimeAccount::ettr_predicted() const {
   planning::FailureModel model{.mttf = std::numeric_limits<double>::infinity(), .save = *save};
   if (failures > 0) {
     model.mttf = (elapsed - paused) / static_cast<double>(failures);
-    model.restart = restarting / static_cast<double>(failures);
+    model.restart = recovery.value_or(restarting / static_cast<double>(failures));
+    // The formula adds half of the interval.
+    if (lost_from_copies) model.restart += *lost_from_copies - interval / 2;
   }
   if (!(model.mttf > 0)) return std::nullopt;
   return planning::ettr_linear(model, interval);

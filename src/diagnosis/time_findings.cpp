@@ -217,8 +217,8 @@ std::optional<Found> find_restarts(const Case& at) {
   if (at.time.undone > at.time.restarting) found.settings.emplace_back("checkpoint.interval=\"auto\"");
   // Repeated failures of one rank point to its host.
   std::map<int64_t, int64_t> ranks;
-  for (const Attempt& attempt : at.run.attempts) {
-    if (attempt.exit != 0 && attempt.first_rank >= 0) ++ranks[attempt.first_rank];
+  for (const observe::LedgerAttempt& attempt : at.run.attempts) {
+    if (!attempt.ended_cleanly() && attempt.first_rank) ++ranks[*attempt.first_rank];
   }
   for (const auto& [rank, count] : ranks) {
     if (count < kLeast || 2 * count <= at.time.failures) continue;

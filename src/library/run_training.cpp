@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/signals.h"
 #include "comm/launcher.h"
+#include "train/launched.h"
 
 namespace strata::library {
 namespace {
@@ -75,6 +76,8 @@ training::TrainResult train_as_process(comm::World& world, const ReadRun& read, 
 // Only one of many ranks reports a stop, or missing files of the kernel. Slurm leaves ranks half a minute.
 void prepare_reports() {
   const auto launched = comm::launched_rank([](const char* name) { return std::getenv(name); });
+  // strata launch restarts the run by itself.
+  if (training::launch_attempt([](const char* name) { return std::getenv(name); })) set_stop_text("");
   if (!launched || launched->rank == 0) {
     for (const std::string& warning : missing_kernel_files()) log_warning("{}", warning);
   }

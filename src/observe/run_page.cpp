@@ -118,6 +118,12 @@ std::string tiles(const RunPageData& run) {
   with_median("MFU", "mfu", percent);
   with_median("MFU, measured", "mfu_measured", percent);
   known("memory", metrics.last("memory_bytes"), human_bytes);
+  if (std::isfinite(run.goodput)) {
+    std::string more;
+    if (std::isfinite(run.ettr)) more = "ETTR " + percent(run.ettr);
+    if (std::isfinite(run.ettr_predicted)) more += ", " + percent(run.ettr_predicted) + " predicted";
+    tile("goodput", percent(run.goodput), more);
+  }
   return out + "</section>\n";
 }
 

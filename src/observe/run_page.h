@@ -57,10 +57,11 @@ struct RunPageData {
   int64_t step = 0, total_steps = 0;
   double tokens = kUnknown, seconds_elapsed = kUnknown, seconds_left = kUnknown;
   double memory_budget_bytes = kUnknown;
-  std::vector<std::pair<std::string, std::string>> facts;  // "model" → "llama3-29m", …
-  const MetricsTable* metrics = nullptr;                   // must not be null
-  std::vector<RankSample> ranks;                           // oldest first; empty for one rank
-  std::vector<ExpertSample> experts;                       // oldest first; empty for a dense model
+  double goodput = kUnknown, ettr = kUnknown, ettr_predicted = kUnknown;  // shares of the time
+  std::vector<std::pair<std::string, std::string>> facts;                 // "model" → "llama3-29m", …
+  const MetricsTable* metrics = nullptr;                                  // must not be null
+  std::vector<RankSample> ranks;                                          // oldest first; empty for one rank
+  std::vector<ExpertSample> experts;  // oldest first; empty for a dense model
   std::vector<TimeShare> step_time;
   std::vector<MemoryShare> memory;
   std::vector<RunEvent> events;    // oldest first

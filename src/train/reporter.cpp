@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <utility>
@@ -96,8 +97,10 @@ RunReporter::RunReporter(FileSystem& files, const config::RunConfig& config,
       folder_(config.run.folder),
       metrics_(files, folder_),
       alerts_(files, folder_),
-      progress_(make_progress(total_steps, observer)) {
+      progress_(make_progress(total_steps, observer)),
+      attempts_(observe::read_ledger(folder_ / "ledger.jsonl")) {
   metrics_.resume_at(start_step);
+  undone_ = diagnosis::read_undone(folder_ / "metrics.discarded.jsonl");
   table_ = observe::read_metrics(folder_ / "metrics.jsonl");
   open_logs(start_step);
   changed();
@@ -128,6 +131,7 @@ void RunReporter::open_logs(int64_t step) {
 
 void RunReporter::roll_back(int64_t step) {
   metrics_.resume_at(step);
+  undone_ = diagnosis::read_undone(folder_ / "metrics.discarded.jsonl");
   table_.drop_after(step);
   open_logs(step);
 }
@@ -218,8 +222,20 @@ void RunReporter::watch_routing(const StepRecord& record) {
       fmt::format("warning: step {}: {}", record.step, observe::sentence_of(table_.events().back())));
 }
 
+diagnosis::TimeAccount RunReporter::time_account() const {
+  return diagnosis::time_account_of(
+      diagnosis::TimeSources{.metrics = table_, .undone = undone_, .attempts = attempts_});
+}
+
 void RunReporter::event(const std::string& name, int64_t step, const observe::MetricFields& fields) {
   observe::MetricFields timed = fields;
+  // Under strata launch; after a save or at an end they are as of now.
+  constexpr std::array<std::string_view, 4> kWithShares = {"save", "finish", "interrupt", "time_limit"};
+  if (!attempts_.empty() && std::find(kWithShares.begin(), kWithShares.end(), name) != kWithShares.end()) {
+    const diagnosis::TimeAccount time = time_account();
+    if (const auto goodput = time.goodput()) timed.push_back({"goodput", *goodput});
+    if (const auto ettr = time.ettr()) timed.push_back({"ettr", *ettr});
+  }
   timed.push_back({"time", unix_seconds()});
   metrics_.event(name, step, timed);
   if (name == "alert" || name == "gave_up") {
@@ -293,6 +309,10 @@ void RunReporter::draw(observe::RunState state, const std::string& why) {
   page.seconds_left = progress_.seconds_left();
   page.memory_budget_bytes =
       config_.memory.budget.is_word() ? kNotKnown : static_cast<double>((*config_.memory.budget).count);
+  const diagnosis::TimeAccount time = time_account();
+  page.goodput = time.goodput().value_or(kNotKnown);
+  page.ettr = time.ettr().value_or(kNotKnown);
+  page.ettr_predicted = time.ettr_predicted().value_or(kNotKnown);
   page.facts = facts_;
   page.metrics = &table_;
   if (ranks_) page.ranks = ranks_->samples();

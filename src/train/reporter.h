@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "config/run_config.h"
+#include "diagnosis/time_account.h"
 #include "observe/layer_log.h"
 #include "observe/metrics.h"
 #include "observe/progress.h"
@@ -70,6 +71,7 @@ class RunReporter final : public Reporter {
  private:
   // Opens the logs of ranks and experts after this step.
   void open_logs(int64_t step);
+  diagnosis::TimeAccount time_account() const;
   // Logs the load of experts and warns of collapsed routers.
   void watch_routing(const StepRecord& record);
   // Redraws loss.svg and index.html. A failure is only a warning: the metrics are stored elsewhere.
@@ -92,6 +94,9 @@ class RunReporter final : public Reporter {
   std::optional<CollapseAlarm> alarm_;         // for models with experts
   std::optional<observe::TensorBoardWriter> tensorboard_;
   std::string extension_;
+  // Of the run until now; strata launch adds to the ledger between two starts.
+  const std::vector<observe::LedgerAttempt> attempts_;
+  std::vector<diagnosis::UndoneStep> undone_;
   std::vector<std::pair<std::string, std::string>> facts_;
   int64_t steps_seen_ = 0;
   double data_wait_seconds_ = 0;

@@ -34,6 +34,23 @@ StepRunner::StepRunner(const RunInputs& inputs, program::Executor& executor, con
   read_from(position.samples());
 }
 
+namespace {
+
+RankPhase phase_of(program::Segment segment) {
+  switch (segment) {
+    case program::Segment::kForward:
+      return RankPhase::kForward;
+    case program::Segment::kBackward:
+    case program::Segment::kInputGrad:
+    case program::Segment::kWeightGrad:
+      return RankPhase::kBackward;
+    default:
+      return RankPhase::kUpdate;
+  }
+}
+
+}  // namespace
+
 void StepRunner::read_from(std::shared_ptr<const data::SampleSource> samples) {
   // The largest batch of the run; programs of other sizes read the same rows or fewer.
   const program::Request& request = executor_.program(config::kTrainProgram).request;
@@ -123,6 +140,7 @@ void StepRunner::run_schedule(int64_t step, const data::HostBatch& batch,
 void StepRunner::run_action(int64_t step, size_t at, const data::HostBatch& batch, bool checks) {
   const program::Program& program = executor_.program(program_);
   const program::Action& action = program.script[at];
+  board_->enter(phase_of(action.segment), step);
   inputs_.ranks.world().doing(fmt::format("step {}, {}", step, program::str(action)));
   // A rank's first chunk reads a micro-batch first.
   if (action.segment == program::Segment::kForward && action.chunk == 0) {

@@ -12,6 +12,7 @@
 #include "program/metrics.h"
 #include "train/expert_load.h"
 #include "train/layer_statistics.h"
+#include "train/rank_board.h"
 #include "train/run_inputs.h"
 #include "train/run_position.h"
 #include "train/step_record.h"
@@ -37,6 +38,8 @@ class StepRunner {
 
   // Faults that act on the steps; nullptr: none.
   void inject(Injector* injector) { injector_ = injector; }
+  // Shows what this rank does; it must outlive this object.
+  void show_on(RankBoard& board) { board_ = &board; }
   // The training program of the newest step.
   size_t program() const { return program_; }
   // Weights have been written by other means than an update: the next step packs them.
@@ -79,6 +82,8 @@ class StepRunner {
   ExpertWatch experts_;
   Injector* injector_ = nullptr;
   RecomputeCheck* check_ = nullptr;
+  RankBoard no_board_;
+  RankBoard* board_ = &no_board_;
   std::optional<StatisticsWatch> statistics_;  // of program_
   NoiseScale noise_;
   std::shared_ptr<const data::SampleSource> samples_;

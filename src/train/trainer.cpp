@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 
 #include "base/clock.h"
@@ -21,6 +22,8 @@
 #include "train/control.h"
 #include "train/disk_need.h"
 #include "train/evaluations.h"
+#include "train/launched.h"
+#include "train/memory_folder.h"
 #include "train/same_start.h"
 #include "train/shared_run.h"
 #include "train/snapshots.h"
@@ -115,6 +118,16 @@ void check_memory(const config::RecoveryTable& recovery, const program::ProgramS
       human_bytes(static_cast<double>(needed)), human_bytes(static_cast<double>(there)), where_memory_ends());
 }
 
+// Shows strata launch what this rank does. Nothing depends on it.
+RankBoard show_rank(const Path& run, int rank, int attempt) {
+  try {
+    return RankBoard(open_memory_folder(run), rank, attempt);
+  } catch (const ConfigError& error) {
+    log_warning("{}; the ledger will lack what rank {} did", error.what(), rank);
+    return {};
+  }
+}
+
 // Runs `work` on the first rank before the others, which can then use its results.
 template <typename Work>
 void first_rank_first(comm::World& world, const Work& work) {
@@ -171,6 +184,10 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
     opened.emplace(files, asked.run.folder, is_first ? RunStore::Role::kOwner : RunStore::Role::kReader);
   });
   RunStore& store = *opened;
+  const std::optional<int> attempt =
+      launch_attempt([](const char* name) -> const char* { return std::getenv(name); });
+  RankBoard board;
+  if (attempt && !options.dry_run) board = show_rank(store.folder(), world.rank(), *attempt);
   if (is_first && !options.dry_run) ControlFolder::begin(files, store.folder());
   std::optional<LogFile> log;
   if (world.size() > 1) {
@@ -220,6 +237,7 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
        .observer = options.observer,
        .changes = changes,
        .disk = injects ? &disk : nullptr,
+       .board = std::move(board),
        .likely = store.likely_state(options.resume)});
   if (is_first) {
     for (const config::Change& change : changes) {
@@ -254,7 +272,8 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
     return {RunEnd::kFinished, done, 0};
   }
   // The second rank reports in place of a first one that is gone.
-  if (is_first || (world.rank() == 1 && first_process != 0))
+  // strata launch restarts the run by itself.
+  if (!attempt && (is_first || (world.rank() == 1 && first_process != 0)))
     loop.announce_stops(is_first ? 0 : first_process);
   loop.on_failure(options.failed);
   save_before_stopping();

@@ -109,6 +109,7 @@ RunStore::Save TrainingLoop::save() const {
 }
 
 void TrainingLoop::finish(Reporter& reporter, RunEnd end) {
+  options_.board.enter(RankPhase::kExit, position_.step());
   if (end == RunEnd::kFinished) {
     options_.store.write_final(save());
     reporter.event("finish", position_.step());
@@ -137,6 +138,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     injector.emplace(inputs_, *executor_, *options_.disk, options_.store.folder(), reporter);
   injector_ = injector ? &*injector : nullptr;
   steps.inject(injector_);
+  steps.show_on(options_.board);
   steps.set_noise(noise_);
   Saves saves(options_.files, options_.store, *executor_, inputs_.config.checkpoint.interval, reporter,
               [&](int64_t saved_step) {
@@ -163,6 +165,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   std::optional<RunEnd> end;
   while (!end) {
     const int64_t step = position_.step() + 1;
+    options_.board.enter(RankPhase::kData, step);
     if (apply_settings(journal_.settings(position_.step(), position_.step()), config_, position_)) changed();
     if (const auto sample = journal_.jump_at(position_.step())) position_.jump_to(*sample);
     traces.begin(step);
@@ -180,6 +183,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     mine.wants_save = saves.is_due(position_);
     mine.is_saving = saves.running();
     mine.is_steered = steering.is_asked();
+    options_.board.enter(RankPhase::kReduce, step);
     const std::vector<RankReport>& all = exchange.exchange(mine);
     steps.take(all, record_);
     stopping.hear(all);
@@ -219,6 +223,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     const bool is_last = position_.is_at_end();
 
     if (evaluations.has_any() && (all.front().wants_evaluation != 0 || is_last)) {
+      options_.board.enter(RankPhase::kEvaluation, step);
       record_.evaluations = evaluations_ = evaluations.measure(step, [&] { return stopping.ask_all(); });
       reporter.step(record_);
       for (const auto& [prompt, text] : evaluations.write_texts()) reporter.sample(step, prompt, text);
@@ -239,6 +244,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     if (!effects.changes.empty()) changed();
     if (!end && effects.stop) end = RunEnd::kInterrupted;
     if (all.front().wants_save != 0 || effects.save || end) {
+      options_.board.enter(RankPhase::kSave, step);
       reporter.sync();
       if (injector) {
         saves.end();  // this save is damaged, not the one before it

@@ -14,6 +14,7 @@
 #include "train/journal.h"
 #include "train/noise_ramp.h"
 #include "train/noise_scale.h"
+#include "train/rank_board.h"
 #include "train/recovery.h"
 #include "train/reporter.h"
 #include "train/run_inputs.h"
@@ -38,6 +39,7 @@ struct LoopOptions {
   std::vector<config::Change> changes;  // made to the configuration by a resume
   // Set if debug.inject has faults: `files` and the store's too.
   InjectedDisk* disk = nullptr;
+  RankBoard board = {};  // shows what this rank does
   // The state that start() is expected to find; plan() uses it before start().
   std::optional<TrainingState> likely;
 };

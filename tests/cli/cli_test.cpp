@@ -76,8 +76,8 @@ TEST_F(CliTest, MistypedAndLaterVerbs) {
   EXPECT_EQ(later.code, 2);
   EXPECT_TRUE(contains(later.err, "not yet")) << later.err;
   for (const char* verb : {"plan llama3-8b", "simulate r.toml --cluster c", "simulate --runs f.csv --json",
-                           "scale", "launch -n 2 r.toml", "watch x --port 1 --steer --tui", "runs",
-                           "compare a b --html f", "sweep s.toml"}) {
+                           "scale", "watch x --port 1 --steer --tui", "runs", "compare a b --html f",
+                           "sweep s.toml"}) {
     const Outcome reserved = run(verb);
     EXPECT_EQ(reserved.code, 2) << verb;
     EXPECT_TRUE(contains(reserved.err, "not yet") && reserved.out.empty()) << verb << reserved.err;

@@ -67,6 +67,47 @@ TEST(TimeAccount, SeparatesFailuresFromPauses) {
   EXPECT_NEAR(*time.ettr_predicted(), (1 - (40 + 50) / running) / (1 + 1 / 100.0), 1e-9);
 }
 
+TEST(TimeAccount, TakesStartsAndEndsFromTheLedger) {
+  RunFiles run;
+  empty(run).lines.push_back({{"event", "start"}, {"at_step", 0}, {"time", 1010}, {"process_seconds", 2}});
+  add_steps(run, 0, 100, 1010);
+  run.lines.push_back({{"event", "save"}, {"at_step", 100}, {"held_up", 1}, {"time", 1111}});
+  for (int64_t i = 1; i <= 20; ++i)
+    run.discarded.push_back({{"step", 100 + i}, {"time", 1111 + i}, {"step_ms", 1000}, {"loss", 3}});
+  // Two attempts died before their first line; the fourth was stopped, and the fifth began after a night.
+  run.lines.push_back({{"event", "resume"}, {"at_step", 100}, {"time", 1180}, {"process_seconds", 1}});
+  add_steps(run, 100, 50, 1181);
+  run.lines.push_back({{"event", "interrupt"}, {"at_step", 150}, {"time", 1231}});
+  run.lines.push_back({{"event", "resume"}, {"at_step", 150}, {"time", 31010}, {"process_seconds", 1}});
+  add_steps(run, 150, 50, 31011);
+  const auto attempt = [&](double began, double ended, int exit, Line more = Line::object()) {
+    Line line{{"attempt", run.ledger.size() + 1}, {"began", began}, {"ended", ended}, {"exit", exit}};
+    line.update(more);
+    run.ledger.push_back(line);
+  };
+  attempt(1000, 1133, 137, {{"from", "start"}});
+  attempt(1134, 1140, 137);
+  attempt(1141, 1150, 4);
+  attempt(1160, 1232, 130, {{"from", "disk"}, {"recovery_s", 36.0}, {"lost_steps", 20}, {"lost_s", 20.0}});
+  attempt(31000, 31062, 0, {{"from", "disk"}});
+  const TimeAccount time = run.diagnose().time;
+  EXPECT_EQ(time.failures, 3);
+  EXPECT_NEAR(time.elapsed, 31062 - 1000, 1e-6);
+  EXPECT_NEAR(time.paused, 31000 - 1232, 1e-6);
+  EXPECT_NEAR(time.productive, 200, 1e-6);
+  EXPECT_NEAR(time.undone, 20, 1e-6);
+  EXPECT_NEAR(time.restarting, 1181 - 1131, 1e-6) << "from the last step before to the first step after";
+  EXPECT_NEAR(*time.ettr(), 200.0 / 294, 1e-9);
+  EXPECT_NEAR(*time.recovery, 36, 1e-9);
+  EXPECT_FALSE(time.lost_from_copies.has_value());
+  // w = 1, 101 s from the beginning of training to the save, u0 = 36, three failures in 294 s.
+  EXPECT_NEAR(*time.ettr_predicted(), (1 - 3 * (36 + 50) / 294.0) / (1 + 1 / 100.0), 1e-9);
+  // From copies, the measured loss of a restart counts.
+  run.ledger[3]["from"] = "copies";
+  run.ledger[3]["lost_s"] = 2.0;
+  EXPECT_NEAR(*run.diagnose().time.ettr_predicted(), (1 - 3 * (36 + 2) / 294.0) / (1 + 1 / 100.0), 1e-9);
+}
+
 TEST(TimeAccount, IsUnknownWithoutTimes) {
   RunFiles run;
   empty(run).lines.push_back({{"step", 1}, {"loss", 3}});

@@ -85,6 +85,8 @@ class Job {
     }
     return std::nullopt;
   }
+  // To the command itself.
+  void signal(int number) const { ::kill(id_, number); }
   // False: the rank has ended.
   bool send(int rank, int signal) const {
     const auto process = process_of(rank);
