@@ -46,7 +46,7 @@ class Copies {
   // if there is none. Copies that are not used are removed, with a warning if they should have served.
   // `why_not`: why this start does not use any; "": it does.
   std::optional<TrainingState> restore(int64_t at_least, std::string_view why_not);
-  // What restore() has found; the same on all ranks.
+  // What restore() has found, for reports; the same on all ranks.
   const std::vector<CopyDamage>& damage() const { return damage_; }
 
   bool makes_any() const { return plan_.makes_copies(); }

@@ -53,10 +53,6 @@ std::optional<TrainingState> Copies::restore(int64_t at_least, std::string_view 
     std::erase_if(all, [&](const Offer& offer) { return useless.contains(offer); });
   }
   if (inputs_.is_first()) {
-    for (const CopyDamage& damage : damage_) {
-      log_warning("the copy of rank {}{} is damaged: the checksum of {} differs; it is not used", damage.rank,
-                  damage.step > 0 ? fmt::format(" of step {}", damage.step) : "", damage.value);
-    }
     const std::string folder = memory_folder(run_).string();
     if (state) {
       log_info("copies: step {} was restored from {} in {:.2f} s", state->step, folder,

@@ -136,9 +136,11 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   report_start(reporter, inputs_, position_, *executor_, options_.changes, from_copies_);
   if (copies_->makes_any()) reporter.fact("copies in memory", copies_->in_words());
   for (const CopyDamage& damage : copies_->damage()) {
-    reporter.event(
-        "corruption", damage.step > 0 ? damage.step : position_.step(),
-        {{"where", "copy"}, {"tensor", damage.value}, {"rank", damage.rank}, {"found_by", "checksum"}});
+    report_corruption({.where = "copy",
+                       .found_by = "digest",
+                       .tensor = damage.value,
+                       .rank = static_cast<int>(damage.rank)},
+                      damage.step > 0 ? damage.step : position_.step(), reporter);
   }
   Stopping stopping(options_.stop, inputs_);
   Evaluations evaluations(inputs_, *executor_);
@@ -201,7 +203,8 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     flops.add_to(record_, all.size(), position_.total_steps() - step);
     traces.end(step);
 
-    const bool is_kept = all.front().wants_save != 0 || is_snapshot_step(inputs_.config.recovery, step);
+    const bool is_kept = all.front().wants_save != 0 || all.front().wants_copy != 0 ||
+                         is_snapshot_step(inputs_.config.recovery, step);
     std::optional<Corruption> corruption;
     if (replicas.is_due(step, is_kept)) corruption = ReplicaCheck::compare(all);
     if (recompute.is_due(step) && recompute.found()) {
@@ -245,7 +248,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     intervene(judged, saves, reporter);
     if (is_snapshot_due(inputs_.config.recovery, record_)) take_snapshot();
     end = is_last ? RunEnd::kFinished : stopping.end();
-    if (!end && all.front().wants_copy != 0 && is_sound(record_)) take_copy(reporter);
+    if (!end && all.front().wants_copy != 0 && is_sound(record_) && !corruption) take_copy(reporter);
     if (!any(all, &RankReport::is_saving)) {
       saves.end();
       steering.saved(false);

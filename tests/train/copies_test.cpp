@@ -171,9 +171,9 @@ TEST_P(OneRankWithCopies, DamageIsFoundAndTheOlderCopyServes) {
     ASSERT_EQ(events.size(), 1u);
     EXPECT_EQ(events[0].at("where"), "copy");
     EXPECT_EQ(events[0].at("rank"), 0);
-    EXPECT_EQ(events[0].at("found_by"), "checksum");
+    EXPECT_EQ(events[0].at("found_by"), "digest");
     EXPECT_EQ(events[0].at("tensor") == "manifest", draw % 2 == 1);
-    EXPECT_NE(log.find("is damaged"), std::string::npos) << log;
+    EXPECT_NE(log.find("the copy of rank 0"), std::string::npos) << log;
     expect_as_whole("run", "a flipped bit");
   }
 }
