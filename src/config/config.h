@@ -34,6 +34,7 @@ enum class Dispatch { kFlat, kTwoLevel };
 enum class Progress { kInline, kThread };
 enum class Backend { kLocal, kMpi };
 enum class RecoveryRules { kAuto, kNone };
+enum class PeerCopies { kAuto, kNever };
 
 // The value of a key reserved for a later version: anything other than its default is rejected.
 struct LaterValue {
@@ -302,8 +303,8 @@ struct RecoveryTable {
   Auto<int64_t> detection_delay;
   int64_t max_interventions = 10;
   int64_t max_lost_steps = 1000;
-  LaterValue copies = std::string("auto");
-  LaterValue peer_copies = std::string("auto");
+  Interval copies = kAutoInterval;
+  PeerCopies peer_copies = PeerCopies::kAuto;
   Interval compare_replicas = kAutoInterval;
   Interval recompute_check = {};  // never
 };
@@ -359,6 +360,10 @@ int64_t total_steps(const RunConfig& config);
 // the time, at least one every 30 minutes.
 inline double auto_checkpoint_seconds(double save_seconds) {
   return std::min(1800.0, std::max(60.0, 100 * save_seconds));
+}
+// Seconds between copies for recovery.copies = "auto" if one takes `copy_seconds`: at most 1 % of the time.
+inline double auto_copy_seconds(double copy_seconds) {
+  return 100 * copy_seconds;
 }
 // log.alert_command with a program that is given as a relative path found from run.started_in.
 std::vector<std::string> alert_command(const RunConfig& config);

@@ -22,7 +22,10 @@ using enum FaultPhase;
 constexpr std::array<std::string_view, 11> kKindNames = {
     "nan", "inf", "spike", "garbage", "flip", "slow", "stop", "kill", "full_disk", "slow_disk", "drop"};
 constexpr std::array<std::string_view, 5> kPhaseNames = {"fwd", "bwd", "update", "save", "gather"};
-constexpr std::array<std::string_view, 4> kWhereNames = {"weights", "gradients", "snapshot", "checkpoint"};
+constexpr std::array<std::string_view, 5> kWhereNames = {"weights", "gradients", "snapshot", "checkpoint",
+                                                         "copy"};
+// Those that random faults choose from: every run has them.
+constexpr size_t kRandomWhere = 4;
 
 constexpr int64_t kMostSteps = int64_t{1} << 53;
 constexpr double kMostSeconds = 86400, kMostFactor = 1e6;
@@ -166,7 +169,6 @@ void set_key(Fault& fault, const Pair& pair) {
   if (key == "rank") fault.rank = whole_number(key, value, 0, kMostSteps);
   if (key == "phase") fault.phase = phase_in(value, fault.kind);
   if (key == "where") {
-    if (value == "copy") wrong("found where=copy, which is not yet in this version; leave it out");
     fault.where = static_cast<FlipWhere>(place_of("place", value, kWhereNames));
   }
   // A disk that writes faster than it can is not a fault; a spike may be small.
@@ -280,7 +282,7 @@ std::optional<Fault> RandomFaults::draw(int64_t step, int64_t ranks) const {
   }
   set_defaults(fault);
   fault.rank = below(bits[2], static_cast<size_t>(ranks));
-  if (fault.kind == kFlip) fault.where = static_cast<FlipWhere>(below(bits[3], kWhereNames.size()));
+  if (fault.kind == kFlip) fault.where = static_cast<FlipWhere>(below(bits[3], kRandomWhere));
   // Weights are gathered by some layouts only, and messages of a save may be the run's last.
   std::vector<FaultPhase> phases = phases_of(fault.kind);
   std::erase(phases, kGather);

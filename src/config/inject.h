@@ -27,7 +27,7 @@ enum class FaultKind : uint8_t {
   kDrop,
 };
 enum class FaultPhase : uint8_t { kForward, kBackward, kUpdate, kSave, kGather };
-enum class FlipWhere : uint8_t { kWeights, kGradients, kSnapshot, kCheckpoint };
+enum class FlipWhere : uint8_t { kWeights, kGradients, kSnapshot, kCheckpoint, kCopy };
 std::string_view spelled(FaultKind kind);
 std::string_view spelled(FaultPhase phase);
 
@@ -44,11 +44,14 @@ struct Fault {
 
   // The last step in which it acts.
   int64_t last_step() const { return step + for_steps - (kind == FaultKind::kGarbage ? 0 : 1); }
-  // Whether it waits for the first save, or snapshot, at or after its step.
+  // Whether it waits for the first save, snapshot or copy at or after its step.
   bool waits_for_save() const {
     return phase == FaultPhase::kSave || (kind == FaultKind::kFlip && where == FlipWhere::kCheckpoint);
   }
   bool waits_for_snapshot() const { return kind == FaultKind::kFlip && where == FlipWhere::kSnapshot; }
+  bool waits_for_copy() const { return kind == FaultKind::kFlip && where == FlipWhere::kCopy; }
+  // Whether it acts on data stored after a step instead of in the step.
+  bool waits() const { return waits_for_save() || waits_for_snapshot() || waits_for_copy(); }
   // Whether it changes the numbers of its step. It then belongs to the history of the run, and acts again
   // when a resumed run computes that step again; faults of the machine do not.
   bool changes_numbers() const;

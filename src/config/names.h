@@ -110,6 +110,9 @@ inline Names<CapacityOver> names_of(CapacityOver) {
 inline Names<RecoveryRules> names_of(RecoveryRules) {
   return {{RecoveryRules::kAuto, "auto"}, {RecoveryRules::kNone, "none"}};
 }
+inline Names<PeerCopies> names_of(PeerCopies) {
+  return {{PeerCopies::kAuto, "auto"}, {PeerCopies::kNever, "never"}};
+}
 inline Names<RecoveryRule::When> names_of(RecoveryRule::When) {
   using enum RecoveryRule::When;
   return {{kNonfinite, "nonfinite"},      {kLossSpike, "loss_spike"},  {kGradSpike, "grad_spike"},

@@ -29,7 +29,7 @@ bool contains_name(std::span<const std::string_view> names, std::string_view nam
 // Text and sizes that are read, and memory that is planned, only when a run starts.
 bool is_read_at_start(std::string_view key) {
   return key == "eval.max_tokens" || key == "eval.set" || key.starts_with("eval.set.") ||
-         key == "recovery.in_memory";
+         key == "recovery.in_memory" || key == "recovery.copies" || key == "recovery.peer_copies";
 }
 
 bool is_in_tables(const TableSpec& table) {

@@ -27,8 +27,12 @@ TableSpec recovery_table() {
           key("max_lost_steps", &T::max_lost_steps,
               "Steps undone by rollbacks, beyond which the run ends with exit code 5.",
               between(0, kMostNumber)),
-          later(key("copies", &T::copies, "Copies of the state in memory that outlives a rank.")),
-          later(key("peer_copies", &T::peer_copies, "Copies of the state on other hosts.")),
+          key("copies", &T::copies,
+              "How often each rank's state is copied to /dev/shm, which outlives the rank: \"20 steps\" or "
+              "\"never\"; auto: under strata launch, for at most 1 % of the time.",
+              word("auto")),
+          key("peer_copies", &T::peer_copies,
+              "Whether each copy is stored on another host too; auto: if the ranks are on several hosts."),
           key("compare_replicas", &T::compare_replicas,
               "How often the bits of weights and of summed gradients are compared between ranks that hold the "
               "same ones: \"10 steps\" or \"never\"; auto: in every step.",

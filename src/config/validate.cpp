@@ -347,6 +347,10 @@ class Checker {
       report("recovery.recompute_check", "found {}, expected steps, such as \"100 steps\", or \"never\"",
              to_string(recovery.recompute_check));
     }
+    if (recovery.copies.kind == Interval::Kind::kSeconds || recovery.copies.kind == Interval::Kind::kTokens) {
+      report("recovery.copies", "found {}, expected steps, such as \"20 steps\", \"auto\" or \"never\"",
+             to_string(recovery.copies));
+    }
     if (!recovery.detection_delay.is_word() && recovery.snapshot.kind == Interval::Kind::kSteps &&
         recovery.snapshot.count > *recovery.detection_delay) {
       report(

@@ -18,6 +18,7 @@
 #include "program/explain.h"
 #include "program/memory_report.h"
 #include "program/pipeline.h"
+#include "train/copy_plan.h"
 #include "train/snapshots.h"
 
 namespace strata::library {
@@ -207,6 +208,18 @@ std::string recovery_line(const config::RecoveryTable& keys, const program::Prog
                      keys.rules == config::RecoveryRules::kNone ? "none: the run only reports" : from);
 }
 
+std::string copies_line(const config::RecoveryTable& keys, const program::ProgramSet& set) {
+  if (keys.copies.kind == config::Interval::Kind::kNever) return "";
+  const int64_t bytes = training::copy_bytes(set);
+  const bool is_auto = keys.copies.kind == config::Interval::Kind::kAuto;
+  std::string text = fmt::format(
+      "{} in /dev/shm for two copies of each rank's state, {}{}", human_bytes(static_cast<double>(bytes)),
+      is_auto ? "under strata launch, " : "", training::interval_in_words(keys.copies));
+  if (is_auto && !training::budget_holds_copies(keys, set, bytes))
+    text = "none: " + text + ", more than memory.budget leaves";
+  return fmt::format("{:<8} {}\n", "copies", text);
+}
+
 }  // namespace
 
 // The most important results: memory, time, tokens.
@@ -236,7 +249,7 @@ std::string Explanation::summary() const {
       "{:<8} during training; {}\n", "saves",
       staging > 0 ? fmt::format("{} more for copies, so that an update need not wait", bytes(staging))
                   : "the budget is too small for a copy, so an update waits for a save to read everything");
-  out += recovery_line(config.recovery, set);
+  out += recovery_line(config.recovery, set) + copies_line(config.recovery, set);
   const auto step_tokens = static_cast<double>(time_.tokens_per_step);
   const double seconds = time_.step_seconds;
   out += fmt::format("{:<8} {}, {} tokens, {} tokens/s, {:.1f} % of the GEMM peak\n", "step",
@@ -346,6 +359,8 @@ nlohmann::ordered_json Explanation::json() const {
   json["snapshots"] = {{"count", training::snapshots_kept(recovery)},
                        {"bytes", training::snapshot_bytes(recovery, *programs_)},
                        {"in_memory", training::has_snapshots(recovery, *programs_)}};
+  json["copies"] = {{"interval", config::to_string(recovery.copies)},
+                    {"bytes", training::copy_bytes(*programs_)}};
   json["choices"] = nlohmann::ordered_json::array();
   for (const config::Choice& one : plan_->choices)
     json["choices"].push_back({{"key", one.key}, {"value", one.value}, {"from", one.from}, {"why", one.why}});

@@ -4,7 +4,8 @@
 
 namespace strata::training {
 
-Due::Due(const config::Interval& interval) : interval_(interval), last_time_(monotonic_seconds()) {}
+Due::Due(const config::Interval& interval, double (*auto_seconds)(double))
+    : interval_(interval), auto_seconds_(auto_seconds), last_time_(monotonic_seconds()) {}
 
 bool Due::after_next(const RunPosition& position) const {
   switch (interval_.kind) {
@@ -18,7 +19,7 @@ bool Due::after_next(const RunPosition& position) const {
     case config::Interval::Kind::kSeconds:
       return monotonic_seconds() - last_time_ >= interval_.seconds;
     case config::Interval::Kind::kAuto:
-      return monotonic_seconds() - last_time_ >= config::auto_checkpoint_seconds(cost_);
+      return monotonic_seconds() - last_time_ >= auto_seconds_(cost_);
   }
   return false;
 }

@@ -10,18 +10,21 @@ namespace strata::training {
 // Applies an interval, measured from the last time the work was done.
 class Due {
  public:
-  explicit Due(const config::Interval& interval);
+  // `auto_seconds`: between two executions of an "auto" interval, from the seconds that one costs.
+  explicit Due(const config::Interval& interval,
+               double (*auto_seconds)(double) = config::auto_checkpoint_seconds);
 
   // Whether the work is due after the step that follows `position`.
   bool after_next(const RunPosition& position) const;
   void done();
   // Another interval, measured from the same time.
   void set_interval(const config::Interval& interval) { interval_ = interval; }
-  // `seconds`: the run's time that one execution costs; an "auto" interval spends at most 1 % on it.
+  // `seconds`: the run's time that one execution costs; an "auto" interval follows it.
   void costs(double seconds) { cost_ = seconds; }
 
  private:
   config::Interval interval_;
+  double (*auto_seconds_)(double);
   double last_time_;
   double cost_ = 0;
 };

@@ -133,8 +133,7 @@ Injector::Injector(const RunInputs& inputs, program::Executor& executor, Injecte
   std::vector<std::string> problems;  // validation has reported them
   plan_ = config::read_inject(inputs.config.debug.inject, 0, 0, problems);
   for (const Fault& fault : plan_.faults) {
-    if ((fault.waits_for_save() || fault.waits_for_snapshot()) && marks_.find(fault.entry) == nullptr)
-      waiting_.push_back(fault);
+    if (fault.waits() && marks_.find(fault.entry) == nullptr) waiting_.push_back(fault);
   }
   check_gathers();
   wait_for_marks();
@@ -177,8 +176,7 @@ void Injector::fire(const Fault& fault, int64_t step) {
 }
 
 void Injector::consider(const Fault& fault, int64_t step) {
-  if (fault.waits_for_save() || fault.waits_for_snapshot() || step < fault.step || step > fault.last_step())
-    return;
+  if (fault.waits() || step < fault.step || step > fault.last_step()) return;
   if (const auto* const mark = marks_.find(fault.entry)) {
     const bool repeats = fault.changes_numbers() || (fault.step < step && fired_here_.contains(fault.entry));
     if (!repeats || !mark->acts(step)) return;
@@ -198,7 +196,7 @@ void Injector::before_step(int64_t step) {
   for (const config::RandomFaults& random : plan_.random) {
     const auto fault = random.draw(step, inputs_.ranks.world().size());
     if (!fault) continue;
-    if (!fault->waits_for_save() && !fault->waits_for_snapshot()) {
+    if (!fault->waits()) {
       consider(*fault, step);
     } else if (marks_.find(fault->entry) == nullptr) {
       waiting_.push_back(*fault);
@@ -359,11 +357,20 @@ void Injector::after_save(int64_t step) {
   for (const uint64_t draw : draws) flip_in_file(largest_tensor_file(folder), draw);
 }
 
-std::optional<FlipPlace> Injector::flip_snapshot(int64_t step) {
-  const auto due = take_due(step, [](const Fault& one) { return one.waits_for_snapshot(); });
-  if (due.empty()) return std::nullopt;
-  const uint64_t draw = draw_of(due.front(), inputs_.config.run.seed);
+template <typename Due>
+std::optional<FlipPlace> Injector::take_flip(int64_t step, const Due& due) {
+  const auto taken = take_due(step, due);
+  if (taken.empty()) return std::nullopt;
+  const uint64_t draw = draw_of(taken.front(), inputs_.config.run.seed);
   return FlipPlace{draw, static_cast<int>(draw >> 61)};
+}
+
+std::optional<FlipPlace> Injector::flip_snapshot(int64_t step) {
+  return take_flip(step, [](const Fault& one) { return one.waits_for_snapshot(); });
+}
+
+std::optional<FlipPlace> Injector::flip_copy(int64_t step) {
+  return take_flip(step, [](const Fault& one) { return one.waits_for_copy(); });
 }
 
 void Injector::undo_after(int64_t step) {

@@ -54,6 +54,8 @@ class Injector {
   void after_save(int64_t step);
   // Whether the snapshot after `step` is to be damaged on this rank, and where.
   std::optional<FlipPlace> flip_snapshot(int64_t step);
+  // The same of the copy in memory.
+  std::optional<FlipPlace> flip_copy(int64_t step);
   // A rollback has undone the steps after this one: what faults did there is no part of the run any more.
   void undo_after(int64_t step);
 
@@ -78,6 +80,8 @@ class Injector {
   void strike_machine(const config::Fault& fault);
   template <typename Due>
   std::vector<config::Fault> take_due(int64_t step, const Due& due);
+  template <typename Due>
+  std::optional<FlipPlace> take_flip(int64_t step, const Due& due);
   void check_gathers() const;
 
   RunInputs inputs_;

@@ -145,6 +145,7 @@ void TrainingLoop::go_back(const Judgement& judged, Saves& saves, Reporter& repo
   // Checkpoints of undone steps go first: without the new journal the run would repeat these steps and come
   // here again.
   snapshots_->drop_after(target->step);
+  copies_->drop_after(target->step);
   if (injector_ != nullptr) injector_->undo_after(target->step);
   if (inputs_.is_first()) options_.store.set_aside_after(target->step);
   record_intervention(why, reporter);
@@ -154,8 +155,9 @@ void TrainingLoop::go_back(const Judgement& judged, Saves& saves, Reporter& repo
 }
 
 void TrainingLoop::give_up(const std::string& why, const std::string& advice, Saves& saves,
-                           Reporter& reporter) const {
+                           Reporter& reporter) {
   saves.end();
+  copies_->remove();
   std::vector<std::string> tried;
   for (const Intervention& one : journal_.interventions())
     if (one.at_step > record_.step - Journal::kCountedSteps) tried.push_back(sentence_of(one));

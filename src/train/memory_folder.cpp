@@ -65,12 +65,25 @@ std::optional<Path> find_memory_folder(const Path& run) {
   return folder;
 }
 
+bool is_own_memory_folder(const Path& run) {
+  return problem_of(memory_folder(run)) == "";
+}
+
+int64_t memory_folder_bytes(const Path& run) {
+  std::error_code none;
+  uintmax_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(memory_folder(run), none)) {
+    const uintmax_t size = entry.file_size(none);
+    if (!none) bytes += size;
+  }
+  return static_cast<int64_t>(bytes);
+}
+
 void remove_memory_folder(const Path& run) {
-  const Path folder = memory_folder(run);
-  if (problem_of(folder) != "") return;
+  if (!is_own_memory_folder(run)) return;
   // A rank that ends at the same time may remove the same files.
   std::error_code ignored;
-  std::filesystem::remove_all(folder, ignored);
+  std::filesystem::remove_all(memory_folder(run), ignored);
 }
 
 }  // namespace strata::training

@@ -2,6 +2,7 @@
 // not the host.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "base/file.h"
@@ -17,6 +18,12 @@ Path open_memory_folder(const Path& run);
 
 // The existing one; nullopt if there is none. ConfigError as in open_memory_folder().
 std::optional<Path> find_memory_folder(const Path& run);
+
+// Whether there is one that open_memory_folder() would accept.
+bool is_own_memory_folder(const Path& run);
+
+// Bytes of the files in it; 0 if there is none.
+int64_t memory_folder_bytes(const Path& run);
 
 // Removes it with its files; absent is fine. What open_memory_folder() would refuse stays.
 void remove_memory_folder(const Path& run);

@@ -31,11 +31,12 @@ struct RankReport {
   // Digests of weights before and after the update and of gradients' sums, and the first rank with the same ones.
   SplitDigest used_weights = {}, weights = {}, gradients = {};
   double first_replica = 0;
-  SplitDigest judgement = {};                   // of the update and all that it is compared with
-  double stops = 0, is_out_of_time = 0;         // 0 or 1
-  double wants_evaluation = 0, wants_save = 0;  // only rank 0's are used
-  double is_steered = 0;                        // 0 or 1: requests have arrived (rank 0)
-  double is_saving = 0;                         // 0 or 1: a save is in progress
+  SplitDigest judgement = {};            // of the update and all that it is compared with
+  double stops = 0, is_out_of_time = 0;  // 0 or 1
+  // 0 or 1; only rank 0's are used.
+  double wants_evaluation = 0, wants_save = 0, wants_copy = 0;
+  double is_steered = 0;  // 0 or 1: requests have arrived (rank 0)
+  double is_saving = 0;   // 0 or 1: a save is in progress
 };
 
 class StepExchange {

@@ -155,6 +155,7 @@ void RunReporter::step(const StepRecord& record) {
   fields.push_back({"step_ms", record.step_seconds * 1e3});
   fields.push_back({"data_wait_ms", record.data_wait_seconds * 1e3});
   fields.push_back({"checkpoint_ms", record.checkpoint_seconds * 1e3});
+  if (record.copy_seconds > 0) fields.push_back({"copy_ms", record.copy_seconds * 1e3});
   fields.push_back({"memory_bytes", memory});
   if (record.mtp_loss) fields.push_back({"mtp_loss", *record.mtp_loss});
   if (record.experts && record.loss) {  // router metrics need targets

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/weights.h"
+#include "comm/exchange.h"
 #include "program/initialize.h"
 
 namespace strata::training {
@@ -38,14 +39,33 @@ std::optional<config::Change> check_state(const RunInputs& inputs, RunStore& sto
   return config::Change{"data", state.data, data, config::ResumeClass::kAccept};
 }
 
+// Why this start uses no copies in memory; "": it does.
+std::string_view why_no_copies(const config::RunConfig& config, const RunStore& store, const Resumed& resumed,
+                               bool may_use_copies) {
+  if (config.recovery.copies.kind == config::Interval::Kind::kNever) return "recovery.copies is \"never\"";
+  if (resumed.from_elsewhere) return "--resume names a checkpoint";
+  // Those of a run that was in this folder before are found to be another's.
+  if (!may_use_copies && store.holds_run()) return "the run starts again with other settings";
+  return "";
+}
+
 }  // namespace
 
-Resumed resume_run(const RunInputs& inputs, RunStore& store, program::Executor& executor,
-                   const std::string& resume, bool accept_changes) {
-  Resumed resumed{.state = {}, .from_elsewhere = resume != "auto" && resume != "never", .change = {}};
-  const std::optional<TrainingState> stored = resumed.from_elsewhere
-                                                  ? store.load(resume, inputs.model, executor)
-                                                  : store.load_newest(inputs.model, executor);
+Resumed resume_run(const RunInputs& inputs, RunStore& store, program::Executor& executor, Copies& copies,
+                   const std::string& resume, bool accept_changes, bool may_use_copies) {
+  Resumed resumed{.state = {},
+                  .from_elsewhere = resume != "auto" && resume != "never",
+                  .from_copies = false,
+                  .change = {}};
+  const double mine = inputs.is_first() ? static_cast<double>(store.newest_checkpoint()) : 0;
+  const auto newest = static_cast<int64_t>(comm::gather_values(inputs.ranks.all(), mine).front());
+  std::optional<TrainingState> stored =
+      copies.restore(newest, why_no_copies(inputs.config, store, resumed, may_use_copies));
+  resumed.from_copies = stored.has_value();
+  if (!stored) {
+    stored = resumed.from_elsewhere ? store.load(resume, inputs.model, executor)
+                                    : store.load_newest(inputs.model, executor);
+  }
   if (stored) {
     resumed.change = check_state(inputs, store, *stored, accept_changes);
     resumed.state = *stored;

@@ -173,6 +173,11 @@ bool RunStore::holds_checkpoints() const {
   return !checkpoint::list_checkpoints(checkpoints()).empty();
 }
 
+int64_t RunStore::newest_checkpoint() const {
+  const auto listed = checkpoint::list_checkpoints(checkpoints());
+  return listed.empty() ? 0 : listed.front().step;
+}
+
 void RunStore::store_config(const config::RunConfig& config, const std::string& machine) {
   write_file_atomically(files_, folder_ / "run.toml", config::resolved_toml(config, machine));
 }

@@ -58,6 +58,8 @@ class RunStore {
   Path checkpoints() const { return folder_ / "checkpoints"; }
   bool holds_run() const;
   bool holds_checkpoints() const;
+  // The step of the newest checkpoint, good or not; 0: there is none.
+  int64_t newest_checkpoint() const;
   std::optional<config::RunConfig> stored_config() const { return config::read_stored_config(folder_); }
   void store_config(const config::RunConfig& config, const std::string& machine);
 

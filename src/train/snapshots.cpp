@@ -14,14 +14,10 @@
 namespace strata::training {
 namespace {
 
-constexpr bool is_kept(graph::Role role) {
-  return role == graph::Role::kParameter || role == graph::Role::kState;
-}
-
 int64_t bytes_of_one(const program::ProgramSet& set) {
   int64_t bytes = 0;
   for (const program::Persistent& value : set.persistent)
-    if (is_kept(value.role)) bytes += value.bytes;
+    if (is_kept_in_snapshots(value)) bytes += value.bytes;
   return bytes;
 }
 
@@ -49,19 +45,22 @@ bool has_snapshots(const config::RecoveryTable& keys, const program::ProgramSet&
          set.arena_bytes + program::save_staging_bytes(set) + snapshot_bytes(keys, set) <= budget;
 }
 
+bool is_sound(const StepRecord& record) {
+  return record.decision.skip == 0 && record.decision.fired == 0 && std::isfinite(record.param_norm);
+}
+
 bool is_snapshot_step(const config::RecoveryTable& keys, int64_t step) {
   return keys.snapshot.kind == config::Interval::Kind::kSteps && step % keys.snapshot.count == 0;
 }
 
 bool is_snapshot_due(const config::RecoveryTable& keys, const StepRecord& record) {
-  return is_snapshot_step(keys, record.step) && record.decision.skip == 0 && record.decision.fired == 0 &&
-         std::isfinite(record.param_norm);
+  return is_snapshot_step(keys, record.step) && is_sound(record);
 }
 
 Snapshots::Snapshots(const program::Executor& executor, int64_t capacity)
     : executor_(executor), capacity_(static_cast<size_t>(capacity)) {
   for (const program::Persistent& value : executor.set().persistent) {
-    if (!is_kept(value.role)) continue;
+    if (!is_kept_in_snapshots(value)) continue;
     values_.push_back(&value);
     bytes_ += value.bytes;
   }

@@ -15,6 +15,11 @@
 
 namespace strata::training {
 
+// Whether it is part of the state that a run goes back to: weights and optimizer states.
+constexpr bool is_kept_in_snapshots(const program::Persistent& value) {
+  return value.role == graph::Role::kParameter || value.role == graph::Role::kState;
+}
+
 // The number of snapshots that a run keeps: as many as `detection_delay` covers, and the newest.
 int64_t snapshots_kept(const config::RecoveryTable& keys);
 // Steps for which older snapshots are kept.
@@ -25,7 +30,9 @@ int64_t snapshot_bytes(const config::RecoveryTable& keys, const program::Program
 // enough next to the arena and the copies for saves.
 bool has_snapshots(const config::RecoveryTable& keys, const program::ProgramSet& set);
 
-// Whether a snapshot is taken after this step: if it is one of the interval's, and nothing is known against it.
+// Whether nothing is known against the state after this step.
+bool is_sound(const StepRecord& record);
+// Whether a snapshot is taken after this step: if it is one of the interval's, and the state is sound.
 bool is_snapshot_step(const config::RecoveryTable& keys, int64_t step);
 bool is_snapshot_due(const config::RecoveryTable& keys, const StepRecord& record);
 

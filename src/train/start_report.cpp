@@ -9,7 +9,8 @@
 namespace strata::training {
 
 void report_start(Reporter& reporter, const RunInputs& inputs, const RunPosition& position,
-                  const program::Executor& executor, const std::vector<config::Change>& changes) {
+                  const program::Executor& executor, const std::vector<config::Change>& changes,
+                  bool from_copies) {
   const config::RunConfig& config = inputs.config;
   const models::ModelConfig& model = inputs.model;
   const int64_t step = position.step();
@@ -26,6 +27,7 @@ void report_start(Reporter& reporter, const RunInputs& inputs, const RunPosition
                               {"isa", executor.device().spec().isa.str()},
                               {"threads", *config.device.threads}};
   if (!inputs.ranks.alone()) start.push_back({"staging_bytes", inputs.ranks.staging_bytes()});
+  if (step > 0) start.push_back({"from", from_copies ? "copies" : "disk"});
   reporter.event(step == 0 ? "start" : "resume", step, start);
   reporter.fact("model", fmt::format("{}, {}", models::parameters_in_words(model),
                                      config.model.preset.empty() ? std::string(model.family->name)

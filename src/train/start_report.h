@@ -9,8 +9,10 @@
 
 namespace strata::training {
 
-// `changes`: those that this resume makes to the configuration and the data.
+// `changes`: those that this resume makes to the configuration and the data. `from_copies`: whether it starts
+// from copies in memory.
 void report_start(Reporter& reporter, const RunInputs& inputs, const RunPosition& position,
-                  const program::Executor& executor, const std::vector<config::Change>& changes);
+                  const program::Executor& executor, const std::vector<config::Change>& changes,
+                  bool from_copies);
 
 }  // namespace strata::training

@@ -26,7 +26,7 @@ struct StepRecord {
   std::optional<double> loss;  // nullopt: no token of the step has a target
   double grad_norm = 0, param_norm = 0, lr = 0;
   optim::GuardDecision decision;  // whether the update was made
-  double step_seconds = 0, data_wait_seconds = 0, checkpoint_seconds = 0;
+  double step_seconds = 0, data_wait_seconds = 0, checkpoint_seconds = 0, copy_seconds = 0;
   std::vector<RankReport> ranks;  // of all ranks, if there are several
   double flops = 0;               // in the step
   double peak_flops = 0;          // measured GEMM peak; 0: not known

@@ -20,6 +20,7 @@
 #include "program/memory_report.h"
 #include "program/pipeline.h"
 #include "train/control.h"
+#include "train/copy_plan.h"
 #include "train/disk_need.h"
 #include "train/evaluations.h"
 #include "train/launched.h"
@@ -136,6 +137,13 @@ void first_rank_first(comm::World& world, const Work& work) {
   if (world.rank() != 0) work();
 }
 
+// Counts copies of the state from an earlier process as free memory: new ones replace them.
+config::MachineShare share_without_copies(const config::RankPlace& place, const Path& run) {
+  config::MachineShare share = config::share_of_machine(place);
+  share.memory += memory_folder_bytes(run) / 10 * 9 / std::max(1, place.local_ranks);
+  return share;
+}
+
 // The smallest share of its machine that any rank has.
 config::MachineShare least_share(comm::Communicator& all, const config::MachineShare& mine) {
   const auto least = [&](int64_t value) {
@@ -200,7 +208,7 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
       binding_config(options.resume, asked, options.accept_changes, store);
   config::PlanOptions planned{.files = files,
                               .place = place,
-                              .share = least_share(*all, config::share_of_machine(place)),
+                              .share = least_share(*all, share_without_copies(place, store.folder())),
                               .stored = stored,
                               .check = [&stop] {
                                 if (stop()) throw Interrupted();
@@ -226,6 +234,9 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
   if (is_first) check_prompts(chosen, plan.tokens(), *set);
   const program::Ranks ranks(world, set->options);
   require_same_work(world, ranks.all(), chosen, plan.data, *set);
+  const bool is_launched = launch_attempt([](const char* name) { return std::getenv(name); }).has_value();
+  const CopyPlan copies =
+      plan_copies(chosen.recovery, is_launched, *set, world, ranks.all(), disk.under(), store.folder());
   std::vector<config::Change> changes;
   if (stored) changes = config::changes_of(*stored, plan);
 
@@ -238,6 +249,8 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
        .changes = changes,
        .disk = injects ? &disk : nullptr,
        .board = std::move(board),
+       .copies = copies,
+       .may_use_copies = stored.has_value(),
        .likely = store.likely_state(options.resume)});
   if (is_first) {
     for (const config::Change& change : changes) {

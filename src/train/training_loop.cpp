@@ -35,9 +35,14 @@ int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, cons
   executor_ =
       std::make_unique<program::Executor>(std::move(set), config::make_device(inputs_.config), inputs_.ranks);
   program::write_coordinates(*executor_);
-  const Resumed resumed = resume_run(inputs_, options_.store, *executor_, resume, accept_changes);
+  // Faults of the disk are not faults of memory.
+  copies_.emplace(options_.disk != nullptr ? options_.disk->under() : options_.files, options_.store.folder(),
+                  inputs_, *executor_, options_.copies);
+  const Resumed resumed = resume_run(inputs_, options_.store, *executor_, *copies_, resume, accept_changes,
+                                     options_.may_use_copies);
   if (resumed.change) options_.changes.push_back(*resumed.change);
   from_elsewhere_ = resumed.from_elsewhere;
+  from_copies_ = resumed.from_copies;
   journal_ = resumed.state.journal;
   // The folder's journal may be newer: a run that was killed takes the steps that it had taken.
   if (const auto newer = options_.store.journal(); newer && !from_elsewhere_ && resumed.state.step > 0)
@@ -64,7 +69,7 @@ TrainResult TrainingLoop::run() {
   const std::unique_ptr<Reporter> made = make_reporter();
   Reporter& reporter = *made;
   try {
-    stop_text_.set(position_.step());
+    stop_text_.set(from_copies_ ? options_.store.newest_checkpoint() : position_.step());
     const RunEnd end = loop(reporter);
     stop_text_.clear();
     return {end, position_.step(), record_.loss.value_or(std::numeric_limits<double>::quiet_NaN())};
@@ -88,7 +93,7 @@ void TrainingLoop::complete() {
   if (std::any_of(events.begin(), events.end(), [&](const auto& event) {
         return event.event == "finish" && event.at_step == position_.step();
       })) {
-    return;
+    return copies_->remove();
   }
   const std::unique_ptr<Reporter> reporter = make_reporter();
   reporter->extension(extension());
@@ -112,10 +117,12 @@ void TrainingLoop::finish(Reporter& reporter, RunEnd end) {
   options_.board.enter(RankPhase::kExit, position_.step());
   if (end == RunEnd::kFinished) {
     options_.store.write_final(save());
+    copies_->remove();
     reporter.event("finish", position_.step());
     reporter.finish(observe::RunState::kFinished);
     return;
   }
+  copies_->remove();
   const bool is_asked = end == RunEnd::kInterrupted;
   reporter.event(is_asked ? "interrupt" : "time_limit", position_.step());
   reporter.finish(observe::RunState::kInterrupted, is_asked ? "stopped by the user" : "time limit");
@@ -127,7 +134,15 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
   const ReplicaCheck replicas(inputs_, *executor_);
   RecomputeCheck recompute(inputs_, *executor_);
   steps.check(&recompute);
-  report_start(reporter, inputs_, position_, *executor_, options_.changes);
+  report_start(reporter, inputs_, position_, *executor_, options_.changes, from_copies_);
+  if (copies_->makes_any()) reporter.fact("copies in memory", copies_->in_words());
+  for (const CopyDamage& damage : copies_->damage()) {
+    report_corruption({.where = "copy",
+                       .found_by = "digest",
+                       .tensor = damage.value,
+                       .rank = static_cast<int>(damage.rank)},
+                      damage.step > 0 ? damage.step : position_.step(), reporter);
+  }
   Stopping stopping(options_.stop, inputs_);
   Evaluations evaluations(inputs_, *executor_);
   FlopsMeter flops(inputs_, executor_->device(), position_);
@@ -175,12 +190,14 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     }
     record_ = steps.run(position_, step_settings(journal_, recovery_, step), [&] { saves.before_update(); });
     record_.checkpoint_seconds = saves.take_waited();
+    record_.copy_seconds = copies_->take_waited();
 
     // From here on all ranks decide alike, by the reports that they exchanged.
     RankReport mine = steps.report(record_);
     stopping.ask(mine);
     mine.wants_evaluation = evaluations.is_due(position_);
     mine.wants_save = saves.is_due(position_);
+    mine.wants_copy = copies_->is_due(position_);
     mine.is_saving = saves.running();
     mine.is_steered = steering.is_asked();
     options_.board.enter(RankPhase::kReduce, step);
@@ -190,7 +207,8 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     flops.add_to(record_, all.size(), position_.total_steps() - step);
     traces.end(step);
 
-    const bool is_kept = all.front().wants_save != 0 || is_snapshot_step(inputs_.config.recovery, step);
+    const bool is_kept = all.front().wants_save != 0 || all.front().wants_copy != 0 ||
+                         is_snapshot_step(inputs_.config.recovery, step);
     std::optional<Corruption> corruption;
     if (replicas.is_due(step, is_kept)) corruption = ReplicaCheck::compare(all);
     if (recompute.is_due(step) && recompute.found()) {
@@ -235,6 +253,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     intervene(judged, saves, reporter);
     if (is_snapshot_due(inputs_.config.recovery, record_)) take_snapshot();
     end = is_last ? RunEnd::kFinished : stopping.end();
+    if (!end && all.front().wants_copy != 0 && is_sound(record_) && !corruption) take_copy(reporter);
     if (!any(all, &RankReport::is_saving)) {
       saves.end();
       steering.saved(false);
@@ -284,6 +303,14 @@ void TrainingLoop::follow_noise() {
     write_journal();
     position_.set_batch(*batch);
   }
+}
+
+void TrainingLoop::take_copy(Reporter& reporter) {
+  // If the host is lost with its copies, metrics must not end before the copy of another host.
+  if (copies_->has_partners()) reporter.sync();
+  copies_->take(save().state);
+  if (injector_ == nullptr) return;
+  if (const auto flip = injector_->flip_copy(record_.step)) copies_->flip(flip->draw, flip->bit);
 }
 
 void TrainingLoop::take_snapshot() {

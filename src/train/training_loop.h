@@ -10,6 +10,7 @@
 
 #include "config/data_plan.h"
 #include "program/executor.h"
+#include "train/copies.h"
 #include "train/injected_disk.h"
 #include "train/journal.h"
 #include "train/noise_ramp.h"
@@ -40,6 +41,9 @@ struct LoopOptions {
   // Set if debug.inject has faults: `files` and the store's too.
   InjectedDisk* disk = nullptr;
   RankBoard board = {};  // shows what this rank does
+  CopyPlan copies = {};
+  // Whether copies of the state that are in memory are of a run with the same settings.
+  bool may_use_copies = false;
   // The state that start() is expected to find; plan() uses it before start().
   std::optional<TrainingState> likely;
 };
@@ -90,8 +94,9 @@ class TrainingLoop {
   void record_intervention(const Intervention& one, Reporter& reporter);
   void write_journal();
   [[noreturn]] void give_up(const std::string& why, const std::string& advice, Saves& saves,
-                            Reporter& reporter) const;
+                            Reporter& reporter);
   void take_snapshot();
+  void take_copy(Reporter& reporter);
   // Applies what requests ask for after the step just made.
   SteeringEffects steer(Steering& steering, bool ends, Reporter& reporter);
   void finish(Reporter& reporter, RunEnd end);
@@ -108,6 +113,8 @@ class TrainingLoop {
   Recovery recovery_;
   Journal journal_;
   std::optional<Snapshots> snapshots_;
+  std::optional<Copies> copies_;
+  bool from_copies_ = false;             // started from copies
   NoiseState noise_;                     // after the newest step
   std::optional<NoiseRamp> noise_ramp_;  // where the batch follows the noise scale
   Injector* injector_ = nullptr;         // while loop() runs; nullptr: no faults are injected

@@ -44,8 +44,7 @@ TEST(RunConfigTest, DefaultsMatchTheInterface) {
 
 // Keys reserved for later versions are "not yet" with any value, and never unknown.
 TEST(RunConfigTest, KeysOfLaterVersionsAreNotYet) {
-  for (const char* set : {"recovery.copies=never", "recovery.peer_copies=2", "log.histograms=\"1 steps\"",
-                          "log.prometheus=\":9000\""}) {
+  for (const char* set : {"log.histograms=\"1 steps\"", "log.prometheus=\":9000\""}) {
     const std::string issues = issues_in(kMinimal, {set});
     const std::string key = std::string(set).substr(0, std::string(set).find('='));
     EXPECT_NE(issues.find(key + ": found"), std::string::npos) << set << "\n" << issues;
@@ -57,7 +56,7 @@ TEST(RunConfigTest, KeysOfLaterVersionsAreNotYet) {
   EXPECT_EQ(issues_in(kMinimal, {"parallel.zero=auto"}), "");
   EXPECT_NE(issues_in(kMinimal, {"moe.balanse=global"}).find("did you mean \"balance\"?"), std::string::npos);
   const config::RunConfig config = config::parse_run_config(kMinimal, "run.toml");
-  EXPECT_EQ(config::resolved_toml(config, "").find("peer_copies"), std::string::npos);
+  EXPECT_EQ(config::resolved_toml(config, "").find("histograms"), std::string::npos);
 }
 
 TEST(RunConfigTest, NumbersOfDataHaveRanges) {

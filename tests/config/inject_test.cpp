@@ -49,11 +49,13 @@ TEST(Inject, ReadsEveryKind) {
   EXPECT_TRUE(fault_of("kill@step=1,phase=save").waits_for_save());
   EXPECT_TRUE(fault_of("flip@step=1,where=checkpoint").waits_for_save());
   EXPECT_TRUE(fault_of("flip@step=1,where=snapshot").waits_for_snapshot());
+  EXPECT_TRUE(fault_of("flip@step=1,where=copy").waits_for_copy());
   for (const char* entry : {"nan@step=1", "inf@step=1", "spike@step=1", "garbage@step=1", "flip@step=1",
                             "flip@step=1,where=gradients"})
     EXPECT_TRUE(fault_of(entry).changes_numbers()) << entry;
-  for (const char* entry : {"slow@step=1", "stop@step=1", "kill@step=1", "full_disk@step=1",
-                            "slow_disk@step=1", "drop@step=1", "flip@step=1,where=snapshot"})
+  for (const char* entry :
+       {"slow@step=1", "stop@step=1", "kill@step=1", "full_disk@step=1", "slow_disk@step=1", "drop@step=1",
+        "flip@step=1,where=snapshot", "flip@step=1,where=copy"})
     EXPECT_FALSE(fault_of(entry).changes_numbers()) << entry;
 }
 
@@ -80,7 +82,6 @@ TEST(Inject, RefusesWithWhatWasFoundAndExpected) {
       {"slow_disk@step=1,factor=0.5", "found factor=0.5, expected a number from 1 to"},
       {"slow@step=1,seconds=-1", "found seconds=-1, expected a number from 0 to 86400"},
       {"slow@step=1,for_steps=0", "found for_steps=0, expected a whole number from 1"},
-      {"flip@step=1,where=copy", "found where=copy, which is not yet in this version"},
       {"flip@step=1,where=weight", "found the place \"weight\", did you mean \"weights\"?"},
       {"random@steps=5", "found no kinds, expected kinds=KIND:WEIGHT+…"},
       {"random@kinds=nan:1", "found no steps, expected steps=N"},

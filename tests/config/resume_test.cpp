@@ -126,7 +126,7 @@ TEST(ResumeTest, CommentedTomlHasTheSameMeaning) {
   EXPECT_TRUE(config::compare(config, again).empty()) << text;
   EXPECT_EQ(again.origins.size(), config.origins.size());
   EXPECT_NE(text.find("[parallel]"), std::string::npos);
-  EXPECT_EQ(text.find("peer_copies"), std::string::npos) << "of a later version";
+  EXPECT_EQ(text.find("histograms"), std::string::npos) << "of a later version";
   for (size_t at = 0, end; at < text.size(); at = end + 1) {
     end = text.find('\n', at);
     EXPECT_LE(end - at, 120u) << text.substr(at, end - at);

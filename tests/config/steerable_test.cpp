@@ -81,6 +81,8 @@ TEST(Steerable, OtherKeysAndInvalidValuesAreRefused) {
       {{"log={interval_steps=1}"}, "cannot change"},
       {{"eval.max_tokens=100"}, "is read when a run starts"},
       {{"recovery.in_memory=true"}, "is read when a run starts"},
+      {{"recovery.copies=never"}, "is read when a run starts"},
+      {{"recovery.peer_copies=never"}, "is read when a run starts"},
       {{"eval.set.0.limit=1"}, "is read when a run starts"},
       {{"optimizer.lr"}, "expected KEY=VALUE"},
       {{"optimizer.lr=fast"}, "optimizer.lr: found \"fast\", expected"},

@@ -11,9 +11,7 @@ struct Values {
   std::string other, usual;
 };
 const std::map<std::string, Values>& values() {
-  static const std::map<std::string, Values> kValues{{"recovery.copies", {"\"20 steps\"", "\"auto\""}},
-                                                     {"recovery.peer_copies", {"1", "\"auto\""}},
-                                                     {"log.histograms", {"\"1 steps\"", "\"100 steps\""}},
+  static const std::map<std::string, Values> kValues{{"log.histograms", {"\"1 steps\"", "\"100 steps\""}},
                                                      {"log.prometheus", {"\":9000\"", ""}}};
   return kValues;
 }

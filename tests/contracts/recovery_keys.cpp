@@ -11,6 +11,10 @@
 
 #include "contracts/contract.h"
 #include "contracts/lab.h"
+#include "fixtures/environment.h"
+#include "train/copy_files.h"
+#include "train/launched.h"
+#include "train/memory_folder.h"
 
 namespace strata::contracts {
 namespace {
@@ -127,6 +131,58 @@ void in_memory(const std::string&) {
   const std::string refused = lab.refusal(
       {"recovery.snapshot=\"1 steps\"", "recovery.detection_delay=1000000000", "recovery.in_memory=true"});
   EXPECT_TRUE(has(refused, "recovery.in_memory") && has(refused, "1000000001 snapshots take")) << refused;
+}
+
+// The steps of which copies are made: the newest two at each step.
+std::vector<std::set<int64_t>> copies_at_steps(Lab& lab, const Sets& sets) {
+  std::vector<std::set<int64_t>> seen;
+  training::RunOptions options{.config = lab.config(kTwenty + sets)};
+  const Path folder = training::memory_folder(options.config.run.folder);
+  options.observer.step = [&](const training::StepRecord&) {
+    std::set<int64_t>& steps = seen.emplace_back();
+    for (const training::FoundCopy& copy : training::list_copies(folder))
+      if (copy.content) steps.insert(copy.content->step);
+  };
+  options.observer.log = [](LogLevel, std::string_view) {};
+  training::train_on_threads(options, 1, [] { return false; });
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  return seen;
+}
+
+void copies(const std::string&) {
+  Lab lab;
+  using Steps = std::set<int64_t>;
+  const auto seen = copies_at_steps(lab, {"recovery.copies=\"4 steps\""});
+  ASSERT_EQ(seen.size(), 20u);
+  EXPECT_EQ(seen[3], Steps{});  // as step 4 is reported
+  EXPECT_EQ(seen[4], Steps{4});
+  EXPECT_EQ(seen[8], (Steps{4, 8}));
+  EXPECT_EQ(seen[19], (Steps{12, 16}));
+  EXPECT_EQ(copies_at_steps(lab, {"recovery.copies=7"}).back(), (Steps{7, 14}));
+  // "auto": under strata launch.
+  for (const char* none : {"\"never\"", "\"auto\""})
+    EXPECT_EQ(copies_at_steps(lab, {std::string("recovery.copies=") + none}).back(), Steps{}) << none;
+  {
+    const fixtures::Environment launched(training::kLaunchAttempt, "1");
+    EXPECT_EQ(copies_at_steps(lab, {"recovery.copies=\"auto\""})[1], Steps{1});
+    EXPECT_EQ(copies_at_steps(lab, {"recovery.copies=\"never\""}).back(), Steps{});
+  }
+  const Seen plain = lab.run(kTwenty), copied = lab.run(kTwenty + Sets{"recovery.copies=1"});
+  EXPECT_TRUE(same(plain.weights(20), copied.weights(20)) && same(plain.states(20), copied.states(20)));
+  EXPECT_EQ(plain.values("copy_ms").size(), 0u);
+  EXPECT_GT(copied.values("copy_ms").size(), 10u);
+  for (const char* wrong : {"5min", "10M tokens"})
+    EXPECT_TRUE(has(lab.refusal({std::string("recovery.copies=\"") + wrong + "\""}), "recovery.copies"));
+}
+
+// tests/train/copies_process_test.cpp has several hosts. On one host it changes nothing.
+void peer_copies(const std::string&) {
+  Lab lab;
+  const Sets sets = kTwenty + Sets{"recovery.copies=5"};
+  const Seen usual = lab.run_on(2, sets + Sets{"recovery.peer_copies=\"auto\""});
+  const Seen never = lab.run_on(2, sets + Sets{"recovery.peer_copies=\"never\""});
+  EXPECT_TRUE(same(usual.weights(20), never.weights(20)));
+  EXPECT_TRUE(has(lab.refusal({"recovery.peer_copies=\"5 steps\""}), "recovery.peer_copies"));
 }
 
 // Weights that are not a number, twice: the second time the newest snapshot is not trusted if the first time is
@@ -493,6 +549,8 @@ Contracts recovery_keys() {
           {"recovery.snapshot", snapshot},
           {"recovery.in_memory", in_memory},
           {"recovery.detection_delay", detection_delay},
+          {"recovery.copies", copies},
+          {"recovery.peer_copies", peer_copies},
           {"recovery.max_interventions", max_interventions},
           {"recovery.max_lost_steps", max_lost_steps},
           {"recovery.rule.when", when},
