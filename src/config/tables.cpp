@@ -287,8 +287,9 @@ TableSpec checkpoint_table() {
       "checkpoint", ResumeClass::kFree, &RunConfig::checkpoint, "Saving the run.",
       {
           key("interval", &T::interval,
-              "\"200 steps\", \"10min\", \"500M tokens\"; auto: at most 1 % of the time, at least "
-              "every 30 min.",
+              "\"200 steps\", \"10min\", \"500M tokens\"; auto: from the cost of a save and the failures in "
+              "ledger.jsonl, by Daly's formula; without failures at most 1 % of the time; at least every 30 "
+              "min.",
               word("auto")),
           key("keep_last", &T::keep_last, "Newest checkpoints to keep.", between(1, 1e6)),
           key("keep_every", &T::keep_every, "Keep permanently the first at or after each: \"1000 steps\"."),

@@ -1,11 +1,13 @@
 #include "train/due.h"
 
+#include <utility>
+
 #include "base/clock.h"
 
 namespace strata::training {
 
-Due::Due(const config::Interval& interval, double (*auto_seconds)(double))
-    : interval_(interval), auto_seconds_(auto_seconds), last_time_(monotonic_seconds()) {}
+Due::Due(const config::Interval& interval, std::function<double(double)> auto_seconds)
+    : interval_(interval), auto_seconds_(std::move(auto_seconds)), last_time_(monotonic_seconds()) {}
 
 bool Due::after_next(const RunPosition& position) const {
   switch (interval_.kind) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "train/run_position.h"
 
@@ -12,7 +13,7 @@ class Due {
  public:
   // `auto_seconds`: between two executions of an "auto" interval, from the seconds that one costs.
   explicit Due(const config::Interval& interval,
-               double (*auto_seconds)(double) = config::auto_checkpoint_seconds);
+               std::function<double(double)> auto_seconds = config::auto_checkpoint_seconds);
 
   // Whether the work is due after the step that follows `position`.
   bool after_next(const RunPosition& position) const;
@@ -24,7 +25,7 @@ class Due {
 
  private:
   config::Interval interval_;
-  double (*auto_seconds_)(double);
+  std::function<double(double)> auto_seconds_;
   double last_time_;
   double cost_ = 0;
 };

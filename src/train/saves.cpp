@@ -1,11 +1,14 @@
 #include "train/saves.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "observe/ledger.h"
+#include "plan/risk.h"
 #include "program/memory_report.h"
 
 namespace strata::training {
@@ -19,6 +22,12 @@ std::unique_ptr<comm::Communicator> group_for(comm::World& world) {
 }
 
 }  // namespace
+
+double save_interval(double cost, std::optional<double> mean_time_between_failures) {
+  constexpr double kLongest = 1800;
+  if (!mean_time_between_failures || cost <= 0) return config::auto_checkpoint_seconds(cost);
+  return std::min(kLongest, planning::daly_interval(cost, *mean_time_between_failures));
+}
 
 template <typename Work>
 auto Saves::waiting(const Work& work) {
@@ -42,7 +51,10 @@ Saves::Saves(FileSystem& files, RunStore& store, const program::Executor& execut
       group_(group_for(executor.ranks().world())),
       // Staging memory for data not yet read when an update begins.
       saving_(files, store.checkpoints(), *group_, program::save_staging_bytes(executor.set())),
-      due_(interval) {}
+      due_(interval, [failures = observe::mean_time_between_failures(
+                          observe::read_ledger(store.folder() / "ledger.jsonl"))](double cost) {
+        return save_interval(cost, failures);
+      }) {}
 
 void Saves::begin(const RunStore::Save& save) {
   end();

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "checkpoint/background_save.h"
 #include "program/executor.h"
@@ -12,6 +13,10 @@
 #include "train/run_store.h"
 
 namespace strata::training {
+
+// Seconds between saves of an "auto" interval: Daly's, if failures of the run are known, of which this is the mean time
+// between two; at least every 30 minutes. Otherwise config::auto_checkpoint_seconds().
+double save_interval(double cost, std::optional<double> mean_time_between_failures);
 
 // All ranks construct one, and begin and end its saves at the same points of the run. end() throws the errors
 // of a save on all ranks.

@@ -306,6 +306,7 @@ void TrainingLoop::follow_noise() {
 }
 
 void TrainingLoop::take_copy(Reporter& reporter) {
+  options_.board.enter(RankPhase::kCopy, record_.step);
   // If the host is lost with its copies, metrics must not end before the copy of another host.
   if (copies_->has_partners()) reporter.sync();
   copies_->take(save().state);

@@ -11,7 +11,7 @@
 namespace strata::training {
 namespace {
 
-// Goes back from step 9 to 5: a weight is NaN after step 6. Replicas would disagree at once.
+// Goes back from step 9 to 5: a weight is NaN after step 6. Replicas would disagree immediately.
 const Sets kGoesBack{"training.steps=16",
                      "checkpoint.interval=\"4 steps\"",
                      "checkpoint.keep_last=100",

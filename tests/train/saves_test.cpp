@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "fixtures/stopped_disk.h"
 #include "fixtures/tiny_run.h"
+#include "train/saves.h"
 
 namespace strata::training {
 namespace {
@@ -20,6 +21,15 @@ std::vector<std::string> lines_of(const Path& run) {
                         : dump_json(json.at("step")));
   }
   return lines;
+}
+
+// A save of 10 s and a failure in an hour, by equation 37 of Daly 2006.
+TEST(SaveInterval, FollowsCostAndFailures) {
+  EXPECT_EQ(save_interval(10, std::nullopt), 1000) << "1 % of the time";
+  EXPECT_EQ(save_interval(0, 3600), 60) << "no cost is known";
+  EXPECT_NEAR(save_interval(10, 3600), 261.7, 0.1);
+  EXPECT_EQ(save_interval(10, 1e9), 1800);
+  EXPECT_EQ(save_interval(10, 4), 4) << "a save takes longer than a failure is away";
 }
 
 // The disk blocks from the first write of step 2's save until step 3 is done.
