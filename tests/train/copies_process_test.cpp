@@ -6,7 +6,7 @@
 namespace strata::training {
 namespace {
 
-constexpr int64_t kSteps = 40;
+constexpr int64_t kSteps = 50;
 
 class CopiesOfRanks : public RankProcesses {
  protected:
@@ -31,7 +31,7 @@ TEST_F(CopiesOfRanks, KilledRanksContinueFromThem) {
   const std::string line =
       on(3) + strata("run", sets() +
                                 " --set 'debug.inject=[\"kill@step=8,rank=0\", "
-                                "\"kill@step=13,rank=2,phase=update\", \"kill@step=30,rank=1,phase=fwd\"]'");
+                                "\"kill@step=13,rank=2,phase=update\", \"kill@step=45,rank=1,phase=fwd\"]'");
   for (int kill = 0; kill < 3; ++kill) EXPECT_EQ(run(line), 128 + SIGKILL) << output();
   ASSERT_EQ(run(line), 0) << output();
   EXPECT_EQ(resumes(), (std::vector<std::string>{"copies", "copies", "copies"}));
@@ -79,14 +79,15 @@ TEST_F(CopiesOnHosts, ALostHostsCopiesAreOnTheOther) {
   ASSERT_EQ(run(job("whole", sets())), 0) << output();
   const std::string kills = sets() +
                             " --set 'debug.inject=[\"kill@step=8,rank=0\", \"kill@step=13,rank=2\", "
-                            "\"kill@step=30,rank=1\"]'";
+                            "\"kill@step=45,rank=1\"]'";
   EXPECT_EQ(run(job("run", kills)), 128 + SIGKILL) << output();
   first.reset();  // its memory is gone
   first = host("first");
   EXPECT_EQ(run(job("run", kills)), 128 + SIGKILL) << output();
   second.reset();
   second = host("second");
-  // Without copies on other hosts a lost host takes the run back to the checkpoint.
+  // Without copies on other hosts a lost host takes the run back to a checkpoint: that of step 20 is complete when
+  // the next save begins.
   const std::string alone = kills + " --set recovery.peer_copies=never";
   EXPECT_EQ(run(job("run", alone)), 128 + SIGKILL) << output();
   first.reset();
