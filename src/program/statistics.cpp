@@ -236,7 +236,13 @@ class StatisticsAdder {
       // Forward of further micro-batches may precede backward of the first.
       if (old_[i].phase == Phase::kForward && !options_.is_sequential) return;
     }
-    const size_t last = writers->second.back();
+    size_t last = writers->second.back();
+    // Sums over ranks are grouped later, in the place of the last one of their layer (group_collectives_pass).
+    if (const Node writer = old_[last]; writer.op == &graph::Reshard::def) {
+      for (size_t i = last; i < old_.size(); ++i) {
+        if (old_[i].phase == writer.phase && old_[i].chunk == writer.chunk) last = i;
+      }
+    }
     Statistic statistic = of_parameter(Watched::kFirstGradient, StatisticsGroup::kNoise, parameter);
     statistic.parts = parts;
     measure(after(last), last, parameter.gradient, std::move(statistic), {.first = true});
