@@ -129,7 +129,7 @@ bool Journal::has(const Intervention& intervention) const {
 }
 
 bool Journal::add(const Intervention& intervention) {
-  if (has(intervention)) return false;
+  if (!intervention.to_step && has(intervention)) return false;
   interventions_.push_back(intervention);
   return true;
 }

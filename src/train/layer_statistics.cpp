@@ -249,7 +249,8 @@ uint64_t StatisticsWatch::digest_of(const program::Metric& metric) {
 }
 
 int64_t StatisticsWatch::first_replica() const {
-  return weights_.is_here() ? weights_.first_holder() : executor_.ranks().world().rank();
+  // All weights are in it, so that it is cut along every axis along which one of them is.
+  return used_weights_.is_here() ? used_weights_.first_holder() : executor_.ranks().world().rank();
 }
 
 uint64_t StatisticsWatch::joined_digest(const std::vector<uint64_t>& of_ranks) {

@@ -56,6 +56,8 @@ class StatisticsWatch {
   uint64_t gradients_digest() const { return digest_of(gradients_); }
   uint64_t used_weights_digest() const { return digest_of(used_weights_); }
   int64_t first_replica() const;
+  // Whether no earlier rank has the same weights; weights that a pipeline's stages share count on the first.
+  bool is_first_with_weights() const { return weights_.is_reported(); }
   // The digest that the weights of all ranks make in their order; 0 for those that another rank has too.
   static uint64_t joined_digest(const std::vector<uint64_t>& of_ranks);
 

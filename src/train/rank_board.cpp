@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): kill() is POSIX, not C++
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -69,6 +70,7 @@ RankBoard::RankBoard(const Path& folder, int rank, int attempt) {
     file->close();
     map_ = BoardMap(made, true);
     posix_file_system().rename(made, path);
+    path_ = path;
   } catch (const WorldError& error) {
     log_warning("[{}] {}; the ledger will lack what rank {} was doing", path.string(), error.what(), rank);
   }
@@ -82,6 +84,14 @@ void RankBoard::enter(RankPhase phase, int64_t step) {
   content->changed.store(unix_seconds(), std::memory_order_relaxed);
 }
 
+void RankBoard::remove() {
+  if (path_.empty()) return;
+  std::error_code ignored;
+  std::filesystem::remove(path_, ignored);
+  ::rmdir(path_.parent_path().c_str());
+  path_.clear();
+}
+
 std::optional<SeenBoard> SeenBoard::open(const Path& path) {
   BoardMap map(path, false);
   if (map.content() == nullptr || map.content()->magic != BoardContent::kMagic) return std::nullopt;
@@ -91,6 +101,16 @@ std::optional<SeenBoard> SeenBoard::open(const Path& path) {
 RankPhase SeenBoard::phase() const {
   const int32_t phase = map_.content()->phase;
   return static_cast<RankPhase>(std::clamp<int32_t>(phase, 0, static_cast<int32_t>(kPhases.size()) - 1));
+}
+
+void remove_old_boards(const Path& folder) {
+  for (const Path& path : board_files(folder)) {
+    const auto board = SeenBoard::open(path);
+    std::error_code ignored;
+    if (!board || (::kill(board->process(), 0) != 0 && errno == ESRCH))
+      std::filesystem::remove(path, ignored);
+  }
+  ::rmdir(folder.c_str());
 }
 
 std::vector<Path> board_files(const Path& folder) {

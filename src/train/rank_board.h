@@ -64,9 +64,12 @@ class RankBoard {
   RankBoard(const Path& folder, int rank, int attempt);
 
   void enter(RankPhase phase, int64_t step);
+  // At the end of a run: nothing has failed. The last rank of a host removes the folder too, if nothing else is in it.
+  void remove();
 
  private:
   BoardMap map_;
+  Path path_;
 };
 
 // The reader. It keeps the file's content even after the file is removed.
@@ -86,6 +89,9 @@ class SeenBoard {
   explicit SeenBoard(BoardMap map) : map_(std::move(map)) {}
   BoardMap map_;
 };
+
+// Removes the boards of processes that have ended, and the folder if nothing else is in it.
+void remove_old_boards(const Path& folder);
 
 // The files of all boards in a folder.
 std::vector<Path> board_files(const Path& folder);

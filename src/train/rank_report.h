@@ -31,6 +31,7 @@ struct RankReport {
   // Digests of weights before and after the update and of gradients' sums, and the first rank with the same ones.
   SplitDigest used_weights = {}, weights = {}, gradients = {};
   double first_replica = 0;
+  double is_first_with_weights = 0;      // 0 or 1: no earlier rank has the same weights after the update
   SplitDigest judgement = {};            // of the update and all that it is compared with
   double stops = 0, is_out_of_time = 0;  // 0 or 1
   // 0 or 1; only rank 0's are used.

@@ -176,6 +176,7 @@ RankReport StepRunner::report(const StepRecord& record) {
   const optim::GuardHistory history = program::guard_history(executor_);
   const auto digest_of = [](const auto& value) { return hash64(&value, sizeof value); };
   mine.judgement = SplitDigest(digest_of(record.decision) + 31 * digest_of(history));
+  mine.is_first_with_weights = statistics_->is_first_with_weights() ? 1 : 0;
   mine.first_replica = static_cast<double>(statistics_->first_replica());
   const double waited = executor_.seconds_waited();
   mine.compute_seconds -= waited - std::exchange(seconds_waited_, waited);
@@ -191,8 +192,7 @@ void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) {
     record.balance_loss += one.balance_loss_sum;
     record.router_z_loss += one.router_z_loss_sum;
     further += one.mtp_loss;
-    const bool is_first = static_cast<size_t>(one.first_replica) == digests.size();
-    digests.push_back(is_first ? one.weights.joined() : 0);
+    digests.push_back(one.is_first_with_weights != 0 ? one.weights.joined() : 0);
   }
   if (tokens > 0) {
     record.balance_loss /= tokens;

@@ -12,6 +12,7 @@
 #include "train/evaluations.h"
 #include "train/flops_meter.h"
 #include "train/injector.h"
+#include "train/memory_folder.h"
 #include "train/recompute_check.h"
 #include "train/replicas.h"
 #include "train/resume.h"
@@ -120,12 +121,22 @@ void TrainingLoop::finish(Reporter& reporter, RunEnd end) {
     copies_->remove();
     reporter.event("finish", position_.step());
     reporter.finish(observe::RunState::kFinished);
+    leave_memory();
     return;
   }
   copies_->remove();
   const bool is_asked = end == RunEnd::kInterrupted;
   reporter.event(is_asked ? "interrupt" : "time_limit", position_.step());
   reporter.finish(observe::RunState::kInterrupted, is_asked ? "stopped by the user" : "time limit");
+  leave_memory();
+}
+
+void TrainingLoop::leave_memory() {
+  options_.board.remove();
+  // Those of a launched attempt that was killed, if this start is not launched.
+  const Path& run = options_.store.folder();
+  if (inputs_.ranks.world().local_rank() == 0 && is_own_memory_folder(run))
+    remove_old_boards(memory_folder(run));
 }
 
 RunEnd TrainingLoop::loop(Reporter& reporter) {

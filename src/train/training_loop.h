@@ -100,6 +100,8 @@ class TrainingLoop {
   // Applies what requests ask for after the step just made.
   SteeringEffects steer(Steering& steering, bool ends, Reporter& reporter);
   void finish(Reporter& reporter, RunEnd end);
+  // Removes the files that show in /dev/shm what ranks of this run do.
+  void leave_memory();
   RunStore::Save save() const;
 
   config::RunConfig config_;  // strata set changes it; inputs_ refers to it
