@@ -106,9 +106,10 @@ RankPhase SeenBoard::phase() const {
 void remove_old_boards(const Path& folder) {
   for (const Path& path : board_files(folder)) {
     const auto board = SeenBoard::open(path);
+    const bool has_ended =
+        !board || board->process() == ::getpid() || (::kill(board->process(), 0) != 0 && errno == ESRCH);
     std::error_code ignored;
-    if (!board || (::kill(board->process(), 0) != 0 && errno == ESRCH))
-      std::filesystem::remove(path, ignored);
+    if (has_ended) std::filesystem::remove(path, ignored);
   }
   ::rmdir(folder.c_str());
 }

@@ -90,7 +90,7 @@ class SeenBoard {
   BoardMap map_;
 };
 
-// Removes the boards of processes that have ended, and the folder if nothing else is in it.
+// At the end of a run: removes the boards of this process and of those that have ended, and the folder if nothing else is in it.
 void remove_old_boards(const Path& folder);
 
 // The files of all boards in a folder.
