@@ -67,7 +67,9 @@ void read_settings(const Json& json, Request& request) {
   for (const auto& [key, value] : json.items()) {
     if (key.empty() || key.find_first_of("=\n ") != std::string::npos)
       throw ConfigError("\"{}\" is not a key, expected one such as optimizer.lr", harmless(key));
-    request.settings.push_back({key, to_toml(config::value_from_json(value))});
+    // Keys of tables have no order: one request is written in one way.
+    const Json sorted = nlohmann::json(value);
+    request.settings.push_back({key, to_toml(config::value_from_json(sorted))});
   }
 }
 

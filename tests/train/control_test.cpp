@@ -205,6 +205,19 @@ TEST_F(ControlTest, AnswersSurviveTornLinesAndTheRunSurvivesAFullDisk) {
   EXPECT_TRUE(other.take(2).empty());
 }
 
+// Whatever the order of keys in a table.
+TEST(Requests, SettingsWithTablesComeBackAsTheyWere) {
+  const Request request = parse_request(
+      R"({"id": "a-2", "by": "me", "set": {"optimizer.lr": 5e-4, "data.skip": [[1, 2]], "eval.interval": "20 steps",
+          "recovery.rule": [{"when": "loss_spike", "action": "skip_update"}], "log.tensorboard": true}})");
+  const Request again = parse_request(to_json(request));
+  ASSERT_EQ(again.settings.size(), request.settings.size());
+  for (size_t i = 0; i < request.settings.size(); ++i) {
+    EXPECT_EQ(again.settings[i].key, request.settings[i].key);
+    EXPECT_EQ(again.settings[i].value, request.settings[i].value);
+  }
+}
+
 TEST(ControlRequest, IdsSortByTime) {
   std::string last;
   for (int i = 0; i < 100; ++i) {
