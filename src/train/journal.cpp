@@ -129,7 +129,8 @@ bool Journal::has(const Intervention& intervention) const {
 }
 
 bool Journal::add(const Intervention& intervention) {
-  if (!intervention.to_step && has(intervention)) return false;
+  const bool is_new = intervention.to_step && intervention.rule == "corruption";
+  if (!is_new && has(intervention)) return false;
   interventions_.push_back(intervention);
   return true;
 }

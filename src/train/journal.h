@@ -54,8 +54,8 @@ class Journal {
 
   void add(Effect effect) { effects_.push_back(std::move(effect)); }
   bool has(const Intervention& intervention) const;
-  // False if it is there already: a resumed run repeats its steps, but for those that a rollback has undone. So each rollback
-  // is a new one.
+  // False if it is there already: a resumed run repeats its steps. A rollback because of wrong bits is always a new one: it
+  // repeats the same steps with the same data.
   bool add(const Intervention& intervention);
   // Undoes the steps after `step`: what rules did there no longer holds; settings that the user changed hold
   // from `step` on. Interventions stay. `from`: the last step made.

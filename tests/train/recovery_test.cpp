@@ -44,6 +44,15 @@ std::vector<std::string> actions_of(const Judgement& judged) {
 
 using Actions = std::vector<std::string>;
 
+// The limits of recovery end a run that goes back again and again.
+TEST(Journal, CountsEachRollbackForWrongBits) {
+  Journal journal;
+  const Intervention back{.at_step = 7, .rule = "corruption", .action = "rollback", .to_step = 5};
+  EXPECT_TRUE(journal.add(back));
+  EXPECT_TRUE(journal.add(back));
+  EXPECT_EQ(journal.recent(7), 2);
+}
+
 TEST(Recovery, SkipsOnceAndGoesBackAfterThreeInARow) {
   const config::RecoveryTable keys;
   Recovery recovery(keys);
