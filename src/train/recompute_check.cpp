@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "comm/exchange.h"
 #include "config/layout.h"
-#include "data/samples/rows.h"
+#include "data/samples/loader.h"
 
 namespace strata::training {
 namespace {
@@ -137,16 +137,11 @@ uint64_t RecomputeCheck::compute(int64_t ahead) {
   const int64_t pieces = inputs_.config.training.sequence_length / size.length;
   const int64_t rows = (program.request.sequences + pieces - 1) / pieces;
   data::HostBatch batch;
-  batch.resize(samples.shape(), rows);
-  batch.first_sample = position_->next_sample() + part.first;
-  batch.sequences = std::min(rows, part.rows);
-  batch.counted_targets = samples.fill(batch.first_sample, batch.sequences, batch.view(), scratch_);
-  for (int64_t row = 0; row < rows; ++row)
-    batch[Column::kSamples][static_cast<size_t>(row)] = static_cast<int32_t>(batch.first_sample + row);
-  for (int64_t row = batch.sequences; row < rows; ++row)
-    fill_padding(samples.shape(), 0, 0, row_of(batch.view(), samples.shape(), row));
-  batch.cut(samples.shape(), pieces);
-
+  data::fill_batch(samples,
+                   {.first = position_->next_sample() + part.first,
+                    .sequences = std::min(rows, part.rows),
+                    .pieces = pieces},
+                   rows, batch, scratch_);
   executor_.upload_rows(program_, batch.rows(samples.shape()), 0, 0);
   WorkDigest digest(executor_, program_);
   digest.begin();

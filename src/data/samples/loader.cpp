@@ -9,6 +9,19 @@
 
 namespace strata::data {
 
+void fill_batch(const SampleSource& source, const LoadRequest& request, int64_t rows, HostBatch& batch,
+                BatchScratch& scratch) {
+  batch.resize(source.shape(), rows);
+  batch.first_sample = request.first;
+  batch.sequences = request.sequences;
+  batch.counted_targets = source.fill(request.first, request.sequences, batch.view(), scratch);
+  for (int64_t row = 0; row < rows; ++row)
+    batch[Column::kSamples][static_cast<size_t>(row)] = static_cast<int32_t>(request.first + row);
+  for (int64_t row = request.sequences; row < rows; ++row)
+    fill_padding(source.shape(), 0, 0, row_of(batch.view(), source.shape(), row));
+  batch.cut(source.shape(), request.pieces);
+}
+
 Loader::Loader(const SampleSource& source, const LoaderOptions& options)
     : source_(source),
       options_(options),
@@ -73,17 +86,7 @@ void Loader::work(const std::stop_token& stop) {
     slot.request = request;
     slot.error = nullptr;
     try {
-      HostBatch& batch = slot.batch;
-      const int64_t rows = std::max(options_.rows, request.sequences);
-      batch.resize(source_.shape(), rows);
-      batch.first_sample = request.first;
-      batch.sequences = request.sequences;
-      batch.counted_targets = source_.fill(request.first, request.sequences, batch.view(), scratch);
-      for (int64_t row = 0; row < rows; ++row)
-        batch[Column::kSamples][static_cast<size_t>(row)] = static_cast<int32_t>(request.first + row);
-      for (int64_t row = request.sequences; row < rows; ++row)
-        fill_padding(source_.shape(), 0, 0, row_of(batch.view(), source_.shape(), row));
-      batch.cut(source_.shape(), request.pieces);
+      fill_batch(source_, request, std::max(options_.rows, request.sequences), slot.batch, scratch);
     } catch (...) {
       slot.error = std::current_exception();
     }

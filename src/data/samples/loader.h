@@ -32,6 +32,10 @@ struct LoadRequest {
   bool operator==(const LoadRequest&) const = default;
 };
 
+// Fills `rows` rows, at least as many as the request has; the further ones are padding.
+void fill_batch(const SampleSource& source, const LoadRequest& request, int64_t rows, HostBatch& batch,
+                BatchScratch& scratch);
+
 class Loader {
  public:
   // `source` must outlive the loader.
