@@ -104,10 +104,11 @@ void print_text(const hardware::DeviceSpec& machine, const std::string& mpi) {
   row("huge pages", huge_pages());
   row("devices", "cpu");
   row("MPI", mpi.empty() ? "not found" : mpi);
-  if (machine.gemm_flops_f32 > 0) {
+  if (machine.gemm_flops[hardware::Precision::kFp32] > 0) {
     row("matmul peak",
-        fmt::format("{:.0f} GFLOP/s fp32, {:.0f} GFLOP/s bf16 ({} threads, {})", machine.gemm_flops_f32 / 1e9,
-                    machine.gemm_flops_bf16 / 1e9, machine.threads, machine.source));
+        fmt::format("{:.0f} GFLOP/s fp32, {:.0f} GFLOP/s bf16 ({} threads, {})",
+                    machine.gemm_flops[hardware::Precision::kFp32] / 1e9,
+                    machine.gemm_flops[hardware::Precision::kBf16] / 1e9, machine.threads, machine.source));
     row("bandwidth", fmt::format("{:.0f} GB/s memory, {:.0f} GB/s cache", machine.memory_bytes_per_s / 1e9,
                                  machine.cache_bytes_per_s / 1e9));
   } else {

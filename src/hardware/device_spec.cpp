@@ -9,6 +9,18 @@
 
 namespace strata::hardware {
 
+std::string_view to_string(Precision precision) {
+  static constexpr std::string_view kNames[kPrecisions] = {"fp32", "tf32", "bf16", "fp16", "fp8", "fp4"};
+  return kNames[static_cast<size_t>(precision)];
+}
+
+std::optional<Precision> parse_precision(std::string_view name) {
+  for (const Precision precision : kAllPrecisions) {
+    if (to_string(precision) == name) return precision;
+  }
+  return std::nullopt;
+}
+
 std::string IsaFlags::str() const {
   std::string text;
   auto add = [&](bool has, const char* name) {
@@ -37,9 +49,8 @@ IsaFlags limited_to(IsaFlags isa, std::string_view limit) {
 }
 
 bool bf16_is_fast(const DeviceSpec& spec) {
-  if (spec.gemm_flops_f32 > 0 && spec.gemm_flops_bf16 > 0) {
-    return spec.gemm_flops_bf16 > 1.2 * spec.gemm_flops_f32;
-  }
+  const double f32 = spec.gemm_flops[Precision::kFp32], bf16 = spec.gemm_flops[Precision::kBf16];
+  if (f32 > 0 && bf16 > 0) return bf16 > 1.2 * f32;
   return spec.isa.avx512_bf16 || spec.isa.amx;
 }
 

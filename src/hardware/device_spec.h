@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "hardware/precision.h"
 
 namespace strata::hardware {
 
@@ -57,10 +58,16 @@ struct DeviceSpec {
   // is not exactly LRU. 0: not known.
   int64_t kept_bytes = 0;
   int64_t memory_bytes = 0;
-  double gemm_flops_f32 = 0.0;  // FLOP/s of the best GEMM, all threads
-  double gemm_flops_bf16 = 0.0;
+  Rates gemm_flops;                 // of the best GEMM: measured with all threads, or what such devices reach
+  Rates peak_flops;                 // published, dense
   double memory_bytes_per_s = 0.0;  // triad, far beyond the caches
-  double cache_bytes_per_s = 0.0;   // triad inside the last-level cache
+  double cache_bytes_per_s = 0.0;   // triad inside the last-level cache; 0: as fast as memory
+  double launch_seconds = 0.0;      // of the host, to start one kernel that runs by itself; 0: it is a call
+  double power_watts = 0.0;         // the limit of the board; 0: not known
+  // Between ranks of this host: what one of them copies from another, and the time of an exchange of little; 0: not
+  // measured.
+  double exchange_bytes_per_s = 0.0;
+  double exchange_seconds = 0.0;
   std::vector<FamilyRate> rates;
   std::string source = "catalogued";  // or "measured"
   std::string date;                   // UTC, of the measurement
@@ -76,7 +83,8 @@ DeviceSpec detect_cpu(int threads, const Path& root = "/");
 bool bf16_is_fast(const DeviceSpec& spec);
 
 std::string to_json(const DeviceSpec& spec);
-DeviceSpec device_spec_from_json(std::string_view text);  // DataError naming the error
+// A field that is absent keeps its default. DataError that names the field and what it is.
+DeviceSpec device_spec_from_json(std::string_view text);
 
 // Where the figures of this machine are kept: one file per processor model, instruction sets, threads and
 // library version, in $XDG_CACHE_HOME/strata, else ~/.cache/strata, else the folder for temporary files.

@@ -23,11 +23,15 @@ double interpolated(std::vector<std::pair<double, double>>& points, double inten
   return points.back().second;
 }
 
+double cache_bandwidth(const DeviceSpec& device) {
+  return device.cache_bytes_per_s > 0 ? device.cache_bytes_per_s : device.memory_bytes_per_s;
+}
+
 // Seconds with all operands in one place; negative when the op was not measured.
 double measured_seconds(const DeviceSpec& device, std::string_view op, std::string_view dtype,
                         const Work& work, bool cold) {
-  const double peak = dtype == "bf16" ? device.gemm_flops_bf16 : device.gemm_flops_f32;
-  const double bandwidth = cold ? device.memory_bytes_per_s : device.cache_bytes_per_s;
+  const double peak = device.gemm_flops[precision_of(dtype)];
+  const double bandwidth = cold ? device.memory_bytes_per_s : cache_bandwidth(device);
   std::vector<std::pair<double, double>> flop_points;
   double byte_rate = 0;
   bool arithmetic = false;
@@ -59,14 +63,14 @@ double expected_seconds(const DeviceSpec& device, std::string_view op, std::stri
   double warm = measured_seconds(device, op, dtype, work, false);
   double cold = measured_seconds(device, op, dtype, work, true);
   if (warm < 0 || cold < 0) {
-    const double peak = dtype == "bf16" ? device.gemm_flops_bf16 : device.gemm_flops_f32;
+    const double peak = device.gemm_flops[precision_of(dtype)];
     auto roofline = [&](double bandwidth) {
       return std::max(peak > 0 ? work.flops / peak : 0, bandwidth > 0 ? work.bytes / bandwidth : 0);
     };
-    warm = roofline(device.cache_bytes_per_s);
+    warm = roofline(cache_bandwidth(device));
     cold = roofline(device.memory_bytes_per_s);
   }
-  return (1 - cold_share) * warm + cold_share * cold;
+  return std::max(device.launch_seconds, (1 - cold_share) * warm + cold_share * cold);
 }
 
 }  // namespace strata::hardware

@@ -17,7 +17,8 @@ struct Work {
 };
 
 // Seconds of one node: op rates at its arithmetic intensity (interpolated between the probes), never faster
-// than the bandwidth allows; for an op that was not measured, the device's GEMM peak and bandwidths.
+// than the bandwidth allows; for an op that was not measured, the device's best GEMM and bandwidths. Never less
+// than the host takes to start a kernel.
 double expected_seconds(const DeviceSpec& device, std::string_view op, std::string_view dtype,
                         const Work& work, double cold_share);
 

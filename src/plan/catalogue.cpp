@@ -96,56 +96,9 @@ std::vector<std::string> names_of_all(const std::vector<Spec>& specs) {
 
 }  // namespace
 
-std::string_view to_string(Evidence evidence) {
-  switch (evidence) {
-    case Evidence::kRead:
-      return "read";
-    case Evidence::kComputed:
-      return "computed";
-    case Evidence::kMeasured:
-      return "measured";
-    case Evidence::kSecondary:
-      return "secondary";
-    case Evidence::kInferred:
-      return "inferred";
-    case Evidence::kMemory:
-      return "memory";
-    case Evidence::kUser:
-      return "user";
-  }
-  return "";
-}
-
-std::string_view to_string(Dtype dtype) {
-  static constexpr std::string_view kNames[kDtypes] = {"fp32", "tf32", "bf16", "fp16", "fp8", "fp4"};
-  return kNames[static_cast<size_t>(dtype)];
-}
-
-std::optional<Dtype> parse_dtype(std::string_view name) {
-  for (size_t i = 0; i < kDtypes; ++i) {
-    if (to_string(static_cast<Dtype>(i)) == name) return static_cast<Dtype>(i);
-  }
-  return std::nullopt;
-}
-
-std::string_view to_string(Topology topology) {
-  static constexpr std::string_view kNames[] = {"switch", "mesh", "torus"};
-  return kNames[static_cast<size_t>(topology)];
-}
-
 std::string_view to_string(Terms terms) {
   static constexpr std::string_view kNames[] = {"on_demand", "reserved", "spot"};
   return kNames[static_cast<size_t>(terms)];
-}
-
-double collective_seconds(const LinkLevel& level, int64_t devices, double bytes, double wire_factor) {
-  if (devices <= 1 || bytes <= 0) return 0.0;
-  double bandwidth = level.bandwidth.value * level.achievable.value;
-  if (level.topology == Topology::kMesh && level.size > devices)
-    bandwidth *= static_cast<double>(devices - 1) / static_cast<double>(level.size - 1);
-  const double ramp = 1 + level.ramp.value * level.ramp_bytes.value / (bytes + level.ramp_bytes.value);
-  const double hops = static_cast<double>(devices - 1);
-  return level.startup.value + hops * level.latency.value + bytes * wire_factor / bandwidth * ramp;
 }
 
 Catalogue builtin_catalogue() {
@@ -209,26 +162,6 @@ std::vector<Price> prices_of(const Catalogue& catalogue, std::string_view chip, 
   }
   std::stable_sort(out.begin(), out.end(), [](const Price& a, const Price& b) { return a.low < b.low; });
   return out;
-}
-
-ChipSpec chip_of(const hardware::DeviceSpec& device) {
-  const bool measured = device.source == "measured";
-  const Evidence evidence = measured ? Evidence::kMeasured : Evidence::kRead;
-  const std::string source =
-      measured ? fmt::format("strata doctor, {}, {} threads", device.date, device.threads) : device.source;
-  const auto figure = [&](double value) { return value > 0 ? Figure{value, source, evidence} : Figure{}; };
-  ChipSpec chip;
-  chip.name = "this-machine";
-  chip.title = device.name;
-  chip.kind = device.kind;
-  chip.peak[static_cast<size_t>(Dtype::kFp32)] = figure(device.gemm_flops_f32);
-  chip.peak[static_cast<size_t>(Dtype::kBf16)] = figure(device.gemm_flops_bf16);
-  // The rates are measured for the best GEMM and for streaming, so all of them is achievable.
-  for (Figure& fraction : chip.achievable) fraction = {1.0, source, evidence};
-  chip.memory_achievable = {1.0, source, evidence};
-  chip.memory = figure(static_cast<double>(device.memory_bytes));
-  chip.memory_bandwidth = figure(device.memory_bytes_per_s);
-  return chip;
 }
 
 }  // namespace strata::planning

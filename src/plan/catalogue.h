@@ -7,8 +7,6 @@
 // value found, the values expected and the nearest name.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,105 +14,23 @@
 #include <vector>
 
 #include "base/file.h"
-#include "hardware/device_spec.h"
+#include "hardware/cluster_spec.h"
 
 namespace strata::planning {
 
-// How a value is known: the key `mark` of the files.
-enum class Evidence {
-  kRead,       // read in the source
-  kComputed,   // calculated from values that were read
-  kMeasured,   // measured on the device
-  kSecondary,  // a survey, a blog, a price comparison
-  kInferred,   // an estimate; no source states it
-  kMemory,     // from memory; verify before relying on it
-  kUser,       // a user's file or --set
-};
-std::string_view to_string(Evidence evidence);
-
-struct Figure {
-  double value = 0.0;
-  std::string source;  // empty: not known
-  Evidence evidence = Evidence::kRead;
-  bool known() const { return !source.empty(); }
-  friend bool operator==(const Figure&, const Figure&) = default;
-};
-
-enum class Dtype { kFp32, kTf32, kBf16, kFp16, kFp8, kFp4 };
-inline constexpr size_t kDtypes = 6;
-std::string_view to_string(Dtype dtype);
-std::optional<Dtype> parse_dtype(std::string_view name);
-
-struct ChipSpec {
-  std::string name;   // "h100-sxm"
-  std::string title;  // "NVIDIA H100 SXM 80 GB"
-  std::string vendor;
-  std::string kind;                        // "gpu", "tpu" or "cpu"
-  std::vector<std::string> aliases;        // other names, including those in published tables
-  std::array<Figure, kDtypes> peak;        // FLOP/s by Dtype; 0: the chip does not have that dtype
-  std::array<Figure, kDtypes> achievable;  // fraction of the peak that a large GEMM reaches
-  Figure memory;                           // bytes
-  Figure memory_bandwidth;                 // bytes/s
-  Figure memory_achievable;                // fraction of memory_bandwidth that streaming kernels reach
-  Figure power;                            // W, the board's limit
-  Figure launch;                           // s of host time for one kernel
-
-  const Figure& peak_of(Dtype dtype) const { return peak[static_cast<size_t>(dtype)]; }
-  const Figure& achievable_of(Dtype dtype) const { return achievable[static_cast<size_t>(dtype)]; }
-  friend bool operator==(const ChipSpec&, const ChipSpec&) = default;
-};
-
-enum class Topology { kSwitch, kMesh, kTorus };
-std::string_view to_string(Topology topology);
-
-// Devices that reach each other over one kind of link.
-struct LinkLevel {
-  static constexpr int64_t kAll = 0;  // size of the outermost level: every device
-  std::string name;                   // "nvlink", "infiniband", …
-  int64_t size = kAll;                // devices in one domain
-  Topology topology = Topology::kSwitch;
-  Figure bandwidth;   // bytes/s a device can send
-  Figure achievable;  // fraction of it for large messages; above 1 with reduction in the switch
-  Figure startup;     // s, fixed cost of one collective
-  Figure latency;     // s per hop of a ring
-  // Small messages take longer by 1 + ramp * ramp_bytes / (bytes + ramp_bytes).
-  Figure ramp;
-  Figure ramp_bytes;
-  Figure contention;  // further fraction of time for each peer that sends at the same time
-  friend bool operator==(const LinkLevel&, const LinkLevel&) = default;
-};
-
-// Seconds of a collective over one level: startup + wire / (bandwidth * achievable) * (the ramp above).
-// `bytes` is the size of the buffer, `wire_factor` the bytes that each device sends for one of them: for n
-// devices 2(n-1)/n for all-reduce, (n-1)/n for all-gather, reduce-scatter and all-to-all (nccl-tests). In a
-// mesh of `size`, n < size devices have (n-1)/(size-1) of the bandwidth.
-double collective_seconds(const LinkLevel& level, int64_t devices, double bytes, double wire_factor);
-
-// Hours between failures of whole jobs, measured at one size.
-struct JobMttf {
-  int64_t devices = 0;
-  double seconds = 0.0;
-  std::string source;
-  friend bool operator==(const JobMttf&, const JobMttf&) = default;
-};
-
-struct ClusterSpec {
-  std::string name;
-  std::string title;
-  ChipSpec chip;
-  int64_t devices_per_host = 1;
-  int64_t nics_per_host = 0;
-  std::vector<LinkLevel> links;        // ascending by size; the last one connects all devices
-  Figure nic_bandwidth;                // bytes/s of one NIC
-  Figure host_power;                   // W of a host besides its devices
-  Figure pue;                          // power of the building over power of the machines, ≥ 1
-  Figure failures_per_node_day;        // failures of one host that stop a job
-  Figure restart;                      // s from a failure to the first new step
-  Figure storage_write_per_host;       // bytes/s to checkpoint storage
-  Figure storage_read_per_host;        // bytes/s
-  std::vector<JobMttf> measured_mttf;  // ascending by devices
-  friend bool operator==(const ClusterSpec&, const ClusterSpec&) = default;
-};
+using hardware::ByPrecision;
+using hardware::ChipSpec;
+using hardware::ClusterSpec;
+using hardware::collective_seconds;
+using hardware::Evidence;
+using hardware::Figure;
+using hardware::JobMttf;
+using hardware::kAllPrecisions;
+using hardware::LinkLevel;
+using hardware::parse_precision;
+using hardware::Precision;
+using hardware::to_string;
+using hardware::Topology;
 
 enum class Terms { kOnDemand, kReserved, kSpot };
 std::string_view to_string(Terms terms);
@@ -171,8 +87,5 @@ std::string cluster_file(const ClusterSpec& cluster);
 // The prices of a chip, cheapest first; only those with `terms` if given.
 std::vector<Price> prices_of(const Catalogue& catalogue, std::string_view chip,
                              std::optional<Terms> terms = std::nullopt);
-
-// The processor that `strata doctor` measured; the rates of its best GEMMs are its peaks.
-ChipSpec chip_of(const hardware::DeviceSpec& device);
 
 }  // namespace strata::planning

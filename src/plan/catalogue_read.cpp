@@ -34,7 +34,7 @@ const Names& region_keys() {
 }
 Names dtype_names() {
   Names names;
-  for (size_t i = 0; i < kDtypes; ++i) names.emplace_back(to_string(static_cast<Dtype>(i)));
+  for (const Precision one : kAllPrecisions) names.emplace_back(to_string(one));
   return names;
 }
 
@@ -265,17 +265,17 @@ class Reader {
     out_.chips.push_back(std::move(chip));
   }
 
-  void read_dtypes(std::array<Figure, kDtypes>& out, const ConfigValue& table, const std::string& at,
+  void read_dtypes(ByPrecision<Figure>& out, const ConfigValue& table, const std::string& at,
                    const std::string& name, Quantity quantity) {
     const ConfigValue* found = table.find(name);
     if (!found) return;
     Names known = dtype_names();
     known.insert(known.end(), {"source", "mark"});
     check_keys(*found, at + "." + name, known);
-    for (size_t i = 0; i < kDtypes; ++i) {
-      const std::string dtype(to_string(static_cast<Dtype>(i)));
+    for (const Precision precision : kAllPrecisions) {
+      const std::string dtype(to_string(precision));
       if (const ConfigValue* value = found->find(dtype))
-        out[i] = figure(*value, fmt::format("{}.{}.{}", at, name, dtype), quantity);
+        out[precision] = figure(*value, fmt::format("{}.{}.{}", at, name, dtype), quantity);
     }
   }
 

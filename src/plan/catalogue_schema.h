@@ -31,6 +31,7 @@ constexpr FigureKey<LinkLevel> kLinkFigures[] = {
     {"ramp", Quantity::kRate, &LinkLevel::ramp},
     {"ramp_bytes", Quantity::kBytes, &LinkLevel::ramp_bytes},
     {"contention", Quantity::kRate, &LinkLevel::contention},
+    {"compute_share", Quantity::kFraction, &LinkLevel::compute_share},
 };
 constexpr FigureKey<ClusterSpec> kClusterFigures[] = {
     {"nic_bandwidth", Quantity::kBytesPerSecond, &ClusterSpec::nic_bandwidth},

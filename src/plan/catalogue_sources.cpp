@@ -69,8 +69,8 @@ void attach_to_chip(ConfigValue& chip) {
     ConfigValue* table = chip.find(name);
     if (!table || !table->is_table()) continue;
     const SectionSource inner = section_source(*table, source);
-    for (size_t i = 0; i < kDtypes; ++i) {
-      if (ConfigValue* found = table->find(to_string(static_cast<Dtype>(i)))) attach_to_figure(*found, inner);
+    for (const Precision precision : kAllPrecisions) {
+      if (ConfigValue* found = table->find(to_string(precision))) attach_to_figure(*found, inner);
     }
   }
 }

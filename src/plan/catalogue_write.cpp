@@ -30,9 +30,9 @@ void write_figures(std::string& out, const Spec& spec, const detail::FigureKey<S
   for (const auto& figure : figures) write_figure(out, figure.key, spec.*figure.member);
 }
 
-void write_dtypes(std::string& out, const std::string& section, const std::array<Figure, kDtypes>& figures) {
+void write_dtypes(std::string& out, const std::string& section, const ByPrecision<Figure>& figures) {
   out += fmt::format("[{}]\n", section);
-  for (size_t i = 0; i < kDtypes; ++i) write_figure(out, to_string(static_cast<Dtype>(i)), figures[i]);
+  for (const Precision one : kAllPrecisions) write_figure(out, to_string(one), figures[one]);
 }
 
 }  // namespace

@@ -129,11 +129,11 @@ std::string shown(std::string_view text) {
   return out + (text.size() > 40 ? "..." : "");
 }
 
-std::optional<Dtype> precision_of(std::string_view text) {
-  static constexpr std::pair<std::string_view, Dtype> kStarts[] = {
-      {"bf16", Dtype::kBf16}, {"fp16", Dtype::kFp16}, {"fp8", Dtype::kFp8},
-      {"mxfp8", Dtype::kFp8}, {"nvfp4", Dtype::kFp4}, {"mxfp4", Dtype::kFp4},
-      {"fp4", Dtype::kFp4},   {"fp32", Dtype::kFp32}, {"tf32", Dtype::kTf32}};
+std::optional<Precision> precision_of(std::string_view text) {
+  static constexpr std::pair<std::string_view, Precision> kStarts[] = {
+      {"bf16", Precision::kBf16}, {"fp16", Precision::kFp16}, {"fp8", Precision::kFp8},
+      {"mxfp8", Precision::kFp8}, {"nvfp4", Precision::kFp4}, {"mxfp4", Precision::kFp4},
+      {"fp4", Precision::kFp4},   {"fp32", Precision::kFp32}, {"tf32", Precision::kTf32}};
   for (const auto& [start, dtype] : kStarts) {
     if (text.starts_with(start) && (text.size() == start.size() || text[start.size()] == ' ')) return dtype;
   }

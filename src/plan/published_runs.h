@@ -35,7 +35,7 @@ struct PublishedRun {
   std::optional<int64_t> num_gpus, tp, pp, vpp, dp, ep, cp, micro_batch;
   std::optional<Sharding> fsdp;
   std::optional<Recompute> recompute;
-  std::optional<Dtype> precision;  // of the matmuls; mxfp8 counts as fp8, nvfp4 as fp4
+  std::optional<Precision> precision;  // of the matmuls; mxfp8 counts as fp8, nvfp4 as fp4
   std::string precision_text, recompute_text;
   // Results as published.
   std::optional<double> tokens_per_s, tokens_per_s_per_gpu;

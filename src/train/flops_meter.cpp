@@ -16,7 +16,7 @@ double gemm_peak(const device::Device& device, DType dtype, double reached, doub
   constexpr double kBeyond = 1.1;  // large GEMMs in a step may exceed an isolated one by a few percent
   hardware::DeviceSpec spec = device.spec();
   if (hardware::load_cached_device(spec)) {
-    const double known = dtype == DType::kBF16 ? spec.gemm_flops_bf16 : spec.gemm_flops_f32;
+    const double known = spec.gemm_flops[hardware::precision_of(name_of(dtype))];
     if (known > 0 && reached <= kBeyond * known) return known;
     if (known > 0 && warns) {
       log_warning(

@@ -56,11 +56,11 @@ TEST(BuiltinCatalogue, EveryValueHasASource) {
     check(chip.memory_bandwidth, chip.name + " memory_bandwidth");
     check(chip.memory_achievable, chip.name + " memory_achievable");
     check(chip.launch, chip.name + " launch");
-    check(chip.peak_of(Dtype::kBf16), chip.name + " bf16");
-    for (size_t i = 0; i < kDtypes; ++i) {
-      if (chip.peak[i].known()) check(chip.peak[i], chip.name + " peak");
-      check(chip.achievable[i], chip.name + " achievable");
-      EXPECT_LE(chip.achievable[i].value, 1) << chip.name;
+    check(chip.peak_of(Precision::kBf16), chip.name + " bf16");
+    for (const Precision precision : kAllPrecisions) {
+      if (chip.peak[precision].known()) check(chip.peak[precision], chip.name + " peak");
+      check(chip.achievable[precision], chip.name + " achievable");
+      EXPECT_LE(chip.achievable[precision].value, 1) << chip.name;
     }
   }
   for (const ClusterSpec& cluster : catalogue.clusters) {
@@ -98,21 +98,21 @@ TEST(BuiltinCatalogue, AgreesWithTheHardwareTable) {
   for (const Row& row : kRows) {
     const ClusterSpec& cluster = find_cluster(catalogue, row.name);
     const ChipSpec& chip = cluster.chip;
-    EXPECT_NEAR(chip.peak_of(Dtype::kBf16).value, row.bf16 * 1e12, 1) << row.name;
-    EXPECT_NEAR(chip.peak_of(Dtype::kFp8).value, row.fp8 * 1e12, 1) << row.name;
+    EXPECT_NEAR(chip.peak_of(Precision::kBf16).value, row.bf16 * 1e12, 1) << row.name;
+    EXPECT_NEAR(chip.peak_of(Precision::kFp8).value, row.fp8 * 1e12, 1) << row.name;
     EXPECT_NEAR(chip.memory.value, row.memory * 1e9, 1) << row.name;
     EXPECT_NEAR(chip.memory_bandwidth.value, row.bandwidth * 1e12, 2e9) << row.name;
     EXPECT_NEAR(cluster.links.front().bandwidth.value, row.inside * 1e9, 1) << row.name;
     EXPECT_NEAR(cluster.links.back().bandwidth.value, row.between * 1e9, 1) << row.name;
   }
-  EXPECT_EQ(find_chip(catalogue, "v100").peak_of(Dtype::kFp16).value, 125e12);
-  EXPECT_EQ(find_chip(catalogue, "v100").peak_of(Dtype::kBf16).value, 0) << "no bf16";
-  EXPECT_EQ(find_chip(catalogue, "gb300").peak_of(Dtype::kFp4).value, 14.7e15);
-  EXPECT_EQ(find_chip(catalogue, "b300").peak_of(Dtype::kFp4).value, 13.5e15);
+  EXPECT_EQ(find_chip(catalogue, "v100").peak_of(Precision::kFp16).value, 125e12);
+  EXPECT_EQ(find_chip(catalogue, "v100").peak_of(Precision::kBf16).value, 0) << "no bf16";
+  EXPECT_EQ(find_chip(catalogue, "gb300").peak_of(Precision::kFp4).value, 14.7e15);
+  EXPECT_EQ(find_chip(catalogue, "b300").peak_of(Precision::kFp4).value, 13.5e15);
   EXPECT_EQ(find_cluster(catalogue, "gb200").links.front().size, 72);
   EXPECT_EQ(find_chip(catalogue, "a100-40").memory_bandwidth.evidence, Evidence::kMemory);
-  EXPECT_EQ(find_chip(catalogue, "tpu-v4").peak_of(Dtype::kBf16).evidence, Evidence::kMemory);
-  EXPECT_EQ(find_chip(catalogue, "h100-sxm").peak_of(Dtype::kBf16).evidence, Evidence::kRead);
+  EXPECT_EQ(find_chip(catalogue, "tpu-v4").peak_of(Precision::kBf16).evidence, Evidence::kMemory);
+  EXPECT_EQ(find_chip(catalogue, "h100-sxm").peak_of(Precision::kBf16).evidence, Evidence::kRead);
   EXPECT_FALSE(find_chip(catalogue, "tpu-v5e").power.known()) << "not published";
 }
 
@@ -213,7 +213,7 @@ date = "2026-11"
   EXPECT_EQ(catalogue.used_cluster, "lab");
   const ClusterSpec& lab = find_cluster(catalogue, "lab");
   EXPECT_EQ(lab.chip.memory.value, 200e9);
-  EXPECT_EQ(lab.chip.peak_of(Dtype::kBf16).value, 989e12);
+  EXPECT_EQ(lab.chip.peak_of(Precision::kBf16).value, 989e12);
   EXPECT_EQ(lab.chip.title, "big") << "a title is not inherited";
   EXPECT_EQ(lab.links.front().size, 4);
   EXPECT_EQ(lab.links.front().bandwidth.value, 100e9);
@@ -307,16 +307,16 @@ TEST(Processor, BecomesAChip) {
   hardware::DeviceSpec device;
   device.name = "Example CPU";
   device.threads = 2;
-  device.gemm_flops_f32 = 200e9;
+  device.gemm_flops[hardware::Precision::kFp32] = 200e9;
   device.memory_bytes = int64_t{8} << 30;
   device.memory_bytes_per_s = 20e9;
   device.source = "measured";
   device.date = "2026-01-31";
-  const ChipSpec chip = chip_of(device);
+  const ChipSpec chip = hardware::chip_of(device);
   EXPECT_EQ(chip.kind, "cpu");
-  EXPECT_EQ(chip.peak_of(Dtype::kFp32).value, 200e9);
-  EXPECT_EQ(chip.peak_of(Dtype::kFp32).evidence, Evidence::kMeasured);
-  EXPECT_FALSE(chip.peak_of(Dtype::kBf16).known());
+  EXPECT_EQ(chip.peak_of(Precision::kFp32).value, 200e9);
+  EXPECT_EQ(chip.peak_of(Precision::kFp32).evidence, Evidence::kMeasured);
+  EXPECT_FALSE(chip.peak_of(Precision::kBf16).known());
   EXPECT_EQ(chip.memory_bandwidth.value, 20e9);
 }
 

@@ -24,9 +24,9 @@ TEST(DeviceHours, InconsistentClaimsOfGuides) {
   // 405B at 3.2M tokens/s on 2048 H100 needs 3797 TFLOP/s per device, 3.8 times the peak.
   const double needed = training_flops(405e9, 1) * 3.2e6 / 2048;
   EXPECT_NEAR(needed / 1e12, 3797, 1);
-  EXPECT_NEAR(needed / find_chip(catalogue, "h100-sxm").peak_of(Dtype::kBf16).value, 3.8, 0.05);
+  EXPECT_NEAR(needed / find_chip(catalogue, "h100-sxm").peak_of(Precision::kBf16).value, 3.8, 0.05);
   // DeepSeek-V3 at 1.8M tokens/s on 1024 MI325X is 30 to 34 % of the peak, not 48 %.
-  const double peak = find_chip(catalogue, "mi325x").peak_of(Dtype::kBf16).value;
+  const double peak = find_chip(catalogue, "mi325x").peak_of(Precision::kBf16).value;
   EXPECT_NEAR(1.8e6 / 1024 * 2.2e11 / peak, 0.30, 0.005);
   EXPECT_NEAR(1.8e6 / 1024 * 2.5e11 / peak, 0.34, 0.005);
 }
@@ -36,7 +36,7 @@ TEST(DeviceHours, GptThreeForFourMillionDollars) {
   const Catalogue catalogue = builtin_catalogue();
   const double hours = 4.6e6 / 1.50;
   EXPECT_NEAR(hours, 3.07e6, 0.005e6);
-  const double peak = find_chip(catalogue, "v100").peak_of(Dtype::kFp16).value;
+  const double peak = find_chip(catalogue, "v100").peak_of(Precision::kFp16).value;
   EXPECT_NEAR(device_hours(3.15e23, peak, 0.228) / hours, 1, 0.005);
   EXPECT_NEAR(3.15e23 / (hours * 3600) / 1e12, 28.5, 0.05);
   // The same page's $20,480 an hour for 512 A100 is ten times its list price.

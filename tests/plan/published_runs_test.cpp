@@ -75,13 +75,13 @@ TEST(PublishedRuns, ValuesOfARow) {
   EXPECT_EQ(sc21.global_batch_tokens, 2097152);
   EXPECT_EQ(sc21.tp, 8);
   EXPECT_EQ(sc21.recompute, Recompute::kFull);
-  EXPECT_EQ(sc21.precision, Dtype::kFp16);
+  EXPECT_EQ(sc21.precision, Precision::kFp16);
   EXPECT_FALSE(sc21.cp);
   EXPECT_EQ(sc21.flags, std::vector<std::string>{"hfu"});
   const PublishedRun deepseek = row("deepseek-v3-h800");
   EXPECT_EQ(deepseek.fsdp, (Sharding{.stage = 1, .degree = {}}));
   EXPECT_EQ(deepseek.recompute, Recompute::kSelective);
-  EXPECT_EQ(deepseek.precision, Dtype::kFp8);
+  EXPECT_EQ(deepseek.precision, Precision::kFp8);
   EXPECT_NEAR(published_step_seconds(deepseek).value(), 62914560 / 3160494.0, 1e-6);
   constexpr std::string_view kWanted[] = {"heads", "layers", "micro_batch", "step_time_s"};
   EXPECT_EQ(missing_columns(deepseek, kWanted),

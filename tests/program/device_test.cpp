@@ -88,8 +88,8 @@ hardware::DeviceSpec described(hardware::IsaFlags isa, int threads) {
   spec.l2_bytes = int64_t{2} << 20;
   spec.l3_bytes = int64_t{512} << 20;
   spec.memory_bytes = int64_t{1536} << 30;
-  spec.gemm_flops_f32 = 4e12;
-  spec.gemm_flops_bf16 = 3e13;
+  spec.gemm_flops[hardware::Precision::kFp32] = 4e12;
+  spec.gemm_flops[hardware::Precision::kBf16] = 3e13;
   spec.memory_bytes_per_s = 5e11;
   spec.cache_bytes_per_s = 5e12;
   return spec;

@@ -20,7 +20,7 @@ hardware::DeviceSpec plain_device() {
   hardware::DeviceSpec device;
   device.threads = 2;
   device.l3_bytes = 1 << 20;
-  device.gemm_flops_f32 = 100e9;
+  device.gemm_flops[hardware::Precision::kFp32] = 100e9;
   device.memory_bytes_per_s = 10e9;
   device.cache_bytes_per_s = 100e9;
   return device;

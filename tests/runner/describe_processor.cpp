@@ -18,8 +18,9 @@ namespace {
 void describe(int threads) {
   hardware::DeviceSpec device = cpu::describe_device(threads);
   // Higher than any step reaches: a step that exceeds the peak would trigger another measurement.
-  device.gemm_flops_f32 = 4e12 * threads;
-  device.gemm_flops_bf16 = (hardware::bf16_is_fast(device) ? 2 : 0.5) * device.gemm_flops_f32;
+  device.gemm_flops[hardware::Precision::kFp32] = 4e12 * threads;
+  device.gemm_flops[hardware::Precision::kBf16] =
+      (hardware::bf16_is_fast(device) ? 2 : 0.5) * device.gemm_flops[hardware::Precision::kFp32];
   device.memory_bytes_per_s = 20e9;
   device.cache_bytes_per_s = 100e9;
   device.kept_bytes = device.l3_bytes;

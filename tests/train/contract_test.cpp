@@ -119,7 +119,7 @@ TEST(Contract, MfuIgnoresAPeakBelowTheRateOfAStep) {
   const fixtures::Environment cache("XDG_CACHE_HOME", tiny.folder("cache"));
   for (const auto& [peak, name] : {std::pair{1.0, "slow"}, std::pair{1e18, "fast"}}) {
     hardware::DeviceSpec device = cpu::describe_device(1);
-    device.gemm_flops_f32 = peak;
+    device.gemm_flops[hardware::Precision::kFp32] = peak;
     ASSERT_TRUE(hardware::save_cached_device(posix_file_system(), device));
     tiny.train({"precision.compute=\"fp32\""}, name);
     EXPECT_EQ(contains(read_file(tiny.folder(name) / "metrics.jsonl"), "\"mfu_measured\""), peak > 1) << name;

@@ -241,8 +241,8 @@ DeviceSpec measure_device(int threads, double seconds) {
   const detail::WithThreads scope(threads);
   DeviceSpec spec = describe_device(threads);
   // A quarter for each of the two peaks, a sixth for each bandwidth and for the share that the cache serves.
-  spec.gemm_flops_f32 = gemm_peak(DType::kF32, spec, seconds / 4);
-  spec.gemm_flops_bf16 = gemm_peak(DType::kBF16, spec, seconds / 4);
+  spec.gemm_flops[hardware::Precision::kFp32] = gemm_peak(DType::kF32, spec, seconds / 4);
+  spec.gemm_flops[hardware::Precision::kBf16] = gemm_peak(DType::kBF16, spec, seconds / 4);
   const int64_t cache =
       std::max<int64_t>(spec.l3_bytes > 0 ? spec.l3_bytes : spec.l2_bytes * threads, 1 << 20);
   const int64_t beyond = std::min(std::max<int64_t>(4 * cache, int64_t{96} << 20), spec.memory_bytes / 4);

@@ -14,8 +14,8 @@ TEST(Measure, MeasuresEverythingAndRestoresTheThreads) {
   EXPECT_EQ(spec.threads, 1);
   EXPECT_EQ(spec.source, "measured");
   EXPECT_FALSE(spec.date.empty());
-  EXPECT_GT(spec.gemm_flops_f32, 0.0);
-  EXPECT_GT(spec.gemm_flops_bf16, 0.0);
+  EXPECT_GT(spec.gemm_flops[hardware::Precision::kFp32], 0.0);
+  EXPECT_GT(spec.gemm_flops[hardware::Precision::kBf16], 0.0);
   EXPECT_GT(spec.memory_bytes_per_s, 0.0);
   EXPECT_GT(spec.cache_bytes_per_s, 0.0);
   EXPECT_GT(spec.kept_bytes, 0);
