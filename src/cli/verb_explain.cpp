@@ -12,7 +12,7 @@
 #include "library/explanation.h"
 #include "library/rank_report.h"
 #include "library/run_inputs.h"
-#include "library/schedule_costs.h"
+#include "library/schedule_times.h"
 #include "parallel/draw.h"
 #include "parallel/schedule_json.h"
 
@@ -39,10 +39,9 @@ void show_schedule(const config::RunPlan& plan, const library::Programs& set, co
   const parallel::Schedule schedule = library::schedule_of(*set);
   if (!options.json || !options.svg.empty()) {
     const auto device = config::make_device(plan.config)->measured(posix_file_system());
-    parallel::Costs costs;
-    for (const library::Programs& stage : library::stages_of(plan))
-      library::add_expected_costs(*stage, config::kTrainProgram, device, costs);
-    const auto simulation = parallel::simulate(schedule, costs);
+    const bool is_alone = set->options.pipeline == nullptr;
+    const auto simulation =
+        library::expected_times(is_alone ? std::vector{set} : library::stages_of(plan), device);
     const parallel::DrawOptions drawn{.unit = "ms"};
     if (!options.svg.empty())
       write_file_atomically(posix_file_system(), options.svg,

@@ -13,11 +13,11 @@
 #include "config/resolve.h"
 #include "library/rank_report.h"
 #include "library/run_inputs.h"
-#include "library/schedule_costs.h"
 #include "models/parametrization.h"
 #include "program/explain.h"
 #include "program/memory_report.h"
 #include "program/pipeline.h"
+#include "program/price.h"
 #include "train/copy_plan.h"
 #include "train/snapshots.h"
 
@@ -71,22 +71,11 @@ std::vector<Remedy> find_remedies(const config::RunPlan& plan, const program::Pr
   return found;
 }
 
-// Of a training program, in seconds; for a pipeline including waiting between ranks.
+// Of a training program, in seconds, with exchanges and waiting between ranks.
 double expected_step(const config::RunPlan& plan, const Programs& set, size_t index,
                      const hardware::DeviceSpec& device) {
-  const program::Program& program = set->programs[index];
-  if (set->options.pipeline == nullptr) return program::predict_step(program, device).seconds;
-  parallel::Costs costs;
-  for (const Programs& stage : stages_of(plan)) add_expected_costs(*stage, index, device, costs);
-  const auto& pipeline =
-      program.request.pipeline != nullptr ? program.request.pipeline : set->options.pipeline;
-  double seconds = parallel::simulate(pipeline->schedule, costs).makespan * 1e-3;
-  for (const program::Action& action : program.script) {
-    if (program::is_of_micro_batch(action.segment)) continue;
-    for (const program::Expected& one : program::predict(program, action.segment, action.accumulates, device))
-      seconds += one.seconds;
-  }
-  return seconds;
+  const bool is_alone = set->options.pipeline == nullptr;
+  return program::price_step(is_alone ? std::vector{set} : stages_of(plan), index, device).seconds;
 }
 
 std::string programs_text(const program::ProgramSet& set, const hardware::DeviceSpec& device) {
@@ -99,8 +88,7 @@ std::string programs_text(const program::ProgramSet& set, const hardware::Device
 }
 
 double peak_of(const config::RunConfig& config, const hardware::DeviceSpec& device) {
-  const double peak =
-      config::activation_dtype(config) == DType::kBF16 ? device.gemm_flops_bf16 : device.gemm_flops_f32;
+  const double peak = device.gemm_flops[hardware::precision_of(name_of(config::activation_dtype(config)))];
   return peak * static_cast<double>(config::mesh_of(config).ranks());
 }
 
@@ -328,8 +316,9 @@ std::string Explanation::setting() const {
   out += fmt::format(
       "Machine: {}, {} threads, {}; GEMM {:.0f} GFLOP/s bf16, {:.0f} fp32; memory {:.0f} GB/s, cache "
       "{:.0f}\n",
-      device_.name, device_.threads, device_.isa.str(), device_.gemm_flops_bf16 / 1e9,
-      device_.gemm_flops_f32 / 1e9, device_.memory_bytes_per_s / 1e9, device_.cache_bytes_per_s / 1e9);
+      device_.name, device_.threads, device_.isa.str(), device_.gemm_flops[hardware::Precision::kBf16] / 1e9,
+      device_.gemm_flops[hardware::Precision::kFp32] / 1e9, device_.memory_bytes_per_s / 1e9,
+      device_.cache_bytes_per_s / 1e9);
   return out;
 }
 

@@ -163,6 +163,17 @@ Script order_of(const Pipeline& pipeline, Backward backward) {
   return order;
 }
 
+std::vector<int32_t> places_in_order(const Pipeline& pipeline, Backward backward) {
+  std::vector<int32_t> places;
+  int32_t at = 0;
+  for_each_action(pipeline, backward, [&](size_t i, const Action&) {
+    if (places.size() == i) places.push_back(at);
+    ++at;
+  });
+  places.push_back(at);
+  return places;
+}
+
 namespace {
 
 bool is_activation(const Message& message) {
@@ -180,12 +191,7 @@ int32_t place_of(const Script& script, const SegmentAt& at, int32_t micro_batch)
 
 // Receives of a training step, in the order in which they start: that of parallel::messages_of.
 std::vector<Receive> receives_of_step(const Program& program, const Pipeline& pipeline, Backward backward) {
-  std::vector<int32_t> script_place;  // by place in the schedule: of the first of its actions
-  int32_t at = 0;
-  for_each_action(pipeline, backward, [&](size_t i, const Action&) {
-    if (script_place.size() == i) script_place.push_back(at);
-    ++at;
-  });
+  const std::vector<int32_t> script_place = places_in_order(pipeline, backward);
   std::vector<parallel::Message> mine;
   for (const parallel::Message& message : parallel::messages_of(pipeline.schedule)) {
     if (message.to_rank == pipeline.rank) mine.push_back(message);

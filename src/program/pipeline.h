@@ -47,6 +47,9 @@ AllStages all_stages(const ProgramSet& set);
 // The actions of this rank in a step: B of the schedule is I and W where programs have them apart.
 Script order_of(const Pipeline& pipeline, Backward backward);
 
+// By action of this rank's schedule: where its first action is in order_of(); at the end, how many there are.
+std::vector<int32_t> places_in_order(const Pipeline& pipeline, Backward backward);
+
 // Assigns pools to the messages of a program and determines before which actions its receives start. Returns
 // the addresses of their values in the pools, by value; empty if there are no messages.
 std::vector<Operand> place_messages(Draft& draft, Pools& pools);

@@ -1,6 +1,7 @@
 #include "program/predict.h"
 
 #include "hardware/roofline.h"
+#include "program/exchange.h"
 
 #include <algorithm>
 #include <map>
@@ -100,8 +101,33 @@ Touched touch(RecentMemory& recent, const Program& program, const Action& action
   return touched;
 }
 
+// Seconds in which a node exchanges data with other ranks.
+double exchange_time(const Program& program, const graph::Node& node, const hardware::Machine& machine,
+                     DType payload) {
+  const graph::Mesh& mesh = program.graph.mesh();
+  if (!node.op->has_kernel()) {
+    const NodeExchange exchange = exchange_of(program.graph, node, payload);
+    hardware::Group group = group_along(mesh, exchange.axis);
+    if (exchange.kind == hardware::Exchange::kSend)
+      group = {2, group.stride * exchange.distance};
+    else
+      group.ranks = exchange.ranks;
+    return hardware::exchange_seconds(machine.links, exchange.kind, group,
+                                      static_cast<double>(exchange.bytes));
+  }
+  if (node.op->ranks == nullptr) return 0;
+  const graph::OpRanks ranks = node.op->ranks({program.graph, node});
+  const hardware::Group group = group_over(mesh, ranks.axes);
+  if (group.ranks <= 1) return 0;
+  // What one has to give away includes its own part.
+  const auto n = static_cast<double>(group.ranks);
+  return hardware::exchange_seconds(machine.links, hardware::Exchange::kAllToAll, group,
+                                    ranks.sent_bytes * n / (n - 1));
+}
+
 std::vector<Expected> predict_action(const Program& program, const Action* before, const Action& action,
-                                     const hardware::DeviceSpec& device) {
+                                     const hardware::Machine& machine, DType payload) {
+  const hardware::DeviceSpec& device = machine.device;
   size_t operands = 0;
   for (const Action* one : {before, &action}) {
     if (one == nullptr) continue;
@@ -124,7 +150,7 @@ std::vector<Expected> predict_action(const Program& program, const Action* befor
     }
     const graph::NodeView view{program.graph, node};
     const graph::Cost cost = node.op->cost(view);
-    Expected expected{cost.flops, cost.bytes, 0, 0};
+    Expected expected{.flops = cost.flops, .bytes = cost.bytes};
     const Touched touched = touch(recent, program, action, instruction);
     for (const ValueId id : node.outputs) {
       if (id == kNone || program.graph.value(id).role != graph::Role::kGradient) continue;
@@ -137,9 +163,13 @@ std::vector<Expected> predict_action(const Program& program, const Action* befor
                             : static_cast<double>(program.places[static_cast<size_t>(id)].bytes);
     }
     expected.cold_share = touched.all > 0 ? touched.cold / touched.all : 0;
-    expected.seconds = hardware::expected_seconds(device, node.op->name, graph::compute_dtype(view),
-                                                  {expected.flops, expected.bytes, cost.streamed_bytes},
-                                                  expected.cold_share);
+    expected.exchange = exchange_time(program, node, machine, payload);
+    expected.seconds = expected.exchange;
+    if (node.op->has_kernel()) {
+      expected.seconds += hardware::expected_seconds(device, node.op->name, graph::compute_dtype(view),
+                                                     {expected.flops, expected.bytes, cost.streamed_bytes},
+                                                     expected.cold_share);
+    }
     out.push_back(expected);
   }
   return out;
@@ -158,42 +188,44 @@ std::vector<FamilyTotal> longest_first(const std::map<std::string_view, FamilyTo
 }  // namespace
 
 std::vector<Expected> predict(const Program& program, const SegmentAt& at, bool accumulates,
-                              const hardware::DeviceSpec& device) {
+                              const hardware::Machine& machine, DType payload) {
   for (size_t i = 0; i < program.script.size(); ++i) {
     const Action& action = program.script[i];
     if (SegmentAt{action.segment, action.chunk} == at && action.accumulates == accumulates)
-      return predict_action(program, i > 0 ? &program.script[i - 1] : nullptr, action, device);
+      return predict_action(program, i > 0 ? &program.script[i - 1] : nullptr, action, machine, payload);
   }
-  return predict_action(program, nullptr, {at.segment, 0, accumulates, at.chunk}, device);
+  return predict_action(program, nullptr, {at.segment, 0, accumulates, at.chunk}, machine, payload);
 }
 
-StepTotal predict_step(const Program& program, const hardware::DeviceSpec& device) {
-  StepTotal total;
-  std::map<std::string_view, FamilyTotal> families, ops;
-  // What an action costs depends on its list and on the action before it: a few kinds, however many there
-  // are.
-  using ActionKind = std::tuple<Segment, int32_t, bool, int, int32_t, bool, bool>;
-  std::map<ActionKind, std::pair<size_t, int64_t>> kinds;  // the first action of each, and how many there are
+ActionCosts::ActionCosts(const Program& program, const hardware::Machine& machine, DType payload) {
+  using Key = std::tuple<Segment, int32_t, bool, int, int32_t, bool, bool>;
+  std::map<Key, size_t> known;
   for (size_t i = 0; i < program.script.size(); ++i) {
     const Action& action = program.script[i];
     const Action* before = i > 0 ? &program.script[i - 1] : nullptr;
-    const ActionKind kind{action.segment,
-                          action.chunk,
-                          action.accumulates,
-                          before != nullptr ? static_cast<int>(before->segment) : -1,
-                          before != nullptr ? before->chunk : 0,
-                          before != nullptr && before->accumulates,
-                          before != nullptr && before->micro_batch == action.micro_batch};
-    ++kinds.try_emplace(kind, i, 0).first->second.second;
+    const Key key{action.segment,
+                  action.chunk,
+                  action.accumulates,
+                  before != nullptr ? static_cast<int>(before->segment) : -1,
+                  before != nullptr ? before->chunk : 0,
+                  before != nullptr && before->accumulates,
+                  before != nullptr && before->micro_batch == action.micro_batch};
+    const auto [found, is_new] = known.try_emplace(key, kinds_.size());
+    if (is_new) kinds_.push_back({i, 0, predict_action(program, before, action, machine, payload)});
+    ++kinds_[found->second].times;
+    kind_of_.push_back(found->second);
   }
-  for (const auto& [kind, first_and_times] : kinds) {
-    const auto [first, times] = first_and_times;
-    const Action& action = program.script[first];
-    const std::vector<Expected> expected =
-        predict_action(program, first > 0 ? &program.script[first - 1] : nullptr, action, device);
+}
+
+StepTotal predict_step(const Program& program, const hardware::Machine& machine, DType payload) {
+  StepTotal total;
+  std::map<std::string_view, FamilyTotal> families, ops;
+  const ActionCosts costs(program, machine, payload);
+  for (const auto& [first, times, expected] : costs.kinds()) {
+    const std::vector<Instruction>& instructions = instructions_of(program, program.script[first]);
     const auto n = static_cast<double>(times);
     for (size_t i = 0; i < expected.size(); ++i) {
-      const graph::OpDef& op = *program.node_of(instructions_of(program, action)[i]).op;
+      const graph::OpDef& op = *program.node_of(instructions[i]).op;
       for (FamilyTotal* entry : {&families[op.family], &ops[op.name]}) {
         entry->instructions += times;
         entry->flops += n * expected[i].flops;

@@ -5,37 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "graph/reshard.h"
+#include "program/exchange.h"
 
 namespace strata::program {
-namespace {
-
-using graph::Placement;
-
-int64_t sent_by(const graph::Graph& graph, const graph::Node& node, DType payload) {
-  const auto& attrs = node.attrs.as<graph::ReshardAttrs>();
-  const int64_t n = attrs.ranks;
-  int64_t bytes = 0;
-  for (size_t i = 0; i < node.inputs.size(); ++i) {
-    const graph::Value& x = graph.value(node.inputs[i]);
-    if (attrs.from.kind != Placement::Kind::kPartial) {
-      // A shard to each of the others, or to the next; when resharding, a part to each.
-      bytes += attrs.shift != 0                             ? x.bytes()
-               : attrs.to.kind == Placement::Kind::kSharded ? x.bytes() * (n - 1) / n
-                                                            : x.bytes() * (n - 1);
-      continue;
-    }
-    const bool is_gradient = x.role == graph::Role::kGradient || x.role == graph::Role::kTerms;
-    const int64_t element = is_gradient ? size_of(payload) : size_of(x.dtype);
-    const int64_t whole = x.shape.elements() * element;
-    const bool scatters = attrs.to.kind == Placement::Kind::kSharded;
-    bytes += (scatters ? 1 : 2) * whole * (n - 1) / n;
-  }
-  return bytes;
-}
-
-}  // namespace
-
 namespace {
 
 // Adds what a kernel sends itself to that of the same ranks.
@@ -67,9 +39,10 @@ std::vector<AxisTraffic> traffic_of(const Program& program, const CompileOptions
       if (!program.is_expected(instruction)) continue;
       if (node.op->ranks != nullptr) add_own(node.op->ranks({program.graph, node}), options.mesh, of_kernels);
       if (node.op->has_kernel()) continue;
-      AxisTraffic& traffic = by_axis[node.attrs.as<graph::ReshardAttrs>().axis];
+      const NodeExchange exchange = exchange_of(program.graph, node, options.reduce_dtype);
+      AxisTraffic& traffic = by_axis[exchange.axis];
       ++traffic.calls;
-      traffic.sent_bytes += sent_by(program.graph, node, options.reduce_dtype);
+      traffic.sent_bytes += exchange.sent_bytes;
     }
   }
   for (const Action& action : program.script) {

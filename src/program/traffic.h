@@ -16,9 +16,8 @@ struct AxisTraffic {
   int64_t sent_bytes = 0;  // of the largest rank, to all others together
 };
 
-// By axis of the mesh that has several ranks. Of n ranks each sends (n − 1)/n of a value reduced into shards,
-// the whole of its shard to n − 1 others in a gather, and both in an all-reduce. Traffic to experts assumes
-// that they are equally busy.
+// By axis of the mesh that has several ranks (program/exchange.h). Traffic to experts assumes that they are equally
+// busy.
 std::vector<AxisTraffic> traffic_of(const Program& program, const CompileOptions& options);
 
 }  // namespace strata::program

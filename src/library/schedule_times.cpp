@@ -1,9 +1,11 @@
-#include "library/schedule_costs.h"
+#include "library/schedule_times.h"
+
+#include <algorithm>
 
 #include "base/error.h"
 #include "config/resolve.h"
 #include "program/pipeline.h"
-#include "program/predict.h"
+#include "program/price.h"
 
 namespace strata::library {
 namespace {
@@ -42,29 +44,32 @@ parallel::Schedule schedule_of(const program::ProgramSet& set) {
   return schedule;
 }
 
-void add_expected_costs(const program::ProgramSet& set, size_t index, const hardware::DeviceSpec& device,
-                        parallel::Costs& costs) {
-  const program::Program& program = set.programs[index];
-  // Uses the list that adds to accumulators, as all micro-batches except the first do.
-  const bool accumulates = program.request.micro_batches > 1;
-  const auto milliseconds = [&](const program::SegmentAt& segment) {
-    double sum = 0;
-    if (program.segment(segment, accumulates).empty()) return sum;
-    for (const program::Expected& each : program::predict(program, segment, accumulates, device))
-      sum += 1e3 * each.seconds;
-    return sum;
-  };
-  const auto stages =
-      set.options.pipeline != nullptr ? set.options.pipeline->stages() : std::vector<int32_t>{0};
-  for (int32_t chunk = 0; chunk < program.chunks(); ++chunk) {
-    const auto stage = static_cast<size_t>(stages[static_cast<size_t>(chunk)]);
-    costs.stages.resize(std::max(costs.stages.size(), stage + 1));
-    // The time of B is listed under I.
-    costs.stages[stage] = {
-        milliseconds({Segment::kForward, chunk}),
-        milliseconds({Segment::kBackward, chunk}) + milliseconds({Segment::kInputGrad, chunk}),
-        milliseconds({Segment::kWeightGrad, chunk})};
+parallel::Simulation expected_times(const std::vector<Programs>& places, const hardware::Machine& machine) {
+  const parallel::Schedule schedule = schedule_of(*places.front());
+  // For what ranks hold, which depends on the order only.
+  parallel::Simulation times = parallel::simulate(schedule, parallel::even_costs(schedule));
+  const program::StepPrice price = program::price_step(places, config::kTrainProgram, machine);
+  times.makespan = 0;
+  for (size_t r = 0; r < times.ranks.size(); ++r) {
+    parallel::RankTimes& rank = times.ranks[r];
+    const program::CompileOptions& options = places[r]->options;
+    std::vector<int32_t> places_of_actions;
+    if (options.pipeline != nullptr)
+      places_of_actions = program::places_in_order(*options.pipeline, options.backward);
+    rank.busy = 0;
+    for (size_t i = 0; i < rank.start.size(); ++i) {
+      size_t first = i, last = i;
+      if (!places_of_actions.empty()) {
+        first = static_cast<size_t>(places_of_actions[i]);
+        last = static_cast<size_t>(places_of_actions[i + 1]) - 1;
+      }
+      rank.start[i] = 1e3 * price.ranks[r].actions[first].begin;
+      rank.end[i] = 1e3 * price.ranks[r].actions[last].end;
+      rank.busy += rank.end[i] - rank.start[i];
+      times.makespan = std::max(times.makespan, rank.end[i]);
+    }
   }
+  return times;
 }
 
 }  // namespace strata::library
