@@ -115,8 +115,9 @@ struct ExplainOptions {
   bool schedule = false;  // only the order of a step
   bool program = false;   // the instructions too
   int64_t ranks = 1;
-  std::string rank = {};  // a rank, or "all" for each stage of a pipeline; empty: the first
-  std::string svg = {};   // a file for the picture of the schedule
+  std::string rank = {};     // a rank, or "all" for each stage of a pipeline; empty: the first
+  std::string svg = {};      // a file for the picture of the schedule
+  std::string cluster = {};  // a name or a file; empty: this machine
   bool json = false;
 };
 int run_explain(const ExplainOptions& options);

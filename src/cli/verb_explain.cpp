@@ -15,6 +15,7 @@
 #include "library/schedule_times.h"
 #include "parallel/draw.h"
 #include "parallel/schedule_json.h"
+#include "plan/catalogue.h"
 
 namespace strata::cli {
 namespace {
@@ -38,10 +39,9 @@ std::optional<int64_t> rank_of(const ExplainOptions& options) {
 void show_schedule(const config::RunPlan& plan, const library::Programs& set, const ExplainOptions& options) {
   const parallel::Schedule schedule = library::schedule_of(*set);
   if (!options.json || !options.svg.empty()) {
-    const auto device = config::make_device(plan.config)->measured(posix_file_system());
     const bool is_alone = set->options.pipeline == nullptr;
-    const auto simulation =
-        library::expected_times(is_alone ? std::vector{set} : library::stages_of(plan), device);
+    const auto simulation = library::expected_times(is_alone ? std::vector{set} : library::stages_of(plan),
+                                                    library::machine_of(plan));
     const parallel::DrawOptions drawn{.unit = "ms"};
     if (!options.svg.empty())
       write_file_atomically(posix_file_system(), options.svg,
@@ -55,14 +55,22 @@ void show_schedule(const config::RunPlan& plan, const library::Programs& set, co
 
 int run_explain(const ExplainOptions& options) {
   check_options(options);
-  const config::RunConfig asked = library::read_command_config(options.inputs, options.sets);
+  const planning::Sets sets = planning::split_sets(options.sets);
+  if (options.cluster.empty() && !sets.cluster.empty()) {
+    throw ConfigError("[--set] found {}, which describes a cluster: add --cluster NAME or FILE",
+                      sets.cluster.front());
+  }
+  const config::RunConfig asked = library::read_command_config(options.inputs, sets.run);
   const std::optional<int64_t> rank = rank_of(options);
   const config::IssueHook hooks[] = {config::check_model, config::check_idle_keys};
   config::require_valid(asked, hooks);
   const int32_t place = library::place_of_rank(asked, options.ranks, rank.value_or(0));
   const bool one = options.schedule && options.json && options.svg.empty();
-  const auto plan = library::plan_as_trained(
-      asked, options.ranks, one ? std::vector{place} : library::places_from(asked, options.ranks, place));
+  const auto places = one ? std::vector{place} : library::places_from(asked, options.ranks, place);
+  const auto plan = options.cluster.empty()
+                        ? library::plan_as_trained(asked, options.ranks, places)
+                        : library::plan_for_cluster(asked, options.ranks, places,
+                                                    planning::resolve_cluster(options.cluster, sets.cluster));
   if (options.schedule) {
     show_schedule(*plan, plan->set(place), options);
     return 0;
@@ -97,6 +105,9 @@ void add_explain(Verb root) {
   verb.option("--ranks", options->ranks, "Number of ranks, which need not exist").positive().type_name("N");
   verb.option("--rank", options->rank, "This rank instead of the first; all: each stage of a pipeline")
       .type_name("R|all");
+  verb.option("--cluster", options->cluster,
+              "Hosts of this cluster instead of this machine: h100-sxm, …, or a file")
+      .type_name("NAME|FILE");
   verb.option("--svg", options->svg, "With --schedule: also draw it into this file").type_name("FILE");
   verb.json(options->json);
   verb.action([options] { return run_explain(*options); });

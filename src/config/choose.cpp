@@ -20,6 +20,10 @@ MachineShare share_of_machine(const RankPlace& place, const Path& root) {
           .memory = std::max<int64_t>(1, available_memory(root) / 10 * 9 / ranks)};
 }
 
+MachineShare share_of_device(const hardware::DeviceSpec& device) {
+  return {.processors = 1, .memory = std::max<int64_t>(1, device.memory_bytes / 10 * 9), .of = device.name};
+}
+
 std::vector<Choice> choose_machine(const RunConfig& config, const RankPlace& place,
                                    const MachineShare& share) {
   std::vector<Choice> made;
@@ -34,26 +38,27 @@ std::vector<Choice> choose_machine(const RunConfig& config, const RankPlace& pla
   }
   if (config.device.threads.is_word()) {
     made.push_back(chosen("device.threads", std::max<int64_t>(1, share.processors),
-                          "the processors of this machine" + ranks));
+                          "the processors of " + share.of + ranks));
   }
   if (config.memory.budget.is_word()) {
-    made.push_back(chosen("memory.budget", to_string(Bytes{share.memory}),
-                          "nine tenths of the memory that is free" + ranks));
+    const std::string of = share.of == MachineShare{}.of ? "that is free" + ranks : "of " + share.of;
+    made.push_back(
+        chosen("memory.budget", to_string(Bytes{share.memory}), "nine tenths of the memory " + of));
   }
   if (config.device.kind.is_word())
     made.push_back(chosen("device.kind", "cpu", "the only device in this version"));
   return made;
 }
 
-std::vector<Choice> choose_precision(const RunConfig& config) {
+std::vector<Choice> choose_precision(const RunConfig& config, const hardware::DeviceSpec& device) {
   std::vector<Choice> made;
   DType compute = activation_dtype(config);
   if (config.precision.compute.is_word()) {
-    const bool is_fast = hardware::bf16_is_fast(make_device(config)->spec());
+    const bool is_fast = hardware::bf16_is_fast(device);
     compute = is_fast ? DType::kBF16 : DType::kF32;
-    made.push_back(chosen(
-        "precision.compute", spelled(compute),
-        is_fast ? "the processor has instructions for bf16" : "the processor has no instructions for bf16"));
+    const std::string what = device.kind == "cpu" ? "the processor" : device.name;
+    made.push_back(chosen("precision.compute", spelled(compute),
+                          what + (is_fast ? " has instructions for bf16" : " has no instructions for bf16")));
   }
   if (config.precision.residual.is_word()) {
     made.push_back(chosen("precision.residual", spelled(compute), "as precision.compute"));

@@ -2,10 +2,12 @@
 // inputs.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "config/choice.h"
 #include "config/layout.h"
+#include "hardware/device_spec.h"
 
 namespace strata::config {
 
@@ -13,7 +15,10 @@ namespace strata::config {
 struct MachineShare {
   int64_t processors = 1;
   int64_t memory = 1;  // free bytes, minus a reserve for the rest of the program and other processes
+  std::string of = "this machine";
 };
+// Of a device that is only described.
+MachineShare share_of_device(const hardware::DeviceSpec& device);
 // For this host. `root` replaces "/" in tests.
 MachineShare share_of_machine(const RankPlace& place, const Path& root = "/");
 
@@ -21,8 +26,8 @@ MachineShare share_of_machine(const RankPlace& place, const Path& root = "/");
 // all run the same program.
 std::vector<Choice> choose_machine(const RunConfig& config, const RankPlace& place,
                                    const MachineShare& share);
-// Chooses number formats for the processor. Call it after threads are chosen.
-std::vector<Choice> choose_precision(const RunConfig& config);
+// Chooses number formats for the device.
+std::vector<Choice> choose_precision(const RunConfig& config, const hardware::DeviceSpec& device);
 // Chooses the learning-rate horizon and warm-up before the data are known.
 std::vector<Choice> choose_horizon(const RunConfig& config);
 std::vector<Choice> choose_warmup(int64_t horizon);

@@ -124,8 +124,10 @@ Choices begin(const RunConfig& asked, const PlanOptions& options) {
   Choices choices(asked);
   choices.take(choose_degrees(asked, options.place.ranks));
   if (options.stored) choices.keep(keep_resolved(choices.config(), *options.stored));
-  choices.take(choose_machine(choices.config(), options.place,
-                              options.share ? *options.share : share_of_machine(options.place)));
+  const MachineShare share = options.share       ? *options.share
+                             : options.described ? share_of_device(options.described->device)
+                                                 : share_of_machine(options.place);
+  choices.take(choose_machine(choices.config(), options.place, share));
   return choices;
 }
 
@@ -149,10 +151,11 @@ class Planner {
   std::shared_ptr<const RunPlan> make() {
     plan_.asked = asked_;
     plan_.host_ranks = std::max(1, options_.place.local_ranks);
+    plan_.described = options_.described;
     choices_.take(choose_horizon(config()));
     plan_.model = options_.model ? *options_.model : resolve_model(config());
     choices_.take(choose_objective(config(), plan_.model));
-    choices_.take(choose_precision(config()));
+    choices_.take(choose_precision(config(), target_of(config(), options_.described).spec));
     choices_.take(choose_micro_batch(config()));
     require_ramps(config(), plan_.model);
     if (config().parallel.zero.is_word())
@@ -239,7 +242,8 @@ class Planner {
   }
 
   const program::Compiled& compile(const RunConfig& tried, int32_t place) {
-    return plan_.stages[place] = compile_run(tried, plan_.model, plan_.data.tasks, place, plan_.host_ranks);
+    return plan_.stages[place] =
+               compile_run(tried, plan_.model, plan_.data.tasks, place, plan_.host_ranks, options_.described);
   }
 
   // memory.budget decides the open choices: the lowest ZeRO stage with which weights, gradients and optimizer

@@ -23,6 +23,7 @@ struct RunPlan {
   std::optional<data::Tokenizer> tokenizer;
   RunData data;
   int64_t host_ranks = 1;                       // ranks of this host
+  DescribedMachine described;                   // that it is for; nullopt: this one
   std::map<int32_t, program::Compiled> stages;  // by place on the pipeline axis: as requested
   // The place whose programs exceed memory.budget even with the smallest choices.
   std::optional<int32_t> tight_place;
@@ -47,6 +48,8 @@ struct PlanOptions {
   std::optional<models::ModelConfig> model = {};  // replaces the one from [model]
   // Places on the pipeline axis to compile for. Choices made for the first apply to all.
   std::vector<int32_t> places = {0};
+  // The machine to plan for; nullopt: this one.
+  DescribedMachine described = {};
   // Whether programs that exceed memory.budget are kept in their smallest form; otherwise throws DoesNotFit.
   bool keep_unfit = false;
 };

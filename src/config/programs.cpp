@@ -7,6 +7,7 @@
 #include "config/pipeline.h"
 #include "config/ramp.h"
 #include "config/resolve.h"
+#include "device/described/bindings.h"
 #include "device/open/open.h"
 #include "evaluation/task_score.h"
 #include "inference/generate.h"
@@ -71,8 +72,13 @@ std::shared_ptr<device::Device> make_device(const RunConfig& config) {
                       static_cast<int>(*config.device.threads));
 }
 
+device::Target target_of(const RunConfig& config, const DescribedMachine& described) {
+  return described ? device::described_target(described->device) : make_device(config)->target();
+}
+
 program::Compiled compile_run(const RunConfig& config, const models::ModelConfig& model,
-                              const std::vector<TaskSet>& tasks, int32_t place, int64_t host_ranks) {
+                              const std::vector<TaskSet>& tasks, int32_t place, int64_t host_ranks,
+                              const DescribedMachine& described) {
   const data::RowShape shape = row_shape(config, model);
   // Rows whose tokens see later ones must not see the padding after a text.
   const bool documents =
@@ -143,7 +149,7 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
   options.overlap_chunks = config.parallel.overlap_chunks;
   options.reduce_dtype = config.parallel.reduce_dtype;
   options.cache_capacity = inference::cache_capacity_for(context, inference::kPrefillChunk);
-  options.target = make_device(config)->target();
+  options.target = target_of(config, described);
   options.words = words();
   return program::compile_any(requests, options);
 }

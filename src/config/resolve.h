@@ -15,6 +15,7 @@
 #include "data/tokens/token_corpus.h"
 #include "device/device.h"
 #include "evaluation/task_requests.h"
+#include "hardware/cluster_spec.h"
 #include "inference/model_runtime.h"
 #include "models/model.h"
 #include "program/program.h"
@@ -86,6 +87,9 @@ data::SampleOptions sample_options(const RunConfig& config, const models::ModelC
 
 // The run's device, once its threads are known.
 std::shared_ptr<device::Device> make_device(const RunConfig& config);
+// What programs are compiled for: that device, or one of a machine that is only described.
+using DescribedMachine = std::optional<hardware::Machine>;
+device::Target target_of(const RunConfig& config, const DescribedMachine& described);
 
 // The programs of a run, in this order: those for generation if it generates, one for tasks if it has any, and
 // those of steps with other sizes than the full ones (ramp.h).
@@ -95,7 +99,7 @@ size_t task_program(const program::ProgramSet& set);
 // `host_ranks`: ranks on this host.
 program::Compiled compile_run(const RunConfig& config, const models::ModelConfig& model,
                               const std::vector<TaskSet>& tasks = {}, int32_t place = 0,
-                              int64_t host_ranks = 1);
+                              int64_t host_ranks = 1, const DescribedMachine& described = {});
 
 // For every tensor of the model's files: weight decay if it has two or more dimensions, none on norms and
 // biases; the first matching group overrides it; then µP's factors apply. Muon takes matrices within blocks,

@@ -48,8 +48,8 @@ std::vector<Remedy> find_remedies(const config::RunPlan& plan, const program::Pr
     if (hopeless) return false;
     config::RunConfig changed = config;
     change(changed);
-    const program::Compiled result =
-        config::compile_run(changed, plan.model, plan.data.tasks, place_of(set_now), plan.host_ranks);
+    const program::Compiled result = config::compile_run(changed, plan.model, plan.data.tasks,
+                                                         place_of(set_now), plan.host_ranks, plan.described);
     if (result.fits) found.push_back({set, result.set->arena_bytes});
     return result.fits;
   };
@@ -73,43 +73,44 @@ std::vector<Remedy> find_remedies(const config::RunPlan& plan, const program::Pr
 
 // Of a training program, in seconds, with exchanges and waiting between ranks.
 double expected_step(const config::RunPlan& plan, const Programs& set, size_t index,
-                     const hardware::DeviceSpec& device) {
+                     const hardware::Machine& machine) {
   const bool is_alone = set->options.pipeline == nullptr;
-  return program::price_step(is_alone ? std::vector{set} : stages_of(plan), index, device).seconds;
+  return program::price_step(is_alone ? std::vector{set} : stages_of(plan), index, machine).seconds;
 }
 
-std::string programs_text(const program::ProgramSet& set, const hardware::DeviceSpec& device) {
+std::string programs_text(const program::ProgramSet& set, const hardware::Machine& machine) {
   std::string out =
       "\nAn instruction's operands follow it as NAME TYPE[SHAPE] @BYTE of the arena, results after ->.\n"
       "Phases: F forward, R recompute, I input gradient, W weight gradient, U update, E encode, S setup.\n"
       "memory: how many bytes of its operands are in memory, not in the cache, when it starts.\n";
-  for (const program::Program& program : set.programs) out += program::explain_program(program, device);
+  for (const program::Program& program : set.programs) out += program::explain_program(program, machine);
   return out;
 }
 
-double peak_of(const config::RunConfig& config, const hardware::DeviceSpec& device) {
-  const double peak = device.gemm_flops[hardware::precision_of(name_of(config::activation_dtype(config)))];
+double peak_of(const config::RunConfig& config, const hardware::Machine& machine) {
+  const double peak =
+      machine.device.gemm_flops[hardware::precision_of(name_of(config::activation_dtype(config)))];
   return peak * static_cast<double>(config::mesh_of(config).ranks());
 }
 
 // The steps of a run by their sizes; with a batch that follows the noise scale, as if it stayed small.
 std::vector<ExplainedSteps> explain_steps(const config::RunPlan& plan, const Programs& set,
-                                          const hardware::DeviceSpec& device) {
+                                          const hardware::Machine& machine) {
   const config::RunConfig& config = plan.config;
   std::vector<ExplainedSteps> all;
   std::map<size_t, double> seconds;  // by program
   const config::Ramps::End end{.steps = std::max<int64_t>(1, config::total_steps(config))};
   for (const config::Ramps::Period& period : config::Ramps(config).periods(0, end)) {
     const size_t index = config::training_program(*set, config, period.size);
-    if (!seconds.contains(index)) seconds[index] = expected_step(plan, set, index, device);
+    if (!seconds.contains(index)) seconds[index] = expected_step(plan, set, index, machine);
     all.push_back({period, index, seconds.at(index)});
   }
   return all;
 }
 
-// `seconds`: of a step of full size; `device`: one rank's.
+// `seconds`: of a step of full size; `machine`: its ranks'.
 TimePlan time_of(const config::RunPlan& plan, double seconds, const std::vector<ExplainedSteps>& steps,
-                 const hardware::DeviceSpec& device) {
+                 const hardware::Machine& machine) {
   const config::RunConfig& config = plan.config;
   TimePlan time;
   time.steps = config::total_steps(config);
@@ -124,9 +125,35 @@ TimePlan time_of(const config::RunPlan& plan, double seconds, const std::vector<
                         tokens;
   if (seconds <= 0) return time;
   time.tokens_per_second = tokens / seconds;
-  const double peak = peak_of(config, device);
+  const double peak = peak_of(config, machine);
   time.mfu = peak > 0 ? time.flops_per_step / seconds / peak : 0;
   return time;
+}
+
+}  // namespace
+
+namespace {
+
+std::string machine_text(const hardware::Machine& machine) {
+  const hardware::DeviceSpec& device = machine.device;
+  const double f32 = device.gemm_flops[hardware::Precision::kFp32] / 1e9,
+               bf16 = device.gemm_flops[hardware::Precision::kBf16] / 1e9;
+  if (device.kind == "cpu") {
+    return fmt::format(
+        "Machine: {}, {} threads, {}; GEMM {:.0f} GFLOP/s bf16, {:.0f} fp32; memory {:.0f} GB/s, cache {:.0f}\n",
+        device.name, device.threads, device.isa.str(), bf16, f32, device.memory_bytes_per_s / 1e9,
+        device.cache_bytes_per_s / 1e9);
+  }
+  std::string out =
+      fmt::format("Machine: {}; large GEMMs {:.0f} TFLOP/s bf16, {:.0f} fp32; memory {:.0f} GB/s",
+                  device.name, bf16 / 1e3, f32 / 1e3, device.memory_bytes_per_s / 1e9);
+  for (const hardware::LinkLevel& link : machine.links) {
+    const std::string size =
+        link.size == hardware::LinkLevel::kAll ? "" : fmt::format(" among {}", link.size);
+    out += fmt::format("; {} {:.0f} GB/s{}", link.name, link.bandwidth.value * link.achievable.value / 1e9,
+                       size);
+  }
+  return out + "\n";
 }
 
 }  // namespace
@@ -158,16 +185,33 @@ std::shared_ptr<const config::RunPlan> plan_as_trained(const config::RunConfig& 
   return config::make_plan(asked, planned);
 }
 
+std::shared_ptr<const config::RunPlan> plan_for_cluster(const config::RunConfig& asked, int64_t ranks,
+                                                        std::vector<int32_t> places,
+                                                        const hardware::ClusterSpec& cluster) {
+  const auto local = static_cast<int>(std::min(ranks, cluster.devices_per_host));
+  return config::make_plan(asked, {.files = posix_file_system(),
+                                   .place = {.ranks = ranks, .local_ranks = local},
+                                   .data = config::PlanOptions::Data::kFromWhatIsThere,
+                                   .places = std::move(places),
+                                   .described = hardware::Machine(cluster),
+                                   .keep_unfit = true});
+}
+
+hardware::Machine machine_of(const config::RunPlan& plan) {
+  if (plan.described) return *plan.described;
+  return config::make_device(plan.config)->measured(posix_file_system());
+}
+
 Explanation::Explanation(std::shared_ptr<const config::RunPlan> plan, int64_t rank)
-    : plan_(std::move(plan)), rank_(rank) {
+    : plan_(std::move(plan)), rank_(rank), machine_(machine_of(*plan_)) {
   const int32_t place = config::mesh_of(plan_->config).coordinates(rank)[graph::Axis::kPipeline];
   const program::Compiled& compiled = plan_->stages.at(place);
   programs_ = compiled.set;
   fits_ = compiled.fits;
   if (plan_->tight_place && *plan_->tight_place != place) tight_place_ = *plan_->tight_place;
-  device_ = config::make_device(plan_->config)->measured(posix_file_system());
-  steps_ = explain_steps(*plan_, programs_, device_);
-  time_ = time_of(*plan_, expected_step(*plan_, programs_, config::kTrainProgram, device_), steps_, device_);
+  steps_ = explain_steps(*plan_, programs_, machine_);
+  time_ =
+      time_of(*plan_, expected_step(*plan_, programs_, config::kTrainProgram, machine_), steps_, machine_);
   if (!fits_) remedies_ = find_remedies(*plan_, *programs_);
 }
 
@@ -313,12 +357,7 @@ std::string Explanation::setting() const {
                      config.training.global_batch_size, config.training.sequence_length,
                      row.encoder_length > 0 ? fmt::format(" and {} in the decoder", row.tokens) : "",
                      *config.training.micro_batch_size, name_of(config::activation_dtype(config)));
-  out += fmt::format(
-      "Machine: {}, {} threads, {}; GEMM {:.0f} GFLOP/s bf16, {:.0f} fp32; memory {:.0f} GB/s, cache "
-      "{:.0f}\n",
-      device_.name, device_.threads, device_.isa.str(), device_.gemm_flops[hardware::Precision::kBf16] / 1e9,
-      device_.gemm_flops[hardware::Precision::kFp32] / 1e9, device_.memory_bytes_per_s / 1e9,
-      device_.cache_bytes_per_s / 1e9);
+  out += machine_text(machine_);
   return out;
 }
 
@@ -332,16 +371,16 @@ std::string Explanation::choices() const {
 }
 
 std::string Explanation::text(bool with_programs) const {
-  const auto total = program::predict_step(programs_->programs[config::kTrainProgram], device_);
+  const auto total = program::predict_step(programs_->programs[config::kTrainProgram], machine_);
   return summary() + remedies() + setting() + ramp() + choices() + program::explain_memory(*programs_) +
          fmt::format("\nA training step{}, expected\n{}",
                      plan_->config.parallel.pipeline > 1 ? " of this rank, without waiting" : "",
                      program::explain_totals(total).substr(1)) +
-         (with_programs ? programs_text(*programs_, device_) : "") + ranks_text(*programs_, rank_);
+         (with_programs ? programs_text(*programs_, machine_) : "") + ranks_text(*programs_, rank_);
 }
 
 nlohmann::ordered_json Explanation::json() const {
-  auto json = parse_json<nlohmann::ordered_json>(program::explain_json(*programs_, device_));
+  auto json = parse_json<nlohmann::ordered_json>(program::explain_json(*programs_, machine_));
   json["memory_budget"] = (*plan_->config.memory.budget).count;
   json["fits"] = memory().fits;
   const config::RecoveryTable& recovery = plan_->config.recovery;

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "config/plan.h"
 #include "config/ramp.h"
-#include "hardware/device_spec.h"
+#include "hardware/cluster_spec.h"
 #include "strata/train.h"
 
 namespace strata::library {
@@ -20,6 +20,12 @@ using Programs = std::shared_ptr<const program::ProgramSet>;
 // exceed the budget are kept. Writes nothing. `asked` is valid.
 std::shared_ptr<const config::RunPlan> plan_as_trained(const config::RunConfig& asked, int64_t ranks,
                                                        std::vector<int32_t> places);
+// The same for hosts of a cluster that need not exist.
+std::shared_ptr<const config::RunPlan> plan_for_cluster(const config::RunConfig& asked, int64_t ranks,
+                                                        std::vector<int32_t> places,
+                                                        const hardware::ClusterSpec& cluster);
+// What the plan's ranks run on. Measures this machine's kernels if it is that, and no earlier process has.
+hardware::Machine machine_of(const config::RunPlan& plan);
 // The place of a rank on the pipeline axis.
 int32_t place_of_rank(const config::RunConfig& asked, int64_t ranks, int64_t rank);
 // All places, this one first.
@@ -66,7 +72,7 @@ class Explanation {
   Programs programs_;
   bool fits_ = true;          // the programs fit memory.budget
   int32_t tight_place_ = -1;  // another place on the pipeline axis, whose programs exceed the budget
-  hardware::DeviceSpec device_;
+  hardware::Machine machine_;
   std::vector<ExplainedSteps> steps_;
   TimePlan time_;
   std::vector<Remedy> remedies_;  // if they do not fit

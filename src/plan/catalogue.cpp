@@ -143,6 +143,15 @@ const Region& find_region(const Catalogue& catalogue, std::string_view name) {
   unknown("region", name, names_of_all(catalogue.regions), "");
 }
 
+Sets split_sets(std::span<const std::string> sets) {
+  Sets split;
+  for (const std::string& set : sets) {
+    const bool is_cluster = set.starts_with("cluster.") || set.starts_with("chip.");
+    (is_cluster ? split.cluster : split.run).push_back(set);
+  }
+  return split;
+}
+
 ClusterSpec resolve_cluster(const std::string& name_or_file, std::span<const std::string> sets) {
   const bool is_file = name_or_file.ends_with(".toml") || name_or_file.find('/') != std::string::npos;
   if (is_file) {

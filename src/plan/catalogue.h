@@ -78,6 +78,12 @@ const ChipSpec& find_chip(const Catalogue& catalogue, std::string_view name);
 const ClusterSpec& find_cluster(const Catalogue& catalogue, std::string_view name);
 const Region& find_region(const Catalogue& catalogue, std::string_view name);
 
+// Values of --set: of a run, and of a cluster and its chip ("cluster.…", "chip.…").
+struct Sets {
+  std::vector<std::string> run, cluster;
+};
+Sets split_sets(std::span<const std::string> sets);
+
 // `--cluster NAME|FILE`: a built-in cluster, or the used cluster of a file (a path with ".toml" or "/").
 ClusterSpec resolve_cluster(const std::string& name_or_file, std::span<const std::string> sets = {});
 

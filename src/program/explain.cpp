@@ -176,11 +176,10 @@ std::string script_text(const Script& script) {
   return text + "\n";
 }
 
-std::string segment_text(const Program& program, const SegmentAt& segment,
-                         const hardware::DeviceSpec& device) {
+std::string segment_text(const Program& program, const SegmentAt& segment, const hardware::Machine& machine) {
   const auto& instructions = program.segment(segment);
   if (instructions.empty()) return "";
-  const std::vector<Expected> expected = predict(program, segment, false, device);
+  const std::vector<Expected> expected = predict(program, segment, false, machine);
   Expected sum;
   for (const Expected& one : expected) {
     sum.flops += one.flops;
@@ -224,7 +223,7 @@ char letter_of(graph::Phase phase) {
   return kLetters[static_cast<size_t>(phase)];
 }
 
-std::string explain_program(const Program& program, const hardware::DeviceSpec& device) {
+std::string explain_program(const Program& program, const hardware::Machine& machine) {
   const Request& request = program.request;
   std::string text = fmt::format("\nProgram {}: {} × {} tokens", name_of(request.kind), request.sequences,
                                  request.sequence_length);
@@ -241,7 +240,7 @@ std::string explain_program(const Program& program, const hardware::DeviceSpec& 
                         bytes_text(static_cast<double>(pool.slot_bytes)), pool.offset);
   }
   for (const SegmentAt& segment : all_segments(program.chunks())) {
-    text += segment_text(program, segment, device);
+    text += segment_text(program, segment, machine);
     const size_t later = program.segment(segment, true).size();
     if (later > 0) {
       text += fmt::format("\n {}: the {} instructions of {}; what accumulates is added to, not overwritten\n",

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "hardware/device_spec.h"
+#include "hardware/cluster_spec.h"
 #include "program/predict.h"
 #include "program/program.h"
 
@@ -18,7 +18,7 @@ char letter_of(graph::Phase phase);
 
 // The instructions of one program, at most 110 columns wide; repeated layers are printed once, with their
 // count.
-std::string explain_program(const Program& program, const hardware::DeviceSpec& device);
+std::string explain_program(const Program& program, const hardware::Machine& machine);
 // Regions of the arena, its peak and who makes it.
 std::string explain_memory(const ProgramSet& set);
 // Work and expected time by kernel family.
@@ -30,6 +30,6 @@ std::string explain_totals(const StepTotal& total);
 std::string fingerprint(const ProgramSet& set);
 
 // All of it, nothing collapsed: a JSON object.
-std::string explain_json(const ProgramSet& set, const hardware::DeviceSpec& device);
+std::string explain_json(const ProgramSet& set, const hardware::Machine& machine);
 
 }  // namespace strata::program

@@ -80,14 +80,14 @@ Json total_json(const StepTotal& total) {
   return {{"flops", total.flops}, {"bytes", total.bytes}, {"seconds", total.seconds}, {"families", families}};
 }
 
-Json program_json(const Program& program, const hardware::DeviceSpec& device) {
+Json program_json(const Program& program, const hardware::Machine& machine) {
   Json json{{"kind", name_of(program.request.kind)},
             {"sequences", program.request.sequences},
             {"sequence_length", program.request.sequence_length},
             {"micro_batches", program.request.micro_batches},
             {"recompute", name_of(program.recompute)},
             {"full_recompute_layers", program.full_recompute_layers},
-            {"total", total_json(predict_step(program, device))}};
+            {"total", total_json(predict_step(program, machine))}};
   json["script"] = Json::array();
   for (const Action& action : program.script) json["script"].push_back(str(action));
   json["pools"] = Json::array();
@@ -100,7 +100,7 @@ Json program_json(const Program& program, const hardware::DeviceSpec& device) {
   for (const SegmentAt& segment : all_segments(program.chunks())) {
     for (const bool accumulates : {false, true}) {
       if (accumulates && program.segment(segment, true).empty()) continue;
-      const std::vector<Expected> expected = predict(program, segment, accumulates, device);
+      const std::vector<Expected> expected = predict(program, segment, accumulates, machine);
       Json list = Json::array();
       for (size_t i = 0; i < expected.size(); ++i)
         list.push_back(instruction_json(program, segment, accumulates, i, expected[i]));
@@ -166,7 +166,7 @@ std::string fingerprint(const ProgramSet& set) {
   return to_hex(hasher.digest());
 }
 
-std::string explain_json(const ProgramSet& set, const hardware::DeviceSpec& device) {
+std::string explain_json(const ProgramSet& set, const hardware::Machine& machine) {
   Json json{{"fingerprint", fingerprint(set)},
             {"arena_bytes", set.arena_bytes},
             {"save_staging_bytes", save_staging_bytes(set)},
@@ -191,7 +191,7 @@ std::string explain_json(const ProgramSet& set, const hardware::DeviceSpec& devi
   }
   json["persistent"] = std::move(persistent);
   Json programs = Json::array();
-  for (const Program& program : set.programs) programs.push_back(program_json(program, device));
+  for (const Program& program : set.programs) programs.push_back(program_json(program, machine));
   json["programs"] = std::move(programs);
   return dump_json(json);
 }

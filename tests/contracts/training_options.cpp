@@ -253,6 +253,24 @@ void schedule_picture(const std::string&) {
   EXPECT_FALSE(desk.exists("x.svg"));
 }
 
+// Devices that are not here: nine tenths of their memory, and more bandwidth makes a shorter step.
+void explained_cluster(const std::string&) {
+  const Desk desk;
+  desk.write_texts();
+  desk.write_run();
+  const std::string at = "explain run.toml --json --ranks 16 --set parallel.shard=16 parallel.zero=3 ";
+  const std::string more = "training.global_batch_size=16 --cluster h100-sxm";
+  const json h100 = desk.object(at + more);
+  EXPECT_EQ(h100["memory_budget"], 72'000'000'000);
+  const auto seconds = [](const json& plan) { return plan["expected"]["step_seconds"].get<double>(); };
+  const json slow = desk.object(at + "cluster.link.infiniband.latency=0.001 chip.memory=40e9 " + more);
+  EXPECT_EQ(slow["memory_budget"], 36'000'000'000);
+  EXPECT_GT(seconds(slow), seconds(h100) + 0.1);
+  EXPECT_TRUE(has(desk.strata("explain run.toml --cluster h100-sxm").out, "NVIDIA H100 SXM 80 GB"));
+  EXPECT_TRUE(has(desk.refused("explain run.toml --cluster h1000-sxm"), "did you mean \"h100-sxm\""));
+  EXPECT_TRUE(has(desk.refused("explain run.toml --set cluster.pue=1"), "add --cluster"));
+}
+
 // Instructions are printed only on request.
 void program(const std::string&) {
   const Desk desk;
@@ -442,6 +460,7 @@ Contracts training_options() {
           {"explain --ranks", explained_ranks},
           {"explain --rank", explained_rank},
           {"explain --svg", schedule_picture},
+          {"explain --cluster", explained_cluster},
           {"explain --json", explain},
           {"config show FILE", config_show},
           {"config show --set", config_show},
