@@ -61,9 +61,10 @@ int64_t no_scratch(const NodeView&) {
 int64_t partial_sums(const NodeView& node) {
   return kPartialSums * node.out(0).shape.elements() * size_of(DType::kF32);
 }
-// Rows are sorted by their index before they are added, so that no two are added at the same time.
+// Rows are sorted by their ids, the second input, before they are added, so that no two are added at the same time:
+// ids and their places, and room to sort them.
 int64_t sorted_rows(const NodeView& node) {
-  return 4 * node.in(0).shape.elements() * size_of(DType::kI32);
+  return 4 * node.in(1).shape.elements() * size_of(DType::kI32);
 }
 // The gradient of queries in fp32, and the product of output and its gradient for each row and head. Inputs begin
 // with dout, out and lse; all queries together are as large as the output.
