@@ -1,0 +1,43 @@
+#include <fmt/format.h>
+
+#include "plan/fit_profiles.h"
+
+namespace strata::planning {
+namespace {
+
+std::string row_of(const Accuracy& accuracy) {
+  return fmt::format("| {} | {} | {:.1f} | {:.1f} | {:.1f} | {:.1f} |\n", accuracy.group, accuracy.rows,
+                     100 * accuracy.mean, 100 * accuracy.median, 100 * accuracy.p90, 100 * accuracy.worst);
+}
+
+std::string table_of(const std::string& first, const std::vector<Accuracy>& rows) {
+  if (rows.empty()) return "";
+  std::string out = fmt::format("\n| {} | rows | mean % | median % | p90 % | worst % |\n", first);
+  out += "| --- | ---: | ---: | ---: | ---: | ---: |\n";
+  for (const Accuracy& row : rows) out += row_of(row);
+  return out;
+}
+
+}  // namespace
+
+std::string to_text(const FitReport& report) {
+  std::string out = fmt::format(
+      "Step time: {} constants fitted on {} rows, tested on the other {} complete rows.\n", report.constants,
+      report.fitted_rows, report.held_out_rows);
+  std::vector<Accuracy> totals = {report.held_out, report.cross_validated, report.baseline, report.memory};
+  totals[0].group = "rows not fitted";
+  totals[1].group = "five-fold cross-validation";
+  totals[2].group = "baseline: median MFU of the stack";
+  totals[3].group = "memory of the fullest device";
+  std::erase_if(totals, [](const Accuracy& accuracy) { return accuracy.rows == 0; });
+  out += table_of("error of", totals);
+  out += fmt::format("\n90 % intervals contain {:.0f} % of the rows not fitted; median half-width {:.0f} %.\n",
+                     100 * report.inside, 100 * report.median_width);
+  out += table_of("stack", report.stacks);
+  out += table_of("group", report.groups);
+  out += table_of("stack left out of the fit", report.left_out);
+  out += table_of("sizes known by the model's name", report.by_name);
+  return out;
+}
+
+}  // namespace strata::planning
