@@ -120,11 +120,21 @@ std::string inputs_of(const PublishedRun& run) {
   return out;
 }
 
-std::vector<const FitRow*> complete_rows(const FitTable& table) {
+std::vector<const FitRow*> all_rows(const FitTable& table) {
   std::vector<const FitRow*> out;
-  for (const FitRow& row : table.rows) {
-    if (row.complete) out.push_back(&row);
-  }
+  out.reserve(table.rows.size());
+  for (const FitRow& row : table.rows) out.push_back(&row);
+  return out;
+}
+
+// The first row of each chip, then the second of each, and so on.
+std::vector<const FitRow*> by_turns(const std::vector<const FitRow*>& rows) {
+  std::map<std::string, size_t> seen;
+  std::vector<std::pair<size_t, const FitRow*>> turns;
+  for (const FitRow* row : rows) turns.emplace_back(seen[row->cluster->chip.name]++, row);
+  std::stable_sort(turns.begin(), turns.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<const FitRow*> out;
+  for (const auto& turn : turns) out.push_back(turn.second);
   return out;
 }
 
@@ -198,7 +208,7 @@ void add_memory(FitReport& report, const RunPricer& pricer, std::span<const Publ
 FitReport report_of(const RunPricer& pricer, const FitTable& table, std::span<const FitRow* const> fitted,
                     std::span<const PublishedRun> runs) {
   const Profiles& profiles = pricer.profiles();
-  const std::vector<const FitRow*> all = complete_rows(table);
+  const std::vector<const FitRow*> all = all_rows(table);
   const std::vector<const FitRow*> rest = rows_except(all, fitted);
   FitReport out;
   out.fitted_rows = static_cast<int64_t>(fitted.size());
@@ -208,11 +218,6 @@ FitReport report_of(const RunPricer& pricer, const FitTable& table, std::span<co
   out.baseline = baseline_on(rest);
   out.stacks = grouped(rest, profiles, true);
   out.groups = grouped(rest, profiles, false);
-  std::vector<const FitRow*> named;
-  for (const FitRow& row : table.rows) {
-    if (!row.complete) named.push_back(&row);
-  }
-  out.by_name = grouped(named, profiles, true);
   add_memory(out, pricer, runs);
   int64_t inside = 0;
   std::vector<double> widths;
@@ -298,8 +303,7 @@ FitTable fit_table(const RunPricer& pricer, std::span<const PublishedRun> runs) 
                         .stack = run.stack,
                         .family = family ? family->name : "",
                         .order = hash64(inputs_of(run)),
-                        .seconds = *seconds,
-                        .complete = missing_columns(run, priced_columns()).empty()});
+                        .seconds = *seconds});
   }
   std::stable_sort(out.rows.begin(), out.rows.end(),
                    [](const FitRow& a, const FitRow& b) { return a.order < b.order; });
@@ -308,12 +312,13 @@ FitTable fit_table(const RunPricer& pricer, std::span<const PublishedRun> runs) 
 
 std::vector<const FitRow*> rows_to_fit(const FitTable& table) {
   std::map<std::string, std::vector<const FitRow*>> by_stack;
-  for (const FitRow* row : complete_rows(table)) by_stack[row->stack].push_back(row);
+  for (const FitRow* row : all_rows(table)) by_stack[row->stack].push_back(row);
   std::vector<const FitRow*> out;
   for (const auto& [stack, rows] : by_stack) {
     if (rows.size() < kLeastRows) continue;
     const auto count = static_cast<size_t>(kFitShare * static_cast<double>(rows.size()));
-    out.insert(out.end(), rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(count));
+    const std::vector<const FitRow*> turns = by_turns(rows);
+    out.insert(out.end(), turns.begin(), turns.begin() + static_cast<std::ptrdiff_t>(count));
   }
   return out;
 }
@@ -382,7 +387,7 @@ FitReport validate(const RunPricer& pricer, std::span<const PublishedRun> runs) 
 
 FitResult fit_and_validate(const RunPricer& pricer, std::span<const PublishedRun> runs, std::string on) {
   const FitTable table = fit_table(pricer, runs);
-  const std::vector<const FitRow*> all = complete_rows(table);
+  const std::vector<const FitRow*> all = all_rows(table);
   const std::vector<const FitRow*> fitted = rows_to_fit(table);
   const Profiles& assumed = pricer.profiles();
   Profiles profiles = fit_profiles(assumed, fitted);

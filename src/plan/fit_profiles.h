@@ -19,7 +19,6 @@ struct FitRow {
   std::string family;  // of its chip; empty: none
   uint64_t order = 0;  // hash of the row's inputs
   double seconds = 0;  // published
-  bool complete = true;  // has all priced columns itself; else an architecture known by name fills some
 };
 
 struct Unpriced {
@@ -34,8 +33,8 @@ struct FitTable {
 };
 FitTable fit_table(const RunPricer& pricer, std::span<const PublishedRun> runs);
 
-// Rows for the fit: of each stack with 8 or more complete rows the first quarter, rounded down, in the order of
-// the hash. Stacks with fewer share the constants of the stack that their profile names.
+// Rows for the fit: of each stack with 8 or more rows a quarter, rounded down, in the order of the hash, its
+// chips in turn. Stacks with fewer share the constants of the stack that their profile names.
 std::vector<const FitRow*> rows_to_fit(const FitTable& table);
 
 // Fits by maximum a posteriori: errors of log(step time) with a robust loss at 8 %, and normal priors of
@@ -66,7 +65,6 @@ struct FitReport {
   std::vector<Accuracy> stacks;        // rows not fitted
   std::vector<Accuracy> groups;        // dense, MoE, fp8, AMD, TPU, chips
   std::vector<Accuracy> left_out;      // each stack predicted by constants fitted without it
-  std::vector<Accuracy> by_name;       // rows whose missing sizes are those of a known architecture
   Accuracy memory;                     // of the rows that publish it
   double inside = 0;                   // share of the rows not fitted that their interval contains
   double median_width = 0;             // half-width of the interval over the prediction, upwards

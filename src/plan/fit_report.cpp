@@ -36,7 +36,6 @@ std::string to_text(const FitReport& report) {
   out += table_of("stack", report.stacks);
   out += table_of("group", report.groups);
   out += table_of("stack left out of the fit", report.left_out);
-  out += table_of("sizes known by the model's name", report.by_name);
   return out;
 }
 

@@ -70,6 +70,9 @@ class MemoryModel {
     add_parameters(out, layers, both && !shape_.tied ? 2 : 1);
     out.activations = layers * in_flight(last) * mean_layer();
     if (layout_.recompute == Recompute::kFull) out.working = whole_layer();
+    // Inputs of attention and MLP as gathered from the tensor ranks, and their gradients.
+    if (layout_.tensor > 1)
+      out.working += 4 * kKeptBytes * tokens_of(job_) * static_cast<double>(shape_.hidden);
     if (both || last) add_logits(out);
     const double used = out.total();
     out.reserved = stack_.reserved_bytes + (stack_.allocator - 1) * used;

@@ -96,32 +96,22 @@ class RowReader {
   }
 
   void check_columns() {
-    static constexpr std::string_view kModelColumns[] = {"layers", "hidden", "heads", "kv_heads", "ffn", "vocab"};
-    std::vector<std::string_view> missing = missing_columns(run_, priced_columns());
-    if (named_) {
-      const auto is_size = [](std::string_view name) {
-        return std::find(std::begin(kModelColumns), std::end(kModelColumns), name) != std::end(kModelColumns);
-      };
-      const auto rest = std::stable_partition(missing.begin(), missing.end(), is_size);
-      if (rest != missing.begin())
-        assume("{} as published for {}", fmt::join(missing.begin(), rest, ", "), named_->name);
-      missing.erase(missing.begin(), rest);
-    }
+    const std::vector<std::string_view> missing = missing_columns(run_, priced_columns());
     if (!missing.empty()) skip("no value in {}", fmt::join(missing, ", "));
   }
 
   void read_sizes() {
     ModelShape& shape = out_.job.shape;
-    if (named_) shape = named_->shape;
-    const auto take = [](int64_t& into, const std::optional<int64_t>& cell) {
-      if (cell) into = *cell;
-    };
-    take(shape.layers, run_.layers);
-    take(shape.hidden, run_.hidden);
-    take(shape.heads, run_.heads);
-    take(shape.kv_heads, run_.kv_heads);
-    take(shape.vocab, run_.vocab);
-    take(shape.ffn, run_.ffn);
+    if (named_) {
+      shape = named_->shape;
+      assume("experts, head size and gates as published for {}", named_->name);
+    }
+    shape.layers = *run_.layers;
+    shape.hidden = *run_.hidden;
+    shape.heads = *run_.heads;
+    shape.kv_heads = *run_.kv_heads;
+    shape.vocab = *run_.vocab;
+    shape.ffn = *run_.ffn;
     out_.job.sequence = *run_.seq_len;
     if (!named_) {
       if (shape.hidden % shape.heads != 0)
