@@ -1,5 +1,5 @@
 // Fits data/planning/fitted.toml on data/planning/published_runs.csv and prints the errors as Markdown:
-//   plan_fit RUNS.csv FITTED.toml "DATE, commit COMMIT"
+//   plan_fit data/planning/published_runs.csv data/planning/fitted.toml DATE
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -10,7 +10,7 @@
 
 int main(int argc, char** argv) {
   if (argc != 4) {
-    std::fputs("usage: plan_fit RUNS.csv FITTED.toml \"DATE, commit COMMIT\"\n", stderr);
+    std::fputs("usage: plan_fit RUNS.csv FITTED.toml DATE\n", stderr);
     return 2;
   }
   try {

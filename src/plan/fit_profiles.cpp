@@ -107,19 +107,6 @@ double log_error_of(const FitRow& row, const Profiles& profiles) {
   return std::abs(std::log(predicted(row, profiles) / row.seconds));
 }
 
-std::string inputs_of(const PublishedRun& run) {
-  const auto cell = [](const std::optional<int64_t>& value) {
-    return value ? fmt::format("{}", *value) : std::string();
-  };
-  std::string out = run.stack + "|" + run.gpu + "|" + run.precision_text + "|" + run.recompute_text;
-  if (run.fsdp) out += fmt::format("|zero{} {}", run.fsdp->stage, run.fsdp->degree.value_or(0));
-  for (const auto& value : {run.layers, run.hidden, run.heads, run.kv_heads, run.ffn, run.vocab, run.seq_len,
-                            run.global_batch_tokens, run.num_gpus, run.tp, run.pp, run.vpp, run.dp, run.ep,
-                            run.cp, run.micro_batch})
-    out += "|" + cell(value);
-  return out;
-}
-
 std::vector<const FitRow*> all_rows(const FitTable& table) {
   std::vector<const FitRow*> out;
   out.reserve(table.rows.size());
@@ -283,6 +270,19 @@ void append(std::vector<double>& to, const std::vector<double>& from) {
 
 }  // namespace
 
+uint64_t input_hash(const PublishedRun& run) {
+  const auto cell = [](const std::optional<int64_t>& value) {
+    return value ? fmt::format("{}", *value) : std::string();
+  };
+  std::string out = run.stack + "|" + run.gpu + "|" + run.precision_text + "|" + run.recompute_text;
+  if (run.fsdp) out += fmt::format("|zero{} {}", run.fsdp->stage, run.fsdp->degree.value_or(0));
+  for (const auto& value : {run.layers, run.hidden, run.heads, run.kv_heads, run.ffn, run.vocab, run.seq_len,
+                            run.global_batch_tokens, run.num_gpus, run.tp, run.pp, run.vpp, run.dp, run.ep,
+                            run.cp, run.micro_batch})
+    out += "|" + cell(value);
+  return hash64(out);
+}
+
 FitTable fit_table(const RunPricer& pricer, std::span<const PublishedRun> runs) {
   FitTable out;
   for (const PublishedRun& run : runs) {
@@ -302,11 +302,11 @@ FitTable fit_table(const RunPricer& pricer, std::span<const PublishedRun> runs) 
                         .cluster = located.cluster,
                         .stack = run.stack,
                         .family = family ? family->name : "",
-                        .order = hash64(inputs_of(run)),
+                        .hash = input_hash(run),
                         .seconds = *seconds});
   }
   std::stable_sort(out.rows.begin(), out.rows.end(),
-                   [](const FitRow& a, const FitRow& b) { return a.order < b.order; });
+                   [](const FitRow& a, const FitRow& b) { return a.hash < b.hash; });
   return out;
 }
 
@@ -382,16 +382,25 @@ Accuracy accuracy_of(std::string group, std::vector<double> errors) {
 
 FitReport validate(const RunPricer& pricer, std::span<const PublishedRun> runs) {
   const FitTable table = fit_table(pricer, runs);
-  return report_of(pricer, table, rows_to_fit(table), runs);
+  const std::vector<uint64_t>& used = pricer.profiles().fit_rows;
+  std::vector<const FitRow*> fitted;
+  for (const FitRow& row : table.rows) {
+    if (std::find(used.begin(), used.end(), row.hash) != used.end()) fitted.push_back(&row);
+  }
+  return report_of(pricer, table, fitted, runs);
 }
 
-FitResult fit_and_validate(const RunPricer& pricer, std::span<const PublishedRun> runs, std::string on) {
+FitResult fit_and_validate(const RunPricer& pricer, std::span<const PublishedRun> runs,
+                           std::string date) {
   const FitTable table = fit_table(pricer, runs);
   const std::vector<const FitRow*> all = all_rows(table);
   const std::vector<const FitRow*> fitted = rows_to_fit(table);
   const Profiles& assumed = pricer.profiles();
   Profiles profiles = fit_profiles(assumed, fitted);
-  profiles.fitted_on = std::move(on);
+  profiles.fitted_on = fmt::format("{} of {} rows, {}", fitted.size(), all.size(), date);
+  profiles.fit_rows.clear();
+  for (const FitRow* row : fitted) profiles.fit_rows.push_back(row->hash);
+  std::sort(profiles.fit_rows.begin(), profiles.fit_rows.end());
   add_intervals(profiles, rows_except(all, fitted));
 
   std::vector<Accuracy> left_out;
@@ -422,8 +431,7 @@ FitResult fit_and_validate(const RunPricer& pricer, std::span<const PublishedRun
   }
   FitResult out;
   const RunPricer priced = pricer.with(profiles);
-  const FitTable again = fit_table(priced, runs);
-  out.report = report_of(priced, again, rows_to_fit(again), runs);
+  out.report = validate(priced, runs);
   out.report.cross_validated = accuracy_of("five folds", std::move(folds.errors));
   out.report.left_out = std::move(left_out);
   out.profiles = std::move(profiles);

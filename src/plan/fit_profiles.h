@@ -1,7 +1,7 @@
 // Fits the constants of stack profiles on a part of the published runs, and measures their error on the rest.
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,9 +17,12 @@ struct FitRow {
   const ClusterSpec* cluster = nullptr;
   std::string stack;
   std::string family;  // of its chip; empty: none
-  uint64_t order = 0;  // hash of the row's inputs
+  uint64_t hash = 0;    // input_hash()
   double seconds = 0;  // published
 };
+
+// Of the columns that pricing reads.
+uint64_t input_hash(const PublishedRun& run);
 
 struct Unpriced {
   const PublishedRun* run = nullptr;
@@ -75,13 +78,16 @@ struct FitResult {
   Profiles profiles;
   FitReport report;
 };
-// The committed fit: constants, then intervals from the residuals of rows that were not fitted. `on` is the
-// text of fitted_on.
-FitResult fit_and_validate(const RunPricer& pricer, std::span<const PublishedRun> runs, std::string on);
-// The error of `profiles` as they are, on a table with results.
+// The committed fit: constants, then intervals from the residuals of rows that were not fitted.
+FitResult fit_and_validate(const RunPricer& pricer, std::span<const PublishedRun> runs, std::string date);
+// The error of the pricer's profiles on the rows with results that their fit did not use.
 FitReport validate(const RunPricer& pricer, std::span<const PublishedRun> runs);
 
-// Markdown tables.
+// Markdown tables of the errors, then the rows without a comparison, each with the reason.
 std::string to_text(const FitReport& report);
+std::string skipped_text(const FitReport& report);
+
+// One line for each row: the step with its interval and parts, and the memory, or why there is none.
+std::string predictions_text(const RunPricer& pricer, std::span<const PublishedRun> runs);
 
 }  // namespace strata::planning

@@ -39,4 +39,31 @@ std::string to_text(const FitReport& report) {
   return out;
 }
 
+std::string skipped_text(const FitReport& report) {
+  if (report.skipped.empty()) return "";
+  std::string out = "\n| row without a comparison | reason |\n| --- | --- |\n";
+  for (const Unpriced& row : report.skipped) out += fmt::format("| {} | {} |\n", row.run->id, row.reason);
+  return out;
+}
+
+std::string predictions_text(const RunPricer& pricer, std::span<const PublishedRun> runs) {
+  std::string out;
+  for (const PublishedRun& run : runs) {
+    const PricedRun priced = pricer.price(run);
+    if (!priced.skipped.empty()) {
+      out += fmt::format("{}: skipped, {}\n", run.id, priced.skipped);
+      continue;
+    }
+    const StepTime& step = priced.step;
+    out += fmt::format(
+        "{}: {:.3g} s ({:.3g} to {:.3g}): compute {:.3g}, bubble {:.3g}, exposed {:.3g} (tensor {:.3g}, context "
+        "{:.3g}, expert {:.3g}, pipeline {:.3g}, data {:.3g}), optimizer {:.3g}, fixed {:.3g}; memory {:.1f} GB\n",
+        run.id, step.total(), priced.step_low, priced.step_high, step.compute(), step.bubble, step.exposed(),
+        step.tensor, step.context, step.expert, step.pipeline, step.data, step.optimizer, step.fixed,
+        priced.memory_gb);
+    for (const std::string& assumption : priced.assumptions) out += fmt::format("  assumed: {}\n", assumption);
+  }
+  return out;
+}
+
 }  // namespace strata::planning

@@ -1,5 +1,7 @@
 #include "plan/price_runs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -8,6 +10,9 @@
 
 namespace strata::planning {
 namespace {
+
+// Of the device's memory: the formulas' own error is below a quarter.
+constexpr double kSurelyTooMuch = 1.25;
 
 bool has_flag(const PublishedRun& run, std::string_view flag) {
   return std::find(run.flags.begin(), run.flags.end(), flag) != run.flags.end();
@@ -41,6 +46,25 @@ RunPricer::RunPricer(Catalogue catalogue, Profiles profiles, std::vector<Archite
       profiles_(std::move(profiles)),
       architectures_(std::move(architectures)) {}
 
+// A published run did fit: without a value for recomputation, the least that fits.
+void RunPricer::recompute_to_fit(Located& located) const {
+  Layout& layout = located.row.job.layout;
+  const ChipSpec& chip = located.cluster->chip;
+  const auto used = [&] {
+    return memory_use(located.row.job, *located.stack, profiles_, chip).total() / chip.memory.value;
+  };
+  const double before = used();
+  if (before <= kSurelyTooMuch) return;
+  for (const Recompute next : {Recompute::kSelective, Recompute::kFull}) {
+    if (next <= layout.recompute) continue;
+    layout.recompute = next;
+    if (used() <= kSurelyTooMuch) break;
+  }
+  located.row.assumptions.push_back(
+      fmt::format("{} recomputation: {:.1f} times the device's memory without",
+                  layout.recompute == Recompute::kFull ? "full" : "selective", before));
+}
+
 RunPricer RunPricer::with(Profiles profiles) const {
   return {catalogue_, std::move(profiles), architectures_};
 }
@@ -57,6 +81,8 @@ RunPricer::Located RunPricer::locate(const PublishedRun& run) const {
     return out;
   }
   out.row = job_of(inputs, *out.stack, architectures_);
+  if (out.row.skipped.empty() && !inputs.recompute && out.stack->recomputes_to_fit)
+    recompute_to_fit(out);
   return out;
 }
 

@@ -45,6 +45,8 @@ class RunPricer {
   Located locate(const PublishedRun& run) const;
 
  private:
+  void recompute_to_fit(Located& located) const;
+
   Catalogue catalogue_;
   Profiles profiles_;
   std::vector<Architecture> architectures_;

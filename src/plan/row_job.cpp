@@ -96,6 +96,9 @@ class RowReader {
   }
 
   void check_columns() {
+    for (const InvalidCell& cell : run_.invalid) {
+      if (!is_result(cell.column)) return skip("{}: {}", cell.column, cell.message);
+    }
     const std::vector<std::string_view> missing = missing_columns(run_, priced_columns());
     if (!missing.empty()) skip("no value in {}", fmt::join(missing, ", "));
   }
@@ -191,7 +194,10 @@ class RowReader {
       return skip("tp x pp x cp x dp = {}, num_gpus is {}", model * *run_.dp, *run_.num_gpus);
     if (layout.pipeline > out_.job.shape.layers)
       return skip("pp {} is above layers {}", layout.pipeline, out_.job.shape.layers);
-    if (layout.pipeline > 1) layout.virtual_stages = run_.vpp.value_or(1);
+    if (layout.pipeline > 1) {
+      layout.virtual_stages = run_.vpp.value_or(1);
+      if (!run_.vpp) assume("one stage per rank: vpp has no value");
+    }
     layout.expert = run_.ep.value_or(1);
     if (out_.job.shape.has_experts() && layout.expert > out_.job.shape.moe.experts)
       return skip("ep {} is above {} experts", layout.expert, out_.job.shape.moe.experts);

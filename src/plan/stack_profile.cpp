@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/suggest.h"
 #include "base/toml.h"
 #include "plan/builtin_data.h"
@@ -36,7 +38,7 @@ constexpr std::pair<std::string_view, int64_t StackProfile::*> kStackCounts[] = 
 constexpr std::pair<std::string_view, bool StackProfile::*> kStackFlags[] = {
     {"shards_optimizer", &StackProfile::shards_optimizer}, {"keeps_gathered", &StackProfile::keeps_gathered},
     {"dropout", &StackProfile::dropout},                   {"overlaps_gathers", &StackProfile::overlaps_gathers},
-    {"local_batch", &StackProfile::local_batch},
+    {"local_batch", &StackProfile::local_batch},           {"recomputes_to_fit", &StackProfile::recomputes_to_fit},
 };
 constexpr std::string_view kKernels[] = {"scores", "flash-1", "flash-2", "tuned"};
 constexpr std::string_view kRecomputes[] = {"none", "selective", "full"};
@@ -166,8 +168,18 @@ void read_fitted(Profiles& out, const ConfigValue& document) {
   out.elementwise = number_at(*all, "elementwise");
   out.unknown_stack = number_at(*all, "unknown_stack");
   out.unknown_chip = number_at(*all, "unknown_chip");
-  out.memory_width = number_at(*all, "memory_width");
   if (const ConfigValue* on = all->find("fitted_on")) out.fitted_on = text_in(*on, "fitted_on");
+  if (const ConfigValue* rows = all->find("rows")) {
+    const auto* hashes = rows->get_if<ConfigValue::Array>();
+    if (!hashes) wrong(*rows, "rows", "a list of hashes");
+    for (const ConfigValue& hash : *hashes) {
+      const std::string& text = text_in(hash, "rows");
+      uint64_t value = 0;
+      const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+      if (failed != std::errc() || end != text.data() + text.size()) wrong(hash, "rows", "16 hex digits");
+      out.fit_rows.push_back(value);
+    }
+  }
 }
 
 }  // namespace
@@ -220,10 +232,12 @@ Profiles builtin_profiles() {
 std::string fitted_file(const Profiles& profiles) {
   std::string out = fmt::format(
       "# Constants fitted on published runs by bench/plan_fit, which writes this file. Do not edit it.\n"
-      "\n[all]\nfitted_on = \"{}\"\nelementwise = {:.4f}\nunknown_stack = {:.4f}\nunknown_chip = {:.4f}\n"
-      "memory_width = {:.4f}\n",
-      profiles.fitted_on, profiles.elementwise, profiles.unknown_stack, profiles.unknown_chip,
-      profiles.memory_width);
+      "\n[all]\nfitted_on = \"{}\"\nelementwise = {:.4f}\nunknown_stack = {:.4f}\nunknown_chip = {:.4f}\n",
+      profiles.fitted_on, profiles.elementwise, profiles.unknown_stack, profiles.unknown_chip);
+  std::vector<std::string> rows;
+  for (const uint64_t hash : profiles.fit_rows) rows.push_back(fmt::format("\"{}\"", to_hex(hash)));
+  out += fmt::format("# Hashes of the inputs of the rows in the fit.\nrows = [\n  {},\n]\n",
+                     fmt::join(rows, ",\n  "));
   for (const ChipFamily& family : profiles.families)
     out += fmt::format("\n[family.{}]\ngemm = {:.4f}\nrows = {}\n", family.name, family.gemm.value,
                        family.gemm.rows);

@@ -7,9 +7,11 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "plan/catalogue.h"
@@ -61,6 +63,8 @@ struct StackProfile {
   double selective_attention = 0;
   double selective_kept = 1;  // share of a layer's activations that remain
   Recompute default_recompute = Recompute::kNone;
+  // Runs without a published value recompute what does not fit (whole layers). Other stacks may offload instead.
+  bool recomputes_to_fit = false;
   bool dropout = false;       // keeps masks: 34 instead of 32 bytes (arXiv 2205.05198)
   double logit_bytes = 10;    // for each logit, at the peak of the loss
   std::vector<std::pair<std::string, double>> logit_bytes_on;  // other values, by chip
@@ -96,8 +100,8 @@ struct Profiles {
   std::vector<StackInterval> intervals;
   double unknown_stack = 0;  // half-width for a stack without rows in the fit
   double unknown_chip = 0;   // added (in quadrature) for a family without rows in the fit
-  double memory_width = 0;   // half-width of memory predictions
-  std::string fitted_on;     // "207 rows, 2026-11-26"
+  std::string fitted_on;     // "46 of 207 rows, 2026-11-26"
+  std::vector<uint64_t> fit_rows;  // input_hash() of the rows of the fit
 
   const StackProfile& stack(std::string_view name) const;  // ConfigError with the nearest name
   const ChipFamily* family_of(std::string_view chip) const;  // null: not in a family

@@ -258,9 +258,12 @@ class StepModel {
     const RankGroup group{.ranks = layout_.replicas(), .stride = stride};
     const RankGroup shards{.ranks = layout_.shards, .stride = stride};
     if (layout_.zero_stage >= 3) {
-      const double messages = layers_ * (2 * static_cast<double>(stack_.gather_messages) +
+      // Stacks that gather on demand release a layer after its recomputation and gather it again.
+      const bool third = layout_.recompute == Recompute::kFull && !stack_.overlaps_gathers;
+      const double gathered = third ? 3 : 2;
+      const double messages = layers_ * (gathered * static_cast<double>(stack_.gather_messages) +
                                          static_cast<double>(stack_.reduce_messages));
-      const double gathers = 2 * network_.gather_seconds(shards, all * kElementBytes) +
+      const double gathers = gathered * network_.gather_seconds(shards, all * kElementBytes) +
                              network_.gather_seconds(shards, all * stack_.reduce_bytes);
       const double sent = layout_.micro_batches * (gathers + messages * network_.ring_latency(shards));
       const double hidden = stack_.overlaps_gathers ? std::min(sent, computed) : 0;
