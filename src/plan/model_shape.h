@@ -44,8 +44,8 @@ struct ModelShape {
   int64_t vocab = 0;
   bool gated = true;  // three matrices in an MLP (SwiGLU) instead of two
   bool tied = false;  // the head is the embedding
-  ExpertShape moe;
-  LatentAttention latent;
+  ExpertShape moe = {};
+  LatentAttention latent = {};
 
   bool has_experts() const { return moe.experts > 0; }
   int64_t moe_layers() const;

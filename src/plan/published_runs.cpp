@@ -324,10 +324,11 @@ std::string to_string(const RunProblem& problem) {
 std::span<const std::string_view> run_columns() {
   return kColumns;
 }
-bool is_result(std::string_view column) {
-  static constexpr std::string_view kResults[] = {"tokens_per_s", "tokens_per_s_per_gpu", "tflops_per_gpu",
-                                                  "mfu",          "step_time_s",          "memory_GB"};
-  return std::find(std::begin(kResults), std::end(kResults), column) != std::end(kResults);
+bool is_input(std::string_view column) {
+  static constexpr std::string_view kOthers[] = {
+      "id",  "source",      "notes",    "tokens_per_s", "tokens_per_s_per_gpu", "tflops_per_gpu",
+      "mfu", "step_time_s", "memory_GB"};
+  return std::find(std::begin(kOthers), std::end(kOthers), column) == std::end(kOthers);
 }
 std::span<const std::string_view> priced_columns() {
   return kPriced;

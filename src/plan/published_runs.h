@@ -81,8 +81,8 @@ std::vector<std::string_view> missing_columns(const PublishedRun& run,
                                               std::span<const std::string_view> columns);
 // The columns required to price a row.
 std::span<const std::string_view> priced_columns();
-// Whether a column holds a result of the run, which pricing does not read.
-bool is_result(std::string_view column);
+// Whether pricing may read a column: neither a result of the run, nor id, source or notes.
+bool is_input(std::string_view column);
 
 // Seconds per step, from step_time_s, else from tokens/s and the batch; nullopt if neither was published.
 std::optional<double> published_step_seconds(const PublishedRun& run);

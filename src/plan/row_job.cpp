@@ -97,7 +97,7 @@ class RowReader {
 
   void check_columns() {
     for (const InvalidCell& cell : run_.invalid) {
-      if (!is_result(cell.column)) return skip("{}: {}", cell.column, cell.message);
+      if (is_input(cell.column)) return skip("{}: {}", cell.column, cell.message);
     }
     const std::vector<std::string_view> missing = missing_columns(run_, priced_columns());
     if (!missing.empty()) skip("no value in {}", fmt::join(missing, ", "));

@@ -204,7 +204,9 @@ class StepModel {
     const double bytes = tokens_ * static_cast<double>(shape_.hidden) * kElementBytes;
     const double times = layout_.recompute == Recompute::kFull ? 6 : 4;
     const RankGroup group{.ranks = layout_.tensor, .stride = 1};
-    return stack_.tensor_exposed * times * (2 * network_.gather_seconds(group, bytes) + kCollectiveStart);
+    // Only exchanges within a domain are short enough to overlap with parts of a matmul.
+    const double exposed = network_.inside(group) ? stack_.tensor_exposed : 1;
+    return exposed * times * (2 * network_.gather_seconds(group, bytes) + kCollectiveStart);
   }
 
   // Keys and values of the other ranks, forward once and backward twice; hidden by attention.
