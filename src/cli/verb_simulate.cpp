@@ -37,8 +37,9 @@ void add_simulate(Verb root) {
   auto options = std::make_shared<SimulateOptions>();
   Verb verb = root.verb("simulate", "Predict step time and memory of runs from tables",
                         "strata simulate --runs published_runs.csv --json");
-  verb.option("--runs", options->runs,
-              "A table with the columns of data/planning/published_runs.csv; with results: how far they are off")
+  verb.option(
+          "--runs", options->runs,
+          "A table with the columns of data/planning/published_runs.csv; with results: how far they are off")
       .required()
       .type_name("FILE.csv");
   verb.json(options->json);

@@ -12,8 +12,8 @@
 namespace strata::planning {
 namespace {
 
-constexpr double kNoise = 0.08;     // of log(step time), where the loss turns from squares to absolute values
-constexpr size_t kLeastRows = 8;    // of a stack with own constants
+constexpr double kNoise = 0.08;   // of log(step time), where the loss turns from squares to absolute values
+constexpr size_t kLeastRows = 8;  // of a stack with own constants
 constexpr double kFitShare = 0.25;
 
 // A constant in the fit: its place in Profiles, and the prior of its logarithm.
@@ -86,8 +86,7 @@ double value_at(std::span<const double> x, std::span<const Constant> constants, 
     sum += away * away;
   }
   share(profiles);
-  for (const FitRow* row : rows)
-    sum += robust(std::log(predicted(*row, profiles) / row->seconds) / kNoise);
+  for (const FitRow* row : rows) sum += robust(std::log(predicted(*row, profiles) / row->seconds) / kNoise);
   return sum;
 }
 
@@ -119,7 +118,8 @@ std::vector<const FitRow*> by_turns(const std::vector<const FitRow*>& rows) {
   std::map<std::string, size_t> seen;
   std::vector<std::pair<size_t, const FitRow*>> turns;
   for (const FitRow* row : rows) turns.emplace_back(seen[row->cluster->chip.name]++, row);
-  std::stable_sort(turns.begin(), turns.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(turns.begin(), turns.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<const FitRow*> out;
   for (const auto& turn : turns) out.push_back(turn.second);
   return out;
@@ -349,8 +349,8 @@ Profiles fit_profiles(const Profiles& assumed, std::span<const FitRow* const> ro
     }
     return value_at(at, constants, out, rows);
   };
-  const Minimum minimum =
-      minimize(objective, start, {.max_iterations = 100, .gradient_tolerance = 1e-4, .value_tolerance = 1e-7});
+  const Minimum minimum = minimize(
+      objective, start, {.max_iterations = 100, .gradient_tolerance = 1e-4, .value_tolerance = 1e-7});
   value_at(minimum.x, constants, out, rows);
   for (ChipFamily& family : out.families) {
     if (fits(family.name, counts.families)) family.gemm.rows = counts.families.at(family.name);
@@ -390,8 +390,7 @@ FitReport validate(const RunPricer& pricer, std::span<const PublishedRun> runs) 
   return report_of(pricer, table, fitted, runs);
 }
 
-FitResult fit_and_validate(const RunPricer& pricer, std::span<const PublishedRun> runs,
-                           std::string date) {
+FitResult fit_and_validate(const RunPricer& pricer, std::span<const PublishedRun> runs, std::string date) {
   const FitTable table = fit_table(pricer, runs);
   const std::vector<const FitRow*> all = all_rows(table);
   const std::vector<const FitRow*> fitted = rows_to_fit(table);
@@ -415,9 +414,8 @@ FitResult fit_and_validate(const RunPricer& pricer, std::span<const PublishedRun
     left_out.push_back(accuracy_of(stack.name, std::move(one.errors)));
   }
   for (const ChipFamily& family : assumed.families) {
-    append(families.logs, without(assumed, all, fitted, [&](const FitRow& row) {
-                            return row.family == family.name;
-                          }).logs);
+    append(families.logs,
+           without(assumed, all, fitted, [&](const FitRow& row) { return row.family == family.name; }).logs);
   }
   profiles.unknown_stack = error_quantile(stacks.logs, 0.9);
   profiles.unknown_chip = error_quantile(families.logs, 0.9);

@@ -17,7 +17,7 @@ struct FitRow {
   const ClusterSpec* cluster = nullptr;
   std::string stack;
   std::string family;  // of its chip; empty: none
-  uint64_t hash = 0;    // input_hash()
+  uint64_t hash = 0;   // input_hash()
   double seconds = 0;  // published
 };
 
@@ -63,14 +63,14 @@ Accuracy accuracy_of(std::string group, std::vector<double> errors);
 struct FitReport {
   int64_t fitted_rows = 0, held_out_rows = 0, constants = 0;
   Accuracy held_out;
-  Accuracy cross_validated;            // five folds of all rows, in the order of the hash
-  Accuracy baseline;                   // of each stack's median MFU, over the rows not fitted
-  std::vector<Accuracy> stacks;        // rows not fitted
-  std::vector<Accuracy> groups;        // dense, MoE, fp8, AMD, TPU, chips
-  std::vector<Accuracy> left_out;      // each stack predicted by constants fitted without it
-  Accuracy memory;                     // of the rows that publish it
-  double inside = 0;                   // share of the rows not fitted that their interval contains
-  double median_width = 0;             // half-width of the interval over the prediction, upwards
+  Accuracy cross_validated;        // five folds of all rows, in the order of the hash
+  Accuracy baseline;               // of each stack's median MFU, over the rows not fitted
+  std::vector<Accuracy> stacks;    // rows not fitted
+  std::vector<Accuracy> groups;    // dense, MoE, fp8, AMD, TPU, chips
+  std::vector<Accuracy> left_out;  // each stack predicted by constants fitted without it
+  Accuracy memory;                 // of the rows that publish it
+  double inside = 0;               // share of the rows not fitted that their interval contains
+  double median_width = 0;         // half-width of the interval over the prediction, upwards
   std::vector<Unpriced> skipped;
 };
 
@@ -87,7 +87,8 @@ FitReport validate(const RunPricer& pricer, std::span<const PublishedRun> runs);
 std::string to_text(const FitReport& report);
 std::string skipped_text(const FitReport& report);
 
-// One line for each row: the step with its interval and parts, and the memory, or why there is none.
+// For each row the step with its interval and parts, the memory, the MFU in each convention and the
+// assumptions, or why it is not priced.
 std::string predictions_text(const RunPricer& pricer, std::span<const PublishedRun> runs);
 
 }  // namespace strata::planning

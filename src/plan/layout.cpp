@@ -9,12 +9,18 @@ namespace strata::planning {
 
 std::string_view to_string(PipelineSchedule schedule) {
   switch (schedule) {
-    case PipelineSchedule::kGPipe: return "gpipe";
-    case PipelineSchedule::k1F1B: return "1f1b";
-    case PipelineSchedule::kZeroBubble: return "zb-h1";
-    case PipelineSchedule::kZeroBubbleV: return "zbv";
-    case PipelineSchedule::kVHalf: return "v-half";
-    case PipelineSchedule::kVMin: return "v-min";
+    case PipelineSchedule::kGPipe:
+      return "gpipe";
+    case PipelineSchedule::k1F1B:
+      return "1f1b";
+    case PipelineSchedule::kZeroBubble:
+      return "zb-h1";
+    case PipelineSchedule::kZeroBubbleV:
+      return "zbv";
+    case PipelineSchedule::kVHalf:
+      return "v-half";
+    case PipelineSchedule::kVMin:
+      return "v-min";
   }
   return "";
 }
@@ -36,8 +42,8 @@ std::vector<std::string> layout_violations(const ModelShape& shape, const Layout
         fmt::format("interleaving needs micro-batches in multiples of {} stages, found {}", layout.pipeline,
                     layout.micro_batches));
   const int64_t parts = layout.context > 1 ? 2 * layout.context * t : 1;
-  check(sequence % parts == 0,
-        fmt::format("2 x context {} x tensor {} does not divide the sequence {}", layout.context, t, sequence));
+  check(sequence % parts == 0, fmt::format("2 x context {} x tensor {} does not divide the sequence {}",
+                                           layout.context, t, sequence));
   if (shape.has_experts()) {
     check(shape.moe.experts % layout.expert == 0,
           fmt::format("expert degree {} does not divide {} experts", layout.expert, shape.moe.experts));
@@ -52,12 +58,18 @@ std::vector<std::string> layout_violations(const ModelShape& shape, const Layout
 double bubble_units(const Layout& layout) {
   const auto idle = static_cast<double>(layout.pipeline - 1);
   switch (layout.schedule) {
-    case PipelineSchedule::kGPipe: return idle;
-    case PipelineSchedule::k1F1B: return idle / static_cast<double>(layout.virtual_stages);
-    case PipelineSchedule::kZeroBubble: return idle / 3;
-    case PipelineSchedule::kZeroBubbleV: return idle / 6;
-    case PipelineSchedule::kVHalf: return idle * 13 / 21;
-    case PipelineSchedule::kVMin: return idle * 13.5 / 21;
+    case PipelineSchedule::kGPipe:
+      return idle;
+    case PipelineSchedule::k1F1B:
+      return idle / static_cast<double>(layout.virtual_stages);
+    case PipelineSchedule::kZeroBubble:
+      return idle / 3;
+    case PipelineSchedule::kZeroBubbleV:
+      return idle / 6;
+    case PipelineSchedule::kVHalf:
+      return idle * 13 / 21;
+    case PipelineSchedule::kVMin:
+      return idle * 13.5 / 21;
   }
   return idle;
 }
@@ -67,12 +79,21 @@ double stages_in_flight(const Layout& layout) {
   const auto v = static_cast<double>(layout.virtual_stages);
   double held = p;
   switch (layout.schedule) {
-    case PipelineSchedule::kGPipe: held = layout.micro_batches; break;
-    case PipelineSchedule::k1F1B: held = v > 1 ? p + (p - 1) / v : p; break;
+    case PipelineSchedule::kGPipe:
+      held = layout.micro_batches;
+      break;
+    case PipelineSchedule::k1F1B:
+      held = v > 1 ? p + (p - 1) / v : p;
+      break;
     case PipelineSchedule::kZeroBubble:
-    case PipelineSchedule::kZeroBubbleV: break;
-    case PipelineSchedule::kVHalf: held = p / 2 + 1; break;
-    case PipelineSchedule::kVMin: held = p / 3 + 1; break;
+    case PipelineSchedule::kZeroBubbleV:
+      break;
+    case PipelineSchedule::kVHalf:
+      held = p / 2 + 1;
+      break;
+    case PipelineSchedule::kVMin:
+      held = p / 3 + 1;
+      break;
   }
   return layout.pipeline > 1 ? std::min(held, layout.micro_batches) : 1;
 }

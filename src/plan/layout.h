@@ -13,9 +13,9 @@ namespace strata::planning {
 
 enum class PipelineSchedule {
   kGPipe,
-  k1F1B,  // interleaved with more than one stage per rank
-  kZeroBubble,     // ZB-H1
-  kZeroBubbleV,    // ZBV, two stages per rank
+  k1F1B,         // interleaved with more than one stage per rank
+  kZeroBubble,   // ZB-H1
+  kZeroBubbleV,  // ZBV, two stages per rank
   kVHalf,
   kVMin,
 };
@@ -34,8 +34,8 @@ struct Layout {
   // of the data and context axes (all of them, or groups that hold replicas of each other).
   int zero_stage = 0;
   int64_t shards = 1;
-  int64_t micro_batch = 1;    // sequences
-  double micro_batches = 1;   // per replica and step; a published batch may not divide evenly
+  int64_t micro_batch = 1;   // sequences
+  double micro_batches = 1;  // per replica and step; a published batch may not divide evenly
   Recompute recompute = Recompute::kNone;
   bool sequence_parallel = true;  // activations between matmuls are sharded over the tensor axis
   PipelineSchedule schedule = PipelineSchedule::k1F1B;

@@ -14,8 +14,7 @@ constexpr double kKeptBytes = 2;  // bytes of an element
 constexpr double kFourBitShare = 0.15 + 0.85 * 4.5 / 16;
 
 double tokens_of(const TrainingJob& job) {
-  return static_cast<double>(job.layout.micro_batch * job.sequence) /
-         static_cast<double>(job.layout.context);
+  return static_cast<double>(job.layout.micro_batch * job.sequence) / static_cast<double>(job.layout.context);
 }
 
 // Without recomputation; `width`: of all MLPs that a token passes.
@@ -46,10 +45,13 @@ double kept_of_layer(const TrainingJob& job, const StackProfile& stack, double w
   const double all = kept_without_recompute(job, stack, width);
   const double scores = score_bytes(job, stack);
   switch (job.layout.recompute) {
-    case Recompute::kNone: return all + scores;
-    case Recompute::kSelective: return stack.selective_kept * all;
+    case Recompute::kNone:
+      return all + scores;
+    case Recompute::kSelective:
+      return stack.selective_kept * all;
     case Recompute::kFull:
-    case Recompute::kUnspecified: break;
+    case Recompute::kUnspecified:
+      break;
   }
   const double input = kKeptBytes * tokens_of(job) * static_cast<double>(job.shape.hidden);
   return job.layout.sequence_parallel ? input / static_cast<double>(job.layout.tensor) : input;
@@ -74,8 +76,7 @@ class MemoryModel {
     if (layout_.tensor > 1)
       out.working += 4 * kKeptBytes * tokens_of(job_) * static_cast<double>(shape_.hidden);
     if (both || last) add_logits(out);
-    const double used = out.total();
-    out.reserved = stack_.reserved_bytes + (stack_.allocator - 1) * used;
+    out.reserved = stack_.reserved_bytes;
     return out;
   }
 
@@ -111,8 +112,10 @@ class MemoryModel {
     const auto p = static_cast<double>(layout_.pipeline);
     const auto v = static_cast<double>(layout_.virtual_stages);
     switch (layout_.schedule) {
-      case PipelineSchedule::k1F1B: return v > 1 ? std::min(p - (p - 1) / v, layout_.micro_batches) : 1;
-      default: return first;
+      case PipelineSchedule::k1F1B:
+        return v > 1 ? std::min(p - (p - 1) / v, layout_.micro_batches) : 1;
+      default:
+        return first;
     }
   }
 
@@ -139,12 +142,11 @@ class MemoryModel {
     for (const auto& [chip, other] : stack_.logit_bytes_on) {
       if (chip == chip_.name) bytes = other;
     }
-    const double logits = tokens_of(job_) * static_cast<double>(shape_.vocab) /
-                          static_cast<double>(layout_.tensor);
+    const double logits =
+        tokens_of(job_) * static_cast<double>(shape_.vocab) / static_cast<double>(layout_.tensor);
     out.logits = logits * bytes;
-    // The outputs of all micro-batches stay until the schedule ends.
-    if (stack_.keeps_gathered && layout_.pipeline > 1)
-      out.logits += logits * kKeptBytes * (layout_.micro_batches - 1);
+    // The outputs of all micro-batches, in fp32, stay until the schedule ends.
+    if (stack_.keeps_outputs && layout_.pipeline > 1) out.logits += logits * 4 * (layout_.micro_batches - 1);
   }
 
   const TrainingJob& job_;

@@ -11,12 +11,12 @@ namespace strata::planning {
 struct MemoryUse {
   double weights = 0;
   double gradients = 0;
-  double optimizer = 0;    // master weights and moments
-  double gathered = 0;     // weights of the layers in use, with ZeRO-3
-  double activations = 0;  // kept for the backward pass, of all micro-batches in flight
-  double working = 0;      // of the layer in use, when layers are recomputed
-  double logits = 0;       // of the loss
-  double reserved = 0;     // context, buffers, unused parts of the allocator's blocks
+  double optimizer = 0;     // master weights and moments
+  double gathered = 0;      // weights of the layers in use, with ZeRO-3
+  double activations = 0;   // kept for the backward pass, of all micro-batches in flight
+  double working = 0;       // of the layer in use, when layers are recomputed
+  double logits = 0;        // of the loss
+  double reserved = 0;      // context, communication buffers
   bool last_stage = false;  // of the pipeline; the first one otherwise
 
   double total() const {

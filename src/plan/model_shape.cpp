@@ -6,7 +6,7 @@ namespace strata::planning {
 namespace {
 
 constexpr FlopConvention kConventions[] = {
-    FlopConvention::kModelFull,    FlopConvention::kModelCausal, FlopConvention::kNoAttention,
+    FlopConvention::kModelFull,    FlopConvention::kModelCausal,  FlopConvention::kNoAttention,
     FlopConvention::kMosaic,       FlopConvention::kSc21Hardware, FlopConvention::kSc21Model,
     FlopConvention::kMegatron2024,
 };
@@ -68,13 +68,20 @@ ParameterCounts count_parameters(const ModelShape& shape) {
 
 std::string_view to_string(FlopConvention convention) {
   switch (convention) {
-    case FlopConvention::kModelFull: return "model, full attention";
-    case FlopConvention::kModelCausal: return "model, causal attention";
-    case FlopConvention::kNoAttention: return "model, without attention";
-    case FlopConvention::kMosaic: return "llm-foundry";
-    case FlopConvention::kSc21Hardware: return "Megatron-LM 2021, with recomputation";
-    case FlopConvention::kSc21Model: return "Megatron-LM 2022";
-    case FlopConvention::kMegatron2024: return "Megatron-LM 2024";
+    case FlopConvention::kModelFull:
+      return "model, full attention";
+    case FlopConvention::kModelCausal:
+      return "model, causal attention";
+    case FlopConvention::kNoAttention:
+      return "model, without attention";
+    case FlopConvention::kMosaic:
+      return "llm-foundry";
+    case FlopConvention::kSc21Hardware:
+      return "Megatron-LM 2021, with recomputation";
+    case FlopConvention::kSc21Model:
+      return "Megatron-LM 2022";
+    case FlopConvention::kMegatron2024:
+      return "Megatron-LM 2024";
   }
   return "";
 }
@@ -91,10 +98,14 @@ double flops_per_token(const ModelShape& shape, int64_t sequence, FlopConvention
   const auto vocab = static_cast<double>(shape.vocab);
   const double attention = attention_flops(shape, s);
   switch (convention) {
-    case FlopConvention::kModelFull: return 6 * counts.matmul + attention;
-    case FlopConvention::kModelCausal: return 6 * counts.matmul + attention / 2;
-    case FlopConvention::kNoAttention: return 6 * counts.matmul;
-    case FlopConvention::kMosaic: return 6 * counts.stored + 12 * layers * h * s;
+    case FlopConvention::kModelFull:
+      return 6 * counts.matmul + attention;
+    case FlopConvention::kModelCausal:
+      return 6 * counts.matmul + attention / 2;
+    case FlopConvention::kNoAttention:
+      return 6 * counts.matmul;
+    case FlopConvention::kMosaic:
+      return 6 * counts.stored + 12 * layers * h * s;
     case FlopConvention::kSc21Hardware:
       return 96 * layers * h * h * (1 + s / (6 * h) + vocab / (16 * layers * h));
     case FlopConvention::kSc21Model:
@@ -103,8 +114,7 @@ double flops_per_token(const ModelShape& shape, int64_t sequence, FlopConvention
       const double queries = static_cast<double>(shape.heads * shape.head_dim) / h;
       const double shared_keys = static_cast<double>(shape.kv_heads) / static_cast<double>(shape.heads);
       const double mlp = (counts.matmul - counts.head) / layers - counts.attention;
-      return 12 * layers * h * h * ((1 + shared_keys + s / h) * queries + mlp / (2 * h * h)) +
-             6 * h * vocab;
+      return 12 * layers * h * h * ((1 + shared_keys + s / h) * queries + mlp / (2 * h * h)) + 6 * h * vocab;
     }
   }
   return 0;

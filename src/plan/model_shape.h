@@ -73,13 +73,13 @@ ParameterCounts count_parameters(const ModelShape& shape);
 
 // How a publication counts FLOPs.
 enum class FlopConvention {
-  kModelFull,        // 6 N_matmul + 12 L a d_h s: PaLM, nanotron, torchtitan, NVIDIA dgxc 2024
-  kModelCausal,      // the attention halved: Megatron since 2025, Megatron-Bridge, MaxText since July 2025
-  kNoAttention,      // 6 N_matmul
-  kMosaic,           // 6 N_all + 12 L h s: llm-foundry
-  kSc21Hardware,     // 96 L h² (1 + s/6h + V/16Lh): Megatron-LM 2021, includes full recomputation
-  kSc21Model,        // 72 L h² (1 + s/6h + V/12Lh): arXiv 2205.05198
-  kMegatron2024,     // 12 L h² ((1 + k/a + s/h) q + n f K/2h + V/2Lh), full attention
+  kModelFull,     // 6 N_matmul + 12 L a d_h s: PaLM, nanotron, torchtitan, NVIDIA dgxc 2024
+  kModelCausal,   // the attention halved: Megatron since 2025, Megatron-Bridge, MaxText since July 2025
+  kNoAttention,   // 6 N_matmul
+  kMosaic,        // 6 N_all + 12 L h s: llm-foundry
+  kSc21Hardware,  // 96 L h² (1 + s/6h + V/16Lh): Megatron-LM 2021, includes full recomputation
+  kSc21Model,     // 72 L h² (1 + s/6h + V/12Lh): arXiv 2205.05198
+  kMegatron2024,  // 12 L h² ((1 + k/a + s/h) q + n f K/2h + V/2Lh), full attention
 };
 std::string_view to_string(FlopConvention convention);
 std::span<const FlopConvention> flop_conventions();

@@ -60,9 +60,9 @@ void RunPricer::recompute_to_fit(Located& located) const {
     layout.recompute = next;
     if (used() <= kSurelyTooMuch) break;
   }
-  located.row.assumptions.push_back(
-      fmt::format("{} recomputation: {:.1f} times the device's memory without",
-                  layout.recompute == Recompute::kFull ? "full" : "selective", before));
+  located.row.assumptions.push_back(fmt::format("{} recomputation: {:.1f} times the device's memory without",
+                                                layout.recompute == Recompute::kFull ? "full" : "selective",
+                                                before));
 }
 
 RunPricer RunPricer::with(Profiles profiles) const {
@@ -81,8 +81,7 @@ RunPricer::Located RunPricer::locate(const PublishedRun& run) const {
     return out;
   }
   out.row = job_of(inputs, *out.stack, architectures_);
-  if (out.row.skipped.empty() && !inputs.recompute && out.stack->recomputes_to_fit)
-    recompute_to_fit(out);
+  if (out.row.skipped.empty() && !inputs.recompute && out.stack->recomputes_to_fit) recompute_to_fit(out);
   return out;
 }
 

@@ -79,7 +79,8 @@ class RowReader {
   RowJob read() {
     for (void (RowReader::*step)() :
          {&RowReader::check_columns, &RowReader::read_sizes, &RowReader::read_experts,
-          &RowReader::read_layout, &RowReader::read_batch, &RowReader::read_precision}) {
+          &RowReader::read_layout, &RowReader::read_batch, &RowReader::read_precision,
+          &RowReader::note_violations}) {
       if (out_.skipped.empty()) (this->*step)();
     }
     return std::move(out_);
@@ -155,9 +156,8 @@ class RowReader {
 
   void read_experts() {
     if (named_) return;
-    const bool sparse =
-        run_.ep.value_or(1) > 1 ||
-        (run_.params_total && run_.params_active && *run_.params_active < 0.9 * *run_.params_total);
+    const bool sparse = run_.ep.value_or(1) > 1 || (run_.params_total && run_.params_active &&
+                                                    *run_.params_active < 0.9 * *run_.params_total);
     if (!sparse) return read_dense();
     ModelShape& shape = out_.job.shape;
     if (!run_.params_total || !run_.params_active)
@@ -201,7 +201,7 @@ class RowReader {
     layout.expert = run_.ep.value_or(1);
     if (out_.job.shape.has_experts() && layout.expert > out_.job.shape.moe.experts)
       return skip("ep {} is above {} experts", layout.expert, out_.job.shape.moe.experts);
-    // Experts are sharded over the tensor axis too if their group alone leaves its ranks replicas.
+    // Experts are sharded over the tensor axis too if the group of experts divides the replicas.
     if (layout.replicas() % layout.expert == 0) layout.expert_tensor = layout.tensor;
     layout.shards = layout.replicas();
     if (run_.fsdp) {
@@ -221,9 +221,9 @@ class RowReader {
       assume("{} recomputation, the stack's default",
              layout.recompute == Recompute::kSelective ? "selective" : "no");
     }
-    // The stacks of 2021 shard activations only where the cell says so.
-    layout.sequence_parallel = stack_.attention != AttentionKernel::kScores ||
-                               run_.recompute_text.find("SP") != std::string::npos;
+    // The stacks of 2021 shard activations only if the cell contains SP.
+    layout.sequence_parallel =
+        stack_.attention != AttentionKernel::kScores || run_.recompute_text.find("SP") != std::string::npos;
   }
 
   void read_batch() {
@@ -246,6 +246,12 @@ class RowReader {
       layout.micro_batches = std::ceil(exact);
       assume("{:.0f} micro-batches, the last one smaller", layout.micro_batches);
     }
+  }
+
+  // Published runs may break the rules of this reference by uneven stages or padding, so these are notes.
+  void note_violations() {
+    for (const std::string& rule : layout_violations(out_.job.shape, out_.job.layout, out_.job.sequence))
+      assume("possible although {}", rule);
   }
 
   void read_precision() {

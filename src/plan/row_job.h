@@ -36,12 +36,12 @@ struct TrainingJob {
 
 struct RowJob {
   TrainingJob job;
-  std::vector<std::string> assumptions;  // what the row does not publish, and the value used
+  std::vector<std::string> assumptions;  // values that the row does not publish
   std::string skipped;                   // why it cannot be priced; empty: it can
 };
 // Columns without a value (priced_columns()) and values that contradict each other make `skipped`. Experts and
 // latent attention are those of the architecture if the row's model is known by name. Otherwise the parameter
-// counts tell whether the MLP is gated, whether the head is tied, and for rows with experts their number and
+// counts determine whether the MLP is gated, whether the head is tied, and for rows with experts their number and
 // how many process a token (all layers with experts of width `ffn`). Reads no result of the row.
 RowJob job_of(const PublishedRun& run, const StackProfile& stack, const std::vector<Architecture>& known);
 

@@ -29,16 +29,19 @@ constexpr std::pair<std::string_view, double StackProfile::*> kStackNumbers[] = 
     {"pipeline_exposed", &StackProfile::pipeline_exposed},
     {"memory_unit", &StackProfile::memory_unit},
     {"reserved_bytes", &StackProfile::reserved_bytes},
-    {"allocator", &StackProfile::allocator},
 };
 constexpr std::pair<std::string_view, int64_t StackProfile::*> kStackCounts[] = {
     {"reduce_messages", &StackProfile::reduce_messages},
     {"gather_messages", &StackProfile::gather_messages},
 };
 constexpr std::pair<std::string_view, bool StackProfile::*> kStackFlags[] = {
-    {"shards_optimizer", &StackProfile::shards_optimizer}, {"keeps_gathered", &StackProfile::keeps_gathered},
-    {"dropout", &StackProfile::dropout},                   {"overlaps_gathers", &StackProfile::overlaps_gathers},
-    {"local_batch", &StackProfile::local_batch},           {"recomputes_to_fit", &StackProfile::recomputes_to_fit},
+    {"shards_optimizer", &StackProfile::shards_optimizer},
+    {"keeps_gathered", &StackProfile::keeps_gathered},
+    {"keeps_outputs", &StackProfile::keeps_outputs},
+    {"dropout", &StackProfile::dropout},
+    {"overlaps_gathers", &StackProfile::overlaps_gathers},
+    {"local_batch", &StackProfile::local_batch},
+    {"recomputes_to_fit", &StackProfile::recomputes_to_fit},
 };
 constexpr std::string_view kKernels[] = {"scores", "flash-1", "flash-2", "tuned"};
 constexpr std::string_view kRecomputes[] = {"none", "selective", "full"};

@@ -1,5 +1,4 @@
-// What training stacks do: bytes of a parameter, what a layer keeps, what they overlap, and how fast they
-// calculate.
+// Profiles of training stacks: bytes of a parameter, kept activations, overlap of communication, speed.
 //
 // Profiles are data (data/planning/stacks.toml, compiled into the program). Facts are read in the stacks'
 // documentation and code; the few fitted constants come from published runs and are written by
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "plan/catalogue.h"
+#include "plan/published_runs.h"
 
 namespace strata::planning {
 
@@ -48,12 +48,13 @@ struct StackProfile {
   std::string source;  // of the facts
 
   // Bytes of a parameter on a device before sharding.
-  double weight_bytes = 2;     // as used by the matmuls
-  double gradient_bytes = 4;   // accumulated
-  double optimizer_bytes = 12; // master weights and moments
-  double reduce_bytes = 4;     // of a gradient on the wire
+  double weight_bytes = 2;        // as used by the matmuls
+  double gradient_bytes = 4;      // accumulated
+  double optimizer_bytes = 12;    // master weights and moments
+  double reduce_bytes = 4;        // of a gradient on the wire
   bool shards_optimizer = false;  // over the data axis if a row does not publish it
   bool keeps_gathered = false;    // with pipeline stages, ZeRO-3 weights stay gathered during the step
+  bool keeps_outputs = false;     // with pipeline stages, the logits of all micro-batches stay
 
   AttentionKernel attention = AttentionKernel::kTuned;
   // What selective recomputation repeats: a share of the matmuls of the forward pass, of its element-wise
@@ -65,21 +66,21 @@ struct StackProfile {
   Recompute default_recompute = Recompute::kNone;
   // Runs without a published value recompute what does not fit (whole layers). Other stacks may offload instead.
   bool recomputes_to_fit = false;
-  bool dropout = false;       // keeps masks: 34 instead of 32 bytes (arXiv 2205.05198)
-  double logit_bytes = 10;    // for each logit, at the peak of the loss
+  bool dropout = false;     // keeps masks: 34 instead of 32 bytes (arXiv 2205.05198)
+  double logit_bytes = 10;  // for each logit, at the peak of the loss
   std::vector<std::pair<std::string, double>> logit_bytes_on;  // other values, by chip
 
   // Shares of communication that computation does not hide.
   double tensor_exposed = 0.6;
   double data_exposed = 0.25;
   double pipeline_exposed = 0.3;
-  bool overlaps_gathers = true;   // ZeRO-3 gathers during computation
-  int64_t reduce_messages = 1;    // collectives that reduce the gradients of a layer
-  int64_t gather_messages = 1;    // collectives that gather the weights of a layer
-  bool local_batch = false;       // its micro_batch is the batch of a replica: pipelines split it into single sequences
-  double memory_unit = 1e9;       // bytes of a "GB" in its logs
-  double reserved_bytes = 0;      // context, communication buffers and other memory that formulas leave out
-  double allocator = 1;           // reserved over used memory
+  bool overlaps_gathers = true;  // ZeRO-3 gathers during computation
+  int64_t reduce_messages = 1;   // collectives that reduce the gradients of a layer
+  int64_t gather_messages = 1;   // collectives that gather the weights of a layer
+  bool local_batch =
+      false;  // its micro_batch is the batch of a replica: pipelines split it into single sequences
+  double memory_unit = 1e9;   // bytes of a "GB" in its logs
+  double reserved_bytes = 0;  // context, communication buffers and other memory that formulas leave out
 
   Fitted efficiency;  // of matmuls, relative to the family's
   Fitted fixed;       // s of a step outside computation and communication: launches, host, logging
@@ -98,12 +99,12 @@ struct Profiles {
   double elementwise = 1;  // factor on the bytes of element-wise operations, fitted for all stacks
   double imbalance = 1.1;  // most loaded expert rank over the mean
   std::vector<StackInterval> intervals;
-  double unknown_stack = 0;  // half-width for a stack without rows in the fit
-  double unknown_chip = 0;   // added (in quadrature) for a family without rows in the fit
-  std::string fitted_on;     // "46 of 207 rows, 2026-11-26"
+  double unknown_stack = 0;        // half-width for a stack without rows in the fit
+  double unknown_chip = 0;         // added (in quadrature) for a family without rows in the fit
+  std::string fitted_on;           // "46 of 207 rows, 2026-11-26"
   std::vector<uint64_t> fit_rows;  // input_hash() of the rows of the fit
 
-  const StackProfile& stack(std::string_view name) const;  // ConfigError with the nearest name
+  const StackProfile& stack(std::string_view name) const;    // ConfigError with the nearest name
   const ChipFamily* family_of(std::string_view chip) const;  // null: not in a family
 };
 

@@ -10,10 +10,10 @@ namespace strata::planning {
 namespace {
 
 constexpr double kElementBytes = 2;         // bytes of an element
-constexpr double kMostOfThePeak = 0.97;   // no GEMM exceeds it
+constexpr double kMostOfThePeak = 0.97;     // no GEMM exceeds it
 constexpr double kBackwardAttention = 2.5;  // of the forward pass (FlashAttention-2: five matmuls for two)
-constexpr double kWithoutFamily = 0.4;    // fraction of the peak that attention reaches
-constexpr double kCollectiveStart = 20e-6;        // s of one collective
+constexpr double kWithoutFamily = 0.4;      // fraction of the peak that attention reaches
+constexpr double kCollectiveStart = 20e-6;  // s of one collective
 
 // Times of one layer, for one micro-batch on one rank.
 struct LayerTime {
@@ -64,7 +64,8 @@ class StepModel {
     out.context = rounds * context;
     out.expert = rounds * expert_seconds();
     const double stage = (out.matmuls + out.attention + out.elementwise + out.recompute + out.tensor +
-                          out.context + out.expert) / m;
+                          out.context + out.expert) /
+                         m;
     out.bubble = bubble_units(layout_) * (stage + loss / static_cast<double>(layout_.pipeline));
     out.pipeline = m * pipeline_seconds();
     add_data_axis(out, m * (stage + loss));
@@ -85,7 +86,8 @@ class StepModel {
       throw ConfigError("[chip {}] found no peak for {}, expected a dtype that the chip has", chip_.name,
                         to_string(dtype));
     const double family = family_ ? family_->gemm.value : 1;
-    return peak * std::min(kMostOfThePeak, chip_.achievable_of(asked).value * family * stack_.efficiency.value);
+    return peak *
+           std::min(kMostOfThePeak, chip_.achievable_of(asked).value * family * stack_.efficiency.value);
   }
   Dtype wide() const {
     const bool narrow = job_.precision == Dtype::kFp8 || job_.precision == Dtype::kFp4;
@@ -122,10 +124,10 @@ class StepModel {
   double attention_core() const {
     const auto s = static_cast<double>(job_.sequence);
     const auto heads = static_cast<double>(shape_.heads);
-    const double both = shape_.latent.used()
-                            ? static_cast<double>(shape_.latent.nope_dim + shape_.latent.rope_dim +
-                                                  shape_.latent.value_dim)
-                            : static_cast<double>(2 * shape_.head_dim);
+    const double both =
+        shape_.latent.used()
+            ? static_cast<double>(shape_.latent.nope_dim + shape_.latent.rope_dim + shape_.latent.value_dim)
+            : static_cast<double>(2 * shape_.head_dim);
     const double flops = 2 * s * tokens_ * heads * both / tensor_;
     if (stack_.attention == AttentionKernel::kScores) {
       // All scores; written and read by five element-wise operations of 2 bytes or 1 (5 a s²: 2205.05198).
@@ -167,7 +169,8 @@ class StepModel {
     const auto width = static_cast<double>(moe.width);
     const auto k = static_cast<double>(moe.per_token);
     const auto shared = static_cast<double>(moe.shared);
-    const double local = std::max(1.0, static_cast<double>(moe.experts) / static_cast<double>(layout_.expert));
+    const double local =
+        std::max(1.0, static_cast<double>(moe.experts) / static_cast<double>(layout_.expert));
     LayerTime out;
     out.matmuls = attention_matmuls() + mlp(tokens_ * k * profiles_.imbalance, width, local);
     if (shared > 0) out.matmuls += mlp(tokens_, shared * width, 1);
@@ -188,17 +191,19 @@ class StepModel {
 
   double recomputed(const LayerTime& forward) const {
     switch (layout_.recompute) {
-      case Recompute::kNone: return 0;
+      case Recompute::kNone:
+        return 0;
       case Recompute::kSelective:
         return stack_.selective_matmuls * forward.matmuls + stack_.selective_attention * forward.attention +
                stack_.selective_elementwise * forward.elementwise;
       case Recompute::kFull:
-      case Recompute::kUnspecified: return forward.sum();
+      case Recompute::kUnspecified:
+        return forward.sum();
     }
     return 0;
   }
 
-  // Four all-reduces (or as many gathers and scatters) a layer; two more if the forward pass is repeated.
+  // Four all-reduces (or four gathers and four scatters) a layer; two more if the forward pass is repeated.
   double tensor_seconds() const {
     if (layout_.tensor <= 1) return 0;
     const double bytes = tokens_ * static_cast<double>(shape_.hidden) * kElementBytes;

@@ -9,12 +9,12 @@ namespace {
 constexpr const char* kColumns =
     "id,params_total_B,params_active_B,layers,hidden,heads,kv_heads,ffn,vocab,seq_len,global_batch_tokens,gpu,"
     "num_gpus,stack,tp,pp,vpp,cp,micro_batch,precision";
-constexpr const char* kSizes = "70.55,70.55,80,8192,64,8,28672,128256,8192,1048576,H100-80GB-SXM,64,nemo,4,4,5,2";
+constexpr const char* kSizes =
+    "70.55,70.55,80,8192,64,8,28672,128256,8192,1048576,H100-80GB-SXM,64,nemo,4,4,5,2";
 
 void runs(const std::string&) {
   const Desk desk;
-  const std::string table =
-      std::string(kColumns) + "\na," + kSizes + ",1,bf16\nb," + kSizes + ",,bf16\n";
+  const std::string table = std::string(kColumns) + "\na," + kSizes + ",1,bf16\nb," + kSizes + ",,bf16\n";
   desk.put("runs.csv", table);
   const std::string text = desk.strata("simulate --runs runs.csv").out;
   EXPECT_TRUE(has(text, "a: 1")) << text;
@@ -31,7 +31,8 @@ void runs(const std::string&) {
   EXPECT_NEAR(first["step_time_s"].get<double>() / 14.72, 1, 0.15);
   EXPECT_LT(first["step_time_low_s"].get<double>(), first["step_time_s"].get<double>());
   EXPECT_LT(first["step_time_s"].get<double>(), first["step_time_high_s"].get<double>());
-  EXPECT_NEAR(first["tokens_per_s_per_gpu"].get<double>() * first["step_time_s"].get<double>() * 64, 1048576, 1);
+  EXPECT_NEAR(first["tokens_per_s_per_gpu"].get<double>() * first["step_time_s"].get<double>() * 64, 1048576,
+              1);
   EXPECT_GT(first["memory_GB"].get<double>(), 20);
   EXPECT_LT(first["memory_GB"].get<double>(), 80);
   EXPECT_TRUE(first["skipped"].is_null() && second["step_time_s"].is_null());

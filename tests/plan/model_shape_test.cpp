@@ -66,7 +66,8 @@ TEST(ModelShape, ParametersOfKnownArchitectures) {
     EXPECT_NEAR(counts.stored / architecture.parameters, 1, 0.02) << architecture.name;
     if (architecture.active_parameters > 0) {
       // Some publications leave out the embedding.
-      const double active = architecture.name == "gpt-oss-120b" ? counts.active - counts.embedding : counts.active;
+      const double active =
+          architecture.name == "gpt-oss-120b" ? counts.active - counts.embedding : counts.active;
       EXPECT_NEAR(active / architecture.active_parameters, 1, 0.045) << architecture.name;
     }
     EXPECT_EQ(find_architecture(all, architecture.match[0] + " (proxy)"), &architecture);
@@ -108,8 +109,8 @@ TEST(ModelShape, FormulasOfPublications) {
   const double mosaic = flops_per_token(gpt(80, 8192, 64, 50368), 2048, FlopConvention::kMosaic);
   expect_within(1039 * mosaic / 989e12, 0.4257, 0.003);
   // GPT-3: 3.15e23 FLOPs for 300 billion tokens.
-  expect_within(300e9 * flops_per_token(gpt(96, 12288, 96, 51200), 2048, FlopConvention::kNoAttention), 3.15e23,
-                0.005);
+  expect_within(300e9 * flops_per_token(gpt(96, 12288, 96, 51200), 2048, FlopConvention::kNoAttention),
+                3.15e23, 0.005);
 }
 
 TEST(Layout, BubbleAndActivationsOfSchedules) {
@@ -144,8 +145,8 @@ TEST(Layout, BubbleAndActivationsOfSchedules) {
 }
 
 TEST(Layout, ConstraintsNameTheValues) {
-  EXPECT_TRUE(layout_violations(kLlama70b, {.tensor = 4, .pipeline = 4, .virtual_stages = 5, .micro_batches = 8},
-                                8192)
+  EXPECT_TRUE(layout_violations(kLlama70b,
+                                {.tensor = 4, .pipeline = 4, .virtual_stages = 5, .micro_batches = 8}, 8192)
                   .empty());
   const auto first = [](const ModelShape& shape, const Layout& layout, int64_t sequence) {
     const auto all = layout_violations(shape, layout, sequence);

@@ -24,13 +24,8 @@ ModelShape gpt_tied(int64_t layers, int64_t hidden, int64_t heads) {
           .gated = false,
           .tied = true};
 }
-const ModelShape kShape70b = {.layers = 80,
-                              .hidden = 8192,
-                              .heads = 64,
-                              .kv_heads = 8,
-                              .head_dim = 128,
-                              .ffn = 28672,
-                              .vocab = 128256};
+const ModelShape kShape70b = {
+    .layers = 80, .hidden = 8192, .heads = 64, .kv_heads = 8, .head_dim = 128, .ffn = 28672, .vocab = 128256};
 
 const Profiles& profiles() {
   static const Profiles all = builtin_profiles();
@@ -92,7 +87,9 @@ TEST(StackProfiles, FilesAreCheckedAndRoundTrip) {
 
 // arXiv 2205.05198, table 2, for GPT-3 175B, 8 tensor ranks, one sequence of 2048.
 TEST(MemoryModel, ActivationsOfALayer) {
-  TrainingJob job{.shape = gpt_tied(96, 12288, 96), .layout = {.tensor = 8, .sequence_parallel = false}, .sequence = 2048};
+  TrainingJob job{.shape = gpt_tied(96, 12288, 96),
+                  .layout = {.tensor = 8, .sequence_parallel = false},
+                  .sequence = 2048};
   const StackProfile& stack = profiles().stack("megatron-lm");
   EXPECT_NEAR(layer_activation_bytes(job, stack) / 1e6, 579, 1);
   job.layout.recompute = Recompute::kFull;
@@ -196,8 +193,10 @@ TEST(GroupNetwork, FsdpCrossover) {
   // Within NVLink: (n-1)/n of the buffer.
   EXPECT_NEAR(network.gather_seconds({.ranks = 8, .stride = 1}, 8e9), 7e9 / network.inner_rate(), 1e-9);
   // Latency grows with the ranks of a ring, and with the logarithm of the hosts in a tree.
-  EXPECT_GT(network.ring_latency({.ranks = 512, .stride = 1}), network.ring_latency({.ranks = 64, .stride = 1}));
-  EXPECT_GT(network.ring_latency({.ranks = 512, .stride = 1}), network.tree_latency({.ranks = 512, .stride = 1}));
+  EXPECT_GT(network.ring_latency({.ranks = 512, .stride = 1}),
+            network.ring_latency({.ranks = 64, .stride = 1}));
+  EXPECT_GT(network.ring_latency({.ranks = 512, .stride = 1}),
+            network.tree_latency({.ranks = 512, .stride = 1}));
 }
 
 TEST(StepModel, RespondsToTheClusterInTheRightDirection) {
@@ -258,9 +257,8 @@ TEST(StepModel, TensorRanksBeyondTheHostAreSlow) {
                             .ffn = 8192,
                             .vocab = 131072};
   const auto rate = [&](int64_t tensor, int64_t micro_batch) {
-    const TrainingJob job{.shape = shape,
-                          .layout = {.tensor = tensor, .micro_batch = micro_batch},
-                          .sequence = 4096};
+    const TrainingJob job{
+        .shape = shape, .layout = {.tensor = tensor, .micro_batch = micro_batch}, .sequence = 4096};
     return job.batch_tokens() / static_cast<double>(tensor) / seconds(job, cluster("h100-sxm"), "nanotron");
   };
   const double inside = rate(8, 18);
