@@ -44,6 +44,13 @@ struct LaunchCommand {
 };
 int run_launch(const LaunchCommand& command);
 
+// strata simulate --runs FILE.csv [--json]
+struct SimulateOptions {
+  std::string runs = {};
+  bool json = false;
+};
+int run_simulate(const SimulateOptions& options);
+
 // strata stop|save|set RUN …
 struct ControlOptions {
   std::string run = {};                       // its folder

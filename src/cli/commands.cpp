@@ -23,7 +23,7 @@ struct VerbGroup {
   std::initializer_list<AddVerb> verbs;
 };
 // Names reserved for later versions.
-constexpr std::string_view kLater[] = {"plan", "simulate", "scale", "watch", "runs", "compare", "sweep"};
+constexpr std::string_view kLater[] = {"plan", "scale", "watch", "runs", "compare", "sweep"};
 
 // Names the nearest verb for a mistyped one, which a parser would call an unexpected argument. Options before
 // a verb are skipped: none of them takes a value.
@@ -89,6 +89,7 @@ CommandLine strata_commands() {
       {"Steer a running run", {add_stop, add_save, add_set, add_branch, add_replay}},
       {"Prepare data", {add_data, add_tokenizer}},
       {"Use and measure a model", {add_eval, add_generate, add_check, add_checkpoint}},
+      {"Plan runs", {add_simulate}},
       {"Set up this machine", {add_doctor, add_bench, add_completions, add_man}},
   };
   for (const VerbGroup& group : groups) {

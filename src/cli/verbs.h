@@ -27,6 +27,7 @@ void add_man(Verb root);
 void add_presets(Verb root);
 void add_save(Verb root);
 void add_set(Verb root);
+void add_simulate(Verb root);
 void add_stop(Verb root);
 void add_tokenizer(Verb root);
 void add_train(Verb root);

@@ -230,9 +230,10 @@ class RunReader {
     }
   }
 
-  void report(const CsvCell& cell, const std::string& column, std::string_view expected) {
-    out_.problems.push_back({cell.line, cell.column, column,
-                             fmt::format("found \"{}\", expected {}", shown(cell.text), expected)});
+  void report(PublishedRun& run, const CsvCell& cell, const std::string& column, std::string_view expected) {
+    const std::string message = fmt::format("found \"{}\", expected {}", shown(cell.text), expected);
+    out_.problems.push_back({cell.line, cell.column, column, message});
+    run.invalid.push_back({column, message});
   }
 
   void read_row(const CsvRow& row) {
@@ -247,11 +248,11 @@ class RunReader {
   void read_cell(PublishedRun& run, const CsvCell& cell, const std::string& name) {
     for (const TextColumn& column : kTexts) {
       if (column.name != name) continue;
-      if (column.required && cell.text.empty()) report(cell, name, "a value");
+      if (column.required && cell.text.empty()) report(run, cell, name, "a value");
       run.*column.member = cell.text;
       if (name == "stack" && !cell.text.empty() &&
           std::find(std::begin(kStacks), std::end(kStacks), cell.text) == std::end(kStacks)) {
-        report(cell, name,
+        report(run, cell, name,
                fmt::format("one of {}{}", fmt::join(kStacks, ", "), did_you_mean(cell.text, kStacks)));
       }
       return;
@@ -263,7 +264,7 @@ class RunReader {
       if (value && *value >= 1 && *value <= column.most)
         run.*column.member = value;
       else
-        report(cell, name, fmt::format("a whole number from 1 to {}", column.most));
+        report(run, cell, name, fmt::format("a whole number from 1 to {}", column.most));
       return;
     }
     for (const NumberColumn& column : kNumbers) {
@@ -272,7 +273,7 @@ class RunReader {
       if (value && *value >= column.least && *value <= column.most)
         run.*column.member = *value * column.factor;
       else
-        report(cell, name, column.expected);
+        report(run, cell, name, column.expected);
       return;
     }
     read_choice(run, cell, name);
@@ -281,15 +282,15 @@ class RunReader {
   void read_choice(PublishedRun& run, const CsvCell& cell, const std::string& name) {
     if (name == "fsdp") {
       run.fsdp = sharding_of(cell.text);
-      if (!run.fsdp) report(cell, name, "zero1, zero2, zero3 or a number of ranks");
+      if (!run.fsdp) report(run, cell, name, "zero1, zero2, zero3 or a number of ranks");
     } else if (name == "recompute") {
       run.recompute = recompute_of(cell.text);
       run.recompute_text = cell.text;
-      if (!run.recompute) report(cell, name, "none, selective, full or yes");
+      if (!run.recompute) report(run, cell, name, "none, selective, full or yes");
     } else {
       run.precision = precision_of(cell.text);
       run.precision_text = cell.text;
-      if (!run.precision) report(cell, name, "bf16, fp16, fp8, mxfp8, nvfp4, mxfp4, fp32 or tf32");
+      if (!run.precision) report(run, cell, name, "bf16, fp16, fp8, mxfp8, nvfp4, mxfp4, fp32 or tf32");
     }
   }
 
@@ -322,6 +323,12 @@ std::string to_string(const RunProblem& problem) {
 
 std::span<const std::string_view> run_columns() {
   return kColumns;
+}
+bool is_input(std::string_view column) {
+  static constexpr std::string_view kOthers[] = {
+      "id",  "source",      "notes",    "tokens_per_s", "tokens_per_s_per_gpu", "tflops_per_gpu",
+      "mfu", "step_time_s", "memory_GB"};
+  return std::find(std::begin(kOthers), std::end(kOthers), column) == std::end(kOthers);
 }
 std::span<const std::string_view> priced_columns() {
   return kPriced;

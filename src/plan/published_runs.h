@@ -25,6 +25,12 @@ struct Sharding {
 
 enum class Recompute { kNone, kSelective, kFull, kUnspecified };
 
+// A cell whose text is not a value of its column; the value is missing.
+struct InvalidCell {
+  std::string column;
+  std::string message;  // "found …, expected …"
+};
+
 struct PublishedRun {
   int64_t line = 0;
   std::string id, source, model, gpu, stack, notes;
@@ -46,6 +52,7 @@ struct PublishedRun {
   std::vector<std::string> flags;   // of the notes: "hfu" for "FLAG:hfu"
   // Descriptions of values in the row that contradict each other.
   std::vector<std::string> conflicts;
+  std::vector<InvalidCell> invalid;
 };
 
 struct RunProblem {
@@ -74,6 +81,8 @@ std::vector<std::string_view> missing_columns(const PublishedRun& run,
                                               std::span<const std::string_view> columns);
 // The columns required to price a row.
 std::span<const std::string_view> priced_columns();
+// Whether pricing may read a column: neither a result of the run, nor id, source or notes.
+bool is_input(std::string_view column);
 
 // Seconds per step, from step_time_s, else from tokens/s and the batch; nullopt if neither was published.
 std::optional<double> published_step_seconds(const PublishedRun& run);

@@ -1,0 +1,53 @@
+// Contracts of the options of simulate.
+#include "contracts/contract.h"
+#include "contracts/options.h"
+
+namespace strata::contracts {
+namespace {
+
+// A published run of NVIDIA's benchmarks (Llama 3.1 70B on 64 H100, 14.72 s a step), and one without a micro-batch.
+constexpr const char* kColumns =
+    "id,params_total_B,params_active_B,layers,hidden,heads,kv_heads,ffn,vocab,seq_len,global_batch_tokens,gpu,"
+    "num_gpus,stack,tp,pp,vpp,cp,micro_batch,precision";
+constexpr const char* kSizes =
+    "70.55,70.55,80,8192,64,8,28672,128256,8192,1048576,H100-80GB-SXM,64,nemo,4,4,5,2";
+
+void runs(const std::string&) {
+  const Desk desk;
+  const std::string table = std::string(kColumns) + "\na," + kSizes + ",1,bf16\nb," + kSizes + ",,bf16\n";
+  desk.put("runs.csv", table);
+  const std::string text = desk.strata("simulate --runs runs.csv").out;
+  EXPECT_TRUE(has(text, "a: 1")) << text;
+  EXPECT_TRUE(has(text, "b: skipped, no value in micro_batch")) << text;
+  // With results: how far they are off.
+  desk.put("results.csv", std::string(kColumns) + ",step_time_s\na," + kSizes + ",1,bf16,14.72\n");
+  EXPECT_TRUE(has(desk.strata("simulate --runs results.csv").out, "| nemo | 1 |"));
+  // One object per line, in order.
+  const std::string lines = desk.strata("simulate --runs runs.csv --json").out;
+  const size_t end = lines.find('\n');
+  const json first = json::parse(lines.substr(0, end));
+  const json second = json::parse(lines.substr(end + 1));
+  EXPECT_EQ(first["id"], "a");
+  EXPECT_NEAR(first["step_time_s"].get<double>() / 14.72, 1, 0.15);
+  EXPECT_LT(first["step_time_low_s"].get<double>(), first["step_time_s"].get<double>());
+  EXPECT_LT(first["step_time_s"].get<double>(), first["step_time_high_s"].get<double>());
+  EXPECT_NEAR(first["tokens_per_s_per_gpu"].get<double>() * first["step_time_s"].get<double>() * 64, 1048576,
+              1);
+  EXPECT_GT(first["memory_GB"].get<double>(), 20);
+  EXPECT_LT(first["memory_GB"].get<double>(), 80);
+  EXPECT_TRUE(first["skipped"].is_null() && second["step_time_s"].is_null());
+  EXPECT_EQ(second["skipped"], "no value in micro_batch");
+  desk.put("header.csv", "id,gpu,stack,layer\na,H100,nemo,80\n");
+  EXPECT_NE(desk.strata("simulate --runs header.csv").code, 0);
+  EXPECT_TRUE(has(desk.strata("simulate --runs header.csv").err, "did you mean \"layers\"")) << text;
+  EXPECT_NE(desk.strata("simulate --runs nowhere.csv").code, 0);
+  desk.refused("simulate");
+}
+
+}  // namespace
+
+Contracts planning_options() {
+  return {{"simulate --runs", runs}, {"simulate --json", runs}};
+}
+
+}  // namespace strata::contracts
