@@ -137,8 +137,8 @@ std::vector<const FitRow*> rows_except(std::span<const FitRow* const> all,
 // The groups of the report that a row belongs to.
 std::vector<std::string> groups_of(const FitRow& row) {
   std::vector<std::string> out = {row.job.shape.has_experts() ? "experts (MoE)" : "dense"};
-  if (row.job.precision == Dtype::kFp8) out.emplace_back("fp8");
-  if (row.job.precision == Dtype::kFp4) out.emplace_back("fp4");
+  if (row.job.precision == Precision::kFp8) out.emplace_back("fp8");
+  if (row.job.precision == Precision::kFp4) out.emplace_back("fp4");
   if (row.cluster->chip.vendor == "AMD") out.emplace_back("AMD");
   if (row.cluster->chip.kind == "tpu") out.emplace_back("TPU");
   out.push_back("chip " + row.cluster->chip.name);
@@ -155,7 +155,7 @@ Accuracy accuracy_on(std::string group, std::span<const FitRow* const> rows, con
 // Of a prediction by the median MFU of the row's stack.
 Accuracy baseline_on(std::span<const FitRow* const> rows) {
   const auto ideal = [](const FitRow& row) {
-    const double peak = row.cluster->chip.peak_of(Dtype::kBf16).value;
+    const double peak = row.cluster->chip.peak_of(Precision::kBf16).value;
     const double flops = flops_per_token(row.job.shape, row.job.sequence, FlopConvention::kModelFull);
     return row.job.batch_tokens() * flops / static_cast<double>(row.job.layout.devices()) / peak;
   };

@@ -54,7 +54,7 @@ std::string mfu_text(const RunPricer& pricer, const PublishedRun& run, double se
   const RunPricer::Located located = pricer.locate(run);
   const TrainingJob& job = located.row.job;
   const double tokens = job.batch_tokens() / static_cast<double>(job.layout.devices()) / seconds;
-  const double peak = located.cluster->chip.peak_of(Dtype::kBf16).value;
+  const double peak = located.cluster->chip.peak_of(Precision::kBf16).value;
   std::string out;
   for (const FlopConvention convention : flop_conventions()) {
     const double share = peak > 0 ? tokens * flops_per_token(job.shape, job.sequence, convention) / peak : 0;

@@ -32,7 +32,7 @@ double kept_without_recompute(const TrainingJob& job, const StackProfile& stack,
   const double keys = static_cast<double>(shape.kv_heads * shape.head_dim) / h;
   const double mlp = static_cast<double>(shape.mlp_matrices() * 2 - (shape.gated ? 0 : 2)) * width / h;
   const double bytes = h * (8 + 4 * queries + 4 * keys + mlp) + 4 * heads;
-  return tokens * bytes / t * (job.precision == Dtype::kFp4 ? kFourBitShare : 1);
+  return tokens * bytes / t * (job.precision == Precision::kFp4 ? kFourBitShare : 1);
 }
 
 double score_bytes(const TrainingJob& job, const StackProfile& stack) {

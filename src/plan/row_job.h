@@ -30,7 +30,7 @@ struct TrainingJob {
   ModelShape shape;
   Layout layout;
   int64_t sequence = 0;  // tokens
-  Dtype precision = Dtype::kBf16;
+  Precision precision = Precision::kBf16;
   double batch_tokens() const;  // of a step
 };
 

@@ -75,13 +75,13 @@ class StepModel {
 
  private:
   // Two dtypes: the matmuls of layers, and 16 bit for attention and the head.
-  double rate(Dtype dtype) const {
-    Dtype asked = dtype;
+  double rate(Precision dtype) const {
+    Precision asked = dtype;
     double peak = chip_.peak_of(asked).value;
     // Recipes with fp4 keep a part of their matmuls in 8 bits: no more than twice the fp8 rate.
-    if (asked == Dtype::kFp4) peak = std::min(peak, 2 * chip_.peak_of(Dtype::kFp8).value);
-    if (peak <= 0 && asked == Dtype::kBf16) peak = chip_.peak_of(asked = Dtype::kFp16).value;
-    if (peak <= 0 && asked == Dtype::kBf16) peak = chip_.peak_of(asked = Dtype::kFp32).value;
+    if (asked == Precision::kFp4) peak = std::min(peak, 2 * chip_.peak_of(Precision::kFp8).value);
+    if (peak <= 0 && asked == Precision::kBf16) peak = chip_.peak_of(asked = Precision::kFp16).value;
+    if (peak <= 0 && asked == Precision::kBf16) peak = chip_.peak_of(asked = Precision::kFp32).value;
     if (peak <= 0)
       throw ConfigError("[chip {}] found no peak for {}, expected a dtype that the chip has", chip_.name,
                         to_string(dtype));
@@ -89,13 +89,13 @@ class StepModel {
     return peak *
            std::min(kMostOfThePeak, chip_.achievable_of(asked).value * family * stack_.efficiency.value);
   }
-  Dtype wide() const {
-    const bool narrow = job_.precision == Dtype::kFp8 || job_.precision == Dtype::kFp4;
-    return narrow ? Dtype::kBf16 : job_.precision;
+  Precision wide() const {
+    const bool narrow = job_.precision == Precision::kFp8 || job_.precision == Precision::kFp4;
+    return narrow ? Precision::kBf16 : job_.precision;
   }
 
   // Forward matmul [rows, inner] x [inner, columns], of `weights` different weight matrices.
-  double matmul(double rows, double columns, double inner, Dtype dtype, double weights = 1) const {
+  double matmul(double rows, double columns, double inner, Precision dtype, double weights = 1) const {
     const double bytes = kElementBytes * (rows * inner + weights * inner * columns + rows * columns);
     return 2 * rows * columns * inner / rate(dtype) + bytes / memory_rate_;
   }
@@ -137,13 +137,13 @@ class StepModel {
     if (family_) fraction = family_->attention[static_cast<size_t>(stack_.attention)] * power_share();
     return flops / 2 / (chip_.peak_of(peak_dtype()).value * fraction);
   }
-  Dtype peak_dtype() const {
-    if (chip_.peak_of(Dtype::kBf16).value > 0) return Dtype::kBf16;
-    return chip_.peak_of(Dtype::kFp16).value > 0 ? Dtype::kFp16 : Dtype::kFp32;
+  Precision peak_dtype() const {
+    if (chip_.peak_of(Precision::kBf16).value > 0) return Precision::kBf16;
+    return chip_.peak_of(Precision::kFp16).value > 0 ? Precision::kFp16 : Precision::kFp32;
   }
   // Chips of a family with less or more power, by their GEMMs relative to the family's first chip, whose
   // fraction the profile has: reference_ of the same dtype.
-  double power_share() const { return chip_.achievable_of(Dtype::kBf16).value / family_->reference; }
+  double power_share() const { return chip_.achievable_of(Precision::kBf16).value / family_->reference; }
 
   double elementwise(double width) const {
     const auto h = static_cast<double>(shape_.hidden);

@@ -241,7 +241,7 @@ TEST(StepModel, PartsFollowTheLayout) {
   // The forward pass again: a third of the matmuls, and more of attention's share.
   EXPECT_NEAR(full.recompute / (full.matmuls / 3 + full.attention / 3.5 + full.elementwise / 3), 1, 1e-6);
   EXPECT_GT(full.tensor, interleaved.tensor);
-  job.precision = Dtype::kFp8;
+  job.precision = Precision::kFp8;
   EXPECT_LT(parts().matmuls, 0.7 * full.matmuls);
   EXPECT_EQ(parts().attention, full.attention) << "attention stays in 16 bits";
   EXPECT_THROW(step_time(job, profiles().stack("nemo"), profiles(), cluster("a100-80")), ConfigError);
@@ -282,7 +282,7 @@ TEST(StepModel, ExpertRanksBeyondTheHostAreSlow) {
                                      .shards = 32,
                                      .micro_batches = 16},
                           .sequence = 4096,
-                          .precision = Dtype::kFp8};
+                          .precision = Precision::kFp8};
     const StepTime step = step_time(job, profiles().stack("primus"), profiles(), cluster("mi325x"));
     return step.expert / step.total();
   };
