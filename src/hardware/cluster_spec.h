@@ -80,7 +80,7 @@ struct LinkLevel {
 // mesh of `size`, n < size devices have (n-1)/(size-1) of the bandwidth.
 double collective_seconds(const LinkLevel& level, int64_t devices, double bytes, double wire_factor);
 
-// What the ranks of a group do together. `bytes` is the whole value of an all-reduce, a gather or a reduction into
+// A collective of a group of ranks. `bytes` is the whole value of an all-reduce, a gather or a reduction into
 // shards, what one rank has to give away in an all-to-all, and the message of a send.
 enum class Exchange { kAllReduce, kGather, kReduceScatter, kAllToAll, kSend };
 
@@ -124,7 +124,7 @@ struct ClusterSpec {
   friend bool operator==(const ClusterSpec&, const ClusterSpec&) = default;
 };
 
-// What the ranks of a run have: a device each, and the links between them, ascending by size.
+// The hardware of a run: one device a rank, and the links between them, ascending by size.
 struct Machine {
   DeviceSpec device;
   std::vector<LinkLevel> links;
@@ -136,7 +136,7 @@ struct Machine {
 
 // The processor that was measured; the rates of its best GEMMs are its peaks.
 ChipSpec chip_of(const DeviceSpec& device);
-// The chip as programs are compiled and priced for it: the rates that large products and streams reach.
+// The chip as programs are compiled and priced for it: the rates that large GEMMs and streams reach.
 DeviceSpec device_of(const ChipSpec& chip);
 
 }  // namespace strata::hardware

@@ -83,7 +83,7 @@ DeviceSpec detect_cpu(int threads, const Path& root = "/");
 bool bf16_is_fast(const DeviceSpec& spec);
 
 std::string to_json(const DeviceSpec& spec);
-// A field that is absent keeps its default. DataError that names the field and what it is.
+// A field that is absent keeps its default. DataError with the field and its value.
 DeviceSpec device_spec_from_json(std::string_view text);
 
 // Where the figures of this machine are kept: one file per processor model, instruction sets, threads and

@@ -15,7 +15,7 @@ inline constexpr std::array kAllPrecisions{Precision::kFp32, Precision::kTf32, P
 std::string_view to_string(Precision precision);  // "bf16"
 std::optional<Precision> parse_precision(std::string_view name);
 
-// That of a node's products, from its dtype as rates are stored under: "bf16" or "f32".
+// That of a node's GEMMs, from its dtype as rates are stored under: "bf16" or "f32".
 constexpr Precision precision_of(std::string_view dtype) {
   return dtype == "bf16" ? Precision::kBf16 : Precision::kFp32;
 }
@@ -26,6 +26,8 @@ struct ByPrecision {
   std::array<T, kPrecisions> values = {};
   constexpr T& operator[](Precision precision) { return values[static_cast<size_t>(precision)]; }
   constexpr const T& operator[](Precision precision) const { return values[static_cast<size_t>(precision)]; }
+  constexpr auto begin() { return values.begin(); }
+  constexpr auto end() { return values.end(); }
   constexpr auto begin() const { return values.begin(); }
   constexpr auto end() const { return values.end(); }
   friend bool operator==(const ByPrecision&, const ByPrecision&) = default;

@@ -24,7 +24,8 @@ std::shared_ptr<const config::RunPlan> plan_as_trained(const config::RunConfig& 
 std::shared_ptr<const config::RunPlan> plan_for_cluster(const config::RunConfig& asked, int64_t ranks,
                                                         std::vector<int32_t> places,
                                                         const hardware::ClusterSpec& cluster);
-// What the plan's ranks run on. Measures this machine's kernels if it is that, and no earlier process has.
+// The machine of the plan's ranks: the described one, or this one, whose kernels are measured if no earlier process
+// has done it.
 hardware::Machine machine_of(const config::RunPlan& plan);
 // The place of a rank on the pipeline axis.
 int32_t place_of_rank(const config::RunConfig& asked, int64_t ranks, int64_t rank);

@@ -30,18 +30,18 @@ std::vector<Expected> predict(const Program& program, const SegmentAt& segment, 
 class ActionCosts {
  public:
   struct Kind {
-    size_t first = 0;   // place in the script of the first action of this kind
+    size_t first = 0;   // index in Program::script of the first action of this kind
     int64_t times = 0;  // actions of this kind
     std::vector<Expected> instructions;
   };
   ActionCosts(const Program& program, const hardware::Machine& machine, DType payload);
   const std::vector<Kind>& kinds() const { return kinds_; }
-  // Of the action at a place in the script.
+  // Of an action, by its index in Program::script.
   size_t kind_of(size_t place) const { return kind_of_[place]; }
 
  private:
   std::vector<Kind> kinds_;
-  std::vector<size_t> kind_of_;  // by place in the script
+  std::vector<size_t> kind_of_;  // by index in Program::script
 };
 
 struct FamilyTotal {
@@ -50,7 +50,7 @@ struct FamilyTotal {
   double flops = 0, bytes = 0, seconds = 0;
 };
 
-// The work of a whole step: every action of the schedule, whatever runs beside it (program/price.h).
+// The work of a whole step: every action of the schedule, without overlap (program/price.h).
 struct StepTotal {
   double flops = 0, bytes = 0, seconds = 0;
   std::vector<FamilyTotal> families;  // the longest first

@@ -48,7 +48,7 @@ class Meeting {
   size_t places_;
 };
 
-// One place works through its script.
+// One place, which runs its actions in order.
 class PlaceClock {
  public:
   PlaceClock(const ProgramSet& set, size_t index, int32_t place, const hardware::Machine& machine,
@@ -106,7 +106,7 @@ class PlaceClock {
   };
   struct Exchange {
     double ready = 0, seconds = 0;
-    int32_t axis = 0;              // or kExperts: what it is for
+    int32_t axis = 0;              // or kExperts
     size_t action = 0, index = 0;  // of its instruction
     double end = -1;               // below 0: not known yet
   };
@@ -181,7 +181,7 @@ class PlaceClock {
     if (observer_ != nullptr && end > begin) observer_->work(rank_.place, queue, action_, index, begin, end);
   }
 
-  // Gives exchanges an end if those before them have one and all places have come to them.
+  // Determines the ends of exchanges if those before them have one and all places have come to them.
   void resolve() {
     for (auto& [among, line] : lines_) {
       for (; line.ended < line.exchanges.size(); ++line.ended) {
@@ -217,7 +217,7 @@ class PlaceClock {
     return true;
   }
 
-  // Host threads start exchanges when they come to them; a device does once what they read is there.
+  // Host threads start exchanges when they come to them; a device does as soon as their inputs are there.
   double ready_for(const Instruction& instruction) const {
     if (!starts_alone_) return compute_;
     double ready = compute_at_start_;
@@ -226,7 +226,7 @@ class PlaceClock {
     return ready;
   }
 
-  // Puts an instruction into the communication queue; what it reads is there at `ready`.
+  // Puts an instruction into the communication queue; its inputs are there at `ready`.
   Done start_exchange(size_t action, size_t index, const Instruction& instruction, const Expected& expected,
                       double ready) {
     const graph::Node& node = program_.node_of(instruction);
@@ -257,7 +257,7 @@ class PlaceClock {
       const Early& early = program_.early[early_];
       if (static_cast<size_t>(early.before) > before) break;
       const auto at = static_cast<size_t>(early.instruction);
-      // It reads what the instructions before its place have made.
+      // Its inputs come from the instructions before it.
       early_done_[at] = start_exchange(update, at, list[at], costs[at], compute_);
     }
   }

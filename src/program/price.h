@@ -1,5 +1,5 @@
 // How long a step takes: the programs of all ranks that differ, over time. Kernels run on the compute queue, exchanges
-// on the communication queue; each starts when its queue is free and what it waits for is done, as in the executor.
+// on the communication queue; each starts when its queue is free and its waits are over, as in the executor.
 // Messages go from place to place of a pipeline.
 #pragma once
 
@@ -21,15 +21,15 @@ struct PricedRank {
   double end = 0;            // from the start of the step
   double computing = 0;      // kernels
   double communicating = 0;  // exchanges and messages, hidden or not
-  // That compute waits for exchanges along an axis, or is slowed by them. Messages count along the pipeline axis as far
-  // as their transfer, not their sender, is what it waits for.
+  // Time in which compute waits for exchanges along an axis, or is slowed by them. Messages count along the pipeline
+  // axis with their transfer; waiting for their sender is bubble.
   graph::PerAxis<double> exposed;
   double exposed_experts = 0;  // the same for rows to and from experts
   double bubble = 0;           // waiting for other places
   struct Span {
     double begin = 0, end = 0;
   };
-  std::vector<Span> actions;  // by place in the script
+  std::vector<Span> actions;  // by index in Program::script
 };
 
 struct StepPrice {

@@ -42,7 +42,7 @@ TEST(ExchangeSeconds, MembersOfAHostShareItsNics) {
   const auto on = links();
   const double bytes = 8e9;
   EXPECT_DOUBLE_EQ(exchange_seconds(on, Exchange::kAllReduce, {32, 1}, bytes), 2 * 3 / 4.0 * 1e9 / 10e9);
-  // One member a host has its NIC alone.
+  // One member of each host uses its own NIC only.
   EXPECT_DOUBLE_EQ(exchange_seconds(on, Exchange::kAllReduce, {4, 8}, bytes), 2 * 3 / 4.0 * 8e9 / 10e9);
   // Two a host.
   EXPECT_DOUBLE_EQ(exchange_seconds(on, Exchange::kGather, {8, 4}, bytes), 3 / 4.0 * 4e9 / 10e9);

@@ -62,7 +62,7 @@ TEST(Json, InvalidFilesAreDataErrors) {
   EXPECT_THROW(device_spec_from_json("{"), DataError);
   EXPECT_THROW(device_spec_from_json("{}"), DataError);
   // Each error names its field.
-  const std::pair<const char*, const char*> faults[] = {
+  const std::pair<const char*, const char*> invalid[] = {
       {R"({"name": "x", "cores": ""})", "cores: found \"\", expected a whole number"},
       {R"({"name": "x", "cores": -1})", "cores: found -1"},
       {R"({"name": "x", "cores": 3000000000})", "cores: found 3000000000"},
@@ -75,7 +75,7 @@ TEST(Json, InvalidFilesAreDataErrors) {
       {R"({"name": "x", "rates": {}})", "rates: found {}, expected a list"},
       {R"({"name": "x", "rates": [{"family": "gemm"}, {"cold": 0}]})", "rates[1].cold: found 0"},
   };
-  for (const auto& [text, expected] : faults) {
+  for (const auto& [text, expected] : invalid) {
     try {
       device_spec_from_json(text);
       ADD_FAILURE() << text;
@@ -85,7 +85,7 @@ TEST(Json, InvalidFilesAreDataErrors) {
   }
 }
 
-TEST(Json, AbsentFieldsKeepTheirDefaults) {
+TEST(Json, AbsentFieldsKeepTheirDeinvalid) {
   DeviceSpec expected;
   expected.name = "a chip";
   expected.kind = "gpu";

@@ -24,7 +24,7 @@ TEST(DescribedDevice, HasARowForEveryOp) {
   }
 }
 
-// An accelerator of round figures.
+// A made-up accelerator.
 hardware::DeviceSpec accelerator() {
   hardware::DeviceSpec device;
   device.name = "an accelerator";

@@ -62,16 +62,16 @@ int64_t partial_sums(const NodeView& node) {
   return kPartialSums * node.out(0).shape.elements() * size_of(DType::kF32);
 }
 // Rows are sorted by their ids, the second input, before they are added, so that no two are added at the same time:
-// ids and their places, and room to sort them.
+// ids, their positions, and buffers to sort them.
 int64_t sorted_rows(const NodeView& node) {
   return 4 * node.in(1).shape.elements() * size_of(DType::kI32);
 }
-// The gradient of queries in fp32, and the product of output and its gradient for each row and head. Inputs begin
+// The gradient of queries in fp32, and the dot of output and its gradient for each row and head. Inputs begin
 // with dout, out and lse; all queries together are as large as the output.
 int64_t attention_grad(const NodeView& node) {
   return node.in(1).shape.elements() * size_of(DType::kF32) + node.in(2).bytes();
 }
-// The iterate, its product with its transpose, and the polynomial of that.
+// The iterate x, x xᵀ, and the polynomial of that.
 int64_t newton_schulz(const NodeView& node) {
   const Shape& shape = node.in(0).shape;
   const int64_t rows = shape[shape.rank() - 2], columns = shape[shape.rank() - 1];

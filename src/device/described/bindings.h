@@ -1,5 +1,5 @@
-// Devices that are only described: a row for each op says what its kernel needs in memory, so that programs are
-// compiled, planned and priced for a device that nobody here has. They cannot run. The table of a real device
+// Devices that are only described: a row for each op has the memory that its kernel needs, so that programs are
+// compiled, planned and priced for a device that this machine lacks. They cannot run. The table of a real device
 // takes its place once there is one.
 #pragma once
 
@@ -8,7 +8,7 @@
 namespace strata::device {
 
 // What kernels of accelerators need: fp32 weights are multiplied as bf16 copies where activations are bf16, one copy
-// for all products, which the update writes; attention backward sums the gradient of queries in fp32
+// for all GEMMs, which the update writes; attention backward sums the gradient of queries in fp32
 // (FlashAttention-2, arXiv 2307.08691, section 3.2); sums over rows are made from partial ones.
 std::span<const Binding> described_bindings();
 
