@@ -46,7 +46,12 @@ int run_launch(const LaunchCommand& command);
 
 // strata simulate --runs FILE.csv [--json]
 struct SimulateOptions {
-  std::string runs = {};
+  std::vector<std::string> inputs = {};  // as of TrainOptions; empty: runs
+  std::string runs = {};                 // a table
+  std::vector<std::string> sets = {};    // of the run, or of the cluster and its chip
+  std::string cluster = {};              // a name or a file; empty: this machine
+  int64_t ranks = 1;
+  std::string trace = {};  // a file
   bool json = false;
 };
 int run_simulate(const SimulateOptions& options);

@@ -56,10 +56,6 @@ void show_schedule(const config::RunPlan& plan, const library::Programs& set, co
 int run_explain(const ExplainOptions& options) {
   check_options(options);
   const planning::Sets sets = planning::split_sets(options.sets);
-  if (options.cluster.empty() && !sets.cluster.empty()) {
-    throw ConfigError("[--set] found {}, which describes a cluster: add --cluster NAME or FILE",
-                      sets.cluster.front());
-  }
   const config::RunConfig asked = library::read_command_config(options.inputs, sets.run);
   const std::optional<int64_t> rank = rank_of(options);
   const config::IssueHook hooks[] = {config::check_model, config::check_idle_keys};
@@ -67,10 +63,7 @@ int run_explain(const ExplainOptions& options) {
   const int32_t place = library::place_of_rank(asked, options.ranks, rank.value_or(0));
   const bool one = options.schedule && options.json && options.svg.empty();
   const auto places = one ? std::vector{place} : library::places_from(asked, options.ranks, place);
-  const auto plan = options.cluster.empty()
-                        ? library::plan_as_trained(asked, options.ranks, places)
-                        : library::plan_for_cluster(asked, options.ranks, places,
-                                                    planning::resolve_cluster(options.cluster, sets.cluster));
+  const auto plan = library::plan_on(asked, options.ranks, places, options.cluster, sets.cluster);
   if (options.schedule) {
     show_schedule(*plan, plan->set(place), options);
     return 0;

@@ -128,6 +128,7 @@ struct ClusterSpec {
 struct Machine {
   DeviceSpec device;
   std::vector<LinkLevel> links;
+  std::string chip;  // its name in the catalogue; empty: this machine's processor
 
   // Ranks on this host: they exchange rows through its memory, and their own threads copy them.
   Machine(DeviceSpec here);  // NOLINT(google-explicit-constructor): a device by itself is a machine

@@ -14,6 +14,7 @@
 #include "library/rank_report.h"
 #include "library/run_inputs.h"
 #include "models/parametrization.h"
+#include "plan/catalogue.h"
 #include "program/explain.h"
 #include "program/memory_report.h"
 #include "program/pipeline.h"
@@ -132,8 +133,6 @@ TimePlan time_of(const config::RunPlan& plan, double seconds, const std::vector<
 
 }  // namespace
 
-namespace {
-
 std::string machine_text(const hardware::Machine& machine) {
   const hardware::DeviceSpec& device = machine.device;
   const double f32 = device.gemm_flops[hardware::Precision::kFp32] / 1e9,
@@ -155,8 +154,6 @@ std::string machine_text(const hardware::Machine& machine) {
   }
   return out + "\n";
 }
-
-}  // namespace
 
 std::vector<Programs> stages_of(const config::RunPlan& plan) {
   std::vector<Programs> sets;
@@ -185,9 +182,15 @@ std::shared_ptr<const config::RunPlan> plan_as_trained(const config::RunConfig& 
   return config::make_plan(asked, planned);
 }
 
-std::shared_ptr<const config::RunPlan> plan_for_cluster(const config::RunConfig& asked, int64_t ranks,
-                                                        std::vector<int32_t> places,
-                                                        const hardware::ClusterSpec& cluster) {
+std::shared_ptr<const config::RunPlan> plan_on(const config::RunConfig& asked, int64_t ranks,
+                                               std::vector<int32_t> places, const std::string& name,
+                                               const std::vector<std::string>& sets) {
+  if (name.empty()) {
+    if (!sets.empty())
+      throw ConfigError("[--set] found {}, which describes a cluster: add --cluster NAME or FILE", sets.front());
+    return plan_as_trained(asked, ranks, std::move(places));
+  }
+  const hardware::ClusterSpec cluster = planning::resolve_cluster(name, sets);
   const auto local = static_cast<int>(std::min(ranks, cluster.devices_per_host));
   return config::make_plan(asked, {.files = posix_file_system(),
                                    .place = {.ranks = ranks, .local_ranks = local},

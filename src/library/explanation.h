@@ -20,10 +20,11 @@ using Programs = std::shared_ptr<const program::ProgramSet>;
 // exceed the budget are kept. Writes nothing. `asked` is valid.
 std::shared_ptr<const config::RunPlan> plan_as_trained(const config::RunConfig& asked, int64_t ranks,
                                                        std::vector<int32_t> places);
-// The same for hosts of a cluster that need not exist.
-std::shared_ptr<const config::RunPlan> plan_for_cluster(const config::RunConfig& asked, int64_t ranks,
-                                                        std::vector<int32_t> places,
-                                                        const hardware::ClusterSpec& cluster);
+// The same for hosts of a cluster that need not exist: by name or file (planning::resolve_cluster), changed by `sets`.
+// Without one, that of plan_as_trained(); ConfigError if there are sets then.
+std::shared_ptr<const config::RunPlan> plan_on(const config::RunConfig& asked, int64_t ranks,
+                                               std::vector<int32_t> places, const std::string& cluster,
+                                               const std::vector<std::string>& sets);
 // The machine of the plan's ranks: the described one, or this one, whose kernels are measured if no earlier process
 // has done it.
 hardware::Machine machine_of(const config::RunPlan& plan);
@@ -31,6 +32,8 @@ hardware::Machine machine_of(const config::RunPlan& plan);
 int32_t place_of_rank(const config::RunConfig& asked, int64_t ranks, int64_t rank);
 // All places, this one first.
 std::vector<int32_t> places_from(const config::RunConfig& asked, int64_t ranks, int32_t first);
+// A line about the device and its links.
+std::string machine_text(const hardware::Machine& machine);
 // Of all compiled stages, in their order.
 std::vector<Programs> stages_of(const config::RunPlan& plan);
 

@@ -29,16 +29,6 @@ PublishedRun without_results(const PublishedRun& run) {
   return out;
 }
 
-// Half-width of the interval of log(step time).
-double width_of(const Profiles& profiles, const StackProfile& stack, const ChipFamily* family) {
-  double width = profiles.unknown_stack;
-  for (const StackInterval& interval : profiles.intervals) {
-    if (interval.stack == stack.name || interval.stack == stack.like) width = interval.step;
-  }
-  const bool measured = family && family->gemm.rows > 0;
-  return measured ? width : std::hypot(width, profiles.unknown_chip);
-}
-
 }  // namespace
 
 RunPricer::RunPricer(Catalogue catalogue, Profiles profiles, std::vector<Architecture> architectures)
@@ -101,7 +91,7 @@ PricedRun RunPricer::price(const PublishedRun& run) const {
     return out;
   }
   const double total = out.step.total();
-  const double width = width_of(profiles_, *located.stack, profiles_.family_of(chip.name));
+  const double width = profiles_.interval_width(located.stack, profiles_.family_of(chip.name));
   out.step_low = total * std::exp(-width);
   out.step_high = total * std::exp(width);
   out.tokens_per_s_per_gpu =

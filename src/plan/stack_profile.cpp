@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -226,6 +227,16 @@ Profiles parse_profiles(std::string_view stacks, std::string_view fitted) {
   }
   if (!fitted.empty()) read_fitted(out, parse_toml(fitted, "data/planning/fitted.toml"));
   return out;
+}
+
+double Profiles::interval_width(const StackProfile* stack, const ChipFamily* family) const {
+  double width = unknown_stack;
+  for (const StackInterval& interval : intervals) {
+    if (stack != nullptr && (interval.stack == stack->name || interval.stack == stack->like))
+      width = interval.step;
+  }
+  const bool measured = family != nullptr && family->gemm.rows > 0;
+  return measured ? width : std::hypot(width, unknown_chip);
 }
 
 Profiles builtin_profiles() {

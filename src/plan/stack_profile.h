@@ -106,6 +106,8 @@ struct Profiles {
 
   const StackProfile& stack(std::string_view name) const;    // ConfigError with the nearest name
   const ChipFamily* family_of(std::string_view chip) const;  // null: not in a family
+  // Half-width of the 90 % interval of the logarithm of a step's time. Null: a stack without published runs.
+  double interval_width(const StackProfile* stack, const ChipFamily* family) const;
 };
 
 Profiles builtin_profiles();

@@ -25,6 +25,7 @@ class Meeting {
   // Messages from one place to another, in the order in which they are sent and received.
   struct Arrival {
     double sent = 0, arrives = 0;
+    size_t action = 0;  // of the sender
   };
   std::vector<Arrival>& messages(int32_t from, int32_t to) {
     return arrivals_[static_cast<size_t>(from) * places_ + static_cast<size_t>(to)];
@@ -128,6 +129,7 @@ class PlaceClock {
   // Whether all messages that the action reads have been sent; waits for them.
   bool receive_messages() {
     double arrives = 0, transfer = 0;
+    PricedRank::Span& span = rank_.actions[action_];
     for (size_t i = 0; i < program_.messages.size(); ++i) {
       const Message& message = program_.messages[i];
       if (message.sends || message.at != SegmentAt{action().segment, action().chunk}) continue;
@@ -136,9 +138,14 @@ class PlaceClock {
       if (number >= sent.size()) return false;
       if (sent[number].arrives <= arrives) continue;
       arrives = sent[number].arrives;
+      span.sender = message.peer;
+      span.sent_by = sent[number].action;
       transfer = arrives - sent[number].sent;
     }
-    if (arrives <= compute_) return true;
+    if (arrives <= compute_) {
+      span.sender = -1;
+      return true;
+    }
     const double wait = arrives - compute_;
     const double exposed = std::min(wait, transfer);
     rank_.exposed[graph::Axis::kPipeline] += exposed;
@@ -162,7 +169,7 @@ class PlaceClock {
       const double begin = std::max(compute_, messages_), arrives = begin + seconds_of(1) + transfer;
       messages_ = begin + transfer;  // the next one need not wait until this one has arrived
       note(Queue::kMessages, i, begin, arrives);
-      meeting_.messages(rank_.place, message.peer).push_back({begin, arrives});
+      meeting_.messages(rank_.place, message.peer).push_back({begin, arrives, action_});
       slow(way, arrives - begin, static_cast<int32_t>(graph::Axis::kPipeline));
     }
   }

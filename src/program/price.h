@@ -28,6 +28,9 @@ struct PricedRank {
   double bubble = 0;           // waiting for other places
   struct Span {
     double begin = 0, end = 0;
+    // The place whose message it has waited for, and that place's action which sent it; −1: it has not waited.
+    int32_t sender = -1;
+    size_t sent_by = 0;
   };
   std::vector<Span> actions;  // by index in Program::script
 };

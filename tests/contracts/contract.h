@@ -45,6 +45,6 @@ Contracts tokenizer_options();   // tokenizer …
 Contracts data_options();        // data …
 Contracts steering_options();    // stop, save, set, branch
 Contracts launch_options();      // launch
-Contracts planning_options();    // simulate
+Contracts simulate_options();    // simulate
 
 }  // namespace strata::contracts
