@@ -1,4 +1,6 @@
 // strata simulate
+#include <algorithm>
+
 #include "base/error.h"
 #include "cli/actions.h"
 #include "cli/output.h"
