@@ -57,6 +57,9 @@ std::string mfu_text(const RunPricer& pricer, const PublishedRun& run, double se
   const double peak = located.cluster->chip.peak_of(Precision::kBf16).value;
   std::string out;
   for (const FlopConvention convention : flop_conventions()) {
+    // Formulas for an MLP of two matrices of width 4h.
+    const bool gpt = convention == FlopConvention::kSc21Hardware || convention == FlopConvention::kSc21Model;
+    if (gpt && (job.shape.gated || job.shape.ffn != 4 * job.shape.hidden)) continue;
     const double share = peak > 0 ? tokens * flops_per_token(job.shape, job.sequence, convention) / peak : 0;
     out += fmt::format("{}{:.3f} ({})", out.empty() ? "" : ", ", share, to_string(convention));
   }

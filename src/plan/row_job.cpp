@@ -147,9 +147,9 @@ class RowReader {
     }
     shape = best;
     if (least > 0.25)
-      return skip("the sizes give {:.3g} parameters, params_total_B is {:.3g}",
+      return skip("the sizes make {:.3g} billion parameters, params_total_B is {:.3g}",
                   count_parameters(shape).stored / 1e9, *run_.params_total / 1e9);
-    assume("{}, {} head: {:.3g} parameters of the published {:.3g}",
+    assume("{}, {} head: {:.4g} billion parameters, published {:.4g}",
            shape.gated ? "gated MLP" : "two matrices in the MLP", shape.tied ? "tied" : "untied",
            count_parameters(shape).stored / 1e9, *run_.params_total / 1e9);
   }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -56,7 +57,8 @@ TEST(PriceRuns, HolesContradictionsAndUnits) {
   expect_skipped(with(kRow, ",8192,64,8,", ",8192,64,,"), "no value in kv_heads");
   expect_skipped(with(kRow, ",5,2,,2,1,", ",5,2,,2,,"), "no value in micro_batch");
   expect_skipped(with(kRow, "70.55,70.55", "70550000000,70550000000"), "params_total_B: found");
-  expect_skipped(with(kRow, "70.55,70.55", "0.07055,0.07055"), "parameters, params_total_B is 0.0706");
+  expect_skipped(with(kRow, "70.55,70.55", "0.07055,0.07055"),
+                 "billion parameters, params_total_B is 0.0706");
   expect_skipped(with(kRow, "bf16", "bf17"), "precision: found \"bf17\"");
   expect_skipped(with(kRow, ",8192,1048576", ",8k,1048576"), "seq_len: found \"8k\"");
   expect_skipped(with(kRow, "H100-80GB-SXM", "H1000"), "H1000");
