@@ -77,11 +77,6 @@ planning::ScaleRequest request_of(const ScaleOptions& options) {
   return out;
 }
 
-planning::Catalogue catalogue_of(const std::string& cluster) {
-  const bool is_file = cluster.ends_with(".toml") || cluster.find('/') != std::string::npos;
-  return is_file ? planning::read_catalogue(cluster) : planning::builtin_catalogue();
-}
-
 planning::PricingOptions pricing_of(const ScaleOptions& options) {
   planning::PricingOptions out;
   out.provider = options.provider;
@@ -108,7 +103,7 @@ struct Priced {
 };
 
 Priced price(const ScaleOptions& options, const planning::ScaleAnswer& answer) {
-  const planning::Catalogue catalogue = catalogue_of(options.cluster);
+  const planning::Catalogue catalogue = planning::catalogue_for(options.cluster);
   const planning::ClusterSpec cluster = planning::resolve_cluster(options.cluster);
   Priced out;
   out.peak = planning::training_peak(cluster.chip);
@@ -122,19 +117,26 @@ Priced price(const ScaleOptions& options, const planning::ScaleAnswer& answer) {
   work.save_seconds =
       number_of("--save-seconds", options.save_seconds, 0.01, 1e6, "a number of seconds from 0.01");
   out.chosen_devices = !options.gpus.has_value();
-  work.devices = options.gpus ? *options.gpus
-                              : planning::devices_for(cluster, work.useful_hours.value, work.params, kUsualDays);
+  work.devices = options.gpus
+                     ? *options.gpus
+                     : planning::devices_for(cluster, work.useful_hours.value, work.params, kUsualDays);
   out.cost = planning::price_run(catalogue, cluster, work, pricing_of(options));
   return out;
+}
+
+// "Hosts of 8 H100 SXM" within a sentence.
+std::string lower_first(std::string text) {
+  if (text.starts_with("Hosts")) text[0] = 'h';
+  return text;
 }
 
 std::string text_of(const Priced& priced) {
   const planning::ClusterSpec& cluster = priced.cost.cluster;
   const Interval& mfu = priced.band.mfu;
   std::string text = fmt::format(
-      "\n{:<16}{}: {} of them{}\n", "cluster", cluster.title, priced.cost.work.devices,
+      "\n{:<16}{} devices, {}{}\n", "cluster", priced.cost.work.devices, lower_first(cluster.title),
       priced.chosen_devices
-          ? fmt::format(", chosen to hold the model and finish in about {:.0f} days; --gpus sets it", kUsualDays)
+          ? fmt::format(": enough for the model and about {:.0f} days; --gpus sets them", kUsualDays)
           : "");
   text += fmt::format("{:<16}{} of {:.0f} TFLOP/s {}{}\n", "MFU",
                       mfu.low == mfu.high ? fmt::format("{:.2f}", mfu.value)
@@ -178,8 +180,9 @@ void check_cost_options(const ScaleOptions& options) {
                       {options.failure_share.has_value(), "--failure-share"}};
   for (const auto& cost : kCostOptions) {
     if (cost.given)
-      throw ConfigError("[{}] found without --cluster, expected the devices to price, such as --cluster h100-sxm",
-                        cost.option);
+      throw ConfigError(
+          "[{}] found without --cluster, expected the devices to price, such as --cluster h100-sxm",
+          cost.option);
   }
 }
 
@@ -238,9 +241,10 @@ void add_scale_fit(Verb scale) {
   auto options = std::make_shared<ScaleFitOptions>();
   Verb verb = scale.verb("fit", "Fit a scaling law to your own runs",
                          "strata scale fit runs/size-* --flops 1e21 --html fit.html");
-  verb.option("RUN", options->runs,
-              "Folders of runs, names of runs in runs/, or CSV tables with the columns params, tokens and loss; at "
-              "least 6 runs")
+  verb.option(
+          "RUN", options->runs,
+          "Folders of runs, names of runs in runs/, or CSV tables with the columns params, tokens and loss; at "
+          "least 6 runs")
       .required();
   verb.option("--flops", options->flops, "Also predict the optimal sizes for this budget").type_name("F");
   verb.option("--html", options->html, "Write a page with the plots").type_name("FILE");
@@ -258,20 +262,17 @@ void add_scale_fit(Verb scale) {
 }
 
 void add_cost_options(Verb verb, ScaleOptions& options) {
-  std::vector<std::string> clusters, regions;
-  const planning::Catalogue catalogue = planning::builtin_catalogue();
-  for (const planning::ClusterSpec& cluster : catalogue.clusters) clusters.push_back(cluster.name);
-  for (const planning::Region& region : catalogue.regions) regions.push_back(region.name);
   verb.option("--cluster", options.cluster, "Add money and risk on these devices: a name, or a file")
       .type_name("NAME|FILE")
-      .suggest(clusters);
+      .suggest(planning::builtin_names("cluster"));
   verb.option("--gpus", options.gpus, "Number of devices; unset: enough to finish in about 30 days")
       .positive()
       .type_name("N");
-  verb.option("--mfu", options.mfu, "Fraction of the peak; unset: the range of published runs").type_name("F");
+  verb.option("--mfu", options.mfu, "Fraction of the peak; unset: the range of published runs")
+      .type_name("F");
   verb.option("--region", options.region, "Energy and CO2 in this region instead of all")
       .type_name("NAME")
-      .suggest(regions);
+      .suggest(planning::builtin_names("region"));
   verb.option("--provider", options.provider, "Offers of this provider instead of all").type_name("NAME");
   verb.option("--save-seconds", options.save_seconds,
               "Time for which a checkpoint blocks the run; unset: writing all of it to storage")

@@ -84,7 +84,8 @@ RunFacts facts_of(const Path& folder) {
     throw DataError("[{}/metrics.jsonl] found no \"tokens\", expected the tokens of each step",
                     folder.string());
   if (!std::isfinite(out.training) && !std::isfinite(out.held_out))
-    throw DataError("[{}/metrics.jsonl] found no loss, expected \"loss\" or \"{}\"", folder.string(), kHeldOut);
+    throw DataError("[{}/metrics.jsonl] found no loss, expected \"loss\" or \"{}\"", folder.string(),
+                    kHeldOut);
   return out;
 }
 
@@ -123,19 +124,20 @@ ScalePoints read_scale_points(const std::vector<std::string>& inputs) {
   if (runs.empty()) {
     out.loss_name = "column loss";
   } else {
-    out.loss_name = held_out ? fmt::format("the last {} of each run", kHeldOut)
-                             : fmt::format("mean training loss of the last 5 % of the steps; {} of {} runs have no {}",
-                                           runs.size() - measured, runs.size(), kHeldOut);
+    out.loss_name =
+        held_out ? fmt::format("the last {} of each run", kHeldOut)
+                 : fmt::format("mean training loss of the last 5 % of the steps; {} of {} runs have no {}",
+                               runs.size() - measured, runs.size(), kHeldOut);
     if (from_tables) out.loss_name += ", and the column loss of tables";
   }
   if (const size_t left = count_if([](const RunFacts& run) { return !run.finished; }); left > 0) {
     out.notes.push_back(fmt::format(
-        "{} of {} runs have not finished: before the learning rate has decayed, losses are above the law's", left,
-        runs.size()));
+        "{} of {} runs have not finished: before the learning rate has decayed, losses are above the law's",
+        left, runs.size()));
   }
   if (const size_t mixtures = count_if([](const RunFacts& run) { return run.mixture; }); mixtures > 0) {
-    out.notes.push_back(
-        fmt::format("{} of {} runs have experts: N is the parameters that a token uses", mixtures, runs.size()));
+    out.notes.push_back(fmt::format("{} of {} runs have experts: N is the parameters that a token uses",
+                                    mixtures, runs.size()));
   }
   return out;
 }

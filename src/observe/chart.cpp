@@ -218,8 +218,8 @@ std::string draw_axes(const Chart& chart, const Scale& scale) {
   const double label_left = scale.right - kCharacterWidth * static_cast<double>(chart.x_label.size()) - 24;
   for (const Tick& x : ticks_of(scale.x, about_x, chart.log_x)) {
     if (scale.at_x(x.at) > label_left) continue;  // the axis label is here
-    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
-                       scale.at_x(x.at), scale.bottom + 20, x.label);
+    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", scale.at_x(x.at),
+                       scale.bottom + 20, x.label);
   }
   out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", scale.right,
                      scale.bottom + 20, escape_markup(chart.x_label));

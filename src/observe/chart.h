@@ -10,9 +10,9 @@ namespace strata::observe {
 
 struct ChartLine {
   enum class Look { kLine, kFaint, kDots, kScatter };  // kDots are joined by a thin line
-  std::string label;         // in the legend; empty: none
-  std::vector<double> x, y;  // NaN in y is a gap
-  int color = 0;             // 0 to 3
+  std::string label;                                   // in the legend; empty: none
+  std::vector<double> x, y;                            // NaN in y is a gap
+  int color = 0;                                       // 0 to 3
   Look look = Look::kLine;
 };
 
@@ -20,7 +20,7 @@ struct Chart {
   std::string title, x_label;
   std::vector<ChartLine> lines;
   double width = 720, height = 300;
-  bool from_zero = false;  // the y axis starts at 0
+  bool from_zero = false;             // the y axis starts at 0
   bool log_x = false, log_y = false;  // points that are not above 0 are gaps
 };
 

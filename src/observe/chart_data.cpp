@@ -42,7 +42,8 @@ std::vector<double> log_ticks(double low, double high, int about) {
     if (!dense && (exponent % stride + stride) % stride != 0) continue;
     for (const double digit : {1.0, 2.0, 5.0}) {
       const double tick = digit * std::pow(10.0, exponent);
-      if (tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9) && (dense || digit == 1)) ticks.push_back(tick);
+      if (tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9) && (dense || digit == 1))
+        ticks.push_back(tick);
     }
   }
   // Less than a factor of two: an axis of two linear steps is clearer.

@@ -16,15 +16,9 @@ namespace {
 
 constexpr Unit kCounts[] = {{"", 1},    {"k", 1e3}, {"K", 1e3},  {"M", 1e6},
                             {"B", 1e9}, {"G", 1e9}, {"T", 1e12}, {"Q", 1e15}};
-constexpr Unit kFlops[] = {{"", 1},
-                           {"FLOP", 1},
-                           {"TFLOP", 1e12},
-                           {"PFLOP", 1e15},
-                           {"EFLOP", 1e18},
-                           {"ZFLOP", 1e21},
-                           {"YFLOP", 1e24},
-                           {"PF-day", kPetaflopDay},
-                           {"PF-days", kPetaflopDay}};
+constexpr Unit kFlops[] = {
+    {"", 1},         {"FLOP", 1},     {"TFLOP", 1e12},          {"PFLOP", 1e15},          {"EFLOP", 1e18},
+    {"ZFLOP", 1e21}, {"YFLOP", 1e24}, {"PF-day", kPetaflopDay}, {"PF-days", kPetaflopDay}};
 
 // Unlike in_units(), accepts an exponent, as budgets are usually written.
 std::optional<double> amount_of(std::string_view text, std::span<const Unit> units) {
@@ -36,8 +30,7 @@ std::optional<double> amount_of(std::string_view text, std::span<const Unit> uni
   double number = 0.0;
   const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (failed != std::errc()) return std::nullopt;
-  const std::string_view unit =
-      without_spaces_around(std::string_view(end, digits.data() + digits.size()));
+  const std::string_view unit = without_spaces_around(std::string_view(end, digits.data() + digits.size()));
   for (const Unit& known : units) {
     if (known.name == unit) return number * known.factor;
   }
@@ -45,7 +38,7 @@ std::optional<double> amount_of(std::string_view text, std::span<const Unit> uni
 }
 
 double parse_amount(std::string_view option, std::string_view text, std::span<const Unit> units,
-             std::string_view example) {
+                    std::string_view example) {
   const std::optional<double> amount = amount_of(text, units);
   if (amount && *amount > 0 && std::isfinite(*amount)) return *amount;
   throw ConfigError("[{}] found \"{}\", expected a number above 0 such as {}", option, text, example);

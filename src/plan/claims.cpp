@@ -121,13 +121,14 @@ constexpr Claim kGuideClaims[] = {
     {"a100-price", "guide 4", "512 A100 cost $20,480 an hour", "512 * the guide's highest list price", "$/h",
      20480, 0.01, [](const Catalogue& c) { return one(512 * prices_of(c, "a100-80").back().high); },
      "$40 a GPU and hour is ten times the list price"},
-    {"memory-70b", "guide 4", "70B with TP 8 and PP 4 takes 58.3 GB a GPU", "70e9 / 32 * 16 bytes", "GB", 58.3,
-     0.01, [](const Catalogue&) { return state_of_70b(16); }, "the guide's own code prints 35.0 GB"},
+    {"memory-70b", "guide 4", "70B with TP 8 and PP 4 takes 58.3 GB a GPU", "70e9 / 32 * 16 bytes", "GB",
+     58.3, 0.01, [](const Catalogue&) { return state_of_70b(16); }, "the guide's own code prints 35.0 GB"},
     {"memory-70b-zero", "guide 4", "the same with ZeRO over 8 ranks takes 31.7 GB",
      "70e9 / 32 * (2 + 2 + 12 / 8) bytes", "GB", 31.7, 0.01,
      [](const Catalogue&) { return state_of_70b(2 + 2 + 12.0 / 8); }, "the guide's own code prints 12.0 GB"},
-    {"tokens-70b", "guide 4", "256 GPUs at 300 TFLOP/s train 70B at 183k tokens/s", "256 * 300e12 / (6 * 70e9)",
-     "tokens/s", 183e3, 0.01, [](const Catalogue&) { return one(256 * 300e12 / training_flops(70e9, 1)); }},
+    {"tokens-70b", "guide 4", "256 GPUs at 300 TFLOP/s train 70B at 183k tokens/s",
+     "256 * 300e12 / (6 * 70e9)", "tokens/s", 183e3, 0.01,
+     [](const Catalogue&) { return one(256 * 300e12 / training_flops(70e9, 1)); }},
     {"chinchilla-params", "guide 4", "6e23 FLOPs are best spent on 10B parameters",
      "20 tokens a parameter: sqrt(6e23 / 120)", "params", 10e9, 0.01,
      [](const Catalogue&) { return allocate_flops(find_allocation_law("rule-of-20"), 6e23).params; },
@@ -149,8 +150,9 @@ constexpr Claim kReportClaims[] = {
     {"dsv3-speed", "DeepSeek-V3", "14.8T tokens in 2.664M H800 hours: 1543 tokens/s a GPU",
      "14.8e12 / (2.664e6 * 3600)", "tokens/s", 1543, 0.001,
      [](const Catalogue&) { return one(tokens_per_device_second(14.8e12, 2.664e6)); }},
-    {"dsv3-hours", "DeepSeek-V3", "pre-training took 2.664M H800 hours", "14.8T tokens * 180k hours a trillion",
-     "hours", 2.664e6, 0.001, [](const Catalogue&) { return one(14.8 * 180e3); }},
+    {"dsv3-hours", "DeepSeek-V3", "pre-training took 2.664M H800 hours",
+     "14.8T tokens * 180k hours a trillion", "hours", 2.664e6, 0.001,
+     [](const Catalogue&) { return one(14.8 * 180e3); }},
     {"dsv3-cost", "DeepSeek-V3", "the model cost $5.576M",
      "(2.664M + 0.119M + 0.005M) hours * the catalogue's price of H800", "$", 5.576e6, 0.001,
      [](const Catalogue& c) {
@@ -165,7 +167,8 @@ constexpr Claim kReportClaims[] = {
      "the overall rate is 0.83 of it: failures, and work other than the final run"},
     {"gpt3-compute", "GPT-3", "3640 PF-days", "6 * 175e9 * 300e9 / 8.64e19", "PF-days", 3640, 0.005,
      [](const Catalogue&) { return one(training_flops(175e9, 300e9) / kPetaflopDay); }},
-    {"llama-energy", "LLaMA", "65B took 449 MWh", "1,022,362 hours * power of A100 * PUE 1.1", "MWh", 449, 0.005,
+    {"llama-energy", "LLaMA", "65B took 449 MWh", "1,022,362 hours * power of A100 * PUE 1.1", "MWh", 449,
+     0.005,
      [](const Catalogue& c) {
        return one(energy_kwh(1022362, find_chip(c, "a100-80").power.value, 1.1) / 1e3);
      }},
@@ -174,15 +177,24 @@ constexpr Claim kReportClaims[] = {
        return one(energy_kwh(1022362, find_chip(c, "a100-80").power.value, 1.1) *
                   find_region(c, "us-meta").co2_per_kwh.value / 1e3);
      }},
-    {"palm-mfu", "PaLM", "540B on 6144 TPU v4 at 238.3k tokens/s: MFU 46.2 %",
-     "238.3e3 * (6 * 540.35e9 + 12 * 118 * 12288 * 2048) / (6144 * peak of TPU v4)", "", 0.462, 0.003,
+    {"palm-mfu",
+     "PaLM",
+     "540B on 6144 TPU v4 at 238.3k tokens/s: MFU 46.2 %",
+     "238.3e3 * (6 * 540.35e9 + 12 * 118 * 12288 * 2048) / (6144 * peak of TPU v4)",
+     "",
+     0.462,
+     0.003,
      [](const Catalogue& c) {
        return one(238.3e3 * (6 * 540.35e9 + 12.0 * 118 * 12288 * 2048) / (6144 * peak(c, "tpu-v4")));
      },
-     {}, false, true},
+     {},
+     false,
+     true},
     {"chinchilla-40b", "Chinchilla", "approach 3 assigns 40B parameters to 5.76e23 FLOPs",
      "the coefficients of the replication, Epoch AI (arXiv 2404.10102)", "params", 40e9, 0.02,
-     [](const Catalogue&) { return one(allocate_flops(find_allocation_law("chinchilla"), 5.76e23).params.value); },
+     [](const Catalogue&) {
+       return one(allocate_flops(find_allocation_law("chinchilla"), 5.76e23).params.value);
+     },
      "the fit had stopped early; the unrounded coefficients give 40.3B and the printed ones 32.2B"},
     {"mttf-16k", "RSC", "jobs of 16,384 GPUs fail every 1.8 h",
      "86400 / (2048 hosts * 0.0065 failures a host and day)", "h", 1.8, 0.01,
@@ -286,8 +298,8 @@ std::string to_text(std::span<const CheckedClaim> claims) {
       text += fmt::format("{:<11}{:<12}computed as {}\n", "", "", claim.formula);
     if (!claim.why.empty()) text += fmt::format("{:<11}{:<12}{}\n", "", "", claim.why);
   }
-  text += fmt::format("\n{} claims: {} right, {} off, {} impossible, {} contradict themselves\n",
-                      claims.size(), count_of(claims, Verdict::kRight), count_of(claims, Verdict::kOff),
+  text += fmt::format("\n{} claims: {} right, {} off, {} impossible, {} in conflict\n", claims.size(),
+                      count_of(claims, Verdict::kRight), count_of(claims, Verdict::kOff),
                       count_of(claims, Verdict::kImpossible), count_of(claims, Verdict::kConflict));
   for (const ClaimSource& source : kSources) text += fmt::format("{:<12}{}\n", source.name, source.title);
   return text;

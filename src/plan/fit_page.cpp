@@ -96,7 +96,9 @@ Chart loss_by_size(const FitReport& report) {
     for (const IsoFlopFit::Budget& budget : report.isoflop->budgets) budgets.push_back(budget.flops);
     return family_chart(
         report, std::move(chart), some_of(budgets, kColors), 1.2, budget_of, params_of,
-        [](const LossLaw& law, double flops, double params) { return law.loss(params, flops / (6 * params)); },
+        [](const LossLaw& law, double flops, double params) {
+          return law.loss(params, flops / (6 * params));
+        },
         " FLOPs");
   }
   chart.title = "Loss by tokens";
@@ -119,7 +121,8 @@ Chart frontier(const FitReport& report) {
   Extent range = extent_of(report, budget_of);
   range.add(report.optimum ? report.optimum->flops : 30 * range.high);
   ChartLine best{.label = "this fit", .x = log_spaced(range.low, range.high, 25), .y = {}};
-  ChartLine low{.label = "90 %", .x = best.x, .y = {}, .color = 0, .look = ChartLine::Look::kFaint}, high = low;
+  ChartLine low{.label = "90 %", .x = best.x, .y = {}, .color = 0, .look = ChartLine::Look::kFaint},
+      high = low;
   high.label.clear();
   const AllocationLaw& published = allocation_laws().front();
   ChartLine other{.label = std::string(published.name), .x = best.x, .y = {}, .color = 1};
@@ -132,11 +135,8 @@ Chart frontier(const FitReport& report) {
   }
   chart.lines = {std::move(best), std::move(low), std::move(high), std::move(other)};
   const auto marks = [&](std::string label, int color) -> ChartLine& {
-    return chart.lines.emplace_back(ChartLine{.label = std::move(label),
-                                              .x = {},
-                                              .y = {},
-                                              .color = color,
-                                              .look = ChartLine::Look::kScatter});
+    return chart.lines.emplace_back(ChartLine{
+        .label = std::move(label), .x = {}, .y = {}, .color = color, .look = ChartLine::Look::kScatter});
   };
   if (report.isoflop) {
     ChartLine& minima = marks("minima", 2);
@@ -184,8 +184,8 @@ std::string coefficient_table(const FitReport& report) {
   const LawFit& fit = report.fit;
   std::string rows = "<tr><th></th><th>value</th><th>90 %</th></tr>\n";
   const auto row = [&](std::string_view name, const Interval& interval) {
-    rows += fmt::format("<tr><th>{}</th><td>{:.4g}</td><td>{:.4g} to {:.4g}</td></tr>\n", name, interval.value,
-                        interval.low, interval.high);
+    rows += fmt::format("<tr><th>{}</th><td>{:.4g}</td><td>{:.4g} to {:.4g}</td></tr>\n", name,
+                        interval.value, interval.low, interval.high);
   };
   row("E", fit.e);
   row("A", fit.a);
@@ -211,10 +211,11 @@ std::string run_table(const FitReport& report) {
       "<tr><th>run</th><th>parameters</th><th>tokens</th><th>loss</th><th>fitted</th><th>off by</th></tr>\n";
   for (const NamedRun& run : report.runs) {
     const double fitted = report.fit.law.loss(run.point.params, run.point.tokens);
-    rows += fmt::format("<tr><td class=\"text\">{}</td><td>{}</td><td>{}</td><td>{:.4f}</td><td>{:.4f}</td>"
-                        "<td>{:+.2f} %</td></tr>\n",
-                        escape_markup(run.name), short_amount(run.point.params), short_amount(run.point.tokens),
-                        run.point.loss, fitted, 100 * (run.point.loss / fitted - 1));
+    rows += fmt::format(
+        "<tr><td class=\"text\">{}</td><td>{}</td><td>{}</td><td>{:.4f}</td><td>{:.4f}</td>"
+        "<td>{:+.2f} %</td></tr>\n",
+        escape_markup(run.name), short_amount(run.point.params), short_amount(run.point.tokens),
+        run.point.loss, fitted, 100 * (run.point.loss / fitted - 1));
   }
   return card("<h2>Runs</h2><div class=\"scroll\"><table>" + rows + "</table></div>", true);
 }

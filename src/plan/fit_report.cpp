@@ -32,12 +32,14 @@ double run_flops(const RunPoint& run) {
 
 void add_notes(FitReport& report) {
   const LawFit& fit = report.fit;
-  if (!fit.converged) report.notes.emplace_back("the search stopped before it converged; treat the fit as rough");
+  if (!fit.converged)
+    report.notes.emplace_back("the search stopped before it converged; treat the fit as rough");
   for (const auto& [name, interval, more] :
        {std::tuple{"alpha", &fit.alpha, "sizes"}, std::tuple{"beta", &fit.beta, "token counts"}}) {
     if (!(interval->high > 2 * interval->low)) continue;
-    report.notes.push_back(fmt::format("the runs hardly determine {}, {:.3g} to {:.3g}; add runs with other {}",
-                                       name, interval->low, interval->high, more));
+    report.notes.push_back(
+        fmt::format("the runs hardly determine {}, {:.3g} to {:.3g}; add runs with other {}", name,
+                    interval->low, interval->high, more));
   }
   if (!report.optimum) return;
   double largest = 0.0;
@@ -81,7 +83,8 @@ FitReport report_fit(std::vector<NamedRun> runs, std::string loss_name, std::opt
   } catch (const DataError& error) {
     out.no_isoflop = error.what();
     // Without the prefix in brackets: this is a remark, not an error.
-    if (const size_t end = out.no_isoflop.find("] "); end != std::string::npos) out.no_isoflop.erase(0, end + 2);
+    if (const size_t end = out.no_isoflop.find("] "); end != std::string::npos)
+      out.no_isoflop.erase(0, end + 2);
   }
   if (flops) out.optimum = allocate_flops(out.fit, *flops);
   add_notes(out);
@@ -90,7 +93,8 @@ FitReport report_fit(std::vector<NamedRun> runs, std::string loss_name, std::opt
 
 std::vector<NamedRun> parse_run_points(std::string_view text, const std::string& name) {
   const std::vector<CsvRow> rows = parse_csv(text, name);
-  if (rows.empty()) throw DataError("[{}] found an empty table, expected the columns params, tokens and loss", name);
+  if (rows.empty())
+    throw DataError("[{}] found an empty table, expected the columns params, tokens and loss", name);
   constexpr std::string_view kColumns[] = {"params", "tokens", "loss"};
   size_t at[3] = {};
   std::vector<std::string> header;
@@ -120,8 +124,10 @@ std::string to_text(const FitReport& report) {
   const auto by = [](double RunPoint::*member) {
     return [member](const NamedRun& a, const NamedRun& b) { return a.point.*member < b.point.*member; };
   };
-  const auto [small, large] = std::minmax_element(report.runs.begin(), report.runs.end(), by(&RunPoint::params));
-  const auto [brief, extended] = std::minmax_element(report.runs.begin(), report.runs.end(), by(&RunPoint::tokens));
+  const auto [small, large] =
+      std::minmax_element(report.runs.begin(), report.runs.end(), by(&RunPoint::params));
+  const auto [brief, extended] =
+      std::minmax_element(report.runs.begin(), report.runs.end(), by(&RunPoint::tokens));
   std::string text;
   const auto row = [&](std::string_view name, const std::string& value) {
     text += fmt::format("{:<16}{}\n", name, value);
@@ -135,8 +141,8 @@ std::string to_text(const FitReport& report) {
     row(name == "params_exponent" ? "N ~ C^" : name,
         fmt::format("{:<10.4g}90 %: {:.4g} to {:.4g}", interval.value, interval.low, interval.high));
   }
-  row("scatter", fmt::format("{:.2g} % of the loss; Huber from {:.2g} %", 100 * fit.residual,
-                             100 * fit.huber_delta));
+  row("scatter",
+      fmt::format("{:.2g} % of the loss; Huber from {:.2g} %", 100 * fit.residual, 100 * fit.huber_delta));
   if (report.isoflop) {
     row("IsoFLOP", fmt::format("N ~ C^{:.3f}, D ~ C^{:.3f} from the minima of {} budgets",
                                report.isoflop->params.exponent, report.isoflop->tokens.exponent,
@@ -146,7 +152,8 @@ std::string to_text(const FitReport& report) {
   }
   if (const auto& best = report.optimum) {
     row("optimum", fmt::format("at {} FLOPs, loss {:.4f}", short_flops(best->flops), *best->loss));
-    for (const auto& [name, interval] : {std::pair{"parameters", best->params}, std::pair{"tokens", best->tokens}}) {
+    for (const auto& [name, interval] :
+         {std::pair{"parameters", best->params}, std::pair{"tokens", best->tokens}}) {
       row(name, fmt::format("{}  (90 %: {} to {})", short_amount(interval.value), short_amount(interval.low),
                             short_amount(interval.high)));
     }

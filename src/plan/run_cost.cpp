@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/suggest.h"
 
@@ -35,6 +36,7 @@ constexpr double kTrainingBytesPerParam = 16.0;
 constexpr double kLeastBytesPerParam = 8.0;
 constexpr double kUsableMemory = 0.9;
 constexpr double kBackgroundSave = 5.0;  // s; asynchronous saves block for 1 to 5 s
+constexpr double kShortestSave = 1.0;    // s; large storage writes faster, but ranks wait for each other
 constexpr double kDaysPerMonth = 30.4;
 // AWS announces interruptions two minutes ahead. The wait for another host is an estimate.
 constexpr double kSpotNotice = 120.0, kSpotWait = 1800.0;
@@ -48,9 +50,10 @@ void check_memory(const ClusterSpec& cluster, const RunWork& work) {
   const double have = cluster.chip.memory.value * static_cast<double>(work.devices);
   if (have >= kLeastBytesPerParam * work.params) return;
   throw ConfigError(
-      "[--gpus] found {} devices together with {:.3g}B parameters: their memory of {:.3g} GB is less than 8 "
-      "bytes a parameter, {:.3g} GB; use at least {} devices or a smaller model",
-      work.devices, work.params / 1e9, have / 1e9, kLeastBytesPerParam * work.params / 1e9,
+      "[--gpus] found {} devices together with {} parameters: their memory of {} is less than the {} of 8 "
+      "bytes a parameter; use at least {} devices or a smaller model",
+      work.devices, human_count(work.params), human_bytes(have),
+      human_bytes(kLeastBytesPerParam * work.params),
       static_cast<int64_t>(std::ceil(kLeastBytesPerParam * work.params / cluster.chip.memory.value)));
 }
 
@@ -85,8 +88,8 @@ std::vector<RunOffer> offers_of(const Catalogue& catalogue, const RunCost& run) 
        offers(catalogue, chip, work.useful_hours.value, work.devices, run.risk.failures, run.spot)) {
     providers.push_back(offer.price.provider);
     if (!run.options.provider.empty() && offer.price.provider != run.options.provider) continue;
-    const bool elsewhere =
-        !run.options.region.empty() && !offer.price.region.empty() && offer.price.region != run.options.region;
+    const bool elsewhere = !run.options.region.empty() && !offer.price.region.empty() &&
+                           offer.price.region != run.options.region;
     if (elsewhere) continue;
     const double paid = offer.hours.total() / offer.hours.useful;
     RunOffer priced;
@@ -101,8 +104,8 @@ std::vector<RunOffer> offers_of(const Catalogue& catalogue, const RunCost& run) 
     const auto nearest = nearest_name(run.options.provider, providers);
     throw ConfigError(
         "[--provider] found \"{}\", expected {} for {}{}; add a [[price]] to a cluster file for another one",
-        run.options.provider, providers.empty() ? "none" : fmt::format("{}", fmt::join(providers, ", ")), chip,
-        nearest ? fmt::format("; did you mean \"{}\"?", *nearest) : "");
+        run.options.provider, providers.empty() ? "none" : fmt::format("{}", fmt::join(providers, ", ")),
+        chip, nearest ? fmt::format("; did you mean \"{}\"?", *nearest) : "");
   }
   return out;
 }
@@ -214,11 +217,12 @@ RunCost price_run(const Catalogue& catalogue, const ClusterSpec& cluster, const 
               .campaign_is_final_run = false};
   const double devices = static_cast<double>(work.devices);
   out.storage = storage_of(cluster, {.params = work.params, .devices = work.devices});
-  const double save = work.save_seconds.value_or(out.storage.save_seconds);
+  const double save = work.save_seconds.value_or(std::max(kShortestSave, out.storage.save_seconds));
   if (!std::isfinite(save)) {
-    throw ConfigError("[cluster.{}.storage_write_per_host] missing, expected a bandwidth such as \"2 GB/s\"; "
-                      "or set --save-seconds",
-                      cluster.name);
+    throw ConfigError(
+        "[cluster.{}.storage_write_per_host] missing, expected a bandwidth such as \"2 GB/s\"; "
+        "or set --save-seconds",
+        cluster.name);
   }
   out.risk = risk_of(cluster, work, save, options.seed);
   out.wall_hours = scaled(work.useful_hours, 1 / (devices * out.risk.ettr));

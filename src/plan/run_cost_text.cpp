@@ -1,6 +1,7 @@
 // The cost of a run for people and programs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/clock.h"
@@ -12,9 +13,9 @@ namespace {
 using CostJson = nlohmann::ordered_json;
 
 // "1.31M to 1.62M", or one number if both are equal.
-std::string range_text(double low, double high, const std::string& unit = "") {
+std::string range_text(double low, double high) {
   const std::string from = human_count(low), to = human_count(high);
-  return from == to ? from + unit : fmt::format("{} to {}{}", from, to, unit);
+  return from == to ? from : fmt::format("{} to {}", from, to);
 }
 
 std::string dollars(const MoneyRange& range) {
@@ -26,11 +27,36 @@ std::string wall_text(double hours) {
   return hours < 96 ? fmt::format("{:.3g} h", hours) : fmt::format("{:.3g} d", hours / 24);
 }
 
+// "64.7 to 90.2 MWh"
+std::string energy_range(double low_kwh, double high_kwh) {
+  const auto [unit, name] = high_kwh >= 1e6   ? std::pair{1e6, "GWh"}
+                            : high_kwh >= 1e3 ? std::pair{1e3, "MWh"}
+                                              : std::pair{1.0, "kWh"};
+  const std::string low = fmt::format("{:.3g}", low_kwh / unit),
+                    high = fmt::format("{:.3g}", high_kwh / unit);
+  return low == high ? fmt::format("{} {}", low, name) : fmt::format("{} to {} {}", low, high, name);
+}
+
+// "25 to 35 t"
+std::string tonnes(double low_kg, double high_kg) {
+  const auto shown = [](double kg) {
+    return kg < 1e6 ? fmt::format("{:.3g}", kg / 1e3) : human_count(kg / 1e3);
+  };
+  return shown(low_kg) == shown(high_kg) ? shown(low_kg) + " t"
+                                         : fmt::format("{} to {} t", shown(low_kg), shown(high_kg));
+}
+
+// With two digits below ten seconds.
+std::string pause_text(double seconds) {
+  return seconds < 10 ? fmt::format("{:.2g} s", seconds) : human_duration(seconds);
+}
+
 std::string_view terms_text(Terms terms) {
   return terms == Terms::kOnDemand ? "on demand" : terms == Terms::kReserved ? "reserved" : "spot";
 }
 
-void cost_row(std::string& text, std::string_view name, const std::string& value) {
+void cost_row(std::string& text, std::string_view name, std::string value) {
+  value.erase(value.find_last_not_of(' ') + 1);  // columns may end in blanks
   text += fmt::format("{:<16}{}\n", name, value);
 }
 
@@ -41,14 +67,14 @@ void risk_text(const RunCost& run, std::string& text) {
                        risk.mttf.measured ? "measured jobs" : "by hosts", risk.mttf.source));
   cost_row(text, "checkpoint",
            fmt::format("{}, {} to save, {} to restart", human_bytes(run.storage.checkpoint_bytes),
-                       human_duration(risk.failures.save), human_duration(risk.failures.restart)));
+                       pause_text(risk.failures.save), pause_text(risk.failures.restart)));
   cost_row(text, "best interval",
-           fmt::format("{}; Young {}, Daly {}, with recovery {}", human_duration(risk.interval),
-                       human_duration(risk.young), human_duration(risk.daly),
-                       human_duration(risk.availability)));
-  cost_row(text, "ETTR",
-           fmt::format("{:.3f} by formula, {:.3f} in {:.0f} simulated failures per run, {:.3f} to first order",
-                       risk.ettr, risk.simulated.ettr, risk.simulated.failures_mean, risk.ettr_linear));
+           fmt::format("{}; Young {}, Daly {}, with recovery {}", pause_text(risk.interval),
+                       pause_text(risk.young), pause_text(risk.daly), pause_text(risk.availability)));
+  cost_row(
+      text, "ETTR",
+      fmt::format("{:.3f} by formula, {:.3f} simulated with {:.3g} failures a run, {:.3f} to first order",
+                  risk.ettr, risk.simulated.ettr, risk.simulated.failures_mean, risk.ettr_linear));
   if (risk.background_ettr > risk.ettr + 0.005) {
     cost_row(text, "",
              fmt::format("{:.3f} with saves in the background that block for {:.0f} s", risk.background_ettr,
@@ -58,8 +84,9 @@ void risk_text(const RunCost& run, std::string& text) {
 
 void offers_text(const RunCost& run, std::string& text) {
   if (run.offers.empty()) {
-    cost_row(text, "offers",
-             fmt::format("no price of {} is known; add a [[price]] to a cluster file", run.cluster.chip.name));
+    cost_row(
+        text, "offers",
+        fmt::format("no price of {} is known; add a [[price]] to a cluster file", run.cluster.chip.name));
     return;
   }
   bool spot = false;
@@ -68,21 +95,21 @@ void offers_text(const RunCost& run, std::string& text) {
     spot = spot || price.terms == Terms::kSpot;
     const std::string rate = price.low == price.high ? fmt::format("${:.2f}", price.low)
                                                      : fmt::format("${:.2f}-{:.2f}", price.low, price.high);
-    cost_row(text, &priced == run.offers.data() ? "offers" : "",
-             fmt::format("{:<10} {:<10} {:<12} {:<11} {:<22} {}", price.provider, terms_text(price.terms),
-                         price.date + (price.region.empty() ? "" : " " + price.region), rate,
-                         dollars(priced.cost),
-                         price.terms == Terms::kSpot ? fmt::format("ETTR {:.3f}, {} from start to end",
-                                                                   priced.offer.ettr,
-                                                                   wall_text(priced.offer.wall_hours))
-                                                     : ""));
+    cost_row(
+        text, &priced == run.offers.data() ? "offers" : "",
+        fmt::format("{:<10} {:<10} {:<12} {:<11} {:<22} {}", price.provider, terms_text(price.terms),
+                    price.date + (price.region.empty() ? "" : " " + price.region), rate, dollars(priced.cost),
+                    price.terms == Terms::kSpot
+                        ? fmt::format("ETTR {:.3f}, {} from start to end", priced.offer.ettr,
+                                      wall_text(priced.offer.wall_hours))
+                        : ""));
   }
   if (!spot) return;
-  cost_row(text, "",
-           fmt::format("spot: {:g} % of the hosts are taken back in a month (assumed), {:.0f} s of notice, {} "
-                       "until another host",
-                       100 * run.options.spot_hosts_per_month, run.spot.notice,
-                       human_duration(run.spot.wait)));
+  cost_row(
+      text, "",
+      fmt::format("spot: {:g} % of the hosts are taken back in a month (assumed), {:.0f} s of notice, {} "
+                  "until another host",
+                  100 * run.options.spot_hosts_per_month, run.spot.notice, human_duration(run.spot.wait)));
 }
 
 void energy_text(const RunCost& run, std::string& text) {
@@ -95,36 +122,43 @@ void energy_text(const RunCost& run, std::string& text) {
   const RegionUse& first = run.regions.front();
   cost_row(text, "energy",
            fmt::format("{}, {:g} W a device with {:.0f} W of its host, PUE {:g}",
-                       range_text(first.low.kwh * 1e3, first.high.kwh * 1e3, "Wh"),
-                       run.cluster.chip.power.value,
+                       energy_range(first.low.kwh, first.high.kwh), run.cluster.chip.power.value,
                        run.cluster.host_power.value / static_cast<double>(run.cluster.devices_per_host),
                        run.cluster.pue.known() ? run.cluster.pue.value : 1.0));
-  for (const RegionUse& use : run.regions) {
-    std::string line = fmt::format("{:<14} {:>5.0f} g/kWh  {} t CO2", use.region.name,
-                                   1e3 * use.region.co2_per_kwh.value,
-                                   range_text(use.low.co2_kg / 1e3, use.high.co2_kg / 1e3));
+  // The cleanest, the dirtiest and some between them.
+  constexpr size_t kShown = 5;
+  const size_t count = std::min(kShown, run.regions.size());
+  for (size_t i = 0; i < count; ++i) {
+    const RegionUse& use = run.regions[count == 1 ? 0 : i * (run.regions.size() - 1) / (count - 1)];
+    std::string line =
+        fmt::format("{:<10} {:>4.0f} g/kWh  {}", use.region.name, 1e3 * use.region.co2_per_kwh.value,
+                    tonnes(use.low.co2_kg, use.high.co2_kg));
     if (use.region.usd_per_kwh.known())
       line += fmt::format(", {} of electricity", dollars({use.low.usd, use.high.usd}));
-    cost_row(text, &use == run.regions.data() ? "CO2" : "", line);
+    cost_row(text, i == 0 ? "CO2" : "", line);
   }
+  if (count < run.regions.size())
+    cost_row(text, "", fmt::format("{} of {} regions; --json has all", count, run.regions.size()));
 }
 
 void campaign_text(const RunCost& run, std::string& text) {
   if (run.offers.empty()) return;
   if (run.campaign_is_final_run) {
-    cost_row(text, "campaign",
-             fmt::format("{} with ablations and failed runs, usually {:g} to {:g} times the final run (from memory)",
-                         dollars({kUsualCampaignLow * run.campaign.cost.low,
-                                  kUsualCampaignHigh * run.campaign.cost.high}),
-                         kUsualCampaignLow, kUsualCampaignHigh));
+    cost_row(
+        text, "campaign",
+        fmt::format(
+            "{} with ablations and failed runs, usually {:g} to {:g} times the final run (from memory)",
+            dollars({kUsualCampaignLow * run.campaign.cost.low, kUsualCampaignHigh * run.campaign.cost.high}),
+            kUsualCampaignLow, kUsualCampaignHigh));
     return;
   }
-  cost_row(text, "campaign",
-           fmt::format("{}, {:.2f} times the final run: {:g} ablations of {:g} % of it, {:g} % of the attempts "
-                       "fail, {} device hours in them",
-                       dollars(run.campaign.cost), run.campaign.multiple, run.options.ablations,
-                       100 * run.options.ablation_share, 100 * run.options.failure_share,
-                       human_count(run.campaign.failed_hours)));
+  cost_row(
+      text, "campaign",
+      fmt::format("{}, {:.2f} times the final run: {:g} ablations of {:g} % of it, {:g} % of the attempts "
+                  "fail, {} device hours in them",
+                  dollars(run.campaign.cost), run.campaign.multiple, run.options.ablations,
+                  100 * run.options.ablation_share, 100 * run.options.failure_share,
+                  human_count(run.campaign.failed_hours)));
 }
 
 CostJson json_of_interval(const Interval& interval) {
@@ -154,7 +188,8 @@ CostJson json_of(const RunRisk& risk) {
 std::string to_text(const RunCost& run) {
   std::string text;
   cost_row(text, "device hours",
-           range_text(run.work.useful_hours.low, run.work.useful_hours.high) + " useful; attention is not part of 6 N D");
+           range_text(run.work.useful_hours.low, run.work.useful_hours.high) +
+               " useful; attention is not part of 6 N D");
   cost_row(text, "wall time",
            run.work.useful_hours.low == run.work.useful_hours.high
                ? wall_text(run.wall_hours.value)

@@ -53,8 +53,8 @@ std::string chosen_law(const ScaleRequest& request) {
 }
 
 void check_request(const ScaleRequest& request) {
-  const int given = int{request.flops.has_value()} + int{request.params.has_value()} +
-                    int{request.tokens.has_value()};
+  const int given =
+      int{request.flops.has_value()} + int{request.params.has_value()} + int{request.tokens.has_value()};
   if (given == 0) {
     throw ConfigError(
         "[strata scale] found none of --flops, --params and --tokens, expected one of them, or two; for "
@@ -117,6 +117,7 @@ std::vector<OtherAnswer> corrections(const AllocationLaw& law, const ScaleReques
     if (!related || (given && !other.loss)) continue;
     OtherAnswer answer{.law = std::string(other.name),
                        .title = std::string(other.title),
+                       .corrects = other.name == law.corrected_by,
                        .equation = equation_of_law(other),
                        .params = 0.0,
                        .tokens = 0.0,
@@ -200,9 +201,10 @@ ScaleAnswer answer_data_constrained(const ScaleRequest& request) {
     out.unlimited_loss = law.law.loss(given->params, given->tokens);
   } else {
     if (!request.flops) {
-      contradiction("--unique-tokens", request.params ? "--params without --tokens or --flops"
-                                                      : "--tokens without --params or --flops",
-                    "the law optimizes only for a budget of FLOPs");
+      contradiction(
+          "--unique-tokens",
+          request.params ? "--params without --tokens or --flops" : "--tokens without --params or --flops",
+          "the law optimizes only for a budget of FLOPs");
     }
     const Optimum best = optimum_for_flops(law, *request.flops, unique);
     out.params = exactly(best.params);
@@ -252,7 +254,10 @@ ScaleAnswer answer_fine_grained(const ScaleRequest& request) {
 
 ScaleAnswer answer_routed(const ScaleRequest& request) {
   if (!request.params || request.tokens || request.flops) {
-    contradiction("--experts", request.flops ? "--flops" : request.tokens ? "--tokens" : "no --params",
+    contradiction("--experts",
+                  request.flops    ? "--flops"
+                  : request.tokens ? "--tokens"
+                                   : "no --params",
                   "the law has only the size of the dense model, --params, at 130B tokens");
   }
   if (request.inference_tokens) {
@@ -264,8 +269,8 @@ ScaleAnswer answer_routed(const ScaleRequest& request) {
                   .title = "Routed models (S-BASE)",
                   .source = "Clark et al. (arXiv 2202.01169), eq. 2 and 6",
                   .evidence = Evidence::kMemory,
-                  .equation = fmt::format("log L = {:g} log N + {:g} log E^ + {:g} log N log E^ + {:g}", law.a,
-                                          law.b, law.c, law.d)};
+                  .equation = fmt::format("log L = {:g} log N + {:g} log E^ + {:g} log N log E^ + {:g}",
+                                          law.a, law.b, law.c, law.d)};
   out.params = exactly(params);
   out.tokens = exactly(kRoutedTokens);
   out.flops = 6 * params * kRoutedTokens;
@@ -273,7 +278,8 @@ ScaleAnswer answer_routed(const ScaleRequest& request) {
   out.experts = experts;
   out.dense_params = law.equivalent_params(params, experts);
   if (params >= law.largest_useful_params())
-    out.notes.push_back(fmt::format("beyond {} more experts do not help", short_amount(law.largest_useful_params())));
+    out.notes.push_back(
+        fmt::format("beyond {} more experts do not help", short_amount(law.largest_useful_params())));
   out.notes.push_back("every model of the fit was trained on 130B tokens");
   return out;
 }
@@ -282,8 +288,8 @@ BatchAdvice advise(const ScaleRequest& request, const ScaleAnswer& answer) {
   BatchAdvice out;
   const double params = answer.params.value, tokens = answer.tokens.value;
   for (const HyperparameterLaw& law : hyperparameter_laws()) {
-    out.predictions.push_back({std::string(law.name), std::string(law.source),
-                               law.batch.at(params, tokens), law.learning_rate.at(params, tokens)});
+    out.predictions.push_back({std::string(law.name), std::string(law.source), law.batch.at(params, tokens),
+                               law.learning_rate.at(params, tokens)});
   }
   if (request.measured_batch) {
     out.critical = critical_batch_at(tokens, request.measured_batch->tokens, request.measured_batch->batch);
@@ -309,8 +315,8 @@ BatchAdvice advise(const ScaleRequest& request, const ScaleAnswer& answer) {
           "B@D, measured by a run",
           answer.law);
     }
-    rate = transfer_learning_rate(rate, *request.tuned_batch, *request.batch, *out.critical,
-                                  Optimizer::kAdam);
+    rate =
+        transfer_learning_rate(rate, *request.tuned_batch, *request.batch, *out.critical, Optimizer::kAdam);
   }
   out.learning_rate = rate;
   return out;

@@ -33,7 +33,7 @@ struct ScaleRequest {
   std::optional<double> batch = {};
   std::optional<MeasuredBatch> measured_batch = {};
   std::optional<double> learning_rate = {}, tuned_batch = {};  // a rate and the batch for which it was tuned
-  std::optional<double> width_multiple = {};              // width over that of the tuned model
+  std::optional<double> width_multiple = {};                   // width over that of the tuned model
 };
 
 // For --law: the allocation laws, then data-constrained, fine-grained and routed.
@@ -43,6 +43,7 @@ std::vector<std::string> scale_law_names();
 struct OtherAnswer {
   std::string law = {};
   std::string title = {};
+  bool corrects = false;  // the chosen law, which otherwise corrects this one
   std::string equation = {};
   double params = 0.0;
   double tokens = 0.0;

@@ -45,14 +45,15 @@ void add_batches(const BatchAdvice& advice, std::string& text) {
     add_row(text, "learning rate", line);
   }
   if (advice.width) {
-    add_row(text, "muP",
-            fmt::format("hidden matrices: std x {:.3g}, rate x {:.3g}, weight decay x {:.3g}; logits x {:.3g}",
-                        advice.width->matrix_init_std, advice.width->matrix_learning_rate,
-                        advice.width->matrix_weight_decay, advice.width->logits));
+    add_row(
+        text, "muP",
+        fmt::format("hidden matrices: std x {:.3g}, rate x {:.3g}, weight decay x {:.3g}; logits x {:.3g}",
+                    advice.width->matrix_init_std, advice.width->matrix_learning_rate,
+                    advice.width->matrix_weight_decay, advice.width->logits));
   }
   for (const BatchAdvice::Prediction& prediction : advice.predictions) {
     add_row(text, &prediction == advice.predictions.data() ? "tuned values" : "",
-            fmt::format("{:<10}  learning rate {:.2e}, batch {} tokens", prediction.law,
+            fmt::format("{:<9}  learning rate {:.2e}, batch {} tokens", prediction.law,
                         prediction.learning_rate, short_amount(prediction.batch)));
   }
 }
@@ -65,9 +66,9 @@ void add_mixture(const ScaleAnswer& answer, std::string& text) {
     add_row(text, "unlimited data", fmt::format("loss {:.4f}", *answer.unlimited_loss));
   }
   if (answer.granularity) {
-    add_row(text, "granularity",
-            fmt::format("{:g}; {} parameters in total", *answer.granularity,
-                        short_amount(*answer.total_params)));
+    add_row(
+        text, "granularity",
+        fmt::format("{:g}; {} parameters in total", *answer.granularity, short_amount(*answer.total_params)));
     if (answer.dense_flops) {
       add_row(text, "dense model",
               fmt::format("{} FLOPs for the same loss, {:.2f} times this budget",
@@ -115,7 +116,10 @@ std::string short_amount(double value) {
 }
 
 std::string short_flops(double flops) {
-  return fmt::format("{:.3g}", flops);
+  // "5.76e23" as people write it, without the sign of the exponent.
+  std::string text = fmt::format("{:.3g}", flops);
+  if (const size_t sign = text.find("e+"); sign != std::string::npos) text.erase(sign + 1, 1);
+  return text;
 }
 
 nlohmann::ordered_json json_number_or_null(double value) {
@@ -126,9 +130,8 @@ std::string to_text(const ScaleAnswer& answer) {
   std::string text;
   add_row(text, "law", fmt::format("{}: {}", answer.law, answer.title));
   add_row(text, "",
-          answer.source + (answer.evidence == Evidence::kRead
-                               ? ""
-                               : fmt::format(" [{}]", to_string(answer.evidence))));
+          answer.source +
+              (answer.evidence == Evidence::kRead ? "" : fmt::format(" [{}]", to_string(answer.evidence))));
   if (!answer.equation.empty()) add_row(text, "", answer.equation);
   add_row(text, "compute",
           fmt::format("{} FLOPs (6 N D), {:.4g} PF-days", short_flops(answer.flops),
@@ -148,17 +151,17 @@ std::string to_text(const ScaleAnswer& answer) {
                         over.compute_multiple, over.size_fraction));
   }
   for (const OtherAnswer& other : answer.others) {
-    add_row(text, &other == answer.others.data() ? "compare" : "",
+    add_row(text, other.corrects ? "corrected by" : "corrects",
             fmt::format("{}: {} on {}, loss {}", other.law, short_amount(other.params),
                         short_amount(other.tokens), loss_text(other.loss)));
-    add_row(text, "", fmt::format("  {}", other.equation));
+    add_row(text, "", other.equation);
   }
   if (answer.lifetime) {
     const LifetimeOptimum& life = *answer.lifetime;
-    add_row(text, "with inference",
-            fmt::format("{} on {} for the same loss, and {} tokens of inference",
-                        short_amount(life.model.params), short_amount(life.model.tokens),
-                        short_amount(*answer.inference_tokens)));
+    add_row(
+        text, "with inference",
+        fmt::format("{} on {} for the same loss, and {} tokens of inference", short_amount(life.model.params),
+                    short_amount(life.model.tokens), short_amount(*answer.inference_tokens)));
     add_row(text, "",
             fmt::format("{} FLOPs over its life, {:.1f} % fewer than the training optimum",
                         short_flops(life.flops), 100 * life.saved_fraction));
@@ -174,9 +177,10 @@ std::string table_of(std::span<const ScaleAnswer> answers) {
   for (const ScaleAnswer& answer : answers) {
     const Interval& interval =
         answer.uncertain == ScaleAnswer::Uncertain::kTokens ? answer.tokens : answer.params;
-    const std::string range = interval.high > interval.low ? fmt::format("{} to {}", short_amount(interval.low),
-                                                                         short_amount(interval.high))
-                                                           : "not published";
+    const std::string range =
+        interval.high > interval.low
+            ? fmt::format("{} to {}", short_amount(interval.low), short_amount(interval.high))
+            : "not published";
     text += fmt::format("{:<17}{:>10}{:>10}{:>8.3g}{:>9}  {:<22}{}\n", answer.law,
                         short_amount(answer.params.value), short_amount(answer.tokens.value),
                         answer.tokens.value / answer.params.value, loss_text(answer.loss), range,
@@ -233,6 +237,7 @@ nlohmann::ordered_json json_of(const ScaleAnswer& answer) {
   out["compare"] = ScaleJson::array();
   for (const OtherAnswer& other : answer.others) {
     out["compare"].push_back({{"law", other.law},
+                              {"relation", other.corrects ? "corrected by" : "corrects"},
                               {"params", other.params},
                               {"tokens", other.tokens},
                               {"loss", json_number_or_null(other.loss.value_or(NAN))},
