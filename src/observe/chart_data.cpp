@@ -35,7 +35,7 @@ std::vector<double> log_ticks(double low, double high, int about) {
   if (!(low > 0) || !(decades > 0) || !std::isfinite(decades)) return {low};
   // Every `stride` powers of ten, or each of them times 1, 2 and 5.
   const auto stride = static_cast<int>(std::max(1.0, std::ceil(decades / std::max(1, about))));
-  const bool dense = 3 * decades <= about;
+  const bool dense = 3 * decades <= about + 1;
   const auto first = static_cast<int>(std::floor(std::log10(low))),
              last = static_cast<int>(std::ceil(std::log10(high)));
   for (int exponent = first; exponent <= last; ++exponent) {

@@ -62,22 +62,22 @@ std::vector<double> some_of(const std::vector<double>& values, size_t most) {
 // A family of curves with the runs that belong to each, within `tolerance` of its value.
 Chart family_chart(const FitReport& report, Chart chart, const std::vector<double>& values, double tolerance,
                    double (*family)(const RunPoint&), double (*x)(const RunPoint&),
-                   double (*loss)(const LossLaw&, double value, double x), const std::string& unit) {
-  const Extent range = extent_of(report, x);
-  const std::vector<double> xs = log_spaced(range.low / 1.3, range.high * 1.3, kPoints);
+                   double (*loss)(const LossLaw&, double value, double x)) {
   int color = 0;
   for (const double value : values) {
-    ChartLine curve{.label = (value < 1e15 ? short_amount(value) : short_flops(value)) + unit,
-                    .x = xs,
-                    .y = {},
-                    .color = color};
-    for (const double at : xs) curve.y.push_back(loss(report.fit.law, value, at));
     ChartLine dots{.label = "", .x = {}, .y = {}, .color = color, .look = ChartLine::Look::kScatter};
+    Extent range;
     for (const NamedRun& run : report.runs) {
       if (std::abs(std::log(family(run.point) / value)) > std::log(tolerance)) continue;
       dots.x.push_back(x(run.point));
       dots.y.push_back(run.point.loss);
+      range.add(dots.x.back());
     }
+    ChartLine curve{.label = value < 1e15 ? short_amount(value) : short_flops(value),
+                    .x = log_spaced(range.low / 1.5, range.high * 1.5, kPoints),
+                    .y = {},
+                    .color = color};
+    for (const double at : curve.x) curve.y.push_back(loss(report.fit.law, value, at));
     chart.lines.push_back(std::move(curve));
     chart.lines.push_back(std::move(dots));
     color = (color + 1) % kColors;
@@ -90,18 +90,16 @@ Chart loss_by_size(const FitReport& report) {
   Chart chart;
   chart.log_x = true;
   if (report.isoflop) {
-    chart.title = "Loss by size at equal compute";
+    chart.title = "Loss by size, for equal FLOPs";
     chart.x_label = "parameters";
     std::vector<double> budgets;
     for (const IsoFlopFit::Budget& budget : report.isoflop->budgets) budgets.push_back(budget.flops);
-    return family_chart(
-        report, std::move(chart), some_of(budgets, kColors), 1.2, budget_of, params_of,
-        [](const LossLaw& law, double flops, double params) {
-          return law.loss(params, flops / (6 * params));
-        },
-        " FLOPs");
+    return family_chart(report, std::move(chart), some_of(budgets, kColors), 1.2, budget_of, params_of,
+                        [](const LossLaw& law, double flops, double params) {
+                          return law.loss(params, flops / (6 * params));
+                        });
   }
-  chart.title = "Loss by tokens";
+  chart.title = "Loss by tokens, for each size";
   chart.x_label = "tokens";
   std::vector<double> sizes;
   for (const NamedRun& run : report.runs) sizes.push_back(run.point.params);
@@ -110,7 +108,7 @@ Chart loss_by_size(const FitReport& report) {
               sizes.end());
   return family_chart(
       report, std::move(chart), some_of(sizes, kColors), 1.05, params_of, tokens_of,
-      [](const LossLaw& law, double params, double tokens) { return law.loss(params, tokens); }, "");
+      [](const LossLaw& law, double params, double tokens) { return law.loss(params, tokens); });
 }
 
 Chart frontier(const FitReport& report) {

@@ -41,12 +41,12 @@ Interval useful_hours(double flops, const ChipSpec& chip, const MfuBand& band);
 int64_t devices_for(const ClusterSpec& cluster, double useful_hours, double params, double days);
 
 struct RunWork {
-  Interval useful_hours;
+  Interval useful_hours = {};
   int64_t devices = 1;
   double params = 0.0;  // all of them, for checkpoints
   double tokens = 0.0;
   // s for which a checkpoint blocks the run; nullopt: the whole checkpoint is written to storage meanwhile
-  std::optional<double> save_seconds;
+  std::optional<double> save_seconds = {};
 };
 
 struct PricingOptions {
