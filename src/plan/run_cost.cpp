@@ -37,6 +37,7 @@ constexpr double kLeastBytesPerParam = 8.0;
 constexpr double kUsableMemory = 0.9;
 constexpr double kBackgroundSave = 5.0;  // s; asynchronous saves block for 1 to 5 s
 constexpr double kShortestSave = 1.0;    // s; large storage writes faster, but ranks wait for each other
+constexpr double kLeastEttr = 0.01;      // a run that makes less progress is not worth simulating
 constexpr double kDaysPerMonth = 30.4;
 // AWS announces interruptions two minutes ahead. The wait for another host is an estimate.
 constexpr double kSpotNotice = 120.0, kSpotWait = 1800.0;
@@ -68,6 +69,12 @@ RunRisk risk_of(const ClusterSpec& cluster, const RunWork& work, double save, ui
   out.availability = availability_interval(save, out.failures.mttf, out.failures.restart);
   out.ettr = ettr(out.failures, out.interval);
   out.ettr_linear = ettr_linear(out.failures, out.interval);
+  if (out.ettr < kLeastEttr) {
+    throw ConfigError(
+        "[--gpus] found {} devices that fail every {:.3g} s, saves of {:.3g} s and restarts of {:.3g} s: less than "
+        "1 % of the time is useful; use fewer devices, or save and restart faster",
+        work.devices, out.failures.mttf, save, out.failures.restart);
+  }
   // Enough runs for a mean within 1 %, at most a fraction of a second.
   const double intervals = useful / out.interval + useful / out.failures.mttf;
   out.simulated = simulate_runs(out.failures, out.interval, useful,

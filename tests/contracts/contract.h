@@ -45,5 +45,6 @@ Contracts tokenizer_options();   // tokenizer …
 Contracts data_options();        // data …
 Contracts steering_options();    // stop, save, set, branch
 Contracts launch_options();      // launch
+Contracts planning_options();    // scale …, plan
 
 }  // namespace strata::contracts
