@@ -186,7 +186,7 @@ std::string draw_legend(const Chart& chart) {
   return out + "\n";
 }
 
-// A tick where it is drawn; on a logarithmic axis at the logarithm of its value.
+// A tick at its position on the axis, which is a logarithm on a logarithmic axis.
 struct Tick {
   double at = 0.0;
   std::string label;

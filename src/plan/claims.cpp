@@ -33,7 +33,7 @@ constexpr ClaimSource kSources[] = {
 
 constexpr double kHour = 3600, kDay = 86400;
 constexpr double kGpt3Flops = 3.15e23;
-// The highest MFU of data/planning/published_runs.csv against the peak of its own dtype: MaxText, 32B on 128
+// The highest MFU of data/planning/published_runs.csv against the peak of the dtype used: MaxText, 32B on 128
 // TPU v5p.
 constexpr double kHighestMfu = 0.7147;
 

@@ -26,7 +26,7 @@ std::string_view to_string(Verdict verdict);
 struct CheckedClaim {
   std::string_view id;
   std::string_view source;
-  std::string_view claim;    // what the source states
+  std::string_view claim;    // the statement of the source
   std::string_view formula;  // of `computed`
   std::string_view unit;     // of both values; empty: a ratio
   double published = 0.0;
@@ -36,7 +36,7 @@ struct CheckedClaim {
   std::string_view why;  // the reason for the difference, or a consequence; may be empty
 };
 
-// The sources by the names that claims use: "guide 0" … with what they are.
+// The names of sources ("guide 0"), each with its title.
 struct ClaimSource {
   std::string_view name, title;
 };

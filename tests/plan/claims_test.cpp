@@ -29,7 +29,7 @@ const CheckedClaim& claim(std::string_view id) {
 TEST(Claims, ErrataOfTheGuides) {
   struct Row {
     const char* id;
-    double low, high;  // what the claim's own inputs yield
+    double low, high;  // follows from the claim's inputs
     Verdict verdict;
   };
   for (const Row& row : {

@@ -1,4 +1,4 @@
-// Money and risk of a run: published costs, the formula of ETTR beside its simulation, and contradictions.
+// Money and risk of a run: published costs, the formula of ETTR next to its simulation, and contradictions.
 #include "plan/run_cost.h"
 
 #include <gtest/gtest.h>
