@@ -224,7 +224,7 @@ int run_scale_fit(const ScaleFitOptions& options) {
   if (!options.html.empty()) check_output_file("--html", options.html, options.force);
   library::ScalePoints points = library::read_scale_points(options.runs);
   planning::FitReport report =
-      planning::report_fit(std::move(points.runs), std::move(points.loss_name), flops);
+      planning::report_fit(std::move(points.runs), std::move(points.loss_name), flops, points.curves);
   report.notes.insert(report.notes.begin(), points.notes.begin(), points.notes.end());
   if (!options.html.empty())
     write_file_atomically(posix_file_system(), options.html, planning::fit_page(report));

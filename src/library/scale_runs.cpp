@@ -12,6 +12,7 @@
 #include "diagnosis/run_state.h"
 #include "library/diagnosis.h"
 #include "models/model.h"
+#include "observe/chart.h"
 #include "observe/run_history.h"
 
 namespace strata::library {
@@ -23,11 +24,17 @@ struct RunFacts {
   Path folder;
   double params = 0.0, tokens = 0.0;
   double held_out = 0.0, training = 0.0;  // losses; NaN: not measured
+  planning::RunCurve curve;
   bool finished = false, mixture = false;
 };
 
+// Steps over which training losses are averaged.
+size_t smoothing_window(size_t steps) {
+  return std::clamp<size_t>(steps / 20, 10, 100);
+}
+
 double mean_of_last(std::span<const double> losses) {
-  const size_t window = std::clamp<size_t>(losses.size() / 20, 10, 100);
+  const size_t window = smoothing_window(losses.size());
   double sum = 0.0;
   size_t count = 0;
   for (size_t i = losses.size() - std::min(losses.size(), window); i < losses.size(); ++i) {
@@ -83,6 +90,16 @@ RunFacts facts_of(const Path& folder) {
   if (!(out.tokens > 0))
     throw DataError("[{}/metrics.jsonl] found no \"tokens\", expected the tokens of each step",
                     folder.string());
+  out.curve.params = out.params;
+  const auto tokens = run.metrics.column("tokens");
+  const std::vector<double> losses =
+      observe::smoothed(run.metrics.column("loss"), smoothing_window(tokens.size()));
+  for (size_t i = 0; i < std::min(tokens.size(), losses.size()); ++i) {
+    const bool ascends = out.curve.tokens.empty() || tokens[i] > out.curve.tokens.back();
+    if (!(tokens[i] > 0) || !ascends || !std::isfinite(losses[i])) continue;
+    out.curve.tokens.push_back(tokens[i]);
+    out.curve.loss.push_back(losses[i]);
+  }
   if (!std::isfinite(out.training) && !std::isfinite(out.held_out))
     throw DataError("[{}/metrics.jsonl] found no loss, expected \"loss\" or \"{}\"", folder.string(),
                     kHeldOut);
@@ -119,6 +136,7 @@ ScalePoints read_scale_points(const std::vector<std::string>& inputs) {
       throw DataError("[{}/metrics.jsonl] found no \"loss\", expected one because {} of {} runs have no {}",
                       run.folder.string(), runs.size() - measured, runs.size(), kHeldOut);
     }
+    out.curves.push_back(run.curve);
     out.runs.push_back({run.folder.string(), {.params = run.params, .tokens = run.tokens, .loss = loss}});
   }
   if (runs.empty()) {

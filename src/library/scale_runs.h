@@ -10,8 +10,9 @@ namespace strata::library {
 
 struct ScalePoints {
   std::vector<planning::NamedRun> runs;
-  std::string loss_name;           // which loss was used
-  std::vector<std::string> notes;  // runs that did not finish, mixtures of experts
+  std::vector<planning::RunCurve> curves;  // training losses of the folders
+  std::string loss_name;                   // which loss was used
+  std::vector<std::string> notes;          // runs that did not finish, mixtures of experts
 };
 
 // Each of `inputs` is a run's folder, the name of one in runs/, or a CSV table (planning::parse_run_points).

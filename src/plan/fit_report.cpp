@@ -59,6 +59,13 @@ std::optional<size_t> column_of(const CsvRow& header, std::string_view wanted) {
   return std::nullopt;
 }
 
+// The message without its prefix in brackets, because another fit succeeded.
+std::string as_remark(const DataError& error) {
+  std::string text = error.what();
+  if (const size_t end = text.find("] "); end != std::string::npos) text.erase(0, end + 2);
+  return text;
+}
+
 double cell_amount(const CsvCell& cell, std::string_view column, const std::string& name) {
   try {
     return parse_count(column, cell.text);
@@ -71,7 +78,7 @@ double cell_amount(const CsvCell& cell, std::string_view column, const std::stri
 }  // namespace
 
 FitReport report_fit(std::vector<NamedRun> runs, std::string loss_name, std::optional<double> flops,
-                     const FitOptions& options) {
+                     std::span<const RunCurve> curves, const FitOptions& options) {
   FitReport out;
   std::vector<RunPoint> points;
   for (const NamedRun& run : runs) points.push_back(run.point);
@@ -81,10 +88,12 @@ FitReport report_fit(std::vector<NamedRun> runs, std::string loss_name, std::opt
   try {
     out.isoflop = fit_isoflop(points);
   } catch (const DataError& error) {
-    out.no_isoflop = error.what();
-    // Without the prefix in brackets: this is a remark, not an error.
-    if (const size_t end = out.no_isoflop.find("] "); end != std::string::npos)
-      out.no_isoflop.erase(0, end + 2);
+    out.no_isoflop = as_remark(error);
+  }
+  try {
+    if (!curves.empty()) out.envelope = fit_envelope(curves);
+  } catch (const DataError& error) {
+    out.no_envelope = as_remark(error);
   }
   if (flops) out.optimum = allocate_flops(out.fit, *flops);
   add_notes(out);
@@ -150,6 +159,13 @@ std::string to_text(const FitReport& report) {
   } else {
     row("IsoFLOP", "none: " + report.no_isoflop);
   }
+  if (report.envelope) {
+    row("envelope", fmt::format("N ~ C^{:.3f} from training curves, {} sizes, {} to {} FLOPs",
+                                report.envelope->params.exponent, report.envelope->sizes,
+                                short_flops(report.envelope->low), short_flops(report.envelope->high)));
+  } else if (!report.no_envelope.empty()) {
+    row("envelope", "none: " + report.no_envelope);
+  }
   if (const auto& best = report.optimum) {
     row("optimum", fmt::format("at {} FLOPs, loss {:.4f}", short_flops(best->flops), *best->loss));
     for (const auto& [name, interval] :
@@ -187,6 +203,14 @@ nlohmann::ordered_json json_of(const FitReport& report) {
       out["isoflop"]["budgets"].push_back(
           {{"flops", budget.flops}, {"params", budget.params}, {"loss", budget.loss}});
     }
+  }
+  out["envelope"] = nullptr;
+  if (report.envelope) {
+    out["envelope"] = {{"params_exponent", report.envelope->params.exponent},
+                       {"params_scale", report.envelope->params.scale},
+                       {"sizes", report.envelope->sizes},
+                       {"flops_low", report.envelope->low},
+                       {"flops_high", report.envelope->high}};
   }
   out["optimum"] = nullptr;
   if (report.optimum) {

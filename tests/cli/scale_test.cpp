@@ -60,6 +60,7 @@ TEST_F(ScaleFitTest, UsesTheHeldOutLossThatAllRunsHave) {
   EXPECT_NEAR(found["coefficients"]["E"]["value"].get<double>(), 1.8, 0.02);
   EXPECT_NEAR(found["coefficients"]["alpha"]["value"].get<double>(), 0.34, 0.01);
   EXPECT_TRUE(found["notes"].empty()) << found["notes"];
+  EXPECT_TRUE(found.contains("envelope"));
   // By name, in runs/.
   EXPECT_EQ(fit("r1 r2 r3 r4 r5 r6 r7 r8 r9")["coefficients"], found["coefficients"]);
 }

@@ -150,5 +150,30 @@ TEST(FitIsoFlop, FindsTheExponentOfTheLaw) {
   EXPECT_THROW(fit_isoflop(std::span(runs).first(14)), DataError) << "two budgets";
 }
 
+// Curves of a law whose losses fall with every token: the envelope has the law's exponent.
+TEST(FitEnvelope, FindsTheExponentOfTheLaw) {
+  const LossLaw law = find_allocation_law("chinchilla").loss.value();
+  std::vector<RunCurve> curves;
+  for (int size = 0; size < 16; ++size) {
+    RunCurve curve{.params = 2e7 * std::pow(1.4, size), .tokens = {}, .loss = {}};
+    const double longest = 4 * optimum_for_params(law, curve.params).tokens;
+    for (int step = 1; step <= 400; ++step) {
+      curve.tokens.push_back(longest * step / 400);
+      curve.loss.push_back(law.loss(curve.params, curve.tokens.back()));
+    }
+    curves.push_back(curve);
+  }
+  const EnvelopeFit fit = fit_envelope(curves);
+  EXPECT_NEAR(fit.params.exponent, law.beta / (law.alpha + law.beta), 0.02);
+  EXPECT_NEAR(fit.params.at(1e19) / optimum_for_flops(law, 1e19).params, 1.0, 0.1);
+  EXPECT_GE(fit.sizes, 10);
+  EXPECT_LT(fit.low, fit.high);
+  EXPECT_THROW(fit_envelope(std::span(curves).first(2)), DataError);
+  EXPECT_THROW(fit_envelope({}), DataError);
+  curves.resize(4);
+  for (RunCurve& curve : curves) curve.loss.assign(curve.loss.size(), NAN);
+  EXPECT_THROW(fit_envelope(curves), DataError);
+}
+
 }  // namespace
 }  // namespace strata::planning
