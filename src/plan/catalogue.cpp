@@ -93,7 +93,13 @@ std::vector<std::string> names_of_all(const std::vector<Spec>& specs) {
 
 [[noreturn]] void unknown(std::string_view what, std::string_view name, const std::vector<std::string>& names,
                           std::string_view also) {
-  const auto nearest = nearest_name(name, names);
+  std::optional<std::string> nearest = nearest_name(name, names);
+  // People leave out the end of a name: "h100" is nearer to "h100-sxm" than to "v100".
+  for (const std::string& known : names) {
+    if (name.size() < 3 || !same_name(std::string_view(known).substr(0, name.size()), name)) continue;
+    nearest = known;
+    break;
+  }
   throw ConfigError("[{}] found \"{}\", expected one of {}{}{}", what, name, fmt::join(names, ", "), also,
                     nearest ? fmt::format("; did you mean \"{}\"?", *nearest) : "");
 }

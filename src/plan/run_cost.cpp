@@ -138,13 +138,13 @@ std::vector<RegionUse> regions_of(const Catalogue& catalogue, const RunCost& run
 }
 
 MoneyRange price_range(const std::vector<RunOffer>& offers) {
-  if (offers.empty()) return {};
   MoneyRange out{INFINITY, 0.0};
   for (const RunOffer& offer : offers) {
+    if (!std::isfinite(offer.cost.high)) continue;
     out.low = std::min(out.low, offer.offer.price.low);
     out.high = std::max(out.high, offer.offer.price.high);
   }
-  return out;
+  return out.high > 0 ? out : MoneyRange{};
 }
 
 void add_campaign(RunCost& run) {

@@ -52,7 +52,7 @@ struct RunWork {
 struct PricingOptions {
   std::string provider;  // empty: all
   std::string region;    // empty: all
-  // Share of the spot hosts that their provider takes back in a month. Published averages are 0.05 to 0.1
+  // Interruptions of a spot host in a month. Published averages are 0.05 to 0.1
   // (the bands of AWS's Spot Instance Advisor go from below 0.05 to above 0.2).
   double spot_hosts_per_month = 0.1;
   // Runs before the final one, and the share of attempts that fail.
@@ -94,7 +94,8 @@ struct RunCost {
   Interval wall_hours;
   RunRisk risk;
   Storage storage;
-  std::vector<RunOffer> offers;  // cheapest first; empty if no price of the chip is known
+  // Cheapest first; empty if no price of the chip is known. The cost of one that never finishes is infinite.
+  std::vector<RunOffer> offers;
   SpotTerms spot;
   std::vector<RegionUse> regions;  // empty if the power of the chip is not known
   CampaignCost campaign;           // at the lowest and highest price of `offers`

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "plan/run_cost.h"
+#include "plan/scale_report.h"
 
 namespace strata::planning {
 namespace {
@@ -95,21 +96,24 @@ void offers_text(const RunCost& run, std::string& text) {
     spot = spot || price.terms == Terms::kSpot;
     const std::string rate = price.low == price.high ? fmt::format("${:.2f}", price.low)
                                                      : fmt::format("${:.2f}-{:.2f}", price.low, price.high);
-    cost_row(
-        text, &priced == run.offers.data() ? "offers" : "",
-        fmt::format("{:<10} {:<10} {:<12} {:<11} {:<22} {}", price.provider, terms_text(price.terms),
-                    price.date + (price.region.empty() ? "" : " " + price.region), rate, dollars(priced.cost),
-                    price.terms == Terms::kSpot
-                        ? fmt::format("ETTR {:.3f}, {} from start to end", priced.offer.ettr,
-                                      wall_text(priced.offer.wall_hours))
-                        : ""));
+    std::string remark;
+    if (!std::isfinite(priced.cost.high)) {
+      remark = "never finishes: interrupted too often";
+    } else if (price.terms == Terms::kSpot) {
+      remark = fmt::format("ETTR {:.3f}, {} from start to end", priced.offer.ettr,
+                           wall_text(priced.offer.wall_hours));
+    }
+    cost_row(text, &priced == run.offers.data() ? "offers" : "",
+             fmt::format("{:<10} {:<10} {:<12} {:<11} {:<22} {}", price.provider, terms_text(price.terms),
+                         price.date + (price.region.empty() ? "" : " " + price.region), rate,
+                         std::isfinite(priced.cost.high) ? dollars(priced.cost) : "", remark));
   }
   if (!spot) return;
-  cost_row(
-      text, "",
-      fmt::format("spot: {:g} % of the hosts are taken back in a month (assumed), {:.0f} s of notice, {} "
-                  "until another host",
-                  100 * run.options.spot_hosts_per_month, run.spot.notice, human_duration(run.spot.wait)));
+  cost_row(text, "",
+           fmt::format(
+               "spot: {:g} interruptions of a host in a month (--spot-interruptions), {:.0f} s of notice, {} "
+               "until another host",
+               run.options.spot_hosts_per_month, run.spot.notice, human_duration(run.spot.wait)));
 }
 
 void energy_text(const RunCost& run, std::string& text) {
@@ -176,6 +180,7 @@ CostJson json_of(const RunRisk& risk) {
           {"daly_s", risk.daly},
           {"availability_s", risk.availability},
           {"ettr", risk.ettr},
+          {"goodput", risk.ettr},
           {"ettr_first_order", risk.ettr_linear},
           {"ettr_simulated", risk.simulated.ettr},
           {"failures", risk.simulated.failures_mean},
@@ -221,15 +226,17 @@ nlohmann::ordered_json json_of(const RunCost& run) {
   out["offers"] = CostJson::array();
   for (const RunOffer& priced : run.offers) {
     const Price& price = priced.offer.price;
-    out["offers"].push_back({{"provider", price.provider},
-                             {"region", price.region},
-                             {"terms", to_string(price.terms)},
-                             {"date", price.date},
-                             {"source", price.source},
-                             {"usd_per_hour", {{"low", price.low}, {"high", price.high}}},
-                             {"ettr", priced.offer.ettr},
-                             {"wall_hours", priced.offer.wall_hours},
-                             {"usd", {{"low", priced.cost.low}, {"high", priced.cost.high}}}});
+    out["offers"].push_back(
+        {{"provider", price.provider},
+         {"region", price.region},
+         {"terms", to_string(price.terms)},
+         {"date", price.date},
+         {"source", price.source},
+         {"usd_per_hour", {{"low", price.low}, {"high", price.high}}},
+         {"ettr", priced.offer.ettr},
+         {"wall_hours", json_number_or_null(priced.offer.wall_hours)},
+         {"usd",
+          {{"low", json_number_or_null(priced.cost.low)}, {"high", json_number_or_null(priced.cost.high)}}}});
   }
   out["spot"] = {{"hosts_per_month", run.options.spot_hosts_per_month},
                  {"notice_s", run.spot.notice},

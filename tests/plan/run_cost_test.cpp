@@ -100,6 +100,15 @@ TEST(RunCost, OffersByProviderAndSpot) {
   EXPECT_GT(spot(20).cost.low, spot(0.1).cost.low);
   EXPECT_GT(spot(20).offer.wall_hours, spot(0.1).offer.wall_hours);
   EXPECT_GT(spot(0.1).offer.wall_hours, spot(0).offer.wall_hours);
+  // Saves longer than the notice and the time between interruptions: no price is right.
+  PricingOptions hopeless;
+  hopeless.spot_hosts_per_month = 1e6;
+  RunWork slow = work;
+  slow.save_seconds = 600;
+  const RunCost never = price("b200", slow, hopeless);
+  EXPECT_NE(to_text(never).find("never finishes"), std::string::npos) << to_text(never);
+  EXPECT_GT(never.campaign.cost.low, 4.49 * 1e5) << "without the price of spot devices";
+  EXPECT_TRUE(json_of(never)["offers"].back()["usd"]["low"].is_null());
 }
 
 TEST(RunCost, EnergyByRegion) {
