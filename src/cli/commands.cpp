@@ -23,17 +23,26 @@ struct VerbGroup {
   std::initializer_list<AddVerb> verbs;
 };
 // Names reserved for later versions.
-constexpr std::string_view kLater[] = {"plan", "scale", "watch", "runs", "compare", "sweep"};
+constexpr std::string_view kLater[] = {"watch", "runs", "compare", "sweep"};
+
+bool takes_values(const Verb& verb) {
+  const std::vector<Option> options = verb.options();
+  return std::any_of(options.begin(), options.end(),
+                     [](const Option& option) { return !option.value_name().empty(); });
+}
 
 // Names the nearest verb for a mistyped one, which a parser would call an unexpected argument. Options before
-// a verb are skipped: none of them takes a value.
+// a verb are skipped, unless they may take the next word as a value: then only a first word is checked.
 void check_verbs(Verb at, int argc, const char* const* argv) {
   std::string path;  // "", "config "
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const std::vector<Verb> verbs = at.verbs();
     if (verbs.empty()) return;
-    if (word.starts_with("-")) continue;
+    if (word.starts_with("-")) {
+      if (takes_values(at)) return;
+      continue;
+    }
     const auto found =
         std::find_if(verbs.begin(), verbs.end(), [&](const Verb& v) { return v.name() == word; });
     if (found != verbs.end()) {
@@ -86,6 +95,7 @@ CommandLine strata_commands() {
   // In the order of help, grouped by task.
   const VerbGroup groups[] = {
       {"Train a model", {add_init, add_train, add_launch, add_explain, add_config, add_presets}},
+      {"Plan a run", {add_scale, add_plan}},
       {"Steer a running run", {add_stop, add_save, add_set, add_branch, add_replay}},
       {"Prepare data", {add_data, add_tokenizer}},
       {"Use and measure a model", {add_eval, add_generate, add_check, add_checkpoint}},

@@ -1,6 +1,8 @@
 // Manual pages in the man macros.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/version.h"
 #include "cli/describe.h"
 
@@ -27,7 +29,11 @@ std::string roff(const std::string& text) {
 
 std::string synopsis(const VerbText& verb) {
   std::string out = "strata" + (verb.path.empty() ? "" : " " + verb.path);
-  if (!verb.verbs.empty()) return out + " VERB";
+  if (!verb.verbs.empty()) {
+    const bool has_task = std::any_of(verb.options.begin(), verb.options.end(),
+                                      [](const OptionText& option) { return !option.value.empty(); });
+    return out + (has_task ? " [options] [VERB]" : " VERB");
+  }
   out += " [options]";
   for (const OptionText& option : verb.options) {
     if (option.positional) out += " " + option.names[0];

@@ -170,7 +170,10 @@ Option Verb::json(bool& value) {
 }
 
 void Verb::action(Action run) {
-  app_->callback([chosen = chosen_, run = std::move(run)] { *chosen = run; });
+  // The parser calls this for the verbs below too, in their order, and then for this one.
+  app_->callback([app = app_, chosen = chosen_, run = std::move(run)] {
+    if (app->get_subcommands().empty()) *chosen = run;
+  });
 }
 
 std::string Verb::name() const {

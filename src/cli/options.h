@@ -82,6 +82,7 @@ class Verb {
   Option sets(std::vector<std::string>& value);  // --set KEY=VALUE, repeatable
   Option json(bool& value);                      // --json
 
+  // The action of this verb, unless one of the verbs below it is chosen.
   void action(Action run);
 
   std::string name() const;

@@ -41,7 +41,8 @@ void check_options(const SimulateOptions& options) {
                       options.runs.empty() ? "neither" : "both");
   }
   if (!options.runs.empty() && !(options.cluster.empty() && options.sets.empty() && options.trace.empty()))
-    throw ConfigError("[strata simulate] --cluster, --set and --trace belong to a configuration, not to --runs");
+    throw ConfigError(
+        "[strata simulate] --cluster, --set and --trace belong to a configuration, not to --runs");
 }
 
 }  // namespace
@@ -56,9 +57,8 @@ int run_simulate(const SimulateOptions& options) {
   const config::RunConfig asked = library::read_command_config(options.inputs, sets.run);
   const config::IssueHook hooks[] = {config::check_model, config::check_idle_keys};
   config::require_valid(asked, hooks);
-  const library::Simulation simulation(
-      library::plan_on(asked, options.ranks, library::places_from(asked, options.ranks, 0), options.cluster,
-                       sets.cluster));
+  const library::Simulation simulation(library::plan_on(
+      asked, options.ranks, library::places_from(asked, options.ranks, 0), options.cluster, sets.cluster));
   if (!options.trace.empty()) {
     std::vector<std::string> threads;
     const auto events = simulation.timeline(threads);
@@ -78,14 +78,17 @@ void add_simulate(Verb root) {
                         "strata simulate RUN.toml --cluster h100-sxm --ranks 1024");
   verb.option("RUN.toml", options->inputs, "A configuration, or texts to train on without one");
   verb.sets(options->sets).suggest(configuration_keys());
-  verb.option("--cluster", options->cluster,
-              "Hosts of this cluster instead of this machine: h100-sxm, …, or a file. --set cluster.KEY=VALUE and "
-              "chip.KEY=VALUE change it")
+  verb.option(
+          "--cluster", options->cluster,
+          "Hosts of this cluster instead of this machine: h100-sxm, …, or a file. --set cluster.KEY=VALUE and "
+          "chip.KEY=VALUE change it")
       .type_name("NAME|FILE");
   verb.option("--ranks", options->ranks, "Number of ranks, which need not exist").positive().type_name("N");
-  verb.option("--trace", options->trace, "Write the step as a timeline for ui.perfetto.dev").type_name("FILE");
-  verb.option("--runs", options->runs,
-              "A table with the columns of data/planning/published_runs.csv; with results: how far they are off")
+  verb.option("--trace", options->trace, "Write the step as a timeline for ui.perfetto.dev")
+      .type_name("FILE");
+  verb.option(
+          "--runs", options->runs,
+          "A table with the columns of data/planning/published_runs.csv; with results: how far they are off")
       .type_name("FILE.csv");
   verb.json(options->json);
   verb.action([options] { return run_simulate(*options); });

@@ -128,7 +128,8 @@ Machine::Machine(DeviceSpec here) : device(std::move(here)) {
                    .compute_share = figure(1)});
 }
 
-Machine::Machine(const ClusterSpec& cluster) : device(device_of(cluster.chip)), links(cluster.links), chip(cluster.chip.name) {}
+Machine::Machine(const ClusterSpec& cluster)
+    : device(device_of(cluster.chip)), links(cluster.links), chip(cluster.chip.name) {}
 
 DeviceSpec device_of(const ChipSpec& chip) {
   DeviceSpec device;

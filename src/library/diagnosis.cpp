@@ -14,21 +14,6 @@ namespace {
 using diagnosis::Diagnosis;
 using diagnosis::Finding;
 
-Path run_folder(const std::string& run) {
-  std::error_code error;
-  for (const Path& folder : {Path(run), Path("runs") / run}) {
-    if (std::filesystem::is_directory(folder, error) && diagnosis::is_run_folder(folder))
-      return folder.has_filename() ? folder : folder.parent_path();
-  }
-  if (std::filesystem::is_directory(run, error)) {
-    throw ConfigError("[{}] found none of run.toml, metrics.jsonl and checkpoints, expected a run's folder",
-                      run);
-  }
-  throw ConfigError(
-      "[{0}] found neither a folder {0} nor runs/{0}, expected a run's folder, such as runs/shakespeare",
-      run);
-}
-
 std::string share_text(std::optional<double> share) {
   return share ? fmt::format("{:.1f} %", 100 * *share) : "unknown";
 }
@@ -50,6 +35,21 @@ nlohmann::ordered_json json_of_share(std::optional<double> share) {
 }
 
 }  // namespace
+
+Path run_folder(const std::string& run) {
+  std::error_code error;
+  for (const Path& folder : {Path(run), Path("runs") / run}) {
+    if (std::filesystem::is_directory(folder, error) && diagnosis::is_run_folder(folder))
+      return folder.has_filename() ? folder : folder.parent_path();
+  }
+  if (std::filesystem::is_directory(run, error)) {
+    throw ConfigError("[{}] found none of run.toml, metrics.jsonl and checkpoints, expected a run's folder",
+                      run);
+  }
+  throw ConfigError(
+      "[{0}] found neither a folder {0} nor runs/{0}, expected a run's folder, such as runs/shakespeare",
+      run);
+}
 
 Diagnosis diagnose_run(const std::string& run) {
   return diagnosis::diagnose(diagnosis::read_evidence(run_folder(run), unix_seconds()));

@@ -7,7 +7,10 @@
 
 namespace strata::library {
 
-// `run`: a run's folder, or the name of one in runs/. Changes nothing, and accepts damaged and running runs.
+// A run's folder, given as such or by its name in runs/. ConfigError if there is none.
+Path run_folder(const std::string& run);
+
+// `run`: as run_folder() takes it. Changes nothing, and accepts damaged and running runs.
 // ConfigError if there is no run.
 diagnosis::Diagnosis diagnose_run(const std::string& run);
 

@@ -187,7 +187,8 @@ std::shared_ptr<const config::RunPlan> plan_on(const config::RunConfig& asked, i
                                                const std::vector<std::string>& sets) {
   if (name.empty()) {
     if (!sets.empty())
-      throw ConfigError("[--set] found {}, which describes a cluster: add --cluster NAME or FILE", sets.front());
+      throw ConfigError("[--set] found {}, which describes a cluster: add --cluster NAME or FILE",
+                        sets.front());
     return plan_as_trained(asked, ranks, std::move(places));
   }
   const hardware::ClusterSpec cluster = planning::resolve_cluster(name, sets);

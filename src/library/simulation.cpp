@@ -29,7 +29,8 @@ double interval_width(const hardware::Machine& machine) {
 
 // Bytes of a rank by category.
 Json memory_json(const program::ProgramSet& set) {
-  Json out = {{"weights", int64_t{0}}, {"gradients", int64_t{0}}, {"optimizer", int64_t{0}}, {"copies", int64_t{0}}};
+  Json out = {
+      {"weights", int64_t{0}}, {"gradients", int64_t{0}}, {"optimizer", int64_t{0}}, {"copies", int64_t{0}}};
   int64_t rest = set.arena_bytes;
   const auto add = [&](const char* name, int64_t bytes) {
     out[name] = out[name].get<int64_t>() + bytes;
@@ -119,7 +120,8 @@ std::vector<Simulation::Link> Simulation::critical_path() const {
 
 Json Simulation::json() const {
   const config::RunConfig& config = plan_->config;
-  const double tokens = static_cast<double>(config.training.global_batch_size * config.training.sequence_length);
+  const double tokens =
+      static_cast<double>(config.training.global_batch_size * config.training.sequence_length);
   Json out = {{"step_time_s", price_.seconds},
               {"step_time_low_s", price_.seconds * std::exp(-width_)},
               {"step_time_high_s", price_.seconds * std::exp(width_)},
@@ -141,10 +143,8 @@ Json Simulation::json() const {
                             {"end_s", rank.end}});
   }
   for (const Link& link : critical_path())
-    out["critical_path"].push_back({{"rank", rank_of(link.place)},
-                                    {"what", link.what},
-                                    {"begin_s", link.begin},
-                                    {"end_s", link.end}});
+    out["critical_path"].push_back(
+        {{"rank", rank_of(link.place)}, {"what", link.what}, {"begin_s", link.begin}, {"end_s", link.end}});
   return out;
 }
 
@@ -158,7 +158,8 @@ std::string Simulation::text() const {
   const auto percent = [&](double seconds) { return 100 * seconds / price_.seconds; };
   out += fmt::format("bubble    {:.1f} % of all ranks' time\n", 100 * price_.bubble_share());
   for (const auto& [axis, seconds] : all["exposed"].items())
-    out += fmt::format("exposed   {:.1f} % of the step waits for the {} axis\n", percent(seconds.get<double>()), axis);
+    out += fmt::format("exposed   {:.1f} % of the step waits for the {} axis\n",
+                       percent(seconds.get<double>()), axis);
   for (const auto& [convention, value] : all["mfu"].items())
     out += fmt::format("mfu       {:.1f} % by {}\n", 100 * value.get<double>(), convention);
   int64_t budget = (*plan_->config.memory.budget).count, most = 0;
@@ -179,13 +180,14 @@ std::vector<observe::TraceEvent> Simulation::timeline(std::vector<std::string>& 
     const std::vector<Programs>* places = nullptr;
     std::vector<observe::TraceEvent> events;
     void work(int32_t place, Queue queue, size_t action, size_t index, double begin, double end) override {
-      const program::Program& program = (*places)[static_cast<size_t>(place)]->programs[config::kTrainProgram];
+      const program::Program& program =
+          (*places)[static_cast<size_t>(place)]->programs[config::kTrainProgram];
       const program::Action& at = program.script[action];
       const std::string name = queue == Queue::kMessages
                                    ? fmt::format("message to place {}", program.messages[index].peer)
                                    : std::string(program.node_of(program.list_of(at)[index]).op->name);
-      events.push_back({name, str(at), 1e6 * begin, 1e6 * (end - begin),
-                        kQueues * place + static_cast<int64_t>(queue)});
+      events.push_back(
+          {name, str(at), 1e6 * begin, 1e6 * (end - begin), kQueues * place + static_cast<int64_t>(queue)});
     }
   } recorder;
   recorder.places = &places_;

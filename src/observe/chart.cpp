@@ -73,11 +73,15 @@ std::vector<double> without_spikes(const std::vector<double>& values) {
   return out;
 }
 
+bool is_dots(const ChartLine& line) {
+  return line.look == ChartLine::Look::kDots || line.look == ChartLine::Look::kScatter;
+}
+
 // Clips spikes of a few steps, which would squash the rest. Dots are few and all shown.
 Range y_range(const Chart& chart) {
   Range range;
   for (const ChartLine& line : chart.lines) {
-    const bool dots = line.look == ChartLine::Look::kDots;
+    const bool dots = is_dots(line);
     for (const double y : dots ? line.y : without_spikes(line.y))
       if (std::isfinite(y)) range.add(y);
   }
@@ -134,7 +138,7 @@ std::string draw_line(ChartLine line, const Scale& scale) {
   downsample(line.x, line.y, kMostPoints);
   const std::string label = escape_markup(line.label);
   std::string out;
-  if (line.look == ChartLine::Look::kDots) {
+  if (is_dots(line)) {
     out += fmt::format("<g data-label=\"{}\">", label);
     ChartLine joined = line;  // a thin line joins the dots
     joined.x.clear();
@@ -144,8 +148,10 @@ std::string draw_line(ChartLine line, const Scale& scale) {
       joined.x.push_back(line.x[i]);
       joined.y.push_back(line.y[i]);
     }
-    out += fmt::format("<path class=\"faint\" style=\"stroke:var(--c{});opacity:.7\" d=\"{}\"/>", line.color,
-                       path_of(joined, scale));
+    if (line.look == ChartLine::Look::kDots) {
+      out += fmt::format("<path class=\"faint\" style=\"stroke:var(--c{});opacity:.7\" d=\"{}\"/>",
+                         line.color, path_of(joined, scale));
+    }
     for (size_t i = 0; i < joined.x.size(); ++i) {
       out += fmt::format(
           "<circle class=\"dot\" style=\"fill:var(--c{})\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\"/>",
@@ -168,7 +174,7 @@ std::string draw_legend(const Chart& chart) {
     out += fmt::format("<text x=\"{:.1f}\" y=\"22\">{}</text>", x, escape_markup(line->label));
     x -= 22;
     const char* const look = line->look == ChartLine::Look::kFaint ? "faint" : "line";
-    if (line->look == ChartLine::Look::kDots) {
+    if (is_dots(*line)) {
       out += fmt::format("<circle style=\"fill:var(--c{})\" cx=\"{:.1f}\" cy=\"18\" r=\"3.5\"/>", line->color,
                          x + 9);
     } else {
@@ -180,25 +186,40 @@ std::string draw_legend(const Chart& chart) {
   return out + "\n";
 }
 
+// A tick at its position on the axis, which is a logarithm on a logarithmic axis.
+struct Tick {
+  double at = 0.0;
+  std::string label;
+};
+
+std::vector<Tick> ticks_of(const Range& range, int about, bool logarithmic) {
+  std::vector<Tick> ticks;
+  if (logarithmic) {
+    for (const double value : log_ticks(std::pow(10, range.low), std::pow(10, range.high), about))
+      ticks.push_back({std::log10(value), log_tick_label(value)});
+    return ticks;
+  }
+  const std::vector<double> values = nice_ticks(range.low, range.high, about);
+  const double step = values.size() > 1 ? values[1] - values[0] : range.span();
+  for (const double value : values) ticks.push_back({value, tick_label(value, step)});
+  return ticks;
+}
+
 std::string draw_axes(const Chart& chart, const Scale& scale) {
   std::string out;
   const int about_y = std::max(2, static_cast<int>((scale.bottom - scale.top) / 40));
-  const std::vector<double> ys = nice_ticks(scale.y.low, scale.y.high, about_y);
-  const double y_step = ys.size() > 1 ? ys[1] - ys[0] : scale.y.span();
-  for (const double y : ys) {
+  for (const Tick& y : ticks_of(scale.y, about_y, chart.log_y)) {
     out += fmt::format(
         "<path class=\"grid\" d=\"M{:.1f} {:.1f}H{:.1f}\"/><text x=\"{:.1f}\" y=\"{:.1f}\" "
         "text-anchor=\"end\">{}</text>\n",
-        scale.left, scale.at_y(y), scale.right, scale.left - 8, scale.at_y(y) + 4, tick_label(y, y_step));
+        scale.left, scale.at_y(y.at), scale.right, scale.left - 8, scale.at_y(y.at) + 4, y.label);
   }
   const int about_x = std::max(2, static_cast<int>((scale.right - scale.left) / 90));
-  const std::vector<double> xs = nice_ticks(scale.x.low, scale.x.high, about_x);
-  const double x_step = xs.size() > 1 ? xs[1] - xs[0] : scale.x.span();
   const double label_left = scale.right - kCharacterWidth * static_cast<double>(chart.x_label.size()) - 24;
-  for (const double x : xs) {
-    if (scale.at_x(x) > label_left) continue;  // the axis label is here
-    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", scale.at_x(x),
-                       scale.bottom + 20, tick_label(x, x_step));
+  for (const Tick& x : ticks_of(scale.x, about_x, chart.log_x)) {
+    if (scale.at_x(x.at) > label_left) continue;  // the axis label is here
+    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", scale.at_x(x.at),
+                       scale.bottom + 20, x.label);
   }
   out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", scale.right,
                      scale.bottom + 20, escape_markup(chart.x_label));
@@ -212,7 +233,16 @@ std::string chart_style() {
                      kLightColors, kDarkColors, kRules);
 }
 
-std::string draw_chart(const Chart& chart, bool standalone) {
+std::string draw_chart(const Chart& original, bool standalone) {
+  Chart chart = original;
+  const auto to_logarithms = [](std::vector<double>& values) {
+    for (double& value : values)
+      value = value > 0 ? std::log10(value) : std::numeric_limits<double>::quiet_NaN();
+  };
+  for (ChartLine& line : chart.lines) {
+    if (chart.log_x) to_logarithms(line.x);
+    if (chart.log_y) to_logarithms(line.y);
+  }
   const Scale scale{x_range(chart),       y_range(chart), kLeft,
                     chart.width - kRight, kTop,           chart.height - kBottom};
   const bool empty = scale.x.empty() || scale.y.empty();
@@ -222,7 +252,7 @@ std::string draw_chart(const Chart& chart, bool standalone) {
       chart.width, chart.height, escape_markup(chart.title));
   if (standalone) out += fmt::format(" width=\"{:.0f}\" height=\"{:.0f}\"", chart.width, chart.height);
   if (!empty) {
-    // The range of the axes; values beyond it are clipped.
+    // The range of the axes, in logarithms if they are logarithmic; values beyond it are clipped.
     out += fmt::format(" data-range=\"{} {} {} {}\"", scale.x.low, scale.x.high, scale.y.low, scale.y.high);
   }
   out += ">\n";

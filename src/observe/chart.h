@@ -9,10 +9,10 @@
 namespace strata::observe {
 
 struct ChartLine {
-  enum class Look { kLine, kFaint, kDots };
-  std::string label;         // in the legend; empty: none
-  std::vector<double> x, y;  // NaN in y is a gap
-  int color = 0;             // 0 to 3
+  enum class Look { kLine, kFaint, kDots, kScatter };  // kDots are joined by a thin line
+  std::string label;                                   // in the legend; empty: none
+  std::vector<double> x, y;                            // NaN in y is a gap
+  int color = 0;                                       // 0 to 3
   Look look = Look::kLine;
 };
 
@@ -20,11 +20,17 @@ struct Chart {
   std::string title, x_label;
   std::vector<ChartLine> lines;
   double width = 720, height = 300;
-  bool from_zero = false;  // the y axis starts at 0
+  bool from_zero = false;             // the y axis starts at 0
+  bool log_x = false, log_y = false;  // points that are not above 0 are gaps
 };
 
 // Two to ten round numbers (1, 2 or 5 times a power of ten apart) that cover most of [low, high].
 std::vector<double> nice_ticks(double low, double high, int about);
+// Ticks of a logarithmic axis, about `about` of them within [low, high]: powers of ten, also times 2 and 5 if
+// these are too few.
+std::vector<double> log_ticks(double low, double high, int about);
+// Formats a tick of log_ticks(): "200M", "1e20".
+std::string log_tick_label(double value);
 // Formats a number for an axis, with as many decimals as ticks `step` apart need: "1.5k", "0.25", "3e-4".
 std::string tick_label(double value, double step);
 

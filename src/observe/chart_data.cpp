@@ -29,6 +29,41 @@ std::vector<double> nice_ticks(double low, double high, int about) {
   return ticks.empty() ? std::vector<double>{low} : ticks;
 }
 
+std::vector<double> log_ticks(double low, double high, int about) {
+  const double decades = std::log10(high / low);
+  std::vector<double> ticks;
+  if (!(low > 0) || !(decades > 0) || !std::isfinite(decades)) return {low};
+  // Every `stride` powers of ten, or each of them times 1, 2 and 5.
+  const auto stride = static_cast<int>(std::max(1.0, std::ceil(decades / std::max(1, about))));
+  const bool dense = 3 * decades <= about + 1;
+  const auto first = static_cast<int>(std::floor(std::log10(low))),
+             last = static_cast<int>(std::ceil(std::log10(high)));
+  for (int exponent = first; exponent <= last; ++exponent) {
+    if (!dense && (exponent % stride + stride) % stride != 0) continue;
+    for (const double digit : {1.0, 2.0, 5.0}) {
+      const double tick = digit * std::pow(10.0, exponent);
+      if (tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9) && (dense || digit == 1))
+        ticks.push_back(tick);
+    }
+  }
+  // Less than a factor of two: an axis of two linear steps is clearer.
+  return ticks.size() >= 2 ? ticks : nice_ticks(low, high, std::min(about, 4));
+}
+
+std::string log_tick_label(double value) {
+  if (value >= 1e15) {
+    const double exponent = std::floor(std::log10(value) + 1e-9);
+    return fmt::format("{:.3g}e{:.0f}", value / std::pow(10, exponent), exponent);
+  }
+  // As many digits as the number has, at most three.
+  const double unit = std::pow(10, std::floor(std::log10(value) + 1e-9));
+  const double digits = value / unit;
+  const double steps = std::abs(digits - std::round(digits)) < 1e-6             ? 1
+                       : std::abs(10 * digits - std::round(10 * digits)) < 1e-6 ? 0.1
+                                                                                : 0.01;
+  return tick_label(value, unit * steps);
+}
+
 std::string tick_label(double value, double step) {
   if (value == 0) return "0";
   if (!std::isfinite(value)) return fmt::format("{}", value);

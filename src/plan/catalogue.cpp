@@ -25,6 +25,10 @@ ConfigValue builtin_document() {
   return document;
 }
 
+bool is_cluster_file(const std::string& name_or_file) {
+  return name_or_file.ends_with(".toml") || name_or_file.find('/') != std::string::npos;
+}
+
 // The cluster that a user's document describes: the one it names with `use`, or its only one.
 std::string used_cluster(const ConfigValue& user, const std::string& name) {
   if (const ConfigValue* use = user.find("use")) {
@@ -89,7 +93,13 @@ std::vector<std::string> names_of_all(const std::vector<Spec>& specs) {
 
 [[noreturn]] void unknown(std::string_view what, std::string_view name, const std::vector<std::string>& names,
                           std::string_view also) {
-  const auto nearest = nearest_name(name, names);
+  std::optional<std::string> nearest = nearest_name(name, names);
+  // People leave out the end of a name: "h100" is nearer to "h100-sxm" than to "v100".
+  for (const std::string& known : names) {
+    if (name.size() < 3 || !same_name(std::string_view(known).substr(0, name.size()), name)) continue;
+    nearest = known;
+    break;
+  }
   throw ConfigError("[{}] found \"{}\", expected one of {}{}{}", what, name, fmt::join(names, ", "), also,
                     nearest ? fmt::format("; did you mean \"{}\"?", *nearest) : "");
 }
@@ -103,6 +113,20 @@ std::string_view to_string(Terms terms) {
 
 Catalogue builtin_catalogue() {
   return detail::read_document(builtin_document());
+}
+
+std::vector<std::string> builtin_names(std::string_view table) {
+  const std::string begin = fmt::format("\n[{}.", table);
+  std::vector<std::string> out;
+  for (const BuiltinFile& file : builtin_files()) {
+    for (size_t at = file.text.find(begin); at != std::string_view::npos;
+         at = file.text.find(begin, at + 1)) {
+      const size_t name = at + begin.size();
+      const std::string_view rest = file.text.substr(name, file.text.find(']', name) - name);
+      if (rest.find('.') == std::string_view::npos) out.emplace_back(rest);  // not a table below it
+    }
+  }
+  return out;
 }
 
 Catalogue read_catalogue(const Path& file, std::span<const std::string> sets) {
@@ -152,9 +176,12 @@ Sets split_sets(std::span<const std::string> sets) {
   return split;
 }
 
+Catalogue catalogue_for(const std::string& name_or_file) {
+  return is_cluster_file(name_or_file) ? read_catalogue(name_or_file) : builtin_catalogue();
+}
+
 ClusterSpec resolve_cluster(const std::string& name_or_file, std::span<const std::string> sets) {
-  const bool is_file = name_or_file.ends_with(".toml") || name_or_file.find('/') != std::string::npos;
-  if (is_file) {
+  if (is_cluster_file(name_or_file)) {
     const Catalogue catalogue = read_catalogue(name_or_file, sets);
     return find_cluster(catalogue, catalogue.used_cluster);
   }

@@ -63,6 +63,9 @@ struct Catalogue {
 };
 
 Catalogue builtin_catalogue();
+// The names of the built-in tables [cluster.NAME] or [region.NAME], in their order, without parsing the files:
+// for completions, which every start of the program prepares.
+std::vector<std::string> builtin_names(std::string_view table);
 
 // The built-in catalogue, overridden by a user's file. The file may override any table of a built-in chip or
 // cluster and define new ones that extend others (`extends = "h100-sxm"`). Its only [cluster.NAME], or the
@@ -84,6 +87,8 @@ struct Sets {
 };
 Sets split_sets(std::span<const std::string> sets);
 
+// The catalogue in which `--cluster NAME|FILE` is looked up: the file's, else the built-in one.
+Catalogue catalogue_for(const std::string& name_or_file);
 // `--cluster NAME|FILE`: a built-in cluster, or the used cluster of a file (a path with ".toml" or "/").
 ClusterSpec resolve_cluster(const std::string& name_or_file, std::span<const std::string> sets = {});
 

@@ -46,7 +46,8 @@ std::vector<Offer> offers(const Catalogue& catalogue, std::string_view chip, dou
     Offer offer;
     offer.price = price;
     offer.ettr = ettr(model, best_interval(model));
-    offer.hours = paid_hours(useful_hours, offer.ettr);
+    offer.hours = offer.ettr > 0 ? paid_hours(useful_hours, offer.ettr)
+                                 : PaidHours{.useful = useful_hours, .overhead = INFINITY};
     offer.cost = {price.low * offer.hours.total(), price.high * offer.hours.total()};
     const double per_day = is_spot ? spot.interruptions_per_device_day * static_cast<double>(devices) : 0.0;
     offer.wall_hours = offer.hours.total() / static_cast<double>(devices) * (1 + per_day * spot.wait / 86400);

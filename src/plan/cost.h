@@ -47,7 +47,7 @@ struct SpotTerms {
   double notice = 0.0;                        // s of notice; work is lost if a save takes longer
 };
 // One offer for each price of a chip, cheapest first. Spot offers add the failures of `spot`. `useful_hours`
-// are device hours.
+// are device hours. An offer whose run never finishes has infinite hours and cost.
 std::vector<Offer> offers(const Catalogue& catalogue, std::string_view chip, double useful_hours,
                           int64_t devices, const FailureModel& failures, const SpotTerms& spot);
 // The failures of a job on spot devices while it has them; waits are not included, because they are not paid.

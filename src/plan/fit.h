@@ -62,6 +62,25 @@ struct IsoFlopFit {
 };
 IsoFlopFit fit_isoflop(std::span<const RunPoint> runs);
 
+// The losses of one run while it trained.
+struct RunCurve {
+  double params = 0.0;
+  std::vector<double> tokens;  // ascending
+  std::vector<double> loss;    // smoothed; NaN: none
+};
+
+// Chinchilla's approach 1: at each of 1500 budgets, spaced evenly in the logarithm, the size whose curve has
+// the lowest loss; a power law through these sizes. Budgets count if curves of at least 3 sizes reach them and
+// the lowest is neither of the smallest nor of the largest size. Losses before the learning rate has decayed
+// are above those of a run that ends there. DataError if fewer than 2 sizes are the best of some budget.
+struct EnvelopeFit {
+  PowerLaw params;    // N = scale * C^exponent
+  int64_t sizes = 0;  // that are the best of some budget
+  double low = 0.0;   // range of these budgets, FLOPs
+  double high = 0.0;
+};
+EnvelopeFit fit_envelope(std::span<const RunCurve> curves);
+
 // y = scale * x^exponent by least squares of the logarithms. DataError with fewer than 2 different x.
 PowerLaw fit_power_law(std::span<const double> x, std::span<const double> y);
 

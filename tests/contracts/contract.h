@@ -46,5 +46,6 @@ Contracts data_options();        // data …
 Contracts steering_options();    // stop, save, set, branch
 Contracts launch_options();      // launch
 Contracts simulate_options();    // simulate
+Contracts planning_options();    // scale …, plan
 
 }  // namespace strata::contracts

@@ -53,7 +53,7 @@ Contracts help_options() {
 Contracts option_contracts() {
   return joined({help_options(), training_options(), check_options(), model_options(), checkpoint_options(),
                  tokenizer_options(), data_options(), steering_options(), launch_options(),
-                 simulate_options()});
+                 simulate_options(), planning_options()});
 }
 
 // Each of `wanted` must have exactly one row; there must be no other rows.

@@ -94,11 +94,9 @@ void timeline(const std::string&) {
 }  // namespace
 
 Contracts simulate_options() {
-  return {{"simulate --runs", runs}, {"simulate --json", runs},
-          {"simulate RUN.toml", simulation},
-          {"simulate --set", simulation},
-          {"simulate --cluster", simulation},
-          {"simulate --ranks", simulation},
+  return {{"simulate --runs", runs},          {"simulate --json", runs},
+          {"simulate RUN.toml", simulation},  {"simulate --set", simulation},
+          {"simulate --cluster", simulation}, {"simulate --ranks", simulation},
           {"simulate --trace", timeline}};
 }
 

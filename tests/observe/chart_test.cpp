@@ -47,6 +47,35 @@ TEST(Chart, TickLabelsHaveTheDecimalsThatTheStepNeeds) {
   EXPECT_EQ(tick_label(-4, 2), "-4");
 }
 
+TEST(Chart, LogarithmicTicks) {
+  EXPECT_EQ(log_ticks(1, 1000, 5), (std::vector<double>{1, 10, 100, 1000}));
+  EXPECT_EQ(log_ticks(15, 600, 5), (std::vector<double>{20, 50, 100, 200, 500}));
+  EXPECT_LE(log_ticks(1e-3, 1e20, 6).size(), 7u);
+  EXPECT_GE(log_ticks(2, 3, 5).size(), 2u) << "within one decade";
+  EXPECT_EQ(log_ticks(0, 3, 5).size(), 1u);
+  EXPECT_EQ(log_tick_label(2e8), "200M");
+  EXPECT_EQ(log_tick_label(1e9), "1B");
+  EXPECT_EQ(log_tick_label(5e20), "5e20");
+  EXPECT_EQ(log_tick_label(2.5), "2.5");
+  EXPECT_EQ(log_tick_label(0.02), "0.02");
+}
+
+// Powers of ten are equally far apart; points that have no logarithm are gaps.
+TEST(Chart, LogarithmicAxes) {
+  Chart chart;
+  chart.lines.push_back(
+      {.label = "", .x = {0, 1, 10, 100}, .y = {5, 1, 10, 100}, .look = ChartLine::Look::kScatter});
+  chart.log_x = chart.log_y = true;
+  const std::string svg = draw_chart(chart, false);
+  EXPECT_EQ(count(svg, "<circle"), 3u);
+  EXPECT_EQ(count(svg, "<path class=\"faint\""), 0u) << "scattered dots are not joined";
+  std::vector<double> at;
+  for (size_t found = svg.find(" cx=\""); found != std::string::npos; found = svg.find(" cx=\"", found + 1))
+    at.push_back(std::stod(svg.substr(found + 5)));
+  ASSERT_EQ(at.size(), 3u);
+  EXPECT_NEAR(at[1] - at[0], at[2] - at[1], 0.11);
+}
+
 TEST(Chart, SmoothingIgnoresAndKeepsGaps) {
   const std::vector<double> values = {1, 2, NAN, 4, 5};
   const std::vector<double> means = smoothed(values, 3);

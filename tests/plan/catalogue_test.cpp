@@ -303,6 +303,29 @@ TEST(UserFile, ErrorsNameFileKeyFoundAndExpected) {
              {"[my.toml:1] chip: found 3", "region", "[region.NAME]"});
 }
 
+TEST(Catalogue, NamesTheNearestCluster) {
+  const auto refusal = [](const char* name) {
+    try {
+      resolve_cluster(name);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  expect_has(refusal("h100"), {"[--cluster]", "did you mean \"h100-sxm\"?"});
+  expect_has(refusal("H100-SMX"), {"did you mean \"h100-sxm\"?"});
+  expect_has(refusal("mi300"), {"did you mean \"mi300x\"?"});
+}
+
+TEST(Catalogue, NamesWithoutParsingAreThoseOfTheFiles) {
+  const Catalogue catalogue = builtin_catalogue();
+  std::vector<std::string> clusters, regions;
+  for (const ClusterSpec& cluster : catalogue.clusters) clusters.push_back(cluster.name);
+  for (const Region& region : catalogue.regions) regions.push_back(region.name);
+  EXPECT_EQ(builtin_names("cluster"), clusters);
+  EXPECT_EQ(builtin_names("region"), regions);
+}
+
 TEST(Processor, BecomesAChip) {
   hardware::DeviceSpec device;
   device.name = "Example CPU";

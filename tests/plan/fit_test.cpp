@@ -5,10 +5,8 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "base/random.h"
 #include "plan/minimize.h"
-#include "plan/scale_json.h"
 
 namespace strata::planning {
 namespace {
@@ -120,9 +118,6 @@ TEST(FitLossLaw, IntervalsDependOnlyOnTheSeed) {
   const std::vector<RunPoint> runs = runs_of(random_law(9), 0.01, 9);
   const LawFit first = fit_loss_law(runs, {.bootstraps = 20}), again = fit_loss_law(runs, {.bootstraps = 20});
   EXPECT_EQ(first.alpha.low, again.alpha.low);
-  const auto json = parse_json<nlohmann::json>(to_json(first));
-  EXPECT_EQ(json["coefficients"]["alpha"]["low"], first.alpha.low);
-  EXPECT_EQ(json["coefficients"]["E"]["value"], first.law.e);
   EXPECT_NE(first.alpha.low, fit_loss_law(runs, {.bootstraps = 20, .seed = 2}).alpha.low);
 }
 
@@ -153,6 +148,31 @@ TEST(FitIsoFlop, FindsTheExponentOfTheLaw) {
   EXPECT_NEAR(fit.params.exponent + fit.tokens.exponent, 1.0, 1e-9);
   EXPECT_NEAR(fit.params.at(1e21) / optimum_for_flops(law, 1e21).params, 1.0, 0.02);
   EXPECT_THROW(fit_isoflop(std::span(runs).first(14)), DataError) << "two budgets";
+}
+
+// Curves of a law whose losses fall with every token: the envelope has the law's exponent.
+TEST(FitEnvelope, FindsTheExponentOfTheLaw) {
+  const LossLaw law = find_allocation_law("chinchilla").loss.value();
+  std::vector<RunCurve> curves;
+  for (int size = 0; size < 16; ++size) {
+    RunCurve curve{.params = 2e7 * std::pow(1.4, size), .tokens = {}, .loss = {}};
+    const double longest = 4 * optimum_for_params(law, curve.params).tokens;
+    for (int step = 1; step <= 400; ++step) {
+      curve.tokens.push_back(longest * step / 400);
+      curve.loss.push_back(law.loss(curve.params, curve.tokens.back()));
+    }
+    curves.push_back(curve);
+  }
+  const EnvelopeFit fit = fit_envelope(curves);
+  EXPECT_NEAR(fit.params.exponent, law.beta / (law.alpha + law.beta), 0.02);
+  EXPECT_NEAR(fit.params.at(1e19) / optimum_for_flops(law, 1e19).params, 1.0, 0.1);
+  EXPECT_GE(fit.sizes, 10);
+  EXPECT_LT(fit.low, fit.high);
+  EXPECT_THROW(fit_envelope(std::span(curves).first(2)), DataError);
+  EXPECT_THROW(fit_envelope({}), DataError);
+  curves.resize(4);
+  for (RunCurve& curve : curves) curve.loss.assign(curve.loss.size(), NAN);
+  EXPECT_THROW(fit_envelope(curves), DataError);
 }
 
 }  // namespace

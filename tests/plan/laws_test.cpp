@@ -5,10 +5,8 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "plan/batch_laws.h"
 #include "plan/published_laws.h"
-#include "plan/scale_json.h"
 
 namespace strata::planning {
 namespace {
@@ -104,23 +102,6 @@ TEST(Chinchilla, BudgetsInFlopsParamsAndTokensAgree) {
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("did you mean \"chinchilla\"?"), std::string::npos);
   }
-}
-
-TEST(Chinchilla, AllocationsAsJson) {
-  const auto parsed = [](const Allocation& allocation) {
-    return parse_json<nlohmann::json>(to_json(allocation));
-  };
-  const AllocationLaw& law = find_allocation_law("chinchilla");
-  const auto flops = parsed(allocate_flops(law, kChinchilla));
-  EXPECT_EQ(flops["law"], "chinchilla");
-  EXPECT_NEAR(flops["params"].get<double>(), 72.3e9, 0.1e9);
-  EXPECT_LT(flops["low"].get<double>(), flops["params"].get<double>());
-  EXPECT_GT(flops["high"].get<double>(), flops["params"].get<double>());
-  EXPECT_GT(flops["loss"].get<double>(), 1.8172);
-  const auto params = parsed(allocate_params(law, 70e9));
-  EXPECT_NEAR(params["params"].get<double>(), 70e9, 1);
-  EXPECT_LT(params["low"].get<double>(), params["tokens"].get<double>()) << "the interval of the tokens";
-  EXPECT_TRUE(parsed(allocate_flops(find_allocation_law("rule-of-20"), 1e20))["low"].is_null());
 }
 
 TEST(Chinchilla, OptimumIsTheLowestLossOfItsBudget) {

@@ -1,0 +1,267 @@
+// Contracts of the options of `strata scale` and `strata plan`.
+#include <cmath>
+
+#include "base/json.h"
+#include "contracts/contract.h"
+#include "contracts/options.h"
+
+namespace strata::contracts {
+namespace {
+
+// The replication of Chinchilla's third approach (Epoch AI, arXiv 2404.10102).
+constexpr double kE = 1.8172, kA = 482.01, kB = 2085.43, kAlpha = 0.3478, kBeta = 0.3658;
+double loss_of(double params, double tokens) {
+  return kE + kA / std::pow(params, kAlpha) + kB / std::pow(tokens, kBeta);
+}
+
+double number(const json& value) {
+  return value.get<double>();
+}
+
+void scale_sizes(const std::string&) {
+  const Desk desk;
+  // Half of the budget at neither more nor fewer parameters has a lower loss.
+  const json best = desk.object("scale --flops 1e21 --json");
+  const double params = number(best["params"]), tokens = number(best["tokens"]);
+  EXPECT_NEAR(6 * params * tokens / 1e21, 1, 1e-9);
+  EXPECT_NEAR(number(best["loss"]), loss_of(params, tokens), 1e-9);
+  for (const double factor : {0.9, 1.1})
+    EXPECT_GT(loss_of(params * factor, tokens / factor), number(best["loss"]));
+  // From either size back to the other.
+  const auto text = [](double value) { return std::to_string(static_cast<int64_t>(value)); };
+  EXPECT_NEAR(number(desk.object("scale --params " + text(params) + " --json")["tokens"]) / tokens, 1, 1e-6);
+  EXPECT_NEAR(number(desk.object("scale --tokens " + text(tokens) + " --json")["params"]) / params, 1, 1e-6);
+  // Two of them are a model.
+  EXPECT_NEAR(number(desk.object("scale --params 7B --tokens 2T --json")["loss"]), loss_of(7e9, 2e12), 1e-9);
+  EXPECT_NEAR(number(desk.object("scale --flops 8.4e22 --params 7B --json")["tokens"]) / 2e12, 1, 1e-9);
+  EXPECT_TRUE(has(desk.strata("scale --flops 1e21").out, "parameters      2.78B  (90 %: "));
+  for (const char* wrong :
+       {"scale", "scale --flops 0", "scale --flops -1", "scale --flops 7B", "scale --params x",
+        "scale --tokens", "scale --flops 1e21 --params 1B --tokens 1B"})
+    desk.refused(wrong);
+}
+
+void scale_law(const std::string&) {
+  const Desk desk;
+  EXPECT_NEAR(number(desk.object("scale --flops 6e23 --law rule-of-20 --json")["params"]) / 70.7e9, 1, 1e-3);
+  EXPECT_NEAR(number(desk.object("scale --flops 5.76e23 --law chinchilla-paper --json")["params"]) / 32.2e9,
+              1, 2e-3);
+  const std::vector<json> all = desk.strata("scale --flops 1e21 --law all --json").lines();
+  EXPECT_GE(all.size(), 7u);
+  for (const json& one : all) EXPECT_NEAR(6 * number(one["params"]) * number(one["tokens"]) / 1e21, 1, 1e-9);
+  EXPECT_TRUE(has(desk.refused("scale --flops 1e21 --law chinchila"), "did you mean \"chinchilla\""));
+}
+
+void scale_inference(const std::string&) {
+  const Desk desk;
+  const json life = desk.object("scale --params 13B --inference-tokens 2T --json")["lifetime"];
+  const double params = number(life["params"]), tokens = number(life["tokens"]);
+  EXPECT_LT(params, 13e9);
+  EXPECT_NEAR(loss_of(params, tokens), number(life["loss"]), 1e-6);
+  EXPECT_NEAR(number(life["flops"]) / (6 * params * tokens + 2 * params * 2e12), 1, 1e-9);
+  desk.refused("scale --params 13B --inference-tokens 2T --law chinchilla-1");
+}
+
+void scale_unique(const std::string&) {
+  const Desk desk;
+  const json scarce = desk.object("scale --flops 1e22 --unique-tokens 10B --json");
+  EXPECT_EQ(scarce["law"], "data-constrained");
+  const double unique = 10e9, tokens = number(scarce["tokens"]), decay = 15.387756;
+  EXPECT_NEAR(number(scarce["effective_tokens"]),
+              unique + unique * decay * (1 - std::exp(-(tokens / unique - 1) / decay)), 1e3);
+  EXPECT_TRUE(has(desk.refused("scale --flops 1e22 --unique-tokens 10B --law kaplan"), "--law kaplan"));
+}
+
+void scale_experts(const std::string&) {
+  const Desk desk;
+  const json one = desk.object("scale --params 1B --experts 1 --json");
+  EXPECT_NEAR(number(one["dense_params"]) / 1e9, 1, 1e-6) << "one expert is the dense model";
+  EXPECT_GT(number(desk.object("scale --params 1B --experts 32 --json")["dense_params"]), 2e9);
+  desk.refused("scale --flops 1e21 --experts 8");
+  const json fine = desk.object("scale --flops 1e22 --granularity 8 --json");
+  const double params = number(fine["params"]), tokens = number(fine["tokens"]);
+  // Krajewski et al., table 1; all parameters are 43 times the active ones.
+  EXPECT_NEAR(
+      number(fine["loss"]),
+      0.47 + (2.1 / std::pow(8, 0.58) + 18.1) / std::pow(43 * params, 0.115) + 30.8 / std::pow(tokens, 0.147),
+      1e-9);
+  desk.refused("scale --flops 1e22 --granularity 0.5");
+}
+
+void scale_batch(const std::string&) {
+  const Desk desk;
+  const json found = desk.object(
+      "scale --params 1B --batch 2M --critical-batch 1M@10B --lr 3e-4 --lr-batch 0.5M --width-multiple 4 --json");
+  const json& batches = found["batches"];
+  const double critical = 1e6 * std::pow(number(found["tokens"]) / 10e9, 0.47);
+  EXPECT_NEAR(number(batches["critical"]) / critical, 1, 1e-9);
+  EXPECT_NEAR(number(batches["token_multiple"]), 1 + 2e6 / critical, 1e-9);
+  EXPECT_NEAR(number(batches["learning_rate"]),
+              3e-4 * std::sqrt((1 + critical / 0.5e6) / (1 + critical / 2e6)), 1e-9);
+  EXPECT_EQ(batches["width"]["matrix_learning_rate"], 0.25);
+  const json plain = desk.object("scale --params 1B --json");
+  EXPECT_NEAR(number(plain["batches"]["critical"]) / (2e8 * std::pow(number(plain["loss"]), -1 / 0.21)), 1,
+              1e-9);
+  for (const char* wrong :
+       {"scale --params 1B --lr 3e-4", "scale --params 1B --lr-batch 1M",
+        "scale --params 1B --critical-batch 1M", "scale --params 1B --batch 0",
+        "scale --params 1B --lr -1 --width-multiple 2", "scale --params 1B --width-multiple 0"})
+    desk.refused(wrong);
+}
+
+const char* const kPriced = "scale --params 7B --tokens 2T --cluster h100-sxm --gpus 512 --mfu 0.4 --json";
+
+void scale_cost(const std::string&) {
+  const Desk desk;
+  const json cost = desk.object(kPriced)["cost"];
+  const double hours = 8.4e22 / (989e12 * 0.4 * 3600);
+  EXPECT_NEAR(number(cost["useful_hours"]["value"]) / hours, 1, 1e-9);
+  EXPECT_EQ(cost["useful_hours"]["low"], cost["useful_hours"]["high"]);
+  EXPECT_EQ(cost["devices"], 512);
+  const double ettr = number(cost["risk"]["ettr"]);
+  EXPECT_NEAR(number(cost["risk"]["ettr_simulated"]) / ettr, 1, 0.05);
+  EXPECT_NEAR(number(cost["wall_hours"]["value"]) * 512 * ettr / hours, 1, 1e-9);
+  for (const json& offer : cost["offers"])
+    EXPECT_NEAR(number(offer["usd"]["low"]) * ettr / (number(offer["usd_per_hour"]["low"]) * hours), 1, 1e-9);
+  // Unset: a range of the MFU, and whole hosts.
+  const json open = desk.object("scale --params 7B --tokens 2T --cluster h100-sxm --json")["cost"];
+  EXPECT_LT(number(open["mfu"]["low"]), number(open["mfu"]["high"]));
+  EXPECT_EQ(open["devices"].get<int64_t>() % 8, 0);
+  EXPECT_TRUE(has(desk.strata("scale --params 7B --tokens 2T --cluster h100-sxm").out, "--gpus sets them"));
+  for (const char* option :
+       {"--gpus 8", "--mfu 0.4", "--region france", "--provider AWS", "--save-seconds 1",
+        "--spot-interruptions 1", "--ablations 1", "--ablation-share 1", "--failure-share 0.1"})
+    EXPECT_TRUE(has(desk.refused(std::string("scale --flops 1e21 ") + option), "--cluster")) << option;
+  EXPECT_TRUE(has(desk.refused("scale --flops 1e21 --cluster h100-smx"), "did you mean \"h100-sxm\""));
+  EXPECT_TRUE(has(desk.refused("scale --params 405B --cluster h100-sxm --gpus 8"), "--gpus"));
+  desk.refused("scale --flops 1e21 --cluster h100-sxm --mfu 1.5");
+  desk.refused("scale --flops 1e21 --cluster h100-sxm --law all");
+  // A file with another price and a faster chip.
+  const std::string file =
+      "[cluster.mine]\nextends = \"h100-sxm\"\n[[price]]\nchip = \"h100-sxm\"\nprovider = \"mine\"\n"
+      "date = \"2026\"\nusd_per_hour = ";
+  desk.put("mine.toml", file + "1\n");
+  const json mine = desk.object(
+      "scale --params 7B --tokens 2T --cluster mine.toml --gpus 512 --mfu 0.4 --provider mine --json");
+  ASSERT_EQ(mine["cost"]["offers"].size(), 1u);
+  EXPECT_NEAR(number(mine["cost"]["offers"][0]["usd"]["low"]) * ettr / hours, 1, 1e-9);
+  desk.put("mine.toml", file + "-1\n");
+  EXPECT_TRUE(has(desk.refused("scale --flops 1e21 --cluster mine.toml"), "price.usd_per_hour"));
+}
+
+void scale_cost_choices(const std::string&) {
+  const Desk desk;
+  const json all = desk.object(kPriced)["cost"];
+  const auto with = [&](const std::string& more) { return desk.object(kPriced + (" " + more))["cost"]; };
+  const json lambda = with("--provider Lambda");
+  ASSERT_EQ(lambda["offers"].size(), 1u);
+  EXPECT_EQ(lambda["offers"][0]["provider"], "Lambda");
+  EXPECT_TRUE(has(desk.refused(kPriced + std::string(" --provider Lamda")), "did you mean \"Lambda\""));
+  const json france = with("--region france");
+  ASSERT_EQ(france["regions"].size(), 1u);
+  EXPECT_NEAR(number(france["regions"][0]["co2_kg"]["value"]) / number(france["regions"][0]["kwh"]["value"]),
+              0.056, 1e-9);
+  EXPECT_GT(all["regions"].size(), 5u);
+  desk.refused(kPriced + std::string(" --region atlantis"));
+  const json slow = with("--save-seconds 600");
+  EXPECT_EQ(slow["risk"]["save_s"], 600);
+  EXPECT_LT(number(slow["risk"]["ettr"]), number(all["risk"]["ettr"]));
+  // 20 ablations of 5 % each are a second final run; half of all attempts fail halfway.
+  EXPECT_NEAR(number(with("--ablations 20 --ablation-share 0.05")["campaign"]["multiple"]), 2, 1e-9);
+  EXPECT_NEAR(number(with("--failure-share 0.5")["campaign"]["multiple"]), 1.5, 1e-9);
+  desk.refused(kPriced + std::string(" --failure-share 1"));
+  const auto spot = [&](const char* interruptions) {
+    const json cost =
+        desk.object(std::string("scale --params 7B --tokens 2T --cluster b200 --gpus 512 --mfu 0.4 "
+                                "--json --spot-interruptions ") +
+                    interruptions)["cost"];
+    for (const json& offer : cost["offers"])
+      if (offer["terms"] == "spot") return offer;
+    ADD_FAILURE() << "no spot offer";
+    return json();
+  };
+  EXPECT_GT(number(spot("30")["wall_hours"]), number(spot("0.1")["wall_hours"]));
+}
+
+// A law without noise.
+std::string table_of_runs() {
+  std::string text = "params,tokens,loss\n";
+  for (const double params : {1e8, 2e8, 4e8, 8e8}) {
+    for (const double tokens : {2e9, 4e9, 8e9, 16e9})
+      text += std::to_string(params) + "," + std::to_string(tokens) + "," +
+              std::to_string(loss_of(params, tokens)) + "\n";
+  }
+  return text;
+}
+
+void scale_fit(const std::string&) {
+  const Desk desk;
+  desk.put("runs.csv", table_of_runs());
+  const json fit = desk.object("scale fit runs.csv --flops 1e21 --html page.html --json");
+  EXPECT_EQ(fit["law"], "chinchilla");
+  EXPECT_NEAR(number(fit["coefficients"]["alpha"]["value"]), kAlpha, 0.01);
+  EXPECT_NEAR(number(fit["coefficients"]["beta"]["value"]), kBeta, 0.01);
+  EXPECT_NEAR(
+      number(fit["optimum"]["params"]["value"]) / number(desk.object("scale --flops 1e21 --json")["params"]),
+      1, 0.05);
+  EXPECT_TRUE(has(desk.read("page.html"), "<svg"));
+  EXPECT_TRUE(has(desk.refused("scale fit runs.csv --html page.html"), "page.html"));
+  EXPECT_TRUE(has(desk.strata("scale fit runs.csv --html page.html --force").out, "page.html"));
+  EXPECT_TRUE(desk.object("scale fit runs.csv --json")["optimum"].is_null());
+  desk.put("few.csv", "params,tokens,loss\n1e8,1e9,3\n2e8,1e9,2.9\n");
+  EXPECT_EQ(desk.strata("scale fit few.csv").code, 3);
+  desk.refused("scale fit");
+  desk.refused("scale fit nowhere");
+  EXPECT_TRUE(has(desk.refused("scale --flops 1e21 fit runs.csv"), "--flops"));
+}
+
+void plan_claims(const std::string&) {
+  const Desk desk;
+  const json checked = desk.object("plan --check-claims --json");
+  EXPECT_GE(checked["off"], 12) << "the reference lists at least that many";
+  for (const json& claim : checked["claims"]) {
+    EXPECT_NEAR(number(claim["ratio"]) * number(claim["computed"]) / number(claim["published"]), 1, 1e-9);
+    if (claim["id"] != "kernel-speedup") continue;
+    EXPECT_NEAR(number(claim["computed"]), 1.15 * 2.02 * 1.60, 1e-9);
+  }
+  EXPECT_TRUE(has(desk.strata("plan --check-claims").out, "impossible guide 0"));
+  EXPECT_TRUE(has(desk.refused("plan"), "--check-claims"));
+}
+
+}  // namespace
+
+Contracts planning_options() {
+  return {{"scale --flops", scale_sizes},
+          {"scale --params", scale_sizes},
+          {"scale --tokens", scale_sizes},
+          {"scale --json", scale_sizes},
+          {"scale --law", scale_law},
+          {"scale --inference-tokens", scale_inference},
+          {"scale --unique-tokens", scale_unique},
+          {"scale --experts", scale_experts},
+          {"scale --granularity", scale_experts},
+          {"scale --batch", scale_batch},
+          {"scale --critical-batch", scale_batch},
+          {"scale --lr", scale_batch},
+          {"scale --lr-batch", scale_batch},
+          {"scale --width-multiple", scale_batch},
+          {"scale --cluster", scale_cost},
+          {"scale --gpus", scale_cost},
+          {"scale --mfu", scale_cost},
+          {"scale --region", scale_cost_choices},
+          {"scale --provider", scale_cost_choices},
+          {"scale --save-seconds", scale_cost_choices},
+          {"scale --spot-interruptions", scale_cost_choices},
+          {"scale --ablations", scale_cost_choices},
+          {"scale --ablation-share", scale_cost_choices},
+          {"scale --failure-share", scale_cost_choices},
+          {"scale fit RUN", scale_fit},
+          {"scale fit --flops", scale_fit},
+          {"scale fit --html", scale_fit},
+          {"scale fit --force", scale_fit},
+          {"scale fit --json", scale_fit},
+          {"plan --check-claims", plan_claims},
+          {"plan --json", plan_claims}};
+}
+
+}  // namespace strata::contracts
