@@ -114,10 +114,10 @@ class Trial:
                             "OMPI_MCA_rmaps_base_oversubscribe": "1"}
         return subprocess.Popen([str(STRATA), *verb, "run.toml", *sets], cwd=self.folder, env=env, stdout=log, stderr=log)
 
-    def kill_one(self, choose, pause):
+    def kill_one(self, choose, pause, steps=1):
         """SIGKILLs a rank some time after new steps; the time of the kill, or None if the run ended before."""
         before = last_step(self.run)
-        while self.process.poll() is None and last_step(self.run) <= before:
+        while self.process.poll() is None and last_step(self.run) < before + steps:
             time.sleep(0.02)
         time.sleep(pause)
         ranks = ranks_of(self.run)
@@ -175,7 +175,8 @@ def kills(options):
         trial.process = trial.start()
         killed = 0
         while trial.process.poll() is None and time.time() < end + 120:
-            if killed < 25 and trial.kill_one(choose, choose.random() * 0.4):
+            # Every other time after a new copy: three attempts without one would end the run.
+            if killed < 25 and trial.kill_one(choose, choose.random() * 0.4, steps=1 if killed % 2 else 8):
                 killed += 1
             elif killed >= 25:
                 time.sleep(0.1)
