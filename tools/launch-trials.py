@@ -7,7 +7,7 @@
     tools/launch-trials.py table                                 the results as Markdown
 
 Needs build/release/bin/strata with its MPI module. It can be stopped at any time and continues where it stopped; results are in
-build/launch-trials, one file for each state of the sources. The seed is fixed; times are the machine's.
+build/launch-trials, one file for each state of the sources, with the folders of runs that failed. The seed is fixed; times are the machine's.
 """
 
 import argparse
@@ -114,10 +114,10 @@ class Trial:
                             "OMPI_MCA_rmaps_base_oversubscribe": "1"}
         return subprocess.Popen([str(STRATA), *verb, "run.toml", *sets], cwd=self.folder, env=env, stdout=log, stderr=log)
 
-    def kill_one(self, choose, pause):
+    def kill_one(self, choose, pause, steps=1):
         """SIGKILLs a rank some time after new steps; the time of the kill, or None if the run ended before."""
         before = last_step(self.run)
-        while self.process.poll() is None and last_step(self.run) <= before:
+        while self.process.poll() is None and last_step(self.run) < before + steps:
             time.sleep(0.02)
         time.sleep(pause)
         ranks = ranks_of(self.run)
@@ -163,7 +163,8 @@ def kills(options):
         layouts = {1: [""], 2: ["replicate = 2", "shard = 2\nzero = 1"], 3: ["shard = 3\nzero = 3"], 4: ["shard = 2\nzero = 2\ntensor = 2", "replicate = 4"]}
         layout = choose.choice(layouts[ranks])
         steps = 1500
-        sets = [f"training.steps={steps}", 'checkpoint.interval="200 steps"', 'recovery.copies="5 steps"']
+        # Without rules: after a resume there is one snapshot only, so a rollback may go elsewhere than in the clean run.
+        sets = [f"training.steps={steps}", 'checkpoint.interval="200 steps"', 'recovery.copies="5 steps"', 'recovery.rules="none"']
         folder = prepare(ROOT / "build/launch-trials/work", TINY, f"[parallel]\n{layout}\n")
         clean = Trial(folder, sets, ranks)
         clean.run = folder / "clean"
@@ -174,7 +175,8 @@ def kills(options):
         trial.process = trial.start()
         killed = 0
         while trial.process.poll() is None and time.time() < end + 120:
-            if killed < 25 and trial.kill_one(choose, choose.random() * 0.4):
+            # Every other time after a new copy: three attempts without one would end the run.
+            if killed < 25 and trial.kill_one(choose, choose.random() * 0.4, steps=1 if killed % 2 else 8):
                 killed += 1
             elif killed >= 25:
                 time.sleep(0.1)
@@ -186,6 +188,10 @@ def kills(options):
                 "all_steps": metrics == list(range(1, steps + 1)),
                 "from": {name: sum(1 for one in ledger if one.get("from") == name) for name in ("start", "copies", "disk")},
                 "most_lost": max((one.get("lost_steps") or 0 for one in ledger), default=0)}
+        if not (line["same_bits"] and line["all_steps"]):
+            line["kept"] = str(path.parent / f"failed-{number}")
+            shutil.rmtree(line["kept"], ignore_errors=True)
+            shutil.move(folder, line["kept"])
         record(path, line)
         print(line, flush=True)
         done.append(line)

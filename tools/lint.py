@@ -3,9 +3,10 @@
 
     tools/lint.py [all | FILE…]
 
-A file that passed is not read again until it, a header of the project that it includes, or .clang-tidy changes
-(build/lint/passed). Each finding is printed once, however many files include the header that it is in. Exits with 1 if there
-are findings. JOBS is the number of processes.
+Sources that the build compiles as one are read as one: most of the time goes into the headers that they share. What passed
+is not read again until a source, a header of the project that it includes, or .clang-tidy changes (build/lint/passed). Each
+finding is printed once, however many sources include the header that it is in. Exits with 1 if there are findings. JOBS is
+the number of processes.
 """
 
 import concurrent.futures
@@ -22,6 +23,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/lint"
 # Options of g++ that clang rejects.
 FOREIGN = re.compile(r" -fschedule-insns| -fsched-pressure| --param ggc-min-heapsize=\d+")
+# Where clang-tidy reports findings: in the project's headers, and in the sources that a compiled file includes.
+REPORTED = r"/(src|tests|bench)/[^.]*\.(h|cpp)$"
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 FINDING = re.compile(r"^/\S+:\d+:\d+: (?:error|warning): ")
 
@@ -31,14 +34,21 @@ def output(*command):
 
 
 def commands():
-    """The command of each source of the build. There, no file is compiled together with others."""
+    """What the build compiles: for each file its command and the sources that it consists of."""
     subprocess.run(["cmake", "--preset", "lint"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     path = BUILD / "compile_commands.json"
     entries = json.loads(path.read_text())
     for entry in entries:
         entry["command"] = FOREIGN.sub("", entry["command"])
     path.write_text(json.dumps(entries, indent=1))
-    return {os.path.relpath(entry["file"], ROOT): shlex.split(entry["command"]) for entry in entries}
+    units = {}
+    for entry in entries:
+        file = entry["file"]
+        sources = [file]
+        if "/Unity/unity_" in file:
+            sources = [name.decode() for name in INCLUDE.findall(pathlib.Path(file).read_bytes())]
+        units[file] = (shlex.split(entry["command"]), [os.path.relpath(source, ROOT) for source in sources])
+    return units
 
 
 def changed():
@@ -55,7 +65,7 @@ def changed():
 
 
 class Digests:
-    """A digest of a file, the project's headers that it includes, and the settings."""
+    """A digest of sources, the project's headers that they include, and the settings."""
 
     def __init__(self):
         self.settings = (ROOT / ".clang-tidy").read_bytes()
@@ -70,11 +80,11 @@ class Digests:
         places = [[folder / name for folder in (file.parent, *folders)] for name in names]
         return content, [next((path for path in paths if path.is_file()), None) for paths in places]
 
-    def of(self, name, command):
+    def of(self, sources, command):
         folders = [pathlib.Path(word[2:]) for word in command if word.startswith("-I")]
         options = [word for word in command if word[:2] in ("-D", "-s")]
         digest = hashlib.sha256(self.settings + "\0".join(options).encode())
-        left, seen = [ROOT / name], set()
+        left, seen = [ROOT / source for source in sources], set()
         while left:
             file = left.pop()
             if file in seen:
@@ -87,9 +97,10 @@ class Digests:
 
 
 def check(name):
-    """The findings in a file and the headers that it includes."""
+    """The findings in a compiled file and what it includes of the project."""
     done = subprocess.run(
-        ["clang-tidy", "-p", str(BUILD), "--quiet", "--extra-arg=-Wno-unknown-warning-option", name],
+        ["clang-tidy", "-p", str(BUILD), "--quiet", f"--config-file={ROOT / '.clang-tidy'}", f"--header-filter={REPORTED}",
+         "--checks=-bugprone-suspicious-include", "--extra-arg=-Wno-unknown-warning-option", name],
         cwd=ROOT, capture_output=True, text=True)
     findings = []
     for line in done.stdout.splitlines():
@@ -111,18 +122,18 @@ def main():
         if not names:
             print("no source differs from main; to check all sources, run make lint FILES=all")
             return 0
-    known = commands()
+    units = commands()
     # Fuzzers and, without Arrow, its readers are not in this build.
-    outside = [name for name in names if name not in known]
+    outside = set(names) - {source for _, sources in units.values() for source in sources}
     if outside:
-        print(f"not in this build: {', '.join(outside)}")
-    names = [name for name in names if name in known]
+        print(f"not in this build: {', '.join(sorted(outside))}")
+    units = {file: unit for file, unit in units.items() if not set(names).isdisjoint(unit[1])}
     list_of_passed = BUILD / "passed"
     passed = set(list_of_passed.read_text().split()) if list_of_passed.exists() else set()
     digests = Digests()
-    left = {name: digests.of(name, known[name]) for name in names}
-    left = {name: digest for name, digest in left.items() if digest not in passed}
-    print(f"{len(names) - len(left)} of {len(names)} files passed before")
+    left = {file: digests.of(sources, command) for file, (command, sources) in units.items()}
+    left = {file: digest for file, digest in left.items() if digest not in passed}
+    print(f"{len(units) - len(left)} of {len(units)} compiled files passed before", flush=True)
     printed, failed = set(), 0
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", os.cpu_count()))) as pool:
         waiting = {pool.submit(check, name): name for name in left}
@@ -136,7 +147,7 @@ def main():
             if not findings:
                 with open(list_of_passed, "a") as file:
                     file.write(left[waiting[done]] + "\n")
-    print(f"{len(printed)} findings in {failed} of {len(left)} files")
+    print(f"{len(printed)} findings in {failed} of {len(left)} compiled files")
     return 1 if printed else 0
 
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <string>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "checkpoint/retention.h"
 #include "observe/lines.h"
+#include "train/copy_files.h"
 
 namespace strata::launch {
 namespace {
@@ -44,28 +44,6 @@ void each_object(std::string_view lines, const Visit& visit) {
 
 bool is_step(const Json& line) {
   return line.contains("step") && !line.contains("event");
-}
-
-// The newest step of which every rank that has copies here has one; -1: none.
-int64_t newest_copy(const Path& memory) {
-  std::map<int64_t, int64_t> newest_of;  // by rank
-  std::error_code error;
-  for (auto it = std::filesystem::directory_iterator(memory, error);
-       !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (!name.starts_with("copy-") || !name.ends_with(".json")) continue;
-    try {
-      const auto manifest = parse_json_or_discard<Json>(read_file(it->path()));
-      if (!manifest.is_object() || !manifest.contains("copy")) continue;
-      const Json& copy = manifest["copy"];
-      int64_t& newest = newest_of.try_emplace(step_in(copy, "rank"), -1).first->second;
-      newest = std::max(newest, step_in(copy, "step"));
-    } catch (const Error&) {  // a rank is replacing it
-    }
-  }
-  int64_t least = -1;
-  for (const auto& [rank, step] : newest_of) least = least < 0 ? step : std::min(least, step);
-  return least;
 }
 
 }  // namespace
@@ -159,7 +137,7 @@ int64_t newest_saved_step(const Path& run, const Path& memory) {
     newest = one.step;
     break;
   }
-  return std::max(newest, newest_copy(memory));
+  return std::max(newest, training::newest_copied_step(memory).value_or(-1));
 }
 
 }  // namespace strata::launch

@@ -91,13 +91,6 @@ constexpr size_t kCosts = 5;  // of which the median counts: one is longer where
 
 }  // namespace
 
-std::optional<int64_t> newest_copy(const Path& run) {
-  std::optional<int64_t> newest;
-  for (const FoundCopy& copy : list_copies(memory_folder(run)))
-    if (copy.content) newest = std::max(newest.value_or(0), copy.content->step);
-  return newest;
-}
-
 Copies::Copies(FileSystem& files, const Path& run, const RunInputs& inputs, const program::Executor& executor,
                const CopyPlan& plan)
     : files_(files),

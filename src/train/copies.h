@@ -22,10 +22,6 @@
 
 namespace strata::training {
 
-// The step of the newest copy in this host's memory that is complete; nullopt: there is none. Other hosts'
-// copies of the same step may be incomplete.
-std::optional<int64_t> newest_copy(const Path& run);
-
 // What a damaged copy is reported as.
 struct CopyDamage {
   int64_t step = 0;  // 0: not known

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <system_error>
 #include <utility>
 
@@ -115,6 +116,18 @@ std::vector<FoundCopy> list_copies(const Path& folder) {
   std::sort(found.begin(), found.end(),
             [](const FoundCopy& a, const FoundCopy& b) { return a.manifest < b.manifest; });
   return found;
+}
+
+std::optional<int64_t> newest_copied_step(const Path& folder) {
+  std::map<int64_t, int64_t> newest_of;  // by rank
+  for (const FoundCopy& copy : list_copies(folder)) {
+    if (!copy.content) continue;
+    int64_t& newest = newest_of.try_emplace(copy.rank, copy.content->step).first->second;
+    newest = std::max(newest, copy.content->step);
+  }
+  std::optional<int64_t> least;
+  for (const auto& [rank, step] : newest_of) least = std::min(least.value_or(step), step);
+  return least;
 }
 
 bool has_copies(const Path& folder) {

@@ -54,6 +54,8 @@ struct FoundCopy {
 };
 // All of them, by rank. Empty if there is no such folder.
 std::vector<FoundCopy> list_copies(const Path& folder);
+// The newest step of which every rank with complete copies in the folder has one; nullopt: there are none.
+std::optional<int64_t> newest_copied_step(const Path& folder);
 // Whether it has files of copies, complete or not.
 bool has_copies(const Path& folder);
 // The name of the first value whose checksum differs, or "manifest"; nullopt: the copy is intact.

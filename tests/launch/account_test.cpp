@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "fixtures/scratch_folder.h"
+#include "train/copy_files.h"
 
 namespace strata::launch {
 namespace {
@@ -108,7 +109,10 @@ TEST(Account, FindsTheNewestSavedStep) {
   EXPECT_EQ(newest_saved_step(folder.path(), memory), 10) << "the newer one is not complete";
   std::filesystem::create_directories(memory);
   const auto copy = [&](const char* name, int rank, int at) {
-    put_file(memory / name, dump_json(Line{{"checksum", ""}, {"copy", {{"rank", rank}, {"step", at}}}}));
+    training::CopyManifest manifest;
+    manifest.rank = rank;
+    manifest.step = at;
+    put_file(memory / name, training::to_json(manifest));
   };
   copy("copy-00000-0.json", 0, 30);
   copy("copy-00000-1.json", 0, 35);

@@ -100,7 +100,7 @@ TEST_P(RunWithCopies, ContinuesFromTheNewestStepWithTheSameBits) {
         EXPECT_EQ(copied("run", rank).front(), copy) << what;
       }
     }
-    EXPECT_EQ(newest_copy(tiny_.folder("run")).value_or(0), copy);
+    EXPECT_EQ(newest_copied_step(memory("run")).value_or(0), copy);
     train("run", kCopies);
     EXPECT_EQ(began("run"), copy == 0       ? "start"
                             : copy >= saved ? "copies " + std::to_string(copy)

@@ -9,6 +9,8 @@
 #include "checkpoint/checkpoint.h"
 #include "fixtures/tiny_program.h"
 #include "fixtures/tiny_run.h"
+#include "train/copy_files.h"
+#include "train/memory_folder.h"
 #include "train/snapshots.h"
 
 namespace strata::training {
@@ -46,6 +48,42 @@ TEST(FlippedBits, OfSnapshotsAreAllFound) {
   EXPECT_FALSE(snapshots.damaged_value(3));
 }
 
+// Flips a bit in place. Called again, it takes that back.
+void flip_in(const Path& file, uint64_t at) {
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  const auto byte = static_cast<std::streamoff>((at >> 8) % std::filesystem::file_size(file));
+  stream.seekg(byte);
+  const auto flipped = static_cast<char>(stream.get() ^ (1 << (at >> 61)));
+  stream.seekp(byte);
+  stream.put(flipped);
+}
+
+TEST(FlippedBits, OfCopiesAreAllFound) {
+  const TinyRun tiny;
+  RunOptions options{.config = tiny.config({"training.steps=4", "recovery.copies=\"2 steps\"",
+                                            "checkpoint.interval=\"never\"", "parallel.shard=2"})};
+  options.observer.log = [](LogLevel, std::string_view) {};
+  options.observer.step = [](const StepRecord& record) {
+    if (record.step == 4) throw WorldError("[test] killed");
+  };
+  EXPECT_THROW(train_on_threads(options, 2, [] { return false; }), WorldError);
+  const Path memory = memory_folder(tiny.folder());
+  const std::vector<FoundCopy> copies = list_copies(memory);
+  ASSERT_GE(copies.size(), 2u);
+  const auto damaged = [&](size_t i) { return damage_of(list_copies(memory)[i]).has_value(); };
+  for (int i = 0; i < kStored; ++i) {
+    const uint64_t at = draw(5, i);
+    const size_t chosen = at % copies.size();
+    // A tenth of them in the manifest.
+    const Path& file = i % 10 == 0 ? copies[chosen].manifest : copies[chosen].data;
+    flip_in(file, at);
+    EXPECT_TRUE(damaged(chosen)) << file << ", draw " << at;
+    flip_in(file, at);
+  }
+  for (size_t i = 0; i < copies.size(); ++i) EXPECT_FALSE(damaged(i)) << i;
+  remove_memory_folder(tiny.folder());
+}
+
 TEST(FlippedBits, OfCheckpointsAreAllFound) {
   const TinyRun tiny;
   tiny.train({"training.steps=2", "checkpoint.interval=\"2 steps\""});
@@ -58,17 +96,9 @@ TEST(FlippedBits, OfCheckpointsAreAllFound) {
     const uint64_t at = draw(2, i);
     // Half of them in any file, half in the largest.
     const Path& file = i % 2 == 0 ? files[at % files.size()] : checkpoint / "optimizer.safetensors";
-    std::string content = read_file(file);
-    const size_t byte = (at >> 8) % content.size();
-    const auto flipped = static_cast<char>(content[byte] ^ (1 << (at >> 61)));
-    const auto write = [&](char value) {
-      std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
-      stream.seekp(static_cast<std::streamoff>(byte));
-      stream.put(value);
-    };
-    write(flipped);
-    EXPECT_FALSE(checkpoint::verify_checkpoint(checkpoint).empty()) << file << ", byte " << byte;
-    write(content[byte]);
+    flip_in(file, at);
+    EXPECT_FALSE(checkpoint::verify_checkpoint(checkpoint).empty()) << file << ", draw " << at;
+    flip_in(file, at);
   }
   EXPECT_TRUE(checkpoint::verify_checkpoint(checkpoint).empty());
 }
