@@ -78,8 +78,9 @@ std::string predictions_text(const RunPricer& pricer, std::span<const PublishedR
     }
     const StepTime& step = priced.step;
     out += fmt::format(
-        "{}: {:.3g} s ({:.3g} to {:.3g}): compute {:.3g}, bubble {:.3g}, exposed {:.3g} (tensor {:.3g}, context "
-        "{:.3g}, expert {:.3g}, pipeline {:.3g}, data {:.3g}), optimizer {:.3g}, fixed {:.3g}; memory {:.1f} GB\n",
+        "{}: {:.3g} s ({:.3g} to {:.3g}): compute {:.3g}, bubble {:.3g}, exposed {:.3g} (tensor {:.3g}, "
+        "context {:.3g}, expert {:.3g}, pipeline {:.3g}, data {:.3g}), optimizer {:.3g}, fixed {:.3g}; "
+        "memory {:.1f} GB\n",
         run.id, step.total(), priced.step_low, priced.step_high, step.compute(), step.bubble, step.exposed(),
         step.tensor, step.context, step.expert, step.pipeline, step.data, step.optimizer, step.fixed,
         priced.memory_gb);

@@ -1,7 +1,8 @@
 // Time of collectives among a group of ranks that may span hosts.
 //
-// Clusters are taken as two levels: the largest domain with a size (NVLink, xGMI, …) and the network between
-// domains. Ranks of a group are `stride` devices apart, as tensor ranks are neighbours and data ranks are not.
+// Clusters are taken as two levels: the largest domain with a size (NVLink, xGMI, …) and the network
+// between domains. Ranks of a group are `stride` devices apart: tensor ranks are neighbours, data ranks are
+// not.
 #pragma once
 
 #include <cstdint>

@@ -72,12 +72,11 @@ TEST_F(CliTest, MistypedAndLaterVerbs) {
   EXPECT_TRUE(contains(typo.err, "perhaps \"config\"")) << typo.err;
   EXPECT_TRUE(typo.out.empty());
   EXPECT_TRUE(contains(run("config shwo x").err, "perhaps \"show\""));
-  const Outcome later = run("simulate cluster.toml");
+  const Outcome later = run("plan llama3-8b");
   EXPECT_EQ(later.code, 2);
   EXPECT_TRUE(contains(later.err, "not yet")) << later.err;
-  for (const char* verb :
-       {"plan llama3-8b", "simulate r.toml --cluster c", "simulate --runs f.csv --json", "scale",
-        "watch x --port 1 --steer --tui", "runs", "compare a b --html f", "sweep s.toml"}) {
+  for (const char* verb : {"plan llama3-8b", "scale", "watch x --port 1 --steer --tui", "runs",
+                           "compare a b --html f", "sweep s.toml"}) {
     const Outcome reserved = run(verb);
     EXPECT_EQ(reserved.code, 2) << verb;
     EXPECT_TRUE(contains(reserved.err, "not yet") && reserved.out.empty()) << verb << reserved.err;

@@ -97,8 +97,8 @@ TEST(PriceRuns, ReadsNoResultAndNoName) {
   }
 }
 
-// The bars: step time 15 % in the mean and 30 % for nine of ten rows, groups of ten or more 20 %, memory 10 %, on
-// rows that the fit did not use; intervals that contain 80 to 97 % of them, at most 30 % wide.
+// The bars, on rows that the fit did not use: step time 15 % in the mean and 30 % for nine of ten, groups of
+// ten or more 20 %; intervals at most 30 % wide that contain 80 to 97 % of them. Memory 10 %.
 TEST(PriceRuns, HeldOutRowsMeetTheBars) {
   const RunPricer pricer = builtin_pricer();
   const std::vector<PublishedRun> runs = read_runs(kFile);
