@@ -264,6 +264,21 @@ Residuals without(const Profiles& assumed, std::span<const FitRow* const> all,
   return out;
 }
 
+// The mean error of each of `times` other choices of rows, by hashes with another seed.
+std::vector<double> errors_of_other_choices(const Profiles& assumed, const FitTable& table, uint64_t times) {
+  std::vector<double> out;
+  for (uint64_t seed = 1; seed <= times; ++seed) {
+    FitTable other = table;
+    std::stable_sort(other.rows.begin(), other.rows.end(), [&](const FitRow& a, const FitRow& b) {
+      return hash64(&a.hash, sizeof a.hash, seed) < hash64(&b.hash, sizeof b.hash, seed);
+    });
+    const std::vector<const FitRow*> used = rows_to_fit(other);
+    const Profiles profiles = fit_profiles(assumed, used);
+    out.push_back(accuracy_on("", rows_except(all_rows(other), used), profiles).mean);
+  }
+  return out;
+}
+
 void append(std::vector<double>& to, const std::vector<double>& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
@@ -430,6 +445,7 @@ FitResult fit_and_validate(const RunPricer& pricer, std::span<const PublishedRun
   FitResult out;
   const RunPricer priced = pricer.with(profiles);
   out.report = validate(priced, runs);
+  out.report.other_quarters = accuracy_of("other quarters", errors_of_other_choices(assumed, table, 20));
   out.report.cross_validated = accuracy_of("five folds", std::move(folds.errors));
   out.report.left_out = std::move(left_out);
   out.profiles = std::move(profiles);

@@ -64,6 +64,7 @@ struct FitReport {
   int64_t fitted_rows = 0, held_out_rows = 0, constants = 0;
   Accuracy held_out;
   Accuracy cross_validated;        // five folds of all rows, in the order of the hash
+  Accuracy other_quarters;         // mean errors of the rows left by 20 other choices of the fit's rows
   Accuracy baseline;               // of each stack's median MFU, over the rows not fitted
   std::vector<Accuracy> stacks;    // rows not fitted
   std::vector<Accuracy> groups;    // dense, MoE, fp8, AMD, TPU, chips

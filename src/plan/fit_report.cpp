@@ -34,6 +34,10 @@ std::string to_text(const FitReport& report) {
   out +=
       fmt::format("\n90 % intervals contain {:.0f} % of the rows not fitted; median half-width {:.0f} %.\n",
                   100 * report.inside, 100 * report.median_width);
+  if (report.other_quarters.rows > 0)
+    out += fmt::format("Mean error after {} other choices of the quarter: {:.1f} %, at most {:.1f} %.\n",
+                       report.other_quarters.rows, 100 * report.other_quarters.mean,
+                       100 * report.other_quarters.worst);
   out += table_of("stack", report.stacks);
   out += table_of("group", report.groups);
   out += table_of("stack left out of the fit", report.left_out);
