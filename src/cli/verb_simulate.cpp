@@ -31,7 +31,7 @@ void price_table(const SimulateOptions& options) {
     print_out("{}", predictions_text(pricer, runs));
     return;
   }
-  const planning::FitReport report = validate(pricer, runs);
+  const planning::ProfileReport report = validate(pricer, runs);
   print_out("{}{}", to_text(report), skipped_text(report));
 }
 

@@ -181,7 +181,7 @@ std::vector<Accuracy> grouped(std::span<const FitRow* const> rows, const Profile
   return out;
 }
 
-void add_memory(FitReport& report, const RunPricer& pricer, std::span<const PublishedRun> runs) {
+void add_memory(ProfileReport& report, const RunPricer& pricer, std::span<const PublishedRun> runs) {
   std::vector<double> errors;
   for (const PublishedRun& run : runs) {
     if (!run.memory_gb) continue;
@@ -192,12 +192,12 @@ void add_memory(FitReport& report, const RunPricer& pricer, std::span<const Publ
 }
 
 // Everything except the fits without a part of the rows.
-FitReport report_of(const RunPricer& pricer, const FitTable& table, std::span<const FitRow* const> fitted,
-                    std::span<const PublishedRun> runs) {
+ProfileReport report_of(const RunPricer& pricer, const FitTable& table, std::span<const FitRow* const> fitted,
+                        std::span<const PublishedRun> runs) {
   const Profiles& profiles = pricer.profiles();
   const std::vector<const FitRow*> all = all_rows(table);
   const std::vector<const FitRow*> rest = rows_except(all, fitted);
-  FitReport out;
+  ProfileReport out;
   out.fitted_rows = static_cast<int64_t>(fitted.size());
   out.held_out_rows = static_cast<int64_t>(rest.size());
   out.constants = fitted_constants(profiles);
@@ -261,6 +261,21 @@ Residuals without(const Profiles& assumed, std::span<const FitRow* const> all,
   }
   Residuals out;
   add_residuals(out, tested, fit_profiles(assumed, used));
+  return out;
+}
+
+// The mean error of each of `times` other choices of rows, by hashes with another seed.
+std::vector<double> errors_of_other_choices(const Profiles& assumed, const FitTable& table, uint64_t times) {
+  std::vector<double> out;
+  for (uint64_t seed = 1; seed <= times; ++seed) {
+    FitTable other = table;
+    std::stable_sort(other.rows.begin(), other.rows.end(), [&](const FitRow& a, const FitRow& b) {
+      return hash64(&a.hash, sizeof a.hash, seed) < hash64(&b.hash, sizeof b.hash, seed);
+    });
+    const std::vector<const FitRow*> used = rows_to_fit(other);
+    const Profiles profiles = fit_profiles(assumed, used);
+    out.push_back(accuracy_on("", rows_except(all_rows(other), used), profiles).mean);
+  }
   return out;
 }
 
@@ -380,7 +395,7 @@ Accuracy accuracy_of(std::string group, std::vector<double> errors) {
   return out;
 }
 
-FitReport validate(const RunPricer& pricer, std::span<const PublishedRun> runs) {
+ProfileReport validate(const RunPricer& pricer, std::span<const PublishedRun> runs) {
   const FitTable table = fit_table(pricer, runs);
   const std::vector<uint64_t>& used = pricer.profiles().fit_rows;
   std::vector<const FitRow*> fitted;
@@ -430,6 +445,7 @@ FitResult fit_and_validate(const RunPricer& pricer, std::span<const PublishedRun
   FitResult out;
   const RunPricer priced = pricer.with(profiles);
   out.report = validate(priced, runs);
+  out.report.other_quarters = accuracy_of("other quarters", errors_of_other_choices(assumed, table, 20));
   out.report.cross_validated = accuracy_of("five folds", std::move(folds.errors));
   out.report.left_out = std::move(left_out);
   out.profiles = std::move(profiles);

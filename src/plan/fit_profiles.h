@@ -60,10 +60,11 @@ struct Accuracy {
 };
 Accuracy accuracy_of(std::string group, std::vector<double> errors);
 
-struct FitReport {
+struct ProfileReport {
   int64_t fitted_rows = 0, held_out_rows = 0, constants = 0;
   Accuracy held_out;
   Accuracy cross_validated;        // five folds of all rows, in the order of the hash
+  Accuracy other_quarters;         // mean errors of the rows left by 20 other choices of the fit's rows
   Accuracy baseline;               // of each stack's median MFU, over the rows not fitted
   std::vector<Accuracy> stacks;    // rows not fitted
   std::vector<Accuracy> groups;    // dense, MoE, fp8, AMD, TPU, chips
@@ -76,16 +77,16 @@ struct FitReport {
 
 struct FitResult {
   Profiles profiles;
-  FitReport report;
+  ProfileReport report;
 };
 // The committed fit: constants, then intervals from the residuals of rows that were not fitted.
 FitResult fit_and_validate(const RunPricer& pricer, std::span<const PublishedRun> runs, std::string date);
 // The error of the pricer's profiles on the rows with results that their fit did not use.
-FitReport validate(const RunPricer& pricer, std::span<const PublishedRun> runs);
+ProfileReport validate(const RunPricer& pricer, std::span<const PublishedRun> runs);
 
 // Markdown tables of the errors, then the rows without a comparison, each with the reason.
-std::string to_text(const FitReport& report);
-std::string skipped_text(const FitReport& report);
+std::string to_text(const ProfileReport& report);
+std::string skipped_text(const ProfileReport& report);
 
 // For each row the step with its interval and parts, the memory, the MFU in each convention and the
 // assumptions, or why it is not priced.

@@ -10,7 +10,7 @@ namespace {
 constexpr double kMostOfALink = 0.8;
 constexpr double kNcclStart = 20e-6;  // s, of one collective (A100 and H100 hosts)
 constexpr double kHopInside = 3.4e-6;
-constexpr double kHopBetween = 9.6e-6 * 1.9;
+constexpr double kHopBetween = 9.6e-6 * 1.9 * 1.6;
 constexpr double kTreeHopBetween = 50e-6;
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Time of collectives among a group of ranks that may span hosts.
 //
-// Clusters are taken as two levels: the largest domain with a size (NVLink, xGMI, …) and the network between
-// domains. Ranks of a group are `stride` devices apart, as tensor ranks are neighbours and data ranks are not.
+// Clusters are taken as two levels: the largest domain with a size (NVLink, xGMI, …) and the network
+// between domains. Ranks of a group are `stride` devices apart: tensor ranks are neighbours, data ranks are
+// not.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,9 @@ class GroupNetwork {
   // level decides. Without latency.
   double gather_seconds(const RankGroup& group, double bytes) const;
   // One hop for each rank of a ring: NCCL's hardware latency of the Simple protocol, 3.4 us over NVLink and
-  // 9.6 us over the network, the latter x 1.9 in rings across nodes (tuning.cc).
+  // 9.6 us over the network, the latter x 1.9 in rings across nodes (tuning.cc) and x 1.6, as published runs
+  // with many small collectives over 32 hosts or more suggest (ZeRO-3 of Megatron-LM SC21, nanotron on 512
+  // GPUs; set on three rows, 2026-11-26).
   double ring_latency(const RankGroup& group) const;
   // A tree all-reduce: 2 log2(domains) hops of 50 us between and one of 3.4 us for each rank inside a domain.
   double tree_latency(const RankGroup& group) const;

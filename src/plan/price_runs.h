@@ -58,8 +58,8 @@ RunPricer builtin_pricer();
 // "skipped"}: numbers or null, and null or the reason. One line.
 std::string to_json(const PricedRun& run);
 
-// Seconds of the step that the row publishes: published_step_seconds(), else from tflops_per_gpu or mfu by the
-// convention of its stack and flags; nothing if the flags doubt the figure.
+// Seconds of the step that the row publishes: published_step_seconds(), else from tflops_per_gpu or mfu by
+// the convention of its flags; nothing if the flags doubt the figure.
 std::optional<double> published_seconds(const PublishedRun& run, const RunPricer::Located& located);
 
 }  // namespace strata::planning

@@ -20,7 +20,7 @@ std::string table_of(const std::string& first, const std::vector<Accuracy>& rows
 
 }  // namespace
 
-std::string to_text(const FitReport& report) {
+std::string to_text(const ProfileReport& report) {
   std::string out =
       fmt::format("Step time: {} constants fitted on {} rows, tested on the other {} complete rows.\n",
                   report.constants, report.fitted_rows, report.held_out_rows);
@@ -34,13 +34,17 @@ std::string to_text(const FitReport& report) {
   out +=
       fmt::format("\n90 % intervals contain {:.0f} % of the rows not fitted; median half-width {:.0f} %.\n",
                   100 * report.inside, 100 * report.median_width);
+  if (report.other_quarters.rows > 0)
+    out += fmt::format("Mean error after {} other choices of the quarter: {:.1f} %, at most {:.1f} %.\n",
+                       report.other_quarters.rows, 100 * report.other_quarters.mean,
+                       100 * report.other_quarters.worst);
   out += table_of("stack", report.stacks);
   out += table_of("group", report.groups);
   out += table_of("stack left out of the fit", report.left_out);
   return out;
 }
 
-std::string skipped_text(const FitReport& report) {
+std::string skipped_text(const ProfileReport& report) {
   if (report.skipped.empty()) return "";
   std::string out = "\n| row without a comparison | reason |\n| --- | --- |\n";
   for (const Unpriced& row : report.skipped) out += fmt::format("| {} | {} |\n", row.run->id, row.reason);
@@ -78,8 +82,9 @@ std::string predictions_text(const RunPricer& pricer, std::span<const PublishedR
     }
     const StepTime& step = priced.step;
     out += fmt::format(
-        "{}: {:.3g} s ({:.3g} to {:.3g}): compute {:.3g}, bubble {:.3g}, exposed {:.3g} (tensor {:.3g}, context "
-        "{:.3g}, expert {:.3g}, pipeline {:.3g}, data {:.3g}), optimizer {:.3g}, fixed {:.3g}; memory {:.1f} GB\n",
+        "{}: {:.3g} s ({:.3g} to {:.3g}): compute {:.3g}, bubble {:.3g}, exposed {:.3g} (tensor {:.3g}, "
+        "context {:.3g}, expert {:.3g}, pipeline {:.3g}, data {:.3g}), optimizer {:.3g}, fixed {:.3g}; "
+        "memory {:.1f} GB\n",
         run.id, step.total(), priced.step_low, priced.step_high, step.compute(), step.bubble, step.exposed(),
         step.tensor, step.context, step.expert, step.pipeline, step.data, step.optimizer, step.fixed,
         priced.memory_gb);

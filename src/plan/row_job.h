@@ -39,10 +39,11 @@ struct RowJob {
   std::vector<std::string> assumptions;  // values that the row does not publish
   std::string skipped;                   // why it cannot be priced; empty: it can
 };
-// Columns without a value (priced_columns()) and values that contradict each other make `skipped`. Experts and
-// latent attention are those of the architecture if the row's model is known by name. Otherwise the parameter
-// counts determine whether the MLP is gated, whether the head is tied, and for rows with experts their number and
-// how many process a token (all layers with experts of width `ffn`). Reads no result of the row.
+// Columns without a value (priced_columns()), invalid cells and values that contradict each other make
+// `skipped`. Experts and latent attention are those of the architecture if the row's model is known by name.
+// Otherwise the parameter counts determine whether the MLP is gated, whether the head is tied, and for rows
+// with experts their number and how many process a token (all layers with experts of width `ffn`). Reads no
+// result of the row.
 RowJob job_of(const PublishedRun& run, const StackProfile& stack, const std::vector<Architecture>& known);
 
 }  // namespace strata::planning

@@ -64,7 +64,7 @@ struct StackProfile {
   double selective_attention = 0;
   double selective_kept = 1;  // share of a layer's activations that remain
   Recompute default_recompute = Recompute::kNone;
-  // Runs without a published value recompute what does not fit (whole layers). Other stacks may offload instead.
+  // Runs without a published value recompute whole layers until they fit. Other stacks may offload instead.
   bool recomputes_to_fit = false;
   bool dropout = false;     // keeps masks: 34 instead of 32 bytes (arXiv 2205.05198)
   double logit_bytes = 10;  // for each logit, at the peak of the loss

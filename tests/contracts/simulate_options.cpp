@@ -5,7 +5,7 @@
 namespace strata::contracts {
 namespace {
 
-// A published run of NVIDIA's benchmarks (Llama 3.1 70B on 64 H100, 14.72 s a step), and one without a micro-batch.
+// A published run of NVIDIA's benchmarks: Llama 3.1 70B on 64 H100, 14.72 s a step.
 constexpr const char* kColumns =
     "id,params_total_B,params_active_B,layers,hidden,heads,kv_heads,ffn,vocab,seq_len,global_batch_tokens,gpu,"
     "num_gpus,stack,tp,pp,vpp,cp,micro_batch,precision";

@@ -121,7 +121,7 @@ TEST(Layout, BubbleAndActivationsOfSchedules) {
   // Goldens of the reference: p 8, m 64.
   EXPECT_NEAR(bubble({.pipeline = 8, .micro_batches = 64}), 0.0986, 0.0001);
   EXPECT_NEAR(bubble({.pipeline = 8, .virtual_stages = 3, .micro_batches = 64}), 0.0352, 0.0001);
-  // pipeline_schedules.md §2 for 8 stages and 32 micro-batches: bubbles in units of a third of a micro-batch.
+  // pipeline_schedules.md §2 for 8 stages and 32 micro-batches, in units of a third of a micro-batch.
   const auto units = [](PipelineSchedule schedule, int64_t v) {
     return 3 * bubble_units({.pipeline = 8, .virtual_stages = v, .micro_batches = 32, .schedule = schedule});
   };

@@ -97,12 +97,12 @@ TEST(PriceRuns, ReadsNoResultAndNoName) {
   }
 }
 
-// The bars: step time 15 % in the mean and 30 % for nine of ten rows, groups of ten or more 20 %, memory 10 %, on
-// rows that the fit did not use; intervals that contain 80 to 97 % of them, at most 30 % wide.
+// The bars, on rows that the fit did not use: step time 15 % in the mean and 30 % for nine of ten, groups of
+// ten or more 20 %; intervals at most 30 % wide that contain 80 to 97 % of them. Memory 10 %.
 TEST(PriceRuns, HeldOutRowsMeetTheBars) {
   const RunPricer pricer = builtin_pricer();
   const std::vector<PublishedRun> runs = read_runs(kFile);
-  const FitReport report = validate(pricer, runs);
+  const ProfileReport report = validate(pricer, runs);
   EXPECT_EQ(report.fitted_rows + report.held_out_rows, 207);
   EXPECT_LE(report.held_out.mean, 0.15);
   EXPECT_LE(report.held_out.p90, 0.30);

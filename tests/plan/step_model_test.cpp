@@ -180,8 +180,8 @@ TEST(MemoryModel, ShardingAndRecomputationSaveMemory) {
   EXPECT_LT(total(), before);
 }
 
-// Guide 3 with the bytes that its formula lacks: 1236 tokens a GPU for each gather round at which three gathers
-// of 2 bytes over 8 NICs of 50 GB/s take as long as the computation at half of 989 TFLOP/s.
+// Guide 3 with the bytes that its formula lacks: at 1236 tokens a GPU in each gather round, three gathers of
+// 2 bytes over 8 NICs of 50 GB/s take as long as the computation at half of 989 TFLOP/s.
 TEST(GroupNetwork, FsdpCrossover) {
   const GroupNetwork network(cluster("h100-sxm"));
   const double parameters = 70e9;
@@ -266,8 +266,8 @@ TEST(StepModel, TensorRanksBeyondTheHostAreSlow) {
   EXPECT_NEAR(rate(32, 90) / inside, 93.0 / 280, 0.15);
 }
 
-// Guide 1: the experts' all-to-all of a 24-layer DeepSeek-V3 on MI325X takes 10 % of the step within a host, and
-// with plain all-to-all about half of it over four hosts.
+// Guide 1: the all-to-all of a 24-layer DeepSeek-V3 on MI325X takes 10 % of the step within a host, and about
+// half of it over four hosts without deduplication.
 TEST(StepModel, ExpertRanksBeyondTheHostAreSlow) {
   ModelShape shape = find_architecture(builtin_architectures(), "DeepSeek-V3")->shape;
   shape.layers = 24;
