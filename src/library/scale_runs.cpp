@@ -28,13 +28,8 @@ struct RunFacts {
   bool finished = false, mixture = false;
 };
 
-// Steps over which training losses are averaged.
-size_t smoothing_window(size_t steps) {
-  return std::clamp<size_t>(steps / 20, 10, 100);
-}
-
 double mean_of_last(std::span<const double> losses) {
-  const size_t window = smoothing_window(losses.size());
+  const size_t window = std::clamp<size_t>(losses.size() / 20, 1, 100);
   double sum = 0.0;
   size_t count = 0;
   for (size_t i = losses.size() - std::min(losses.size(), window); i < losses.size(); ++i) {
@@ -93,7 +88,7 @@ RunFacts facts_of(const Path& folder) {
   out.curve.params = out.params;
   const auto tokens = run.metrics.column("tokens");
   const std::vector<double> losses =
-      observe::smoothed(run.metrics.column("loss"), smoothing_window(tokens.size()));
+      observe::smoothed(run.metrics.column("loss"), std::clamp<size_t>(tokens.size() / 20, 1, 100));
   for (size_t i = 0; i < std::min(tokens.size(), losses.size()); ++i) {
     const bool ascends = out.curve.tokens.empty() || tokens[i] > out.curve.tokens.back();
     if (!(tokens[i] > 0) || !ascends || !std::isfinite(losses[i])) continue;

@@ -63,12 +63,20 @@ RunRisk risk_of(const ClusterSpec& cluster, const RunWork& work, double save, ui
   out.mttf = mttf_of(cluster, work.devices);
   out.failures = {.mttf = out.mttf.seconds(), .restart = cluster.restart.value, .save = save};
   const double useful = work.useful_hours.value / static_cast<double>(work.devices) * 3600;
-  out.interval = std::min(best_interval(out.failures), useful);
+  const auto plan = [&](FailureModel model, double& interval) {
+    interval = best_interval(model);
+    if (interval >= useful) {  // one interval: the run ends with its only save, which blocks no step
+      interval = useful;
+      model.save = 0.0;
+    }
+    return model;
+  };
+  const FailureModel planned = plan(out.failures, out.interval);
   out.young = young_interval(save, out.failures.mttf);
   out.daly = daly_interval(save, out.failures.mttf);
   out.availability = availability_interval(save, out.failures.mttf, out.failures.restart);
-  out.ettr = ettr(out.failures, out.interval);
-  out.ettr_linear = ettr_linear(out.failures, out.interval);
+  out.ettr = ettr(planned, out.interval);
+  out.ettr_linear = ettr_linear(planned, out.interval);
   if (out.ettr < kLeastEttr) {
     throw ConfigError(
         "[--gpus] found {} devices that fail every {:.3g} s, saves of {:.3g} s and restarts of {:.3g} s: less than "
@@ -82,7 +90,9 @@ RunRisk risk_of(const ClusterSpec& cluster, const RunWork& work, double save, ui
   FailureModel background = out.failures;
   background.save = std::min(save, kBackgroundSave);
   out.background_save = background.save;
-  out.background_ettr = ettr(background, std::min(best_interval(background), useful));
+  double background_interval = 0.0;
+  background = plan(background, background_interval);
+  out.background_ettr = ettr(background, background_interval);
   return out;
 }
 

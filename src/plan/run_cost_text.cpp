@@ -63,15 +63,20 @@ void cost_row(std::string& text, std::string_view name, std::string value) {
 
 void risk_text(const RunCost& run, std::string& text) {
   const RunRisk& risk = run.risk;
+  const bool fails = std::isfinite(risk.mttf.seconds());
   cost_row(text, "failures",
-           fmt::format("every {} ({}, {})", wall_text(risk.mttf.seconds() / 3600),
+           fmt::format("{} ({}, {})",
+                       fails ? "every " + wall_text(risk.mttf.seconds() / 3600) : std::string("none"),
                        risk.mttf.measured ? "measured jobs" : "by hosts", risk.mttf.source));
   cost_row(text, "checkpoint",
            fmt::format("{}, {} to save, {} to restart", human_bytes(run.storage.checkpoint_bytes),
                        pause_text(risk.failures.save), pause_text(risk.failures.restart)));
-  cost_row(text, "best interval",
-           fmt::format("{}; Young {}, Daly {}, with recovery {}", pause_text(risk.interval),
-                       pause_text(risk.young), pause_text(risk.daly), pause_text(risk.availability)));
+  std::string interval = pause_text(risk.interval);
+  if (fails) {
+    interval += fmt::format("; Young {}, Daly {}, with recovery {}", pause_text(risk.young),
+                            pause_text(risk.daly), pause_text(risk.availability));
+  }
+  cost_row(text, "best interval", interval);
   cost_row(
       text, "ETTR",
       fmt::format("{:.3f} by formula, {:.3f} simulated with {:.3g} failures a run, {:.3f} to first order",
@@ -170,15 +175,15 @@ CostJson json_of_interval(const Interval& interval) {
 }
 
 CostJson json_of(const RunRisk& risk) {
-  return {{"mttf_s", risk.mttf.seconds()},
+  return {{"mttf_s", json_number_or_null(risk.mttf.seconds())},
           {"mttf_source", risk.mttf.source},
-          {"mttf_by_hosts_s", risk.mttf.formula},
+          {"mttf_by_hosts_s", json_number_or_null(risk.mttf.formula)},
           {"restart_s", risk.failures.restart},
           {"save_s", risk.failures.save},
           {"interval_s", risk.interval},
-          {"young_s", risk.young},
-          {"daly_s", risk.daly},
-          {"availability_s", risk.availability},
+          {"young_s", json_number_or_null(risk.young)},
+          {"daly_s", json_number_or_null(risk.daly)},
+          {"availability_s", json_number_or_null(risk.availability)},
           {"ettr", risk.ettr},
           {"goodput", risk.ettr},
           {"ettr_first_order", risk.ettr_linear},

@@ -172,19 +172,23 @@ std::string to_text(const ScaleAnswer& answer) {
 }
 
 std::string table_of(std::span<const ScaleAnswer> answers) {
-  std::string text = fmt::format("{:<17}{:>10}{:>10}{:>8}{:>9}  {:<22}{}\n", "law", "params", "tokens", "D/N",
+  std::string text = fmt::format("{:<17}{:>10}{:>10}{:>9}{:>9}  {:<22}{}\n", "law", "params", "tokens", "D/N",
                                  "loss", "90 % interval", "corrected by");
   for (const ScaleAnswer& answer : answers) {
     const Interval& interval =
         answer.uncertain == ScaleAnswer::Uncertain::kTokens ? answer.tokens : answer.params;
+    const bool given = answer.uncertain == ScaleAnswer::Uncertain::kNeither;
     const std::string range =
         interval.high > interval.low
             ? fmt::format("{} to {}", short_amount(interval.low), short_amount(interval.high))
-            : "not published";
-    text += fmt::format("{:<17}{:>10}{:>10}{:>8.3g}{:>9}  {:<22}{}\n", answer.law,
+        : given ? "both sizes are given"
+                : "not published";
+    text += fmt::format("{:<17}{:>10}{:>10}{:>9.4g}{:>9}  {:<22}{}\n", answer.law,
                         short_amount(answer.params.value), short_amount(answer.tokens.value),
                         answer.tokens.value / answer.params.value, loss_text(answer.loss), range,
                         find_allocation_law(answer.law).corrected_by);
+    text.erase(text.find_last_not_of(" \n") + 1);  // an empty last column
+    text += '\n';
   }
   return text;
 }

@@ -28,6 +28,8 @@ TEST_F(OutputTest, EveryVerbReportsAFullDisk) {
         "",
         "presets",
         "presets --json",
+        "scale --flops 1e21",
+        "plan --check-claims",
         "config show run.toml",
         "config show run.toml --json",
         "config schema",

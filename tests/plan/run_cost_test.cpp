@@ -151,6 +151,23 @@ TEST(RunCost, CampaignsAndContradictions) {
   EXPECT_THROW(price("h100-sxm", hopeless), ConfigError) << "fails more often than it can save";
 }
 
+// A run shorter than the best interval saves only at its end.
+TEST(RunCost, ShortRunsAndClustersWithoutFailures) {
+  const RunCost brief =
+      price("h100-sxm", {.useful_hours = hours(1e-6), .devices = 8, .params = 1e6, .tokens = 1e3});
+  EXPECT_GT(brief.risk.ettr, 0.999);
+  EXPECT_GT(brief.risk.simulated.ettr, 0.999);
+  const Catalogue catalogue = builtin_catalogue();
+  ClusterSpec safe = find_cluster(catalogue, "h200");
+  safe.failures_per_node_day.value = 0;
+  safe.measured_mttf.clear();
+  const RunCost cost =
+      price_run(catalogue, safe, {.useful_hours = hours(1e5), .devices = 512, .params = 7e9, .tokens = 1e12});
+  EXPECT_EQ(cost.risk.ettr, 1);
+  EXPECT_NE(to_text(cost).find("failures        none"), std::string::npos) << to_text(cost);
+  EXPECT_TRUE(json_of(cost)["risk"]["mttf_s"].is_null());
+}
+
 TEST(RunCost, DevicesHoldTheModelAndFinish) {
   const Catalogue catalogue = builtin_catalogue();
   const ClusterSpec& h100 = find_cluster(catalogue, "h100-sxm");
