@@ -22,6 +22,8 @@ std::span<const Benchmark> benchmarks() {
                 bench_ranks, true},
       Benchmark{"pipeline", "pipeline schedules of two ranks, against each other and their simulation",
                 bench_pipeline, true},
+      Benchmark{"simulate", "predicted against measured steps of one rank and of every layout of two", bench_simulate,
+                false},
       Benchmark{"load", "token loading, as a share of a training step", bench_load, true},
       Benchmark{"eval", "evaluation, samples and checkpoints, as a share of a run", bench_eval, true},
       Benchmark{"saves", "saving during training, against waiting for the save", bench_saves, true},

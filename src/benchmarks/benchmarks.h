@@ -43,6 +43,7 @@ void bench_predict(BenchContext& context);      // predict.cpp
 void bench_compile(BenchContext& context);      // compile.cpp
 void bench_ranks(BenchContext& context);        // ranks.cpp
 void bench_pipeline(BenchContext& context);     // pipeline.cpp
+void bench_simulate(BenchContext& context);     // simulate.cpp
 void bench_load(BenchContext& context);         // costs.cpp
 void bench_eval(BenchContext& context);         // costs.cpp
 void bench_saves(BenchContext& context);        // saves.cpp

@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "device/cpu/bindings.h"
 #include "device/op_run.h"
+#include "comm/measure.h"
 #include "hardware/roofline.h"
 #include "kernels/cpu/measure.h"
 #include "ops/linear/linear.h"
@@ -136,6 +137,9 @@ hardware::DeviceSpec measured_cpu(FileSystem& files, int threads, bool fresh) {
   device = cpu::measure_device(threads, kMeasureSeconds / 2);
   device.rates = measure_ops(device, kMeasureSeconds);
   set_compute_threads(before);
+  const comm::ExchangeRate exchange = comm::measure_exchange();
+  device.exchange_bytes_per_s = exchange.bytes_per_s;
+  device.exchange_seconds = exchange.startup_seconds;
   hardware::save_cached_device(files, device);
   return device;
 }
