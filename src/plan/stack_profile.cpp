@@ -33,6 +33,7 @@ constexpr std::pair<std::string_view, double StackProfile::*> kStackNumbers[] = 
 constexpr std::pair<std::string_view, int64_t StackProfile::*> kStackCounts[] = {
     {"reduce_messages", &StackProfile::reduce_messages},
     {"gather_messages", &StackProfile::gather_messages},
+    {"stages_if_unknown", &StackProfile::stages_if_unknown},
 };
 constexpr std::pair<std::string_view, bool StackProfile::*> kStackFlags[] = {
     {"shards_optimizer", &StackProfile::shards_optimizer},
@@ -96,6 +97,10 @@ void read_stack_entry(StackProfile& stack, const ConfigEntry& entry) {
     stack.like = text_in(value, entry.key);
   } else if (entry.key == "source") {
     stack.source = text_in(value, entry.key);
+  } else if (entry.key == "on") {
+    if (!value.is_table()) wrong(value, entry.key, "{ FAMILY = STACK, … }");
+    for (const ConfigEntry& family : std::get<ConfigValue::Table>(value.data))
+      stack.on.emplace_back(family.key, text_in(family.value, family.key));
   } else if (entry.key == "logit_bytes_on") {
     if (!value.is_table()) wrong(value, entry.key, "{ CHIP = BYTES, … }");
     for (const ConfigEntry& chip : std::get<ConfigValue::Table>(value.data))
@@ -202,6 +207,15 @@ const StackProfile& Profiles::stack(std::string_view name) const {
                     near ? fmt::format("; did you mean \"{}\"?", *near) : "");
 }
 
+const StackProfile& Profiles::stack_on(std::string_view name, std::string_view chip) const {
+  const StackProfile& profile = stack(name);
+  const ChipFamily* family = family_of(chip);
+  for (const auto& [of, other] : profile.on) {
+    if (family && family->name == of) return stack(other);
+  }
+  return profile;
+}
+
 const ChipFamily* Profiles::family_of(std::string_view chip) const {
   for (const ChipFamily& family : families) {
     if (std::find(family.chips.begin(), family.chips.end(), chip) != family.chips.end()) return &family;
@@ -223,6 +237,7 @@ Profiles parse_profiles(std::string_view stacks, std::string_view fitted) {
   }
   for (const StackProfile& stack : out.stacks) {
     if (!stack.like.empty()) out.stack(stack.like);
+    for (const auto& other : stack.on) out.stack(other.second);
   }
   if (!fitted.empty()) read_fitted(out, parse_toml(fitted, "data/planning/fitted.toml"));
   return out;
