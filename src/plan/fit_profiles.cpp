@@ -230,12 +230,12 @@ void add_residuals(Residuals& out, std::span<const FitRow* const> rows, const Pr
   }
 }
 
-// Half-widths by stack: the 90 % quantile of its held-out rows, drawn to that of all rows as if by 8 more.
+// Half-widths by profile: the 90 % quantile of its held-out rows, drawn to that of all rows as if by 8 more.
 void add_intervals(Profiles& profiles, std::span<const FitRow* const> rest) {
   std::map<std::string, std::vector<double>> logs;
   std::vector<double> all;
   for (const FitRow* row : rest) {
-    logs[owner_of(profiles.stack(row->profile))].push_back(log_error_of(*row, profiles));
+    logs[row->profile].push_back(log_error_of(*row, profiles));
     all.push_back(log_error_of(*row, profiles));
   }
   const double common = error_quantile(all, 0.9);

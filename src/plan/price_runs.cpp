@@ -33,7 +33,7 @@ PublishedRun without_results(const PublishedRun& run) {
 double width_of(const Profiles& profiles, const StackProfile& stack, const ChipFamily* family) {
   double width = profiles.unknown_stack;
   for (const StackInterval& interval : profiles.intervals) {
-    if (interval.stack == stack.name || interval.stack == stack.like) width = interval.step;
+    if (interval.stack == stack.name) width = interval.step;
   }
   const bool measured = family && family->gemm.rows > 0;
   return measured ? width : std::hypot(width, profiles.unknown_chip);

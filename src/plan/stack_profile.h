@@ -102,7 +102,7 @@ struct Profiles {
   double elementwise = 1;  // factor on the bytes of element-wise operations, fitted for all stacks
   double imbalance = 1.1;  // most loaded expert rank over the mean
   std::vector<StackInterval> intervals;
-  double unknown_stack = 0;        // half-width for a stack without rows in the fit
+  double unknown_stack = 0;        // half-width for a stack without rows
   double unknown_chip = 0;         // added (in quadrature) for a family without rows in the fit
   std::string fitted_on;           // "46 of 207 rows, 2026-11-26"
   std::vector<uint64_t> fit_rows;  // input_hash() of the rows of the fit
