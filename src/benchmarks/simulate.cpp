@@ -52,7 +52,7 @@ std::vector<Family> families() {
   std::vector<Layout> with_experts = dense_layouts();
   with_experts.push_back({"expert", {"parallel.shard=2", "parallel.zero=1", "parallel.expert=2"}});
   return {{"dense", {"model.preset=\"llama3-5m\""}, dense_layouts()},
-          {"experts", {"model.preset=\"qwen3-moe-5m\""}, std::move(with_experts)}};
+          {"experts", {"model.preset=\"moe-30m-a10m\""}, std::move(with_experts)}};
 }
 
 std::vector<std::string> joined(std::vector<std::string> first, const std::vector<std::string>& more) {
@@ -60,10 +60,14 @@ std::vector<std::string> joined(std::vector<std::string> first, const std::vecto
   return first;
 }
 
-std::vector<std::string> sets_of(const Family& family, const Layout& layout, const std::vector<std::string>& more) {
-  std::vector<std::string> sets{"training.sequence_length=256", "training.global_batch_size=8",
-                                "training.micro_batch_size=1", "memory.recompute=\"none\"",
-                                "log.layers=\"never\"", "recovery.snapshot=\"never\"",
+std::vector<std::string> sets_of(const Family& family, const Layout& layout,
+                                 const std::vector<std::string>& more) {
+  std::vector<std::string> sets{"training.sequence_length=256",
+                                "training.global_batch_size=8",
+                                "training.micro_batch_size=1",
+                                "memory.recompute=\"none\"",
+                                "log.layers=\"never\"",
+                                "recovery.snapshot=\"never\"",
                                 "device.threads=" + std::to_string(layout.threads)};
   sets = joined(joined(std::move(sets), family.sets), layout.sets);
   return joined(std::move(sets), more);
@@ -103,8 +107,8 @@ double load_now() {
 
 void bench_simulate(BenchContext& context) {
   const double load = load_now();
-  context.print("\n  runs of {} steps, interleaved, {} of each; medians. Load before: {:.2f}{}\n", kSteps, kTurns, load,
-                load > 1 ? ", which disturbs the figures" : "");
+  context.print("\n  runs of {} steps, interleaved, {} of each; medians. Load before: {:.2f}{}\n", kSteps,
+                kTurns, load, load > 1 ? ", which disturbs the figures" : "");
   context.result["load"] = load;
   const hardware::DeviceSpec one = measured(1, 1), two = measured(1, 2), pair = measured(2, 1);
   const BenchFolder folder(context.sets);
@@ -114,7 +118,8 @@ void bench_simulate(BenchContext& context) {
     for (int turn = 0; turn < kTurns; ++turn) {
       for (size_t i = 0; i < family.layouts.size(); ++i) {
         const Layout& layout = family.layouts[i];
-        const ChildRun run = run_child(sets_of(family, layout, context.sets), kSteps, {.ranks = layout.ranks});
+        const ChildRun run =
+            run_child(sets_of(family, layout, context.sets), kSteps, {.ranks = layout.ranks});
         seconds[i].push_back(run.steady_step_seconds);
       }
     }
@@ -129,7 +134,8 @@ void bench_simulate(BenchContext& context) {
       errors.push_back(std::abs(expected / found - 1));
       context.print("  {:<24} {:>13.2f} {:>13.2f} {:>8.2f}\n", layout.name, 1e3 * expected, 1e3 * found,
                     expected / found);
-      context.result[family.name][layout.name] = {{"predicted_seconds", expected}, {"measured_seconds", found}};
+      context.result[family.name][layout.name] = {{"predicted_seconds", expected},
+                                                  {"measured_seconds", found}};
       if (layout.ranks != 2) continue;
       if (best_two == 0 || found < best_two) best_two = found;
       if (least_predicted == 0 || expected < least_predicted) {
@@ -138,9 +144,10 @@ void bench_simulate(BenchContext& context) {
       }
     }
     const double regret = first_two / best_two - 1;
-    context.print("  the layout of two ranks that is predicted to be fastest takes {:.1f} % longer than the fastest "
-                  "(goal {:.0f} %)\n",
-                  100 * regret, 100 * kRegretGoal);
+    context.print(
+        "  the layout of two ranks that is predicted to be fastest takes {:.1f} % longer than the fastest "
+        "(goal {:.0f} %)\n",
+        100 * regret, 100 * kRegretGoal);
     context.result[family.name]["regret"] = regret;
   }
   const double worst = *std::max_element(errors.begin(), errors.end());

@@ -112,8 +112,8 @@ void print_text(const hardware::DeviceSpec& machine, const std::string& mpi) {
     row("bandwidth", fmt::format("{:.0f} GB/s memory, {:.0f} GB/s cache", machine.memory_bytes_per_s / 1e9,
                                  machine.cache_bytes_per_s / 1e9));
     if (machine.exchange_bytes_per_s > 0)
-      row("local ranks", fmt::format("{:.1f} GB/s between two, {:.0f} us to start", machine.exchange_bytes_per_s / 1e9,
-                                     machine.exchange_seconds * 1e6));
+      row("local ranks", fmt::format("{:.1f} GB/s between two, {:.0f} us to start",
+                                     machine.exchange_bytes_per_s / 1e9, machine.exchange_seconds * 1e6));
   } else {
     row("matmul peak", "not measured");
   }

@@ -40,7 +40,7 @@ Counts count_rows(const Profiles& profiles, std::span<const FitRow* const> rows)
   Counts out;
   for (const FitRow* row : rows) {
     ++out.families[row->family];
-    ++out.stacks[owner_of(profiles.stack(row->stack))];
+    ++out.stacks[owner_of(profiles.stack(row->profile))];
   }
   return out;
 }
@@ -69,7 +69,7 @@ void share(Profiles& profiles) {
 }
 
 double predicted(const FitRow& row, const Profiles& profiles) {
-  return step_time(row.job, profiles.stack(row.stack), profiles, *row.cluster).total();
+  return step_time(row.job, profiles.stack(row.profile), profiles, *row.cluster).total();
 }
 
 // Quadratic below one, then linear (pseudo-Huber), of the error in units of the noise.
@@ -230,12 +230,12 @@ void add_residuals(Residuals& out, std::span<const FitRow* const> rows, const Pr
   }
 }
 
-// Half-widths by stack: the 90 % quantile of its held-out rows, drawn to that of all rows as if by 8 more.
+// Half-widths by profile: the 90 % quantile of its held-out rows, drawn to that of all rows as if by 8 more.
 void add_intervals(Profiles& profiles, std::span<const FitRow* const> rest) {
   std::map<std::string, std::vector<double>> logs;
   std::vector<double> all;
   for (const FitRow* row : rest) {
-    logs[owner_of(profiles.stack(row->stack))].push_back(log_error_of(*row, profiles));
+    logs[row->profile].push_back(log_error_of(*row, profiles));
     all.push_back(log_error_of(*row, profiles));
   }
   const double common = error_quantile(all, 0.9);
@@ -316,6 +316,7 @@ FitTable fit_table(const RunPricer& pricer, std::span<const PublishedRun> runs) 
                         .job = located.row.job,
                         .cluster = located.cluster,
                         .stack = run.stack,
+                        .profile = located.stack->name,
                         .family = family ? family->name : "",
                         .hash = input_hash(run),
                         .seconds = *seconds});
@@ -422,7 +423,7 @@ FitResult fit_and_validate(const RunPricer& pricer, std::span<const PublishedRun
   for (const StackProfile& stack : assumed.stacks) {
     if (!stack.like.empty()) continue;
     Residuals one = without(assumed, all, fitted, [&](const FitRow& row) {
-      return owner_of(assumed.stack(row.stack)) == stack.name;
+      return owner_of(assumed.stack(row.profile)) == stack.name;
     });
     if (one.errors.empty()) continue;
     append(stacks.logs, one.logs);

@@ -15,10 +15,11 @@ struct FitRow {
   const PublishedRun* run = nullptr;
   TrainingJob job;
   const ClusterSpec* cluster = nullptr;
-  std::string stack;
-  std::string family;  // of its chip; empty: none
-  uint64_t hash = 0;   // input_hash()
-  double seconds = 0;  // published
+  std::string stack;    // of the row
+  std::string profile;  // of the stack on this chip
+  std::string family;   // of its chip; empty: none
+  uint64_t hash = 0;    // input_hash()
+  double seconds = 0;   // published
 };
 
 // Of the columns that pricing reads.

@@ -63,8 +63,8 @@ RunPricer::Located RunPricer::locate(const PublishedRun& run) const {
   Located out;
   const PublishedRun inputs = without_results(run);
   try {
-    out.stack = &profiles_.stack(inputs.stack);
     const ChipSpec& chip = find_chip(catalogue_, inputs.gpu);
+    out.stack = &profiles_.stack_on(inputs.stack, chip.name);
     out.cluster = &find_cluster(catalogue_, chip.name);
   } catch (const ConfigError& error) {
     out.row.skipped = error.what();

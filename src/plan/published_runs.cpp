@@ -102,7 +102,7 @@ constexpr std::string_view kStacks[] = {
     "paxml", "llmq",        "llm.c",           "primus",     "megascale", "other"};
 constexpr std::string_view kPriced[] = {"layers",   "hidden", "heads",   "kv_heads",
                                         "ffn",      "vocab",  "seq_len", "global_batch_tokens",
-                                        "num_gpus", "tp",     "pp",      "micro_batch"};
+                                        "num_gpus", "tp",     "pp"};
 
 // The end of a message that suggests the nearest of `known`.
 template <size_t n>

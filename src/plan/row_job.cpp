@@ -195,8 +195,9 @@ class RowReader {
     if (layout.pipeline > out_.job.shape.layers)
       return skip("pp {} is above layers {}", layout.pipeline, out_.job.shape.layers);
     if (layout.pipeline > 1) {
-      layout.virtual_stages = run_.vpp.value_or(1);
-      if (!run_.vpp) assume("one stage per rank: vpp has no value");
+      const int64_t most = out_.job.shape.layers / layout.pipeline;
+      layout.virtual_stages = run_.vpp.value_or(std::min(stack_.stages_if_unknown, most));
+      if (!run_.vpp) assume("vpp {}, as it has no value", layout.virtual_stages);
     }
     layout.expert = run_.ep.value_or(1);
     if (out_.job.shape.has_experts() && layout.expert > out_.job.shape.moe.experts)
@@ -228,10 +229,12 @@ class RowReader {
 
   void read_batch() {
     Layout& layout = out_.job.layout;
-    layout.micro_batch = *run_.micro_batch;
+    layout.micro_batch = run_.micro_batch.value_or(1);
+    if (!run_.micro_batch) assume("micro-batches of one sequence: micro_batch has no value");
     if (stack_.local_batch && layout.pipeline > 1) {
       layout.micro_batch = 1;
-      assume("the local batch of {} passes the pipeline one sequence at a time", *run_.micro_batch);
+      assume("the local batch of {} passes the pipeline one sequence at a time",
+             run_.micro_batch.value_or(1));
     }
     const double sequences =
         static_cast<double>(*run_.global_batch_tokens) / static_cast<double>(out_.job.sequence);

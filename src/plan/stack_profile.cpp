@@ -34,6 +34,7 @@ constexpr std::pair<std::string_view, double StackProfile::*> kStackNumbers[] = 
 constexpr std::pair<std::string_view, int64_t StackProfile::*> kStackCounts[] = {
     {"reduce_messages", &StackProfile::reduce_messages},
     {"gather_messages", &StackProfile::gather_messages},
+    {"stages_if_unknown", &StackProfile::stages_if_unknown},
 };
 constexpr std::pair<std::string_view, bool StackProfile::*> kStackFlags[] = {
     {"shards_optimizer", &StackProfile::shards_optimizer},
@@ -97,6 +98,10 @@ void read_stack_entry(StackProfile& stack, const ConfigEntry& entry) {
     stack.like = text_in(value, entry.key);
   } else if (entry.key == "source") {
     stack.source = text_in(value, entry.key);
+  } else if (entry.key == "on") {
+    if (!value.is_table()) wrong(value, entry.key, "{ FAMILY = STACK, … }");
+    for (const ConfigEntry& family : std::get<ConfigValue::Table>(value.data))
+      stack.on.emplace_back(family.key, text_in(family.value, family.key));
   } else if (entry.key == "logit_bytes_on") {
     if (!value.is_table()) wrong(value, entry.key, "{ CHIP = BYTES, … }");
     for (const ConfigEntry& chip : std::get<ConfigValue::Table>(value.data))
@@ -203,6 +208,15 @@ const StackProfile& Profiles::stack(std::string_view name) const {
                     near ? fmt::format("; did you mean \"{}\"?", *near) : "");
 }
 
+const StackProfile& Profiles::stack_on(std::string_view name, std::string_view chip) const {
+  const StackProfile& profile = stack(name);
+  const ChipFamily* family = family_of(chip);
+  for (const auto& [of, other] : profile.on) {
+    if (family && family->name == of) return stack(other);
+  }
+  return profile;
+}
+
 const ChipFamily* Profiles::family_of(std::string_view chip) const {
   for (const ChipFamily& family : families) {
     if (std::find(family.chips.begin(), family.chips.end(), chip) != family.chips.end()) return &family;
@@ -224,6 +238,7 @@ Profiles parse_profiles(std::string_view stacks, std::string_view fitted) {
   }
   for (const StackProfile& stack : out.stacks) {
     if (!stack.like.empty()) out.stack(stack.like);
+    for (const auto& other : stack.on) out.stack(other.second);
   }
   if (!fitted.empty()) read_fitted(out, parse_toml(fitted, "data/planning/fitted.toml"));
   return out;
@@ -232,8 +247,7 @@ Profiles parse_profiles(std::string_view stacks, std::string_view fitted) {
 double Profiles::interval_width(const StackProfile* stack, const ChipFamily* family) const {
   double width = unknown_stack;
   for (const StackInterval& interval : intervals) {
-    if (stack != nullptr && (interval.stack == stack->name || interval.stack == stack->like))
-      width = interval.step;
+    if (stack != nullptr && interval.stack == stack->name) width = interval.step;
   }
   const bool measured = family != nullptr && family->gemm.rows > 0;
   return measured ? width : std::hypot(width, unknown_chip);

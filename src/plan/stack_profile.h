@@ -46,6 +46,8 @@ struct StackProfile {
   std::string name;
   std::string like;    // the stack whose fitted constants it shares; empty: its own
   std::string source;  // of the facts
+  // Other profiles by family of chips: later versions of the stack run on later chips.
+  std::vector<std::pair<std::string, std::string>> on;
 
   // Bytes of a parameter on a device before sharding.
   double weight_bytes = 2;        // as used by the matmuls
@@ -74,9 +76,10 @@ struct StackProfile {
   double tensor_exposed = 0.6;
   double data_exposed = 0.25;
   double pipeline_exposed = 0.3;
-  bool overlaps_gathers = true;  // ZeRO-3 gathers during computation
-  int64_t reduce_messages = 1;   // collectives that reduce the gradients of a layer
-  int64_t gather_messages = 1;   // collectives that gather the weights of a layer
+  bool overlaps_gathers = true;   // ZeRO-3 gathers during computation
+  int64_t reduce_messages = 1;    // collectives that reduce the gradients of a layer
+  int64_t stages_if_unknown = 1;  // virtual stages of a pipeline rank if a row does not publish them
+  int64_t gather_messages = 1;    // collectives that gather the weights of a layer
   bool local_batch =
       false;  // its micro_batch is the batch of a replica: pipelines split it into single sequences
   double memory_unit = 1e9;   // bytes of a "GB" in its logs
@@ -99,11 +102,13 @@ struct Profiles {
   double elementwise = 1;  // factor on the bytes of element-wise operations, fitted for all stacks
   double imbalance = 1.1;  // most loaded expert rank over the mean
   std::vector<StackInterval> intervals;
-  double unknown_stack = 0;        // half-width for a stack without rows in the fit
+  double unknown_stack = 0;        // half-width for a stack without rows
   double unknown_chip = 0;         // added (in quadrature) for a family without rows in the fit
   std::string fitted_on;           // "46 of 207 rows, 2026-11-26"
   std::vector<uint64_t> fit_rows;  // input_hash() of the rows of the fit
 
+  // The profile of the stack on a chip: another one if `on` names the chip's family.
+  const StackProfile& stack_on(std::string_view name, std::string_view chip) const;
   const StackProfile& stack(std::string_view name) const;    // ConfigError with the nearest name
   const ChipFamily* family_of(std::string_view chip) const;  // null: not in a family
   // Half-width of the 90 % interval of the logarithm of a step's time. Null: a stack without published runs.

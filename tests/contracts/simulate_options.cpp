@@ -9,18 +9,19 @@ namespace {
 constexpr const char* kColumns =
     "id,params_total_B,params_active_B,layers,hidden,heads,kv_heads,ffn,vocab,seq_len,global_batch_tokens,gpu,"
     "num_gpus,stack,tp,pp,vpp,cp,micro_batch,precision";
-constexpr const char* kSizes =
-    "70.55,70.55,80,8192,64,8,28672,128256,8192,1048576,H100-80GB-SXM,64,nemo,4,4,5,2";
+constexpr const char* kRest = ",28672,128256,8192,1048576,H100-80GB-SXM,64,nemo,4,4,5,2,1,bf16";
 
 void runs(const std::string&) {
   const Desk desk;
-  const std::string table = std::string(kColumns) + "\na," + kSizes + ",1,bf16\nb," + kSizes + ",,bf16\n";
+  const std::string row = "70.55,70.55,80,8192,64,8" + std::string(kRest);
+  const std::string hole = "70.55,70.55,80,8192,64," + std::string(kRest);
+  const std::string table = std::string(kColumns) + "\na," + row + "\nb," + hole + "\n";
   desk.put("runs.csv", table);
   const std::string text = desk.strata("simulate --runs runs.csv").out;
   EXPECT_TRUE(has(text, "a: 1")) << text;
-  EXPECT_TRUE(has(text, "b: skipped, no value in micro_batch")) << text;
+  EXPECT_TRUE(has(text, "b: skipped, no value in kv_heads")) << text;
   // With results: how far they are off.
-  desk.put("results.csv", std::string(kColumns) + ",step_time_s\na," + kSizes + ",1,bf16,14.72\n");
+  desk.put("results.csv", std::string(kColumns) + ",step_time_s\na," + row + ",14.72\n");
   EXPECT_TRUE(has(desk.strata("simulate --runs results.csv").out, "| nemo | 1 |"));
   // One object per line, in order.
   const std::string lines = desk.strata("simulate --runs runs.csv --json").out;
@@ -36,7 +37,7 @@ void runs(const std::string&) {
   EXPECT_GT(first["memory_GB"].get<double>(), 20);
   EXPECT_LT(first["memory_GB"].get<double>(), 80);
   EXPECT_TRUE(first["skipped"].is_null() && second["step_time_s"].is_null());
-  EXPECT_EQ(second["skipped"], "no value in micro_batch");
+  EXPECT_EQ(second["skipped"], "no value in kv_heads");
   desk.put("header.csv", "id,gpu,stack,layer\na,H100,nemo,80\n");
   EXPECT_NE(desk.strata("simulate --runs header.csv").code, 0);
   EXPECT_TRUE(has(desk.strata("simulate --runs header.csv").err, "did you mean \"layers\"")) << text;
