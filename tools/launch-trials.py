@@ -250,7 +250,8 @@ def lost(options):
     end = time.time() + 60 * options.minutes
     folder = prepare(ROOT / "build/launch-trials/worklost", TINY)
     every = 20
-    sets = ["training.steps=100000000", 'checkpoint.interval="10min"', f'recovery.copies="{every} steps"', "parallel.replicate=2"]
+    sets = ["training.steps=100000000", 'checkpoint.interval="10min"', f'recovery.copies="{every} steps"', "parallel.replicate=2",
+            'recovery.rules="none"', "optimizer.lr=1e-5", 'eval.interval="never"']
     trial = Trial(folder, sets, 2)
     begun = time.time()
     trial.process = trial.start()
@@ -259,8 +260,10 @@ def lost(options):
     killed = 0
     while killed < options.kills and time.time() < end:
         before = last_step(trial.run)
-        while last_step(trial.run) <= before:
+        while last_step(trial.run) <= before and trial.process.poll() is None:
             time.sleep(0.02)
+        if trial.process.poll() is not None:
+            sys.exit(f"the run has ended: {folder}/launch.log")
         time.sleep(choose.uniform(*between))
         ranks = ranks_of(trial.run)
         if ranks:

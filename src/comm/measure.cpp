@@ -45,7 +45,8 @@ ExchangeRate measure_exchange() {
     const double large = gather_seconds(world, *group, kLarge, 21);
     if (world.rank() != 0) return;
     rate.startup_seconds = small;
-    rate.bytes_per_s = static_cast<double>(kLarge / kRanks) / std::max(large - small, 1e-9);
+    constexpr int64_t kReceived = kLarge / kRanks;
+    rate.bytes_per_s = static_cast<double>(kReceived) / std::max(large - small, 1e-9);
   });
   return rate;
 }
