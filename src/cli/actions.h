@@ -50,8 +50,8 @@ struct SimulateOptions {
   std::string runs = {};                 // a table
   std::vector<std::string> sets = {};    // of the run, or of the cluster and its chip
   std::string cluster = {};              // a name or a file; empty: this machine
-  int64_t ranks = 1;
-  std::string trace = {};  // a file
+  std::optional<int64_t> ranks = {};     // absent: as many as [parallel] makes
+  std::string trace = {};                // a file
   bool json = false;
 };
 int run_simulate(const SimulateOptions& options);

@@ -45,6 +45,16 @@ void check_options(const SimulateOptions& options) {
         "[strata simulate] --cluster, --set and --trace belong to a configuration, not to --runs");
 }
 
+// The degrees together; one rank for "the remaining ones".
+int64_t ranks_asked(const config::RunConfig& asked) {
+  int64_t ranks = 1;
+  const auto& degrees = asked.parallel;
+  for (const int64_t degree :
+       {degrees.replicate, degrees.shard, degrees.tensor, degrees.context, degrees.pipeline})
+    ranks *= std::max<int64_t>(1, degree);
+  return ranks;
+}
+
 }  // namespace
 
 int run_simulate(const SimulateOptions& options) {
@@ -57,8 +67,9 @@ int run_simulate(const SimulateOptions& options) {
   const config::RunConfig asked = library::read_command_config(options.inputs, sets.run);
   const config::IssueHook hooks[] = {config::check_model, config::check_idle_keys};
   config::require_valid(asked, hooks);
-  const library::Simulation simulation(library::plan_on(
-      asked, options.ranks, library::places_from(asked, options.ranks, 0), options.cluster, sets.cluster));
+  const int64_t ranks = options.ranks.value_or(ranks_asked(asked));
+  const library::Simulation simulation(
+      library::plan_on(asked, ranks, library::places_from(asked, ranks, 0), options.cluster, sets.cluster));
   if (!options.trace.empty()) {
     std::vector<std::string> threads;
     const auto events = simulation.timeline(threads);
@@ -83,7 +94,10 @@ void add_simulate(Verb root) {
           "Hosts of this cluster instead of this machine: h100-sxm, …, or a file. --set cluster.KEY=VALUE and "
           "chip.KEY=VALUE change it")
       .type_name("NAME|FILE");
-  verb.option("--ranks", options->ranks, "Number of ranks, which need not exist").positive().type_name("N");
+  verb.option("--ranks", options->ranks,
+              "Number of ranks, which need not exist; else as many as [parallel] makes")
+      .positive()
+      .type_name("N");
   verb.option("--trace", options->trace, "Write the step as a timeline for ui.perfetto.dev")
       .type_name("FILE");
   verb.option(
