@@ -120,9 +120,9 @@ class Cases {
     return list;
   }
   template <typename Op>
-  static OpCase made(std::string name, typename Op::template In<Sample> in, typename Op::Attrs attrs,
+  static OpCase made(const std::string& name, typename Op::template In<Sample> in, typename Op::Attrs attrs,
                      const CaseOptions<Op>& options) {
-    OpCase made{.name = std::move(name),
+    OpCase made{.name = name,
                 .op = &Op::def,
                 .tolerance = options.tolerance,
                 .replicated_only = options.replicated_only,

@@ -71,7 +71,8 @@ Shape require_slots(const View<Op>& node, int64_t rows, const Value& cache, cons
 // whole.
 inline Cost cost_of_slots(const Value& cache, int64_t slots, int64_t query_elements, int64_t other_bytes) {
   const double pairs = static_cast<double>(query_elements) * static_cast<double>(cache.shape[1]);
-  return {4 * pairs, static_cast<double>(2 * (cache.bytes() / cache.shape[0]) * slots + other_bytes)};
+  const int64_t slot_bytes = cache.bytes() / cache.shape[0];
+  return {4 * pairs, static_cast<double>(2 * slot_bytes * slots + other_bytes)};
 }
 
 // Whole sequences, and heads, of every kind of attention over sequences and of its gradient.

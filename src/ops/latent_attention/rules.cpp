@@ -157,7 +157,8 @@ const OpDef CachedLatentAttention::def = define<CachedLatentAttention>({
     .cost = [](const auto& node) -> Cost {
       const Value &q = *node.in.q, &cache = *node.in.cache, &weight = *node.in.weight;
       const auto rows = static_cast<double>(q.shape[0]);
-      const auto heads = static_cast<double>(q.shape[1] / node.attrs.head_dim());
+      const int64_t whole_heads = q.shape[1] / node.attrs.head_dim();
+      const auto heads = static_cast<double>(whole_heads);
       const auto width = static_cast<double>(2 * cache.shape[2] - node.attrs.rotary_dim);
       const double pairs = rows * heads * static_cast<double>(cache.shape[1]);
       const int64_t read = cache.bytes() / cache.shape[0] * node.in.position->shape[0];

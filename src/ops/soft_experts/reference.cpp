@@ -87,8 +87,10 @@ void compute(const Arrays<ops::SoftDispatch>& at) {
   for_soft_groups(at, true, [&](SoftWeights& weights, int64_t group) {
     const int64_t slots = weights.slots;
     soft_mix(weights, true, group, at.in.x, at.out.slots);
+    const int64_t of_expert = slots / at.attrs.experts;
     for (int64_t slot = 0; slot < slots; ++slot) {
-      at.out.experts.put(group * slots + slot, static_cast<double>(slot / (slots / at.attrs.experts)));
+      const int64_t expert = slot / of_expert;
+      at.out.experts.put(group * slots + slot, static_cast<double>(expert));
       at.out.weights.put(group * slots + slot, 1);
     }
   });

@@ -10,7 +10,8 @@ void compute(const Arrays<ops::Temper>& at) {
   const Array& qkv = at.in.qkv;
   const int64_t columns = qkv.shape[1];
   for (int64_t i = 0; i < qkv.shape.elements(); ++i) {
-    const auto turns = static_cast<double>((at.in.positions.index_at(i / columns) + 1) / at.attrs.floor);
+    const int64_t whole_turns = (at.in.positions.index_at(i / columns) + 1) / at.attrs.floor;
+    const auto turns = static_cast<double>(whole_turns);
     const bool is_query = i % columns < qkv.segments[0];
     at.out.y.put(i, qkv.at(i) * (is_query ? 1 + at.attrs.scale * std::log1p(turns) : 1));
   }
@@ -22,7 +23,8 @@ void compute(const Arrays<ops::ChunkBegins>& at) {
   const int64_t size = at.attrs.size;
   for (int64_t n = 0; n < positions.shape.elements(); ++n) {
     const int64_t begin = begins.present() ? begins.index_at(n) : 0;
-    at.out.begins.put(n, static_cast<double>(begin + positions.index_at(n) / size * size));
+    const int64_t chunk = positions.index_at(n) / size;
+    at.out.begins.put(n, static_cast<double>(begin + chunk * size));
   }
 }
 
