@@ -258,13 +258,14 @@ void explained_cluster(const std::string&) {
   const Desk desk;
   desk.write_texts();
   desk.write_run();
-  const std::string at = "explain run.toml --json --ranks 16 --set parallel.shard=16 --set parallel.zero=3 ";
+  const std::string at =
+      "explain run.toml --json --ranks 16 --set memory.budget='\"auto\"' --set parallel.shard=16 --set parallel.zero=3 ";
   const std::string more = "--set training.global_batch_size=16 --cluster h100-sxm";
   const json h100 = desk.object(at + more);
   EXPECT_EQ(h100["memory_budget"], 72'000'000'000);
   const auto seconds = [](const json& plan) { return plan["expected"]["step_seconds"].get<double>(); };
   const json slow =
-      desk.object(at + "--set cluster.link.infiniband.latency=0.001 --set chip.memory=40e9 " + more);
+      desk.object(at + "--set cluster.link.infiniband.startup=0.05 --set chip.memory=40e9 " + more);
   EXPECT_EQ(slow["memory_budget"], 36'000'000'000);
   EXPECT_GT(seconds(slow), seconds(h100) + 0.1);
   EXPECT_TRUE(has(desk.strata("explain run.toml --cluster h100-sxm").out, "NVIDIA H100 SXM 80 GB"));
