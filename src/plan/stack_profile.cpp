@@ -36,6 +36,7 @@ constexpr std::pair<std::string_view, int64_t StackProfile::*> kStackCounts[] = 
     {"gather_messages", &StackProfile::gather_messages},
 };
 constexpr std::pair<std::string_view, bool StackProfile::*> kStackFlags[] = {
+    {"compiled", &StackProfile::compiled},
     {"shards_optimizer", &StackProfile::shards_optimizer},
     {"keeps_gathered", &StackProfile::keeps_gathered},
     {"keeps_outputs", &StackProfile::keeps_outputs},

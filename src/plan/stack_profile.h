@@ -46,6 +46,8 @@ struct StackProfile {
   std::string name;
   std::string like;    // the stack whose fitted constants it shares; empty: its own
   std::string source;  // of the facts
+  // Strata's own programs, which program_model.h prices as the compiler makes them: without fitted constants.
+  bool compiled = false;
 
   // Bytes of a parameter on a device before sharding.
   double weight_bytes = 2;        // as used by the matmuls
