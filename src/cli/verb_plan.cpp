@@ -47,7 +47,8 @@ int run_plan(const PlanOptions& options) {
                      !options.deadline && !options.gpus && options.cluster.empty();
   if (options.check_claims) {
     if (!alone)
-      throw ConfigError("[--check-claims] found with a model or its options, expected only --json beside it");
+      throw ConfigError(
+          "[--check-claims] found with a model or its options, expected at most --json with it");
     return check_published_claims(options.json);
   }
   if (options.model.empty())

@@ -23,7 +23,7 @@ struct LayoutRequest {
   std::string cluster = {};             // a name or a file; empty: this machine
 };
 
-// What the compiler makes of a layout.
+// A layout as compiled.
 struct CompiledLayout {
   double seconds = 0;  // of a step
   int64_t bytes = 0;   // of the fullest rank

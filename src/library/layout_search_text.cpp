@@ -25,7 +25,7 @@ std::string money(double dollars) {
   return dollars >= 1e4 ? fmt::format("${:.0f}k", dollars / 1e3) : fmt::format("${:.0f}", dollars);
 }
 
-// What the binding part means for the user.
+// The binding part in words.
 std::string binding_text(const RankedLayout& one) {
   const double percent = 100 * one.binds_share;
   switch (one.binds) {

@@ -10,14 +10,14 @@ using hardware::Exchange;
 using hardware::exchange_seconds;
 using hardware::Group;
 
-// Shares of exchanges for which compute waits, and calls of a layer, as price.h gives them for compiled
+// Shares of exchanges for which compute waits, and calls of a layer, from price.h for compiled
 // programs of Llama 8B to 405B on up to 1,024 H100 (2026-11-26). Of the ten exchanges of tensor ranks in a
 // layer, two gather inputs again, mostly while weight gradients are computed.
 constexpr double kTensorWaits = 8.5;
 constexpr double kReduceWaits = 0.5;        // of the last micro-batch's gradients
 constexpr double kGatherWaits = 0.15;       // of ZeRO-3 gathers and reductions, started a layer ahead
 constexpr double kBackwardAttention = 2.5;  // FlashAttention-2: five matmuls for two
-// Parameters that a layer registers, each with statistics of its own; small kernels cost their launch.
+// Parameters that a layer registers, each with separate statistics; small kernels cost their launch.
 constexpr double kSmallKernels = 25, kSmallKernelsEach = 10;
 // Every token of a device goes to the rank of its expert with a margin (parallel.expert_capacity).
 constexpr double kExpertCapacity = 1.25;
@@ -62,7 +62,7 @@ class Programs {
     const double loss = 6 * counts_.head / layer;
     const auto layers = static_cast<double>(shape_.layers);
     if (layout_.pipeline == 1) return {layers, loss};
-    // The smallest maximum: whole layers on every stage, fewer beside the head.
+    // The smallest maximum: whole layers on every stage, fewer together with the head.
     for (double cost = std::ceil(layers / p_);; ++cost) {
       if ((p_ - 1) * cost + std::max(0.0, std::floor(cost - loss)) >= layers) return {cost, loss};
     }
@@ -88,7 +88,7 @@ class Programs {
     out.optimizer = bytes(12, 1);
     out.activations = kept(first);
     out.working = working(held);
-    // Weights that are gathered in fp32 after an update lie where activations were.
+    // Weights that are gathered in fp32 after an update share the memory of activations.
     if (layout_.zero_stage == 1 || layout_.zero_stage == 2) {
       const double gathered = 4 * (held.dense - table) + caches(first);
       const double gradients = layout_.zero_stage == 2 && both ? 4 * (held.dense + held.experts) : 0;
@@ -240,7 +240,7 @@ class Programs {
     const double bytes = element_ * tokens_ * h_ / t_;
     const int64_t stride = layout_.tensor * layout_.context * layout_.data;
     const auto v = static_cast<double>(layout_.virtual_stages);
-    // Messages run beside computation; what is left are their starts.
+    // Messages overlap with computation, except for their starts.
     return 0.25 * v * exchange(Exchange::kSend, {2, stride}, bytes);
   }
 

@@ -1,6 +1,6 @@
-// Memory and time of Strata's own programs by formulas: what the compiler makes of a layout (src/program) and
-// what price.h expects of it, without compiling. Rates are the catalogue's achievable ones, without fitted
-// factors. tests/library/layout_search_test.cpp compares them with compiled programs.
+// Memory and time of Strata's own programs by formulas: those of the compiled programs of a layout (src/program)
+// with the times that price.h expects, without compiling. Rates are the achievable ones of the catalogue, without fitted
+// factors. tests/plan/layout_search_test.cpp compares them with compiled programs.
 #pragma once
 
 #include "plan/memory_model.h"

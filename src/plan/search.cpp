@@ -83,7 +83,7 @@ class Search {
     const ModelShape& shape = in_.shape;
     if (fixed.pipeline && *fixed.pipeline > shape.layers) {
       throw ConfigError(
-          "[parallel.pipeline] found {} and a model of {} layers, expected at most as many stages",
+          "[parallel.pipeline] found {} and a model of {} layers, expected at most one stage for each layer",
           *fixed.pipeline, shape.layers);
     }
     if (fixed.tensor && !tensor_rule(*fixed.tensor).empty())

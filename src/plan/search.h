@@ -29,7 +29,7 @@ struct SearchSpace {
   bool virtual_divides = false;  // pipeline * virtual_stages must divide the layers
   bool shards_context = true;    // ZeRO also shards over the context axis
   // Experts are shared by the ranks of tensor, of context and tensor, or of whole shard groups with them; then
-  // the shard group is no larger than that.
+  // the shard group has at most that size.
   bool folds_experts = false;
   bool latent_context = true;  // latent attention works with context parallelism
 };
