@@ -455,7 +455,9 @@ std::vector<Sensitivity> sensitivity(const SearchRequest& request, const RankedL
   std::vector<Sensitivity> out;
   const auto attempt = [&](std::string what, SearchRequest changed, double steps) {
     changed.keep = 1;
-    Sensitivity one{.what = std::move(what), .devices = changed.devices};
+    Sensitivity one;
+    one.what = std::move(what);
+    one.devices = changed.devices;
     try {
       const SearchResult found = search_layouts(changed);
       if (!found.best.empty()) {

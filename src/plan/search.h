@@ -15,9 +15,10 @@ namespace strata::planning {
 
 // Degrees that the user fixed. Keys of RUN.toml name them in messages.
 struct FixedLayout {
-  std::optional<int64_t> tensor, pipeline, context, expert, zero, micro_batch, virtual_stages;
-  std::optional<PipelineSchedule> schedule;
-  std::optional<Recompute> recompute;
+  std::optional<int64_t> tensor = {}, pipeline = {}, context = {}, expert = {}, zero = {}, micro_batch = {},
+                         virtual_stages = {};
+  std::optional<PipelineSchedule> schedule = {};
+  std::optional<Recompute> recompute = {};
 };
 
 // What a stack can run.

@@ -28,7 +28,7 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// The formulas against the programs that the compiler makes of the same layouts.
+// The formulas against programs compiled for the same layouts.
 TEST(LayoutSearch, FormulasAgreeWithCompiledPrograms) {
   struct Case {
     const char* model;
@@ -98,7 +98,7 @@ TEST(LayoutSearch, TheBestLayoutIsARunThatFits) {
   for (const char* degree : {"replicate", "shard", "context", "tensor", "pipeline"})
     ranks *= parallel.at(degree).get<int64_t>();
   EXPECT_EQ(ranks, 16);
-  // The written configuration gives the same program.
+  // The written configuration compiles to the same program.
   const config::RunConfig written =
       config::parse_run_config(json.at("run_toml").get<std::string>(), "run.toml");
   const config::IssueHook hooks[] = {config::check_model, config::check_idle_keys};

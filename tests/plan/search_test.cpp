@@ -178,7 +178,9 @@ TEST(Search, OneMoreOfEverythingGainsOrCosts) {
   ASSERT_GE(more.size(), 5u);
   for (const Sensitivity& one : more) {
     const bool same_devices = one.devices == 256 && !has(one.what, "batch");
-    if (same_devices) EXPECT_GE(one.gain, -1e-9) << one.what;
+    if (same_devices) {
+      EXPECT_GE(one.gain, -1e-9) << one.what;
+    }
   }
   const auto twice =
       std::find_if(more.begin(), more.end(), [](const auto& one) { return one.what == "twice the devices"; });
