@@ -79,6 +79,9 @@ std::string resolved_toml(const RunConfig& config, const std::string& machine);
 // A RUN.toml for people: every key with its help text. Given keys are uncommented; defaults and unset keys
 // are comments. Keys for later versions are omitted.
 std::string commented_toml(const RunConfig& config, const std::string& heading);
+// A RUN.toml with only the keys that differ from their defaults; the run's name and folder are left out.
+// `heading` becomes a comment.
+std::string short_toml(const RunConfig& config, const std::string& heading);
 // JSON Schema 2020-12 of RUN.toml, for editors.
 std::string config_schema();
 

@@ -122,4 +122,27 @@ std::string commented_toml(const RunConfig& config, const std::string& heading) 
   return out;
 }
 
+std::string short_toml(const RunConfig& config, const std::string& heading) {
+  RunConfig own = config;
+  take_back_paths(own);
+  std::string out = comment(heading);
+  for (const TableSpec& table : run_tables()) {
+    if (table.later) continue;
+    for (size_t i = 0; i < table.count(config); ++i) {
+      RunConfig usual;
+      const void* standard = table.at(usual, 0);
+      std::string lines;
+      for (const KeySpec& spec : table.keys) {
+        // Names follow from the file's.
+        if (spec.later || table.name == "run") continue;
+        const auto value = spec.write(table.at(own, i)), other = spec.write(standard);
+        if (!value || (other && same_value(*value, *other))) continue;
+        lines += assignment(spec, *value) + "\n";
+      }
+      if (!lines.empty()) out += "\n" + header_of(table) + "\n" + lines;
+    }
+  }
+  return out;
+}
+
 }  // namespace strata::config

@@ -191,7 +191,12 @@ std::shared_ptr<const config::RunPlan> plan_on(const config::RunConfig& asked, i
                         sets.front());
     return plan_as_trained(asked, ranks, std::move(places));
   }
-  const hardware::ClusterSpec cluster = planning::resolve_cluster(name, sets);
+  return plan_on(asked, ranks, std::move(places), planning::resolve_cluster(name, sets));
+}
+
+std::shared_ptr<const config::RunPlan> plan_on(const config::RunConfig& asked, int64_t ranks,
+                                               std::vector<int32_t> places,
+                                               const hardware::ClusterSpec& cluster) {
   const auto local = static_cast<int>(std::min(ranks, cluster.devices_per_host));
   return config::make_plan(asked, {.files = posix_file_system(),
                                    .place = {.ranks = ranks, .local_ranks = local},

@@ -25,6 +25,9 @@ std::shared_ptr<const config::RunPlan> plan_as_trained(const config::RunConfig& 
 std::shared_ptr<const config::RunPlan> plan_on(const config::RunConfig& asked, int64_t ranks,
                                                std::vector<int32_t> places, const std::string& cluster,
                                                const std::vector<std::string>& sets);
+std::shared_ptr<const config::RunPlan> plan_on(const config::RunConfig& asked, int64_t ranks,
+                                               std::vector<int32_t> places,
+                                               const hardware::ClusterSpec& cluster);
 // The machine of the plan's ranks: the described one, or this one, whose kernels are measured if no earlier process
 // has done it.
 hardware::Machine machine_of(const config::RunPlan& plan);

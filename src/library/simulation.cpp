@@ -60,6 +60,12 @@ Simulation::Simulation(std::shared_ptr<const config::RunPlan> plan)
       price_(program::price_step(places_, config::kTrainProgram, machine_)),
       width_(interval_width(machine_)) {}
 
+int64_t Simulation::fullest_bytes() const {
+  int64_t most = 0;
+  for (const Programs& place : places_) most = std::max(most, place->arena_bytes);
+  return most;
+}
+
 int64_t Simulation::rank_of(int32_t place) const {
   return place * (config::mesh_of(plan_->config).ranks() / static_cast<int64_t>(places_.size()));
 }

@@ -19,6 +19,8 @@ class Simulation {
   // All places of the plan's pipeline must be compiled.
   explicit Simulation(std::shared_ptr<const config::RunPlan> plan);
 
+  double seconds() const { return price_.seconds; }  // of a step
+  int64_t fullest_bytes() const;                     // of the rank that needs most memory
   std::string text() const;
   // {"step_time_s", "step_time_low_s", "step_time_high_s", "tokens_per_s", "bubble", "exposed": {AXIS: s}, "ranks":
   // [{"rank", "memory_bytes", "memory": {CATEGORY: bytes}, "computing_s", "end_s"}], "mfu": {CONVENTION: value},

@@ -37,6 +37,7 @@ constexpr std::pair<std::string_view, int64_t StackProfile::*> kStackCounts[] = 
     {"stages_if_unknown", &StackProfile::stages_if_unknown},
 };
 constexpr std::pair<std::string_view, bool StackProfile::*> kStackFlags[] = {
+    {"compiled", &StackProfile::compiled},
     {"shards_optimizer", &StackProfile::shards_optimizer},
     {"keeps_gathered", &StackProfile::keeps_gathered},
     {"keeps_outputs", &StackProfile::keeps_outputs},

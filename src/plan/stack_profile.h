@@ -48,6 +48,8 @@ struct StackProfile {
   std::string source;  // of the facts
   // Other profiles by family of chips: later versions of the stack run on later chips.
   std::vector<std::pair<std::string, std::string>> on;
+  // Strata's own programs, which program_model.h prices as the compiler makes them: without fitted constants.
+  bool compiled = false;
 
   // Bytes of a parameter on a device before sharding.
   double weight_bytes = 2;        // as used by the matmuls

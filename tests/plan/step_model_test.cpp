@@ -59,7 +59,7 @@ TEST(StackProfiles, BytesOfAParameter) {
   EXPECT_EQ(bytes("primus"), 14);
   EXPECT_EQ(bytes("llmq"), 8);
   EXPECT_EQ(bytes("torchtitan"), 16);
-  EXPECT_EQ(bytes("strata"), 16);
+  EXPECT_EQ(bytes("strata"), 18);
   EXPECT_THROW(profiles().stack("nemmo"), ConfigError);
   for (const StackProfile& stack : profiles().stacks) EXPECT_FALSE(stack.source.empty()) << stack.name;
 }

@@ -1,0 +1,456 @@
+#include "library/layout_search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/suggest.h"
+#include "config/choose.h"
+#include "config/layout.h"
+#include "config/objective.h"
+#include "config/resolve.h"
+#include "library/explanation.h"
+#include "library/plan_shape.h"
+#include "library/run_inputs.h"
+#include "library/simulation.h"
+#include "models/model.h"
+
+namespace strata::library {
+namespace {
+
+using planning::Layout;
+using planning::PipelineSchedule;
+using planning::RankedLayout;
+
+constexpr size_t kConfirmed = 3;                    // layouts that are compiled
+constexpr size_t kMostCompiled = 8;                 // with those that turn out not to fit
+constexpr int64_t kMostDevices = int64_t{1} << 17;  // that a budget or deadline may choose
+constexpr int64_t kMostAsked = int64_t{1} << 20;    // parallel.* accepts no more
+// Tokens of a step where a preset or folder leaves them open: those of Llama 2 and 3, less for small models.
+constexpr int64_t kUsualSequence = 4096, kUsualTokens = int64_t{1} << 22, kSmallTokens = int64_t{1} << 19;
+constexpr double kSmallModel = 1e9;         // parameters
+constexpr double kTokensPerParameter = 20;  // Chinchilla (arXiv 2203.15556)
+
+bool is_preset(const std::string& name) {
+  const std::vector<models::Preset>& all = models::presets();
+  return std::any_of(all.begin(), all.end(), [&](const models::Preset& one) { return one.name == name; });
+}
+
+std::string schedule_key(const Layout& layout) {
+  switch (layout.schedule) {
+    case PipelineSchedule::kGPipe:
+      return "gpipe";
+    case PipelineSchedule::k1F1B:
+      return layout.virtual_stages > 1 ? "interleaved" : "1f1b";
+    case PipelineSchedule::kZeroBubble:
+      return "zb_h1";
+    case PipelineSchedule::kZeroBubbleV:
+      return "zbv";
+    case PipelineSchedule::kVHalf:
+      return "v_half";
+    case PipelineSchedule::kVMin:
+      return "v_min";
+  }
+  return "1f1b";
+}
+
+PipelineSchedule schedule_of_key(const std::string& key) {
+  static const std::pair<const char*, PipelineSchedule> kKeys[] = {
+      {"1f1b", PipelineSchedule::k1F1B},        {"interleaved", PipelineSchedule::k1F1B},
+      {"zb_h1", PipelineSchedule::kZeroBubble}, {"zbv", PipelineSchedule::kZeroBubbleV},
+      {"v_half", PipelineSchedule::kVHalf},     {"v_min", PipelineSchedule::kVMin},
+      {"gpipe", PipelineSchedule::kGPipe}};
+  for (const auto& [name, schedule] : kKeys)
+    if (key == name) return schedule;
+  throw ConfigError(
+      "[parallel.schedule] found \"{}\", expected one of the schedules that plan prices: 1f1b, interleaved, gpipe, "
+      "zb_h1, zbv, v_half, v_min",
+      key);
+}
+
+program::Recompute recompute_key(planning::Recompute recompute) {
+  if (recompute == planning::Recompute::kSelective) return program::Recompute::kSelective;
+  if (recompute == planning::Recompute::kFull) return program::Recompute::kFull;
+  return program::Recompute::kNone;
+}
+
+// The device that was measured, as a cluster of one host whose ranks share it.
+hardware::ClusterSpec this_machine(const config::RunConfig& config, int64_t ranks) {
+  config::RunConfig alone = config;
+  if (alone.device.threads.is_word()) alone.device.threads = int64_t{1};
+  const config::MachineShare share =
+      config::share_of_machine({.ranks = ranks, .local_ranks = static_cast<int>(ranks)});
+  alone.device.threads = std::max<int64_t>(1, share.processors);
+  const hardware::DeviceSpec device = config::make_device(alone)->measured(posix_file_system());
+  const hardware::Machine machine(device);
+  hardware::ClusterSpec out;
+  out.name = "this machine";
+  out.title = "this machine: " + device.name;
+  out.chip = hardware::chip_of(device);
+  out.chip.memory = {.value = static_cast<double>(share.memory),
+                     .source = "free on this machine",
+                     .evidence = hardware::Evidence::kMeasured};
+  out.devices_per_host = ranks;
+  out.links = machine.links;
+  return out;
+}
+
+}  // namespace
+
+LayoutSearch::LayoutSearch(const LayoutRequest& request) : profiles_(planning::builtin_profiles()) {
+  const int limits = (request.gpus ? 1 : 0) + (request.budget ? 1 : 0) + (request.deadline ? 1 : 0);
+  if (limits > 1) {
+    throw ConfigError(
+        "[strata plan] found {} together with {}, expected one of --gpus, --budget and --deadline: the number of "
+        "devices, or what chooses it",
+        request.gpus ? "--gpus" : "--budget", request.gpus && request.budget ? "--budget" : "--deadline");
+  }
+  if (request.gpus && *request.gpus > kMostAsked) {
+    throw ConfigError("[--gpus] found {}, expected at most {}, the most ranks of a run", *request.gpus,
+                      kMostAsked);
+  }
+  if (request.cluster.empty() && (request.budget || request.deadline)) {
+    throw ConfigError(
+        "[{}] found without --cluster, expected the devices to choose, such as --cluster h100-sxm",
+        request.budget ? "--budget" : "--deadline");
+  }
+  read_model(request);
+  read_machine(request);
+  job_.profiles = &profiles_;
+  job_.stack = &profiles_.stack("strata");
+  job_.fixed = fixed();
+  choose_devices(request);
+  found_ = search(job_.devices, 10);
+  if (found_.best.empty()) nothing_fits(found_);
+  confirm();
+  more_ = planning::sensitivity(job_, found_.best.front());
+}
+
+void LayoutSearch::read_model(const LayoutRequest& request) {
+  const planning::Sets sets = planning::split_sets(request.sets);
+  sets_ = sets.run;
+  const std::string& name = request.model;
+  const Path path(name);
+  std::error_code ignored;
+  const bool folder = std::filesystem::is_regular_file(path / "config.json", ignored);
+  const bool run =
+      path.extension() == ".toml" || std::filesystem::is_regular_file(path / "run.toml", ignored);
+  if (!run && !folder && !is_preset(name)) {
+    std::vector<std::string> names;
+    for (const models::Preset& one : models::presets()) names.emplace_back(one.name);
+    const auto near = nearest_name(name, names);
+    throw ConfigError(
+        "[strata plan] found \"{}\", expected a preset (strata presets), a folder with config.json, or a RUN.toml{}",
+        name, near ? fmt::format("; did you mean {}?", *near) : "");
+  }
+  if (run) {
+    asked_ = read_command_config({name}, sets.run);
+  } else {
+    std::vector<std::string> arguments = {fmt::format("model.{}=\"{}\"", folder ? "from" : "preset", name),
+                                          "data.train=[\"data/*.jsonl\"]"};
+    if (folder) arguments.emplace_back("model.init=\"random\"");
+    asked_ = config::read_run_config({}, sets.run, arguments);
+    assumptions_.emplace_back("data.train is a placeholder: name your texts or a data build");
+  }
+  const models::ModelConfig model = config::resolve_model(asked_);
+  job_.shape = shape_of(model);
+  parameters_ = static_cast<double>(models::parameter_count(model));
+  model_name_ = run ? name : fmt::format("{}", name);
+  config::TrainingTable& training = asked_.training;
+  if (!run) {
+    const bool here = request.cluster.empty();
+    if (!asked_.was_set("training.sequence_length")) {
+      training.sequence_length = std::min<int64_t>(here ? 512 : kUsualSequence, model.max_sequence_length());
+      assumptions_.push_back(fmt::format("training.sequence_length = {}", training.sequence_length));
+    }
+    if (!asked_.was_set("training.global_batch_size")) {
+      const int64_t tokens = here ? 64 * 512 : parameters_ < kSmallModel ? kSmallTokens : kUsualTokens;
+      training.global_batch_size = std::max<int64_t>(1, tokens / training.sequence_length);
+      assumptions_.push_back(fmt::format("training.global_batch_size = {}, {} tokens a step",
+                                         training.global_batch_size,
+                                         human_count(static_cast<double>(tokens))));
+    }
+  }
+  const double step_tokens = static_cast<double>(training.global_batch_size * training.sequence_length);
+  if (request.tokens) {
+    tokens_ = *request.tokens;
+  } else if (run || asked_.was_set("training.tokens") || asked_.was_set("training.steps")) {
+    tokens_ = training.tokens ? static_cast<double>(*training.tokens)
+                              : static_cast<double>(training.steps) * step_tokens;
+  } else {
+    tokens_ = kTokensPerParameter * static_cast<double>(models::active_parameter_count(model));
+    assumptions_.push_back(fmt::format(
+        "{} tokens, 20 for each parameter that a token uses; --tokens sets them", human_count(tokens_)));
+  }
+  if (request.tokens || !run) {
+    // In whole steps.
+    const double steps = std::max(1.0, std::ceil(tokens_ / step_tokens));
+    if (request.tokens) training.tokens = std::nullopt;
+    if (!training.tokens) training.steps = static_cast<int64_t>(steps);
+  }
+  const config::IssueHook hooks[] = {config::check_model};
+  config::require_valid(asked_, hooks);
+  job_.sequence = training.sequence_length;
+  job_.batch = training.global_batch_size;
+}
+
+void LayoutSearch::read_machine(const LayoutRequest& request) {
+  const planning::Sets sets = planning::split_sets(request.sets);
+  here_ = request.cluster.empty();
+  if (here_) {
+    if (!sets.cluster.empty())
+      throw ConfigError("[--set] found {}, which describes a cluster: add --cluster NAME or FILE",
+                        sets.cluster.front());
+    job_.devices = request.gpus.value_or(1);
+    job_.cluster = this_machine(asked_, job_.devices);
+    job_.memory_limit = job_.cluster.chip.memory.value;
+  } else {
+    job_.cluster = planning::resolve_cluster(request.cluster, sets.cluster);
+    const std::vector<planning::Price> prices = planning::prices_of(
+        planning::catalogue_for(request.cluster), job_.cluster.chip.name, planning::Terms::kOnDemand);
+    if (!prices.empty()) price_ = prices.front();
+  }
+  hosts_of_ = std::max<int64_t>(1, job_.cluster.devices_per_host);
+  const hardware::DeviceSpec device = hardware::device_of(job_.cluster.chip);
+  const bool fast = device.peak_flops[hardware::Precision::kBf16] > 0;
+  const bool wide = asked_.precision.compute.is_word() ? !fast : *asked_.precision.compute == DType::kF32;
+  job_.precision = wide ? hardware::Precision::kFp32 : hardware::Precision::kBf16;
+  if (asked_.memory.budget.value) job_.memory_limit = static_cast<double>((*asked_.memory.budget).count);
+}
+
+planning::FixedLayout LayoutSearch::fixed() const {
+  planning::FixedLayout out;
+  const auto given = [&](const char* key) {
+    return std::any_of(sets_.begin(), sets_.end(),
+                       [&](const std::string& set) { return set.starts_with(std::string(key) + "="); });
+  };
+  const config::ParallelTable& keys = asked_.parallel;
+  const auto take = [&](const char* key, int64_t value, std::optional<int64_t>& to) {
+    if (given(key) && value > 0) to = value;
+  };
+  take("parallel.tensor", keys.tensor, out.tensor);
+  take("parallel.pipeline", keys.pipeline, out.pipeline);
+  take("parallel.context", keys.context, out.context);
+  take("parallel.expert", keys.expert, out.expert);
+  take("parallel.virtual_stages", keys.virtual_stages, out.virtual_stages);
+  if (given("parallel.zero") && !keys.zero.is_word()) out.zero = *keys.zero;
+  if (given("parallel.schedule")) out.schedule = schedule_of_key(keys.schedule);
+  if (given("parallel.schedule") && keys.schedule == "1f1b") out.virtual_stages = 1;
+  if (given("training.micro_batch_size") && !asked_.training.micro_batch_size.is_word())
+    out.micro_batch = *asked_.training.micro_batch_size;
+  if (given("memory.recompute") && !asked_.memory.recompute.is_word()) {
+    const program::Recompute recompute = *asked_.memory.recompute;
+    out.recompute = recompute == program::Recompute::kFull        ? planning::Recompute::kFull
+                    : recompute == program::Recompute::kSelective ? planning::Recompute::kSelective
+                                                                  : planning::Recompute::kNone;
+  }
+  return out;
+}
+
+planning::SearchResult LayoutSearch::search(int64_t devices, size_t keep) {
+  planning::SearchRequest job = job_;
+  job.devices = devices;
+  job.keep = keep;
+  return planning::search_layouts(job);
+}
+
+double LayoutSearch::run_seconds(double step) const {
+  return step * tokens_ / static_cast<double>(job_.batch * job_.sequence);
+}
+
+std::optional<double> LayoutSearch::cost_of(double step, int64_t devices) const {
+  if (!price_) return std::nullopt;
+  return run_seconds(step) / 3600 * static_cast<double>(devices) * price_->low;
+}
+
+void LayoutSearch::choose_devices(const LayoutRequest& request) {
+  if (here_) return;
+  if (request.gpus) {
+    job_.devices = *request.gpus;
+    return;
+  }
+  if (request.budget && !price_)
+    throw ConfigError("[--budget] found no price of {}, expected one: add [[price]] to a cluster file",
+                      job_.cluster.chip.name);
+  struct Choice {
+    int64_t devices = 0;
+    double seconds = 0, cost = 0;
+  };
+  std::optional<Choice> chosen, nearest;
+  planning::SearchResult last;
+  for (int64_t devices = hosts_of_; devices <= kMostDevices; devices *= 2) {
+    planning::SearchResult found;
+    try {
+      found = search(devices, 1);
+    } catch (const ConfigError&) {
+      if (devices == hosts_of_) throw;
+      break;  // more devices than the batch has sequences for
+    }
+    if (found.best.empty()) {
+      last = std::move(found);
+      continue;
+    }
+    const double step = found.best.front().seconds;
+    const Choice one{devices, run_seconds(step), cost_of(step, devices).value_or(0)};
+    if (!request.budget && !request.deadline) {
+      job_.devices = devices;
+      assumptions_.push_back(
+          fmt::format("{} devices, the fewest hosts that hold it; --gpus sets them", devices));
+      return;
+    }
+    const bool keeps = request.budget ? one.cost <= *request.budget : one.seconds <= *request.deadline;
+    if (keeps && (!chosen || (request.budget ? one.seconds < chosen->seconds : one.cost < chosen->cost)))
+      chosen = one;
+    if (!nearest || (request.budget ? one.cost < nearest->cost : one.seconds < nearest->seconds))
+      nearest = one;
+    // Without prices the fewest devices that are fast enough.
+    if (chosen && request.deadline && !price_) break;
+  }
+  if (!nearest) nothing_fits(last);
+  if (!chosen) {
+    if (request.budget) {
+      throw ConfigError(
+          "[--budget] found ${:.0f}, but {} tokens cost at least ${:.0f}: {} devices for {}; expected more money or "
+          "fewer tokens",
+          *request.budget, human_count(tokens_), nearest->cost, nearest->devices,
+          human_duration(nearest->seconds));
+    }
+    throw ConfigError(
+        "[--deadline] found {}, but the run takes at least {}, on {} devices; expected more time, fewer tokens or a "
+        "larger batch",
+        human_duration(*request.deadline), human_duration(nearest->seconds), nearest->devices);
+  }
+  job_.devices = chosen->devices;
+}
+
+void LayoutSearch::nothing_fits(const planning::SearchResult& found) {
+  const auto gigabytes = [](double bytes) { return fmt::format("{:.1f} GB", bytes / 1e9); };
+  std::string remedy;
+  for (int64_t devices = 2 * job_.devices; !here_ && devices <= kMostDevices; devices *= 2) {
+    try {
+      const planning::SearchResult more = search(devices, 1);
+      if (more.best.empty()) continue;
+      remedy = fmt::format("; it fits on {} devices", devices);
+    } catch (const ConfigError&) {
+      // The batch has too few sequences for more devices.
+    }
+    break;
+  }
+  throw ConfigError(
+      "[strata plan] {} ({} parameters) fits on {} device{} of {} in no layout: the least takes {} of {} a device "
+      "({}){}; expected more devices, more memory or a smaller model",
+      model_name_, human_count(parameters_), job_.devices, job_.devices == 1 ? "" : "s",
+      job_.cluster.chip.name, gigabytes(found.least_memory), gigabytes(found.memory_limit),
+      found.least_layout, remedy);
+}
+
+config::RunConfig LayoutSearch::with_layout(const Layout& layout) const {
+  config::RunConfig out = asked_;
+  config::ParallelTable& keys = out.parallel;
+  const config::ParallelTable usual;
+  const bool alone = layout.devices() == 1;
+  const int64_t shards = layout.shards;
+  const bool sharded = layout.zero_stage > 0 || layout.expert > layout.tensor * layout.context;
+  keys.replicate = sharded ? layout.data / shards : layout.data;
+  keys.shard = sharded ? shards : alone ? usual.shard : 1;
+  keys.zero = sharded && shards > 1 ? config::Auto<int64_t>(layout.zero_stage) : usual.zero;
+  keys.prefetch = layout.zero_stage >= 3 && sharded && shards > 1 ? config::Auto<int64_t>(1) : usual.prefetch;
+  if (layout.zero_stage < 3) keys.reshard_after_forward = usual.reshard_after_forward;
+  keys.tensor = layout.tensor;
+  if (layout.tensor == 1) {
+    keys.sequence = usual.sequence;
+    keys.overlap_chunks = usual.overlap_chunks;
+  }
+  keys.context = layout.context;
+  if (layout.context == 1) keys.context_kind = usual.context_kind;
+  keys.pipeline = layout.pipeline;
+  keys.stage_layers = usual.stage_layers;
+  keys.schedule = layout.pipeline > 1 ? schedule_key(layout) : usual.schedule;
+  keys.virtual_stages = layout.pipeline > 1 && layout.schedule == PipelineSchedule::k1F1B
+                            ? layout.virtual_stages
+                            : usual.virtual_stages;
+  keys.expert = layout.expert;
+  keys.expert_tensor = usual.expert_tensor;
+  if (layout.expert == 1) {
+    keys.dispatch = usual.dispatch;
+    keys.expert_capacity = usual.expert_capacity;
+  }
+  out.training.micro_batch_size = layout.micro_batch;
+  out.memory.recompute = recompute_key(layout.recompute);
+  // Samples need whole models.
+  if (layout.pipeline > 1) out.eval.sample_tokens = 0;
+  return out;
+}
+
+CompiledLayout LayoutSearch::compile(const PlannedLayout& layout) const {
+  const config::RunConfig& config = layout.config;
+  const int64_t ranks = job_.devices;
+  const config::IssueHook hooks[] = {config::check_model, config::check_idle_keys};
+  config::require_valid(config, hooks);
+  const std::vector<int32_t> places = places_from(config, ranks, 0);
+  const auto plan =
+      here_ ? plan_as_trained(config, ranks, places) : plan_on(config, ranks, places, job_.cluster);
+  const Simulation simulation(plan);
+  return {simulation.seconds(), simulation.fullest_bytes()};
+}
+
+// Compiles the fastest ones until the first kConfirmed are confirmed; those that the compiler rejects or that do not
+// fit are dropped.
+void LayoutSearch::confirm() {
+  for (RankedLayout& one : found_.best) layouts_.push_back({one, std::nullopt, with_layout(one.layout)});
+  std::string first_error;
+  for (size_t compiled = 0; compiled < kMostCompiled; ++compiled) {
+    const auto open = std::find_if(
+        layouts_.begin(), layouts_.begin() + static_cast<int64_t>(std::min(kConfirmed, layouts_.size())),
+        [](const PlannedLayout& one) { return !one.compiled; });
+    if (open == layouts_.end() || open == layouts_.begin() + static_cast<int64_t>(kConfirmed)) break;
+    std::string reason;
+    try {
+      const CompiledLayout found = compile(*open);
+      const double limit = found_.memory_limit;
+      if (static_cast<double>(found.bytes) <= limit) {
+        open->compiled = found;
+      } else {
+        reason = fmt::format("compiled it needs {:.1f} GB of {:.1f} GB, {:.1f} GB by formula",
+                             static_cast<double>(found.bytes) / 1e9, limit / 1e9,
+                             open->formula.memory.total() / 1e9);
+      }
+    } catch (const Error& error) {
+      reason = error.what();
+    }
+    if (!reason.empty()) {
+      if (first_error.empty()) first_error = reason;
+      rejected_.push_back({layout_in_words(open->formula.layout), reason, 0});
+      layouts_.erase(open);
+      continue;
+    }
+    std::stable_sort(layouts_.begin(), layouts_.end(), [](const PlannedLayout& a, const PlannedLayout& b) {
+      return a.seconds() < b.seconds();
+    });
+  }
+  if (layouts_.empty()) {
+    throw ConfigError("[strata plan] the compiler accepts none of the {} best layouts; the first: {}",
+                      found_.best.size(), first_error);
+  }
+  // A layout that was not compiled is never the best one.
+  std::stable_partition(layouts_.begin(), layouts_.end(),
+                        [](const PlannedLayout& one) { return one.compiled.has_value(); });
+  std::erase_if(found_.best, [&](const RankedLayout& one) {
+    return std::none_of(layouts_.begin(), layouts_.end(), [&](const PlannedLayout& kept) {
+      return layout_in_words(kept.formula.layout) == layout_in_words(one.layout);
+    });
+  });
+}
+
+std::string LayoutSearch::run_toml() const {
+  return config::short_toml(
+      layouts_.front().config,
+      fmt::format("Layout of {} devices ({}), chosen by strata plan.", job_.devices, job_.cluster.name));
+}
+
+}  // namespace strata::library

@@ -1,0 +1,26 @@
+// Memory and time of Strata's own programs by formulas: those of the compiled programs of a layout (src/program)
+// with the times that price.h expects, without compiling. Rates are the achievable ones of the catalogue, without fitted
+// factors. tests/plan/layout_search_test.cpp compares them with compiled programs.
+#pragma once
+
+#include "plan/memory_model.h"
+#include "plan/step_model.h"
+
+namespace strata::planning {
+
+// Of the fullest rank. Weights are bf16 copies (sharded with ZeRO-3, then none persist), optimizer the fp32
+// master weights and both moments; `working` includes the fp32 weights that ZeRO-1 and 2 gather after an
+// update, which share memory with activations.
+MemoryUse program_memory(const TrainingJob& job, const ClusterSpec& cluster);
+
+StepTime program_time(const TrainingJob& job, const ClusterSpec& cluster);
+
+// Layers of the pipeline's most loaded stage and the cost of the loss in layers: stages are balanced by
+// FLOPs (config/pipeline.h).
+struct StageLoad {
+  double layers = 0;  // cost of the most loaded rank, in layers
+  double loss = 0;    // cost of head and loss, in layers
+};
+StageLoad stage_load(const TrainingJob& job);
+
+}  // namespace strata::planning
