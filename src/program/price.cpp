@@ -54,8 +54,7 @@ class PlaceClock {
  public:
   PlaceClock(const ProgramSet& set, size_t index, int32_t place, const hardware::Machine& machine,
              Meeting& meeting, PriceObserver* observer)
-      : set_(set),
-        program_(set.programs[index]),
+      : program_(set.programs[index]),
         machine_(machine),
         meeting_(meeting),
         observer_(observer),
@@ -314,7 +313,6 @@ class PlaceClock {
     return true;
   }
 
-  const ProgramSet& set_;
   const Program& program_;
   const hardware::Machine& machine_;
   Meeting& meeting_;
