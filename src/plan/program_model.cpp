@@ -168,7 +168,7 @@ class Programs {
     }
   }
 
-  // Layers of the first rank. Where the most loaded stages leave room, it has one fewer: the embedding costs, too.
+  // Layers of the first rank. Where the most loaded stages could hold more, it has one fewer: the embedding costs, too.
   double first_layers() const {
     const auto layers = static_cast<double>(shape_.layers);
     if (layout_.pipeline == 1) return layers;
@@ -178,8 +178,8 @@ class Programs {
     const double stages = both_ends ? 2 * p_ : p_;
     const double cost = both_ends ? stage_cost(stages, load_.loss) : load_.layers;
     const double with_head = std::max(0.0, std::floor(cost - load_.loss));
-    const bool room = (stages - 1) * std::floor(cost) + with_head > layers;
-    return std::floor(cost) - (room && cost > 1 ? 1 : 0) + (both_ends ? with_head : 0);
+    const bool spare = (stages - 1) * std::floor(cost) + with_head > layers;
+    return std::floor(cost) - (spare && cost > 1 ? 1 : 0) + (both_ends ? with_head : 0);
   }
 
   double expert_shards(int stage) const {

@@ -251,7 +251,7 @@ class Search {
     RankedLayout tried;
     for (const Recompute recompute : in_.space.recompute) {
       if (in_.fixed.recompute && recompute != *in_.fixed.recompute) continue;
-      // What is computed again for I must be kept until W.
+      // Values that are computed again for I stay until W.
       if (recompute == Recompute::kFull && splits_backward(layout)) continue;
       layout.recompute = recompute;
       const TrainingJob job = job_of(layout);
