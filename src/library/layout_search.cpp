@@ -426,7 +426,14 @@ void LayoutSearch::confirm() {
     if (!reason.empty()) {
       if (first_error.empty()) first_error = reason;
       rejected_.push_back({layout_in_words(open->formula.layout), reason, 0});
-      layouts_.erase(open);
+      // Its relatives would not fit either: the same schedule and recomputation, with no less memory by formula.
+      const RankedLayout failed = open->formula;
+      std::erase_if(layouts_, [&](const PlannedLayout& one) {
+        const Layout& layout = one.formula.layout;
+        return !one.compiled && layout.pipeline > 1 == failed.layout.pipeline > 1 &&
+               layout.schedule == failed.layout.schedule && layout.recompute == failed.layout.recompute &&
+               one.formula.memory.total() >= failed.memory.total();
+      });
       continue;
     }
     std::stable_sort(layouts_.begin(), layouts_.end(), [](const PlannedLayout& a, const PlannedLayout& b) {

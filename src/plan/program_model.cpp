@@ -21,6 +21,9 @@ constexpr double kBackwardAttention = 2.5;  // FlashAttention-2: five matmuls fo
 constexpr double kSmallKernels = 25, kSmallKernelsEach = 10;
 // Every token of a device goes to the rank of its expert with a margin (parallel.expert_capacity).
 constexpr double kExpertCapacity = 1.25;
+// Beyond a host rows move in two steps, and those above the capacity in another pass.
+constexpr double kHostExchanges = 1.5;
+constexpr double kGatherWaitsTensor = 0.9;  // as kGatherWaits, where exchanges of tensor ranks come first
 
 class Programs {
  public:
@@ -55,6 +58,8 @@ class Programs {
     width_ = (1 - sparse_) * static_cast<double>(shape_.ffn) +
              sparse_ * static_cast<double>(shape_.moe.width * (shape_.moe.per_token + shape_.moe.shared));
     load_ = load();
+    // The most loaded stages have no dense layers.
+    stage_sparse_ = layout_.pipeline > 1 && sparse_ > 0 ? 1 : sparse_;
   }
 
   StageLoad load() const {
@@ -62,40 +67,17 @@ class Programs {
     const double loss = 6 * counts_.head / layer;
     const auto layers = static_cast<double>(shape_.layers);
     if (layout_.pipeline == 1) return {layers, loss};
-    // The smallest maximum: whole layers on every stage, fewer together with the head.
-    for (double cost = std::ceil(layers / p_);; ++cost) {
-      if ((p_ - 1) * cost + std::max(0.0, std::floor(cost - loss)) >= layers) return {cost, loss};
-    }
+    return {stage_cost(p_, loss), loss};
   }
 
   MemoryUse memory() const {
-    const double first = std::min(load_.layers, static_cast<double>(shape_.layers));
     const bool both = layout_.pipeline == 1;
-    const StageParameters held = stage_parameters(shape_, layout_, first, both && !shape_.tied ? 2 : 1);
-    const double table = counts_.embedding / t_;
-    const auto shards = static_cast<double>(layout_.shards);
-    const auto split = [&](int stage) { return layout_.zero_stage >= stage ? shards : 1; };
-    // The ranks that hold an expert are replicas, over which ZeRO does not shard.
-    const auto bytes = [&](double each, int stage) {
-      return each * (held.dense / split(stage) + held.experts / expert_shards(stage));
-    };
-    MemoryUse out;
-    const bool copies = element_ == 2;
-    const double multiplied = held.dense + held.experts - table;
-    if (layout_.zero_stage < 3 && copies) out.weights = 2 * multiplied;
-    if (layout_.zero_stage > 0 && layout_.zero_stage < 3) out.weights += 4 * table;
-    out.gradients = bytes(4, 2);
-    out.optimizer = bytes(12, 1);
-    out.activations = kept(first);
-    out.working = working(held);
-    // Weights that are gathered in fp32 after an update share the memory of activations.
-    if (layout_.zero_stage == 1 || layout_.zero_stage == 2) {
-      const double gathered = 4 * (held.dense - table) + caches(first);
-      const double gradients = layout_.zero_stage == 2 && both ? 4 * (held.dense + held.experts) : 0;
-      const double other = std::max(gathered, gradients) - out.activations;
-      out.working = std::max(out.working, other);
-    }
-    return out;
+    const MemoryUse first = stage_memory(first_layers(), both && !shape_.tied ? 2 : 1, sparse_, 1);
+    if (both) return first;
+    // The next stage has no embedding, but often one layer more, and with experts no dense layers.
+    const double flight = layout_.schedule == PipelineSchedule::k1F1B ? (p_ - 1) / p_ : 1;
+    const MemoryUse next = stage_memory(std::floor(load_.layers), 0, stage_sparse_, flight);
+    return first.total() >= next.total() ? first : next;
   }
 
   StepTime time() const {
@@ -131,6 +113,75 @@ class Programs {
   }
 
  private:
+  // `ends`: tables of the vocabulary; `flight`: micro-batches in flight relative to the first stage.
+  MemoryUse stage_memory(double layers, double ends, double sparse, double flight) const {
+    const bool both = layout_.pipeline == 1;
+    const StageParameters held = parameters(layers, ends, sparse);
+    const double table = ends > 0 ? counts_.embedding / t_ : 0;
+    const auto shards = static_cast<double>(layout_.shards);
+    const auto split = [&](int stage) { return layout_.zero_stage >= stage ? shards : 1; };
+    // The ranks that hold an expert are replicas, over which ZeRO does not shard.
+    const auto bytes = [&](double each, int stage) {
+      return each * (held.dense / split(stage) + held.experts / expert_shards(stage));
+    };
+    MemoryUse out;
+    const bool copies = element_ == 2;
+    const double multiplied = held.dense + held.experts - table;
+    if (layout_.zero_stage < 3 && copies) out.weights = 2 * multiplied;
+    if (layout_.zero_stage > 0 && layout_.zero_stage < 3) out.weights += 4 * table;
+    out.gradients = bytes(4, 2);
+    out.optimizer = bytes(12, 1);
+    out.activations = kept(layers, sparse) * flight;
+    out.working = working(held, layers);
+    // Weights that are gathered in fp32 after an update share the memory of activations.
+    const double sharded = held.dense + (expert_shards(1) > 1 ? held.experts : 0);
+    // Gradients of a micro-batch are whole until they are summed.
+    if (layout_.zero_stage == 2 && !both) out.working += 4 * sharded;
+    if (layout_.zero_stage == 1 || layout_.zero_stage == 2) {
+      const double gathered = 4 * (sharded - table) + caches(layers);
+      const double gradients = layout_.zero_stage == 2 && both ? 4 * sharded : 0;
+      const double other = std::max(gathered, gradients) - out.activations;
+      out.working = std::max(out.working, other);
+    }
+    return out;
+  }
+
+  StageParameters parameters(double layers, double ends, double sparse) const {
+    if (sparse == sparse_) return stage_parameters(shape_, layout_, layers, ends);
+    const double shared = static_cast<double>(shape_.moe.shared) * counts_.expert;
+    StageParameters out;
+    out.dense = layers * ((counts_.attention + shared) / t_ + counts_.norms + counts_.router) +
+                ends * counts_.embedding / t_;
+    out.experts = layers * static_cast<double>(shape_.moe.experts) * counts_.expert /
+                  static_cast<double>(layout_.expert * layout_.expert_tensor);
+    return out;
+  }
+
+  // The smallest maximum over stages: whole layers on each, fewer together with the head.
+  double stage_cost(double stages, double loss) const {
+    const auto layers = static_cast<double>(shape_.layers);
+    const auto holds = [&](double cost) {
+      return (stages - 1) * std::floor(cost) + std::max(0.0, std::floor(cost - loss)) >= layers;
+    };
+    for (double cost = std::max(1.0, std::floor(layers / stages));; ++cost) {
+      if (holds(cost)) return cost;
+    }
+  }
+
+  // Layers of the first rank. Where the most loaded stages could hold more, it has one fewer: the embedding costs, too.
+  double first_layers() const {
+    const auto layers = static_cast<double>(shape_.layers);
+    if (layout_.pipeline == 1) return layers;
+    const bool both_ends = layout_.schedule == PipelineSchedule::kZeroBubbleV ||
+                           layout_.schedule == PipelineSchedule::kVHalf ||
+                           layout_.schedule == PipelineSchedule::kVMin;
+    const double stages = both_ends ? 2 * p_ : p_;
+    const double cost = both_ends ? stage_cost(stages, load_.loss) : load_.layers;
+    const double with_head = std::max(0.0, std::floor(cost - load_.loss));
+    const bool spare = (stages - 1) * std::floor(cost) + with_head > layers;
+    return std::floor(cost) - (spare && cost > 1 ? 1 : 0) + (both_ends ? with_head : 0);
+  }
+
   double expert_shards(int stage) const {
     if (layout_.zero_stage < stage || layout_.expert <= 1)
       return layout_.zero_stage < stage ? 1 : static_cast<double>(layout_.shards);
@@ -172,9 +223,9 @@ class Programs {
   }
 
   // Bytes for the backward pass of `layers` layers, all micro-batches in flight.
-  double kept(double layers) const {
+  double kept(double layers, double sparse) const {
     const double rows = tokens_ / t_;
-    const double copies = sparse_ * kExpertCapacity * static_cast<double>(shape_.moe.per_token) * h_;
+    const double copies = sparse * kExpertCapacity * static_cast<double>(shape_.moe.per_token) * h_;
     const double full = element_ * (4 * h_ + query_ + keys_ + value_ + 3 * width_ + copies) +
                         4 * static_cast<double>(shape_.heads);
     double each = full;
@@ -184,7 +235,8 @@ class Programs {
     if (layout_.recompute == Recompute::kFull) held += full * rows;
     switch (layout_.schedule) {
       case PipelineSchedule::kZeroBubble:
-        return held * 1.2;  // what W still needs
+        // What W still needs; on the last stage the logits' gradients, too.
+        return held * 1.2 + 6 * element_ * p_ * rows * static_cast<double>(shape_.vocab);
       case PipelineSchedule::kZeroBubbleV:
       case PipelineSchedule::kVHalf:
       case PipelineSchedule::kVMin:
@@ -195,13 +247,14 @@ class Programs {
     }
   }
 
-  double working(const StageParameters& held) const {
+  double working(const StageParameters& held, double layers) const {
     double out = layout_.pipeline > 1
                      ? 9 * element_ * tokens_ * h_
                      : 0.15e9 + element_ * tokens_ * h_;  // gathered rows; a chunk of the loss
     if (layout_.zero_stage < 3) return out;
     // Whole weights of two layers, in fp32 and as copies, their gradients, and those of the head.
-    const double layer = (held.dense - counts_.embedding / t_) / std::max(1.0, load_.layers);
+    const double experts = expert_shards(1) > 1 ? held.experts : 0;
+    const double layer = (held.dense + experts - counts_.embedding / t_) / std::max(1.0, layers);
     return out + 4 * counts_.head / t_ + layer * (2 * (4 + element_) - 2);
   }
 
@@ -218,7 +271,11 @@ class Programs {
   double tensor_seconds() const {
     if (layout_.tensor <= 1) return 0;
     const double once = exchange(Exchange::kGather, {layout_.tensor, 1}, element_ * tokens_ * h_);
-    return once * (kTensorWaits + (layout_.recompute == Recompute::kFull ? 1 : 0));
+    // With recomputation the gathered inputs wait for it.
+    const double times = layout_.recompute == Recompute::kNone        ? kTensorWaits
+                         : layout_.recompute == Recompute::kSelective ? kTensorWaits + 1
+                                                                      : kTensorWaits + 2.5;
+    return once * times;
   }
 
   // Keys and values of all ranks, forward once and backward twice.
@@ -232,7 +289,11 @@ class Programs {
     if (!shape_.has_experts() || layout_.expert <= 1) return 0;
     const double bytes = element_ * tokens_ / t_ * static_cast<double>(shape_.moe.per_token) * h_;
     const double times = layout_.recompute == Recompute::kFull ? 5 : 4;
-    return sparse_ * times * exchange(Exchange::kAllToAll, {layout_.expert, 1}, bytes);
+    const Group group{layout_.expert, 1};
+    const LinkLevel* level = hardware::outermost(links_, group);
+    const bool beyond = links_.size() > 1 && level == &links_.back();
+    return stage_sparse_ * times * (beyond ? kHostExchanges : 1) *
+           exchange(Exchange::kAllToAll, group, bytes);
   }
 
   double pipeline_seconds() const {
@@ -260,12 +321,13 @@ class Programs {
 
   void add_data(StepTime& out, double layers) const {
     const StageParameters held =
-        stage_parameters(shape_, layout_, layers, layout_.pipeline > 1 || shape_.tied ? 1 : 2);
+        parameters(layers, layout_.pipeline > 1 || shape_.tied ? 1 : 2, stage_sparse_);
     const auto shards = static_cast<double>(layout_.shards);
     const int64_t inner = layout_.tensor * layout_.context;
     const Group group{layout_.shards, inner};
     const Group replicas{layout_.data / std::max<int64_t>(1, layout_.shards), inner * layout_.shards};
-    const double dense = 4 * held.dense;  // fp32 weights and gradients travel
+    const double sharded_experts = expert_shards(1) > 1 ? held.experts : 0;
+    const double dense = 4 * (held.dense + sharded_experts);  // fp32 weights and gradients travel
     const double experts = 4 * held.experts / expert_shards(1);
     const double reduce = exchange(Exchange::kReduceScatter, group, dense);
     const double gather = exchange(Exchange::kGather, group, dense);
@@ -279,12 +341,14 @@ class Programs {
       if (layout_.zero_stage == 2) {
         // Reductions of all micro-batches but the last run during their backward passes.
         sent += kReduceWaits * reduce + gather;
-        sent += std::max(0.0, (m_ - 1) * (reduce - 0.5 * (out.matmuls + out.attention) / m_));
+        const double hides = 0.5 * (out.matmuls + out.attention) / m_;
+        const double waits = layout_.pipeline > 1 ? kReduceWaits * reduce : std::max(0.0, reduce - hides);
+        sent += (m_ - 1) * waits;
       }
       if (layout_.zero_stage == 3) {
         const double all = m_ * (2 * gather + reduce);
         const double computed = out.matmuls + out.attention + out.elementwise + out.recompute + out.loss;
-        sent += std::max(kGatherWaits * all, all - computed);
+        sent += layout_.tensor > 1 ? kGatherWaitsTensor * all : std::max(kGatherWaits * all, all - computed);
       }
     }
     // Gradients of weights that all context ranks hold.
@@ -307,6 +371,7 @@ class Programs {
   double rate_ = 0, memory_rate_ = 0, launch_ = 0, element_ = 2;
   double query_ = 0, keys_ = 0, value_ = 0, width_ = 0;  // widths; keys_ with values
   StageLoad load_;
+  double stage_sparse_ = 0;
 };
 
 }  // namespace

@@ -28,6 +28,11 @@ std::vector<int64_t> divisors(int64_t number, int64_t most) {
   return out;
 }
 
+bool splits_backward(const Layout& layout) {
+  return layout.pipeline > 1 && layout.schedule != PipelineSchedule::k1F1B &&
+         layout.schedule != PipelineSchedule::kGPipe;
+}
+
 std::string gigabytes(double bytes) {
   return fmt::format("{:.1f} GB", bytes / 1e9);
 }
@@ -143,6 +148,7 @@ class Search {
     const int64_t rest = in_.devices / (tensor * pipeline);
     std::vector<int64_t> out;
     for (int64_t context = 1; context <= rest; context *= 2) {
+      if (context > in_.space.most_context) break;
       if (rest % context != 0 || (context > 1 && in_.sequence / context < 1024)) break;
       const Layout layout{.tensor = tensor, .context = context};
       if (context > 1 && in_.shape.latent.used() && !in_.space.latent_context) {
@@ -242,17 +248,23 @@ class Search {
 
   // The least recomputation that fits.
   void try_recompute(Layout layout) {
-    ++out_.tried;
     RankedLayout tried;
     for (const Recompute recompute : in_.space.recompute) {
       if (in_.fixed.recompute && recompute != *in_.fixed.recompute) continue;
+      // Values that are computed again for I stay until W.
+      if (recompute == Recompute::kFull && splits_backward(layout)) continue;
       layout.recompute = recompute;
       const TrainingJob job = job_of(layout);
       const MemoryUse memory = memory_of(job);
-      if (memory.total() <= out_.memory_limit) return price(job, memory);
+      if (memory.total() <= out_.memory_limit) {
+        ++out_.tried;
+        return price(job, memory);
+      }
       tried.layout = layout;
       tried.memory = memory;
     }
+    if (tried.memory.total() <= 0) return;  // no recomputation to try
+    ++out_.tried;
     ++out_.too_large;
     const double total = tried.memory.total();
     if (out_.least_memory == 0 || total < out_.least_memory) {
@@ -369,14 +381,18 @@ void set_binding(RankedLayout& one) {
 
 SearchSpace strata_space() {
   return {.schedules = {PipelineSchedule::k1F1B, PipelineSchedule::kZeroBubble,
-                        PipelineSchedule::kZeroBubbleV, PipelineSchedule::kVHalf, PipelineSchedule::kVMin},
+                        PipelineSchedule::kZeroBubbleV, PipelineSchedule::kVHalf},
           .shards_context = false,
           .folds_experts = true,
           .latent_context = false};
 }
 
 SearchSpace nanotron_space() {
-  return {.most_zero = 1, .recompute = {Recompute::kNone}, .most_virtual = 1, .virtual_divides = true};
+  return {.most_zero = 1,
+          .recompute = {Recompute::kNone},
+          .most_virtual = 1,
+          .most_context = 1,
+          .virtual_divides = true};
 }
 
 std::string_view to_string(Binds binds) {

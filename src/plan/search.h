@@ -26,7 +26,8 @@ struct SearchSpace {
   std::vector<PipelineSchedule> schedules = {PipelineSchedule::k1F1B};
   int most_zero = 3;
   std::vector<Recompute> recompute = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
-  int64_t most_virtual = 8;      // stages of a rank in interleaved schedules
+  int64_t most_virtual = 8;  // stages of a rank in interleaved schedules
+  int64_t most_context = 64;
   bool virtual_divides = false;  // pipeline * virtual_stages must divide the layers
   bool shards_context = true;    // ZeRO also shards over the context axis
   // Experts are shared by the ranks of tensor, of context and tensor, or of whole shard groups with them; then

@@ -228,6 +228,103 @@ void plan_claims(const std::string&) {
   EXPECT_TRUE(has(desk.refused("plan"), "--check-claims"));
 }
 
+// A small model on 16 H100: two hosts.
+const char* const kPlanned =
+    "plan llama3-1b --cluster h100-sxm --gpus 16 --json --set training.global_batch_size=128 "
+    "--set training.sequence_length=2048 ";
+
+void plan_layouts(const std::string&) {
+  const Desk desk;
+  const json plan = desk.object(std::string(kPlanned) + "--tokens 20B");
+  const json& layouts = plan["layouts"];
+  ASSERT_GE(layouts.size(), 3u);
+  double before = 0;
+  for (const json& layout : layouts) {
+    const json& parallel = layout["parallel"];
+    int64_t ranks = 1;
+    for (const char* degree : {"replicate", "shard", "context", "tensor", "pipeline"})
+      ranks *= parallel[degree].get<int64_t>();
+    EXPECT_EQ(ranks, 16);
+    EXPECT_EQ(128 % (layout["training"]["micro_batch_size"].get<int64_t>() *
+                     parallel["replicate"].get<int64_t>() * parallel["shard"].get<int64_t>()),
+              0);
+    EXPECT_LT(number(layout["step_time_low_s"]), number(layout["step_time_s"]));
+    EXPECT_LT(number(layout["step_time_s"]), number(layout["step_time_high_s"]));
+    EXPECT_LE(number(layout["memory_bytes"]), 72e9);
+    if (!layout["compiled"].is_null()) {
+      EXPECT_GE(number(layout["step_time_s"]), before);
+      before = number(layout["step_time_s"]);
+    }
+    // 20 B tokens in whole steps, at the price of 16 devices.
+    const double steps = std::ceil(20e9 / (128 * 2048));
+    EXPECT_NEAR(number(layout["run_s"]) / (steps * number(layout["step_time_s"])), 1, 1e-3);
+    EXPECT_NEAR(number(layout["cost"]) /
+                    (number(layout["run_s"]) / 3600 * 16 * number(plan["price"]["usd_per_hour"])),
+                1, 1e-9);
+  }
+  // explain takes the written configuration and expects the same.
+  desk.put("best.toml", plan["run_toml"].get<std::string>());
+  const json explained = desk.object("explain best.toml --json --cluster h100-sxm --ranks 16");
+  EXPECT_EQ(explained["fits"], true);
+  EXPECT_NEAR(number(explained["expected"]["step_seconds"]) / number(layouts[0]["step_time_s"]), 1, 1e-9);
+  const std::string text =
+      desk.strata("plan llama3-1b --cluster h100-sxm --gpus 16 --set training.sequence_length=2048").out;
+  for (const char* part : {"The best: ", "What more would give", "RUN.toml of the best", "assumed"})
+    EXPECT_TRUE(has(text, part)) << text;
+  EXPECT_TRUE(has(desk.refused("plan lama3-1b --cluster h100-sxm"), "did you mean llama3-1b"));
+  EXPECT_TRUE(has(desk.refused("plan llama3-1b --cluster h100-smx"), "did you mean \"h100-sxm\""));
+  EXPECT_TRUE(has(desk.refused("plan llama3.1-405b --cluster h100-sxm --gpus 8"), "it fits on"));
+  desk.refused("plan llama3-1b --cluster h100-sxm --gpus 0");
+  desk.refused("plan llama3-1b --cluster h100-sxm --tokens x");
+}
+
+void plan_sets(const std::string&) {
+  const Desk desk;
+  for (const json& layout :
+       desk.object(std::string(kPlanned) + "--set parallel.tensor=2 --set parallel.zero=1")["layouts"]) {
+    EXPECT_EQ(layout["parallel"]["tensor"], 2);
+    EXPECT_EQ(layout["parallel"]["zero"], 1);
+  }
+  const double slow = number(desk.object(kPlanned)["layouts"][0]["step_time_s"]);
+  const double fast = number(
+      desk.object(kPlanned, {"--set", "chip.memory_bandwidth=\"6.7 TB/s\""})["layouts"][0]["step_time_s"]);
+  EXPECT_LT(fast, slow);
+  const std::string wrong = desk.refused(std::string(kPlanned) + "--set parallel.tensor=32");
+  EXPECT_TRUE(has(wrong, "parallel.tensor") && has(wrong, "--gpus 16")) << wrong;
+}
+
+void plan_devices(const std::string&) {
+  const Desk desk;
+  const std::string open =
+      "plan llama3-1b --cluster h100-sxm --json --tokens 100B --set training.global_batch_size=512 "
+      "--set training.sequence_length=2048 ";
+  const json few = desk.object(open), soon = desk.object(open + "--deadline 1d"),
+             rich = desk.object(open + "--budget $3000");
+  EXPECT_EQ(few["devices"], 8);
+  EXPECT_GT(soon["devices"].get<int64_t>(), 8);
+  EXPECT_LE(number(soon["layouts"][0]["run_s"]), 1.1 * 86400);
+  EXPECT_LE(number(rich["layouts"][0]["cost"]), 3300);
+  EXPECT_TRUE(has(desk.refused(open + "--deadline 1s"), "--deadline"));
+  EXPECT_TRUE(has(desk.refused(open + "--deadline soon"), "--deadline"));
+  EXPECT_TRUE(has(desk.refused(open + "--budget $1"), "--budget"));
+  EXPECT_TRUE(has(desk.refused(open + "--budget x"), "--budget"));
+  EXPECT_TRUE(has(desk.refused(open + "--budget $1M --gpus 8"), "--gpus"));
+  EXPECT_TRUE(has(desk.refused("plan llama3-1b --budget $1M"), "--cluster"));
+}
+
+void plan_here(const std::string&) {
+  const Desk desk;
+  desk.write_texts();
+  desk.write_run();
+  const json plan = desk.object("plan run.toml --gpus 2 --json");
+  EXPECT_EQ(plan["devices"], 2);
+  EXPECT_EQ(plan["cluster"], "this machine");
+  ASSERT_FALSE(plan["layouts"].empty());
+  EXPECT_TRUE(plan["layouts"][0]["cost"].is_null());
+  desk.put("best.toml", plan["run_toml"].get<std::string>());
+  EXPECT_EQ(desk.object("explain best.toml --json --ranks 2")["fits"], true);
+}
+
 }  // namespace
 
 Contracts planning_options() {
@@ -260,6 +357,13 @@ Contracts planning_options() {
           {"scale fit --html", scale_fit},
           {"scale fit --force", scale_fit},
           {"scale fit --json", scale_fit},
+          {"plan MODEL", plan_layouts},
+          {"plan --tokens", plan_layouts},
+          {"plan --gpus", plan_here},
+          {"plan --cluster", plan_layouts},
+          {"plan --set", plan_sets},
+          {"plan --budget", plan_devices},
+          {"plan --deadline", plan_devices},
           {"plan --check-claims", plan_claims},
           {"plan --json", plan_claims}};
 }
