@@ -430,7 +430,7 @@ void LayoutSearch::confirm() {
       const RankedLayout failed = open->formula;
       std::erase_if(layouts_, [&](const PlannedLayout& one) {
         const Layout& layout = one.formula.layout;
-        return !one.compiled && layout.pipeline > 1 == failed.layout.pipeline > 1 &&
+        return !one.compiled && (layout.pipeline > 1) == (failed.layout.pipeline > 1) &&
                layout.schedule == failed.layout.schedule && layout.recompute == failed.layout.recompute &&
                one.formula.memory.total() >= failed.memory.total();
       });
