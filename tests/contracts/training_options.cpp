@@ -259,7 +259,7 @@ void explained_cluster(const std::string&) {
   desk.write_texts();
   desk.write_run();
   const std::string at =
-      "explain run.toml --json --ranks 16 --set training.micro_batch_size=1 --set memory.budget='\"auto\"' --set parallel.shard=16 --set parallel.zero=3 ";
+      "explain run.toml --json --ranks 16 --set training.micro_batch_size=1 --set memory.budget=auto --set parallel.shard=16 --set parallel.zero=3 ";
   const std::string more = "--set training.global_batch_size=16 --cluster h100-sxm";
   const json h100 = desk.object(at + more);
   EXPECT_EQ(h100["memory_budget"], 72'000'000'000);
