@@ -23,6 +23,7 @@ constexpr double kSmallKernels = 25, kSmallKernelsEach = 10;
 constexpr double kExpertCapacity = 1.25;
 // Beyond a host rows move in two steps, and those above the capacity in another pass.
 constexpr double kHostExchanges = 1.5;
+constexpr double kHeldUp = 0.6;             // of a stage's reductions, with experts in a pipeline
 constexpr double kGatherWaitsTensor = 0.9;  // as kGatherWaits, where exchanges of tensor ranks come first
 
 class Programs {
@@ -332,6 +333,7 @@ class Programs {
     const double reduce = exchange(Exchange::kReduceScatter, group, dense);
     const double gather = exchange(Exchange::kGather, group, dense);
     double sent = 0;
+    add_held_up(out, reduce, replicas, group, dense, experts);
     if (layout_.zero_stage == 0) {
       sent = kReduceWaits * 1.5 * exchange(Exchange::kAllReduce, {layout_.data, inner}, dense);
     } else {
@@ -360,6 +362,19 @@ class Programs {
     const double copies = element_ == 2 ? 6 * (held.dense + held.experts) : 0;
     const double encoded = layout_.zero_stage >= 3 ? copies * 1.8 * m_ : copies;
     out.optimizer = (36 * own + encoded) / memory_rate_;
+  }
+
+  // In the last backward pass, rows to and from experts queue behind the reductions of gradients, and every stage waits
+  // for the next one.
+  void add_held_up(StepTime& out, double reduce, const Group& replicas, const Group& group, double dense,
+                   double experts) const {
+    if (!shape_.has_experts() || layout_.expert <= 1 || layout_.pipeline <= 1) return;
+    const double part = dense / static_cast<double>(group.ranks) + experts;
+    const double each = layout_.zero_stage == 0
+                            ? exchange(Exchange::kAllReduce, {layout_.data, group.stride}, dense) +
+                                  exchange(Exchange::kAllReduce, replicas, experts)
+                            : reduce + exchange(Exchange::kAllReduce, replicas, part);
+    out.bubble += kHeldUp * (p_ - 1) * each;
   }
 
   const TrainingJob& job_;
