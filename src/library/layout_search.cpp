@@ -126,9 +126,26 @@ LayoutSearch::LayoutSearch(const LayoutRequest& request) : profiles_(planning::b
   job_.stack = &profiles_.stack("strata");
   job_.fixed = fixed();
   choose_devices(request);
-  found_ = search(job_.devices, kFound);
-  if (found_.best.empty()) nothing_fits(found_);
-  confirm();
+  for (;;) {
+    found_ = search(job_.devices, kFound);
+    if (found_.best.empty()) nothing_fits(found_);
+    confirm();
+    // Compiled programs may be slower than the formulas that chose the number of devices.
+    const double seconds = layouts_.front().seconds();
+    const bool dear = request.budget && *cost_of(seconds, job_.devices) > *request.budget;
+    const bool late = request.deadline && run_seconds(seconds) > *request.deadline;
+    if (!dear && !late) break;
+    const int64_t next = dear ? job_.devices / 2 : job_.devices * 2;
+    if (next < hosts_of_ || next > kMostDevices) {
+      throw ConfigError("[{}] found {}, but the compiled layouts need {} on {} devices; expected more",
+                        dear ? "--budget" : "--deadline",
+                        dear ? fmt::format("${:.0f}", *request.budget) : human_duration(*request.deadline),
+                        dear ? fmt::format("${:.0f}", *cost_of(seconds, job_.devices))
+                             : human_duration(run_seconds(seconds)),
+                        job_.devices);
+    }
+    job_.devices = next;
+  }
   more_ = planning::sensitivity(job_, found_.best.front());
 }
 
@@ -410,6 +427,8 @@ CompiledLayout LayoutSearch::compile(const PlannedLayout& layout) const {
 // Compiles the fastest ones until the first kConfirmed are confirmed; those that the compiler rejects or that do not
 // fit are dropped.
 void LayoutSearch::confirm() {
+  layouts_.clear();
+  rejected_.clear();
   for (RankedLayout& one : found_.best) layouts_.push_back({one, std::nullopt, with_layout(one.layout)});
   std::string first_error;
   for (size_t compiled = 0; compiled < kMostCompiled; ++compiled) {

@@ -78,7 +78,15 @@ class Programs {
     // The next stage has no embedding, but often one layer more, and with experts no dense layers.
     const double flight = layout_.schedule == PipelineSchedule::k1F1B ? (p_ - 1) / p_ : 1;
     const MemoryUse next = stage_memory(std::floor(load_.layers), 0, stage_sparse_, flight);
-    return first.total() >= next.total() ? first : next;
+    const MemoryUse most = first.total() >= next.total() ? first : next;
+    if (layout_.schedule != PipelineSchedule::kZeroBubble) return most;
+    // On the last stage the gradients of logits wait for W, too.
+    const double rest =
+        static_cast<double>(shape_.layers) - first_layers() - (p_ - 2) * std::floor(load_.layers);
+    MemoryUse last = stage_memory(std::max(1.0, rest), 1, stage_sparse_, 1);
+    last.logits = 6 * element_ * p_ * tokens_ / t_ * static_cast<double>(shape_.vocab);
+    last.last_stage = true;
+    return most.total() >= last.total() ? most : last;
   }
 
   StepTime time() const {
@@ -236,8 +244,7 @@ class Programs {
     if (layout_.recompute == Recompute::kFull) held += full * rows;
     switch (layout_.schedule) {
       case PipelineSchedule::kZeroBubble:
-        // What W still needs; on the last stage the logits' gradients, too.
-        return held * 1.2 + 6 * element_ * p_ * rows * static_cast<double>(shape_.vocab);
+        return held * 1.2;  // what W still needs
       case PipelineSchedule::kZeroBubbleV:
       case PipelineSchedule::kVHalf:
       case PipelineSchedule::kVMin:
@@ -326,7 +333,10 @@ class Programs {
     const auto shards = static_cast<double>(layout_.shards);
     const int64_t inner = layout_.tensor * layout_.context;
     const Group group{layout_.shards, inner};
-    const Group replicas{layout_.data / std::max<int64_t>(1, layout_.shards), inner * layout_.shards};
+    // Replicas of shards; without ZeRO, of experts that are shared over more than tensor and context.
+    const int64_t held_by =
+        layout_.zero_stage > 0 ? layout_.shards : std::max<int64_t>(1, layout_.expert / inner);
+    const Group replicas{layout_.data / held_by, inner * held_by};
     const double sharded_experts = expert_shards(1) > 1 ? held.experts : 0;
     const double dense = 4 * (held.dense + sharded_experts);  // fp32 weights and gradients travel
     const double experts = 4 * held.experts / expert_shards(1);
@@ -335,7 +345,8 @@ class Programs {
     double sent = 0;
     add_held_up(out, reduce, replicas, group, dense, experts);
     if (layout_.zero_stage == 0) {
-      sent = kReduceWaits * 1.5 * exchange(Exchange::kAllReduce, {layout_.data, inner}, dense);
+      sent = kReduceWaits * 1.5 * exchange(Exchange::kAllReduce, {layout_.data, inner}, dense) +
+             exchange(Exchange::kAllReduce, replicas, experts);
     } else {
       const double part = dense / shards + experts;
       sent = exchange(Exchange::kAllReduce, replicas, part);
@@ -364,16 +375,20 @@ class Programs {
     out.optimizer = (36 * own + encoded) / memory_rate_;
   }
 
-  // In the last backward pass, rows to and from experts queue behind the reductions of gradients, and every stage waits
-  // for the next one.
+  // In the last backward pass, rows to and from experts queue behind the reductions of gradients, as do messages behind
+  // sums of whole gradients, and every stage waits for the next one.
   void add_held_up(StepTime& out, double reduce, const Group& replicas, const Group& group, double dense,
                    double experts) const {
-    if (!shape_.has_experts() || layout_.expert <= 1 || layout_.pipeline <= 1) return;
-    const double part = dense / static_cast<double>(group.ranks) + experts;
-    const double each = layout_.zero_stage == 0
-                            ? exchange(Exchange::kAllReduce, {layout_.data, group.stride}, dense) +
-                                  exchange(Exchange::kAllReduce, replicas, experts)
-                            : reduce + exchange(Exchange::kAllReduce, replicas, part);
+    if (layout_.pipeline <= 1) return;
+    double each = 0;
+    if (layout_.zero_stage == 0) {
+      each = exchange(Exchange::kAllReduce, {layout_.data, group.stride}, dense) +
+             exchange(Exchange::kAllReduce, {layout_.context, layout_.tensor}, dense) +
+             exchange(Exchange::kAllReduce, replicas, experts);
+    } else if (shape_.has_experts() && layout_.expert > 1) {
+      each = reduce +
+             exchange(Exchange::kAllReduce, replicas, dense / static_cast<double>(group.ranks) + experts);
+    }
     out.bubble += kHeldUp * (p_ - 1) * each;
   }
 
