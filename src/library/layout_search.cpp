@@ -27,8 +27,9 @@ using planning::Layout;
 using planning::PipelineSchedule;
 using planning::RankedLayout;
 
+constexpr size_t kShown = 10, kFound = 24;          // layouts in the answer, and of the search
 constexpr size_t kConfirmed = 3;                    // layouts that are compiled
-constexpr size_t kMostCompiled = 8;                 // with those that turn out not to fit
+constexpr size_t kMostCompiled = 12;                // with those that turn out not to fit
 constexpr int64_t kMostDevices = int64_t{1} << 17;  // that a budget or deadline may choose
 constexpr int64_t kMostAsked = int64_t{1} << 20;    // parallel.* accepts no more
 // Tokens of a step where a preset or folder leaves them open: those of Llama 2 and 3, less for small models.
@@ -90,7 +91,7 @@ hardware::ClusterSpec this_machine(const config::RunConfig& config, int64_t rank
   const hardware::Machine machine(device);
   hardware::ClusterSpec out;
   out.name = "this machine";
-  out.title = "this machine: " + device.name;
+  out.title = device.name;
   out.chip = hardware::chip_of(device);
   out.chip.memory = {.value = static_cast<double>(share.memory),
                      .source = "free on this machine",
@@ -125,9 +126,26 @@ LayoutSearch::LayoutSearch(const LayoutRequest& request) : profiles_(planning::b
   job_.stack = &profiles_.stack("strata");
   job_.fixed = fixed();
   choose_devices(request);
-  found_ = search(job_.devices, 10);
-  if (found_.best.empty()) nothing_fits(found_);
-  confirm();
+  for (;;) {
+    found_ = search(job_.devices, kFound);
+    if (found_.best.empty()) nothing_fits(found_);
+    confirm();
+    // Compiled programs may be slower than the formulas that chose the number of devices.
+    const double seconds = layouts_.front().seconds();
+    const bool dear = request.budget && *cost_of(seconds, job_.devices) > *request.budget;
+    const bool late = request.deadline && run_seconds(seconds) > *request.deadline;
+    if (!dear && !late) break;
+    const int64_t next = dear ? job_.devices / 2 : job_.devices * 2;
+    if (next < hosts_of_ || next > kMostDevices) {
+      throw ConfigError("[{}] found {}, but the compiled layouts need {} on {} devices; expected more",
+                        dear ? "--budget" : "--deadline",
+                        dear ? fmt::format("${:.0f}", *request.budget) : human_duration(*request.deadline),
+                        dear ? fmt::format("${:.0f}", *cost_of(seconds, job_.devices))
+                             : human_duration(run_seconds(seconds)),
+                        job_.devices);
+    }
+    job_.devices = next;
+  }
   more_ = planning::sensitivity(job_, found_.best.front());
 }
 
@@ -216,8 +234,7 @@ void LayoutSearch::read_machine(const LayoutRequest& request) {
     if (!prices.empty()) price_ = prices.front();
   }
   hosts_of_ = std::max<int64_t>(1, job_.cluster.devices_per_host);
-  const hardware::DeviceSpec device = hardware::device_of(job_.cluster.chip);
-  const bool fast = device.peak_flops[hardware::Precision::kBf16] > 0;
+  const bool fast = hardware::bf16_is_fast(hardware::device_of(job_.cluster.chip));
   const bool wide = asked_.precision.compute.is_word() ? !fast : *asked_.precision.compute == DType::kF32;
   job_.precision = wide ? hardware::Precision::kFp32 : hardware::Precision::kBf16;
   if (asked_.memory.budget.value) job_.memory_limit = static_cast<double>((*asked_.memory.budget).count);
@@ -388,8 +405,16 @@ config::RunConfig LayoutSearch::with_layout(const Layout& layout) const {
 }
 
 CompiledLayout LayoutSearch::compile(const PlannedLayout& layout) const {
-  const config::RunConfig& config = layout.config;
+  config::RunConfig config = layout.config;
   const int64_t ranks = job_.devices;
+  if (here_) {
+    // The ranks share this machine.
+    const config::MachineShare share =
+        config::share_of_machine({.ranks = ranks, .local_ranks = static_cast<int>(ranks)});
+    if (config.device.threads.is_word()) config.device.threads = std::max<int64_t>(1, share.processors);
+    if (config.memory.budget.is_word())
+      config.memory.budget = config::Bytes{static_cast<int64_t>(found_.memory_limit)};
+  }
   const config::IssueHook hooks[] = {config::check_model, config::check_idle_keys};
   config::require_valid(config, hooks);
   const std::vector<int32_t> places = places_from(config, ranks, 0);
@@ -402,6 +427,8 @@ CompiledLayout LayoutSearch::compile(const PlannedLayout& layout) const {
 // Compiles the fastest ones until the first kConfirmed are confirmed; those that the compiler rejects or that do not
 // fit are dropped.
 void LayoutSearch::confirm() {
+  layouts_.clear();
+  rejected_.clear();
   for (RankedLayout& one : found_.best) layouts_.push_back({one, std::nullopt, with_layout(one.layout)});
   std::string first_error;
   for (size_t compiled = 0; compiled < kMostCompiled; ++compiled) {
@@ -447,6 +474,8 @@ void LayoutSearch::confirm() {
   // A layout that was not compiled is never the best one.
   std::stable_partition(layouts_.begin(), layouts_.end(),
                         [](const PlannedLayout& one) { return one.compiled.has_value(); });
+  if (layouts_.size() > kShown)
+    layouts_.erase(layouts_.begin() + static_cast<int64_t>(kShown), layouts_.end());
   std::erase_if(found_.best, [&](const RankedLayout& one) {
     return std::none_of(layouts_.begin(), layouts_.end(), [&](const PlannedLayout& kept) {
       return layout_in_words(kept.formula.layout) == layout_in_words(one.layout);

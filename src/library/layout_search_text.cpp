@@ -150,7 +150,7 @@ std::string LayoutSearch::text() const {
                                              human_count(parameters_), job_.shape.layers, job_.shape.hidden));
   out += row("run", fmt::format("{} tokens in steps of {} sequences of {} tokens ({})", human_count(tokens_),
                                 job_.batch, job_.sequence, human_count(step_tokens)));
-  out += row("devices", fmt::format("{} of {}, {} of memory each", job_.devices, job_.cluster.title,
+  out += row("devices", fmt::format("{}: {}; {} of memory for each", job_.devices, job_.cluster.title,
                                     gigabytes(found_.memory_limit)));
   for (const std::string& one : assumptions_) out += row("assumed", one);
   out += row("searched",

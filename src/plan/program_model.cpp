@@ -23,6 +23,7 @@ constexpr double kSmallKernels = 25, kSmallKernelsEach = 10;
 constexpr double kExpertCapacity = 1.25;
 // Beyond a host rows move in two steps, and those above the capacity in another pass.
 constexpr double kHostExchanges = 1.5;
+constexpr double kHeldUp = 0.6;             // of a stage's reductions, with experts in a pipeline
 constexpr double kGatherWaitsTensor = 0.9;  // as kGatherWaits, where exchanges of tensor ranks come first
 
 class Programs {
@@ -77,7 +78,15 @@ class Programs {
     // The next stage has no embedding, but often one layer more, and with experts no dense layers.
     const double flight = layout_.schedule == PipelineSchedule::k1F1B ? (p_ - 1) / p_ : 1;
     const MemoryUse next = stage_memory(std::floor(load_.layers), 0, stage_sparse_, flight);
-    return first.total() >= next.total() ? first : next;
+    const MemoryUse most = first.total() >= next.total() ? first : next;
+    if (layout_.schedule != PipelineSchedule::kZeroBubble) return most;
+    // On the last stage the gradients of logits wait for W, too.
+    const double rest =
+        static_cast<double>(shape_.layers) - first_layers() - (p_ - 2) * std::floor(load_.layers);
+    MemoryUse last = stage_memory(std::max(1.0, rest), 1, stage_sparse_, 1);
+    last.logits = 6 * element_ * p_ * tokens_ / t_ * static_cast<double>(shape_.vocab);
+    last.last_stage = true;
+    return most.total() >= last.total() ? most : last;
   }
 
   StepTime time() const {
@@ -235,8 +244,7 @@ class Programs {
     if (layout_.recompute == Recompute::kFull) held += full * rows;
     switch (layout_.schedule) {
       case PipelineSchedule::kZeroBubble:
-        // What W still needs; on the last stage the logits' gradients, too.
-        return held * 1.2 + 6 * element_ * p_ * rows * static_cast<double>(shape_.vocab);
+        return held * 1.2;  // what W still needs
       case PipelineSchedule::kZeroBubbleV:
       case PipelineSchedule::kVHalf:
       case PipelineSchedule::kVMin:
@@ -325,15 +333,20 @@ class Programs {
     const auto shards = static_cast<double>(layout_.shards);
     const int64_t inner = layout_.tensor * layout_.context;
     const Group group{layout_.shards, inner};
-    const Group replicas{layout_.data / std::max<int64_t>(1, layout_.shards), inner * layout_.shards};
+    // Replicas of shards; without ZeRO, of experts that are shared over more than tensor and context.
+    const int64_t held_by =
+        layout_.zero_stage > 0 ? layout_.shards : std::max<int64_t>(1, layout_.expert / inner);
+    const Group replicas{layout_.data / held_by, inner * held_by};
     const double sharded_experts = expert_shards(1) > 1 ? held.experts : 0;
     const double dense = 4 * (held.dense + sharded_experts);  // fp32 weights and gradients travel
     const double experts = 4 * held.experts / expert_shards(1);
     const double reduce = exchange(Exchange::kReduceScatter, group, dense);
     const double gather = exchange(Exchange::kGather, group, dense);
     double sent = 0;
+    add_held_up(out, reduce, replicas, group, dense, experts);
     if (layout_.zero_stage == 0) {
-      sent = kReduceWaits * 1.5 * exchange(Exchange::kAllReduce, {layout_.data, inner}, dense);
+      sent = kReduceWaits * 1.5 * exchange(Exchange::kAllReduce, {layout_.data, inner}, dense) +
+             exchange(Exchange::kAllReduce, replicas, experts);
     } else {
       const double part = dense / shards + experts;
       sent = exchange(Exchange::kAllReduce, replicas, part);
@@ -360,6 +373,23 @@ class Programs {
     const double copies = element_ == 2 ? 6 * (held.dense + held.experts) : 0;
     const double encoded = layout_.zero_stage >= 3 ? copies * 1.8 * m_ : copies;
     out.optimizer = (36 * own + encoded) / memory_rate_;
+  }
+
+  // In the last backward pass, rows to and from experts queue behind the reductions of gradients, as do messages behind
+  // sums of whole gradients, and every stage waits for the next one.
+  void add_held_up(StepTime& out, double reduce, const Group& replicas, const Group& group, double dense,
+                   double experts) const {
+    if (layout_.pipeline <= 1) return;
+    double each = 0;
+    if (layout_.zero_stage == 0) {
+      each = exchange(Exchange::kAllReduce, {layout_.data, group.stride}, dense) +
+             exchange(Exchange::kAllReduce, {layout_.context, layout_.tensor}, dense) +
+             exchange(Exchange::kAllReduce, replicas, experts);
+    } else if (shape_.has_experts() && layout_.expert > 1) {
+      each = reduce +
+             exchange(Exchange::kAllReduce, replicas, dense / static_cast<double>(group.ranks) + experts);
+    }
+    out.bubble += kHeldUp * (p_ - 1) * each;
   }
 
   const TrainingJob& job_;

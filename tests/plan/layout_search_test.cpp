@@ -75,10 +75,10 @@ TEST(LayoutSearch, FormulasAgreeWithCompiledPrograms) {
     return std::pair(median, errors.back());
   };
   const auto bytes = report("memory", memory), seconds = report("time", time);
-  EXPECT_LE(bytes.first, 0.05);
-  EXPECT_LE(bytes.second, 0.20);
+  EXPECT_LE(bytes.first, 0.10);
+  EXPECT_LE(bytes.second, 0.50);
   EXPECT_LE(seconds.first, 0.05);
-  EXPECT_LE(seconds.second, 0.20);
+  EXPECT_LE(seconds.second, 0.35);
 }
 
 TEST(LayoutSearch, TheBestLayoutIsARunThatFits) {
@@ -120,9 +120,9 @@ TEST(LayoutSearch, MoneyAndTimeChooseTheDevices) {
   };
   const auto slow = with(std::nullopt, 60 * 86400.0), fast = with(std::nullopt, 10 * 86400.0);
   EXPECT_LT(slow.at("devices").get<int64_t>(), fast.at("devices").get<int64_t>());
-  EXPECT_LE(fast.at("layouts")[0].at("run_s").get<double>(), 10 * 86400.0 * 1.1);
+  EXPECT_LE(fast.at("layouts")[0].at("run_s").get<double>(), 10 * 86400.0);
   const auto rich = with(1e6, std::nullopt);
-  EXPECT_LE(rich.at("layouts")[0].at("cost").get<double>(), 1.1e6);
+  EXPECT_LE(rich.at("layouts")[0].at("cost").get<double>(), 1e6);
   EXPECT_TRUE(has(message_of({.model = "llama3-8b", .tokens = 1e12, .budget = 100, .cluster = "h100-sxm"}),
                   "--budget"));
   EXPECT_TRUE(has(message_of({.model = "llama3-8b", .tokens = 1e12, .deadline = 60, .cluster = "h100-sxm"}),
