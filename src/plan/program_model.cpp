@@ -375,7 +375,7 @@ class Programs {
     out.optimizer = (36 * own + encoded) / memory_rate_;
   }
 
-  // In the last backward pass, rows to and from experts queue behind the reductions of gradients, as do messages behind
+  // In the last backward pass, rows to and from experts wait for the reductions of gradients, as do messages for
   // sums of whole gradients, and every stage waits for the next one.
   void add_held_up(StepTime& out, double reduce, const Group& replicas, const Group& group, double dense,
                    double experts) const {
