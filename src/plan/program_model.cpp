@@ -23,7 +23,7 @@ constexpr double kSmallKernels = 25, kSmallKernelsEach = 10;
 constexpr double kExpertCapacity = 1.25;
 // Beyond a host rows move in two steps, and those above the capacity in another pass.
 constexpr double kHostExchanges = 1.5;
-constexpr double kHeldUp = 0.6;             // of a stage's reductions, with experts in a pipeline
+constexpr double kHeldUp = 0.5;             // of a stage's reductions, with experts in a pipeline
 constexpr double kGatherWaitsTensor = 0.9;  // as kGatherWaits, where exchanges of tensor ranks come first
 
 class Programs {
@@ -234,11 +234,15 @@ class Programs {
   // Bytes for the backward pass of `layers` layers, all micro-batches in flight.
   double kept(double layers, double sparse) const {
     const double rows = tokens_ / t_;
-    const double copies = sparse * kExpertCapacity * static_cast<double>(shape_.moe.per_token) * h_;
-    const double full = element_ * (4 * h_ + query_ + keys_ + value_ + 3 * width_ + copies) +
+    // Beyond a host, rows above the capacity take a second pass, whose buffers are as large.
+    const double passes = beyond_host() ? 2 : 1;
+    const double routed = sparse * static_cast<double>(shape_.moe.per_token);
+    const double copies = routed * kExpertCapacity * passes * h_;
+    const double width = width_ + routed * (passes - 1) * static_cast<double>(shape_.moe.width);
+    const double full = element_ * (4 * h_ + query_ + keys_ + value_ + 3 * width + copies) +
                         4 * static_cast<double>(shape_.heads);
     double each = full;
-    if (layout_.recompute == Recompute::kSelective) each -= element_ * (width_ + 1.8 * h_);
+    if (layout_.recompute == Recompute::kSelective) each -= element_ * (width + 1.8 * h_);
     if (layout_.recompute == Recompute::kFull) each = element_ * 2 * h_;
     double held = each * rows * layers * stages_in_flight(layout_);
     if (layout_.recompute == Recompute::kFull) held += full * rows;
@@ -293,15 +297,17 @@ class Programs {
     return 3 * exchange(Exchange::kGather, {layout_.context, layout_.tensor}, bytes);
   }
 
+  bool beyond_host() const {
+    return shape_.has_experts() && layout_.expert > 1 && links_.size() > 1 &&
+           hardware::outermost(links_, Group{layout_.expert, 1}) == &links_.back();
+  }
+
   double expert_seconds() const {
     if (!shape_.has_experts() || layout_.expert <= 1) return 0;
     const double bytes = element_ * tokens_ / t_ * static_cast<double>(shape_.moe.per_token) * h_;
     const double times = layout_.recompute == Recompute::kFull ? 5 : 4;
-    const Group group{layout_.expert, 1};
-    const LinkLevel* level = hardware::outermost(links_, group);
-    const bool beyond = links_.size() > 1 && level == &links_.back();
-    return stage_sparse_ * times * (beyond ? kHostExchanges : 1) *
-           exchange(Exchange::kAllToAll, group, bytes);
+    return stage_sparse_ * times * (beyond_host() ? kHostExchanges : 1) *
+           exchange(Exchange::kAllToAll, {layout_.expert, 1}, bytes);
   }
 
   double pipeline_seconds() const {
@@ -375,7 +381,7 @@ class Programs {
     out.optimizer = (36 * own + encoded) / memory_rate_;
   }
 
-  // In the last backward pass, rows to and from experts queue behind the reductions of gradients, as do messages behind
+  // In the last backward pass, rows to and from experts wait for the reductions of gradients, as do messages for
   // sums of whole gradients, and every stage waits for the next one.
   void add_held_up(StepTime& out, double reduce, const Group& replicas, const Group& group, double dense,
                    double experts) const {
@@ -389,7 +395,10 @@ class Programs {
       each = reduce +
              exchange(Exchange::kAllReduce, replicas, dense / static_cast<double>(group.ranks) + experts);
     }
-    out.bubble += kHeldUp * (p_ - 1) * each;
+    // With both ends of the model on the first rank the chain is shorter.
+    const bool folded =
+        layout_.schedule != PipelineSchedule::k1F1B && layout_.schedule != PipelineSchedule::kZeroBubble;
+    out.bubble += (folded ? kHeldUp / 2 : kHeldUp) * (p_ - 1) * each;
   }
 
   const TrainingJob& job_;

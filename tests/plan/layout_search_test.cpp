@@ -77,8 +77,8 @@ TEST(LayoutSearch, FormulasAgreeWithCompiledPrograms) {
   const auto bytes = report("memory", memory), seconds = report("time", time);
   EXPECT_LE(bytes.first, 0.10);
   EXPECT_LE(bytes.second, 0.50);
-  EXPECT_LE(seconds.first, 0.05);
-  EXPECT_LE(seconds.second, 0.35);
+  EXPECT_LE(seconds.first, 0.04);
+  EXPECT_LE(seconds.second, 0.15);
 }
 
 TEST(LayoutSearch, TheBestLayoutIsARunThatFits) {
