@@ -229,6 +229,7 @@ TEST(Allocations, NoneWhileABatchIsUploaded) {
       std::vector<int32_t> values(static_cast<size_t>(3 * request.sequences * places.tokens));
       for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i % 7);
       BatchRows rows{.columns = PerColumn<const int32_t*>(values.data()), .places = places};
+      std::atomic<bool> counted{false};
       comm::run_local_ranks(static_cast<int>(ranks), [&](comm::World& world) {
         const Ranks mine(world, set->options);
         Executor executor(set, std::make_shared<SpoilingDevice>(set->options.target), mine);
@@ -239,7 +240,10 @@ TEST(Allocations, NoneWhileABatchIsUploaded) {
               executor.upload_rows(0, rows, micro * request.sequences, micro);
           });
           EXPECT_EQ(count.ours, 0u) << "first: " << count.first_of_ours;
+          counted = true;
+          counted.notify_all();
         }
+        counted.wait(false);  // a barrier allocates the text that describes it
         world.barrier();
       });
     }
