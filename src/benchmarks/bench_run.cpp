@@ -360,6 +360,11 @@ SelfRun run_self(std::vector<std::string> words, const Path& log, const Launch& 
           int64_t{usage.ru_maxrss} * 1024};
 }
 
+std::vector<std::string> joined(std::vector<std::string> first, const std::vector<std::string>& more) {
+  first.insert(first.end(), more.begin(), more.end());
+  return first;
+}
+
 ChildRun run_child(const std::vector<std::string>& sets, int64_t steps, const Launch& launch) {
   const BenchFolder folder(sets);
   const Path run = folder.path() / "run";

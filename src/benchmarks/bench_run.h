@@ -69,6 +69,9 @@ class BenchRun {
   std::unique_ptr<program::Executor> executor_;
 };
 
+// Settings followed by more, which override them.
+std::vector<std::string> joined(std::vector<std::string> first, const std::vector<std::string>& more);
+
 // How to start this program.
 struct Launch {
   int ranks = 1;

@@ -37,11 +37,6 @@ const std::vector<Layout>& all_layouts() {
   return kAll;
 }
 
-std::vector<std::string> joined(std::vector<std::string> first, const std::vector<std::string>& more) {
-  first.insert(first.end(), more.begin(), more.end());
-  return first;
-}
-
 // Tokens per second by layout and turn; empty for layouts that cannot be started here.
 std::vector<std::vector<double>> measure_layouts(const std::vector<std::string>& sets) {
   const std::vector<Layout>& all = all_layouts();

@@ -55,11 +55,6 @@ std::vector<Family> families() {
           {"experts", {"model.preset=\"moe-30m-a10m\""}, std::move(with_experts)}};
 }
 
-std::vector<std::string> joined(std::vector<std::string> first, const std::vector<std::string>& more) {
-  first.insert(first.end(), more.begin(), more.end());
-  return first;
-}
-
 std::vector<std::string> sets_of(const Family& family, const Layout& layout,
                                  const std::vector<std::string>& more) {
   std::vector<std::string> sets{"training.sequence_length=256",

@@ -44,7 +44,7 @@ struct LaunchCommand {
 };
 int run_launch(const LaunchCommand& command);
 
-// strata simulate --runs FILE.csv [--json]
+// strata simulate RUN.toml [--cluster NAME|FILE] [--ranks N] [--trace FILE], or --runs FILE.csv
 struct SimulateOptions {
   std::vector<std::string> inputs = {};  // as of TrainOptions; empty: runs
   std::string runs = {};                 // a table

@@ -95,11 +95,10 @@ CommandLine strata_commands() {
   // In the order of help, grouped by task.
   const VerbGroup groups[] = {
       {"Train a model", {add_init, add_train, add_launch, add_explain, add_config, add_presets}},
-      {"Plan a run", {add_scale, add_plan}},
+      {"Plan a run", {add_scale, add_plan, add_simulate}},
       {"Steer a running run", {add_stop, add_save, add_set, add_branch, add_replay}},
       {"Prepare data", {add_data, add_tokenizer}},
       {"Use and measure a model", {add_eval, add_generate, add_check, add_checkpoint}},
-      {"Plan runs", {add_simulate}},
       {"Set up this machine", {add_doctor, add_bench, add_completions, add_man}},
   };
   for (const VerbGroup& group : groups) {

@@ -39,9 +39,7 @@ std::optional<int64_t> rank_of(const ExplainOptions& options) {
 void show_schedule(const config::RunPlan& plan, const library::Programs& set, const ExplainOptions& options) {
   const parallel::Schedule schedule = library::schedule_of(*set);
   if (!options.json || !options.svg.empty()) {
-    const bool is_alone = set->options.pipeline == nullptr;
-    const auto simulation = library::expected_times(is_alone ? std::vector{set} : library::stages_of(plan),
-                                                    library::machine_of(plan));
+    const auto simulation = library::expected_times(library::stages_of(plan), library::machine_of(plan));
     const parallel::DrawOptions drawn{.unit = "ms"};
     if (!options.svg.empty())
       write_file_atomically(posix_file_system(), options.svg,

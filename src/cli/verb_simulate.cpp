@@ -6,6 +6,7 @@
 #include "cli/actions.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "config/layout.h"
 #include "library/run_inputs.h"
 #include "library/simulation.h"
 #include "plan/fit_profiles.h"
@@ -45,16 +46,6 @@ void check_options(const SimulateOptions& options) {
         "[strata simulate] --cluster, --set and --trace belong to a configuration, not to --runs");
 }
 
-// The degrees together; one rank for "the remaining ones".
-int64_t ranks_asked(const config::RunConfig& asked) {
-  int64_t ranks = 1;
-  const auto& degrees = asked.parallel;
-  for (const int64_t degree :
-       {degrees.replicate, degrees.shard, degrees.tensor, degrees.context, degrees.pipeline})
-    ranks *= std::max<int64_t>(1, degree);
-  return ranks;
-}
-
 }  // namespace
 
 int run_simulate(const SimulateOptions& options) {
@@ -67,7 +58,7 @@ int run_simulate(const SimulateOptions& options) {
   const config::RunConfig asked = library::read_command_config(options.inputs, sets.run);
   const config::IssueHook hooks[] = {config::check_model, config::check_idle_keys};
   config::require_valid(asked, hooks);
-  const int64_t ranks = options.ranks.value_or(ranks_asked(asked));
+  const int64_t ranks = options.ranks.value_or(config::mesh_of(asked).ranks());
   const library::Simulation simulation(
       library::plan_on(asked, ranks, library::places_from(asked, ranks, 0), options.cluster, sets.cluster));
   if (!options.trace.empty()) {

@@ -72,11 +72,9 @@ std::vector<Remedy> find_remedies(const config::RunPlan& plan, const program::Pr
   return found;
 }
 
-// Of a training program, in seconds, with exchanges and waiting between ranks.
-double expected_step(const config::RunPlan& plan, const Programs& set, size_t index,
-                     const hardware::Machine& machine) {
-  const bool is_alone = set->options.pipeline == nullptr;
-  return program::price_step(is_alone ? std::vector{set} : stages_of(plan), index, machine).seconds;
+// Of a training program, in seconds, with exchanges and waiting between ranks. The plan has all places.
+double expected_step(const config::RunPlan& plan, size_t index, const hardware::Machine& machine) {
+  return program::price_step(stages_of(plan), index, machine).seconds;
 }
 
 std::string programs_text(const program::ProgramSet& set, const hardware::Machine& machine) {
@@ -103,7 +101,7 @@ std::vector<ExplainedSteps> explain_steps(const config::RunPlan& plan, const Pro
   const config::Ramps::End end{.steps = std::max<int64_t>(1, config::total_steps(config))};
   for (const config::Ramps::Period& period : config::Ramps(config).periods(0, end)) {
     const size_t index = config::training_program(*set, config, period.size);
-    if (!seconds.contains(index)) seconds[index] = expected_step(plan, set, index, machine);
+    if (!seconds.contains(index)) seconds[index] = expected_step(plan, index, machine);
     all.push_back({period, index, seconds.at(index)});
   }
   return all;
@@ -219,8 +217,7 @@ Explanation::Explanation(std::shared_ptr<const config::RunPlan> plan, int64_t ra
   fits_ = compiled.fits;
   if (plan_->tight_place && *plan_->tight_place != place) tight_place_ = *plan_->tight_place;
   steps_ = explain_steps(*plan_, programs_, machine_);
-  time_ =
-      time_of(*plan_, expected_step(*plan_, programs_, config::kTrainProgram, machine_), steps_, machine_);
+  time_ = time_of(*plan_, expected_step(*plan_, config::kTrainProgram, machine_), steps_, machine_);
   if (!fits_) remedies_ = find_remedies(*plan_, *programs_);
 }
 

@@ -23,6 +23,7 @@
 namespace strata::library {
 namespace {
 
+using planning::gigabytes;
 using planning::Layout;
 using planning::PipelineSchedule;
 using planning::RankedLayout;
@@ -346,7 +347,6 @@ void LayoutSearch::choose_devices(const LayoutRequest& request) {
 }
 
 void LayoutSearch::nothing_fits(const planning::SearchResult& found) {
-  const auto gigabytes = [](double bytes) { return fmt::format("{:.1f} GB", bytes / 1e9); };
   std::string remedy;
   for (int64_t devices = 2 * job_.devices; !here_ && devices <= kMostDevices; devices *= 2) {
     try {

@@ -10,14 +10,11 @@ namespace strata::library {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using planning::gigabytes;
 using planning::RankedLayout;
 
 std::string step_text(double seconds) {
   return seconds < 1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
-}
-
-std::string gigabytes(double bytes) {
-  return fmt::format("{:.1f} GB", bytes / 1e9);
 }
 
 std::string money(double dollars) {

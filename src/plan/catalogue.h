@@ -24,6 +24,7 @@ using hardware::ClusterSpec;
 using hardware::collective_seconds;
 using hardware::Evidence;
 using hardware::Figure;
+using hardware::Group;
 using hardware::JobMttf;
 using hardware::kAllPrecisions;
 using hardware::LinkLevel;

@@ -27,7 +27,7 @@ GroupNetwork::GroupNetwork(const ClusterSpec& cluster) {
   }
 }
 
-double GroupNetwork::gather_seconds(const RankGroup& group, double bytes) const {
+double GroupNetwork::gather_seconds(const Group& group, double bytes) const {
   if (group.ranks <= 1 || bytes <= 0) return 0;
   const auto ranks = static_cast<double>(group.ranks);
   const int64_t local = std::clamp<int64_t>(domain_ / group.stride, 1, group.ranks);
@@ -42,7 +42,7 @@ double GroupNetwork::gather_seconds(const RankGroup& group, double bytes) const 
   return std::max(inner, bytes * (domains - 1) / domains / (outer_rate_ * static_cast<double>(local)));
 }
 
-double GroupNetwork::ring_latency(const RankGroup& group) const {
+double GroupNetwork::ring_latency(const Group& group) const {
   if (group.ranks <= 1) return 0;
   const auto ranks = static_cast<double>(group.ranks);
   if (inside(group)) return kNcclStart + (ranks - 1) * kHopInside;
@@ -51,7 +51,7 @@ double GroupNetwork::ring_latency(const RankGroup& group) const {
   return kNcclStart + (ranks - domains) * kHopInside + domains * kHopBetween;
 }
 
-double GroupNetwork::tree_latency(const RankGroup& group) const {
+double GroupNetwork::tree_latency(const Group& group) const {
   if (group.ranks <= 1) return 0;
   const auto local = static_cast<double>(std::clamp<int64_t>(domain_ / group.stride, 1, group.ranks));
   const double domains = std::max(1.0, static_cast<double>(group.ranks) / local);

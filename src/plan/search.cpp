@@ -33,10 +33,6 @@ bool splits_backward(const Layout& layout) {
          layout.schedule != PipelineSchedule::kGPipe;
 }
 
-std::string gigabytes(double bytes) {
-  return fmt::format("{:.1f} GB", bytes / 1e9);
-}
-
 class Search {
  public:
   explicit Search(const SearchRequest& request) : in_(request) {
@@ -393,6 +389,10 @@ SearchSpace nanotron_space() {
           .most_virtual = 1,
           .most_context = 1,
           .virtual_divides = true};
+}
+
+std::string gigabytes(double bytes) {
+  return fmt::format("{:.1f} GB", bytes / 1e9);
 }
 
 std::string_view to_string(Binds binds) {

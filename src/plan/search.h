@@ -104,5 +104,6 @@ struct Sensitivity {
 std::vector<Sensitivity> sensitivity(const SearchRequest& request, const RankedLayout& best);
 
 std::string layout_in_words(const Layout& layout);
+std::string gigabytes(double bytes);  // "66.5 GB"
 
 }  // namespace strata::planning

@@ -208,7 +208,7 @@ class StepModel {
     if (layout_.tensor <= 1) return 0;
     const double bytes = tokens_ * static_cast<double>(shape_.hidden) * kElementBytes;
     const double times = layout_.recompute == Recompute::kFull ? 6 : 4;
-    const RankGroup group{.ranks = layout_.tensor, .stride = 1};
+    const Group group{.ranks = layout_.tensor, .stride = 1};
     // Only exchanges within a domain are short enough to overlap with parts of a matmul.
     const double exposed = network_.inside(group) ? stack_.tensor_exposed : 1;
     return exposed * times * (2 * network_.gather_seconds(group, bytes) + kCollectiveStart);
@@ -219,7 +219,7 @@ class StepModel {
     if (layout_.context <= 1) return 0;
     const auto keys = static_cast<double>(2 * shape_.kv_heads * shape_.head_dim) / tensor_;
     const double bytes = tokens_ * static_cast<double>(layout_.context) * std::max(1.0, keys) * kElementBytes;
-    const RankGroup group{.ranks = layout_.context, .stride = layout_.tensor};
+    const Group group{.ranks = layout_.context, .stride = layout_.tensor};
     return std::max(0.0, 3 * network_.gather_seconds(group, bytes) - attention);
   }
 
@@ -262,8 +262,8 @@ class StepModel {
     const StageParameters held = stage_parameters(shape_, layout_, layers_, ends);
     const double all = held.dense + held.experts;
     const int64_t stride = layout_.tensor;
-    const RankGroup group{.ranks = layout_.replicas(), .stride = stride};
-    const RankGroup shards{.ranks = layout_.shards, .stride = stride};
+    const Group group{.ranks = layout_.replicas(), .stride = stride};
+    const Group shards{.ranks = layout_.shards, .stride = stride};
     if (layout_.zero_stage >= 3) {
       // Stacks that gather on demand release a layer after its recomputation and gather it again.
       const bool third = layout_.recompute == Recompute::kFull && !stack_.overlaps_gathers;
@@ -277,7 +277,7 @@ class StepModel {
       out.data = sent - hidden + stack_.data_exposed * hidden;
       if (layout_.shards < group.ranks) {
         // Replicas of the shards all-reduce their gradients.
-        const RankGroup replicas{.ranks = group.ranks / layout_.shards, .stride = stride * layout_.shards};
+        const Group replicas{.ranks = group.ranks / layout_.shards, .stride = stride * layout_.shards};
         const double bytes = all * stack_.reduce_bytes / static_cast<double>(layout_.shards);
         out.data += stack_.data_exposed * 2 * network_.gather_seconds(replicas, bytes);
       }
