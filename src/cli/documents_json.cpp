@@ -4,9 +4,8 @@
 
 namespace strata::cli {
 
-using Json = nlohmann::ordered_json;
-
-Json document_json(const training::SampleDocument& document) {
+nlohmann::ordered_json document_json(const training::SampleDocument& document) {
+  using Json = nlohmann::ordered_json;
   const std::optional<data::RecordId>& id = document.name.id;
   Json shown;
   if (id) shown = id->is_json ? parse_json_or_discard<Json>(id->text) : Json(id->text);

@@ -31,7 +31,7 @@ int32_t id_of(const TokenName& name, const char* key, const data::Tokenizer& tok
 
 }  // namespace
 
-data::Tokenizer with_configured_ends(const RunConfig& config, data::Tokenizer tokenizer,
+data::Tokenizer with_configured_ends(const RunConfig& config, const data::Tokenizer& tokenizer,
                                      const std::string& where) {
   data::TextEnds ends = tokenizer.ends();
   if (!config.model.from.empty() && (ends.end_is_guess || ends.begin.empty())) {

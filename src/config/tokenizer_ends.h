@@ -19,7 +19,7 @@ namespace strata::config {
 // The tokenizer with tokenizer.eos and tokenizer.bos, else with the declarations in the files of model.from
 // if it has none itself. `where`: the tokenizer, for messages. Throws ConfigError for a token that it does
 // not have.
-data::Tokenizer with_configured_ends(const RunConfig& config, data::Tokenizer tokenizer,
+data::Tokenizer with_configured_ends(const RunConfig& config, const data::Tokenizer& tokenizer,
                                      const std::string& where);
 
 // How the run's token files are read; without a tokenizer, tokenizer.eos must be an id.

@@ -138,13 +138,13 @@ std::optional<Found> find_memory_growth(const Case& at) {
   const Series memory = at.column("memory_bytes").between(from, at.step);
   if (memory.size() < kLeastSteps) return std::nullopt;
   const std::vector<WindowLevel> levels = levels_of(memory, window_of(memory.size()));
-  const double before = levels[levels.size() / 4].median, now = levels.back().median;
+  const WindowLevel early = levels[levels.size() / 4];
+  const double before = early.median, now = levels.back().median;
   if (levels.size() < 2 * kRising || now < kGrowth * before || now - before < kSmall) return std::nullopt;
   for (size_t i = levels.size() - kRising; i < levels.size(); ++i) {
     if (levels[i].median <= levels[i - 1].median) return std::nullopt;
   }
-  const double per_step =
-      (now - before) / static_cast<double>(levels.back().last_step - levels[levels.size() / 4].last_step);
+  const double per_step = (now - before) / static_cast<double>(levels.back().last_step - early.last_step);
   return Found{
       .sentence = fmt::format(
           "Memory grows steadily, from {} to {} ({} per 1,000 steps): the program or a library leaks; a restart "

@@ -122,7 +122,8 @@ class Search {
     }
   }
 
-  void add(ParallelTable degrees) {
+  void add(const ParallelTable& found) {
+    ParallelTable degrees = found;
     const ParallelTable& asked = config_.parallel;
     for (const int64_t expert : expert_degrees(asked, ranks_)) {
       Candidate candidate;

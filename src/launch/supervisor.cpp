@@ -315,15 +315,10 @@ class Supervisor {
     const auto& end = watch.first_end();
     // Ranks of this host are seen ending, which is more reliable than texts unless the others follow within milliseconds.
     const bool are_all_here = watch.ranks() == ranks_;
-    if (text.missing_rank) {
-      line.first_rank = text.missing_rank;
-    } else if (end && are_all_here && end->is_sure) {
-      line.first_rank = end->rank;
-    } else if (text.first_rank()) {
-      line.first_rank = text.first_rank();
-    } else if (end) {
-      line.first_rank = end->rank;
-    }
+    line.first_rank = text.missing_rank;
+    if (!line.first_rank && end && are_all_here && end->is_sure) line.first_rank = end->rank;
+    if (!line.first_rank) line.first_rank = text.first_rank();
+    if (!line.first_rank && end) line.first_rank = end->rank;
     if (!line.first_rank) return;
     if (const auto seen = watch.last_seen(*line.first_rank)) {
       line.phase = training::name_of(seen->phase);

@@ -127,7 +127,7 @@ Blocks blocks_of(const ModelConfig& config) {
 
 std::string parameters_in_words(const ModelConfig& config) {
   const auto words = [](int64_t count) { return human_count(static_cast<double>(count)); };
-  const std::string all = words(parameter_count(config)) + " parameters";
+  std::string all = words(parameter_count(config)) + " parameters";
   if (config.experts.count == 0) return all;
   return all + ", " + words(active_parameter_count(config)) + " of them for each token";
 }

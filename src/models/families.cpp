@@ -116,7 +116,7 @@ ModelConfig read_config_json(const std::string& text, const std::string& where) 
 }
 
 std::string write_config_json(const ModelConfig& config, DType dtype) {
-  const std::string text = with_own_router(config.family->write(config, dtype), config.experts);
+  std::string text = with_own_router(config.family->write(config, dtype), config.experts);
   if (config.dropout.empty() && config.more_eos_ids.empty()) return text;
   auto json = parse_json<nlohmann::ordered_json>(text);
   if (config.eos_id && !config.more_eos_ids.empty()) {

@@ -8,7 +8,7 @@
 
 namespace strata::program {
 
-Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device)
+Executor::Executor(const std::shared_ptr<const ProgramSet>& set, std::shared_ptr<device::Device> device)
     : Executor(set, std::move(device), std::make_unique<const Ranks>(set->options)) {}
 
 Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device,

@@ -26,7 +26,7 @@ class Executor {
   // queue together.
   Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device, const Ranks& ranks);
   // For a single process.
-  Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device::Device> device);
+  Executor(const std::shared_ptr<const ProgramSet>& set, std::shared_ptr<device::Device> device);
 
   const ProgramSet& set() const { return *set_; }
   const device::Device& device() const { return *device_; }

@@ -65,7 +65,7 @@ std::string identity_of(FileSystem& files, const Path& run, bool makes) {
   }
   if (!makes) return "";
   std::random_device random;
-  const std::string id = to_hex(static_cast<uint64_t>(random()) << 32 | random());
+  std::string id = to_hex(static_cast<uint64_t>(random()) << 32 | random());
   write_file_atomically(files, path, dump_json(Json{{"run", id}}) + "\n");
   return id;
 }

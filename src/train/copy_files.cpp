@@ -170,7 +170,7 @@ void remove_copies(FileSystem& files, const Path& folder, std::span<const FoundC
   }
 }
 
-CopySlots::CopySlots(FileSystem& files, Path folder, int64_t rank) : files_(files), rank_(rank) {
+CopySlots::CopySlots(FileSystem& files, const Path& folder, int64_t rank) : files_(files), rank_(rank) {
   const std::vector<FoundCopy> found = list_copies(folder);
   for (int i = 0; i < 2; ++i) {
     Slot& slot = slots_[i];

@@ -67,7 +67,7 @@ void remove_copies(FileSystem& files, const Path& folder, std::span<const FoundC
 class CopySlots {
  public:
   // Takes those that are there.
-  CopySlots(FileSystem& files, Path folder, int64_t rank);
+  CopySlots(FileSystem& files, const Path& folder, int64_t rank);
 
   int64_t rank() const { return rank_; }
   std::vector<int64_t> steps() const;  // of the complete copies, newest first

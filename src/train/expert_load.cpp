@@ -59,8 +59,9 @@ ExpertWatch::ExpertWatch(const program::Executor& executor, size_t program)
 ExpertLoad ExpertWatch::read(double targets) const {
   const int64_t shared = options_.experts.ranks * options_.experts.tensor;
   // Ranks that count passes: one of each tensor group that shards every expert.
-  const auto ranks = static_cast<double>(options_.mesh.ranks() / options_.mesh.size(graph::Axis::kPipeline) /
-                                         options_.experts.tensor);
+  const int64_t counting =
+      options_.mesh.ranks() / options_.mesh.size(graph::Axis::kPipeline) / options_.experts.tensor;
+  const auto ranks = static_cast<double>(counting);
   // For each layer: the counts, the squares, the passes and the token–expert pairs not dropped. One stage has
   // a layer; the others add zeros.
   const size_t width = experts_ + 3;

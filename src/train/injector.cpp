@@ -28,6 +28,10 @@ namespace {
 constexpr uint32_t kFlipStream = 0x666c6970;  // "flip"
 
 // Random bits of a fault.
+uint64_t seed_of(const config::RunConfig& config) {
+  return static_cast<uint64_t>(config.run.seed);
+}
+
 uint64_t draw_of(const Fault& fault, uint64_t seed) {
   const auto bits = philox({seed ^ hash64(fault.entry), kFlipStream}, static_cast<uint64_t>(fault.step));
   return static_cast<uint64_t>(bits[0]) << 32 | bits[1];
@@ -220,7 +224,7 @@ void Injector::set_disk() {
 }
 
 void Injector::change_weights(const Fault& fault) {
-  if (is_mine(fault)) change_weight(executor_, element_fault(fault, inputs_.config.run.seed));
+  if (is_mine(fault)) change_weight(executor_, element_fault(fault, seed_of(inputs_.config)));
 }
 
 void Injector::pack_weights() {
@@ -231,7 +235,7 @@ void Injector::act_before_step() {
   bool packs = false;
   for (const Fault& fault : active_) {
     if (fault.kind == FaultKind::kSpike) {
-      add_noise(executor_, fault.factor, inputs_.config.run.seed, step_);
+      add_noise(executor_, fault.factor, seed_of(inputs_.config), step_);
       packs = true;
     }
     if (fault.kind == FaultKind::kFlip && fault.where == FlipWhere::kWeights) {
@@ -268,7 +272,7 @@ const data::HostBatch& Injector::tokens(int64_t step, const data::HostBatch& bat
   if (!is_garbage) return batch;
   // The loader owns the batch and may return it again.
   random_tokens_ = batch;
-  make_random(random_tokens_, inputs_.model.vocab_size, inputs_.config.run.seed, step);
+  make_random(random_tokens_, inputs_.model.vocab_size, seed_of(inputs_.config), step);
   return random_tokens_;
 }
 
@@ -295,7 +299,7 @@ void Injector::prepare(Strike& strike, const Action& action) {
       phase == FaultPhase::kForward ? find_activation(program, action) : find_gradient(program, action);
   if (!at) return;
   strike.done = true;
-  watch_->add(at->index, [this, action, at = *at, wrong = element_fault(fault, inputs_.config.run.seed)] {
+  watch_->add(at->index, [this, action, at = *at, wrong = element_fault(fault, seed_of(inputs_.config))] {
     change_output(executor_, program_, action, at, wrong);
   });
 }
@@ -337,7 +341,7 @@ void Injector::before_save(int64_t step) {
   for (const Fault& fault : take_due(step, [](const Fault& one) { return one.waits_for_save(); })) {
     if (fault.kind == FaultKind::kFlip) {
       const std::lock_guard lock(mutex_);
-      to_flip_.push_back(draw_of(fault, inputs_.config.run.seed));
+      to_flip_.push_back(draw_of(fault, seed_of(inputs_.config)));
     } else if (fault.kind == FaultKind::kDrop) {
       strike_machine(fault);
     } else {
@@ -361,7 +365,7 @@ template <typename Due>
 std::optional<FlipPlace> Injector::take_flip(int64_t step, const Due& due) {
   const auto taken = take_due(step, due);
   if (taken.empty()) return std::nullopt;
-  const uint64_t draw = draw_of(taken.front(), inputs_.config.run.seed);
+  const uint64_t draw = draw_of(taken.front(), seed_of(inputs_.config));
   return FlipPlace{draw, static_cast<int>(draw >> 61)};
 }
 

@@ -75,7 +75,7 @@ const Choice& choice_of(const RunPlan& plan, const std::string& key) {
   return *found;
 }
 
-constexpr MachineShare kLarge{.processors = 8, .memory = int64_t{8} << 30};
+const MachineShare kLarge{.processors = 8, .memory = int64_t{8} << 30};
 // The bytes that the run needs with this micro-batch if it recomputes everything.
 int64_t least_bytes(const char* text, int64_t micro_batch) {
   const std::vector<std::string> sets{fmt::format("training.micro_batch_size={}", micro_batch),

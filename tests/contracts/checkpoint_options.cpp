@@ -271,7 +271,7 @@ void upcycle(const std::string&) {
   const auto made = [&](const std::string& options, const std::string& out) {
     const json result = desk.object("checkpoint upcycle run/final " + out + " --json " + options);
     EXPECT_EQ(result["path"], out);
-    const json config = parse_json<json>(desk.read(out + "/config.json"));
+    json config = parse_json<json>(desk.read(out + "/config.json"));
     EXPECT_EQ(config["model_type"], "mixtral");
     return config;
   };

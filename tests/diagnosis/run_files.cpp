@@ -119,7 +119,7 @@ void RunFiles::each_between(int64_t first, int64_t last, const std::function<voi
   }
 }
 
-void RunFiles::scale(const std::string& name, double factor, std::vector<int64_t> steps) {
+void RunFiles::scale(const std::string& name, double factor, const std::vector<int64_t>& steps) {
   for (const int64_t one : steps)
     each_between(one, one, [&](int64_t, Line& line) { line[name] = line[name].get<double>() * factor; });
 }

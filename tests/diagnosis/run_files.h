@@ -36,7 +36,7 @@ class RunFiles {
   // Changes all step lines, or those of a range.
   void each(const std::function<void(int64_t step, Line&)>& edit);
   void each_between(int64_t first, int64_t last, const std::function<void(int64_t step, Line&)>& edit);
-  void scale(const std::string& name, double factor, std::vector<int64_t> steps);
+  void scale(const std::string& name, double factor, const std::vector<int64_t>& steps);
   // Inserts an event after a step's line.
   void event(const std::string& name, int64_t at_step, const Line& fields = Line::object());
   // Removes everything after a step.

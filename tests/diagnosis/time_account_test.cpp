@@ -80,7 +80,7 @@ TEST(TimeAccount, TakesStartsAndEndsFromTheLedger) {
   run.lines.push_back({{"event", "interrupt"}, {"at_step", 150}, {"time", 1231}});
   run.lines.push_back({{"event", "resume"}, {"at_step", 150}, {"time", 31010}, {"process_seconds", 1}});
   add_steps(run, 150, 50, 31011);
-  const auto attempt = [&](double began, double ended, int exit, Line more = Line::object()) {
+  const auto attempt = [&](double began, double ended, int exit, const Line& more = Line::object()) {
     Line line{{"attempt", run.ledger.size() + 1}, {"began", began}, {"ended", ended}, {"exit", exit}};
     line.update(more);
     run.ledger.push_back(line);

@@ -90,9 +90,10 @@ TEST(PtxConversion, Floats) {
     values.push_back(bits(one));
     values.push_back(bits(-one));
   }
-  for (const auto& [name, format] :
+  for (const auto& [type, format] :
        {std::pair<std::string, SmallFormat>{"f16", kF16Format}, {"bf16", kBf16Format}}) {
     const SmallFormat f = format;
+    const std::string name = type;
     for (const char mode : {'n', 'z'}) {
       expect_function(fmt::format("cvt.r{}.{}.f32 %D, %A;", mode, name), {16, 32}, {values},
                       [&](const auto& o) { return small_bits(as_float(o[0]), f, mode); });

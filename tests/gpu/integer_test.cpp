@@ -47,7 +47,8 @@ TEST(PtxInteger, AddSubMulMinMax) {
     two("add", kind, [](Wide a, Wide b) { return a + b; });
     two("sub", kind, [](Wide a, Wide b) { return a - b; });
     two("mul.lo", kind, [](Wide a, Wide b) {
-      return static_cast<Wide>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+      const uint64_t product = static_cast<uint64_t>(a) * static_cast<uint64_t>(b);
+      return static_cast<Wide>(product);
     });
     two("min", kind, [](Wide a, Wide b) { return std::min(a, b); });
     two("max", kind, [](Wide a, Wide b) { return std::max(a, b); });
@@ -82,7 +83,10 @@ TEST(PtxInteger, WideAndMad) {
     const std::vector<uint64_t> few = {
         0, 1, 3, low(-1, w), low(Wide{1} << (w - 1), w), low((Wide{1} << (w - 1)) - 1, w)};
     expect_function(fmt::format("mad.lo.{} %D, %A, %B, %C;", kind.name), {w, w, w, w}, {few, few, few},
-                    [&](const auto& o) { return low(static_cast<Wide>(o[0] * o[1] + o[2]), w); });
+                    [&](const auto& o) {
+                      const uint64_t sum = o[0] * o[1] + o[2];
+                      return low(static_cast<Wide>(sum), w);
+                    });
     if (w == 64) continue;
     expect_function(
         fmt::format("mad.hi.{} %D, %A, %B, %C;", kind.name), {w, w, w, w}, {few, few, few},

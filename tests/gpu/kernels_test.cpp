@@ -146,6 +146,7 @@ TEST_P(PtxKernels, MathFunctions) {
     const double v = f;
     const float scaled = f * 1e5f, tenfold = f * 10, hundredfold = f * 100;
     const auto large = static_cast<int64_t>(f * 1e6f);
+    const int64_t parts = large / 77 + large % 77;
     const double expected[20] = {
         std::sin(v),
         std::cos(static_cast<double>(scaled)),
@@ -163,7 +164,7 @@ TEST_P(PtxKernels, MathFunctions) {
         std::nearbyint(tenfold) + std::floor(tenfold) * 100 + std::ceil(tenfold) * 10000,
         std::exp(v) / 3,
         std::sin(v * 1000),
-        static_cast<double>(large / 77 + large % 77),
+        static_cast<double>(parts),
         static_cast<double>(__builtin_popcount(static_cast<unsigned>(bits(f))) +
                             (i == 0 ? 32 : __builtin_clz(static_cast<unsigned>(i))) + __builtin_ffs(i)),
         std::lgamma(std::fabs(v) + 0.5),
@@ -176,13 +177,17 @@ TEST_P(PtxKernels, MathFunctions) {
   }
 }
 
+size_t count_of(int rows, int columns) {
+  return static_cast<size_t>(rows) * static_cast<size_t>(columns);
+}
+
 struct Gemm {
   int m, n, k;
   std::vector<uint16_t> a, b;
   Gemm(int m_, int n_, int k_) : m(m_), n(n_), k(k_) {
-    for (const float value : numbers(static_cast<size_t>(m * k), 5))
+    for (const float value : numbers(count_of(m, k), 5))
       a.push_back(static_cast<uint16_t>(small_bits(value, kBf16Format, 'n')));
-    for (const float value : numbers(static_cast<size_t>(k * n), 6))
+    for (const float value : numbers(count_of(k, n), 6))
       b.push_back(static_cast<uint16_t>(small_bits(value, kBf16Format, 'n')));
   }
   // Returns the address of the result.
@@ -198,15 +203,15 @@ struct Gemm {
   }
   // The largest error of the kernel compared with sums in double precision.
   double error(GpuDevice& device, KernelId kernel) const {
-    const std::vector<float> c = download<float>(device, launch(device, kernel), static_cast<size_t>(m * n));
+    const std::vector<float> c = download<float>(device, launch(device, kernel), count_of(m, n));
     double worst = 0;
     for (int row = 0; row < m; ++row) {
       for (int column = 0; column < n; ++column) {
         double sum = 0;
         for (int i = 0; i < k; ++i)
-          sum += small_value(a[static_cast<size_t>(row * k + i)], kBf16Format) *
-                 small_value(b[static_cast<size_t>(i * n + column)], kBf16Format);
-        worst = std::max(worst, std::fabs(sum - c[static_cast<size_t>(row * n + column)]));
+          sum += small_value(a[count_of(row, k) + static_cast<size_t>(i)], kBf16Format) *
+                 small_value(b[count_of(i, n) + static_cast<size_t>(column)], kBf16Format);
+        worst = std::max(worst, std::fabs(sum - c[count_of(row, n) + static_cast<size_t>(column)]));
       }
     }
     return worst;

@@ -77,7 +77,7 @@ TEST(StackProfiles, FilesAreCheckedAndRoundTrip) {
   EXPECT_NE(message("[stack.a]\nattention = \"fast\"\n").find("expected one of scores"), std::string::npos);
   EXPECT_NE(message("[stack.a]\nreduce_bytes = -1\n").find("a number from 0"), std::string::npos);
   EXPECT_NE(message("[stack.a]\nlike = \"b\"\n").find("expected one of a"), std::string::npos);
-  const Profiles before = profiles();
+  const Profiles& before = profiles();
   const Profiles after =
       parse_profiles("[stack.nemo]\nsource = \"s\"\n[family.hopper]\nchips = []\n", fitted_file(before));
   EXPECT_NEAR(after.stack("nemo").efficiency.value, before.stack("nemo").efficiency.value, 1e-4);

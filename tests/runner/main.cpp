@@ -7,13 +7,13 @@
 // name, in GoogleTest's format, and the tests after it count as not run. Each test starts with the working
 // directory and the number of compute threads that the process started with.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 
 #include "base/parallel.h"

@@ -40,7 +40,7 @@ class ControlTest : public testing::Test {
     EXPECT_EQ(last["id"], name.ends_with(".json") ? Path(name).stem().string() : name);
     EXPECT_EQ(last["at_step"], 7);
     EXPECT_TRUE(last.contains("by") && last.contains("do")) << last;
-    const std::string result = last["result"];
+    std::string result = last["result"];
     EXPECT_TRUE(result.starts_with("refused: ")) << result;
     EXPECT_FALSE(std::filesystem::exists(std::filesystem::symlink_status(control(name)))) << name;
     return result;

@@ -60,8 +60,9 @@ TEST_P(Experts, PooledLossAndItsGradientsMatchTransformers) {
 
 TEST_P(Experts, LossesByLayerMatchThePapers) {
   Golden golden(GetParam());
-  for (const auto& [name, balance] :
+  for (const auto& [name, kind] :
        {std::pair{"balanced/sequence", Balance::kSequence}, {"balanced/micro_batch", Balance::kMicroBatch}}) {
+    const Balance balance = kind;
     const auto executor = step_with(golden, [&](models::Experts& experts) {
       experts.balance_coefficient = 1;
       experts.z_coefficient = 1;

@@ -94,7 +94,8 @@ void temper_rows(const TemperShape& s, void* y, const void* x, const int32_t* po
   for (int64_t row = begin; row < end; ++row) {
     const T* const from = static_cast<const T*>(x) + row * s.width;
     T* const to = static_cast<T*>(y) + row * s.width;
-    const auto turns = static_cast<float>((positions[row] + int64_t{1}) / s.floor);
+    const int64_t whole_turns = (positions[row] + int64_t{1}) / s.floor;
+    const auto turns = static_cast<float>(whole_turns);
     const Vector by = constant(1.0f + s.scale * std::log1p(turns));
     for_vectors(s.q_width, [&](int64_t i, auto span)
                                HWY_ATTR { store(to + i, hn::Mul(load(from + i, span), by), span); });

@@ -23,7 +23,8 @@ int64_t choose_splits(const GemmShape& shape, int64_t tile_n, int64_t in_flight)
     const int64_t blocks = tiles(shape.m, shape.n, kTileM, tile_n) * splits,
                   waves = (blocks + in_flight - 1) / in_flight;
     // Filling the pipeline and writing the tile take about as long as six steps.
-    double time = static_cast<double>(waves) * static_cast<double>((steps + splits - 1) / splits + 6);
+    const int64_t tile_steps = (steps + splits - 1) / splits + 6;
+    double time = static_cast<double>(waves) * static_cast<double>(tile_steps);
     // Partial results are written and read once more.
     if (splits > 1)
       time += static_cast<double>(shape.m * shape.n * (splits + 1)) /

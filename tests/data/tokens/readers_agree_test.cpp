@@ -36,7 +36,8 @@ class ReadersAgree : public ::testing::Test {
   // Both on one line, which both must accept or reject.
   std::optional<std::string> both(const std::string& line) {
     const Path path = folder_.write("a.jsonl", line + "\n");
-    const auto of_build = built(path), of_training = trained(path);
+    const auto of_build = built(path);
+    auto of_training = trained(path);
     EXPECT_EQ(of_build, of_training) << line;
     return of_training;
   }

@@ -103,6 +103,7 @@ Result guarded(F function) {
 }  // namespace
 
 extern "C" {
+// NOLINTBEGIN(readability-identifier-naming): the names of the driver's symbols
 
 Result cuInit(unsigned) {
   return kSuccess;
@@ -290,6 +291,7 @@ Result cuEventElapsedTime(float* milliseconds, Event start, Event end) {
       std::chrono::duration<float, std::milli>(event_of(end).recorded - event_of(start).recorded).count();
   return kSuccess;
 }
+// NOLINTEND(readability-identifier-naming)
 
 }  // extern "C"
 

@@ -71,7 +71,7 @@ class GpuGemm : public KernelTest {
     } else {
       launch(plan.product, args);
     }
-    const std::vector<double> result = download(p.out, c, p.m * p.n);
+    std::vector<double> result = download(p.out, c, p.m * p.n);
     if (check) {
       std::vector<double> expected;
       for (int64_t i = 0; i < p.m; ++i) {

@@ -18,7 +18,7 @@ inline double reciprocal_root(double x) {
 
 template <double (*kFunction)(double)>
 inline float approximated(float x) {
-  return canonical(static_cast<float>(kFunction(x)));
+  return canonical(static_cast<float>(kFunction(double{x})));
 }
 template <double (*kFunction)(double)>
 inline float approximated_flushed(float x) {
@@ -46,7 +46,7 @@ void run_16(Warp& w, const Instruction& i, uint32_t mask) {
       const uint16_t bits =
           i.option != 0 && (a[n] & (kHalfType ? 0x7c00 : 0x7f80)) == 0 ? a[n] & 0x8000 : a[n];
       uint16_t value =
-          static_cast<uint16_t>(narrow(kFunction(kHalfType ? half_value(bits) : brain_value(bits)),
+          static_cast<uint16_t>(narrow(kFunction(double{kHalfType ? half_value(bits) : brain_value(bits)}),
                                        kHalfType ? kHalf : kBrain, Rounding::kNearest));
       if (i.option != 0 && (value & (kHalfType ? 0x7c00 : 0x7f80)) == 0) value &= 0x8000;
       d[n] = value;
