@@ -96,7 +96,7 @@ auto reader_of(const Json& object, const std::string& prefix) {
 
 // Everything that the measured rates depend on.
 std::string identity(const DeviceSpec& spec) {
-  constexpr int kMeaning = 3;  // of the rates; another one makes what earlier versions measured useless
+  constexpr int kMeaning = 4;  // of the rates; another one makes what earlier versions measured useless
   return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", spec.kind, spec.name, spec.isa.str(), spec.cores,
                      spec.threads, spec.library, spec.library_bf16, kMeaning);
 }

@@ -79,10 +79,13 @@ inline Operand targets_of(const ExpertSizes& s) {
 
 // Sizes at which rates are measured; experts are equally busy, as they are meant to be.
 inline constexpr int64_t kTimedExperts = 16, kTimedSlots = 4, kTimedExpertFfn = 192;
-inline Operand timed_ids() {
-  return {.dtype = DType::kI32, .shape = {kTimedTokens, kTimedSlots}, .content = [](int64_t i) {
-            return static_cast<double>((i + i / (2 * kTimedExperts)) % kTimedExperts);
+inline Operand busy_ids(int64_t tokens, int64_t slots, int64_t experts) {
+  return {.dtype = DType::kI32, .shape = {tokens, slots}, .content = [experts](int64_t i) {
+            return static_cast<double>((i + i / (2 * experts)) % experts);
           }};
+}
+inline Operand timed_ids() {
+  return busy_ids(kTimedTokens, kTimedSlots, kTimedExperts);
 }
 
 }  // namespace strata::device::op_rows

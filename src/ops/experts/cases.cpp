@@ -30,20 +30,21 @@ void add_expert_products(Cases& to, const std::string& name, const MakeInputs& o
   }
 }
 
-// At the sizes of rates: inputs, outputs and weights of the two matmuls.
-constexpr ops::ExpertsAttrs kTimedExpertsAttrs{kTimedExperts};
-Operand timed_gate_up() {
-  return act({kTimedTokens * kTimedSlots, 2 * kTimedExpertFfn});
-}
-Operand timed_expert_hidden() {
-  return act({kTimedTokens * kTimedSlots, kTimedExpertFfn});
-}
-Operand timed_up() {
-  return f32({kTimedExperts * 2 * kTimedExpertFfn, kTimedWidth});
-}
-Operand timed_down() {
-  return f32({kTimedExperts * kTimedWidth, kTimedExpertFfn});
-}
+// Inputs, outputs and weights of the two matmuls at which rates are measured: with many rows for each expert, where
+// arithmetic limits them, and with few, where reading the weights does.
+struct TimedExperts {
+  int64_t tokens, slots, experts, width, ffn;
+
+  ops::ExpertsAttrs attrs() const { return {experts}; }
+  Operand rows() const { return act({tokens, width}); }
+  Operand gate_up() const { return act({tokens * slots, 2 * ffn}); }
+  Operand hidden() const { return act({tokens * slots, ffn}); }
+  Operand up() const { return f32({experts * 2 * ffn, width}); }
+  Operand down() const { return f32({experts * width, ffn}); }
+  Operand ids() const { return busy_ids(tokens, slots, experts); }
+};
+constexpr TimedExperts kTimed[] = {{kTimedTokens, kTimedSlots, kTimedExperts, kTimedWidth, kTimedExpertFfn},
+                                   {256, 8, 32, 256, 128}};
 
 }  // namespace
 
@@ -54,8 +55,9 @@ void cases<ops::ExpertsIn>(Cases& to) {
       to, "experts_in", [](const ExpertRows& rows, const SlotsOfTokens& slots) {
         return In{.x = rows.x, .ids = slots.ids, .weight = rows.w, .offsets = slots.offsets};
       });
-  to.time<ops::ExpertsIn>({.x = timed_rows(), .ids = timed_ids(), .weight = timed_up(), .offsets = absent()},
-                          kTimedExpertsAttrs);
+  for (const TimedExperts& one : kTimed)
+    to.time<ops::ExpertsIn>({.x = one.rows(), .ids = one.ids(), .weight = one.up(), .offsets = absent()},
+                            one.attrs());
 }
 
 template <>
@@ -66,8 +68,9 @@ void cases<ops::ExpertsInGradInput>(Cases& to) {
         return Op::In<Sample>{
             .dy = rows.y_of_slots, .ids = slots.ids, .weight = rows.w, .offsets = slots.offsets};
       });
-  to.time<Op>({.dy = timed_gate_up(), .ids = timed_ids(), .weight = timed_up(), .offsets = absent()},
-              kTimedExpertsAttrs);
+  for (const TimedExperts& one : kTimed)
+    to.time<Op>({.dy = one.gate_up(), .ids = one.ids(), .weight = one.up(), .offsets = absent()},
+                one.attrs());
 }
 
 template <>
@@ -77,8 +80,8 @@ void cases<ops::ExpertsInGradWeight>(Cases& to) {
       to, "experts_in_grad_weight", [](const ExpertRows& rows, const SlotsOfTokens& slots) {
         return Op::In<Sample>{.dy = rows.y_of_slots, .x = rows.x, .ids = slots.ids, .offsets = slots.offsets};
       });
-  to.time<Op>({.dy = timed_gate_up(), .x = timed_rows(), .ids = timed_ids(), .offsets = absent()},
-              kTimedExpertsAttrs);
+  for (const TimedExperts& one : kTimed)
+    to.time<Op>({.dy = one.gate_up(), .x = one.rows(), .ids = one.ids(), .offsets = absent()}, one.attrs());
 }
 
 template <>
@@ -87,8 +90,9 @@ void cases<ops::ExpertsOut>(Cases& to) {
   add_expert_products<Op>(to, "experts_out", [](const ExpertRows& rows, const SlotsOfTokens& slots) {
     return Op::In<Sample>{.x = rows.h, .ids = slots.ids, .weight = rows.w, .offsets = slots.offsets};
   });
-  to.time<Op>({.x = timed_expert_hidden(), .ids = timed_ids(), .weight = timed_down(), .offsets = absent()},
-              kTimedExpertsAttrs);
+  for (const TimedExperts& one : kTimed)
+    to.time<Op>({.x = one.hidden(), .ids = one.ids(), .weight = one.down(), .offsets = absent()},
+                one.attrs());
 }
 
 template <>
@@ -98,8 +102,8 @@ void cases<ops::ExpertsOutGradInput>(Cases& to) {
       to, "experts_out_grad_input", [](const ExpertRows& rows, const SlotsOfTokens& slots) {
         return Op::In<Sample>{.dy = rows.y, .ids = slots.ids, .weight = rows.w, .offsets = slots.offsets};
       });
-  to.time<Op>({.dy = timed_rows(), .ids = timed_ids(), .weight = timed_down(), .offsets = absent()},
-              kTimedExpertsAttrs);
+  for (const TimedExperts& one : kTimed)
+    to.time<Op>({.dy = one.rows(), .ids = one.ids(), .weight = one.down(), .offsets = absent()}, one.attrs());
 }
 
 template <>
@@ -109,8 +113,8 @@ void cases<ops::ExpertsOutGradWeight>(Cases& to) {
       to, "experts_out_grad_weight", [](const ExpertRows& rows, const SlotsOfTokens& slots) {
         return Op::In<Sample>{.dy = rows.y, .x = rows.h, .ids = slots.ids, .offsets = slots.offsets};
       });
-  to.time<Op>({.dy = timed_rows(), .x = timed_expert_hidden(), .ids = timed_ids(), .offsets = absent()},
-              kTimedExpertsAttrs);
+  for (const TimedExperts& one : kTimed)
+    to.time<Op>({.dy = one.rows(), .x = one.hidden(), .ids = one.ids(), .offsets = absent()}, one.attrs());
 }
 
 template <>
