@@ -11,6 +11,8 @@
 #include "base/parallel.h"
 #include "benchmarks/bench_run.h"
 #include "checkpoint/weights.h"
+#include "comm/measure.h"
+#include "comm/world.h"
 #include "config/objective.h"
 #include "config/plan.h"
 #include "device/open/open.h"
@@ -154,6 +156,20 @@ void BenchModel::reset() {
 
 void write_hyper(program::Executor& executor) {
   program::write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-4f});
+}
+
+hardware::DeviceSpec measured_rank(int ranks, int threads) {
+  if (ranks == 1) return device::open(device::Kind::kCpu, 0, threads)->measured(posix_file_system(), true);
+  hardware::DeviceSpec spec;
+  comm::run_local_ranks(ranks, [&](comm::World& world) {
+    const auto one = device::open(device::Kind::kCpu, 0, threads)->measured(posix_file_system(), true);
+    if (world.rank() == 0) spec = one;
+  });
+  // Each rank has measured them between two further threads.
+  const comm::ExchangeRate exchange = comm::measure_exchange();
+  spec.exchange_bytes_per_s = exchange.bytes_per_s;
+  spec.exchange_seconds = exchange.startup_seconds;
+  return spec;
 }
 
 double median(std::vector<double> values) {

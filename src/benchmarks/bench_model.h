@@ -67,4 +67,8 @@ std::vector<DType> fast_dtypes(int threads);
 
 double median(std::vector<double> values);
 
+// The device of one of `ranks` ranks of this host with `threads` threads each, measured while the others are as busy;
+// exchanges as two ranks make them that do nothing else. Takes some seconds.
+hardware::DeviceSpec measured_rank(int ranks, int threads);
+
 }  // namespace strata::benchmarks

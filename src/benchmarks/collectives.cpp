@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "benchmarks/benchmarks.h"
+#include "comm/measure.h"
 #include "comm/world.h"
 
 namespace strata::benchmarks {
@@ -30,23 +31,9 @@ double median(std::array<double, kTurns> values) {
 
 // Every rank receives `size` bytes; each counts as read and written once, as in the copy.
 comm::Operation operation_of(Kind kind, int64_t size, int rank) {
-  comm::Operation operation{.transfers = {{.dtype = DType::kF32, .bytes = size}}, .label = kNames[kind]};
-  if (kind == kAllReduce) return operation;
-  comm::Transfer& transfer = operation.transfers.front();
-  const int64_t half = size / kRanks;
-  const auto part = [&](int64_t i, int64_t bytes) {
-    return comm::Runs{{.offset = i * bytes, .bytes = bytes}};
-  };
-  if (kind == kAllGather) {
-    operation.collective = comm::Collective::kExchange;
-    transfer.send = {part(rank, half)};
-    transfer.receive = {part(0, half), part(1, half)};
-  } else {
-    operation.collective = comm::Collective::kReduceScatter;
-    transfer.send = {part(0, size), part(1, size)};
-    transfer.receive = {part(0, size)};
-  }
-  return operation;
+  if (kind == kAllReduce) return comm::operation_of(comm::Measured::kAllReduce, size, rank);
+  if (kind == kAllGather) return comm::operation_of(comm::Measured::kGather, size, rank);
+  return comm::operation_of(comm::Measured::kReduceScatter, kRanks * size, rank);
 }
 
 void measure(comm::World& world, int64_t size, Figures& figures) {

@@ -9,8 +9,6 @@
 #include "benchmarks/bench_model.h"
 #include "benchmarks/bench_run.h"
 #include "benchmarks/benchmarks.h"
-#include "comm/world.h"
-#include "device/open/open.h"
 #include "program/price.h"
 
 namespace strata::benchmarks {
@@ -68,17 +66,6 @@ std::vector<std::string> sets_of(const Family& family, const Layout& layout,
   return joined(std::move(sets), more);
 }
 
-// The device of one of `ranks` ranks with `threads` threads each, measured while the others are as busy.
-hardware::DeviceSpec measured(int ranks, int threads) {
-  hardware::DeviceSpec spec;
-  if (ranks == 1) return device::open(device::Kind::kCpu, 0, threads)->measured(posix_file_system(), true);
-  comm::run_local_ranks(ranks, [&](comm::World& world) {
-    const auto one = device::open(device::Kind::kCpu, 0, threads)->measured(posix_file_system(), true);
-    if (world.rank() == 0) spec = one;
-  });
-  return spec;
-}
-
 double predicted(const std::vector<std::string>& sets, const Path& folder, int ranks,
                  const hardware::DeviceSpec& device) {
   const config::RunConfig config = bench_config(sets, folder);
@@ -105,7 +92,7 @@ void bench_simulate(BenchContext& context) {
   context.print("\n  runs of {} steps, interleaved, {} of each; medians. Load before: {:.2f}{}\n", kSteps,
                 kTurns, load, load > 1 ? ", which disturbs the figures" : "");
   context.result["load"] = load;
-  const hardware::DeviceSpec one = measured(1, 1), two = measured(1, 2), pair = measured(2, 1);
+  const hardware::DeviceSpec one = measured_rank(1, 1), two = measured_rank(1, 2), pair = measured_rank(2, 1);
   const BenchFolder folder(context.sets);
   std::vector<double> errors;
   for (const Family& family : families()) {

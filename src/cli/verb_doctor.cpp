@@ -11,12 +11,15 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/version.h"
+#include "benchmarks/bench_model.h"
 #include "cli/build_facts.h"
 #include "cli/measured_peaks.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "comm/measure.h"
 #include "hardware/device_spec.h"
 #include "library/diagnosis.h"
+#include "plan/doctor_file.h"
 
 namespace strata::cli {
 namespace {
@@ -126,6 +129,19 @@ void print_text(const hardware::DeviceSpec& machine, const std::string& mpi) {
   for (const std::string& line : advice(machine, mpi)) row("note", line);
 }
 
+// This host as a cluster of one rank and of two.
+Json cluster_json(const hardware::DeviceSpec& machine) {
+  std::vector<hardware::DeviceSpec> by_ranks{machine};
+  std::vector<planning::MeasuredCollective> collectives;
+  if (machine.threads > 1) {
+    by_ranks.push_back(benchmarks::measured_rank(2, machine.threads / 2));
+    by_ranks.back().memory_bytes /= 2;
+    for (const comm::CollectiveTime& one : comm::measure_collectives())
+      collectives.push_back({std::string(name_of(one.kind)), one.bytes, one.seconds});
+  }
+  return planning::doctor_cluster(by_ranks, collectives);
+}
+
 int doctor(const DoctorOptions& options) {
   if (!options.run.empty()) {
     const diagnosis::Diagnosis found = library::diagnose_run(options.run);
@@ -139,6 +155,7 @@ int doctor(const DoctorOptions& options) {
     return 0;
   }
   Json out = {{"version", program_version()}, {"device", parse_json<Json>(hardware::to_json(machine))}};
+  if (!options.quick) out["cluster"] = cluster_json(machine);
   out["memory_available"] = available_memory();
   out["limits"] = limits_json();
   out["huge_pages"] = huge_pages();

@@ -1,7 +1,6 @@
 #include "comm/measure.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "base/clock.h"
 #include "comm/world.h"
@@ -10,16 +9,10 @@ namespace strata::comm {
 namespace {
 
 constexpr int kRanks = 2;
+constexpr int64_t kKiB = 1024, kMiB = kKiB * kKiB;
 
-// Median seconds of a gather after which each rank has `bytes`.
-double gather_seconds(World& world, Communicator& group, int64_t bytes, int turns) {
-  const int64_t half = bytes / kRanks;
-  Operation gather{.collective = Collective::kExchange, .transfers = {{.bytes = bytes}}, .label = "measured"};
-  Transfer& transfer = gather.transfers.front();
-  const auto part = [&](int64_t i) { return Runs{{.offset = i * half, .bytes = half}}; };
-  transfer.send = {part(world.rank())};
-  transfer.receive = {part(0), part(1)};
-  const auto prepared = group.prepare(gather);
+double median_seconds(World& world, Communicator& group, Measured kind, int64_t bytes, int turns) {
+  const auto prepared = group.prepare(operation_of(kind, bytes, world.rank()));
   std::vector<std::byte> from(static_cast<size_t>(bytes), std::byte{1}), to = from;
   const Buffers buffers[] = {{.send = from.data(), .receive = to.data()}};
   std::vector<double> seconds;
@@ -35,20 +28,67 @@ double gather_seconds(World& world, Communicator& group, int64_t bytes, int turn
 
 }  // namespace
 
+std::string_view name_of(Measured kind) {
+  switch (kind) {
+    case Measured::kGather:
+      return "all-gather";
+    case Measured::kReduceScatter:
+      return "reduce-scatter";
+    case Measured::kAllReduce:
+      return "all-reduce";
+  }
+  return "";
+}
+
+Operation operation_of(Measured kind, int64_t bytes, int rank) {
+  Operation operation{.transfers = {{.dtype = DType::kF32, .bytes = bytes}},
+                      .label = std::string(name_of(kind))};
+  if (kind == Measured::kAllReduce) return operation;
+  Transfer& transfer = operation.transfers.front();
+  const int64_t half = bytes / kRanks;
+  const auto part = [&](int64_t i) { return Runs{{.offset = i * half, .bytes = half}}; };
+  if (kind == Measured::kGather) {
+    operation.collective = Collective::kExchange;
+    transfer.send = {part(rank)};
+    transfer.receive = {part(0), part(1)};
+  } else {
+    operation.collective = Collective::kReduceScatter;
+    transfer.bytes = half;
+    transfer.send = {part(0), part(1)};
+    transfer.receive = {part(0)};
+  }
+  return operation;
+}
+
 ExchangeRate measure_exchange() {
-  constexpr int64_t kLarge = int64_t{4} << 20, kSmall = 16;
+  constexpr int64_t kLarge = 4 * kMiB, kSmall = 16;
   ExchangeRate rate;
   run_local_ranks(kRanks, [&](World& world) {
     const int ranks[] = {0, 1};
     const auto group = world.group(ranks, "measured");
-    const double small = gather_seconds(world, *group, kSmall, 101);
-    const double large = gather_seconds(world, *group, kLarge, 21);
+    const double small = median_seconds(world, *group, Measured::kGather, kSmall, 101);
+    const double large = median_seconds(world, *group, Measured::kGather, kLarge, 21);
     if (world.rank() != 0) return;
     rate.startup_seconds = small;
     constexpr int64_t kReceived = kLarge / kRanks;
     rate.bytes_per_s = static_cast<double>(kReceived) / std::max(large - small, 1e-9);
   });
   return rate;
+}
+
+std::vector<CollectiveTime> measure_collectives() {
+  std::vector<CollectiveTime> out;
+  run_local_ranks(kRanks, [&](World& world) {
+    const int ranks[] = {0, 1};
+    const auto group = world.group(ranks, "measured");
+    for (const Measured kind : kAllMeasured) {
+      for (const int64_t bytes : {4 * kKiB, 256 * kKiB, 16 * kMiB}) {
+        const double seconds = median_seconds(world, *group, kind, bytes, bytes > kMiB ? 9 : 51);
+        if (world.rank() == 0) out.push_back({kind, bytes, seconds});
+      }
+    }
+  });
+  return out;
 }
 
 }  // namespace strata::comm

@@ -21,7 +21,8 @@ MachineShare share_of_machine(const RankPlace& place, const Path& root) {
 }
 
 MachineShare share_of_device(const hardware::DeviceSpec& device) {
-  return {.processors = 1, .memory = std::max<int64_t>(1, device.memory_bytes / 10 * 9), .of = device.name};
+  const double memory = hardware::kUsableMemory * static_cast<double>(device.memory_bytes);
+  return {.processors = 1, .memory = std::max(int64_t{1}, static_cast<int64_t>(memory)), .of = device.name};
 }
 
 std::vector<Choice> choose_machine(const RunConfig& config, const RankPlace& place,

@@ -7,7 +7,6 @@
 #include "config/pipeline.h"
 #include "config/ramp.h"
 #include "config/resolve.h"
-#include "device/described/bindings.h"
 #include "device/open/open.h"
 #include "evaluation/task_score.h"
 #include "inference/generate.h"
@@ -73,7 +72,7 @@ std::shared_ptr<device::Device> make_device(const RunConfig& config) {
 }
 
 device::Target target_of(const RunConfig& config, const DescribedMachine& described) {
-  return described ? device::described_target(described->device) : make_device(config)->target();
+  return described ? device::target_for(described->device) : make_device(config)->target();
 }
 
 program::Compiled compile_run(const RunConfig& config, const models::ModelConfig& model,

@@ -128,8 +128,26 @@ Machine::Machine(DeviceSpec here) : device(std::move(here)) {
                    .compute_share = figure(1)});
 }
 
-Machine::Machine(const ClusterSpec& cluster)
-    : device(device_of(cluster.chip)), links(cluster.links), chip(cluster.chip.name) {}
+Machine::Machine(const ClusterSpec& cluster, int64_t ranks) : links(cluster.links) {
+  if (cluster.measured.empty()) {
+    device = device_of(cluster.chip);
+    chip = cluster.chip.name;
+    return;
+  }
+  const auto sharing = static_cast<size_t>(std::clamp<int64_t>(ranks, 1, std::ssize(cluster.measured)));
+  device = cluster.measured[sharing - 1];
+}
+
+ClusterSpec cluster_of(std::vector<DeviceSpec> measured) {
+  ClusterSpec out;
+  out.name = "this-machine";
+  out.title = measured.back().name;
+  out.chip = chip_of(measured.back());
+  out.devices_per_host = std::ssize(measured);
+  out.links = Machine(measured.back()).links;
+  out.measured = std::move(measured);
+  return out;
+}
 
 DeviceSpec device_of(const ChipSpec& chip) {
   DeviceSpec device;

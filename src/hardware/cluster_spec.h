@@ -46,6 +46,7 @@ struct ChipSpec {
   Figure memory_achievable;          // fraction of memory_bandwidth that streaming kernels reach
   Figure power;                      // W, the board's limit
   Figure launch;                     // s of host time for one kernel
+  Figure host_link;                  // bytes/s between the device and its host's memory
 
   const Figure& peak_of(Precision precision) const { return peak[precision]; }
   const Figure& achievable_of(Precision precision) const { return achievable[precision]; }
@@ -121,6 +122,9 @@ struct ClusterSpec {
   Figure storage_write_per_host;       // bytes/s to checkpoint storage
   Figure storage_read_per_host;        // bytes/s
   std::vector<JobMttf> measured_mttf;  // ascending by devices
+  // A host that was measured: its device as one rank of it has it, as one of two, …. Programs are compiled and priced
+  // for these; the figures of `chip` are those of the last. Empty: a cluster that is described by figures.
+  std::vector<DeviceSpec> measured;
   friend bool operator==(const ClusterSpec&, const ClusterSpec&) = default;
 };
 
@@ -132,8 +136,12 @@ struct Machine {
 
   // Ranks on this host: they exchange rows through its memory, and their own threads copy them.
   Machine(DeviceSpec here);  // NOLINT(google-explicit-constructor): a device by itself is a machine
-  explicit Machine(const ClusterSpec& cluster);
+  // `ranks`: of the run; the only rank of a measured host has all of its processors.
+  Machine(const ClusterSpec& cluster, int64_t ranks);
 };
+
+// A host as a cluster: `measured` as in ClusterSpec, not empty.
+ClusterSpec cluster_of(std::vector<DeviceSpec> measured);
 
 // The processor that was measured; the rates of its best GEMMs are its peaks.
 ChipSpec chip_of(const DeviceSpec& device);

@@ -31,6 +31,10 @@ IsaFlags limited_to(IsaFlags isa, std::string_view limit);
 // unlike processors and for tests of the paths that this processor would not take.
 inline constexpr const char* kIsaLimitVariable = "STRATA_MAX_CPU_ISA";
 
+// Of a device's memory, what plans use: the rest is for its driver, for buffers of communication, and for what
+// allocators lose.
+inline constexpr double kUsableMemory = 0.9;
+
 // The sustained rates of one kernel family, measured by its micro-benchmark.
 struct FamilyRate {
   std::string family;        // "gemm_forward", "attention", "rms_norm", …

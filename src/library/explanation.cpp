@@ -200,7 +200,7 @@ std::shared_ptr<const config::RunPlan> plan_on(const config::RunConfig& asked, i
                                    .place = {.ranks = ranks, .local_ranks = local},
                                    .data = config::PlanOptions::Data::kFromWhatIsThere,
                                    .places = std::move(places),
-                                   .described = hardware::Machine(cluster),
+                                   .described = hardware::Machine(cluster, ranks),
                                    .keep_unfit = true});
 }
 

@@ -10,6 +10,7 @@
 #include "base/toml.h"
 #include "plan/builtin_data.h"
 #include "plan/catalogue_read.h"
+#include "plan/doctor_file.h"
 
 namespace strata::planning {
 namespace {
@@ -26,7 +27,8 @@ ConfigValue builtin_document() {
 }
 
 bool is_cluster_file(const std::string& name_or_file) {
-  return name_or_file.ends_with(".toml") || name_or_file.find('/') != std::string::npos;
+  return name_or_file.ends_with(".toml") || name_or_file.ends_with(".json") ||
+         name_or_file.find('/') != std::string::npos;
 }
 
 // The cluster that a user's document describes: the one it names with `use`, or its only one.
@@ -129,7 +131,27 @@ std::vector<std::string> builtin_names(std::string_view table) {
   return out;
 }
 
+namespace {
+
+// A measured host has no figures of a chip to change; its links have.
+Catalogue with_doctor_file(const Path& file, std::span<const std::string> sets) {
+  for (const std::string& set : sets) {
+    if (set.starts_with("chip."))
+      throw ConfigError("[--set] found {}, expected cluster.…: {} has a device that was measured", set,
+                        file.string());
+  }
+  const ClusterSpec here = cluster_of_doctor(read_file(file), file.string());
+  Catalogue out = parse_catalogue(cluster_file(here), file.string(), sets);
+  for (ClusterSpec& cluster : out.clusters) {
+    if (cluster.name == here.name) cluster.measured = here.measured;
+  }
+  return out;
+}
+
+}  // namespace
+
 Catalogue read_catalogue(const Path& file, std::span<const std::string> sets) {
+  if (file.extension() == ".json") return with_doctor_file(file, sets);
   return with_user_document(read_toml(file), file.string(), sets);
 }
 

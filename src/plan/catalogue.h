@@ -90,7 +90,8 @@ Sets split_sets(std::span<const std::string> sets);
 
 // The catalogue in which `--cluster NAME|FILE` is looked up: the file's, else the built-in one.
 Catalogue catalogue_for(const std::string& name_or_file);
-// `--cluster NAME|FILE`: a built-in cluster, or the used cluster of a file (a path with ".toml" or "/").
+// `--cluster NAME|FILE`: a built-in cluster, or the used cluster of a file (a path with ".toml", ".json" or "/"); a JSON
+// file is that of `strata doctor --json` (doctor_file.h).
 ClusterSpec resolve_cluster(const std::string& name_or_file, std::span<const std::string> sets = {});
 
 // A cluster file that describes `cluster` and its chip completely; reading it returns the same cluster.

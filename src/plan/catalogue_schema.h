@@ -22,6 +22,7 @@ constexpr FigureKey<ChipSpec> kChipFigures[] = {
     {"memory_achievable", Quantity::kFraction, &ChipSpec::memory_achievable},
     {"power", Quantity::kWatts, &ChipSpec::power},
     {"launch", Quantity::kSeconds, &ChipSpec::launch},
+    {"host_link", Quantity::kBytesPerSecond, &ChipSpec::host_link},
 };
 constexpr FigureKey<LinkLevel> kLinkFigures[] = {
     {"bandwidth", Quantity::kBytesPerSecond, &LinkLevel::bandwidth, true},

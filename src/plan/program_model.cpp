@@ -43,6 +43,10 @@ class Programs {
         sparse_(static_cast<double>(shape_.moe_layers()) / static_cast<double>(shape_.layers)) {
     const ChipSpec& chip = cluster.chip;
     rate_ = chip.peak_of(job.precision).value * chip.achievable_of(job.precision).value;
+    // Attention and the loss stay in bf16 where matmuls of the layers are in fp8 or fp4.
+    const bool narrow = job.precision == Precision::kFp8 || job.precision == Precision::kFp4;
+    const Precision wide = narrow ? Precision::kBf16 : job.precision;
+    wide_rate_ = chip.peak_of(wide).value * chip.achievable_of(wide).value;
     element_ = job.precision == Precision::kFp32 ? 4 : 2;
     memory_rate_ = chip.memory_bandwidth.value * chip.memory_achievable.value;
     launch_ = chip.launch.value;
@@ -92,12 +96,11 @@ class Programs {
   StepTime time() const {
     const double layers = load_.layers;
     const double rounds = m_ * layers;
-    const double forward = layer_flops() / 3 / t_ / rate_;
-    const double scores = attention_flops() / t_ / rate_;
+    const double matmul = (layer_flops() / 3 - attention_flops()) / t_ / rate_;
+    const double scores = attention_flops() / t_ / wide_rate_;
     const double elements = elementwise_bytes() / memory_rate_;
-    const double loss = (t_ > 1 ? 8 : 6) * counts_.head * tokens_ / t_ / rate_;
+    const double loss = (t_ > 1 ? 8 : 6) * counts_.head * tokens_ / t_ / wide_rate_;
     StepTime out;
-    const double matmul = forward - scores;
     out.matmuls = rounds * 3 * matmul;
     out.attention = rounds * (1 + kBackwardAttention) * scores;
     out.elementwise = rounds * elements;
@@ -407,7 +410,7 @@ class Programs {
   std::span<const LinkLevel> links_;
   ParameterCounts counts_;
   double t_, p_, m_, tokens_, h_, sparse_;
-  double rate_ = 0, memory_rate_ = 0, launch_ = 0, element_ = 2;
+  double rate_ = 0, wide_rate_ = 0, memory_rate_ = 0, launch_ = 0, element_ = 2;
   double query_ = 0, keys_ = 0, value_ = 0, width_ = 0;  // widths; keys_ with values
   StageLoad load_;
   double stage_sparse_ = 0;

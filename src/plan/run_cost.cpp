@@ -34,7 +34,6 @@ constexpr double kMixtureLow = 0.17, kMixtureHigh = 0.45;  // H100, 2 runs
 constexpr double kTrainingBytesPerParam = 16.0;
 // bf16 weights, gradients and both moments, the leanest published layout (llmq).
 constexpr double kLeastBytesPerParam = 8.0;
-constexpr double kUsableMemory = 0.9;
 constexpr double kBackgroundSave = 5.0;  // s; asynchronous saves block for 1 to 5 s
 constexpr double kShortestSave = 1.0;    // s; large storage writes faster, but ranks wait for each other
 constexpr double kLeastEttr = 0.01;      // a run that makes less progress is not worth simulating
@@ -209,7 +208,8 @@ int64_t devices_for(const ClusterSpec& cluster, double hours, double params, dou
     throw ConfigError("[chip.{}.memory] missing, expected a size such as \"80 GB\"; or set --gpus",
                       cluster.chip.name);
   }
-  const double by_memory = kTrainingBytesPerParam * params / (kUsableMemory * cluster.chip.memory.value);
+  const double by_memory =
+      kTrainingBytesPerParam * params / (hardware::kUsableMemory * cluster.chip.memory.value);
   const double by_time = hours / (days * 24);
   const double least = std::max({1.0, by_memory, by_time});
   if (cluster.devices_per_host > 1 && least <= 1) return 1;

@@ -15,7 +15,6 @@
 namespace strata::planning {
 namespace {
 
-constexpr double kUsable = 0.9;              // of a device's memory (reference §11)
 constexpr int64_t kMostTensor = 64;          // ranks, within a domain of links
 constexpr int64_t kMostTokens = 128 * 1024;  // of a micro-batch
 constexpr size_t kMostDiscarded = 6;
@@ -33,11 +32,35 @@ bool splits_backward(const Layout& layout) {
          layout.schedule != PipelineSchedule::kGPipe;
 }
 
+MemoryUse whole_memory(const SearchRequest& request, const TrainingJob& job) {
+  if (request.stack->compiled) return program_memory(job, request.cluster);
+  return memory_use(job, *request.stack, *request.profiles, request.cluster.chip);
+}
+
+MemoryUse memory_of(const SearchRequest& request, const TrainingJob& job) {
+  MemoryUse out = whole_memory(request, job);
+  if (request.offload) out.optimizer = 0;
+  return out;
+}
+
+StepTime time_of(const SearchRequest& request, const TrainingJob& job) {
+  StepTime out = request.stack->compiled ? program_time(job, request.cluster)
+                                         : step_time(job, *request.stack, *request.profiles, request.cluster);
+  // fp32 gradients go to the host and bf16 weights come back; at best the host updates as fast as they pass
+  // (ZeRO-Offload, arXiv 2101.06840, keeps the same values on either side).
+  constexpr double kPassed = 4 + 2;
+  if (request.offload) {
+    const double parameters = whole_memory(request, job).optimizer / request.stack->optimizer_bytes;
+    out.optimizer = std::max(out.optimizer, kPassed * parameters / request.cluster.chip.host_link.value);
+  }
+  return out;
+}
+
 class Search {
  public:
   explicit Search(const SearchRequest& request) : in_(request) {
     const Figure& memory = in_.cluster.chip.memory;
-    out_.memory_limit = in_.memory_limit > 0 ? in_.memory_limit : kUsable * memory.value;
+    out_.memory_limit = in_.memory_limit > 0 ? in_.memory_limit : hardware::kUsableMemory * memory.value;
     if (out_.memory_limit <= 0) {
       throw ConfigError("[chip {}] found no memory, expected its bytes: set chip.memory",
                         in_.cluster.chip.name);
@@ -200,7 +223,8 @@ class Search {
       const int64_t tokens = size * in_.sequence / layout_.context;
       if (size > 1 && tokens > kMostTokens && !in_.fixed.micro_batch) break;
       layout_.micro_batch = size;
-      layout_.micro_batches = static_cast<double>(in_.batch / (size * layout_.data));
+      const int64_t rounds = in_.batch / (size * layout_.data);
+      layout_.micro_batches = static_cast<double>(rounds);
       if (tokens % layout_.tensor == 0) try_schedules();
       if (in_.fixed.micro_batch) break;
     }
@@ -251,7 +275,7 @@ class Search {
       if (recompute == Recompute::kFull && splits_backward(layout)) continue;
       layout.recompute = recompute;
       const TrainingJob job = job_of(layout);
-      const MemoryUse memory = memory_of(job);
+      const MemoryUse memory = memory_of(in_, job);
       if (memory.total() <= out_.memory_limit) {
         ++out_.tried;
         return price(job, memory);
@@ -277,15 +301,9 @@ class Search {
     return {.shape = in_.shape, .layout = layout, .sequence = in_.sequence, .precision = in_.precision};
   }
 
-  MemoryUse memory_of(const TrainingJob& job) const {
-    if (in_.stack->compiled) return program_memory(job, in_.cluster);
-    return memory_use(job, *in_.stack, *in_.profiles, in_.cluster.chip);
-  }
-
   void price(const TrainingJob& job, const MemoryUse& memory) {
     ++out_.priced;
-    const StepTime step = in_.stack->compiled ? program_time(job, in_.cluster)
-                                              : step_time(job, *in_.stack, *in_.profiles, in_.cluster);
+    const StepTime step = time_of(in_, job);
     const Layout& layout = job.layout;
     const auto key = std::tuple(layout.tensor, layout.pipeline, layout.context, layout.expert,
                                 layout.zero_stage, layout.schedule, layout.virtual_stages > 1);
@@ -440,13 +458,8 @@ RankedLayout price_layout(const SearchRequest& request, const Layout& layout) {
   RankedLayout out;
   out.layout = layout;
   const StackProfile& stack = *request.stack;
-  if (stack.compiled) {
-    out.memory = program_memory(job, request.cluster);
-    out.step = program_time(job, request.cluster);
-  } else {
-    out.memory = memory_use(job, stack, *request.profiles, request.cluster.chip);
-    out.step = step_time(job, stack, *request.profiles, request.cluster);
-  }
+  out.memory = memory_of(request, job);
+  out.step = time_of(request, job);
   out.seconds = out.step.total();
   // No GPU has run compiled programs: they are as uncertain as a stack without published runs.
   const double width = request.profiles->interval_width(
@@ -465,49 +478,6 @@ RankedLayout price_layout(const SearchRequest& request, const Layout& layout) {
 
 SearchResult search_layouts(const SearchRequest& request) {
   return Search(request).run();
-}
-
-std::vector<Sensitivity> sensitivity(const SearchRequest& request, const RankedLayout& best) {
-  std::vector<Sensitivity> out;
-  const auto attempt = [&](std::string what, SearchRequest changed, double steps) {
-    changed.keep = 1;
-    Sensitivity one;
-    one.what = std::move(what);
-    one.devices = changed.devices;
-    try {
-      const SearchResult found = search_layouts(changed);
-      if (!found.best.empty()) {
-        one.seconds = found.best.front().seconds * steps;
-        one.gain = 1 - one.seconds / best.seconds;
-        one.layout = layout_in_words(found.best.front().layout);
-      }
-    } catch (const ConfigError&) {
-      // The changed job has no layout: nothing is gained.
-    }
-    if (one.seconds > 0) out.push_back(std::move(one));
-  };
-  const double limit =
-      request.memory_limit > 0 ? request.memory_limit : kUsable * request.cluster.chip.memory.value;
-  SearchRequest more = request;
-  more.memory_limit = limit + 1e9;
-  attempt("1 GB more memory on every device", more, 1);
-  more.memory_limit = 2 * limit;
-  attempt("twice the memory", more, 1);
-  if (!request.cluster.links.empty()) {
-    SearchRequest faster = request;
-    LinkLevel& link = faster.cluster.links.back();
-    link.bandwidth.value += 1e9 / 8;
-    attempt(fmt::format("1 Gbit/s more of {} for every device", link.name), faster, 1);
-    link.bandwidth.value = 2 * request.cluster.links.back().bandwidth.value;
-    attempt(fmt::format("twice the bandwidth of {}", link.name), faster, 1);
-  }
-  SearchRequest wider = request;
-  wider.devices *= 2;
-  attempt("twice the devices", wider, 1);
-  SearchRequest larger = request;
-  larger.batch *= 2;
-  attempt("twice the batch, for the same tokens", larger, 0.5);
-  return out;
 }
 
 }  // namespace strata::planning

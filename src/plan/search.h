@@ -50,6 +50,8 @@ struct SearchRequest {
   SearchSpace space = strata_space();
   FixedLayout fixed = {};
   double memory_limit = 0;  // bytes; 0: nine tenths of the chip's
+  // Master weights and moments are in the host's memory, and the host updates them: of formulas only, no program does.
+  bool offload = false;
   size_t keep = 10;
 };
 

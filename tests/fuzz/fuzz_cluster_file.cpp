@@ -6,11 +6,33 @@
 
 #include "base/error.h"
 #include "plan/cost.h"
+#include "plan/doctor_file.h"
+
+namespace {
+
+// The JSON of strata doctor: rejected, or a host whose exchanges take time.
+void read_doctor_file(std::string_view text) {
+  using namespace strata;
+  const hardware::ClusterSpec cluster = planning::cluster_of_doctor(text, "input");
+  STRATA_CHECK(!cluster.measured.empty(), "no device");
+  for (const int64_t ranks : {1, 2, 1000}) {
+    const hardware::Machine machine(cluster, ranks);
+    const double seconds = exchange_seconds(machine.links, hardware::Exchange::kAllReduce, {.ranks = 2}, 1e6);
+    STRATA_CHECK(!std::isnan(seconds) && seconds > 0, "an exchange of {} s", seconds);
+  }
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace strata;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
-    const auto catalogue = planning::parse_catalogue({reinterpret_cast<const char*>(data), size}, "input");
+    if (text.starts_with('{')) {
+      read_doctor_file(text);
+      return 0;
+    }
+    const auto catalogue = planning::parse_catalogue(text, "input");
     const auto& cluster = planning::find_cluster(catalogue, catalogue.used_cluster);
     STRATA_CHECK(cluster.chip.memory.value > 0, "no memory");
     STRATA_CHECK(!cluster.links.empty() && cluster.links.back().size == planning::LinkLevel::kAll,

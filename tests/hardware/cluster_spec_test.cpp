@@ -74,7 +74,7 @@ TEST(Machine, OfAChipHasItsAchievableRates) {
   cluster.chip.memory_achievable = figure(0.8);
   cluster.chip.launch = figure(5e-6);
   cluster.links = links();
-  const Machine machine(cluster);
+  const Machine machine(cluster, 16);
   EXPECT_EQ(machine.device.peak_flops[Precision::kBf16], 1000e12);
   EXPECT_EQ(machine.device.gemm_flops[Precision::kBf16], 700e12);
   EXPECT_EQ(machine.device.memory_bytes, 80'000'000'000);
@@ -93,6 +93,19 @@ TEST(Machine, OfAProcessorExchangesThroughItsMemory) {
   EXPECT_NEAR(exchange_seconds(machine.links, Exchange::kGather, {2, 1}, 14e9), 1, 1e-5);
   EXPECT_EQ(machine.links.at(0).compute_share.value, 1);
   EXPECT_TRUE(Machine(DeviceSpec{}).links.empty());
+}
+
+TEST(Machine, OfAMeasuredHostDependsOnTheRanksThatShareIt) {
+  DeviceSpec alone, shared;
+  alone.threads = 4;
+  shared.threads = 2;
+  alone.memory_bytes_per_s = shared.memory_bytes_per_s = 40e9;
+  const ClusterSpec cluster = cluster_of({alone, shared});
+  EXPECT_EQ(cluster.devices_per_host, 2);
+  EXPECT_EQ(Machine(cluster, 1).device, alone);
+  EXPECT_EQ(Machine(cluster, 2).device, shared);
+  EXPECT_EQ(Machine(cluster, 64).device, shared) << "several hosts, two ranks each";
+  EXPECT_EQ(Machine(cluster, 2).chip, "") << "priced by measured rates, not by a catalogue";
 }
 
 }  // namespace

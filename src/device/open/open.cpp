@@ -2,7 +2,9 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "device/cpu/bindings.h"
 #include "device/cpu/device.h"
+#include "device/described/bindings.h"
 #include "device/reference/bindings.h"
 #include "kernels/cpu/measure.h"
 
@@ -13,6 +15,11 @@ std::shared_ptr<Device> open(Kind kind, int ordinal, int threads) {
   Target target = cpu_target(threads > 0 ? threads : compute_threads());
   if (kind == Kind::kReference) target.bindings = reference_bindings();
   return std::make_shared<CpuDevice>(std::move(target));
+}
+
+Target target_for(hardware::DeviceSpec spec) {
+  if (spec.kind == "cpu") return {std::move(spec), cpu_bindings()};
+  return described_target(std::move(spec));
 }
 
 hardware::IsaFlags compiled_instruction_sets() {

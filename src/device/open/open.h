@@ -16,6 +16,10 @@ enum class Kind : uint8_t {
 // of a processor; 0: those that the process has.
 std::shared_ptr<Device> open(Kind kind, int ordinal = 0, int threads = 0);
 
+// What programs for a device of this description are compiled with: the table of its kind, or that of described
+// devices where this build has none.
+Target target_for(hardware::DeviceSpec spec);
+
 // The instruction sets that this build has kernels for; a processor runs those that it supports.
 hardware::IsaFlags compiled_instruction_sets();
 
