@@ -365,25 +365,17 @@ std::vector<std::string> joined(std::vector<std::string> first, const std::vecto
   return first;
 }
 
-ChildRun run_child(const std::vector<std::string>& sets, int64_t steps, const Launch& launch) {
-  const BenchFolder folder(sets);
+namespace {
+
+// Trains the configuration of a RUN.toml, whose data is in `folder`.
+ChildRun train_in(const BenchFolder& folder, const std::string& run_toml, int64_t steps,
+                  const Launch& launch) {
+  write_file_atomically(posix_file_system(), folder.path() / "run.toml", run_toml);
   const Path run = folder.path() / "run";
-  {
-    const config::RunConfig config = bench_config(sets, folder.path());
-    const models::ModelConfig model = config::resolve_model(config);
-    if (makes_tokenizer(sets, model)) write_tokenizer(tokenizer_path(folder.path()), config, model);
-    if (makes_tokens(sets)) {
-      // A window of span corruption needs more source tokens than its row has places.
-      const int64_t step_tokens = config.training.global_batch_size * config::row_shape(config, model).window;
-      write_tokens(tokens_path(folder.path()), (steps + 1) * step_tokens, model.vocab_size);
-    }
-    write_file_atomically(posix_file_system(), folder.path() / "run.toml",
-                          config::commented_toml(config, "strata bench"));
-  }
   std::vector<std::string> words{"train", (folder.path() / "run.toml").string()};
   for (const std::string& set :
-       {fmt::format("training.steps={}", steps), std::string("eval.interval=\"never\""),
-        std::string("checkpoint.interval=\"never\"")}) {
+       {"run.folder=" + toml_text(run.string()), fmt::format("training.steps={}", steps),
+        std::string("eval.interval=\"never\""), std::string("checkpoint.interval=\"never\"")}) {
     words.push_back("--set");
     words.push_back(set);
   }
@@ -407,6 +399,46 @@ ChildRun run_child(const std::vector<std::string>& sets, int64_t steps, const La
   out.whole_step_seconds = (ends.back() - ends.front()) / static_cast<double>(steps - 1);
   out.steady_step_seconds = median(std::vector<double>(times.begin() + 1, times.end())) / 1e3;
   return out;
+}
+
+// A window of span corruption needs more source tokens than its row has places.
+int64_t tokens_of_steps(const config::RunConfig& config, const models::ModelConfig& model, int64_t steps) {
+  return (steps + 1) * config.training.global_batch_size * config::row_shape(config, model).window;
+}
+
+}  // namespace
+
+ChildRun run_child(const std::vector<std::string>& sets, int64_t steps, const Launch& launch) {
+  const BenchFolder folder(sets);
+  const config::RunConfig config = bench_config(sets, folder.path());
+  const models::ModelConfig model = config::resolve_model(config);
+  if (makes_tokenizer(sets, model)) write_tokenizer(tokenizer_path(folder.path()), config, model);
+  if (makes_tokens(sets))
+    write_tokens(tokens_path(folder.path()), tokens_of_steps(config, model, steps), model.vocab_size);
+  return train_in(folder, config::commented_toml(config, "strata bench"), steps, launch);
+}
+
+ChildRun run_child(const config::RunConfig& asked, int64_t steps, const Launch& launch) {
+  const BenchFolder folder({});
+  config::RunConfig config = asked;
+  const config::DataTable& given = asked.data;
+  config.data = {};
+  config.data.train = {tokens_path(folder.path()).string()};
+  config.data.pack = given.pack;
+  config.data.objective = given.objective;
+  config.data.mask_rate = given.mask_rate;
+  config.data.mean_span = given.mean_span;
+  config.tokenizer = {};
+  config.eval = {};
+  config.eval.sample_tokens = 0;
+  config.training.tokens = std::nullopt;
+  const models::ModelConfig model = config::resolve_model(config);
+  if (makes_tokenizer({}, model)) {
+    write_tokenizer(tokenizer_path(folder.path()), config, model);
+    config.tokenizer.path = tokenizer_path(folder.path()).string();
+  }
+  write_tokens(tokens_path(folder.path()), tokens_of_steps(config, model, steps), model.vocab_size);
+  return train_in(folder, config::short_toml(config, "strata bench"), steps, launch);
 }
 
 }  // namespace strata::benchmarks

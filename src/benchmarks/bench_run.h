@@ -100,5 +100,7 @@ struct ChildRun {
 };
 // At least two steps. If the run fails, throws a WorldError with the end of its output.
 ChildRun run_child(const std::vector<std::string>& sets, int64_t steps, const Launch& launch = {});
+// The same of a configuration, on synthetic tokens in place of its data and in a new folder.
+ChildRun run_child(const config::RunConfig& config, int64_t steps, const Launch& launch);
 
 }  // namespace strata::benchmarks

@@ -46,12 +46,16 @@ int run_launch(const LaunchCommand& command);
 
 // strata simulate RUN.toml [--cluster NAME|FILE] [--ranks N] [--trace FILE], or --runs FILE.csv
 struct SimulateOptions {
-  std::vector<std::string> inputs = {};  // as of TrainOptions; empty: runs
-  std::string runs = {};                 // a table
-  std::vector<std::string> sets = {};    // of the run, or of the cluster and its chip
-  std::string cluster = {};              // a name or a file; empty: this machine
-  std::optional<int64_t> ranks = {};     // absent: as many as [parallel] makes
-  std::string trace = {};                // a file
+  std::vector<std::string> inputs = {};     // as of TrainOptions; empty: runs
+  std::string runs = {};                    // a table
+  std::vector<std::string> sets = {};       // of the run, or of the cluster and its chip
+  std::string cluster = {};                 // a name or a file; empty: this machine
+  std::optional<int64_t> ranks = {};        // absent: as many as [parallel] makes
+  std::string trace = {};                   // a file
+  std::string html = {};                    // a file
+  std::vector<std::string> calibrate = {};  // folders of runs
+  std::string output = {};                  // a file for their rates
+  bool force = false;                       // replace it
   bool json = false;
 };
 int run_simulate(const SimulateOptions& options);

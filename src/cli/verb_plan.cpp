@@ -1,6 +1,8 @@
 // strata plan
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
+#include "benchmarks/bench_run.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "config/values.h"
@@ -17,7 +19,11 @@ struct PlanOptions {
   std::optional<std::string> tokens = {}, budget = {}, deadline = {};
   std::optional<int64_t> gpus = {};
   std::string cluster = {};
+  std::optional<int64_t> tries = {};
+  std::string html = {};
+  bool hypothetical = false;
   bool check_claims = false;
+  bool force = false;
   bool json = false;
 };
 
@@ -42,9 +48,17 @@ double seconds_of(const std::string& text) {
   return time->seconds;
 }
 
+// Seconds of a step that runs: synthetic tokens in the sizes of the configuration.
+double seconds_of_trial(const config::RunConfig& config, int64_t ranks, const std::string& layout) {
+  constexpr int64_t kSteps = 8;  // the first is excluded
+  log_info("trying {} for {} steps", layout, kSteps);
+  return benchmarks::run_child(config, kSteps, {.ranks = static_cast<int>(ranks)}).steady_step_seconds;
+}
+
 int run_plan(const PlanOptions& options) {
   const bool alone = options.model.empty() && options.sets.empty() && !options.tokens && !options.budget &&
-                     !options.deadline && !options.gpus && options.cluster.empty();
+                     !options.deadline && !options.gpus && options.cluster.empty() && !options.tries &&
+                     options.html.empty() && !options.hypothetical;
   if (options.check_claims) {
     if (!alone)
       throw ConfigError(
@@ -54,16 +68,26 @@ int run_plan(const PlanOptions& options) {
   if (options.model.empty())
     throw ConfigError(
         "[strata plan] found no model, expected a preset, a folder with config.json or a RUN.toml; or --check-claims");
-  library::LayoutRequest request{
-      .model = options.model, .sets = options.sets, .gpus = options.gpus, .cluster = options.cluster};
+  if (options.tries && !options.cluster.empty())
+    throw ConfigError(
+        "[--try] found with --cluster, expected this machine: it runs the layouts for a few steps");
+  if (!options.html.empty()) check_output_file("--html", options.html, options.force);
+  library::LayoutRequest request{.model = options.model,
+                                 .sets = options.sets,
+                                 .gpus = options.gpus,
+                                 .cluster = options.cluster,
+                                 .hypothetical = options.hypothetical};
   if (options.tokens) request.tokens = planning::parse_count("--tokens", *options.tokens);
   if (options.budget) request.budget = dollars_of(*options.budget);
   if (options.deadline) request.deadline = seconds_of(*options.deadline);
-  const library::LayoutSearch search(request);
+  library::LayoutSearch search(request);
+  if (options.tries) search.try_layouts(static_cast<size_t>(*options.tries), seconds_of_trial);
+  if (!options.html.empty()) write_file_atomically(posix_file_system(), options.html, search.page());
   if (options.json) {
     print_out("{}\n", dump_json(search.json()));
   } else {
     print_out("{}", search.text());
+    if (!options.html.empty()) print_out("\npage      {}\n", options.html);
   }
   return 0;
 }
@@ -95,7 +119,16 @@ void add_plan(Verb root) {
           "chip.KEY=VALUE change it")
       .type_name("NAME|FILE")
       .suggest(planning::builtin_names("cluster"));
+  verb.option("--try", options->tries,
+              "Run the first N layouts on this machine for a few steps each; the fastest comes first")
+      .positive()
+      .type_name("N");
+  verb.flag("--hypothetical", options->hypothetical,
+            "Also what this version cannot run: fp8, an offloaded optimizer, other devices");
+  verb.option("--html", options->html, "Write a page with layout, memory, timeline, costs and sources")
+      .type_name("FILE");
   verb.flag("--check-claims", options->check_claims, "Print what published claims are off by");
+  verb.flag("--force", options->force, kForceHelp);
   verb.json(options->json);
   verb.action([options] { return run_plan(*options); });
 }

@@ -33,15 +33,6 @@ constexpr size_t kConfirmed = 3;                    // layouts that are compiled
 constexpr size_t kMostCompiled = 12;                // with those that turn out not to fit
 constexpr int64_t kMostDevices = int64_t{1} << 17;  // that a budget or deadline may choose
 constexpr int64_t kMostAsked = int64_t{1} << 20;    // parallel.* accepts no more
-// Tokens of a step where a preset or folder leaves them open: those of Llama 2 and 3, less for small models.
-constexpr int64_t kUsualSequence = 4096, kUsualTokens = int64_t{1} << 22, kSmallTokens = int64_t{1} << 19;
-constexpr double kSmallModel = 1e9;         // parameters
-constexpr double kTokensPerParameter = 20;  // Chinchilla (arXiv 2203.15556)
-
-bool is_preset(const std::string& name) {
-  const std::vector<models::Preset>& all = models::presets();
-  return std::any_of(all.begin(), all.end(), [&](const models::Preset& one) { return one.name == name; });
-}
 
 std::string schedule_key(const Layout& layout) {
   switch (layout.schedule) {
@@ -61,45 +52,10 @@ std::string schedule_key(const Layout& layout) {
   return "1f1b";
 }
 
-PipelineSchedule schedule_of_key(const std::string& key) {
-  static const std::pair<const char*, PipelineSchedule> kKeys[] = {
-      {"1f1b", PipelineSchedule::k1F1B},        {"interleaved", PipelineSchedule::k1F1B},
-      {"zb_h1", PipelineSchedule::kZeroBubble}, {"zbv", PipelineSchedule::kZeroBubbleV},
-      {"v_half", PipelineSchedule::kVHalf},     {"v_min", PipelineSchedule::kVMin},
-      {"gpipe", PipelineSchedule::kGPipe}};
-  for (const auto& [name, schedule] : kKeys)
-    if (key == name) return schedule;
-  throw ConfigError(
-      "[parallel.schedule] found \"{}\", expected one of the schedules that plan prices: 1f1b, interleaved, gpipe, "
-      "zb_h1, zbv, v_half, v_min",
-      key);
-}
-
 program::Recompute recompute_key(planning::Recompute recompute) {
   if (recompute == planning::Recompute::kSelective) return program::Recompute::kSelective;
   if (recompute == planning::Recompute::kFull) return program::Recompute::kFull;
   return program::Recompute::kNone;
-}
-
-// The device that was measured, as a cluster of one host whose ranks share it.
-hardware::ClusterSpec this_machine(const config::RunConfig& config, int64_t ranks) {
-  config::RunConfig alone = config;
-  if (alone.device.threads.is_word()) alone.device.threads = int64_t{1};
-  const config::MachineShare share =
-      config::share_of_machine({.ranks = ranks, .local_ranks = static_cast<int>(ranks)});
-  alone.device.threads = std::max<int64_t>(1, share.processors);
-  const hardware::DeviceSpec device = config::make_device(alone)->measured(posix_file_system());
-  const hardware::Machine machine(device);
-  hardware::ClusterSpec out;
-  out.name = "this machine";
-  out.title = device.name;
-  out.chip = hardware::chip_of(device);
-  out.chip.memory = {.value = static_cast<double>(share.memory),
-                     .source = "free on this machine",
-                     .evidence = hardware::Evidence::kMeasured};
-  out.devices_per_host = ranks;
-  out.links = machine.links;
-  return out;
 }
 
 }  // namespace
@@ -148,126 +104,7 @@ LayoutSearch::LayoutSearch(const LayoutRequest& request) : profiles_(planning::b
     job_.devices = next;
   }
   more_ = planning::sensitivity(job_, found_.best.front());
-}
-
-void LayoutSearch::read_model(const LayoutRequest& request) {
-  const planning::Sets sets = planning::split_sets(request.sets);
-  sets_ = sets.run;
-  const std::string& name = request.model;
-  const Path path(name);
-  std::error_code ignored;
-  const bool folder = std::filesystem::is_regular_file(path / "config.json", ignored);
-  const bool run =
-      path.extension() == ".toml" || std::filesystem::is_regular_file(path / "run.toml", ignored);
-  if (!run && !folder && !is_preset(name)) {
-    std::vector<std::string> names;
-    for (const models::Preset& one : models::presets()) names.emplace_back(one.name);
-    const auto near = nearest_name(name, names);
-    throw ConfigError(
-        "[strata plan] found \"{}\", expected a preset (strata presets), a folder with config.json, or a RUN.toml{}",
-        name, near ? fmt::format("; did you mean {}?", *near) : "");
-  }
-  if (run) {
-    asked_ = read_command_config({name}, sets.run);
-  } else {
-    std::vector<std::string> arguments = {fmt::format("model.{}=\"{}\"", folder ? "from" : "preset", name),
-                                          "data.train=[\"data/*.jsonl\"]"};
-    if (folder) arguments.emplace_back("model.init=\"random\"");
-    asked_ = config::read_run_config({}, sets.run, arguments);
-    assumptions_.emplace_back("data.train is a placeholder: name your texts or a data build");
-  }
-  const models::ModelConfig model = config::resolve_model(asked_);
-  job_.shape = shape_of(model);
-  parameters_ = static_cast<double>(models::parameter_count(model));
-  model_name_ = run ? name : fmt::format("{}", name);
-  config::TrainingTable& training = asked_.training;
-  if (!run) {
-    const bool here = request.cluster.empty();
-    if (!asked_.was_set("training.sequence_length")) {
-      training.sequence_length = std::min<int64_t>(here ? 512 : kUsualSequence, model.max_sequence_length());
-      assumptions_.push_back(fmt::format("training.sequence_length = {}", training.sequence_length));
-    }
-    if (!asked_.was_set("training.global_batch_size")) {
-      const int64_t tokens = here ? 64 * 512 : parameters_ < kSmallModel ? kSmallTokens : kUsualTokens;
-      training.global_batch_size = std::max<int64_t>(1, tokens / training.sequence_length);
-      assumptions_.push_back(fmt::format("training.global_batch_size = {}, {} tokens a step",
-                                         training.global_batch_size,
-                                         human_count(static_cast<double>(tokens))));
-    }
-  }
-  const double step_tokens = static_cast<double>(training.global_batch_size * training.sequence_length);
-  if (request.tokens) {
-    tokens_ = *request.tokens;
-  } else if (run || asked_.was_set("training.tokens") || asked_.was_set("training.steps")) {
-    tokens_ = training.tokens ? static_cast<double>(*training.tokens)
-                              : static_cast<double>(training.steps) * step_tokens;
-  } else {
-    tokens_ = kTokensPerParameter * static_cast<double>(models::active_parameter_count(model));
-    assumptions_.push_back(fmt::format(
-        "{} tokens, 20 for each parameter that a token uses; --tokens sets them", human_count(tokens_)));
-  }
-  if (request.tokens || !run) {
-    // In whole steps.
-    const double steps = std::max(1.0, std::ceil(tokens_ / step_tokens));
-    if (request.tokens) training.tokens = std::nullopt;
-    if (!training.tokens) training.steps = static_cast<int64_t>(steps);
-  }
-  const config::IssueHook hooks[] = {config::check_model};
-  config::require_valid(asked_, hooks);
-  job_.sequence = training.sequence_length;
-  job_.batch = training.global_batch_size;
-}
-
-void LayoutSearch::read_machine(const LayoutRequest& request) {
-  const planning::Sets sets = planning::split_sets(request.sets);
-  here_ = request.cluster.empty();
-  if (here_) {
-    if (!sets.cluster.empty())
-      throw ConfigError("[--set] found {}, which describes a cluster: add --cluster NAME or FILE",
-                        sets.cluster.front());
-    job_.devices = request.gpus.value_or(1);
-    job_.cluster = this_machine(asked_, job_.devices);
-    job_.memory_limit = job_.cluster.chip.memory.value;
-  } else {
-    job_.cluster = planning::resolve_cluster(request.cluster, sets.cluster);
-    const std::vector<planning::Price> prices = planning::prices_of(
-        planning::catalogue_for(request.cluster), job_.cluster.chip.name, planning::Terms::kOnDemand);
-    if (!prices.empty()) price_ = prices.front();
-  }
-  hosts_of_ = std::max<int64_t>(1, job_.cluster.devices_per_host);
-  const bool fast = hardware::bf16_is_fast(hardware::device_of(job_.cluster.chip));
-  const bool wide = asked_.precision.compute.is_word() ? !fast : *asked_.precision.compute == DType::kF32;
-  job_.precision = wide ? hardware::Precision::kFp32 : hardware::Precision::kBf16;
-  if (asked_.memory.budget.value) job_.memory_limit = static_cast<double>((*asked_.memory.budget).count);
-}
-
-planning::FixedLayout LayoutSearch::fixed() const {
-  planning::FixedLayout out;
-  const auto given = [&](const char* key) {
-    return std::any_of(sets_.begin(), sets_.end(),
-                       [&](const std::string& set) { return set.starts_with(std::string(key) + "="); });
-  };
-  const config::ParallelTable& keys = asked_.parallel;
-  const auto take = [&](const char* key, int64_t value, std::optional<int64_t>& to) {
-    if (given(key) && value > 0) to = value;
-  };
-  take("parallel.tensor", keys.tensor, out.tensor);
-  take("parallel.pipeline", keys.pipeline, out.pipeline);
-  take("parallel.context", keys.context, out.context);
-  take("parallel.expert", keys.expert, out.expert);
-  take("parallel.virtual_stages", keys.virtual_stages, out.virtual_stages);
-  if (given("parallel.zero") && !keys.zero.is_word()) out.zero = *keys.zero;
-  if (given("parallel.schedule")) out.schedule = schedule_of_key(keys.schedule);
-  if (given("parallel.schedule") && keys.schedule == "1f1b") out.virtual_stages = 1;
-  if (given("training.micro_batch_size") && !asked_.training.micro_batch_size.is_word())
-    out.micro_batch = *asked_.training.micro_batch_size;
-  if (given("memory.recompute") && !asked_.memory.recompute.is_word()) {
-    const program::Recompute recompute = *asked_.memory.recompute;
-    out.recompute = recompute == program::Recompute::kFull        ? planning::Recompute::kFull
-                    : recompute == program::Recompute::kSelective ? planning::Recompute::kSelective
-                                                                  : planning::Recompute::kNone;
-  }
-  return out;
+  if (request.hypothetical) hypotheses_ = planning::hypotheses(job_, catalogue_);
 }
 
 planning::SearchResult LayoutSearch::search(int64_t devices, size_t keep) {
@@ -420,8 +257,10 @@ CompiledLayout LayoutSearch::compile(const PlannedLayout& layout) const {
   const std::vector<int32_t> places = places_from(config, ranks, 0);
   const auto plan =
       here_ ? plan_as_trained(config, ranks, places) : plan_on(config, ranks, places, job_.cluster);
-  const Simulation simulation(plan);
-  return {simulation.seconds(), simulation.fullest_bytes()};
+  auto simulation = std::make_shared<const Simulation>(plan);
+  const double seconds = simulation->seconds();
+  const int64_t bytes = simulation->fullest_bytes();
+  return {seconds, bytes, std::move(simulation)};
 }
 
 // Compiles the fastest ones until the first kConfirmed are confirmed; those that the compiler rejects or that do not
@@ -438,10 +277,10 @@ void LayoutSearch::confirm() {
     if (open == layouts_.end() || open == layouts_.begin() + static_cast<int64_t>(kConfirmed)) break;
     std::string reason;
     try {
-      const CompiledLayout found = compile(*open);
+      CompiledLayout found = compile(*open);
       const double limit = found_.memory_limit;
       if (static_cast<double>(found.bytes) <= limit) {
-        open->compiled = found;
+        open->compiled = std::move(found);
       } else {
         reason = fmt::format("compiled it needs {:.1f} GB of {:.1f} GB, {:.1f} GB by formula",
                              static_cast<double>(found.bytes) / 1e9, limit / 1e9,
@@ -481,6 +320,16 @@ void LayoutSearch::confirm() {
       return layout_in_words(kept.formula.layout) == layout_in_words(one.layout);
     });
   });
+}
+
+void LayoutSearch::try_layouts(size_t count, const Trial& run) {
+  if (!here_)
+    throw ConfigError("[--try] found with --cluster, expected this machine: only it can run a few steps");
+  const auto end = layouts_.begin() + static_cast<int64_t>(std::min(count, layouts_.size()));
+  for (auto one = layouts_.begin(); one != end; ++one)
+    one->measured = run(one->config, job_.devices, layout_in_words(one->formula.layout));
+  std::stable_sort(layouts_.begin(), end,
+                   [](const PlannedLayout& a, const PlannedLayout& b) { return *a.measured < *b.measured; });
 }
 
 std::string LayoutSearch::run_toml() const {

@@ -14,12 +14,13 @@ using planning::gigabytes;
 using planning::RankedLayout;
 
 std::string step_text(double seconds) {
-  return seconds < 1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
+  return seconds < 1 ? fmt::format("{:.4g} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
 }
 
 std::string money(double dollars) {
   if (dollars >= 1e6) return fmt::format("${:.2f}M", dollars / 1e6);
-  return dollars >= 1e4 ? fmt::format("${:.0f}k", dollars / 1e3) : fmt::format("${:.0f}", dollars);
+  if (dollars >= 1e4) return fmt::format("${:.0f}k", dollars / 1e3);
+  return dollars >= 100 ? fmt::format("${:.0f}", dollars) : fmt::format("${:.2f}", dollars);
 }
 
 // The binding part in words.
@@ -103,6 +104,7 @@ Json LayoutSearch::json_of(const PlannedLayout& layout) const {
       layout.compiled
           ? Json({{"step_time_s", layout.compiled->seconds}, {"memory_bytes", layout.compiled->bytes}})
           : Json();
+  if (layout.measured) out["measured_s"] = *layout.measured;
   return out;
 }
 
@@ -135,7 +137,62 @@ Json LayoutSearch::json() const {
                                   {"layout", one.layout}});
   }
   out["assumptions"] = assumptions_;
+  if (hypotheses_.empty()) return out;
+  for (const planning::Hypothesis& one : hypotheses_) {
+    const std::optional<double> cost = cost_of(one);
+    Json entry = {{"what", one.what},
+                  {"note", one.note},
+                  {"chip", one.chip},
+                  {"layout", layout_in_words(one.best.layout)},
+                  {"step_time_s", one.best.seconds},
+                  {"step_time_low_s", one.best.low},
+                  {"step_time_high_s", one.best.high},
+                  {"memory_bytes", one.best.memory.total()},
+                  {"host_memory_bytes", one.host_bytes},
+                  {"cost", cost ? Json(*cost) : Json()},
+                  {"gain", 1 - one.best.seconds / formula_best()}};
+    if (!one.cluster.empty()) entry["cluster"] = one.cluster;
+    out["hypothetical"].push_back(std::move(entry));
+  }
   return out;
+}
+
+std::optional<double> LayoutSearch::cost_of(const planning::Hypothesis& one) const {
+  const auto prices = planning::prices_of(catalogue_, one.chip, planning::Terms::kOnDemand);
+  if (prices.empty()) return std::nullopt;
+  return run_seconds(one.best.seconds) / 3600 * static_cast<double>(job_.devices) * prices.front().low;
+}
+
+std::string LayoutSearch::hypothesis_text(const planning::Hypothesis& one) const {
+  const double faster = formula_best() / one.best.seconds;
+  const std::optional<double> cost = cost_of(one);
+  std::string out = fmt::format(
+      "{:<46} {:>9} a step, {}", one.what, step_text(one.best.seconds),
+      faster > 2 ? fmt::format("{:.3g} times as fast", faster)
+                 : fmt::format("{:.0f} % {}", 100 * std::abs(1 - 1 / faster), faster >= 1 ? "less" : "more"));
+  if (cost) out += ", " + money(*cost);
+  out += fmt::format(", {}, {}", gigabytes(one.best.memory.total()), layout_in_words(one.best.layout));
+  if (one.host_bytes > 0)
+    out += fmt::format("; {} of the host's memory for each device", gigabytes(one.host_bytes));
+  return one.note.empty() ? out : out + "; " + one.note;
+}
+
+double LayoutSearch::formula_best() const {
+  double best = layouts_.front().formula.seconds;
+  for (const PlannedLayout& one : layouts_) best = std::min(best, one.formula.seconds);
+  return best;
+}
+
+std::string LayoutSearch::tried_text() const {
+  std::string out;
+  for (const PlannedLayout& one : layouts_) {
+    if (!one.measured) continue;
+    out += fmt::format("  {:>9} {:>9} {:>6.2f}  {}\n", step_text(one.seconds()), step_text(*one.measured),
+                       one.seconds() / *one.measured, layout_in_words(one.formula.layout));
+  }
+  if (out.empty()) return out;
+  return fmt::format("\nTried on this machine, the fastest first\n  {:>9} {:>9} {:>6}  {}\n{}", "predicted",
+                     "measured", "ratio", "layout", out);
 }
 
 std::string LayoutSearch::text() const {
@@ -173,6 +230,7 @@ std::string LayoutSearch::text() const {
   const double factor = layouts_.front().seconds() / best.seconds;
   out += fmt::format("\nThe best: {} to {} a step (90 %). It is limited by {}.\n",
                      step_text(best.low * factor), step_text(best.high * factor), binding_text(best));
+  out += tried_text();
   if (price_) {
     out += fmt::format("Cost: ${:.2f} a device hour ({}, {}), without failures, saves and other runs.\n",
                        price_->low, price_->provider, price_->date);
@@ -188,6 +246,9 @@ std::string LayoutSearch::text() const {
                        : percent > 0 ? fmt::format("{:.1f} % of the time, with {}", percent, one.layout)
                                      : fmt::format("{:.1f} % more time", -percent));
   }
+  if (!hypotheses_.empty())
+    out += fmt::format("\nWhat this version cannot run, by formulas, on {} devices\n", job_.devices);
+  for (const planning::Hypothesis& one : hypotheses_) out += "  " + hypothesis_text(one) + "\n";
   if (!(rejected_.empty() && found_.nearest.empty())) out += "\nCannot run\n";
   for (const auto* list : {&rejected_, &found_.nearest}) {
     for (const planning::Discarded& one : *list) out += fmt::format("  {}: {}\n", one.layout, one.reason);

@@ -48,7 +48,8 @@ Json memory_json(const program::ProgramSet& set) {
 }
 
 std::string seconds_text(double seconds) {
-  return seconds < 60 ? fmt::format("{:.4g} ms", 1e3 * seconds) : human_duration(seconds);
+  if (seconds < 1) return fmt::format("{:.4g} ms", 1e3 * seconds);
+  return seconds < 60 ? fmt::format("{:.4g} s", seconds) : human_duration(seconds);
 }
 
 }  // namespace
@@ -64,6 +65,14 @@ int64_t Simulation::fullest_bytes() const {
   int64_t most = 0;
   for (const Programs& place : places_) most = std::max(most, place->arena_bytes);
   return most;
+}
+
+double Simulation::low() const {
+  return price_.seconds * std::exp(-width_);
+}
+
+double Simulation::high() const {
+  return price_.seconds * std::exp(width_);
 }
 
 int64_t Simulation::rank_of(int32_t place) const {
@@ -129,8 +138,8 @@ Json Simulation::json() const {
   const double tokens =
       static_cast<double>(config.training.global_batch_size * config.training.sequence_length);
   Json out = {{"step_time_s", price_.seconds},
-              {"step_time_low_s", price_.seconds * std::exp(-width_)},
-              {"step_time_high_s", price_.seconds * std::exp(width_)},
+              {"step_time_low_s", low()},
+              {"step_time_high_s", high()},
               {"tokens_per_s", tokens / price_.seconds},
               {"bubble", price_.bubble_share()},
               {"exposed", exposed()},

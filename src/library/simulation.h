@@ -21,6 +21,13 @@ class Simulation {
 
   double seconds() const { return price_.seconds; }  // of a step
   int64_t fullest_bytes() const;                     // of the rank that needs most memory
+  double low() const;                                // s of a step, of the 90 % interval
+  double high() const;
+  const config::RunPlan& plan() const { return *plan_; }
+  const program::StepPrice& price() const { return price_; }
+  const std::vector<Programs>& places() const { return places_; }
+  const hardware::Machine& machine() const { return machine_; }
+  int64_t rank_of(int32_t place) const;  // the first rank of a place
   std::string text() const;
   // {"step_time_s", "step_time_low_s", "step_time_high_s", "tokens_per_s", "bubble", "exposed": {AXIS: s}, "ranks":
   // [{"rank", "memory_bytes", "memory": {CATEGORY: bytes}, "computing_s", "end_s"}], "mfu": {CONVENTION: value},
@@ -38,7 +45,6 @@ class Simulation {
     double begin = 0, end = 0;
   };
   std::vector<Link> critical_path() const;
-  int64_t rank_of(int32_t place) const;
   nlohmann::ordered_json exposed() const;
   nlohmann::ordered_json mfu() const;
 

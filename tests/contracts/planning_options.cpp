@@ -325,6 +325,68 @@ void plan_here(const std::string&) {
   EXPECT_EQ(desk.object("explain best.toml --json --ranks 2")["fits"], true);
 }
 
+// The trials start the program again, so it cannot run in this process.
+void plan_try(const std::string&) {
+  const Desk desk;
+  desk.write_texts();
+  desk.write_run();
+  const std::string command = "cd '" + desk.path("").string() +
+                              "' && '" STRATA_PROGRAM "' plan run.toml --gpus 2 --try 2 --json >out 2>err";
+  ASSERT_EQ(std::system(command.c_str()), 0) << desk.read("err");
+  const json layouts = parse_json<json>(desk.read("out"))["layouts"];
+  ASSERT_GE(layouts.size(), 2u);
+  // Those that ran come first, the fastest before the other; no further one ran.
+  EXPECT_GT(number(layouts[0]["measured_s"]), 0);
+  EXPECT_LE(number(layouts[0]["measured_s"]), number(layouts[1]["measured_s"]));
+  for (size_t i = 2; i < layouts.size(); ++i) EXPECT_FALSE(layouts[i].contains("measured_s"));
+  EXPECT_FALSE(desk.exists("run")) << "trials use other folders";
+  EXPECT_TRUE(has(desk.refused("plan llama3-1b --cluster h100-sxm --try 1"), "--try"));
+  desk.refused("plan run.toml --try 0");
+}
+
+void plan_page(const std::string&) {
+  const Desk desk;
+  const std::string words =
+      "plan llama3-1b --cluster h100-sxm --gpus 16 --tokens 20B --set training.sequence_length=2048 --html p.html";
+  EXPECT_TRUE(has(desk.strata(words).out, "p.html"));
+  const std::string page = desk.read("p.html");
+  for (const char* part : {"Layouts, the best first", "Ranks on the hosts", "Where a step",
+                           "Memory of a rank", "Timeline", "Cost of", "What more of one resource",
+                           "Assumptions: Hosts of 8 H100", "RUN.toml of the best", "preset = "})
+    EXPECT_TRUE(has(page, part)) << part;
+  EXPECT_FALSE(has(page, "src=\"http") || has(page, "href=\"http") || has(page, "url(http"))
+      << "it is offline";
+  EXPECT_TRUE(has(desk.refused(words), "p.html"));
+  EXPECT_EQ(desk.strata(words + " --force").code, 0);
+}
+
+void plan_hypothetical(const std::string&) {
+  const Desk desk;
+  const json plan = desk.object(std::string(kPlanned) + "--hypothetical");
+  const auto find = [&](const char* key, const std::string& value) {
+    for (const json& one : plan["hypothetical"])
+      if (one.value(key, "") == value) return one;
+    ADD_FAILURE() << "no " << value;
+    return json();
+  };
+  const double best = number(plan["layouts"][0]["formula"]["step_time_s"]);
+  EXPECT_LT(number(find("what", "fp8 matmuls")["step_time_s"]), best);
+  // Adam's 12 bytes of each parameter are in the host's memory.
+  const json offloaded = find("what", "optimizer in the host's memory");
+  EXPECT_GT(number(offloaded["host_memory_bytes"]), 0);
+  // Another device by formulas, as planned for it.
+  const json other = desk.object(
+      "plan llama3-1b --cluster mi300x --gpus 16 --json --set training.global_batch_size=128 "
+      "--set training.sequence_length=2048");
+  double least = INFINITY;
+  for (const json& layout : other["layouts"])
+    least = std::min(least, number(layout["formula"]["step_time_s"]));
+  EXPECT_NEAR(number(find("cluster", "mi300x")["step_time_s"]) / least, 1, 0.1);
+  // None of it is in the configuration.
+  for (const char* word : {"fp8", "offload"}) EXPECT_FALSE(has(plan["run_toml"].get<std::string>(), word));
+  EXPECT_FALSE(desk.object(kPlanned).contains("hypothetical"));
+}
+
 }  // namespace
 
 Contracts planning_options() {
@@ -364,6 +426,10 @@ Contracts planning_options() {
           {"plan --set", plan_sets},
           {"plan --budget", plan_devices},
           {"plan --deadline", plan_devices},
+          {"plan --try", plan_try},
+          {"plan --html", plan_page},
+          {"plan --force", plan_page},
+          {"plan --hypothetical", plan_hypothetical},
           {"plan --check-claims", plan_claims},
           {"plan --json", plan_claims}};
 }

@@ -11,6 +11,10 @@ constexpr const char* kColumns =
     "num_gpus,stack,tp,pp,vpp,cp,micro_batch,precision";
 constexpr const char* kRest = ",28672,128256,8192,1048576,H100-80GB-SXM,64,nemo,4,4,5,2,1,bf16";
 
+double number(const json& value) {
+  return value.get<double>();
+}
+
 void runs(const std::string&) {
   const Desk desk;
   const std::string row = "70.55,70.55,80,8192,64,8" + std::string(kRest);
@@ -94,13 +98,78 @@ void timeline(const std::string&) {
   EXPECT_GT(updates, 0);
 }
 
+void page(const std::string&) {
+  const Desk desk;
+  desk.write_texts();
+  desk.write_run();
+  const std::string words =
+      "simulate run.toml --cluster h100-sxm --set parallel.pipeline=2 --set parallel.replicate=2 --html p.html";
+  const json all = desk.object(words + " --json");
+  const std::string html = desk.read("p.html");
+  for (const char* part :
+       {"Ranks on the hosts", "Where a step", "Memory of a rank", "Timeline", "Cost of",
+        "Assumptions: Hosts of 8 H100", "model, full attention", "rank 3: pipeline 1, replicate 1"})
+    EXPECT_TRUE(has(html, part)) << part;
+  EXPECT_TRUE(has(html, std::to_string(static_cast<int64_t>(number(all["step_time_s"]) * 1e3)) + "."));
+  EXPECT_TRUE(has(desk.refused(words), "p.html"));
+  EXPECT_EQ(desk.strata(words + " --force").code, 0);
+  // This machine has no price.
+  EXPECT_EQ(desk.strata("simulate run.toml --html here.html").code, 0);
+  EXPECT_FALSE(has(desk.read("here.html"), "Cost of"));
+  EXPECT_TRUE(has(desk.refused("simulate --runs x.csv --html q.html"), "--html"));
+}
+
+// A run whose steps take another time than expected: the calibrated machine expects that time.
+void calibration(const std::string&) {
+  const Desk desk;
+  desk.write_texts();
+  desk.write_run();
+  ASSERT_EQ(desk.strata("train run.toml --set training.steps=12 --set profile.steps=[9]").code, 0);
+  std::string slow;
+  for (json line : desk.lines("run/metrics.jsonl")) {
+    if (line.contains("step_ms")) line["step_ms"] = 40.0;
+    slow += line.dump() + "\n";
+  }
+  desk.put("run/metrics.jsonl", slow);
+  const json found = desk.object("simulate --calibrate run --output here.json --json");
+  EXPECT_EQ(found["runs"][0]["measured_s"], 0.04);
+  EXPECT_EQ(found["runs"][0]["traced_steps"], 1);
+  EXPECT_LT(number(found["runs"][0]["predicted_before_s"]), 0.03) << "a tiny model";
+  EXPECT_NEAR(number(found["runs"][0]["predicted_after_s"]) / 0.04, 1, 0.1);
+  for (const char* factor : {"compute", "memory", "exchange", "linear"})
+    EXPECT_TRUE(found["factors"].contains(factor)) << factor;
+  EXPECT_NEAR(number(found["factors"]["exchange"]), 1, 1e-6) << "one rank does not show exchanges";
+  const json again = desk.object("simulate run.toml --cluster here.json --json");
+  EXPECT_NEAR(number(again["step_time_s"]) / number(found["runs"][0]["predicted_after_s"]), 1, 1e-6);
+  EXPECT_NEAR(number(desk.object("explain run.toml --cluster here.json --json")["expected"]["step_seconds"]) /
+                  number(again["step_time_s"]),
+              1, 1e-9);
+  EXPECT_TRUE(has(desk.refused("simulate --calibrate run --output here.json"), "here.json"));
+  EXPECT_EQ(desk.strata("simulate --calibrate run --output here.json --force").code, 0);
+  // On a described cluster: a cluster file, which no figure exceeds the peak in.
+  EXPECT_EQ(desk.strata("simulate --calibrate run --cluster h100-sxm --output h100.toml").code, 0);
+  EXPECT_TRUE(has(desk.read("h100.toml"), "--calibrate run"));
+  EXPECT_GT(number(desk.object("simulate run.toml --cluster h100.toml --json")["step_time_s"]),
+            number(desk.object("simulate run.toml --cluster h100-sxm --json")["step_time_s"]));
+  EXPECT_TRUE(has(desk.refused("simulate --calibrate run"), "--output"));
+  EXPECT_TRUE(has(desk.refused("simulate run.toml --output x.json"), "--calibrate"));
+  EXPECT_TRUE(has(desk.refused("simulate --calibrate nowhere --output x.json"), "nowhere"));
+  EXPECT_TRUE(has(desk.refused("simulate --calibrate run --output x.toml"), ".json"));
+  EXPECT_TRUE(
+      has(desk.refused("simulate run.toml --cluster here.json --set chip.memory=1GB"), "chip.memory"));
+  desk.put("run/metrics.jsonl", slow.substr(0, slow.find("\"step\":2")));
+  EXPECT_EQ(desk.strata("simulate --calibrate run --output few.json").code, 3);
+}
+
 }  // namespace
 
 Contracts simulate_options() {
   return {{"simulate --runs", runs},          {"simulate --json", runs},
           {"simulate RUN.toml", simulation},  {"simulate --set", simulation},
           {"simulate --cluster", simulation}, {"simulate --ranks", simulation},
-          {"simulate --trace", timeline}};
+          {"simulate --trace", timeline},     {"simulate --html", page},
+          {"simulate --force", page},         {"simulate --calibrate", calibration},
+          {"simulate --output", calibration}};
 }
 
 }  // namespace strata::contracts
