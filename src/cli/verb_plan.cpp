@@ -7,6 +7,7 @@
 #include "library/layout_search.h"
 #include "plan/amount.h"
 #include "plan/claims.h"
+#include "plan/guide_curves.h"
 
 namespace strata::cli {
 namespace {
@@ -23,10 +24,13 @@ struct PlanOptions {
 
 int check_published_claims(bool json) {
   const std::vector<planning::CheckedClaim> claims = planning::check_claims(planning::builtin_catalogue());
+  const std::vector<planning::GuideCurve> curves = planning::guide_curves();
   if (json) {
-    print_out("{}\n", dump_json(planning::json_of(claims)));
+    nlohmann::ordered_json out = planning::json_of(claims);
+    out["curves"] = planning::json_of(curves);
+    print_out("{}\n", dump_json(out));
   } else {
-    print_out("{}", to_text(claims));
+    print_out("{}\n{}", to_text(claims), to_text(curves));
   }
   return 0;
 }
@@ -95,7 +99,9 @@ void add_plan(Verb root) {
           "chip.KEY=VALUE change it")
       .type_name("NAME|FILE")
       .suggest(planning::builtin_names("cluster"));
-  verb.flag("--check-claims", options->check_claims, "Print what published claims are off by");
+  verb.flag(
+      "--check-claims", options->check_claims,
+      "Print what published claims are off by, and predicted curves of guides next to published points");
   verb.json(options->json);
   verb.action([options] { return run_plan(*options); });
 }
