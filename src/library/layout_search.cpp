@@ -19,6 +19,7 @@
 #include "library/run_inputs.h"
 #include "library/simulation.h"
 #include "models/model.h"
+#include "program/traffic.h"
 
 namespace strata::library {
 namespace {
@@ -100,6 +101,28 @@ hardware::ClusterSpec this_machine(const config::RunConfig& config, int64_t rank
   out.devices_per_host = ranks;
   out.links = machine.links;
   return out;
+}
+
+// Bytes that a rank sends in a step of training, by axis; of each axis the most of any stage.
+planning::ProgramTraffic sent_of(const config::RunPlan& plan) {
+  planning::ProgramTraffic most;
+  for (const Programs& set : stages_of(plan)) {
+    planning::ProgramTraffic one;
+    for (const program::AxisTraffic& axis : program::traffic_of(set->programs.front(), set->options)) {
+      double& sent = axis.axis.starts_with("experts") ? one.expert
+                     : axis.axis == "tensor"          ? one.tensor
+                     : axis.axis == "context"         ? one.context
+                     : axis.axis == "pipeline"        ? one.pipeline
+                                                      : one.data;
+      sent += static_cast<double>(axis.sent_bytes);
+    }
+    for (double planning::ProgramTraffic::*axis :
+         {&planning::ProgramTraffic::data, &planning::ProgramTraffic::tensor,
+          &planning::ProgramTraffic::context, &planning::ProgramTraffic::pipeline,
+          &planning::ProgramTraffic::expert})
+      most.*axis = std::max(most.*axis, one.*axis);
+  }
+  return most;
 }
 
 }  // namespace
@@ -421,7 +444,7 @@ CompiledLayout LayoutSearch::compile(const PlannedLayout& layout) const {
   const auto plan =
       here_ ? plan_as_trained(config, ranks, places) : plan_on(config, ranks, places, job_.cluster);
   const Simulation simulation(plan);
-  return {simulation.seconds(), simulation.fullest_bytes()};
+  return {simulation.seconds(), simulation.fullest_bytes(), sent_of(*plan)};
 }
 
 // Compiles the fastest ones until the first kConfirmed are confirmed; those that the compiler rejects or that do not

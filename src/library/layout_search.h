@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "config/run_config.h"
+#include "plan/program_model.h"
 #include "plan/search.h"
 
 namespace strata::library {
@@ -27,6 +28,7 @@ struct LayoutRequest {
 struct CompiledLayout {
   double seconds = 0;  // of a step
   int64_t bytes = 0;   // of the fullest rank
+  planning::ProgramTraffic sent = {};
 };
 
 struct PlannedLayout {

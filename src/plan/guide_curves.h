@@ -1,18 +1,18 @@
 // Curves of guides and reports, predicted: the second half of `strata plan --check-claims`.
 //
-// data/planning/curves.toml has the published points and what each is predicted by, data/planning/curve_runs.csv the
-// runs. Every value follows from the catalogue, the profiles of stacks and the formulas of this module; no formula
-// reads a published value of a curve. `predict`, in the file:
+// data/planning/curves.toml has the published points and what each is predicted by,
+// data/planning/curve_runs.csv the runs. Every value follows from the catalogue, the profiles of stacks and
+// the formulas of this module; no formula reads a published value of a curve. `predict`, in the file:
 //
 //   speed             tokens/s of a device, over those of the run `to` (step_model.h)
 //   mfu               model FLOPs with full attention over the peak (model_shape.h)
 //   expert-share      share of the step in exchanges with experts
-//   gather-tokens     tokens of a device at which gathers and reductions of ZeRO-3 take as long as computing (guide
-//                     3: N bytes 3 F / (6 N_act g B)), by bisection over micro-batches of the run
+//   gather-tokens     tokens of a device at which gathers and reductions of ZeRO-3 take as long as computing
+//                     (guide 3: N bytes 3 F / (6 N_act g B)), by bisection over micro-batches of the run
 //   fsdp-over-tensor  speed of the run with x tokens of a device over that of the run `to`
-//   flat-over-levels  all-reduce of 1 GB in one ring over the NICs against all levels (hardware/cluster_spec.h)
-//   bubble            share of a step of 8 equal stages in which ranks wait, as simulated (parallel/simulate.h)
-//   schedule          speed of a schedule over that of the first one, as simulated with the run's times of F, I and W
+//   flat-over-levels  all-reduce of 1 GB in one ring over the NICs against all levels (exchange_seconds())
+//   bubble            share of a step of 8 equal stages in which ranks wait (parallel/simulate.h)
+//   schedule          speed of a schedule over that of the first one, simulated with the run's F, I and W
 #pragma once
 
 #include <optional>
