@@ -126,7 +126,8 @@ TEST(Regex, AgreesWithOniguruma) {
   const auto texts =
       parse_json<nlohmann::json>(read_file(std::string(STRATA_TEST_DATA) + "/tokenizer/kinds/texts.json"));
   std::vector<std::string> all = texts.get<std::vector<std::string>>();
-  for (const auto& entry : golden_cases()["splits"]["gpt2"]) all.push_back(entry[0].get<std::string>());
+  const auto cases = golden_cases();
+  for (const auto& entry : cases["splits"]["gpt2"]) all.push_back(entry[0].get<std::string>());
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     const std::string& whole = all[random() % all.size()];
