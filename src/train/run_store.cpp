@@ -82,6 +82,15 @@ GuardHistory guard_from(const nlohmann::json& json) {
   return history;
 }
 
+// Steps, samples or tokens. Later sums of them stay within 64 bits.
+int64_t count_in(const nlohmann::json& json, const char* key, const std::string& where) {
+  constexpr int64_t kMost = int64_t{1} << 60;
+  const auto count = json.at(key).get<int64_t>();
+  if (count < 0 || count > kMost)
+    throw DataError("[{}] {}: found {}, expected a number from 0 to {}", where, key, count, kMost);
+  return count;
+}
+
 Path accepted_path(const Path& folder) {
   return folder / "data" / "accepted.json";
 }
@@ -116,10 +125,10 @@ std::string to_json(const TrainingState& state) {
 TrainingState training_state_from_json(const std::string& text, const std::string& where) {
   try {
     const auto json = parse_json<nlohmann::json>(text);
-    TrainingState state{.step = json.at("step").get<int64_t>(),
-                        .updates = json.at("updates").get<int64_t>(),
-                        .samples = json.at("samples").get<int64_t>(),
-                        .tokens = json.at("tokens").get<int64_t>(),
+    TrainingState state{.step = count_in(json, "step", where),
+                        .updates = count_in(json, "updates", where),
+                        .samples = count_in(json, "samples", where),
+                        .tokens = count_in(json, "tokens", where),
                         .next_sample = {},
                         .order = {},
                         .origin = {},
@@ -128,10 +137,10 @@ TrainingState training_state_from_json(const std::string& text, const std::strin
                         .tokenizer = json.at("tokenizer").get<std::string>(),
                         .data = json.at("data").get<std::string>()};
     if (json.contains("next_sample")) {
-      state.next_sample = json.at("next_sample").get<int64_t>();
+      state.next_sample = count_in(json, "next_sample", where);
       state.order = json.at("order").get<std::string>();
       const auto& origin = json.at("origin");
-      state.origin = {origin.at("step").get<int64_t>(), origin.at("sample").get<int64_t>(),
+      state.origin = {count_in(origin, "step", where), count_in(origin, "sample", where),
                       sources_from(origin.at("sources"))};
       state.sources = sources_from(json.at("sources"));
     }
