@@ -9,6 +9,7 @@
 #include "library/layout_search.h"
 #include "plan/amount.h"
 #include "plan/claims.h"
+#include "plan/guide_curves.h"
 
 namespace strata::cli {
 namespace {
@@ -29,10 +30,13 @@ struct PlanOptions {
 
 int check_published_claims(bool json) {
   const std::vector<planning::CheckedClaim> claims = planning::check_claims(planning::builtin_catalogue());
+  const std::vector<planning::GuideCurve> curves = planning::guide_curves();
   if (json) {
-    print_out("{}\n", dump_json(planning::json_of(claims)));
+    nlohmann::ordered_json out = planning::json_of(claims);
+    out["curves"] = planning::json_of(curves);
+    print_out("{}\n", dump_json(out));
   } else {
-    print_out("{}", to_text(claims));
+    print_out("{}\n{}", to_text(claims), to_text(curves));
   }
   return 0;
 }
@@ -127,7 +131,9 @@ void add_plan(Verb root) {
             "Also what this version cannot run: fp8, an offloaded optimizer, other devices");
   verb.option("--html", options->html, "Write a page with layout, memory, timeline, costs and sources")
       .type_name("FILE");
-  verb.flag("--check-claims", options->check_claims, "Print what published claims are off by");
+  verb.flag(
+      "--check-claims", options->check_claims,
+      "Print what published claims are off by, and predicted curves of guides next to published points");
   verb.flag("--force", options->force, kForceHelp);
   verb.json(options->json);
   verb.action([options] { return run_plan(*options); });

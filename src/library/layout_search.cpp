@@ -19,6 +19,7 @@
 #include "library/run_inputs.h"
 #include "library/simulation.h"
 #include "models/model.h"
+#include "program/traffic.h"
 
 namespace strata::library {
 namespace {
@@ -56,6 +57,28 @@ program::Recompute recompute_key(planning::Recompute recompute) {
   if (recompute == planning::Recompute::kSelective) return program::Recompute::kSelective;
   if (recompute == planning::Recompute::kFull) return program::Recompute::kFull;
   return program::Recompute::kNone;
+}
+
+// Bytes that a rank sends in a step of training, by axis; of each axis the most of any stage.
+planning::ProgramTraffic sent_of(const config::RunPlan& plan) {
+  planning::ProgramTraffic most;
+  for (const Programs& set : stages_of(plan)) {
+    planning::ProgramTraffic one;
+    for (const program::AxisTraffic& axis : program::traffic_of(set->programs.front(), set->options)) {
+      double& sent = axis.axis.starts_with("experts") ? one.expert
+                     : axis.axis == "tensor"          ? one.tensor
+                     : axis.axis == "context"         ? one.context
+                     : axis.axis == "pipeline"        ? one.pipeline
+                                                      : one.data;
+      sent += static_cast<double>(axis.sent_bytes);
+    }
+    for (double planning::ProgramTraffic::*axis :
+         {&planning::ProgramTraffic::data, &planning::ProgramTraffic::tensor,
+          &planning::ProgramTraffic::context, &planning::ProgramTraffic::pipeline,
+          &planning::ProgramTraffic::expert})
+      most.*axis = std::max(most.*axis, one.*axis);
+  }
+  return most;
 }
 
 }  // namespace
@@ -260,7 +283,7 @@ CompiledLayout LayoutSearch::compile(const PlannedLayout& layout) const {
   auto simulation = std::make_shared<const Simulation>(plan);
   const double seconds = simulation->seconds();
   const int64_t bytes = simulation->fullest_bytes();
-  return {seconds, bytes, std::move(simulation)};
+  return {seconds, bytes, sent_of(*plan), std::move(simulation)};
 }
 
 // Compiles the fastest ones until the first kConfirmed are confirmed; those that the compiler rejects or that do not

@@ -12,6 +12,7 @@
 #include "config/run_config.h"
 #include "library/simulation.h"
 #include "plan/hypothetical.h"
+#include "plan/program_model.h"
 
 namespace strata::library {
 
@@ -31,6 +32,7 @@ struct LayoutRequest {
 struct CompiledLayout {
   double seconds = 0;  // of a step
   int64_t bytes = 0;   // of the fullest rank
+  planning::ProgramTraffic sent = {};
   std::shared_ptr<const Simulation> simulation;
 };
 

@@ -12,7 +12,8 @@ struct BuiltinFile {
 };
 // Chips, clusters and prices: the documents of the catalogue.
 std::span<const BuiltinFile> builtin_files();
-// The text of any of them, also of stacks.toml, fitted.toml and architectures.toml; empty for another name.
+// The text of any of them, also of stacks.toml, fitted.toml, architectures.toml, curves.toml and curve_runs.csv; empty
+// for another name.
 std::string_view builtin_file(std::string_view name);
 
 }  // namespace strata::planning

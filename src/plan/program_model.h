@@ -1,6 +1,6 @@
-// Memory and time of Strata's own programs by formulas: those of the compiled programs of a layout (src/program)
-// with the times that price.h expects, without compiling. Rates are the achievable ones of the catalogue, without fitted
-// factors. tests/plan/layout_search_test.cpp compares them with compiled programs.
+// Memory and time of Strata's own programs by formulas: those of the compiled programs of a layout
+// (src/program) with the times that price.h expects, without compiling. Rates are the achievable ones of the
+// catalogue, without fitted factors. tests/plan/layout_search_test.cpp compares them with compiled programs.
 #pragma once
 
 #include "plan/memory_model.h"
@@ -15,12 +15,15 @@ MemoryUse program_memory(const TrainingJob& job, const ClusterSpec& cluster);
 
 StepTime program_time(const TrainingJob& job, const ClusterSpec& cluster);
 
-// Layers of the pipeline's most loaded stage and the cost of the loss in layers: stages are balanced by
-// FLOPs (config/pipeline.h).
-struct StageLoad {
-  double layers = 0;  // cost of the most loaded rank, in layers
-  double loss = 0;    // cost of head and loss, in layers
+// Bytes that a rank sends to others in a step, by axis; of each axis on the rank of the pipeline that sends
+// most.
+struct ProgramTraffic {
+  double data = 0;  // replicas and shards
+  double tensor = 0;
+  double context = 0;
+  double pipeline = 0;
+  double expert = 0;
 };
-StageLoad stage_load(const TrainingJob& job);
+ProgramTraffic program_traffic(const TrainingJob& job, const ClusterSpec& cluster);
 
 }  // namespace strata::planning

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "plan/pipeline_walk.h"
 #include "plan/program_model.h"
 
 namespace strata::planning {
@@ -25,11 +26,6 @@ std::vector<int64_t> divisors(int64_t number, int64_t most) {
   for (int64_t i = 1; i <= std::min(number, most); ++i)
     if (number % i == 0) out.push_back(i);
   return out;
-}
-
-bool splits_backward(const Layout& layout) {
-  return layout.pipeline > 1 && layout.schedule != PipelineSchedule::k1F1B &&
-         layout.schedule != PipelineSchedule::kGPipe;
 }
 
 MemoryUse whole_memory(const SearchRequest& request, const TrainingJob& job) {

@@ -223,22 +223,39 @@ class StepModel {
     return std::max(0.0, 3 * network_.gather_seconds(group, bytes) - attention);
   }
 
-  // Four all-to-alls of a layer with experts. Tokens go to min(K, limit) other domains at most if the router
-  // limits the nodes of a token and they are sent once to each.
+  // Four all-to-alls of a layer with experts. Where the router limits the nodes of a token, rows are sent once to each
+  // of the other domains and forwarded there once to each rank, at the same time (DeepEP); else once to each expert.
   double expert_seconds() const {
     if (!shape_.has_experts() || layout_.expert <= 1) return 0;
     const auto ranks = static_cast<double>(layout_.expert * layout_.expert_tensor);
     const auto domain = static_cast<double>(network_.domain());
     const double sparse = static_cast<double>(shape_.moe_layers()) / static_cast<double>(shape_.layers);
     const double beyond = std::max(0.0, (ranks - domain) / ranks);
-    const double own = 1 / static_cast<double>(layout_.expert);
     const auto k = static_cast<double>(shape_.moe.per_token);
     const double token = tokens_ * static_cast<double>(shape_.hidden) * kElementBytes / tensor_;
-    double far = k * beyond;
-    if (shape_.moe.node_limit > 0) far = std::min(far, static_cast<double>(shape_.moe.node_limit));
-    const double near = k * std::max(0.0, 1 - beyond - own);
-    const double once = token * (near / network_.inner_rate() + far / network_.outer_rate());
+    double once = 0;
+    if (shape_.moe.node_limit > 0) {
+      const double domains = std::max(1.0, ranks / domain);
+      const double inside = std::min(ranks, domain);
+      const double reached = std::min(static_cast<double>(shape_.moe.node_limit), destinations(domains));
+      const double far = reached * (domains - 1) / domains;
+      const double near = destinations(static_cast<double>(layout_.expert)) * (inside - 1) / inside;
+      once = token * std::max(near / network_.inner_rate(), far / network_.outer_rate());
+    } else {
+      const double own = 1 / static_cast<double>(layout_.expert);
+      const double near = k * std::max(0.0, 1 - beyond - own);
+      once = token * (near / network_.inner_rate() + k * beyond / network_.outer_rate());
+    }
     return sparse * 4 * (once + 2 * kCollectiveStart);
+  }
+
+  // Expected number of `groups` of experts that a token reaches with uniform routing: g (1 - C(E - E/g, K)/C(E, K)).
+  double destinations(double groups) const {
+    const auto experts = static_cast<double>(shape_.moe.experts);
+    double none = 1;  // of a group's experts
+    for (double chosen = 0; chosen < static_cast<double>(shape_.moe.per_token); ++chosen)
+      none *= std::max(0.0, (experts - experts / groups - chosen) / (experts - chosen));
+    return groups * (1 - none);
   }
 
   double pipeline_seconds() const {

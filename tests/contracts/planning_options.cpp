@@ -224,6 +224,16 @@ void plan_claims(const std::string&) {
     if (claim["id"] != "kernel-speedup") continue;
     EXPECT_NEAR(number(claim["computed"]), 1.15 * 2.02 * 1.60, 1e-9);
   }
+  size_t hold = 0;
+  for (const json& curve : checked["curves"]) {
+    hold += curve["direction_holds"] == true ? 1 : 0;
+    for (const json& point : curve["points"]) {
+      if (point["published"].is_null()) continue;
+      EXPECT_NEAR((number(point["error"]) + 1) * number(point["published"]) / number(point["predicted"]), 1,
+                  1e-9);
+    }
+  }
+  EXPECT_GE(hold, 15u);
   EXPECT_TRUE(has(desk.strata("plan --check-claims").out, "impossible guide 0"));
   EXPECT_TRUE(has(desk.refused("plan"), "--check-claims"));
 }

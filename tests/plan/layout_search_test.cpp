@@ -8,7 +8,9 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "config/resolve.h"
 #include "library/explanation.h"
+#include "library/plan_shape.h"
 #include "library/run_inputs.h"
 #include "library/simulation.h"
 #include "plan/program_model.h"
@@ -49,8 +51,22 @@ TEST(LayoutSearch, FormulasAgreeWithCompiledPrograms) {
       {"llama3.1-70b", 256, with({"parallel.tensor=8", "parallel.pipeline=4"})},
       {"llama3.1-405b", 1024, with({"parallel.pipeline=16", "parallel.schedule=\"1f1b\""})},
       {"deepseek-v3", 1024, {}},
+      {"llama3-8b", 64, {"parallel.zero=0"}},
+      {"llama3-8b", 64, {"parallel.zero=3"}},
+      {"llama3-8b", 64, {"parallel.schedule=\"zb_h1\""}},
+      {"llama3-8b", 64, {"parallel.schedule=\"v_half\""}},
+      {"llama3.1-70b", 256, with({"parallel.schedule=\"zb_h1\""})},
+      {"llama3.1-70b", 256, with({"parallel.pipeline=1"})},
+      {"deepseek-v3", 1024, {"parallel.schedule=\"zb_h1\""}},
   };
-  std::vector<double> memory, time;
+  using planning::ProgramTraffic;
+  const std::pair<const char*, double ProgramTraffic::*> axes[] = {{"data", &ProgramTraffic::data},
+                                                                   {"tensor", &ProgramTraffic::tensor},
+                                                                   {"context", &ProgramTraffic::context},
+                                                                   {"pipeline", &ProgramTraffic::pipeline},
+                                                                   {"expert", &ProgramTraffic::expert}};
+  const planning::ClusterSpec cluster = planning::resolve_cluster("h100-sxm");
+  std::vector<double> memory, time, traffic;
   for (const Case& one : cases) {
     const LayoutSearch search(
         {.model = one.model, .sets = one.sets, .gpus = one.gpus, .cluster = "h100-sxm"});
@@ -64,9 +80,22 @@ TEST(LayoutSearch, FormulasAgreeWithCompiledPrograms) {
                   one.model, layout.compiled->seconds, 100 * seconds,
                   static_cast<double>(layout.compiled->bytes) / 1e9, 100 * bytes,
                   planning::layout_in_words(layout.formula.layout).c_str());
+      const ProgramTraffic sent =
+          planning::program_traffic({.shape = shape_of(config::resolve_model(layout.config)),
+                                     .layout = layout.formula.layout,
+                                     .sequence = layout.config.training.sequence_length},
+                                    cluster);
+      for (const auto& [name, axis] : axes) {
+        const double compiled = layout.compiled->sent.*axis;
+        EXPECT_EQ(compiled > 0, sent.*axis > 0) << name;
+        if (compiled <= 0) continue;
+        traffic.push_back(std::abs(sent.*axis / compiled - 1));
+        EXPECT_LE(traffic.back(), 0.035)
+            << name << " of " << planning::layout_in_words(layout.formula.layout);
+      }
     }
   }
-  ASSERT_GE(time.size(), 10u);
+  ASSERT_GE(time.size(), 30u);
   const auto report = [](const char* what, std::vector<double>& errors) {
     std::sort(errors.begin(), errors.end());
     const double median = errors[errors.size() / 2];
@@ -75,10 +104,11 @@ TEST(LayoutSearch, FormulasAgreeWithCompiledPrograms) {
     return std::pair(median, errors.back());
   };
   const auto bytes = report("memory", memory), seconds = report("time", time);
-  EXPECT_LE(bytes.first, 0.10);
-  EXPECT_LE(bytes.second, 0.50);
-  EXPECT_LE(seconds.first, 0.04);
-  EXPECT_LE(seconds.second, 0.15);
+  report("bytes sent", traffic);
+  EXPECT_LE(bytes.first, 0.005);
+  EXPECT_LE(bytes.second, 0.025);
+  EXPECT_LE(seconds.first, 0.01);
+  EXPECT_LE(seconds.second, 0.05);
 }
 
 TEST(LayoutSearch, TheBestLayoutIsARunThatFits) {

@@ -1,0 +1,85 @@
+#include "plan/program_shape.h"
+
+#include <algorithm>
+
+namespace strata::planning {
+
+ProgramShape::ProgramShape(const TrainingJob& of)
+    : job(of),
+      model(of.shape),
+      layout(of.layout),
+      counts(count_parameters(of.shape)),
+      t(static_cast<double>(layout.tensor)),
+      p(static_cast<double>(layout.pipeline)),
+      m(layout.micro_batches),
+      tokens(static_cast<double>(layout.micro_batch * of.sequence) / static_cast<double>(layout.context)),
+      element(of.precision == Precision::kFp32 ? 4 : 2),
+      h(static_cast<double>(model.hidden)),
+      sparse(static_cast<double>(model.moe_layers()) / static_cast<double>(model.layers)),
+      alternates(model.has_experts() && model.moe.every > 1) {
+  if (model.latent.used()) {
+    const LatentAttention& latent = model.latent;
+    const auto a = static_cast<double>(model.heads);
+    query = a * static_cast<double>(latent.nope_dim + latent.rope_dim);
+    value = a * static_cast<double>(latent.value_dim);
+    keys = query + value;
+  } else {
+    query = value = static_cast<double>(model.heads * model.head_dim);
+    keys = static_cast<double>(2 * model.kv_heads * model.head_dim);
+  }
+}
+
+double ProgramShape::dense_flops() const {
+  return 6 * (counts.attention + counts.mlp) + 3 * static_cast<double>(job.sequence) * (query + value);
+}
+
+double ProgramShape::sparse_flops() const {
+  const double active = static_cast<double>(model.moe.per_token + model.moe.shared) * counts.expert;
+  return 6 * (counts.attention + active) + 3 * static_cast<double>(job.sequence) * (query + value);
+}
+
+PartFlops ProgramShape::parts() const {
+  PartFlops out{.dense_layers = model.dense_layers(),
+                .sparse_layers = model.moe_layers(),
+                .dense = dense_flops(),
+                .sparse = model.has_experts() ? sparse_flops() : 0,
+                .head = 6 * counts.head,
+                .embedding = 16 * h};
+  if (alternates) {
+    out.sparse = sparse * out.sparse + (1 - sparse) * out.dense;
+    out.sparse_layers = model.layers;
+    out.dense_layers = 0;
+  }
+  return out;
+}
+
+double ProgramShape::sparse_layers(const parallel::StageParts& stage) const {
+  if (alternates) return sparse * stage.layers;
+  const int64_t first = std::max<int64_t>(stage.first_layer, model.dense_layers());
+  return static_cast<double>(std::max<int64_t>(0, stage.first_layer + stage.layers - first));
+}
+
+double ProgramShape::rows_sent(int64_t devices_per_host) const {
+  // Expected number of `groups` of experts that a token reaches: g (1 - C(E - E/g, K) / C(E, K)).
+  const auto reached = [&](double groups) {
+    const auto experts = static_cast<double>(model.moe.experts);
+    double none = 1;
+    for (double i = 0; i < static_cast<double>(model.moe.per_token); ++i)
+      none *= std::max(0.0, (experts - experts / groups - i) / (experts - i));
+    return groups * (1 - none);
+  };
+  const auto ranks = static_cast<double>(layout.expert);
+  const double host = std::min(ranks, static_cast<double>(std::max<int64_t>(1, devices_per_host)));
+  const double hosts = ranks / host;
+  return reached(hosts) * (hosts - 1) / hosts + reached(ranks) * (host - 1) / host;
+}
+
+double ProgramShape::expert_shards(int zero_stage) const {
+  if (layout.zero_stage < zero_stage) return 1;
+  if (layout.expert <= 1) return static_cast<double>(layout.shards);
+  const auto inner = static_cast<double>(layout.context * layout.tensor);
+  const double used = std::max(1.0, static_cast<double>(layout.expert) / inner);
+  return std::max(1.0, static_cast<double>(layout.shards) / used);
+}
+
+}  // namespace strata::planning

@@ -1,0 +1,37 @@
+// Sizes of a layout's compiled programs that the formulas for memory and time share (program_model.h).
+#pragma once
+
+#include "plan/pipeline_walk.h"
+#include "plan/row_job.h"
+
+namespace strata::planning {
+
+struct ProgramShape {
+  explicit ProgramShape(const TrainingJob& job);
+
+  const TrainingJob& job;
+  const ModelShape& model;
+  const Layout& layout;
+  ParameterCounts counts;
+  double t, p, m;  // tensor and pipeline ranks, micro-batches
+  double tokens;   // of a micro-batch on one rank of the context axis, for all tensor ranks
+  double element;  // bytes of an activation
+  double h;        // widths of a token in elements, for all tensor ranks
+  double query = 0, keys = 0, value = 0;  // keys with values; with latent attention of all heads
+  double sparse = 0;                      // share of the layers with experts
+  bool alternates = false;  // layers with and without experts alternate: all have the mean of both
+
+  // FLOPs of a layer for one token, forward and backward, with half of the scores and without routers, as
+  // stages are balanced (config/pipeline.h).
+  double dense_flops() const;
+  double sparse_flops() const;
+  PartFlops parts() const;
+  double sparse_layers(const parallel::StageParts& stage) const;  // with experts
+  // Rows of a token that go to other ranks on the way to its experts, with uniform routing: once to each
+  // rank, beyond a host once to each host and on from there (ops/expert_dispatch).
+  double rows_sent(int64_t devices_per_host) const;
+  // Ranks over which ZeRO shards the experts' state from this stage on: those that hold the same experts.
+  double expert_shards(int zero_stage) const;
+};
+
+}  // namespace strata::planning

@@ -1,0 +1,161 @@
+// Bytes that a rank of compiled programs sends in a step, by formulas: the exchanges that program/traffic.h
+// adds up.
+#include <algorithm>
+
+#include "plan/program_model.h"
+#include "plan/program_shape.h"
+
+namespace strata::planning {
+namespace {
+
+constexpr double kWire = 4;  // bytes of a weight or gradient on the way
+// Gathers and reductions of hidden states along the tensor axis. A layer has two in each pass of attention
+// and MLP, and gathers both inputs again for the weight gradients; with recomputation it repeats one.
+constexpr double kOfLayer = 10, kRepeated = 1, kOfHead = 3, kOfEmbedding = 2;
+// Latent attention gathers its latents instead of hidden states, three times, and has no second input.
+constexpr double kOfLatentLayer = 7, kOfLatents = 3;
+
+struct Held {
+  double dense_layers = 0, sparse_layers = 0;
+  bool embeds = false, has_head = false;
+  double activations = 0, gradients = 0;  // messages of a micro-batch
+  double layers() const { return dense_layers + sparse_layers; }
+};
+
+class Traffic {
+ public:
+  Traffic(const TrainingJob& job, const ClusterSpec& cluster) : s_(job), cluster_(cluster) {}
+
+  ProgramTraffic largest() const {
+    ProgramTraffic most;
+    for (const Held& rank : ranks()) {
+      const ProgramTraffic one = of_rank(rank);
+      most.data = std::max(most.data, one.data);
+      most.tensor = std::max(most.tensor, one.tensor);
+      most.context = std::max(most.context, one.context);
+      most.pipeline = std::max(most.pipeline, one.pipeline);
+      most.expert = std::max(most.expert, one.expert);
+    }
+    return most;
+  }
+
+ private:
+  std::vector<Held> ranks() const {
+    if (s_.layout.pipeline == 1) {
+      return {{.dense_layers = static_cast<double>(s_.model.dense_layers()),
+               .sparse_layers = static_cast<double>(s_.model.moe_layers()),
+               .embeds = true,
+               .has_head = true}};
+    }
+    const auto walked = walk_schedule(s_.layout);
+    const auto layout = stages_of(s_.parts(), walked->schedule.stages);
+    const std::vector<int32_t>& rank_of = walked->schedule.rank_of_stage;
+    std::vector<Held> out(walked->stages.size());
+    for (size_t stage = 0; stage < layout->size(); ++stage) {
+      const parallel::StageParts& parts = (*layout)[stage];
+      Held& rank = out[static_cast<size_t>(rank_of[stage])];
+      const double sparse = s_.sparse_layers(parts);
+      rank.sparse_layers += sparse;
+      rank.dense_layers += parts.layers - sparse;
+      rank.embeds = rank.embeds || parts.has_embedding;
+      rank.has_head = rank.has_head || parts.has_head;
+      if (stage + 1 < layout->size() && rank_of[stage + 1] != rank_of[stage]) ++rank.activations;
+      if (stage > 0 && rank_of[stage - 1] != rank_of[stage]) ++rank.gradients;
+    }
+    return out;
+  }
+
+  ProgramTraffic of_rank(const Held& rank) const {
+    const double stream = s_.element * s_.tokens * s_.h;  // hidden states of a micro-batch
+    ProgramTraffic out;
+    out.data = data(rank);
+    out.pipeline = s_.m * (rank.activations + rank.gradients) * stream / s_.t;
+    const bool full = s_.layout.recompute == Recompute::kFull;
+    if (s_.t > 1) {
+      const LatentAttention& latent = s_.model.latent;
+      double each = kOfLayer;
+      if (latent.used())
+        each = kOfLatentLayer +
+               kOfLatents * static_cast<double>(latent.query_rank + latent.key_value_rank) / s_.h +
+               2 * static_cast<double>(latent.rope_dim) / s_.h;
+      // Routers gather their logits in fp32 twice.
+      const double routed = latent.used() ? 4 * static_cast<double>(s_.model.moe.experts) / s_.h : 0;
+      const double times = rank.sparse_layers * routed + rank.layers() * (each + (full ? kRepeated : 0)) +
+                           (rank.has_head ? kOfHead : 0) + (rank.embeds ? kOfEmbedding : 0);
+      out.tensor = s_.m * times * stream * others(s_.t);
+    }
+    const auto context = static_cast<double>(s_.layout.context);
+    if (context > 1) {
+      // Keys and values are gathered, and their gradients summed into shards; then the weights' gradients.
+      const double keys = s_.element * s_.tokens * context * s_.keys / s_.t;
+      const double shards = s_.layout.zero_stage > 0 ? static_cast<double>(s_.layout.shards) : 1;
+      out.context = others(context) * (s_.m * rank.layers() * (full ? 3 : 2) * keys +
+                                       2 * kWire * (layers(rank) + tables(rank)) / shards);
+    }
+    if (s_.layout.expert > 1)
+      out.expert = s_.m * rank.sparse_layers * (full ? 5 : 4) * stream / s_.t *
+                   s_.rows_sent(cluster_.devices_per_host);
+    return out;
+  }
+
+  static double others(double ranks) { return (ranks - 1) / ranks; }
+
+  // Parameters that the data axis shards or sums.
+  double layers(const Held& rank) const {
+    const auto shared = static_cast<double>(s_.model.moe.shared);
+    double out = rank.layers() * (s_.counts.attention / s_.t + s_.counts.norms) +
+                 rank.dense_layers * s_.counts.mlp / s_.t +
+                 rank.sparse_layers * (shared * s_.counts.expert / s_.t + s_.counts.router);
+    if (replicated_experts()) out += rank.sparse_layers * experts();
+    return out;
+  }
+  double tables(const Held& rank) const {
+    const bool both = rank.embeds && rank.has_head && !s_.model.tied;
+    return (both ? 2 : rank.embeds || rank.has_head ? 1 : 0) * s_.counts.embedding / s_.t;
+  }
+  double experts() const {
+    return static_cast<double>(s_.model.moe.experts) * s_.counts.expert /
+           static_cast<double>(s_.layout.expert * s_.layout.expert_tensor);
+  }
+  // Whether all ranks of the data axis hold the same experts.
+  bool replicated_experts() const { return s_.layout.expert <= s_.layout.tensor * s_.layout.context; }
+
+  // Ranks of the data axis that share the experts.
+  double used() const {
+    return static_cast<double>(s_.layout.expert) / static_cast<double>(s_.layout.tensor * s_.layout.context);
+  }
+
+  double data(const Held& rank) const {
+    const auto ranks = static_cast<double>(s_.layout.data);
+    const auto shards = static_cast<double>(s_.layout.shards);
+    const double held = layers(rank), table = tables(rank);
+    // Experts that groups of shards hold are summed over the replicas of these.
+    const double groups = ranks / (s_.layout.zero_stage > 0 ? shards : std::max(1.0, used()));
+    const double of_experts =
+        replicated_experts() ? 0 : 2 * others(std::max(1.0, groups)) * kWire * rank.sparse_layers * experts();
+    if (s_.layout.zero_stage == 0) {
+      // Ranks that share experts form a separate axis.
+      const double sums =
+          replicated_experts() ? others(ranks) : others(std::max(1.0, used())) + others(groups);
+      return 2 * sums * kWire * (held + table) + of_experts;
+    }
+    double times = 2 * (held + table);  // a reduction and a gather
+    if (s_.layout.zero_stage == 2) times = (s_.m + 1) * (held + table);
+    // Layers are gathered for both passes; what splits them gathers the head for W, too.
+    const double again = splits_backward(s_.layout) && rank.has_head ? s_.counts.embedding / s_.t : 0;
+    if (s_.layout.zero_stage >= 3) times = s_.m * (3 * held + 2 * table + again);
+    const double replicas = ranks / shards;
+    return kWire * (others(shards) * times + 2 * others(replicas) * (held + table) / shards) + of_experts;
+  }
+
+  ProgramShape s_;
+  const ClusterSpec& cluster_;
+};
+
+}  // namespace
+
+ProgramTraffic program_traffic(const TrainingJob& job, const ClusterSpec& cluster) {
+  return Traffic(job, cluster).largest();
+}
+
+}  // namespace strata::planning
