@@ -1,4 +1,4 @@
-// Rotary position embedding: one thread for kCount pairs of a head.
+// Rotary position embedding: one thread for kCount pairs of a head; and its table of angles.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/vector.cuh"
 
@@ -66,6 +66,17 @@ __device__ __forceinline__ void rope(const RopeArgs& args) {
   store(out + column, vec);
 }
 
+// Angles reach the number of positions in radians: only fp64 keeps their fraction of a turn.
+__device__ __forceinline__ void fill_table(const RopeTableArgs& args) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= args.positions * args.pairs) return;
+  const double angle = static_cast<double>(i / args.pairs) * args.frequencies[i % args.pairs];
+  double sine, cosine;
+  sincos(angle, &sine, &cosine);
+  args.table[2 * i] = static_cast<float>(args.magnitude * cosine);
+  args.table[2 * i + 1] = static_cast<float>(args.magnitude * sine);
+}
+
 extern "C" __global__ void rope_bf16(const __grid_constant__ RopeArgs args) {
   rope<BF16, 8>(args);
 }
@@ -77,6 +88,10 @@ extern "C" __global__ void rope_bf16_any(const __grid_constant__ RopeArgs args) 
 }
 extern "C" __global__ void rope_f32_any(const __grid_constant__ RopeArgs args) {
   rope<float, 1>(args);
+}
+
+extern "C" __global__ void rope_table(const __grid_constant__ RopeTableArgs args) {
+  fill_table(args);
 }
 
 }  // namespace strata::gpu
