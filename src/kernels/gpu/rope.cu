@@ -42,10 +42,10 @@ __device__ __forceinline__ void rotate(const RopeArgs& args, const T* in, T* out
 template <typename T, int kCount>
 __device__ __forceinline__ void rope(const RopeArgs& args) {
   const int half = args.rotary_dim / 2, vectors = half / kCount;
-  const int64_t row = blockIdx.y;
+  const int64_t row = blockIdx.x;
   const T* const in = static_cast<const T*>(args.in) + row * args.row_stride;
   T* const out = static_cast<T*>(args.out) + row * args.row_stride;
-  int index = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  int index = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   if (index < args.heads * vectors) {
     const int first = index / vectors * args.head_dim + args.first, pair = index % vectors * kCount;
     const float* const table = args.table + static_cast<int64_t>(args.positions[row]) * args.rotary_dim;

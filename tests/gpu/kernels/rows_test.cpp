@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <numeric>
+#include <tuple>
 
 #include "kernels/kernel_test.h"
 #include "tensor/activation_kind.h"
@@ -240,10 +241,9 @@ TEST_P(GpuRows, Activations) {
 TEST_P(GpuRows, Rope) {
   for (const DType dtype : kTypes) {
     for (const bool adjacent : {false, true}) {
-      for (const int64_t rotary : {64, 20}) {
+      for (const auto& [head_dim, rotary, first] : {std::tuple{80, 64, 16}, {80, 20, 3}, {7, 6, 1}}) {
         restart();
-        const int64_t rows = 6, heads = 3, head_dim = 80, first = rotary == 64 ? 16 : 3, width = 5 * head_dim,
-                      half = rotary / 2;
+        const int64_t rows = 6, heads = 3, width = 5 * head_dim, half = rotary / 2;
         const Values x = values(dtype, rows * width, 1), table = values(kF32, 10 * rotary, 2);
         const std::vector<int32_t> positions{0, 3, 9, 1, 0, 7};
         Values expected = x;
@@ -442,7 +442,7 @@ TEST_P(GpuRows, Optimizer) {
 }
 
 // Without rows there are no blocks, which callers do not launch; weight gradients and sums are then 0.
-TEST_P(GpuRows, NoRows) {
+TEST_P(GpuRows, NoRowsAndManyRows) {
   for (const DType dtype : kTypes) {
     restart();
     const auto is_empty = [](const gpu::KernelLaunch& call) {
@@ -457,6 +457,10 @@ TEST_P(GpuRows, NoRows) {
       rope.heads = 1;
       rope.row_stride = rope.head_dim = rope.rotary_dim = rope.width = width;
       EXPECT_TRUE(is_empty(gpu::rope(dtype, rope)));
+      // More rows than blocks in y.
+      rope.rows = 1 << 20;
+      EXPECT_LE(gpu::rope(dtype, rope).grid_y, 65535u);
+      EXPECT_LE(gpu::embedding(dtype, rope.rows, dim).grid_y, 65535u);
       for (const gpu::NormKind kind : {gpu::NormKind::kRms, gpu::NormKind::kLayer}) {
         EXPECT_TRUE(is_empty(gpu::norm_forward(kind, dtype, 0, dim)));
         const gpu::NormGradPlan plan = gpu::norm_backward(kind, gpu::NormGradients::kBoth, dtype, 0, dim);
