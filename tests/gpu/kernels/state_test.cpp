@@ -1,8 +1,8 @@
 // Statistics, samples, digests, sums of partial sums and the table of angles against formulas in fp64.
 #include <fmt/core.h>
 
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -211,7 +211,7 @@ TEST_P(GpuState, Samples) {
       const std::vector<float> sample = read(args.sample, m);
       for (int64_t i = 0; i < m; ++i) {
         const auto taken = static_cast<float>(before[at(i * n / m)]);
-        EXPECT_EQ(std::memcmp(&sample[at(i)], &taken, sizeof taken), 0) << i;
+        EXPECT_EQ(std::bit_cast<uint32_t>(sample[at(i)]), std::bit_cast<uint32_t>(taken)) << i;
         take(expected, after[at(i * n / m)] - double{taken}, 0);
       }
       expected[7] = 0;
@@ -242,8 +242,7 @@ TEST_P(GpuState, SquaresAndDigests) {
         std::vector<int64_t> digests(at(blocks));
         for (int64_t i = 0; i < n; ++i) {
           const auto narrow = static_cast<float>(x[at(i)]);
-          uint32_t word = 0;
-          std::memcpy(&word, &narrow, sizeof word);
+          const auto word = std::bit_cast<uint32_t>(narrow);
           const int64_t block = i / ops::kDigestBlock;
           squares[at(block)] += x[at(i)] * x[at(i)];
           const uint64_t more = word * (2 * static_cast<uint64_t>(i % ops::kDigestBlock) + 1);
@@ -335,7 +334,8 @@ TEST_P(GpuState, RopeTable) {
     launch(gpu::rope_table(positions, pairs), args);
     Values expected;
     for (int64_t i = 0; i < positions * pairs; ++i) {
-      const double angle = static_cast<double>(i / pairs) * frequencies[at(i % pairs)];
+      const int64_t position = i / pairs;
+      const double angle = static_cast<double>(position) * frequencies[at(i % pairs)];
       expected.push_back(magnitude * std::cos(angle));
       expected.push_back(magnitude * std::sin(angle));
     }
