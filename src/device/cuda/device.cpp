@@ -82,7 +82,7 @@ class CudaQueue final : public GpuQueue {
       driver_.check(driver_.fill_async(pointer_of(at), 0, static_cast<size_t>(bytes), stream_), "cuMemsetD8Async");
   }
   // The host's memory is free again when these return.
-  void upload(void* to, const void* from, int64_t bytes) {
+  void upload(void* to, const void* from, int64_t bytes) override {
     driver_.check(driver_.copy_to_device_async(pointer_of(to), from, static_cast<size_t>(bytes), stream_),
                   "cuMemcpyHtoDAsync");
     wait();

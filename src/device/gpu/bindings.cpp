@@ -11,7 +11,9 @@
 #include "ops/loss/loss.h"
 #include "ops/norm/norm.h"
 #include "ops/rope/rope.h"
+#include "ops/statistics/statistics.h"
 #include "optim/adamw/adamw.h"
+#include "optim/scalars/scalars.h"
 
 namespace strata::device {
 
@@ -43,7 +45,17 @@ std::span<const Binding> gpu_bindings() {
       row<ops::LayerNorm>(Gpu{}),
       row<ops::LayerNormGradInput>(Gpu{}),
       row<ops::LayerNormGradWeight>(Gpu{}),
+      row<ops::RopeTable>(Gpu{}),
       row<ops::Rope>(Gpu{}),
+      row<ops::Statistics>(Gpu{}),
+      row<ops::TakeSample>(Gpu{}),
+      row<ops::SampleChange>(Gpu{}),
+      row<ops::SquaresAndDigests>(Gpu{}),
+      row<ops::JoinDigests>(Gpu{}),
+      row<optim::SumOfSquares>(Gpu{}),
+      row<optim::SumOfPartials>(Gpu{}),
+      row<optim::RootOfSum>(Gpu{}),
+      row<optim::StepScalars>(Gpu{}),
       encoding_row<optim::AdamWUpdate>(Gpu{}),
   };
   return kTable;

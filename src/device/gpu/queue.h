@@ -17,6 +17,8 @@ class GpuQueue {
   // Between places of the device's memory that do not overlap.
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual void clear(void* at, int64_t bytes) = 0;
+  // From the host's memory, which is free again when this returns: for constants before the first step, since it waits.
+  virtual void upload(void* to, const void* from, int64_t bytes) = 0;
 };
 
 inline GpuQueue& gpu_queue(const Launch& launch) {

@@ -281,6 +281,8 @@ struct ReduceArgs {
   int64_t n;
 };
 
+// Statistics are measured in parts: one for each kStatisticsBlock elements, at least 1.
+constexpr int64_t kStatisticsBlock = 16384, kMostStatisticsParts = 1024;
 // Statistics of columns [begin, end) of x[rows][columns], nine doubles as in tensor/statistics_table.h. Nothing
 // is written if bit `group` of *mask is 0, or if `first` and `accumulate`. NaN and infinities count only as
 // such; subnormal numbers count as flushed and with their value. `row` divides end - begin; 0: none.

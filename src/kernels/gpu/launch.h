@@ -13,6 +13,7 @@
 
 namespace strata::gpu {
 
+// A launch without blocks has no work: callers skip it, since drivers refuse it.
 struct KernelLaunch {
   std::string module;  // name of the source file without extension
   std::string kernel;

@@ -19,7 +19,8 @@ StatisticsPlan statistics(DType dtype, int64_t rows, int64_t columns) {
   plan.parts = {.module = "statistics",
                 .kernel = dtype == DType::kBF16 ? "statistics_parts_bf16" : "statistics_parts_f32"};
   // Without elements a block is needed too: it measures none.
-  plan.parts.grid_x = std::clamp(blocks_of(rows * columns, 16384), 1u, 1024u);
+  plan.parts.grid_x = static_cast<uint32_t>(
+      std::clamp<int64_t>(blocks_of(rows * columns, kStatisticsBlock), 1, kMostStatisticsParts));
   plan.parts.threads = 256;
   plan.sum = {.module = "statistics", .kernel = "statistics_sum", .threads = kNumbers * 32};
   plan.parts_bytes = static_cast<int64_t>(plan.parts.grid_x) * kNumbers * 8;

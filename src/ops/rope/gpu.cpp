@@ -4,6 +4,24 @@
 namespace strata::device {
 
 template <>
+BoundKernel bind(Gpu, const Bind<ops::RopeTable>& node) {
+  const ops::RopeTableAttrs& attrs = node.attrs;
+  const auto bytes = static_cast<int64_t>(attrs.frequencies.size() * sizeof(double));
+  return node.kernel(
+      [attrs, bytes](const Operands<ops::RopeTable>& at) {
+        gpu_queue(at.launch).upload(at.scratch, attrs.frequencies.data(), bytes);
+        const auto pairs = static_cast<int64_t>(attrs.frequencies.size());
+        start(at.launch, gpu::rope_table(attrs.positions, pairs),
+              gpu::RopeTableArgs{.table = at.out.table,
+                                 .frequencies = reinterpret_cast<const double*>(at.scratch),
+                                 .positions = attrs.positions,
+                                 .pairs = pairs,
+                                 .magnitude = attrs.magnitude});
+      },
+      bytes);
+}
+
+template <>
 BoundKernel bind(Gpu, const Bind<ops::Rope>& node) {
   const graph::Value& x = *node.in.x;
   const ops::RopeAttrs& attrs = node.attrs;
