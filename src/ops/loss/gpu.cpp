@@ -129,10 +129,11 @@ class Head {
     }
     start(at.launch, chunk.loss, args);
     if constexpr (kTrains) {
-      chunk.input.run(at.launch, gradient, at.in.weight_of_dx, at.out.dx + first * row, false, parts);
       chunk.weight.run(at.launch, gradient, x, at.out.dw, adds_weight_ || first > 0, parts);
       if (at.out.dbias != nullptr)
         chunk.bias.run(at.launch, gradient, at.out.dbias, adds_bias_ || first > 0, parts);
+      // Last: dx may take the place of x.
+      chunk.input.run(at.launch, gradient, at.in.weight_of_dx, at.out.dx + first * row, false, parts);
     }
   }
 
