@@ -85,7 +85,8 @@ TEST_P(GpuOps, AgreeWithTheReference) {
     EXPECT_EQ(found[o].values, clean[o].values) << "output " << o << " depends on the content of memory";
     for (size_t i = 0; i < found[o].values.size(); ++i)
       ASSERT_TRUE(ops::is_near(found[o].values[i], expected[o].values[i], one.tolerance))
-          << "output " << o << ", element " << i << ": " << found[o].values[i] << ", not " << expected[o].values[i];
+          << "output " << o << ", element " << i << ": " << found[o].values[i] << ", not "
+          << expected[o].values[i];
   }
 }
 

@@ -24,13 +24,14 @@ class CudaMemory final : public Memory {
  public:
   CudaMemory(const Card& card, int64_t bytes) : card_(card), bytes_(bytes) {
     card_.use();
-    const cuda::Result result = card_.driver->allocate(&address_, static_cast<size_t>(std::max<int64_t>(bytes, 1)));
+    const cuda::Result result =
+        card_.driver->allocate(&address_, static_cast<size_t>(std::max<int64_t>(bytes, 1)));
     if (result == cuda::kSuccess) return;
     size_t free = 0, total = 0;
     card_.driver->memory_info(&free, &total);
     throw WorldError("[memory.budget] {} needs {} on {}, of whose {} other programs leave {}", "the run",
-                     human_bytes(static_cast<double>(bytes)), card_.name, human_bytes(static_cast<double>(total)),
-                     human_bytes(static_cast<double>(free)));
+                     human_bytes(static_cast<double>(bytes)), card_.name,
+                     human_bytes(static_cast<double>(total)), human_bytes(static_cast<double>(free)));
   }
   ~CudaMemory() override {
     card_.use();
@@ -79,7 +80,8 @@ class CudaQueue final : public GpuQueue {
   }
   void clear(void* at, int64_t bytes) override {
     if (bytes > 0)
-      driver_.check(driver_.fill_async(pointer_of(at), 0, static_cast<size_t>(bytes), stream_), "cuMemsetD8Async");
+      driver_.check(driver_.fill_async(pointer_of(at), 0, static_cast<size_t>(bytes), stream_),
+                    "cuMemsetD8Async");
   }
   // The host's memory is free again when these return.
   void upload(void* to, const void* from, int64_t bytes) override {
@@ -119,7 +121,8 @@ class CudaQueue final : public GpuQueue {
     std::array<char, 8192> log{};
     std::array<cuda::JitOption, 2> options = {cuda::kErrorLog, cuda::kErrorLogBytes};
     std::array<void*, 2> values = {log.data(), reinterpret_cast<void*>(log.size())};
-    const cuda::Result result = driver_.load_module(&at->second, text.data(), 2, options.data(), values.data());
+    const cuda::Result result =
+        driver_.load_module(&at->second, text.data(), 2, options.data(), values.data());
     if (result != cuda::kSuccess && log[0] != 0)
       throw WorldError("[cuda] {} does not accept the kernels of {}: {}", card_.name, name, log.data());
     driver_.check(result, "cuModuleLoadDataEx");
@@ -194,7 +197,8 @@ hardware::DeviceSpec spec_of(const Card& card) {
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(const Card& card) : Device({spec_of(card), gpu_bindings()}), card_(card), queue_(card_) {}
+  explicit CudaDevice(const Card& card)
+      : Device({spec_of(card), gpu_bindings()}), card_(card), queue_(card_) {}
 
   std::unique_ptr<Memory> allocate(int64_t bytes) override {
     auto memory = std::make_unique<CudaMemory>(card_, bytes);
@@ -220,8 +224,8 @@ class CudaDevice final : public Device {
 
  private:
   static void check_range(const Memory& memory, int64_t offset, int64_t bytes) {
-    STRATA_CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= memory.bytes(), "bytes {} to {} of {} of a device's memory",
-                 offset, offset + bytes, memory.bytes());
+    STRATA_CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= memory.bytes(),
+                 "bytes {} to {} of {} of a device's memory", offset, offset + bytes, memory.bytes());
   }
 
   Card card_;
@@ -233,8 +237,8 @@ class CudaDevice final : public Device {
 std::shared_ptr<Device> open_cuda_device(int ordinal) {
   const Card card = cuda::open_card(ordinal);
   if (card.capability < kOldest)
-    throw WorldError("[device.kind] {} has compute capability {}.{}, expected at least 8.0 (Ampere)", card.name,
-                     card.capability / 10, card.capability % 10);
+    throw WorldError("[device.kind] {} has compute capability {}.{}, expected at least 8.0 (Ampere)",
+                     card.name, card.capability / 10, card.capability % 10);
   return std::make_shared<CudaDevice>(card);
 }
 

@@ -19,8 +19,9 @@ Driver open_driver() {
   const auto find = [&]<typename F>(F& member, const char* name) {
     void* symbol = dlsym(library, name);
     if (symbol == nullptr)
-      throw WorldError("[device.kind] the NVIDIA driver (libcuda.so.1) has no {}: it is too old; expected one that supports CUDA 12.8",
-                       name);
+      throw WorldError(
+          "[device.kind] the NVIDIA driver (libcuda.so.1) has no {}: it is too old; expected one that supports CUDA 12.8",
+          name);
     member = reinterpret_cast<F>(symbol);
   };
   find(driver.init, "cuInit");
@@ -78,8 +79,9 @@ Card open_card(int ordinal) {
   int count = 0;
   driver.check(driver.device_count(&count), "cuDeviceGetCount");
   if (ordinal >= count)
-    throw WorldError("[device.kind] found {} devices that CUDA shows, expected device {}; CUDA_VISIBLE_DEVICES may hide some",
-                     count, ordinal);
+    throw WorldError(
+        "[device.kind] found {} devices that CUDA shows, expected device {}; CUDA_VISIBLE_DEVICES may hide some",
+        count, ordinal);
   driver.check(driver.device(&card.device, ordinal), "cuDeviceGet");
   char name[256] = "";
   driver.check(driver.device_name(name, sizeof name, card.device), "cuDeviceGetName");

@@ -42,7 +42,8 @@ void GpuGemm::run(const Launch& launch, const void* a, const void* b, void* c, b
                          .accumulate = adds ? 1 : 0});
 }
 
-void GpuColumnSums::run(const Launch& launch, const void* in, float* out, bool adds, std::byte* scratch) const {
+void GpuColumnSums::run(const Launch& launch, const void* in, float* out, bool adds,
+                        std::byte* scratch) const {
   auto* const parts = reinterpret_cast<float*>(scratch);
   start(launch, plan.sums,
         gpu::ColumnSumsArgs{.in = in, .parts = parts, .rows = rows, .columns = columns, .stride = columns});

@@ -47,10 +47,9 @@ BoundKernel bind(Gpu, const Bind<ops::ActivationGrad>& node) {
 template <>
 BoundKernel bind(Gpu, const Bind<ops::Gated>& node) {
   const graph::Value& y = *node.out.y;
-  return node.kernel([f = Activated(true, node.attrs.kind, y.dtype, y.shape[0], y.shape[1])](
-                         const Operands<ops::Gated>& at) {
-    f.run(at.launch, at.out.y, nullptr, at.in.gate_up);
-  });
+  return node.kernel(
+      [f = Activated(true, node.attrs.kind, y.dtype, y.shape[0], y.shape[1])](
+          const Operands<ops::Gated>& at) { f.run(at.launch, at.out.y, nullptr, at.in.gate_up); });
 }
 template <>
 BoundKernel bind(Gpu, const Bind<ops::GatedGrad>& node) {

@@ -5,7 +5,7 @@
 namespace strata::device {
 namespace {
 
-// The parts of a node's rows [q | k | v], and what each row sees, which is found anew for each call.
+// The parts of a node's rows [q | k | v], and what each row sees, which each call finds again.
 struct Attended {
   gpu::AttentionShape shape;
   gpu::AttentionArgs args{};

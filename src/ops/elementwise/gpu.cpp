@@ -17,16 +17,16 @@ BoundKernel bind(Gpu, const Bind<ops::Scale>& node) {
 template <>
 BoundKernel bind(Gpu, const Bind<ops::AddRow>& node) {
   const graph::Value& x = *node.in.x;
-  return node.kernel([rows = x.shape[0], columns = x.shape[1], row = node.attrs.row,
-                      kernel = gpu::elementwise("add_row", x.dtype, x.shape.elements())](
-                         const Operands<ops::AddRow>& at) {
-    start(at.launch, kernel,
-          gpu::AddRowArgs{.out = at.out.y,
-                          .x = at.in.x,
-                          .row = at.in.table + row * columns,
-                          .rows = rows,
-                          .columns = columns});
-  });
+  return node.kernel(
+      [rows = x.shape[0], columns = x.shape[1], row = node.attrs.row,
+       kernel = gpu::elementwise("add_row", x.dtype, x.shape.elements())](const Operands<ops::AddRow>& at) {
+        start(at.launch, kernel,
+              gpu::AddRowArgs{.out = at.out.y,
+                              .x = at.in.x,
+                              .row = at.in.table + row * columns,
+                              .rows = rows,
+                              .columns = columns});
+      });
 }
 
 template <>

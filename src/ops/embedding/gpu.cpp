@@ -26,8 +26,8 @@ BoundKernel bind(Gpu, const Bind<ops::EmbeddingGrad>& node) {
   const int64_t rows = node.in.ids->shape[0], dim = node.in.dy->shape[1];
   const gpu::EmbeddingGradPlan plan = gpu::embedding_backward(node.in.dy->dtype, rows, dim);
   return node.kernel(
-      [plan, rows, dim, table = node.out.dtable->bytes(), adds = node.adds.dtable, attrs = node.attrs](
-          const Operands<ops::EmbeddingGrad>& at) {
+      [plan, rows, dim, table = node.out.dtable->bytes(), adds = node.adds.dtable,
+       attrs = node.attrs](const Operands<ops::EmbeddingGrad>& at) {
         if (!adds) gpu_queue(at.launch).clear(at.out.dtable, table);
         auto* const sorted = reinterpret_cast<uint64_t*>(at.scratch);
         start(at.launch, plan.sort,

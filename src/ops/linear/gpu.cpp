@@ -91,10 +91,11 @@ BoundKernel bind(Gpu, const Bind<ops::ColumnSums>& node) {
 template <>
 BoundKernel bind(Gpu, const Bind<ops::PackWeight>& node) {
   const int64_t n = node.in.weight->shape.elements();
-  return node.kernel([n, kernel = gpu::elementwise("cast_bf16_f32", DType::kBF16, n)](
-                         const Operands<ops::PackWeight>& at) {
-    start(at.launch, kernel, gpu::ElementArgs{.out = at.out.packed, .a = at.in.weight, .b = nullptr, .n = n, .factor = 1});
-  });
+  return node.kernel(
+      [n, kernel = gpu::elementwise("cast_bf16_f32", DType::kBF16, n)](const Operands<ops::PackWeight>& at) {
+        start(at.launch, kernel,
+              gpu::ElementArgs{.out = at.out.packed, .a = at.in.weight, .b = nullptr, .n = n, .factor = 1});
+      });
 }
 
 }  // namespace strata::device

@@ -29,7 +29,8 @@ class Head {
     losses_at_ = scratch_.take(tokens_ * size_of(DType::kF32));
     const int64_t most = std::min(rows_, tokens_);
     logits_at_ = scratch_.take(most * vocab_ * size_of(DType::kF32));
-    gradient_at_ = dtype_ == DType::kF32 || !kTrains ? logits_at_ : scratch_.take(most * vocab_ * size_of(dtype_));
+    gradient_at_ =
+        dtype_ == DType::kF32 || !kTrains ? logits_at_ : scratch_.take(most * vocab_ * size_of(dtype_));
     int64_t parts = 0;
     if (tokens_ >= rows_) chunks_.emplace_back(*this, rows_, node.device);
     if (tokens_ % rows_ != 0) chunks_.emplace_back(*this, tokens_ % rows_, node.device);

@@ -67,15 +67,15 @@ template <typename Op>
 BoundKernel bind_grad_input(const Bind<Op>& node, NormKind kind) {
   const graph::Value& h = *node.in.h;
   require_width<Op>(h);
-  return node.kernel(
-      [plan = gpu::norm_backward(kind, NormGradients::kInput, h.dtype, h.shape[0], h.shape[1]),
-       rows = h.shape[0], dim = h.shape[1], offset = offset_of(node.attrs)](const Operands<Op>& at) {
-        gpu::NormGradArgs args = grad_args(at, rows, dim, offset);
-        args.dx = at.out.dx;
-        args.dh = at.in.dh;
-        args.weight = at.in.weight;
-        start(at.launch, plan.gradients, args);
-      });
+  return node.kernel([plan = gpu::norm_backward(kind, NormGradients::kInput, h.dtype, h.shape[0], h.shape[1]),
+                      rows = h.shape[0], dim = h.shape[1],
+                      offset = offset_of(node.attrs)](const Operands<Op>& at) {
+    gpu::NormGradArgs args = grad_args(at, rows, dim, offset);
+    args.dx = at.out.dx;
+    args.dh = at.in.dh;
+    args.weight = at.in.weight;
+    start(at.launch, plan.gradients, args);
+  });
 }
 
 // The parts of a block: dw, for layer norm also db.

@@ -20,16 +20,17 @@ BoundKernel bind(Gpu, const Bind<optim::AdamWUpdate>& node) {
                             .eps = static_cast<float>(adamw.eps),
                             .weight_decay = static_cast<float>(rule.weight_decay),
                             .lr_scale = static_cast<float>(rule.lr_scale)};
-  return node.kernel([own, args, kernel = gpu::adamw_update(own.count)](const Operands<optim::AdamWUpdate>& at) {
-    gpu::AdamWArgs now = args;
-    now.master = at.out.parameter + own.first;
-    now.m = at.out.m + own.state_first;
-    now.v = at.out.v + own.state_first;
-    now.grad = at.in.gradient + own.first;
-    now.scalars = reinterpret_cast<const gpu::GpuUpdateScalars*>(at.in.scalars);
-    if (at.out.encodings.size() > 0) now.copy = at.out.encodings[0] + own.first * size_of(DType::kBF16);
-    start(at.launch, kernel, now);
-  });
+  return node.kernel(
+      [own, args, kernel = gpu::adamw_update(own.count)](const Operands<optim::AdamWUpdate>& at) {
+        gpu::AdamWArgs now = args;
+        now.master = at.out.parameter + own.first;
+        now.m = at.out.m + own.state_first;
+        now.v = at.out.v + own.state_first;
+        now.grad = at.in.gradient + own.first;
+        now.scalars = reinterpret_cast<const gpu::GpuUpdateScalars*>(at.in.scalars);
+        if (at.out.encodings.size() > 0) now.copy = at.out.encodings[0] + own.first * size_of(DType::kBF16);
+        start(at.launch, kernel, now);
+      });
 }
 
 // There is one copy of a parameter.

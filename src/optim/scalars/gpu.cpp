@@ -7,7 +7,8 @@
 namespace strata::device {
 namespace {
 
-static_assert(optim::kNormBlock == gpu::kNormBlock, "a partial sum covers the elements that its kernel takes");
+static_assert(optim::kNormBlock == gpu::kNormBlock,
+              "a partial sum covers the elements that its kernel takes");
 static_assert(sizeof(gpu::GpuUpdateScalars) <= optim::kScalarBytes, "the kernels' scalars fit their place");
 
 // Partial sums, one list a tensor, added in order.
@@ -61,7 +62,8 @@ BoundKernel bind(Gpu, const Bind<optim::RootOfSum>& node) {
 template <>
 BoundKernel bind(Gpu, const Bind<optim::StepScalars>& node) {
   GpuScratch scratch;
-  const int64_t sum_at = scratch.take(sizeof(double)), workspace_at = scratch.take(gpu::kStepScalarsWorkspace);
+  const int64_t sum_at = scratch.take(sizeof(double)),
+                workspace_at = scratch.take(gpu::kStepScalarsWorkspace);
   return node.kernel(
       [partials = Partials(node.in.partials), sum_at, workspace_at](const Operands<optim::StepScalars>& at) {
         auto* const sum = reinterpret_cast<double*>(at.scratch + sum_at);
