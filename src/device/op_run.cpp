@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "device/encode.h"
+#include "device/host_device.h"
 
 namespace strata::device {
 
@@ -14,8 +15,32 @@ using graph::ValueId;
 
 OpRun::OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardware::DeviceSpec& device,
              int copies, const Arena* pool)
-    : graph_(std::move(graph)), copies_(copies), launch_{device.threads} {
-  encode_pass(graph_, bindings, device);
+    : graph_(std::move(graph)),
+      copies_(copies),
+      launch_{device.threads},
+      device_(std::make_shared<HostDevice>(Target{device, bindings})) {
+  make_calls(bindings, device);
+  const int64_t needed = bytes_ * copies + scratch_bytes_;
+  if (pool != nullptr && pool->size() >= needed) {
+    memory_ = pool->data();
+  } else {
+    own_ = device_->allocate(std::max(needed, kBufferAlignment));
+    memory_ = own_->address();
+  }
+  scratch_ = memory_ + bytes_ * copies;
+}
+
+OpRun::OpRun(graph::Graph graph, std::shared_ptr<Device> device)
+    : graph_(std::move(graph)), copies_(1), device_(std::move(device)) {
+  make_calls(device_->target().bindings, device_->spec());
+  launch_ = device_->begin_launches();
+  own_ = device_->allocate(std::max(bytes_ + scratch_bytes_, kBufferAlignment));
+  memory_ = own_->address();
+  scratch_ = memory_ + bytes_;
+}
+
+void OpRun::make_calls(std::span<const Binding> bindings, const hardware::DeviceSpec& spec) {
+  encode_pass(graph_, bindings, spec);
   for (ValueId id = 0; id < graph_.value_count(); ++id) {
     offsets_.push_back(bytes_);
     bytes_ += align_up(graph_.value(id).bytes(), kBufferAlignment);
@@ -23,7 +48,7 @@ OpRun::OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardwa
   operands_.reserve(graph_.nodes().size());
   std::vector<bool> written(static_cast<size_t>(graph_.value_count()));
   for (const Node& node : graph_.nodes()) {
-    BindRequest request{{graph_, node}, std::vector<bool>(node.outputs.size(), false), cache_, device};
+    BindRequest request{{graph_, node}, std::vector<bool>(node.outputs.size(), false), cache_, spec};
     for (size_t o = 0; o < node.outputs.size(); ++o) {
       if (node.outputs[o] == kNone) continue;
       const auto out = static_cast<size_t>(node.outputs[o]);
@@ -50,14 +75,19 @@ OpRun::OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardwa
       loops_.push_back({calls_.size() - 1, 0, condition});
     loops_.back().end = calls_.size();
   }
-  const int64_t needed = bytes_ * copies + scratch_bytes_;
-  if (pool != nullptr && pool->size() >= needed) {
-    memory_ = pool->data();
-  } else {
-    own_ = Arena(std::max(needed, kBufferAlignment));
-    memory_ = own_.data();
-  }
-  scratch_ = memory_ + bytes_ * copies;
+}
+
+void OpRun::upload(ValueId value, const void* from) {
+  device_->upload(*own_, offsets_[static_cast<size_t>(value)], from, graph_.value(value).bytes());
+}
+
+void OpRun::download(ValueId value, void* to) const {
+  device_->download(*own_, offsets_[static_cast<size_t>(value)], to, graph_.value(value).bytes());
+}
+
+void OpRun::poison(int byte) {
+  const std::vector<std::byte> bytes(static_cast<size_t>(own_->bytes()), static_cast<std::byte>(byte));
+  device_->upload(*own_, 0, bytes.data(), own_->bytes());
 }
 
 std::byte* OpRun::data(ValueId value, int copy) const {
@@ -69,11 +99,17 @@ void OpRun::run(CallList& list, int copy, std::span<const Loop> loops) {
   STRATA_CHECK(copy < copies_, "copy {} of {}", copy, copies_);
   std::byte* const addresses[] = {nullptr, memory_ + copy * bytes_, scratch_};
   size_t at = 0;
+  const auto goes_on = [&](const Loop& loop, int of) {
+    int32_t condition = 0;
+    if (own_ == nullptr || copies_ > 1) return *data_as<int32_t>(loop.condition, of) != 0;
+    device_->download(*own_, offsets_[static_cast<size_t>(loop.condition)], &condition, sizeof condition);
+    return condition != 0;
+  };
   const auto run_to = [&](size_t end) {
     for (; at < end; ++at) list.run(at, launch_, addresses);
   };
   for (const Loop& loop : loops) {
-    for (run_to(loop.begin); *data_as<int32_t>(loop.condition, copy) != 0; at = loop.begin) run_to(loop.end);
+    for (run_to(loop.begin); goes_on(loop, copy); at = loop.begin) run_to(loop.end);
     at = loop.end;
   }
   run_to(list.size());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/call_list.h"
+#include "device/device.h"
 #include "graph/graph.h"
 #include "tensor/arena.h"
 
@@ -19,8 +20,17 @@ class OpRun {
   // overwrites and the others add.
   OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardware::DeviceSpec& device,
         int copies = 1, const Arena* pool = nullptr);
+  // The same on a device, with its table and in its memory.
+  OpRun(graph::Graph graph, std::shared_ptr<Device> device);
 
   const graph::Graph& graph() const { return graph_; }
+  // All bytes of a value.
+  void upload(graph::ValueId value, const void* from);
+  void download(graph::ValueId value, void* to) const;
+  // Fills all values and the scratch memory with a byte.
+  void poison(int byte);
+
+  // Where the memory is the host's: for the processor.
   std::byte* data(graph::ValueId value, int copy = 0) const;
   template <typename T>
   T* data_as(graph::ValueId value, int copy = 0) const {
@@ -45,6 +55,7 @@ class OpRun {
     size_t begin = 0, end = 0;
     graph::ValueId condition = graph::kNone;
   };
+  void make_calls(std::span<const Binding> bindings, const hardware::DeviceSpec& spec);
   void run(CallList& list, int copy, std::span<const Loop> loops = {});
 
   graph::Graph graph_;
@@ -58,7 +69,8 @@ class OpRun {
   std::vector<Loop> loops_;  // of calls_
   std::vector<int64_t> offsets_;
   int64_t bytes_ = 0;
-  Arena own_;
+  std::shared_ptr<Device> device_;
+  std::unique_ptr<Memory> own_;
   std::byte* memory_ = nullptr;
   std::byte* scratch_ = nullptr;
   int64_t scratch_bytes_ = 0;

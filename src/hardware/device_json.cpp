@@ -23,6 +23,8 @@ void visit_fields(Spec& spec, Visit visit) {
   visit("kind", spec.kind);
   visit("library", spec.library);
   visit("library_bf16", spec.library_bf16);
+  visit("architecture", spec.architecture);
+  visit("multiprocessors", spec.multiprocessors);
   visit("cores", spec.cores);
   visit("threads", spec.threads);
   visit("l1_bytes", spec.l1_bytes);

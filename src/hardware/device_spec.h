@@ -53,8 +53,10 @@ struct DeviceSpec {
   // Whether the GEMM library multiplies bf16 with the instructions that `isa` has for it; else the in-house
   // GEMM multiplies bf16 dot products.
   bool library_bf16 = true;
-  int cores = 0;    // processors that this process may use
-  int threads = 0;  // compute threads that the rates below hold for
+  int architecture = 0;     // of a GPU: ten times its compute capability; 0: not known, or no GPU
+  int multiprocessors = 0;  // of a GPU
+  int cores = 0;            // processors that this process may use
+  int threads = 0;          // compute threads that the rates below hold for
   int64_t l1_bytes = 0;
   int64_t l2_bytes = 0;  // L1 and L2: of one core
   int64_t l3_bytes = 0;  // of the processor

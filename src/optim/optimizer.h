@@ -14,7 +14,7 @@
 #include "graph/graph.h"
 #include "graph/op.h"
 #include "graph/shard.h"
-#include "optim/guard.h"
+#include "optim/update_hyper.h"
 
 namespace strata::optim {
 
@@ -22,13 +22,6 @@ namespace strata::optim {
 // count.
 inline constexpr int64_t kNormBlock = 1 << 16;
 
-// Changes from step to step: in the per-step parameters, written before each step.
-struct UpdateHyper {
-  double max_grad_norm = 0;  // 0: no clipping
-  float lr = 0;
-  float embedding_scale = 1;  // factor on the gradients of embeddings
-  GuardRules rules = {};
-};
 // Bytes of "hyper", "scalars", "guard_history" and "decision"; the kernels' own structs have at most these
 // sizes.
 inline constexpr int64_t kHyperBytes = 512, kScalarBytes = 64;

@@ -19,7 +19,7 @@ namespace {
 std::string ptx_of(const std::string& architecture) {
   const char* folder = std::getenv("STRATA_GPU_KERNELS");
   std::ifstream file(
-      fmt::format("{}/samples_{}.ptx", folder == nullptr ? STRATA_GPU_KERNELS : folder, architecture));
+      fmt::format("{}/samples_{}.ptx", folder == nullptr ? STRATA_GPU_SAMPLES : folder, architecture));
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

@@ -284,7 +284,7 @@ TEST(PtxMatrix, Mma) {
 // Operands and results of an H200, in lines "shape type a… b… c d".
 TEST(PtxMatrix, RecordedSums) {
   const char* folder = std::getenv("STRATA_GPU_KERNELS");
-  std::ifstream file(fmt::format("{}/mma_h200.txt", folder == nullptr ? STRATA_GPU_KERNELS : folder));
+  std::ifstream file(fmt::format("{}/mma_h200.txt", folder == nullptr ? STRATA_GPU_SAMPLES : folder));
   std::map<std::string, std::vector<std::vector<uint32_t>>> recorded;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with('#')) continue;

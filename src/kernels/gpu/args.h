@@ -281,4 +281,83 @@ struct ReduceArgs {
   int64_t n;
 };
 
+// Statistics are measured in parts: one for each kStatisticsBlock elements, at least 1.
+constexpr int64_t kStatisticsBlock = 16384, kMostStatisticsParts = 1024;
+// Statistics of columns [begin, end) of x[rows][columns], nine doubles as in tensor/statistics_table.h. Nothing
+// is written if bit `group` of *mask is 0, or if `first` and `accumulate`. NaN and infinities count only as
+// such; subnormal numbers count as flushed and with their value. `row` divides end - begin; 0: none.
+struct StatisticsArgs {
+  double* table;
+  const void* x;
+  const int64_t* mask;
+  double* parts;  // StatisticsPlan::parts_bytes
+  int64_t rows, columns, begin, end;
+  int64_t row;  // row_squares is the greatest sum of squares of `row` consecutive columns
+  int32_t group, first, accumulate;
+  float largest;  // magnitudes from here on count as saturated; 0: none
+};
+// m ≤ 4096 evenly spaced elements of x[n]: sample[i] = x[i · n / m], or statistics of their difference from
+// the sample. Nothing is written if bit `group` of *mask is 0.
+struct SampleArgs {
+  float* sample;
+  const float* x;
+  double* table;  // only sample_change
+  const int64_t* mask;
+  int64_t n, m;
+  int32_t group, accumulate;
+};
+// For each kNormBlock elements: partials = Σ x², with the bits of sum_of_squares; digests = Σ bits of
+// element i · (2i + 1), modulo 2^64, with i counted from the start of the block.
+struct DigestArgs {
+  double* partials;
+  int64_t* digests;
+  const float* x;
+  int64_t n;
+};
+constexpr int32_t kMostLists = 48;
+// digest (+)= Σ digest i · factor_of_digest(first + i) over consecutive lists, modulo 2^64.
+struct JoinDigestsArgs {
+  int64_t* digest;
+  const int64_t* digests[kMostLists];
+  int32_t counts[kMostLists];
+  int64_t first;  // number of digests in the lists of earlier launches
+  int32_t lists, accumulate;
+};
+// sum (+)= Σ of all lists.
+struct PartialsArgs {
+  double* sum;
+  const double* partials[kMostLists];
+  int32_t counts[kMostLists];
+  int32_t lists, accumulate;
+};
+// norm = √sum
+struct RootArgs {
+  float* norm;
+  const double* sum;
+};
+// What optim::StepScalars (optim/scalars/scalars.h) computes from the sum of all squares. updates_out may be
+// updates, and history_out may be history.
+struct StepScalarsArgs {
+  const void* hyper;  // optim::UpdateHyper
+  const int64_t* token_count;
+  const double* loss_sum;
+  const int64_t* updates;
+  const void* history;    // optim::GuardHistory
+  const double* squares;  // [1]
+  void* scalars;          // GpuUpdateScalars
+  void* embedding_scalars;
+  float* norm;
+  int64_t* updates_out;
+  void* history_out;
+  void* decision;     // optim::GuardDecision
+  double* workspace;  // kStepScalarsWorkspace bytes
+};
+// table[positions][pairs][2] = magnitude · (cos, sin)(position · frequencies[pair])
+struct RopeTableArgs {
+  float* table;
+  const double* frequencies;  // radians per position
+  int64_t positions, pairs;
+  double magnitude;
+};
+
 }  // namespace strata::gpu

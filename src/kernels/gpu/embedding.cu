@@ -7,8 +7,8 @@ namespace strata::gpu {
 
 template <typename T, int kCount>
 __device__ __forceinline__ void embed(const EmbeddingArgs& args) {
-  const int64_t row = blockIdx.y;
-  const int column = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * kCount;
+  const int64_t row = blockIdx.x;
+  const int column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * kCount;
   if (column >= args.dim) return;
   float x[kCount];
   load(args.table + static_cast<int64_t>(args.ids[row]) * args.dim + column, x);

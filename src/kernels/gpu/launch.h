@@ -13,6 +13,7 @@
 
 namespace strata::gpu {
 
+// A launch without blocks has no work: callers skip it, since drivers refuse it.
 struct KernelLaunch {
   std::string module;  // name of the source file without extension
   std::string kernel;
@@ -115,6 +116,7 @@ KernelLaunch elementwise(const std::string& name, DType dtype, int64_t n);
 KernelLaunch transpose(DType dtype, int64_t rows, int64_t columns);
 KernelLaunch activation(bool gated, DType dtype, int64_t rows, int64_t width);
 KernelLaunch rope(DType dtype, const RopeArgs& args);
+KernelLaunch rope_table(int64_t positions, int64_t pairs);
 
 // --- Embedding
 KernelLaunch embedding(DType dtype, int64_t rows, int64_t dim);
@@ -134,5 +136,25 @@ constexpr int64_t kNormBlock = 65536;  // elements per partial sum, as on the CP
 KernelLaunch adamw_update(int64_t n);
 KernelLaunch sum_of_squares(int64_t n);
 KernelLaunch reduce_sum();
+
+// --- Statistics and digests of tensors
+struct StatisticsPlan {
+  KernelLaunch parts;
+  KernelLaunch sum;  // after `parts`, with the same arguments
+  int64_t parts_bytes = 0;
+};
+StatisticsPlan statistics(DType dtype, int64_t rows, int64_t columns);
+// m ≤ 4096
+KernelLaunch take_sample(int64_t m);
+KernelLaunch sample_change(int64_t m);
+KernelLaunch squares_and_digests(int64_t n);
+// More than kMostLists lists take several launches; all but the first accumulate. sum_partials as well.
+KernelLaunch join_digests();
+
+// --- Scalars of a step
+KernelLaunch sum_partials();
+KernelLaunch root_of_sum();
+constexpr int64_t kStepScalarsWorkspace = 2 * 512 * 8;  // bytes: two windows of optim/guard.h
+KernelLaunch step_scalars();
 
 }  // namespace strata::gpu

@@ -102,8 +102,8 @@ KernelLaunch rope(DType dtype, const RopeArgs& args) {
   }
   KernelLaunch launch{.module = "rope", .kernel = "rope" + type_of(dtype) + (count == 1 ? "_any" : "")};
   const int64_t copied = args.in == args.out ? 0 : args.width / count;
-  launch.grid_x = blocks_of(args.heads * (args.rotary_dim / 2 / count) + copied, kThreads);
-  launch.grid_y = static_cast<uint32_t>(args.rows);
+  launch.grid_x = static_cast<uint32_t>(args.rows);  // y has at most 65,535 blocks
+  launch.grid_y = blocks_of(args.heads * (args.rotary_dim / 2 / count) + copied, kThreads);
   launch.threads = kThreads;
   return launch;
 }
@@ -111,8 +111,8 @@ KernelLaunch rope(DType dtype, const RopeArgs& args) {
 KernelLaunch embedding(DType dtype, int64_t rows, int64_t dim) {
   KernelLaunch launch{.module = "embedding", .kernel = "embedding" + ending_of(dtype, dim)};
   launch.threads = 128;
-  launch.grid_x = blocks_of(dim, launch.threads * count_of(dtype, dim));
-  launch.grid_y = static_cast<uint32_t>(rows);
+  launch.grid_x = static_cast<uint32_t>(rows);
+  launch.grid_y = blocks_of(dim, launch.threads * count_of(dtype, dim));
   return launch;
 }
 

@@ -1,6 +1,5 @@
 // AdamW on fp32 master weights with bf16 copies, and the norm of gradients.
-#include "kernels/gpu/args.h"
-#include "kernels/gpu/vector.cuh"
+#include "kernels/gpu/squares.cuh"
 
 namespace strata::gpu {
 
@@ -61,38 +60,6 @@ __device__ __forceinline__ void adamw(const AdamWArgs& args) {
   }
 }
 
-constexpr int64_t kNormBlock = 65536;  // elements per partial sum
-
-// partials[blockIdx.x] = Σ x² of kNormBlock consecutive elements: each thread sums in fp32; threads are added
-// in fp64.
-__device__ __forceinline__ void squares(const SquaresArgs& args) {
-  __shared__ double shared[256];
-  const int thread = static_cast<int>(threadIdx.x);
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kNormBlock, end = min(args.n, first + kNormBlock);
-  float sums[4] = {};
-  if (aligned_to(args.x, 0, 4)) {
-#pragma unroll 4
-    for (int64_t i = first + thread * 4; i + 4 <= end; i += 1024) {
-      float four[4];
-      load(args.x + i, four);
-#pragma unroll
-      for (int k = 0; k < 4; ++k) sums[k] = fmaf(four[k], four[k], sums[k]);
-    }
-    if (thread < (end - first) % 4) {
-      const float last = args.x[end - 1 - thread];
-      sums[0] = fmaf(last, last, sums[0]);
-    }
-  } else {
-    for (int64_t i = first + thread; i < end; i += 256) sums[0] = fmaf(args.x[i], args.x[i], sums[0]);
-  }
-  shared[thread] = (static_cast<double>(sums[0]) + sums[1]) + (static_cast<double>(sums[2]) + sums[3]);
-  for (int half = 128; half > 0; half /= 2) {
-    __syncthreads();
-    if (thread < half) shared[thread] += shared[thread + half];
-  }
-  if (thread == 0) args.partials[blockIdx.x] = shared[0];
-}
-
 // out = Σ partials. One block.
 __device__ __forceinline__ void reduce(const ReduceArgs& args) {
   __shared__ double shared[256];
@@ -111,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(256) adamw_update(const __grid_cons
   adamw(args);
 }
 extern "C" __global__ void __launch_bounds__(256) sum_of_squares(const __grid_constant__ SquaresArgs args) {
-  squares(args);
+  block_squares<false>(args.partials, nullptr, args.x, args.n);
 }
 extern "C" __global__ void __launch_bounds__(256) reduce_sum(const __grid_constant__ ReduceArgs args) {
   reduce(args);

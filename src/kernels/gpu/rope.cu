@@ -1,4 +1,4 @@
-// Rotary position embedding: one thread for kCount pairs of a head.
+// Rotary position embedding: one thread for kCount pairs of a head; and its table of angles.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/vector.cuh"
 
@@ -42,10 +42,10 @@ __device__ __forceinline__ void rotate(const RopeArgs& args, const T* in, T* out
 template <typename T, int kCount>
 __device__ __forceinline__ void rope(const RopeArgs& args) {
   const int half = args.rotary_dim / 2, vectors = half / kCount;
-  const int64_t row = blockIdx.y;
+  const int64_t row = blockIdx.x;
   const T* const in = static_cast<const T*>(args.in) + row * args.row_stride;
   T* const out = static_cast<T*>(args.out) + row * args.row_stride;
-  int index = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  int index = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   if (index < args.heads * vectors) {
     const int first = index / vectors * args.head_dim + args.first, pair = index % vectors * kCount;
     const float* const table = args.table + static_cast<int64_t>(args.positions[row]) * args.rotary_dim;
@@ -66,6 +66,17 @@ __device__ __forceinline__ void rope(const RopeArgs& args) {
   store(out + column, vec);
 }
 
+// Angles reach the number of positions in radians: only fp64 keeps their fraction of a turn.
+__device__ __forceinline__ void fill_table(const RopeTableArgs& args) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= args.positions * args.pairs) return;
+  const double angle = static_cast<double>(i / args.pairs) * args.frequencies[i % args.pairs];
+  double sine, cosine;
+  sincos(angle, &sine, &cosine);
+  args.table[2 * i] = static_cast<float>(args.magnitude * cosine);
+  args.table[2 * i + 1] = static_cast<float>(args.magnitude * sine);
+}
+
 extern "C" __global__ void rope_bf16(const __grid_constant__ RopeArgs args) {
   rope<BF16, 8>(args);
 }
@@ -77,6 +88,10 @@ extern "C" __global__ void rope_bf16_any(const __grid_constant__ RopeArgs args) 
 }
 extern "C" __global__ void rope_f32_any(const __grid_constant__ RopeArgs args) {
   rope<float, 1>(args);
+}
+
+extern "C" __global__ void rope_table(const __grid_constant__ RopeTableArgs args) {
+  fill_table(args);
 }
 
 }  // namespace strata::gpu

@@ -135,7 +135,7 @@ Json clocks_and_latency(const Scale& scale) {
 Json arithmetic(const Scale& scale) {
   const Stream stream;
   const Memory out(4096);
-  const auto processors = static_cast<unsigned>(cuda::card().attribute(16));
+  const auto processors = static_cast<unsigned>(gpu_tests::card().attribute(16));
   Json json;
   json["method"] =
       "a loop of eight independent instructions in 16 warps a multiprocessor, events, median of 3; mma on "

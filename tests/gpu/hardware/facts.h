@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "hardware/driver.h"
+#include "hardware/card.h"
 #include "hardware/fact_kernels.h"
 
 namespace strata::gpu_tests::facts {
@@ -33,7 +33,7 @@ struct Scale {
 };
 
 inline const cuda::Driver& driver() {
-  return *cuda::card().driver;
+  return *gpu_tests::card().driver;
 }
 inline void check(cuda::Result result, const char* what) {
   driver().check(result, what);

@@ -49,18 +49,18 @@ Json attributes() {
       {"single_to_double_ratio", 87},
       {"numa_node_of_host", 134},
   };
-  const cuda::Card& card = cuda::card();
+  const cuda::Card& gpu = gpu_tests::card();
   Json json;
   int version = 0;
   size_t free = 0, total = 0;
   check(driver().driver_version(&version), "cuDriverGetVersion");
   check(driver().memory_info(&free, &total), "cuMemGetInfo");
-  json["name"] = card.name;
-  json["capability"] = card.capability;
+  json["name"] = gpu.name;
+  json["capability"] = gpu.capability;
   json["driver_version"] = version;
   json["memory_bytes"] = total;
   json["memory_free_bytes"] = free;
-  for (const auto& [name, number] : kNames) json[name] = card.attribute(number);
+  for (const auto& [name, number] : kNames) json[name] = gpu.attribute(number);
   return json;
 }
 
@@ -107,7 +107,7 @@ int run(const std::vector<std::string>& arguments) {
     return 2;
   }
   const Scale scale(arguments.size() > 2 ? std::stoul(arguments[2]) : 1);
-  const double open_us = host_us([] { cuda::card().use(); });
+  const double open_us = host_us([] { gpu_tests::card().use(); });
   Json all;
   all["open_driver_and_context_us"] = open_us;
   int result = 0;

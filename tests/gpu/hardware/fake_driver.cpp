@@ -14,10 +14,13 @@
 #include <mutex>
 #include <vector>
 
-#include "hardware/driver.h"
+#include "hardware/card.h"
 #include "ptx/device.h"
 
-namespace strata::gpu_tests::cuda {
+namespace strata::gpu_tests {
+
+using namespace strata::cuda;
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -151,7 +154,7 @@ Result cuCtxSynchronize() {
   return guarded([] { state().device.synchronize(); });
 }
 
-Result cuModuleLoadDataEx(Module* module, const void* image, unsigned options, JitOption* names,
+Result cuModuleLoadDataEx(cuda::Module* module, const void* image, unsigned options, JitOption* names,
                           void** values) {
   const std::string text = static_cast<const char*>(image);
   int number = 0;
@@ -164,7 +167,7 @@ Result cuModuleLoadDataEx(Module* module, const void* image, unsigned options, J
     try {
       const std::lock_guard lock(state().mutex);
       state().modules.push_back({&state().device.load(text, "module.ptx")});
-      *module = reinterpret_cast<Module>(&state().modules.back());
+      *module = reinterpret_cast<cuda::Module>(&state().modules.back());
       return kSuccess;
     } catch (const std::exception& error) {
       errors = error.what();
@@ -178,7 +181,7 @@ Result cuModuleLoadDataEx(Module* module, const void* image, unsigned options, J
 Result cuModuleUnload(Module) {
   return kSuccess;
 }
-Result cuModuleGetFunction(Function* function, Module module, const char* name) {
+Result cuModuleGetFunction(Function* function, cuda::Module module, const char* name) {
   return guarded([&] {
     const Kernel& kernel = reinterpret_cast<FakeModule*>(module)->module->kernel(name);
     *function = reinterpret_cast<Function>(const_cast<Kernel*>(&kernel));
@@ -295,4 +298,4 @@ Result cuEventElapsedTime(float* milliseconds, Event start, Event end) {
 
 }  // extern "C"
 
-}  // namespace strata::gpu_tests::cuda
+}  // namespace strata::gpu_tests

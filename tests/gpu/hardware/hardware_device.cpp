@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gpu_device.h"
-#include "hardware/driver.h"
+#include "hardware/card.h"
 
 namespace strata::gpu_tests {
 namespace {
@@ -17,7 +17,7 @@ using cuda::Driver;
 
 class HardwareDevice final : public GpuDevice {
  public:
-  HardwareDevice() : card_(cuda::card()), driver_(*card_.driver) {
+  HardwareDevice() : card_(gpu_tests::card()), driver_(*card_.driver) {
     card_.use();
     create_stream();
   }

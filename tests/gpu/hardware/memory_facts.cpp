@@ -10,7 +10,7 @@ Json device_copies(const Scale& scale) {
   const Memory from(scale.gib), to(scale.gib);
   check(driver().fill_async(from, 1, scale.gib, stream), "cuMemsetD8Async");
   check(driver().fill_async(to, 2, scale.gib, stream), "cuMemsetD8Async");
-  const auto blocks = static_cast<unsigned>(cuda::card().attribute(16) * 8);
+  const auto blocks = static_cast<unsigned>(gpu_tests::card().attribute(16) * 8);
   Json json;
   json["method"] =
       "events around repeated copies of one buffer pair, median of 5; GB/s counts bytes read and written "

@@ -39,6 +39,21 @@ class KernelTest : public ::testing::TestWithParam<const char*> {
   }
   std::vector<double> download(DType dtype, const void* from, int64_t n);
 
+  // The same of any type, without conversion. `skipped` elements come first, so that vectors may be unaligned.
+  template <typename T>
+  T* upload_all(const std::vector<T>& values, int64_t skipped = 0) {
+    T* const to = output_of<T>(std::ssize(values) + skipped) + skipped;
+    if (!values.empty())
+      device_->write(reinterpret_cast<uint64_t>(to), values.data(), values.size() * sizeof(T));
+    return to;
+  }
+  template <typename T>
+  std::vector<T> read(const T* from, int64_t n) {
+    std::vector<T> values(static_cast<size_t>(n));
+    device_->read(reinterpret_cast<uint64_t>(from), values.data(), values.size() * sizeof(T));
+    return values;
+  }
+
   template <typename Args>
   void launch(const gpu::KernelLaunch& call, const Args& args) {
     device_->launch(kernel(call),

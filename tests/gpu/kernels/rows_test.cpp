@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <numeric>
+#include <tuple>
 
 #include "kernels/kernel_test.h"
 #include "tensor/activation_kind.h"
@@ -31,7 +32,7 @@ size_t at(int64_t i) {
 TEST_P(GpuRows, Norms) {
   for (const DType dtype : kTypes) {
     for (const NormKind kind : {NormKind::kRms, NormKind::kLayer}) {
-      for (const int64_t dim : {320, 77, 2056}) {
+      for (const int64_t dim : {320, 77, 1, 2056}) {
         restart();
         const bool rms = kind == NormKind::kRms;
         const int64_t rows = 5, n = rows * dim;
@@ -240,10 +241,9 @@ TEST_P(GpuRows, Activations) {
 TEST_P(GpuRows, Rope) {
   for (const DType dtype : kTypes) {
     for (const bool adjacent : {false, true}) {
-      for (const int64_t rotary : {64, 20}) {
+      for (const auto& [head_dim, rotary, first] : {std::tuple{80, 64, 16}, {80, 20, 3}, {7, 6, 1}}) {
         restart();
-        const int64_t rows = 6, heads = 3, head_dim = 80, first = rotary == 64 ? 16 : 3, width = 5 * head_dim,
-                      half = rotary / 2;
+        const int64_t rows = 6, heads = 3, width = 5 * head_dim, half = rotary / 2;
         const Values x = values(dtype, rows * width, 1), table = values(kF32, 10 * rotary, 2);
         const std::vector<int32_t> positions{0, 3, 9, 1, 0, 7};
         Values expected = x;
@@ -282,7 +282,7 @@ TEST_P(GpuRows, Rope) {
 
 TEST_P(GpuRows, Embedding) {
   for (const DType dtype : kTypes) {
-    for (const int64_t dim : {24, 9}) {
+    for (const int64_t dim : {24, 9, 1}) {
       restart();
       const int64_t rows = 50, vocab = 11;
       std::vector<int32_t> ids, positions;
@@ -439,6 +439,43 @@ TEST_P(GpuRows, Optimizer) {
   const gpu::ReduceArgs reduce{.out = output_of<double>(1), .partials = squares.partials, .n = 2};
   launch(gpu::reduce_sum(), reduce);
   expect_near(download(DType::kF64, reduce.out, 1), {expected}, 1e-6, 1, "squares");
+}
+
+// Without rows there are no blocks, which callers do not launch; weight gradients and sums are then 0.
+TEST_P(GpuRows, NoRowsAndManyRows) {
+  for (const DType dtype : kTypes) {
+    restart();
+    const auto is_empty = [](const gpu::KernelLaunch& call) {
+      return call.grid_x == 0 || call.grid_y == 0 || call.grid_z == 0;
+    };
+    for (const int64_t dim : {1, 9, 24}) {
+      EXPECT_TRUE(is_empty(gpu::embedding(dtype, 0, dim)));
+      EXPECT_EQ(gpu::embedding_backward(dtype, 0, dim).runs, 0);
+      EXPECT_TRUE(is_empty(gpu::activation(true, dtype, 0, dim)));
+      const auto width = static_cast<int32_t>(2 * dim);
+      gpu::RopeArgs rope{};
+      rope.heads = 1;
+      rope.row_stride = rope.head_dim = rope.rotary_dim = rope.width = width;
+      EXPECT_TRUE(is_empty(gpu::rope(dtype, rope)));
+      // More rows than blocks in y.
+      rope.rows = 1 << 20;
+      EXPECT_LE(gpu::rope(dtype, rope).grid_y, 65535u);
+      EXPECT_LE(gpu::embedding(dtype, rope.rows, dim).grid_y, 65535u);
+      for (const gpu::NormKind kind : {gpu::NormKind::kRms, gpu::NormKind::kLayer}) {
+        EXPECT_TRUE(is_empty(gpu::norm_forward(kind, dtype, 0, dim)));
+        const gpu::NormGradPlan plan = gpu::norm_backward(kind, gpu::NormGradients::kBoth, dtype, 0, dim);
+        EXPECT_TRUE(is_empty(plan.gradients));
+        const gpu::ColumnPartsArgs sum{.parts = nullptr,
+                                       .out = output_of<float>(dim),
+                                       .count = plan.blocks,
+                                       .columns = dim,
+                                       .stride = dim,
+                                       .accumulate = 0};
+        launch(plan.sum, sum);
+        EXPECT_EQ(read(sum.out, dim), std::vector<float>(at(dim), 0.0f));
+      }
+    }
+  }
 }
 
 STRATA_GPU_TESTS(GpuRows, "sm_80");

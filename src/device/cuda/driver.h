@@ -1,12 +1,12 @@
-// The CUDA driver, opened at run time. Types and numbers match cuda.h, whose binary interface is stable:
-// tests build without the toolkit and run without a driver.
+// The CUDA driver, opened at run time. Types and numbers match cuda.h, whose binary interface is stable, so that this
+// builds without the toolkit.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-namespace strata::gpu_tests::cuda {
+namespace strata::cuda {
 
 using Result = int;
 using DeviceOrdinal = int;
@@ -68,12 +68,12 @@ struct Driver {
   Result (*synchronize_event)(Event event);
   Result (*elapsed)(float* milliseconds, Event start, Event end);
 
-  // Throws std::runtime_error with the driver's message; `what` names the operation.
+  // WorldError with the driver's message; `what` names the operation.
   void check(Result result, const char* what) const;
 };
 
-// The driver, with the context of the first GPU. Opened once; throws std::runtime_error without a driver or
-// GPU.
+// A GPU: the driver, with the context of the device of this number. WorldError without a driver or such a device. The
+// driver is opened once in a process.
 struct Card {
   const Driver* driver;
   DeviceOrdinal device;
@@ -85,6 +85,9 @@ struct Card {
   // Directs this thread's calls to the GPU.
   void use() const;
 };
-const Card& card();
+Card open_card(int ordinal);
 
-}  // namespace strata::gpu_tests::cuda
+// Numbers of device attributes.
+inline constexpr int kMultiprocessors = 16, kCapabilityMajor = 75, kCapabilityMinor = 76;
+
+}  // namespace strata::cuda

@@ -1,26 +1,27 @@
-#include "hardware/driver.h"
+#include "device/cuda/driver.h"
 
 #include <dlfcn.h>
 #include <fmt/core.h>
 
-#include <stdexcept>
+#include "base/error.h"
 
-namespace strata::gpu_tests::cuda {
+namespace strata::cuda {
 namespace {
-
-constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;
 
 Driver open_driver() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    throw std::runtime_error(fmt::format(
-        "[gpu] no CUDA driver: {}. Run on a machine with an NVIDIA driver, or without STRATA_GPU_TESTS.",
-        dlerror()));
+    throw WorldError(
+        "[device.kind] found cuda, but no NVIDIA driver: {}; install one that supports CUDA 12.8 or later, or choose cpu",
+        dlerror());
   }
   Driver driver;
   const auto find = [&]<typename F>(F& member, const char* name) {
     void* symbol = dlsym(library, name);
-    if (symbol == nullptr) throw std::runtime_error(fmt::format("[gpu] libcuda.so.1 has no {}", name));
+    if (symbol == nullptr)
+      throw WorldError(
+          "[device.kind] the NVIDIA driver (libcuda.so.1) has no {}: it is too old; expected one that supports CUDA 12.8",
+          name);
     member = reinterpret_cast<F>(symbol);
   };
   find(driver.init, "cuInit");
@@ -63,32 +64,40 @@ Driver open_driver() {
   return driver;
 }
 
-Card open_card() {
+const Driver& the_driver() {
   static const Driver kDriver = open_driver();
-  Card card;
-  card.driver = &kDriver;
-  kDriver.check(kDriver.init(0), "cuInit");
-  int count = 0;
-  kDriver.check(kDriver.device_count(&count), "cuDeviceGetCount");
-  if (count == 0) throw std::runtime_error("[gpu] the CUDA driver finds no GPU");
-  kDriver.check(kDriver.device(&card.device, 0), "cuDeviceGet");
-  char name[256] = "";
-  kDriver.check(kDriver.device_name(name, sizeof name, card.device), "cuDeviceGetName");
-  card.name = name;
-  card.capability = card.attribute(kCapabilityMajor) * 10 + card.attribute(kCapabilityMinor);
-  kDriver.check(kDriver.retain_context(&card.context, card.device), "cuDevicePrimaryCtxRetain");
-  return card;
+  return kDriver;
 }
 
 }  // namespace
+
+Card open_card(int ordinal) {
+  Card card;
+  card.driver = &the_driver();
+  const Driver& driver = *card.driver;
+  driver.check(driver.init(0), "cuInit");
+  int count = 0;
+  driver.check(driver.device_count(&count), "cuDeviceGetCount");
+  if (ordinal >= count)
+    throw WorldError(
+        "[device.kind] found {} devices that CUDA shows, expected device {}; CUDA_VISIBLE_DEVICES may hide some",
+        count, ordinal);
+  driver.check(driver.device(&card.device, ordinal), "cuDeviceGet");
+  char name[256] = "";
+  driver.check(driver.device_name(name, sizeof name, card.device), "cuDeviceGetName");
+  card.name = name;
+  card.capability = card.attribute(kCapabilityMajor) * 10 + card.attribute(kCapabilityMinor);
+  driver.check(driver.retain_context(&card.context, card.device), "cuDevicePrimaryCtxRetain");
+  return card;
+}
 
 void Driver::check(Result result, const char* what) const {
   if (result == kSuccess) return;
   const char *name = nullptr, *text = nullptr;
   error_name(result, &name);
   error_text(result, &text);
-  throw std::runtime_error(fmt::format("[gpu] {}: {} ({})", what, text == nullptr ? "unknown error" : text,
-                                       name == nullptr ? std::to_string(result) : name));
+  throw WorldError("[cuda] {}: {} ({})", what, text == nullptr ? "unknown error" : text,
+                   name == nullptr ? std::to_string(result) : name);
 }
 
 int Card::attribute(int number) const {
@@ -101,9 +110,4 @@ void Card::use() const {
   driver->check(driver->set_context(context), "cuCtxSetCurrent");
 }
 
-const Card& card() {
-  static const Card kCard = open_card();
-  return kCard;
-}
-
-}  // namespace strata::gpu_tests::cuda
+}  // namespace strata::cuda

@@ -1,0 +1,64 @@
+#include "device/gpu/bindings.h"
+
+#include "device/gpu/gpu.h"
+#include "graph/sum.h"
+#include "ops/activation/activation.h"
+#include "ops/attention/attention.h"
+#include "ops/constant/constant.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/embedding/embedding.h"
+#include "ops/linear/linear.h"
+#include "ops/loss/loss.h"
+#include "ops/norm/norm.h"
+#include "ops/rope/rope.h"
+#include "ops/statistics/statistics.h"
+#include "optim/adamw/adamw.h"
+#include "optim/scalars/scalars.h"
+
+namespace strata::device {
+
+std::span<const Binding> gpu_bindings() {
+  static const std::vector<Binding> kTable = {
+      row<graph::Add>(Gpu{}),
+      row<ops::Activation>(Gpu{}),
+      row<ops::ActivationGrad>(Gpu{}),
+      row<ops::Gated>(Gpu{}),
+      row<ops::GatedGrad>(Gpu{}),
+      row<ops::Attention>(Gpu{}),
+      row<ops::AttentionGrad>(Gpu{}),
+      row<ops::Constant>(Gpu{}),
+      row<ops::Scale>(Gpu{}),
+      row<ops::AddRow>(Gpu{}),
+      row<ops::AddRowGrad>(Gpu{}),
+      row<ops::Embedding>(Gpu{}),
+      row<ops::EmbeddingGrad>(Gpu{}),
+      row<ops::Linear>(Gpu{}, with_encodings),
+      row<ops::LinearGradInput>(Gpu{}, with_encodings),
+      row<ops::LinearGradWeight>(Gpu{}),
+      row<ops::ColumnSums>(Gpu{}),
+      row<ops::PackWeight>(Gpu{}),
+      row<ops::LinearCrossEntropy>(Gpu{}, with_encodings),
+      row<ops::LinearCrossEntropyTrain>(Gpu{}, with_encodings),
+      row<ops::RmsNorm>(Gpu{}),
+      row<ops::RmsNormGradInput>(Gpu{}),
+      row<ops::RmsNormGradWeight>(Gpu{}),
+      row<ops::LayerNorm>(Gpu{}),
+      row<ops::LayerNormGradInput>(Gpu{}),
+      row<ops::LayerNormGradWeight>(Gpu{}),
+      row<ops::RopeTable>(Gpu{}),
+      row<ops::Rope>(Gpu{}),
+      row<ops::Statistics>(Gpu{}),
+      row<ops::TakeSample>(Gpu{}),
+      row<ops::SampleChange>(Gpu{}),
+      row<ops::SquaresAndDigests>(Gpu{}),
+      row<ops::JoinDigests>(Gpu{}),
+      row<optim::SumOfSquares>(Gpu{}),
+      row<optim::SumOfPartials>(Gpu{}),
+      row<optim::RootOfSum>(Gpu{}),
+      row<optim::StepScalars>(Gpu{}),
+      encoding_row<optim::AdamWUpdate>(Gpu{}),
+  };
+  return kTable;
+}
+
+}  // namespace strata::device

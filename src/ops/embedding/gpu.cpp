@@ -1,0 +1,52 @@
+#include "device/gpu/gpu.h"
+#include "ops/embedding/embedding.h"
+
+namespace strata::device {
+
+template <>
+BoundKernel bind(Gpu, const Bind<ops::Embedding>& node) {
+  if (node.in.vocab_start) not_yet(ops::Embedding::def.name, "of a sharded vocabulary");
+  const int64_t rows = node.in.tokens->shape[0], dim = node.in.table->shape[1];
+  return node.kernel([dim, kernel = gpu::embedding(node.out.x->dtype, rows, dim),
+                      scale = static_cast<float>(node.attrs.scale)](const Operands<ops::Embedding>& at) {
+    start(at.launch, kernel,
+          gpu::EmbeddingArgs{.out = at.out.x,
+                             .ids = at.in.tokens,
+                             .table = at.in.table,
+                             .position_table = at.in.position_table,
+                             .positions = at.in.positions,
+                             .dim = static_cast<int32_t>(dim),
+                             .scale = scale});
+  });
+}
+
+template <>
+BoundKernel bind(Gpu, const Bind<ops::EmbeddingGrad>& node) {
+  if (node.in.vocab_start) not_yet(ops::EmbeddingGrad::def.name, "of a sharded vocabulary");
+  const int64_t rows = node.in.ids->shape[0], dim = node.in.dy->shape[1];
+  const gpu::EmbeddingGradPlan plan = gpu::embedding_backward(node.in.dy->dtype, rows, dim);
+  return node.kernel(
+      [plan, rows, dim, table = node.out.dtable->bytes(), adds = node.adds.dtable,
+       attrs = node.attrs](const Operands<ops::EmbeddingGrad>& at) {
+        if (!adds) gpu_queue(at.launch).clear(at.out.dtable, table);
+        auto* const sorted = reinterpret_cast<uint64_t*>(at.scratch);
+        start(at.launch, plan.sort,
+              gpu::EmbeddingSortArgs{.sorted = sorted,
+                                     .ids = at.in.ids,
+                                     .rows = rows,
+                                     .run = static_cast<int32_t>(plan.run),
+                                     .padding = static_cast<int32_t>(attrs.padding_id)});
+        for (int64_t run = 0; run < plan.runs; ++run)
+          start(at.launch, plan.add,
+                gpu::EmbeddingGradArgs{.table = at.out.dtable,
+                                       .dy = at.in.dy,
+                                       .sorted = sorted,
+                                       .number = static_cast<int32_t>(run),
+                                       .run = static_cast<int32_t>(plan.run),
+                                       .dim = static_cast<int32_t>(dim),
+                                       .scale = static_cast<float>(attrs.scale)});
+      },
+      plan.run * plan.runs * static_cast<int64_t>(sizeof(uint64_t)));
+}
+
+}  // namespace strata::device

@@ -1,0 +1,97 @@
+// The GPU device and its bindings: the cases of the op table run through the CUDA driver, whose twin executes the PTX that
+// nvcc made, and agree with the reference kernels.
+#include "device/cuda/device.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "device/gpu/bindings.h"
+#include "device/op_run.h"
+#include "device/reference/bindings.h"
+#include "fixtures/op_tensors.h"
+
+namespace strata::gpu_tests {
+namespace {
+
+using device::OpCase;
+using ops::Tensor;
+
+bool is_bound(const OpCase& one) {
+  for (const device::Binding& row : device::gpu_bindings())
+    if (row.op == one.op) return true;
+  return false;
+}
+
+std::vector<OpCase> bound_cases() {
+  std::vector<OpCase> cases;
+  for (const OpCase& one : device::op_cases()) {
+    if (!is_bound(one)) continue;
+    cases.push_back(one);
+    if (auto half = device::in_bf16(one)) cases.push_back(std::move(*half));
+  }
+  return cases;
+}
+
+std::shared_ptr<device::Device> the_device() {
+  static const std::shared_ptr<device::Device> kDevice = device::open_cuda_device(0);
+  return kDevice;
+}
+
+std::vector<Tensor> run_on_gpu(const OpCase& one, const std::vector<Tensor>& inputs, int poison) {
+  device::OpGraph made = device::graph_of(one, ops::operands_of(one, inputs));
+  device::OpRun run(std::move(made.graph), the_device());
+  run.poison(poison);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].absent) continue;
+    std::vector<std::byte> bytes(static_cast<size_t>(run.graph().value(made.inputs[i]).bytes()));
+    ops::store(inputs[i], bytes.data());
+    run.upload(made.inputs[i], bytes.data());
+  }
+  run.encode();
+  run.run();
+  std::vector<Tensor> out;
+  for (const graph::ValueId id : made.outputs) {
+    if (id == graph::kNone) {
+      out.push_back({.dtype = DType::kF32, .shape = {}, .segments = {}, .values = {}, .absent = true});
+      continue;
+    }
+    std::vector<std::byte> bytes(static_cast<size_t>(run.graph().value(id).bytes()));
+    run.download(id, bytes.data());
+    out.push_back(ops::load(run.graph().value(id), bytes.data()));
+  }
+  return out;
+}
+
+class GpuOps : public testing::TestWithParam<OpCase> {};
+
+TEST_P(GpuOps, AgreeWithTheReference) {
+  const OpCase& one = GetParam();
+  const std::vector<Tensor> inputs = ops::inputs_of(one);
+  std::vector<Tensor> found, clean;
+  try {
+    found = run_on_gpu(one, inputs, 0xff);
+    clean = run_on_gpu(one, inputs, 0);
+  } catch (const ConfigError& error) {
+    GTEST_SKIP() << error.what();
+  }
+  const std::vector<Tensor> expected = ops::run_op(one, inputs, device::reference_bindings());
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t o = 0; o < found.size(); ++o) {
+    if (std::find(one.opaque.begin(), one.opaque.end(), static_cast<int>(o)) != one.opaque.end()) continue;
+    ASSERT_EQ(found[o].values.size(), expected[o].values.size());
+    EXPECT_EQ(found[o].values, clean[o].values) << "output " << o << " depends on the content of memory";
+    for (size_t i = 0; i < found[o].values.size(); ++i)
+      ASSERT_TRUE(ops::is_near(found[o].values[i], expected[o].values[i], one.tolerance))
+          << "output " << o << ", element " << i << ": " << found[o].values[i] << ", not "
+          << expected[o].values[i];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, GpuOps, testing::ValuesIn(bound_cases()),
+                         [](const auto& one) { return one.param.name; });
+
+}  // namespace
+}  // namespace strata::gpu_tests

@@ -1,0 +1,63 @@
+// Whole training steps on the GPU device, whose driver is the twin: the losses of the processor.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "device/cuda/device.h"
+#include "fixtures/tiny_program.h"
+
+namespace strata::gpu_tests {
+namespace {
+
+using namespace program;
+
+constexpr int kSteps = 3;
+
+struct Case {
+  std::string preset;
+  DType dtype;
+};
+
+std::vector<double> losses_on(const std::shared_ptr<device::Device>& device, const Case& one, int steps) {
+  CompileOptions options = tiny_options(one.preset);
+  options.rule_of = steady_rule;
+  options.activations = one.dtype;
+  options.target = device->target();
+  Executor executor(compile({tiny_request(2)}, options), device);
+  fill_tiny(executor);
+  std::vector<double> losses;
+  for (int step = 0; step < steps; ++step) {
+    write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f});
+    executor.run_script(0);
+    losses.push_back(executor.read<double>("loss_sum") /
+                     static_cast<double>(executor.read<int64_t>("token_count")));
+  }
+  return losses;
+}
+
+class GpuTraining : public testing::TestWithParam<Case> {};
+
+TEST_P(GpuTraining, HasTheProcessorsLosses) {
+  // One for all: it keeps the kernels that it has loaded.
+  static const std::shared_ptr<device::Device> kGpu = device::open_cuda_device(0);
+  const std::vector<double> expected = losses_on(device::make_cpu_device(1), GetParam(), kSteps),
+                            found = losses_on(kGpu, GetParam(), kSteps);
+  const double tolerance = GetParam().dtype == DType::kBF16 ? 1e-2 : 2e-5;
+  for (size_t step = 0; step < kSteps; ++step)
+    EXPECT_NEAR(found[step], expected[step], tolerance * expected[step]) << "step " << step;
+  EXPECT_LT(found.back(), found.front()) << "it learns";
+  if (GetParam().dtype == DType::kF32) {
+    EXPECT_EQ(found.front(), losses_on(kGpu, GetParam(), 1).front()) << "the same bits twice";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dense, GpuTraining,
+                         testing::Values(Case{"llama3-5m", DType::kF32}, Case{"llama3-5m", DType::kBF16},
+                                         Case{"gpt2-124m", DType::kF32}, Case{"gpt2-124m", DType::kBF16}),
+                         [](const auto& one) {
+                           return one.param.preset.substr(0, one.param.preset.find('-')) + "_" +
+                                  std::string(name_of(one.param.dtype));
+                         });
+
+}  // namespace
+}  // namespace strata::gpu_tests
