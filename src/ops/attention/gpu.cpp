@@ -1,5 +1,6 @@
 #include "ops/attention/attention.h"
 
+#include "base/error.h"
 #include "device/gpu/gpu.h"
 
 namespace strata::device {

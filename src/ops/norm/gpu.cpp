@@ -1,5 +1,6 @@
 #include "ops/norm/norm.h"
 
+#include "base/error.h"
 #include "device/gpu/gpu.h"
 
 namespace strata::device {
