@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/median.h"
 #include "config/layout.h"
 #include "config/resolve.h"
 #include "config/run_config.h"
@@ -38,11 +39,6 @@ constexpr double kSpread = 0.03;  // of a median step
 constexpr size_t kFactors = 4;
 constexpr std::array<const char*, kFactors> kNames = {"compute", "memory", "exchange", "launch"};
 using Factors = std::array<double, kFactors>;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // Steps since the last start, without its first one; steps with a trace take longer and are left out where others are.
 std::vector<double> step_seconds(const observe::MetricsTable& metrics, const config::RunConfig& config) {
@@ -160,7 +156,7 @@ RunSource read_run(const std::string& folder, const ClusterSpec* cluster, Calibr
          .ranks = ranks,
          .threads = config->device.threads.value_or(1),
          .steps = std::ssize(steps),
-         .measured = median(steps)};
+         .measured = median_of(steps)};
   std::vector<int32_t> places = places_from(*config, ranks, 0);
   const auto plan = cluster != nullptr ? plan_on(*config, ranks, std::move(places), *cluster)
                                        : plan_as_trained(*config, ranks, std::move(places));

@@ -19,6 +19,7 @@
 #include "library/run_inputs.h"
 #include "library/simulation.h"
 #include "models/model.h"
+#include "plan/pipeline_walk.h"
 #include "program/traffic.h"
 
 namespace strata::library {
@@ -34,24 +35,6 @@ constexpr size_t kConfirmed = 3;                    // layouts that are compiled
 constexpr size_t kMostCompiled = 12;                // with those that turn out not to fit
 constexpr int64_t kMostDevices = int64_t{1} << 17;  // that a budget or deadline may choose
 constexpr int64_t kMostAsked = int64_t{1} << 20;    // parallel.* accepts no more
-
-std::string schedule_key(const Layout& layout) {
-  switch (layout.schedule) {
-    case PipelineSchedule::kGPipe:
-      return "gpipe";
-    case PipelineSchedule::k1F1B:
-      return layout.virtual_stages > 1 ? "interleaved" : "1f1b";
-    case PipelineSchedule::kZeroBubble:
-      return "zb_h1";
-    case PipelineSchedule::kZeroBubbleV:
-      return "zbv";
-    case PipelineSchedule::kVHalf:
-      return "v_half";
-    case PipelineSchedule::kVMin:
-      return "v_min";
-  }
-  return "1f1b";
-}
 
 program::Recompute recompute_key(planning::Recompute recompute) {
   if (recompute == planning::Recompute::kSelective) return program::Recompute::kSelective;
@@ -247,7 +230,7 @@ config::RunConfig LayoutSearch::with_layout(const Layout& layout) const {
   if (layout.context == 1) keys.context_kind = usual.context_kind;
   keys.pipeline = layout.pipeline;
   keys.stage_layers = usual.stage_layers;
-  keys.schedule = layout.pipeline > 1 ? schedule_key(layout) : usual.schedule;
+  keys.schedule = layout.pipeline > 1 ? std::string(planning::schedule_name(layout)) : usual.schedule;
   keys.virtual_stages = layout.pipeline > 1 && layout.schedule == PipelineSchedule::k1F1B
                             ? layout.virtual_stages
                             : usual.virtual_stages;
