@@ -17,10 +17,6 @@ using planning::Hypothesis;
 using planning::Sensitivity;
 using Rows = std::vector<std::vector<std::string>>;
 
-std::string step_words(double seconds) {
-  return seconds < 1 ? fmt::format("{:.4g} ms", 1e3 * seconds) : fmt::format("{:.4g} s", seconds);
-}
-
 std::string list_of(const std::vector<std::string>& lines) {
   std::string out = "<ul>";
   for (const std::string& line : lines) out += "<li>" + observe::escape_markup(line) + "</li>";
@@ -54,15 +50,15 @@ std::string LayoutSearch::page() const {
     const planning::RankedLayout& formula = one.formula;
     const std::optional<double> cost = cost_of(one.seconds(), job_.devices);
     std::vector<std::string> row{
-        one.compiled ? step_words(one.compiled->seconds) : "",
-        step_words(formula.seconds),
+        one.compiled ? time_text(one.compiled->seconds) : "",
+        time_text(formula.seconds),
         fmt::format("{:.1f} %", 100 * formula.mfu * formula.seconds / one.seconds()),
         gigabytes(one.compiled ? static_cast<double>(one.compiled->bytes) : formula.memory.total()),
         human_duration(run_seconds(one.seconds())),
         cost ? "$" + human_count(*cost) : "",
         std::string(to_string(formula.binds)),
         layout_in_words(formula.layout)};
-    if (tried) row.insert(row.begin() + 1, one.measured ? step_words(*one.measured) : "");
+    if (tried) row.insert(row.begin() + 1, one.measured ? time_text(*one.measured) : "");
     rows.push_back(std::move(row));
   }
   std::string out = section({"Layouts, the best first", html_table(rows), true});

@@ -21,15 +21,6 @@ using graph::Axis;
 using observe::escape_markup;
 using Json = nlohmann::ordered_json;
 
-// Legible on light and dark.
-std::string hue(size_t i) {
-  return fmt::format("hsl({} 58% {}%)", (215 + i * 137) % 360, i % 2 == 0 ? 52 : 62);
-}
-
-std::string time_text(double seconds) {
-  return seconds < 1 ? fmt::format("{:.4g} ms", 1e3 * seconds) : fmt::format("{:.4g} s", seconds);
-}
-
 struct Part {
   std::string name;
   double value = 0;
@@ -41,7 +32,7 @@ std::string bar_of(const std::vector<Part>& parts, double whole, const std::stri
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].value <= 0) continue;
     out += fmt::format("<i style=\"width:{:.3f}%;background:{}\" title=\"{}: {:.4g} {}\"></i>",
-                       100 * parts[i].value / whole, hue(i), escape_markup(parts[i].name),
+                       100 * parts[i].value / whole, observe::share_color(i), escape_markup(parts[i].name),
                        parts[i].value / scale, unit);
   }
   return out + "</div>";
@@ -55,7 +46,8 @@ std::string keys_of(const std::vector<Part>& parts, const std::string& unit, dou
     if (parts[i].value <= 0) continue;
     out += fmt::format(
         "<span><i class=\"swatch\" style=\"background:{}\"></i>{}<em>{:.4g} {} &middot; {:.1f}%</em></span>\n",
-        hue(i), escape_markup(parts[i].name), parts[i].value / scale, unit, 100 * parts[i].value / total);
+        observe::share_color(i), escape_markup(parts[i].name), parts[i].value / scale, unit,
+        100 * parts[i].value / total);
   }
   return out + "</div>";
 }
@@ -155,7 +147,8 @@ std::string hosts_drawing(const graph::Mesh& mesh, int64_t devices_per_host) {
       out += fmt::format(
           "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"16\" rx=\"2\" fill=\"{}\"><title>rank {}: "
           "{}</title></rect>",
-          x, y, kCell - 2, hue(static_cast<size_t>(batch)), rank, coordinates_text(mesh, at));
+          x, y, kCell - 2, observe::share_color(static_cast<size_t>(batch)), rank,
+          coordinates_text(mesh, at));
     }
     if (each > shown)
       out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"11\" fill=\"currentColor\">+ {}</text>",
@@ -176,6 +169,10 @@ void add_figure(std::vector<std::vector<std::string>>& rows, const std::string& 
 }
 
 }  // namespace
+
+std::string time_text(double seconds) {
+  return seconds < 1 ? fmt::format("{:.4g} ms", 1e3 * seconds) : fmt::format("{:.4g} s", seconds);
+}
 
 std::string section(const Card& card) {
   return fmt::format("<section class=\"card{}\"><h2>{}</h2>{}</section>\n", card.wide ? " wide" : "",

@@ -25,6 +25,8 @@ std::string sources_section(const Simulation& step, const hardware::ClusterSpec*
 // What `hours` of `devices` devices cost at each price, the cheapest first; without prices a hint.
 std::string cost_section(double hours, int64_t devices, const std::vector<planning::Price>& prices);
 
+std::string time_text(double seconds);  // "12.3 ms", "1.23 s"
+
 struct Card {
   std::string title;
   std::string content;  // HTML

@@ -228,6 +228,10 @@ std::string draw_axes(const Chart& chart, const Scale& scale) {
 
 }  // namespace
 
+std::string share_color(size_t i) {
+  return fmt::format("hsl({} 58% {}%)", (215 + i * 137) % 360, i % 2 == 0 ? 52 : 62);
+}
+
 std::string chart_style() {
   return fmt::format(":root{{color-scheme:light dark;{}}}@media(prefers-color-scheme:dark){{:root{{{}}}}}{}",
                      kLightColors, kDarkColors, kRules);

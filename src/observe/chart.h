@@ -44,6 +44,9 @@ void downsample(std::vector<double>& x, std::vector<double>& y, size_t max_point
 // standalone: returns a complete SVG document with its own style and background.
 std::string draw_chart(const Chart& chart, bool standalone);
 
+// The colour of part i of a whole: twelve around the wheel, legible on light and dark.
+std::string share_color(size_t i);
+
 // The CSS that an HTML page with charts needs.
 std::string chart_style();
 

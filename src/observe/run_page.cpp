@@ -254,11 +254,6 @@ std::string charts(const RunPageData& run) {
          evaluation_cards(metrics) + expert_cards(metrics);
 }
 
-// Twelve colours around the wheel, legible on light and dark.
-std::string share_color(size_t i) {
-  return fmt::format("hsl({} 58% {}%)", (215 + i * 137) % 360, i % 2 == 0 ? 52 : 62);
-}
-
 std::string step_time(const RunPageData& run) {
   double total = 0;
   for (const TimeShare& share : run.step_time) total += share.milliseconds;
