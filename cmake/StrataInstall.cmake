@@ -4,9 +4,8 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(modules GLOBAL PROPERTY STRATA_MODULES)
-# The command line, its benchmarks and the supervision of processes are the program's. GPUs are used by tests only so
-# far.
-list(REMOVE_ITEM modules strata_cli strata_benchmarks strata_launch strata_device_cuda strata_device_gpu strata_ops_gpu)
+# The command line, its benchmarks and the supervision of processes are the program's; NVIDIA's driver is strata_cuda.so's.
+list(REMOVE_ITEM modules strata_cli strata_benchmarks strata_launch strata_device_cuda)
 set(objects)
 set(libraries)
 foreach(module ${modules})

@@ -5,10 +5,11 @@
 namespace strata::cli {
 
 nlohmann::ordered_json document_json(const training::SampleDocument& document) {
-  using Json = nlohmann::ordered_json;
   const std::optional<data::RecordId>& id = document.name.id;
-  Json shown;
-  if (id) shown = id->is_json ? parse_json_or_discard<Json>(id->text) : Json(id->text);
+  nlohmann::ordered_json shown;
+  if (id)
+    shown = id->is_json ? parse_json_or_discard<nlohmann::ordered_json>(id->text)
+                        : nlohmann::ordered_json(id->text);
   return {{"sample", document.sample},
           {"source", document.source},
           {"file", document.name.file},

@@ -25,6 +25,33 @@ MachineShare share_of_device(const hardware::DeviceSpec& device) {
   return {.processors = 1, .memory = std::max(int64_t{1}, static_cast<int64_t>(memory)), .of = device.name};
 }
 
+MachineShare share_of_device(const device::Device& device) {
+  const double memory = hardware::kUsableMemory * static_cast<double>(device.free_memory());
+  return {.processors = std::max<int64_t>(1, available_processors()),
+          .memory = std::max(int64_t{1}, static_cast<int64_t>(memory)),
+          .of = device.spec().name};
+}
+
+MachineShare share_of_rank(const RunConfig& config, const RankPlace& place) {
+  if (kind_of(config) != device::Kind::kCuda) return share_of_machine(place);
+  return share_of_device(*make_device(config));
+}
+
+device::Kind kind_of(const RunConfig& config) {
+  return config.device.kind.value_or(device::Kind::kCpu);
+}
+
+std::vector<Choice> choose_device(const RunConfig& config, const RankPlace& place, bool described) {
+  if (kind_of(config) == device::Kind::kCuda && place.ranks > 1 && !described) {
+    throw ConfigError(
+        "[device.kind] found cuda for {} ranks, expected one: this version trains on one GPU. Start one rank, or "
+        "choose cpu",
+        place.ranks);
+  }
+  if (!config.device.kind.is_word()) return {};
+  return {chosen("device.kind", "cpu", "GPUs are used where cuda is asked for")};
+}
+
 std::vector<Choice> choose_machine(const RunConfig& config, const RankPlace& place,
                                    const MachineShare& share) {
   std::vector<Choice> made;
@@ -46,8 +73,6 @@ std::vector<Choice> choose_machine(const RunConfig& config, const RankPlace& pla
     made.push_back(
         chosen("memory.budget", to_string(Bytes{share.memory}), "nine tenths of the memory " + of));
   }
-  if (config.device.kind.is_word())
-    made.push_back(chosen("device.kind", "cpu", "the only device in this version"));
   return made;
 }
 
@@ -90,15 +115,16 @@ std::vector<Choice> choose_warmup(int64_t horizon) {
                  fmt::format("a twentieth of {} steps, at least 10 and at most half", horizon))};
 }
 
-std::vector<Choice> choose_micro_batch(const RunConfig& config) {
+std::vector<Choice> choose_micro_batch(const RunConfig& config, const hardware::DeviceSpec& device) {
   if (!config.training.micro_batch_size.is_word()) return {};
-  // As many sequences as make about 2,048 tokens per rank: GEMMs are most efficient there, and more would
-  // only use memory.
+  // As many sequences as make about so many tokens per rank: GEMMs are most efficient there, and more would only use
+  // memory. A GPU computes tiles of 128 x 128 on more than a hundred multiprocessors, so it needs more rows to be busy.
+  const int64_t tokens = device.kind == "gpu" ? 8192 : 2048;
   const int64_t shares = mesh_of(config).size(graph::Axis::kContext);
-  const int64_t wanted = std::max<int64_t>(1, 2048 * shares / config.training.sequence_length);
+  const int64_t wanted = std::max<int64_t>(1, tokens * shares / config.training.sequence_length);
   const int64_t sequences = shared_sequences(config);
   int64_t size = std::min(wanted, sequences);
-  std::string why = "about 2,048 tokens per rank";
+  std::string why = device.kind == "gpu" ? "about 8,192 tokens per rank" : "about 2,048 tokens per rank";
   // A pipeline of p ranks waits for p - 1 micro-batches: with 4 p of them that is a fifth of the time.
   if (const int64_t ranks = config.parallel.pipeline; ranks > 1 && sequences / (4 * ranks) < size) {
     size = std::max<int64_t>(1, sequences / (4 * ranks));

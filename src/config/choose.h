@@ -7,6 +7,8 @@
 
 #include "config/choice.h"
 #include "config/layout.h"
+#include "device/device.h"
+#include "device/open/open.h"
 #include "hardware/device_spec.h"
 
 namespace strata::config {
@@ -19,9 +21,17 @@ struct MachineShare {
 };
 // Of a device that is only described.
 MachineShare share_of_device(const hardware::DeviceSpec& device);
+// Of the device of one rank, if that has memory of its own.
+MachineShare share_of_device(const device::Device& device);
 // For this host. `root` replaces "/" in tests.
 MachineShare share_of_machine(const RankPlace& place, const Path& root = "/");
 
+// That of its device, or of its host where that is the processor.
+MachineShare share_of_rank(const RunConfig& config, const RankPlace& place);
+// The device that a run asks for, or the one chosen for it.
+device::Kind kind_of(const RunConfig& config);
+// Chooses the device. ConfigError if it cannot run as many ranks.
+std::vector<Choice> choose_device(const RunConfig& config, const RankPlace& place, bool described);
 // Chooses threads, memory budget and the communication driver. `share`: the smallest over all ranks, so that
 // all run the same program.
 std::vector<Choice> choose_machine(const RunConfig& config, const RankPlace& place,
@@ -31,8 +41,8 @@ std::vector<Choice> choose_precision(const RunConfig& config, const hardware::De
 // Chooses the learning-rate horizon and warm-up before the data are known.
 std::vector<Choice> choose_horizon(const RunConfig& config);
 std::vector<Choice> choose_warmup(int64_t horizon);
-// Chooses the micro-batch size without regard to memory.
-std::vector<Choice> choose_micro_batch(const RunConfig& config);
+// Chooses the micro-batch size for the device, without regard to memory.
+std::vector<Choice> choose_micro_batch(const RunConfig& config, const hardware::DeviceSpec& device);
 
 // The open choices that memory.budget decides.
 struct Fit {

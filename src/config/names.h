@@ -71,7 +71,7 @@ inline Names<program::Recompute> names_of(program::Recompute) {
   return named({kNone, kSelective, kFull});
 }
 inline Names<device::Kind> names_of(device::Kind) {
-  return {{device::Kind::kCpu, "cpu"}};
+  return {{device::Kind::kCpu, "cpu"}, {device::Kind::kCuda, "cuda"}};
 }
 inline Names<layers::ContextKind> names_of(layers::ContextKind) {
   using enum layers::ContextKind;

@@ -124,9 +124,10 @@ Choices begin(const RunConfig& asked, const PlanOptions& options) {
   Choices choices(asked);
   choices.take(choose_degrees(asked, options.place.ranks));
   if (options.stored) choices.keep(keep_resolved(choices.config(), *options.stored));
+  choices.take(choose_device(choices.config(), options.place, options.described.has_value()));
   const MachineShare share = options.share       ? *options.share
                              : options.described ? share_of_device(options.described->device)
-                                                 : share_of_machine(options.place);
+                                                 : share_of_rank(choices.config(), options.place);
   choices.take(choose_machine(choices.config(), options.place, share));
   return choices;
 }
@@ -155,8 +156,9 @@ class Planner {
     choices_.take(choose_horizon(config()));
     plan_.model = options_.model ? *options_.model : resolve_model(config());
     choices_.take(choose_objective(config(), plan_.model));
-    choices_.take(choose_precision(config(), target_of(config(), options_.described).spec));
-    choices_.take(choose_micro_batch(config()));
+    const hardware::DeviceSpec device = target_of(config(), options_.described).spec;
+    choices_.take(choose_precision(config(), device));
+    choices_.take(choose_micro_batch(config(), device));
     require_ramps(config(), plan_.model);
     if (config().parallel.zero.is_word())
       choices_.take({chosen("parallel.zero", int64_t{0}, "the lowest stage that memory.budget holds")});

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "config/choose.h"
 #include "config/layout.h"
 #include "config/objective.h"
 #include "config/pipeline.h"
@@ -67,12 +68,14 @@ DType activation_dtype(const RunConfig& config) {
 }
 
 std::shared_ptr<device::Device> make_device(const RunConfig& config) {
-  return device::open(config.debug.reference_kernels ? device::Kind::kReference : device::Kind::kCpu, 0,
-                      static_cast<int>(*config.device.threads));
+  return device::open(config.debug.reference_kernels ? device::Kind::kReference : kind_of(config), 0,
+                      static_cast<int>(config.device.threads.value_or(0)));
 }
 
 device::Target target_of(const RunConfig& config, const DescribedMachine& described) {
-  return described ? device::target_for(described->device) : make_device(config)->target();
+  if (!described) return make_device(config)->target();
+  if (kind_of(config) == device::Kind::kCuda) return device::gpu_target_for(described->device);
+  return device::target_for(described->device);
 }
 
 program::Compiled compile_run(const RunConfig& config, const models::ModelConfig& model,

@@ -422,6 +422,12 @@ class Checker {
         precision.residual != precision.compute) {
       report("precision.residual", "found another type than precision.compute: {}", kNotYet);
     }
+    if (config_.debug.reference_kernels && !config_.device.kind.is_word() &&
+        config_.device.kind == device::Kind::kCuda) {
+      report(
+          "debug.reference_kernels",
+          "found true with device.kind = \"cuda\", expected one of them: reference kernels run on the processor");
+    }
     const Interval::Kind every = config_.checkpoint.keep_every.kind;
     if (every != Interval::Kind::kNever && every != Interval::Kind::kSteps) {
       report("checkpoint.keep_every", "found {}, expected steps, such as \"1000 steps\"",

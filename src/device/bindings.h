@@ -27,6 +27,8 @@ struct Launch {
   int threads = 1;        // compute threads that it may use
   void* queue = nullptr;  // the device's own, on which its kernels are started: a GPU's stream
   Peers peers = {};       // of the call
+  // The instruction that starts kernels, for errors that arrive later; nullptr: not known. Must outlive the work.
+  const char* instruction = nullptr;
 };
 
 // `instance`: what BoundKernel::instantiate made of the plan, else the plan. Operands: pointers to the node's

@@ -32,6 +32,24 @@ class Stopwatch {
   virtual double at(size_t index) = 0;
 };
 
+// A point in the order of a device's work. A mark may be set again.
+class Point {
+ public:
+  virtual ~Point() = default;
+  // After all work that was started before.
+  virtual void mark() = 0;
+};
+
+// The host's copy of a part of a device's memory, which it reads while the device goes on.
+class Capture {
+ public:
+  virtual ~Capture() = default;
+  // Copies the part after all work that was started before. Does not wait.
+  virtual void take() = 0;
+  // The part as it was then; waits until it is here. Valid until the next take(). Several threads may call it.
+  virtual const std::byte* content() const = 0;
+};
+
 // A matrix product by which a device's peak is measured.
 struct PeakProduct {
   double flops = 0;           // of one repetition
@@ -51,12 +69,24 @@ class Device {
   // Zero-filled. WorldError if there is not enough memory.
   virtual std::unique_ptr<Memory> allocate(int64_t bytes) = 0;
   // Copies between the host and `bytes` bytes of device memory from `offset` on, after all work that was
-  // started before. Several threads may copy disjoint parts at the same time.
+  // started before. Returns when the host's bytes are free again or have arrived. Several threads may copy disjoint
+  // parts at the same time.
   virtual void upload(Memory& to, int64_t offset, const void* from, int64_t bytes) = 0;
   virtual void download(const Memory& from, int64_t offset, void* to, int64_t bytes) const = 0;
+  // Like download(), but beside the work that was started after `point`, which must not write these bytes.
+  virtual void download_after(const Point& point, const Memory& from, int64_t offset, void* to,
+                              int64_t bytes) const;
+  virtual std::unique_ptr<Point> make_point() const;
+  // `from` must outlive it.
+  virtual std::unique_ptr<Capture> make_capture(const Memory& from, int64_t offset, int64_t bytes) const;
 
   // How one executor starts its kernels, on the thread that calls it from now on.
   virtual Launch begin_launches() = 0;
+  // Whether kernels run after the calls that start them have returned. Their errors are then thrown by a later call, as
+  // WorldError with the name of the instruction. Where this is false, points are past and captures are copies.
+  virtual bool runs_behind() const { return false; }
+  // What allocations may take now, in bytes.
+  virtual int64_t free_memory() const;
   // With a capacity of `marks` marks, on the queue of begin_launches() of the same thread.
   virtual std::unique_ptr<Stopwatch> stopwatch(size_t marks) const = 0;
 

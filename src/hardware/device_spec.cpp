@@ -51,7 +51,7 @@ IsaFlags limited_to(IsaFlags isa, std::string_view limit) {
 bool bf16_is_fast(const DeviceSpec& spec) {
   const double f32 = spec.gemm_flops[Precision::kFp32], bf16 = spec.gemm_flops[Precision::kBf16];
   if (f32 > 0 && bf16 > 0) return bf16 > 1.2 * f32;
-  return spec.isa.avx512_bf16 || spec.isa.amx;
+  return spec.isa.avx512_bf16 || spec.isa.amx || spec.architecture >= 80;
 }
 
 }  // namespace strata::hardware

@@ -126,8 +126,8 @@ std::string hosts_drawing(const graph::Mesh& mesh, int64_t devices_per_host) {
   const int64_t ranks = mesh.ranks(), places = mesh.size(Axis::kPipeline), each = ranks / places;
   const int64_t shown_places = std::min(places, kPlaces), shown = std::min(each, kDevices);
   const int64_t host = std::max<int64_t>(1, devices_per_host);
-  const double width =
-      kLeft + static_cast<double>(shown) * kCell + static_cast<double>(shown / host + 1) * kGap + 60;
+  const int64_t gaps = shown / host + 1;
+  const double width = kLeft + static_cast<double>(shown) * kCell + static_cast<double>(gaps) * kGap + 60;
   const double height = static_cast<double>(shown_places) * kRow + 8;
   std::string out = fmt::format(
       "<svg class=\"chart\" viewBox=\"0 0 {0:.0f} {1:.0f}\" style=\"max-width:{0:.0f}px\" role=\"img\">\n",
@@ -143,7 +143,8 @@ std::string hosts_drawing(const graph::Mesh& mesh, int64_t devices_per_host) {
       const int64_t batch =
           (at[Axis::kReplicate] * mesh.size(Axis::kShard) + at[Axis::kShard]) * mesh.size(Axis::kContext) +
           at[Axis::kContext];
-      const double x = kLeft + static_cast<double>(i) * kCell + static_cast<double>(i / host) * kGap;
+      const int64_t hosts_before = i / host;
+      const double x = kLeft + static_cast<double>(i) * kCell + static_cast<double>(hosts_before) * kGap;
       out += fmt::format(
           "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"16\" rx=\"2\" fill=\"{}\"><title>rank {}: "
           "{}</title></rect>",

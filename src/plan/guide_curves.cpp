@@ -129,7 +129,8 @@ class Predictor {
   // One micro-batch of `tokens` for each device.
   static Located with_tokens(Located run, double tokens) {
     Layout& layout = run.row.job.layout;
-    const double of_replica = tokens * static_cast<double>(layout.devices() / layout.data);
+    const int64_t devices = layout.devices() / layout.data;
+    const double of_replica = tokens * static_cast<double>(devices);
     layout.micro_batch =
         std::max<int64_t>(1, std::llround(of_replica / static_cast<double>(run.row.job.sequence)));
     layout.micro_batches = 1;

@@ -1,6 +1,7 @@
 #include "program/executor.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "graph/reshard.h"
@@ -45,6 +46,10 @@ Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device
     }
   }
   stopwatch_ = device_->stopwatch(2 * longest + 1);
+  timed_ = !device_->runs_behind();
+  updated_ = device_->make_point();
+  updated_->mark();
+  find_captured();
   begins_.resize(longest);
   buffers_.reserve(widest);
   for (size_t i = 0; i < set_->programs.size(); ++i) run(i, {Segment::kSetup});
@@ -97,12 +102,26 @@ int32_t last_before(const Program& program, const std::vector<Instruction>& list
 
 }  // namespace
 
+namespace {
+
+// As users know it: the op, and the first value that it computes.
+std::string name_in_errors(const Program& program, const Instruction& instruction) {
+  const graph::Node& node = program.node_of(instruction);
+  std::string name(node.op->name);
+  for (const graph::ValueId output : node.outputs)
+    if (output != graph::kNone) return name + " of " + program.graph.value(output).name;
+  return name;
+}
+
+}  // namespace
+
 void Executor::make_list(const Program& program, const std::vector<Instruction>& instructions, List& list) {
   list.timings.resize(instructions.size());
   list.exchanges.resize(instructions.size());
   for (size_t i = 0; i < instructions.size(); ++i) {
     const Instruction& instruction = instructions[i];
     list.peers.push_back(peers_of(program, instruction));
+    if (device_->runs_behind()) list.names.push_back(name_in_errors(program, instruction));
     const bool has_kernel = instruction.run != nullptr;
     if (!has_kernel) list.exchanges[i] = make_exchange(program, instruction);
     list.after.push_back(last_before(program, instructions, i));
@@ -223,6 +242,7 @@ void Executor::run(size_t index, const Action& action, bool update_follows) {
                   launch,
                   is_last ? program.early.begin() : program.early.end(),
                   program.early.end()};
+  if (!keeps_capture_) has_capture_ = false;
   size_t at = 0;
   for (const Loop& loop : list.loops) {
     run_range(running, at, loop.begin);
@@ -231,6 +251,7 @@ void Executor::run(size_t index, const Action& action, bool update_follows) {
   }
   run_range(running, at, instructions.size());
   underway_.wait_for(kInstruction);
+  if (action.segment == Segment::kUpdate) updated_->mark();
 }
 
 bool Executor::goes_on(const Running& running, const Loop& loop) const {
@@ -256,7 +277,8 @@ void Executor::run_range(Running& running, size_t begin, size_t end) {
   const Program& program = set_->programs[index];
   // Mark i is the end of the instruction before i; mark n + 1 + i where i has waited before it began.
   const size_t after_waits = instructions.size() + 1;
-  stopwatch_->mark(begin);
+  const bool timed = timed_ || observer_ != nullptr;
+  if (timed) stopwatch_->mark(begin);
   for (size_t i = begin; i < end; ++i) {
     const Instruction& instruction = instructions[i];
     begins_[i] = i;
@@ -272,15 +294,17 @@ void Executor::run_range(Running& running, size_t begin, size_t end) {
         for (const int32_t other : program.waits_of(instruction))
           underway_.wait_through(static_cast<size_t>(other));
         begins_[i] = after_waits + i;
-        stopwatch_->mark(begins_[i]);
+        if (timed) stopwatch_->mark(begins_[i]);
       }
       running.launch.peers = list.peers[i];
+      if (!list.names.empty()) running.launch.instruction = list.names[i].c_str();
       list.calls.run(i, running.launch, addresses);
     }
-    stopwatch_->mark(i + 1);
+    if (timed) stopwatch_->mark(i + 1);
     if (observer_ != nullptr) [[unlikely]]
       observer_->instruction(index, action, i, stopwatch_->at(begins_[i]), stopwatch_->at(i + 1));
   }
+  if (!timed_) return;
   for (size_t i = begin; i < end; ++i) {
     ++list.timings[i].calls;
     list.timings[i].seconds += stopwatch_->at(i + 1) - stopwatch_->at(begins_[i]);
@@ -382,16 +406,65 @@ void Executor::upload_operand(size_t index, const Action& action, const Instruct
   device_->upload(*arena_, at, from, bytes);
 }
 
+namespace {
+
+// Whether only updates and the host change values of a role, so that they may be read beside micro-batches.
+bool changes_in_updates(graph::Role role) {
+  return role == graph::Role::kParameter || role == graph::Role::kState;
+}
+
+}  // namespace
+
+void Executor::find_captured() {
+  if (!device_->runs_behind()) return;
+  // Values of a role are next to each other.
+  for (const graph::Role role : {graph::Role::kMetric, graph::Role::kStep}) {
+    int64_t begin = set_->arena_bytes, end = 0;
+    for (const Persistent& value : set_->persistent) {
+      if (value.role != role) continue;
+      begin = std::min(begin, value.offset);
+      end = std::max(end, value.offset + value.bytes);
+    }
+    if (begin < end) captures_.push_back({begin, end, device_->make_capture(*arena_, begin, end - begin)});
+  }
+}
+
+void Executor::capture() {
+  for (const Captured& one : captures_) one.copy->take();
+  has_capture_ = !captures_.empty();
+}
+
+void Executor::read(graph::Role role, int64_t offset, void* to, int64_t bytes) const {
+  if (has_capture_) {
+    for (const Captured& one : captures_) {
+      if (offset < one.begin || offset + bytes > one.end) continue;
+      std::memcpy(to, one.copy->content() + (offset - one.begin), static_cast<size_t>(bytes));
+      return;
+    }
+  }
+  if (changes_in_updates(role)) {
+    device_->download_after(*updated_, *arena_, offset, to, bytes);
+  } else {
+    device_->download(*arena_, offset, to, bytes);
+  }
+}
+
+void Executor::write(graph::Role role, int64_t offset, const void* from, int64_t bytes) const {
+  if (!keeps_capture_) has_capture_ = false;
+  device_->upload(*arena_, offset, from, bytes);
+  if (changes_in_updates(role)) updated_->mark();
+}
+
 void Executor::upload(const Persistent& value, const void* from, int64_t bytes, int64_t offset) const {
   STRATA_CHECK(offset + bytes <= value.bytes, "bytes {} to {} of {}, which has {}", offset, offset + bytes,
                value.name, value.bytes);
-  device_->upload(*arena_, value.offset + offset, from, bytes);
+  write(value.role, value.offset + offset, from, bytes);
 }
 
 void Executor::download(const Persistent& value, void* to, int64_t bytes, int64_t offset) const {
   STRATA_CHECK(offset + bytes <= value.bytes, "bytes {} to {} of {}, which has {}", offset, offset + bytes,
                value.name, value.bytes);
-  device_->download(*arena_, value.offset + offset, to, bytes);
+  read(value.role, value.offset + offset, to, bytes);
 }
 
 namespace {
@@ -409,11 +482,12 @@ int64_t offset_of_persistent(const Program& program, graph::ValueId value, int64
 }  // namespace
 
 void Executor::upload(size_t index, graph::ValueId value, const void* from, int64_t bytes) const {
-  device_->upload(*arena_, offset_of_persistent(program(index), value, bytes), from, bytes);
+  write(program(index).graph.value(value).role, offset_of_persistent(program(index), value, bytes), from,
+        bytes);
 }
 
 void Executor::download(size_t index, graph::ValueId value, void* to, int64_t bytes) const {
-  device_->download(*arena_, offset_of_persistent(program(index), value, bytes), to, bytes);
+  read(program(index).graph.value(value).role, offset_of_persistent(program(index), value, bytes), to, bytes);
 }
 
 void Executor::upload(const std::string& name, const void* from, int64_t bytes, int64_t offset) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -99,10 +100,20 @@ class Executor {
   const Ranks& ranks() const { return ranks_; }
   int64_t arena_bytes() const { return arena_->bytes(); }
 
-  // Seconds by segment and instruction since the last reset; always on (two clock reads a call).
+  // Seconds by segment and instruction since the last reset. Off at first where kernels run behind, which timing makes
+  // the host wait for after each action; elsewhere it costs two clock reads a call.
   const std::vector<Timing>& timings(size_t program, const SegmentAt& segment,
                                      bool accumulates = false) const;
   void reset_timings();
+  void time_calls(bool timed) { timed_ = timed; }
+
+  // Metrics and per-step parameters are copied to the host after the work started so far. The host's reads of them take
+  // the copy, and so do not wait for what is started later, until the next run or write, unless `keep_capture` is on.
+  // No effect where kernels do not run behind.
+  void capture();
+  // While the micro-batches of the next step start before the host has read this step's metrics.
+  void keep_capture(bool keeps) { keeps_capture_ = keeps; }
+  void drop_capture() { has_capture_ = keeps_capture_ = false; }
 
   // Called around each instruction when set: for traces.
   struct Observer {
@@ -140,6 +151,8 @@ class Executor {
   struct List {
     device::CallList calls;
     std::vector<device::Peers> peers;
+    std::vector<std::string>
+        names;  // of the instructions, for errors that arrive later; empty where none can
     std::vector<std::optional<Exchange>> exchanges;
     // For instructions on the communication queue: the last earlier one on that queue that must be done; -1:
     // none.
@@ -167,6 +180,11 @@ class Executor {
                     int64_t bytes) const;
   List& list_of(size_t program, const Action& action);
 
+  // Bytes of the arena, of a value whose content only updates and the host change or of any other.
+  void read(graph::Role role, int64_t offset, void* to, int64_t bytes) const;
+  void write(graph::Role role, int64_t offset, const void* from, int64_t bytes) const;
+  void find_captured();
+
   void run_range(Running& running, size_t begin, size_t end);
   void run_loop(Running& running, const Loop& loop);
   bool goes_on(const Running& running, const Loop& loop) const;
@@ -184,6 +202,17 @@ class Executor {
   std::vector<Program::ByList<List>> lists_;  // by program
   std::vector<RowCopies> row_copies_;         // by program
   std::unique_ptr<device::Stopwatch> stopwatch_;
+  bool timed_ = false;
+  std::unique_ptr<device::Point>
+      updated_;  // after the newest update, or write by the host, of weights and states
+  // What a capture holds: bytes [begin, end) of the arena, metrics and per-step parameters.
+  struct Captured {
+    int64_t begin, end;
+    std::unique_ptr<device::Capture> copy;
+  };
+  std::vector<Captured> captures_;
+  mutable std::atomic<bool> has_capture_ = false;
+  bool keeps_capture_ = false;
   std::vector<size_t> begins_;  // of the list that runs: the mark at which each instruction begins
   Observer* observer_ = nullptr;
   std::vector<comm::Buffers> buffers_;  // of the collective that starts

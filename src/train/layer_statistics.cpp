@@ -199,34 +199,36 @@ void StatisticsWatch::find_values() {
 }
 
 void StatisticsWatch::begin(int64_t step, int64_t every) {
-  has_layers_ = all_ || (every > 0 && step % every == 0);
-  mask_ = 0;
-  if (has_layers_) mask_ |= bit_of(StatisticsGroup::kWeights) | bit_of(StatisticsGroup::kActivations);
+  Groups& groups = turned_on_;
+  groups.has_layers = all_ || (every > 0 && step % every == 0);
+  groups.mask = 0;
+  if (groups.has_layers)
+    groups.mask |= bit_of(StatisticsGroup::kWeights) | bit_of(StatisticsGroup::kActivations);
   if (all_ || step % kNoiseEvery == 0) {
     const bool has_noise = std::any_of(values_.begin(), values_.end(), [](const Statistic& one) {
       return one.group == StatisticsGroup::kNoise;
     });
     // The whole gradient is compared with that of a part.
-    if (has_noise) mask_ |= bit_of(StatisticsGroup::kNoise) | bit_of(StatisticsGroup::kWeights);
+    if (has_noise) groups.mask |= bit_of(StatisticsGroup::kNoise) | bit_of(StatisticsGroup::kWeights);
   }
-  program::write_statistics_mask(executor_, program_, mask_);
+  program::write_statistics_mask(executor_, program_, groups.mask);
 }
 
 std::optional<StepStatistics> StatisticsWatch::read(double tokens) const {
-  if (mask_ == 0) return std::nullopt;
+  if (measured_.mask == 0) return std::nullopt;
   const std::vector<Statistic>& own = executor_.program(program_).statistics;
   std::string text;
   for (size_t i = 0; i < own.size(); ++i) {
     StatisticsTable table;
-    if (is_on(mask_, own[i]) && tables_[i].is_reported()) table = tables_[i].read<StatisticsTable>();
-    if (is_on(mask_, own[i])) text.append(reinterpret_cast<const char*>(&table), sizeof table);
+    if (is_on(measured_.mask, own[i]) && tables_[i].is_reported()) table = tables_[i].read<StatisticsTable>();
+    if (is_on(measured_.mask, own[i])) text.append(reinterpret_cast<const char*>(&table), sizeof table);
   }
   std::vector<StatisticsTable> sums(values_.size());
   const std::vector<std::string> all = comm::gather_texts(executor_.ranks().all(), text);
   for (size_t rank = 0; rank < all.size(); ++rank) {
     size_t at = 0;
     for (const size_t place : places_[rank]) {
-      if (!is_on(mask_, values_[place])) continue;
+      if (!is_on(measured_.mask, values_[place])) continue;
       StatisticsTable table;
       STRATA_CHECK(at + sizeof table <= all[rank].size(), "rank {} has sent too few statistics", rank);
       std::memcpy(&table, all[rank].data() + at, sizeof table);
@@ -236,9 +238,9 @@ std::optional<StepStatistics> StatisticsWatch::read(double tokens) const {
   }
   StepStatistics statistics;
   statistics.tokens = tokens;
-  statistics.has_layers = has_layers_;
+  statistics.has_layers = measured_.has_layers;
   for (size_t i = 0; i < values_.size(); ++i) {
-    if (is_on(mask_, values_[i])) statistics.values.push_back({values_[i], sums[i]});
+    if (is_on(measured_.mask, values_[i])) statistics.values.push_back({values_[i], sums[i]});
   }
   add_figures(statistics, static_cast<double>(executor_.program(program_).request.micro_batches));
   return statistics;

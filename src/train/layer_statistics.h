@@ -45,6 +45,8 @@ class StatisticsWatch {
   // Before the first micro-batch of a step: turns on the groups that are due. `every`: steps between lines
   // of layers.jsonl; 0: none.
   void begin(int64_t step, int64_t every);
+  // Before the step's update: read() is of this step, also once the next one has begun.
+  void end() { measured_ = turned_on_; }
   // Measures everything in the steps that follow.
   void measure_all() { all_ = true; }
   // After the step; nullopt if it measured nothing. `tokens`: with a target, over all ranks.
@@ -68,8 +70,11 @@ class StatisticsWatch {
   const program::Executor& executor_;
   size_t program_;
   bool all_ = false;
-  int64_t mask_ = 0;  // of the step that runs
-  bool has_layers_ = false;
+  struct Groups {
+    int64_t mask = 0;
+    bool has_layers = false;
+  };
+  Groups turned_on_, measured_;  // of the step that has begun last, and of the newest one that is over
   program::Metric weights_, gradients_, used_weights_;  // digests
   std::vector<program::Metric> tables_;                 // of this rank, as in Program::statistics
   std::vector<program::Statistic> values_;              // of all ranks

@@ -75,17 +75,58 @@ void StepRunner::take_program(const config::StepSize& size) {
   if (injector_ != nullptr) injector_->use_program(next);
 }
 
+bool StepRunner::has_begun(const RunPosition& position) const {
+  if (!begun_) return false;
+  const StepRecord& record = begun_->record;
+  return record.step == position.step() + 1 && record.first_sample == position.first_sample() &&
+         record.size == position.size() && begun_->samples == position.samples().get();
+}
+
+void StepRunner::drop_started() {
+  begun_.reset();
+  executor_.drop_capture();
+}
+
 StepRecord StepRunner::run(const RunPosition& position, const StepSettings& settings,
-                           const std::function<void()>& before_update) {
-  const double begin = monotonic_seconds();
+                           const std::function<void()>& before_update, const RunPosition* next) {
+  if (!has_begun(position)) {
+    drop_started();
+    begun_ = begin(position);
+  }
+  executor_.keep_capture(false);
+  Begun step = std::move(*begun_);
+  begun_.reset();
+  terms_ = step.terms;
+  StepRecord& record = step.record;
+  record.lr = optim::learning_rate(schedule_, record.step) * settings.lr_factor;
+  update(step, settings, before_update);
+  executor_.capture();
+  if (next != nullptr && executor_.device().runs_behind() && next->size() == record.size &&
+      (check_ == nullptr || !check_->is_due(record.step + 1))) {
+    executor_.keep_capture(true);
+    begun_ = begin(*next);
+  }
+  record.grad_norm = grad_norm_.read<float>();
+  record.param_norm = param_norm_.read<float>();
+  record.decision = program::decision_of(executor_);
+  const double end = monotonic_seconds();
+  // Of a step that had begun earlier, what follows the step before it.
+  record.step_seconds = end - std::max(step.at, last_end_);
+  last_end_ = end;
+  return std::move(record);
+}
+
+StepRunner::Begun StepRunner::begin(const RunPosition& position) {
+  Begun step;
+  step.at = monotonic_seconds();
   if (position.samples() != samples_) read_from(position.samples());
-  StepRecord record;
+  step.samples = samples_.get();
+  StepRecord& record = step.record;
   record.step = position.step() + 1;
   record.first_sample = position.first_sample();
   record.step_tokens = position.next_tokens();
   record.size = position.size();
   record.tokens = position.tokens() + record.step_tokens;
-  record.lr = optim::learning_rate(schedule_, record.step) * settings.lr_factor;
 
   take_program(record.size);
   const config::BatchPart part = part_of(record.size.sequences);
@@ -95,44 +136,48 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
                      .stride = record.size.sequences,
                      .pieces = inputs_.config.training.sequence_length / record.size.length});
   const data::HostBatch& batch = injector_ != nullptr ? injector_->tokens(record.step, loaded) : loaded;
+  step.batch = &batch;
   record.data_wait_seconds = loader_->wait_seconds();
-  program::write_hyper(executor_, {.max_grad_norm = inputs_.config.training.clip_grad_norm,
-                                   .lr = static_cast<float>(record.lr),
-                                   .embedding_scale = static_cast<float>(settings.embedding_scale),
-                                   .rules = settings.rules});
   if (const int64_t further = inputs_.model.predict_layers; further > 0) {
-    terms_ =
+    step.terms =
         terms_of_all(count_terms(batch[Column::kTargets], samples_->shape().tokens / batch.pieces, further),
                      inputs_.ranks);
-    program::write_terms(executor_, terms_);
+    program::write_terms(executor_, step.terms);
   }
   statistics_->begin(record.step, config::steps_between(inputs_.config.log.layers));
   if (check_ != nullptr && check_->is_due(record.step)) check_->begin(position, program_);
-  // From here to the end of the update the program decides, not the host.
-  run_schedule(record.step, batch, before_update);
-  record.grad_norm = grad_norm_.read<float>();
-  record.param_norm = param_norm_.read<float>();
-  record.decision = program::decision_of(executor_);
-  record.step_seconds = monotonic_seconds() - begin;
-  return record;
+  run_micro_batches(step);
+  return step;
 }
 
-void StepRunner::run_schedule(int64_t step, const data::HostBatch& batch,
-                              const std::function<void()>& before_update) {
-  using program::Segment;
+void StepRunner::run_micro_batches(const Begun& step) {
   const program::Script& script = executor_.program(program_).script;
-  bool checks = check_ != nullptr && check_->is_due(step);
+  const bool checks = check_ != nullptr && check_->is_due(step.record.step);
+  const auto run_all = [&] {
+    for (size_t i = 0; i < script.size() && is_of_micro_batch(script[i].segment); ++i)
+      run_action(step.record.step, i, *step.batch, checks);
+  };
   if (checks) check_->compute_next();
+  run_all();
+  if (checks && check_->must_repeat()) {
+    run_all();
+    check_->must_repeat();
+  }
+}
+
+void StepRunner::update(const Begun& step, const StepSettings& settings,
+                        const std::function<void()>& before_update) {
+  statistics_->end();
+  // The program decides how the update is made, not the host.
+  program::write_hyper(executor_, {.max_grad_norm = inputs_.config.training.clip_grad_norm,
+                                   .lr = static_cast<float>(step.record.lr),
+                                   .embedding_scale = static_cast<float>(settings.embedding_scale),
+                                   .rules = settings.rules});
+  const program::Script& script = executor_.program(program_).script;
   for (size_t i = 0; i < script.size(); ++i) {
-    if (checks && !is_of_micro_batch(script[i].segment)) {
-      if (check_->must_repeat()) {
-        for (size_t again = 0; again < i; ++again) run_action(step, again, batch, true);
-        check_->must_repeat();
-      }
-      checks = false;
-    }
-    if (script[i].segment == Segment::kUpdate) before_update();
-    run_action(step, i, batch, checks);
+    if (is_of_micro_batch(script[i].segment)) continue;
+    if (script[i].segment == program::Segment::kUpdate) before_update();
+    run_action(step.record.step, i, *step.batch, false);
   }
   if (injector_ != nullptr) injector_->after_update();
 }

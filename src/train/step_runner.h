@@ -51,9 +51,13 @@ class StepRunner {
   void check(RecomputeCheck* check) { check_ = check; }
 
   // Runs the step after `position`, which may have moved anywhere. Calls `before_update` before weights and
-  // optimizer states change. The record has no losses yet.
+  // optimizer states change. The record has no losses yet. `next`: the position after this step, whose micro-batches
+  // may start before this step's numbers are read; nullptr: nothing may start.
   StepRecord run(const RunPosition& position, const StepSettings& settings,
-                 const std::function<void()>& before_update);
+                 const std::function<void()>& before_update, const RunPosition* next = nullptr);
+  // Before anything else runs programs or writes values between two steps: the micro-batches that have started will run
+  // again.
+  void drop_started();
   // This rank's report on the step just run. The caller sets the flags and requests.
   RankReport report(const StepRecord& record);
   // Adds the reports of all ranks to the record.
@@ -63,10 +67,22 @@ class StepRunner {
   void set_noise(const NoiseState& state) { noise_ = NoiseScale(state); }
 
  private:
+  // A step whose micro-batches have started.
+  struct Begun {
+    StepRecord record;
+    const data::SampleSource* samples = nullptr;
+    std::vector<int64_t> terms;  // of each loss, over all ranks
+    double at = 0;               // monotonic seconds
+    const data::HostBatch* batch = nullptr;
+  };
+  bool has_begun(const RunPosition& position) const;
+  Begun begin(const RunPosition& position);
+  void update(const Begun& step, const StepSettings& settings, const std::function<void()>& before_update);
+
   void read_from(std::shared_ptr<const data::SampleSource> samples);
   config::BatchPart part_of(int64_t batch) const;  // this rank's rows of a batch
   void take_program(const config::StepSize& size);
-  void run_schedule(int64_t step, const data::HostBatch& batch, const std::function<void()>& before_update);
+  void run_micro_batches(const Begun& step);
   void run_action(int64_t step, size_t at, const data::HostBatch& batch, bool checks);
   // Number of layers that predict further tokens and had targets in this step.
   int64_t layers_with_terms() const;
@@ -88,7 +104,9 @@ class StepRunner {
   NoiseScale noise_;
   std::shared_ptr<const data::SampleSource> samples_;
   std::unique_ptr<data::Loader> loader_;
-  std::vector<int64_t> terms_;  // terms of each loss of the step, over all ranks
+  std::optional<Begun> begun_;
+  double last_end_ = 0;         // when the numbers of the newest step were read
+  std::vector<int64_t> terms_;  // terms of each loss of the newest step, over all ranks
   double seconds_waited_ = 0;   // for other ranks, since the start
 };
 

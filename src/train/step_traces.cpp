@@ -11,10 +11,14 @@ StepTraces::StepTraces(const RunInputs& inputs, FileSystem& files, const Path& f
                        program::Executor& executor)
     : inputs_(inputs), files_(files), folder_(folder / "traces"), executor_(executor) {}
 
-void StepTraces::begin(int64_t step) {
+bool StepTraces::is_due(int64_t step) const {
   const auto& ranges = inputs_.config.profile.steps;
-  traces_ = std::any_of(ranges.begin(), ranges.end(),
-                        [&](const config::Range& r) { return r.first <= step && step <= r.last; });
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [&](const config::Range& r) { return r.first <= step && step <= r.last; });
+}
+
+void StepTraces::begin(int64_t step) {
+  traces_ = is_due(step);
   executor_.observe(traces_ ? this : nullptr);
 }
 

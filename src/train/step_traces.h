@@ -17,6 +17,8 @@ class StepTraces final : public program::Executor::Observer {
   // `executor` must outlive it.
   StepTraces(const RunInputs& inputs, FileSystem& files, const Path& folder, program::Executor& executor);
 
+  // Whether the step is traced: it must not have begun before begin().
+  bool is_due(int64_t step) const;
   void begin(int64_t step);
   void end(int64_t step);
 

@@ -138,9 +138,11 @@ void first_rank_first(comm::World& world, const Work& work) {
 }
 
 // Counts copies of the state from an earlier process as free memory: new ones replace them.
-config::MachineShare share_without_copies(const config::RankPlace& place, const Path& run) {
-  config::MachineShare share = config::share_of_machine(place);
-  share.memory += memory_folder_bytes(run) / 10 * 9 / std::max(1, place.local_ranks);
+config::MachineShare share_without_copies(const config::RunConfig& config, const config::RankPlace& place,
+                                          const Path& run) {
+  config::MachineShare share = config::share_of_rank(config, place);
+  if (config::kind_of(config) == device::Kind::kCpu)
+    share.memory += memory_folder_bytes(run) / 10 * 9 / std::max(1, place.local_ranks);
   return share;
 }
 
@@ -149,7 +151,7 @@ config::MachineShare least_share(comm::Communicator& all, const config::MachineS
   const auto least = [&](int64_t value) {
     return static_cast<int64_t>(comm::min_over(all, static_cast<double>(value)));
   };
-  return {.processors = least(mine.processors), .memory = least(mine.memory)};
+  return {.processors = least(mine.processors), .memory = least(mine.memory), .of = mine.of};
 }
 
 // This rank's coordinate on the pipeline axis.
@@ -208,7 +210,7 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
       binding_config(options.resume, asked, options.accept_changes, store);
   config::PlanOptions planned{.files = files,
                               .place = place,
-                              .share = least_share(*all, share_without_copies(place, store.folder())),
+                              .share = least_share(*all, share_without_copies(asked, place, store.folder())),
                               .stored = stored,
                               .check = [&stop] {
                                 if (stop()) throw Interrupted();

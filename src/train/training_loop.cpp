@@ -199,7 +199,17 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
       saves.before_update();  // weights may change here
       injector->before_step(step);
     }
-    record_ = steps.run(position_, step_settings(journal_, recovery_, step), [&] { saves.before_update(); });
+    // Where the device runs behind, the next step's micro-batches start before this step's numbers are read, unless
+    // something else has to happen between the two.
+    std::optional<RunPosition> next;
+    if (executor_->device().runs_behind() && !injector && step < position_.total_steps() &&
+        !(evaluations.has_any() && evaluations.is_due(position_)) && !traces.is_due(step + 1)) {
+      next.emplace(position_);
+      next->advance();
+    }
+    record_ = steps.run(
+        position_, step_settings(journal_, recovery_, step), [&] { saves.before_update(); },
+        next ? &*next : nullptr);
     record_.checkpoint_seconds = saves.take_waited();
     record_.copy_seconds = copies_->take_waited();
 
@@ -241,6 +251,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     reporter.total_steps(position_.total_steps());
     if (judged.rollback || !judged.stop.empty()) {
       reporter.step(record_);
+      steps.drop_started();
       if (intervene(judged, saves, reporter)) {
         steps.weights_changed();
         steps.set_noise(noise_);
@@ -252,6 +263,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     const bool is_last = position_.is_at_end();
 
     if (evaluations.has_any() && (all.front().wants_evaluation != 0 || is_last)) {
+      steps.drop_started();
       options_.board.enter(RankPhase::kEvaluation, step);
       record_.evaluations = evaluations_ = evaluations.measure(step, [&] { return stopping.ask_all(); });
       reporter.step(record_);

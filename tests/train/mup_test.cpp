@@ -155,7 +155,7 @@ class RouterLogits final : public Executor::Observer {
     if (std::find(inputs.begin(), inputs.end(), weight_) == inputs.end()) return;
     executor_.download_operand(1, action, made, inputs.size(), logits_.data(), std::ssize(logits_) * 4);
   }
-  const std::vector<float>& seen() const { return logits_; }
+  std::vector<float> seen() const { return logits_; }
 
  private:
   Executor& executor_;
@@ -194,7 +194,7 @@ Coordinates coordinates(const models::ModelConfig& model, uint64_t seed) {
   RouterLogits router(*executor, model);
   const auto logits_before = last_logits(*executor, tokens.data(), model.vocab_size);
   const auto values_before = values();
-  std::vector<float> routed_before = router.seen();
+  const std::vector<float> routed_before = router.seen();
   for (int64_t i = 0; i < 4; ++i) step(*executor, tokens.data(), 1e-2f);
   const auto logits_after = last_logits(*executor, tokens.data(), model.vocab_size);
   return {mean_size(logits_after, logits_before), mean_size(values(), values_before),

@@ -2,15 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <cstring>
-#include <unordered_map>
+#include <mutex>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "device/cuda/driver.h"
-#include "device/gpu/bindings.h"
-#include "device/gpu/queue.h"
+#include "device/cuda/staging.h"
+#include "kernels/gpu/args.h"
 
 namespace strata::device {
 namespace {
@@ -29,12 +28,14 @@ class CudaMemory final : public Memory {
     if (result == cuda::kSuccess) return;
     size_t free = 0, total = 0;
     card_.driver->memory_info(&free, &total);
-    throw WorldError("[memory.budget] {} needs {} on {}, of whose {} other programs leave {}", "the run",
-                     human_bytes(static_cast<double>(bytes)), card_.name,
-                     human_bytes(static_cast<double>(total)), human_bytes(static_cast<double>(free)));
+    throw WorldError(
+        "[memory.budget] the run needs {} on {}, found {} free of {}: other programs or runs hold the rest; end them, or "
+        "set memory.budget to what is free",
+        human_bytes(static_cast<double>(bytes)), card_.name, human_bytes(static_cast<double>(free)),
+        human_bytes(static_cast<double>(total)));
   }
   ~CudaMemory() override {
-    card_.use();
+    card_.driver->set_context(card_.context);
     card_.driver->free(address_);
   }
   int64_t bytes() const override { return bytes_; }
@@ -48,111 +49,19 @@ class CudaMemory final : public Memory {
   cuda::Pointer address_ = 0;
 };
 
-cuda::Pointer pointer_of(const void* address) {
-  return reinterpret_cast<cuda::Pointer>(address);
-}
-
-class CudaQueue final : public GpuQueue {
- public:
-  explicit CudaQueue(const Card& card) : card_(card), driver_(*card.driver) {
-    card_.use();
-    driver_.check(driver_.create_stream(&stream_, cuda::kNonBlockingStream), "cuStreamCreate");
-  }
-  ~CudaQueue() override {
-    card_.use();
-    driver_.synchronize_stream(stream_);
-    for (const auto& [name, module] : modules_) driver_.unload_module(module);
-    driver_.destroy_stream(stream_);
-  }
-  CudaQueue(const CudaQueue&) = delete;
-  CudaQueue& operator=(const CudaQueue&) = delete;
-
-  void start(const gpu::KernelLaunch& kernel, const void* args, size_t) override {
-    const cuda::Function function = function_of(kernel);
-    std::array<void*, 1> values = {const_cast<void*>(args)};
-    driver_.check(driver_.launch(function, kernel.grid_x, kernel.grid_y, kernel.grid_z, kernel.threads, 1, 1,
-                                 kernel.shared_bytes, stream_, values.data(), nullptr),
-                  kernel.kernel.c_str());
-  }
-  void copy(void* to, const void* from, int64_t bytes) override {
-    driver_.check(driver_.copy_async(pointer_of(to), pointer_of(from), static_cast<size_t>(bytes), stream_),
-                  "cuMemcpyDtoDAsync");
-  }
-  void clear(void* at, int64_t bytes) override {
-    if (bytes > 0)
-      driver_.check(driver_.fill_async(pointer_of(at), 0, static_cast<size_t>(bytes), stream_),
-                    "cuMemsetD8Async");
-  }
-  // The host's memory is free again when these return.
-  void upload(void* to, const void* from, int64_t bytes) override {
-    driver_.check(driver_.copy_to_device_async(pointer_of(to), from, static_cast<size_t>(bytes), stream_),
-                  "cuMemcpyHtoDAsync");
-    wait();
-  }
-  void download(void* to, const void* from, int64_t bytes) {
-    driver_.check(driver_.copy_to_host_async(to, pointer_of(from), static_cast<size_t>(bytes), stream_),
-                  "cuMemcpyDtoHAsync");
-    wait();
-  }
-  void wait() { driver_.check(driver_.synchronize_stream(stream_), "cuStreamSynchronize"); }
-  cuda::Stream stream() const { return stream_; }
-
- private:
-  cuda::Function function_of(const gpu::KernelLaunch& kernel) {
-    const auto [at, fresh] = functions_.try_emplace(kernel.kernel);
-    Loaded& loaded = at->second;
-    if (fresh)
-      driver_.check(driver_.function(&loaded.function, module_of(kernel.module), kernel.kernel.c_str()),
-                    kernel.kernel.c_str());
-    if (kernel.shared_bytes > loaded.shared_bytes) {
-      driver_.check(driver_.set_function_attribute(loaded.function, cuda::kMaxDynamicSharedBytes,
-                                                   static_cast<int>(kernel.shared_bytes)),
-                    kernel.kernel.c_str());
-      loaded.shared_bytes = kernel.shared_bytes;
-    }
-    return loaded.function;
-  }
-
-  cuda::Module module_of(const std::string& name) {
-    const auto [at, fresh] = modules_.try_emplace(name);
-    if (!fresh) return at->second;
-    const std::string_view text = ptx_of(name);
-    if (text.empty()) throw InternalError("no GPU code of {}", name);
-    std::array<char, 8192> log{};
-    std::array<cuda::JitOption, 2> options = {cuda::kErrorLog, cuda::kErrorLogBytes};
-    std::array<void*, 2> values = {log.data(), reinterpret_cast<void*>(log.size())};
-    const cuda::Result result =
-        driver_.load_module(&at->second, text.data(), 2, options.data(), values.data());
-    if (result != cuda::kSuccess && log[0] != 0)
-      throw WorldError("[cuda] {} does not accept the kernels of {}: {}", card_.name, name, log.data());
-    driver_.check(result, "cuModuleLoadDataEx");
-    return at->second;
-  }
-
-  struct Loaded {
-    cuda::Function function = nullptr;
-    uint32_t shared_bytes = 48 * 1024;  // what every kernel may have
-  };
-  const Card& card_;
-  const Driver& driver_;
-  cuda::Stream stream_ = nullptr;
-  std::unordered_map<std::string, cuda::Module> modules_;
-  std::unordered_map<std::string, Loaded> functions_;
-};
-
 // Events, whose times are relative to one whose time by the host's clock is known.
 class CudaStopwatch final : public Stopwatch {
  public:
-  CudaStopwatch(const Card& card, cuda::Stream stream, size_t marks)
-      : card_(card), driver_(*card.driver), stream_(stream), events_(marks) {
+  CudaStopwatch(const Card& card, const CudaQueue& queue, size_t marks)
+      : card_(card), driver_(*card.driver), queue_(queue), events_(marks) {
     card_.use();
     driver_.check(driver_.create_event(&start_, cuda::kEventWithTiming), "cuEventCreate");
-    driver_.check(driver_.record_event(start_, stream_), "cuEventRecord");
+    driver_.check(driver_.record_event(start_, queue_.stream()), "cuEventRecord");
     driver_.check(driver_.synchronize_event(start_), "cuEventSynchronize");
     started_ = monotonic_seconds();
   }
   ~CudaStopwatch() override {
-    card_.use();
+    driver_.set_context(card_.context);
     driver_.destroy_event(start_);
     for (const cuda::Event event : events_)
       if (event != nullptr) driver_.destroy_event(event);
@@ -164,11 +73,11 @@ class CudaStopwatch final : public Stopwatch {
     cuda::Event& event = events_[index];
     if (event == nullptr)
       driver_.check(driver_.create_event(&event, cuda::kEventWithTiming), "cuEventCreate");
-    driver_.check(driver_.record_event(event, stream_), "cuEventRecord");
+    driver_.check(driver_.record_event(event, queue_.stream()), "cuEventRecord");
   }
   double at(size_t index) override {
     float milliseconds = 0;
-    driver_.check(driver_.synchronize_event(events_[index]), "cuEventSynchronize");
+    queue_.check(driver_.synchronize_event(events_[index]), "cuEventSynchronize");
     driver_.check(driver_.elapsed(&milliseconds, start_, events_[index]), "cuEventElapsedTime");
     return started_ + 1e-3 * static_cast<double>(milliseconds);
   }
@@ -176,10 +85,49 @@ class CudaStopwatch final : public Stopwatch {
  private:
   const Card& card_;
   const Driver& driver_;
-  cuda::Stream stream_;
+  const CudaQueue& queue_;
   cuda::Event start_ = nullptr;
   double started_ = 0;
   std::vector<cuda::Event> events_;
+};
+
+class CudaPoint final : public Point {
+ public:
+  CudaPoint(const Card& card, const CudaQueue& queue) : card_(card), queue_(queue), event_(card) {}
+  void mark() override {
+    queue_.check(card_.driver->record_event(event_.get(), queue_.stream()), "cuEventRecord");
+  }
+  cuda::Event event() const { return event_.get(); }
+
+ private:
+  const Card& card_;
+  const CudaQueue& queue_;
+  cuda::OwnEvent event_;
+};
+
+class CudaCapture final : public Capture {
+ public:
+  CudaCapture(const Card& card, const CudaQueue& queue, const std::byte* from, int64_t bytes)
+      : card_(card), queue_(queue), from_(from), bytes_(bytes), copy_(card, bytes), taken_(card) {}
+  void take() override {
+    queue_.check(card_.driver->copy_to_host_async(copy_.data(), reinterpret_cast<cuda::Pointer>(from_),
+                                                  static_cast<size_t>(bytes_), queue_.stream()),
+                 "cuMemcpyDtoHAsync");
+    queue_.check(card_.driver->record_event(taken_.get(), queue_.stream()), "cuEventRecord");
+  }
+  const std::byte* content() const override {
+    card_.use();
+    queue_.check(card_.driver->synchronize_event(taken_.get()), "cuEventSynchronize");
+    return copy_.data();
+  }
+
+ private:
+  const Card& card_;
+  const CudaQueue& queue_;
+  const std::byte* from_;
+  int64_t bytes_;
+  cuda::PinnedMemory copy_;
+  cuda::OwnEvent taken_;
 };
 
 hardware::DeviceSpec spec_of(const Card& card) {
@@ -197,30 +145,52 @@ hardware::DeviceSpec spec_of(const Card& card) {
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(const Card& card)
-      : Device({spec_of(card), gpu_bindings()}), card_(card), queue_(card_) {}
+  CudaDevice(const Card& card, std::span<const Binding> bindings)
+      : Device({spec_of(card), bindings}),
+        card_(card),
+        queue_(card_),
+        uploads_(card_, queue_),
+        readers_(card_, queue_) {}
 
   std::unique_ptr<Memory> allocate(int64_t bytes) override {
     auto memory = std::make_unique<CudaMemory>(card_, bytes);
     queue_.clear(memory->address(), bytes);
-    queue_.wait();
     return memory;
   }
   void upload(Memory& to, int64_t offset, const void* from, int64_t bytes) override {
     check_range(to, offset, bytes);
-    if (bytes > 0) queue_.upload(to.address() + offset, from, bytes);
+    uploads_.upload(to.address() + offset, from, bytes);
   }
   void download(const Memory& from, int64_t offset, void* to, int64_t bytes) const override {
     check_range(from, offset, bytes);
-    if (bytes > 0) queue_.download(to, from.address() + offset, bytes);
+    if (bytes > 0) readers_.download(to, from.address() + offset, bytes, nullptr);
+  }
+  void download_after(const Point& point, const Memory& from, int64_t offset, void* to,
+                      int64_t bytes) const override {
+    check_range(from, offset, bytes);
+    if (bytes > 0)
+      readers_.download(to, from.address() + offset, bytes, dynamic_cast<const CudaPoint&>(point).event());
+  }
+  std::unique_ptr<Point> make_point() const override { return std::make_unique<CudaPoint>(card_, queue_); }
+  std::unique_ptr<Capture> make_capture(const Memory& from, int64_t offset, int64_t bytes) const override {
+    check_range(from, offset, bytes);
+    return std::make_unique<CudaCapture>(card_, queue_, from.address() + offset, bytes);
   }
   Launch begin_launches() override {
     card_.use();
     return {.threads = 1, .queue = static_cast<GpuQueue*>(&queue_)};
   }
-  std::unique_ptr<Stopwatch> stopwatch(size_t marks) const override {
-    return std::make_unique<CudaStopwatch>(card_, queue_.stream(), marks);
+  bool runs_behind() const override { return true; }
+  int64_t free_memory() const override {
+    card_.use();
+    size_t free = 0, total = 0;
+    card_.driver->check(card_.driver->memory_info(&free, &total), "cuMemGetInfo");
+    return static_cast<int64_t>(free);
   }
+  std::unique_ptr<Stopwatch> stopwatch(size_t marks) const override {
+    return std::make_unique<CudaStopwatch>(card_, queue_, marks);
+  }
+  PeakProduct peak_product(DType dtype) const override;
 
  private:
   static void check_range(const Memory& memory, int64_t offset, int64_t bytes) {
@@ -230,16 +200,66 @@ class CudaDevice final : public Device {
 
   Card card_;
   mutable CudaQueue queue_;
+  UploadRing uploads_;
+  mutable Readers readers_;
 };
+
+// y = x · wᵀ of three square matrices, as large as the whole GPU needs for full speed and its memory allows.
+PeakProduct CudaDevice::peak_product(DType dtype) const {
+  constexpr int64_t kLargest = 8192, kShare = 64;  // of the free memory
+  int64_t n = kLargest;
+  while (n > 128 && 3 * n * n * size_of(dtype) > free_memory() / kShare) n /= 2;
+  struct Matrices {
+    std::unique_ptr<Memory> all;
+    std::unique_ptr<Memory> parts;
+    gpu::GemmPlan plan;
+  };
+  const gpu::GemmShape shape{.layout = gpu::GemmLayout::kNT,
+                             .dtype = dtype,
+                             .out_dtype = dtype,
+                             .m = n,
+                             .n = n,
+                             .k = n,
+                             .a_stride = n,
+                             .b_stride = n,
+                             .c_stride = n};
+  auto made = std::make_shared<Matrices>();
+  made->plan = gpu::plan_gemm(shape, {.multiprocessors = std::max(1, spec().multiprocessors)});
+  STRATA_CHECK(made->plan.splits == 1, "a square product of {} columns in parts", n);
+  const int64_t bytes = n * n * size_of(dtype);
+  made->all = std::make_unique<CudaMemory>(card_, 3 * bytes);
+  queue_.clear(made->all->address(), 3 * bytes);
+  const auto run = [this, made, n, bytes] {
+    card_.use();
+    const gpu::GemmArgs args{.a = made->all->address(),
+                             .b = made->all->address() + bytes,
+                             .c = made->all->address() + 2 * bytes,
+                             .bias = nullptr,
+                             .a_stride = n,
+                             .b_stride = n,
+                             .c_stride = n,
+                             .m = static_cast<int32_t>(n),
+                             .n = static_cast<int32_t>(n),
+                             .k = static_cast<int32_t>(n),
+                             .accumulate = 0,
+                             .splits = 1,
+                             .split_depth = made->plan.split_depth};
+    queue_.start(made->plan.product, &args, sizeof args, "the measurement of the matmul peak");
+    queue_.wait();
+  };
+  return {2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n), run};
+}
 
 }  // namespace
 
-std::shared_ptr<Device> open_cuda_device(int ordinal) {
-  const Card card = cuda::open_card(ordinal);
-  if (card.capability < kOldest)
+}  // namespace strata::device
+
+extern "C" __attribute__((visibility("default"))) strata::device::Device* strata_open_cuda_device(
+    int ordinal, const strata::device::Binding* bindings, size_t count) {
+  using namespace strata;
+  const cuda::Card card = cuda::open_card(ordinal);
+  if (card.capability < device::kOldest)
     throw WorldError("[device.kind] {} has compute capability {}.{}, expected at least 8.0 (Ampere)",
                      card.name, card.capability / 10, card.capability % 10);
-  return std::make_shared<CudaDevice>(card);
+  return new device::CudaDevice(card, {bindings, count});
 }
-
-}  // namespace strata::device

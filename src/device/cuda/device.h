@@ -1,7 +1,9 @@
-// An NVIDIA GPU through its driver.
+// NVIDIA GPUs through their driver. This is the module strata_cuda.so, which the program loads only where
+// device.kind asks for it (device/open).
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -9,11 +11,10 @@
 
 namespace strata::device {
 
-// The text of a module's PTX (kernels/gpu), zero-terminated; empty: this build lacks it.
-std::string_view ptx_of(std::string_view module);
-
-// The device of this number. WorldError without a driver, without such a device, or for one that is too old. Memory,
-// queue and kernels are those of the returned device, which one thread uses at a time.
-std::shared_ptr<Device> open_cuda_device(int ordinal);
+inline constexpr const char* kCudaModule = "strata_cuda.so";
+inline constexpr const char* kOpenCudaDevice = "strata_open_cuda_device";
+// The device of this number, which the caller owns, with the program's table. WorldError without a driver, without such a
+// device, or for one that is too old. One thread at a time starts work on it; several may copy.
+using OpenCudaDevice = Device* (*)(int ordinal, const Binding* bindings, size_t count);
 
 }  // namespace strata::device

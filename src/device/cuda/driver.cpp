@@ -56,6 +56,7 @@ Driver open_driver() {
   find(driver.destroy_stream, "cuStreamDestroy_v2");
   find(driver.synchronize_stream, "cuStreamSynchronize");
   find(driver.wait_event, "cuStreamWaitEvent");
+  find(driver.write_value, "cuStreamWriteValue32_v2");
   find(driver.create_event, "cuEventCreate");
   find(driver.destroy_event, "cuEventDestroy_v2");
   find(driver.record_event, "cuEventRecord");

@@ -23,6 +23,9 @@ inline constexpr Result kNoBinary = 209;  // the module is for another architect
 enum JitOption : int { kInfoLog = 3, kInfoLogBytes = 4, kErrorLog = 5, kErrorLogBytes = 6 };
 enum FunctionAttribute : int { kMaxDynamicSharedBytes = 8 };
 inline constexpr unsigned kNonBlockingStream = 1;
+inline constexpr unsigned kPortableMemory = 1,
+                          kMappedMemory = 2;    // of the host, for all contexts and for the GPU
+inline constexpr unsigned kWithoutBarrier = 1;  // of write_value: earlier writes may follow it
 inline constexpr unsigned kEventWithTiming = 0, kEventWithoutTiming = 2;
 
 // The driver functions in use. Copies and fills take a stream: without one they may return before their bytes
@@ -62,6 +65,7 @@ struct Driver {
   Result (*destroy_stream)(Stream stream);
   Result (*synchronize_stream)(Stream stream);
   Result (*wait_event)(Stream stream, Event event, unsigned flags);
+  Result (*write_value)(Stream stream, Pointer address, uint32_t value, unsigned flags);
   Result (*create_event)(Event* event, unsigned flags);
   Result (*destroy_event)(Event event);
   Result (*record_event)(Event event, Stream stream);
@@ -71,6 +75,12 @@ struct Driver {
   // WorldError with the driver's message; `what` names the operation.
   void check(Result result, const char* what) const;
 };
+
+// Whether a result may be that of an earlier call, whose work failed on the GPU: codes 214, 220, 226 (ECC, NVLink) and those
+// from 700 on.
+constexpr bool is_asynchronous(Result result) {
+  return result == 214 || result == 220 || result == 226 || result >= 700;
+}
 
 // A GPU: the driver, with the context of the device of this number. WorldError without a driver or such a device. The
 // driver is opened once in a process.

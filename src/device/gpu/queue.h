@@ -12,8 +12,10 @@ namespace strata::device {
 class GpuQueue {
  public:
   virtual ~GpuQueue() = default;
-  // `args`: the kernel's only argument, copied before this returns. WorldError if the driver refuses.
-  virtual void start(const gpu::KernelLaunch& kernel, const void* args, size_t bytes) = 0;
+  // `args`: the kernel's only argument, copied before this returns. `instruction`: as in Launch. WorldError if the driver
+  // refuses.
+  virtual void start(const gpu::KernelLaunch& kernel, const void* args, size_t bytes,
+                     const char* instruction) = 0;
   // Between places of the device's memory that do not overlap.
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual void clear(void* at, int64_t bytes) = 0;
@@ -29,7 +31,7 @@ inline GpuQueue& gpu_queue(const Launch& launch) {
 template <typename Args>
 void start(const Launch& launch, const gpu::KernelLaunch& kernel, const Args& args) {
   if (kernel.grid_x > 0 && kernel.grid_y > 0 && kernel.grid_z > 0)
-    gpu_queue(launch).start(kernel, &args, sizeof args);
+    gpu_queue(launch).start(kernel, &args, sizeof args, launch.instruction);
 }
 
 }  // namespace strata::device

@@ -266,6 +266,12 @@ Result cuStreamSynchronize(Stream stream) {
 Result cuStreamWaitEvent(Stream stream, Event event, unsigned) {
   return guarded([&] { state().device.wait(number_of(stream), event_of(event).id); });
 }
+Result cuStreamWriteValue32_v2(Stream stream, Pointer address, uint32_t value, unsigned) {
+  return guarded([&] {
+    auto* const word = reinterpret_cast<uint32_t*>(address);
+    state().device.call([word, value] { *word = value; }, number_of(stream));
+  });
+}
 Result cuEventCreate(Event* event, unsigned) {
   return guarded([&] {
     const EventId id = reused(state().idle_events, [] { return state().device.create_event(); });

@@ -1,0 +1,34 @@
+// Which kernel a queue has come to, so that an error that arrives later can name the instruction.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "device/cuda/resources.h"
+
+namespace strata::cuda {
+
+// Used by the thread that starts kernels; where() by any.
+class Progress {
+ public:
+  explicit Progress(const Card& card);
+
+  // A kernel of this instruction is being started; the name outlives the work. Now and then makes the stream write how
+  // far it has come.
+  void starts(const char* instruction, Stream stream);
+  // "; it was computing …" with the instructions of which one failed; empty if none is known.
+  std::string where() const;
+
+ private:
+  // The stream writes after this many kernels: a write costs the host as much as a fifth of a launch, which would be
+  // too much after each.
+  static constexpr uint32_t kEvery = 8;
+  static constexpr uint32_t kKept = 1024;  // names of the newest kernels
+
+  const Card& card_;
+  PinnedMemory done_;  // one number, written by the stream: kernels before it are done
+  uint32_t started_ = 0;
+  std::array<const char*, kKept> names_{};
+};
+
+}  // namespace strata::cuda
