@@ -116,8 +116,9 @@ Result attribute(const Settings& settings, int number, int* value) {
   }
 }
 
-void restart(std::unique_ptr<State> fresh) {
-  process().state = std::move(fresh);
+std::string environment() {
+  const char* variable = std::getenv("STRATA_TWIN");
+  return variable == nullptr ? "" : variable;
 }
 
 }  // namespace
@@ -126,14 +127,17 @@ extern "C" {
 // NOLINTBEGIN(readability-identifier-naming): the names of the driver's symbols
 
 // A program that finds this symbol knows that it has no GPU.
+extern const char strata_twin[];
 const char strata_twin[] = "the twin of NVIDIA's driver, which executes PTX on the CPU";
 
+// Null settings: those of the environment, as without a test. Returns null or an error's text.
 const char* strata_twin_restart(const char* settings) {
   static std::string error;
   const std::lock_guard lock(process().mutex);
   try {
-    restart(std::make_unique<State>(settings));
-    process().controlled = true;
+    process().state = settings == nullptr ? nullptr : std::make_unique<State>(settings);
+    process().controlled = settings != nullptr;
+    process().environment.reset();
     return nullptr;
   } catch (const std::exception& one) {
     error = one.what();
@@ -168,11 +172,10 @@ Result cuInit(unsigned flags) {
   {
     const std::lock_guard lock(process().mutex);
     Process& all = process();
-    const char* variable = std::getenv("STRATA_TWIN");
-    const std::string text = variable == nullptr ? "" : variable;
-    if (!all.controlled && (all.state == nullptr || text != all.environment)) {
+    const std::string text = environment();
+    if (!all.controlled && text != all.environment) {
       try {
-        restart(std::make_unique<State>(text));
+        all.state = std::make_unique<State>(text);
       } catch (const std::exception& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return kInvalidValue;
@@ -188,11 +191,8 @@ Result cuInit(unsigned flags) {
 }
 Result cuDriverGetVersion(int* version) {
   return call("cuDriverGetVersion", Needs::kNothing, [&](State& all) {
-    const char* variable = std::getenv("STRATA_TWIN");
-    // Before cuInit.
-    *version = process().controlled || all.initialized || variable == nullptr
-                   ? all.settings.driver_version
-                   : Settings::parse(variable).driver_version;
+    // Before cuInit, too.
+    *version = (process().controlled ? all.settings : Settings::parse(environment())).driver_version;
   });
 }
 Result cuGetErrorName(Result number, const char** name) {

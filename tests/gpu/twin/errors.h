@@ -5,13 +5,13 @@
 
 namespace strata::twin {
 
+using cuda::kInvalidImage, cuda::kNoBinary, cuda::kNoDevice, cuda::kNotReady, cuda::kOutOfMemory;
 using cuda::Result;
 
-inline constexpr Result kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kNoDevice = 100,
-                        kInvalidDevice = 101, kInvalidImage = 200, kInvalidContext = 201, kNoBinary = 209,
+inline constexpr Result kInvalidValue = 1, kNotInitialized = 3, kInvalidDevice = 101, kInvalidContext = 201,
                         kInvalidPtx = 218, kUnsupportedPtx = 222, kInvalidHandle = 400, kNotFound = 500,
-                        kNotReady = 600, kIllegalAddress = 700, kLaunchTimeout = 702, kMisaligned = 716,
-                        kLaunchFailed = 719, kNotSupported = 801, kUnknown = 999;
+                        kIllegalAddress = 700, kLaunchTimeout = 702, kMisaligned = 716, kLaunchFailed = 719,
+                        kNotSupported = 801, kUnknown = 999;
 
 struct Error {
   Result number;

@@ -117,7 +117,7 @@ struct State {
 struct Process {
   std::mutex mutex;
   std::unique_ptr<State> state;
-  std::string environment;  // last seen
+  std::optional<std::string> environment;  // of the last cuInit
   bool controlled =
       false;  // by a test in the process: the environment is not read, violations are not printed
   uintptr_t next_handle = 0x10000;

@@ -25,6 +25,8 @@ class Twin {
     const char* error = find<const char*(const char*)>("strata_twin_restart")(settings.c_str());
     if (error != nullptr) throw std::invalid_argument(error);
   }
+  // The same with the environment's settings, which are read again at every cuInit.
+  void follow_environment() const { find<const char*(const char*)>("strata_twin_restart")(nullptr); }
   // The first fault since the restart; empty if there was none.
   std::string violation() const { return find<const char*()>("strata_twin_violation")(); }
   // Settings fail, fault, drop and edit that had no effect yet, joined by semicolons.
