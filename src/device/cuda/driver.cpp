@@ -24,7 +24,7 @@ std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// What the user can do about an error, by its number in cuda.h.
+// Advice to the user for errors, by their numbers in cuda.h.
 struct Advice {
   Result first, last;
   const char* text;

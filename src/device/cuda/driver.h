@@ -76,7 +76,7 @@ struct Driver {
   Result (*query_event)(Event event);
   Result (*elapsed)(float* milliseconds, Event start, Event end);
 
-  // WorldError with the driver's message and what the user can do; `what` names the operation.
+  // WorldError with the driver's message and advice to the user; `what` names the operation.
   void check(Result result, const char* what) const;
 };
 

@@ -61,7 +61,7 @@ TEST(CudaDriver, IsMissing) {
   std::ofstream(some / "nvidiactl") << "";
   EXPECT_HAS(error_of([&] { cuda::load_driver("libcuda_none.so.1", some); }),
              "container without the driver's libraries");
-  // A library that is no driver: the C library.
+  // Another library in place of the driver: the C library.
   EXPECT_HAS(error_of([] { cuda::load_driver("libc.so.6"); }),
              "without cuDriverGetVersion, expected one of CUDA 12.8");
 }

@@ -18,7 +18,7 @@ using gpu_tests::Kernel;
 
 namespace {
 
-// With STRATA_PTXAS set to nvcc's assembler, what it says about the text; empty if it accepts it.
+// With STRATA_PTXAS set to nvcc's assembler: its errors for the text; empty if it accepts the text.
 std::string assembler_errors(const std::string& text) {
   const char* assembler = std::getenv("STRATA_PTXAS");
   if (assembler == nullptr) return {};
@@ -49,7 +49,7 @@ struct Refusal {
   std::string why;
 };
 
-// What the driver checks before it compiles.
+// The driver's checks before it compiles.
 Refusal check_image(const Settings& settings, const char* image) {
   constexpr char kElf[] = {0x7f, 'E', 'L', 'F'}, kFatbin[] = {0x50, '\xed', 0x55, '\xba'};
   if (std::memcmp(image, kElf, sizeof kElf) == 0 || std::memcmp(image, kFatbin, sizeof kFatbin) == 0)

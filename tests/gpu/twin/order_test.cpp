@@ -1,5 +1,5 @@
-// Streams, events and pinned memory through the driver's calls: what is not ordered is found, whatever the order was in
-// which the twin ran it.
+// Streams, events and pinned memory through the driver's calls: accesses without an order are found, whatever order the
+// twin ran them in.
 #include <algorithm>
 
 #include "twin/harness.h"

@@ -12,7 +12,7 @@
 
 namespace strata::twin {
 
-// What the target of a copy has until the copy has run.
+// The bytes of a copy's target until the copy has run.
 inline constexpr std::byte kPendingByte{0xcb};
 
 struct PinnedBuffer {

@@ -1,4 +1,4 @@
-// The twin rejects what the driver rejects, with the numbers of cuda.h and of the CUDA Driver API's documentation.
+// The twin rejects the same calls as the driver, with the numbers of cuda.h and of the CUDA Driver API's documentation.
 #include <array>
 #include <thread>
 

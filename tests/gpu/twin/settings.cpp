@@ -130,7 +130,7 @@ bool apply_edit(const Edit& edit, std::string& ptx) {
     const size_t end = std::min(ptx.find('\n', begin), ptx.size());
     const std::string line = ptx.substr(begin, end - begin);
     if (const size_t entry = line.find(".entry "); entry != std::string::npos) {
-      inside = line.find(edit.kernel, entry) != std::string::npos;
+      inside = line.find(" " + edit.kernel + "(", entry) != std::string::npos;
       found_kernel = found_kernel || inside;
     } else if (inside && line.find(".loc") == std::string::npos && std::regex_search(line, pattern) &&
                ++matches == edit.at) {

@@ -1,4 +1,4 @@
-// What the twin imitates and which faults it plants: a text such as
+// The GPUs that the twin imitates, and the faults that it plants: a text such as
 //
 //   seed=3;arch=75;memory=2GiB;driver=11040;fail=cuLaunchKernel:120:700;drop=cuStreamWaitEvent:2
 //
@@ -14,9 +14,11 @@
 // | driver=N | version as cuDriverGetVersion returns it | 13000 |
 // | unwritten=on or off | whether a read of memory that was never written is a fault | on |
 // | fail=CALL:K:NUMBER | the K-th call of that name, from 1, returns the number | |
-// | fault=CALL:K:NUMBER | what the K-th call started fails when it runs | |
+// | fault=CALL:K:NUMBER | the operation that the K-th call enqueues fails when it runs | |
 // | drop=CALL:K | the K-th call does nothing and succeeds | |
-// | edit=KERNEL:REGEX:K:TEXT | in kernels whose names contain KERNEL, the K-th line (from 1) of PTX with a match has TEXT instead of it; $1 is a group. Without TEXT the line is deleted | |
+// | edit=KERNEL:REGEX:K:TEXT | in this kernel, the K-th line of PTX with a match, from 1, gets TEXT for the match | |
+//
+// In TEXT $1 is a group of the expression; without TEXT the line is deleted.
 //
 // Calls have the names of cuda.h, without _v2. The last four may be repeated.
 #pragma once

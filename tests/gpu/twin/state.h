@@ -102,12 +102,12 @@ struct State {
   std::map<std::string, uint64_t> calls;
   std::vector<bool> used_faults, used_edits;
   std::string violation;
-  Result injected = cuda::kSuccess;  // for what the current call starts
+  Result injected = cuda::kSuccess;  // into the operation that the current call enqueues
 
   // The GPUs that CUDA_VISIBLE_DEVICES leaves.
   void initialize();
   Card& card_at(int ordinal);
-  // The stream's number; the null stream is a null handle.
+  // Number of a stream; the null stream is a null handle.
   StreamId stream_of(Card& card, cuda::Stream stream);
   // Records the first violation, and that the context is lost.
   void lose(Card& card, Result number, const std::string& why);
@@ -131,7 +131,7 @@ uintptr_t& current_context();
 
 enum class Needs : uint8_t { kNothing, kInit, kContext, kHealthyContext };
 
-// Runs a call's body, body(State&, Card&), under the lock: counts it, applies planted faults, checks what the driver
+// Runs a call's body, body(State&, Card&), under the lock: counts it, applies planted faults, makes the driver's
 // checks, and turns violations into a lost context.
 template <typename F>
 Result call(const char* name, Needs needs, F body);
@@ -145,7 +145,7 @@ struct InjectedFault {
 void inject(State& all, Card& card, StreamId stream, const char* name);
 
 namespace detail {
-// What is planted in this call: its number, success for a drop, nothing for neither.
+// The result planted in this call: a failure's number, success for a drop, nothing for neither.
 std::optional<Result> planted(State& all, const char* name);
 Result number_of(const gpu_tests::Violation& violation);
 Card* current_card(State& all);
