@@ -200,6 +200,29 @@ Outcome norm(const std::string& settings) {
   return bench.outcome(y, expected);
 }
 
+// Cross entropy, whose gradient replaces the logits.
+Outcome cross_entropy(const std::string& settings) {
+  constexpr int kRows = 3, kVocab = 1204;
+  Bench bench(settings);
+  const std::vector<float> logits = values_of(kRows * kVocab, 1);
+  auto* const gradient = bench.upload(logits);
+  gpu::CrossEntropyArgs args{};
+  args.logits = args.gradient = gradient;
+  args.targets = bench.upload(std::vector<int32_t>{5, 700, 1203});
+  args.losses = bench.output<float>(kRows);
+  args.stride = args.vocab = args.valid = kVocab, args.grad_scale = 1;
+  bench.start(gpu::cross_entropy(DType::kF32, DType::kF32, kRows, kVocab, kVocab), args);
+  std::vector<double> expected;
+  for (size_t row = 0; row < kRows; ++row) {
+    double total = 0;
+    for (size_t i = 0; i < kVocab; ++i) total += std::exp(logits[row * kVocab + i]);
+    const size_t target = row == 0 ? 5 : row == 1 ? 700 : 1203;
+    for (size_t i = 0; i < kVocab; ++i)
+      expected.push_back(std::exp(logits[row * kVocab + i]) / total - (i == target ? 1 : 0));
+  }
+  return bench.outcome(gradient, expected);
+}
+
 // a + b of an odd number of elements: the last vector and the last block are partial.
 Outcome add(const std::string& settings) {
   constexpr int kN = 5003;
@@ -320,6 +343,7 @@ TEST_F(Planted, CleanRuns) {
       {"gemm", gemm},
       {"attention", attention},
       {"norm", norm},
+      {"cross entropy", cross_entropy},
       {"add", add},
       {"two streams", [](const std::string& settings) { return two_streams(settings, false); }},
       {"staged twice", staged_twice}};
@@ -339,6 +363,8 @@ TEST_F(Planted, MissingBarriers) {
   expect_found(attention, "attention_forward_64", kBarrier, "", {"race", "pending copy", "unwritten"},
                "intrinsics.cuh");
   expect_found(norm, "rms_norm_forward_bf16", kBarrier, "", {"race", "unwritten"}, "rows.cuh");
+  // One of them keeps a target's logit from being replaced before it is read.
+  expect_found(cross_entropy, "cross_entropy_f32_f32", kBarrier, "", {"race"}, "vector.cuh");
 }
 
 TEST_F(Planted, MissingWaitForCopies) {

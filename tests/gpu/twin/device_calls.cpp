@@ -116,6 +116,27 @@ Result attribute(const Settings& settings, int number, int* value) {
   }
 }
 
+// Planted faults that had no effect, joined by semicolons.
+std::string unused(State& all) {
+  std::string text;
+  const auto note = [&](const std::string& setting) { text += (text.empty() ? "" : ";") + setting; };
+  all.used_faults.resize(all.settings.faults.size());
+  all.used_edits.resize(all.settings.edits.size());
+  for (size_t n = 0; n < all.used_faults.size(); ++n)
+    if (!all.used_faults[n]) note(all.settings.faults[n].text);
+  for (size_t n = 0; n < all.used_edits.size(); ++n)
+    if (!all.used_edits[n]) note(all.settings.edits[n].text);
+  return text;
+}
+
+// A program that was to meet a fault and did not: its success means nothing.
+void report_unused() {
+  const std::lock_guard lock(process().mutex);
+  if (process().controlled || process().state == nullptr) return;
+  const std::string text = unused(*process().state);
+  if (!text.empty()) std::fprintf(stderr, "twin of the CUDA driver: had no effect: %s\n", text.c_str());
+}
+
 std::string environment() {
   const char* variable = std::getenv("STRATA_TWIN");
   return variable == nullptr ? "" : variable;
@@ -151,15 +172,7 @@ const char* strata_twin_violation() {
 const char* strata_twin_unused() {
   static std::string text;
   const std::lock_guard lock(process().mutex);
-  State& all = state();
-  text.clear();
-  const auto note = [&](const std::string& setting) { text += (text.empty() ? "" : ";") + setting; };
-  all.used_faults.resize(all.settings.faults.size());
-  all.used_edits.resize(all.settings.edits.size());
-  for (size_t n = 0; n < all.used_faults.size(); ++n)
-    if (!all.used_faults[n]) note(all.settings.faults[n].text);
-  for (size_t n = 0; n < all.used_edits.size(); ++n)
-    if (!all.used_edits[n]) note(all.settings.edits[n].text);
+  text = unused(state());
   return text.c_str();
 }
 uint64_t strata_twin_calls(const char* name) {
@@ -181,6 +194,8 @@ Result cuInit(unsigned flags) {
         return kInvalidValue;
       }
       all.environment = text;
+      static const int kRegistered = std::atexit(report_unused);
+      (void)kRegistered;
     }
   }
   return call("cuInit", Needs::kNothing, [](State& all) {
