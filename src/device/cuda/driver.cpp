@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
@@ -105,12 +106,13 @@ int minor_of(const Card& card) {
   return -1;
 }
 
+// The programs that have the GPU open, as a clause; empty if none is known.
 std::string holder_list(const Card& card) {
   std::string text;
   const std::vector<Holder> holders = holders_of_gpu("/proc", minor_of(card));
   constexpr size_t kShown = 3;
   for (size_t n = 0; n < std::min(kShown, holders.size()); ++n)
-    text += fmt::format("{}{} ({})", n == 0 ? ": " : ", ", holders[n].name, holders[n].process);
+    text += fmt::format("{}{} ({})", n == 0 ? "; in use by " : ", ", holders[n].name, holders[n].process);
   if (holders.size() > kShown) text += fmt::format(" and {} more", holders.size() - kShown);
   return text;
 }
@@ -139,7 +141,8 @@ Driver load_driver(const char* library_name, const fs::path& devices) {
                   "{} has GPUs, so this is probably a container without the driver's libraries: start "
                   "it with --gpus all (NVIDIA Container Toolkit)",
                   devices.string())
-            : "install driver 570 or later (CUDA 12.8; nvidia.com/drivers, or your system's nvidia-driver)");
+            : "install driver 570 or later (CUDA 12.8; nvidia.com/drivers, or your system's nvidia-driver; start a "
+              "container with --gpus all)");
   }
   if (dlsym(library, "strata_twin") != nullptr && std::getenv("STRATA_TWIN") == nullptr)
     throw WorldError(
