@@ -66,7 +66,14 @@ Result cuMemFreeAsync(Pointer address, Stream stream) {
   return call("cuMemFreeAsync", Needs::kHealthyContext, [&](State& all, Card& card) {
     const StreamId id = all.stream_of(card, stream);
     check_allocation(card, address);
-    card.device.call([&card, address] { free(card, address); }, id, "free");
+    // A write of all bytes: other streams must have finished with them.
+    const uint64_t bytes = check_range(card, address, 0).size;
+    card.device.call(
+        [&card, address, bytes] {
+          card.device.access(address, bytes, true, "free");
+          free(card, address);
+        },
+        id, "free");
   });
 }
 Result cuMemHostAlloc(void** memory, size_t bytes, unsigned flags) {

@@ -118,6 +118,26 @@ TEST(TwinOrder, PinnedMemoryIsFreedTooEarly) {
       << one.twin().violation();
 }
 
+TEST(TwinOrder, DeviceMemoryIsFreedTooEarly) {
+  for (int seed = 1; seed < 5; ++seed) {
+    for (const bool waits : {true, false}) {
+      const TwinCard one(with_seed(seed));
+      const cuda::Driver& d = driver();
+      const cuda::Stream first = one.stream(), second = one.stream();
+      const cuda::Event done = one.event();
+      Pointer a = 0;
+      d.allocate_async(&a, 128, first);
+      d.fill_async(a, 1, 128, first);
+      d.record_event(done, first);
+      if (waits) d.wait_event(second, done, 0);
+      d.free_async(a, second);
+      EXPECT_EQ(d.synchronize() == cuda::kSuccess, waits) << one.twin().violation();
+      EXPECT_TRUE(waits || has(one.twin().violation(), "[race]") || has(one.twin().violation(), "[freed]"))
+          << one.twin().violation();
+    }
+  }
+}
+
 TEST(TwinOrder, CopiesOfTwoStreamsShareABuffer) {
   for (int seed = 1; seed < 5; ++seed) {
     const TwinCard one(with_seed(seed));
