@@ -166,6 +166,31 @@ TEST(PtxOrder, TheHostIsAStream) {
   EXPECT_THROW(h.device.copy_in(h.a, words.data(), 256, h.computing); h.device.synchronize(), Violation);
 }
 
+TEST(PtxOrder, StepsRunWhatMayRun) {
+  Fixture f;
+  const EventId there = f.device.create_event();
+  EXPECT_FALSE(f.device.step());
+  f.device.copy_in(f.a, f.host.data(), 128, f.copying);
+  f.device.record(there, f.copying);
+  f.device.wait(f.computing, there);
+  f.step(f.b, f.a, f.computing);
+  EXPECT_TRUE(f.device.step());
+  EXPECT_TRUE(f.device.event_done(there)) << "the copy comes first";
+  EXPECT_FALSE(f.device.stream_done(f.computing));
+  EXPECT_TRUE(f.device.step());
+  EXPECT_FALSE(f.device.step());
+  EXPECT_TRUE(f.device.stream_done(f.computing));
+  // A forgotten event orders nothing.
+  Fixture g;
+  const EventId forgotten = g.device.create_event();
+  g.device.copy_in(g.a, g.host.data(), 128, g.copying);
+  g.device.record(forgotten, g.copying);
+  g.device.forget(forgotten);
+  g.device.wait(g.computing, forgotten);
+  g.step(g.b, g.a, g.computing);
+  EXPECT_NE(g.fault(), kNoFault);
+}
+
 TEST(PtxOrder, CopiesKeepWhatWasNeverWritten) {
   Fixture f;
   f.device.write(f.a, f.host.data(), 64);

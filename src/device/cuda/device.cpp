@@ -17,22 +17,11 @@ namespace {
 using cuda::Card;
 using cuda::Driver;
 
-constexpr int kOldest = 80;  // compute capability × 10
-
 class CudaMemory final : public Memory {
  public:
   CudaMemory(const Card& card, int64_t bytes) : card_(card), bytes_(bytes) {
     card_.use();
-    const cuda::Result result =
-        card_.driver->allocate(&address_, static_cast<size_t>(std::max<int64_t>(bytes, 1)));
-    if (result == cuda::kSuccess) return;
-    size_t free = 0, total = 0;
-    card_.driver->memory_info(&free, &total);
-    throw WorldError(
-        "[memory.budget] the run needs {} on {}, found {} free of {}: other programs or runs hold the rest; end them, or "
-        "set memory.budget to what is free",
-        human_bytes(static_cast<double>(bytes)), card_.name, human_bytes(static_cast<double>(free)),
-        human_bytes(static_cast<double>(total)));
+    address_ = card_.allocate(static_cast<size_t>(std::max<int64_t>(bytes, 1)), "the run");
   }
   ~CudaMemory() override {
     card_.driver->set_context(card_.context);
@@ -258,8 +247,5 @@ extern "C" __attribute__((visibility("default"))) strata::device::Device* strata
     int ordinal, const strata::device::Binding* bindings, size_t count) {
   using namespace strata;
   const cuda::Card card = cuda::open_card(ordinal);
-  if (card.capability < device::kOldest)
-    throw WorldError("[device.kind] {} has compute capability {}.{}, expected at least 8.0 (Ampere)",
-                     card.name, card.capability / 10, card.capability % 10);
   return new device::CudaDevice(card, {bindings, count});
 }

@@ -4,7 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace strata::cuda {
 
@@ -17,8 +20,9 @@ using Function = struct FunctionHandle*;
 using Stream = struct StreamHandle*;
 using Event = struct EventHandle*;
 
-inline constexpr Result kSuccess = 0;
+inline constexpr Result kSuccess = 0, kOutOfMemory = 2, kNoDevice = 100, kInvalidImage = 200;
 inline constexpr Result kNoBinary = 209;  // the module is for another architecture
+inline constexpr Result kNotReady = 600;  // of queries: work is in flight
 
 enum JitOption : int { kInfoLog = 3, kInfoLogBytes = 4, kErrorLog = 5, kErrorLogBytes = 6 };
 enum FunctionAttribute : int { kMaxDynamicSharedBytes = 8 };
@@ -40,6 +44,8 @@ struct Driver {
   Result (*device_name)(char* name, int bytes, DeviceOrdinal device);
   Result (*device_attribute)(int* value, int attribute, DeviceOrdinal device);
   Result (*device_memory)(size_t* bytes, DeviceOrdinal device);
+  Result (*device_uuid)(unsigned char* sixteen_bytes, DeviceOrdinal device);
+  Result (*device_bus_id)(char* text, int bytes, DeviceOrdinal device);
   Result (*retain_context)(Context* context, DeviceOrdinal device);
   Result (*set_context)(Context context);
   Result (*synchronize)();
@@ -64,15 +70,17 @@ struct Driver {
   Result (*create_stream)(Stream* stream, unsigned flags);
   Result (*destroy_stream)(Stream stream);
   Result (*synchronize_stream)(Stream stream);
+  Result (*query_stream)(Stream stream);
   Result (*wait_event)(Stream stream, Event event, unsigned flags);
   Result (*write_value)(Stream stream, Pointer address, uint32_t value, unsigned flags);
   Result (*create_event)(Event* event, unsigned flags);
   Result (*destroy_event)(Event event);
   Result (*record_event)(Event event, Stream stream);
   Result (*synchronize_event)(Event event);
+  Result (*query_event)(Event event);
   Result (*elapsed)(float* milliseconds, Event start, Event end);
 
-  // WorldError with the driver's message; `what` names the operation.
+  // WorldError with the driver's message and advice to the user; `what` names the operation.
   void check(Result result, const char* what) const;
 };
 
@@ -82,8 +90,11 @@ constexpr bool is_asynchronous(Result result) {
   return result == 214 || result == 220 || result == 226 || result >= 700;
 }
 
-// A GPU: the driver, with the context of the device of this number. WorldError without a driver or such a device. The
-// driver is opened once in a process.
+// Opens the driver. WorldError without one, for one that is older than CUDA 12.8, and for the tests' twin (which has the
+// symbol strata_twin) unless the environment has STRATA_TWIN. `devices` is looked at only to explain a failure.
+Driver load_driver(const char* library = "libcuda.so.1", const std::filesystem::path& devices = "/dev");
+
+// A GPU: the driver, with the context of the device of this number. The driver is opened once in a process.
 struct Card {
   const Driver* driver;
   DeviceOrdinal device;
@@ -94,8 +105,25 @@ struct Card {
   int attribute(int number) const;
   // Directs this thread's calls to the GPU.
   void use() const;
+  // For the thread's current context. WorldError if less memory is free: who has it, and the budget that would fit.
+  // `what` needs the bytes ("the run").
+  Pointer allocate(size_t bytes, const char* what) const;
+  // Loads zero-terminated PTX. WorldError if the driver refuses it: for which architecture and version it is, and the
+  // driver's reason. `what` names the kernels.
+  Module load(std::string_view ptx, const char* what) const;
 };
+
+// WorldError without a driver or such a device, if another program has it, and below kOldestCapability.
 Card open_card(int ordinal);
+inline constexpr int kOldestCapability = 80;  // Ampere: cp.async, mma of bf16
+
+// A process that has a GPU open.
+struct Holder {
+  int process;
+  std::string name;
+};
+// Other processes with /dev/nvidia`minor` open, of those that this user may see; any GPU if minor is negative. By number.
+std::vector<Holder> holders_of_gpu(const std::filesystem::path& proc, int minor);
 
 // Numbers of device attributes.
 inline constexpr int kMultiprocessors = 16, kCapabilityMajor = 75, kCapabilityMinor = 76;

@@ -1,5 +1,3 @@
-#include <array>
-
 #include "base/error.h"
 #include "device/cuda/modules.h"
 #include "device/cuda/queue.h"
@@ -33,15 +31,7 @@ cuda::Module KernelModules::module_of(const std::string& name) {
   if (const auto found = modules_.find(name); found != modules_.end()) return found->second;
   const std::string_view text = ptx_of(name);
   if (text.empty()) throw InternalError("no GPU code of {}", name);
-  std::array<char, 8192> log{};
-  std::array<cuda::JitOption, 2> options = {cuda::kErrorLog, cuda::kErrorLogBytes};
-  std::array<void*, 2> values = {log.data(), reinterpret_cast<void*>(log.size())};
-  cuda::Module module = nullptr;
-  const cuda::Result result =
-      card_.driver->load_module(&module, text.data(), 2, options.data(), values.data());
-  if (result != cuda::kSuccess && log[0] != 0)
-    throw WorldError("[device.kind] {} does not accept the kernels of {}: {}", card_.name, name, log.data());
-  card_.driver->check(result, "cuModuleLoadDataEx");
+  cuda::Module module = card_.load(text, name.c_str());
   modules_.emplace(name, module);
   return module;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <vector>
 
@@ -24,7 +25,7 @@ void Progress::starts(const char* instruction, Stream stream) {
 
 std::string Progress::where() const {
   uint32_t done = 0;
-  std::memcpy(&done, done_.data(), sizeof done);
+  done = std::atomic_ref(*reinterpret_cast<uint32_t*>(done_.data())).load();
   std::vector<std::string> names;
   if (started_ - done > kKept) return "";
   for (uint32_t i = done; i != started_ && i - done < kEvery; ++i) {

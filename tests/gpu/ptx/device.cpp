@@ -16,7 +16,7 @@ namespace {
 
 }  // namespace
 
-Device::Device(DeviceOptions options) : options_(options), dice_(options.seed) {
+Device::Device(DeviceOptions options) : options_(options), memory_(options.memory_base), dice_(options.seed) {
   order_.create_stream();
 }
 
@@ -127,8 +127,8 @@ void Device::fill(uint64_t to, std::byte value, uint64_t bytes, StreamId stream)
   });
 }
 
-void Device::call(std::function<void()> function, StreamId stream) {
-  enqueue("call of the host", stream, std::move(function));
+void Device::call(std::function<void()> function, StreamId stream, std::string name) {
+  enqueue(std::move(name), stream, std::move(function));
 }
 
 void Device::launch_arguments(const Kernel& kernel, const LaunchShape& shape,
@@ -230,27 +230,30 @@ bool Device::done(const VectorClock& needed) const {
   });
 }
 
-// Runs queued operations until those in `needed` have run: repeatedly the head of a stream that waits for no
-// other head.
-void Device::run_until(const VectorClock& needed) {
-  while (!done(needed)) {
-    std::vector<size_t> ready;
-    for (size_t n = 0; n < queues_.size(); ++n) {
-      if (queues_[n].empty()) continue;
-      const VectorClock& clock = queues_[n].front().clock;
-      const bool waits = std::any_of(queues_.begin(), queues_.end(), [&](const std::deque<Operation>& other) {
-        if (other.empty() || &other == &queues_[n]) return false;
-        const Operation& head = other.front();
-        return head.stream < clock.size() && head.clock[head.stream] <= clock[head.stream];
-      });
-      if (!waits) ready.push_back(n);
-    }
-    std::deque<Operation>& queue = queues_[ready[dice_.below(static_cast<uint32_t>(ready.size()))]];
-    Operation one = std::move(queue.front());
-    queue.pop_front();
-    start(one);
-    one.run();
+// The head of a stream that waits for no other head, if there is one.
+bool Device::step() {
+  std::vector<size_t> ready;
+  for (size_t n = 0; n < queues_.size(); ++n) {
+    if (queues_[n].empty()) continue;
+    const VectorClock& clock = queues_[n].front().clock;
+    const bool waits = std::any_of(queues_.begin(), queues_.end(), [&](const std::deque<Operation>& other) {
+      if (other.empty() || &other == &queues_[n]) return false;
+      const Operation& head = other.front();
+      return head.stream < clock.size() && head.clock[head.stream] <= clock[head.stream];
+    });
+    if (!waits) ready.push_back(n);
   }
+  if (ready.empty()) return false;
+  std::deque<Operation>& queue = queues_[ready[dice_.below(static_cast<uint32_t>(ready.size()))]];
+  Operation one = std::move(queue.front());
+  queue.pop_front();
+  start(one);
+  one.run();
+  return true;
+}
+
+void Device::run_until(const VectorClock& needed) {
+  while (!done(needed)) step();
 }
 
 void Device::synchronize(StreamId stream) {

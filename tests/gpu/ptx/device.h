@@ -38,6 +38,7 @@ struct DeviceOptions {
   uint64_t instruction_limit = 4'000'000'000;  // warp instructions of one launch
   uint64_t shared_limit = 227 * 1024;          // per block
   MmaSum mma = MmaSum::kEachProduct;
+  uint64_t memory_base = kGlobalBase;  // the first address
 };
 
 // {8} is 8 × 1 × 1.
@@ -85,7 +86,11 @@ class Device {
   void copy_out(void* to, uint64_t from, uint64_t bytes, StreamId stream);
   void copy(uint64_t to, uint64_t from, uint64_t bytes, StreamId stream);
   void fill(uint64_t to, std::byte value, uint64_t bytes, StreamId stream);
-  void call(std::function<void()> function, StreamId stream);
+  void call(std::function<void()> function, StreamId stream, std::string name = "call of the host");
+  // For a function that `call` runs: checks an access and returns its bytes (null for none).
+  std::byte* access(uint64_t address, uint64_t bytes, bool write, const std::string& what) {
+    return touch(address, bytes, write, what, false);
+  }
 
   // `params` has the parameters in the layout of the kernel's ABI.
   void launch_raw(const Kernel& kernel, const LaunchShape& shape, std::vector<std::byte> params);
@@ -97,11 +102,15 @@ class Device {
 
   StreamId create_stream() { return order_.create_stream(); }
   EventId create_event() { return order_.create_event(); }
+  // As if it had just been created.
+  void forget(EventId event) { order_.forget(event); }
   void record(EventId event, StreamId stream) { order_.record(event, stream); }
   void wait(StreamId stream, EventId event) { order_.wait(stream, event); }
   void synchronize(StreamId stream);
   void synchronize_event(EventId event);
   void synchronize();
+  // Runs one operation that may run now, as a GPU does without being asked. False: there is none.
+  bool step();
   // Whether everything before has run. Queries run nothing and establish no order.
   bool stream_done(StreamId stream) const { return done(order_.stream_clock(stream)); }
   bool event_done(EventId event) const { return done(order_.event_clock(event)); }

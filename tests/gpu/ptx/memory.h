@@ -50,6 +50,7 @@ class Region {
 
 class Memory {
  public:
+  explicit Memory(uint64_t base = kGlobalBase) : next_(base) {}
   // 256-byte aligned and followed by a gap of at least 64 KiB, so that an overrun does not reach another
   // allocation.
   Region& allocate(uint64_t bytes, std::string name, Space space = Space::kGlobal);
@@ -63,7 +64,7 @@ class Memory {
 
  private:
   std::vector<std::unique_ptr<Region>> regions_;  // by address
-  uint64_t next_ = kGlobalBase;
+  uint64_t next_;
   uint64_t allocated_ = 0;
 };
 

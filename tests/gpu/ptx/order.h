@@ -23,6 +23,7 @@ class Order {
 
   StreamId create_stream();
   EventId create_event();
+  void forget(EventId event) { events_.at(event).clear(); }
   size_t streams() const { return streams_.size(); }
 
   // The next operation of a stream: its clock, including itself.

@@ -34,6 +34,8 @@ const char* fault_name(Fault fault) {
       return "trap";
     case Fault::kLaunch:
       return "launch";
+    case Fault::kHostMemory:
+      return "host memory";
   }
   return "";
 }

@@ -19,8 +19,9 @@ enum class Fault : uint8_t {
   kMask,         // a warp-wide instruction whose lanes do not match its mask
   kDeadlock,
   kLimit,
-  kTrap,    // trap or failed assertion
-  kLaunch,  // a launch that the driver would reject
+  kTrap,        // trap or failed assertion
+  kLaunch,      // a launch that the driver would reject
+  kHostMemory,  // memory of the host that a copy uses was changed or freed
 };
 
 const char* fault_name(Fault fault);
