@@ -289,6 +289,7 @@ void losses(Bench& bench, int64_t tokens, int64_t vocab) {
                              .targets = targets,
                              .losses = static_cast<float*>(bench.output(kF32, tokens)),
                              .lse = nullptr,
+                             .greedy = nullptr,
                              .scale = nullptr,
                              .stride = vocab,
                              .vocab = static_cast<int32_t>(vocab),

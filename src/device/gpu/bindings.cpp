@@ -4,13 +4,17 @@
 #include "graph/sum.h"
 #include "ops/activation/activation.h"
 #include "ops/attention/attention.h"
+#include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
 #include "ops/linear/linear.h"
 #include "ops/loss/loss.h"
 #include "ops/norm/norm.h"
+#include "ops/qk_norm/qk_norm.h"
 #include "ops/rope/rope.h"
+#include "ops/select/select.h"
+#include "ops/softcap/softcap.h"
 #include "ops/statistics/statistics.h"
 #include "optim/adamw/adamw.h"
 #include "optim/scalars/scalars.h"
@@ -26,6 +30,10 @@ std::span<const Binding> gpu_bindings() {
       row<ops::GatedGrad>(Gpu{}),
       row<ops::Attention>(Gpu{}),
       row<ops::AttentionGrad>(Gpu{}),
+      row<ops::CachedAttention>(Gpu{}),
+      row<ops::SinkGrad>(Gpu{}),
+      row<ops::Clamp>(Gpu{}),
+      row<ops::ClampGrad>(Gpu{}),
       row<ops::Constant>(Gpu{}),
       row<ops::Scale>(Gpu{}),
       row<ops::AddRow>(Gpu{}),
@@ -45,6 +53,11 @@ std::span<const Binding> gpu_bindings() {
       row<ops::LayerNorm>(Gpu{}),
       row<ops::LayerNormGradInput>(Gpu{}),
       row<ops::LayerNormGradWeight>(Gpu{}),
+      row<ops::QkNorm>(Gpu{}),
+      row<ops::QkNormGradInput>(Gpu{}),
+      row<ops::QkNormGradWeight>(Gpu{}),
+      row<ops::Softcap>(Gpu{}),
+      row<ops::TakeRow>(Gpu{}),
       row<ops::RopeTable>(Gpu{}),
       row<ops::Rope>(Gpu{}),
       row<ops::Statistics>(Gpu{}),

@@ -64,6 +64,21 @@ struct GpuGemm {
            const float* bias = nullptr) const;
 };
 
+// A function of each element and a number (gpu::elementwise).
+struct GpuElements {
+  gpu::KernelLaunch kernel;
+  int64_t n;
+  float factor;
+
+  GpuElements(const std::string& name, const graph::Value& of, double number = 1)
+      : kernel(gpu::elementwise(name, of.dtype, of.shape.elements())),
+        n(of.shape.elements()),
+        factor(static_cast<float>(number)) {}
+  void run(const Launch& launch, void* out, const void* a = nullptr, const void* b = nullptr) const {
+    start(launch, kernel, gpu::ElementArgs{.out = out, .a = a, .b = b, .n = n, .factor = factor});
+  }
+};
+
 // Sums over rows: out[columns] (+)= Σ in[rows, columns].
 struct GpuColumnSums {
   gpu::ColumnSumsPlan plan;

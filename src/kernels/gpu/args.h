@@ -88,6 +88,9 @@ struct AttentionArgs {
   const int32_t* rows;   // [batch, length, 2]
   const int32_t* tiles;  // [batch, tiles of 64 rows, 4]: the range of keys that any row sees, and the range
                          // that all rows see
+  // [batch]: sequence s reads the keys and values of sequence slots[s], a cache's entry; null: its own. Only
+  // forward. Keys that no row sees are not read: nothing need be stored there.
+  const int32_t* slots;
   int64_t q_stride, k_stride, v_stride, out_stride;
   int32_t batch, length, kv_length, heads, kv_heads, head_dim, value_dim;
   float scale;    // of q · k
@@ -120,8 +123,22 @@ struct AttentionRangesArgs {
   int32_t* tiles;
   const int32_t* kv_begin;  // [batch, length]: first key; null: 0
   const int32_t* kv_end;    // [batch, length]: last key + 1; null: kv_length
+  const int32_t* position;  // [batch]: the place of a sequence's first row among the keys; null: 0
   int32_t batch, length, kv_length;
   int32_t causal, window;  // window: keys that a row sees, including its own; 0: no limit. Requires causal
+  int32_t chunked;         // a row's window begins with the chunk of `window` keys that it is in
+};
+// Stores row i of sequence s, [key_width] of `keys` and [value_width] of `values`, in row position[s] + i of
+// entry slot[s] of the caches [entries][capacity][width].
+struct CacheRowsArgs {
+  void* key_cache;
+  void* value_cache;
+  const void* keys;
+  const void* values;
+  const int32_t* position;
+  const int32_t* slot;
+  int64_t stride;  // of the rows of keys and values
+  int32_t length, capacity, key_width, value_width;
 };
 
 // h = x + residual (null: h is x and not written), rstd = 1 / sqrt(mean((h - mean)²) + eps), y = (h - mean) ·
@@ -153,6 +170,21 @@ struct NormGradArgs {
   float weight_offset;
 };
 
+// Rows [q | k | v] of `width`: q and k are groups of q_width and k_width, v passes. Each group is normalised by itself,
+// with the weights of q or k plus weight_offset. rstd[rows, q_groups + k_groups].
+struct QkNormArgs {
+  void* out;    // y, or dx
+  float* rstd;  // forward: written
+  float* parts;
+  const void* x;
+  const void* dy;  // only backward
+  const float* q_weight;
+  const float* k_weight;
+  int64_t rows;
+  int32_t width, q_groups, q_width, k_groups, k_width, at_once;
+  float eps, weight_offset;
+};
+
 // in[rows, stride] → parts[gridDim.y][columns]
 struct ColumnSumsArgs {
   const void* in;
@@ -179,6 +211,13 @@ struct AddRowArgs {
   const void* x;
   const float* row;
   int64_t rows, columns;
+};
+// out[columns] = row *index of x
+struct TakeRowArgs {
+  void* out;
+  const void* x;
+  const int32_t* index;
+  int64_t columns;
 };
 struct TransposeArgs {
   void* out;
@@ -240,6 +279,7 @@ struct CrossEntropyArgs {
   const int32_t* targets;
   float* losses;
   float* lse;          // may be null
+  int32_t* greedy;     // 1 where no logit exceeds the target's, else 0; may be null
   const float* scale;  // may be null
   int64_t stride;      // of logits and gradient
   int32_t vocab, valid;

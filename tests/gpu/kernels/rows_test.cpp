@@ -335,7 +335,9 @@ TEST_P(GpuRows, CrossEntropy) {
         Values logits = values(logit_type, tokens * vocab, 1);
         for (double& value : logits) value = rounded_to(logit_type, value * 8);
         const double scale = 0.25, z = 1e-2f;
-        Values losses(at(tokens)), gradient(at(tokens * vocab)), lses(at(tokens));
+        // The target of this token is one of two likeliest.
+        logits[at(4 * vocab + 77)] = logits[at(4 * vocab + 12)] = 9;
+        Values losses(at(tokens)), gradient(at(tokens * vocab)), lses(at(tokens)), greedy(at(tokens));
         for (int64_t t = 0; t < tokens; ++t) {
           if (targets[at(t)] < 0) continue;
           const auto cap = [&](int64_t c) {
@@ -346,6 +348,10 @@ TEST_P(GpuRows, CrossEntropy) {
           for (int64_t c = 0; c < valid; ++c) sum += std::exp(cap(c));
           const double lse = lses[at(t)] = std::log(sum);
           losses[at(t)] = lse - cap(targets[at(t)]) + z * lse * lse;
+          greedy[at(t)] = 1;
+          for (int64_t c = 0; c < valid; ++c) {
+            if (cap(c) > cap(targets[at(t)])) greedy[at(t)] = 0;
+          }
           for (int64_t c = 0; c < valid; ++c) {
             const double bend = softcap > 0 ? cap(c) / softcap : 0;
             gradient[at(t * vocab + c)] =
@@ -360,6 +366,7 @@ TEST_P(GpuRows, CrossEntropy) {
             .targets = static_cast<int32_t*>(upload(targets)),
             .losses = output_of<float>(tokens),
             .lse = output_of<float>(tokens),
+            .greedy = output_of<int32_t>(tokens),
             .scale = floats({0.5}),
             .stride = vocab,
             .vocab = static_cast<int32_t>(vocab),
@@ -370,6 +377,8 @@ TEST_P(GpuRows, CrossEntropy) {
         launch(gpu::cross_entropy(logit_type, gradient_type, tokens, vocab, vocab), args);
         expect_near(download(kF32, args.losses, tokens), losses, 2e-6, 1, "losses");
         expect_near(download(kF32, args.lse, tokens), lses, 2e-6, 1, "lse");
+        EXPECT_EQ(download(DType::kI32, args.greedy, tokens), greedy);
+        EXPECT_EQ(std::accumulate(greedy.begin(), greedy.end(), 0.0), 1);
         expect_near(download(gradient_type, args.gradient, tokens * vocab), gradient,
                     tolerance(gradient_type), 1e-2, "gradient");
         const gpu::LossSumArgs sum{.sum = output_of<double>(1),
