@@ -170,7 +170,7 @@ void run(Bench& bench, const Problem& p, bool wgmma) {
                                 .sinks = p.sinks ? static_cast<float*>(attention.sinks.at) : nullptr,
                                 .rows = ranges.rows,
                                 .tiles = ranges.tiles,
-                                .slots = nullptr,
+                                .entries = nullptr,
                                 .q_stride = p.heads * p.dim,
                                 .k_stride = p.kv_heads * p.dim,
                                 .v_stride = p.kv_heads * p.dim,

@@ -18,7 +18,7 @@ using device::OpCase;
 using ops::Tensor;
 
 bool is_bound(const OpCase& one) {
-  for (const device::Binding& row : device::gpu_bindings())
+  for (const device::Binding& row : device::gpu_kernels())
     if (row.op == one.op) return true;
   return false;
 }

@@ -21,7 +21,7 @@
 
 namespace strata::device {
 
-std::span<const Binding> gpu_bindings() {
+std::span<const Binding> gpu_kernels() {
   static const std::vector<Binding> kTable = {
       row<graph::Add>(Gpu{}),
       row<ops::Activation>(Gpu{}),
@@ -71,6 +71,16 @@ std::span<const Binding> gpu_bindings() {
       row<optim::StepScalars>(Gpu{}),
       encoding_row<optim::AdamWUpdate>(Gpu{}),
   };
+  return kTable;
+}
+
+std::span<const Binding> gpu_bindings() {
+  static const std::vector<Binding> kTable = [] {
+    std::vector<Binding> all;
+    for (const graph::OpDef* const op : graph::all_ops())
+      all.push_back({op, [op](const BindRequest&) -> BoundKernel { not_yet(op->name); }});
+    return with_fallback(gpu_kernels(), all);
+  }();
   return kTable;
 }
 

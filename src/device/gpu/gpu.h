@@ -20,8 +20,8 @@ bool writes(Gpu, const graph::View<Op>& update, const graph::Value& encoded, con
 template <typename Op>
 Encodings<Op> encodings(Gpu, const graph::View<Op>& node, const hardware::DeviceSpec& device);
 
-// A form of an op that has no GPU kernel. ConfigError: the run asked for it.
-[[noreturn]] void not_yet(std::string_view op, const std::string& what);
+// An op, or a form of it, that has no GPU kernel. ConfigError: the run asked for it.
+[[noreturn]] void not_yet(std::string_view op, const std::string& form = {});
 
 // The one copy of a weight that GEMMs of bf16 read: bf16, in the order of its elements.
 inline constexpr const char* kBf16Copy = "bf16";

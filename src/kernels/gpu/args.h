@@ -88,9 +88,9 @@ struct AttentionArgs {
   const int32_t* rows;   // [batch, length, 2]
   const int32_t* tiles;  // [batch, tiles of 64 rows, 4]: the range of keys that any row sees, and the range
                          // that all rows see
-  // [batch]: sequence s reads the keys and values of sequence slots[s], a cache's entry; null: its own. Only
-  // forward. Keys that no row sees are not read: nothing need be stored there.
-  const int32_t* slots;
+  // [batch]: sequence s reads the keys and values of entry entries[s] of a cache; null: its own. Only forward.
+  // Nothing need be stored after the last key that a row sees.
+  const int32_t* entries;
   int64_t q_stride, k_stride, v_stride, out_stride;
   int32_t batch, length, kv_length, heads, kv_heads, head_dim, value_dim;
   float scale;    // of q · k
@@ -129,14 +129,14 @@ struct AttentionRangesArgs {
   int32_t chunked;         // a row's window begins with the chunk of `window` keys that it is in
 };
 // Stores row i of sequence s, [key_width] of `keys` and [value_width] of `values`, in row position[s] + i of
-// entry slot[s] of the caches [entries][capacity][width].
+// entry entries[s] of the caches [number of entries][capacity][width].
 struct CacheRowsArgs {
   void* key_cache;
   void* value_cache;
   const void* keys;
   const void* values;
   const int32_t* position;
-  const int32_t* slot;
+  const int32_t* entries;
   int64_t stride;  // of the rows of keys and values
   int32_t length, capacity, key_width, value_width;
 };

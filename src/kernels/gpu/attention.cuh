@@ -24,7 +24,7 @@ __device__ __forceinline__ HeadRows head_rows(const void* matrix, int64_t stride
 }
 // The sequence whose keys and values a sequence reads.
 __device__ __forceinline__ int key_sequence(const AttentionArgs& args, int sequence) {
-  return args.slots != nullptr ? args.slots[sequence] : sequence;
+  return args.entries != nullptr ? args.entries[sequence] : sequence;
 }
 template <int kRows, int kDim, int kThreads>
 __device__ __forceinline__ void copy_head(uint32_t tile, const HeadRows& from, int first) {

@@ -149,7 +149,7 @@ __device__ __forceinline__ void plain_forward(const AttentionArgs& args) {
   const int row0 = static_cast<int>(blockIdx.x) * kPlainRows, head = static_cast<int>(blockIdx.y),
             sequence = static_cast<int>(blockIdx.z), kv_head = head / (args.heads / args.kv_heads);
   const int64_t row = static_cast<int64_t>(sequence) * args.length + row0,
-                key_row = static_cast<int64_t>(args.slots != nullptr ? args.slots[sequence] : sequence) *
+                key_row = static_cast<int64_t>(args.entries != nullptr ? args.entries[sequence] : sequence) *
                           args.kv_length;
   const int4 range = plain_range(args, sequence, row0);
   const PlainScore score{args.scale, args.softcap};
@@ -162,7 +162,7 @@ __device__ __forceinline__ void plain_forward(const AttentionArgs& args) {
     most[i] = -INFINITY, seen[i] = plain_keys(args, sequence, row0 + plain_row() + i);
   for (int key0 = range.x / Shape::kOthers * Shape::kOthers; key0 < range.y; key0 += Shape::kOthers) {
     __syncthreads();
-    // What lies after the last key that is seen may be NaN, times a weight of 0.
+    // Later rows may hold NaN, which a weight of 0 does not remove.
     copy_plain<Shape, Shape::kOthers>(
         k, plain_rows(args.k, key_row + key0, args.k_stride, kv_head, args.head_dim), args.k_stride,
         range.y - key0, args.head_dim);

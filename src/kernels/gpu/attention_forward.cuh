@@ -136,7 +136,7 @@ __device__ __forceinline__ void attention_forward(const AttentionArgs& args) {
   const int keys_of = key_sequence(args, sequence);
   HeadRows k = head_rows(args.k, args.k_stride, keys_of, args.kv_length, kv_head, args.head_dim);
   HeadRows v = head_rows(args.v, args.v_stride, keys_of, args.kv_length, kv_head, args.value_dim);
-  // What lies after the last key that is seen may be NaN, times a weight of 0.
+  // Later rows may hold NaN, which a weight of 0 does not remove.
   k.rows = v.rows = range.end;
   const int begin = range.begin / kKeys * kKeys;
   const uint32_t q_begin = begin_across<kDim / 8>(q_tile, warp_row),

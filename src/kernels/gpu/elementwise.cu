@@ -60,7 +60,7 @@ __device__ __forceinline__ void apply(const ElementArgs& args) {
                        });
 }
 
-// a is the gradient, b what was clamped.
+// a: the gradient of the result; b: the operand of clamp.
 template <typename T>
 __device__ __forceinline__ void clamp_gradient(const ElementArgs& args) {
   T* const out = static_cast<T*>(args.out);

@@ -97,7 +97,7 @@ struct Attended {
     if constexpr (kCached<Op>) {
       now.k = at.out.keys;
       now.v = at.out.values;
-      now.slots = at.in.slot;
+      now.entries = at.in.slot;
       ranges.position = at.in.position;
     } else {
       ranges.kv_begin = at.in.kv_begin;
@@ -151,7 +151,7 @@ BoundKernel bind(Gpu, const Bind<ops::CachedAttention>& node) {
                                 .keys = nullptr,
                                 .values = nullptr,
                                 .position = nullptr,
-                                .slot = nullptr,
+                                .entries = nullptr,
                                 .stride = attended.args.q_stride,
                                 .length = attended.args.length,
                                 .capacity = attended.args.kv_length,
@@ -167,7 +167,7 @@ BoundKernel bind(Gpu, const Bind<ops::CachedAttention>& node) {
         stored.keys = at.in.qkv + attended.k_bytes;
         stored.values = at.in.qkv + attended.v_bytes;
         stored.position = at.in.position;
-        stored.slot = at.in.slot;
+        stored.entries = at.in.slot;
         start(at.launch, store, stored);
         gpu::AttentionArgs args = attended.begin(at);
         args.out = at.out.out;

@@ -152,7 +152,7 @@ class GpuAttention : public KernelTest {
         .sinks = p.sinks ? static_cast<float*>(upload(DType::kF32, reference.sinks, "sinks")) : nullptr,
         .rows = ranges.rows,
         .tiles = ranges.tiles,
-        .slots = nullptr,
+        .entries = nullptr,
         .q_stride = p.heads * p.head_dim,
         .k_stride = p.kv_heads * p.head_dim,
         .v_stride = p.kv_heads * p.value_dim,
