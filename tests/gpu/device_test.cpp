@@ -15,6 +15,7 @@ namespace strata::gpu_tests {
 namespace {
 
 using device::OpCase;
+using ops::PlacedCase;
 using ops::Tensor;
 
 bool is_bound(const OpCase& one) {
@@ -23,12 +24,17 @@ bool is_bound(const OpCase& one) {
   return false;
 }
 
-std::vector<OpCase> bound_cases() {
-  std::vector<OpCase> cases;
+// With operands apart, then as they may be placed.
+std::vector<PlacedCase> bound_cases() {
+  std::vector<PlacedCase> cases;
+  const auto add = [&](const OpCase& one) {
+    cases.push_back({one, one});
+    for (PlacedCase& placed : ops::placed_cases(one)) cases.push_back(std::move(placed));
+  };
   for (const OpCase& one : device::op_cases()) {
     if (!is_bound(one)) continue;
-    cases.push_back(one);
-    if (auto half = device::in_bf16(one)) cases.push_back(std::move(*half));
+    add(one);
+    if (const auto half = device::in_bf16(one)) add(*half);
   }
   return cases;
 }
@@ -63,11 +69,11 @@ std::vector<Tensor> run_on_gpu(const OpCase& one, const std::vector<Tensor>& inp
   return out;
 }
 
-class GpuOps : public testing::TestWithParam<OpCase> {};
+class GpuOps : public testing::TestWithParam<PlacedCase> {};
 
 TEST_P(GpuOps, AgreeWithTheReference) {
   if (device::ptx_of("norm").empty()) GTEST_SKIP() << "nvcc was not found when this was built";
-  const OpCase& one = GetParam();
+  const OpCase& one = GetParam().placed;
   const std::vector<Tensor> inputs = ops::inputs_of(one);
   std::vector<Tensor> found, clean;
   try {
@@ -76,7 +82,7 @@ TEST_P(GpuOps, AgreeWithTheReference) {
   } catch (const ConfigError& error) {
     GTEST_SKIP() << error.what();
   }
-  const std::vector<Tensor> expected = ops::run_op(one, inputs, device::reference_bindings());
+  const std::vector<Tensor> expected = ops::run_op(GetParam().apart, inputs, device::reference_bindings());
   ASSERT_EQ(found.size(), expected.size());
   for (size_t o = 0; o < found.size(); ++o) {
     if (std::find(one.opaque.begin(), one.opaque.end(), static_cast<int>(o)) != one.opaque.end()) continue;
@@ -90,7 +96,7 @@ TEST_P(GpuOps, AgreeWithTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, GpuOps, testing::ValuesIn(bound_cases()),
-                         [](const auto& one) { return one.param.name; });
+                         [](const auto& one) { return one.param.placed.name; });
 
 }  // namespace
 }  // namespace strata::gpu_tests
