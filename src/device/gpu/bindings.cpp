@@ -16,7 +16,13 @@
 #include "ops/select/select.h"
 #include "ops/softcap/softcap.h"
 #include "ops/statistics/statistics.h"
+#include "optim/adafactor/adafactor.h"
 #include "optim/adamw/adamw.h"
+#include "optim/adamw8bit/adamw8bit.h"
+#include "optim/adopt/adopt.h"
+#include "optim/lion/lion.h"
+#include "optim/muon/muon.h"
+#include "optim/row_clip/row_clip.h"
 #include "optim/scalars/scalars.h"
 
 namespace strata::device {
@@ -70,6 +76,14 @@ std::span<const Binding> gpu_kernels() {
       row<optim::RootOfSum>(Gpu{}),
       row<optim::StepScalars>(Gpu{}),
       encoding_row<optim::AdamWUpdate>(Gpu{}),
+      row<optim::AdamW8BitUpdate>(Gpu{}),
+      row<optim::AdafactorUpdate>(Gpu{}),
+      row<optim::AdafactorVectorUpdate>(Gpu{}),
+      row<optim::AdoptUpdate>(Gpu{}),
+      row<optim::LionUpdate>(Gpu{}),
+      row<optim::MuonUpdate>(Gpu{}),
+      row<optim::RowSquares>(Gpu{}),
+      row<optim::ClipRows>(Gpu{}),
   };
   return kTable;
 }

@@ -38,6 +38,11 @@ Encodings<Op> bf16_copies(const graph::View<Op>& node, DType activations,
   return wanted;
 }
 
+// The step's scalars, as an update's input has them.
+inline const gpu::GpuUpdateScalars* update_scalars_at(const uint8_t* place) {
+  return reinterpret_cast<const gpu::GpuUpdateScalars*>(place);
+}
+
 // A part of scratch memory, at offsets that kernels may read in vectors.
 class GpuScratch {
  public:

@@ -299,16 +299,79 @@ struct GpuUpdateScalars {
   int32_t skip;
   int64_t update;
 };
-struct AdamWArgs {
+// Updates by elements (src/optim/…): AdamW and ADOPT have both moments, Lion has m.
+struct ElementUpdateArgs {
   float* master;
   float* m;
   float* v;
   const float* grad;
-  void* copy;  // bf16; may be null
+  void* copy;  // bf16; may be null; only AdamW
   const GpuUpdateScalars* scalars;
   int64_t n;
   double beta1, beta2;
   float eps, weight_decay, lr_scale;
+};
+// AdamW with moments of a byte: a block of threads per 256 elements (src/optim/adamw8bit).
+struct AdamW8BitArgs {
+  float* master;
+  uint8_t* m;
+  float* m_scale;  // one per 256 elements
+  uint8_t* v;
+  float* v_scale;
+  const float* grad;
+  const GpuUpdateScalars* scalars;
+  int64_t n;
+  double beta1, beta2;
+  float eps, weight_decay, lr_scale;
+  float m_map[256], v_map[256];  // the values of the codes, ascending
+};
+// Muon's work by elements. momentum: m and x from grad; x is 0 if the step is skipped. scale: x /= √*squares + 1e-7.
+// polynomial: x[side, side] = b · x + c · other, and `a` added on the diagonal. apply: p = keep · p - rate · x.
+struct MuonArgs {
+  float* master;
+  float* m;
+  float* x;
+  const float* other;
+  const float* grad;
+  const double* squares;
+  const GpuUpdateScalars* scalars;
+  int64_t n, side;
+  double momentum;
+  int32_t nesterov;
+  float a, b, c, weight_decay, lr_scale;
+};
+// Adafactor (src/optim/adafactor) of a matrix, or of a vector: one row, whose second moments are `column`, and no `row`.
+// Sums are fp64.
+struct AdafactorArgs {
+  float* master;
+  float* row;     // [rows] or null
+  float* column;  // [columns]
+  const float* grad;
+  const GpuUpdateScalars* scalars;
+  float* parts;      // [part_count][columns]: sums of squared gradients
+  double* of_rows;   // [1]: Σ row
+  double* weights;   // [1]: Σ p²
+  double* partials;  // [rows]: Σ u² of each row, or of each of a vector's blocks
+  double* updates;   // [1]: Σ u²
+  int64_t rows, columns, part_count;
+  double beta2_decay, eps1, eps2, clip_threshold;
+  float weight_decay, lr_scale;
+};
+// squares[r] = Σ x² over row r
+struct RowSquaresArgs {
+  double* squares;
+  const float* x;
+  int64_t columns;
+};
+// out[r] = x[r] · min(1, limit · max(√weights[r], least) / (√squares[r] · grad_scale))
+struct ClipRowsArgs {
+  float* out;
+  const float* x;
+  const double* squares;
+  const double* weights;
+  const GpuUpdateScalars* scalars;
+  int64_t columns;
+  double limit, least;
 };
 struct SquaresArgs {
   double* partials;

@@ -147,7 +147,22 @@ KernelLaunch loss_sum();
 
 // --- Optimizer
 constexpr int64_t kNormBlock = 65536;  // elements per partial sum, as on the CPU
-KernelLaunch adamw_update(int64_t n);
+// "adamw", "lion", "adopt": take ElementUpdateArgs.
+KernelLaunch element_update(const std::string& name, int64_t n);
+KernelLaunch adamw8bit_update(int64_t n);
+// "momentum", "scale", "polynomial", "apply", of n elements.
+KernelLaunch muon(const std::string& part, int64_t n);
+// In this order, with sums of adafactor_partials by sum_of_squares and reduce_sum between them (AdafactorArgs).
+struct AdafactorPlan {
+  KernelLaunch row, rows;  // no kernels for a vector
+  KernelLaunch column_parts, columns;
+  KernelLaunch updates;
+  KernelLaunch apply;
+  int64_t part_count = 1;
+};
+AdafactorPlan adafactor(int64_t rows, int64_t columns);
+KernelLaunch row_squares(int64_t rows);
+KernelLaunch clip_rows(int64_t rows);
 KernelLaunch sum_of_squares(int64_t n);
 KernelLaunch reduce_sum();
 

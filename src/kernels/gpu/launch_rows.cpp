@@ -177,18 +177,4 @@ KernelLaunch loss_sum() {
   return {.module = "loss", .kernel = "loss_sum", .threads = 1024};
 }
 
-KernelLaunch adamw_update(int64_t n) {
-  KernelLaunch launch{.module = "optimizer", .kernel = "adamw_update"};
-  launch.grid_x = std::min(blocks_of(n, kThreads * 4), 1u << 16);
-  launch.threads = kThreads;
-  return launch;
-}
-KernelLaunch sum_of_squares(int64_t n) {
-  return {
-      .module = "optimizer", .kernel = "sum_of_squares", .grid_x = blocks_of(n, kNormBlock), .threads = 256};
-}
-KernelLaunch reduce_sum() {
-  return {.module = "optimizer", .kernel = "reduce_sum", .threads = 256};
-}
-
 }  // namespace strata::gpu

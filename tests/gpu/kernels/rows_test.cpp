@@ -419,19 +419,19 @@ TEST_P(GpuRows, Optimizer) {
       device().write(at_scalars + 4, &scalars.grad_scale, 4);
       device().write(at_scalars + 8, &scalars.skip, 4);
       device().write(at_scalars + 16, &scalars.update, 8);
-      const gpu::AdamWArgs args{.master = floats(p),
-                                .m = floats(m),
-                                .v = floats(v),
-                                .grad = floats(g),
-                                .copy = upload(kBF16, p),
-                                .scalars = reinterpret_cast<const gpu::GpuUpdateScalars*>(at_scalars),
-                                .n = n,
-                                .beta1 = b1,
-                                .beta2 = b2,
-                                .eps = static_cast<float>(eps),
-                                .weight_decay = static_cast<float>(decay),
-                                .lr_scale = 1};
-      launch(gpu::adamw_update(n), args);
+      const gpu::ElementUpdateArgs args{.master = floats(p),
+                                        .m = floats(m),
+                                        .v = floats(v),
+                                        .grad = floats(g),
+                                        .copy = upload(kBF16, p),
+                                        .scalars = reinterpret_cast<const gpu::GpuUpdateScalars*>(at_scalars),
+                                        .n = n,
+                                        .beta1 = b1,
+                                        .beta2 = b2,
+                                        .eps = static_cast<float>(eps),
+                                        .weight_decay = static_cast<float>(decay),
+                                        .lr_scale = 1};
+      launch(gpu::element_update("adamw", n), args);
       const Values result = download(kF32, args.master, n);
       expect_near(result, skip ? p : new_p, 1e-6, 1, "master");
       expect_near(download(kF32, args.m, n), skip ? m : new_m, 1e-6, 1, "m");
