@@ -10,6 +10,8 @@
 #include "device/op_run.h"
 #include "device/reference/bindings.h"
 #include "fixtures/op_tensors.h"
+#include "optim/optimizer.h"
+#include "tensor/update_scalars.h"
 
 namespace strata::gpu_tests {
 namespace {
@@ -24,6 +26,21 @@ bool is_bound(const OpCase& one) {
   return false;
 }
 
+// An update in a step that is skipped.
+std::optional<OpCase> skipped(const OpCase& one) {
+  OpCase changed = one;
+  for (device::Operand& operand : changed.inputs) {
+    if (operand.dtype != DType::kU8 || operand.shape != Shape{optim::kScalarBytes} || !operand.content)
+      continue;
+    changed.name += "_skipped";
+    operand.content = [scalars = operand.content](int64_t i) {
+      return i == offsetof(UpdateScalars, skip) ? 1.0 : scalars(i);
+    };
+    return changed;
+  }
+  return std::nullopt;
+}
+
 // With operands apart, then as they may be placed.
 std::vector<PlacedCase> bound_cases() {
   std::vector<PlacedCase> cases;
@@ -35,6 +52,7 @@ std::vector<PlacedCase> bound_cases() {
     if (!is_bound(one)) continue;
     add(one);
     if (const auto half = device::in_bf16(one)) add(*half);
+    if (const auto idle = skipped(one)) add(*idle);
   }
   return cases;
 }

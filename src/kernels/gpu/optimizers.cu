@@ -188,7 +188,7 @@ struct AdafactorStep {
     const auto share = static_cast<float>(pow(static_cast<double>(scalars.update), args.beta2_decay));
     return fmaf(share, static_cast<float>(sum / static_cast<double>(count)) - mean, mean);
   }
-  // What the second moments of columns are times in this row.
+  // The factor of this row on the second moments of columns.
   __device__ __forceinline__ float of_row(int64_t row) const {
     if (args.row == nullptr) return 1.0f;
     const double mean = *args.of_rows / static_cast<double>(args.rows);
