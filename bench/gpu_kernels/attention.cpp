@@ -155,11 +155,13 @@ void run(Bench& bench, const Problem& p, bool wgmma) {
       .tiles = driver.allocate<int32_t>(p.batch * gpu::blocks_of(p.length, 64) * 16),
       .kv_begin = begin,
       .kv_end = end,
+      .position = nullptr,
       .batch = static_cast<int32_t>(p.batch),
       .length = static_cast<int32_t>(p.length),
       .kv_length = static_cast<int32_t>(p.length),
       .causal = p.causal,
-      .window = 0};
+      .window = 0,
+      .chunked = 0};
   const gpu::AttentionArgs args{.q = attention.q.at,
                                 .k = attention.k.at,
                                 .v = attention.v.at,
@@ -168,6 +170,7 @@ void run(Bench& bench, const Problem& p, bool wgmma) {
                                 .sinks = p.sinks ? static_cast<float*>(attention.sinks.at) : nullptr,
                                 .rows = ranges.rows,
                                 .tiles = ranges.tiles,
+                                .entries = nullptr,
                                 .q_stride = p.heads * p.dim,
                                 .k_stride = p.kv_heads * p.dim,
                                 .v_stride = p.kv_heads * p.dim,

@@ -289,6 +289,7 @@ void losses(Bench& bench, int64_t tokens, int64_t vocab) {
                              .targets = targets,
                              .losses = static_cast<float*>(bench.output(kF32, tokens)),
                              .lse = nullptr,
+                             .greedy = nullptr,
                              .scale = nullptr,
                              .stride = vocab,
                              .vocab = static_cast<int32_t>(vocab),
@@ -332,19 +333,19 @@ void optimizer(Bench& bench, int64_t n) {
   gpu::GpuUpdateScalars scalars{.lr = 1e-2f, .grad_scale = 0.5f, .skip = 0, .update = 1};
   auto* const on_device = driver.allocate<gpu::GpuUpdateScalars>(sizeof scalars);
   driver.write(on_device, &scalars, sizeof scalars);
-  const gpu::AdamWArgs args{.master = driver.allocate<float>(4 * n),
-                            .m = driver.allocate<float>(4 * n),
-                            .v = driver.allocate<float>(4 * n),
-                            .grad = static_cast<float*>(g.at),
-                            .copy = bench.output(kBF16, n),
-                            .scalars = on_device,
-                            .n = n,
-                            .beta1 = 0.9,
-                            .beta2 = 0.95,
-                            .eps = 1e-8f,
-                            .weight_decay = 0.1f,
-                            .lr_scale = 1};
-  const auto work = [&] { driver.launch(gpu::adamw_update(n), args); };
+  const gpu::ElementUpdateArgs args{.master = driver.allocate<float>(4 * n),
+                                    .m = driver.allocate<float>(4 * n),
+                                    .v = driver.allocate<float>(4 * n),
+                                    .grad = static_cast<float*>(g.at),
+                                    .copy = bench.output(kBF16, n),
+                                    .scalars = on_device,
+                                    .n = n,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.95,
+                                    .eps = 1e-8f,
+                                    .weight_decay = 0.1f,
+                                    .lr_scale = 1};
+  const auto work = [&] { driver.launch(gpu::element_update("adamw", n), args); };
   const auto fresh = [&] {
     driver.copy(args.master, p.at, 4 * n);
     driver.fill(args.m, 0, 4 * n);

@@ -10,25 +10,49 @@
 #include "device/op_run.h"
 #include "device/reference/bindings.h"
 #include "fixtures/op_tensors.h"
+#include "optim/optimizer.h"
+#include "tensor/update_scalars.h"
 
 namespace strata::gpu_tests {
 namespace {
 
 using device::OpCase;
+using ops::PlacedCase;
 using ops::Tensor;
 
 bool is_bound(const OpCase& one) {
-  for (const device::Binding& row : device::gpu_bindings())
+  for (const device::Binding& row : device::gpu_kernels())
     if (row.op == one.op) return true;
   return false;
 }
 
-std::vector<OpCase> bound_cases() {
-  std::vector<OpCase> cases;
+// An update in a step that is skipped.
+std::optional<OpCase> skipped(const OpCase& one) {
+  OpCase changed = one;
+  for (device::Operand& operand : changed.inputs) {
+    if (operand.dtype != DType::kU8 || operand.shape != Shape{optim::kScalarBytes} || !operand.content)
+      continue;
+    changed.name += "_skipped";
+    operand.content = [scalars = operand.content](int64_t i) {
+      return i == offsetof(UpdateScalars, skip) ? 1.0 : scalars(i);
+    };
+    return changed;
+  }
+  return std::nullopt;
+}
+
+// With operands apart, then as they may be placed.
+std::vector<PlacedCase> bound_cases() {
+  std::vector<PlacedCase> cases;
+  const auto add = [&](const OpCase& one) {
+    cases.push_back({one, one});
+    for (PlacedCase& placed : ops::placed_cases(one)) cases.push_back(std::move(placed));
+  };
   for (const OpCase& one : device::op_cases()) {
     if (!is_bound(one)) continue;
-    cases.push_back(one);
-    if (auto half = device::in_bf16(one)) cases.push_back(std::move(*half));
+    add(one);
+    if (const auto half = device::in_bf16(one)) add(*half);
+    if (const auto idle = skipped(one)) add(*idle);
   }
   return cases;
 }
@@ -63,10 +87,10 @@ std::vector<Tensor> run_on_gpu(const OpCase& one, const std::vector<Tensor>& inp
   return out;
 }
 
-class GpuOps : public testing::TestWithParam<OpCase> {};
+class GpuOps : public testing::TestWithParam<PlacedCase> {};
 
 TEST_P(GpuOps, AgreeWithTheReference) {
-  const OpCase& one = GetParam();
+  const OpCase& one = GetParam().placed;
   const std::vector<Tensor> inputs = ops::inputs_of(one);
   std::vector<Tensor> found, clean;
   try {
@@ -75,7 +99,7 @@ TEST_P(GpuOps, AgreeWithTheReference) {
   } catch (const ConfigError& error) {
     GTEST_SKIP() << error.what();
   }
-  const std::vector<Tensor> expected = ops::run_op(one, inputs, device::reference_bindings());
+  const std::vector<Tensor> expected = ops::run_op(GetParam().apart, inputs, device::reference_bindings());
   ASSERT_EQ(found.size(), expected.size());
   for (size_t o = 0; o < found.size(); ++o) {
     if (std::find(one.opaque.begin(), one.opaque.end(), static_cast<int>(o)) != one.opaque.end()) continue;
@@ -89,7 +113,7 @@ TEST_P(GpuOps, AgreeWithTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, GpuOps, testing::ValuesIn(bound_cases()),
-                         [](const auto& one) { return one.param.name; });
+                         [](const auto& one) { return one.param.placed.name; });
 
 }  // namespace
 }  // namespace strata::gpu_tests

@@ -76,6 +76,38 @@ TEST_P(Reference, AgreesWithTheFastKernel) {
   }
 }
 
+// Outputs in the place of inputs.
+class Placed : public testing::TestWithParam<PlacedCase> {};
+
+void expect_same_bits(const PlacedCase& one, std::span<const device::Binding> bindings) {
+  const std::vector<Tensor> inputs = inputs_of(one.apart);
+  const std::vector<Tensor> expected = run_op(one.apart, inputs, bindings),
+                            found = run_op(one.placed, inputs, bindings);
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t o = 0; o < found.size(); ++o) {
+    if (!is_opaque(one.apart, o)) {
+      EXPECT_EQ(found[o].values, expected[o].values) << "output " << o;
+    }
+  }
+}
+
+TEST_P(Placed, HasTheSameBits) {
+  expect_same_bits(GetParam(), device::cpu_bindings());
+  SCOPED_TRACE("the reference kernel");
+  if (!GetParam().apart.name.ends_with("_in_bf16"))
+    expect_same_bits(GetParam(), device::reference_bindings());
+}
+
+std::vector<PlacedCase> placed_cases_of_both_types() {
+  std::vector<PlacedCase> all;
+  for (const OpCase& one : cases_of_both_types()) {
+    for (PlacedCase& placed : placed_cases(one)) all.push_back(std::move(placed));
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Ops, Placed, testing::ValuesIn(placed_cases_of_both_types()),
+                         [](const auto& one) { return one.param.placed.name; });
+
 // For processors with bf16 matmuls. Their kernels run here on models of the instructions: dot products,
 // tiles.
 TEST(BF16Matmuls, OfAttentionAgreeWithTheReference) {

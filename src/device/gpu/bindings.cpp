@@ -4,20 +4,30 @@
 #include "graph/sum.h"
 #include "ops/activation/activation.h"
 #include "ops/attention/attention.h"
+#include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
 #include "ops/linear/linear.h"
 #include "ops/loss/loss.h"
 #include "ops/norm/norm.h"
+#include "ops/qk_norm/qk_norm.h"
 #include "ops/rope/rope.h"
+#include "ops/select/select.h"
+#include "ops/softcap/softcap.h"
 #include "ops/statistics/statistics.h"
+#include "optim/adafactor/adafactor.h"
 #include "optim/adamw/adamw.h"
+#include "optim/adamw8bit/adamw8bit.h"
+#include "optim/adopt/adopt.h"
+#include "optim/lion/lion.h"
+#include "optim/muon/muon.h"
+#include "optim/row_clip/row_clip.h"
 #include "optim/scalars/scalars.h"
 
 namespace strata::device {
 
-std::span<const Binding> gpu_bindings() {
+std::span<const Binding> gpu_kernels() {
   static const std::vector<Binding> kTable = {
       row<graph::Add>(Gpu{}),
       row<ops::Activation>(Gpu{}),
@@ -26,6 +36,10 @@ std::span<const Binding> gpu_bindings() {
       row<ops::GatedGrad>(Gpu{}),
       row<ops::Attention>(Gpu{}),
       row<ops::AttentionGrad>(Gpu{}),
+      row<ops::CachedAttention>(Gpu{}),
+      row<ops::SinkGrad>(Gpu{}),
+      row<ops::Clamp>(Gpu{}),
+      row<ops::ClampGrad>(Gpu{}),
       row<ops::Constant>(Gpu{}),
       row<ops::Scale>(Gpu{}),
       row<ops::AddRow>(Gpu{}),
@@ -45,6 +59,11 @@ std::span<const Binding> gpu_bindings() {
       row<ops::LayerNorm>(Gpu{}),
       row<ops::LayerNormGradInput>(Gpu{}),
       row<ops::LayerNormGradWeight>(Gpu{}),
+      row<ops::QkNorm>(Gpu{}),
+      row<ops::QkNormGradInput>(Gpu{}),
+      row<ops::QkNormGradWeight>(Gpu{}),
+      row<ops::Softcap>(Gpu{}),
+      row<ops::TakeRow>(Gpu{}),
       row<ops::RopeTable>(Gpu{}),
       row<ops::Rope>(Gpu{}),
       row<ops::Statistics>(Gpu{}),
@@ -57,7 +76,25 @@ std::span<const Binding> gpu_bindings() {
       row<optim::RootOfSum>(Gpu{}),
       row<optim::StepScalars>(Gpu{}),
       encoding_row<optim::AdamWUpdate>(Gpu{}),
+      row<optim::AdamW8BitUpdate>(Gpu{}),
+      row<optim::AdafactorUpdate>(Gpu{}),
+      row<optim::AdafactorVectorUpdate>(Gpu{}),
+      row<optim::AdoptUpdate>(Gpu{}),
+      row<optim::LionUpdate>(Gpu{}),
+      row<optim::MuonUpdate>(Gpu{}),
+      row<optim::RowSquares>(Gpu{}),
+      row<optim::ClipRows>(Gpu{}),
   };
+  return kTable;
+}
+
+std::span<const Binding> gpu_bindings() {
+  static const std::vector<Binding> kTable = [] {
+    std::vector<Binding> all;
+    for (const graph::OpDef* const op : graph::all_ops())
+      all.push_back({op, [op](const BindRequest&) -> BoundKernel { not_yet(op->name); }});
+    return with_fallback(gpu_kernels(), all);
+  }();
   return kTable;
 }
 

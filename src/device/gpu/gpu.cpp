@@ -2,8 +2,9 @@
 
 namespace strata::device {
 
-void not_yet(std::string_view op, const std::string& what) {
-  throw ConfigError("[device.kind] cuda has no kernel for {} {} yet; expected cpu", op, what);
+void not_yet(std::string_view op, const std::string& form) {
+  throw ConfigError("[device.kind] cuda has no kernel for {}{}{} yet; expected cpu", op,
+                    form.empty() ? "" : " ", form);
 }
 
 graph::Encoding bf16_copy_of(const graph::Value& weight) {

@@ -20,8 +20,8 @@ bool writes(Gpu, const graph::View<Op>& update, const graph::Value& encoded, con
 template <typename Op>
 Encodings<Op> encodings(Gpu, const graph::View<Op>& node, const hardware::DeviceSpec& device);
 
-// A form of an op that has no GPU kernel. ConfigError: the run asked for it.
-[[noreturn]] void not_yet(std::string_view op, const std::string& what);
+// An op, or a form of it, that has no GPU kernel. ConfigError: the run asked for it.
+[[noreturn]] void not_yet(std::string_view op, const std::string& form = {});
 
 // The one copy of a weight that GEMMs of bf16 read: bf16, in the order of its elements.
 inline constexpr const char* kBf16Copy = "bf16";
@@ -36,6 +36,11 @@ Encodings<Op> bf16_copies(const graph::View<Op>& node, DType activations,
   for (const graph::InputName<Op> weight : weights)
     wanted.push_back({weight, bf16_copy_of(node.untyped().in(weight.position)), DType::kBF16});
   return wanted;
+}
+
+// The step's scalars, as an update's input has them.
+inline const gpu::GpuUpdateScalars* update_scalars_at(const uint8_t* place) {
+  return reinterpret_cast<const gpu::GpuUpdateScalars*>(place);
 }
 
 // A part of scratch memory, at offsets that kernels may read in vectors.
@@ -62,6 +67,21 @@ struct GpuGemm {
   int64_t scratch_bytes() const { return plan.parts_bytes; }
   void run(const Launch& launch, const void* a, const void* b, void* c, bool adds, std::byte* scratch,
            const float* bias = nullptr) const;
+};
+
+// A function of each element and a number (gpu::elementwise).
+struct GpuElements {
+  gpu::KernelLaunch kernel;
+  int64_t n;
+  float factor;
+
+  GpuElements(const std::string& name, const graph::Value& of, double number = 1)
+      : kernel(gpu::elementwise(name, of.dtype, of.shape.elements())),
+        n(of.shape.elements()),
+        factor(static_cast<float>(number)) {}
+  void run(const Launch& launch, void* out, const void* a = nullptr, const void* b = nullptr) const {
+    start(launch, kernel, gpu::ElementArgs{.out = out, .a = a, .b = b, .n = n, .factor = factor});
+  }
 };
 
 // Sums over rows: out[columns] (+)= Σ in[rows, columns].

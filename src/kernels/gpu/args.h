@@ -88,6 +88,9 @@ struct AttentionArgs {
   const int32_t* rows;   // [batch, length, 2]
   const int32_t* tiles;  // [batch, tiles of 64 rows, 4]: the range of keys that any row sees, and the range
                          // that all rows see
+  // [batch]: sequence s reads the keys and values of entry entries[s] of a cache; null: its own. Only forward.
+  // Nothing need be stored after the last key that a row sees.
+  const int32_t* entries;
   int64_t q_stride, k_stride, v_stride, out_stride;
   int32_t batch, length, kv_length, heads, kv_heads, head_dim, value_dim;
   float scale;    // of q · k
@@ -120,8 +123,22 @@ struct AttentionRangesArgs {
   int32_t* tiles;
   const int32_t* kv_begin;  // [batch, length]: first key; null: 0
   const int32_t* kv_end;    // [batch, length]: last key + 1; null: kv_length
+  const int32_t* position;  // [batch]: the place of a sequence's first row among the keys; null: 0
   int32_t batch, length, kv_length;
   int32_t causal, window;  // window: keys that a row sees, including its own; 0: no limit. Requires causal
+  int32_t chunked;         // a row's window begins with the chunk of `window` keys that it is in
+};
+// Stores row i of sequence s, [key_width] of `keys` and [value_width] of `values`, in row position[s] + i of
+// entry entries[s] of the caches [number of entries][capacity][width].
+struct CacheRowsArgs {
+  void* key_cache;
+  void* value_cache;
+  const void* keys;
+  const void* values;
+  const int32_t* position;
+  const int32_t* entries;
+  int64_t stride;  // of the rows of keys and values
+  int32_t length, capacity, key_width, value_width;
 };
 
 // h = x + residual (null: h is x and not written), rstd = 1 / sqrt(mean((h - mean)²) + eps), y = (h - mean) ·
@@ -153,6 +170,21 @@ struct NormGradArgs {
   float weight_offset;
 };
 
+// Rows [q | k | v] of `width`: q and k are groups of q_width and k_width, v passes. Each group is normalised by itself,
+// with the weights of q or k plus weight_offset. rstd[rows, q_groups + k_groups].
+struct QkNormArgs {
+  void* out;    // y, or dx
+  float* rstd;  // forward: written
+  float* parts;
+  const void* x;
+  const void* dy;  // only backward
+  const float* q_weight;
+  const float* k_weight;
+  int64_t rows;
+  int32_t width, q_groups, q_width, k_groups, k_width, at_once;
+  float eps, weight_offset;
+};
+
 // in[rows, stride] → parts[gridDim.y][columns]
 struct ColumnSumsArgs {
   const void* in;
@@ -179,6 +211,13 @@ struct AddRowArgs {
   const void* x;
   const float* row;
   int64_t rows, columns;
+};
+// out[columns] = row *index of x
+struct TakeRowArgs {
+  void* out;
+  const void* x;
+  const int32_t* index;
+  int64_t columns;
 };
 struct TransposeArgs {
   void* out;
@@ -240,6 +279,7 @@ struct CrossEntropyArgs {
   const int32_t* targets;
   float* losses;
   float* lse;          // may be null
+  int32_t* greedy;     // 1 where no logit exceeds the target's, else 0; may be null
   const float* scale;  // may be null
   int64_t stride;      // of logits and gradient
   int32_t vocab, valid;
@@ -259,16 +299,79 @@ struct GpuUpdateScalars {
   int32_t skip;
   int64_t update;
 };
-struct AdamWArgs {
+// Updates by elements (src/optim/…): AdamW and ADOPT have both moments, Lion has m.
+struct ElementUpdateArgs {
   float* master;
   float* m;
   float* v;
   const float* grad;
-  void* copy;  // bf16; may be null
+  void* copy;  // bf16; may be null; only AdamW
   const GpuUpdateScalars* scalars;
   int64_t n;
   double beta1, beta2;
   float eps, weight_decay, lr_scale;
+};
+// AdamW with moments of a byte: a block of threads per 256 elements (src/optim/adamw8bit).
+struct AdamW8BitArgs {
+  float* master;
+  uint8_t* m;
+  float* m_scale;  // one per 256 elements
+  uint8_t* v;
+  float* v_scale;
+  const float* grad;
+  const GpuUpdateScalars* scalars;
+  int64_t n;
+  double beta1, beta2;
+  float eps, weight_decay, lr_scale;
+  float m_map[256], v_map[256];  // the values of the codes, ascending
+};
+// Muon's work by elements. momentum: m and x from grad; x is 0 if the step is skipped. scale: x /= √*squares + 1e-7.
+// polynomial: x[side, side] = b · x + c · other, and `a` added on the diagonal. apply: p = keep · p - rate · x.
+struct MuonArgs {
+  float* master;
+  float* m;
+  float* x;
+  const float* other;
+  const float* grad;
+  const double* squares;
+  const GpuUpdateScalars* scalars;
+  int64_t n, side;
+  double momentum;
+  int32_t nesterov;
+  float a, b, c, weight_decay, lr_scale;
+};
+// Adafactor (src/optim/adafactor) of a matrix, or of a vector: one row, whose second moments are `column`, and no `row`.
+// Sums are fp64.
+struct AdafactorArgs {
+  float* master;
+  float* row;     // [rows] or null
+  float* column;  // [columns]
+  const float* grad;
+  const GpuUpdateScalars* scalars;
+  float* parts;      // [part_count][columns]: sums of squared gradients
+  double* of_rows;   // [1]: Σ row
+  double* weights;   // [1]: Σ p²
+  double* partials;  // [rows]: Σ u² of each row, or of each of a vector's blocks
+  double* updates;   // [1]: Σ u²
+  int64_t rows, columns, part_count;
+  double beta2_decay, eps1, eps2, clip_threshold;
+  float weight_decay, lr_scale;
+};
+// squares[r] = Σ x² over row r
+struct RowSquaresArgs {
+  double* squares;
+  const float* x;
+  int64_t columns;
+};
+// out[r] = x[r] · min(1, limit · max(√weights[r], least) / (√squares[r] · grad_scale))
+struct ClipRowsArgs {
+  float* out;
+  const float* x;
+  const double* squares;
+  const double* weights;
+  const GpuUpdateScalars* scalars;
+  int64_t columns;
+  double limit, least;
 };
 struct SquaresArgs {
   double* partials;

@@ -22,6 +22,10 @@ __device__ __forceinline__ HeadRows head_rows(const void* matrix, int64_t stride
               static_cast<int64_t>(head) * dim,
           stride, length, dim};
 }
+// The sequence whose keys and values a sequence reads.
+__device__ __forceinline__ int key_sequence(const AttentionArgs& args, int sequence) {
+  return args.entries != nullptr ? args.entries[sequence] : sequence;
+}
 template <int kRows, int kDim, int kThreads>
 __device__ __forceinline__ void copy_head(uint32_t tile, const HeadRows& from, int first) {
   copy_rows<kRows, kDim / 8, kThreads>(tile, from.at + first * from.stride, from.stride, from.rows - first,

@@ -149,7 +149,8 @@ __device__ __forceinline__ void plain_forward(const AttentionArgs& args) {
   const int row0 = static_cast<int>(blockIdx.x) * kPlainRows, head = static_cast<int>(blockIdx.y),
             sequence = static_cast<int>(blockIdx.z), kv_head = head / (args.heads / args.kv_heads);
   const int64_t row = static_cast<int64_t>(sequence) * args.length + row0,
-                key_row = static_cast<int64_t>(sequence) * args.kv_length;
+                key_row = static_cast<int64_t>(args.entries != nullptr ? args.entries[sequence] : sequence) *
+                          args.kv_length;
   const int4 range = plain_range(args, sequence, row0);
   const PlainScore score{args.scale, args.softcap};
   copy_plain<Shape, kPlainRows>(q, plain_rows(args.q, row, args.q_stride, head, args.head_dim), args.q_stride,
@@ -161,12 +162,13 @@ __device__ __forceinline__ void plain_forward(const AttentionArgs& args) {
     most[i] = -INFINITY, seen[i] = plain_keys(args, sequence, row0 + plain_row() + i);
   for (int key0 = range.x / Shape::kOthers * Shape::kOthers; key0 < range.y; key0 += Shape::kOthers) {
     __syncthreads();
+    // Later rows may hold NaN, which a weight of 0 does not remove.
     copy_plain<Shape, Shape::kOthers>(
         k, plain_rows(args.k, key_row + key0, args.k_stride, kv_head, args.head_dim), args.k_stride,
-        args.kv_length - key0, args.head_dim);
+        range.y - key0, args.head_dim);
     copy_plain<Shape, Shape::kOthers>(
         v, plain_rows(args.v, key_row + key0, args.v_stride, kv_head, args.value_dim), args.v_stride,
-        args.kv_length - key0, args.value_dim);
+        range.y - key0, args.value_dim);
     __syncthreads();
     float scores[4][Shape::kColumns];
     multiply_plain<Shape>(scores, q, k);

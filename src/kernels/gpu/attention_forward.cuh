@@ -132,9 +132,12 @@ __device__ __forceinline__ void attention_forward(const AttentionArgs& args) {
             sequence = static_cast<int>(blockIdx.z), kv_head = head / (args.heads / args.kv_heads);
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kTiles * 16;
   const HeadRows q = head_rows(args.q, args.q_stride, sequence, args.length, head, args.head_dim);
-  const HeadRows k = head_rows(args.k, args.k_stride, sequence, args.kv_length, kv_head, args.head_dim);
-  const HeadRows v = head_rows(args.v, args.v_stride, sequence, args.kv_length, kv_head, args.value_dim);
   const KeyRange range = key_range(args, sequence, row0, kRows);
+  const int keys_of = key_sequence(args, sequence);
+  HeadRows k = head_rows(args.k, args.k_stride, keys_of, args.kv_length, kv_head, args.head_dim);
+  HeadRows v = head_rows(args.v, args.v_stride, keys_of, args.kv_length, kv_head, args.value_dim);
+  // Later rows may hold NaN, which a weight of 0 does not remove.
+  k.rows = v.rows = range.end;
   const int begin = range.begin / kKeys * kKeys;
   const uint32_t q_begin = begin_across<kDim / 8>(q_tile, warp_row),
                  k_begin = begin_along<kDim / 8>(k_tile, 0), v_begin = begin_across<kDim / 8>(v_tile, 0);

@@ -35,8 +35,10 @@ extern "C" __global__ void __launch_bounds__(64)
     if (args.kv_begin != nullptr) begin = max(begin, args.kv_begin[at]);
     if (args.kv_end != nullptr) end = min(end, args.kv_end[at]);
     if (args.causal != 0) {
-      end = min(end, row + 1);
-      if (args.window > 0) begin = max(begin, row - args.window + 1);
+      const int place = row + (args.position != nullptr ? args.position[sequence] : 0);
+      end = min(end, place + 1);
+      if (args.window > 0)
+        begin = max(begin, args.chunked != 0 ? place / args.window * args.window : place - args.window + 1);
     }
     if (begin >= end) begin = end = 0;
     *reinterpret_cast<int2*>(args.rows + at * 2) = make_int2(begin, end);

@@ -33,8 +33,20 @@ __device__ __forceinline__ void add(const ElementArgs& args) {
                        });
 }
 
-template <typename T>
-__device__ __forceinline__ void scale(const ElementArgs& args) {
+// Functions of an element and a factor.
+struct Times {
+  static __device__ __forceinline__ float of(float x, float factor) { return x * factor; }
+};
+struct Clamp {
+  static __device__ __forceinline__ float of(float x, float limit) {
+    return x > limit ? limit : x < -limit ? -limit : x;  // NaN stays
+  }
+};
+struct Softcap {
+  static __device__ __forceinline__ float of(float x, float cap) { return cap * tanhf(x / cap); }
+};
+template <typename T, typename Function>
+__device__ __forceinline__ void apply(const ElementArgs& args) {
   T* const out = static_cast<T*>(args.out);
   const T* const a = static_cast<const T*>(args.a);
   constexpr int kCount = kVector<T>;
@@ -43,7 +55,39 @@ __device__ __forceinline__ void scale(const ElementArgs& args) {
                          float x[count.value];
                          load(a + i, x);
 #pragma unroll
-                         for (int k = 0; k < count.value; ++k) x[k] *= args.factor;
+                         for (int k = 0; k < count.value; ++k) x[k] = Function::of(x[k], args.factor);
+                         store(out + i, x);
+                       });
+}
+
+// a: the gradient of the result; b: the operand of clamp.
+template <typename T>
+__device__ __forceinline__ void clamp_gradient(const ElementArgs& args) {
+  T* const out = static_cast<T*>(args.out);
+  const T *a = static_cast<const T*>(args.a), *b = static_cast<const T*>(args.b);
+  constexpr int kCount = kVector<T>;
+  for_elements<kCount>(args.n,
+                       aligned_to(out, 0, kCount) && aligned_to(a, 0, kCount) && aligned_to(b, 0, kCount),
+                       [&](int64_t i, auto count) {
+                         float dy[count.value], x[count.value];
+                         load(a + i, dy);
+                         load(b + i, x);
+#pragma unroll
+                         for (int k = 0; k < count.value; ++k)
+                           dy[k] = x[k] >= -args.factor && x[k] <= args.factor ? dy[k] : 0.0f;
+                         store(out + i, dy);
+                       });
+}
+
+template <typename T>
+__device__ __forceinline__ void take_row(const TakeRowArgs& args) {
+  T* const out = static_cast<T*>(args.out);
+  const T* const row = static_cast<const T*>(args.x) + *args.index * args.columns;
+  constexpr int kCount = kVector<T>;
+  for_elements<kCount>(args.columns, aligned_to(out, 0, kCount) && aligned_to(row, 0, kCount),
+                       [&](int64_t i, auto count) {
+                         float x[count.value];
+                         load(row + i, x);
                          store(out + i, x);
                        });
 }
@@ -163,14 +207,21 @@ __device__ __forceinline__ void transpose(const TransposeArgs& args) {
   }
 STRATA_KERNEL(add_bf16, ElementArgs, add<BF16>)
 STRATA_KERNEL(add_f32, ElementArgs, add<float>)
-STRATA_KERNEL(scale_bf16, ElementArgs, scale<BF16>)
-STRATA_KERNEL(scale_f32, ElementArgs, scale<float>)
+STRATA_KERNEL(scale_bf16, ElementArgs, apply<BF16, Times>)
+STRATA_KERNEL(scale_f32, ElementArgs, apply<float, Times>)
+STRATA_KERNEL(clamp_bf16, ElementArgs, apply<BF16, Clamp>)
+STRATA_KERNEL(clamp_f32, ElementArgs, apply<float, Clamp>)
+STRATA_KERNEL(clamp_gradient_bf16, ElementArgs, clamp_gradient<BF16>)
+STRATA_KERNEL(clamp_gradient_f32, ElementArgs, clamp_gradient<float>)
+STRATA_KERNEL(softcap_f32, ElementArgs, apply<float, Softcap>)
 STRATA_KERNEL(fill_bf16, ElementArgs, fill<BF16>)
 STRATA_KERNEL(fill_f32, ElementArgs, fill<float>)
 STRATA_KERNEL(cast_bf16_f32, ElementArgs, cast<BF16, float>)
 STRATA_KERNEL(cast_f32_bf16, ElementArgs, cast<float, BF16>)
 STRATA_KERNEL(add_row_bf16, AddRowArgs, add_row<BF16>)
 STRATA_KERNEL(add_row_f32, AddRowArgs, add_row<float>)
+STRATA_KERNEL(take_row_bf16, TakeRowArgs, take_row<BF16>)
+STRATA_KERNEL(take_row_f32, TakeRowArgs, take_row<float>)
 STRATA_KERNEL(column_sums_bf16, ColumnSumsArgs, column_sums<BF16, 8>)
 STRATA_KERNEL(column_sums_f32, ColumnSumsArgs, column_sums<float, 4>)
 STRATA_KERNEL(column_sums_any_bf16, ColumnSumsArgs, column_sums<BF16, 1>)

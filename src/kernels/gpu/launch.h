@@ -79,6 +79,8 @@ struct AttentionShape {
 };
 KernelLaunch attention_ranges(const AttentionShape& shape);
 KernelLaunch attention_forward(const AttentionShape& shape);
+KernelLaunch store_cache_rows(DType dtype, int64_t rows, const CacheRowsArgs& args);
+KernelLaunch attention_delta(const AttentionShape& shape);
 // Consecutive launches with the same arguments.
 std::vector<KernelLaunch> attention_backward(const AttentionShape& shape);
 // Attention with wgmma, for devices that support it and some shapes: kernels take AttentionMapsArgs, except
@@ -89,7 +91,7 @@ struct AttentionMapsPlan {
   MatrixMap q_map, k_map, v_map, dout_map;
 };
 std::optional<AttentionMapsPlan> plan_attention_maps(const AttentionShape& shape, const AttentionArgs& args);
-// After attention_backward, which writes delta.
+// After attention_delta, the first of attention_backward.
 KernelLaunch sink_gradient(const AttentionShape& shape);
 
 // --- Norms, for rows of up to 16,384 elements.
@@ -103,6 +105,17 @@ struct NormGradPlan {
 };
 NormGradPlan norm_backward(NormKind kind, NormGradients wanted, DType dtype, int64_t rows, int64_t dim);
 
+// QkNormArgs::parts has `parts` rows of q_width + k_width, which `q_sum` and `k_sum` add.
+struct QkNormWeightPlan {
+  KernelLaunch gradients;
+  int32_t at_once = 1;
+  int64_t parts = 0;
+  KernelLaunch q_sum, k_sum;
+};
+KernelLaunch qk_norm_forward(DType dtype, const QkNormArgs& args);
+KernelLaunch qk_norm_backward_input(DType dtype, const QkNormArgs& args);
+QkNormWeightPlan qk_norm_backward_weight(DType dtype, const QkNormArgs& args);
+
 // --- Rows and elements
 KernelLaunch column_parts(int64_t columns);
 struct ColumnSumsPlan {
@@ -111,7 +124,8 @@ struct ColumnSumsPlan {
   KernelLaunch sum;
 };
 ColumnSumsPlan column_sums(DType dtype, int64_t rows, int64_t columns, int64_t stride);
-// "add", "scale", "add_row", "fill" (with factor) for a dtype; "cast_bf16_f32" (to bf16) and "cast_f32_bf16".
+// "add", "add_row", "take_row"; with a factor "scale", "fill", "clamp", "clamp_gradient", "softcap" (fp32), for a
+// dtype; "cast_bf16_f32" (to bf16) and "cast_f32_bf16".
 KernelLaunch elementwise(const std::string& name, DType dtype, int64_t n);
 KernelLaunch transpose(DType dtype, int64_t rows, int64_t columns);
 KernelLaunch activation(bool gated, DType dtype, int64_t rows, int64_t width);
@@ -133,7 +147,22 @@ KernelLaunch loss_sum();
 
 // --- Optimizer
 constexpr int64_t kNormBlock = 65536;  // elements per partial sum, as on the CPU
-KernelLaunch adamw_update(int64_t n);
+// "adamw", "lion", "adopt": take ElementUpdateArgs.
+KernelLaunch element_update(const std::string& name, int64_t n);
+KernelLaunch adamw8bit_update(int64_t n);
+// "momentum", "scale", "polynomial", "apply", of n elements.
+KernelLaunch muon(const std::string& part, int64_t n);
+// In this order, with sums of adafactor_partials by sum_of_squares and reduce_sum between them (AdafactorArgs).
+struct AdafactorPlan {
+  KernelLaunch row, rows;  // no kernels for a vector
+  KernelLaunch column_parts, columns;
+  KernelLaunch updates;
+  KernelLaunch apply;
+  int64_t part_count = 1;
+};
+AdafactorPlan adafactor(int64_t rows, int64_t columns);
+KernelLaunch row_squares(int64_t rows);
+KernelLaunch clip_rows(int64_t rows);
 KernelLaunch sum_of_squares(int64_t n);
 KernelLaunch reduce_sum();
 

@@ -60,6 +60,19 @@ KernelLaunch attention_forward(const AttentionShape& shape) {
   return launch;
 }
 
+KernelLaunch store_cache_rows(DType dtype, int64_t rows, const CacheRowsArgs& args) {
+  const int64_t count = 16 / size_of(dtype);
+  const bool vectors =
+      args.stride % count == 0 && args.key_width % count == 0 && args.value_width % count == 0;
+  KernelLaunch launch{.module = "attention_cache",
+                      .kernel = std::string("store_cache_rows") + (dtype == DType::kBF16 ? "_bf16" : "_f32") +
+                                (vectors ? "" : "_any")};
+  launch.grid_x = static_cast<uint32_t>(rows);
+  launch.grid_y = blocks_of(int64_t{args.key_width} + args.value_width, 128 * (vectors ? count : 1));
+  launch.threads = 128;
+  return launch;
+}
+
 KernelLaunch attention_delta(const AttentionShape& shape) {
   const bool plain = shape.dtype == DType::kF32;
   KernelLaunch launch{.module = plain ? "attention_f32" : "attention_backward",

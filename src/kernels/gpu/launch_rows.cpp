@@ -50,6 +50,39 @@ NormGradPlan norm_backward(NormKind kind, NormGradients wanted, DType dtype, int
   return plan;
 }
 
+namespace {
+
+KernelLaunch qk_norm(const std::string& part, DType dtype, const QkNormArgs& args) {
+  const int64_t count =
+      std::min({count_of(dtype, args.width), count_of(dtype, args.q_width), count_of(dtype, args.k_width)});
+  KernelLaunch launch{.module = "qk_norm",
+                      .kernel = "qk_norm_" + part + type_of(dtype) + (count == 1 ? "_any" : "")};
+  launch.grid_x = static_cast<uint32_t>(args.rows);
+  launch.threads = kThreads;
+  return launch;
+}
+
+}  // namespace
+
+KernelLaunch qk_norm_forward(DType dtype, const QkNormArgs& args) {
+  return qk_norm("forward", dtype, args);
+}
+KernelLaunch qk_norm_backward_input(DType dtype, const QkNormArgs& args) {
+  return qk_norm("backward_input", dtype, args);
+}
+QkNormWeightPlan qk_norm_backward_weight(DType dtype, const QkNormArgs& args) {
+  QkNormWeightPlan plan;
+  plan.gradients = qk_norm("backward_weight", dtype, args);
+  const int64_t count = plan.gradients.kernel.ends_with("_any") ? 1 : 16 / size_of(dtype);
+  const int64_t vectors = (args.q_width + args.k_width) / count;
+  plan.at_once = static_cast<int32_t>(std::clamp<int64_t>(kThreads / vectors, 1, 8));
+  plan.gradients.grid_x = static_cast<uint32_t>(std::min<int64_t>(blocks_of(args.rows, plan.at_once), 512));
+  plan.parts = static_cast<int64_t>(plan.gradients.grid_x) * plan.at_once;
+  plan.q_sum = column_parts(args.q_width);
+  plan.k_sum = column_parts(args.k_width);
+  return plan;
+}
+
 KernelLaunch column_parts(int64_t columns) {
   KernelLaunch launch{.module = "elementwise", .kernel = "column_parts"};
   launch.grid_x = blocks_of(columns, 32);
@@ -142,20 +175,6 @@ KernelLaunch cross_entropy(DType logits, DType gradient, int64_t tokens, int64_t
 }
 KernelLaunch loss_sum() {
   return {.module = "loss", .kernel = "loss_sum", .threads = 1024};
-}
-
-KernelLaunch adamw_update(int64_t n) {
-  KernelLaunch launch{.module = "optimizer", .kernel = "adamw_update"};
-  launch.grid_x = std::min(blocks_of(n, kThreads * 4), 1u << 16);
-  launch.threads = kThreads;
-  return launch;
-}
-KernelLaunch sum_of_squares(int64_t n) {
-  return {
-      .module = "optimizer", .kernel = "sum_of_squares", .grid_x = blocks_of(n, kNormBlock), .threads = 256};
-}
-KernelLaunch reduce_sum() {
-  return {.module = "optimizer", .kernel = "reduce_sum", .threads = 256};
 }
 
 }  // namespace strata::gpu

@@ -57,9 +57,12 @@ __device__ __forceinline__ void cross_entropy(const CrossEntropyArgs& args) {
     lse = most[0] + logf(sum[0]);
     if (threadIdx.x == 0) args.losses[row] = lse - cap(to_float(logits[target])) + args.z_loss * lse * lse;
     if (args.lse != nullptr && threadIdx.x == 0) args.lse[row] = lse;
+    if (args.greedy != nullptr && threadIdx.x == 0)
+      args.greedy[row] = cap(to_float(logits[target])) >= most[0] ? 1 : 0;
   } else if (threadIdx.x == 0) {
     args.losses[row] = 0.0f;
     if (args.lse != nullptr) args.lse[row] = 0.0f;
+    if (args.greedy != nullptr) args.greedy[row] = 0;
   }
   if (args.gradient == nullptr) return;
   // All threads have read the target's logit before any overwrites it.

@@ -5,13 +5,8 @@ namespace strata::device {
 
 template <>
 BoundKernel bind(Gpu, const Bind<ops::Scale>& node) {
-  const graph::Value& x = *node.in.x;
-  const int64_t n = x.shape.elements();
-  return node.kernel([n, factor = static_cast<float>(node.attrs.factor),
-                      kernel = gpu::elementwise("scale", x.dtype, n)](const Operands<ops::Scale>& at) {
-    start(at.launch, kernel,
-          gpu::ElementArgs{.out = at.out.y, .a = at.in.x, .b = nullptr, .n = n, .factor = factor});
-  });
+  return node.kernel([f = GpuElements("scale", *node.in.x, node.attrs.factor)](
+                         const Operands<ops::Scale>& at) { f.run(at.launch, at.out.y, at.in.x); });
 }
 
 template <>

@@ -23,8 +23,6 @@ class Head {
     if constexpr (kTrains) {
       adds_weight_ = node.adds.dw;
       adds_bias_ = node.adds.dbias;
-    } else {
-      if (node.out.greedy) not_yet(Op::def.name, "with the likeliest token");
     }
     losses_at_ = scratch_.take(tokens_ * size_of(DType::kF32));
     const int64_t most = std::min(rows_, tokens_);
@@ -117,6 +115,7 @@ class Head {
                                .targets = at.in.targets + first,
                                .losses = losses + first,
                                .lse = nullptr,
+                               .greedy = nullptr,
                                .scale = nullptr,
                                .stride = vocab_,
                                .vocab = static_cast<int32_t>(vocab_),
@@ -127,6 +126,8 @@ class Head {
     if constexpr (kTrains) {
       args.gradient = gradient;
       args.scale = at.in.seed;
+    } else if (at.out.greedy != nullptr) {
+      args.greedy = at.out.greedy + first;
     }
     start(at.launch, chunk.loss, args);
     if constexpr (kTrains) {

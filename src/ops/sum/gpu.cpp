@@ -5,12 +5,9 @@ namespace strata::device {
 
 template <>
 BoundKernel bind(Gpu, const Bind<graph::Add>& node) {
-  const int64_t n = node.in.a->shape.elements();
-  return node.kernel(
-      [n, kernel = gpu::elementwise("add", node.in.a->dtype, n)](const Operands<graph::Add>& at) {
-        start(at.launch, kernel,
-              gpu::ElementArgs{.out = at.out.sum, .a = at.in.a, .b = at.in.b, .n = n, .factor = 1});
-      });
+  return node.kernel([f = GpuElements("add", *node.in.a)](const Operands<graph::Add>& at) {
+    f.run(at.launch, at.out.sum, at.in.a, at.in.b);
+  });
 }
 
 }  // namespace strata::device

@@ -135,11 +135,13 @@ class GpuAttention : public KernelTest {
         .tiles = output_of<int32_t>(p.batch * tiles * 4, "tiles"),
         .kv_begin = documents ? static_cast<int32_t*>(upload(kv_begin, "kv_begin")) : nullptr,
         .kv_end = documents ? static_cast<int32_t*>(upload(kv_end, "kv_end")) : nullptr,
+        .position = nullptr,
         .batch = static_cast<int32_t>(p.batch),
         .length = static_cast<int32_t>(p.length),
         .kv_length = static_cast<int32_t>(p.kv_length),
         .causal = p.causal,
-        .window = static_cast<int32_t>(p.window)};
+        .window = static_cast<int32_t>(p.window),
+        .chunked = 0};
     launch(gpu::attention_ranges(shape), ranges);
     const gpu::AttentionArgs args{
         .q = upload(p.dtype, reference.q, "q"),
@@ -150,6 +152,7 @@ class GpuAttention : public KernelTest {
         .sinks = p.sinks ? static_cast<float*>(upload(DType::kF32, reference.sinks, "sinks")) : nullptr,
         .rows = ranges.rows,
         .tiles = ranges.tiles,
+        .entries = nullptr,
         .q_stride = p.heads * p.head_dim,
         .k_stride = p.kv_heads * p.head_dim,
         .v_stride = p.kv_heads * p.value_dim,

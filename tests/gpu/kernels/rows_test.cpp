@@ -335,7 +335,9 @@ TEST_P(GpuRows, CrossEntropy) {
         Values logits = values(logit_type, tokens * vocab, 1);
         for (double& value : logits) value = rounded_to(logit_type, value * 8);
         const double scale = 0.25, z = 1e-2f;
-        Values losses(at(tokens)), gradient(at(tokens * vocab)), lses(at(tokens));
+        // The target of this token is one of two likeliest.
+        logits[at(4 * vocab + 77)] = logits[at(4 * vocab + 12)] = 9;
+        Values losses(at(tokens)), gradient(at(tokens * vocab)), lses(at(tokens)), greedy(at(tokens));
         for (int64_t t = 0; t < tokens; ++t) {
           if (targets[at(t)] < 0) continue;
           const auto cap = [&](int64_t c) {
@@ -346,6 +348,10 @@ TEST_P(GpuRows, CrossEntropy) {
           for (int64_t c = 0; c < valid; ++c) sum += std::exp(cap(c));
           const double lse = lses[at(t)] = std::log(sum);
           losses[at(t)] = lse - cap(targets[at(t)]) + z * lse * lse;
+          greedy[at(t)] = 1;
+          for (int64_t c = 0; c < valid; ++c) {
+            if (cap(c) > cap(targets[at(t)])) greedy[at(t)] = 0;
+          }
           for (int64_t c = 0; c < valid; ++c) {
             const double bend = softcap > 0 ? cap(c) / softcap : 0;
             gradient[at(t * vocab + c)] =
@@ -360,6 +366,7 @@ TEST_P(GpuRows, CrossEntropy) {
             .targets = static_cast<int32_t*>(upload(targets)),
             .losses = output_of<float>(tokens),
             .lse = output_of<float>(tokens),
+            .greedy = output_of<int32_t>(tokens),
             .scale = floats({0.5}),
             .stride = vocab,
             .vocab = static_cast<int32_t>(vocab),
@@ -370,6 +377,8 @@ TEST_P(GpuRows, CrossEntropy) {
         launch(gpu::cross_entropy(logit_type, gradient_type, tokens, vocab, vocab), args);
         expect_near(download(kF32, args.losses, tokens), losses, 2e-6, 1, "losses");
         expect_near(download(kF32, args.lse, tokens), lses, 2e-6, 1, "lse");
+        EXPECT_EQ(download(DType::kI32, args.greedy, tokens), greedy);
+        EXPECT_EQ(std::accumulate(greedy.begin(), greedy.end(), 0.0), 1);
         expect_near(download(gradient_type, args.gradient, tokens * vocab), gradient,
                     tolerance(gradient_type), 1e-2, "gradient");
         const gpu::LossSumArgs sum{.sum = output_of<double>(1),
@@ -410,19 +419,19 @@ TEST_P(GpuRows, Optimizer) {
       device().write(at_scalars + 4, &scalars.grad_scale, 4);
       device().write(at_scalars + 8, &scalars.skip, 4);
       device().write(at_scalars + 16, &scalars.update, 8);
-      const gpu::AdamWArgs args{.master = floats(p),
-                                .m = floats(m),
-                                .v = floats(v),
-                                .grad = floats(g),
-                                .copy = upload(kBF16, p),
-                                .scalars = reinterpret_cast<const gpu::GpuUpdateScalars*>(at_scalars),
-                                .n = n,
-                                .beta1 = b1,
-                                .beta2 = b2,
-                                .eps = static_cast<float>(eps),
-                                .weight_decay = static_cast<float>(decay),
-                                .lr_scale = 1};
-      launch(gpu::adamw_update(n), args);
+      const gpu::ElementUpdateArgs args{.master = floats(p),
+                                        .m = floats(m),
+                                        .v = floats(v),
+                                        .grad = floats(g),
+                                        .copy = upload(kBF16, p),
+                                        .scalars = reinterpret_cast<const gpu::GpuUpdateScalars*>(at_scalars),
+                                        .n = n,
+                                        .beta1 = b1,
+                                        .beta2 = b2,
+                                        .eps = static_cast<float>(eps),
+                                        .weight_decay = static_cast<float>(decay),
+                                        .lr_scale = 1};
+      launch(gpu::element_update("adamw", n), args);
       const Values result = download(kF32, args.master, n);
       expect_near(result, skip ? p : new_p, 1e-6, 1, "master");
       expect_near(download(kF32, args.m, n), skip ? m : new_m, 1e-6, 1, "m");
