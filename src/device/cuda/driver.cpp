@@ -200,6 +200,7 @@ Driver load_driver(const char* library_name, const fs::path& devices) {
   find(driver.synchronize_stream, "cuStreamSynchronize");
   find(driver.query_stream, "cuStreamQuery");
   find(driver.wait_event, "cuStreamWaitEvent");
+  find(driver.write_value, "cuStreamWriteValue32_v2");
   find(driver.create_event, "cuEventCreate");
   find(driver.destroy_event, "cuEventDestroy_v2");
   find(driver.record_event, "cuEventRecord");

@@ -27,6 +27,9 @@ inline constexpr Result kNotReady = 600;  // of queries: work is in flight
 enum JitOption : int { kInfoLog = 3, kInfoLogBytes = 4, kErrorLog = 5, kErrorLogBytes = 6 };
 enum FunctionAttribute : int { kMaxDynamicSharedBytes = 8 };
 inline constexpr unsigned kNonBlockingStream = 1;
+inline constexpr unsigned kPortableMemory = 1,
+                          kMappedMemory = 2;    // of the host, for all contexts and for the GPU
+inline constexpr unsigned kWithoutBarrier = 1;  // of write_value: earlier writes may follow it
 inline constexpr unsigned kEventWithTiming = 0, kEventWithoutTiming = 2;
 
 // The driver functions in use. Copies and fills take a stream: without one they may return before their bytes
@@ -69,6 +72,7 @@ struct Driver {
   Result (*synchronize_stream)(Stream stream);
   Result (*query_stream)(Stream stream);
   Result (*wait_event)(Stream stream, Event event, unsigned flags);
+  Result (*write_value)(Stream stream, Pointer address, uint32_t value, unsigned flags);
   Result (*create_event)(Event* event, unsigned flags);
   Result (*destroy_event)(Event event);
   Result (*record_event)(Event event, Stream stream);
@@ -79,6 +83,12 @@ struct Driver {
   // WorldError with the driver's message and advice to the user; `what` names the operation.
   void check(Result result, const char* what) const;
 };
+
+// Whether a result may be that of an earlier call, whose work failed on the GPU: codes 214, 220, 226 (ECC, NVLink) and those
+// from 700 on.
+constexpr bool is_asynchronous(Result result) {
+  return result == 214 || result == 220 || result == 226 || result >= 700;
+}
 
 // Opens the driver. WorldError without one, for one that is older than CUDA 12.8, and for the tests' twin (which has the
 // symbol strata_twin) unless the environment has STRATA_TWIN. `devices` is looked at only to explain a failure.
