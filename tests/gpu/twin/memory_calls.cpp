@@ -126,16 +126,6 @@ Result cuMemsetD8Async(Pointer to, unsigned char value, size_t bytes, Stream str
     card.device.fill(to, std::byte{value}, bytes, id);
   });
 }
-Result cuStreamWriteValue32_v2(Stream stream, Pointer address, uint32_t value, unsigned flags) {
-  return call("cuStreamWriteValue32", Needs::kHealthyContext, [&](State& all, Card& card) {
-    const StreamId id = all.stream_of(card, stream);
-    require(address % 4 == 0 && flags <= cuda::kWithoutBarrier, kInvalidValue);
-    // Pinned memory has the same address for the GPU.
-    if (find_pinned(all, reinterpret_cast<const void*>(address)) == nullptr) check_range(card, address, 4);
-    inject(all, card, id, "cuStreamWriteValue32");
-    write_value(all, card, address, value, id);
-  });
-}
 // NOLINTEND(readability-identifier-naming)
 
 }  // extern "C"

@@ -131,27 +131,6 @@ void copy_to_host(State& all, Card& card, void* to, cuda::Pointer from, size_t b
       stream, "copy to pinned memory");
 }
 
-void write_value(State& all, Card& card, cuda::Pointer to, uint32_t value, StreamId stream) {
-  const std::shared_ptr<PinnedBuffer> buffer = find_pinned(all, reinterpret_cast<const void*>(to));
-  if (buffer == nullptr) {
-    card.device.call(
-        [&card, to, value] {
-          std::memcpy(card.device.access(to, sizeof value, true, "write of a value"), &value, sizeof value);
-        },
-        stream, "write of a value");
-    return;
-  }
-  const uint64_t offset = offset_in(*buffer, reinterpret_cast<const void*>(to), sizeof value);
-  const uint64_t number = begin_copy(*buffer, offset, sizeof value, true);
-  card.device.call(
-      [&card, buffer, offset, number, value] {
-        card.device.access(buffer->region + offset, sizeof value, true, "write of a value");
-        std::memcpy(buffer->memory + offset, &value, sizeof value);
-        end_copy(*buffer, number);
-      },
-      stream, "write of a value");
-}
-
 void* allocate_pinned(State& all, Card& card, size_t bytes) {
   auto buffer = std::make_shared<PinnedBuffer>(card, bytes);
   void* const memory = buffer->memory;

@@ -46,9 +46,6 @@ void copy_to_device(State& all, Card& card, cuda::Pointer to, const void* from, 
                     StreamId stream);
 void copy_to_host(State& all, Card& card, void* to, cuda::Pointer from, size_t bytes, StreamId stream);
 
-// Writes a word of the device's memory or of pinned memory, which the host may read at any time.
-void write_value(State& all, Card& card, cuda::Pointer to, uint32_t value, StreamId stream);
-
 void* allocate_pinned(State& all, Card& card, size_t bytes);
 void free_pinned(State& all, void* memory);
 

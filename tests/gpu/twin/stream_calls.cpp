@@ -1,4 +1,7 @@
 // Calls of streams and events.
+#include <atomic>
+
+#include "twin/pinned.h"
 #include "twin/state.h"
 
 namespace strata::twin {
@@ -67,6 +70,18 @@ Result cuStreamWaitEvent(Stream stream, Event event, unsigned flags) {
     } else {
       object.card->device.synchronize_event(object.id);  // of another GPU: its work runs first
     }
+  });
+}
+
+// Into pinned memory only. The host may read the word at any time.
+Result cuStreamWriteValue32_v2(Stream stream, cuda::Pointer address, uint32_t value, unsigned flags) {
+  return call("cuStreamWriteValue32", Needs::kHealthyContext, [&](State& all, Card& card) {
+    require(flags <= cuda::kWithoutBarrier && address % sizeof value == 0, kInvalidValue);
+    auto* const word = reinterpret_cast<uint32_t*>(address);
+    const std::shared_ptr<PinnedBuffer> buffer = find_pinned(all, word);
+    require(buffer != nullptr, kInvalidValue);
+    card.device.call([buffer, word, value] { std::atomic_ref(*word).store(value); }, all.stream_of(card, stream),
+                     "cuStreamWriteValue32");
   });
 }
 
