@@ -118,6 +118,29 @@ TEST(TwinOrder, PinnedMemoryIsFreedTooEarly) {
       << one.twin().violation();
 }
 
+TEST(TwinOrder, AStreamWritesHowFarItHasCome) {
+  const TwinCard one;
+  const cuda::Driver& d = driver();
+  const cuda::Stream stream = one.stream();
+  uint32_t* const progress = one.pinned(1);
+  *progress = 0;
+  const auto address = reinterpret_cast<Pointer>(progress);
+  const Pointer a = one.allocate(128);
+  for (uint32_t n = 1; n <= 8; ++n) {
+    EXPECT_EQ(d.fill_async(a, static_cast<unsigned char>(n), 128, stream), cuda::kSuccess);
+    EXPECT_EQ(d.write_value(stream, address, n, cuda::kWithoutBarrier), cuda::kSuccess);
+  }
+  EXPECT_EQ(*progress, 0u);
+  uint32_t last = 0;
+  while (d.query_stream(stream) == cuda::kNotReady) {
+    EXPECT_GE(*progress, last);
+    last = *progress;
+  }
+  EXPECT_EQ(*progress, 8u);
+  EXPECT_EQ(d.write_value(stream, address + 2, 1, 0), 1) << "not aligned";
+  EXPECT_EQ(d.write_value(stream, 64, 1, 0), 1) << "no memory";
+}
+
 TEST(TwinOrder, DeviceMemoryIsFreedTooEarly) {
   for (int seed = 1; seed < 5; ++seed) {
     for (const bool waits : {true, false}) {
