@@ -147,11 +147,13 @@ Outcome attention(const std::string& settings) {
                                                                      .tiles = tiles,
                                                                      .kv_begin = nullptr,
                                                                      .kv_end = nullptr,
+                                                                     .position = nullptr,
                                                                      .batch = 1,
                                                                      .length = kLength,
                                                                      .kv_length = kLength,
                                                                      .causal = 1,
-                                                                     .window = 0});
+                                                                     .window = 0,
+                                                                     .chunked = 0});
   auto* const out = bench.output<BF16>(kLength * kDim);
   gpu::AttentionArgs args{};
   args.q = bench.upload_bf16(q), args.k = bench.upload_bf16(k), args.v = bench.upload_bf16(v), args.out = out;

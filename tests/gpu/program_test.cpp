@@ -84,8 +84,7 @@ struct Case {
 
 class GpuModel : public testing::TestWithParam<Case> {
  protected:
-  void SetUp() override {
-  }
+  void SetUp() override {}
 
   // Programs: training, evaluation, prefill, decoding of one and of two sequences.
   static std::unique_ptr<Executor> model_on(const std::shared_ptr<device::Device>& device) {

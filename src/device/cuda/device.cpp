@@ -98,6 +98,12 @@ class CudaCapture final : public Capture {
  public:
   CudaCapture(const Card& card, const CudaQueue& queue, const std::byte* from, int64_t bytes)
       : card_(card), queue_(queue), from_(from), bytes_(bytes), copy_(card, bytes), taken_(card) {}
+  ~CudaCapture() override {
+    card_.driver->set_context(card_.context);
+    card_.driver->synchronize_event(taken_.get());
+  }
+  CudaCapture(const CudaCapture&) = delete;
+  CudaCapture& operator=(const CudaCapture&) = delete;
   void take() override {
     queue_.check(card_.driver->copy_to_host_async(copy_.data(), reinterpret_cast<cuda::Pointer>(from_),
                                                   static_cast<size_t>(bytes_), queue_.stream()),
@@ -140,6 +146,11 @@ class CudaDevice final : public Device {
         queue_(card_),
         uploads_(card_, queue_),
         readers_(card_, queue_) {}
+  ~CudaDevice() override {
+    // Copies may still use pinned memory.
+    card_.driver->set_context(card_.context);
+    card_.driver->synchronize_stream(queue_.stream());
+  }
 
   std::unique_ptr<Memory> allocate(int64_t bytes) override {
     auto memory = std::make_unique<CudaMemory>(card_, bytes);

@@ -80,8 +80,8 @@ Result cuStreamWriteValue32_v2(Stream stream, cuda::Pointer address, uint32_t va
     auto* const word = reinterpret_cast<uint32_t*>(address);
     const std::shared_ptr<PinnedBuffer> buffer = find_pinned(all, word);
     require(buffer != nullptr, kInvalidValue);
-    card.device.call([buffer, word, value] { std::atomic_ref(*word).store(value); }, all.stream_of(card, stream),
-                     "cuStreamWriteValue32");
+    card.device.call([buffer, word, value] { std::atomic_ref(*word).store(value); },
+                     all.stream_of(card, stream), "cuStreamWriteValue32");
   });
 }
 
