@@ -11,6 +11,9 @@
 
 namespace strata::device {
 
+// Alignment. Operands and scratch begin at multiples of kBufferAlignment (program/layout.cpp, memory_plan.cpp, slots.cpp),
+// but for values that are rows of others (program/row_views.h), which begin at a row. So kernels that launch.h
+// chooses by the width of rows may read vectors of 16 bytes if their rows are whole vectors; others look at their pointers.
 struct Gpu {};
 
 template <typename Op>
