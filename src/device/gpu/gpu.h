@@ -11,9 +11,10 @@
 
 namespace strata::device {
 
-// Alignment. Operands and scratch begin at multiples of kBufferAlignment (program/layout.cpp, memory_plan.cpp, slots.cpp),
-// but for values that are rows of others (program/row_views.h), which begin at a row. So kernels that launch.h
-// chooses by the width of rows may read vectors of 16 bytes if their rows are whole vectors; others look at their pointers.
+// Alignment: the planner (src/program: layout, memory plan, scratch) places operands at multiples of
+// kBufferAlignment, except values that are rows of others (program/row_views.h), which begin at a row. So
+// kernels that launch.h chooses by the width of rows may read vectors of 16 bytes if their rows are whole
+// vectors; all others look at their pointers.
 struct Gpu {};
 
 template <typename Op>

@@ -27,8 +27,8 @@ struct Activated {
   }
 };
 
-// Elements are independent, but a value that is rows of another begins where one of them does: their width chooses the
-// accesses.
+// Elements are independent, but a value that is rows of another is only aligned as its rows are: their width
+// chooses the accesses.
 Activated of_elements(ActivationKind kind, const graph::Value& x) {
   const int64_t width = x.shape[x.shape.rank() - 1];
   return {false, kind, x.dtype, x.shape.elements() / std::max<int64_t>(width, 1), width};
