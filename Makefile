@@ -2,8 +2,10 @@
 # so that git and make are enough to begin with. CMakePresets.json holds the builds behind them.
 JOBS ?= $(shell nproc)
 BUILD := build/release
+# Machine code of GPUs (src/kernels/gpu/CMakeLists.txt), besides PTX.
+MACHINE_CODE := "-DSTRATA_CUDA_ARCHITECTURES=80;90a;100a"
 
-.PHONY: help arrow demo test quick test-long fuzz build format format-check lint deploy-check dist dist-check install clean
+.PHONY: help arrow cuda demo test quick test-long fuzz build format format-check lint deploy-check dist dist-check install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +16,7 @@ help:
 	@echo "make fuzz          the fuzzers of everything that reads a file, a minute each (STRATA_FUZZ_SECONDS)"
 	@echo "make build         the program: $(BUILD)/bin/strata"
 	@echo "make arrow         fetch Apache Arrow (50 MB) and build with it: Parquet, Arrow IPC, s3:// and gs://"
+	@echo "make cuda          fetch NVIDIA's compiler of GPU code (100 MB) and build with the kernels of GPUs"
 	@echo "make format        lay the sources out with clang-format (format-check changes nothing; it also checks wording)"
 	@echo "make lint          clang-tidy over the sources that differ from main (FILES=all: over all of them)"
 	@echo "make deploy-check  validate the Slurm, Kubernetes and container files of deploy/"
@@ -36,6 +39,12 @@ build: $(BUILD)/configured
 arrow:
 	@tools/packages.sh build
 	@root=$$(tools/arrow.sh build/arrow) && cmake --preset release $(CONFIGURE) -DSTRATA_ARROW_ROOT="$$root"
+	@cmake --build $(BUILD) --parallel $(JOBS)
+
+# The choice stays, as with Arrow. An nvcc on the PATH or of CUDA_HOME is taken instead if it is recent enough.
+cuda:
+	@tools/packages.sh build
+	@tools/cuda.sh build/cuda >/dev/null && cmake -U STRATA_NVCC --preset release $(CONFIGURE) $(MACHINE_CODE)
 	@cmake --build $(BUILD) --parallel $(JOBS)
 
 demo: $(BUILD)/configured
@@ -75,6 +84,7 @@ deploy-check:
 
 # The MPI module is a target only if MPI was found.
 dist: $(BUILD)/configured
+	@cmake --preset release $(CONFIGURE) $(MACHINE_CODE) >/dev/null
 	@targets=$$(cmake --build $(BUILD) --target help | grep -ow 'strata_mpi' | head -n 1) && \
 	  cmake --build $(BUILD) --parallel $(JOBS) --target strata $$targets
 	@tools/dist.sh

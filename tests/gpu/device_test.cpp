@@ -57,6 +57,14 @@ std::vector<PlacedCase> bound_cases() {
   return cases;
 }
 
+// The forms of bound ops that have no kernel yet; docs/gpu.md lists them.
+bool is_refused_form(std::string_view message) {
+  constexpr std::string_view kForms[] = {"with a bias by distance", "of a sharded vocabulary",
+                                         "with means over ranks", "no multiples of 8"};
+  return std::any_of(std::begin(kForms), std::end(kForms),
+                     [&](std::string_view form) { return message.find(form) != message.npos; });
+}
+
 std::shared_ptr<device::Device> the_device() {
   static const std::shared_ptr<device::Device> kDevice = device::open(device::Kind::kCuda);
   return kDevice;
@@ -97,6 +105,7 @@ TEST_P(GpuOps, AgreeWithTheReference) {
     found = run_on_gpu(one, inputs, 0xff);
     clean = run_on_gpu(one, inputs, 0);
   } catch (const ConfigError& error) {
+    ASSERT_TRUE(is_refused_form(error.what())) << error.what();
     GTEST_SKIP() << error.what();
   }
   const std::vector<Tensor> expected = ops::run_op(GetParam().apart, inputs, device::reference_bindings());

@@ -58,6 +58,7 @@ TEST(GpuPrograms, OfDenseDecodersCompileAndOthersAreRefusedByName) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       SCOPED_TRACE(std::string(preset.name) + " " + std::string(name_of(dtype)));
       options.activations = dtype;
+      options.recompute = dtype == DType::kF32 ? Recompute::kFull : Recompute::kSelective;
       if (is_dense_decoder(options.model)) {
         ++dense;
         EXPECT_NO_THROW(compile_any(requests, options));

@@ -17,18 +17,22 @@ constexpr int kSteps = 3;
 struct Case {
   std::string preset;
   DType dtype;
+  optim::Optimizer optimizer = kSteadyAdamW;
+  double lr = 1e-2;
 };
 
 std::vector<double> losses_on(const std::shared_ptr<device::Device>& device, const Case& one, int steps) {
   CompileOptions options = tiny_options(one.preset);
-  options.rule_of = steady_rule;
+  options.rule_of = [&one](const std::string&, graph::ParameterRole) {
+    return optim::one_rule({.weight_decay = 0.1, .optimizer = one.optimizer});
+  };
   options.activations = one.dtype;
   options.target = device->target();
   Executor executor(compile({tiny_request(2)}, options), device);
   fill_tiny(executor);
   std::vector<double> losses;
   for (int step = 0; step < steps; ++step) {
-    write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f});
+    write_hyper(executor, {.max_grad_norm = 1, .lr = static_cast<float>(one.lr)});
     executor.run_script(0);
     losses.push_back(executor.read<double>("loss_sum") /
                      static_cast<double>(executor.read<int64_t>("token_count")));
@@ -54,10 +58,13 @@ TEST_P(GpuTraining, HasTheProcessorsLosses) {
 
 INSTANTIATE_TEST_SUITE_P(Dense, GpuTraining,
                          testing::Values(Case{"llama3-5m", DType::kF32}, Case{"llama3-5m", DType::kBF16},
-                                         Case{"gpt2-124m", DType::kF32}, Case{"gpt2-124m", DType::kBF16}),
+                                         Case{"gpt2-124m", DType::kF32}, Case{"gpt2-124m", DType::kBF16},
+                                         Case{"qwen3-0.6b", DType::kBF16},
+                                         Case{"qwen3-0.6b", DType::kF32, optim::Adafactor{}, 1e-2}),
                          [](const auto& one) {
                            return one.param.preset.substr(0, one.param.preset.find('-')) + "_" +
-                                  std::string(name_of(one.param.dtype));
+                                  std::string(name_of(one.param.dtype)) + "_" +
+                                  std::string(optim::name_of(one.param.optimizer));
                          });
 
 }  // namespace

@@ -11,6 +11,10 @@
 
 namespace strata::device {
 
+// Alignment: the planner (src/program: layout, memory plan, scratch) places operands at multiples of
+// kBufferAlignment, except values that are rows of others (program/row_views.h), which begin at a row. So
+// kernels that launch.h chooses by the width of rows may read vectors of 16 bytes if their rows are whole
+// vectors; all others look at their pointers.
 struct Gpu {};
 
 template <typename Op>

@@ -103,8 +103,8 @@ __device__ __forceinline__ void place_slots(const ExpertsSortArgs& args) {
 
 template <typename T, int kCount>
 __device__ __forceinline__ void sum_slots(const ExpertsSumArgs& args) {
-  const int token = static_cast<int>(blockIdx.y),
-            column = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * kCount;
+  const int token = static_cast<int>(blockIdx.x),
+            column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * kCount;
   if (column >= args.columns) return;
   const int begin = args.token_offsets != nullptr ? args.token_offsets[token] : token * args.per_token,
             end = args.token_offsets != nullptr ? args.token_offsets[token + 1] : begin + args.per_token;

@@ -134,8 +134,8 @@ KernelLaunch experts_sum(DType out, int64_t tokens, int64_t columns) {
   const bool bf16 = out == DType::kBF16;
   return {.module = "experts_sort",
           .kernel = bf16 ? "experts_sum_bf16" : "experts_sum_f32",
-          .grid_x = blocks_of(columns, 256 * (bf16 ? 8 : 4)),
-          .grid_y = static_cast<uint32_t>(tokens),
+          .grid_x = static_cast<uint32_t>(tokens),  // y has at most 65,535 blocks
+          .grid_y = blocks_of(columns, 256 * (bf16 ? 8 : 4)),
           .threads = 256};
 }
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "device/gpu/gpu.h"
 #include "ops/activation/activation.h"
 
@@ -25,9 +27,11 @@ struct Activated {
   }
 };
 
-// Rows do not matter where elements are independent.
+// Elements are independent, but a value that is rows of another is only aligned as its rows are: their width
+// chooses the accesses.
 Activated of_elements(ActivationKind kind, const graph::Value& x) {
-  return {false, kind, x.dtype, 1, x.shape.elements()};
+  const int64_t width = x.shape[x.shape.rank() - 1];
+  return {false, kind, x.dtype, x.shape.elements() / std::max<int64_t>(width, 1), width};
 }
 
 }  // namespace
