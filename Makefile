@@ -82,10 +82,10 @@ deploy-check:
 	@tools/packages.sh all
 	@tools/deploy-check.sh
 
-# The MPI module is a target only if MPI was found.
+# The modules of MPI and of GPUs are targets only if MPI and nvcc were found.
 dist: $(BUILD)/configured
 	@cmake --preset release $(CONFIGURE) $(MACHINE_CODE) >/dev/null
-	@targets=$$(cmake --build $(BUILD) --target help | grep -ow 'strata_mpi' | head -n 1) && \
+	@targets=$$(cmake --build $(BUILD) --target help | grep -oEw 'strata_mpi|strata_cuda' | sort -u | tr '\n' ' ') && \
 	  cmake --build $(BUILD) --parallel $(JOBS) --target strata $$targets
 	@tools/dist.sh
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # tools/dist.sh: packs build/dist/strata-VERSION-linux-ARCHITECTURE.tar.zst and its .sha256 from build/release: the stripped
-# program and MPI module, the shared libraries that they need except those of the C library, manual pages, completions,
+# program and its modules for MPI and GPUs, the shared libraries that they need except those of the C library, manual pages, completions,
 # docs, examples, and the licences of all parts. Two runs on the same build write the same bytes; dates are those of
 # SOURCE_DATE_EPOCH, by default of the last commit. libmpi is not packed: ranks of several processes use the host's MPI.
 set -euo pipefail
@@ -20,7 +20,9 @@ mkdir -p "$stage/lib" "$stage/share/doc/strata/licences"
 
 # The install rules set the program's run path to ../lib.
 cmake --install $build/src/cli --prefix "$stage" --strip >/dev/null
-[ ! -e $build/lib/strata/strata_mpi.so ] || cmake --install $build/src/comm --prefix "$stage" --strip >/dev/null
+for part in comm:strata_mpi device/cuda:strata_cuda; do
+  [ ! -e "$build/lib/strata/${part#*:}.so" ] || cmake --install "$build/src/${part%:*}" --prefix "$stage" --strip >/dev/null
+done
 # Without /proc the dynamic loader does not know the program's folder, so a script names it.
 mkdir "$stage/libexec"
 mv "$stage/bin/strata" "$stage/libexec/strata"
@@ -55,13 +57,14 @@ while read -r soname path; do
   # A library with its own run path would ignore the program's.
   ! objdump -p "$path" | grep -q RUNPATH || fail "$path has a RUNPATH"
 done < <(ldd $build/bin/strata | awk '$2 == "=>" { print $1, $3 }' | sort)
-if [ -e "$stage/lib/strata/strata_mpi.so" ]; then
-  for soname in $(objdump -p "$stage/lib/strata/strata_mpi.so" | awk '$1 == "NEEDED" { print $2 }'); do
+for module in "$stage"/lib/strata/*.so; do
+  [ -e "$module" ] || continue
+  for soname in $(objdump -p "$module" | awk '$1 == "NEEDED" { print $2 }'); do
     [[ "$soname" == libmpi* || "$soname" == libc.so* || "$soname" == libm.so* || "$soname" == ld-linux* || -e "$stage/lib/$soname" ]] ||
-      [ "$(package_of "$(ldd $build/lib/strata/strata_mpi.so | awk -v n="$soname" '$1 == n { print $3 }')")" = libc6 ] ||
-      fail "strata_mpi.so needs $soname, which the program does not"
+      [ "$(package_of "$(ldd "$build/lib/strata/${module##*/}" | awk -v n="$soname" '$1 == n { print $3 }')")" = libc6 ] ||
+      fail "${module##*/} needs $soname, which the program does not"
   done
-fi
+done
 
 licences=$stage/share/doc/strata/licences
 for package in $(printf '%s\n' "${packages[@]}" | sort -u); do

@@ -29,11 +29,16 @@ cuda::Function KernelModules::function_of(const gpu::KernelLaunch& kernel) {
 
 cuda::Module KernelModules::module_of(const std::string& name) {
   if (const auto found = modules_.find(name); found != modules_.end()) return found->second;
-  const std::string_view text = ptx_of(name);
-  if (text.empty()) throw InternalError("no GPU code of {}", name);
-  cuda::Module module = card_.load(text, name.c_str());
-  modules_.emplace(name, module);
-  return module;
+  for (const GpuCode& one : gpu_code()) {
+    if (one.module != name || !one.runs_on(card_.capability)) continue;
+    cuda::Module module = nullptr;
+    // The driver may refuse machine code; it compiles PTX for any GPU.
+    if (one.architecture != 0 && card_.driver->load_module(&module, one.code, 0, nullptr, nullptr) != cuda::kSuccess)
+      continue;
+    if (one.architecture == 0) module = card_.load(one.code, name.c_str());
+    return modules_.emplace(name, module).first->second;
+  }
+  throw InternalError("no GPU code of {}", name);
 }
 
 }  // namespace strata::device

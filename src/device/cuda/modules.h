@@ -1,11 +1,24 @@
 // The GPU code of src/kernels/gpu, as this build has it.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 namespace strata::device {
 
-// The text of a module's PTX, zero-terminated; empty: there is none of this name.
-std::string_view ptx_of(std::string_view module);
+// Code of one module: of machine code first the most specific, PTX last.
+struct GpuCode {
+  std::string_view module;
+  int architecture;  // ten times the compute capability that machine code is for; 0: PTX, zero-terminated
+  bool exact;        // only for that one, else also for later ones of the same major number
+  const char* code;
+
+  bool runs_on(int capability) const {
+    if (architecture == 0) return true;
+    return exact ? capability == architecture
+                 : capability >= architecture && capability / 10 == architecture / 10;
+  }
+};
+std::span<const GpuCode> gpu_code();
 
 }  // namespace strata::device
