@@ -311,7 +311,9 @@ TEST_P(GpuDecoder, LimitsAndRows) {
 
 TEST_P(GpuDecoder, LionAndAdopt) {
   for (const bool is_lion : {true, false}) {
-    for (const auto& [n, skipped] : {std::pair<int64_t, int64_t>{1000, 0}, {999, 0}, {1000, 1}}) {
+    for (const std::pair<int64_t, int64_t>& size :
+         {std::pair<int64_t, int64_t>{1000, 0}, {999, 0}, {1000, 1}}) {
+      const int64_t n = size.first, skipped = size.second;
       for (const int64_t update : {1, 7}) {
         restart();
         const auto list = [&](uint32_t seed) {
