@@ -6,8 +6,10 @@
 
 #include "base/clock.h"
 #include "base/control_group.h"
+#include "base/error.h"
 #include "base/json.h"
 #include "base/kernel_files.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/version.h"
@@ -17,8 +19,11 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "comm/measure.h"
+#include "device/open/open.h"
+#include "device/open/tested.h"
 #include "hardware/device_spec.h"
 #include "library/diagnosis.h"
+#include "library/self_test.h"
 #include "plan/doctor_file.h"
 
 namespace strata::cli {
@@ -30,7 +35,46 @@ struct DoctorOptions {
   std::string run;
   bool quick = false;
   bool json = false;
+  bool self_test = false;
+  double minutes = 1;
 };
+
+// The GPU of this machine, or why there is none that a run can use.
+struct Gpu {
+  std::shared_ptr<device::Device> device;
+  std::string missing;
+};
+Gpu find_gpu() {
+  try {
+    return {device::open(device::Kind::kCuda), ""};
+  } catch (const WorldError& error) {
+    return {nullptr, error.what()};
+  }
+}
+
+// Whether this machine seems to have an NVIDIA GPU, whatever its driver says.
+bool has_gpu_files() {
+  std::error_code error;
+  return std::filesystem::exists("/dev/nvidiactl", error) || std::filesystem::exists("/dev/nvidia0", error);
+}
+
+constexpr const char* kUntested = "not checked yet with this version: strata doctor --self-test";
+
+std::string gpu_text(const Gpu& gpu) {
+  const hardware::DeviceSpec& spec = gpu.device->spec();
+  return fmt::format("{}, {:.1f} GB, compute capability {}.{}, {}; {}", spec.name,
+                     static_cast<double>(spec.memory_bytes) / 1e9, spec.architecture / 10,
+                     spec.architecture % 10, spec.library,
+                     device::is_tested(*gpu.device) ? "passed its self-test" : kUntested);
+}
+
+Json gpu_json(const Gpu& gpu) {
+  if (gpu.device == nullptr) return nullptr;
+  Json out = parse_json<Json>(hardware::to_json(gpu.device->spec()));
+  out["memory_free"] = gpu.device->free_memory();
+  out["self_test_passed"] = device::is_tested(*gpu.device);
+  return out;
+}
 
 // The choice in brackets: "always [madvise] never".
 std::string huge_pages() {
@@ -41,8 +85,9 @@ std::string huge_pages() {
 }
 
 // Missing or badly configured parts, and their remedies.
-std::vector<std::string> advice(const hardware::DeviceSpec& machine, const std::string& mpi) {
+std::vector<std::string> advice(const hardware::DeviceSpec& machine, const std::string& mpi, const Gpu& gpu) {
   std::vector<std::string> out = missing_kernel_files();
+  if (gpu.device == nullptr && has_gpu_files()) out.push_back("the GPU cannot be used: " + gpu.missing);
   if (!machine.isa.avx2 && !machine.isa.neon)
     out.push_back("the processor has no AVX2 or NEON: plain kernels, slow");
   if (!machine.isa.avx512_bf16 && !machine.isa.amx)
@@ -88,7 +133,7 @@ Json limits_json() {
   return out;
 }
 
-void print_text(const hardware::DeviceSpec& machine, const std::string& mpi) {
+void print_text(const hardware::DeviceSpec& machine, const std::string& mpi, const Gpu& gpu) {
   const auto row = [](const std::string& name, const std::string& value) {
     print_out(fmt::format("{:<16}{}\n", name, value));
   };
@@ -105,7 +150,8 @@ void print_text(const hardware::DeviceSpec& machine, const std::string& mpi) {
   const ControlGroupLimits groups = read_control_groups();
   if (groups.memory) row("memory limit", memory_limit_text(groups));
   row("huge pages", huge_pages());
-  row("devices", "cpu");
+  row("devices", gpu.device == nullptr ? "cpu" : "cpu, cuda");
+  if (gpu.device != nullptr) row("GPU", gpu_text(gpu));
   row("MPI", mpi.empty() ? "not found" : mpi);
   if (machine.gemm_flops[hardware::Precision::kFp32] > 0) {
     row("matmul peak",
@@ -126,7 +172,7 @@ void print_text(const hardware::DeviceSpec& machine, const std::string& mpi) {
     list += (list.empty() ? "" : ", ") + name + " " + version.get<std::string>();
   }
   row("libraries", list);
-  for (const std::string& line : advice(machine, mpi)) row("note", line);
+  for (const std::string& line : advice(machine, mpi, gpu)) row("note", line);
 }
 
 // This host as a cluster of one rank and of two.
@@ -142,7 +188,46 @@ Json cluster_json(const hardware::DeviceSpec& machine) {
   return planning::doctor_cluster(by_ranks, collectives);
 }
 
+// 0 if the GPU passed, 1 if it did not.
+int self_test(const DoctorOptions& options) {
+  const std::shared_ptr<device::Device> gpu = device::open(device::Kind::kCuda);
+  const library::SelfTest result =
+      library::test_device(gpu, options.minutes, [](const std::string& line) { log_info("{}", line); });
+  const bool kept = result.passed() && device::record_tested(posix_file_system(), *gpu);
+  if (options.json) {
+    Json training = Json::array();
+    for (const library::SelfTest::Training& one : result.training)
+      training.push_back({{"model", one.model},
+                          {"loss_on_processor", one.processor},
+                          {"loss_on_device", one.device},
+                          {"tolerance", one.tolerance}});
+    print_out(dump_json(Json{{"device", result.device},
+                             {"passed", result.passed()},
+                             {"cases", result.cases},
+                             {"refused", result.refused},
+                             {"runs", result.runs},
+                             {"training", training},
+                             {"failures", result.failures},
+                             {"seconds", result.seconds}}) +
+              "\n");
+    return result.passed() ? 0 : 1;
+  }
+  print_out(fmt::format("{}: {} cases of ops in {} runs, {} without a kernel yet\n", result.device,
+                        result.cases, result.runs, result.refused));
+  for (const library::SelfTest::Training& one : result.training)
+    print_out(
+        fmt::format("{}: mean loss {:.6f}, on the processor {:.6f}\n", one.model, one.device, one.processor));
+  for (const std::string& failure : result.failures) print_out("failed: " + failure + "\n");
+  print_out(
+      result.passed()
+          ? fmt::format("passed in {:.0f} s{}\n", result.seconds,
+                        kept ? "; device.kind = \"auto\" uses this GPU from now on" : "")
+          : "not passed: do not train on this GPU; please report what failed, with strata doctor --json\n");
+  return result.passed() ? 0 : 1;
+}
+
 int doctor(const DoctorOptions& options) {
+  if (options.self_test) return self_test(options);
   if (!options.run.empty()) {
     const diagnosis::Diagnosis found = library::diagnose_run(options.run);
     print_out("{}", options.json ? library::json_of(found) + "\n" : library::text_of(found));
@@ -150,8 +235,9 @@ int doctor(const DoctorOptions& options) {
   }
   const hardware::DeviceSpec machine = options.quick ? describe_machine() : measure_machine();
   const std::string mpi = find_program("mpirun").value_or(Path()).string();
+  const Gpu gpu = find_gpu();
   if (!options.json) {
-    print_text(machine, mpi);
+    print_text(machine, mpi, gpu);
     return 0;
   }
   Json out = {{"version", program_version()}, {"device", parse_json<Json>(hardware::to_json(machine))}};
@@ -159,9 +245,10 @@ int doctor(const DoctorOptions& options) {
   out["memory_available"] = available_memory();
   out["limits"] = limits_json();
   out["huge_pages"] = huge_pages();
+  out["gpu"] = gpu_json(gpu);
   out["mpi"] = mpi.empty() ? Json() : Json(mpi);
   out["libraries"] = library_versions();
-  out["notes"] = advice(machine, mpi);
+  out["notes"] = advice(machine, mpi, gpu);
   print_out(dump_json(out) + "\n");
   return 0;
 }
@@ -174,7 +261,16 @@ void add_doctor(Verb root) {
                         "strata doctor runs/shakespeare");
   const Option run =
       verb.option("RUN", options->run, "Diagnose the run in this folder, or of this name in runs/");
-  verb.flag("--quick", options->quick, "Measure nothing; show earlier measurements").excludes(run);
+  const Option quick =
+      verb.flag("--quick", options->quick, "Measure nothing; show earlier measurements").excludes(run);
+  const Option test = verb.flag("--self-test", options->self_test,
+                                "Check the GPU: every op and small models, against the processor")
+                          .excludes(run)
+                          .excludes(quick);
+  verb.option("--minutes", options->minutes, "How long the self-test goes on with other numbers")
+      .needs(test)
+      .range(0, 1440)
+      .show_default();
   verb.json(options->json);
   verb.action([options] { return doctor(*options); });
 }

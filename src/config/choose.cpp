@@ -10,6 +10,7 @@
 #include "config/names.h"
 #include "config/ramp.h"
 #include "config/resolve.h"
+#include "device/open/tested.h"
 #include "hardware/device_spec.h"
 
 namespace strata::config {
@@ -33,23 +34,33 @@ MachineShare share_of_device(const device::Device& device) {
 }
 
 MachineShare share_of_rank(const RunConfig& config, const RankPlace& place) {
-  if (kind_of(config) != device::Kind::kCuda) return share_of_machine(place);
-  return share_of_device(*make_device(config));
+  if (kind_of(config, place.ranks) != device::Kind::kCuda) return share_of_machine(place);
+  return share_of_device(*device::open(device::Kind::kCuda));
 }
 
-device::Kind kind_of(const RunConfig& config) {
-  return config.device.kind.value_or(device::Kind::kCpu);
+device::Kind kind_of(const RunConfig& config, int64_t ranks) {
+  if (!config.device.kind.is_word()) return *config.device.kind;
+  if (ranks > 1 || config.debug.reference_kernels || !device::any_is_tested()) return device::Kind::kCpu;
+  try {
+    return device::is_tested(*device::open(device::Kind::kCuda)) ? device::Kind::kCuda : device::Kind::kCpu;
+  } catch (const WorldError&) {  // it is not there now
+    return device::Kind::kCpu;
+  }
 }
 
 std::vector<Choice> choose_device(const RunConfig& config, const RankPlace& place, bool described) {
-  if (kind_of(config) == device::Kind::kCuda && place.ranks > 1 && !described) {
+  const device::Kind kind =
+      described ? config.device.kind.value_or(device::Kind::kCpu) : kind_of(config, place.ranks);
+  if (kind == device::Kind::kCuda && place.ranks > 1 && !described) {
     throw ConfigError(
         "[device.kind] found cuda for {} ranks, expected one: this version trains on one GPU. Start one rank, or "
         "choose cpu",
         place.ranks);
   }
   if (!config.device.kind.is_word()) return {};
-  return {chosen("device.kind", "cpu", "GPUs are used where cuda is asked for")};
+  if (kind == device::Kind::kCuda)
+    return {chosen("device.kind", "cuda", "the GPU has passed strata doctor --self-test")};
+  return {chosen("device.kind", "cpu", "no GPU has passed strata doctor --self-test")};
 }
 
 std::vector<Choice> choose_machine(const RunConfig& config, const RankPlace& place,

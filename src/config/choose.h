@@ -28,8 +28,8 @@ MachineShare share_of_machine(const RankPlace& place, const Path& root = "/");
 
 // That of its device, or of its host where that is the processor.
 MachineShare share_of_rank(const RunConfig& config, const RankPlace& place);
-// The device that a run asks for, or the one chosen for it.
-device::Kind kind_of(const RunConfig& config);
+// The device that a run of so many ranks asks for; auto: a GPU that has passed its self-test, else the processor.
+device::Kind kind_of(const RunConfig& config, int64_t ranks);
 // Chooses the device. ConfigError if it cannot run as many ranks.
 std::vector<Choice> choose_device(const RunConfig& config, const RankPlace& place, bool described);
 // Chooses threads, memory budget and the communication driver. `share`: the smallest over all ranks, so that

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "config/choose.h"
 #include "config/layout.h"
 #include "config/objective.h"
 #include "config/pipeline.h"
@@ -68,13 +67,14 @@ DType activation_dtype(const RunConfig& config) {
 }
 
 std::shared_ptr<device::Device> make_device(const RunConfig& config) {
-  return device::open(config.debug.reference_kernels ? device::Kind::kReference : kind_of(config), 0,
-                      static_cast<int>(config.device.threads.value_or(0)));
+  return device::open(config.debug.reference_kernels ? device::Kind::kReference
+                                                     : config.device.kind.value_or(device::Kind::kCpu),
+                      0, static_cast<int>(config.device.threads.value_or(0)));
 }
 
 device::Target target_of(const RunConfig& config, const DescribedMachine& described) {
   if (!described) return make_device(config)->target();
-  if (kind_of(config) == device::Kind::kCuda) return device::gpu_target_for(described->device);
+  if (config.device.kind == device::Kind::kCuda) return device::gpu_target_for(described->device);
   return device::target_for(described->device);
 }
 

@@ -270,7 +270,8 @@ TableSpec device_table() {
   return table(
       "device", ResumeClass::kFree, &RunConfig::device, "What computes.",
       {
-          key("kind", &DeviceTable::kind, "The device; auto: the processor.",
+          key("kind", &DeviceTable::kind,
+              "The device; auto: a GPU that has passed strata doctor --self-test, else the processor.",
               choice({"auto", "cpu", "cuda"})),
           key("threads", &DeviceTable::threads,
               "Compute threads; auto: one for each core that the process may use, by its affinity, the CPU "

@@ -141,7 +141,7 @@ void first_rank_first(comm::World& world, const Work& work) {
 config::MachineShare share_without_copies(const config::RunConfig& config, const config::RankPlace& place,
                                           const Path& run) {
   config::MachineShare share = config::share_of_rank(config, place);
-  if (config::kind_of(config) == device::Kind::kCpu)
+  if (config::kind_of(config, place.ranks) == device::Kind::kCpu)
     share.memory += memory_folder_bytes(run) / 10 * 9 / std::max(1, place.local_ranks);
   return share;
 }

@@ -5,7 +5,9 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/exchange.h"
+#include "device/open/tested.h"
 #include "program/initialize.h"
 #include "program/memory_report.h"
 #include "program/update.h"
@@ -33,8 +35,12 @@ TrainingLoop::TrainingLoop(const RunInputs& inputs, LoopOptions options)
 
 int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,
                             bool accept_changes) {
-  executor_ =
-      std::make_unique<program::Executor>(std::move(set), config::make_device(inputs_.config), inputs_.ranks);
+  const std::shared_ptr<device::Device> device = config::make_device(inputs_.config);
+  if (inputs_.is_first() && device->runs_behind() && !device::is_tested(*device)) {
+    log_warning("{} has not been checked with this version; run strata doctor --self-test once to do so",
+                device->spec().name);
+  }
+  executor_ = std::make_unique<program::Executor>(std::move(set), device, inputs_.ranks);
   program::write_coordinates(*executor_);
   // Faults of the disk are not faults of memory.
   copies_.emplace(options_.disk != nullptr ? options_.disk->under() : options_.files, options_.store.folder(),

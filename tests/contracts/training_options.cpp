@@ -383,6 +383,23 @@ void doctor(const std::string&) {
   EXPECT_FALSE(desk.exists("cache")) << "nothing was measured or stored";
 }
 
+// What it measures is in tests/library/self_test_test.cpp; on a machine without a GPU it says what is missing.
+void doctor_self_test(const std::string&) {
+  const Desk desk;
+  if (desk.object("doctor --quick --json")["gpu"].is_null()) {
+    const auto refused = desk.strata("doctor --self-test --minutes 0");
+    EXPECT_EQ(refused.code, 4);
+    EXPECT_TRUE(has(refused.err, "device.kind"));
+  }
+  desk.refused("doctor --self-test --quick");
+}
+
+void doctor_minutes(const std::string&) {
+  const Desk desk;
+  desk.refused("doctor --minutes 1");
+  desk.refused("doctor --self-test --minutes -1");
+}
+
 // Counts a run's own numbers: a second process sees them in the run's files.
 void doctor_run(const std::string&) {
   const Desk desk;
@@ -478,6 +495,8 @@ Contracts training_options() {
           {"bench --json", bench_sets},
           {"doctor RUN", doctor_run},
           {"doctor --quick", doctor},
+          {"doctor --self-test", doctor_self_test},
+          {"doctor --minutes", doctor_minutes},
           {"doctor --json", doctor},
           {"man FOLDER", man},
           {"completions SHELL", man}};

@@ -71,28 +71,8 @@ std::shared_ptr<device::Device> the_device() {
 }
 
 std::vector<Tensor> run_on_gpu(const OpCase& one, const std::vector<Tensor>& inputs, int poison) {
-  device::OpGraph made = device::graph_of(one, ops::operands_of(one, inputs));
-  device::OpRun run(std::move(made.graph), the_device());
-  run.poison(poison);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].absent) continue;
-    std::vector<std::byte> bytes(static_cast<size_t>(run.graph().value(made.inputs[i]).bytes()));
-    ops::store(inputs[i], bytes.data());
-    run.upload(made.inputs[i], bytes.data());
-  }
-  run.encode();
-  run.run();
-  std::vector<Tensor> out;
-  for (const graph::ValueId id : made.outputs) {
-    if (id == graph::kNone) {
-      out.push_back({.dtype = DType::kF32, .shape = {}, .segments = {}, .values = {}, .absent = true});
-      continue;
-    }
-    std::vector<std::byte> bytes(static_cast<size_t>(run.graph().value(id).bytes()));
-    run.download(id, bytes.data());
-    out.push_back(ops::load(run.graph().value(id), bytes.data()));
-  }
-  return out;
+  return ops::run_case(
+      one, inputs, [](graph::Graph graph) { return device::OpRun(std::move(graph), the_device()); }, poison);
 }
 
 class GpuOps : public testing::TestWithParam<PlacedCase> {};

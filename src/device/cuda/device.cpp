@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "device/cuda/measure.h"
 #include "device/cuda/staging.h"
-#include "kernels/gpu/args.h"
 
 namespace strata::device {
 namespace {
@@ -19,23 +19,14 @@ using cuda::Driver;
 
 class CudaMemory final : public Memory {
  public:
-  CudaMemory(const Card& card, int64_t bytes) : card_(card), bytes_(bytes) {
-    card_.use();
-    address_ = card_.allocate(static_cast<size_t>(std::max<int64_t>(bytes, 1)), "the run");
-  }
-  ~CudaMemory() override {
-    card_.driver->set_context(card_.context);
-    card_.driver->free(address_);
-  }
+  CudaMemory(const Card& card, int64_t bytes)
+      : own_(card, std::max<int64_t>(bytes, 1), "the run"), bytes_(bytes) {}
   int64_t bytes() const override { return bytes_; }
-  std::byte* address() const override {
-    return reinterpret_cast<std::byte*>(address_);  // NOLINT(performance-no-int-to-ptr)
-  }
+  std::byte* address() const override { return own_.address(); }
 
  private:
-  const Card& card_;
+  cuda::OwnMemory own_;
   int64_t bytes_;
-  cuda::Pointer address_ = 0;
 };
 
 // Events, whose times are relative to one whose time by the host's clock is known.
@@ -132,6 +123,9 @@ hardware::DeviceSpec spec_of(const Card& card) {
   spec.architecture = card.capability;
   spec.multiprocessors = card.attribute(cuda::kMultiprocessors);
   spec.cores = spec.threads = 1;
+  int version = 0;
+  card.driver->check(card.driver->driver_version(&version), "cuDriverGetVersion");
+  spec.library = fmt::format("CUDA driver {}.{}", version / 1000, version % 1000 / 10);
   size_t bytes = 0;
   card.driver->check(card.driver->device_memory(&bytes, card.device), "cuDeviceTotalMem");
   spec.memory_bytes = static_cast<int64_t>(bytes);
@@ -190,7 +184,14 @@ class CudaDevice final : public Device {
   std::unique_ptr<Stopwatch> stopwatch(size_t marks) const override {
     return std::make_unique<CudaStopwatch>(card_, queue_, marks);
   }
-  PeakProduct peak_product(DType dtype) const override;
+  PeakProduct peak_product(DType dtype) const override {
+    return square_product(card_, queue_, spec().multiprocessors, dtype);
+  }
+  hardware::DeviceSpec measure_peaks(double seconds) const override {
+    return measure_gpu(card_, queue_, spec(), seconds);
+  }
+  // Not kept: it takes a second.
+  hardware::DeviceSpec measured(FileSystem&, bool) const override { return measure_peaks(1.0); }
 
  private:
   static void check_range(const Memory& memory, int64_t offset, int64_t bytes) {
@@ -203,52 +204,6 @@ class CudaDevice final : public Device {
   UploadRing uploads_;
   mutable Readers readers_;
 };
-
-// y = x · wᵀ of three square matrices, as large as the whole GPU needs for full speed and its memory allows.
-PeakProduct CudaDevice::peak_product(DType dtype) const {
-  constexpr int64_t kLargest = 8192, kShare = 64;  // of the free memory
-  int64_t n = kLargest;
-  while (n > 128 && 3 * n * n * size_of(dtype) > free_memory() / kShare) n /= 2;
-  struct Matrices {
-    std::unique_ptr<Memory> all;
-    std::unique_ptr<Memory> parts;
-    gpu::GemmPlan plan;
-  };
-  const gpu::GemmShape shape{.layout = gpu::GemmLayout::kNT,
-                             .dtype = dtype,
-                             .out_dtype = dtype,
-                             .m = n,
-                             .n = n,
-                             .k = n,
-                             .a_stride = n,
-                             .b_stride = n,
-                             .c_stride = n};
-  auto made = std::make_shared<Matrices>();
-  made->plan = gpu::plan_gemm(shape, {.multiprocessors = std::max(1, spec().multiprocessors)});
-  STRATA_CHECK(made->plan.splits == 1, "a square product of {} columns in parts", n);
-  const int64_t bytes = n * n * size_of(dtype);
-  made->all = std::make_unique<CudaMemory>(card_, 3 * bytes);
-  queue_.clear(made->all->address(), 3 * bytes);
-  const auto run = [this, made, n, bytes] {
-    card_.use();
-    const gpu::GemmArgs args{.a = made->all->address(),
-                             .b = made->all->address() + bytes,
-                             .c = made->all->address() + 2 * bytes,
-                             .bias = nullptr,
-                             .a_stride = n,
-                             .b_stride = n,
-                             .c_stride = n,
-                             .m = static_cast<int32_t>(n),
-                             .n = static_cast<int32_t>(n),
-                             .k = static_cast<int32_t>(n),
-                             .accumulate = 0,
-                             .splits = 1,
-                             .split_depth = made->plan.split_depth};
-    queue_.start(made->plan.product, &args, sizeof args, "the measurement of the matmul peak");
-    queue_.wait();
-  };
-  return {2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n), run};
-}
 
 }  // namespace
 

@@ -33,7 +33,8 @@ cuda::Module KernelModules::module_of(const std::string& name) {
     if (one.module != name || !one.runs_on(card_.capability)) continue;
     cuda::Module module = nullptr;
     // The driver may refuse machine code; it compiles PTX for any GPU.
-    if (one.architecture != 0 && card_.driver->load_module(&module, one.code, 0, nullptr, nullptr) != cuda::kSuccess)
+    if (one.architecture != 0 &&
+        card_.driver->load_module(&module, one.code, 0, nullptr, nullptr) != cuda::kSuccess)
       continue;
     if (one.architecture == 0) module = card_.load(one.code, name.c_str());
     return modules_.emplace(name, module).first->second;

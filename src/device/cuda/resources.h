@@ -48,6 +48,28 @@ class OwnEvent {
   Event event_ = nullptr;
 };
 
+class OwnMemory {
+ public:
+  // `what` needs the bytes, in messages.
+  OwnMemory(const Card& card, int64_t bytes, const char* what) : card_(card) {
+    card_.use();
+    address_ = card_.allocate(static_cast<size_t>(bytes), what);
+  }
+  ~OwnMemory() {
+    card_.driver->set_context(card_.context);
+    card_.driver->free(address_);
+  }
+  OwnMemory(const OwnMemory&) = delete;
+  OwnMemory& operator=(const OwnMemory&) = delete;
+  std::byte* address() const {
+    return reinterpret_cast<std::byte*>(address_);  // NOLINT(performance-no-int-to-ptr)
+  }
+
+ private:
+  const Card& card_;
+  Pointer address_ = 0;
+};
+
 // Memory of the host that the GPU copies from and to by itself.
 class PinnedMemory {
  public:
