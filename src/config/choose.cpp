@@ -23,7 +23,7 @@ MachineShare share_of_machine(const RankPlace& place, const Path& root) {
 
 MachineShare share_of_device(const hardware::DeviceSpec& device) {
   const double memory = hardware::kUsableMemory * static_cast<double>(device.memory_bytes);
-  return {.processors = 1, .memory = std::max(int64_t{1}, static_cast<int64_t>(memory)), .of = device.name};
+  return {.processors = 1, .memory = std::max(int64_t{1}, static_cast<int64_t>(memory)), .of = device.name, .host = device.name};
 }
 
 MachineShare share_of_device(const device::Device& device) {
@@ -77,7 +77,7 @@ std::vector<Choice> choose_machine(const RunConfig& config, const RankPlace& pla
   }
   if (config.device.threads.is_word()) {
     made.push_back(chosen("device.threads", std::max<int64_t>(1, share.processors),
-                          "the processors of " + share.of + ranks));
+                          "the processors of " + share.host + ranks));
   }
   if (config.memory.budget.is_word()) {
     const std::string of = share.of == MachineShare{}.of ? "that is free" + ranks : "of " + share.of;

@@ -17,7 +17,8 @@ namespace strata::config {
 struct MachineShare {
   int64_t processors = 1;
   int64_t memory = 1;  // free bytes, minus a reserve for the rest of the program and other processes
-  std::string of = "this machine";
+  std::string of = "this machine";    // has the memory
+  std::string host = "this machine";  // has the processors
 };
 // Of a device that is only described.
 MachineShare share_of_device(const hardware::DeviceSpec& device);
