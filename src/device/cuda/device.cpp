@@ -61,13 +61,13 @@ class CudaStopwatch final : public Stopwatch {
   void mark(size_t index) override {
     cuda::Event& event = events_[index];
     if (event == nullptr)
-      driver_.check(driver_.create_event(&event, cuda::kEventWithTiming), "cuEventCreate");
-    driver_.check(driver_.record_event(event, queue_.stream()), "cuEventRecord");
+      queue_.check(driver_.create_event(&event, cuda::kEventWithTiming), "cuEventCreate");
+    queue_.check(driver_.record_event(event, queue_.stream()), "cuEventRecord");
   }
   double at(size_t index) override {
     float milliseconds = 0;
     queue_.check(driver_.synchronize_event(events_[index]), "cuEventSynchronize");
-    driver_.check(driver_.elapsed(&milliseconds, start_, events_[index]), "cuEventElapsedTime");
+    queue_.check(driver_.elapsed(&milliseconds, start_, events_[index]), "cuEventElapsedTime");
     return started_ + 1e-3 * static_cast<double>(milliseconds);
   }
 

@@ -48,10 +48,10 @@ void UploadRing::upload(std::byte* to, const void* from, int64_t bytes) {
 }
 
 Readers::Reader::Reader(const cuda::Card& card)
-    : stream(card),
-      begin(card),
+    : begin(card),
       pieces(card, 2 * kPiece),
-      arrived{cuda::OwnEvent(card), cuda::OwnEvent(card)} {}
+      arrived{cuda::OwnEvent(card), cuda::OwnEvent(card)},
+      stream(card) {}
 
 std::unique_ptr<Readers::Reader> Readers::take() {
   const std::lock_guard lock(mutex_);
