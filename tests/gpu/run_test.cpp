@@ -2,6 +2,7 @@
 // stopped or saved.
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
 #include "base/error.h"
 #include "fixtures/byte_tokenizer.h"
@@ -176,19 +177,30 @@ TEST_F(GpuRun, TakesASettingInTheNextStepAsTheProcessor) {
   expect_same("gpu", "run", 6);
 }
 
-// The fifth step's samples cannot be read: the fourth step is reported and saved first.
-TEST_F(GpuRun, ReportsAndSavesAStepBeforeTheNextOnesSamplesFail) {
-  auto ids = tiny_tokens(6000);
-  const Sets sets{"data.shuffle=false", "data.train=[\"" + tiny_.path("bad.bin").string() + "\"]",
-                  "checkpoint.interval=\"4 steps\""};
-  ids[16 * 8 + 60] = 65535;  // not in the vocabulary
-  put_tokens(tiny_.path("bad.bin"), ids);
-  EXPECT_THROW(cpu(sets, "cpu"), DataError);
-  twin_.restart();
-  EXPECT_THROW(tiny_.train(kSmall + kOnGpu + sets, "gpu"), DataError);
-  EXPECT_EQ(values("gpu", "tokens"), values("cpu", "tokens"));
-  EXPECT_EQ(std::filesystem::exists(tiny_.folder("gpu") / "checkpoints/step-00000004"),
-            std::filesystem::exists(tiny_.folder("cpu") / "checkpoints/step-00000004"));
+// A file is damaged while the run reads it: the steps before the damage are reported.
+TEST_F(GpuRun, ReportsAStepBeforeTheNextOnesSamplesFail) {
+  const auto train = [&](const Sets& device, const std::string& name) {
+    const Path file = tiny_.path(name + ".bin");
+    put_tokens(file, tiny_tokens(6000));
+    twin_.restart();
+    RunOptions options{.config = tiny_.config(kSmall + device +
+                                                  Sets{"data.train=[\"" + file.string() + "\"]", "data.shuffle=false",
+                                                       "training.global_batch_size=1", "training.micro_batch_size=1",
+                                                       "training.steps=12"},
+                                              name)};
+    options.observer.log = [](LogLevel, std::string_view) {};
+    options.observer.step = [&](const StepRecord& record) {
+      if (record.step != 2) return;
+      // Of the tenth step, which is further than samples are prepared.
+      std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+      stream.seekp((9 * 8 + 4) * 2).write("\xff\xff", 2);
+    };
+    EXPECT_THROW(tiny_.train_with(options), DataError);
+    EXPECT_EQ(twin_.violation(), "") << name;
+    EXPECT_EQ(metrics_of(tiny_.folder(name)).steps.size(), 9u) << name;
+  };
+  train({}, "cpu");
+  train(kOnGpu, "gpu");
 }
 
 // --- Saves
