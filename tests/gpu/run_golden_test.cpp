@@ -1,0 +1,74 @@
+// Models of transformers on the GPU device, whose driver is the twin, by the tolerances of the processor
+// (tests/train/golden_model_test.cpp): loss, every gradient, documents, AdamW steps, logits and greedy text. With STRATA_LONG
+// all dense models.
+#include "device/open/open.h"
+#include "fixtures/golden_model.h"
+
+namespace strata::training {
+namespace {
+
+using namespace golden;
+
+#ifdef STRATA_LONG
+constexpr const char* kDense[] = {"llama-untied", "llama-tied", "llama-biases-yarn", "mistral",  "qwen2",
+                                  "qwen3",        "olmo",       "olmo-clip",         "olmo2",    "gemma2",
+                                  "gemma3",       "phi3",       "gpt-neox",          "gpt-neox-serial",
+                                  "gpt2",         "starcoder2", "stablelm"};
+constexpr size_t kSteps = 5;
+#else
+constexpr const char* kDense[] = {"llama-tied", "gpt2"};
+constexpr size_t kSteps = 2;
+#endif
+
+const Device& the_gpu() {
+  static const Device kGpu = device::open(device::Kind::kCuda);
+  return kGpu;
+}
+
+class GpuGolden : public testing::TestWithParam<const char*> {};
+
+TEST_P(GpuGolden, LossAndEveryGradient) {
+  const Golden golden(GetParam());
+  auto executor = make_executor(golden, {train_request(golden, kBatch, 1)}, Recompute::kNone, DType::kF32, the_gpu());
+  fill_plain(golden, *executor);
+  executor->run_micro_batches(0);
+  EXPECT_NEAR(mean_loss(*executor), golden.floats("loss")[0], 2e-5);
+  int compared = 0;
+  for (const auto& [name, entry] : golden.source.tensors) {
+    if (!name.starts_with("grad/")) continue;
+    const auto wanted = golden.floats(name);
+    EXPECT_LT(distance(gradient_of(golden, *executor, name.substr(5)), wanted), 1e-4 * scale_of(wanted)) << name;
+    ++compared;
+  }
+  EXPECT_GT(compared, 10);
+  fill_documents(golden, *executor);
+  executor->run_micro_batches(0);
+  EXPECT_NEAR(mean_loss(*executor), golden.floats("document/loss")[0], 2e-5);
+}
+
+TEST_P(GpuGolden, AdamWStepsFollowPyTorch) {
+  const Golden golden(GetParam());
+  const auto losses = golden.floats("adamw/loss"), norms = golden.floats("adamw/grad_norm");
+  const Curve curve = adamw_curve(golden, kSteps, the_gpu());
+  for (size_t step = 0; step < kSteps; ++step) {
+    EXPECT_NEAR(curve.losses[step], losses[step], 2e-4) << "step " << step;
+    EXPECT_NEAR(curve.norms[step], norms[step], 1e-3 * norms[step]) << "step " << step;
+  }
+}
+
+#ifdef STRATA_LONG
+TEST_P(GpuGolden, LogitsAndGreedyText) {
+  const Golden golden(GetParam());
+  EXPECT_LT(logits_error(golden, the_gpu()), 1e-4);
+  EXPECT_EQ(greedy_text(golden, the_gpu()), golden.integers("greedy/tokens"));
+}
+#endif
+
+INSTANTIATE_TEST_SUITE_P(Models, GpuGolden, testing::ValuesIn(kDense), [](const auto& model) {
+  std::string name = model.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace strata::training
