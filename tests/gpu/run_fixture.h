@@ -15,10 +15,9 @@ using gpu_tests::Twin;
 inline const Sets kOnGpu{"device.kind=\"cuda\""};
 // The executor takes a quarter of a second for a step of this size.
 inline const Sets kSmall{"model.num_hidden_layers=1",     "training.sequence_length=8",
-                         "training.global_batch_size=4",  "training.micro_batch_size=2",
-                         "memory.budget=\"200MB\"",
-                         "recovery.snapshot=\"never\"",   "checkpoint.interval=\"never\"",
-                         "recovery.in_memory=false"};
+                         "training.global_batch_size=2",  "training.micro_batch_size=1",
+                         "memory.budget=\"200MB\"",       "recovery.snapshot=\"never\"",
+                         "checkpoint.interval=\"never\"", "recovery.in_memory=false"};
 
 class GpuRun : public testing::Test {
  protected:

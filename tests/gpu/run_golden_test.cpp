@@ -10,10 +10,11 @@ namespace {
 using namespace golden;
 
 #ifdef STRATA_LONG
-constexpr const char* kDense[] = {"llama-untied", "llama-tied", "llama-biases-yarn", "mistral",  "qwen2",
-                                  "qwen3",        "olmo",       "olmo-clip",         "olmo2",    "gemma2",
-                                  "gemma3",       "phi3",       "gpt-neox",          "gpt-neox-serial",
-                                  "gpt2",         "starcoder2", "stablelm"};
+constexpr const char* kDense[] = {
+    "llama-untied", "llama-tied", "llama-biases-yarn", "mistral",         "qwen2",
+    "qwen3",        "olmo",       "olmo-clip",         "olmo2",           "gemma2",
+    "gemma3",       "phi3",       "gpt-neox",          "gpt-neox-serial", "gpt2",
+    "starcoder2",   "stablelm"};
 constexpr size_t kSteps = 5;
 #else
 constexpr const char* kDense[] = {"llama-tied", "gpt2"};
@@ -29,7 +30,8 @@ class GpuGolden : public testing::TestWithParam<const char*> {};
 
 TEST_P(GpuGolden, LossAndEveryGradient) {
   const Golden golden(GetParam());
-  auto executor = make_executor(golden, {train_request(golden, kBatch, 1)}, Recompute::kNone, DType::kF32, the_gpu());
+  auto executor =
+      make_executor(golden, {train_request(golden, kBatch, 1)}, Recompute::kNone, DType::kF32, the_gpu());
   fill_plain(golden, *executor);
   executor->run_micro_batches(0);
   EXPECT_NEAR(mean_loss(*executor), golden.floats("loss")[0], 2e-5);
@@ -37,7 +39,8 @@ TEST_P(GpuGolden, LossAndEveryGradient) {
   for (const auto& [name, entry] : golden.source.tensors) {
     if (!name.starts_with("grad/")) continue;
     const auto wanted = golden.floats(name);
-    EXPECT_LT(distance(gradient_of(golden, *executor, name.substr(5)), wanted), 1e-4 * scale_of(wanted)) << name;
+    EXPECT_LT(distance(gradient_of(golden, *executor, name.substr(5)), wanted), 1e-4 * scale_of(wanted))
+        << name;
     ++compared;
   }
   EXPECT_GT(compared, 10);

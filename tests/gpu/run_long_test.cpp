@@ -15,9 +15,14 @@ TEST_F(GpuRun, ThirtyStepsOfAPresetFollowTheProcessor) {
     const std::string model = kTinyModel;
     toml.replace(toml.find(model), model.size(), "[model]\npreset = \"llama3-5m\"\n");
     twin_.restart();
-    const Sets sets{"training.steps=30",           "training.sequence_length=32",   "training.global_batch_size=1",
-                    "training.micro_batch_size=1", "optimizer.lr=1e-3",             "memory.budget=\"900MB\"",
-                    "recovery.snapshot=\"never\"", "checkpoint.interval=\"never\""};
+    const Sets sets{"training.steps=30",
+                    "training.sequence_length=32",
+                    "training.global_batch_size=1",
+                    "training.micro_batch_size=1",
+                    "optimizer.lr=1e-3",
+                    "memory.budget=\"900MB\"",
+                    "recovery.snapshot=\"never\"",
+                    "checkpoint.interval=\"never\""};
     tiny_.train_with({.config = config::parse_run_config(toml, "RUN.toml", device + sets)});
     EXPECT_EQ(twin_.violation(), "") << name;
   };

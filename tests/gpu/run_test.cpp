@@ -22,10 +22,17 @@ struct Case {
 
 class GpuCurve : public GpuRun, public testing::WithParamInterface<Case> {
  protected:
-  // The family, and evaluations and statistics in some of the six steps.
+  bool is_exact() const { return GetParam().dtype == "fp32"; }
+  int64_t steps() const { return is_exact() ? 6 : 4; }  // the executor takes three times as long for bf16
+  // Evaluations and statistics in two of the steps.
   Sets sets() const {
-    return {"precision.compute=\"" + GetParam().dtype + "\"", "log.layers=\"2 steps\"", "eval.interval=\"3 steps\"",
-            "data.valid_fraction=0.1", "eval.max_tokens=32"};
+    const std::string every = "\"" + std::to_string(steps() / 2) + " steps\"";
+    return {"precision.compute=\"" + GetParam().dtype + "\"",
+            "training.steps=" + std::to_string(steps()),
+            "log.layers=" + every,
+            "eval.interval=" + every,
+            "data.valid_fraction=0.1",
+            "eval.max_tokens=32"};
   }
   TrainResult train(const Sets& device, const std::string& name, const std::string& twin = "") {
     std::string toml = tiny_.toml(name);
@@ -48,7 +55,8 @@ class GpuCurve : public GpuRun, public testing::WithParamInterface<Case> {
       std::string names;
       const auto fields = parse_json<nlohmann::json>(line);
       for (const auto& [key, value] : fields.items())
-        if (!key.starts_with("mfu")) names += key + (value.is_array() ? std::to_string(value.size()) : "") + " ";
+        if (!key.starts_with("mfu"))
+          names += key + (value.is_array() ? std::to_string(value.size()) : "") + " ";
       out.push_back(names);
     }
     return out;
@@ -56,22 +64,21 @@ class GpuCurve : public GpuRun, public testing::WithParamInterface<Case> {
 };
 
 TEST_P(GpuCurve, IsTheProcessors) {
-  const bool is_exact = GetParam().dtype == "fp32";
-  const double tolerance = is_exact ? 2e-5 : 1e-2;
+  const double tolerance = is_exact() ? 2e-5 : 1e-2;
   train({}, "cpu");
-  EXPECT_EQ(train(kOnGpu, "gpu").step, 6);
+  EXPECT_EQ(train(kOnGpu, "gpu").step, steps());
   EXPECT_EQ(keys("gpu"), keys("cpu"));
   for (const char* key : {"loss", "param_norm"}) expect_near("gpu", "cpu", key, tolerance);
   for (const char* key : {"tokens", "lr", "first_sample"}) expect_near("gpu", "cpu", key, 0);
-  expect_near("gpu", "cpu", "grad_norm", is_exact ? 1e-4 : 3e-2);
+  expect_near("gpu", "cpu", "grad_norm", is_exact() ? 1e-4 : 3e-2);
   for (const char* key : {"update_ratio", "logit_max", "attention_max"})
-    expect_near("gpu", "cpu", key, is_exact ? 1e-3 : 5e-2);
+    expect_near("gpu", "cpu", key, is_exact() ? 1e-3 : 5e-2);
   expect_near("gpu", "cpu", "eval/valid/loss", tolerance);
-  EXPECT_EQ(values("gpu", "logit_max").size(), 3u);
+  EXPECT_EQ(values("gpu", "logit_max").size(), 2u);
   EXPECT_EQ(values("gpu", "eval/valid/loss").size(), 2u);
   if (GetParam().family != "llama3") return;
   train(kOnGpu, "again", "seed=7");
-  expect_same("again", "gpu", 6);
+  expect_same("again", "gpu", steps());
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GpuCurve,
@@ -106,12 +113,12 @@ TEST_F(GpuRun, WritesTheProcessorsSamples) {
 }
 
 TEST_F(GpuRun, GrowsTheBatchAsTheProcessor) {
-  const Sets sets{"training.batch_ramp=[[0, 2], [32, 4]]", "training.steps=4"};
+  const Sets sets{"training.batch_ramp=[[0, 1], [16, 2]]", "training.steps=4"};
   cpu(sets, "cpu");
   gpu(sets, "gpu");
   expect_near("gpu", "cpu", "loss", 2e-5);
   expect_near("gpu", "cpu", "tokens", 0);
-  EXPECT_EQ(values("gpu", "tokens"), (std::vector<double>{16, 32, 64, 96}));
+  EXPECT_EQ(values("gpu", "tokens"), (std::vector<double>{8, 16, 32, 48}));
 }
 
 // --- The next step begins before the numbers of a step are read
@@ -121,17 +128,19 @@ TEST_F(GpuRun, HasTheSameBitsHoweverItIsObserved) {
   gpu({}, "run");
   gpu({"profile.steps=[[1, 6]]"}, "traced", "seed=2");
   expect_same("traced", "run", 6);
-  gpu({"eval.interval=\"1 steps\"", "eval.set=[{name=\"held\", path=[\"" +
-                                              tiny_.path("train.bin").string() + "\"], max_tokens=16}]"}, "evaluated", "seed=3");
+  gpu({"eval.interval=\"1 steps\"",
+       "eval.set=[{name=\"held\", path=[\"" + tiny_.path("train.bin").string() + "\"], max_tokens=16}]"},
+      "evaluated", "seed=3");
   expect_same("evaluated", "run", 6);
   EXPECT_EQ(values("evaluated", "eval/held/loss").size(), 6u);
 }
 
 // A spike is a gradient that is as large as the largest of the first two: with this rule the run goes back and skips data.
-const Sets kGoesBack{"recovery.rule=[{when=\"grad_spike\", preset=\"megatron\", threshold=0.8, window=2, "
-                     "action=\"rollback_skip\"}]",
-                     "recovery.snapshot=\"2 steps\"", "recovery.in_memory=true", "recovery.max_interventions=100",
-                     "training.steps=8"};
+const Sets kGoesBack{
+    "recovery.rule=[{when=\"grad_spike\", preset=\"megatron\", threshold=0.8, window=2, "
+    "action=\"rollback_skip\"}]",
+    "recovery.snapshot=\"2 steps\"", "recovery.in_memory=true", "training.global_batch_size=4",
+    "training.micro_batch_size=2"};
 
 TEST_F(GpuRun, GoesBackAsTheProcessor) {
   cpu(kGoesBack, "cpu");
@@ -140,12 +149,12 @@ TEST_F(GpuRun, GoesBackAsTheProcessor) {
   EXPECT_FALSE(events("gpu", "intervention").empty());
   expect_near("gpu", "cpu", "loss", 2e-5);
   expect_near("gpu", "cpu", "first_sample", 0);
-  gpu(kGoesBack + Sets{"profile.steps=[[1, 8]]"}, "traced");
-  expect_same("traced", "gpu", 8);
+  gpu(kGoesBack + Sets{"profile.steps=[[1, 6]]"}, "traced");
+  expect_same("traced", "gpu", 6);
 }
 
 TEST_F(GpuRun, RecoversFromInjectedFaultsAsTheProcessor) {
-  const Sets sets{"recovery.snapshot=\"2 steps\"", "recovery.in_memory=true", "training.steps=8",
+  const Sets sets{"recovery.snapshot=\"2 steps\"", "recovery.in_memory=true", "training.steps=7",
                   "debug.inject=[\"nan@step=4,phase=update\", \"spike@step=2,factor=1000\"]"};
   cpu(sets, "cpu");
   gpu(sets, "gpu");
@@ -184,9 +193,9 @@ TEST_F(GpuRun, ReportsAStepBeforeTheNextOnesSamplesFail) {
     put_tokens(file, tiny_tokens(6000));
     twin_.restart();
     RunOptions options{.config = tiny_.config(kSmall + device +
-                                                  Sets{"data.train=[\"" + file.string() + "\"]", "data.shuffle=false",
-                                                       "training.global_batch_size=1", "training.micro_batch_size=1",
-                                                       "training.steps=12"},
+                                                  Sets{"data.train=[\"" + file.string() + "\"]",
+                                                       "data.shuffle=false", "training.global_batch_size=1",
+                                                       "training.micro_batch_size=1", "training.steps=12"},
                                               name)};
     options.observer.log = [](LogLevel, std::string_view) {};
     options.observer.step = [&](const StepRecord& record) {
@@ -224,7 +233,7 @@ TEST_F(GpuRun, HasTheSameBitsHoweverOftenItEnds) {
   const Sets sets{"checkpoint.interval=\"2 steps\""};
   gpu(sets, "whole");
   twin_.restart();
-  for (const int64_t kill : {1, 2, 1}) {
+  for (const int64_t kill : {1, 2}) {
     RunOptions options{.config = tiny_.config(kSmall + kOnGpu + sets, "killed")};
     int64_t made = 0;
     options.observer.log = [](LogLevel, std::string_view) {};

@@ -60,8 +60,7 @@ class CudaStopwatch final : public Stopwatch {
 
   void mark(size_t index) override {
     cuda::Event& event = events_[index];
-    if (event == nullptr)
-      queue_.check(driver_.create_event(&event, cuda::kEventWithTiming), "cuEventCreate");
+    if (event == nullptr) queue_.check(driver_.create_event(&event, cuda::kEventWithTiming), "cuEventCreate");
     queue_.check(driver_.record_event(event, queue_.stream()), "cuEventRecord");
   }
   double at(size_t index) override {

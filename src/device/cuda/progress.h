@@ -27,7 +27,7 @@ class Progress {
   static constexpr uint32_t kKept = 1024;  // names of the newest kernels
 
   const Card& card_;
-  PinnedMemory done_;  // one number, written by the stream: kernels before it are done
+  PinnedMemory done_;         // one number, written by the stream: kernels before it are done
   mutable std::mutex mutex_;  // of what follows
   uint32_t started_ = 0;
   std::array<std::string, kKept> names_;  // copies: an error may arrive when what started the kernel is gone
