@@ -3,6 +3,7 @@
 // all dense models.
 #include "device/open/open.h"
 #include "fixtures/golden_model.h"
+#include "twin/twin.h"
 
 namespace strata::training {
 namespace {
@@ -21,38 +22,39 @@ constexpr const char* kDense[] = {"llama-tied", "gpt2"};
 constexpr size_t kSteps = 2;
 #endif
 
-const Device& the_gpu() {
-  static const Device kGpu = device::open(device::Kind::kCuda);
-  return kGpu;
-}
+class GpuGolden : public testing::TestWithParam<const char*> {
+ protected:
+  GpuGolden() { twin_.restart(); }
+  void TearDown() override { EXPECT_EQ(twin_.violation(), ""); }
 
-class GpuGolden : public testing::TestWithParam<const char*> {};
+  const gpu_tests::Twin twin_;
+  const Golden golden_ = Golden(GetParam());
+  const Device gpu_ = device::open(device::Kind::kCuda);
+};
 
 TEST_P(GpuGolden, LossAndEveryGradient) {
-  const Golden golden(GetParam());
   auto executor =
-      make_executor(golden, {train_request(golden, kBatch, 1)}, Recompute::kNone, DType::kF32, the_gpu());
-  fill_plain(golden, *executor);
+      make_executor(golden_, {train_request(golden_, kBatch, 1)}, Recompute::kNone, DType::kF32, gpu_);
+  fill_plain(golden_, *executor);
   executor->run_micro_batches(0);
-  EXPECT_NEAR(mean_loss(*executor), golden.floats("loss")[0], 2e-5);
+  EXPECT_NEAR(mean_loss(*executor), golden_.floats("loss")[0], 2e-5);
   int compared = 0;
-  for (const auto& [name, entry] : golden.source.tensors) {
+  for (const auto& [name, entry] : golden_.source.tensors) {
     if (!name.starts_with("grad/")) continue;
-    const auto wanted = golden.floats(name);
-    EXPECT_LT(distance(gradient_of(golden, *executor, name.substr(5)), wanted), 1e-4 * scale_of(wanted))
+    const auto wanted = golden_.floats(name);
+    EXPECT_LT(distance(gradient_of(golden_, *executor, name.substr(5)), wanted), 1e-4 * scale_of(wanted))
         << name;
     ++compared;
   }
   EXPECT_GT(compared, 10);
-  fill_documents(golden, *executor);
+  fill_documents(golden_, *executor);
   executor->run_micro_batches(0);
-  EXPECT_NEAR(mean_loss(*executor), golden.floats("document/loss")[0], 2e-5);
+  EXPECT_NEAR(mean_loss(*executor), golden_.floats("document/loss")[0], 2e-5);
 }
 
 TEST_P(GpuGolden, AdamWStepsFollowPyTorch) {
-  const Golden golden(GetParam());
-  const auto losses = golden.floats("adamw/loss"), norms = golden.floats("adamw/grad_norm");
-  const Curve curve = adamw_curve(golden, kSteps, the_gpu());
+  const auto losses = golden_.floats("adamw/loss"), norms = golden_.floats("adamw/grad_norm");
+  const Curve curve = adamw_curve(golden_, kSteps, gpu_);
   for (size_t step = 0; step < kSteps; ++step) {
     EXPECT_NEAR(curve.losses[step], losses[step], 2e-4) << "step " << step;
     EXPECT_NEAR(curve.norms[step], norms[step], 1e-3 * norms[step]) << "step " << step;
@@ -61,9 +63,8 @@ TEST_P(GpuGolden, AdamWStepsFollowPyTorch) {
 
 #ifdef STRATA_LONG
 TEST_P(GpuGolden, LogitsAndGreedyText) {
-  const Golden golden(GetParam());
-  EXPECT_LT(logits_error(golden, the_gpu()), 1e-4);
-  EXPECT_EQ(greedy_text(golden, the_gpu()), golden.integers("greedy/tokens"));
+  EXPECT_LT(logits_error(golden_, gpu_), 1e-4);
+  EXPECT_EQ(greedy_text(golden_, gpu_), golden_.integers("greedy/tokens"));
 }
 #endif
 

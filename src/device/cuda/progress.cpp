@@ -15,7 +15,7 @@ Progress::Progress(const Card& card) : card_(card), done_(card, sizeof(uint32_t)
 
 Result Progress::starts(const char* instruction, Stream stream) {
   const std::lock_guard lock(mutex_);
-  names_[started_ % kKept] = instruction;
+  names_[started_ % kKept] = instruction == nullptr ? "" : instruction;
   const uint32_t before = started_++;
   if (before % kEvery != 0) return kSuccess;
   return card_.driver->write_value(stream, reinterpret_cast<Pointer>(done_.data()), before, kWithoutBarrier);
@@ -28,7 +28,7 @@ std::string Progress::where() const {
   if (started_ - done > kKept) return "";
   for (uint32_t i = done; i != started_ && i - done < kEvery; ++i) {
     const std::string& name = names_[i % kKept];
-    if (names.empty() || names.back() != name) names.push_back(name);
+    if (!name.empty() && (names.empty() || names.back() != name)) names.push_back(name);
   }
   if (names.empty()) return "";
   if (names.size() == 1) return "; it was computing " + names.front();

@@ -14,7 +14,7 @@ class Progress {
  public:
   explicit Progress(const Card& card);
 
-  // A kernel of this instruction is being started. Now and then makes the stream write how far it has come; returns the
+  // A kernel of this instruction (nullptr: not known) is being started. Now and then makes the stream write how far it has come; returns the
   // driver's result.
   Result starts(const char* instruction, Stream stream);
   // "; it was computing …" with the instructions of which one failed; empty if none is known.
