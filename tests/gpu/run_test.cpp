@@ -264,5 +264,20 @@ TEST_F(GpuRun, ResumesOnTheOtherDevice) {
   }
 }
 
+// A kernel's error that the driver reports when the next kernels are loaded.
+TEST_F(GpuRun, NamesTheInstructionWhereAnotherCallReportsIt) {
+  for (const char* call :
+       {"cuModuleLoadDataEx:8:700", "cuStreamWriteValue32:2:700", "cuLaunchKernel:20:700"}) {
+    twin_.restart(std::string("fail=") + call);
+    try {
+      tiny_.train(kSmall + kOnGpu, call);
+      ADD_FAILURE() << "no error";
+    } catch (const WorldError& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("; it was computing "), std::string::npos) << text;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace strata::training

@@ -98,8 +98,9 @@ class CudaCapture final : public Capture {
   CudaCapture(const Card& card, const CudaQueue& queue, const std::byte* from, int64_t bytes)
       : card_(card), queue_(queue), from_(from), bytes_(bytes), copy_(card, bytes), taken_(card) {}
   ~CudaCapture() override {
+    // After an error there may be no event after the copy.
     card_.driver->set_context(card_.context);
-    card_.driver->synchronize_event(taken_.get());
+    card_.driver->synchronize_stream(queue_.stream());
   }
   CudaCapture(const CudaCapture&) = delete;
   CudaCapture& operator=(const CudaCapture&) = delete;
