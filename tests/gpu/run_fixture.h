@@ -33,7 +33,7 @@ class GpuRun : public testing::Test {
   std::vector<double> values(const std::string& name, const std::string& key) const {
     return values_of(tiny_.folder(name), key);
   }
-  // Relative; both have as many.
+  // Relative; both have the same number of values.
   void expect_near(const std::string& found, const std::string& expected, const std::string& key,
                    double tolerance) const {
     const std::vector<double> a = values(found, key), b = values(expected, key);

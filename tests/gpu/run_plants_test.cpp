@@ -1,5 +1,5 @@
 // Every order that the GPU device asks the driver for is needed: without any single event, wait for one, or wait of the host,
-// the twin finds a race, a read of what was never written or a change of pinned memory, or values are wrong. One thread does
+// the twin finds a race, a read of unwritten memory or a change of pinned memory, or values are wrong. One thread does
 // what a run does, so that the K-th call is the same one every time.
 #include <gtest/gtest.h>
 
@@ -16,14 +16,14 @@ namespace strata::gpu_tests {
 namespace {
 
 constexpr int64_t kN = 1024;                // elements of a batch, of a step's sums and of weights
-constexpr int64_t kLarge = 9 * 256 * 1024;  // of a tensor of weights that is copied in three pieces
+constexpr int64_t kLarge = 9 * 256 * 1024;  // of a tensor of weights that takes three copies
 constexpr int64_t kBytes = kN * 4, kLargeBytes = kLarge * 4;
 
 std::vector<float> filled(int64_t n, float value) {
   return std::vector<float>(static_cast<size_t>(n), value);
 }
 
-// No piece of it is like another one.
+// Each of its copies has other values.
 std::vector<float> pattern(int value) {
   std::vector<float> values(static_cast<size_t>(kLarge));
   for (size_t i = 0; i < values.size(); ++i)
@@ -41,7 +41,7 @@ class Work {
     launch_ = device_->begin_launches();
   }
 
-  // Two steps, a save beside each, an evaluation. Nothing waits for the ring. Throws what a run would end with. Returns
+  // Two steps, each with a save, and an evaluation. Nothing waits for the ring. Throws what a run would end with. Returns
   // whether all values were right.
   bool steps() {
     bool right = true;
@@ -66,7 +66,7 @@ class Work {
     upload(*batch_, filled(kN, 10));
     add(*sums_, *batch_, *weights_);
     right = downloaded(*sums_, kN, nullptr) == filled(kN, 17) && right;
-    // What the host writes is read back.
+    // An upload is read back.
     upload(*large_, pattern(5));
     right = downloaded(*large_, kLarge, nullptr) == pattern(5) && right;
     // The work ends with a copy in flight.
@@ -160,18 +160,18 @@ TEST(GpuOrder, OfStepsNeedsEveryEvent) {
     EXPECT_EQ(symptom(&Work::steps, seed, &of_uploads), "") << seed;
   EXPECT_EQ(needless(&Work::steps, "cuStreamWaitEvent"), std::set<uint64_t>{});
   EXPECT_EQ(needless(&Work::steps, "cuEventSynchronize"), std::set<uint64_t>{});
-  // Those of uploads are for the ring's next round, which never comes here; nobody reads the last capture.
+  // Those of uploads are for a later use of the ring, which never comes here; the last capture is not read.
   of_uploads.insert(Twin().calls("cuEventRecord"));
   EXPECT_EQ(needless(&Work::steps, "cuEventRecord"), of_uploads);
 }
 
-// The ring waits only for the newest of the copies in the way: every wait is needed, and as many events.
+// The ring waits only for the newest of the copies in the way: every wait is needed, and one event for each.
 TEST(GpuOrder, OfUploadsNeedsEveryWait) {
   std::set<uint64_t> of_uploads;
   for (const char* seed : {"seed=1", "seed=2", "seed=3"})
     EXPECT_EQ(symptom(&Work::uploads, seed, &of_uploads), "") << seed;
   const Twin twin;
-  const uint64_t of_downloads = 1 + 3;  // their pieces
+  const uint64_t of_downloads = 1 + 3;  // copies
   const uint64_t waits = twin.calls("cuEventSynchronize") - of_downloads;
   EXPECT_GE(waits, 3u);
   EXPECT_EQ(needless(&Work::uploads, "cuEventSynchronize"), std::set<uint64_t>{});

@@ -214,7 +214,7 @@ TEST_F(GpuRun, ReportsAStepBeforeTheNextOnesSamplesFail) {
 
 // --- Saves
 
-// Copies to the host run beside the next step's micro-batches.
+// Copies to the host run during the next step's micro-batches.
 TEST_F(GpuRun, SavesConsistentWeightsBesideTraining) {
   const Sets keep{"checkpoint.keep_last=100"};
   gpu(keep + Sets{"checkpoint.interval=\"1 steps\""}, "every", "seed=5");
@@ -251,7 +251,7 @@ TEST_F(GpuRun, HasTheSameBitsHoweverOftenItEnds) {
   expect_same("stopped", "whole", 6);
 }
 
-// Checkpoints are those of any device. After three steps on each, the losses of the processor alone.
+// Checkpoints are those of any device. After three steps on each, the losses of a run on the processor.
 TEST_F(GpuRun, ResumesOnTheOtherDevice) {
   cpu({}, "whole");
   tiny_.train(kSmall, "to-gpu", 3);
