@@ -107,7 +107,9 @@ BackgroundSave::BackgroundSave(FileSystem& files, Path folder, Together ranks, i
                    ? std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(staging_bytes))
                    : nullptr) {}
 
-BackgroundSave::~BackgroundSave() = default;
+BackgroundSave::~BackgroundSave() {
+  thread_.reset();  // joins: it writes the members after it
+}
 
 void BackgroundSave::hold(TensorView& view) {
   const TensorShard shard = shard_of(view, ranks_.rank());

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/hash.h"
 #include "program/update.h"
 #include "train/injector.h"
@@ -104,7 +105,7 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
   if (next != nullptr && executor_.device().runs_behind() && next->size() == record.size &&
       (check_ == nullptr || !check_->is_due(record.step + 1))) {
     executor_.keep_capture(true);
-    begun_ = begin(*next);
+    begin_early(*next);
   }
   record.grad_norm = grad_norm_.read<float>();
   record.param_norm = param_norm_.read<float>();
@@ -114,6 +115,15 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
   record.step_seconds = end - std::max(step.at, last_end_);
   last_end_ = end;
   return std::move(record);
+}
+
+void StepRunner::begin_early(const RunPosition& position) {
+  try {
+    begun_ = begin(position);
+  } catch (const Error&) {
+    // The step before it comes first, with its report and save. This one then meets the same error.
+    begun_.reset();
+  }
 }
 
 StepRunner::Begun StepRunner::begin(const RunPosition& position) {

@@ -44,8 +44,11 @@ class StepRunner {
   size_t program() const { return program_; }
   // Weights have been written by other means than an update: the next step packs them.
   void weights_changed() { program_ = kNoProgram; }
-  // After a change of the configuration.
-  void changed() { schedule_ = config::schedule_of(inputs_.config); }
+  // After a change of the configuration, which a step that has started may depend on (log.layers).
+  void changed() {
+    schedule_ = config::schedule_of(inputs_.config);
+    drop_started();
+  }
 
   // Whether ranks check each other's computation, by recovery.recompute_check.
   void check(RecomputeCheck* check) { check_ = check; }
@@ -77,6 +80,8 @@ class StepRunner {
   };
   bool has_begun(const RunPosition& position) const;
   Begun begin(const RunPosition& position);
+  // Begins the next step, unless there is an error, such as samples that cannot be read.
+  void begin_early(const RunPosition& position);
   void update(const Begun& step, const StepSettings& settings, const std::function<void()>& before_update);
 
   void read_from(std::shared_ptr<const data::SampleSource> samples);

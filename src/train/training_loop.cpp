@@ -80,18 +80,27 @@ TrainResult TrainingLoop::run() {
     const RunEnd end = loop(reporter);
     stop_text_.clear();
     return {end, position_.step(), record_.loss.value_or(std::numeric_limits<double>::quiet_NaN())};
-  } catch (const WorldError& error) {
+  } catch (const WorldError& found) {
+    const WorldError error("{}; {}", found.what(), where_it_resumes());
     // Shows the error on the run page if the disk can still be written.
     try {
       reporter.finish(observe::RunState::kFailed, error.what());
     } catch (const Error&) {
     }
     if (failed_) failed_(error);
-    throw;
+    throw error;
   } catch (const std::exception& error) {
     if (failed_) failed_(error);
     throw;
   }
+}
+
+std::string TrainingLoop::where_it_resumes() const {
+  // The newest one that can be read: a save may have ended after the loop has.
+  const std::optional<TrainingState> saved = options_.store.likely_state("auto");
+  if (!saved || saved->step == 0) return "nothing is saved yet; the same command starts over";
+  return fmt::format("step {} is saved in {}; run the same command again to resume", saved->step,
+                     options_.store.checkpoints().string());
 }
 
 void TrainingLoop::complete() {

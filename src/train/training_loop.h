@@ -80,6 +80,8 @@ class TrainingLoop {
 
  private:
   std::unique_ptr<Reporter> make_reporter();
+  // For errors: the step from which the same command goes on.
+  std::string where_it_resumes() const;
   RunEnd loop(Reporter& reporter);
   // Takes the averages of the noise scale, and the batch that follows it, from a state of the run.
   void take_noise(const TrainingState& state);

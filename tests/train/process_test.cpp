@@ -1,58 +1,14 @@
 // The program stopped and killed by signals: SIGTERM and SIGINT save and exit; SIGKILL at any moment loses
 // only the time since the last save.
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <csignal>
-
 #include <chrono>
 #include <thread>
 
 #include "base/clock.h"
+#include "fixtures/program_process.h"
 #include "fixtures/tiny_run.h"
 
 namespace strata::training {
 namespace {
-
-// A child process that runs `strata ARGUMENTS`.
-class Process {
- public:
-  Process(std::vector<std::string> arguments, const Path& errors) {
-    arguments.insert(arguments.begin(), STRATA_PROGRAM);
-    id_ = ::fork();
-    if (id_ != 0) return;
-    const int out = ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    ::dup2(out, 1);
-    ::dup2(out, 2);
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    ::execv(argv[0], argv.data());
-    ::_exit(127);
-  }
-  ~Process() {
-    if (id_ > 0) {
-      ::kill(id_, SIGKILL);
-      wait();
-    }
-  }
-  void send(int signal) const { ::kill(id_, signal); }
-  // The exit code, or -signal after a signal.
-  int wait() {
-    int status = 0;
-    ::waitpid(id_, &status, 0);
-    id_ = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
-  bool ended() {
-    siginfo_t info = {};
-    return ::waitid(P_PID, static_cast<id_t>(id_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-           info.si_pid == id_;
-  }
-
- private:
-  pid_t id_ = 0;
-};
 
 class ProcessTest : public testing::Test {
  protected:

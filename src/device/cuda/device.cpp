@@ -51,14 +51,13 @@ class CudaStopwatch final : public Stopwatch {
 
   void mark(size_t index) override {
     cuda::Event& event = events_[index];
-    if (event == nullptr)
-      driver_.check(driver_.create_event(&event, cuda::kEventWithTiming), "cuEventCreate");
-    driver_.check(driver_.record_event(event, queue_.stream()), "cuEventRecord");
+    if (event == nullptr) queue_.check(driver_.create_event(&event, cuda::kEventWithTiming), "cuEventCreate");
+    queue_.check(driver_.record_event(event, queue_.stream()), "cuEventRecord");
   }
   double at(size_t index) override {
     float milliseconds = 0;
     queue_.check(driver_.synchronize_event(events_[index]), "cuEventSynchronize");
-    driver_.check(driver_.elapsed(&milliseconds, start_, events_[index]), "cuEventElapsedTime");
+    queue_.check(driver_.elapsed(&milliseconds, start_, events_[index]), "cuEventElapsedTime");
     return started_ + 1e-3 * static_cast<double>(milliseconds);
   }
 
@@ -90,8 +89,9 @@ class CudaCapture final : public Capture {
   CudaCapture(const Card& card, const CudaQueue& queue, const std::byte* from, int64_t bytes)
       : card_(card), queue_(queue), from_(from), bytes_(bytes), copy_(card, bytes), taken_(card) {}
   ~CudaCapture() override {
+    // After an error there may be no event after the copy.
     card_.driver->set_context(card_.context);
-    card_.driver->synchronize_event(taken_.get());
+    card_.driver->synchronize_stream(queue_.stream());
   }
   CudaCapture(const CudaCapture&) = delete;
   CudaCapture& operator=(const CudaCapture&) = delete;

@@ -2,20 +2,21 @@
 #pragma once
 
 #include <array>
+#include <mutex>
 #include <string>
 
 #include "device/cuda/resources.h"
 
 namespace strata::cuda {
 
-// Used by the thread that starts kernels; where() by any.
+// starts() is called by the thread that starts kernels; where() by any.
 class Progress {
  public:
   explicit Progress(const Card& card);
 
-  // A kernel of this instruction is being started; the name outlives the work. Now and then makes the stream write how
-  // far it has come.
-  void starts(const char* instruction, Stream stream);
+  // A kernel of this instruction (nullptr: not known) is being started. Now and then makes the stream write how far it has come; returns the
+  // driver's result.
+  Result starts(const char* instruction, Stream stream);
   // "; it was computing …" with the instructions of which one failed; empty if none is known.
   std::string where() const;
 
@@ -26,9 +27,10 @@ class Progress {
   static constexpr uint32_t kKept = 1024;  // names of the newest kernels
 
   const Card& card_;
-  PinnedMemory done_;  // one number, written by the stream: kernels before it are done
+  PinnedMemory done_;         // one number, written by the stream: kernels before it are done
+  mutable std::mutex mutex_;  // of what follows
   uint32_t started_ = 0;
-  std::array<const char*, kKept> names_{};
+  std::array<std::string, kKept> names_;  // copies: an error may arrive when what started the kernel is gone
 };
 
 }  // namespace strata::cuda

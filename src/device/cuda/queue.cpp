@@ -23,9 +23,19 @@ void CudaQueue::check(cuda::Result result, const char* what) const {
   }
 }
 
+cuda::Function CudaQueue::function_of(const gpu::KernelLaunch& kernel) {
+  try {
+    return modules_.function_of(kernel);
+  } catch (const WorldError& error) {
+    // Errors of an earlier kernel come here, too.
+    if (!cuda::is_asynchronous(card_.driver->query_stream(stream_.get()))) throw;
+    throw WorldError("{}{}", error.what(), progress_.where());
+  }
+}
+
 void CudaQueue::start(const gpu::KernelLaunch& kernel, const void* args, size_t, const char* instruction) {
-  const cuda::Function function = modules_.function_of(kernel);
-  progress_.starts(instruction, stream_.get());
+  const cuda::Function function = function_of(kernel);
+  check(progress_.starts(instruction, stream_.get()), "cuStreamWriteValue32");
   std::array<void*, 1> values = {const_cast<void*>(args)};
   check(card_.driver->launch(function, kernel.grid_x, kernel.grid_y, kernel.grid_z, kernel.threads, 1, 1,
                              kernel.shared_bytes, stream_.get(), values.data(), nullptr),

@@ -51,6 +51,8 @@ class CudaQueue final : public GpuQueue {
   void check(cuda::Result result, const char* what) const;
 
  private:
+  cuda::Function function_of(const gpu::KernelLaunch& kernel);
+
   const cuda::Card& card_;
   cuda::OwnStream stream_;
   cuda::Progress progress_;

@@ -6,17 +6,16 @@
 namespace strata::device {
 
 UploadRing::Used UploadRing::take(int64_t bytes) {
-  const auto overlaps = [](const Used& used, int64_t begin, int64_t end) {
-    return used.begin < end && begin < used.end;
-  };
   if (next_ + bytes > kBytes) next_ = 0;
-  while (!used_.empty() && std::any_of(used_.begin(), used_.end(), [&](const Used& used) {
-    return overlaps(used, next_, next_ + bytes);
-  })) {
-    Used oldest = std::move(used_.front());
-    used_.pop_front();
-    queue_.check(card_.driver->synchronize_event(oldest.copied->get()), "cuEventSynchronize");
-    idle_.push_back(std::move(oldest.copied));
+  // Copies end in the order in which they began: the newest one in the range is the last.
+  const auto newest = std::find_if(used_.rbegin(), used_.rend(), [&](const Used& used) {
+    return used.begin < next_ + bytes && next_ < used.end;
+  });
+  if (newest != used_.rend()) {
+    queue_.check(card_.driver->synchronize_event(newest->copied->get()), "cuEventSynchronize");
+    const auto end = newest.base();
+    for (auto used = used_.begin(); used != end; ++used) idle_.push_back(std::move(used->copied));
+    used_.erase(used_.begin(), end);
   }
   Used taken{next_, next_ + bytes, nullptr};
   if (idle_.empty()) {
@@ -48,10 +47,10 @@ void UploadRing::upload(std::byte* to, const void* from, int64_t bytes) {
 }
 
 Readers::Reader::Reader(const cuda::Card& card)
-    : stream(card),
-      begin(card),
+    : begin(card),
       pieces(card, 2 * kPiece),
-      arrived{cuda::OwnEvent(card), cuda::OwnEvent(card)} {}
+      arrived{cuda::OwnEvent(card), cuda::OwnEvent(card)},
+      stream(card) {}
 
 std::unique_ptr<Readers::Reader> Readers::take() {
   const std::lock_guard lock(mutex_);

@@ -52,10 +52,10 @@ class Readers {
   static constexpr int64_t kPiece = 4 << 20;
   struct Reader {
     explicit Reader(const cuda::Card& card);
-    cuda::OwnStream stream;
     cuda::OwnEvent begin;
     cuda::PinnedMemory pieces;  // two
     cuda::OwnEvent arrived[2];
+    cuda::OwnStream stream;  // ends first: after an error, copies to the pieces may be in flight
   };
   std::unique_ptr<Reader> take();
 

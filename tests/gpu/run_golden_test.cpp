@@ -1,0 +1,78 @@
+// Models of transformers on the GPU device, whose driver is the twin, by the tolerances of the processor
+// (tests/train/golden_model_test.cpp): loss, every gradient, documents, AdamW steps, logits and greedy text. With STRATA_LONG
+// all dense models.
+#include "device/open/open.h"
+#include "fixtures/golden_model.h"
+#include "twin/twin.h"
+
+namespace strata::training {
+namespace {
+
+using namespace golden;
+
+#ifdef STRATA_LONG
+constexpr const char* kDense[] = {
+    "llama-untied", "llama-tied", "llama-biases-yarn", "mistral",         "qwen2",
+    "qwen3",        "olmo",       "olmo-clip",         "olmo2",           "gemma2",
+    "gemma3",       "phi3",       "gpt-neox",          "gpt-neox-serial", "gpt2",
+    "starcoder2",   "stablelm"};
+constexpr size_t kSteps = 5;
+#else
+constexpr const char* kDense[] = {"llama-tied", "gpt2"};
+constexpr size_t kSteps = 2;
+#endif
+
+class GpuGolden : public testing::TestWithParam<const char*> {
+ protected:
+  GpuGolden() { twin_.restart(); }
+  void TearDown() override { EXPECT_EQ(twin_.violation(), ""); }
+
+  const gpu_tests::Twin twin_;
+  const Golden golden_ = Golden(GetParam());
+  const Device gpu_ = device::open(device::Kind::kCuda);
+};
+
+TEST_P(GpuGolden, LossAndEveryGradient) {
+  auto executor =
+      make_executor(golden_, {train_request(golden_, kBatch, 1)}, Recompute::kNone, DType::kF32, gpu_);
+  fill_plain(golden_, *executor);
+  executor->run_micro_batches(0);
+  EXPECT_NEAR(mean_loss(*executor), golden_.floats("loss")[0], 2e-5);
+  int compared = 0;
+  for (const auto& [name, entry] : golden_.source.tensors) {
+    if (!name.starts_with("grad/")) continue;
+    const auto wanted = golden_.floats(name);
+    EXPECT_LT(distance(gradient_of(golden_, *executor, name.substr(5)), wanted), 1e-4 * scale_of(wanted))
+        << name;
+    ++compared;
+  }
+  EXPECT_GT(compared, 10);
+  fill_documents(golden_, *executor);
+  executor->run_micro_batches(0);
+  EXPECT_NEAR(mean_loss(*executor), golden_.floats("document/loss")[0], 2e-5);
+}
+
+TEST_P(GpuGolden, AdamWStepsFollowPyTorch) {
+  const auto losses = golden_.floats("adamw/loss"), norms = golden_.floats("adamw/grad_norm");
+  const Curve curve = adamw_curve(golden_, kSteps, gpu_);
+  for (size_t step = 0; step < kSteps; ++step) {
+    EXPECT_NEAR(curve.losses[step], losses[step], 2e-4) << "step " << step;
+    EXPECT_NEAR(curve.norms[step], norms[step], 1e-3 * norms[step]) << "step " << step;
+  }
+}
+
+#ifdef STRATA_LONG
+TEST_P(GpuGolden, LogitsAndGreedyText) {
+  EXPECT_LT(logits_error(golden_, gpu_), 1e-4);
+  EXPECT_EQ(greedy_text(golden_, gpu_), golden_.integers("greedy/tokens"));
+}
+#endif
+
+INSTANTIATE_TEST_SUITE_P(Models, GpuGolden, testing::ValuesIn(kDense), [](const auto& model) {
+  std::string name = model.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace strata::training
