@@ -1,5 +1,5 @@
 // Parts of the program that it loads only when they are needed, so that others start without their libraries: files in
-// lib/strata, beside the program's folder or the shared library.
+// lib/strata, next to the program's folder or the shared library.
 #pragma once
 
 #include <string>

@@ -52,7 +52,7 @@ Gpu find_gpu() {
   }
 }
 
-// Whether this machine seems to have an NVIDIA GPU, whatever its driver says.
+// Whether this machine seems to have an NVIDIA GPU; its driver may be missing.
 bool has_gpu_files() {
   std::error_code error;
   return std::filesystem::exists("/dev/nvidiactl", error) || std::filesystem::exists("/dev/nvidia0", error);

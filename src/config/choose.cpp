@@ -23,7 +23,10 @@ MachineShare share_of_machine(const RankPlace& place, const Path& root) {
 
 MachineShare share_of_device(const hardware::DeviceSpec& device) {
   const double memory = hardware::kUsableMemory * static_cast<double>(device.memory_bytes);
-  return {.processors = 1, .memory = std::max(int64_t{1}, static_cast<int64_t>(memory)), .of = device.name, .host = device.name};
+  return {.processors = 1,
+          .memory = std::max(int64_t{1}, static_cast<int64_t>(memory)),
+          .of = device.name,
+          .host = device.name};
 }
 
 MachineShare share_of_device(const device::Device& device) {
@@ -128,7 +131,7 @@ std::vector<Choice> choose_warmup(int64_t horizon) {
 
 std::vector<Choice> choose_micro_batch(const RunConfig& config, const hardware::DeviceSpec& device) {
   if (!config.training.micro_batch_size.is_word()) return {};
-  // As many sequences as make about so many tokens per rank: GEMMs are most efficient there, and more would only use
+  // As many sequences as make about this number of tokens per rank: GEMMs are most efficient there, and more would only use
   // memory. A GPU computes tiles of 128 x 128 on more than a hundred multiprocessors, so it needs more rows to be busy.
   const int64_t tokens = device.kind == "gpu" ? 8192 : 2048;
   const int64_t shares = mesh_of(config).size(graph::Axis::kContext);

@@ -22,16 +22,16 @@ struct MachineShare {
 };
 // Of a device that is only described.
 MachineShare share_of_device(const hardware::DeviceSpec& device);
-// Of the device of one rank, if that has memory of its own.
+// Of the device of one rank, if it has separate memory.
 MachineShare share_of_device(const device::Device& device);
 // For this host. `root` replaces "/" in tests.
 MachineShare share_of_machine(const RankPlace& place, const Path& root = "/");
 
-// That of its device, or of its host where that is the processor.
+// That of its device, or of its host if the device is the processor.
 MachineShare share_of_rank(const RunConfig& config, const RankPlace& place);
-// The device that a run of so many ranks asks for; auto: a GPU that has passed its self-test, else the processor.
+// The device that a run of `ranks` ranks asks for; auto: a GPU that has passed its self-test, else the processor.
 device::Kind kind_of(const RunConfig& config, int64_t ranks);
-// Chooses the device. ConfigError if it cannot run as many ranks.
+// Chooses the device. ConfigError if it cannot run the ranks of `place`.
 std::vector<Choice> choose_device(const RunConfig& config, const RankPlace& place, bool described);
 // Chooses threads, memory budget and the communication driver. `share`: the smallest over all ranks, so that
 // all run the same program.

@@ -73,7 +73,7 @@ class Device {
   // parts at the same time.
   virtual void upload(Memory& to, int64_t offset, const void* from, int64_t bytes) = 0;
   virtual void download(const Memory& from, int64_t offset, void* to, int64_t bytes) const = 0;
-  // Like download(), but beside the work that was started after `point`, which must not write these bytes.
+  // Like download(), but concurrent with the work that was started after `point`, which must not write these bytes.
   virtual void download_after(const Point& point, const Memory& from, int64_t offset, void* to,
                               int64_t bytes) const;
   virtual std::unique_ptr<Point> make_point() const;
@@ -84,7 +84,7 @@ class Device {
   virtual Launch begin_launches() = 0;
   // Whether kernels run after the calls that start them have returned. Their errors are then thrown by a later call, as
   // WorldError with the name of the instruction. Where this is false, points are past and captures are copies.
-  virtual bool runs_behind() const { return false; }
+  virtual bool is_asynchronous() const { return false; }
   // What allocations may take now, in bytes.
   virtual int64_t free_memory() const;
   // With a capacity of `marks` marks, on the queue of begin_launches() of the same thread.

@@ -150,7 +150,9 @@ std::string machine_text(const hardware::Machine& machine) {
     out += fmt::format("; {} {:.0f} GB/s{}", link.name, link.bandwidth.value * link.achievable.value / 1e9,
                        size);
   }
-  return out + "\n";
+  out += "\n";
+  if (device.kind == "gpu") out += "  the kernels of GPUs have not run on hardware yet (docs/gpu.md)\n";
+  return out;
 }
 
 std::vector<Programs> stages_of(const config::RunPlan& plan) {

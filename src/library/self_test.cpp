@@ -162,31 +162,31 @@ void test_training(const std::shared_ptr<device::Device>& device, SelfTest& resu
 }  // namespace
 
 SelfTest test_device(const std::shared_ptr<device::Device>& device, double minutes,
-                     FunctionRef<void(const std::string&)> tell) {
+                     FunctionRef<void(const std::string&)> report) {
   const double begin = monotonic_seconds(), end = begin + 60 * minutes;
   SelfTest result;
   result.device = device->spec().name;
   try {
     CaseTest test(device, result);
     std::vector<PlacedCase> cases;
-    double told = begin;
+    double reported = begin;
     const std::vector<PlacedCase> all = cases_of_ops();
     for (size_t i = 0; i < all.size(); ++i) {
       if (test.run(all[i], 0)) cases.push_back(all[i]);
-      if (monotonic_seconds() < told + 5) continue;
-      told = monotonic_seconds();
-      tell(fmt::format("{} of {} cases of ops, {} failures", i + 1, all.size(), result.failures.size()));
+      if (monotonic_seconds() < reported + 5) continue;
+      reported = monotonic_seconds();
+      report(fmt::format("{} of {} cases of ops, {} failures", i + 1, all.size(), result.failures.size()));
     }
     result.cases = std::ssize(cases);
     result.refused = std::ssize(all) - result.cases;
-    tell("small models");
+    report("small models");
     test_training(device, result);
     for (uint64_t round = 1; result.failures.empty() && monotonic_seconds() < end; ++round) {
       for (const PlacedCase& one : cases) {
         if (monotonic_seconds() >= end || !result.failures.empty()) break;
         test.run(one, round);
       }
-      tell(fmt::format("{} runs of cases with other numbers", result.runs));
+      report(fmt::format("{} runs of cases with other numbers", result.runs));
     }
   } catch (const Error& error) {
     result.failures.emplace_back(error.what());

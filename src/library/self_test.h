@@ -28,9 +28,9 @@ struct SelfTest {
 };
 
 // Every case of every op at its tolerance, with outputs and scratch filled with NaN first and with zeros, which must make no
-// difference; then small models that train on both. Cases are repeated with other numbers until `minutes` are over. `tell`
+// difference; then small models that train on both. Cases are repeated with other numbers until `minutes` are over. `report`
 // gets a line of progress now and then. An error of the device is a failure too; after it nothing else is run.
 SelfTest test_device(const std::shared_ptr<device::Device>& device, double minutes,
-                     FunctionRef<void(const std::string&)> tell);
+                     FunctionRef<void(const std::string&)> report);
 
 }  // namespace strata::library

@@ -87,13 +87,13 @@ std::vector<Tensor> run_case(const OpCase& one, const std::vector<Tensor>& input
   device::OpRun run = make(std::move(made.graph));
   run.poison(poison);
   std::vector<std::byte> bytes;
-  const auto room_for = [&](graph::ValueId id) {
+  const auto buffer_for = [&](graph::ValueId id) {
     bytes.resize(static_cast<size_t>(run.graph().value(id).bytes()));
     return bytes.data();
   };
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].absent) continue;
-    store(inputs[i], room_for(made.inputs[i]));
+    store(inputs[i], buffer_for(made.inputs[i]));
     run.upload(made.inputs[i], bytes.data());
   }
   run.encode();
@@ -104,7 +104,7 @@ std::vector<Tensor> run_case(const OpCase& one, const std::vector<Tensor>& input
       out.push_back({.dtype = DType::kF32, .shape = {}, .segments = {}, .values = {}, .absent = true});
       continue;
     }
-    run.download(id, room_for(id));
+    run.download(id, buffer_for(id));
     out.push_back(load(run.graph().value(id), bytes.data()));
   }
   return out;

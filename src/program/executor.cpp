@@ -46,7 +46,7 @@ Executor::Executor(std::shared_ptr<const ProgramSet> set, std::shared_ptr<device
     }
   }
   stopwatch_ = device_->stopwatch(2 * longest + 1);
-  timed_ = !device_->runs_behind();
+  timed_ = !device_->is_asynchronous();
   updated_ = device_->make_point();
   updated_->mark();
   find_captured();
@@ -121,7 +121,7 @@ void Executor::make_list(const Program& program, const std::vector<Instruction>&
   for (size_t i = 0; i < instructions.size(); ++i) {
     const Instruction& instruction = instructions[i];
     list.peers.push_back(peers_of(program, instruction));
-    if (device_->runs_behind()) list.names.push_back(name_in_errors(program, instruction));
+    if (device_->is_asynchronous()) list.names.push_back(name_in_errors(program, instruction));
     const bool has_kernel = instruction.run != nullptr;
     if (!has_kernel) list.exchanges[i] = make_exchange(program, instruction);
     list.after.push_back(last_before(program, instructions, i));
@@ -408,7 +408,7 @@ void Executor::upload_operand(size_t index, const Action& action, const Instruct
 
 namespace {
 
-// Whether only updates and the host change values of a role, so that they may be read beside micro-batches.
+// Whether only updates and the host change values of a role, so that they may be read while micro-batches run.
 bool changes_in_updates(graph::Role role) {
   return role == graph::Role::kParameter || role == graph::Role::kState;
 }
@@ -416,7 +416,7 @@ bool changes_in_updates(graph::Role role) {
 }  // namespace
 
 void Executor::find_captured() {
-  if (!device_->runs_behind()) return;
+  if (!device_->is_asynchronous()) return;
   // Values of a role are next to each other.
   for (const graph::Role role : {graph::Role::kMetric, graph::Role::kStep}) {
     int64_t begin = set_->arena_bytes, end = 0;

@@ -100,16 +100,16 @@ class Executor {
   const Ranks& ranks() const { return ranks_; }
   int64_t arena_bytes() const { return arena_->bytes(); }
 
-  // Seconds by segment and instruction since the last reset. Off at first where kernels run behind, which timing makes
-  // the host wait for after each action; elsewhere it costs two clock reads a call.
+  // Seconds by segment and instruction since the last reset. Off at first if the device is asynchronous: the host would
+  // wait for it after each action. Otherwise it costs two clock reads a call.
   const std::vector<Timing>& timings(size_t program, const SegmentAt& segment,
                                      bool accumulates = false) const;
   void reset_timings();
   void time_calls(bool timed) { timed_ = timed; }
 
   // Metrics and per-step parameters are copied to the host after the work started so far. The host's reads of them take
-  // the copy, and so do not wait for what is started later, until the next run or write, unless `keep_capture` is on.
-  // No effect where kernels do not run behind.
+  // the copy, and so do not wait for later work, until the next run or write, unless `keep_capture` is on.
+  // No effect if the device is synchronous.
   void capture();
   // While the micro-batches of the next step start before the host has read this step's metrics.
   void keep_capture(bool keeps) { keeps_capture_ = keeps; }
@@ -152,7 +152,7 @@ class Executor {
     device::CallList calls;
     std::vector<device::Peers> peers;
     std::vector<std::string>
-        names;  // of the instructions, for errors that arrive later; empty where none can
+        names;  // of the instructions, for errors that arrive later; empty if the device is synchronous
     std::vector<std::optional<Exchange>> exchanges;
     // For instructions on the communication queue: the last earlier one on that queue that must be done; -1:
     // none.

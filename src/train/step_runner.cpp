@@ -102,7 +102,7 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
   record.lr = optim::learning_rate(schedule_, record.step) * settings.lr_factor;
   update(step, settings, before_update);
   executor_.capture();
-  if (next != nullptr && executor_.device().runs_behind() && next->size() == record.size &&
+  if (next != nullptr && executor_.device().is_asynchronous() && next->size() == record.size &&
       (check_ == nullptr || !check_->is_due(record.step + 1))) {
     executor_.keep_capture(true);
     begin_early(*next);

@@ -36,7 +36,7 @@ TrainingLoop::TrainingLoop(const RunInputs& inputs, LoopOptions options)
 int64_t TrainingLoop::start(std::shared_ptr<const program::ProgramSet> set, const std::string& resume,
                             bool accept_changes) {
   const std::shared_ptr<device::Device> device = config::make_device(inputs_.config);
-  if (inputs_.is_first() && device->runs_behind() && !device::is_tested(*device)) {
+  if (inputs_.is_first() && device->is_asynchronous() && !device::is_tested(*device)) {
     log_warning("{} has not been checked with this version; run strata doctor --self-test once to do so",
                 device->spec().name);
   }
@@ -214,10 +214,10 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
       saves.before_update();  // weights may change here
       injector->before_step(step);
     }
-    // Where the device runs behind, the next step's micro-batches start before this step's numbers are read, unless
+    // If the device is asynchronous, the next step's micro-batches start before this step's numbers are read, unless
     // something else has to happen between the two.
     std::optional<RunPosition> next;
-    if (executor_->device().runs_behind() && !injector && step < position_.total_steps() &&
+    if (executor_->device().is_asynchronous() && !injector && step < position_.total_steps() &&
         !(evaluations.has_any() && evaluations.is_due(position_)) && !traces.is_due(step + 1)) {
       next.emplace(position_);
       next->advance();

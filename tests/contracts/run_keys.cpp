@@ -206,7 +206,7 @@ void kind(const std::string&) {
   Lab lab;
   EXPECT_TRUE(
       same(lab.run({"device.kind=\"cpu\""}).weights(2), lab.run({"device.kind=\"auto\""}).weights(2)));
-  // What it computes is in tests/gpu.
+  // tests/gpu shows its results.
   EXPECT_TRUE(
       has(lab.refusal({"device.kind=\"cuda\"", "debug.reference_kernels=true"}), "expected one of them"));
 }

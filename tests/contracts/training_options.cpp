@@ -383,7 +383,7 @@ void doctor(const std::string&) {
   EXPECT_FALSE(desk.exists("cache")) << "nothing was measured or stored";
 }
 
-// What it measures is in tests/library/self_test_test.cpp; on a machine without a GPU it says what is missing.
+// Its checks are in tests/library/self_test_test.cpp; without a GPU it names the missing part.
 void doctor_self_test(const std::string&) {
   const Desk desk;
   if (desk.object("doctor --quick --json")["gpu"].is_null()) {

@@ -39,15 +39,15 @@ namespace strata::library {
 namespace {
 
 TEST(SelfTest, PassesForTheProcessor) {
-  int told = 0;
-  const SelfTest result = test_device(device::make_cpu_device(1), 0, [&](const std::string&) { ++told; });
+  int reported = 0;
+  const SelfTest result = test_device(device::make_cpu_device(1), 0, [&](const std::string&) { ++reported; });
   EXPECT_TRUE(result.passed()) << (result.failures.empty() ? "" : result.failures.front());
   EXPECT_EQ(result.refused, 0);
   EXPECT_EQ(result.runs, result.cases);
   EXPECT_GT(result.cases, 1000);
   EXPECT_EQ(result.training.size(), 6U);
   for (const SelfTest::Training& one : result.training) EXPECT_EQ(one.device, one.processor) << one.model;
-  EXPECT_GT(told, 0);
+  EXPECT_GT(reported, 0);
 }
 
 TEST(SelfTest, NamesAKernelThatIsWrong) {

@@ -174,7 +174,7 @@ class CudaDevice final : public Device {
     card_.use();
     return {.threads = 1, .queue = static_cast<GpuQueue*>(&queue_)};
   }
-  bool runs_behind() const override { return true; }
+  bool is_asynchronous() const override { return true; }
   int64_t free_memory() const override {
     card_.use();
     size_t free = 0, total = 0;

@@ -11,7 +11,7 @@ namespace strata::device {
 PeakProduct square_product(const cuda::Card& card, CudaQueue& queue, int multiprocessors, DType dtype);
 
 // `spec` with the peaks of fp32 and bf16 GEMMs, the bandwidth of copies within the GPU's memory (read and written), and the
-// host's time to start work, measured within about so many seconds.
+// host's time to start work, measured within about `seconds`.
 hardware::DeviceSpec measure_gpu(const cuda::Card& card, CudaQueue& queue, hardware::DeviceSpec spec,
                                  double seconds);
 

@@ -1,4 +1,4 @@
-// The stream on which a device's kernels run, with what is loaded for them.
+// A device's kernels: their stream, and the code that has been loaded.
 #pragma once
 
 #include <mutex>
@@ -47,7 +47,7 @@ class CudaQueue final : public GpuQueue {
 
   void wait() const { check(card_.driver->synchronize_stream(stream_.get()), "cuStreamSynchronize"); }
   cuda::Stream stream() const { return stream_.get(); }
-  // WorldError for a result that is not success, with the instruction that failed where a kernel has.
+  // WorldError for a result that is not success, with the instruction that failed if a kernel did.
   void check(cuda::Result result, const char* what) const;
 
  private:

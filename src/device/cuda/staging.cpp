@@ -71,7 +71,7 @@ void Readers::download(void* to, const std::byte* from, int64_t bytes, cuda::Eve
   }
   queue_.check(driver.wait_event(stream, after, 0), "cuStreamWaitEvent");
   auto* target = static_cast<std::byte*>(to);
-  // While one piece goes from pinned memory to its place, the next one arrives.
+  // While one part goes from pinned memory to its target, the next one arrives.
   const auto start = [&](int64_t piece) {
     const int64_t at = piece * kPiece;
     if (at >= bytes) return;

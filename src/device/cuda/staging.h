@@ -21,7 +21,7 @@ class UploadRing {
 
  private:
   static constexpr int64_t kBytes = 32 << 20;    // the tokens of many micro-batches
-  static constexpr int64_t kPiece = kBytes / 4;  // a large upload goes in pieces, so that both copies overlap
+  static constexpr int64_t kPiece = kBytes / 4;  // a large upload is cut, so that both copies overlap
 
   // A range in use, until the queue has come to its event.
   struct Used {
@@ -40,12 +40,12 @@ class UploadRing {
   int64_t next_ = 0;
 };
 
-// Reads a GPU's memory on streams of its own, one for each thread that reads. Several threads may call it.
+// Reads a GPU's memory on separate streams, one for each thread that reads. Several threads may call it.
 class Readers {
  public:
   Readers(const cuda::Card& card, const CudaQueue& queue) : card_(card), queue_(queue) {}
 
-  // After the event, and what was uploaded before this call; nullptr: after all work that was started.
+  // After the event; nullptr: after all work that was started.
   void download(void* to, const std::byte* from, int64_t bytes, cuda::Event after);
 
  private:
@@ -55,7 +55,7 @@ class Readers {
     cuda::OwnEvent begin;
     cuda::PinnedMemory pieces;  // two
     cuda::OwnEvent arrived[2];
-    cuda::OwnStream stream;  // ends first: after an error, copies to the pieces may be in flight
+    cuda::OwnStream stream;  // ends first: after an error, copies to pinned memory may be in flight
   };
   std::unique_ptr<Reader> take();
 

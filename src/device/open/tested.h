@@ -1,5 +1,5 @@
 // Which GPUs have passed `strata doctor --self-test`. No GPU backend of this program has run on hardware when it was
-// built, so it is chosen by itself only where it was checked.
+// built, so it is chosen automatically only for GPUs that were checked.
 #pragma once
 
 #include "base/file.h"
@@ -7,7 +7,7 @@
 
 namespace strata::device {
 
-// A file for each model of GPU, version of the driver and version of the program, beside the measured devices
+// A file for each model of GPU, version of the driver and version of the program, in the folder of measured devices
 // (hardware/device_spec.h).
 Path tested_path(const Device& gpu);
 bool is_tested(const Device& gpu);
