@@ -24,12 +24,17 @@ constexpr size_t kSteps = 2;
 
 class GpuGolden : public testing::TestWithParam<const char*> {
  protected:
-  GpuGolden() { twin_.restart(); }
   void TearDown() override { EXPECT_EQ(twin_.violation(), ""); }
 
   const gpu_tests::Twin twin_;
   const Golden golden_ = Golden(GetParam());
-  const Device gpu_ = device::open(device::Kind::kCuda);
+  const Device gpu_ = opened();
+
+ private:
+  Device opened() const {
+    twin_.restart();
+    return device::open(device::Kind::kCuda);
+  }
 };
 
 TEST_P(GpuGolden, LossAndEveryGradient) {
