@@ -219,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"[parallel]\nbackend = \"nccl\"\n", "not yet"},
         Mistake{"[memory]\noffload = \"optimizer\"\n", "memory.offload: found \"optimizer\": not yet"},
         Mistake{"[log]\nprometheus = \":9000\"\n", "log.prometheus: found \":9000\": not yet"},
-        Mistake{"[device]\nkind = \"rocm\"\n", "expected auto, cpu or cuda"},
+        Mistake{"[device]\nkind = \"rocm\"\n", "expected one of \"auto\", \"cpu\", \"cuda\""},
         Mistake{"[memory]\nbudget = \"lots\"\n", "expected a size such as \"4GB\", or \"auto\""},
         Mistake{"[checkpoint]\ninterval = \"10 parsecs\"\n", "expected \"200 steps\", \"10min\""},
         Mistake{"[eval]\ninterval = \"auto\"\n", "eval.interval: found \"auto\""},
