@@ -1,5 +1,5 @@
-#include "device/gpu/gpu.h"
 #include "optim/adopt/adopt.h"
+#include "optim/element_update_gpu.h"
 
 namespace strata::device {
 
@@ -7,22 +7,14 @@ template <>
 BoundKernel bind(Gpu, const Bind<optim::AdoptUpdate>& node) {
   const optim::UpdateElements own(node.attrs, node.in.parameter->shape);
   const auto& constants = node.attrs.rule.optimizer.as<optim::Adopt>();
-  gpu::ElementUpdateArgs args{};
-  args.n = own.count;
+  gpu::ElementUpdateArgs args = element_update_args(own, node.attrs.rule);
   args.beta1 = constants.beta1;
   args.beta2 = constants.beta2;
   args.eps = static_cast<float>(constants.eps);
-  args.weight_decay = static_cast<float>(node.attrs.rule.weight_decay);
-  args.lr_scale = static_cast<float>(node.attrs.rule.lr_scale);
   return node.kernel(
       [own, args, kernel = gpu::element_update("adopt", own.count)](const Operands<optim::AdoptUpdate>& at) {
-        gpu::ElementUpdateArgs now = args;
-        now.master = at.out.parameter + own.first;
-        now.m = at.out.m + own.state_first;
-        now.v = at.out.v + own.state_first;
-        now.grad = at.in.gradient + own.first;
-        now.scalars = update_scalars_at(at.in.scalars);
-        start(at.launch, kernel, now);
+        start(at.launch, kernel,
+              placed(args, own, at.out.parameter, at.out.m, at.out.v, at.in.gradient, at.in.scalars));
       });
 }
 
