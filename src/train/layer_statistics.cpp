@@ -134,7 +134,7 @@ std::vector<observe::LayerStatistics> layers_of(const StepStatistics& statistics
   for (const MeasuredValue& value : statistics.values) {
     observe::LayerStatistics row;
     row.tensor = value.of.tensor;
-    if (value.of.layer != graph::kNone) row.layer = value.of.layer;
+    row.layer = value.of.layer == graph::kNone ? std::nullopt : std::optional<int64_t>(value.of.layer);
     const auto add_activation = [&](const MeasuredValue& of) {
       row.act_rms = root_mean(of.table.squares, of.table.elements - of.table.nonfinite);
       row.act_max = of.table.greatest;
