@@ -33,7 +33,8 @@ MachineShare share_of_device(const device::Device& device) {
   const double memory = hardware::kUsableMemory * static_cast<double>(device.free_memory());
   return {.processors = std::max<int64_t>(1, available_processors()),
           .memory = std::max(int64_t{1}, static_cast<int64_t>(memory)),
-          .of = device.spec().name};
+          .of = device.spec().name,
+          .users = device.other_users()};
 }
 
 MachineShare share_of_rank(const RunConfig& config, const RankPlace& place) {
@@ -83,7 +84,8 @@ std::vector<Choice> choose_machine(const RunConfig& config, const RankPlace& pla
                           "the processors of " + share.host + ranks));
   }
   if (config.memory.budget.is_word()) {
-    const std::string of = share.of == MachineShare{}.of ? "that is free" + ranks : "of " + share.of;
+    std::string of = share.of == MachineShare{}.of ? "that is free" + ranks : "of " + share.of;
+    if (!share.users.empty()) of += fmt::format(" that {} leave free", share.users);
     made.push_back(
         chosen("memory.budget", to_string(Bytes{share.memory}), "nine tenths of the memory " + of));
   }

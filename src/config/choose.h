@@ -19,6 +19,7 @@ struct MachineShare {
   int64_t memory = 1;  // free bytes, minus a reserve for the rest of the program and other processes
   std::string of = "this machine";    // has the memory
   std::string host = "this machine";  // has the processors
+  std::string users = {};             // others that hold memory of the device, "python3 (4711)"
 };
 // Of a device that is only described.
 MachineShare share_of_device(const hardware::DeviceSpec& device);

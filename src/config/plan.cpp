@@ -92,14 +92,16 @@ std::vector<Choice> fit_to_data(const RunConfig& config, const models::ModelConf
 }
 
 // Rejects a model that can never fit before minutes are spent on reading text.
-void check_budget(const RunConfig& config, const models::ModelConfig& model) {
+// `from`: where the budget comes from, empty if the user set it.
+void check_budget(const RunConfig& config, const models::ModelConfig& model, const std::string& from) {
+  const std::string why = from.empty() ? "" : fmt::format(" ({})", from);
   const auto budget = static_cast<double>((*config.memory.budget).count);
   const double weights = 8 * static_cast<double>(models::parameter_count(model));
   if (weights > budget) {
     throw ConfigError(
-        "[memory.budget] weights and gradients of the model take {}, but memory.budget allows {}; choose a "
+        "[memory.budget] weights and gradients of the model take {}, but memory.budget allows {}{}; choose a "
         "smaller model or raise memory.budget",
-        human_bytes(weights), human_bytes(budget));
+        human_bytes(weights), human_bytes(budget), why);
   }
   // The loader holds this step's batch and those that it prepares.
   const double batch = 64 * static_cast<double>(config.training.global_batch_size) *
@@ -107,9 +109,9 @@ void check_budget(const RunConfig& config, const models::ModelConfig& model) {
   if (batch > budget) {
     throw ConfigError(
         "[training.global_batch_size] the token ids of a step's {} sequences of {} tokens take {}, but "
-        "memory.budget allows {}; lower it or training.sequence_length",
+        "memory.budget allows {}{}; lower it or training.sequence_length",
         config.training.global_batch_size, config.training.sequence_length, human_bytes(batch),
-        human_bytes(budget));
+        human_bytes(budget), why);
   }
 }
 
@@ -175,6 +177,14 @@ class Planner {
  private:
   const RunConfig& config() const { return choices_.config(); }
 
+  // The reason of the chosen memory.budget; empty if the user set it.
+  std::string budget_from() const {
+    const auto& all = choices_.all();
+    const auto made = std::find_if(all.begin(), all.end(),
+                                   [](const Choice& choice) { return choice.key == "memory.budget"; });
+    return made == all.end() ? "" : made->why;
+  }
+
   void take_tokenizer(RunTokenizer&& found) {
     choices_.take(std::move(found.choices));
     plan_.tokenizer = std::move(found.tokenizer);
@@ -183,7 +193,7 @@ class Planner {
 
   void prepare_data() {
     const bool open = begun_.schedule.steps.is_word();
-    check_budget(config(), plan_.model);
+    check_budget(config(), plan_.model, budget_from());
     take_tokenizer(
         resolve_tokenizer(config(), plan_.model, options_.files, options_.stored_tokenizer, options_.check));
     plan_.data = resolve_data(config(), plan_.model, plan_.tokens(), options_.files, options_.check);
@@ -270,11 +280,12 @@ class Planner {
       next = smaller_fit(config(), open, fit, by_weights);
     }
     choices_.take(choices_of(fit));
-    if (tight && !options_.keep_unfit) throw program::DoesNotFit(plan_.set(*tight));
+    if (tight && !options_.keep_unfit) throw program::DoesNotFit(plan_.set(*tight), budget_from());
     plan_.tight_place = tight;
     for (const int32_t place : options_.places) {
       if (plan_.stages.contains(place)) continue;
-      if (!compile(config(), place).fits && !options_.keep_unfit) throw program::DoesNotFit(plan_.set(place));
+      if (!compile(config(), place).fits && !options_.keep_unfit)
+        throw program::DoesNotFit(plan_.set(place), budget_from());
     }
     // Ranks of a pipeline choose recompute separately; it does not change any bit.
     if (!tight && config().parallel.pipeline <= 1 && config().memory.recompute.is_word()) {

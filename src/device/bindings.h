@@ -27,7 +27,7 @@ struct Launch {
   int threads = 1;        // compute threads that it may use
   void* queue = nullptr;  // the device's own, on which its kernels are started: a GPU's stream
   Peers peers = {};       // of the call
-  // The instruction that starts kernels, for errors that arrive later; nullptr: not known. Must outlive the work.
+  // The instruction that starts kernels, for errors that arrive later; nullptr: not known. Read during the call only.
   const char* instruction = nullptr;
 };
 

@@ -87,6 +87,8 @@ class Device {
   virtual bool is_asynchronous() const { return false; }
   // What allocations may take now, in bytes.
   virtual int64_t free_memory() const;
+  // Other programs that use it, "python3 (4711)"; empty if none is known.
+  virtual std::string other_users() const { return {}; }
   // With a capacity of `marks` marks, on the queue of begin_launches() of the same thread.
   virtual std::unique_ptr<Stopwatch> stopwatch(size_t marks) const = 0;
 

@@ -61,23 +61,23 @@ InstructionAt instruction_at(const Program& program, size_t place) {
 
 namespace {
 
-std::string shortage(const ProgramSet& set) {
+std::string shortage(const ProgramSet& set, std::string_view budget_from) {
   const std::string_view recompute = name_of(set.programs.front().recompute);
   const Words& words = set.options.words;
   return fmt::format(
       "[{0}] the program needs {1} with {2} recompute, of which {3} hold weights, gradients and optimizer "
-      "state, and {4} are allowed; {5}lower {6} or {7}, take a smaller model, or raise {0}",
+      "state, and {4} are allowed{8}; {5}lower {6} or {7}, take a smaller model, or raise {0}",
       words.memory_budget, human_bytes(static_cast<double>(set.arena_bytes)), recompute,
       human_bytes(static_cast<double>(set.persistent_bytes)),
       human_bytes(static_cast<double>(set.options.memory_budget)),
       recompute == name_of(Recompute::kFull) ? "" : fmt::format("leave {} to \"auto\", ", words.recompute),
-      words.micro_batch, words.sequence_length);
+      words.micro_batch, words.sequence_length, budget_from.empty() ? "" : fmt::format(" ({})", budget_from));
 }
 
 }  // namespace
 
-DoesNotFit::DoesNotFit(std::shared_ptr<const ProgramSet> set)
-    : ConfigError(shortage(*set)), set_(std::move(set)) {}
+DoesNotFit::DoesNotFit(std::shared_ptr<const ProgramSet> set, std::string_view budget_from)
+    : ConfigError(shortage(*set, budget_from)), set_(std::move(set)) {}
 
 namespace {
 

@@ -249,7 +249,8 @@ struct ProgramSet {
 // message names the changes that would make it fit.
 class DoesNotFit : public ConfigError {
  public:
-  explicit DoesNotFit(std::shared_ptr<const ProgramSet> set);
+  // `budget_from`: where the budget comes from if the program chose it, "nine tenths of the memory that is free".
+  explicit DoesNotFit(std::shared_ptr<const ProgramSet> set, std::string_view budget_from = {});
   const std::shared_ptr<const ProgramSet>& set() const { return set_; }
 
  private:

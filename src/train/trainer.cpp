@@ -151,7 +151,8 @@ config::MachineShare least_share(comm::Communicator& all, const config::MachineS
   const auto least = [&](int64_t value) {
     return static_cast<int64_t>(comm::min_over(all, static_cast<double>(value)));
   };
-  return {.processors = least(mine.processors), .memory = least(mine.memory), .of = mine.of};
+  return {
+      .processors = least(mine.processors), .memory = least(mine.memory), .of = mine.of, .users = mine.users};
 }
 
 // This rank's coordinate on the pipeline axis.

@@ -181,6 +181,7 @@ class CudaDevice final : public Device {
     card_.driver->check(card_.driver->memory_info(&free, &total), "cuMemGetInfo");
     return static_cast<int64_t>(free);
   }
+  std::string other_users() const override { return cuda::users_of(card_); }
   std::unique_ptr<Stopwatch> stopwatch(size_t marks) const override {
     return std::make_unique<CudaStopwatch>(card_, queue_, marks);
   }

@@ -108,13 +108,8 @@ int minor_of(const Card& card) {
 
 // The programs that have the GPU open, as a clause; empty if none is known.
 std::string holder_list(const Card& card) {
-  std::string text;
-  const std::vector<Holder> holders = holders_of_gpu("/proc", minor_of(card));
-  constexpr size_t kShown = 3;
-  for (size_t n = 0; n < std::min(kShown, holders.size()); ++n)
-    text += fmt::format("{}{} ({})", n == 0 ? "; in use by " : ", ", holders[n].name, holders[n].process);
-  if (holders.size() > kShown) text += fmt::format(" and {} more", holders.size() - kShown);
-  return text;
+  const std::string users = users_of(card);
+  return users.empty() ? users : "; in use by " + users;
 }
 
 // The word after a directive of PTX.
@@ -298,6 +293,16 @@ Module Card::load(std::string_view ptx, const char* what) const {
       name, capability / 10, capability % 10, version_text(version), what, word_after(ptx, ".version"),
       word_after(ptx, ".target"), describe(*driver, result), advice_for(result), reason.empty() ? "" : "\n",
       reason);
+}
+
+std::string users_of(const Card& card) {
+  std::string text;
+  const std::vector<Holder> holders = holders_of_gpu("/proc", minor_of(card));
+  constexpr size_t kShown = 3;
+  for (size_t n = 0; n < std::min(kShown, holders.size()); ++n)
+    text += fmt::format("{}{} ({})", n == 0 ? "" : ", ", holders[n].name, holders[n].process);
+  if (holders.size() > kShown) text += fmt::format(" and {} more", holders.size() - kShown);
+  return text;
 }
 
 std::vector<Holder> holders_of_gpu(const fs::path& proc, int minor) {

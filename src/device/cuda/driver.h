@@ -124,6 +124,8 @@ struct Holder {
 };
 // Other processes with /dev/nvidia`minor` open, of those that this user may see; any GPU if minor is negative. By number.
 std::vector<Holder> holders_of_gpu(const std::filesystem::path& proc, int minor);
+// Those of this GPU as text, "python3 (4711), a (5) and 2 more"; empty if none is known.
+std::string users_of(const Card& card);
 
 // Numbers of device attributes.
 inline constexpr int kMultiprocessors = 16, kCapabilityMajor = 75, kCapabilityMinor = 76;
