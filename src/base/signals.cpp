@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 
 namespace strata {
 namespace {
@@ -60,7 +61,9 @@ extern "C" void note_stop_signal(int signal) {
 
 extern "C" void end_at_once(int) {
   if (patient && !force_follows) return;
+  const int interrupted = errno;  // of the code that goes on after the handler
   print_stop_text();
+  errno = interrupted;
   if (patient) return;
   _exit(128 + first_signal);
 }
