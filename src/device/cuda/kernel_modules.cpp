@@ -1,8 +1,30 @@
+#include <zstd.h>
+
+#include <array>
+
 #include "base/error.h"
 #include "device/cuda/modules.h"
 #include "device/cuda/queue.h"
 
 namespace strata::device {
+
+std::string GpuCode::code() const {
+  std::string out;
+  const std::unique_ptr<ZSTD_DStream, size_t (*)(ZSTD_DStream*)> stream(ZSTD_createDStream(),
+                                                                        ZSTD_freeDStream);
+  if (stream == nullptr) throw std::bad_alloc();
+  ZSTD_inBuffer from = {compressed.data(), compressed.size(), 0};
+  std::array<char, 1 << 16> part;
+  for (size_t left = 1; left != 0;) {
+    ZSTD_outBuffer to = {part.data(), part.size(), 0};
+    left = ZSTD_decompressStream(stream.get(), &to, &from);
+    // The file cannot be read in part: the loader maps all of it.
+    if (ZSTD_isError(left) || (to.pos == 0 && from.pos == from.size && left != 0))
+      throw InternalError("the GPU code of {} is damaged", module);
+    out.append(part.data(), to.pos);
+  }
+  return out;
+}
 
 KernelModules::~KernelModules() {
   card_.driver->set_context(card_.context);
@@ -32,11 +54,12 @@ cuda::Module KernelModules::module_of(const std::string& name) {
   for (const GpuCode& one : gpu_code()) {
     if (one.module != name || !one.runs_on(card_.capability)) continue;
     cuda::Module module = nullptr;
+    const std::string code = one.code();
     // The driver may refuse machine code; it compiles PTX for any GPU.
     if (one.architecture != 0 &&
-        card_.driver->load_module(&module, one.code, 0, nullptr, nullptr) != cuda::kSuccess)
+        card_.driver->load_module(&module, code.data(), 0, nullptr, nullptr) != cuda::kSuccess)
       continue;
-    if (one.architecture == 0) module = card_.load(one.code, name.c_str());
+    if (one.architecture == 0) module = card_.load(code.c_str(), name.c_str());
     return modules_.emplace(name, module).first->second;
   }
   throw InternalError("no GPU code of {}", name);
