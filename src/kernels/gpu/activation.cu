@@ -50,24 +50,49 @@ struct Activation<4> {  // relu²
   }
 };
 
+// work(Activation<kind>()). Loads and stores stay outside, one in the source for each in the code: nvcc joins equal stores
+// of several branches into one of single words.
+template <typename F>
+__device__ __forceinline__ void with_activation(int kind, F work) {
+  switch (kind) {
+    case 0:
+      work(Activation<0>());
+      break;
+    case 1:
+      work(Activation<1>());
+      break;
+    case 2:
+      work(Activation<2>());
+      break;
+    case 3:
+      work(Activation<3>());
+      break;
+    case 4:
+      work(Activation<4>());
+      break;
+  }
+}
+
 // y = f(x), or dx = dy · f'(x).
-template <typename T, int kKind, int kCount>
+template <typename T, int kCount>
 __device__ __forceinline__ void activate(const ActivationArgs& args) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kCount;
   if (i >= args.rows * args.width) return;
   float x[kCount], dy[kCount];
   load(static_cast<const T*>(args.x) + i, x);
   if (args.dy != nullptr) load(static_cast<const T*>(args.dy) + i, dy);
+  with_activation(args.kind, [&](auto activation) {
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) {
-    const ValueAndSlope f = Activation<kKind>::of(x[k]);
-    x[k] = args.dy != nullptr ? dy[k] * f.slope : f.value;
-  }
+    for (int k = 0; k < kCount; ++k) {
+      const ValueAndSlope f = activation.of(x[k]);
+      x[k] = args.dy != nullptr ? dy[k] * f.slope : f.value;
+    }
+  });
   store(static_cast<T*>(args.out) + i, x);
 }
 
 // Rows of x are [gate | up]: y = f(gate) · up, or the gradients of both from dy.
-template <typename T, int kKind, int kCount>
+template <typename T, int kCount>
 __device__ __forceinline__ void gate(const ActivationArgs& args) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kCount;
   if (i >= args.rows * args.width) return;
@@ -76,49 +101,35 @@ __device__ __forceinline__ void gate(const ActivationArgs& args) {
   load(static_cast<const T*>(args.x) + at, g);
   load(static_cast<const T*>(args.x) + at + args.width, up);
   T* const out = static_cast<T*>(args.out);
+  T* last = out + i;
   if (args.dy == nullptr) {
+    with_activation(args.kind, [&](auto activation) {
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) g[k] = Activation<kKind>::of(g[k]).value * up[k];
-    store(out + i, g);
-    return;
-  }
-  float dy[kCount];
-  load(static_cast<const T*>(args.dy) + i, dy);
+      for (int k = 0; k < kCount; ++k) up[k] = activation.of(g[k]).value * up[k];
+    });
+  } else {
+    float dy[kCount];
+    load(static_cast<const T*>(args.dy) + i, dy);
+    with_activation(args.kind, [&](auto activation) {
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) {
-    const ValueAndSlope f = Activation<kKind>::of(g[k]);
-    g[k] = dy[k] * up[k] * f.slope;
-    up[k] = dy[k] * f.value;
+      for (int k = 0; k < kCount; ++k) {
+        const ValueAndSlope f = activation.of(g[k]);
+        g[k] = dy[k] * up[k] * f.slope;
+        up[k] = dy[k] * f.value;
+      }
+    });
+    store(out + at, g);
+    last = out + at + args.width;
   }
-  store(out + at, g);
-  store(out + at + args.width, up);
-}
-
-template <typename T, int kCount, bool kGated>
-__device__ __forceinline__ void choose(const ActivationArgs& args) {
-#define STRATA_CASE(KIND)              \
-  case KIND:                           \
-    if constexpr (kGated) {            \
-      gate<T, KIND, kCount>(args);     \
-    } else {                           \
-      activate<T, KIND, kCount>(args); \
-    }                                  \
-    break;
-  switch (args.kind) {
-    STRATA_CASE(0)
-    STRATA_CASE(1)
-    STRATA_CASE(2)
-    STRATA_CASE(3)
-    STRATA_CASE(4)
-  }
+  store(last, up);
 }
 
 #define STRATA_ACTIVATION(NAME, TYPE, T, COUNT, ENDING)                                               \
   extern "C" __global__ void activation_##TYPE##ENDING(const __grid_constant__ ActivationArgs args) { \
-    choose<T, COUNT, false>(args);                                                                    \
+    activate<T, COUNT>(args);                                                                         \
   }                                                                                                   \
   extern "C" __global__ void gated_##TYPE##ENDING(const __grid_constant__ ActivationArgs args) {      \
-    choose<T, COUNT, true>(args);                                                                     \
+    gate<T, COUNT>(args);                                                                             \
   }
 STRATA_ACTIVATION(activation, bf16, BF16, 8, )
 STRATA_ACTIVATION(activation, f32, float, 4, )
