@@ -9,6 +9,7 @@
 #include "ptx/lanes.h"
 #include "ptx/load_store.h"
 #include "ptx/opcodes.h"
+#include "ptx/traffic.h"
 
 namespace strata::gpu_tests {
 
@@ -45,6 +46,7 @@ namespace {
 // r: destination, source, bytes of the source or kNone. `bytes`: of the destination.
 void run_copy(Warp& w, const Instruction& i, uint32_t mask) {
   const bool races = w.block->launch->checks.races;
+  AccessTally tally(w, i, i.bytes, Access::kRead);
   for_lanes(mask, [&](unsigned lane) {
     // The low word of the address: shared memory is small.
     const uint64_t to_address =
@@ -57,11 +59,13 @@ void run_copy(Warp& w, const Instruction& i, uint32_t mask) {
              to_address);
     }
     const Place to = locate(w, i, lane, Space::kShared, to_address & 0xffff'ffff, i.bytes);
+    tally.add(lane, to);
     const uint64_t from_address = lane_address(w, i, i.r[1], lane);
     if (from_bytes != 0) {
       const Place from = locate(w, i, lane, Space::kGlobal, from_address, i.bytes);
       if (races) check_race(w, i, lane, from, i.bytes, Access::kRead);
       check_written(w, i, lane, from, from_bytes);
+      tally.add(lane, from);
     } else if (from_address % i.bytes != 0) {
       w.fail(Fault::kMisaligned, i, lane,
              fmt::format("source {:#x} is not aligned to {} bytes", from_address, i.bytes), from_address);

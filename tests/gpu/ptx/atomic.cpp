@@ -6,6 +6,7 @@
 #include "ptx/lanes.h"
 #include "ptx/load_store.h"
 #include "ptx/opcodes.h"
+#include "ptx/traffic.h"
 
 namespace strata::gpu_tests {
 namespace {
@@ -56,9 +57,11 @@ T updated(Update update, T old, T b, T c, bool global) {
 
 template <typename T>
 void run_update(Warp& w, const Instruction& i, uint32_t mask) {
+  AccessTally tally(w, i, sizeof(T), Access::kUpdate);
   for_lanes(mask, [&](unsigned lane) {
     const Place place =
         access(w, i, lane, i.space, lane_address(w, i, i.r[1], lane), sizeof(T), Access::kUpdate);
+    tally.add(lane, place);
     T old;
     std::memcpy(&old, place.data, sizeof old);
     const T c = i.r[3] == kNone ? T{} : w.reg<T>(i.r[3])[lane];
@@ -71,9 +74,11 @@ void run_update(Warp& w, const Instruction& i, uint32_t mask) {
 
 template <bool kHalfType, size_t kPairs>
 void run_add_16(Warp& w, const Instruction& i, uint32_t mask) {
+  AccessTally tally(w, i, 2 * kPairs, Access::kUpdate);
   for_lanes(mask, [&](unsigned lane) {
     const Place place =
         access(w, i, lane, i.space, lane_address(w, i, i.r[1], lane), 2 * kPairs, Access::kUpdate);
+    tally.add(lane, place);
     uint16_t old[kPairs], value[kPairs];
     std::memcpy(old, place.data, sizeof old);
     for (size_t n = 0; n < kPairs; ++n) {

@@ -195,6 +195,14 @@ void Device::launch_raw(const Kernel& kernel, const LaunchShape& shape, std::vec
     one.mma = options_.mma;
     one.instruction_limit = options_.instruction_limit;
     one.counters = &counters_;
+    if (options_.traffic) {
+      Traffic& traffic = traffic_[kernel.name];
+      traffic.kernel = &kernel;
+      ++traffic.launches;
+      traffic.threads = std::max<uint64_t>(traffic.threads, shape.block.count());
+      traffic.shared_bytes = std::max(traffic.shared_bytes, kernel.shared_used + shape.shared_bytes);
+      one.traffic = &traffic;
+    }
     run_grid(one, dice_);
   };
   enqueue(kernel.name, shape.stream, std::move(run), &kernel, shape);

@@ -28,6 +28,7 @@
 #include "ptx/module.h"
 #include "ptx/order.h"
 #include "ptx/run.h"
+#include "ptx/traffic.h"
 #include "ptx/violation.h"
 
 namespace strata::gpu_tests {
@@ -39,6 +40,7 @@ struct DeviceOptions {
   uint64_t shared_limit = 227 * 1024;          // per block
   MmaSum mma = MmaSum::kEachProduct;
   uint64_t memory_base = kGlobalBase;  // the first address
+  bool traffic = false;                // whether it is counted by kernel, which takes half the time again
 };
 
 // {8} is 8 × 1 × 1.
@@ -70,6 +72,7 @@ class Device {
 
   Memory& memory() { return memory_; }
   const Counters& counters() const { return counters_; }
+  const TrafficByKernel& traffic() const { return traffic_; }
   Module& load(std::string_view text, const std::string& file);
 
   uint64_t allocate(uint64_t bytes, std::string name = "") {
@@ -144,6 +147,7 @@ class Device {
   unsigned current_ = 0;
   Dice dice_;
   Counters counters_;
+  TrafficByKernel traffic_;
 };
 
 }  // namespace strata::gpu_tests

@@ -3,6 +3,7 @@
 #include "ptx/access.h"
 #include "ptx/lanes.h"
 #include "ptx/opcodes.h"
+#include "ptx/traffic.h"
 
 namespace strata::gpu_tests {
 
@@ -67,8 +68,10 @@ void run_load(Warp& w, const Instruction& i, uint32_t mask) {
   const unsigned bytes = unsigned{i.bytes} * i.vector;
   const uint32_t* registers = w.more(i);
   uint64_t total = 0;
+  AccessTally tally(w, i, bytes, Access::kRead);
   for_lanes(mask, [&](unsigned lane) {
     const Place place = access(w, i, lane, i.space, lane_address(w, i, i.r[1], lane), bytes, Access::kRead);
+    tally.add(lane, place);
     for (unsigned n = 0; n < i.vector; ++n) {
       std::byte* reg = w.reg<std::byte>(registers[n]);
       const std::byte* from = place.data + n * i.bytes;
@@ -93,8 +96,10 @@ void run_store(Warp& w, const Instruction& i, uint32_t mask) {
   const unsigned bytes = unsigned{i.bytes} * i.vector;
   const uint32_t* registers = w.more(i);
   uint64_t total = 0;
+  AccessTally tally(w, i, bytes, Access::kWrite);
   for_lanes(mask, [&](unsigned lane) {
     const Place place = access(w, i, lane, i.space, lane_address(w, i, i.r[1], lane), bytes, Access::kWrite);
+    tally.add(lane, place);
     for (unsigned n = 0; n < i.vector; ++n) {
       const std::byte* reg = w.reg<std::byte>(registers[n]) + lane * i.option;
       std::byte* to = place.data + n * i.bytes;

@@ -8,6 +8,7 @@
 #include "ptx/floating.h"
 #include "ptx/lanes.h"
 #include "ptx/opcodes.h"
+#include "ptx/traffic.h"
 
 namespace strata::gpu_tests {
 namespace {
@@ -188,9 +189,12 @@ constexpr unsigned kRowBytes = 16;
 void run_load_matrix(Warp& w, const Instruction& i, uint32_t) {
   const unsigned matrices = i.vector;
   std::array<const std::byte*, kLanes> rows;
+  AccessTally tally(w, i, kRowBytes, Access::kRead);
   for (unsigned lane = 0; lane < matrices * 8; ++lane) {
-    rows[lane] =
-        access(w, i, lane, Space::kShared, lane_address(w, i, i.r[1], lane), kRowBytes, Access::kRead).data;
+    const Place place =
+        access(w, i, lane, Space::kShared, lane_address(w, i, i.r[1], lane), kRowBytes, Access::kRead);
+    tally.add(lane, place);
+    rows[lane] = place.data;
   }
   for (unsigned matrix = 0; matrix < matrices; ++matrix) {
     uint32_t* out = w.reg<uint32_t>(w.more(i)[matrix]);
@@ -211,9 +215,12 @@ void run_load_matrix(Warp& w, const Instruction& i, uint32_t) {
 void run_store_matrix(Warp& w, const Instruction& i, uint32_t) {
   const unsigned matrices = i.vector;
   std::array<std::byte*, kLanes> rows;
+  AccessTally tally(w, i, kRowBytes, Access::kWrite);
   for (unsigned lane = 0; lane < matrices * 8; ++lane) {
-    rows[lane] =
-        access(w, i, lane, Space::kShared, lane_address(w, i, i.r[1], lane), kRowBytes, Access::kWrite).data;
+    const Place place =
+        access(w, i, lane, Space::kShared, lane_address(w, i, i.r[1], lane), kRowBytes, Access::kWrite);
+    tally.add(lane, place);
+    rows[lane] = place.data;
   }
   for (unsigned matrix = 0; matrix < matrices; ++matrix) {
     const uint32_t* in = w.reg<uint32_t>(w.more(i)[matrix]);

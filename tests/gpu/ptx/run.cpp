@@ -57,6 +57,7 @@ void BlockRunner::start(uint32_t number) {
 }
 
 void BlockRunner::start_warp(Warp& warp) {
+  warp.recent.reset();
   const Kernel& kernel = *launch_.kernel;
   const unsigned threads = std::min(kLanes, block_.threads - warp.index * kLanes);
   warp.live = threads == kLanes ? kAllLanes : (1u << threads) - 1;

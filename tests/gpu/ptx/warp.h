@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@ namespace strata::gpu_tests {
 
 inline constexpr unsigned kLanes = 32;
 inline constexpr uint32_t kAllLanes = 0xffff'ffff;
+
+struct Traffic;  // traffic.h
+class RecentSectors;
 
 struct Counters {
   uint64_t instructions = 0;  // warp instructions
@@ -50,6 +54,7 @@ struct Launch {
   uint64_t instruction_limit = 0;
   uint64_t executed = 0;
   Counters* counters = nullptr;
+  Traffic* traffic = nullptr;  // nullptr: off
 };
 
 class Warp;
@@ -138,6 +143,7 @@ class Warp {
   std::vector<Join> joins;
   std::vector<AsyncCopy> copies;
   std::array<uint32_t, kLanes> copy_groups{};  // committed, per lane
+  std::shared_ptr<RecentSectors> recent;       // nullptr: off
 };
 
 template <typename F>

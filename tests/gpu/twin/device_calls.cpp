@@ -129,11 +129,22 @@ std::string unused(State& all) {
   return text;
 }
 
-// A program that was to meet a fault and did not: its success means nothing.
-void report_unused() {
+// Of the first GPU.
+void write_traffic(const State& all) {
+  std::FILE* file = all.cards.empty() ? nullptr : std::fopen(all.settings.traffic.c_str(), "w");
+  const std::string text = file == nullptr ? "" : gpu_tests::traffic_csv(all.cards.front()->device.traffic());
+  bool good = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file != nullptr) good = std::fclose(file) == 0 && good;
+  if (!good) std::fprintf(stderr, "twin of the CUDA driver: cannot write %s\n", all.settings.traffic.c_str());
+}
+
+void report_at_exit() {
   const std::lock_guard lock(process().mutex);
   if (process().controlled || process().state == nullptr) return;
-  const std::string text = unused(*process().state);
+  State& all = *process().state;
+  if (!all.settings.traffic.empty()) write_traffic(all);
+  // A program that was to meet a fault and did not: its success means nothing.
+  const std::string text = unused(all);
   if (!text.empty()) std::fprintf(stderr, "twin of the CUDA driver: had no effect: %s\n", text.c_str());
 }
 
@@ -175,6 +186,12 @@ const char* strata_twin_unused() {
   text = unused(state());
   return text.c_str();
 }
+const char* strata_twin_traffic() {
+  static std::string text;
+  const std::lock_guard lock(process().mutex);
+  text = state().cards.empty() ? "" : gpu_tests::traffic_csv(state().cards.front()->device.traffic());
+  return text.c_str();
+}
 uint64_t strata_twin_calls(const char* name) {
   const std::lock_guard lock(process().mutex);
   return state().calls[name];
@@ -194,7 +211,7 @@ Result cuInit(unsigned flags) {
         return kInvalidValue;
       }
       all.environment = text;
-      static const int kRegistered = std::atexit(report_unused);
+      static const int kRegistered = std::atexit(report_at_exit);
       (void)kRegistered;
     }
   }

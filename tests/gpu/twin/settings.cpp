@@ -80,6 +80,8 @@ Settings Settings::parse(std::string_view text) {
     } else if (key == "unwritten") {
       if (value != "on" && value != "off") refuse(setting, "on or off");
       all.unwritten = value == "on";
+    } else if (key == "traffic") {
+      all.traffic = value;
     } else if (key == "fail") {
       all.faults.push_back(call_fault(CallFault::Kind::kFail, value, setting));
     } else if (key == "fault") {

@@ -13,6 +13,7 @@
 // | held=SIZE | part of the memory that other programs have | 0 |
 // | driver=N | version as cuDriverGetVersion returns it | 13000 |
 // | unwritten=on or off | whether a read of memory that was never written is a fault | on |
+// | traffic=FILE | what kernels moved, as CSV (ptx/traffic.h), written when the process ends | |
 // | fail=CALL:K:NUMBER | the K-th call of that name, from 1, returns the number | |
 // | fault=CALL:K:NUMBER | the operation that the K-th call enqueues fails when it runs | |
 // | drop=CALL:K | the K-th call does nothing and succeeds | |
@@ -61,6 +62,7 @@ struct Settings {
   uint64_t held = 0;
   int driver_version = 13000;
   bool unwritten = true;
+  std::string traffic = {};
   std::vector<CallFault> faults;
   std::vector<Edit> edits;
 

@@ -16,7 +16,8 @@ Card::Card(const Settings& settings, int ordinal_in)
               .shared_limit = settings.shared_limit(),
               .mma = gpu_tests::MmaSum::kHopper,
               // Every GPU has other addresses, as with the driver.
-              .memory_base = gpu_tests::kGlobalBase + (static_cast<uint64_t>(ordinal_in) << 40)}),
+              .memory_base = gpu_tests::kGlobalBase + (static_cast<uint64_t>(ordinal_in) << 40),
+              .traffic = !settings.traffic.empty()}),
       memory(settings.memory),
       used(settings.held) {}
 

@@ -35,6 +35,8 @@ class Twin {
   uint64_t calls(const std::string& name) const {
     return find<uint64_t(const char*)>("strata_twin_calls")(name.c_str());
   }
+  // What kernels moved since the restart, with the setting traffic, as CSV (ptx/traffic.h).
+  std::string traffic() const { return find<const char*()>("strata_twin_traffic")(); }
 
  private:
   template <typename F>

@@ -1,0 +1,153 @@
+// The data that kernels move in a model's step, compared with the least, and the committed table of kernels (tools/gpu-table.py).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <sstream>
+
+#include "device/open/open.h"
+#include "fixtures/tiny_program.h"
+#include "twin/twin.h"
+
+namespace strata::gpu_tests {
+namespace {
+
+using Row = std::map<std::string, std::string>;
+
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells;
+  std::istringstream text(line);
+  for (std::string cell; std::getline(text, cell, ',');) cells.push_back(cell);
+  return cells;
+}
+
+// By the first column.
+std::map<std::string, Row> rows_of(std::istream& csv) {
+  std::string line;
+  std::getline(csv, line);
+  const std::vector<std::string> header = cells_of(line);
+  std::map<std::string, Row> rows;
+  while (std::getline(csv, line)) {
+    const std::vector<std::string> cells = cells_of(line);
+    for (size_t n = 0; n < std::min(header.size(), cells.size()); ++n)
+      rows[cells.front()][header[n]] = cells[n];
+  }
+  return rows;
+}
+
+std::map<std::string, Row> table() {
+  std::ifstream file(STRATA_GPU_TABLE);
+  return rows_of(file);
+}
+
+double number(const Row& row, const std::string& column) {
+  const auto found = row.find(column);
+  return found == row.end() || found->second.empty() ? 0 : std::stod(found->second);
+}
+
+// The limit of sectors and passes of tuned kernels, relative to the least. Others, by the beginning of their names, with the
+// reason.
+constexpr double kMost = 1.1;
+constexpr std::pair<const char*, const char*> kAboveLimit[] = {
+    {"attention_f32_", "plain tiles: lanes read heads element by element"},
+    {"column_sums_", "a column a lane"},
+    {"embedding_backward_", "adds fp32 rows from bf16: vectors of 8 elements are 32 bytes"},
+    {"embedding_sort", "a sort within shared memory"},
+    {"layer_norm_backward_weight_bf16", "fp32 sums of 8 columns a lane, once a block"},
+    {"qk_norm_backward_weight_bf16", "fp32 sums of 8 columns a lane, once a block"},
+    {"rms_norm_backward_weight_bf16", "fp32 sums of 8 columns a lane, once a block"},
+    {"rope_table", "once a program"},
+    {"adamw8bit_update", "finds values in a table in shared memory"},
+};
+
+void expect_few(const std::string& kernel, const char* what, double to_least) {
+  const bool exempt = std::any_of(std::begin(kAboveLimit), std::end(kAboveLimit),
+                                  [&](const auto& one) { return kernel.starts_with(one.first); });
+  if (exempt) return;
+  EXPECT_LE(to_least, kMost) << kernel << ": " << what << " to the least";
+}
+
+// Kernels that spill registers on some architecture. Lower it when one less does.
+constexpr int kSpilling = 38;
+
+TEST(GpuTable, HasEveryKernel) {
+  const std::map<std::string, Row> rows = table();
+  ASSERT_FALSE(rows.empty()) << STRATA_GPU_TABLE;
+  const std::regex entry(R"(\.entry (\w+)\()");
+  std::map<std::string, std::string> compiled;  // kernel to module
+  for (const auto& file : std::filesystem::directory_iterator(STRATA_GPU_KERNELS)) {
+    const std::string name = file.path().filename().string();
+    if (!name.ends_with("_sm_80.ptx")) continue;
+    std::ifstream ptx(file.path());
+    for (std::string line; std::getline(ptx, line);) {
+      std::smatch match;
+      if (line.find(".entry") != line.npos && std::regex_search(line, match, entry))
+        compiled[match[1]] = name.substr(0, name.size() - std::string("_sm_80.ptx").size());
+    }
+  }
+  ASSERT_FALSE(compiled.empty());
+  int spilling = 0;
+  for (const auto& [kernel, module] : compiled) {
+    const auto row = rows.find(kernel);
+    if (row == rows.end()) {
+      ADD_FAILURE() << kernel << " of " << module << ".cu has no row: run tools/gpu-table.py";
+      continue;
+    }
+    EXPECT_EQ(row->second.at("module"), module) << kernel;
+    bool spills = false;
+    for (const char* gpu : {"80", "90a", "100a"}) {
+      const std::string of = gpu;
+      spills = spills || number(row->second, "spills_" + of) > 0;
+      EXPECT_GT(number(row->second, "registers_" + of), 0) << kernel;
+      EXPECT_GT(number(row->second, "occupancy_" + of), 0) << kernel;
+    }
+    spilling += spills ? 1 : 0;
+    expect_few(kernel, "sectors", number(row->second, "sectors_to_least"));
+    expect_few(kernel, "passes", number(row->second, "passes_to_least"));
+  }
+  EXPECT_LE(spilling, kSpilling);
+  for (const auto& [kernel, row] : rows)
+    EXPECT_TRUE(compiled.contains(kernel)) << kernel << " is not compiled any more: run tools/gpu-table.py";
+}
+
+// Sizes that fill tiles: excess then comes from the kernels.
+TEST(GpuTable, AStepMovesLittleAboveTheLeast) {
+  const Twin twin;
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    twin.restart("traffic=none");
+    program::CompileOptions options = program::tiny_options("llama3-5m");
+    options.model.vocab_size = 512;
+    options.model.hidden_size = 128;
+    options.model.layers = 1;
+    options.model.heads = 2;
+    options.model.kv_heads = 1;
+    options.model.head_dim = 64;
+    options.model.intermediate_size = 256;
+    options.activations = dtype;
+    const std::shared_ptr<device::Device> gpu = device::open(device::Kind::kCuda);
+    options.target = gpu->target();
+    program::Executor executor(
+        compile({{.kind = program::Kind::kTrain, .sequences = 1, .sequence_length = 64, .micro_batches = 1}},
+                options),
+        gpu);
+    program::fill_tiny(executor);
+    program::write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f});
+    executor.run_script(0);
+    executor.read<double>("loss_sum");
+    std::istringstream csv(twin.traffic());
+    const std::map<std::string, Row> moved = rows_of(csv);
+    EXPECT_GT(moved.size(), 20u);
+    for (const auto& [kernel, row] : moved) {
+      SCOPED_TRACE(row.contains("most_excess") ? row.at("most_excess") : "");
+      expect_few(kernel, "sectors", number(row, "sectors") / std::max(1.0, number(row, "least_sectors")));
+      expect_few(kernel, "passes", number(row, "passes") / std::max(1.0, number(row, "least_passes")));
+    }
+  }
+  twin.restart();
+}
+
+}  // namespace
+}  // namespace strata::gpu_tests
