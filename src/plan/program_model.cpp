@@ -254,7 +254,7 @@ class Programs {
     const Group group{s_.layout.shards, inner};
     // Replicas of shards; without ZeRO, of experts that are shared over more than tensor and context.
     const int64_t held_by =
-        s_.layout.zero_stage > 0 ? s_.layout.shards : std::max<int64_t>(1, s_.layout.expert / inner);
+        s_.layout.zero_stage > 0 ? s_.layout.shards : static_cast<int64_t>(s_.expert_groups());
     const Group replicas{s_.layout.data / held_by, inner * held_by};
     const double sharded_experts = s_.expert_shards(1) > 1 ? held.experts : 0;
     const double dense = 4 * (held.dense + sharded_experts);  // fp32 weights and gradients travel
@@ -319,9 +319,7 @@ class Programs {
                                                         dense / static_cast<double>(group.ranks) + experts);
     }
     // With both ends of the model on the first rank the chain is shorter.
-    const bool folded =
-        s_.layout.schedule != PipelineSchedule::k1F1B && s_.layout.schedule != PipelineSchedule::kZeroBubble;
-    out.bubble += (folded ? 0.5 : 1) * (s_.p - 1) * each;
+    out.bubble += (is_folded(s_.layout.schedule) ? 0.5 : 1) * (s_.p - 1) * each;
   }
 
   ProgramShape s_;

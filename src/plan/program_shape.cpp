@@ -74,12 +74,18 @@ double ProgramShape::rows_sent(int64_t devices_per_host) const {
   return reached(hosts) * (hosts - 1) / hosts + reached(ranks) * (host - 1) / host;
 }
 
+int64_t ProgramShape::expert_inner() const {
+  return layout.context * (cuts_experts() ? 1 : layout.tensor);
+}
+
+double ProgramShape::expert_groups() const {
+  return std::max(1.0, static_cast<double>(layout.expert) / static_cast<double>(expert_inner()));
+}
+
 double ProgramShape::expert_shards(int zero_stage) const {
   if (layout.zero_stage < zero_stage) return 1;
   if (layout.expert <= 1) return static_cast<double>(layout.shards);
-  const auto inner = static_cast<double>(layout.context * layout.tensor);
-  const double used = std::max(1.0, static_cast<double>(layout.expert) / inner);
-  return std::max(1.0, static_cast<double>(layout.shards) / used);
+  return std::max(1.0, static_cast<double>(layout.shards) / expert_groups());
 }
 
 }  // namespace strata::planning

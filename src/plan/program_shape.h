@@ -30,6 +30,11 @@ struct ProgramShape {
   // Rows of a token that go to other ranks on the way to its experts, with uniform routing: once to each
   // rank, beyond a host once to each host and on from there (ops/expert_dispatch).
   double rows_sent(int64_t devices_per_host) const;
+  // Ranks of the tensor and context axes along which experts are shared before the data axis.
+  int64_t expert_inner() const;
+  // Ranks of the data axis that share experts.
+  double expert_groups() const;
+  bool cuts_experts() const { return layout.expert_tensor > 1; }
   // Ranks over which ZeRO shards the experts' state from this stage on: those that hold the same experts.
   double expert_shards(int zero_stage) const;
 };

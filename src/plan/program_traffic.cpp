@@ -118,25 +118,20 @@ class Traffic {
            static_cast<double>(s_.layout.expert * s_.layout.expert_tensor);
   }
   // Whether all ranks of the data axis hold the same experts.
-  bool replicated_experts() const { return s_.layout.expert <= s_.layout.tensor * s_.layout.context; }
-
-  // Ranks of the data axis that share the experts.
-  double used() const {
-    return static_cast<double>(s_.layout.expert) / static_cast<double>(s_.layout.tensor * s_.layout.context);
-  }
+  bool replicated_experts() const { return s_.layout.expert <= s_.expert_inner(); }
 
   double data(const Held& rank) const {
     const auto ranks = static_cast<double>(s_.layout.data);
     const auto shards = static_cast<double>(s_.layout.shards);
     const double held = layers(rank), table = tables(rank);
     // Experts that groups of shards hold are summed over the replicas of these.
-    const double groups = ranks / (s_.layout.zero_stage > 0 ? shards : std::max(1.0, used()));
+    const double groups = ranks / (s_.layout.zero_stage > 0 ? shards : s_.expert_groups());
     const double of_experts =
         replicated_experts() ? 0 : 2 * others(std::max(1.0, groups)) * kWire * rank.sparse_layers * experts();
     if (s_.layout.zero_stage == 0) {
       // Ranks that share experts form a separate axis.
       const double sums =
-          replicated_experts() ? others(ranks) : others(std::max(1.0, used())) + others(groups);
+          replicated_experts() ? others(ranks) : others(s_.expert_groups()) + others(groups);
       return 2 * sums * kWire * (held + table) + of_experts;
     }
     double times = 2 * (held + table);  // a reduction and a gather
