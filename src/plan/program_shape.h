@@ -17,7 +17,9 @@ struct ProgramShape {
   double tokens;   // of a micro-batch on one rank of the context axis, for all tensor ranks
   double element;  // bytes of an activation
   double h;        // widths of a token in elements, for all tensor ranks
-  double query = 0, keys = 0, value = 0;  // keys with values; with latent attention of all heads
+  double query = 0, keys = 0, value = 0;  // keys with values; with latent attention of all heads, and t times all
+                                          // heads if there are fewer than tensor ranks: these have all of them
+  double attention = 0;                   // projections' parameters of a layer on a tensor rank
   double sparse = 0;                      // share of the layers with experts
   bool alternates = false;  // layers with and without experts alternate: all have the mean of both
 
@@ -35,8 +37,16 @@ struct ProgramShape {
   // Ranks of the data axis that share experts.
   double expert_groups() const;
   bool cuts_experts() const { return layout.expert_tensor > 1; }
+  // Capacity of a rank for rows from others and for token-expert pairs, for each token of all tensor ranks:
+  // 1.25 times a balanced routing and four standard deviations (ops/expert_dispatch). Without experts on other
+  // ranks no rows are sent, and the capacity of pairs is what there are.
+  double expert_rows() const;
+  double expert_pairs() const;
   // Ranks over which ZeRO shards the experts' state from this stage on: those that hold the same experts.
   double expert_shards(int zero_stage) const;
+
+ private:
+  double capacity(double share, double most) const;
 };
 
 }  // namespace strata::planning
