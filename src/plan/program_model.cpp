@@ -24,8 +24,7 @@ constexpr double kSmallKernels = 25, kSmallKernelsEach = 10, kSmallKernelsSparse
 // Bytes of an element of a token-expert pair in bf16: an MLP's 16 and 10 for the weights; of a hidden value for
 // the router.
 constexpr double kWeighted = 26, kWeightedAgain = 10, kRouted = 30;
-constexpr double kHeldUp = 0.06;      // of a stage's reductions, with experts in a pipeline
-constexpr double kHeldUpWhole = 0.5;  // of sums of whole gradients
+constexpr double kHeldUpWhole = 0.5, kHeldUp = 0.06;  // of sums of whole gradients; after a split backward pass
 constexpr double kGatherWaitsTensor = 0.9;  // of ZeRO-3's gathers, where exchanges of tensor ranks are between them
 
 class Programs {
@@ -69,13 +68,14 @@ class Programs {
     double matmul = 0, scores = 0;                                           // forward
     double input_grad = 0, weight_grad = 0;                                  // matmuls of the backward pass
     double elements = 0, repeated = 0, tensor = 0, context = 0, expert = 0;  // forward and backward
+    double tensor_forward = 0;                                               // of `tensor`
 
     double matmuls() const { return matmul + input_grad + weight_grad; }
     double all() const {
       return matmuls() + (1 + kBackwardAttention) * scores + elements + repeated + tensor + context + expert;
     }
     double forward() const {
-      return matmul + scores + elements / 3 + kTensorForward * tensor + context / 3 + expert / 2;
+      return matmul + scores + elements / 3 + tensor_forward + context / 3 + expert / 2;
     }
   };
   // A rank of the pipeline.
@@ -104,7 +104,7 @@ class Programs {
       const double weight = without * dense.weight_grad + with * sparse.weight_grad;
       const double all = without * dense.all() + with * sparse.all();
       const double of_head = stage.has_head ? head : 0;
-      const double first = splits ? 0.2 : 1.0 / 3, last = 2 * first;  // shares of F and W
+      const double first = splits ? 0.2 : s_.layout.tensor > 1 ? 0.25 : 0, last = 0.4;  // shares of F and W
       costs.stages.push_back({.forward = forward + first * of_head,
                               .input_grad = all - forward - weight + (1 - first - last) * of_head,
                               .weight_grad = weight + last * of_head});
@@ -179,6 +179,8 @@ class Programs {
                    memory_rate_;
     out.repeated = repeated(width, pairs, experts, out);
     out.tensor = tensor_seconds(sparse);
+    out.tensor_forward = kTensorForward * out.tensor;
+    if (s_.layout.overlap_chunks > 1) add_overlap(sparse, out);
     out.context = context_seconds();
     out.expert = sparse * expert_seconds();
     return out;
@@ -203,10 +205,10 @@ class Programs {
            norms * (6 * width + kWeightedAgain * pairs + 4 * (s_.query + s_.keys) + 14 * s_.h);
   }
 
-  // Of a micro-batch. A split backward pass computes the logits again for I and for W, tensor ranks once
-  // more.
+  // Of a micro-batch. One rank computes the loss and its gradients at once, in B; tensor ranks compute the logits
+  // in F and again in B, and a split backward pass again for I and for W.
   double head_seconds() const {
-    const double flops = (s_.layout.tensor > 1 ? 8 : 6) + (splits_backward(s_.layout) ? 4 : 0);
+    const double flops = splits_backward(s_.layout) ? 10 : s_.layout.tensor > 1 ? 8 : 6;
     return flops * s_.counts.head * s_.tokens / s_.t / wide_rate_;
   }
   double message_seconds() const {
@@ -245,6 +247,57 @@ class Programs {
     return once * (blocks * kTensorWaits / 2 + more) + 2 * exchange(Exchange::kGather, ranks, logits) + small;
   }
 
+  // What changes with exchanges in parts that overlap the parts of a matmul (program/row_chunks.h): in the forward
+  // pass and for the gradients of gathered inputs.
+  void add_overlap(double sparse, LayerTime& out) const {
+    const Group ranks{s_.layout.tensor, 1};
+    const auto parts = static_cast<double>(s_.layout.overlap_chunks);
+    const double bytes = s_.element * s_.tokens * s_.h;
+    const double once = exchange(Exchange::kGather, ranks, bytes);
+    const double part = exchange(Exchange::kGather, ranks, bytes / parts);
+    const LinkLevel* const level = hardware::outermost(links_, ranks);
+    // Smaller messages take more of the device's compute.
+    const double slower = (level != nullptr ? level->compute_share.value : 0) * (parts * part - once);
+    const double rows = s_.tokens / (parts * s_.t);
+    // A part of a matmul is one for each rank's rows, the whole one `inputs` x `outputs` in a tensor rank.
+    const auto whole = [&](double inputs, double outputs) { return 2 * s_.tokens * inputs * outputs / rate_; };
+    const auto piece = [&](double inputs, double outputs) {
+      const double moved = s_.element * (rows * inputs + inputs * outputs + rows * outputs) / memory_rate_;
+      return s_.t * std::max({2 * rows * inputs * outputs / rate_, moved, launch_});
+    };
+    const auto chain = [&](double computed) {
+      return part + (parts - 1) * std::max(part, computed) + computed;
+    };
+    const auto forward = [&](double share, double inputs, double outputs) {
+      const double more = share * (chain(piece(inputs, outputs)) - once - whole(inputs, outputs) + slower);
+      out.tensor_forward += more;
+      out.tensor += more;
+    };
+    const bool splits = splits_backward(s_.layout);
+    const auto backward = [&](double share, double inputs, double outputs) {
+      const double computed = whole(inputs, outputs);
+      // Otherwise the reduction runs beside the weight gradient, and the gather that this needs beside the
+      // gradient of the input; in parts the gather comes after them.
+      const double before = splits ? computed + once : 2 * std::max(computed, once);
+      const double after = chain(piece(inputs, outputs)) + (splits ? 0 : once + computed);
+      out.tensor += share * (after - before + slower);
+    };
+    if (!s_.model.latent.used()) {
+      forward(1, s_.h, (s_.query + s_.keys) / s_.t);
+      backward(1, s_.h, (s_.query + s_.keys) / s_.t);
+    }
+    forward(1, s_.value / s_.t, s_.h);
+    const auto mlp = [&](double share, double width) {
+      const double inputs = static_cast<double>(s_.model.mlp_matrices() - 1) * width / s_.t;
+      forward(share, s_.h, inputs);
+      backward(share, s_.h, inputs);
+      forward(share, width / s_.t, s_.h);
+    };
+    if (sparse < 1) mlp(1 - sparse, static_cast<double>(s_.model.ffn));
+    if (sparse > 0 && s_.model.moe.shared > 0)
+      mlp(sparse, static_cast<double>(s_.model.moe.shared * s_.model.moe.width));
+  }
+
   // Keys and values of all ranks, forward once and backward twice.
   double context_seconds() const {
     if (s_.layout.context <= 1) return 0;
@@ -279,7 +332,7 @@ class Programs {
     const double reduce = exchange(Exchange::kReduceScatter, group, dense);
     const double gather = exchange(Exchange::kGather, group, dense);
     double sent = 0;
-    add_held_up(out, reduce, replicas, group, dense, experts);
+    add_held_up(out, replicas, group, dense, experts);
     if (s_.layout.zero_stage == 0) {
       sent = kReduceWaits * 1.5 * exchange(Exchange::kAllReduce, {s_.layout.data, inner}, dense) +
              exchange(Exchange::kAllReduce, replicas, experts);
@@ -342,18 +395,18 @@ class Programs {
 
   // In the last backward pass, rows to and from experts wait for the reductions of gradients, as do messages
   // for sums of whole gradients, and every stage waits for the next one.
-  void add_held_up(StepTime& out, double reduce, const Group& replicas, const Group& group, double dense,
+  void add_held_up(StepTime& out, const Group& replicas, const Group& group, double dense,
                    double experts) const {
     if (s_.layout.pipeline <= 1) return;
+    // W, which the last reductions follow, delays no other stage.
+    const double share = splits_backward(s_.layout) ? kHeldUp : kHeldUpWhole;
     double each = 0;
     if (s_.layout.zero_stage == 0) {
-      // W, which the last reductions follow, delays no other stage.
-      const double share = splits_backward(s_.layout) ? kHeldUp : kHeldUpWhole;
       each = share * (exchange(Exchange::kAllReduce, {s_.layout.data, group.stride}, dense) +
                       exchange(Exchange::kAllReduce, {s_.layout.context, s_.layout.tensor}, dense) +
                       exchange(Exchange::kAllReduce, replicas, experts));
     } else if (s_.model.has_experts() && s_.layout.expert > 1) {
-      each = kHeldUp * reduce + kHeldUpWhole * exchange(Exchange::kAllReduce, replicas,
+      each = share * exchange(Exchange::kAllReduce, replicas,
                                                         dense / static_cast<double>(group.ranks) + experts);
     }
     // With both ends of the model on the first rank the chain is shorter.
