@@ -230,9 +230,8 @@ config::RunConfig LayoutSearch::with_layout(const Layout& layout) const {
   keys.pipeline = layout.pipeline;
   keys.stage_layers = usual.stage_layers;
   keys.schedule = layout.pipeline > 1 ? std::string(planning::schedule_name(layout)) : usual.schedule;
-  keys.virtual_stages = layout.pipeline > 1 && !planning::is_folded(layout.schedule)
-                            ? layout.virtual_stages
-                            : usual.virtual_stages;
+  keys.virtual_stages = layout.pipeline > 1 && !planning::is_folded(layout.schedule) ? layout.virtual_stages
+                                                                                     : usual.virtual_stages;
   keys.expert = layout.expert;
   keys.expert_tensor = layout.expert_tensor;
   if (layout.expert == 1) {

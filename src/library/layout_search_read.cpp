@@ -32,10 +32,10 @@ bool is_preset(const std::string& name) {
 
 PipelineSchedule schedule_of_key(const std::string& key) {
   static const std::pair<const char*, PipelineSchedule> kKeys[] = {
-      {"1f1b", PipelineSchedule::k1F1B},         {"interleaved", PipelineSchedule::k1F1B},
-      {"zb_h1", PipelineSchedule::kZeroBubble},  {"interleaved_zb", PipelineSchedule::kZeroBubble},
-      {"zbv", PipelineSchedule::kZeroBubbleV},   {"v_half", PipelineSchedule::kVHalf},
-      {"v_min", PipelineSchedule::kVMin},        {"gpipe", PipelineSchedule::kGPipe},
+      {"1f1b", PipelineSchedule::k1F1B},          {"interleaved", PipelineSchedule::k1F1B},
+      {"zb_h1", PipelineSchedule::kZeroBubble},   {"interleaved_zb", PipelineSchedule::kZeroBubble},
+      {"zbv", PipelineSchedule::kZeroBubbleV},    {"v_half", PipelineSchedule::kVHalf},
+      {"v_min", PipelineSchedule::kVMin},         {"gpipe", PipelineSchedule::kGPipe},
       {"dualpipev", PipelineSchedule::kDualPipeV}};
   for (const auto& [name, schedule] : kKeys)
     if (key == name) return schedule;

@@ -33,7 +33,8 @@ struct Layout {
   int64_t data = 1;
   int64_t expert = 1;
   int64_t expert_tensor = 1;  // 1, or tensor: each expert's width is sharded over the tensor axis
-  int64_t overlap_chunks = 1;  // parts of a micro-batch's rows whose exchanges along the tensor axis overlap matmuls
+  int64_t overlap_chunks =
+      1;  // parts of a micro-batch's rows whose exchanges along the tensor axis overlap matmuls
   // ZeRO stage: 0 nothing is sharded, 1 optimizer state, 2 and gradients, 3 and weights, over `shards` ranks
   // of the data and context axes (all of them, or groups that hold replicas of each other).
   int zero_stage = 0;

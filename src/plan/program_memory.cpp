@@ -42,9 +42,8 @@ class ProgramMemory {
         dense_(values(static_cast<double>(s_.model.ffn), false)),
         sparse_(s_.model.has_experts() ? values(expert_width(s_.model.moe.shared), true) : LayerValues{}) {
     dense_parameters_ = s_.attention + s_.counts.mlp / s_.t + s_.counts.norms;
-    sparse_parameters_ =
-        s_.attention + static_cast<double>(s_.model.moe.shared) * s_.counts.expert / s_.t +
-        s_.counts.norms + s_.counts.router;
+    sparse_parameters_ = s_.attention + static_cast<double>(s_.model.moe.shared) * s_.counts.expert / s_.t +
+                         s_.counts.norms + s_.counts.router;
     expert_parameters_ = static_cast<double>(s_.model.moe.experts) * s_.counts.expert /
                          static_cast<double>(s_.layout.expert * s_.layout.expert_tensor);
     table_ = s_.counts.embedding / s_.t;
@@ -175,7 +174,9 @@ class ProgramMemory {
     };
     MemoryUse out;
     const double multiplied = dense + experts + (has_head ? table_ : 0);
-    if (s_.layout.zero_stage < 3 && s_.element == 2) out.weights = 2 * multiplied;
+    // ZeRO-3 keeps copies only of experts that it does not shard.
+    if (s_.element == 2)
+      out.weights = 2 * (s_.layout.zero_stage < 3 ? multiplied : s_.expert_shards(3) > 1 ? 0 : experts);
     // Whole rows of the embedding are looked up.
     if (embeds && (s_.layout.zero_stage == 1 || s_.layout.zero_stage == 2)) out.weights += 4 * table_;
     out.gradients = bytes(kGradient, 2);

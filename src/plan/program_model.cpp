@@ -15,17 +15,21 @@ using hardware::Group;
 // programs of Llama 8B to 405B on up to 1,024 H100 (2026-11-26). Of the ten exchanges of tensor ranks in a
 // layer, two gather inputs again, mostly while weight gradients are computed.
 constexpr double kTensorWaits = 8.5;
-constexpr double kTensorForward = 0.4;  // share of them in the forward pass
-constexpr double kReduceWaits = 0.5;    // of the last micro-batch's gradients
-constexpr double kHidesOthers = 0.5;  // share of a layer's computation between other exchanges
+constexpr double kExchangesOfBlock = 5;
+constexpr double kTensorForward = 0.4;      // share of them in the forward pass
+constexpr double kReduceWaits = 0.5;        // of the last micro-batch's gradients
+constexpr double kWithoutGather = 0.25;     // share of the weight gradients' matmuls
+constexpr double kHidesOthers = 0.5;        // share of a layer's computation between other exchanges
 constexpr double kBackwardAttention = 2.5;  // FlashAttention-2: five matmuls for two
 // Parameters that a layer registers, each with separate statistics; small kernels cost their launch.
 constexpr double kSmallKernels = 25, kSmallKernelsEach = 10, kSmallKernelsSparse = 25;
 // Bytes of an element of a token-expert pair in bf16: an MLP's 16 and 10 for the weights; of a hidden value for
 // the router.
 constexpr double kWeighted = 26, kWeightedAgain = 10, kRouted = 30;
-constexpr double kHeldUpWhole = 0.5, kHeldUp = 0.06;  // of sums of whole gradients; after a split backward pass
-constexpr double kGatherWaitsTensor = 0.9;  // of ZeRO-3's gathers, where exchanges of tensor ranks are between them
+constexpr double kHeldUpWhole = 0.5,
+                 kHeldUp = 0.06;  // of sums of whole gradients; after a split backward pass
+constexpr double kGatherWaitsTensor =
+    0.9;  // of ZeRO-3's gathers, where exchanges of tensor ranks are between them
 
 class Programs {
  public:
@@ -52,7 +56,9 @@ class Programs {
     out.elementwise = rounds * one.elements;
     out.recompute = rounds * one.repeated;
     out.loss = rank.has_head ? m * head_seconds() : 0;
-    out.fixed = (kSmallKernels * rank.layers + (kSmallKernelsEach + rank.sparse * kSmallKernelsSparse) * rounds) * launch_;
+    out.fixed =
+        (kSmallKernels * rank.layers + (kSmallKernelsEach + rank.sparse * kSmallKernelsSparse) * rounds) *
+        launch_;
     out.tensor = rounds * one.tensor;
     out.context = rounds * one.context;
     out.expert = rounds * one.expert;
@@ -172,11 +178,12 @@ class Programs {
       out.weight_grad += std::max(computed, 2 * 4 * held / memory_rate_);
     }
     // Values of the capacity for token-expert pairs, which are weighted too; routers read and write fp32.
-    const double pairs = sparse * s_.expert_pairs() * s_.t *
-                         static_cast<double>(s_.model.moe.width) / static_cast<double>(s_.layout.expert_tensor);
-    out.elements = s_.element / 2 * rows *
-                   (16 * width + 8 * (s_.query + s_.keys) + (38.5 + sparse * kRouted) * s_.h + kWeighted * pairs) /
-                   memory_rate_;
+    const double pairs = sparse * s_.expert_pairs() * s_.t * static_cast<double>(s_.model.moe.width) /
+                         static_cast<double>(s_.layout.expert_tensor);
+    out.elements =
+        s_.element / 2 * rows *
+        (16 * width + 8 * (s_.query + s_.keys) + (38.5 + sparse * kRouted) * s_.h + kWeighted * pairs) /
+        memory_rate_;
     out.repeated = repeated(width, pairs, experts, out);
     out.tensor = tensor_seconds(sparse);
     out.tensor_forward = kTensorForward * out.tensor;
@@ -237,13 +244,15 @@ class Programs {
     const Group ranks{s_.layout.tensor, 1};
     const double once = exchange(Exchange::kGather, ranks, s_.element * s_.tokens * s_.h);
     // Of attention and of the MLP, of shared experts and of those whose width is sharded.
-    const double blocks = 1 + (1 - sparse) + sparse * ((s_.model.moe.shared > 0 ? 1 : 0) + (s_.cuts_experts() ? 1 : 0));
+    const double blocks =
+        1 + (1 - sparse) + sparse * ((s_.model.moe.shared > 0 ? 1 : 0) + (s_.cuts_experts() ? 1 : 0));
     // With recomputation the gathered inputs wait for it.
     const double more = s_.layout.recompute == Recompute::kNone        ? 0
                         : s_.layout.recompute == Recompute::kSelective ? 1
                                                                        : 2.5;
     const double logits = sparse * 4 * s_.tokens * static_cast<double>(s_.model.moe.experts);
-    const double small = sparse > 0 ? (s_.cuts_experts() ? 6 : 1) * sparse * exchange(Exchange::kGather, ranks, 1) : 0;
+    const double small =
+        sparse > 0 ? (s_.cuts_experts() ? 6 : 1) * sparse * exchange(Exchange::kGather, ranks, 1) : 0;
     return once * (blocks * kTensorWaits / 2 + more) + 2 * exchange(Exchange::kGather, ranks, logits) + small;
   }
 
@@ -260,7 +269,9 @@ class Programs {
     const double slower = (level != nullptr ? level->compute_share.value : 0) * (parts * part - once);
     const double rows = s_.tokens / (parts * s_.t);
     // A part of a matmul is one for each rank's rows, the whole one `inputs` x `outputs` in a tensor rank.
-    const auto whole = [&](double inputs, double outputs) { return 2 * s_.tokens * inputs * outputs / rate_; };
+    const auto whole = [&](double inputs, double outputs) {
+      return 2 * s_.tokens * inputs * outputs / rate_;
+    };
     const auto piece = [&](double inputs, double outputs) {
       const double moved = s_.element * (rows * inputs + inputs * outputs + rows * outputs) / memory_rate_;
       return s_.t * std::max({2 * rows * inputs * outputs / rate_, moved, launch_});
@@ -274,13 +285,14 @@ class Programs {
       out.tensor += more;
     };
     const bool splits = splits_backward(s_.layout);
+    // In parts, compute waits for all exchanges of a block where the backward pass is whole: the gather that a weight
+    // gradient needs comes after the parts of the reduction.
+    const double waits = splits ? 0 : kExchangesOfBlock - kTensorWaits / 2;
     const auto backward = [&](double share, double inputs, double outputs) {
       const double computed = whole(inputs, outputs);
-      // Otherwise the reduction runs beside the weight gradient, and the gather that this needs beside the
-      // gradient of the input; in parts the gather comes after them.
-      const double before = splits ? computed + once : 2 * std::max(computed, once);
-      const double after = chain(piece(inputs, outputs)) + (splits ? 0 : once + computed);
-      out.tensor += share * (after - before + slower);
+      const double before = computed + once;
+      const double after = chain(piece(inputs, outputs));
+      out.tensor += share * (after - before + slower + waits * once);
     };
     if (!s_.model.latent.used()) {
       forward(1, s_.h, (s_.query + s_.keys) / s_.t);
@@ -349,8 +361,12 @@ class Programs {
     out.data = sent;
     const double own = s_.layout.zero_stage > 0 ? held.dense / shards + held.experts / s_.expert_shards(1)
                                                 : held.dense + held.experts;
-    const double copies = s_.element == 2 ? 6 * (held.dense + held.experts) : 0;
-    const double encoded = s_.layout.zero_stage >= 3 ? copies * 1.8 * s_.m : copies;
+    // ZeRO-3 makes bf16 copies of what it gathers in every micro-batch.
+    const double gathered = s_.layout.zero_stage >= 3 ? 1.8 * s_.m : 1;
+    const double encoded =
+        s_.element == 2
+            ? 6 * (gathered * held.dense + (s_.expert_shards(3) > 1 ? gathered : 1) * held.experts)
+            : 0;
     out.optimizer = (36 * own + encoded) / memory_rate_;
   }
 
@@ -373,7 +389,6 @@ class Programs {
       return exchanged + (layers - 1) * std::max(0.0, exchanged - hides * computed);
     };
     const double forward = one.forward(), backward = one.all() - forward;
-    const double once = exchange(Exchange::kGather, {s_.layout.tensor, 1}, s_.element * s_.tokens * s_.h);
     double out = 0;
     if (s_.layout.tensor > 1) {
       out += layers * kGatherWaitsTensor * gather;
@@ -386,11 +401,24 @@ class Programs {
     } else {
       out += s_.layout.tensor > 1 ? layers * kGatherWaitsTensor * gather
                                   : waits(gather, backward - one.weight_grad);
-      // The inputs of the weight gradients are gathered again.
-      const double again = 2 * once;
-      out += waits(again + reduce, one.weight_grad) - waits(again, one.weight_grad);
+      // Tensor ranks gather inputs again after the reductions of the layer before: only the MLP's last matmul
+      // needs none.
+      const double beside = s_.layout.tensor > 1 ? kWithoutGather : 1;
+      out += waits(reduce, beside * one.weight_grad);
     }
-    return segments * out;
+    return segments * out + ends_wait(rank, group);
+  }
+
+  // The tables of both ends have nothing beside which they could be gathered and reduced. The head of a split
+  // backward pass is gathered for F, I and W.
+  double ends_wait(const Loaded& rank, const Group& group) const {
+    const double tables = !rank.has_head ? 0 : s_.layout.pipeline == 1 && !s_.model.tied ? 2 : 1;
+    const double bytes = 4 * s_.counts.embedding / s_.t;
+    const double gathers = s_.layout.zero_stage < 3 || !rank.has_head ? 0
+                           : splits_backward(s_.layout)               ? tables + 2
+                                                                      : tables;
+    return tables * exchange(Exchange::kReduceScatter, group, bytes) +
+           gathers * exchange(Exchange::kGather, group, bytes);
   }
 
   // In the last backward pass, rows to and from experts wait for the reductions of gradients, as do messages
@@ -406,8 +434,8 @@ class Programs {
                       exchange(Exchange::kAllReduce, {s_.layout.context, s_.layout.tensor}, dense) +
                       exchange(Exchange::kAllReduce, replicas, experts));
     } else if (s_.model.has_experts() && s_.layout.expert > 1) {
-      each = share * exchange(Exchange::kAllReduce, replicas,
-                                                        dense / static_cast<double>(group.ranks) + experts);
+      each = share *
+             exchange(Exchange::kAllReduce, replicas, dense / static_cast<double>(group.ranks) + experts);
     }
     // With both ends of the model on the first rank the chain is shorter.
     out.bubble += (is_folded(s_.layout.schedule) ? 0.5 : 1) * (s_.p - 1) * each;

@@ -84,8 +84,9 @@ class Traffic {
                     2 * static_cast<double>(latent.rope_dim) / s_.h;
       const bool cuts = s_.cuts_experts();
       const double words = 4 / (s_.element * s_.h);  // of a token, relative to its hidden state
-      const double routed = words * (kOfLogits * static_cast<double>(s_.model.moe.experts) +
-                                     (kOfIds + (cuts ? kOfSlots : 0)) * static_cast<double>(s_.model.moe.per_token));
+      const double routed =
+          words * (kOfLogits * static_cast<double>(s_.model.moe.experts) +
+                   (kOfIds + (cuts ? kOfSlots : 0)) * static_cast<double>(s_.model.moe.per_token));
       const double sparse = (s_.model.moe.shared > 0 ? kOfBlock : 0) + (cuts ? kOfBlock : 0) + routed;
       const double times = rank.sparse_layers * sparse + rank.dense_layers * kOfBlock +
                            rank.layers() * (attention + (full ? kRepeated : 0)) +
@@ -112,8 +113,7 @@ class Traffic {
   // Parameters that an axis shards or sums, with experts if all its ranks hold the same.
   double layers(const Held& rank, bool with_experts) const {
     const auto shared = static_cast<double>(s_.model.moe.shared);
-    double out = rank.layers() * (s_.attention + s_.counts.norms) +
-                 rank.dense_layers * s_.counts.mlp / s_.t +
+    double out = rank.layers() * (s_.attention + s_.counts.norms) + rank.dense_layers * s_.counts.mlp / s_.t +
                  rank.sparse_layers * (shared * s_.counts.expert / s_.t + s_.counts.router);
     if (with_experts) out += rank.sparse_layers * experts();
     return out;
@@ -139,8 +139,7 @@ class Traffic {
         replicated_experts() ? 0 : 2 * others(std::max(1.0, groups)) * kWire * rank.sparse_layers * experts();
     if (s_.layout.zero_stage == 0) {
       // Ranks that share experts form a separate axis.
-      const double sums =
-          replicated_experts() ? others(ranks) : others(s_.expert_groups()) + others(groups);
+      const double sums = replicated_experts() ? others(ranks) : others(s_.expert_groups()) + others(groups);
       return 2 * sums * kWire * (held + table) + of_experts;
     }
     double times = 2 * (held + table);  // a reduction and a gather

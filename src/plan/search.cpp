@@ -1,7 +1,6 @@
 #include "plan/search.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -250,7 +249,8 @@ class Search {
   bool can_overlap(int64_t rows) {
     overlaps_ = {1};
     if (layout_.tensor > 1)
-      overlaps_ = in_.fixed.overlap_chunks ? std::vector{*in_.fixed.overlap_chunks} : in_.space.overlap_chunks;
+      overlaps_ =
+          in_.fixed.overlap_chunks ? std::vector{*in_.fixed.overlap_chunks} : in_.space.overlap_chunks;
     const auto few = [&](int64_t parts) {
       return parts > 1 && (rows % parts != 0 || rows / parts < kFewestRows);
     };
@@ -358,9 +358,9 @@ class Search {
     ++out_.priced;
     const StepTime step = time_of(in_, job);
     const Layout& layout = job.layout;
-    const auto key = std::tuple(layout.tensor, layout.pipeline, layout.context, layout.expert,
-                                layout.expert_tensor, layout.zero_stage, layout.schedule,
-                                layout.virtual_stages > 1);
+    const auto key =
+        std::tuple(layout.tensor, layout.pipeline, layout.context, layout.expert, layout.expert_tensor,
+                   layout.zero_stage, layout.schedule, layout.virtual_stages > 1);
     const double seconds = step.total();
     const auto [at, fresh] = found_.try_emplace(key);
     if (!fresh && at->second.seconds <= seconds) return;
@@ -448,72 +448,6 @@ void set_binding(RankedLayout& one) {
 }
 
 }  // namespace
-
-SearchSpace strata_space() {
-  return {.schedules = {PipelineSchedule::k1F1B, PipelineSchedule::kZeroBubble,
-                        PipelineSchedule::kZeroBubbleV, PipelineSchedule::kVHalf,
-                        PipelineSchedule::kDualPipeV},
-          .shards_context = false,
-          .folds_experts = true,
-          .cuts_experts = true,
-          .latent_context = false,
-          .overlap_chunks = {1, 2, 4}};
-}
-
-SearchSpace nanotron_space() {
-  return {.most_zero = 1,
-          .recompute = {Recompute::kNone},
-          .most_virtual = 1,
-          .most_context = 1,
-          .virtual_divides = true};
-}
-
-std::string gigabytes(double bytes) {
-  return fmt::format("{:.1f} GB", bytes / 1e9);
-}
-
-std::string_view to_string(Binds binds) {
-  switch (binds) {
-    case Binds::kCompute:
-      return "compute";
-    case Binds::kMemory:
-      return "memory";
-    case Binds::kBandwidth:
-      return "bandwidth";
-    case Binds::kBubble:
-      return "bubble";
-    case Binds::kBatch:
-      return "batch";
-  }
-  return "";
-}
-
-std::string layout_in_words(const Layout& layout) {
-  std::vector<std::string> parts;
-  const auto add = [&](const char* name, int64_t degree) {
-    if (degree > 1) parts.push_back(fmt::format("{} {}", name, degree));
-  };
-  add("data", layout.data);
-  add("tensor", layout.tensor);
-  add("context", layout.context);
-  add("pipeline", layout.pipeline);
-  add("expert", layout.expert);
-  add("expert tensor", layout.expert_tensor);
-  if (layout.zero_stage > 0)
-    parts.push_back(fmt::format("ZeRO {} over {}", layout.zero_stage, layout.shards));
-  if (layout.pipeline > 1) {
-    const bool interleaved = layout.virtual_stages > 1 && !is_folded(layout.schedule);
-    parts.push_back(!interleaved ? std::string(to_string(layout.schedule))
-                    : layout.schedule == PipelineSchedule::kZeroBubble
-                        ? fmt::format("interleaved zb {}", layout.virtual_stages)
-                        : fmt::format("interleaved {}", layout.virtual_stages));
-  }
-  parts.push_back(fmt::format("micro-batch {}", layout.micro_batch));
-  if (layout.overlap_chunks > 1) parts.push_back(fmt::format("overlap in {}", layout.overlap_chunks));
-  if (layout.recompute == Recompute::kSelective) parts.emplace_back("selective recompute");
-  if (layout.recompute == Recompute::kFull) parts.emplace_back("full recompute");
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
 
 RankedLayout price_layout(const SearchRequest& request, const Layout& layout) {
   const TrainingJob job{

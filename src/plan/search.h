@@ -34,7 +34,7 @@ struct SearchSpace {
   // Experts are shared by the ranks of tensor, of context and tensor, or of whole shard groups with them; then
   // the shard group has at most that size.
   bool folds_experts = false;
-  bool cuts_experts = false;   // the tensor axis may shard the width of each expert instead of sharing experts
+  bool cuts_experts = false;  // the tensor axis may shard the width of each expert instead of sharing experts
   bool latent_context = true;  // latent attention works with context parallelism
   // Parts of a micro-batch's rows whose exchanges along the tensor axis overlap matmuls. A rank needs 64 rows
   // for each (program/row_chunks.h).
