@@ -212,7 +212,7 @@ class Programs {
            norms * (6 * width + kWeightedAgain * pairs + 4 * (s_.query + s_.keys) + 14 * s_.h);
   }
 
-  // Of a micro-batch. One rank computes the loss and its gradients at once, in B; tensor ranks compute the logits
+  // Of a micro-batch. One rank computes the loss with its gradients, in B; tensor ranks compute the logits
   // in F and again in B, and a split backward pass again for I and for W.
   double head_seconds() const {
     const double flops = splits_backward(s_.layout) ? 10 : s_.layout.tensor > 1 ? 8 : 6;
@@ -361,7 +361,7 @@ class Programs {
     out.data = sent;
     const double own = s_.layout.zero_stage > 0 ? held.dense / shards + held.experts / s_.expert_shards(1)
                                                 : held.dense + held.experts;
-    // ZeRO-3 makes bf16 copies of what it gathers in every micro-batch.
+    // ZeRO-3 makes bf16 copies of the gathered weights in every micro-batch.
     const double gathered = s_.layout.zero_stage >= 3 ? 1.8 * s_.m : 1;
     const double encoded =
         s_.element == 2
@@ -403,13 +403,13 @@ class Programs {
                                   : waits(gather, backward - one.weight_grad);
       // Tensor ranks gather inputs again after the reductions of the layer before: only the MLP's last matmul
       // needs none.
-      const double beside = s_.layout.tensor > 1 ? kWithoutGather : 1;
-      out += waits(reduce, beside * one.weight_grad);
+      const double hidden = s_.layout.tensor > 1 ? kWithoutGather : 1;
+      out += waits(reduce, hidden * one.weight_grad);
     }
     return segments * out + ends_wait(rank, group);
   }
 
-  // The tables of both ends have nothing beside which they could be gathered and reduced. The head of a split
+  // No computation hides gathers and reductions of the tables of both ends. The head of a split
   // backward pass is gathered for F, I and W.
   double ends_wait(const Loaded& rank, const Group& group) const {
     const double tables = !rank.has_head ? 0 : s_.layout.pipeline == 1 && !s_.model.tied ? 2 : 1;

@@ -176,8 +176,7 @@ TEST(Search, OverlapsWholePartsOfARanksRows) {
       << message_of(request);
 }
 
-// Sharding each expert's width moves every token's whole row to it, so across hosts it costs the tensor ranks' number
-// times as many bytes; within a host without other expert ranks it costs none.
+// Each tensor rank sends the rows of all their tokens where they share the width of each expert.
 TEST(Search, CutsExpertsWhereItCostsNoRowsAcrossHosts) {
   const ModelShape shape = {.layers = 32,
                             .hidden = 4096,
