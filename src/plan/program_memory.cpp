@@ -276,7 +276,8 @@ class ProgramMemory {
       working = std::max(
           working, unit * std::max(all.dense > 0 ? dense_.action : 0, all.sparse > 0 ? sparse_.action : 0));
     if (s_.layout.zero_stage >= 2) working += 4 * (table_ + s_.h * width / s_.t);
-    if (s_.layout.zero_stage >= 3) working += (full && s_.t > 1 ? 5.5 : 8) * largest_layer();
+    if (s_.layout.zero_stage >= 3)
+      working += (full && (s_.t > 1 || s_.layout.context > 1) ? 5.5 : 8) * largest_layer();
     // Keys and values while text is generated, and the weights that are gathered then.
     const double caches = s_.model.latent.used() ? 0
                                                  : s_.element * all.layers() * 2 * s_.keys / s_.t *

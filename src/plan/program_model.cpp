@@ -19,6 +19,7 @@ constexpr double kExchangesOfBlock = 5;
 constexpr double kTensorForward = 0.4;      // share of them in the forward pass
 constexpr double kReduceWaits = 0.5;        // of the last micro-batch's gradients
 constexpr double kWithoutGather = 0.25;     // share of the weight gradients' matmuls
+constexpr double kHidesGathers = 0.1;       // the same for weights of the next layer
 constexpr double kHidesOthers = 0.5;        // share of a layer's computation between other exchanges
 constexpr double kBackwardAttention = 2.5;  // FlashAttention-2: five matmuls for two
 // Parameters that a layer registers, each with separate statistics; small kernels cost their launch.
@@ -383,7 +384,7 @@ class Programs {
     const double gather = s_.layout.zero_stage >= 3 ? exchange(Exchange::kGather, group, of_layer) : 0;
     // Exchanges of the other axes wait in the same queue.
     const bool others = s_.layout.context > 1 || s_.layout.expert > 1;
-    const double hides = others ? kHidesOthers : 1;
+    const double hides = !others ? 1 : s_.layout.zero_stage >= 3 ? kHidesGathers : kHidesOthers;
     const auto waits = [&](double exchanged, double computed) {
       if (exchanged <= 0) return 0.0;
       return exchanged + (layers - 1) * std::max(0.0, exchanged - hides * computed);

@@ -68,6 +68,8 @@ class Search {
     for (const int64_t tensor : tensors()) {
       for (const int64_t pipeline : pipelines(tensor)) {
         for (const int64_t context : contexts(tensor, pipeline)) {
+          // Fixed degrees may leave no whole number.
+          if (in_.devices % (tensor * pipeline * context) != 0) continue;
           const int64_t data = in_.devices / (tensor * pipeline * context);
           if (data > in_.batch) {
             too_few_sequences(data);

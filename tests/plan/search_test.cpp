@@ -98,7 +98,8 @@ TEST(Search, PricesABoundedNumberOfLayouts) {
   const SearchResult found = search_layouts(request_for(kDeepSeekV3, 1024, 1024));
   EXPECT_GT(found.priced, 100);
   EXPECT_LT(found.tried, 200'000);
-  for (const RankedLayout& one : found.best) EXPECT_GT(one.layout.expert, 1) << "671 B parameters need it";
+  for (const RankedLayout& one : found.best)
+    EXPECT_GT(one.layout.expert * one.layout.expert_tensor, 1) << "671 B parameters need it";
 }
 
 TEST(Search, MoreMemoryIsNeverSlower) {
@@ -196,6 +197,14 @@ TEST(Search, CutsExpertsWhereItCostsNoRowsAcrossHosts) {
   };
   EXPECT_EQ(sent(1, 4), 0);
   EXPECT_NEAR(sent(4, 4) / sent(4, 1), 4, 1e-9) << "the same number of expert ranks";
+}
+
+TEST(Search, AFixedDegreeLeavesRanksForTheOthers) {
+  SearchRequest request = request_for(kShape8b, 64, 512);
+  request.fixed = {.context = 2};
+  for (const RankedLayout& one : search_layouts(request).best) EXPECT_EQ(one.layout.devices(), 64);
+  request.fixed = {.pipeline = 32};
+  for (const RankedLayout& one : search_layouts(request).best) EXPECT_EQ(one.layout.devices(), 64);
 }
 
 TEST(Search, BadInputNamesBothSides) {
