@@ -288,7 +288,8 @@ class Programs {
     const bool splits = splits_backward(s_.layout);
     // In parts, compute waits for all exchanges of a block where the backward pass is whole: the gather that a weight
     // gradient needs comes after the parts of the reduction.
-    const double waits = splits ? 0 : kExchangesOfBlock - kTensorWaits / 2;
+    const double waits =
+        splits || s_.layout.recompute == Recompute::kFull ? 0 : kExchangesOfBlock - kTensorWaits / 2;
     const auto backward = [&](double share, double inputs, double outputs) {
       const double computed = whole(inputs, outputs);
       const double before = computed + once;
