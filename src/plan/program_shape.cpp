@@ -34,7 +34,7 @@ ProgramShape::ProgramShape(const TrainingJob& of)
     attention = counts.attention / t;
     if (model.kv_heads < layout.tensor) {
       attention += of_keys - of_keys / t;
-      keys *= t;
+      keys *= t / static_cast<double>(model.kv_heads);
     }
   }
 }

@@ -17,9 +17,9 @@ struct ProgramShape {
   double tokens;   // of a micro-batch on one rank of the context axis, for all tensor ranks
   double element;  // bytes of an activation
   double h;        // widths of a token in elements, for all tensor ranks
-  double query = 0, keys = 0,
-         value = 0;         // keys with values; with latent attention of all heads, and t times all
-                            // heads if there are fewer than tensor ranks: these have all of them
+  // Keys with values; with latent attention of all heads. With fewer heads of keys than tensor ranks each rank
+  // attends to one.
+  double query = 0, keys = 0, value = 0;
   double attention = 0;     // projections' parameters of a layer on a tensor rank
   double sparse = 0;        // share of the layers with experts
   bool alternates = false;  // layers with and without experts alternate: all have the mean of both
