@@ -215,27 +215,25 @@ config::RunConfig LayoutSearch::with_layout(const Layout& layout) const {
   const config::ParallelTable usual;
   const bool alone = layout.devices() == 1;
   const int64_t shards = layout.shards;
-  const bool sharded = layout.zero_stage > 0 || layout.expert > layout.tensor * layout.context;
+  const int64_t inner = layout.context * (layout.expert_tensor > 1 ? 1 : layout.tensor);
+  const bool sharded = layout.zero_stage > 0 || layout.expert > inner;
   keys.replicate = sharded ? layout.data / shards : layout.data;
   keys.shard = sharded ? shards : alone ? usual.shard : 1;
   keys.zero = sharded && shards > 1 ? config::Auto<int64_t>(layout.zero_stage) : usual.zero;
   keys.prefetch = layout.zero_stage >= 3 && sharded && shards > 1 ? config::Auto<int64_t>(1) : usual.prefetch;
   if (layout.zero_stage < 3) keys.reshard_after_forward = usual.reshard_after_forward;
   keys.tensor = layout.tensor;
-  if (layout.tensor == 1) {
-    keys.sequence = usual.sequence;
-    keys.overlap_chunks = usual.overlap_chunks;
-  }
+  if (layout.tensor == 1) keys.sequence = usual.sequence;
+  keys.overlap_chunks = layout.overlap_chunks;
   keys.context = layout.context;
   if (layout.context == 1) keys.context_kind = usual.context_kind;
   keys.pipeline = layout.pipeline;
   keys.stage_layers = usual.stage_layers;
   keys.schedule = layout.pipeline > 1 ? std::string(planning::schedule_name(layout)) : usual.schedule;
-  keys.virtual_stages = layout.pipeline > 1 && layout.schedule == PipelineSchedule::k1F1B
-                            ? layout.virtual_stages
-                            : usual.virtual_stages;
+  keys.virtual_stages = layout.pipeline > 1 && !planning::is_folded(layout.schedule) ? layout.virtual_stages
+                                                                                     : usual.virtual_stages;
   keys.expert = layout.expert;
-  keys.expert_tensor = usual.expert_tensor;
+  keys.expert_tensor = layout.expert_tensor;
   if (layout.expert == 1) {
     keys.dispatch = usual.dispatch;
     keys.expert_capacity = usual.expert_capacity;

@@ -32,15 +32,16 @@ bool is_preset(const std::string& name) {
 
 PipelineSchedule schedule_of_key(const std::string& key) {
   static const std::pair<const char*, PipelineSchedule> kKeys[] = {
-      {"1f1b", PipelineSchedule::k1F1B},        {"interleaved", PipelineSchedule::k1F1B},
-      {"zb_h1", PipelineSchedule::kZeroBubble}, {"zbv", PipelineSchedule::kZeroBubbleV},
-      {"v_half", PipelineSchedule::kVHalf},     {"v_min", PipelineSchedule::kVMin},
-      {"gpipe", PipelineSchedule::kGPipe}};
+      {"1f1b", PipelineSchedule::k1F1B},          {"interleaved", PipelineSchedule::k1F1B},
+      {"zb_h1", PipelineSchedule::kZeroBubble},   {"interleaved_zb", PipelineSchedule::kZeroBubble},
+      {"zbv", PipelineSchedule::kZeroBubbleV},    {"v_half", PipelineSchedule::kVHalf},
+      {"v_min", PipelineSchedule::kVMin},         {"gpipe", PipelineSchedule::kGPipe},
+      {"dualpipev", PipelineSchedule::kDualPipeV}};
   for (const auto& [name, schedule] : kKeys)
     if (key == name) return schedule;
   throw ConfigError(
       "[parallel.schedule] found \"{}\", expected one of the schedules that plan prices: 1f1b, interleaved, gpipe, "
-      "zb_h1, zbv, v_half, v_min",
+      "zb_h1, interleaved_zb, zbv, v_half, v_min, dualpipev",
       key);
 }
 
@@ -169,10 +170,15 @@ planning::FixedLayout LayoutSearch::fixed() const {
   take("parallel.pipeline", keys.pipeline, out.pipeline);
   take("parallel.context", keys.context, out.context);
   take("parallel.expert", keys.expert, out.expert);
+  take("parallel.expert_tensor", keys.expert_tensor, out.expert_tensor);
+  take("parallel.overlap_chunks", keys.overlap_chunks, out.overlap_chunks);
+  if (!keys.sequence) out.overlap_chunks = 1;
   take("parallel.virtual_stages", keys.virtual_stages, out.virtual_stages);
   if (given("parallel.zero") && !keys.zero.is_word()) out.zero = *keys.zero;
-  if (given("parallel.schedule")) out.schedule = schedule_of_key(keys.schedule);
-  if (given("parallel.schedule") && keys.schedule == "1f1b") out.virtual_stages = 1;
+  if (given("parallel.schedule")) {
+    out.schedule = schedule_of_key(keys.schedule);
+    out.interleaved = keys.schedule == "interleaved" || keys.schedule == "interleaved_zb";
+  }
   if (given("training.micro_batch_size") && !asked_.training.micro_batch_size.is_word())
     out.micro_batch = *asked_.training.micro_batch_size;
   if (given("memory.recompute") && !asked_.memory.recompute.is_word()) {

@@ -64,6 +64,8 @@ Json parallel_json(const config::ParallelTable& keys) {
               {"context", keys.context},     {"pipeline", keys.pipeline}, {"expert", keys.expert}};
   if (!keys.zero.is_word()) out["zero"] = *keys.zero;
   if (!keys.prefetch.is_word()) out["prefetch"] = *keys.prefetch;
+  if (keys.expert_tensor > 1) out["expert_tensor"] = keys.expert_tensor;
+  if (keys.overlap_chunks > 1) out["overlap_chunks"] = keys.overlap_chunks;
   if (keys.pipeline > 1) {
     out["schedule"] = keys.schedule;
     out["virtual_stages"] = keys.virtual_stages;

@@ -21,8 +21,15 @@ std::string_view to_string(PipelineSchedule schedule) {
       return "v-half";
     case PipelineSchedule::kVMin:
       return "v-min";
+    case PipelineSchedule::kDualPipeV:
+      return "dualpipev";
   }
   return "";
+}
+
+bool is_folded(PipelineSchedule schedule) {
+  return schedule == PipelineSchedule::kZeroBubbleV || schedule == PipelineSchedule::kVHalf ||
+         schedule == PipelineSchedule::kVMin || schedule == PipelineSchedule::kDualPipeV;
 }
 
 std::vector<std::string> layout_violations(const ModelShape& shape, const Layout& layout, int64_t sequence) {
@@ -63,6 +70,8 @@ double bubble_units(const Layout& layout) {
     case PipelineSchedule::k1F1B:
       return idle / static_cast<double>(layout.virtual_stages);
     case PipelineSchedule::kZeroBubble:
+      return idle / 3 / static_cast<double>(layout.virtual_stages);
+    case PipelineSchedule::kDualPipeV:
       return idle / 3;
     case PipelineSchedule::kZeroBubbleV:
       return idle / 6;
@@ -93,6 +102,9 @@ double stages_in_flight(const Layout& layout) {
       break;
     case PipelineSchedule::kVMin:
       held = p / 3 + 1;
+      break;
+    case PipelineSchedule::kDualPipeV:
+      held = p + 0.5;
       break;
   }
   return layout.pipeline > 1 ? std::min(held, layout.micro_batches) : 1;

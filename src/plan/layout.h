@@ -14,11 +14,14 @@ namespace strata::planning {
 enum class PipelineSchedule {
   kGPipe,
   k1F1B,         // interleaved with more than one stage per rank
-  kZeroBubble,   // ZB-H1
+  kZeroBubble,   // ZB-H1; interleaved_zb with more than one stage per rank
   kZeroBubbleV,  // ZBV, two stages per rank
   kVHalf,
   kVMin,
+  kDualPipeV,  // two stages per rank
 };
+// Schedules that place two stages on every rank, folded.
+bool is_folded(PipelineSchedule schedule);
 std::string_view to_string(PipelineSchedule schedule);
 
 // Degrees of 1 mean that the axis is not used. The data axis contains the experts' groups.
@@ -29,7 +32,9 @@ struct Layout {
   int64_t context = 1;
   int64_t data = 1;
   int64_t expert = 1;
-  int64_t expert_tensor = 1;
+  int64_t expert_tensor = 1;  // 1, or tensor: each expert's width is sharded over the tensor axis
+  int64_t overlap_chunks =
+      1;  // parts of a micro-batch's rows whose exchanges along the tensor axis overlap matmuls
   // ZeRO stage: 0 nothing is sharded, 1 optimizer state, 2 and gradients, 3 and weights, over `shards` ranks
   // of the data and context axes (all of them, or groups that hold replicas of each other).
   int zero_stage = 0;
@@ -51,13 +56,14 @@ struct Layout {
 std::vector<std::string> layout_violations(const ModelShape& shape, const Layout& layout, int64_t sequence);
 
 // Time in which a pipeline rank is idle, in units of the work of one micro-batch on one stage (forward and
-// backward). 1F1B and GPipe p - 1, interleaved (p - 1)/v, ZB-H1 (p - 1)/3, ZBV (p - 1)/6 (reference:
-// pipeline_schedules.md §1, for equal forward, input-gradient and weight-gradient times). V-half and V-min
-// have no closed form: 13 and 13.5 of the 21 units of 1F1B, as simulated for 8 stages and 32 micro-batches.
+// backward). 1F1B and GPipe p - 1, interleaved (p - 1)/v, ZB-H1 (p - 1)/3 and interleaved a v-th of that, ZBV
+// (p - 1)/6, DualPipeV (p - 1)/3 (reference: pipeline_schedules.md §1, for equal forward, input-gradient and
+// weight-gradient times). V-half and V-min have no closed form: 13 and 13.5 of the 21 units of 1F1B, as
+// simulated for 8 stages and 32 micro-batches.
 double bubble_units(const Layout& layout);
 
 // Micro-batches whose activations the first stage holds, in units of a stage: 1F1B p, interleaved
-// p (1 + (p - 1)/(p v)), GPipe all, V-half p/2 + 1, V-min p/3 + 1; never more than there are.
+// p (1 + (p - 1)/(p v)), GPipe all, V-half p/2 + 1, V-min p/3 + 1, DualPipeV p + 1/2; never more than there are.
 double stages_in_flight(const Layout& layout);
 
 }  // namespace strata::planning

@@ -31,6 +31,31 @@ class Cache {
   std::map<Key, std::shared_ptr<const Value>> values_;
 };
 
+// A backward pass that is split is so in every action, as the compiler runs them: B is I and W, FB is F, I and W
+// (program/pipeline.cpp).
+parallel::Schedule as_run(parallel::Schedule schedule) {
+  using enum parallel::ActionKind;
+  const parallel::ScheduleKind* kind = parallel::find_schedule_kind(schedule.name);
+  if (!kind->splits_backward) return schedule;
+  for (std::vector<parallel::Action>& actions : schedule.ranks) {
+    std::vector<parallel::Action> run;
+    for (const parallel::Action& action : actions) {
+      const bool pair = action.kind == kForwardBackward;
+      if (!pair && action.kind != kBackward) {
+        run.push_back(action);
+        continue;
+      }
+      if (pair) run.push_back({kForward, action.micro_batch, action.stage});
+      const int32_t micro_batch = pair ? action.backward_micro_batch : action.micro_batch;
+      const int32_t stage = pair ? action.backward_stage : action.stage;
+      run.push_back({kInputGrad, micro_batch, stage});
+      run.push_back({kWeightGrad, micro_batch, stage});
+    }
+    actions = std::move(run);
+  }
+  return schedule;
+}
+
 // All actions by their start where every stage takes as long: what an action needs starts before it.
 std::vector<parallel::Action> in_order(const parallel::Schedule& schedule) {
   const parallel::Simulation even = parallel::simulate(schedule, parallel::even_costs(schedule));
@@ -60,13 +85,15 @@ std::string_view schedule_name(const Layout& layout) {
     case PipelineSchedule::k1F1B:
       return layout.virtual_stages > 1 ? "interleaved" : "1f1b";
     case PipelineSchedule::kZeroBubble:
-      return "zb_h1";
+      return layout.virtual_stages > 1 ? "interleaved_zb" : "zb_h1";
     case PipelineSchedule::kZeroBubbleV:
       return "zbv";
     case PipelineSchedule::kVHalf:
       return "v_half";
     case PipelineSchedule::kVMin:
       return "v_min";
+    case PipelineSchedule::kDualPipeV:
+      return "dualpipev";
   }
   return "1f1b";
 }
@@ -80,16 +107,18 @@ std::shared_ptr<const WalkedSchedule> walk_schedule(const Layout& layout, int64_
   const int64_t m = std::clamp<int64_t>(static_cast<int64_t>(layout.micro_batches), 1, most);
   return cache.get({name, layout.pipeline, layout.virtual_stages, m}, [&] {
     WalkedSchedule out;
-    out.schedule = parallel::make_schedule({.name = std::string(name),
-                                            .ranks = static_cast<int32_t>(layout.pipeline),
-                                            .micro_batches = static_cast<int32_t>(m),
-                                            .virtual_stages = static_cast<int32_t>(layout.virtual_stages)});
+    const parallel::Schedule published =
+        parallel::make_schedule({.name = std::string(name),
+                                 .ranks = static_cast<int32_t>(layout.pipeline),
+                                 .micro_batches = static_cast<int32_t>(m),
+                                 .virtual_stages = static_cast<int32_t>(layout.virtual_stages)});
+    out.schedule = as_run(published);
     out.live = parallel::live_counts(out.schedule);
     out.order = in_order(out.schedule);
     for (int32_t rank = 0; rank < out.schedule.rank_count(); ++rank)
       out.stages.push_back(out.schedule.stages_of(rank));
     // One more than the step needs to finish (config/pipeline.h).
-    out.send_buffers = parallel::send_buffers_of(out.schedule) + 1;
+    out.send_buffers = parallel::send_buffers_of(published) + 1;
     return out;
   });
 }

@@ -24,9 +24,10 @@ struct PartFlops {
 
 // What a schedule makes of a rank.
 struct WalkedSchedule {
-  parallel::Schedule schedule;             // with more than three micro-batches for each rank none holds more
-  std::vector<parallel::Action> order;     // of all ranks, each after those that it needs
-  std::vector<parallel::LiveCounts> live;  // by rank
+  // In F, B, I and W. With more than three micro-batches for each rank none holds more.
+  parallel::Schedule schedule;
+  std::vector<parallel::Action> order;       // of all ranks, each after those that it needs
+  std::vector<parallel::LiveCounts> live;    // by rank
   std::vector<std::vector<int32_t>> stages;  // by rank
   int32_t send_buffers = 2;                  // for each peer and direction
 };

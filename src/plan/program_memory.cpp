@@ -13,9 +13,6 @@
 namespace strata::planning {
 namespace {
 
-// Capacity for rows to an expert's rank: 1.25 times a balanced routing and four standard deviations
-// (ops/expert_dispatch.h).
-constexpr double kCapacity = 1.25, kDeviations = 4;
 constexpr double kMaster = 4, kMoments = 8, kGradient = 4;  // bytes of a parameter, in fp32
 
 // Elements of a layer for one token that stay for later actions, and those that live within one.
@@ -44,10 +41,9 @@ class ProgramMemory {
         splits_(splits_backward(s_.layout)),
         dense_(values(static_cast<double>(s_.model.ffn), false)),
         sparse_(s_.model.has_experts() ? values(expert_width(s_.model.moe.shared), true) : LayerValues{}) {
-    dense_parameters_ = s_.counts.attention / s_.t + s_.counts.mlp / s_.t + s_.counts.norms;
-    sparse_parameters_ =
-        (s_.counts.attention + static_cast<double>(s_.model.moe.shared) * s_.counts.expert) / s_.t +
-        s_.counts.norms + s_.counts.router;
+    dense_parameters_ = s_.attention + s_.counts.mlp / s_.t + s_.counts.norms;
+    sparse_parameters_ = s_.attention + static_cast<double>(s_.model.moe.shared) * s_.counts.expert / s_.t +
+                         s_.counts.norms + s_.counts.router;
     expert_parameters_ = static_cast<double>(s_.model.moe.experts) * s_.counts.expert /
                          static_cast<double>(s_.layout.expert * s_.layout.expert_tensor);
     table_ = s_.counts.embedding / s_.t;
@@ -116,33 +112,14 @@ class ProgramMemory {
   double rotated() const { return static_cast<double>(s_.model.heads * s_.model.latent.rope_dim); }
   double mlp_inputs() const { return static_cast<double>(s_.model.mlp_matrices() - 1); }
 
-  // Capacity of a rank in rows and in token-expert pairs, for each token of all tensor ranks.
-  double expert_rows() const { return capacity(share_of_tokens(), 1); }
-  double expert_pairs() const {
-    const auto k = static_cast<double>(s_.model.moe.per_token);
-    const auto ranks = static_cast<double>(s_.layout.expert);
-    return capacity(k / ranks, std::min(k, static_cast<double>(s_.model.moe.experts) / ranks));
-  }
-  double capacity(double share, double most) const {
-    const auto ranks = static_cast<double>(s_.layout.expert);
-    if (s_.layout.expert <= 1) return share / s_.t;
-    const double balanced = rows_ * share;
-    return std::min(rows_ * most, kCapacity * balanced + kDeviations * std::sqrt(balanced)) * ranks /
-           s_.tokens;
-  }
-  // Of the tokens, those that have an expert on one rank: 1 - C(E - E/R, K) / C(E, K).
-  double share_of_tokens() const {
-    const auto experts = static_cast<double>(s_.model.moe.experts);
-    const double own = experts / static_cast<double>(s_.layout.expert);
-    double none = 1;
-    for (double i = 0; i < static_cast<double>(s_.model.moe.per_token); ++i)
-      none *= std::max(0.0, (experts - own - i) / (experts - i));
-    return 1 - none;
+  // Of one expert on one rank.
+  double width_of_expert() const {
+    return static_cast<double>(s_.model.moe.width) / static_cast<double>(s_.layout.expert_tensor);
   }
 
   void add_experts(LayerValues& out, bool selective) const {
-    const auto width = static_cast<double>(s_.model.moe.width);
-    const double rows = expert_rows() * s_.h, pairs = expert_pairs() * width;
+    const double width = width_of_expert();
+    const double rows = s_.expert_rows() * s_.h, pairs = s_.expert_pairs() * width;
     const double logits = 2 * static_cast<double>(s_.model.moe.experts) / s_.t;
     // The router reads fp32.
     out.to_weight += rows + (selective ? 0 : 2 * s_.h / s_.t + pairs);
@@ -152,8 +129,8 @@ class ProgramMemory {
   }
 
   double in_action(bool sparse, double h, double w, double q, double k, double v) const {
-    const double rows = sparse ? expert_rows() * s_.h : 0;
-    const double pairs = sparse ? expert_pairs() * static_cast<double>(s_.model.moe.width) : 0;
+    const double rows = sparse ? s_.expert_rows() * s_.h : 0;
+    const double pairs = sparse ? s_.expert_pairs() * width_of_expert() : 0;
     // Rows above the capacity take a second pass, whose values do not stay.
     const double passes = s_.layout.expert > 1 ? 1 : 0;
     const double with_experts = sparse ? s_.h + (1 + 2 * passes) * rows + (2 + 4 * passes) * pairs + h : 0;
@@ -197,7 +174,9 @@ class ProgramMemory {
     };
     MemoryUse out;
     const double multiplied = dense + experts + (has_head ? table_ : 0);
-    if (s_.layout.zero_stage < 3 && s_.element == 2) out.weights = 2 * multiplied;
+    // ZeRO-3 keeps copies only of experts that it does not shard.
+    if (s_.element == 2)
+      out.weights = 2 * (s_.layout.zero_stage < 3 ? multiplied : s_.expert_shards(3) > 1 ? 0 : experts);
     // Whole rows of the embedding are looked up.
     if (embeds && (s_.layout.zero_stage == 1 || s_.layout.zero_stage == 2)) out.weights += 4 * table_;
     out.gradients = bytes(kGradient, 2);
@@ -297,7 +276,8 @@ class ProgramMemory {
       working = std::max(
           working, unit * std::max(all.dense > 0 ? dense_.action : 0, all.sparse > 0 ? sparse_.action : 0));
     if (s_.layout.zero_stage >= 2) working += 4 * (table_ + s_.h * width / s_.t);
-    if (s_.layout.zero_stage >= 3) working += (full && s_.t > 1 ? 5.5 : 8) * largest_layer();
+    if (s_.layout.zero_stage >= 3)
+      working += (full && (s_.t > 1 || s_.layout.context > 1) ? 5.5 : 8) * largest_layer();
     // Keys and values while text is generated, and the weights that are gathered then.
     const double caches = s_.model.latent.used() ? 0
                                                  : s_.element * all.layers() * 2 * s_.keys / s_.t *

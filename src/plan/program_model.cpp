@@ -15,18 +15,22 @@ using hardware::Group;
 // programs of Llama 8B to 405B on up to 1,024 H100 (2026-11-26). Of the ten exchanges of tensor ranks in a
 // layer, two gather inputs again, mostly while weight gradients are computed.
 constexpr double kTensorWaits = 8.5;
-constexpr double kTensorForward = 0.4;  // share of them in the forward pass
-constexpr double kReduceWaits = 0.5;    // of the last micro-batch's gradients, and of those of short stages
-constexpr double kStageReduceWaits =
-    0.15;                              // of earlier micro-batches' gradients, in long stages or while W runs
-constexpr double kGatherWaits = 0.15;  // of ZeRO-3 gathers and reductions, started a layer ahead
+constexpr double kExchangesOfBlock = 5;
+constexpr double kTensorForward = 0.4;      // share of them in the forward pass
+constexpr double kReduceWaits = 0.5;        // of the last micro-batch's gradients
+constexpr double kWithoutGather = 0.25;     // share of the weight gradients' matmuls
+constexpr double kHidesGathers = 0.1;       // the same for weights of the next layer
+constexpr double kHidesOthers = 0.5;        // share of a layer's computation between other exchanges
 constexpr double kBackwardAttention = 2.5;  // FlashAttention-2: five matmuls for two
 // Parameters that a layer registers, each with separate statistics; small kernels cost their launch.
-constexpr double kSmallKernels = 25, kSmallKernelsEach = 10;
-constexpr double kHeldUp = 0.06;      // of a stage's reductions, with experts in a pipeline
-constexpr double kHeldUpWhole = 0.5;  // of sums of whole gradients
-// As kGatherWaits, where exchanges of tensor or context ranks are between them.
-constexpr double kGatherWaitsTensor = 0.9, kGatherWaitsContext = 0.38, kGatherWaitsAgain = 0.75;
+constexpr double kSmallKernels = 25, kSmallKernelsEach = 10, kSmallKernelsSparse = 25;
+// Bytes of an element of a token-expert pair in bf16: an MLP's 16 and 10 for the weights; of a hidden value for
+// the router.
+constexpr double kWeighted = 26, kWeightedAgain = 10, kRouted = 30;
+constexpr double kHeldUpWhole = 0.5,
+                 kHeldUp = 0.06;  // of sums of whole gradients; after a split backward pass
+constexpr double kGatherWaitsTensor =
+    0.9;  // of ZeRO-3's gathers, where exchanges of tensor ranks are between them
 
 class Programs {
  public:
@@ -53,7 +57,9 @@ class Programs {
     out.elementwise = rounds * one.elements;
     out.recompute = rounds * one.repeated;
     out.loss = rank.has_head ? m * head_seconds() : 0;
-    out.fixed = (kSmallKernels * rank.layers + kSmallKernelsEach * rounds) * launch_;
+    out.fixed =
+        (kSmallKernels * rank.layers + (kSmallKernelsEach + rank.sparse * kSmallKernelsSparse) * rounds) *
+        launch_;
     out.tensor = rounds * one.tensor;
     out.context = rounds * one.context;
     out.expert = rounds * one.expert;
@@ -69,13 +75,14 @@ class Programs {
     double matmul = 0, scores = 0;                                           // forward
     double input_grad = 0, weight_grad = 0;                                  // matmuls of the backward pass
     double elements = 0, repeated = 0, tensor = 0, context = 0, expert = 0;  // forward and backward
+    double tensor_forward = 0;                                               // of `tensor`
 
     double matmuls() const { return matmul + input_grad + weight_grad; }
     double all() const {
       return matmuls() + (1 + kBackwardAttention) * scores + elements + repeated + tensor + context + expert;
     }
     double forward() const {
-      return matmul + scores + elements / 3 + kTensorForward * tensor + context / 3 + expert / 2;
+      return matmul + scores + elements / 3 + tensor_forward + context / 3 + expert / 2;
     }
   };
   // A rank of the pipeline.
@@ -104,7 +111,7 @@ class Programs {
       const double weight = without * dense.weight_grad + with * sparse.weight_grad;
       const double all = without * dense.all() + with * sparse.all();
       const double of_head = stage.has_head ? head : 0;
-      const double first = splits ? 0.2 : 1.0 / 3, last = 2 * first;  // shares of F and W
+      const double first = splits ? 0.2 : s_.layout.tensor > 1 ? 0.25 : 0, last = 0.4;  // shares of F and W
       costs.stages.push_back({.forward = forward + first * of_head,
                               .input_grad = all - forward - weight + (1 - first - last) * of_head,
                               .weight_grad = weight + last * of_head});
@@ -128,7 +135,7 @@ class Programs {
       out = one;
     }
     costs.message = message_seconds();
-    const double waits = makespan(costs) - most * s_.m;
+    const double waits = std::max(0.0, makespan(costs) - most * s_.m);
     // Messages overlap with computation, except for their starts.
     out.messages =
         std::min(waits, 0.25 * s_.m * static_cast<double>(s_.layout.virtual_stages) * costs.message);
@@ -138,7 +145,8 @@ class Programs {
 
   // Of the step. Micro-batches above those that fill the pipeline take as long as the last of these.
   double makespan(const parallel::Costs& costs) const {
-    const auto steady = walk_schedule(s_.layout), fewer = walk_schedule(s_.layout, kSteadyMicroBatches - 1);
+    const int64_t most = kSteadyMicroBatches + (s_.layout.schedule == PipelineSchedule::kDualPipeV ? 1 : 0);
+    const auto steady = walk_schedule(s_.layout, most), fewer = walk_schedule(s_.layout, most - 1);
     const double seconds = walked_seconds(*steady, costs);
     const double more = s_.m - steady->schedule.micro_batches;
     if (more <= 0) return seconds;
@@ -149,56 +157,66 @@ class Programs {
   // `sparse`: share of such layers with experts.
   LayerTime layer(double sparse) const {
     const double rows = s_.tokens / s_.t;
-    const auto used = static_cast<double>(s_.model.moe.per_token + s_.model.moe.shared);
     const auto shared = static_cast<double>(s_.model.moe.shared);
     const double active = s_.counts.attention + (1 - sparse) * s_.counts.mlp +
                           sparse * (s_.counts.router + shared * s_.counts.expert);
     const double width = (1 - sparse) * static_cast<double>(s_.model.ffn) +
-                         sparse * used * static_cast<double>(s_.model.moe.width);
+                         sparse * shared * static_cast<double>(s_.model.moe.width);
     LayerTime out;
     // Causal kernels skip half of the scores.
     out.scores = rows * static_cast<double>(s_.job.sequence) * (s_.query + s_.value) / wide_rate_;
     out.matmul = out.input_grad = out.weight_grad = rows * 2 * active / rate_;
+    double experts = 0;
     if (sparse > 0) {
       // Experts of few tokens take as long as reading their weights and writing their gradients.
       const double routed = sparse * static_cast<double>(s_.model.moe.per_token) * s_.counts.expert;
       const double held = sparse * static_cast<double>(s_.model.moe.experts) * s_.counts.expert /
                           static_cast<double>(s_.layout.expert * s_.layout.expert_tensor);
       const double computed = rows * 2 * routed / rate_, read = s_.element * held / memory_rate_;
-      out.matmul += std::max(computed, read);
-      out.input_grad += std::max(computed, read);
+      experts = std::max(computed, read);
+      out.matmul += experts;
+      out.input_grad += experts;
       out.weight_grad += std::max(computed, 2 * 4 * held / memory_rate_);
     }
-    const double moved = sparse * 8 * static_cast<double>(s_.model.moe.per_token) * s_.h;
+    // Values of the capacity for token-expert pairs, which are weighted too; routers read and write fp32.
+    const double pairs = sparse * s_.expert_pairs() * s_.t * static_cast<double>(s_.model.moe.width) /
+                         static_cast<double>(s_.layout.expert_tensor);
     out.elements =
-        s_.element / 2 * rows * (16 * width + 8 * (s_.query + s_.keys) + 38.5 * s_.h + moved) / memory_rate_;
-    out.repeated = repeated(width, out);
-    out.tensor = tensor_seconds();
+        s_.element / 2 * rows *
+        (16 * width + 8 * (s_.query + s_.keys) + (38.5 + sparse * kRouted) * s_.h + kWeighted * pairs) /
+        memory_rate_;
+    out.repeated = repeated(width, pairs, experts, out);
+    out.tensor = tensor_seconds(sparse);
+    out.tensor_forward = kTensorForward * out.tensor;
+    if (s_.layout.overlap_chunks > 1) add_overlap(sparse, out);
     out.context = context_seconds();
     out.expert = sparse * expert_seconds();
     return out;
   }
 
-  double repeated(double width, const LayerTime& one) const {
+  // `experts`: seconds of their matmuls in the forward pass.
+  double repeated(double width, double pairs, double experts, const LayerTime& one) const {
     const double norms = s_.element / 2 * s_.tokens / s_.t / memory_rate_;
     switch (s_.layout.recompute) {
       case Recompute::kNone:
         return 0;
       case Recompute::kSelective:
-        return norms * (6 * width + 8 * s_.h);
+        return norms * (6 * width + kWeightedAgain * pairs + 8 * s_.h);
       case Recompute::kFull:
       case Recompute::kUnspecified:
         break;
     }
     // The last matmul of the layer need not be repeated.
-    const double last = s_.h * width * 2 * s_.tokens / s_.t / rate_;
-    return one.matmul - last + one.scores + norms * (6 * width + 4 * (s_.query + s_.keys) + 14 * s_.h);
+    const double last =
+        s_.h * width * 2 * s_.tokens / s_.t / rate_ + experts / static_cast<double>(s_.model.mlp_matrices());
+    return one.matmul - last + one.scores +
+           norms * (6 * width + kWeightedAgain * pairs + 4 * (s_.query + s_.keys) + 14 * s_.h);
   }
 
-  // Of a micro-batch. A split backward pass computes the logits again for I and for W, tensor ranks once
-  // more.
+  // Of a micro-batch. One rank computes the loss with its gradients, in B; tensor ranks compute the logits
+  // in F and again in B, and a split backward pass again for I and for W.
   double head_seconds() const {
-    const double flops = (s_.layout.tensor > 1 ? 8 : 6) + (splits_backward(s_.layout) ? 4 : 0);
+    const double flops = splits_backward(s_.layout) ? 10 : s_.layout.tensor > 1 ? 8 : 6;
     return flops * s_.counts.head * s_.tokens / s_.t / wide_rate_;
   }
   double message_seconds() const {
@@ -211,7 +229,7 @@ class Programs {
     const double with = rank.layers * rank.sparse, without = rank.layers - with;
     StageParameters out;
     out.dense = without * s_.counts.mlp / s_.t + with * (shared / s_.t + s_.counts.router) +
-                rank.layers * (s_.counts.attention / s_.t + s_.counts.norms) +
+                rank.layers * (s_.attention + s_.counts.norms) +
                 (s_.layout.pipeline > 1 || s_.model.tied ? 1 : 2) * s_.counts.embedding / s_.t;
     out.experts = with * static_cast<double>(s_.model.moe.experts) * s_.counts.expert /
                   static_cast<double>(s_.layout.expert * s_.layout.expert_tensor);
@@ -222,14 +240,76 @@ class Programs {
     return exchange_seconds(links_, kind, group, bytes);
   }
 
-  double tensor_seconds() const {
+  double tensor_seconds(double sparse) const {
     if (s_.layout.tensor <= 1) return 0;
-    const double once = exchange(Exchange::kGather, {s_.layout.tensor, 1}, s_.element * s_.tokens * s_.h);
+    const Group ranks{s_.layout.tensor, 1};
+    const double once = exchange(Exchange::kGather, ranks, s_.element * s_.tokens * s_.h);
+    // Of attention and of the MLP, of shared experts and of those whose width is sharded.
+    const double blocks =
+        1 + (1 - sparse) + sparse * ((s_.model.moe.shared > 0 ? 1 : 0) + (s_.cuts_experts() ? 1 : 0));
     // With recomputation the gathered inputs wait for it.
-    const double times = s_.layout.recompute == Recompute::kNone        ? kTensorWaits
-                         : s_.layout.recompute == Recompute::kSelective ? kTensorWaits + 1
-                                                                        : kTensorWaits + 2.5;
-    return once * times;
+    const double more = s_.layout.recompute == Recompute::kNone        ? 0
+                        : s_.layout.recompute == Recompute::kSelective ? 1
+                                                                       : 2.5;
+    const double logits = sparse * 4 * s_.tokens * static_cast<double>(s_.model.moe.experts);
+    const double small =
+        sparse > 0 ? (s_.cuts_experts() ? 6 : 1) * sparse * exchange(Exchange::kGather, ranks, 1) : 0;
+    return once * (blocks * kTensorWaits / 2 + more) + 2 * exchange(Exchange::kGather, ranks, logits) + small;
+  }
+
+  // What changes with exchanges in parts that overlap the parts of a matmul (program/row_chunks.h): in the forward
+  // pass and for the gradients of gathered inputs.
+  void add_overlap(double sparse, LayerTime& out) const {
+    const Group ranks{s_.layout.tensor, 1};
+    const auto parts = static_cast<double>(s_.layout.overlap_chunks);
+    const double bytes = s_.element * s_.tokens * s_.h;
+    const double once = exchange(Exchange::kGather, ranks, bytes);
+    const double part = exchange(Exchange::kGather, ranks, bytes / parts);
+    const LinkLevel* const level = hardware::outermost(links_, ranks);
+    // Smaller messages take more of the device's compute.
+    const double slower = (level != nullptr ? level->compute_share.value : 0) * (parts * part - once);
+    const double rows = s_.tokens / (parts * s_.t);
+    // A part of a matmul is one for each rank's rows, the whole one `inputs` x `outputs` in a tensor rank.
+    const auto whole = [&](double inputs, double outputs) {
+      return 2 * s_.tokens * inputs * outputs / rate_;
+    };
+    const auto piece = [&](double inputs, double outputs) {
+      const double moved = s_.element * (rows * inputs + inputs * outputs + rows * outputs) / memory_rate_;
+      return s_.t * std::max({2 * rows * inputs * outputs / rate_, moved, launch_});
+    };
+    const auto chain = [&](double computed) {
+      return part + (parts - 1) * std::max(part, computed) + computed;
+    };
+    const auto forward = [&](double share, double inputs, double outputs) {
+      const double more = share * (chain(piece(inputs, outputs)) - once - whole(inputs, outputs) + slower);
+      out.tensor_forward += more;
+      out.tensor += more;
+    };
+    const bool splits = splits_backward(s_.layout);
+    // In parts, compute waits for all exchanges of a block where the backward pass is whole: the gather that a weight
+    // gradient needs comes after the parts of the reduction.
+    const double waits =
+        splits || s_.layout.recompute == Recompute::kFull ? 0 : kExchangesOfBlock - kTensorWaits / 2;
+    const auto backward = [&](double share, double inputs, double outputs) {
+      const double computed = whole(inputs, outputs);
+      const double before = computed + once;
+      const double after = chain(piece(inputs, outputs));
+      out.tensor += share * (after - before + slower + waits * once);
+    };
+    if (!s_.model.latent.used()) {
+      forward(1, s_.h, (s_.query + s_.keys) / s_.t);
+      backward(1, s_.h, (s_.query + s_.keys) / s_.t);
+    }
+    forward(1, s_.value / s_.t, s_.h);
+    const auto mlp = [&](double share, double width) {
+      const double inputs = static_cast<double>(s_.model.mlp_matrices() - 1) * width / s_.t;
+      forward(share, s_.h, inputs);
+      backward(share, s_.h, inputs);
+      forward(share, width / s_.t, s_.h);
+    };
+    if (sparse < 1) mlp(1 - sparse, static_cast<double>(s_.model.ffn));
+    if (sparse > 0 && s_.model.moe.shared > 0)
+      mlp(sparse, static_cast<double>(s_.model.moe.shared * s_.model.moe.width));
   }
 
   // Keys and values of all ranks, forward once and backward twice.
@@ -242,9 +322,13 @@ class Programs {
   double expert_seconds() const {
     if (!s_.model.has_experts() || s_.layout.expert <= 1) return 0;
     const auto ranks = static_cast<double>(s_.layout.expert);
-    const double bytes = s_.element * s_.tokens / s_.t * s_.h * s_.rows_sent(host_) * ranks / (ranks - 1);
+    const int64_t stride = s_.cuts_experts() ? s_.layout.tensor : 1;
+    const double rows = s_.cuts_experts() ? s_.tokens : s_.tokens / s_.t;
+    const double bytes = s_.element * rows * s_.h * s_.rows_sent(host_) * ranks / (ranks - 1);
     const double times = s_.layout.recompute == Recompute::kFull ? 5 : 4;
-    return times * exchange(Exchange::kAllToAll, {s_.layout.expert, 1}, bytes);
+    // Rows are written to and read from the buffers of the capacity.
+    const double copied = 2 * s_.element * s_.tokens * s_.expert_rows() * s_.h / memory_rate_;
+    return times * (exchange(Exchange::kAllToAll, {s_.layout.expert, stride}, bytes) + copied);
   }
 
   void add_data(StepTime& out, const Loaded& rank) const {
@@ -254,7 +338,7 @@ class Programs {
     const Group group{s_.layout.shards, inner};
     // Replicas of shards; without ZeRO, of experts that are shared over more than tensor and context.
     const int64_t held_by =
-        s_.layout.zero_stage > 0 ? s_.layout.shards : std::max<int64_t>(1, s_.layout.expert / inner);
+        s_.layout.zero_stage > 0 ? s_.layout.shards : static_cast<int64_t>(s_.expert_groups());
     const Group replicas{s_.layout.data / held_by, inner * held_by};
     const double sharded_experts = s_.expert_shards(1) > 1 ? held.experts : 0;
     const double dense = 4 * (held.dense + sharded_experts);  // fp32 weights and gradients travel
@@ -262,7 +346,7 @@ class Programs {
     const double reduce = exchange(Exchange::kReduceScatter, group, dense);
     const double gather = exchange(Exchange::kGather, group, dense);
     double sent = 0;
-    add_held_up(out, reduce, replicas, group, dense, experts);
+    add_held_up(out, replicas, group, dense, experts);
     if (s_.layout.zero_stage == 0) {
       sent = kReduceWaits * 1.5 * exchange(Exchange::kAllReduce, {s_.layout.data, inner}, dense) +
              exchange(Exchange::kAllReduce, replicas, experts);
@@ -270,26 +354,8 @@ class Programs {
       const double part = dense / shards + experts;
       sent = exchange(Exchange::kAllReduce, replicas, part);
       if (s_.layout.zero_stage == 1) sent += kReduceWaits * reduce + gather;
-      if (s_.layout.zero_stage == 2) {
-        // Reductions of all micro-batches but the last run during their backward passes.
-        sent += kReduceWaits * reduce + gather;
-        const double hides = 0.5 * (out.matmuls + out.attention) / s_.m;
-        double waits = std::max(0.0, reduce - hides);
-        if (s_.layout.pipeline > 1)
-          waits = (s_.layout.virtual_stages > 1 ? kReduceWaits : kStageReduceWaits) * reduce;
-        if (s_.layout.tensor > 1) waits = reduce;  // exchanges of tensor ranks come after them
-        if (splits_backward(s_.layout)) waits = kStageReduceWaits * reduce;
-        sent += (s_.m - 1) * waits;
-      }
-      if (s_.layout.zero_stage == 3) {
-        const double all = s_.m * (2 * gather + reduce);
-        const double computed = out.matmuls + out.attention + out.elementwise + out.recompute + out.loss;
-        const double share = s_.layout.tensor > 1                      ? kGatherWaitsTensor
-                             : s_.layout.context == 1                  ? kGatherWaits
-                             : s_.layout.recompute == Recompute::kFull ? kGatherWaitsAgain
-                                                                       : kGatherWaitsContext;
-        sent += std::max(share * all, s_.layout.tensor > 1 ? 0 : all - computed);
-      }
+      if (s_.layout.zero_stage == 2) sent += s_.m * sharded_waits(rank, group, dense) + gather;
+      if (s_.layout.zero_stage == 3) sent += s_.m * sharded_waits(rank, group, dense);
     }
     // Gradients of weights that all context ranks hold.
     sent += kReduceWaits * exchange(Exchange::kAllReduce, {s_.layout.context, s_.layout.tensor},
@@ -297,31 +363,84 @@ class Programs {
     out.data = sent;
     const double own = s_.layout.zero_stage > 0 ? held.dense / shards + held.experts / s_.expert_shards(1)
                                                 : held.dense + held.experts;
-    const double copies = s_.element == 2 ? 6 * (held.dense + held.experts) : 0;
-    const double encoded = s_.layout.zero_stage >= 3 ? copies * 1.8 * s_.m : copies;
+    // ZeRO-3 makes bf16 copies of the gathered weights in every micro-batch.
+    const double gathered = s_.layout.zero_stage >= 3 ? 1.8 * s_.m : 1;
+    const double encoded =
+        s_.element == 2
+            ? 6 * (gathered * held.dense + (s_.expert_shards(3) > 1 ? gathered : 1) * held.experts)
+            : 0;
     out.optimizer = (36 * own + encoded) / memory_rate_;
+  }
+
+  // Of a micro-batch: in the segments of the rank's stages ZeRO-2 and 3 reduce the gradients of a layer while the
+  // next one is computed, and ZeRO-3 gathers the weights of a layer while the one before is. A segment ends
+  // when its exchanges are done (program/price.h).
+  double sharded_waits(const Loaded& rank, const Group& group, double bytes) const {
+    const LayerTime one = layer(rank.sparse);
+    const double segments = s_.layout.pipeline > 1 ? static_cast<double>(s_.layout.virtual_stages) : 1;
+    const double layers = rank.layers / segments;
+    const double table = 4 * s_.counts.embedding / s_.t * (s_.layout.pipeline > 1 || s_.model.tied ? 1 : 2);
+    const double of_layer = (bytes - table) / rank.layers;
+    const double reduce = exchange(Exchange::kReduceScatter, group, of_layer);
+    const double gather = s_.layout.zero_stage >= 3 ? exchange(Exchange::kGather, group, of_layer) : 0;
+    // Exchanges of the other axes wait in the same queue.
+    const bool others = s_.layout.context > 1 || s_.layout.expert > 1;
+    const double hides = !others ? 1 : s_.layout.zero_stage >= 3 ? kHidesGathers : kHidesOthers;
+    const auto waits = [&](double exchanged, double computed) {
+      if (exchanged <= 0) return 0.0;
+      return exchanged + (layers - 1) * std::max(0.0, exchanged - hides * computed);
+    };
+    const double forward = one.forward(), backward = one.all() - forward;
+    double out = 0;
+    if (s_.layout.tensor > 1) {
+      out += layers * kGatherWaitsTensor * gather;
+    } else {
+      out += waits(gather, forward);
+    }
+    if (!splits_backward(s_.layout)) {
+      out += s_.layout.tensor > 1 ? layers * (kGatherWaitsTensor * gather + reduce)
+                                  : waits(gather + reduce, backward);
+    } else {
+      out += s_.layout.tensor > 1 ? layers * kGatherWaitsTensor * gather
+                                  : waits(gather, backward - one.weight_grad);
+      // Tensor ranks gather inputs again after the reductions of the layer before: only the MLP's last matmul
+      // needs none.
+      const double hidden = s_.layout.tensor > 1 ? kWithoutGather : 1;
+      out += waits(reduce, hidden * one.weight_grad);
+    }
+    return segments * out + ends_wait(rank, group);
+  }
+
+  // No computation hides gathers and reductions of the tables of both ends. The head of a split
+  // backward pass is gathered for F, I and W.
+  double ends_wait(const Loaded& rank, const Group& group) const {
+    const double tables = !rank.has_head ? 0 : s_.layout.pipeline == 1 && !s_.model.tied ? 2 : 1;
+    const double bytes = 4 * s_.counts.embedding / s_.t;
+    const double gathers = s_.layout.zero_stage < 3 || !rank.has_head ? 0
+                           : splits_backward(s_.layout)               ? tables + 2
+                                                                      : tables;
+    return tables * exchange(Exchange::kReduceScatter, group, bytes) +
+           gathers * exchange(Exchange::kGather, group, bytes);
   }
 
   // In the last backward pass, rows to and from experts wait for the reductions of gradients, as do messages
   // for sums of whole gradients, and every stage waits for the next one.
-  void add_held_up(StepTime& out, double reduce, const Group& replicas, const Group& group, double dense,
+  void add_held_up(StepTime& out, const Group& replicas, const Group& group, double dense,
                    double experts) const {
     if (s_.layout.pipeline <= 1) return;
+    // W, which the last reductions follow, delays no other stage.
+    const double share = splits_backward(s_.layout) ? kHeldUp : kHeldUpWhole;
     double each = 0;
     if (s_.layout.zero_stage == 0) {
-      // W, which the last reductions follow, delays no other stage.
-      const double share = splits_backward(s_.layout) ? kHeldUp : kHeldUpWhole;
       each = share * (exchange(Exchange::kAllReduce, {s_.layout.data, group.stride}, dense) +
                       exchange(Exchange::kAllReduce, {s_.layout.context, s_.layout.tensor}, dense) +
                       exchange(Exchange::kAllReduce, replicas, experts));
     } else if (s_.model.has_experts() && s_.layout.expert > 1) {
-      each = kHeldUp * reduce + kHeldUpWhole * exchange(Exchange::kAllReduce, replicas,
-                                                        dense / static_cast<double>(group.ranks) + experts);
+      each = share *
+             exchange(Exchange::kAllReduce, replicas, dense / static_cast<double>(group.ranks) + experts);
     }
     // With both ends of the model on the first rank the chain is shorter.
-    const bool folded =
-        s_.layout.schedule != PipelineSchedule::k1F1B && s_.layout.schedule != PipelineSchedule::kZeroBubble;
-    out.bubble += (folded ? 0.5 : 1) * (s_.p - 1) * each;
+    out.bubble += (is_folded(s_.layout.schedule) ? 0.5 : 1) * (s_.p - 1) * each;
   }
 
   ProgramShape s_;

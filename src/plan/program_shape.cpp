@@ -1,6 +1,7 @@
 #include "plan/program_shape.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace strata::planning {
 
@@ -23,9 +24,18 @@ ProgramShape::ProgramShape(const TrainingJob& of)
     query = a * static_cast<double>(latent.nope_dim + latent.rope_dim);
     value = a * static_cast<double>(latent.value_dim);
     keys = query + value;
+    // Projections to the latents are whole on every tensor rank.
+    const double down = h * static_cast<double>(latent.query_rank + latent.key_value_rank + latent.rope_dim);
+    attention = (counts.attention - down) / t + down;
   } else {
     query = value = static_cast<double>(model.heads * model.head_dim);
     keys = static_cast<double>(2 * model.kv_heads * model.head_dim);
+    const double of_keys = h * keys;
+    attention = counts.attention / t;
+    if (model.kv_heads < layout.tensor) {
+      attention += of_keys - of_keys / t;
+      keys *= t / static_cast<double>(model.kv_heads);
+    }
   }
 }
 
@@ -74,12 +84,44 @@ double ProgramShape::rows_sent(int64_t devices_per_host) const {
   return reached(hosts) * (hosts - 1) / hosts + reached(ranks) * (host - 1) / host;
 }
 
+double ProgramShape::expert_rows() const {
+  if (layout.expert <= 1) return 0;
+  // Of the tokens, those that have an expert on one rank: 1 - C(E - E/R, K) / C(E, K).
+  const auto experts = static_cast<double>(model.moe.experts);
+  const double own = experts / static_cast<double>(layout.expert);
+  double none = 1;
+  for (double i = 0; i < static_cast<double>(model.moe.per_token); ++i)
+    none *= std::max(0.0, (experts - own - i) / (experts - i));
+  return capacity(1 - none, 1);
+}
+
+double ProgramShape::expert_pairs() const {
+  const auto k = static_cast<double>(model.moe.per_token), ranks = static_cast<double>(layout.expert);
+  if (layout.expert <= 1) return cuts_experts() ? k : k / t;
+  return capacity(k / ranks, std::min(k, static_cast<double>(model.moe.experts) / ranks));
+}
+
+double ProgramShape::capacity(double share, double most) const {
+  constexpr double kCapacity = 1.25, kDeviations = 4;
+  // Of a rank that sends; where ranks share the width of each expert, all have the same tokens.
+  const double rows = cuts_experts() ? tokens : tokens / t;
+  const double balanced = rows * share;
+  return std::min(rows * most, kCapacity * balanced + kDeviations * std::sqrt(balanced)) *
+         static_cast<double>(layout.expert) / tokens;
+}
+
+int64_t ProgramShape::expert_inner() const {
+  return layout.context * (cuts_experts() ? 1 : layout.tensor);
+}
+
+double ProgramShape::expert_groups() const {
+  return std::max(1.0, static_cast<double>(layout.expert) / static_cast<double>(expert_inner()));
+}
+
 double ProgramShape::expert_shards(int zero_stage) const {
   if (layout.zero_stage < zero_stage) return 1;
   if (layout.expert <= 1) return static_cast<double>(layout.shards);
-  const auto inner = static_cast<double>(layout.context * layout.tensor);
-  const double used = std::max(1.0, static_cast<double>(layout.expert) / inner);
-  return std::max(1.0, static_cast<double>(layout.shards) / used);
+  return std::max(1.0, static_cast<double>(layout.shards) / expert_groups());
 }
 
 }  // namespace strata::planning

@@ -17,8 +17,11 @@ struct ProgramShape {
   double tokens;   // of a micro-batch on one rank of the context axis, for all tensor ranks
   double element;  // bytes of an activation
   double h;        // widths of a token in elements, for all tensor ranks
-  double query = 0, keys = 0, value = 0;  // keys with values; with latent attention of all heads
-  double sparse = 0;                      // share of the layers with experts
+  // Keys with values; with latent attention of all heads. With fewer heads of keys than tensor ranks each rank
+  // attends to one.
+  double query = 0, keys = 0, value = 0;
+  double attention = 0;     // projections' parameters of a layer on a tensor rank
+  double sparse = 0;        // share of the layers with experts
   bool alternates = false;  // layers with and without experts alternate: all have the mean of both
 
   // FLOPs of a layer for one token, forward and backward, with half of the scores and without routers, as
@@ -30,8 +33,21 @@ struct ProgramShape {
   // Rows of a token that go to other ranks on the way to its experts, with uniform routing: once to each
   // rank, beyond a host once to each host and on from there (ops/expert_dispatch).
   double rows_sent(int64_t devices_per_host) const;
+  // Ranks of the tensor and context axes along which experts are shared before the data axis.
+  int64_t expert_inner() const;
+  // Ranks of the data axis that share experts.
+  double expert_groups() const;
+  bool cuts_experts() const { return layout.expert_tensor > 1; }
+  // Capacity of a rank for rows from others and for token-expert pairs, for each token of all tensor ranks:
+  // 1.25 times a balanced routing and four standard deviations (ops/expert_dispatch). Without experts on other
+  // ranks no rows are sent, and the capacity of pairs is what there are.
+  double expert_rows() const;
+  double expert_pairs() const;
   // Ranks over which ZeRO shards the experts' state from this stage on: those that hold the same experts.
   double expert_shards(int zero_stage) const;
+
+ private:
+  double capacity(double share, double most) const;
 };
 
 }  // namespace strata::planning

@@ -9,11 +9,15 @@ namespace strata::planning {
 namespace {
 
 constexpr double kWire = 4;  // bytes of a weight or gradient on the way
-// Gathers and reductions of hidden states along the tensor axis. A layer has two in each pass of attention
-// and MLP, and gathers both inputs again for the weight gradients; with recomputation it repeats one.
-constexpr double kOfLayer = 10, kRepeated = 1, kOfHead = 3, kOfEmbedding = 2;
-// Latent attention gathers its latents instead of hidden states, three times, and has no second input.
-constexpr double kOfLatentLayer = 7, kOfLatents = 3;
+// Gathers and reductions of hidden states along the tensor axis. Attention, an MLP and experts whose width is
+// sharded have two in each pass, and gather their inputs again for the weight gradients; with recomputation a
+// layer repeats one.
+constexpr double kOfBlock = 5, kRepeated = 1, kOfHead = 3, kOfEmbedding = 2;
+// Latent attention gathers its latents instead of hidden states, three times.
+constexpr double kOfLatentBlock = 2, kOfLatents = 3;
+// Gathers of a token's logits for its experts, and of their ids (4 bytes each); with sharded widths of ids and
+// weights too.
+constexpr double kOfLogits = 2, kOfIds = 1, kOfSlots = 5;
 
 struct Held {
   double dense_layers = 0, sparse_layers = 0;
@@ -73,14 +77,19 @@ class Traffic {
     const bool full = s_.layout.recompute == Recompute::kFull;
     if (s_.t > 1) {
       const LatentAttention& latent = s_.model.latent;
-      double each = kOfLayer;
+      double attention = kOfBlock;
       if (latent.used())
-        each = kOfLatentLayer +
-               kOfLatents * static_cast<double>(latent.query_rank + latent.key_value_rank) / s_.h +
-               2 * static_cast<double>(latent.rope_dim) / s_.h;
-      // Routers gather their logits in fp32 twice.
-      const double routed = latent.used() ? 4 * static_cast<double>(s_.model.moe.experts) / s_.h : 0;
-      const double times = rank.sparse_layers * routed + rank.layers() * (each + (full ? kRepeated : 0)) +
+        attention = kOfLatentBlock +
+                    kOfLatents * static_cast<double>(latent.query_rank + latent.key_value_rank) / s_.h +
+                    2 * static_cast<double>(latent.rope_dim) / s_.h;
+      const bool cuts = s_.cuts_experts();
+      const double words = 4 / (s_.element * s_.h);  // of a token, relative to its hidden state
+      const double routed =
+          words * (kOfLogits * static_cast<double>(s_.model.moe.experts) +
+                   (kOfIds + (cuts ? kOfSlots : 0)) * static_cast<double>(s_.model.moe.per_token));
+      const double sparse = (s_.model.moe.shared > 0 ? kOfBlock : 0) + (cuts ? kOfBlock : 0) + routed;
+      const double times = rank.sparse_layers * sparse + rank.dense_layers * kOfBlock +
+                           rank.layers() * (attention + (full ? kRepeated : 0)) +
                            (rank.has_head ? kOfHead : 0) + (rank.embeds ? kOfEmbedding : 0);
       out.tensor = s_.m * times * stream * others(s_.t);
     }
@@ -89,24 +98,24 @@ class Traffic {
       // Keys and values are gathered, and their gradients summed into shards; then the weights' gradients.
       const double keys = s_.element * s_.tokens * context * s_.keys / s_.t;
       const double shards = s_.layout.zero_stage > 0 ? static_cast<double>(s_.layout.shards) : 1;
+      const bool on_context = s_.layout.expert <= (s_.cuts_experts() ? 1 : s_.layout.tensor);
       out.context = others(context) * (s_.m * rank.layers() * (full ? 3 : 2) * keys +
-                                       2 * kWire * (layers(rank) + tables(rank)) / shards);
+                                       2 * kWire * (layers(rank, on_context) + tables(rank)) / shards);
     }
     if (s_.layout.expert > 1)
-      out.expert = s_.m * rank.sparse_layers * (full ? 5 : 4) * stream / s_.t *
+      out.expert = s_.m * rank.sparse_layers * (full ? 5 : 4) * stream / (s_.cuts_experts() ? 1 : s_.t) *
                    s_.rows_sent(cluster_.devices_per_host);
     return out;
   }
 
   static double others(double ranks) { return (ranks - 1) / ranks; }
 
-  // Parameters that the data axis shards or sums.
-  double layers(const Held& rank) const {
+  // Parameters that an axis shards or sums, with experts if all its ranks hold the same.
+  double layers(const Held& rank, bool with_experts) const {
     const auto shared = static_cast<double>(s_.model.moe.shared);
-    double out = rank.layers() * (s_.counts.attention / s_.t + s_.counts.norms) +
-                 rank.dense_layers * s_.counts.mlp / s_.t +
+    double out = rank.layers() * (s_.attention + s_.counts.norms) + rank.dense_layers * s_.counts.mlp / s_.t +
                  rank.sparse_layers * (shared * s_.counts.expert / s_.t + s_.counts.router);
-    if (replicated_experts()) out += rank.sparse_layers * experts();
+    if (with_experts) out += rank.sparse_layers * experts();
     return out;
   }
   double tables(const Held& rank) const {
@@ -118,25 +127,19 @@ class Traffic {
            static_cast<double>(s_.layout.expert * s_.layout.expert_tensor);
   }
   // Whether all ranks of the data axis hold the same experts.
-  bool replicated_experts() const { return s_.layout.expert <= s_.layout.tensor * s_.layout.context; }
-
-  // Ranks of the data axis that share the experts.
-  double used() const {
-    return static_cast<double>(s_.layout.expert) / static_cast<double>(s_.layout.tensor * s_.layout.context);
-  }
+  bool replicated_experts() const { return s_.layout.expert <= s_.expert_inner(); }
 
   double data(const Held& rank) const {
     const auto ranks = static_cast<double>(s_.layout.data);
     const auto shards = static_cast<double>(s_.layout.shards);
-    const double held = layers(rank), table = tables(rank);
+    const double held = layers(rank, replicated_experts()), table = tables(rank);
     // Experts that groups of shards hold are summed over the replicas of these.
-    const double groups = ranks / (s_.layout.zero_stage > 0 ? shards : std::max(1.0, used()));
+    const double groups = ranks / (s_.layout.zero_stage > 0 ? shards : s_.expert_groups());
     const double of_experts =
         replicated_experts() ? 0 : 2 * others(std::max(1.0, groups)) * kWire * rank.sparse_layers * experts();
     if (s_.layout.zero_stage == 0) {
       // Ranks that share experts form a separate axis.
-      const double sums =
-          replicated_experts() ? others(ranks) : others(std::max(1.0, used())) + others(groups);
+      const double sums = replicated_experts() ? others(ranks) : others(s_.expert_groups()) + others(groups);
       return 2 * sums * kWire * (held + table) + of_experts;
     }
     double times = 2 * (held + table);  // a reduction and a gather

@@ -1,7 +1,6 @@
 #include "plan/search.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -18,6 +17,7 @@ namespace {
 
 constexpr int64_t kMostTensor = 64;          // ranks, within a domain of links
 constexpr int64_t kMostTokens = 128 * 1024;  // of a micro-batch
+constexpr int64_t kFewestRows = 64;          // of a part that overlaps (program/row_chunks.h)
 constexpr size_t kMostDiscarded = 6;
 constexpr double kWithoutBinding = 0.05;  // share of a step below which nothing but compute limits it
 
@@ -68,6 +68,8 @@ class Search {
     for (const int64_t tensor : tensors()) {
       for (const int64_t pipeline : pipelines(tensor)) {
         for (const int64_t context : contexts(tensor, pipeline)) {
+          // Fixed degrees may leave no whole number.
+          if (in_.devices % (tensor * pipeline * context) != 0) continue;
           const int64_t data = in_.devices / (tensor * pipeline * context);
           if (data > in_.batch) {
             too_few_sequences(data);
@@ -179,8 +181,13 @@ class Search {
   // Expert degrees and the shard groups that go with them.
   void try_experts() {
     const int64_t inner = layout_.tensor * layout_.context;
-    std::vector<std::pair<int64_t, int64_t>> choices;  // expert, shards
-    const auto add = [&](int64_t expert, int64_t shards) { choices.emplace_back(expert, shards); };
+    struct Choice {
+      int64_t expert, shards, tensor;
+    };
+    std::vector<Choice> choices;
+    const auto add = [&](int64_t expert, int64_t shards, int64_t tensor = 1) {
+      choices.push_back({expert, shards, tensor});
+    };
     std::vector<int64_t> groups = {layout_.data};
     // Groups within a host or domain, replicas between them.
     for (const LinkLevel& level : in_.cluster.links) {
@@ -199,10 +206,24 @@ class Search {
         }
       }
     }
-    for (const auto& choice : choices) {
-      if (in_.fixed.expert && choice.first != *in_.fixed.expert) continue;
-      layout_.expert = choice.first;
-      layout_.shards = choice.second * (in_.space.shards_context ? layout_.context : 1);
+    // Each expert's width over the tensor axis, and whole experts over context and groups of shards.
+    if (in_.shape.has_experts() && in_.space.cuts_experts && layout_.tensor > 1 &&
+        in_.shape.moe.width % layout_.tensor == 0) {
+      const int64_t context = layout_.context;
+      for (const int64_t expert : divisors(in_.shape.moe.experts, context * layout_.data)) {
+        if (expert == 1 || expert == context) {
+          for (const int64_t shards : groups) add(expert, shards, layout_.tensor);
+        } else if (expert > context && expert % context == 0 && layout_.data % (expert / context) == 0) {
+          add(expert, expert / context, layout_.tensor);
+        }
+      }
+    }
+    for (const Choice& choice : choices) {
+      if (in_.fixed.expert && choice.expert != *in_.fixed.expert) continue;
+      if (in_.fixed.expert_tensor && choice.tensor != *in_.fixed.expert_tensor) continue;
+      layout_.expert = choice.expert;
+      layout_.expert_tensor = choice.tensor;
+      layout_.shards = choice.shards * (in_.space.shards_context ? layout_.context : 1);
       try_batches();
     }
   }
@@ -221,9 +242,27 @@ class Search {
       layout_.micro_batch = size;
       const int64_t rounds = in_.batch / (size * layout_.data);
       layout_.micro_batches = static_cast<double>(rounds);
-      if (tokens % layout_.tensor == 0) try_schedules();
+      if (tokens % layout_.tensor == 0 && can_overlap(tokens / layout_.tensor)) try_schedules();
       if (in_.fixed.micro_batch) break;
     }
+  }
+
+  // Whether there is a number of parts of a rank's rows of a micro-batch; sets them.
+  bool can_overlap(int64_t rows) {
+    overlaps_ = {1};
+    if (layout_.tensor > 1)
+      overlaps_ =
+          in_.fixed.overlap_chunks ? std::vector{*in_.fixed.overlap_chunks} : in_.space.overlap_chunks;
+    const auto few = [&](int64_t parts) {
+      return parts > 1 && (rows % parts != 0 || rows / parts < kFewestRows);
+    };
+    const int64_t least = overlaps_.front();
+    std::erase_if(overlaps_, few);
+    layout_.overlap_chunks = overlaps_.empty() ? 1 : overlaps_.front();
+    if (overlaps_.empty())
+      rule_out(layout_, fmt::format("the {} rows of a rank do not make {} equal parts of at least {}", rows,
+                                    least, kFewestRows));
+    return !overlaps_.empty();
   }
 
   void try_schedules() {
@@ -233,11 +272,16 @@ class Search {
     for (const PipelineSchedule schedule : in_.space.schedules) {
       if (in_.fixed.schedule && schedule != *in_.fixed.schedule) continue;
       layout_.schedule = schedule;
-      const bool two = schedule == PipelineSchedule::kZeroBubbleV || schedule == PipelineSchedule::kVHalf ||
-                       schedule == PipelineSchedule::kVMin;
-      const int64_t most = schedule == PipelineSchedule::k1F1B ? in_.space.most_virtual : two ? 2 : 1;
+      const bool two = is_folded(schedule);
+      const bool many = schedule == PipelineSchedule::k1F1B || schedule == PipelineSchedule::kZeroBubble;
+      const int64_t most = two ? 2 : many ? in_.space.most_virtual : 1;
+      // DualPipeV needs two for each rank.
+      if (schedule == PipelineSchedule::kDualPipeV &&
+          layout_.micro_batches < 2 * static_cast<double>(layout_.pipeline))
+        continue;
       for (int64_t v = two ? 2 : 1; v <= most; ++v) {
         if (in_.fixed.virtual_stages && v != *in_.fixed.virtual_stages) continue;
+        if (in_.fixed.interleaved && many && (v > 1) != *in_.fixed.interleaved) continue;
         layout_.virtual_stages = v;
         const int64_t stages = layout_.pipeline * v;
         if (stages > in_.shape.layers || (in_.space.virtual_divides && in_.shape.layers % stages != 0))
@@ -255,7 +299,8 @@ class Search {
       Layout layout = layout_;
       layout.zero_stage = zero;
       // Groups of shards make no difference without shards.
-      if (zero == 0 && layout.expert <= layout.tensor * layout.context && layout.shards < layout.replicas() &&
+      const int64_t inner = layout.context * (layout.expert_tensor > 1 ? 1 : layout.tensor);
+      if (zero == 0 && layout.expert <= inner && layout.shards < layout.replicas() &&
           layout.shards < layout.data)
         continue;
       try_recompute(layout);
@@ -273,8 +318,7 @@ class Search {
       const TrainingJob job = job_of(layout);
       const MemoryUse memory = memory_of(in_, job);
       if (memory.total() <= out_.memory_limit) {
-        ++out_.tried;
-        return price(job, memory);
+        return try_overlap(job, memory);
       }
       tried.layout = layout;
       tried.memory = memory;
@@ -293,6 +337,21 @@ class Search {
     if (!fresh && total < at->second.memory.total()) at->second = tried;
   }
 
+  void try_overlap(TrainingJob job, MemoryUse memory) {
+    for (const int64_t chunks : overlaps_) {
+      if (chunks != job.layout.overlap_chunks) {
+        job.layout.overlap_chunks = chunks;
+        memory = memory_of(in_, job);
+      }
+      ++out_.tried;
+      if (memory.total() <= out_.memory_limit) {
+        price(job, memory);
+      } else {
+        ++out_.too_large;
+      }
+    }
+  }
+
   TrainingJob job_of(const Layout& layout) const {
     return {.shape = in_.shape, .layout = layout, .sequence = in_.sequence, .precision = in_.precision};
   }
@@ -301,8 +360,9 @@ class Search {
     ++out_.priced;
     const StepTime step = time_of(in_, job);
     const Layout& layout = job.layout;
-    const auto key = std::tuple(layout.tensor, layout.pipeline, layout.context, layout.expert,
-                                layout.zero_stage, layout.schedule, layout.virtual_stages > 1);
+    const auto key =
+        std::tuple(layout.tensor, layout.pipeline, layout.context, layout.expert, layout.expert_tensor,
+                   layout.zero_stage, layout.schedule, layout.virtual_stages > 1);
     const double seconds = step.total();
     const auto [at, fresh] = found_.try_emplace(key);
     if (!fresh && at->second.seconds <= seconds) return;
@@ -359,9 +419,11 @@ class Search {
   const SearchRequest& in_;
   SearchResult out_;
   Layout layout_;  // so far
+  std::vector<int64_t> overlaps_;
   std::set<std::string> reasons_;
   int64_t least_data_ = 0;
-  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t, int, PipelineSchedule, bool>, RankedLayout> found_;
+  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int, PipelineSchedule, bool>, RankedLayout>
+      found_;
   std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, RankedLayout> large_;
 };
 
@@ -388,65 +450,6 @@ void set_binding(RankedLayout& one) {
 }
 
 }  // namespace
-
-SearchSpace strata_space() {
-  return {.schedules = {PipelineSchedule::k1F1B, PipelineSchedule::kZeroBubble,
-                        PipelineSchedule::kZeroBubbleV, PipelineSchedule::kVHalf},
-          .shards_context = false,
-          .folds_experts = true,
-          .latent_context = false};
-}
-
-SearchSpace nanotron_space() {
-  return {.most_zero = 1,
-          .recompute = {Recompute::kNone},
-          .most_virtual = 1,
-          .most_context = 1,
-          .virtual_divides = true};
-}
-
-std::string gigabytes(double bytes) {
-  return fmt::format("{:.1f} GB", bytes / 1e9);
-}
-
-std::string_view to_string(Binds binds) {
-  switch (binds) {
-    case Binds::kCompute:
-      return "compute";
-    case Binds::kMemory:
-      return "memory";
-    case Binds::kBandwidth:
-      return "bandwidth";
-    case Binds::kBubble:
-      return "bubble";
-    case Binds::kBatch:
-      return "batch";
-  }
-  return "";
-}
-
-std::string layout_in_words(const Layout& layout) {
-  std::vector<std::string> parts;
-  const auto add = [&](const char* name, int64_t degree) {
-    if (degree > 1) parts.push_back(fmt::format("{} {}", name, degree));
-  };
-  add("data", layout.data);
-  add("tensor", layout.tensor);
-  add("context", layout.context);
-  add("pipeline", layout.pipeline);
-  add("expert", layout.expert);
-  if (layout.zero_stage > 0)
-    parts.push_back(fmt::format("ZeRO {} over {}", layout.zero_stage, layout.shards));
-  if (layout.pipeline > 1) {
-    parts.push_back(layout.virtual_stages > 1 && layout.schedule == PipelineSchedule::k1F1B
-                        ? fmt::format("interleaved {}", layout.virtual_stages)
-                        : std::string(to_string(layout.schedule)));
-  }
-  parts.push_back(fmt::format("micro-batch {}", layout.micro_batch));
-  if (layout.recompute == Recompute::kSelective) parts.emplace_back("selective recompute");
-  if (layout.recompute == Recompute::kFull) parts.emplace_back("full recompute");
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
 
 RankedLayout price_layout(const SearchRequest& request, const Layout& layout) {
   const TrainingJob job{

@@ -16,8 +16,9 @@ namespace strata::planning {
 // Degrees that the user fixed. Keys of RUN.toml name them in messages.
 struct FixedLayout {
   std::optional<int64_t> tensor = {}, pipeline = {}, context = {}, expert = {}, zero = {}, micro_batch = {},
-                         virtual_stages = {};
+                         virtual_stages = {}, expert_tensor = {}, overlap_chunks = {};
   std::optional<PipelineSchedule> schedule = {};
+  std::optional<bool> interleaved = {};  // 1F1B and ZB-H1: whether ranks have several stages
   std::optional<Recompute> recompute = {};
 };
 
@@ -33,7 +34,11 @@ struct SearchSpace {
   // Experts are shared by the ranks of tensor, of context and tensor, or of whole shard groups with them; then
   // the shard group has at most that size.
   bool folds_experts = false;
+  bool cuts_experts = false;  // the tensor axis may shard the width of each expert instead of sharing experts
   bool latent_context = true;  // latent attention works with context parallelism
+  // Parts of a micro-batch's rows whose exchanges along the tensor axis overlap matmuls. A rank needs 64 rows
+  // for each (program/row_chunks.h).
+  std::vector<int64_t> overlap_chunks = {1};
 };
 SearchSpace strata_space();
 SearchSpace nanotron_space();  // DP, TP, PP and ZeRO 0 or 1, as its published scans

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <set>
 
 #include "base/error.h"
+#include "plan/pipeline_walk.h"
 #include "plan/price_runs.h"
+#include "plan/program_model.h"
 
 namespace strata::planning {
 namespace {
@@ -82,7 +85,8 @@ TEST(Search, LayoutsFitDivideAndAreSorted) {
       EXPECT_LT(one.mfu, 1);
       before = one.seconds;
       // Strata folds experts over whole groups of ranks.
-      const int64_t inner = layout.tensor * layout.context;
+      const int64_t inner = layout.context * (layout.expert_tensor > 1 ? 1 : layout.tensor);
+      EXPECT_TRUE(layout.expert_tensor == 1 || layout.expert_tensor == layout.tensor);
       EXPECT_TRUE(layout.expert == 1 || layout.expert == layout.tensor || layout.expert == inner ||
                   layout.expert == inner * layout.shards);
     }
@@ -94,7 +98,8 @@ TEST(Search, PricesABoundedNumberOfLayouts) {
   const SearchResult found = search_layouts(request_for(kDeepSeekV3, 1024, 1024));
   EXPECT_GT(found.priced, 100);
   EXPECT_LT(found.tried, 200'000);
-  for (const RankedLayout& one : found.best) EXPECT_GT(one.layout.expert, 1) << "671 B parameters need it";
+  for (const RankedLayout& one : found.best)
+    EXPECT_GT(one.layout.expert * one.layout.expert_tensor, 1) << "671 B parameters need it";
 }
 
 TEST(Search, MoreMemoryIsNeverSlower) {
@@ -136,6 +141,70 @@ TEST(Search, FixedDegreesHold) {
     EXPECT_EQ(one.layout.micro_batch, 2);
     EXPECT_EQ(one.layout.recompute, Recompute::kFull);
   }
+}
+
+// Published: DualPipeV needs two micro-batches for each rank, interleaved stages a multiple of the ranks.
+TEST(Search, SchedulesHaveTheirMicroBatches) {
+  SearchRequest request = request_for(kShape8b, 64, 512);
+  request.keep = 1000;
+  std::set<std::string> found;
+  for (const int64_t pipeline : {4, 8}) {
+    request.fixed = {.pipeline = pipeline};
+    for (const RankedLayout& one : search_layouts(request).best) {
+      const Layout& layout = one.layout;
+      const auto p = static_cast<double>(pipeline);
+      EXPECT_GE(layout.micro_batches, layout.schedule == PipelineSchedule::kDualPipeV ? 2 * p : 1);
+      EXPECT_TRUE(layout.virtual_stages == 1 || is_folded(layout.schedule) ||
+                  std::fmod(layout.micro_batches, p) == 0)
+          << layout_in_words(layout);
+      found.emplace(schedule_name(layout));
+    }
+  }
+  EXPECT_EQ(found, (std::set<std::string>{"1f1b", "dualpipev", "interleaved", "interleaved_zb", "v_half",
+                                          "zb_h1", "zbv"}));
+  request.fixed = {.pipeline = 4, .schedule = PipelineSchedule::kZeroBubble, .interleaved = true};
+  for (const RankedLayout& one : search_layouts(request).best)
+    EXPECT_EQ(schedule_name(one.layout), "interleaved_zb");
+}
+
+// A part has at least 64 rows of a rank (program/row_chunks.h), which the batch of a rank must contain.
+TEST(Search, OverlapsWholePartsOfARanksRows) {
+  SearchRequest request = request_for(kShape70b, 64, 64);
+  request.fixed = {.tensor = 8, .pipeline = 2, .micro_batch = 1, .overlap_chunks = 8};
+  for (const RankedLayout& one : search_layouts(request).best) EXPECT_EQ(one.layout.overlap_chunks, 8);
+  request.fixed.overlap_chunks = 16;
+  EXPECT_TRUE(has(message_of(request), "the 512 rows of a rank do not make 16 equal parts of at least 64"))
+      << message_of(request);
+}
+
+// Each tensor rank sends the rows of all their tokens where they share the width of each expert.
+TEST(Search, CutsExpertsWhereItCostsNoRowsAcrossHosts) {
+  const ModelShape shape = {.layers = 32,
+                            .hidden = 4096,
+                            .heads = 32,
+                            .kv_heads = 8,
+                            .head_dim = 128,
+                            .ffn = 14336,
+                            .vocab = 32000,
+                            .moe = {.experts = 8, .per_token = 2, .width = 14336}};
+  const TrainingJob whole{
+      .shape = shape, .layout = {.tensor = 4, .data = 16, .expert = 16 / 4, .shards = 4}, .sequence = 4096};
+  const auto sent = [&](int64_t expert, int64_t expert_tensor) {
+    TrainingJob job = whole;
+    job.layout.expert = expert;
+    job.layout.expert_tensor = expert_tensor;
+    return program_traffic(job, cluster("h100-sxm")).expert;
+  };
+  EXPECT_EQ(sent(1, 4), 0);
+  EXPECT_NEAR(sent(4, 4) / sent(4, 1), 4, 1e-9) << "the same number of expert ranks";
+}
+
+TEST(Search, AFixedDegreeLeavesRanksForTheOthers) {
+  SearchRequest request = request_for(kShape8b, 64, 512);
+  request.fixed = {.context = 2};
+  for (const RankedLayout& one : search_layouts(request).best) EXPECT_EQ(one.layout.devices(), 64);
+  request.fixed = {.pipeline = 32};
+  for (const RankedLayout& one : search_layouts(request).best) EXPECT_EQ(one.layout.devices(), 64);
 }
 
 TEST(Search, BadInputNamesBothSides) {
