@@ -14,8 +14,7 @@ struct PhiloxWords {
 
 STRATA_HOST_DEVICE inline PhiloxWords philox_words(uint64_t seed, uint32_t stream, uint64_t counter,
                                                    uint32_t counter_high) {
-  PhiloxWords x{
-      {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), stream, counter_high}};
+  PhiloxWords x{{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), stream, counter_high}};
   auto k0 = static_cast<uint32_t>(seed);
   auto k1 = static_cast<uint32_t>(seed >> 32);
   for (int round = 0; round < 10; ++round) {

@@ -58,8 +58,7 @@ const Case kCases[] = {
        model.experts.jitter = 0.1;
        model.experts.balance = Experts::Balance::kGlobal;
      }},
-    {"Hashed", "moe-30m-a10m", DType::kF32,
-     [](auto& model) { with_router(model, Experts::Router::kHash); }},
+    {"Hashed", "moe-30m-a10m", DType::kF32, [](auto& model) { with_router(model, Experts::Router::kHash); }},
     {"ExpertChoice", "moe-30m-a10m", DType::kF32,
      [](auto& model) { with_router(model, Experts::Router::kExpertChoice); }},
     {"Soft", "moe-30m-a10m", DType::kF32, [](auto& model) { with_router(model, Experts::Router::kSoft); }},
@@ -86,10 +85,8 @@ Trained trained_on(const std::shared_ptr<device::Device>& device, const Case& on
   options.rule_of = steady_rule;
   options.activations = one.dtype;
   options.target = device->target();
-  const Request request{.kind = Kind::kTrain,
-                        .sequences = 2,
-                        .sequence_length = kLength,
-                        .micro_batches = half ? 1 : 2};
+  const Request request{
+      .kind = Kind::kTrain, .sequences = 2, .sequence_length = kLength, .micro_batches = half ? 1 : 2};
   Executor executor(compile({request}, options), device);
   fill_tiny(executor);
   Trained result;

@@ -202,10 +202,13 @@ Outcome noise(const std::string& settings) {
 class PlantedExperts : public Planted {};
 
 TEST_F(PlantedExperts, CleanRuns) {
-  const std::pair<const char*, Subject> kSubjects[] = {
-      {"lists", lists},   {"product", product<float>}, {"bf16 product", product<BF16>},
-      {"routes", routes}, {"sums", sums},              {"capacity", capacity},
-      {"noise", noise}};
+  const std::pair<const char*, Subject> kSubjects[] = {{"lists", lists},
+                                                       {"product", product<float>},
+                                                       {"bf16 product", product<BF16>},
+                                                       {"routes", routes},
+                                                       {"sums", sums},
+                                                       {"capacity", capacity},
+                                                       {"noise", noise}};
   for (const auto& [name, subject] : kSubjects) {
     for (const char* seed : {"seed=1", "seed=2"}) {
       const Outcome outcome = subject(seed);

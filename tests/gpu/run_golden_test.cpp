@@ -11,12 +11,14 @@ namespace {
 using namespace golden;
 
 #ifdef STRATA_LONG
-constexpr const char* kDecoders[] = {
-    "llama-untied", "llama-tied", "llama-biases-yarn", "mistral",         "qwen2",
-    "qwen3",        "olmo",       "olmo-clip",         "olmo2",           "gemma2",
-    "gemma3",       "phi3",       "gpt-neox",          "gpt-neox-serial", "gpt2",
-    "starcoder2",   "stablelm",   "mixtral",           "qwen2-moe",       "qwen3-moe",
-    "olmoe",        "glm4-moe",   "gpt-oss"};
+constexpr const char* kDecoders[] = {"llama-untied", "llama-tied",      "llama-biases-yarn",
+                                     "mistral",      "qwen2",           "qwen3",
+                                     "olmo",         "olmo-clip",       "olmo2",
+                                     "gemma2",       "gemma3",          "phi3",
+                                     "gpt-neox",     "gpt-neox-serial", "gpt2",
+                                     "starcoder2",   "stablelm",        "mixtral",
+                                     "qwen2-moe",    "qwen3-moe",       "olmoe",
+                                     "glm4-moe",     "gpt-oss"};
 constexpr size_t kSteps = 5;
 #else
 constexpr const char* kDecoders[] = {"llama-tied", "gpt2", "mixtral"};

@@ -17,14 +17,10 @@ class GpuCurve : public GpuRun {
       const std::string tiny = kTinyModel;
       toml.replace(toml.find(tiny), tiny.size(), model);
       twin_.restart();
-      const Sets sets{"training.steps=30",
-                      "training.sequence_length=32",
-                      "training.global_batch_size=1",
-                      "training.micro_batch_size=1",
-                      "optimizer.lr=" + lr,
-                      "memory.budget=\"900MB\"",
-                      "recovery.snapshot=\"never\"",
-                      "checkpoint.interval=\"never\""};
+      const Sets sets{
+          "training.steps=30",           "training.sequence_length=32",  "training.global_batch_size=1",
+          "training.micro_batch_size=1", "optimizer.lr=" + lr,           "memory.budget=\"900MB\"",
+          "recovery.snapshot=\"never\"", "checkpoint.interval=\"never\""};
       tiny_.train_with({.config = config::parse_run_config(toml, "RUN.toml", device + sets)});
       EXPECT_EQ(twin_.violation(), "") << name;
     };

@@ -108,8 +108,9 @@ __device__ __forceinline__ void clamped_gate(const ClampedGatedArgs& args) {
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
     const bool free_gate = !(gate[k] > args.limit), free_up = !(fabsf(up[k]) > args.limit);
-    const float g = free_gate ? gate[k] : args.limit,
-                u = free_up ? up[k] : up[k] > 0.0f ? args.limit : -args.limit;
+    const float g = free_gate ? gate[k] : args.limit, u = free_up        ? up[k]
+                                                          : up[k] > 0.0f ? args.limit
+                                                                         : -args.limit;
     const float s = 1.0f / (1.0f + exp_fast(-args.alpha * g));
     if (args.dy == nullptr) {
       gate[k] = (u + 1.0f) * g * s;
@@ -146,16 +147,15 @@ __device__ __forceinline__ void choose(const ActivationArgs& args) {
   }
 }
 
-#define STRATA_ACTIVATION(NAME, TYPE, T, COUNT, ENDING)                                               \
-  extern "C" __global__ void activation_##TYPE##ENDING(const __grid_constant__ ActivationArgs args) { \
-    choose<T, COUNT, false>(args);                                                                    \
-  }                                                                                                   \
-  extern "C" __global__ void gated_##TYPE##ENDING(const __grid_constant__ ActivationArgs args) {      \
-    choose<T, COUNT, true>(args);                                                                     \
-  }                                                                                                   \
-  extern "C" __global__ void clamped_gated_##TYPE##ENDING(                                            \
-      const __grid_constant__ ClampedGatedArgs args) {                                                \
-    clamped_gate<T, COUNT>(args);                                                                     \
+#define STRATA_ACTIVATION(NAME, TYPE, T, COUNT, ENDING)                                                    \
+  extern "C" __global__ void activation_##TYPE##ENDING(const __grid_constant__ ActivationArgs args) {      \
+    choose<T, COUNT, false>(args);                                                                         \
+  }                                                                                                        \
+  extern "C" __global__ void gated_##TYPE##ENDING(const __grid_constant__ ActivationArgs args) {           \
+    choose<T, COUNT, true>(args);                                                                          \
+  }                                                                                                        \
+  extern "C" __global__ void clamped_gated_##TYPE##ENDING(const __grid_constant__ ClampedGatedArgs args) { \
+    clamped_gate<T, COUNT>(args);                                                                          \
   }
 STRATA_ACTIVATION(activation, bf16, BF16, 8, )
 STRATA_ACTIVATION(activation, f32, float, 4, )

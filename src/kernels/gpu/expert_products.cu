@@ -10,7 +10,8 @@ template <typename T, bool kRightInner, typename Out>
 __device__ __forceinline__ void product_rows(const ExpertsArgs& args) {
   const GemmArgs& gemm = args.gemm;
   const int tile = static_cast<int>(blockIdx.x) % args.tile_count;
-  const int64_t first_column = static_cast<int64_t>(static_cast<int>(blockIdx.x) / args.tile_count) * kPlainTile;
+  const int64_t first_column =
+      static_cast<int64_t>(static_cast<int>(blockIdx.x) / args.tile_count) * kPlainTile;
   const int2 place = *reinterpret_cast<const int2*>(args.tiles + 2 * tile);
   const int expert = place.x, first = place.y + static_cast<int>(blockIdx.y) * kPlainTile;
   if (expert < 0) return;
@@ -41,7 +42,8 @@ __device__ __forceinline__ void product_rows(const ExpertsArgs& args) {
 template <typename T>
 __device__ __forceinline__ void product_weights(const ExpertsArgs& args) {
   const GemmArgs& gemm = args.gemm;
-  const int tiles_m = (gemm.m + kPlainTile - 1) / kPlainTile, tiles_n = (gemm.n + kPlainTile - 1) / kPlainTile;
+  const int tiles_m = (gemm.m + kPlainTile - 1) / kPlainTile,
+            tiles_n = (gemm.n + kPlainTile - 1) / kPlainTile;
   const int tile = static_cast<int>(blockIdx.x) % (tiles_m * tiles_n),
             expert = static_cast<int>(blockIdx.x) / (tiles_m * tiles_n);
   const int first = args.offsets[expert], count = args.offsets[expert + 1] - first;
@@ -55,8 +57,9 @@ __device__ __forceinline__ void product_weights(const ExpertsArgs& args) {
         return row0 + row < gemm.m ? to_float(a[args.a_rows[first + k] * gemm.a_stride + row0 + row]) : 0.0f;
       },
       [&](int64_t k, int column) {
-        return column0 + column < gemm.n ? to_float(b[args.b_rows[first + k] * gemm.b_stride + column0 + column])
-                                         : 0.0f;
+        return column0 + column < gemm.n
+                   ? to_float(b[args.b_rows[first + k] * gemm.b_stride + column0 + column])
+                   : 0.0f;
       });
   float* const c = static_cast<float*>(gemm.c) + expert * args.expert_stride;
   put_plain(sum, [&](int row, int column, float value) {
@@ -66,10 +69,10 @@ __device__ __forceinline__ void product_weights(const ExpertsArgs& args) {
   });
 }
 
-#define STRATA_PRODUCT(NAME, ...)                                \
-  extern "C" __global__ void __launch_bounds__(kPlainThreads)    \
-      NAME(const __grid_constant__ ExpertsArgs args) {           \
-    __VA_ARGS__(args);                                           \
+#define STRATA_PRODUCT(NAME, ...)                             \
+  extern "C" __global__ void __launch_bounds__(kPlainThreads) \
+      NAME(const __grid_constant__ ExpertsArgs args) {        \
+    __VA_ARGS__(args);                                        \
   }
 STRATA_PRODUCT(expert_product_nt_f32_f32, product_rows<float, true, float>)
 STRATA_PRODUCT(expert_product_nn_f32_f32, product_rows<float, false, float>)

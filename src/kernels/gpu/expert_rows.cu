@@ -20,7 +20,8 @@ template <typename T, int kCount>
 __device__ __forceinline__ void scale_row(const ScaleRowsArgs& args) {
   const int64_t row = blockIdx.x, first = row * args.columns;
   const float weight = args.weights[row];
-  const T *const x = static_cast<const T*>(args.x) + first, *const dy = static_cast<const T*>(args.dy) + first;
+  const T *const x = static_cast<const T*>(args.x) + first, *const dy =
+                                                                static_cast<const T*>(args.dy) + first;
   T* const out = static_cast<T*>(args.out) + first;
   float sum = 0.0f;
   for (int64_t c = static_cast<int64_t>(threadIdx.x) * kCount; c < args.columns; c += blockDim.x * kCount) {
@@ -47,10 +48,18 @@ __device__ __forceinline__ void scale_row(const ScaleRowsArgs& args) {
   for (int warp = 0; warp < static_cast<int>(blockDim.x) / kWarp; ++warp) sum += shared[warp];
   args.dweights[row] = sum;
 }
-STRATA_KERNEL(scale_rows_bf16, ScaleRowsArgs) { scale_row<BF16, 8>(args); }
-STRATA_KERNEL(scale_rows_f32, ScaleRowsArgs) { scale_row<float, 4>(args); }
-STRATA_KERNEL(scale_rows_bf16_any, ScaleRowsArgs) { scale_row<BF16, 1>(args); }
-STRATA_KERNEL(scale_rows_f32_any, ScaleRowsArgs) { scale_row<float, 1>(args); }
+STRATA_KERNEL(scale_rows_bf16, ScaleRowsArgs) {
+  scale_row<BF16, 8>(args);
+}
+STRATA_KERNEL(scale_rows_f32, ScaleRowsArgs) {
+  scale_row<float, 4>(args);
+}
+STRATA_KERNEL(scale_rows_bf16_any, ScaleRowsArgs) {
+  scale_row<BF16, 1>(args);
+}
+STRATA_KERNEL(scale_rows_f32_any, ScaleRowsArgs) {
+  scale_row<float, 1>(args);
+}
 
 // --- Biases
 
@@ -80,8 +89,12 @@ __device__ __forceinline__ void add_bias(const ExpertBiasArgs& args) {
     static_cast<T*>(args.y)[row * args.columns + c] = from_float<T>(sum);
   }
 }
-STRATA_KERNEL(expert_bias_bf16, ExpertBiasArgs) { add_bias<BF16>(args); }
-STRATA_KERNEL(expert_bias_f32, ExpertBiasArgs) { add_bias<float>(args); }
+STRATA_KERNEL(expert_bias_bf16, ExpertBiasArgs) {
+  add_bias<BF16>(args);
+}
+STRATA_KERNEL(expert_bias_f32, ExpertBiasArgs) {
+  add_bias<float>(args);
+}
 
 // A block per expert and 32 columns: eight warps share the expert's pairs.
 template <typename T>
@@ -107,8 +120,12 @@ __device__ __forceinline__ void bias_gradient(const ExpertBiasArgs& args) {
   float& to = args.dbias[expert * args.columns + column];
   to = (args.accumulate != 0 ? to : 0.0f) + sum;
 }
-STRATA_KERNEL(expert_bias_gradient_bf16, ExpertBiasArgs) { bias_gradient<BF16>(args); }
-STRATA_KERNEL(expert_bias_gradient_f32, ExpertBiasArgs) { bias_gradient<float>(args); }
+STRATA_KERNEL(expert_bias_gradient_bf16, ExpertBiasArgs) {
+  bias_gradient<BF16>(args);
+}
+STRATA_KERNEL(expert_bias_gradient_f32, ExpertBiasArgs) {
+  bias_gradient<float>(args);
+}
 
 // A warp per pair.
 template <typename T>
@@ -128,8 +145,12 @@ __device__ __forceinline__ void bias_weights_gradient(const ExpertBiasArgs& args
   sum = warp_sum(sum);
   if (lane_of_thread() == 0) args.dweights[slot] = sum;
 }
-STRATA_KERNEL(expert_bias_weights_gradient_bf16, ExpertBiasArgs) { bias_weights_gradient<BF16>(args); }
-STRATA_KERNEL(expert_bias_weights_gradient_f32, ExpertBiasArgs) { bias_weights_gradient<float>(args); }
+STRATA_KERNEL(expert_bias_weights_gradient_bf16, ExpertBiasArgs) {
+  bias_weights_gradient<BF16>(args);
+}
+STRATA_KERNEL(expert_bias_weights_gradient_f32, ExpertBiasArgs) {
+  bias_weights_gradient<float>(args);
+}
 
 // --- Capacity. A thread per place of the lists by expert, whose pairs are in order.
 
@@ -234,8 +255,12 @@ __device__ __forceinline__ void gather(const GroupRowsArgs& args) {
   for (int64_t c = threadIdx.x; c < args.columns; c += blockDim.x)
     static_cast<T*>(args.y)[slot * args.columns + c] = static_cast<const T*>(args.x)[row * args.columns + c];
 }
-STRATA_KERNEL(gather_rows_bf16, GroupRowsArgs) { gather<BF16>(args); }
-STRATA_KERNEL(gather_rows_f32, GroupRowsArgs) { gather<float>(args); }
+STRATA_KERNEL(gather_rows_bf16, GroupRowsArgs) {
+  gather<BF16>(args);
+}
+STRATA_KERNEL(gather_rows_f32, GroupRowsArgs) {
+  gather<float>(args);
+}
 
 // Every thread looks for the rows of the block's token.
 template <typename T>
@@ -246,14 +271,17 @@ __device__ __forceinline__ void scatter(const GroupRowsArgs& args) {
     float sum = 0.0f;
 #pragma unroll 4
     for (int64_t slot = first; slot < first + args.slots; ++slot) {
-      if (args.tokens[slot] == token)
-        sum += to_float(static_cast<const T*>(args.x)[slot * args.columns + c]);
+      if (args.tokens[slot] == token) sum += to_float(static_cast<const T*>(args.x)[slot * args.columns + c]);
     }
     static_cast<T*>(args.y)[row * args.columns + c] = from_float<T>(sum);
   }
 }
-STRATA_KERNEL(scatter_rows_bf16, GroupRowsArgs) { scatter<BF16>(args); }
-STRATA_KERNEL(scatter_rows_f32, GroupRowsArgs) { scatter<float>(args); }
+STRATA_KERNEL(scatter_rows_bf16, GroupRowsArgs) {
+  scatter<BF16>(args);
+}
+STRATA_KERNEL(scatter_rows_f32, GroupRowsArgs) {
+  scatter<float>(args);
+}
 
 // --- Positions
 
@@ -268,8 +296,12 @@ __device__ __forceinline__ void temper_row(const TemperArgs& args) {
   for (int64_t c = threadIdx.x; c < args.width; c += blockDim.x)
     y[c] = c < args.q_width ? from_float<T>(to_float(x[c]) * factor) : x[c];
 }
-STRATA_KERNEL(temper_bf16, TemperArgs) { temper_row<BF16>(args); }
-STRATA_KERNEL(temper_f32, TemperArgs) { temper_row<float>(args); }
+STRATA_KERNEL(temper_bf16, TemperArgs) {
+  temper_row<BF16>(args);
+}
+STRATA_KERNEL(temper_f32, TemperArgs) {
+  temper_row<float>(args);
+}
 
 STRATA_KERNEL(chunk_begins, ChunkBeginsArgs) {
   const int64_t i = thread_of_grid();

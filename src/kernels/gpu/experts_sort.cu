@@ -12,7 +12,8 @@ constexpr int kChunk = 1024, kExpertTile = 128;
 __device__ __forceinline__ int expert_of(const ExpertsSortArgs& args, int slot) {
   if (slot >= args.count || (args.token_offsets != nullptr && slot >= args.token_offsets[args.token_count]))
     return args.experts;
-  if (args.idle > 0 && slot / args.per_token % args.sequence >= args.sequence - args.idle) return args.experts;
+  if (args.idle > 0 && slot / args.per_token % args.sequence >= args.sequence - args.idle)
+    return args.experts;
   const int id = args.ids[slot];
   return id >= 0 && id < args.experts ? id : args.experts;
 }
@@ -76,8 +77,7 @@ __device__ __forceinline__ void place_experts(const ExpertsSortArgs& args) {
   }
   if (first >= end || end != args.experts + 1) return;
   args.offsets[args.experts + 1] = begin;
-  for (; tile < args.tile_count; ++tile)
-    *reinterpret_cast<int2*>(args.tiles + 2 * tile) = make_int2(-1, -1);
+  for (; tile < args.tile_count; ++tile) *reinterpret_cast<int2*>(args.tiles + 2 * tile) = make_int2(-1, -1);
 }
 
 __device__ __forceinline__ void place_slots(const ExpertsSortArgs& args) {

@@ -9,7 +9,8 @@ constexpr uint32_t kExpertThreads = 256;
 constexpr int64_t kWarpsOfBlock = 4;
 
 KernelLaunch a_thread_each(const std::string& module, const std::string& kernel, int64_t n) {
-  return {.module = module, .kernel = kernel, .grid_x = blocks_of(n, kExpertThreads), .threads = kExpertThreads};
+  return {
+      .module = module, .kernel = kernel, .grid_x = blocks_of(n, kExpertThreads), .threads = kExpertThreads};
 }
 KernelLaunch a_warp_each(const std::string& module, const std::string& kernel, int64_t n) {
   return {.module = module,
@@ -34,12 +35,11 @@ KernelLaunch plain_tiles(const std::string& module, const std::string& kernel, i
 }  // namespace
 
 KernelLaunch expert_product(GemmLayout layout, DType in, DType out, const ExpertsPlan& plan, int64_t n) {
-  return {
-      .module = "expert_products",
-      .kernel = std::string("expert_product_") + name_of_layout(layout) + type_of(in) + type_of(out),
-      .grid_x = static_cast<uint32_t>(plan.tile_count) * blocks_of(n, 64),
-      .grid_y = 2,  // halves of the lists' tiles
-      .threads = kExpertThreads};
+  return {.module = "expert_products",
+          .kernel = std::string("expert_product_") + name_of_layout(layout) + type_of(in) + type_of(out),
+          .grid_x = static_cast<uint32_t>(plan.tile_count) * blocks_of(n, 64),
+          .grid_y = 2,  // halves of the lists' tiles
+          .threads = kExpertThreads};
 }
 KernelLaunch expert_product_weights(DType in, int64_t experts, int64_t m, int64_t n) {
   return {.module = "expert_products",
@@ -100,16 +100,16 @@ KernelLaunch group_rows(const std::string& part, DType dtype, int64_t rows) {
 }
 
 KernelLaunch soft_weights(bool of_tokens, const SoftArgs& args) {
-  return of_tokens
-             ? a_thread_each("soft_mix", "soft_weights_of_tokens", int64_t{args.groups} * args.slots)
-             : a_warp_each("soft_mix", "soft_weights_of_slots", int64_t{args.groups} * args.rows);
+  return of_tokens ? a_thread_each("soft_mix", "soft_weights_of_tokens", int64_t{args.groups} * args.slots)
+                   : a_warp_each("soft_mix", "soft_weights_of_slots", int64_t{args.groups} * args.rows);
 }
 KernelLaunch soft_through(bool of_tokens, const SoftArgs& args) {
   return of_tokens ? a_thread_each("soft_mix", "soft_through_tokens", int64_t{args.groups} * args.slots)
                    : a_warp_each("soft_mix", "soft_through_slots", int64_t{args.groups} * args.rows);
 }
 KernelLaunch soft_mix(bool to_slots, DType dtype, const SoftArgs& args) {
-  return plain_tiles("soft_mix", std::string("soft_mix_to_") + (to_slots ? "slots" : "tokens") + type_of(dtype),
+  return plain_tiles("soft_mix",
+                     std::string("soft_mix_to_") + (to_slots ? "slots" : "tokens") + type_of(dtype),
                      to_slots ? args.slots : args.rows, args.columns, args.groups);
 }
 KernelLaunch soft_products(DType dtype, const SoftArgs& args) {

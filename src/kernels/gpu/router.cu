@@ -73,9 +73,8 @@ __device__ __forceinline__ void next_choice(const Choice& choice, float& value, 
 
 // Choice s of a token by its hash: the r-th expert of those that are not among the first s ids. One lane.
 __device__ __forceinline__ int hashed_choice(const RouteArgs& args, int token, const int32_t* ids, int s) {
-  const uint32_t drawn = philox_words(0, args.stream, static_cast<uint64_t>(args.hashed[token]),
-                                      static_cast<uint32_t>(s))
-                             .at[0];
+  const uint32_t drawn =
+      philox_words(0, args.stream, static_cast<uint64_t>(args.hashed[token]), static_cast<uint32_t>(s)).at[0];
   const int r = static_cast<int>(drawn % static_cast<uint32_t>(args.experts - s));
   // The least id with r others before it.
   for (int id = r;;) {
@@ -152,9 +151,8 @@ STRATA_KERNEL(router_scores, ScoresArgs) {
   const float poison = scores.poison();
   const bool by_group = args.rows > 0;
   for (int e = lane_of_thread(); e < args.experts; e += kWarp) {
-    const int64_t place = by_group
-                              ? (token / args.rows * args.experts + e) * args.rows + token % args.rows
-                              : token * args.experts + e;
+    const int64_t place = by_group ? (token / args.rows * args.experts + e) * args.rows + token % args.rows
+                                   : token * args.experts + e;
     args.scores[place] = scores.at(e) + poison;
   }
 }

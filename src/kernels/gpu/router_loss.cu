@@ -106,7 +106,8 @@ __device__ __forceinline__ double balance_factor(const BalanceArgs& args, int64_
   with_target = warp_sum(with_target);
   counted = warp_sum(counted) / args.k;
   if (counted == 0.0) return 0.0;
-  return args.coefficient * with_target * args.experts / (static_cast<double>(args.k) * args.tokens * counted);
+  return args.coefficient * with_target * args.experts /
+         (static_cast<double>(args.k) * args.tokens * counted);
 }
 __device__ __forceinline__ const float* counts_of_group(const BalanceArgs& args, int64_t group) {
   return args.counts + (args.same != 0 ? 0 : group * args.experts);
@@ -163,8 +164,8 @@ __device__ __forceinline__ double z_share(const RouterZArgs& args, int64_t token
 
 // One block per part; its eight warps take the tokens in turn.
 STRATA_KERNEL(router_z_parts, RouterZArgs) {
-  const int64_t end = min(static_cast<int64_t>(args.tokens),
-                          (static_cast<int64_t>(blockIdx.x) + 1) * kRouterPart);
+  const int64_t end =
+      min(static_cast<int64_t>(args.tokens), (static_cast<int64_t>(blockIdx.x) + 1) * kRouterPart);
   double sum = 0.0;
   for (int64_t token = static_cast<int64_t>(blockIdx.x) * kRouterPart + threadIdx.x / kWarp; token < end;
        token += blockDim.x / kWarp) {

@@ -19,8 +19,7 @@ __device__ __forceinline__ void for_column(const SoftArgs& args, const Body& bod
 STRATA_KERNEL(soft_weights_of_tokens, SoftArgs) {
   for_column(args, [&](int64_t first) {
     float greatest = -INFINITY, sum = 0.0f;
-    for (int64_t r = 0; r < args.rows; ++r)
-      greatest = fmaxf(greatest, args.logits[first + r * args.slots]);
+    for (int64_t r = 0; r < args.rows; ++r) greatest = fmaxf(greatest, args.logits[first + r * args.slots]);
     for (int64_t r = 0; r < args.rows; ++r) {
       const float weight = expf(args.logits[first + r * args.slots] - greatest);
       args.weights[first + r * args.slots] = weight;
@@ -49,7 +48,8 @@ STRATA_KERNEL(soft_weights_of_slots, SoftArgs) {
   const int64_t token = warp_of_grid();
   if (token >= static_cast<int64_t>(args.groups) * args.rows) return;
   const TokenScores scores(args.logits + token * args.slots, args.slots, false);
-  for (int s = lane_of_thread(); s < args.slots; s += kWarp) args.weights[token * args.slots + s] = scores.at(s);
+  for (int s = lane_of_thread(); s < args.slots; s += kWarp)
+    args.weights[token * args.slots + s] = scores.at(s);
 }
 STRATA_KERNEL(soft_through_slots, SoftArgs) {
   const int64_t token = warp_of_grid();
@@ -88,10 +88,18 @@ __device__ __forceinline__ void mix(const SoftArgs& args) {
       to[(row0 + row) * args.columns + column0 + column] = from_float<T>(value);
   });
 }
-STRATA_KERNEL(soft_mix_to_slots_bf16, SoftArgs) { mix<BF16, true>(args); }
-STRATA_KERNEL(soft_mix_to_slots_f32, SoftArgs) { mix<float, true>(args); }
-STRATA_KERNEL(soft_mix_to_tokens_bf16, SoftArgs) { mix<BF16, false>(args); }
-STRATA_KERNEL(soft_mix_to_tokens_f32, SoftArgs) { mix<float, false>(args); }
+STRATA_KERNEL(soft_mix_to_slots_bf16, SoftArgs) {
+  mix<BF16, true>(args);
+}
+STRATA_KERNEL(soft_mix_to_slots_f32, SoftArgs) {
+  mix<float, true>(args);
+}
+STRATA_KERNEL(soft_mix_to_tokens_bf16, SoftArgs) {
+  mix<BF16, false>(args);
+}
+STRATA_KERNEL(soft_mix_to_tokens_f32, SoftArgs) {
+  mix<float, false>(args);
+}
 
 // dlogits[token][slot] = a[token] · b[slot] within each group.
 template <typename T>
@@ -117,8 +125,12 @@ __device__ __forceinline__ void products(const SoftArgs& args) {
       to[(row0 + row) * args.slots + slot0 + slot] = value;
   });
 }
-STRATA_KERNEL(soft_products_bf16, SoftArgs) { products<BF16>(args); }
-STRATA_KERNEL(soft_products_f32, SoftArgs) { products<float>(args); }
+STRATA_KERNEL(soft_products_bf16, SoftArgs) {
+  products<BF16>(args);
+}
+STRATA_KERNEL(soft_products_f32, SoftArgs) {
+  products<float>(args);
+}
 
 // The expert of each mixed input, and a weight of 1.
 STRATA_KERNEL(soft_slots, SoftArgs) {

@@ -28,8 +28,8 @@ gpu::ExpertBiasArgs placed(gpu::ExpertBiasArgs args, const Operands<Op>& at) {
 template <>
 BoundKernel bind(Gpu, const Bind<ops::ExpertBias>& node) {
   const graph::Value& x = *node.in.x;
-  return node.kernel([sizes = bias_sizes(node, x), kernel = gpu::expert_bias(x.dtype, x.shape[0])](
-                         const Operands<ops::ExpertBias>& at) {
+  return node.kernel([sizes = bias_sizes(node, x),
+                      kernel = gpu::expert_bias(x.dtype, x.shape[0])](const Operands<ops::ExpertBias>& at) {
     gpu::ExpertBiasArgs args = placed(sizes, at);
     args.y = at.out.y;
     args.x = at.in.x;

@@ -36,14 +36,13 @@ BoundKernel bind_group_rows(const Bind<Op>& node, const std::string& part) {
                                  .rows = node.attrs.rows,
                                  .slots = node.attrs.slots,
                                  .columns = y.shape[1]};
-  return node.kernel(
-      [sizes, kernel = gpu::group_rows(part, y.dtype, y.shape[0])](const Operands<Op>& at) {
-        gpu::GroupRowsArgs args = sizes;
-        args.y = at.out.y;
-        args.x = at.in.x;
-        args.tokens = at.in.tokens;
-        start(at.launch, kernel, args);
-      });
+  return node.kernel([sizes, kernel = gpu::group_rows(part, y.dtype, y.shape[0])](const Operands<Op>& at) {
+    gpu::GroupRowsArgs args = sizes;
+    args.y = at.out.y;
+    args.x = at.in.x;
+    args.tokens = at.in.tokens;
+    start(at.launch, kernel, args);
+  });
 }
 
 }  // namespace
@@ -75,8 +74,8 @@ BoundKernel bind(Gpu, const Bind<ops::ExpertChoiceGrad>& node) {
   const gpu::ExpertChoiceArgs choice = choice_sizes(node);
   const int64_t bytes = node.in.logits->bytes();
   return node.kernel(
-      [scores, choice, bytes, slots = node.in.tokens->shape.elements()](
-          const Operands<ops::ExpertChoiceGrad>& at) {
+      [scores, choice, bytes,
+       slots = node.in.tokens->shape.elements()](const Operands<ops::ExpertChoiceGrad>& at) {
         gpu::ExpertChoiceArgs args = choice;
         args.tokens = const_cast<int32_t*>(at.in.tokens);  // only read
         args.dweights = at.in.dweights;

@@ -92,8 +92,7 @@ class ProductOfRows {
   void run(const Launch& launch, const void* a, const int32_t* ids, const int32_t* offsets,
            const void* weight, void* out, std::byte* scratch) const {
     const gpu::ExpertsSortArgs lists = lists_.sort(launch, ids, offsets, scratch);
-    gpu::ExpertsArgs args =
-        experts_args(lists, a, weight, of_pairs_ ? scratch + parts_at_ : out, 0, n_, k_);
+    gpu::ExpertsArgs args = experts_args(lists, a, weight, of_pairs_ ? scratch + parts_at_ : out, 0, n_, k_);
     args.gemm.a_stride = k_;
     args.gemm.b_stride = layout_ == gpu::GemmLayout::kNT ? k_ : n_;
     args.a_rows = of_pairs_ ? lists.slots : lists.tokens;
@@ -213,16 +212,17 @@ Encodings<ops::ExpertsOutGradInput> encodings(Gpu, const graph::View<ops::Expert
 template <>
 BoundKernel bind(Gpu, const Bind<ops::ExpertCounts>& node) {
   const Shape& ids = node.in.ids->shape;
-  return node.kernel([count = ids.elements(), per_token = ids[1], adds = node.adds.counts,
-                      kernel = gpu::expert_counts(node.attrs.experts)](const Operands<ops::ExpertCounts>& at) {
-    start(at.launch, kernel,
-          gpu::ExpertCountsArgs{.counts = at.out.counts,
-                                .ids = at.in.ids,
-                                .targets = at.in.targets,
-                                .count = count,
-                                .per_token = static_cast<int32_t>(per_token),
-                                .accumulate = adds ? 1 : 0});
-  });
+  return node.kernel(
+      [count = ids.elements(), per_token = ids[1], adds = node.adds.counts,
+       kernel = gpu::expert_counts(node.attrs.experts)](const Operands<ops::ExpertCounts>& at) {
+        start(at.launch, kernel,
+              gpu::ExpertCountsArgs{.counts = at.out.counts,
+                                    .ids = at.in.ids,
+                                    .targets = at.in.targets,
+                                    .count = count,
+                                    .per_token = static_cast<int32_t>(per_token),
+                                    .accumulate = adds ? 1 : 0});
+      });
 }
 
 template <>

@@ -31,17 +31,17 @@ BoundKernel bind(Gpu, const Bind<ops::TakePart>& node) {
 template <>
 BoundKernel bind(Gpu, const Bind<ops::TakePartGrad>& node) {
   const int64_t n = node.in.dy->shape[0];
-  return node.kernel([n, attrs = node.attrs, adds = node.adds.dx,
-                      kernel = gpu::take_part(true, n * node.attrs.ranks)](
-                         const Operands<ops::TakePartGrad>& at) {
-    start(at.launch, kernel,
-          gpu::TakePartArgs{.x = at.out.dx,
-                            .part = const_cast<float*>(at.in.dy),  // only read
-                            .place = place_at(at.in.rank, attrs),
-                            .n = n,
-                            .parts = attrs.ranks,
-                            .accumulate = adds ? 1 : 0});
-  });
+  return node.kernel(
+      [n, attrs = node.attrs, adds = node.adds.dx,
+       kernel = gpu::take_part(true, n * node.attrs.ranks)](const Operands<ops::TakePartGrad>& at) {
+        start(at.launch, kernel,
+              gpu::TakePartArgs{.x = at.out.dx,
+                                .part = const_cast<float*>(at.in.dy),  // only read
+                                .place = place_at(at.in.rank, attrs),
+                                .n = n,
+                                .parts = attrs.ranks,
+                                .accumulate = adds ? 1 : 0});
+      });
 }
 
 }  // namespace strata::device

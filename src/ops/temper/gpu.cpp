@@ -16,14 +16,13 @@ BoundKernel bind(Gpu, const Bind<ops::Temper>& node) {
                               .q_width = qkv.segments[0],
                               .floor = node.attrs.floor,
                               .scale = static_cast<float>(node.attrs.scale)};
-  return node.kernel(
-      [sizes, kernel = gpu::temper(qkv.dtype, qkv.shape[0])](const Operands<ops::Temper>& at) {
-        gpu::TemperArgs args = sizes;
-        args.y = at.out.y;
-        args.x = at.in.qkv;
-        args.positions = at.in.positions;
-        start(at.launch, kernel, args);
-      });
+  return node.kernel([sizes, kernel = gpu::temper(qkv.dtype, qkv.shape[0])](const Operands<ops::Temper>& at) {
+    gpu::TemperArgs args = sizes;
+    args.y = at.out.y;
+    args.x = at.in.qkv;
+    args.positions = at.in.positions;
+    start(at.launch, kernel, args);
+  });
 }
 
 template <>
