@@ -76,7 +76,7 @@ Trained trained_on(const std::shared_ptr<device::Device>& device, const Case& on
   CompileOptions options = tiny_options(one.preset);
   options.model = small_model(one.preset);
   one.change(options.model);
-  // Tiles of tensor cores take the executor longest, however few rows they have.
+  // Tiles of tensor cores take the executor longest, even if most of their rows are empty.
   const bool half = one.dtype == DType::kBF16;
   if (half) {
     options.model.layers = 1;

@@ -203,8 +203,8 @@ class PlantedExperts : public Planted {};
 
 TEST_F(PlantedExperts, CleanRuns) {
   const std::pair<const char*, Subject> kSubjects[] = {{"lists", lists},
-                                                       {"product", product<float>},
-                                                       {"bf16 product", product<BF16>},
+                                                       {"fp32 matmul", product<float>},
+                                                       {"bf16 matmul", product<BF16>},
                                                        {"routes", routes},
                                                        {"sums", sums},
                                                        {"capacity", capacity},

@@ -122,27 +122,27 @@ struct ExpertChoiceArgs {
 struct GroupRowsArgs {
   void* y;
   const void* x;
-  const int32_t* tokens;  // [groups · slots]
+  const int32_t* tokens;  // one for each place of all groups
   int64_t rows, slots;    // of a group
   int64_t columns;
 };
 
-// --- Soft mixtures (src/ops/soft_experts): groups of `rows` tokens and `slots` mixed inputs.
+// --- Soft mixtures (src/ops/soft_experts): groups of `rows` tokens, and mixed inputs.
 
 struct SoftArgs {
-  float* weights;       // [groups · rows][slots]: softmaxes over a group's tokens, or over its mixed inputs
+  float* weights;       // [tokens][mixed inputs]: softmaxes over a group's tokens, or over its mixed inputs
   const float* logits;  // as weights
-  float* dlogits;       // as weights; products of rows before, the gradient after soft_through_*
-  void* out;            // mix: [groups][slots or rows][columns]
-  const void* a;        // mix: its rows; products: rows of tokens
-  const void* b;        // products: rows of mixed inputs
-  int32_t* experts;     // [groups · slots]
-  float* ones;          // [groups · slots]
+  float* dlogits;       // as weights; dot products of rows before soft_through_*, the gradient after it
+  void* out;            // mix: a row for each mixed input or token
+  const void* a;        // mix: its rows; dot products: rows of tokens
+  const void* b;        // dot products: rows of mixed inputs
+  int32_t* experts;     // of each mixed input
+  float* ones;          // as experts
   int32_t groups, rows, slots, of_expert;
   int64_t columns;
 };
 
-// --- Rows of token–expert pairs ("slots" here)
+// --- Rows of token–expert pairs
 
 // y = x · weights, one for each row; backward also dweights = Σ dy · x.
 struct ScaleRowsArgs {

@@ -1,4 +1,4 @@
-// Grouped GEMMs of experts that tensor cores do not compute: fp32, and bf16 whose rows are no multiples of 16 bytes.
+// Grouped GEMMs of experts that tensor cores do not compute: fp32, and bf16 in rows of other widths than multiples of 16 bytes.
 // Lists and results are those of experts.cu.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/plain_tile.cuh"

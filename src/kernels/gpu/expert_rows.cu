@@ -1,5 +1,5 @@
-// Rows and numbers of token–expert pairs ("slots"): biases, capacity, counts, rows that are gathered and added up. Also
-// what the queries and documents of such models need. Plain loops: none of them is a large part of a step.
+// Rows and numbers of token–expert pairs: biases, capacity, counts, rows that are gathered and added up. Also
+// tempered queries and chunks of documents. Plain loops: none of them is a large part of a step.
 #include "kernels/gpu/args_experts.h"
 #include "kernels/gpu/expert_slots.cuh"
 #include "kernels/gpu/vector.cuh"
@@ -154,7 +154,7 @@ STRATA_KERNEL(expert_bias_weights_gradient_f32, ExpertBiasArgs) {
 
 // --- Capacity. A thread per place of the lists by expert, whose pairs are in order.
 
-// The first place in [low, high) of the lists whose pair is not before `slot`.
+// The first place in [low, high) of the lists whose pair is not before this one.
 __device__ __forceinline__ int place_from(const int32_t* slots, int low, int high, int slot) {
   while (low < high) {
     const int middle = (low + high) / 2;
@@ -169,7 +169,7 @@ __device__ __forceinline__ int place_from(const int32_t* slots, int low, int hig
 
 // Whether `capacity` pairs of the same expert and group have greater scores. NaN is the greatest; of equal scores the
 // first pair comes first.
-__device__ __forceinline__ bool is_behind(const LimitExpertsArgs& args, int expert, int slot) {
+__device__ __forceinline__ bool is_excess(const LimitExpertsArgs& args, int expert, int slot) {
   const int group = slot / args.of_group * args.of_group, end = args.offsets[expert + 1];
   const float own = args.weights[slot];
   int before = 0;
@@ -195,21 +195,21 @@ STRATA_KERNEL(limit_experts, LimitExpertsArgs) {
   int kept = -1;
   if (at < args.offsets[args.experts]) {
     const int expert = args.ids[slot];
-    bool behind;
+    bool excess;
     if (args.greatest != 0) {
-      behind = is_behind(args, expert, slot);
+      excess = is_excess(args, expert, slot);
     } else {
       // The pair `capacity` places before is of the same expert, group and document.
       const int64_t before = at - args.capacity;
-      behind = before >= args.offsets[expert];
-      if (behind) {
+      excess = before >= args.offsets[expert];
+      if (excess) {
         const int other = args.slots[before];
-        behind = other / args.of_group == slot / args.of_group &&
+        excess = other / args.of_group == slot / args.of_group &&
                  (args.begins == nullptr ||
                   args.begins[other / args.per_token] == args.begins[slot / args.per_token]);
       }
     }
-    if (!behind || isnan(args.weights[slot])) kept = expert;
+    if (!excess || isnan(args.weights[slot])) kept = expert;
   }
   args.kept[slot] = kept;
 }

@@ -109,7 +109,7 @@ KernelLaunch soft_through(bool of_tokens, const SoftArgs& args) {
 }
 KernelLaunch soft_mix(bool to_slots, DType dtype, const SoftArgs& args) {
   return plain_tiles("soft_mix",
-                     std::string("soft_mix_to_") + (to_slots ? "slots" : "tokens") + type_of(dtype),
+                     std::string("soft_mix_to_") + (to_slots ? "inputs" : "tokens") + type_of(dtype),
                      to_slots ? args.slots : args.rows, args.columns, args.groups);
 }
 KernelLaunch soft_products(DType dtype, const SoftArgs& args) {

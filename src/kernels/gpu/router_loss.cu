@@ -113,7 +113,7 @@ __device__ __forceinline__ const float* counts_of_group(const BalanceArgs& args,
   return args.counts + (args.same != 0 ? 0 : group * args.experts);
 }
 
-// The sum of what the warps of a block have, in order; thread 0 gets it.
+// The sum over the warps of a block, in order; thread 0 gets it.
 __device__ __forceinline__ double sum_of_warps(double value) {
   __shared__ double shared[256 / kWarp];
   if (lane_of_thread() == 0) shared[threadIdx.x / kWarp] = value;

@@ -1,4 +1,4 @@
-// Soft mixtures of experts: softmaxes over a group's tokens or mixed inputs ("slots"), and the matmuls that mix rows.
+// Soft mixtures of experts: softmaxes over a group's tokens or mixed inputs, and the matmuls that mix rows.
 #include "kernels/gpu/args_experts.h"
 #include "kernels/gpu/plain_tile.cuh"
 #include "kernels/gpu/router.cuh"
@@ -28,7 +28,7 @@ STRATA_KERNEL(soft_weights_of_tokens, SoftArgs) {
     for (int64_t r = 0; r < args.rows; ++r) args.weights[first + r * args.slots] *= 1.0f / sum;
   });
 }
-// dlogits = weights · (dlogits - mean), from the products of rows.
+// dlogits = weights · (dlogits - mean), from the dot products of rows.
 STRATA_KERNEL(soft_through_tokens, SoftArgs) {
   for_column(args, [&](int64_t first) {
     float mean = 0.0f;
@@ -88,10 +88,10 @@ __device__ __forceinline__ void mix(const SoftArgs& args) {
       to[(row0 + row) * args.columns + column0 + column] = from_float<T>(value);
   });
 }
-STRATA_KERNEL(soft_mix_to_slots_bf16, SoftArgs) {
+STRATA_KERNEL(soft_mix_to_inputs_bf16, SoftArgs) {
   mix<BF16, true>(args);
 }
-STRATA_KERNEL(soft_mix_to_slots_f32, SoftArgs) {
+STRATA_KERNEL(soft_mix_to_inputs_f32, SoftArgs) {
   mix<float, true>(args);
 }
 STRATA_KERNEL(soft_mix_to_tokens_bf16, SoftArgs) {
@@ -101,7 +101,7 @@ STRATA_KERNEL(soft_mix_to_tokens_f32, SoftArgs) {
   mix<float, false>(args);
 }
 
-// dlogits[token][slot] = a[token] · b[slot] within each group.
+// Dot products of the rows of a group's tokens (a) and of its mixed inputs (b).
 template <typename T>
 __device__ __forceinline__ void products(const SoftArgs& args) {
   const int tiles = (args.rows + kPlainTile - 1) / kPlainTile;

@@ -9,7 +9,7 @@ namespace strata::device {
 
 class GpuExpertLists {
  public:
-  // ids are i32[tokens, per_token], or with token offsets i32[slots, 1]. Takes its part of the scratch memory.
+  // ids are i32[tokens, per_token], or with token offsets i32[pairs, 1]. Takes its part of the scratch memory.
   GpuExpertLists(const Shape& ids, int64_t tokens, int64_t experts, GpuScratch& scratch);
   template <typename Op>
   GpuExpertLists(const Bind<Op>& node, GpuScratch& scratch)
@@ -18,7 +18,7 @@ class GpuExpertLists {
   const gpu::ExpertsPlan& plan() const { return plan_; }
   // Tokens without experts (gpu::ExpertsSortArgs).
   void leave_out(int64_t sequence, int64_t idle);
-  // Starts the kernels that make the lists; returns where they are.
+  // Starts the kernels that make the lists; the result has their places.
   gpu::ExpertsSortArgs sort(const Launch& launch, const int32_t* ids, const int32_t* token_offsets,
                             std::byte* scratch) const;
 

@@ -37,7 +37,7 @@ struct SoftMixture {
     args.out = to;
     start(launch, gpu::soft_mix(to_slots, dtype, args), args);
   }
-  // The gradient of the logits, from the rows whose products are that of the weights.
+  // The gradient of the logits, from the rows whose dot products are that of the weights.
   void through(const Launch& launch, gpu::SoftArgs args, const void* tokens, const void* slots,
                float* dlogits) const {
     args.a = tokens;
