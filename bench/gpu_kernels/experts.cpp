@@ -35,7 +35,9 @@ void run(Bench& bench, const Problem& p) {
                                   .per_token = static_cast<int32_t>(p.per_token),
                                   .token_count = static_cast<int32_t>(p.tokens),
                                   .chunks = plan.chunks,
-                                  .tile_count = plan.tile_count};
+                                  .tile_count = plan.tile_count,
+                                  .sequence = 0,
+                                  .idle = 0};
   const gpu::ExpertsArgs forward{.gemm = {.a = x.at,
                                           .b = w.at,
                                           .c = bench.output(kBF16, slots * m),

@@ -11,19 +11,8 @@
 namespace strata {
 
 std::array<uint32_t, 4> philox(RandomKey key, uint64_t counter, uint32_t counter_high) {
-  std::array<uint32_t, 4> x{static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), key.stream,
-                            counter_high};
-  auto k0 = static_cast<uint32_t>(key.seed);
-  auto k1 = static_cast<uint32_t>(key.seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = uint64_t{0xD2511F53} * x[0];
-    const uint64_t p1 = uint64_t{0xCD9E8D57} * x[2];
-    x = {static_cast<uint32_t>(p1 >> 32) ^ x[1] ^ k0, static_cast<uint32_t>(p1),
-         static_cast<uint32_t>(p0 >> 32) ^ x[3] ^ k1, static_cast<uint32_t>(p0)};
-    k0 += 0x9E3779B9;
-    k1 += 0xBB67AE85;
-  }
-  return x;
+  const PhiloxWords words = philox_words(key.seed, key.stream, counter, counter_high);
+  return {words.at[0], words.at[1], words.at[2], words.at[3]};
 }
 
 namespace {

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdint>
 
+#include "base/philox.h"
+
 namespace strata {
 
 struct RandomKey {
@@ -14,11 +16,6 @@ struct RandomKey {
 
 // 128 random bits for one counter.
 std::array<uint32_t, 4> philox(RandomKey key, uint64_t counter, uint32_t counter_high = 0);
-
-// Uniform in [0, 1) with 24 bits.
-inline float uniform_float(uint32_t bits) {
-  return static_cast<float>(bits >> 8) * 0x1p-24f;
-}
 
 // Fills out[0..n) with N(0, std²); element i depends only on (key, first + i). Box-Muller on pairs.
 void fill_normal(float* out, int64_t n, float std, RandomKey key, int64_t first = 0);

@@ -134,7 +134,7 @@ double mean_loss(const std::shared_ptr<device::Device>& device, const models::Mo
 
 void test_training(const std::shared_ptr<device::Device>& device, SelfTest& result) {
   const std::shared_ptr<device::Device> processor = device::open(device::Kind::kCpu);
-  for (const char* preset : {"llama3-5m", "gpt2-124m", "qwen3-0.6b"}) {
+  for (const char* preset : {"llama3-5m", "gpt2-124m", "qwen3-0.6b", "moe-30m-a10m"}) {
     models::ModelConfig model = models::preset(preset);
     model.vocab_size = 509;
     model.hidden_size = 96;
@@ -144,6 +144,11 @@ void test_training(const std::shared_ptr<device::Device>& device, SelfTest& resu
     model.head_dim = 32;
     model.intermediate_size = 160;
     model.max_positions = 64;
+    if (model.experts.count > 0) {
+      model.experts.count = 8;
+      model.experts.route.k = 2;
+      model.experts.intermediate_size = 64;
+    }
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       SelfTest::Training one{.model = fmt::format("{} {}", preset, name_of(dtype)),
                              .tolerance = dtype == DType::kF32 ? 2e-5 : 1e-2};

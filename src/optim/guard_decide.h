@@ -1,17 +1,12 @@
-// The code of decide() (guard.h) for CPUs and GPUs: C++17, no allocation and no exceptions. Multiplications
-// before an addition round on their own, so that both compute the same bits.
+// The code of decide() (guard.h) for CPUs and GPUs. Multiplications before an addition round on their own, so
+// that both compute the same bits.
 #pragma once
 
 #include <cmath>
 #include <limits>
 
+#include "base/host_device.h"
 #include "optim/guard.h"
-
-#ifdef __CUDACC__
-#define STRATA_HOST_DEVICE __host__ __device__
-#else
-#define STRATA_HOST_DEVICE
-#endif
 
 namespace strata::optim {
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "device/cpu/bindings.h"
 #include "device/gpu/bindings.h"
 #include "device/op_run.h"
 #include "device/reference/bindings.h"
@@ -99,6 +100,20 @@ TEST_P(GpuOps, AgreeWithTheReference) {
           << "output " << o << ", element " << i << ": " << found[o].values[i] << ", not "
           << expected[o].values[i];
   }
+}
+
+// What random numbers make must not differ between devices.
+TEST(GpuRandom, HasTheProcessorsBits) {
+  int compared = 0;
+  for (const OpCase& one : device::op_cases()) {
+    if (one.op->name != "jitter" && !one.name.starts_with("route_hashed")) continue;
+    const std::vector<Tensor> inputs = ops::inputs_of(one);
+    const Tensor found = run_on_gpu(one, inputs, 0xff).front(),
+                 wanted = ops::run_op(one, inputs, device::cpu_bindings()).front();
+    EXPECT_EQ(found.values, wanted.values) << one.name;
+    ++compared;
+  }
+  EXPECT_EQ(compared, 8);
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, GpuOps, testing::ValuesIn(bound_cases()),

@@ -76,10 +76,6 @@ TEST_F(GpuError, FindsAtTheStartWhatDoesNotFit) {
           {"[memory.budget] the program needs", "184 kB are allowed"});
   refused(2, "", {"memory.budget=\"100kB\""}, {"[memory.budget]"});
   refused(2, "", {"debug.reference_kernels=true"}, {"debug.reference_kernels", "device.kind"});
-  refused(2, "",
-          {"model.family=\"mixtral\"", "precision.compute=\"bf16\"", "model.override.num_local_experts=4",
-           "model.override.num_experts_per_tok=2"},
-          {"cuda has no kernel for"});
   refused(4, "arch=75", {}, {"compute capability 7.5"});
   {
     const fixtures::Environment none("STRATA_TWIN", "");

@@ -1,6 +1,6 @@
 // Models of transformers on the GPU device, whose driver is the twin, by the tolerances of the processor
 // (tests/train/golden_model_test.cpp): loss, every gradient, documents, AdamW steps, logits and greedy text. With STRATA_LONG
-// all dense models.
+// all decoders whose ops the device has.
 #include "device/open/open.h"
 #include "fixtures/golden_model.h"
 #include "twin/twin.h"
@@ -11,14 +11,17 @@ namespace {
 using namespace golden;
 
 #ifdef STRATA_LONG
-constexpr const char* kDense[] = {
-    "llama-untied", "llama-tied", "llama-biases-yarn", "mistral",         "qwen2",
-    "qwen3",        "olmo",       "olmo-clip",         "olmo2",           "gemma2",
-    "gemma3",       "phi3",       "gpt-neox",          "gpt-neox-serial", "gpt2",
-    "starcoder2",   "stablelm"};
+constexpr const char* kDecoders[] = {"llama-untied", "llama-tied",      "llama-biases-yarn",
+                                     "mistral",      "qwen2",           "qwen3",
+                                     "olmo",         "olmo-clip",       "olmo2",
+                                     "gemma2",       "gemma3",          "phi3",
+                                     "gpt-neox",     "gpt-neox-serial", "gpt2",
+                                     "starcoder2",   "stablelm",        "mixtral",
+                                     "qwen2-moe",    "qwen3-moe",       "olmoe",
+                                     "glm4-moe",     "gpt-oss"};
 constexpr size_t kSteps = 5;
 #else
-constexpr const char* kDense[] = {"llama-tied", "gpt2"};
+constexpr const char* kDecoders[] = {"llama-tied", "gpt2", "mixtral"};
 constexpr size_t kSteps = 2;
 #endif
 
@@ -73,7 +76,7 @@ TEST_P(GpuGolden, LogitsAndGreedyText) {
 }
 #endif
 
-INSTANTIATE_TEST_SUITE_P(Models, GpuGolden, testing::ValuesIn(kDense), [](const auto& model) {
+INSTANTIATE_TEST_SUITE_P(Models, GpuGolden, testing::ValuesIn(kDecoders), [](const auto& model) {
   std::string name = model.param;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;

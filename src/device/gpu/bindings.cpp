@@ -4,24 +4,35 @@
 #include "graph/sum.h"
 #include "ops/activation/activation.h"
 #include "ops/attention/attention.h"
+#include "ops/capacity/capacity.h"
 #include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
+#include "ops/expert_bias/expert_bias.h"
+#include "ops/expert_choice/expert_choice.h"
+#include "ops/experts/experts.h"
+#include "ops/jitter/jitter.h"
 #include "ops/linear/linear.h"
 #include "ops/loss/loss.h"
 #include "ops/norm/norm.h"
 #include "ops/qk_norm/qk_norm.h"
 #include "ops/rope/rope.h"
+#include "ops/router/router.h"
 #include "ops/select/select.h"
+#include "ops/soft_experts/soft_experts.h"
 #include "ops/softcap/softcap.h"
 #include "ops/statistics/statistics.h"
+#include "ops/take_part/take_part.h"
+#include "ops/temper/temper.h"
+#include "ops/two_level/two_level.h"
 #include "optim/adafactor/adafactor.h"
 #include "optim/adamw/adamw.h"
 #include "optim/adamw8bit/adamw8bit.h"
 #include "optim/adopt/adopt.h"
 #include "optim/lion/lion.h"
 #include "optim/muon/muon.h"
+#include "optim/router_bias/router_bias.h"
 #include "optim/row_clip/row_clip.h"
 #include "optim/scalars/scalars.h"
 
@@ -40,6 +51,8 @@ std::span<const Binding> gpu_kernels() {
       row<ops::SinkGrad>(Gpu{}),
       row<ops::Clamp>(Gpu{}),
       row<ops::ClampGrad>(Gpu{}),
+      row<ops::ClampedGated>(Gpu{}),
+      row<ops::ClampedGatedGrad>(Gpu{}),
       row<ops::Constant>(Gpu{}),
       row<ops::Scale>(Gpu{}),
       row<ops::AddRow>(Gpu{}),
@@ -66,6 +79,46 @@ std::span<const Binding> gpu_kernels() {
       row<ops::TakeRow>(Gpu{}),
       row<ops::RopeTable>(Gpu{}),
       row<ops::Rope>(Gpu{}),
+      row<ops::ExpertsIn>(Gpu{}, with_encodings),
+      row<ops::ExpertsInGradInput>(Gpu{}, with_encodings),
+      row<ops::ExpertsInGradWeight>(Gpu{}),
+      row<ops::ExpertsOut>(Gpu{}, with_encodings),
+      row<ops::ExpertsOutGradInput>(Gpu{}, with_encodings),
+      row<ops::ExpertsOutGradWeight>(Gpu{}),
+      row<ops::ExpertCounts>(Gpu{}),
+      row<ops::RunningCounts>(Gpu{}),
+      row<ops::ExpertBias>(Gpu{}),
+      row<ops::ExpertBiasGrad>(Gpu{}),
+      row<ops::ExpertBiasGradWeights>(Gpu{}),
+      row<ops::LimitExperts>(Gpu{}),
+      row<ops::WeightsOfKept>(Gpu{}),
+      row<ops::ExpertChoice>(Gpu{}),
+      row<ops::ExpertChoiceGrad>(Gpu{}),
+      row<ops::GatherRows>(Gpu{}),
+      row<ops::ScatterRows>(Gpu{}),
+      row<ops::Jitter>(Gpu{}),
+      row<ops::SamplePlaces>(Gpu{}),
+      row<ops::Cast>(Gpu{}),
+      row<ops::Route>(Gpu{}),
+      row<ops::RouteGrad>(Gpu{}),
+      row<ops::ScaleRows>(Gpu{}),
+      row<ops::ScaleRowsGrad>(Gpu{}),
+      row<ops::RouterSums>(Gpu{}),
+      row<ops::RouterSumsGrad>(Gpu{}),
+      row<ops::BalanceLoss>(Gpu{}),
+      row<ops::BalanceLossGrad>(Gpu{}),
+      row<ops::RouterZLoss>(Gpu{}),
+      row<ops::RouterZLossGrad>(Gpu{}),
+      row<ops::SoftDispatch>(Gpu{}),
+      row<ops::SoftDispatchGrad>(Gpu{}),
+      row<ops::SoftCombine>(Gpu{}),
+      row<ops::SoftCombineGrad>(Gpu{}),
+      row<ops::TwoLevelLogits>(Gpu{}),
+      row<ops::TwoLevelLogitsGrad>(Gpu{}),
+      row<ops::TakePart>(Gpu{}),
+      row<ops::TakePartGrad>(Gpu{}),
+      row<ops::Temper>(Gpu{}),
+      row<ops::ChunkBegins>(Gpu{}),
       row<ops::Statistics>(Gpu{}),
       row<ops::TakeSample>(Gpu{}),
       row<ops::SampleChange>(Gpu{}),
@@ -82,6 +135,7 @@ std::span<const Binding> gpu_kernels() {
       row<optim::AdoptUpdate>(Gpu{}),
       row<optim::LionUpdate>(Gpu{}),
       row<optim::MuonUpdate>(Gpu{}),
+      row<optim::RouterBiasUpdate>(Gpu{}),
       row<optim::RowSquares>(Gpu{}),
       row<optim::ClipRows>(Gpu{}),
   };

@@ -1,5 +1,6 @@
 // Activation functions of feed-forward blocks, plain and gated.
 #include "kernels/gpu/args.h"
+#include "kernels/gpu/args_experts.h"
 #include "kernels/gpu/vector.cuh"
 
 namespace strata::gpu {
@@ -124,12 +125,48 @@ __device__ __forceinline__ void gate(const ActivationArgs& args) {
   store(last, up);
 }
 
-#define STRATA_ACTIVATION(NAME, TYPE, T, COUNT, ENDING)                                               \
-  extern "C" __global__ void activation_##TYPE##ENDING(const __grid_constant__ ActivationArgs args) { \
-    activate<T, COUNT>(args);                                                                         \
-  }                                                                                                   \
-  extern "C" __global__ void gated_##TYPE##ENDING(const __grid_constant__ ActivationArgs args) {      \
-    gate<T, COUNT>(args);                                                                             \
+// gpt-oss's gate, with cut operands.
+template <typename T, int kCount>
+__device__ __forceinline__ void clamped_gate(const ClampedGatedArgs& args) {
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kCount;
+  if (i >= args.rows * args.width) return;
+  const int64_t at = i + i / args.width * args.width;  // index in the gate half
+  float gate[kCount], up[kCount], dy[kCount];
+  load(static_cast<const T*>(args.x) + at, gate);
+  load(static_cast<const T*>(args.x) + at + args.width, up);
+  if (args.dy != nullptr) load(static_cast<const T*>(args.dy) + i, dy);
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    const bool free_gate = !(gate[k] > args.limit), free_up = !(fabsf(up[k]) > args.limit);
+    const float g = free_gate ? gate[k] : args.limit, u = free_up        ? up[k]
+                                                          : up[k] > 0.0f ? args.limit
+                                                                         : -args.limit;
+    const float s = 1.0f / (1.0f + exp_fast(-args.alpha * g));
+    if (args.dy == nullptr) {
+      up[k] = (u + 1.0f) * g * s;
+      continue;
+    }
+    gate[k] = free_gate ? dy[k] * (u + 1.0f) * s * fmaf(args.alpha * g, 1.0f - s, 1.0f) : 0.0f;
+    up[k] = free_up ? dy[k] * g * s : 0.0f;
+  }
+  T* const out = static_cast<T*>(args.out);
+  T* last = out + i;
+  if (args.dy != nullptr) {
+    store(out + at, gate);
+    last = out + at + args.width;
+  }
+  store(last, up);
+}
+
+#define STRATA_ACTIVATION(NAME, TYPE, T, COUNT, ENDING)                                                    \
+  extern "C" __global__ void activation_##TYPE##ENDING(const __grid_constant__ ActivationArgs args) {      \
+    activate<T, COUNT>(args);                                                                              \
+  }                                                                                                        \
+  extern "C" __global__ void gated_##TYPE##ENDING(const __grid_constant__ ActivationArgs args) {           \
+    gate<T, COUNT>(args);                                                                                  \
+  }                                                                                                        \
+  extern "C" __global__ void clamped_gated_##TYPE##ENDING(const __grid_constant__ ClampedGatedArgs args) { \
+    clamped_gate<T, COUNT>(args);                                                                          \
   }
 STRATA_ACTIVATION(activation, bf16, BF16, 8, )
 STRATA_ACTIVATION(activation, f32, float, 4, )

@@ -52,6 +52,8 @@ struct ExpertsSortArgs {
   int32_t* slots;    // [count]
   int32_t* tokens;   // [count]: the token of each pair
   int32_t count, experts, per_token, token_count, chunks, tile_count;
+  // The last `idle` of each `sequence` tokens have no expert; 0: all may have one. Only without token_offsets.
+  int32_t sequence, idle;
 };
 // By layout, for all list positions p. nt, nn: row c_rows[p] of c = row a_rows[p] of a times its expert's b
 // (nt: b[n][k], nn: b[k][n]); zeros without an expert. tn: c of each expert (+)= Σ row a_rows[p] of a · row

@@ -121,13 +121,13 @@ __device__ __forceinline__ void experts_rows(const ExpertsArgs& args) {
 
 __device__ __forceinline__ void experts_weights(const ExpertsArgs& args) {
   using Tile = PlainTile;
-  const int expert = static_cast<int>(blockIdx.y), first = args.offsets[expert],
-            count = args.offsets[expert + 1] - first;
   GemmArgs gemm = args.gemm;
+  const int tiles_m = (gemm.m + Tile::kM - 1) / Tile::kM, tiles_n = (gemm.n + Tile::kN - 1) / Tile::kN;
+  const int expert = static_cast<int>(blockIdx.x) / (tiles_m * tiles_n), first = args.offsets[expert],
+            count = args.offsets[expert + 1] - first;
   if (count == 0 && gemm.accumulate != 0) return;
   int row, column;
-  tile_of<8>(static_cast<int>(blockIdx.x), (gemm.m + Tile::kM - 1) / Tile::kM,
-             (gemm.n + Tile::kN - 1) / Tile::kN, &row, &column);
+  tile_of<8>(static_cast<int>(blockIdx.x) % (tiles_m * tiles_n), tiles_m, tiles_n, &row, &column);
   row *= Tile::kM, column *= Tile::kN;
   ListedDepth<Tile::kM, Tile::kThreads> a(gemm.a, gemm.a_stride, args.a_rows + first, count, row, gemm.m);
   ListedDepth<Tile::kN, Tile::kThreads> b(gemm.b, gemm.b_stride, args.b_rows + first, count, column, gemm.n);

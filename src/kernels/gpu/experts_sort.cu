@@ -1,6 +1,7 @@
 // Lists of token–expert pairs by expert, in an order that depends only on the ids: three kernels count the
 // pairs of each chunk, place the experts, and place the pairs. Also the sum over a token's pairs.
 #include "kernels/gpu/args.h"
+#include "kernels/gpu/expert_slots.cuh"
 #include "kernels/gpu/vector.cuh"
 
 namespace strata::gpu {
@@ -10,6 +11,8 @@ constexpr int kChunk = 1024, kExpertTile = 128;
 // The expert of a token–expert pair, or `experts`.
 __device__ __forceinline__ int expert_of(const ExpertsSortArgs& args, int slot) {
   if (slot >= args.count || (args.token_offsets != nullptr && slot >= args.token_offsets[args.token_count]))
+    return args.experts;
+  if (args.idle > 0 && slot / args.per_token % args.sequence >= args.sequence - args.idle)
     return args.experts;
   const int id = args.ids[slot];
   return id >= 0 && id < args.experts ? id : args.experts;
@@ -44,47 +47,37 @@ __device__ __forceinline__ int sum_before(int value, int* shared) {
   return all - value;
 }
 
-// One block, one thread per expert.
+// One block. A thread has consecutive experts: one, if there are no more than threads.
 __device__ __forceinline__ void place_experts(const ExpertsSortArgs& args) {
   __shared__ int shared[kChunk];
-  const int expert = static_cast<int>(threadIdx.x);
-  const bool real = expert <= args.experts;
-  int32_t* const counts = args.counts + expert;
-  int count = 0;
-  for (int chunk = 0; real && chunk < args.chunks; ++chunk)
-    count += counts[static_cast<int64_t>(chunk) * (args.experts + 1)];
-  const int begin = sum_before(count, shared), tiles = (count + kExpertTile - 1) / kExpertTile,
-            first_tile = sum_before(tiles, shared);
-  if (!real) return;
-  args.offsets[expert] = begin;
-  for (int chunk = 0, at = begin; chunk < args.chunks; ++chunk) {
-    int32_t& of_chunk = counts[static_cast<int64_t>(chunk) * (args.experts + 1)];
-    const int its = of_chunk;
-    of_chunk = at;
-    at += its;
+  const int each = args.experts / kChunk + 1, first = static_cast<int>(threadIdx.x) * each,
+            end = min(first + each, args.experts + 1);
+  const auto count_of = [&](int expert, int chunk) -> int32_t& {
+    return args.counts[static_cast<int64_t>(chunk) * (args.experts + 1) + expert];
+  };
+  int count = 0, tiles = 0;
+  for (int expert = first; expert < end; ++expert) {
+    int its = 0;
+    for (int chunk = 0; chunk < args.chunks; ++chunk) its += count_of(expert, chunk);
+    count += its;
+    tiles += (its + kExpertTile - 1) / kExpertTile;
   }
-  for (int tile = 0; tile < tiles; ++tile)
-    *reinterpret_cast<int2*>(args.tiles + 2 * (first_tile + tile)) =
-        make_int2(expert, begin + tile * kExpertTile);
-  if (expert != args.experts) return;
-  args.offsets[args.experts + 1] = begin + count;
-  for (int tile = first_tile + tiles; tile < args.tile_count; ++tile)
-    *reinterpret_cast<int2*>(args.tiles + 2 * tile) = make_int2(-1, -1);
-}
-
-__device__ __forceinline__ int token_of(const ExpertsSortArgs& args, int slot) {
-  if (args.token_offsets == nullptr) return slot / args.per_token;
-  // The last token that begins at or before the pair.
-  int low = 0, high = args.token_count;
-  while (low + 1 < high) {
-    const int middle = (low + high) / 2;
-    if (args.token_offsets[middle] <= slot) {
-      low = middle;
-    } else {
-      high = middle;
+  int begin = sum_before(count, shared), tile = sum_before(tiles, shared);
+  for (int expert = first; expert < end; ++expert) {
+    args.offsets[expert] = begin;
+    int at = begin;
+    for (int chunk = 0; chunk < args.chunks; ++chunk) {
+      const int its = count_of(expert, chunk);
+      count_of(expert, chunk) = at;
+      at += its;
     }
+    for (; begin < at; begin += kExpertTile, ++tile)
+      *reinterpret_cast<int2*>(args.tiles + 2 * tile) = make_int2(expert, begin);
+    begin = at;
   }
-  return low;
+  if (first >= end || end != args.experts + 1) return;
+  args.offsets[args.experts + 1] = begin;
+  for (; tile < args.tile_count; ++tile) *reinterpret_cast<int2*>(args.tiles + 2 * tile) = make_int2(-1, -1);
 }
 
 __device__ __forceinline__ void place_slots(const ExpertsSortArgs& args) {
@@ -98,7 +91,7 @@ __device__ __forceinline__ void place_slots(const ExpertsSortArgs& args) {
   for (int i = 0; i < thread; ++i) before += ids[i] == expert ? 1 : 0;
   const int place = args.counts[static_cast<int64_t>(blockIdx.x) * (args.experts + 1) + expert] + before;
   args.slots[place] = slot;
-  args.tokens[place] = token_of(args, slot);
+  args.tokens[place] = token_of_slot(args.token_offsets, args.token_count, args.per_token, slot);
 }
 
 template <typename T, int kCount>
@@ -128,5 +121,7 @@ STRATA_KERNEL(experts_place, ExpertsSortArgs, place_experts)
 STRATA_KERNEL(experts_slots, ExpertsSortArgs, place_slots)
 STRATA_KERNEL(experts_sum_bf16, ExpertsSumArgs, sum_slots<BF16, 8>)
 STRATA_KERNEL(experts_sum_f32, ExpertsSumArgs, sum_slots<float, 4>)
+STRATA_KERNEL(experts_sum_any_bf16, ExpertsSumArgs, sum_slots<BF16, 1>)
+STRATA_KERNEL(experts_sum_any_f32, ExpertsSumArgs, sum_slots<float, 1>)
 
 }  // namespace strata::gpu

@@ -62,6 +62,32 @@ __device__ __forceinline__ T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(kAllLanes, value, mask);
 }
 
+template <typename T>
+__device__ __forceinline__ T shuffle_from(T value, int lane) {
+  return __shfl_sync(kAllLanes, value, lane);
+}
+// The lanes of a warp for which it is true, a bit each, and the number of bits that are set.
+__device__ __forceinline__ uint32_t lanes_with(bool is) {
+  return __ballot_sync(kAllLanes, is);
+}
+__device__ __forceinline__ int count_bits(uint32_t bits) {
+  return __popc(bits);
+}
+__device__ __forceinline__ uint32_t bits_of(float value) {
+  return __float_as_uint(value);
+}
+// Orders the accesses of a warp's lanes.
+__device__ __forceinline__ void sync_warp() {
+  __syncwarp();
+}
+// Rounded on their own, so that the bits are those of a CPU that does not fuse them.
+__device__ __forceinline__ float add_apart(float a, float b) {
+  return __fadd_rn(a, b);
+}
+__device__ __forceinline__ float multiply_apart(float a, float b) {
+  return __fmul_rn(a, b);
+}
+
 // Converts a pointer to a shared memory address.
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));

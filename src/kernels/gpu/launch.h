@@ -56,18 +56,16 @@ struct GpuTraits {
 };
 GemmPlan plan_gemm(const GemmShape& shape, const GpuTraits& gpu);
 
-// --- Experts. Strides are multiples of 8.
+// --- Experts in bf16. Strides are multiples of 8; launch_experts.h has the kernels for others.
 struct ExpertsPlan {
   std::vector<KernelLaunch> sort;  // consecutive; run once for all GEMMs of the same ids
   int32_t chunks = 0, tile_count = 0;
 };
-// Up to 1023 experts.
 ExpertsPlan plan_experts(int64_t slots, int64_t experts);
 // n: columns of c. Layouts nt and nn.
 KernelLaunch experts_rows(GemmLayout layout, DType out, const ExpertsPlan& plan, int64_t n);
 // The weight gradient; m and n of one expert.
 KernelLaunch experts_weights(int64_t experts, int64_t m, int64_t n);
-// columns: a multiple of 8.
 KernelLaunch experts_sum(DType out, int64_t tokens, int64_t columns);
 
 // --- Attention. bf16: head_dim, value_dim and all strides are multiples of 8.

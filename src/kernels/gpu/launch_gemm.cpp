@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernels/gpu/launch.h"
+#include "kernels/gpu/launch_names.h"
 
 namespace strata::gpu {
 namespace {
@@ -33,10 +33,6 @@ int64_t choose_splits(const GemmShape& shape, int64_t tile_n, int64_t in_flight)
     if (least == 0 || time < least) least = time, best = splits;
   }
   return best;
-}
-
-const char* name_of_layout(GemmLayout layout) {
-  return layout == GemmLayout::kNT ? "nt" : layout == GemmLayout::kNN ? "nn" : "tn";
 }
 
 }  // namespace
@@ -125,17 +121,17 @@ KernelLaunch experts_rows(GemmLayout layout, DType out, const ExpertsPlan& plan,
 KernelLaunch experts_weights(int64_t experts, int64_t m, int64_t n) {
   return {.module = "experts",
           .kernel = "experts_tn_f32",
-          .grid_x = static_cast<uint32_t>(tiles(m, n, kTileM, 128)),
-          .grid_y = static_cast<uint32_t>(experts),
+          .grid_x = static_cast<uint32_t>(tiles(m, n, kTileM, 128) * experts),
           .threads = 128,
           .shared_bytes = kPlainShared};
 }
 KernelLaunch experts_sum(DType out, int64_t tokens, int64_t columns) {
   const bool bf16 = out == DType::kBF16;
+  const int64_t count = columns % 8 == 0 ? bf16 ? 8 : 4 : 1;
   return {.module = "experts_sort",
-          .kernel = bf16 ? "experts_sum_bf16" : "experts_sum_f32",
+          .kernel = std::string("experts_sum_") + (count == 1 ? "any_" : "") + (bf16 ? "bf16" : "f32"),
           .grid_x = static_cast<uint32_t>(tokens),  // y has at most 65,535 blocks
-          .grid_y = blocks_of(columns, 256 * (bf16 ? 8 : 4)),
+          .grid_y = blocks_of(columns, 256 * count),
           .threads = 256};
 }
 

@@ -1,15 +1,12 @@
 #include <algorithm>
 
-#include "kernels/gpu/launch.h"
+#include "kernels/gpu/launch_names.h"
 
 namespace strata::gpu {
 namespace {
 
 constexpr uint32_t kThreads = 256;
 
-std::string type_of(DType dtype) {
-  return dtype == DType::kBF16 ? "_bf16" : "_f32";
-}
 // Elements per access of a thread, in rows of `width`.
 int64_t count_of(DType dtype, int64_t width) {
   const int64_t count = 16 / size_of(dtype);

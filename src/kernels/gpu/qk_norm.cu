@@ -2,13 +2,9 @@
 // it is in the cache then, and may be a head or the whole of q.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/vector.cuh"
+#include "kernels/gpu/warp.cuh"
 
 namespace strata::gpu {
-
-__device__ __forceinline__ float warp_sum(float value) {
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
-  return value;
-}
 
 // A group of a row: where it begins, its width, and its weights.
 struct QkGroup {

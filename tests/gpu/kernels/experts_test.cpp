@@ -50,7 +50,9 @@ class GpuExperts : public KernelTest {
         .per_token = static_cast<int32_t>(p.per_token),
         .token_count = static_cast<int32_t>(p.tokens),
         .chunks = plan.chunks,
-        .tile_count = plan.tile_count};
+        .tile_count = plan.tile_count,
+        .sequence = 0,
+        .idle = 0};
     for (const gpu::KernelLaunch& one : plan.sort) launch(one, sort);
 
     // y of every pair from its token, the sum over a token's pairs of the same matmul, and the gradients of x
