@@ -127,8 +127,10 @@ struct AttentionRangesArgs {
   int32_t batch, length, kv_length;
   int32_t causal, window;  // window: keys that a row sees, including its own; 0: no limit. Requires causal
   int32_t chunked;         // a row's window begins with the chunk of `window` keys that it is in
+  int32_t repeat = 1;      // consecutive rows with one place, as heads of one token
+  const int32_t* sequence_end = nullptr;  // [batch]: last key + 1 of all rows; null: kv_length
 };
-// Stores row i of sequence s, [key_width] of `keys` and [value_width] of `values`, in row position[s] + i of
+// Stores row i of sequence s, [key_width] of `keys` and [value_width] of `values`, in row position[s] + i (null: i) of
 // entry entries[s] of the caches [number of entries][capacity][width].
 struct CacheRowsArgs {
   void* key_cache;
