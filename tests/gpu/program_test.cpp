@@ -1,5 +1,5 @@
-// Programs of dense decoders on the GPU device, whose driver is the twin: all compile; evaluation and generated texts are the
-// processor's.
+// Programs of dense models on the GPU device, whose driver is the twin: all compile; evaluation and generated texts of
+// decoders are the processor's.
 #include <gtest/gtest.h>
 
 #include "device/gpu/bindings.h"
@@ -21,8 +21,8 @@ const std::shared_ptr<device::Device>& the_gpu() {
 
 // --- All presets
 
-bool is_dense_decoder(const models::ModelConfig& model) {
-  return model.architecture == models::Architecture::kDecoder && model.experts.count == 0 && !model.latent;
+bool is_dense(const models::ModelConfig& model) {
+  return model.experts.count == 0;
 }
 
 device::Target an_a100() {
@@ -36,30 +36,36 @@ device::Target an_a100() {
   return target;
 }
 
-TEST(GpuPrograms, OfDenseDecodersCompileAndOthersAreRefusedByName) {
+TEST(GpuPrograms, OfDenseModelsCompileAndOthersAreRefusedByName) {
   int dense = 0;
   for (const models::Preset& preset : models::presets()) {
     CompileOptions options;
     options.model = models::preset(preset.name);
-    if (options.model.layers > 32 || options.model.architecture == models::Architecture::kEncoderDecoder)
-      continue;
+    if (options.model.layers > 32) continue;
+    const bool reads = options.model.architecture == models::Architecture::kEncoderDecoder;
+    const int64_t encoder_length = reads ? 256 : 0;
     options.rule_of = steady_rule;
     options.target = an_a100();
     options.cache_capacity = 256;
-    std::vector<Request> requests{{.sequences = 1, .sequence_length = 256, .document_mask = true},
+    std::vector<Request> requests{{.sequences = 1,
+                                   .sequence_length = 256,
+                                   .encoder_length = encoder_length,
+                                   .document_mask = true},
                                   {.kind = Kind::kEvaluate,
                                    .sequences = 1,
                                    .sequence_length = 256,
+                                   .encoder_length = encoder_length,
                                    .document_mask = true,
                                    .per_token_loss = true}};
-    if (options.model.architecture == models::Architecture::kDecoder)
-      for (const Request& request : inference::generation_requests(64, 2)) requests.push_back(request);
+    if (options.model.architecture != models::Architecture::kEncoder)
+      for (const Request& request : inference::generation_requests(64, 2, encoder_length))
+        requests.push_back(request);
     options.cache_slots = 2;
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       SCOPED_TRACE(std::string(preset.name) + " " + std::string(name_of(dtype)));
       options.activations = dtype;
       options.recompute = dtype == DType::kF32 ? Recompute::kFull : Recompute::kSelective;
-      if (is_dense_decoder(options.model)) {
+      if (is_dense(options.model)) {
         ++dense;
         EXPECT_NO_THROW(compile_any(requests, options));
         continue;
@@ -179,7 +185,8 @@ TEST_P(GpuModel, WritesTheProcessorsTexts) {
 
 INSTANTIATE_TEST_SUITE_P(Dense, GpuModel,
                          testing::Values(Case{"llama3-5m", DType::kF32}, Case{"gpt2-124m", DType::kF32},
-                                         Case{"qwen3-0.6b", DType::kF32}, Case{"qwen3-0.6b", DType::kBF16}),
+                                         Case{"qwen3-0.6b", DType::kF32}, Case{"qwen3-0.6b", DType::kBF16},
+                                         Case{"deepseek3-6m", DType::kF32}, Case{"deepseek3-6m", DType::kBF16}),
                          [](const auto& one) {
                            return one.param.preset.substr(0, one.param.preset.find('-')) + "_" +
                                   std::string(name_of(one.param.dtype));
