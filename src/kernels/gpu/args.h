@@ -256,13 +256,19 @@ struct EmbeddingArgs {
   const int32_t* positions;
   int32_t dim;
   float scale;
+  // Parts of the vocabulary, each the next `part_rows` rows of the table: part p has the ids from starts[p] on. Ids of no
+  // part give zeros. null: the table has all ids.
+  const int32_t* starts = nullptr;
+  int32_t parts = 0, part_rows = 0;
 };
-// sorted[blocks · run]: id << 32 | position in the run. One block per run, whose length is a power of two.
+// sorted[blocks · run]: row << 32 | position in the run. One block per run, whose length is a power of two.
 struct EmbeddingSortArgs {
   uint64_t* sorted;
   const int32_t* ids;
   int64_t rows;
   int32_t run, padding;  // padding: an id without gradient, or -1
+  const int32_t* starts = nullptr;  // as EmbeddingArgs has them
+  int32_t parts = 0, part_rows = 0;
 };
 // table[id] += scale · Σ dy of run `number`
 struct EmbeddingGradArgs {
