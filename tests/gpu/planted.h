@@ -122,8 +122,8 @@ inline bool is_named(const Outcome& outcome, const std::vector<std::string>& kin
 
 // `kinds`: those of a violation that names the kernel and a source file; none: the values are wrong.
 inline void expect_found(const Subject& subject, const std::string& kernel, const std::string& pattern,
-                  const std::string& text, const std::vector<std::string>& kinds,
-                  const std::string& source = "") {
+                         const std::string& text, const std::vector<std::string>& kinds,
+                         const std::string& source = "") {
   std::string others;
   for (int at = 1; at <= 60; ++at) {
     Outcome outcome;

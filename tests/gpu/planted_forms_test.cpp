@@ -8,8 +8,7 @@
 namespace strata::gpu_tests {
 namespace {
 
-// Causal attention with a bias by distance: two heads that share keys and are no multiples of 16 bytes, more rows than a
-// block has.
+// Causal attention with a bias by distance: two heads of 88 bytes that share keys, more rows than a block has.
 struct Biased {
   static constexpr int kLength = 70, kDim = 22, kHeads = 2, kWidth = 75, kZero = 72;
   static constexpr double kScale = 0.25;
@@ -93,8 +92,9 @@ Outcome bias_gradient(const std::string& settings) {
   const auto product = [&](int head, int i, int j) {
     double sum = 0;
     for (int c = 0; c < Biased::kDim; ++c)
-      sum += static_cast<double>(of.dout[static_cast<size_t>((i * Biased::kHeads + head) * Biased::kDim + c)]) *
-             of.v[static_cast<size_t>(j * Biased::kDim + c)];
+      sum +=
+          static_cast<double>(of.dout[static_cast<size_t>((i * Biased::kHeads + head) * Biased::kDim + c)]) *
+          of.v[static_cast<size_t>(j * Biased::kDim + c)];
     return sum;
   };
   of.for_weights([&](int head, int i, int j, double weight) {
@@ -250,7 +250,7 @@ const std::string kBarrierOfForms = "bar\\.sync";
 TEST_F(Planted, CleanRunsOfForms) {
   const std::pair<const char*, Subject> kSubjects[] = {
       {"biased attention", biased_attention}, {"bias gradient", bias_gradient},
-      {"latent heads", latent_heads},         {"head products", head_products},
+      {"latent heads", latent_heads},         {"multiplied heads", head_products},
       {"stored latents", stored_latents},     {"wide norm", wide_norm},
       {"split statistics", split_statistics}, {"relative bias", relative_bias}};
   for (const auto& [name, subject] : kSubjects) {
@@ -263,11 +263,14 @@ TEST_F(Planted, CleanRunsOfForms) {
 }
 
 TEST_F(Planted, MissingBarriersOfForms) {
-  expect_found(biased_attention, "attention_plain_forward_f32_64", kBarrierOfForms, "", {"race", "unwritten"});
+  expect_found(biased_attention, "attention_plain_forward_f32_64", kBarrierOfForms, "",
+               {"race", "unwritten"});
   expect_found(bias_gradient, "attention_plain_bias_f32", kBarrierOfForms, "", {"race", "unwritten"});
   expect_found(head_products, "head_products_f32", kBarrierOfForms, "", {"race", "unwritten"});
-  expect_found(split_statistics, "split_loss_statistics", kBarrierOfForms, "", {"race", "unwritten"}, "split_loss.cu");
-  expect_found(wide_norm, "layer_norm_wide_forward_f32", kBarrierOfForms, "", {"race", "unwritten"}, "rows.cuh");
+  expect_found(split_statistics, "split_loss_statistics", kBarrierOfForms, "", {"race", "unwritten"},
+               "split_loss.cu");
+  expect_found(wide_norm, "layer_norm_wide_forward_f32", kBarrierOfForms, "", {"race", "unwritten"},
+               "rows.cuh");
 }
 
 TEST_F(Planted, BiasThatIsNotAdded) {
@@ -275,8 +278,8 @@ TEST_F(Planted, BiasThatIsNotAdded) {
 }
 
 TEST_F(Planted, DiagonalOfOtherDistances) {
-  expect_found(bias_gradient, "attention_plain_bias_f32", "(add\\.s32.*), -31", "$1, -30",
-               {"unwritten"}, "attention_plain.cu");
+  expect_found(bias_gradient, "attention_plain_bias_f32", "(add\\.s32.*), -31", "$1, -30", {"unwritten"},
+               "attention_plain.cu");
 }
 
 TEST_F(Planted, HeadLeftOutOfASum) {

@@ -47,16 +47,14 @@ TEST(GpuPrograms, OfDenseModelsCompileAndOthersAreRefusedByName) {
     options.rule_of = steady_rule;
     options.target = an_a100();
     options.cache_capacity = 256;
-    std::vector<Request> requests{{.sequences = 1,
-                                   .sequence_length = 256,
-                                   .encoder_length = encoder_length,
-                                   .document_mask = true},
-                                  {.kind = Kind::kEvaluate,
-                                   .sequences = 1,
-                                   .sequence_length = 256,
-                                   .encoder_length = encoder_length,
-                                   .document_mask = true,
-                                   .per_token_loss = true}};
+    std::vector<Request> requests{
+        {.sequences = 1, .sequence_length = 256, .encoder_length = encoder_length, .document_mask = true},
+        {.kind = Kind::kEvaluate,
+         .sequences = 1,
+         .sequence_length = 256,
+         .encoder_length = encoder_length,
+         .document_mask = true,
+         .per_token_loss = true}};
     if (options.model.architecture != models::Architecture::kEncoder)
       for (const Request& request : inference::generation_requests(64, 2, encoder_length))
         requests.push_back(request);
@@ -186,7 +184,8 @@ TEST_P(GpuModel, WritesTheProcessorsTexts) {
 INSTANTIATE_TEST_SUITE_P(Dense, GpuModel,
                          testing::Values(Case{"llama3-5m", DType::kF32}, Case{"gpt2-124m", DType::kF32},
                                          Case{"qwen3-0.6b", DType::kF32}, Case{"qwen3-0.6b", DType::kBF16},
-                                         Case{"deepseek3-6m", DType::kF32}, Case{"deepseek3-6m", DType::kBF16}),
+                                         Case{"deepseek3-6m", DType::kF32},
+                                         Case{"deepseek3-6m", DType::kBF16}),
                          [](const auto& one) {
                            return one.param.preset.substr(0, one.param.preset.find('-')) + "_" +
                                   std::string(name_of(one.param.dtype));

@@ -11,12 +11,14 @@ namespace {
 using namespace golden;
 
 #ifdef STRATA_LONG
-constexpr const char* kDense[] = {
-    "llama-untied", "llama-tied", "llama-biases-yarn", "mistral",         "qwen2",
-    "qwen3",        "olmo",       "olmo-clip",         "olmo2",           "gemma2",
-    "gemma3",       "phi3",       "gpt-neox",          "gpt-neox-serial", "gpt2",
-    "starcoder2",   "stablelm",     "bert",              "t5",
-    "t5-gated",     "deepseek-v2",  "deepseek-v3",       "deepseek-v3-half"};
+constexpr const char* kDense[] = {"llama-untied", "llama-tied",      "llama-biases-yarn",
+                                  "mistral",      "qwen2",           "qwen3",
+                                  "olmo",         "olmo-clip",       "olmo2",
+                                  "gemma2",       "gemma3",          "phi3",
+                                  "gpt-neox",     "gpt-neox-serial", "gpt2",
+                                  "starcoder2",   "stablelm",        "bert",
+                                  "t5",           "t5-gated",        "deepseek-v2",
+                                  "deepseek-v3",  "deepseek-v3-half"};
 constexpr size_t kSteps = 5;
 #else
 constexpr const char* kDense[] = {"llama-tied", "gpt2", "t5", "deepseek-v3"};
@@ -74,7 +76,8 @@ TEST_P(GpuGolden, Logits) {
 #endif
 
 TEST_P(GpuGolden, GreedyText) {
-  if (golden_.model.architecture == models::Architecture::kEncoder) GTEST_SKIP() << "an encoder writes no text";
+  if (golden_.model.architecture == models::Architecture::kEncoder)
+    GTEST_SKIP() << "an encoder writes no text";
   EXPECT_EQ(greedy_text(golden_, gpu_), golden_.integers("greedy/tokens"));
 }
 

@@ -2,7 +2,8 @@
 
 namespace strata::device {
 
-GpuAttention::GpuAttention(gpu::AttentionShape shape, const Strides& strides, const Form& form) : shape_(shape) {
+GpuAttention::GpuAttention(gpu::AttentionShape shape, const Strides& strides, const Form& form)
+    : shape_(shape) {
   shape_.softcap = form.softcap > 0;
   const int64_t vector = 16 / size_of(shape.dtype);
   const bool whole = strides.q % vector == 0 && strides.k % vector == 0 && strides.v % vector == 0 &&

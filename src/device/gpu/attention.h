@@ -23,7 +23,7 @@ class GpuAttention {
     double scale = 1, softcap = 0;
     bool causal = false, chunked = false;
     int64_t window = 0;
-    int64_t repeat = 1;  // consecutive rows with one place
+    int64_t repeat = 1;                     // consecutive rows with one place
     int64_t bias_width = 0, bias_zero = 0;  // width 0: no bias
   };
   // Strides of rows, in elements.

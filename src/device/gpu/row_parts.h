@@ -1,4 +1,4 @@
-// Rows and parts that lie side by side in them, as a part of ops' kernels on a GPU.
+// Rows and their consecutive parts, as a part of ops' kernels on a GPU.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ inline int64_t unit_of_copies(std::initializer_list<int64_t> bytes) {
 
 class GpuRowParts {
  public:
-  // Elements of a part: where it begins in a row of the whole, its width, and the stride of its own rows.
+  // Elements of a part: where it begins in a row of the whole, its width, and the stride of its rows.
   struct Part {
     int64_t first, width, stride;
   };
@@ -63,7 +63,8 @@ class GpuRowParts {
 
  private:
   template <typename Pointer>
-  void run(const Launch& launch, gpu::RowPartsArgs args, void* whole, std::initializer_list<Pointer> at) const {
+  void run(const Launch& launch, gpu::RowPartsArgs args, void* whole,
+           std::initializer_list<Pointer> at) const {
     args.whole = whole;
     size_t i = 0;
     for (const Pointer part : at) args.parts[i++].at = const_cast<void*>(static_cast<const void*>(part));

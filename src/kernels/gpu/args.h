@@ -266,7 +266,7 @@ struct EmbeddingSortArgs {
   uint64_t* sorted;
   const int32_t* ids;
   int64_t rows;
-  int32_t run, padding;  // padding: an id without gradient, or -1
+  int32_t run, padding;             // padding: an id without gradient, or -1
   const int32_t* starts = nullptr;  // as EmbeddingArgs has them
   int32_t parts = 0, part_rows = 0;
 };

@@ -6,8 +6,8 @@
 
 namespace strata::gpu {
 
-// Attention with a bias by distance, with rows that are no multiples of 16 bytes, or with heads above 256. The columns of
-// a head's result are divided among `slices` blocks.
+// Attention with a bias by distance, with rows of any width, or with heads above 256. The columns of a head's result are
+// divided among `slices` blocks.
 struct PlainAttentionArgs {
   AttentionArgs attention;
   const float* bias;        // [heads, bias_width], added to the scaled score; null: none
@@ -25,10 +25,10 @@ struct PlainAttentionArgs {
 constexpr int32_t kMostBucketsAtOnce = 256;
 enum class DistancesOf : int32_t { kAll, kBefore, kAfter };  // kAll: those after a row have length 0
 struct RelativeBiasArgs {
-  float* bias;         // [heads, width]
-  const float* table;  // the row of the first bucket; rows have `heads` numbers
-  const float* dbias;  // [heads, width]
-  float* dtable;       // the row of the first bucket; only backward
+  float* bias;                                     // [heads, width]
+  const float* table;                              // the row of the first bucket; rows have `heads` numbers
+  const float* dbias;                              // [heads, width]
+  float* dtable;                                   // the row of the first bucket; only backward
   int32_t heads, width, first, count, accumulate;  // first: the distance of column 0
   DistancesOf of;
   int32_t starts[kMostBucketsAtOnce + 1];

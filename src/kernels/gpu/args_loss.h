@@ -23,8 +23,8 @@ struct LossOfStatisticsArgs {
   const float* statistics;  // [parts, tokens, 3]
   float* dstatistics;
   const int32_t* targets;
-  float* losses;    // [tokens]
-  int32_t* greedy;  // [tokens]; may be null
+  float* losses;      // [tokens]
+  int32_t* greedy;    // [tokens]; may be null
   const float* seed;  // may be null: 1
   int32_t tokens, parts;
 };

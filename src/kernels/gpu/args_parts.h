@@ -5,7 +5,7 @@
 
 namespace strata::gpu {
 
-// One of the parts that lie side by side in rows of a whole. Widths, strides and places count units of 2, 4 or 16 bytes.
+// One of the consecutive parts of the rows of a whole. Widths, strides and places count units of 2, 4 or 16 bytes.
 struct RowPart {
   void* at;
   int64_t stride;

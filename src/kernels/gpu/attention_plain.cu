@@ -1,5 +1,5 @@
 // Attention with a bias by distance, with rows of any alignment, or with heads of any size: forward and backward, fp32 or
-// bf16 in memory, with scalar multiplications in fp32. Scores are made of pieces of 64 elements of the heads; a block has
+// bf16 in memory, with scalar multiplications in fp32. Scores are sums over 64 elements of the heads at a time; a block has
 // 32 rows and kColumns columns of a result, and makes the scores of its rows itself.
 #include "kernels/gpu/args_attention.h"
 #include "kernels/gpu/vector.cuh"
@@ -19,9 +19,10 @@ struct RowsOfHead {
   int count, dim;
 };
 template <typename T>
-__device__ __forceinline__ RowsOfHead<T> rows_of_head(const void* matrix, int64_t row, int64_t stride, int head,
-                                                      int dim, int count) {
-  return {static_cast<const T*>(matrix) + row * stride + static_cast<int64_t>(head) * dim, stride, count, dim};
+__device__ __forceinline__ RowsOfHead<T> rows_of_head(const void* matrix, int64_t row, int64_t stride,
+                                                      int head, int dim, int count) {
+  return {static_cast<const T*>(matrix) + row * stride + static_cast<int64_t>(head) * dim, stride, count,
+          dim};
 }
 
 // Columns [first, first + kColumns) of 32 rows; zero beyond the head.
@@ -86,8 +87,7 @@ __device__ __forceinline__ void keep_weights(float* weights, const float (&value
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
 #pragma unroll
-    for (int j = 0; j < 2; ++j)
-      weights[(tile_row() + i) * kScorePitch + tile_lane() + 16 * j] = values[i][j];
+    for (int j = 0; j < 2; ++j) weights[(tile_row() + i) * kScorePitch + tile_lane() + 16 * j] = values[i][j];
   }
 }
 // sum += weights · others; columns tile_lane() · 4 + 64 · f and the next three.
@@ -124,8 +124,7 @@ __device__ __forceinline__ void store_columns(const float (&sum)[4][kColumns / 6
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const int column = first + tile_lane() * 4 + 64 * f + c;
-        if (column < dim)
-          to[(tile_row() + i) * stride + column] = from_float<T>(sum[i][f][c] * factor[i]);
+        if (column < dim) to[(tile_row() + i) * stride + column] = from_float<T>(sum[i][f][c] * factor[i]);
       }
     }
   }
@@ -134,7 +133,8 @@ __device__ __forceinline__ void store_columns(const float (&sum)[4][kColumns / 6
 // Scores of a head's rows after scale, cap and bias, and the cap's slope.
 struct ScoreOf {
   float scale, softcap;
-  const float* bias;  // of the head, so that bias[key - row] is that of a key and a row of the sequence; or null
+  const float*
+      bias;  // of the head, so that bias[key - row] is that of a key and a row of the sequence; or null
 
   __device__ __forceinline__ ScoreOf(const PlainAttentionArgs& args, int sequence, int head)
       : scale(args.attention.scale), softcap(args.attention.softcap), bias(nullptr) {
@@ -162,8 +162,8 @@ __device__ __forceinline__ int2 keys_of(const AttentionArgs& args, int sequence,
 // The keys that any row of the range of tiles with this row sees.
 __device__ __forceinline__ int4 keys_of_tile(const AttentionArgs& args, int sequence, int row) {
   const int tiles = (args.length + kTileOfRanges - 1) / kTileOfRanges;
-  return *reinterpret_cast<const int4*>(
-      args.tiles + (static_cast<int64_t>(sequence) * tiles + row / kTileOfRanges) * 4);
+  return *reinterpret_cast<const int4*>(args.tiles +
+                                        (static_cast<int64_t>(sequence) * tiles + row / kTileOfRanges) * 4);
 }
 
 template <typename T, int kColumns>
@@ -190,18 +190,16 @@ __device__ __forceinline__ void plain_forward(const PlainAttentionArgs& plain) {
     // Later rows may hold NaN, which a weight of 0 does not remove.
     const int count = range.y - key0;
     float scores[4][2];
-    multiply_heads<T>(
-        scores, tiles.a, tiles.b, q,
-        rows_of_head<T>(args.k, key_row + key0, args.k_stride, kv_head, args.head_dim, count));
+    multiply_heads<T>(scores, tiles.a, tiles.b, q,
+                      rows_of_head<T>(args.k, key_row + key0, args.k_stride, kv_head, args.head_dim, count));
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float now = most[i];
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const int key = key0 + tile_lane() + 16 * j;
-        scores[i][j] = key >= seen[i].x && key < seen[i].y
-                           ? score(scores[i][j], row0 + tile_row() + i, key)
-                           : -INFINITY;
+        scores[i][j] =
+            key >= seen[i].x && key < seen[i].y ? score(scores[i][j], row0 + tile_row() + i, key) : -INFINITY;
         now = fmaxf(now, scores[i][j]);
       }
       for (int mask = 8; mask > 0; mask /= 2) now = fmaxf(now, shuffle_xor(now, mask));
@@ -218,8 +216,8 @@ __device__ __forceinline__ void plain_forward(const PlainAttentionArgs& plain) {
     }
     keep_weights(tiles.weights, scores);
     copy_piece<kColumns>(
-        tiles.others,
-        rows_of_head<T>(args.v, key_row + key0, args.v_stride, kv_head, args.value_dim, count), column0);
+        tiles.others, rows_of_head<T>(args.v, key_row + key0, args.v_stride, kv_head, args.value_dim, count),
+        column0);
     __syncthreads();
     add_weighted<kColumns>(sum, tiles.weights, tiles.others);
   }
@@ -248,7 +246,7 @@ __device__ __forceinline__ void plain_forward(const PlainAttentionArgs& plain) {
       args.out_stride, args.length - row0, args.value_dim, column0);
 }
 
-// Scores of 32 rows of their own side and 32 of the other. kQueriesOwn: the rows are queries. Leaves in `weights` the
+// Scores of a block's 32 rows and 32 rows of the other side. kQueriesOwn: the block's rows are queries. Leaves in `weights` the
 // weights, or, with kSlopes, the gradients of the scores before the scale.
 template <typename T, bool kQueriesOwn, bool kSlopes, int kColumns>
 __device__ __forceinline__ void plain_weights(const PlainAttentionArgs& plain, int sequence, int head,
@@ -312,11 +310,11 @@ __device__ __forceinline__ void plain_queries(const PlainAttentionArgs& plain) {
     add_weighted<kColumns>(dq, tiles.weights, tiles.others);
   }
   const float factor[4] = {args.scale, args.scale, args.scale, args.scale};
-  store_columns<kColumns>(
-      dq, factor,
-      static_cast<T*>(args.dq) + (static_cast<int64_t>(sequence) * args.length + row0) * args.q_stride +
-          static_cast<int64_t>(head) * args.head_dim,
-      args.q_stride, args.length - row0, args.head_dim, column0);
+  store_columns<kColumns>(dq, factor,
+                          static_cast<T*>(args.dq) +
+                              (static_cast<int64_t>(sequence) * args.length + row0) * args.q_stride +
+                              static_cast<int64_t>(head) * args.head_dim,
+                          args.q_stride, args.length - row0, args.head_dim, column0);
 }
 
 // dk or dv of 32 keys.
@@ -397,23 +395,23 @@ __device__ __forceinline__ void plain_delta(const AttentionArgs& args) {
   if (lane == 0) args.delta[(row / args.length * args.heads + head) * args.length + row % args.length] = sum;
 }
 
-#define STRATA_PLAIN(NAME, ...)                                         \
-  extern "C" __global__ void __launch_bounds__(128)                     \
+#define STRATA_PLAIN(NAME, ...)                                                 \
+  extern "C" __global__ void __launch_bounds__(128)                             \
       attention_plain_##NAME(const __grid_constant__ PlainAttentionArgs args) { \
-    __VA_ARGS__(args);                                                  \
+    __VA_ARGS__(args);                                                          \
   }
-#define STRATA_PLAIN_COLUMNS(TYPE, T, COLUMNS)                                 \
-  STRATA_PLAIN(forward_##TYPE##_##COLUMNS, plain_forward<T, COLUMNS>)          \
-  STRATA_PLAIN(queries_##TYPE##_##COLUMNS, plain_queries<T, COLUMNS>)          \
-  STRATA_PLAIN(dk_##TYPE##_##COLUMNS, plain_keys<T, COLUMNS, true>)            \
+#define STRATA_PLAIN_COLUMNS(TYPE, T, COLUMNS)                        \
+  STRATA_PLAIN(forward_##TYPE##_##COLUMNS, plain_forward<T, COLUMNS>) \
+  STRATA_PLAIN(queries_##TYPE##_##COLUMNS, plain_queries<T, COLUMNS>) \
+  STRATA_PLAIN(dk_##TYPE##_##COLUMNS, plain_keys<T, COLUMNS, true>)   \
   STRATA_PLAIN(dv_##TYPE##_##COLUMNS, plain_keys<T, COLUMNS, false>)
-#define STRATA_PLAIN_TYPE(TYPE, T)                                              \
-  STRATA_PLAIN_COLUMNS(TYPE, T, 64)                                             \
-  STRATA_PLAIN_COLUMNS(TYPE, T, 256)                                            \
-  STRATA_PLAIN(bias_##TYPE, plain_bias<T>)                                      \
-  extern "C" __global__ void __launch_bounds__(256)                             \
+#define STRATA_PLAIN_TYPE(TYPE, T)                                               \
+  STRATA_PLAIN_COLUMNS(TYPE, T, 64)                                              \
+  STRATA_PLAIN_COLUMNS(TYPE, T, 256)                                             \
+  STRATA_PLAIN(bias_##TYPE, plain_bias<T>)                                       \
+  extern "C" __global__ void __launch_bounds__(256)                              \
       attention_plain_delta_##TYPE(const __grid_constant__ AttentionArgs args) { \
-    plain_delta<T>(args);                                                       \
+    plain_delta<T>(args);                                                        \
   }
 STRATA_PLAIN_TYPE(f32, float)
 STRATA_PLAIN_TYPE(bf16, BF16)

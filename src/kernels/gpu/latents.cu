@@ -1,5 +1,5 @@
-// Latent attention around attention itself (src/ops/latent_attention): rows of heads from latents, products of each head
-// with its part of a weight, and rows in their parts.
+// Latent attention besides attention itself (src/ops/latent_attention): rows of heads from latents, multiplications of
+// each head by its part of a weight, and rows in their parts.
 #include "kernels/gpu/args_attention.h"
 #include "kernels/gpu/args_parts.h"
 #include "kernels/gpu/vector.cuh"
@@ -60,9 +60,8 @@ __device__ __forceinline__ void latent_heads(const LatentHeadsArgs& args) {
     from = static_cast<const T*>(args.q) + row * queries + column;
   } else if (column < 2 * queries) {
     const int head = (column - queries) / size, at = (column - queries) % size;
-    from = at < args.plain
-               ? static_cast<const T*>(args.kv) + row * (keys + values) + head * args.plain + at
-               : static_cast<const T*>(args.rotated) + row * args.rotary + at - args.plain;
+    from = at < args.plain ? static_cast<const T*>(args.kv) + row * (keys + values) + head * args.plain + at
+                           : static_cast<const T*>(args.rotated) + row * args.rotary + at - args.plain;
   } else {
     from = static_cast<const T*>(args.kv) + row * (keys + values) + keys + column - 2 * queries;
   }
@@ -103,7 +102,7 @@ __device__ __forceinline__ void latent_heads_backward(const LatentHeadsArgs& arg
   store(static_cast<T*>(args.rotated) + row * args.rotary + column, sum);
 }
 
-// A block of 128 threads has 32 rows and 64 columns of a head's product, 32 steps of the depth at a time.
+// A block of 128 threads has 32 rows and 64 columns of a head's result, 32 steps of the depth at a time.
 template <typename T>
 __device__ __forceinline__ void head_products(const HeadProductsArgs& args) {
   constexpr int kRows = 32, kColumns = 64, kDepth = 32, kThreads = 128;
@@ -153,9 +152,9 @@ __device__ __forceinline__ void head_products(const HeadProductsArgs& args) {
   }
 }
 
-#define STRATA_LATENTS(NAME, ARGS, ...)                                                            \
+#define STRATA_LATENTS(NAME, ARGS, ...)                                                       \
   extern "C" __global__ void __launch_bounds__(256) NAME(const __grid_constant__ ARGS args) { \
-    __VA_ARGS__(args);                                                                             \
+    __VA_ARGS__(args);                                                                        \
   }
 STRATA_LATENTS(row_parts_16, RowPartsArgs, row_parts<float4>)
 STRATA_LATENTS(row_parts_4, RowPartsArgs, row_parts<uint32_t>)

@@ -9,7 +9,8 @@ std::string suffix_of(DType dtype) {
   return dtype == DType::kBF16 ? "_bf16" : "_f32";
 }
 // A kernel whose threads have an element each.
-KernelLaunch over_elements(const std::string& module, const std::string& kernel, int64_t n, uint32_t threads) {
+KernelLaunch over_elements(const std::string& module, const std::string& kernel, int64_t n,
+                           uint32_t threads) {
   KernelLaunch launch{.module = module, .kernel = kernel};
   launch.grid_x = blocks_of(n, threads);
   launch.threads = threads;
@@ -56,7 +57,8 @@ KernelLaunch plain_attention_forward(const AttentionShape& shape) {
   return plain_attention(shape, "forward", shape.length, shape.heads, shape.value_dim);
 }
 KernelLaunch plain_attention_delta(const AttentionShape& shape) {
-  KernelLaunch launch{.module = "attention_plain", .kernel = "attention_plain_delta" + suffix_of(shape.dtype)};
+  KernelLaunch launch{.module = "attention_plain",
+                      .kernel = "attention_plain_delta" + suffix_of(shape.dtype)};
   launch.grid_x = blocks_of(shape.batch * shape.length * shape.heads, 8);
   launch.threads = 256;
   return launch;
@@ -71,8 +73,7 @@ PlainAttentionBackward plain_attention_backward(const AttentionShape& shape) {
 BiasGradientPlan plain_bias_gradient(const AttentionShape& shape, int64_t width) {
   BiasGradientPlan plan;
   // Enough blocks to fill any device, but few numbers to add.
-  plan.count =
-      static_cast<int32_t>(std::min<int64_t>(shape.batch * blocks_of(shape.length, kTileRows), 64));
+  plan.count = static_cast<int32_t>(std::min<int64_t>(shape.batch * blocks_of(shape.length, kTileRows), 64));
   plan.parts = {.module = "attention_plain", .kernel = "attention_plain_bias" + suffix_of(shape.dtype)};
   plan.parts.grid_x = static_cast<uint32_t>(plan.count);
   plan.parts.grid_y = static_cast<uint32_t>(shape.heads);
@@ -107,7 +108,8 @@ KernelLaunch row_parts(int64_t unit, int64_t rows, int64_t width) {
 
 namespace {
 
-KernelLaunch of_latent_heads(const std::string& name, DType dtype, const LatentHeadsArgs& args, int64_t width) {
+KernelLaunch of_latent_heads(const std::string& name, DType dtype, const LatentHeadsArgs& args,
+                             int64_t width) {
   int64_t count = 16 / size_of(dtype);
   for (const int32_t part : {args.plain, args.rotary, args.value})
     if (part % count != 0) count = 1;

@@ -20,7 +20,7 @@ __device__ __forceinline__ void wide_forward(const NormArgs& args) {
     T* const to = static_cast<T*>(args.h) + row;
     const T* const residual = static_cast<const T*>(args.residual) + row;
     for_columns(args.dim, [&](int c) { to[c] = from_float<T>(to_float(h[c]) + to_float(residual[c])); });
-    h = to;  // each thread reads what it has written
+    h = to;  // each thread reads its elements
   }
   const float inverse = 1.0f / static_cast<float>(args.dim);
   float mean = 0.0f;
@@ -63,7 +63,8 @@ __device__ __forceinline__ void wide_input(const NormGradArgs& args) {
     if constexpr (!kRms) sums[1] += slope;
   });
   reduce_block<Sum>(sums, shared);
-  const float inverse = 1.0f / static_cast<float>(args.dim), along = sums[0] * inverse, shift = sums[1] * inverse;
+  const float inverse = 1.0f / static_cast<float>(args.dim), along = sums[0] * inverse,
+              shift = sums[1] * inverse;
   T* const dx = static_cast<T*>(args.dx) + row;
   const T* const dh = args.dh != nullptr ? static_cast<const T*>(args.dh) + row : nullptr;
   for_columns(args.dim, [&](int c) {
@@ -90,18 +91,18 @@ __device__ __forceinline__ void wide_weight(const NormGradArgs& args) {
   if constexpr (!kRms) parts[args.dim + c] = db;
 }
 
-#define STRATA_WIDE(NAME, RMS, TYPE, T)                                                                  \
-  extern "C" __global__ void __launch_bounds__(512)                                                      \
-      NAME##_wide_forward_##TYPE(const __grid_constant__ NormArgs args) {                                \
-    wide_forward<T, RMS>(args);                                                                          \
-  }                                                                                                      \
-  extern "C" __global__ void __launch_bounds__(512)                                                      \
-      NAME##_wide_backward_input_##TYPE(const __grid_constant__ NormGradArgs args) {                     \
-    wide_input<T, RMS>(args);                                                                            \
-  }                                                                                                      \
-  extern "C" __global__ void __launch_bounds__(512)                                                      \
-      NAME##_wide_backward_weight_##TYPE(const __grid_constant__ NormGradArgs args) {                    \
-    wide_weight<T, RMS>(args);                                                                           \
+#define STRATA_WIDE(NAME, RMS, TYPE, T)                                               \
+  extern "C" __global__ void __launch_bounds__(512)                                   \
+      NAME##_wide_forward_##TYPE(const __grid_constant__ NormArgs args) {             \
+    wide_forward<T, RMS>(args);                                                       \
+  }                                                                                   \
+  extern "C" __global__ void __launch_bounds__(512)                                   \
+      NAME##_wide_backward_input_##TYPE(const __grid_constant__ NormGradArgs args) {  \
+    wide_input<T, RMS>(args);                                                         \
+  }                                                                                   \
+  extern "C" __global__ void __launch_bounds__(512)                                   \
+      NAME##_wide_backward_weight_##TYPE(const __grid_constant__ NormGradArgs args) { \
+    wide_weight<T, RMS>(args);                                                        \
   }
 STRATA_WIDE(rms_norm, true, bf16, BF16)
 STRATA_WIDE(rms_norm, true, f32, float)

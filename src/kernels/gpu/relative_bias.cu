@@ -29,7 +29,8 @@ __device__ __forceinline__ void bias_of_distances(const RelativeBiasArgs& args) 
       high = middle - 1;
     }
   }
-  args.bias[static_cast<int64_t>(head) * args.width + i] = args.table[static_cast<int64_t>(low) * args.heads + head];
+  args.bias[static_cast<int64_t>(head) * args.width + i] =
+      args.table[static_cast<int64_t>(low) * args.heads + head];
 }
 
 // A warp per bucket (blockIdx.x) and head.

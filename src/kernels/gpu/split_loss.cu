@@ -7,8 +7,8 @@ namespace strata::gpu {
 
 // A part of a row's logits.
 struct PartOfRow {
-  int64_t row;  // of logits
-  int64_t at;   // of statistics, dstatistics: its three numbers
+  int64_t row;                      // of logits
+  int64_t at;                       // of statistics, dstatistics: its three numbers
   int part, target, valid, column;  // target: its token, or -1; column: the target's in the part, or -1
   const float* logits;
   float softcap;
@@ -78,8 +78,8 @@ template <typename Gradient>
 __device__ __forceinline__ void gradient_of_part(const SplitLossArgs& args) {
   __shared__ float shared[2 * kMostWarps];
   const PartOfRow part(args);
-  Gradient* const to =
-      static_cast<Gradient*>(args.gradient) + part.row * args.stride + static_cast<int64_t>(part.part) * args.columns;
+  Gradient* const to = static_cast<Gradient*>(args.gradient) + part.row * args.stride +
+                       static_cast<int64_t>(part.part) * args.columns;
   float most = 0.0f, of_most = 0.0f, of_sum = 0.0f, of_target = 0.0f;
   int greatest = -1;
   if (part.target >= 0 && part.valid > 0) {
@@ -96,7 +96,8 @@ __device__ __forceinline__ void gradient_of_part(const SplitLossArgs& args) {
     float d = 0.0f;
     if (part.target >= 0 && i < part.valid) {
       const float logit = part.capped(i), bend = part.softcap > 0.0f ? logit / part.softcap : 0.0f;
-      d = expf(logit - most) * of_sum + (i == greatest ? of_most : 0.0f) + (i == part.column ? of_target : 0.0f);
+      d = expf(logit - most) * of_sum + (i == greatest ? of_most : 0.0f) +
+          (i == part.column ? of_target : 0.0f);
       d *= 1.0f - bend * bend;
     }
     to[i] = from_float<Gradient>(d);
@@ -107,7 +108,9 @@ __device__ __forceinline__ void gradient_of_part(const SplitLossArgs& args) {
 struct Reduced {
   float most = -INFINITY, sum = 0.0f, target = -INFINITY;
   __device__ __forceinline__ Reduced(const LossOfStatisticsArgs& args, int token) {
-    const auto at = [&](int part) { return args.statistics + (static_cast<int64_t>(part) * args.tokens + token) * 3; };
+    const auto at = [&](int part) {
+      return args.statistics + (static_cast<int64_t>(part) * args.tokens + token) * 3;
+    };
     for (int p = 0; p < args.parts; ++p) most = fmaxf(most, at(p)[0]), target = fmaxf(target, at(p)[2]);
     for (int p = 0; p < args.parts; ++p) sum += at(p)[1] * expf(at(p)[0] - most);
   }

@@ -40,7 +40,7 @@ struct Attending {
   // Placements divide key and value heads.
   bool is_undivided() const { return qkv.segments[1] == attrs.head_dim; }
 };
-// Values that are narrower or wider than keys; of key and value heads there are half as many.
+// Values that are narrower or wider than keys; key and value heads are half of the query heads.
 Attending attending_values(std::string name, int64_t head_dim, int64_t value_dim, int64_t heads = 8) {
   const int64_t q = heads * head_dim, k = q / 2, v = heads / 2 * value_dim;
   ops::AttentionAttrs attrs = attending();

@@ -103,32 +103,32 @@ BoundKernel bind(Gpu, const Bind<ops::StoreCross>& node) {
   rows.length = static_cast<int32_t>(kv.shape[0] / node.in.slot->shape[0]);
   rows.capacity = static_cast<int32_t>(keys.shape[1]);
   rows.key_width = rows.value_width = static_cast<int32_t>(keys.shape[2]);
-  return node.kernel([rows, k_bytes = bytes_of_keys(kv),
-                      store = gpu::store_cache_rows(kv.dtype, kv.shape[0], rows)](
-                         const Operands<ops::StoreCross>& at) {
-    gpu::CacheRowsArgs stored = rows;
-    stored.key_cache = at.out.keys;
-    stored.value_cache = at.out.values;
-    stored.keys = at.in.kv;
-    stored.values = at.in.kv + k_bytes;
-    stored.entries = at.in.slot;
-    start(at.launch, store, stored);
-  });
+  return node.kernel(
+      [rows, k_bytes = bytes_of_keys(kv),
+       store = gpu::store_cache_rows(kv.dtype, kv.shape[0], rows)](const Operands<ops::StoreCross>& at) {
+        gpu::CacheRowsArgs stored = rows;
+        stored.key_cache = at.out.keys;
+        stored.value_cache = at.out.values;
+        stored.keys = at.in.kv;
+        stored.values = at.in.kv + k_bytes;
+        stored.entries = at.in.slot;
+        start(at.launch, store, stored);
+      });
 }
 
 template <>
 BoundKernel bind(Gpu, const Bind<ops::DocumentEnds>& node) {
   const int64_t rows = node.in.q_begin->shape[0];
-  return node.kernel([rows, attrs = node.attrs,
-                      kernel = gpu::document_ends(rows)](const Operands<ops::DocumentEnds>& at) {
-    start(at.launch, kernel,
-          gpu::DocumentEndsArgs{.ends = at.out.ends,
-                                .q_begin = at.in.q_begin,
-                                .k_begin = at.in.k_begin,
-                                .rows = static_cast<int32_t>(rows),
-                                .length = static_cast<int32_t>(attrs.sequence_length),
-                                .kv_length = static_cast<int32_t>(attrs.encoder_length)});
-  });
+  return node.kernel(
+      [rows, attrs = node.attrs, kernel = gpu::document_ends(rows)](const Operands<ops::DocumentEnds>& at) {
+        start(at.launch, kernel,
+              gpu::DocumentEndsArgs{.ends = at.out.ends,
+                                    .q_begin = at.in.q_begin,
+                                    .k_begin = at.in.k_begin,
+                                    .rows = static_cast<int32_t>(rows),
+                                    .length = static_cast<int32_t>(attrs.sequence_length),
+                                    .kv_length = static_cast<int32_t>(attrs.encoder_length)});
+      });
 }
 
 }  // namespace strata::device

@@ -19,7 +19,8 @@ struct Parts {
 template <>
 BoundKernel bind(Gpu, const Bind<ops::Embedding>& node) {
   const int64_t rows = node.in.tokens->shape[0], dim = node.in.table->shape[1];
-  return node.kernel([dim, parts = Parts(node.in.vocab_start, node.in.table->shape[0]), kernel = gpu::embedding(node.out.x->dtype, rows, dim),
+  return node.kernel([dim, parts = Parts(node.in.vocab_start, node.in.table->shape[0]),
+                      kernel = gpu::embedding(node.out.x->dtype, rows, dim),
                       scale = static_cast<float>(node.attrs.scale)](const Operands<ops::Embedding>& at) {
     start(at.launch, kernel,
           gpu::EmbeddingArgs{.out = at.out.x,
@@ -40,7 +41,8 @@ BoundKernel bind(Gpu, const Bind<ops::EmbeddingGrad>& node) {
   const int64_t rows = node.in.ids->shape[0], dim = node.in.dy->shape[1];
   const gpu::EmbeddingGradPlan plan = gpu::embedding_backward(node.in.dy->dtype, rows, dim);
   return node.kernel(
-      [plan, rows, dim, parts = Parts(node.in.vocab_start, node.out.dtable->shape[0]), table = node.out.dtable->bytes(), adds = node.adds.dtable,
+      [plan, rows, dim, parts = Parts(node.in.vocab_start, node.out.dtable->shape[0]),
+       table = node.out.dtable->bytes(), adds = node.adds.dtable,
        attrs = node.attrs](const Operands<ops::EmbeddingGrad>& at) {
         if (!adds) gpu_queue(at.launch).clear(at.out.dtable, table);
         auto* const sorted = reinterpret_cast<uint64_t*>(at.scratch);

@@ -108,8 +108,7 @@ struct CachedLatents {
                    .kv_heads = 1,
                    .head_dim = width,
                    .value_dim = rank},
-                  {width, width, width, rank},
-                  {.scale = node.attrs.scale, .causal = true, .repeat = heads}) {
+                  {width, width, width, rank}, {.scale = node.attrs.scale, .causal = true, .repeat = heads}) {
     const ops::LatentAttrs& attrs = node.attrs;
     absorb.a_stride = heads * attrs.head_dim();
     absorb.a_head = static_cast<int32_t>(attrs.head_dim());

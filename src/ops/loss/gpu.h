@@ -38,7 +38,8 @@ struct GpuHeadChunk {
   GpuGemm logits, input, weight;
   GpuColumnSums bias;
 
-  GpuHeadChunk(const GpuHead& of, int64_t rows, const GpuHeadResults& wanted, const hardware::DeviceSpec& device)
+  GpuHeadChunk(const GpuHead& of, int64_t rows, const GpuHeadResults& wanted,
+               const hardware::DeviceSpec& device)
       : results(wanted),
         logits({.layout = gpu::GemmLayout::kNT,
                 .dtype = of.dtype,

@@ -6,8 +6,7 @@
 namespace strata::device {
 namespace {
 
-// Logits of rows in chunks, then what the op makes of them: their statistics, or their gradient and from it those of x and
-// of the weight.
+// Logits of rows in chunks, then their statistics, or their gradient and from it those of x and of the weight.
 template <typename Op>
 class SplitHead {
  public:

@@ -8,10 +8,8 @@ template <>
 BoundKernel bind(Gpu, const Bind<graph::LossSeed>& node) {
   return node.kernel([weight = node.attrs.weight](const Operands<graph::LossSeed>& at) {
     start(at.launch, gpu::loss_seed(),
-          gpu::LossSeedArgs{.seed = at.out.seed,
-                            .main_terms = at.in.main_terms,
-                            .terms = at.in.terms,
-                            .weight = weight});
+          gpu::LossSeedArgs{
+              .seed = at.out.seed, .main_terms = at.in.main_terms, .terms = at.in.terms, .weight = weight});
   });
 }
 

@@ -29,8 +29,8 @@ float offset_of(const ops::LayerNormAttrs&) {
 template <typename Op>
 BoundKernel bind_forward(const Bind<Op>& node, NormKind kind) {
   const graph::Value& x = *node.in.x;
-  return node.kernel([kernel = forward_of(kind, x),
-                      dim = static_cast<int32_t>(x.shape[1]), eps = static_cast<float>(node.attrs.eps),
+  return node.kernel([kernel = forward_of(kind, x), dim = static_cast<int32_t>(x.shape[1]),
+                      eps = static_cast<float>(node.attrs.eps),
                       offset = offset_of(node.attrs)](const Operands<Op>& at) {
     gpu::NormArgs args{.y = at.out.y,
                        .h = at.out.h,
@@ -69,8 +69,7 @@ gpu::NormGradArgs grad_args(const Operands<Op>& at, int64_t rows, int64_t dim, f
 template <typename Op>
 BoundKernel bind_grad_input(const Bind<Op>& node, NormKind kind) {
   const graph::Value& h = *node.in.h;
-  return node.kernel([plan = backward_of(kind, NormGradients::kInput, h),
-                      rows = h.shape[0], dim = h.shape[1],
+  return node.kernel([plan = backward_of(kind, NormGradients::kInput, h), rows = h.shape[0], dim = h.shape[1],
                       offset = offset_of(node.attrs)](const Operands<Op>& at) {
     gpu::NormGradArgs args = grad_args(at, rows, dim, offset);
     args.dx = at.out.dx;

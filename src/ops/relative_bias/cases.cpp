@@ -9,7 +9,7 @@ namespace {
 ops::RelativeBiasAttrs distances(bool bidirectional) {
   return {.max_distance = 20, .bidirectional = bidirectional, .first = -30, .last = 9, .buckets = 8};
 }
-// More buckets than a GPU's kernel takes at once.
+// More buckets than one launch of a GPU's kernel takes.
 const ops::RelativeBiasAttrs kManyBuckets{
     .max_distance = 400, .bidirectional = false, .first = -500, .last = 3, .buckets = 300};
 const ops::RelativeBiasAttrs kTimedDistances{
@@ -24,7 +24,8 @@ void cases<ops::RelativeBias>(Cases& to) {
   to.add<ops::RelativeBias>("relative_bias", {.table = f32({8, heads::kHeads})}, distances(false));
   to.add<ops::RelativeBias>("relative_bias_bidirectional", {.table = f32({8, heads::kHeads})},
                             distances(true));
-  to.add<ops::RelativeBias>("relative_bias_of_many_buckets", {.table = f32({300, heads::kHeads})}, kManyBuckets);
+  to.add<ops::RelativeBias>("relative_bias_of_many_buckets", {.table = f32({300, heads::kHeads})},
+                            kManyBuckets);
   to.time<ops::RelativeBias>({.table = f32({32, heads::kTimedHeads})}, kTimedDistances);
 }
 

@@ -32,8 +32,8 @@ struct DistanceCalls {
   }
 
  private:
-  void add(const RelativeBuckets& all, const ops::RelativeBiasAttrs& attrs, gpu::DistancesOf of, int64_t first,
-           int64_t count) {
+  void add(const RelativeBuckets& all, const ops::RelativeBiasAttrs& attrs, gpu::DistancesOf of,
+           int64_t first, int64_t count) {
     const bool after = of == gpu::DistancesOf::kAfter;
     const int64_t longest = std::max<int64_t>({0, -attrs.first, attrs.last});
     // starts[b]: the shortest length in bucket first + b or a later one.
@@ -61,15 +61,15 @@ struct DistanceCalls {
 template <>
 BoundKernel bind(Gpu, const Bind<ops::RelativeBias>& node) {
   const Shape& table = node.in.table->shape;
-  return node.kernel([plan = DistanceCalls(node.attrs, table[0], table[1])](
-                         const Operands<ops::RelativeBias>& at) {
-    for (const DistanceCalls::Call& call : plan.calls) {
-      gpu::RelativeBiasArgs args = call.args;
-      args.bias = at.out.bias;
-      args.table = at.in.table + call.row * plan.heads;
-      start(at.launch, gpu::relative_bias(plan.width, plan.heads), args);
-    }
-  });
+  return node.kernel(
+      [plan = DistanceCalls(node.attrs, table[0], table[1])](const Operands<ops::RelativeBias>& at) {
+        for (const DistanceCalls::Call& call : plan.calls) {
+          gpu::RelativeBiasArgs args = call.args;
+          args.bias = at.out.bias;
+          args.table = at.in.table + call.row * plan.heads;
+          start(at.launch, gpu::relative_bias(plan.width, plan.heads), args);
+        }
+      });
 }
 
 template <>
