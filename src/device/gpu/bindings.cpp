@@ -1,22 +1,28 @@
 #include "device/gpu/bindings.h"
 
 #include "device/gpu/gpu.h"
+#include "graph/loss_seed.h"
+#include "graph/reshard.h"
 #include "graph/sum.h"
 #include "ops/activation/activation.h"
 #include "ops/attention/attention.h"
 #include "ops/capacity/capacity.h"
 #include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
+#include "ops/cross_attention/cross_attention.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
 #include "ops/expert_bias/expert_bias.h"
 #include "ops/expert_choice/expert_choice.h"
 #include "ops/experts/experts.h"
 #include "ops/jitter/jitter.h"
+#include "ops/latent_attention/latent_attention.h"
 #include "ops/linear/linear.h"
 #include "ops/loss/loss.h"
 #include "ops/norm/norm.h"
+#include "ops/predict/predict.h"
 #include "ops/qk_norm/qk_norm.h"
+#include "ops/relative_bias/relative_bias.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
 #include "ops/select/select.h"
@@ -26,6 +32,7 @@
 #include "ops/take_part/take_part.h"
 #include "ops/temper/temper.h"
 #include "ops/two_level/two_level.h"
+#include "ops/vocabulary/vocabulary.h"
 #include "optim/adafactor/adafactor.h"
 #include "optim/adamw/adamw.h"
 #include "optim/adamw8bit/adamw8bit.h"
@@ -49,6 +56,18 @@ std::span<const Binding> gpu_kernels() {
       row<ops::AttentionGrad>(Gpu{}),
       row<ops::CachedAttention>(Gpu{}),
       row<ops::SinkGrad>(Gpu{}),
+      row<ops::CrossAttention>(Gpu{}),
+      row<ops::CrossAttentionGrad>(Gpu{}),
+      row<ops::CachedCrossAttention>(Gpu{}),
+      row<ops::StoreCross>(Gpu{}),
+      row<ops::DocumentEnds>(Gpu{}),
+      row<ops::SplitLatents>(Gpu{}),
+      row<ops::JoinLatents>(Gpu{}),
+      row<ops::LatentHeads>(Gpu{}),
+      row<ops::LatentHeadsGrad>(Gpu{}),
+      row<ops::CachedLatentAttention>(Gpu{}),
+      row<ops::RelativeBias>(Gpu{}),
+      row<ops::RelativeBiasGrad>(Gpu{}),
       row<ops::Clamp>(Gpu{}),
       row<ops::ClampGrad>(Gpu{}),
       row<ops::ClampedGated>(Gpu{}),
@@ -66,6 +85,16 @@ std::span<const Binding> gpu_kernels() {
       row<ops::PackWeight>(Gpu{}),
       row<ops::LinearCrossEntropy>(Gpu{}, with_encodings),
       row<ops::LinearCrossEntropyTrain>(Gpu{}, with_encodings),
+      row<ops::CrossEntropyStatistics>(Gpu{}, with_encodings),
+      row<ops::CrossEntropyLoss>(Gpu{}),
+      row<ops::CrossEntropyLossGrad>(Gpu{}),
+      row<ops::CrossEntropyGradInput>(Gpu{}, with_encodings),
+      row<ops::CrossEntropyGradWeight>(Gpu{}, with_encodings),
+      row<ops::CrossEntropyGrad>(Gpu{}, with_encodings),
+      row<graph::LossSeed>(Gpu{}),
+      row<ops::TargetsAhead>(Gpu{}),
+      row<ops::VocabStart>(Gpu{}),
+      row<graph::TakeShard>(Gpu{}),
       row<ops::RmsNorm>(Gpu{}),
       row<ops::RmsNormGradInput>(Gpu{}),
       row<ops::RmsNormGradWeight>(Gpu{}),

@@ -1,29 +1,14 @@
 #include "kernels/cpu/relative_bias.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 
 #include "base/parallel.h"
+#include "tensor/relative_bucket.h"
 
 namespace strata::cpu {
 
 int64_t relative_bucket(const RelativeBiasShape& shape, int64_t distance) {
-  int64_t buckets = shape.buckets, bucket = 0;
-  if (shape.bidirectional) {
-    buckets /= 2;
-    if (distance > 0) bucket = buckets;
-    distance = std::abs(distance);
-  } else {
-    distance = -std::min<int64_t>(distance, 0);
-  }
-  const int64_t exact = buckets / 2;
-  if (distance < exact) return bucket + distance;
-  const auto range =
-      static_cast<float>(std::log(static_cast<double>(shape.max_distance) / static_cast<double>(exact)));
-  const float share = std::log(static_cast<float>(distance) / static_cast<float>(exact)) / range;
-  const auto beyond = static_cast<int64_t>(share * static_cast<float>(buckets - exact));
-  return bucket + std::min(exact + beyond, buckets - 1);
+  return strata::relative_bucket({shape.buckets, shape.max_distance, shape.bidirectional}, distance);
 }
 
 void relative_bias(const RelativeBiasShape& shape, float* bias, const float* table) {

@@ -13,11 +13,7 @@ struct RelativeBiasShape {
   int64_t first = 0, last = 0;  // distances: key position - query position
 };
 
-// The bucket of a distance (Raffel et al. 2020). Keys before and after a query have half of the buckets each;
-// if not bidirectional, keys before it have all and the others share bucket 0. The first half of a
-// direction's buckets have one distance each; the rest divide the distances up to max_distance evenly on a
-// logarithmic scale, and the last also covers everything beyond. The logarithm is computed in fp32, as in the
-// published models.
+// strata::relative_bucket of the shape (tensor/relative_bucket.h).
 int64_t relative_bucket(const RelativeBiasShape& shape, int64_t distance);
 
 // bias[heads, last - first + 1] = table[bucket, head]; table is [buckets, heads].

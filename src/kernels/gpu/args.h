@@ -129,8 +129,10 @@ struct AttentionRangesArgs {
   int32_t batch, length, kv_length;
   int32_t causal, window;  // window: keys that a row sees, including its own; 0: no limit. Requires causal
   int32_t chunked;         // a row's window begins with the chunk of `window` keys that it is in
+  int32_t repeat = 1;      // consecutive rows with one place, as heads of one token
+  const int32_t* sequence_end = nullptr;  // [batch]: last key + 1 of all rows; null: kv_length
 };
-// Stores row i of sequence s, [key_width] of `keys` and [value_width] of `values`, in row position[s] + i of
+// Stores row i of sequence s, [key_width] of `keys` and [value_width] of `values`, in row position[s] + i (null: i) of
 // entry entries[s] of the caches [number of entries][capacity][width].
 struct CacheRowsArgs {
   void* key_cache;
@@ -256,13 +258,19 @@ struct EmbeddingArgs {
   const int32_t* positions;
   int32_t dim;
   float scale;
+  // Parts of the vocabulary, each the next `part_rows` rows of the table: part p has the ids from starts[p] on. Ids of no
+  // part give zeros. null: the table has all ids.
+  const int32_t* starts = nullptr;
+  int32_t parts = 0, part_rows = 0;
 };
-// sorted[blocks · run]: id << 32 | position in the run. One block per run, whose length is a power of two.
+// sorted[blocks · run]: row << 32 | position in the run. One block per run, whose length is a power of two.
 struct EmbeddingSortArgs {
   uint64_t* sorted;
   const int32_t* ids;
   int64_t rows;
-  int32_t run, padding;  // padding: an id without gradient, or -1
+  int32_t run, padding;             // padding: an id without gradient, or -1
+  const int32_t* starts = nullptr;  // as EmbeddingArgs has them
+  int32_t parts = 0, part_rows = 0;
 };
 // table[id] += scale · Σ dy of run `number`
 struct EmbeddingGradArgs {

@@ -8,7 +8,8 @@ namespace strata::gpu {
 template <typename T, int kCount>
 __device__ __forceinline__ void store_cache_row(const CacheRowsArgs& args) {
   const int row = static_cast<int>(blockIdx.x), sequence = row / args.length, i = row % args.length;
-  const int64_t entry = args.entries[sequence], place = args.position[sequence] + i;
+  const int64_t entry = args.entries[sequence],
+                place = (args.position != nullptr ? args.position[sequence] : 0) + i;
   if (place >= args.capacity) return;
   int column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * kCount;
   const bool is_key = column < args.key_width;

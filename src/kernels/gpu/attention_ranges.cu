@@ -33,9 +33,10 @@ extern "C" __global__ void __launch_bounds__(64)
   int begin = 0, end = args.kv_length;
   if (inside) {
     if (args.kv_begin != nullptr) begin = max(begin, args.kv_begin[at]);
+    if (args.sequence_end != nullptr) end = min(end, args.sequence_end[sequence]);
     if (args.kv_end != nullptr) end = min(end, args.kv_end[at]);
     if (args.causal != 0) {
-      const int place = row + (args.position != nullptr ? args.position[sequence] : 0);
+      const int place = row / args.repeat + (args.position != nullptr ? args.position[sequence] : 0);
       end = min(end, place + 1);
       if (args.window > 0)
         begin = max(begin, args.chunked != 0 ? place / args.window * args.window : place - args.window + 1);

@@ -5,13 +5,25 @@
 
 namespace strata::gpu {
 
+// The row of an id in a table of parts of the vocabulary; -1: in none.
+template <typename Args>
+__device__ __forceinline__ int64_t row_of_id(const Args& args, int32_t id) {
+  if (args.starts == nullptr) return id;
+  for (int part = 0; part < args.parts; ++part) {
+    const int64_t row = int64_t{id} - args.starts[part];
+    if (row >= 0 && row < args.part_rows) return int64_t{part} * args.part_rows + row;
+  }
+  return -1;
+}
+
 template <typename T, int kCount>
 __device__ __forceinline__ void embed(const EmbeddingArgs& args) {
   const int64_t row = blockIdx.x;
   const int column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * kCount;
   if (column >= args.dim) return;
-  float x[kCount];
-  load(args.table + static_cast<int64_t>(args.ids[row]) * args.dim + column, x);
+  float x[kCount] = {};
+  const int64_t of_table = row_of_id(args, args.ids[row]);
+  if (of_table >= 0) load(args.table + of_table * args.dim + column, x);
 #pragma unroll
   for (int i = 0; i < kCount; ++i) x[i] *= args.scale;
   if (args.position_table != nullptr) {
@@ -34,7 +46,8 @@ __device__ __forceinline__ void sort_ids(const EmbeddingSortArgs& args) {
     uint64_t key = ~uint64_t{0};
     if (i < count) {
       const int32_t id = args.ids[first + i];
-      if (id >= 0 && id != args.padding) key = static_cast<uint64_t>(id) << 32 | static_cast<uint64_t>(i);
+      const int64_t row = id >= 0 && id != args.padding ? row_of_id(args, id) : -1;
+      if (row >= 0) key = static_cast<uint64_t>(row) << 32 | static_cast<uint64_t>(i);
     }
     keys[i] = key;
   }

@@ -37,10 +37,12 @@ struct Attending {
   Operand qkv = heads::qkv();
 
   int64_t heads() const { return qkv.segments[0] / attrs.head_dim; }
+  // Placements divide key and value heads.
+  bool is_undivided() const { return qkv.segments[1] == attrs.head_dim; }
 };
-// Values that are narrower or wider than keys.
-Attending attending_values(std::string name, int64_t head_dim, int64_t value_dim) {
-  const int64_t q = 8 * head_dim, k = q / 2, v = 4 * value_dim;
+// Values that are narrower or wider than keys; key and value heads are half of the query heads.
+Attending attending_values(std::string name, int64_t head_dim, int64_t value_dim, int64_t heads = 8) {
+  const int64_t q = heads * head_dim, k = q / 2, v = heads / 2 * value_dim;
   ops::AttentionAttrs attrs = attending();
   attrs.head_dim = head_dim;
   attrs.value_dim = value_dim;
@@ -67,7 +69,8 @@ std::vector<Attending> forms_of_attention() {
           {"_sinks", begin, none, none, attending(), heads::sinks()},
           {"_sinks_window", none, none, none, attending(3), heads::sinks()},
           attending_values("_narrow_values", 16, 8),
-          attending_values("_wide_values", 8, 21)};
+          attending_values("_wide_values", 8, 21),
+          attending_values("_wide_heads", 264, 260, 2)};
 }
 
 struct TimedAttending {
@@ -102,7 +105,7 @@ void cases<ops::Attention>(Cases& to) {
     to.add<ops::Attention>(
         "attention" + form.name,
         {.qkv = form.qkv, .kv_begin = form.begin, .kv_end = form.end, .bias = form.bias, .sinks = form.sinks},
-        form.attrs);
+        form.attrs, {.replicated_only = form.is_undivided()});
   for (const auto& [qkv, begin, attrs] : timed_attention())
     to.time<ops::Attention>({.qkv = qkv, .kv_begin = begin}, attrs);
 }
@@ -120,7 +123,7 @@ void cases<ops::AttentionGrad>(Cases& to) {
                                 .kv_begin = form.begin,
                                 .kv_end = form.end,
                                 .bias = form.bias},
-                               form.attrs);
+                               form.attrs, {.replicated_only = form.is_undivided()});
   }
   for (const TimedAttending& timed : timed_attention())
     to.time<ops::AttentionGrad>({.dout = timed_rows(),

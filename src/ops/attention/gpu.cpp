@@ -1,109 +1,78 @@
 #include "ops/attention/attention.h"
 
-#include "base/error.h"
-#include "device/gpu/gpu.h"
+#include "device/gpu/attention.h"
 
 namespace strata::device {
 namespace {
 
-// The parts of a node's rows [q | k | v], and what each row sees, which each call finds again. With a cache the keys and
-// values are those of its entries.
+// The parts of a node's rows [q | k | v]. With a cache the keys and values are those of its entries.
 struct Attended {
-  gpu::AttentionShape shape;
-  gpu::AttentionArgs args{};
-  int64_t k_bytes = 0, v_bytes = 0;  // where k and v begin in a row
-  bool causal = false, chunked = false;
-  int32_t window = 0;
-  GpuScratch scratch;
-  int64_t rows_at = 0, tiles_at = 0, delta_at = 0, lse_at = 0;
+  GpuAttention attention;
+  int64_t k_bytes, v_bytes;  // where k and v begin in a row
+  int64_t lse_at = 0, delta_at = 0, bias_at = 0;
 
   template <typename Op>
   static constexpr bool kCached = std::is_same_v<Op, ops::CachedAttention>;
 
   template <typename Op>
-  explicit Attended(const Bind<Op>& node) {
+  explicit Attended(const Bind<Op>& node)
+      : attention(shape_of(node), strides_of(node), form_of(node)),
+        k_bytes(node.in.qkv->segments[0] * size_of(node.in.qkv->dtype)),
+        v_bytes(k_bytes + node.in.qkv->segments[1] * size_of(node.in.qkv->dtype)) {}
+
+  template <typename Op>
+  static gpu::AttentionShape shape_of(const Bind<Op>& node) {
     const graph::Value& qkv = *node.in.qkv;
     const ops::AttentionAttrs& attrs = node.attrs;
-    const std::string_view name = Op::def.name;
-    if (node.in.bias) not_yet(name, "with a bias by distance");
-    const int64_t size = size_of(qkv.dtype), length = attrs.sequence_length;
-    shape = {.dtype = qkv.dtype,
-             .batch = qkv.shape[0] / length,
-             .length = length,
-             .kv_length = length,
-             .heads = qkv.segments[0] / attrs.head_dim,
-             .kv_heads = qkv.segments[1] / attrs.head_dim,
-             .head_dim = attrs.head_dim,
-             .value_dim = attrs.size_of_value(),
-             .softcap = attrs.softcap > 0};
-    if (shape.head_dim > 256 || shape.value_dim > 256)
-      not_yet(name, fmt::format("with heads of {}", shape.head_dim));
-    const bool vectors = qkv.shape[1] % 8 == 0 && shape.head_dim % 8 == 0 && shape.value_dim % 8 == 0;
-    if (qkv.dtype == DType::kBF16 && !vectors)
-      not_yet(name, fmt::format("in bf16 with heads of {} in rows of {}, no multiples of 8", shape.head_dim,
-                                qkv.shape[1]));
-    k_bytes = qkv.segments[0] * size;
-    v_bytes = k_bytes + qkv.segments[1] * size;
-    causal = attrs.causal;
-    chunked = attrs.chunked;
-    window = static_cast<int32_t>(attrs.window);
-    args.q_stride = args.k_stride = args.v_stride = qkv.shape[1];
-    args.out_stride = shape.heads * shape.value_dim;
-    args.batch = static_cast<int32_t>(shape.batch);
-    args.length = args.kv_length = static_cast<int32_t>(length);
-    args.heads = static_cast<int32_t>(shape.heads);
-    args.kv_heads = static_cast<int32_t>(shape.kv_heads);
-    args.head_dim = static_cast<int32_t>(shape.head_dim);
-    args.value_dim = static_cast<int32_t>(shape.value_dim);
-    if constexpr (kCached<Op>) {
-      const Shape &keys = node.in.keys->shape, &values = node.in.values->shape;
-      shape.kv_length = keys[1];
-      args.kv_length = static_cast<int32_t>(keys[1]);
-      args.k_stride = keys[2];
-      args.v_stride = values[2];
-      if (qkv.dtype == DType::kBF16 && (keys[2] % 8 != 0 || values[2] % 8 != 0))
-        not_yet(name, fmt::format("in bf16 with a cache of rows of {}, no multiple of 8", keys[2]));
-      lse_at = scratch.take(shape.batch * length * shape.heads * size_of(DType::kF32));
-    }
-    args.scale = static_cast<float>(attrs.scale);
-    args.softcap = static_cast<float>(attrs.softcap);
-    const int64_t tiles = (length + 63) / 64;
-    rows_at = scratch.take(shape.batch * length * 2 * size_of(DType::kI32));
-    tiles_at = scratch.take(shape.batch * tiles * 4 * size_of(DType::kI32));
+    gpu::AttentionShape shape{.dtype = qkv.dtype,
+                              .batch = qkv.shape[0] / attrs.sequence_length,
+                              .length = attrs.sequence_length,
+                              .kv_length = attrs.sequence_length,
+                              .heads = qkv.segments[0] / attrs.head_dim,
+                              .kv_heads = qkv.segments[1] / attrs.head_dim,
+                              .head_dim = attrs.head_dim,
+                              .value_dim = attrs.size_of_value()};
+    if constexpr (kCached<Op>) shape.kv_length = node.in.keys->shape[1];
+    return shape;
+  }
+  template <typename Op>
+  static GpuAttention::Strides strides_of(const Bind<Op>& node) {
+    const int64_t row = node.in.qkv->shape[1];
+    GpuAttention::Strides strides{row, row, row, node.out.out->shape[1]};
+    if constexpr (kCached<Op>) strides.k = node.in.keys->shape[2], strides.v = node.in.values->shape[2];
+    return strides;
+  }
+  static GpuAttention::Strides strides_of(const Bind<ops::AttentionGrad>& node) {
+    const int64_t row = node.in.qkv->shape[1];
+    return {row, row, row, node.in.out->shape[1]};
+  }
+  template <typename Op>
+  static GpuAttention::Form form_of(const Bind<Op>& node) {
+    const ops::AttentionAttrs& attrs = node.attrs;
+    return {.scale = attrs.scale,
+            .softcap = attrs.softcap,
+            .causal = attrs.causal,
+            .chunked = attrs.chunked,
+            .window = attrs.window,
+            .bias_width = node.in.bias ? node.in.bias->shape[1] : 0,
+            .bias_zero = attrs.bias_zero};
   }
 
   // The arguments of a call, after its ranges.
   template <typename Op>
-  gpu::AttentionArgs begin(const Operands<Op>& at) const {
-    gpu::AttentionArgs now = args;
-    now.q = at.in.qkv;
-    now.k = at.in.qkv + k_bytes;
-    now.v = at.in.qkv + v_bytes;
-    auto* const rows = reinterpret_cast<int32_t*>(at.scratch + rows_at);
-    auto* const tiles = reinterpret_cast<int32_t*>(at.scratch + tiles_at);
-    now.rows = rows;
-    now.tiles = tiles;
-    gpu::AttentionRangesArgs ranges{.rows = rows,
-                                    .tiles = tiles,
-                                    .kv_begin = nullptr,
-                                    .kv_end = nullptr,
-                                    .position = nullptr,
-                                    .batch = args.batch,
-                                    .length = args.length,
-                                    .kv_length = args.kv_length,
-                                    .causal = causal ? 1 : 0,
-                                    .window = window,
-                                    .chunked = chunked ? 1 : 0};
+  gpu::PlainAttentionArgs begin(const Operands<Op>& at) const {
+    GpuAttentionInputs in{.bias = at.in.bias};
     if constexpr (kCached<Op>) {
-      now.k = at.out.keys;
-      now.v = at.out.values;
-      now.entries = at.in.slot;
-      ranges.position = at.in.position;
+      in.position = at.in.position;
+      in.entries = at.in.slot;
     } else {
-      ranges.kv_begin = at.in.kv_begin;
-      ranges.kv_end = at.in.kv_end;
+      in.kv_begin = at.in.kv_begin;
+      in.kv_end = at.in.kv_end;
     }
-    start(at.launch, gpu::attention_ranges(shape), ranges);
+    gpu::PlainAttentionArgs now = attention.begin(at.launch, at.scratch, in);
+    now.attention.q = at.in.qkv;
+    now.attention.k = at.in.qkv + k_bytes;
+    now.attention.v = at.in.qkv + v_bytes;
     return now;
   }
 };
@@ -114,52 +83,51 @@ template <>
 BoundKernel bind(Gpu, const Bind<ops::Attention>& node) {
   const Attended attended(node);
   return node.kernel(
-      [attended, kernel = gpu::attention_forward(attended.shape)](const Operands<ops::Attention>& at) {
-        gpu::AttentionArgs args = attended.begin(at);
-        args.out = at.out.out;
-        args.lse = at.out.lse;
-        args.sinks = at.in.sinks;
-        start(at.launch, kernel, args);
+      [attended](const Operands<ops::Attention>& at) {
+        gpu::PlainAttentionArgs args = attended.begin(at);
+        args.attention.out = at.out.out;
+        args.attention.lse = at.out.lse;
+        args.attention.sinks = at.in.sinks;
+        attended.attention.forward(at.launch, args);
       },
-      attended.scratch.bytes());
+      attended.attention.scratch().bytes());
 }
 
 template <>
 BoundKernel bind(Gpu, const Bind<ops::AttentionGrad>& node) {
   Attended attended(node);
-  attended.delta_at = attended.scratch.take(node.in.lse->bytes());
+  GpuScratch& scratch = attended.attention.scratch();
+  attended.delta_at = scratch.take(node.in.lse->bytes());
+  attended.bias_at = scratch.take(attended.attention.bias_parts_bytes());
   return node.kernel(
-      [attended, kernels = gpu::attention_backward(attended.shape)](const Operands<ops::AttentionGrad>& at) {
-        gpu::AttentionArgs args = attended.begin(at);
-        args.out = const_cast<std::byte*>(at.in.out);  // backward only reads it
-        args.lse = const_cast<float*>(at.in.lse);
-        args.dout = at.in.dout;
-        args.delta = reinterpret_cast<float*>(at.scratch + attended.delta_at);
-        args.dq = at.out.dqkv;
-        args.dk = at.out.dqkv + attended.k_bytes;
-        args.dv = at.out.dqkv + attended.v_bytes;
-        for (const gpu::KernelLaunch& kernel : kernels) start(at.launch, kernel, args);
+      [attended](const Operands<ops::AttentionGrad>& at) {
+        gpu::PlainAttentionArgs args = attended.begin(at);
+        args.attention.out = const_cast<std::byte*>(at.in.out);  // backward only reads it
+        args.attention.lse = const_cast<float*>(at.in.lse);
+        args.attention.dout = at.in.dout;
+        args.attention.delta = reinterpret_cast<float*>(at.scratch + attended.delta_at);
+        args.attention.dq = at.out.dqkv;
+        args.attention.dk = at.out.dqkv + attended.k_bytes;
+        args.attention.dv = at.out.dqkv + attended.v_bytes;
+        attended.attention.backward(at.launch, args, at.out.dbias, at.scratch + attended.bias_at);
       },
-      attended.scratch.bytes());
+      attended.attention.scratch().bytes());
 }
 
 template <>
 BoundKernel bind(Gpu, const Bind<ops::CachedAttention>& node) {
-  const Attended attended(node);
-  const gpu::CacheRowsArgs rows{.key_cache = nullptr,
-                                .value_cache = nullptr,
-                                .keys = nullptr,
-                                .values = nullptr,
-                                .position = nullptr,
-                                .entries = nullptr,
-                                .stride = attended.args.q_stride,
-                                .length = attended.args.length,
-                                .capacity = attended.args.kv_length,
-                                .key_width = static_cast<int32_t>(attended.args.k_stride),
-                                .value_width = static_cast<int32_t>(attended.args.v_stride)};
+  Attended attended(node);
+  const gpu::AttentionShape& shape = attended.attention.shape();
+  attended.lse_at =
+      attended.attention.scratch().take(shape.batch * shape.length * shape.heads * size_of(DType::kF32));
+  gpu::CacheRowsArgs rows{};
+  rows.stride = node.in.qkv->shape[1];
+  rows.length = static_cast<int32_t>(shape.length);
+  rows.capacity = static_cast<int32_t>(shape.kv_length);
+  rows.key_width = static_cast<int32_t>(node.in.keys->shape[2]);
+  rows.value_width = static_cast<int32_t>(node.in.values->shape[2]);
   return node.kernel(
-      [attended, rows, kernel = gpu::attention_forward(attended.shape),
-       store = gpu::store_cache_rows(attended.shape.dtype, node.in.qkv->shape[0], rows)](
+      [attended, rows, store = gpu::store_cache_rows(shape.dtype, node.in.qkv->shape[0], rows)](
           const Operands<ops::CachedAttention>& at) {
         gpu::CacheRowsArgs stored = rows;
         stored.key_cache = at.out.keys;
@@ -169,19 +137,21 @@ BoundKernel bind(Gpu, const Bind<ops::CachedAttention>& node) {
         stored.position = at.in.position;
         stored.entries = at.in.slot;
         start(at.launch, store, stored);
-        gpu::AttentionArgs args = attended.begin(at);
-        args.out = at.out.out;
-        args.lse = reinterpret_cast<float*>(at.scratch + attended.lse_at);
-        args.sinks = at.in.sinks;
-        start(at.launch, kernel, args);
+        gpu::PlainAttentionArgs args = attended.begin(at);
+        args.attention.k = at.out.keys;
+        args.attention.v = at.out.values;
+        args.attention.out = at.out.out;
+        args.attention.lse = reinterpret_cast<float*>(at.scratch + attended.lse_at);
+        args.attention.sinks = at.in.sinks;
+        attended.attention.forward(at.launch, args);
       },
-      attended.scratch.bytes());
+      attended.attention.scratch().bytes());
 }
 
 template <>
 BoundKernel bind(Gpu, const Bind<ops::SinkGrad>& node) {
   const graph::Value &out = *node.in.out, &lse = *node.in.lse;
-  const auto dim = static_cast<int32_t>(node.attrs.head_dim);
+  const int64_t dim = node.attrs.head_dim;
   const gpu::AttentionShape shape{.dtype = out.dtype,
                                   .batch = lse.shape[0],
                                   .length = lse.shape[2],
@@ -190,10 +160,10 @@ BoundKernel bind(Gpu, const Bind<ops::SinkGrad>& node) {
                                   .kv_heads = lse.shape[1],
                                   .head_dim = dim,
                                   .value_dim = dim};
-  if (out.dtype == DType::kBF16 && dim % 8 != 0)
-    not_yet(ops::SinkGrad::def.name, fmt::format("in bf16 with heads of {}, no multiple of 8", dim));
+  const bool plain = gpu::needs_plain_attention(shape, false, true);
   return node.kernel(
-      [shape, dim, stride = out.shape[1], delta = gpu::attention_delta(shape),
+      [shape, dim, stride = out.shape[1],
+       delta = plain ? gpu::plain_attention_delta(shape) : gpu::attention_delta(shape),
        kernel = gpu::sink_gradient(shape), adds = node.adds.dsinks](const Operands<ops::SinkGrad>& at) {
         gpu::AttentionArgs args{};
         args.out = const_cast<std::byte*>(at.in.out);  // only read
@@ -203,7 +173,7 @@ BoundKernel bind(Gpu, const Bind<ops::SinkGrad>& node) {
         args.batch = static_cast<int32_t>(shape.batch);
         args.length = static_cast<int32_t>(shape.length);
         args.heads = static_cast<int32_t>(shape.heads);
-        args.value_dim = dim;
+        args.value_dim = static_cast<int32_t>(dim);
         start(at.launch, delta, args);
         if (!adds) gpu_queue(at.launch).clear(at.out.dsinks, shape.heads * size_of(DType::kF32));
         start(at.launch, kernel,

@@ -1,8 +1,6 @@
 #include "ops/loss/loss.h"
 
-#include <algorithm>
-
-#include "device/gpu/gpu.h"
+#include "ops/loss/gpu.h"
 
 namespace strata::device {
 namespace {
@@ -13,26 +11,24 @@ template <typename Op>
 class Head {
  public:
   explicit Head(const Bind<Op>& node)
-      : tokens_(node.in.x->shape[0]),
-        hidden_(node.in.x->shape[1]),
-        vocab_(node.in.weight->shape[0]),
-        dtype_(node.in.x->dtype),
-        rows_(std::clamp<int64_t>(kLogits / vocab_ / 64 * 64, 64, std::max<int64_t>(64, tokens_))),
+      : head_(node),
+        loss_(gpu::cross_entropy(DType::kF32, head_.dtype, head_.rows, head_.vocabulary, head_.vocabulary)),
         softcap_(static_cast<float>(node.attrs.softcap)),
         adds_loss_(node.adds.sum) {
     if constexpr (kTrains) {
       adds_weight_ = node.adds.dw;
       adds_bias_ = node.adds.dbias;
     }
-    losses_at_ = scratch_.take(tokens_ * size_of(DType::kF32));
-    const int64_t most = std::min(rows_, tokens_);
-    logits_at_ = scratch_.take(most * vocab_ * size_of(DType::kF32));
+    const int64_t tokens = head_.tokens, logits = head_.most_rows() * head_.vocabulary;
+    losses_at_ = scratch_.take(tokens * size_of(DType::kF32));
+    logits_at_ = scratch_.take(logits * size_of(DType::kF32));
     gradient_at_ =
-        dtype_ == DType::kF32 || !kTrains ? logits_at_ : scratch_.take(most * vocab_ * size_of(dtype_));
+        head_.dtype == DType::kF32 || !kTrains ? logits_at_ : scratch_.take(logits * size_of(head_.dtype));
     int64_t parts = 0;
-    if (tokens_ >= rows_) chunks_.emplace_back(*this, rows_, node.device);
-    if (tokens_ % rows_ != 0) chunks_.emplace_back(*this, tokens_ % rows_, node.device);
-    for (const Chunk& chunk : chunks_) parts = std::max(parts, chunk.scratch_bytes());
+    const GpuHeadResults results{.input = kTrains, .weight = kTrains};
+    if (tokens >= head_.rows) chunks_.emplace_back(head_, head_.rows, results, node.device);
+    if (tokens % head_.rows != 0) chunks_.emplace_back(head_, tokens % head_.rows, results, node.device);
+    for (const GpuHeadChunk& chunk : chunks_) parts = std::max(parts, chunk.scratch_bytes());
     parts_at_ = scratch_.take(parts);
   }
 
@@ -43,69 +39,24 @@ class Head {
     if constexpr (!kTrains) {
       if (at.out.per_token != nullptr) losses = at.out.per_token;
     }
-    for (int64_t first = 0; first < tokens_; first += rows_)
-      run_chunk(at, first, tokens_ - first < rows_ ? chunks_.back() : chunks_.front(), losses);
+    for (int64_t first = 0; first < head_.tokens; first += head_.rows) {
+      const int64_t rows = std::min(head_.rows, head_.tokens - first);
+      run_chunk(at, first, rows, rows < head_.rows ? chunks_.back() : chunks_.front(), losses);
+    }
     start(at.launch, gpu::loss_sum(),
           gpu::LossSumArgs{.sum = at.out.sum,
                            .count = at.out.count,
                            .losses = losses,
                            .targets = at.in.targets,
-                           .tokens = static_cast<int32_t>(tokens_),
+                           .tokens = static_cast<int32_t>(head_.tokens),
                            .accumulate = adds_loss_ ? 1 : 0});
   }
 
  private:
   static constexpr bool kTrains = std::is_same_v<Op, ops::LinearCrossEntropyTrain>;
-  static constexpr int64_t kLogits = int64_t{1} << 25;  // in memory at a time
-
-  struct Chunk {
-    int64_t rows;
-    GpuGemm logits, input, weight;
-    GpuColumnSums bias;
-    gpu::KernelLaunch loss;
-
-    Chunk(const Head& of, int64_t count, const hardware::DeviceSpec& device)
-        : rows(count),
-          logits({.layout = gpu::GemmLayout::kNT,
-                  .dtype = of.dtype_,
-                  .out_dtype = DType::kF32,
-                  .m = count,
-                  .n = of.vocab_,
-                  .k = of.hidden_,
-                  .a_stride = of.hidden_,
-                  .b_stride = of.hidden_,
-                  .c_stride = of.vocab_},
-                 device),
-          input({.layout = gpu::GemmLayout::kNN,
-                 .dtype = of.dtype_,
-                 .out_dtype = of.dtype_,
-                 .m = count,
-                 .n = of.hidden_,
-                 .k = of.vocab_,
-                 .a_stride = of.vocab_,
-                 .b_stride = of.hidden_,
-                 .c_stride = of.hidden_},
-                device),
-          weight({.layout = gpu::GemmLayout::kTN,
-                  .dtype = of.dtype_,
-                  .out_dtype = DType::kF32,
-                  .m = of.vocab_,
-                  .n = of.hidden_,
-                  .k = count,
-                  .a_stride = of.vocab_,
-                  .b_stride = of.hidden_,
-                  .c_stride = of.hidden_},
-                 device),
-          bias(of.dtype_, count, of.vocab_),
-          loss(gpu::cross_entropy(DType::kF32, of.dtype_, count, of.vocab_, of.vocab_)) {}
-    int64_t scratch_bytes() const {
-      return std::max({logits.scratch_bytes(), kTrains ? input.scratch_bytes() : 0,
-                       kTrains ? weight.scratch_bytes() : 0, kTrains ? bias.scratch_bytes() : 0});
-    }
-  };
-
-  void run_chunk(const Operands<Op>& at, int64_t first, const Chunk& chunk, float* losses) const {
-    const int64_t row = hidden_ * size_of(dtype_);
+  void run_chunk(const Operands<Op>& at, int64_t first, int64_t rows, const GpuHeadChunk& chunk,
+                 float* losses) const {
+    const int64_t row = head_.hidden * size_of(head_.dtype);
     const std::byte* const x = at.in.x + first * row;
     std::byte *const logits = at.scratch + logits_at_, *const parts = at.scratch + parts_at_;
     std::byte* const gradient = at.scratch + gradient_at_;
@@ -117,9 +68,9 @@ class Head {
                                .lse = nullptr,
                                .greedy = nullptr,
                                .scale = nullptr,
-                               .stride = vocab_,
-                               .vocab = static_cast<int32_t>(vocab_),
-                               .valid = static_cast<int32_t>(vocab_),
+                               .stride = head_.vocabulary,
+                               .vocab = static_cast<int32_t>(head_.vocabulary),
+                               .valid = static_cast<int32_t>(head_.vocabulary),
                                .grad_scale = 1,
                                .z_loss = 0,
                                .softcap = softcap_};
@@ -129,7 +80,9 @@ class Head {
     } else if (at.out.greedy != nullptr) {
       args.greedy = at.out.greedy + first;
     }
-    start(at.launch, chunk.loss, args);
+    gpu::KernelLaunch loss = loss_;
+    loss.grid_x = static_cast<uint32_t>(rows);
+    start(at.launch, loss, args);
     if constexpr (kTrains) {
       chunk.weight.run(at.launch, gradient, x, at.out.dw, adds_weight_ || first > 0, parts);
       if (at.out.dbias != nullptr)
@@ -139,14 +92,13 @@ class Head {
     }
   }
 
-  int64_t tokens_, hidden_, vocab_;
-  DType dtype_;
-  int64_t rows_;  // of a chunk
+  GpuHead head_;
+  gpu::KernelLaunch loss_;  // of a chunk
   float softcap_;
   bool adds_loss_, adds_weight_ = false, adds_bias_ = false;
   GpuScratch scratch_;
   int64_t losses_at_ = 0, logits_at_ = 0, gradient_at_ = 0, parts_at_ = 0;
-  std::vector<Chunk> chunks_;  // whole ones, then the last one
+  std::vector<GpuHeadChunk> chunks_;  // whole ones, then the last one
 };
 
 template <typename Op>

@@ -21,6 +21,14 @@ struct NormOperands {
   NormOperands() : rows(timed_rows()), mean(f32({kTimedTokens})), rstd(mean), weight(f32({kTimedWidth})) {}
 };
 
+// Rows that are too wide for the registers of a GPU's block.
+constexpr int64_t kWideRows = 2, kWideRow = 16392;
+const Sizes kWide{"_wide", kWideRows, kWideRow, 0, true};
+template <typename Op>
+CaseOptions<Op> undifferenced() {
+  return {.ragged = true, .differentiable = std::vector<OutputName<Op>>{}};
+}
+
 }  // namespace
 
 template <>
@@ -33,6 +41,9 @@ void cases<ops::RmsNorm>(Cases& to) {
                            {.ragged = s.ragged, .differentiable = {{"y", "h"}}});
     }
   }
+  const Operand wide = act({kWideRows, kWideRow});
+  to.add<ops::RmsNorm>("rms_norm_wide", {.x = wide, .weight = f32({kWideRow}), .residual = wide}, {},
+                       undifferenced<ops::RmsNorm>());
   to.time<ops::RmsNorm>({.x = timed_rows(), .weight = f32({kTimedWidth}), .residual = timed_rows()});
 }
 
@@ -49,6 +60,8 @@ void cases<ops::RmsNormGradInput>(Cases& to) {
     to.add<ops::RmsNormGradInput>("rms_norm_grad_input_alone" + s.name, with(NormOperands(s), false), {},
                                   {.ragged = s.ragged});
   }
+  to.add<ops::RmsNormGradInput>("rms_norm_grad_input_wide", with(NormOperands(kWide), true), {},
+                                undifferenced<ops::RmsNormGradInput>());
   to.time<ops::RmsNormGradInput>(with(NormOperands(), true));
 }
 
@@ -60,6 +73,8 @@ void cases<ops::RmsNormGradWeight>(Cases& to) {
   for (const Sizes& s : Cases::sizes())
     to.add<ops::RmsNormGradWeight>("rms_norm_grad_weight" + s.name, with(NormOperands(s)), {},
                                    {.ragged = s.ragged});
+  to.add<ops::RmsNormGradWeight>("rms_norm_grad_weight_wide", with(NormOperands(kWide)), {},
+                                 undifferenced<ops::RmsNormGradWeight>());
   to.time<ops::RmsNormGradWeight>(with(NormOperands()));
 }
 
@@ -73,6 +88,9 @@ void cases<ops::LayerNorm>(Cases& to) {
                            {.x = x, .weight = vector, .bias = vector, .residual = x}, {},
                            {.ragged = s.ragged, .differentiable = {{"y", "h"}}});
   }
+  const Operand wide = act({kWideRows, kWideRow}), of_wide = f32({kWideRow});
+  to.add<ops::LayerNorm>("layer_norm_wide", {.x = wide, .weight = of_wide, .bias = of_wide, .residual = wide},
+                         {}, undifferenced<ops::LayerNorm>());
   const Operand vector = f32({kTimedWidth});
   to.time<ops::LayerNorm>({.x = timed_rows(), .weight = vector, .bias = vector, .residual = timed_rows()});
 }
@@ -93,6 +111,8 @@ void cases<ops::LayerNormGradInput>(Cases& to) {
     to.add<ops::LayerNormGradInput>("layer_norm_grad_input_alone" + s.name, with(NormOperands(s), false), {},
                                     {.ragged = s.ragged});
   }
+  to.add<ops::LayerNormGradInput>("layer_norm_grad_input_wide", with(NormOperands(kWide), true), {},
+                                  undifferenced<ops::LayerNormGradInput>());
   to.time<ops::LayerNormGradInput>(with(NormOperands(), true));
 }
 
@@ -104,6 +124,8 @@ void cases<ops::LayerNormGradWeight>(Cases& to) {
   for (const Sizes& s : Cases::sizes())
     to.add<ops::LayerNormGradWeight>("layer_norm_grad_weight" + s.name, with(NormOperands(s)), {},
                                      {.ragged = s.ragged});
+  to.add<ops::LayerNormGradWeight>("layer_norm_grad_weight_wide", with(NormOperands(kWide)), {},
+                                   undifferenced<ops::LayerNormGradWeight>());
   to.time<ops::LayerNormGradWeight>(with(NormOperands()));
 }
 

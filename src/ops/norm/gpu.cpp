@@ -1,7 +1,7 @@
 #include "ops/norm/norm.h"
 
-#include "base/error.h"
 #include "device/gpu/gpu.h"
+#include "kernels/gpu/launch_plain.h"
 
 namespace strata::device {
 namespace {
@@ -9,11 +9,14 @@ namespace {
 using gpu::NormGradients;
 using gpu::NormKind;
 
-constexpr int64_t kWidestRow = 16384;
-
-template <typename Op>
-void require_width(const graph::Value& rows) {
-  if (rows.shape[1] > kWidestRow) not_yet(Op::def.name, fmt::format("of {} elements", rows.shape[1]));
+gpu::KernelLaunch forward_of(NormKind kind, const graph::Value& x) {
+  if (x.shape[1] > gpu::kWidestHeldRow) return gpu::wide_norm_forward(kind, x.dtype, x.shape[0]);
+  return gpu::norm_forward(kind, x.dtype, x.shape[0], x.shape[1]);
+}
+gpu::NormGradPlan backward_of(NormKind kind, NormGradients wanted, const graph::Value& h) {
+  if (h.shape[1] > gpu::kWidestHeldRow)
+    return gpu::wide_norm_backward(kind, wanted, h.dtype, h.shape[0], h.shape[1]);
+  return gpu::norm_backward(kind, wanted, h.dtype, h.shape[0], h.shape[1]);
 }
 
 float offset_of(const ops::RmsNormAttrs& attrs) {
@@ -26,9 +29,8 @@ float offset_of(const ops::LayerNormAttrs&) {
 template <typename Op>
 BoundKernel bind_forward(const Bind<Op>& node, NormKind kind) {
   const graph::Value& x = *node.in.x;
-  require_width<Op>(x);
-  return node.kernel([kernel = gpu::norm_forward(kind, x.dtype, x.shape[0], x.shape[1]),
-                      dim = static_cast<int32_t>(x.shape[1]), eps = static_cast<float>(node.attrs.eps),
+  return node.kernel([kernel = forward_of(kind, x), dim = static_cast<int32_t>(x.shape[1]),
+                      eps = static_cast<float>(node.attrs.eps),
                       offset = offset_of(node.attrs)](const Operands<Op>& at) {
     gpu::NormArgs args{.y = at.out.y,
                        .h = at.out.h,
@@ -67,9 +69,7 @@ gpu::NormGradArgs grad_args(const Operands<Op>& at, int64_t rows, int64_t dim, f
 template <typename Op>
 BoundKernel bind_grad_input(const Bind<Op>& node, NormKind kind) {
   const graph::Value& h = *node.in.h;
-  require_width<Op>(h);
-  return node.kernel([plan = gpu::norm_backward(kind, NormGradients::kInput, h.dtype, h.shape[0], h.shape[1]),
-                      rows = h.shape[0], dim = h.shape[1],
+  return node.kernel([plan = backward_of(kind, NormGradients::kInput, h), rows = h.shape[0], dim = h.shape[1],
                       offset = offset_of(node.attrs)](const Operands<Op>& at) {
     gpu::NormGradArgs args = grad_args(at, rows, dim, offset);
     args.dx = at.out.dx;
@@ -83,9 +83,7 @@ BoundKernel bind_grad_input(const Bind<Op>& node, NormKind kind) {
 template <typename Op>
 BoundKernel bind_grad_weight(const Bind<Op>& node, NormKind kind, bool adds) {
   const graph::Value& h = *node.in.h;
-  require_width<Op>(h);
-  const gpu::NormGradPlan plan =
-      gpu::norm_backward(kind, NormGradients::kWeight, h.dtype, h.shape[0], h.shape[1]);
+  const gpu::NormGradPlan plan = backward_of(kind, NormGradients::kWeight, h);
   const int64_t dim = h.shape[1], stride = kind == NormKind::kLayer ? 2 * dim : dim;
   return node.kernel(
       [plan, rows = h.shape[0], dim, stride, adds](const Operands<Op>& at) {
