@@ -37,7 +37,7 @@ struct Attending {
   Operand qkv = heads::qkv();
 
   int64_t heads() const { return qkv.segments[0] / attrs.head_dim; }
-  // Placements divide key and value heads.
+  // Placements cut key and value heads.
   bool is_undivided() const { return qkv.segments[1] == attrs.head_dim; }
 };
 // Values that are narrower or wider than keys; key and value heads are half of the query heads.
@@ -105,7 +105,7 @@ void cases<ops::Attention>(Cases& to) {
     to.add<ops::Attention>(
         "attention" + form.name,
         {.qkv = form.qkv, .kv_begin = form.begin, .kv_end = form.end, .bias = form.bias, .sinks = form.sinks},
-        form.attrs, {.replicated_only = form.is_undivided()});
+        form.attrs, {.ragged = form.is_undivided()});
   for (const auto& [qkv, begin, attrs] : timed_attention())
     to.time<ops::Attention>({.qkv = qkv, .kv_begin = begin}, attrs);
 }
@@ -123,7 +123,7 @@ void cases<ops::AttentionGrad>(Cases& to) {
                                 .kv_begin = form.begin,
                                 .kv_end = form.end,
                                 .bias = form.bias},
-                               form.attrs, {.replicated_only = form.is_undivided()});
+                               form.attrs, {.ragged = form.is_undivided()});
   }
   for (const TimedAttending& timed : timed_attention())
     to.time<ops::AttentionGrad>({.dout = timed_rows(),
