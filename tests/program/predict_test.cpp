@@ -77,6 +77,7 @@ TEST(Predict, LaterMicroBatchesAddToGradients) {
   const auto set = compile({tiny_request(2)}, tiny_options("llama3-5m"));
   const Program& program = set->programs[0];
   auto device = plain_device();
+  device.memory_bytes_per_s = device.cache_bytes_per_s = 1e15;
   for (const bool cold : {false, true}) {
     device.rates.push_back({"linear_grad_weight", "f32", 60e9, 6e9, cold});
     device.rates.push_back({"linear_grad_weight", "f32", 6e9, 0.6e9, cold, true});
@@ -91,7 +92,7 @@ TEST(Predict, LaterMicroBatchesAddToGradients) {
     return sum;
   };
   EXPECT_GT(seconds(false), 0);
-  EXPECT_NEAR(seconds(true), 10 * seconds(false), 0.1 * seconds(false));
+  EXPECT_NEAR(seconds(true), 10 * seconds(false), 1e-9 * seconds(true));
 }
 
 // An update reads what no cache holds any more, and writes it where it has just read it.
@@ -106,8 +107,8 @@ TEST(Predict, UpdatesAreAsColdAsWhatTheyRead) {
     const graph::Node& node = program.node_of(program.segment(Segment::kUpdate)[i]);
     if (node.op->name != "adamw") continue;
     ++updates;
-    // The gradient, a quarter of it, may still be there since its norm was computed.
-    EXPECT_GE(expected[i].cold_share, 0.7) << i;
+    // The gradient, a quarter of it, may still be there since its norm was computed, and the step's few scalars.
+    EXPECT_GE(expected[i].cold_share, 0.65) << i;
   }
   EXPECT_GT(updates, 0u);
 }
@@ -252,8 +253,9 @@ TEST(MeasureOps, MeasuresRatesOfEveryKind) {
 }
 
 TEST(MeasureOps, MeasuresGradientsOfWeightsAlsoAsTheyAdd) {
-  hardware::DeviceSpec device = plain_device();
-  device.threads = compute_threads();
+  hardware::DeviceSpec device = hardware::detect_cpu(compute_threads());
+  for (const auto precision : {hardware::Precision::kFp32, hardware::Precision::kBf16})
+    device.gemm_flops[precision] = 1e11;  // bf16, which is not fast then, is not measured
   size_t adding = 0, plain = 0;
   for (const auto& rate : device::measure_ops(device, 0.0, "linear_grad_weight")) {
     EXPECT_GT(rate.flops_per_s, 0);
