@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -11,10 +12,10 @@
 #include "base/parallel.h"
 #include "benchmarks/bench_run.h"
 #include "checkpoint/weights.h"
-#include "comm/measure.h"
 #include "comm/world.h"
 #include "config/objective.h"
 #include "config/plan.h"
+#include "device/cpu/probes.h"
 #include "device/open/open.h"
 #include "models/parametrization.h"
 #include "program/initialize.h"
@@ -161,14 +162,19 @@ void write_hyper(program::Executor& executor) {
 hardware::DeviceSpec measured_rank(int ranks, int threads) {
   if (ranks == 1) return device::open(device::Kind::kCpu, 0, threads)->measured(posix_file_system(), true);
   hardware::DeviceSpec spec;
+  std::atomic<int> left{0};  // the last turn that a rank did not want
   comm::run_local_ranks(ranks, [&](comm::World& world) {
-    const auto one = device::open(device::Kind::kCpu, 0, threads)->measured(posix_file_system(), true);
+    int turns = 0;
+    const auto together = [&](bool goes_on) {
+      ++turns;
+      if (!goes_on) left = turns;
+      world.barrier();
+      return left != turns;
+    };
+    const auto one = device::measured_beside(threads, together);
     if (world.rank() == 0) spec = one;
   });
-  // Each rank has measured them between two further threads.
-  const comm::ExchangeRate exchange = comm::measure_exchange();
-  spec.exchange_bytes_per_s = exchange.bytes_per_s;
-  spec.exchange_seconds = exchange.startup_seconds;
+  device::measure_exchange(spec);
   return spec;
 }
 

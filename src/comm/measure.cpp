@@ -60,18 +60,21 @@ Operation operation_of(Measured kind, int64_t bytes, int rank) {
   return operation;
 }
 
-ExchangeRate measure_exchange() {
-  constexpr int64_t kLarge = 4 * kMiB, kSmall = 16;
+ExchangeRate measure_exchange(int64_t cache_bytes) {
+  constexpr int64_t kSmall = 16;
+  const int64_t cache = std::clamp<int64_t>(cache_bytes, 8 * kMiB, 128 * kMiB) / kMiB * kMiB;
+  const int64_t warm = cache / 8, cold = 2 * cache;
   ExchangeRate rate;
   run_local_ranks(kRanks, [&](World& world) {
     const int ranks[] = {0, 1};
     const auto group = world.group(ranks, "measured");
     const double small = median_seconds(world, *group, Measured::kGather, kSmall, 101);
-    const double large = median_seconds(world, *group, Measured::kGather, kLarge, 21);
-    if (world.rank() != 0) return;
-    rate.startup_seconds = small;
-    constexpr int64_t kReceived = kLarge / kRanks;
-    rate.bytes_per_s = static_cast<double>(kReceived) / std::max(large - small, 1e-9);
+    const auto rate_at = [&](int64_t bytes, int turns) {
+      const double seconds = median_seconds(world, *group, Measured::kGather, bytes, turns);
+      return static_cast<double>(bytes / kRanks) / std::max(seconds - small, 1e-9);
+    };
+    const double from_cache = rate_at(warm, 21), from_memory = rate_at(cold, 7);
+    if (world.rank() == 0) rate = {from_cache, from_memory, small};
   });
   return rate;
 }

@@ -18,11 +18,14 @@ std::string_view name_of(Measured kind);
 Operation operation_of(Measured kind, int64_t bytes, int rank);
 
 struct ExchangeRate {
-  double bytes_per_s = 0;      // that a rank receives from another in a large gather
-  double startup_seconds = 0;  // of a gather of a few bytes
+  double bytes_per_s = 0;       // that a rank receives from another in a gather that the caches hold
+  double cold_bytes_per_s = 0;  // the same in one that comes from memory
+  double startup_seconds = 0;   // of a gather of a few bytes
 };
-// Between two ranks of this process, on two threads: gathers of 4 MB and of 16 bytes, medians. Takes some 50 ms.
-ExchangeRate measure_exchange();
+// Between two ranks of this process, on two threads, medians: gathers of 16 bytes, of an eighth of the last-level cache
+// and of twice the cache. The buffers of both ranks have four times as many bytes. At most 128 MiB of `cache_bytes`
+// count. Takes some 300 ms.
+ExchangeRate measure_exchange(int64_t cache_bytes);
 
 struct CollectiveTime {
   Measured kind = Measured::kGather;

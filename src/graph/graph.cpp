@@ -301,6 +301,10 @@ double streamed_bytes(const NodeView& view) {
   return bytes;
 }
 
+double accumulator_bytes(const Cost& cost, const Value& held) {
+  return cost.cleared_bytes > 0 ? -cost.cleared_bytes : static_cast<double>(held.bytes());
+}
+
 std::string compute_dtype(const NodeView& view) {
   for (const auto* ids : {&view.node.inputs, &view.node.outputs}) {
     for (const ValueId id : *ids) {

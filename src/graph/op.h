@@ -121,6 +121,9 @@ std::span<const OpDef* const> all_ops();
 // Bytes of all inputs and outputs, each counted once: the cost of a node that streams.
 double streamed_bytes(const NodeView& view);
 
+// What an output that holds something already adds to Cost::bytes: it is read too, and never cleared.
+double accumulator_bytes(const Cost& cost, const Value& held);
+
 // The dtype under which a node's rates are stored: "bf16" when any operand is bf16, else "f32".
 std::string compute_dtype(const NodeView& view);
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "hardware/roofline.h"
+
 namespace strata::hardware {
 
 std::string_view to_string(Evidence evidence) {
@@ -34,9 +36,19 @@ std::string_view to_string(Topology topology) {
 
 namespace {
 
+// Bytes/s that a device sends of a buffer of `bytes`.
+double bandwidth_of(const LinkLevel& level, double bytes, double cold) {
+  const double warm = level.bandwidth.value;
+  if (!level.cold_bandwidth.known()) return warm;
+  const double cached = level.cached.value;
+  const double beyond = cached > 0 ? std::clamp(bytes / cached - 1, 0.0, 1.0) : 0;
+  const double share = std::max(cold, beyond);
+  return 1 / ((1 - share) / warm + share / level.cold_bandwidth.value);
+}
+
 // Seconds in which each of `devices` sends `wire` bytes over a level, of a buffer of `bytes`.
-double transfer_seconds(const LinkLevel& level, int64_t devices, double bytes, double wire) {
-  double bandwidth = level.bandwidth.value * level.achievable.value;
+double transfer_seconds(const LinkLevel& level, int64_t devices, double bytes, double wire, double cold) {
+  double bandwidth = bandwidth_of(level, bytes, cold) * level.achievable.value;
   if (level.topology == Topology::kMesh && level.size > devices)
     bandwidth *= static_cast<double>(devices - 1) / static_cast<double>(level.size - 1);
   const double ramp = 1 + level.ramp.value * level.ramp_bytes.value / (bytes + level.ramp_bytes.value);
@@ -51,13 +63,6 @@ int64_t members_in(const LinkLevel& level, const Group& group) {
 
 }  // namespace
 
-double collective_seconds(const LinkLevel& level, int64_t devices, double bytes, double wire_factor) {
-  if (devices <= 1 || bytes <= 0) return 0.0;
-  const double hops = static_cast<double>(devices - 1);
-  return level.startup.value + hops * level.latency.value +
-         transfer_seconds(level, devices, bytes, bytes * wire_factor);
-}
-
 const LinkLevel* outermost(std::span<const LinkLevel> links, const Group& group) {
   if (group.ranks <= 1) return nullptr;
   for (const LinkLevel& level : links)
@@ -65,8 +70,8 @@ const LinkLevel* outermost(std::span<const LinkLevel> links, const Group& group)
   return links.empty() ? nullptr : &links.back();
 }
 
-double exchange_seconds(std::span<const LinkLevel> links, Exchange exchange, const Group& group,
-                        double bytes) {
+double exchange_seconds(std::span<const LinkLevel> links, Exchange exchange, const Group& group, double bytes,
+                        double cold) {
   if (group.ranks <= 1 || bytes <= 0 || links.empty()) return 0.0;
   const auto all = static_cast<double>(group.ranks);
   double start = 0.0, transfer = 0.0;
@@ -81,7 +86,7 @@ double exchange_seconds(std::span<const LinkLevel> links, Exchange exchange, con
     if (exchange == Exchange::kAllReduce) wire *= 2;
     if (exchange == Exchange::kSend) wire = bytes;
     if (exchange == Exchange::kAllToAll) wire = bytes * (reached - within) / all;
-    double seconds = transfer_seconds(level, members, bytes, wire);
+    double seconds = transfer_seconds(level, members, bytes, wire, cold);
     if (exchange == Exchange::kAllToAll) seconds *= 1 + level.contention.value * (lanes - 1);
     // Levels work at the same time, on different parts.
     transfer = exchange == Exchange::kSend ? seconds : std::max(transfer, seconds);
@@ -121,11 +126,17 @@ Machine::Machine(DeviceSpec here) : device(std::move(here)) {
   const double startup = device.exchange_seconds > 0 ? device.exchange_seconds : 20e-6;
   if (bandwidth <= 0) return;
   const auto figure = [&](double value) { return Figure{value, device.source, Evidence::kMeasured}; };
-  links.push_back({.name = "memory",
+  LinkLevel memory{.name = "memory",
                    .bandwidth = figure(bandwidth),
                    .achievable = figure(1),
                    .startup = figure(startup),
-                   .compute_share = figure(1)});
+                   .compute_share = figure(1)};
+  if (device.exchange_cold_bytes_per_s > 0) {
+    memory.cold_bandwidth = figure(device.exchange_cold_bytes_per_s);
+    // The cache holds what two ranks send and what they receive.
+    memory.cached = figure(static_cast<double>(cache_bytes(device)) / 4);
+  }
+  links.push_back(std::move(memory));
 }
 
 Machine::Machine(const ClusterSpec& cluster, int64_t ranks) : links(cluster.links) {

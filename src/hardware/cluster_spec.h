@@ -69,17 +69,15 @@ struct LinkLevel {
   // Small messages take longer by 1 + ramp * ramp_bytes / (bytes + ramp_bytes).
   Figure ramp = {};
   Figure ramp_bytes = {};
+  // Where the bandwidth depends on whether the bytes come from a cache: bytes/s of those that do not, and the largest
+  // buffer that the caches hold. Not known: as above.
+  Figure cold_bandwidth = {};
+  Figure cached = {};
   Figure contention = {};  // further fraction of time for each peer that sends at the same time
   Figure compute_share =
       {};  // fraction of its compute that a device lacks while it communicates over this level
   friend bool operator==(const LinkLevel&, const LinkLevel&) = default;
 };
-
-// Seconds of a collective over one level: startup + wire / (bandwidth * achievable) * (the ramp above).
-// `bytes` is the size of the buffer, `wire_factor` the bytes that each device sends for one of them: for n
-// devices 2(n-1)/n for all-reduce, (n-1)/n for all-gather, reduce-scatter and all-to-all (nccl-tests). In a
-// mesh of `size`, n < size devices have (n-1)/(size-1) of the bandwidth.
-double collective_seconds(const LinkLevel& level, int64_t devices, double bytes, double wire_factor);
 
 // A collective of a group of ranks. `bytes` is the whole value of an all-reduce, a gather or a reduction into
 // shards, what one rank has to give away in an all-to-all, and the message of a send.
@@ -93,9 +91,15 @@ struct Group {
 
 // Seconds of an exchange over the levels that it crosses, ascending by size. On each level, members that lower
 // levels connect share the work: a group with m members on each host moves 1/m of the bytes through each member's
-// NIC. The slowest level decides; latencies add up. 0 without links.
-double exchange_seconds(std::span<const LinkLevel> links, Exchange exchange, const Group& group,
-                        double bytes);
+// NIC. The slowest level decides; latencies add up. 0 without links. Over one level it takes
+//   startup + (n − 1) latency + wire / (bandwidth achievable) (the ramp above)
+// with n members, of which each sends for one byte 2(n − 1)/n in an all-reduce and (n − 1)/n in a gather, a reduction
+// into shards and an all-to-all (nccl-tests, PERFORMANCE.md). In a mesh of `size`, n < size devices have
+// (n − 1)/(size − 1) of the bandwidth.
+// `cold`: the fraction of the buffer that no cache holds when it starts. Of more than LinkLevel::cached bytes, the part
+// beyond comes from memory too; of twice as many or more, all.
+double exchange_seconds(std::span<const LinkLevel> links, Exchange exchange, const Group& group, double bytes,
+                        double cold = 0);
 // The outermost level that a group crosses; nullptr: none.
 const LinkLevel* outermost(std::span<const LinkLevel> links, const Group& group);
 

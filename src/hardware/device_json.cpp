@@ -37,6 +37,7 @@ void visit_fields(Spec& spec, Visit visit) {
   visit("launch_seconds", spec.launch_seconds);
   visit("power_watts", spec.power_watts);
   visit("exchange_bytes_per_s", spec.exchange_bytes_per_s);
+  visit("exchange_cold_bytes_per_s", spec.exchange_cold_bytes_per_s);
   visit("exchange_seconds", spec.exchange_seconds);
   visit("source", spec.source);
   visit("date", spec.date);
@@ -60,6 +61,7 @@ void visit_family(Rate& rate, Visit visit) {
   visit("flops_per_s", rate.flops_per_s);
   visit("bytes_per_s", rate.bytes_per_s);
   visit("cold", rate.cold);
+  visit("adds", rate.adds);
 }
 
 [[noreturn]] void reject(const std::string& field, const Json& found, std::string_view expected) {
@@ -98,7 +100,7 @@ auto reader_of(const Json& object, const std::string& prefix) {
 
 // Everything that the measured rates depend on.
 std::string identity(const DeviceSpec& spec) {
-  constexpr int kMeaning = 4;  // of the rates; another one makes what earlier versions measured useless
+  constexpr int kMeaning = 5;  // of the rates; another one makes what earlier versions measured useless
   return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", spec.kind, spec.name, spec.isa.str(), spec.cores,
                      spec.threads, spec.library, spec.library_bf16, kMeaning);
 }

@@ -42,6 +42,7 @@ struct FamilyRate {
   double flops_per_s = 0.0;  // 0: not bound by arithmetic, or not known
   double bytes_per_s = 0.0;  // 0: not bound by memory, or not known; without an op's streamed_bytes
   bool cold = false;         // the operands came from memory, not from the last-level cache
+  bool adds = false;         // an output is an accumulator that held something, and was read too
   friend bool operator==(const FamilyRate&, const FamilyRate&) = default;
 };
 
@@ -70,9 +71,10 @@ struct DeviceSpec {
   double cache_bytes_per_s = 0.0;   // triad inside the last-level cache; 0: as fast as memory
   double launch_seconds = 0.0;      // of the host, to start one kernel that runs by itself; 0: it is a call
   double power_watts = 0.0;         // the limit of the board; 0: not known
-  // Between ranks of this host: what one of them copies from another, and the time of an exchange of little; 0: not
-  // measured.
+  // Between ranks of this host: what one of them copies from another while the last-level cache holds it and from
+  // memory, and the time of an exchange of little; 0: not measured, the second: as the first.
   double exchange_bytes_per_s = 0.0;
+  double exchange_cold_bytes_per_s = 0.0;
   double exchange_seconds = 0.0;
   std::vector<FamilyRate> rates;
   std::string source = "catalogued";  // or "measured"

@@ -35,8 +35,14 @@ double measured_seconds(const DeviceSpec& device, std::string_view op, std::stri
   std::vector<std::pair<double, double>> flop_points;
   double byte_rate = 0;
   bool arithmetic = false;
+  const auto is_of = [&](const FamilyRate& rate, bool adds) {
+    return rate.adds == adds && rate.cold == cold && rate.bytes_per_s > 0 && rate.family == op &&
+           rate.dtype == dtype;
+  };
+  const bool adds = work.adds && std::any_of(device.rates.begin(), device.rates.end(),
+                                             [&](const FamilyRate& rate) { return is_of(rate, true); });
   for (const FamilyRate& rate : device.rates) {
-    if (rate.family != op || rate.dtype != dtype || rate.cold != cold || rate.bytes_per_s <= 0) continue;
+    if (!is_of(rate, adds)) continue;
     if (rate.flops_per_s > 0) flop_points.emplace_back(rate.flops_per_s / rate.bytes_per_s, rate.flops_per_s);
     byte_rate = std::max(byte_rate, rate.bytes_per_s);
     // The side of the roofline that binds at this shape.

@@ -103,6 +103,7 @@ DeviceSpec scaled(DeviceSpec device, const Factors& by) {
   device.memory_bytes_per_s *= by[1];
   device.cache_bytes_per_s *= by[1];
   device.exchange_bytes_per_s *= by[2];
+  device.exchange_cold_bytes_per_s *= by[2];
   device.exchange_seconds /= by[2];
   device.launch_seconds /= by[3];
   return device;

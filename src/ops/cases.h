@@ -66,6 +66,7 @@ struct CaseOptions {
   // nullopt: the first output.
   std::optional<std::vector<OutputName<Op>>> differentiable = {};
   bool encoding = false;
+  bool adds = false;
 };
 
 class Cases {
@@ -129,7 +130,8 @@ class Cases {
                 .ragged = options.ragged,
                 .opaque = positions<Op>(options.opaque),
                 .left_out = positions<Op>(options.left_out),
-                .encoding = options.encoding};
+                .encoding = options.encoding,
+                .adds = options.adds};
     graph::visit(in, 0, [&](auto& member, auto kind, std::string_view, size_t, size_t) {
       if constexpr (kind.many) {
         for (Operand& operand : member) made.inputs.push_back(std::move(operand));

@@ -87,10 +87,15 @@ OpGraph graph_of(const OpCase& one, const std::vector<Operand>& inputs) {
     } else if (std::find(one.left_out.begin(), one.left_out.end(), static_cast<int>(o)) ==
                one.left_out.end()) {
       id = add_operand(made.graph, std::string(specs[o].suffix), specs[o].dtype, specs[o].shape,
-                       specs[o].segments);
+                       specs[o].segments, one.adds ? graph::Role::kGradient : graph::Role::kActivation);
       made.graph.value(id).segments_along = specs[o].segments_along;
     }
     made.outputs.push_back(id);
+  }
+  if (one.adds) {
+    made.graph.set_phase(graph::Phase::kEncode);
+    made.graph.add_node_into(*one.op, made.inputs, made.outputs, one.attrs);
+    made.graph.set_phase(graph::Phase::kForward);
   }
   made.graph.add_node_into(*one.op, made.inputs, made.outputs, one.attrs);
   // Both packed layouts of a weight: for its matmul and for the matmul's gradient.

@@ -46,6 +46,7 @@ struct OpCase {
   std::vector<int> left_out = {};      // outputs that were not requested
   std::vector<int> differentiable{0};  // outputs that a gradient comes from
   bool encoding = false;               // packing of its weight is timed, not the op
+  bool adds = false;                   // it is timed as it adds to its outputs, which hold something
 };
 
 inline void PrintTo(const OpCase& one, std::ostream* out) {
@@ -71,7 +72,7 @@ void put_element(DType dtype, std::byte* to, int64_t i, double value);
 void fill(const Operand& operand, std::byte* to);
 
 // The op of a case as the only node of a graph, on operands of these shapes (a case's own, or shards of
-// them).
+// them). Where it adds, the same node precedes it in Phase::kEncode and fills its outputs.
 struct OpGraph {
   graph::Graph graph;
   std::vector<graph::ValueId> inputs, outputs;

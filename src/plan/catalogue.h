@@ -21,7 +21,6 @@ namespace strata::planning {
 using hardware::ByPrecision;
 using hardware::ChipSpec;
 using hardware::ClusterSpec;
-using hardware::collective_seconds;
 using hardware::Evidence;
 using hardware::Figure;
 using hardware::Group;

@@ -31,6 +31,8 @@ constexpr FigureKey<LinkLevel> kLinkFigures[] = {
     {"latency", Quantity::kSeconds, &LinkLevel::latency},
     {"ramp", Quantity::kRate, &LinkLevel::ramp},
     {"ramp_bytes", Quantity::kBytes, &LinkLevel::ramp_bytes},
+    {"cold_bandwidth", Quantity::kBytesPerSecond, &LinkLevel::cold_bandwidth},
+    {"cached", Quantity::kBytes, &LinkLevel::cached},
     {"contention", Quantity::kRate, &LinkLevel::contention},
     {"compute_share", Quantity::kFraction, &LinkLevel::compute_share},
 };

@@ -81,7 +81,8 @@ const std::vector<Instruction>& instructions_of(const Program& program, const Ac
   return program.list_of(action);
 }
 
-// Touches an instruction's operands; how many bytes they have, and of how many the cache held nothing.
+// Touches an instruction's operands; how many bytes they have, and of how many the cache held nothing. A value that
+// is updated counts once, as where rates of updates are measured: there the cache holds it by the time it is written.
 struct Touched {
   double all = 0, cold = 0;
 };
@@ -91,7 +92,9 @@ Touched touch(RecentMemory& recent, const Program& program, const Action& action
   const graph::Node& node = program.node_of(instruction);
   for (const auto* ids : {&node.inputs, &node.outputs}) {
     for (const ValueId id : *ids) {
-      if (id == kNone) continue;
+      const bool is_updated =
+          ids == &node.outputs && std::find(node.inputs.begin(), node.inputs.end(), id) != node.inputs.end();
+      if (id == kNone || is_updated) continue;
       const Place& place = program.places[static_cast<size_t>(id)];
       touched.all += static_cast<double>(place.bytes);
       if (!recent.touch(address_of(program, action, place.at), place.bytes))
@@ -101,9 +104,9 @@ Touched touch(RecentMemory& recent, const Program& program, const Action& action
   return touched;
 }
 
-// Seconds in which a node exchanges data with other ranks.
+// Seconds in which a node exchanges data with other ranks. `cold`: as hardware::exchange_seconds has it.
 double exchange_time(const Program& program, const graph::Node& node, const hardware::Machine& machine,
-                     DType payload) {
+                     DType payload, double cold) {
   const graph::Mesh& mesh = program.graph.mesh();
   if (!node.op->has_kernel()) {
     const NodeExchange exchange = exchange_of(program.graph, node, payload);
@@ -113,7 +116,7 @@ double exchange_time(const Program& program, const graph::Node& node, const hard
     else
       group.ranks = exchange.ranks;
     return hardware::exchange_seconds(machine.links, exchange.kind, group,
-                                      static_cast<double>(exchange.bytes));
+                                      static_cast<double>(exchange.bytes), cold);
   }
   if (node.op->ranks == nullptr) return 0;
   const graph::OpRanks ranks = node.op->ranks({program.graph, node});
@@ -122,7 +125,7 @@ double exchange_time(const Program& program, const graph::Node& node, const hard
   // What one has to give away includes its own part.
   const auto n = static_cast<double>(group.ranks);
   return hardware::exchange_seconds(machine.links, hardware::Exchange::kAllToAll, group,
-                                    ranks.sent_bytes * n / (n - 1));
+                                    ranks.sent_bytes * n / (n - 1), cold);
 }
 
 std::vector<Expected> predict_action(const Program& program, const Action* before, const Action& action,
@@ -152,23 +155,22 @@ std::vector<Expected> predict_action(const Program& program, const Action* befor
     const graph::Cost cost = node.op->cost(view);
     Expected expected{.flops = cost.flops, .bytes = cost.bytes};
     const Touched touched = touch(recent, program, action, instruction);
+    bool adds = false;
     for (const ValueId id : node.outputs) {
       if (id == kNone || program.graph.value(id).role != graph::Role::kGradient) continue;
       const bool holds = action.accumulates || written.contains(id);
       written.insert(id);
       if (!holds) continue;
-      // An accumulator is read too, and never cleared.
-      expected.bytes += cost.cleared_bytes > 0
-                            ? -cost.cleared_bytes
-                            : static_cast<double>(program.places[static_cast<size_t>(id)].bytes);
+      adds = true;
+      expected.bytes += graph::accumulator_bytes(cost, program.graph.value(id));
     }
     expected.cold_share = touched.all > 0 ? touched.cold / touched.all : 0;
-    expected.exchange = exchange_time(program, node, machine, payload);
+    expected.exchange = exchange_time(program, node, machine, payload, expected.cold_share);
     expected.seconds = expected.exchange;
     if (node.op->has_kernel()) {
-      expected.seconds += hardware::expected_seconds(device, node.op->name, graph::compute_dtype(view),
-                                                     {expected.flops, expected.bytes, cost.streamed_bytes},
-                                                     expected.cold_share);
+      expected.seconds += hardware::expected_seconds(
+          device, node.op->name, graph::compute_dtype(view),
+          {expected.flops, expected.bytes, cost.streamed_bytes, adds}, expected.cold_share);
     }
     out.push_back(expected);
   }

@@ -37,8 +37,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     STRATA_CHECK(cluster.chip.memory.value > 0, "no memory");
     STRATA_CHECK(!cluster.links.empty() && cluster.links.back().size == planning::LinkLevel::kAll,
                  "not connected");
-    for (const auto& link : cluster.links) {
-      const double seconds = planning::collective_seconds(link, 8, 1e9, 1.75);
+    for (const int64_t ranks : {2, 8, 4096}) {
+      const double seconds =
+          hardware::exchange_seconds(cluster.links, hardware::Exchange::kAllReduce, {.ranks = ranks}, 1e9);
       STRATA_CHECK(std::isfinite(seconds) && seconds > 0, "a collective of {} s", seconds);
     }
     const auto again = planning::parse_catalogue(planning::cluster_file(cluster), "again");

@@ -55,6 +55,33 @@ TEST(ExchangeSeconds, StartWithTheSlowestLevel) {
   EXPECT_NEAR(exchange_seconds(links(1e-3), Exchange::kGather, {16, 1}, 1), 3e-3, 1e-9);
 }
 
+// A cache of 8 MB holds what two ranks send and receive of 2 MB; of 4 MB it holds nothing when it is needed again.
+TEST(ExchangeSeconds, OfMoreThanTheCacheHoldsTakeTheRateOfMemory) {
+  DeviceSpec device;
+  device.kept_bytes = 8'000'000;
+  device.memory_bytes_per_s = 40e9;
+  device.exchange_bytes_per_s = 20e9;
+  device.exchange_seconds = 1e-6;
+  const Machine flat(device);
+  device.exchange_cold_bytes_per_s = 5e9;
+  const Machine machine(device);
+  const auto gather = [](const Machine& on, double bytes, double cold = 0) {
+    return exchange_seconds(on.links, Exchange::kGather, {2, 1}, bytes, cold) - 1e-6;
+  };
+  for (const double bytes : {1e3, 1e6, 2e6}) {
+    EXPECT_NEAR(gather(machine, bytes), bytes / 2 / 20e9, 1e-12) << bytes;
+    EXPECT_NEAR(gather(machine, bytes, 1), bytes / 2 / 5e9, 1e-12) << bytes << ", from memory";
+    EXPECT_NEAR(gather(machine, bytes, 0.5), (bytes / 4) / 20e9 + (bytes / 4) / 5e9, 1e-12) << bytes;
+  }
+  for (const double bytes : {4e6, 1e9}) {
+    for (const double cold : {0.0, 0.3, 1.0})
+      EXPECT_NEAR(gather(machine, bytes, cold), bytes / 2 / 5e9, 1e-9) << bytes << ", " << cold;
+  }
+  EXPECT_NEAR(gather(machine, 3e6), 0.75e6 / 20e9 + 0.75e6 / 5e9, 1e-12) << "half of it";
+  for (const double bytes : {1e3, 1e9})
+    EXPECT_NEAR(gather(flat, bytes, 1), bytes / 2 / 20e9, 1e-9) << "one rate is known";
+}
+
 TEST(Outermost, IsTheLevelThatHoldsTheGroup) {
   const auto on = links();
   EXPECT_EQ(outermost(on, {1, 1}), nullptr);

@@ -55,6 +55,9 @@ TEST(Json, RoundTripKeepsEverything) {
   spec.source = "measured";
   spec.date = "2026-01-31T12:34:56Z";
   spec.isa.amx = true;
+  spec.exchange_bytes_per_s = 20e9;
+  spec.exchange_cold_bytes_per_s = 9e9;
+  spec.rates.push_back({"linear_grad_weight", "f32", 100e9, 2e9, true, true});
   EXPECT_EQ(device_spec_from_json(to_json(spec)), spec);
 }
 

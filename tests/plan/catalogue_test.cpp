@@ -11,6 +11,8 @@
 namespace strata::planning {
 namespace {
 
+using hardware::Exchange;
+
 // The message of the ConfigError for a text; empty without an error.
 std::string error_of(const std::string& text, std::vector<std::string> sets = {}) {
   try {
@@ -146,6 +148,10 @@ TEST(BuiltinCatalogue, FindsNamesOfPublishedTables) {
   EXPECT_THROW(find_cluster(catalogue, "gtx-1080"), ConfigError);
 }
 
+double seconds_of(const LinkLevel& level, Exchange exchange, int64_t devices, double bytes) {
+  return exchange_seconds({&level, 1}, exchange, {.ranks = devices}, bytes);
+}
+
 // NCCL all-reduce on 8 H100, measured by NVIDIA (dgxc NCCL table), in µs by bytes. The largest error is
 // 9.9 %.
 TEST(Links, CollectiveTimeReproducesTheMeasuredTable) {
@@ -156,19 +162,21 @@ TEST(Links, CollectiveTimeReproducesTheMeasuredTable) {
   const LinkLevel nvlink = find_cluster(builtin_catalogue(), "h100-sxm").links.front();
   double sum = 0.0;
   for (const auto& [bytes, micros] : kMeasured) {
-    const double error = collective_seconds(nvlink, 8, bytes, 2.0 * 7 / 8) * 1e6 / micros - 1;
+    const double error = seconds_of(nvlink, Exchange::kAllReduce, 8, bytes) * 1e6 / micros - 1;
     EXPECT_LE(std::abs(error), 0.10) << bytes;
     sum += std::abs(error);
   }
   EXPECT_LE(sum / std::size(kMeasured), 0.05);
-  EXPECT_EQ(collective_seconds(nvlink, 1, 1e9, 1), 0.0);
+  EXPECT_EQ(seconds_of(nvlink, Exchange::kAllReduce, 1, 1e9), 0.0);
 }
 
 TEST(Links, DevicesUseOnlyTheirOwnLinksOfAMesh) {
   const LinkLevel xgmi = find_cluster(builtin_catalogue(), "mi300x").links.front();
   EXPECT_EQ(xgmi.topology, Topology::kMesh);
+  // Two devices have one of seven links, for half of the bytes instead of seven eighths.
   const double bytes = 1e12;
-  EXPECT_NEAR(collective_seconds(xgmi, 2, bytes, 1) / collective_seconds(xgmi, 8, bytes, 1), 7.0, 0.01);
+  EXPECT_NEAR(seconds_of(xgmi, Exchange::kGather, 2, bytes) / seconds_of(xgmi, Exchange::kGather, 8, bytes),
+              7.0 * (1 / 2.0) / (7 / 8.0), 0.01);
 }
 
 TEST(UserFile, OverridesABuiltinCluster) {

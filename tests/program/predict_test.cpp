@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <barrier>
 #include <list>
 #include <sstream>
+#include <thread>
 
 #include "device/cpu/probes.h"
 #include "fixtures/tiny_program.h"
@@ -55,6 +58,59 @@ TEST(ExpectedSeconds, InterpolatesBetweenProbes) {
   // Far beyond the last probe, its rate applies; with few operations per byte, the bandwidth does.
   EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", {80e9, 1}, 0), 1.0, 1e-9);
   EXPECT_NEAR(hardware::expected_seconds(device, "linear", "f32", {1e6, 10e9}, 1), 1.0, 1e-9);
+}
+
+TEST(ExpectedSeconds, OfWorkThatAddsHasRatesOfItsOwn) {
+  auto device = plain_device();
+  const hardware::Work plain{.flops = 60e9, .bytes = 0.6e9};
+  hardware::Work adds = plain;
+  adds.adds = true;
+  for (const bool cold : {false, true}) device.rates.push_back({"grad", "f32", 60e9, 0.6e9, cold});
+  EXPECT_NEAR(hardware::expected_seconds(device, "grad", "f32", adds, 1), 1, 1e-9) << "not measured so";
+  for (const bool cold : {false, true}) device.rates.push_back({"grad", "f32", 20e9, 0.2e9, cold, true});
+  EXPECT_NEAR(hardware::expected_seconds(device, "grad", "f32", adds, 1), 3, 1e-9);
+  EXPECT_NEAR(hardware::expected_seconds(device, "grad", "f32", plain, 1), 1, 1e-9);
+}
+
+// The first micro-batch writes the gradients; the second adds to them.
+TEST(Predict, LaterMicroBatchesAddToGradients) {
+  const auto set = compile({tiny_request(2)}, tiny_options("llama3-5m"));
+  const Program& program = set->programs[0];
+  auto device = plain_device();
+  device.memory_bytes_per_s = device.cache_bytes_per_s = 1e15;
+  for (const bool cold : {false, true}) {
+    device.rates.push_back({"linear_grad_weight", "f32", 60e9, 6e9, cold});
+    device.rates.push_back({"linear_grad_weight", "f32", 6e9, 0.6e9, cold, true});
+  }
+  const auto seconds = [&](bool accumulates) {
+    const auto expected = predict(program, Segment::kBackward, accumulates, device);
+    const auto& list = program.segment(Segment::kBackward, accumulates);
+    double sum = 0;
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (program.node_of(list[i]).op->name == "linear_grad_weight") sum += expected[i].seconds;
+    }
+    return sum;
+  };
+  EXPECT_GT(seconds(false), 0);
+  EXPECT_NEAR(seconds(true), 10 * seconds(false), 1e-9 * seconds(true));
+}
+
+// An update reads what no cache holds any more, and writes it where it has just read it.
+TEST(Predict, UpdatesAreAsColdAsWhatTheyRead) {
+  const auto set = compile({tiny_request()}, tiny_options("llama3-5m"));
+  const Program& program = set->programs[0];
+  auto device = plain_device();
+  device.l3_bytes = 1 << 18;
+  const auto expected = predict(program, Segment::kUpdate, false, device);
+  size_t updates = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const graph::Node& node = program.node_of(program.segment(Segment::kUpdate)[i]);
+    if (node.op->name != "adamw") continue;
+    ++updates;
+    // The gradient, a quarter of it, may still be there since its norm was computed, and the step's few scalars.
+    EXPECT_GE(expected[i].cold_share, 0.65) << i;
+  }
+  EXPECT_GT(updates, 0u);
 }
 
 TEST(Predict, ModelsTheCache) {
@@ -110,7 +166,9 @@ std::vector<double> plainly_cold(const Program& program, std::optional<Segment> 
     double all = 0, cold = 0;
     for (const auto* ids : {&node.inputs, &node.outputs}) {
       for (const graph::ValueId id : *ids) {
-        if (id == graph::kNone) continue;
+        const bool is_updated =
+            ids == &node.outputs && std::count(node.inputs.begin(), node.inputs.end(), id) > 0;
+        if (id == graph::kNone || is_updated) continue;
         const Place& place = program.places[static_cast<size_t>(id)];
         all += static_cast<double>(place.bytes);
         if (!touch(place.at.offset * 2 + (place.at.base == kInBatch), place.bytes))
@@ -192,6 +250,48 @@ TEST(MeasureOps, MeasuresRatesOfEveryKind) {
     EXPECT_GT(rate.bytes_per_s, 0) << rate.family;
     EXPECT_EQ(rate.dtype, "f32");
   }
+}
+
+TEST(MeasureOps, MeasuresGradientsOfWeightsAlsoAsTheyAdd) {
+  hardware::DeviceSpec device = hardware::detect_cpu(compute_threads());
+  for (const auto precision : {hardware::Precision::kFp32, hardware::Precision::kBf16})
+    device.gemm_flops[precision] = 1e11;  // bf16, which is not fast then, is not measured
+  size_t adding = 0, plain = 0;
+  for (const auto& rate : device::measure_ops(device, 0.0, "linear_grad_weight")) {
+    EXPECT_GT(rate.flops_per_s, 0);
+    ++(rate.adds ? adding : plain);
+  }
+  EXPECT_GT(plain, 0u);
+  EXPECT_EQ(adding, plain);
+}
+
+// Ranks that measure at the same time take each measurement together, and as many as the one that ends first.
+TEST(MeasureOps, OfSeveralRanksKeepsThemTogether) {
+  constexpr int kRanks = 2;
+  std::barrier meeting(kRanks);
+  std::array<int, kRanks> calls{};
+  std::array<size_t, kRanks> rates{};
+  std::array<std::thread, kRanks> ranks;
+  for (size_t rank = 0; rank < kRanks; ++rank) {
+    ranks[rank] = std::thread([&, rank] {
+      set_compute_threads(1);
+      hardware::DeviceSpec device = plain_device();
+      device.threads = 1;
+      const auto together = [&](bool goes_on) {
+        ++calls[rank];
+        meeting.arrive_and_wait();
+        return goes_on;
+      };
+      // Without time: two passes.
+      rates[rank] = device::measure_ops(device, 0.0, "rms_norm", together).size();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(rates[0], 6u);
+  EXPECT_EQ(rates[1], 6u);
+  // Whether bf16 is fast, whether to go on before each of two passes and after them, and each probe.
+  EXPECT_EQ(calls[0], 1 + 3 + 2 * 6);
+  EXPECT_EQ(calls[1], calls[0]);
 }
 
 TEST(Explain, FitsATerminalAndNamesEveryOp) {

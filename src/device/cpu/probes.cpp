@@ -54,7 +54,7 @@ double typical_seconds(double budget, const OpRun& run, const std::function<void
 }
 
 hardware::FamilyRate measure(const OpCase& one, bool cold, const hardware::DeviceSpec& device, double budget,
-                             const Arena& pool, int64_t beyond) {
+                             const Arena& pool, int64_t beyond, const Together& together) {
   OpGraph made = graph_of(one, one.inputs);
   int64_t once = 0;
   for (ValueId id = 0; id < made.graph.value_count(); ++id) once += made.graph.value(id).bytes();
@@ -63,6 +63,7 @@ hardware::FamilyRate measure(const OpCase& one, bool cold, const hardware::Devic
   OpRun run(std::move(made.graph), cpu_bindings(), device, copies, &pool);
   fill_contents(run, one, made.inputs);
   for (int copy = 0; copy < copies; ++copy) run.encode(copy);
+  if (together) together(true);
   const double seconds = typical_seconds(budget, run, [&](int copy) {
     if (one.encoding) {
       run.encode(copy);
@@ -73,12 +74,17 @@ hardware::FamilyRate measure(const OpCase& one, bool cold, const hardware::Devic
   graph::Cost cost;
   hardware::FamilyRate rate;
   rate.cold = cold;
+  rate.adds = one.adds;
   for (const graph::Node& node : run.graph().nodes()) {
     if ((node.phase == graph::Phase::kEncode) != one.encoding) continue;
     const graph::NodeView view{run.graph(), node};
     const graph::Cost of_node = node.op->cost(view);
     cost.flops += of_node.flops;
     cost.bytes += of_node.bytes - of_node.streamed_bytes;
+    if (one.adds) {
+      for (const ValueId id : node.outputs)
+        if (id != graph::kNone) cost.bytes += graph::accumulator_bytes(of_node, run.graph().value(id));
+    }
     rate.family = node.op->name;
     rate.dtype = compute_dtype(view);
   }
@@ -90,10 +96,11 @@ hardware::FamilyRate measure(const OpCase& one, bool cold, const hardware::Devic
 }  // namespace
 
 std::vector<hardware::FamilyRate> measure_ops(const hardware::DeviceSpec& device, double seconds,
-                                              std::string_view family) {
+                                              std::string_view family, const Together& together) {
   std::vector<OpCase> probes = timed_cases();
   // Where bf16 is slow it is not used, and measuring it would take long.
-  if (hardware::bf16_is_fast(device)) {
+  const auto agreed = [&](bool wish) { return together ? together(wish) : wish; };
+  if (agreed(hardware::bf16_is_fast(device))) {
     for (const OpCase& one : timed_cases()) {
       if (auto half = in_bf16(one)) probes.push_back(std::move(*half));
     }
@@ -112,9 +119,9 @@ std::vector<hardware::FamilyRate> measure_ops(const hardware::DeviceSpec& device
   std::vector<hardware::FamilyRate> rates(2 * probes.size());
   const double begin = monotonic_seconds();
   for (int pass = 0; pass < kPasses; ++pass) {
-    if (pass >= kFewestPasses && monotonic_seconds() - begin > 2 * seconds) break;
+    if (!agreed(pass < kFewestPasses || monotonic_seconds() - begin <= 2 * seconds)) break;
     for (size_t i = 0; i < rates.size(); ++i) {
-      hardware::FamilyRate rate = measure(probes[i / 2], i % 2 == 1, device, budget, pool, beyond);
+      hardware::FamilyRate rate = measure(probes[i / 2], i % 2 == 1, device, budget, pool, beyond, together);
       if (rate.bytes_per_s > rates[i].bytes_per_s) rates[i] = std::move(rate);
     }
   }
@@ -131,17 +138,27 @@ bool has_op_rates(const hardware::DeviceSpec& device) {
 hardware::DeviceSpec measured_cpu(FileSystem& files, int threads, bool fresh) {
   hardware::DeviceSpec device = cpu::describe_device(threads);
   if (!fresh && hardware::load_cached_device(device) && has_op_rates(device)) return device;
+  device = measured_beside(threads, {});
+  measure_exchange(device);
+  hardware::save_cached_device(files, device);
+  return device;
+}
+
+hardware::DeviceSpec measured_beside(int threads, const Together& together) {
   log_info("measuring this machine's kernels once: 10 to 40 s");
   const int before = compute_threads();
   set_compute_threads(threads);
-  device = cpu::measure_device(threads, kMeasureSeconds / 2);
-  device.rates = measure_ops(device, kMeasureSeconds);
+  hardware::DeviceSpec device = cpu::measure_device(threads, kMeasureSeconds / 2);
+  device.rates = measure_ops(device, kMeasureSeconds, {}, together);
   set_compute_threads(before);
-  const comm::ExchangeRate exchange = comm::measure_exchange();
-  device.exchange_bytes_per_s = exchange.bytes_per_s;
-  device.exchange_seconds = exchange.startup_seconds;
-  hardware::save_cached_device(files, device);
   return device;
+}
+
+void measure_exchange(hardware::DeviceSpec& device) {
+  const comm::ExchangeRate exchange = comm::measure_exchange(hardware::cache_bytes(device));
+  device.exchange_bytes_per_s = exchange.bytes_per_s;
+  device.exchange_cold_bytes_per_s = exchange.cold_bytes_per_s;
+  device.exchange_seconds = exchange.startup_seconds;
 }
 
 }  // namespace strata::device

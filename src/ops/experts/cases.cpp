@@ -31,7 +31,7 @@ void add_expert_products(Cases& to, const std::string& name, const MakeInputs& o
 }
 
 // Inputs, outputs and weights of the two matmuls at which rates are measured: with many rows for each expert, where
-// arithmetic limits them, and with few, where reading the weights does.
+// arithmetic limits them, and with 64 and 16, where reading the weights does more and more.
 struct TimedExperts {
   int64_t tokens, slots, experts, width, ffn;
 
@@ -44,7 +44,8 @@ struct TimedExperts {
   Operand ids() const { return busy_ids(tokens, slots, experts); }
 };
 constexpr TimedExperts kTimed[] = {{kTimedTokens, kTimedSlots, kTimedExperts, kTimedWidth, kTimedExpertFfn},
-                                   {256, 8, 32, 256, 128}};
+                                   {256, 8, 32, 256, 128},
+                                   {64, 8, 32, 256, 128}};
 
 }  // namespace
 
@@ -80,8 +81,11 @@ void cases<ops::ExpertsInGradWeight>(Cases& to) {
       to, "experts_in_grad_weight", [](const ExpertRows& rows, const SlotsOfTokens& slots) {
         return Op::In<Sample>{.dy = rows.y_of_slots, .x = rows.x, .ids = slots.ids, .offsets = slots.offsets};
       });
-  for (const TimedExperts& one : kTimed)
-    to.time<Op>({.dy = one.gate_up(), .x = one.rows(), .ids = one.ids(), .offsets = absent()}, one.attrs());
+  for (const TimedExperts& one : kTimed) {
+    for (const bool adds : {false, true})
+      to.time<Op>({.dy = one.gate_up(), .x = one.rows(), .ids = one.ids(), .offsets = absent()}, one.attrs(),
+                  {.adds = adds});
+  }
 }
 
 template <>
@@ -113,8 +117,11 @@ void cases<ops::ExpertsOutGradWeight>(Cases& to) {
       to, "experts_out_grad_weight", [](const ExpertRows& rows, const SlotsOfTokens& slots) {
         return Op::In<Sample>{.dy = rows.y, .x = rows.h, .ids = slots.ids, .offsets = slots.offsets};
       });
-  for (const TimedExperts& one : kTimed)
-    to.time<Op>({.dy = one.rows(), .x = one.hidden(), .ids = one.ids(), .offsets = absent()}, one.attrs());
+  for (const TimedExperts& one : kTimed) {
+    for (const bool adds : {false, true})
+      to.time<Op>({.dy = one.rows(), .x = one.hidden(), .ids = one.ids(), .offsets = absent()}, one.attrs(),
+                  {.adds = adds});
+  }
 }
 
 template <>

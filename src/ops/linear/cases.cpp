@@ -8,9 +8,14 @@ using namespace op_rows;
 namespace {
 
 struct LinearSize {
-  int64_t outputs, inputs;
+  int64_t rows, outputs, inputs;
 };
-constexpr LinearSize kTimedLinears[] = {{256, 256}, {1024, 512}, {512, 2048}, {2048, 1024}};
+// The first as small models split over ranks have it.
+constexpr LinearSize kTimedLinears[] = {{128, 256, 256},
+                                        {kTimedTokens, 256, 256},
+                                        {kTimedTokens, 1024, 512},
+                                        {kTimedTokens, 512, 2048},
+                                        {kTimedTokens, 2048, 1024}};
 
 }  // namespace
 
@@ -27,8 +32,8 @@ void cases<ops::Linear>(Cases& to) {
   // Where the processor multiplies bf16 these go through pack_weight: a shard is packed by itself.
   to.add<ops::Linear>("linear_bf16", {.x = bf16({24, 64}), .weight = f32({32, 64})}, {},
                       {.tolerance = 3e-2, .differentiable = std::vector<OutputName<ops::Linear>>{}});
-  for (const auto& [outputs, inputs] : kTimedLinears)
-    to.time<ops::Linear>({.x = timed_rows(inputs), .weight = f32({outputs, inputs})});
+  for (const auto& [rows, outputs, inputs] : kTimedLinears)
+    to.time<ops::Linear>({.x = act({rows, inputs}), .weight = f32({outputs, inputs})});
   to.time<ops::Linear>({.x = timed_rows(), .weight = f32({kTimedFfn, kTimedWidth})}, {}, {.encoding = true});
 }
 
@@ -40,8 +45,8 @@ void cases<ops::LinearGradInput>(Cases& to) {
                                  {.ragged = s.ragged});
   to.add<ops::LinearGradInput>("linear_grad_input_bf16", {.dy = bf16({24, 32}), .weight = f32({32, 64})}, {},
                                {.tolerance = 3e-2});
-  for (const auto& [outputs, inputs] : kTimedLinears)
-    to.time<ops::LinearGradInput>({.dy = timed_rows(outputs), .weight = f32({outputs, inputs})});
+  for (const auto& [rows, outputs, inputs] : kTimedLinears)
+    to.time<ops::LinearGradInput>({.dy = act({rows, outputs}), .weight = f32({outputs, inputs})});
 }
 
 template <>
@@ -50,8 +55,11 @@ void cases<ops::LinearGradWeight>(Cases& to) {
     to.add<ops::LinearGradWeight>("linear_grad_weight" + s.name,
                                   {.dy = act({s.rows, s.outputs}), .x = act({s.rows, s.width})}, {},
                                   {.ragged = s.ragged});
-  for (const auto& [outputs, inputs] : kTimedLinears)
-    to.time<ops::LinearGradWeight>({.dy = timed_rows(outputs), .x = timed_rows(inputs)});
+  for (const auto& [rows, outputs, inputs] : kTimedLinears) {
+    for (const bool adds : {false, true})
+      to.time<ops::LinearGradWeight>({.dy = act({rows, outputs}), .x = act({rows, inputs})}, {},
+                                     {.adds = adds});
+  }
 }
 
 template <>

@@ -2,6 +2,7 @@
 
 #include <tuple>
 
+#include "base/random.h"
 #include "ops/case_experts.h"
 #include "ops/router/router.h"
 
@@ -70,7 +71,16 @@ std::vector<RouteForm> route_forms(const ExpertSizes& s) {
                     .group_score = GroupScore::kBestTwo}});
   return forms;
 }
-constexpr ops::RouteAttrs kTimedRoute{.k = kTimedSlots, .normalize = true};
+constexpr ops::RouteAttrs timed_route(int64_t k) {
+  return {.k = k, .normalize = true};
+}
+
+// In no order that a processor could guess: the comparisons of a choice take as long as their wrong guesses.
+Operand any_logits(int64_t tokens, int64_t experts) {
+  return f32_of({tokens, experts}, [](int64_t i) {
+    return static_cast<double>(uniform_float(philox({}, static_cast<uint64_t>(i))[0])) - 0.5;
+  });
+}
 
 }  // namespace
 
@@ -82,7 +92,11 @@ void cases<ops::Route>(Cases& to) {
                          {.logits = router_logits_of(s), .bias = form.bias, .tokens = form.tokens},
                          form.attrs, {.ragged = s.ragged, .differentiable = {{"weights"}}});
   }
-  to.time<ops::Route>({.logits = timed_logits(), .bias = absent(), .tokens = absent()}, kTimedRoute);
+  // With few experts and with more.
+  for (const auto& [tokens, experts, k] : {std::tuple{kTimedTokens, kTimedExperts, kTimedSlots},
+                                           std::tuple<int64_t, int64_t, int64_t>{256, 32, 8}})
+    to.time<ops::Route>({.logits = any_logits(tokens, experts), .bias = absent(), .tokens = absent()},
+                        timed_route(k));
 }
 
 template <>
@@ -96,7 +110,7 @@ void cases<ops::RouteGrad>(Cases& to) {
   }
   to.time<ops::RouteGrad>(
       {.dweights = f32({kTimedTokens, kTimedSlots}), .logits = timed_logits(), .ids = timed_ids()},
-      kTimedRoute);
+      timed_route(kTimedSlots));
 }
 
 namespace {
