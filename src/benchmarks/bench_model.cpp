@@ -171,7 +171,7 @@ hardware::DeviceSpec measured_rank(int ranks, int threads) {
       world.barrier();
       return left != turns;
     };
-    const auto one = device::measured_beside(threads, together);
+    const auto one = device::measured_together(threads, together);
     if (world.rank() == 0) spec = one;
   });
   device::measure_exchange(spec);

@@ -23,7 +23,7 @@ struct ExchangeRate {
   double startup_seconds = 0;   // of a gather of a few bytes
 };
 // Between two ranks of this process, on two threads, medians: gathers of 16 bytes, of an eighth of the last-level cache
-// and of twice the cache. The buffers of both ranks have four times as many bytes. At most 128 MiB of `cache_bytes`
+// and of twice the cache. The buffers of both ranks have four times the bytes of a gather. At most 128 MiB of `cache_bytes`
 // count. Takes some 300 ms.
 ExchangeRate measure_exchange(int64_t cache_bytes);
 

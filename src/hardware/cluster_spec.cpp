@@ -133,7 +133,7 @@ Machine::Machine(DeviceSpec here) : device(std::move(here)) {
                    .compute_share = figure(1)};
   if (device.exchange_cold_bytes_per_s > 0) {
     memory.cold_bandwidth = figure(device.exchange_cold_bytes_per_s);
-    // The cache holds what two ranks send and what they receive.
+    // The cache holds two ranks' buffers to send and to receive.
     memory.cached = figure(static_cast<double>(cache_bytes(device)) / 4);
   }
   links.push_back(std::move(memory));

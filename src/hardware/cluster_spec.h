@@ -97,7 +97,7 @@ struct Group {
 // into shards and an all-to-all (nccl-tests, PERFORMANCE.md). In a mesh of `size`, n < size devices have
 // (n − 1)/(size − 1) of the bandwidth.
 // `cold`: the fraction of the buffer that no cache holds when it starts. Of more than LinkLevel::cached bytes, the part
-// beyond comes from memory too; of twice as many or more, all.
+// beyond comes from memory too; from twice that size on, all.
 double exchange_seconds(std::span<const LinkLevel> links, Exchange exchange, const Group& group, double bytes,
                         double cold = 0);
 // The outermost level that a group crosses; nullptr: none.

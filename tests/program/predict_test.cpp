@@ -95,7 +95,7 @@ TEST(Predict, LaterMicroBatchesAddToGradients) {
   EXPECT_NEAR(seconds(true), 10 * seconds(false), 1e-9 * seconds(true));
 }
 
-// An update reads what no cache holds any more, and writes it where it has just read it.
+// An update reads values that no cache holds any more, and writes them to the same places.
 TEST(Predict, UpdatesAreAsColdAsWhatTheyRead) {
   const auto set = compile({tiny_request()}, tiny_options("llama3-5m"));
   const Program& program = set->programs[0];

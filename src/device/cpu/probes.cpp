@@ -138,13 +138,13 @@ bool has_op_rates(const hardware::DeviceSpec& device) {
 hardware::DeviceSpec measured_cpu(FileSystem& files, int threads, bool fresh) {
   hardware::DeviceSpec device = cpu::describe_device(threads);
   if (!fresh && hardware::load_cached_device(device) && has_op_rates(device)) return device;
-  device = measured_beside(threads, {});
+  device = measured_together(threads, {});
   measure_exchange(device);
   hardware::save_cached_device(files, device);
   return device;
 }
 
-hardware::DeviceSpec measured_beside(int threads, const Together& together) {
+hardware::DeviceSpec measured_together(int threads, const Together& together) {
   log_info("measuring this machine's kernels once: 10 to 40 s");
   const int before = compute_threads();
   set_compute_threads(threads);

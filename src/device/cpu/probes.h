@@ -23,7 +23,7 @@ std::vector<hardware::FamilyRate> measure_ops(const hardware::DeviceSpec& device
 // measured.
 hardware::DeviceSpec measured_cpu(FileSystem& files, int threads, bool fresh = false);
 // One of several ranks of this host that measure at the same time. Measured now, without exchanges, and not kept.
-hardware::DeviceSpec measured_beside(int threads, const Together& together);
+hardware::DeviceSpec measured_together(int threads, const Together& together);
 
 // Measures exchanges between two ranks of this host that do nothing else, which are part of its description.
 void measure_exchange(hardware::DeviceSpec& device);
