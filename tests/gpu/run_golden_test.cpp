@@ -42,8 +42,6 @@ constexpr const char* kModels[] = {"llama-untied",
                                    "gpt-oss",
                                    "deepseek-v2-moe",
                                    "deepseek-v3-moe",
-                                   "deepseek-v3-mtp",
-                                   "glm4-moe-mtp",
                                    "llama4",
                                    "llama4-top2",
                                    "switch"};
