@@ -45,7 +45,7 @@ TEST(SelfTest, PassesForTheProcessor) {
   EXPECT_EQ(result.refused, 0);
   EXPECT_EQ(result.runs, result.cases);
   EXPECT_GT(result.cases, 1000);
-  EXPECT_EQ(result.training.size(), 6U);
+  EXPECT_EQ(result.training.size(), 8U);
   for (const SelfTest::Training& one : result.training) EXPECT_EQ(one.device, one.processor) << one.model;
   EXPECT_GT(reported, 0);
 }
