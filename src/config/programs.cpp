@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "config/choose.h"
 #include "config/layout.h"
 #include "config/objective.h"
 #include "config/pipeline.h"
@@ -180,7 +181,7 @@ inference::ComputeOptions compute_options(const RunConfig& config) {
   inference::ComputeOptions options;
   if (!config.precision.compute.is_word()) options.dtype = activation_dtype(config);
   if (!config.device.threads.is_word()) options.threads = static_cast<int>(*config.device.threads);
-  options.reference_kernels = config.debug.reference_kernels;
+  options.device = config.debug.reference_kernels ? device::Kind::kReference : kind_of(config, 1);
   return options;
 }
 

@@ -25,8 +25,9 @@ DType dtype_of(const checkpoint::TensorSource& source) {
 }
 
 // The advice depends on the largest part.
-void check_memory(const program::ProgramSet& set) {
-  const int64_t there = holdable_memory();
+void check_memory(const program::ProgramSet& set, const device::Device& device, device::Kind kind) {
+  const bool separate = kind == device::Kind::kCuda;
+  const int64_t there = separate ? device.free_memory() : holdable_memory();
   if (there == 0 || set.arena_bytes <= there) return;
   const auto bytes = [](int64_t count) { return human_bytes(static_cast<double>(count)); };
   const int64_t rows = set.arena_bytes - set.persistent_bytes - set.cache_bytes;
@@ -36,7 +37,7 @@ void check_memory(const program::ProgramSet& set) {
   if (rows > std::max(set.cache_bytes, set.persistent_bytes)) advice = "Lower the sequence length";
   throw WorldError("[memory] weights need {}, keys and values {}, activations {}, but {} are free {}. {}",
                    bytes(set.persistent_bytes), bytes(set.cache_bytes), bytes(rows), bytes(there),
-                   where_memory_ends(), advice);
+                   separate ? "on " + device.spec().name : where_memory_ends(), advice);
 }
 
 }  // namespace
@@ -71,8 +72,7 @@ void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
   program::CompileOptions compile;
   compile.model = runtime.model;
   compile.activations = options.compute.dtype ? *options.compute.dtype : dtype_of(weights.source);
-  const auto device =
-      device::open(options.compute.reference_kernels ? device::Kind::kReference : device::Kind::kCpu);
+  const auto device = device::open(options.compute.device);
   compile.target = device->target();
   const int64_t most = options.cache_tokens > 0
                            ? options.cache_tokens
@@ -81,7 +81,7 @@ void load_runtime(ModelRuntime& runtime, const RuntimeOptions& options) {
       cache_capacity_for(std::min(most, runtime.model.max_sequence_length()), kPrefillChunk);
   compile.cache_slots = options.cache_sequences;
   auto set = program::compile(options.requests, compile);
-  check_memory(*set);
+  check_memory(*set, *device, options.compute.device);
   runtime.executor = std::make_unique<program::Executor>(std::move(set), device);
   checkpoint::load_weights(weights, runtime.model, *runtime.executor);
   // Programs of the same kind share packed weights.

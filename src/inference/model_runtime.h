@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/tokenizer/tokenizer.h"
+#include "device/open/open.h"
 #include "models/model.h"
 #include "program/executor.h"
 
@@ -23,7 +24,7 @@ struct ModelRuntime {
 struct ComputeOptions {
   std::optional<DType> dtype = {};  // of activations; unset: the model's own (fp16 weights: fp32)
   int threads = 0;                  // 0: all threads of the process
-  bool reference_kernels = false;
+  device::Kind device = device::Kind::kCpu;
 };
 
 struct RuntimeOptions {
