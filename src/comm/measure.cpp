@@ -71,7 +71,8 @@ ExchangeRate measure_exchange(int64_t cache_bytes) {
     const double small = median_seconds(world, *group, Measured::kGather, kSmall, 101);
     const auto rate_at = [&](int64_t bytes, int turns) {
       const double seconds = median_seconds(world, *group, Measured::kGather, bytes, turns);
-      return static_cast<double>(bytes / kRanks) / std::max(seconds - small, 1e-9);
+      const int64_t received = bytes / kRanks;
+      return static_cast<double>(received) / std::max(seconds - small, 1e-9);
     };
     const double from_cache = rate_at(warm, 21), from_memory = rate_at(cold, 7);
     if (world.rank() == 0) rate = {from_cache, from_memory, small};
