@@ -6,10 +6,11 @@
 #include <fstream>
 #include <map>
 #include <regex>
-#include <sstream>
 
+#include "base/file.h"
 #include "device/open/open.h"
 #include "fixtures/tiny_program.h"
+#include "plan/csv.h"
 #include "twin/twin.h"
 
 namespace strata::gpu_tests {
@@ -17,30 +18,18 @@ namespace {
 
 using Row = std::map<std::string, std::string>;
 
-std::vector<std::string> cells_of(const std::string& line) {
-  std::vector<std::string> cells;
-  std::istringstream text(line);
-  for (std::string cell; std::getline(text, cell, ',');) cells.push_back(cell);
-  return cells;
-}
-
 // By the first column.
-std::map<std::string, Row> rows_of(std::istream& csv) {
-  std::string line;
-  std::getline(csv, line);
-  const std::vector<std::string> header = cells_of(line);
+std::map<std::string, Row> rows_of(const std::string& csv) {
+  const std::vector<planning::CsvRow> all = planning::parse_csv(csv, "the kernels' table");
   std::map<std::string, Row> rows;
-  while (std::getline(csv, line)) {
-    const std::vector<std::string> cells = cells_of(line);
-    for (size_t n = 0; n < std::min(header.size(), cells.size()); ++n)
-      rows[cells.front()][header[n]] = cells[n];
+  for (size_t n = 1; n < all.size(); ++n) {
+    for (size_t i = 0; i < all[n].size(); ++i) rows[all[n].front().text][all[0][i].text] = all[n][i].text;
   }
   return rows;
 }
 
 std::map<std::string, Row> table() {
-  std::ifstream file(STRATA_GPU_TABLE);
-  return rows_of(file);
+  return rows_of(read_file(Path(STRATA_GPU_TABLE)));
 }
 
 double number(const Row& row, const std::string& column) {
@@ -137,11 +126,10 @@ TEST(GpuTable, AStepMovesLittleAboveTheLeast) {
     program::write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f});
     executor.run_script(0);
     executor.read<double>("loss_sum");
-    std::istringstream csv(twin.traffic());
-    const std::map<std::string, Row> moved = rows_of(csv);
+    const std::map<std::string, Row> moved = rows_of(twin.traffic());
     EXPECT_GT(moved.size(), 20u);
     for (const auto& [kernel, row] : moved) {
-      SCOPED_TRACE(row.contains("most_excess") ? row.at("most_excess") : "");
+      SCOPED_TRACE(row.at("most_excess"));
       expect_few(kernel, "sectors", number(row, "sectors") / std::max(1.0, number(row, "least_sectors")));
       expect_few(kernel, "passes", number(row, "passes") / std::max(1.0, number(row, "least_passes")));
     }
