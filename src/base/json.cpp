@@ -1,5 +1,7 @@
 #include "base/json.h"
 
+#include <fmt/format.h>
+
 namespace strata {
 namespace {
 
@@ -10,15 +12,41 @@ std::string dump(const J& value, int indent, InvalidUtf8 invalid) {
                     invalid == InvalidUtf8::kReplace ? Handler::replace : Handler::strict);
 }
 
+// Copies, dumps and destructors of values call themselves once a level. Far above any real file, far below a stack.
+constexpr int kDeepest = 1000;
+
+// The offset of the bracket that opens level kDeepest + 1; npos if there is none.
+size_t too_deep(std::string_view text) {
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      if (c == '"') quoted = false;
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kDeepest) return i;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return std::string_view::npos;
+}
+
 }  // namespace
 
 template <typename J>
 J parse_json(std::string_view text) {
+  if (const size_t at = too_deep(text); at != std::string_view::npos)
+    throw J::parse_error::create(101, at + 1, fmt::format("nested deeper than {} levels", kDeepest), nullptr);
   return J::parse(text);
 }
 
 template <typename J>
 J parse_json_or_discard(std::string_view text) {
+  if (too_deep(text) != std::string_view::npos) return J(J::value_t::discarded);
   return J::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 

@@ -9,8 +9,8 @@
 
 namespace strata {
 
-// The value that the whole text describes. Throws J::parse_error with the byte offset if the text is not
-// JSON.
+// The value that the whole text describes. Throws J::parse_error with the byte offset if the text is not JSON, or is
+// nested deeper than 1,000 levels.
 template <typename J>
 J parse_json(std::string_view text);
 

@@ -111,9 +111,12 @@ TEST_F(ControlTest, InvalidRequestsAreRefused) {
     send("x.json", text);
     EXPECT_NE(refusal("x.json", folder).find(why), std::string::npos) << text << "\n" << answers().back();
   }
+  send("x.json", R"({"id": "x", "by": "me", "set": {"data.skip": )" + std::string(30, '[') +
+                     std::string(30, ']') + "}}");
+  EXPECT_NE(refusal("x.json", folder).find("nested deeper"), std::string::npos);
   send("x.json", R"({"id": "x", "by": "me", "set": {"data.skip": )" + std::string(30000, '[') +
                      std::string(30000, ']') + "}}");
-  EXPECT_NE(refusal("x.json", folder).find("nested deeper"), std::string::npos);
+  EXPECT_NE(refusal("x.json", folder).find("not complete JSON"), std::string::npos);
   send("x.json", std::string(kMostRequestBytes + 1, ' '));
   EXPECT_NE(refusal("x.json", folder).find("more than 65536 bytes"), std::string::npos);
   send("x.txt", "{}");
