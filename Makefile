@@ -5,7 +5,7 @@ BUILD := build/release
 # Machine code of GPUs (src/kernels/gpu/CMakeLists.txt), besides PTX.
 MACHINE_CODE := "-DSTRATA_CUDA_ARCHITECTURES=80;90a;100a"
 
-.PHONY: help arrow cuda demo test quick test-long fuzz build format format-check lint deploy-check dist dist-check install clean
+.PHONY: help arrow cuda demo test quick test-long fuzz build format format-check lint deploy-check dist dist-check gpu-bundle install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make deploy-check  validate the Slurm, Kubernetes and container files of deploy/"
 	@echo "make dist          an archive of the program that runs without installing anything: build/dist"
 	@echo "make dist-check    run that archive in bare Debian 12, Debian 13 and Ubuntu 24.04 roots; needs root and the network"
+	@echo "make gpu-bundle    the archive with bench/gpu.sh, which checks and measures a GPU on another machine; needs nvcc"
 	@echo "make install       put program, library, headers and manual pages under PREFIX (/usr/local)"
 	@echo "make clean         remove build/; runs, corpora and caches stay"
 	@echo "Variables: JOBS=$(JOBS) (processes at once), STRATA_DEMO_SECONDS (how long the demo trains), SUITES (of dist-check)"
@@ -88,6 +89,11 @@ dist: $(BUILD)/configured
 	@targets=$$(cmake --build $(BUILD) --target help | grep -oEw 'strata_mpi|strata_cuda' | sort -u | tr '\n' ' ') && \
 	  cmake --build $(BUILD) --parallel $(JOBS) --target strata $$targets
 	@tools/dist.sh
+
+# Needs nvcc, for the program's machine code and the kernels that the twin of the driver executes.
+gpu-bundle: dist
+	@cmake --build $(BUILD) --parallel $(JOBS) --target gpu_record gpu_kernels
+	@tools/gpu-bundle.sh
 
 dist-check:
 	@tools/packages.sh all

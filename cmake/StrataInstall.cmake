@@ -4,8 +4,8 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(modules GLOBAL PROPERTY STRATA_MODULES)
-# The command line, its benchmarks and the supervision of processes are the program's; NVIDIA's driver is strata_cuda.so's.
-list(REMOVE_ITEM modules strata_cli strata_benchmarks strata_launch strata_device_cuda)
+# The command line, its benchmarks, its self-test and the supervision of processes are the program's; NVIDIA's driver is strata_cuda.so's.
+list(REMOVE_ITEM modules strata_cli strata_benchmarks strata_self_test strata_launch strata_device_cuda)
 set(objects)
 set(libraries)
 foreach(module ${modules})

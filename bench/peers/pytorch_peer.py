@@ -2,7 +2,7 @@
 """A training step in PyTorch, at the shapes of Strata's presets: the peer in `compare.sh`.
 
     pytorch_peer.py --model llama3-29m --mode compile|compile-max|eager --dtype bf16 [--steps 20] [--warmup 5]
-                    [--layout ddp|fsdp2 --ranks 2 --threads 1]
+                    [--layout ddp|fsdp2 --ranks 2 --threads 1] [--device cuda] [--batch N --length N]
 
 The step is forward, backward, clipping to a global norm of 1 and fused AdamW, on random tokens; bf16 means autocast
 with fp32 weights, bf16-weights also bf16 weights and optimizer state, which no other contestant has.
@@ -125,11 +125,12 @@ def joined(model, layout, rank, ranks, meeting):
 
 def train(rank, args, meeting):
     s = argparse.Namespace(**SHAPES[args.model])
+    s.batch, s.length = args.batch or s.batch, args.length or s.length
     s.batch //= args.ranks
     torch.manual_seed(1)
     torch.set_num_threads(args.threads)
     torch.set_flush_denormal(True)
-    model = Model(s)
+    model = Model(s).to(args.device)
     if args.dtype == "bf16-weights":
         model.bfloat16()
     flops = step_flops(model, s) * args.ranks
@@ -144,9 +145,9 @@ def train(rank, args, meeting):
     forward = torch.compile(model, mode=compiled[args.mode]) if args.mode in compiled else model
 
     def step():
-        tokens = torch.randint(0, s.vocab, (s.batch, s.length + 1))
+        tokens = torch.randint(0, s.vocab, (s.batch, s.length + 1), device=args.device)
         begin = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16, enabled=args.dtype == "bf16"):
+        with torch.autocast(args.device, torch.bfloat16, enabled=args.dtype == "bf16"):
             loss = forward(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -170,6 +171,7 @@ def train(rank, args, meeting):
             "ranks": args.ranks, "threads": args.threads, "first_step_s": round(first, 3), "steps": args.steps,
             "step_s": round(median, 4), "tokens_per_s": round(tokens / median, 1),
             "gflops": round(flops / median / 1e9, 1),
+            "device": torch.cuda.get_device_name() if args.device == "cuda" else "cpu",
             "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}), flush=True)
     if args.layout:
         torch.distributed.destroy_process_group()
@@ -185,6 +187,9 @@ def main():
     parser.add_argument("--layout", choices=["ddp", "fsdp2"])
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--length", type=int)
     args = parser.parse_args()
     if (args.ranks > 1) != bool(args.layout):
         parser.error("--ranks and --layout go together")

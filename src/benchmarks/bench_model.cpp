@@ -25,6 +25,16 @@ namespace strata::benchmarks {
 
 using program::Segment;
 
+namespace {
+
+std::shared_ptr<device::Device> device_of_processor(int threads) {
+  set_compute_threads(threads);
+  flush_denormals();
+  return device::open(device::Kind::kCpu, 0, threads);
+}
+
+}  // namespace
+
 std::string BenchCase::name() const {
   return fmt::format("{} {}x{} {}", label, sequences, sequence_length, name_of(dtype));
 }
@@ -55,9 +65,10 @@ BenchCase case_of_sets(const std::vector<std::string>& sets) {
   return bench;
 }
 
-BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
-  set_compute_threads(threads);
-  flush_denormals();
+BenchModel::BenchModel(const BenchCase& bench, int threads)
+    : BenchModel(bench, device_of_processor(threads)) {}
+
+BenchModel::BenchModel(const BenchCase& bench, std::shared_ptr<device::Device> device) : case_(bench) {
   const double begin = monotonic_seconds();
   program::CompileOptions options;
   options.model = case_.model;
@@ -65,7 +76,6 @@ BenchModel::BenchModel(const BenchCase& bench, int threads) : case_(bench) {
   options.rule_of = [](const std::string&, graph::ParameterRole role) {
     return optim::one_rule({.weight_decay = models::is_matrix(role) ? 0.1 : 0.0});
   };
-  const auto device = device::open(device::Kind::kCpu, 0, threads);
   options.target = device->target();
   auto set = program::compile({{.kind = program::Kind::kTrain,
                                 .sequences = bench.sequences,
@@ -118,6 +128,7 @@ double BenchModel::step() {
   ++timed_;
   write_hyper(*executor_);
   executor_->run_script(0);
+  executor_->read<double>("loss_sum");  // waits for an asynchronous device
   return monotonic_seconds() - begin;
 }
 

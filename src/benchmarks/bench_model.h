@@ -30,8 +30,9 @@ BenchCase case_of_sets(const std::vector<std::string>& sets);
 
 class BenchModel {
  public:
-  // Compiles, allocates, and fills weights and tokens.
+  // Compiles, allocates, and fills weights and tokens: on the processor with `threads` threads, or on a device.
   BenchModel(const BenchCase& bench, int threads);
+  BenchModel(const BenchCase& bench, std::shared_ptr<device::Device> device);
 
   const BenchCase& bench() const { return case_; }
   program::Executor& executor() { return *executor_; }

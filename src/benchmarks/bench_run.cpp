@@ -286,8 +286,10 @@ std::vector<std::string> environment_of_mpirun() {
   return all;
 }
 
-// Waits for a child process to end. If this process is asked to stop meanwhile, it stops the child too.
-int end_of(pid_t id, rusage& usage) {
+// Waits for a child process to end, and kills it after `seconds` if they are not 0. If this process is asked to stop
+// meanwhile, it stops the child too.
+int end_of(pid_t id, rusage& usage, double seconds) {
+  const double end = monotonic_seconds() + seconds;
   int status = 0;
   // -1 if the system has no pidfd: poll() then waits for its timeout.
   const auto handle = static_cast<int>(::syscall(SYS_pidfd_open, id, 0));
@@ -301,6 +303,7 @@ int end_of(pid_t id, rusage& usage) {
       }
       throw Interrupted();
     }
+    if (seconds > 0 && monotonic_seconds() > end) ::kill(id, SIGKILL);
     ::poll(&ended, 1, kPollMilliseconds);
   }
   ::close(handle);
@@ -322,9 +325,10 @@ bool has_mpirun() {
 
 SelfRun run_self(std::vector<std::string> words, const Path& log, const Launch& launch) {
   const std::string verb = words[0];
-  const std::string self = program_path().string();
+  const std::string self = launch.program.empty() ? program_path().string() : launch.program.string();
   // A rebuild may have replaced the file of the running program.
-  std::string program = ::access("/proc/self/exe", X_OK) == 0 ? "/proc/self/exe" : self;
+  std::string program =
+      launch.program.empty() && ::access("/proc/self/exe", X_OK) == 0 ? "/proc/self/exe" : self;
   std::vector<std::string> variables;
   if (launch.by_mpirun) {
     words.insert(words.begin(), {"mpirun", "-n", std::to_string(launch.ranks), self});
@@ -347,11 +351,13 @@ SelfRun run_self(std::vector<std::string> words, const Path& log, const Launch& 
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) throw WorldError("[bench] cannot start {}: {}", program, std::strerror(failed));
   rusage usage{};
-  const int status = end_of(id, usage);
+  const int status = end_of(id, usage, launch.seconds);
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     std::string output = read_file(log);
     if (output.size() > 500) output.erase(0, output.size() - 500);
-    throw WorldError("[bench] strata {} failed:\n{}", verb, output);
+    const bool late = launch.seconds > 0 && monotonic_seconds() > begin + launch.seconds;
+    throw WorldError("[bench] strata {} {}:\n{}", verb,
+                     late ? fmt::format("was stopped after {:.0f} s", launch.seconds) : "failed", output);
   }
   const auto seconds = [](const timeval& time) {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);

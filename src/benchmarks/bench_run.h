@@ -76,6 +76,8 @@ std::vector<std::string> joined(std::vector<std::string> first, const std::vecto
 struct Launch {
   int ranks = 1;
   bool by_mpirun = false;  // ranks are processes; else threads of one
+  Path program = {};       // another than this one
+  double seconds = 0;      // after which the processes are killed; 0: never
 };
 // Whether mpirun is in PATH.
 bool has_mpirun();

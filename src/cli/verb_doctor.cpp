@@ -23,8 +23,8 @@
 #include "device/open/tested.h"
 #include "hardware/device_spec.h"
 #include "library/diagnosis.h"
-#include "library/self_test.h"
 #include "plan/doctor_file.h"
+#include "self_test/self_test.h"
 
 namespace strata::cli {
 namespace {
@@ -36,7 +36,9 @@ struct DoctorOptions {
   bool quick = false;
   bool json = false;
   bool self_test = false;
-  double minutes = 1;
+  double minutes = 8;
+  std::string report, expected;
+  bool force = false;
 };
 
 // The GPU of this machine, or why there is none that a run can use.
@@ -188,46 +190,70 @@ Json cluster_json(const hardware::DeviceSpec& machine) {
   return planning::doctor_cluster(by_ranks, collectives);
 }
 
+// Each part's result as a line of a file, complete on the disk before the next part begins.
+class SelfTestReport {
+ public:
+  explicit SelfTestReport(const std::string& path) : path_(path) {
+    if (!path_.empty()) write_file_atomically(posix_file_system(), path_, "");
+  }
+  void add(const self_test::Part& part) {
+    if (path_.empty()) return;
+    lines_ += dump_json(self_test::to_json(part)) + "\n";
+    write_file_atomically(posix_file_system(), path_, lines_);
+  }
+
+ private:
+  Path path_;
+  std::string lines_;
+};
+
 // 0 if the GPU passed, 1 if it did not.
-int self_test(const DoctorOptions& options) {
+int test_gpu(const DoctorOptions& options) {
+  if (!options.report.empty()) check_output_file("--report", options.report, options.force);
   const std::shared_ptr<device::Device> gpu = device::open(device::Kind::kCuda);
-  const library::SelfTest result =
-      library::test_device(gpu, options.minutes, [](const std::string& line) { log_info("{}", line); });
+  SelfTestReport report(options.report);
+  const self_test::Result result =
+      self_test::test_device(gpu, {.minutes = options.minutes,
+                                   .expected = options.expected,
+                                   .program = {},
+                                   .finished =
+                                       [&](const self_test::Part& part) {
+                                         report.add(part);
+                                         log_info("{}: {}, {}", part.name, name_of(part.state), part.summary);
+                                       },
+                                   .progress = [](const std::string& line) { log_info("{}", line); }});
   const bool kept = result.passed() && device::record_tested(posix_file_system(), *gpu);
   if (options.json) {
-    Json training = Json::array();
-    for (const library::SelfTest::Training& one : result.training)
-      training.push_back({{"model", one.model},
-                          {"loss_on_processor", one.processor},
-                          {"loss_on_device", one.device},
-                          {"tolerance", one.tolerance}});
+    Json parts = Json::array();
+    for (const self_test::Part& part : result.parts) parts.push_back(self_test::to_json(part));
     print_out(dump_json(Json{{"device", result.device},
                              {"passed", result.passed()},
-                             {"cases", result.cases},
-                             {"refused", result.refused},
-                             {"runs", result.runs},
-                             {"training", training},
-                             {"failures", result.failures},
+                             {"parts", parts},
                              {"seconds", result.seconds}}) +
               "\n");
     return result.passed() ? 0 : 1;
   }
-  print_out(fmt::format("{}: {} cases of ops in {} runs, {} without a kernel yet\n", result.device,
-                        result.cases, result.runs, result.refused));
-  for (const library::SelfTest::Training& one : result.training)
+  print_out(result.device + "\n");
+  for (const self_test::Part& part : result.parts) {
+    print_out(fmt::format("{:<8} {:<8} {:>5.0f} s  {}\n", part.name, name_of(part.state), part.seconds,
+                          part.summary));
+    for (const std::string& failure : part.failures) print_out("  failed: " + failure + "\n");
+  }
+  if (result.passed()) {
+    print_out(fmt::format("passed in {:.0f} s{}\n", result.seconds,
+                          kept ? "; device.kind = \"auto\" uses this GPU from now on" : ""));
+  } else if (result.failed()) {
     print_out(
-        fmt::format("{}: mean loss {:.6f}, on the processor {:.6f}\n", one.model, one.device, one.processor));
-  for (const std::string& failure : result.failures) print_out("failed: " + failure + "\n");
-  print_out(
-      result.passed()
-          ? fmt::format("passed in {:.0f} s{}\n", result.seconds,
-                        kept ? "; device.kind = \"auto\" uses this GPU from now on" : "")
-          : "not passed: do not train on this GPU; please report what failed, with strata doctor --json\n");
+        "not passed: do not train on this GPU; please report what failed, with the file of --report or the output of "
+        "--json\n");
+  } else {
+    print_out("not passed: some parts were cut or not run; give it more time with --minutes\n");
+  }
   return result.passed() ? 0 : 1;
 }
 
 int doctor(const DoctorOptions& options) {
-  if (options.self_test) return self_test(options);
+  if (options.self_test) return test_gpu(options);
   if (!options.run.empty()) {
     const diagnosis::Diagnosis found = library::diagnose_run(options.run);
     print_out("{}", options.json ? library::json_of(found) + "\n" : library::text_of(found));
@@ -263,14 +289,26 @@ void add_doctor(Verb root) {
       verb.option("RUN", options->run, "Diagnose the run in this folder, or of this name in runs/");
   const Option quick =
       verb.flag("--quick", options->quick, "Measure nothing; show earlier measurements").excludes(run);
-  const Option test = verb.flag("--self-test", options->self_test,
-                                "Check the GPU: every op and small models, against the processor")
-                          .excludes(run)
-                          .excludes(quick);
-  verb.option("--minutes", options->minutes, "How long the self-test goes on with other numbers")
+  const Option test =
+      verb.flag("--self-test", options->self_test,
+                "Check the GPU: every op, small models and a resumed run, against the processor")
+          .excludes(run)
+          .excludes(quick);
+  verb.option("--minutes", options->minutes,
+              "How long the self-test may take; it lists the parts that did not run")
       .needs(test)
       .range(0, 1440)
       .show_default();
+  verb.option("--report", options->report,
+              "A file for the result of each part, as soon as it is there: JSON, a line each")
+      .type_name("FILE")
+      .needs(test);
+  verb.option(
+          "--expected", options->expected,
+          "Results of all kernels that were recorded without a GPU, as bench/gpu.sh has them, to compare with")
+      .type_name("FILE")
+      .needs(test);
+  verb.flag("--force", options->force, "Overwrite the file of --report").needs(test);
   verb.json(options->json);
   verb.action([options] { return doctor(*options); });
 }

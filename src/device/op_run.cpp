@@ -30,9 +30,9 @@ OpRun::OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardwa
   scratch_ = memory_ + bytes_ * copies;
 }
 
-OpRun::OpRun(graph::Graph graph, std::shared_ptr<Device> device)
+OpRun::OpRun(graph::Graph graph, std::shared_ptr<Device> device, const hardware::DeviceSpec& as)
     : graph_(std::move(graph)), copies_(1), device_(std::move(device)) {
-  make_calls(device_->target().bindings, device_->spec());
+  make_calls(device_->target().bindings, as);
   launch_ = device_->begin_launches();
   own_ = device_->allocate(std::max(bytes_ + scratch_bytes_, kBufferAlignment));
   memory_ = own_->address();

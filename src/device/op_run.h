@@ -20,8 +20,11 @@ class OpRun {
   // overwrites and the others add.
   OpRun(graph::Graph graph, std::span<const Binding> bindings, const hardware::DeviceSpec& device,
         int copies = 1, const Arena* pool = nullptr);
-  // The same on a device, with its table and in its memory.
-  OpRun(graph::Graph graph, std::shared_ptr<Device> device);
+  // The same on a device, with its table and in its memory. `as`: planned as for that description, whose choices the
+  // device must be able to run.
+  OpRun(graph::Graph graph, std::shared_ptr<Device> device)
+      : OpRun(std::move(graph), device, device->spec()) {}
+  OpRun(graph::Graph graph, std::shared_ptr<Device> device, const hardware::DeviceSpec& as);
 
   const graph::Graph& graph() const { return graph_; }
   // All bytes of a value.

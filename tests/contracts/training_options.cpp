@@ -383,7 +383,7 @@ void doctor(const std::string&) {
   EXPECT_FALSE(desk.exists("cache")) << "nothing was measured or stored";
 }
 
-// Its checks are in tests/library/self_test_test.cpp; without a GPU it names the missing part.
+// Its checks are in tests/self_test and, with a GPU, in tests/gpu/self_test_test.cpp; without one it names the missing part.
 void doctor_self_test(const std::string&) {
   const Desk desk;
   if (desk.object("doctor --quick --json")["gpu"].is_null()) {
@@ -398,6 +398,25 @@ void doctor_minutes(const std::string&) {
   const Desk desk;
   desk.refused("doctor --minutes 1");
   desk.refused("doctor --self-test --minutes -1");
+}
+
+void doctor_report(const std::string& option) {
+  const Desk desk;
+  desk.refused("doctor " + option + " there");
+  desk.put("there", "mine");
+  EXPECT_TRUE(has(desk.refused("doctor --self-test --report there"), "there"));
+  EXPECT_EQ(read_file(desk.path("there")), "mine");
+}
+
+void doctor_force(const std::string&) {
+  const Desk desk;
+  desk.put("there", "mine");
+  desk.refused("doctor --force");
+  // Without a GPU the file stays unchanged.
+  if (desk.object("doctor --quick --json")["gpu"].is_null()) {
+    EXPECT_EQ(desk.strata("doctor --self-test --report there --force").code, 4);
+    EXPECT_EQ(read_file(desk.path("there")), "mine");
+  }
 }
 
 // Counts a run's own numbers: a second process sees them in the run's files.
@@ -497,6 +516,9 @@ Contracts training_options() {
           {"doctor --quick", doctor},
           {"doctor --self-test", doctor_self_test},
           {"doctor --minutes", doctor_minutes},
+          {"doctor --report", [](const std::string&) { doctor_report("--report"); }},
+          {"doctor --expected", [](const std::string&) { doctor_report("--expected"); }},
+          {"doctor --force", doctor_force},
           {"doctor --json", doctor},
           {"man FOLDER", man},
           {"completions SHELL", man}};

@@ -191,8 +191,13 @@ class CudaDevice final : public Device {
   hardware::DeviceSpec measure_peaks(double seconds) const override {
     return measure_gpu(card_, queue_, spec(), seconds);
   }
-  // Not kept: it takes a second.
-  hardware::DeviceSpec measured(FileSystem&, bool) const override { return measure_peaks(1.0); }
+  hardware::DeviceSpec measured(FileSystem& files, bool fresh) const override {
+    hardware::DeviceSpec kept = spec();
+    if (!fresh && hardware::load_cached_device(kept)) return kept;
+    hardware::DeviceSpec now = measure_peaks(1.0);
+    hardware::save_cached_device(files, now);
+    return now;
+  }
 
  private:
   static void check_range(const Memory& memory, int64_t offset, int64_t bytes) {
