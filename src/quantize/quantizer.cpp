@@ -1,0 +1,258 @@
+#include "quantize/quantizer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "quantize/subnormals.h"
+#include "quantize/tiles.h"
+
+namespace strata::quantize {
+namespace {
+
+using tiles::kTile;
+
+constexpr int64_t kMostBlocks = kTile * kTile / 16;  // in a tile, blocks of 1 x 16
+
+void check(const Source& source) {
+  STRATA_CHECK(source.dtype == DType::kF32 || source.dtype == DType::kBF16, "cannot quantize {}",
+               name_of(source.dtype));
+  STRATA_CHECK(source.rows >= 0 && source.columns >= 0 && source.stride >= source.columns,
+               "rows {}, columns {}, stride {}", source.rows, source.columns, source.stride);
+}
+
+// The memory that a thread works in, from L1 to L2.
+struct Workspace {
+  tiles::Tile tile, transformed;
+  tiles::Codes codes, transposed;
+  alignas(64) float greatest[kMostBlocks];
+  alignas(64) float factors[kMostBlocks];
+};
+
+// What find_tile() and the two orientations share about a place in the source.
+struct Place {
+  int64_t row, column;  // of the tile's first element
+};
+
+// Fills workspace.tile.
+void load_tile(const Source& source, Place place, tiles::Tile* tile) {
+  tile->rows = std::min(kTile, source.rows - place.row);
+  tile->columns = std::min(kTile, source.columns - place.column);
+  tile->pitch = source.pitch == 0 ? source.columns : source.pitch;
+  tile->element = source.first + place.row * tile->pitch + place.column;
+  const int64_t at = (place.row * source.stride + place.column) * size_of(source.dtype);
+  tiles::load(static_cast<const std::byte*>(source.data) + at, source.dtype, source.stride, tile);
+}
+
+// The tile that a treatment rounds: the plain one, or a transformed copy.
+const tiles::Tile& treated(const Treatment& treatment, Along along, Workspace& workspace) {
+  const tiles::Tile& plain = workspace.tile;
+  if (!treatment.hadamard) return plain;
+  tiles::Tile& copy = workspace.transformed;
+  copy = plain;
+  if (along == Along::kColumns) {
+    for (int64_t row = 0; row + kHadamard <= plain.rows; row += kHadamard)
+      hadamard_16_columns(copy.values + row * kTile, kTile, tiles::filled(plain.columns), *treatment.hadamard);
+    return copy;
+  }
+  for (int64_t row = 0; row < plain.rows; ++row) {
+    for (int64_t column = 0; column + kHadamard <= plain.columns; column += kHadamard)
+      hadamard_16(copy.values + row * kTile + column, 1, *treatment.hadamard);
+  }
+  return copy;
+}
+
+// Magnitudes compare as integers, NaN above infinity.
+float greater(float a, float b) {
+  return std::bit_cast<uint32_t>(a) < std::bit_cast<uint32_t>(b) ? b : a;
+}
+
+// One result while the tiles of the source pass.
+class Result {
+ public:
+  Result(const Source& source, const Request& request, Along along)
+      : rule_(request.treatment.rule),
+        treatment_(request.treatment),
+        to_(request.to),
+        along_(along),
+        layout_(along == Along::kRows ? layout_of(rule_, source.rows, source.columns)
+                                      : layout_of(rule_, source.columns, source.rows)),
+        greatest_(request.greatest) {
+    STRATA_CHECK(layout_.greatest == 0 || greatest_ != nullptr, "the rule needs {} greatest magnitudes",
+                 layout_.greatest);
+  }
+
+  void take(Place place, Workspace& workspace) const {
+    const tiles::Tile& tile = treated(treatment_, along_, workspace);
+    const bool down = along_ == Along::kColumns;
+    // The tile's extents as the result has them.
+    const int64_t row = down ? place.column : place.row, column = down ? place.row : place.column;
+    const int64_t rows = down ? tile.columns : tile.rows, columns = down ? tile.rows : tile.columns;
+    const BlockShape block{std::min(rule_.block().rows, kTile), std::min(rule_.block().columns, kTile)};
+    find_factors(tile, row, column, rows, columns, block, workspace);
+    const tiles::Encoding encoding{rule_.format(), rule_.divides(),
+                                   treatment_.stochastic ? &*treatment_.stochastic : nullptr};
+    const tiles::Codes* codes = &workspace.codes;
+    if (down) {
+      tiles::encode_down(tile, encoding, block.columns, workspace.factors, &workspace.codes);
+      tiles::transpose(workspace.codes, tile.rows, tile.columns, &workspace.transposed);
+      codes = &workspace.transposed;
+    } else {
+      tiles::encode_across(tile, encoding, block.rows, block.columns, workspace.factors, &workspace.codes);
+    }
+    write(*codes, row, column, rows, columns);
+  }
+
+ private:
+  float tensor_greatest() const { return rule_.needs() == ScaleRule::Needs::kTensor ? *greatest_ : 0; }
+
+  // Writes the scales of the tile's blocks, and leaves what to apply in workspace.factors as encode_across() or
+  // encode_down() read it.
+  void find_factors(const tiles::Tile& tile, int64_t row, int64_t column, int64_t rows, int64_t columns,
+                    BlockShape block, Workspace& workspace) const {
+    const bool down = along_ == Along::kColumns;
+    const bool given = rule_.block().columns == kWhole;
+    if (!given) {
+      if (down) {
+        tiles::greatest_down(tile, block.columns, workspace.greatest);
+      } else {
+        tiles::greatest_across(tile, block.columns, workspace.greatest);
+      }
+    }
+    const int64_t across = kTile / block.columns;  // blocks beside each other in a whole tile
+    for (int64_t i = 0; i * block.rows < rows; ++i) {
+      const int64_t height = std::min(block.rows, rows - i * block.rows);
+      for (int64_t j = 0; j * block.columns < columns; ++j) {
+        float most = 0;
+        for (int64_t k = i * block.rows; !given && k < i * block.rows + height; ++k)
+          most = greater(most, down ? workspace.greatest[j * kTile + k] : workspace.greatest[k * across + j]);
+        if (given) most = rule_.block().rows == kWhole ? *greatest_ : greatest_[row + i];
+        const ScaleRule::Scale scale = rule_.scale_of(most, tensor_greatest());
+        store_scale(row, i, column, j, block, scale.stored);
+        if (!down) {
+          workspace.factors[i * across + j] = scale.applied;
+          continue;
+        }
+        for (int64_t k = i * block.rows; k < i * block.rows + height; ++k)
+          workspace.factors[j * kTile + k] = scale.applied;
+      }
+    }
+  }
+
+  void store_scale(int64_t row, int64_t i, int64_t column, int64_t j, BlockShape block, uint32_t stored) const {
+    // Tiles share the scales of blocks that are larger than they are, and all find the same.
+    const bool tall = rule_.block().rows == kWhole, wide = rule_.block().columns == kWhole;
+    if ((tall && row != 0) || (wide && column != 0)) return;
+    const int64_t at = (tall ? 0 : row / block.rows + i) * layout_.scale_columns + (wide ? 0 : column / block.columns + j);
+    if (layout_.scale_type == ScaleType::kF32) {
+      std::memcpy(static_cast<std::byte*>(to_.scales) + at * 4, &stored, sizeof stored);
+    } else {
+      static_cast<uint8_t*>(to_.scales)[at] = static_cast<uint8_t>(stored);
+    }
+  }
+
+  void write(const tiles::Codes& codes, int64_t row, int64_t column, int64_t rows, int64_t columns) const {
+    const bool pairs = rule_.format() == Format::kE2M1;
+    for (int64_t i = 0; i < rows; ++i) {
+      uint8_t* const to = static_cast<uint8_t*>(to_.codes) + (row + i) * layout_.code_row_bytes;
+      const uint8_t* const from = codes.at + i * kTile;
+      if (pairs) {
+        tiles::pack_pairs(from, columns, to + column / 2);
+      } else {
+        std::memcpy(to + column, from, static_cast<size_t>(columns));
+      }
+    }
+  }
+
+  ScaleRule rule_;
+  Treatment treatment_;
+  Quantized to_;
+  Along along_;
+  QuantizedLayout layout_;
+  const float* greatest_;
+};
+
+// Calls each(place, workspace) for all tiles, the first rows first.
+template <typename Each>
+void for_each_tile(const Source& source, const Each& each) {
+  const int64_t bands = (source.rows + kTile - 1) / kTile, tiles_of_band = (source.columns + kTile - 1) / kTile;
+  constexpr int64_t kTilesOfTask = 8;
+  parallel_ranges(bands * tiles_of_band, kTilesOfTask, [&](int64_t begin, int64_t end) {
+    const KeepSubnormals keep;
+    const auto workspace = std::make_unique<Workspace>();
+    for (int64_t i = begin; i < end; ++i) {
+      const Place place{i / tiles_of_band * kTile, i % tiles_of_band * kTile};
+      load_tile(source, place, &workspace->tile);
+      each(place, *workspace);
+    }
+  });
+}
+
+}  // namespace
+
+void find_greatest(const Source& source, const Treatment& treatment, Along along, float* greatest) {
+  check(source);
+  const ScaleRule::Needs needs = treatment.rule.needs();
+  if (needs == ScaleRule::Needs::kNothing) return;
+  const int64_t count = needs == ScaleRule::Needs::kTensor ? 1 : along == Along::kRows ? source.rows : source.columns;
+  std::fill_n(greatest, count, 0.0f);
+  std::mutex mutex;
+  for_each_tile(source, [&](Place place, Workspace& workspace) {
+    const tiles::Tile& tile = treated(treatment, along, workspace);
+    const bool down = along == Along::kColumns;
+    const int64_t lines = down ? tile.columns : tile.rows;
+    if (down) {
+      tiles::greatest_down(tile, kTile, workspace.greatest);
+    } else {
+      tiles::greatest_across(tile, kTile, workspace.greatest);
+    }
+    const std::lock_guard lock(mutex);
+    for (int64_t i = 0; i < lines; ++i) {
+      float& most = greatest[count == 1 && needs == ScaleRule::Needs::kTensor ? 0 : (down ? place.column : place.row) + i];
+      most = greater(most, workspace.greatest[i]);
+    }
+  });
+}
+
+void quantize(const Source& source, const std::optional<Request>& along_rows,
+              const std::optional<Request>& along_columns) {
+  check(source);
+  std::optional<Result> rows, columns;
+  if (along_rows) rows.emplace(source, *along_rows, Along::kRows);
+  if (along_columns) columns.emplace(source, *along_columns, Along::kColumns);
+  for_each_tile(source, [&](Place place, Workspace& workspace) {
+    if (rows) rows->take(place, workspace);
+    if (columns) columns->take(place, workspace);
+  });
+}
+
+void dequantize(const ScaleRule& rule, int64_t rows, int64_t columns, const void* codes, const void* scales,
+                const float* greatest, float* out, int64_t stride) {
+  const QuantizedLayout layout = layout_of(rule, rows, columns);
+  STRATA_CHECK(rule.scale_type() != ScaleType::kE4M3 || greatest != nullptr, "nvfp4 needs the tensor's greatest magnitude");
+  const float of_tensor = rule.scale_type() == ScaleType::kE4M3 ? *greatest : 0;
+  const int64_t width = std::min(rule.block().columns, columns);
+  parallel_for(rows, [&](int64_t row) {
+    const KeepSubnormals keep;
+    float* const to = out + row * stride;
+    decode(rule.format(), static_cast<const uint8_t*>(codes) + row * layout.code_row_bytes, columns, to);
+    const int64_t first = (rule.block().rows == kWhole ? 0 : row / rule.block().rows) * layout.scale_columns;
+    for (int64_t begin = 0, at = first; begin < columns; begin += width, ++at) {
+      uint32_t stored = 0;
+      if (layout.scale_type == ScaleType::kF32) {
+        std::memcpy(&stored, static_cast<const std::byte*>(scales) + at * 4, sizeof stored);
+      } else {
+        stored = static_cast<const uint8_t*>(scales)[at];
+      }
+      const float scale = rule.value_of(stored, of_tensor);
+      for (int64_t i = begin; i < std::min(begin + width, columns); ++i) to[i] *= scale;
+    }
+  });
+}
+
+}  // namespace strata::quantize
