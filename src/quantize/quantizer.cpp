@@ -29,7 +29,6 @@ void check(const Source& source) {
 // The memory that a thread works in, from L1 to L2.
 struct Workspace {
   tiles::Tile tile, transformed;
-  tiles::Codes codes, transposed;
   alignas(64) float greatest[kMostBlocks];
   alignas(64) float factors[kMostBlocks];
 };
@@ -39,14 +38,17 @@ struct Place {
   int64_t row, column;  // of the tile's first element
 };
 
-// Fills workspace.tile.
-void load_tile(const Source& source, Place place, tiles::Tile* tile) {
+const void* address_of(const Source& source, Place place) {
+  const int64_t at = (place.row * source.stride + place.column) * size_of(source.dtype);
+  return static_cast<const std::byte*>(source.data) + at;
+}
+
+void load_tile(const Source& source, Place place, Place next, tiles::Tile* tile) {
   tile->rows = std::min(kTile, source.rows - place.row);
   tile->columns = std::min(kTile, source.columns - place.column);
   tile->pitch = source.pitch == 0 ? source.columns : source.pitch;
   tile->element = source.first + place.row * tile->pitch + place.column;
-  const int64_t at = (place.row * source.stride + place.column) * size_of(source.dtype);
-  tiles::load(static_cast<const std::byte*>(source.data) + at, source.dtype, source.stride, tile);
+  tiles::load(address_of(source, place), source.dtype, source.stride, address_of(source, next), tile);
 }
 
 // The tile that a treatment rounds: the plain one, or a transformed copy.
@@ -97,15 +99,14 @@ class Result {
     find_factors(tile, row, column, rows, columns, block, workspace);
     const tiles::Encoding encoding{rule_.format(), rule_.divides(),
                                    treatment_.stochastic ? &*treatment_.stochastic : nullptr};
-    const tiles::Codes* codes = &workspace.codes;
+    const tiles::Output output{static_cast<uint8_t*>(to_.codes) + row * layout_.code_row_bytes +
+                                   code_bytes(rule_.format(), column),
+                               layout_.code_row_bytes};
     if (down) {
-      tiles::encode_down(tile, encoding, block.columns, workspace.factors, &workspace.codes);
-      tiles::transpose(workspace.codes, tile.rows, tile.columns, &workspace.transposed);
-      codes = &workspace.transposed;
+      tiles::encode_down(tile, encoding, block.columns, workspace.factors, output);
     } else {
-      tiles::encode_across(tile, encoding, block.rows, block.columns, workspace.factors, &workspace.codes);
+      tiles::encode_across(tile, encoding, block.rows, block.columns, workspace.factors, output);
     }
-    write(*codes, row, column, rows, columns);
   }
 
  private:
@@ -156,19 +157,6 @@ class Result {
     }
   }
 
-  void write(const tiles::Codes& codes, int64_t row, int64_t column, int64_t rows, int64_t columns) const {
-    const bool pairs = rule_.format() == Format::kE2M1;
-    for (int64_t i = 0; i < rows; ++i) {
-      uint8_t* const to = static_cast<uint8_t*>(to_.codes) + (row + i) * layout_.code_row_bytes;
-      const uint8_t* const from = codes.at + i * kTile;
-      if (pairs) {
-        tiles::pack_pairs(from, columns, to + column / 2);
-      } else {
-        std::memcpy(to + column, from, static_cast<size_t>(columns));
-      }
-    }
-  }
-
   ScaleRule rule_;
   Treatment treatment_;
   Quantized to_;
@@ -186,8 +174,11 @@ void for_each_tile(const Source& source, const Each& each) {
     const KeepSubnormals keep;
     const auto workspace = std::make_unique<Workspace>();
     for (int64_t i = begin; i < end; ++i) {
-      const Place place{i / tiles_of_band * kTile, i % tiles_of_band * kTile};
-      load_tile(source, place, &workspace->tile);
+      const auto place_of = [&](int64_t tile) {
+        return Place{tile / tiles_of_band * kTile, tile % tiles_of_band * kTile};
+      };
+      const Place place = place_of(i);
+      load_tile(source, place, place_of(std::min(i + 1, end - 1)), &workspace->tile);
       each(place, *workspace);
     }
   });

@@ -124,15 +124,6 @@ class Stochastic : public Codes8 {
   IntVector least_exponent_, inverse_;
 };
 
-HWY_INLINE void store_bytes(IntVector codes, uint8_t* to, Whole) {
-  hn::StoreU(hn::DemoteTo(U8(), codes), U8(), to);
-}
-HWY_INLINE void store_bytes(IntVector codes, uint8_t* to, Part part) {
-  HWY_ALIGN uint8_t buffer[HWY_LANES(float)];
-  store_bytes(codes, buffer, Whole());
-  std::memcpy(to, buffer, part.count);
-}
-
 }  // namespace strata::quantize::tiles::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

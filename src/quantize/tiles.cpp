@@ -11,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "quantize/tiles.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first
+#include "quantize/bytes-inl.h"
 #include "quantize/philox-inl.h"
 #include "quantize/round-inl.h"
 
@@ -30,7 +31,7 @@ void encode_vectors(const Rounding& round, const float* in, int64_t n, uint8_t* 
 void EncodeRun(const FormatSpec& spec, const float* in, int64_t n, uint8_t* codes, const StochasticBits* stochastic,
                int64_t first) {
   const bool pairs = spec.bits() == 4;
-  uint8_t buffer[kRandomRun];
+  alignas(64) uint8_t buffer[kRandomRun];
   uint32_t words[kRandomRun + kRandomMargin];
   for (int64_t done = 0; done < n; done += kRandomRun) {
     const int64_t count = std::min(kRandomRun, n - done);
@@ -40,32 +41,31 @@ void EncodeRun(const FormatSpec& spec, const float* in, int64_t n, uint8_t* code
     } else {
       encode_vectors(Nearest(spec), in + done, count, to, words);
     }
-    if (!pairs) continue;
-    for (int64_t i = 0; i + 1 < count; i += 2)
-      codes[(done + i) / 2] = static_cast<uint8_t>(buffer[i] | buffer[i + 1] << 4);
-    if (count % 2 != 0) codes[(done + count) / 2] = buffer[count - 1];
+    if (pairs) pack_pairs(buffer, count, codes + done / 2);
   }
 }
 
 template <typename T>
-void load_tile(const T* data, int64_t stride, Tile* tile) {
+void load_tile(const T* data, int64_t stride, const T* next, Tile* tile) {
+  constexpr int64_t kLine = 64 / sizeof(T);
   const int64_t rows = tile->rows, columns = tile->columns;
   for (int64_t row = 0; row < rows; ++row) {
     float* const to = tile->values + row * kTile;
     const T* const from = data + row * stride;
+    for (int64_t i = 0; i < columns; i += kLine) __builtin_prefetch(next + row * stride + i, 0, 2);
     if (columns == kTile) {
       for (int64_t i = 0; i < kTile; i += lanes()) hn::Store(load(from + i, Whole()), F32(), to + i);
       continue;
     }
     simd::HWY_NAMESPACE::for_vectors(columns, [&](int64_t i, auto span) HWY_ATTR { store(to + i, load(from + i, span), span); });
-    std::fill(to + columns, to + filled(columns), 0.0f);
+    std::fill(to + columns, to + kTile, 0.0f);
   }
-  for (int64_t row = rows; row < filled(rows); ++row)
-    std::fill(tile->values + row * kTile, tile->values + row * kTile + filled(columns), 0.0f);
+  std::fill(tile->values + rows * kTile, tile->values + filled(rows) * kTile, 0.0f);
 }
-void LoadTile(const void* data, DType dtype, int64_t stride, Tile* tile) {
-  if (dtype == DType::kBF16) return load_tile(static_cast<const BF16*>(data), stride, tile);
-  load_tile(static_cast<const float*>(data), stride, tile);
+void LoadTile(const void* data, DType dtype, int64_t stride, const void* next, Tile* tile) {
+  if (dtype == DType::kBF16)
+    return load_tile(static_cast<const BF16*>(data), stride, static_cast<const BF16*>(next), tile);
+  load_tile(static_cast<const float*>(data), stride, static_cast<const float*>(next), tile);
 }
 
 // Magnitudes compare as integers, NaN above infinity.
@@ -78,12 +78,11 @@ HWY_INLINE float greatest_lane(IntVector v) {
 
 template <int64_t kWidth>
 void greatest_across(const Tile& tile, float* greatest) {
-  const int64_t columns = filled(tile.columns);
   for (int64_t row = 0; row < tile.rows; ++row) {
     const float* const from = tile.values + row * kTile;
-    for (int64_t begin = 0; begin < columns; begin += kWidth) {
+    for (int64_t begin = 0; begin < kTile; begin += kWidth) {
       IntVector most = hn::Zero(I32());
-      for (int64_t i = begin; i < std::min(begin + kWidth, columns); i += lanes())
+      for (int64_t i = begin; i < begin + kWidth; i += lanes())
         most = hn::Max(most, magnitude(hn::Load(F32(), from + i)));
       greatest[row * (kTile / kWidth) + begin / kWidth] = greatest_lane(most);
     }
@@ -115,79 +114,107 @@ HWY_INLINE Vector scaled(Vector v, Vector factor) {
   return hn::Mul(v, factor);
 }
 
+// What the loops over a tile have in common.
+struct Work {
+  const Tile& tile;
+  const StochasticBits* stochastic;
+  int log_height, log_width;
+  const float* factors;
+};
+
 template <bool kDivide, typename Rounding>
-void encode_tile(const Rounding& round, const Tile& tile, const StochasticBits* stochastic, bool across,
-                 int64_t height, int64_t width, const float* factors, Codes* codes) {
-  const int64_t columns = filled(tile.columns);
-  uint32_t words_of_row[kTile + kRandomMargin];
+void encode_across(const Rounding& round, const Work& work, Output output, bool pairs) {
+  const Tile& tile = work.tile;
+  const int64_t columns = filled(tile.columns), step = lanes();
+  const bool direct = !pairs && tile.columns == columns;
+  const BytesOfQuad bytes_of;
+  alignas(64) uint8_t codes[kTile];
+  uint32_t random[kTile + kRandomMargin];
+  const uint32_t* words = random;
   for (int64_t row = 0; row < tile.rows; ++row) {
-    const uint32_t* words = words_of_row;
     if constexpr (Rounding::kRandom)
-      words = random_words(*stochastic, tile.element + row * tile.pitch, columns, words_of_row);
+      words = random_words(*work.stochastic, tile.element + row * tile.pitch, columns, random);
     const float* const from = tile.values + row * kTile;
-    uint8_t* const to = codes->at + row * kTile;
-    if (across) {
-      const float* const of_row = factors + row / height * (kTile / width);
-      for (int64_t begin = 0; begin < columns; begin += width) {
-        const Vector factor = constant(of_row[begin / width]);
-        for (int64_t i = begin; i < std::min(begin + width, columns); i += lanes())
-          store_bytes(round(scaled<kDivide>(hn::Load(F32(), from + i), factor), words + i), to + i, Whole());
-      }
-    } else {
-      const float* const of_row = factors + row / height * kTile;
-      for (int64_t i = 0; i < columns; i += lanes()) {
-        const Vector factor = hn::Load(F32(), of_row + i);
-        store_bytes(round(scaled<kDivide>(hn::Load(F32(), from + i), factor), words + i), to + i, Whole());
+    const float* const factors = work.factors + ((row >> work.log_height) * kTile >> work.log_width);
+    uint8_t* const out = output.codes + row * output.pitch;
+    uint8_t* const to = direct ? out : codes;
+    const auto encode = [&](int64_t i) HWY_ATTR {
+      const Vector factor = constant(factors[i >> work.log_width]);
+      return round(scaled<kDivide>(hn::Load(F32(), from + i), factor), words + i);
+    };
+    for (int64_t i = 0; i < columns; i += 4 * step)
+      bytes_of.store(encode(i), encode(i + step), encode(i + 2 * step), encode(i + 3 * step), to + i);
+    if (pairs) {
+      pack_pairs(codes, tile.columns, out);
+    } else if (!direct) {
+      std::memcpy(out, codes, static_cast<size_t>(tile.columns));
+    }
+  }
+}
+
+// Codes of four rows come as one vector of words, the first row's in the lowest byte: four columns of four such words are
+// sixteen codes of each column.
+template <bool kDivide, typename Rounding>
+void encode_down(const Rounding& round, const Work& work, Output output, bool pairs) {
+  const Tile& tile = work.tile;
+  const int64_t columns = filled(tile.columns), rows = filled(tile.rows), step = lanes();
+  constexpr int64_t kRandomRow = kTile + kRandomMargin;
+  HWY_ALIGN uint32_t quads[kTile / 4 * kTile];
+  uint32_t random[4 * kRandomRow];
+  const uint32_t* words[4] = {random, random, random, random};
+  for (int64_t row = 0; row < rows; row += 4) {
+    const float* const from = tile.values + row * kTile;
+    const float* const factors = work.factors + (std::min(row, tile.rows - 1) >> work.log_height) * kTile;
+    if constexpr (Rounding::kRandom) {
+      for (int64_t k = 0; k < 4; ++k)
+        words[k] = random_words(*work.stochastic, tile.element + (row + k) * tile.pitch, columns, random + k * kRandomRow);
+    }
+    for (int64_t i = 0; i < columns; i += step) {
+      const Vector factor = hn::Load(F32(), factors + i);
+      const auto encode = [&](int64_t k) HWY_ATTR {
+        return round(scaled<kDivide>(hn::Load(F32(), from + k * kTile + i), factor), words[k] + i);
+      };
+      hn::Store(quad(encode(0), encode(1), encode(2), encode(3)), U32(), quads + row / 4 * kTile + i);
+    }
+  }
+  alignas(64) uint8_t codes[4][kTile];
+  for (int64_t column = 0; column < tile.columns; column += 4) {
+    const int64_t count = std::min<int64_t>(4, tile.columns - column);
+    const bool direct = !pairs && count == 4 && tile.rows == rows;
+    uint8_t* to[4];
+    for (int64_t k = 0; k < 4; ++k) to[k] = direct ? output.codes + (column + k) * output.pitch : codes[k];
+    for (int64_t row = 0; row < rows; row += 16) transpose_4(quads + row / 4 * kTile + column, to, row);
+    for (int64_t k = 0; !direct && k < count; ++k) {
+      uint8_t* const out = output.codes + (column + k) * output.pitch;
+      if (pairs) {
+        pack_pairs(codes[k], tile.rows, out);
+      } else {
+        std::memcpy(out, codes[k], static_cast<size_t>(tile.rows));
       }
     }
   }
-  for (int64_t row = tile.rows; row < filled(tile.rows); ++row)
-    std::memset(codes->at + row * kTile, 0, static_cast<size_t>(columns));
 }
 
-void EncodeTile(const FormatSpec& spec, const Tile& tile, const Encoding& encoding, bool across, int64_t height,
-                int64_t width, const float* factors, Codes* codes) {
-  const StochasticBits* const random = encoding.stochastic;
-  if (random != nullptr) {
+template <bool kDivide, typename Rounding>
+void encode_tile(const Rounding& round, const Work& work, bool across, Output output, bool pairs) {
+  if (across) return encode_across<kDivide>(round, work, output, pairs);
+  encode_down<kDivide>(round, work, output, pairs);
+}
+
+void EncodeTile(const Tile& tile, const Encoding& encoding, bool across, int64_t height, int64_t width,
+                const float* factors, Output output) {
+  const FormatSpec spec = spec_of(encoding.format);
+  const bool pairs = encoding.format == Format::kE2M1;
+  const Work work{tile, encoding.stochastic, std::countr_zero(static_cast<uint64_t>(height)),
+                  std::countr_zero(static_cast<uint64_t>(width)), factors};
+  if (encoding.stochastic != nullptr) {
     const Stochastic round(spec);
-    if (encoding.divide) return encode_tile<true>(round, tile, random, across, height, width, factors, codes);
-    return encode_tile<false>(round, tile, random, across, height, width, factors, codes);
+    if (encoding.divide) return encode_tile<true>(round, work, across, output, pairs);
+    return encode_tile<false>(round, work, across, output, pairs);
   }
   const Nearest round(spec);
-  if (encoding.divide) return encode_tile<true>(round, tile, random, across, height, width, factors, codes);
-  encode_tile<false>(round, tile, random, across, height, width, factors, codes);
-}
-
-// Sixteen rows of sixteen bytes: four rounds of interleaving row i with row i + 8.
-void transpose_16(const uint8_t* from, uint8_t* to) {
-#if HWY_TARGET == HWY_SCALAR
-  for (int64_t row = 0; row < 16; ++row) {
-    for (int64_t column = 0; column < 16; ++column) to[column * kTile + row] = from[row * kTile + column];
-  }
-#else
-  const hn::FixedTag<uint8_t, 16> d;
-  using V = hn::Vec<decltype(d)>;
-  V a[16], b[16];
-  for (int i = 0; i < 16; ++i) a[i] = hn::Load(d, from + i * kTile);
-  const auto interleave = [&](const V* x, V* y) HWY_ATTR {
-    for (int i = 0; i < 8; ++i) {
-      y[2 * i] = hn::InterleaveLower(d, x[i], x[i + 8]);
-      y[2 * i + 1] = hn::InterleaveUpper(d, x[i], x[i + 8]);
-    }
-  };
-  interleave(a, b);
-  interleave(b, a);
-  interleave(a, b);
-  interleave(b, a);
-  for (int i = 0; i < 16; ++i) hn::Store(a[i], d, to + i * kTile);
-#endif
-}
-
-void Transpose(const Codes& from, int64_t rows, int64_t columns, Codes* to) {
-  for (int64_t row = 0; row < rows; row += kFill) {
-    for (int64_t column = 0; column < columns; column += kFill)
-      transpose_16(from.at + row * kTile + column, to->at + column * kTile + row);
-  }
+  if (encoding.divide) return encode_tile<true>(round, work, across, output, pairs);
+  encode_tile<false>(round, work, across, output, pairs);
 }
 
 }  // namespace strata::quantize::tiles::HWY_NAMESPACE
@@ -201,14 +228,13 @@ HWY_EXPORT(LoadTile);
 HWY_EXPORT(GreatestAcross);
 HWY_EXPORT(GreatestDown);
 HWY_EXPORT(EncodeTile);
-HWY_EXPORT(Transpose);
 
 void encode_run(Format format, const float* in, int64_t n, uint8_t* codes, const StochasticBits* stochastic,
                 int64_t first) {
   HWY_DYNAMIC_DISPATCH(EncodeRun)(spec_of(format), in, n, codes, stochastic, first);
 }
-void load(const void* data, DType dtype, int64_t stride, Tile* tile) {
-  HWY_DYNAMIC_DISPATCH(LoadTile)(data, dtype, stride, tile);
+void load(const void* data, DType dtype, int64_t stride, const void* next, Tile* tile) {
+  HWY_DYNAMIC_DISPATCH(LoadTile)(data, dtype, stride, next, tile);
 }
 void greatest_across(const Tile& tile, int64_t width, float* greatest) {
   STRATA_CHECK(width == 16 || width == 32 || width == kTile, "no blocks of {}", width);
@@ -218,19 +244,11 @@ void greatest_down(const Tile& tile, int64_t height, float* greatest) {
   HWY_DYNAMIC_DISPATCH(GreatestDown)(tile, height, greatest);
 }
 void encode_across(const Tile& tile, const Encoding& encoding, int64_t height, int64_t width, const float* factors,
-                   Codes* codes) {
-  HWY_DYNAMIC_DISPATCH(EncodeTile)(spec_of(encoding.format), tile, encoding, true, height, width, factors, codes);
+                   Output output) {
+  HWY_DYNAMIC_DISPATCH(EncodeTile)(tile, encoding, true, height, width, factors, output);
 }
-void encode_down(const Tile& tile, const Encoding& encoding, int64_t height, const float* factors, Codes* codes) {
-  HWY_DYNAMIC_DISPATCH(EncodeTile)(spec_of(encoding.format), tile, encoding, false, height, kTile, factors, codes);
-}
-void transpose(const Codes& from, int64_t rows, int64_t columns, Codes* to) {
-  HWY_DYNAMIC_DISPATCH(Transpose)(from, filled(rows), filled(columns), to);
-}
-
-void pack_pairs(const uint8_t* codes, int64_t n, uint8_t* out) {
-  for (int64_t i = 0; i + 1 < n; i += 2) out[i / 2] = static_cast<uint8_t>(codes[i] | codes[i + 1] << 4);
-  if (n % 2 != 0) out[n / 2] = codes[n - 1];
+void encode_down(const Tile& tile, const Encoding& encoding, int64_t height, const float* factors, Output output) {
+  HWY_DYNAMIC_DISPATCH(EncodeTile)(tile, encoding, false, height, kTile, factors, output);
 }
 
 }  // namespace strata::quantize::tiles

@@ -12,9 +12,9 @@ namespace strata::quantize::tiles {
 void encode_run(Format format, const float* in, int64_t n, uint8_t* codes, const StochasticBits* stochastic,
                 int64_t first);
 
-// A tile of the source: up to 128 x 128 values, filled up with zeros to multiples of 16 both ways.
+// A tile of the source: up to 128 x 128 values, filled up with zeros to multiples of 64 both ways.
 inline constexpr int64_t kTile = 128;
-inline constexpr int64_t kFill = 16;
+inline constexpr int64_t kFill = 64;
 constexpr int64_t filled(int64_t n) {
   return (n + kFill - 1) / kFill * kFill;
 }
@@ -23,14 +23,13 @@ struct Tile {
   int64_t rows = 0, columns = 0;            // in use
   int64_t element = 0, pitch = 0;           // first element's position in the whole tensor, and from row to row
 };
-struct Codes {
-  alignas(64) uint8_t at[kTile * kTile];  // one a byte, rows of kTile
-};
 
-// Loads tile.rows x tile.columns values; `stride` in elements.
-void load(const void* data, DType dtype, int64_t stride, Tile* tile);
+// Loads tile.rows x tile.columns values; `stride` in elements. Asks memory for those at `next` at the same time, which
+// need not exist: rows begin in too many places for the processor to guess.
+void load(const void* data, DType dtype, int64_t stride, const void* next, Tile* tile);
 
 // greatest[row * kTile / width + b]: the greatest magnitude among `width` (16, 32 or 128) values of a row; a NaN wins.
+// All kTile / width numbers of a row are written.
 void greatest_across(const Tile& tile, int64_t width, float* greatest);
 // greatest[g * kTile + column]: the greatest magnitude among the rows [g height, (g + 1) height) of a column.
 void greatest_down(const Tile& tile, int64_t height, float* greatest);
@@ -41,16 +40,15 @@ struct Encoding {
   bool divide;
   const StochasticBits* stochastic;  // nullptr: to nearest
 };
-// Blocks of `height` rows and `width` columns; factors[row / height * kTile / width + column / width].
+// Where codes go: rows of `pitch` bytes. e2m1 is packed, two a byte.
+struct Output {
+  uint8_t* codes;
+  int64_t pitch;
+};
+// Blocks of `height` rows and `width` columns, powers of two; factors[row / height * kTile / width + column / width].
 void encode_across(const Tile& tile, const Encoding& encoding, int64_t height, int64_t width, const float* factors,
-                   Codes* codes);
-// Blocks of `height` rows; factors[row / height * kTile + column].
-void encode_down(const Tile& tile, const Encoding& encoding, int64_t height, const float* factors, Codes* codes);
-
-// to[column][row] = from[row][column].
-void transpose(const Codes& from, int64_t rows, int64_t columns, Codes* to);
-
-// out[i / 2] = codes[i] | codes[i + 1] << 4; after an odd number 0 follows.
-void pack_pairs(const uint8_t* codes, int64_t n, uint8_t* out);
+                   Output output);
+// Writes the transposed codes. Blocks of `height` rows; factors[row / height * kTile + column].
+void encode_down(const Tile& tile, const Encoding& encoding, int64_t height, const float* factors, Output output);
 
 }  // namespace strata::quantize::tiles
