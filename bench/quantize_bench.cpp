@@ -3,6 +3,7 @@
 // "GB/s" and "triad_GB/s" are their rates. On one thread (OMP_NUM_THREADS=1) times are processor time, which other load
 // disturbs less.
 #include <benchmark/benchmark.h>
+#include <hwy/aligned_allocator.h>
 
 #include <algorithm>
 #include <ctime>
@@ -21,10 +22,13 @@ constexpr int64_t kRows = 16384, kColumns = 2048, kElements = kRows * kColumns;
 struct Buffers {
   std::vector<float> a, b, c;
   std::vector<BF16> halves;
-  std::vector<uint8_t> row_codes, column_codes, row_scales, column_scales;
+  std::vector<uint8_t> row_scales, column_scales;
+  hwy::AlignedFreeUniquePtr<uint8_t[]> row_codes, column_codes;  // as in an arena
   Buffers()
-      : a(kElements), b(kElements), c(kElements), halves(kElements), row_codes(kElements), column_codes(kElements),
-        row_scales(kElements / 2), column_scales(kElements / 2) {
+      : a(kElements), b(kElements), c(kElements), halves(kElements), row_scales(kElements / 2), column_scales(kElements / 2),
+        row_codes(hwy::AllocateAligned<uint8_t>(kElements)), column_codes(hwy::AllocateAligned<uint8_t>(kElements)) {
+    std::fill_n(row_codes.get(), kElements, uint8_t{0});
+    std::fill_n(column_codes.get(), kElements, uint8_t{0});
     for (int64_t i = 0; i < kElements; ++i) {
       const float value = static_cast<float>(i * 7919 % 10007 - 5003) * 0x1p-8f;
       b[static_cast<size_t>(i)] = value;
@@ -86,8 +90,8 @@ void quantize_matrix(benchmark::State& state) {
                       .columns = kColumns,
                       .stride = kColumns};
   const float greatest = 5003 * 0x1p-8f;
-  const Request along_rows{treatment, {x.row_codes.data(), x.row_scales.data()}, &greatest};
-  const Request along_columns{treatment, {x.column_codes.data(), x.column_scales.data()}, &greatest};
+  const Request along_rows{treatment, {x.row_codes.get(), x.row_scales.data()}, &greatest};
+  const Request along_columns{treatment, {x.column_codes.get(), x.column_scales.data()}, &greatest};
   const auto work = [&] {
     quantize(source, rows ? std::optional(along_rows) : std::nullopt,
              columns ? std::optional(along_columns) : std::nullopt);

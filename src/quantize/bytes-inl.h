@@ -30,10 +30,11 @@ HWY_INLINE hn::Vec<U32> quad(IntVector a, IntVector b, IntVector c, IntVector d)
   return hn::BitCast(U32(), hn::Or(lower, hn::ShiftLeft<16>(upper)));
 }
 
-// Stores the codes of four consecutive vectors.
+// Stores the codes of four consecutive vectors; with kStream past the caches.
 class BytesOfQuad {
  public:
 #if HWY_TARGET == HWY_SCALAR
+  template <bool kStream>
   HWY_INLINE void store(IntVector a, IntVector b, IntVector c, IntVector d, uint8_t* to) const {
     const IntVector all[4] = {a, b, c, d};
     for (int i = 0; i < 4; ++i) to[i] = static_cast<uint8_t>(hn::GetLane(all[i]));
@@ -41,9 +42,15 @@ class BytesOfQuad {
 #else
   BytesOfQuad() : within_(hn::LoadDup128(Bytes(), kWithin)), blocks_(hn::SetTableIndices(U32(), indices().at)) {}
   // In each block of 128 bits the bytes of one vector come together; then the blocks of one vector.
+  template <bool kStream>
   HWY_INLINE void store(IntVector a, IntVector b, IntVector c, IntVector d, uint8_t* to) const {
     const auto bytes = hn::TableLookupBytes(hn::BitCast(Bytes(), quad(a, b, c, d)), within_);
-    hn::StoreU(hn::TableLookupLanes(hn::BitCast(U32(), bytes), blocks_), U32(), reinterpret_cast<uint32_t*>(to));
+    const auto ordered = hn::TableLookupLanes(hn::BitCast(U32(), bytes), blocks_);
+    if constexpr (kStream) {
+      hn::Stream(ordered, U32(), reinterpret_cast<uint32_t*>(to));
+    } else {
+      hn::StoreU(ordered, U32(), reinterpret_cast<uint32_t*>(to));
+    }
   }
 
  private:
@@ -84,6 +91,12 @@ HWY_INLINE void transpose_4(const uint32_t* quads, uint8_t* const* to, int64_t r
   write(2, hn::InterleaveLower(pairs, ab_high, ef_high));
   write(3, hn::InterleaveUpper(pairs, ab_high, ef_high));
 #endif
+}
+
+// Copies n bytes, a multiple of 64, between aligned places, past the caches.
+HWY_INLINE void stream_bytes(const uint8_t* from, int64_t n, uint8_t* to) {
+  const hn::ScalableTag<uint8_t> d;
+  for (int64_t i = 0; i < n; i += static_cast<int64_t>(hn::Lanes(d))) hn::Stream(hn::Load(d, from + i), d, to + i);
 }
 
 // out[i / 2] = codes[i] | codes[i + 1] << 4; after an odd number 0 follows.

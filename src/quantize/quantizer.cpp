@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -17,6 +16,8 @@ namespace {
 
 using tiles::kTile;
 
+// Codes of this size go past the caches: they would be gone from them before a matmul reads them.
+constexpr int64_t kStreamedBytes = int64_t{8} << 20;
 constexpr int64_t kMostBlocks = kTile * kTile / 16;  // in a tile, blocks of 1 x 16
 
 void check(const Source& source) {
@@ -31,6 +32,7 @@ struct Workspace {
   tiles::Tile tile, transformed;
   alignas(64) float greatest[kMostBlocks];
   alignas(64) float factors[kMostBlocks];
+  uint32_t stored[kMostBlocks];
 };
 
 // What find_tile() and the two orientations share about a place in the source.
@@ -38,7 +40,7 @@ struct Place {
   int64_t row, column;  // of the tile's first element
 };
 
-const void* address_of(const Source& source, Place place) {
+const std::byte* address_of(const Source& source, Place place) {
   const int64_t at = (place.row * source.stride + place.column) * size_of(source.dtype);
   return static_cast<const std::byte*>(source.data) + at;
 }
@@ -48,7 +50,10 @@ void load_tile(const Source& source, Place place, Place next, tiles::Tile* tile)
   tile->columns = std::min(kTile, source.columns - place.column);
   tile->pitch = source.pitch == 0 ? source.columns : source.pitch;
   tile->element = source.first + place.row * tile->pitch + place.column;
-  tiles::load(address_of(source, place), source.dtype, source.stride, address_of(source, next), tile);
+  tile->next = address_of(source, next);
+  tile->next_row_bytes = tile->columns * size_of(source.dtype);
+  tile->next_stride_bytes = source.stride * size_of(source.dtype);
+  tiles::load(address_of(source, place), source.dtype, source.stride, tile);
 }
 
 // The tile that a treatment rounds: the plain one, or a transformed copy.
@@ -74,6 +79,12 @@ float greater(float a, float b) {
   return std::bit_cast<uint32_t>(a) < std::bit_cast<uint32_t>(b) ? b : a;
 }
 
+bool all_finite(const float* magnitudes, int64_t n) {
+  uint32_t most = 0;
+  for (int64_t i = 0; i < n; ++i) most = std::max(most, std::bit_cast<uint32_t>(magnitudes[i]));
+  return most < 0x7f800000u;
+}
+
 // One result while the tiles of the source pass.
 class Result {
  public:
@@ -96,12 +107,13 @@ class Result {
     const int64_t row = down ? place.column : place.row, column = down ? place.row : place.column;
     const int64_t rows = down ? tile.columns : tile.rows, columns = down ? tile.rows : tile.columns;
     const BlockShape block{std::min(rule_.block().rows, kTile), std::min(rule_.block().columns, kTile)};
-    find_factors(tile, row, column, rows, columns, block, workspace);
+    const bool finite = find_factors(tile, row, column, rows, columns, block, workspace);
     const tiles::Encoding encoding{rule_.format(), rule_.divides(),
-                                   treatment_.stochastic ? &*treatment_.stochastic : nullptr};
+                                   treatment_.stochastic ? &*treatment_.stochastic : nullptr,
+                                   finite && rule_.fits()};
     const tiles::Output output{static_cast<uint8_t*>(to_.codes) + row * layout_.code_row_bytes +
                                    code_bytes(rule_.format(), column),
-                               layout_.code_row_bytes};
+                               layout_.code_row_bytes, layout_.code_bytes() >= kStreamedBytes};
     if (down) {
       tiles::encode_down(tile, encoding, block.columns, workspace.factors, output);
     } else {
@@ -113,43 +125,51 @@ class Result {
   float tensor_greatest() const { return rule_.needs() == ScaleRule::Needs::kTensor ? *greatest_ : 0; }
 
   // Writes the scales of the tile's blocks, and leaves what to apply in workspace.factors as encode_across() or
-  // encode_down() read it.
-  void find_factors(const tiles::Tile& tile, int64_t row, int64_t column, int64_t rows, int64_t columns,
+  // encode_down() read it. Returns whether all magnitudes are known to be finite.
+  bool find_factors(const tiles::Tile& tile, int64_t row, int64_t column, int64_t rows, int64_t columns,
                     BlockShape block, Workspace& workspace) const {
-    const bool down = along_ == Along::kColumns;
-    const bool given = rule_.block().columns == kWhole;
-    if (!given) {
-      if (down) {
-        tiles::greatest_down(tile, block.columns, workspace.greatest);
-      } else {
-        tiles::greatest_across(tile, block.columns, workspace.greatest);
-      }
+    const bool down = along_ == Along::kColumns, given = rule_.block().columns == kWhole;
+    const float* greatest = workspace.greatest;
+    if (given) {
+      greatest = greatest_ + (rule_.block().rows == kWhole ? 0 : row);
+    } else if (down) {
+      tiles::greatest_down(tile, block.columns, workspace.greatest);
+    } else {
+      tiles::greatest_across(tile, block.columns, workspace.greatest);
     }
-    const int64_t across = kTile / block.columns;  // blocks beside each other in a whole tile
-    for (int64_t i = 0; i * block.rows < rows; ++i) {
-      const int64_t height = std::min(block.rows, rows - i * block.rows);
-      for (int64_t j = 0; j * block.columns < columns; ++j) {
+    // Places in these arrays from one row or column of the result's blocks to the next.
+    const int64_t across = down ? kTile : 1, along = down ? 1 : kTile / block.columns;
+    const int64_t blocks = (columns + block.columns - 1) / block.columns;
+    if (block.rows == 1) {
+      const int64_t count = given ? rows : (rows - 1) * along + (blocks - 1) * across + 1;
+      rule_.scales_of(greatest, count, tensor_greatest(), workspace.stored, workspace.factors);
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < blocks; ++j)
+          store_scale(row + i, column / block.columns + j, workspace.stored[i * along + j * across]);
+      }
+      return !given && all_finite(greatest, count);
+    }
+    bool finite = !given;
+    for (int64_t top = 0; top < rows; top += block.rows) {
+      const int64_t end = std::min(top + block.rows, rows);
+      for (int64_t j = 0; j < blocks; ++j) {
         float most = 0;
-        for (int64_t k = i * block.rows; !given && k < i * block.rows + height; ++k)
-          most = greater(most, down ? workspace.greatest[j * kTile + k] : workspace.greatest[k * across + j]);
-        if (given) most = rule_.block().rows == kWhole ? *greatest_ : greatest_[row + i];
+        for (int64_t i = top; i < (given ? top + 1 : end); ++i)
+          most = greater(most, greatest[given ? 0 : i * along + j * across]);
         const ScaleRule::Scale scale = rule_.scale_of(most, tensor_greatest());
-        store_scale(row, i, column, j, block, scale.stored);
-        if (!down) {
-          workspace.factors[i * across + j] = scale.applied;
-          continue;
-        }
-        for (int64_t k = i * block.rows; k < i * block.rows + height; ++k)
-          workspace.factors[j * kTile + k] = scale.applied;
+        store_scale((row + top) / block.rows, column / block.columns + j, scale.stored);
+        finite = finite && all_finite(&most, 1);
+        if (!down) workspace.factors[top / block.rows * along + j] = scale.applied;
+        for (int64_t i = top; down && i < end; ++i) workspace.factors[i + j * across] = scale.applied;
       }
     }
+    return finite;
   }
 
-  void store_scale(int64_t row, int64_t i, int64_t column, int64_t j, BlockShape block, uint32_t stored) const {
-    // Tiles share the scales of blocks that are larger than they are, and all find the same.
-    const bool tall = rule_.block().rows == kWhole, wide = rule_.block().columns == kWhole;
-    if ((tall && row != 0) || (wide && column != 0)) return;
-    const int64_t at = (tall ? 0 : row / block.rows + i) * layout_.scale_columns + (wide ? 0 : column / block.columns + j);
+  // Tiles share the scales of blocks that are larger than they are, and all find the same: the first one stores it.
+  void store_scale(int64_t row, int64_t column, uint32_t stored) const {
+    if (row >= layout_.scale_rows || column >= layout_.scale_columns) return;
+    const int64_t at = row * layout_.scale_columns + column;
     if (layout_.scale_type == ScaleType::kF32) {
       std::memcpy(static_cast<std::byte*>(to_.scales) + at * 4, &stored, sizeof stored);
     } else {
@@ -172,14 +192,14 @@ void for_each_tile(const Source& source, const Each& each) {
   constexpr int64_t kTilesOfTask = 8;
   parallel_ranges(bands * tiles_of_band, kTilesOfTask, [&](int64_t begin, int64_t end) {
     const KeepSubnormals keep;
-    const auto workspace = std::make_unique<Workspace>();
+    Workspace workspace;  // on the stack, whose pages are there already
     for (int64_t i = begin; i < end; ++i) {
       const auto place_of = [&](int64_t tile) {
         return Place{tile / tiles_of_band * kTile, tile % tiles_of_band * kTile};
       };
       const Place place = place_of(i);
-      load_tile(source, place, place_of(std::min(i + 1, end - 1)), &workspace->tile);
-      each(place, *workspace);
+      load_tile(source, place, place_of(std::min(i + 1, end - 1)), &workspace.tile);
+      each(place, workspace);
     }
   });
 }

@@ -29,26 +29,31 @@ using I32 = hn::RebindToSigned<F32>;
 using U8 = hn::Rebind<uint8_t, F32>;  // as many lanes as F32
 using IntVector = hn::Vec<I32>;
 
-// What both ways of rounding share: the sign, the largest value and NaN.
+// What both ways of rounding share: the sign, the largest value and NaN. kInRange: the caller knows that there is no NaN
+// and nothing that rounds to more than the largest value.
+template <bool kInRange>
 class Codes8 {
  public:
   explicit Codes8(const FormatSpec& spec)
       : most_(hn::Set(I32(), std::bit_cast<int32_t>(float_of_greatest(spec)))),
         nan_(hn::Set(I32(), static_cast<int32_t>(spec.nan()))),
-        sign_bit_(hn::Set(U32(), spec.sign_bit())),
+        sign_bit_(hn::Set(I32(), static_cast<int32_t>(spec.sign_bit()))),
         sign_shift_(32 - spec.bits()),
         no_negative_zero_(spec.sign == Sign::kNoNegativeZero) {}
 
  protected:
   // Magnitude, clamped: NaN becomes the largest value until finish().
   HWY_INLINE IntVector clamped(Vector v) const {
-    return hn::Min(hn::And(hn::BitCast(I32(), v), hn::Set(I32(), 0x7fffffff)), most_);
+    const IntVector magnitude = hn::And(hn::BitCast(I32(), v), hn::Set(I32(), 0x7fffffff));
+    return kInRange ? magnitude : hn::Min(magnitude, most_);
   }
   HWY_INLINE IntVector finish(Vector v, IntVector code) const {
-    const auto bits = hn::BitCast(U32(), v);
-    auto sign = hn::BitCast(I32(), hn::And(hn::ShiftRightSame(bits, sign_shift_), sign_bit_));
-    if (no_negative_zero_) sign = hn::IfThenZeroElse(hn::Eq(code, hn::Zero(I32())), sign);
-    return hn::IfThenElse(hn::RebindMask(I32(), hn::IsNaN(v)), nan_, hn::Or(code, sign));
+    const auto shifted = hn::BitCast(I32(), hn::ShiftRightSame(hn::BitCast(U32(), v), sign_shift_));
+    auto sign_bit = sign_bit_;
+    if (no_negative_zero_) sign_bit = hn::IfThenZeroElse(hn::Eq(code, hn::Zero(I32())), sign_bit);
+    const IntVector signed_code = hn::OrAnd(code, shifted, sign_bit);
+    if (kInRange) return signed_code;
+    return hn::IfThenElse(hn::RebindMask(I32(), hn::IsNaN(v)), nan_, signed_code);
   }
 
  private:
@@ -59,44 +64,43 @@ class Codes8 {
                                 mantissa << (23 - spec.mantissa_bits));
   }
 
-  IntVector most_, nan_;
-  hn::Vec<U32> sign_bit_;
+  IntVector most_, nan_, sign_bit_;
   int sign_shift_;
   bool no_negative_zero_;
 };
 
-class Nearest : public Codes8 {
+template <bool kInRange>
+class Nearest : public Codes8<kInRange> {
  public:
   static constexpr bool kRandom = false;
   explicit Nearest(const FormatSpec& spec)
-      : Codes8(spec),
+      : Codes8<kInRange>(spec),
         shift_(23 - spec.mantissa_bits),
-        almost_half_(hn::Set(I32(), (1 << (shift_ - 1)) - 1)),
-        rebias_(hn::Set(I32(), (127 - spec.bias) << spec.mantissa_bits)),
+        // Almost half a quantum, and the change of the exponent's bias.
+        addend_(hn::Set(I32(), (1 << (shift_ - 1)) - 1 - ((127 - spec.bias) << 23))),
         least_normal_(hn::Set(I32(), (128 - spec.bias) << 23)),
         aligner_(hn::Set(I32(), (127 + 1 - spec.bias + shift_) << 23)) {}
 
   HWY_INLINE IntVector operator()(Vector v, const uint32_t*) const {
-    const IntVector magnitude = clamped(v);
+    const IntVector magnitude = this->clamped(v);
     const auto odd = hn::And(hn::ShiftRightSame(magnitude, shift_), hn::Set(I32(), 1));
-    const auto rounded = hn::Add(hn::Add(magnitude, almost_half_), odd);
-    const auto normal = hn::Sub(hn::ShiftRightSame(rounded, shift_), rebias_);
+    const auto normal = hn::ShiftRightSame(hn::Add(hn::Add(magnitude, addend_), odd), shift_);
     // Adding the power of two whose last bit is a quantum aligns and rounds what is below the least normal value.
     const auto sum = hn::Add(hn::BitCast(F32(), magnitude), hn::BitCast(F32(), aligner_));
     const auto subnormal = hn::Sub(hn::BitCast(I32(), sum), aligner_);
-    return finish(v, hn::IfThenElse(hn::Lt(magnitude, least_normal_), subnormal, normal));
+    return this->finish(v, hn::IfThenElse(hn::Lt(magnitude, least_normal_), subnormal, normal));
   }
 
  private:
   int shift_;
-  IntVector almost_half_, rebias_, least_normal_, aligner_;
+  IntVector addend_, least_normal_, aligner_;
 };
 
-class Stochastic : public Codes8 {
+class Stochastic : public Codes8<false> {
  public:
   static constexpr bool kRandom = true;
   explicit Stochastic(const FormatSpec& spec)
-      : Codes8(spec),
+      : Codes8<false>(spec),
         mantissa_bits_(spec.mantissa_bits),
         least_exponent_(hn::Set(I32(), 128 - spec.bias)),
         inverse_(hn::Set(I32(), 254 + spec.mantissa_bits)) {}

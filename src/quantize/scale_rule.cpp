@@ -126,36 +126,54 @@ ScaleRule::Scale ScaleRule::mx_scale_of(float greatest) const {
   return {code, 1.0f / std::max(e8m0_value(code), 0x1p-126f)};
 }
 
-ScaleRule::Scale ScaleRule::scale_of(float greatest, float tensor_greatest) const {
+void ScaleRule::scales_of(const float* greatest, int64_t n, float tensor_greatest, uint32_t* stored,
+                          float* applied) const {
   const float largest = largest_of(format_);
+  const auto each = [&](const auto& scale_of_one) {
+    for (int64_t i = 0; i < n; ++i) {
+      const Scale scale = scale_of_one(greatest[i]);
+      stored[i] = scale.stored;
+      applied[i] = scale.applied;
+    }
+  };
   switch (kind_) {
     case Kind::kTensor:
-    case Kind::kRow: {
-      // torchao divides in fp64 and rounds to fp32: the same number.
-      float factor = largest / at_least(greatest, kLeastOfTensor);
-      if (power_of_two_ == PowerOfTwo::kYes) factor = power_below(factor);
-      return {stored_bits(1 / factor), factor};
-    }
-    case Kind::kDelayed: {
-      const float factor = std::min(largest / greatest, std::numeric_limits<float>::max());
-      return {stored_bits(1 / factor), factor};
-    }
-    case Kind::kBlock: {
-      const float scale = at_least(greatest, kLeastOfBlock) / largest;
-      if (power_of_two_ == PowerOfTwo::kNo) return {stored_bits(scale), scale};
-      const float power = power_above(scale);
-      return {stored_bits(power), 1 / power};
-    }
+    case Kind::kRow:
+      return each([&](float most) -> Scale {
+        // torchao divides in fp64 and rounds to fp32: the same number.
+        float factor = largest / at_least(most, kLeastOfTensor);
+        if (power_of_two_ == PowerOfTwo::kYes) factor = power_below(factor);
+        return {stored_bits(1 / factor), factor};
+      });
+    case Kind::kDelayed:
+      return each([&](float most) -> Scale {
+        const float factor = std::min(largest / most, std::numeric_limits<float>::max());
+        return {stored_bits(1 / factor), factor};
+      });
+    case Kind::kBlock:
+      return each([&](float most) -> Scale {
+        const float scale = at_least(most, kLeastOfBlock) / largest;
+        if (power_of_two_ == PowerOfTwo::kNo) return {stored_bits(scale), scale};
+        const float power = power_above(scale);
+        return {stored_bits(power), 1 / power};
+      });
     case Kind::kMx:
-      return mx_scale_of(greatest);
+      return each([&](float most) { return mx_scale_of(most); });
     case Kind::kNvfp4: {
-      const float of_tensor = nvfp4_tensor_scale(tensor_greatest);
-      const float wanted = at_least(greatest / largest / of_tensor, kLeastNvfp4Block);
-      const uint32_t code = encode(Format::kE4M3, wanted);
-      return {code, 1 / of_tensor / decode(Format::kE4M3, code)};
+      const float of_tensor = nvfp4_tensor_scale(tensor_greatest), inverse = 1 / of_tensor;
+      return each([&](float most) -> Scale {
+        const float wanted = at_least(most / largest / of_tensor, kLeastNvfp4Block);
+        const uint32_t code = encode(Format::kE4M3, wanted);
+        return {code, inverse / decode(Format::kE4M3, code)};
+      });
     }
   }
-  throw InternalError("unknown scale rule");
+}
+
+ScaleRule::Scale ScaleRule::scale_of(float greatest, float tensor_greatest) const {
+  Scale scale{};
+  scales_of(&greatest, 1, tensor_greatest, &scale.stored, &scale.applied);
+  return scale;
 }
 
 float ScaleRule::value_of(uint32_t stored, float tensor_greatest) const {

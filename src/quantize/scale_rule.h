@@ -78,6 +78,10 @@ class ScaleRule {
   bool divides() const { return kind_ == Kind::kBlock && power_of_two_ == PowerOfTwo::kNo; }
   // `greatest`: of the block, NaN if it contains NaN. `tensor_greatest`: of the tensor, for nvfp4 only.
   Scale scale_of(float greatest, float tensor_greatest = 0) const;
+  // The same of n blocks.
+  void scales_of(const float* greatest, int64_t n, float tensor_greatest, uint32_t* stored, float* applied) const;
+  // No value of a block with a finite greatest magnitude is scaled to more than what rounds to the largest.
+  bool fits() const { return kind_ == Kind::kBlock || (kind_ == Kind::kMx && mode_ == MxScale::kRoundUp); }
 
   // The number that a stored scale stands for.
   float value_of(uint32_t stored, float tensor_greatest = 0) const;

@@ -39,20 +39,18 @@ void EncodeRun(const FormatSpec& spec, const float* in, int64_t n, uint8_t* code
     if (stochastic != nullptr) {
       encode_vectors(Stochastic(spec), in + done, count, to, random_words(*stochastic, first + done, count, words));
     } else {
-      encode_vectors(Nearest(spec), in + done, count, to, words);
+      encode_vectors(Nearest<false>(spec), in + done, count, to, words);
     }
     if (pairs) pack_pairs(buffer, count, codes + done / 2);
   }
 }
 
 template <typename T>
-void load_tile(const T* data, int64_t stride, const T* next, Tile* tile) {
-  constexpr int64_t kLine = 64 / sizeof(T);
+void load_tile(const T* data, int64_t stride, Tile* tile) {
   const int64_t rows = tile->rows, columns = tile->columns;
   for (int64_t row = 0; row < rows; ++row) {
     float* const to = tile->values + row * kTile;
     const T* const from = data + row * stride;
-    for (int64_t i = 0; i < columns; i += kLine) __builtin_prefetch(next + row * stride + i, 0, 2);
     if (columns == kTile) {
       for (int64_t i = 0; i < kTile; i += lanes()) hn::Store(load(from + i, Whole()), F32(), to + i);
       continue;
@@ -62,10 +60,9 @@ void load_tile(const T* data, int64_t stride, const T* next, Tile* tile) {
   }
   std::fill(tile->values + rows * kTile, tile->values + filled(rows) * kTile, 0.0f);
 }
-void LoadTile(const void* data, DType dtype, int64_t stride, const void* next, Tile* tile) {
-  if (dtype == DType::kBF16)
-    return load_tile(static_cast<const BF16*>(data), stride, static_cast<const BF16*>(next), tile);
-  load_tile(static_cast<const float*>(data), stride, static_cast<const float*>(next), tile);
+void LoadTile(const void* data, DType dtype, int64_t stride, Tile* tile) {
+  if (dtype == DType::kBF16) return load_tile(static_cast<const BF16*>(data), stride, tile);
+  load_tile(static_cast<const float*>(data), stride, tile);
 }
 
 // Magnitudes compare as integers, NaN above infinity.
@@ -95,11 +92,10 @@ void GreatestAcross(const Tile& tile, int64_t width, float* greatest) {
 }
 
 void GreatestDown(const Tile& tile, int64_t height, float* greatest) {
-  const int64_t columns = filled(tile.columns);
   for (int64_t begin = 0; begin < tile.rows; begin += height) {
     const int64_t end = std::min(begin + height, tile.rows);
     float* const to = greatest + begin / height * kTile;
-    for (int64_t i = 0; i < columns; i += lanes()) {
+    for (int64_t i = 0; i < kTile; i += lanes()) {
       IntVector most = hn::Zero(I32());
       for (int64_t row = begin; row < end; ++row)
         most = hn::Max(most, magnitude(hn::Load(F32(), tile.values + row * kTile + i)));
@@ -122,11 +118,21 @@ struct Work {
   const float* factors;
 };
 
+HWY_INLINE void ask_for_row(const Tile& tile, int64_t row) {
+  const std::byte* const at = tile.next + row * tile.next_stride_bytes;
+  for (int64_t i = 0; i < tile.next_row_bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+}
+
+// Whether whole lines of memory get `n` bytes of each row.
+HWY_INLINE bool streams(const Output& output, int64_t n) {
+  return output.stream && (reinterpret_cast<uintptr_t>(output.codes) | static_cast<uintptr_t>(output.pitch | n)) % 64 == 0;
+}
+
 template <bool kDivide, typename Rounding>
 void encode_across(const Rounding& round, const Work& work, Output output, bool pairs) {
   const Tile& tile = work.tile;
   const int64_t columns = filled(tile.columns), step = lanes();
-  const bool direct = !pairs && tile.columns == columns;
+  const bool direct = !pairs && tile.columns == columns, stream = direct && streams(output, columns);
   const BytesOfQuad bytes_of;
   alignas(64) uint8_t codes[kTile];
   uint32_t random[kTile + kRandomMargin];
@@ -138,12 +144,19 @@ void encode_across(const Rounding& round, const Work& work, Output output, bool 
     const float* const factors = work.factors + ((row >> work.log_height) * kTile >> work.log_width);
     uint8_t* const out = output.codes + row * output.pitch;
     uint8_t* const to = direct ? out : codes;
+    ask_for_row(tile, row);
     const auto encode = [&](int64_t i) HWY_ATTR {
       const Vector factor = constant(factors[i >> work.log_width]);
       return round(scaled<kDivide>(hn::Load(F32(), from + i), factor), words + i);
     };
-    for (int64_t i = 0; i < columns; i += 4 * step)
-      bytes_of.store(encode(i), encode(i + step), encode(i + 2 * step), encode(i + 3 * step), to + i);
+    for (int64_t i = 0; i < columns; i += 4 * step) {
+      const IntVector a = encode(i), b = encode(i + step), c = encode(i + 2 * step), d = encode(i + 3 * step);
+      if (stream) {
+        bytes_of.store<true>(a, b, c, d, to + i);
+      } else {
+        bytes_of.store<false>(a, b, c, d, to + i);
+      }
+    }
     if (pairs) {
       pack_pairs(codes, tile.columns, out);
     } else if (!direct) {
@@ -169,6 +182,7 @@ void encode_down(const Rounding& round, const Work& work, Output output, bool pa
       for (int64_t k = 0; k < 4; ++k)
         words[k] = random_words(*work.stochastic, tile.element + (row + k) * tile.pitch, columns, random + k * kRandomRow);
     }
+    for (int64_t k = 0; k < 4; ++k) ask_for_row(tile, row + k);
     for (int64_t i = 0; i < columns; i += step) {
       const Vector factor = hn::Load(F32(), factors + i);
       const auto encode = [&](int64_t k) HWY_ATTR {
@@ -178,15 +192,18 @@ void encode_down(const Rounding& round, const Work& work, Output output, bool pa
     }
   }
   alignas(64) uint8_t codes[4][kTile];
+  const bool stream = !pairs && streams(output, tile.rows);
   for (int64_t column = 0; column < tile.columns; column += 4) {
     const int64_t count = std::min<int64_t>(4, tile.columns - column);
-    const bool direct = !pairs && count == 4 && tile.rows == rows;
+    const bool direct = !pairs && !stream && count == 4 && tile.rows == rows;
     uint8_t* to[4];
     for (int64_t k = 0; k < 4; ++k) to[k] = direct ? output.codes + (column + k) * output.pitch : codes[k];
     for (int64_t row = 0; row < rows; row += 16) transpose_4(quads + row / 4 * kTile + column, to, row);
     for (int64_t k = 0; !direct && k < count; ++k) {
       uint8_t* const out = output.codes + (column + k) * output.pitch;
-      if (pairs) {
+      if (stream) {
+        stream_bytes(codes[k], tile.rows, out);
+      } else if (pairs) {
         pack_pairs(codes[k], tile.rows, out);
       } else {
         std::memcpy(out, codes[k], static_cast<size_t>(tile.rows));
@@ -197,8 +214,12 @@ void encode_down(const Rounding& round, const Work& work, Output output, bool pa
 
 template <bool kDivide, typename Rounding>
 void encode_tile(const Rounding& round, const Work& work, bool across, Output output, bool pairs) {
-  if (across) return encode_across<kDivide>(round, work, output, pairs);
-  encode_down<kDivide>(round, work, output, pairs);
+  if (across) {
+    encode_across<kDivide>(round, work, output, pairs);
+  } else {
+    encode_down<kDivide>(round, work, output, pairs);
+  }
+  if (output.stream) hwy::FlushStream();
 }
 
 void EncodeTile(const Tile& tile, const Encoding& encoding, bool across, int64_t height, int64_t width,
@@ -212,7 +233,12 @@ void EncodeTile(const Tile& tile, const Encoding& encoding, bool across, int64_t
     if (encoding.divide) return encode_tile<true>(round, work, across, output, pairs);
     return encode_tile<false>(round, work, across, output, pairs);
   }
-  const Nearest round(spec);
+  if (encoding.in_range) {
+    const Nearest<true> round(spec);
+    if (encoding.divide) return encode_tile<true>(round, work, across, output, pairs);
+    return encode_tile<false>(round, work, across, output, pairs);
+  }
+  const Nearest<false> round(spec);
   if (encoding.divide) return encode_tile<true>(round, work, across, output, pairs);
   encode_tile<false>(round, work, across, output, pairs);
 }
@@ -233,8 +259,8 @@ void encode_run(Format format, const float* in, int64_t n, uint8_t* codes, const
                 int64_t first) {
   HWY_DYNAMIC_DISPATCH(EncodeRun)(spec_of(format), in, n, codes, stochastic, first);
 }
-void load(const void* data, DType dtype, int64_t stride, const void* next, Tile* tile) {
-  HWY_DYNAMIC_DISPATCH(LoadTile)(data, dtype, stride, next, tile);
+void load(const void* data, DType dtype, int64_t stride, Tile* tile) {
+  HWY_DYNAMIC_DISPATCH(LoadTile)(data, dtype, stride, tile);
 }
 void greatest_across(const Tile& tile, int64_t width, float* greatest) {
   STRATA_CHECK(width == 16 || width == 32 || width == kTile, "no blocks of {}", width);

@@ -1,6 +1,7 @@
 // The vector loops of encoding and quantising, for every instruction set. Internal to quantize.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "quantize/formats.h"
@@ -22,16 +23,20 @@ struct Tile {
   alignas(64) float values[kTile * kTile];  // rows of kTile
   int64_t rows = 0, columns = 0;            // in use
   int64_t element = 0, pitch = 0;           // first element's position in the whole tensor, and from row to row
+  // The source of the next tile, which encoding asks memory for: rows begin in too many places for the processor to
+  // guess them. It need not exist.
+  const std::byte* next = nullptr;
+  int64_t next_row_bytes = 0, next_stride_bytes = 0;
 };
 
-// Loads tile.rows x tile.columns values; `stride` in elements. Asks memory for those at `next` at the same time, which
-// need not exist: rows begin in too many places for the processor to guess.
-void load(const void* data, DType dtype, int64_t stride, const void* next, Tile* tile);
+// Loads tile.rows x tile.columns values; `stride` in elements.
+void load(const void* data, DType dtype, int64_t stride, Tile* tile);
 
 // greatest[row * kTile / width + b]: the greatest magnitude among `width` (16, 32 or 128) values of a row; a NaN wins.
 // All kTile / width numbers of a row are written.
 void greatest_across(const Tile& tile, int64_t width, float* greatest);
-// greatest[g * kTile + column]: the greatest magnitude among the rows [g height, (g + 1) height) of a column.
+// greatest[g * kTile + column]: the greatest magnitude among the rows [g height, (g + 1) height) of a column. All
+// kTile columns are written.
 void greatest_down(const Tile& tile, int64_t height, float* greatest);
 
 // How values become codes: times `factors`, or divided by them, then rounded.
@@ -39,11 +44,14 @@ struct Encoding {
   Format format;
   bool divide;
   const StochasticBits* stochastic;  // nullptr: to nearest
+  bool in_range;                     // no value becomes NaN or more than the largest: the loops need not look
 };
-// Where codes go: rows of `pitch` bytes. e2m1 is packed, two a byte.
+// Where codes go: rows of `pitch` bytes. e2m1 is packed, two a byte. `stream`: past the caches where that is possible,
+// which saves reading the lines that are overwritten.
 struct Output {
   uint8_t* codes;
   int64_t pitch;
+  bool stream;
 };
 // Blocks of `height` rows and `width` columns, powers of two; factors[row / height * kTile / width + column / width].
 void encode_across(const Tile& tile, const Encoding& encoding, int64_t height, int64_t width, const float* factors,
