@@ -68,6 +68,42 @@ TEST(Convert, WidensEveryBf16) {
   });
 }
 
+TEST(Convert, WidensEveryF16AndRoundsItBack) {
+  std::vector<uint16_t> from(1 << 16);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint16_t>(i);
+  fixtures::on_every_target([&](int64_t) {
+    std::vector<float> wide(from.size());
+    convert(wide.data(), DType::kF32, from.data(), DType::kF16, std::ssize(wide));
+    std::vector<uint16_t> back(from.size());
+    convert(back.data(), DType::kF16, wide.data(), DType::kF32, std::ssize(wide));
+    for (size_t i = 0; i < from.size(); ++i) {
+      const auto code = static_cast<uint16_t>(i);
+      ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(f16_to_float(code))) << i;
+      const bool nan = (code & 0x7fff) > 0x7c00;
+      ASSERT_EQ(back[i], nan ? (code & 0x8000) | 0x7e00 : code) << i;
+    }
+  });
+}
+
+TEST(Convert, RoundsToF16AsOneByOne) {
+  std::vector<float> from = values();
+  // Ties of normal and subnormal numbers with their neighbours, and the border to infinity.
+  for (const uint32_t word : {0x3f801000u, 0x3f803000u, 0x3f800fffu, 0x3f801001u, 0x33000000u, 0x33000001u,
+                              0x33c00000u, 0x387fe000u, 0x387ff000u, 0x38800000u, 0x477fefffu, 0x477ff000u}) {
+    from.push_back(std::bit_cast<float>(word));
+    from.push_back(-std::bit_cast<float>(word));
+  }
+  for (size_t i = 0; i < 4096; ++i) from.push_back(static_cast<float>(i) * 0x1.8p-26f);
+  fixtures::on_every_target([&](int64_t) {
+    for (size_t first = 0; first < 20; ++first) {
+      std::vector<uint16_t> to(from.size() - first);
+      convert(to.data(), DType::kF16, from.data() + first, DType::kF32, std::ssize(to));
+      for (size_t i = 0; i < to.size(); ++i)
+        ASSERT_EQ(to[i], float_to_f16(from[first + i])) << "of " << std::hexfloat << from[first + i] << " at " << i;
+    }
+  });
+}
+
 TEST(Convert, WritesNothingAfterTheLastElement) {
   const std::vector<float> from(80, 3.0f);
   fixtures::on_every_target([&](int64_t) {

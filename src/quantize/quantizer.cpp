@@ -1,0 +1,269 @@
+#include "quantize/quantizer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "quantize/subnormals.h"
+#include "quantize/tiles.h"
+
+namespace strata::quantize {
+namespace {
+
+using tiles::kTile;
+
+// Codes of this size go past the caches: they would be gone from them before a matmul reads them.
+constexpr int64_t kStreamedBytes = int64_t{8} << 20;
+constexpr int64_t kMostBlocks = kTile * kTile / 16;  // in a tile, blocks of 1 x 16
+
+void check(const Source& source) {
+  STRATA_CHECK(source.dtype == DType::kF32 || source.dtype == DType::kBF16, "cannot quantize {}",
+               name_of(source.dtype));
+  STRATA_CHECK(source.rows >= 0 && source.columns >= 0 && source.stride >= source.columns,
+               "rows {}, columns {}, stride {}", source.rows, source.columns, source.stride);
+}
+
+// The memory that a thread works in, from L1 to L2.
+struct Workspace {
+  tiles::Tile tile, transformed;
+  alignas(64) float greatest[kMostBlocks];
+  alignas(64) float factors[kMostBlocks];
+  uint32_t stored[kMostBlocks];
+};
+
+// What find_tile() and the two orientations share about a place in the source.
+struct Place {
+  int64_t row, column;  // of the tile's first element
+};
+
+const std::byte* address_of(const Source& source, Place place) {
+  const int64_t at = (place.row * source.stride + place.column) * size_of(source.dtype);
+  return static_cast<const std::byte*>(source.data) + at;
+}
+
+void load_tile(const Source& source, Place place, Place next, tiles::Tile* tile) {
+  tile->rows = std::min(kTile, source.rows - place.row);
+  tile->columns = std::min(kTile, source.columns - place.column);
+  tile->pitch = source.pitch == 0 ? source.columns : source.pitch;
+  tile->element = source.first + place.row * tile->pitch + place.column;
+  tile->next = address_of(source, next);
+  tile->next_row_bytes = tile->columns * size_of(source.dtype);
+  tile->next_stride_bytes = source.stride * size_of(source.dtype);
+  tiles::load(address_of(source, place), source.dtype, source.stride, tile);
+}
+
+// The tile that a treatment rounds: the plain one, or a transformed copy.
+const tiles::Tile& treated(const Treatment& treatment, Along along, Workspace& workspace) {
+  const tiles::Tile& plain = workspace.tile;
+  if (!treatment.hadamard) return plain;
+  tiles::Tile& copy = workspace.transformed;
+  copy = plain;
+  if (along == Along::kColumns) {
+    for (int64_t row = 0; row + kHadamard <= plain.rows; row += kHadamard)
+      hadamard_16_columns(copy.values + row * kTile, kTile, tiles::filled(plain.columns), *treatment.hadamard);
+    return copy;
+  }
+  for (int64_t row = 0; row < plain.rows; ++row) {
+    for (int64_t column = 0; column + kHadamard <= plain.columns; column += kHadamard)
+      hadamard_16(copy.values + row * kTile + column, 1, *treatment.hadamard);
+  }
+  return copy;
+}
+
+// Magnitudes compare as integers, NaN above infinity.
+float greater(float a, float b) {
+  return std::bit_cast<uint32_t>(a) < std::bit_cast<uint32_t>(b) ? b : a;
+}
+
+bool all_finite(const float* magnitudes, int64_t n) {
+  uint32_t most = 0;
+  for (int64_t i = 0; i < n; ++i) most = std::max(most, std::bit_cast<uint32_t>(magnitudes[i]));
+  return most < 0x7f800000u;
+}
+
+// One result while the tiles of the source pass.
+class Result {
+ public:
+  Result(const Source& source, const Request& request, Along along)
+      : rule_(request.treatment.rule),
+        treatment_(request.treatment),
+        to_(request.to),
+        along_(along),
+        layout_(along == Along::kRows ? layout_of(rule_, source.rows, source.columns)
+                                      : layout_of(rule_, source.columns, source.rows)),
+        greatest_(request.greatest) {
+    STRATA_CHECK(layout_.greatest == 0 || greatest_ != nullptr, "the rule needs {} greatest magnitudes",
+                 layout_.greatest);
+  }
+
+  void take(Place place, Workspace& workspace) const {
+    const tiles::Tile& tile = treated(treatment_, along_, workspace);
+    const bool down = along_ == Along::kColumns;
+    // The tile's extents as the result has them.
+    const int64_t row = down ? place.column : place.row, column = down ? place.row : place.column;
+    const int64_t rows = down ? tile.columns : tile.rows, columns = down ? tile.rows : tile.columns;
+    const BlockShape block{std::min(rule_.block().rows, kTile), std::min(rule_.block().columns, kTile)};
+    const bool finite = find_factors(tile, row, column, rows, columns, block, workspace);
+    const tiles::Encoding encoding{rule_.format(), rule_.divides(),
+                                   treatment_.stochastic ? &*treatment_.stochastic : nullptr,
+                                   finite && rule_.fits()};
+    const tiles::Output output{static_cast<uint8_t*>(to_.codes) + row * layout_.code_row_bytes +
+                                   code_bytes(rule_.format(), column),
+                               layout_.code_row_bytes, layout_.code_bytes() >= kStreamedBytes};
+    if (down) {
+      tiles::encode_down(tile, encoding, block.columns, workspace.factors, output);
+    } else {
+      tiles::encode_across(tile, encoding, block.rows, block.columns, workspace.factors, output);
+    }
+  }
+
+ private:
+  float tensor_greatest() const { return rule_.needs() == ScaleRule::Needs::kTensor ? *greatest_ : 0; }
+
+  // Writes the scales of the tile's blocks, and leaves what to apply in workspace.factors as encode_across() or
+  // encode_down() read it. Returns whether all magnitudes are known to be finite.
+  bool find_factors(const tiles::Tile& tile, int64_t row, int64_t column, int64_t rows, int64_t columns,
+                    BlockShape block, Workspace& workspace) const {
+    const bool down = along_ == Along::kColumns, given = rule_.block().columns == kWhole;
+    const float* greatest = workspace.greatest;
+    if (given) {
+      greatest = greatest_ + (rule_.block().rows == kWhole ? 0 : row);
+    } else if (down) {
+      tiles::greatest_down(tile, block.columns, workspace.greatest);
+    } else {
+      tiles::greatest_across(tile, block.columns, workspace.greatest);
+    }
+    // Places in these arrays from one row or column of the result's blocks to the next.
+    const int64_t across = down ? kTile : 1, along = down ? 1 : kTile / block.columns;
+    const int64_t blocks = (columns + block.columns - 1) / block.columns;
+    if (block.rows == 1) {
+      const int64_t count = given ? rows : (rows - 1) * along + (blocks - 1) * across + 1;
+      rule_.scales_of(greatest, count, tensor_greatest(), workspace.stored, workspace.factors);
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < blocks; ++j)
+          store_scale(row + i, column / block.columns + j, workspace.stored[i * along + j * across]);
+      }
+      return !given && all_finite(greatest, count);
+    }
+    bool finite = !given;
+    for (int64_t top = 0; top < rows; top += block.rows) {
+      const int64_t end = std::min(top + block.rows, rows);
+      for (int64_t j = 0; j < blocks; ++j) {
+        float most = 0;
+        for (int64_t i = top; i < (given ? top + 1 : end); ++i)
+          most = greater(most, greatest[given ? 0 : i * along + j * across]);
+        const ScaleRule::Scale scale = rule_.scale_of(most, tensor_greatest());
+        store_scale((row + top) / block.rows, column / block.columns + j, scale.stored);
+        finite = finite && all_finite(&most, 1);
+        if (!down) workspace.factors[top / block.rows * along + j] = scale.applied;
+        for (int64_t i = top; down && i < end; ++i) workspace.factors[i + j * across] = scale.applied;
+      }
+    }
+    return finite;
+  }
+
+  // Tiles share the scales of blocks that are larger than they are, and all find the same: the first one stores it.
+  void store_scale(int64_t row, int64_t column, uint32_t stored) const {
+    if (row >= layout_.scale_rows || column >= layout_.scale_columns) return;
+    const int64_t at = row * layout_.scale_columns + column;
+    if (layout_.scale_type == ScaleType::kF32) {
+      std::memcpy(static_cast<std::byte*>(to_.scales) + at * 4, &stored, sizeof stored);
+    } else {
+      static_cast<uint8_t*>(to_.scales)[at] = static_cast<uint8_t>(stored);
+    }
+  }
+
+  ScaleRule rule_;
+  Treatment treatment_;
+  Quantized to_;
+  Along along_;
+  QuantizedLayout layout_;
+  const float* greatest_;
+};
+
+// Calls each(place, workspace) for all tiles, the first rows first.
+template <typename Each>
+void for_each_tile(const Source& source, const Each& each) {
+  const int64_t bands = (source.rows + kTile - 1) / kTile, tiles_of_band = (source.columns + kTile - 1) / kTile;
+  constexpr int64_t kTilesOfTask = 8;
+  parallel_ranges(bands * tiles_of_band, kTilesOfTask, [&](int64_t begin, int64_t end) {
+    const KeepSubnormals keep;
+    Workspace workspace;  // on the stack, whose pages are there already
+    for (int64_t i = begin; i < end; ++i) {
+      const auto place_of = [&](int64_t tile) {
+        return Place{tile / tiles_of_band * kTile, tile % tiles_of_band * kTile};
+      };
+      const Place place = place_of(i);
+      load_tile(source, place, place_of(std::min(i + 1, end - 1)), &workspace.tile);
+      each(place, workspace);
+    }
+  });
+}
+
+}  // namespace
+
+void find_greatest(const Source& source, const Treatment& treatment, Along along, float* greatest) {
+  check(source);
+  const ScaleRule::Needs needs = treatment.rule.needs();
+  if (needs == ScaleRule::Needs::kNothing) return;
+  const int64_t count = needs == ScaleRule::Needs::kTensor ? 1 : along == Along::kRows ? source.rows : source.columns;
+  std::fill_n(greatest, count, 0.0f);
+  std::mutex mutex;
+  for_each_tile(source, [&](Place place, Workspace& workspace) {
+    const tiles::Tile& tile = treated(treatment, along, workspace);
+    const bool down = along == Along::kColumns;
+    const int64_t lines = down ? tile.columns : tile.rows;
+    if (down) {
+      tiles::greatest_down(tile, kTile, workspace.greatest);
+    } else {
+      tiles::greatest_across(tile, kTile, workspace.greatest);
+    }
+    const std::lock_guard lock(mutex);
+    for (int64_t i = 0; i < lines; ++i) {
+      float& most = greatest[count == 1 && needs == ScaleRule::Needs::kTensor ? 0 : (down ? place.column : place.row) + i];
+      most = greater(most, workspace.greatest[i]);
+    }
+  });
+}
+
+void quantize(const Source& source, const std::optional<Request>& along_rows,
+              const std::optional<Request>& along_columns) {
+  check(source);
+  std::optional<Result> rows, columns;
+  if (along_rows) rows.emplace(source, *along_rows, Along::kRows);
+  if (along_columns) columns.emplace(source, *along_columns, Along::kColumns);
+  for_each_tile(source, [&](Place place, Workspace& workspace) {
+    if (rows) rows->take(place, workspace);
+    if (columns) columns->take(place, workspace);
+  });
+}
+
+void dequantize(const ScaleRule& rule, int64_t rows, int64_t columns, const void* codes, const void* scales,
+                const float* greatest, float* out, int64_t stride) {
+  const QuantizedLayout layout = layout_of(rule, rows, columns);
+  STRATA_CHECK(rule.scale_type() != ScaleType::kE4M3 || greatest != nullptr, "nvfp4 needs the tensor's greatest magnitude");
+  const float of_tensor = rule.scale_type() == ScaleType::kE4M3 ? *greatest : 0;
+  const int64_t width = std::min(rule.block().columns, columns);
+  parallel_for(rows, [&](int64_t row) {
+    const KeepSubnormals keep;
+    float* const to = out + row * stride;
+    decode(rule.format(), static_cast<const uint8_t*>(codes) + row * layout.code_row_bytes, columns, to);
+    const int64_t first = (rule.block().rows == kWhole ? 0 : row / rule.block().rows) * layout.scale_columns;
+    for (int64_t begin = 0, at = first; begin < columns; begin += width, ++at) {
+      uint32_t stored = 0;
+      if (layout.scale_type == ScaleType::kF32) {
+        std::memcpy(&stored, static_cast<const std::byte*>(scales) + at * 4, sizeof stored);
+      } else {
+        stored = static_cast<const uint8_t*>(scales)[at];
+      }
+      const float scale = rule.value_of(stored, of_tensor);
+      for (int64_t i = begin; i < std::min(begin + width, columns); ++i) to[i] *= scale;
+    }
+  });
+}
+
+}  // namespace strata::quantize

@@ -1,0 +1,62 @@
+// The vector loops of encoding and quantising, for every instruction set. Internal to quantize.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "quantize/formats.h"
+#include "tensor/dtype.h"
+
+namespace strata::quantize::tiles {
+
+// Encodes in[0, n) as formats.h says; `stochastic` may be nullptr.
+void encode_run(Format format, const float* in, int64_t n, uint8_t* codes, const StochasticBits* stochastic,
+                int64_t first);
+
+// A tile of the source: up to 128 x 128 values, filled up with zeros to multiples of 64 both ways.
+inline constexpr int64_t kTile = 128;
+inline constexpr int64_t kFill = 64;
+constexpr int64_t filled(int64_t n) {
+  return (n + kFill - 1) / kFill * kFill;
+}
+struct Tile {
+  alignas(64) float values[kTile * kTile];  // rows of kTile
+  int64_t rows = 0, columns = 0;            // in use
+  int64_t element = 0, pitch = 0;           // first element's position in the whole tensor, and from row to row
+  // The source of the next tile, which encoding asks memory for: rows begin in too many places for the processor to
+  // guess them. It need not exist.
+  const std::byte* next = nullptr;
+  int64_t next_row_bytes = 0, next_stride_bytes = 0;
+};
+
+// Loads tile.rows x tile.columns values; `stride` in elements.
+void load(const void* data, DType dtype, int64_t stride, Tile* tile);
+
+// greatest[row * kTile / width + b]: the greatest magnitude among `width` (16, 32 or 128) values of a row; a NaN wins.
+// All kTile / width numbers of a row are written.
+void greatest_across(const Tile& tile, int64_t width, float* greatest);
+// greatest[g * kTile + column]: the greatest magnitude among the rows [g height, (g + 1) height) of a column. All
+// kTile columns are written.
+void greatest_down(const Tile& tile, int64_t height, float* greatest);
+
+// How values become codes: times `factors`, or divided by them, then rounded.
+struct Encoding {
+  Format format;
+  bool divide;
+  const StochasticBits* stochastic;  // nullptr: to nearest
+  bool in_range;                     // no value becomes NaN or more than the largest: the loops need not look
+};
+// Where codes go: rows of `pitch` bytes. e2m1 is packed, two a byte. `stream`: past the caches where that is possible,
+// which saves reading the lines that are overwritten.
+struct Output {
+  uint8_t* codes;
+  int64_t pitch;
+  bool stream;
+};
+// Blocks of `height` rows and `width` columns, powers of two; factors[row / height * kTile / width + column / width].
+void encode_across(const Tile& tile, const Encoding& encoding, int64_t height, int64_t width, const float* factors,
+                   Output output);
+// Writes the transposed codes. Blocks of `height` rows; factors[row / height * kTile + column].
+void encode_down(const Tile& tile, const Encoding& encoding, int64_t height, const float* factors, Output output);
+
+}  // namespace strata::quantize::tiles
