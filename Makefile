@@ -63,7 +63,7 @@ fuzz:
 	@tools/fuzz.sh $(or $(STRATA_FUZZ_SECONDS),60) $(JOBS)
 
 test-long:
-	@tools/packages.sh all
+	@tools/packages.sh long
 	@tools/test-long.sh $(JOBS) $(PARTS)
 
 format:
