@@ -1,17 +1,17 @@
-// What intrinsics.cuh needs of HIP (5.2 of Debian 12, gfx90a): conversions, approximations, exchanges between
-// lanes. tools/hip.sh compiles the kernels with it; they have not run on an AMD GPU, and there is no device of
-// HIP. Tensor-core instructions and asynchronous copies have no counterpart here: the kernels that use them
-// are not compiled.
+// The vendor-specific functions of intrinsics.cuh for HIP 5.2 (Debian 12) on gfx90a, described
+// there: conversions, approximations, exchanges between lanes. Tensor-core instructions and asynchronous copies have
+// no counterpart here; kernels that use them are not compiled for AMD.
 //
-// A wave of gfx90a has 64 lanes; kernels assume warps of 32. The functions below keep to the half of the wave
-// that the calling lane is in. Nothing else considers that the halves share a program counter.
+// The kernels compile (tools/hip.sh) and nothing more: they have not run on an AMD GPU, and no device starts
+// them. They assume warps of 32 lanes, and a wave of gfx90a has 64. The functions below stay within the half
+// of the wave that the calling lane is in; nothing else accounts for two warps in one wave.
 #pragma once
 
 #include <hip/hip_runtime.h>
 
 #include <cstdint>
 
-// Kernels only read their arguments, which hipcc leaves in constant memory without this.
+// hipcc has no such attribute; it keeps arguments that are only read in constant memory.
 #define __grid_constant__
 
 namespace strata::gpu {
@@ -26,7 +26,7 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   return bf16_bits(high) << 16 | bf16_bits(low);
 }
 
-// The single instruction v_exp_f32 of LLVM 15.
+// One v_exp_f32.
 __device__ __forceinline__ float exp2_fast(float x) {
   return __builtin_exp2f(x);
 }
@@ -43,7 +43,7 @@ __device__ __forceinline__ T shuffle_from(T value, int lane) {
 __device__ __forceinline__ uint32_t lanes_with(bool is) {
   return static_cast<uint32_t>(__ballot(is) >> (__lane_id() & 32u));
 }
-// A wave's lanes are in step: only the order of its accesses has to be kept.
+// The lanes of a wave run in step, so only the order of their accesses has to be kept.
 __device__ __forceinline__ void sync_warp() {
   __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
   __builtin_amdgcn_wave_barrier();

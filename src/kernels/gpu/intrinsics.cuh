@@ -1,6 +1,6 @@
 // Vendor-specific instructions: matrix instructions, asynchronous copies, shuffles, conversions. Except for
 // hopper.cuh, no other file of this folder has inline assembly or uses an intrinsic. NVIDIA's instructions
-// are those of sm_80; hip.cuh has what differs on AMD's.
+// are those of sm_80; hip.cuh has their counterparts for AMD.
 #pragma once
 
 #include <cstdint>
