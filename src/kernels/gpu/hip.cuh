@@ -1,5 +1,5 @@
-// The vendor-specific functions of intrinsics.cuh for HIP 5.2 (Debian 12) on gfx90a, described
-// there: conversions, approximations, exchanges between lanes. Tensor-core instructions and asynchronous copies have
+// The vendor-specific functions of intrinsics.cuh, described there, for HIP 5.2 (Debian 12) on gfx90a:
+// conversions, approximations, exchanges between lanes. Tensor-core instructions and asynchronous copies have
 // no counterpart here; kernels that use them are not compiled for AMD.
 //
 // The kernels compile (tools/hip.sh) and nothing more: they have not run on an AMD GPU, and no device starts
