@@ -12,7 +12,7 @@ help:
 	@echo "make demo          install what is missing, build, train a small model on real text, show what it writes"
 	@echo "make test          install what is missing, build, run the tests"
 	@echo "make quick         the same for ops, kernels, configuration and base only: under a minute of tests"
-	@echo "make test-long     lint, sanitizers, the long tests and the fuzzers: hours, continues where it stopped (PARTS="asan …")"
+	@echo "make test-long     lint, sanitizers, the long tests, the fuzzers, AMD: hours, continues where it stopped (PARTS="asan …")"
 	@echo "make fuzz          the fuzzers of everything that reads a file, a minute each (STRATA_FUZZ_SECONDS)"
 	@echo "make build         the program: $(BUILD)/bin/strata"
 	@echo "make arrow         fetch Apache Arrow (50 MB) and build with it: Parquet, Arrow IPC, s3:// and gs://"
@@ -64,7 +64,7 @@ fuzz:
 	@tools/fuzz.sh $(or $(STRATA_FUZZ_SECONDS),60) $(JOBS)
 
 test-long:
-	@tools/packages.sh all
+	@tools/packages.sh long
 	@tools/test-long.sh $(JOBS) $(PARTS)
 
 format:

@@ -1,13 +1,14 @@
 #!/bin/sh
-# tools/packages.sh build|all: installs missing packages of debian-packages.txt; `all` includes those marked `dev`. Does
-# nothing, and does not need root, if all are installed.
+# tools/packages.sh build|all|long: installs missing packages of debian-packages.txt; `all` includes those marked `dev`,
+# `long` also those marked `long`. Does nothing, and does not need root, if all are installed.
 set -eu
 cd "$(dirname "$0")/.."
 
 case "${1:-build}" in
   build) wanted=$(sed 's/#.*//' debian-packages.txt | awk 'NF == 1 { print $1 }') ;;
-  all) wanted=$(sed 's/#.*//' debian-packages.txt | awk 'NF >= 1 { print $1 }') ;;
-  *) echo "usage: tools/packages.sh build|all" >&2; exit 2 ;;
+  all) wanted=$(sed 's/#.*//' debian-packages.txt | awk 'NF >= 1 && $2 != "long" { print $1 }') ;;
+  long) wanted=$(sed 's/#.*//' debian-packages.txt | awk 'NF >= 1 { print $1 }') ;;
+  *) echo "usage: tools/packages.sh build|all|long" >&2; exit 2 ;;
 esac
 
 if ! command -v dpkg-query >/dev/null 2>&1; then

@@ -6,6 +6,7 @@
 #   tsan   all tests under the thread sanitizer
 #   long   the tests labelled long
 #   fuzz   each fuzzer for STRATA_FUZZ_SECONDS (180)
+#   hip    GPU kernels compile for AMD (tools/hip.sh)
 #
 # It can be stopped at any time. The same command continues with what has not passed yet on these sources; what passed is
 # listed in build/test-long. A part that is complete gets its date and commit in the table of docs/progress.md.
@@ -14,7 +15,7 @@ cd "$(dirname "$0")/.."
 jobs=${1:-$(nproc)}
 shift || true
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(lint asan tsan long fuzz)
+[ "${#parts[@]}" -gt 0 ] || parts=(lint asan tsan long fuzz hip)
 
 # The table of passes is not one of the sources.
 tree=$(tools/source-id.sh)
@@ -62,8 +63,9 @@ part() {
     asan | tsan) tests "$name" "$name" "build/$name" ;;
     long) tests long long build/release ;;
     fuzz) step fuzz all tools/fuzz.sh "${STRATA_FUZZ_SECONDS:-180}" "$jobs" ;;
+    hip) step hip all tools/hip.sh "$jobs" ;;
     *)
-      echo "tools/test-long.sh: found part $name, expected lint, asan, tsan, long or fuzz" >&2
+      echo "tools/test-long.sh: found part $name, expected lint, asan, tsan, long, fuzz or hip" >&2
       exit 2
       ;;
   esac

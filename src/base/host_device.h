@@ -1,8 +1,8 @@
-// Functions that CPUs and GPUs compile: nvcc takes them with this before the return type. They are C++17, without
+// Functions that CPUs and GPUs compile: nvcc and hipcc take them with this before the return type. They are C++17, without
 // allocation and exceptions.
 #pragma once
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(__HIP__)
 #define STRATA_HOST_DEVICE __host__ __device__
 #else
 #define STRATA_HOST_DEVICE

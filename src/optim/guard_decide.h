@@ -32,6 +32,9 @@ STRATA_HOST_DEVICE inline double times(double a, double b) {
 #ifdef __CUDA_ARCH__
   return __dmul_rn(a, b);
 #else
+#ifdef __HIP__
+#pragma clang fp contract(off)
+#endif
   return a * b;
 #endif
 }

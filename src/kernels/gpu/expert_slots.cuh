@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/gpu/intrinsics.cuh"
+
 namespace strata::gpu {
 
 // Token n has the pairs [token_offsets[n], token_offsets[n + 1]); null: per_token each.

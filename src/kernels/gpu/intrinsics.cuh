@@ -1,9 +1,13 @@
 // Vendor-specific instructions: matrix instructions, asynchronous copies, shuffles, conversions. Except for
 // hopper.cuh, no other file of this folder has inline assembly or uses an intrinsic. NVIDIA's instructions
-// are those of sm_80.
+// are those of sm_80; hip.cuh has their counterparts for AMD.
 #pragma once
 
 #include <cstdint>
+
+#ifdef __HIP__
+#include "kernels/gpu/hip.cuh"
+#endif
 
 namespace strata::gpu {
 
@@ -27,12 +31,14 @@ __device__ __forceinline__ float low_half(uint32_t pair) {
 __device__ __forceinline__ float high_half(uint32_t pair) {
   return __uint_as_float(pair & 0xffff0000u);
 }
+#ifndef __HIP__
 // Rounds to nearest even.
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
+#endif
 template <typename T>
 __device__ __forceinline__ T from_float(float value);
 template <>
@@ -44,12 +50,14 @@ __device__ __forceinline__ BF16 from_float<BF16>(float value) {
   return {static_cast<uint16_t>(pack_bf16(value, 0.0f) & 0xffffu)};
 }
 
+#ifndef __HIP__
 // 2^x to about 2 ulp; the logarithm likewise.
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+#endif
 __device__ __forceinline__ float log_fast(float x) {
   return __logf(x);
 }
@@ -57,6 +65,7 @@ __device__ __forceinline__ float exp_fast(float x) {
   return __expf(x);
 }
 
+#ifndef __HIP__
 template <typename T>
 __device__ __forceinline__ T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(kAllLanes, value, mask);
@@ -66,16 +75,19 @@ template <typename T>
 __device__ __forceinline__ T shuffle_from(T value, int lane) {
   return __shfl_sync(kAllLanes, value, lane);
 }
-// The lanes of a warp for which it is true, a bit each, and the number of bits that are set.
+// The lanes of a warp for which it is true, a bit each.
 __device__ __forceinline__ uint32_t lanes_with(bool is) {
   return __ballot_sync(kAllLanes, is);
 }
+#endif
 __device__ __forceinline__ int count_bits(uint32_t bits) {
   return __popc(bits);
 }
 __device__ __forceinline__ uint32_t bits_of(float value) {
   return __float_as_uint(value);
 }
+
+#ifndef __HIP__
 // Orders the accesses of a warp's lanes.
 __device__ __forceinline__ void sync_warp() {
   __syncwarp();
@@ -144,5 +156,6 @@ __device__ __forceinline__ void multiply_bf16(float (&c)[4], const uint32_t (&a)
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+#endif
 
 }  // namespace strata::gpu
