@@ -81,7 +81,7 @@ if [ $status -eq 124 ] || [ $status -eq 137 ]; then
 elif [ $status -ne 0 ] && [ $status -ne 1 ]; then
   tail -n 5 "$out/log.txt" >&2
 fi
-echo "report: $out/self_test.jsonl"
+[ ! -s "$out/self_test.jsonl" ] || echo "report: $out/self_test.jsonl"
 [ -n "$peers" ] || exit $status
 
 : >"$out/peers.jsonl"

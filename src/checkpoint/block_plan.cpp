@@ -24,7 +24,7 @@ BlockPlan::BlockPlan(std::span<const TensorFileContent> files, int64_t ranks, in
       STRATA_CHECK(!view.split || view.split->mesh().ranks() == ranks,
                    "'{}' is sharded over {} ranks, but {} ranks save it", view.name,
                    view.split->mesh().ranks(), ranks);
-      file.specs.push_back({view.name, stored_dtype(view.memory_dtype, content.float_dtype), view.shape});
+      file.specs.push_back({view.name, view.stored_dtype(content.float_dtype), view.shape});
     }
     file.layout = plan_safetensors(file.specs, content.metadata);
     for (size_t i = 0; i < file.specs.size(); ++i)

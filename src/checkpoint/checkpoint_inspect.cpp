@@ -133,6 +133,10 @@ void to_doubles(const std::byte* raw, DType dtype, int64_t n, double* out) {
   }
 }
 
+bool is_plain(const TensorSource::Entry& entry) {
+  return entry.tensor->dtype && !is_code(*entry.tensor->dtype);
+}
+
 // Compares the bits if the dtypes are equal, which distinguishes +0 from −0 and one NaN from another.
 void compare_values(const TensorSource::Entry& a, const TensorSource::Entry& b, TensorDiff& diff) {
   constexpr int64_t kElements = int64_t{1} << 16;
@@ -170,7 +174,7 @@ void compare(const TensorSource::Entry& a, const TensorSource::Entry& b, TensorD
   }
   if (a.tensor->dtype_name != b.tensor->dtype_name)
     diff.detail = a.tensor->dtype_name + " against " + b.tensor->dtype_name;
-  if (!a.tensor->dtype || !b.tensor->dtype) {  // no values to compare: compare the bytes
+  if (!is_plain(a) || !is_plain(b)) {  // no values to compare: compare the bytes
     const bool same = diff.detail.empty() &&
                       scan_tensor(*a.file, *a.tensor).checksums == scan_tensor(*b.file, *b.tensor).checksums;
     diff.kind = same ? DiffKind::kEqual : DiffKind::kDifferent;

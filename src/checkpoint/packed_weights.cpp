@@ -1,40 +1,35 @@
 #include "checkpoint/packed_weights.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <span>
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "checkpoint/elements.h"
+#include "quantize/formats.h"
 
 namespace strata::checkpoint {
 namespace {
 
-constexpr int64_t kBlock = 128;      // rows and columns of an fp8 block
-constexpr int64_t kGroup = 32;       // weights of an MXFP4 block
 constexpr int64_t kGroupBytes = 16;  // and their bytes
-constexpr std::string_view kScaleInverse = "_scale_inv", kBlocks = "_blocks", kScales = "_scales";
+constexpr std::string_view kScaleInverse = "_scale_inv", kScale = "_scale", kBlocks = "_blocks",
+                           kScales = "_scales";
 
-// The E4M3 value of each byte: no infinities, and one NaN of each sign.
-std::array<float, 256> e4m3_numbers() {
-  std::array<float, 256> numbers{};
-  for (int byte = 0; byte < 256; ++byte) {
-    const int exponent = byte >> 3 & 15, mantissa = byte & 7;
-    const float size = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                                     : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-    const float number = (byte & 127) == 127 ? std::numeric_limits<float>::quiet_NaN() : size;
-    numbers[static_cast<size_t>(byte)] = (byte & 128) != 0 ? -number : number;
+// A scale that is zero, negative or not finite is of no quantiser.
+void check_scales(const TensorSource::Entry& entry, int64_t first, std::span<const float> scales) {
+  for (size_t i = 0; i < scales.size(); ++i) {
+    if (scales[i] > 0 && std::isfinite(scales[i])) continue;
+    throw DataError(
+        "[{}] '{}' has {} at element {}; expected a scale above 0: the file is damaged or of another format",
+        entry.file->path().string(), entry.tensor->name, scales[i], first + static_cast<int64_t>(i));
   }
-  return numbers;
 }
-
-constexpr std::array<float, 16> kE2m1{0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
-                                      -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
 // One unpacked tensor.
 class Unpacked {
@@ -49,24 +44,46 @@ class Fp8Blocks final : public Unpacked {
   Fp8Blocks(TensorSource::Entry weight, TensorSource::Entry scales) : weight_(weight), scales_(scales) {}
 
   void make(int64_t first, int64_t count, float* out) const override {
-    static const std::array<float, 256> kNumbers = e4m3_numbers();
+    const auto& numbers = quantize::values_of(quantize::Format::kE4M3);
     const int64_t columns = weight_.tensor->shape[1], blocks = scales_.tensor->shape[1];
     std::vector<uint8_t> bytes(static_cast<size_t>(count));
     weight_.file->read(*weight_.tensor, static_cast<uint64_t>(first), bytes.data(), bytes.size());
-    const int64_t first_scale = first / columns / kBlock * blocks,
-                  last_scale = ((first + count - 1) / columns / kBlock + 1) * blocks;
+    const int64_t first_scale = first / columns / kFp8Block * blocks,
+                  last_scale = ((first + count - 1) / columns / kFp8Block + 1) * blocks;
     std::vector<float> scales(static_cast<size_t>(last_scale - first_scale));
     scales_.file->read(*scales_.tensor, static_cast<uint64_t>(first_scale) * sizeof(float), scales.data(),
                        scales.size() * sizeof(float));
+    check_scales(scales_, first_scale, scales);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = (first + i) / columns, column = (first + i) % columns;
-      const int64_t scale = row / kBlock * blocks + column / kBlock - first_scale;
-      out[i] = kNumbers[bytes[static_cast<size_t>(i)]] * scales[static_cast<size_t>(scale)];
+      const int64_t scale = row / kFp8Block * blocks + column / kFp8Block - first_scale;
+      out[i] = numbers[bytes[static_cast<size_t>(i)]] * scales[static_cast<size_t>(scale)];
     }
   }
 
  private:
   TensorSource::Entry weight_, scales_;
+};
+
+// One scale for all weights, or one a row.
+class Fp8Scaled final : public Unpacked {
+ public:
+  Fp8Scaled(TensorSource::Entry weight, std::vector<float> scales)
+      : weight_(weight), scales_(std::move(scales)) {}
+
+  void make(int64_t first, int64_t count, float* out) const override {
+    const auto& numbers = quantize::values_of(quantize::Format::kE4M3);
+    const int64_t columns =
+        scales_.size() == 1 ? std::numeric_limits<int64_t>::max() : weight_.tensor->shape[1];
+    std::vector<uint8_t> bytes(static_cast<size_t>(count));
+    weight_.file->read(*weight_.tensor, static_cast<uint64_t>(first), bytes.data(), bytes.size());
+    for (int64_t i = 0; i < count; ++i)
+      out[i] = numbers[bytes[static_cast<size_t>(i)]] * scales_[static_cast<size_t>((first + i) / columns)];
+  }
+
+ private:
+  TensorSource::Entry weight_;
+  std::vector<float> scales_;
 };
 
 // One expert's blocks and scales. Files store them by output but readers ask for them by input: each read
@@ -112,14 +129,14 @@ class Mxfp4Experts final : public Unpacked {
 
   void make(int64_t first, int64_t count, float* out) const override {
     const int64_t outputs = scales_.tensor->shape[1], groups = scales_.tensor->shape[2];
-    const int64_t of_expert = groups * kGroup * outputs;
+    const int64_t of_expert = groups * kMxfp4Block * outputs;
     for (int64_t done = 0; done < count;) {
       const int64_t expert = (first + done) / of_expert, begin = (first + done) % of_expert;
       const int64_t here = std::min(count - done, of_expert - begin);
       const auto data = cache_->get(blocks_.tensor, expert, [&] { return read(expert); });
       for (int64_t i = begin; i < begin + here; ++i) {
         const int64_t input = i / outputs, output = i % outputs;
-        const int64_t group = output * groups + input / kGroup, place = input % kGroup;
+        const int64_t group = output * groups + input / kMxfp4Block, place = input % kMxfp4Block;
         const uint8_t pair = data->blocks[static_cast<size_t>(group * kGroupBytes + place / 2)];
         out[done + i - begin] =
             scaled(place % 2 == 0 ? pair & 15 : pair >> 4, data->scales[static_cast<size_t>(group)]);
@@ -130,8 +147,7 @@ class Mxfp4Experts final : public Unpacked {
 
  private:
   static float scaled(int code, uint8_t scale) {
-    if (scale == 255) return std::numeric_limits<float>::quiet_NaN();
-    return std::ldexp(kE2m1[static_cast<size_t>(code)], scale - 127);
+    return std::ldexp(quantize::decode(quantize::Format::kE2M1, static_cast<uint32_t>(code)), scale - 127);
   }
   static std::vector<uint8_t> part(const TensorSource::Entry& entry, int64_t expert) {
     const uint64_t bytes = entry.tensor->bytes / static_cast<uint64_t>(entry.tensor->shape[0]);
@@ -139,7 +155,16 @@ class Mxfp4Experts final : public Unpacked {
     entry.file->read(*entry.tensor, static_cast<uint64_t>(expert) * bytes, data.data(), data.size());
     return data;
   }
-  Expert read(int64_t expert) const { return {part(blocks_, expert), part(scales_, expert)}; }
+  Expert read(int64_t expert) const {
+    Expert one{part(blocks_, expert), part(scales_, expert)};
+    const auto nan = std::find(one.scales.begin(), one.scales.end(), uint8_t{255});
+    if (nan != one.scales.end()) {
+      throw DataError(
+          "[{}] '{}' has 255, which is no scale, for expert {} at element {}: the file is damaged",
+          scales_.file->path().string(), scales_.tensor->name, expert, nan - one.scales.begin());
+    }
+    return one;
+  }
 
   TensorSource::Entry blocks_, scales_;
   std::shared_ptr<ExpertCache> cache_;
@@ -186,8 +211,19 @@ class UnpackedFile final : public TensorFile {
                   expected);
 }
 
+// All scales of a tensor, none of which may be zero or NaN.
+std::vector<float> scales_of(const TensorSource::Entry& entry) {
+  const int64_t count = entry.tensor->shape.elements();
+  std::vector<std::byte> stored(entry.tensor->bytes);
+  entry.file->read(*entry.tensor, 0, stored.data(), stored.size());
+  std::vector<float> scales(static_cast<size_t>(count));
+  convert(scales.data(), DType::kF32, stored.data(), *entry.tensor->dtype, count);
+  check_scales(entry, 0, scales);
+  return scales;
+}
+
 int64_t blocks_in(int64_t size) {
-  return (size + kBlock - 1) / kBlock;
+  return (size + kFp8Block - 1) / kFp8Block;
 }
 
 // The tensor whose name has the ending `other` in place of `ending`; nullptr if there is none.
@@ -221,12 +257,25 @@ void unpack_weights(TensorSource& source) {
       add(*weight, weight->tensor->name, shape, std::make_unique<Fp8Blocks>(*weight, scales));
       parts.push_back(weight->tensor->name);
       parts.push_back(name);
+    } else if (const auto* scaled = partner(source, name, kScale, "")) {
+      const Shape& shape = scaled->tensor->shape;
+      const int64_t count = scale.shape.elements();
+      // Files with integers have such scales too; they are refused by their dtype later.
+      if (scaled->tensor->dtype != DType::kE4M3) continue;
+      if (shape.rank() != 2 || (count != 1 && !(scale.shape == Shape{shape[0], 1})) || !scale.dtype ||
+          !is_float(*scale.dtype))
+        refuse_shapes(source, *scaled->tensor, scale,
+                      "F8_E4M3 [R, C] and one scale, or one for each row: [R, 1]");
+      add(*scaled, scaled->tensor->name, shape, std::make_unique<Fp8Scaled>(*scaled, scales_of(scales)));
+      parts.push_back(scaled->tensor->name);
+      parts.push_back(name);
     } else if (const auto* blocks = partner(source, name, kScales, kBlocks)) {
       const Shape &shape = blocks->tensor->shape, &groups = scale.shape;
       if (blocks->tensor->dtype != DType::kU8 || scale.dtype != DType::kU8 || groups.rank() != 3 ||
           !(shape == Shape{groups[0], groups[1], groups[2], kGroupBytes}))
         refuse_shapes(source, *blocks->tensor, scale, "U8 [E, O, G, 16] and U8 [E, O, G]");
-      add(*blocks, name.substr(0, name.size() - kScales.size()), {groups[0], kGroup * groups[2], groups[1]},
+      add(*blocks, name.substr(0, name.size() - kScales.size()),
+          {groups[0], kMxfp4Block * groups[2], groups[1]},
           std::make_unique<Mxfp4Experts>(*blocks, scales, cache));
       parts.push_back(blocks->tensor->name);
       parts.push_back(name);

@@ -86,6 +86,7 @@ void each_run(int64_t rows, int64_t bytes, int64_t from_pitch, int64_t to_pitch,
 
 void check_view(const TensorView& view) {
   const int first = view.blocks > 0 ? 1 : 0;  // first dimension of a block
+  STRATA_CHECK(view.memory_dtype != DType::kE2M1, "'{}' has elements of half a byte", view.name);
   STRATA_CHECK(view.blocks == 0 || (view.shape.rank() > 1 && view.shape[0] == view.blocks),
                "'{}' {} does not consist of {} blocks", view.name, view.shape.str(), view.blocks);
   STRATA_CHECK(!view.transposed || view.shape.rank() == first + 2, "'{}' {} cannot be transposed", view.name,

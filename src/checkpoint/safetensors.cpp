@@ -296,7 +296,7 @@ SafetensorsPlan plan_safetensors(std::span<const TensorSpec> specs,
     STRATA_CHECK(names.insert(spec.name).second, "two tensors are named '{}'", spec.name);
     STRATA_CHECK(spec.name != "__metadata__" && spec.name.size() <= kMaxTensorNameBytes,
                  "'{}' is not a valid tensor name", spec.name.substr(0, 80));
-    const uint64_t bytes = static_cast<uint64_t>(spec.shape.elements() * size_of(spec.dtype));
+    const uint64_t bytes = static_cast<uint64_t>(bytes_of(spec.dtype, spec.shape.elements()));
     if (text.size() > 1) text += ',';
     text +=
         fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[", quote(spec.name), safetensors_name_of(spec.dtype));

@@ -275,8 +275,7 @@ std::vector<StoredFile> stored_files(std::span<const TensorFileContent> contents
 }  // namespace
 
 uint64_t stored_bytes(const TensorView& tensor, std::optional<DType> float_dtype) {
-  return static_cast<uint64_t>(tensor.shape.elements() *
-                               size_of(stored_dtype(tensor.memory_dtype, float_dtype)));
+  return static_cast<uint64_t>(bytes_of(tensor.stored_dtype(float_dtype), tensor.shape.elements()));
 }
 
 std::vector<StoredFile> write_tensor_files(FileSystem& files, const Path& folder,

@@ -110,8 +110,8 @@ class TensorReader {
 
 }  // namespace
 
-DType stored_dtype(DType memory_dtype, std::optional<DType> wanted) {
-  return is_float(memory_dtype) ? wanted.value_or(memory_dtype) : memory_dtype;
+DType TensorView::stored_dtype(std::optional<DType> floats) const {
+  return is_float(memory_dtype) && !keeps_dtype ? floats.value_or(memory_dtype) : memory_dtype;
 }
 
 bool is_convertible(DType from, DType to) {
@@ -167,7 +167,7 @@ TensorScan scan_tensor(const TensorFile& file, const TensorInfo& tensor, uint64_
       const size_t size = std::min(most, chunk.first + chunk.bytes - first);
       file.read(tensor, first, bytes.data(), size);
       hasher.update(bytes.data(), size);
-      if (!tensor.dtype || scan.first_not_finite >= 0) continue;
+      if (!tensor.dtype || is_code(*tensor.dtype) || scan.first_not_finite >= 0) continue;
       const int64_t width = size_of(*tensor.dtype);
       const int64_t bad = first_not_finite(bytes.data(), *tensor.dtype, static_cast<int64_t>(size) / width);
       if (bad >= 0) scan.first_not_finite = static_cast<int64_t>(first) / width + bad;

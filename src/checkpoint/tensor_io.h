@@ -35,6 +35,10 @@ struct TensorView {
   int64_t blocks = 0;  // shape[0], if the file's first dimension counts blocks of rows (tensor_shard.h)
   // How the ranks hold it, each its shard in its storage; null: each rank holds the whole tensor.
   std::shared_ptr<const Split> split = nullptr;
+  bool keeps_dtype = false;  // in the file it has the dtype of memory, whatever the other floats have
+
+  // In a file whose floats are of type `floats`, if given; only floats change.
+  DType stored_dtype(std::optional<DType> floats) const;
 };
 
 struct MutableTensorView {
@@ -47,12 +51,9 @@ struct MutableTensorView {
   int64_t blocks = 0;
   std::shared_ptr<const Split> split = nullptr;
   TensorView view() const {
-    return {name, shape, memory_dtype, storage, transposed, interleave, blocks, split};
+    return {name, shape, memory_dtype, storage, transposed, interleave, blocks, split, false};
   }
 };
-
-// The dtype of a tensor in a file: `wanted`, if given, for floats; its own for all others.
-DType stored_dtype(DType memory_dtype, std::optional<DType> wanted);
 
 // A range of bytes, relative to the tensor's first.
 struct Chunk {

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
+#include "checkpoint/packed_write.h"
 #include "checkpoint/weights.h"
 #include "cli/actions.h"
 #include "cli/output.h"
@@ -19,6 +20,7 @@
 #include "interop/gguf_model.h"
 #include "interop/megatron.h"
 #include "interop/model_card.h"
+#include "models/parametrization.h"
 #include "program/initialize.h"
 #include "train/facts.h"
 #include "train/run_store.h"
@@ -33,6 +35,50 @@ DType dtype_of(const std::string& name) {
   if (name == "fp16") return DType::kF16;
   if (name == "fp32") return DType::kF32;
   throw ConfigError("[--dtype] found \"{}\", expected bf16, fp16 or fp32", name);
+}
+
+// How an export stores weights: packed ones in blocks, all others as `floats`.
+struct WeightFormat {
+  enum class Packing : uint8_t { kNone, kFp8Blocks, kMxfp4 };
+  DType floats = DType::kBF16;
+  Packing packing = Packing::kNone;
+};
+using Packing = WeightFormat::Packing;
+
+WeightFormat weight_format_of(const std::string& name) {
+  if (name == "fp8_block") return {DType::kBF16, Packing::kFp8Blocks};
+  if (name == "mxfp4") return {DType::kBF16, Packing::kMxfp4};
+  return {dtype_of(name), Packing::kNone};
+}
+
+// The tensors that a weight becomes in the files; itself unless it is packed.
+std::vector<checkpoint::TensorView> stored_as(Packing packing, graph::ParameterRole role,
+                                              checkpoint::TensorView weight) {
+  using graph::ParameterRole;
+  if (packing == Packing::kFp8Blocks && models::is_hidden_matrix(role) && checkpoint::has_fp8_blocks(weight))
+    return checkpoint::in_fp8_blocks(weight);
+  if (packing == Packing::kMxfp4 && (role == ParameterRole::kExpertIn || role == ParameterRole::kExpertOut) &&
+      checkpoint::has_mxfp4_blocks(weight))
+    return checkpoint::in_mxfp4_blocks(weight);
+  return {std::move(weight)};
+}
+
+// config.json with the field by which readers recognise packed weights.
+std::string with_packing(const std::string& config_json, Packing packing) {
+  if (packing == Packing::kNone) return config_json;
+  auto json = parse_json<Json>(config_json);
+  if (packing == Packing::kFp8Blocks) {
+    json["quantization_config"] = {{"activation_scheme", "dynamic"},
+                                   {"fmt", "e4m3"},
+                                   {"quant_method", "fp8"},
+                                   {"weight_block_size", {128, 128}}};
+  } else {
+    json["quantization_config"] = {
+        {"modules_to_not_convert",
+         {"model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"}},
+        {"quant_method", "mxfp4"}};
+  }
+  return dump_json(json, 2) + "\n";
 }
 
 uint64_t shard_bytes_of(const ConvertOptions& options) {
@@ -101,7 +147,9 @@ void compile_for_training(inference::ModelRuntime& runtime) {
 int run_export(const ConvertOptions& options) {
   if (!options.format.empty() && options.format != "hf" && options.format != "gguf")
     throw ConfigError("[--format] found \"{}\", expected hf or gguf", options.format);
-  const DType dtype = dtype_of(options.dtype);
+  const WeightFormat format = weight_format_of(options.dtype);
+  if (options.format == "gguf" && format.packing != Packing::kNone)
+    throw ConfigError("[--dtype] found {}, expected bf16, fp16 or fp32 for a GGUF file", options.dtype);
   refuse_existing("strata checkpoint export", options.target, options.force);
   const uint64_t shard_bytes = shard_bytes_of(options);
   ModelFolder folder = open_folder(options.source);
@@ -121,26 +169,39 @@ int run_export(const ConvertOptions& options) {
     if (std::filesystem::is_directory(options.target))
       throw ConfigError("[{}] is a folder; expected the name of a .gguf file", options.target.string());
     interop::write_gguf_model(posix_file_system(), options.target, name_of_model(folder.path), folder.model,
-                              weights, folder.path, dtype);
+                              weights, folder.path, format.floats);
     print_result(options, folder.model, "exported to");
     return 0;
   }
 
-  checkpoint::ModelFiles files{.config_json = models::write_config_json(folder.model, dtype),
-                               .files = interop::companion_files_of(folder.path, folder.model),
-                               .weights = {},
-                               .dtype = dtype,
-                               .max_shard_bytes = shard_bytes};
+  checkpoint::ModelFiles files{
+      .config_json = with_packing(models::write_config_json(folder.model, format.floats), format.packing),
+      .files = interop::companion_files_of(folder.path, folder.model),
+      .weights = {},
+      .dtype = format.floats,
+      .max_shard_bytes = shard_bytes};
   if (const auto facts = training::facts_of_checkpoint(folder.path)) {
     std::erase_if(files.files, [](const auto& file) { return file.name == "README.md"; });
     files.files.push_back({"README.md", interop::model_card(folder.model, *facts)});
   }
+  const auto roles = models::parameter_roles(folder.model);
+  size_t packed = 0;
   for (const checkpoint::FileTensor& tensor : checkpoint::file_tensors(folder.model)) {
     const auto& entry = weights.entry(tensor.row.file_name);
-    files.weights.push_back({.name = tensor.row.file_name,
+    auto stored = stored_as(format.packing, roles.at(tensor.row.parameter),
+                            {.name = tensor.row.file_name,
                              .shape = tensor.shape,
                              .memory_dtype = *entry.tensor->dtype,
                              .storage = checkpoint::in_file(*entry.file, *entry.tensor)});
+    packed += stored.size() > 1 ? 1 : 0;
+    std::move(stored.begin(), stored.end(), std::back_inserter(files.weights));
+  }
+  if (format.packing != Packing::kNone && packed == 0) {
+    throw ConfigError(
+        "[--dtype] found {}, but {} has {}: choose bf16", options.dtype, options.source,
+        format.packing == Packing::kMxfp4
+            ? "no experts in tensors [experts, inputs, outputs] with a multiple of 32 inputs, as gpt-oss has them"
+            : "no attention or feed-forward matrix of two dimensions");
   }
   checkpoint::write_hf_directory(posix_file_system(), options.target, files);
   print_result(options, folder.model, "exported to");
@@ -266,8 +327,10 @@ void add_checkpoint_conversions(Verb checkpoint) {
                  "The directory or .gguf file to write", run_export);
   out.option("--format", options->format, "hf (default) or gguf, the file of llama.cpp")
       .one_of({"hf", "gguf"});
-  out.option("--dtype", options->dtype, "Type of the weights")
-      .one_of({"bf16", "fp16", "fp32"})
+  out.option(
+         "--dtype", options->dtype,
+         "Type of the weights; fp8_block: attention and feed-forward as DeepSeek-V3, mxfp4: experts as gpt-oss, the rest bf16")
+      .one_of({"bf16", "fp16", "fp32", "fp8_block", "mxfp4"})
       .show_default();
   out.option("--max-shard-size", options->max_shard_size, "Size limit of a weight file: 500 MB, 5 GB")
       .show_default();

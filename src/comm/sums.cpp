@@ -161,6 +161,10 @@ void add_up(const SumRule& rule, std::span<const Addend> addends, std::span<cons
     case DType::kU8:
       return add_all<uint8_t>(rule, addends, domain_ends, bytes, out_type, n);
     case DType::kBool:
+    case DType::kE4M3:
+    case DType::kE5M2:
+    case DType::kE8M0:
+    case DType::kE2M1:
       break;
   }
   throw InternalError("cannot sum {}", name_of(rule.dtype));

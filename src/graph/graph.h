@@ -105,7 +105,7 @@ struct Value {
     return dim == segment_dim() && !segments.empty() ? segments : std::vector<int64_t>{shape[dim]};
   }
   int64_t bytes() const {
-    return encoding.kind == Encoding::Kind::kPacked ? encoding.bytes : shape.elements() * size_of(dtype);
+    return encoding.kind == Encoding::Kind::kPacked ? encoding.bytes : bytes_of(dtype, shape.elements());
   }
 };
 

@@ -64,7 +64,8 @@ const tiles::Tile& treated(const Treatment& treatment, Along along, Workspace& w
   copy = plain;
   if (along == Along::kColumns) {
     for (int64_t row = 0; row + kHadamard <= plain.rows; row += kHadamard)
-      hadamard_16_columns(copy.values + row * kTile, kTile, tiles::filled(plain.columns), *treatment.hadamard);
+      hadamard_16_columns(copy.values + row * kTile, kTile, tiles::filled(plain.columns),
+                          *treatment.hadamard);
     return copy;
   }
   for (int64_t row = 0; row < plain.rows; ++row) {
@@ -111,9 +112,9 @@ class Result {
     const tiles::Encoding encoding{rule_.format(), rule_.divides(),
                                    treatment_.stochastic ? &*treatment_.stochastic : nullptr,
                                    finite && rule_.fits()};
-    const tiles::Output output{static_cast<uint8_t*>(to_.codes) + row * layout_.code_row_bytes +
-                                   code_bytes(rule_.format(), column),
-                               layout_.code_row_bytes, layout_.code_bytes() >= kStreamedBytes};
+    const tiles::Output output{
+        static_cast<uint8_t*>(to_.codes) + row * layout_.code_row_bytes + code_bytes(rule_.format(), column),
+        layout_.code_row_bytes, layout_.code_bytes() >= kStreamedBytes};
     if (down) {
       tiles::encode_down(tile, encoding, block.columns, workspace.factors, output);
     } else {
@@ -188,7 +189,8 @@ class Result {
 // Calls each(place, workspace) for all tiles, the first rows first.
 template <typename Each>
 void for_each_tile(const Source& source, const Each& each) {
-  const int64_t bands = (source.rows + kTile - 1) / kTile, tiles_of_band = (source.columns + kTile - 1) / kTile;
+  const int64_t bands = (source.rows + kTile - 1) / kTile,
+                tiles_of_band = (source.columns + kTile - 1) / kTile;
   constexpr int64_t kTilesOfTask = 8;
   parallel_ranges(bands * tiles_of_band, kTilesOfTask, [&](int64_t begin, int64_t end) {
     const KeepSubnormals keep;
@@ -210,7 +212,9 @@ void find_greatest(const Source& source, const Treatment& treatment, Along along
   check(source);
   const ScaleRule::Needs needs = treatment.rule.needs();
   if (needs == ScaleRule::Needs::kNothing) return;
-  const int64_t count = needs == ScaleRule::Needs::kTensor ? 1 : along == Along::kRows ? source.rows : source.columns;
+  const int64_t count = needs == ScaleRule::Needs::kTensor ? 1
+                        : along == Along::kRows            ? source.rows
+                                                           : source.columns;
   std::fill_n(greatest, count, 0.0f);
   std::mutex mutex;
   for_each_tile(source, [&](Place place, Workspace& workspace) {
@@ -224,7 +228,9 @@ void find_greatest(const Source& source, const Treatment& treatment, Along along
     }
     const std::lock_guard lock(mutex);
     for (int64_t i = 0; i < lines; ++i) {
-      float& most = greatest[count == 1 && needs == ScaleRule::Needs::kTensor ? 0 : (down ? place.column : place.row) + i];
+      float& most =
+          greatest[count == 1 && needs == ScaleRule::Needs::kTensor ? 0
+                                                                    : (down ? place.column : place.row) + i];
       most = greater(most, workspace.greatest[i]);
     }
   });
@@ -245,7 +251,8 @@ void quantize(const Source& source, const std::optional<Request>& along_rows,
 void dequantize(const ScaleRule& rule, int64_t rows, int64_t columns, const void* codes, const void* scales,
                 const float* greatest, float* out, int64_t stride) {
   const QuantizedLayout layout = layout_of(rule, rows, columns);
-  STRATA_CHECK(rule.scale_type() != ScaleType::kE4M3 || greatest != nullptr, "nvfp4 needs the tensor's greatest magnitude");
+  STRATA_CHECK(rule.scale_type() != ScaleType::kE4M3 || greatest != nullptr,
+               "nvfp4 needs the tensor's greatest magnitude");
   const float of_tensor = rule.scale_type() == ScaleType::kE4M3 ? *greatest : 0;
   const int64_t width = std::min(rule.block().columns, columns);
   parallel_for(rows, [&](int64_t row) {

@@ -22,14 +22,15 @@ namespace strata::quantize::tiles::HWY_NAMESPACE {
 inline constexpr int64_t kRandomRun = 512;
 
 template <typename Rounding>
-void encode_vectors(const Rounding& round, const float* in, int64_t n, uint8_t* codes, const uint32_t* words) {
+void encode_vectors(const Rounding& round, const float* in, int64_t n, uint8_t* codes,
+                    const uint32_t* words) {
   simd::HWY_NAMESPACE::for_vectors(n, [&](int64_t i, auto span) HWY_ATTR {
     store_bytes(round(load(in + i, span), words + i), codes + i, span);
   });
 }
 
-void EncodeRun(const FormatSpec& spec, const float* in, int64_t n, uint8_t* codes, const StochasticBits* stochastic,
-               int64_t first) {
+void EncodeRun(const FormatSpec& spec, const float* in, int64_t n, uint8_t* codes,
+               const StochasticBits* stochastic, int64_t first) {
   const bool pairs = spec.bits() == 4;
   alignas(64) uint8_t buffer[kRandomRun];
   uint32_t words[kRandomRun + kRandomMargin];
@@ -37,7 +38,8 @@ void EncodeRun(const FormatSpec& spec, const float* in, int64_t n, uint8_t* code
     const int64_t count = std::min(kRandomRun, n - done);
     uint8_t* const to = pairs ? buffer : codes + done;
     if (stochastic != nullptr) {
-      encode_vectors(Stochastic(spec), in + done, count, to, random_words(*stochastic, first + done, count, words));
+      encode_vectors(Stochastic(spec), in + done, count, to,
+                     random_words(*stochastic, first + done, count, words));
     } else {
       encode_vectors(Nearest<false>(spec), in + done, count, to, words);
     }
@@ -55,7 +57,8 @@ void load_tile(const T* data, int64_t stride, Tile* tile) {
       for (int64_t i = 0; i < kTile; i += lanes()) hn::Store(load(from + i, Whole()), F32(), to + i);
       continue;
     }
-    simd::HWY_NAMESPACE::for_vectors(columns, [&](int64_t i, auto span) HWY_ATTR { store(to + i, load(from + i, span), span); });
+    simd::HWY_NAMESPACE::for_vectors(
+        columns, [&](int64_t i, auto span) HWY_ATTR { store(to + i, load(from + i, span), span); });
     std::fill(to + columns, to + kTile, 0.0f);
   }
   std::fill(tile->values + rows * kTile, tile->values + filled(rows) * kTile, 0.0f);
@@ -125,7 +128,8 @@ HWY_INLINE void ask_for_row(const Tile& tile, int64_t row) {
 
 // Whether whole lines of memory get `n` bytes of each row.
 HWY_INLINE bool streams(const Output& output, int64_t n) {
-  return output.stream && (reinterpret_cast<uintptr_t>(output.codes) | static_cast<uintptr_t>(output.pitch | n)) % 64 == 0;
+  return output.stream &&
+         (reinterpret_cast<uintptr_t>(output.codes) | static_cast<uintptr_t>(output.pitch | n)) % 64 == 0;
 }
 
 template <bool kDivide, typename Rounding>
@@ -180,7 +184,8 @@ void encode_down(const Rounding& round, const Work& work, Output output, bool pa
     const float* const factors = work.factors + (std::min(row, tile.rows - 1) >> work.log_height) * kTile;
     if constexpr (Rounding::kRandom) {
       for (int64_t k = 0; k < 4; ++k)
-        words[k] = random_words(*work.stochastic, tile.element + (row + k) * tile.pitch, columns, random + k * kRandomRow);
+        words[k] = random_words(*work.stochastic, tile.element + (row + k) * tile.pitch, columns,
+                                random + k * kRandomRow);
     }
     for (int64_t k = 0; k < 4; ++k) ask_for_row(tile, row + k);
     for (int64_t i = 0; i < columns; i += step) {
@@ -269,11 +274,12 @@ void greatest_across(const Tile& tile, int64_t width, float* greatest) {
 void greatest_down(const Tile& tile, int64_t height, float* greatest) {
   HWY_DYNAMIC_DISPATCH(GreatestDown)(tile, height, greatest);
 }
-void encode_across(const Tile& tile, const Encoding& encoding, int64_t height, int64_t width, const float* factors,
-                   Output output) {
+void encode_across(const Tile& tile, const Encoding& encoding, int64_t height, int64_t width,
+                   const float* factors, Output output) {
   HWY_DYNAMIC_DISPATCH(EncodeTile)(tile, encoding, true, height, width, factors, output);
 }
-void encode_down(const Tile& tile, const Encoding& encoding, int64_t height, const float* factors, Output output) {
+void encode_down(const Tile& tile, const Encoding& encoding, int64_t height, const float* factors,
+                 Output output) {
   HWY_DYNAMIC_DISPATCH(EncodeTile)(tile, encoding, false, height, kTile, factors, output);
 }
 

@@ -22,7 +22,7 @@ constexpr int64_t filled(int64_t n) {
 struct Tile {
   alignas(64) float values[kTile * kTile];  // rows of kTile
   int64_t rows = 0, columns = 0;            // in use
-  int64_t element = 0, pitch = 0;           // first element's position in the whole tensor, and from row to row
+  int64_t element = 0, pitch = 0;  // first element's position in the whole tensor, and from row to row
   // The source of the next tile, which encoding asks memory for: rows begin in too many places for the processor to
   // guess them. It need not exist.
   const std::byte* next = nullptr;
@@ -54,9 +54,10 @@ struct Output {
   bool stream;
 };
 // Blocks of `height` rows and `width` columns, powers of two; factors[row / height * kTile / width + column / width].
-void encode_across(const Tile& tile, const Encoding& encoding, int64_t height, int64_t width, const float* factors,
-                   Output output);
+void encode_across(const Tile& tile, const Encoding& encoding, int64_t height, int64_t width,
+                   const float* factors, Output output);
 // Writes the transposed codes. Blocks of `height` rows; factors[row / height * kTile + column].
-void encode_down(const Tile& tile, const Encoding& encoding, int64_t height, const float* factors, Output output);
+void encode_down(const Tile& tile, const Encoding& encoding, int64_t height, const float* factors,
+                 Output output);
 
 }  // namespace strata::quantize::tiles

@@ -8,7 +8,7 @@ struct Names {
   DType dtype;
   std::string_view name, safetensors;
 };
-constexpr std::array<Names, 11> kNames{{{DType::kF32, "f32", "F32"},
+constexpr std::array<Names, 15> kNames{{{DType::kF32, "f32", "F32"},
                                         {DType::kBF16, "bf16", "BF16"},
                                         {DType::kF16, "f16", "F16"},
                                         {DType::kF64, "f64", "F64"},
@@ -18,7 +18,11 @@ constexpr std::array<Names, 11> kNames{{{DType::kF32, "f32", "F32"},
                                         {DType::kI8, "i8", "I8"},
                                         {DType::kU16, "u16", "U16"},
                                         {DType::kU8, "u8", "U8"},
-                                        {DType::kBool, "bool", "BOOL"}}};
+                                        {DType::kBool, "bool", "BOOL"},
+                                        {DType::kE4M3, "e4m3", "F8_E4M3"},
+                                        {DType::kE5M2, "e5m2", "F8_E5M2"},
+                                        {DType::kE8M0, "e8m0", "F8_E8M0"},
+                                        {DType::kE2M1, "e2m1", "F4"}}};
 }  // namespace
 
 std::string_view name_of(DType dtype) {

@@ -8,9 +8,33 @@
 
 namespace strata {
 
-enum class DType : uint8_t { kF32, kBF16, kF16, kF64, kI64, kI32, kI16, kI8, kU16, kU8, kBool };
+enum class DType : uint8_t {
+  kF32,
+  kBF16,
+  kF16,
+  kF64,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU16,
+  kU8,
+  kBool,
+  // Codes, whose scales are values of their own (src/quantize).
+  kE4M3,
+  kE5M2,
+  kE8M0,
+  kE2M1,  // two a byte, the first in the lower half
+};
 
-// Bytes of one element.
+constexpr bool is_code(DType dtype) {
+  return dtype >= DType::kE4M3;
+}
+
+// Bytes of n elements that begin at a byte.
+constexpr int64_t bytes_of(DType dtype, int64_t n);
+
+// Bytes of one element. Not of kE2M1, which has none: use bytes_of().
 constexpr int64_t size_of(DType dtype) {
   switch (dtype) {
     case DType::kF64:
@@ -27,9 +51,18 @@ constexpr int64_t size_of(DType dtype) {
     case DType::kI8:
     case DType::kU8:
     case DType::kBool:
+    case DType::kE4M3:
+    case DType::kE5M2:
+    case DType::kE8M0:
       return 1;
+    case DType::kE2M1:
+      break;
   }
-  return 0;
+  __builtin_trap();
+}
+
+constexpr int64_t bytes_of(DType dtype, int64_t n) {
+  return dtype == DType::kE2M1 ? (n + 1) / 2 : n * size_of(dtype);
 }
 
 std::string_view name_of(DType dtype);              // "f32", "bf16", …

@@ -187,6 +187,22 @@ void exported(const std::string&) {
   EXPECT_TRUE(same(tensors_in(desk.path("first")), tensors_in(desk.path("run/checkpoints/step-00000001"))));
   desk.refused("checkpoint export nowhere out");
   desk.refused("checkpoint export run out --dtype fp8");
+  // Attention and feed-forward in blocks; three digits remain.
+  desk.object("checkpoint export run out-fp8 --json --dtype fp8_block");
+  EXPECT_EQ(json::parse(desk.read("out-fp8/config.json"))["quantization_config"]["quant_method"], "fp8");
+  desk.object("checkpoint import out-fp8 from-fp8 --json");
+  double worst = 0;
+  for (const auto& [name, tensor] : tensors_in(desk.path("from-fp8/checkpoints/step-00000000"))) {
+    double greatest = 0;
+    for (const double value : tensor.values) greatest = std::max(greatest, std::abs(value));
+    for (size_t i = 0; i < tensor.values.size(); ++i)
+      worst = std::max(worst, std::abs(tensor.values[i] - weights.at(name).values[i]) / greatest);
+  }
+  EXPECT_GT(worst, 1.0 / 256) << "nothing was rounded to fp8";
+  EXPECT_LT(worst, 1.0 / 16);
+  EXPECT_TRUE(has(desk.refused("checkpoint export run out-mxfp4 --dtype mxfp4"), "no experts in tensors"));
+  EXPECT_TRUE(
+      has(desk.refused("checkpoint export run x.gguf --format gguf --dtype fp8_block"), "for a GGUF file"));
 }
 
 void max_shard_size(const std::string&) {
