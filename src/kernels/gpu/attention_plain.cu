@@ -402,15 +402,15 @@ __device__ __forceinline__ void plain_delta(const AttentionArgs& args) {
       attention_plain_##NAME(const __grid_constant__ PlainAttentionArgs args) { \
     __VA_ARGS__(args);                                                          \
   }
-#define STRATA_PLAIN_COLUMNS(TYPE, T, COLUMNS, FORWARD, BACKWARD)              \
-  STRATA_PLAIN(forward_##TYPE##_##COLUMNS, FORWARD, plain_forward<T, COLUMNS>) \
+#define STRATA_PLAIN_COLUMNS(TYPE, T, COLUMNS, FORWARD, BACKWARD)               \
+  STRATA_PLAIN(forward_##TYPE##_##COLUMNS, FORWARD, plain_forward<T, COLUMNS>)  \
   STRATA_PLAIN(queries_##TYPE##_##COLUMNS, BACKWARD, plain_queries<T, COLUMNS>) \
   STRATA_PLAIN(dk_##TYPE##_##COLUMNS, BACKWARD, plain_keys<T, COLUMNS, true>)   \
   STRATA_PLAIN(dv_##TYPE##_##COLUMNS, BACKWARD, plain_keys<T, COLUMNS, false>)
 #define STRATA_PLAIN_TYPE(TYPE, T)                                               \
-  STRATA_PLAIN_COLUMNS(TYPE, T, 64, 4, 4)                                              \
-  STRATA_PLAIN_COLUMNS(TYPE, T, 256, 2, 3)                                             \
-  STRATA_PLAIN(bias_##TYPE, 4, plain_bias<T>)                                       \
+  STRATA_PLAIN_COLUMNS(TYPE, T, 64, 4, 4)                                        \
+  STRATA_PLAIN_COLUMNS(TYPE, T, 256, 2, 3)                                       \
+  STRATA_PLAIN(bias_##TYPE, 4, plain_bias<T>)                                    \
   extern "C" __global__ void __launch_bounds__(256)                              \
       attention_plain_delta_##TYPE(const __grid_constant__ AttentionArgs args) { \
     plain_delta<T>(args);                                                        \

@@ -87,7 +87,8 @@ struct ListedDepth {
   __device__ __forceinline__ void copy(uint32_t to, int) {
 #pragma unroll 4
     for (int step = 0; step < kSteps; ++step) {
-      const int listed = shuffle_from(row_of_step, static_cast<int>(threadIdx.x) % kWarp / kChunks * kChunks + step);
+      const int listed =
+          shuffle_from(row_of_step, static_cast<int>(threadIdx.x) % kWarp / kChunks * kChunks + step);
       const bool inside = listed >= 0 && outer > 0;
       const BF16* at = matrix + listed * stride + chunk() * 8;
       copy_async(to + place + step * kRowsAtOnce * TileRows<kChunks>::kPitch, inside ? at : matrix,
@@ -129,8 +130,10 @@ __device__ __forceinline__ void experts_weights(const ExpertsArgs& args) {
   int row, column;
   tile_of<8>(static_cast<int>(blockIdx.x) % (tiles_m * tiles_n), tiles_m, tiles_n, &row, &column);
   row *= Tile::kM, column *= Tile::kN;
-  ListedDepth<Tile::kM, Tile::kThreads> a(gemm.a, gemm.a_stride, args.a_rows, first, first + count, row, gemm.m);
-  ListedDepth<Tile::kN, Tile::kThreads> b(gemm.b, gemm.b_stride, args.b_rows, first, first + count, column, gemm.n);
+  ListedDepth<Tile::kM, Tile::kThreads> a(gemm.a, gemm.a_stride, args.a_rows, first, first + count, row,
+                                          gemm.m);
+  ListedDepth<Tile::kN, Tile::kThreads> b(gemm.b, gemm.b_stride, args.b_rows, first, first + count, column,
+                                          gemm.n);
   gemm.c = static_cast<float*>(gemm.c) + expert * args.expert_stride;
   float sum[4][8][4] = {};
   multiply_tile<Tile, false, false>(sum, a, b, count);

@@ -94,6 +94,7 @@ __device__ __forceinline__ void latent_heads_backward(const LatentHeadsArgs& arg
   column -= keys + values;
   if (column >= args.rotary) return;
   float sum[kCount] = {};
+#pragma unroll 1
   for (int head = 0; head < args.heads; ++head) {
     load(given + queries + head * size + args.plain + column, x);
 #pragma unroll
