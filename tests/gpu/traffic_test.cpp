@@ -59,8 +59,24 @@ void expect_few(const std::string& kernel, const char* what, double to_least) {
   EXPECT_LE(to_least, kMost) << kernel << ": " << what << " to the least";
 }
 
-// Kernels that spill registers on some architecture. Lower it when one less does.
-constexpr int kSpilling = 57;
+// Kernels that may spill registers on some architecture, and the most bytes, stored and loaded. Their sums alone take three
+// quarters of the 255 registers that a thread has, or of the 168 that three blocks a multiprocessor leave.
+constexpr std::pair<const char*, int> kSpilling[] = {
+    {"attention_forward_64", 96},
+    {"attention_forward_128", 96},
+};
+
+// Kernels that neither steps of models nor the cases of ops start on one GPU, with the reason.
+constexpr std::pair<const char*, const char*> kUnmeasured[] = {
+    {"", ""},
+};
+
+template <typename Second, size_t kCount>
+const Second* find(const std::pair<const char*, Second> (&table)[kCount], const std::string& kernel) {
+  for (const auto& [name, value] : table)
+    if (kernel == name) return &value;
+  return nullptr;
+}
 
 TEST(GpuTable, HasEveryKernel) {
   const std::map<std::string, Row> rows = table();
@@ -78,7 +94,6 @@ TEST(GpuTable, HasEveryKernel) {
     }
   }
   ASSERT_FALSE(compiled.empty());
-  int spilling = 0;
   for (const auto& [kernel, module] : compiled) {
     const auto row = rows.find(kernel);
     if (row == rows.end()) {
@@ -86,18 +101,23 @@ TEST(GpuTable, HasEveryKernel) {
       continue;
     }
     EXPECT_EQ(row->second.at("module"), module) << kernel;
-    bool spills = false;
+    double spilled = 0;
     for (const char* gpu : {"80", "90a", "100a"}) {
       const std::string of = gpu;
-      spills = spills || number(row->second, "spills_" + of) > 0;
+      spilled = std::max(spilled, number(row->second, "spills_" + of));
       EXPECT_GT(number(row->second, "registers_" + of), 0) << kernel;
       EXPECT_GT(number(row->second, "occupancy_" + of), 0) << kernel;
     }
-    spilling += spills ? 1 : 0;
+    const int* const allowed = find(kSpilling, kernel);
+    EXPECT_LE(spilled, allowed == nullptr ? 0 : *allowed) << kernel << " spills registers";
+    const std::string& measured = row->second.at("measured");
+    EXPECT_EQ(measured.empty(), find(kUnmeasured, kernel) != nullptr)
+        << kernel << ": no run of tools/gpu-table.py starts it, or kUnmeasured names one that runs";
+    // Cases of ops have small and odd sizes, whose ends are no fault of a kernel.
+    if (measured != "steps") continue;
     expect_few(kernel, "sectors", number(row->second, "sectors_to_least"));
     expect_few(kernel, "passes", number(row->second, "passes_to_least"));
   }
-  EXPECT_LE(spilling, kSpilling);
   for (const auto& [kernel, row] : rows)
     EXPECT_TRUE(compiled.contains(kernel)) << kernel << " is not compiled any more: run tools/gpu-table.py";
 }
