@@ -3,9 +3,10 @@
 
 Of machine code for each architecture: registers, spills and occupancy, by ptxas of the nvcc in PATH or CUDA_HOME. Of
 runs on the twin of the driver: threads and shared memory of a block, sectors of global memory and passes of shared
-memory, each to the least (tests/gpu/ptx/traffic.h). BUILD is a build folder with the program, the GPU module, the twin
-and the PTX of src/kernels/gpu. Kernels that no run started have empty columns of moved data; their occupancy is that of
-their largest block. Takes five to ten minutes.
+memory, each to the least (tests/gpu/ptx/traffic.h). The runs are steps of models whose sizes fill tiles ("steps"); of
+kernels that those do not start, the cases of all ops in `strata doctor --self-test`, whose sizes are small and odd
+("cases"). BUILD is a build folder with the program, the GPU module, the twin and the PTX of src/kernels/gpu. Kernels that
+nothing started have empty columns of moved data; their occupancy is that of their largest block. Takes about ten minutes.
 """
 import csv
 import os
@@ -36,6 +37,12 @@ RUNS = [
     ("gpt2-124m", GPT2, "fp32", ['optimizer.name="adafactor"']),
     ("qwen3-0.6b", LLAMA, "bf16", ['optimizer.name="adamw8bit"']),
     ("qwen3-0.6b", LLAMA, "fp32", ['optimizer.name="adopt"']),
+    ("gemma2-2b", {**LLAMA, "query_pre_attn_scalar": 64, "sliding_window": 64}, "bf16", []),
+    ("mixtral-8x7b", {**LLAMA, "num_local_experts": 4, "num_experts_per_tok": 2}, "bf16", []),
+    ("mixtral-8x7b", {**LLAMA, "num_local_experts": 4, "num_experts_per_tok": 2}, "fp32", []),
+    ("gpt-oss-20b", {**LLAMA, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 64}, "bf16", []),
+    ("deepseek3-6m", {"vocab_size": 512, "num_hidden_layers": 2}, "bf16", []),
+    ("deepseek3-6m", {"vocab_size": 512, "num_hidden_layers": 2}, "fp32", []),
 ]
 
 
@@ -90,12 +97,37 @@ def largest_blocks(ptx: Path):
     return found
 
 
+def add_rows(total, csv_file: Path):
+    """Adds what kernels moved in a run."""
+    for row in csv.DictReader(csv_file.open()):
+        one = total.setdefault(row["kernel"], dict.fromkeys(list(row)[1:], 0))
+        for key, value in row.items():
+            if key in ("threads", "shared_bytes"):
+                one[key] = max(one[key], int(value))
+            elif key == "most_excess":
+                one[key] = value or one[key] or ""
+            elif key != "kernel":
+                one[key] += int(value)
+
+
+def run(command, csv_file: Path, environment):
+    """Runs on a twin with one multiprocessor, which writes what kernels moved."""
+    environment = dict(environment, STRATA_TWIN=f"traffic={csv_file};multiprocessors=1")
+    done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{command}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+
+
 def moved(build: Path):
-    """What kernels moved in runs on the twin."""
-    total = {}
+    """What kernels moved in runs on the twin: in steps, and in cases of ops."""
+    total, cases = {}, {}
     program = build / "bin" / "strata"
-    environment = dict(os.environ, LD_LIBRARY_PATH=str(build / "tests" / "gpu" / "twin"))
     with tempfile.TemporaryDirectory() as folder:
+        # The self-test records in HOME that a card has passed.
+        environment = dict(os.environ, LD_LIBRARY_PATH=str(build / "tests" / "gpu" / "twin"), HOME=folder,
+                           XDG_CACHE_HOME=folder, XDG_CONFIG_HOME=folder)
+        of_cases = Path(folder) / "cases.csv"
+        of_ops = ThreadPoolExecutor(1).submit(run, [program, "doctor", "--self-test", "--minutes", "0"], of_cases, environment)
         tokens = Path(folder) / "tokens.bin"
         tokens.write_bytes(b"".join((n * n % 509).to_bytes(2, "little") for n in range(4096)))
         for number, (preset, sizes, compute, sets) in enumerate(RUNS):
@@ -124,20 +156,11 @@ snapshot = "never"
 """)
             csv_file = Path(folder) / f"{number}.csv"
             options = [option for one in sets for option in ("--set", one)]
-            environment["STRATA_TWIN"] = f"traffic={csv_file};multiprocessors=1"
-            done = subprocess.run([program, "train", str(toml), *options], env=environment, capture_output=True, text=True)
-            if done.returncode:
-                sys.exit(f"{preset} {compute}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-            for row in csv.DictReader(csv_file.open()):
-                one = total.setdefault(row["kernel"], dict.fromkeys(list(row)[1:], 0))
-                for key, value in row.items():
-                    if key in ("threads", "shared_bytes"):
-                        one[key] = max(one[key], int(value))
-                    elif key == "most_excess":
-                        one[key] = value or one[key] or ""
-                    elif key != "kernel":
-                        one[key] += int(value)
-    return total
+            run([program, "train", toml, *options], csv_file, environment)
+            add_rows(total, csv_file)
+        of_ops.result()
+        add_rows(cases, of_cases)
+    return total, cases
 
 
 def ratio(is_, least):
@@ -154,14 +177,14 @@ def main():
     work = [(ptx, architecture) for ptx in modules for architecture in ARCHITECTURES]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         code = dict(zip(work, pool.map(lambda one: compiled(*one), work)))
-    traffic = moved(build)
+    steps, cases = moved(build)
     header = ["kernel", "module", "threads", "shared_bytes"]
     header += [f"{what}_{a}" for a in ARCHITECTURES for what in ("registers", "spills", "occupancy")]
-    header += ["launches", "sectors_to_least", "passes_to_least"]
+    header += ["measured", "launches", "sectors_to_least", "passes_to_least"]
     rows = []
     for ptx in modules:
         for kernel, most in largest_blocks(ptx).items():
-            seen = traffic.get(kernel)
+            seen = steps.get(kernel) or cases.get(kernel)
             first = code[ptx, "80"][kernel]
             threads = seen["threads"] if seen else most
             shared = seen["shared_bytes"] if seen else first.get("shared", 0)
@@ -170,8 +193,8 @@ def main():
                 one = code[ptx, architecture][kernel]
                 row += [one["registers"], one["spills"],
                         f"{occupancy(threads, shared, one['registers'], shared_kib):.2f}"]
-            row += ([seen["launches"], ratio(seen["sectors"], seen["least_sectors"]), ratio(seen["passes"], seen["least_passes"])]
-                    if seen else ["", "", ""])
+            row += (["steps" if kernel in steps else "cases", seen["launches"], ratio(seen["sectors"], seen["least_sectors"]), ratio(seen["passes"], seen["least_passes"])]
+                    if seen else ["", "", "", ""])
             rows.append(row)
     with TABLE.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

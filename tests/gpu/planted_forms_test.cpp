@@ -188,7 +188,7 @@ Outcome wide_norm(const std::string& settings) {
   args.x = bench.upload(x), args.weight = bench.upload(weight), args.y = y;
   args.rstd = bench.output<float>(kRows), args.mean = bench.output<float>(kRows);
   args.dim = kDim, args.eps = 1e-5f;
-  bench.start(gpu::wide_norm_forward(gpu::NormKind::kLayer, DType::kF32, kRows), args);
+  bench.start(gpu::norm_forward(gpu::NormKind::kLayer, DType::kF32, kRows, kDim), args);
   std::vector<double> expected;
   for (int row = 0; row < kRows; ++row) {
     double mean = 0, squares = 0;

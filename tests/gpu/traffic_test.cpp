@@ -40,16 +40,20 @@ double number(const Row& row, const std::string& column) {
 // The limit of sectors and passes of tuned kernels, relative to the least. Others, by the beginning of their names, with the
 // reason.
 constexpr double kMost = 1.1;
-constexpr std::pair<const char*, const char*> kAboveLimit[] = {
-    {"attention_f32_", "plain tiles: lanes read heads element by element"},
-    {"column_sums_", "a column a lane"},
-    {"embedding_backward_", "adds fp32 rows from bf16: vectors of 8 elements are 32 bytes"},
-    {"embedding_sort", "a sort within shared memory"},
+constexpr std::pair<const char*, const char*>
+    kAboveLimit[] = {{"attention_f32_", "plain tiles: lanes read heads element by element"},
+                     {"cast_f32_bf16", "stores 8 fp32 elements a lane, 32 bytes apart"},
+                     {"column_sums_", "a column a lane"},
+                     {"embedding_backward_", "adds fp32 rows from bf16: vectors of 8 elements are 32 bytes"},
+                     {"embedding_sort", "a sort within shared memory"},
+                     {"expert_product_", "plain tiles: 16 elements of each listed row at a time"},
+                     {"experts_slots", "writes single numbers to the places of a sort"},
+                     "the shared part of heads: few lanes read each head's, which is not sectors' neighbour"},
     {"layer_norm_backward_weight_bf16", "fp32 sums of 8 columns a lane, once a block"},
     {"qk_norm_backward_weight_bf16", "fp32 sums of 8 columns a lane, once a block"},
     {"rms_norm_backward_weight_bf16", "fp32 sums of 8 columns a lane, once a block"},
-    {"rope_table", "once a program"},
-    {"adamw8bit_update", "finds values in a table in shared memory"},
+    {"rope_f32", "adjacent pairs: a lane reads two vectors side by side, as deepseek3 has them"},
+    {"rope_table", "once a program"}, {"adamw8bit_update", "finds values in a table in shared memory"},
 };
 
 void expect_few(const std::string& kernel, const char* what, double to_least) {
@@ -59,8 +63,74 @@ void expect_few(const std::string& kernel, const char* what, double to_least) {
   EXPECT_LE(to_least, kMost) << kernel << ": " << what << " to the least";
 }
 
-// Kernels that spill registers on some architecture. Lower it when one less does.
-constexpr int kSpilling = 57;
+// Kernels that may spill registers on some architecture, and the most bytes, stored and loaded. The sums of these kernels
+// take most of the 255 registers that a thread has, or of the 168 that three blocks a multiprocessor leave.
+constexpr std::pair<const char*, int> kSpilling[] = {
+    {"attention_backward_keys_128", 60},         {"attention_backward_keys_64", 124},
+    {"attention_backward_queries_128", 16},      {"attention_backward_queries_128_capped", 16},
+    {"attention_backward_queries_64_capped", 8}, {"attention_forward_128", 88},
+    {"attention_forward_128_capped", 16},        {"attention_forward_64", 88},
+};
+
+// Kernels that no run of tools/gpu-table.py starts, with what those runs lack.
+constexpr const char *kWideHeads = "heads above 128 elements",
+                     *kCappedHeads = "capped scores of heads of 96 and 128",
+                     *kOtherGemm = "GEMMs of this type and layout", *kUnaligned = "rows of odd widths",
+                     *kOtherType = "values of this type";
+constexpr std::pair<const char*, const char*> kUnmeasured[] = {
+    {"attention_backward_dk_192", kWideHeads},
+    {"attention_backward_dk_192_capped", kWideHeads},
+    {"attention_backward_dk_256", kWideHeads},
+    {"attention_backward_dk_256_capped", kWideHeads},
+    {"attention_backward_dv_192", kWideHeads},
+    {"attention_backward_dv_192_capped", kWideHeads},
+    {"attention_backward_dv_256", kWideHeads},
+    {"attention_backward_dv_256_capped", kWideHeads},
+    {"attention_backward_keys_128_capped", kCappedHeads},
+    {"attention_backward_keys_96_capped", kCappedHeads},
+    {"attention_backward_queries_128_capped", kCappedHeads},
+    {"attention_backward_queries_192", kWideHeads},
+    {"attention_backward_queries_192_capped", kWideHeads},
+    {"attention_backward_queries_256", kWideHeads},
+    {"attention_backward_queries_256_capped", kWideHeads},
+    {"attention_backward_queries_96_capped", kCappedHeads},
+    {"attention_f32_backward_keys_256", kWideHeads},
+    {"attention_f32_backward_queries_256", kWideHeads},
+    {"attention_f32_forward_256", kWideHeads},
+    {"attention_forward_128_capped", kCappedHeads},
+    {"attention_forward_192", kWideHeads},
+    {"attention_forward_192_capped", kWideHeads},
+    {"attention_forward_256", kWideHeads},
+    {"attention_forward_256_capped", kWideHeads},
+    {"attention_forward_96_capped", kCappedHeads},
+    {"cross_entropy_bf16_bf16", kOtherType},
+    {"cross_entropy_bf16_bf16_any", kOtherType},
+    {"fill_bf16", kOtherType},
+    {"gemm_nn_any_f32", kOtherGemm},
+    {"gemm_nn_f32", kOtherGemm},
+    {"gemm_sum_bf16", kOtherGemm},
+    {"gemm_sum_f32", kOtherGemm},
+    {"gemm_tn_any_bf16", kOtherGemm},
+    {"gemm_tn_bf16", kOtherGemm},
+    {"qk_norm_backward_input_bf16_any", kUnaligned},
+    {"qk_norm_backward_input_f32_any", kUnaligned},
+    {"qk_norm_backward_weight_bf16_any", kUnaligned},
+    {"qk_norm_backward_weight_f32_any", kUnaligned},
+    {"qk_norm_forward_bf16_any", kUnaligned},
+    {"qk_norm_forward_f32_any", kUnaligned},
+    {"row_parts_2", kUnaligned},
+    {"store_cache_rows_bf16_any", kUnaligned},
+    {"store_cache_rows_f32_any", kUnaligned},
+    {"transpose_bf16", kOtherType},
+    {"transpose_f32", kOtherType},
+};
+
+template <typename Second, size_t kCount>
+const Second* find(const std::pair<const char*, Second> (&table)[kCount], const std::string& kernel) {
+  for (const auto& [name, value] : table)
+    if (kernel == name) return &value;
+  return nullptr;
+}
 
 TEST(GpuTable, HasEveryKernel) {
   const std::map<std::string, Row> rows = table();
@@ -78,7 +148,6 @@ TEST(GpuTable, HasEveryKernel) {
     }
   }
   ASSERT_FALSE(compiled.empty());
-  int spilling = 0;
   for (const auto& [kernel, module] : compiled) {
     const auto row = rows.find(kernel);
     if (row == rows.end()) {
@@ -86,18 +155,23 @@ TEST(GpuTable, HasEveryKernel) {
       continue;
     }
     EXPECT_EQ(row->second.at("module"), module) << kernel;
-    bool spills = false;
+    double spilled = 0;
     for (const char* gpu : {"80", "90a", "100a"}) {
       const std::string of = gpu;
-      spills = spills || number(row->second, "spills_" + of) > 0;
+      spilled = std::max(spilled, number(row->second, "spills_" + of));
       EXPECT_GT(number(row->second, "registers_" + of), 0) << kernel;
       EXPECT_GT(number(row->second, "occupancy_" + of), 0) << kernel;
     }
-    spilling += spills ? 1 : 0;
+    const int* const allowed = find(kSpilling, kernel);
+    EXPECT_LE(spilled, allowed == nullptr ? 0 : *allowed) << kernel << " spills registers";
+    const std::string& measured = row->second.at("measured");
+    EXPECT_EQ(measured.empty(), find(kUnmeasured, kernel) != nullptr)
+        << kernel << ": no run of tools/gpu-table.py starts it, or kUnmeasured names one that runs";
+    // Cases of ops have small and odd sizes, so the ends of rows count for much.
+    if (measured != "steps") continue;
     expect_few(kernel, "sectors", number(row->second, "sectors_to_least"));
     expect_few(kernel, "passes", number(row->second, "passes_to_least"));
   }
-  EXPECT_LE(spilling, kSpilling);
   for (const auto& [kernel, row] : rows)
     EXPECT_TRUE(compiled.contains(kernel)) << kernel << " is not compiled any more: run tools/gpu-table.py";
 }

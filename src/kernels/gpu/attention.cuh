@@ -55,11 +55,10 @@ __device__ __forceinline__ int2 keys_of_row(const AttentionArgs& args, int seque
                            : make_int2(0, 0);
 }
 
-// softcap · tanh(score / softcap).
-__device__ __forceinline__ float cap_score(float score, float softcap) {
+// The share of the cap, tanh(scale · product / softcap), that a score takes. `unit`: 2 · scale / softcap.
+__device__ __forceinline__ float capped_share(float product, float unit) {
   // tanh from the exponential: accurate enough for a score that is rounded afterwards.
-  const float e = exp_fast(2.0f * score / softcap);
-  return softcap * (1.0f - 2.0f / (e + 1.0f));
+  return fmaf(-2.0f, reciprocal_fast(exp_fast(product * unit) + 1.0f), 1.0f);
 }
 
 // sum += a · bᵀ over kDim: kTiles × 16 rows of one tile and kPairs × 16 rows of another. `a` is from

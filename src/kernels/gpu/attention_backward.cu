@@ -12,11 +12,12 @@ namespace strata::gpu {
                 attention_backward_queries<BackwardShape<DIM, TILES, 4, KEYS>, false>) \
   STRATA_KERNEL(attention_backward_queries_##DIM##_capped, 1,                          \
                 attention_backward_queries<BackwardShape<DIM, TILES, 4, KEYS>, true>)
-#define STRATA_KEYS(NAME, DK, DV, DIM, TILES, QUERIES, MIN)                                    \
+// CAPPED: queries of the kernel with a cap, which takes registers.
+#define STRATA_KEYS(NAME, DK, DV, DIM, TILES, QUERIES, MIN, CAPPED)                            \
   STRATA_KERNEL(attention_backward_##NAME##_##DIM, MIN,                                        \
                 attention_backward_keys<BackwardShape<DIM, TILES, 4, QUERIES>, DK, DV, false>) \
   STRATA_KERNEL(attention_backward_##NAME##_##DIM##_capped, 1,                                 \
-                attention_backward_keys<BackwardShape<DIM, TILES, 4, QUERIES>, DK, DV, true>)
+                attention_backward_keys<BackwardShape<DIM, TILES, 4, CAPPED>, DK, DV, true>)
 
 extern "C" __global__ void __launch_bounds__(256)
     attention_delta(const __grid_constant__ AttentionArgs args) {
@@ -28,14 +29,14 @@ STRATA_QUERIES(96, 2, 32, 2)
 STRATA_QUERIES(128, 2, 32, 2)
 STRATA_QUERIES(192, 1, 32, 1)
 STRATA_QUERIES(256, 1, 32, 1)
-STRATA_KEYS(keys, true, true, 32, 2, 32, 2)
-STRATA_KEYS(keys, true, true, 64, 1, 64, 3)
-STRATA_KEYS(keys, true, true, 96, 1, 64, 2)
-STRATA_KEYS(keys, true, true, 128, 1, 64, 2)
+STRATA_KEYS(keys, true, true, 32, 2, 32, 2, 32)
+STRATA_KEYS(keys, true, true, 64, 1, 64, 3, 64)
+STRATA_KEYS(keys, true, true, 96, 1, 64, 2, 64)
+STRATA_KEYS(keys, true, true, 128, 1, 64, 2, 32)
 // The sums of both do not fit in the registers.
-STRATA_KEYS(dk, true, false, 192, 1, 32, 1)
-STRATA_KEYS(dv, false, true, 192, 1, 32, 1)
-STRATA_KEYS(dk, true, false, 256, 1, 32, 1)
-STRATA_KEYS(dv, false, true, 256, 1, 32, 1)
+STRATA_KEYS(dk, true, false, 192, 1, 32, 1, 32)
+STRATA_KEYS(dv, false, true, 192, 1, 32, 1, 32)
+STRATA_KEYS(dk, true, false, 256, 1, 32, 1, 32)
+STRATA_KEYS(dv, false, true, 256, 1, 32, 1, 32)
 
 }  // namespace strata::gpu

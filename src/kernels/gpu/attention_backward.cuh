@@ -15,18 +15,18 @@ struct BackwardShape {
                        kThreads = kWarps * kWarp, kRows = kWarps * kTiles * 16;
 };
 
-// Recomputes a weight from its score and lse, both in natural units.
+// Recomputes a weight from a product of heads and lse.
 template <bool kCapped>
 struct Weights {
-  float unit, scale, softcap;
+  float unit, cap_unit;
   __device__ Weights(const AttentionArgs& args)
-      : unit(kCapped ? kLog2E : args.scale * kLog2E), scale(args.scale), softcap(args.softcap) {}
+      : unit((kCapped ? args.softcap : args.scale) * kLog2E),
+        cap_unit(kCapped ? 2.0f * args.scale / args.softcap : 0.0f) {}
   // Writes the slope of the cap to `slope`.
   __device__ __forceinline__ float operator()(float score, float lse, float* slope) const {
     if constexpr (kCapped) {
-      score = cap_score(score * scale, softcap);
-      const float bend = score / softcap;
-      *slope = 1.0f - bend * bend;
+      score = capped_share(score, cap_unit);
+      *slope = 1.0f - score * score;
     }
     return exp2_fast(fmaf(score, unit, -lse * kLog2E));
   }

@@ -11,12 +11,13 @@ __device__ __forceinline__ void mask_scores(float (&scores)[kTiles][kKeys / 8][4
                                             int sequence, int row0, int key0, bool all_seen) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   if constexpr (kCapped) {
+    const float cap_unit = 2.0f * args.scale / args.softcap;
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
       for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) scores[i][j][e] = cap_score(scores[i][j][e] * args.scale, args.softcap);
+        for (int e = 0; e < 4; ++e) scores[i][j][e] = args.softcap * capped_share(scores[i][j][e], cap_unit);
       }
     }
   }
@@ -26,12 +27,13 @@ __device__ __forceinline__ void mask_scores(float (&scores)[kTiles][kKeys / 8][4
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int2 seen = keys_of_row(args, sequence, row0 + i * 16 + half * 8 + lane / 4);
+      // Relative to this lane's first key.
+      const int first = seen.x - key0 - lane % 4 * 2, last = seen.y - key0 - lane % 4 * 2;
 #pragma unroll
       for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const int key = key0 + j * 8 + lane % 4 * 2 + e;
-          if (key < seen.x || key >= seen.y) scores[i][j][half * 2 + e] = -INFINITY;
+          if (j * 8 + e < first || j * 8 + e >= last) scores[i][j][half * 2 + e] = -INFINITY;
         }
       }
     }
@@ -99,7 +101,7 @@ __device__ __forceinline__ void finish_rows(const AttentionArgs& args,
       float& all = total[i][half];
       all += shuffle_xor(all, 1);
       all += shuffle_xor(all, 2);
-      float factor = all > 0.0f ? 1.0f / all : 0.0f;
+      float factor = all > 0.0f ? reciprocal_fast(all) : 0.0f;
       const float highest = kCapped ? most[i][half] : most[i][half] * args.scale;
       float lse = all > 0.0f ? highest + log_fast(all) : -INFINITY;
       if (args.sinks != nullptr) {

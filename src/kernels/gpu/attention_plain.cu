@@ -28,7 +28,7 @@ __device__ __forceinline__ RowsOfHead<T> rows_of_head(const void* matrix, int64_
 // Columns [first, first + kColumns) of 32 rows; zero beyond the head.
 template <int kColumns, typename T>
 __device__ __forceinline__ void copy_piece(float* tile, const RowsOfHead<T>& from, int first) {
-#pragma unroll 4
+#pragma unroll 2
   for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kColumns; i += kTileThreads) {
     const int row = i / kColumns, column = i % kColumns;
     const bool inside = row < from.count && first + column < from.dim;
@@ -395,20 +395,22 @@ __device__ __forceinline__ void plain_delta(const AttentionArgs& args) {
   if (lane == 0) args.delta[(row / args.length * args.heads + head) * args.length + row % args.length] = sum;
 }
 
-#define STRATA_PLAIN(NAME, ...)                                                 \
-  extern "C" __global__ void __launch_bounds__(128)                             \
+// MIN: blocks per multiprocessor, which bounds the registers per thread; without it ptxas aims at more blocks than shared
+// memory allows, and spills.
+#define STRATA_PLAIN(NAME, MIN, ...)                                            \
+  extern "C" __global__ void __launch_bounds__(kTileThreads, MIN)               \
       attention_plain_##NAME(const __grid_constant__ PlainAttentionArgs args) { \
     __VA_ARGS__(args);                                                          \
   }
-#define STRATA_PLAIN_COLUMNS(TYPE, T, COLUMNS)                        \
-  STRATA_PLAIN(forward_##TYPE##_##COLUMNS, plain_forward<T, COLUMNS>) \
-  STRATA_PLAIN(queries_##TYPE##_##COLUMNS, plain_queries<T, COLUMNS>) \
-  STRATA_PLAIN(dk_##TYPE##_##COLUMNS, plain_keys<T, COLUMNS, true>)   \
-  STRATA_PLAIN(dv_##TYPE##_##COLUMNS, plain_keys<T, COLUMNS, false>)
+#define STRATA_PLAIN_COLUMNS(TYPE, T, COLUMNS, FORWARD, BACKWARD)               \
+  STRATA_PLAIN(forward_##TYPE##_##COLUMNS, FORWARD, plain_forward<T, COLUMNS>)  \
+  STRATA_PLAIN(queries_##TYPE##_##COLUMNS, BACKWARD, plain_queries<T, COLUMNS>) \
+  STRATA_PLAIN(dk_##TYPE##_##COLUMNS, BACKWARD, plain_keys<T, COLUMNS, true>)   \
+  STRATA_PLAIN(dv_##TYPE##_##COLUMNS, BACKWARD, plain_keys<T, COLUMNS, false>)
 #define STRATA_PLAIN_TYPE(TYPE, T)                                               \
-  STRATA_PLAIN_COLUMNS(TYPE, T, 64)                                              \
-  STRATA_PLAIN_COLUMNS(TYPE, T, 256)                                             \
-  STRATA_PLAIN(bias_##TYPE, plain_bias<T>)                                       \
+  STRATA_PLAIN_COLUMNS(TYPE, T, 64, 4, 4)                                        \
+  STRATA_PLAIN_COLUMNS(TYPE, T, 256, 2, 3)                                       \
+  STRATA_PLAIN(bias_##TYPE, 4, plain_bias<T>)                                    \
   extern "C" __global__ void __launch_bounds__(256)                              \
       attention_plain_delta_##TYPE(const __grid_constant__ AttentionArgs args) { \
     plain_delta<T>(args);                                                        \

@@ -69,10 +69,11 @@ __device__ __forceinline__ void product_weights(const ExpertsArgs& args) {
   });
 }
 
-#define STRATA_PRODUCT(NAME, ...)                             \
-  extern "C" __global__ void __launch_bounds__(kPlainThreads) \
-      NAME(const __grid_constant__ ExpertsArgs args) {        \
-    __VA_ARGS__(args);                                        \
+// Three blocks a multiprocessor bound the registers per thread at 80.
+#define STRATA_PRODUCT(NAME, ...)                                \
+  extern "C" __global__ void __launch_bounds__(kPlainThreads, 3) \
+      NAME(const __grid_constant__ ExpertsArgs args) {           \
+    __VA_ARGS__(args);                                           \
   }
 STRATA_PRODUCT(expert_product_nt_f32_f32, product_rows<float, true, float>)
 STRATA_PRODUCT(expert_product_nn_f32_f32, product_rows<float, false, float>)

@@ -50,7 +50,7 @@ struct ListedRows {
 };
 
 // An operand whose listed rows are along the depth: the rows of the next stage are looked up while this one
-// is copied.
+// is copied. Lane `step` of those that copy the same rows has the row of that step.
 template <int kOuter, int kThreads>
 struct ListedDepth {
   static constexpr int kChunks = kOuter / 8, kRowsAtOnce = kThreads / kChunks,
@@ -60,15 +60,18 @@ struct ListedDepth {
   int64_t stride;
   const int32_t* list;
   uint32_t place;
-  int left, outer, rows[kSteps];
+  int next, end, outer;  // of this lane in the list, of the list
+  int row_of_step;       // -1: beyond the list
+  static_assert(kChunks <= kWarp && kSteps <= kChunks);
 
-  __device__ ListedDepth(const void* matrix_, int64_t stride_, const int32_t* list_, int count, int first,
-                         int outer_size)
+  __device__ ListedDepth(const void* matrix_, int64_t stride_, const int32_t* list_, int begin, int end_,
+                         int first, int outer_size)
       : matrix(static_cast<const BF16*>(matrix_) + first),
         stride(stride_),
         list(list_),
         place(TileRows<kChunks>::at(row(), chunk())),
-        left(count),
+        next(begin + row() + chunk() % kSteps * kRowsAtOnce),
+        end(end_),
         outer(min(8, max(0, outer_size - first - chunk() * 8))) {
     look_up();
   }
@@ -76,20 +79,18 @@ struct ListedDepth {
   static __device__ __forceinline__ int chunk() { return static_cast<int>(threadIdx.x) % kChunks; }
   __device__ __forceinline__ bool whole() const { return false; }
   __device__ __forceinline__ void look_up() {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const int at = row() + step * kRowsAtOnce;
-      rows[step] = at < left ? list[at] : -1;
-    }
-    list += kGemmDepth, left -= kGemmDepth;
+    row_of_step = next < end ? list[next] : -1;
+    next += kGemmDepth;
   }
 
   template <bool kWhole>
   __device__ __forceinline__ void copy(uint32_t to, int) {
-#pragma unroll
+#pragma unroll 4
     for (int step = 0; step < kSteps; ++step) {
-      const bool inside = rows[step] >= 0 && outer > 0;
-      const BF16* at = matrix + rows[step] * stride + chunk() * 8;
+      const int listed =
+          shuffle_from(row_of_step, static_cast<int>(threadIdx.x) % kWarp / kChunks * kChunks + step);
+      const bool inside = listed >= 0 && outer > 0;
+      const BF16* at = matrix + listed * stride + chunk() * 8;
       copy_async(to + place + step * kRowsAtOnce * TileRows<kChunks>::kPitch, inside ? at : matrix,
                  inside ? outer * 2 : 0);
     }
@@ -129,8 +130,10 @@ __device__ __forceinline__ void experts_weights(const ExpertsArgs& args) {
   int row, column;
   tile_of<8>(static_cast<int>(blockIdx.x) % (tiles_m * tiles_n), tiles_m, tiles_n, &row, &column);
   row *= Tile::kM, column *= Tile::kN;
-  ListedDepth<Tile::kM, Tile::kThreads> a(gemm.a, gemm.a_stride, args.a_rows + first, count, row, gemm.m);
-  ListedDepth<Tile::kN, Tile::kThreads> b(gemm.b, gemm.b_stride, args.b_rows + first, count, column, gemm.n);
+  ListedDepth<Tile::kM, Tile::kThreads> a(gemm.a, gemm.a_stride, args.a_rows, first, first + count, row,
+                                          gemm.m);
+  ListedDepth<Tile::kN, Tile::kThreads> b(gemm.b, gemm.b_stride, args.b_rows, first, first + count, column,
+                                          gemm.n);
   gemm.c = static_cast<float*>(gemm.c) + expert * args.expert_stride;
   float sum[4][8][4] = {};
   multiply_tile<Tile, false, false>(sum, a, b, count);

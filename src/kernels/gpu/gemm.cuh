@@ -53,7 +53,8 @@ struct GemmOperand {
     const int rows = (kDepthInner ? outer : depth) - row(),
               count = min(8, max(0, (kDepthInner ? depth : outer) - chunk() * 8));
     const BF16* at = from;
-#pragma unroll
+    // All elements of several unaligned steps at once would not fit in the registers.
+#pragma unroll(kAligned ? kSteps : 1)
     for (int step = 0; step < kSteps; ++step) {
       const bool inside = step * kRowsAtOnce < rows && count > 0;
       const uint32_t into = to + place + step * kRowsAtOnce * TileRows<kChunks>::kPitch;

@@ -77,29 +77,34 @@ __device__ __forceinline__ void latent_heads_backward(const LatentHeadsArgs& arg
   const int64_t row = blockIdx.x;
   const T* const given = static_cast<const T*>(args.qkv) + row * width;
   int column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * kCount;
+  // One store for all parts: nvcc joins the ends of equal ones, and then stores elements.
   float x[kCount];
-  if (column < queries) {
-    load(given + column, x);
-    store(static_cast<T*>(args.q) + row * queries + column, x);
-    return;
-  }
-  column -= queries;
-  if (column < keys + values) {
-    load(given + queries +
-             (column < keys ? column / args.plain * size + column % args.plain : queries + column - keys),
-         x);
-    store(static_cast<T*>(args.kv) + row * (keys + values) + column, x);
-    return;
-  }
-  column -= keys + values;
-  if (column >= args.rotary) return;
-  float sum[kCount] = {};
-  for (int head = 0; head < args.heads; ++head) {
-    load(given + queries + head * size + args.plain + column, x);
+  T* to;
+  if (column < queries + keys + values) {
+    const T* from = given + column;
+    to = static_cast<T*>(args.q) + row * queries + column;
+    if (column >= queries) {
+      column -= queries;
+      from = given + queries +
+             (column < keys ? column / args.plain * size + column % args.plain : queries + column - keys);
+      to = static_cast<T*>(args.kv) + row * (keys + values) + column;
+    }
+    load(from, x);
+  } else {
+    column -= queries + keys + values;
+    if (column >= args.rotary) return;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) sum[i] += x[i];
+    for (int i = 0; i < kCount; ++i) x[i] = 0.0f;
+#pragma unroll 1
+    for (int head = 0; head < args.heads; ++head) {
+      float more[kCount];
+      load(given + queries + head * size + args.plain + column, more);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) x[i] += more[i];
+    }
+    to = static_cast<T*>(args.rotated) + row * args.rotary + column;
   }
-  store(static_cast<T*>(args.rotated) + row * args.rotary + column, sum);
+  store(to, x);
 }
 
 // A block of 128 threads has 32 rows and 64 columns of a head's result, 32 steps of the depth at a time.

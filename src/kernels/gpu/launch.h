@@ -92,14 +92,14 @@ std::optional<AttentionMapsPlan> plan_attention_maps(const AttentionShape& shape
 // After attention_delta, the first of attention_backward.
 KernelLaunch sink_gradient(const AttentionShape& shape);
 
-// --- Norms, for rows of up to 16,384 elements.
+// --- Norms
 enum class NormKind : uint8_t { kRms, kLayer };
 KernelLaunch norm_forward(NormKind kind, DType dtype, int64_t rows, int64_t dim);
-enum class NormGradients : uint8_t { kInput, kWeight, kBoth };
+enum class NormGradients : uint8_t { kInput, kWeight };
 struct NormGradPlan {
   KernelLaunch gradients;
   int64_t blocks = 0;  // rows of parts, with dim elements (layer norm: 2 · dim)
-  KernelLaunch sum;    // adds the parts, once for dw and once for db; no kernel if neither is wanted
+  KernelLaunch sum;    // adds the parts, once for dw and once for db; no kernel for kInput
 };
 NormGradPlan norm_backward(NormKind kind, NormGradients wanted, DType dtype, int64_t rows, int64_t dim);
 

@@ -50,7 +50,8 @@ KernelLaunch plain_attention(const AttentionShape& shape, const std::string& par
 KernelLaunch attention_forward(const AttentionShape& shape) {
   if (shape.dtype == DType::kF32) return plain_attention(shape, "forward", shape.length, shape.heads, 1, 1);
   // Must match the shapes in attention_forward.cu.
-  const uint32_t dim = padded(shape), rows = dim <= 128 ? 128 : 64, keys = dim == 64 ? 128 : 64;
+  const uint32_t dim = padded(shape), rows = dim <= 128 ? 128 : 64,
+                 keys = shape.softcap ? (dim == 96 || dim == 128 ? 32 : 64) : (dim == 64 ? 128 : 64);
   KernelLaunch launch =
       over_heads(shape, "attention_forward",
                  "attention_forward_" + std::to_string(dim) + (shape.softcap ? "_capped" : ""),
@@ -99,7 +100,8 @@ std::vector<KernelLaunch> attention_backward(const AttentionShape& shape) {
   const uint32_t dim = padded(shape);
   const std::string ending = "_" + std::to_string(dim) + (shape.softcap ? "_capped" : "");
   // Must match the shapes in attention_backward.cu.
-  const uint32_t keys = dim == 32 ? 128 : 64, queries = dim == 32 || dim > 128 ? 32 : 64;
+  const uint32_t keys = dim == 32 ? 128 : 64,
+                 queries = dim == 32 || dim > 128 || (dim == 128 && shape.softcap) ? 32 : 64;
   for (const char* part :
        dim <= 128 ? std::vector<const char*>{"keys"} : std::vector<const char*>{"dk", "dv"}) {
     KernelLaunch launch =

@@ -144,23 +144,28 @@ namespace {
 std::string wide_norm(NormKind kind, const std::string& part, DType dtype) {
   return (kind == NormKind::kRms ? "rms_norm_wide_" : "layer_norm_wide_") + part + suffix_of(dtype);
 }
+uint32_t wide_threads(int64_t dim) {
+  return std::clamp(blocks_of(dim, 32) * 32, 32u, 512u);
+}
 
 }  // namespace
 
-KernelLaunch wide_norm_forward(NormKind kind, DType dtype, int64_t rows) {
+KernelLaunch wide_norm_forward(NormKind kind, DType dtype, int64_t rows, int64_t dim) {
   return {.module = "norm_wide",
           .kernel = wide_norm(kind, "forward", dtype),
           .grid_x = static_cast<uint32_t>(rows),
-          .threads = 512};
+          .threads = wide_threads(dim)};
 }
 NormGradPlan wide_norm_backward(NormKind kind, NormGradients wanted, DType dtype, int64_t rows, int64_t dim) {
   NormGradPlan plan;
   const bool input = wanted == NormGradients::kInput;
   plan.gradients = {.module = "norm_wide",
                     .kernel = wide_norm(kind, input ? "backward_input" : "backward_weight", dtype)};
-  plan.gradients.threads = 512;
-  plan.blocks = input ? rows : std::min<int64_t>(rows, 16);
-  plan.gradients.grid_x = input ? static_cast<uint32_t>(rows) : blocks_of(dim, 512);
+  const uint32_t threads = wide_threads(dim), blocks = blocks_of(dim, threads);
+  plan.gradients.threads = threads;
+  // Enough threads to fill any device, but few parts compared with rows: each is written and read once more.
+  plan.blocks = input ? rows : std::min<int64_t>(rows, std::max(16u, 65536 / (threads * blocks)));
+  plan.gradients.grid_x = input ? static_cast<uint32_t>(rows) : blocks;
   if (input) return plan;
   plan.gradients.grid_y = static_cast<uint32_t>(plan.blocks);
   plan.sum = column_parts(dim);

@@ -38,9 +38,9 @@ KernelLaunch latent_heads(DType dtype, const LatentHeadsArgs& args);
 KernelLaunch latent_heads_backward(DType dtype, const LatentHeadsArgs& args);
 KernelLaunch head_products(DType dtype, int64_t heads, const HeadProductsArgs& args);
 
-// --- Norms of rows of more than 16,384 elements: as norm_forward and norm_backward, whose kernels hold rows in registers.
-constexpr int64_t kWidestHeldRow = 16384;
-KernelLaunch wide_norm_forward(NormKind kind, DType dtype, int64_t rows);
+// --- Norms of rows of any width, which norm_forward and norm_backward choose for rows that registers cannot hold in
+// vectors.
+KernelLaunch wide_norm_forward(NormKind kind, DType dtype, int64_t rows, int64_t dim);
 NormGradPlan wide_norm_backward(NormKind kind, NormGradients wanted, DType dtype, int64_t rows, int64_t dim);
 
 // --- The split loss

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/gpu/launch_names.h"
+#include "kernels/gpu/launch_plain.h"
 
 namespace strata::gpu {
 namespace {
@@ -18,32 +19,36 @@ std::string ending_of(DType dtype, int64_t width) {
 uint32_t row_threads(int64_t dim) {
   return std::clamp(blocks_of(dim, 32) + 31, 32u, 512u) / 32 * 32;
 }
+// Whether the kernels of norm.cu take rows: up to 32 elements a thread, in whole vectors.
+bool is_held(DType dtype, int64_t dim) {
+  return dim <= 16384 && count_of(dtype, dim) > 1;
+}
 
 }  // namespace
 
 KernelLaunch norm_forward(NormKind kind, DType dtype, int64_t rows, int64_t dim) {
+  if (!is_held(dtype, dim)) return wide_norm_forward(kind, dtype, rows, dim);
   KernelLaunch launch{
       .module = "norm",
-      .kernel = (kind == NormKind::kRms ? "rms" : "layer") + ("_norm_forward" + ending_of(dtype, dim))};
+      .kernel = (kind == NormKind::kRms ? "rms" : "layer") + ("_norm_forward" + type_of(dtype))};
   launch.grid_x = static_cast<uint32_t>(rows);
   launch.threads = row_threads(dim);
   return launch;
 }
 
 NormGradPlan norm_backward(NormKind kind, NormGradients wanted, DType dtype, int64_t rows, int64_t dim) {
-  static constexpr const char* kParts[] = {"_input", "_weight", ""};
+  if (!is_held(dtype, dim)) return wide_norm_backward(kind, wanted, dtype, rows, dim);
+  const bool input = wanted == NormGradients::kInput;
   NormGradPlan plan;
-  plan.gradients = {
-      .module = "norm",
-      .kernel = (kind == NormKind::kRms ? "rms" : "layer") +
-                (std::string("_norm_backward") + kParts[static_cast<int>(wanted)] + ending_of(dtype, dim))};
+  plan.gradients = {.module = "norm",
+                    .kernel = std::string(kind == NormKind::kRms ? "rms" : "layer") + "_norm_backward_" +
+                              (input ? "input" : "weight") + type_of(dtype)};
   plan.gradients.threads = row_threads(dim);
   // Enough threads to fill any device, but few blocks compared with rows: the sums of each block are written
   // and read once more.
-  plan.blocks =
-      wanted == NormGradients::kInput ? rows : std::min<int64_t>(rows, 65536 / plan.gradients.threads);
+  plan.blocks = input ? rows : std::min<int64_t>(rows, 65536 / plan.gradients.threads);
   plan.gradients.grid_x = static_cast<uint32_t>(plan.blocks);
-  if (wanted != NormGradients::kInput) plan.sum = column_parts(dim);
+  if (!input) plan.sum = column_parts(dim);
   return plan;
 }
 

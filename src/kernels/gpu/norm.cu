@@ -1,5 +1,6 @@
-// RMS and layer norm, one block per row, whose elements stay in registers. Backward, a block takes every
-// gridDim-th row and adds up its weight gradients; column_parts adds the sums of all blocks.
+// RMS and layer norm of rows of whole vectors of 16 bytes, one block per row, whose elements stay in registers;
+// norm_wide.cu has other rows. For the gradients of weights a block adds up every gridDim-th row; column_parts adds the
+// sums of all blocks.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/rows.cuh"
 
@@ -58,12 +59,12 @@ __device__ __forceinline__ void norm_forward(const NormArgs& args) {
   });
 }
 
-template <typename T, bool kRms, int kCount, bool kInput, bool kWeight>
-__device__ __forceinline__ void norm_backward(const NormGradArgs& args) {
+// A block takes every gridDim-th row.
+template <typename T, bool kRms, int kCount>
+__device__ __forceinline__ void norm_backward_input(const NormGradArgs& args) {
   __shared__ float shared[2][2 * kMostWarps];
   const int dim = args.dim;
   const float inverse = 1.0f / static_cast<float>(dim);
-  float dw[kWeight ? kHeld : 1] = {}, db[kWeight && !kRms ? kHeld : 1] = {};
   int turn = 0;
   for (int r = static_cast<int>(blockIdx.x); r < args.rows; r += static_cast<int>(gridDim.x)) {
     const int64_t row = static_cast<int64_t>(r) * dim;
@@ -73,83 +74,84 @@ __device__ __forceinline__ void norm_backward(const NormGradArgs& args) {
     load_row<kCount>(static_cast<const T*>(args.h) + row, dim, normed);
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) normed[i] = (normed[i] - mean) * rstd;
-    if constexpr (kWeight) {
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i) {
-        dw[i] = fmaf(g[i], normed[i], dw[i]);
-        if constexpr (!kRms) db[i] += g[i];
-      }
-    }
-    if constexpr (kInput) {
-      float sums[kRms ? 1 : 2] = {};  // of g · normed, of g
-      for_vectors<kCount>(dim, [&](int at, int column) {
-        float weight[kCount];
-        load(args.weight + column, weight);
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) {
-          g[at + i] *= weight[i] + args.weight_offset;
-          sums[0] = fmaf(g[at + i], normed[at + i], sums[0]);
-          if constexpr (!kRms) sums[1] += g[at + i];
-        }
-      });
-      reduce_block<Sum>(sums, shared[turn]);
-      turn ^= 1;
-      const float slope = sums[0] * inverse, shift = kRms ? 0.0f : sums[kRms ? 0 : 1] * inverse;
-      for_vectors<kCount>(dim, [&](int at, int column) {
-        float dx[kCount];
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) dx[i] = rstd * (g[at + i] - shift - normed[at + i] * slope);
-        if (args.dh != nullptr) {
-          float more[kCount];
-          load(static_cast<const T*>(args.dh) + row + column, more);
-#pragma unroll
-          for (int i = 0; i < kCount; ++i) dx[i] += more[i];
-        }
-        store(static_cast<T*>(args.dx) + row + column, dx);
-      });
-    }
-  }
-  if constexpr (kWeight) {
-    float* const parts = args.parts + static_cast<int64_t>(blockIdx.x) * (kRms ? 1 : 2) * dim;
+    float sums[kRms ? 1 : 2] = {};  // of g · normed, of g
     for_vectors<kCount>(dim, [&](int at, int column) {
-      float vec[kCount];
+      float weight[kCount];
+      load(args.weight + column, weight);
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) vec[i] = dw[at + i];
-      store(parts + column, vec);
-      if constexpr (!kRms) {
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) vec[i] = db[at + i];
-        store(parts + dim + column, vec);
+      for (int i = 0; i < kCount; ++i) {
+        g[at + i] *= weight[i] + args.weight_offset;
+        sums[0] = fmaf(g[at + i], normed[at + i], sums[0]);
+        if constexpr (!kRms) sums[1] += g[at + i];
       }
+    });
+    reduce_block<Sum>(sums, shared[turn]);
+    turn ^= 1;
+    const float slope = sums[0] * inverse, shift = kRms ? 0.0f : sums[kRms ? 0 : 1] * inverse;
+    for_vectors<kCount>(dim, [&](int at, int column) {
+      float dx[kCount];
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) dx[i] = rstd * (g[at + i] - shift - normed[at + i] * slope);
+      if (args.dh != nullptr) {
+        float more[kCount];
+        load(static_cast<const T*>(args.dh) + row + column, more);
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) dx[i] += more[i];
+      }
+      store(static_cast<T*>(args.dx) + row + column, dx);
     });
   }
 }
 
-// Names end in "_any" for kernels with single-element accesses: rows whose size is not a multiple of 16
-// bytes.
-#define STRATA_NORM(NAME, RMS, TYPE, T, ENDING, COUNT)                                   \
-  extern "C" __global__ void __launch_bounds__(512)                                      \
-      NAME##_forward_##TYPE##ENDING(const __grid_constant__ NormArgs args) {             \
-    norm_forward<T, RMS, COUNT>(args);                                                   \
-  }                                                                                      \
-  extern "C" __global__ void __launch_bounds__(512)                                      \
-      NAME##_backward_input_##TYPE##ENDING(const __grid_constant__ NormGradArgs args) {  \
-    norm_backward<T, RMS, COUNT, true, false>(args);                                     \
-  }                                                                                      \
-  extern "C" __global__ void __launch_bounds__(512)                                      \
-      NAME##_backward_weight_##TYPE##ENDING(const __grid_constant__ NormGradArgs args) { \
-    norm_backward<T, RMS, COUNT, false, true>(args);                                     \
-  }                                                                                      \
-  extern "C" __global__ void __launch_bounds__(512)                                      \
-      NAME##_backward_##TYPE##ENDING(const __grid_constant__ NormGradArgs args) {        \
-    norm_backward<T, RMS, COUNT, true, true>(args);                                      \
+// Holds sums instead of a row, whose vectors pass one by one.
+template <typename T, bool kRms, int kCount>
+__device__ __forceinline__ void norm_backward_weight(const NormGradArgs& args) {
+  const int dim = args.dim;
+  float dw[kHeld] = {}, db[kRms ? 1 : kHeld] = {};
+  for (int r = static_cast<int>(blockIdx.x); r < args.rows; r += static_cast<int>(gridDim.x)) {
+    const int64_t row = static_cast<int64_t>(r) * dim;
+    const float rstd = args.rstd[r], mean = kRms ? 0.0f : args.mean[r];
+    for_vectors<kCount>(dim, [&](int at, int column) {
+      float g[kCount], h[kCount];
+      load(static_cast<const T*>(args.dy) + row + column, g);
+      load(static_cast<const T*>(args.h) + row + column, h);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        dw[at + i] = fmaf(g[i], (h[i] - mean) * rstd, dw[at + i]);
+        if constexpr (!kRms) db[at + i] += g[i];
+      }
+    });
   }
-#define STRATA_NORMS(NAME, RMS)               \
-  STRATA_NORM(NAME, RMS, bf16, BF16, , 8)     \
-  STRATA_NORM(NAME, RMS, f32, float, , 4)     \
-  STRATA_NORM(NAME, RMS, bf16, BF16, _any, 1) \
-  STRATA_NORM(NAME, RMS, f32, float, _any, 1)
-STRATA_NORMS(rms_norm, true)
-STRATA_NORMS(layer_norm, false)
+  float* const parts = args.parts + static_cast<int64_t>(blockIdx.x) * (kRms ? 1 : 2) * dim;
+  for_vectors<kCount>(dim, [&](int at, int column) {
+    float vec[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) vec[i] = dw[at + i];
+    store(parts + column, vec);
+    if constexpr (!kRms) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) vec[i] = db[at + i];
+      store(parts + dim + column, vec);
+    }
+  });
+}
+
+#define STRATA_NORM(NAME, RMS, TYPE, T, COUNT)                                   \
+  extern "C" __global__ void __launch_bounds__(512)                              \
+      NAME##_forward_##TYPE(const __grid_constant__ NormArgs args) {             \
+    norm_forward<T, RMS, COUNT>(args);                                           \
+  }                                                                              \
+  extern "C" __global__ void __launch_bounds__(512)                              \
+      NAME##_backward_input_##TYPE(const __grid_constant__ NormGradArgs args) {  \
+    norm_backward_input<T, RMS, COUNT>(args);                                    \
+  }                                                                              \
+  extern "C" __global__ void __launch_bounds__(512)                              \
+      NAME##_backward_weight_##TYPE(const __grid_constant__ NormGradArgs args) { \
+    norm_backward_weight<T, RMS, COUNT>(args);                                   \
+  }
+STRATA_NORM(rms_norm, true, bf16, BF16, 8)
+STRATA_NORM(rms_norm, true, f32, float, 4)
+STRATA_NORM(layer_norm, false, bf16, BF16, 8)
+STRATA_NORM(layer_norm, false, f32, float, 4)
 
 }  // namespace strata::gpu

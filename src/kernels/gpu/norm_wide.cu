@@ -1,5 +1,6 @@
-// RMS and layer norm of rows that are too wide for the registers of a block (norm.cu): each pass reads the row again. One
-// block per row; for the gradients of weights a thread per column and part.
+// RMS and layer norm of rows that norm.cu does not take, being too wide for the registers of a block or not of whole
+// vectors of 16 bytes: each pass reads the row again, by single elements. One block per row; for the gradients of weights
+// a thread per column and part.
 #include "kernels/gpu/args.h"
 #include "kernels/gpu/rows.cuh"
 

@@ -113,6 +113,7 @@ __device__ __forceinline__ void qk_norm_backward_weight(const QkNormArgs& args) 
     float sum[kCount] = {};
     for (int64_t row = place; row < args.rows; row += step) {
       const float* const rstd = args.rstd + row * groups + (q ? 0 : args.q_groups);
+#pragma unroll 1
       for (int g = 0; g < count; ++g) {
         const int64_t at = row * args.width + begin + g * width;
         float vec[kCount], grad[kCount];

@@ -3,8 +3,9 @@
 #include "kernels/gpu/args_experts.h"
 #include "kernels/gpu/router.cuh"
 
+// Four blocks a multiprocessor bound the registers per thread at 64.
 #define STRATA_KERNEL(NAME, ARGS) \
-  extern "C" __global__ void __launch_bounds__(256) NAME(const __grid_constant__ ARGS args)
+  extern "C" __global__ void __launch_bounds__(256, 4) NAME(const __grid_constant__ ARGS args)
 
 namespace strata::gpu {
 

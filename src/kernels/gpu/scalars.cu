@@ -79,7 +79,8 @@ extern "C" __global__ void __launch_bounds__(1024) sum_partials(const __grid_con
 extern "C" __global__ void root_of_sum(const __grid_constant__ RootArgs args) {
   *args.norm = static_cast<float>(sqrt(*args.sum));
 }
-extern "C" __global__ void __launch_bounds__(256) step_scalars(const __grid_constant__ StepScalarsArgs args) {
+extern "C" __global__ void __launch_bounds__(256, 1)
+    step_scalars(const __grid_constant__ StepScalarsArgs args) {
   decide_step(args);
 }
 

@@ -20,38 +20,41 @@ struct TileRows {
 };
 
 // Copies `rows` rows of `elements` elements each (a multiple of 8), `stride` apart, into a tile of kRows
-// rows; the rest becomes zero. `from` and its rows are aligned to 16 bytes.
+// rows; the rest becomes zero, without a read at its address. `from` and its rows are aligned to 16 bytes.
 template <int kRows, int kChunks, int kThreads>
 __device__ __forceinline__ void copy_rows(uint32_t tile, const BF16* from, int64_t stride, int rows,
                                           int elements) {
   static_assert(kRows * kChunks % kThreads == 0, "each thread copies the same number of chunks");
   const int thread = static_cast<int>(threadIdx.x);
-  if constexpr (kThreads % (8 * kChunks) == 0) {
-    // A thread copies the same chunk of rows with the same permutation.
+  if constexpr (kThreads % (8 * kChunks) == 0 || (kThreads == 4 * kChunks && kChunks % 8 == 0)) {
+    // A thread copies the same chunk of rows with the same permutation, or with two that differ in one bit.
     constexpr int kRowsAtOnce = kThreads / kChunks;
+    const auto place_of = [](uint32_t place, int i) {
+      return (place ^ static_cast<uint32_t>(i * kRowsAtOnce % 8 << 4)) +
+             i * kRowsAtOnce * TileRows<kChunks>::kPitch;
+    };
     const int row = thread / kChunks, chunk = thread % kChunks;
     const uint32_t place = tile + TileRows<kChunks>::at(row, chunk);
     const BF16* at = from + row * stride + chunk * 8;
     if (rows >= kRows && elements == kChunks * 8) {
 #pragma unroll
       for (int i = 0; i < kRows / kRowsAtOnce; ++i, at += kRowsAtOnce * stride)
-        copy_async(place + i * kRowsAtOnce * TileRows<kChunks>::kPitch, at);
+        copy_async(place_of(place, i), at);
       return;
     }
     const int left = chunk * 8 < elements ? rows - row : 0;
 #pragma unroll
     for (int i = 0; i < kRows / kRowsAtOnce; ++i) {
       const bool inside = i * kRowsAtOnce < left;
-      copy_async(place + i * kRowsAtOnce * TileRows<kChunks>::kPitch,
-                 inside ? at + i * kRowsAtOnce * stride : from, inside ? 16 : 0);
+      copy_async(place_of(place, i), at + i * kRowsAtOnce * stride, inside ? 16 : 0);
     }
   } else {
-#pragma unroll
+    // Not more at once: compilers would keep each piece's address.
+#pragma unroll 2
     for (int i = 0; i < kRows * kChunks / kThreads; ++i) {
       const int piece = i * kThreads + thread, row = piece / kChunks, chunk = piece % kChunks;
       const bool inside = row < rows && chunk * 8 < elements;
-      copy_async(tile + TileRows<kChunks>::at(row, chunk), inside ? from + row * stride + chunk * 8 : from,
-                 inside ? 16 : 0);
+      copy_async(tile + TileRows<kChunks>::at(row, chunk), from + row * stride + chunk * 8, inside ? 16 : 0);
     }
   }
 }

@@ -1,23 +1,13 @@
 #include "ops/norm/norm.h"
 
 #include "device/gpu/gpu.h"
-#include "kernels/gpu/launch_plain.h"
+#include "kernels/gpu/launch.h"
 
 namespace strata::device {
 namespace {
 
 using gpu::NormGradients;
 using gpu::NormKind;
-
-gpu::KernelLaunch forward_of(NormKind kind, const graph::Value& x) {
-  if (x.shape[1] > gpu::kWidestHeldRow) return gpu::wide_norm_forward(kind, x.dtype, x.shape[0]);
-  return gpu::norm_forward(kind, x.dtype, x.shape[0], x.shape[1]);
-}
-gpu::NormGradPlan backward_of(NormKind kind, NormGradients wanted, const graph::Value& h) {
-  if (h.shape[1] > gpu::kWidestHeldRow)
-    return gpu::wide_norm_backward(kind, wanted, h.dtype, h.shape[0], h.shape[1]);
-  return gpu::norm_backward(kind, wanted, h.dtype, h.shape[0], h.shape[1]);
-}
 
 float offset_of(const ops::RmsNormAttrs& attrs) {
   return static_cast<float>(attrs.weight_offset);
@@ -29,8 +19,8 @@ float offset_of(const ops::LayerNormAttrs&) {
 template <typename Op>
 BoundKernel bind_forward(const Bind<Op>& node, NormKind kind) {
   const graph::Value& x = *node.in.x;
-  return node.kernel([kernel = forward_of(kind, x), dim = static_cast<int32_t>(x.shape[1]),
-                      eps = static_cast<float>(node.attrs.eps),
+  return node.kernel([kernel = gpu::norm_forward(kind, x.dtype, x.shape[0], x.shape[1]),
+                      dim = static_cast<int32_t>(x.shape[1]), eps = static_cast<float>(node.attrs.eps),
                       offset = offset_of(node.attrs)](const Operands<Op>& at) {
     gpu::NormArgs args{.y = at.out.y,
                        .h = at.out.h,
@@ -69,7 +59,8 @@ gpu::NormGradArgs grad_args(const Operands<Op>& at, int64_t rows, int64_t dim, f
 template <typename Op>
 BoundKernel bind_grad_input(const Bind<Op>& node, NormKind kind) {
   const graph::Value& h = *node.in.h;
-  return node.kernel([plan = backward_of(kind, NormGradients::kInput, h), rows = h.shape[0], dim = h.shape[1],
+  return node.kernel([plan = gpu::norm_backward(kind, NormGradients::kInput, h.dtype, h.shape[0], h.shape[1]),
+                      rows = h.shape[0], dim = h.shape[1],
                       offset = offset_of(node.attrs)](const Operands<Op>& at) {
     gpu::NormGradArgs args = grad_args(at, rows, dim, offset);
     args.dx = at.out.dx;
@@ -83,7 +74,8 @@ BoundKernel bind_grad_input(const Bind<Op>& node, NormKind kind) {
 template <typename Op>
 BoundKernel bind_grad_weight(const Bind<Op>& node, NormKind kind, bool adds) {
   const graph::Value& h = *node.in.h;
-  const gpu::NormGradPlan plan = backward_of(kind, NormGradients::kWeight, h);
+  const gpu::NormGradPlan plan =
+      gpu::norm_backward(kind, NormGradients::kWeight, h.dtype, h.shape[0], h.shape[1]);
   const int64_t dim = h.shape[1], stride = kind == NormKind::kLayer ? 2 * dim : dim;
   return node.kernel(
       [plan, rows = h.shape[0], dim, stride, adds](const Operands<Op>& at) {
