@@ -25,8 +25,14 @@ struct Buffers {
   std::vector<uint8_t> row_scales, column_scales;
   hwy::AlignedFreeUniquePtr<uint8_t[]> row_codes, column_codes;  // as in an arena
   Buffers()
-      : a(kElements), b(kElements), c(kElements), halves(kElements), row_scales(kElements / 2), column_scales(kElements / 2),
-        row_codes(hwy::AllocateAligned<uint8_t>(kElements)), column_codes(hwy::AllocateAligned<uint8_t>(kElements)) {
+      : a(kElements),
+        b(kElements),
+        c(kElements),
+        halves(kElements),
+        row_scales(kElements / 2),
+        column_scales(kElements / 2),
+        row_codes(hwy::AllocateAligned<uint8_t>(kElements)),
+        column_codes(hwy::AllocateAligned<uint8_t>(kElements)) {
     std::fill_n(row_codes.get(), kElements, uint8_t{0});
     std::fill_n(column_codes.get(), kElements, uint8_t{0});
     for (int64_t i = 0; i < kElements; ++i) {
@@ -67,23 +73,25 @@ double triad_seconds() {
 
 // The rules by the benchmark's first argument.
 const Treatment& treatment_of(int64_t which) {
-  static const Treatment kTreatments[] = {{ScaleRule::block_row(Format::kE4M3)},
-                                          {ScaleRule::block_row(Format::kE4M3, PowerOfTwo::kYes)},
-                                          {ScaleRule::block_square(Format::kE4M3)},
-                                          {ScaleRule::tensor(Format::kE4M3)},
-                                          {ScaleRule::mx(Format::kE4M3)},
-                                          {ScaleRule::nvfp4_row()},
-                                          {ScaleRule::nvfp4_row(), StochasticBits{{1, 2}, 3}, HadamardSigns{0x1234}}};
+  static const Treatment kTreatments[] = {
+      {ScaleRule::block_row(Format::kE4M3)},
+      {ScaleRule::block_row(Format::kE4M3, PowerOfTwo::kYes)},
+      {ScaleRule::block_square(Format::kE4M3)},
+      {ScaleRule::tensor(Format::kE4M3)},
+      {ScaleRule::mx(Format::kE4M3)},
+      {ScaleRule::nvfp4_row()},
+      {ScaleRule::nvfp4_row(), StochasticBits{{1, 2}, 3}, HadamardSigns{0x1234}}};
   return kTreatments[which];
 }
-constexpr const char* kNames[] = {"1x128",  "1x128 powers of two", "128x128", "tensor", "mxfp8", "nvfp4",
-                                  "nvfp4 Hadamard stochastic"};
+constexpr const char* kNames[] = {"1x128", "1x128 powers of two",      "128x128", "tensor", "mxfp8",
+                                  "nvfp4", "nvfp4 Hadamard stochastic"};
 
 // Arguments: the rule, 1 for a source in bf16, and 1 for rows, 2 for columns, 3 for both.
 void quantize_matrix(benchmark::State& state) {
   Buffers& x = buffers();
   const Treatment& treatment = treatment_of(state.range(0));
-  const bool bf16 = state.range(1) != 0, rows = (state.range(2) & 1) != 0, columns = (state.range(2) & 2) != 0;
+  const bool bf16 = state.range(1) != 0, rows = (state.range(2) & 1) != 0,
+             columns = (state.range(2) & 2) != 0;
   const Source source{.data = bf16 ? static_cast<const void*>(x.halves.data()) : x.b.data(),
                       .dtype = bf16 ? DType::kBF16 : DType::kF32,
                       .rows = kRows,

@@ -40,7 +40,8 @@ class BytesOfQuad {
     for (int i = 0; i < 4; ++i) to[i] = static_cast<uint8_t>(hn::GetLane(all[i]));
   }
 #else
-  BytesOfQuad() : within_(hn::LoadDup128(Bytes(), kWithin)), blocks_(hn::SetTableIndices(U32(), indices().at)) {}
+  BytesOfQuad()
+      : within_(hn::LoadDup128(Bytes(), kWithin)), blocks_(hn::SetTableIndices(U32(), indices().at)) {}
   // In each block of 128 bits the bytes of one vector come together; then the blocks of one vector.
   template <bool kStream>
   HWY_INLINE void store(IntVector a, IntVector b, IntVector c, IntVector d, uint8_t* to) const {
@@ -62,7 +63,8 @@ class BytesOfQuad {
   static Indices indices() {
     Indices indices;
     const size_t blocks = hn::Lanes(U32()) / 4;
-    for (size_t i = 0; i < 4 * blocks; ++i) indices.at[i] = static_cast<uint32_t>(i % blocks * 4 + i / blocks);
+    for (size_t i = 0; i < 4 * blocks; ++i)
+      indices.at[i] = static_cast<uint32_t>(i % blocks * 4 + i / blocks);
     return indices;
   }
   hn::Vec<Bytes> within_;
@@ -81,8 +83,10 @@ HWY_INLINE void transpose_4(const uint32_t* quads, uint8_t* const* to, int64_t r
   const hn::FixedTag<uint64_t, 2> pairs;
   const auto a = hn::Load(d, quads), b = hn::Load(d, quads + kTile);
   const auto e = hn::Load(d, quads + 2 * kTile), f = hn::Load(d, quads + 3 * kTile);
-  const auto ab_low = hn::BitCast(pairs, hn::InterleaveLower(d, a, b)), ab_high = hn::BitCast(pairs, hn::InterleaveUpper(d, a, b));
-  const auto ef_low = hn::BitCast(pairs, hn::InterleaveLower(d, e, f)), ef_high = hn::BitCast(pairs, hn::InterleaveUpper(d, e, f));
+  const auto ab_low = hn::BitCast(pairs, hn::InterleaveLower(d, a, b)),
+             ab_high = hn::BitCast(pairs, hn::InterleaveUpper(d, a, b));
+  const auto ef_low = hn::BitCast(pairs, hn::InterleaveLower(d, e, f)),
+             ef_high = hn::BitCast(pairs, hn::InterleaveUpper(d, e, f));
   const auto write = [&](int64_t k, hn::Vec<decltype(pairs)> codes) HWY_ATTR {
     hn::StoreU(hn::BitCast(d, codes), d, reinterpret_cast<uint32_t*>(to[k] + row));
   };
@@ -96,7 +100,8 @@ HWY_INLINE void transpose_4(const uint32_t* quads, uint8_t* const* to, int64_t r
 // Copies n bytes, a multiple of 64, between aligned places, past the caches.
 HWY_INLINE void stream_bytes(const uint8_t* from, int64_t n, uint8_t* to) {
   const hn::ScalableTag<uint8_t> d;
-  for (int64_t i = 0; i < n; i += static_cast<int64_t>(hn::Lanes(d))) hn::Stream(hn::Load(d, from + i), d, to + i);
+  for (int64_t i = 0; i < n; i += static_cast<int64_t>(hn::Lanes(d)))
+    hn::Stream(hn::Load(d, from + i), d, to + i);
 }
 
 // out[i / 2] = codes[i] | codes[i + 1] << 4; after an odd number 0 follows.

@@ -13,8 +13,9 @@ inline constexpr int64_t kDelayedHistory = 1024;
 
 // State of one tensor, plain numbers of a checkpoint.
 struct DelayedState {
-  float* history;     // [kDelayedHistory]; 0: nothing seen. The first is where a step puts its greatest magnitude
-  float* in_force;    // the greatest magnitude that ScaleRule::delayed() takes for the next step
+  float*
+      history;  // [kDelayedHistory]; 0: nothing seen. The first is where a step puts its greatest magnitude
+  float* in_force;  // the greatest magnitude that ScaleRule::delayed() takes for the next step
 };
 
 // No history; scale 1 until a step has been seen.

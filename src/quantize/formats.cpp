@@ -27,7 +27,8 @@ constexpr float value_of(const FormatSpec& spec, uint32_t code) {
   const uint32_t hidden = 1u << spec.mantissa_bits, mantissa = magnitude & (hidden - 1);
   double size = 0;
   if (magnitude > spec.greatest) {
-    size = spec.infinity && magnitude == spec.greatest + 1 ? std::numeric_limits<double>::infinity() : double{kNan};
+    size = spec.infinity && magnitude == spec.greatest + 1 ? std::numeric_limits<double>::infinity()
+                                                           : double{kNan};
   } else if (exponent == 0 && spec.sign != Sign::kNone) {
     size = mantissa * power_of_two(1 - spec.bias - spec.mantissa_bits);
   } else {
@@ -40,7 +41,8 @@ constexpr float value_of(const FormatSpec& spec, uint32_t code) {
 constexpr std::array<std::array<float, 256>, kFormats - 1> kValues = [] {
   std::array<std::array<float, 256>, kFormats - 1> values{};
   for (uint32_t f = 0; f < kFormats - 1; ++f) {
-    for (uint32_t code = 0; code < 256; ++code) values[f][code] = value_of(spec_of(static_cast<Format>(f)), code);
+    for (uint32_t code = 0; code < 256; ++code)
+      values[f][code] = value_of(spec_of(static_cast<Format>(f)), code);
   }
   return values;
 }();
@@ -50,7 +52,8 @@ struct Split {
   uint64_t quanta;
   uint64_t rest;
   int shift;
-  uint32_t base;  // code of `quanta` quanta is base + quanta, also where rounding carries into the next exponent
+  uint32_t
+      base;  // code of `quanta` quanta is base + quanta, also where rounding carries into the next exponent
 };
 Split split(const FormatSpec& spec, uint32_t magnitude) {
   const auto biased = static_cast<int>(magnitude >> 23);
@@ -72,7 +75,7 @@ Split split(const FormatSpec& spec, uint32_t magnitude) {
 // Powers of two: nearest, ties to the larger.
 uint32_t encode_power(uint32_t word) {
   if (word == 0 || word == 0x80000000u) return 0;
-  if (word >= 0x7f800001u) return 255;  // negative, or NaN
+  if (word >= 0x7f800001u) return 255;                         // negative, or NaN
   if (word < 0x00800000u) return word >= 0x00600000u ? 1 : 0;  // 2^-127 is 0x00400000
   return std::min((word + 0x400000u) >> 23, 254u);
 }
@@ -96,7 +99,9 @@ const std::array<float, 256>& values_of(Format format) {
   return kValues[static_cast<size_t>(format)];
 }
 
-float largest_of(Format format) { return decode(format, spec_of(format).greatest); }
+float largest_of(Format format) {
+  return decode(format, spec_of(format).greatest);
+}
 
 uint32_t encode(Format format, float value) {
   const auto word = std::bit_cast<uint32_t>(value);
@@ -138,9 +143,11 @@ void encode(Format format, const float* in, int64_t n, void* codes) {
   tiles::encode_run(format, in, n, out, nullptr, 0);
 }
 
-void encode(Format format, const float* in, int64_t n, void* codes, const StochasticBits& stochastic, int64_t first) {
+void encode(Format format, const float* in, int64_t n, void* codes, const StochasticBits& stochastic,
+            int64_t first) {
   const FormatSpec spec = spec_of(format);
-  STRATA_CHECK(spec.sign != Sign::kNone && spec.bits() <= 8, "{} has no stochastic rounding in vectors", spec.name);
+  STRATA_CHECK(spec.sign != Sign::kNone && spec.bits() <= 8, "{} has no stochastic rounding in vectors",
+               spec.name);
   tiles::encode_run(format, in, n, static_cast<uint8_t*>(codes), &stochastic, first);
 }
 

@@ -34,7 +34,7 @@ struct FormatSpec {
   int exponent_bits, mantissa_bits, bias;
   Sign sign;
   uint32_t greatest;  // code of the largest finite value
-  bool infinity;      // the code above `greatest` is infinity; further ones are NaN, as all are without infinity
+  bool infinity;  // the code above `greatest` is infinity; further ones are NaN, as all are without infinity
   bool has_nan;
 
   constexpr int bits() const { return exponent_bits + mantissa_bits + (sign == Sign::kNone ? 0 : 1); }
@@ -108,7 +108,8 @@ constexpr int64_t code_bytes(Format format, int64_t n) {
 // codes[i] = encode(in[i]), in vectors; the unused half of a last byte is 0. With `stochastic` (formats of 8 bits or
 // fewer with a sign), in[i] is element first + i. Both are the same whether or not the thread flushes denormals.
 void encode(Format format, const float* in, int64_t n, void* codes);
-void encode(Format format, const float* in, int64_t n, void* codes, const StochasticBits& stochastic, int64_t first);
+void encode(Format format, const float* in, int64_t n, void* codes, const StochasticBits& stochastic,
+            int64_t first);
 
 // out[i] = decode(codes[i]).
 void decode(Format format, const void* codes, int64_t n, float* out);

@@ -18,6 +18,7 @@ namespace strata::quantize::tiles::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using simd::HWY_NAMESPACE::constant;
 using simd::HWY_NAMESPACE::F32;
+using simd::HWY_NAMESPACE::for_vectors;
 using simd::HWY_NAMESPACE::lanes;
 using simd::HWY_NAMESPACE::load;
 using simd::HWY_NAMESPACE::Part;

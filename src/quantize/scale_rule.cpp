@@ -189,7 +189,8 @@ float ScaleRule::value_of(uint32_t stored, float tensor_greatest) const {
 }
 
 float nvfp4_tensor_scale(float tensor_greatest) {
-  return at_least(tensor_greatest / (largest_of(Format::kE4M3) * largest_of(Format::kE2M1)), kLeastNvfp4Tensor);
+  return at_least(tensor_greatest / (largest_of(Format::kE4M3) * largest_of(Format::kE2M1)),
+                  kLeastNvfp4Tensor);
 }
 
 QuantizedLayout layout_of(const ScaleRule& rule, int64_t rows, int64_t columns) {

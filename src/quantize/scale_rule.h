@@ -46,7 +46,9 @@ struct BlockShape {
 };
 
 enum class ScaleType : uint8_t { kF32, kE8M0, kE4M3 };
-constexpr int64_t size_of(ScaleType type) { return type == ScaleType::kF32 ? 4 : 1; }
+constexpr int64_t size_of(ScaleType type) {
+  return type == ScaleType::kF32 ? 4 : 1;
+}
 
 class ScaleRule {
  public:
@@ -79,7 +81,8 @@ class ScaleRule {
   // `greatest`: of the block, NaN if it contains NaN. `tensor_greatest`: of the tensor, for nvfp4 only.
   Scale scale_of(float greatest, float tensor_greatest = 0) const;
   // The same of n blocks.
-  void scales_of(const float* greatest, int64_t n, float tensor_greatest, uint32_t* stored, float* applied) const;
+  void scales_of(const float* greatest, int64_t n, float tensor_greatest, uint32_t* stored,
+                 float* applied) const;
   // No value of a block with a finite greatest magnitude is scaled to more than what rounds to the largest.
   bool fits() const { return kind_ == Kind::kBlock || (kind_ == Kind::kMx && mode_ == MxScale::kRoundUp); }
 
@@ -90,7 +93,8 @@ class ScaleRule {
 
  private:
   enum class Kind : uint8_t { kTensor, kDelayed, kRow, kBlock, kMx, kNvfp4 };
-  ScaleRule(Kind kind, Format format, BlockShape block, ScaleType type) : kind_(kind), format_(format), block_(block), type_(type) {}
+  ScaleRule(Kind kind, Format format, BlockShape block, ScaleType type)
+      : kind_(kind), format_(format), block_(block), type_(type) {}
   static ScaleRule of_fp8(Kind kind, Format format, BlockShape block, PowerOfTwo power_of_two);
   Scale mx_scale_of(float greatest) const;
 

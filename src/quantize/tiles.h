@@ -22,22 +22,28 @@ constexpr int64_t filled(int64_t n) {
 struct Tile {
   alignas(64) float values[kTile * kTile];  // rows of kTile
   int64_t rows = 0, columns = 0;            // in use
-  int64_t element = 0, pitch = 0;           // first element's position in the whole tensor, and from row to row
+  int64_t element = 0, pitch = 0;  // first element's position in the whole tensor, and from row to row
   // The source of the next tile, which encoding asks memory for: rows begin in too many places for the processor to
   // guess them. It need not exist.
   const std::byte* next = nullptr;
   int64_t next_row_bytes = 0, next_stride_bytes = 0;
 };
 
-// Loads tile.rows x tile.columns values; `stride` in elements.
-void load(const void* data, DType dtype, int64_t stride, Tile* tile);
+// Greatest magnitudes of parts of a tile, in which a NaN wins.
+//   across[row * kTile / width + b]   of `width` (16, 32 or 128) values of a row
+//   down[g * kTile + column]          of the rows [g height, (g + 1) height) of a column; `height` is a power of two
+// All kTile columns are covered, and rows of the tile. nullptr: not wanted, and its extent is ignored.
+struct Greatest {
+  int64_t width;
+  float* across;
+  int64_t height;
+  float* down;
+};
 
-// greatest[row * kTile / width + b]: the greatest magnitude among `width` (16, 32 or 128) values of a row; a NaN wins.
-// All kTile / width numbers of a row are written.
-void greatest_across(const Tile& tile, int64_t width, float* greatest);
-// greatest[g * kTile + column]: the greatest magnitude among the rows [g height, (g + 1) height) of a column. All
-// kTile columns are written.
-void greatest_down(const Tile& tile, int64_t height, float* greatest);
+// Loads tile.rows x tile.columns values, `stride` elements from row to row, and finds their greatest magnitudes.
+void load(const void* data, DType dtype, int64_t stride, const Greatest& greatest, Tile* tile);
+// Those of a tile that changed after it was loaded.
+void find_greatest(const Tile& tile, const Greatest& greatest);
 
 // How values become codes: times `factors`, or divided by them, then rounded.
 struct Encoding {
@@ -54,9 +60,10 @@ struct Output {
   bool stream;
 };
 // Blocks of `height` rows and `width` columns, powers of two; factors[row / height * kTile / width + column / width].
-void encode_across(const Tile& tile, const Encoding& encoding, int64_t height, int64_t width, const float* factors,
-                   Output output);
+void encode_across(const Tile& tile, const Encoding& encoding, int64_t height, int64_t width,
+                   const float* factors, Output output);
 // Writes the transposed codes. Blocks of `height` rows; factors[row / height * kTile + column].
-void encode_down(const Tile& tile, const Encoding& encoding, int64_t height, const float* factors, Output output);
+void encode_down(const Tile& tile, const Encoding& encoding, int64_t height, const float* factors,
+                 Output output);
 
 }  // namespace strata::quantize::tiles

@@ -42,7 +42,8 @@ HWY_INLINE Vector store(F16* p, Vector v, Whole) {
   const auto subnormal = hn::Sub(hn::BitCast(di, sum), hn::BitCast(di, constant(0.5f)));
   const auto finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 0x38800000)), subnormal, normal);
   const auto code = hn::IfThenElse(hn::RebindMask(di, hn::IsNaN(v)), hn::Set(di, 0x7e00), finite);
-  const auto sign = hn::BitCast(di, hn::And(hn::ShiftRight<16>(hn::BitCast(U32(), v)), hn::Set(U32(), 0x8000)));
+  const auto sign =
+      hn::BitCast(di, hn::And(hn::ShiftRight<16>(hn::BitCast(U32(), v)), hn::Set(U32(), 0x8000)));
   hn::StoreU(hn::DemoteTo(U16(), hn::Or(code, sign)), U16(), reinterpret_cast<uint16_t*>(p));
   return v;
 }

@@ -25,7 +25,8 @@ TEST(AllFloats, GetTheCodesThatMlDtypesGives) {
         const std::string name(spec_of(format).name);
         codes.resize(static_cast<size_t>(code_bytes(format, kFloats)));
         encode(format, floats.data(), kFloats, codes.data());
-        EXPECT_EQ(digest(codes.data(), std::ssize(codes)), file["formats"][name]["all"][part].get<std::string>())
+        EXPECT_EQ(digest(codes.data(), std::ssize(codes)),
+                  file["formats"][name]["all"][part].get<std::string>())
             << name << " part " << part;
       }
     });

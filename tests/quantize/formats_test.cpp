@@ -44,7 +44,8 @@ std::vector<uint8_t> encoded(Format format, const std::vector<float>& floats) {
   encode(format, floats.data(), std::ssize(floats), codes.data());
   return codes;
 }
-std::vector<uint8_t> encoded(Format format, const std::vector<float>& floats, const StochasticBits& bits, int64_t first) {
+std::vector<uint8_t> encoded(Format format, const std::vector<float>& floats, const StochasticBits& bits,
+                             int64_t first) {
   std::vector<uint8_t> codes(static_cast<size_t>(code_bytes(format, std::ssize(floats))));
   encode(format, floats.data(), std::ssize(floats), codes.data(), bits, first);
   return codes;
@@ -67,18 +68,22 @@ TEST(Formats, EveryCodeHasTheValueThatMlDtypesGives) {
     std::vector<uint8_t> stored = codes;
     if (format == Format::kE2M1) {
       stored.clear();
-      for (size_t i = 0; i < codes.size(); i += 2) stored.push_back(static_cast<uint8_t>(codes[i] | codes[i + 1] << 4));
+      for (size_t i = 0; i < codes.size(); i += 2)
+        stored.push_back(static_cast<uint8_t>(codes[i] | codes[i + 1] << 4));
     }
     std::vector<float> decoded(codes.size());
     decode(format, stored.data(), std::ssize(codes), decoded.data());
     for (uint32_t code = 0; code < spec.codes(); ++code) {
       const auto wanted = std::bit_cast<float>(values[code].get<uint32_t>());
       if (std::isnan(wanted)) {
-        EXPECT_TRUE(std::isnan(decode(format, code)) && std::isnan(decoded[code])) << spec.name << ' ' << code;
+        EXPECT_TRUE(std::isnan(decode(format, code)) && std::isnan(decoded[code]))
+            << spec.name << ' ' << code;
         continue;
       }
-      EXPECT_EQ(std::bit_cast<uint32_t>(decode(format, code)), values[code].get<uint32_t>()) << spec.name << ' ' << code;
-      EXPECT_EQ(std::bit_cast<uint32_t>(decoded[code]), values[code].get<uint32_t>()) << spec.name << ' ' << code;
+      EXPECT_EQ(std::bit_cast<uint32_t>(decode(format, code)), values[code].get<uint32_t>())
+          << spec.name << ' ' << code;
+      EXPECT_EQ(std::bit_cast<uint32_t>(decoded[code]), values[code].get<uint32_t>())
+          << spec.name << ' ' << code;
     }
   }
 }
@@ -117,10 +122,12 @@ TEST(Formats, StochasticCodesAreThoseOfNumPy) {
     fixtures::on_every_target([&](int64_t) { EXPECT_EQ(encoded(format, floats, bits, first), best); });
     for (size_t i = 0; i < floats.size(); i += 61) {
       const uint32_t word = random_word(bits, first + static_cast<int64_t>(i));
-      ASSERT_EQ(encode(format, floats[i], word), code_at(format, best, i)) << spec_of(format).name << ' ' << floats[i];
+      ASSERT_EQ(encode(format, floats[i], word), code_at(format, best, i))
+          << spec_of(format).name << ' ' << floats[i];
     }
     if (!entry.contains("stochastic")) continue;
-    EXPECT_EQ(digest(best.data(), std::ssize(best)), entry["stochastic"].get<std::string>()) << spec_of(format).name;
+    EXPECT_EQ(digest(best.data(), std::ssize(best)), entry["stochastic"].get<std::string>())
+        << spec_of(format).name;
     ++compared;
   }
   EXPECT_EQ(compared, 3);
@@ -155,7 +162,8 @@ TEST(Formats, StochasticCodesDependOnTheElementOnly) {
   for (const int64_t split : {1, 2, 3, 255, 1026, 2999}) {
     std::vector<uint8_t> codes(floats.size());
     encode(Format::kE4M3, floats.data(), split, codes.data(), bits, kFirst);
-    encode(Format::kE4M3, floats.data() + split, std::ssize(floats) - split, codes.data() + split, bits, kFirst + split);
+    encode(Format::kE4M3, floats.data() + split, std::ssize(floats) - split, codes.data() + split, bits,
+           kFirst + split);
     EXPECT_EQ(codes, whole) << split;
   }
   const StochasticBits later{{5, 6}, 8};
@@ -166,10 +174,12 @@ TEST(Formats, OverflowSaturatesAndNanStays) {
   for (const Format format : stochastic_formats()) {
     const FormatSpec spec = spec_of(format);
     const float most = largest_of(format);
-    const std::vector<float> floats{most * 1.01f, most * 4, kInfinity, -kInfinity, std::nanf(""), -std::nanf("")};
+    const std::vector<float> floats{most * 1.01f, most * 4,      kInfinity,
+                                    -kInfinity,   std::nanf(""), -std::nanf("")};
     fixtures::on_every_target([&](int64_t) {
       for (const auto& codes : {encoded(format, floats), encoded(format, floats, {{1, 2}, 3}, 0)}) {
-        for (size_t i = 0; i < 3; ++i) EXPECT_EQ(decode(format, code_at(format, codes, i)), most) << spec.name;
+        for (size_t i = 0; i < 3; ++i)
+          EXPECT_EQ(decode(format, code_at(format, codes, i)), most) << spec.name;
         EXPECT_EQ(decode(format, code_at(format, codes, 3)), -most) << spec.name;
         for (size_t i = 4; i < 6; ++i) EXPECT_EQ(code_at(format, codes, i), spec.nan()) << spec.name;
       }
@@ -208,7 +218,8 @@ TEST(Formats, FlushedSubnormalsChangeNoCode) {
     const std::string name(spec_of(format).name);
     fixtures::on_every_target([&](int64_t) {
       const std::vector<uint8_t> codes = encoded(format, floats);
-      EXPECT_EQ(digest(codes.data(), std::ssize(codes)), file["formats"][name]["chosen"].get<std::string>()) << name;
+      EXPECT_EQ(digest(codes.data(), std::ssize(codes)), file["formats"][name]["chosen"].get<std::string>())
+          << name;
     });
   }
 }

@@ -15,11 +15,14 @@ namespace {
 
 std::map<std::string, ScaleRule> rules() {
   std::map<std::string, ScaleRule> rules;
-  const std::map<std::string, MxScale> modes{
-      {"floor", MxScale::kFloor}, {"round_up", MxScale::kRoundUp}, {"ceil", MxScale::kCeil}, {"even", MxScale::kEven}};
+  const std::map<std::string, MxScale> modes{{"floor", MxScale::kFloor},
+                                             {"round_up", MxScale::kRoundUp},
+                                             {"ceil", MxScale::kCeil},
+                                             {"even", MxScale::kEven}};
   for (const Format format : {Format::kE4M3, Format::kE5M2, Format::kE2M3, Format::kE3M2, Format::kE2M1}) {
     const std::string name(spec_of(format).name);
-    for (const auto& [mode_name, mode] : modes) rules.emplace("mx " + name + " " + mode_name, ScaleRule::mx(format, mode));
+    for (const auto& [mode_name, mode] : modes)
+      rules.emplace("mx " + name + " " + mode_name, ScaleRule::mx(format, mode));
     if (spec_of(format).bits() != 8) continue;
     rules.emplace("tensor " + name, ScaleRule::tensor(format));
     rules.emplace("row " + name, ScaleRule::row(format));
@@ -48,8 +51,9 @@ TEST(QuantizerGolden, CodesAndScalesAreEqualByteForByte) {
   const StochasticBits bits = bits_of_golden(file);
   const auto all = rules();
   std::set<std::string> seen;
-  std::map<std::string, std::vector<float>> matrices{{"plain", golden_matrix(bits.key, rows, columns, false)},
-                                                     {"special", golden_matrix(bits.key, rows, columns, true)}};
+  std::map<std::string, std::vector<float>> matrices{
+      {"plain", golden_matrix(bits.key, rows, columns, false)},
+      {"special", golden_matrix(bits.key, rows, columns, true)}};
   for (const auto& entry : file["cases"]) {
     const auto name = entry["rule"].get<std::string>();
     const bool is_bf16 = entry["dtype"] == "bf16";
@@ -66,7 +70,8 @@ TEST(QuantizerGolden, CodesAndScalesAreEqualByteForByte) {
     if (name.ends_with("hadamard")) treatment.hadamard = HadamardSigns{file["signs"].get<uint16_t>()};
     fixtures::on_every_target([&](int64_t) {
       const Result result = quantized(source, treatment, along);
-      const std::string where = name + " of " + entry["dtype"].get<std::string>() + " along " + entry["along"].get<std::string>();
+      const std::string where =
+          name + " of " + entry["dtype"].get<std::string>() + " along " + entry["along"].get<std::string>();
       EXPECT_EQ(digests_of_rows(result.codes, result.layout.rows, result.layout.code_row_bytes),
                 entry["codes"].get<std::vector<std::string>>())
           << where;

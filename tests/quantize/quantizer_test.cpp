@@ -38,7 +38,8 @@ const std::vector<ScaleRule>& all_rules() {
 std::vector<float> transposed(const std::vector<float>& x, int64_t rows, int64_t columns) {
   std::vector<float> y(x.size());
   for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j) y[static_cast<size_t>(j * rows + i)] = x[static_cast<size_t>(i * columns + j)];
+    for (int64_t j = 0; j < columns; ++j)
+      y[static_cast<size_t>(j * rows + i)] = x[static_cast<size_t>(i * columns + j)];
   }
   return y;
 }
@@ -58,7 +59,8 @@ uint32_t scale_at(const Result& result, int64_t row, int64_t column) {
 }
 
 // By definition, one element after the other, of rows.
-void expect_by_definition(const Result& result, const std::vector<float>& x, int64_t rows, int64_t columns, const ScaleRule& rule) {
+void expect_by_definition(const Result& result, const std::vector<float>& x, int64_t rows, int64_t columns,
+                          const ScaleRule& rule) {
   const int64_t height = std::min(rule.block().rows, rows), width = std::min(rule.block().columns, columns);
   float of_tensor = 0;
   for (const float value : x) of_tensor = std::max(of_tensor, std::abs(value));
@@ -85,9 +87,18 @@ void expect_by_definition(const Result& result, const std::vector<float>& x, int
 
 TEST(Quantizer, IsTheDefinitionForEveryShape) {
   fixtures::on_every_target([&](int64_t) {
-    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {1, 300}, {300, 1}, {15, 17}, {16, 16}, {33, 31},
-                                        {127, 130}, {128, 128}, {129, 127}, {131, 257}}) {
-      const std::vector<float> x = golden_matrix(kKey, rows, columns, false), y = transposed(x, rows, columns);
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1},
+                                        {1, 300},
+                                        {300, 1},
+                                        {15, 17},
+                                        {16, 16},
+                                        {33, 31},
+                                        {127, 130},
+                                        {128, 128},
+                                        {129, 127},
+                                        {131, 257}}) {
+      const std::vector<float> x = golden_matrix(kKey, rows, columns, false),
+                               y = transposed(x, rows, columns);
       for (const ScaleRule& rule : all_rules()) {
         const Source source = source_of(x, rows, columns);
         expect_by_definition(quantized(source, {rule}, Along::kRows), x, rows, columns, rule);
@@ -103,11 +114,14 @@ TEST(Quantizer, OnePassForBothResultsIsTwoPasses) {
   const Source source = source_of(x, kRows, kColumns);
   for (const ScaleRule& rule : all_rules()) {
     for (const bool transforms : {false, true}) {
-      const Treatment plain{.rule = rule}, other{.rule = rule,
-                                                 .stochastic = StochasticBits{kKey, 3},
-                                                 .hadamard = transforms ? std::optional(HadamardSigns{0x1234}) : std::nullopt};
-      const Result rows = quantized(source, plain, Along::kRows), columns = quantized(source, other, Along::kColumns);
-      Result rows_too = room_for(source, plain, Along::kRows), columns_too = room_for(source, other, Along::kColumns);
+      const Treatment plain{.rule = rule},
+          other{.rule = rule,
+                .stochastic = StochasticBits{kKey, 3},
+                .hadamard = transforms ? std::optional(HadamardSigns{0x1234}) : std::nullopt};
+      const Result rows = quantized(source, plain, Along::kRows),
+                   columns = quantized(source, other, Along::kColumns);
+      Result rows_too = room_for(source, plain, Along::kRows),
+             columns_too = room_for(source, other, Along::kColumns);
       rows_too.greatest = rows.greatest;
       columns_too.greatest = columns.greatest;
       quantize(source, request_of(plain, rows_too), request_of(other, columns_too));
@@ -122,7 +136,8 @@ TEST(Quantizer, ReadsRowsAtAnyStrideAndWritesOnlyItsOwn) {
   constexpr int64_t kRows = 37, kColumns = 145, kStride = 200;
   const std::vector<float> x = golden_matrix(kKey, kRows, kColumns, false);
   std::vector<float> wide(kRows * kStride, 1e30f);
-  for (int64_t i = 0; i < kRows; ++i) std::copy_n(x.begin() + i * kColumns, kColumns, wide.begin() + i * kStride);
+  for (int64_t i = 0; i < kRows; ++i)
+    std::copy_n(x.begin() + i * kColumns, kColumns, wide.begin() + i * kStride);
   Source strided = source_of(wide, kRows, kColumns);
   strided.stride = kStride;
   for (const ScaleRule& rule : all_rules()) {
@@ -132,7 +147,8 @@ TEST(Quantizer, ReadsRowsAtAnyStrideAndWritesOnlyItsOwn) {
       for (auto* const bytes : {&result.codes, &result.scales}) bytes->resize(bytes->size() + 64, 0xee);
       result.greatest = wanted.greatest;
       const auto request = request_of({rule}, result);
-      along == Along::kRows ? quantize(strided, request, std::nullopt) : quantize(strided, std::nullopt, request);
+      along == Along::kRows ? quantize(strided, request, std::nullopt)
+                            : quantize(strided, std::nullopt, request);
       for (auto* const bytes : {&result.codes, &result.scales}) {
         EXPECT_TRUE(std::all_of(bytes->end() - 64, bytes->end(), [](uint8_t byte) { return byte == 0xee; }));
         bytes->resize(bytes->size() - 64);
@@ -140,6 +156,45 @@ TEST(Quantizer, ReadsRowsAtAnyStrideAndWritesOnlyItsOwn) {
       EXPECT_EQ(result, wanted);
     }
   }
+}
+
+// Codes of large results go past the caches if whole lines of memory belong to them.
+TEST(Quantizer, LargeResultsAreTheSameAtEveryAlignment) {
+  constexpr int64_t kRows = 4096 + 17, kColumns = 2048 + 64;
+  std::vector<float> x(static_cast<size_t>(kRows * kColumns));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 7919 % 10007) * 0x1p-8f - 19.0f;
+  const Treatment treatment{ScaleRule::block_row(Format::kE4M3)};
+  Source source = source_of(x, kRows, kColumns);
+  source.rows = 4096;  // along columns too, lines are whole then
+  fixtures::on_every_target([&](int64_t) {
+    Result at_lines[2], between[2];
+    std::optional<Request> requests[2], others[2];
+    std::vector<uint8_t> room[4];
+    for (const Along along : kBoth) {
+      const auto k = static_cast<size_t>(along);
+      for (size_t shift = 0; shift < 2; ++shift) {
+        Result& result = shift == 0 ? at_lines[k] : between[k];
+        result = room_for(source, treatment, along);
+        auto& bytes = room[2 * k + shift];
+        bytes.resize(result.codes.size() + 128);
+        uint8_t* const line = bytes.data() + (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64);
+        Request request = request_of(treatment, result);
+        request.to.codes = line + shift;
+        (shift == 0 ? requests : others)[k] = request;
+      }
+    }
+    quantize(source, requests[0], requests[1]);
+    quantize(source, others[0], others[1]);
+    for (size_t k = 0; k < 2; ++k) {
+      EXPECT_EQ(std::memcmp(requests[k]->to.codes, others[k]->to.codes, at_lines[k].codes.size()), 0);
+      EXPECT_EQ(at_lines[k].scales, between[k].scales);
+    }
+    // Against rows that are few enough to stay in the caches.
+    Source few = source;
+    few.rows = 128;
+    const Result wanted = quantized(few, treatment, Along::kRows);
+    EXPECT_EQ(std::memcmp(requests[0]->to.codes, wanted.codes.data(), wanted.codes.size()), 0);
+  });
 }
 
 TEST(Quantizer, ThreadsAndFlushedSubnormalsChangeNothing) {
@@ -171,16 +226,19 @@ TEST(Quantizer, DecodedValuesAreNear) {
   constexpr int64_t kRows = 140, kColumns = 200;
   const std::vector<float> x = cpu::values(kRows * kColumns, 5, 3.0f);
   for (const ScaleRule& rule : all_rules()) {
-    if (rule.scale_type() == ScaleType::kE8M0 && rule.format() != Format::kE4M3) continue;  // these modes saturate
+    if (rule.scale_type() == ScaleType::kE8M0 && rule.format() != Format::kE4M3)
+      continue;  // these modes saturate
     const FormatSpec spec = spec_of(rule.format());
     for (const Along along : kBoth) {
       const Result result = quantized(source_of(x, kRows, kColumns), {rule}, along);
       const std::vector<float> back = dequantized(rule, result);
       const std::vector<float> wanted = along == Along::kRows ? x : transposed(x, kRows, kColumns);
       // nvfp4 rounds the scale itself to e4m3: a block's greatest may saturate, by 1/16 of it at most.
-      const double share = rule.scale_type() == ScaleType::kE4M3 ? 0.25 + 0.0625 : std::ldexp(0.5, -spec.mantissa_bits);
+      const double share =
+          rule.scale_type() == ScaleType::kE4M3 ? 0.25 + 0.0625 : std::ldexp(0.5, -spec.mantissa_bits);
       for (size_t i = 0; i < back.size(); ++i)
-        ASSERT_NEAR(double{back[i]}, double{wanted[i]}, share * std::abs(double{wanted[i]}) * 1.0001 + 0.15 * (spec.bits() == 4) + 2e-3);
+        ASSERT_NEAR(double{back[i]}, double{wanted[i]},
+                    share * std::abs(double{wanted[i]}) * 1.0001 + 0.15 * (spec.bits() == 4) + 2e-3);
     }
   }
 }
@@ -202,7 +260,8 @@ TEST(Quantizer, NanStaysInItsBlock) {
   for (const ScaleRule& rule : all_rules()) {
     const auto [height, width] = rule.block();
     const bool whole = rule.needs() == ScaleRule::Needs::kTensor;
-    const std::vector<float> back = dequantized(rule, quantized(source_of(x, kRows, kColumns), {rule}, Along::kRows));
+    const std::vector<float> back =
+        dequantized(rule, quantized(source_of(x, kRows, kColumns), {rule}, Along::kRows));
     for (int64_t i = 0; i < kRows; ++i) {
       for (int64_t j = 0; j < kColumns; ++j) {
         const bool inside = whole || (i / height == kRow / height && j / width == kColumn / width);
@@ -216,7 +275,8 @@ TEST(Quantizer, TinyTensorsDecodeToNearbyNumbers) {
   for (const float size : {1e-30f, 1e-36f, 1e-39f, 1e-44f}) {
     const std::vector<float> x = cpu::values(32 * 32, 5, size);
     for (const ScaleRule& rule : all_rules()) {
-      const std::vector<float> back = dequantized(rule, quantized(source_of(x, 32, 32), {rule}, Along::kRows));
+      const std::vector<float> back =
+          dequantized(rule, quantized(source_of(x, 32, 32), {rule}, Along::kRows));
       for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(double{back[i]}, double{x[i]}, double{size}) << size;
     }
   }
@@ -225,15 +285,18 @@ TEST(Quantizer, TinyTensorsDecodeToNearbyNumbers) {
 TEST(Quantizer, SquareBlocksTransposeExactly) {
   constexpr int64_t kRows = 150, kColumns = 290;
   const std::vector<float> x = golden_matrix(kKey, kRows, kColumns, false);
-  for (const ScaleRule& rule : {ScaleRule::block_square(Format::kE4M3), ScaleRule::nvfp4_square(), ScaleRule::tensor(Format::kE4M3)}) {
+  for (const ScaleRule& rule : {ScaleRule::block_square(Format::kE4M3), ScaleRule::nvfp4_square(),
+                                ScaleRule::tensor(Format::kE4M3)}) {
     const Source source = source_of(x, kRows, kColumns);
-    const Result rows = quantized(source, {rule}, Along::kRows), columns = quantized(source, {rule}, Along::kColumns);
+    const Result rows = quantized(source, {rule}, Along::kRows),
+                 columns = quantized(source, {rule}, Along::kColumns);
     for (int64_t i = 0; i < kRows; ++i) {
       for (int64_t j = 0; j < kColumns; ++j)
         ASSERT_EQ(code_of(rows, i, j, rule.format()), code_of(columns, j, i, rule.format()));
     }
     for (int64_t i = 0; i < rows.layout.scale_rows; ++i) {
-      for (int64_t j = 0; j < rows.layout.scale_columns; ++j) ASSERT_EQ(scale_at(rows, i, j), scale_at(columns, j, i));
+      for (int64_t j = 0; j < rows.layout.scale_columns; ++j)
+        ASSERT_EQ(scale_at(rows, i, j), scale_at(columns, j, i));
     }
   }
 }
@@ -248,8 +311,8 @@ TEST(Quantizer, ShardsOfATensorHaveTheCodesOfTheWhole) {
   second.rows = kRows - kSplit;
   second.data = x.data() + kSplit * kColumns;
   second.first = kSplit * kColumns;
-  for (const ScaleRule& rule : {ScaleRule::tensor(Format::kE4M3), ScaleRule::row(Format::kE4M3), ScaleRule::block_row(Format::kE4M3),
-                                ScaleRule::nvfp4_row()}) {
+  for (const ScaleRule& rule : {ScaleRule::tensor(Format::kE4M3), ScaleRule::row(Format::kE4M3),
+                                ScaleRule::block_row(Format::kE4M3), ScaleRule::nvfp4_row()}) {
     const Treatment treatment{rule, StochasticBits{kKey, 8}};
     const Result wanted = quantized(whole, treatment, Along::kRows);
     std::vector<uint8_t> codes;
@@ -306,7 +369,8 @@ TEST(Quantizer, HadamardKeepsMatmuls) {
 TEST(Quantizer, LayoutsAreThoseOfTheFormats) {
   const auto sizes = [](const ScaleRule& rule) {
     const QuantizedLayout layout = layout_of(rule, 200, 301);
-    return std::vector<int64_t>{layout.code_bytes(), layout.scale_rows, layout.scale_columns, layout.scale_bytes(), layout.greatest};
+    return std::vector<int64_t>{layout.code_bytes(), layout.scale_rows, layout.scale_columns,
+                                layout.scale_bytes(), layout.greatest};
   };
   using Sizes = std::vector<int64_t>;
   EXPECT_EQ(sizes(ScaleRule::tensor(Format::kE4M3)), (Sizes{60200, 1, 1, 4, 1}));

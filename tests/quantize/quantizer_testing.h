@@ -49,8 +49,8 @@ inline Result quantized(const Source& source, const Treatment& treatment, Along 
 inline std::vector<float> dequantized(const ScaleRule& rule, const Result& result) {
   const auto& layout = result.layout;
   std::vector<float> values(static_cast<size_t>(layout.rows * layout.columns));
-  dequantize(rule, layout.rows, layout.columns, result.codes.data(), result.scales.data(), result.greatest.data(),
-             values.data(), layout.columns);
+  dequantize(rule, layout.rows, layout.columns, result.codes.data(), result.scales.data(),
+             result.greatest.data(), values.data(), layout.columns);
   return values;
 }
 

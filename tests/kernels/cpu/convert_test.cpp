@@ -99,7 +99,8 @@ TEST(Convert, RoundsToF16AsOneByOne) {
       std::vector<uint16_t> to(from.size() - first);
       convert(to.data(), DType::kF16, from.data() + first, DType::kF32, std::ssize(to));
       for (size_t i = 0; i < to.size(); ++i)
-        ASSERT_EQ(to[i], float_to_f16(from[first + i])) << "of " << std::hexfloat << from[first + i] << " at " << i;
+        ASSERT_EQ(to[i], float_to_f16(from[first + i]))
+            << "of " << std::hexfloat << from[first + i] << " at " << i;
     }
   });
 }
