@@ -1,4 +1,4 @@
-// GB/s of quantising a matrix, each interleaved with the triad (a = b + s c) on arrays larger than the last-level cache.
+// GB/s of quantizing a matrix, each interleaved with the triad (a = b + s c) on arrays larger than the last-level cache.
 // Bytes are those that a kernel must move: the source once, codes and scales. "of_triad" is the ratio of the best times;
 // "GB/s" and "triad_GB/s" are their rates. On one thread (OMP_NUM_THREADS=1) times are processor time, which other load
 // disturbs less.

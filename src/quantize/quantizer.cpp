@@ -18,6 +18,7 @@ using tiles::kTile;
 
 // Codes of this size go past the caches: they would be gone from them before a matmul reads them.
 constexpr int64_t kStreamedBytes = int64_t{8} << 20;
+constexpr int64_t kElementsOfTask = 8 * kTile * kTile;
 constexpr int64_t kMostBlocks = kTile * kTile / 16;  // in a tile, blocks of 1 x 16
 
 void check(const Source& source) {
@@ -66,7 +67,7 @@ void load_tile(const Source& source, Place place, Place next, const tiles::Great
   tiles::load(address_of(source, place), source.dtype, source.stride, greatest, tile);
 }
 
-// What a result needs to know of a tile before it rounds it.
+// The greatest magnitudes that a result needs of a tile before it rounds it.
 Extents extents_of(const Treatment& treatment, Along along) {
   if (treatment.rule.needs() == ScaleRule::Needs::kTensor && treatment.rule.block().columns == kWhole)
     return {};
@@ -122,7 +123,7 @@ class Result {
                  layout_.greatest);
   }
 
-  // What it needs of tiles as they are loaded.
+  // The greatest magnitudes that it needs of tiles as they are loaded.
   Extents extents() const { return treatment_.hadamard ? Extents{} : extents_; }
 
   void take(Place place, Workspace& workspace) const {
@@ -133,16 +134,16 @@ class Result {
     const int64_t rows = down ? tile.columns : tile.rows, columns = down ? tile.rows : tile.columns;
     const BlockShape block{std::min(rule_.block().rows, kTile), std::min(rule_.block().columns, kTile)};
     const bool finite = find_factors(row, column, rows, columns, block, workspace);
-    const tiles::Encoding encoding{rule_.format(), rule_.divides(),
-                                   treatment_.stochastic ? &*treatment_.stochastic : nullptr,
-                                   finite && rule_.fits()};
+    const tiles::Conversion conversion{rule_.format(), rule_.divides(),
+                                       treatment_.stochastic ? &*treatment_.stochastic : nullptr,
+                                       finite && rule_.fits()};
     const tiles::Output output{
         static_cast<uint8_t*>(to_.codes) + row * layout_.code_row_bytes + code_bytes(rule_.format(), column),
         layout_.code_row_bytes, layout_.code_bytes() >= kStreamedBytes};
     if (down) {
-      tiles::encode_down(tile, encoding, block.columns, workspace.factors, output);
+      tiles::encode_down(tile, conversion, block.columns, workspace.factors, output);
     } else {
-      tiles::encode_across(tile, encoding, block.rows, block.columns, workspace.factors, output);
+      tiles::encode_across(tile, conversion, block.rows, block.columns, workspace.factors, output);
     }
   }
 
@@ -210,7 +211,7 @@ template <typename Each>
 void for_each_tile(const Source& source, const Extents& extents, const Each& each) {
   const int64_t bands = (source.rows + kTile - 1) / kTile,
                 tiles_of_band = (source.columns + kTile - 1) / kTile;
-  constexpr int64_t kTilesOfTask = 8;
+  constexpr int64_t kTilesOfTask = kElementsOfTask / (kTile * kTile);
   parallel_ranges(bands * tiles_of_band, kTilesOfTask, [&](int64_t begin, int64_t end) {
     const KeepSubnormals keep;
     Workspace workspace;  // on the stack, whose pages are there already
@@ -270,8 +271,7 @@ void dequantize(const ScaleRule& rule, int64_t rows, int64_t columns, const void
                "nvfp4 needs the tensor's greatest magnitude");
   const float of_tensor = rule.scale_type() == ScaleType::kE4M3 ? *greatest : 0;
   const int64_t width = std::min(rule.block().columns, columns);
-  parallel_for(rows, [&](int64_t row) {
-    const KeepSubnormals keep;
+  const auto decode_row = [&](int64_t row) {
     float* const to = out + row * stride;
     decode(rule.format(), static_cast<const uint8_t*>(codes) + row * layout.code_row_bytes, columns, to);
     const int64_t first = (rule.block().rows == kWhole ? 0 : row / rule.block().rows) * layout.scale_columns;
@@ -285,6 +285,10 @@ void dequantize(const ScaleRule& rule, int64_t rows, int64_t columns, const void
       const float scale = rule.value_of(stored, of_tensor);
       for (int64_t i = begin; i < std::min(begin + width, columns); ++i) to[i] *= scale;
     }
+  };
+  parallel_ranges(rows, kElementsOfTask / std::max<int64_t>(1, columns), [&](int64_t begin, int64_t end) {
+    const KeepSubnormals keep;
+    for (int64_t row = begin; row < end; ++row) decode_row(row);
   });
 }
 

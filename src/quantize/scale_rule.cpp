@@ -107,7 +107,7 @@ ScaleRule::Needs ScaleRule::needs() const {
 ScaleRule::Scale ScaleRule::mx_scale_of(float greatest) const {
   const FormatSpec spec = spec_of(format_);
   const int32_t largest_exponent = static_cast<int32_t>(spec.greatest >> spec.mantissa_bits) - spec.bias;
-  // torchao's other modes divide by 2^128, which is infinity: zeros beside the NaN.
+  // torchao's other modes divide by 2^128, which is infinity: other values become zeros.
   if (std::isnan(greatest)) return {255, mode_ == MxScale::kRoundUp ? greatest : 0.0f};
   if (mode_ == MxScale::kRoundUp) {
     const float least = greatest / largest_of(format_);

@@ -123,7 +123,7 @@ HWY_INLINE Vector scaled(Vector v, Vector factor) {
   return hn::Mul(v, factor);
 }
 
-// What the loops over a tile have in common.
+// Operands of the loops over a tile.
 struct Work {
   const Tile& tile;
   const StochasticBits* stochastic;
@@ -237,24 +237,24 @@ void encode_tile(const Rounding& round, const Work& work, bool across, Output ou
   if (output.stream) hwy::FlushStream();
 }
 
-void EncodeTile(const Tile& tile, const Encoding& encoding, bool across, int64_t height, int64_t width,
+void EncodeTile(const Tile& tile, const Conversion& conversion, bool across, int64_t height, int64_t width,
                 const float* factors, Output output) {
-  const FormatSpec spec = spec_of(encoding.format);
-  const bool pairs = encoding.format == Format::kE2M1;
-  const Work work{tile, encoding.stochastic, std::countr_zero(static_cast<uint64_t>(height)),
+  const FormatSpec spec = spec_of(conversion.format);
+  const bool pairs = conversion.format == Format::kE2M1;
+  const Work work{tile, conversion.stochastic, std::countr_zero(static_cast<uint64_t>(height)),
                   std::countr_zero(static_cast<uint64_t>(width)), factors};
-  if (encoding.stochastic != nullptr) {
+  if (conversion.stochastic != nullptr) {
     const Stochastic round(spec);
-    if (encoding.divide) return encode_tile<true>(round, work, across, output, pairs);
+    if (conversion.divide) return encode_tile<true>(round, work, across, output, pairs);
     return encode_tile<false>(round, work, across, output, pairs);
   }
-  if (encoding.in_range) {
+  if (conversion.in_range) {
     const Nearest<true> round(spec);
-    if (encoding.divide) return encode_tile<true>(round, work, across, output, pairs);
+    if (conversion.divide) return encode_tile<true>(round, work, across, output, pairs);
     return encode_tile<false>(round, work, across, output, pairs);
   }
   const Nearest<false> round(spec);
-  if (encoding.divide) return encode_tile<true>(round, work, across, output, pairs);
+  if (conversion.divide) return encode_tile<true>(round, work, across, output, pairs);
   encode_tile<false>(round, work, across, output, pairs);
 }
 
@@ -279,13 +279,13 @@ void load(const void* data, DType dtype, int64_t stride, const Greatest& greates
 void find_greatest(const Tile& tile, const Greatest& greatest) {
   HWY_DYNAMIC_DISPATCH(FindGreatest)(tile, greatest);
 }
-void encode_across(const Tile& tile, const Encoding& encoding, int64_t height, int64_t width,
+void encode_across(const Tile& tile, const Conversion& conversion, int64_t height, int64_t width,
                    const float* factors, Output output) {
-  HWY_DYNAMIC_DISPATCH(EncodeTile)(tile, encoding, true, height, width, factors, output);
+  HWY_DYNAMIC_DISPATCH(EncodeTile)(tile, conversion, true, height, width, factors, output);
 }
-void encode_down(const Tile& tile, const Encoding& encoding, int64_t height, const float* factors,
+void encode_down(const Tile& tile, const Conversion& conversion, int64_t height, const float* factors,
                  Output output) {
-  HWY_DYNAMIC_DISPATCH(EncodeTile)(tile, encoding, false, height, kTile, factors, output);
+  HWY_DYNAMIC_DISPATCH(EncodeTile)(tile, conversion, false, height, kTile, factors, output);
 }
 
 }  // namespace strata::quantize::tiles

@@ -120,8 +120,8 @@ TEST(Quantizer, OnePassForBothResultsIsTwoPasses) {
                 .hadamard = transforms ? std::optional(HadamardSigns{0x1234}) : std::nullopt};
       const Result rows = quantized(source, plain, Along::kRows),
                    columns = quantized(source, other, Along::kColumns);
-      Result rows_too = room_for(source, plain, Along::kRows),
-             columns_too = room_for(source, other, Along::kColumns);
+      Result rows_too = empty_result(source, plain, Along::kRows),
+             columns_too = empty_result(source, other, Along::kColumns);
       rows_too.greatest = rows.greatest;
       columns_too.greatest = columns.greatest;
       quantize(source, request_of(plain, rows_too), request_of(other, columns_too));
@@ -143,7 +143,7 @@ TEST(Quantizer, ReadsRowsAtAnyStrideAndWritesOnlyItsOwn) {
   for (const ScaleRule& rule : all_rules()) {
     for (const Along along : kBoth) {
       const Result wanted = quantized(source_of(x, kRows, kColumns), {rule}, along);
-      Result result = room_for(strided, {rule}, along);
+      Result result = empty_result(strided, {rule}, along);
       for (auto* const bytes : {&result.codes, &result.scales}) bytes->resize(bytes->size() + 64, 0xee);
       result.greatest = wanted.greatest;
       const auto request = request_of({rule}, result);
@@ -169,13 +169,13 @@ TEST(Quantizer, LargeResultsAreTheSameAtEveryAlignment) {
   fixtures::on_every_target([&](int64_t) {
     Result at_lines[2], between[2];
     std::optional<Request> requests[2], others[2];
-    std::vector<uint8_t> room[4];
+    std::vector<uint8_t> memory[4];
     for (const Along along : kBoth) {
       const auto k = static_cast<size_t>(along);
       for (size_t shift = 0; shift < 2; ++shift) {
         Result& result = shift == 0 ? at_lines[k] : between[k];
-        result = room_for(source, treatment, along);
-        auto& bytes = room[2 * k + shift];
+        result = empty_result(source, treatment, along);
+        auto& bytes = memory[2 * k + shift];
         bytes.resize(result.codes.size() + 128);
         uint8_t* const line = bytes.data() + (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64);
         Request request = request_of(treatment, result);
@@ -318,14 +318,14 @@ TEST(Quantizer, ShardsOfATensorHaveTheCodesOfTheWhole) {
     std::vector<uint8_t> codes;
     std::vector<float> greatest(wanted.greatest.size(), 0.0f);
     for (const Source& shard : {first, second}) {
-      Result part = room_for(shard, treatment, Along::kRows);
+      Result part = empty_result(shard, treatment, Along::kRows);
       find_greatest(shard, treatment, Along::kRows, part.greatest.data());
       if (part.greatest.size() == 1) greatest[0] = std::max(greatest[0], part.greatest[0]);
     }
     const bool shared = rule.needs() == ScaleRule::Needs::kTensor;
     EXPECT_TRUE(!shared || greatest == wanted.greatest);
     for (const Source& shard : {first, second}) {
-      Result part = room_for(shard, treatment, Along::kRows);
+      Result part = empty_result(shard, treatment, Along::kRows);
       find_greatest(shard, treatment, Along::kRows, part.greatest.data());
       if (shared) part.greatest = greatest;
       quantize(shard, request_of(treatment, part), std::nullopt);
@@ -338,7 +338,7 @@ TEST(Quantizer, ShardsOfATensorHaveTheCodesOfTheWhole) {
 TEST(Quantizer, StaleGreatestMagnitudesSaturate) {
   const std::vector<float> x{1.0f, -3.0f, 500.0f, -std::numeric_limits<float>::infinity()};
   const Treatment treatment{ScaleRule::delayed(Format::kE4M3)};
-  Result result = room_for(source_of(x, 1, 4), treatment, Along::kRows);
+  Result result = empty_result(source_of(x, 1, 4), treatment, Along::kRows);
   result.greatest = {2.0f};
   quantize(source_of(x, 1, 4), request_of(treatment, result), std::nullopt);
   EXPECT_EQ(dequantized(treatment.rule, result), (std::vector<float>{1.0f, -2.0f, 2.0f, -2.0f}));
@@ -390,7 +390,7 @@ TEST(Quantizer, RefusesWhatItCannotDo) {
   const std::vector<float> x(64, 1.0f);
   Source source = source_of(x, 8, 8);
   const Treatment treatment{ScaleRule::tensor(Format::kE4M3)};
-  Result result = room_for(source, treatment, Along::kRows);
+  Result result = empty_result(source, treatment, Along::kRows);
   Request request = request_of(treatment, result);
   request.greatest = nullptr;
   EXPECT_THROW(quantize(source, request, std::nullopt), InternalError);
