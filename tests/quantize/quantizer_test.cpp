@@ -141,12 +141,13 @@ TEST(Quantizer, ReadsRowsAtAnyStrideAndWritesOnlyItsOwn) {
   Source strided = source_of(wide, kRows, kColumns);
   strided.stride = kStride;
   for (const ScaleRule& rule : all_rules()) {
+    const Treatment treatment{rule, StochasticBits{kKey, 6}};
     for (const Along along : kBoth) {
-      const Result wanted = quantized(source_of(x, kRows, kColumns), {rule}, along);
-      Result result = empty_result(strided, {rule}, along);
+      const Result wanted = quantized(source_of(x, kRows, kColumns), treatment, along);
+      Result result = empty_result(strided, treatment, along);
       for (auto* const bytes : {&result.codes, &result.scales}) bytes->resize(bytes->size() + 64, 0xee);
       result.greatest = wanted.greatest;
-      const auto request = request_of({rule}, result);
+      const auto request = request_of(treatment, result);
       along == Along::kRows ? quantize(strided, request, std::nullopt)
                             : quantize(strided, std::nullopt, request);
       for (auto* const bytes : {&result.codes, &result.scales}) {
@@ -207,6 +208,7 @@ TEST(Quantizer, ThreadsAndFlushedSubnormalsChangeNothing) {
                                   {ScaleRule::tensor(Format::kE5M2)}};
   for (const Treatment& treatment : treatments) {
     for (const Along along : kBoth) {
+      const KeepSubnormals as_before;
       set_compute_threads(1);
       const Result one = quantized(source, treatment, along);
       set_compute_threads(3);
@@ -280,6 +282,17 @@ TEST(Quantizer, TinyTensorsDecodeToNearbyNumbers) {
       for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(double{back[i]}, double{x[i]}, double{size}) << size;
     }
   }
+}
+
+// A tensor whose greatest magnitude is far below 1, with a block that is smaller still: its values are too small for
+// codes, and the reciprocal of its scale must not overflow.
+TEST(Quantizer, TinyBlocksOfNvfp4AreZeros) {
+  std::vector<float> x(32, 1e-40f);
+  x[0] = 1e-35f;
+  const ScaleRule rule = ScaleRule::nvfp4_row();
+  const std::vector<float> back = dequantized(rule, quantized(source_of(x, 1, 32), {rule}, Along::kRows));
+  EXPECT_NEAR(double{back[0]}, 1e-35, 1e-36);
+  for (size_t i = 16; i < 32; ++i) EXPECT_EQ(std::bit_cast<uint32_t>(back[i]), 0u);
 }
 
 TEST(Quantizer, SquareBlocksTransposeExactly) {
