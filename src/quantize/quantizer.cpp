@@ -84,8 +84,7 @@ const tiles::Tile& treated(const Treatment& treatment, Along along, const Extent
   tiles::Tile& copy = workspace.transformed;
   copy = plain;
   if (along == Along::kColumns) {
-    for (int64_t row = 0; row + kHadamard <= plain.rows; row += kHadamard)
-      hadamard_16_columns(copy.values + row * kTile, kTile, kTile, *treatment.hadamard);
+    tiles::hadamard_down(&copy, *treatment.hadamard);
   } else {
     for (int64_t row = 0; row < plain.rows; ++row) {
       for (int64_t column = 0; column + kHadamard <= plain.columns; column += kHadamard)

@@ -117,6 +117,29 @@ void LoadTile(const void* data, DType dtype, int64_t stride, const Greatest& gre
   load_tile(static_cast<const float*>(data), stride, greatest, tile);
 }
 
+void HadamardDown(Tile* tile, HadamardSigns signs) {
+  for (int64_t row = 0; row + kHadamard <= tile->rows; row += kHadamard) {
+    for (int64_t column = 0; column < kTile; column += lanes()) {
+      float* const at = tile->values + row * kTile + column;
+      Vector x[kHadamard];
+      for (int64_t i = 0; i < kHadamard; ++i) {
+        x[i] = hn::Load(F32(), at + i * kTile);
+        if ((signs.bits >> i & 1) != 0) x[i] = hn::Neg(x[i]);
+      }
+      for (int64_t apart = kHadamard / 2; apart > 0; apart /= 2) {
+        for (int64_t i = 0; i < kHadamard; ++i) {
+          if ((i & apart) != 0) continue;
+          const Vector sum = hn::Add(x[i], x[i + apart]), difference = hn::Sub(x[i], x[i + apart]);
+          x[i] = sum;
+          x[i + apart] = difference;
+        }
+      }
+      for (int64_t i = 0; i < kHadamard; ++i)
+        hn::Store(hn::Mul(x[i], constant(0.25f)), F32(), at + i * kTile);
+    }
+  }
+}
+
 template <bool kDivide>
 HWY_INLINE Vector scaled(Vector v, Vector factor) {
   if constexpr (kDivide) return hn::Div(v, factor);
@@ -267,6 +290,7 @@ namespace strata::quantize::tiles {
 HWY_EXPORT(EncodeRun);
 HWY_EXPORT(LoadTile);
 HWY_EXPORT(FindGreatest);
+HWY_EXPORT(HadamardDown);
 HWY_EXPORT(EncodeTile);
 
 void encode_run(Format format, const float* in, int64_t n, uint8_t* codes, const StochasticBits* stochastic,
@@ -275,6 +299,9 @@ void encode_run(Format format, const float* in, int64_t n, uint8_t* codes, const
 }
 void load(const void* data, DType dtype, int64_t stride, const Greatest& greatest, Tile* tile) {
   HWY_DYNAMIC_DISPATCH(LoadTile)(data, dtype, stride, greatest, tile);
+}
+void hadamard_down(Tile* tile, HadamardSigns signs) {
+  HWY_DYNAMIC_DISPATCH(HadamardDown)(tile, signs);
 }
 void find_greatest(const Tile& tile, const Greatest& greatest) {
   HWY_DYNAMIC_DISPATCH(FindGreatest)(tile, greatest);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "quantize/formats.h"
+#include "quantize/hadamard.h"
 #include "tensor/dtype.h"
 
 namespace strata::quantize::tiles {
@@ -42,7 +43,9 @@ struct Greatest {
 
 // Loads tile.rows x tile.columns values, `stride` elements from row to row, and finds their greatest magnitudes.
 void load(const void* data, DType dtype, int64_t stride, const Greatest& greatest, Tile* tile);
-// Those of a tile that changed after it was loaded.
+// Transforms every 16 whole rows of a tile: hadamard_16() of each column.
+void hadamard_down(Tile* tile, HadamardSigns signs);
+// The greatest magnitudes of a tile that changed after it was loaded.
 void find_greatest(const Tile& tile, const Greatest& greatest);
 
 // How values become codes: times `factors`, or divided by them, then rounded.
