@@ -2,6 +2,7 @@
 // Bytes are those that a kernel must move: the source once, codes and scales. "of_triad" is the ratio of the medians;
 // "GB/s" and "triad_GB/s" are their rates. On one thread (OMP_NUM_THREADS=1) times are processor time, which other load
 // disturbs less.
+// GLIBC_TUNABLES=glibc.malloc.hugetlb=1 puts the arrays on huge pages, as arenas are.
 #include <benchmark/benchmark.h>
 #include <hwy/aligned_allocator.h>
 
