@@ -1,7 +1,8 @@
-// GB/s of quantising a matrix, each interleaved with the triad (a = b + s c) on arrays larger than the last-level cache.
-// Bytes are those that a kernel must move: the source once, codes and scales. "of_triad" is the ratio of the best times;
+// GB/s of quantizing a matrix, each interleaved with the triad (a = b + s c) on arrays larger than the last-level cache.
+// Bytes are those that a kernel must move: the source once, codes and scales. "of_triad" is the ratio of the medians;
 // "GB/s" and "triad_GB/s" are their rates. On one thread (OMP_NUM_THREADS=1) times are processor time, which other load
 // disturbs less.
+// GLIBC_TUNABLES=glibc.malloc.hugetlb=1 puts the arrays on huge pages, as arenas are.
 #include <benchmark/benchmark.h>
 #include <hwy/aligned_allocator.h>
 
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/parallel.h"
 #include "kernels/cpu/triad.h"
 #include "quantize/quantizer.h"
@@ -17,7 +19,7 @@
 namespace strata::quantize {
 namespace {
 
-constexpr int64_t kRows = 16384, kColumns = 2048, kElements = kRows * kColumns;
+constexpr int64_t kRows = 8192, kColumns = 2048, kElements = kRows * kColumns;
 
 struct Buffers {
   std::vector<float> a, b, c;
@@ -106,19 +108,18 @@ void quantize_matrix(benchmark::State& state) {
   };
   work();
   triad_seconds();
-  double best = 1e9, best_triad = 1e9;
+  std::vector<double> times, triad_times;
   for (auto _ : state) {
-    const double seconds = seconds_of(work);
-    state.SetIterationTime(seconds);
-    best = std::min(best, seconds);
-    best_triad = std::min(best_triad, triad_seconds());
+    times.push_back(seconds_of(work));
+    state.SetIterationTime(times.back());
+    triad_times.push_back(triad_seconds());
   }
   double bytes = static_cast<double>(kElements * size_of(source.dtype));
   for (const auto& [wanted, layout] : {std::pair{rows, layout_of(treatment.rule, kRows, kColumns)},
                                        std::pair{columns, layout_of(treatment.rule, kColumns, kRows)}}) {
     if (wanted) bytes += static_cast<double>(layout.code_bytes() + layout.scale_bytes());
   }
-  const double rate = bytes / best, triad_rate = 12.0 * kElements / best_triad;
+  const double rate = bytes / median_of(times), triad_rate = 12.0 * kElements / median_of(triad_times);
   state.SetLabel(kNames[state.range(0)]);
   state.counters["GB/s"] = rate * 1e-9;
   state.counters["triad_GB/s"] = triad_rate * 1e-9;

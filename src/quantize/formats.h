@@ -1,12 +1,12 @@
-// Floating-point formats of at most 8 bits, and fp16 for comparison: one description each, from which decoding and
-// encoding follow.
+// Floating-point formats of at most 8 bits, and fp16 for comparison: one description each, from which both
+// conversions follow.
 //
 // Sources: e4m3, e5m2: OCP 8-bit Floating Point Specification 1.0. e2m1, e2m3, e3m2, e8m0: OCP Microscaling Formats
 // Specification 1.0. e4m3fnuz, e5m2fnuz: Noune et al. 2022, "8-bit Numerical Formats for Deep Neural Networks"
 // (no infinity, no negative zero, NaN in its place; bias greater by one). f16: IEEE 754 binary16.
 //
-// Encoding rounds to nearest, ties to even, or stochastically. It saturates: a magnitude above the largest finite one,
-// infinity included, becomes the largest (the quantiser clamps before it converts). PyTorch up to 2.11 and ml_dtypes
+// encode() rounds to nearest, ties to even, or stochastically. It saturates: a magnitude above the largest finite one,
+// infinity included, becomes the largest (the quantizer clamps before it converts). PyTorch up to 2.11 and ml_dtypes
 // give NaN or infinity there. Only f16, which is stored without a scale, overflows to infinity. NaN becomes the
 // format's NaN without a sign, so that codes do not depend on how a processor signs its own NaN; formats without NaN
 // get 0, and the scale of the block carries the NaN.
@@ -85,7 +85,7 @@ float largest_of(Format format);
 
 // The code nearest to `value`; ties go to the even code, for e8m0 (whose codes all have the same significand) to the
 // larger power, as in ml_dtypes. e8m0 has no zero and no negative values: zero gets its least power, a negative number
-// NaN. Scalar and by definition: what the vector code must agree with.
+// NaN. Scalar and by definition; the vector code must agree with it.
 uint32_t encode(Format format, float value);
 
 // floor(|value| / quantum + uniform_float(random)) quanta, where the quantum is the distance of the codes around
@@ -93,7 +93,7 @@ uint32_t encode(Format format, float value);
 uint32_t encode(Format format, float value, uint32_t random);
 
 // The random bits of an element of a tensor, a function of its position in the whole tensor: any split over threads,
-// ranks and micro-batches gives the same codes. Philox (base/philox.h) with counter element / 4 and counter_high step.
+// ranks and micro-batches makes the same codes. Philox (base/philox.h) with counter element / 4 and counter_high step.
 struct StochasticBits {
   RandomKey key;
   uint32_t step = 0;

@@ -21,7 +21,4 @@ HadamardSigns hadamard_signs(RandomKey key, uint32_t step);
 // transform is orthogonal, so that the matmul of two transformed operands is that of the plain ones.
 void hadamard_16(float* x, int64_t pitch, HadamardSigns signs);
 
-// The same of `lanes` neighbouring columns: x[i * pitch + lane].
-void hadamard_16_columns(float* x, int64_t pitch, int64_t lanes, HadamardSigns signs);
-
 }  // namespace strata::quantize

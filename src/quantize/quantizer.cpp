@@ -18,6 +18,7 @@ using tiles::kTile;
 
 // Codes of this size go past the caches: they would be gone from them before a matmul reads them.
 constexpr int64_t kStreamedBytes = int64_t{8} << 20;
+constexpr int64_t kElementsOfTask = 8 * kTile * kTile;
 constexpr int64_t kMostBlocks = kTile * kTile / 16;  // in a tile, blocks of 1 x 16
 
 void check(const Source& source) {
@@ -30,14 +31,23 @@ void check(const Source& source) {
 // The memory that a thread works in, from L1 to L2.
 struct Workspace {
   tiles::Tile tile, transformed;
-  alignas(64) float greatest[kMostBlocks];
+  alignas(64) float across[kMostBlocks];  // greatest magnitudes, as tiles::Greatest has them
+  alignas(64) float down[kMostBlocks];
   alignas(64) float factors[kMostBlocks];
   uint32_t stored[kMostBlocks];
 };
 
-// What find_tile() and the two orientations share about a place in the source.
+// The first element of a tile.
 struct Place {
-  int64_t row, column;  // of the tile's first element
+  int64_t row, column;
+};
+
+// Elements of a row or of a column whose greatest magnitude is wanted; 0: none.
+struct Extents {
+  int64_t across = 0, down = 0;
+  tiles::Greatest in(Workspace& workspace) const {
+    return {across, across == 0 ? nullptr : workspace.across, down, down == 0 ? nullptr : workspace.down};
+  }
 };
 
 const std::byte* address_of(const Source& source, Place place) {
@@ -45,7 +55,8 @@ const std::byte* address_of(const Source& source, Place place) {
   return static_cast<const std::byte*>(source.data) + at;
 }
 
-void load_tile(const Source& source, Place place, Place next, tiles::Tile* tile) {
+void load_tile(const Source& source, Place place, Place next, const tiles::Greatest& greatest,
+               tiles::Tile* tile) {
   tile->rows = std::min(kTile, source.rows - place.row);
   tile->columns = std::min(kTile, source.columns - place.column);
   tile->pitch = source.pitch == 0 ? source.columns : source.pitch;
@@ -53,25 +64,34 @@ void load_tile(const Source& source, Place place, Place next, tiles::Tile* tile)
   tile->next = address_of(source, next);
   tile->next_row_bytes = tile->columns * size_of(source.dtype);
   tile->next_stride_bytes = source.stride * size_of(source.dtype);
-  tiles::load(address_of(source, place), source.dtype, source.stride, tile);
+  tiles::load(address_of(source, place), source.dtype, source.stride, greatest, tile);
 }
 
-// The tile that a treatment rounds: the plain one, or a transformed copy.
-const tiles::Tile& treated(const Treatment& treatment, Along along, Workspace& workspace) {
+// The greatest magnitudes that a result needs of a tile before it rounds it.
+Extents extents_of(const Treatment& treatment, Along along) {
+  if (treatment.rule.needs() == ScaleRule::Needs::kTensor && treatment.rule.block().columns == kWhole)
+    return {};
+  if (treatment.rule.needs() == ScaleRule::Needs::kRows) return {};
+  const int64_t extent = treatment.rule.block().columns;
+  return along == Along::kRows ? Extents{.across = extent} : Extents{.down = extent};
+}
+
+// The tile that a treatment rounds: the plain one, or a transformed copy, whose greatest magnitudes are found then.
+const tiles::Tile& treated(const Treatment& treatment, Along along, const Extents& extents,
+                           Workspace& workspace) {
   const tiles::Tile& plain = workspace.tile;
   if (!treatment.hadamard) return plain;
   tiles::Tile& copy = workspace.transformed;
   copy = plain;
   if (along == Along::kColumns) {
-    for (int64_t row = 0; row + kHadamard <= plain.rows; row += kHadamard)
-      hadamard_16_columns(copy.values + row * kTile, kTile, tiles::filled(plain.columns),
-                          *treatment.hadamard);
-    return copy;
+    tiles::hadamard_down(&copy, *treatment.hadamard);
+  } else {
+    for (int64_t row = 0; row < plain.rows; ++row) {
+      for (int64_t column = 0; column + kHadamard <= plain.columns; column += kHadamard)
+        hadamard_16(copy.values + row * kTile + column, 1, *treatment.hadamard);
+    }
   }
-  for (int64_t row = 0; row < plain.rows; ++row) {
-    for (int64_t column = 0; column + kHadamard <= plain.columns; column += kHadamard)
-      hadamard_16(copy.values + row * kTile + column, 1, *treatment.hadamard);
-  }
+  tiles::find_greatest(copy, extents.in(workspace));
   return copy;
 }
 
@@ -96,29 +116,33 @@ class Result {
         along_(along),
         layout_(along == Along::kRows ? layout_of(rule_, source.rows, source.columns)
                                       : layout_of(rule_, source.columns, source.rows)),
+        extents_(extents_of(treatment_, along)),
         greatest_(request.greatest) {
     STRATA_CHECK(layout_.greatest == 0 || greatest_ != nullptr, "the rule needs {} greatest magnitudes",
                  layout_.greatest);
   }
 
+  // The greatest magnitudes that it needs of tiles as they are loaded.
+  Extents extents() const { return treatment_.hadamard ? Extents{} : extents_; }
+
   void take(Place place, Workspace& workspace) const {
-    const tiles::Tile& tile = treated(treatment_, along_, workspace);
+    const tiles::Tile& tile = treated(treatment_, along_, extents_, workspace);
     const bool down = along_ == Along::kColumns;
     // The tile's extents as the result has them.
     const int64_t row = down ? place.column : place.row, column = down ? place.row : place.column;
     const int64_t rows = down ? tile.columns : tile.rows, columns = down ? tile.rows : tile.columns;
     const BlockShape block{std::min(rule_.block().rows, kTile), std::min(rule_.block().columns, kTile)};
-    const bool finite = find_factors(tile, row, column, rows, columns, block, workspace);
-    const tiles::Encoding encoding{rule_.format(), rule_.divides(),
-                                   treatment_.stochastic ? &*treatment_.stochastic : nullptr,
-                                   finite && rule_.fits()};
+    const bool finite = find_factors(row, column, rows, columns, block, workspace);
+    const tiles::Conversion conversion{rule_.format(), rule_.divides(),
+                                       treatment_.stochastic ? &*treatment_.stochastic : nullptr,
+                                       finite && rule_.fits()};
     const tiles::Output output{
         static_cast<uint8_t*>(to_.codes) + row * layout_.code_row_bytes + code_bytes(rule_.format(), column),
         layout_.code_row_bytes, layout_.code_bytes() >= kStreamedBytes};
     if (down) {
-      tiles::encode_down(tile, encoding, block.columns, workspace.factors, output);
+      tiles::encode_down(tile, conversion, block.columns, workspace.factors, output);
     } else {
-      tiles::encode_across(tile, encoding, block.rows, block.columns, workspace.factors, output);
+      tiles::encode_across(tile, conversion, block.rows, block.columns, workspace.factors, output);
     }
   }
 
@@ -127,17 +151,11 @@ class Result {
 
   // Writes the scales of the tile's blocks, and leaves what to apply in workspace.factors as encode_across() or
   // encode_down() read it. Returns whether all magnitudes are known to be finite.
-  bool find_factors(const tiles::Tile& tile, int64_t row, int64_t column, int64_t rows, int64_t columns,
-                    BlockShape block, Workspace& workspace) const {
+  bool find_factors(int64_t row, int64_t column, int64_t rows, int64_t columns, BlockShape block,
+                    Workspace& workspace) const {
     const bool down = along_ == Along::kColumns, given = rule_.block().columns == kWhole;
-    const float* greatest = workspace.greatest;
-    if (given) {
-      greatest = greatest_ + (rule_.block().rows == kWhole ? 0 : row);
-    } else if (down) {
-      tiles::greatest_down(tile, block.columns, workspace.greatest);
-    } else {
-      tiles::greatest_across(tile, block.columns, workspace.greatest);
-    }
+    const float* greatest = down ? workspace.down : workspace.across;
+    if (given) greatest = greatest_ + (rule_.block().rows == kWhole ? 0 : row);
     // Places in these arrays from one row or column of the result's blocks to the next.
     const int64_t across = down ? kTile : 1, along = down ? 1 : kTile / block.columns;
     const int64_t blocks = (columns + block.columns - 1) / block.columns;
@@ -183,15 +201,16 @@ class Result {
   Quantized to_;
   Along along_;
   QuantizedLayout layout_;
+  Extents extents_;
   const float* greatest_;
 };
 
 // Calls each(place, workspace) for all tiles, the first rows first.
 template <typename Each>
-void for_each_tile(const Source& source, const Each& each) {
+void for_each_tile(const Source& source, const Extents& extents, const Each& each) {
   const int64_t bands = (source.rows + kTile - 1) / kTile,
                 tiles_of_band = (source.columns + kTile - 1) / kTile;
-  constexpr int64_t kTilesOfTask = 8;
+  constexpr int64_t kTilesOfTask = kElementsOfTask / (kTile * kTile);
   parallel_ranges(bands * tiles_of_band, kTilesOfTask, [&](int64_t begin, int64_t end) {
     const KeepSubnormals keep;
     Workspace workspace;  // on the stack, whose pages are there already
@@ -200,7 +219,7 @@ void for_each_tile(const Source& source, const Each& each) {
         return Place{tile / tiles_of_band * kTile, tile % tiles_of_band * kTile};
       };
       const Place place = place_of(i);
-      load_tile(source, place, place_of(std::min(i + 1, end - 1)), &workspace.tile);
+      load_tile(source, place, place_of(std::min(i + 1, end - 1)), extents.in(workspace), &workspace.tile);
       each(place, workspace);
     }
   });
@@ -216,22 +235,17 @@ void find_greatest(const Source& source, const Treatment& treatment, Along along
                         : along == Along::kRows            ? source.rows
                                                            : source.columns;
   std::fill_n(greatest, count, 0.0f);
+  const bool down = along == Along::kColumns;
+  const Extents extents = down ? Extents{.down = kTile} : Extents{.across = kTile};
   std::mutex mutex;
-  for_each_tile(source, [&](Place place, Workspace& workspace) {
-    const tiles::Tile& tile = treated(treatment, along, workspace);
-    const bool down = along == Along::kColumns;
-    const int64_t lines = down ? tile.columns : tile.rows;
-    if (down) {
-      tiles::greatest_down(tile, kTile, workspace.greatest);
-    } else {
-      tiles::greatest_across(tile, kTile, workspace.greatest);
-    }
+  for_each_tile(source, treatment.hadamard ? Extents{} : extents, [&](Place place, Workspace& workspace) {
+    const tiles::Tile& tile = treated(treatment, along, extents, workspace);
+    const int64_t lines = down ? tile.columns : tile.rows, first = down ? place.column : place.row;
+    const float* const found = down ? workspace.down : workspace.across;
     const std::lock_guard lock(mutex);
     for (int64_t i = 0; i < lines; ++i) {
-      float& most =
-          greatest[count == 1 && needs == ScaleRule::Needs::kTensor ? 0
-                                                                    : (down ? place.column : place.row) + i];
-      most = greater(most, workspace.greatest[i]);
+      float& most = greatest[needs == ScaleRule::Needs::kTensor ? 0 : first + i];
+      most = greater(most, found[i]);
     }
   });
 }
@@ -242,7 +256,8 @@ void quantize(const Source& source, const std::optional<Request>& along_rows,
   std::optional<Result> rows, columns;
   if (along_rows) rows.emplace(source, *along_rows, Along::kRows);
   if (along_columns) columns.emplace(source, *along_columns, Along::kColumns);
-  for_each_tile(source, [&](Place place, Workspace& workspace) {
+  const Extents extents{rows ? rows->extents().across : 0, columns ? columns->extents().down : 0};
+  for_each_tile(source, extents, [&](Place place, Workspace& workspace) {
     if (rows) rows->take(place, workspace);
     if (columns) columns->take(place, workspace);
   });
@@ -255,8 +270,7 @@ void dequantize(const ScaleRule& rule, int64_t rows, int64_t columns, const void
                "nvfp4 needs the tensor's greatest magnitude");
   const float of_tensor = rule.scale_type() == ScaleType::kE4M3 ? *greatest : 0;
   const int64_t width = std::min(rule.block().columns, columns);
-  parallel_for(rows, [&](int64_t row) {
-    const KeepSubnormals keep;
+  const auto decode_row = [&](int64_t row) {
     float* const to = out + row * stride;
     decode(rule.format(), static_cast<const uint8_t*>(codes) + row * layout.code_row_bytes, columns, to);
     const int64_t first = (rule.block().rows == kWhole ? 0 : row / rule.block().rows) * layout.scale_columns;
@@ -270,6 +284,10 @@ void dequantize(const ScaleRule& rule, int64_t rows, int64_t columns, const void
       const float scale = rule.value_of(stored, of_tensor);
       for (int64_t i = begin; i < std::min(begin + width, columns); ++i) to[i] *= scale;
     }
+  };
+  parallel_ranges(rows, kElementsOfTask / std::max<int64_t>(1, columns), [&](int64_t begin, int64_t end) {
+    const KeepSubnormals keep;
+    for (int64_t row = begin; row < end; ++row) decode_row(row);
   });
 }
 

@@ -1,4 +1,4 @@
-// Quantises matrices: fp32 or bf16 to codes of at most 8 bits with scales, along rows, along columns, or both in one
+// Quantizes matrices: fp32 or bf16 to codes of at most 8 bits with scales, along rows, along columns, or both in one
 // pass over the source; and back.
 //
 // The result along columns is that of the transposed matrix, codes and scales: [columns, rows], rounded from the source
@@ -30,7 +30,7 @@ struct Source {
 
 enum class Along : uint8_t { kRows, kColumns };
 
-// What is done to the values of one result.
+// How the values of one result are made.
 struct Treatment {
   ScaleRule rule;
   // Rounds stochastically. Two results of one source take separate streams, or their errors are the same.
@@ -52,13 +52,13 @@ struct Request {
 };
 
 // The greatest magnitudes that treatment.rule needs (QuantizedLayout::greatest), of the transformed values if the
-// treatment transforms; NaN wins over every number. What ranks share they reduce by maximum before they quantise.
+// treatment transforms; NaN wins over every number. What ranks share they reduce by maximum before they quantize.
 void find_greatest(const Source& source, const Treatment& treatment, Along along, float* greatest);
 
 void quantize(const Source& source, const std::optional<Request>& along_rows,
               const std::optional<Request>& along_columns);
 
-// out[i * stride + j] = code · scale, of a matrix [rows, columns] as stored. `greatest` as when it was quantised: nvfp4
+// out[i * stride + j] = code · scale, of a matrix [rows, columns] as stored. `greatest` as when it was quantized: nvfp4
 // needs it, other rules ignore it. A Hadamard transform stays.
 void dequantize(const ScaleRule& rule, int64_t rows, int64_t columns, const void* codes, const void* scales,
                 const float* greatest, float* out, int64_t stride);

@@ -18,6 +18,7 @@ namespace strata::quantize::tiles::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using simd::HWY_NAMESPACE::constant;
 using simd::HWY_NAMESPACE::F32;
+using simd::HWY_NAMESPACE::for_vectors;
 using simd::HWY_NAMESPACE::lanes;
 using simd::HWY_NAMESPACE::load;
 using simd::HWY_NAMESPACE::Part;
@@ -85,7 +86,7 @@ class Nearest : public Codes8<kInRange> {
     const IntVector magnitude = this->clamped(v);
     const auto odd = hn::And(hn::ShiftRightSame(magnitude, shift_), hn::Set(I32(), 1));
     const auto normal = hn::ShiftRightSame(hn::Add(hn::Add(magnitude, addend_), odd), shift_);
-    // Adding the power of two whose last bit is a quantum aligns and rounds what is below the least normal value.
+    // Adding the power of two whose last bit is a quantum aligns and rounds smaller values than the least normal one.
     const auto sum = hn::Add(hn::BitCast(F32(), magnitude), hn::BitCast(F32(), aligner_));
     const auto subnormal = hn::Sub(hn::BitCast(I32(), sum), aligner_);
     return this->finish(v, hn::IfThenElse(hn::Lt(magnitude, least_normal_), subnormal, normal));
@@ -109,7 +110,7 @@ class Stochastic : public Codes8<false> {
     const I32 di;
     const IntVector magnitude = clamped(v);
     const auto exponent = hn::Max(hn::ShiftRight<23>(magnitude), least_exponent_);
-    // 1 / quantum, a power of two: the product is exact.
+    // 1 / quantum, a power of two, so that multiplying is exact.
     const auto inverse = hn::BitCast(F32(), hn::ShiftLeft<23>(hn::Sub(inverse_, exponent)));
     const auto quanta = hn::Mul(hn::BitCast(F32(), magnitude), inverse);
     const auto whole = hn::ConvertTo(di, quanta);

@@ -107,7 +107,7 @@ ScaleRule::Needs ScaleRule::needs() const {
 ScaleRule::Scale ScaleRule::mx_scale_of(float greatest) const {
   const FormatSpec spec = spec_of(format_);
   const int32_t largest_exponent = static_cast<int32_t>(spec.greatest >> spec.mantissa_bits) - spec.bias;
-  // torchao's other modes divide by 2^128, which is infinity: zeros beside the NaN.
+  // torchao's other modes divide by 2^128, which is infinity: other values become zeros.
   if (std::isnan(greatest)) return {255, mode_ == MxScale::kRoundUp ? greatest : 0.0f};
   if (mode_ == MxScale::kRoundUp) {
     const float least = greatest / largest_of(format_);
@@ -161,11 +161,19 @@ void ScaleRule::scales_of(const float* greatest, int64_t n, float tensor_greates
       return each([&](float most) { return mx_scale_of(most); });
     case Kind::kNvfp4: {
       const float of_tensor = nvfp4_tensor_scale(tensor_greatest), inverse = 1 / of_tensor;
-      return each([&](float most) -> Scale {
-        const float wanted = at_least(most / largest / of_tensor, kLeastNvfp4Block);
-        const uint32_t code = encode(Format::kE4M3, wanted);
-        return {code, inverse / decode(Format::kE4M3, code)};
-      });
+      for (int64_t i = 0; i < n; ++i)
+        applied[i] = at_least(greatest[i] / largest / of_tensor, kLeastNvfp4Block);
+      constexpr int64_t kRun = 256;
+      uint8_t codes[kRun];
+      for (int64_t begin = 0; begin < n; begin += kRun) {
+        const int64_t count = std::min(kRun, n - begin);
+        encode(Format::kE4M3, applied + begin, count, codes);
+        for (int64_t i = 0; i < count; ++i) {
+          stored[begin + i] = codes[i];
+          applied[begin + i] = inverse / decode(Format::kE4M3, codes[i]);
+        }
+      }
+      return;
     }
   }
 }

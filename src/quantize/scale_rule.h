@@ -13,7 +13,7 @@
 //   nvfp4     e4m3(a / 6 / t), at least 2^-6; times the tensor's t             x · (1/t/s) torchao 0.18
 //
 // nvfp4's t = max(A / (448 · 6), 2^-121) with the tensor's greatest magnitude A: below that torchao's reciprocals
-// overflow (and a tensor of zeros gives it NaN); here such tensors lose precision instead.
+// overflow (and a tensor of zeros becomes NaN); here such tensors lose precision instead.
 // mx in the mode kRoundUp leaves blocks unscaled whose scale would be 2^-127 (as Transformer Engine does); the other
 // modes divide those by 2^-126, as torchao does.
 #pragma once
@@ -67,7 +67,7 @@ class ScaleRule {
   BlockShape block() const { return block_; }
   ScaleType scale_type() const { return type_; }
 
-  // What the rule needs to know beyond a block itself: nothing, the greatest magnitude of the whole tensor, or that of
+  // The rule's needs beyond a block itself: nothing, the greatest magnitude of the whole tensor, or that of
   // each row. quantize() takes it as given, so that ranks can agree on it and history can provide it.
   enum class Needs : uint8_t { kNothing, kTensor, kRows };
   Needs needs() const;

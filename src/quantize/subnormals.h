@@ -9,7 +9,7 @@
 
 namespace strata::quantize {
 
-// While it lives, the calling thread keeps subnormal numbers; then it goes back to what it did before.
+// While it lives, the calling thread keeps subnormal numbers; then its previous mode is restored.
 class KeepSubnormals {
  public:
   KeepSubnormals() {

@@ -1,15 +1,16 @@
-// The vector loops of encoding and quantising, for every instruction set. Internal to quantize.
+// The vector loops of the conversions and of quantizing, for every instruction set. Internal to quantize.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "quantize/formats.h"
+#include "quantize/hadamard.h"
 #include "tensor/dtype.h"
 
 namespace strata::quantize::tiles {
 
-// Encodes in[0, n) as formats.h says; `stochastic` may be nullptr.
+// encode() of formats.h on in[0, n); `stochastic` may be nullptr.
 void encode_run(Format format, const float* in, int64_t n, uint8_t* codes, const StochasticBits* stochastic,
                 int64_t first);
 
@@ -23,30 +24,38 @@ struct Tile {
   alignas(64) float values[kTile * kTile];  // rows of kTile
   int64_t rows = 0, columns = 0;            // in use
   int64_t element = 0, pitch = 0;  // first element's position in the whole tensor, and from row to row
-  // The source of the next tile, which encoding asks memory for: rows begin in too many places for the processor to
+  // The source of the next tile, which rounding this one prefetches: rows begin in too many places for the processor to
   // guess them. It need not exist.
   const std::byte* next = nullptr;
   int64_t next_row_bytes = 0, next_stride_bytes = 0;
 };
 
-// Loads tile.rows x tile.columns values; `stride` in elements.
-void load(const void* data, DType dtype, int64_t stride, Tile* tile);
+// Greatest magnitudes of parts of a tile, in which a NaN wins.
+//   across[row * kTile / width + b]   of `width` (16, 32 or 128) values of a row
+//   down[g * kTile + column]          of the rows [g height, (g + 1) height) of a column; `height` is a power of two
+// All kTile columns are covered, and rows of the tile. nullptr: not wanted, and its extent is ignored.
+struct Greatest {
+  int64_t width;
+  float* across;
+  int64_t height;
+  float* down;
+};
 
-// greatest[row * kTile / width + b]: the greatest magnitude among `width` (16, 32 or 128) values of a row; a NaN wins.
-// All kTile / width numbers of a row are written.
-void greatest_across(const Tile& tile, int64_t width, float* greatest);
-// greatest[g * kTile + column]: the greatest magnitude among the rows [g height, (g + 1) height) of a column. All
-// kTile columns are written.
-void greatest_down(const Tile& tile, int64_t height, float* greatest);
+// Loads tile.rows x tile.columns values, `stride` elements from row to row, and finds their greatest magnitudes.
+void load(const void* data, DType dtype, int64_t stride, const Greatest& greatest, Tile* tile);
+// Transforms every 16 whole rows of a tile: hadamard_16() of each column.
+void hadamard_down(Tile* tile, HadamardSigns signs);
+// The greatest magnitudes of a tile that changed after it was loaded.
+void find_greatest(const Tile& tile, const Greatest& greatest);
 
 // How values become codes: times `factors`, or divided by them, then rounded.
-struct Encoding {
+struct Conversion {
   Format format;
   bool divide;
   const StochasticBits* stochastic;  // nullptr: to nearest
   bool in_range;                     // no value becomes NaN or more than the largest: the loops need not look
 };
-// Where codes go: rows of `pitch` bytes. e2m1 is packed, two a byte. `stream`: past the caches where that is possible,
+// Where codes go: rows of `pitch` bytes. e2m1 is packed, two a byte. `stream`: past the caches if whole lines allow it,
 // which saves reading the lines that are overwritten.
 struct Output {
   uint8_t* codes;
@@ -54,10 +63,10 @@ struct Output {
   bool stream;
 };
 // Blocks of `height` rows and `width` columns, powers of two; factors[row / height * kTile / width + column / width].
-void encode_across(const Tile& tile, const Encoding& encoding, int64_t height, int64_t width,
+void encode_across(const Tile& tile, const Conversion& conversion, int64_t height, int64_t width,
                    const float* factors, Output output);
 // Writes the transposed codes. Blocks of `height` rows; factors[row / height * kTile + column].
-void encode_down(const Tile& tile, const Encoding& encoding, int64_t height, const float* factors,
+void encode_down(const Tile& tile, const Conversion& conversion, int64_t height, const float* factors,
                  Output output);
 
 }  // namespace strata::quantize::tiles

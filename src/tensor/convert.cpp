@@ -37,7 +37,7 @@ HWY_INLINE Vector store(F16* p, Vector v, Whole) {
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(di, 1));
   const auto rounded = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, hn::Set(di, 0xfff)), odd));
   const auto normal = hn::Min(hn::Sub(rounded, hn::Set(di, 112 << 10)), hn::Set(di, 0x7c00));
-  // Adding 0.5 aligns and rounds what is below the least normal value.
+  // Adding 0.5 aligns and rounds smaller values than the least normal one.
   const auto sum = hn::Add(hn::BitCast(F32(), magnitude), constant(0.5f));
   const auto subnormal = hn::Sub(hn::BitCast(di, sum), hn::BitCast(di, constant(0.5f)));
   const auto finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 0x38800000)), subnormal, normal);

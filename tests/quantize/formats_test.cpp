@@ -133,6 +133,35 @@ TEST(Formats, StochasticCodesAreThoseOfNumPy) {
   EXPECT_EQ(compared, 3);
 }
 
+// Values in [1, 1.125) of e4m3, whose discarded part and the element's random bits add up to one quantum exactly, and the
+// greatest floats below them.
+TEST(Formats, StochasticRoundingTurnsUpAtExactlyOneQuantum) {
+  const StochasticBits bits{{11, 4}, 2};
+  std::vector<float> at, below;
+  for (int64_t element = 0; element < 4096; ++element) {
+    const uint32_t random =
+        random_word(bits, element) >> 8 & ~15u;  // floats in this range have 20 bits to discard
+    at.push_back(1.0f + static_cast<float>(0x1000000u - random) * 0x1p-27f);
+    below.push_back(std::nextafter(at.back(), 0.0f));
+  }
+  const uint32_t one = encode(Format::kE4M3, 1.0f);
+  int exact = 0;
+  fixtures::on_every_target([&](int64_t) {
+    const std::vector<uint8_t> codes_at = encoded(Format::kE4M3, at, bits, 0);
+    const std::vector<uint8_t> codes_below = encoded(Format::kE4M3, below, bits, 0);
+    for (size_t i = 0; i < at.size(); ++i) {
+      const uint32_t word = random_word(bits, static_cast<int64_t>(i));
+      ASSERT_EQ(encode(Format::kE4M3, at[i], word), one + 1) << i;
+      ASSERT_EQ(codes_at[i], one + 1) << i;
+      if ((word >> 8 & 15u) != 0) continue;
+      ++exact;
+      ASSERT_EQ(encode(Format::kE4M3, below[i], word), one) << i;
+      ASSERT_EQ(codes_below[i], one) << i;
+    }
+  });
+  EXPECT_GT(exact, 100);
+}
+
 TEST(Formats, StochasticRoundingHasTheMeanOfTheValue) {
   constexpr int64_t kCounters = 4096;
   for (const Format format : stochastic_formats()) {
@@ -159,6 +188,9 @@ TEST(Formats, StochasticCodesDependOnTheElementOnly) {
   const StochasticBits bits{{5, 6}, 7};
   constexpr int64_t kFirst = (int64_t{1} << 34) + 3;
   const std::vector<uint8_t> whole = encoded(Format::kE4M3, floats, bits, kFirst);
+  for (size_t i = 0; i < floats.size(); ++i)
+    ASSERT_EQ(whole[i],
+              encode(Format::kE4M3, floats[i], random_word(bits, kFirst + static_cast<int64_t>(i))));
   for (const int64_t split : {1, 2, 3, 255, 1026, 2999}) {
     std::vector<uint8_t> codes(floats.size());
     encode(Format::kE4M3, floats.data(), split, codes.data(), bits, kFirst);

@@ -120,8 +120,8 @@ TEST(Quantizer, OnePassForBothResultsIsTwoPasses) {
                 .hadamard = transforms ? std::optional(HadamardSigns{0x1234}) : std::nullopt};
       const Result rows = quantized(source, plain, Along::kRows),
                    columns = quantized(source, other, Along::kColumns);
-      Result rows_too = room_for(source, plain, Along::kRows),
-             columns_too = room_for(source, other, Along::kColumns);
+      Result rows_too = empty_result(source, plain, Along::kRows),
+             columns_too = empty_result(source, other, Along::kColumns);
       rows_too.greatest = rows.greatest;
       columns_too.greatest = columns.greatest;
       quantize(source, request_of(plain, rows_too), request_of(other, columns_too));
@@ -141,12 +141,13 @@ TEST(Quantizer, ReadsRowsAtAnyStrideAndWritesOnlyItsOwn) {
   Source strided = source_of(wide, kRows, kColumns);
   strided.stride = kStride;
   for (const ScaleRule& rule : all_rules()) {
+    const Treatment treatment{rule, StochasticBits{kKey, 6}};
     for (const Along along : kBoth) {
-      const Result wanted = quantized(source_of(x, kRows, kColumns), {rule}, along);
-      Result result = room_for(strided, {rule}, along);
+      const Result wanted = quantized(source_of(x, kRows, kColumns), treatment, along);
+      Result result = empty_result(strided, treatment, along);
       for (auto* const bytes : {&result.codes, &result.scales}) bytes->resize(bytes->size() + 64, 0xee);
       result.greatest = wanted.greatest;
-      const auto request = request_of({rule}, result);
+      const auto request = request_of(treatment, result);
       along == Along::kRows ? quantize(strided, request, std::nullopt)
                             : quantize(strided, std::nullopt, request);
       for (auto* const bytes : {&result.codes, &result.scales}) {
@@ -156,6 +157,45 @@ TEST(Quantizer, ReadsRowsAtAnyStrideAndWritesOnlyItsOwn) {
       EXPECT_EQ(result, wanted);
     }
   }
+}
+
+// Codes of large results go past the caches if whole lines of memory belong to them.
+TEST(Quantizer, LargeResultsAreTheSameAtEveryAlignment) {
+  constexpr int64_t kRows = 4096 + 17, kColumns = 2048 + 64;
+  std::vector<float> x(static_cast<size_t>(kRows * kColumns));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 7919 % 10007) * 0x1p-8f - 19.0f;
+  const Treatment treatment{ScaleRule::block_row(Format::kE4M3)};
+  Source source = source_of(x, kRows, kColumns);
+  source.rows = 4096;  // along columns too, lines are whole then
+  fixtures::on_every_target([&](int64_t) {
+    Result at_lines[2], between[2];
+    std::optional<Request> requests[2], others[2];
+    std::vector<uint8_t> memory[4];
+    for (const Along along : kBoth) {
+      const auto k = static_cast<size_t>(along);
+      for (size_t shift = 0; shift < 2; ++shift) {
+        Result& result = shift == 0 ? at_lines[k] : between[k];
+        result = empty_result(source, treatment, along);
+        auto& bytes = memory[2 * k + shift];
+        bytes.resize(result.codes.size() + 128);
+        uint8_t* const line = bytes.data() + (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64);
+        Request request = request_of(treatment, result);
+        request.to.codes = line + shift;
+        (shift == 0 ? requests : others)[k] = request;
+      }
+    }
+    quantize(source, requests[0], requests[1]);
+    quantize(source, others[0], others[1]);
+    for (size_t k = 0; k < 2; ++k) {
+      EXPECT_EQ(std::memcmp(requests[k]->to.codes, others[k]->to.codes, at_lines[k].codes.size()), 0);
+      EXPECT_EQ(at_lines[k].scales, between[k].scales);
+    }
+    // Against rows that are few enough to stay in the caches.
+    Source few = source;
+    few.rows = 128;
+    const Result wanted = quantized(few, treatment, Along::kRows);
+    EXPECT_EQ(std::memcmp(requests[0]->to.codes, wanted.codes.data(), wanted.codes.size()), 0);
+  });
 }
 
 TEST(Quantizer, ThreadsAndFlushedSubnormalsChangeNothing) {
@@ -168,6 +208,7 @@ TEST(Quantizer, ThreadsAndFlushedSubnormalsChangeNothing) {
                                   {ScaleRule::tensor(Format::kE5M2)}};
   for (const Treatment& treatment : treatments) {
     for (const Along along : kBoth) {
+      const KeepSubnormals as_before;
       set_compute_threads(1);
       const Result one = quantized(source, treatment, along);
       set_compute_threads(3);
@@ -243,6 +284,17 @@ TEST(Quantizer, TinyTensorsDecodeToNearbyNumbers) {
   }
 }
 
+// A tensor whose greatest magnitude is far below 1, with a block that is smaller still: its values are too small for
+// codes, and the reciprocal of its scale must not overflow.
+TEST(Quantizer, TinyBlocksOfNvfp4AreZeros) {
+  std::vector<float> x(32, 1e-40f);
+  x[0] = 1e-35f;
+  const ScaleRule rule = ScaleRule::nvfp4_row();
+  const std::vector<float> back = dequantized(rule, quantized(source_of(x, 1, 32), {rule}, Along::kRows));
+  EXPECT_NEAR(double{back[0]}, 1e-35, 1e-36);
+  for (size_t i = 16; i < 32; ++i) EXPECT_EQ(std::bit_cast<uint32_t>(back[i]), 0u);
+}
+
 TEST(Quantizer, SquareBlocksTransposeExactly) {
   constexpr int64_t kRows = 150, kColumns = 290;
   const std::vector<float> x = golden_matrix(kKey, kRows, kColumns, false);
@@ -279,14 +331,14 @@ TEST(Quantizer, ShardsOfATensorHaveTheCodesOfTheWhole) {
     std::vector<uint8_t> codes;
     std::vector<float> greatest(wanted.greatest.size(), 0.0f);
     for (const Source& shard : {first, second}) {
-      Result part = room_for(shard, treatment, Along::kRows);
+      Result part = empty_result(shard, treatment, Along::kRows);
       find_greatest(shard, treatment, Along::kRows, part.greatest.data());
       if (part.greatest.size() == 1) greatest[0] = std::max(greatest[0], part.greatest[0]);
     }
     const bool shared = rule.needs() == ScaleRule::Needs::kTensor;
     EXPECT_TRUE(!shared || greatest == wanted.greatest);
     for (const Source& shard : {first, second}) {
-      Result part = room_for(shard, treatment, Along::kRows);
+      Result part = empty_result(shard, treatment, Along::kRows);
       find_greatest(shard, treatment, Along::kRows, part.greatest.data());
       if (shared) part.greatest = greatest;
       quantize(shard, request_of(treatment, part), std::nullopt);
@@ -299,7 +351,7 @@ TEST(Quantizer, ShardsOfATensorHaveTheCodesOfTheWhole) {
 TEST(Quantizer, StaleGreatestMagnitudesSaturate) {
   const std::vector<float> x{1.0f, -3.0f, 500.0f, -std::numeric_limits<float>::infinity()};
   const Treatment treatment{ScaleRule::delayed(Format::kE4M3)};
-  Result result = room_for(source_of(x, 1, 4), treatment, Along::kRows);
+  Result result = empty_result(source_of(x, 1, 4), treatment, Along::kRows);
   result.greatest = {2.0f};
   quantize(source_of(x, 1, 4), request_of(treatment, result), std::nullopt);
   EXPECT_EQ(dequantized(treatment.rule, result), (std::vector<float>{1.0f, -2.0f, 2.0f, -2.0f}));
@@ -351,7 +403,7 @@ TEST(Quantizer, RefusesWhatItCannotDo) {
   const std::vector<float> x(64, 1.0f);
   Source source = source_of(x, 8, 8);
   const Treatment treatment{ScaleRule::tensor(Format::kE4M3)};
-  Result result = room_for(source, treatment, Along::kRows);
+  Result result = empty_result(source, treatment, Along::kRows);
   Request request = request_of(treatment, result);
   request.greatest = nullptr;
   EXPECT_THROW(quantize(source, request, std::nullopt), InternalError);

@@ -1,4 +1,4 @@
-// Matrices and results of quantisers for tests.
+// Matrices and results of quantizers for tests.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace strata::quantize {
 
-// Codes, scales and greatest magnitudes in memory of their own.
+// Codes, scales and greatest magnitudes with separate memory.
 struct Result {
   QuantizedLayout layout;
   std::vector<uint8_t> codes = {}, scales = {};
@@ -23,8 +23,8 @@ inline QuantizedLayout layout_of(const ScaleRule& rule, const Source& source, Al
                                : layout_of(rule, source.columns, source.rows);
 }
 
-// A result with room for it, filled with bytes that no test expects.
-inline Result room_for(const Source& source, const Treatment& treatment, Along along) {
+// A result of the right size, filled with bytes that no test expects.
+inline Result empty_result(const Source& source, const Treatment& treatment, Along along) {
   Result result{.layout = layout_of(treatment.rule, source, along)};
   result.codes.assign(static_cast<size_t>(result.layout.code_bytes()), 0xee);
   result.scales.assign(static_cast<size_t>(result.layout.scale_bytes()), 0xee);
@@ -36,7 +36,7 @@ inline Request request_of(const Treatment& treatment, Result& result) {
 }
 
 inline Result quantized(const Source& source, const Treatment& treatment, Along along) {
-  Result result = room_for(source, treatment, along);
+  Result result = empty_result(source, treatment, along);
   find_greatest(source, treatment, along, result.greatest.data());
   if (along == Along::kRows) {
     quantize(source, request_of(treatment, result), std::nullopt);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/quantize/formats.json and quantizer.json: low-precision formats and quantisers as others compute them.
+"""Writes tests/data/quantize/formats.json and quantizer.json: low-precision formats and quantizers as others compute them.
 
   formats.json     the value of every code, and digests (XXH3-64) of the codes of 2^20 chosen and of all 2^32 floats, by
                    ml_dtypes; codes rounded stochastically, by NumPy in fp64
@@ -28,7 +28,7 @@ OUT = pathlib.Path(__file__).resolve().parents[2] / "tests/data/quantize"
 SEED, STREAM, STEP = 0x0123456789ABCDEF, 77, 5
 
 # The lower halves of the 2^20 chosen floats; every upper half occurs with each. Values and midpoints of 8-bit formats
-# have a lower half of 0, those of fp16 multiples of 0x1000: their neighbours are here too.
+# have a lower half of 0, those of fp16 multiples of 0x1000: their neighbors are here too.
 LOWER = [0, 1, 0xFFFF, 0x1000, 0x0FFF, 0x1001, 0x2000, 0x3000, 0x8000, 0x7FFF, 0x8001, 0xF000, 0xEFFF, 0xF001, 0x5A5A, 0xA000]
 
 

@@ -1,4 +1,4 @@
-"""Formats of at most 8 bits in NumPy, with ml_dtypes' casts, and this project's rules around them: the quantiser clamps
+"""Formats of at most 8 bits in NumPy, with ml_dtypes' casts, and this project's rules around them: the quantizer clamps
 before it converts, NaN has no sign, formats without NaN get 0. For make_precision_golden.py."""
 
 import ml_dtypes

@@ -1,4 +1,4 @@
-"""Quantisers for make_precision_golden.py: torchao's, and NumPy where it has none.
+"""Quantizers for make_precision_golden.py: torchao's, and NumPy where it has none.
 
 Results along columns are those of the transposed matrix. Scales are what codes are multiplied with."""
 

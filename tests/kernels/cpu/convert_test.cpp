@@ -87,7 +87,7 @@ TEST(Convert, WidensEveryF16AndRoundsItBack) {
 
 TEST(Convert, RoundsToF16AsOneByOne) {
   std::vector<float> from = values();
-  // Ties of normal and subnormal numbers with their neighbours, and the border to infinity.
+  // Ties of normal and subnormal numbers with their neighbors, and the border to infinity.
   for (const uint32_t word : {0x3f801000u, 0x3f803000u, 0x3f800fffu, 0x3f801001u, 0x33000000u, 0x33000001u,
                               0x33c00000u, 0x387fe000u, 0x387ff000u, 0x38800000u, 0x477fefffu, 0x477ff000u}) {
     from.push_back(std::bit_cast<float>(word));
