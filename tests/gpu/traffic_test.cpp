@@ -40,20 +40,20 @@ double number(const Row& row, const std::string& column) {
 // The limit of sectors and passes of tuned kernels, relative to the least. Others, by the beginning of their names, with the
 // reason.
 constexpr double kMost = 1.1;
-constexpr std::pair<const char*, const char*>
-    kAboveLimit[] = {{"attention_f32_", "plain tiles: lanes read heads element by element"},
-                     {"cast_f32_bf16", "stores 8 fp32 elements a lane, 32 bytes apart"},
-                     {"column_sums_", "a column a lane"},
-                     {"embedding_backward_", "adds fp32 rows from bf16: vectors of 8 elements are 32 bytes"},
-                     {"embedding_sort", "a sort within shared memory"},
-                     {"expert_product_", "plain tiles: 16 elements of each listed row at a time"},
-                     {"experts_slots", "writes single numbers to the places of a sort"},
-                     "the shared part of heads: few lanes read each head's, which is not sectors' neighbour"},
+constexpr std::pair<const char*, const char*> kAboveLimit[] = {
+    {"attention_f32_", "plain tiles: lanes read heads element by element"},
+    {"cast_f32_bf16", "stores 8 fp32 elements a lane, 32 bytes apart"},
+    {"column_sums_", "a column a lane"},
+    {"embedding_backward_", "adds fp32 rows from bf16: vectors of 8 elements are 32 bytes"},
+    {"embedding_sort", "a sort within shared memory"},
+    {"expert_product_", "plain tiles: 16 elements of each listed row at a time"},
+    {"experts_slots", "writes single numbers to the places of a sort"},
     {"layer_norm_backward_weight_bf16", "fp32 sums of 8 columns a lane, once a block"},
     {"qk_norm_backward_weight_bf16", "fp32 sums of 8 columns a lane, once a block"},
     {"rms_norm_backward_weight_bf16", "fp32 sums of 8 columns a lane, once a block"},
     {"rope_f32", "adjacent pairs: a lane reads two vectors side by side, as deepseek3 has them"},
-    {"rope_table", "once a program"}, {"adamw8bit_update", "finds values in a table in shared memory"},
+    {"rope_table", "once a program"},
+    {"adamw8bit_update", "finds values in a table in shared memory"},
 };
 
 void expect_few(const std::string& kernel, const char* what, double to_least) {
