@@ -160,7 +160,7 @@ class Mxfp4Experts final : public Unpacked {
     const auto nan = std::find(one.scales.begin(), one.scales.end(), uint8_t{255});
     if (nan != one.scales.end()) {
       throw DataError(
-          "[{}] '{}' has 255, which is no scale, for expert {} at element {}: the file is damaged",
+          "[{}] '{}' has scale 255 (NaN) for expert {} at element {}, expected 0 to 254: the file is damaged",
           scales_.file->path().string(), scales_.tensor->name, expert, nan - one.scales.begin());
     }
     return one;

@@ -26,7 +26,7 @@ std::vector<float> numbers_of(const TensorView& view, int64_t first, int64_t cou
   return numbers;
 }
 
-// Copies the part of `from`, which begins at byte `begin` of a tensor, that lies in [offset, offset + bytes).
+// Copies from `from`, which begins at byte `begin` of a tensor, those bytes that are in [offset, offset + bytes).
 void copy_overlap(const void* from, int64_t begin, int64_t size, int64_t offset, std::byte* to,
                   int64_t bytes) {
   const int64_t first = std::max(begin, offset), end = std::min(begin + size, offset + bytes);

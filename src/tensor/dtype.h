@@ -20,7 +20,7 @@ enum class DType : uint8_t {
   kU16,
   kU8,
   kBool,
-  // Codes, whose scales are values of their own (src/quantize).
+  // Codes, whose scales are separate values (src/quantize).
   kE4M3,
   kE5M2,
   kE8M0,

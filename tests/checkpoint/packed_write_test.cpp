@@ -141,7 +141,7 @@ TEST_F(PackedFiles, Fp8BlocksAreReadAgain) {
     // Half a unit of three digits, or of the least numbers.
     ASSERT_LE(std::abs(found[i] - weights[i]), std::max(std::abs(weights[i]) / 16, scale * 0x1p-10f)) << i;
   }
-  // What can be represented comes back as it was.
+  // Values that have a code come back unchanged.
   const auto again = in_fp8_blocks(view_of("w", {200, 140}, found));
   const auto first = content<uint8_t>(packed[0]), second = content<uint8_t>(again[0]);
   EXPECT_EQ(first, second);
@@ -239,7 +239,7 @@ TEST_F(PackedFiles, RejectScalesOfNoQuantiser) {
           .shape = {1, 2, 1},
           .memory_dtype = DType::kU8,
           .storage = in_memory(exponents.data())}});
-  EXPECT_NE(error_of("w").find("255, which is no scale, for expert 0 at element 1"), std::string::npos)
+  EXPECT_NE(error_of("w").find("has scale 255 (NaN) for expert 0 at element 1"), std::string::npos)
       << error_of("w");
 }
 

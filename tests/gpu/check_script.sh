@@ -63,7 +63,7 @@ program getconf <<'E2'
 echo glibc 3.1
 E2
 expect 0 passed
-# `timeout` ends what hangs: here at once.
+# `timeout` ends a self-test that hangs, here after a second.
 : >"$folder/out/self_test.jsonl.hang"
 program timeout <<'E2'
 shift 3
