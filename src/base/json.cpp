@@ -13,7 +13,7 @@ std::string dump(const J& value, int indent, InvalidUtf8 invalid) {
 }
 
 // Copies, dumps and destructors of values call themselves once a level. Far above any real file, far below a stack.
-constexpr int kDeepest = 1000;
+constexpr int kDeepest = 2000;
 
 // The offset of the bracket that opens level kDeepest + 1; npos if there is none.
 size_t too_deep(std::string_view text) {

@@ -10,7 +10,7 @@
 namespace strata {
 
 // The value that the whole text describes. Throws J::parse_error with the byte offset if the text is not JSON, or is
-// nested deeper than 1,000 levels.
+// nested deeper than 2,000 levels.
 template <typename J>
 J parse_json(std::string_view text);
 

@@ -157,7 +157,7 @@ TEST(Safetensors, AcceptsValidFiles) {
   EXPECT_EQ(refusal(file_with(R"({"a":{"crc32c":[7],"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4)),
             "");
   const auto header =
-      parse(file_with(R"({"b":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[4,6]},"a":)" + kTensor +
+      parse(file_with(R"({"b":{"dtype":"F8_E4M3FNUZ","shape":[2],"data_offsets":[4,6]},"a":)" + kTensor +
                           R"(,"z":{"dtype":"F32","shape":[0,7],"data_offsets":[4,4]}})",
                       6));
   ASSERT_EQ(header.tensors.size(), 3u);

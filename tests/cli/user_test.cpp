@@ -165,7 +165,7 @@ TEST_F(UserTest, CompletionsOfferValues) {
     EXPECT_EQ(std::system(command.c_str()), 0) << words;
     return read_file(folder_ / "out");
   };
-  EXPECT_EQ(completed("checkpoint export --dtype ''"), "bf16 fp16 fp32\n");
+  EXPECT_EQ(completed("checkpoint export --dtype ''"), "bf16 fp16 fp32 fp8_block mxfp4\n");
   EXPECT_EQ(completed("eval --task arc"), "arc_easy arc_challenge\n");
   EXPECT_EQ(completed("init llama3-2"), "llama3-29m\n");
   EXPECT_EQ(completed("train r.toml --set training.st"), "training.steps=\n");

@@ -1,6 +1,6 @@
 // The self-test of a device passes for right kernels, names the op of one that is wrong, and reports what its time did not
 // suffice for.
-#include "self_test/self_test.h"
+#include "self_test/parts.h"
 
 #include <gtest/gtest.h>
 
@@ -143,6 +143,29 @@ TEST(SelfTest, StopsWhereTheDeviceFails) {
     EXPECT_EQ(part_of(result, later).state, State::kNotRun) << later;
     EXPECT_EQ(part_of(result, later).summary, "the device failed in part ops");
   }
+}
+
+// A card with little free memory runs the models that fit, and names the others.
+class Small final : public device::CpuDevice {
+ public:
+  using CpuDevice::CpuDevice;
+  std::unique_ptr<device::Memory> allocate(int64_t bytes) override {
+    if (bytes > 200'000'000) throw WorldError("[memory.budget] {} bytes are needed, 200 MB are free", bytes);
+    return CpuDevice::allocate(bytes);
+  }
+};
+
+TEST(SelfTest, NamesModelsThatDoNotFit) {
+  Options of = options();
+  of.models = {"llama3-29m", "llama3-5m"};
+  Part part{.name = "steps", .state = State::kPassed, .summary = {}, .failures = {}};
+  test_steps(std::make_shared<Small>(device::cpu_target(1)), of, TimeLimit(monotonic_seconds() + 1e9), part);
+  EXPECT_EQ(part.state, State::kPassed);
+  EXPECT_NE(part.summary.find("llama3-29m 1x64 bf16 does not fit, llama3-5m 1x64 bf16 "), std::string::npos)
+      << part.summary;
+  EXPECT_NE(part.facts["llama3-29m 1x64 bf16"]["not_run"].get<std::string>().find("200 MB are free"),
+            std::string::npos);
+  EXPECT_GT(part.facts["llama3-5m 1x64 bf16"]["tokens_per_s"], 0);
 }
 
 }  // namespace
