@@ -31,6 +31,11 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return __builtin_exp2f(x);
 }
 
+// One v_rcp_f32.
+__device__ __forceinline__ float reciprocal_fast(float x) {
+  return __builtin_amdgcn_rcpf(x);
+}
+
 // HIP 5.2 has no forms with a mask of lanes.
 template <typename T>
 __device__ __forceinline__ T shuffle_xor(T value, int mask) {
