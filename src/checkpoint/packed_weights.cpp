@@ -222,10 +222,6 @@ std::vector<float> scales_of(const TensorSource::Entry& entry) {
   return scales;
 }
 
-int64_t blocks_in(int64_t size) {
-  return (size + kFp8Block - 1) / kFp8Block;
-}
-
 // The tensor whose name has the ending `other` in place of `ending`; nullptr if there is none.
 const TensorSource::Entry* partner(const TensorSource& source, std::string_view name, std::string_view ending,
                                    std::string_view other) {
@@ -251,7 +247,7 @@ void unpack_weights(TensorSource& source) {
     if (const auto* weight = partner(source, name, kScaleInverse, "")) {
       const Shape& shape = weight->tensor->shape;
       if (weight->tensor->dtype_name != "F8_E4M3" || scale.dtype != DType::kF32 || shape.rank() != 2 ||
-          !(scale.shape == Shape{blocks_in(shape[0]), blocks_in(shape[1])}))
+          !(scale.shape == Shape{fp8_blocks_in(shape[0]), fp8_blocks_in(shape[1])}))
         refuse_shapes(source, *weight->tensor, scale,
                       "F8_E4M3 [R, C] and an F32 scale for each block of 128 by 128");
       add(*weight, weight->tensor->name, shape, std::make_unique<Fp8Blocks>(*weight, scales));

@@ -12,7 +12,10 @@
 
 namespace strata::checkpoint {
 
-inline constexpr int64_t kFp8Block = 128;   // rows and columns
+inline constexpr int64_t kFp8Block = 128;  // rows and columns
+constexpr int64_t fp8_blocks_in(int64_t size) {
+  return (size + kFp8Block - 1) / kFp8Block;
+}
 inline constexpr int64_t kMxfp4Block = 32;  // inputs
 
 // Replaces packed tensors and their scales by the unpacked tensors. DataError if their shapes do not match, and, while they

@@ -12,10 +12,6 @@
 namespace strata::checkpoint {
 namespace {
 
-int64_t groups_in(int64_t size) {
-  return (size + kFp8Block - 1) / kFp8Block;
-}
-
 // Elements [first, first + count) of a tensor as fp32.
 std::vector<float> numbers_of(const TensorView& view, int64_t first, int64_t count) {
   const int64_t width = size_of(view.memory_dtype);
@@ -44,7 +40,7 @@ class Fp8BlocksOf final : public ReadableStorage {
 
   void read(int64_t offset, void* to, int64_t bytes) const override {
     const int64_t rows = weight_.shape[0], columns = weight_.shape[1];
-    const int64_t of_band = part_ == PackedPart::kOfCodes ? kFp8Block * columns : groups_in(columns) * 4;
+    const int64_t of_band = part_ == PackedPart::kOfCodes ? kFp8Block * columns : fp8_blocks_in(columns) * 4;
     for (int64_t band = offset / of_band; band * of_band < offset + bytes; ++band) {
       const int64_t first = band * kFp8Block, height = std::min(kFp8Block, rows - first);
       const std::vector<float> numbers = numbers_of(weight_, first * columns, height * columns);
@@ -133,7 +129,7 @@ bool has_fp8_blocks(const TensorView& weight) {
 
 std::vector<TensorView> in_fp8_blocks(const TensorView& weight) {
   STRATA_CHECK(has_fp8_blocks(weight), "'{}' {} in fp8 blocks", weight.name, weight.shape.str());
-  const Shape scales{groups_in(weight.shape[0]), groups_in(weight.shape[1])};
+  const Shape scales{fp8_blocks_in(weight.shape[0]), fp8_blocks_in(weight.shape[1])};
   return {packed_view<Fp8BlocksOf>(weight, "", weight.shape, DType::kE4M3, PackedPart::kOfCodes),
           packed_view<Fp8BlocksOf>(weight, "_scale_inv", scales, DType::kF32, PackedPart::kOfScales)};
 }

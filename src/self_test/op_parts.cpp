@@ -65,13 +65,13 @@ class Recorded {
 
   bool is_exact() const { return !one_.approximate && (!one_.mma || same_sums_); }
   // Empty if all is within the bound; else the first element that is not.
-  std::string compare(const std::string& name, const OpCase& of, const std::vector<Tensor>& found) const {
-    if (found.size() != one_.outputs.size()) return name + ": the record has other outputs";
+  std::string compare(const OpCase& of, const std::vector<Tensor>& found) const {
+    if (found.size() != one_.outputs.size()) return of.name + ": the record has other outputs";
     for (size_t o = 0; o < found.size(); ++o) {
       if (is_opaque(of, o)) continue;
       const std::vector<std::byte> bytes = bytes_of(found[o]);
       if (bytes.size() != one_.outputs[o].size())
-        return fmt::format("{}: output {} has {} bytes, {} in the record", name, o, bytes.size(),
+        return fmt::format("{}: output {} has {} bytes, {} in the record", of.name, o, bytes.size(),
                            one_.outputs[o].size());
       if (std::equal(bytes.begin(), bytes.end(), reinterpret_cast<const std::byte*>(one_.outputs[o].data())))
         continue;
@@ -81,7 +81,7 @@ class Recorded {
         const double is = found[o].values[i], right = wanted.values[i];
         if (is_within(found[o].dtype, is, right, typical)) continue;
         return fmt::format("{}: output {}, element {} is {:.9g}, the executor has {:.9g} ({}; kernels: {})",
-                           name, o, i, is, right, bound(), fmt::join(one_.kernels, ", "));
+                           of.name, o, i, is, right, bound(), fmt::join(one_.kernels, ", "));
       }
     }
     return {};
@@ -214,7 +214,7 @@ void test_kernels(const DevicePtr& device, const Options& options, TimeLimit lim
     const Recorded recorded(found->second, one.tolerance, same_sums);
     if (!outputs) {
       part.failures.push_back(one.name + ": the device has no kernel for it, but the executor had");
-    } else if (std::string wrong = recorded.compare(one.name, one, *outputs); !wrong.empty()) {
+    } else if (std::string wrong = recorded.compare(one, *outputs); !wrong.empty()) {
       part.failures.push_back(std::move(wrong));
     }
     exact += recorded.is_exact() ? 1 : 0;

@@ -57,11 +57,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-#endif
-__device__ __forceinline__ float log_fast(float x) {
-  return __logf(x);
-}
-#ifndef __HIP__
 // Within a unit in the last place; of infinity 0. A division takes more registers, for operands that are out of its range.
 __device__ __forceinline__ float reciprocal_fast(float x) {
   float y;
@@ -69,6 +64,9 @@ __device__ __forceinline__ float reciprocal_fast(float x) {
   return y;
 }
 #endif
+__device__ __forceinline__ float log_fast(float x) {
+  return __logf(x);
+}
 __device__ __forceinline__ float exp_fast(float x) {
   return __expf(x);
 }
