@@ -18,4 +18,7 @@ std::vector<device::OpCase> cases_of_ops();
 std::optional<std::vector<ops::Tensor>> run_as(const std::shared_ptr<device::Device>& device,
                                                const device::OpCase& one, int multiprocessors);
 
+// An output's elements as a record has them.
+std::vector<uint8_t> bytes_of(const ops::Tensor& output);
+
 }  // namespace strata::self_test

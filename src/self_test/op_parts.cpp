@@ -69,12 +69,11 @@ class Recorded {
     if (found.size() != one_.outputs.size()) return of.name + ": the record has other outputs";
     for (size_t o = 0; o < found.size(); ++o) {
       if (is_opaque(of, o)) continue;
-      const std::vector<std::byte> bytes = bytes_of(found[o]);
+      const std::vector<uint8_t> bytes = bytes_of(found[o]);
       if (bytes.size() != one_.outputs[o].size())
         return fmt::format("{}: output {} has {} bytes, {} in the record", of.name, o, bytes.size(),
                            one_.outputs[o].size());
-      if (std::equal(bytes.begin(), bytes.end(), reinterpret_cast<const std::byte*>(one_.outputs[o].data())))
-        continue;
+      if (bytes == one_.outputs[o]) continue;
       const Tensor wanted = with_bytes(found[o], one_.outputs[o]);
       const double typical = root_mean_square(wanted);
       for (size_t i = 0; i < wanted.values.size(); ++i) {
@@ -88,11 +87,6 @@ class Recorded {
   }
 
  private:
-  static std::vector<std::byte> bytes_of(const Tensor& tensor) {
-    std::vector<std::byte> bytes(tensor.values.size() * static_cast<size_t>(size_of(tensor.dtype)));
-    ops::store(tensor, bytes.data());
-    return bytes;
-  }
   static Tensor with_bytes(const Tensor& like, const std::vector<uint8_t>& bytes) {
     graph::Value value;
     value.dtype = like.dtype;
@@ -174,6 +168,12 @@ std::vector<OpCase> cases_of_ops() {
     if (const auto half = device::in_bf16(one)) all.push_back(*half);
   }
   return all;
+}
+
+std::vector<uint8_t> bytes_of(const Tensor& output) {
+  std::vector<uint8_t> bytes(output.values.size() * static_cast<size_t>(size_of(output.dtype)));
+  ops::store(output, reinterpret_cast<std::byte*>(bytes.data()));
+  return bytes;
 }
 
 std::optional<std::vector<Tensor>> run_as(const DevicePtr& device, const OpCase& one, int multiprocessors) {

@@ -80,10 +80,9 @@ void record(const std::string& file, const std::set<std::string>& only) {
     self_test::ExpectedCase& to = out.cases[one.name];
     for (size_t o = 0; o < outputs->size(); ++o) {
       const ops::Tensor& tensor = (*outputs)[o];
-      std::vector<uint8_t>& bytes = to.outputs.emplace_back();
-      if (std::find(one.opaque.begin(), one.opaque.end(), static_cast<int>(o)) != one.opaque.end()) continue;
-      bytes.resize(tensor.values.size() * static_cast<size_t>(size_of(tensor.dtype)));
-      ops::store(tensor, reinterpret_cast<std::byte*>(bytes.data()));
+      const bool opaque =
+          std::find(one.opaque.begin(), one.opaque.end(), static_cast<int>(o)) != one.opaque.end();
+      to.outputs.push_back(opaque ? std::vector<uint8_t>{} : self_test::bytes_of(tensor));
     }
     std::map<std::string, std::string> after = launches(twin);
     for (const auto& [kernel, count] : after) {

@@ -29,10 +29,7 @@ Expected recorded(const DevicePtr& device) {
     if (!outputs) continue;
     ExpectedCase& to = out.cases[one.name];
     to.kernels = {"of " + one.name};
-    for (const ops::Tensor& tensor : *outputs) {
-      to.outputs.emplace_back(tensor.values.size() * static_cast<size_t>(size_of(tensor.dtype)));
-      ops::store(tensor, reinterpret_cast<std::byte*>(to.outputs.back().data()));
-    }
+    for (const ops::Tensor& tensor : *outputs) to.outputs.push_back(bytes_of(tensor));
   }
   return out;
 }

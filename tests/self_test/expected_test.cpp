@@ -29,10 +29,7 @@ Expected recorded(const std::string& begin, const std::shared_ptr<device::Device
     const auto outputs = run_as(device, one, out.multiprocessors);
     ExpectedCase& to = out.cases[one.name];
     to.kernels = {"a_kernel", "another"};
-    for (const ops::Tensor& tensor : *outputs) {
-      to.outputs.emplace_back(tensor.values.size() * static_cast<size_t>(size_of(tensor.dtype)));
-      ops::store(tensor, reinterpret_cast<std::byte*>(to.outputs.back().data()));
-    }
+    for (const ops::Tensor& tensor : *outputs) to.outputs.push_back(bytes_of(tensor));
   }
   return out;
 }
