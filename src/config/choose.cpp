@@ -103,12 +103,20 @@ std::vector<Choice> choose_precision(const RunConfig& config, const hardware::De
                           what + (is_fast ? " has instructions for bf16" : " has no instructions for bf16")));
   }
   if (config.precision.residual.is_word()) {
-    made.push_back(chosen("precision.residual", spelled(compute), "as precision.compute"));
+    made.push_back(chosen(
+        "precision.residual", spelled(compute),
+        computes_in_codes(config) ? "what a recipe leaves out stays in bf16" : "as precision.compute"));
   } else if (config.precision.residual != compute) {
     throw ConfigError(
         "[precision.residual] a residual stream of another type than precision.compute ({}) is not yet in "
         "this version; leave it at \"auto\"",
         name_of(compute));
+  }
+  if (computes_in_codes(config) && config.precision.recipe == "auto") {
+    const bool has_8_bits = *config.precision.compute == DType::kE4M3;
+    made.push_back(
+        chosen("precision.recipe", has_8_bits ? "block" : "nvfp4",
+               has_8_bits ? "the published run of the most tokens in fp8" : "the recipe in 4 bits"));
   }
   return made;
 }

@@ -172,8 +172,10 @@ struct ScheduleTable {
 };
 
 struct PrecisionTable {
-  Auto<DType> compute;
+  Auto<DType> compute;  // kE4M3: a recipe in 8 bits; kE2M1: in 4
   Auto<DType> residual;
+  std::string recipe = "auto";
+  std::vector<std::string> keep = {"head", "first 1", "last 1"};
 };
 
 struct MemoryTable {

@@ -26,7 +26,9 @@ bool matches(const OptimizerGroup& group, const std::string& file_name) {
   return fnmatch(group.match.c_str(), file_name.c_str(), 0) == 0;
 }
 
-// Tensor names that a pattern may have meant: those with the nearest component.
+}  // namespace
+
+// Those with the nearest component.
 std::string nearest_tensors(const std::string& pattern, const std::vector<models::TensorRow>& tensors) {
   std::string letters;
   for (const char c : pattern)
@@ -51,8 +53,6 @@ std::string nearest_tensors(const std::string& pattern, const std::vector<models
   if (near) return fmt::format("similar names are {}{}", names, shown > 3 ? ", …" : "");
   return fmt::format("two of the names are {} and {}", wholes.front(), wholes.back());
 }
-
-}  // namespace
 
 void check_groups(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues) {
   if (config.optimizer.group.empty()) return;

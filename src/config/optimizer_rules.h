@@ -9,6 +9,9 @@
 namespace strata::config {
 
 // Rejects groups that match nothing, and Muon groups that match no matrix within a block: both are typos.
+// Tensor names that a pattern may have meant, for messages: "similar names are …".
+std::string nearest_tensors(const std::string& pattern, const std::vector<models::TensorRow>& tensors);
+
 void check_groups(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues);
 // µP's factors are derived for Adam's update only.
 void check_optimizers(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues);

@@ -6,6 +6,7 @@
 #include "config/layout.h"
 #include "config/objective.h"
 #include "config/pipeline.h"
+#include "config/precision.h"
 #include "config/ramp.h"
 #include "config/resolve.h"
 #include "device/open/open.h"
@@ -35,6 +36,7 @@ program::Words words() {
   words.memory_budget = "memory.budget";
   words.recompute = "memory.recompute";
   words.overlap_chunks = "parallel.overlap_chunks";
+  words.recipe = "precision.recipe";
   return words;
 }
 
@@ -64,7 +66,11 @@ bool splits_backward(const std::shared_ptr<const program::Pipeline>& pipeline) {
 }  // namespace
 
 DType activation_dtype(const RunConfig& config) {
-  return config.precision.compute.value_or(DType::kF32);
+  return computes_in_codes(config) ? DType::kBF16 : config.precision.compute.value_or(DType::kF32);
+}
+
+bool computes_in_codes(const RunConfig& config) {
+  return is_code(config.precision.compute.value_or(DType::kF32));
 }
 
 std::shared_ptr<device::Device> make_device(const RunConfig& config) {
@@ -133,6 +139,7 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
   program::CompileOptions options;
   options.model = model;
   options.activations = activation_dtype(config);
+  options.precision = precision_of(config, model);
   options.rule_of = optimizer_rules(config, model);
   options.memory_budget = (*config.memory.budget).count;
   options.recompute = config.memory.recompute.value;
@@ -179,6 +186,10 @@ RunConfig config_of_sets(const std::vector<std::string>& sets) {
 
 inference::ComputeOptions compute_options(const RunConfig& config) {
   inference::ComputeOptions options;
+  if (computes_in_codes(config)) {
+    throw ConfigError("[precision.compute] found {}, expected \"bf16\" or \"fp32\": recipes are for training",
+                      spelled(*config.precision.compute));
+  }
   if (!config.precision.compute.is_word()) options.dtype = activation_dtype(config);
   if (!config.device.threads.is_word()) options.threads = static_cast<int>(*config.device.threads);
   options.device = config.debug.reference_kernels ? device::Kind::kReference : kind_of(config, 1);

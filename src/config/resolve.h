@@ -107,6 +107,8 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
 optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig& model);
 
 DType activation_dtype(const RunConfig& config);
+// Whether matmuls read codes of 8 or 4 bits (precision.compute).
+bool computes_in_codes(const RunConfig& config);
 
 // Keys that --set may change in verbs with --model; other keys have their defaults.
 RunConfig config_of_sets(const std::vector<std::string>& sets);

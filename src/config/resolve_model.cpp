@@ -7,6 +7,7 @@
 #include "checkpoint/weights.h"
 #include "config/objective.h"
 #include "config/optimizer_rules.h"
+#include "config/precision.h"
 #include "config/resolve.h"
 #include "config/resolve_moe.h"
 #include "config/value_json.h"
@@ -182,7 +183,10 @@ void check_model(const RunConfig& config, std::vector<Issue>& issues) {
     if (problems.empty() && !config.model.from.empty() && config.model.init == ModelInit::kWeights &&
         config.model.overrides.get_if<ConfigValue::Table>()->empty() && has_weights(model_folder(config)))
       checkpoint::check_weights(model_folder(config), model);
-    if (problems.empty()) check_groups(config, model, issues);
+    if (problems.empty()) {
+      check_groups(config, model, issues);
+      check_keep(config, model, issues);
+    }
     if (problems.empty()) check_moe(config, model, issues);
     if (problems.empty()) check_prediction(config, model, issues);
     if (problems.empty()) check_optimizers(config, model, issues);

@@ -248,8 +248,14 @@ TableSpec precision_table() {
       {
           key("compute", &PrecisionTable::compute,
               "Type of activations and matmul operands; auto: bf16 if the processor has it.",
-              choice({"auto", "bf16", "fp32", "fp16", "fp8"}, {"fp16", "fp8"})),
-          key("residual", &PrecisionTable::residual, "Type of the residual stream; auto: as compute."),
+              choice({"auto", "bf16", "fp32", "fp16", "fp8", "fp4"}, {"fp16"})),
+          key("residual", &PrecisionTable::residual, "Type of the residual stream; auto: as compute.",
+              choice({"auto", "bf16", "fp32"})),
+          key("recipe", &PrecisionTable::recipe,
+              "Formats and scales of matmuls in fp8 or fp4; auto: block for fp8, nvfp4 for fp4.",
+              choice({"auto", "block", "tensor", "delayed", "row", "row_hp_wgrad", "mxfp8", "nvfp4"})),
+          key("keep", &PrecisionTable::keep,
+              "Matmuls that stay in bf16: \"head\", \"first N\" and \"last N\" blocks, tensor names with * and ?."),
       });
 }
 

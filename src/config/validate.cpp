@@ -419,9 +419,22 @@ class Checker {
     const char* const kNotYet = "not yet in this version; leave it out";
     const PrecisionTable& precision = config_.precision;
     if (!precision.residual.is_word() && !precision.compute.is_word() &&
-        precision.residual != precision.compute) {
+        precision.residual != activation_dtype(config_)) {
       report("precision.residual", "found another type than precision.compute: {}", kNotYet);
     }
+    if (precision.recipe != "auto") {
+      const bool is_of_4_bits = precision.recipe == "nvfp4";
+      const DType needed = is_of_4_bits ? DType::kE2M1 : DType::kE4M3;
+      if (precision.compute != needed)
+        report("precision.recipe", "found \"{}\" with precision.compute = {}, expected \"{}\"",
+               precision.recipe,
+               precision.compute.is_word() ? "\"auto\"" : fmt::format("\"{}\"", spelled(*precision.compute)),
+               spelled(needed));
+    }
+    if (computes_in_codes(config_) && config_.device.kind == device::Kind::kCuda)
+      report("precision.compute",
+             "found {} with device.kind = \"cuda\": not yet in this version; take \"bf16\"",
+             spelled(*precision.compute));
     if (config_.debug.reference_kernels && !config_.device.kind.is_word() &&
         config_.device.kind == device::Kind::kCuda) {
       report(

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "device/node_key.h"
+#include "graph/zero.h"
 #include "ops/linear/linear.h"
 
 namespace strata::device {
@@ -113,7 +114,7 @@ class Encoder {
   void give_to_updates() {
     std::map<ValueId, Node*> updates;
     for (Node& node : graph_.nodes()) {
-      if (node.phase == Phase::kEncode && node.op != &ops::PackWeight::def) return;
+      if (graph::is_gather(graph_, node) && node.phase == Phase::kEncode) return;
       if (node.phase != Phase::kUpdate || node.outputs.empty()) continue;
       // Parameters whose rows have several rules stay unchanged.
       const auto [one, is_new] = updates.try_emplace(node.outputs.front(), &node);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string>
 
+#include "quantize/formats.h"
+
 namespace strata::ops {
 
 using device::Operand;
@@ -55,8 +57,12 @@ Tensor load(const graph::Value& value, const std::byte* from) {
         tensor.values.push_back(
             static_cast<double>(static_cast<float>(reinterpret_cast<const BF16*>(from)[i])));
         break;
-      default:
+      case DType::kF32:
         tensor.values.push_back(static_cast<double>(reinterpret_cast<const float*>(from)[i]));
+        break;
+      default:
+        tensor.values.push_back(
+            static_cast<double>(quantize::element_at(quantize::format_of(value.dtype).value(), from, i)));
     }
   }
   return tensor;

@@ -24,9 +24,11 @@
 #include "ops/norm/norm.h"
 #include "ops/predict/predict.h"
 #include "ops/qk_norm/qk_norm.h"
+#include "ops/quantize/quantize.h"
 #include "ops/relative_bias/relative_bias.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
+#include "ops/scaled_linear/scaled_linear.h"
 #include "ops/select/select.h"
 #include "ops/share_heads/share_heads.h"
 #include "ops/soft_experts/soft_experts.h"
@@ -178,6 +180,12 @@ std::span<const CatalogueEntry> catalogue() {
         entry<LayerNormGradInput>(),
         entry<LayerNormGradWeight>(),
         entry<TargetsAhead>(),
+        entry<Quantize>(),
+        entry<GreatestMagnitudes>(),
+        entry<GreatestOfRanks>(),
+        entry<ScaledLinear>(),
+        entry<ScaledLinearGradInput>(),
+        entry<ScaledLinearGradWeight>(),
         entry<QkNorm>(),
         entry<QkNormGradInput>(),
         entry<QkNormGradWeight>(),

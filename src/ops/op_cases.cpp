@@ -7,6 +7,7 @@
 #include "ops/case_operands.h"
 #include "ops/embedding/embedding.h"
 #include "ops/linear/linear.h"
+#include "quantize/formats.h"
 
 namespace strata::device {
 
@@ -51,6 +52,8 @@ void put_element(DType dtype, std::byte* to, int64_t i, double value) {
       reinterpret_cast<float*>(to)[i] = static_cast<float>(value);
       return;
     default:
+      if (const auto format = quantize::format_of(dtype))
+        return quantize::put_element(*format, to, i, static_cast<float>(value));
       throw InternalError("no case has elements of {}", name_of(dtype));
   }
 }

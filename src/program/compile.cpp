@@ -10,6 +10,7 @@
 #include "program/layout.h"
 #include "program/model_graph.h"
 #include "program/pipeline.h"
+#include "program/precision_pass.h"
 #include "program/program.h"
 #include "program/row_chunks.h"
 
@@ -84,6 +85,12 @@ namespace {
 const std::shared_ptr<const Pipeline>& pipeline_for_request(const Request& request,
                                                             const CompileOptions& options) {
   return request.pipeline != nullptr ? request.pipeline : options.pipeline;
+}
+
+// Consecutive tokens of a sequence that a rank has.
+int64_t context_chunk_of(const Request& request, const CompileOptions& options) {
+  const int64_t ranks = options.mesh.size(graph::Axis::kContext);
+  return ranks == 1 ? request.sequence_length : request.sequence_length / (2 * ranks);
 }
 
 // `program` has its graph as it was built.
@@ -161,6 +168,8 @@ class Compiler {
                                        ? order_of(*pipeline_for_request(request, options), options.backward)
                                        : request.order);
       program.graph = std::move(model.graph);
+      if (trains && options.precision != nullptr)
+        precision_pass(program.graph, *options.precision, context_chunk_of(request, options), options.words);
       program.states = std::move(model.states);
       program.messages = std::move(model.messages);
       if (trains) {

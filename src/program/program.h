@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,6 +17,7 @@
 #include "graph/op.h"
 #include "hardware/device_spec.h"
 #include "models/model.h"
+#include "ops/scaled_linear/scaled_linear.h"
 #include "optim/optimizer.h"
 #include "program/memory_plan.h"
 #include "program/passes.h"
@@ -23,6 +25,7 @@
 #include "program/script.h"
 #include "program/slots.h"
 #include "program/statistics.h"
+#include "quantize/recipe.h"
 
 namespace strata::program {
 
@@ -188,14 +191,23 @@ InstructionAt instruction_at(const Program& program, size_t place);
 // Names of the settings in messages: plain words, unless the caller has keys for them.
 struct Words : layers::Words {
   std::string_view memory_budget = "memory budget", recompute = "recompute";
-  std::string_view overlap_chunks = "overlap chunks";
+  std::string_view overlap_chunks = "overlap chunks", recipe = "recipe";
+};
+
+// Matmuls in 8 or 4 bits (precision_pass.h).
+struct Precision {
+  quantize::Recipe recipe;
+  ops::PartialSums sums = ops::PartialSums::kF32;
+  // The weights whose matmuls stay in the type of activations, of those that recipes take.
+  std::function<bool(const std::string& name, const graph::Parameter&)> keeps;
 };
 
 struct CompileOptions {
   models::ModelConfig model;
   DType activations = DType::kF32;
-  optim::RuleOf rule_of;      // needed for kTrain
-  int64_t memory_budget = 0;  // bytes for the arena; 0: no limit
+  std::shared_ptr<const Precision> precision = {};  // of programs that train; nullptr: all in `activations`
+  optim::RuleOf rule_of;                            // needed for kTrain
+  int64_t memory_budget = 0;                        // bytes for the arena; 0: no limit
   // nullopt: the least recompute with which the arena fits the budget.
   std::optional<Recompute> recompute;
   Backward backward = Backward::kCombined;

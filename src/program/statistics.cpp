@@ -13,6 +13,7 @@
 #include "ops/linear/linear.h"
 #include "ops/loss/loss.h"
 #include "ops/norm/norm.h"
+#include "ops/scaled_linear/scaled_linear.h"
 #include "ops/statistics/statistics.h"
 #include "optim/scalars/scalars.h"
 #include "program/executor.h"
@@ -387,7 +388,22 @@ class StatisticsAdder {
         old_[last], {.x = parameter.value, .sample = taken, .mask = mask_}, {.table = table}, kAttrs));
   }
 
+  // What the second layer of a feed-forward block reads, at node i.
+  void read_by_linear(size_t i, ValueId x, ValueId weight) {
+    const graph::Parameter* const parameter = parameter_at(weight);
+    if (parameter == nullptr || parameter->role != graph::ParameterRole::kFfnOut) return;
+    Statistic statistic{
+        .what = Watched::kActivation, .group = StatisticsGroup::kActivations, .layer = old_[i].layer};
+    statistic.tensor = graph_.value(parameter->value).name;
+    measure(before_[i], i, x, std::move(statistic));
+  }
+
   void watch_activations() {
+    for (size_t i = 0; i < old_.size(); ++i) {
+      if (old_[i].op != &ops::Quantize::def) continue;
+      const auto out = graph::outputs_of<ops::Quantize>(old_[i]);
+      if (out.row_codes != kNone) quantizes_[out.row_codes] = i;
+    }
     std::set<std::pair<int32_t, Watched>> seen;  // of attention, which may be in several steps
     const auto of_layer = [](Watched what, int32_t layer) {
       return Statistic{.what = what, .group = StatisticsGroup::kActivations, .layer = layer};
@@ -414,11 +430,12 @@ class StatisticsAdder {
         attention(i, Watched::kKeys, in.kv, 0, attrs.head_dim, 1);
       } else if (node.op == &ops::Linear::def) {
         const auto in = graph::inputs_of<ops::Linear>(node);
-        const graph::Parameter* const weight = parameter_at(in.weight);
-        if (weight == nullptr || weight->role != graph::ParameterRole::kFfnOut) continue;
-        Statistic statistic = of_layer(Watched::kActivation, node.layer);
-        statistic.tensor = graph_.value(weight->value).name;
-        measure(before_[i], i, in.x, std::move(statistic));
+        read_by_linear(i, in.x, in.weight);
+      } else if (node.op == &ops::ScaledLinear::def) {
+        const auto in = graph::inputs_of<ops::ScaledLinear>(node);
+        const size_t quantizes = quantizes_.at(in.x);
+        read_by_linear(quantizes, old_[quantizes].inputs.front(),
+                       old_[quantizes_.at(in.weight)].inputs.front());
       }
     }
   }
@@ -472,6 +489,7 @@ class StatisticsAdder {
   std::vector<Node> old_;
   std::vector<std::vector<Node>> before_, after_;
   std::unordered_map<ValueId, size_t> parameter_of_;
+  std::unordered_map<ValueId, size_t> quantizes_;  // by codes along rows: the node that makes them
   std::unordered_map<ValueId, std::vector<size_t>> in_micro_batch_, in_update_;  // writers of what persists
   ValueId mask_ = kNone, head_ = kNone;
   std::vector<Statistic> list_;

@@ -162,4 +162,68 @@ void decode(Format format, const void* codes, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = values[in[i]];
 }
 
+DType dtype_of(Format format) {
+  switch (format) {
+    case Format::kE4M3:
+      return DType::kE4M3;
+    case Format::kE5M2:
+      return DType::kE5M2;
+    case Format::kE2M1:
+      return DType::kE2M1;
+    case Format::kE8M0:
+      return DType::kE8M0;
+    case Format::kF16:
+      return DType::kF16;
+    default:
+      throw InternalError("a program has no values of {}", spec_of(format).name);
+  }
+}
+
+std::optional<Format> format_of(DType dtype) {
+  switch (dtype) {
+    case DType::kE4M3:
+      return Format::kE4M3;
+    case DType::kE5M2:
+      return Format::kE5M2;
+    case DType::kE2M1:
+      return Format::kE2M1;
+    case DType::kE8M0:
+      return Format::kE8M0;
+    case DType::kF16:
+      return Format::kF16;
+    default:
+      return std::nullopt;
+  }
+}
+
+namespace {
+
+constexpr bool is_upper_half(int64_t i) {
+  return i % 2 != 0;
+}
+
+}  // namespace
+
+float element_at(Format format, const void* codes, int64_t i) {
+  if (format == Format::kF16) return f16_to_float(static_cast<const uint16_t*>(codes)[i]);
+  const auto* bytes = static_cast<const uint8_t*>(codes);
+  if (format != Format::kE2M1) return decode(format, bytes[i]);
+  return decode(format, is_upper_half(i) ? bytes[i / 2] >> 4 : bytes[i / 2] & 0xf);
+}
+
+void put_element(Format format, void* codes, int64_t i, float value) {
+  const uint32_t code = encode(format, value);
+  if (format == Format::kF16) {
+    static_cast<uint16_t*>(codes)[i] = static_cast<uint16_t>(code);
+    return;
+  }
+  auto* bytes = static_cast<uint8_t*>(codes);
+  if (format != Format::kE2M1) {
+    bytes[i] = static_cast<uint8_t>(code);
+    return;
+  }
+  uint8_t& pair = bytes[i / 2];
+  pair = static_cast<uint8_t>(is_upper_half(i) ? (pair & 0xfu) | code << 4 : (pair & 0xf0u) | code);
+}
+
 }  // namespace strata::quantize

@@ -14,9 +14,11 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "base/random.h"
+#include "tensor/dtype.h"
 
 namespace strata::quantize {
 
@@ -74,6 +76,11 @@ constexpr FormatSpec spec_of(Format format) {
   return {};
 }
 
+// The type of a format's codes in memory and in programs. InternalError for those that no program has (fnuz, 6 bits).
+DType dtype_of(Format format);
+// Of a type of codes, and kF16; nullopt for others.
+std::optional<Format> format_of(DType dtype);
+
 // The value of a code; bits above the format's width are ignored.
 float decode(Format format, uint32_t code);
 
@@ -104,6 +111,11 @@ uint32_t random_word(const StochasticBits& bits, int64_t element);
 constexpr int64_t code_bytes(Format format, int64_t n) {
   return format == Format::kE2M1 ? (n + 1) / 2 : format == Format::kF16 ? 2 * n : n;
 }
+
+// One element of codes in memory, as a number.
+float element_at(Format format, const void* codes, int64_t i);
+// Stores the code nearest to `value`; the other half of a byte stays.
+void put_element(Format format, void* codes, int64_t i, float value);
 
 // codes[i] = encode(in[i]), in vectors; the unused half of a last byte is 0. With `stochastic` (formats of 8 bits or
 // fewer with a sign), in[i] is element first + i. Both are the same whether or not the thread flushes denormals.

@@ -196,6 +196,18 @@ float ScaleRule::value_of(uint32_t stored, float tensor_greatest) const {
   throw InternalError("unknown type of scales");
 }
 
+std::string ScaleRule::str() const {
+  static constexpr std::string_view kKinds[] = {"tensor", "delayed", "row", "block", "mx", "nvfp4"};
+  static constexpr std::string_view kModes[] = {"floor", "", "ceil", "even"};
+  const auto extent = [](int64_t n) { return n == kWhole ? std::string("all") : std::to_string(n); };
+  std::string text = fmt::format("{} {}x{} {}", spec_of(format_).name, extent(block_.rows),
+                                 extent(block_.columns), kKinds[static_cast<size_t>(kind_)]);
+  if (power_of_two_ == PowerOfTwo::kYes) text += " 2^n";
+  if (kind_ == Kind::kMx && mode_ != MxScale::kRoundUp)
+    text += fmt::format(" {}", kModes[static_cast<size_t>(mode_)]);
+  return text;
+}
+
 float nvfp4_tensor_scale(float tensor_greatest) {
   return at_least(tensor_greatest / (largest_of(Format::kE4M3) * largest_of(Format::kE2M1)),
                   kLeastNvfp4Tensor);

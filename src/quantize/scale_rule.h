@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include "quantize/formats.h"
 
@@ -48,6 +49,9 @@ struct BlockShape {
 enum class ScaleType : uint8_t { kF32, kE8M0, kE4M3 };
 constexpr int64_t size_of(ScaleType type) {
   return type == ScaleType::kF32 ? 4 : 1;
+}
+constexpr DType dtype_of(ScaleType type) {
+  return type == ScaleType::kF32 ? DType::kF32 : type == ScaleType::kE8M0 ? DType::kE8M0 : DType::kE4M3;
 }
 
 class ScaleRule {
@@ -89,6 +93,8 @@ class ScaleRule {
   // The number that a stored scale stands for.
   float value_of(uint32_t stored, float tensor_greatest = 0) const;
 
+  // "e4m3 1x128 block", by which rules that differ differ: for people and for keys.
+  std::string str() const;
   bool operator==(const ScaleRule&) const = default;
 
  private:

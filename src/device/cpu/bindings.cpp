@@ -25,9 +25,11 @@
 #include "ops/norm/norm.h"
 #include "ops/predict/predict.h"
 #include "ops/qk_norm/qk_norm.h"
+#include "ops/quantize/quantize.h"
 #include "ops/relative_bias/relative_bias.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
+#include "ops/scaled_linear/scaled_linear.h"
 #include "ops/select/select.h"
 #include "ops/share_heads/share_heads.h"
 #include "ops/soft_experts/soft_experts.h"
@@ -182,6 +184,12 @@ std::span<const Binding> cpu_bindings() {
         row<ops::LayerNormGradInput>(Cpu{}),
         row<ops::LayerNormGradWeight>(Cpu{}),
         row<ops::TargetsAhead>(Cpu{}),
+        row<ops::Quantize>(Cpu{}),
+        row<ops::GreatestMagnitudes>(Cpu{}),
+        row<ops::GreatestOfRanks>(Cpu{}),
+        row<ops::ScaledLinear>(Cpu{}),
+        row<ops::ScaledLinearGradInput>(Cpu{}),
+        row<ops::ScaledLinearGradWeight>(Cpu{}),
         row<ops::QkNorm>(Cpu{}),
         row<ops::QkNormGradInput>(Cpu{}),
         row<ops::QkNormGradWeight>(Cpu{}),

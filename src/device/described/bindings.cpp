@@ -27,9 +27,11 @@
 #include "ops/norm/norm.h"
 #include "ops/predict/predict.h"
 #include "ops/qk_norm/qk_norm.h"
+#include "ops/quantize/quantize.h"
 #include "ops/relative_bias/relative_bias.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
+#include "ops/scaled_linear/scaled_linear.h"
 #include "ops/select/select.h"
 #include "ops/share_heads/share_heads.h"
 #include "ops/soft_experts/soft_experts.h"
@@ -264,6 +266,12 @@ std::span<const Binding> described_bindings() {
         described<ops::LayerNormGradInput>(no_scratch),
         described<ops::LayerNormGradWeight>(partial_sums),
         described<ops::TargetsAhead>(no_scratch),
+        described<ops::Quantize>(no_scratch),
+        described<ops::GreatestMagnitudes>(no_scratch),
+        described<ops::GreatestOfRanks>(no_scratch),
+        described<ops::ScaledLinear>(no_scratch),
+        described<ops::ScaledLinearGradInput>(no_scratch),
+        described<ops::ScaledLinearGradWeight>(no_scratch),
         described<ops::QkNorm>(no_scratch),
         described<ops::QkNormGradInput>(no_scratch),
         described<ops::QkNormGradWeight>(partial_sums),

@@ -1,6 +1,7 @@
 #include "kernels/reference/call.h"
 
 #include "base/error.h"
+#include "quantize/formats.h"
 
 namespace strata::reference {
 
@@ -17,6 +18,8 @@ double Array::at(int64_t i) const {
     case DType::kI32:
       return static_cast<double>(reinterpret_cast<const int32_t*>(data)[i]);
     default:
+      if (const auto format = quantize::format_of(dtype))
+        return static_cast<double>(quantize::element_at(*format, data, i));
       throw InternalError("no reference kernel reads elements of {}", name_of(dtype));
   }
 }
@@ -49,6 +52,8 @@ void Array::put(int64_t i, double value) const {
       data[i] = static_cast<std::byte>(value);
       return;
     default:
+      if (const auto format = quantize::format_of(dtype))
+        return quantize::put_element(*format, data, i, static_cast<float>(value));
       throw InternalError("no reference kernel writes elements of {}", name_of(dtype));
   }
 }

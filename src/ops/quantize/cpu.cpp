@@ -1,0 +1,62 @@
+#include <algorithm>
+#include <bit>
+
+#include "device/cpu/cpu.h"
+#include "ops/quantize/quantize.h"
+#include "quantize/quantizer.h"
+
+namespace strata::device {
+namespace {
+
+using quantize::Along;
+using quantize::ScaleRule;
+
+quantize::Source source_of(const graph::Value& x) {
+  return {.dtype = x.dtype, .rows = x.shape[0], .columns = x.shape[1], .stride = x.shape[1]};
+}
+
+}  // namespace
+
+template <>
+BoundKernel bind(Cpu, const Bind<ops::GreatestMagnitudes>& node) {
+  return node.kernel(
+      [source = source_of(*node.in.x), attrs = node.attrs](const Operands<ops::GreatestMagnitudes>& at) {
+        quantize::Source x = source;
+        x.data = at.in.x;
+        if (at.out.of_rows != nullptr)
+          quantize::find_greatest(x, {.rule = *attrs.along_rows}, Along::kRows, at.out.of_rows);
+        if (at.out.of_columns != nullptr)
+          quantize::find_greatest(x, {.rule = *attrs.along_columns}, Along::kColumns, at.out.of_columns);
+      });
+}
+
+template <>
+BoundKernel bind(Cpu, const Bind<ops::GreatestOfRanks>& node) {
+  const Shape& found = node.in.found->shape;
+  return node.kernel([ranks = found[0], n = found[1]](const Operands<ops::GreatestOfRanks>& at) {
+    // Magnitudes compare as integers, NaN above infinity.
+    for (int64_t i = 0; i < n; ++i) {
+      uint32_t most = 0;
+      for (int64_t rank = 0; rank < ranks; ++rank)
+        most = std::max(most, std::bit_cast<uint32_t>(at.in.found[rank * n + i]));
+      at.out.greatest[i] = std::bit_cast<float>(most);
+    }
+  });
+}
+
+template <>
+BoundKernel bind(Cpu, const Bind<ops::Quantize>& node) {
+  return node.kernel([source = source_of(*node.in.x), attrs = node.attrs](const Operands<ops::Quantize>& at) {
+    quantize::Source x = source;
+    x.data = at.in.x;
+    std::optional<quantize::Request> rows, columns;
+    if (attrs.along_rows)
+      rows = {{.rule = *attrs.along_rows}, {at.out.row_codes, at.out.row_scales}, at.in.row_greatest};
+    if (attrs.along_columns)
+      columns = {
+          {.rule = *attrs.along_columns}, {at.out.column_codes, at.out.column_scales}, at.in.column_greatest};
+    quantize::quantize(x, rows, columns);
+  });
+}
+
+}  // namespace strata::device

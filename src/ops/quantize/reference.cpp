@@ -1,0 +1,115 @@
+#include <algorithm>
+#include <cmath>
+
+#include "ops/quantize/quantize.h"
+#include "ops/reference.h"
+#include "quantize/hadamard.h"
+
+namespace strata::reference {
+namespace {
+
+using quantize::ScaleRule;
+
+// A matrix that is read row by row, as it is or transposed.
+struct Plane {
+  const Array& x;
+  bool transposed;
+  int64_t rows() const { return x.shape[transposed ? 1 : 0]; }
+  int64_t columns() const { return x.shape[transposed ? 0 : 1]; }
+  float at(int64_t row, int64_t column) const {
+    return static_cast<float>(x.at(transposed ? column * x.shape[1] + row : row * x.shape[1] + column));
+  }
+};
+
+// The greater magnitude; NaN wins.
+float greater(float a, float b) {
+  if (std::isnan(a) || std::isnan(b)) return std::nanf("");
+  return std::max(std::abs(a), std::abs(b));
+}
+
+float greatest_of(const Plane& plane, int64_t row_begin, int64_t row_end, int64_t column_begin,
+                  int64_t column_end) {
+  float most = 0;
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    for (int64_t column = column_begin; column < column_end; ++column)
+      most = greater(most, plane.at(row, column));
+  }
+  return most;
+}
+
+void find_greatest(const Plane& plane, const std::optional<ScaleRule>& rule, const Array& found) {
+  if (!found.present()) return;
+  if (rule->needs() == ScaleRule::Needs::kTensor) {
+    found.put(0, static_cast<double>(greatest_of(plane, 0, plane.rows(), 0, plane.columns())));
+    return;
+  }
+  for (int64_t row = 0; row < plane.rows(); ++row)
+    found.put(row, static_cast<double>(greatest_of(plane, row, row + 1, 0, plane.columns())));
+}
+
+// Rows and columns [begin, end) of a block.
+struct Extent {
+  int64_t begin, end;
+};
+Extent extent_of(int64_t block, int64_t length, int64_t size) {
+  if (length == quantize::kWhole) return {0, size};
+  return {block * length, std::min(size, (block + 1) * length)};
+}
+
+void quantize_plane(const Plane& plane, const ScaleRule& rule, const Array& given, const Array& codes,
+                    const Array& scales) {
+  const float of_tensor = rule.needs() == ScaleRule::Needs::kTensor ? static_cast<float>(given.at(0)) : 0;
+  for (int64_t i = 0; i < scales.shape[0]; ++i) {
+    const Extent rows = extent_of(i, rule.block().rows, plane.rows());
+    for (int64_t j = 0; j < scales.shape[1]; ++j) {
+      const Extent columns = extent_of(j, rule.block().columns, plane.columns());
+      const bool is_given = rule.block().columns == quantize::kWhole;
+      const float greatest =
+          is_given ? static_cast<float>(given.at(rule.needs() == ScaleRule::Needs::kRows ? i : 0))
+                   : greatest_of(plane, rows.begin, rows.end, columns.begin, columns.end);
+      const ScaleRule::Scale scale = rule.scale_of(greatest, of_tensor);
+      const float stored = rule.scale_type() == quantize::ScaleType::kF32
+                               ? rule.value_of(scale.stored)
+                               : quantize::decode(*quantize::format_of(scales.dtype), scale.stored);
+      scales.put(i * scales.shape[1] + j, static_cast<double>(stored));
+      for (int64_t row = rows.begin; row < rows.end; ++row) {
+        for (int64_t column = columns.begin; column < columns.end; ++column) {
+          const float x = plane.at(row, column);
+          codes.put(row * plane.columns() + column,
+                    static_cast<double>(rule.divides() ? x / scale.applied : x * scale.applied));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+template <>
+void compute(const Arrays<ops::GreatestMagnitudes>& at) {
+  find_greatest({at.in.x, false}, at.attrs.along_rows, at.out.of_rows);
+  find_greatest({at.in.x, true}, at.attrs.along_columns, at.out.of_columns);
+}
+
+template <>
+void compute(const Arrays<ops::GreatestOfRanks>& at) {
+  const Array& found = at.in.found;
+  const int64_t n = found.shape[1];
+  for (int64_t i = 0; i < n; ++i) {
+    float most = 0;
+    for (int64_t rank = 0; rank < found.shape[0]; ++rank)
+      most = greater(most, static_cast<float>(found.at(rank * n + i)));
+    at.out.greatest.put(i, static_cast<double>(most));
+  }
+}
+
+template <>
+void compute(const Arrays<ops::Quantize>& at) {
+  const auto& [rows, columns, transforms, stochastic, stream] = at.attrs;
+  if (rows) quantize_plane({at.in.x, false}, *rows, at.in.row_greatest, at.out.row_codes, at.out.row_scales);
+  if (columns)
+    quantize_plane({at.in.x, true}, *columns, at.in.column_greatest, at.out.column_codes,
+                   at.out.column_scales);
+}
+
+}  // namespace strata::reference

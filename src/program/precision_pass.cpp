@@ -1,0 +1,379 @@
+#include "program/precision_pass.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "graph/reshard.h"
+#include "graph/shard.h"
+#include "ops/linear/linear.h"
+#include "program/passes.h"
+
+namespace strata::program {
+namespace {
+
+using graph::Axis;
+using graph::Graph;
+using graph::kNone;
+using graph::Node;
+using graph::ParameterRole;
+using graph::Phase;
+using graph::Placement;
+using graph::Role;
+using graph::Value;
+using graph::ValueId;
+using quantize::ScaleRule;
+
+// What recipes leave in the type of activations: everything but the matmuls of attention and feed-forward blocks
+// (DeepSeek-V3, section 3.3.1; Transformer Engine).
+bool is_taken(ParameterRole role) {
+  switch (role) {
+    case ParameterRole::kAttentionIn:
+    case ParameterRole::kCrossQuery:
+    case ParameterRole::kCrossKeyValue:
+    case ParameterRole::kLatentIn:
+    case ParameterRole::kLatentUp:
+    case ParameterRole::kAttentionOut:
+    case ParameterRole::kFfnIn:
+    case ParameterRole::kFfnOut:
+      return true;
+    case ParameterRole::kExpertIn:
+    case ParameterRole::kExpertOut:
+    case ParameterRole::kEmbedding:
+    case ParameterRole::kPositionTable:
+    case ParameterRole::kTypeTable:
+    case ParameterRole::kDistanceTable:
+    case ParameterRole::kHead:
+    case ParameterRole::kHeadTransform:
+    case ParameterRole::kAttentionInBias:
+    case ParameterRole::kRouter:
+    case ParameterRole::kRouterBias:
+    case ParameterRole::kExpertBias:
+    case ParameterRole::kNorm:
+    case ParameterRole::kQueryNorm:
+    case ParameterRole::kKeyNorm:
+    case ParameterRole::kFinalNorm:
+    case ParameterRole::kFinalNormBias:
+    case ParameterRole::kBias:
+      break;
+  }
+  return false;
+}
+
+// Codes of a tensor in one direction.
+struct Codes {
+  ops::ScaledOperandAttrs attrs;
+  ValueId codes = kNone, scales = kNone, greatest = kNone;
+};
+
+enum class Direction : uint8_t { kRows, kColumns };
+
+class PrecisionPass {
+ public:
+  PrecisionPass(Graph& graph, const Precision& precision, int64_t context_chunk, const Words& words)
+      : graph_(graph),
+        precision_(precision),
+        recipe_(precision.recipe),
+        context_chunk_(context_chunk),
+        words_(words) {
+    for (size_t i = 0; i < graph.parameters().size(); ++i) {
+      const graph::Parameter& parameter = graph.parameters()[i];
+      if (!is_taken(parameter.role) || precision.keeps(graph.value(parameter.value).name, parameter))
+        continue;
+      taken_.insert({parameter.value, i});
+      if (parameter.gradient != kNone) gradient_of_.insert({parameter.gradient, i});
+    }
+  }
+
+  void run() {
+    const std::vector<Node> old = std::move(graph_.nodes());
+    graph_.nodes().clear();
+    find_terms(old);
+    for (const Node& node : old) find_readers(node);
+    for (const Node& node : old) {
+      now_ = {node.phase, node.layer, node.chunk};
+      mark(now_);
+      if (!replace(node)) graph_.nodes().push_back(node);
+    }
+    mark({});
+    renumber_producers(graph_);
+  }
+
+ private:
+  // Marks of the nodes that are added.
+  struct Marks {
+    Phase phase = Phase::kForward;
+    int32_t layer = kNone, chunk = 0;
+  };
+  void mark(const Marks& marks) {
+    graph_.set_phase(marks.phase);
+    graph_.set_layer(marks.layer);
+    graph_.set_chunk(marks.chunk);
+  }
+
+  bool takes(ValueId weight) const {
+    const ValueId whole_of = graph_.value(weight).sharding.whole_of;
+    return taken_.contains(whole_of == kNone ? weight : whole_of);
+  }
+  bool takes_gradient(const Node& node) const {
+    return recipe_.quantizes_weight_gradient && gradient_of_.contains(node.outputs.front());
+  }
+
+  // Gradients of one micro-batch, which a reshard adds to the parameter's.
+  void find_terms(const std::vector<Node>& nodes) {
+    for (const Node& node : nodes) {
+      if (node.op != &graph::Reshard::def || node.inputs.size() != 1) continue;
+      const auto found = gradient_of_.find(node.outputs.front());
+      if (found != gradient_of_.end() && graph_.value(node.inputs.front()).role == Role::kTerms)
+        gradient_of_.insert({node.inputs.front(), found->second});
+    }
+  }
+
+  // In which directions matmuls read a value's codes.
+  struct Readers {
+    bool rows = false, columns = false;
+  };
+  void find_readers(const Node& node) {
+    if (node.op == &ops::Linear::def && takes(graph::inputs_of<ops::Linear>(node).weight)) {
+      readers_[graph::inputs_of<ops::Linear>(node).x].rows = true;
+    } else if (node.op == &ops::LinearGradInput::def &&
+               takes(graph::inputs_of<ops::LinearGradInput>(node).weight)) {
+      readers_[graph::inputs_of<ops::LinearGradInput>(node).dy].rows = true;
+    } else if (node.op == &ops::LinearGradWeight::def && takes_gradient(node)) {
+      const auto in = graph::inputs_of<ops::LinearGradWeight>(node);
+      readers_[in.x].columns = true;
+      readers_[in.dy].columns = true;
+    }
+  }
+
+  bool replace(const Node& node) {
+    if (node.op == &ops::Linear::def) {
+      const auto in = graph::inputs_of<ops::Linear>(node);
+      if (!takes(in.weight)) return false;
+      const Codes x = activation(in.x, recipe_.input, Direction::kRows),
+                  weight = weight_codes(in.weight, Direction::kRows);
+      graph::add_into<ops::ScaledLinear>(graph_,
+                                         {.x = x.codes,
+                                          .x_scales = x.scales,
+                                          .weight = weight.codes,
+                                          .weight_scales = weight.scales,
+                                          .x_greatest = x.greatest,
+                                          .weight_greatest = weight.greatest,
+                                          .bias = in.bias},
+                                         {.y = node.outputs.front()}, attrs_of(x, weight, node));
+      return true;
+    }
+    if (node.op == &ops::LinearGradInput::def) {
+      const auto in = graph::inputs_of<ops::LinearGradInput>(node);
+      if (!takes(in.weight)) return false;
+      const Codes dy = activation(in.dy, recipe_.gradient, Direction::kRows),
+                  weight = weight_codes(in.weight, Direction::kColumns);
+      graph::add_into<ops::ScaledLinearGradInput>(graph_,
+                                                  {.dy = dy.codes,
+                                                   .dy_scales = dy.scales,
+                                                   .weight = weight.codes,
+                                                   .weight_scales = weight.scales,
+                                                   .dy_greatest = dy.greatest,
+                                                   .weight_greatest = weight.greatest},
+                                                  {.dx = node.outputs.front()}, attrs_of(dy, weight, node));
+      return true;
+    }
+    if (node.op != &ops::LinearGradWeight::def || !takes_gradient(node)) return false;
+    const auto in = graph::inputs_of<ops::LinearGradWeight>(node);
+    const Codes dy = activation(in.dy, recipe_.gradient, Direction::kColumns),
+                x = activation(in.x, recipe_.input, Direction::kColumns);
+    graph::add_into<ops::ScaledLinearGradWeight>(graph_,
+                                                 {.dy = dy.codes,
+                                                  .dy_scales = dy.scales,
+                                                  .x = x.codes,
+                                                  .x_scales = x.scales,
+                                                  .dy_greatest = dy.greatest,
+                                                  .x_greatest = x.greatest},
+                                                 {.dw = node.outputs.front()}, attrs_of(dy, x, node));
+    return true;
+  }
+
+  ops::ScaledAttrs attrs_of(const Codes& first, const Codes& second, const Node& node) const {
+    return {.first = first.attrs,
+            .second = second.attrs,
+            .out = graph_.value(node.outputs.front()).dtype,
+            .sums = precision_.sums};
+  }
+
+  // The codes of an activation or of its gradient; all that are wanted of it are made where the first are.
+  Codes activation(ValueId x, const quantize::QuantizedOperand& operand, Direction direction) {
+    const Readers& readers = readers_.at(x);
+    const bool rows = readers.rows || (readers.columns && !operand.along_columns),
+               columns = readers.columns && operand.along_columns.has_value();
+    auto found = made_.find(x);
+    if (found == made_.end()) {
+      Marks marks = now_;
+      // What an input gradient reads is made before the weight gradients, which may come much later.
+      if (marks.phase == Phase::kWeightGrad && readers.rows) marks.phase = Phase::kInputGrad;
+      found = made_.emplace(x, quantized(x, operand, rows, columns, marks)).first;
+    }
+    return of(found->second, operand, direction);
+  }
+
+  // Weights are quantised after each update; those that are whole only for a while, by forward and again by backward.
+  Codes weight_codes(ValueId weight, Direction direction) {
+    const quantize::QuantizedOperand& operand = recipe_.weight;
+    const bool is_temporary = graph::is_temporary(graph_.value(weight).role);
+    const bool columns = operand.along_columns.has_value();
+    if (!is_temporary) {
+      auto found = made_.find(weight);
+      if (found == made_.end())
+        found =
+            made_.emplace(weight, quantized(weight, operand, true, columns, {.phase = Phase::kEncode})).first;
+      return of(found->second, operand, direction);
+    }
+    const bool backward = now_.phase != Phase::kForward;
+    const std::pair key(weight, backward);
+    auto found = made_while_whole_.find(key);
+    if (found == made_while_whole_.end()) {
+      const bool is_across = columns && backward;
+      found = made_while_whole_.emplace(key, quantized(weight, operand, !is_across, is_across, now_)).first;
+    }
+    return of(found->second, operand, direction);
+  }
+
+  // All codes of a tensor.
+  struct Quantized {
+    Codes rows, columns;
+  };
+
+  static Codes of(const Quantized& all, const quantize::QuantizedOperand& operand, Direction direction) {
+    if (direction == Direction::kRows) return all.rows;
+    if (operand.along_columns) return all.columns;
+    Codes codes = all.rows;
+    codes.attrs.across = true;
+    return codes;
+  }
+
+  Quantized quantized(ValueId x, const quantize::QuantizedOperand& operand, bool rows, bool columns,
+                      const Marks& marks) {
+    if (rows) check_cuts(x, operand.along_rows, 0);
+    if (columns) check_cuts(x, *operand.along_columns, 1);
+    ops::QuantizeAttrs attrs;
+    if (rows) attrs.along_rows = operand.along_rows;
+    if (columns) attrs.along_columns = operand.along_columns;
+    const bool encodes = marks.phase == Phase::kEncode;
+    mark(marks);
+    const auto [row_greatest, column_greatest] = greatest_of(x, attrs);
+    const auto made = graph::add<ops::Quantize>(
+        graph_, {.x = x, .row_greatest = row_greatest, .column_greatest = column_greatest}, attrs);
+    const auto keep = [&](ValueId id, std::string_view what) {
+      if (!encodes || id == kNone) return;
+      Value& value = graph_.value(id);
+      value.role = Role::kEncoded;
+      value.producer = kNone;
+      value.name = fmt::format("{}@{}", graph_.value(x).name, what);
+    };
+    keep(made.row_codes, "codes");
+    keep(made.row_scales, "scales");
+    keep(made.column_codes, "column_codes");
+    keep(made.column_scales, "column_scales");
+    Quantized all{
+        {{operand.along_rows}, made.row_codes, made.row_scales},
+        {{columns ? *operand.along_columns : operand.along_rows}, made.column_codes, made.column_scales}};
+    // Matmuls read it only where it is part of the scales.
+    const auto is_read = [](const ScaleRule& rule) {
+      return rule.scale_type() == quantize::ScaleType::kE4M3;
+    };
+    if (rows && is_read(operand.along_rows)) {
+      all.rows.greatest = row_greatest;
+      keep(row_greatest, "greatest");
+    }
+    if (columns && is_read(*operand.along_columns)) {
+      all.columns.greatest = column_greatest;
+      keep(column_greatest, "column_greatest");
+    }
+    mark(now_);
+    return all;
+  }
+
+  // The greatest magnitudes that the rules need, of all ranks.
+  std::pair<ValueId, ValueId> greatest_of(ValueId x, const ops::QuantizeAttrs& attrs) {
+    const auto needs = [](const std::optional<ScaleRule>& rule) {
+      return rule && rule->needs() != ScaleRule::Needs::kNothing;
+    };
+    if (!needs(attrs.along_rows) && !needs(attrs.along_columns)) return {kNone, kNone};
+    ops::GreatestAttrs of{.along_rows = attrs.along_rows,
+                          .along_columns = attrs.along_columns,
+                          .transforms_columns = attrs.transforms_columns};
+    const auto parts = [&](const std::optional<ScaleRule>& rule, int own_dim) {
+      int64_t count = 1;
+      for (const Axis axis : graph::kAllAxes) {
+        const Placement placement = graph_.placement(x, axis);
+        if (placement.kind != Placement::Kind::kSharded) continue;
+        const bool is_of_rows = rule && rule->needs() == ScaleRule::Needs::kRows && placement.dim == own_dim;
+        if (!is_of_rows) count *= graph_.mesh().size(axis);
+      }
+      return count;
+    };
+    of.row_parts = parts(of.along_rows, 0);
+    of.column_parts = parts(of.along_columns, 1);
+    const auto found = graph::add<ops::GreatestMagnitudes>(graph_, {.x = x}, of);
+    const auto reduced = [&](ValueId own, int64_t ranks) {
+      if (own == kNone || ranks == 1) return own;
+      for (auto axis = graph::kAllAxes.rbegin(); axis != graph::kAllAxes.rend(); ++axis) {
+        if (graph_.placement(own, *axis) == Placement::sharded(0))
+          own = graph::reshard(graph_, own, *axis, Placement::replicated());
+      }
+      return static_cast<ValueId>(graph::add<ops::GreatestOfRanks>(graph_, {.found = own}).greatest);
+    };
+    return {reduced(found.of_rows, of.row_parts), reduced(found.of_columns, of.column_parts)};
+  }
+
+  // A cut must leave every block whole. `first`: the dimension of x that is dimension 0 of the rule's matrix.
+  void check_cuts(ValueId x, const ScaleRule& rule, int first) const {
+    const Value& value = graph_.value(x);
+    for (const int dim : {0, 1}) {
+      const int64_t extent = dim == first ? rule.block().rows : rule.block().columns;
+      if (extent == 1 || extent == quantize::kWhole) continue;
+      for (const Axis axis : graph::kAllAxes) {
+        if (graph_.mesh().size(axis) == 1 || value.placements[axis] != Placement::sharded(dim)) continue;
+        if (axis == Axis::kContext && dim == 0 && value.role == Role::kActivation) {
+          check_part(context_chunk_, extent, axis, value, "consecutive tokens of a sequence");
+          continue;
+        }
+        for (const int64_t part : graph::parts_on_rank(value, dim, graph_.mesh()))
+          check_part(part, extent, axis, value,
+                     dim == 0 && value.role == Role::kActivation ? "tokens" : "columns");
+      }
+    }
+  }
+
+  void check_part(int64_t part, int64_t extent, Axis axis, const Value& value, std::string_view of) const {
+    if (part % extent == 0) return;
+    const std::string_view key = axis == Axis::kTensor    ? words_.tensor
+                                 : axis == Axis::kContext ? words_.context
+                                                          : words_.micro_batch;
+    throw ConfigError(
+        "[{}] the recipe {} has one scale for {} {}, and a rank has {} of {}: scales would depend on the layout; "
+        "take sizes or degrees that leave each rank a multiple of {} ({}, {}), or the recipe row or tensor, which have no "
+        "blocks",
+        words_.recipe, recipe_.name, extent, of, part, value.name, extent, key, words_.sequence_length);
+  }
+
+  Graph& graph_;
+  const Precision& precision_;
+  const quantize::Recipe& recipe_;
+  const int64_t context_chunk_;
+  const Words& words_;
+  Marks now_;
+  std::unordered_map<ValueId, size_t> taken_, gradient_of_;
+  std::unordered_map<ValueId, Readers> readers_;
+  std::unordered_map<ValueId, Quantized> made_;
+  std::map<std::pair<ValueId, bool>, Quantized> made_while_whole_;
+};
+
+}  // namespace
+
+void precision_pass(Graph& graph, const Precision& precision, int64_t context_chunk, const Words& words) {
+  PrecisionPass(graph, precision, context_chunk, words).run();
+}
+
+}  // namespace strata::program

@@ -1,0 +1,19 @@
+// Matmuls in 8 and 4 bits: which of a graph's matmuls read quantised operands, and where these are made.
+#pragma once
+
+#include "program/program.h"
+
+namespace strata::program {
+
+// Rewrites a differentiated graph, before recompute_pass(): the linear layers of attention and feed-forward blocks whose
+// weights the recipe takes become `quantize` nodes and matmuls of codes. An operand is quantised once for all matmuls
+// that read it; those that backward reads are all that it keeps of an input. Weights are quantised after each update;
+// weights that ranks put together before their use, at each of these.
+//
+// A layout must not change rounding. Greatest magnitudes that several ranks share are gathered and reduced; a cut inside
+// blocks throws ConfigError, which names the tensor and what would fit. `context_chunk`: consecutive tokens of a sequence
+// that a rank of the context axis has; the whole sequence where there is none.
+void precision_pass(graph::Graph& graph, const Precision& precision, int64_t context_chunk,
+                    const Words& words);
+
+}  // namespace strata::program
