@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "quantize/tiles.h"
-#include "tensor/dtype.h"
 
 namespace strata::quantize {
 namespace {
@@ -153,13 +152,26 @@ void encode(Format format, const float* in, int64_t n, void* codes, const Stocha
 
 void decode(Format format, const void* codes, int64_t n, float* out) {
   if (format == Format::kF16) return convert(out, DType::kF32, codes, DType::kF16, n);
+  if (format != Format::kE8M0) return decode(format, codes, n, 1.0f, out);
   const auto* const in = static_cast<const uint8_t*>(codes);
   const std::array<float, 256>& values = values_of(format);
-  if (format == Format::kE2M1) {
-    for (int64_t i = 0; i < n; ++i) out[i] = values[(i % 2 == 0 ? in[i / 2] : in[i / 2] >> 4) & 15];
-    return;
-  }
   for (int64_t i = 0; i < n; ++i) out[i] = values[in[i]];
+}
+
+namespace {
+template <typename T>
+void decode_signed(Format format, const void* codes, int64_t n, float factor, T* out) {
+  const FormatSpec spec = spec_of(format);
+  STRATA_CHECK(spec.sign != Sign::kNone && spec.bits() <= 8, "{} is not decoded in vectors", spec.name);
+  tiles::decode_run(format, static_cast<const uint8_t*>(codes), n, factor, out);
+}
+}  // namespace
+
+void decode(Format format, const void* codes, int64_t n, float factor, float* out) {
+  decode_signed(format, codes, n, factor, out);
+}
+void decode(Format format, const void* codes, int64_t n, float factor, BF16* out) {
+  decode_signed(format, codes, n, factor, out);
 }
 
 }  // namespace strata::quantize

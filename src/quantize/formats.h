@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "base/random.h"
+#include "tensor/dtype.h"
 
 namespace strata::quantize {
 
@@ -113,5 +114,9 @@ void encode(Format format, const float* in, int64_t n, void* codes, const Stocha
 
 // out[i] = decode(codes[i]).
 void decode(Format format, const void* codes, int64_t n, float* out);
+// out[i] = decode(codes[i]) · factor in fp32, of a format of at most 8 bits with a sign. A bf16 result is exact if the
+// product has at most 8 significant bits, else cut.
+void decode(Format format, const void* codes, int64_t n, float factor, float* out);
+void decode(Format format, const void* codes, int64_t n, float factor, BF16* out);
 
 }  // namespace strata::quantize
