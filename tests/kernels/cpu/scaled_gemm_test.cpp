@@ -25,7 +25,8 @@ using testing::QuantizedOperand;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 hardware::DeviceSpec device_with(bool pairs, int threads = 2) {
-  hardware::DeviceSpec device = fixtures::host_device();
+  static const hardware::DeviceSpec kHost = fixtures::host_device();
+  hardware::DeviceSpec device = kHost;
   device.threads = threads;
   device.isa.avx512_bf16 = pairs;
   device.isa.amx = false;
@@ -37,7 +38,7 @@ struct Options {
   const std::vector<float>* bias = nullptr;
   const std::vector<float>* before = nullptr;  // accumulates
   PartialSums sums = PartialSums::kF32;
-  int threads = 2;
+  int threads = 1;
 };
 
 // In poisoned memory; checks that nothing beyond c is written.
@@ -70,17 +71,22 @@ std::vector<float> multiplied(const QuantizedOperand& a, const QuantizedOperand&
   return c;
 }
 
-void expect_product(const std::vector<float>& c, const QuantizedOperand& a, const QuantizedOperand& b,
+void expect_product(const std::vector<float>& c, const testing::Product64& product, int64_t cols,
                     double tolerance) {
-  const auto [sums, sizes] = testing::product_of(a, b);
+  const auto& [sums, sizes] = product;
   for (size_t i = 0; i < c.size(); ++i) {
     if (std::isnan(sums[i])) {
       ASSERT_TRUE(std::isnan(c[i])) << i;
       continue;
     }
     ASSERT_LE(std::abs(double{c[i]} - sums[i]), tolerance * sizes[i] + 1e-37)
-        << "row " << i / static_cast<size_t>(b.count) << ", column " << i % static_cast<size_t>(b.count);
+        << "row " << i / static_cast<size_t>(cols) << ", column " << i % static_cast<size_t>(cols) << ": "
+        << c[i] << " instead of " << sums[i];
   }
+}
+void expect_product(const std::vector<float>& c, const QuantizedOperand& a, const QuantizedOperand& b,
+                    double tolerance) {
+  expect_product(c, testing::product_of(a, b), b.count, tolerance);
 }
 
 double tolerance_of(int64_t depth) {
@@ -110,7 +116,7 @@ std::string name_of(const ScaledOperand& operand) {
 }
 
 TEST(ScaledGemm, IsTheProductOfTheDecodedOperandsForAnyPair) {
-  constexpr int64_t kRows = 21, kCols = 71, kDepth = 301;
+  constexpr int64_t kRows = 9, kCols = 67, kDepth = 301;
   std::vector<QuantizedOperand> as, bs;
   for (const ScaledOperand& operand : all_operands()) {
     as.push_back(testing::hard_operand(operand, kRows, kDepth, 1));
@@ -119,9 +125,10 @@ TEST(ScaledGemm, IsTheProductOfTheDecodedOperandsForAnyPair) {
   EXPECT_GE(as.size(), 18u);
   for (const QuantizedOperand& a : as) {
     for (const QuantizedOperand& b : bs) {
+      const testing::Product64 product = testing::product_of(a, b);
       for (const bool pairs : {false, true}) {
         SCOPED_TRACE(name_of(a.operand) + ", " + name_of(b.operand) + (pairs ? ", pairs" : ""));
-        expect_product(multiplied(a, b, pairs), a, b, tolerance_of(kDepth));
+        expect_product(multiplied(a, b, pairs), product, kCols, tolerance_of(kDepth));
       }
     }
   }
@@ -132,15 +139,15 @@ TEST(ScaledGemm, TakesAnySize) {
     int64_t rows, cols, depth;
   };
   for (const Sizes& s : {Sizes{0, 3, 5}, Sizes{3, 0, 5}, Sizes{3, 5, 0}, Sizes{1, 1, 1}, Sizes{1, 65, 127},
-                         Sizes{130, 257, 128}, Sizes{7, 64, 129}, Sizes{97, 33, 1030}, Sizes{5, 300, 2500}}) {
+                         Sizes{130, 97, 128}, Sizes{7, 64, 129}, Sizes{97, 33, 300}, Sizes{3, 30, 2500}}) {
     for (const ScaledOperand& operand : all_operands()) {
       const auto a = testing::hard_operand(operand, s.rows, s.depth, 3);
       const auto b = testing::hard_operand({ScaleRule::block_square(Format::kE4M3)}, s.cols, s.depth, 4);
+      const testing::Product64 product = testing::product_of(a, b);
       for (const bool pairs : {false, true}) {
         SCOPED_TRACE(name_of(operand) + " " + std::to_string(s.rows) + "x" + std::to_string(s.cols) + "x" +
                      std::to_string(s.depth));
-        expect_product(multiplied(a, b, pairs), a, b, tolerance_of(s.depth));
-        expect_product(multiplied(b, a, pairs), b, a, tolerance_of(s.depth));
+        expect_product(multiplied(a, b, pairs), product, s.cols, tolerance_of(s.depth));
       }
     }
   }
@@ -358,10 +365,8 @@ TEST(HopperSums, ErrAsMuchAsPublished) {
   EXPECT_LT(whole, 0.025);
   EXPECT_GT(whole, 0.002);
   EXPECT_LT(promoted, whole);
-  std::cerr << whole << ' ' << promoted << '\n';
   const auto rows = normal_operand({ScaleRule::block_row(Format::kE4M3)}, kRows, kDepth, 3),
              squares = normal_operand({ScaleRule::block_square(Format::kE4M3)}, kCols, kDepth, 4);
-  std::cerr << error_of(rows, squares, PartialSums::kHopper) << '\n';
   EXPECT_EQ(error_of(rows, squares, PartialSums::kHopper),
             error_of(rows, squares, PartialSums::kHopperPromoted));
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/scaled_operand.h"
 #include "quantize/quantizer_testing.h"
+#include "quantize/subnormals.h"
 
 namespace strata::cpu::testing {
 
@@ -41,6 +42,7 @@ struct QuantizedOperand {
     return {result.codes.data(), result.scales.data(), result.greatest.data()};
   }
   void decode() {
+    const quantize::KeepSubnormals keep;  // also of fp32 numbers that become fp64
     const std::vector<float> stored = quantize::dequantized(operand.rule, result);
     values.resize(stored.size());
     for (int64_t i = 0; i < count; ++i) {
