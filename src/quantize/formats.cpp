@@ -152,7 +152,7 @@ void encode(Format format, const float* in, int64_t n, void* codes, const Stocha
 
 void decode(Format format, const void* codes, int64_t n, float* out) {
   if (format == Format::kF16) return convert(out, DType::kF32, codes, DType::kF16, n);
-  if (format != Format::kE8M0) return decode(format, codes, n, 1.0f, out);
+  if (format != Format::kE8M0) return decode(format, codes, n, BlockFactors(), out);
   const auto* const in = static_cast<const uint8_t*>(codes);
   const std::array<float, 256>& values = values_of(format);
   for (int64_t i = 0; i < n; ++i) out[i] = values[in[i]];
@@ -160,18 +160,18 @@ void decode(Format format, const void* codes, int64_t n, float* out) {
 
 namespace {
 template <typename T>
-void decode_signed(Format format, const void* codes, int64_t n, float factor, T* out) {
+void decode_signed(Format format, const void* codes, int64_t n, const BlockFactors& blocks, T* out) {
   const FormatSpec spec = spec_of(format);
   STRATA_CHECK(spec.sign != Sign::kNone && spec.bits() <= 8, "{} is not decoded in vectors", spec.name);
-  tiles::decode_run(format, static_cast<const uint8_t*>(codes), n, factor, out);
+  tiles::decode_run(format, static_cast<const uint8_t*>(codes), n, blocks, out);
 }
 }  // namespace
 
-void decode(Format format, const void* codes, int64_t n, float factor, float* out) {
-  decode_signed(format, codes, n, factor, out);
+void decode(Format format, const void* codes, int64_t n, const BlockFactors& blocks, float* out) {
+  decode_signed(format, codes, n, blocks, out);
 }
-void decode(Format format, const void* codes, int64_t n, float factor, BF16* out) {
-  decode_signed(format, codes, n, factor, out);
+void decode(Format format, const void* codes, int64_t n, const BlockFactors& blocks, BF16* out) {
+  decode_signed(format, codes, n, blocks, out);
 }
 
 }  // namespace strata::quantize

@@ -21,6 +21,8 @@ using quantize::kWhole;
 constexpr int64_t kEdgeAlignment = 64;  // floats; a multiple of every panel's width
 constexpr int kMostExponent = 60;
 constexpr int kNoExponent = -1000;  // below that of any scale
+constexpr int64_t kLeastBlock = 16;  // codes that share a scale, at least
+constexpr int64_t kLinesAhead = 8;
 constexpr int64_t kDecoded = 8192;  // values of a panel that are decoded together, in the L1 cache
 
 int64_t divide_up(int64_t n, int64_t d) {
@@ -182,25 +184,43 @@ float DecodedOperand::fold_of(int64_t line, int64_t position) const {
   return 1;
 }
 
+// Runs of codes are too short and too far apart for the processor to guess the next one.
+void DecodedOperand::prefetch(int64_t line, int64_t first, int64_t n) const {
+  if (line >= coded_.layout.rows) return;
+  const Format format = coded_.operand.rule.format();
+  const auto* const codes = static_cast<const std::byte*>(matrix_.codes) +
+                            line * coded_.layout.code_row_bytes + quantize::code_bytes(format, first);
+  const int64_t bytes = quantize::code_bytes(format, n);
+  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(codes + at, 0, 3);
+}
+
 // out[i] = code · fold of element first + i of a line.
 template <typename T>
 void DecodedOperand::decode(int64_t line, int64_t first, int64_t n, T* out) const {
   const Format format = coded_.operand.rule.format();
-  const auto* const codes =
-      static_cast<const uint8_t*>(matrix_.codes) + line * coded_.layout.code_row_bytes;
+  const auto* const codes = static_cast<const uint8_t*>(matrix_.codes) + line * coded_.layout.code_row_bytes;
   const int64_t columns = coded_.operand.rule.block().columns, end = first + n;
-  for (int64_t at = first; at < end;) {
-    const int64_t next = columns == kWhole ? end : std::min(end, (at / columns + 1) * columns);
-    const float fold = fold_of(line, at);
-    if (format == Format::kE2M1 && at % 2 != 0) {  // the second half of a byte
-      const auto value = quantize::decode(format, codes[at / 2] >> 4) * fold;
-      *out++ = T(value);
-      ++at;
-    }
-    if (at < next) quantize::decode(format, codes + quantize::code_bytes(format, at), next - at, fold, out);
-    out += next - at;
-    at = next;
+  quantize::BlockFactors blocks{.width = columns == kWhole ? end : columns,
+                                .first = columns == kWhole ? 0 : first % columns};
+  float folds[kDecoded / kLeastBlock + 2];
+  bool folded = false;
+  int64_t count = 0;
+  for (int64_t at = first; at < end; at += blocks.width - (count == 1 ? blocks.first : 0)) {
+    folds[count] = fold_of(line, at);
+    folded = folded || folds[count] != 1;  // NaN too
+    ++count;
   }
+  if (folded) blocks.factors = folds;
+  if (format == Format::kE2M1 && first % 2 != 0) {  // the second half of a byte
+    *out++ = T(quantize::decode(format, codes[first / 2] >> 4) * folds[0]);
+    ++first;
+    --n;
+    if (++blocks.first == blocks.width) {
+      blocks.first = 0;
+      if (folded) ++blocks.factors;
+    }
+  }
+  quantize::decode(format, codes + quantize::code_bytes(format, first), n, blocks, out);
 }
 
 namespace {
@@ -234,11 +254,20 @@ void DecodedOperand::pack_as(T* to, int64_t panel, const int32_t* lines, int64_t
     for (int64_t d = 0; d < depth; d += piece) {
       const int64_t now = std::min(piece, depth - d);
       if (depth_first) {
-        for (int64_t p = 0; p < now; ++p) decode(deep + d + p, begin + i, items, buffer + p * group);
+        for (int64_t p = 0; p < now; ++p) {
+          prefetch(deep + d + p + kLinesAhead, begin + i, items);
+          decode(deep + d + p, begin + i, items, buffer + p * group);
+        }
       } else {
         for (int64_t r = 0; r < items; ++r) {
+          const auto line_of = [&](int64_t item) { return lines != nullptr ? lines[item] : item; };
           const int64_t item = begin + i + r;
-          decode(lines != nullptr ? lines[item] : item, deep + d, now, buffer + r * piece);
+          if (d + now < depth) {
+            prefetch(line_of(item), deep + d + now, std::min(piece, depth - d - now));
+          } else if (i + r + group < count) {
+            prefetch(line_of(item + group), deep, std::min(piece, depth));
+          }
+          decode(line_of(item), deep + d, now, buffer + r * piece);
         }
       }
       for (int64_t r = 0; r < items; r += panel) {

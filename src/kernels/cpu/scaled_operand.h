@@ -79,6 +79,7 @@ class DecodedOperand {
                int64_t depth) const;
   template <typename T>
   void decode(int64_t line, int64_t first, int64_t n, T* out) const;
+  void prefetch(int64_t line, int64_t first, int64_t n) const;
   float fold_of(int64_t line, int64_t position) const;
   uint32_t stored_scale(int64_t line, int64_t position) const;
   float scale(int64_t line, int64_t position) const;
