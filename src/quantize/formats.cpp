@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "quantize/tiles.h"
-#include "tensor/dtype.h"
 
 namespace strata::quantize {
 namespace {
@@ -153,12 +152,9 @@ void encode(Format format, const float* in, int64_t n, void* codes, const Stocha
 
 void decode(Format format, const void* codes, int64_t n, float* out) {
   if (format == Format::kF16) return convert(out, DType::kF32, codes, DType::kF16, n);
+  if (format != Format::kE8M0) return decode(format, codes, n, BlockFactors(), out);
   const auto* const in = static_cast<const uint8_t*>(codes);
   const std::array<float, 256>& values = values_of(format);
-  if (format == Format::kE2M1) {
-    for (int64_t i = 0; i < n; ++i) out[i] = values[(i % 2 == 0 ? in[i / 2] : in[i / 2] >> 4) & 15];
-    return;
-  }
   for (int64_t i = 0; i < n; ++i) out[i] = values[in[i]];
 }
 
@@ -224,6 +220,24 @@ void put_element(Format format, void* codes, int64_t i, float value) {
   }
   uint8_t& pair = bytes[i / 2];
   pair = static_cast<uint8_t>(is_upper_half(i) ? (pair & 0xfu) | code << 4 : (pair & 0xf0u) | code);
+}
+
+namespace {
+
+template <typename T>
+void decode_signed(Format format, const void* codes, int64_t n, const BlockFactors& blocks, T* out) {
+  const FormatSpec spec = spec_of(format);
+  STRATA_CHECK(spec.sign != Sign::kNone && spec.bits() <= 8, "{} is not decoded in vectors", spec.name);
+  tiles::decode_run(format, static_cast<const uint8_t*>(codes), n, blocks, out);
+}
+
+}  // namespace
+
+void decode(Format format, const void* codes, int64_t n, const BlockFactors& blocks, float* out) {
+  decode_signed(format, codes, n, blocks, out);
+}
+void decode(Format format, const void* codes, int64_t n, const BlockFactors& blocks, BF16* out) {
+  decode_signed(format, codes, n, blocks, out);
 }
 
 }  // namespace strata::quantize

@@ -125,5 +125,15 @@ void encode(Format format, const float* in, int64_t n, void* codes, const Stocha
 
 // out[i] = decode(codes[i]).
 void decode(Format format, const void* codes, int64_t n, float* out);
+// Factors of consecutive blocks of `width` codes. nullptr: 1 for all.
+struct BlockFactors {
+  const float* factors = nullptr;
+  int64_t width = 1;
+  int64_t first = 0;  // codes of the first block that precede those at hand
+};
+// out[i] = decode(codes[i]) · factor in fp32, of a format of at most 8 bits with a sign. A bf16 result is exact if the
+// product has at most 8 significant bits, else cut.
+void decode(Format format, const void* codes, int64_t n, const BlockFactors& blocks, float* out);
+void decode(Format format, const void* codes, int64_t n, const BlockFactors& blocks, BF16* out);
 
 }  // namespace strata::quantize

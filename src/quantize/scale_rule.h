@@ -81,6 +81,8 @@ class ScaleRule {
     uint32_t stored;  // the bits of a float, or a code
     float applied;
   };
+  // Every finite scale is a power of two.
+  bool powers_of_two() const { return type_ == ScaleType::kE8M0 || power_of_two_ == PowerOfTwo::kYes; }
   bool divides() const { return kind_ == Kind::kBlock && power_of_two_ == PowerOfTwo::kNo; }
   // `greatest`: of the block, NaN if it contains NaN. `tensor_greatest`: of the tensor, for nvfp4 only.
   Scale scale_of(float greatest, float tensor_greatest = 0) const;

@@ -14,6 +14,10 @@ namespace strata::quantize::tiles {
 void encode_run(Format format, const float* in, int64_t n, uint8_t* codes, const StochasticBits* stochastic,
                 int64_t first);
 
+// decode() of formats.h with factors.
+void decode_run(Format format, const uint8_t* codes, int64_t n, const BlockFactors& blocks, float* out);
+void decode_run(Format format, const uint8_t* codes, int64_t n, const BlockFactors& blocks, BF16* out);
+
 // A tile of the source: up to 128 x 128 values, filled up with zeros to multiples of 64 both ways.
 inline constexpr int64_t kTile = 128;
 inline constexpr int64_t kFill = 64;

@@ -34,12 +34,41 @@ class AheadOfPairs {
   int64_t row_lines_, in_row_, rows_, skip_, lines_;
 };
 
+// Adds the sums of a tile to C, scaled. Parts of a panel take the same steps in a buffer.
+template <typename CRows>
+STRATA_BF16_INLINE void store_scaled(const detail::BlockOutput& out, const detail::SumScales& scales, float* c,
+                                     CRows c_rows, const Sums (&sums)[kBlockRows][kBlockVectors],
+                                     const float* bias, int64_t rows, int64_t cols) {
+  constexpr int64_t nr = detail::kPairPanels.nr;
+  const bool whole = cols == nr;
+  const auto bytes = static_cast<size_t>(cols) * sizeof(float);
+  float buffer[nr] = {};
+#pragma GCC unroll 16
+  for (int r = 0; r < kBlockRows; ++r) {
+    if (r >= rows) break;
+    const Sums of_row = same_number(scales.rows[r]);
+    float* const to = c + c_rows[r] * out.stride;
+    const float* const before = out.accumulate ? to : bias;
+    if (!whole && before != nullptr) std::memcpy(buffer, before, bytes);
+    const float* const from = whole ? before : buffer;
+    float* const at = whole ? to : buffer;
+#pragma GCC unroll 4
+    for (int v = 0; v < kBlockVectors; ++v) {
+      const Sums factor = multiply(of_row, load_sums(scales.cols + v * kLanes));
+      const Sums base = before != nullptr ? load_sums(from + v * kLanes) : no_sums();
+      store_sums(at + v * kLanes, multiply_add(sums[r][v], factor, base));
+    }
+    if (!whole) std::memcpy(to, buffer, bytes);
+  }
+}
+
 // One tile of kBlockRows x kBlockVectors vectors. Row r of C is at c + c_rows[r] * out.stride. A is a packed
 // panel, or its row r is at a + a_rows[r] * a_stride.
-template <bool kPackedA, typename CRows, typename ARows>
+template <bool kPackedA, bool kScaled = false, typename CRows, typename ARows>
 STRATA_BF16_INLINE void tile_of_pairs(const detail::BlockOutput& out, float* c, CRows c_rows, const BF16* a,
                                       int64_t a_stride, ARows a_rows, const BF16* b, const float* bias,
-                                      int64_t rows, int64_t cols, int64_t pairs, AheadOfPairs& ahead) {
+                                      int64_t rows, int64_t cols, int64_t pairs, AheadOfPairs& ahead,
+                                      const detail::SumScales& scales = {}) {
   constexpr int64_t nr = detail::kPairPanels.nr;
   Sums sums[kBlockRows][kBlockVectors];
 #pragma GCC unroll 16
@@ -87,6 +116,7 @@ STRATA_BF16_INLINE void tile_of_pairs(const detail::BlockOutput& out, float* c, 
     for (int64_t i = 0; i < kPairGroup; ++i) add_pair(p + i);
   }
   for (; p < pairs; ++p) add_pair(p);
+  if constexpr (kScaled) return store_scaled(out, scales, c, c_rows, sums, bias, rows, cols);
   const bool adds = out.accumulate && !out.continues;
   if (cols == nr) [[likely]] {
 #pragma GCC unroll 16
@@ -116,9 +146,10 @@ STRATA_BF16_INLINE void tile_of_pairs(const detail::BlockOutput& out, float* c, 
 
 // For each panel of B, multiplies all panels of A; the panel of B stays in the L1 cache. Meanwhile prefetches
 // the next panel, or `next` after the last one.
-inline void MultiplyPacked(const detail::BlockOutput& out, const BF16* a, int64_t a_panel_stride,
-                           const BF16* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
-                           const BF16* next) {
+template <bool kScaled>
+void MultiplyPanels(const detail::BlockOutput& out, const detail::SumScales& scales, const BF16* a,
+                    int64_t a_panel_stride, const BF16* b, int64_t b_panel_stride, int64_t rows, int64_t cols,
+                    int64_t depth, const BF16* next) {
   constexpr int64_t nr = detail::kPairPanels.nr;
   const int64_t row_tiles = (rows + kBlockRows - 1) / kBlockRows, pairs = (depth + 1) / 2;
   for (int64_t j = 0; j < cols; j += nr) {
@@ -131,11 +162,24 @@ inline void MultiplyPacked(const detail::BlockOutput& out, const BF16* a, int64_
                        row_tiles * (pairs / kPairGroup));
     for (int64_t tile = 0; tile < row_tiles; ++tile) {
       const int64_t i = tile * kBlockRows;
-      tile_of_pairs<true>(out, out.data + j, detail::RowsInOrder{i}, a + tile * a_panel_stride, 0,
-                          detail::RowsInOrder{}, panel, out.bias ? out.bias + j : nullptr,
-                          std::min<int64_t>(kBlockRows, rows - i), std::min(nr, cols - j), pairs, ahead);
+      const detail::SumScales of_tile =
+          kScaled ? detail::SumScales{scales.rows + i, scales.cols + j} : detail::SumScales{};
+      tile_of_pairs<true, kScaled>(out, out.data + j, detail::RowsInOrder{i}, a + tile * a_panel_stride, 0,
+                                   detail::RowsInOrder{}, panel, out.bias ? out.bias + j : nullptr,
+                                   std::min<int64_t>(kBlockRows, rows - i), std::min(nr, cols - j), pairs,
+                                   ahead, of_tile);
     }
   }
+}
+inline void MultiplyPacked(const detail::BlockOutput& out, const BF16* a, int64_t a_panel_stride,
+                           const BF16* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
+                           const BF16* next) {
+  MultiplyPanels<false>(out, {}, a, a_panel_stride, b, b_panel_stride, rows, cols, depth, next);
+}
+inline void MultiplyScaled(const detail::BlockOutput& out, const detail::SumScales& scales, const BF16* a,
+                           int64_t a_panel_stride, const BF16* b, int64_t b_panel_stride, int64_t rows,
+                           int64_t cols, int64_t depth, const BF16* next) {
+  MultiplyPanels<true>(out, scales, a, a_panel_stride, b, b_panel_stride, rows, cols, depth, next);
 }
 
 // For each group of kBlockRows rows of A, at any address, multiplies all panels of B; the rows stay in L1.

@@ -6,6 +6,7 @@
 // instruction (Intel's Software Developer's Manual, "VDPBF16PS", section Operation): sum += a.high · b.high,
 // then sum += a.low · b.low, each a fused multiply-add rounded to nearest, ties to even. Denormal operands
 // are treated as zero, denormal results become zero.
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -32,6 +33,16 @@ STRATA_BF16_INLINE void store_sums(float* to, Sums sums) {
 }
 STRATA_BF16_INLINE Sums add(Sums a, Sums b) {
   return _mm512_add_ps(a, b);
+}
+// sums · factors + base, rounded once.
+STRATA_BF16_INLINE Sums multiply_add(Sums sums, Sums factors, Sums base) {
+  return _mm512_fmadd_ps(sums, factors, base);
+}
+STRATA_BF16_INLINE Sums multiply(Sums a, Sums b) {
+  return _mm512_mul_ps(a, b);
+}
+STRATA_BF16_INLINE Sums same_number(float value) {
+  return _mm512_set1_ps(value);
 }
 STRATA_BF16_INLINE Pairs load_pairs(const BF16* from) {
   return _mm512_loadu_si512(from);
@@ -70,6 +81,21 @@ STRATA_BF16_INLINE Sums add(const Sums& a, const Sums& b) {
   Sums sums;
   for (int64_t i = 0; i < kLanes; ++i) sums.lane[i] = a.lane[i] + b.lane[i];
   return sums;
+}
+STRATA_BF16_INLINE Sums multiply_add(const Sums& sums, const Sums& factors, const Sums& base) {
+  Sums next;
+  for (int64_t i = 0; i < kLanes; ++i) next.lane[i] = std::fma(sums.lane[i], factors.lane[i], base.lane[i]);
+  return next;
+}
+STRATA_BF16_INLINE Sums multiply(const Sums& a, const Sums& b) {
+  Sums product;
+  for (int64_t i = 0; i < kLanes; ++i) product.lane[i] = a.lane[i] * b.lane[i];
+  return product;
+}
+STRATA_BF16_INLINE Sums same_number(float value) {
+  Sums all;
+  for (float& lane : all.lane) lane = value;
+  return all;
 }
 STRATA_BF16_INLINE Pairs load_pairs(const BF16* from) {
   Pairs pairs;

@@ -45,12 +45,40 @@ struct Ahead {
 };
 constexpr int64_t kGroup = 4;
 
+// Adds the sums of a tile to C, scaled. Parts of a panel take the same steps in a buffer, so that they have the same bits.
+template <typename CRows>
+HWY_INLINE void StoreScaled(const BlockOutput& out, const SumScales& scales, float* c, CRows c_rows,
+                            const V (&acc)[kRows][kVectors], const float* bias, int64_t rows, int64_t cols) {
+  const F32 d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const bool whole = cols == kVectors * lanes;
+  const auto bytes = static_cast<size_t>(cols) * sizeof(float);
+  HWY_ALIGN float buffer[kVectors * HWY_MAX_BYTES / sizeof(float)] = {};
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    if (r >= rows) break;
+    const V of_row = hn::Set(d, scales.rows[r]);
+    float* const to = c + c_rows[r] * out.stride;
+    const float* const before = out.accumulate ? to : bias;
+    if (!whole && before != nullptr) std::memcpy(buffer, before, bytes);
+    const float* const from = whole ? before : buffer;
+    float* const at = whole ? to : buffer;
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const V factor = hn::Mul(of_row, hn::LoadU(d, scales.cols + v * lanes));
+      const V base = before != nullptr ? hn::LoadU(d, from + v * lanes) : hn::Zero(d);
+      hn::StoreU(hn::MulAdd(acc[r][v], factor, base), d, at + v * lanes);
+    }
+    if (!whole) std::memcpy(to, buffer, bytes);
+  }
+}
+
 // One kRows x nr tile. Row r of C is at c + c_rows[r] * out.stride. A is a packed panel, or its row r is at
 // a + a_rows[r] * a_stride.
-template <bool kPackedA, typename CRows, typename ARows>
+template <bool kPackedA, bool kScaled = false, typename CRows, typename ARows>
 HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float* HWY_RESTRICT a,
                      int64_t a_stride, ARows a_rows, const float* HWY_RESTRICT b, const float* bias,
-                     int64_t rows, int64_t cols, int64_t depth, Ahead ahead) {
+                     int64_t rows, int64_t cols, int64_t depth, Ahead ahead, const SumScales& scales = {}) {
   const F32 d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   V acc[kRows][kVectors];
@@ -101,6 +129,7 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float
     for (int64_t i = 0; i < kGroup; ++i) add(p + i);
   }
   for (; p < depth; ++p) add(p);
+  if constexpr (kScaled) return StoreScaled(out, scales, c, c_rows, acc, bias, rows, cols);
   if (cols == kVectors * lanes) [[likely]] {
     V base[kVectors];
 #pragma GCC unroll 4
@@ -134,10 +163,10 @@ HWY_INLINE void Tile(const BlockOutput& out, float* c, CRows c_rows, const float
 
 // For each panel of B, multiplies all rows of A: the panel stays in the L1 cache, panels of A come from L2.
 // Meanwhile prefetches the next panel, or `next` after the last one.
-template <bool kPackedA, typename CRows, typename ARows>
+template <bool kPackedA, bool kScaled = false, typename CRows, typename ARows>
 void Multiply(const BlockOutput& out, CRows c_rows, const float* a, int64_t a_stride, ARows a_rows,
               const float* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
-              const float* next) {
+              const float* next, const SumScales& scales = {}) {
   const int64_t nr = Panels().nr;
   const int64_t row_tiles = (rows + kRows - 1) / kRows;
   const int64_t lines = (kGroup * nr / kLine + row_tiles - 1) / row_tiles;
@@ -148,9 +177,10 @@ void Multiply(const BlockOutput& out, CRows c_rows, const float* a, int64_t a_st
     for (int64_t tile = 0; tile < row_tiles; ++tile) {
       const int64_t i = tile * kRows;
       const Ahead ahead{next_panel + tile * lines * kLine * (depth / kGroup), next_panel ? lines : 0};
-      Tile<kPackedA>(out, out.data + j, c_rows.from(i), kPackedA ? a + tile * a_stride : a, a_stride,
-                     a_rows.from(i), b_panel, bias, std::min<int64_t>(kRows, rows - i),
-                     std::min(nr, cols - j), depth, ahead);
+      const SumScales of_tile = kScaled ? SumScales{scales.rows + i, scales.cols + j} : SumScales{};
+      Tile<kPackedA, kScaled>(out, out.data + j, c_rows.from(i), kPackedA ? a + tile * a_stride : a, a_stride,
+                              a_rows.from(i), b_panel, bias, std::min<int64_t>(kRows, rows - i),
+                              std::min(nr, cols - j), depth, ahead, of_tile);
     }
   }
 }
@@ -159,6 +189,12 @@ void MultiplyPacked(const BlockOutput& out, const float* a, int64_t a_panel_stri
                     int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth, const float* next) {
   Multiply<true>(out, RowsInOrder(), a, a_panel_stride, RowsInOrder(), b, b_panel_stride, rows, cols, depth,
                  next);
+}
+void MultiplyScaled(const BlockOutput& out, const SumScales& scales, const float* a, int64_t a_panel_stride,
+                    const float* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
+                    const float* next) {
+  Multiply<true, true>(out, RowsInOrder(), a, a_panel_stride, RowsInOrder(), b, b_panel_stride, rows, cols,
+                       depth, next, scales);
 }
 void MultiplyRows(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,
                   int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth, const float* next) {
@@ -358,6 +394,7 @@ namespace strata::cpu::detail {
 
 HWY_EXPORT(Panels);
 HWY_EXPORT(MultiplyPacked);
+HWY_EXPORT(MultiplyScaled);
 HWY_EXPORT(MultiplyRows);
 HWY_EXPORT(MultiplyListed);
 HWY_EXPORT(Pack);
@@ -377,6 +414,13 @@ PanelShape panel_shape_of(const hardware::IsaFlags& isa) {
 void multiply_block(const BlockOutput& out, const float* a, int64_t a_panel_stride, const float* b,
                     int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth, const float* next) {
   HWY_DYNAMIC_DISPATCH(MultiplyPacked)(out, a, a_panel_stride, b, b_panel_stride, rows, cols, depth, next);
+}
+
+void multiply_block_scaled(const BlockOutput& out, const SumScales& scales, const float* a,
+                           int64_t a_panel_stride, const float* b, int64_t b_panel_stride, int64_t rows,
+                           int64_t cols, int64_t depth, const float* next) {
+  HWY_DYNAMIC_DISPATCH(MultiplyScaled)
+  (out, scales, a, a_panel_stride, b, b_panel_stride, rows, cols, depth, next);
 }
 
 void multiply_block_rows(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,

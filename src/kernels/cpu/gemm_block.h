@@ -50,11 +50,23 @@ struct BlockOutput {
   bool continues = false;
 };
 
+// What a block's sums are multiplied with before they are added to the result: row r and column j of the block by
+// rows[r] · cols[j]. `cols` can be read up to a multiple of the panel width.
+struct SumScales {
+  const float* rows = nullptr;
+  const float* cols = nullptr;
+};
+
 // Panel strides are elements between panels: `depth` may be only part of the depth of the packed block.
 // `next`: first panel of the next call, to prefetch; may be null.
 void multiply_block(const BlockOutput& out, const float* a, int64_t a_panel_stride, const float* b,
                     int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
                     const float* next = nullptr);
+
+// Like multiply_block(), with scaled sums; not with `continues`.
+void multiply_block_scaled(const BlockOutput& out, const SumScales& scales, const float* a,
+                           int64_t a_panel_stride, const float* b, int64_t b_panel_stride, int64_t rows,
+                           int64_t cols, int64_t depth, const float* next = nullptr);
 
 // Like multiply_block(), with unpacked A: row i is at a + i * a_stride, its depth contiguous.
 void multiply_block_rows(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,

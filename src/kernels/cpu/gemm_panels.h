@@ -23,13 +23,15 @@ struct PanelGemm {
   DType out_dtype = DType::kF32;
   int64_t out_stride = 0;
   bool accumulate = false;  // f32 results only
+  bool codes = false;       // operands are codes with scales (scaled_gemm.h), which a and b do not describe
   // Depth of each panel, zero-padded, if b is already stored as consecutive VNNI panels; otherwise 0.
   int64_t b_panel_depth = 0;
+  // Depth of one multiplication, a multiple of 8 if it is not the whole depth; 0: plan_panels chooses it.
+  int64_t depth_step = 0;
 
   // Filled in by plan_panels.
   bool direct_a = false;  // a is read unpacked
   int64_t depth_block = 0;
-  int64_t depth_step = 0;
   int64_t col_block = 0;
   int64_t task_rows = 0;
   int64_t group_cols = 0;  // of a task

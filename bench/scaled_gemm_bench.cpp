@@ -1,0 +1,143 @@
+// Matmuls of quantised operands, each interleaved with the plain forward GEMM of the same sizes: bf16 where the
+// processor multiplies bf16, else fp32. 2048 x 2048 x 2048, fp32 results. "of_plain" is the ratio of the median times.
+// On one thread (OMP_NUM_THREADS=1) times are processor time, which other load disturbs less.
+#include <benchmark/benchmark.h>
+
+#include <ctime>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/median.h"
+#include "base/parallel.h"
+#include "kernels/cpu/measure.h"
+#include "kernels/cpu/scaled_gemm.h"
+#include "quantize/quantizer.h"
+#include "tensor/arena.h"
+
+namespace strata::cpu {
+namespace {
+
+using quantize::Format;
+using quantize::PowerOfTwo;
+using quantize::ScaleRule;
+
+constexpr int64_t kSize = 2048, kElements = kSize * kSize;
+
+double now() {
+  if (compute_threads() > 1) return monotonic_seconds();
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+template <typename Work>
+double seconds_of(const Work& work) {
+  const double start = now();
+  work();
+  return now() - start;
+}
+
+struct Pair {
+  const char* name;
+  ScaledOperand a, b;
+  PartialSums sums = PartialSums::kF32;
+};
+const std::vector<Pair>& pairs() {
+  static const std::vector<Pair> kPairs{
+      {"1x128 by 128x128", {ScaleRule::block_row(Format::kE4M3)}, {ScaleRule::block_square(Format::kE4M3)}},
+      {"1x128 by 128x128 depth first",
+       {ScaleRule::block_row(Format::kE4M3)},
+       {ScaleRule::block_square(Format::kE4M3), true}},
+      {"1x128 by 1x128", {ScaleRule::block_row(Format::kE4M3)}, {ScaleRule::block_row(Format::kE4M3)}},
+      {"tensor", {ScaleRule::tensor(Format::kE4M3)}, {ScaleRule::tensor(Format::kE4M3)}},
+      {"mxfp8", {ScaleRule::mx(Format::kE4M3)}, {ScaleRule::mx(Format::kE4M3)}},
+      {"nvfp4", {ScaleRule::nvfp4_row()}, {ScaleRule::nvfp4_square()}},
+      {"Hopper",
+       {ScaleRule::block_row(Format::kE4M3)},
+       {ScaleRule::block_square(Format::kE4M3)},
+       PartialSums::kHopper}};
+  return kPairs;
+}
+
+std::vector<float> values(int64_t factor) {
+  std::vector<float> all(kElements);
+  for (int64_t i = 0; i < kElements; ++i)
+    all[static_cast<size_t>(i)] = static_cast<float>(i * factor % 10007 - 5003) * 0x1p-12f;
+  return all;
+}
+
+// A quantised matrix in its own memory.
+struct Codes {
+  std::vector<uint8_t> codes, scales;
+  float greatest = 5003 * 0x1p-12f;
+  Codes(const ScaleRule& rule, const std::vector<float>& from) {
+    const auto layout = layout_of(rule, kSize, kSize);
+    codes.resize(static_cast<size_t>(layout.code_bytes()));
+    scales.resize(static_cast<size_t>(layout.scale_bytes()));
+    quantize::quantize({.data = from.data(), .rows = kSize, .columns = kSize, .stride = kSize},
+                       quantize::Request{{rule}, {codes.data(), scales.data()}, &greatest}, std::nullopt);
+  }
+  ScaledMatrix matrix() const { return {codes.data(), scales.data(), &greatest}; }
+};
+
+struct Plain {
+  Gemm gemm;
+  std::vector<BF16> halves;
+  Arena packed, scratch;
+  const void* b;
+  Plain(const GemmPlan& plan, const std::vector<float>& x, const std::vector<float>& w,
+        const hardware::DeviceSpec& device)
+      : gemm(plan), packed(64), scratch(plan.scratch_bytes + 64), b(w.data()) {
+    for (const float value : x) halves.emplace_back(value);
+    const WeightEncoding encoding =
+        plan_weight_encoding(GemmRole::kForward, kSize, kSize, plan.spec.dtype, device);
+    if (encoding.plain) return;
+    packed = Arena(encoding.bytes);
+    WeightPacker(encoding).pack(packed.data(), w.data());
+    b = packed.data();
+  }
+};
+
+void scaled_gemm(benchmark::State& state) {
+  const Pair& pair = pairs()[static_cast<size_t>(state.range(0))];
+  const hardware::DeviceSpec device = describe_device(compute_threads());
+  const std::vector<float> x = values(7919), w = values(6007);
+  const Codes a(pair.a.rule, x), b(pair.b.rule, w);
+  const ScaledGemmPlan plan = plan_scaled_gemm(
+      {.rows = kSize, .cols = kSize, .depth = kSize, .a = pair.a, .b = pair.b, .sums = pair.sums}, device);
+  Arena scratch(plan.scratch_bytes), c(kElements * 4);
+  const bool bf16 = plan.panels.pairs || device.isa.amx;
+  Plain plain(plan_gemm({.role = GemmRole::kForward,
+                         .m = kSize,
+                         .n = kSize,
+                         .k = kSize,
+                         .dtype = bf16 ? DType::kBF16 : DType::kF32},
+                        device),
+              x, w, device);
+  const auto multiply = [&] {
+    run_scaled_gemm(plan, a.matrix(), b.matrix(), nullptr, c.data(), scratch.data());
+  };
+  const void* const from = bf16 ? static_cast<const void*>(plain.halves.data()) : x.data();
+  const auto multiply_plain = [&] {
+    plain.gemm.run({.a = from, .b = plain.b, .c = c.data(), .scratch = plain.scratch.data()});
+  };
+  multiply();
+  multiply_plain();
+  std::vector<double> times, plain_times;
+  for (auto _ : state) {
+    times.push_back(seconds_of(multiply));
+    state.SetIterationTime(times.back());
+    plain_times.push_back(seconds_of(multiply_plain));
+  }
+  state.SetLabel(std::string(pair.name) + " against " + plain.gemm.engine());
+  state.counters["GFLOP/s"] = plan.cost.flops / median_of(times) * 1e-9;
+  state.counters["plain_GFLOP/s"] = plan.cost.flops / median_of(plain_times) * 1e-9;
+  state.counters["of_plain"] = median_of(times) / median_of(plain_times);
+}
+BENCHMARK(scaled_gemm)
+    ->DenseRange(0, static_cast<int64_t>(pairs().size()) - 1)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace strata::cpu
