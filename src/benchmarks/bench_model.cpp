@@ -68,7 +68,7 @@ BenchCase case_of_sets(const std::vector<std::string>& sets) {
 BenchModel::BenchModel(const BenchCase& bench, int threads)
     : BenchModel(bench, device_of_processor(threads)) {}
 
-BenchModel::BenchModel(const BenchCase& bench, std::shared_ptr<device::Device> device) : case_(bench) {
+BenchModel::BenchModel(const BenchCase& bench, const std::shared_ptr<device::Device>& device) : case_(bench) {
   const double begin = monotonic_seconds();
   program::CompileOptions options;
   options.model = case_.model;

@@ -32,7 +32,7 @@ class BenchModel {
  public:
   // Compiles, allocates, and fills weights and tokens: on the processor with `threads` threads, or on a device.
   BenchModel(const BenchCase& bench, int threads);
-  BenchModel(const BenchCase& bench, std::shared_ptr<device::Device> device);
+  BenchModel(const BenchCase& bench, const std::shared_ptr<device::Device>& device);
 
   const BenchCase& bench() const { return case_; }
   program::Executor& executor() { return *executor_; }

@@ -22,7 +22,7 @@ class OpRun {
         int copies = 1, const Arena* pool = nullptr);
   // The same on a device, with its table and in its memory. `as`: planned as for that description, whose choices the
   // device must be able to run.
-  OpRun(graph::Graph graph, std::shared_ptr<Device> device)
+  OpRun(graph::Graph graph, const std::shared_ptr<Device>& device)
       : OpRun(std::move(graph), device, device->spec()) {}
   OpRun(graph::Graph graph, std::shared_ptr<Device> device, const hardware::DeviceSpec& as);
 

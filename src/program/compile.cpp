@@ -87,12 +87,6 @@ const std::shared_ptr<const Pipeline>& pipeline_for_request(const Request& reque
   return request.pipeline != nullptr ? request.pipeline : options.pipeline;
 }
 
-// Consecutive tokens of a sequence that a rank has.
-int64_t context_chunk_of(const Request& request, const CompileOptions& options) {
-  const int64_t ranks = options.mesh.size(graph::Axis::kContext);
-  return ranks == 1 ? request.sequence_length : request.sequence_length / (2 * ranks);
-}
-
 // `program` has its graph as it was built.
 std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options, Recompute recompute,
                                   int64_t full_layers, Binder& binder) {
@@ -169,7 +163,7 @@ class Compiler {
                                        : request.order);
       program.graph = std::move(model.graph);
       if (trains && options.precision != nullptr)
-        precision_pass(program.graph, *options.precision, context_chunk_of(request, options), options.words);
+        precision_pass(program.graph, *options.precision, request.sequence_length, options.words);
       program.states = std::move(model.states);
       program.messages = std::move(model.messages);
       if (trains) {

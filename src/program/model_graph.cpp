@@ -39,6 +39,11 @@ void shard_parameters(Graph& graph, const CompileOptions& options) {
   });
 }
 
+// Whether random bits of rounding follow from the places of tokens.
+bool rounds_by_place(const CompileOptions& options) {
+  return options.precision != nullptr && options.precision->recipe.rounds_gradients_stochastically;
+}
+
 // The losses that stages without a head have: nothing.
 models::Losses no_losses(Graph& graph) {
   graph.add_metric(graph::MetricKind::kLossSum, DType::kF64, 1);
@@ -208,7 +213,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
       .settings = {.activations = options.activations,
                    // Positions after a text's end are in no chunk of it, according to kKvBegin.
                    .document_mask = request.document_mask || options.model.sliding_window.chunked,
-                   .counts_samples = trains && options.model.experts.jitter > 0,
+                   .counts_samples = trains && (options.model.experts.jitter > 0 || rounds_by_place(options)),
                    // What only goes forward need not save memory by it, and may have fewer rows than ranks.
                    .sequence_parallel = options.sequence_parallel && trains,
                    // The losses of single tokens are wanted where the host has whole rows.

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
 #include "graph/reshard.h"
 #include "graph/shard.h"
+#include "ops/jitter/jitter.h"
 #include "ops/linear/linear.h"
 #include "program/passes.h"
 
@@ -62,6 +64,9 @@ bool is_taken(ParameterRole role) {
   return false;
 }
 
+// More than a layer has gradients.
+constexpr int64_t kStreamsOfLayer = 1024;
+
 // Codes of a tensor in one direction.
 struct Codes {
   ops::ScaledOperandAttrs attrs;
@@ -72,11 +77,11 @@ enum class Direction : uint8_t { kRows, kColumns };
 
 class PrecisionPass {
  public:
-  PrecisionPass(Graph& graph, const Precision& precision, int64_t context_chunk, const Words& words)
+  PrecisionPass(Graph& graph, const Precision& precision, int64_t sequence_length, const Words& words)
       : graph_(graph),
         precision_(precision),
         recipe_(precision.recipe),
-        context_chunk_(context_chunk),
+        sequence_length_(sequence_length),
         words_(words) {
     for (size_t i = 0; i < graph.parameters().size(); ++i) {
       const graph::Parameter& parameter = graph.parameters()[i];
@@ -212,7 +217,10 @@ class PrecisionPass {
       Marks marks = now_;
       // What an input gradient reads is made before the weight gradients, which may come much later.
       if (marks.phase == Phase::kWeightGrad && readers.rows) marks.phase = Phase::kInputGrad;
-      found = made_.emplace(x, quantized(x, operand, rows, columns, marks)).first;
+      const Handling handling{
+          .transforms_columns = columns && recipe_.transforms_weight_gradient,
+          .stochastic = &operand == &recipe_.gradient && recipe_.rounds_gradients_stochastically};
+      found = made_.emplace(x, quantized(x, operand, rows, columns, marks, handling)).first;
     }
     return of(found->second, operand, direction);
   }
@@ -226,7 +234,8 @@ class PrecisionPass {
       auto found = made_.find(weight);
       if (found == made_.end())
         found =
-            made_.emplace(weight, quantized(weight, operand, true, columns, {.phase = Phase::kEncode})).first;
+            made_.emplace(weight, quantized(weight, operand, true, columns, {.phase = Phase::kEncode}, {}))
+                .first;
       return of(found->second, operand, direction);
     }
     const bool backward = now_.phase != Phase::kForward;
@@ -234,7 +243,8 @@ class PrecisionPass {
     auto found = made_while_whole_.find(key);
     if (found == made_while_whole_.end()) {
       const bool is_across = columns && backward;
-      found = made_while_whole_.emplace(key, quantized(weight, operand, !is_across, is_across, now_)).first;
+      found =
+          made_while_whole_.emplace(key, quantized(weight, operand, !is_across, is_across, now_, {})).first;
     }
     return of(found->second, operand, direction);
   }
@@ -252,18 +262,30 @@ class PrecisionPass {
     return codes;
   }
 
+  // Rounding of an operand beyond its rules.
+  struct Handling {
+    bool transforms_columns = false, stochastic = false;
+  };
   Quantized quantized(ValueId x, const quantize::QuantizedOperand& operand, bool rows, bool columns,
-                      const Marks& marks) {
+                      const Marks& marks, const Handling& handling) {
     if (rows) check_cuts(x, operand.along_rows, 0);
     if (columns) check_cuts(x, *operand.along_columns, 1);
     ops::QuantizeAttrs attrs;
     if (rows) attrs.along_rows = operand.along_rows;
     if (columns) attrs.along_columns = operand.along_columns;
+    attrs.transforms_columns = handling.transforms_columns;
     const bool encodes = marks.phase == Phase::kEncode;
     mark(marks);
+    ValueId places = kNone;
+    if (handling.stochastic) {
+      attrs.stochastic = true;
+      attrs.stream = kStreamsOfLayer * (now_.layer + 1) + streams_[now_.layer]++;
+      places = places_of_rows(x, marks);
+    }
     const auto [row_greatest, column_greatest] = greatest_of(x, attrs);
     const auto made = graph::add<ops::Quantize>(
-        graph_, {.x = x, .row_greatest = row_greatest, .column_greatest = column_greatest}, attrs);
+        graph_, {.x = x, .row_greatest = row_greatest, .column_greatest = column_greatest, .places = places},
+        attrs);
     const auto keep = [&](ValueId id, std::string_view what) {
       if (!encodes || id == kNone) return;
       Value& value = graph_.value(id);
@@ -292,6 +314,28 @@ class PrecisionPass {
     }
     mark(now_);
     return all;
+  }
+
+  // Each row's sample and place in it, placed as rows of x are.
+  ValueId places_of_rows(ValueId x, const Marks& marks) {
+    const ValueId samples = graph_.column(Column::kSamples);
+    const int64_t rows = graph_.value(x).shape[0];
+    if (samples == kNone || graph_.value(samples).shape[0] * sequence_length_ != rows) {
+      throw ConfigError(
+          "[{}] {} rounds gradients by the places of tokens in their samples, which {} rows of {} do not have; take "
+          "another recipe",
+          words_.recipe, recipe_.name, rows, graph_.value(x).name);
+    }
+    const auto is_cut = [&](Axis axis) { return graph_.placement(x, axis) == Placement::sharded(0); };
+    const bool by_context = is_cut(Axis::kContext), by_tensor = is_cut(Axis::kTensor);
+    const auto [slot, is_new] =
+        places_.try_emplace({by_context, by_tensor, static_cast<int>(marks.phase), marks.chunk}, kNone);
+    if (!is_new) return slot->second;
+    ValueId places = graph::add<ops::SamplePlaces>(graph_, {.samples = samples}, {sequence_length_}).places;
+    if (by_context)
+      places = graph::reshard(graph_, places, Axis::kContext, Placement::sharded(0), sequence_length_);
+    if (by_tensor) places = graph::reshard(graph_, places, Axis::kTensor, Placement::sharded(0));
+    return slot->second = places;
   }
 
   // The greatest magnitudes that the rules need, of all ranks.
@@ -336,7 +380,8 @@ class PrecisionPass {
       for (const Axis axis : graph::kAllAxes) {
         if (graph_.mesh().size(axis) == 1 || value.placements[axis] != Placement::sharded(dim)) continue;
         if (axis == Axis::kContext && dim == 0 && value.role == Role::kActivation) {
-          check_part(context_chunk_, extent, axis, value, "consecutive tokens of a sequence");
+          check_part(sequence_length_ / (2 * graph_.mesh().size(axis)), extent, axis, value,
+                     "consecutive tokens of a sequence");
           continue;
         }
         for (const int64_t part : graph::parts_on_rank(value, dim, graph_.mesh()))
@@ -361,19 +406,21 @@ class PrecisionPass {
   Graph& graph_;
   const Precision& precision_;
   const quantize::Recipe& recipe_;
-  const int64_t context_chunk_;
+  const int64_t sequence_length_;
   const Words& words_;
   Marks now_;
   std::unordered_map<ValueId, size_t> taken_, gradient_of_;
   std::unordered_map<ValueId, Readers> readers_;
   std::unordered_map<ValueId, Quantized> made_;
   std::map<std::pair<ValueId, bool>, Quantized> made_while_whole_;
+  std::map<std::tuple<bool, bool, int, int32_t>, ValueId> places_;
+  std::unordered_map<int32_t, int64_t> streams_;  // in use, by layer: the same on all stages of a pipeline
 };
 
 }  // namespace
 
-void precision_pass(Graph& graph, const Precision& precision, int64_t context_chunk, const Words& words) {
-  PrecisionPass(graph, precision, context_chunk, words).run();
+void precision_pass(Graph& graph, const Precision& precision, int64_t sequence_length, const Words& words) {
+  PrecisionPass(graph, precision, sequence_length, words).run();
 }
 
 }  // namespace strata::program

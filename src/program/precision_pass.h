@@ -11,9 +11,8 @@ namespace strata::program {
 // weights that ranks put together before their use, at each of these.
 //
 // A layout must not change rounding. Greatest magnitudes that several ranks share are gathered and reduced; a cut inside
-// blocks throws ConfigError, which names the tensor and what would fit. `context_chunk`: consecutive tokens of a sequence
-// that a rank of the context axis has; the whole sequence where there is none.
-void precision_pass(graph::Graph& graph, const Precision& precision, int64_t context_chunk,
+// blocks throws ConfigError, which names the tensor and what would fit. `sequence_length`: of the rows of activations.
+void precision_pass(graph::Graph& graph, const Precision& precision, int64_t sequence_length,
                     const Words& words);
 
 }  // namespace strata::program

@@ -60,7 +60,8 @@ void load_tile(const Source& source, Place place, Place next, const tiles::Great
   tile->rows = std::min(kTile, source.rows - place.row);
   tile->columns = std::min(kTile, source.columns - place.column);
   tile->pitch = source.pitch == 0 ? source.columns : source.pitch;
-  tile->element = source.first + place.row * tile->pitch + place.column;
+  tile->places = source.places == nullptr ? nullptr : source.places + 2 * place.row;
+  tile->element = source.first + (source.places == nullptr ? place.row * tile->pitch : 0) + place.column;
   tile->next = address_of(source, next);
   tile->next_row_bytes = tile->columns * size_of(source.dtype);
   tile->next_stride_bytes = source.stride * size_of(source.dtype);

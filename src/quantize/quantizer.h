@@ -26,6 +26,9 @@ struct Source {
   // Its place in the whole tensor, by which stochastic rounding counts elements: element (i, j) of this matrix is
   // number first + i * pitch + j. A pitch of 0 stands for `columns`.
   int64_t first = 0, pitch = 0;
+  // Rows that are tokens, whose order depends on ranks and micro-batches: for each row the number of its sample and its
+  // place p there. Element (i, j) is then number first + p * pitch + j of the step that the sample's number stands for.
+  const int32_t* places = nullptr;
 };
 
 enum class Along : uint8_t { kRows, kColumns };

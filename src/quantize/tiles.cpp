@@ -158,6 +158,20 @@ struct Work {
   const float* factors;
 };
 
+// The random words of `n` elements of a row, at the place in `buffer` that is returned.
+HWY_INLINE const uint32_t* words_of_row(const Work& work, int64_t row, int64_t n, uint32_t* buffer) {
+  const Tile& tile = work.tile;
+  StochasticBits bits = *work.stochastic;
+  int64_t in_order = row;
+  if (tile.places != nullptr) {
+    // Rows that only fill the tile up have no place.
+    const int32_t* const place = tile.places + 2 * std::min(row, tile.rows - 1);
+    bits.step = static_cast<uint32_t>(place[0]);
+    in_order = place[1];
+  }
+  return random_words(bits, tile.element + in_order * tile.pitch, n, buffer);
+}
+
 HWY_INLINE void ask_for_row(const Tile& tile, int64_t row) {
   const std::byte* const at = tile.next + row * tile.next_stride_bytes;
   for (int64_t i = 0; i < tile.next_row_bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
@@ -179,8 +193,7 @@ void encode_across(const Rounding& round, const Work& work, Output output, bool 
   uint32_t random[kTile + kRandomMargin];
   const uint32_t* words = random;
   for (int64_t row = 0; row < tile.rows; ++row) {
-    if constexpr (Rounding::kRandom)
-      words = random_words(*work.stochastic, tile.element + row * tile.pitch, columns, random);
+    if constexpr (Rounding::kRandom) words = words_of_row(work, row, columns, random);
     const float* const from = tile.values + row * kTile;
     const float* const factors = work.factors + ((row >> work.log_height) * kTile >> work.log_width);
     uint8_t* const out = output.codes + row * output.pitch;
@@ -221,8 +234,7 @@ void encode_down(const Rounding& round, const Work& work, Output output, bool pa
     const float* const factors = work.factors + (std::min(row, tile.rows - 1) >> work.log_height) * kTile;
     if constexpr (Rounding::kRandom) {
       for (int64_t k = 0; k < 4; ++k)
-        words[k] = random_words(*work.stochastic, tile.element + (row + k) * tile.pitch, columns,
-                                random + k * kRandomRow);
+        words[k] = words_of_row(work, row + k, columns, random + k * kRandomRow);
     }
     for (int64_t k = 0; k < 4; ++k) ask_for_row(tile, row + k);
     for (int64_t i = 0; i < columns; i += step) {

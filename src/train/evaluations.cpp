@@ -35,6 +35,10 @@ void check_prompts(const config::RunConfig& config, const data::Tokenizer* token
 Evaluations::Evaluations(const RunInputs& inputs, program::Executor& executor)
     : inputs_(inputs), executor_(executor), due_(inputs.config.eval.interval) {}
 
+void Evaluations::pack_weights(size_t program) {
+  if (executor_.set().options.precision != nullptr) executor_.run(program, {program::Segment::kEncode});
+}
+
 bool Evaluations::has_any() const {
   return inputs_.config.eval.interval.kind != config::Interval::Kind::kNever &&
          (!inputs_.data.held_out.empty() || !inputs_.data.tasks.empty());
@@ -43,6 +47,8 @@ bool Evaluations::has_any() const {
 EvaluationResults Evaluations::measure(int64_t step, const std::function<bool()>& stop) {
   inputs_.ranks.world().doing(fmt::format("evaluation after step {}", step));
   EvaluationResults results;
+  if (!inputs_.data.held_out.empty()) pack_weights(config::kEvalProgram);
+  if (!inputs_.data.tasks.empty()) pack_weights(config::task_program(executor_.set()));
   add_held_out(results);
   for (const config::TaskSet& set : inputs_.data.tasks) {
     if (!add_task(set, stop, results)) break;
@@ -102,6 +108,7 @@ std::vector<Evaluations::Text> Evaluations::write_texts() {
   const config::RunConfig& config = inputs_.config;
   if (inputs_.tokenizer == nullptr || !config::writes_samples(config, inputs_.model)) return {};
   const data::Tokenizer& tokenizer = *inputs_.tokenizer;
+  pack_weights(config::kPrefillProgram);
   executor_.run(config::kDecodeProgram, {program::Segment::kEncode});  // weights of decoding
   inference::Generator generator(executor_, config::kPrefillProgram, config::kDecodeProgram);
   std::vector<std::string> prompts = config.eval.sample_prompts;

@@ -52,6 +52,24 @@ void cases<ops::Quantize>(Cases& to) {
                             {.along_rows = one.rows, .along_columns = one.columns}, {.ragged = ragged});
     }
   }
+  // As gradients of nvfp4 are.
+  for (const bool ragged : {false, true}) {
+    const int64_t rows = ragged ? 18 : 64, columns = ragged ? 22 : 64;
+    Operand places = i32(2 * rows, 1000);
+    places.shape = {rows, 2};
+    const ScaleRule rule = ScaleRule::nvfp4_row();
+    to.add<ops::Quantize>(std::string("quantize_stochastic") + (ragged ? "_ragged" : ""),
+                          {.x = act({rows, columns}),
+                           .row_greatest = greatest_for(rule, rows),
+                           .column_greatest = greatest_for(rule, columns),
+                           .places = places},
+                          {.along_rows = rule,
+                           .along_columns = rule,
+                           .transforms_columns = true,
+                           .stochastic = true,
+                           .stream = 3},
+                          {.ragged = ragged});
+  }
   const ScaleRule block = ScaleRule::block_row(Format::kE4M3);
   to.time<ops::Quantize>({.x = timed_rows()}, {.along_rows = block, .along_columns = block});
   to.time<ops::Quantize>({.x = f32({kTimedFfn, kTimedWidth})},

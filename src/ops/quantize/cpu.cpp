@@ -15,6 +15,12 @@ quantize::Source source_of(const graph::Value& x) {
   return {.dtype = x.dtype, .rows = x.shape[0], .columns = x.shape[1], .stride = x.shape[1]};
 }
 
+quantize::Treatment columns_treated(const ScaleRule& rule, bool transforms) {
+  quantize::Treatment treatment{.rule = rule};
+  if (transforms) treatment.hadamard = ops::hadamard_signs();
+  return treatment;
+}
+
 }  // namespace
 
 template <>
@@ -26,7 +32,8 @@ BoundKernel bind(Cpu, const Bind<ops::GreatestMagnitudes>& node) {
         if (at.out.of_rows != nullptr)
           quantize::find_greatest(x, {.rule = *attrs.along_rows}, Along::kRows, at.out.of_rows);
         if (at.out.of_columns != nullptr)
-          quantize::find_greatest(x, {.rule = *attrs.along_columns}, Along::kColumns, at.out.of_columns);
+          quantize::find_greatest(x, columns_treated(*attrs.along_columns, attrs.transforms_columns),
+                                  Along::kColumns, at.out.of_columns);
       });
 }
 
@@ -49,12 +56,16 @@ BoundKernel bind(Cpu, const Bind<ops::Quantize>& node) {
   return node.kernel([source = source_of(*node.in.x), attrs = node.attrs](const Operands<ops::Quantize>& at) {
     quantize::Source x = source;
     x.data = at.in.x;
+    x.places = attrs.stochastic ? at.in.places : nullptr;
     std::optional<quantize::Request> rows, columns;
     if (attrs.along_rows)
       rows = {{.rule = *attrs.along_rows}, {at.out.row_codes, at.out.row_scales}, at.in.row_greatest};
     if (attrs.along_columns)
-      columns = {
-          {.rule = *attrs.along_columns}, {at.out.column_codes, at.out.column_scales}, at.in.column_greatest};
+      columns = {columns_treated(*attrs.along_columns, attrs.transforms_columns),
+                 {at.out.column_codes, at.out.column_scales},
+                 at.in.column_greatest};
+    if (attrs.stochastic && rows) rows->treatment.stochastic = ops::stochastic_bits(attrs, false);
+    if (attrs.stochastic && columns) columns->treatment.stochastic = ops::stochastic_bits(attrs, true);
     quantize::quantize(x, rows, columns);
   });
 }

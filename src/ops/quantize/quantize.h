@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "ops/signatures.h"
+#include "quantize/hadamard.h"
 #include "quantize/scale_rule.h"
 
 namespace strata::ops {
@@ -17,9 +18,10 @@ struct QuantizeAttrs {
   std::optional<quantize::ScaleRule> along_rows = {}, along_columns = {};
   // Of the result along columns: every 16 elements pass a Hadamard transform first (quantize/hadamard.h).
   bool transforms_columns = false;
-  // Rounds stochastically: a row's random bits follow from its place in the data (QuantizeRows::places).
+  // Rounds stochastically, with streams of random numbers 2 · stream and 2 · stream + 1 along rows and columns. The bits
+  // follow from the places of rows in the data, so that they do not depend on ranks and micro-batches.
   bool stochastic = false;
-  int64_t stream = 0;  // of random numbers; two results have separate ones
+  int64_t stream = 0;
   bool operator==(const QuantizeAttrs&) const = default;
   void describe(graph::AttributeText& to) const;
 };
@@ -74,7 +76,8 @@ struct Quantize {
     Of<Act> x;                               // [N, K]
     Of<Optional<F32>> row_greatest = {};     // [1, 1] or [1, N], where the rule needs it
     Of<Optional<F32>> column_greatest = {};  // [1, 1] or [1, K]
-    static constexpr std::string_view names = "x row_greatest column_greatest";
+    Of<Optional<I32>> places = {};           // [N, 2], as SamplePlaces makes them; for stochastic rounding
+    static constexpr std::string_view names = "x row_greatest column_greatest places";
   };
   template <template <typename> class Of>
   struct Out {
@@ -87,6 +90,11 @@ struct Quantize {
   using Attrs = QuantizeAttrs;
   static const graph::OpDef def;
 };
+
+// The signs of the transform: one vector for all tensors and steps (NVIDIA 2025, appendix C).
+quantize::HadamardSigns hadamard_signs();
+// The random bits of a result.
+quantize::StochasticBits stochastic_bits(const QuantizeAttrs& attrs, bool along_columns);
 
 // Where a cut of a matrix along dimension `dim` leaves its scales: cut likewise, or whole, if a block is as long as the
 // matrix there.

@@ -10,14 +10,50 @@ namespace {
 
 using quantize::ScaleRule;
 
-// A matrix that is read row by row, as it is or transposed.
-struct Plane {
-  const Array& x;
-  bool transposed;
-  int64_t rows() const { return x.shape[transposed ? 1 : 0]; }
-  int64_t columns() const { return x.shape[transposed ? 0 : 1]; }
+// A matrix as a result has it: x or its transpose, transformed if that is asked for.
+class Plane {
+ public:
+  Plane(const Array& x, bool transposed, bool transforms)
+      : transposed_(transposed), rows_(x.shape[transposed ? 1 : 0]), columns_(x.shape[transposed ? 0 : 1]) {
+    for (int64_t row = 0; row < rows_; ++row) {
+      for (int64_t column = 0; column < columns_; ++column)
+        values_.push_back(
+            static_cast<float>(x.at(transposed ? column * rows_ + row : row * columns_ + column)));
+    }
+    for (int64_t row = 0; transforms && row < rows_; ++row) {
+      for (int64_t column = 0; column + quantize::kHadamard <= columns_; column += quantize::kHadamard)
+        quantize::hadamard_16(values_.data() + row * columns_ + column, 1, ops::hadamard_signs());
+    }
+  }
+  int64_t rows() const { return rows_; }
+  int64_t columns() const { return columns_; }
   float at(int64_t row, int64_t column) const {
-    return static_cast<float>(x.at(transposed ? column * x.shape[1] + row : row * x.shape[1] + column));
+    return values_[static_cast<size_t>(row * columns_ + column)];
+  }
+  // Of x.
+  int64_t source_row(int64_t row, int64_t column) const { return transposed_ ? column : row; }
+  int64_t source_column(int64_t row, int64_t column) const { return transposed_ ? row : column; }
+  int64_t source_columns() const { return transposed_ ? rows_ : columns_; }
+
+ private:
+  bool transposed_;
+  int64_t rows_, columns_;
+  std::vector<float> values_;
+};
+
+// Random bits of an element; none: it is rounded to the nearest code.
+struct Rounding {
+  std::optional<quantize::StochasticBits> bits;
+  const Array& places;
+  double rounded(quantize::Format format, float value, const Plane& plane, int64_t row,
+                 int64_t column) const {
+    if (!bits) return static_cast<double>(quantize::decode(format, quantize::encode(format, value)));
+    const int64_t source = plane.source_row(row, column);
+    const quantize::StochasticBits of_sample{bits->key, static_cast<uint32_t>(places.index_at(2 * source))};
+    const int64_t element =
+        places.index_at(2 * source + 1) * plane.source_columns() + plane.source_column(row, column);
+    return static_cast<double>(
+        quantize::decode(format, quantize::encode(format, value, quantize::random_word(of_sample, element))));
   }
 };
 
@@ -38,7 +74,6 @@ float greatest_of(const Plane& plane, int64_t row_begin, int64_t row_end, int64_
 }
 
 void find_greatest(const Plane& plane, const std::optional<ScaleRule>& rule, const Array& found) {
-  if (!found.present()) return;
   if (rule->needs() == ScaleRule::Needs::kTensor) {
     found.put(0, static_cast<double>(greatest_of(plane, 0, plane.rows(), 0, plane.columns())));
     return;
@@ -56,8 +91,8 @@ Extent extent_of(int64_t block, int64_t length, int64_t size) {
   return {block * length, std::min(size, (block + 1) * length)};
 }
 
-void quantize_plane(const Plane& plane, const ScaleRule& rule, const Array& given, const Array& codes,
-                    const Array& scales) {
+void quantize_plane(const Plane& plane, const ScaleRule& rule, const Array& given, const Rounding& rounding,
+                    const Array& codes, const Array& scales) {
   const float of_tensor = rule.needs() == ScaleRule::Needs::kTensor ? static_cast<float>(given.at(0)) : 0;
   for (int64_t i = 0; i < scales.shape[0]; ++i) {
     const Extent rows = extent_of(i, rule.block().rows, plane.rows());
@@ -76,7 +111,8 @@ void quantize_plane(const Plane& plane, const ScaleRule& rule, const Array& give
         for (int64_t column = columns.begin; column < columns.end; ++column) {
           const float x = plane.at(row, column);
           codes.put(row * plane.columns() + column,
-                    static_cast<double>(rule.divides() ? x / scale.applied : x * scale.applied));
+                    rounding.rounded(rule.format(), rule.divides() ? x / scale.applied : x * scale.applied,
+                                     plane, row, column));
         }
       }
     }
@@ -87,8 +123,11 @@ void quantize_plane(const Plane& plane, const ScaleRule& rule, const Array& give
 
 template <>
 void compute(const Arrays<ops::GreatestMagnitudes>& at) {
-  find_greatest({at.in.x, false}, at.attrs.along_rows, at.out.of_rows);
-  find_greatest({at.in.x, true}, at.attrs.along_columns, at.out.of_columns);
+  if (at.out.of_rows.present())
+    find_greatest(Plane(at.in.x, false, false), at.attrs.along_rows, at.out.of_rows);
+  if (at.out.of_columns.present())
+    find_greatest(Plane(at.in.x, true, at.attrs.transforms_columns), at.attrs.along_columns,
+                  at.out.of_columns);
 }
 
 template <>
@@ -105,11 +144,17 @@ void compute(const Arrays<ops::GreatestOfRanks>& at) {
 
 template <>
 void compute(const Arrays<ops::Quantize>& at) {
-  const auto& [rows, columns, transforms, stochastic, stream] = at.attrs;
-  if (rows) quantize_plane({at.in.x, false}, *rows, at.in.row_greatest, at.out.row_codes, at.out.row_scales);
-  if (columns)
-    quantize_plane({at.in.x, true}, *columns, at.in.column_greatest, at.out.column_codes,
-                   at.out.column_scales);
+  const auto rounding = [&](bool along_columns) {
+    Rounding made{std::nullopt, at.in.places};
+    if (at.attrs.stochastic) made.bits = ops::stochastic_bits(at.attrs, along_columns);
+    return made;
+  };
+  if (at.attrs.along_rows)
+    quantize_plane(Plane(at.in.x, false, false), *at.attrs.along_rows, at.in.row_greatest, rounding(false),
+                   at.out.row_codes, at.out.row_scales);
+  if (at.attrs.along_columns)
+    quantize_plane(Plane(at.in.x, true, at.attrs.transforms_columns), *at.attrs.along_columns,
+                   at.in.column_greatest, rounding(true), at.out.column_codes, at.out.column_scales);
 }
 
 }  // namespace strata::reference

@@ -8,9 +8,25 @@ namespace strata::ops {
 using quantize::Format;
 using quantize::ScaleRule;
 
+namespace {
+
+// Apart from the streams of other ops, which count layers.
+constexpr uint32_t kStreamOfSigns = 0x51a40000u, kStreamOfRounding = 0x51a50000u;
+
+}  // namespace
+
 Placement placement_of_scales(const ScaleRule& rule, int dim) {
   const int64_t extent = dim == 0 ? rule.block().rows : rule.block().columns;
   return extent == quantize::kWhole ? kR : Placement::sharded(dim);
+}
+
+quantize::HadamardSigns hadamard_signs() {
+  return quantize::hadamard_signs({.stream = kStreamOfSigns}, 0);
+}
+
+quantize::StochasticBits stochastic_bits(const QuantizeAttrs& attrs, bool along_columns) {
+  return {.key = {.stream =
+                      kStreamOfRounding + static_cast<uint32_t>(2 * attrs.stream + (along_columns ? 1 : 0))}};
 }
 
 namespace {
@@ -140,6 +156,8 @@ const OpDef Quantize::def = define<Quantize>({
       const Value& x = *node.in.x;
       require(node, x.shape.rank() == 2, "x must be a matrix");
       const int64_t rows = x.shape[0], columns = x.shape[1];
+      require(node, !node.attrs.stochastic || (node.in.places && node.in.places->shape == Shape{rows, 2}),
+              "stochastic rounding needs the places of rows, i32[N, 2]");
       const int segment_dim = x.segments.empty() ? 1 : x.segment_dim();
       Outputs<Quantize> out{Spec::none(), Spec::none(), Spec::none(), Spec::none()};
       if (const auto& rule = node.attrs.along_rows) {
@@ -172,6 +190,7 @@ const OpDef Quantize::def = define<Quantize>({
              .row_scales = rows ? placement_of_scales(*rows, cut) : kR,
              .column_codes = Placement::sharded(1 - cut),
              .column_scales = columns ? placement_of_scales(*columns, 1 - cut) : kR}};
+        if (cut == 0) split.in.places = kS0;
         if (rows && needs_rows(*rows) && cut == 0) split.in.row_greatest = kS1;
         if (columns && needs_rows(*columns) && cut == 1) split.in.column_greatest = kS1;
         splits.push_back(split);
