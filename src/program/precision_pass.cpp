@@ -276,15 +276,19 @@ class PrecisionPass {
     attrs.transforms_columns = handling.transforms_columns;
     const bool encodes = marks.phase == Phase::kEncode;
     mark(marks);
-    ValueId places = kNone;
+    ValueId places = kNone, rank = kNone;
     if (handling.stochastic) {
       attrs.stochastic = true;
       attrs.stream = kStreamsOfLayer * (now_.layer + 1) + streams_[now_.layer]++;
       places = places_of_rows(x, marks);
+      for (const Axis axis : graph::kAllAxes) {
+        if (graph_.mesh().size(axis) > 1 && graph_.placement(x, axis) == Placement::sharded(1))
+          rank = graph::rank_block(graph_);
+      }
     }
     const auto [row_greatest, column_greatest] = greatest_of(x, attrs);
     const auto made = graph::add<ops::Quantize>(
-        graph_, {.x = x, .row_greatest = row_greatest, .column_greatest = column_greatest, .places = places},
+        graph_, {.x = x, .row_greatest = row_greatest, .column_greatest = column_greatest, .places = places, .rank = rank},
         attrs);
     const auto keep = [&](ValueId id, std::string_view what) {
       if (!encodes || id == kNone) return;

@@ -107,6 +107,11 @@ struct StochasticBits {
 };
 uint32_t random_word(const StochasticBits& bits, int64_t element);
 
+// Columns of a part of a matrix from `begin` on, up to the next run, are those of the whole from `number` on.
+struct ColumnRun {
+  int64_t begin = 0, number = 0;
+};
+
 // Bytes of n codes in memory: e2m1 two a byte, the first in the lower half; f16 two bytes; all others one byte.
 constexpr int64_t code_bytes(Format format, int64_t n) {
   return format == Format::kE2M1 ? (n + 1) / 2 : format == Format::kF16 ? 2 * n : n;

@@ -61,7 +61,10 @@ void load_tile(const Source& source, Place place, Place next, const tiles::Great
   tile->columns = std::min(kTile, source.columns - place.column);
   tile->pitch = source.pitch == 0 ? source.columns : source.pitch;
   tile->places = source.places == nullptr ? nullptr : source.places + 2 * place.row;
-  tile->element = source.first + (source.places == nullptr ? place.row * tile->pitch : 0) + place.column;
+  tile->runs = source.runs;
+  tile->column = place.column;
+  tile->element = source.first + (source.places == nullptr ? place.row * tile->pitch : 0) +
+                  (source.runs.empty() ? place.column : 0);
   tile->next = address_of(source, next);
   tile->next_row_bytes = tile->columns * size_of(source.dtype);
   tile->next_stride_bytes = source.stride * size_of(source.dtype);

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "quantize/formats.h"
 #include "quantize/hadamard.h"
@@ -29,6 +30,9 @@ struct Source {
   // Rows that are tokens, whose order depends on ranks and micro-batches: for each row the number of its sample and its
   // place p there. Element (i, j) is then number first + p * pitch + j of the step that the sample's number stands for.
   const int32_t* places = nullptr;
+  // Where the matrix has only some columns of the whole: runs of consecutive ones, ascending, the first at column 0. A
+  // column's number then takes the place of j. Empty: column j is number j.
+  std::span<const ColumnRun> runs = {};
 };
 
 enum class Along : uint8_t { kRows, kColumns };

@@ -169,7 +169,18 @@ HWY_INLINE const uint32_t* words_of_row(const Work& work, int64_t row, int64_t n
     bits.step = static_cast<uint32_t>(place[0]);
     in_order = place[1];
   }
-  return random_words(bits, tile.element + in_order * tile.pitch, n, buffer);
+  const int64_t first = tile.element + in_order * tile.pitch;
+  if (tile.runs.empty()) return random_words(bits, first, n, buffer);
+  uint32_t words[kTile + kRandomMargin];
+  for (size_t i = 0; i < tile.runs.size(); ++i) {
+    const ColumnRun& run = tile.runs[i];
+    const int64_t begin = std::max(run.begin, tile.column), all = tile.column + tile.columns;
+    const int64_t end = i + 1 < tile.runs.size() ? std::min(tile.runs[i + 1].begin, all) : all;
+    if (begin >= end) continue;
+    const uint32_t* const made = random_words(bits, first + run.number + begin - run.begin, end - begin, words);
+    std::memcpy(buffer + begin - tile.column, made, static_cast<size_t>(end - begin) * sizeof(uint32_t));
+  }
+  return buffer;
 }
 
 HWY_INLINE void ask_for_row(const Tile& tile, int64_t row) {

@@ -70,6 +70,21 @@ void cases<ops::Quantize>(Cases& to) {
                            .stream = 3},
                           {.ragged = ragged});
   }
+  // As the second of two ranks that cut two parts of the columns.
+  Operand places = i32(2 * 32, 1000);
+  places.shape = {32, 2};
+  to.add<ops::Quantize>("quantize_stochastic_on_a_rank",
+                        {.x = act({32, 64}, {16, 48}),
+                         .row_greatest = positive({1, 1}),
+                         .column_greatest = positive({1, 1}),
+                         .places = places,
+                         .rank = rank_at({{Axis::kTensor, 1}})},
+                        {.along_rows = ScaleRule::nvfp4_row(),
+                         .along_columns = ScaleRule::nvfp4_row(),
+                         .stochastic = true,
+                         .stream = 3,
+                         .columns = graph::Cut{.parts = {32, 96}, .ranks = 2}},
+                        {.replicated_only = true});
   const ScaleRule block = ScaleRule::block_row(Format::kE4M3);
   to.time<ops::Quantize>({.x = timed_rows()}, {.along_rows = block, .along_columns = block});
   to.time<ops::Quantize>({.x = f32({kTimedFfn, kTimedWidth})},

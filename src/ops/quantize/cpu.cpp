@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "device/cpu/cpu.h"
+#include "graph/placement.h"
 #include "ops/quantize/quantize.h"
 #include "quantize/quantizer.h"
 
@@ -53,10 +54,21 @@ BoundKernel bind(Cpu, const Bind<ops::GreatestOfRanks>& node) {
 
 template <>
 BoundKernel bind(Cpu, const Bind<ops::Quantize>& node) {
-  return node.kernel([source = source_of(*node.in.x), attrs = node.attrs](const Operands<ops::Quantize>& at) {
+  std::vector<ops::HeldColumns> held;  // by rank of the axis that cuts them
+  const int64_t ranks = node.attrs.columns ? node.attrs.columns->ranks : 1;
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    held.push_back(ops::held_columns(node.attrs, node.in.x->shape[1], rank));
+  return node.kernel([source = source_of(*node.in.x), attrs = node.attrs,
+                      held = std::move(held)](const Operands<ops::Quantize>& at) {
     quantize::Source x = source;
     x.data = at.in.x;
-    x.places = attrs.stochastic ? at.in.places : nullptr;
+    if (attrs.stochastic) {
+      const ops::HeldColumns& columns = held[static_cast<size_t>(
+          graph::place_in(at.in.rank, attrs.axis, static_cast<int64_t>(held.size())))];
+      x.places = at.in.places;
+      x.runs = columns.runs;
+      x.pitch = columns.all;
+    }
     std::optional<quantize::Request> rows, columns;
     if (attrs.along_rows)
       rows = {{.rule = *attrs.along_rows}, {at.out.row_codes, at.out.row_scales}, at.in.row_greatest};

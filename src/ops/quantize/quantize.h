@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "graph/shard.h"
 #include "ops/signatures.h"
 #include "quantize/hadamard.h"
 #include "quantize/scale_rule.h"
@@ -22,6 +23,9 @@ struct QuantizeAttrs {
   // follow from the places of rows in the data, so that they do not depend on ranks and micro-batches.
   bool stochastic = false;
   int64_t stream = 0;
+  // How ranks cut the columns of x, after localize(): a column's random bits follow from its number in the whole.
+  std::optional<graph::Cut> columns = {};
+  graph::Axis axis = graph::Axis::kTensor;  // that they are cut along
   bool operator==(const QuantizeAttrs&) const = default;
   void describe(graph::AttributeText& to) const;
 };
@@ -77,7 +81,8 @@ struct Quantize {
     Of<Optional<F32>> row_greatest = {};     // [1, 1] or [1, N], where the rule needs it
     Of<Optional<F32>> column_greatest = {};  // [1, 1] or [1, K]
     Of<Optional<I32>> places = {};           // [N, 2], as SamplePlaces makes them; for stochastic rounding
-    static constexpr std::string_view names = "x row_greatest column_greatest places";
+    Of<Optional<I32>> rank = {};             // [axes], where an axis cuts the columns of what is rounded so
+    static constexpr std::string_view names = "x row_greatest column_greatest places rank";
   };
   template <template <typename> class Of>
   struct Out {
@@ -95,6 +100,13 @@ struct Quantize {
 quantize::HadamardSigns hadamard_signs();
 // The random bits of a result.
 quantize::StochasticBits stochastic_bits(const QuantizeAttrs& attrs, bool along_columns);
+
+// The columns of x that a rank has, by number in the whole, and how many the whole has. Without a cut: all.
+struct HeldColumns {
+  std::vector<quantize::ColumnRun> runs = {};
+  int64_t all = 0;
+};
+HeldColumns held_columns(const QuantizeAttrs& attrs, int64_t columns, int64_t rank);
 
 // Where a cut of a matrix along dimension `dim` leaves its scales: cut likewise, or whole, if a block is as long as the
 // matrix there.

@@ -33,7 +33,6 @@ class Plane {
   // Of x.
   int64_t source_row(int64_t row, int64_t column) const { return transposed_ ? column : row; }
   int64_t source_column(int64_t row, int64_t column) const { return transposed_ ? row : column; }
-  int64_t source_columns() const { return transposed_ ? rows_ : columns_; }
 
  private:
   bool transposed_;
@@ -45,13 +44,21 @@ class Plane {
 struct Rounding {
   std::optional<quantize::StochasticBits> bits;
   const Array& places;
+  const ops::HeldColumns& held;
+  int64_t number_of(int64_t column) const {
+    int64_t number = column;
+    for (const quantize::ColumnRun& run : held.runs) {
+      if (run.begin <= column) number = run.number + column - run.begin;
+    }
+    return number;
+  }
   double rounded(quantize::Format format, float value, const Plane& plane, int64_t row,
                  int64_t column) const {
     if (!bits) return static_cast<double>(quantize::decode(format, quantize::encode(format, value)));
     const int64_t source = plane.source_row(row, column);
     const quantize::StochasticBits of_sample{bits->key, static_cast<uint32_t>(places.index_at(2 * source))};
     const int64_t element =
-        places.index_at(2 * source + 1) * plane.source_columns() + plane.source_column(row, column);
+        places.index_at(2 * source + 1) * held.all + number_of(plane.source_column(row, column));
     return static_cast<double>(
         quantize::decode(format, quantize::encode(format, value, quantize::random_word(of_sample, element))));
   }
@@ -144,8 +151,11 @@ void compute(const Arrays<ops::GreatestOfRanks>& at) {
 
 template <>
 void compute(const Arrays<ops::Quantize>& at) {
+  const int64_t ranks = at.attrs.columns ? at.attrs.columns->ranks : 1;
+  const int64_t rank = ranks > 1 ? place_in(at.in.rank, at.attrs.axis, ranks) : 0;
+  const ops::HeldColumns held = ops::held_columns(at.attrs, at.in.x.shape[1], rank);
   const auto rounding = [&](bool along_columns) {
-    Rounding made{std::nullopt, at.in.places};
+    Rounding made{std::nullopt, at.in.places, held};
     if (at.attrs.stochastic) made.bits = ops::stochastic_bits(at.attrs, along_columns);
     return made;
   };

@@ -29,6 +29,15 @@ quantize::StochasticBits stochastic_bits(const QuantizeAttrs& attrs, bool along_
                       kStreamOfRounding + static_cast<uint32_t>(2 * attrs.stream + (along_columns ? 1 : 0))}};
 }
 
+HeldColumns held_columns(const QuantizeAttrs& attrs, int64_t columns, int64_t rank) {
+  if (!attrs.columns) return {.all = columns};
+  HeldColumns held;
+  for (const int64_t part : attrs.columns->parts) held.all += part;
+  for (const graph::HeldSpan& span : graph::held_of(*attrs.columns, rank))
+    held.runs.push_back({span.at, span.whole.begin});
+  return held;
+}
+
 namespace {
 
 void describe_rules(graph::AttributeText& to, const std::optional<ScaleRule>& rows,
@@ -101,6 +110,9 @@ void QuantizeAttrs::describe(graph::AttributeText& to) const {
   if (!stochastic) return;
   to("stochastic", stochastic);
   to("stream", stream);
+  if (!columns) return;
+  to("ranks", columns->ranks);
+  for (const int64_t part : columns->parts) to("part", part);
 }
 
 void GreatestAttrs::describe(graph::AttributeText& to) const {
@@ -158,6 +170,7 @@ const OpDef Quantize::def = define<Quantize>({
       const int64_t rows = x.shape[0], columns = x.shape[1];
       require(node, !node.attrs.stochastic || (node.in.places && node.in.places->shape == Shape{rows, 2}),
               "stochastic rounding needs the places of rows, i32[N, 2]");
+      require(node, !node.attrs.columns || node.in.rank, "the columns of ranks need the per-rank constants");
       const int segment_dim = x.segments.empty() ? 1 : x.segment_dim();
       Outputs<Quantize> out{Spec::none(), Spec::none(), Spec::none(), Spec::none()};
       if (const auto& rule = node.attrs.along_rows) {
@@ -184,6 +197,8 @@ const OpDef Quantize::def = define<Quantize>({
       const auto& columns = node.attrs.along_columns;
       Splits<Quantize> splits;
       for (const int cut : {0, 1}) {
+        // Random bits follow from where the columns are in the whole.
+        if (node.attrs.stochastic && (node.attrs.columns || (cut == 1 && !node.in.rank))) continue;
         graph::Split<Quantize> split{
             {.x = Placement::sharded(cut), .row_greatest = kR, .column_greatest = kR},
             {.row_codes = Placement::sharded(cut),
@@ -197,6 +212,17 @@ const OpDef Quantize::def = define<Quantize>({
       }
       return splits;
     },
+    .localize =
+        [](const View<Quantize>& node) {
+          QuantizeAttrs attrs = node.attrs;
+          if (!attrs.stochastic) return attrs;
+          for (const Axis axis : graph::kAllAxes) {
+            if (node.graph.mesh().size(axis) == 1 || node.in.x->placements[axis] != kS1) continue;
+            attrs.axis = axis;
+            attrs.columns = graph::cut_along(*node.in.x, 1, node.graph.mesh(), axis);
+          }
+          return attrs;
+        },
 });
 
 }  // namespace strata::ops
