@@ -287,9 +287,13 @@ class PrecisionPass {
       }
     }
     const auto [row_greatest, column_greatest] = greatest_of(x, attrs);
-    const auto made = graph::add<ops::Quantize>(
-        graph_, {.x = x, .row_greatest = row_greatest, .column_greatest = column_greatest, .places = places, .rank = rank},
-        attrs);
+    const auto made = graph::add<ops::Quantize>(graph_,
+                                                {.x = x,
+                                                 .row_greatest = row_greatest,
+                                                 .column_greatest = column_greatest,
+                                                 .places = places,
+                                                 .rank = rank},
+                                                attrs);
     const auto keep = [&](ValueId id, std::string_view what) {
       if (!encodes || id == kNone) return;
       Value& value = graph_.value(id);

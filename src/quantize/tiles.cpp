@@ -177,7 +177,8 @@ HWY_INLINE const uint32_t* words_of_row(const Work& work, int64_t row, int64_t n
     const int64_t begin = std::max(run.begin, tile.column), all = tile.column + tile.columns;
     const int64_t end = i + 1 < tile.runs.size() ? std::min(tile.runs[i + 1].begin, all) : all;
     if (begin >= end) continue;
-    const uint32_t* const made = random_words(bits, first + run.number + begin - run.begin, end - begin, words);
+    const uint32_t* const made =
+        random_words(bits, first + run.number + begin - run.begin, end - begin, words);
     std::memcpy(buffer + begin - tile.column, made, static_cast<size_t>(end - begin) * sizeof(uint32_t));
   }
   return buffer;

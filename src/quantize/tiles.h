@@ -32,7 +32,8 @@ struct Tile {
   // Of the tile's first row, where rows are numbered by their places in the data (Source::places); `element` is then the
   // tile's first column.
   const int32_t* places = nullptr;
-  std::span<const ColumnRun> runs = {};  // Source::runs; `element` then leaves the column out, which is `column`
+  std::span<const ColumnRun> runs =
+      {};  // Source::runs; `element` then leaves the column out, which is `column`
   int64_t column = 0;
   // The source of the next tile, which rounding this one prefetches: rows begin in too many places for the processor to
   // guess them. It need not exist.

@@ -119,8 +119,8 @@ TEST(RunConfigTest, ListsAllMistakesTogetherWithLineAndSuggestion) {
   const std::string issues = issues_in(
       "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n"
       "[training]\nsequence_lenght = 8\nglobal_batch_size = -4\nsteps = \"many\"\n"
-      "[optimiser]\nlr = 1\n[schedule]\nname = \"cosin\"\n[optimizer]\nbeta2 = 1.0\n[precision]\ncompute = "
-      "\"fp8\"\n");
+      "[optimiser]\nlr = 1\n[schedule]\nname = \"cosin\"\n[optimizer]\nbeta2 = 1.0\n[memory]\noffload = "
+      "\"optimizer\"\n");
   EXPECT_NE(
       issues.find("run.toml:6: training.sequence_lenght: unknown key; did you mean \"sequence_length\"?"),
       std::string::npos)
@@ -141,7 +141,7 @@ TEST(RunConfigTest, ListsAllMistakesTogetherWithLineAndSuggestion) {
       issues.find("run.toml:14: optimizer.beta2: found 1.0, expected a number of at least 0 and below 1"),
       std::string::npos)
       << issues;
-  EXPECT_NE(issues.find("run.toml:16: precision.compute: found \"fp8\": not yet"), std::string::npos)
+  EXPECT_NE(issues.find("run.toml:16: memory.offload: found \"optimizer\""), std::string::npos)
       << issues;
   EXPECT_EQ(std::count(issues.begin(), issues.end(), '\n'), 7) << issues;
 }

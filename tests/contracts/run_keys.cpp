@@ -307,8 +307,104 @@ void compute(const std::string&) {
   EXPECT_LT(apart, 0.02);
   EXPECT_LT(bf16.event("start").at("arena_bytes"), fp32.event("start").at("arena_bytes"));
   EXPECT_EQ(bf16.weights(1).at("model.norm.weight").dtype, "F32") << "masters";
-  for (const char* later : {"fp16", "fp8"})
-    EXPECT_TRUE(has(lab.refusal({std::string("precision.compute=\"") + later + "\""}), "not yet"));
+  EXPECT_TRUE(has(lab.refusal({"precision.compute=\"fp16\""}), "not yet"));
+}
+
+int64_t blocks_of(int64_t n, int64_t length) {
+  return (n + length - 1) / length;
+}
+
+// A recipe decides which codes and scales weights have, by the shapes of its publisher, and trains with nearly the
+// loss of bf16.
+void recipe(const std::string&) {
+  Lab lab;
+  struct Form {
+    std::string codes, scales;
+    int64_t rows, columns;  // of a block; 0: the whole tensor
+  };
+  const std::map<std::string, Form> forms{
+      {"block", {"e4m3", "f32", 128, 128}}, {"tensor", {"e4m3", "f32", 0, 0}},
+      {"row", {"e4m3", "f32", 1, 0}},       {"row_hp_wgrad", {"e4m3", "f32", 1, 0}},
+      {"mxfp8", {"e4m3", "e8m0", 1, 32}},   {"nvfp4", {"e2m1", "e4m3", 16, 16}}};
+  const Sets sets{"precision.keep=[\"head\"]"};
+  const double usual = lab.run({"precision.compute=\"bf16\""}).last("loss");
+  for (const auto& [name, form] : forms) {
+    SCOPED_TRACE(name);
+    const Sets of =
+        sets + Sets{std::string("precision.compute=\"") + (name == "nvfp4" ? "fp4" : "fp8") + "\"",
+                    "precision.recipe=\"" + name + "\""};
+    int64_t weights = 0;
+    std::map<std::string, json> entries;
+    const json explained = lab.explain({}, of);
+    for (const json& entry : explained.at("persistent")) entries[entry.at("name").get<std::string>()] = entry;
+    for (const auto& [entry_name, entry] : entries) {
+      if (!entry_name.ends_with("@codes")) continue;
+      ++weights;
+      const std::string weight = entry_name.substr(0, entry_name.find('@'));
+      const int64_t rows = entries.at(weight).at("shape").at(0),
+                    columns = entries.at(weight).at("shape").at(1);
+      EXPECT_EQ(entry.at("dtype"), form.codes);
+      EXPECT_EQ(entry.at("bytes"), form.codes == "e2m1" ? rows * columns / 2 : rows * columns);
+      const json& scales = entries.at(weight + "@scales");
+      EXPECT_EQ(scales.at("dtype"), form.scales);
+      EXPECT_EQ(scales.at("shape").at(0), form.rows == 0 ? 1 : blocks_of(rows, form.rows));
+      EXPECT_EQ(scales.at("shape").at(1), form.columns == 0 ? 1 : blocks_of(columns, form.columns));
+    }
+    EXPECT_EQ(weights, 2 * 4) << "in two layers: qkv, out, up, down";
+    const double loss = lab.run(of).last("loss");
+    EXPECT_NE(loss, usual);
+    EXPECT_NEAR(loss, usual, 0.02);
+  }
+  // auto, and recipes for another type.
+  const auto chosen = [&](const std::string& type) {
+    const json explained = lab.explain({}, sets + Sets{"precision.compute=\"" + type + "\""});
+    for (const json& choice : explained.at("choices"))
+      if (choice.at("key") == "precision.recipe") return choice.at("value").get<std::string>();
+    return std::string();
+  };
+  EXPECT_EQ(chosen("fp8"), "\"block\"");
+  EXPECT_EQ(chosen("fp4"), "\"nvfp4\"");
+  EXPECT_EQ(chosen("bf16"), "");
+  for (const char* type : {"auto", "bf16", "fp32", "fp4"})
+    EXPECT_TRUE(
+        has(lab.refusal({std::string("precision.compute=\"") + type + "\"", "precision.recipe=\"row\""}),
+            "expected \"fp8\""));
+  EXPECT_TRUE(
+      has(lab.refusal({"precision.compute=\"fp8\"", "precision.recipe=\"nvfp4\""}), "expected \"fp4\""));
+  EXPECT_TRUE(has(lab.refusal({"precision.compute=\"fp8\"", "precision.recipe=\"blocks\""}), "block"));
+}
+
+// The matmuls that stay in bf16: by layer and by tensor.
+void keep(const std::string&) {
+  Lab lab;
+  const Sets sets{"precision.compute=\"fp8\""};
+  const auto quantised = [&](const std::string& list) {
+    std::set<std::string> weights;
+    const json explained = lab.explain({}, sets + Sets{"precision.keep=" + list});
+    for (const json& entry : explained.at("persistent")) {
+      const std::string name = entry.at("name");
+      if (name.ends_with("@codes")) weights.insert(name.substr(0, name.find('@')));
+    }
+    return weights;
+  };
+  const auto all = quantised("[]");
+  EXPECT_EQ(all.size(), 8U);
+  EXPECT_EQ(quantised("[\"head\"]"), all);
+  const auto without = [&](const std::string& part) {
+    std::set<std::string> rest;
+    for (const std::string& name : all)
+      if (name.find(part) == name.npos) rest.insert(name);
+    return rest;
+  };
+  EXPECT_EQ(quantised("[\"first 1\"]"), without("layers.0."));
+  EXPECT_EQ(quantised("[\"last 1\"]"), without("layers.1."));
+  EXPECT_EQ(quantised("[\"*.mlp.down_proj.weight\"]"), without(".ffn.down."));
+  EXPECT_EQ(quantised("[\"*.self_attn.?_proj.weight\"]").count("layers.0.attention.qkv.weight"), 0U);
+  for (const char* wrong : {"first 0", "last 3", "*.mlp.down.weight", "first"}) {
+    const std::string message = lab.refusal(sets + Sets{std::string("precision.keep=[\"") + wrong + "\"]"});
+    EXPECT_TRUE(has(message, "precision.keep") && has(message, wrong)) << message;
+  }
+  EXPECT_TRUE(has(lab.refusal(sets), "leaves nothing")) << "the default keeps both layers";
 }
 
 // Only the type of precision.compute is supported so far.
@@ -346,7 +442,9 @@ Contracts run_keys() {
           {"memory.recompute", recompute},
           {"memory.offload", offload},
           {"precision.compute", compute},
-          {"precision.residual", residual}};
+          {"precision.residual", residual},
+          {"precision.recipe", recipe},
+          {"precision.keep", keep}};
 }
 
 }  // namespace strata::contracts

@@ -35,8 +35,10 @@ const std::vector<PrecisionLayout>& precision_layouts() {
       {"tensor2", Mesh::of(1, 1, 1, 2)},
       {"tensor2_whole_rows", Mesh::of(1, 1, 1, 2), 0, Recompute::kNone, Backward::kCombined, false},
       {"context2", Mesh::of(1, 1, 2, 1)},
-      {"ring2", Mesh::of(1, 1, 2, 1), 0, Recompute::kNone, Backward::kCombined, true, layers::ContextKind::kRing},
-      {"ulysses2", Mesh::of(1, 1, 2, 1), 0, Recompute::kNone, Backward::kCombined, true, layers::ContextKind::kUlysses},
+      {"ring2", Mesh::of(1, 1, 2, 1), 0, Recompute::kNone, Backward::kCombined, true,
+       layers::ContextKind::kRing},
+      {"ulysses2", Mesh::of(1, 1, 2, 1), 0, Recompute::kNone, Backward::kCombined, true,
+       layers::ContextKind::kUlysses},
       {"zero3_shard2_tensor2", Mesh::of(1, 2, 1, 2), 3},
       {"context2_tensor2", Mesh::of(1, 1, 2, 2)},
       {"recomputed", Mesh::of_one(), 0, Recompute::kFull},
@@ -121,16 +123,18 @@ TEST_P(RecipesOnAMesh, TrainAsOnOneRank) {
   // What sums in another order do: some values are rounded to the next code.
   const double apart = greatest_distance(ranks, one);
   EXPECT_LT(apart, 0.03);
-  const int64_t tensor = layout.mesh.size(graph::Axis::kTensor), context = layout.mesh.size(graph::Axis::kContext);
-  if (tensor == 1 && context == 1) EXPECT_LT(apart, 1e-6);
+  const int64_t tensor = layout.mesh.size(graph::Axis::kTensor),
+                context = layout.mesh.size(graph::Axis::kContext);
+  if (tensor == 1 && context == 1) {
+    EXPECT_LT(apart, 1e-6);
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, RecipesOnAMesh,
-                         testing::Combine(testing::Values("block", "tensor", "row", "row_hp_wgrad", "mxfp8", "nvfp4"),
-                                          testing::ValuesIn(precision_layouts())),
-                         [](const auto& one) {
-                           return std::string(std::get<0>(one.param)) + "_" + std::get<1>(one.param).name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Recipes, RecipesOnAMesh,
+    testing::Combine(testing::Values("block", "tensor", "row", "row_hp_wgrad", "mxfp8", "nvfp4"),
+                     testing::ValuesIn(precision_layouts())),
+    [](const auto& one) { return std::string(std::get<0>(one.param)) + "_" + std::get<1>(one.param).name; });
 
 }  // namespace
 }  // namespace strata::program
