@@ -38,8 +38,7 @@ class Values {
     const IntVector normal = hn::Add(bits, normal_bias_);
     // A significand with a leading one, less that one: no operand is a subnormal fp32 number, which threads flush.
     const auto subnormal = hn::Sub(hn::BitCast(F32(), hn::Add(bits, aligner_)), hn::BitCast(F32(), aligner_));
-    IntVector value =
-        hn::IfThenElse(hn::Lt(magnitude, least_normal_), hn::BitCast(di, subnormal), normal);
+    IntVector value = hn::IfThenElse(hn::Lt(magnitude, least_normal_), hn::BitCast(di, subnormal), normal);
     const IntVector special = hn::IfThenElse(hn::Eq(magnitude, infinity_), integer(0x7f800000u), nan());
     value = hn::IfThenElse(hn::Gt(magnitude, greatest_), special, value);
     value = hn::Or(value, hn::ShiftLeftSame(sign, sign_shift_));
@@ -178,7 +177,8 @@ HWY_INLINE void decode_vectors(const V values, const uint8_t* codes, int64_t n, 
 }
 
 template <bool kNoNegativeZero, typename T>
-void decode_codes(const FormatSpec& spec, const uint8_t* codes, int64_t n, const BlockFactors& blocks, T* out) {
+void decode_codes(const FormatSpec& spec, const uint8_t* codes, int64_t n, const BlockFactors& blocks,
+                  T* out) {
 #if HWY_TARGET != HWY_SCALAR
   if constexpr (!kNoNegativeZero && std::is_same_v<T, BF16>) {
     if (blocks.factors == nullptr) return decode_halves(spec, codes, n, out);

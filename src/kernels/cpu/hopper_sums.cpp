@@ -6,8 +6,8 @@
 namespace strata::cpu::detail {
 namespace {
 
-constexpr int64_t kAtOnce = 32;    // depths of one instruction
-constexpr int kSignificant = 14;   // bits that alignment keeps
+constexpr int64_t kAtOnce = 32;   // depths of one instruction
+constexpr int kSignificant = 14;  // bits that alignment keeps
 constexpr int64_t kLanes = kHopperPanels.nr;
 constexpr uint32_t kInfinity = 0x7f800000u;
 

@@ -65,7 +65,8 @@ std::vector<float> multiplied(const QuantizedOperand& a, const QuantizedOperand&
   const bool half = options.out == DType::kBF16;
   run_scaled_gemm(plan, a.matrix(), b.matrix(), options.bias != nullptr ? options.bias->data() : nullptr,
                   half ? static_cast<void*>(halves.data()) : c.data(), scratch.data());
-  if (half) std::transform(halves.begin(), halves.end(), c.begin(), [](BF16 v) { return static_cast<float>(v); });
+  if (half)
+    std::transform(halves.begin(), halves.end(), c.begin(), [](BF16 v) { return static_cast<float>(v); });
   for (size_t i = size; i < c.size(); ++i) EXPECT_TRUE(std::isnan(c[i]));
   c.resize(size);
   return c;
@@ -283,8 +284,8 @@ TEST(ScaledGemm, RejectsWhatItCannotMultiply) {
   spec.out_dtype = DType::kBF16;
   spec.accumulate = true;
   EXPECT_THROW(plan(spec), InternalError);
-  for (const ScaleRule& rule : {ScaleRule::mx(Format::kE4M3), ScaleRule::nvfp4_row(),
-                                ScaleRule::tensor(Format::kE4M3Fnuz)}) {
+  for (const ScaleRule& rule :
+       {ScaleRule::mx(Format::kE4M3), ScaleRule::nvfp4_row(), ScaleRule::tensor(Format::kE4M3Fnuz)}) {
     spec = spec_of_a({rule});
     spec.sums = PartialSums::kHopper;
     EXPECT_THROW(plan(spec), InternalError);
@@ -292,8 +293,8 @@ TEST(ScaledGemm, RejectsWhatItCannotMultiply) {
 }
 
 // By definition, one element, in fp64 and integers.
-double hopper_sum(const QuantizedOperand& a, const QuantizedOperand& b, int64_t row, int64_t col, int64_t begin,
-                  int64_t end) {
+double hopper_sum(const QuantizedOperand& a, const QuantizedOperand& b, int64_t row, int64_t col,
+                  int64_t begin, int64_t end) {
   double sum = 0;
   for (int64_t deep = begin; deep < end; deep += 32) {
     std::vector<double> terms{sum};
@@ -305,7 +306,8 @@ double hopper_sum(const QuantizedOperand& a, const QuantizedOperand& b, int64_t 
       if (term != 0) exponent = std::max(exponent, std::ilogb(term));
     }
     sum = 0;
-    for (const double term : terms) sum += std::ldexp(std::trunc(std::ldexp(term, 13 - exponent)), exponent - 13);
+    for (const double term : terms)
+      sum += std::ldexp(std::trunc(std::ldexp(term, 13 - exponent)), exponent - 13);
   }
   return sum;
 }

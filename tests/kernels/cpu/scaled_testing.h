@@ -38,9 +38,7 @@ struct QuantizedOperand {
   quantize::Result result = {};
   std::vector<double> values = {};
 
-  ScaledMatrix matrix() const {
-    return {result.codes.data(), result.scales.data(), result.greatest.data()};
-  }
+  ScaledMatrix matrix() const { return {result.codes.data(), result.scales.data(), result.greatest.data()}; }
   void decode() {
     const quantize::KeepSubnormals keep;  // also of fp32 numbers that become fp64
     const std::vector<float> stored = quantize::dequantized(operand.rule, result);
