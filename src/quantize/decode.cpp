@@ -98,7 +98,7 @@ inline void unpack_pairs(const uint8_t* from, int64_t n, uint8_t* codes) {
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// The same in bf16, twice as many lanes: every value is one of them.
+// The same in bf16, which has all values, in twice the lanes.
 class Halves {
   using U16 = hn::ScalableTag<uint16_t>;
   using Bytes = hn::Repartition<uint8_t, U16>;

@@ -26,12 +26,12 @@ struct PanelBlock {
   int64_t b_stride;  // from panel to panel
 };
 
-// Where a multiplication starts: its first row, column and depth in the whole product.
+// Where a multiplication starts: its first row, column and depth in the whole GEMM.
 struct PanelPlace {
   int64_t row, col, deep;
 };
 
-// The product of two operands, which `Operands` packs and multiplies:
+// The matmul of two operands, which `Operands` packs and multiplies:
 //   Value                                        of panels
 //   values(depth, width)                         of a panel
 //   pack_a(to, row, rows, deep, depth)           panels of these rows and depths

@@ -81,7 +81,7 @@ int64_t until_edge(const CodedOperand& operand, int64_t deep) {
   return operand.edges_change ? kEdgeDepth - deep % kEdgeDepth : kWhole;
 }
 
-// Panels and products of fp32, or of bf16 pairs.
+// Panels of fp32 or in VNNI layout.
 struct FloatPanels {
   using Value = float;
   static int64_t values(int64_t depth, int64_t width) { return depth * width; }

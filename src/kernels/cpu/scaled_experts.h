@@ -8,8 +8,7 @@
 //   kInGradWeight,             rows of dy               rows of x or h
 //   kOutGradWeight
 //
-// Codes and scales of activations lie along rows, one row a token or a pair as in experts.h; w is quantised as one
-// matrix. A weight gradient sums over pairs, along which such scales differ. It groups an expert's pairs, in their order,
+// Activations are quantised along rows, one row a token or a pair as in experts.h; w is quantised as one matrix. A weight gradient sums over pairs, along which such scales differ. It groups an expert's pairs, in their order,
 // by 128; the last group is shorter. Values of a group are decoded and quantised again along the pairs by the rules
 // a_along_pairs and b_along_pairs; codes with one scale a tensor are multiplied as they are instead.
 //

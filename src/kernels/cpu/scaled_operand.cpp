@@ -37,7 +37,7 @@ Split split(float scale) {
   return {std::ldexp(scale, kept - exponent), std::ldexp(1.0f, exponent - kept)};
 }
 
-// Which stretch of the depth shares a scale.
+// How much of the depth shares a scale.
 int64_t depth_extent(const ScaledOperand& operand) {
   return operand.depth_first ? operand.rule.block().rows : operand.rule.block().columns;
 }
@@ -48,8 +48,8 @@ Fold fold_of(const ScaledOperand& operand) {
   if (depth_extent(operand) >= kEdgeDepth) return Fold::kNothing;
   STRATA_CHECK(
       operand.rule.powers_of_two(),
-      "[scaled_gemm] scales of {} that are no powers of two differ from one depth to the next: expected a copy "
-      "of the operand whose blocks lie along the depth",
+      "[scaled_gemm] scales of {} differ from one depth to the next: expected powers of two, or a copy "
+      "of the operand with blocks along the depth",
       quantize::spec_of(operand.rule.format()).name);
   return Fold::kPower;
 }
@@ -109,7 +109,7 @@ int DecodedOperand::exponent_of_scale(int64_t line, int64_t position) const {
   return std::isfinite(scale) && scale != 0 ? std::ilogb(scale) : kNoExponent;
 }
 
-// The edge factors of one row or column of the product.
+// The edge factors of one row or column of the result.
 void DecodedOperand::prepare_item(int64_t item) const {
   const bool depth_first = coded_.operand.depth_first;
   const auto line = [&](int64_t deep) { return depth_first ? deep : item; };
@@ -151,7 +151,7 @@ void DecodedOperand::prepare(int64_t begin, int64_t end) const {
 }
 
 void DecodedOperand::prepare() const {
-  // A scale of items beside each other is read for each of them: cheap, compared with the product.
+  // Neighbors read the same scale: cheap, compared with the matmul.
   constexpr int64_t kItems = 64;
   parallel_ranges(std::max<int64_t>(1, coded_.count), kItems,
                   [&](int64_t begin, int64_t end) { prepare(begin, std::min(end, coded_.count)); });
@@ -165,7 +165,7 @@ void DecodedOperand::values(int64_t line, int64_t first, int64_t n, float* out) 
               [&](int64_t at) { return rule.value_of(stored_scale(line, at), of_tensor); });
 }
 
-// The fold of an element of the stored matrix. Integers and exact products only: threads flush subnormal numbers.
+// The fold of an element of the stored matrix. Only integers and exact multiplications: threads flush subnormal numbers.
 float DecodedOperand::fold_of(int64_t line, int64_t position) const {
   switch (coded_.fold) {
     case Fold::kNothing: {

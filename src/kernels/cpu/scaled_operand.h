@@ -6,7 +6,7 @@
 //   scales                                  fold, exact in bf16           edge factor
 //   constant along the depth, or along 128  1                             the scale
 //   e8m0 and other powers of two that vary  2^(s - E)                     2^E, E the greatest exponent of a row or
-//     from one depth to the next or faster                                column of the product, within ±60
+//     from one depth to the next or faster                                column of the result, within ±60
 //   e4m3 (nvfp4)                            the block's scale             the tensor's scale
 // Exceptions: of a scale outside 2^±60, the power of two that is too much belongs to the fold, so that the product of two
 // edge factors is a normal number; infinity and NaN do too, so that zeros times them are NaN. An element of an MX row
@@ -46,7 +46,7 @@ struct CodedOperand {
   CodedOperand(const ScaledOperand& operand, int64_t count, int64_t depth);
 
   ScaledOperand operand;
-  int64_t count, depth;  // rows or columns of the product, and what it sums over
+  int64_t count, depth;  // rows or columns of the result, and the length of its sums
   quantize::QuantizedLayout layout;
   Fold fold = Fold::kNothing;
   bool edges_change = false;  // every kEdgeDepth of the depth

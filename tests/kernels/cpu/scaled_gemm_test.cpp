@@ -232,7 +232,7 @@ TEST(ScaledGemm, PassesNanOn) {
   }
 }
 
-// All codes with all scales of MX, also those whose product bf16 and fp32 flush.
+// All codes with all scales of MX, also those whose values bf16 and fp32 flush.
 TEST(ScaledGemm, KeepsScalesAtTheEndsOfTheirRange) {
   constexpr int64_t kRows = 6, kCols = 3, kDepth = 256;
   auto a = testing::hard_operand({ScaleRule::mx(Format::kE4M3)}, kRows, kDepth, 12);
