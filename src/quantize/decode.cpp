@@ -119,7 +119,7 @@ class Halves {
     // The lower bytes of the subnormal numbers, at most eight, then the upper ones.
     HWY_ALIGN uint8_t bytes[16] = {};
     for (uint32_t code = 1; code < 1u << spec.mantissa_bits; ++code) {
-      const int exponent = std::bit_width(code) - 1;
+      const int exponent = static_cast<int>(std::bit_width(code)) - 1;
       const auto biased = static_cast<uint32_t>(127 + 1 - spec.bias - spec.mantissa_bits + exponent);
       const uint32_t bits = biased << 7 | ((code << (7 - exponent)) & 0x7fu);
       bytes[code] = static_cast<uint8_t>(bits);

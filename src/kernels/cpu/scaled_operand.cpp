@@ -178,14 +178,11 @@ float DecodedOperand::fold_of(int64_t line, int64_t position) const {
     }
     case Fold::kPower: {
       const int exponent = exponent_of_scale(line, position);
-      if (exponent == kNoExponent) {
-        const float scale = coded_.operand.rule.value_of(stored_scale(line, position));
-        return scale;
-      }
+      if (exponent == kNoExponent) return scale(line, position);
       const int32_t of_item = exponents_[coded_.operand.depth_first ? position : line];
-      const int shift = exponent - of_item + 127;  // the biased exponent: at most 127 + 67 + 127 in theory
-      if (shift <= 0) return 0;
-      return shift >= 255 ? INFINITY : std::bit_cast<float>(static_cast<uint32_t>(shift) << 23);
+      // Below 255: the item's exponent is its greatest one, up to 60.
+      const int biased = exponent - of_item + 127;
+      return biased <= 0 ? 0.0f : std::bit_cast<float>(static_cast<uint32_t>(biased) << 23);
     }
     case Fold::kBlock:
       return quantize::decode(Format::kE4M3, stored_scale(line, position)) * block_fold_;

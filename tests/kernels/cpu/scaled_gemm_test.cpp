@@ -214,6 +214,14 @@ TEST(ScaledGemm, PairsHaveTheSameBitsOnEveryTarget) {
   }
 }
 
+TEST(HopperSums, HaveTheSameBitsOnEveryTarget) {
+  const auto a = testing::hard_operand({ScaleRule::row(Format::kE5M2, PowerOfTwo::kNo)}, 19, 333, 9);
+  const auto b = testing::hard_operand({ScaleRule::block_square(Format::kE4M3), true}, 37, 333, 10);
+  const std::vector<float> wanted = multiplied(a, b, false, {.sums = PartialSums::kHopper});
+  strata::fixtures::on_every_target(
+      [&](int64_t) { EXPECT_EQ(multiplied(a, b, false, {.sums = PartialSums::kHopper}), wanted); });
+}
+
 TEST(ScaledGemm, PassesNanOn) {
   constexpr int64_t kRows = 9, kCols = 66, kDepth = 200;
   for (const ScaledOperand& operand : all_operands()) {
