@@ -92,7 +92,7 @@ bool same_number(float a, float b) {
   return std::isnan(a) ? std::isnan(b) : std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
 }
 
-// Every code in runs of any length, alone and with the factors of blocks, of which the first may have begun before.
+// Every code in runs of any length, without factors and with those of blocks, of which the first may have begun before.
 TEST(Formats, VectorsDecodeWithTheFactorsOfBlocks) {
   const std::vector<float> factors{1, 0.25f, 1.5f, -8, 1, 0x1p60f, 3, 0.5f, 2, 1, 5, 7, 9, 11, 13, 15,
                                    2, 4,     6,    8,  1, 3,       5, 7,    9, 2, 4, 6, 8, 1,  3,  5};

@@ -30,7 +30,7 @@ HWY_INLINE Vector add_terms(Vector sums, const float* a, const float* b, int64_t
   const Ints d;
   Vector terms[kAtOnce];
   IntVector most = magnitude(sums);
-  Vector unaligned = sums;  // the result where a term is infinite or NaN
+  Vector unaligned = sums;  // the result of infinite terms and NaN
   for (int64_t p = 0; p < depth; ++p) {
     terms[p] = hn::Mul(constant(a[p * detail::kHopperPanels.mr]),
                        hn::LoadU(F32(), b + p * detail::kHopperPanels.nr));
