@@ -12,6 +12,7 @@
 #include "fixtures/host_device.h"
 #include "kernels/cpu/scaled_testing.h"
 #include "kernels/cpu/with_threads.h"
+#include "quantize/golden.h"
 #include "tensor/arena.h"
 
 namespace strata::cpu {
@@ -131,6 +132,45 @@ TEST(ScaledGemm, IsTheProductOfTheDecodedOperandsForAnyPair) {
         SCOPED_TRACE(name_of(a.operand) + ", " + name_of(b.operand) + (pairs ? ", pairs" : ""));
         expect_product(multiplied(a, b, pairs), product, kCols, tolerance_of(kDepth));
       }
+    }
+  }
+}
+
+// Recipes of quantizers as their publishers describe them, and fp64 (tools/golden/precision_matmuls.py).
+TEST(ScaledGemm, HasTheSumsOfNumPy) {
+  const auto file = quantize::golden("matmuls.json");
+  const auto rows = file["rows"].get<int64_t>(), cols = file["cols"].get<int64_t>(),
+             depth = file["depth"].get<int64_t>();
+  struct Recipe {
+    std::string name;
+    ScaledOperand a, b;
+  };
+  const ScaledOperand row{ScaleRule::block_row(Format::kE4M3)}, tensor{ScaleRule::tensor(Format::kE4M3)},
+      mx{ScaleRule::mx(Format::kE4M3)}, fp4{ScaleRule::nvfp4_row()};
+  const std::vector<Recipe> recipes{
+      {"tensor", tensor, tensor},
+      {"block", row, {ScaleRule::block_square(Format::kE4M3)}},
+      {"block depth first", row, {ScaleRule::block_square(Format::kE4M3), true}},
+      {"mxfp8", mx, mx},
+      {"nvfp4", fp4, {ScaleRule::nvfp4_square()}},
+      {"nvfp4 depth first", fp4, {ScaleRule::nvfp4_square(), true}}};
+  EXPECT_EQ(recipes.size(), file["recipes"].size());
+  const auto matrix = [&](int stream, int64_t height, int64_t width) {
+    return quantize::golden_matrix(
+        {file["seed"].get<uint64_t>(), file["streams"][static_cast<size_t>(stream)].get<uint32_t>()}, height,
+        width, false);
+  };
+  for (const Recipe& recipe : recipes) {
+    const auto& wanted = file["recipes"][recipe.name];
+    const auto a = testing::quantized_operand(recipe.a, matrix(0, rows, depth), rows, depth);
+    const bool depth_first = recipe.b.depth_first;
+    const auto b = testing::quantized_operand(
+        recipe.b, matrix(1, depth_first ? depth : cols, depth_first ? cols : depth), cols, depth);
+    const testing::Product64 product{wanted["sums"].get<std::vector<double>>(),
+                                     wanted["sizes"].get<std::vector<double>>()};
+    for (const bool pairs : {false, true}) {
+      SCOPED_TRACE(recipe.name);
+      expect_product(multiplied(a, b, pairs), product, cols, tolerance_of(depth));
     }
   }
 }
