@@ -98,7 +98,7 @@ inline void unpack_pairs(const uint8_t* from, int64_t n, uint8_t* codes) {
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// The same in bf16, twice as many lanes: every value is one of them.
+// The same in bf16, which has all values, in twice the lanes.
 class Halves {
   using U16 = hn::ScalableTag<uint16_t>;
   using Bytes = hn::Repartition<uint8_t, U16>;
@@ -119,7 +119,7 @@ class Halves {
     // The lower bytes of the subnormal numbers, at most eight, then the upper ones.
     HWY_ALIGN uint8_t bytes[16] = {};
     for (uint32_t code = 1; code < 1u << spec.mantissa_bits; ++code) {
-      const int exponent = std::bit_width(code) - 1;
+      const int exponent = static_cast<int>(std::bit_width(code)) - 1;
       const auto biased = static_cast<uint32_t>(127 + 1 - spec.bias - spec.mantissa_bits + exponent);
       const uint32_t bits = biased << 7 | ((code << (7 - exponent)) & 0x7fu);
       bytes[code] = static_cast<uint8_t>(bits);

@@ -136,8 +136,8 @@ struct BlockFactors {
   int64_t width = 1;
   int64_t first = 0;  // codes of the first block that precede those at hand
 };
-// out[i] = decode(codes[i]) · factor in fp32, of a format of at most 8 bits with a sign. A bf16 result is exact if the
-// product has at most 8 significant bits, else cut.
+// out[i] = decode(codes[i]) · factor in fp32, of a format of at most 8 bits with a sign. A bf16 result is exact if it
+// has at most 8 significant bits, else cut.
 void decode(Format format, const void* codes, int64_t n, const BlockFactors& blocks, float* out);
 void decode(Format format, const void* codes, int64_t n, const BlockFactors& blocks, BF16* out);
 

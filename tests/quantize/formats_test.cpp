@@ -88,6 +88,52 @@ TEST(Formats, EveryCodeHasTheValueThatMlDtypesGives) {
   }
 }
 
+bool same_number(float a, float b) {
+  return std::isnan(a) ? std::isnan(b) : std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
+
+// Every code in runs of any length, without factors and with those of blocks, of which the first may have begun before.
+TEST(Formats, VectorsDecodeWithTheFactorsOfBlocks) {
+  const std::vector<float> factors{1, 0.25f, 1.5f, -8, 1, 0x1p60f, 3, 0.5f, 2, 1, 5, 7, 9, 11, 13, 15,
+                                   2, 4,     6,    8,  1, 3,       5, 7,    9, 2, 4, 6, 8, 1,  3,  5};
+  for (const Format format : stochastic_formats()) {
+    const uint32_t all = spec_of(format).codes();
+    for (const int64_t n : {0, 1, 7, 16, 33, 64, 255, 600, 1000}) {
+      std::vector<uint8_t> codes, stored;
+      for (int64_t i = 0; i < n; ++i)
+        codes.push_back(static_cast<uint8_t>(static_cast<uint32_t>(i * 37 + n) % all));
+      stored = codes;
+      if (format == Format::kE2M1) {
+        stored.assign(static_cast<size_t>(n + 1) / 2, 0);
+        for (size_t i = 0; i < codes.size(); ++i)
+          stored[i / 2] = static_cast<uint8_t>(stored[i / 2] | codes[i] << (i % 2 * 4));
+      }
+      for (const BlockFactors& blocks :
+           {BlockFactors(), BlockFactors{factors.data(), 32, 0}, BlockFactors{factors.data(), 128, 100},
+            BlockFactors{factors.data(), 48, 5}}) {
+        const auto wanted = [&](size_t i) {
+          const float value = decode(format, codes[i]);
+          if (blocks.factors == nullptr) return value;
+          return value * blocks.factors[(static_cast<int64_t>(i) + blocks.first) / blocks.width];
+        };
+        fixtures::on_every_target([&](int64_t) {
+          std::vector<float> floats(codes.size() + 3, 77.0f);
+          std::vector<BF16> halves(codes.size() + 3, BF16(77.0f));
+          decode(format, stored.data(), n, blocks, floats.data());
+          decode(format, stored.data(), n, blocks, halves.data());
+          for (size_t i = 0; i < codes.size(); ++i) {
+            ASSERT_TRUE(same_number(floats[i], wanted(i))) << spec_of(format).name << ' ' << i;
+            ASSERT_TRUE(same_number(static_cast<float>(halves[i]), wanted(i)))
+                << spec_of(format).name << ' ' << i;
+          }
+          for (size_t i = codes.size(); i < floats.size(); ++i)
+            ASSERT_TRUE(floats[i] == 77.0f && halves[i].bits == BF16(77.0f).bits);
+        });
+      }
+    }
+  }
+}
+
 TEST(Formats, ChosenFloatsGetTheCodesThatMlDtypesGives) {
   const auto file = golden("formats.json");
   const std::vector<float> floats = chosen_floats(file);

@@ -12,6 +12,7 @@ from torchao.prototype.mx_formats.mx_tensor import DTYPE_FP6_E2M3, DTYPE_FP6_E3M
 from torchao.prototype.mx_formats.nvfp4_tensor import nvfp4_quantize, per_tensor_amax_to_scale
 
 import precision_formats as formats
+from precision_blocks import block, nvfp4
 
 ROWS, COLUMNS = 150, 290
 SEED, STREAM, STEP, FIRST, SIGNS = 0x0123456789ABCDEF, 3, 9, 12345, 0xB38D
@@ -77,39 +78,6 @@ def mx(x, dtype, name, mode):
         lost = (blocks == 255) if mode == "round_up" else (blocks == 255) & ~np.isfinite(x)
         codes = np.where(lost, 0, codes).astype(np.uint8)
     return codes[:, :columns], scales
-
-
-def blocks_of(x, rows, columns):
-    x = np.pad(np.abs(x), ((0, -x.shape[0] % rows), (0, -x.shape[1] % columns)))
-    return x.reshape(x.shape[0] // rows, rows, x.shape[1] // columns, columns).max(axis=(1, 3))
-
-
-def spread(scales, rows, columns, shape):
-    return np.repeat(np.repeat(scales, rows, axis=0), columns, axis=1)[: shape[0], : shape[1]]
-
-
-def block(x, name, rows, power_of_two):
-    """DeepSeek-V3's blocks (its technical report, 3.3) with DeepGEMM's floor of 1e-4 and its scales of powers of two."""
-    scales = np.maximum(blocks_of(x, rows, 128), np.float32(1e-4)) / formats.largest(name)
-    if power_of_two:
-        # Exact: log2() rounds.
-        significand, exponent = np.frexp(scales)
-        powers = np.ldexp(np.float32(1), np.where(significand == 0.5, exponent - 1, exponent))
-        scales = np.where(np.isfinite(scales), powers, scales).astype(np.float32)
-    return formats.encode(name, x / spread(scales, rows, 128, x.shape)), scales
-
-
-def nvfp4(x, rows, words=None):
-    """NVFP4 as torchao computes it, also for blocks of 16 rows (NVIDIA 2025, "Pretraining Large Language Models with NVFP4":
-    weights) and with stochastic rounding (gradients)."""
-    of_tensor = np.abs(x).max() / (formats.largest("e4m3") * formats.largest("e2m1"))
-    wanted = blocks_of(x, rows, 16) / formats.largest("e2m1") / of_tensor
-    codes = formats.encode("e4m3", np.maximum(wanted, np.float32(2**-6)))
-    scales = formats.values("e4m3")[codes]
-    scaled = x * spread(np.float32(1) / of_tensor / scales, rows, 16, x.shape)
-    if words is None:
-        return formats.encode("e2m1", scaled), codes
-    return formats.encode_stochastic("e2m1", scaled, words), codes
 
 
 def nvfp4_torchao(x, dtype):

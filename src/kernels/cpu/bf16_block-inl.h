@@ -36,8 +36,8 @@ class AheadOfPairs {
 
 // Adds the sums of a tile to C, scaled. Parts of a panel take the same steps in a buffer.
 template <typename CRows>
-STRATA_BF16_INLINE void store_scaled(const detail::BlockOutput& out, const detail::SumScales& scales, float* c,
-                                     CRows c_rows, const Sums (&sums)[kBlockRows][kBlockVectors],
+STRATA_BF16_INLINE void store_scaled(const detail::BlockOutput& out, const detail::SumScales& scales,
+                                     float* c, CRows c_rows, const Sums (&sums)[kBlockRows][kBlockVectors],
                                      const float* bias, int64_t rows, int64_t cols) {
   constexpr int64_t nr = detail::kPairPanels.nr;
   const bool whole = cols == nr;
@@ -146,10 +146,10 @@ STRATA_BF16_INLINE void tile_of_pairs(const detail::BlockOutput& out, float* c, 
 
 // For each panel of B, multiplies all panels of A; the panel of B stays in the L1 cache. Meanwhile prefetches
 // the next panel, or `next` after the last one.
-template <bool kScaled>
-void MultiplyPanels(const detail::BlockOutput& out, const detail::SumScales& scales, const BF16* a,
-                    int64_t a_panel_stride, const BF16* b, int64_t b_panel_stride, int64_t rows, int64_t cols,
-                    int64_t depth, const BF16* next) {
+template <bool kScaled, typename CRows>
+void MultiplyPanels(const detail::BlockOutput& out, CRows c_rows, const detail::SumScales& scales,
+                    const BF16* a, int64_t a_panel_stride, const BF16* b, int64_t b_panel_stride,
+                    int64_t rows, int64_t cols, int64_t depth, const BF16* next) {
   constexpr int64_t nr = detail::kPairPanels.nr;
   const int64_t row_tiles = (rows + kBlockRows - 1) / kBlockRows, pairs = (depth + 1) / 2;
   for (int64_t j = 0; j < cols; j += nr) {
@@ -164,7 +164,7 @@ void MultiplyPanels(const detail::BlockOutput& out, const detail::SumScales& sca
       const int64_t i = tile * kBlockRows;
       const detail::SumScales of_tile =
           kScaled ? detail::SumScales{scales.rows + i, scales.cols + j} : detail::SumScales{};
-      tile_of_pairs<true, kScaled>(out, out.data + j, detail::RowsInOrder{i}, a + tile * a_panel_stride, 0,
+      tile_of_pairs<true, kScaled>(out, out.data + j, c_rows.from(i), a + tile * a_panel_stride, 0,
                                    detail::RowsInOrder{}, panel, out.bias ? out.bias + j : nullptr,
                                    std::min<int64_t>(kBlockRows, rows - i), std::min(nr, cols - j), pairs,
                                    ahead, of_tile);
@@ -174,12 +174,16 @@ void MultiplyPanels(const detail::BlockOutput& out, const detail::SumScales& sca
 inline void MultiplyPacked(const detail::BlockOutput& out, const BF16* a, int64_t a_panel_stride,
                            const BF16* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
                            const BF16* next) {
-  MultiplyPanels<false>(out, {}, a, a_panel_stride, b, b_panel_stride, rows, cols, depth, next);
+  MultiplyPanels<false>(out, detail::RowsInOrder(), {}, a, a_panel_stride, b, b_panel_stride, rows, cols,
+                        depth, next);
 }
-inline void MultiplyScaled(const detail::BlockOutput& out, const detail::SumScales& scales, const BF16* a,
-                           int64_t a_panel_stride, const BF16* b, int64_t b_panel_stride, int64_t rows,
-                           int64_t cols, int64_t depth, const BF16* next) {
-  MultiplyPanels<true>(out, scales, a, a_panel_stride, b, b_panel_stride, rows, cols, depth, next);
+inline void MultiplyScaled(const detail::BlockOutput& out, const int32_t* out_rows,
+                           const detail::SumScales& scales, const BF16* a, int64_t a_panel_stride,
+                           const BF16* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
+                           const BF16* next) {
+  detail::with_rows(out_rows, nullptr, [&](auto of_c, auto) {
+    MultiplyPanels<true>(out, of_c, scales, a, a_panel_stride, b, b_panel_stride, rows, cols, depth, next);
+  });
 }
 
 // For each group of kBlockRows rows of A, at any address, multiplies all panels of B; the rows stay in L1.

@@ -16,11 +16,11 @@ void multiply_pairs(const BlockOutput& out, const BF16* a, int64_t a_panel_strid
   STRATA_BF16_CALL(MultiplyPacked)(out, a, a_panel_stride, b, b_panel_stride, rows, cols, depth, next);
 }
 
-void multiply_pairs_scaled(const BlockOutput& out, const SumScales& scales, const BF16* a,
-                           int64_t a_panel_stride, const BF16* b, int64_t b_panel_stride, int64_t rows,
-                           int64_t cols, int64_t depth, const BF16* next) {
+void multiply_pairs_scaled(const BlockOutput& out, const int32_t* out_rows, const SumScales& scales,
+                           const BF16* a, int64_t a_panel_stride, const BF16* b, int64_t b_panel_stride,
+                           int64_t rows, int64_t cols, int64_t depth, const BF16* next) {
   STRATA_BF16_CALL(MultiplyScaled)
-  (out, scales, a, a_panel_stride, b, b_panel_stride, rows, cols, depth, next);
+  (out, out_rows, scales, a, a_panel_stride, b, b_panel_stride, rows, cols, depth, next);
 }
 
 void multiply_pairs_listed(const BlockOutput& out, const int32_t* out_rows, const BF16* a, int64_t a_stride,

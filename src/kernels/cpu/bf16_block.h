@@ -44,10 +44,10 @@ void multiply_pairs(const BlockOutput& out, const BF16* a, int64_t a_panel_strid
                     int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
                     const BF16* next = nullptr);
 
-// Like multiply_pairs(), with scaled sums; not with `continues`.
-void multiply_pairs_scaled(const BlockOutput& out, const SumScales& scales, const BF16* a,
-                           int64_t a_panel_stride, const BF16* b, int64_t b_panel_stride, int64_t rows,
-                           int64_t cols, int64_t depth, const BF16* next = nullptr);
+// multiply_block_scaled() on these panels.
+void multiply_pairs_scaled(const BlockOutput& out, const int32_t* out_rows, const SumScales& scales,
+                           const BF16* a, int64_t a_panel_stride, const BF16* b, int64_t b_panel_stride,
+                           int64_t rows, int64_t cols, int64_t depth, const BF16* next = nullptr);
 
 // Rows of memory, `stride` bytes apart, to prefetch into the L2 cache.
 struct RowsAhead {

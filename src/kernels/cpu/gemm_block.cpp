@@ -190,11 +190,13 @@ void MultiplyPacked(const BlockOutput& out, const float* a, int64_t a_panel_stri
   Multiply<true>(out, RowsInOrder(), a, a_panel_stride, RowsInOrder(), b, b_panel_stride, rows, cols, depth,
                  next);
 }
-void MultiplyScaled(const BlockOutput& out, const SumScales& scales, const float* a, int64_t a_panel_stride,
-                    const float* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
-                    const float* next) {
-  Multiply<true, true>(out, RowsInOrder(), a, a_panel_stride, RowsInOrder(), b, b_panel_stride, rows, cols,
-                       depth, next, scales);
+void MultiplyScaled(const BlockOutput& out, const int32_t* out_rows, const SumScales& scales, const float* a,
+                    int64_t a_panel_stride, const float* b, int64_t b_panel_stride, int64_t rows,
+                    int64_t cols, int64_t depth, const float* next) {
+  with_rows(out_rows, nullptr, [&](auto of_c, auto of_a) {
+    Multiply<true, true>(out, of_c, a, a_panel_stride, of_a, b, b_panel_stride, rows, cols, depth, next,
+                         scales);
+  });
 }
 void MultiplyRows(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,
                   int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth, const float* next) {
@@ -416,11 +418,11 @@ void multiply_block(const BlockOutput& out, const float* a, int64_t a_panel_stri
   HWY_DYNAMIC_DISPATCH(MultiplyPacked)(out, a, a_panel_stride, b, b_panel_stride, rows, cols, depth, next);
 }
 
-void multiply_block_scaled(const BlockOutput& out, const SumScales& scales, const float* a,
-                           int64_t a_panel_stride, const float* b, int64_t b_panel_stride, int64_t rows,
-                           int64_t cols, int64_t depth, const float* next) {
+void multiply_block_scaled(const BlockOutput& out, const int32_t* out_rows, const SumScales& scales,
+                           const float* a, int64_t a_panel_stride, const float* b, int64_t b_panel_stride,
+                           int64_t rows, int64_t cols, int64_t depth, const float* next) {
   HWY_DYNAMIC_DISPATCH(MultiplyScaled)
-  (out, scales, a, a_panel_stride, b, b_panel_stride, rows, cols, depth, next);
+  (out, out_rows, scales, a, a_panel_stride, b, b_panel_stride, rows, cols, depth, next);
 }
 
 void multiply_block_rows(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,

@@ -63,10 +63,10 @@ void multiply_block(const BlockOutput& out, const float* a, int64_t a_panel_stri
                     int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
                     const float* next = nullptr);
 
-// Like multiply_block(), with scaled sums; not with `continues`.
-void multiply_block_scaled(const BlockOutput& out, const SumScales& scales, const float* a,
-                           int64_t a_panel_stride, const float* b, int64_t b_panel_stride, int64_t rows,
-                           int64_t cols, int64_t depth, const float* next = nullptr);
+// Like multiply_block(), with scaled sums; not with `continues`. Row i is row out_rows[i] of C; nullptr: row i itself.
+void multiply_block_scaled(const BlockOutput& out, const int32_t* out_rows, const SumScales& scales,
+                           const float* a, int64_t a_panel_stride, const float* b, int64_t b_panel_stride,
+                           int64_t rows, int64_t cols, int64_t depth, const float* next = nullptr);
 
 // Like multiply_block(), with unpacked A: row i is at a + i * a_stride, its depth contiguous.
 void multiply_block_rows(const BlockOutput& out, const float* a, int64_t a_stride, const float* b,

@@ -7,6 +7,7 @@
 
 #include "base/parallel.h"
 #include "kernels/cpu/gemm_panels.h"
+#include "kernels/cpu/parts.h"
 #include "kernels/cpu/worker_tasks.h"
 #include "tensor/arena.h"
 
@@ -14,10 +15,6 @@ namespace strata::cpu::detail {
 
 // The most rows and columns that a thread multiplies before it rounds them.
 inline constexpr int64_t kTaskRows = 96, kTaskCols = 256;
-
-constexpr int64_t divide_up(int64_t n, int64_t d) {
-  return (n + d - 1) / d;
-}
 
 // One block of the loop nest: columns [col, col + cols), depths [deep, deep + depth), and b's panels for
 // them.
@@ -29,12 +26,12 @@ struct PanelBlock {
   int64_t b_stride;  // from panel to panel
 };
 
-// Where a multiplication starts: its first row, column and depth in the whole product.
+// Where a multiplication starts: its first row, column and depth in the whole GEMM.
 struct PanelPlace {
   int64_t row, col, deep;
 };
 
-// The product of two operands, which `Operands` packs and multiplies:
+// The matmul of two operands, which `Operands` packs and multiplies:
 //   Value                                        of panels
 //   values(depth, width)                         of a panel
 //   pack_a(to, row, rows, deep, depth)           panels of these rows and depths
@@ -135,8 +132,8 @@ class PanelProduct {
 
   // Adds the matmul of `rows` rows and `cols` columns at (row, col of the block) to `to`, the tile's first
   // element.
-  void multiply_tile(const Block& block, const Value* a_packed, int64_t row, int64_t rows,
-                     int64_t col, int64_t cols, float* to, int64_t to_stride, bool accumulate) const {
+  void multiply_tile(const Block& block, const Value* a_packed, int64_t row, int64_t rows, int64_t col,
+                     int64_t cols, float* to, int64_t to_stride, bool accumulate) const {
     const int64_t nr = gemm_.shape.nr, mr = gemm_.shape.mr;
     const Value* const panels = block.b + col / nr * block.b_stride;
     int64_t deep = 0;

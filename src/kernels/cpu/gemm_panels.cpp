@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "kernels/cpu/bf16_block.h"
 #include "kernels/cpu/gemm_panels-inl.h"
+#include "kernels/cpu/parts.h"
 #include "tensor/arena.h"
 
 namespace strata::cpu::detail {
@@ -28,12 +29,6 @@ constexpr int64_t kTasks = 16;
 // With fewer columns, packing a costs more than reading it unpacked, from too many addresses at the same
 // time.
 constexpr int64_t kPackedCols = 256;
-
-// Splits n into nearly equal parts of at most `most`, each a multiple of `unit`; returns their size.
-int64_t even_part(int64_t n, int64_t most, int64_t unit) {
-  const int64_t parts = divide_up(std::max<int64_t>(n, 1), std::max(most, unit));
-  return align_up(divide_up(std::max<int64_t>(n, 1), parts), unit);
-}
 
 // Packing and multiplication of fp32 panels, and of VNNI panels.
 struct FloatPanels {
@@ -108,8 +103,8 @@ void plan_panels(PanelGemm& gemm, int threads) {
   const int64_t in_float = size_of(DType::kF32) / size_of(panels);
   gemm.threads = threads;
   // VNNI pairs can be read unpacked only if the depth is even.
-  gemm.direct_a =
-      !gemm.codes && gemm.a.dtype == panels && !gemm.a.depth_major && gemm.cols <= kPackedCols && gemm.depth % in_float == 0;
+  gemm.direct_a = !gemm.codes && gemm.a.dtype == panels && !gemm.a.depth_major && gemm.cols <= kPackedCols &&
+                  gemm.depth % in_float == 0;
   if (gemm.depth_step == 0)
     gemm.depth_step = even_part(gemm.depth, (gemm.pairs ? kPairPanelValues : kPanelElements) / shape.nr, 8);
   gemm.sums_apart = !f32 && gemm.depth > in_float * kWholeDepth;

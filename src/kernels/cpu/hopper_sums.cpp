@@ -1,81 +1,93 @@
 #include "kernels/cpu/hopper_sums.h"
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
 
-namespace strata::cpu::detail {
-namespace {
+#include "tensor/simd_targets.h"
 
-constexpr int64_t kAtOnce = 32;    // depths of one instruction
-constexpr int kSignificant = 14;   // bits that alignment keeps
-constexpr int64_t kLanes = kHopperPanels.nr;
-constexpr uint32_t kInfinity = 0x7f800000u;
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/hopper_sums.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target.h comes first
+#include "kernels/cpu/simd-inl.h"
 
-uint32_t magnitude(float value) {
-  return std::bit_cast<uint32_t>(value) & 0x7fffffffu;
+HWY_BEFORE_NAMESPACE();
+namespace strata::cpu::HWY_NAMESPACE {
+
+constexpr int64_t kAtOnce = 32;   // depths of one instruction
+constexpr int kSignificant = 14;  // bits that alignment keeps
+
+using Ints = hn::RebindToSigned<F32>;
+using IntVector = hn::Vec<Ints>;
+
+HWY_INLINE IntVector magnitude(Vector v) {
+  return hn::And(hn::BitCast(Ints(), v), hn::Set(Ints(), 0x7fffffff));
 }
 
-// One instruction on a row of a, its depths kHopperPanels.mr apart, and a panel of b.
-void add_products(float* sums, const float* a, const float* b, int64_t depth) {
-  alignas(64) float products[kAtOnce][kLanes];
-  alignas(64) uint32_t most[kLanes];
-  for (int64_t i = 0; i < kLanes; ++i) most[i] = magnitude(sums[i]);
-  for (int64_t d = 0; d < depth; ++d) {
-    const float of_row = a[d * kHopperPanels.mr];
-    for (int64_t i = 0; i < kLanes; ++i) {
-      products[d][i] = of_row * b[d * kLanes + i];
-      most[i] = std::max(most[i], magnitude(products[d][i]));
-    }
+// One instruction: `sums` and terms a[d] · b[d], where a's depths are kHopperPanels.mr apart and b's
+// kHopperPanels.nr.
+HWY_INLINE Vector add_terms(Vector sums, const float* a, const float* b, int64_t depth) {
+  const Ints d;
+  Vector terms[kAtOnce];
+  IntVector most = magnitude(sums);
+  Vector unaligned = sums;  // the result of infinite terms and NaN
+  for (int64_t p = 0; p < depth; ++p) {
+    terms[p] = hn::Mul(constant(a[p * detail::kHopperPanels.mr]),
+                       hn::LoadU(F32(), b + p * detail::kHopperPanels.nr));
+    most = hn::Max(most, magnitude(terms[p]));
+    unaligned = hn::Add(unaligned, terms[p]);
   }
-  bool finite = true;
-  alignas(64) float to_quanta[kLanes], quantum[kLanes];  // powers of two
-  for (int64_t i = 0; i < kLanes; ++i) {
-    // The last of the bits that are kept; the bounds keep both powers normal numbers.
-    const uint32_t exponent = std::clamp<uint32_t>(most[i] >> 23, kSignificant, 254) - (kSignificant - 1);
-    quantum[i] = std::bit_cast<float>(exponent << 23);
-    to_quanta[i] = std::bit_cast<float>((254 - exponent) << 23);
-    finite = finite && most[i] < kInfinity;
-  }
-  if (!finite) {
-    for (int64_t d = 0; d < depth; ++d) {
-      for (int64_t i = 0; i < kLanes; ++i) {
-        if (most[i] >= kInfinity) sums[i] += products[d][i];
+  // The last of the bits that are kept is a quantum. The bounds keep it and its inverse normal numbers.
+  const IntVector largest =
+      hn::Max(hn::Min(hn::ShiftRight<23>(most), hn::Set(d, 254)), hn::Set(d, kSignificant));
+  const IntVector exponent = hn::Sub(largest, hn::Set(d, kSignificant - 1));
+  const Vector quantum = hn::BitCast(F32(), hn::ShiftLeft<23>(exponent));
+  const Vector to_quanta = hn::BitCast(F32(), hn::ShiftLeft<23>(hn::Sub(hn::Set(d, 254), exponent)));
+  IntVector quanta = hn::ConvertTo(d, hn::Mul(sums, to_quanta));  // towards zero
+  for (int64_t p = 0; p < depth; ++p)
+    quanta = hn::Add(quanta, hn::ConvertTo(d, hn::Mul(terms[p], to_quanta)));
+  const auto finite = hn::RebindMask(F32(), hn::Lt(most, hn::Set(d, 0x7f800000)));
+  return hn::IfThenElse(finite, hn::Mul(hn::ConvertTo(F32(), quanta), quantum), unaligned);
+}
+
+void MultiplyHopper(const detail::BlockOutput& out, const detail::SumScales& scales, const float* a,
+                    int64_t a_panel_stride, const float* b, int64_t b_panel_stride, int64_t rows,
+                    int64_t cols, int64_t depth) {
+  constexpr int64_t mr = detail::kHopperPanels.mr, nr = detail::kHopperPanels.nr;
+  const int64_t step = std::min(nr, lanes());
+  for (int64_t j = 0; j < cols; j += step) {
+    const float* const of_cols = b + j / nr * b_panel_stride + j % nr;
+    for (int64_t row = 0; row < rows; ++row) {
+      const float* const of_row = a + row / mr * a_panel_stride + row % mr;
+      Vector sums = hn::Zero(F32());
+      for (int64_t deep = 0; deep < depth; deep += kAtOnce)
+        sums = add_terms(sums, of_row + deep * mr, of_cols + deep * nr, std::min(kAtOnce, depth - deep));
+      HWY_ALIGN float all[HWY_LANES(float)];
+      hn::Store(sums, F32(), all);
+      float* const to = out.data + row * out.stride + j;
+      for (int64_t i = 0; i < std::min(step, cols - j); ++i) {
+        const float before = out.accumulate ? to[i] : out.bias != nullptr ? out.bias[j + i] : 0.0f;
+        // Explicitly fused, as some targets' compilers would fuse it.
+        to[i] = std::fma(all[i], scales.rows[row] * scales.cols[j + i], before);
       }
     }
   }
-  alignas(64) int32_t quanta[kLanes];
-  const auto cut = [&](float value, int64_t i) {
-    return most[i] < kInfinity ? static_cast<int32_t>(value * to_quanta[i]) : 0;
-  };
-  for (int64_t i = 0; i < kLanes; ++i) quanta[i] = cut(sums[i], i);
-  for (int64_t d = 0; d < depth; ++d) {
-    for (int64_t i = 0; i < kLanes; ++i) quanta[i] += cut(products[d][i], i);
-  }
-  for (int64_t i = 0; i < kLanes; ++i) {
-    if (most[i] < kInfinity) sums[i] = static_cast<float>(quanta[i]) * quantum[i];
-  }
 }
 
-}  // namespace
+}  // namespace strata::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::cpu::detail {
+
+HWY_EXPORT(MultiplyHopper);
 
 void multiply_hopper(const BlockOutput& out, const SumScales& scales, const float* a, int64_t a_panel_stride,
                      const float* b, int64_t b_panel_stride, int64_t rows, int64_t cols, int64_t depth,
                      const float*) {
-  constexpr int64_t mr = kHopperPanels.mr;
-  for (int64_t j = 0; j < cols; j += kLanes) {
-    const float* const of_cols = b + j / kLanes * b_panel_stride;
-    for (int64_t row = 0; row < rows; ++row) {
-      const float* const of_row = a + row / mr * a_panel_stride + row % mr;
-      alignas(64) float sums[kLanes] = {};
-      for (int64_t deep = 0; deep < depth; deep += kAtOnce)
-        add_products(sums, of_row + deep * mr, of_cols + deep * kLanes, std::min(kAtOnce, depth - deep));
-      float* const to = out.data + row * out.stride + j;
-      for (int64_t i = 0; i < std::min(kLanes, cols - j); ++i) {
-        const float before = out.accumulate ? to[i] : out.bias != nullptr ? out.bias[j + i] : 0.0f;
-        to[i] = before + sums[i] * (scales.rows[row] * scales.cols[j + i]);
-      }
-    }
-  }
+  HWY_DYNAMIC_DISPATCH(MultiplyHopper)
+  (out, scales, a, a_panel_stride, b, b_panel_stride, rows, cols, depth);
 }
 
 }  // namespace strata::cpu::detail
+#endif

@@ -24,11 +24,12 @@ void check(const ScaledGemmSpec& s) {
 
 void check_hopper(const detail::CodedOperand& operand) {
   const quantize::Format format = operand.operand.rule.format();
-  STRATA_CHECK(operand.fold == detail::Fold::kNothing &&
-                   (format == quantize::Format::kE4M3 || format == quantize::Format::kE5M2),
-               "[scaled_gemm] the model of Hopper's sums has an operand of {}: expected e4m3 or e5m2 with fp32 "
-               "scales that are constant along the depth or along 128 of it",
-               quantize::spec_of(format).name);
+  STRATA_CHECK(
+      operand.fold == detail::Fold::kNothing &&
+          (format == quantize::Format::kE4M3 || format == quantize::Format::kE5M2),
+      "[scaled_gemm] the model of Hopper's sums has an operand of {}: expected e4m3 or e5m2 with fp32 "
+      "scales that are constant along the depth or along 128 of it",
+      quantize::spec_of(format).name);
 }
 
 double bytes_of(const detail::CodedOperand& operand) {
@@ -38,12 +39,20 @@ double bytes_of(const detail::CodedOperand& operand) {
 struct FloatPanels {
   using Value = float;
   static int64_t values(int64_t depth, int64_t width) { return depth * width; }
-  static constexpr auto multiply = detail::multiply_block_scaled;
+  static void multiply(const BlockOutput& out, const SumScales& scales, const float* a, int64_t a_stride,
+                       const float* b, int64_t b_stride, int64_t rows, int64_t cols, int64_t depth,
+                       const float* next) {
+    detail::multiply_block_scaled(out, nullptr, scales, a, a_stride, b, b_stride, rows, cols, depth, next);
+  }
 };
 struct PairPanels {
   using Value = BF16;
   static int64_t values(int64_t depth, int64_t width) { return detail::panel_values(depth, width); }
-  static constexpr auto multiply = detail::multiply_pairs_scaled;
+  static void multiply(const BlockOutput& out, const SumScales& scales, const BF16* a, int64_t a_stride,
+                       const BF16* b, int64_t b_stride, int64_t rows, int64_t cols, int64_t depth,
+                       const BF16* next) {
+    detail::multiply_pairs_scaled(out, nullptr, scales, a, a_stride, b, b_stride, rows, cols, depth, next);
+  }
 };
 struct HopperPanels {
   using Value = float;

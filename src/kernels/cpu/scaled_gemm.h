@@ -1,5 +1,5 @@
-// Matmuls of quantised operands: c[rows, cols] = Σ_d a(row, d) · b(col, d) (+ bias[col]), where a and b are codes of at
-// most 8 bits with scales, in any mix of rules and orientations. A linear layer's three products:
+// Matmuls of quantised operands: c[rows, cols] = Σ_d a(row, d) · b(col, d) (+ bias[col]), with a and b in codes of at most 8
+// bits with scales, in any mix of rules and orientations. The matmuls of a linear layer:
 //
 //   role           a                          b
 //   forward        x[tokens, inputs]          w[outputs, inputs]
@@ -26,7 +26,7 @@ namespace strata::cpu {
 // How sums over the depth are kept.
 enum class PartialSums : uint8_t {
   kF32,
-  // A model of Hopper's fp8 tensor cores, of which each instruction adds 32 products to an accumulator after all
+  // A model of Hopper's fp8 tensor cores, whose instruction adds 32 terms a · b to an accumulator after all
   // numbers are aligned to the greatest exponent among them and cut to 14 significant bits (DeepSeek-V3 technical
   // report, section 3.3.2, and DeepGEMM). Rules of e4m3 and e5m2 without MX scales. Slow: for studies of precision.
   kHopper,          // one accumulator for the whole depth, or as far as scales are constant
@@ -52,8 +52,8 @@ struct ScaledGemmPlan {
   int64_t scratch_bytes = 0;
 };
 
-// Throws InternalError for an invalid specification: among others for an operand whose scales are no powers of two and
-// change from one depth to the next.
+// Throws InternalError for an invalid specification: among others for an operand whose scales change from one
+// depth to the next unless they are powers of two.
 ScaledGemmPlan plan_scaled_gemm(const ScaledGemmSpec& spec, const hardware::DeviceSpec& device);
 
 // `scratch`: plan.scratch_bytes, aligned to 64 bytes. Does not allocate; c must not overlap the operands. Throws

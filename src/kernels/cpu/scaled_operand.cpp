@@ -9,6 +9,7 @@
 #include "base/parallel.h"
 #include "kernels/cpu/bf16_block.h"
 #include "kernels/cpu/gemm_block.h"
+#include "kernels/cpu/parts.h"
 #include "quantize/subnormals.h"
 #include "tensor/arena.h"
 
@@ -18,16 +19,12 @@ namespace {
 using quantize::Format;
 using quantize::kWhole;
 
-constexpr int64_t kEdgeAlignment = 64;  // floats; a multiple of every panel's width
+constexpr int64_t kMostPanel = 64;  // a multiple of every panel's width
 constexpr int kMostExponent = 60;
-constexpr int kNoExponent = -1000;  // below that of any scale
+constexpr int kNoExponent = -1000;   // below that of any scale
 constexpr int64_t kLeastBlock = 16;  // codes that share a scale, at least
 constexpr int64_t kLinesAhead = 8;
 constexpr int64_t kDecoded = 8192;  // values of a panel that are decoded together, in the L1 cache
-
-int64_t divide_up(int64_t n, int64_t d) {
-  return (n + d - 1) / d;
-}
 
 struct Split {
   float edge, fold;  // the number is edge · fold
@@ -40,7 +37,7 @@ Split split(float scale) {
   return {std::ldexp(scale, kept - exponent), std::ldexp(1.0f, exponent - kept)};
 }
 
-// Which stretch of the depth shares a scale.
+// How much of the depth shares a scale.
 int64_t depth_extent(const ScaledOperand& operand) {
   return operand.depth_first ? operand.rule.block().rows : operand.rule.block().columns;
 }
@@ -49,10 +46,11 @@ Fold fold_of(const ScaledOperand& operand) {
   if (operand.rule.scale_type() == quantize::ScaleType::kE4M3) return Fold::kBlock;
   if (operand.rule.scale_type() == quantize::ScaleType::kE8M0) return Fold::kPower;
   if (depth_extent(operand) >= kEdgeDepth) return Fold::kNothing;
-  STRATA_CHECK(operand.rule.powers_of_two(),
-               "[scaled_gemm] scales of {} that are no powers of two differ from one depth to the next: expected a copy "
-               "of the operand whose blocks lie along the depth",
-               quantize::spec_of(operand.rule.format()).name);
+  STRATA_CHECK(
+      operand.rule.powers_of_two(),
+      "[scaled_gemm] scales of {} differ from one depth to the next: expected powers of two, or a copy "
+      "of the operand with blocks along the depth",
+      quantize::spec_of(operand.rule.format()).name);
   return Fold::kPower;
 }
 
@@ -65,7 +63,7 @@ CodedOperand::CodedOperand(const ScaledOperand& of, int64_t count_, int64_t dept
       layout(of.depth_first ? layout_of(of.rule, depth_, count_) : layout_of(of.rule, count_, depth_)),
       fold(fold_of(of)),
       edges_change(fold == Fold::kNothing && depth_extent(of) != kWhole),
-      edge_stride(align_up(count_, kEdgeAlignment)) {
+      edge_stride(align_up(count_, kMostPanel) + kMostPanel) {
   STRATA_CHECK(!edges_change || depth_extent(of) == kEdgeDepth, "[scaled_gemm] blocks of {} along the depth",
                depth_extent(of));
   const int64_t steps = edges_change ? std::max<int64_t>(1, divide_up(depth, kEdgeDepth)) : 1;
@@ -90,8 +88,9 @@ DecodedOperand::DecodedOperand(const CodedOperand& coded, const ScaledMatrix& ma
 uint32_t DecodedOperand::stored_scale(int64_t line, int64_t position) const {
   const auto [rows, columns] = coded_.operand.rule.block();
   const int64_t row = rows == kWhole ? 0 : rows == 1 ? line : line / rows;
-  const int64_t at =
-      row * coded_.layout.scale_columns + (columns == kWhole ? 0 : columns == 1 ? position : position / columns);
+  const int64_t at = row * coded_.layout.scale_columns + (columns == kWhole ? 0
+                                                          : columns == 1    ? position
+                                                                            : position / columns);
   if (coded_.layout.scale_type != quantize::ScaleType::kF32)
     return static_cast<const uint8_t*>(matrix_.scales)[at];
   uint32_t bits = 0;
@@ -110,7 +109,7 @@ int DecodedOperand::exponent_of_scale(int64_t line, int64_t position) const {
   return std::isfinite(scale) && scale != 0 ? std::ilogb(scale) : kNoExponent;
 }
 
-// The edge factors of one row or column of the product.
+// The edge factors of one row or column of the result.
 void DecodedOperand::prepare_item(int64_t item) const {
   const bool depth_first = coded_.operand.depth_first;
   const auto line = [&](int64_t deep) { return depth_first ? deep : item; };
@@ -138,25 +137,35 @@ void DecodedOperand::prepare_item(int64_t item) const {
   }
 }
 
-void DecodedOperand::prepare() const {
-  const int64_t steps = coded_.exponents_at / int64_t{sizeof(float)} / std::max<int64_t>(1, coded_.edge_stride);
-  for (int64_t step = 0; step < steps; ++step) {
-    for (int64_t i = coded_.count; i < coded_.edge_stride; ++i) edges_[step * coded_.edge_stride + i] = 0;
+void DecodedOperand::prepare(int64_t begin, int64_t end) const {
+  const quantize::KeepSubnormals keep;
+  const int64_t steps = coded_.exponents_at / int64_t{sizeof(float)} / coded_.edge_stride;
+  if (end == coded_.count) {
+    for (int64_t step = 0; step < steps; ++step)
+      std::fill(edges_ + step * coded_.edge_stride + end, edges_ + (step + 1) * coded_.edge_stride, 0.0f);
   }
-  // Without depth no scale exists, and sums are zeros.
-  if (coded_.depth == 0) {
-    std::fill_n(edges_, coded_.edge_stride, 0.0f);
-    return;
+  for (int64_t item = begin; item < end; ++item) {
+    edges_[item] = 0;  // without depth no scale exists, and sums are zeros
+    if (coded_.depth > 0) prepare_item(item);
   }
-  // A scale of items beside each other is read for each of them: cheap, compared with the product.
-  constexpr int64_t kItems = 64;
-  parallel_ranges(coded_.count, kItems, [&](int64_t begin, int64_t end) {
-    const quantize::KeepSubnormals keep;
-    for (int64_t item = begin; item < end; ++item) prepare_item(item);
-  });
 }
 
-// The fold of an element of the stored matrix. Integers and exact products only: threads flush subnormal numbers.
+void DecodedOperand::prepare() const {
+  // Neighbors read the same scale: cheap, compared with the matmul.
+  constexpr int64_t kItems = 64;
+  parallel_ranges(std::max<int64_t>(1, coded_.count), kItems,
+                  [&](int64_t begin, int64_t end) { prepare(begin, std::min(end, coded_.count)); });
+}
+
+void DecodedOperand::values(int64_t line, int64_t first, int64_t n, float* out) const {
+  const quantize::KeepSubnormals keep;
+  const quantize::ScaleRule& rule = coded_.operand.rule;
+  const float of_tensor = matrix_.greatest != nullptr ? *matrix_.greatest : 0;
+  decode_with(line, first, n, out,
+              [&](int64_t at) { return rule.value_of(stored_scale(line, at), of_tensor); });
+}
+
+// The fold of an element of the stored matrix. Only integers and exact multiplications: threads flush subnormal numbers.
 float DecodedOperand::fold_of(int64_t line, int64_t position) const {
   switch (coded_.fold) {
     case Fold::kNothing: {
@@ -169,14 +178,11 @@ float DecodedOperand::fold_of(int64_t line, int64_t position) const {
     }
     case Fold::kPower: {
       const int exponent = exponent_of_scale(line, position);
-      if (exponent == kNoExponent) {
-        const float scale = coded_.operand.rule.value_of(stored_scale(line, position));
-        return scale;
-      }
+      if (exponent == kNoExponent) return scale(line, position);
       const int32_t of_item = exponents_[coded_.operand.depth_first ? position : line];
-      const int shift = exponent - of_item + 127;  // the biased exponent: at most 127 + 67 + 127 in theory
-      if (shift <= 0) return 0;
-      return shift >= 255 ? INFINITY : std::bit_cast<float>(static_cast<uint32_t>(shift) << 23);
+      // Below 255: the item's exponent is its greatest one, up to 60.
+      const int biased = exponent - of_item + 127;
+      return biased <= 0 ? 0.0f : std::bit_cast<float>(static_cast<uint32_t>(biased) << 23);
     }
     case Fold::kBlock:
       return quantize::decode(Format::kE4M3, stored_scale(line, position)) * block_fold_;
@@ -186,7 +192,6 @@ float DecodedOperand::fold_of(int64_t line, int64_t position) const {
 
 // Runs of codes are too short and too far apart for the processor to guess the next one.
 void DecodedOperand::prefetch(int64_t line, int64_t first, int64_t n) const {
-  if (line >= coded_.layout.rows) return;
   const Format format = coded_.operand.rule.format();
   const auto* const codes = static_cast<const std::byte*>(matrix_.codes) +
                             line * coded_.layout.code_row_bytes + quantize::code_bytes(format, first);
@@ -194,9 +199,23 @@ void DecodedOperand::prefetch(int64_t line, int64_t first, int64_t n) const {
   for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(codes + at, 0, 3);
 }
 
+// Part of a panel that will be written: packing scatters over it, which the processor does not foresee either.
+template <typename T>
+void prefetch_panel(const T* at, int64_t n) {
+  const auto* const bytes = reinterpret_cast<const std::byte*>(at);
+  for (int64_t i = 0; i < n * int64_t{sizeof(T)}; i += 64) __builtin_prefetch(bytes + i, 1, 3);
+}
+
 // out[i] = code · fold of element first + i of a line.
 template <typename T>
 void DecodedOperand::decode(int64_t line, int64_t first, int64_t n, T* out) const {
+  decode_with(line, first, n, out, [&](int64_t at) { return fold_of(line, at); });
+}
+
+// out[i] = code · factor_at(first + i), a function of the block.
+template <typename T, typename Factor>
+void DecodedOperand::decode_with(int64_t line, int64_t first, int64_t n, T* out,
+                                 const Factor& factor_at) const {
   const Format format = coded_.operand.rule.format();
   const auto* const codes = static_cast<const uint8_t*>(matrix_.codes) + line * coded_.layout.code_row_bytes;
   const int64_t columns = coded_.operand.rule.block().columns, end = first + n;
@@ -206,7 +225,7 @@ void DecodedOperand::decode(int64_t line, int64_t first, int64_t n, T* out) cons
   bool folded = false;
   int64_t count = 0;
   for (int64_t at = first; at < end; at += blocks.width - (count == 1 ? blocks.first : 0)) {
-    folds[count] = fold_of(line, at);
+    folds[count] = factor_at(at);
     folded = folded || folds[count] != 1;  // NaN too
     ++count;
   }
@@ -244,6 +263,7 @@ void DecodedOperand::pack_as(T* to, int64_t panel, const int32_t* lines, int64_t
   alignas(kBufferAlignment) T buffer[kDecoded];
   const bool depth_first = coded_.operand.depth_first;
   const DType dtype = sizeof(T) == sizeof(float) ? DType::kF32 : DType::kBF16;
+  const auto line_of = [&](int64_t at) { return lines != nullptr ? lines[at] : at; };
   // Along lines one panel at a time, as deep as the buffer allows; across them several, for longer runs of a line.
   constexpr int64_t kWide = 128;
   const int64_t group = depth_first ? std::max<int64_t>(1, kWide / panel) * panel : panel;
@@ -255,18 +275,19 @@ void DecodedOperand::pack_as(T* to, int64_t panel, const int32_t* lines, int64_t
       const int64_t now = std::min(piece, depth - d);
       if (depth_first) {
         for (int64_t p = 0; p < now; ++p) {
-          prefetch(deep + d + p + kLinesAhead, begin + i, items);
-          decode(deep + d + p, begin + i, items, buffer + p * group);
+          if (p + kLinesAhead < now) prefetch(line_of(deep + d + p + kLinesAhead), begin + i, items);
+          decode(line_of(deep + d + p), begin + i, items, buffer + p * group);
         }
       } else {
         for (int64_t r = 0; r < items; ++r) {
-          const auto line_of = [&](int64_t item) { return lines != nullptr ? lines[item] : item; };
           const int64_t item = begin + i + r;
           if (d + now < depth) {
             prefetch(line_of(item), deep + d + now, std::min(piece, depth - d - now));
           } else if (i + r + group < count) {
             prefetch(line_of(item + group), deep, std::min(piece, depth));
           }
+          const int64_t part = now * panel / items;
+          prefetch_panel(to + i / panel * of_panel + d * panel + r * part, part);
           decode(line_of(item), deep + d, now, buffer + r * piece);
         }
       }

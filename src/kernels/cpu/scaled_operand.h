@@ -6,7 +6,7 @@
 //   scales                                  fold, exact in bf16           edge factor
 //   constant along the depth, or along 128  1                             the scale
 //   e8m0 and other powers of two that vary  2^(s - E)                     2^E, E the greatest exponent of a row or
-//     from one depth to the next or faster                                column of the product, within ±60
+//     from one depth to the next or faster                                column of the result, within ±60
 //   e4m3 (nvfp4)                            the block's scale             the tensor's scale
 // Exceptions: of a scale outside 2^±60, the power of two that is too much belongs to the fold, so that the product of two
 // edge factors is a normal number; infinity and NaN do too, so that zeros times them are NaN. An element of an MX row
@@ -46,7 +46,7 @@ struct CodedOperand {
   CodedOperand(const ScaledOperand& operand, int64_t count, int64_t depth);
 
   ScaledOperand operand;
-  int64_t count, depth;  // rows or columns of the product, and what it sums over
+  int64_t count, depth;  // rows or columns of the result, and the length of its sums
   quantize::QuantizedLayout layout;
   Fold fold = Fold::kNothing;
   bool edges_change = false;  // every kEdgeDepth of the depth
@@ -60,14 +60,18 @@ class DecodedOperand {
   // `scratch`: coded.scratch_bytes, aligned to 64 bytes. prepare() fills it, on all compute threads.
   DecodedOperand(const CodedOperand& coded, const ScaledMatrix& matrix, void* scratch);
   void prepare() const;
+  void prepare(int64_t begin, int64_t end) const;  // of these rows or columns only, on the calling thread
 
-  // Edge factors at this depth, by row or column, readable up to a multiple of 64.
+  // out[i] = element first + i of a line of the stored matrix, as dequantize() has it. Needs no prepare().
+  void values(int64_t line, int64_t first, int64_t n, float* out) const;
+
+  // Edge factors at this depth, by row or column, readable 64 beyond the last.
   const float* edges(int64_t deep) const {
     return edges_ + (coded_.edges_change ? deep / kEdgeDepth * coded_.edge_stride : 0);
   }
 
-  // Packs as pack_panels() and pack_pairs() do. `lines`: not for depth_first; item i of the `count` from `begin` on is
-  // lines[i] of the matrix; nullptr: item i itself.
+  // Packs as pack_panels() and pack_pairs() do. Line i of the stored matrix, an item or with depth_first a depth, is line
+  // lines[i]; nullptr: line i itself.
   void pack(float* to, int64_t panel, const int32_t* lines, int64_t begin, int64_t count, int64_t deep,
             int64_t depth) const;
   void pack(BF16* to, int64_t panel, const int32_t* lines, int64_t begin, int64_t count, int64_t deep,
@@ -77,6 +81,8 @@ class DecodedOperand {
   template <typename T>
   void pack_as(T* to, int64_t panel, const int32_t* lines, int64_t begin, int64_t count, int64_t deep,
                int64_t depth) const;
+  template <typename T, typename Factor>
+  void decode_with(int64_t line, int64_t first, int64_t n, T* out, const Factor& factor_at) const;
   template <typename T>
   void decode(int64_t line, int64_t first, int64_t n, T* out) const;
   void prefetch(int64_t line, int64_t first, int64_t n) const;
@@ -88,8 +94,8 @@ class DecodedOperand {
 
   const CodedOperand& coded_;
   const ScaledMatrix& matrix_;
-  float* edges_;        // [steps, edge_stride]
-  int32_t* exponents_;  // [count], with Fold::kPower
+  float* edges_;          // [steps, edge_stride]
+  int32_t* exponents_;    // [count], with Fold::kPower
   float block_fold_ = 1;  // of all blocks' scales, with Fold::kBlock
   float block_edge_ = 1;
 };

@@ -43,13 +43,15 @@ std::vector<decltype(&bf16_model::dot_of_pairs)> dots() {
 struct Products {
   decltype(&bf16_model::MultiplyPacked) packed;
   decltype(&bf16_model::MultiplyListed) listed;
+  decltype(&bf16_model::MultiplyScaled) scaled;
 };
 std::vector<Products> products() {
-  std::vector<Products> all{{bf16_model::MultiplyPacked, bf16_model::MultiplyListed},
-                            {detail::multiply_pairs, detail::multiply_pairs_listed}};
+  std::vector<Products> all{
+      {bf16_model::MultiplyPacked, bf16_model::MultiplyListed, bf16_model::MultiplyScaled},
+      {detail::multiply_pairs, detail::multiply_pairs_listed, detail::multiply_pairs_scaled}};
 #if STRATA_HAS_BF16_NATIVE
   if (EmulatedBf16Pairs::is_possible())
-    all.push_back({bf16_native::MultiplyPacked, bf16_native::MultiplyListed});
+    all.push_back({bf16_native::MultiplyPacked, bf16_native::MultiplyListed, bf16_native::MultiplyScaled});
 #endif
   return all;
 }
@@ -176,6 +178,41 @@ TEST(Bf16Block, MultipliesPairByPair) {
         for (int64_t r = 0; r < rows; ++r) {
           a_rows.push_back(static_cast<int32_t>((r * 3 + 2) % (rows + 5)));
           c_rows.push_back(static_cast<int32_t>(rows - 1 - r));
+        }
+        // Sums scaled by row and by column.
+        std::vector<float> of_rows, of_cols;
+        for (int64_t r = 0; r < rows; ++r) of_rows.push_back(1.1f + static_cast<float>(r));
+        for (int64_t j = 0; j < cols + nr; ++j) of_cols.push_back(0.7f - static_cast<float>(j % 5));
+        for (const bool listed : {false, true}) {
+          for (const int mode : {0, 1, 3}) {  // sets, adds, sets with a bias
+            const int64_t stride = cols + 3;
+            std::vector<float> c(static_cast<size_t>(rows * stride), 0.25f), wanted = c;
+            for (int64_t r = 0; r < rows; ++r) {
+              for (int64_t j = 0; j < cols; ++j) {
+                float& to =
+                    wanted[static_cast<size_t>((listed ? c_rows[static_cast<size_t>(r)] : r) * stride + j)];
+                float sum = 0;
+                for (int64_t p = 0; p < depth; p += 2) {
+                  const BF16 left[2] = {a.at(r, p), a.at(r, p + 1)}, right[2] = {b.at(p, j), b.at(p + 1, j)};
+                  sum = dot_of(sum, left, right);
+                }
+                const float factor = of_rows[static_cast<size_t>(r)] * of_cols[static_cast<size_t>(j)];
+                const float base = mode == 1 ? to : mode == 3 ? bias[static_cast<size_t>(j)] : 0.0f;
+                to = std::fma(sum, factor, base);
+              }
+            }
+            for (const Products& product : products()) {
+              std::vector<float> got = c;
+              product.scaled({.data = got.data(),
+                              .stride = stride,
+                              .accumulate = mode == 1,
+                              .bias = mode == 3 ? bias.data() : nullptr},
+                             listed ? c_rows.data() : nullptr, {of_rows.data(), of_cols.data()},
+                             a_panels.data(), detail::panel_values(depth, mr), panels.data(), values, rows,
+                             cols, depth, nullptr);
+              EXPECT_EQ(got, wanted) << rows << " x " << cols << " x " << depth << " mode " << mode;
+            }
+          }
         }
         for (const bool listed : {false, true}) {
           for (const int mode : {0, 1, 2, 3}) {  // sets, adds, continues, sets with a bias

@@ -12,6 +12,7 @@
 #include "fixtures/host_device.h"
 #include "kernels/cpu/scaled_testing.h"
 #include "kernels/cpu/with_threads.h"
+#include "quantize/golden.h"
 #include "tensor/arena.h"
 
 namespace strata::cpu {
@@ -135,6 +136,45 @@ TEST(ScaledGemm, IsTheProductOfTheDecodedOperandsForAnyPair) {
   }
 }
 
+// Recipes of quantizers as their publishers describe them, and fp64 (tools/golden/precision_matmuls.py).
+TEST(ScaledGemm, HasTheSumsOfNumPy) {
+  const auto file = quantize::golden("matmuls.json");
+  const auto rows = file["rows"].get<int64_t>(), cols = file["cols"].get<int64_t>(),
+             depth = file["depth"].get<int64_t>();
+  struct Recipe {
+    std::string name;
+    ScaledOperand a, b;
+  };
+  const ScaledOperand row{ScaleRule::block_row(Format::kE4M3)}, tensor{ScaleRule::tensor(Format::kE4M3)},
+      mx{ScaleRule::mx(Format::kE4M3)}, fp4{ScaleRule::nvfp4_row()};
+  const std::vector<Recipe> recipes{
+      {"tensor", tensor, tensor},
+      {"block", row, {ScaleRule::block_square(Format::kE4M3)}},
+      {"block depth first", row, {ScaleRule::block_square(Format::kE4M3), true}},
+      {"mxfp8", mx, mx},
+      {"nvfp4", fp4, {ScaleRule::nvfp4_square()}},
+      {"nvfp4 depth first", fp4, {ScaleRule::nvfp4_square(), true}}};
+  EXPECT_EQ(recipes.size(), file["recipes"].size());
+  const auto matrix = [&](int stream, int64_t height, int64_t width) {
+    return quantize::golden_matrix(
+        {file["seed"].get<uint64_t>(), file["streams"][static_cast<size_t>(stream)].get<uint32_t>()}, height,
+        width, false);
+  };
+  for (const Recipe& recipe : recipes) {
+    const auto& wanted = file["recipes"][recipe.name];
+    const auto a = testing::quantized_operand(recipe.a, matrix(0, rows, depth), rows, depth);
+    const bool depth_first = recipe.b.depth_first;
+    const auto b = testing::quantized_operand(
+        recipe.b, matrix(1, depth_first ? depth : cols, depth_first ? cols : depth), cols, depth);
+    const testing::Product64 product{wanted["sums"].get<std::vector<double>>(),
+                                     wanted["sizes"].get<std::vector<double>>()};
+    for (const bool pairs : {false, true}) {
+      SCOPED_TRACE(recipe.name);
+      expect_product(multiplied(a, b, pairs), product, cols, tolerance_of(depth));
+    }
+  }
+}
+
 TEST(ScaledGemm, TakesAnySize) {
   struct Sizes {
     int64_t rows, cols, depth;
@@ -214,6 +254,14 @@ TEST(ScaledGemm, PairsHaveTheSameBitsOnEveryTarget) {
   }
 }
 
+TEST(HopperSums, HaveTheSameBitsOnEveryTarget) {
+  const auto a = testing::hard_operand({ScaleRule::row(Format::kE5M2, PowerOfTwo::kNo)}, 19, 333, 9);
+  const auto b = testing::hard_operand({ScaleRule::block_square(Format::kE4M3), true}, 37, 333, 10);
+  const std::vector<float> wanted = multiplied(a, b, false, {.sums = PartialSums::kHopper});
+  strata::fixtures::on_every_target(
+      [&](int64_t) { EXPECT_EQ(multiplied(a, b, false, {.sums = PartialSums::kHopper}), wanted); });
+}
+
 TEST(ScaledGemm, PassesNanOn) {
   constexpr int64_t kRows = 9, kCols = 66, kDepth = 200;
   for (const ScaledOperand& operand : all_operands()) {
@@ -232,7 +280,7 @@ TEST(ScaledGemm, PassesNanOn) {
   }
 }
 
-// All codes with all scales of MX, also those whose product bf16 and fp32 flush.
+// All codes with all scales of MX, also those whose values bf16 and fp32 flush.
 TEST(ScaledGemm, KeepsScalesAtTheEndsOfTheirRange) {
   constexpr int64_t kRows = 6, kCols = 3, kDepth = 256;
   auto a = testing::hard_operand({ScaleRule::mx(Format::kE4M3)}, kRows, kDepth, 12);

@@ -1,4 +1,4 @@
-// Quantised operands for tests of matmuls, and their products in fp64.
+// Quantised operands for tests of matmuls, and their matmuls in fp64.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ inline QuantizedOperand hard_operand(const ScaledOperand& operand, int64_t count
                            count, depth);
 }
 
-// c[rows, cols] in fp64, and the sum of the magnitudes of what it adds.
+// c[rows, cols] in fp64, and the sum of the magnitudes of its terms.
 struct Product64 {
   std::vector<double> sums, sizes;
 };
