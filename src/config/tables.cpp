@@ -253,7 +253,7 @@ TableSpec precision_table() {
               choice({"auto", "bf16", "fp32"})),
           key("recipe", &PrecisionTable::recipe,
               "Formats and scales of matmuls in fp8 or fp4; auto: block for fp8, nvfp4 for fp4.",
-              choice({"auto", "block", "tensor", "delayed", "row", "row_hp_wgrad", "mxfp8", "nvfp4"})),
+              choice({"auto", "block", "tensor", "delayed", "row", "row_hp_wgrad", "mxfp8", "nvfp4"}, {"delayed"})),
           key("keep", &PrecisionTable::keep,
               "Matmuls that stay in bf16: \"head\", \"first N\" and \"last N\" blocks, tensor names with * and ?."),
       });

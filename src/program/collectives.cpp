@@ -137,7 +137,8 @@ class Grouping {
     int64_t earlier_axes;  // reductions along other axes before
     graph::Axis axis;
     std::string move;
-    size_t single;                                 // gathers outside of layers are used far apart
+    size_t single;       // gathers outside of layers are used far apart
+    bool moves_encoded;  // what nodes of kEncode make first
     auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr): there is no null
   };
   using Group = std::vector<size_t>;  // nodes
@@ -159,7 +160,7 @@ class Grouping {
       const bool single = family == Family::kGather && node.layer == kNone && node.phase != Phase::kEncode;
       groups_[{family, node.phase, node.layer, node.chunk, earlier, attrs.axis,
                fmt::format("{}{}{}", str(attrs.from), str(attrs.to), fmt::join(attrs.among, ",")),
-               single ? i + 1 : 0}]
+               single ? i + 1 : 0, graph_.value(x).role == Role::kEncoded}]
           .push_back(i);
       if (family == Family::kReduce) {
         const auto made = written.find(x);
@@ -183,7 +184,7 @@ class Grouping {
         reductions.emplace_back(&key, &group);
         last_reduced = std::max(last_reduced, group.back());
       } else {
-        at[key.family == Family::kGather ? group.front() : group.back()].push_back(&group);
+        at[key.family == Family::kGather && !key.moves_encoded ? group.front() : group.back()].push_back(&group);
       }
     }
     for (auto& [phase, in_order] : gathers) {

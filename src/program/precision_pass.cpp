@@ -230,6 +230,7 @@ class PrecisionPass {
     const quantize::QuantizedOperand& operand = recipe_.weight;
     const bool is_temporary = graph::is_temporary(graph_.value(weight).role);
     const bool columns = operand.along_columns.has_value();
+    if (gathers_codes(weight)) return gathered_codes(weight, direction);
     if (!is_temporary) {
       auto found = made_.find(weight);
       if (found == made_.end())
@@ -247,6 +248,70 @@ class PrecisionPass {
           made_while_whole_.emplace(key, quantized(weight, operand, !is_across, is_across, now_, {})).first;
     }
     return of(found->second, operand, direction);
+  }
+
+  // Whether ranks that share a parameter can gather its codes: each quantises its shard, and blocks end where shards do.
+  bool gathers_codes(ValueId weight) const {
+    const ValueId shard = graph_.value(weight).sharding.whole_of;
+    if (shard == kNone || !precision_.gathers_codes) return false;
+    const Value& value = graph_.value(shard);
+    const quantize::QuantizedOperand& operand = recipe_.weight;
+    // Communicators move whole bytes.
+    if (operand.along_rows.format() == quantize::Format::kE2M1 || !value.sharding.padding.joined.empty()) return false;
+    const auto ends_blocks = [&](int64_t extent) {
+      if (extent == quantize::kWhole) extent = 1;
+      const auto shares = graph::parts_on_rank(value, 0, graph_.mesh());
+      Value whole = value;
+      whole.placements.set(Axis::kShard, Placement::replicated());
+      whole.sharding.padding = {};
+      const auto parts = graph::parts_on_rank(whole, 0, graph_.mesh());
+      const int64_t ranks = graph_.mesh().size(Axis::kShard);
+      for (size_t i = 0; i < parts.size(); ++i)
+        if (shares[i] * ranks != parts[i] || shares[i] % extent != 0) return false;
+      return true;
+    };
+    return ends_blocks(operand.along_rows.block().rows) &&
+           (!operand.along_columns || ends_blocks(operand.along_columns->block().columns));
+  }
+
+  Codes gathered_codes(ValueId weight, Direction direction) {
+    const quantize::QuantizedOperand& operand = recipe_.weight;
+    const ValueId parameter = graph_.value(weight).sharding.whole_of;
+    auto found = made_.find(parameter);
+    if (found == made_.end())
+      found = made_.emplace(parameter, quantized(parameter, operand, true, operand.along_columns.has_value(),
+                                                 {.phase = Phase::kEncode}, {}))
+                  .first;
+    Codes codes = of(found->second, operand, direction);
+    Marks marks = now_;
+    if (!graph::is_temporary(graph_.value(weight).role)) {
+      marks = {.phase = Phase::kEncode};
+    } else if (marks.phase != Phase::kForward) {
+      marks.phase = Phase::kRecompute;
+    }
+    mark(marks);
+    codes.codes = gathered(codes.codes, weight);
+    codes.scales = gathered(codes.scales, weight);
+    mark(now_);
+    return codes;
+  }
+
+  // What ranks have of codes or scales, put together where and for as long as `weight` is.
+  ValueId gathered(ValueId shards, ValueId weight) {
+    if (graph_.placement(shards, Axis::kShard) == Placement::replicated()) return shards;
+    const auto [slot, is_new] = gathered_.try_emplace({shards, weight}, kNone);
+    if (!is_new) return slot->second;
+    const Value& like = graph_.value(weight);
+    Value whole = graph_.value(shards);
+    const Placement cut = whole.placements[Axis::kShard];
+    whole.name = graph_.value(shards).name + like.name.substr(like.name.rfind('@'));
+    whole.role = like.role;
+    whole.placements.set(Axis::kShard, Placement::replicated());
+    whole.sharding = {.whole_of = like.sharding.whole_of};
+    slot->second = graph_.add_value(std::move(whole));
+    graph::add_into<graph::Reshard>(graph_, {.x = {shards}}, {.moved = {slot->second}},
+                                    {.axis = Axis::kShard, .from = cut, .to = Placement::replicated()});
+    return slot->second;
   }
 
   // All codes of a tensor.
@@ -299,6 +364,8 @@ class PrecisionPass {
       Value& value = graph_.value(id);
       value.role = Role::kEncoded;
       value.producer = kNone;
+      // Cut as the parameter is: along the shard axis after all others.
+      if (graph_.value(x).sharding.padding.axis == Axis::kShard) value.sharding.padding.axis = Axis::kShard;
       value.name = fmt::format("{}@{}", graph_.value(x).name, what);
     };
     keep(made.row_codes, "codes");
@@ -421,6 +488,7 @@ class PrecisionPass {
   std::unordered_map<ValueId, Readers> readers_;
   std::unordered_map<ValueId, Quantized> made_;
   std::map<std::pair<ValueId, bool>, Quantized> made_while_whole_;
+  std::map<std::pair<ValueId, ValueId>, ValueId> gathered_;  // by what ranks have, and the weight in whose place it is
   std::map<std::tuple<bool, bool, int, int32_t>, ValueId> places_;
   std::unordered_map<int32_t, int64_t> streams_;  // in use, by layer: the same on all stages of a pipeline
 };

@@ -198,6 +198,7 @@ struct Words : layers::Words {
 struct Precision {
   quantize::Recipe recipe;
   ops::PartialSums sums = ops::PartialSums::kF32;
+  bool gathers_codes = true;  // ZeRO puts codes together, not weights, where shards end on block boundaries
   // The weights whose matmuls stay in the type of activations, of those that recipes take.
   std::function<bool(const std::string& name, const graph::Parameter&)> keeps;
 };

@@ -404,6 +404,13 @@ class StatisticsAdder {
       const auto out = graph::outputs_of<ops::Quantize>(old_[i]);
       if (out.row_codes != kNone) quantizes_[out.row_codes] = i;
     }
+    // Codes that ranks put together.
+    for (const Node& node : old_) {
+      for (size_t i = 0; node.op == &graph::Reshard::def && i < node.inputs.size(); ++i) {
+        const auto found = quantizes_.find(node.inputs[i]);
+        if (found != quantizes_.end()) quantizes_[node.outputs[i]] = found->second;
+      }
+    }
     std::set<std::pair<int32_t, Watched>> seen;  // of attention, which may be in several steps
     const auto of_layer = [](Watched what, int32_t layer) {
       return Statistic{.what = what, .group = StatisticsGroup::kActivations, .layer = layer};

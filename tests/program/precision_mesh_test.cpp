@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
 
 #include "base/error.h"
 #include "mesh_model.h"
