@@ -250,6 +250,12 @@ TableSpec precision_table() {
               "Type of activations and matmul operands; auto: bf16 if the processor has it.",
               choice({"auto", "bf16", "fp32", "fp16", "fp8"}, {"fp16", "fp8"})),
           key("residual", &PrecisionTable::residual, "Type of the residual stream; auto: as compute."),
+          key("weights", &PrecisionTable::weights,
+              "Type of matrices and tables between steps: fp32, or bf16 without masters. Norms, biases and routers "
+              "stay fp32.",
+              choice({"fp32", "bf16"})),
+          key("rounding", &PrecisionTable::rounding,
+              "How updated weights become bf16. kahan: another bf16 has what rounding cuts off."),
       });
 }
 
