@@ -336,7 +336,8 @@ struct FirstUpdate {
     before = begin.weights(1);
   }
   std::vector<double> of(const Seen& run, const std::string& name) const {
-    const auto &m = run.states(1).at("m/" + name).values, &v = run.states(1).at("v/" + name).values;
+    const Tensors states = run.states(1);
+    const auto &m = states.at("m/" + name).values, &v = states.at("v/" + name).values;
     std::vector<double> moved = before.at(name).values;
     for (size_t i = 0; i < moved.size(); ++i)
       moved[i] = moved[i] * (1 - kRate * 0.1) - kRate * (m[i] / 0.1) / (std::sqrt(v[i] / 0.05) + 1e-8);
@@ -357,9 +358,10 @@ void weights(const std::string&) {
   const Seen full = lab.run(kOneUpdate + Sets{"precision.weights=\"fp32\""});
   EXPECT_TRUE(same(full.weights(1), lab.run(kOneUpdate).weights(1)));
   EXPECT_EQ(low.states(1).size(), full.states(1).size());
+  const Tensors moved = low.weights(1);
   for (const auto& [name, tensor] : full.weights(1)) {
     EXPECT_EQ(tensor.dtype, "F32") << name;
-    const Tensor& found = low.weights(1).at(name);
+    const Tensor& found = moved.at(name);
     EXPECT_EQ(found.dtype, tensor.shape.rank() == 2 ? "BF16" : "F32") << name;
     for (size_t i = 0; i < tensor.values.size(); ++i)
       ASSERT_NEAR(found.values[i], tensor.values[i], 0.003 + std::abs(tensor.values[i]) / 128) << name;
@@ -386,9 +388,8 @@ void rounding(const std::string&) {
   };
   const Seen nearest = run("nearest"), kahan = run("kahan"), random = run("stochastic");
   const auto wanted = first.of(nearest, kLowMatrix);
-  const auto &to_nearest = nearest.weights(1).at(kLowMatrix).values,
-             &by_kahan = kahan.weights(1).at(kLowMatrix).values,
-             &by_chance = random.weights(1).at(kLowMatrix).values;
+  const auto of = [](const Seen& run_of) { return run_of.weights(1).at(kLowMatrix).values; };
+  const auto to_nearest = of(nearest), by_kahan = of(kahan), by_chance = of(random);
   const auto rest = kahan.states(1).at("compensation/" + kLowMatrix);
   EXPECT_EQ(rest.dtype, "BF16");
   int64_t others = 0;
