@@ -244,8 +244,9 @@ void adamw_encodings(benchmark::State& state) {
 void lion(benchmark::State& state) {
   Buffers& x = buffers();
   const UpdateScalars scalars{.lr = 1e-4f};
-  measure(state, 20.0 * kElements,
-          [&] { lion_update(kElements, x.a.data(), x.b.data(), x.d.data(), &scalars, 0.9, 0.99, 0.1f, 1); });
+  measure(state, 20.0 * kElements, [&] {
+    lion_update(kElements, x.a.data(), x.b.data(), x.d.data(), &scalars, {0.9, 0.99, 0.1f, 1});
+  });
 }
 // Bytes: reads and writes the codes of two moments and the parameter, and reads the gradient.
 void adamw8bit(benchmark::State& state) {

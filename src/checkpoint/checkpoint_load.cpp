@@ -13,10 +13,33 @@ namespace strata::checkpoint {
 namespace {
 
 void load_checked(const TensorSource& source, const Manifest& manifest,
-                  std::span<const MutableTensorView> views, int rank) {
+                  std::span<const MutableTensorView> views, int rank, std::vector<std::string> ignore = {}) {
   const ExpectedChecksums expected(manifest);
   for (const auto& file : source.files) expected.check_head(*file);
-  load_tensors(source, views, {.ignore = {}, .checksums = &expected, .rank = rank});
+  load_tensors(source, views, {.ignore = std::move(ignore), .checksums = &expected, .rank = rank});
+}
+
+// A compensation (optim/storage.h) that a run has newly is zeros, and one that it no longer has is left out.
+constexpr std::string_view kCompensation = "compensation/";
+
+// The views of states that a file of an optimizer has. ConfigError for moments that it has in other terms.
+std::vector<MutableTensorView> states_in(const TensorSource& source,
+                                         std::span<const MutableTensorView> views) {
+  std::vector<MutableTensorView> found;
+  for (const MutableTensorView& view : views) {
+    const auto at = source.tensors.find(view.name);
+    if (at == source.tensors.end() && view.name.starts_with(kCompensation)) continue;
+    const bool in_file = at != source.tensors.end() && at->second.tensor->dtype;
+    const bool is_code = view.memory_dtype == DType::kE4M3;
+    if (in_file && is_code != (at->second.tensor->dtype == DType::kE4M3) &&
+        (is_code || is_convertible(view.memory_dtype, DType::kF32)))
+      throw ConfigError(
+          "[optimizer.state_dtype] {} has '{}' as {}, the run as {}: moments become fp8, or other numbers again, "
+          "only in a new run; keep the type that the run was started with",
+          source.where, view.name, at->second.tensor->dtype_name, name_of(view.memory_dtype));
+    found.push_back(view);
+  }
+  return found;
 }
 
 [[noreturn]] void nothing_usable(const Path& folder, const std::vector<SkippedCheckpoint>& skipped) {
@@ -83,7 +106,9 @@ LoadedCheckpoint load_with(const Path& checkpoint, Manifest manifest,
     if (loaded.manifest.find("optimizer.safetensors") == nullptr)
       throw DataError("[{}] has no optimizer.safetensors; training cannot resume from it",
                       checkpoint.string());
-    load_checked(open_tensor_file(checkpoint / "optimizer.safetensors"), loaded.manifest, optimizer, rank);
+    const TensorSource source = open_tensor_file(checkpoint / "optimizer.safetensors");
+    load_checked(source, loaded.manifest, states_in(source, optimizer), rank,
+                 {fmt::format("{}*", kCompensation)});
   }
   return loaded;
 }

@@ -68,6 +68,9 @@ class Placed {
     const graph::Value& placed = at(name);
     return placed.sharding.global_shape.rank() > 0 ? placed.sharding.global_shape : placed.shape;
   }
+  DType dtype(const std::string& name, const program::Executor& executor) const {
+    return mesh_.ranks() == 1 ? executor.set().at(name).dtype : at(name).dtype;
+  }
   // For some rows of a value that belongs to a parameter; null for a single rank.
   std::shared_ptr<const Split> split(const std::string& name, const std::string& parameter, int64_t first_row,
                                      int64_t rows) const {
@@ -196,9 +199,11 @@ std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfi
     const Shape shape = placed.global_shape(row.parameter, executor);
     const int64_t columns = shape.rank() == 2 ? shape[1] : 1;
     auto split = placed.split(row.parameter, row.parameter, row.row, row.rows);
-    const int64_t first_byte = split ? 0 : row.row * columns * 4;
+    const DType dtype = placed.dtype(row.parameter, executor);
+    const int64_t first_byte = split ? 0 : row.row * columns * size_of(dtype);
     views.push_back({.name = row.file_name,
                      .shape = shape_in_file(row, shape),
+                     .memory_dtype = dtype,
                      .storage = storage_of(executor, row.parameter, first_byte),
                      .transposed = row.transposed,
                      .interleave = row.interleave,

@@ -13,8 +13,8 @@
 
 namespace strata::checkpoint {
 
-// Views of every tensor of the model's Hugging Face files in the executor (fp32 masters), which must outlive
-// them. On a mesh they describe the shard of each rank.
+// Views of every tensor of the model's Hugging Face files in the executor (fp32 masters, or bf16 if a run has
+// none), which must outlive them. On a mesh they describe the shard of each rank.
 std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfig& model,
                                                         const program::Executor& executor);
 // Views of the optimizers' states, under the same names with the state's name as prefix: "m/…", "momentum/…".

@@ -44,7 +44,8 @@ MachineShare share_of_rank(const RunConfig& config, const RankPlace& place) {
 
 device::Kind kind_of(const RunConfig& config, int64_t ranks) {
   if (!config.device.kind.is_word()) return *config.device.kind;
-  if (ranks > 1 || config.debug.reference_kernels || !device::any_is_tested()) return device::Kind::kCpu;
+  if (ranks > 1 || config.debug.reference_kernels || stores_low(config) || !device::any_is_tested())
+    return device::Kind::kCpu;
   try {
     return device::is_tested(*device::open(device::Kind::kCuda)) ? device::Kind::kCuda : device::Kind::kCpu;
   } catch (const WorldError&) {  // it is not there now
@@ -64,6 +65,9 @@ std::vector<Choice> choose_device(const RunConfig& config, const RankPlace& plac
   if (!config.device.kind.is_word()) return {};
   if (kind == device::Kind::kCuda)
     return {chosen("device.kind", "cuda", "the GPU has passed strata doctor --self-test")};
+  if (stores_low(config))
+    return {chosen("device.kind", "cpu",
+                   "precision.weights and optimizer.state_dtype other than fp32 are for it")};
   return {chosen("device.kind", "cpu", "no GPU has passed strata doctor --self-test")};
 }
 

@@ -138,6 +138,9 @@ struct TrainingTable {
   Ramp length_warmup;
 };
 
+// Of the moments; fp8: codes of e4m3 with a scale for each block.
+enum class StateDtype : uint8_t { kFp32, kBf16, kFp8 };
+
 struct OptimizerGroup {
   std::string match;  // of Hugging Face tensor names, with * and ?
   double lr_scale = 1.0;
@@ -149,7 +152,7 @@ struct OptimizerTable {
   OptimizerKind name = OptimizerKind::kAdamW;
   double lr = 1e-3;
   double weight_decay = 0.1;
-  DType state_dtype = DType::kF32;
+  StateDtype state_dtype = StateDtype::kFp32;
   std::vector<optim::Optimizer> constants = optim::standard_optimizers();  // by kind
   std::vector<OptimizerGroup> group;
 
@@ -176,6 +179,8 @@ struct PrecisionTable {
   Auto<DType> residual;
   std::string recipe = "auto";
   std::vector<std::string> keep = {"head", "first 1", "last 1"};
+  DType weights = DType::kF32;  // of matrices and tables: masters, or bf16
+  optim::Rounding rounding = optim::Rounding::kStochastic;
 };
 
 struct MemoryTable {
@@ -355,6 +360,11 @@ struct RunConfig {
   bool was_set(const std::string& key) const { return origins.contains(key); }
   Origin origin_of(const std::string& key) const;  // kDefault if not given
 };
+
+// Whether weights or moments take fewer bits than fp32.
+inline bool stores_low(const RunConfig& config) {
+  return config.precision.weights != DType::kF32 || config.optimizer.state_dtype != StateDtype::kFp32;
+}
 
 // Optimizer steps of the run: training.steps, or training.tokens rounded up to whole steps.
 int64_t total_steps(const RunConfig& config);

@@ -63,6 +63,13 @@ inline Names<optim::DecayShape> names_of(optim::DecayShape) {
   using enum optim::DecayShape;
   return {{kLinear, "linear"}, {kSqrt, "sqrt"}, {kCosine, "cosine"}};
 }
+inline Names<StateDtype> names_of(StateDtype) {
+  return {{StateDtype::kFp32, "fp32"}, {StateDtype::kBf16, "bf16"}, {StateDtype::kFp8, "fp8"}};
+}
+inline Names<optim::Rounding> names_of(optim::Rounding) {
+  using enum optim::Rounding;
+  return {{kStochastic, "stochastic"}, {kKahan, "kahan"}, {kNearest, "nearest"}};
+}
 inline Names<DType> names_of(DType) {
   return {{DType::kBF16, "bf16"}, {DType::kF32, "fp32"}, {DType::kE4M3, "fp8"}, {DType::kE2M1, "fp4"}};
 }

@@ -22,6 +22,18 @@ optim::Optimizer optimizer_of(const OptimizerTable& table, OptimizerKind kind) {
   return optimizer;
 }
 
+DType moments_of(StateDtype dtype) {
+  switch (dtype) {
+    case StateDtype::kFp32:
+      return DType::kF32;
+    case StateDtype::kBf16:
+      return DType::kBF16;
+    case StateDtype::kFp8:
+      return DType::kE4M3;
+  }
+  throw InternalError("no moments are of type {}", static_cast<int>(dtype));
+}
+
 bool matches(const OptimizerGroup& group, const std::string& file_name) {
   return fnmatch(group.match.c_str(), file_name.c_str(), 0) == 0;
 }
@@ -108,7 +120,8 @@ optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig
   for (models::TensorRow& row : model.family->tensors(model)) tensors[row.parameter].push_back(row);
   for (auto& [name, rows] : tensors)
     std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.row < b.row; });
-  return [optimizer = config.optimizer, row_clip = config.training.clip_rows, model,
+  return [optimizer = config.optimizer, precision = config.precision, seed = config.run.seed,
+          row_clip = config.training.clip_rows, model,
           tensors = std::move(tensors)](const std::string& name, graph::ParameterRole role) {
     // The relative weight decay per step does not change with the width.
     models::RateScale scale = models::rate_scale(model, role);
@@ -120,6 +133,8 @@ optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig
     for (const models::TensorRow& row : found->second) {
       OptimizerKind kind = optimizer.name;
       optim::UpdateRule rule{.weight_decay = models::is_matrix(role) ? optimizer.weight_decay : 0.0};
+      if (models::may_be_low(role)) rule.storage.weights = precision.weights;
+      rule.storage.rounding = precision.rounding;
       const auto group = std::find_if(optimizer.group.begin(), optimizer.group.end(),
                                       [&](const auto& one) { return matches(one, row.file_name); });
       if (group != optimizer.group.end()) {
@@ -130,6 +145,8 @@ optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig
       if (optimizer.constants_of(kind).definition().hidden_matrices && !models::is_hidden_matrix(role))
         kind = OptimizerKind::kAdamW;
       rule.optimizer = optimizer_of(optimizer, kind);
+      if (rule.optimizer.definition().low_moments) rule.storage.moments = moments_of(optimizer.state_dtype);
+      if (rule.storage.is_stochastic()) rule.storage.seed = seed;
       rule.lr_scale *= scale.whole;
       rule.weight_decay /= scale.whole;
       rules.tensors.push_back({row.rows, rule});

@@ -256,6 +256,12 @@ TableSpec precision_table() {
               choice({"auto", "block", "tensor", "delayed", "row", "row_hp_wgrad", "mxfp8", "nvfp4"}, {"delayed"})),
           key("keep", &PrecisionTable::keep,
               "Matmuls that stay in bf16: \"head\", \"first N\" and \"last N\" blocks, tensor names with * and ?."),
+          key("weights", &PrecisionTable::weights,
+              "Type of matrices and tables between steps: fp32, or bf16 without masters. Norms, biases and routers "
+              "stay fp32.",
+              choice({"fp32", "bf16"})),
+          key("rounding", &PrecisionTable::rounding,
+              "How updated weights become bf16. kahan: another bf16 has what rounding cuts off."),
       });
 }
 

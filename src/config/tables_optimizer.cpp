@@ -128,8 +128,10 @@ TableSpec optimizer_table() {
   keys.push_back(key("weight_decay", &OptimizerTable::weight_decay,
                      "Applies to tensors with two or more dimensions, not to norms and biases.",
                      between(0, 1e6)));
-  keys.push_back(key("state_dtype", &OptimizerTable::state_dtype, "Type of the moments.",
-                     choice({"fp32", "bf16"}, {"bf16"})));
+  keys.push_back(
+      key("state_dtype", &OptimizerTable::state_dtype,
+          "Type of the moments of adamw, lion and adopt; fp8: e4m3 with a scale for every 256, in tensors of "
+          "at least 4096 elements."));
   return table("optimizer", ResumeClass::kAccept, &RunConfig::optimizer,
                "The update of weights by gradients.", std::move(keys));
 }

@@ -12,6 +12,7 @@
 #include "config/ramp.h"
 #include "config/resolve.h"
 #include "evaluation/task_names.h"
+#include "optim/definition.h"
 
 namespace strata::config {
 namespace {
@@ -414,6 +415,34 @@ class Checker {
     if (const std::string wrong = inject_error(config_); !wrong.empty()) report("debug.inject", "{}", wrong);
   }
 
+  // Weights and moments in fewer bits than fp32.
+  void check_storage() {
+    const OptimizerTable& optimizer = config_.optimizer;
+    const bool low_weights = config_.precision.weights != DType::kF32;
+    const bool low_moments = optimizer.state_dtype != StateDtype::kFp32;
+    for (size_t i = 0; i < optimizer.constants.size(); ++i) {
+      if (!optimizer.uses(static_cast<OptimizerKind>(i))) continue;
+      const optim::Definition& definition = optimizer.constants[i].definition();
+      if (low_weights && !definition.low_weights)
+        report(
+            "precision.weights",
+            "found \"bf16\" with the optimizer {}, which needs fp32; expected adamw, lion, adopt or adamw8bit",
+            definition.name);
+      if (low_moments && !definition.low_moments)
+        report(
+            "optimizer.state_dtype",
+            "found \"{}\" with the optimizer {}, whose states have one type; expected adamw, lion or adopt, or "
+            "\"fp32\"",
+            optimizer.state_dtype == StateDtype::kFp8 ? "fp8" : "bf16", definition.name);
+    }
+    if (config_.device.kind.is_word() || config_.device.kind != device::Kind::kCuda) return;
+    const char* const kOnProcessors =
+        "found another type than fp32 with device.kind = \"cuda\": not yet; expected "
+        "\"fp32\", or device.kind = \"cpu\"";
+    if (low_weights) report("precision.weights", "{}", kOnProcessors);
+    if (low_moments) report("optimizer.state_dtype", "{}", kOnProcessors);
+  }
+
   // Values that this version does not support; ignoring them would train another model than requested.
   void check_not_yet() {
     const char* const kNotYet = "not yet in this version; leave it out";
@@ -435,6 +464,7 @@ class Checker {
       report("precision.compute",
              "found {} with device.kind = \"cuda\": not yet in this version; take \"bf16\"",
              spelled(*precision.compute));
+    check_storage();
     if (config_.debug.reference_kernels && !config_.device.kind.is_word() &&
         config_.device.kind == device::Kind::kCuda) {
       report(

@@ -219,6 +219,10 @@ bool is_matrix(ParameterRole role) {
   throw InternalError("neither a matrix nor a vector: role {}", static_cast<int>(role));
 }
 
+bool may_be_low(ParameterRole role) {
+  return is_matrix(role) && role != ParameterRole::kRouter && role != ParameterRole::kDistanceTable;
+}
+
 bool is_table(ParameterRole role) {
   return role == ParameterRole::kEmbedding || role == ParameterRole::kPositionTable ||
          role == ParameterRole::kTypeTable || role == ParameterRole::kDistanceTable;

@@ -62,6 +62,10 @@ RateScale rate_scale(const ModelConfig& config, graph::ParameterRole role);
 // Matrices decay, vectors (biases and the weights of norms) do not. Tables are matrices that are looked up,
 // not multiplied; a tied head is one too.
 bool is_matrix(graph::ParameterRole role);
+// Whether it may be stored in bf16 between steps: matrices and tables whose readers compute in bf16 if a device has
+// it. Routers and distances between positions decide, norms and biases are few: all of these stay fp32 (DeepSeek-V3,
+// Megatron-LM).
+bool may_be_low(graph::ParameterRole role);
 bool is_table(graph::ParameterRole role);
 
 // Whether a parameter is a matrix (or several, its segments) that maps hidden values to hidden values: what

@@ -51,6 +51,7 @@ Tensor load(const graph::Value& value, const std::byte* from) {
         tensor.values.push_back(reinterpret_cast<const int32_t*>(from)[i]);
         break;
       case DType::kU8:
+      case DType::kE4M3:  // the code
         tensor.values.push_back(static_cast<double>(reinterpret_cast<const uint8_t*>(from)[i]));
         break;
       case DType::kBF16:

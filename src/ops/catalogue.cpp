@@ -42,6 +42,7 @@
 #include "optim/router_bias/router_bias.h"
 #include "optim/row_clip/row_clip.h"
 #include "optim/scalars/scalars.h"
+#include "optim/stored/stored.h"
 
 namespace strata::ops {
 namespace {
@@ -148,6 +149,7 @@ std::span<const CatalogueEntry> catalogue() {
         entry<optim::RowSquares>(),
         entry<optim::ClipRows>(),
         entry<optim::RouterBiasUpdate>(),
+        entry<optim::StoredUpdate>(),
         entry<graph::Add>(),
         entry<graph::LossSeed>(),
         entry<graph::TakeShard>(),

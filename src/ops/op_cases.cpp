@@ -43,6 +43,7 @@ void put_element(DType dtype, std::byte* to, int64_t i, double value) {
       reinterpret_cast<int32_t*>(to)[i] = static_cast<int32_t>(value);
       return;
     case DType::kU8:
+    case DType::kE4M3:  // the code
       to[i] = static_cast<std::byte>(value);
       return;
     case DType::kBF16:

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "graph/reshard.h"
 #include "graph/shard.h"
 #include "optim/norms.h"
@@ -12,6 +13,7 @@
 #include "optim/router_bias/router_bias.h"
 #include "optim/row_clip/row_clip.h"
 #include "optim/scalars/scalars.h"
+#include "optim/stored/stored.h"
 #include "optim/update_rules.h"
 
 namespace strata::optim {
@@ -36,6 +38,18 @@ struct Piece {
   int64_t end() const { return first + rows; }
 };
 
+// What ranks do together; nullptr: nothing. Where memory has fewer bits, each rank updates its own rows.
+auto add_sharded_of(const UpdateRule& rule) {
+  return rule.storage.is_plain() ? rule.optimizer.definition().add_sharded : nullptr;
+}
+bool is_own(const UpdateRule& rule, const Graph& graph, const Value& parameter) {
+  const Definition& definition = rule.optimizer.definition();
+  return !rule.storage.is_plain() || definition.is_own == nullptr || definition.is_own(graph, parameter);
+}
+bool shares_states(const UpdateRule& a, const UpdateRule& b) {
+  return &a.optimizer.definition() == &b.optimizer.definition() && a.storage == b.storage;
+}
+
 std::vector<Piece> tensors_of(const ParameterRule& rule, const std::string& name, const Shape& shape) {
   std::vector<Piece> tensors;
   int64_t first = 0;
@@ -45,6 +59,9 @@ std::vector<Piece> tensors_of(const ParameterRule& rule, const std::string& name
       const Optimizer given = piece.rule.optimizer;
       piece.rule.optimizer = instead(given, with_rows(shape, piece.rows)).value_or(given);
     }
+    if (piece.rule.storage.moments == DType::kE4M3 &&
+        with_rows(shape, piece.rows).elements() < kLeastMomentsInBlocks)
+      piece.rule.storage.moments = DType::kF32;
     first = piece.end();
     tensors.push_back(piece);
   }
@@ -135,14 +152,13 @@ class UpdateBuilder {
     STRATA_CHECK(rule.part_scales.empty() || rule.part_scales.size() == value.segments.size(),
                  "{} has {} parts and {} learning rates", value.name, value.segments.size(),
                  rule.part_scales.size());
-    if (is_distributed_by_tensors(value, tensors)) return add_distributed(parameter, gradient, tensors);
+    if (is_distributed_by_tensors(value, tensors)) return add_distributed(of, gradient, tensors);
     for (size_t i = 0; i < tensors.size();) {
-      const Definition& definition = tensors[i].rule.optimizer.definition();
       size_t end = i + 1;
-      if (definition.unit != Definition::Unit::kTensor) {
-        while (end < tensors.size() && &tensors[end].rule.optimizer.definition() == &definition) ++end;
+      if (stored_unit(tensors[i].rule) != Definition::Unit::kTensor) {
+        while (end < tensors.size() && shares_states(tensors[end].rule, tensors[i].rule)) ++end;
       }
-      add_run(of, gradient, definition,
+      add_run(of, gradient,
               {tensors.begin() + static_cast<std::ptrdiff_t>(i),
                tensors.begin() + static_cast<std::ptrdiff_t>(end)},
               rule.part_scales);
@@ -162,23 +178,27 @@ class UpdateBuilder {
 
  private:
   // Neighbouring tensors that share states.
-  void add_run(const graph::Parameter& of, ValueId gradient, const Definition& definition,
-               std::vector<Piece> run, const std::vector<double>& part_scales) {
+  void add_run(const graph::Parameter& of, ValueId gradient, std::vector<Piece> run,
+               const std::vector<double>& part_scales) {
     const ValueId parameter = of.value;
     const Value& value = graph_.value(parameter);
+    const UpdateRule like = run.front().rule;  // but for rates and decay
+    const Definition& definition = like.optimizer.definition();
+    const Definition::Unit unit = stored_unit(like);
     const Piece whole{run.front().first, run.back().end() - run.front().first, {}};
-    STRATA_CHECK(part_scales.empty() || definition.unit == Definition::Unit::kRows,
+    STRATA_CHECK(part_scales.empty() || unit == Definition::Unit::kRows,
                  "{} has parts with separate learning rates, which {} does not support", value.name,
                  definition.name);
     const bool is_cut = graph::is_sharded(graph_, value);
+    const auto add_sharded = add_sharded_of(like);
     // Each rank has a part of every block, or blocks are not distributed.
     const bool shares_parts = definition.is_own == nullptr || value.sharding.distributed_axes.empty();
-    if (definition.unit != Definition::Unit::kRows && (definition.add_sharded == nullptr || !shares_parts))
-      require_whole(value, definition);
-    const bool together = definition.add_sharded != nullptr && is_cut &&
+    if (unit != Definition::Unit::kRows && (add_sharded == nullptr || !shares_parts))
+      require_whole(value, like);
+    const bool together = add_sharded != nullptr && is_cut &&
                           (definition.is_own == nullptr || !definition.is_own(graph_, value));
     std::vector<ValueId> outputs{parameter};
-    for (const StateSpec& spec : definition.states(with_rows(value.shape, whole.rows))) {
+    for (const StateSpec& spec : stored_states(like, with_rows(value.shape, whole.rows))) {
       std::string name = fmt::format("{}.{}", spec.name, value.name);
       if (whole.rows != value.shape[0]) name += fmt::format("[{}:{}]", whole.first, whole.end());
       const ValueId state = add_named(graph_, std::move(name), spec.dtype, spec.shape, Role::kState);
@@ -198,16 +218,17 @@ class UpdateBuilder {
     const ValueId scalars =
         of.role == graph::ParameterRole::kEmbedding ? update_.embedding_scalars : update_.scalars;
     inputs.push_back(scalars);
-    if (definition.unit != Definition::Unit::kTensor)
-      run = cut_at_segments(run, value, part_scales, definition.unit == Definition::Unit::kMatrix);
+    add_rank(like, inputs);
+    if (unit != Definition::Unit::kTensor)
+      run = cut_at_segments(run, value, part_scales, unit == Definition::Unit::kMatrix);
     // Matrices that ranks have whole: each rank updates its own, which are cut alike on all of them.
-    const int64_t ranks = definition.unit == Definition::Unit::kMatrix ? ranks_of_whole_parts(value) : 1;
+    const int64_t ranks = unit == Definition::Unit::kMatrix ? ranks_of_whole_parts(value) : 1;
     const int64_t all_rows = value.shape[0] / ranks;
     require_one_rule(value, definition, run, ranks);
     std::erase_if(run, [&](const Piece& piece) { return ranks > 1 && piece.first >= all_rows; });
     for (const Piece& piece : run) {
       const Shape rows = with_rows(value.shape, piece.rows);
-      UpdateAttrs attrs{definition.applied != nullptr ? definition.applied(piece.rule, rows) : piece.rule};
+      UpdateAttrs attrs = attrs_of(of, piece.rule, rows);
       if (piece.rows != value.shape[0]) {
         attrs.first_row = piece.first;
         attrs.rows = piece.rows;
@@ -220,8 +241,24 @@ class UpdateBuilder {
             {parameter, gradient, {outputs.begin() + 1, outputs.end()}, attrs, of.layer});
         continue;
       }
-      graph_.add_node_into(definition.op(rows), inputs, outputs, attrs);
+      graph_.add_node_into(stored_op(like, rows), inputs, outputs, attrs);
     }
+  }
+
+  // What stochastic rounding reads besides the scalars.
+  void add_rank(const UpdateRule& rule, std::vector<ValueId>& inputs) {
+    if (rule.storage.is_plain()) return;
+    inputs.push_back(rule.storage.is_stochastic() ? graph::rank_block(graph_) : kNone);
+  }
+
+  UpdateAttrs attrs_of(const graph::Parameter& of, const UpdateRule& rule, const Shape& rows) const {
+    const Definition& definition = rule.optimizer.definition();
+    UpdateAttrs attrs{definition.applied != nullptr ? definition.applied(rule, rows) : rule};
+    if (!rule.storage.is_stochastic()) return attrs;
+    const std::string& name = of.part.of.empty() ? graph_.value(of.value).name : of.part.of;
+    attrs.stream = static_cast<uint32_t>(hash64(name));
+    attrs.whole_row = of.part.first_row;
+    return attrs;
   }
 
   // The number of ranks among which whole parts are distributed, if nothing else cuts them; otherwise 1.
@@ -242,8 +279,7 @@ class UpdateBuilder {
   bool is_distributed_by_tensors(const Value& value, const std::vector<Piece>& tensors) const {
     const int64_t ranks = ranks_of_whole_parts(value);
     const auto count = std::ssize(tensors);
-    if (ranks == 1 || count % ranks != 0 ||
-        tensors[0].rule.optimizer.definition().unit != Definition::Unit::kTensor)
+    if (ranks == 1 || count % ranks != 0 || stored_unit(tensors[0].rule) != Definition::Unit::kTensor)
       return false;
     const auto own = static_cast<size_t>(count / ranks);
     for (size_t i = 0; i < tensors.size(); ++i) {
@@ -253,15 +289,15 @@ class UpdateBuilder {
   }
 
   // Each rank updates its own tensors: a node that describes one tensor holds for one on every rank.
-  void add_distributed(ValueId parameter, ValueId gradient, const std::vector<Piece>& tensors) {
+  void add_distributed(const graph::Parameter& of, ValueId gradient, const std::vector<Piece>& tensors) {
+    const ValueId parameter = of.value;
     const Value value = graph_.value(parameter);
     const int64_t ranks = ranks_of_whole_parts(value), own_rows = value.shape[0] / ranks;
-    const Definition& definition = tensors[0].rule.optimizer.definition();
     for (size_t i = 0; i < tensors.size() / static_cast<size_t>(ranks); ++i) {
       const Piece& tensor = tensors[i];
       const Shape rows = with_rows(value.shape, tensor.rows);
       std::vector<ValueId> outputs{parameter};
-      for (const StateSpec& spec : definition.states(rows)) {
+      for (const StateSpec& spec : stored_states(tensor.rule, rows)) {
         const ValueId id =
             add_named(graph_, fmt::format("{}.{}[{}:{}]", spec.name, value.name, tensor.first, tensor.end()),
                       spec.dtype, with_rows(spec.shape, ranks * spec.shape[0]), Role::kState);
@@ -279,12 +315,13 @@ class UpdateBuilder {
       }
       std::vector<ValueId> inputs = outputs;
       inputs.insert(inputs.end(), {gradient, update_.scalars});
-      UpdateAttrs attrs{definition.applied != nullptr ? definition.applied(tensor.rule, rows) : tensor.rule};
+      add_rank(tensor.rule, inputs);
+      UpdateAttrs attrs = attrs_of(of, tensor.rule, rows);
       attrs.first_row = tensor.first;
       attrs.rows = attrs.state_rows = tensor.rows;
       attrs.of_rows = own_rows;
       attrs.distributed = ranks;
-      graph_.add_node_into(definition.op(rows), inputs, outputs, attrs);
+      graph_.add_node_into(stored_op(tensor.rule, rows), inputs, outputs, attrs);
     }
   }
 
@@ -305,16 +342,18 @@ class UpdateBuilder {
   }
 
   // But for the axis whose shards end where the states' blocks do.
-  void require_whole(const Value& value, const Definition& definition) const {
+  void require_whole(const Value& value, const UpdateRule& rule) const {
+    const std::string advice = rule.storage.moments == DType::kE4M3
+                                   ? "optimizer.state_dtype = \"bf16\""
+                                   : "take adamw, lion, muon or adafactor for it";
     for (const Axis axis : graph::kAllAxes) {
       const int64_t ranks = graph_.mesh().size(axis);
       if (ranks == 1 || axis == value.sharding.padding.axis ||
           value.placements[axis].kind != Placement::Kind::kSharded)
         continue;
       throw ConfigError(
-          "[optimizer] {} updates {} in blocks, which parallel.{} = {} would cut; take adamw, lion, muon or "
-          "adafactor for it, or parallel.{} = 1",
-          definition.name, value.name, name_of(axis), ranks, name_of(axis));
+          "[optimizer] {} updates {} in blocks, which parallel.{} = {} would cut; {}, or parallel.{} = 1",
+          rule.optimizer.definition().name, value.name, name_of(axis), ranks, advice, name_of(axis));
     }
   }
 
@@ -337,12 +376,11 @@ graph::Padding shard_padding(const Graph& graph, const ParameterRule& rule, cons
   size_t segment = 0;
   int64_t begin = 0;
   for (const Piece& piece : tensors_of(rule, parameter.name, parameter.shape)) {
-    const Definition& definition = piece.rule.optimizer.definition();
     const Shape rows = with_rows(parameter.shape, piece.rows);
     // Where ranks share blocks anyway, shards may end anywhere.
-    const bool ends_with_blocks = definition.is_own == nullptr || definition.is_own(graph, parameter);
-    if (ends_with_blocks) padding.alignment = std::lcm(padding.alignment, definition.alignment(rows));
-    const auto states = definition.states(rows);
+    const bool ends_with_blocks = is_own(piece.rule, graph, parameter);
+    if (ends_with_blocks) padding.alignment = std::lcm(padding.alignment, stored_alignment(piece.rule, rows));
+    const auto states = stored_states(piece.rule, rows);
     const bool by_tensor =
         ends_with_blocks && std::any_of(states.begin(), states.end(), [](const StateSpec& state) {
           return state.layout == StateLayout::kTensor && !state.whole;

@@ -66,6 +66,8 @@ struct Definition {
   std::vector<Constant> keys;
   // Constants that it shares with the run's AdamW; nullptr: none.
   void (*share)(Optimizer& own, const Optimizer& adamw) = nullptr;
+  // Whether weights may be in bf16, and moments in fewer bits than fp32: StoredUpdate then computes the update.
+  bool low_weights = false, low_moments = false;
   bool hidden_matrices = false;  // only for models::is_hidden_matrix(); AdamW has the other tensors
   // The optimizer that updates such rows in its place; nullptr: it updates all rows.
   std::optional<Optimizer> (*instead)(const Optimizer& own, const Shape& rows) = nullptr;

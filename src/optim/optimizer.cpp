@@ -31,6 +31,16 @@ void UpdateAttrs::describe(graph::AttributeText& to) const {
   to("weight_decay", rule.weight_decay);
   to("lr_scale", rule.lr_scale);
   rule.optimizer.describe(to);
+  if (!rule.storage.is_plain()) {
+    to("weights", strata::name_of(rule.storage.weights));
+    to("rounding", name_of(rule.storage.rounding));
+    to("moments", strata::name_of(rule.storage.moments));
+  }
+  if (rule.storage.is_stochastic()) {
+    to("seed", static_cast<int64_t>(rule.storage.seed));
+    to("stream", int64_t{stream});
+    to("whole_row", whole_row);
+  }
   if (rows == 0) return;
   to("first_row", first_row);
   to("rows", rows);

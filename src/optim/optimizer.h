@@ -7,6 +7,7 @@
 
 #include <concepts>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "graph/graph.h"
 #include "graph/op.h"
 #include "graph/shard.h"
+#include "optim/storage.h"
 #include "optim/update_hyper.h"
 
 namespace strata::optim {
@@ -63,6 +65,7 @@ struct UpdateRule {
   double weight_decay = 0;
   double lr_scale = 1;
   Optimizer optimizer = {};
+  Storage storage = {};  // all rows of a parameter have its weights alike
   bool operator==(const UpdateRule&) const = default;
 };
 
@@ -139,6 +142,11 @@ struct UpdateAttrs {
   // Above 1: this number of ranks have `of_rows` rows each, these among them, with separate states; 1 after
   // localize().
   int64_t distributed = 1;
+  // For stochastic rounding: the numbers of the whole parameter, which row of it this one begins with, and the
+  // elements that ranks hold; nullptr: all.
+  uint32_t stream = 0;
+  int64_t whole_row = 0;
+  std::shared_ptr<const HeldElements> held = {};
   bool operator==(const UpdateAttrs&) const = default;
   void describe(graph::AttributeText& to) const;
 };

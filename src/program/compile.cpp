@@ -9,6 +9,7 @@
 #include "program/expert_passes.h"
 #include "program/layout.h"
 #include "program/model_graph.h"
+#include "program/narrow.h"
 #include "program/pipeline.h"
 #include "program/precision_pass.h"
 #include "program/program.h"
@@ -117,6 +118,7 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
                                 .last_layer = static_cast<int32_t>(options.model.blocks()) - 1,
                                 .is_sequential = is_sequential(draft->program.script)});
   device::encode_pass(graph, options.target.bindings, options.target.spec);
+  narrow_pass(graph, options.rule_of);
   group_collectives_pass(graph, options.prefetch);
   prune_pass(graph);
   if (request.kind == Kind::kTrain && shares_rows)

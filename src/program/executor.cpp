@@ -498,6 +498,28 @@ void Executor::download(const std::string& name, void* to, int64_t bytes, int64_
   download(set_->at(name), to, bytes, offset);
 }
 
+std::vector<float> Executor::read_floats(const std::string& name) const {
+  const Persistent& value = set_->at(name);
+  std::vector<float> numbers(static_cast<size_t>(value.shape.elements()));
+  if (value.dtype == DType::kF32) {
+    download(value, numbers.data(), value.bytes, 0);
+    return numbers;
+  }
+  std::vector<std::byte> stored(static_cast<size_t>(value.bytes));
+  download(value, stored.data(), value.bytes, 0);
+  convert(numbers.data(), DType::kF32, stored.data(), value.dtype, std::ssize(numbers));
+  return numbers;
+}
+
+void Executor::write_floats(const std::string& name, std::span<const float> values, int64_t first) const {
+  const Persistent& value = set_->at(name);
+  const int64_t count = std::ssize(values), size = size_of(value.dtype);
+  if (value.dtype == DType::kF32) return upload(value, values.data(), count * size, first * size);
+  std::vector<std::byte> stored(static_cast<size_t>(count * size));
+  convert(stored.data(), value.dtype, values.data(), DType::kF32, count);
+  upload(value, stored.data(), count * size, first * size);
+}
+
 void Executor::upload_rows(size_t index, const BatchRows& batch, int64_t first, int64_t micro_batch) {
   row_copies_[index].copy(batch, first, [&](Column column, const int32_t* values, int64_t count) {
     upload_column(index, column, micro_batch, {values, static_cast<size_t>(count)});

@@ -78,6 +78,10 @@ class Executor {
     download(name, values.data(), static_cast<int64_t>(values.size() * sizeof(T)));
     return values;
   }
+  // Weights as fp32, whatever memory holds them as: all of a parameter, and elements from `first` on, rounded to
+  // nearest.
+  std::vector<float> read_floats(const std::string& name) const;
+  void write_floats(const std::string& name, std::span<const float> values, int64_t first = 0) const;
   // Uploads the program's sequences of a batch, from row `first` on, to the buffer of a micro-batch: of each
   // column the elements that this rank reads. Rows may be shorter than the program's; they are padded.
   // Allocates nothing.

@@ -172,7 +172,7 @@ void initialize(Executor& executor, const graph::Parameter& parameter, const gra
     const int64_t count = rows.whole.size() * whole.columns();
     if (same != nullptr && width == whole.columns() && is_random(parameter.init)) {
       same->fill(parameter, whole, key, first, count, [&](int64_t at, std::span<const float> numbers) {
-        executor.upload(value.name, numbers.data(), std::ssize(numbers) * 4, (rows.at * width + at) * 4);
+        executor.write_floats(value.name, numbers, rows.at * width + at);
       });
       continue;
     }
@@ -181,7 +181,10 @@ void initialize(Executor& executor, const graph::Parameter& parameter, const gra
       std::vector<float> numbers(static_cast<size_t>(first + to - aligned));
       fill_scaled(parameter, whole, key, aligned, numbers);
       const auto give = [&](int64_t at, int64_t end, int64_t element) {
-        executor.upload(value.name, numbers.data() + (at - aligned), (end - at) * 4, element * 4);
+        executor.write_floats(
+            value.name,
+            std::span(numbers).subspan(static_cast<size_t>(at - aligned), static_cast<size_t>(end - at)),
+            element);
       };
       if (width == whole.columns()) {
         give(begin, first + to, rows.at * width + from);

@@ -8,6 +8,7 @@
 #include "graph/localize.h"
 #include "parallel/messages.h"
 #include "program/model_graph.h"
+#include "program/narrow.h"
 
 namespace strata::program {
 
@@ -112,6 +113,7 @@ AllStages all_stages(const ProgramSet& set) {
                   : std::vector<int32_t>(ranks.begin(), ranks.end());
   }
   graph::localize(model.graph);
+  narrow_values(model.graph, options.rule_of);
   all.graph = std::move(model.graph);
   all.states = std::move(model.states);
   return all;

@@ -50,6 +50,9 @@ void check_disk(FileSystem& files, const Path& folder, const config::RunConfig& 
   const auto parameters = static_cast<uint64_t>(models::parameter_count(model));
   need.checkpoint_bytes = parameters * 4;
   for (const program::Persistent& entry : set.persistent) {
+    if (entry.role == graph::Role::kParameter)  // without a master: of the rank's own part
+      need.checkpoint_bytes -=
+          static_cast<uint64_t>(bytes_of(DType::kF32, entry.shape.elements()) - entry.bytes);
     if (entry.role == graph::Role::kState) need.checkpoint_bytes += static_cast<uint64_t>(entry.bytes);
   }
   need.final_bytes = parameters * 2;

@@ -232,6 +232,14 @@ void RunStore::write_journal(const Journal& journal) {
 
 namespace {
 
+// A checkpoint of a run without such states does not change them.
+void clear_compensations(const program::Executor& executor) {
+  for (const program::Persistent& entry : executor.set().persistent) {
+    if (entry.role == graph::Role::kState && entry.name.starts_with("compensation."))
+      executor.write_floats(entry.name, std::vector<float>(static_cast<size_t>(entry.shape.elements())));
+  }
+}
+
 // The counters and values that instructions count on, which tensor files do not have.
 void put_counters(const program::Executor& executor, const TrainingState& state) {
   program::set_updates_made(executor, state.updates);
@@ -244,6 +252,7 @@ std::optional<TrainingState> RunStore::load_newest(const models::ModelConfig& mo
                                                    const program::Executor& executor, int64_t at_most) const {
   const auto weights = checkpoint::weight_views(model, executor);
   const auto states = checkpoint::state_views(model, executor);
+  clear_compensations(executor);
   const auto loaded = checkpoint::load_newest_checkpoint(checkpoints(), weights, states, {.at_most = at_most},
                                                          executor.ranks().all());
   if (!loaded) return std::nullopt;
@@ -282,6 +291,7 @@ TrainingState RunStore::load(const std::string& checkpoint, const models::ModelC
   const Path path = named_checkpoint(checkpoint);
   const auto weights = checkpoint::weight_views(model, executor);
   const auto states = checkpoint::state_views(model, executor);
+  clear_compensations(executor);
   const auto loaded = checkpoint::load_checkpoint(path, weights, states, executor.ranks().all());
   TrainingState state = training_state_from_json(loaded.state_json, (path / "state.json").string());
   put_counters(executor, state);
@@ -303,10 +313,16 @@ void RunStore::set_aside_after(int64_t step) {
 checkpoint::CheckpointContent RunStore::content_of(const Save& save) const {
   checkpoint::CheckpointContent content;
   content.step = save.state.step;
-  content.model.config_json = models::write_config_json(save.model, DType::kF32);
   content.model.files = interop::companion_files(save.model, save.tokenizer);
   content.model.weights = checkpoint::read_only(checkpoint::weight_views(save.model, save.executor));
+  // As memory holds them, so that a resumed run has the same bits: fp32, and bf16 without a master.
   content.model.dtype = DType::kF32;
+  DType declared = DType::kF32;
+  for (checkpoint::TensorView& view : content.model.weights) {
+    view.keeps_dtype = true;
+    if (view.memory_dtype != DType::kF32) declared = view.memory_dtype;
+  }
+  content.model.config_json = models::write_config_json(save.model, declared);
   content.optimizer = checkpoint::read_only(checkpoint::state_views(save.model, save.executor));
   content.state_json = to_json(save.state);
   content.health = save.health;

@@ -123,7 +123,7 @@ void add_noise(const program::Executor& executor, double factor, uint64_t seed, 
   for (const graph::Parameter& parameter : graph.parameters()) {
     const graph::Value& value = graph.value(parameter.value);
     if (value.shape.rank() < 2) continue;
-    std::vector<float> weights = executor.read_all<float>(value.name);
+    std::vector<float> weights = executor.read_floats(value.name);
     double squares = 0;
     int64_t count = 0;
     for_each_run(value, executor.ranks(), [&](int64_t, int64_t at, int64_t size) {
@@ -141,18 +141,19 @@ void add_noise(const program::Executor& executor, double factor, uint64_t seed, 
       for (int64_t i = 0; i < size; ++i)
         weights[static_cast<size_t>(at + i)] += noise[static_cast<size_t>(i)];
     });
-    executor.write(value.name, weights);
+    executor.write_floats(value.name, weights);
   }
 }
 
 void change_weight(const program::Executor& executor, const ElementFault& fault) {
   const graph::Graph& graph = executor.program(0).graph;
   const graph::Value& value = graph.value(choose_weight(graph, fault).value);
-  std::vector<float> weights = executor.read_all<float>(value.name);
-  const int64_t at = element_of(weights, fault);
-  float& element = weights[static_cast<size_t>(at)];
-  change(reinterpret_cast<std::byte*>(&element), DType::kF32, fault);
-  executor.upload(value.name, &element, sizeof element, at * static_cast<int64_t>(sizeof element));
+  const DType dtype = executor.set().at(value.name).dtype;
+  const int64_t size = size_of(dtype), at = element_of(executor.read_floats(value.name), fault);
+  std::byte element[sizeof(float)] = {};
+  executor.download(value.name, element, size, at * size);
+  change(element, dtype, fault);
+  executor.upload(value.name, element, size, at * size);
 }
 
 std::optional<OutputAt> find_activation(const program::Program& program, const program::Action& action) {

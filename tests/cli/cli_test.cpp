@@ -105,7 +105,7 @@ TEST_F(CliTest, RanksStartInOneWay) {
 TEST_F(CliTest, LaterKeysAreNotYet) {
   write("a.toml", "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n");
   for (const char* set : {"precision.compute=fp16", "memory.offload=optimizer",
-                          "log.prometheus=:9000", "optimizer.state_dtype=bf16", "log.histograms=5"}) {
+                          "log.prometheus=:9000", "log.histograms=5"}) {
     const Outcome outcome = run(std::string("config show a.toml --set ") + set);
     EXPECT_EQ(outcome.code, 2) << set;
     EXPECT_TRUE(contains(outcome.err, "not yet")) << set << "\n" << outcome.err;

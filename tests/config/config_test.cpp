@@ -107,7 +107,7 @@ TEST(RunConfigTest, DefaultsMatchTheInterfacesComments) {
   EXPECT_EQ(config.optimizer.constants_of(config::OptimizerKind::kAdamW).as<optim::AdamW>(),
             (optim::AdamW{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8}));
   EXPECT_EQ(config.optimizer.weight_decay, 0.1);
-  EXPECT_EQ(config.optimizer.state_dtype, DType::kF32);
+  EXPECT_EQ(config.optimizer.state_dtype, config::StateDtype::kFp32);
   EXPECT_EQ(config.checkpoint.keep_best, 1);
   EXPECT_EQ(config.checkpoint.best_metric, "eval/valid/loss");
   EXPECT_EQ(config.parallel.schedule, "1f1b");
@@ -200,7 +200,20 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"[schedule]\nsteps = \"trainin\"\n", "or \"training\""},
         Mistake{"[optimizer]\nlr = 0\n", "expected a number from 1e-37 to 1e+30"},
         Mistake{"[optimizer]\nname = \"lyon\"\n", "did you mean \"lion\"?"},
-        Mistake{"[optimizer]\nstate_dtype = \"bf16\"\n", "found \"bf16\": not yet in this version"},
+        Mistake{"[optimizer]\nname = \"muon\"\nstate_dtype = \"bf16\"\n",
+                "optimizer.state_dtype: found \"bf16\" with the optimizer muon, whose states have one type"},
+        Mistake{"[optimizer]\nname = \"adamw8bit\"\nstate_dtype = \"fp8\"\n",
+                "optimizer.state_dtype: found \"fp8\" with the optimizer adamw8bit"},
+        Mistake{"[optimizer]\nstate_dtype = \"fp16\"\n", "expected one of \"fp32\", \"bf16\", \"fp8\""},
+        Mistake{"[precision]\nweights = \"bf16\"\n[optimizer]\nname = \"adafactor\"\n",
+                "precision.weights: found \"bf16\" with the optimizer adafactor, which needs fp32"},
+        Mistake{
+            "[precision]\nweights = \"bf16\"\n[[optimizer.group]]\nmatch = \"*q_proj*\"\nname = \"muon\"\n",
+            "precision.weights: found \"bf16\" with the optimizer muon"},
+        Mistake{"[precision]\nweights = \"bf16\"\n[device]\nkind = \"cuda\"\n",
+                "precision.weights: found another type than fp32 with device.kind = \"cuda\": not yet"},
+        Mistake{"[precision]\nweights = \"fp8\"\n", "precision.weights: found \"fp8\""},
+        Mistake{"[precision]\nrounding = \"up\"\n", "expected one of \"stochastic\", \"kahan\", \"nearest\""},
         Mistake{"[optimizer.lion]\nbeta2 = 1.0\n",
                 "optimizer.lion.beta2: found 1.0, expected a number of at least 0 and below 1"},
         Mistake{"[optimizer.muon]\nns_steps = 0\n", "expected a whole number from 1 to 100"},

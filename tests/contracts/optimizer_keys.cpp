@@ -300,11 +300,35 @@ void name(const std::string&) {
   }
 }
 
+// The moments of the first step are those of fp32, rounded to the type that the file has.
 void state_dtype(const std::string&) {
   Lab lab;
-  EXPECT_TRUE(has(lab.refusal({"optimizer.state_dtype=\"bf16\""}), "optimizer.state_dtype"));
-  for (const auto& [state, tensor] : lab.run({"optimizer.state_dtype=\"fp32\""}).states(1))
+  EXPECT_TRUE(has(lab.refusal({"optimizer.state_dtype=\"bf16\"", "optimizer.name=\"muon\""}),
+                  "optimizer.state_dtype"));
+  const Sets sets = kFlat + Sets{"training.steps=1"};
+  const auto full = lab.run(sets + Sets{"optimizer.state_dtype=\"fp32\""}).states(1);
+  const auto half = lab.run(sets + Sets{"optimizer.state_dtype=\"bf16\""}).states(1);
+  const auto byte = lab.run(sets + Sets{"optimizer.state_dtype=\"fp8\""}).states(1);
+  ASSERT_EQ(half.size(), full.size());
+  for (const auto& [state, tensor] : full) {
     EXPECT_EQ(tensor.dtype, "F32") << state;
+    EXPECT_EQ(half.at(state).dtype, "BF16") << state;
+    for (size_t i = 0; i < tensor.values.size(); ++i)
+      ASSERT_NEAR(half.at(state).values[i], tensor.values[i], std::abs(tensor.values[i]) / 256) << state;
+    // The embedding has 9,600 elements; matrices within blocks are below 4,096.
+    const bool in_blocks = state.ends_with("embed_tokens.weight") || state.ends_with("lm_head.weight");
+    EXPECT_EQ(byte.at(state).dtype, in_blocks ? "F8_E4M3" : "F32") << state;
+    if (!in_blocks) continue;
+    const std::string scale = state.substr(0, 1) + "_scale" + state.substr(1);
+    const auto& scales = byte.at(scale).values;
+    ASSERT_EQ(scales.size(), (tensor.values.size() + 255) / 256);
+    for (size_t block = 0; block < scales.size(); ++block) {
+      double largest = 1e-12;
+      for (size_t i = 256 * block; i < std::min(tensor.values.size(), 256 * (block + 1)); ++i)
+        largest = std::max(largest, std::abs(tensor.values[i]));
+      ASSERT_NEAR(scales[block], largest / 448, 1e-6 * largest) << scale << " " << block;
+    }
+  }
 }
 
 // A group applies to the tensors that it matches; the first group that matches a tensor wins.

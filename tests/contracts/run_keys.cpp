@@ -420,6 +420,95 @@ void residual(const std::string&) {
   }
 }
 
+float as_bf16(double value) {
+  return static_cast<float>(BF16(static_cast<float>(value)));
+}
+
+// The first update of AdamW in doubles, by weights that are not rounded.
+struct FirstUpdate {
+  explicit FirstUpdate(Lab& lab) {
+    const auto begin = lab.run(
+        kStill + Sets{"training.steps=1", "precision.weights=\"bf16\"", "precision.rounding=\"nearest\""});
+    before = begin.weights(1);
+  }
+  std::vector<double> of(const Seen& run, const std::string& name) const {
+    const Tensors states = run.states(1);
+    const auto &m = states.at("m/" + name).values, &v = states.at("v/" + name).values;
+    std::vector<double> moved = before.at(name).values;
+    for (size_t i = 0; i < moved.size(); ++i)
+      moved[i] = moved[i] * (1 - kRate * 0.1) - kRate * (m[i] / 0.1) / (std::sqrt(v[i] / 0.05) + 1e-8);
+    return moved;
+  }
+  static constexpr double kRate = 1e-3;
+  Tensors before;
+};
+const Sets kOneUpdate = kFlat + Sets{"training.steps=1", "optimizer.lr=1e-3", "training.clip_grad_norm=0"};
+const std::string kLowMatrix = "model.layers.0.mlp.down_proj.weight";
+
+// Matrices and tables are bf16 in checkpoints and in the next step, norms fp32; and there is no other copy.
+void weights(const std::string&) {
+  Lab lab;
+  EXPECT_TRUE(
+      has(lab.refusal({"precision.weights=\"bf16\"", "optimizer.name=\"muon\""}), "precision.weights"));
+  const Seen low = lab.run(kOneUpdate + Sets{"precision.weights=\"bf16\""});
+  const Seen full = lab.run(kOneUpdate + Sets{"precision.weights=\"fp32\""});
+  EXPECT_TRUE(same(full.weights(1), lab.run(kOneUpdate).weights(1)));
+  EXPECT_EQ(low.states(1).size(), full.states(1).size());
+  const Tensors moved = low.weights(1);
+  for (const auto& [name, tensor] : full.weights(1)) {
+    EXPECT_EQ(tensor.dtype, "F32") << name;
+    const Tensor& found = moved.at(name);
+    EXPECT_EQ(found.dtype, tensor.shape.rank() == 2 ? "BF16" : "F32") << name;
+    for (size_t i = 0; i < tensor.values.size(); ++i)
+      ASSERT_NEAR(found.values[i], tensor.values[i], 0.003 + std::abs(tensor.values[i]) / 128) << name;
+  }
+  const auto bytes = [&](const char* type) {
+    const json plan = lab.explain({}, kOneUpdate + Sets{std::string("precision.weights=\"") + type + "\""});
+    for (const json& region : plan["regions"])
+      if (region["name"] == "parameter") return region["bytes"].get<int64_t>();
+    return int64_t{0};
+  };
+  int64_t matrices = 0, vectors = 0;
+  for (const auto& [name, tensor] : full.weights(1))
+    (tensor.shape.rank() == 2 ? matrices : vectors) += tensor.shape.elements();
+  EXPECT_EQ(bytes("fp32"), 4 * (matrices + vectors));
+  EXPECT_EQ(bytes("bf16"), 2 * matrices + 4 * vectors);
+}
+
+// How each of the three makes bf16 of the new weights.
+void rounding(const std::string&) {
+  Lab lab;
+  const FirstUpdate first(lab);
+  const auto run = [&](const std::string& kind) {
+    return lab.run(kOneUpdate + Sets{"precision.weights=\"bf16\"", "precision.rounding=\"" + kind + "\""});
+  };
+  const Seen nearest = run("nearest"), kahan = run("kahan"), random = run("stochastic");
+  const auto wanted = first.of(nearest, kLowMatrix);
+  const auto of = [](const Seen& run_of) { return run_of.weights(1).at(kLowMatrix).values; };
+  const auto to_nearest = of(nearest), by_kahan = of(kahan), by_chance = of(random);
+  const auto rest = kahan.states(1).at("compensation/" + kLowMatrix);
+  EXPECT_EQ(rest.dtype, "BF16");
+  int64_t others = 0;
+  double off_nearest = 0, off_chance = 0, spread = 0;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    others += to_nearest[i] != static_cast<double>(as_bf16(wanted[i]));
+    EXPECT_EQ(by_kahan[i], to_nearest[i]);
+    ASSERT_NEAR(by_kahan[i] + rest.values[i], wanted[i], std::abs(wanted[i]) * 0x1p-15 + 1e-7) << i;
+    const double unit = std::abs(wanted[i]) / 128;
+    ASSERT_LE(std::abs(by_chance[i] - wanted[i]), unit) << i;
+    off_nearest += std::abs(to_nearest[i] - wanted[i]);
+    off_chance += by_chance[i] - wanted[i];
+    spread += (by_chance[i] - wanted[i]) * (by_chance[i] - wanted[i]);
+  }
+  EXPECT_LE(others, 3);  // doubles round elsewhere
+  EXPECT_GT(off_nearest, 0);
+  EXPECT_LT(std::abs(off_chance), 4 * std::sqrt(spread));  // no direction is preferred
+  EXPECT_NE(by_chance, to_nearest);
+  EXPECT_TRUE(same(random.weights(1), run("stochastic").weights(1)));
+  EXPECT_TRUE(same(random.weights(1),
+                   lab.run(kOneUpdate + Sets{"precision.weights=\"bf16\""}).weights(1)));  // the default
+}
+
 }  // namespace
 
 Contracts run_keys() {
@@ -444,7 +533,9 @@ Contracts run_keys() {
           {"precision.compute", compute},
           {"precision.residual", residual},
           {"precision.recipe", recipe},
-          {"precision.keep", keep}};
+          {"precision.keep", keep},
+          {"precision.weights", weights},
+          {"precision.rounding", rounding}};
 }
 
 }  // namespace strata::contracts

@@ -12,6 +12,7 @@
 #include "device/op_run.h"
 #include "kernels/cpu/measure.h"
 #include "optim/optimizers.h"
+#include "program/narrow.h"
 
 namespace strata::optim {
 
@@ -44,6 +45,7 @@ class UpdateRun {
     const graph::ValueId loss =
         device::add_operand(graph, "loss_sum", DType::kF64, {1}, {}, graph::Role::kMetric);
     update = add_update(graph, count, loss, rule_of);
+    program::narrow_pass(graph, rule_of);
     run_ = std::make_unique<device::OpRun>(std::move(graph), device::cpu_bindings(),
                                            cpu::describe_device(compute_threads()));
     for (graph::ValueId id = 0; id < run_->graph().value_count(); ++id) {

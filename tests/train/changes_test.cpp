@@ -297,5 +297,49 @@ TEST(Changes, AnySubsetAtAnyStep) {
   }
 }
 
+// Runs whose weights or moments have fewer bits continue with the same bits.
+TEST(Changes, LowPrecisionResumesWithTheSameBits) {
+  for (const Sets& sets :
+       {Sets{"precision.weights=\"bf16\""},
+        Sets{"precision.weights=\"bf16\"", "precision.rounding=\"kahan\"", "optimizer.state_dtype=\"bf16\""},
+        Sets{"precision.weights=\"bf16\"", "optimizer.state_dtype=\"fp8\""}}) {
+    const TinyRun tiny;
+    tiny.train(sets, "whole");
+    tiny.train(sets, "parts", 3);
+    tiny.train(sets, "parts", 1);
+    tiny.train(sets, "parts");
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+      const std::string path = std::string("checkpoints/step-00000006/") + file;
+      EXPECT_EQ(read_file(tiny.folder("parts") / path), read_file(tiny.folder("whole") / path)) << path;
+    }
+  }
+}
+
+// Weights, their rounding and the moments' type change on request only, and are converted.
+TEST(Changes, OtherPrecisionOfWeightsIsAccepted) {
+  const TinyRun tiny;
+  tiny.train({}, "run", 2);
+  EXPECT_THROW(tiny.train({"precision.weights=\"bf16\""}), ConfigError);
+  accept(tiny, {"precision.weights=\"bf16\""}, 1);
+  EXPECT_THROW(tiny.train({"precision.weights=\"bf16\"", "precision.rounding=\"kahan\""}), ConfigError);
+  accept(tiny, {"precision.weights=\"bf16\"", "precision.rounding=\"kahan\""}, 1);
+  accept(tiny,
+         {"precision.weights=\"bf16\"", "precision.rounding=\"nearest\"", "optimizer.state_dtype=\"bf16\""},
+         1);
+  const TrainResult end = accept(tiny, {});
+  EXPECT_EQ(end.end, RunEnd::kFinished);
+  EXPECT_EQ(end.step, 6);
+  const auto steps = steps_of(tiny.folder());
+  ASSERT_EQ(steps.size(), 6u);
+  EXPECT_LT(steps.back().at("loss").get<double>(), steps.front().at("loss").get<double>());
+  // Codes of fp8 are not made of other moments.
+  try {
+    accept(tiny, {"optimizer.state_dtype=\"fp8\"", "training.steps=8"});
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("optimizer.state_dtype"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace strata::training

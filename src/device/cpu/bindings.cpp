@@ -43,6 +43,7 @@
 #include "optim/router_bias/router_bias.h"
 #include "optim/row_clip/row_clip.h"
 #include "optim/scalars/scalars.h"
+#include "optim/stored/stored.h"
 
 namespace strata::device {
 
@@ -145,6 +146,7 @@ std::span<const Binding> cpu_bindings() {
         row<optim::ClipRows>(Cpu{}),
         row<optim::RouterBiasUpdate>(Cpu{}),
         encoding_row<optim::AdamWUpdate>(Cpu{}),
+        row<optim::StoredUpdate>(Cpu{}),
         row<optim::MuonUpdate>(Cpu{}),
         row<optim::MuonMomentum>(Cpu{}),
         row<optim::NewtonSchulz>(Cpu{}),

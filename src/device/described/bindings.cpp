@@ -45,6 +45,7 @@
 #include "optim/router_bias/router_bias.h"
 #include "optim/row_clip/row_clip.h"
 #include "optim/scalars/scalars.h"
+#include "optim/stored/stored.h"
 
 namespace strata::device {
 namespace {
@@ -227,6 +228,7 @@ std::span<const Binding> described_bindings() {
         described<optim::ClipRows>(no_scratch),
         described<optim::RouterBiasUpdate>(no_scratch),
         described<optim::AdamWUpdate>(no_scratch, writes_copies),
+        described<optim::StoredUpdate>(no_scratch),
         described<optim::MuonUpdate>(newton_schulz),
         described<optim::MuonMomentum>(no_scratch),
         described<optim::NewtonSchulz>(newton_schulz),

@@ -18,8 +18,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::HWY_NAMESPACE {
 
-template <typename T>
-void gather_rows(const EmbeddingShape& shape, void* out, const int32_t* ids, const float* table,
+template <typename T, typename Entry>
+void gather_rows(const EmbeddingShape& shape, void* out, const int32_t* ids, const void* table,
                  const float* pos_table, const int32_t* positions, const int32_t* vocab_start, int64_t begin,
                  int64_t end) {
   const Vector scale = constant(shape.scale);
@@ -30,7 +30,7 @@ void gather_rows(const EmbeddingShape& shape, void* out, const int32_t* ids, con
       std::memset(static_cast<void*>(to), 0, static_cast<size_t>(shape.dim) * sizeof(T));
       continue;
     }
-    const float* const from = table + entry * shape.dim;
+    const Entry* const from = static_cast<const Entry*>(table) + entry * shape.dim;
     if (pos_table == nullptr) {
       for_vectors(shape.dim, [&](int64_t i, auto span)
                                  HWY_ATTR { store(to + i, hn::Mul(scale, load(from + i, span)), span); });
@@ -58,10 +58,12 @@ void scatter_columns(const EmbeddingShape& shape, float* d_table, const void* dy
   }
 }
 
-void GatherRows(const EmbeddingShape& shape, void* out, const int32_t* ids, const float* table,
+void GatherRows(const EmbeddingShape& shape, void* out, const int32_t* ids, const void* table,
                 const float* pos_table, const int32_t* positions, const int32_t* vocab_start, int64_t begin,
                 int64_t end) {
-  const auto rows = shape.dtype == DType::kBF16 ? gather_rows<BF16> : gather_rows<float>;
+  const bool low = shape.dtype == DType::kBF16, low_table = shape.table_dtype == DType::kBF16;
+  const auto rows = low_table ? (low ? gather_rows<BF16, BF16> : gather_rows<float, BF16>)
+                              : (low ? gather_rows<BF16, float> : gather_rows<float, float>);
   rows(shape, out, ids, table, pos_table, positions, vocab_start, begin, end);
 }
 void ScatterColumns(const EmbeddingShape& shape, float* d_table, const void* dy, const int32_t* ids,
@@ -95,7 +97,7 @@ void require_parts(const EmbeddingShape& shape) {
 
 }  // namespace
 
-void embedding_forward(const EmbeddingShape& shape, void* out, const int32_t* ids, const float* table,
+void embedding_forward(const EmbeddingShape& shape, void* out, const int32_t* ids, const void* table,
                        const float* pos_table, const int32_t* positions, const int32_t* vocab_start) {
   require_activation_dtype(shape.dtype, "embedding_forward");
   require_parts(shape);

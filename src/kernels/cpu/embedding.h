@@ -12,9 +12,10 @@ struct EmbeddingShape {
   int64_t vocab = 0;      // rows of the table
   int64_t positions = 0;  // rows of the position table; 0: no such table
   DType dtype = DType::kF32;
-  float scale = 1.0f;    // factor of the table's rows
-  int64_t padding = -1;  // an id whose row gets no gradient; -1: none
-  int64_t parts = 1;     // the table consists of this number of equal ranges of rows
+  float scale = 1.0f;               // factor of the table's rows
+  int64_t padding = -1;             // an id whose row gets no gradient; -1: none
+  int64_t parts = 1;                // the table consists of this number of equal ranges of rows
+  DType table_dtype = DType::kF32;  // or kBF16; its gradient is fp32
 };
 
 // With `vocab_start` i32[parts] the table holds `parts` ranges of a larger one, range p from row
@@ -31,9 +32,9 @@ inline int64_t row_of_id(const EmbeddingShape& shape, const int32_t* vocab_start
   return -1;
 }
 
-// out[rows, dim] (dtype) = scale * table[ids[row]] + pos_table[positions[row]]. Tables are f32; pos_table and
-// positions may be null. An id outside a whole table throws InternalError: loaders check ids.
-void embedding_forward(const EmbeddingShape& shape, void* out, const int32_t* ids, const float* table,
+// out[rows, dim] (dtype) = scale * table[ids[row]] + pos_table[positions[row]]. The table is of table_dtype,
+// pos_table f32; pos_table and positions may be null. An id outside a whole table throws InternalError: loaders check ids.
+void embedding_forward(const EmbeddingShape& shape, void* out, const int32_t* ids, const void* table,
                        const float* pos_table, const int32_t* positions,
                        const int32_t* vocab_start = nullptr);
 

@@ -248,18 +248,26 @@ AdamWFactors adamw_factors(const UpdateScalars& s, const AdamWConstants& c) {
 }
 
 AdamWArrays from(const AdamWArrays& arrays, int64_t at) {
-  return {arrays.master + at, arrays.m + at, arrays.v + at, arrays.grad + at};
+  return {arrays.master + at, arrays.m + at, arrays.v != nullptr ? arrays.v + at : nullptr, arrays.grad + at};
+}
+
+void update_chunks(int64_t n, const AdamWArrays& arrays, UpdateRange update) {
+  parallel_ranges(n, kUpdateChunk,
+                  [&](int64_t begin, int64_t end) { update(from(arrays, begin), end - begin); });
 }
 
 }  // namespace
 
+void with_adamw(const UpdateScalars& scalars, const AdamWConstants& constants, UseUpdate use) {
+  if (scalars.skip != 0) return;
+  const AdamWFactors factors = adamw_factors(scalars, constants);
+  const auto kernel = HWY_DYNAMIC_DISPATCH(AdamW);
+  use([&](const AdamWArrays& arrays, int64_t n) { kernel(arrays, factors, n); });
+}
+
 void adamw_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* scalars,
                   const AdamWConstants& constants) {
-  if (scalars->skip != 0) return;
-  const AdamWFactors factors = adamw_factors(*scalars, constants);
-  const auto kernel = HWY_DYNAMIC_DISPATCH(AdamW);
-  parallel_ranges(n, kUpdateChunk,
-                  [&](int64_t begin, int64_t end) { kernel(from(arrays, begin), factors, end - begin); });
+  with_adamw(*scalars, constants, [&](UpdateRange update) { update_chunks(n, arrays, update); });
 }
 
 void adamw_update_encoded(int64_t rows, int64_t columns, const AdamWArrays& arrays,
@@ -279,9 +287,7 @@ void adamw_update_encoded(int64_t rows, int64_t columns, const AdamWArrays& arra
   });
 }
 
-void adopt_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* scalars,
-                  const AdamWConstants& c) {
-  const UpdateScalars& s = *scalars;
+void with_adopt(const UpdateScalars& s, const AdamWConstants& c, UseUpdate use) {
   if (s.skip != 0) return;
   const double rate = double{s.lr} * double{c.lr_scale};
   const AdoptFactors factors{.grad_scale = s.grad_scale,
@@ -294,13 +300,18 @@ void adopt_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* sca
                              .step = static_cast<float>(rate)};
   const auto first = HWY_DYNAMIC_DISPATCH(AdoptFirst);
   const auto later = HWY_DYNAMIC_DISPATCH(Adopt);
-  parallel_ranges(n, kUpdateChunk, [&](int64_t begin, int64_t end) {
+  use([&](const AdamWArrays& arrays, int64_t n) {
     if (s.update <= 1) {
-      first(from(arrays, begin), s.grad_scale, end - begin);
+      first(arrays, s.grad_scale, n);
     } else {
-      later(from(arrays, begin), factors, end - begin);
+      later(arrays, factors, n);
     }
   });
+}
+
+void adopt_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* scalars,
+                  const AdamWConstants& constants) {
+  with_adopt(*scalars, constants, [&](UpdateRange update) { update_chunks(n, arrays, update); });
 }
 
 void router_bias_update(int64_t experts, float* bias, const int64_t* loads, const UpdateScalars* scalars,
@@ -315,21 +326,26 @@ void router_bias_update(int64_t experts, float* bias, const int64_t* loads, cons
   }
 }
 
-void lion_update(int64_t n, float* master, float* m, const float* grad, const UpdateScalars* scalars,
-                 double beta1, double beta2, float weight_decay, float lr_scale) {
-  const UpdateScalars& s = *scalars;
+void with_lion(const UpdateScalars& s, const LionConstants& c, UseUpdate use) {
   if (s.skip != 0) return;
-  const double rate = double{s.lr} * double{lr_scale};
+  const double rate = double{s.lr} * double{c.lr_scale};
   const LionFactors factors{.grad_scale = s.grad_scale,
-                            .beta1 = static_cast<float>(beta1),
-                            .one_minus_beta1 = static_cast<float>(1 - beta1),
-                            .beta2 = static_cast<float>(beta2),
-                            .one_minus_beta2 = static_cast<float>(1 - beta2),
-                            .keep = static_cast<float>(1 - rate * double{weight_decay}),
+                            .beta1 = static_cast<float>(c.beta1),
+                            .one_minus_beta1 = static_cast<float>(1 - c.beta1),
+                            .beta2 = static_cast<float>(c.beta2),
+                            .one_minus_beta2 = static_cast<float>(1 - c.beta2),
+                            .keep = static_cast<float>(1 - rate * double{c.weight_decay}),
                             .step = static_cast<float>(rate)};
   const auto kernel = HWY_DYNAMIC_DISPATCH(Lion);
-  parallel_ranges(n, kUpdateChunk, [&](int64_t begin, int64_t end) {
-    kernel(master + begin, m + begin, grad + begin, factors, end - begin);
+  use([&](const AdamWArrays& arrays, int64_t n) {
+    kernel(arrays.master, arrays.m, arrays.grad, factors, n);
+  });
+}
+
+void lion_update(int64_t n, float* master, float* m, const float* grad, const UpdateScalars* scalars,
+                 const LionConstants& constants) {
+  with_lion(*scalars, constants, [&](UpdateRange update) {
+    update_chunks(n, {master, m, nullptr, grad}, update);
   });
 }
 

@@ -65,8 +65,21 @@ void adopt_update(int64_t n, const AdamWArrays& arrays, const UpdateScalars* sca
 
 // Lion (Chen et al. 2023, algorithm 2); g and rate as above:
 //   p -= rate * weight_decay * p;  p -= rate * sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g
+struct LionConstants {
+  double beta1 = 0.9, beta2 = 0.99;
+  float weight_decay = 0, lr_scale = 1;
+};
 void lion_update(int64_t n, float* master, float* m, const float* grad, const UpdateScalars* scalars,
-                 double beta1, double beta2, float weight_decay, float lr_scale);
+                 const LionConstants& constants);
+
+// The same three updates of a range of elements on the calling thread: `use` gets a function that updates
+// elements in place (`v` is nullptr for Lion), which it may call many times and from several threads. It is not
+// called if the step is skipped.
+using UpdateRange = FunctionRef<void(const AdamWArrays& arrays, int64_t n)>;
+using UseUpdate = FunctionRef<void(UpdateRange)>;
+void with_adamw(const UpdateScalars& scalars, const AdamWConstants& constants, UseUpdate use);
+void with_adopt(const UpdateScalars& scalars, const AdamWConstants& constants, UseUpdate use);
+void with_lion(const UpdateScalars& scalars, const LionConstants& constants, UseUpdate use);
 
 // bias[i] += rate · sign(mean of the loads − loads[i]).
 void router_bias_update(int64_t experts, float* bias, const int64_t* loads, const UpdateScalars* scalars,

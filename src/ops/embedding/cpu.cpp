@@ -21,7 +21,8 @@ BoundKernel bind(Cpu, const Bind<ops::Embedding>& node) {
                                   .positions = in.position_table ? in.position_table->shape[0] : 0,
                                   .dtype = node.out.x->dtype,
                                   .scale = static_cast<float>(node.attrs.scale),
-                                  .parts = parts_of(in.vocab_start)};
+                                  .parts = parts_of(in.vocab_start),
+                                  .table_dtype = in.table->dtype};
   return node.kernel([shape](const Operands<ops::Embedding>& at) {
     cpu::embedding_forward(shape, at.out.x, at.in.tokens, at.in.table, at.in.position_table, at.in.positions,
                            at.in.vocab_start);

@@ -22,7 +22,7 @@ struct Embedding {
   template <template <typename> class Of>
   struct In {
     Of<I32> tokens;                         // [N]
-    Of<F32> table;                          // [V, D]
+    Of<Any> table;                          // [V, D], fp32 or bf16
     Of<Optional<I32>> positions = {};       // [N]; both or none
     Of<Optional<F32>> position_table = {};  // [P, D]
     Of<Optional<I32>> vocab_start = {};     // [parts] (ops/vocabulary): tokens in no part give zeros

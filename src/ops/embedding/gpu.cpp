@@ -1,4 +1,5 @@
 #include "device/gpu/gpu.h"
+#include "base/error.h"
 #include "ops/embedding/embedding.h"
 
 namespace strata::device {
@@ -19,13 +20,15 @@ struct Parts {
 template <>
 BoundKernel bind(Gpu, const Bind<ops::Embedding>& node) {
   const int64_t rows = node.in.tokens->shape[0], dim = node.in.table->shape[1];
+  STRATA_CHECK(node.in.table->dtype == DType::kF32, "GPUs look up tables in fp32, not {}",
+               name_of(node.in.table->dtype));
   return node.kernel([dim, parts = Parts(node.in.vocab_start, node.in.table->shape[0]),
                       kernel = gpu::embedding(node.out.x->dtype, rows, dim),
                       scale = static_cast<float>(node.attrs.scale)](const Operands<ops::Embedding>& at) {
     start(at.launch, kernel,
           gpu::EmbeddingArgs{.out = at.out.x,
                              .ids = at.in.tokens,
-                             .table = at.in.table,
+                             .table = reinterpret_cast<const float*>(at.in.table),
                              .position_table = at.in.position_table,
                              .positions = at.in.positions,
                              .dim = static_cast<int32_t>(dim),

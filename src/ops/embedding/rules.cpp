@@ -16,6 +16,8 @@ Outputs<Embedding> infer_embedding(const View<Embedding>& node) {
   const auto& in = node.in;
   require(node, in.tokens->shape.rank() == 1, "tokens must be i32[N]");
   require(node, in.table->shape.rank() == 2, "the table must be [V, D]");
+  require(node, in.table->dtype == DType::kF32 || in.table->dtype == DType::kBF16,
+          "the table must be fp32 or bf16");
   require(node, in.positions.present() == in.position_table.present(),
           "positions and their table come together");
   if (in.positions) {

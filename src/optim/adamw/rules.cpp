@@ -24,6 +24,8 @@ const Definition AdamW::definition{
           &AdamW::eps,
           "adamw, adamw8bit: added to the root of the second moment.",
           {.least = kLeastConstant, .most = 1}}},
+    .low_weights = true,
+    .low_moments = true,
     .op = op_of<AdamWUpdate>,
     .states = states_of<AdamWUpdate>,
 };

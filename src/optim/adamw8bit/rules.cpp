@@ -295,6 +295,7 @@ const Definition AdamW8Bit::definition{
         [](Optimizer& own, const Optimizer& of_run) {
           own = AdamW8Bit{own.as<AdamW8Bit>().min_elements, of_run.as<AdamW>()};
         },
+    .low_weights = true,
     // Too small to be worth the scales.
     .instead = [](const Optimizer& own, const Shape& rows) -> std::optional<Optimizer> {
       const auto& constants = own.as<AdamW8Bit>();

@@ -19,6 +19,8 @@ const Definition Adopt::definition{
     .keys = {{"beta1", &Adopt::beta1, "Decay of the momentum.", {.least = 0, .below = 1}},
              {"beta2", &Adopt::beta2, "Decay of the second moment.", {.least = 0, .below = 1}},
              {"eps", &Adopt::eps, "Least root of the second moment.", {.least = kLeastConstant, .most = 1}}},
+    .low_weights = true,
+    .low_moments = true,
     .op = op_of<AdoptUpdate>,
     .states = states_of<AdoptUpdate>,
 };

@@ -7,12 +7,10 @@ template <>
 BoundKernel bind(Cpu, const Bind<optim::LionUpdate>& node) {
   const optim::UpdateRule& rule = node.attrs.rule;
   return node.kernel([own = optim::UpdateElements(node.attrs, node.in.parameter->shape),
-                      lion = rule.optimizer.as<optim::Lion>(),
-                      weight_decay = static_cast<float>(rule.weight_decay),
-                      lr_scale = static_cast<float>(rule.lr_scale)](const Operands<optim::LionUpdate>& at) {
+                      constants = lion_constants(rule.optimizer.as<optim::Lion>(), rule)](
+                         const Operands<optim::LionUpdate>& at) {
     cpu::lion_update(own.count, at.out.parameter + own.first, at.out.momentum + own.state_first,
-                     at.in.gradient + own.first, scalars_at(at.in.scalars), lion.beta1, lion.beta2,
-                     weight_decay, lr_scale);
+                     at.in.gradient + own.first, scalars_at(at.in.scalars), constants);
   });
 }
 

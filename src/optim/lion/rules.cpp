@@ -18,6 +18,8 @@ const Definition Lion::definition{
     .help = "The sign of a mixed momentum (Chen et al. 2023).",
     .keys = {{"beta1", &Lion::beta1, "Share of the momentum in the update.", {.least = 0, .below = 1}},
              {"beta2", &Lion::beta2, "Decay of the momentum.", {.least = 0, .below = 1}}},
+    .low_weights = true,
+    .low_moments = true,
     .op = op_of<LionUpdate>,
     .states = states_of<LionUpdate>,
 };

@@ -65,7 +65,7 @@ TEST(Optimizer, LionMatchesDoubleOverSteps) {
     for (unsigned step = 1; step <= 5; ++step) {
       const Array grad = Array::random(DType::kF32, n, 10 + step, 0.3);
       const UpdateScalars scalars{.lr = 1e-2f, .grad_scale = 0.5f};
-      lion_update(n, p.f32(), m.f32(), grad.f32(), &scalars, 0.9, 0.99, 0.1f, 2);
+      lion_update(n, p.f32(), m.f32(), grad.f32(), &scalars, {0.9, 0.99, 0.1f, 2});
       for (int64_t i = 0; i < n; ++i) {
         const auto at = static_cast<size_t>(i);
         const double g = grad[i] * 0.5, mixed = 0.9 * want_m[at] + 0.1 * g;
@@ -83,10 +83,10 @@ TEST(Optimizer, LionMatchesDoubleOverSteps) {
   float p[] = {1, 2}, m[] = {0, 0.5f};
   const float grad[] = {0, 1};
   UpdateScalars scalars{.lr = 0.5f};
-  lion_update(1, p, m, grad, &scalars, 0.9, 0.99, 0, 1);
+  lion_update(1, p, m, grad, &scalars, {0.9, 0.99, 0, 1});
   EXPECT_EQ(p[0], 1);
   scalars.skip = 1;
-  lion_update(2, p, m, grad, &scalars, 0.9, 0.99, 0.1f, 1);
+  lion_update(2, p, m, grad, &scalars, {0.9, 0.99, 0.1f, 1});
   EXPECT_EQ(p[1], 2);
   EXPECT_EQ(m[1], 0.5f);
 }

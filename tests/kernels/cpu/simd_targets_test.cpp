@@ -40,7 +40,7 @@ std::vector<Array> outputs(DType dtype) {
   const UpdateScalars scalars{.lr = 0.01f};
   adamw_update(kDim, {p.f32(), m.f32(), v.f32(), dw.f32()}, &scalars, {.weight_decay = 0.1f});
   Array lion = weight, lion_m = weight, bytes = x, factored = x, row(DType::kF32, kRows), column = weight;
-  lion_update(kDim, lion.f32(), lion_m.f32(), dw.f32(), &scalars, 0.9, 0.99, 0.1f, 1);
+  lion_update(kDim, lion.f32(), lion_m.f32(), dw.f32(), &scalars, {0.9, 0.99, 0.1f, 1});
   if (dtype == DType::kF32) {
     std::vector<uint8_t> codes(static_cast<size_t>(2 * n));
     std::vector<float> scales(static_cast<size_t>(2 * quantization_blocks(n)));
