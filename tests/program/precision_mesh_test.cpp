@@ -129,11 +129,44 @@ TEST_P(RecipesOnAMesh, TrainAsOnOneRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Recipes, RecipesOnAMesh,
-    testing::Combine(testing::Values("block", "tensor", "row", "row_hp_wgrad", "mxfp8", "nvfp4"),
-                     testing::ValuesIn(precision_layouts())),
-    [](const auto& one) { return std::string(std::get<0>(one.param)) + "_" + std::get<1>(one.param).name; });
+std::string name_of_recipe(const testing::TestParamInfo<RecipesOnAMesh::ParamType>& one) {
+  return std::string(std::get<0>(one.param)) + "_" + std::get<1>(one.param).name;
+}
+
+// Between them they have every cut, gather and order of backward.
+std::vector<PrecisionLayout> some_layouts() {
+  std::vector<PrecisionLayout> some;
+  for (const PrecisionLayout& layout : precision_layouts()) {
+    for (const std::string_view name : {"zero1_shard2", "zero3_shard2_tensor2", "context2", "recomputed"})
+      if (layout.name == name) some.push_back(layout);
+  }
+  return some;
+}
+
+INSTANTIATE_TEST_SUITE_P(Block, RecipesOnAMesh,
+                         testing::Combine(testing::Values("block"), testing::ValuesIn(precision_layouts())),
+                         name_of_recipe);
+INSTANTIATE_TEST_SUITE_P(Recipes, RecipesOnAMesh,
+                         testing::Combine(testing::Values("tensor", "row", "row_hp_wgrad", "mxfp8", "nvfp4"),
+                                          testing::ValuesIn(some_layouts())),
+                         name_of_recipe);
+
+// A cut inside a block is refused by the key, the tensor and the sizes.
+TEST(Recipe, RefusesACutInsideBlocks) {
+  CompileOptions options = precision_options("block");
+  options.model.intermediate_size = 192;
+  options.mesh = graph::Mesh::of(1, 1, 1, 2);
+  try {
+    step_of(options);
+    FAIL() << "took shards of 96";
+  } catch (const ConfigError& error) {
+    const std::string message = error.what();
+    for (const char* part : {"[recipe]", "block", "128", "96", "layers.0.ffn", "tensor"})
+      EXPECT_NE(message.find(part), std::string::npos) << part << " in " << message;
+  }
+  options.precision = precision_options("row").precision;
+  EXPECT_NO_THROW(step_of(options));
+}
 
 }  // namespace
 }  // namespace strata::program
