@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <type_traits>
 
@@ -107,7 +106,7 @@ class Halves {
  public:
   static int64_t lanes() { return static_cast<int64_t>(hn::Lanes(U16())); }
   // Not for formats without negative zero.
-  explicit Halves(const FormatSpec& spec)
+  Halves(Format format, const FormatSpec& spec)
       : shift_(7 - spec.mantissa_bits),
         sign_shift_(16 - spec.bits()),
         magnitudes_(word(spec.sign_bit() - 1)),
@@ -115,18 +114,8 @@ class Halves {
         greatest_(word(spec.greatest)),
         infinity_(word(spec.infinity ? spec.greatest + 1 : 0)),
         normal_bias_(word(static_cast<uint32_t>(127 - spec.bias) << 7)),
-        least_normal_(word(1u << spec.mantissa_bits)) {
-    // The lower bytes of the subnormal numbers, at most eight, then the upper ones.
-    HWY_ALIGN uint8_t bytes[16] = {};
-    for (uint32_t code = 1; code < 1u << spec.mantissa_bits; ++code) {
-      const int exponent = static_cast<int>(std::bit_width(code)) - 1;
-      const auto biased = static_cast<uint32_t>(127 + 1 - spec.bias - spec.mantissa_bits + exponent);
-      const uint32_t bits = biased << 7 | ((code << (7 - exponent)) & 0x7fu);
-      bytes[code] = static_cast<uint8_t>(bits);
-      bytes[code + 8] = static_cast<uint8_t>(bits >> 8);
-    }
-    subnormals_ = hn::LoadDup128(Bytes(), bytes);
-  }
+        least_normal_(word(1u << spec.mantissa_bits)),
+        subnormals_(hn::LoadDup128(Bytes(), kSubnormals[static_cast<size_t>(format)].data())) {}
 
   HWY_INLINE void operator()(const uint8_t* codes, BF16* to) const {
     const U16 d;
@@ -151,8 +140,8 @@ class Halves {
   hn::Vec<Bytes> subnormals_;
 };
 
-inline void decode_halves(const FormatSpec& spec, const uint8_t* codes, int64_t n, BF16* out) {
-  const Halves halves(spec);
+inline void decode_halves(Format format, const FormatSpec& spec, const uint8_t* codes, int64_t n, BF16* out) {
+  const Halves halves(format, spec);
   const int64_t step = Halves::lanes();
   int64_t i = 0;
   for (; i + step <= n; i += step) halves(codes + i, out + i);
@@ -177,11 +166,11 @@ HWY_INLINE void decode_vectors(const V values, const uint8_t* codes, int64_t n, 
 }
 
 template <bool kNoNegativeZero, typename T>
-void decode_codes(const FormatSpec& spec, const uint8_t* codes, int64_t n, const BlockFactors& blocks,
-                  T* out) {
+void decode_codes([[maybe_unused]] Format format, const FormatSpec& spec, const uint8_t* codes, int64_t n,
+                  const BlockFactors& blocks, T* out) {
 #if HWY_TARGET != HWY_SCALAR
   if constexpr (!kNoNegativeZero && std::is_same_v<T, BF16>) {
-    if (blocks.factors == nullptr) return decode_halves(spec, codes, n, out);
+    if (blocks.factors == nullptr) return decode_halves(format, spec, codes, n, out);
   }
 #endif
   const Values<kNoNegativeZero> values(spec);
@@ -198,14 +187,14 @@ void decode_codes(const FormatSpec& spec, const uint8_t* codes, int64_t n, const
 template <typename T>
 void decode_run_of(Format format, const uint8_t* codes, int64_t n, BlockFactors blocks, T* out) {
   const FormatSpec spec = spec_of(format);
-  if (spec.sign == Sign::kNoNegativeZero) return decode_codes<true>(spec, codes, n, blocks, out);
-  if (spec.bits() != 4) return decode_codes<false>(spec, codes, n, blocks, out);
+  if (spec.sign == Sign::kNoNegativeZero) return decode_codes<true>(format, spec, codes, n, blocks, out);
+  if (spec.bits() != 4) return decode_codes<false>(format, spec, codes, n, blocks, out);
   constexpr int64_t kRun = 512;
   alignas(64) uint8_t buffer[kRun];
   for (int64_t done = 0; done < n; done += kRun) {
     const int64_t count = std::min(kRun, n - done);
     unpack_pairs(codes + done / 2, count, buffer);
-    decode_codes<false>(spec, buffer, count, blocks, out + done);
+    decode_codes<false>(format, spec, buffer, count, blocks, out + done);
     if (blocks.factors == nullptr) continue;
     blocks.factors += (blocks.first + count) / blocks.width;
     blocks.first = (blocks.first + count) % blocks.width;

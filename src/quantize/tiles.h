@@ -1,6 +1,8 @@
 // The vector loops of the conversions and of quantizing, for every instruction set. Internal to quantize.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,6 +16,25 @@ namespace strata::quantize::tiles {
 // encode() of formats.h on in[0, n); `stochastic` may be nullptr.
 void encode_run(Format format, const float* in, int64_t n, uint8_t* codes, const StochasticBits* stochastic,
                 int64_t first);
+
+// The lower bytes of each format's subnormal numbers in bf16, at most eight, then the upper ones. As constants: a table that
+// each call builds takes longer than it does to decode 128 codes.
+inline constexpr auto kSubnormals = [] {
+  std::array<std::array<uint8_t, 16>, kFormats> tables{};
+  for (int f = 0; f < kFormats; ++f) {
+    const FormatSpec spec = spec_of(static_cast<Format>(f));
+    if (spec.mantissa_bits > 3) continue;
+    for (uint32_t code = 1; code < 1u << spec.mantissa_bits; ++code) {
+      const int exponent = static_cast<int>(std::bit_width(code)) - 1;
+      const auto biased = static_cast<uint32_t>(127 + 1 - spec.bias - spec.mantissa_bits + exponent);
+      const uint32_t bits = biased << 7 | ((code << (7 - exponent)) & 0x7fu);
+      auto& table = tables[static_cast<size_t>(f)];
+      table[code] = static_cast<uint8_t>(bits);
+      table[code + 8] = static_cast<uint8_t>(bits >> 8);
+    }
+  }
+  return tables;
+}();
 
 // decode() of formats.h with factors.
 void decode_run(Format format, const uint8_t* codes, int64_t n, const BlockFactors& blocks, float* out);
