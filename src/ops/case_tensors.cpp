@@ -55,6 +55,10 @@ Tensor load(const graph::Value& value, const std::byte* from) {
         tensor.values.push_back(
             static_cast<double>(static_cast<float>(reinterpret_cast<const BF16*>(from)[i])));
         break;
+      case DType::kF16:
+        tensor.values.push_back(
+            static_cast<double>(static_cast<float>(reinterpret_cast<const F16*>(from)[i])));
+        break;
       default:
         tensor.values.push_back(static_cast<double>(reinterpret_cast<const float*>(from)[i]));
     }

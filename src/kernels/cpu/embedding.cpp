@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/row_blocks.h"
 #include "tensor/simd_targets.h"
@@ -61,12 +62,13 @@ void scatter_columns(const EmbeddingShape& shape, float* d_table, const void* dy
 void GatherRows(const EmbeddingShape& shape, void* out, const int32_t* ids, const float* table,
                 const float* pos_table, const int32_t* positions, const int32_t* vocab_start, int64_t begin,
                 int64_t end) {
-  const auto rows = shape.dtype == DType::kBF16 ? gather_rows<BF16> : gather_rows<float>;
+  const auto rows = by_dtype(shape.dtype, gather_rows<float>, gather_rows<BF16>, gather_rows<F16>);
   rows(shape, out, ids, table, pos_table, positions, vocab_start, begin, end);
 }
 void ScatterColumns(const EmbeddingShape& shape, float* d_table, const void* dy, const int32_t* ids,
                     const int32_t* vocab_start, int64_t begin, int64_t end) {
-  const auto columns = shape.dtype == DType::kBF16 ? scatter_columns<BF16> : scatter_columns<float>;
+  const auto columns =
+      by_dtype(shape.dtype, scatter_columns<float>, scatter_columns<BF16>, scatter_columns<F16>);
   columns(shape, d_table, dy, ids, vocab_start, begin, end);
 }
 

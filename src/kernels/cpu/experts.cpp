@@ -122,14 +122,14 @@ OperandView weight_of(const Run& run, int64_t expert) {
           .dtype = DType::kF32,
           .stride = spec.inputs,
           .depth_major = !forward,
-          .round_to_bf16 = spec.dtype == DType::kBF16};
+          .rounded_to = spec.dtype};
 }
 
 // Depths [deep, deep + now) of the rows in fp32 arithmetic.
 void multiply_floats(const Run& run, const Rows& rows, const OperandView& weight, int64_t deep, int64_t now,
                      int64_t worker) {
   const int64_t depth = depth_of(run.spec), nr = run.plan.shape.nr;
-  const bool half = run.spec.dtype == DType::kBF16;
+  const bool half = run.spec.dtype != DType::kF32;
   float* const panels = run.b_of(worker);
   detail::pack_panels(panels, nr, weight, rows.col, rows.cols, deep, now);
   const int64_t row_step = half ? kRowStep : std::max<int64_t>(1, rows.count);
@@ -139,8 +139,8 @@ void multiply_floats(const Run& run, const Rows& rows, const OperandView& weight
     const float* a = reinterpret_cast<const float*>(run.a) + deep;
     int64_t a_stride = depth;
     if (half) {
-      detail::gather_rows(run.a_of(worker), reinterpret_cast<const BF16*>(run.a) + deep, depth, a_rows, count,
-                          now);
+      detail::gather_rows(run.a_of(worker), run.spec.dtype, run.a + deep * size_of(run.spec.dtype), depth,
+                          a_rows, count, now);
       a = run.a_of(worker);
       a_stride = now;
       a_rows = nullptr;
@@ -247,8 +247,8 @@ void run_to_slots(const Run& run) {
     rows.to = run.sums_of(worker);
     rows.stride = run.plan.col_block;
     multiply_rows(run, rows, worker);
-    detail::scatter_rows(reinterpret_cast<BF16*>(run.c) + col, columns, run.order.slots + at, rows.to,
-                         rows.stride, rows.count, rows.cols);
+    detail::scatter_rows(spec.dtype, run.c + col * size_of(spec.dtype), columns, run.order.slots + at,
+                         rows.to, rows.stride, rows.count, rows.cols);
   });
 }
 
@@ -261,7 +261,7 @@ void run_to_tokens(const Run& run) {
     const int64_t cols = std::min(run.plan.col_block, columns - col);
     const int64_t first = chunk * run.order.chunk_tokens;
     const int64_t tokens = std::min(run.order.chunk_tokens, spec.tokens - first);
-    const bool half = spec.dtype == DType::kBF16;
+    const bool half = spec.dtype != DType::kF32;
     float* const sums = half ? run.sums_of(worker) : reinterpret_cast<float*>(run.c) + first * columns + col;
     const int64_t stride = half ? run.plan.col_block : columns;
     for (int64_t i = 0; i < tokens; ++i) std::fill_n(sums + i * stride, cols, 0.0f);
@@ -286,8 +286,8 @@ void run_to_tokens(const Run& run) {
                     worker);
     }
     if (half)
-      detail::scatter_rows(reinterpret_cast<BF16*>(run.c) + first * columns + col, columns, nullptr, sums,
-                           stride, tokens, cols);
+      detail::scatter_rows(spec.dtype, run.c + (first * columns + col) * size_of(spec.dtype), columns,
+                           nullptr, sums, stride, tokens, cols);
   });
 }
 
@@ -359,7 +359,7 @@ ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& de
     plan.col_block = even_part(spec.inputs, kGradCols, nr);
     a_elements = plan.row_block * plan.depth_step / in_word;
   } else {
-    const bool half = spec.dtype == DType::kBF16;
+    const bool half = spec.dtype != DType::kF32;
     plan.depth_step = even_part(depth_of(spec), kDepthStep, 8);
     plan.col_block = even_part(columns_of(spec), sums_slots(spec.role) ? kTaskCols : kTaskCols / parts, nr);
     plan.row_block = sums_slots(spec.role) ? chunk_of(plan) : kTaskRows;
