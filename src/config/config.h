@@ -174,6 +174,7 @@ struct ScheduleTable {
 struct PrecisionTable {
   Auto<DType> compute;
   Auto<DType> residual;
+  OrWord<double> loss_scale;  // word: "dynamic"
 };
 
 struct MemoryTable {

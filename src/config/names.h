@@ -64,7 +64,7 @@ inline Names<optim::DecayShape> names_of(optim::DecayShape) {
   return {{kLinear, "linear"}, {kSqrt, "sqrt"}, {kCosine, "cosine"}};
 }
 inline Names<DType> names_of(DType) {
-  return {{DType::kBF16, "bf16"}, {DType::kF32, "fp32"}};
+  return {{DType::kBF16, "bf16"}, {DType::kF32, "fp32"}, {DType::kF16, "fp16"}};
 }
 inline Names<program::Recompute> names_of(program::Recompute) {
   using enum program::Recompute;

@@ -107,6 +107,8 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
 optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig& model);
 
 DType activation_dtype(const RunConfig& config);
+// Of a run in fp16 whose loss scale does not adapt.
+std::optional<float> fixed_loss_scale(const RunConfig& config);
 
 // Keys that --set may change in verbs with --model; other keys have their defaults.
 RunConfig config_of_sets(const std::vector<std::string>& sets);

@@ -242,14 +242,20 @@ TableSpec training_table() {
       });
 }
 
+// Beyond, the gradient of a single token overflows in fp16.
+constexpr double kMostFixedLossScale = 32768;
+
 TableSpec precision_table() {
   return table(
       "precision", ResumeClass::kAccept, &RunConfig::precision, "Number formats.",
       {
           key("compute", &PrecisionTable::compute,
               "Type of activations and matmul operands; auto: bf16 if the processor has it.",
-              choice({"auto", "bf16", "fp32", "fp16", "fp8"}, {"fp16", "fp8"})),
+              choice({"auto", "bf16", "fp32", "fp16", "fp8"}, {"fp8"})),
           key("residual", &PrecisionTable::residual, "Type of the residual stream; auto: as compute."),
+          key("loss_scale", &PrecisionTable::loss_scale,
+              "What the loss is multiplied by for the gradients of fp16, a power of two; dynamic: adapted.",
+              word("dynamic", between(double{optim::kLeastLossScale}, kMostFixedLossScale))),
       });
 }
 

@@ -1,0 +1,174 @@
+// Runs in fp16: close to fp32, with a loss scale that adapts, on one rank or several, however often they are killed.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "contracts/lab.h"
+#include "train/replay.h"
+
+namespace strata::training {
+namespace {
+
+using contracts::distance;
+using contracts::kStill;
+using contracts::Lab;
+using contracts::Seen;
+using Values = std::vector<double>;
+
+const Sets kFp16{"precision.compute=\"fp16\""};
+
+// Gradients of the step that overflow: the second one halves the scale.
+const Sets kOverflows{"training.steps=6",
+                      "debug.inject=[\"inf@step=2,phase=bwd\", \"nan@step=3,phase=bwd\"]"};
+const Values kScales{65536, 65536, 65536, 32768, 32768, 32768};
+
+Sets scaled_by(int scale) {
+  return kFp16 + Sets{"precision.loss_scale=" + std::to_string(scale)};
+}
+
+TEST(Fp16, TrainsAsFp32) {
+  for (const std::string& model : {std::string(), small_experts(4)}) {
+    Lab lab;
+    const std::string toml = lab.toml(model) +
+                             "[training]\nsequence_length = 16\nglobal_batch_size = 8\n"
+                             "micro_batch_size = 4\nsteps = 8\n";
+    const Seen fp32 = lab.run_toml(toml), fp16 = lab.run_toml(toml, kFp16);
+    const Values expected = fp32.values("loss"), found = fp16.values("loss");
+    ASSERT_EQ(found.size(), expected.size());
+    EXPECT_LT(expected.back(), expected.front() - 0.1) << "nothing was learned";
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 5e-3) << "step " << i + 1;
+    EXPECT_NE(found, expected);
+    EXPECT_EQ(fp16.values("loss_scale"), Values(8, 65536));
+    EXPECT_EQ(fp32.values("loss_scale"), Values());
+    EXPECT_NEAR(fp16.values("grad_norm").front(), fp32.values("grad_norm").front(),
+                5e-3 * fp32.values("grad_norm").front());
+  }
+}
+
+// The gradient of the first step, as AdamW's first moment without decay.
+contracts::Tensors gradients(Lab& lab, const std::string& toml, const Sets& sets) {
+  return lab.run_toml(toml, Sets{"training.steps=1"} + kStill + sets).states(1);
+}
+
+// Losses of routers, large enough that a wrong scale would show, and further tokens: each is scaled alike.
+TEST(Fp16, ScalesEveryLossAlike) {
+  Lab lab;
+  const std::string sizes =
+      "[training]\nsequence_length = 16\nglobal_batch_size = 8\nmicro_batch_size = 4\nsteps = 1\n";
+  for (const auto& [what, toml] :
+       {std::pair<std::string, std::string>{"dense", lab.toml() + sizes},
+        {"experts", lab.toml(small_experts(4)) + "[moe]\naux_coef = 0.5\nz_coef = 0.05\n" + sizes}}) {
+    const contracts::Tensors expected = gradients(lab, toml, {});
+    for (const int scale : {1, 4096}) {
+      for (const auto& [name, tensor] : gradients(lab, toml, scaled_by(scale))) {
+        if (!name.ends_with(".m")) continue;
+        EXPECT_LT(distance(tensor.values, expected.at(name).values), 0.02)
+            << what << ", " << name << ", scale " << scale;
+      }
+    }
+  }
+}
+
+TEST(Fp16, SkipsStepsThatOverflowWithoutIntervention) {
+  Lab lab;
+  const Seen run = lab.run(kFp16 + kOverflows);
+  EXPECT_EQ(run.values("loss_scale"), kScales);
+  for (const auto& line : run.steps) {
+    const auto step = line.at("step").get<int>();
+    EXPECT_EQ(line.contains("overflowed"), step == 2 || step == 3) << step;
+    EXPECT_EQ(line.contains("skipped"), step == 2 || step == 3) << step;
+  }
+  for (const auto& event : run.events) EXPECT_NE(event.at("event"), "intervention");
+  EXPECT_TRUE(contracts::same(run.weights(1), run.weights(3)));
+  EXPECT_FALSE(contracts::same(run.weights(3), run.weights(4)));
+}
+
+// The scale, the good steps and the patience are in the checkpoint.
+TEST(Fp16, ResumesWithTheSameBits) {
+  const TinyRun tiny;
+  const auto train = [&](const std::string& name, int ranks, int64_t stop_at) {
+    tiny.train_ranks(
+        tiny.config(kFp16 + kOverflows + Sets{"parallel.shard=-1", "checkpoint.interval=\"1 steps\""}, name),
+        ranks, stop_at);
+  };
+  for (const int ranks : {1, 2}) {
+    const std::string whole = "whole" + std::to_string(ranks);
+    train(whole, ranks, -1);
+    EXPECT_EQ(values_of(tiny.folder(whole), "loss_scale"), kScales) << ranks;
+    for (const int64_t stop : {2, 3}) {
+      const std::string cut = "cut" + std::to_string(ranks) + std::to_string(stop);
+      train(cut, ranks, stop);
+      train(cut, ranks, -1);
+      expect_same_bits(bits_of(tiny.folder(whole), 6), bits_of(tiny.folder(cut), 6), cut);
+    }
+  }
+}
+
+TEST(Fp16, AgreesInMicroBatchesAndStages) {
+  const TinyRun tiny;
+  const auto losses = [&](const std::string& name, int ranks, const Sets& sets) {
+    tiny.train_ranks(tiny.config(kFp16 + kOverflows + sets, name), ranks);
+    EXPECT_EQ(values_of(tiny.folder(name), "loss_scale"), kScales) << name;
+    return values_of(tiny.folder(name), "loss");
+  };
+  const Values one = losses("one", 1, {"training.micro_batch_size=8"});
+  const auto expect_near = [&](const std::string& name, const Values& found) {
+    ASSERT_EQ(found.size(), one.size()) << name;
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(found[i], one[i], 2e-3) << name << ", step " << i + 1;
+  };
+  expect_near("four", losses("four", 1, {"training.micro_batch_size=2"}));
+  expect_near("split", losses("split", 2,
+                              {"parallel.pipeline=2", "parallel.schedule=\"zb_h1\"",
+                               "training.micro_batch_size=2", "recovery.compare_replicas=\"never\""}));
+}
+
+// Weights that are too large for fp16 overflow with any scale: the run ends when it cannot become smaller, and
+// names what overflowed.
+TEST(Fp16, EndsWhereTheLeastScaleOverflows) {
+  Lab lab;
+  std::string diverged;
+  const Seen run = lab.run_to_end(kFp16 + contracts::kFlat +
+                                      Sets{"training.steps=40", "optimizer.lr=100",
+                                           "training.clip_grad_norm=0", "optimizer.weight_decay=0"},
+                                  diverged);
+  const Values scales = run.values("loss_scale");
+  ASSERT_FALSE(scales.empty());
+  EXPECT_EQ(scales.back(), 1);
+  EXPECT_LT(scales.size(), 40u);
+  for (const char* part : {"a loss scale of 1", "the first value that is not finite is ", "(forward 0",
+                           "precision.compute", "strata replay", "--step"})
+    EXPECT_TRUE(contracts::has(diverged, part)) << part << "\n" << diverged;
+  const Replay replay =
+      replay_on_threads({.run = run.folder, .step = static_cast<int64_t>(scales.size())}, 1);
+  EXPECT_TRUE(replay.same);
+  ASSERT_TRUE(replay.first_nonfinite);
+  EXPECT_TRUE(contracts::has(diverged, replay.first_nonfinite->tensor)) << replay.first_nonfinite->tensor;
+}
+
+// Statistics of gradients are those without the scale.
+TEST(Fp16, ReportsGradientsWithoutTheScale) {
+  Lab lab;
+  const auto noise = [&](const Sets& sets) {
+    return lab.run(Sets{"training.steps=1", "training.global_batch_size=8", "log.layers=\"1 steps\""} + sets)
+        .folder;
+  };
+  const auto rows = [](const Path& folder) {
+    std::map<std::string, double> sizes;
+    std::istringstream lines(read_file(folder / "layers.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = parse_json<nlohmann::json>(line);
+      for (const auto& row : json.at("layers"))
+        if (row.contains("grad_rms") && row.at("grad_rms").is_number())
+          sizes[row.at("tensor")] = row.at("grad_rms");
+    }
+    return sizes;
+  };
+  const auto expected = rows(noise({})), found = rows(noise(kFp16));
+  ASSERT_EQ(found.size(), expected.size());
+  ASSERT_FALSE(found.empty());
+  for (const auto& [tensor, size] : expected) EXPECT_NEAR(found.at(tensor), size, 0.02 * size) << tensor;
+}
+
+}  // namespace
+}  // namespace strata::training
