@@ -97,7 +97,8 @@ std::vector<Choice> choose_precision(const RunConfig& config, const hardware::De
   DType compute = activation_dtype(config);
   if (compute == DType::kF16 && device.kind != "cpu") {
     throw ConfigError(
-        "[precision.compute] found fp16 on {}: not yet in this version; take \"bf16\", or device.kind = \"cpu\"",
+        "[precision.compute] found fp16 on {}: not yet in this version; take \"bf16\", or "
+        "device.kind = \"cpu\"",
         device.name);
   }
   if (config.precision.compute.is_word()) {

@@ -439,9 +439,9 @@ class Checker {
     }
     const bool is_fp16 = precision.compute == DType::kF16;
     if (is_fp16 && config_.device.kind == device::Kind::kCuda) {
-      report(
-          "precision.compute",
-          "found \"fp16\" with device.kind = \"cuda\": not yet in this version; take \"bf16\", or the device \"cpu\"");
+      report("precision.compute",
+             "found \"fp16\" with device.kind = \"cuda\": not yet in this version; take \"bf16\", or "
+             "the device \"cpu\"");
     }
     if (!precision.loss_scale.is_word()) check_loss_scale(*precision.loss_scale, is_fp16);
     if (config_.debug.reference_kernels && !config_.device.kind.is_word() &&

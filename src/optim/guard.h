@@ -69,16 +69,16 @@ struct GuardDecision {
   double clip = 1;                                 // factor on the gradients
   std::array<double, kMostGuardRules> limit = {};  // of each rule that had enough values, else infinite
   float loss_scale = 0;                            // that the step's gradients were multiplied by; 0: none
-  // 1: the scaled gradients were not finite and the scale adapts: no update was made, and no rule has judged the
-  // step. Not a fault unless the scale was the least one.
+  // 1: the scaled gradients were not finite and the scale adapts: no update was made, and no rule has judged
+  // the step. Not a fault unless the scale was the least one.
   int32_t overflowed = 0;
 };
 
 // `clip_norm`: the largest gradient norm, 0: no limit. Adds an accepted step's values to the history.
 GuardDecision decide(const GuardRules& rules, double loss, double grad_norm, bool has_targets,
                      double clip_norm, GuardHistory& history);
-// The same for a step whose loss was scaled by history.loss_scale, which then follows its rule. `grad_norm` is of
-// the gradients without the scale.
+// The same for a step whose loss was scaled by history.loss_scale, which then follows its rule. `grad_norm` is
+// of the gradients without the scale.
 GuardDecision decide_scaled(const GuardRules& rules, double loss, double grad_norm, bool has_targets,
                             double clip_norm, GuardHistory& history);
 

@@ -1,18 +1,18 @@
-// The scale of an fp16 run's loss: gradients are computed of loss · scale, so that small ones are not lost below
-// fp16's range, and are divided by it before anything reads them. Pure functions; any thread may call them.
+// The scale of an fp16 run's loss: gradients are computed of loss · scale, so that small ones are not lost
+// below fp16's range, and are divided by it before anything reads them. Pure functions for any thread.
 //
-// Megatron-LM's dynamic rule (DynamicGradScaler in megatron/core/optimizer/grad_scaler.py): a step whose gradients
-// are not finite makes no update and uses up one of `kLossScalePatience`; once that is used up, each such step
-// halves the scale. After `kLossScaleWindow` steps in a row without one the scale doubles, and only then is the
-// patience whole again.
+// Megatron-LM's dynamic rule (DynamicGradScaler in megatron/core/optimizer/grad_scaler.py): a step whose
+// gradients are not finite makes no update and uses up one of `kLossScalePatience`; once that is used up,
+// each such step halves the scale. After `kLossScaleWindow` steps in a row without one the scale doubles, and
+// only then is the patience whole again.
 #pragma once
 
 #include <cstdint>
 
 namespace strata::optim {
 
-// A power of two, so that it changes no bit of a fraction. Gradients are sums over tokens here, not means as in
-// Megatron-LM, so they start larger, and the scale smaller than its 2^32.
+// A power of two, so that it changes no bit of a fraction. Gradients are sums over tokens here, not means as
+// in Megatron-LM, so they start larger, and the scale smaller than its 2^32.
 inline constexpr float kFirstLossScale = 0x1p16f;
 inline constexpr float kLeastLossScale = 1;
 inline constexpr float kMostLossScale = 0x1p126f;  // seeds are fp32

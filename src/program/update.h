@@ -23,9 +23,9 @@ optim::GuardDecision decision_of(const Executor& executor);
 
 // Whether losses are scaled: the activations are fp16.
 bool scales_loss(const Executor& executor);
-// Before the first step of a run or of a part of it, after its state is loaded: sets the scale to `fixed`, or if
-// that is unset and the state has no adaptive one, to the first of the rule (optim/loss_scale.h). Does nothing for
-// a program that scales no loss.
+// Before the first step of a run or of a part of it, after its state is loaded: sets the scale to `fixed`, or
+// if that is unset and the state has no adaptive one, to the first of the rule (optim/loss_scale.h). Does
+// nothing for a program that scales no loss.
 void start_loss_scale(const Executor& executor, std::optional<float> fixed = {});
 
 // Device state, which instructions count on; a skipped step makes no update.

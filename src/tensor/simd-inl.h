@@ -1,5 +1,5 @@
-// f32 vectors over f32, bf16 or fp16 memory, whole or partly filled. Compiled once for every SIMD target: include
-// it after <hwy/foreach_target.h>.
+// f32 vectors over f32, bf16 or fp16 memory, whole or partly filled. Compiled once for every SIMD target:
+// include it after <hwy/foreach_target.h>.
 #if defined(STRATA_TENSOR_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_TENSOR_SIMD_INL_H_
 #undef STRATA_TENSOR_SIMD_INL_H_

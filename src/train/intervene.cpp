@@ -74,8 +74,8 @@ bool TrainingLoop::intervene(const Judgement& judged, Saves& saves, Reporter& re
         record_.decision.overflowed == 0
             ? ""
             : fmt::format(
-                  "Compute in bf16 or fp32, which have a larger range (precision.compute), or lower optimizer.lr; "
-                  "strata replay {} --step {} repeats the step",
+                  "Compute in bf16 or fp32, which have a larger range (precision.compute), or lower "
+                  "optimizer.lr; strata replay {} --step {} repeats the step",
                   options_.store.folder().string(), record_.step);
     give_up(judged.stop, advice, saves, reporter);
   }

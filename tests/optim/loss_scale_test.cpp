@@ -1,4 +1,5 @@
-// The scale of fp16's loss: its rule against a table written from Megatron-LM's, and the update that takes it out.
+// The scale of fp16's loss: its rule against a table written from Megatron-LM's, and the update that takes it
+// out.
 #include "optim/loss_scale.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Runs in fp16: close to fp32, with a loss scale that adapts, on one rank or several, however often they are killed.
+// Runs in fp16: close to fp32, with a loss scale that adapts, on one rank or several, however often they are
+// killed.
 #include <gtest/gtest.h>
 
 #include <cmath>

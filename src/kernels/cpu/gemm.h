@@ -5,7 +5,7 @@
 //   kInputGrad    dy[m,n]    W, packed for kInputGrad   dx[m,k] = dy · W
 //   kWeightGrad   dy[m,n]    x[m,k]                     dW[n,k] = dyᵀ · x, or dW += dyᵀ · x (fp32)
 //
-// Activations are fp32, bf16 or fp16, row-major with a row stride, so slices of fused buffers (qkv, gate_up) work.
+// Activations are fp32, bf16 or fp16, row-major with a row stride: slices of fused buffers (qkv) work too.
 // Sums are fp32; the master weight is fp32, row-major and dense. With bf16 activations the weight is rounded
 // to bf16 on every processor, with or without native bf16; with fp16 ones it is rounded to fp16, and operands
 // are widened while they are packed. Any size may be 0.
@@ -52,8 +52,8 @@ GemmCost gemm_cost(const GemmSpec& spec);
 //   - bf16 activations on a processor with bf16 dot products or AMX: oneDNN. Weight gradients without AMX,
 //     and all roles if the library does not multiply bf16, use the in-house GEMM on VNNI panels
 //     (gemm_panels.h).
-//   - otherwise, and for fp16, the in-house GEMM on fp32 panels; for some fp32 GEMMs the skinny GEMM or oneDNN's sgemm, if
-//     they are faster.
+//   - otherwise, and for fp16, the in-house GEMM on fp32 panels; for some fp32 GEMMs the skinny GEMM or
+//     oneDNN's sgemm, if they are faster.
 // kPairs reads weights in oneDNN's packed layout.
 enum class GemmEngine : uint8_t { kAuto, kPanels, kPairs, kOneDnn };
 

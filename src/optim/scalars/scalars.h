@@ -52,8 +52,8 @@ struct RootOfSum : PartialsIn {
 // a step's update is made (guard.h). The gradients, which are sums over tokens, are clipped as
 // torch.nn.utils.clip_grad_norm_ does. Without a valid target, or with a loss or norm that is not finite, no
 // update is made.
-// With `loss_scale` the gradients are those of loss · loss_scale (loss_scale.h): it is taken out of the norm and
-// of the scalars, so of everything that follows, and the scale of the next step is written.
+// With `loss_scale` the gradients are those of loss · loss_scale (loss_scale.h): it is taken out of the norm
+// and of the scalars, so of everything that follows, and the scale of the next step is written.
 struct StepScalars {
   template <template <typename> class Of>
   struct In {

@@ -68,10 +68,13 @@ inline Array scratch_of(int64_t bytes) {
 inline void expect_near(const Array& got, const std::vector<double>& want, double relative,
                         double floor = 1) {
   ASSERT_EQ(got.size(), static_cast<int64_t>(want.size()));
-  const double rounding = got.dtype() == DType::kBF16 ? 0.00391 : got.dtype() == DType::kF16 ? 0.000489 : 0;
+  const bool is_f16 = got.dtype() == DType::kF16;
+  const double rounding = got.dtype() == DType::kBF16 ? 0.00391 : is_f16 ? 0.000489 : 0;
+  const double least = is_f16 ? 0x1p-25 : 0;  // half the distance of its smallest values
   for (int64_t i = 0; i < got.size(); ++i) {
     const double expected = want[static_cast<size_t>(i)];
-    const double tolerance = relative * std::max(std::abs(expected), floor) + rounding * std::abs(expected);
+    const double tolerance =
+        relative * std::max(std::abs(expected), floor) + rounding * std::abs(expected) + least;
     ASSERT_LE(std::abs(got[i] - expected), tolerance)
         << "element " << i << ": " << got[i] << ", not " << expected;
   }

@@ -340,7 +340,7 @@ TEST(Attention, RejectsInvalidShapes) {
   refused([](AttentionShape& s) { s.head_dim = 1025; });
   refused([](AttentionShape& s) { s.value_dim = 1025; });
   refused([](AttentionShape& s) { s.heads = 3, s.kv_heads = 2; });
-  refused([](AttentionShape& s) { s.dtype = DType::kF16; });
+  refused([](AttentionShape& s) { s.dtype = DType::kF64; });
   refused([](AttentionShape& s) { s.window = 3, s.causal = false; });
   refused([](AttentionShape& s) { s.out_stride = 15; });
   refused([](AttentionShape& s) { s.bias_width = 4, s.bias_zero = 2; });  // not to distance -3

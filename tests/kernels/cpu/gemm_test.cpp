@@ -274,7 +274,6 @@ INSTANTIATE_TEST_SUITE_P(Settings, GemmRoles,
                                          Setting{DType::kBF16, DType::kBF16, GemmEngine::kPairs},
                                          Setting{DType::kBF16, DType::kF32, GemmEngine::kPairs},
                                          Setting{DType::kF16, DType::kF16, GemmEngine::kAuto},
-                                         Setting{DType::kF16, DType::kF32, GemmEngine::kAuto},
                                          Setting{DType::kBF16, DType::kBF16, GemmEngine::kAuto}));
 
 // The operands of all three roles, and the results of the in-house GEMM.

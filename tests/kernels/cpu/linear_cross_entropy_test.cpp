@@ -180,8 +180,8 @@ TEST(LinearCrossEntropy, NarrowTypesDifferOnlyByGradientRounding) {
       const Result got = run(p, scale);
       const Reference want = reference(p, static_cast<double>(scale));
       EXPECT_NEAR(got.loss, want.loss, 2e-6 * std::abs(want.loss) + 1e-6);
-      // Logit gradients and dx are each rounded to 8 or 11 bits; errors of a sum are below those of its largest
-      // terms.
+      // Logit gradients and dx are each rounded to 8 or 11 bits; errors of a sum are below those of its
+      // largest terms.
       const double rounding = dtype == DType::kF16 ? 0x1p-10 : 0x1p-7;
       expect_near(got.dx, want.dx, rounding, "dx");
       expect_near(got.dw, want.dw, rounding, "dw");
