@@ -19,13 +19,30 @@ using Values = std::vector<double>;
 
 const Sets kFp16{"precision.compute=\"fp16\""};
 
-// Gradients of the step that overflow: the second one halves the scale.
-const Sets kOverflows{"training.steps=6",
-                      "debug.inject=[\"inf@step=2,phase=bwd\", \"nan@step=3,phase=bwd\"]"};
-const Values kScales{65536, 65536, 65536, 32768, 32768, 32768};
-
 Sets scaled_by(int scale) {
   return kFp16 + Sets{"precision.loss_scale=" + std::to_string(scale)};
+}
+
+// The scale of each step, from whether the steps before it overflowed. Too few for growth.
+void expect_rule(const Path& run) {
+  double scale = 65536;
+  int patience = 2, overflows = 0, steps = 0;
+  std::istringstream lines(read_file(run / "metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = parse_json<nlohmann::json>(line);
+    if (!json.contains("step")) {
+      EXPECT_NE(json.at("event"), "intervention");
+      continue;
+    }
+    ++steps;
+    EXPECT_EQ(json.at("loss_scale"), scale) << "step " << steps;
+    EXPECT_EQ(json.contains("overflowed"), json.contains("skipped"));
+    if (!json.contains("overflowed")) continue;
+    ++overflows;
+    if (--patience <= 0) scale /= 2;
+  }
+  EXPECT_GE(overflows, 2);
+  EXPECT_LT(overflows, steps) << "no step made an update";
 }
 
 TEST(Fp16, TrainsAsFp32) {
@@ -34,13 +51,13 @@ TEST(Fp16, TrainsAsFp32) {
     const std::string toml = lab.toml(model) +
                              "[training]\nsequence_length = 16\nglobal_batch_size = 8\n"
                              "micro_batch_size = 4\nsteps = 8\n";
-    const Seen fp32 = lab.run_toml(toml), fp16 = lab.run_toml(toml, kFp16);
+    const Seen fp32 = lab.run_toml(toml), fp16 = lab.run_toml(toml, scaled_by(1024));
     const Values expected = fp32.values("loss"), found = fp16.values("loss");
     ASSERT_EQ(found.size(), expected.size());
     EXPECT_LT(expected.back(), expected.front() - 0.1) << "nothing was learned";
     for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 5e-3) << "step " << i + 1;
     EXPECT_NE(found, expected);
-    EXPECT_EQ(fp16.values("loss_scale"), Values(8, 65536));
+    EXPECT_EQ(fp16.values("loss_scale"), Values(8, 1024));
     EXPECT_EQ(fp32.values("loss_scale"), Values());
     EXPECT_NEAR(fp16.values("grad_norm").front(), fp32.values("grad_norm").front(),
                 5e-3 * fp32.values("grad_norm").front());
@@ -71,37 +88,37 @@ TEST(Fp16, ScalesEveryLossAlike) {
   }
 }
 
+// The first scale is too large for so small a model.
 TEST(Fp16, SkipsStepsThatOverflowWithoutIntervention) {
   Lab lab;
-  const Seen run = lab.run(kFp16 + kOverflows);
-  EXPECT_EQ(run.values("loss_scale"), kScales);
+  const Seen run = lab.run(kFp16 + Sets{"training.steps=8"});
+  expect_rule(run.folder);
   for (const auto& line : run.steps) {
-    const auto step = line.at("step").get<int>();
-    EXPECT_EQ(line.contains("overflowed"), step == 2 || step == 3) << step;
-    EXPECT_EQ(line.contains("skipped"), step == 2 || step == 3) << step;
+    const auto step = line.at("step").get<int64_t>();
+    if (step == 1) continue;
+    EXPECT_EQ(contracts::same(run.weights(step), run.weights(step - 1)), line.contains("overflowed")) << step;
   }
-  for (const auto& event : run.events) EXPECT_NE(event.at("event"), "intervention");
-  EXPECT_TRUE(contracts::same(run.weights(1), run.weights(3)));
-  EXPECT_FALSE(contracts::same(run.weights(3), run.weights(4)));
 }
 
-// The scale, the good steps and the patience are in the checkpoint.
+// The scale, the good steps and the patience are in the checkpoint, and the same on all ranks, whose replicas are
+// compared after every step.
 TEST(Fp16, ResumesWithTheSameBits) {
   const TinyRun tiny;
   const auto train = [&](const std::string& name, int ranks, int64_t stop_at) {
     tiny.train_ranks(
-        tiny.config(kFp16 + kOverflows + Sets{"parallel.shard=-1", "checkpoint.interval=\"1 steps\""}, name),
+        tiny.config(kFp16 + Sets{"parallel.shard=-1", "checkpoint.interval=\"1 steps\"", "training.steps=8"},
+                    name),
         ranks, stop_at);
   };
   for (const int ranks : {1, 2}) {
     const std::string whole = "whole" + std::to_string(ranks);
     train(whole, ranks, -1);
-    EXPECT_EQ(values_of(tiny.folder(whole), "loss_scale"), kScales) << ranks;
+    expect_rule(tiny.folder(whole));
     for (const int64_t stop : {2, 3}) {
       const std::string cut = "cut" + std::to_string(ranks) + std::to_string(stop);
       train(cut, ranks, stop);
       train(cut, ranks, -1);
-      expect_same_bits(bits_of(tiny.folder(whole), 6), bits_of(tiny.folder(cut), 6), cut);
+      expect_same_bits(bits_of(tiny.folder(whole), 8), bits_of(tiny.folder(cut), 8), cut);
     }
   }
 }
@@ -109,8 +126,7 @@ TEST(Fp16, ResumesWithTheSameBits) {
 TEST(Fp16, AgreesInMicroBatchesAndStages) {
   const TinyRun tiny;
   const auto losses = [&](const std::string& name, int ranks, const Sets& sets) {
-    tiny.train_ranks(tiny.config(kFp16 + kOverflows + sets, name), ranks);
-    EXPECT_EQ(values_of(tiny.folder(name), "loss_scale"), kScales) << name;
+    tiny.train_ranks(tiny.config(scaled_by(1024) + sets, name), ranks);
     return values_of(tiny.folder(name), "loss");
   };
   const Values one = losses("one", 1, {"training.micro_batch_size=8"});
@@ -119,9 +135,9 @@ TEST(Fp16, AgreesInMicroBatchesAndStages) {
     for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(found[i], one[i], 2e-3) << name << ", step " << i + 1;
   };
   expect_near("four", losses("four", 1, {"training.micro_batch_size=2"}));
-  expect_near("split", losses("split", 2,
-                              {"parallel.pipeline=2", "parallel.schedule=\"zb_h1\"",
-                               "training.micro_batch_size=2", "recovery.compare_replicas=\"never\""}));
+  expect_near("split",
+              losses("split", 2,
+                     {"parallel.pipeline=2", "parallel.schedule=\"zb_h1\"", "training.micro_batch_size=2"}));
 }
 
 // Weights that are too large for fp16 overflow with any scale: the run ends when it cannot become smaller, and
@@ -137,7 +153,7 @@ TEST(Fp16, EndsWhereTheLeastScaleOverflows) {
   ASSERT_FALSE(scales.empty());
   EXPECT_EQ(scales.back(), 1);
   EXPECT_LT(scales.size(), 40u);
-  for (const char* part : {"a loss scale of 1", "the first value that is not finite is ", "(forward 0",
+  for (const char* part : {"a loss scale of 1", "the first value that is not finite is ", "(F0: L0 ",
                            "precision.compute", "strata replay", "--step"})
     EXPECT_TRUE(contracts::has(diverged, part)) << part << "\n" << diverged;
   const Replay replay =
@@ -150,7 +166,7 @@ TEST(Fp16, EndsWhereTheLeastScaleOverflows) {
 // Statistics of gradients are those without the scale.
 TEST(Fp16, ReportsGradientsWithoutTheScale) {
   Lab lab;
-  const auto noise = [&](const Sets& sets) {
+  const auto folder_of = [&](const Sets& sets) {
     return lab.run(Sets{"training.steps=1", "training.global_batch_size=8", "log.layers=\"1 steps\""} + sets)
         .folder;
   };
@@ -165,7 +181,7 @@ TEST(Fp16, ReportsGradientsWithoutTheScale) {
     }
     return sizes;
   };
-  const auto expected = rows(noise({})), found = rows(noise(kFp16));
+  const auto expected = rows(folder_of({})), found = rows(folder_of(scaled_by(1024)));
   ASSERT_EQ(found.size(), expected.size());
   ASSERT_FALSE(found.empty());
   for (const auto& [tensor, size] : expected) EXPECT_NEAR(found.at(tensor), size, 0.02 * size) << tensor;
