@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "contracts/lab.h"
 #include "train/replay.h"
+#include "train/run_store.h"
 
 namespace strata::training {
 namespace {
@@ -121,6 +122,24 @@ TEST(Fp16, ResumesWithTheSameBits) {
       expect_same_bits(bits_of(tiny.folder(whole), 8), bits_of(tiny.folder(cut), 8), cut);
     }
   }
+}
+
+TEST(Fp16, RejectsStatesThatNoRunHas) {
+  const TinyRun tiny;
+  tiny.train(kFp16 + Sets{"training.steps=2"});
+  const std::string state = bits_of(tiny.folder(), 2).state;
+  const auto with = [&](const char* name, const nlohmann::json& value) {
+    auto json = parse_json<nlohmann::json>(state);
+    json.at("guard").at("loss_scale").at(name) = value;
+    return training_state_from_json(dump_json(json), "state.json");
+  };
+  EXPECT_EQ(with("scale", 64).guard.loss_scale.scale, 64);
+  EXPECT_EQ(with("patience", -30).guard.loss_scale.patience, -30);
+  for (const double scale : {0.0, 0.5, 3.0, -4.0, 1e39})
+    EXPECT_THROW(with("scale", scale), DataError) << scale;
+  for (const int steps : {-1, 1000}) EXPECT_THROW(with("good_steps", steps), DataError) << steps;
+  EXPECT_THROW(with("patience", 3), DataError);
+  EXPECT_THROW(with("adaptive", "yes"), DataError);
 }
 
 TEST(Fp16, AgreesInMicroBatchesAndStages) {
