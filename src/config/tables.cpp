@@ -254,7 +254,7 @@ TableSpec precision_table() {
               choice({"auto", "bf16", "fp32", "fp16", "fp8"}, {"fp8"})),
           key("residual", &PrecisionTable::residual, "Type of the residual stream; auto: as compute."),
           key("loss_scale", &PrecisionTable::loss_scale,
-              "What the loss is multiplied by for the gradients of fp16, a power of two; dynamic: adapted.",
+              "Factor on the loss for the gradients of fp16, a power of two; dynamic: adapted.",
               word("dynamic", between(double{optim::kLeastLossScale}, kMostFixedLossScale))),
       });
 }

@@ -70,7 +70,7 @@ struct GuardDecision {
   std::array<double, kMostGuardRules> limit = {};  // of each rule that had enough values, else infinite
   float loss_scale = 0;                            // that the step's gradients were multiplied by; 0: none
   // 1: the scaled gradients were not finite and the scale adapts: no update was made, and no rule has judged
-  // the step. Not a fault unless the scale was the least one.
+  // the step. Not an error unless the scale was the least one.
   int32_t overflowed = 0;
 };
 

@@ -17,7 +17,7 @@ constexpr float kOverflow = std::numeric_limits<float>::infinity();
 
 // By hand from DynamicGradScaler.update() with growth_interval 1000, hysteresis 2, factors 2 and 0.5 and
 // min_scale 1: after `steps` steps of a kind the scale, the steps since the last bad one or growth
-// (_growth_tracker), and what is left of the hysteresis (_hysteresis_tracker).
+// (_growth_tracker), and the rest of the hysteresis (_hysteresis_tracker).
 TEST(LossScale, FollowsTheTableOfTheRule) {
   struct Row {
     int steps;
@@ -59,7 +59,7 @@ TEST(LossScale, StaysWhereItIsFixedAndFinite) {
   EXPECT_EQ(large.scale, kMostLossScale);
 }
 
-// A step that overflows is no finding of the guard: nothing counts towards a rollback.
+// The guard does not judge a step that overflows: nothing counts towards a rollback.
 TEST(LossScale, HidesOverflowsFromTheGuard) {
   GuardHistory history;
   history.loss_scale = first_loss_scale();

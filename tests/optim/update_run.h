@@ -32,7 +32,7 @@ struct TestParameter {
 
 class UpdateRun {
  public:
-  // `loss_scale`: where it is not 0, what the gradients are multiplied by, which then follows its rule.
+  // `loss_scale`: if not 0, the factor in the gradients, which then follows its rule.
   UpdateRun(const std::vector<TestParameter>& parameters, const RuleOf& rule_of, float loss_scale = 0) {
     graph::Graph graph;
     for (const TestParameter& one : parameters) {
