@@ -168,6 +168,7 @@ void BenchModel::reset() {
 
 void write_hyper(program::Executor& executor) {
   program::write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-4f});
+  program::start_loss_scale(executor);
 }
 
 hardware::DeviceSpec measured_rank(int ranks, int threads) {

@@ -99,6 +99,12 @@ std::vector<Choice> choose_machine(const RunConfig& config, const RankPlace& pla
 std::vector<Choice> choose_precision(const RunConfig& config, const hardware::DeviceSpec& device) {
   std::vector<Choice> made;
   DType compute = activation_dtype(config);
+  if (compute == DType::kF16 && device.kind != "cpu") {
+    throw ConfigError(
+        "[precision.compute] found fp16 on {}: not yet in this version; take \"bf16\", or "
+        "device.kind = \"cpu\"",
+        device.name);
+  }
   if (config.precision.compute.is_word()) {
     const bool is_fast = hardware::bf16_is_fast(device);
     compute = is_fast ? DType::kBF16 : DType::kF32;

@@ -181,6 +181,7 @@ struct PrecisionTable {
   std::vector<std::string> keep = {"head", "first 1", "last 1"};
   DType weights = DType::kF32;  // of matrices and tables: masters, or bf16
   optim::Rounding rounding = optim::Rounding::kStochastic;
+  OrWord<double> loss_scale;  // word: "dynamic"
 };
 
 struct MemoryTable {

@@ -71,7 +71,11 @@ inline Names<optim::Rounding> names_of(optim::Rounding) {
   return {{kStochastic, "stochastic"}, {kKahan, "kahan"}, {kNearest, "nearest"}};
 }
 inline Names<DType> names_of(DType) {
-  return {{DType::kBF16, "bf16"}, {DType::kF32, "fp32"}, {DType::kE4M3, "fp8"}, {DType::kE2M1, "fp4"}};
+  return {{DType::kBF16, "bf16"},
+          {DType::kF32, "fp32"},
+          {DType::kF16, "fp16"},
+          {DType::kE4M3, "fp8"},
+          {DType::kE2M1, "fp4"}};
 }
 inline Names<program::Recompute> names_of(program::Recompute) {
   using enum program::Recompute;

@@ -73,6 +73,11 @@ bool computes_in_codes(const RunConfig& config) {
   return is_code(config.precision.compute.value_or(DType::kF32));
 }
 
+std::optional<float> fixed_loss_scale(const RunConfig& config) {
+  if (config.precision.loss_scale.is_word()) return std::nullopt;
+  return static_cast<float>(*config.precision.loss_scale);
+}
+
 std::shared_ptr<device::Device> make_device(const RunConfig& config) {
   return device::open(config.debug.reference_kernels ? device::Kind::kReference
                                                      : config.device.kind.value_or(device::Kind::kCpu),
@@ -193,6 +198,11 @@ inference::ComputeOptions compute_options(const RunConfig& config) {
   if (!config.precision.compute.is_word()) options.dtype = activation_dtype(config);
   if (!config.device.threads.is_word()) options.threads = static_cast<int>(*config.device.threads);
   options.device = config.debug.reference_kernels ? device::Kind::kReference : kind_of(config, 1);
+  if (options.dtype == DType::kF16 && options.device == device::Kind::kCuda) {
+    throw ConfigError(
+        "[precision.compute] found fp16 on a GPU: not yet in this version; take \"bf16\", or "
+        "device.kind = \"cpu\"");
+  }
   return options;
 }
 

@@ -109,6 +109,8 @@ optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig
 DType activation_dtype(const RunConfig& config);
 // Whether matmuls read codes of 8 or 4 bits (precision.compute).
 bool computes_in_codes(const RunConfig& config);
+// Of a run in fp16 whose loss scale does not adapt.
+std::optional<float> fixed_loss_scale(const RunConfig& config);
 
 // Keys that --set may change in verbs with --model; other keys have their defaults.
 RunConfig config_of_sets(const std::vector<std::string>& sets);

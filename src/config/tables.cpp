@@ -242,18 +242,22 @@ TableSpec training_table() {
       });
 }
 
+// Beyond, the gradient of a single token overflows in fp16.
+constexpr double kMostFixedLossScale = 32768;
+
 TableSpec precision_table() {
   return table(
       "precision", ResumeClass::kAccept, &RunConfig::precision, "Number formats.",
       {
           key("compute", &PrecisionTable::compute,
               "Type of activations and matmul operands; auto: bf16 if the processor has it.",
-              choice({"auto", "bf16", "fp32", "fp16", "fp8", "fp4"}, {"fp16"})),
+              choice({"auto", "bf16", "fp32", "fp16", "fp8", "fp4"})),
           key("residual", &PrecisionTable::residual, "Type of the residual stream; auto: as compute.",
-              choice({"auto", "bf16", "fp32"})),
+              choice({"auto", "bf16", "fp32", "fp16"})),
           key("recipe", &PrecisionTable::recipe,
               "Formats and scales of matmuls in fp8 or fp4; auto: block for fp8, nvfp4 for fp4.",
-              choice({"auto", "block", "tensor", "delayed", "row", "row_hp_wgrad", "mxfp8", "nvfp4"}, {"delayed"})),
+              choice({"auto", "block", "tensor", "delayed", "row", "row_hp_wgrad", "mxfp8", "nvfp4"},
+                     {"delayed"})),
           key("keep", &PrecisionTable::keep,
               "Matmuls that stay in bf16: \"head\", \"first N\" and \"last N\" blocks, tensor names with * and ?."),
           key("weights", &PrecisionTable::weights,
@@ -262,6 +266,9 @@ TableSpec precision_table() {
               choice({"fp32", "bf16"})),
           key("rounding", &PrecisionTable::rounding,
               "How updated weights become bf16. kahan: another bf16 has what rounding cuts off."),
+          key("loss_scale", &PrecisionTable::loss_scale,
+              "Factor on the loss for the gradients of fp16, a power of two; dynamic: adapted.",
+              word("dynamic", between(double{optim::kLeastLossScale}, kMostFixedLossScale))),
       });
 }
 

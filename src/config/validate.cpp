@@ -443,6 +443,21 @@ class Checker {
     if (low_moments) report("optimizer.state_dtype", "{}", kOnProcessors);
   }
 
+  void check_loss_scale(double scale, bool is_fp16) {
+    if (!is_fp16) {
+      report(
+          "precision.loss_scale",
+          "found {} without precision.compute = \"fp16\", the only format whose loss is scaled; leave it out",
+          scale);
+      return;
+    }
+    int exponent = 0;
+    if (std::frexp(scale, &exponent) == 0.5) return;
+    const double below = std::ldexp(0.5, exponent);
+    report("precision.loss_scale", "found {}, expected a power of two, such as {} or {}", scale, below,
+           2 * below);
+  }
+
   // Values that this version does not support; ignoring them would train another model than requested.
   void check_not_yet() {
     const char* const kNotYet = "not yet in this version; leave it out";
@@ -464,6 +479,13 @@ class Checker {
       report("precision.compute",
              "found {} with device.kind = \"cuda\": not yet in this version; take \"bf16\"",
              spelled(*precision.compute));
+    const bool is_fp16 = precision.compute == DType::kF16;
+    if (is_fp16 && config_.device.kind == device::Kind::kCuda) {
+      report("precision.compute",
+             "found \"fp16\" with device.kind = \"cuda\": not yet in this version; take \"bf16\", or "
+             "the device \"cpu\"");
+    }
+    if (!precision.loss_scale.is_word()) check_loss_scale(*precision.loss_scale, is_fp16);
     check_storage();
     if (config_.debug.reference_kernels && !config_.device.kind.is_word() &&
         config_.device.kind == device::Kind::kCuda) {

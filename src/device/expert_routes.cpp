@@ -238,6 +238,8 @@ void add_returns(const Hop& hop, const Entries& entries, const SendList& sends, 
                  std::span<const comm::RowSource> returned, std::byte* out) {
   if (dtype == DType::kBF16) {
     add_returns_of(hop, entries, sends, width, returned, reinterpret_cast<BF16*>(out));
+  } else if (dtype == DType::kF16) {
+    add_returns_of(hop, entries, sends, width, returned, reinterpret_cast<F16*>(out));
   } else {
     add_returns_of(hop, entries, sends, width, returned, reinterpret_cast<float*>(out));
   }

@@ -113,15 +113,16 @@ std::string json_text(const Json& line, const char* name) {
 void read_metrics_files(EvidenceReader& reader, Evidence& to) {
   reader.file("metrics.jsonl", [&](const Path& path) {
     const int64_t others = observe::for_each_metric(
-        path, {.step =
-                   [&](int64_t step, const MetricFields& fields) {
-                     to.metrics.add_step(step, fields);
-                     to.marks.resize(to.metrics.steps().size() - 1);
-                     to.marks.push_back({.skipped = is_true(fields, "skipped"),
-                                         .has_targets = find_field(fields, "loss") != nullptr,
-                                         .is_finite = is_finite_step(fields)});
-                   },
-               .event = [&](observe::MetricsEvent event) { to.metrics.add_event(std::move(event)); }});
+        path,
+        {.step =
+             [&](int64_t step, const MetricFields& fields) {
+               to.metrics.add_step(step, fields);
+               to.marks.resize(to.metrics.steps().size() - 1);
+               to.marks.push_back({.skipped = is_true(fields, "skipped") && !is_true(fields, "overflowed"),
+                                   .has_targets = find_field(fields, "loss") != nullptr,
+                                   .is_finite = is_finite_step(fields) || is_true(fields, "overflowed")});
+             },
+         .event = [&](observe::MetricsEvent event) { to.metrics.add_event(std::move(event)); }});
     reader.lines_without_meaning("metrics.jsonl", others);
   });
   reader.file("metrics.discarded.jsonl", [&](const Path& path) { to.undone = read_undone(path); });

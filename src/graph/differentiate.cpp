@@ -60,10 +60,13 @@ ValueId GradientBuilder::parameter_gradient(ValueId parameter) {
 
 namespace {
 
-// Seeds the sums of all losses except the main one.
-void add_seeds(GradientBuilder& builder, std::span<const WeightedLoss> losses) {
-  for (size_t i = 1; i < losses.size(); ++i) {
-    if (losses[i].in_main_terms) continue;
+// Seeds the sums of all losses; without a scale those in terms of the main loss need none.
+void add_seeds(GradientBuilder& builder, std::span<const WeightedLoss> losses, ValueId scale) {
+  for (size_t i = 0; i < losses.size(); ++i) {
+    if (i == 0 || losses[i].in_main_terms) {
+      if (scale != kNone) builder.add_gradient(losses[i].sum, scale);
+      continue;
+    }
     STRATA_CHECK(losses[0].terms != kNone && losses[i].terms != kNone,
                  "several losses, and the terms of {} are not known",
                  builder.graph().value(losses[losses[0].terms == kNone ? 0 : i].sum).name);
@@ -72,8 +75,9 @@ void add_seeds(GradientBuilder& builder, std::span<const WeightedLoss> losses) {
           return std::find(node.outputs.begin(), node.outputs.end(), losses[i].sum) != node.outputs.end();
         });
     if (maker != builder.graph().nodes().end()) builder.graph().set_chunk(maker->chunk);
-    const auto made = add<LossSeed>(
-        builder.graph(), {.main_terms = losses[0].terms, .terms = losses[i].terms}, {losses[i].weight});
+    const auto made = add<LossSeed>(builder.graph(),
+                                    {.main_terms = losses[0].terms, .terms = losses[i].terms, .scale = scale},
+                                    {losses[i].weight});
     builder.add_gradient(losses[i].sum, made.seed);
   }
 }
@@ -81,7 +85,7 @@ void add_seeds(GradientBuilder& builder, std::span<const WeightedLoss> losses) {
 }  // namespace
 
 std::vector<ValueId> differentiate(Graph& graph, std::span<const WeightedLoss> losses,
-                                   std::span<const GivenGradient> given) {
+                                   std::span<const GivenGradient> given, ValueId scale) {
   STRATA_CHECK(!losses.empty() || !given.empty(), "nothing to differentiate");
   STRATA_CHECK(losses.empty() || losses[0].weight == 1, "the main loss has the weight {}, expected 1",
                losses[0].weight);
@@ -89,7 +93,7 @@ std::vector<ValueId> differentiate(Graph& graph, std::span<const WeightedLoss> l
   const auto forward_count = static_cast<std::ptrdiff_t>(graph.nodes().size());
   graph.set_layer(kNone);
   builder.input_grad();
-  add_seeds(builder, losses);
+  add_seeds(builder, losses, scale);
   for (const GivenGradient& one : given) builder.add_gradient(one.value, one.gradient);
   std::vector<std::ptrdiff_t> replaced;
   std::vector<bool> found(losses.size());

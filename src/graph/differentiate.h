@@ -57,8 +57,8 @@ struct WeightedLoss {
   // one loss.
   ValueId terms = kNone;
   // For a loss besides the main one: its nodes already express it in terms of the main loss, weight included,
-  // so it has no seed. The losses that balance experts are of this kind: they are a share of each token's
-  // loss.
+  // so its seed is the main one's. The losses that balance experts are of this kind: they are a share of
+  // each token's loss.
   bool in_main_terms = false;
 };
 
@@ -72,7 +72,9 @@ struct GivenGradient {
 // by its role). The first loss is the main one, of weight 1. Loss i of weight wᵢ and Nᵢ terms counts wᵢ · N /
 // Nᵢ times, with N the main loss's terms: each has its own denominator. A fused loss's node is replaced by
 // its training form, which computes loss and gradients in one instruction; a loss in the split form stays.
+// `scale`: f32[1], what all losses are multiplied by for the gradients, as in fp16; given gradients have it
+// already. kNone: 1, without an operand.
 std::vector<ValueId> differentiate(Graph& graph, std::span<const WeightedLoss> losses,
-                                   std::span<const GivenGradient> given = {});
+                                   std::span<const GivenGradient> given = {}, ValueId scale = kNone);
 
 }  // namespace strata::graph

@@ -52,12 +52,12 @@ std::string_view name_of(Phase phase) {
 
 std::string_view name_of(MetricKind kind) {
   static constexpr std::string_view kNames[] = {
-      "loss_sum",         "token_count",        "token_loss",        "token_greedy",
-      "loss_terms",       "balance_loss_sum",   "router_z_loss_sum", "router_squares",
-      "expert_tokens",    "expert_kept",        "expert_rounds",     "hyper",
-      "updates",          "grad_norm",          "param_norm",        "guard_history",
-      "decision",         "statistics_mask",    "statistics",        "weights_digest",
-      "gradients_digest", "used_weights_digest"};
+      "loss_sum",       "token_count",      "token_loss",         "token_greedy",
+      "loss_terms",     "balance_loss_sum", "router_z_loss_sum",  "router_squares",
+      "expert_tokens",  "expert_kept",      "expert_rounds",      "hyper",
+      "updates",        "grad_norm",        "param_norm",         "guard_history",
+      "loss_scale",     "decision",         "statistics_mask",    "statistics",
+      "weights_digest", "gradients_digest", "used_weights_digest"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -287,7 +287,7 @@ void check_operand(const NodeView& view, std::string_view name, ValueId id, bool
   const DType found = view.graph.value(id).dtype;
   if (dtypes.empty() || std::find(dtypes.begin(), dtypes.end(), found) != dtypes.end()) return;
   shape_error(view, fmt::format("{} is {}: expected {}", name, strata::name_of(found),
-                                dtypes.size() > 1 ? "f32 or bf16" : strata::name_of(dtypes.front())));
+                                dtypes.size() > 1 ? "f32, bf16 or f16" : strata::name_of(dtypes.front())));
 }
 
 double streamed_bytes(const NodeView& view) {

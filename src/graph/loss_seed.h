@@ -11,13 +11,14 @@ struct LossSeedAttrs {
   void describe(AttributeText& to) const { to("weight", weight); }
 };
 
-// seed = weight · main_terms / terms; 0 where the loss has no terms.
+// seed = weight · main_terms / terms · scale; 0 where the loss has no terms.
 struct LossSeed {
   template <template <typename> class Of>
   struct In {
-    Of<I64> main_terms;  // [1], of the main loss
-    Of<I64> terms;       // [1], of this one
-    static constexpr std::string_view names = "main_terms terms";
+    Of<I64> main_terms;            // [1], of the main loss
+    Of<I64> terms;                 // [1], of this one
+    Of<Optional<F32>> scale = {};  // [1], of all losses; absent: 1
+    static constexpr std::string_view names = "main_terms terms scale";
   };
   template <template <typename> class Of>
   struct Out {

@@ -29,6 +29,7 @@ enum class MetricKind : uint8_t {
   kGradNorm,   // f32[1]
   kParamNorm,  // f32[1]
   kGuardHistory,  // u8, what steps are compared with (optim::GuardHistory): device state
+  kLossScale,     // f32[1], what losses are multiplied by before gradients: device state of runs in fp16
   kDecision,      // u8, whether the update was made and why (optim::GuardDecision)
   // What a rank holds, for the host to add up (program/statistics.h).
   kStatisticsMask,  // i64[1], bits of the statistics that are on; the host writes it before the step

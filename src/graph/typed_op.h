@@ -203,7 +203,7 @@ namespace detail {
 template <typename Element>
 std::span<const DType> dtypes_of() {
   if constexpr (std::is_same_v<Element, Any> || std::is_same_v<Element, Weight>) return {};
-  static constexpr DType kAct[] = {DType::kF32, DType::kBF16};
+  static constexpr DType kAct[] = {DType::kF32, DType::kBF16, DType::kF16};
   static constexpr DType kOne[] = {std::is_same_v<Element, F64>   ? DType::kF64
                                    : std::is_same_v<Element, I32> ? DType::kI32
                                    : std::is_same_v<Element, I64> ? DType::kI64

@@ -20,6 +20,7 @@ namespace {
 double embedding_scale(const ModelConfig& config, DType activations) {
   if (!config.scaled_embedding) return 1;
   const auto root = static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
+  if (activations == DType::kF16) return static_cast<float>(F16(root));
   return activations == DType::kBF16 ? static_cast<float>(BF16(root)) : root;
 }
 

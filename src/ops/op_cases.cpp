@@ -7,28 +7,44 @@
 #include "ops/case_operands.h"
 #include "ops/embedding/embedding.h"
 #include "ops/linear/linear.h"
+#include "ops/quantize/quantize.h"
 #include "quantize/formats.h"
 
 namespace strata::device {
 
-std::optional<OpCase> in_bf16(const OpCase& one) {
+namespace {
+
+// The case with activations in a narrower type.
+std::optional<OpCase> in_type(const OpCase& one, DType dtype, std::string_view suffix, double tolerance) {
   OpCase changed = one;
   bool any = false;
   for (Operand& operand : changed.inputs) {
     if (!operand.activation) continue;
-    operand.dtype = DType::kBF16;
+    operand.dtype = dtype;
     any = true;
   }
   if (one.op == &ops::Embedding::def) {
     auto attrs = one.attrs.as<ops::EmbeddingAttrs>();
-    attrs.dtype = DType::kBF16;
+    attrs.dtype = dtype;
     changed.attrs = attrs;
     any = true;
   }
   if (!any) return std::nullopt;
-  changed.name += "_in_bf16";
-  changed.tolerance = 2e-2;
+  changed.name += suffix;
+  changed.tolerance = tolerance;
   return changed;
+}
+
+}  // namespace
+
+std::optional<OpCase> in_bf16(const OpCase& one) {
+  return in_type(one, DType::kBF16, "_in_bf16", 2e-2);
+}
+
+std::optional<OpCase> in_fp16(const OpCase& one) {
+  // Recipes keep activations in bf16.
+  if (one.op == &ops::Quantize::def || one.op == &ops::GreatestMagnitudes::def) return std::nullopt;
+  return in_type(one, DType::kF16, "_in_fp16", 2.5e-3);
 }
 
 void put_element(DType dtype, std::byte* to, int64_t i, double value) {
@@ -48,6 +64,9 @@ void put_element(DType dtype, std::byte* to, int64_t i, double value) {
       return;
     case DType::kBF16:
       reinterpret_cast<BF16*>(to)[i] = BF16(static_cast<float>(value));
+      return;
+    case DType::kF16:
+      reinterpret_cast<F16*>(to)[i] = F16(static_cast<float>(value));
       return;
     case DType::kF32:
       reinterpret_cast<float*>(to)[i] = static_cast<float>(value);

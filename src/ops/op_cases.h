@@ -59,6 +59,8 @@ const std::vector<OpCase>& op_cases();
 const std::vector<OpCase>& timed_cases();
 // The case with activations in bf16; nullopt if it has no activations.
 std::optional<OpCase> in_bf16(const OpCase& one);
+// The same in fp16, whose three further bits of the fraction allow an eighth of the tolerance.
+std::optional<OpCase> in_fp16(const OpCase& one);
 
 // Ops that no rate is measured of, and why.
 struct UntimedOp {

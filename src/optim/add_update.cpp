@@ -396,7 +396,8 @@ graph::Padding shard_padding(const Graph& graph, const ParameterRule& rule, cons
   return padding;
 }
 
-UpdateGraph add_update(Graph& graph, ValueId token_count, ValueId loss_sum, const RuleOf& rule_of) {
+UpdateGraph add_update(Graph& graph, ValueId token_count, ValueId loss_sum, const RuleOf& rule_of,
+                       ValueId loss_scale) {
   graph.set_phase(graph::Phase::kUpdate);
   UpdateGraph update;
   update.hyper = add_named(graph, "hyper", DType::kU8, {kHyperBytes}, Role::kStep);
@@ -437,13 +438,15 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, ValueId loss_sum, cons
                          .loss_sum = loss,
                          .updates = update.updates,
                          .history = update.history,
-                         .partials = {partials.begin(), partials.end()}},
+                         .partials = {partials.begin(), partials.end()},
+                         .loss_scale = loss_scale},
                         {.scalars = update.scalars,
                          .embedding_scalars = update.embedding_scalars,
                          .norm = update.grad_norm,
                          .updates = update.updates,
                          .history = update.history,
-                         .decision = update.decision});
+                         .decision = update.decision,
+                         .loss_scale = loss_scale});
 
   UpdateBuilder builder(graph, update);
   for (size_t i = 0; i < graph.parameters().size(); ++i) {

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "optim/loss_scale.h"
+
 namespace strata::optim {
 
 // How a value is recognized as a spike; `window` and `threshold` are the rule's.
@@ -53,6 +55,7 @@ struct GuardHistory {
   int64_t accepted = 0;        // number of values so far
   int64_t skipped_in_row = 0;  // steps since the last accepted one, without those that have no target
   Values loss, grad_norm;
+  LossScale loss_scale;
 };
 
 // What a step's decision was and why; the host reads it after the step.
@@ -65,10 +68,18 @@ struct GuardDecision {
   double grad_norm = 0;                            // of the mean gradient, before clipping
   double clip = 1;                                 // factor on the gradients
   std::array<double, kMostGuardRules> limit = {};  // of each rule that had enough values, else infinite
+  float loss_scale = 0;                            // that the step's gradients were multiplied by; 0: none
+  // 1: the scaled gradients were not finite and the scale adapts: no update was made, and no rule has judged
+  // the step. Not an error unless the scale was the least one.
+  int32_t overflowed = 0;
 };
 
 // `clip_norm`: the largest gradient norm, 0: no limit. Adds an accepted step's values to the history.
 GuardDecision decide(const GuardRules& rules, double loss, double grad_norm, bool has_targets,
                      double clip_norm, GuardHistory& history);
+// The same for a step whose loss was scaled by history.loss_scale, which then follows its rule. `grad_norm` is
+// of the gradients without the scale.
+GuardDecision decide_scaled(const GuardRules& rules, double loss, double grad_norm, bool has_targets,
+                            double clip_norm, GuardHistory& history);
 
 }  // namespace strata::optim

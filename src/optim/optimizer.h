@@ -130,8 +130,10 @@ graph::Padding shard_padding(const graph::Graph& graph, const ParameterRule& rul
 // Appends the update of every parameter of a differentiated graph. `token_count` is the accumulator by which
 // the summed gradients and `loss_sum` are divided. A step that the guard skips leaves parameters and states
 // unchanged.
+// `loss_scale`: f32[1] that all gradients were multiplied by (loss_scale.h); the update writes that of the
+// next step to it. kNone: no loss is scaled.
 UpdateGraph add_update(graph::Graph& graph, graph::ValueId token_count, graph::ValueId loss_sum,
-                       const RuleOf& rule_of);
+                       const RuleOf& rule_of, graph::ValueId loss_scale = graph::kNone);
 
 // Attributes of every optimizer's op. If a node is for some rows of a parameter of `of_rows` rows, these name
 // the rows and their position in its states; rows 0: all of them.

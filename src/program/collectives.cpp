@@ -137,8 +137,8 @@ class Grouping {
     int64_t earlier_axes;  // reductions along other axes before
     graph::Axis axis;
     std::string move;
-    size_t single;       // gathers outside of layers are used far apart
-    bool moves_encoded;  // what nodes of kEncode make first
+    size_t single;                                 // gathers outside of layers are used far apart
+    bool moves_encoded;                            // what nodes of kEncode make first
     auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr): there is no null
   };
   using Group = std::vector<size_t>;  // nodes
@@ -184,7 +184,8 @@ class Grouping {
         reductions.emplace_back(&key, &group);
         last_reduced = std::max(last_reduced, group.back());
       } else {
-        at[key.family == Family::kGather && !key.moves_encoded ? group.front() : group.back()].push_back(&group);
+        at[key.family == Family::kGather && !key.moves_encoded ? group.front() : group.back()].push_back(
+            &group);
       }
     }
     for (auto& [phase, in_order] : gathers) {

@@ -50,6 +50,18 @@ models::Losses no_losses(Graph& graph) {
   return {{}, graph.add_metric(graph::MetricKind::kTokenCount, DType::kI64, 1)};
 }
 
+// Small gradients would be lost in fp16. kNone: no loss is scaled.
+graph::ValueId loss_scale_of(Graph& graph, DType activations) {
+  if (activations != DType::kF16) return graph::kNone;
+  graph::Value scale;
+  scale.name = "loss_scale";
+  scale.shape = {1};
+  scale.role = graph::Role::kStep;
+  const graph::ValueId id = graph.add_value(std::move(scale));
+  graph.set_metric(graph::MetricKind::kLossScale, id);
+  return id;
+}
+
 // Makes what all ranks have counted of their routers the metrics, under the names that a rank's own counts
 // have had.
 void sum_router_counts(Graph& graph) {
@@ -99,7 +111,7 @@ class StageBuilder {
     return messages_;
   }
 
-  std::vector<Message> train(const models::Losses& losses, Backward backward) {
+  std::vector<Message> train(const models::Losses& losses, Backward backward, graph::ValueId loss_scale) {
     forward();
     const Segment segment = backward == Backward::kCombined ? Segment::kBackward : Segment::kInputGrad;
     std::vector<graph::GivenGradient> given;
@@ -112,7 +124,7 @@ class StageBuilder {
       }
       add(false, {segment, chunk}, stages_[at(chunk)] + 1, gradients);
     });
-    const std::vector<graph::ValueId> gradients = graph::differentiate(graph_, losses.all, given);
+    const std::vector<graph::ValueId> gradients = graph::differentiate(graph_, losses.all, given, loss_scale);
     graph_.set_phase(graph::Phase::kInputGrad);
     each_range([&](int32_t chunk, const layers::LayerRange& range) {
       if (!range.receives) return;
@@ -250,16 +262,18 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
   }
   shard_parameters(graph, options);
   if (request.kind == Kind::kTrain) {
+    const graph::ValueId loss_scale = loss_scale_of(graph, options.activations);
     if (options.pipeline != nullptr) {
-      model.messages = StageBuilder(graph, *options.pipeline, ranges).train(losses, options.backward);
+      model.messages =
+          StageBuilder(graph, *options.pipeline, ranges).train(losses, options.backward, loss_scale);
     } else {
-      graph::differentiate(graph, losses.all);
+      graph::differentiate(graph, losses.all, {}, loss_scale);
     }
     graph::scatter_gradients(graph, options.zero);
     sum_router_counts(graph);
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");
     model.states = optim::add_update(graph, losses.token_count, graph.metric(graph::MetricKind::kLossSum),
-                                     options.rule_of)
+                                     options.rule_of, loss_scale)
                        .states;
   } else if (options.pipeline != nullptr) {
     model.messages = StageBuilder(graph, *options.pipeline, ranges).forward();

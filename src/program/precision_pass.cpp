@@ -257,7 +257,8 @@ class PrecisionPass {
     const Value& value = graph_.value(shard);
     const quantize::QuantizedOperand& operand = recipe_.weight;
     // Communicators move whole bytes.
-    if (operand.along_rows.format() == quantize::Format::kE2M1 || !value.sharding.padding.joined.empty()) return false;
+    if (operand.along_rows.format() == quantize::Format::kE2M1 || !value.sharding.padding.joined.empty())
+      return false;
     const auto ends_blocks = [&](int64_t extent) {
       if (extent == quantize::kWhole) extent = 1;
       const auto shares = graph::parts_on_rank(value, 0, graph_.mesh());
@@ -279,8 +280,9 @@ class PrecisionPass {
     const ValueId parameter = graph_.value(weight).sharding.whole_of;
     auto found = made_.find(parameter);
     if (found == made_.end())
-      found = made_.emplace(parameter, quantized(parameter, operand, true, operand.along_columns.has_value(),
-                                                 {.phase = Phase::kEncode}, {}))
+      found = made_
+                  .emplace(parameter, quantized(parameter, operand, true, operand.along_columns.has_value(),
+                                                {.phase = Phase::kEncode}, {}))
                   .first;
     Codes codes = of(found->second, operand, direction);
     Marks marks = now_;
@@ -488,7 +490,8 @@ class PrecisionPass {
   std::unordered_map<ValueId, Readers> readers_;
   std::unordered_map<ValueId, Quantized> made_;
   std::map<std::pair<ValueId, bool>, Quantized> made_while_whole_;
-  std::map<std::pair<ValueId, ValueId>, ValueId> gathered_;  // by what ranks have, and the weight in whose place it is
+  std::map<std::pair<ValueId, ValueId>, ValueId>
+      gathered_;  // by what ranks have, and the weight in whose place it is
   std::map<std::tuple<bool, bool, int, int32_t>, ValueId> places_;
   std::unordered_map<int32_t, int64_t> streams_;  // in use, by layer: the same on all stages of a pipeline
 };

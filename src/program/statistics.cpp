@@ -464,8 +464,9 @@ class StatisticsAdder {
         } else if (const auto made = layer_of.find(input); made != layer_of.end()) {
           layer = made->second;
         }
-        const bool is_stream = value.shape.rank() == 2 && value.shape[1] == options_.width &&
-                               (value.dtype == DType::kF32 || value.dtype == DType::kBF16);
+        const bool is_stream =
+            value.shape.rank() == 2 && value.shape[1] == options_.width &&
+            (value.dtype == DType::kF32 || value.dtype == DType::kBF16 || value.dtype == DType::kF16);
         if (layer < 0 || layer == node.layer || !is_stream || !seen.insert(layer).second) continue;
         const ValueId sum = stream_made_by(node);
         measure(sum == kNone ? before_[i] : after_[i], i, sum == kNone ? input : sum,

@@ -24,6 +24,26 @@ optim::GuardHistory guard_history(const Executor& executor) {
 
 void set_guard_history(const Executor& executor, const optim::GuardHistory& history) {
   executor.upload(0, executor.program(0).graph.metric(MetricKind::kGuardHistory), &history, sizeof history);
+  if (scales_loss(executor)) {
+    executor.upload(0, executor.program(0).graph.metric(MetricKind::kLossScale), &history.loss_scale.scale,
+                    sizeof history.loss_scale.scale);
+  }
+}
+
+bool scales_loss(const Executor& executor) {
+  return executor.program(0).graph.metric(MetricKind::kLossScale) != graph::kNone;
+}
+
+void start_loss_scale(const Executor& executor, std::optional<float> fixed) {
+  if (!scales_loss(executor)) return;
+  optim::GuardHistory history = guard_history(executor);
+  optim::LossScale& scale = history.loss_scale;
+  if (fixed) {
+    scale = optim::fixed_loss_scale(*fixed);
+  } else if (scale.is_adaptive == 0) {
+    scale = optim::first_loss_scale();
+  }
+  set_guard_history(executor, history);
 }
 
 optim::GuardDecision decision_of(const Executor& executor) {

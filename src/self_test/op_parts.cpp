@@ -45,8 +45,11 @@ class Progress {
 
 // The distance between a value of this type and the next larger one, at this magnitude.
 double unit_in_last_place(DType dtype, double magnitude) {
-  const int digits = dtype == DType::kF64 ? 53 : dtype == DType::kBF16 ? 8 : 24;
-  const int least = dtype == DType::kF64 ? -1074 : dtype == DType::kBF16 ? -133 : -149;
+  const int digits = dtype == DType::kF64 ? 53 : dtype == DType::kBF16 ? 8 : dtype == DType::kF16 ? 11 : 24;
+  const int least = dtype == DType::kF64    ? -1074
+                    : dtype == DType::kBF16 ? -133
+                    : dtype == DType::kF16  ? -24
+                                            : -149;
   if (magnitude == 0 || !std::isfinite(magnitude)) return std::ldexp(1, least);
   return std::ldexp(1, std::max(std::ilogb(magnitude) - digits + 1, least));
 }

@@ -13,41 +13,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::simd::HWY_NAMESPACE {
 
-// fp16 in memory. As float_to_f16() and f16_to_float() have it, bit for bit.
-struct F16 {
-  uint16_t bits;
-};
-HWY_INLINE Vector load(const F16* p, Whole) {
-  const auto bits = hn::PromoteTo(U32(), hn::LoadU(U16(), reinterpret_cast<const uint16_t*>(p)));
-  const auto magnitude = hn::And(bits, hn::Set(U32(), 0x7fff));
-  const auto sign = hn::ShiftLeft<16>(hn::AndNot(hn::Set(U32(), 0x7fff), bits));
-  const auto rebias = hn::Set(U32(), 112u << 23);
-  const auto normal = hn::Add(hn::ShiftLeft<13>(magnitude), rebias);
-  const hn::RebindToSigned<F32> di;
-  const auto signed_magnitude = hn::BitCast(di, magnitude);
-  const auto special = hn::Gt(signed_magnitude, hn::Set(di, 0x7bff));  // infinity or NaN
-  const auto widened = hn::Add(normal, hn::IfThenElseZero(hn::RebindMask(U32(), special), rebias));
-  const auto subnormal = hn::Mul(hn::ConvertTo(F32(), signed_magnitude), constant(0x1p-24f));
-  const auto small = hn::RebindMask(U32(), hn::Lt(signed_magnitude, hn::Set(di, 0x400)));
-  return hn::BitCast(F32(), hn::Or(sign, hn::IfThenElse(small, hn::BitCast(U32(), subnormal), widened)));
-}
-HWY_INLINE Vector store(F16* p, Vector v, Whole) {
-  const hn::RebindToSigned<F32> di;
-  const auto magnitude = hn::And(hn::BitCast(di, v), hn::Set(di, 0x7fffffff));
-  const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(di, 1));
-  const auto rounded = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, hn::Set(di, 0xfff)), odd));
-  const auto normal = hn::Min(hn::Sub(rounded, hn::Set(di, 112 << 10)), hn::Set(di, 0x7c00));
-  // Adding 0.5 aligns and rounds smaller values than the least normal one.
-  const auto sum = hn::Add(hn::BitCast(F32(), magnitude), constant(0.5f));
-  const auto subnormal = hn::Sub(hn::BitCast(di, sum), hn::BitCast(di, constant(0.5f)));
-  const auto finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 0x38800000)), subnormal, normal);
-  const auto code = hn::IfThenElse(hn::RebindMask(di, hn::IsNaN(v)), hn::Set(di, 0x7e00), finite);
-  const auto sign =
-      hn::BitCast(di, hn::And(hn::ShiftRight<16>(hn::BitCast(U32(), v)), hn::Set(U32(), 0x8000)));
-  hn::StoreU(hn::DemoteTo(U16(), hn::Or(code, sign)), U16(), reinterpret_cast<uint16_t*>(p));
-  return v;
-}
-
 template <typename To, typename From>
 void ConvertTo(To* to, const From* from, int64_t n) {
   for_vectors(n, [&](int64_t i, auto span) HWY_ATTR { store(to + i, load(from + i, span), span); });
@@ -58,11 +23,11 @@ void Round(BF16* to, const float* from, int64_t n) {
 void Widen(float* to, const BF16* from, int64_t n) {
   ConvertTo(to, from, n);
 }
-void RoundF16(void* to, const float* from, int64_t n) {
-  ConvertTo(static_cast<F16*>(to), from, n);
+void RoundF16(F16* to, const float* from, int64_t n) {
+  ConvertTo(to, from, n);
 }
-void WidenF16(float* to, const void* from, int64_t n) {
-  ConvertTo(to, static_cast<const F16*>(from), n);
+void WidenF16(float* to, const F16* from, int64_t n) {
+  ConvertTo(to, from, n);
 }
 
 }  // namespace strata::simd::HWY_NAMESPACE
@@ -138,9 +103,9 @@ void convert(void* out, DType out_type, const void* in, DType in_type, int64_t n
   if (in_type == DType::kBF16 && out_type == DType::kF32)
     return HWY_DYNAMIC_DISPATCH(Widen)(static_cast<float*>(out), static_cast<const BF16*>(in), n);
   if (in_type == DType::kF32 && out_type == DType::kF16)
-    return HWY_DYNAMIC_DISPATCH(RoundF16)(out, static_cast<const float*>(in), n);
+    return HWY_DYNAMIC_DISPATCH(RoundF16)(static_cast<F16*>(out), static_cast<const float*>(in), n);
   if (in_type == DType::kF16 && out_type == DType::kF32)
-    return HWY_DYNAMIC_DISPATCH(WidenF16)(static_cast<float*>(out), in, n);
+    return HWY_DYNAMIC_DISPATCH(WidenF16)(static_cast<float*>(out), static_cast<const F16*>(in), n);
   switch (in_type) {
     case DType::kF32:
       return convert_from<DType::kF32>(out, out_type, in, n);

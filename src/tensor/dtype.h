@@ -82,7 +82,15 @@ struct BF16 {
 };
 
 float f16_to_float(uint16_t bits);
-uint16_t float_to_f16(float value);  // nearest even
+uint16_t float_to_f16(float value);  // nearest even; larger values become infinite
+
+// IEEE 754's binary16 storage.
+struct F16 {
+  uint16_t bits = 0;
+  F16() = default;
+  explicit F16(float value) : bits(float_to_f16(value)) {}
+  explicit operator float() const { return f16_to_float(bits); }
+};
 
 // out[i] = in[i], converted between f32, bf16, f16 and f64; other pairs only when they are the same type. f32
 // and bf16 become each other on bits: fast, and the same whether or not the calling thread flushes denormals.
@@ -97,6 +105,10 @@ struct DTypeOf<float> {
 template <>
 struct DTypeOf<BF16> {
   static constexpr DType value = DType::kBF16;
+};
+template <>
+struct DTypeOf<F16> {
+  static constexpr DType value = DType::kF16;
 };
 template <>
 struct DTypeOf<int32_t> {

@@ -33,6 +33,10 @@ void SumHalves(BF16* to, const BF16* const* rows, size_t count, int64_t width) {
   SumRows(to, rows, count, width);
 }
 
+void SumF16(F16* to, const F16* const* rows, size_t count, int64_t width) {
+  SumRows(to, rows, count, width);
+}
+
 }  // namespace strata::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -42,6 +46,7 @@ namespace simd {
 
 HWY_EXPORT(SumFloats);
 HWY_EXPORT(SumHalves);
+HWY_EXPORT(SumF16);
 
 }  // namespace simd
 
@@ -53,6 +58,11 @@ void sum_rows(float* to, std::span<const float* const> rows, int64_t width) {
 void sum_rows(BF16* to, std::span<const BF16* const> rows, int64_t width) {
   using namespace simd;
   HWY_DYNAMIC_DISPATCH(SumHalves)(to, rows.data(), rows.size(), width);
+}
+
+void sum_rows(F16* to, std::span<const F16* const> rows, int64_t width) {
+  using namespace simd;
+  HWY_DYNAMIC_DISPATCH(SumF16)(to, rows.data(), rows.size(), width);
 }
 
 }  // namespace strata

@@ -12,5 +12,6 @@ namespace strata {
 // overlaps none of the rows.
 void sum_rows(float* to, std::span<const float* const> rows, int64_t width);
 void sum_rows(BF16* to, std::span<const BF16* const> rows, int64_t width);
+void sum_rows(F16* to, std::span<const F16* const> rows, int64_t width);
 
 }  // namespace strata

@@ -84,6 +84,7 @@ bool is_finite(DType dtype, std::span<const std::byte> bytes) {
   };
   if (dtype == DType::kF32) return none(uint32_t{0x7f800000});
   if (dtype == DType::kBF16) return none(uint16_t{0x7f80});
+  if (dtype == DType::kF16) return none(uint16_t{0x7c00});
   return true;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "comm/exchange.h"
@@ -69,7 +70,14 @@ bool TrainingLoop::intervene(const Judgement& judged, Saves& saves, Reporter& re
   }
   if (!judged.stop.empty()) {
     for (const Intervention& one : judged.interventions) record_intervention(one, reporter);
-    give_up(judged.stop, "", saves, reporter);
+    const std::string advice =
+        record_.decision.overflowed == 0
+            ? ""
+            : fmt::format(
+                  "Compute in bf16 or fp32, which have a larger range (precision.compute), or lower "
+                  "optimizer.lr; strata replay {} --step {} repeats the step",
+                  options_.store.folder().string(), record_.step);
+    give_up(judged.stop, advice, saves, reporter);
   }
   if (judged.interventions.empty() && !judged.rollback) return false;
   // A resumed run repeats steps whose interventions count already.
@@ -89,6 +97,20 @@ bool TrainingLoop::intervene(const Judgement& judged, Saves& saves, Reporter& re
   for (const Effect& effect : judged.effects) journal_.add(effect);
   write_journal();
   return false;
+}
+
+std::string TrainingLoop::overflow_text(StepRunner& steps) const {
+  const std::optional<ComputedValue> mine = steps.first_nonfinite(position_);
+  // Of all ranks the value that comes first in the step.
+  constexpr double kNowhere = std::numeric_limits<double>::infinity();
+  const std::vector<double> places =
+      comm::gather_values(inputs_.ranks.all(), mine ? static_cast<double>(mine->place) : kNowhere);
+  const auto texts = comm::gather_texts(inputs_.ranks.all(),
+                                        mine ? fmt::format("{} ({})", mine->tensor, mine->instruction) : "");
+  const auto first = std::min_element(places.begin(), places.end());
+  if (*first == kNowhere) return {};
+  return fmt::format("; the first value that is not finite is {}",
+                     texts[static_cast<size_t>(first - places.begin())]);
 }
 
 std::optional<TrainingState> TrainingLoop::restore(int64_t at_most, Reporter& reporter) {

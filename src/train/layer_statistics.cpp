@@ -42,6 +42,15 @@ bool is_on(int64_t mask, const Statistic& one) {
   return (mask & program::bit_of(one.group)) != 0;
 }
 
+// Statistics of the values divided by `scale`.
+StatisticsTable divided(StatisticsTable table, double scale) {
+  table.sum /= scale;
+  table.greatest /= scale;
+  table.squares /= scale * scale;
+  table.row_squares /= scale * scale;
+  return table;
+}
+
 std::optional<double> root_mean(double squares, double count) {
   if (count <= 0) return std::nullopt;
   return std::sqrt(squares / count);
@@ -214,7 +223,7 @@ void StatisticsWatch::begin(int64_t step, int64_t every) {
   program::write_statistics_mask(executor_, program_, groups.mask);
 }
 
-std::optional<StepStatistics> StatisticsWatch::read(double tokens) const {
+std::optional<StepStatistics> StatisticsWatch::read(double tokens, double loss_scale) const {
   if (measured_.mask == 0) return std::nullopt;
   const std::vector<Statistic>& own = executor_.program(program_).statistics;
   std::string text;
@@ -240,7 +249,10 @@ std::optional<StepStatistics> StatisticsWatch::read(double tokens) const {
   statistics.tokens = tokens;
   statistics.has_layers = measured_.has_layers;
   for (size_t i = 0; i < values_.size(); ++i) {
-    if (is_on(measured_.mask, values_[i])) statistics.values.push_back({values_[i], sums[i]});
+    if (!is_on(measured_.mask, values_[i])) continue;
+    const bool is_scaled = loss_scale > 0 && (values_[i].what == Watched::kGradient ||
+                                              values_[i].what == Watched::kFirstGradient);
+    statistics.values.push_back({values_[i], is_scaled ? divided(sums[i], loss_scale) : sums[i]});
   }
   add_figures(statistics, static_cast<double>(executor_.program(program_).request.micro_batches));
   return statistics;

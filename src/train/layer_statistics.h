@@ -49,8 +49,9 @@ class StatisticsWatch {
   void end() { measured_ = turned_on_; }
   // Measures everything in the steps that follow.
   void measure_all() { all_ = true; }
-  // After the step; nullopt if it measured nothing. `tokens`: with a target, over all ranks.
-  std::optional<StepStatistics> read(double tokens) const;
+  // After the step; nullopt if it measured nothing. `tokens`: with a target, over all ranks. `loss_scale`:
+  // what gradients were multiplied by, and are divided by here; 0: nothing.
+  std::optional<StepStatistics> read(double tokens, double loss_scale) const;
 
   // Digests of what this rank holds, and the first rank that holds the same; 0: it has no weights, or no other
   // rank holds the same gradients.

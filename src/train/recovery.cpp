@@ -280,6 +280,12 @@ Judgement Recovery::judge(const Observed& observed, const Journal& journal) {
     if (out.rollback || !out.interventions.empty() || !out.stop.empty()) return out;
   }
   if (decision.no_targets != 0) return out;
+  if (decision.overflowed != 0) {  // part of fp16 training, until the scale cannot become smaller
+    if (decision.loss_scale <= optim::kLeastLossScale)
+      out.stop = fmt::format("gradients in fp16 are not finite even with a loss scale of {}",
+                             optim::kLeastLossScale);
+    return out;
+  }
   const std::vector<Rule> all = rules();
   int guard = 0;
   bool handles_nonfinite = false;

@@ -137,7 +137,7 @@ Replay replay_run(comm::World& world, const ReplayOptions& options, const config
   Snapshots before(steps.executor(), 1);
   before.take(steps.state());
   const StepRecord record = steps.run();
-  const bool finite = record.decision.nonfinite == 0;
+  const bool finite = record.decision.nonfinite == 0 && record.decision.overflowed == 0;
   Replay out{.step = options.step};
   out.same = equals(recorded.step, "loss", record.loss.value_or(0)) &&
              equals(recorded.step, "grad_norm", record.grad_norm) &&

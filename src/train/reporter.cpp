@@ -147,7 +147,10 @@ void RunReporter::step(const StepRecord& record) {
   observe::MetricFields fields{{"tokens", record.tokens}, {"time", unix_seconds()}};
   if (record.loss) fields.push_back({"loss", *record.loss});
   if (record.decision.skip != 0) fields.push_back({"skipped", true});  // no update was made
+  if (record.decision.overflowed != 0) fields.push_back({"overflowed", true});
   fields.push_back({"grad_norm", record.grad_norm});
+  if (record.decision.loss_scale > 0)
+    fields.push_back({"loss_scale", static_cast<double>(record.decision.loss_scale)});
   fields.push_back({"lr", record.lr});
   fields.push_back({"tokens_per_s", tokens_per_s});
   if (record.peak_flops > 0) fields.push_back({"mfu_measured", mfu});

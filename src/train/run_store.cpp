@@ -1,5 +1,6 @@
 #include "train/run_store.h"
 
+#include <cmath>
 #include <filesystem>
 
 #include "base/error.h"
@@ -72,6 +73,29 @@ void take_values(const nlohmann::json& json, GuardHistory::Values& values) {
   take("recent", values.recent);
 }
 
+Json to_json(const optim::LossScale& scale) {
+  return {{"scale", scale.scale},
+          {"good_steps", scale.good_steps},
+          {"patience", scale.patience},
+          {"adaptive", scale.is_adaptive != 0}};
+}
+
+void take_loss_scale(const nlohmann::json& json, optim::LossScale& scale) {
+  json.at("scale").get_to(scale.scale);
+  json.at("good_steps").get_to(scale.good_steps);
+  json.at("patience").get_to(scale.patience);
+  scale.is_adaptive = json.at("adaptive").get<bool>() ? 1 : 0;
+  int exponent = 0;
+  if (!std::isfinite(scale.scale) || scale.scale < optim::kLeastLossScale ||
+      std::frexp(scale.scale, &exponent) != 0.5f)
+    throw DataError("[guard] loss_scale: found {}, expected a power of two of at least 1", scale.scale);
+  if (scale.good_steps < 0 || scale.good_steps >= optim::kLossScaleWindow ||
+      scale.patience > optim::kLossScalePatience)
+    throw DataError(
+        "[guard] loss_scale: found {} good steps and a patience of {}, expected 0 to {} and at most {}",
+        scale.good_steps, scale.patience, optim::kLossScaleWindow - 1, optim::kLossScalePatience);
+}
+
 GuardHistory guard_from(const nlohmann::json& json) {
   GuardHistory history;
   json.at("accepted").get_to(history.accepted);
@@ -79,6 +103,7 @@ GuardHistory guard_from(const nlohmann::json& json) {
   if (history.accepted < 0 || history.skipped_in_row < 0) throw DataError("[guard] has a negative count");
   take_values(json.at("loss"), history.loss);
   take_values(json.at("grad_norm"), history.grad_norm);
+  if (json.contains("loss_scale")) take_loss_scale(json.at("loss_scale"), history.loss_scale);
   return history;
 }
 
@@ -116,6 +141,7 @@ std::string to_json(const TrainingState& state) {
                    {"skipped_in_row", state.guard.skipped_in_row},
                    {"loss", values_json(state.guard.loss, state.guard.accepted)},
                    {"grad_norm", values_json(state.guard.grad_norm, state.guard.accepted)}};
+  if (state.guard.loss_scale.scale > 0) json["guard"]["loss_scale"] = to_json(state.guard.loss_scale);
   if (state.noise.measured > 0) json["noise"] = to_json(state.noise);
   if (!state.noise_ramp.empty()) json["noise_ramp"] = state.noise_ramp;
   if (!state.journal.is_empty()) json["journal"] = state.journal.to_json();

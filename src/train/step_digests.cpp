@@ -28,12 +28,15 @@ bool is_finite(DType dtype, const std::byte* bytes, int64_t size) {
     case DType::kF64:
       return all_finite<double>(bytes, size / 8);
     case DType::kBF16:
+    case DType::kF16: {
+      const uint16_t exponent = dtype == DType::kBF16 ? 0x7f80 : 0x7c00;  // of NaN and infinity
       for (int64_t i = 0; i < size / 2; ++i) {
         uint16_t bits = 0;
         std::memcpy(&bits, bytes + 2 * i, 2);
-        if ((bits & 0x7f80) == 0x7f80) return false;  // the exponent of NaN and infinity
+        if ((bits & exponent) == exponent) return false;
       }
       return true;
+    }
     default:
       return true;
   }

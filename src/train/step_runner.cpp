@@ -32,6 +32,7 @@ StepRunner::StepRunner(const RunInputs& inputs, program::Executor& executor, con
       statistics_(std::in_place, executor, config::kTrainProgram) {
   for (int32_t k = 1; k <= inputs.model.predict_layers; ++k)
     further_.emplace_back(executor, config::kTrainProgram, MetricKind::kLossSum, k);
+  program::start_loss_scale(executor, config::fixed_loss_scale(inputs.config));
   read_from(position.samples());
 }
 
@@ -115,6 +116,13 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
   record.step_seconds = end - std::max(step.at, last_end_);
   last_end_ = end;
   return std::move(record);
+}
+
+std::optional<ComputedValue> StepRunner::first_nonfinite(const RunPosition& position) {
+  drop_started();
+  const StepDigests digests(executor_, program_);
+  begin(position);
+  return digests.first_nonfinite();
 }
 
 void StepRunner::begin_early(const RunPosition& position) {
@@ -258,7 +266,7 @@ void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) {
   if (experts_.has_experts()) record.experts = experts_.read(tokens);
   if (all.size() > 1) record.ranks = all;
   record.weights_digest = digest_text(StatisticsWatch::joined_digest(digests));
-  record.statistics = statistics_->read(tokens);
+  record.statistics = statistics_->read(tokens, record.decision.loss_scale);
   if (record.statistics && !record.statistics->noise.empty()) {
     noise_.add(record.statistics->noise, tokens);
     record.noise_scale = noise_.tokens();

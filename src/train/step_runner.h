@@ -15,6 +15,7 @@
 #include "train/rank_board.h"
 #include "train/run_inputs.h"
 #include "train/run_position.h"
+#include "train/step_digests.h"
 #include "train/step_record.h"
 
 namespace strata::training {
@@ -61,6 +62,9 @@ class StepRunner {
   // Before anything else runs programs or writes values between two steps: the micro-batches that have started will run
   // again.
   void drop_started();
+  // Runs the micro-batches of the step at `position` again; the first value of this rank that is NaN or
+  // infinite. For all ranks together, at the end of a run.
+  std::optional<ComputedValue> first_nonfinite(const RunPosition& position);
   // This rank's report on the step just run. The caller sets the flags and requests.
   RankReport report(const StepRecord& record);
   // Adds the reports of all ranks to the record.

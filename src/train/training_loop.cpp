@@ -253,7 +253,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
     } else if (corruption) {
       report_corruption(*corruption, step, reporter);
     }
-    const Judgement judged =
+    Judgement judged =
         recovery_.judge({.step = step,
                          .decision = record_.decision,
                          .history = program::guard_history(*executor_),
@@ -262,6 +262,7 @@ RunEnd TrainingLoop::loop(Reporter& reporter) {
                          .has_finite_weights = std::isfinite(record_.param_norm),
                          .corruption = corruption},
                         journal_);
+    if (!judged.stop.empty() && record_.decision.overflowed != 0) judged.stop += overflow_text(steps);
     position_.advance();
     reporter.total_steps(position_.total_steps());
     if (judged.rollback || !judged.stop.empty()) {

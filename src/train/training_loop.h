@@ -90,6 +90,9 @@ class TrainingLoop {
   // Adds the actions of the rules in the newest step to the journal and reports them; goes back if they demand it. Returns
   // whether it has gone back. Throws DivergedError if the run must end.
   bool intervene(const Judgement& judged, Saves& saves, Reporter& reporter);
+  // For all ranks together: the first value of the newest step that is not finite, as the end of a sentence.
+  // Its micro-batches run again.
+  std::string overflow_text(StepRunner& steps) const;
   void go_back(const Judgement& judged, Saves& saves, Reporter& reporter);
   // Restores the newest state of at most this step; nullopt: there is none.
   std::optional<TrainingState> restore(int64_t at_most, Reporter& reporter);

@@ -141,8 +141,7 @@ TEST(RunConfigTest, ListsAllMistakesTogetherWithLineAndSuggestion) {
       issues.find("run.toml:14: optimizer.beta2: found 1.0, expected a number of at least 0 and below 1"),
       std::string::npos)
       << issues;
-  EXPECT_NE(issues.find("run.toml:16: memory.offload: found \"optimizer\""), std::string::npos)
-      << issues;
+  EXPECT_NE(issues.find("run.toml:16: memory.offload: found \"optimizer\""), std::string::npos) << issues;
   EXPECT_EQ(std::count(issues.begin(), issues.end(), '\n'), 7) << issues;
 }
 

@@ -307,7 +307,29 @@ void compute(const std::string&) {
   EXPECT_LT(apart, 0.02);
   EXPECT_LT(bf16.event("start").at("arena_bytes"), fp32.event("start").at("arena_bytes"));
   EXPECT_EQ(bf16.weights(1).at("model.norm.weight").dtype, "F32") << "masters";
-  EXPECT_TRUE(has(lab.refusal({"precision.compute=\"fp16\""}), "not yet"));
+  const Seen fp16 = lab.run(sets + Sets{"precision.compute=\"fp16\""});
+  const double nearer = std::abs(fp16.values("loss").at(0) - fp32.values("loss").at(0));
+  EXPECT_GT(nearer, 1e-8);
+  EXPECT_LT(nearer, 0.0025) << "three more bits";
+  EXPECT_LT(fp16.event("start").at("arena_bytes"), fp32.event("start").at("arena_bytes"));
+  EXPECT_EQ(fp16.weights(1).at("model.norm.weight").dtype, "F32") << "masters";
+  EXPECT_TRUE(has(lab.refusal({"precision.compute=\"fp16\"", "device.kind=\"cuda\""}), "not yet"));
+}
+
+// What overflows and halves it is in tests/train/fp16_test.cpp.
+void loss_scale(const std::string&) {
+  Lab lab;
+  const Sets fp16{"precision.compute=\"fp16\""};
+  const auto scaled = [&](const std::string& scale) {
+    return lab.run(fp16 + Sets{"precision.loss_scale=" + scale});
+  };
+  EXPECT_EQ(scaled("\"dynamic\"").values("loss_scale"), (std::vector<double>{65536, 65536}));
+  const Seen fixed = scaled("1024");
+  EXPECT_EQ(fixed.values("loss_scale"), (std::vector<double>{1024, 1024}));
+  EXPECT_NEAR(fixed.values("grad_norm").at(0), lab.run().values("grad_norm").at(0), 0.01);
+  EXPECT_TRUE(has(lab.refusal(fp16 + Sets{"precision.loss_scale=3000"}), "such as 2048 or 4096"));
+  EXPECT_TRUE(has(lab.refusal(fp16 + Sets{"precision.loss_scale=0.5"}), "from 1 to 32768"));
+  EXPECT_TRUE(has(lab.refusal({"precision.loss_scale=1024"}), "precision.compute"));
 }
 
 int64_t blocks_of(int64_t n, int64_t length) {
@@ -531,6 +553,7 @@ Contracts run_keys() {
           {"memory.recompute", recompute},
           {"memory.offload", offload},
           {"precision.compute", compute},
+          {"precision.loss_scale", loss_scale},
           {"precision.residual", residual},
           {"precision.recipe", recipe},
           {"precision.keep", keep},

@@ -20,6 +20,14 @@ std::vector<OpCase> cases_of_both_types() {
   return cases;
 }
 
+std::vector<OpCase> cases_in_fp16() {
+  std::vector<OpCase> cases;
+  for (const OpCase& one : op_cases()) {
+    if (auto half = device::in_fp16(one)) cases.push_back(std::move(*half));
+  }
+  return cases;
+}
+
 bool is_opaque(const OpCase& one, size_t output) {
   return std::find(one.opaque.begin(), one.opaque.end(), static_cast<int>(output)) != one.opaque.end();
 }
@@ -76,6 +84,16 @@ TEST_P(Reference, AgreesWithTheFastKernel) {
   }
 }
 
+// The kernels of bf16, on other elements: memory and places are tested there.
+class ReferenceInFp16 : public testing::TestWithParam<OpCase> {};
+
+TEST_P(ReferenceInFp16, AgreesWithTheFastKernel) {
+  const OpCase& one = GetParam();
+  const std::vector<Tensor> inputs = inputs_of(one);
+  expect_of_reference(one, run_op(one, inputs, device::cpu_bindings(), 0xff, one_thread()),
+                      run_op(one, inputs, device::reference_bindings(), 0xff, one_thread()));
+}
+
 // Outputs in the place of inputs.
 class Placed : public testing::TestWithParam<PlacedCase> {};
 
@@ -129,6 +147,8 @@ TEST(BF16Matmuls, OfAttentionAgreeWithTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, Reference, testing::ValuesIn(cases_of_both_types()),
+                         [](const auto& one) { return one.param.name; });
+INSTANTIATE_TEST_SUITE_P(Ops, ReferenceInFp16, testing::ValuesIn(cases_in_fp16()),
                          [](const auto& one) { return one.param.name; });
 
 }  // namespace

@@ -33,7 +33,8 @@ struct TestParameter {
 
 class UpdateRun {
  public:
-  UpdateRun(const std::vector<TestParameter>& parameters, const RuleOf& rule_of) {
+  // `loss_scale`: if not 0, the factor in the gradients, which then follows its rule.
+  UpdateRun(const std::vector<TestParameter>& parameters, const RuleOf& rule_of, float loss_scale = 0) {
     graph::Graph graph;
     for (const TestParameter& one : parameters) {
       graph.add_parameter(one.name, graph::ParameterRole::kFfnIn, one.shape, {}, {}, one.segments);
@@ -44,7 +45,10 @@ class UpdateRun {
         device::add_operand(graph, "token_count", DType::kI64, {1}, {}, graph::Role::kMetric);
     const graph::ValueId loss =
         device::add_operand(graph, "loss_sum", DType::kF64, {1}, {}, graph::Role::kMetric);
-    update = add_update(graph, count, loss, rule_of);
+    const graph::ValueId scale =
+        loss_scale == 0 ? graph::kNone
+                        : device::add_operand(graph, "loss_scale", DType::kF32, {1}, {}, graph::Role::kStep);
+    update = add_update(graph, count, loss, rule_of, scale);
     program::narrow_pass(graph, rule_of);
     run_ = std::make_unique<device::OpRun>(std::move(graph), device::cpu_bindings(),
                                            cpu::describe_device(compute_threads()));
@@ -57,6 +61,12 @@ class UpdateRun {
     }
     *at<int64_t>("token_count") = 1;
     *at<double>("loss_sum") = 1;
+    if (loss_scale == 0) return;
+    *at<float>("loss_scale") = loss_scale;
+    GuardHistory history;
+    history.loss_scale = first_loss_scale();
+    history.loss_scale.scale = loss_scale;
+    std::memcpy(at<std::byte>("guard_history"), &history, sizeof history);
   }
 
   template <typename T>

@@ -1,6 +1,7 @@
 #include "kernels/cpu/activation.h"
 
 #include "base/parallel.h"
+#include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/row_blocks.h"
 #include "tensor/simd_targets.h"
 
@@ -38,7 +39,8 @@ void backward_range(void* dx, const void* dy, const void* x, int64_t begin, int6
 void ActivationForward(ActivationKind kind, void* y, const void* x, DType dtype, int64_t begin, int64_t end) {
   with_activation(kind, [&](auto function) {
     using F = decltype(function);
-    const auto range = dtype == DType::kBF16 ? forward_range<F, BF16> : forward_range<F, float>;
+    const auto range =
+        by_dtype(dtype, forward_range<F, float>, forward_range<F, BF16>, forward_range<F, F16>);
     range(y, x, begin, end);
   });
 }
@@ -46,7 +48,8 @@ void ActivationBackward(ActivationKind kind, void* dx, const void* dy, const voi
                         int64_t begin, int64_t end) {
   with_activation(kind, [&](auto function) {
     using F = decltype(function);
-    const auto range = dtype == DType::kBF16 ? backward_range<F, BF16> : backward_range<F, float>;
+    const auto range =
+        by_dtype(dtype, backward_range<F, float>, backward_range<F, BF16>, backward_range<F, F16>);
     range(dx, dy, x, begin, end);
   });
 }

@@ -1,4 +1,4 @@
-// Activation functions of feed-forward blocks. Arrays have the given dtype (f32 or bf16); arithmetic is f32;
+// Activation functions of feed-forward blocks. Arrays have the given dtype (f32, bf16, fp16); arithmetic is f32;
 // exponentials are accurate to a few ulp.
 #pragma once
 

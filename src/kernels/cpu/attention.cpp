@@ -27,8 +27,8 @@ void check(const AttentionShape& s) {
     if (size < 1 || size > kMostAttentionDim)
       throw ConfigError("[attention] heads of {} elements: expected 1 to {}", size, kMostAttentionDim);
   }
-  if (s.dtype != DType::kF32 && s.dtype != DType::kBF16) {
-    throw ConfigError("[attention] dtype is {}: expected f32 or bf16", name_of(s.dtype));
+  if (s.dtype != DType::kF32 && s.dtype != DType::kBF16 && s.dtype != DType::kF16) {
+    throw ConfigError("[attention] dtype is {}: expected f32, bf16 or f16", name_of(s.dtype));
   }
   if (s.window < 0 || (s.window > 0 && !s.causal)) {
     throw ConfigError(

@@ -37,7 +37,7 @@ struct AttentionShape {
   int64_t head_dim = 0;   // of q and k
   int64_t value_dim = 0;  // of v and out; 0: head_dim
   float scale = 1.0f;
-  DType dtype = DType::kF32;    // kF32 or kBF16: of q, k, v, out and their gradients
+  DType dtype = DType::kF32;    // kF32, kBF16 or kF16: of q, k, v, out and their gradients
   int64_t q_stride = 0;         // of q and dq; sequences are contiguous, as in out
   int64_t k_stride = 0;         // of k and dk
   int64_t v_stride = 0;         // of v and dv
@@ -111,7 +111,7 @@ void attention_forward(const AttentionPlan& plan, void* out, float* lse, const A
 // out [rows, heads, head_dim], lse [rows / length, heads, length]; both may alias the first result.
 struct AttentionMergeShape {
   int64_t rows = 0, length = 0, heads = 0, head_dim = 0;
-  DType dtype = DType::kF32;  // of out: kF32 or kBF16
+  DType dtype = DType::kF32;  // of out: kF32, kBF16 or kF16
 };
 void merge_attention(const AttentionMergeShape& shape, void* out, float* lse, const void* first,
                      const float* first_lse, const void* second, const float* second_lse);

@@ -178,7 +178,7 @@ HWY_INLINE void set_rows(const Call& call, int64_t b, int64_t head, int64_t firs
   visible_keys(call, b, first, rows.rows, rows.lo, rows.hi);
 }
 
-// fp32 sums of dq of one (sequence, head): dq itself, or scratch if dq is bf16.
+// fp32 sums of dq of one (sequence, head): dq itself, or scratch if dq is narrower.
 struct QuerySums {
   float* rows;
   int64_t stride;

@@ -4,6 +4,7 @@
 
 #include "base/parallel.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/by_dtype.h"
 
 namespace strata::cpu {
 namespace {
@@ -44,11 +45,8 @@ void merge(const AttentionMergeShape& s, void* out, float* lse, const void* firs
 
 void merge_attention(const AttentionMergeShape& shape, void* out, float* lse, const void* first,
                      const float* first_lse, const void* second, const float* second_lse) {
-  if (shape.dtype == DType::kBF16) {
-    merge<BF16>(shape, out, lse, first, first_lse, second, second_lse);
-  } else {
-    merge<float>(shape, out, lse, first, first_lse, second, second_lse);
-  }
+  by_dtype(shape.dtype, merge<float>, merge<BF16>, merge<F16>)(shape, out, lse, first, first_lse, second,
+                                                               second_lse);
 }
 
 }  // namespace strata::cpu

@@ -1,6 +1,6 @@
 // Vector kernels of attention: exp2, packing of tiles, the register-blocked matmul of tiles. Compiled once
-// for every SIMD target: include it after <hwy/foreach_target.h>. All arithmetic is fp32; bf16 is widened
-// when a tile is packed. For matmuls of bf16 operands and their packing see attention_pairs.h and
+// for every SIMD target: include it after <hwy/foreach_target.h>. All arithmetic is fp32; bf16 and fp16
+// are widened when a tile is packed. For matmuls of bf16 operands and their packing see attention_pairs.h and
 // attention_math-inl.h.
 #if defined(STRATA_KERNELS_CPU_ATTENTION_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_KERNELS_CPU_ATTENTION_SIMD_INL_H_
@@ -69,6 +69,10 @@ HWY_INLINE Vector load(const BF16* p) {
   return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), bits)));
 }
 
+HWY_INLINE Vector load(const F16* p) {
+  return simd::HWY_NAMESPACE::load(p, simd::HWY_NAMESPACE::Whole());
+}
+
 // tanh(x), with an error of 1e-7. The operand order lets NaN through on x86.
 HWY_INLINE Vector tanh(Vector x) {
   const F32 d;
@@ -101,8 +105,10 @@ template <typename Body>
 HWY_INLINE void with_type(DType dtype, const Body& body) {
   if (dtype == DType::kF32) {
     body(static_cast<const float*>(nullptr));
-  } else {
+  } else if (dtype == DType::kBF16) {
     body(static_cast<const BF16*>(nullptr));
+  } else {
+    body(static_cast<const F16*>(nullptr));
   }
 }
 
@@ -155,7 +161,9 @@ HWY_INLINE auto load_blocks(const T* from, int64_t stride) {
     } else {
       const hn::FixedTag<uint32_t, 4> u4;
       const auto bits = hn::LoadU(hn::FixedTag<uint16_t, 4>(), reinterpret_cast<const uint16_t*>(from));
-      return hn::BitCast(d4, hn::ShiftLeft<16>(hn::PromoteTo(u4, bits)));
+      const auto words = hn::PromoteTo(u4, bits);
+      if constexpr (std::is_same_v<T, F16>) return simd::HWY_NAMESPACE::widen_f16(d4, words);
+      return hn::BitCast(d4, hn::ShiftLeft<16>(words));
     }
   } else {
     return hn::Combine(hn::FixedTag<float, kCount>(),
@@ -216,21 +224,15 @@ HWY_INLINE void pack_transposed(float* dst, const void* src, DType dtype, int64_
 // dst[c] = factor · src[c], rounded to the element type, for c < columns.
 HWY_INLINE void unpack_row(void* dst, DType dtype, int64_t offset, const float* HWY_RESTRICT src,
                            int64_t columns, float factor) {
-  if (dtype == DType::kF32) {
-    float* HWY_RESTRICT to = static_cast<float*>(dst) + offset;
-    int64_t c = 0;
-    const Vector f = hn::Set(F32(), factor);
-    for (; c + kLanes <= columns; c += kLanes)
-      hn::StoreU(hn::Mul(hn::LoadU(F32(), src + c), f), F32(), to + c);
-    for (; c < columns; ++c) to[c] = src[c] * factor;
-  } else {
-    BF16* HWY_RESTRICT to = static_cast<BF16*>(dst) + offset;
+  with_type(dtype, [&](auto* type) HWY_ATTR {
+    using T = std::remove_const_t<std::remove_reference_t<decltype(*type)>>;
+    T* HWY_RESTRICT to = static_cast<T*>(dst) + offset;
     int64_t c = 0;
     const Vector f = hn::Set(F32(), factor);
     for (; c + kLanes <= columns; c += kLanes)
       simd::HWY_NAMESPACE::store(to + c, hn::Mul(hn::LoadU(F32(), src + c), f), simd::HWY_NAMESPACE::Whole());
-    for (; c < columns; ++c) to[c] = BF16(src[c] * factor);
-  }
+    for (; c < columns; ++c) to[c] = T(src[c] * factor);
+  });
 }
 
 // c[m, :] = start + Σ_k a(m, k) · b[k, :] for kTile rows m and kVectors vectors of columns. k ascends, which

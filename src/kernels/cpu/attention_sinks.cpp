@@ -3,6 +3,7 @@
 
 #include "base/parallel.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/by_dtype.h"
 
 namespace strata::cpu {
 namespace {
@@ -28,7 +29,7 @@ double of_head(const SinkGradShape& s, int64_t head, const void* dout, const voi
 
 void sink_gradient(const SinkGradShape& s, float* d_sinks, const void* dout, const void* out,
                    const float* lse, const float* sinks) {
-  const auto sum_of = s.dtype == DType::kBF16 ? of_head<BF16> : of_head<float>;
+  const auto sum_of = by_dtype(s.dtype, of_head<float>, of_head<BF16>, of_head<F16>);
   parallel_for(s.heads, [&](int64_t head) {
     const double sum = sum_of(s, head, dout, out, lse, sinks[head]);
     d_sinks[head] = static_cast<float>((s.accumulate ? d_sinks[head] : 0.0f) + sum);

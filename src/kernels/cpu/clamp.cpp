@@ -1,6 +1,7 @@
 #include "kernels/cpu/clamp.h"
 
 #include "base/parallel.h"
+#include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/row_blocks.h"
 #include "tensor/simd_targets.h"
 
@@ -36,12 +37,12 @@ void clamp_grad_range(void* dx, const void* dy, const void* x, float limit, int6
 }
 
 void ClampRange(void* y, const void* x, float limit, DType dtype, int64_t begin, int64_t end) {
-  const auto range = dtype == DType::kBF16 ? clamp_range<BF16> : clamp_range<float>;
+  const auto range = by_dtype(dtype, clamp_range<float>, clamp_range<BF16>, clamp_range<F16>);
   range(y, x, limit, begin, end);
 }
 void ClampGradRange(void* dx, const void* dy, const void* x, float limit, DType dtype, int64_t begin,
                     int64_t end) {
-  const auto range = dtype == DType::kBF16 ? clamp_grad_range<BF16> : clamp_grad_range<float>;
+  const auto range = by_dtype(dtype, clamp_grad_range<float>, clamp_grad_range<BF16>, clamp_grad_range<F16>);
   range(dx, dy, x, limit, begin, end);
 }
 

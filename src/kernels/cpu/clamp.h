@@ -1,4 +1,4 @@
-// Clamps values to [-limit, limit]. Arrays have the given dtype (f32 or bf16); arithmetic is f32.
+// Clamps values to [-limit, limit]. Arrays have the given dtype (f32, bf16 or fp16); arithmetic is f32.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
 #include "base/parallel.h"
+#include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/clamp.h"
 #include "kernels/cpu/row_blocks.h"
 #include "tensor/simd_targets.h"
@@ -54,12 +55,13 @@ void clamped_grad_rows(const ClampedGate& s, void* d_gate_up, const void* dy, co
 }
 
 void ClampedForward(const ClampedGate& s, void* y, const void* gate_up, int64_t begin, int64_t end) {
-  const auto rows = s.dtype == DType::kBF16 ? clamped_rows<BF16> : clamped_rows<float>;
+  const auto rows = by_dtype(s.dtype, clamped_rows<float>, clamped_rows<BF16>, clamped_rows<F16>);
   rows(s, y, gate_up, begin, end);
 }
 void ClampedBackward(const ClampedGate& s, void* d_gate_up, const void* dy, const void* gate_up,
                      int64_t begin, int64_t end) {
-  const auto rows = s.dtype == DType::kBF16 ? clamped_grad_rows<BF16> : clamped_grad_rows<float>;
+  const auto rows =
+      by_dtype(s.dtype, clamped_grad_rows<float>, clamped_grad_rows<BF16>, clamped_grad_rows<F16>);
   rows(s, d_gate_up, dy, gate_up, begin, end);
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/row_blocks.h"
 #include "tensor/simd_targets.h"
 
@@ -57,26 +58,27 @@ void column_rows(float* partial, const void* in, int64_t columns, int64_t row_st
 }
 
 void AddRange(void* out, const void* a, const void* b, DType dtype, int64_t begin, int64_t end) {
-  const auto range = dtype == DType::kBF16 ? add_range<BF16> : add_range<float>;
+  const auto range = by_dtype(dtype, add_range<float>, add_range<BF16>, add_range<F16>);
   range(out, a, b, begin, end);
 }
 void AddRowRange(void* out, const void* x, const float* row, DType dtype, int64_t columns, int64_t begin,
                  int64_t end) {
-  const auto range = dtype == DType::kBF16 ? add_row_range<BF16> : add_row_range<float>;
+  const auto range = by_dtype(dtype, add_row_range<float>, add_row_range<BF16>, add_row_range<F16>);
   range(out, x, row, columns, begin, end);
 }
 // Multiplication by 1 is exact, so scaling implements casting.
 void ScaleRange(void* out, DType out_dtype, const void* in, DType in_dtype, float factor, int64_t begin,
                 int64_t end) {
-  const bool to_bf16 = out_dtype == DType::kBF16;
-  const auto range = in_dtype == DType::kBF16
-                         ? (to_bf16 ? scale_range<BF16, BF16> : scale_range<float, BF16>)
-                         : (to_bf16 ? scale_range<BF16, float> : scale_range<float, float>);
+  const auto range = by_dtype(
+      in_dtype,
+      by_dtype(out_dtype, scale_range<float, float>, scale_range<BF16, float>, scale_range<F16, float>),
+      by_dtype(out_dtype, scale_range<float, BF16>, scale_range<BF16, BF16>, scale_range<F16, BF16>),
+      by_dtype(out_dtype, scale_range<float, F16>, scale_range<BF16, F16>, scale_range<F16, F16>));
   range(out, in, factor, begin, end);
 }
 void ColumnRows(float* partial, const void* in, DType dtype, int64_t columns, int64_t row_stride,
                 int64_t begin, int64_t end) {
-  const auto rows = dtype == DType::kBF16 ? column_rows<BF16> : column_rows<float>;
+  const auto rows = by_dtype(dtype, column_rows<float>, column_rows<BF16>, column_rows<F16>);
   rows(partial, in, columns, row_stride, begin, end);
 }
 void CombineRange(float* out, const float* partials, int64_t blocks, int64_t columns, bool accumulate,
@@ -108,8 +110,8 @@ constexpr int64_t kChunk = 16384;
 }
 
 void require_activation_dtype(DType dtype, const char* kernel) {
-  STRATA_CHECK(dtype == DType::kF32 || dtype == DType::kBF16, "[{}] dtype is {}: expected f32 or bf16",
-               kernel, name_of(dtype));
+  STRATA_CHECK(dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16,
+               "[{}] dtype is {}: expected f32, bf16 or f16", kernel, name_of(dtype));
 }
 
 void combine_partial_rows(float* out, const float* partials, int64_t blocks, int64_t columns,

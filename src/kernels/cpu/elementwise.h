@@ -1,4 +1,4 @@
-// Element-wise arithmetic and sums over rows. Arrays have the given dtype (f32 or bf16); arithmetic is f32.
+// Element-wise arithmetic and sums over rows. Arrays have the given dtype (f32, bf16, fp16); arithmetic is f32.
 // Outputs may alias inputs of the same dtype.
 #pragma once
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/row_blocks.h"
 #include "tensor/simd_targets.h"
@@ -61,14 +62,17 @@ void scatter_columns(const EmbeddingShape& shape, float* d_table, const void* dy
 void GatherRows(const EmbeddingShape& shape, void* out, const int32_t* ids, const void* table,
                 const float* pos_table, const int32_t* positions, const int32_t* vocab_start, int64_t begin,
                 int64_t end) {
-  const bool low = shape.dtype == DType::kBF16, low_table = shape.table_dtype == DType::kBF16;
-  const auto rows = low_table ? (low ? gather_rows<BF16, BF16> : gather_rows<float, BF16>)
-                              : (low ? gather_rows<BF16, float> : gather_rows<float, float>);
+  const auto rows =
+      shape.table_dtype == DType::kBF16
+          ? by_dtype(shape.dtype, gather_rows<float, BF16>, gather_rows<BF16, BF16>, gather_rows<F16, BF16>)
+          : by_dtype(shape.dtype, gather_rows<float, float>, gather_rows<BF16, float>,
+                     gather_rows<F16, float>);
   rows(shape, out, ids, table, pos_table, positions, vocab_start, begin, end);
 }
 void ScatterColumns(const EmbeddingShape& shape, float* d_table, const void* dy, const int32_t* ids,
                     const int32_t* vocab_start, int64_t begin, int64_t end) {
-  const auto columns = shape.dtype == DType::kBF16 ? scatter_columns<BF16> : scatter_columns<float>;
+  const auto columns =
+      by_dtype(shape.dtype, scatter_columns<float>, scatter_columns<BF16>, scatter_columns<F16>);
   columns(shape, d_table, dy, ids, vocab_start, begin, end);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/parallel.h"
+#include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/row_blocks.h"
 #include "tensor/simd_targets.h"
 
@@ -79,17 +80,17 @@ void products_of_rows(const ExpertBiasShape& s, float* d_weights, const void* dy
 
 void AddRows(const ExpertBiasShape& s, void* y, const void* x, BiasSlots slots, const float* weights,
              const float* bias, int64_t begin, int64_t end) {
-  const auto rows = s.dtype == DType::kBF16 ? add_rows<BF16> : add_rows<float>;
+  const auto rows = by_dtype(s.dtype, add_rows<float>, add_rows<BF16>, add_rows<F16>);
   rows(s, y, x, slots, weights, bias, begin, end);
 }
 void SumOfExpert(const ExpertBiasShape& s, float* d_bias, const void* dy, BiasSlots slots,
                  const float* weights, int64_t expert) {
-  const auto sum = s.dtype == DType::kBF16 ? sum_of_expert<BF16> : sum_of_expert<float>;
+  const auto sum = by_dtype(s.dtype, sum_of_expert<float>, sum_of_expert<BF16>, sum_of_expert<F16>);
   sum(s, d_bias, dy, slots, weights, expert);
 }
 void ProductsOfRows(const ExpertBiasShape& s, float* d_weights, const void* dy, BiasSlots slots,
                     const float* bias, int64_t begin, int64_t end) {
-  const auto rows = s.dtype == DType::kBF16 ? products_of_rows<BF16> : products_of_rows<float>;
+  const auto rows = by_dtype(s.dtype, products_of_rows<float>, products_of_rows<BF16>, products_of_rows<F16>);
   rows(s, d_weights, dy, slots, bias, begin, end);
 }
 

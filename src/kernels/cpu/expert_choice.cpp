@@ -114,6 +114,10 @@ void scatter_rows(const GroupRowsShape& shape, void* y, const void* h, const int
     return scatter(shape, static_cast<BF16*>(y), static_cast<float*>(scratch), static_cast<const BF16*>(h),
                    tokens);
   }
+  if (shape.dtype == DType::kF16) {
+    return scatter(shape, static_cast<F16*>(y), static_cast<float*>(scratch), static_cast<const F16*>(h),
+                   tokens);
+  }
   scatter(shape, static_cast<float*>(y), static_cast<float*>(y), static_cast<const float*>(h), tokens);
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kernels/cpu/by_dtype.h"
 #include "tensor/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -15,22 +16,38 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::HWY_NAMESPACE {
 
-void GatherRows(float* to, const BF16* from, int64_t stride, const int32_t* rows, int64_t count,
-                int64_t width) {
+template <typename T>
+void GatherTyped(float* to, const void* data, int64_t stride, const int32_t* rows, int64_t count,
+                 int64_t width) {
+  const T* const from = static_cast<const T*>(data);
   for (int64_t i = 0; i < count; ++i) {
-    const BF16* const row = from + rows[i] * stride;
+    const T* const row = from + rows[i] * stride;
     float* const out = to + i * width;
     for_vectors(width, [&](int64_t c, auto span) HWY_ATTR { store(out + c, load(row + c, span), span); });
   }
 }
 
-void ScatterRows(BF16* to, int64_t stride, const int32_t* rows, const float* from, int64_t from_stride,
-                 int64_t count, int64_t width) {
+void GatherRows(float* to, DType dtype, const void* from, int64_t stride, const int32_t* rows, int64_t count,
+                int64_t width) {
+  by_dtype(dtype, GatherTyped<float>, GatherTyped<BF16>, GatherTyped<F16>)(to, from, stride, rows, count,
+                                                                           width);
+}
+
+template <typename T>
+void ScatterTyped(void* data, int64_t stride, const int32_t* rows, const float* from, int64_t from_stride,
+                  int64_t count, int64_t width) {
+  T* const to = static_cast<T*>(data);
   for (int64_t i = 0; i < count; ++i) {
     const float* const row = from + i * from_stride;
-    BF16* const out = to + (rows != nullptr ? rows[i] : i) * stride;
+    T* const out = to + (rows != nullptr ? rows[i] : i) * stride;
     for_vectors(width, [&](int64_t c, auto span) HWY_ATTR { store(out + c, load(row + c, span), span); });
   }
+}
+
+void ScatterRows(DType dtype, void* to, int64_t stride, const int32_t* rows, const float* from,
+                 int64_t from_stride, int64_t count, int64_t width) {
+  by_dtype(dtype, ScatterTyped<float>, ScatterTyped<BF16>, ScatterTyped<F16>)(to, stride, rows, from,
+                                                                              from_stride, count, width);
 }
 
 }  // namespace strata::cpu::HWY_NAMESPACE
@@ -42,14 +59,14 @@ namespace strata::cpu::detail {
 HWY_EXPORT(GatherRows);
 HWY_EXPORT(ScatterRows);
 
-void gather_rows(float* to, const BF16* from, int64_t stride, const int32_t* rows, int64_t count,
+void gather_rows(float* to, DType dtype, const void* from, int64_t stride, const int32_t* rows, int64_t count,
                  int64_t width) {
-  HWY_DYNAMIC_DISPATCH(GatherRows)(to, from, stride, rows, count, width);
+  HWY_DYNAMIC_DISPATCH(GatherRows)(to, dtype, from, stride, rows, count, width);
 }
 
-void scatter_rows(BF16* to, int64_t stride, const int32_t* rows, const float* from, int64_t from_stride,
-                  int64_t count, int64_t width) {
-  HWY_DYNAMIC_DISPATCH(ScatterRows)(to, stride, rows, from, from_stride, count, width);
+void scatter_rows(DType dtype, void* to, int64_t stride, const int32_t* rows, const float* from,
+                  int64_t from_stride, int64_t count, int64_t width) {
+  HWY_DYNAMIC_DISPATCH(ScatterRows)(dtype, to, stride, rows, from, from_stride, count, width);
 }
 
 void order_by_expert(const ExpertOrder& order, const int32_t* ids) {

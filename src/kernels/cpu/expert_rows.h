@@ -7,12 +7,12 @@
 
 namespace strata::cpu::detail {
 
-// to[count, width] = from[rows[i]], bf16 converted to fp32; `stride`: elements between rows of `from`.
-void gather_rows(float* to, const BF16* from, int64_t stride, const int32_t* rows, int64_t count,
+// to[count, width] = from[rows[i]], bf16 or fp16 converted to fp32; `stride`: elements between rows of `from`.
+void gather_rows(float* to, DType dtype, const void* from, int64_t stride, const int32_t* rows, int64_t count,
                  int64_t width);
 // to[rows[i]] = from[i], rounded; rows of `from` are `from_stride` apart. rows null: to[i].
-void scatter_rows(BF16* to, int64_t stride, const int32_t* rows, const float* from, int64_t from_stride,
-                  int64_t count, int64_t width);
+void scatter_rows(DType dtype, void* to, int64_t stride, const int32_t* rows, const float* from,
+                  int64_t from_stride, int64_t count, int64_t width);
 
 // The token-expert pairs of each chunk of tokens, sorted by expert, then in ascending order. Pairs with
 // expert -1 are omitted.

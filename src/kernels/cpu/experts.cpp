@@ -26,14 +26,14 @@ OperandView weight_of(const Run& run, int64_t expert) {
           .dtype = DType::kF32,
           .stride = spec.inputs,
           .depth_major = !forward,
-          .round_to_bf16 = spec.dtype == DType::kBF16};
+          .rounded_to = spec.dtype};
 }
 
 // Depths [deep, deep + now) of the rows in fp32 arithmetic.
 void multiply_floats(const Run& run, const Rows& rows, const OperandView& weight, int64_t deep, int64_t now,
                      int64_t worker) {
   const int64_t depth = depth_of(run.spec), nr = run.plan.shape.nr;
-  const bool half = run.spec.dtype == DType::kBF16;
+  const bool half = run.spec.dtype != DType::kF32;
   float* const panels = run.b_of(worker);
   detail::pack_panels(panels, nr, weight, rows.col, rows.cols, deep, now);
   const int64_t row_step = half ? detail::kExpertRowStep : std::max<int64_t>(1, rows.count);
@@ -43,8 +43,8 @@ void multiply_floats(const Run& run, const Rows& rows, const OperandView& weight
     const float* a = reinterpret_cast<const float*>(run.a) + deep;
     int64_t a_stride = depth;
     if (half) {
-      detail::gather_rows(run.a_of(worker), reinterpret_cast<const BF16*>(run.a) + deep, depth, a_rows, count,
-                          now);
+      detail::gather_rows(run.a_of(worker), run.spec.dtype, run.a + deep * size_of(run.spec.dtype), depth,
+                          a_rows, count, now);
       a = run.a_of(worker);
       a_stride = now;
       a_rows = nullptr;

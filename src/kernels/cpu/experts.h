@@ -13,7 +13,7 @@
 // With offsets, tokens have any number of pairs: token n has the pairs [offsets[n], offsets[n + 1]). N · k is
 // then the capacity for pairs, and rows of pairs without a token become zeros.
 //
-// Activations are f32 or bf16; sums are fp32. With bf16 activations the fp32 weight is rounded to bf16.
+// Activations are f32, bf16 or fp16; sums are fp32. The fp32 weight is rounded to the activations' type.
 // The bits depend only on the sizes: an element is summed expert by expert in ascending order, and within an
 // expert in depth steps that the sizes determine. A weight gradient is one sum over an expert's pairs in
 // their order, whether one call has all of them or several calls accumulate. Exception: without offsets, on
@@ -49,7 +49,8 @@ struct ExpertsSpec {
 // only at run time; scratch suffices for any routing.
 struct ExpertsPlan {
   ExpertsSpec spec;
-  bool pairs = false;  // bf16 arithmetic, if the processor has it; else bf16 operands are converted to fp32
+  bool pairs =
+      false;  // bf16 arithmetic, if the processor has it; else narrower operands are converted to fp32
   detail::PanelShape shape;
   int64_t workers = 1;     // threads that have scratch
   int64_t depth_step = 0;  // depth of one step

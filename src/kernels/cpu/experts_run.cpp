@@ -82,8 +82,8 @@ void run_to_slots(const ExpertsRun& run, FunctionRef<void(const ExpertsRows&, in
     rows.to = run.sums_of(worker);
     rows.stride = run.plan.col_block;
     multiply(rows, worker);
-    scatter_rows(reinterpret_cast<BF16*>(run.c) + col, columns, run.order.slots + at, rows.to, rows.stride,
-                 rows.count, rows.cols);
+    scatter_rows(spec.dtype, run.c + col * size_of(spec.dtype), columns, run.order.slots + at, rows.to,
+                 rows.stride, rows.count, rows.cols);
   });
 }
 
@@ -96,7 +96,7 @@ void run_to_tokens(const ExpertsRun& run, FunctionRef<void(const ExpertsRows&, i
     const int64_t cols = std::min(run.plan.col_block, columns - col);
     const int64_t first = chunk * run.order.chunk_tokens;
     const int64_t tokens = std::min(run.order.chunk_tokens, spec.tokens - first);
-    const bool half = spec.dtype == DType::kBF16;
+    const bool half = spec.dtype != DType::kF32;
     float* const sums = half ? run.sums_of(worker) : reinterpret_cast<float*>(run.c) + first * columns + col;
     const int64_t stride = half ? run.plan.col_block : columns;
     for (int64_t i = 0; i < tokens; ++i) std::fill_n(sums + i * stride, cols, 0.0f);
@@ -120,8 +120,8 @@ void run_to_tokens(const ExpertsRun& run, FunctionRef<void(const ExpertsRows&, i
       multiply(rows, worker);
     }
     if (half)
-      scatter_rows(reinterpret_cast<BF16*>(run.c) + first * columns + col, columns, nullptr, sums, stride,
-                   tokens, cols);
+      scatter_rows(spec.dtype, run.c + (first * columns + col) * size_of(spec.dtype), columns, nullptr, sums,
+                   stride, tokens, cols);
   });
 }
 
@@ -153,7 +153,7 @@ void plan_experts_run(ExpertsPlan& plan, const ExpertsNeeds& needs, const hardwa
     plan.col_block = even_part(spec.inputs, kGradCols, nr);
     a_elements = plan.row_block * plan.depth_step / in_word;
   } else {
-    const bool half = spec.dtype == DType::kBF16;
+    const bool half = spec.dtype != DType::kF32;
     plan.depth_step = even_part(depth_of(spec), at_most(kDepthStep), 8);
     plan.col_block = even_part(columns_of(spec), sums_slots(spec.role) ? kTaskCols : kTaskCols / parts, nr);
     plan.row_block = sums_slots(spec.role) ? chunk_of(plan) : kTaskRows;

@@ -1,5 +1,6 @@
 #include "base/parallel.h"
 #include "kernels/cpu/activation.h"
+#include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/row_blocks.h"
 #include "tensor/simd_targets.h"
 
@@ -51,7 +52,7 @@ void GatedForward(ActivationKind kind, int64_t ffn, void* y, const void* gate_up
                   int64_t end) {
   with_activation(kind, [&](auto function) {
     using F = decltype(function);
-    const auto rows = dtype == DType::kBF16 ? forward_rows<F, BF16> : forward_rows<F, float>;
+    const auto rows = by_dtype(dtype, forward_rows<F, float>, forward_rows<F, BF16>, forward_rows<F, F16>);
     rows(ffn, y, gate_up, begin, end);
   });
 }
@@ -59,7 +60,7 @@ void GatedBackward(ActivationKind kind, int64_t ffn, void* d_gate_up, const void
                    DType dtype, int64_t begin, int64_t end) {
   with_activation(kind, [&](auto function) {
     using F = decltype(function);
-    const auto rows = dtype == DType::kBF16 ? backward_rows<F, BF16> : backward_rows<F, float>;
+    const auto rows = by_dtype(dtype, backward_rows<F, float>, backward_rows<F, BF16>, backward_rows<F, F16>);
     rows(ffn, d_gate_up, dy, gate_up, begin, end);
   });
 }

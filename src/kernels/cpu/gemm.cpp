@@ -33,8 +33,8 @@ GemmEngine resolve(GemmEngine engine, GemmRole role, DType dtype, const hardware
 void check(const GemmSpec& spec) {
   STRATA_CHECK(spec.m >= 0 && spec.n >= 0 && spec.k >= 0, "[gemm] sizes m={} n={} k={}: expected at least 0",
                spec.m, spec.n, spec.k);
-  STRATA_CHECK(spec.dtype == DType::kF32 || spec.dtype == DType::kBF16,
-               "[gemm] activations are {}: expected f32 or bf16", name_of(spec.dtype));
+  STRATA_CHECK(spec.dtype == DType::kF32 || spec.dtype == DType::kBF16 || spec.dtype == DType::kF16,
+               "[gemm] activations are {}: expected f32, bf16 or f16", name_of(spec.dtype));
   STRATA_CHECK(
       spec.out_dtype == DType::kF32 || (spec.out_dtype == spec.dtype && spec.role != GemmRole::kWeightGrad),
       "[gemm] result is {}: expected f32 or, except for weight gradients, the activations' dtype {}",
@@ -52,14 +52,13 @@ detail::PanelGemm panels_of(const GemmSpec& spec, const hardware::DeviceSpec& de
   gemm.pairs = pairs;
   gemm.shape = pairs ? detail::kPairPanels : detail::panel_shape_of(device.isa);
   gemm.out_dtype = spec.out_dtype;
-  const bool round = spec.dtype == DType::kBF16;
   switch (spec.role) {
     case GemmRole::kForward:
       gemm.rows = spec.m;
       gemm.cols = spec.n;
       gemm.depth = spec.k;
       gemm.a = {.dtype = spec.dtype, .stride = spec.x_stride};
-      gemm.b = {.dtype = DType::kF32, .stride = spec.k, .depth_major = false, .round_to_bf16 = round};
+      gemm.b = {.dtype = DType::kF32, .stride = spec.k, .depth_major = false, .rounded_to = spec.dtype};
       gemm.out_stride = spec.y_stride;
       break;
     case GemmRole::kInputGrad:
@@ -67,7 +66,7 @@ detail::PanelGemm panels_of(const GemmSpec& spec, const hardware::DeviceSpec& de
       gemm.cols = spec.k;
       gemm.depth = spec.n;
       gemm.a = {.dtype = spec.dtype, .stride = spec.y_stride};
-      gemm.b = {.dtype = DType::kF32, .stride = spec.k, .depth_major = true, .round_to_bf16 = round};
+      gemm.b = {.dtype = DType::kF32, .stride = spec.k, .depth_major = true, .rounded_to = spec.dtype};
       gemm.out_stride = spec.x_stride;
       break;
     case GemmRole::kWeightGrad:

@@ -5,9 +5,10 @@
 //   kInputGrad    dy[m,n]    W, packed for kInputGrad   dx[m,k] = dy · W
 //   kWeightGrad   dy[m,n]    x[m,k]                     dW[n,k] = dyᵀ · x, or dW += dyᵀ · x (fp32)
 //
-// Activations are fp32 or bf16, row-major with a row stride, so slices of fused buffers (qkv, gate_up) work.
+// Activations are fp32, bf16 or fp16, row-major with a row stride: slices of fused buffers (qkv) work too.
 // Sums are fp32; the master weight is fp32, row-major and dense. With bf16 activations the weight is rounded
-// to bf16 on every processor, with or without native bf16. Any size may be 0.
+// to bf16 on every processor, with or without native bf16; with fp16 ones it is rounded to fp16, and operands
+// are widened while they are packed. Any size may be 0.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ struct GemmSpec {
   int64_t m = 0;                  // tokens
   int64_t n = 0;                  // outputs of the layer
   int64_t k = 0;                  // inputs of the layer
-  DType dtype = DType::kF32;      // of a (and b of the weight gradient): kF32 or kBF16
+  DType dtype = DType::kF32;      // of a (and b of the weight gradient): kF32, kBF16 or kF16
   DType out_dtype = DType::kF32;  // of y or dx: kF32 or dtype; dW is always kF32
   bool bias = false;              // kForward only
   bool accumulate = false;        // kWeightGrad only: c += instead of c =
@@ -51,8 +52,8 @@ GemmCost gemm_cost(const GemmSpec& spec);
 //   - bf16 activations on a processor with bf16 dot products or AMX: oneDNN. Weight gradients without AMX,
 //     and all roles if the library does not multiply bf16, use the in-house GEMM on VNNI panels
 //     (gemm_panels.h).
-//   - otherwise the in-house GEMM on fp32 panels; for some fp32 GEMMs the skinny GEMM or oneDNN's sgemm, if
-//     they are faster.
+//   - otherwise, and for fp16, the in-house GEMM on fp32 panels; for some fp32 GEMMs the skinny GEMM or
+//     oneDNN's sgemm, if they are faster.
 // kPairs reads weights in oneDNN's packed layout.
 enum class GemmEngine : uint8_t { kAuto, kPanels, kPairs, kOneDnn };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/listed_rows.h"
 #include "tensor/simd_targets.h"
 
@@ -225,12 +226,10 @@ void MultiplyListed(const BlockOutput& out, const int32_t* out_rows, const float
   });
 }
 
-template <bool kRound>
-HWY_INLINE float Value(float from) {
-  return kRound ? static_cast<float>(BF16(from)) : from;
-}
-template <bool kRound>
-HWY_INLINE float Value(BF16 from) {
+// Values as f32; those that are f32 are rounded to R first.
+template <typename R, typename T>
+HWY_INLINE float Value(T from) {
+  if constexpr (std::is_same_v<T, float>) return static_cast<float>(R(from));
   return static_cast<float>(from);
 }
 
@@ -239,24 +238,27 @@ HWY_INLINE float Value(BF16 from) {
 using F4 = hn::FixedTag<float, 4>;
 using V4 = hn::Vec<F4>;
 
-template <bool kRound>
+template <typename R>
 HWY_INLINE V4 Values4(const float* from) {
   const F4 d;
   const V4 value = hn::LoadU(d, from);
-  if constexpr (!kRound) return value;
+  if constexpr (std::is_same_v<R, float>) return value;
+  if constexpr (std::is_same_v<R, F16>)
+    return simd::HWY_NAMESPACE::widen_f16(d, simd::HWY_NAMESPACE::nearest_f16(value));
   return hn::BitCast(d, hn::ShiftLeft<16>(simd::HWY_NAMESPACE::nearest_bf16(value)));
 }
-template <bool kRound>
-HWY_INLINE V4 Values4(const BF16* from) {
+template <typename R, typename T>
+HWY_INLINE V4 Values4(const T* from) {
   const F4 d;
   const hn::Rebind<uint16_t, F4> d16;
   const auto bits = hn::PromoteTo(hn::RebindToUnsigned<F4>(), hn::LoadU(d16, &from->bits));
+  if constexpr (std::is_same_v<T, F16>) return simd::HWY_NAMESPACE::widen_f16(d, bits);
   return hn::BitCast(d, hn::ShiftLeft<16>(bits));
 }
 #endif
 
 // Packs a panel whose depth is contiguous in memory, in 4 x 4 transposes.
-template <bool kRound, typename T>
+template <typename R, typename T>
 void PackTransposed(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t stride, int64_t count,
                     int64_t depth) {
 #if HWY_TARGET != HWY_SCALAR
@@ -271,10 +273,10 @@ void PackTransposed(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_
         if (p % kLine == 0) {
           for (int64_t r = 4; r < 8; ++r) __builtin_prefetch(row + r * stride + p, 0, 3);
         }
-        const V4 r0 = Values4<kRound>(row + p);
-        const V4 r1 = Values4<kRound>(row + stride + p);
-        const V4 r2 = Values4<kRound>(row + 2 * stride + p);
-        const V4 r3 = Values4<kRound>(row + 3 * stride + p);
+        const V4 r0 = Values4<R>(row + p);
+        const V4 r1 = Values4<R>(row + stride + p);
+        const V4 r2 = Values4<R>(row + 2 * stride + p);
+        const V4 r3 = Values4<R>(row + 3 * stride + p);
         const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1));
         const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
         const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1));
@@ -286,20 +288,20 @@ void PackTransposed(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_
         hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23)), d, to + 3 * panel);
       }
       for (int64_t p = full_depth; p < depth; ++p) {
-        for (int64_t r = 0; r < 4; ++r) dst[p * panel + i + r] = Value<kRound>(row[r * stride + p]);
+        for (int64_t r = 0; r < 4; ++r) dst[p * panel + i + r] = Value<R>(row[r * stride + p]);
       }
     }
     return;
   }
 #endif
   for (int64_t i = 0; i < count; ++i) {
-    for (int64_t p = 0; p < depth; ++p) dst[p * panel + i] = Value<kRound>(src[i * stride + p]);
+    for (int64_t p = 0; p < depth; ++p) dst[p * panel + i] = Value<R>(src[i * stride + p]);
   }
 }
 
 // Packs a panel whose rows (or columns) are contiguous in memory, one copy per depth. kFull: the panel width
 // if the panel is whole, as a constant for the compiler.
-template <int kFull, bool kRound, typename T, typename Depths>
+template <int kFull, typename R, typename T, typename Depths>
 void PackCopied(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t stride, Depths depths,
                 int64_t width, int64_t depth) {
   const int64_t count = kFull ? kFull : width;
@@ -310,18 +312,18 @@ void PackCopied(float* HWY_RESTRICT dst, int64_t panel, const T* src, int64_t st
     if (count >= 4) {
       for (int64_t done = 0; done < count; done += 4) {
         const int64_t i = std::min(done, count - 4);
-        hn::StoreU(Values4<kRound>(from + i), F4(), to + i);
+        hn::StoreU(Values4<R>(from + i), F4(), to + i);
       }
       continue;
     }
 #endif
-    for (int64_t i = 0; i < count; ++i) to[i] = Value<kRound>(from[i]);
+    for (int64_t i = 0; i < count; ++i) to[i] = Value<R>(from[i]);
   }
 }
 
 // Packs a few panels, a few rows at a time; each row is part of a few cache lines. Prefetches the next rows,
 // since the hardware prefetcher cannot follow rows at arbitrary addresses.
-template <bool kRound, typename T, typename Depths>
+template <typename R, typename T, typename Depths>
 void PackCopies(float* dst, int64_t panel, const T* src, int64_t stride, Depths depths, int64_t count,
                 int64_t depth) {
   constexpr int64_t kAtOnce = 16, kWide = 128;
@@ -339,52 +341,50 @@ void PackCopies(float* dst, int64_t panel, const T* src, int64_t stride, Depths 
         float* const to = dst + i * depth + deep * panel;
         const int64_t width = std::min(panel, count - i);
         if (width < panel) std::fill(to, to + panel * (deep_end - deep), 0.0f);
-        const auto copy = width == kRows                        ? PackCopied<kRows, kRound, T, Depths>
-                          : width == Panels().nr && width == 16 ? PackCopied<16, kRound, T, Depths>
-                          : width == Panels().nr && width == 32 ? PackCopied<32, kRound, T, Depths>
-                          : width == Panels().nr && width == 64 ? PackCopied<64, kRound, T, Depths>
-                                                                : PackCopied<0, kRound, T, Depths>;
+        const auto copy = width == kRows                        ? PackCopied<kRows, R, T, Depths>
+                          : width == Panels().nr && width == 16 ? PackCopied<16, R, T, Depths>
+                          : width == Panels().nr && width == 32 ? PackCopied<32, R, T, Depths>
+                          : width == Panels().nr && width == 64 ? PackCopied<64, R, T, Depths>
+                                                                : PackCopied<0, R, T, Depths>;
         copy(to, panel, src + i, stride, depths.from(deep), width, deep_end - deep);
       }
     }
   }
 }
 
-template <bool kRound, typename T>
+template <typename R, typename T>
 void PackTyped(float* dst, int64_t panel, const OperandView& view, int64_t begin, int64_t count,
                int64_t depth_begin, int64_t depth) {
   const T* src = static_cast<const T*>(view.data);
   if (view.depth_major)
-    return PackCopies<kRound>(dst, panel, src + begin, view.stride, RowsInOrder{depth_begin}, count, depth);
+    return PackCopies<R>(dst, panel, src + begin, view.stride, RowsInOrder{depth_begin}, count, depth);
   src += begin * view.stride + depth_begin;
   for (int64_t i = 0; i < count; i += panel, dst += panel * depth) {
     const int64_t width = std::min(panel, count - i);
     if (width < panel) std::fill(dst, dst + panel * depth, 0.0f);
-    PackTransposed<kRound>(dst, panel, src + i * view.stride, view.stride, width, depth);
+    PackTransposed<R>(dst, panel, src + i * view.stride, view.stride, width, depth);
   }
 }
 
 void Pack(float* dst, int64_t panel, const OperandView& view, int64_t begin, int64_t count,
           int64_t depth_begin, int64_t depth) {
-  if (view.dtype == DType::kBF16) {
-    PackTyped<false, BF16>(dst, panel, view, begin, count, depth_begin, depth);
-  } else if (view.round_to_bf16) {
-    PackTyped<true, float>(dst, panel, view, begin, count, depth_begin, depth);
-  } else {
-    PackTyped<false, float>(dst, panel, view, begin, count, depth_begin, depth);
-  }
+  const auto pack =
+      view.dtype == DType::kF32
+          ? by_dtype(view.rounded_to, PackTyped<float, float>, PackTyped<BF16, float>, PackTyped<F16, float>)
+          : by_dtype(view.dtype, PackTyped<float, float>, PackTyped<float, BF16>, PackTyped<float, F16>);
+  pack(dst, panel, view, begin, count, depth_begin, depth);
 }
 
+template <typename T>
+void PackListedTyped(float* dst, int64_t panel, const OperandView& view, const int32_t* depths, int64_t begin,
+                     int64_t count, int64_t depth) {
+  PackCopies<float>(dst, panel, static_cast<const T*>(view.data) + begin, view.stride, RowsListed{depths},
+                    count, depth);
+}
 void PackListed(float* dst, int64_t panel, const OperandView& view, const int32_t* depths, int64_t begin,
                 int64_t count, int64_t depth) {
-  const RowsListed list{depths};
-  if (view.dtype == DType::kBF16) {
-    PackCopies<false>(dst, panel, static_cast<const BF16*>(view.data) + begin, view.stride, list, count,
-                      depth);
-  } else {
-    PackCopies<false>(dst, panel, static_cast<const float*>(view.data) + begin, view.stride, list, count,
-                      depth);
-  }
+  by_dtype(view.dtype, PackListedTyped<float>, PackListedTyped<BF16>, PackListedTyped<F16>)(
+      dst, panel, view, depths, begin, count, depth);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -28,7 +28,7 @@ struct OperandView {
   DType dtype = DType::kF32;
   int64_t stride = 0;
   bool depth_major = false;
-  bool round_to_bf16 = false;  // round f32 values to bf16
+  DType rounded_to = DType::kF32;  // f32 values are rounded to this type
 };
 
 // Packs `count` rows (or columns) from `begin` on, depths [depth_begin, depth_begin + depth).

@@ -79,7 +79,8 @@ class PanelProduct {
  private:
   // c[row, col, …] = sums, rounded.
   void round_row(int64_t row, int64_t col, const float* sums, int64_t cols) const {
-    convert(static_cast<BF16*>(c_) + row * gemm_.out_stride + col, DType::kBF16, sums, DType::kF32, cols);
+    const int64_t at = (row * gemm_.out_stride + col) * size_of(gemm_.out_dtype);
+    convert(static_cast<std::byte*>(c_) + at, gemm_.out_dtype, sums, DType::kF32, cols);
   }
 
   // Finds b's panels of the block; packs them unless b is already packed.

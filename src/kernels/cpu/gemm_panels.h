@@ -38,7 +38,7 @@ struct PanelGemm {
   int64_t task_cols = 0;
   int64_t a_offset = 0;  // bytes from the start of scratch; b is at 0
   int64_t a_values = 0;  // of a that a thread packs
-  // A bf16 result of several depth blocks is summed in fp32 scratch and rounded once.
+  // A bf16 or fp16 result of several depth blocks is summed in fp32 scratch and rounded once.
   bool sums_apart = false;
   int64_t sums_offset = 0;  // bytes from the start of scratch
   int64_t scratch_bytes = 0;

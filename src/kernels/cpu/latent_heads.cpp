@@ -60,6 +60,8 @@ void for_rows(const LatentHeads& s, const Body& body) {
     for (int64_t row = begin; row < end; ++row) {
       if (s.dtype == DType::kBF16) {
         body(row, static_cast<BF16*>(nullptr));
+      } else if (s.dtype == DType::kF16) {
+        body(row, static_cast<F16*>(nullptr));
       } else {
         body(row, static_cast<float*>(nullptr));
       }

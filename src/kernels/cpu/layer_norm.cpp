@@ -1,5 +1,6 @@
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/row_blocks.h"
 #include "tensor/simd_targets.h"
@@ -106,17 +107,17 @@ void weight_rows(const NormShape& shape, float* partial_w, float* partial_b, con
 
 void LayerForward(const NormShape& shape, void* y, void* h, float* mean, float* rstd, const void* x,
                   const void* residual, const float* weight, const float* bias, int64_t begin, int64_t end) {
-  const auto rows = shape.dtype == DType::kBF16 ? forward_rows<BF16> : forward_rows<float>;
+  const auto rows = by_dtype(shape.dtype, forward_rows<float>, forward_rows<BF16>, forward_rows<F16>);
   rows(shape, y, h, mean, rstd, x, residual, weight, bias, begin, end);
 }
 void LayerBackward(const NormShape& shape, void* dx, const void* dy, const void* h, const float* mean,
                    const float* rstd, const float* weight, const void* dh, int64_t begin, int64_t end) {
-  const auto rows = shape.dtype == DType::kBF16 ? backward_rows<BF16> : backward_rows<float>;
+  const auto rows = by_dtype(shape.dtype, backward_rows<float>, backward_rows<BF16>, backward_rows<F16>);
   rows(shape, dx, dy, h, mean, rstd, weight, dh, begin, end);
 }
 void LayerWeight(const NormShape& shape, float* partial_w, float* partial_b, const void* dy, const void* h,
                  const float* mean, const float* rstd, int64_t begin, int64_t end) {
-  const auto rows = shape.dtype == DType::kBF16 ? weight_rows<BF16> : weight_rows<float>;
+  const auto rows = by_dtype(shape.dtype, weight_rows<float>, weight_rows<BF16>, weight_rows<F16>);
   rows(shape, partial_w, partial_b, dy, h, mean, rstd, begin, end);
 }
 

@@ -1,5 +1,5 @@
 // RMS and layer normalisation over the last axis of [rows, dim], with the residual addition that precedes
-// them. Arithmetic is f32; x, residual, y, h, dy, dx, dh have shape.dtype (f32 or bf16), all else is f32. The
+// them. Arithmetic is f32; x, residual, y, h, dy, dx, dh have shape.dtype (f32, bf16, fp16), else f32. The
 // bits do not depend on the number of threads. Scratch is uninitialised memory of …_scratch_bytes(shape).
 #pragma once
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/row_blocks.h"
 #include "tensor/simd_targets.h"
 
@@ -113,23 +114,23 @@ void weight_groups(const QkNormShape& s, float* partial, const void* dy, const v
 
 void QkForward(const QkNormShape& s, void* y, float* rstd, const void* x, const float* q_weight,
                const float* k_weight, const float* means, int64_t begin, int64_t end) {
-  const auto rows = s.dtype == DType::kBF16 ? forward_rows<BF16> : forward_rows<float>;
+  const auto rows = by_dtype(s.dtype, forward_rows<float>, forward_rows<BF16>, forward_rows<F16>);
   rows(s, y, rstd, x, q_weight, k_weight, means, begin, end);
 }
 void QkBackward(const QkNormShape& s, void* dx, const void* dy, const void* x, const float* rstd,
                 const float* q_weight, const float* k_weight, const float* means, int64_t begin,
                 int64_t end) {
-  const auto rows = s.dtype == DType::kBF16 ? backward_rows<BF16> : backward_rows<float>;
+  const auto rows = by_dtype(s.dtype, backward_rows<float>, backward_rows<BF16>, backward_rows<F16>);
   rows(s, dx, dy, x, rstd, q_weight, k_weight, means, begin, end);
 }
 void QkMeans(const QkNormShape& s, int64_t q_whole, int64_t k_whole, float* means, const void* x,
              const void* dy, const float* q_weight, const float* k_weight, int64_t begin, int64_t end) {
-  const auto rows = s.dtype == DType::kBF16 ? means_of_rows<BF16> : means_of_rows<float>;
+  const auto rows = by_dtype(s.dtype, means_of_rows<float>, means_of_rows<BF16>, means_of_rows<F16>);
   rows(s, q_whole, k_whole, means, x, dy, q_weight, k_weight, begin, end);
 }
 void QkWeight(const QkNormShape& s, float* partial, const void* dy, const void* x, const float* rstd,
               bool is_q, int64_t begin, int64_t end) {
-  const auto groups = s.dtype == DType::kBF16 ? weight_groups<BF16> : weight_groups<float>;
+  const auto groups = by_dtype(s.dtype, weight_groups<float>, weight_groups<BF16>, weight_groups<F16>);
   groups(s, partial, dy, x, rstd, is_q, begin, end);
 }
 

@@ -1,5 +1,6 @@
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/row_blocks.h"
 #include "tensor/simd_targets.h"
@@ -49,17 +50,17 @@ void weight_rows(const NormShape& shape, float* partial, const void* dy, const v
 
 void RmsForward(const NormShape& shape, void* y, void* h, float* rstd, const void* x, const void* residual,
                 const float* weight, int64_t begin, int64_t end) {
-  const auto rows = shape.dtype == DType::kBF16 ? forward_rows<BF16> : forward_rows<float>;
+  const auto rows = by_dtype(shape.dtype, forward_rows<float>, forward_rows<BF16>, forward_rows<F16>);
   rows(shape, y, h, rstd, x, residual, weight, begin, end);
 }
 void RmsBackward(const NormShape& shape, void* dx, const void* dy, const void* h, const float* rstd,
                  const float* weight, const void* dh, int64_t begin, int64_t end) {
-  const auto rows = shape.dtype == DType::kBF16 ? backward_rows<BF16> : backward_rows<float>;
+  const auto rows = by_dtype(shape.dtype, backward_rows<float>, backward_rows<BF16>, backward_rows<F16>);
   rows(shape, dx, dy, h, rstd, weight, dh, begin, end);
 }
 void RmsWeight(const NormShape& shape, float* partial, const void* dy, const void* h, const float* rstd,
                int64_t begin, int64_t end) {
-  const auto rows = shape.dtype == DType::kBF16 ? weight_rows<BF16> : weight_rows<float>;
+  const auto rows = by_dtype(shape.dtype, weight_rows<float>, weight_rows<BF16>, weight_rows<F16>);
   rows(shape, partial, dy, h, rstd, begin, end);
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/row_blocks.h"
 #include "tensor/simd_targets.h"
 
@@ -84,7 +85,7 @@ void rotate_rows(const RopeShape& shape, void* out, const void* in, const float*
 
 void RotateRows(const RopeShape& shape, void* out, const void* in, const float* table,
                 const int32_t* positions, bool inverse, int64_t begin, int64_t end) {
-  const auto rows = shape.dtype == DType::kBF16 ? rotate_rows<BF16> : rotate_rows<float>;
+  const auto rows = by_dtype(shape.dtype, rotate_rows<float>, rotate_rows<BF16>, rotate_rows<F16>);
   rows(shape, out, in, table, positions, inverse, begin, end);
 }
 
@@ -108,7 +109,7 @@ void temper_rows(const TemperShape& s, void* y, const void* x, const int32_t* po
 
 void TemperRows(const TemperShape& shape, void* y, const void* x, const int32_t* positions, int64_t begin,
                 int64_t end) {
-  const auto rows = shape.dtype == DType::kBF16 ? temper_rows<BF16> : temper_rows<float>;
+  const auto rows = by_dtype(shape.dtype, temper_rows<float>, temper_rows<BF16>, temper_rows<F16>);
   rows(shape, y, x, positions, begin, end);
 }
 

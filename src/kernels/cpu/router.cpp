@@ -7,6 +7,7 @@
 
 #include "base/parallel.h"
 #include "base/random.h"
+#include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/row_blocks.h"
 #include "tensor/simd_targets.h"
 
@@ -144,12 +145,13 @@ void scale_rows_grad_of(int64_t columns, void* dx, float* d_weights, const void*
 
 void ScaleRows(int64_t columns, void* y, const void* x, const float* weights, DType dtype, int64_t begin,
                int64_t end) {
-  const auto rows = dtype == DType::kBF16 ? scale_rows_of<BF16> : scale_rows_of<float>;
+  const auto rows = by_dtype(dtype, scale_rows_of<float>, scale_rows_of<BF16>, scale_rows_of<F16>);
   rows(columns, y, x, weights, begin, end);
 }
 void ScaleRowsGrad(int64_t columns, void* dx, float* d_weights, const void* dy, const void* x,
                    const float* weights, DType dtype, int64_t begin, int64_t end) {
-  const auto rows = dtype == DType::kBF16 ? scale_rows_grad_of<BF16> : scale_rows_grad_of<float>;
+  const auto rows =
+      by_dtype(dtype, scale_rows_grad_of<float>, scale_rows_grad_of<BF16>, scale_rows_grad_of<F16>);
   rows(columns, dx, d_weights, dy, x, weights, begin, end);
 }
 

@@ -32,7 +32,7 @@ inline int64_t rows_per_task(int64_t columns) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, columns));
 }
 
-// Throws InternalError unless dtype is f32 or bf16.
+// Throws InternalError unless dtype is f32, bf16 or fp16.
 void require_activation_dtype(DType dtype, const char* kernel);
 
 }  // namespace strata::cpu

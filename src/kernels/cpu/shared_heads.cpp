@@ -73,6 +73,8 @@ void share_heads_backward(const SharedHeads& s, void* dq, void* dkv, const void*
           std::memcpy(target, source, sizes.head);
         } else if (s.dtype == DType::kBF16) {
           add_to(reinterpret_cast<BF16*>(target), reinterpret_cast<const BF16*>(source), s.head_dim);
+        } else if (s.dtype == DType::kF16) {
+          add_to(reinterpret_cast<F16*>(target), reinterpret_cast<const F16*>(source), s.head_dim);
         } else {
           add_to(reinterpret_cast<float*>(target), reinterpret_cast<const float*>(source), s.head_dim);
         }

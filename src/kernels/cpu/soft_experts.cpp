@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/parallel.h"
+#include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/row_blocks.h"
 
 namespace strata::cpu {
@@ -102,11 +103,11 @@ void dots(const SoftShape& shape, float* d, const void* of_tokens, const void* o
 
 // mix for the activations' dtype.
 void mix_rows(const SoftShape& shape, bool to_slots, void* to, const void* from, const float* weights) {
-  const auto mixed = shape.dtype == DType::kBF16 ? mix<BF16> : mix<float>;
+  const auto mixed = by_dtype(shape.dtype, mix<float>, mix<BF16>, mix<F16>);
   mixed(shape, to_slots, to, from, weights);
 }
 void dots_of(const SoftShape& shape, float* d, const void* of_tokens, const void* of_slots) {
-  const auto products = shape.dtype == DType::kBF16 ? dots<BF16> : dots<float>;
+  const auto products = by_dtype(shape.dtype, dots<float>, dots<BF16>, dots<F16>);
   products(shape, d, of_tokens, of_slots);
 }
 

@@ -144,8 +144,10 @@ HWY_NOINLINE float ScaleRow(const float* exponentials, void* gradient, DType dty
   };
   if (dtype == DType::kF32) {
     scaled(static_cast<float*>(gradient));
-  } else {
+  } else if (dtype == DType::kBF16) {
     scaled(static_cast<BF16*>(gradient));
+  } else {
+    scaled(static_cast<F16*>(gradient));
   }
   return at_target;
 }
@@ -187,8 +189,10 @@ void GradientOfStatistics(float* logits, void* gradient, DType dtype, int64_t va
   if (greatest == target) to_greatest += at_target;
   if (dtype == DType::kF32) {
     static_cast<float*>(gradient)[greatest] = to_greatest;
-  } else {
+  } else if (dtype == DType::kBF16) {
     static_cast<BF16*>(gradient)[greatest] = BF16(to_greatest);
+  } else {
+    static_cast<F16*>(gradient)[greatest] = F16(to_greatest);
   }
 }
 

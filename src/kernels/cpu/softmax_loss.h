@@ -25,8 +25,8 @@ RowStatistics row_statistics(float* logits, int64_t valid, int64_t target, float
 bool is_greatest(const float* logits, int64_t valid, int32_t target);
 
 // As cross_entropy_row; also writes the row's gradient (softmax - onehot(target)) * scale (times the cap's
-// slope) in f32 or bf16: `vocab` elements, zero beyond `valid` and in a row without target. An f32 gradient
-// is written in place (gradient == logits), a bf16 gradient elsewhere.
+// slope) in f32, bf16 or fp16: `vocab` elements, zero beyond `valid` and in a row without target. An f32
+// gradient is written in place (gradient == logits), a narrower one elsewhere.
 double cross_entropy_gradient_row(float* logits, void* gradient, DType dtype, int64_t valid, int64_t vocab,
                                   int32_t target, float scale, float softcap);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/parallel.h"
+#include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/row_blocks.h"
 #include "tensor/simd_targets.h"
 
@@ -92,7 +93,7 @@ void measure_range(const MeasuredLines& of, const void* x, int64_t begin, int64_
 
 void MeasureRange(const MeasuredLines& of, const void* x, int64_t begin, int64_t end, int64_t from, int64_t n,
                   StatisticsTable* out) {
-  const auto range = of.dtype == DType::kBF16 ? measure_range<BF16> : measure_range<float>;
+  const auto range = by_dtype(of.dtype, measure_range<float>, measure_range<BF16>, measure_range<F16>);
   range(of, x, begin, end, from, n, out);
 }
 

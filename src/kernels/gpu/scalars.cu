@@ -15,9 +15,9 @@ static_assert(sizeof(GuardRule) == 24 && offsetof(GuardRule, window) == 4 &&
 static_assert(sizeof(GuardRules) == 200 && offsetof(GuardRules, rules) == 8);
 static_assert(sizeof(UpdateHyper) == 216 && offsetof(UpdateHyper, lr) == 8 &&
               offsetof(UpdateHyper, embedding_scale) == 12 && offsetof(UpdateHyper, rules) == 16);
-static_assert(sizeof(GuardHistory) == 16 + 4 * 8 * 512 && offsetof(GuardHistory, loss) == 16 &&
+static_assert(sizeof(GuardHistory) == 16 + 4 * 8 * 512 + 16 && offsetof(GuardHistory, loss) == 16 &&
               offsetof(GuardHistory, grad_norm) == 16 + 2 * 8 * 512);
-static_assert(sizeof(GuardDecision) == 104 && offsetof(GuardDecision, loss) == 16 &&
+static_assert(sizeof(GuardDecision) == 112 && offsetof(GuardDecision, loss) == 16 &&
               offsetof(GuardDecision, clip) == 32 && offsetof(GuardDecision, limit) == 40);
 static_assert(sizeof(GpuUpdateScalars) == 24 && offsetof(GpuUpdateScalars, update) == 16);
 

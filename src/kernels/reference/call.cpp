@@ -11,6 +11,8 @@ double Array::at(int64_t i) const {
       return static_cast<double>(reinterpret_cast<const float*>(data)[i]);
     case DType::kBF16:
       return static_cast<double>(static_cast<float>(reinterpret_cast<const BF16*>(data)[i]));
+    case DType::kF16:
+      return static_cast<double>(static_cast<float>(reinterpret_cast<const F16*>(data)[i]));
     case DType::kF64:
       return reinterpret_cast<const double*>(data)[i];
     case DType::kI64:
@@ -38,6 +40,9 @@ void Array::put(int64_t i, double value) const {
       return;
     case DType::kBF16:
       reinterpret_cast<BF16*>(data)[i] = BF16(static_cast<float>(value));
+      return;
+    case DType::kF16:
+      reinterpret_cast<F16*>(data)[i] = F16(static_cast<float>(value));
       return;
     case DType::kF64:
       reinterpret_cast<double*>(data)[i] = value;

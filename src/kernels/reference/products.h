@@ -47,8 +47,9 @@ void products(int64_t m, int64_t n, int64_t k, const A& a, const B& b, const Emi
 
 // Rounds a weight to the precision in which it meets activations of this dtype.
 inline double rounded(double value, DType dtype) {
-  return dtype == DType::kBF16 ? static_cast<double>(static_cast<float>(BF16(static_cast<float>(value))))
-                               : value;
+  if (dtype == DType::kBF16) return static_cast<double>(static_cast<float>(BF16(static_cast<float>(value))));
+  if (dtype == DType::kF16) return static_cast<double>(static_cast<float>(F16(static_cast<float>(value))));
+  return value;
 }
 
 }  // namespace strata::reference

@@ -176,7 +176,7 @@ BoundKernel bind(Cpu, const Bind<ops::CachedLatentAttention>& node) {
                         .positions = cache.shape[1]};
   const int64_t rows = q.shape[0], heads = plan.heads.heads, width = plan.width();
   // The engine that multiplies by plain weights.
-  const auto engine = q.dtype == DType::kBF16 ? cpu::GemmEngine::kPanels : cpu::GemmEngine::kAuto;
+  const auto engine = q.dtype == DType::kF32 ? cpu::GemmEngine::kAuto : cpu::GemmEngine::kPanels;
   plan.absorb = cpu::plan_gemm({.role = cpu::GemmRole::kInputGrad,
                                 .m = rows,
                                 .n = attrs.plain_dim,

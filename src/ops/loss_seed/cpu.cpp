@@ -7,7 +7,8 @@ template <>
 BoundKernel bind(Cpu, const Bind<graph::LossSeed>& node) {
   return node.kernel([weight = node.attrs.weight](const Operands<graph::LossSeed>& at) {
     const auto main = static_cast<double>(*at.in.main_terms), own = static_cast<double>(*at.in.terms);
-    *at.out.seed = own > 0 ? static_cast<float>(weight * main / own) : 0.0f;
+    const double scale = at.in.scale != nullptr ? static_cast<double>(*at.in.scale) : 1;
+    *at.out.seed = own > 0 ? static_cast<float>(weight * main / own * scale) : 0.0f;
   });
 }
 

@@ -6,6 +6,7 @@ namespace strata::device {
 
 template <>
 BoundKernel bind(Gpu, const Bind<graph::LossSeed>& node) {
+  if (node.in.scale) not_yet("loss_seed", "of a scaled loss");
   return node.kernel([weight = node.attrs.weight](const Operands<graph::LossSeed>& at) {
     start(at.launch, gpu::loss_seed(),
           gpu::LossSeedArgs{

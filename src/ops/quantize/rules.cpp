@@ -167,6 +167,7 @@ const OpDef Quantize::def = define<Quantize>({
     .infer = [](const auto& node) -> Outputs<Quantize> {
       const Value& x = *node.in.x;
       require(node, x.shape.rank() == 2, "x must be a matrix");
+      require(node, x.dtype != DType::kF16, "x must be fp32 or bf16");
       const int64_t rows = x.shape[0], columns = x.shape[1];
       require(node, !node.attrs.stochastic || (node.in.places && node.in.places->shape == Shape{rows, 2}),
               "stochastic rounding needs the places of rows, i32[N, 2]");

@@ -219,11 +219,23 @@ void cases<ops::BalanceLoss>(Cases& to) {
   to.untimed<ops::BalanceLoss>(kFewNumbers);
 }
 
+namespace {
+
+// A loss scale.
+Operand seed_of_cases() {
+  return f32_of({1}, [](int64_t) { return 32.0; });
+}
+
+}  // namespace
+
 template <>
 void cases<ops::BalanceLossGrad>(Cases& to) {
   for (const ExpertSizes& s : expert_sizes()) {
     for_balances(s, [&](const std::string& name, const Operand& counts, const ops::BalanceLossAttrs& attrs) {
       to.add<ops::BalanceLossGrad>("balance_loss_grad" + name, {.counts = counts, .targets = targets_of(s)},
+                                   attrs, {.ragged = s.ragged});
+      to.add<ops::BalanceLossGrad>("balance_loss_grad_seeded" + name,
+                                   {.counts = counts, .targets = targets_of(s), .seed = seed_of_cases()},
                                    attrs, {.ragged = s.ragged});
     });
   }
@@ -257,6 +269,12 @@ void cases<ops::RouterZLoss>(Cases& to) {
 template <>
 void cases<ops::RouterZLossGrad>(Cases& to) {
   add_z_cases<ops::RouterZLossGrad>(to, "_grad");
+  for (const ExpertSizes& s : expert_sizes()) {
+    to.add<ops::RouterZLossGrad>(
+        "router_z_loss_grad_seeded" + s.name,
+        {.logits = router_logits_of(s), .targets = targets_of(s), .seed = seed_of_cases()}, {0.02},
+        {.ragged = s.ragged});
+  }
 }
 
 }  // namespace strata::device

@@ -65,6 +65,13 @@ cpu::RouterZShape z_shape(const Bind<Op>& node) {
           .targets = rows > 0 ? targets / (logits[0] / rows) : 0};
 }
 
+// Of seed · sum.
+template <typename LossShape>
+LossShape seeded(LossShape shape, const float* seed) {
+  if (seed != nullptr) shape.coefficient *= static_cast<double>(*seed);
+  return shape;
+}
+
 }  // namespace
 
 template <>
@@ -143,7 +150,7 @@ BoundKernel bind(Cpu, const Bind<ops::BalanceLoss>& node) {
 template <>
 BoundKernel bind(Cpu, const Bind<ops::BalanceLossGrad>& node) {
   return node.kernel([shape = balance_shape(node)](const Operands<ops::BalanceLossGrad>& at) {
-    cpu::balance_loss_backward(shape, at.out.dprobabilities, at.in.counts, at.in.targets);
+    cpu::balance_loss_backward(seeded(shape, at.in.seed), at.out.dprobabilities, at.in.counts, at.in.targets);
   });
 }
 
@@ -160,7 +167,7 @@ BoundKernel bind(Cpu, const Bind<ops::RouterZLoss>& node) {
 template <>
 BoundKernel bind(Cpu, const Bind<ops::RouterZLossGrad>& node) {
   return node.kernel([shape = z_shape(node)](const Operands<ops::RouterZLossGrad>& at) {
-    cpu::router_z_loss_backward(shape, at.out.dlogits, at.in.logits, at.in.targets);
+    cpu::router_z_loss_backward(seeded(shape, at.in.seed), at.out.dlogits, at.in.logits, at.in.targets);
   });
 }
 

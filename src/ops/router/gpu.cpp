@@ -200,6 +200,7 @@ BoundKernel bind(Gpu, const Bind<ops::BalanceLoss>& node) {
 
 template <>
 BoundKernel bind(Gpu, const Bind<ops::BalanceLossGrad>& node) {
+  if (node.in.seed) not_yet("balance_loss_grad", "of a scaled loss");
   const gpu::BalanceArgs sizes = balance_sizes(node);
   return node.kernel(
       [sizes, kernel = gpu::balance_loss_gradient(sizes.groups)](const Operands<ops::BalanceLossGrad>& at) {
@@ -232,6 +233,7 @@ BoundKernel bind(Gpu, const Bind<ops::RouterZLoss>& node) {
 
 template <>
 BoundKernel bind(Gpu, const Bind<ops::RouterZLossGrad>& node) {
+  if (node.in.seed) not_yet("router_z_loss_grad", "of a scaled loss");
   const gpu::RouterZArgs sizes = z_sizes(node);
   return node.kernel(
       [sizes, kernel = gpu::router_z_gradient(sizes.tokens)](const Operands<ops::RouterZLossGrad>& at) {

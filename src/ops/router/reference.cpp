@@ -265,7 +265,8 @@ void compute(const Arrays<ops::BalanceLossGrad>& at) {
   const Array& out = at.out.dprobabilities;
   for (int64_t g = 0; g < out.shape[0]; ++g) {
     Numbers row = counts_of(at.in.counts, g);
-    const double factor = balance_factor(at.attrs, row, at.in.targets, g);
+    const double seed = at.in.seed.present() ? at.in.seed.at(0) : 1;
+    const double factor = seed * balance_factor(at.attrs, row, at.in.targets, g);
     for (double& one : row) one *= factor;
     put_row(out, g, row);
   }
@@ -311,7 +312,8 @@ void compute(const Arrays<ops::RouterZLossGrad>& at) {
   for (int64_t token = 0; token < at.in.logits.shape[0]; ++token) {
     Numbers row = at.in.logits.row(token);
     const double z = log_sum_exp_of(row), share = z_share(at, token);
-    const double factor = share == 0 ? 0 : 2 * share * at.attrs.coefficient * z;
+    const double seed = at.in.seed.present() ? at.in.seed.at(0) : 1;
+    const double factor = share == 0 ? 0 : 2 * share * seed * at.attrs.coefficient * z;
     for (double& one : row) one = factor * std::exp(one - z);
     put_row(at.out.dlogits, token, row);
   }

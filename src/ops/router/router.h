@@ -224,12 +224,14 @@ struct BalanceLoss {
   using Attrs = BalanceLossAttrs;
   static const graph::OpDef def;
 };
+// Gradients are those of seed · sum, here and of the z-loss.
 struct BalanceLossGrad {
   template <template <typename> class Of>
   struct In {
     Of<F32> counts;
     Of<I32> targets;
-    static constexpr std::string_view names = "counts targets";
+    Of<Optional<F32>> seed = {};  // [1]; absent: 1
+    static constexpr std::string_view names = "counts targets seed";
   };
   template <template <typename> class Of>
   struct Out {
@@ -252,29 +254,35 @@ struct ZLossAttrs {
     if (rows > 0) to("rows", rows);
   }
 };
-struct RouterZ {
+struct RouterZLoss {
   template <template <typename> class Of>
   struct In {
     Of<F32> logits;   // [N, E]
     Of<I32> targets;  // [N]; with `rows`, any number per sequence
     static constexpr std::string_view names = "logits targets";
   };
-  using Attrs = ZLossAttrs;
-};
-struct RouterZLoss : RouterZ {
   template <template <typename> class Of>
   struct Out {
     Of<F64> sum;  // [1], an accumulator
     static constexpr std::string_view names = "sum";
   };
+  using Attrs = ZLossAttrs;
   static const graph::OpDef def;
 };
-struct RouterZLossGrad : RouterZ {
+struct RouterZLossGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<F32> logits;
+    Of<I32> targets;
+    Of<Optional<F32>> seed = {};  // [1]; absent: 1
+    static constexpr std::string_view names = "logits targets seed";
+  };
   template <template <typename> class Of>
   struct Out {
     Of<F32> dlogits;
     static constexpr std::string_view names = "dlogits";
   };
+  using Attrs = ZLossAttrs;
   static const graph::OpDef def;
 };
 

@@ -189,11 +189,9 @@ Placement placement_of_counts(const View<Op>& node) {
   const bool same = node.in.counts->shape[0] == 1 && node.in.targets->shape.elements() > node.attrs.rows;
   return same ? kR : kS0;
 }
-// The seed of the sum is 1: the coefficient is the node's, and the denominator that of the main loss.
 template <typename Op>
-void require_plain_seed(GradientBuilder& builder, const View<Op>& node) {
-  STRATA_CHECK(builder.gradient_of(node.out.sum) == kNone,
-               "{} has its weight as a coefficient, and was given a seed", Op::def.name);
+void require_loss_seed(const View<Op>& node) {
+  require(node, !node.in.seed || node.in.seed->shape == Shape{1}, "the seed must be f32[1]");
 }
 
 }  // namespace
@@ -256,9 +254,11 @@ const OpDef BalanceLoss::def = define<BalanceLoss>({
     },
     .gradient =
         [](GradientBuilder& builder, const auto& node) {
-          require_plain_seed(builder, node);
-          const auto made = add<BalanceLossGrad>(
-              builder.graph(), {.counts = node.in.counts, .targets = node.in.targets}, node.attrs);
+          const auto made = add<BalanceLossGrad>(builder.graph(),
+                                                 {.counts = node.in.counts,
+                                                  .targets = node.in.targets,
+                                                  .seed = builder.gradient_of(node.out.sum)},
+                                                 node.attrs);
           builder.add_gradient(node.in.probabilities, made.dprobabilities);
         },
 });
@@ -267,6 +267,7 @@ const OpDef BalanceLossGrad::def = define<BalanceLossGrad>({
     .name = "balance_loss_grad",
     .family = "router",
     .infer = [](const auto& node) -> Outputs<BalanceLossGrad> {
+      require_loss_seed(node);
       return {.dprobabilities = {DType::kF32, shape_of_groups(node)}};
     },
     .cost = score_cost<BalanceLossGrad>,
@@ -304,9 +305,11 @@ const OpDef RouterZLoss::def = define<RouterZLoss>({
     },
     .gradient =
         [](GradientBuilder& builder, const auto& node) {
-          require_plain_seed(builder, node);
-          const auto made = add<RouterZLossGrad>(
-              builder.graph(), {.logits = node.in.logits, .targets = node.in.targets}, node.attrs);
+          const auto made = add<RouterZLossGrad>(builder.graph(),
+                                                 {.logits = node.in.logits,
+                                                  .targets = node.in.targets,
+                                                  .seed = builder.gradient_of(node.out.sum)},
+                                                 node.attrs);
           builder.add_gradient(node.in.logits, made.dlogits);
         },
 });
@@ -315,6 +318,7 @@ const OpDef RouterZLossGrad::def = define<RouterZLossGrad>({
     .name = "router_z_loss_grad",
     .family = "router",
     .infer = [](const auto& node) -> Outputs<RouterZLossGrad> {
+      require_loss_seed(node);
       require_z_targets(node);
       return {.dlogits = {DType::kF32, node.in.logits->shape}};
     },

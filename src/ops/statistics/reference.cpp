@@ -40,6 +40,8 @@ double element(const Array& x, int64_t i) {
     uint16_t half = 0;
     std::memcpy(&half, x.data + 2 * i, sizeof half);
     bits = uint32_t{half} << 16;
+  } else if (x.dtype == DType::kF16) {
+    return x.at(i);  // its denormals are normal in fp32
   } else {
     std::memcpy(&bits, x.data + 4 * i, sizeof bits);
   }

@@ -25,7 +25,8 @@ const OpDef Statistics::def = define<Statistics>({
     .infer = [](const auto& node) -> Outputs<Statistics> {
       const Value& x = *node.in.x;
       require_mask(node);
-      require(node, x.dtype == DType::kF32 || x.dtype == DType::kBF16, "x must be fp32 or bf16");
+      require(node, x.dtype == DType::kF32 || x.dtype == DType::kBF16 || x.dtype == DType::kF16,
+              "x must be fp32, bf16 or fp16");
       const auto& [group, part, row, largest, first] = node.attrs;
       const bool by_columns = part >= 0 || row > 0;
       require(node, !by_columns || x.shape.rank() > 0, "a number has no columns");

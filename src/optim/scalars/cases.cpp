@@ -45,6 +45,21 @@ void cases<optim::StepScalars>(Cases& to) {
          .partials = {partials(3), partials(1)}},
         {}, {.replicated_only = true, .opaque = {"scalars", "embedding_scalars", "history", "decision"}});
   }
+  // The gradients of a loss times 2^10, which is in its last step before it doubles.
+  optim::GuardHistory scaled;
+  scaled.loss_scale = optim::first_loss_scale();
+  scaled.loss_scale.scale = 1024;
+  scaled.loss_scale.good_steps = optim::kLossScaleWindow - 1;
+  to.add<optim::StepScalars>(
+      "update_scalars_scaled",
+      {.hyper = bytes_of(optim::UpdateHyper{.max_grad_norm = 0.1, .lr = 0.01f}, optim::kHyperBytes),
+       .token_count = i64_of(7),
+       .loss_sum = partials(1),
+       .updates = i64_of(4),
+       .history = bytes_of(scaled, optim::kHistoryBytes),
+       .partials = {partials(3), partials(1)},
+       .loss_scale = f32_of({1}, [](int64_t) { return 1024.0; })},
+      {}, {.replicated_only = true, .opaque = {"scalars", "embedding_scalars", "history", "decision"}});
   to.untimed<optim::StepScalars>(kFewNumbers);
 }
 

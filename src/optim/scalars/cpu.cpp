@@ -60,14 +60,17 @@ BoundKernel bind(Cpu, const Bind<optim::StepScalars>& node) {
     const int64_t count = *at.in.token_count;
     // Gradients are sums over tokens. A step without a valid target has no gradient: it is skipped.
     const double mean = count > 0 ? 1.0 / static_cast<double>(count) : 0.0;
-    const double norm = std::sqrt(plan.total(at.in.partials)) * mean;
+    const bool is_scaled = at.in.loss_scale != nullptr;
+    const double unscaled_mean = is_scaled ? mean / static_cast<double>(*at.in.loss_scale) : mean;
+    const double norm = std::sqrt(plan.total(at.in.partials)) * unscaled_mean;
     optim::GuardHistory history;
     std::memcpy(&history, at.in.history, sizeof history);
+    const auto decide = is_scaled ? optim::decide_scaled : optim::decide;
     const optim::GuardDecision decision =
-        optim::decide(hyper.rules, *at.in.loss_sum * mean, norm, count > 0, hyper.max_grad_norm, history);
+        decide(hyper.rules, *at.in.loss_sum * mean, norm, count > 0, hyper.max_grad_norm, history);
     const bool skip = decision.skip != 0;
     const UpdateScalars scalars{.lr = hyper.lr,
-                                .grad_scale = static_cast<float>(decision.clip * mean),
+                                .grad_scale = static_cast<float>(decision.clip * unscaled_mean),
                                 .skip = skip,
                                 .update = *at.in.updates + (skip ? 0 : 1)};
     std::memcpy(at.out.scalars, &scalars, sizeof scalars);
@@ -78,6 +81,7 @@ BoundKernel bind(Cpu, const Bind<optim::StepScalars>& node) {
     std::memcpy(at.out.decision, &decision, sizeof decision);
     *at.out.norm = static_cast<float>(norm);
     *at.out.updates = scalars.update;
+    if (is_scaled) *at.out.loss_scale = history.loss_scale.scale;
   });
 }
 

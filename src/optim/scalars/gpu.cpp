@@ -61,6 +61,7 @@ BoundKernel bind(Gpu, const Bind<optim::RootOfSum>& node) {
 
 template <>
 BoundKernel bind(Gpu, const Bind<optim::StepScalars>& node) {
+  if (node.in.loss_scale) not_yet("update_scalars", "of a scaled loss");
   GpuScratch scratch;
   const int64_t sum_at = scratch.take(sizeof(double)),
                 workspace_at = scratch.take(gpu::kStepScalarsWorkspace);

@@ -47,14 +47,17 @@ void compute(const Arrays<optim::StepScalars>& at) {
   int64_t updates = at.in.updates.index_at(0);
   // Gradients are sums over tokens. A step without a valid target has no gradient.
   const double mean = count > 0 ? 1.0 / static_cast<double>(count) : 0.0;
-  const double norm = std::sqrt(sum_of_all(at.in.partials)) * mean;
+  const bool is_scaled = at.in.loss_scale.present();
+  const double unscaled_mean = is_scaled ? mean / at.in.loss_scale.at(0) : mean;
+  const double norm = std::sqrt(sum_of_all(at.in.partials)) * unscaled_mean;
   optim::GuardHistory history;
   std::memcpy(&history, at.in.history.data, sizeof history);
+  const auto decide = is_scaled ? optim::decide_scaled : optim::decide;
   const optim::GuardDecision decision =
-      optim::decide(hyper.rules, at.in.loss_sum.at(0) * mean, norm, count > 0, hyper.max_grad_norm, history);
+      decide(hyper.rules, at.in.loss_sum.at(0) * mean, norm, count > 0, hyper.max_grad_norm, history);
   if (decision.skip == 0) ++updates;
   const UpdateScalars scalars{.lr = hyper.lr,
-                              .grad_scale = static_cast<float>(mean * decision.clip),
+                              .grad_scale = static_cast<float>(unscaled_mean * decision.clip),
                               .skip = decision.skip,
                               .update = updates};
   std::memcpy(at.out.scalars.data, &scalars, sizeof scalars);
@@ -65,6 +68,7 @@ void compute(const Arrays<optim::StepScalars>& at) {
   std::memcpy(at.out.decision.data, &decision, sizeof decision);
   at.out.norm.put(0, norm);
   std::memcpy(at.out.updates.data, &updates, sizeof updates);
+  if (is_scaled) at.out.loss_scale.put(0, history.loss_scale.scale);
 }
 
 }  // namespace strata::reference

@@ -47,12 +47,15 @@ const OpDef StepScalars::def = define<StepScalars>({
       require(node, node.in.hyper->shape == Shape{kHyperBytes},
               "the first input must be the hyper-parameters");
       require(node, node.in.history->shape == Shape{kHistoryBytes}, "history must be a GuardHistory");
+      require(node, !node.in.loss_scale || node.in.loss_scale->shape == Shape{1},
+              "the loss scale must be f32[1]");
       return {.scalars = {DType::kU8, {kScalarBytes}},
               .embedding_scalars = {DType::kU8, {kScalarBytes}},
               .norm = {DType::kF32, {1}},
               .updates = {DType::kI64, {1}},
               .history = Spec::like(*node.in.history),
-              .decision = {DType::kU8, {kDecisionBytes}}};
+              .decision = {DType::kU8, {kDecisionBytes}},
+              .loss_scale = node.in.loss_scale ? Spec::like(*node.in.loss_scale) : Spec::none()};
     },
     .cost = [](const auto& node) { return ops::streamed(node, 2); },
 });

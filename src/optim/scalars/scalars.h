@@ -52,6 +52,8 @@ struct RootOfSum : PartialsIn {
 // a step's update is made (guard.h). The gradients, which are sums over tokens, are clipped as
 // torch.nn.utils.clip_grad_norm_ does. Without a valid target, or with a loss or norm that is not finite, no
 // update is made.
+// With `loss_scale` the gradients are those of loss · loss_scale (loss_scale.h): it is taken out of the norm
+// and of the scalars, so of everything that follows, and the scale of the next step is written.
 struct StepScalars {
   template <template <typename> class Of>
   struct In {
@@ -59,9 +61,11 @@ struct StepScalars {
     Of<I64> token_count;
     Of<F64> loss_sum;
     Of<I64> updates;
-    Of<U8> history;          // [sizeof(GuardHistory)]
-    Of<Many<F64>> partials;  // of the gradients' squares
-    static constexpr std::string_view names = "hyper token_count loss_sum updates history partials";
+    Of<U8> history;                     // [sizeof(GuardHistory)]
+    Of<Many<F64>> partials;             // of the gradients' squares
+    Of<Optional<F32>> loss_scale = {};  // [1]
+    static constexpr std::string_view names =
+        "hyper token_count loss_sum updates history partials loss_scale";
   };
   template <template <typename> class Of>
   struct Out {
@@ -70,8 +74,10 @@ struct StepScalars {
     Of<F32> norm;
     Of<I64> updates;
     Of<U8> history;
-    Of<U8> decision;  // [sizeof(GuardDecision)]
-    static constexpr std::string_view names = "scalars embedding_scalars norm updates history decision";
+    Of<U8> decision;                    // [sizeof(GuardDecision)]
+    Of<Optional<F32>> loss_scale = {};  // [1], of the next step
+    static constexpr std::string_view names =
+        "scalars embedding_scalars norm updates history decision loss_scale";
   };
   using Attrs = graph::NoAttrs;
   static const graph::OpDef def;

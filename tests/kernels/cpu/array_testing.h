@@ -1,4 +1,4 @@
-// Typed arrays for kernel tests: random or filled with NaN, f32 or bf16, read as double.
+// Typed arrays for kernel tests: random or filled with NaN, f32, bf16 or fp16, read as double.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,11 +35,14 @@ class Array {
   const std::vector<std::byte>& bytes() const { return bytes_; }
   double operator[](int64_t i) const {
     if (dtype_ == DType::kF32) return f32()[i];
+    if (dtype_ == DType::kF16) return static_cast<float>(reinterpret_cast<const F16*>(bytes_.data())[i]);
     return static_cast<float>(reinterpret_cast<const BF16*>(bytes_.data())[i]);
   }
   void set(int64_t i, double value) {
     if (dtype_ == DType::kF32) {
       f32()[i] = static_cast<float>(value);
+    } else if (dtype_ == DType::kF16) {
+      reinterpret_cast<F16*>(bytes_.data())[i] = F16(static_cast<float>(value));
     } else {
       reinterpret_cast<BF16*>(bytes_.data())[i] = BF16(static_cast<float>(value));
     }
@@ -60,15 +63,18 @@ inline Array scratch_of(int64_t bytes) {
   return Array(DType::kF32, (bytes + 3) / 4);
 }
 
-// Checks that every value of `got` is within relative * max(|want|, floor) of `want`; bf16 arrays get an
-// extra half unit in the last place.
+// Checks that every value of `got` is within relative * max(|want|, floor) of `want`; bf16 and fp16 arrays
+// get an extra half unit in the last place.
 inline void expect_near(const Array& got, const std::vector<double>& want, double relative,
                         double floor = 1) {
   ASSERT_EQ(got.size(), static_cast<int64_t>(want.size()));
-  const double rounding = got.dtype() == DType::kBF16 ? 0.00391 : 0;
+  const bool is_f16 = got.dtype() == DType::kF16;
+  const double rounding = got.dtype() == DType::kBF16 ? 0.00391 : is_f16 ? 0.000489 : 0;
+  const double least = is_f16 ? 0x1p-25 : 0;  // half the distance of its smallest values
   for (int64_t i = 0; i < got.size(); ++i) {
     const double expected = want[static_cast<size_t>(i)];
-    const double tolerance = relative * std::max(std::abs(expected), floor) + rounding * std::abs(expected);
+    const double tolerance =
+        relative * std::max(std::abs(expected), floor) + rounding * std::abs(expected) + least;
     ASSERT_LE(std::abs(got[i] - expected), tolerance)
         << "element " << i << ": " << got[i] << ", not " << expected;
   }
@@ -104,6 +110,6 @@ inline std::vector<double> numeric_gradient(std::vector<double> x,
 
 inline const std::vector<int64_t> kRaggedDims = {1, 20, 63, 511, 4096};
 inline const std::vector<int64_t> kRaggedRows = {0, 1, 257};
-inline const std::vector<DType> kActivationTypes = {DType::kF32, DType::kBF16};
+inline const std::vector<DType> kActivationTypes = {DType::kF32, DType::kBF16, DType::kF16};
 
 }  // namespace strata::cpu::testing

@@ -1,4 +1,4 @@
-// Attention against a plain double-precision reference: ragged shapes, masks, caches, both dtypes.
+// Attention against a plain double-precision reference: ragged shapes, masks, caches, all dtypes.
 #include "kernels/cpu/attention.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using namespace attention_testing;
 
 void expect_forward(const Problem& p, const Reference& r) {
   const AttentionShape& s = p.shape;
-  const double tolerance = s.dtype == DType::kF32 ? 1e-6 : 4e-3;
+  const double tolerance = s.dtype == DType::kF32 ? 1e-6 : s.dtype == DType::kF16 ? 5e-4 : 4e-3;
   const int64_t values = s.heads * s.value_dim;
   expect_close(dense(p.out, s.dtype, 0, s.batch, s.q_len * s.out_stride, s.q_len, s.out_stride, values),
                r.out, tolerance, "out");
@@ -30,7 +30,7 @@ void expect_forward(const Problem& p, const Reference& r) {
 
 void expect_gradients(const Problem& p, const Reference& r) {
   const AttentionShape& s = p.shape;
-  const double tolerance = s.dtype == DType::kF32 ? 3e-6 : 1e-2;
+  const double tolerance = s.dtype == DType::kF32 ? 3e-6 : s.dtype == DType::kF16 ? 1.25e-3 : 1e-2;
   const int64_t query = s.heads * s.head_dim, key = s.kv_heads * s.head_dim, value = s.kv_heads * s.value_dim;
   expect_close(dense(p.dq, s.dtype, 0, s.batch, s.q_len * s.q_stride, s.q_len, s.q_stride, query), r.dq,
                tolerance, "dq");
@@ -81,7 +81,7 @@ TEST_P(AttentionTest, SameBitsForAnyNumberOfThreads) {
   set_compute_threads(before);
 }
 
-constexpr DType kF32 = DType::kF32, kBF16 = DType::kBF16;
+constexpr DType kF32 = DType::kF32, kBF16 = DType::kBF16, kF16 = DType::kF16;
 INSTANTIATE_TEST_SUITE_P(
     Shapes, AttentionTest,
     testing::Values(Case{"one", 1, 1, 1, 1, 1, 1}, Case{"tiny", 2, 3, 3, 2, 1, 4},
@@ -106,6 +106,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"bf16_decode_many", 9, 1, 600, 10, 2, 24, true, 0, 0, kBF16},
                     Case{"decode_window", 1, 1, 1300, 4, 1, 20, true, 600},
                     Case{"bf16", 2, 210, 210, 4, 2, 64, true, 0, 0, kBF16},
+                    Case{"fp16", 2, 210, 210, 4, 2, 64, true, 0, 0, kF16},
+                    Case{"fp16_dim_20", 1, 50, 50, 4, 2, 20, true, 0, 17, kF16},
+                    Case{"fp16_decode", 2, 1, 1030, 4, 2, 24, true, 0, 0, kF16},
                     Case{"bf16_dim_20", 1, 50, 50, 4, 2, 20, true, 0, 17, kBF16},
                     Case{"bf16_decode", 2, 1, 1030, 4, 2, 24, true, 0, 0, kBF16},
                     Case{"encoder", 2, 130, 130, 4, 2, 16, false},
@@ -337,7 +340,7 @@ TEST(Attention, RejectsInvalidShapes) {
   refused([](AttentionShape& s) { s.head_dim = 1025; });
   refused([](AttentionShape& s) { s.value_dim = 1025; });
   refused([](AttentionShape& s) { s.heads = 3, s.kv_heads = 2; });
-  refused([](AttentionShape& s) { s.dtype = DType::kF16; });
+  refused([](AttentionShape& s) { s.dtype = DType::kF64; });
   refused([](AttentionShape& s) { s.window = 3, s.causal = false; });
   refused([](AttentionShape& s) { s.out_stride = 15; });
   refused([](AttentionShape& s) { s.bias_width = 4, s.bias_zero = 2; });  // not to distance -3

@@ -41,12 +41,13 @@ inline void PrintTo(const Case& c, std::ostream* out) {
 
 inline float at(const std::vector<std::byte>& data, DType dtype, int64_t i) {
   if (dtype == DType::kF32) return reinterpret_cast<const float*>(data.data())[i];
+  if (dtype == DType::kF16) return static_cast<float>(reinterpret_cast<const F16*>(data.data())[i]);
   return static_cast<float>(reinterpret_cast<const BF16*>(data.data())[i]);
 }
 
 inline std::vector<std::byte> elements(DType dtype, int64_t n) {
   return std::vector<std::byte>(static_cast<size_t>(n * size_of(dtype)),
-                                std::byte{0xff});  // NaN in both dtypes
+                                std::byte{0xff});  // NaN in all dtypes
 }
 
 inline std::vector<std::byte> normal(DType dtype, int64_t n, uint32_t stream) {

@@ -125,6 +125,7 @@ struct Product {
 
   double weight(int64_t expert, int64_t o, int64_t i) const {
     const auto w = static_cast<float>(b[(expert * spec.outputs + o) * spec.inputs + i]);
+    if (spec.dtype == DType::kF16) return static_cast<float>(F16(w));
     return spec.dtype == DType::kBF16 ? static_cast<float>(BF16(w)) : w;
   }
 

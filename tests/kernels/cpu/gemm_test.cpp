@@ -34,15 +34,12 @@ struct Matrix {
     for (int64_t i = 0; i < rows * stride; ++i) set(i, std::numeric_limits<float>::quiet_NaN());
   }
   void set(int64_t i, float value) {
-    if (dtype == DType::kF32) {
-      reinterpret_cast<float*>(memory.data())[i] = value;
-    } else {
-      reinterpret_cast<BF16*>(memory.data())[i] = BF16(value);
-    }
+    convert(memory.data() + i * size_of(dtype), dtype, &value, DType::kF32, 1);
   }
   float flat(int64_t i) const {
-    return dtype == DType::kF32 ? reinterpret_cast<const float*>(memory.data())[i]
-                                : static_cast<float>(reinterpret_cast<const BF16*>(memory.data())[i]);
+    float value = 0;
+    convert(&value, DType::kF32, memory.data() + i * size_of(dtype), dtype, 1);
+    return value;
   }
   double at(int64_t r, int64_t c) const { return flat(r * stride + c); }
   void fill(uint64_t seed) {
@@ -70,6 +67,7 @@ struct Setting {
 };
 
 double rounded(double value, DType dtype) {
+  if (dtype == DType::kF16) return static_cast<double>(static_cast<float>(F16(static_cast<float>(value))));
   return dtype == DType::kBF16 ? static_cast<double>(static_cast<float>(BF16(static_cast<float>(value))))
                                : value;
 }
@@ -115,7 +113,9 @@ class GemmRoles : public testing::TestWithParam<Setting> {
                            int64_t depth) {
     const double got = result.at(r, c);
     const double sums = 0x1p-23 * static_cast<double>(depth + 2) * magnitude;
-    const double rounding = result.dtype == DType::kBF16 ? std::abs(want) * 0x1p-8 : 0.0;
+    const double rounding = result.dtype == DType::kBF16  ? std::abs(want) * 0x1p-8
+                            : result.dtype == DType::kF16 ? std::abs(want) * 0x1p-11 + 0x1p-25
+                                                          : 0.0;
     ASSERT_LE(std::abs(got - want), sums + rounding + 1e-30)
         << "row " << r << " column " << c << ": " << got << ", expected " << want;
   }
@@ -273,6 +273,7 @@ INSTANTIATE_TEST_SUITE_P(Settings, GemmRoles,
                                          Setting{DType::kBF16, DType::kF32, GemmEngine::kPanels},
                                          Setting{DType::kBF16, DType::kBF16, GemmEngine::kPairs},
                                          Setting{DType::kBF16, DType::kF32, GemmEngine::kPairs},
+                                         Setting{DType::kF16, DType::kF16, GemmEngine::kAuto},
                                          Setting{DType::kBF16, DType::kBF16, GemmEngine::kAuto}));
 
 // The operands of all three roles, and the results of the in-house GEMM.

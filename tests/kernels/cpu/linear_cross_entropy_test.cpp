@@ -31,6 +31,10 @@ struct Problem {
       for (float& v : x) v = static_cast<float>(BF16(v));
       for (float& v : w) v = static_cast<float>(BF16(v));
     }
+    if (spec.dtype == DType::kF16) {
+      for (float& v : x) v = static_cast<float>(F16(v));
+      for (float& v : w) v = static_cast<float>(F16(v));
+    }
     for (int64_t i = 0; i < spec.tokens; ++i) {
       targets.push_back(i % 5 == 3 ? -1 : static_cast<int32_t>((i * 7919) % spec.vocab_valid));
     }
@@ -166,18 +170,23 @@ TEST(LinearCrossEntropy, LossAndGradientsEqualTheFormulas) {
   }
 }
 
-TEST(LinearCrossEntropy, Bf16DiffersOnlyByGradientRounding) {
+TEST(LinearCrossEntropy, NarrowTypesDifferOnlyByGradientRounding) {
   for (auto spec : kSpecs) {
-    spec.dtype = DType::kBF16;
-    const Problem p(spec);
-    const Result got = run(p);
-    const Reference want = reference(p, 1.0);
-    EXPECT_NEAR(got.loss, want.loss, 2e-6 * std::abs(want.loss) + 1e-6);
-    // Logit gradients and dx are each rounded to 8 bits; errors of a sum are below those of its largest
-    // terms.
-    expect_near(got.dx, want.dx, 0x1p-7, "dx");
-    expect_near(got.dw, want.dw, 0x1p-7, "dw");
-    expect_near(got.dbias, want.dbias, 0x1p-7, "dbias");
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      spec.dtype = dtype;
+      const Problem p(spec);
+      // fp16 needs a scale: small gradients of logits are below its range.
+      const float scale = dtype == DType::kF16 ? 1024.0f : 1.0f;
+      const Result got = run(p, scale);
+      const Reference want = reference(p, static_cast<double>(scale));
+      EXPECT_NEAR(got.loss, want.loss, 2e-6 * std::abs(want.loss) + 1e-6);
+      // Logit gradients and dx are each rounded to 8 or 11 bits; errors of a sum are below those of its
+      // largest terms.
+      const double rounding = dtype == DType::kF16 ? 0x1p-10 : 0x1p-7;
+      expect_near(got.dx, want.dx, rounding, "dx");
+      expect_near(got.dw, want.dw, rounding, "dw");
+      expect_near(got.dbias, want.dbias, rounding, "dbias");
+    }
   }
 }
 
@@ -217,7 +226,7 @@ TEST(LinearCrossEntropy, TheLastChunkHasSeveralSizes) {
 
 // One token in seven has a target, as in a masked model: only chunks of tokens with targets are run.
 TEST(LinearCrossEntropy, SkipsTokensWithoutTargets) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     // Chunks of a given size, or sized for the expected number of targets: too many, too few.
     for (const auto& [every, chunk, share] : std::vector<std::tuple<int64_t, int64_t, double>>{{7, 8, 1},
                                                                                                {50, 8, 1},

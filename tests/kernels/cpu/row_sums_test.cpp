@@ -32,14 +32,17 @@ TEST(RowSums, AddRowsInOrder) {
       SCOPED_TRACE(testing::Message() << count << " rows of " << width);
       std::vector<std::vector<float>> floats(static_cast<size_t>(count));
       std::vector<std::vector<BF16>> halves(floats.size());
+      std::vector<std::vector<F16>> ieee_halves(floats.size());
       for (size_t r = 0; r < floats.size(); ++r) {
         for (int64_t i = 0; i < width + 3; ++i) {
           floats[r].push_back(normal(engine));
           halves[r].emplace_back(floats[r].back());
+          ieee_halves[r].emplace_back(floats[r].back());
         }
       }
       expect_sums(floats, width);
       expect_sums(halves, width);
+      expect_sums(ieee_halves, width);
     }
   }
 }

@@ -57,6 +57,10 @@ std::vector<Array> outputs(DType dtype) {
   if (dtype == DType::kF32) {
     const float* const rows[] = {x.f32(), y.f32(), z.f32()};
     sum_rows(sums.f32(), rows, n);
+  } else if (dtype == DType::kF16) {
+    const F16* const rows[] = {static_cast<const F16*>(x.data()), static_cast<const F16*>(y.data()),
+                               static_cast<const F16*>(z.data())};
+    sum_rows(static_cast<F16*>(sums.data()), rows, n);
   } else {
     const BF16* const rows[] = {static_cast<const BF16*>(x.data()), static_cast<const BF16*>(y.data()),
                                 static_cast<const BF16*>(z.data())};
@@ -70,10 +74,11 @@ TEST(SimdTargets, AgreeUpToRounding) {
     const std::vector<Array> best = outputs(dtype);
     strata::fixtures::on_every_target([&](int64_t) {
       const std::vector<Array> got = outputs(dtype);
-      // Two roundings to bf16 may go in opposite directions.
+      // Two roundings may go in opposite directions.
+      const double tolerance = dtype == DType::kBF16 ? 0.01 : dtype == DType::kF16 ? 0.00125 : 1e-5;
       for (size_t i = 0; i < best.size(); ++i) {
         SCOPED_TRACE(i);
-        testing::expect_near(got[i], best[i].values(), dtype == DType::kBF16 ? 0.01 : 1e-5, 10);
+        testing::expect_near(got[i], best[i].values(), tolerance, 10);
       }
     });
   }
