@@ -179,6 +179,7 @@ struct PrecisionTable {
   Auto<DType> residual;
   std::string recipe = "auto";
   std::vector<std::string> keep = {"head", "first 1", "last 1"};
+  std::string gather = "auto";
   DType weights = DType::kF32;  // of matrices and tables: masters, or bf16
   optim::Rounding rounding = optim::Rounding::kStochastic;
   OrWord<double> loss_scale;  // word: "dynamic"

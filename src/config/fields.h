@@ -1,6 +1,7 @@
 // Maps members of configuration structs to keys. Internal to tables*.cpp.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -124,8 +125,10 @@ template <typename T>
 requires std::is_enum_v<T>
 struct FieldType<T> {
   static constexpr auto kBase = ValueShape::Base::kChoice;
-  static bool read(const ConfigValue& from, const ValueShape&, T& to) {
+  static bool read(const ConfigValue& from, const ValueShape& shape, T& to) {
     const auto* text = from.get_if<std::string>();
+    if (text && std::find(shape.choices.begin(), shape.choices.end(), *text) == shape.choices.end())
+      return false;
     const auto value = text ? value_named<T>(*text) : std::nullopt;
     if (value) to = *value;
     return value.has_value();

@@ -82,6 +82,13 @@ std::string problem_of(const std::string& entry, const models::ModelConfig& mode
       entry, nearest_tensors(kept.pattern, tensors));
 }
 
+program::Precision::Gathers gathers_of(const RunConfig& config) {
+  using enum program::Precision::Gathers;
+  return config.precision.gather == "fp32"  ? kWeights
+         : config.precision.gather == "fp8" ? kCodes
+                                            : kCodesWherePossible;
+}
+
 }  // namespace
 
 std::shared_ptr<const program::Precision> precision_of(const RunConfig& config,
@@ -93,6 +100,7 @@ std::shared_ptr<const program::Precision> precision_of(const RunConfig& config,
   return std::make_shared<const program::Precision>(
       program::Precision{.recipe = *recipe,
                          .sums = {},
+                         .gathers = gathers_of(config),
                          .keeps = [keep](const std::string& name, const graph::Parameter& parameter) {
                            return keep(parameter.layer, parameter.part.of.empty() ? name : parameter.part.of);
                          }});

@@ -415,6 +415,22 @@ class Checker {
     if (const std::string wrong = inject_error(config_); !wrong.empty()) report("debug.inject", "{}", wrong);
   }
 
+  // A weight is gathered in fp32 or as matmuls read it: any other type would make the layout change its rounding.
+  void check_gather() {
+    const PrecisionTable& precision = config_.precision;
+    const bool reads_codes = precision.compute == DType::kE4M3;
+    if (precision.gather == "fp8" && !reads_codes) {
+      report("precision.gather", "found \"fp8\" without precision.compute = \"fp8\"; expected \"auto\"");
+    } else if (precision.gather == "bf16" &&
+               (computes_in_codes(config_) ||
+                (!precision.compute.is_word() && precision.compute != DType::kBF16))) {
+      report(
+          "precision.gather",
+          "found \"bf16\" with precision.compute = \"{}\", whose matmuls read another type; expected \"auto\"",
+          spelled(*precision.compute));
+    }
+  }
+
   // Weights and moments in fewer bits than fp32.
   void check_storage() {
     const OptimizerTable& optimizer = config_.optimizer;
@@ -475,6 +491,7 @@ class Checker {
                precision.compute.is_word() ? "\"auto\"" : fmt::format("\"{}\"", spelled(*precision.compute)),
                spelled(needed));
     }
+    check_gather();
     if (computes_in_codes(config_) && config_.device.kind == device::Kind::kCuda)
       report("precision.compute",
              "found {} with device.kind = \"cuda\": not yet in this version; take \"bf16\"",

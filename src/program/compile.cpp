@@ -118,7 +118,7 @@ std::shared_ptr<Draft> make_draft(Program program, const CompileOptions& options
                                 .last_layer = static_cast<int32_t>(options.model.blocks()) - 1,
                                 .is_sequential = is_sequential(draft->program.script)});
   device::encode_pass(graph, options.target.bindings, options.target.spec);
-  narrow_pass(graph, options.rule_of);
+  narrow_pass(graph, options.rule_of, options.gathers_narrow);
   group_collectives_pass(graph, options.prefetch);
   prune_pass(graph);
   if (request.kind == Kind::kTrain && shares_rows)

@@ -2,11 +2,15 @@
 
 #include <fmt/core.h>
 
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "graph/reshard.h"
+#include "graph/zero.h"
 #include "ops/embedding/embedding.h"
+#include "ops/linear/linear.h"
+#include "ops/loss/loss.h"
 #include "ops/router/router.h"
 #include "optim/stored/stored.h"
 
@@ -88,6 +92,63 @@ class Widener {
   int64_t count_ = 0;
 };
 
+// Whether the node uses nothing of this input but its values in bf16.
+bool rounds_to_bf16(const Graph& graph, const Node& node, size_t input) {
+  const auto activations_are_bf16 = [&](size_t at) {
+    return graph.value(node.inputs[at]).dtype == DType::kBF16;
+  };
+  if (node.op == &ops::PackWeight::def) return graph.value(node.outputs.front()).dtype == DType::kBF16;
+  if (node.op == &ops::Linear::def || node.op == &ops::LinearGradInput::def ||
+      node.op == &ops::LinearCrossEntropy::def || node.op == &ops::LinearCrossEntropyTrain::def)
+    return input == 1 && activations_are_bf16(0);
+  if (node.op != &ops::Embedding::def ||
+      static_cast<int>(input) != graph::position_of<ops::Embedding::In>("table"))
+    return false;
+  const auto& attrs = node.attrs.as<ops::EmbeddingAttrs>();
+  return attrs.dtype == DType::kBF16 && attrs.scale == 1 &&
+         graph::inputs_of<ops::Embedding>(node).position_table == kNone;
+}
+
+// Sends bf16 copies of shards in place of weights that are only read rounded.
+void narrow_gathers(Graph& graph, std::vector<bool>& narrow) {
+  std::vector<bool> is_rounded(static_cast<size_t>(graph.value_count()), true);
+  for (const Node& node : graph.nodes()) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] != kNone && !rounds_to_bf16(graph, node, i))
+        is_rounded[static_cast<size_t>(node.inputs[i])] = false;
+    }
+  }
+  std::map<ValueId, ValueId> copies;  // of shards
+  std::vector<ValueId> order;
+  for (Node& node : graph.nodes()) {
+    if (!graph::is_gather(graph, node) || node.inputs.size() != 1) continue;
+    const ValueId whole = node.outputs.front(), shard = node.inputs.front();
+    if (graph.value(whole).role != graph::Role::kActivation ||
+        graph.value(shard).role != graph::Role::kParameter || graph.value(shard).dtype != DType::kF32 ||
+        !is_rounded[static_cast<size_t>(whole)])
+      continue;
+    const auto [copy, is_new] = copies.try_emplace(shard, kNone);
+    if (is_new) {
+      Value value = graph.value(shard);
+      value.name += "@bf16";
+      value.dtype = DType::kBF16;
+      value.role = graph::Role::kEncoded;
+      copy->second = graph.add_value(std::move(value));
+      order.push_back(shard);
+    }
+    node.inputs.front() = copy->second;
+    graph.value(whole).dtype = DType::kBF16;
+    narrow[static_cast<size_t>(whole)] = true;
+  }
+  narrow.resize(static_cast<size_t>(graph.value_count()), false);
+  graph.set_phase(graph::Phase::kEncode);
+  graph.set_layer(kNone);
+  graph.set_chunk(0);
+  for (const ValueId shard : order)
+    graph::add_into<ops::Cast>(graph, {.x = shard}, {.cast = copies.at(shard)}, {DType::kBF16});
+  graph.set_phase(graph::Phase::kForward);
+}
+
 }  // namespace
 
 DType stored_dtype(const Graph& graph, const graph::Parameter& parameter, const optim::RuleOf& rule_of) {
@@ -100,8 +161,9 @@ void narrow_values(Graph& graph, const optim::RuleOf& rule_of) {
   narrowed(graph, rule_of);
 }
 
-void narrow_pass(Graph& graph, const optim::RuleOf& rule_of) {
-  const std::vector<bool> narrow = narrowed(graph, rule_of);
+void narrow_pass(Graph& graph, const optim::RuleOf& rule_of, bool gathers) {
+  std::vector<bool> narrow = narrowed(graph, rule_of);
+  if (gathers) narrow_gathers(graph, narrow);
   for (const bool one : narrow) {
     if (one) return Widener(graph).run(narrow);
   }

@@ -18,7 +18,9 @@ DType stored_dtype(const graph::Graph& graph, const graph::Parameter& parameter,
 // Only the types of the values, where nothing of the graph runs.
 void narrow_values(graph::Graph& graph, const optim::RuleOf& rule_of);
 
-// For a graph with shapes of one rank, after kernels have been asked for packed layouts.
-void narrow_pass(graph::Graph& graph, const optim::RuleOf& rule_of);
+// For a graph with shapes of one rank, after kernels have been asked for packed layouts. With `gathers`, ranks also
+// gather bf16 where all readers of a weight round it to bf16: each casts its shard after an update. Half of the bytes
+// are sent, and no bit changes.
+void narrow_pass(graph::Graph& graph, const optim::RuleOf& rule_of, bool gathers);
 
 }  // namespace strata::program

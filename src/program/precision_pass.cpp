@@ -253,7 +253,16 @@ class PrecisionPass {
   // Whether ranks that share a parameter can gather its codes: each quantises its shard, and blocks end where shards do.
   bool gathers_codes(ValueId weight) const {
     const ValueId shard = graph_.value(weight).sharding.whole_of;
-    if (shard == kNone || !precision_.gathers_codes) return false;
+    if (shard == kNone || precision_.gathers == Precision::Gathers::kWeights) return false;
+    const bool fits = shards_end_blocks(shard);
+    if (fits || precision_.gathers != Precision::Gathers::kCodes) return fits;
+    throw ConfigError(
+        "[{}] found fp8, but shards of {} end inside the blocks of the recipe {}; take another number of ranks, or "
+        "\"auto\", which gathers such weights in fp32",
+        words_.gather, graph_.value(shard).name, recipe_.name);
+  }
+
+  bool shards_end_blocks(ValueId shard) const {
     const Value& value = graph_.value(shard);
     const quantize::QuantizedOperand& operand = recipe_.weight;
     // Communicators move whole bytes.

@@ -192,13 +192,19 @@ InstructionAt instruction_at(const Program& program, size_t place);
 struct Words : layers::Words {
   std::string_view memory_budget = "memory budget", recompute = "recompute";
   std::string_view overlap_chunks = "overlap chunks", recipe = "recipe";
+  std::string_view gather = "gather";
 };
 
 // Matmuls in 8 or 4 bits (precision_pass.h).
 struct Precision {
   quantize::Recipe recipe;
   ops::PartialSums sums = ops::PartialSums::kF32;
-  bool gathers_codes = true;  // ZeRO puts codes together, not weights, where shards end on block boundaries
+  // ZeRO puts codes together, not weights: never, where shards end on block boundaries, or always (else a ConfigError).
+  enum class Gathers : uint8_t {
+    kWeights,
+    kCodesWherePossible,
+    kCodes
+  } gathers = Gathers::kCodesWherePossible;
   // The weights whose matmuls stay in the type of activations, of those that recipes take.
   std::function<bool(const std::string& name, const graph::Parameter&)> keeps;
 };
@@ -223,6 +229,7 @@ struct CompileOptions {
   layers::ExpertLayout experts = {};                                   // of models that have any
   int zero = 0;                       // the stage of ZeRO along the shard axis (graph/zero.h)
   bool reshard_after_forward = true;  // stage 3: backward puts parameters together again
+  bool gathers_narrow = true;         // stage 3: in the type that matmuls read; else in fp32
   int64_t prefetch = 0;               // stage 3: number of layers by which gathers precede their use
   int64_t overlap_chunks = 1;         // with sequence_parallel: parts of the rows (program/row_chunks.h)
   DType reduce_dtype = DType::kF32;   // what sums of gradients are sent as

@@ -396,6 +396,47 @@ void recipe(const std::string&) {
   EXPECT_TRUE(has(lab.refusal({"precision.compute=\"fp8\"", "precision.recipe=\"blocks\""}), "block"));
 }
 
+// Bytes of the shards that ranks of ZeRO-3 put together, by type. The losses are the same.
+void gather(const std::string&) {
+  Lab lab;
+  const auto gathered = [&](const Sets& sets) {
+    std::map<std::string, int64_t> elements;
+    const json explained = lab.explain({"--ranks", "2", "--program"},
+                                       sets + Sets{"parallel.zero=3", "training.global_batch_size=2"});
+    for (const json& one : explained.at("programs").at(0).at("segments").at("forward")) {
+      if (one.at("op") != "reshard") continue;
+      for (const json& in : one.at("inputs"))
+        if (in.at("shape").size() == 2)
+          elements[in.at("dtype").get<std::string>()] +=
+              in.at("shape").at(0).get<int64_t>() * in.at("shape").at(1).get<int64_t>();
+    }
+    return elements;
+  };
+  const Sets bf16{"precision.compute=\"bf16\""},
+      fp8{"precision.compute=\"fp8\"", "precision.recipe=\"row\"", "precision.keep=[]"};
+  const auto with = [](const char* type) { return Sets{std::string("precision.gather=\"") + type + "\""}; };
+  const int64_t all = gathered(bf16 + with("fp32")).at("f32");
+  for (const char* type : {"auto", "bf16"}) {
+    EXPECT_EQ(gathered(bf16 + with(type)).at("bf16"), all);
+    EXPECT_EQ(gathered(bf16 + with(type)).count("f32"), 0U);
+  }
+  EXPECT_EQ(gathered({"precision.compute=\"fp32\""}).at("f32"), all);
+  for (const char* type : {"auto", "fp8"}) EXPECT_GT(gathered(fp8 + with(type)).at("e4m3"), all / 2);
+  EXPECT_EQ(gathered(fp8 + with("fp32")).count("e4m3"), 0U);
+  const Sets two{"parallel.zero=3"};
+  EXPECT_EQ(lab.run_on(2, two + bf16 + with("auto")).values("loss"),
+            lab.run_on(2, two + bf16 + with("fp32")).values("loss"));
+  EXPECT_EQ(lab.run_on(2, two + fp8 + with("auto")).values("loss"),
+            lab.run_on(2, two + fp8 + with("fp32")).values("loss"));
+  EXPECT_TRUE(has(lab.refusal(bf16 + with("fp8")), "precision.gather"));
+  EXPECT_TRUE(has(lab.refusal(fp8 + with("bf16")), "precision.gather"));
+  EXPECT_TRUE(
+      has(lab.refusal({"precision.compute=\"fp32\"", "precision.gather=\"bf16\""}), "precision.gather"));
+  // Shards of 16 rows end inside blocks of 128.
+  const Sets block{"precision.compute=\"fp8\"", "precision.keep=[]", "parallel.zero=3"};
+  EXPECT_TRUE(has(lab.refusal_on(2, block + with("fp8")), "blocks"));
+}
+
 // The matmuls that stay in bf16: by layer and by tensor.
 void keep(const std::string&) {
   Lab lab;
@@ -557,6 +598,7 @@ Contracts run_keys() {
           {"precision.residual", residual},
           {"precision.recipe", recipe},
           {"precision.keep", keep},
+          {"precision.gather", gather},
           {"precision.weights", weights},
           {"precision.rounding", rounding}};
 }

@@ -49,7 +49,7 @@ class UpdateRun {
         loss_scale == 0 ? graph::kNone
                         : device::add_operand(graph, "loss_scale", DType::kF32, {1}, {}, graph::Role::kStep);
     update = add_update(graph, count, loss, rule_of, scale);
-    program::narrow_pass(graph, rule_of);
+    program::narrow_pass(graph, rule_of, false);
     run_ = std::make_unique<device::OpRun>(std::move(graph), device::cpu_bindings(),
                                            cpu::describe_device(compute_threads()));
     for (graph::ValueId id = 0; id < run_->graph().value_count(); ++id) {

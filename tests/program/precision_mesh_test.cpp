@@ -58,10 +58,11 @@ CompileOptions precision_options(const std::string& recipe) {
   options.model.max_positions = kTokensOfSequence;
   options.rule_of = steady_rule;
   options.recompute = Recompute::kNone;
-  options.precision = std::make_shared<const Precision>(
-      Precision{.recipe = *quantize::find_recipe(recipe), .sums = {}, .keeps = [](const auto&, const auto&) {
-                  return false;
-                }});
+  options.precision =
+      std::make_shared<const Precision>(Precision{.recipe = *quantize::find_recipe(recipe),
+                                                  .sums = {},
+                                                  .gathers = Precision::Gathers::kCodesWherePossible,
+                                                  .keeps = [](const auto&, const auto&) { return false; }});
   return options;
 }
 
