@@ -59,7 +59,7 @@ class Keep {
   std::set<std::string> parameters_;  // by name in the graph
 };
 
-// Whether an entry keeps something, and if not, how to say so.
+// The message about an entry that keeps nothing; else empty.
 std::string problem_of(const std::string& entry, const models::ModelConfig& model) {
   const Kept kept = parse_kept(entry);
   switch (kept.kind) {

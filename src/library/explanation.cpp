@@ -380,7 +380,8 @@ std::string Explanation::choices() const {
 
 std::string Explanation::text(bool with_programs) const {
   const auto total = program::predict_step(programs_->programs[config::kTrainProgram], machine_);
-  return summary() + remedies() + setting() + ramp() + choices() + program::explain_memory(*programs_) +
+  return summary() + remedies() + setting() + ramp() + choices() + program::explain_gathers(*programs_) +
+         program::explain_memory(*programs_) +
          fmt::format("\nA training step{}, expected\n{}",
                      plan_->config.parallel.pipeline > 1 ? " of this rank, without waiting" : "",
                      program::explain_totals(total).substr(1)) +

@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "base/clock.h"
+#include "graph/zero.h"
+#include "ops/quantize/quantize.h"
 #include "program/memory_report.h"
 #include "program/waits.h"
 
@@ -245,6 +249,36 @@ std::string explain_program(const Program& program, const hardware::Machine& mac
     if (later > 0) {
       text += fmt::format("\n {}: the {} instructions of {}; what accumulates is added to, not overwritten\n",
                           text_of(segment, true), later, text_of(segment));
+    }
+  }
+  return text;
+}
+
+std::string explain_gathers(const ProgramSet& set) {
+  const graph::Graph& graph = set.programs.front().graph;
+  // By type: the parameters. A weight that `quantize` reads whole is one whose shards end inside blocks.
+  std::map<DType, std::set<ValueId>> sent;
+  std::set<ValueId> quantized_whole;
+  for (const Node& node : graph.nodes()) {
+    if (node.op == &ops::Quantize::def) quantized_whole.insert(node.inputs.front());
+    for (size_t i = 0; graph::is_gather(graph, node) && i < node.outputs.size(); ++i)
+      sent[graph.value(node.outputs[i]).dtype].insert(graph.value(node.outputs[i]).sharding.whole_of);
+  }
+  if (sent.empty()) return {};
+  std::string text = "\nGathers: ranks put together";
+  const char* separator = " ";
+  for (const auto& [dtype, parameters] : sent) {
+    text += fmt::format("{}{} weights in {}", separator, parameters.size(), strata::name_of(dtype));
+    separator = ", ";
+  }
+  text += "\n";
+  for (const Node& node : graph.nodes()) {
+    for (const ValueId output : node.outputs) {
+      if (!graph::is_gather(graph, node) || !quantized_whole.contains(output)) continue;
+      const Value& value = graph.value(output);
+      text += fmt::format("  {} in {}: its shards end inside the recipe's blocks\n",
+                          graph.value(value.sharding.whole_of).name, strata::name_of(value.dtype));
+      quantized_whole.erase(output);
     }
   }
   return text;

@@ -21,6 +21,9 @@ char letter_of(graph::Phase phase);
 std::string explain_program(const Program& program, const hardware::Machine& machine);
 // Regions of the arena, its peak and who makes it.
 std::string explain_memory(const ProgramSet& set);
+// Weights that ranks put together in a step, by the type in which they are sent; those in fp32 that a recipe reads as
+// codes by name. Empty if there are none.
+std::string explain_gathers(const ProgramSet& set);
 // Work and expected time by kernel family.
 std::string explain_totals(const StepTotal& total);
 

@@ -386,7 +386,7 @@ class PrecisionPass {
     Quantized all{
         {{operand.along_rows}, made.row_codes, made.row_scales},
         {{columns ? *operand.along_columns : operand.along_rows}, made.column_codes, made.column_scales}};
-    // Matmuls read it only where it is part of the scales.
+    // Matmuls read it only if it is part of the scales.
     const auto is_read = [](const ScaleRule& rule) {
       return rule.scale_type() == quantize::ScaleType::kE4M3;
     };

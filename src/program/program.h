@@ -198,7 +198,7 @@ struct Words : layers::Words {
 // Matmuls in 8 or 4 bits (precision_pass.h).
 struct Precision {
   quantize::Recipe recipe;
-  ops::PartialSums sums = ops::PartialSums::kF32;
+  quantize::PartialSums sums = quantize::PartialSums::kF32;
   // ZeRO puts codes together, not weights: never, where shards end on block boundaries, or always (else a ConfigError).
   enum class Gathers : uint8_t {
     kWeights,

@@ -388,7 +388,7 @@ class StatisticsAdder {
         old_[last], {.x = parameter.value, .sample = taken, .mask = mask_}, {.table = table}, kAttrs));
   }
 
-  // What the second layer of a feed-forward block reads, at node i.
+  // The input of the second layer of a feed-forward block, at node i.
   void read_by_linear(size_t i, ValueId x, ValueId weight) {
     const graph::Parameter* const parameter = parameter_at(weight);
     if (parameter == nullptr || parameter->role != graph::ParameterRole::kFfnOut) return;

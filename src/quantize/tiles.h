@@ -50,7 +50,7 @@ struct Tile {
   alignas(64) float values[kTile * kTile];  // rows of kTile
   int64_t rows = 0, columns = 0;            // in use
   int64_t element = 0, pitch = 0;  // first element's position in the whole tensor, and from row to row
-  // Of the tile's first row, where rows are numbered by their places in the data (Source::places); `element` is then the
+  // Of the tile's first row, if rows are numbered by their places in the data (Source::places); `element` is then the
   // tile's first column.
   const int32_t* places = nullptr;
   std::span<const ColumnRun> runs =

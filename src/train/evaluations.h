@@ -46,7 +46,7 @@ class Evaluations {
   std::vector<Text> write_texts();
 
  private:
-  // Under a recipe the steps read codes, and leave the packed weights of other programs as they were.
+  // Under a recipe, steps read codes and do not update the packed weights of other programs.
   void pack_weights(size_t program);
   // The loss of a set. For a model with experts, appends this rank's routing counts to `routing`.
   evaluation::EvalResult evaluate_set(const data::EvalWindows& windows,

@@ -5,7 +5,9 @@
 #include <map>
 
 #include "base/error.h"
+#include "graph/zero.h"
 #include "mesh_model.h"
+#include "program/exchange.h"
 
 namespace strata::program {
 namespace {
@@ -151,6 +153,56 @@ INSTANTIATE_TEST_SUITE_P(Recipes, RecipesOnAMesh,
                          testing::Combine(testing::Values("tensor", "row", "row_hp_wgrad", "mxfp8", "nvfp4"),
                                           testing::ValuesIn(some_layouts())),
                          name_of_recipe);
+
+// Backward keeps inputs of matmuls as codes: a byte an element, and fp32 for 128 of them.
+TEST(Recipe, KeepsInputsAsCodes) {
+  const auto set = compile({{.kind = Kind::kTrain, .sequences = 2, .sequence_length = kTokensOfSequence}},
+                           precision_options("block"));
+  const graph::Graph& graph = set->programs[0].graph;
+  int64_t elements = 0, bytes = 0;
+  for (const graph::Node& node : graph.nodes()) {
+    if (node.op != &ops::ScaledLinearGradWeight::def) continue;
+    const auto in = graph::inputs_of<ops::ScaledLinearGradWeight>(node);
+    for (const graph::ValueId id : {in.x, in.x_scales}) {
+      const graph::Value& value = graph.value(id);
+      const graph::Node& maker = graph.nodes()[static_cast<size_t>(value.producer)];
+      EXPECT_EQ(maker.phase, graph::Phase::kForward);
+      bytes += value.bytes();
+    }
+    elements += graph.value(in.x).shape.elements();
+    // Backward reads the tensor itself only where something other than a matmul needs it.
+    const graph::Node& maker = graph.nodes()[static_cast<size_t>(graph.value(in.x).producer)];
+    EXPECT_EQ(maker.op, &ops::Quantize::def);
+  }
+  EXPECT_GT(elements, 0);
+  EXPECT_EQ(bytes, elements + elements / 32);
+}
+
+// Bytes of the shards that ZeRO-3 puts together, of fp32's.
+TEST(Recipe, GathersAQuarterOfTheBytes) {
+  const auto gathered = [](CompileOptions options) {
+    options.mesh = graph::Mesh::of(1, 2, 1, 1);
+    options.zero = 3;
+    const auto set =
+        compile({{.kind = Kind::kTrain, .sequences = 1, .sequence_length = kTokensOfSequence}}, options);
+    const graph::Graph& graph = set->programs[0].graph;
+    double bytes = 0;
+    for (const graph::Node& node : graph.nodes()) {
+      if (node.layer == graph::kNone || !graph::is_gather(graph, node)) continue;
+      bytes += static_cast<double>(exchange_of(graph, node, DType::kF32).sent_bytes);
+    }
+    return bytes;
+  };
+  CompileOptions plain = precision_options("block");
+  plain.precision = nullptr;
+  CompileOptions bf16 = plain;
+  bf16.activations = DType::kBF16;
+  plain.gathers_narrow = false;
+  const double all = gathered(plain);
+  EXPECT_LE(gathered(bf16), 0.51 * all) << "norms stay fp32";
+  EXPECT_LE(gathered(precision_options("block")), 0.26 * all);
+  EXPECT_LE(gathered(precision_options("row")), 0.27 * all);
+}
 
 // A cut inside a block is refused by the key, the tensor and the sizes.
 TEST(Recipe, RefusesACutInsideBlocks) {

@@ -19,19 +19,12 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_panels.h"
 #include "kernels/cpu/scaled_operand.h"
+#include "quantize/partial_sums.h"
 #include "tensor/dtype.h"
 
 namespace strata::cpu {
 
-// How sums over the depth are kept.
-enum class PartialSums : uint8_t {
-  kF32,
-  // A model of Hopper's fp8 tensor cores, whose instruction adds 32 terms a · b to an accumulator after all
-  // numbers are aligned to the greatest exponent among them and cut to 14 significant bits (DeepSeek-V3 technical
-  // report, section 3.3.2, and DeepGEMM). Rules of e4m3 and e5m2 without MX scales. Slow: for studies of precision.
-  kHopper,          // one accumulator for the whole depth, or as far as scales are constant
-  kHopperPromoted,  // added to fp32 every 128 of the depth
-};
+using quantize::PartialSums;
 
 struct ScaledGemmSpec {
   int64_t rows = 0, cols = 0, depth = 0;

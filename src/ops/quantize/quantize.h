@@ -1,5 +1,5 @@
 // Quantised tensors as values of a program: codes of at most 8 bits, and the scales that turn them back into numbers.
-// quantize/ defines both. Each is an ordinary value with a placement of its own.
+// quantize/ defines both. Each is an ordinary value, with a separate placement.
 //
 // The matmul that sums over a matrix's columns reads its codes along rows; the one that sums over its rows reads those
 // along columns, which are the codes of the transposed matrix, rounded from the same source.
@@ -81,7 +81,7 @@ struct Quantize {
     Of<Optional<F32>> row_greatest = {};     // [1, 1] or [1, N], where the rule needs it
     Of<Optional<F32>> column_greatest = {};  // [1, 1] or [1, K]
     Of<Optional<I32>> places = {};           // [N, 2], as SamplePlaces makes them; for stochastic rounding
-    Of<Optional<I32>> rank = {};             // [axes], where an axis cuts the columns of what is rounded so
+    Of<Optional<I32>> rank = {};             // [axes], if an axis cuts the columns that are rounded so
     static constexpr std::string_view names = "x row_greatest column_greatest places rank";
   };
   template <template <typename> class Of>

@@ -7,19 +7,7 @@
 namespace strata::device {
 namespace {
 
-cpu::PartialSums sums_of(ops::PartialSums sums) {
-  switch (sums) {
-    case ops::PartialSums::kF32:
-      return cpu::PartialSums::kF32;
-    case ops::PartialSums::kHopper:
-      return cpu::PartialSums::kHopper;
-    case ops::PartialSums::kHopperPromoted:
-      return cpu::PartialSums::kHopperPromoted;
-  }
-  throw InternalError("unknown kind of sums");
-}
-
-// The product of two operands whose results are `out`, [rows, columns].
+// The matmul of two operands whose results are `out`, [rows, columns].
 std::shared_ptr<const cpu::ScaledGemmPlan> plan_of(const ops::ScaledAttrs& attrs, const graph::Value& first,
                                                    const graph::Value& out, bool bias, bool adds,
                                                    const hardware::DeviceSpec& device) {
@@ -32,7 +20,7 @@ std::shared_ptr<const cpu::ScaledGemmPlan> plan_of(const ops::ScaledAttrs& attrs
                              .out_dtype = out.dtype,
                              .bias = bias,
                              .accumulate = adds,
-                             .sums = sums_of(attrs.sums)},
+                             .sums = attrs.sums},
                             device));
 }
 

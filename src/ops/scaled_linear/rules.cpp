@@ -5,23 +5,18 @@ namespace strata::ops {
 
 using quantize::ScaleRule;
 
-std::string_view name_of(PartialSums sums) {
-  static constexpr std::string_view kNames[] = {"f32", "hopper", "hopper_promoted"};
-  return kNames[static_cast<size_t>(sums)];
-}
-
 void ScaledAttrs::describe(graph::AttributeText& to) const {
   to("first", first.rule.str());
   if (first.across) to("first_across", first.across);
   to("second", second.rule.str());
   if (second.across) to("second_across", second.across);
   to("out", strata::name_of(out));
-  if (sums != PartialSums::kF32) to("sums", name_of(sums));
+  if (sums != PartialSums::kF32) to("sums", quantize::name_of(sums));
 }
 
 namespace {
 
-// One operand of a product, [count, depth].
+// One operand of a matmul, [count, depth].
 struct Matrix {
   int64_t count = 0, depth = 0;
 };

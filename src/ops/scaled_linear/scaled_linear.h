@@ -6,6 +6,7 @@
 #pragma once
 
 #include "ops/quantize/quantize.h"
+#include "quantize/partial_sums.h"
 
 namespace strata::ops {
 
@@ -15,13 +16,7 @@ struct ScaledOperandAttrs {
   bool operator==(const ScaledOperandAttrs&) const = default;
 };
 
-// How a device keeps the sums.
-enum class PartialSums : uint8_t {
-  kF32,             // fp32
-  kHopper,          // as Hopper's tensor cores: 14 bits
-  kHopperPromoted,  // the same, added to fp32 sums every 128 products (DeepSeek-V3, section 3.3.2)
-};
-std::string_view name_of(PartialSums sums);
+using quantize::PartialSums;
 
 struct ScaledAttrs {
   ScaledOperandAttrs first, second;
