@@ -21,17 +21,17 @@
 namespace strata::benchmarks {
 namespace {
 
-constexpr int kMinSteps = 3, kMaxSteps = 20;
-constexpr double kSeconds = 6;                       // of steps, per recipe
+constexpr int kLeastSteps = 3, kMostSteps = 20;
+constexpr double kRecipeSeconds = 6;                 // of steps, per recipe
 constexpr int64_t kTriadBytes = int64_t{192} << 20;  // beyond any cache
 
 // A matmul of a linear layer, plain and on codes.
-struct Matmul {
+struct PairedMatmul {
   const char* name;
   const graph::OpDef *plain, *scaled;
 };
-const std::array<Matmul, 3>& matmuls() {
-  static const std::array<Matmul, 3> kAll{
+const std::array<PairedMatmul, 3>& matmuls() {
+  static const std::array<PairedMatmul, 3> kAll{
       {{"forward", &ops::Linear::def, &ops::ScaledLinear::def},
        {"input_grad", &ops::LinearGradInput::def, &ops::ScaledLinearGradInput::def},
        {"weight_grad", &ops::LinearGradWeight::def, &ops::ScaledLinearGradWeight::def}}};
@@ -45,7 +45,7 @@ std::optional<program::FamilyTotal> total_of(const program::StepTotal& step, con
   return std::nullopt;
 }
 
-struct Measured {
+struct CodedSteps {
   double step = 0, plain_step = 0;  // seconds
   double quantize_of_triad = 0;     // rates of memory
   double quantize_share = 0;        // of the step
@@ -53,7 +53,7 @@ struct Measured {
       products{};  // time of a FLOP, against the plain matmul's; 0: the recipe leaves it plain
 };
 
-Measured measure(BenchModel& plain, BenchModel& model, device::Device& device) {
+CodedSteps measure_recipe(BenchModel& plain, BenchModel& model, device::Device& device) {
   const auto triad = device.triad_loop(kTriadBytes);
   plain.step();
   model.step();
@@ -61,13 +61,13 @@ Measured measure(BenchModel& plain, BenchModel& model, device::Device& device) {
   model.reset();
   std::vector<double> steps, plain_steps, triads;
   double spent = 0;
-  for (int i = 0; i < kMinSteps || (i < kMaxSteps && spent < kSeconds); ++i) {
+  for (int i = 0; i < kLeastSteps || (i < kMostSteps && spent < kRecipeSeconds); ++i) {
     plain_steps.push_back(plain.step());
     triads.push_back(triad());
     steps.push_back(model.step());
     spent += steps.back() + plain_steps.back();
   }
-  Measured out{.step = median(steps), .plain_step = median(plain_steps)};
+  CodedSteps out{.step = median(steps), .plain_step = median(plain_steps)};
   const program::StepTotal by_op = model.measured(BenchModel::By::kOp),
                            plain_by_op = plain.measured(BenchModel::By::kOp);
   if (const auto quantize = total_of(by_op, ops::Quantize::def)) {
@@ -114,7 +114,7 @@ void bench_precision(BenchContext& context) {
       continue;
     }
     BenchModel model(*coded, context.threads);
-    const Measured seconds = measure(plain, model, *device);
+    const CodedSteps seconds = measure_recipe(plain, model, *device);
     auto& of_recipe = json["recipes"][std::string(recipe.name)];
     of_recipe = {{"step_seconds", seconds.step},
                  {"plain_step_seconds", seconds.plain_step},

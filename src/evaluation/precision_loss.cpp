@@ -22,7 +22,7 @@ using graph::kNone;
 using graph::Node;
 using graph::ValueId;
 
-// An operand of a product, by positions among the node's inputs.
+// An operand of a matmul, by positions among the node's inputs.
 struct OperandAt {
   ops::ScaledOperandAttrs attrs;
   size_t codes = 0, scales = 0, greatest = 0;
@@ -30,7 +30,7 @@ struct OperandAt {
 struct Product {
   ProductRole role = ProductRole::kForward;
   std::array<OperandAt, 2> operands;
-  std::optional<size_t> bias = {};
+  int bias = kNone;  // likewise
 };
 
 // As a product of the op; nullopt for a node of another. Operand NAME has its scales in NAME_scales and its greatest
@@ -52,9 +52,8 @@ std::optional<Product> as(const Node& node, ProductRole role, const std::string&
 std::optional<Product> product_of(const Node& node) {
   if (node.phase == graph::Phase::kRecompute) return std::nullopt;  // forward again
   if (auto made = as<ops::ScaledLinear>(node, ProductRole::kForward, "x", "weight")) {
-    if (const auto bias = static_cast<size_t>(graph::position_of<ops::ScaledLinear::In>("bias"));
-        node.inputs[bias] != kNone)
-      made->bias = bias;
+    const int bias = graph::position_of<ops::ScaledLinear::In>("bias");
+    if (node.inputs[static_cast<size_t>(bias)] != kNone) made->bias = bias;
     return made;
   }
   if (auto made = as<ops::ScaledLinearGradInput>(node, ProductRole::kInputGrad, "dy", "weight")) return made;
@@ -88,7 +87,7 @@ struct RowSums {
   int64_t saturated = 0, flushed = 0;
 };
 
-// `source`: what was quantised, as it was before rounding; codes and scales are laid out likewise.
+// `source`: the numbers before rounding; codes and scales are laid out likewise.
 RowSums sums_of(const Matrix& source, const quantize::ScaleRule& rule, const std::vector<std::byte>& codes,
                 const std::vector<std::byte>& scales, const float* greatest) {
   std::vector<float> decoded(source.values.size());
@@ -253,7 +252,7 @@ class PrecisionObserver final : public program::Executor::Observer {
     const Node& node = node_of(seen);
     const graph::Value& result = graph_.value(node.outputs.front());
     std::array<Matrix, 2> sources;
-    std::array<bool, 2> depth_first{};  // whether a source's rows are what the product sums over
+    std::array<bool, 2> depth_first{};  // whether the matmul sums over a source's rows
     ProductLoss loss{.op = std::string(node.op->name),
                      .layer = node.layer,
                      .role = product.role,
@@ -300,7 +299,8 @@ class PrecisionObserver final : public program::Executor::Observer {
     // The first micro-batch overwrites gradients, and no two linear layers share a weight.
     STRATA_CHECK(seen.instruction.adds == 0, "{} adds to {}", node.op->name, result.name);
     std::vector<float> bias(static_cast<size_t>(columns));
-    if (product.bias) bias = floats_of(read_input(seen, *product.bias), DType::kF32);
+    if (product.bias != kNone)
+      bias = floats_of(read_input(seen, static_cast<size_t>(product.bias)), DType::kF32);
     double signal = 0, noise = 0;
     for (int64_t i = 0; i < rows; ++i) {
       const auto bytes = read(seen, node.inputs.size(), row_bytes, row_of(i) * row_bytes);
@@ -328,7 +328,7 @@ class PrecisionObserver final : public program::Executor::Observer {
   const quantize::Recipe& recipe_;
   program::Executor::Observer* previous_ = nullptr;
   std::unordered_map<ValueId, Codes> codes_;
-  std::unordered_map<size_t, int64_t> uses_;                 // products to come, by quantize node
+  std::unordered_map<size_t, int64_t> uses_;                 // matmuls to come, by quantize node
   std::unordered_map<size_t, std::vector<std::byte>> kept_;  // sources, by quantize node
   std::unordered_map<ValueId, ValueId> parameter_of_;        // by gradient
   std::unordered_map<ValueId, OperandLoss> operands_;        // by codes

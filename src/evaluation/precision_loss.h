@@ -1,5 +1,5 @@
 // Measures the precision that a training step in 8 or 4 bits loses: of each operand against the tensor that it was
-// quantised from, and of each matmul against the product of these tensors.
+// quantised from, and of each matmul against the same of these tensors.
 //
 // The ratio of signal to noise of b against a, in dB, is 10 log10(Σ a² / Σ (a − b)²).
 #pragma once
@@ -30,7 +30,7 @@ struct OperandLoss {
   std::string rule = {};    // ScaleRule::str()
   double snr_db = 0;        // where a recipe transforms the operand, of the transformed numbers
   double saturated =
-      0;  // share of the elements that lie above the largest number of their block by more than rounding
+      0;               // share of the elements above the largest number of their block by more than rounding
   double flushed = 0;  // share of the elements that are not 0 and became 0
 };
 
@@ -50,7 +50,7 @@ struct ProductLoss {
 double gate_of(const quantize::Recipe& recipe, ProductRole role);
 
 struct PrecisionOptions {
-  // Multiplications to spend on one product's reference, which is summed in fp64. Larger products are compared in evenly
+  // Multiplications to spend on one matmul's reference, which is summed in fp64. Larger ones are compared in evenly
   // spaced rows, in at least 64 of them.
   int64_t multiplications = int64_t{1} << 28;
   std::function<void(double done)> progress = {};

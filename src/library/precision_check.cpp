@@ -30,7 +30,7 @@ struct Subject {
   bool is_run = true;  // its folder may hold checkpoints and choices
 };
 
-// The run that a checkpoint or an exported model lies in; empty: none.
+// The run whose folder contains a checkpoint or an exported model; empty: none.
 Path run_of(const Path& weights) {
   std::error_code error;
   const Path folder = std::filesystem::absolute(weights).lexically_normal();
@@ -39,7 +39,7 @@ Path run_of(const Path& weights) {
   return {};
 }
 
-// A few sequences of the model, unless `sets` say otherwise.
+// A few sequences of the model, if `sets` do not set them.
 config::RunConfig config_of_model(const Path& folder, const std::vector<std::string>& sets) {
   constexpr int64_t kLength = 512, kSequences = 4;
   const std::vector<std::string> arguments{fmt::format("model.from=\"{}\"", folder.string())};

@@ -19,15 +19,15 @@ struct PrecisionCheckOptions {
 
 struct PrecisionCheck {
   std::string recipe = {};
-  std::string weights = {};                            // where they are from, for people
+  std::string weights = {};                            // their source, for people
   int64_t step = 0;                                    // that they would take next
   int64_t sequences = 0, sequence_length = 0;          // of the micro-batch
   std::vector<evaluation::ProductLoss> products = {};  // in the order in which they run
-  double worst() const;                                // the least snr_db; kMostDecibels without products
+  double worst() const;                                // the least snr_db; kMostDecibels without any
   bool fits() const;
 };
 
-// The first micro-batch of the next step that training would make, on one rank whatever [parallel] says, since a layout
+// The first micro-batch of the next step that training would make, on one rank whatever is in [parallel], since a layout
 // changes no rounding. Weights and samples are those of the newest checkpoint of the run, or of the checkpoint that
 // `model` names, else those at the start of the run. A model directory outside a run takes its data and all else from
 // `sets`. Prepares data as training does; writes no run. ConfigError for a run without a recipe, and otherwise as

@@ -37,6 +37,7 @@ micro_batch_size = 4
 steps = 4
 [precision]
 compute = "fp8"
+keep = ["head"]
 [memory]
 budget = "1GB"
 [device]
@@ -98,7 +99,7 @@ TEST_F(PrecisionCommand, ChecksARunBeforeAndAfterTraining) {
                         std::filesystem::copy_options::recursive);
   const std::string outside =
       "check precision --model exported --json --set precision.compute=fp4 --set device.threads=1 "
-      "--set training.sequence_length=32";
+      "--set training.sequence_length=32 --set 'precision.keep=[\"head\"]'";
   const Outcome exported = run(outside + " --set 'data.train=[\"text.txt\"]'");
   ASSERT_EQ(exported.code, 0) << exported.err;
   EXPECT_EQ(parse_json<json>(exported.out).at("recipe"), "nvfp4");
@@ -116,7 +117,7 @@ TEST_F(PrecisionCommand, PrintsTheWorstFirst) {
   EXPECT_TRUE(contains(text.out, "and 12 more")) << text.out;
 }
 
-// Weights of 1e-10 are below half of what the least scale of a block stands for.
+// Weights of 1e-10 are below half the least number of a block with the least scale.
 TEST_F(PrecisionCommand, FailsForWeightsThatTheRecipeLoses) {
   const std::string tiny = "check precision run.toml --set model.override.initializer_range=1e-10";
   const Outcome outcome = run(tiny + " --json");

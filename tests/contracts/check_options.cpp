@@ -89,7 +89,7 @@ void check_drift(const std::string&) {
 void check_precision(const std::string&) {
   const Desk desk;
   desk.train();
-  const std::string coded = " --json --set precision.compute=fp8 ";
+  const std::string coded = " --json --set precision.keep=[\"head\"] --set precision.compute=fp8 ";
   const json found = desk.object("check precision run.toml" + coded);
   EXPECT_EQ(found["recipe"], "block");
   EXPECT_EQ(found["step"], 3);
@@ -103,7 +103,7 @@ void check_precision(const std::string&) {
   EXPECT_EQ(row["recipe"], "row");
   EXPECT_NE(row["worst"], found["worst"]);
   EXPECT_EQ(desk.object("check precision --model run" + coded), found);
-  EXPECT_TRUE(has(desk.strata("check precision run.toml --set precision.compute=fp4").out, "nvfp4"));
+  EXPECT_TRUE(has(desk.strata("check precision run.toml --set precision.compute=fp4 --set precision.keep=[\"head\"]").out, "nvfp4"));
   EXPECT_TRUE(has(desk.refused("check precision run.toml"), "precision.compute"));
   desk.refused("check precision run.toml --model run");
 }
