@@ -80,7 +80,8 @@ def main():
     runs, target = pathlib.Path(sys.argv[1]), sys.argv[2]
     losses = read(runs)
     if not losses:
-        sys.exit(f"{runs}: no run is finished")
+        print(f"{runs}: no run is finished")
+        return
     today = datetime.date.today().isoformat()
     with open(target + ".csv", "w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
@@ -91,9 +92,9 @@ def main():
             table.writerow([today, model, recipe, seed, step, f"{loss:.6f}", gap, "" if limit is None else f"{100 * limit:g}"])
     for model in sorted({key[0] for key in losses}):
         seeds = [loss for (of, recipe, _), (_, loss) in losses.items() if of == model and recipe == "bf16"]
-        if len(seeds) > 1:
-            spread = 100 * statistics.stdev(seeds) / statistics.mean(seeds)
-            print(f"{model}: bf16 {statistics.mean(seeds):.4f}, seeds differ by {spread:.2f} % (standard deviation of {len(seeds)})")
+        if seeds:
+            noise = f", standard deviation {100 * statistics.stdev(seeds) / statistics.mean(seeds):.2f} %" if len(seeds) > 1 else ""
+            print(f"{model}, bf16: held-out loss {statistics.mean(seeds):.4f} ({len(seeds)} seeds{noise})")
     found = gaps(losses)
     for (model, recipe), all_gaps in found.items():
         mean, limit = statistics.mean(all_gaps), limit_of(recipe)

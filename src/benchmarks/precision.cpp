@@ -21,8 +21,8 @@
 namespace strata::benchmarks {
 namespace {
 
-constexpr int kLeastSteps = 3, kMostSteps = 20;
-constexpr double kRecipeSeconds = 6;                 // of steps, per recipe
+constexpr int kLeastPairs = 3, kMostPairs = 20;
+constexpr double kPairSeconds = 6;                   // of steps, per recipe
 constexpr int64_t kTriadBytes = int64_t{192} << 20;  // beyond any cache
 
 // A matmul of a linear layer, plain and on codes.
@@ -61,9 +61,9 @@ CodedSteps measure_recipe(BenchModel& plain, BenchModel& model, device::Device& 
   model.reset();
   std::vector<double> steps, plain_steps, triads;
   double spent = 0;
-  for (int i = 0; i < kLeastSteps || (i < kMostSteps && spent < kRecipeSeconds); ++i) {
+  for (int i = 0; i < kLeastPairs || (i < kMostPairs && spent < kPairSeconds); ++i) {
     plain_steps.push_back(plain.step());
-    triads.push_back(triad());
+    triads.push_back(static_cast<double>(kTriadBytes) / triad());
     steps.push_back(model.step());
     spent += steps.back() + plain_steps.back();
   }

@@ -77,7 +77,7 @@ std::string text_of(const library::PrecisionCheck& check) {
   std::string text = fmt::format(
       "recipe {}, {}, {} x {} tokens of step {}: {} matmuls, worst first\n"
       "signal to noise of results and operands in dB; shares of an operand's elements that saturate, or become 0\n\n"
-      "result  gate  layer  {:<15}  {:<28}  operands\n",
+      "result  gate  layer  {:<15}  {:<30}  operands\n",
       check.recipe, check.weights, check.sequences, check.sequence_length, check.step, sorted.size(),
       "matmul", "weight");
   const size_t shown = std::min(sorted.size(), std::max(kShown, below));
@@ -88,7 +88,7 @@ std::string text_of(const library::PrecisionCheck& check) {
       operands += fmt::format("{}{} {:.1f} ({:.2g} %, {:.2g} %)", operands.empty() ? "" : ", ",
                               operand.format, operand.snr_db, 100 * operand.saturated, 100 * operand.flushed);
     }
-    text += fmt::format("{:6.1f}  {:4.0f}  {:>5}  {:<15}  {:<28}  {}\n", product.snr_db, product.gate_db,
+    text += fmt::format("{:6.1f}  {:4.0f}  {:>5}  {:<15}  {:<30}  {}\n", product.snr_db, product.gate_db,
                         product.layer == graph::kNone ? "-" : std::to_string(product.layer),
                         words_of(product.role), product.weight, operands);
   }

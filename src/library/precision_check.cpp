@@ -30,13 +30,16 @@ struct Subject {
   bool is_run = true;  // its folder may hold checkpoints and choices
 };
 
-// The run whose folder contains a checkpoint or an exported model; empty: none.
+// The run of RUN/checkpoints/step-N or RUN/final; empty: none.
 Path run_of(const Path& weights) {
-  std::error_code error;
   const Path folder = std::filesystem::absolute(weights).lexically_normal();
-  for (const Path& each : {folder.parent_path(), folder.parent_path().parent_path()})
-    if (std::filesystem::is_regular_file(each / "run.toml", error)) return each;
-  return {};
+  Path run = folder.parent_path();
+  if (run.filename() == "checkpoints") {
+    run = run.parent_path();
+  } else if (folder.filename() != "final") {
+    return {};
+  }
+  return std::filesystem::is_regular_file(run / "run.toml") ? run : Path();
 }
 
 // A few sequences of the model, if `sets` do not set them.

@@ -15,19 +15,20 @@ namespace {
 using program::Executor;
 using quantize::Format;
 
-std::shared_ptr<const program::ProgramSet> compiled(const std::string& recipe) {
+std::shared_ptr<const program::ProgramSet> compiled(const quantize::Recipe& recipe) {
   program::CompileOptions options = program::tiny_options("llama3-29m");
   options.activations = DType::kBF16;
-  options.precision = std::make_shared<const program::Precision>(
-      program::Precision{.recipe = *quantize::find_recipe(recipe),
-                         .sums = {},
-                         .keeps = [](const std::string&, const graph::Parameter&) { return false; }});
+  options.precision = std::make_shared<const program::Precision>(program::Precision{
+      .recipe = recipe, .sums = {}, .keeps = [](const std::string&, const graph::Parameter&) {
+        return false;
+      }});
   return program::compile({program::tiny_request(2)}, options);
 }
 
 class Model {
  public:
-  explicit Model(const std::string& recipe) : run(compiled(recipe)) {
+  explicit Model(const std::string& recipe) : Model(*quantize::find_recipe(recipe)) {}
+  explicit Model(const quantize::Recipe& recipe) : run(compiled(recipe)) {
     for (const int64_t micro : {0, 1})
       executor().upload_column(0, Column::kSamples, micro, std::vector<int32_t>{3, 4});
   }
@@ -172,7 +173,7 @@ TEST(PrecisionLoss, IsThatOfAPlainComputation) {
 TEST(PrecisionLoss, IsWithinTheGatesOfEveryRecipe) {
   for (const quantize::Recipe& recipe : quantize::recipes()) {
     if (recipe.has_history) continue;  // has no program yet
-    Model model(std::string(recipe.name));
+    Model model(recipe);
     const auto products = measure_precision(model.executor(), 0);
     ASSERT_EQ(products.size(), (recipe.quantizes_weight_gradient ? 3U : 2U) * 12) << recipe.name;
     for (const ProductLoss& loss : products) {
@@ -213,6 +214,38 @@ TEST(PrecisionLoss, FindsWeightsTooSmallForTheirScales) {
     EXPECT_NEAR(loss.snr_db, 0, 1e-9);
     EXPECT_FALSE(loss.fits());
   }
+}
+
+// The scales of the first MX specification are too small for blocks whose greatest element is above 1.75 times a power of
+// two: 448 times the scale.
+TEST(PrecisionLoss, CountsElementsAboveTheirScales) {
+  quantize::Recipe recipe = *quantize::find_recipe("mxfp8");
+  recipe.name = "mxfp8 by floor";
+  const auto floor = quantize::ScaleRule::mx(Format::kE4M3, quantize::MxScale::kFloor);
+  recipe.input = {floor, floor};
+  Model model(recipe);
+  const Sources sources(model.executor());
+  double most = 0;
+  for (const ProductLoss& loss : measure_precision(model.executor(), 0)) {
+    if (loss.role != ProductRole::kForward) continue;
+    const Matrix& x = sources.found.at(loss.operands[0].tensor);
+    int64_t saturated = 0;
+    for (int64_t i = 0; i < x.rows; ++i) {
+      for (int64_t first = 0; first < x.columns; first += 32) {
+        const int64_t end = std::min(x.columns, first + 32);
+        double greatest = 0;
+        for (int64_t j = first; j < end; ++j) greatest = std::max(greatest, std::abs(x.at(i, j)));
+        // Numbers up to 464 round to 448.
+        const double most_of_block = 464 * std::exp2(std::floor(std::log2(greatest)) - 8);
+        for (int64_t j = first; j < end; ++j) saturated += std::abs(x.at(i, j)) > most_of_block ? 1 : 0;
+      }
+    }
+    const double share = static_cast<double>(saturated) / static_cast<double>(x.values.size());
+    EXPECT_DOUBLE_EQ(loss.operands[0].saturated, share) << loss.operands[0].tensor;
+    EXPECT_EQ(loss.operands[1].saturated, 0);
+    most = std::max(most, share);
+  }
+  EXPECT_GT(most, 0.001);
 }
 
 TEST(PrecisionLoss, CountsNotANumberAsTheLeast) {
