@@ -15,6 +15,7 @@
 #include "comm/world.h"
 #include "config/objective.h"
 #include "config/plan.h"
+#include "config/precision.h"
 #include "device/cpu/probes.h"
 #include "device/open/open.h"
 #include "models/parametrization.h"
@@ -36,7 +37,8 @@ std::shared_ptr<device::Device> device_of_processor(int threads) {
 }  // namespace
 
 std::string BenchCase::name() const {
-  return fmt::format("{} {}x{} {}", label, sequences, sequence_length, name_of(dtype));
+  return fmt::format("{} {}x{} {}", label, sequences, sequence_length,
+                     precision ? precision->recipe.name : name_of(dtype));
 }
 
 BenchCase preset_case(const std::string& preset, int64_t sequences, int64_t sequence_length, DType dtype) {
@@ -59,6 +61,7 @@ BenchCase case_of_sets(const std::vector<std::string>& sets) {
   bench.sequence_length = config.training.sequence_length;
   bench.row = config::row_shape(config, bench.model);
   bench.dtype = config::activation_dtype(config);
+  bench.precision = config::precision_of(config, bench.model);
   bench.sets = sets;
   bench.sets.push_back(fmt::format("training.micro_batch_size={}", bench.sequences));
   bench.sets.push_back(fmt::format("training.global_batch_size={}", bench.sequences));
@@ -73,6 +76,7 @@ BenchModel::BenchModel(const BenchCase& bench, const std::shared_ptr<device::Dev
   program::CompileOptions options;
   options.model = case_.model;
   options.activations = bench.dtype;
+  options.precision = bench.precision;
   options.rule_of = [](const std::string&, graph::ParameterRole role) {
     return optim::one_rule({.weight_decay = models::is_matrix(role) ? 0.1 : 0.0});
   };
@@ -111,6 +115,7 @@ void BenchModel::fill_batch() {
   fill(Column::kTargets, case_.row.tokens,
        [&](int64_t i) { return targets_before(i + 1) > targets_before(i) ? token(i + 13) : -1; });
   fill(Column::kPositions, case_.row.tokens, [&](int64_t i) { return i % case_.row.tokens; });
+  fill(Column::kSamples, 1, [](int64_t i) { return i; });
   fill(Column::kKvBegin, case_.row.tokens, zero);
   fill(Column::kEncoderTokens, case_.row.encoder_length, token);
   fill(Column::kEncoderKvBegin, case_.row.encoder_length, zero);

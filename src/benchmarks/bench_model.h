@@ -21,8 +21,9 @@ struct BenchCase {
   int64_t sequence_length = 512;
   data::RowShape row{512, 1, 512, 0};  // the shape of a sequence
   DType dtype = DType::kF32;
+  std::shared_ptr<const program::Precision> precision = {};  // the recipe; nullptr: none
 
-  std::string name() const;  // "llama3-29m 8x512 bf16"
+  std::string name() const;  // "llama3-29m 8x512 bf16", with a recipe "… block"
 };
 BenchCase preset_case(const std::string& preset, int64_t sequences, int64_t sequence_length, DType dtype);
 // The case of a configuration: its model, one micro-batch, its precision.

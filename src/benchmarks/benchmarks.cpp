@@ -31,6 +31,8 @@ std::span<const Benchmark> benchmarks() {
                 bench_decode, true},
       Benchmark{"monitors", "statistics of gradients, weights and activations, as a share of a step",
                 bench_monitors, true},
+      Benchmark{"precision", "steps with recipes in 8 and 4 bits, quantization and matmuls, against bf16",
+                bench_precision, true},
   };
   return kAll;
 }

@@ -49,5 +49,6 @@ void bench_eval(BenchContext& context);         // costs.cpp
 void bench_saves(BenchContext& context);        // saves.cpp
 void bench_decode(BenchContext& context);       // decode.cpp
 void bench_monitors(BenchContext& context);     // monitors.cpp
+void bench_precision(BenchContext& context);    // precision.cpp
 
 }  // namespace strata::benchmarks

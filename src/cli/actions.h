@@ -160,6 +160,15 @@ struct DriftCheckOptions {
 };
 int run_drift_check(const DriftCheckOptions& options);
 
+// strata check precision RUN.toml|--model DIR [--set KEY=VALUE]…
+struct PrecisionCheckOptions {
+  std::vector<std::string> inputs = {};  // as of TrainOptions; empty: model
+  std::string model = {};                // as checkpoint::resolve_model takes it
+  std::vector<std::string> sets = {};
+  bool json = false;
+};
+int run_precision_check(const PrecisionCheckOptions& options);
+
 struct PresetsOptions {
   std::string name = {};  // empty: all
   bool json = false;

@@ -209,6 +209,7 @@ void add_check(Verb root) {
   verb.json(options->json);
   verb.action([options] { return run_causality_check(*options); });
   add_check_drift(check);
+  add_check_precision(check);
 }
 
 }  // namespace strata::cli

@@ -13,6 +13,7 @@ void add_branch(Verb root);
 void add_replay(Verb root);
 void add_check(Verb root);
 void add_check_drift(Verb check);
+void add_check_precision(Verb check);
 void add_checkpoint(Verb root);
 void add_checkpoint_conversions(Verb checkpoint);  // export and import
 void add_completions(Verb root);

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "config/names.h"
+#include "config/precision.h"
 #include "config/ramp.h"
 #include "config/resolve.h"
 #include "device/open/tested.h"
@@ -125,7 +126,7 @@ std::vector<Choice> choose_precision(const RunConfig& config, const hardware::De
   if (computes_in_codes(config) && config.precision.recipe == "auto") {
     const bool has_8_bits = *config.precision.compute == DType::kE4M3;
     made.push_back(
-        chosen("precision.recipe", has_8_bits ? "block" : "nvfp4",
+        chosen("precision.recipe", std::string(recipe_name(config)),
                has_8_bits ? "the published run of the most tokens in fp8" : "the recipe in 4 bits"));
   }
   return made;

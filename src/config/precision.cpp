@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "config/names.h"
 #include "config/optimizer_rules.h"
 
 namespace strata::config {
@@ -104,6 +105,15 @@ std::shared_ptr<const program::Precision> precision_of(const RunConfig& config,
                          .keeps = [keep](const std::string& name, const graph::Parameter& parameter) {
                            return keep(parameter.layer, parameter.part.of.empty() ? name : parameter.part.of);
                          }});
+}
+
+std::string_view recipe_name(const RunConfig& config) {
+  if (config.precision.recipe != "auto") return config.precision.recipe;
+  return config.precision.compute == DType::kE4M3 ? "block" : "nvfp4";
+}
+
+std::string precision_in_words(const RunConfig& config) {
+  return fmt::format("{} ({})", spelled(*config.precision.compute), recipe_name(config));
 }
 
 void check_keep(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues) {

@@ -14,6 +14,7 @@
 #include "checkpoint/shared_folder.h"
 #include "comm/exchange.h"
 #include "config/objective.h"
+#include "config/precision.h"
 #include "config/steerable.h"
 #include "hardware/device_spec.h"
 #include "program/explain.h"
@@ -187,6 +188,10 @@ TrainResult train_run(comm::World& world, const RunOptions& options, const std::
   config::require_valid(options.config, written);
   const config::RunConfig asked = config::with_degrees(options.config, place.ranks);
   if (is_first) {
+    if (config::computes_in_codes(asked)) {
+      log_info("precision: {}, computed on the processor for studies; not faster than bf16",
+               config::precision_in_words(asked));
+    }
     for (const config::Issue& warning : config::warnings(asked)) log_warning("{}", warning.to_string());
   }
   world.configure(config::world_options(asked));

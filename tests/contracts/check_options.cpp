@@ -86,15 +86,47 @@ void check_drift(const std::string&) {
   desk.refused("check drift --model run --length 1");
 }
 
+void check_precision(const std::string&) {
+  const Desk desk;
+  desk.train();
+  const std::string coded = " --json --set precision.keep=[\"head\"] --set precision.compute=fp8 ";
+  const json found = desk.object("check precision run.toml" + coded);
+  EXPECT_EQ(found["recipe"], "block");
+  EXPECT_EQ(found["step"], 3);
+  EXPECT_EQ(found["fits"], true);
+  ASSERT_EQ(found["products"].size(), 2u * 4 * 3);
+  for (const char* key : {"op", "layer", "role", "operands", "snr_db"})
+    EXPECT_TRUE(found["products"][0].contains(key)) << key;
+  for (const char* key : {"format", "snr_db", "saturated", "flushed"})
+    EXPECT_TRUE(found["products"][0]["operands"][1].contains(key)) << key;
+  const json row = desk.object("check precision run.toml" + coded + "--set precision.recipe=row");
+  EXPECT_EQ(row["recipe"], "row");
+  EXPECT_NE(row["worst"], found["worst"]);
+  EXPECT_EQ(desk.object("check precision --model run" + coded), found);
+  EXPECT_TRUE(has(desk.strata("check precision run.toml --set precision.compute=fp4 --set precision.keep=[\"head\"]").out, "nvfp4"));
+  EXPECT_TRUE(has(desk.refused("check precision run.toml"), "precision.compute"));
+  desk.refused("check precision run.toml --model run");
+}
+
 }  // namespace
 
 Contracts check_options() {
-  return {{"check causality RUN.toml", check_run},    {"check causality --set", check_run},
-          {"check causality --positions", check_run}, {"check causality --json", check_run},
-          {"check causality --ranks", check_ranks},   {"check causality --model", check_model},
-          {"check drift --model", check_drift},       {"check drift --text", check_drift},
-          {"check drift --length", check_drift},      {"check drift --texts", check_drift},
-          {"check drift --set", check_drift},         {"check drift --json", check_drift}};
+  return {{"check causality RUN.toml", check_run},
+          {"check causality --set", check_run},
+          {"check causality --positions", check_run},
+          {"check causality --json", check_run},
+          {"check causality --ranks", check_ranks},
+          {"check causality --model", check_model},
+          {"check drift --model", check_drift},
+          {"check drift --text", check_drift},
+          {"check drift --length", check_drift},
+          {"check drift --texts", check_drift},
+          {"check drift --set", check_drift},
+          {"check drift --json", check_drift},
+          {"check precision RUN.toml", check_precision},
+          {"check precision --model", check_precision},
+          {"check precision --set", check_precision},
+          {"check precision --json", check_precision}};
 }
 
 }  // namespace strata::contracts
