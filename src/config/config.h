@@ -176,6 +176,7 @@ struct PrecisionTable {
   Auto<DType> residual;
   std::string recipe = "auto";
   std::vector<std::string> keep = {"head", "first 1", "last 1"};
+  std::string dispatch = "auto";
 };
 
 struct MemoryTable {

@@ -256,6 +256,10 @@ TableSpec precision_table() {
               choice({"auto", "block", "tensor", "delayed", "row", "row_hp_wgrad", "mxfp8", "nvfp4"})),
           key("keep", &PrecisionTable::keep,
               "Matmuls that stay in bf16: \"head\", \"first N\" and \"last N\" blocks, tensor names with * and ?."),
+          key("dispatch", &PrecisionTable::dispatch,
+              "Type in which rows go to experts on other ranks; auto: fp8 if the recipe is fp8 and its weight "
+              "gradients are, otherwise the residual stream's.",
+              choice({"auto", "fp8", "bf16"})),
       });
 }
 
