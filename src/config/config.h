@@ -183,6 +183,7 @@ struct PrecisionTable {
   DType weights = DType::kF32;  // of matrices and tables: masters, or bf16
   optim::Rounding rounding = optim::Rounding::kStochastic;
   OrWord<double> loss_scale;  // word: "dynamic"
+  std::string dispatch = "auto";
 };
 
 struct MemoryTable {

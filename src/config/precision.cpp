@@ -98,13 +98,16 @@ std::shared_ptr<const program::Precision> precision_of(const RunConfig& config,
   const quantize::Recipe* const recipe = quantize::find_recipe(config.precision.recipe);
   STRATA_CHECK(recipe != nullptr, "no recipe {}", config.precision.recipe);
   const Keep keep(config.precision.keep, model);
-  return std::make_shared<const program::Precision>(
-      program::Precision{.recipe = *recipe,
-                         .sums = {},
-                         .gathers = gathers_of(config),
-                         .keeps = [keep](const std::string& name, const graph::Parameter& parameter) {
-                           return keep(parameter.layer, parameter.part.of.empty() ? name : parameter.part.of);
-                         }});
+  return std::make_shared<const program::Precision>(program::Precision{
+      .recipe = *recipe,
+      .sums = {},
+      .gathers = gathers_of(config),
+      .keeps =
+          [keep](const std::string& name, const graph::Parameter& parameter) {
+            return keep(parameter.layer, parameter.part.of.empty() ? name : parameter.part.of);
+          },
+      .dispatches_codes = *config.precision.compute == DType::kE4M3 && recipe->quantizes_weight_gradient &&
+                          config.precision.dispatch != "bf16"});
 }
 
 std::string_view recipe_name(const RunConfig& config) {

@@ -272,6 +272,10 @@ TableSpec precision_table() {
           key("loss_scale", &PrecisionTable::loss_scale,
               "Factor on the loss for the gradients of fp16, a power of two; dynamic: adapted.",
               word("dynamic", between(double{optim::kLeastLossScale}, kMostFixedLossScale))),
+          key("dispatch", &PrecisionTable::dispatch,
+              "Type in which rows go to experts on other ranks; auto: fp8 if the recipe is fp8 and its weight "
+              "gradients are, otherwise the residual stream's.",
+              choice({"auto", "fp8", "bf16"})),
       });
 }
 

@@ -474,6 +474,30 @@ class Checker {
            2 * below);
   }
 
+  void check_dispatch() {
+    const PrecisionTable& precision = config_.precision;
+    const std::string compute =
+        precision.compute.is_word() ? "auto" : std::string(spelled(*precision.compute));
+    if (precision.dispatch == "fp8" && precision.compute != DType::kE4M3) {
+      report(
+          "precision.dispatch",
+          "found \"fp8\" with precision.compute = \"{}\", expected \"auto\": rows travel in codes only where "
+          "experts multiply these",
+          compute);
+    } else if (precision.dispatch == "fp8" && precision.recipe == "row_hp_wgrad") {
+      report(
+          "precision.dispatch",
+          "found \"fp8\" with precision.recipe = \"row_hp_wgrad\", whose weight gradients read rows in bf16; "
+          "expected \"bf16\" or \"auto\"");
+    } else if (precision.dispatch == "bf16" && !precision.compute.is_word() &&
+               activation_dtype(config_) != DType::kBF16) {
+      report("precision.dispatch",
+             "found \"bf16\" with precision.compute = \"{}\", expected \"auto\": rows travel in the residual "
+             "stream's type",
+             compute);
+    }
+  }
+
   // Values that this version does not support; ignoring them would train another model than requested.
   void check_not_yet() {
     const char* const kNotYet = "not yet in this version; leave it out";
@@ -492,6 +516,7 @@ class Checker {
                spelled(needed));
     }
     check_gather();
+    check_dispatch();
     if (computes_in_codes(config_) && config_.device.kind == device::Kind::kCuda)
       report("precision.compute",
              "found {} with device.kind = \"cuda\": not yet in this version; take \"bf16\"",

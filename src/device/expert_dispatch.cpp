@@ -219,16 +219,50 @@ struct Planner {
 // --- Rows there and back
 
 struct PlanOfRows : Routes {
-  PlanOfRows(const DispatchAttrs& of, const graph::Value& rows)
-      : Routes(of), width(rows.shape[1]), dtype(rows.dtype), row_bytes(width * size_of(dtype)) {
+  PlanOfRows(const DispatchAttrs& of, const graph::Value& rows, const graph::Value* scales = nullptr)
+      : Routes(of),
+        width(rows.shape[1]),
+        dtype(rows.dtype),
+        code_bytes(width * size_of(dtype)),
+        scale_bytes(scales == nullptr ? 0 : scales->shape[1] * size_of(scales->dtype)),
+        row_bytes(code_bytes + scale_bytes) {
     if (way.hops.size() > 1) between = scratch.take(way.hops.front().hop.all_rows() * row_bytes);
+    if (!has_records()) return;
+    sent = scratch.take(attrs.tokens * row_bytes);
+    arrived = scratch.take(attrs.rows() * row_bytes);
   }
+  bool has_records() const { return scale_bytes > 0; }
   int64_t width;
   DType dtype;
-  int64_t row_bytes;
+  int64_t code_bytes, scale_bytes, row_bytes;  // a row without its scales, these, and both
   Scratch scratch;
-  int64_t between = 0;  // two hops
+  int64_t between = 0;            // two hops
+  int64_t sent = 0, arrived = 0;  // records: a row's codes, then its scales
 };
+
+// Memory of codes and scales, row by row.
+template <typename Byte>
+struct CodedRows {
+  Byte *codes, *scales;
+};
+void write_records(const PlanOfRows& plan, const CodedRows<const std::byte>& from, int64_t begin, int64_t end,
+                   std::byte* records) {
+  for (int64_t row = begin; row < end; ++row) {
+    std::byte* const record = records + row * plan.row_bytes;
+    std::memcpy(record, from.codes + row * plan.code_bytes, static_cast<size_t>(plan.code_bytes));
+    std::memcpy(record + plan.code_bytes, from.scales + row * plan.scale_bytes,
+                static_cast<size_t>(plan.scale_bytes));
+  }
+}
+void read_records(const PlanOfRows& plan, const std::byte* records, int64_t rows,
+                  const CodedRows<std::byte>& to) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const std::byte* const record = records + row * plan.row_bytes;
+    std::memcpy(to.codes + row * plan.code_bytes, record, static_cast<size_t>(plan.code_bytes));
+    std::memcpy(to.scales + row * plan.scale_bytes, record + plan.code_bytes,
+                static_cast<size_t>(plan.scale_bytes));
+  }
+}
 
 // A single hop is only started, and ends with finish(); with two, each is carried out immediately.
 class Mover {
@@ -240,11 +274,22 @@ class Mover {
     int64_t used = 0;
     for (int64_t peer = 0; peer < path.last().hop.peers; ++peer)
       used += path.arriving(path.last(), peer).count;
-    std::memset(at.out.rows + used * plan_.row_bytes, 0,
-                static_cast<size_t>((plan_.attrs.rows() - used) * plan_.row_bytes));
+    const auto clear = [&](std::byte* rows, int64_t bytes) {
+      std::memset(rows + used * bytes, 0, static_cast<size_t>((plan_.attrs.rows() - used) * bytes));
+    };
+    clear(at.out.rows, plan_.code_bytes);
     const std::byte* from = at.in.x;
+    std::byte* arrived = at.out.rows;
+    if (plan_.has_records()) {
+      clear(at.out.row_scales, plan_.scale_bytes);
+      auto* const sent = in<std::byte>(at.scratch, plan_.sent);
+      write_records(plan_, {at.in.x, at.in.scales}, path.begin(), path.end(), sent);
+      from = sent;
+      arrived = in<std::byte>(at.scratch, plan_.arrived);
+      unread_ = {arrived, used, {at.out.rows, at.out.row_scales}};
+    }
     for (const HopWay& of : path.hops()) {
-      std::byte* const to = path.is_last(of) ? at.out.rows : in<std::byte>(at.scratch, plan_.between);
+      std::byte* const to = path.is_last(of) ? arrived : in<std::byte>(at.scratch, plan_.between);
       rows_.start(of.hop.peers);
       for (int64_t peer = 0; peer < of.hop.peers; ++peer) {
         rows_.sends[static_cast<size_t>(peer)] = path.departing(of, peer, true);
@@ -274,6 +319,8 @@ class Mover {
 
   void finish() {
     if (group_ != nullptr) std::exchange(group_, nullptr)->finish_rows(ticket_);
+    const Records records = std::exchange(unread_, {});
+    if (records.rows > 0) read_records(plan_, records.from, records.rows, records.to);
   }
 
  private:
@@ -296,8 +343,16 @@ class Mover {
     group_ = among;
   }
 
+  // Records that arrive, to be taken apart when all have.
+  struct Records {
+    const std::byte* from = nullptr;
+    int64_t rows = 0;
+    CodedRows<std::byte> to = {};
+  };
+
   const PlanOfRows& plan_;
   Rows rows_;
+  Records unread_;
   // The exchange in flight.
   comm::Communicator* group_ = nullptr;
   comm::Ticket ticket_ = {};
@@ -364,7 +419,7 @@ BoundKernel bind_on_host(const Bind<PlanDispatch>& node) {
 
 BoundKernel bind_on_host(const Bind<DispatchRows>& node) {
   BoundKernel kernel =
-      with_state<Mover>(node, PlanOfRows(node.attrs, *node.out.rows),
+      with_state<Mover>(node, PlanOfRows(node.attrs, *node.out.rows, node.in.scales.value),
                         [](Mover& state, const Operands<DispatchRows>& at) { state.dispatch(at); });
   kernel.finish = [](void* state) { static_cast<Mover*>(state)->finish(); };
   return kernel;

@@ -28,6 +28,7 @@
 #include "ops/relative_bias/relative_bias.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
+#include "ops/scaled_experts/scaled_experts.h"
 #include "ops/scaled_linear/scaled_linear.h"
 #include "ops/select/select.h"
 #include "ops/share_heads/share_heads.h"
@@ -188,6 +189,12 @@ std::span<const CatalogueEntry> catalogue() {
         entry<ScaledLinear>(),
         entry<ScaledLinearGradInput>(),
         entry<ScaledLinearGradWeight>(),
+        entry<ScaledExpertsIn>(),
+        entry<ScaledExpertsInGradInput>(),
+        entry<ScaledExpertsInGradWeight>(),
+        entry<ScaledExpertsOut>(),
+        entry<ScaledExpertsOutGradInput>(),
+        entry<ScaledExpertsOutGradWeight>(),
         entry<QkNorm>(),
         entry<QkNormGradInput>(),
         entry<QkNormGradWeight>(),

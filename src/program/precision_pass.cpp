@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -9,8 +11,10 @@
 #include "base/error.h"
 #include "graph/reshard.h"
 #include "graph/shard.h"
+#include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/jitter/jitter.h"
 #include "ops/linear/linear.h"
+#include "ops/scaled_experts/scaled_experts.h"
 #include "program/passes.h"
 
 namespace strata::program {
@@ -40,9 +44,9 @@ bool is_taken(ParameterRole role) {
     case ParameterRole::kAttentionOut:
     case ParameterRole::kFfnIn:
     case ParameterRole::kFfnOut:
-      return true;
     case ParameterRole::kExpertIn:
     case ParameterRole::kExpertOut:
+      return true;
     case ParameterRole::kEmbedding:
     case ParameterRole::kPositionTable:
     case ParameterRole::kTypeTable:
@@ -64,6 +68,24 @@ bool is_taken(ParameterRole role) {
   return false;
 }
 
+bool is_of_experts(ParameterRole role) {
+  return role == ParameterRole::kExpertIn || role == ParameterRole::kExpertOut;
+}
+
+// A recipe as experts take it, with the rules of groups of pairs along columns; nullopt: they stay in the type of
+// activations. Ranks and passes have parts of the pairs only, so activations with one scale a tensor have one a row
+// instead, as torchao's grouped matmuls (torchao 0.18, prototype/moe_training, FP8_ROWWISE); and nvfp4, whose scales,
+// random bits and transform are of whole tensors, has no grouped form.
+std::optional<quantize::Recipe> recipe_of_experts(quantize::Recipe recipe) {
+  if (recipe.rounds_gradients_stochastically || recipe.transforms_weight_gradient) return std::nullopt;
+  for (quantize::QuantizedOperand* const operand : {&recipe.input, &recipe.gradient}) {
+    ScaleRule& rule = operand->along_rows;
+    if (rule.needs() == ScaleRule::Needs::kTensor) rule = ScaleRule::row(rule.format());
+    operand->along_columns = rule;
+  }
+  return recipe;
+}
+
 // More than a layer has gradients.
 constexpr int64_t kStreamsOfLayer = 1024;
 
@@ -81,10 +103,12 @@ class PrecisionPass {
       : graph_(graph),
         precision_(precision),
         recipe_(precision.recipe),
+        of_experts_(recipe_of_experts(precision.recipe)),
         sequence_length_(sequence_length),
         words_(words) {
     for (size_t i = 0; i < graph.parameters().size(); ++i) {
       const graph::Parameter& parameter = graph.parameters()[i];
+      if (is_of_experts(parameter.role) && !of_experts_) continue;
       if (!is_taken(parameter.role) || precision.keeps(graph.value(parameter.value).name, parameter))
         continue;
       taken_.insert({parameter.value, i});
@@ -140,7 +164,16 @@ class PrecisionPass {
   struct Readers {
     bool rows = false, columns = false;
   };
+  // Who reads rows of experts: how often in all, how often matmuls that take codes, and as which operand.
+  struct ExpertReaders {
+    int all = 0, of_codes = 0;
+    const quantize::QuantizedOperand* operand = nullptr;
+  };
   void find_readers(const Node& node) {
+    for (const ValueId input : node.inputs)
+      if (input != kNone) ++expert_readers_[input].all;
+    find_experts<ops::ExpertsIn, ops::ExpertsInGradInput, ops::ExpertsInGradWeight>(node);
+    find_experts<ops::ExpertsOut, ops::ExpertsOutGradInput, ops::ExpertsOutGradWeight>(node);
     if (node.op == &ops::Linear::def && takes(graph::inputs_of<ops::Linear>(node).weight)) {
       readers_[graph::inputs_of<ops::Linear>(node).x].rows = true;
     } else if (node.op == &ops::LinearGradInput::def &&
@@ -153,7 +186,127 @@ class PrecisionPass {
     }
   }
 
+  template <typename Product, typename GradInput, typename GradWeight>
+  void find_experts(const Node& node) {
+    const auto reads = [&](ValueId rows, const quantize::QuantizedOperand& operand) {
+      ExpertReaders& readers = expert_readers_[rows];
+      ++readers.of_codes;
+      readers.operand = &operand;
+      if (shares_rows(operand)) readers_[rows].rows = true;
+    };
+    if (node.op == &Product::def && takes(graph::inputs_of<Product>(node).weight)) {
+      reads(graph::inputs_of<Product>(node).x, of_experts_->input);
+    } else if (node.op == &GradInput::def && takes(graph::inputs_of<GradInput>(node).weight)) {
+      reads(graph::inputs_of<GradInput>(node).dy, of_experts_->gradient);
+    } else if (node.op == &GradWeight::def && takes_gradient(node)) {
+      reads(graph::inputs_of<GradWeight>(node).dy, of_experts_->gradient);
+      reads(graph::inputs_of<GradWeight>(node).x, of_experts_->input);
+    }
+  }
+
+  // The operand of other matmuls that has the same codes along rows; nullptr: none.
+  const quantize::QuantizedOperand* shares_rows(const quantize::QuantizedOperand& of_experts) const {
+    const quantize::QuantizedOperand& other =
+        &of_experts == &of_experts_->input ? recipe_.input : recipe_.gradient;
+    return other.along_rows == of_experts.along_rows ? &other : nullptr;
+  }
+
   bool replace(const Node& node) {
+    return replace_linear(node) || replace_dispatch(node) ||
+           replace_experts<ops::ExpertsIn, ops::ExpertsInGradInput, ops::ExpertsInGradWeight,
+                           ops::ScaledExpertsIn, ops::ScaledExpertsInGradInput,
+                           ops::ScaledExpertsInGradWeight>(node) ||
+           replace_experts<ops::ExpertsOut, ops::ExpertsOutGradInput, ops::ExpertsOutGradWeight,
+                           ops::ScaledExpertsOut, ops::ScaledExpertsOutGradInput,
+                           ops::ScaledExpertsOutGradWeight>(node);
+  }
+
+  template <typename Product, typename GradInput, typename GradWeight, typename ScaledProduct,
+            typename ScaledGradInput, typename ScaledGradWeight>
+  bool replace_experts(const Node& node) {
+    if (node.op == &Product::def) {
+      const auto in = graph::inputs_of<Product>(node);
+      if (!takes(in.weight)) return false;
+      const Codes x = expert_rows(in.x, of_experts_->input),
+                  weight = weight_codes(in.weight, Direction::kRows);
+      graph::add_into<ScaledProduct>(graph_,
+                                     {.x = x.codes,
+                                      .x_scales = x.scales,
+                                      .ids = in.ids,
+                                      .weight = weight.codes,
+                                      .weight_scales = weight.scales,
+                                      .offsets = in.offsets},
+                                     {.y = node.outputs.front()}, expert_attrs_of(x, weight, node));
+      return true;
+    }
+    if (node.op == &GradInput::def) {
+      const auto in = graph::inputs_of<GradInput>(node);
+      if (!takes(in.weight)) return false;
+      const Codes dy = expert_rows(in.dy, of_experts_->gradient),
+                  weight = weight_codes(in.weight, Direction::kColumns);
+      graph::add_into<ScaledGradInput>(graph_,
+                                       {.dy = dy.codes,
+                                        .dy_scales = dy.scales,
+                                        .ids = in.ids,
+                                        .weight = weight.codes,
+                                        .weight_scales = weight.scales,
+                                        .offsets = in.offsets},
+                                       {.dx = node.outputs.front()}, expert_attrs_of(dy, weight, node));
+      return true;
+    }
+    if (node.op != &GradWeight::def || !takes_gradient(node)) return false;
+    const auto in = graph::inputs_of<GradWeight>(node);
+    const Codes dy = expert_rows(in.dy, of_experts_->gradient), x = expert_rows(in.x, of_experts_->input);
+    ops::ScaledExpertsAttrs attrs = expert_attrs_of(dy, x, node);
+    attrs.first_along_pairs = of_experts_->gradient.along_columns;
+    attrs.second_along_pairs = of_experts_->input.along_columns;
+    graph::add_into<ScaledGradWeight>(graph_,
+                                      {.dy = dy.codes,
+                                       .dy_scales = dy.scales,
+                                       .x = x.codes,
+                                       .x_scales = x.scales,
+                                       .ids = in.ids,
+                                       .offsets = in.offsets},
+                                      {.dw = node.outputs.front()}, attrs);
+    return true;
+  }
+
+  ops::ScaledExpertsAttrs expert_attrs_of(const Codes& first, const Codes& second, const Node& node) const {
+    return {node.attrs.as<ops::ExpertsAttrs>(),      first.attrs, second.attrs, {}, {},
+            graph_.value(node.outputs.front()).dtype};
+  }
+
+  // Rows that only matmuls of codes read on the ranks of their experts travel as these.
+  bool replace_dispatch(const Node& node) {
+    if (node.op != &ops::DispatchRows::def || !precision_.dispatches_codes) return false;
+    const ValueId rows = node.outputs.front();
+    const ExpertReaders readers = expert_readers_[rows];
+    if (readers.of_codes == 0 || readers.of_codes != readers.all) return false;
+    const auto in = graph::inputs_of<ops::DispatchRows>(node);
+    Codes codes = expert_rows(in.x, *readers.operand);
+    const auto arrived =
+        graph::add<ops::DispatchRows>(graph_, {.x = codes.codes, .way = in.way, .scales = codes.scales},
+                                      node.attrs.as<ops::DispatchAttrs>());
+    codes.codes = arrived.rows;
+    codes.scales = arrived.row_scales;
+    made_of_experts_.emplace(rows, codes);
+    return true;
+  }
+
+  // The codes of rows of experts, one a token or a pair, or of what is sent to them.
+  Codes expert_rows(ValueId x, const quantize::QuantizedOperand& operand) {
+    if (const auto found = made_of_experts_.find(x); found != made_of_experts_.end()) return found->second;
+    if (const quantize::QuantizedOperand* const other = shares_rows(operand)) {
+      readers_[x].rows = true;
+      return activation(x, *other, Direction::kRows);
+    }
+    Marks marks = now_;
+    if (marks.phase == Phase::kWeightGrad) marks.phase = Phase::kInputGrad;
+    const Codes codes = quantized(x, {operand.along_rows}, true, false, marks, {}).rows;
+    return made_of_experts_.emplace(x, codes).first->second;
+  }
+
+  bool replace_linear(const Node& node) {
     if (node.op == &ops::Linear::def) {
       const auto in = graph::inputs_of<ops::Linear>(node);
       if (!takes(in.weight)) return false;
@@ -351,6 +504,7 @@ class PrecisionPass {
     if (columns) attrs.along_columns = operand.along_columns;
     attrs.transforms_columns = handling.transforms_columns;
     const bool encodes = marks.phase == Phase::kEncode;
+    const std::vector<Axis> distributed = graph_.value(x).sharding.distributed_axes;
     mark(marks);
     ValueId places = kNone, rank = kNone;
     if (handling.stochastic) {
@@ -371,7 +525,9 @@ class PrecisionPass {
                                                  .rank = rank},
                                                 attrs);
     const auto keep = [&](ValueId id, std::string_view what) {
-      if (!encodes || id == kNone) return;
+      if (id == kNone) return;
+      distribute(id, distributed);
+      if (!encodes) return;
       Value& value = graph_.value(id);
       value.role = Role::kEncoded;
       value.producer = kNone;
@@ -400,6 +556,16 @@ class PrecisionPass {
     }
     mark(now_);
     return all;
+  }
+
+  // What is made of experts' weights is cut between experts, as they are.
+  void distribute(ValueId id, const std::vector<Axis>& axes) {
+    Value& value = graph_.value(id);
+    if (value.segments.empty()) return;
+    for (const Axis axis : axes) {
+      if (value.placements[axis] == Placement::sharded(value.segment_dim()))
+        value.sharding.distributed_axes.push_back(axis);
+    }
   }
 
   // Each row's sample and place in it, placed as rows of x are.
@@ -445,14 +611,18 @@ class PrecisionPass {
     };
     of.row_parts = parts(of.along_rows, 0);
     of.column_parts = parts(of.along_columns, 1);
+    const std::vector<Axis> distributed = graph_.value(x).sharding.distributed_axes;
     const auto found = graph::add<ops::GreatestMagnitudes>(graph_, {.x = x}, of);
     const auto reduced = [&](ValueId own, int64_t ranks) {
+      if (own != kNone) distribute(own, distributed);
       if (own == kNone || ranks == 1) return own;
       for (auto axis = graph::kAllAxes.rbegin(); axis != graph::kAllAxes.rend(); ++axis) {
         if (graph_.placement(own, *axis) == Placement::sharded(0))
           own = graph::reshard(graph_, own, *axis, Placement::replicated());
       }
-      return static_cast<ValueId>(graph::add<ops::GreatestOfRanks>(graph_, {.found = own}).greatest);
+      const ValueId greatest = graph::add<ops::GreatestOfRanks>(graph_, {.found = own}).greatest;
+      distribute(greatest, distributed);
+      return greatest;
     };
     return {reduced(found.of_rows, of.row_parts), reduced(found.of_columns, of.column_parts)};
   }
@@ -470,11 +640,26 @@ class PrecisionPass {
                      "consecutive tokens of a sequence");
           continue;
         }
-        for (const int64_t part : graph::parts_on_rank(value, dim, graph_.mesh()))
+        const std::vector<int64_t> parts = graph::parts_on_rank(value, dim, graph_.mesh());
+        const auto& distributed = value.sharding.distributed_axes;
+        if (std::find(distributed.begin(), distributed.end(), axis) != distributed.end()) {
+          check_experts(std::accumulate(parts.begin(), parts.end(), int64_t{0}), extent, value);
+          continue;
+        }
+        for (const int64_t part : parts)
           check_part(part, extent, axis, value,
                      dim == 0 && value.role == Role::kActivation ? "tokens" : "columns");
       }
     }
+  }
+
+  void check_experts(int64_t rows, int64_t extent, const Value& value) const {
+    if (rows % extent == 0) return;
+    throw ConfigError(
+        "[{}] the recipe {} has one scale for {} consecutive outputs, and the experts of a rank have {} in {}: "
+        "scales would depend on the layout; take experts whose outputs together are a multiple of {}, a smaller {}, "
+        "or the recipe row or tensor, which have no blocks",
+        words_.recipe, recipe_.name, extent, rows, value.name, extent, words_.expert);
   }
 
   void check_part(int64_t part, int64_t extent, Axis axis, const Value& value, std::string_view of) const {
@@ -492,12 +677,15 @@ class PrecisionPass {
   Graph& graph_;
   const Precision& precision_;
   const quantize::Recipe& recipe_;
+  const std::optional<quantize::Recipe> of_experts_;
   const int64_t sequence_length_;
   const Words& words_;
   Marks now_;
   std::unordered_map<ValueId, size_t> taken_, gradient_of_;
   std::unordered_map<ValueId, Readers> readers_;
+  std::unordered_map<ValueId, ExpertReaders> expert_readers_;
   std::unordered_map<ValueId, Quantized> made_;
+  std::unordered_map<ValueId, Codes> made_of_experts_;
   std::map<std::pair<ValueId, bool>, Quantized> made_while_whole_;
   std::map<std::pair<ValueId, ValueId>, ValueId>
       gathered_;  // by what ranks have, and the weight in whose place it is

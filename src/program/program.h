@@ -207,6 +207,8 @@ struct Precision {
   } gathers = Gathers::kCodesWherePossible;
   // The weights whose matmuls stay in the type of activations, of those that recipes take.
   std::function<bool(const std::string& name, const graph::Parameter&)> keeps;
+  // Rows go to experts on other ranks as the codes that these multiply, not as activations.
+  bool dispatches_codes = false;
 };
 
 struct CompileOptions {

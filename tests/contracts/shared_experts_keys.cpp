@@ -111,13 +111,47 @@ void expert_capacity(const std::string& key) {
   EXPECT_TRUE(has(lab.refusal({key + "=2"}), "no experts"));
 }
 
+// Bytes that rank 0 sends to experts on another one in a step.
+int64_t sent_to_experts(Lab& lab, const Sets& sets) {
+  lab.put("sent.toml", lab.toml(kModel));
+  std::vector<std::string> words{"explain", lab.path("sent.toml").string(), "--json", "--ranks", "2"};
+  for (const std::string& set : kSmall + sets) words.insert(words.end(), {"--set", set});
+  for (const json& one : strata(lab.path("sent"), words).parsed().at("ranks").at("sends")) {
+    if (one.at("axis").get<std::string>().starts_with("experts on ")) return one.at("bytes");
+  }
+  return 0;
+}
+
+// Rows go to experts as codes with their scales, which changes no bit of a run: experts round them otherwise.
+void dispatch_type(const std::string& key) {
+  Lab lab;
+  const Sets fp8{"parallel.expert=2", "precision.compute=fp8", "precision.keep=[\"head\"]"};
+  const int64_t in_codes = sent_to_experts(lab, fp8 + Sets{key + "=fp8"}),
+                in_bf16 = sent_to_experts(lab, fp8 + Sets{key + "=bf16"});
+  EXPECT_EQ(sent_to_experts(lab, fp8), in_codes);
+  EXPECT_LT(in_codes, in_bf16);
+  const Seen codes = run(lab, 2, fp8), rows = run(lab, 2, fp8 + Sets{key + "=bf16"});
+  EXPECT_TRUE(same(codes.weights(2), rows.weights(2)));
+  EXPECT_NEAR(codes.last("loss"), run(lab, 1, {"precision.compute=bf16"}).last("loss"), 0.02);
+  for (const char* recipe : {"tensor", "mxfp8", "row"}) {
+    const Sets of = fp8 + Sets{std::string("precision.recipe=") + recipe};
+    EXPECT_LT(sent_to_experts(lab, of), in_bf16) << recipe;
+  }
+  const Sets keeps_rows = fp8 + Sets{"precision.recipe=row_hp_wgrad"};
+  EXPECT_EQ(sent_to_experts(lab, keeps_rows), in_bf16);
+  EXPECT_TRUE(has(refusal(lab, 1, keeps_rows + Sets{key + "=fp8"}), "weight gradients"));
+  EXPECT_TRUE(has(refusal(lab, 1, {"precision.compute=bf16", key + "=fp8"}), key));
+  EXPECT_TRUE(has(refusal(lab, 1, {"precision.compute=fp32", key + "=bf16"}), "expected \"auto\""));
+}
+
 }  // namespace
 
 Contracts shared_experts_keys() {
   return {{"parallel.expert", expert},
           {"parallel.expert_tensor", expert_tensor},
           {"parallel.dispatch", dispatch},
-          {"parallel.expert_capacity", expert_capacity}};
+          {"parallel.expert_capacity", expert_capacity},
+          {"precision.dispatch", dispatch_type}};
 }
 
 }  // namespace strata::contracts

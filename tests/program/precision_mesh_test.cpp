@@ -1,12 +1,11 @@
 // Recipes of fp8 and fp4 on ranks: a layout changes neither the scales of a tensor nor what a step computes.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <map>
 
 #include "base/error.h"
 #include "graph/zero.h"
-#include "mesh_model.h"
+#include "precision_model.h"
 #include "program/exchange.h"
 
 namespace strata::program {
@@ -47,37 +46,10 @@ const std::vector<PrecisionLayout>& precision_layouts() {
   return kAll;
 }
 
-constexpr int64_t kTokensOfSequence = 512;  // two chunks of 128 a rank of context 2
-
 CompileOptions precision_options(const std::string& recipe) {
-  CompileOptions options = tiny_options("llama3-5m");
-  options.model.vocab_size = 101;
-  options.model.hidden_size = 256;
-  options.model.layers = 2;
-  options.model.heads = options.model.kv_heads = 4;
-  options.model.head_dim = 64;
+  CompileOptions options = options_of_recipe("llama3-5m", recipe);
   options.model.intermediate_size = 256;
-  options.model.max_positions = kTokensOfSequence;
-  options.rule_of = steady_rule;
-  options.recompute = Recompute::kNone;
-  options.precision =
-      std::make_shared<const Precision>(Precision{.recipe = *quantize::find_recipe(recipe),
-                                                  .sums = {},
-                                                  .gathers = Precision::Gathers::kCodesWherePossible,
-                                                  .keeps = [](const auto&, const auto&) { return false; }});
   return options;
-}
-
-MeshRanks step_of(const CompileOptions& options, int64_t micro_batches = 1) {
-  const Request request{.kind = Kind::kTrain,
-                        .sequences = 2 / options.mesh.batch_ranks() / micro_batches,
-                        .sequence_length = kTokensOfSequence,
-                        .micro_batches = micro_batches};
-  return {compile({request}, options), 3, [&](Executor& executor, const graph::Coordinates& at) {
-            fill_batch(executor, at, false);
-            write_hyper(executor, {.max_grad_norm = 1, .lr = 1e-2f});
-            executor.run_script(0);
-          }};
 }
 
 const MeshRanks& step_of_one(const std::string& recipe) {
@@ -85,28 +57,6 @@ const MeshRanks& step_of_one(const std::string& recipe) {
   const auto found = known.find(recipe);
   return found != known.end() ? found->second
                               : known.emplace(recipe, step_of(precision_options(recipe))).first->second;
-}
-
-// |found − wanted| / |wanted|
-double distance(const Tensor& found, const Tensor& wanted) {
-  EXPECT_EQ(found.shape, wanted.shape);
-  double apart = 0, all = 0;
-  for (size_t i = 0; i < wanted.values.size(); ++i) {
-    apart += std::pow(found.values[i] - wanted.values[i], 2);
-    all += std::pow(wanted.values[i], 2);
-  }
-  return std::sqrt(apart / all);
-}
-
-// Of all gradients.
-double greatest_distance(const MeshRanks& found, const MeshRanks& wanted) {
-  double most = 0;
-  const graph::Graph& graph = wanted.set().programs[0].graph;
-  for (const graph::Parameter& parameter : graph.parameters()) {
-    const std::string& name = graph.value(parameter.gradient).name;
-    most = std::max(most, distance(found.whole(name), wanted.whole(name)));
-  }
-  return most;
 }
 
 class RecipesOnAMesh : public testing::TestWithParam<std::tuple<const char*, PrecisionLayout>> {};

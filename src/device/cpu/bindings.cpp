@@ -29,6 +29,7 @@
 #include "ops/relative_bias/relative_bias.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
+#include "ops/scaled_experts/scaled_experts.h"
 #include "ops/scaled_linear/scaled_linear.h"
 #include "ops/select/select.h"
 #include "ops/share_heads/share_heads.h"
@@ -192,6 +193,12 @@ std::span<const Binding> cpu_bindings() {
         row<ops::ScaledLinear>(Cpu{}),
         row<ops::ScaledLinearGradInput>(Cpu{}),
         row<ops::ScaledLinearGradWeight>(Cpu{}),
+        row<ops::ScaledExpertsIn>(Cpu{}),
+        row<ops::ScaledExpertsInGradInput>(Cpu{}),
+        row<ops::ScaledExpertsInGradWeight>(Cpu{}),
+        row<ops::ScaledExpertsOut>(Cpu{}),
+        row<ops::ScaledExpertsOutGradInput>(Cpu{}),
+        row<ops::ScaledExpertsOutGradWeight>(Cpu{}),
         row<ops::QkNorm>(Cpu{}),
         row<ops::QkNormGradInput>(Cpu{}),
         row<ops::QkNormGradWeight>(Cpu{}),

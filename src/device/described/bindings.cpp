@@ -31,6 +31,7 @@
 #include "ops/relative_bias/relative_bias.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
+#include "ops/scaled_experts/scaled_experts.h"
 #include "ops/scaled_linear/scaled_linear.h"
 #include "ops/select/select.h"
 #include "ops/share_heads/share_heads.h"
@@ -274,6 +275,12 @@ std::span<const Binding> described_bindings() {
         described<ops::ScaledLinear>(no_scratch),
         described<ops::ScaledLinearGradInput>(no_scratch),
         described<ops::ScaledLinearGradWeight>(no_scratch),
+        described<ops::ScaledExpertsIn>(no_scratch),
+        described<ops::ScaledExpertsInGradInput>(no_scratch),
+        described<ops::ScaledExpertsInGradWeight>(no_scratch),
+        described<ops::ScaledExpertsOut>(no_scratch),
+        described<ops::ScaledExpertsOutGradInput>(no_scratch),
+        described<ops::ScaledExpertsOutGradWeight>(no_scratch),
         described<ops::QkNorm>(no_scratch),
         described<ops::QkNormGradInput>(no_scratch),
         described<ops::QkNormGradWeight>(partial_sums),

@@ -67,11 +67,12 @@ void check(const ScaledExpertsSpec& s) {
         along || whole,
         "[scaled_experts] a weight gradient reads scales along rows: expected a rule for its groups of pairs");
     if (!along) continue;
-    STRATA_CHECK(along->block().rows == 1 && along->block().columns <= kGroup,
+    const quantize::BlockShape block = along->block();
+    STRATA_CHECK(block.rows == 1 && (block.columns <= kGroup || block.columns == kWhole),
                  "[scaled_experts] groups of pairs have blocks of {} x {}: expected rows of at most {}",
-                 along->block().rows, along->block().columns, kGroup);
+                 block.rows, block.columns, kGroup);
     STRATA_CHECK(
-        along->needs() == ScaleRule::Needs::kNothing || rule.needs() == ScaleRule::Needs::kTensor,
+        along->needs() != ScaleRule::Needs::kTensor || rule.needs() == ScaleRule::Needs::kTensor,
         "[scaled_experts] groups of pairs need the tensor's greatest magnitude, which its rule does not have");
   }
 }
@@ -158,9 +159,14 @@ class GroupedOperand {
     auto* const codes = static_cast<std::byte*>(const_cast<void*>(to.codes)) + first * layout.code_row_bytes;
     auto* const scales = static_cast<std::byte*>(const_cast<void*>(to.scales)) +
                          first * layout.scale_columns * size_of(layout.scale_type);
-    quantize::quantize(
-        {.data = values, .rows = count, .columns = columns, .stride = kTileColumns}, std::nullopt,
-        quantize::Request{.treatment = {*along_}, .to = {codes, scales}, .greatest = matrix_.greatest});
+    const quantize::Source source{.data = values, .rows = count, .columns = columns, .stride = kTileColumns};
+    float of_columns[kTileColumns];
+    const bool by_column = along_->needs() == ScaleRule::Needs::kRows;
+    if (by_column) quantize::find_greatest(source, {*along_}, quantize::Along::kColumns, of_columns);
+    quantize::quantize(source, std::nullopt,
+                       quantize::Request{.treatment = {*along_},
+                                         .to = {codes, scales},
+                                         .greatest = by_column ? of_columns : matrix_.greatest});
     const CodedOperand coded({*along_}, columns_, count);
     DecodedOperand(coded, to, edges_of(group)).prepare(first, first + columns);
   }

@@ -10,7 +10,8 @@
 //
 // Activations are quantised along rows, one row a token or a pair as in experts.h; w is quantised as one matrix. A weight gradient sums over pairs, along which such scales differ. It groups an expert's pairs, in their order,
 // by 128; the last group is shorter. Values of a group are decoded and quantised again along the pairs by the rules
-// a_along_pairs and b_along_pairs; codes with one scale a tensor are multiplied as they are instead.
+// a_along_pairs and b_along_pairs, where a scale of a whole row is one of a group; codes with one scale a tensor are
+// multiplied as they are instead.
 //
 // Sums are as in scaled_gemm.h. Their bits depend on the sizes only: neither on threads nor, except for weight
 // gradients, on other tokens. Steps of the depth end where scales change, which for w depth first or along columns is
@@ -30,8 +31,8 @@ struct ScaledExpertsSpec {
   ExpertsSpec experts;  // dtype: of results but weight gradients, which are fp32
   quantize::ScaleRule a, b;
   bool b_along_columns = false;  // input gradients only: b is the copy along columns
-  // Weight gradients: how groups of pairs are quantised, fp8 blocks along rows, MX or nvfp4 along rows. nullopt: as they
-  // are, for rules with one scale a tensor.
+  // Weight gradients: how groups of pairs are quantised: fp8 rows or blocks along them, MX or nvfp4 along rows. nullopt:
+  // as they are, for rules with one scale a tensor.
   std::optional<quantize::ScaleRule> a_along_pairs = {}, b_along_pairs = {};
 };
 

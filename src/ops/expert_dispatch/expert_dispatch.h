@@ -88,18 +88,20 @@ struct PlanDispatch {
   static const graph::OpDef def;
 };
 
-// Rows without a token are zeros.
+// Rows without a token are zeros. Rows in codes (ops/quantize) travel with their scales, in one record each.
 struct DispatchRows {
   template <template <typename> class Of>
   struct In {
-    Of<Act> x;  // [N, width]
+    Of<Any> x;  // [N, width]: activations or codes
     Of<I32> way;
-    static constexpr std::string_view names = "x way";
+    Of<Optional<Any>> scales = {};  // [N, scales of a row], of codes
+    static constexpr std::string_view names = "x way scales";
   };
   template <template <typename> class Of>
   struct Out {
-    Of<Act> rows;  // [M, width]
-    static constexpr std::string_view names = "rows";
+    Of<Any> rows;                       // [M, width]
+    Of<Optional<Any>> row_scales = {};  // [M, scales of a row]
+    static constexpr std::string_view names = "rows row_scales";
   };
   using Attrs = DispatchAttrs;
   static const graph::OpDef def;

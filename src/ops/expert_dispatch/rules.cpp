@@ -230,11 +230,22 @@ const OpDef DispatchRows::def = define<DispatchRows>({
     .infer = [](const auto& node) -> Outputs<DispatchRows> {
       require(node, has_row_a_token(node, *node.in.x), "x must have a row a token");
       require_way(node);
-      return {.rows = {node.in.x->dtype, rows_shape(node.attrs, node.in.x->shape[1])}};
+      const graph::Ref& scales = node.in.scales;
+      require(node, !scales || has_row_a_token(node, *scales), "scales must have a row a token");
+      const auto arrived = [&](const Value& of) -> Spec {
+        return {of.dtype, rows_shape(node.attrs, of.shape[1])};
+      };
+      return {.rows = arrived(*node.in.x), .row_scales = scales ? arrived(*scales) : Spec::none()};
     },
-    .cost = [](const auto& node) { return moved(*node.out.rows); },
+    .cost =
+        [](const auto& node) {
+          Cost cost = moved(*node.out.rows);
+          if (node.out.row_scales) cost.bytes += moved(*node.out.row_scales).bytes;
+          return cost;
+        },
     .placements = [](const auto& node, Axis axis) -> Splits<DispatchRows> {
-      return {{{.x = is_summed(node.attrs, axis) ? kR : kS0, .way = kS0}, {.rows = kS0}}};
+      const Placement of_tokens = is_summed(node.attrs, axis) ? kR : kS0;
+      return {{{.x = of_tokens, .way = kS0, .scales = of_tokens}, {.rows = kS0, .row_scales = kS0}}};
     },
     .gradient =
         [](GradientBuilder& builder, const auto& node) {
@@ -246,7 +257,11 @@ const OpDef DispatchRows::def = define<DispatchRows>({
         },
     .localize = of_a_rank<DispatchRows>,
     .queue = graph::Queue::kCommunication,
-    .ranks = [](const auto& node) { return ranks_of(node.attrs, row_bytes(*node.in.x)); },
+    .ranks =
+        [](const auto& node) {
+          const int64_t of_scales = node.in.scales ? row_bytes(*node.in.scales) : 0;
+          return ranks_of(node.attrs, row_bytes(*node.in.x) + of_scales);
+        },
 });
 
 const OpDef CombineRows::def = define<CombineRows>({

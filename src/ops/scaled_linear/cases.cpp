@@ -1,6 +1,4 @@
-#include <cmath>
-
-#include "ops/cases.h"
+#include "ops/case_codes.h"
 #include "ops/scaled_linear/scaled_linear.h"
 
 namespace strata::device {
@@ -11,28 +9,6 @@ using quantize::Format;
 using quantize::ScaleRule;
 
 namespace {
-
-// Codes of a rule, spread over its format, with scales near 1.
-struct ScaledOperand {
-  Operand codes, scales;
-  OptionalOperand greatest;
-};
-ScaledOperand scaled(const ops::ScaledOperandAttrs& attrs, int64_t count, int64_t depth) {
-  const ScaleRule& rule = attrs.rule;
-  const Shape shape = attrs.across ? Shape{depth, count} : Shape{count, depth};
-  const auto layout = quantize::layout_of(rule, shape[0], shape[1]);
-  ScaledOperand made{{.dtype = quantize::dtype_of(rule.format()), .shape = shape},
-                     {.dtype = quantize::dtype_of(rule.scale_type()),
-                      .shape = {layout.scale_rows, layout.scale_columns},
-                      .content = [](int64_t i) { return std::ldexp(1.0, static_cast<int>(i % 4) - 2); }},
-                     {}};
-  if (rule.scale_type() == quantize::ScaleType::kF32)
-    made.scales.content = [](int64_t i) { return 0.5 + 0.1 * static_cast<double>(i % 7); };
-  // nvfp4: of a tensor whose scale is 0.75.
-  if (rule.scale_type() == quantize::ScaleType::kE4M3)
-    made.greatest = f32_of({1, 1}, [](int64_t) { return 0.75 * 448 * 6; });
-  return made;
-}
 
 // rows · columns · depth
 struct ProductSize {

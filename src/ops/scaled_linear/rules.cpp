@@ -1,4 +1,5 @@
 #include "ops/rules.h"
+#include "ops/scaled_linear/placed.h"
 #include "ops/scaled_linear/scaled_linear.h"
 
 namespace strata::ops {
@@ -48,20 +49,13 @@ Cost cost_of_product(const NodeView& view, const Matrix& a, const Matrix& b) {
           graph::streamed_bytes(view)};
 }
 
-// Placements of an operand's codes and scales.
-struct Placed {
-  Placement codes, scales;
-};
-Placed cut(const ScaledOperandAttrs& attrs, int stored_dim) {
-  return {Placement::sharded(stored_dim), placement_of_scales(attrs.rule, stored_dim)};
+PlacedCodes cut_count(const ScaledOperandAttrs& attrs) {
+  return cut_codes(attrs, attrs.across ? 1 : 0);
 }
-Placed cut_count(const ScaledOperandAttrs& attrs) {
-  return cut(attrs, attrs.across ? 1 : 0);
+PlacedCodes cut_depth(const ScaledOperandAttrs& attrs) {
+  return cut_codes(attrs, attrs.across ? 0 : 1);
 }
-Placed cut_depth(const ScaledOperandAttrs& attrs) {
-  return cut(attrs, attrs.across ? 0 : 1);
-}
-constexpr Placed kWholeOperand{kR, kR};
+constexpr PlacedCodes kWholeOperand{};
 
 }  // namespace
 
@@ -86,7 +80,7 @@ const OpDef ScaledLinear::def = define<ScaledLinear>({
         },
     .placements = [](const auto& node, Axis) -> Splits<ScaledLinear> {
       const auto& [first, second, out, sums] = node.attrs;
-      const auto split = [](Placed x, Placed weight, Placement bias, Placement y) {
+      const auto split = [](PlacedCodes x, PlacedCodes weight, Placement bias, Placement y) {
         return graph::Split<ScaledLinear>{{.x = x.codes,
                                            .x_scales = x.scales,
                                            .weight = weight.codes,
@@ -121,7 +115,7 @@ const OpDef ScaledLinearGradInput::def = define<ScaledLinearGradInput>({
         },
     .placements = [](const auto& node, Axis) -> Splits<ScaledLinearGradInput> {
       const auto& [first, second, out, sums] = node.attrs;
-      const auto split = [](Placed dy, Placed weight, Placement dx) {
+      const auto split = [](PlacedCodes dy, PlacedCodes weight, Placement dx) {
         return graph::Split<ScaledLinearGradInput>{
             {.dy = dy.codes, .dy_scales = dy.scales, .weight = weight.codes, .weight_scales = weight.scales},
             {.dx = dx}};
@@ -149,7 +143,7 @@ const OpDef ScaledLinearGradWeight::def = define<ScaledLinearGradWeight>({
         },
     .placements = [](const auto& node, Axis) -> Splits<ScaledLinearGradWeight> {
       const auto& [first, second, out, sums] = node.attrs;
-      const auto split = [](Placed dy, Placed x, Placement dw) {
+      const auto split = [](PlacedCodes dy, PlacedCodes x, Placement dw) {
         return graph::Split<ScaledLinearGradWeight>{
             {.dy = dy.codes, .dy_scales = dy.scales, .x = x.codes, .x_scales = x.scales}, {.dw = dw}};
       };

@@ -45,6 +45,8 @@ std::vector<Recipe> recipes() {
        ScaleRule::block_row(Format::kE4M3), true, ScaleRule::block_row(Format::kE5M2, PowerOfTwo::kYes)},
       {"rows", ScaleRule::row(Format::kE4M3), ScaleRule::row(Format::kE4M3), true,
        ScaleRule::block_row(Format::kE4M3)},
+      {"rows of groups", ScaleRule::row(Format::kE5M2), ScaleRule::tensor(Format::kE4M3), false,
+       ScaleRule::row(Format::kE5M2)},
       {"tensor", ScaleRule::tensor(Format::kE5M2), ScaleRule::tensor(Format::kE4M3), false, std::nullopt},
       {"tensor, then MX", ScaleRule::tensor(Format::kE5M2), ScaleRule::mx(Format::kE4M3), false,
        ScaleRule::mx(Format::kE4M3)},
@@ -173,6 +175,11 @@ std::vector<double> along_pairs(const Problem& p, const QuantizedOperand& operan
     quantize::Result result =
         quantize::empty_result(source, {*p.recipe.along_pairs}, quantize::Along::kColumns);
     result.greatest = operand.result.greatest;
+    if (p.recipe.along_pairs->needs() == ScaleRule::Needs::kRows) {
+      result.greatest.resize(static_cast<size_t>(columns));
+      quantize::find_greatest(source, {*p.recipe.along_pairs}, quantize::Along::kColumns,
+                              result.greatest.data());
+    }
     quantize::quantize(source, std::nullopt, quantize::request_of({*p.recipe.along_pairs}, result));
     const std::vector<float> values = quantize::dequantized(*p.recipe.along_pairs, result);
     for (size_t i = 0; i < count; ++i) {
