@@ -293,7 +293,7 @@ class PrecisionPass {
     return true;
   }
 
-  // The codes of rows of experts, one a token or a pair, or of what is sent to them.
+  // The codes of rows of experts, one a token or a pair, or of the rows that are sent to them.
   Codes expert_rows(ValueId x, const quantize::QuantizedOperand& operand) {
     if (const auto found = made_of_experts_.find(x); found != made_of_experts_.end()) return found->second;
     if (const quantize::QuantizedOperand* const other = shares_rows(operand)) {
@@ -558,7 +558,7 @@ class PrecisionPass {
     return all;
   }
 
-  // What is made of experts' weights is cut between experts, as they are.
+  // Codes and scales of experts are cut between experts, as the weights.
   void distribute(ValueId id, const std::vector<Axis>& axes) {
     Value& value = graph_.value(id);
     if (value.segments.empty()) return;

@@ -103,7 +103,9 @@ void check_precision(const std::string&) {
   EXPECT_EQ(row["recipe"], "row");
   EXPECT_NE(row["worst"], found["worst"]);
   EXPECT_EQ(desk.object("check precision --model run" + coded), found);
-  EXPECT_TRUE(has(desk.strata("check precision run.toml --set precision.compute=fp4 --set precision.keep=[\"head\"]").out, "nvfp4"));
+  EXPECT_TRUE(has(
+      desk.strata("check precision run.toml --set precision.compute=fp4 --set precision.keep=[\"head\"]").out,
+      "nvfp4"));
   EXPECT_TRUE(has(desk.refused("check precision run.toml"), "precision.compute"));
   desk.refused("check precision run.toml --model run");
 }

@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::ValuesIn(experts_layouts())),
     [](const auto& one) { return std::string(std::get<0>(one.param)) + "_" + std::get<1>(one.param).name; });
 
-// Each rank's rows have scales of their own: it makes no difference whether rows are rounded before they are sent.
+// Each row has separate scales: it makes no difference whether rows are rounded before they are sent.
 TEST(DispatchInCodes, ChangesNoBit) {
   for (const char* recipe : {"block", "mxfp8"}) {
     for (const ExpertsLayout& layout : experts_layouts()) {

@@ -32,7 +32,7 @@ struct ScaledExpertsSpec {
   quantize::ScaleRule a, b;
   bool b_along_columns = false;  // input gradients only: b is the copy along columns
   // Weight gradients: how groups of pairs are quantised: fp8 rows or blocks along them, MX or nvfp4 along rows. nullopt:
-  // as they are, for rules with one scale a tensor.
+  // not again, for rules with one scale a tensor.
   std::optional<quantize::ScaleRule> a_along_pairs = {}, b_along_pairs = {};
 };
 

@@ -68,7 +68,7 @@ void add_scaled_experts(Cases& to, const Attrs& attrs_of, const MakeInputs& oper
       ScaledExpertsAttrs attrs = (coded.*attrs_of)(s.experts);
       for (const SlotsOfTokens& slots : slots_of_tokens(s)) {
         const std::string name = std::string(Op::def.name) + "_" + coded.name + slots.name;
-        // Tokens of a rank are other groups of pairs, and scales that are no powers of two round these otherwise.
+        // Tokens of a rank form other groups of pairs, which scales other than powers of two round in another way.
         const bool is_grouped = attrs.first_along_pairs && !attrs.first_along_pairs->powers_of_two();
         to.add<Op>(name, operands(attrs, s, slots), attrs, {.ragged = slots.ragged || is_grouped});
       }
