@@ -1,0 +1,78 @@
+// Makes codes and scales of tensors in a graph. Internal to precision_pass.cpp.
+//
+// A layout must not change rounding. Greatest magnitudes that several ranks share are gathered and reduced; random bits
+// follow from the places of tokens in the data; a cut inside blocks throws ConfigError, which names the tensor and what
+// would fit.
+#pragma once
+
+#include <map>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ops/scaled_linear/scaled_linear.h"
+#include "program/program.h"
+#include "quantize/recipe.h"
+
+namespace strata::program {
+
+// Marks of nodes that are added to a graph.
+struct Marks {
+  graph::Phase phase = graph::Phase::kForward;
+  int32_t layer = graph::kNone, chunk = 0;
+};
+void mark(graph::Graph& graph, const Marks& marks);
+
+// Codes of a tensor in one direction, as a matmul reads them.
+struct Codes {
+  ops::ScaledOperandAttrs attrs;
+  graph::ValueId codes = graph::kNone, scales = graph::kNone, greatest = graph::kNone;
+};
+enum class Direction : uint8_t { kRows, kColumns };
+
+// All codes of a tensor.
+struct QuantizedTensor {
+  Codes rows, columns;
+  Codes read(const quantize::QuantizedOperand& operand, Direction direction) const;
+};
+
+// Rounding of an operand beyond its rules.
+struct Handling {
+  bool transforms_columns = false, stochastic = false;
+};
+
+class CodeMaker {
+ public:
+  // `recipe_name`: for messages. `sequence_length`: of the rows of activations. All must outlive it.
+  CodeMaker(graph::Graph& graph, std::string_view recipe_name, int64_t sequence_length, const Words& words)
+      : graph_(graph), recipe_name_(recipe_name), sequence_length_(sequence_length), words_(words) {}
+
+  // Adds the nodes that quantise x along rows, along columns, or both. The graph keeps the marks. In Phase::kEncode the
+  // results outlive the step, named after x.
+  QuantizedTensor make(graph::ValueId x, const quantize::QuantizedOperand& operand, bool rows, bool columns,
+                       const Marks& marks, const Handling& handling = {});
+
+ private:
+  // Codes and scales of experts are cut between experts, as the weights.
+  void distribute(graph::ValueId id, const std::vector<graph::Axis>& axes);
+  // Each row's sample and place in it, placed as rows of x are.
+  graph::ValueId places_of_rows(graph::ValueId x, const Marks& marks);
+  // The greatest magnitudes that the rules need along rows and along columns, of all ranks.
+  std::pair<graph::ValueId, graph::ValueId> greatest_of(graph::ValueId x, const ops::QuantizeAttrs& attrs);
+  // A cut must leave every block whole. `first`: the dimension of x that is dimension 0 of the rule's matrix.
+  void check_cuts(graph::ValueId x, const quantize::ScaleRule& rule, int first) const;
+  void check_experts(int64_t rows, int64_t extent, const graph::Value& value) const;
+  void check_part(int64_t part, int64_t extent, graph::Axis axis, const graph::Value& value,
+                  std::string_view of) const;
+
+  graph::Graph& graph_;
+  const std::string_view recipe_name_;
+  const int64_t sequence_length_;
+  const Words& words_;
+  std::map<std::tuple<bool, bool, int, int32_t>, graph::ValueId> places_;
+  std::unordered_map<int32_t, int64_t> streams_;  // in use, by layer: the same on all stages of a pipeline
+};
+
+}  // namespace strata::program
