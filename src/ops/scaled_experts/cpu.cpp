@@ -1,3 +1,4 @@
+#include "base/error.h"
 #include "kernels/cpu/scaled_experts.h"
 
 #include "device/cpu/cpu.h"
