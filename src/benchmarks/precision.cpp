@@ -47,39 +47,48 @@ std::optional<program::FamilyTotal> total_of(const program::StepTotal& step, con
 
 struct CodedSteps {
   double step = 0, plain_step = 0;  // seconds
-  double quantize_of_triad = 0;     // rates of memory
-  double quantize_share = 0;        // of the step
-  std::array<double, 3>
-      products{};  // time of a FLOP, against the plain matmul's; 0: the recipe leaves it plain
+  double of_plain = 0;              // the ratio of the two
+  double quantize_of_triad = 0;     // the ratio of their rates of memory
+  double quantize_share = 0;        // of the step's time
+  // Time of a FLOP, against the plain matmul's; 0: the recipe leaves it plain.
+  std::array<double, 3> products{};
 };
 
+// Medians over pairs of steps that follow each other, which other load disturbs least.
 CodedSteps measure_recipe(BenchModel& plain, BenchModel& model, device::Device& device) {
   const auto triad = device.triad_loop(kTriadBytes);
   plain.step();
   model.step();
-  plain.reset();
-  model.reset();
-  std::vector<double> steps, plain_steps, triads;
+  std::vector<double> steps, plain_steps, ratios, of_triad, shares;
+  std::array<std::vector<double>, 3> products;
   double spent = 0;
-  for (int i = 0; i < kLeastPairs || (i < kMostPairs && spent < kPairSeconds); ++i) {
+  for (int pair = 0; pair < kLeastPairs || (pair < kMostPairs && spent < kPairSeconds); ++pair) {
+    plain.reset();
     plain_steps.push_back(plain.step());
-    triads.push_back(static_cast<double>(kTriadBytes) / triad());
+    const double triad_rate = static_cast<double>(kTriadBytes) / triad();
+    model.reset();
     steps.push_back(model.step());
+    ratios.push_back(steps.back() / plain_steps.back());
     spent += steps.back() + plain_steps.back();
+    const program::StepTotal by_op = model.measured(BenchModel::By::kOp),
+                             plain_by_op = plain.measured(BenchModel::By::kOp);
+    if (const auto quantize = total_of(by_op, ops::Quantize::def)) {
+      of_triad.push_back(quantize->bytes / quantize->seconds / triad_rate);
+      shares.push_back(quantize->seconds / by_op.seconds);
+    }
+    for (size_t i = 0; i < matmuls().size(); ++i) {
+      const auto scaled = total_of(by_op, *matmuls()[i].scaled),
+                 unscaled = total_of(plain_by_op, *matmuls()[i].plain);
+      if (scaled && unscaled)
+        products[i].push_back(scaled->seconds / scaled->flops / (unscaled->seconds / unscaled->flops));
+    }
   }
-  CodedSteps out{.step = median(steps), .plain_step = median(plain_steps)};
-  const program::StepTotal by_op = model.measured(BenchModel::By::kOp),
-                           plain_by_op = plain.measured(BenchModel::By::kOp);
-  if (const auto quantize = total_of(by_op, ops::Quantize::def)) {
-    out.quantize_of_triad = quantize->bytes / quantize->seconds / median(triads);
-    out.quantize_share = quantize->seconds / by_op.seconds;
-  }
-  for (size_t i = 0; i < matmuls().size(); ++i) {
-    const auto scaled = total_of(by_op, *matmuls()[i].scaled),
-               unscaled = total_of(plain_by_op, *matmuls()[i].plain);
-    if (scaled && unscaled)
-      out.products[i] = scaled->seconds / scaled->flops / (unscaled->seconds / unscaled->flops);
-  }
+  CodedSteps out{.step = median(steps),
+                 .plain_step = median(plain_steps),
+                 .of_plain = median(ratios),
+                 .quantize_of_triad = median(of_triad),
+                 .quantize_share = median(shares)};
+  for (size_t i = 0; i < products.size(); ++i) out.products[i] = median(products[i]);
   return out;
 }
 
@@ -118,7 +127,7 @@ void bench_precision(BenchContext& context) {
     auto& of_recipe = json["recipes"][std::string(recipe.name)];
     of_recipe = {{"step_seconds", seconds.step},
                  {"plain_step_seconds", seconds.plain_step},
-                 {"step_of_plain", seconds.step / seconds.plain_step},
+                 {"step_of_plain", seconds.of_plain},
                  {"quantize_share", seconds.quantize_share},
                  {"quantize_of_triad", seconds.quantize_of_triad}};
     std::array<std::string, 3> products;
@@ -129,7 +138,7 @@ void bench_precision(BenchContext& context) {
           is_scaled ? nlohmann::ordered_json(seconds.products[i]) : nlohmann::ordered_json();
     }
     context.print("  {:<14} {:>7.1f} ms {:>8.2f} x {:>10.1f} % {:>14.2f} {:>9} {:>11} {:>12}\n", recipe.name,
-                  1e3 * seconds.step, seconds.step / seconds.plain_step, 100 * seconds.quantize_share,
+                  1e3 * seconds.step, seconds.of_plain, 100 * seconds.quantize_share,
                   seconds.quantize_of_triad, products[0], products[1], products[2]);
   }
 }

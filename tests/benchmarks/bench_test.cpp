@@ -131,6 +131,27 @@ TEST_F(BenchTest, MonitorsAreAShareOfTheStep) {
   EXPECT_NEAR(one["difference"]["median"], one["difference_measuring"]["median"].get<double>() / 10, 1e-9);
 }
 
+// Each recipe against the type that is fast on the machine, whatever the settings have.
+TEST_F(BenchTest, PrecisionComparesEveryRecipe) {
+  const auto json = bench("precision", {"precision.keep=['head']"});
+  ASSERT_EQ(status_, 0) << errors();
+  ASSERT_EQ(json.size(), 1u);
+  EXPECT_TRUE(json.begin().key().starts_with("llama3 4x16 ")) << json;
+  const auto& recipes = json.begin().value()["recipes"];
+  for (const char* name : {"block", "tensor", "row", "row_hp_wgrad", "mxfp8", "nvfp4"}) {
+    ASSERT_TRUE(recipes.contains(name)) << name;
+    const auto& one = recipes[name];
+    EXPECT_GT(one["step_of_plain"].get<double>(), 0);
+    EXPECT_GT(one["quantize_of_triad"].get<double>(), 0);
+    EXPECT_GT(one["quantize_share"].get<double>(), 0);
+    EXPECT_LT(one["quantize_share"].get<double>(), 1);
+    EXPECT_GT(one["product_of_plain"]["forward"].get<double>(), 0);
+    EXPECT_GT(one["product_of_plain"]["input_grad"].get<double>(), 0);
+    // Which this recipe leaves in the type of activations.
+    EXPECT_EQ(one["product_of_plain"]["weight_grad"].is_null(), std::string(name) == "row_hp_wgrad");
+  }
+}
+
 TEST_F(BenchTest, RanksAddUp) {
   const auto json = bench("ranks");
   ASSERT_EQ(status_, 0) << errors();

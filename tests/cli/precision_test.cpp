@@ -117,9 +117,9 @@ TEST_F(PrecisionCommand, PrintsTheWorstFirst) {
   EXPECT_TRUE(contains(text.out, "and 12 more")) << text.out;
 }
 
-// Weights of 1e-10 are below half the least number of a block with the least scale.
+// Weights of 1e-11 are below half the least number of a block with the least scale.
 TEST_F(PrecisionCommand, FailsForWeightsThatTheRecipeLoses) {
-  const std::string tiny = "check precision run.toml --set model.override.initializer_range=1e-10";
+  const std::string tiny = "check precision run.toml --set model.override.initializer_range=1e-11";
   const Outcome outcome = run(tiny + " --json");
   EXPECT_EQ(outcome.code, 3) << outcome.err;
   const json check = parse_json<json>(outcome.out);
