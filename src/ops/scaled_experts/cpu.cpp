@@ -1,6 +1,6 @@
-#include "base/error.h"
 #include "kernels/cpu/scaled_experts.h"
 
+#include "base/error.h"
 #include "device/cpu/cpu.h"
 #include "ops/scaled_experts/scaled_experts.h"
 
