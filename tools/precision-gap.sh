@@ -17,7 +17,7 @@ strata=${STRATA:-build/release/bin/strata}
 read -r -a sets <<<"${SETS:-}"
 [ "$minutes" -ge 1 ] || { echo "MINUTES: found $minutes, expected at least 1" >&2; exit 2; }
 
-recipes=(tensor delayed row row_hp_wgrad mxfp8 nvfp4)
+recipes=(tensor row row_hp_wgrad mxfp8 nvfp4 fp16 bf16_weights bf16_weights_nearest)
 names=()
 for model in dense experts; do
   names+=("$model"/{bf16-1,bf16-2,bf16-3,bf16_micro-1,block-1,block-2,block-3})
@@ -44,6 +44,9 @@ settings() {
   case $recipe in
     bf16) ;;
     bf16_micro) echo training.micro_batch_size=4 ;;
+    fp16) echo 'precision.compute="fp16"' ;;
+    bf16_weights) echo 'precision.weights="bf16"' ;;
+    bf16_weights_nearest) printf '%s\n' 'precision.weights="bf16"' 'precision.rounding="nearest"' ;;
     nvfp4) printf '%s\n' 'precision.compute="fp4"' 'precision.recipe="nvfp4"' ;;
     *) printf '%s\n' 'precision.compute="fp8"' "precision.recipe=\"$recipe\"" ;;
   esac
