@@ -8,7 +8,6 @@
 //
 //   recipe          source
 //   tensor          torchao 0.18, Float8LinearConfig: tensorwise; Micikevicius et al. 2022
-//   delayed         Transformer Engine, DelayedScaling
 //   row             torchao 0.18, ROWWISE
 //   row_hp_wgrad    torchao 0.18, ROWWISE_WITH_GW_HP
 //   block           DeepSeek-V3 (arXiv 2412.19437), section 3.3
@@ -37,7 +36,6 @@ struct Recipe {
   std::string_view name;
   QuantizedOperand input, weight, gradient;
   bool quantizes_weight_gradient = true;  // dw = dyᵀ · x; else it is computed from bf16
-  bool has_history = false;               // scales follow from earlier steps (delayed.h)
   bool rounds_gradients_stochastically = false;
   bool transforms_weight_gradient = false;  // both operands of dw pass a Hadamard transform (hadamard.h)
 };
