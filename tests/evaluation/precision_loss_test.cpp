@@ -178,7 +178,7 @@ TEST(PrecisionLoss, IsWithinTheGatesOfEveryRecipe) {
     ASSERT_EQ(products.size(), (recipe.quantizes_weight_gradient ? 3U : 2U) * 12) << recipe.name;
     for (const ProductLoss& loss : products) {
       EXPECT_TRUE(loss.fits()) << recipe.name << " " << loss.op << " " << loss.weight << " " << loss.snr_db;
-      // Independent errors of both operands add up: matmuls lose about 3 dB more than each operand, whatever the recipe transforms.
+      // Independent errors of both operands add up: matmuls lose about 3 dB more than each operand.
       const double both = -10 * std::log10(std::pow(10, -loss.operands[0].snr_db / 10) +
                                            std::pow(10, -loss.operands[1].snr_db / 10));
       EXPECT_NEAR(loss.snr_db, both, 3) << recipe.name << " " << loss.op << " " << loss.weight;
