@@ -2,25 +2,20 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <optional>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 
-#include "base/error.h"
 #include "graph/reshard.h"
-#include "graph/shard.h"
 #include "ops/expert_dispatch/expert_dispatch.h"
-#include "ops/jitter/jitter.h"
 #include "ops/linear/linear.h"
 #include "ops/scaled_experts/scaled_experts.h"
+#include "program/operand_codes.h"
 #include "program/passes.h"
 
 namespace strata::program {
 namespace {
 
-using graph::Axis;
 using graph::Graph;
 using graph::kNone;
 using graph::Node;
@@ -28,7 +23,6 @@ using graph::ParameterRole;
 using graph::Phase;
 using graph::Placement;
 using graph::Role;
-using graph::Value;
 using graph::ValueId;
 using quantize::ScaleRule;
 
@@ -86,15 +80,6 @@ std::optional<quantize::Recipe> recipe_of_experts(quantize::Recipe recipe) {
   return recipe;
 }
 
-// More than a layer has gradients.
-constexpr int64_t kStreamsOfLayer = 1024;
-
-// Codes of a tensor in one direction.
-struct Codes {
-  ops::ScaledOperandAttrs attrs;
-  ValueId codes = kNone, scales = kNone, greatest = kNone;
-};
-
 enum class Direction : uint8_t { kRows, kColumns };
 
 class PrecisionPass {
@@ -104,8 +89,7 @@ class PrecisionPass {
         precision_(precision),
         recipe_(precision.recipe),
         of_experts_(recipe_of_experts(precision.recipe)),
-        sequence_length_(sequence_length),
-        words_(words) {
+        maker_(graph, precision.recipe.name, sequence_length, words) {
     for (size_t i = 0; i < graph.parameters().size(); ++i) {
       const graph::Parameter& parameter = graph.parameters()[i];
       if (is_of_experts(parameter.role) && !of_experts_) continue;
@@ -122,26 +106,19 @@ class PrecisionPass {
     find_terms(old);
     for (const Node& node : old) find_readers(node);
     for (const Node& node : old) {
+      if (sends_codes(node) && shares_rows(*expert_readers_[node.outputs.front()].operand))
+        readers_[graph::inputs_of<ops::DispatchRows>(node).x].rows = true;
+    }
+    for (const Node& node : old) {
       now_ = {node.phase, node.layer, node.chunk};
-      mark(now_);
+      mark(graph_, now_);
       if (!replace(node)) graph_.nodes().push_back(node);
     }
-    mark({});
+    mark(graph_, {});
     renumber_producers(graph_);
   }
 
  private:
-  // Marks of the nodes that are added.
-  struct Marks {
-    Phase phase = Phase::kForward;
-    int32_t layer = kNone, chunk = 0;
-  };
-  void mark(const Marks& marks) {
-    graph_.set_phase(marks.phase);
-    graph_.set_layer(marks.layer);
-    graph_.set_chunk(marks.chunk);
-  }
-
   bool takes(ValueId weight) const {
     const ValueId whole_of = graph_.value(weight).sharding.whole_of;
     return taken_.contains(whole_of == kNone ? weight : whole_of);
@@ -277,13 +254,17 @@ class PrecisionPass {
   }
 
   // Rows that only matmuls of codes read on the ranks of their experts travel as these.
-  bool replace_dispatch(const Node& node) {
+  bool sends_codes(const Node& node) const {
     if (node.op != &ops::DispatchRows::def || !precision_.dispatches_codes) return false;
+    const auto found = expert_readers_.find(node.outputs.front());
+    return found != expert_readers_.end() && found->second.of_codes > 0 &&
+           found->second.of_codes == found->second.all;
+  }
+  bool replace_dispatch(const Node& node) {
+    if (!sends_codes(node)) return false;
     const ValueId rows = node.outputs.front();
-    const ExpertReaders readers = expert_readers_[rows];
-    if (readers.of_codes == 0 || readers.of_codes != readers.all) return false;
     const auto in = graph::inputs_of<ops::DispatchRows>(node);
-    Codes codes = expert_rows(in.x, *readers.operand);
+    Codes codes = expert_rows(in.x, *expert_readers_[rows].operand);
     const auto arrived =
         graph::add<ops::DispatchRows>(graph_, {.x = codes.codes, .way = in.way, .scales = codes.scales},
                                       node.attrs.as<ops::DispatchAttrs>());
@@ -296,11 +277,9 @@ class PrecisionPass {
   // The codes of rows of experts, one a token or a pair, or of what is sent to them.
   Codes expert_rows(ValueId x, const quantize::QuantizedOperand& operand) {
     if (const auto found = made_of_experts_.find(x); found != made_of_experts_.end()) return found->second;
-    if (const quantize::QuantizedOperand* const other = shares_rows(operand)) {
-      readers_[x].rows = true;
+    if (const quantize::QuantizedOperand* const other = shares_rows(operand))
       return activation(x, *other, Direction::kRows);
-    }
-    Marks marks = now_;
+    NodeMarks marks = now_;
     if (marks.phase == Phase::kWeightGrad) marks.phase = Phase::kInputGrad;
     const Codes codes = quantized(x, {operand.along_rows}, true, false, marks, {}).rows;
     return made_of_experts_.emplace(x, codes).first->second;
@@ -367,13 +346,13 @@ class PrecisionPass {
                columns = readers.columns && operand.along_columns.has_value();
     auto found = made_.find(x);
     if (found == made_.end()) {
-      Marks marks = now_;
+      NodeMarks marks = now_;
       // What an input gradient reads is made before the weight gradients, which may come much later.
       if (marks.phase == Phase::kWeightGrad && readers.rows) marks.phase = Phase::kInputGrad;
-      const Handling handling{
+      const Rounding rounding{
           .transforms_columns = columns && recipe_.transforms_weight_gradient,
           .stochastic = &operand == &recipe_.gradient && recipe_.rounds_gradients_stochastically};
-      found = made_.emplace(x, quantized(x, operand, rows, columns, marks, handling)).first;
+      found = made_.emplace(x, quantized(x, operand, rows, columns, marks, rounding)).first;
     }
     return of(found->second, operand, direction);
   }
@@ -402,12 +381,14 @@ class PrecisionPass {
     return of(found->second, operand, direction);
   }
 
-  // All codes of a tensor.
-  struct Quantized {
-    Codes rows, columns;
-  };
+  TensorCodes quantized(ValueId x, const quantize::QuantizedOperand& operand, bool rows, bool columns,
+                        const NodeMarks& marks, const Rounding& rounding) {
+    TensorCodes codes = maker_.make(x, operand, {rows, columns}, marks, rounding);
+    mark(graph_, now_);
+    return codes;
+  }
 
-  static Codes of(const Quantized& all, const quantize::QuantizedOperand& operand, Direction direction) {
+  static Codes of(const TensorCodes& all, const quantize::QuantizedOperand& operand, Direction direction) {
     if (direction == Direction::kRows) return all.rows;
     if (operand.along_columns) return all.columns;
     Codes codes = all.rows;
@@ -415,202 +396,18 @@ class PrecisionPass {
     return codes;
   }
 
-  // Rounding of an operand beyond its rules.
-  struct Handling {
-    bool transforms_columns = false, stochastic = false;
-  };
-  Quantized quantized(ValueId x, const quantize::QuantizedOperand& operand, bool rows, bool columns,
-                      const Marks& marks, const Handling& handling) {
-    if (rows) check_cuts(x, operand.along_rows, 0);
-    if (columns) check_cuts(x, *operand.along_columns, 1);
-    ops::QuantizeAttrs attrs;
-    if (rows) attrs.along_rows = operand.along_rows;
-    if (columns) attrs.along_columns = operand.along_columns;
-    attrs.transforms_columns = handling.transforms_columns;
-    const bool encodes = marks.phase == Phase::kEncode;
-    const std::vector<Axis> distributed = graph_.value(x).sharding.distributed_axes;
-    mark(marks);
-    ValueId places = kNone, rank = kNone;
-    if (handling.stochastic) {
-      attrs.stochastic = true;
-      attrs.stream = kStreamsOfLayer * (now_.layer + 1) + streams_[now_.layer]++;
-      places = places_of_rows(x, marks);
-      for (const Axis axis : graph::kAllAxes) {
-        if (graph_.mesh().size(axis) > 1 && graph_.placement(x, axis) == Placement::sharded(1))
-          rank = graph::rank_block(graph_);
-      }
-    }
-    const auto [row_greatest, column_greatest] = greatest_of(x, attrs);
-    const auto made = graph::add<ops::Quantize>(graph_,
-                                                {.x = x,
-                                                 .row_greatest = row_greatest,
-                                                 .column_greatest = column_greatest,
-                                                 .places = places,
-                                                 .rank = rank},
-                                                attrs);
-    const auto keep = [&](ValueId id, std::string_view what) {
-      if (id == kNone) return;
-      distribute(id, distributed);
-      if (!encodes) return;
-      Value& value = graph_.value(id);
-      value.role = Role::kEncoded;
-      value.producer = kNone;
-      value.name = fmt::format("{}@{}", graph_.value(x).name, what);
-    };
-    keep(made.row_codes, "codes");
-    keep(made.row_scales, "scales");
-    keep(made.column_codes, "column_codes");
-    keep(made.column_scales, "column_scales");
-    Quantized all{
-        {{operand.along_rows}, made.row_codes, made.row_scales},
-        {{columns ? *operand.along_columns : operand.along_rows}, made.column_codes, made.column_scales}};
-    // Matmuls read it only where it is part of the scales.
-    const auto is_read = [](const ScaleRule& rule) {
-      return rule.scale_type() == quantize::ScaleType::kE4M3;
-    };
-    if (rows && is_read(operand.along_rows)) {
-      all.rows.greatest = row_greatest;
-      keep(row_greatest, "greatest");
-    }
-    if (columns && is_read(*operand.along_columns)) {
-      all.columns.greatest = column_greatest;
-      keep(column_greatest, "column_greatest");
-    }
-    mark(now_);
-    return all;
-  }
-
-  // What is made of experts' weights is cut between experts, as they are.
-  void distribute(ValueId id, const std::vector<Axis>& axes) {
-    Value& value = graph_.value(id);
-    if (value.segments.empty()) return;
-    for (const Axis axis : axes) {
-      if (value.placements[axis] == Placement::sharded(value.segment_dim()))
-        value.sharding.distributed_axes.push_back(axis);
-    }
-  }
-
-  // Each row's sample and place in it, placed as rows of x are.
-  ValueId places_of_rows(ValueId x, const Marks& marks) {
-    const ValueId samples = graph_.column(Column::kSamples);
-    const int64_t rows = graph_.value(x).shape[0];
-    if (samples == kNone || graph_.value(samples).shape[0] * sequence_length_ != rows) {
-      throw ConfigError(
-          "[{}] {} rounds gradients by the places of tokens in their samples, which {} rows of {} do not have; take "
-          "another recipe",
-          words_.recipe, recipe_.name, rows, graph_.value(x).name);
-    }
-    const auto is_cut = [&](Axis axis) { return graph_.placement(x, axis) == Placement::sharded(0); };
-    const bool by_context = is_cut(Axis::kContext), by_tensor = is_cut(Axis::kTensor);
-    const auto [slot, is_new] =
-        places_.try_emplace({by_context, by_tensor, static_cast<int>(marks.phase), marks.chunk}, kNone);
-    if (!is_new) return slot->second;
-    ValueId places = graph::add<ops::SamplePlaces>(graph_, {.samples = samples}, {sequence_length_}).places;
-    if (by_context)
-      places = graph::reshard(graph_, places, Axis::kContext, Placement::sharded(0), sequence_length_);
-    if (by_tensor) places = graph::reshard(graph_, places, Axis::kTensor, Placement::sharded(0));
-    return slot->second = places;
-  }
-
-  // The greatest magnitudes that the rules need, of all ranks.
-  std::pair<ValueId, ValueId> greatest_of(ValueId x, const ops::QuantizeAttrs& attrs) {
-    const auto needs = [](const std::optional<ScaleRule>& rule) {
-      return rule && rule->needs() != ScaleRule::Needs::kNothing;
-    };
-    if (!needs(attrs.along_rows) && !needs(attrs.along_columns)) return {kNone, kNone};
-    ops::GreatestAttrs of{.along_rows = attrs.along_rows,
-                          .along_columns = attrs.along_columns,
-                          .transforms_columns = attrs.transforms_columns};
-    const auto parts = [&](const std::optional<ScaleRule>& rule, int own_dim) {
-      int64_t count = 1;
-      for (const Axis axis : graph::kAllAxes) {
-        const Placement placement = graph_.placement(x, axis);
-        if (placement.kind != Placement::Kind::kSharded) continue;
-        const bool is_of_rows = rule && rule->needs() == ScaleRule::Needs::kRows && placement.dim == own_dim;
-        if (!is_of_rows) count *= graph_.mesh().size(axis);
-      }
-      return count;
-    };
-    of.row_parts = parts(of.along_rows, 0);
-    of.column_parts = parts(of.along_columns, 1);
-    const std::vector<Axis> distributed = graph_.value(x).sharding.distributed_axes;
-    const auto found = graph::add<ops::GreatestMagnitudes>(graph_, {.x = x}, of);
-    const auto reduced = [&](ValueId own, int64_t ranks) {
-      if (own != kNone) distribute(own, distributed);
-      if (own == kNone || ranks == 1) return own;
-      for (auto axis = graph::kAllAxes.rbegin(); axis != graph::kAllAxes.rend(); ++axis) {
-        if (graph_.placement(own, *axis) == Placement::sharded(0))
-          own = graph::reshard(graph_, own, *axis, Placement::replicated());
-      }
-      const ValueId greatest = graph::add<ops::GreatestOfRanks>(graph_, {.found = own}).greatest;
-      distribute(greatest, distributed);
-      return greatest;
-    };
-    return {reduced(found.of_rows, of.row_parts), reduced(found.of_columns, of.column_parts)};
-  }
-
-  // A cut must leave every block whole. `first`: the dimension of x that is dimension 0 of the rule's matrix.
-  void check_cuts(ValueId x, const ScaleRule& rule, int first) const {
-    const Value& value = graph_.value(x);
-    for (const int dim : {0, 1}) {
-      const int64_t extent = dim == first ? rule.block().rows : rule.block().columns;
-      if (extent == 1 || extent == quantize::kWhole) continue;
-      for (const Axis axis : graph::kAllAxes) {
-        if (graph_.mesh().size(axis) == 1 || value.placements[axis] != Placement::sharded(dim)) continue;
-        if (axis == Axis::kContext && dim == 0 && value.role == Role::kActivation) {
-          check_part(sequence_length_ / (2 * graph_.mesh().size(axis)), extent, axis, value,
-                     "consecutive tokens of a sequence");
-          continue;
-        }
-        const std::vector<int64_t> parts = graph::parts_on_rank(value, dim, graph_.mesh());
-        const auto& distributed = value.sharding.distributed_axes;
-        if (std::find(distributed.begin(), distributed.end(), axis) != distributed.end()) {
-          check_experts(std::accumulate(parts.begin(), parts.end(), int64_t{0}), extent, value);
-          continue;
-        }
-        for (const int64_t part : parts)
-          check_part(part, extent, axis, value,
-                     dim == 0 && value.role == Role::kActivation ? "tokens" : "columns");
-      }
-    }
-  }
-
-  void check_experts(int64_t rows, int64_t extent, const Value& value) const {
-    if (rows % extent == 0) return;
-    throw ConfigError(
-        "[{}] the recipe {} has one scale for {} consecutive outputs, and the experts of a rank have {} in {}: "
-        "scales would depend on the layout; take experts whose outputs together are a multiple of {}, a smaller {}, "
-        "or the recipe row or tensor, which have no blocks",
-        words_.recipe, recipe_.name, extent, rows, value.name, extent, words_.expert);
-  }
-
-  void check_part(int64_t part, int64_t extent, Axis axis, const Value& value, std::string_view of) const {
-    if (part % extent == 0) return;
-    const std::string_view key = axis == Axis::kTensor    ? words_.tensor
-                                 : axis == Axis::kContext ? words_.context
-                                                          : words_.micro_batch;
-    throw ConfigError(
-        "[{}] the recipe {} has one scale for {} {}, and a rank has {} of {}: scales would depend on the layout; "
-        "take sizes or degrees that leave each rank a multiple of {} ({}, {}), or the recipe row or tensor, which have no "
-        "blocks",
-        words_.recipe, recipe_.name, extent, of, part, value.name, extent, key, words_.sequence_length);
-  }
-
   Graph& graph_;
   const Precision& precision_;
   const quantize::Recipe& recipe_;
   const std::optional<quantize::Recipe> of_experts_;
-  const int64_t sequence_length_;
-  const Words& words_;
-  Marks now_;
+  CodeMaker maker_;
+  NodeMarks now_;
   std::unordered_map<ValueId, size_t> taken_, gradient_of_;
   std::unordered_map<ValueId, Readers> readers_;
   std::unordered_map<ValueId, ExpertReaders> expert_readers_;
-  std::unordered_map<ValueId, Quantized> made_;
+  std::unordered_map<ValueId, TensorCodes> made_;
   std::unordered_map<ValueId, Codes> made_of_experts_;
-  std::map<std::pair<ValueId, bool>, Quantized> made_while_whole_;
-  std::map<std::tuple<bool, bool, int, int32_t>, ValueId> places_;
-  std::unordered_map<int32_t, int64_t> streams_;  // in use, by layer: the same on all stages of a pipeline
+  std::map<std::pair<ValueId, bool>, TensorCodes> made_while_whole_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "device/expert_dispatch.h"
 #include "device/op_run.h"
+#include "ops/case_codes.h"
 #include "ops/case_experts.h"
 #include "ops/expert_dispatch/way.h"
 
@@ -101,6 +102,12 @@ void cases<ops::DispatchRows>(Cases& to) {
     to.add<ops::DispatchRows>("dispatch_rows" + name,
                               {.x = act({s.tokens, s.inputs}), .way = Planned(attrs, ids_of(s)).way}, attrs,
                               {.ragged = true});
+    const ScaledOperand codes =
+        scaled({quantize::ScaleRule::mx(quantize::Format::kE4M3)}, s.tokens, s.inputs);
+    to.add<ops::DispatchRows>(
+        "dispatch_rows_in_codes" + name,
+        {.x = codes.codes, .way = Planned(attrs, ids_of(s)).way, .scales = codes.scales}, attrs,
+        {.ragged = true, .differentiable = std::vector<OutputName<ops::DispatchRows>>{}});
   });
   to.untimed<ops::DispatchRows>(kRows);
 }
