@@ -66,7 +66,9 @@ void add_scaled_experts(Cases& to, const Attrs& attrs_of, const MakeInputs& oper
   for (const CodedExperts& coded : coded_experts()) {
     for (const ExpertSizes& s : coded.sizes) {
       ScaledExpertsAttrs attrs = (coded.*attrs_of)(s.experts);
-      for (const SlotsOfTokens& slots : slots_of_tokens(s)) {
+      std::vector<SlotsOfTokens> all = slots_of_tokens(s);
+      if (s.inputs >= 128 && !s.ragged) all.resize(1);  // large, for whole blocks
+      for (const SlotsOfTokens& slots : all) {
         const std::string name = std::string(Op::def.name) + "_" + coded.name + slots.name;
         // Tokens of a rank are other groups of pairs, and scales that are no powers of two round these otherwise.
         const bool is_grouped = attrs.first_along_pairs && !attrs.first_along_pairs->powers_of_two();
