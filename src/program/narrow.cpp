@@ -28,9 +28,15 @@ std::vector<bool> narrowed(Graph& graph, const optim::RuleOf& rule_of) {
   std::vector<bool> narrow(static_cast<size_t>(graph.value_count()), false);
   for (const graph::Parameter& parameter : graph.parameters())
     narrow[static_cast<size_t>(parameter.value)] = stored_dtype(graph, parameter, rule_of) == DType::kBF16;
+  // Copies of weights that ranks put together; codes and scales keep their types.
+  for (const Node& node : graph.nodes()) {
+    for (size_t i = 0; graph::is_gather(graph, node) && i < node.outputs.size(); ++i) {
+      if (node.inputs[i] == graph.value(node.outputs[i]).sharding.whole_of &&
+          narrow[static_cast<size_t>(node.inputs[i])])
+        narrow[static_cast<size_t>(node.outputs[i])] = true;
+    }
+  }
   for (ValueId id = 0; id < graph.value_count(); ++id) {
-    const ValueId whole_of = graph.value(id).sharding.whole_of;
-    if (whole_of != kNone && narrow[static_cast<size_t>(whole_of)]) narrow[static_cast<size_t>(id)] = true;
     if (narrow[static_cast<size_t>(id)]) graph.value(id).dtype = DType::kBF16;
   }
   return narrow;

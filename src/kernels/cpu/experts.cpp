@@ -146,7 +146,7 @@ ExpertsPlan plan_experts(const ExpertsSpec& spec, const hardware::DeviceSpec& de
   plan.pairs = spec.dtype == DType::kBF16 && detail::multiplies_pairs_fast(device.isa) &&
                (is_weight_grad(spec.role) ? !spec.has_offsets() : depth_of(spec) % 2 == 0);
   plan.shape = plan.pairs ? detail::kPairPanels : detail::panel_shape_of(device.isa);
-  detail::plan_experts_run(plan, {.packs_a = spec.dtype == DType::kBF16 && !plan.pairs}, device);
+  detail::plan_experts_run(plan, {.packs_a = spec.dtype != DType::kF32 && !plan.pairs}, device);
   return plan;
 }
 
