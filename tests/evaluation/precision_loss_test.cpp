@@ -172,7 +172,6 @@ TEST(PrecisionLoss, IsThatOfAPlainComputation) {
 
 TEST(PrecisionLoss, IsWithinTheGatesOfEveryRecipe) {
   for (const quantize::Recipe& recipe : quantize::recipes()) {
-    if (recipe.has_history) continue;  // has no program yet
     Model model(recipe);
     const auto products = measure_precision(model.executor(), 0);
     ASSERT_EQ(products.size(), (recipe.quantizes_weight_gradient ? 3U : 2U) * 12) << recipe.name;
