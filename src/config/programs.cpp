@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "config/choose.h"
 #include "config/layout.h"
+#include "config/names.h"
 #include "config/objective.h"
 #include "config/pipeline.h"
 #include "config/precision.h"
