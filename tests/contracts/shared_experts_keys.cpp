@@ -116,7 +116,8 @@ int64_t sent_to_experts(Lab& lab, const Sets& sets) {
   lab.put("sent.toml", lab.toml(kModel));
   std::vector<std::string> words{"explain", lab.path("sent.toml").string(), "--json", "--ranks", "2"};
   for (const std::string& set : kSmall + sets) words.insert(words.end(), {"--set", set});
-  for (const json& one : strata(lab.path("sent"), words).parsed().at("ranks").at("sends")) {
+  const json explained = strata(lab.path("sent"), words).parsed();
+  for (const json& one : explained.at("ranks").at("sends")) {
     if (one.at("axis").get<std::string>().starts_with("experts on ")) return one.at("bytes");
   }
   return 0;
