@@ -327,14 +327,14 @@ void seed(const std::string&) {
   EXPECT_NE(desk.generate("the cat", "--max-tokens 10 --seed 6"), one);
 }
 
-// The fp64 reference kernels generate the same text; unsupported precisions are rejected.
+// The fp64 reference kernels generate the same text; recipes of training are rejected.
 void generate_set(const std::string&) {
   const Trained desk;
   expect_greedy(desk,
                 desk.generate("the cat", "--max-tokens 4 --temperature 0 --set debug.reference_kernels=true"),
                 "the cat", 1);
-  EXPECT_TRUE(
-      has(desk.refused("generate --model run --prompt a --set precision.compute=\"fp8\""), "not yet"));
+  EXPECT_TRUE(has(desk.refused("generate --model run --prompt a --set precision.compute=\"fp8\""),
+                  "recipes are for training"));
   EXPECT_TRUE(
       has(desk.refused("generate --model run --prompt a --set precision.computes=\"fp32\""), "compute"));
 }
