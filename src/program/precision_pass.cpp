@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "graph/reshard.h"
 #include "graph/shard.h"
+#include "models/parametrization.h"
 #include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/linear/linear.h"
 #include "ops/scaled_experts/scaled_experts.h"
@@ -29,42 +30,6 @@ using graph::Role;
 using graph::Value;
 using graph::ValueId;
 using quantize::ScaleRule;
-
-// What recipes leave in the type of activations: everything but the matmuls of attention and feed-forward blocks
-// (DeepSeek-V3, section 3.3.1; Transformer Engine).
-bool is_taken(ParameterRole role) {
-  switch (role) {
-    case ParameterRole::kAttentionIn:
-    case ParameterRole::kCrossQuery:
-    case ParameterRole::kCrossKeyValue:
-    case ParameterRole::kLatentIn:
-    case ParameterRole::kLatentUp:
-    case ParameterRole::kAttentionOut:
-    case ParameterRole::kFfnIn:
-    case ParameterRole::kFfnOut:
-    case ParameterRole::kExpertIn:
-    case ParameterRole::kExpertOut:
-      return true;
-    case ParameterRole::kEmbedding:
-    case ParameterRole::kPositionTable:
-    case ParameterRole::kTypeTable:
-    case ParameterRole::kDistanceTable:
-    case ParameterRole::kHead:
-    case ParameterRole::kHeadTransform:
-    case ParameterRole::kAttentionInBias:
-    case ParameterRole::kRouter:
-    case ParameterRole::kRouterBias:
-    case ParameterRole::kExpertBias:
-    case ParameterRole::kNorm:
-    case ParameterRole::kQueryNorm:
-    case ParameterRole::kKeyNorm:
-    case ParameterRole::kFinalNorm:
-    case ParameterRole::kFinalNormBias:
-    case ParameterRole::kBias:
-      break;
-  }
-  return false;
-}
 
 bool is_of_experts(ParameterRole role) {
   return role == ParameterRole::kExpertIn || role == ParameterRole::kExpertOut;
@@ -96,7 +61,10 @@ class PrecisionPass {
     for (size_t i = 0; i < graph.parameters().size(); ++i) {
       const graph::Parameter& parameter = graph.parameters()[i];
       if (is_of_experts(parameter.role) && !of_experts_) continue;
-      if (!is_taken(parameter.role) || precision.keeps(graph.value(parameter.value).name, parameter))
+      // Recipes leave all but the matmuls of attention and feed-forward blocks in the type of activations (DeepSeek-V3,
+      // section 3.3.1; Transformer Engine).
+      if (!models::is_hidden_matrix(parameter.role) ||
+          precision.keeps(graph.value(parameter.value).name, parameter))
         continue;
       taken_.insert({parameter.value, i});
       if (parameter.gradient != kNone) gradient_of_.insert({parameter.gradient, i});
