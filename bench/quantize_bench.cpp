@@ -7,8 +7,9 @@
 #include <hwy/aligned_allocator.h>
 
 #include <algorithm>
-#include <ctime>
 #include <vector>
+
+#include "used_seconds.h"
 
 #include "base/clock.h"
 #include "base/median.h"
@@ -48,20 +49,6 @@ struct Buffers {
 Buffers& buffers() {
   static Buffers all;
   return all;
-}
-
-double now() {
-  if (compute_threads() > 1) return monotonic_seconds();
-  timespec used{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
-}
-
-template <typename Work>
-double seconds_of(const Work& work) {
-  const double start = now();
-  work();
-  return now() - start;
 }
 
 double triad_seconds() {

@@ -4,9 +4,10 @@
 // On one thread (OMP_NUM_THREADS=1) times are processor time, which other load disturbs less.
 #include <benchmark/benchmark.h>
 
-#include <ctime>
 #include <string>
 #include <vector>
+
+#include "used_seconds.h"
 
 #include "base/clock.h"
 #include "base/median.h"
@@ -25,19 +26,6 @@ using quantize::PowerOfTwo;
 using quantize::ScaleRule;
 
 constexpr int64_t kSize = 2048, kElements = kSize * kSize;
-
-double now() {
-  if (compute_threads() > 1) return monotonic_seconds();
-  timespec used{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
-}
-template <typename Work>
-double seconds_of(const Work& work) {
-  const double start = now();
-  work();
-  return now() - start;
-}
 
 struct Pair {
   const char* name;
