@@ -101,6 +101,7 @@ void decode_case(BenchContext& context, const std::vector<std::string>& sets, co
   std::iota(slots.begin(), slots.end(), 0);
   executor.write("cache_position", places);
   executor.write("cache_slot", slots);
+  if (options.model.has_states()) executor.write("cache_count", std::vector<int32_t>(kBatch, 1));
   const int64_t bytes_to_read = bytes_of_token(executor.program(0), position);
   const auto read_all = device->reading_loop(bytes_to_read);
   // Interleaved, since other load may share the machine; the best repetition of each is used, since load only

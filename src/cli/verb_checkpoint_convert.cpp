@@ -55,7 +55,7 @@ WeightFormat weight_format_of(const std::string& name) {
 std::vector<checkpoint::TensorView> stored_as(Packing packing, graph::ParameterRole role,
                                               checkpoint::TensorView weight) {
   using graph::ParameterRole;
-  if (packing == Packing::kFp8Blocks && models::is_hidden_matrix(role) && checkpoint::has_fp8_blocks(weight))
+  if (packing == Packing::kFp8Blocks && models::takes_recipe(role) && checkpoint::has_fp8_blocks(weight))
     return checkpoint::in_fp8_blocks(weight);
   if (packing == Packing::kMxfp4 && (role == ParameterRole::kExpertIn || role == ParameterRole::kExpertOut) &&
       checkpoint::has_mxfp4_blocks(weight))

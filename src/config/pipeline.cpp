@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "config/layout.h"
+#include "models/hybrid.h"
 #include "models/parametrization.h"
 #include "parallel/check.h"
 #include "parallel/messages.h"
@@ -75,7 +76,11 @@ parallel::PartCosts costs_of_parts(const models::ModelConfig& model, int64_t seq
   // A matmul takes 6 operations per element and token, forward and backward; attention, half of two matmuls.
   const double attention =
       3 * static_cast<double>(sequence_length) * static_cast<double>(model.q_width() + model.value_width());
-  costs.layers.assign(static_cast<size_t>(model.blocks()), attention);
+  for (int64_t i = 0; i < model.blocks(); ++i) {
+    const int64_t of_stack = i < model.encoder_layers ? i : i - model.encoder_layers;
+    costs.layers.push_back((model.has_attention(of_stack) ? attention : 0) +
+                           3 * models::recurrence_flops_per_token(model, model.kind(of_stack).mixer));
+  }
   const auto roles = models::parameter_roles(model);
   for (const auto& [name, shape] : models::parameter_shapes(model)) {
     if (!models::is_hidden_matrix(roles.at(name))) continue;

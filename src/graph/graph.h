@@ -144,10 +144,15 @@ struct Init {
     kZeros,
     kOnes,
     kConstant,
+    kLogUniform,  // log U(low, high), at least log(kLeast): decay rates of gated delta nets
+    kLogCount,    // log(1 … n) by element: decay rates of Mamba-2
+    kStepBias,    // softplus⁻¹(max(e^U(log low, log high), value)): what steps of a recurrence start from
   };
+  static constexpr double kLeast = 1e-6;
   Kind kind = Kind::kNormal;
-  double std = 0.02;  // of the normal before it is cut
-  double value = 0;   // of kConstant
+  double std = 0.02;           // of the normal before it is cut
+  double value = 0;            // of kConstant and kStepBias
+  double low = 0, high = 1;    // of kLogUniform and kStepBias
   // A factor for each of the parameter's segments; empty: all 1.
   std::vector<double> part_scales = {};
 };
@@ -168,7 +173,12 @@ enum class ParameterRole : uint8_t {
   kCrossKeyValue,    //   [k | v], which the encoder's tokens pass
   kLatentIn,         // of latent attention: into latents, or into queries that have none,
   kLatentUp,         //   from latents to heads
-  kAttentionOut,     // back into the residual stream, of all kinds of attention
+  kAttentionOut,     // back into the residual stream, of all kinds of attention and recurrence
+  kDecayIn,          // decays and steps of a recurrence, and low-rank gates
+  kConvolution,      // short convolutions, [channels, taps]
+  kDecayRate,        // of a recurrence by head: the logarithm of its rate (A_log),
+  kStepBias,         //   the bias of its steps (dt_bias),
+  kSkip,             //   and of what passes it by (D)
   kFfnIn,            //
   kFfnOut,           // back into the residual stream
   kRouter,           // logits of experts, and of the gate of a shared one

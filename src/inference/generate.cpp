@@ -55,7 +55,9 @@ void Generator::prefill(const Active& active) {
     executor_.upload_column(prefill_, Column::kPositions, 0, places);
     executor_.write("cache_position", static_cast<int32_t>(begin));
     executor_.write("cache_slot", active.slot);
-    executor_.write("last_row", static_cast<int32_t>(std::min(chunk_, size - begin)) - 1);
+    const auto count = static_cast<int32_t>(std::min(chunk_, size - begin));
+    executor_.write("last_row", count - 1);
+    if (has_states()) executor_.write("cache_count", count);
     executor_.run_script(prefill_);
   }
 }
@@ -100,6 +102,7 @@ void Generator::decode(std::span<const Active> active) {
   executor_.write("cache_position", positions);
   executor_.write("cache_slot", slots);
   if (has_encoder()) executor_.write("encoder_end", encoder_ends);
+  if (has_states()) executor_.write("cache_count", std::vector<int32_t>(rows, 1));
   executor_.run_script(program);
 }
 

@@ -66,6 +66,8 @@ class Generator {
 
   int64_t max_length() const { return positions_; }         // tokens of the longest sequence
   bool has_encoder() const { return encoder_length_ > 0; }  // an encoder-decoder
+  // Layers that keep a state from token to token: they must know which rows of a chunk are tokens.
+  bool has_states() const { return executor_.set().options.model.has_states(); }
   // Tokens that can be generated after a prompt of this length.
   int64_t max_new_tokens(int64_t prompt) const { return positions_ + 1 - (has_encoder() ? 1 : prompt); }
   int64_t sequences() const { return sequences_; }  // generated concurrently

@@ -14,6 +14,7 @@
 #include "ops/cross_attention/cross_attention.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
+#include "ops/gate/gate.h"
 #include "ops/linear/linear.h"
 #include "ops/qk_norm/qk_norm.h"
 #include "ops/rope/rope.h"
@@ -205,6 +206,12 @@ void make_chunks(Context& context, int64_t size) {
           .begins;
 }
 
+ValueId new_tokens(Context& context) {
+  ValueId& count = context.inputs.cache_count;
+  if (count == kNone) count = add_input(context.graph, "cache_count", Role::kStep, context.rows.sequences);
+  return count;
+}
+
 Context encoder_of(const Context& context) {
   Context side{.graph = context.graph,
                .of_encoder = true,
@@ -236,6 +243,11 @@ ValueId cache(Context& context, const std::string& name, int64_t capacity, int64
 
 ValueId projection_weight(Context& context, const LinearSpec& spec) {
   return add_projection(context, spec).weight;
+}
+
+ValueId projected(Context& context, const LinearSpec& spec, ValueId x) {
+  const auto [weight, bias] = add_projection(context, spec);
+  return ops::linear(context.graph, x, weight, bias);
 }
 
 ValueId linear(Context& context, const LinearSpec& spec, ValueId x) {
@@ -387,6 +399,17 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
                          .bias = spec.bias,
                          .segments = {q_width, kv_width, kv_width}};
   const int64_t copies = copies_of_kv_heads(context, spec);
+  ValueId gate = kNone;
+  if (spec.output_gate) {
+    x = gathered(context, x);  // once for both projections
+    gate = projected(context,
+                     {.name = spec.name + ".gate",
+                      .role = ParameterRole::kAttentionIn,
+                      .inputs = spec.hidden_size,
+                      .outputs = q_width,
+                      .bias = spec.bias},
+                     x);
+  }
   ValueId qkv = copies > 1 ? project_shared(context, fused, spec, x) : linear(context, fused, x);
   if (spec.qk_norm != AttentionSpec::QkNorm::kAbsent) {
     const bool head = spec.qk_norm == AttentionSpec::QkNorm::kHead;
@@ -440,6 +463,7 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
          .slot = context.inputs.cache_slot},
         options);
   }
+  if (gate != kNone) attended = graph::add<ops::Gate>(graph, {.x = attended, .gate = gate}, {ops::GateKind::kSigmoid}).y;
   return project_out(context, spec, attended);
 }
 

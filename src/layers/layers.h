@@ -105,6 +105,7 @@ struct Inputs {
   ValueId cross_kv_end = kNone;    // i32[N], kSequences only: where the encoder's document ends
   ValueId cache_position = kNone;  // i32[sequences], kCached only: cached tokens before the new ones
   ValueId cache_slot = kNone;      // i32[sequences], kCached and kEncoderPrefill
+  ValueId cache_count = kNone;     // i32[sequences], kCached only: new tokens among those of the chunk; new_tokens()
   ValueId encoder_end = kNone;     // i32[sequences], kCached only: tokens of the text in the cache
 };
 
@@ -143,6 +144,8 @@ ValueId gathered(Context& context, ValueId stream);
 void make_bidirectional(Context& context);
 // Sets chunk_begins for attention in chunks of `size` tokens.
 void make_chunks(Context& context, int64_t size);
+// Inputs::cache_count, which only layers with a state read: attention may compute rows behind the last token.
+ValueId new_tokens(Context& context);
 // The encoder's side of a decoder's context: its tokens as a separate batch, with bidirectional attention.
 Context encoder_of(const Context& context);
 
@@ -160,6 +163,8 @@ struct LinearSpec {
   std::vector<int64_t> segments = {};  // parts of the outputs
 };
 ValueId linear(Context& context, const LinearSpec& spec, ValueId x);
+// linear() of kColumn where x is gathered() already, for several projections of one x.
+ValueId projected(Context& context, const LinearSpec& spec, ValueId x);
 // Only the weight, for other uses than a projection.
 ValueId projection_weight(Context& context, const LinearSpec& spec);
 // [sequences, capacity, width] of the activations' type, kCached only. by_heads: ranks that shard heads shard
@@ -202,6 +207,7 @@ struct AttentionSpec {
   bool adjacent_pairs = false;  // ops::RopeAttrs
   bool plain_qk_norm = false;   // RMS norms of heads of q and k after rotation, without weights
   ops::TemperAttrs temper = {};  // of queries, if it has a floor
+  bool output_gate = false;      // attended values times a sigmoid of NAME.gate.*, element by element
 };
 // QKV projection, norms of q and k, rotary embedding, grouped-query attention, output projection.
 ValueId attention(Context& context, const AttentionSpec& spec, ValueId x);
@@ -253,6 +259,22 @@ enum class NormPlacement {
   kNormOfSum,  // norm(x + f(x)), and no norm at the end: BERT
 };
 
+// A layer's mixer: what exchanges information between its tokens (layers/mixers.h).
+enum class Mixer : uint8_t {
+  kAttention,
+  kDelta,             // gated delta net, or Kimi delta attention
+  kStateSpace,        // Mamba-2
+  kShortConvolution,  // LFM2
+  kParallel,          // attention and a state space side by side, whose results are added (Falcon-H1)
+  kNone,              // the layer is an FFN alone (Nemotron-H)
+};
+// What a layer consists of: most have a mixer and then an FFN.
+struct LayerKind {
+  Mixer mixer = Mixer::kAttention;
+  bool has_ffn = true;
+  bool operator==(const LayerKind&) const = default;
+};
+
 // A stack of blocks: layers.I.attention, layers.I.ffn and their norms for I below `layers`, then final_norm.
 // Norms before f are attention_norm and ffn_norm, norms of its result (kNormOfSum: of the sum)
 // attention_post_norm and ffn_post_norm. If the stack reads an encoder, cross_norm and cross are between
@@ -262,11 +284,18 @@ struct StackSpec {
   int64_t layers = 0;
   int64_t first_number = 0;  // of its layers in the graph, by which recompute and reports go
   NormPlacement norm_placement = NormPlacement::kPreNorm;
+  double residual_multiplier = 1;  // of what blocks add to the residual stream; kPreNorm only
   NormSpec norm;
   AttentionSpec attention;
   // Replaces `attention` if set.
   std::function<ValueId(Context&, const std::string& name, ValueId x)> other_attention = {};
-  // Where layers differ: window layers have these instead.
+  // Where layers differ. By layer; empty: all have attention and an FFN.
+  std::vector<LayerKind> kinds = {};
+  // The mixers of kinds that are not attention, named layers.I.mixer.
+  std::function<ValueId(Context&, Mixer, const std::string& name, ValueId x)> other_mixer = {};
+  // The placement of norms in layers with such a mixer, if it is another.
+  std::optional<NormPlacement> other_mixer_norms = {};
+  // Window layers have these instead.
   AttentionSpec window_attention = {};
   std::function<bool(int64_t layer)> is_windowed = {};
   FfnSpec ffn;
@@ -275,6 +304,10 @@ struct StackSpec {
   bool reads_encoder = false;
   AttentionSpec cross = {};
 
+  LayerKind kind(int64_t layer) const { return kinds.empty() ? LayerKind{} : kinds[static_cast<size_t>(layer)]; }
+  NormPlacement placement(int64_t layer) const {
+    return kind(layer).mixer == Mixer::kAttention ? norm_placement : other_mixer_norms.value_or(norm_placement);
+  }
   bool has_experts(int64_t layer) const { return is_encoder ? moe.at_encoder(layer) : moe.at(layer); }
 };
 // The residual stream between two blocks, with the last f's result not yet added. The norm that reads both

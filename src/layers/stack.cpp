@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "graph/sum.h"
 #include "layers/layers.h"
+#include "ops/elementwise/elementwise.h"
 
 namespace strata::layers {
 
@@ -29,6 +30,21 @@ struct Block {
     attention.name = name("attention");
     return layers::attention(context, attention, x);
   }
+  ValueId scaled(ValueId update) const {
+    return spec.residual_multiplier == 1 ? update : ops::scale(context.graph, update, spec.residual_multiplier);
+  }
+  LayerKind kind() const { return spec.kind(layer); }
+  ValueId mixer(ValueId x) const {
+    switch (kind().mixer) {
+      case Mixer::kAttention:
+        return attention(x);
+      case Mixer::kParallel:
+        return graph::add_sum(context.graph, attention(x),
+                              spec.other_mixer(context, Mixer::kStateSpace, name("mixer"), x));
+      default:
+        return spec.other_mixer(context, kind().mixer, name("mixer"), x);
+    }
+  }
   AttentionSpec cross() const {
     AttentionSpec cross = spec.cross;
     cross.name = name("cross");
@@ -43,15 +59,19 @@ struct Block {
 };
 
 Stream pre_norm(const Block& block, Stream stream) {
-  const auto before_attention = block.norm("attention_norm", stream.update, stream.rest);
-  Stream between{block.attention(before_attention.y), before_attention.h};
+  Stream between = stream;
+  if (block.kind().mixer != Mixer::kNone) {
+    const auto before_mixer = block.norm("attention_norm", stream.update, stream.rest);
+    between = {block.scaled(block.mixer(before_mixer.y)), before_mixer.h};
+  }
+  if (!block.kind().has_ffn) return between;
   if (block.spec.reads_encoder) {
     const auto before_cross = block.norm("cross_norm", between.update, between.rest);
     between = {layers::cross_attention(block.context, block.cross(), before_cross.y, block.encoded),
                before_cross.h};
   }
   const auto before_ffn = block.norm("ffn_norm", between.update, between.rest);
-  return {block.ffn(before_ffn.y), before_ffn.h};
+  return {block.scaled(block.ffn(before_ffn.y)), before_ffn.h};
 }
 
 Stream sandwich(const Block& block, Stream stream) {
@@ -84,7 +104,7 @@ Stream norm_of_sum(const Block& block, Stream stream) {
 }
 
 Stream apply(const Block& block, Stream stream) {
-  switch (block.spec.norm_placement) {
+  switch (block.spec.placement(block.layer)) {
     case NormPlacement::kPreNorm:
       return pre_norm(block, stream);
     case NormPlacement::kPostNorm:

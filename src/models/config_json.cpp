@@ -137,6 +137,36 @@ std::vector<int64_t> ConfigJson::integers(const char* key) const {
   return field->get<std::vector<int64_t>>();
 }
 
+std::vector<std::string> ConfigJson::texts(const char* key) const {
+  const auto* field = find(key);
+  if (field == nullptr) return {};
+  const auto is_text = [](const nlohmann::json& one) { return one.is_string(); };
+  if (!field->is_array() || !std::all_of(field->begin(), field->end(), is_text))
+    throw DataError("[{}] \"{}\" is {}: expected a list of texts", where_, key, shown(*field));
+  return field->get<std::vector<std::string>>();
+}
+
+std::optional<std::pair<double, double>> ConfigJson::limits(const char* key) const {
+  const auto* field = find(key);
+  if (field == nullptr) return std::nullopt;
+  // Python writes Infinity, which JSON does not have and parse_json() reads as a text.
+  const auto value_of = [](const nlohmann::json& one) -> std::optional<double> {
+    if (one.is_number()) return one.get<double>();
+    const nlohmann::json text = one.is_object() && one.contains("__float__") ? one["__float__"] : one;
+    if (text == "Infinity" || text == "inf") return std::numeric_limits<double>::infinity();
+    return std::nullopt;
+  };
+  if (field->is_array() && field->size() == 2) {
+    const auto low = value_of((*field)[0]), high = value_of((*field)[1]);
+    if (low && high) return std::pair{*low, *high};
+  }
+  throw DataError("[{}] \"{}\" is {}: expected a list of two numbers", where_, key, shown(*field));
+}
+
+void ConfigJson::reject(const char* key, const std::string& found, const std::string& expected) const {
+  throw DataError("[{}] \"{}\" has {}: expected {}", where_, key, found, expected);
+}
+
 ActivationKind ConfigJson::activation(const char* key, const char* fallback) const {
   const std::string name = text_or(key, fallback);
   if (name == "silu" || name == "swish") return ActivationKind::kSilu;
@@ -173,6 +203,11 @@ const nlohmann::json* ConfigJson::rope_object(const char* layer_type) const {
   if (layer_type == nullptr || !scaling->is_object()) return scaling;
   const auto it = scaling->find(layer_type);
   return it == scaling->end() || it->is_null() ? nullptr : &*it;
+}
+
+bool ConfigJson::rotates() const {
+  const auto* object = rope_object(nullptr);
+  return has("rope_theta") || (object != nullptr && object->is_object() && object->contains("rope_theta"));
 }
 
 ops::RopeScaling ConfigJson::rope(int64_t max_positions, double default_theta, const char* layer_type,

@@ -33,6 +33,12 @@ class ConfigJson {
   double real_or_none(const char* key, double fallback) const;
   // A list of counts, including 0; empty if the field is absent or null.
   std::vector<int64_t> integers(const char* key) const;
+  // A list of texts; empty if the field is absent or null.
+  std::vector<std::string> texts(const char* key) const;
+  // Two numbers, of which transformers writes infinity as {"__float__": "Infinity"}; nothing if absent or null.
+  std::optional<std::pair<double, double>> limits(const char* key) const;
+  // Throws DataError: the file has `found` in this field, and what was expected.
+  [[noreturn]] void reject(const char* key, const std::string& found, const std::string& expected) const;
   // The function with this name in transformers.
   ActivationKind activation(const char* key, const char* fallback) const;
   // rope_theta and rope_scaling of hub files, rope_parameters of transformers 5; `layer_type` picks the entry
@@ -40,6 +46,8 @@ class ConfigJson {
   // `original_outside`: original_max_position_embeddings next to them takes precedence over that inside.
   ops::RopeScaling rope(int64_t max_positions, double default_theta = 10000, const char* layer_type = nullptr,
                         const char* theta_key = "rope_theta", bool original_outside = false) const;
+  // Whether a base is given anywhere: some classes rotate only then.
+  bool rotates() const;
   // partial_rotary_factor inside rope_parameters, or `key` on its own.
   double partial_rotary_factor(double fallback, const char* key = "partial_rotary_factor") const;
   // Sets the layers with a window from layer_types, if it is present and differs from the rule in `window`.

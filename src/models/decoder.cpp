@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/error.h"
 #include "layers/context_parallel.h"
 #include "models/parametrization.h"
 #include "ops/activation/activation.h"
@@ -18,7 +19,7 @@ namespace {
 
 // √d rounded to the activations' type, as if a table of that type were multiplied.
 double embedding_scale(const ModelConfig& config, DType activations) {
-  if (!config.scaled_embedding) return 1;
+  if (!config.scaled_embedding) return config.embedding_multiplier;
   const auto root = static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
   if (activations == DType::kF16) return static_cast<float>(F16(root));
   return activations == DType::kBF16 ? static_cast<float>(BF16(root)) : root;
@@ -39,7 +40,8 @@ layers::AttentionSpec attention_of(const ModelConfig& config) {
           .softcap = config.attention_softcap,
           .sinks = config.sinks,
           .adjacent_pairs = config.adjacent_rotary_pairs,
-          .plain_qk_norm = config.plain_qk_norm};
+          .plain_qk_norm = config.plain_qk_norm,
+          .output_gate = config.attention_gate};
 }
 
 // For a stack with a given number of layers. The single loss of all layers with experts is their mean.
@@ -75,9 +77,33 @@ void attend_to_latents(const ModelConfig& config, layers::StackSpec& spec) {
   };
 }
 
+// Mixers besides attention.
+void mix_otherwise(const ModelConfig& config, layers::StackSpec& spec) {
+  spec.kinds = config.layer_kinds;
+  spec.other_mixer_norms = config.other_mixer_norms;
+  spec.other_mixer = [&config](layers::Context& context, layers::Mixer mixer, const std::string& name,
+                               graph::ValueId x) -> graph::ValueId {
+    const int64_t width = config.hidden_size;
+    switch (mixer) {
+      case layers::Mixer::kDelta:
+        return layers::delta_net(context, {name, width, config.delta.value()}, x);
+      case layers::Mixer::kStateSpace:
+        return layers::state_space(context, {name, width, config.state_space.value()}, x);
+      case layers::Mixer::kShortConvolution:
+        return layers::short_convolution(context, {name, width, config.short_convolution.value()}, x);
+      case layers::Mixer::kAttention:
+      case layers::Mixer::kParallel:
+      case layers::Mixer::kNone:
+        break;
+    }
+    throw InternalError("{} has no mixer of its own", name);
+  };
+}
+
 layers::StackSpec stack_of(const ModelConfig& config) {
   layers::StackSpec spec{.layers = config.layers,
                          .norm_placement = config.norm_placement,
+                         .residual_multiplier = config.residual_multiplier,
                          .norm = {.hidden_size = config.hidden_size,
                                   .eps = config.norm_eps,
                                   .kind = config.norm,
@@ -89,6 +115,7 @@ layers::StackSpec stack_of(const ModelConfig& config) {
                                  .activation = config.activation,
                                  .gated = config.gated}};
   set_experts(config, spec);
+  mix_otherwise(config, spec);
   return spec;
 }
 
@@ -279,7 +306,7 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
                            (config.tied && has_any(stages, &layers::LayerRange::has_head));
   const auto table = needs_table ? token_table(config, context) : graph::kNone;
   layers::StackSpec spec = stack_of(config);
-  if (config.positions != Positions::kLearned && (has_layers(stages, 0, config.layers) || has_modules))
+  if (config.positions == Positions::kRotary && (has_layers(stages, 0, config.layers) || has_modules))
     rotate(config, context, spec);
   if (config.latent) attend_to_latents(config, spec);
   layers::Stream stream;
@@ -292,7 +319,8 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
     stream = layers::blocks(context, spec, stage.first, stage.end, stream);
     if (stage.has_head) {
       layers::end_of_experts(context, spec.moe);
-      const auto hidden = layers::end_of_stack(context, spec, stream);
+      auto hidden = layers::end_of_stack(context, spec, stream);
+      if (config.logits_divisor != 1) hidden = ops::scale(graph, hidden, 1 / config.logits_divisor);
       const auto head = head_table(config, context, table);
       out = config.head_transform ? transformed(config, context, spec, hidden, head)
                                   : Hidden{hidden, head, graph::kNone, config.logits_softcap};

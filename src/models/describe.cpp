@@ -37,6 +37,7 @@ std::string norm_of(const ModelConfig& config) {
 
 std::string positions_of(const ModelConfig& config) {
   if (config.positions == Positions::kLearned) return "learned positions";
+  if (config.positions == Positions::kAbsent) return "none";
   if (config.positions == Positions::kRelative)
     return fmt::format("bias by distance in {} buckets", config.distance_buckets);
   std::string text = "rotary";
@@ -67,9 +68,32 @@ std::string positions_of(const ModelConfig& config) {
   return text;
 }
 
+// Mixers besides attention, with the number of layers that have them.
+std::string mixers_of(const ModelConfig& config) {
+  int64_t delta = 0, spaces = 0, convolutions = 0, parallel = 0;
+  for (const layers::LayerKind& kind : config.layer_kinds) {
+    delta += kind.mixer == layers::Mixer::kDelta ? 1 : 0;
+    spaces += kind.mixer == layers::Mixer::kStateSpace ? 1 : 0;
+    convolutions += kind.mixer == layers::Mixer::kShortConvolution ? 1 : 0;
+    parallel += kind.mixer == layers::Mixer::kParallel ? 1 : 0;
+  }
+  std::string text;
+  const auto add = [&](int64_t count, const char* what) {
+    if (count > 0) text += fmt::format("{}{} in {} of {} layers", text.empty() ? "" : ", ", what, count, config.layers);
+  };
+  add(delta, config.delta && config.delta->decays_by_channel ? "Kimi delta attention" : "gated delta nets");
+  add(spaces, "Mamba-2");
+  add(convolutions, "short convolutions");
+  add(parallel, "Mamba-2 beside attention");
+  return text;
+}
+
 std::string attention_of(const ModelConfig& config) {
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  const std::string mixers = mixers_of(config);
+  if (!mixers.empty()) add(mixers);
+  if (config.attention_gate) add("a gate of the output");
   if (config.architecture == Architecture::kEncoder) add("both ways");
   if (config.architecture == Architecture::kEncoderDecoder)
     add("an encoder both ways, a decoder that reads it");

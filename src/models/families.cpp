@@ -9,6 +9,7 @@
 #include "models/class_sizes.h"
 #include "models/config_json.h"
 #include "models/families.h"
+#include "models/hybrid.h"
 #include "models/parametrization.h"
 #include "models/text_part.h"
 
@@ -320,6 +321,7 @@ std::vector<std::string> errors_of(const ModelConfig& config) {
                                  config.rope.short_factors.size(), config.rope.long_factors.size(), pairs));
   }
   add_expert_errors(config.experts, errors);
+  add_mixer_errors(config, errors);
   if (!config.sliding_window.layers.empty() &&
       static_cast<int64_t>(config.sliding_window.layers.size()) != config.layers) {
     errors.push_back(fmt::format("layer_types has {} entries: expected one for each of {} layers",
@@ -427,6 +429,7 @@ double keys_seen(const ModelConfig& config, int64_t layers, int64_t length, bool
   const auto all = static_cast<double>(length);
   double keys = 0;
   for (int64_t i = 0; i < layers; ++i) {
+    if (!config.has_attention(i)) continue;
     // The mean is T / 2 with the causal mask, and W (1 - W / 2T) with a window of W.
     const bool windowed = causal && config.sliding_window.at(i);
     const auto window = windowed ? static_cast<double>(config.sliding_window.size) : all;
@@ -457,7 +460,7 @@ double training_flops_per_token(const ModelConfig& config, int64_t sequence_leng
   if (config.architecture != Architecture::kEncoderDecoder) {
     const bool causal = config.architecture == Architecture::kDecoder;
     const double further = static_cast<double>(config.predict_layers * sequence_length) / 2;
-    return 6 * of_target + of_keys * (keys_seen(config, config.layers, sequence_length, causal) + further);
+    return 6 * of_target + 3 * recurrence_flops_per_token(config) + of_keys * (keys_seen(config, config.layers, sequence_length, causal) + further);
   }
   const double targets = static_cast<double>(target_length) / static_cast<double>(sequence_length);
   const double decoder_keys = keys_seen(config, config.layers, target_length, true) +

@@ -15,6 +15,7 @@
 
 #include "layers/latent_attention.h"
 #include "layers/layers.h"
+#include "layers/mixers.h"
 #include "ops/rope/rope.h"
 #include "tensor/interleave.h"
 
@@ -53,6 +54,7 @@ enum class Positions : uint8_t {
   kRotary,
   kLearned,   // a table of positions next to the embedding: GPT-2, BERT
   kRelative,  // a bias of scores by distance, from one table for all layers of a stack: T5
+  kAbsent,    // not at all: layers with a state know the order of tokens
 };
 
 // Layers with a mixture of experts instead of an FFN.
@@ -83,11 +85,21 @@ struct ModelConfig {
   int64_t token_types = 0;                         // rows of a table; row 0 is added to every token (BERT)
   bool embedding_norm = false;                     // of tokens, positions and types together (BERT)
   bool scaled_embedding = false;                   // by √d
+  double embedding_multiplier = 1;
+  double logits_divisor = 1;
   bool scaled_head = false;                        // scales the head's input by 1/√d (T5 with a tied head)
   bool head_transform =
       false;  // a dense layer, activation and norm before the head, whose logits have a bias (BERT)
   double logits_softcap = 0;
+  // Layers: empty, if all have attention and an FFN; the sizes of other mixers, and where their norms are, if elsewhere.
+  std::vector<layers::LayerKind> layer_kinds = {};
+  std::optional<layers::DeltaDims> delta;
+  std::optional<layers::StateSpaceDims> state_space;
+  std::optional<layers::ShortConvolutionDims> short_convolution;
+  std::optional<layers::NormPlacement> other_mixer_norms;
+  double residual_multiplier = 1;  // of what each block adds to the residual stream
   // Attention.
+  bool attention_gate = false;  // layers::AttentionSpec::output_gate
   bool qkv_bias = false, out_bias = false;
   layers::AttentionSpec::QkNorm qk_norm = layers::AttentionSpec::QkNorm::kAbsent;
   bool sinks = false;               // layers::AttentionSpec
@@ -139,6 +151,16 @@ struct ModelConfig {
   }
 
   int64_t blocks() const { return layers + encoder_layers; }
+  layers::LayerKind kind(int64_t layer) const {
+    return layer < static_cast<int64_t>(layer_kinds.size()) ? layer_kinds[static_cast<size_t>(layer)]
+                                                              : layers::LayerKind{};
+  }
+  bool has_attention(int64_t layer) const {
+    const layers::Mixer mixer = kind(layer).mixer;
+    return mixer == layers::Mixer::kAttention || mixer == layers::Mixer::kParallel;
+  }
+  // Whether some layers keep a state from token to token in place of keys and values.
+  bool has_states() const { return delta || state_space || short_convolution; }
   // Tokens of the longest text; unlimited for relative positions.
   int64_t max_sequence_length() const {
     return positions == Positions::kRelative ? std::numeric_limits<int64_t>::max() : max_positions;

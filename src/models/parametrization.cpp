@@ -79,6 +79,11 @@ WidthScale width_scale(const ModelConfig& config, ParameterRole role) {
     case ParameterRole::kDistanceTable:
     case ParameterRole::kHeadTransform:
     case ParameterRole::kExpertBias:
+    case ParameterRole::kDecayIn:
+    case ParameterRole::kConvolution:
+    case ParameterRole::kDecayRate:
+    case ParameterRole::kStepBias:
+    case ParameterRole::kSkip:
       return {};
   }
   throw InternalError("no width scale for the role {}", static_cast<int>(role));
@@ -204,6 +209,8 @@ bool is_matrix(ParameterRole role) {
     case ParameterRole::kRouter:
     case ParameterRole::kExpertIn:
     case ParameterRole::kExpertOut:
+    case ParameterRole::kDecayIn:
+    case ParameterRole::kConvolution:
       return true;
     case ParameterRole::kAttentionInBias:
     case ParameterRole::kNorm:
@@ -214,13 +221,17 @@ bool is_matrix(ParameterRole role) {
     case ParameterRole::kBias:
     case ParameterRole::kRouterBias:
     case ParameterRole::kExpertBias:
+    case ParameterRole::kDecayRate:
+    case ParameterRole::kStepBias:
+    case ParameterRole::kSkip:
       return false;
   }
   throw InternalError("neither a matrix nor a vector: role {}", static_cast<int>(role));
 }
 
 bool may_be_low(ParameterRole role) {
-  return is_matrix(role) && role != ParameterRole::kRouter && role != ParameterRole::kDistanceTable;
+  return is_matrix(role) && role != ParameterRole::kRouter && role != ParameterRole::kDistanceTable &&
+         role != ParameterRole::kDecayIn && role != ParameterRole::kConvolution;
 }
 
 bool is_table(ParameterRole role) {
@@ -245,18 +256,24 @@ bool is_hidden_matrix(ParameterRole role) {
     case ParameterRole::kFfnOut:
     case ParameterRole::kExpertIn:
     case ParameterRole::kExpertOut:
+    case ParameterRole::kDecayIn:
       return true;
     default:
       return false;
   }
 }
 
+bool takes_recipe(ParameterRole role) {
+  return is_hidden_matrix(role) && role != ParameterRole::kDecayIn;
+}
+
 std::vector<std::string> mup_errors(const ModelConfig& config) {
   std::vector<std::string> errors;
   if (config.mup.base_hidden_size == 0) return errors;
-  if (config.architecture != Architecture::kDecoder || config.latent) {
-    errors.push_back(fmt::format("{} does not support µP: expected a decoder without latent attention",
-                                 config.family->name));
+  if (config.architecture != Architecture::kDecoder || config.latent || config.has_states()) {
+    errors.push_back(fmt::format(
+        "{} does not support µP: expected a decoder whose layers all have attention, and not to latents",
+        config.family->name));
     return errors;
   }
   if (config.tied && config.norm == layers::NormSpec::Kind::kPlainLayer && width_mult(config) != 1) {

@@ -63,14 +63,17 @@ RateScale rate_scale(const ModelConfig& config, graph::ParameterRole role);
 // not multiplied; a tied head is one too.
 bool is_matrix(graph::ParameterRole role);
 // Whether it may be stored in bf16 between steps: matrices and tables whose readers compute in bf16 if a device has
-// it. Routers and distances between positions decide, norms and biases are few: all of these stay fp32 (DeepSeek-V3,
-// Megatron-LM).
+// it. Routers, distances between positions and decays decide, norms, convolutions and biases are few: all of these
+// stay fp32 (DeepSeek-V3, Megatron-LM).
 bool may_be_low(graph::ParameterRole role);
 bool is_table(graph::ParameterRole role);
 
 // Whether a parameter is a matrix (or several, its segments) that maps hidden values to hidden values: what
 // Muon is for. No embedding, table, head, norm or bias is.
 bool is_hidden_matrix(graph::ParameterRole role);
+// Whether recipes in 8 and 4 bits take its matmuls: hidden matrices but those that give decays, of which a few
+// numbers a token decide what a state keeps.
+bool takes_recipe(graph::ParameterRole role);
 
 // How many times wider than the base the model is; 1 without µP.
 double width_mult(const ModelConfig& config);

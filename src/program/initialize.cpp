@@ -1,6 +1,7 @@
 #include "program/initialize.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,6 +22,15 @@ namespace {
 
 constexpr int64_t kAligned = 4;  // numbers that one counter yields
 
+// Numbers of U(low, high); element i is the word i % 4 of the counter i / 4.
+void fill_uniform(double low, double high, const RandomKey& key, int64_t begin, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    const auto element = begin + static_cast<int64_t>(i);
+    const uint32_t bits = philox(key, static_cast<uint64_t>(element / kAligned))[static_cast<size_t>(element % kAligned)];
+    out[i] = static_cast<float>(low + (high - low) * (bits + 0.5) * 0x1p-32);
+  }
+}
+
 // Elements [begin, begin + out.size()) of a parameter before its parts are scaled.
 void fill(const graph::Init& init, const RandomKey& key, int64_t begin, std::span<float> out) {
   switch (init.kind) {
@@ -38,6 +48,21 @@ void fill(const graph::Init& init, const RandomKey& key, int64_t begin, std::spa
       return;
     case graph::Init::Kind::kTruncatedNormal:
       fill_truncated_normal(out.data(), std::ssize(out), static_cast<float>(init.std), key, begin);
+      return;
+    case graph::Init::Kind::kLogUniform:
+      fill_uniform(init.low, init.high, key, begin, out);
+      for (float& x : out) x = std::log(std::max(x, static_cast<float>(graph::Init::kLeast)));
+      return;
+    case graph::Init::Kind::kLogCount:
+      for (size_t i = 0; i < out.size(); ++i)
+        out[i] = static_cast<float>(std::log(static_cast<double>(begin) + static_cast<double>(i) + 1));
+      return;
+    case graph::Init::Kind::kStepBias:
+      fill_uniform(std::log(init.low), std::log(init.high), key, begin, out);
+      for (float& x : out) {
+        const double step = std::max(std::exp(static_cast<double>(x)), init.value);
+        x = static_cast<float>(step + std::log(-std::expm1(-step)));
+      }
       return;
   }
 }
@@ -82,6 +107,7 @@ void fill_scaled(const graph::Parameter& parameter, const Whole& whole, const Ra
   scale_parts(whole, parameter.init.part_scales, begin, out);
 }
 
+// Whether filling it takes long enough to be shared: tables and matrices.
 bool is_random(const graph::Init& init) {
   return init.kind == graph::Init::Kind::kNormal || init.kind == graph::Init::Kind::kTruncatedNormal;
 }

@@ -63,7 +63,7 @@ class PrecisionPass {
       if (is_of_experts(parameter.role) && !of_experts_) continue;
       // Recipes leave all but the matmuls of attention and feed-forward blocks in the type of activations (DeepSeek-V3,
       // section 3.3.1; Transformer Engine).
-      if (!models::is_hidden_matrix(parameter.role) ||
+      if (!models::takes_recipe(parameter.role) ||
           precision.keeps(graph.value(parameter.value).name, parameter))
         continue;
       taken_.insert({parameter.value, i});
