@@ -77,12 +77,17 @@ struct Rows {
   }
 };
 
-void add_norms(const ModelConfig& config, const Rows& rows) {
+void add_norms(const ModelConfig& config, int64_t layer, const Rows& rows, const DeltaNames& delta) {
   if (config.norm == layers::NormSpec::Kind::kPlainLayer) return;
   const bool bias = config.norm == layers::NormSpec::Kind::kLayer;
   const auto norm = [&](const char* name, const char* parameter) {
     rows.add(name, parameter, 0, config.hidden_size, bias);
   };
+  if (!config.has_attention(layer)) {
+    norm(delta.before_mixer, "attention_norm");
+    norm(delta.before_ffn, "ffn_norm");
+    return;
+  }
   switch (config.norm_placement) {
     case layers::NormPlacement::kPostNorm:
       norm("post_attention_layernorm", "attention_post_norm");
@@ -100,12 +105,26 @@ void add_norms(const ModelConfig& config, const Rows& rows) {
   }
 }
 
+// With a gate of the output, the file has its rows behind the queries of each head.
+void add_queries(const ModelConfig& config, const Rows& rows) {
+  if (!config.attention_gate) return rows.add("self_attn.q_proj", "attention.qkv", 0, config.q_width(), config.qkv_bias);
+  for (const char* kind : {".weight", ".bias"}) {
+    if (kind == std::string_view(".bias") && !config.qkv_bias) break;
+    for (const auto& [ours, first] : {std::pair{"attention.qkv", int64_t{0}}, {"attention.gate", config.head_dim}}) {
+      rows.list.push_back({.file_name = rows.file + "self_attn.q_proj" + kind,
+                           .parameter = rows.ours + ours + kind,
+                           .rows = config.q_width(),
+                           .part = {first, config.head_dim, 2 * config.head_dim}});
+    }
+  }
+}
+
 void add_attention(const ModelConfig& config, const Rows& rows, bool fused) {
   const int64_t q = config.q_width(), kv = config.kv_width();
   if (fused) {
     rows.add("self_attn.qkv_proj", "attention.qkv", 0, q + 2 * kv, config.qkv_bias);
   } else {
-    rows.add("self_attn.q_proj", "attention.qkv", 0, q, config.qkv_bias);
+    add_queries(config, rows);
     rows.add("self_attn.k_proj", "attention.qkv", q, kv, config.qkv_bias);
     rows.add("self_attn.v_proj", "attention.qkv", q + kv, kv, config.qkv_bias);
   }
@@ -116,6 +135,88 @@ void add_attention(const ModelConfig& config, const Rows& rows, bool fused) {
   const bool head = config.qk_norm == layers::AttentionSpec::QkNorm::kHead;
   rows.add("self_attn.q_norm", "attention.q_norm", 0, head ? config.head_dim : q, false);
   rows.add("self_attn.k_norm", "attention.k_norm", 0, head ? config.head_dim : kv, false);
+}
+
+// Rows of one of our parameters from blocks of a file's tensor, one a key head.
+struct Part {
+  const char* parameter;
+  int64_t row, rows, in_block;
+};
+void add_parts(const Rows& rows, const std::string& name, int64_t blocks, std::initializer_list<Part> parts) {
+  int64_t stride = 0, first = 0;
+  for (const Part& part : parts) stride += part.in_block;
+  for (const Part& part : parts) {
+    rows.list.push_back({.file_name = rows.file + name + ".weight",
+                         .parameter = rows.ours + part.parameter + ".weight",
+                         .row = part.row,
+                         .rows = blocks * part.in_block,
+                         .part = {first, part.in_block, stride}});
+    first += part.in_block;
+  }
+}
+
+void add_delta(const ModelConfig& config, const Rows& rows, const DeltaNames& names) {
+  const layers::DeltaDims& dims = config.delta.value();
+  const std::string block = std::string(names.block) + ".";
+  const int64_t k = dims.key_width(), v = dims.value_width(), share = dims.value_heads / dims.key_heads;
+  const auto add = [&](const char* name, const char* ours, int64_t first, int64_t count) {
+    rows.add(block + name, ours, first, count, false);
+  };
+  const auto convolution = [&](const char* name, int64_t first, int64_t channels) {
+    rows.list.push_back({.file_name = rows.file + block + name + ".weight",
+                         .parameter = rows.ours + "mixer.convolution.weight",
+                         .row = first,
+                         .rows = channels,
+                         .shape = {channels, 1, dims.taps}});
+  };
+  switch (names.stored) {
+    case DeltaNames::Stored::kByKind:
+      add("in_proj_qkv", "mixer.qkv", 0, 2 * k + v);
+      add("in_proj_z", "mixer.gate", 0, v);
+      add("in_proj_b", "mixer.step", 0, dims.value_heads);
+      add("in_proj_a", "mixer.decay", 0, dims.value_heads);
+      break;
+    case DeltaNames::Stored::kByKeyHead:
+      add_parts(rows, block + "in_proj_qkvz", dims.key_heads,
+                {{"mixer.qkv", 0, k, dims.key_dim},
+                 {"mixer.qkv", k, k, dims.key_dim},
+                 {"mixer.qkv", 2 * k, v, share * dims.value_dim},
+                 {"mixer.gate", 0, v, share * dims.value_dim}});
+      add_parts(rows, block + "in_proj_ba", dims.key_heads,
+                {{"mixer.step", 0, dims.value_heads, share}, {"mixer.decay", 0, dims.value_heads, share}});
+      break;
+    case DeltaNames::Stored::kSeparate:
+      add("q_proj", "mixer.qkv", 0, k);
+      add("k_proj", "mixer.qkv", k, k);
+      add("v_proj", "mixer.qkv", 2 * k, v);
+      add("b_proj", "mixer.step", 0, dims.value_heads);
+      if (dims.gate_rank > 0) {
+        add("g_a_proj", "mixer.gate_down", 0, dims.gate_rank);
+        add("g_b_proj", "mixer.gate_up", 0, v);
+        add("f_a_proj", "mixer.decay_down", 0, dims.gate_rank);
+        add("f_b_proj", "mixer.decay_up", 0, dims.decays_by_channel ? k : dims.value_heads);
+      } else {
+        add("g_proj", "mixer.gate", 0, v);
+        add("a_proj", "mixer.decay", 0, dims.value_heads);
+      }
+      break;
+  }
+  if (names.stored == DeltaNames::Stored::kSeparate) {
+    convolution("q_conv1d", 0, k);
+    convolution("k_conv1d", k, k);
+    convolution("v_conv1d", 2 * k, v);
+  } else {
+    convolution("conv1d", 0, 2 * k + v);
+  }
+  TensorRow rate{.file_name = rows.file + block + "A_log", .parameter = rows.ours + "mixer.decay_rate",
+                 .rows = dims.value_heads};
+  if (dims.decays_by_channel) rate.shape = {1, 1, dims.value_heads, 1};
+  rows.list.push_back(rate);
+  rows.list.push_back({.file_name = rows.file + block + "dt_bias",
+                       .parameter = rows.ours + "mixer.step_bias",
+                       .rows = dims.decays_by_channel ? k : dims.value_heads});
+  add(names.norm, "mixer.norm", 0, dims.value_dim);
+  add(names.out, "mixer.out", 0, config.hidden_size);
 }
 
 void add_ffn(const ModelConfig& config, const Rows& rows, const std::string& block, bool fused) {
@@ -184,14 +285,19 @@ void add_prediction(const ModelConfig& config, const Rows& rows) {
     rows.add(file, std::string("predict.") + ours, 0, config.hidden_size, false);
 }
 
-std::vector<TensorRow> all_tensors(const ModelConfig& config, bool fused, const ExpertNames& names = {}) {
+std::vector<TensorRow> all_tensors(const ModelConfig& config, bool fused, const ExpertNames& names = {},
+                                   const DeltaNames& delta = {}) {
   std::vector<TensorRow> list{{"model.embed_tokens.weight", "embedding.weight", 0, config.vocab_size}};
   for (int64_t i = 0; i < config.layers + config.predict_layers; ++i) {
     const std::string number = std::to_string(i);
     const Rows rows{list, "model.layers." + number + ".", "layers." + number + "."};
     if (i >= config.layers) add_prediction(config, rows);
-    add_norms(config, rows);
-    add_attention(config, rows, fused);
+    add_norms(config, i, rows, delta);
+    if (config.has_attention(i)) {
+      add_attention(config, rows, fused);
+    } else {
+      add_delta(config, rows, delta);
+    }
     if (config.experts.at(i)) {
       add_experts(config, rows, names);
     } else {
@@ -213,6 +319,10 @@ std::vector<TensorRow> llama_tensors(const ModelConfig& config) {
 }
 std::vector<TensorRow> llama_tensors_with_experts(const ModelConfig& config, const ExpertNames& names) {
   return all_tensors(config, false, names);
+}
+std::vector<TensorRow> hybrid_tensors(const ModelConfig& config, const DeltaNames& delta,
+                                      const ExpertNames& experts) {
+  return all_tensors(config, false, experts, delta);
 }
 std::vector<TensorRow> fused_llama_tensors(const ModelConfig& config) {
   return all_tensors(config, true);

@@ -44,6 +44,21 @@ struct ExpertNames {
   // alternating.
   enum class Fused : uint8_t { kNone, kHalves, kPairs } fused = Fused::kNone;
 };
+// Tensor names of a layer with a gated delta net, BLOCK.NAME.
+struct DeltaNames {
+  const char* block = "linear_attn";
+  // How the projections are stored: [q | k | v], z, b and a each in one tensor (Qwen3.5); [q, k, v, z] and [b, a] of each
+  // key head together (Qwen3-Next); or each in its own, and each of the three convolutions (OLMo Hybrid, Kimi Linear).
+  enum class Stored : uint8_t { kByKind, kByKeyHead, kSeparate } stored = Stored::kByKind;
+  const char* norm = "norm";
+  const char* out = "out_proj";
+  // Of the norms of such a layer.
+  const char* before_mixer = "input_layernorm";
+  const char* before_ffn = "post_attention_layernorm";
+};
+// llama_tensors_with_experts() of a model in which some layers have a gated delta net.
+std::vector<TensorRow> hybrid_tensors(const ModelConfig& config, const DeltaNames& delta,
+                                      const ExpertNames& experts = {});
 std::vector<TensorRow> llama_tensors_with_experts(const ModelConfig& config, const ExpertNames& names = {});
 // The same with q, k and v in one tensor, gate and up in another (Phi-3).
 std::vector<TensorRow> fused_llama_tensors(const ModelConfig& config);

@@ -62,8 +62,20 @@ std::string write(const ModelConfig& config, DType dtype) {
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {
-  return hybrid_tensors(config, {.separate = true});
+  return hybrid_tensors(config, {.stored = DeltaNames::Stored::kSeparate,
+                                 .norm = "o_norm",
+                                 .out = "o_proj",
+                                 .before_mixer = "attention_layer_norm",
+                                 .before_ffn = "feedforward_layer_norm"});
 }
+
+// transformers calls norms otherwise than published files: those of delta nets as in other models, and in its own files
+// those behind attention as those before a feed-forward.
+constexpr Family::OldEnding kOtherNames[] = {
+    {".attention_layer_norm.weight", ".input_layernorm.weight"},
+    {".feedforward_layer_norm.weight", ".post_attention_layernorm.weight"},
+    {".post_attention_layernorm.weight", ".feedforward_layer_norm.weight"},
+};
 
 constexpr PresetRow kPresets[] = {
     {"olmo-hybrid-7b", "OLMo Hybrid 7B", 3840, 32, 30, 30, 128, 11008, 100352, 65536, R"("rope_parameters":null)"},
@@ -80,6 +92,7 @@ const Family kOlmoHybrid{
     .tensors = tensors,
     .ignored = llama_ignores,
     .optional_prefix = "model.",
+    .old_endings = kOtherNames,
     .size_keys = {.head_dim = nullptr},
     .presets = kPresets,
 };

@@ -104,7 +104,7 @@ std::string write_35_moe(const ModelConfig& config, DType dtype) {
 
 // Qwen3-Next's files have the projections of a delta net fused, by key head.
 std::vector<TensorRow> next_tensors(const ModelConfig& config) {
-  return hybrid_tensors(config, {.fused_by_key_head = true});
+  return hybrid_tensors(config, {.stored = DeltaNames::Stored::kByKeyHead});
 }
 std::vector<TensorRow> tensors_35(const ModelConfig& config) {
   return hybrid_tensors(config, {});
