@@ -43,6 +43,7 @@ ops::Latents latents_of(Context& context, const LatentAttentionSpec& spec, Value
   };
   if (dims.query_rank > 0) latents.query = normed(".query_norm", dims.query_rank, latents.query);
   latents.key_value = normed(".latent_norm", dims.rank, latents.key_value);
+  if (spec.rope_table == kNone) return latents;
   latents.rotated =
       graph::add<ops::Rope>(context.graph,
                             {.x = latents.rotated,
@@ -63,6 +64,7 @@ ValueId queries_of(Context& context, const LatentAttentionSpec& spec, ValueId x,
                             .inputs = of_latent ? dims.query_rank : spec.hidden_size,
                             .outputs = spec.heads * dims.head_dim()},
                            of_latent ? latents.query : x);
+  if (spec.rope_table == kNone) return q;
   return graph::add<ops::Rope>(
              context.graph,
              {.x = q, .table = spec.rope_table, .positions = context.inputs.batch[Column::kPositions]},

@@ -163,6 +163,13 @@ std::optional<std::pair<double, double>> ConfigJson::limits(const char* key) con
   throw DataError("[{}] \"{}\" is {}: expected a list of two numbers", where_, key, shown(*field));
 }
 
+std::optional<ConfigJson> ConfigJson::part(const char* key) const {
+  const auto* field = find(key);
+  if (field == nullptr) return std::nullopt;
+  if (!field->is_object()) throw DataError("[{}] \"{}\" is {}: expected an object", where_, key, shown(*field));
+  return ConfigJson(dump_json(*field), where_ + ": " + key);
+}
+
 void ConfigJson::reject(const char* key, const std::string& found, const std::string& expected) const {
   throw DataError("[{}] \"{}\" has {}: expected {}", where_, key, found, expected);
 }

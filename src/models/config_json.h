@@ -56,6 +56,8 @@ class ConfigJson {
   void require_layer_types(const char* name, int64_t layers, const SlidingWindow& window) const;
   // Every key for dropout that is not 0.
   std::vector<std::pair<std::string, double>> dropout() const;
+  // An object within; nothing if absent or null. Errors say KEY.FIELD.
+  std::optional<ConfigJson> part(const char* key) const;
   bool has(const char* key) const { return find(key) != nullptr; }
 
  private:

@@ -142,33 +142,7 @@ std::string write_v3(const ModelConfig& config, DType dtype) {
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {
-  const layers::LatentDims& dims = *config.latent;
-  std::vector<TensorRow> list;
-  for (TensorRow& row : llama_tensors_with_experts(config, {.shared = "shared_experts"})) {
-    const size_t at = row.file_name.find("self_attn.q_proj.weight");
-    if (at == std::string::npos) {
-      if (row.parameter.find("attention.qkv") == std::string::npos) list.push_back(std::move(row));
-      continue;
-    }
-    const std::string file = row.file_name.substr(0, at) + "self_attn.";
-    const std::string ours = row.parameter.substr(0, row.parameter.find("qkv"));
-    const auto add = [&](const char* name, const char* parameter, int64_t first, int64_t rows,
-                         bool bias = false) {
-      list.push_back({file + name + ".weight", ours + parameter + ".weight", first, rows});
-      if (bias) list.push_back({file + name + ".bias", ours + parameter + ".bias", first, rows});
-    };
-    const bool of_latent = dims.query_rank > 0;
-    add(of_latent ? "q_b_proj" : "q_proj", "q", 0, config.q_width());
-    if (of_latent) {
-      add("q_a_proj", "down", 0, dims.query_rank, config.out_bias);
-      add("q_a_layernorm", "query_norm", 0, dims.query_rank);
-    }
-    add("kv_a_proj_with_mqa", "down", dims.query_rank, dims.rank + dims.rotary_dim, config.out_bias);
-    add("kv_a_layernorm", "latent_norm", 0, dims.rank);
-    add("kv_b_proj", "kv", 0, config.heads * (dims.plain_dim + dims.value_dim));
-    list.back().interleave = {{dims.plain_dim, dims.value_dim}};
-  }
-  return list;
+  return llama_tensors_with_experts(config, {.shared = "shared_experts"});
 }
 
 constexpr PresetRow kV2Presets[] = {

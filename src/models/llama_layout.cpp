@@ -119,7 +119,24 @@ void add_queries(const ModelConfig& config, const Rows& rows) {
   }
 }
 
+void add_latent_attention(const ModelConfig& config, const Rows& rows) {
+  const layers::LatentDims& dims = *config.latent;
+  const bool of_latent = dims.query_rank > 0;
+  rows.add(of_latent ? "self_attn.q_b_proj" : "self_attn.q_proj", "attention.q", 0, config.q_width(), false);
+  if (of_latent) {
+    rows.add("self_attn.q_a_proj", "attention.down", 0, dims.query_rank, config.out_bias);
+    rows.add("self_attn.q_a_layernorm", "attention.query_norm", 0, dims.query_rank, false);
+  }
+  rows.add("self_attn.kv_a_proj_with_mqa", "attention.down", dims.query_rank, dims.rank + dims.rotary_dim,
+           config.out_bias);
+  rows.add("self_attn.kv_a_layernorm", "attention.latent_norm", 0, dims.rank, false);
+  rows.add("self_attn.kv_b_proj", "attention.kv", 0, config.heads * (dims.plain_dim + dims.value_dim), false);
+  rows.list.back().interleave = {{dims.plain_dim, dims.value_dim}};
+  rows.add("self_attn.o_proj", "attention.out", 0, config.hidden_size, config.out_bias);
+}
+
 void add_attention(const ModelConfig& config, const Rows& rows, bool fused) {
+  if (config.latent) return add_latent_attention(config, rows);
   const int64_t q = config.q_width(), kv = config.kv_width();
   if (fused) {
     rows.add("self_attn.qkv_proj", "attention.qkv", 0, q + 2 * kv, config.qkv_bias);
@@ -301,7 +318,7 @@ std::vector<TensorRow> all_tensors(const ModelConfig& config, bool fused, const 
     if (config.experts.at(i)) {
       add_experts(config, rows, names);
     } else {
-      add_ffn(config, rows, names.block, fused);
+      add_ffn(config, rows, names.dense_block, fused);
     }
   }
   if (config.norm != layers::NormSpec::Kind::kPlainLayer) {

@@ -35,6 +35,7 @@ std::vector<TensorRow> llama_tensors(const ModelConfig& config);
 // Tensor names of a layer with experts: BLOCK.gate, BLOCK.experts.E.GATE and so on.
 struct ExpertNames {
   const char* block = "mlp";
+  const char* dense_block = "mlp";  // of layers without experts
   const char* gate = "gate_proj";
   const char* up = "up_proj";
   const char* down = "down_proj";

@@ -2,6 +2,8 @@
 // 1 + w, queries and keys normalized by head, a quarter of a head rotates. Feed-forward is dense in Qwen3.5, otherwise
 // experts and a shared one that a gate weighs.
 
+#include <algorithm>
+
 #include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
