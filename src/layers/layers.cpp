@@ -519,16 +519,19 @@ ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
               .segments = spec.gated ? std::vector<int64_t>{spec.intermediate_size, spec.intermediate_size}
                                      : std::vector<int64_t>{}},
              x);
-  const ValueId hidden = spec.gated ? ops::gated(context.graph, up, spec.activation)
-                                    : ops::activation(context.graph, up, spec.activation);
-  return linear(context,
-                {.name = spec.name + ".down",
-                 .role = ParameterRole::kFfnOut,
-                 .inputs = spec.intermediate_size,
-                 .outputs = spec.hidden_size,
-                 .bias = spec.bias,
-                 .parallel = LinearSpec::Parallel::kRow},
-                hidden);
+  const ValueId hidden =
+      spec.gated
+          ? ops::gated(context.graph, ops::scale_parts(context.graph, up, {spec.gate_multiplier, 1}), spec.activation)
+          : ops::activation(context.graph, up, spec.activation);
+  const ValueId down = linear(context,
+                              {.name = spec.name + ".down",
+                               .role = ParameterRole::kFfnOut,
+                               .inputs = spec.intermediate_size,
+                               .outputs = spec.hidden_size,
+                               .bias = spec.bias,
+                               .parallel = LinearSpec::Parallel::kRow},
+                              hidden);
+  return ops::scale_parts(context.graph, down, {spec.out_multiplier});
 }
 
 ValueId received(Context& context, std::string name, int64_t width) {

@@ -233,6 +233,7 @@ struct FfnSpec {
   bool bias = false;
   ActivationKind activation = ActivationKind::kSilu;
   bool gated = true;  // f(gate) · up
+  double gate_multiplier = 1, out_multiplier = 1;  // of the gate and of the result
 };
 ValueId ffn(Context& context, const FfnSpec& spec, ValueId x);
 
@@ -266,7 +267,7 @@ enum class Mixer : uint8_t {
   kStateSpace,        // Mamba-2
   kShortConvolution,  // LFM2
   kParallel,          // attention and a state space side by side, whose results are added (Falcon-H1)
-  kNone,              // the layer is an FFN alone (Nemotron-H)
+  kAbsent,            // the layer is an FFN alone (Nemotron-H)
 };
 // What a layer consists of: most have a mixer and then an FFN.
 struct LayerKind {
@@ -285,6 +286,10 @@ struct StackSpec {
   int64_t first_number = 0;  // of its layers in the graph, by which recompute and reports go
   NormPlacement norm_placement = NormPlacement::kPreNorm;
   double residual_multiplier = 1;  // of what blocks add to the residual stream; kPreNorm only
+  // Of what attention and the mixer beside it read, and of their results; Mixer::kParallel only.
+  struct Multipliers {
+    double attention_in = 1, attention_out = 1, mixer_in = 1, mixer_out = 1;
+  } multipliers = {};
   NormSpec norm;
   AttentionSpec attention;
   // Replaces `attention` if set.

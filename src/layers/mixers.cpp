@@ -7,6 +7,7 @@
 #include "graph/reshard.h"
 #include "layers/context_parallel.h"
 #include "ops/causal_convolution/causal_convolution.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/gate/gate.h"
 #include "ops/gated_norm/gated_norm.h"
 #include "ops/recurrence/recurrence.h"
@@ -269,9 +270,13 @@ ValueId state_space(Context& context, const StateSpaceSpec& spec, ValueId x) {
   require_heads(context, spec.name, dims.groups, "groups");
   const Segments parts{dims.width(), dims.group_width(), dims.group_width()};
   const Projections projections(context, spec.name, spec.hidden_size, dims.bias, x);
-  const ValueId gate = projections.of(".gate", ParameterRole::kAttentionIn, {dims.width()});
-  const ValueId xbc = projections.of(".xbc", ParameterRole::kAttentionIn, parts);
-  const ValueId step = projections.of(".step", ParameterRole::kDecayIn, {dims.heads});
+  const std::vector<double>& times = dims.multipliers;
+  const ValueId gate =
+      ops::scale_parts(graph, projections.of(".gate", ParameterRole::kAttentionIn, {dims.width()}), {times[0]});
+  const ValueId xbc = ops::scale_parts(graph, projections.of(".xbc", ParameterRole::kAttentionIn, parts),
+                                       {times[1], times[2], times[3]});
+  const ValueId step =
+      ops::scale_parts(graph, projections.of(".step", ParameterRole::kDecayIn, {dims.heads}), {times[4]});
   const ValueId mixed = convolution(
       context,
       {.name = spec.name + ".convolution", .segments = parts, .taps = dims.taps, .bias = dims.convolution_bias}, xbc);

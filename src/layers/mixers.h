@@ -41,8 +41,11 @@ struct StateSpaceDims {
   double least_dt = 0, greatest_dt = 0;        // bounds of steps; greatest_dt = 0: none
   enum class Norm : uint8_t { kAbsent, kGateFirst, kNormFirst } norm = Norm::kGateFirst;
   double norm_eps = 1e-5;
-  // Where step biases start, as DeltaDims has it.
+  // Factors on what the projections give: [z, x, B, C, dt] (Falcon-H1).
+  std::vector<double> multipliers = {1, 1, 1, 1, 1};
+  // Where step biases start, as DeltaDims has it; deviations of first weights, 0: the scheme's.
   double least_step = 0, most_step = 0, step_floor = 0;
+  double convolution_std = 0, out_std = 0;
 
   int64_t width() const { return heads * head_dim; }
   int64_t group_width() const { return groups * state_dim; }

@@ -199,7 +199,8 @@ ValueId shared_expert(Context& context, const MoeLayer& layer, ValueId x) {
                         {.name = layer.ffn.name + ".shared",
                          .hidden_size = layer.ffn.hidden_size,
                          .intermediate_size = spec.shared_size,
-                         .activation = layer.ffn.activation},
+                         .activation = layer.ffn.activation,
+                         .gated = layer.ffn.gated},
                         x);
   if (!spec.shared_gate) return y;
   // One score a token and nothing to choose from: the sigmoid of the gate.
@@ -333,7 +334,23 @@ ValueId experts_of_tokens(Context& context, const MoeLayer& layer, ValueId x) {
     ops::count_experts(graph, routed.ids, targets,
                        router_metric(context, layer, MetricKind::kExpertKept, DType::kI64, spec.count));
   }
-  return experts_of(context, layer, x, routed.ids, routed.weights);
+  if (spec.latent_size == 0) return experts_of(context, layer, x, routed.ids, routed.weights);
+  // Experts read and write a latent, which is as wide on every rank.
+  const auto projected_to = [&](const char* part, ParameterRole role, int64_t inputs, int64_t outputs, ValueId rows) {
+    return linear(context,
+                  {.name = layer.ffn.name + part,
+                   .role = role,
+                   .inputs = inputs,
+                   .outputs = outputs,
+                   .bias = layer.ffn.bias,
+                   .parallel = LinearSpec::Parallel::kReplicated},
+                  rows);
+  };
+  FfnSpec of_latent = layer.ffn;
+  of_latent.hidden_size = spec.latent_size;
+  const ValueId latent = projected_to(".latent_in", ParameterRole::kFfnIn, width, spec.latent_size, x);
+  const ValueId y = experts_of(context, {spec, of_latent, layer.number}, latent, routed.ids, routed.weights);
+  return projected_to(".latent_out", ParameterRole::kFfnOut, spec.latent_size, width, y);
 }
 
 ValueId routed_experts(Context& context, const MoeLayer& layer, ValueId x) {

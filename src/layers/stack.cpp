@@ -31,7 +31,7 @@ struct Block {
     return layers::attention(context, attention, x);
   }
   ValueId scaled(ValueId update) const {
-    return spec.residual_multiplier == 1 ? update : ops::scale(context.graph, update, spec.residual_multiplier);
+    return ops::scale_parts(context.graph, update, {spec.residual_multiplier});
   }
   LayerKind kind() const { return spec.kind(layer); }
   ValueId mixer(ValueId x) const {
@@ -39,11 +39,18 @@ struct Block {
       case Mixer::kAttention:
         return attention(x);
       case Mixer::kParallel:
-        return graph::add_sum(context.graph, attention(x),
-                              spec.other_mixer(context, Mixer::kStateSpace, name("mixer"), x));
+        return side_by_side(x);
       default:
         return spec.other_mixer(context, kind().mixer, name("mixer"), x);
     }
+  }
+  ValueId side_by_side(ValueId x) const {
+    const StackSpec::Multipliers& times = spec.multipliers;
+    const auto scaled = [&](ValueId value, double factor) { return ops::scale_parts(context.graph, value, {factor}); };
+    const ValueId attended = scaled(attention(scaled(x, times.attention_in)), times.attention_out);
+    const ValueId mixed =
+        spec.other_mixer(context, Mixer::kStateSpace, name("mixer"), scaled(x, times.mixer_in));
+    return graph::add_sum(context.graph, attended, scaled(mixed, times.mixer_out));
   }
   AttentionSpec cross() const {
     AttentionSpec cross = spec.cross;
@@ -60,7 +67,7 @@ struct Block {
 
 Stream pre_norm(const Block& block, Stream stream) {
   Stream between = stream;
-  if (block.kind().mixer != Mixer::kNone) {
+  if (block.kind().mixer != Mixer::kAbsent) {
     const auto before_mixer = block.norm("attention_norm", stream.update, stream.rest);
     between = {block.scaled(block.mixer(before_mixer.y)), before_mixer.h};
   }

@@ -137,6 +137,25 @@ std::vector<int64_t> ConfigJson::integers(const char* key) const {
   return field->get<std::vector<int64_t>>();
 }
 
+std::vector<double> ConfigJson::reals(const char* key) const {
+  const auto* field = find(key);
+  if (field == nullptr) return {};
+  const auto is_number = [](const nlohmann::json& one) { return one.is_number(); };
+  if (!field->is_array() || !std::all_of(field->begin(), field->end(), is_number))
+    throw DataError("[{}] \"{}\" is {}: expected a list of numbers", where_, key, shown(*field));
+  return field->get<std::vector<double>>();
+}
+
+bool ConfigJson::is_text(const char* key) const {
+  const auto* field = find(key);
+  return field != nullptr && field->is_string();
+}
+
+bool ConfigJson::is_null(const char* key) const {
+  const auto it = json_->find(key);
+  return it != json_->end() && it->is_null();
+}
+
 std::vector<std::string> ConfigJson::texts(const char* key) const {
   const auto* field = find(key);
   if (field == nullptr) return {};

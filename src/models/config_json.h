@@ -33,6 +33,10 @@ class ConfigJson {
   double real_or_none(const char* key, double fallback) const;
   // A list of counts, including 0; empty if the field is absent or null.
   std::vector<int64_t> integers(const char* key) const;
+  // A list of numbers; empty if the field is absent or null.
+  std::vector<double> reals(const char* key) const;
+  bool is_text(const char* key) const;  // a field with a text, such as "auto"
+  bool is_null(const char* key) const;  // given as null, which is not the same as absent
   // A list of texts; empty if the field is absent or null.
   std::vector<std::string> texts(const char* key) const;
   // Two numbers, of which transformers writes infinity as {"__float__": "Infinity"}; nothing if absent or null.

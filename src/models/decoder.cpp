@@ -93,7 +93,7 @@ void mix_otherwise(const ModelConfig& config, layers::StackSpec& spec) {
         return layers::short_convolution(context, {name, width, config.short_convolution.value()}, x);
       case layers::Mixer::kAttention:
       case layers::Mixer::kParallel:
-      case layers::Mixer::kNone:
+      case layers::Mixer::kAbsent:
         break;
     }
     throw InternalError("{} has no mixer of its own", name);
@@ -104,6 +104,7 @@ layers::StackSpec stack_of(const ModelConfig& config) {
   layers::StackSpec spec{.layers = config.layers,
                          .norm_placement = config.norm_placement,
                          .residual_multiplier = config.residual_multiplier,
+                         .multipliers = config.mixer_multipliers,
                          .norm = {.hidden_size = config.hidden_size,
                                   .eps = config.norm_eps,
                                   .kind = config.norm,
@@ -113,7 +114,9 @@ layers::StackSpec stack_of(const ModelConfig& config) {
                                  .intermediate_size = config.intermediate_size,
                                  .bias = config.ffn_bias,
                                  .activation = config.activation,
-                                 .gated = config.gated}};
+                                 .gated = config.gated,
+                                 .gate_multiplier = config.ffn_gate_multiplier,
+                                 .out_multiplier = config.ffn_out_multiplier}};
   set_experts(config, spec);
   mix_otherwise(config, spec);
   return spec;

@@ -17,13 +17,13 @@ namespace {
 
 // The published files number layers from 1.
 std::vector<layers::LayerKind> read_numbered(const ConfigJson& linear, int64_t layers) {
-  std::vector<layers::LayerKind> kinds(static_cast<size_t>(layers), {layers::Mixer::kNone});
+  std::vector<layers::LayerKind> kinds(static_cast<size_t>(layers), {layers::Mixer::kAbsent});
   const auto mark = [&](const char* key, layers::Mixer mixer) {
     for (const int64_t number : linear.integers(key)) {
       if (number < 1 || number > layers)
         linear.reject(key, fmt::format("layer {}", number), fmt::format("1 to {}", layers));
       layers::LayerKind& kind = kinds[static_cast<size_t>(number - 1)];
-      if (kind.mixer != layers::Mixer::kNone)
+      if (kind.mixer != layers::Mixer::kAbsent)
         linear.reject(key, fmt::format("layer {} again", number), "each layer once in kda_layers or full_attn_layers");
       kind.mixer = mixer;
     }
@@ -31,7 +31,7 @@ std::vector<layers::LayerKind> read_numbered(const ConfigJson& linear, int64_t l
   mark("full_attn_layers", layers::Mixer::kAttention);
   mark("kda_layers", layers::Mixer::kDelta);
   for (size_t i = 0; i < kinds.size(); ++i) {
-    if (kinds[i].mixer != layers::Mixer::kNone) continue;
+    if (kinds[i].mixer != layers::Mixer::kAbsent) continue;
     linear.reject("kda_layers", fmt::format("no layer {}", i + 1), "each layer once in kda_layers or full_attn_layers");
   }
   return kinds;

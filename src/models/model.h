@@ -98,6 +98,8 @@ struct ModelConfig {
   std::optional<layers::ShortConvolutionDims> short_convolution;
   std::optional<layers::NormPlacement> other_mixer_norms;
   double residual_multiplier = 1;  // of what each block adds to the residual stream
+  layers::StackSpec::Multipliers mixer_multipliers = {};
+  double ffn_gate_multiplier = 1, ffn_out_multiplier = 1;
   // Attention.
   bool attention_gate = false;  // layers::AttentionSpec::output_gate
   bool qkv_bias = false, out_bias = false;

@@ -160,6 +160,7 @@ std::span<const CatalogueEntry> catalogue() {
         entry<GatedGrad>(),
         entry<Constant>(),
         entry<Scale>(),
+        entry<ScaleParts>(),
         entry<AddRow>(),
         entry<AddRowGrad>(),
         entry<Embedding>(),

@@ -163,6 +163,7 @@ std::span<const Binding> cpu_bindings() {
         row<optim::AdamW8BitShard>(Cpu{}),
         row<ops::Constant>(Cpu{}),
         row<ops::Scale>(Cpu{}),
+        row<ops::ScaleParts>(Cpu{}),
         row<ops::AddRow>(Cpu{}),
         row<ops::AddRowGrad>(Cpu{}),
         row<ops::Embedding>(Cpu{}),

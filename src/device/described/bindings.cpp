@@ -245,6 +245,7 @@ std::span<const Binding> described_bindings() {
         described<optim::AdamW8BitShard>(no_scratch),
         described<ops::Constant>(no_scratch),
         described<ops::Scale>(no_scratch),
+        described<ops::ScaleParts>(no_scratch),
         described<ops::AddRow>(no_scratch),
         described<ops::AddRowGrad>(partial_sums),
         described<ops::Embedding>(no_scratch),

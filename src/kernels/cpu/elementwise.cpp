@@ -39,6 +39,18 @@ void add_row_range(void* out, const void* x, const float* row, int64_t columns, 
   }
 }
 
+template <typename T>
+void scale_columns_range(void* out, const void* x, const float* row, int64_t columns, int64_t begin,
+                         int64_t end) {
+  for (int64_t r = begin; r < end; ++r) {
+    const T* const from = static_cast<const T*>(x) + r * columns;
+    T* const to = static_cast<T*>(out) + r * columns;
+    for_vectors(columns, [&](int64_t i, auto span) HWY_ATTR {
+      store(to + i, hn::Mul(load(from + i, span), load(row + i, span)), span);
+    });
+  }
+}
+
 template <typename Out, typename In>
 void scale_range(void* out, const void* in, float factor, int64_t begin, int64_t end) {
   const In* const from = static_cast<const In*>(in) + begin;
@@ -64,6 +76,12 @@ void AddRange(void* out, const void* a, const void* b, DType dtype, int64_t begi
 void AddRowRange(void* out, const void* x, const float* row, DType dtype, int64_t columns, int64_t begin,
                  int64_t end) {
   const auto range = by_dtype(dtype, add_row_range<float>, add_row_range<BF16>, add_row_range<F16>);
+  range(out, x, row, columns, begin, end);
+}
+void ScaleColumnsRange(void* out, const void* x, const float* row, DType dtype, int64_t columns, int64_t begin,
+                       int64_t end) {
+  const auto range =
+      by_dtype(dtype, scale_columns_range<float>, scale_columns_range<BF16>, scale_columns_range<F16>);
   range(out, x, row, columns, begin, end);
 }
 // Multiplication by 1 is exact, so scaling implements casting.
@@ -101,6 +119,7 @@ namespace strata::cpu {
 
 HWY_EXPORT(AddRange);
 HWY_EXPORT(AddRowRange);
+HWY_EXPORT(ScaleColumnsRange);
 HWY_EXPORT(ScaleRange);
 HWY_EXPORT(ColumnRows);
 HWY_EXPORT(CombineRange);
@@ -131,6 +150,13 @@ void add(void* out, const void* a, const void* b, int64_t n, DType dtype) {
 void add_row(void* out, const void* x, const float* row, int64_t rows, int64_t columns, DType dtype) {
   require_activation_dtype(dtype, "add_row");
   const auto kernel = HWY_DYNAMIC_DISPATCH(AddRowRange);
+  parallel_ranges(rows, rows_per_task(columns),
+                  [&](int64_t begin, int64_t end) { kernel(out, x, row, dtype, columns, begin, end); });
+}
+
+void scale_columns(void* out, const void* x, const float* row, int64_t rows, int64_t columns, DType dtype) {
+  require_activation_dtype(dtype, "scale_columns");
+  const auto kernel = HWY_DYNAMIC_DISPATCH(ScaleColumnsRange);
   parallel_ranges(rows, rows_per_task(columns),
                   [&](int64_t begin, int64_t end) { kernel(out, x, row, dtype, columns, begin, end); });
 }

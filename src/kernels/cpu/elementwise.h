@@ -11,6 +11,8 @@ namespace strata::cpu {
 void add(void* out, const void* a, const void* b, int64_t n, DType dtype);
 // out[rows, columns] = x + row, broadcast over the rows.
 void add_row(void* out, const void* x, const float* row, int64_t rows, int64_t columns, DType dtype);
+// out[rows, columns] = x · row, broadcast over the rows.
+void scale_columns(void* out, const void* x, const float* row, int64_t rows, int64_t columns, DType dtype);
 void scale(void* out, const void* in, float factor, int64_t n, DType dtype);
 // Rounds to nearest even if out_dtype is narrower.
 void cast(void* out, DType out_dtype, const void* in, DType in_dtype, int64_t n);

@@ -13,6 +13,13 @@ void cases<ops::Scale>(Cases& to) {
 }
 
 template <>
+void cases<ops::ScaleParts>(Cases& to) {
+  to.add<ops::ScaleParts>("scale_parts", {.x = act({6, 56}, {32, 8, 16})}, {{-0.3, 1, 2.5}});
+  to.add<ops::ScaleParts>("scale_parts_odd", {.x = act({5, 23}, {7, 16})}, {{0.7, -2}}, {.ragged = true});
+  to.time<ops::ScaleParts>({.x = timed_rows(kTimedWidth, {kTimedWidth / 2, kTimedWidth / 2})}, {{0.5, 2}});
+}
+
+template <>
 void cases<ops::AddRow>(Cases& to) {
   for (const Sizes& s : Cases::sizes()) {
     const Operand x = act({s.rows, s.width});

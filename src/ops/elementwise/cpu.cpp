@@ -1,5 +1,8 @@
 #include "kernels/cpu/elementwise.h"
 
+#include <utility>
+#include <vector>
+
 #include "device/cpu/cpu.h"
 #include "ops/elementwise/elementwise.h"
 
@@ -11,6 +14,19 @@ BoundKernel bind(Cpu, const Bind<ops::Scale>& node) {
   return node.kernel([n = x.shape.elements(), dtype = x.dtype,
                       factor = static_cast<float>(node.attrs.factor)](const Operands<ops::Scale>& at) {
     cpu::scale(at.out.y, at.in.x, factor, n, dtype);
+  });
+}
+
+template <>
+BoundKernel bind(Cpu, const Bind<ops::ScaleParts>& node) {
+  const graph::Value& x = *node.in.x;
+  std::vector<float> row;
+  const std::vector<int64_t> parts = x.parts(1);
+  for (size_t i = 0; i < parts.size(); ++i)
+    row.insert(row.end(), static_cast<size_t>(parts[i]), static_cast<float>(node.attrs.factors[i]));
+  return node.kernel([rows = x.shape[0], columns = x.shape[1], dtype = x.dtype,
+                      row = std::move(row)](const Operands<ops::ScaleParts>& at) {
+    cpu::scale_columns(at.out.y, at.in.x, row.data(), rows, columns, dtype);
   });
 }
 

@@ -1,5 +1,7 @@
-// A value times a number, and one row added to all.
+// A value or its parts times a number, and one row added to all.
 #pragma once
+
+#include <vector>
 
 #include "ops/signatures.h"
 
@@ -16,6 +18,21 @@ struct Scale : Unary<ScaleAttrs> {
   static const graph::OpDef def;
 };
 graph::ValueId scale(graph::Graph& graph, graph::ValueId x, double factor);
+
+struct ScalePartsAttrs {
+  std::vector<double> factors;  // one for each segment of the columns
+  bool operator==(const ScalePartsAttrs&) const = default;
+  void describe(graph::AttributeText& to) const {
+    for (const double factor : factors) to("factor", factor);
+  }
+};
+
+// y = x with each segment of its columns times a factor
+struct ScaleParts : Unary<ScalePartsAttrs> {
+  static const graph::OpDef def;
+};
+// x itself if all factors are 1.
+graph::ValueId scale_parts(graph::Graph& graph, graph::ValueId x, std::vector<double> factors);
 
 struct AddRowAttrs {
   int64_t row = 0;

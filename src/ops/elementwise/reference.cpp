@@ -9,6 +9,22 @@ void compute(const Arrays<ops::Scale>& at) {
 }
 
 template <>
+void compute(const Arrays<ops::ScaleParts>& at) {
+  const Array& x = at.in.x;
+  const int64_t columns = x.shape[1];
+  const std::vector<int64_t> parts = x.segments.empty() ? std::vector<int64_t>{columns} : x.segments;
+  for (int64_t row = 0; row < x.shape[0]; ++row) {
+    int64_t column = 0;
+    for (size_t part = 0; part < parts.size(); ++part) {
+      for (int64_t i = 0; i < parts[part]; ++i, ++column) {
+        const int64_t at_element = row * columns + column;
+        at.out.y.put(at_element, at.attrs.factors[part] * x.at(at_element));
+      }
+    }
+  }
+}
+
+template <>
 void compute(const Arrays<ops::AddRow>& at) {
   const Array& x = at.in.x;
   const int64_t dim = x.shape[1];

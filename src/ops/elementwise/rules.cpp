@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <utility>
+
 #include "ops/rules.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/linear/linear.h"
@@ -22,6 +25,32 @@ const OpDef Scale::def = define<Scale>({
 
 ValueId scale(Graph& graph, ValueId x, double factor) {
   return add<Scale>(graph, {.x = x}, {factor}).y;
+}
+
+const OpDef ScaleParts::def = define<ScaleParts>({
+    .name = "scale_parts",
+    .family = "elementwise",
+    .infer = [](const auto& node) -> Outputs<ScaleParts> {
+      const Value& x = *node.in.x;
+      require(node, x.shape.rank() == 2 && x.parts(1).size() == node.attrs.factors.size(),
+              "there must be a factor for each segment of x");
+      return {.y = Spec::like(x)};
+    },
+    .cost = [](const auto& node) { return streamed(node, 1); },
+    .placements = [](const auto&, Axis) -> Splits<ScaleParts> {
+      return {{{.x = kS0}, {.y = kS0}}, {{.x = kS1}, {.y = kS1}}};
+    },
+    .gradient =
+        [](GradientBuilder& builder, const auto& node) {
+          const ValueId dy = builder.gradient_of(node.out.y);
+          builder.add_gradient(node.in.x, add<ScaleParts>(builder.graph(), {.x = dy}, node.attrs).y);
+        },
+    .in_place = {{"y", "x"}},
+});
+
+ValueId scale_parts(Graph& graph, ValueId x, std::vector<double> factors) {
+  const bool changes = std::any_of(factors.begin(), factors.end(), [](double factor) { return factor != 1; });
+  return changes ? add<ScaleParts>(graph, {.x = x}, {std::move(factors)}).y : x;
 }
 
 const OpDef AddRow::def = define<AddRow>({
