@@ -142,9 +142,10 @@ TEST_F(TensorParts, NamesWrongTensors) {
   EXPECT_EQ(
       found.substr(found.find("does not")),
       "does not contain the tensors of this model: 1 missing: 'model.layers.2.fused.weight' (nearest: "
-      "'model.layers.0.fused.weight'); 1 unexpected: 'model.layers.0.self_attn.q_proj.weight'; 2 of the wrong "
-      "shape or type: 'model.layers.0.fused.weight' is [63, 176], expected [176, 64], "
-      "'model.layers.1.out.weight' is [64, 64], expected [64, 1, 64]; check that config.json belongs to it");
+      "'model.layers.0.fused.weight'); 1 unexpected: 'model.layers.0.self_attn.q_proj.weight' (nearest: "
+      "'model.layers.0.mlp.down_proj.weight'); 2 of the wrong shape or type: 'model.layers.0.fused.weight' is "
+      "[63, 176], expected [176, 64], 'model.layers.1.out.weight' is [64, 64], expected [64, 1, 64]; check "
+      "that config.json belongs to it");
 }
 
 TEST_F(TensorParts, AreReadFromFp8Blocks) {
@@ -189,14 +190,14 @@ TEST_F(TensorParts, AreSavedInTheBackgroundAndResumed) {
     return made;
   };
   save_checkpoint(posix_file_system(), scratch_ / "plain", content());
-  BackgroundSave saving(posix_file_system(), scratch_ / "behind", {}, 16 << 20);
+  BackgroundSave saving(posix_file_system(), scratch_ / "later", {}, 16 << 20);
   saving.begin(content());
   saving.before_update();
-  const Path behind = saving.finish()->saved.path;
+  const Path later = saving.finish()->saved.path;
   for (const char* file : {"model.safetensors", "optimizer.safetensors"})
-    EXPECT_TRUE(read_file(behind / file) == read_file(scratch_ / "plain/step-00000001" / file)) << file;
+    EXPECT_TRUE(read_file(later / file) == read_file(scratch_ / "plain/step-00000001" / file)) << file;
   const auto states = state_views(options_.model, *two);
-  load_checkpoint(behind, weight_views(options_.model, *two), states);
+  load_checkpoint(later, weight_views(options_.model, *two), states);
   expect_same_weights(*one, *two);
   EXPECT_TRUE(std::any_of(states.begin(), states.end(), [](const MutableTensorView& view) {
     return view.name == "m/model.layers.0.fused.weight#32";
