@@ -127,8 +127,9 @@ void BackgroundSave::begin(CheckpointContent content, std::function<void()> dura
   STRATA_CHECK(thread_ == nullptr, "the save of step {} begins before the previous one was finished",
                content.step);
   gate_ = std::make_shared<Gate>();
-  for (TensorView& view : content.model.weights) hold(view);
-  for (TensorView& view : content.optimizer) hold(view);
+  for (auto* const views : {&content.model.weights, &content.optimizer}) {
+    for (TensorView& view : *views) for_each_part(view, [&](TensorView& part) { hold(part); });
+  }
   over_ = false;
   waits_ = true;
   thread_ = std::make_unique<OwnedThread>(

@@ -21,10 +21,12 @@ BlockPlan::BlockPlan(std::span<const TensorFileContent> files, int64_t ranks, in
     File& file = files_.emplace_back();
     for (const TensorView& view : content.tensors) {
       check_view(view);
-      STRATA_CHECK(!view.split || view.split->mesh().ranks() == ranks,
-                   "'{}' is sharded over {} ranks, but {} ranks save it", view.name,
-                   view.split->mesh().ranks(), ranks);
-      file.specs.push_back({view.name, view.stored_dtype(content.float_dtype), view.shape});
+      for_each_part(view, [&](const TensorView& part) {
+        STRATA_CHECK(!part.split || part.split->mesh().ranks() == ranks,
+                     "'{}' is sharded over {} ranks, but {} ranks save it", view.name,
+                     part.split->mesh().ranks(), ranks);
+      });
+      file.specs.push_back({view.name, view.stored_dtype(content.float_dtype), view.stored_shape()});
     }
     file.layout = plan_safetensors(file.specs, content.metadata);
     for (size_t i = 0; i < file.specs.size(); ++i)
@@ -78,17 +80,19 @@ std::vector<BlockPlan::TensorRange> BlockPlan::tensor_ranges(const Block& block)
 void BlockPlan::for_each_transfer(const Block& block, int64_t sender, int64_t writer,
                                   FunctionRef<void(const Transfer&)> each) const {
   for (const TensorRange& range : tensor_ranges(block)) {
-    const TensorView& view = contents_[block.file].tensors[range.tensor];
-    if (view.split ? !view.split->serves(sender, writer) : sender != writer) continue;
-    const TensorShard shard = shard_of(view, sender);
-    const FileOrder order = order_of(view);
-    const int64_t width = size_of(dtype(block.file, range.tensor)), slice = slice_elements(view);
-    for (int64_t done = 0; done < range.count; done += slice) {
-      for_each_region(order, shard, range.first + done, std::min(slice, range.count - done),
-                      [&](const Region& region) {
-                        each({range.tensor, region, range.in_block + (region.in_file - range.first) * width});
-                      });
-    }
+    const int64_t width = size_of(dtype(block.file, range.tensor));
+    for_each_part(contents_[block.file].tensors[range.tensor], [&](const TensorView& view) {
+      if (view.split ? !view.split->serves(sender, writer) : sender != writer) return;
+      const TensorShard shard = shard_of(view, sender);
+      const FileOrder order = order_of(view);
+      const int64_t slice = slice_elements(view);
+      for (int64_t done = 0; done < range.count; done += slice) {
+        for_each_region(
+            order, shard, range.first + done, std::min(slice, range.count - done), [&](const Region& region) {
+              each({range.tensor, &view, region, range.in_block + (region.in_file - range.first) * width});
+            });
+      }
+    });
   }
 }
 

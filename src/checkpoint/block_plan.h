@@ -35,7 +35,6 @@ class BlockPlan {
   BlockPlan(std::span<const TensorFileContent> files, int64_t ranks, int64_t block_bytes = kBlockBytes);
 
   const SafetensorsPlan& layout(size_t file) const { return files_[file].layout; }
-  const TensorView& view(size_t file, size_t tensor) const { return contents_[file].tensors[tensor]; }
   DType dtype(size_t file, size_t tensor) const { return files_[file].specs[tensor].dtype; }
 
   struct Block {
@@ -64,6 +63,7 @@ class BlockPlan {
   // element in the block, in bytes.
   struct Transfer {
     size_t tensor = 0;
+    const TensorView* part = nullptr;  // of the tensor, or all of it
     Region region;
     int64_t in_block = 0;
   };

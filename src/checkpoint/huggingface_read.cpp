@@ -177,7 +177,7 @@ std::vector<std::string> known_buffers() {
 void load_tensors(const TensorSource& source, std::span<const MutableTensorView> views,
                   const LoadOptions& options) {
   std::vector<TensorSpec> expected;
-  for (const auto& view : views) expected.push_back({view.name, view.memory_dtype, view.shape});
+  for (const auto& view : views) expected.push_back({view.name, view.memory_dtype, view.stored_shape()});
   check_tensors(source, expected, options);
   // Largest first, to balance the threads.
   std::vector<size_t> order(views.size());

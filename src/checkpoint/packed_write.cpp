@@ -106,7 +106,7 @@ class Mxfp4BlocksOf final : public ReadableStorage {
 
 bool is_plain(const TensorView& view) {
   return is_float(view.memory_dtype) && view.memory_dtype != DType::kF64 && view.split == nullptr &&
-         !view.transposed && view.blocks == 0 && view.interleave.none();
+         !view.transposed && view.blocks == 0 && view.interleave.none() && view.parts.empty();
 }
 
 template <typename Storage>

@@ -84,7 +84,37 @@ void each_run(int64_t rows, int64_t bytes, int64_t from_pitch, int64_t to_pitch,
 
 }  // namespace
 
+namespace {
+
+// The parts must have every row of the tensor exactly once.
+void check_parts(const TensorView& view) {
+  int64_t rows = 0, stride = 0, elements = 0;
+  std::vector<PartRows> parts;
+  for (const TensorView& part : view.parts) {
+    STRATA_CHECK(part.parts.empty() && !part.part.whole() && part.blocks == 0 && part.interleave.none() &&
+                     part.transposed == view.transposed,
+                 "a part of '{}' is not rows of one matrix", view.name);
+    check_view(part);
+    parts.push_back(part.part);
+    stride = part.part.stride;
+    elements += part.shape.elements();
+  }
+  std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const PartRows& part : parts) {
+    STRATA_CHECK(part.first == rows && part.stride == stride, "row {} of each {} of '{}' is not in one part",
+                 rows, stride, view.name);
+    rows += part.count;
+  }
+  STRATA_CHECK(rows == stride && elements == view.shape.elements(), "the parts of '{}' are not {}", view.name,
+               view.shape.str());
+}
+
+}  // namespace
+
 void check_view(const TensorView& view) {
+  STRATA_CHECK(view.stored_shape().elements() == view.shape.elements(), "'{}' {} is not {}", view.name,
+               view.shape.str(), view.stored_shape().str());
+  if (!view.parts.empty()) return check_parts(view);
   const int first = view.blocks > 0 ? 1 : 0;  // first dimension of a block
   STRATA_CHECK(view.memory_dtype != DType::kE2M1, "'{}' has elements of half a byte", view.name);
   STRATA_CHECK(view.blocks == 0 || (view.shape.rank() > 1 && view.shape[0] == view.blocks),
@@ -95,6 +125,10 @@ void check_view(const TensorView& view) {
       view.interleave.none() || (view.shape.rank() > first &&
                                  divides(view.interleave, view.shape[view.transposed ? first + 1 : first])),
       "'{}' {} cannot be interleaved by {} rows", view.name, view.shape.str(), view.interleave.group_rows());
+  STRATA_CHECK(
+      view.part.whole() || (view.shape.rank() > 0 && divides(view.part, view.shape[view.transposed ? 1 : 0])),
+      "'{}' {} cannot have {} of each {} rows", view.name, view.shape.str(), view.part.count,
+      view.part.stride);
   STRATA_CHECK(view.storage != nullptr, "'{}' has no storage", view.name);
 }
 
@@ -102,9 +136,10 @@ FileOrder order_of(const TensorView& view) {
   const Shape& shape = view.shape;
   const int first = view.blocks > 0 ? 1 : 0;
   const int64_t blocks = std::max<int64_t>(view.blocks, 1);
-  if (view.transposed) return {blocks * shape[first + 1], shape[first], true, view.interleave, blocks};
+  if (view.transposed)
+    return {blocks * shape[first + 1], shape[first], true, view.interleave, blocks, view.part};
   const int64_t rows = shape.rank() > 0 ? blocks * shape[first] : 1;
-  return {rows, rows > 0 ? shape.elements() / rows : 1, false, view.interleave, blocks};
+  return {rows, rows > 0 ? shape.elements() / rows : 1, false, view.interleave, blocks, view.part};
 }
 
 TensorShard shard_of(const TensorView& view, int64_t rank) {

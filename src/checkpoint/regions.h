@@ -12,6 +12,7 @@ namespace strata::checkpoint {
 // InternalError if shape, order and storage of a view do not match.
 void check_view(const TensorView& view);
 
+// Of a view without parts, or of a part.
 FileOrder order_of(const TensorView& view);
 // The shard in a rank's storage.
 TensorShard shard_of(const TensorView& view, int64_t rank);

@@ -31,7 +31,7 @@ class RegionSource {
   explicit RegionSource(const BlockPlan& plan) : plan_(plan) {}
 
   void read(size_t file, const BlockPlan::Transfer& transfer, std::byte* to, int64_t to_pitch) {
-    const TensorView& view = plan_.view(file, transfer.tensor);
+    const TensorView& view = *transfer.part;
     const DType dtype = plan_.dtype(file, transfer.tensor);
     if (view_ != &view) {
       copier_.emplace(view);

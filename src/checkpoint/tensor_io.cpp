@@ -1,6 +1,7 @@
 #include "checkpoint/tensor_io.h"
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 #include <optional>
 
@@ -30,6 +31,24 @@ int64_t reader_slice_bytes() {
                   tensor.offset + chunk.first + chunk.bytes);
 }
 
+// A part of a tensor in a rank's memory.
+struct PartInMemory {
+  PartInMemory(const MutableTensorView& to, int rank)
+      : view(to.view()),
+        storage(*to.storage),
+        order(order_of(view)),
+        shard(shard_of(view, rank)),
+        copier(view) {}
+  PartInMemory(const PartInMemory&) = delete;
+  PartInMemory& operator=(const PartInMemory&) = delete;
+
+  const TensorView view;
+  WritableStorage& storage;
+  const FileOrder order;
+  const TensorShard shard;
+  RegionCopier copier;
+};
+
 // Reads one tensor from its file into a rank's memory, slice by slice.
 class TensorReader {
  public:
@@ -37,15 +56,12 @@ class TensorReader {
                const ReadOptions& options)
       : file_(file),
         from_(from),
-        to_(to),
-        view_(to.view()),
         options_(options),
         dtype_(*from.dtype),
-        order_(order_of(view_)),
-        shard_(shard_of(view_, options.rank)),
-        copier_(view_),
         element_bytes_(size_of(dtype_)),
-        most_(reader_slice_bytes() / std::max(element_bytes_, size_of(to.memory_dtype))) {}
+        most_(reader_slice_bytes() / std::max(element_bytes_, size_of(to.memory_dtype))) {
+    for_each_part(to, [&](const MutableTensorView& part) { parts_.emplace_back(part, options.rank); });
+  }
 
   void read() {
     const auto chunks = options_.checksums != nullptr
@@ -62,7 +78,10 @@ class TensorReader {
     if (chunk.first % width != 0 || chunk.bytes % width != 0) not_as_written(file_, from_, chunk);
     const int64_t begin = static_cast<int64_t>(chunk.first) / element_bytes_;
     const int64_t end = begin + static_cast<int64_t>(chunk.bytes) / element_bytes_;
-    if (view_.split && elements_in(order_, shard_, begin, end - begin) == 0) return;
+    const bool elsewhere = std::all_of(parts_.begin(), parts_.end(), [&](const PartInMemory& part) {
+      return part.view.split && elements_in(part.order, part.shard, begin, end - begin) == 0;
+    });
+    if (elsewhere) return;
     Hasher hasher;
     for (int64_t first = begin; first < end; first += most_) {
       const int64_t count = std::min(most_, end - first);
@@ -71,7 +90,10 @@ class TensorReader {
       file_.read(from_, static_cast<uint64_t>(first * element_bytes_), stored_.data(), size);
       if (options_.checksums != nullptr) hasher.update(stored_.data(), size);
       if (options_.check_finite) check_finite(first, count);
-      for_each_region(order_, shard_, first, count, [&](const Region& region) { put(region, first); });
+      for (PartInMemory& part : parts_) {
+        for_each_region(part.order, part.shard, first, count,
+                        [&](const Region& region) { put(part, region, first); });
+      }
     }
     if (options_.checksums != nullptr && hasher.digest() != options_.checksums->values[index])
       not_as_written(file_, from_, chunk);
@@ -84,26 +106,23 @@ class TensorReader {
                       file_.path().string(), from_.name, first + bad);
   }
 
-  void put(const Region& region, int64_t first) {
+  void put(PartInMemory& part, const Region& region, int64_t first) {
     const std::byte* in = stored_.data() + (region.in_file - first) * element_bytes_;
-    if (dtype_ == to_.memory_dtype) return copier_.write(region, in, region.file_pitch, *to_.storage);
-    const int64_t memory_bytes = size_of(to_.memory_dtype);
+    const DType to = part.view.memory_dtype;
+    if (dtype_ == to) return part.copier.write(region, in, region.file_pitch, part.storage);
+    const int64_t memory_bytes = size_of(to);
     converted_.resize(
         std::max(converted_.size(), static_cast<size_t>(region.rows * region.columns * memory_bytes)));
-    convert_rows(converted_.data(), to_.memory_dtype, region.columns, in, dtype_, region.file_pitch,
-                 region.rows, region.columns);
-    copier_.write(region, converted_.data(), region.columns, *to_.storage);
+    convert_rows(converted_.data(), to, region.columns, in, dtype_, region.file_pitch, region.rows,
+                 region.columns);
+    part.copier.write(region, converted_.data(), region.columns, part.storage);
   }
 
   const TensorFile& file_;
   const TensorInfo& from_;
-  const MutableTensorView& to_;
-  const TensorView view_;
   const ReadOptions& options_;
   DType dtype_;
-  FileOrder order_;
-  TensorShard shard_;
-  RegionCopier copier_;
+  std::deque<PartInMemory> parts_;
   int64_t element_bytes_, most_;
   std::vector<std::byte> stored_, converted_;
 };
@@ -112,6 +131,14 @@ class TensorReader {
 
 DType TensorView::stored_dtype(std::optional<DType> floats) const {
   return is_float(memory_dtype) && !keeps_dtype ? floats.value_or(memory_dtype) : memory_dtype;
+}
+
+TensorView MutableTensorView::view() const {
+  TensorView view{name,       shape,  memory_dtype, storage, transposed,
+                  interleave, blocks, split,        false,   file_shape};
+  for (const MutableTensorView& each : parts) view.parts.push_back(each.view());
+  view.part = part;
+  return view;
 }
 
 bool is_convertible(DType from, DType to) {
@@ -148,9 +175,9 @@ StoredFile write_whole_file(FileSystem& files, const Path& path, std::string_vie
 void read_tensor(const TensorFile& file, const TensorInfo& from, const MutableTensorView& to,
                  const ReadOptions& options) {
   check_view(to.view());
-  if (!(from.shape == to.shape))
+  if (!(from.shape == to.stored_shape()))
     throw DataError("[{}] '{}' has the shape {}, expected {}", file.path().string(), from.name,
-                    from.shape.str(), to.shape.str());
+                    from.shape.str(), to.stored_shape().str());
   if (!from.dtype || !is_convertible(*from.dtype, to.memory_dtype))
     throw DataError("[{}] '{}' is {}, which cannot be read as {}", file.path().string(), from.name,
                     from.dtype_name, name_of(to.memory_dtype));

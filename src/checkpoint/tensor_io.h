@@ -36,7 +36,14 @@ struct TensorView {
   // How the ranks hold it, each its shard in its storage; null: each rank holds the whole tensor.
   std::shared_ptr<const Split> split = nullptr;
   bool keeps_dtype = false;  // in the file it has the dtype of memory, whatever the other floats have
+  // Its shape in the file if that has other dimensions, as the [C, 1, w] of a depthwise convolution has.
+  Shape file_shape = {};
+  // If it consists of rows of several matrices: these, each with its storage and its own rows as shape; the
+  // whole then has no storage, and the widest of their dtypes.
+  std::vector<TensorView> parts = {};
+  PartRows part = {};  // of a part
 
+  const Shape& stored_shape() const { return file_shape.rank() > 0 ? file_shape : shape; }
   // In a file whose floats are of type `floats`, if given; only floats change.
   DType stored_dtype(std::optional<DType> floats) const;
 };
@@ -50,10 +57,20 @@ struct MutableTensorView {
   Interleave interleave = {};
   int64_t blocks = 0;
   std::shared_ptr<const Split> split = nullptr;
-  TensorView view() const {
-    return {name, shape, memory_dtype, storage, transposed, interleave, blocks, split, false};
-  }
+  Shape file_shape = {};
+  std::vector<MutableTensorView> parts = {};
+  PartRows part = {};
+
+  const Shape& stored_shape() const { return file_shape.rank() > 0 ? file_shape : shape; }
+  TensorView view() const;
 };
+
+// Calls each(part) with the view itself if it has no parts.
+template <typename View, typename Each>
+void for_each_part(View& view, Each each) {
+  if (view.parts.empty()) return each(view);
+  for (auto& part : view.parts) each(part);
+}
 
 // A range of bytes, relative to the tensor's first.
 struct Chunk {
@@ -92,8 +109,8 @@ struct ReadOptions {
   int rank = 0;                                // the rank whose shard is read
 };
 
-// Reads a tensor into `to`; shapes must be equal and dtypes convertible. Of a split tensor, reads only the
-// chunks that overlap the rank's shard.
+// Reads a tensor into `to`; its shape must be to.stored_shape() and dtypes convertible. Of a split tensor,
+// reads only the chunks that overlap the rank's shard.
 void read_tensor(const TensorFile& file, const TensorInfo& from, const MutableTensorView& to,
                  const ReadOptions& options = {});
 

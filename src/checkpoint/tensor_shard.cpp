@@ -56,6 +56,14 @@ struct Rectangle {
   int64_t row = 0, rows = 0, column = 0, columns = 0;
 };
 
+// The run of rows that begins at `file_row`, as far as row `end`.
+RowRun run_in(const FileOrder& order, int64_t file_row, int64_t end) {
+  RowRun run =
+      order.part.whole() ? run_at(order.interleave, order.rows, file_row) : run_at(order.part, file_row);
+  run.rows = std::min(run.rows, end - file_row);
+  return run;
+}
+
 void regions_of(const FileOrder& order, const TensorShard& shard, const Rectangle& at,
                 FunctionRef<void(const Region&)> each) {
   const int64_t file_pitch = order.file_columns();
@@ -74,28 +82,28 @@ void regions_of(const FileOrder& order, const TensorShard& shard, const Rectangl
   };
   if (order.transposed) {
     for (int64_t column = at.column; column < at.column + at.columns;) {
-      const RowRun run = run_at(order.interleave, order.rows, column);
-      const int64_t columns = std::min(run.rows, at.column + at.columns - column);
+      const RowRun run = run_in(order, column, at.column + at.columns);
+      const int64_t begin = column;
+      column += run.rows;
+      if (run.memory_row < 0) continue;
       intersect(shard.columns, at.row, at.row + at.rows, [&](const HeldRange& held) {
-        intersect(shard.rows, run.memory_row, run.memory_row + columns, [&](const HeldRange& across) {
+        intersect(shard.rows, run.memory_row, run.memory_row + run.rows, [&](const HeldRange& across) {
           each({.rows = held.end - held.begin,
                 .columns = across.end - across.begin,
-                .in_file = held.begin * file_pitch + column + across.begin - run.memory_row,
+                .in_file = held.begin * file_pitch + begin + across.begin - run.memory_row,
                 .file_pitch = file_pitch,
                 .in_memory = across.at * shard.pitch + held.at,
                 .memory_pitch = shard.pitch});
         });
       });
-      column += columns;
     }
-  } else if (order.interleave.none()) {
+  } else if (order.interleave.none() && order.part.whole()) {
     plain(at.row, at.rows, at.row);
   } else {
     for (int64_t row = at.row; row < at.row + at.rows;) {
-      const RowRun run = run_at(order.interleave, order.rows, row);
-      const int64_t rows = std::min(run.rows, at.row + at.rows - row);
-      plain(run.memory_row, rows, row);
-      row += rows;
+      const RowRun run = run_in(order, row, at.row + at.rows);
+      if (run.memory_row >= 0) plain(run.memory_row, run.rows, row);
+      row += run.rows;
     }
   }
 }

@@ -2,7 +2,7 @@
 //
 // Memory holds a tensor as a matrix (a vector has one column; all dimensions after the first are columns). A
 // file holds it row by row: unchanged, transposed, or with its rows interleaved; or as equal blocks of rows,
-// each in that order. A rank holds a shard: some rows by some columns, both as lists of ranges.
+// each in that order; or as a part of a tensor, between rows of other matrices. A rank holds a shard: some rows by some columns, both as lists of ranges.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,10 @@ struct FileOrder {
   bool transposed = false;
   Interleave interleave = {};  // of rows
   int64_t blocks = 1;          // equal parts of the rows
-  FileOrder of_block() const { return {rows / blocks, columns, transposed, interleave, 1}; }
+  PartRows part = {};          // without interleave and blocks
+  FileOrder of_block() const { return {rows / blocks, columns, transposed, interleave, 1, part}; }
   // Columns of a block in the file.
-  int64_t file_columns() const { return transposed ? rows / blocks : columns; }
+  int64_t file_columns() const { return transposed ? part.of_tensor(rows / blocks) : columns; }
 };
 TensorShard whole_shard(const FileOrder& order);
 
@@ -49,7 +50,7 @@ struct Region {
   bool operator==(const Region&) const = default;
 };
 
-// The regions of a shard within elements [first, first + count) of the file. Their order depends only on the
+// The regions of a shard within elements [first, first + count) of the file's tensor. Their order depends only on the
 // arguments.
 void for_each_region(const FileOrder& order, const TensorShard& shard, int64_t first, int64_t count,
                      FunctionRef<void(const Region&)> each);

@@ -32,13 +32,37 @@ std::string left_out_prefix(const models::ModelConfig& model, const checkpoint::
   return "";
 }
 
-Shape shape_in_file(const models::TensorRow& row, const Shape& parameter) {
-  const int64_t rows = row.rows / std::max<int64_t>(row.blocks, 1);  // of a block
+// `all`: rows of the tensor of which the row is a part.
+Shape shape_in_file(const models::TensorRow& row, const Shape& parameter, int64_t all) {
+  const int64_t rows = all / std::max<int64_t>(row.blocks, 1);  // of a block
   Shape shape = parameter.rank() == 1 ? Shape{rows}
                 : row.transposed      ? Shape{parameter[1], rows}
                                       : Shape{rows, parameter[1]};
   if (row.blocks == 0) return shape;
   return shape.rank() == 1 ? Shape{row.blocks, shape[0]} : Shape{row.blocks, shape[0], shape[1]};
+}
+Shape shape_in_file(const models::TensorRow& row, const Shape& parameter) {
+  return shape_in_file(row, parameter, row.rows);
+}
+Shape shape_of_tensor(const models::TensorRow& row, const Shape& parameter) {
+  return shape_in_file(row, parameter, row.part.of_tensor(row.rows));
+}
+
+// Adds a part to its tensor, which is new if `views` do not have it.
+void add_part(std::vector<checkpoint::MutableTensorView>& views, const models::TensorRow& row, Shape tensor,
+              checkpoint::MutableTensorView part, std::unordered_map<std::string, size_t>& place) {
+  const auto [at, is_new] = place.emplace(row.file_name, views.size());
+  if (is_new) {
+    checkpoint::MutableTensorView& whole = views.emplace_back();
+    whole.name = row.file_name;
+    whole.shape = std::move(tensor);
+    whole.memory_dtype = part.memory_dtype;
+    whole.transposed = row.transposed;
+    whole.file_shape = row.shape;
+  }
+  checkpoint::MutableTensorView& whole = views[at->second];
+  if (size_of(part.memory_dtype) > size_of(whole.memory_dtype)) whole.memory_dtype = part.memory_dtype;
+  whole.parts.push_back(std::move(part));
 }
 
 // How the ranks of a mesh hold the values of a training program, by name. With a pipeline it includes the
@@ -194,6 +218,7 @@ void check_copies(const WeightSource& weights, const models::ModelConfig& model,
 std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfig& model,
                                                         const program::Executor& executor) {
   std::vector<checkpoint::MutableTensorView> views;
+  std::unordered_map<std::string, size_t> place;  // of tensors with parts
   const Placed placed(executor);
   for (const models::TensorRow& row : tensors_held(model, placed.graph_of(executor.program(0)))) {
     const Shape shape = placed.global_shape(row.parameter, executor);
@@ -201,14 +226,21 @@ std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfi
     auto split = placed.split(row.parameter, row.parameter, row.row, row.rows);
     const DType dtype = placed.dtype(row.parameter, executor);
     const int64_t first_byte = split ? 0 : row.row * columns * size_of(dtype);
-    views.push_back({.name = row.file_name,
-                     .shape = shape_in_file(row, shape),
-                     .memory_dtype = dtype,
-                     .storage = storage_of(executor, row.parameter, first_byte),
-                     .transposed = row.transposed,
-                     .interleave = row.interleave,
-                     .blocks = row.blocks,
-                     .split = std::move(split)});
+    MutableTensorView view{.name = row.file_name,
+                           .shape = shape_in_file(row, shape),
+                           .memory_dtype = dtype,
+                           .storage = storage_of(executor, row.parameter, first_byte),
+                           .transposed = row.transposed,
+                           .interleave = row.interleave,
+                           .blocks = row.blocks,
+                           .split = std::move(split),
+                           .part = row.part};
+    if (row.part.whole()) {
+      view.file_shape = row.shape;
+      views.push_back(std::move(view));
+    } else {
+      add_part(views, row, shape_of_tensor(row, shape), std::move(view), place);
+    }
   }
   return views;
 }
@@ -234,7 +266,8 @@ std::vector<checkpoint::MutableTensorView> state_views(const models::ModelConfig
         if (row.row < state.first_row || row.row + row.rows > state.first_row + state.rows) continue;
         const graph::Value& value = graph.value(state.value);
         const Shape shape = placed.global_shape(value.name, executor);
-        checkpoint::MutableTensorView view{.name = name + "/" + row.file_name,
+        const std::string part = row.part.whole() ? "" : fmt::format("#{}", row.part.first);
+        checkpoint::MutableTensorView view{.name = name + "/" + row.file_name + part,
                                            .shape = shape,
                                            .memory_dtype = value.dtype,
                                            .storage = nullptr};
@@ -251,6 +284,7 @@ std::vector<checkpoint::MutableTensorView> state_views(const models::ModelConfig
           view.transposed = row.transposed && shape.rank() == 2;
           view.interleave = row.interleave;
           view.blocks = row.blocks;
+          if (row.part.whole() && state.layout == optim::StateLayout::kElements) view.file_shape = row.shape;
         }
         view.storage = storage_of(executor, value.name, first_byte);
         views.push_back(std::move(view));
@@ -270,11 +304,19 @@ std::vector<checkpoint::TensorView> read_only(const std::vector<checkpoint::Muta
 std::vector<FileTensor> file_tensors(const models::ModelConfig& model) {
   const auto shapes = models::parameter_shapes(model);
   std::vector<FileTensor> tensors;
+  std::unordered_map<std::string, size_t> place;  // of tensors with parts
   for (models::TensorRow& row : model.family->tensors(model)) {
     const auto found = shapes.find(row.parameter);
     STRATA_CHECK(found != shapes.end(), "'{}' belongs to '{}', which is not in the graph", row.file_name,
                  row.parameter);
-    const Shape shape = shape_in_file(row, found->second);
+    if (!row.part.whole()) {
+      const auto [at, is_new] = place.emplace(row.file_name, tensors.size());
+      if (!is_new) {
+        tensors[at->second].others.push_back(std::move(row));
+        continue;
+      }
+    }
+    const Shape shape = row.shape.rank() > 0 ? row.shape : shape_of_tensor(row, found->second);
     tensors.push_back({std::move(row), shape});
   }
   return tensors;
@@ -387,9 +429,12 @@ WeightSource open_weights(const Path& folder, const models::ModelConfig& model) 
 }
 
 void check_finite(const WeightSource& weights, const models::ModelConfig& model) {
-  const auto tensors = model.family->tensors(model);
-  parallel_for(static_cast<int64_t>(tensors.size()), [&](int64_t i) {
-    const auto& entry = weights.entry(tensors[static_cast<size_t>(i)].file_name);
+  std::vector<std::string> names;
+  for (const models::TensorRow& row : model.family->tensors(model)) names.push_back(row.file_name);
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  parallel_for(static_cast<int64_t>(names.size()), [&](int64_t i) {
+    const auto& entry = weights.entry(names[static_cast<size_t>(i)]);
     const TensorChecksums* const expected =
         weights.checksums ? &weights.checksums->of(*entry.file, *entry.tensor) : nullptr;
     const TensorScan scan =

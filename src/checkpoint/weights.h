@@ -19,7 +19,8 @@ std::vector<checkpoint::MutableTensorView> weight_views(const models::ModelConfi
                                                         const program::Executor& executor);
 // Views of the optimizers' states, under the same names with the state's name as prefix: "m/…", "momentum/…".
 // States with a value per element (or per row) have the tensor's shape and order in the file; the others, for
-// example 8-bit moments and their scales, are stored as in memory.
+// example 8-bit moments and their scales, are stored as in memory. If a tensor has parts, each has its own state,
+// since they may have different optimizers: "m/NAME#ROW", with the part's first row in the tensor.
 std::vector<checkpoint::MutableTensorView> state_views(const models::ModelConfig& model,
                                                        const program::Executor& executor);
 std::vector<checkpoint::TensorView> read_only(const std::vector<checkpoint::MutableTensorView>& views);
@@ -27,8 +28,10 @@ std::vector<checkpoint::TensorView> read_only(const std::vector<checkpoint::Muta
 // A tensor of the model's Hugging Face files.
 struct FileTensor {
   models::TensorRow row;
-  Shape shape;  // in the file
+  Shape shape;                                 // in the file
+  std::vector<models::TensorRow> others = {};  // the other parts, if it has parts
 };
+// Each once, in the order of the family.
 std::vector<FileTensor> file_tensors(const models::ModelConfig& model);
 
 // The open files of a Hugging Face directory, checked to match a model.

@@ -1,7 +1,9 @@
 // strata checkpoint export, import and upcycle
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -52,10 +54,17 @@ WeightFormat weight_format_of(const std::string& name) {
 }
 
 // The tensors that a weight becomes in the files; itself unless it is packed.
-std::vector<checkpoint::TensorView> stored_as(Packing packing, graph::ParameterRole role,
+std::vector<checkpoint::TensorView> stored_as(Packing packing, const checkpoint::FileTensor& tensor,
+                                              const std::map<std::string, graph::ParameterRole>& roles,
                                               checkpoint::TensorView weight) {
   using graph::ParameterRole;
-  if (packing == Packing::kFp8Blocks && models::takes_recipe(role) && checkpoint::has_fp8_blocks(weight))
+  const ParameterRole role = roles.at(tensor.row.parameter);
+  const bool is_hidden =
+      models::takes_recipe(role) &&
+      std::all_of(tensor.others.begin(), tensor.others.end(), [&](const models::TensorRow& other) {
+        return models::takes_recipe(roles.at(other.parameter));
+      });
+  if (packing == Packing::kFp8Blocks && is_hidden && checkpoint::has_fp8_blocks(weight))
     return checkpoint::in_fp8_blocks(weight);
   if (packing == Packing::kMxfp4 && (role == ParameterRole::kExpertIn || role == ParameterRole::kExpertOut) &&
       checkpoint::has_mxfp4_blocks(weight))
@@ -188,7 +197,7 @@ int run_export(const ConvertOptions& options) {
   size_t packed = 0;
   for (const checkpoint::FileTensor& tensor : checkpoint::file_tensors(folder.model)) {
     const auto& entry = weights.entry(tensor.row.file_name);
-    auto stored = stored_as(format.packing, roles.at(tensor.row.parameter),
+    auto stored = stored_as(format.packing, tensor, roles,
                             {.name = tensor.row.file_name,
                              .shape = tensor.shape,
                              .memory_dtype = *entry.tensor->dtype,

@@ -102,40 +102,24 @@ ValueId convolution(Context& context, const ConvolutionSpec& spec, ValueId x) {
   const ValueId bias = spec.bias ? per_channel(context, spec.name + ".bias", ParameterRole::kBias, {channels},
                                                {Init::Kind::kZeros}, spec.segments)
                                  : kNone;
-  ops::ConvolutionAttrs attrs{.sequence_length = context.rows.length, .silu = spec.silu};
   if (context.mode == Mode::kCached) {
     const ValueId cache = state(context, spec.name + ".inputs", context.settings.activations,
                                 {entries(context), spec.taps - 1, channels});
-    return ops::cached_convolution(graph, {.x = x, .weight = weight, .bias = bias},
-                                   {cache, context.inputs.cache_position, context.inputs.cache_slot,
-                                    new_tokens(context)},
-                                   attrs);
+    return ops::cached_convolution(
+        graph, x, {weight, bias},
+        {cache, context.inputs.cache_position, context.inputs.cache_slot, new_tokens(context)}, {spec.silu});
   }
-  attrs.pieces = pieces_of(context);
-  ValueId before = kNone;
-  if (attrs.pieces > 1) {
-    const int64_t rows = spec.taps - 1, kept = attrs.pieces * rows;
-    if (context.rows.length / attrs.pieces < rows) {
-      throw ConfigError(
-          "[{}] {} ranks share a sequence of {} tokens in {} chunks, which are shorter than the {} tokens that the "
-          "convolution of {} reads; take fewer ranks, or a {} of {}",
-          context.words.context, context.graph.mesh().size(Axis::kContext), context.rows.length, attrs.pieces, rows,
-          spec.name, context.words.sequence_length, attrs.pieces * rows);
-    }
-    const ValueId tails =
-        graph::add<ops::ConvolutionTails>(graph, {.x = x}, {attrs.sequence_length, attrs.pieces, spec.taps}).tails;
-    const ValueId whole = graph::reshard(graph, tails, Axis::kContext, kWhole, kept);
-    const ValueId shifted = graph::add<ops::ShiftPieces>(graph, {.x = whole}, {attrs.pieces, rows}).y;
-    before = graph::reshard(graph, shifted, Axis::kContext, kRows, kept);
+  const int64_t pieces = pieces_of(context);
+  if (const int64_t length = context.rows.length / pieces; pieces > 1 && length < spec.taps - 1) {
+    throw ConfigError(
+        "[{}] {} ranks share a sequence of {} tokens in {} chunks, which are shorter than the {} tokens that the "
+        "convolution of {} reads; take fewer ranks, or a {} of at least {}",
+        context.words.context, context.graph.mesh().size(Axis::kContext), context.rows.length, pieces, spec.taps - 1,
+        spec.name, context.words.sequence_length, pieces * (spec.taps - 1));
   }
-  return graph::add<ops::CausalConvolution>(graph,
-                                            {.x = x,
-                                             .weight = weight,
-                                             .bias = bias,
-                                             .positions = positions_of(context, false),
-                                             .before = before},
-                                            attrs)
-      .y;
+  return ops::causal_convolution(
+      graph, x, {weight, bias}, positions_of(context, false),
+      {.sequence_length = context.rows.length, .pieces = pieces, .silu = spec.silu});
 }
 
 // A rank's part of a parameter with a number a head, where ranks of the context axis share heads.
@@ -155,10 +139,9 @@ ValueId recurrence(Context& context, const std::string& name, RecurrenceInputs i
   attrs.sequence_length = context.rows.length;
   if (context.mode == Mode::kCached) {
     const ValueId cache = state(context, name + ".state", DType::kF32, {entries(context), state_width});
-    return ops::cached_recurrence(graph, {.mixed = in.mixed, .g = in.decays, .beta = in.steps, .skip = in.skip},
-                                  {cache, context.inputs.cache_position, context.inputs.cache_slot,
-                                   new_tokens(context)},
-                                  attrs);
+    return ops::cached_recurrence(
+        graph, {.mixed = in.mixed, .g = in.decays, .beta = in.steps, .skip = in.skip},
+        {cache, context.inputs.cache_position, context.inputs.cache_slot, new_tokens(context)}, attrs);
   }
   const bool heads = by_heads(context);
   const auto exchanged = [&](ValueId rows, Placement to) {
@@ -169,8 +152,8 @@ ValueId recurrence(Context& context, const std::string& name, RecurrenceInputs i
                                       {.mixed = exchanged(in.mixed, kHeads),
                                        .g = exchanged(in.decays, kHeads),
                                        .beta = exchanged(in.steps, kHeads),
-                                       .skip = part_by_heads(context, in.skip),
-                                       .positions = positions_of(context, heads)},
+                                       .positions = positions_of(context, heads),
+                                       .skip = part_by_heads(context, in.skip)},
                                       attrs);
   return exchanged(out, kRows);
 }
@@ -244,12 +227,11 @@ ValueId delta_net(Context& context, const DeltaSpec& spec, ValueId x) {
   const ValueId bias = per_channel(context, spec.name + ".step_bias", ParameterRole::kStepBias, {decays},
                                    step_bias(dims.least_step, dims.most_step, dims.step_floor));
   const auto gates = graph::add<ops::RecurrenceGates>(
-      graph, {.a = decay, .b = step, .a_log = rate, .dt_bias = bias},
-      {.kind = ops::RecurrenceKind::kDelta, .beta_scale = dims.step_scale});
+      graph, {.a = decay, .b = step, .a_log = rate, .dt_bias = bias}, {.beta_scale = dims.step_scale});
   const ValueId out = recurrence(context, spec.name, {mixed, gates.g, gates.beta},
-                                 {.key_dim = dims.key_dim,
+                                 {.kind = RecurrenceKind::kDelta,
+                                  .key_dim = dims.key_dim,
                                   .value_dim = dims.value_dim,
-                                  .kind = ops::RecurrenceKind::kDelta,
                                   .l2_norm = true,
                                   .scale = 1 / std::sqrt(static_cast<double>(dims.key_dim))},
                                  dims.value_heads * dims.key_dim * dims.value_dim);
@@ -288,14 +270,14 @@ ValueId state_space(Context& context, const StateSpaceSpec& spec, ValueId x) {
       per_channel(context, spec.name + ".skip", ParameterRole::kSkip, {dims.heads}, {Init::Kind::kOnes});
   const auto gates =
       graph::add<ops::RecurrenceGates>(graph, {.a = step, .a_log = rate, .dt_bias = bias},
-                                       {.kind = ops::RecurrenceKind::kStateSpace,
+                                       {.kind = RecurrenceKind::kStateSpace,
                                         .least = dims.least_dt,
                                         .greatest = dims.greatest_dt > 0 ? dims.greatest_dt
                                                                          : std::numeric_limits<double>::infinity()});
   const ValueId out = recurrence(context, spec.name, {mixed, gates.g, gates.beta, skip},
-                                 {.key_dim = dims.state_dim,
-                                  .value_dim = dims.head_dim,
-                                  .kind = ops::RecurrenceKind::kStateSpace},
+                                 {.kind = RecurrenceKind::kStateSpace,
+                                  .key_dim = dims.state_dim,
+                                  .value_dim = dims.head_dim},
                                  dims.heads * dims.state_dim * dims.head_dim);
   ValueId gated = kNone;
   if (dims.norm == StateSpaceDims::Norm::kAbsent) {

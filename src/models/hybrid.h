@@ -29,7 +29,7 @@ nlohmann::ordered_json kinds_json(const ModelConfig& config, std::span<const Kin
 void add_mixer_errors(const ModelConfig& config, std::vector<std::string>& errors);
 
 // Floating-point operations of the recurrences of all layers, of a token, forward; matrices and convolutions are not
-// included. By chunks of ops::kRecurrenceChunk tokens.
+// included. By chunks of 64 tokens, as the kernels compute them.
 double recurrence_flops_per_token(const ModelConfig& config);
 // Of one layer.
 double recurrence_flops_per_token(const ModelConfig& config, layers::Mixer mixer);

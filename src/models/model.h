@@ -196,6 +196,10 @@ struct Hidden {
 // of a fused projection head by head, like GPT-NeoX. `blocks`: the file has an additional first dimension of
 // this size, for equal blocks of rows (the experts of a layer), each transposed and interleaved separately;
 // 0: it does not.
+// `part`: the tensor has rows of several parameters, or of one that are not consecutive, and these are some of
+// them; there is a TensorRow of the same name for each. Qwen3-Next's in_proj_qkvz has for each key head K rows
+// of q, K of k, V·r of v and V·r of the gate: the part of k is {K, K, 2K + 2V·r}. Without interleave and blocks.
+// `shape`: its shape in the file if that has other dimensions than [rows] or [rows, columns].
 struct TensorRow {
   std::string file_name;
   std::string parameter;
@@ -204,6 +208,8 @@ struct TensorRow {
   bool transposed = false;
   Interleave interleave = {};
   int64_t blocks = 0;
+  PartRows part = {};
+  Shape shape = {};
 };
 
 // A preset: sizes, and in `more` the rest of its config.json, as JSON without the braces.

@@ -14,7 +14,18 @@ struct Interleave {
   int64_t group_rows() const;
 };
 
-// A run of rows that is consecutive on both sides.
+// The rows of a file's tensor that belong to a part of it: in each block of `stride` rows, `count` from row
+// `first` on. Memory holds them one after another.
+struct PartRows {
+  int64_t first = 0, count = 0;
+  int64_t stride = 0;  // 0: the tensor has no parts
+
+  bool whole() const { return stride == 0; }
+  // Rows of the tensor, if the part has `rows`.
+  int64_t of_tensor(int64_t rows) const { return whole() ? rows : rows / count * stride; }
+};
+
+// A run of rows that is consecutive on both sides; of another part, if memory_row is negative.
 struct RowRun {
   int64_t file_row = 0;
   int64_t memory_row = 0;
@@ -23,8 +34,12 @@ struct RowRun {
 
 // The run that begins at `file_row` of a tensor of `rows` rows, a multiple of group_rows().
 RowRun run_at(const Interleave& interleave, int64_t rows, int64_t file_row);
+// The run that begins at `file_row` of a tensor, as a part that is not the whole tensor sees it.
+RowRun run_at(const PartRows& part, int64_t file_row);
 
 // Whether `rows` rows can be interleaved this way; every part has at least one.
 bool divides(const Interleave& interleave, int64_t rows);
+// Whether a part can have `rows` rows.
+bool divides(const PartRows& part, int64_t rows);
 
 }  // namespace strata

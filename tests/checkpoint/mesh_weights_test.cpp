@@ -7,6 +7,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/weights.h"
 #include "comm/world.h"
+#include "fixtures/parted_family.h"
 #include "fixtures/scratch_folder.h"
 #include "fixtures/tiny_program.h"
 #include "models/parametrization.h"
@@ -28,7 +29,10 @@ class MeshWeights : public testing::TestWithParam<std::tuple<const char*, Layout
   ~MeshWeights() override { set_compute_threads(available_processors()); }
 
   static program::CompileOptions options_for(const graph::Mesh& mesh, int zero) {
-    program::CompileOptions options = program::tiny_options(std::get<0>(GetParam()));
+    const std::string_view name = std::get<0>(GetParam());
+    program::CompileOptions options =
+        program::tiny_options(name == "parted-5m" ? "llama3-5m" : std::string(name));
+    if (name == "parted-5m") options.model.family = &models::parted_family();
     options.zero = zero;
     options.rule_of = [optimizer = std::get<1>(GetParam()).optimizer](const std::string&,
                                                                       graph::ParameterRole role) {
@@ -37,7 +41,7 @@ class MeshWeights : public testing::TestWithParam<std::tuple<const char*, Layout
     };
     models::ModelConfig& model = options.model;
     model.hidden_size = 64;
-    const bool grouped = std::string_view(std::get<0>(GetParam())).starts_with("llama");
+    const bool grouped = name.starts_with("llama") || name.starts_with("parted");
     model.heads = 4;
     model.kv_heads = grouped ? 2 : 4;
     options.mesh = mesh;
@@ -125,7 +129,7 @@ TEST_P(MeshWeights, AreSavedLikeThoseOfOneRankAndLoaded) {
 INSTANTIATE_TEST_SUITE_P(
     , MeshWeights,
     testing::Combine(
-        testing::Values("llama3-5m", "gpt2-124m", "pythia-70m"),
+        testing::Values("llama3-5m", "parted-5m", "gpt2-124m", "pythia-70m"),
         testing::Values(
             Layout{"tensor2", graph::Mesh::of(1, 1, 1, 2)}, Layout{"replicate2", graph::Mesh::of(2, 1, 1, 1)},
             Layout{"shard2_tensor2", graph::Mesh::of(1, 2, 1, 2)},
