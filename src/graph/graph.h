@@ -150,9 +150,9 @@ struct Init {
   };
   static constexpr double kLeast = 1e-6;
   Kind kind = Kind::kNormal;
-  double std = 0.02;           // of the normal before it is cut
-  double value = 0;            // of kConstant and kStepBias
-  double low = 0, high = 1;    // of kLogUniform and kStepBias
+  double std = 0.02;         // of the normal before it is cut
+  double value = 0;          // of kConstant and kStepBias
+  double low = 0, high = 1;  // of kLogUniform and kStepBias
   // A factor for each of the parameter's segments; empty: all 1.
   std::vector<double> part_scales = {};
 };

@@ -21,8 +21,8 @@ struct LatentAttentionSpec {
   int64_t hidden_size = 0;
   int64_t heads = 0;
   LatentDims dims;
-  bool bias = false;       // for projections from hidden states to latents and back
-  double norm_eps = 1e-6;  // of the latents
+  bool bias = false;           // for projections from hidden states to latents and back
+  double norm_eps = 1e-6;      // of the latents
   ValueId rope_table = kNone;  // kNone: nothing rotates, and all heads share that part of a key all the same
   bool adjacent_pairs = true;  // ops::RopeAttrs
   double scale = 1;            // of scores

@@ -463,7 +463,8 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
          .slot = context.inputs.cache_slot},
         options);
   }
-  if (gate != kNone) attended = graph::add<ops::Gate>(graph, {.x = attended, .gate = gate}, {ops::GateKind::kSigmoid}).y;
+  if (gate != kNone)
+    attended = graph::add<ops::Gate>(graph, {.x = attended, .gate = gate}, {ops::GateKind::kSigmoid}).y;
   return project_out(context, spec, attended);
 }
 
@@ -520,9 +521,9 @@ ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
                                      : std::vector<int64_t>{}},
              x);
   const ValueId hidden =
-      spec.gated
-          ? ops::gated(context.graph, ops::scale_parts(context.graph, up, {spec.gate_multiplier, 1}), spec.activation)
-          : ops::activation(context.graph, up, spec.activation);
+      spec.gated ? ops::gated(context.graph, ops::scale_parts(context.graph, up, {spec.gate_multiplier, 1}),
+                              spec.activation)
+                 : ops::activation(context.graph, up, spec.activation);
   const ValueId down = linear(context,
                               {.name = spec.name + ".down",
                                .role = ParameterRole::kFfnOut,

@@ -105,8 +105,9 @@ struct Inputs {
   ValueId cross_kv_end = kNone;    // i32[N], kSequences only: where the encoder's document ends
   ValueId cache_position = kNone;  // i32[sequences], kCached only: cached tokens before the new ones
   ValueId cache_slot = kNone;      // i32[sequences], kCached and kEncoderPrefill
-  ValueId cache_count = kNone;     // i32[sequences], kCached only: new tokens among those of the chunk; new_tokens()
-  ValueId encoder_end = kNone;     // i32[sequences], kCached only: tokens of the text in the cache
+  ValueId cache_count =
+      kNone;  // i32[sequences], kCached only: new tokens among those of the chunk; new_tokens()
+  ValueId encoder_end = kNone;  // i32[sequences], kCached only: tokens of the text in the cache
 };
 
 // Results of blocks besides hidden states.
@@ -232,7 +233,7 @@ struct FfnSpec {
   int64_t intermediate_size = 0;
   bool bias = false;
   ActivationKind activation = ActivationKind::kSilu;
-  bool gated = true;  // f(gate) · up
+  bool gated = true;                               // f(gate) · up
   double gate_multiplier = 1, out_multiplier = 1;  // of the gate and of the result
 };
 ValueId ffn(Context& context, const FfnSpec& spec, ValueId x);
@@ -309,9 +310,12 @@ struct StackSpec {
   bool reads_encoder = false;
   AttentionSpec cross = {};
 
-  LayerKind kind(int64_t layer) const { return kinds.empty() ? LayerKind{} : kinds[static_cast<size_t>(layer)]; }
+  LayerKind kind(int64_t layer) const {
+    return kinds.empty() ? LayerKind{} : kinds[static_cast<size_t>(layer)];
+  }
   NormPlacement placement(int64_t layer) const {
-    return kind(layer).mixer == Mixer::kAttention ? norm_placement : other_mixer_norms.value_or(norm_placement);
+    return kind(layer).mixer == Mixer::kAttention ? norm_placement
+                                                  : other_mixer_norms.value_or(norm_placement);
   }
   bool has_experts(int64_t layer) const { return is_encoder ? moe.at_encoder(layer) : moe.at(layer); }
 };

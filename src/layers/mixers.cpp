@@ -39,8 +39,8 @@ int64_t pieces_of(const Context& context) {
 void require_heads(const Context& context, const std::string& name, int64_t heads, const char* what) {
   const int64_t tensor = context.graph.mesh().size(Axis::kTensor);
   if (heads % tensor != 0) {
-    throw ConfigError("[{}] {} ranks cannot share the {} {} of {}; take a divisor of {}", context.words.tensor, tensor,
-                      heads, what, name, heads);
+    throw ConfigError("[{}] {} ranks cannot share the {} {} of {}; take a divisor of {}",
+                      context.words.tensor, tensor, heads, what, name, heads);
   }
   const int64_t ranks = by_heads(context) ? context.graph.mesh().size(Axis::kContext) : 1;
   if (heads % (tensor * ranks) != 0) {
@@ -52,8 +52,8 @@ void require_heads(const Context& context, const std::string& name, int64_t head
 }
 
 // A vector or a table with a row a head or channel.
-ValueId per_channel(Context& context, const std::string& name, ParameterRole role, Shape shape, const Init& init,
-                    Segments segments = {}) {
+ValueId per_channel(Context& context, const std::string& name, ParameterRole role, Shape shape,
+                    const Init& init, Segments segments = {}) {
   graph::Placements placements;
   placements.decide();
   if (context.graph.mesh().size(Axis::kTensor) > 1) placements.set(Axis::kTensor, kRows);
@@ -114,8 +114,8 @@ ValueId convolution(Context& context, const ConvolutionSpec& spec, ValueId x) {
     throw ConfigError(
         "[{}] {} ranks share a sequence of {} tokens in {} chunks, which are shorter than the {} tokens that the "
         "convolution of {} reads; take fewer ranks, or a {} of at least {}",
-        context.words.context, context.graph.mesh().size(Axis::kContext), context.rows.length, pieces, spec.taps - 1,
-        spec.name, context.words.sequence_length, pieces * (spec.taps - 1));
+        context.words.context, context.graph.mesh().size(Axis::kContext), context.rows.length, pieces,
+        spec.taps - 1, spec.name, context.words.sequence_length, pieces * (spec.taps - 1));
   }
   return ops::causal_convolution(
       graph, x, {weight, bias}, positions_of(context, false),
@@ -126,7 +126,9 @@ ValueId convolution(Context& context, const ConvolutionSpec& spec, ValueId x) {
 ValueId part_by_heads(Context& context, ValueId parameter) {
   if (parameter == kNone || !by_heads(context)) return parameter;
   graph::Graph& graph = context.graph;
-  return graph::add<ops::TakePart>(graph, {.x = parameter, .rank = graph::rank_block(graph)}, {Axis::kContext}).part;
+  return graph::add<ops::TakePart>(graph, {.x = parameter, .rank = graph::rank_block(graph)},
+                                   {Axis::kContext})
+      .part;
 }
 
 struct RecurrenceInputs {
@@ -160,7 +162,8 @@ ValueId recurrence(Context& context, const std::string& name, RecurrenceInputs i
 
 ValueId out_of(Context& context, const std::string& name, int64_t inputs, int64_t hidden_size, bool bias,
                ValueId mixed) {
-  return attention_out(context, {.name = name, .inputs = inputs, .hidden_size = hidden_size, .bias = bias}, mixed);
+  return attention_out(context, {.name = name, .inputs = inputs, .hidden_size = hidden_size, .bias = bias},
+                       mixed);
 }
 
 Init step_bias(double least, double most, double floor) {
@@ -172,7 +175,12 @@ Init step_bias(double least, double most, double floor) {
 class Projections {
  public:
   Projections(Context& context, const std::string& name, int64_t hidden_size, bool bias, ValueId x)
-      : context_(context), name_(name), hidden_size_(hidden_size), bias_(bias), x_(x), whole_(gathered(context, x)) {}
+      : context_(context),
+        name_(name),
+        hidden_size_(hidden_size),
+        bias_(bias),
+        x_(x),
+        whole_(gathered(context, x)) {}
 
   ValueId of(const char* part, ParameterRole role, Segments segments) const {
     LinearSpec spec = spec_of(part, role, hidden_size_, std::move(segments));
@@ -190,7 +198,11 @@ class Projections {
     int64_t outputs = 0;
     for (const int64_t size : segments) outputs += size;
     if (segments.size() == 1) segments.clear();
-    return {.name = name_ + part, .role = role, .inputs = inputs, .outputs = outputs, .segments = std::move(segments)};
+    return {.name = name_ + part,
+            .role = role,
+            .inputs = inputs,
+            .outputs = outputs,
+            .segments = std::move(segments)};
   }
 
   Context& context_;
@@ -211,10 +223,9 @@ ValueId delta_net(Context& context, const DeltaSpec& spec, ValueId x) {
   const Projections projections(context, spec.name, spec.hidden_size, false, x);
   const ValueId qkv = projections.of(".qkv", ParameterRole::kAttentionIn, parts);
   const bool narrow = dims.gate_rank > 0;
-  const ValueId gate =
-      narrow ? projections.through(".gate_down", ".gate_up", ParameterRole::kAttentionIn, dims.gate_rank,
-                                   dims.value_width())
-             : projections.of(".gate", ParameterRole::kAttentionIn, {dims.value_width()});
+  const ValueId gate = narrow ? projections.through(".gate_down", ".gate_up", ParameterRole::kAttentionIn,
+                                                    dims.gate_rank, dims.value_width())
+                              : projections.of(".gate", ParameterRole::kAttentionIn, {dims.value_width()});
   const ValueId decay = narrow ? projections.through(".decay_down", ".decay_up", ParameterRole::kDecayIn,
                                                      dims.gate_rank, decays)
                                : projections.of(".decay", ParameterRole::kDecayIn, {decays});
@@ -253,38 +264,39 @@ ValueId state_space(Context& context, const StateSpaceSpec& spec, ValueId x) {
   const Segments parts{dims.width(), dims.group_width(), dims.group_width()};
   const Projections projections(context, spec.name, spec.hidden_size, dims.bias, x);
   const std::vector<double>& times = dims.multipliers;
-  const ValueId gate =
-      ops::scale_parts(graph, projections.of(".gate", ParameterRole::kAttentionIn, {dims.width()}), {times[0]});
+  const ValueId gate = ops::scale_parts(
+      graph, projections.of(".gate", ParameterRole::kAttentionIn, {dims.width()}), {times[0]});
   const ValueId xbc = ops::scale_parts(graph, projections.of(".xbc", ParameterRole::kAttentionIn, parts),
                                        {times[1], times[2], times[3]});
   const ValueId step =
       ops::scale_parts(graph, projections.of(".step", ParameterRole::kDecayIn, {dims.heads}), {times[4]});
-  const ValueId mixed = convolution(
-      context,
-      {.name = spec.name + ".convolution", .segments = parts, .taps = dims.taps, .bias = dims.convolution_bias}, xbc);
-  const ValueId rate = per_channel(context, spec.name + ".decay_rate", ParameterRole::kDecayRate, {dims.heads},
-                                   {Init::Kind::kLogCount});
+  const ValueId mixed = convolution(context,
+                                    {.name = spec.name + ".convolution",
+                                     .segments = parts,
+                                     .taps = dims.taps,
+                                     .bias = dims.convolution_bias},
+                                    xbc);
+  const ValueId rate = per_channel(context, spec.name + ".decay_rate", ParameterRole::kDecayRate,
+                                   {dims.heads}, {Init::Kind::kLogCount});
   const ValueId bias = per_channel(context, spec.name + ".step_bias", ParameterRole::kStepBias, {dims.heads},
                                    step_bias(dims.least_step, dims.most_step, dims.step_floor));
   const ValueId skip =
       per_channel(context, spec.name + ".skip", ParameterRole::kSkip, {dims.heads}, {Init::Kind::kOnes});
-  const auto gates =
-      graph::add<ops::RecurrenceGates>(graph, {.a = step, .a_log = rate, .dt_bias = bias},
-                                       {.kind = RecurrenceKind::kStateSpace,
-                                        .least = dims.least_dt,
-                                        .greatest = dims.greatest_dt > 0 ? dims.greatest_dt
-                                                                         : std::numeric_limits<double>::infinity()});
-  const ValueId out = recurrence(context, spec.name, {mixed, gates.g, gates.beta, skip},
-                                 {.kind = RecurrenceKind::kStateSpace,
-                                  .key_dim = dims.state_dim,
-                                  .value_dim = dims.head_dim},
-                                 dims.heads * dims.state_dim * dims.head_dim);
+  const auto gates = graph::add<ops::RecurrenceGates>(
+      graph, {.a = step, .a_log = rate, .dt_bias = bias},
+      {.kind = RecurrenceKind::kStateSpace,
+       .least = dims.least_dt,
+       .greatest = dims.greatest_dt > 0 ? dims.greatest_dt : std::numeric_limits<double>::infinity()});
+  const ValueId out =
+      recurrence(context, spec.name, {mixed, gates.g, gates.beta, skip},
+                 {.kind = RecurrenceKind::kStateSpace, .key_dim = dims.state_dim, .value_dim = dims.head_dim},
+                 dims.heads * dims.state_dim * dims.head_dim);
   ValueId gated = kNone;
   if (dims.norm == StateSpaceDims::Norm::kAbsent) {
     gated = graph::add<ops::Gate>(graph, {.x = out, .gate = gate}, {ops::GateKind::kSilu}).y;
   } else {
-    const ValueId weight = per_channel(context, spec.name + ".norm.weight", ParameterRole::kNorm, {dims.width()},
-                                       {Init::Kind::kOnes});
+    const ValueId weight = per_channel(context, spec.name + ".norm.weight", ParameterRole::kNorm,
+                                       {dims.width()}, {Init::Kind::kOnes});
     gated = ops::gated_norm(graph, {.x = out, .gate = gate, .weight = weight},
                             {.eps = dims.norm_eps,
                              .group = dims.width() / dims.groups,

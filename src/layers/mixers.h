@@ -17,12 +17,12 @@ namespace strata::layers {
 // Sizes of a gated delta net. Each key head serves value_heads / key_heads consecutive value heads.
 struct DeltaDims {
   int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
-  int64_t taps = 4;              // of the convolutions of q, k and v
+  int64_t taps = 4;                // of the convolutions of q, k and v
   bool decays_by_channel = false;  // of keys (Kimi delta attention), not by value head
-  int64_t gate_rank = 0;         // decays and output gates pass a bottleneck of this size; 0: one matrix
-  double step_scale = 1;         // 2: steps up to 2, whose states may change sign
-  bool sigmoid_gate = false;     // of the output; SiLU otherwise
-  double norm_eps = 1e-6;        // of the output's norm
+  int64_t gate_rank = 0;           // decays and output gates pass a bottleneck of this size; 0: one matrix
+  double step_scale = 1;           // 2: steps up to 2, whose states may change sign
+  bool sigmoid_gate = false;       // of the output; SiLU otherwise
+  double norm_eps = 1e-6;          // of the output's norm
   // Decay rates start as U(least_rate, most_rate), and step biases as 1, or so that steps start log-uniform between
   // these bounds, at least step_floor.
   double least_rate = 0, most_rate = 16;

@@ -336,7 +336,8 @@ ValueId experts_of_tokens(Context& context, const MoeLayer& layer, ValueId x) {
   }
   if (spec.latent_size == 0) return experts_of(context, layer, x, routed.ids, routed.weights);
   // Experts read and write a latent, which is as wide on every rank.
-  const auto projected_to = [&](const char* part, ParameterRole role, int64_t inputs, int64_t outputs, ValueId rows) {
+  const auto projected_to = [&](const char* part, ParameterRole role, int64_t inputs, int64_t outputs,
+                                ValueId rows) {
     return linear(context,
                   {.name = layer.ffn.name + part,
                    .role = role,

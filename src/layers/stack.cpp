@@ -46,7 +46,9 @@ struct Block {
   }
   ValueId side_by_side(ValueId x) const {
     const StackSpec::Multipliers& times = spec.multipliers;
-    const auto scaled = [&](ValueId value, double factor) { return ops::scale_parts(context.graph, value, {factor}); };
+    const auto scaled = [&](ValueId value, double factor) {
+      return ops::scale_parts(context.graph, value, {factor});
+    };
     const ValueId attended = scaled(attention(scaled(x, times.attention_in)), times.attention_out);
     const ValueId mixed =
         spec.other_mixer(context, Mixer::kStateSpace, name("mixer"), scaled(x, times.mixer_in));

@@ -185,7 +185,8 @@ std::optional<std::pair<double, double>> ConfigJson::limits(const char* key) con
 std::optional<ConfigJson> ConfigJson::part(const char* key) const {
   const auto* field = find(key);
   if (field == nullptr) return std::nullopt;
-  if (!field->is_object()) throw DataError("[{}] \"{}\" is {}: expected an object", where_, key, shown(*field));
+  if (!field->is_object())
+    throw DataError("[{}] \"{}\" is {}: expected an object", where_, key, shown(*field));
   return ConfigJson(dump_json(*field), where_ + ": " + key);
 }
 

@@ -79,7 +79,8 @@ std::string mixers_of(const ModelConfig& config) {
   }
   std::string text;
   const auto add = [&](int64_t count, const char* what) {
-    if (count > 0) text += fmt::format("{}{} in {} of {} layers", text.empty() ? "" : ", ", what, count, config.layers);
+    if (count > 0)
+      text += fmt::format("{}{} in {} of {} layers", text.empty() ? "" : ", ", what, count, config.layers);
   };
   add(delta, config.delta && config.delta->decays_by_channel ? "Kimi delta attention" : "gated delta nets");
   add(spaces, "Mamba-2");

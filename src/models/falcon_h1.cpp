@@ -27,7 +27,8 @@ std::vector<double> multipliers(const ConfigJson& json, const char* key, size_t 
 
 ModelConfig read(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
-  ModelConfig config = read_llama_keys(json, kFalconH1, {.norm_eps = 1e-5, .max_positions = 8192, .pad_id = 0});
+  ModelConfig config =
+      read_llama_keys(json, kFalconH1, {.norm_eps = 1e-5, .max_positions = 8192, .pad_id = 0});
   config.kv_heads = json.integer_or("num_key_value_heads", 8);
   config.bos_id = json.optional_id("bos_token_id", 1);
   config.eos_id = json.optional_id("eos_token_id", 2);
@@ -46,7 +47,7 @@ ModelConfig read(const std::string& text, const std::string& where) {
                               .taps = json.integer_or("mamba_d_conv", 4),
                               .convolution_bias = json.boolean_or("mamba_conv_bias", true),
                               .bias = json.boolean_or("mamba_proj_bias", false),
-                              .norm = !json.boolean_or("mamba_rms_norm", false)           ? Norm::kAbsent
+                              .norm = !json.boolean_or("mamba_rms_norm", false)         ? Norm::kAbsent
                                       : json.boolean_or("mamba_norm_before_gate", true) ? Norm::kNormFirst
                                                                                         : Norm::kGateFirst,
                               .norm_eps = config.norm_eps,
@@ -56,7 +57,8 @@ ModelConfig read(const std::string& text, const std::string& where) {
   config.state_space = dims;
   config.embedding_multiplier = json.real_or("embedding_multiplier", 1);
   config.logits_divisor = 1 / json.real_or("lm_head_multiplier", 1);
-  config.mixer_multipliers = {json.real_or("attention_in_multiplier", 1), json.real_or("attention_out_multiplier", 1),
+  config.mixer_multipliers = {json.real_or("attention_in_multiplier", 1),
+                              json.real_or("attention_out_multiplier", 1),
                               json.real_or("ssm_in_multiplier", 1), json.real_or("ssm_out_multiplier", 1)};
   const std::vector<double> ffn = multipliers(json, "mlp_multipliers", 2);
   config.ffn_gate_multiplier = ffn[0];
@@ -102,8 +104,10 @@ std::vector<TensorRow> tensors(const ModelConfig& config) {
                 ffn = config.intermediate_size;
   std::vector<TensorRow> list{{"model.embed_tokens.weight", "embedding.weight", 0, config.vocab_size}};
   for (int64_t i = 0; i < config.layers; ++i) {
-    const std::string file = "model.layers." + std::to_string(i) + ".", ours = "layers." + std::to_string(i) + ".";
-    const auto add = [&](const char* name, const char* parameter, int64_t row, int64_t rows, bool bias = false) {
+    const std::string file = "model.layers." + std::to_string(i) + ".",
+                      ours = "layers." + std::to_string(i) + ".";
+    const auto add = [&](const char* name, const char* parameter, int64_t row, int64_t rows,
+                         bool bias = false) {
       list.push_back({file + name + ".weight", ours + parameter + ".weight", row, rows});
       if (bias) list.push_back({file + name + ".bias", ours + parameter + ".bias", row, rows});
     };

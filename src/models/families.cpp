@@ -460,7 +460,8 @@ double training_flops_per_token(const ModelConfig& config, int64_t sequence_leng
   if (config.architecture != Architecture::kEncoderDecoder) {
     const bool causal = config.architecture == Architecture::kDecoder;
     const double further = static_cast<double>(config.predict_layers * sequence_length) / 2;
-    return 6 * of_target + 3 * recurrence_flops_per_token(config) + of_keys * (keys_seen(config, config.layers, sequence_length, causal) + further);
+    return 6 * of_target + 3 * recurrence_flops_per_token(config) +
+           of_keys * (keys_seen(config, config.layers, sequence_length, causal) + further);
   }
   const double targets = static_cast<double>(target_length) / static_cast<double>(sequence_length);
   const double decoder_keys = keys_seen(config, config.layers, target_length, true) +

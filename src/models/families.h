@@ -33,22 +33,25 @@ extern const Family kKimiK2;
 extern const Family kQwen3Next;  // qwen_next.cpp
 extern const Family kQwen35;
 extern const Family kQwen35Moe;
-extern const Family kOlmoHybrid;  // olmo_hybrid.cpp
+extern const Family kOlmoHybrid;     // olmo_hybrid.cpp
 extern const Family kKimiLinear;     // kimi_linear.cpp
 extern const Family kMamba2;         // mamba2.cpp
 extern const Family kNemotronH;      // nemotron_h.cpp
 extern const Family kGraniteHybrid;  // granite_hybrid.cpp
 extern const Family kFalconH1;       // falcon_h1.cpp
 extern const Family kLfm2Moe;        // lfm2_moe.cpp
-extern const Family kBert;    // bert.cpp
-extern const Family kT5;      // t5.cpp
-extern const Family kSwitch;  // switch.cpp
+extern const Family kBert;           // bert.cpp
+extern const Family kT5;             // t5.cpp
+extern const Family kSwitch;         // switch.cpp
 
 // In the order of docs/models.md and `strata presets`.
 inline constexpr std::array kFamilies{
-    &kLlama,   &kMistral, &kQwen2,      &kQwen3,      &kOlmo,    &kOlmo2,    &kGemma2,   &kGemma3, &kPhi3,
-    &kGptNeoX, &kGpt2,    &kStarCoder2, &kStableLm,   &kMixtral, &kQwen2Moe, &kQwen3Moe, &kOlmoe,  &kGptOss,
-    &kLlama4,  &kGlm4Moe, &kDeepseekV2, &kDeepseekV3, &kKimiK2, &kQwen3Next, &kQwen35, &kQwen35Moe, &kOlmoHybrid, &kKimiLinear, &kMamba2, &kNemotronH, &kGraniteHybrid, &kFalconH1, &kLfm2Moe, &kBert,     &kT5,       &kSwitch,
+    &kLlama,         &kMistral,   &kQwen2,      &kQwen3,      &kOlmo,   &kOlmo2,
+    &kGemma2,        &kGemma3,    &kPhi3,       &kGptNeoX,    &kGpt2,   &kStarCoder2,
+    &kStableLm,      &kMixtral,   &kQwen2Moe,   &kQwen3Moe,   &kOlmoe,  &kGptOss,
+    &kLlama4,        &kGlm4Moe,   &kDeepseekV2, &kDeepseekV3, &kKimiK2, &kQwen3Next,
+    &kQwen35,        &kQwen35Moe, &kOlmoHybrid, &kKimiLinear, &kMamba2, &kNemotronH,
+    &kGraniteHybrid, &kFalconH1,  &kLfm2Moe,    &kBert,       &kT5,     &kSwitch,
 };
 
 }  // namespace strata::models

@@ -36,14 +36,15 @@ ModelConfig read(const std::string& text, const std::string& where) {
   config.layer_kinds = read_kinds(json, config.layers, kKinds, config.layers + 1, layers::Mixer::kStateSpace);
   const int64_t expand = json.integer_or("mamba_expand", 2), heads = json.integer_or("mamba_n_heads", 128);
   const bool is_auto = json.is_text("mamba_d_head") || !json.has("mamba_d_head");
-  layers::StateSpaceDims dims{.heads = heads,
-                              .head_dim = is_auto ? expand * config.hidden_size / heads : json.integer("mamba_d_head"),
-                              .groups = json.integer_or("mamba_n_groups", 1),
-                              .state_dim = json.integer_or("mamba_d_state", 256),
-                              .taps = json.integer_or("mamba_d_conv", 4),
-                              .convolution_bias = json.boolean_or("mamba_conv_bias", true),
-                              .bias = json.boolean_or("mamba_proj_bias", false),
-                              .norm_eps = config.norm_eps};
+  layers::StateSpaceDims dims{
+      .heads = heads,
+      .head_dim = is_auto ? expand * config.hidden_size / heads : json.integer("mamba_d_head"),
+      .groups = json.integer_or("mamba_n_groups", 1),
+      .state_dim = json.integer_or("mamba_d_state", 256),
+      .taps = json.integer_or("mamba_d_conv", 4),
+      .convolution_bias = json.boolean_or("mamba_conv_bias", true),
+      .bias = json.boolean_or("mamba_proj_bias", false),
+      .norm_eps = config.norm_eps};
   read_step_limits(json, dims);
   require_heads_of_width(json, "mamba_n_heads", dims, expand * config.hidden_size);
   config.state_space = dims;
@@ -94,8 +95,10 @@ std::vector<TensorRow> tensors(const ModelConfig& config) {
   const Experts& experts = config.experts;
   std::vector<TensorRow> list{{"model.embed_tokens.weight", "embedding.weight", 0, config.vocab_size}};
   for (int64_t i = 0; i < config.layers; ++i) {
-    const std::string file = "model.layers." + std::to_string(i) + ".", ours = "layers." + std::to_string(i) + ".";
-    const auto add = [&](const std::string& name, const char* parameter, int64_t row, int64_t rows, bool bias = false) {
+    const std::string file = "model.layers." + std::to_string(i) + ".",
+                      ours = "layers." + std::to_string(i) + ".";
+    const auto add = [&](const std::string& name, const char* parameter, int64_t row, int64_t rows,
+                         bool bias = false) {
       list.push_back({file + name + ".weight", ours + parameter + ".weight", row, rows});
       if (bias) list.push_back({file + name + ".bias", ours + parameter + ".bias", row, rows});
     };
@@ -130,8 +133,8 @@ std::vector<TensorRow> tensors(const ModelConfig& config) {
 }
 
 constexpr PresetRow kPresets[] = {
-    {"granite-4.0-h-tiny", "Granite 4.0 H-Tiny, 6 of 64 experts and a shared one", 1536, 40, 12, 4, 128, 512, 100352,
-     131072,
+    {"granite-4.0-h-tiny", "Granite 4.0 H-Tiny, 6 of 64 experts and a shared one", 1536, 40, 12, 4, 128, 512,
+     100352, 131072,
      R"("num_local_experts":64,"num_experts_per_tok":6,"shared_intermediate_size":1024,"mamba_n_heads":48,
         "mamba_d_state":128,"attention_multiplier":0.0078125,"embedding_multiplier":12,"logits_scaling":6,
         "residual_multiplier":0.22,"tie_word_embeddings":true,"rms_norm_eps":1e-5,

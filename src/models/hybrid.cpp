@@ -30,8 +30,8 @@ class Limits {
   }
   void multiple(int64_t value, int64_t of, const char* what, const char* of_what) const {
     if (value % of == 0) return;
-    errors_.push_back(fmt::format("{} have {} {}, not a multiple of {} {}: expected {}", mixer_, value, what, of, of_what,
-                                  (value + of - 1) / of * of));
+    errors_.push_back(fmt::format("{} have {} {}, not a multiple of {} {}: expected {}", mixer_, value, what,
+                                  of, of_what, (value + of - 1) / of * of));
   }
 
  private:
@@ -68,8 +68,9 @@ void add_state_space_errors(const layers::StateSpaceDims& dims, std::vector<std:
 
 }  // namespace
 
-std::vector<layers::LayerKind> read_kinds(const ConfigJson& json, int64_t layers, std::span<const KindName> names,
-                                          int64_t period, layers::Mixer other) {
+std::vector<layers::LayerKind> read_kinds(const ConfigJson& json, int64_t layers,
+                                          std::span<const KindName> names, int64_t period,
+                                          layers::Mixer other) {
   std::vector<layers::LayerKind> kinds;
   const std::vector<std::string> types = json.texts("layer_types");
   if (types.empty()) {
@@ -81,8 +82,8 @@ std::vector<layers::LayerKind> read_kinds(const ConfigJson& json, int64_t layers
     json.reject("layer_types", fmt::format("{} entries", types.size()),
                 fmt::format("one for each of {} layers", layers));
   for (size_t i = 0; i < types.size(); ++i) {
-    const auto* const found =
-        std::find_if(names.data(), names.data() + names.size(), [&](const KindName& name) { return name.name == types[i]; });
+    const auto* const found = std::find_if(names.data(), names.data() + names.size(),
+                                           [&](const KindName& name) { return name.name == types[i]; });
     if (found == names.data() + names.size())
       json.reject("layer_types", fmt::format("\"{}\" for layer {}", types[i], i), shown_names(names));
     kinds.push_back(found->kind);
@@ -122,7 +123,8 @@ constexpr double kChunk = 64;
 
 double delta_flops(const layers::DeltaDims& dims) {
   const auto k = static_cast<double>(dims.key_dim), v = static_cast<double>(dims.value_dim);
-  return static_cast<double>(dims.value_heads) * (6 * k * v + 4 * kChunk * k + 2 * kChunk * v + kChunk * (k + v));
+  return static_cast<double>(dims.value_heads) *
+         (6 * k * v + 4 * kChunk * k + 2 * kChunk * v + kChunk * (k + v));
 }
 double state_space_flops(const layers::StateSpaceDims& dims) {
   const auto k = static_cast<double>(dims.state_dim), v = static_cast<double>(dims.head_dim);
@@ -141,7 +143,8 @@ double recurrence_flops_per_token(const ModelConfig& config, layers::Mixer mixer
 
 double recurrence_flops_per_token(const ModelConfig& config) {
   double flops = 0;
-  for (const layers::LayerKind& kind : config.layer_kinds) flops += recurrence_flops_per_token(config, kind.mixer);
+  for (const layers::LayerKind& kind : config.layer_kinds)
+    flops += recurrence_flops_per_token(config, kind.mixer);
   return flops;
 }
 

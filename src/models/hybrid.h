@@ -21,8 +21,9 @@ struct KindName {
 inline constexpr KindName kLinearNames[] = {{"linear_attention", {layers::Mixer::kDelta}},
                                             {"full_attention", {layers::Mixer::kAttention}}};
 // From layer_types; where absent, every `period`-th layer has attention and the others `other`.
-std::vector<layers::LayerKind> read_kinds(const ConfigJson& json, int64_t layers, std::span<const KindName> names,
-                                          int64_t period, layers::Mixer other);
+std::vector<layers::LayerKind> read_kinds(const ConfigJson& json, int64_t layers,
+                                          std::span<const KindName> names, int64_t period,
+                                          layers::Mixer other);
 nlohmann::ordered_json kinds_json(const ModelConfig& config, std::span<const KindName> names);
 
 // Errors in the sizes of mixers, one sentence each.

@@ -24,7 +24,8 @@ std::vector<layers::LayerKind> read_numbered(const ConfigJson& linear, int64_t l
         linear.reject(key, fmt::format("layer {}", number), fmt::format("1 to {}", layers));
       layers::LayerKind& kind = kinds[static_cast<size_t>(number - 1)];
       if (kind.mixer != layers::Mixer::kAbsent)
-        linear.reject(key, fmt::format("layer {} again", number), "each layer once in kda_layers or full_attn_layers");
+        linear.reject(key, fmt::format("layer {} again", number),
+                      "each layer once in kda_layers or full_attn_layers");
       kind.mixer = mixer;
     }
   };
@@ -32,7 +33,8 @@ std::vector<layers::LayerKind> read_numbered(const ConfigJson& linear, int64_t l
   mark("kda_layers", layers::Mixer::kDelta);
   for (size_t i = 0; i < kinds.size(); ++i) {
     if (kinds[i].mixer != layers::Mixer::kAbsent) continue;
-    linear.reject("kda_layers", fmt::format("no layer {}", i + 1), "each layer once in kda_layers or full_attn_layers");
+    linear.reject("kda_layers", fmt::format("no layer {}", i + 1),
+                  "each layer once in kda_layers or full_attn_layers");
   }
   return kinds;
 }
@@ -166,16 +168,10 @@ std::string write(const ModelConfig& config, DType dtype) {
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {
-  return hybrid_tensors(config,
-                        {.block = "self_attn",
-                         .stored = DeltaNames::Stored::kSeparate,
-                         .norm = "o_norm",
-                         .out = "o_proj"},
-                        {.block = "block_sparse_moe",
-                         .gate = "w1",
-                         .up = "w3",
-                         .down = "w2",
-                         .shared = "shared_experts"});
+  return hybrid_tensors(
+      config,
+      {.block = "self_attn", .stored = DeltaNames::Stored::kSeparate, .norm = "o_norm", .out = "o_proj"},
+      {.block = "block_sparse_moe", .gate = "w1", .up = "w3", .down = "w2", .shared = "shared_experts"});
 }
 
 // transformers writes the dense layers under the name of the others.
@@ -186,11 +182,12 @@ constexpr Family::OldEnding kOtherNames[] = {
 };
 
 constexpr PresetRow kPresets[] = {
-    {"kda-30m", "small, three layers of Kimi delta attention to one of attention", 384, 8, 6, 6, 0, 1024, 8192, 4096,
+    {"kda-30m", "small, three layers of Kimi delta attention to one of attention", 384, 8, 6, 6, 0, 1024,
+     8192, 4096,
      R"("first_k_dense_replace":8,"kv_lora_rank":128,"qk_nope_head_dim":64,"qk_rope_head_dim":32,"v_head_dim":64,
         "linear_attn_config":{"num_heads":6,"head_dim":64},"tie_word_embeddings":true,"pad_token_id":null)"},
-    {"kimi-linear-48b-a3b", "Kimi Linear 48B-A3B, 8 of 256 experts and a shared one", 2304, 27, 32, 32, 0, 9216, 163840,
-     1048576,
+    {"kimi-linear-48b-a3b", "Kimi Linear 48B-A3B, 8 of 256 experts and a shared one", 2304, 27, 32, 32, 0,
+     9216, 163840, 1048576,
      R"("linear_attn_config":{"full_attn_layers":[4,8,12,16,20,24,27],
         "kda_layers":[1,2,3,5,6,7,9,10,11,13,14,15,17,18,19,21,22,23,25,26]},
         "bos_token_id":163584,"eos_token_id":163586)"},

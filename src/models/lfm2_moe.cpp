@@ -74,11 +74,13 @@ std::vector<TensorRow> tensors(const ModelConfig& config) {
   const Experts& experts = config.experts;
   std::vector<TensorRow> list{{"model.embed_tokens.weight", "embedding.weight", 0, config.vocab_size}};
   for (int64_t i = 0; i < config.layers; ++i) {
-    const std::string file = "model.layers." + std::to_string(i) + ".", ours = "layers." + std::to_string(i) + ".";
+    const std::string file = "model.layers." + std::to_string(i) + ".",
+                      ours = "layers." + std::to_string(i) + ".";
     const auto add = [&](const std::string& name, const std::string& parameter, int64_t row, int64_t rows) {
       list.push_back({file + name + ".weight", ours + parameter + ".weight", row, rows});
     };
-    const auto add_ffn = [&](const std::string& name, const std::string& parameter, int64_t number, int64_t size) {
+    const auto add_ffn = [&](const std::string& name, const std::string& parameter, int64_t number,
+                             int64_t size) {
       add(name + ".w1", parameter + ".up", 2 * number * size, size);
       add(name + ".w3", parameter + ".up", (2 * number + 1) * size, size);
       add(name + ".w2", parameter + ".down", number * width, width);

@@ -118,8 +118,10 @@ std::string write(const ModelConfig& config, DType dtype) {
 }
 
 std::vector<TensorRow> tensors(const ModelConfig& config) {
-  return llama_tensors_with_experts(
-      config, {.block = "feed_forward", .dense_block = "feed_forward", .router = "router", .fused = ExpertNames::Fused::kHalves});
+  return llama_tensors_with_experts(config, {.block = "feed_forward",
+                                             .dense_block = "feed_forward",
+                                             .router = "router",
+                                             .fused = ExpertNames::Fused::kHalves});
 }
 
 constexpr PresetRow kPresets[] = {

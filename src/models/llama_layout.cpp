@@ -107,10 +107,12 @@ void add_norms(const ModelConfig& config, int64_t layer, const Rows& rows, const
 
 // With a gate of the output, the file has its rows behind the queries of each head.
 void add_queries(const ModelConfig& config, const Rows& rows) {
-  if (!config.attention_gate) return rows.add("self_attn.q_proj", "attention.qkv", 0, config.q_width(), config.qkv_bias);
+  if (!config.attention_gate)
+    return rows.add("self_attn.q_proj", "attention.qkv", 0, config.q_width(), config.qkv_bias);
   for (const char* kind : {".weight", ".bias"}) {
     if (kind == std::string_view(".bias") && !config.qkv_bias) break;
-    for (const auto& [ours, first] : {std::pair{"attention.qkv", int64_t{0}}, {"attention.gate", config.head_dim}}) {
+    for (const auto& [ours, first] :
+         {std::pair{"attention.qkv", int64_t{0}}, {"attention.gate", config.head_dim}}) {
       rows.list.push_back({.file_name = rows.file + "self_attn.q_proj" + kind,
                            .parameter = rows.ours + ours + kind,
                            .rows = config.q_width(),
@@ -225,7 +227,8 @@ void add_delta(const ModelConfig& config, const Rows& rows, const DeltaNames& na
   } else {
     convolution("conv1d", 0, 2 * k + v);
   }
-  TensorRow rate{.file_name = rows.file + block + "A_log", .parameter = rows.ours + "mixer.decay_rate",
+  TensorRow rate{.file_name = rows.file + block + "A_log",
+                 .parameter = rows.ours + "mixer.decay_rate",
                  .rows = dims.value_heads};
   if (dims.decays_by_channel) rate.shape = {1, 1, dims.value_heads, 1};
   rows.list.push_back(rate);

@@ -45,7 +45,8 @@ ModelConfig read(const std::string& text, const std::string& where) {
   const int64_t expand = json.integer_or("expand", 2);
   require_heads_of_width(json, "num_heads", dims, expand * config.hidden_size);
   // torch's Kaiming-uniform with a = √5, whose deviation is 1 / √(3 · inputs).
-  const double layers = json.boolean_or("rescale_prenorm_residual", false) ? static_cast<double>(config.layers) : 1;
+  const double layers =
+      json.boolean_or("rescale_prenorm_residual", false) ? static_cast<double>(config.layers) : 1;
   dims.convolution_std = 1 / std::sqrt(3 * static_cast<double>(dims.taps));
   dims.out_std = 1 / std::sqrt(3 * static_cast<double>(dims.width()) * layers);
   config.state_space = dims;
@@ -92,9 +93,11 @@ std::string write(const ModelConfig& config, DType dtype) {
 std::vector<TensorRow> tensors(const ModelConfig& config) {
   std::vector<TensorRow> list{{"backbone.embeddings.weight", "embedding.weight", 0, config.vocab_size}};
   for (int64_t i = 0; i < config.layers; ++i) {
-    const std::string file = "backbone.layers." + std::to_string(i) + ".", ours = "layers." + std::to_string(i) + ".";
+    const std::string file = "backbone.layers." + std::to_string(i) + ".",
+                      ours = "layers." + std::to_string(i) + ".";
     list.push_back({file + "norm.weight", ours + "attention_norm.weight", 0, config.hidden_size});
-    add_state_space_rows(config.state_space.value(), config.hidden_size, file + "mixer.", ours + "mixer.", list);
+    add_state_space_rows(config.state_space.value(), config.hidden_size, file + "mixer.", ours + "mixer.",
+                         list);
   }
   list.push_back({"backbone.norm_f.weight", "final_norm.weight", 0, config.hidden_size});
   if (!config.tied) list.push_back({"lm_head.weight", "head.weight", 0, config.vocab_size});
@@ -106,12 +109,18 @@ bool ignored(const ModelConfig& config, std::string_view name) {
 }
 
 constexpr PresetRow kPresets[] = {
-    {"mamba2-30m", "small", 512, 14, 0, 0, 64, 0, 8192, 0, R"("num_heads":16,"n_groups":1,"tie_word_embeddings":true)"},
-    {"mamba2-130m", "Mamba-2 130M", 768, 24, 0, 0, 64, 0, 50288, 0, R"("num_heads":24,"n_groups":1,"tie_word_embeddings":true)"},
-    {"mamba2-370m", "Mamba-2 370M", 1024, 48, 0, 0, 64, 0, 50288, 0, R"("num_heads":32,"n_groups":1,"tie_word_embeddings":true)"},
-    {"mamba2-780m", "Mamba-2 780M", 1536, 48, 0, 0, 64, 0, 50288, 0, R"("num_heads":48,"n_groups":1,"tie_word_embeddings":true)"},
-    {"mamba2-1.3b", "Mamba-2 1.3B", 2048, 48, 0, 0, 64, 0, 50288, 0, R"("num_heads":64,"n_groups":1,"tie_word_embeddings":true)"},
-    {"mamba2-2.7b", "Mamba-2 2.7B", 2560, 64, 0, 0, 64, 0, 50288, 0, R"("num_heads":80,"n_groups":1,"tie_word_embeddings":true)"},
+    {"mamba2-30m", "small", 512, 14, 0, 0, 64, 0, 8192, 0,
+     R"("num_heads":16,"n_groups":1,"tie_word_embeddings":true)"},
+    {"mamba2-130m", "Mamba-2 130M", 768, 24, 0, 0, 64, 0, 50288, 0,
+     R"("num_heads":24,"n_groups":1,"tie_word_embeddings":true)"},
+    {"mamba2-370m", "Mamba-2 370M", 1024, 48, 0, 0, 64, 0, 50288, 0,
+     R"("num_heads":32,"n_groups":1,"tie_word_embeddings":true)"},
+    {"mamba2-780m", "Mamba-2 780M", 1536, 48, 0, 0, 64, 0, 50288, 0,
+     R"("num_heads":48,"n_groups":1,"tie_word_embeddings":true)"},
+    {"mamba2-1.3b", "Mamba-2 1.3B", 2048, 48, 0, 0, 64, 0, 50288, 0,
+     R"("num_heads":64,"n_groups":1,"tie_word_embeddings":true)"},
+    {"mamba2-2.7b", "Mamba-2 2.7B", 2560, 64, 0, 0, 64, 0, 50288, 0,
+     R"("num_heads":80,"n_groups":1,"tie_word_embeddings":true)"},
 };
 
 }  // namespace
@@ -125,7 +134,8 @@ const Family kMamba2{
     .tensors = tensors,
     .ignored = ignored,
     .optional_prefix = "backbone.",
-    .size_keys = {.heads = nullptr, .kv_heads = nullptr, .head_dim = "head_dim", .ffn = nullptr, .positions = nullptr},
+    .size_keys =
+        {.heads = nullptr, .kv_heads = nullptr, .head_dim = "head_dim", .ffn = nullptr, .positions = nullptr},
     .presets = kPresets,
 };
 

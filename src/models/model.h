@@ -87,7 +87,7 @@ struct ModelConfig {
   bool scaled_embedding = false;                   // by √d
   double embedding_multiplier = 1;
   double logits_divisor = 1;
-  bool scaled_head = false;                        // scales the head's input by 1/√d (T5 with a tied head)
+  bool scaled_head = false;  // scales the head's input by 1/√d (T5 with a tied head)
   bool head_transform =
       false;  // a dense layer, activation and norm before the head, whose logits have a bias (BERT)
   double logits_softcap = 0;
@@ -155,7 +155,7 @@ struct ModelConfig {
   int64_t blocks() const { return layers + encoder_layers; }
   layers::LayerKind kind(int64_t layer) const {
     return layer < static_cast<int64_t>(layer_kinds.size()) ? layer_kinds[static_cast<size_t>(layer)]
-                                                              : layers::LayerKind{};
+                                                            : layers::LayerKind{};
   }
   bool has_attention(int64_t layer) const {
     const layers::Mixer mixer = kind(layer).mixer;

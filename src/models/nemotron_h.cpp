@@ -112,17 +112,18 @@ ModelConfig read(const std::string& text, const std::string& where) {
   }
   config.experts = read_experts(json, blocks);
   if (config.ffn_bias && config.experts.count > 0) json.require_equal("mlp_bias", false);
-  layers::StateSpaceDims dims{.heads = json.integer_or("mamba_num_heads", 128),
-                              .head_dim = json.integer_or("mamba_head_dim", 64),
-                              .groups = json.integer_or("n_groups", json.integer_or("mamba_n_groups", 8)),
-                              .state_dim = json.integer_or("ssm_state_size", 128),
-                              .taps = json.integer_or("conv_kernel", json.integer_or("mamba_d_conv", 4)),
-                              .convolution_bias = json.boolean_or("use_conv_bias", json.boolean_or("mamba_conv_bias", true)),
-                              .bias = json.boolean_or("mamba_proj_bias", false),
-                              .norm_eps = config.norm_eps,
-                              .least_step = json.real_or("time_step_min", json.real_or("mamba_dt_min", 1e-3)),
-                              .most_step = json.real_or("time_step_max", json.real_or("mamba_dt_max", 0.1)),
-                              .step_floor = json.real_or("time_step_floor", json.real_or("mamba_dt_init_floor", 1e-4))};
+  layers::StateSpaceDims dims{
+      .heads = json.integer_or("mamba_num_heads", 128),
+      .head_dim = json.integer_or("mamba_head_dim", 64),
+      .groups = json.integer_or("n_groups", json.integer_or("mamba_n_groups", 8)),
+      .state_dim = json.integer_or("ssm_state_size", 128),
+      .taps = json.integer_or("conv_kernel", json.integer_or("mamba_d_conv", 4)),
+      .convolution_bias = json.boolean_or("use_conv_bias", json.boolean_or("mamba_conv_bias", true)),
+      .bias = json.boolean_or("mamba_proj_bias", false),
+      .norm_eps = config.norm_eps,
+      .least_step = json.real_or("time_step_min", json.real_or("mamba_dt_min", 1e-3)),
+      .most_step = json.real_or("time_step_max", json.real_or("mamba_dt_max", 0.1)),
+      .step_floor = json.real_or("time_step_floor", json.real_or("mamba_dt_init_floor", 1e-4))};
   dims.least_dt = dims.least_step;  // the class ignores time_step_limit
   if (json.boolean_or("rescale_prenorm_residual", true))
     dims.out_std = 1 / std::sqrt(3 * static_cast<double>(dims.width()) * static_cast<double>(config.layers));
@@ -212,7 +213,8 @@ class Tensors {
       ours_ = "layers." + std::to_string(i) + ".";
       const Block block = block_of(config_, i);
       const bool is_mixer = block == Block::kStateSpace || block == Block::kAttention;
-      list_.push_back({file_ + "norm.weight", ours_ + (is_mixer ? "attention_norm.weight" : "ffn_norm.weight"), 0,
+      list_.push_back({file_ + "norm.weight",
+                       ours_ + (is_mixer ? "attention_norm.weight" : "ffn_norm.weight"), 0,
                        config_.hidden_size});
       file_ += "mixer.";
       add_block(block);
@@ -257,7 +259,8 @@ class Tensors {
     list_.push_back({file_ + "gate.e_score_correction_bias", ours_ + "ffn.router.bias", 0, experts.count});
     for (int64_t e = 0; e < experts.count; ++e) {
       const std::string expert = "experts." + std::to_string(e) + ".";
-      add(expert + "up_proj", "ffn.experts.up", e * experts.intermediate_size, experts.intermediate_size, false);
+      add(expert + "up_proj", "ffn.experts.up", e * experts.intermediate_size, experts.intermediate_size,
+          false);
       add(expert + "down_proj", "ffn.experts.down", e * read, read, false);
     }
     add("shared_experts.up_proj", "ffn.shared.up", 0, experts.shared_size, false);
@@ -281,11 +284,12 @@ bool ignored(const ModelConfig& config, std::string_view name) {
 }
 
 constexpr PresetRow kPresets[] = {
-    {"nemotron-h-40m", "small, Mamba-2, attention and feed-forward blocks", 384, 16, 6, 2, 64, 1536, 8192, 4096,
+    {"nemotron-h-40m", "small, Mamba-2, attention and feed-forward blocks", 384, 16, 6, 2, 64, 1536, 8192,
+     4096,
      R"("hybrid_override_pattern":"M-M-M*-M-M-M*-M-","mamba_num_heads":12,"mamba_head_dim":64,"n_groups":2,
         "tie_word_embeddings":true)"},
-    {"nemotron-3-nano-30b-a3b", "Nemotron 3 Nano 30B-A3B, 6 of 128 experts and a shared one", 2688, 52, 32, 2, 128, 1856,
-     131072, 262144,
+    {"nemotron-3-nano-30b-a3b", "Nemotron 3 Nano 30B-A3B, 6 of 128 experts and a shared one", 2688, 52, 32, 2,
+     128, 1856, 131072, 262144,
      R"("hybrid_override_pattern":"MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME","mamba_num_heads":64,
         "n_routed_experts":128,"num_experts_per_tok":6,"moe_intermediate_size":1856,
         "moe_shared_expert_intermediate_size":3712,"routed_scaling_factor":2.5)"},

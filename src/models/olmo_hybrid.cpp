@@ -78,7 +78,8 @@ constexpr Family::OldEnding kOtherNames[] = {
 };
 
 constexpr PresetRow kPresets[] = {
-    {"olmo-hybrid-7b", "OLMo Hybrid 7B", 3840, 32, 30, 30, 128, 11008, 100352, 65536, R"("rope_parameters":null)"},
+    {"olmo-hybrid-7b", "OLMo Hybrid 7B", 3840, 32, 30, 30, 128, 11008, 100352, 65536,
+     R"("rope_parameters":null)"},
 };
 
 }  // namespace

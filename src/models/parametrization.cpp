@@ -143,13 +143,15 @@ bool is_truncated(InitScheme scheme) {
 double own_std(const ModelConfig& config, const Parameter& parameter) {
   if (!config.state_space) return 0;
   if (parameter.role == ParameterRole::kConvolution) return config.state_space->convolution_std;
-  const bool of_state_space = parameter.layer >= 0 && config.kind(parameter.layer).mixer == layers::Mixer::kStateSpace;
+  const bool of_state_space =
+      parameter.layer >= 0 && config.kind(parameter.layer).mixer == layers::Mixer::kStateSpace;
   return parameter.role == ParameterRole::kAttentionOut && of_state_space ? config.state_space->out_std : 0;
 }
 
 Init start_of(const ModelConfig& config, const Parameter& parameter) {
   const Init& built = parameter.init;
-  if (const double std = own_std(config, parameter); std > 0) return {.kind = Init::Kind::kNormal, .std = std};
+  if (const double std = own_std(config, parameter); std > 0)
+    return {.kind = Init::Kind::kNormal, .std = std};
   WidthScale scale = width_scale(config, parameter.role);
   // T5 does not scale scores: its queries are initialized smaller instead.
   if (config.init == InitScheme::kT5 && parameter.role == ParameterRole::kAttentionIn)

@@ -26,8 +26,8 @@ ModelConfig read_any(const ConfigJson& json, const Family& family, const Default
   config.attention_gate = true;
   config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", false);
   config.partial_rotary_factor = json.partial_rotary_factor(0.25);
-  config.layer_kinds = read_kinds(json, config.layers, kLinearNames, json.integer_or("full_attention_interval", 4),
-                                  layers::Mixer::kDelta);
+  config.layer_kinds = read_kinds(json, config.layers, kLinearNames,
+                                  json.integer_or("full_attention_interval", 4), layers::Mixer::kDelta);
   config.delta = layers::DeltaDims{.key_heads = json.integer_or("linear_num_key_heads", 16),
                                    .value_heads = json.integer_or("linear_num_value_heads", 32),
                                    .key_dim = json.integer_or("linear_key_head_dim", 128),
@@ -117,8 +117,8 @@ bool ignored(const ModelConfig& config, std::string_view name) {
 }
 
 constexpr PresetRow kNextPresets[] = {
-    {"qwen3-next-80b-a3b", "Qwen3-Next 80B-A3B, 10 of 512 experts", 2048, 48, 16, 2, 256, 5120, 151936, 262144,
-     R"("rope_theta":1e7,"bos_token_id":151643,"eos_token_id":151645)"},
+    {"qwen3-next-80b-a3b", "Qwen3-Next 80B-A3B, 10 of 512 experts", 2048, 48, 16, 2, 256, 5120, 151936,
+     262144, R"("rope_theta":1e7,"bos_token_id":151643,"eos_token_id":151645)"},
 };
 constexpr PresetRow k35Presets[] = {
     {"gdn-30m", "small, three gated delta nets to one attention", 384, 8, 6, 2, 64, 1024, 8192, 4096,
@@ -130,8 +130,8 @@ constexpr PresetRow k35Presets[] = {
      R"("rope_theta":1e7,"linear_num_value_heads":48)"},
 };
 constexpr PresetRow k35MoePresets[] = {
-    {"qwen3.5-35b-a3b", "Qwen3.5 35B-A3B, 8 of 256 experts and a shared one", 2048, 40, 16, 2, 256, 5632, 248320,
-     262144, R"("rope_theta":1e7)"},
+    {"qwen3.5-35b-a3b", "Qwen3.5 35B-A3B, 8 of 256 experts and a shared one", 2048, 40, 16, 2, 256, 5632,
+     248320, 262144, R"("rope_theta":1e7)"},
 };
 
 }  // namespace

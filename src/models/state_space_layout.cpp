@@ -10,7 +10,8 @@ namespace strata::models {
 
 void add_state_space_rows(const layers::StateSpaceDims& dims, int64_t hidden_size, const std::string& file,
                           const std::string& ours, std::vector<TensorRow>& list) {
-  const int64_t width = dims.width(), channels = width + 2 * dims.group_width(), all = width + channels + dims.heads;
+  const int64_t width = dims.width(), channels = width + 2 * dims.group_width(),
+                all = width + channels + dims.heads;
   const auto parts = [&](const char* kind) {
     const auto add = [&](const char* parameter, int64_t first, int64_t rows) {
       list.push_back({.file_name = file + "in_proj" + kind,
@@ -64,7 +65,8 @@ nlohmann::ordered_json step_limits_json(const layers::StateSpaceDims& dims) {
 void require_heads_of_width(const ConfigJson& json, const char* heads_key, const layers::StateSpaceDims& dims,
                             int64_t width) {
   if (dims.width() == width) return;
-  json.reject(heads_key, fmt::format("{} heads of {}, {} channels together", dims.heads, dims.head_dim, dims.width()),
+  json.reject(heads_key,
+              fmt::format("{} heads of {}, {} channels together", dims.heads, dims.head_dim, dims.width()),
               fmt::format("{}, the width times \"expand\"", width));
 }
 

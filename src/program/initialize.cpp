@@ -26,7 +26,8 @@ constexpr int64_t kAligned = 4;  // numbers that one counter yields
 void fill_uniform(double low, double high, const RandomKey& key, int64_t begin, std::span<float> out) {
   for (size_t i = 0; i < out.size(); ++i) {
     const auto element = begin + static_cast<int64_t>(i);
-    const uint32_t bits = philox(key, static_cast<uint64_t>(element / kAligned))[static_cast<size_t>(element % kAligned)];
+    const uint32_t bits =
+        philox(key, static_cast<uint64_t>(element / kAligned))[static_cast<size_t>(element % kAligned)];
     out[i] = static_cast<float>(low + (high - low) * (bits + 0.5) * 0x1p-32);
   }
 }

@@ -78,8 +78,8 @@ void AddRowRange(void* out, const void* x, const float* row, DType dtype, int64_
   const auto range = by_dtype(dtype, add_row_range<float>, add_row_range<BF16>, add_row_range<F16>);
   range(out, x, row, columns, begin, end);
 }
-void ScaleColumnsRange(void* out, const void* x, const float* row, DType dtype, int64_t columns, int64_t begin,
-                       int64_t end) {
+void ScaleColumnsRange(void* out, const void* x, const float* row, DType dtype, int64_t columns,
+                       int64_t begin, int64_t end) {
   const auto range =
       by_dtype(dtype, scale_columns_range<float>, scale_columns_range<BF16>, scale_columns_range<F16>);
   range(out, x, row, columns, begin, end);

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "ops/rules.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/linear/linear.h"
+#include "ops/rules.h"
 
 namespace strata::ops {
 
