@@ -63,4 +63,29 @@ std::string dump_json(const nlohmann::ordered_json& value, int indent, InvalidUt
   return dump(value, indent, invalid);
 }
 
+std::string with_float_objects(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') quoted = !quoted;
+    if (quoted && text[i] == '\\' && i + 1 < text.size()) {
+      out += text[i++];
+      out += text[i];
+      continue;
+    }
+    const auto found = [&](std::string_view word) { return !quoted && text.substr(i, word.size()) == word; };
+    bool replaced = false;
+    for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
+      if (!found(word)) continue;
+      out += "{\"__float__\": \"" + std::string(word) + "\"}";
+      i += word.size() - 1;
+      replaced = true;
+      break;
+    }
+    if (!replaced) out += text[i];
+  }
+  return out;
+}
+
 }  // namespace strata

@@ -18,6 +18,10 @@ J parse_json(std::string_view text);
 template <typename J>
 J parse_json_or_discard(std::string_view text);
 
+// `text` with the numbers that Python's json writes and JSON lacks (Infinity, -Infinity, NaN) as transformers 5 writes
+// them: {"__float__": "Infinity"}.
+std::string with_float_objects(std::string_view text);
+
 // What becomes of strings that are not UTF-8.
 enum class InvalidUtf8 {
   kThrow,    // J::type_error

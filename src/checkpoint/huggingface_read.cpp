@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/parallel.h"
 #include "checkpoint/expected_checksums.h"
 #include "checkpoint/huggingface.h"
@@ -165,7 +166,7 @@ std::string read_config_json(const Path& folder) {
   std::error_code error;
   if (!std::filesystem::exists(folder / "config.json", error))
     throw DataError("[{}] has no config.json; expected a Hugging Face model folder", folder.string());
-  return read_file(folder / "config.json");
+  return with_float_objects(read_file(folder / "config.json"));
 }
 
 std::vector<std::string> known_buffers() {
