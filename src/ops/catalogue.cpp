@@ -25,6 +25,7 @@
 #include "ops/predict/predict.h"
 #include "ops/qk_norm/qk_norm.h"
 #include "ops/quantize/quantize.h"
+#include "ops/recurrence/recurrence.h"
 #include "ops/relative_bias/relative_bias.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
@@ -92,6 +93,14 @@ std::span<const CatalogueEntry> catalogue() {
         entry<LatentHeads>(),
         entry<LatentHeadsGrad>(),
         entry<CachedLatentAttention>(),
+        entry<Recurrence>(),
+        entry<RecurrenceGrad>(),
+        entry<RecurrenceSkipGrad>(),
+        entry<RecurrenceMap>(),
+        entry<RecurrenceStateGrad>(),
+        entry<ComposeMaps>(),
+        entry<ComposeStateGrads>(),
+        entry<CachedRecurrence>(),
         entry<RelativeBias>(),
         entry<RelativeBiasGrad>(),
         entry<RopeTable>(),

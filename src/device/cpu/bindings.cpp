@@ -26,6 +26,7 @@
 #include "ops/predict/predict.h"
 #include "ops/qk_norm/qk_norm.h"
 #include "ops/quantize/quantize.h"
+#include "ops/recurrence/recurrence.h"
 #include "ops/relative_bias/relative_bias.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
@@ -81,6 +82,14 @@ std::span<const Binding> cpu_bindings() {
         row<ops::LatentHeads>(Cpu{}),
         row<ops::LatentHeadsGrad>(Cpu{}),
         row<ops::CachedLatentAttention>(Cpu{}),
+        row<ops::Recurrence>(Cpu{}),
+        row<ops::RecurrenceGrad>(Cpu{}),
+        row<ops::RecurrenceSkipGrad>(Cpu{}),
+        row<ops::RecurrenceMap>(Cpu{}),
+        row<ops::RecurrenceStateGrad>(Cpu{}),
+        row<ops::ComposeMaps>(Cpu{}),
+        row<ops::ComposeStateGrads>(Cpu{}),
+        row<ops::CachedRecurrence>(Cpu{}),
         row<ops::RelativeBias>(Cpu{}),
         row<ops::RelativeBiasGrad>(Cpu{}),
         row<ops::RopeTable>(Cpu{}),

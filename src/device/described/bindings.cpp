@@ -28,6 +28,7 @@
 #include "ops/predict/predict.h"
 #include "ops/qk_norm/qk_norm.h"
 #include "ops/quantize/quantize.h"
+#include "ops/recurrence/recurrence.h"
 #include "ops/relative_bias/relative_bias.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
@@ -74,6 +75,14 @@ int64_t sorted_rows(const NodeView& node) {
 // with dout, out and lse; all queries together are as large as the output.
 int64_t attention_grad(const NodeView& node) {
   return node.in(1).shape.elements() * size_of(DType::kF32) + node.in(2).bytes();
+}
+// The state in front of each chunk of every value head.
+int64_t chunk_states(const NodeView& node) {
+  const auto& attrs = node.attrs<ops::RecurrenceAttrs>();
+  const Value& beta =
+      node.in(node.has_out(1) ? 3 : 2);  // [rows, value heads], behind the gradient if there is one
+  const int64_t chunks = (beta.shape[0] + attrs.chunk - 1) / attrs.chunk;
+  return chunks * beta.shape[1] * attrs.key_dim * attrs.value_dim * size_of(DType::kF32);
 }
 // The iterate x, x xᵀ, and the polynomial of that.
 int64_t newton_schulz(const NodeView& node) {
@@ -163,6 +172,14 @@ std::span<const Binding> described_bindings() {
         described<ops::LatentHeads>(no_scratch),
         described<ops::LatentHeadsGrad>(no_scratch),
         described<ops::CachedLatentAttention>(no_scratch),
+        described<ops::Recurrence>(chunk_states),
+        described<ops::RecurrenceGrad>(chunk_states),
+        described<ops::RecurrenceSkipGrad>(no_scratch),
+        described<ops::RecurrenceMap>(no_scratch),
+        described<ops::RecurrenceStateGrad>(no_scratch),
+        described<ops::ComposeMaps>(no_scratch),
+        described<ops::ComposeStateGrads>(no_scratch),
+        described<ops::CachedRecurrence>(no_scratch),
         described<ops::RelativeBias>(no_scratch),
         described<ops::RelativeBiasGrad>(partial_sums),
         described<ops::RopeTable>(no_scratch),
