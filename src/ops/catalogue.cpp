@@ -25,6 +25,7 @@
 #include "ops/predict/predict.h"
 #include "ops/qk_norm/qk_norm.h"
 #include "ops/quantize/quantize.h"
+#include "ops/recurrence_gates/recurrence_gates.h"
 #include "ops/relative_bias/relative_bias.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
@@ -199,6 +200,9 @@ std::span<const CatalogueEntry> catalogue() {
         entry<QkNormGradInput>(),
         entry<QkNormGradWeight>(),
         entry<QkMeans>(),
+        entry<RecurrenceGates>(),
+        entry<RecurrenceGatesGradInput>(),
+        entry<RecurrenceGatesGradWeight>(),
         entry<TakeRow>(),
         entry<Softcap>(),
         entry<VocabStart>(),

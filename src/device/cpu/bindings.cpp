@@ -26,6 +26,7 @@
 #include "ops/predict/predict.h"
 #include "ops/qk_norm/qk_norm.h"
 #include "ops/quantize/quantize.h"
+#include "ops/recurrence_gates/recurrence_gates.h"
 #include "ops/relative_bias/relative_bias.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
@@ -203,6 +204,9 @@ std::span<const Binding> cpu_bindings() {
         row<ops::QkNormGradInput>(Cpu{}),
         row<ops::QkNormGradWeight>(Cpu{}),
         row<ops::QkMeans>(Cpu{}),
+        row<ops::RecurrenceGates>(Cpu{}),
+        row<ops::RecurrenceGatesGradInput>(Cpu{}),
+        row<ops::RecurrenceGatesGradWeight>(Cpu{}),
         row<ops::TakeRow>(Cpu{}),
         row<ops::Softcap>(Cpu{}),
         row<ops::VocabStart>(Cpu{}),
