@@ -7,6 +7,7 @@
 #include "ops/activation/activation.h"
 #include "ops/attention/attention.h"
 #include "ops/capacity/capacity.h"
+#include "ops/causal_convolution/causal_convolution.h"
 #include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
 #include "ops/context_attention/context_attention.h"
@@ -74,6 +75,13 @@ std::span<const CatalogueEntry> catalogue() {
         entry<AttentionGrad>(),
         entry<CachedAttention>(),
         entry<SinkGrad>(),
+        entry<CausalConvolution>(),
+        entry<CausalConvolutionGradInput>(),
+        entry<CausalConvolutionGradWeight>(),
+        entry<ConvolutionTails>(),
+        entry<ConvolutionTailsGrad>(),
+        entry<ShiftPieces>(),
+        entry<CachedConvolution>(),
         entry<Clamp>(),
         entry<ClampGrad>(),
         entry<ClampedGated>(),

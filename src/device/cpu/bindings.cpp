@@ -8,6 +8,7 @@
 #include "ops/activation/activation.h"
 #include "ops/attention/attention.h"
 #include "ops/capacity/capacity.h"
+#include "ops/causal_convolution/causal_convolution.h"
 #include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
 #include "ops/context_attention/context_attention.h"
@@ -63,6 +64,13 @@ std::span<const Binding> cpu_bindings() {
         row<ops::ActivationGrad>(Cpu{}),
         row<ops::Gated>(Cpu{}),
         row<ops::GatedGrad>(Cpu{}),
+        row<ops::CausalConvolution>(Cpu{}),
+        row<ops::CausalConvolutionGradInput>(Cpu{}),
+        row<ops::CausalConvolutionGradWeight>(Cpu{}),
+        row<ops::ConvolutionTails>(Cpu{}),
+        row<ops::ConvolutionTailsGrad>(Cpu{}),
+        row<ops::ShiftPieces>(Cpu{}),
+        row<ops::CachedConvolution>(Cpu{}),
         row<ops::Clamp>(Cpu{}),
         row<ops::ClampGrad>(Cpu{}),
         row<ops::ClampedGated>(Cpu{}),

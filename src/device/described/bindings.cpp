@@ -10,6 +10,7 @@
 #include "ops/activation/activation.h"
 #include "ops/attention/attention.h"
 #include "ops/capacity/capacity.h"
+#include "ops/causal_convolution/causal_convolution.h"
 #include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
 #include "ops/context_attention/context_attention.h"
@@ -151,6 +152,13 @@ std::span<const Binding> described_bindings() {
         described<ops::ActivationGrad>(no_scratch),
         described<ops::Gated>(no_scratch),
         described<ops::GatedGrad>(no_scratch),
+        described<ops::CausalConvolution>(no_scratch),
+        described<ops::CausalConvolutionGradInput>(no_scratch),
+        described<ops::CausalConvolutionGradWeight>(partial_sums_of_all),
+        described<ops::ConvolutionTails>(no_scratch),
+        described<ops::ConvolutionTailsGrad>(no_scratch),
+        described<ops::ShiftPieces>(no_scratch),
+        described<ops::CachedConvolution>(no_scratch),
         described<ops::Clamp>(no_scratch),
         described<ops::ClampGrad>(no_scratch),
         described<ops::ClampedGated>(no_scratch),
