@@ -142,7 +142,7 @@ ValueId recurrence(Context& context, const std::string& name, RecurrenceInputs i
   if (context.mode == Mode::kCached) {
     const ValueId cache = state(context, name + ".state", DType::kF32, {entries(context), state_width});
     return ops::cached_recurrence(
-        graph, {.mixed = in.mixed, .g = in.decays, .beta = in.steps, .skip = in.skip},
+        graph, {.mixed = in.mixed, .g = in.decays, .beta = in.steps, .positions = kNone, .skip = in.skip},
         {cache, context.inputs.cache_position, context.inputs.cache_slot, new_tokens(context)}, attrs);
   }
   const bool heads = by_heads(context);

@@ -7,6 +7,7 @@
 #include "ops/activation/activation.h"
 #include "ops/attention/attention.h"
 #include "ops/capacity/capacity.h"
+#include "ops/causal_convolution/causal_convolution.h"
 #include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
 #include "ops/context_attention/context_attention.h"
@@ -26,6 +27,7 @@
 #include "ops/qk_norm/qk_norm.h"
 #include "ops/quantize/quantize.h"
 #include "ops/recurrence/recurrence.h"
+#include "ops/recurrence_gates/recurrence_gates.h"
 #include "ops/relative_bias/relative_bias.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
@@ -74,6 +76,13 @@ std::span<const CatalogueEntry> catalogue() {
         entry<AttentionGrad>(),
         entry<CachedAttention>(),
         entry<SinkGrad>(),
+        entry<CausalConvolution>(),
+        entry<CausalConvolutionGradInput>(),
+        entry<CausalConvolutionGradWeight>(),
+        entry<ConvolutionTails>(),
+        entry<ConvolutionTailsGrad>(),
+        entry<ShiftPieces>(),
+        entry<CachedConvolution>(),
         entry<Clamp>(),
         entry<ClampGrad>(),
         entry<ClampedGated>(),
@@ -209,6 +218,9 @@ std::span<const CatalogueEntry> catalogue() {
         entry<QkNormGradInput>(),
         entry<QkNormGradWeight>(),
         entry<QkMeans>(),
+        entry<RecurrenceGates>(),
+        entry<RecurrenceGatesGradInput>(),
+        entry<RecurrenceGatesGradWeight>(),
         entry<TakeRow>(),
         entry<Softcap>(),
         entry<VocabStart>(),

@@ -25,6 +25,11 @@ def scaled_erfc(t):
     return mp.exp(z * z) * mp.erfc(z) / t
 
 
+def atanh_rest(z):
+    return mp.atanh(mp.sqrt(z)) / mp.sqrt(z) if z > 1e-30 else mp.mpf(1)
+
+
 half = mp.log(2) / 2
 print("(exp(r) - 1 - r) / r^2:", interpolate(exp_rest, -half, half, 5))
 print("exp(z^2) erfc(z) / t, t = 1 / (1 + z / 2):", interpolate(scaled_erfc, 1 / (1 + mp.mpf("4.7")), mp.mpf(1), 9))
+print("atanh(s) / s by s^2:", interpolate(atanh_rest, mp.mpf(0), mp.mpf(1) / 9, 5))

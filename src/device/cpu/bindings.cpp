@@ -8,6 +8,7 @@
 #include "ops/activation/activation.h"
 #include "ops/attention/attention.h"
 #include "ops/capacity/capacity.h"
+#include "ops/causal_convolution/causal_convolution.h"
 #include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
 #include "ops/context_attention/context_attention.h"
@@ -27,6 +28,7 @@
 #include "ops/qk_norm/qk_norm.h"
 #include "ops/quantize/quantize.h"
 #include "ops/recurrence/recurrence.h"
+#include "ops/recurrence_gates/recurrence_gates.h"
 #include "ops/relative_bias/relative_bias.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
@@ -63,6 +65,13 @@ std::span<const Binding> cpu_bindings() {
         row<ops::ActivationGrad>(Cpu{}),
         row<ops::Gated>(Cpu{}),
         row<ops::GatedGrad>(Cpu{}),
+        row<ops::CausalConvolution>(Cpu{}),
+        row<ops::CausalConvolutionGradInput>(Cpu{}),
+        row<ops::CausalConvolutionGradWeight>(Cpu{}),
+        row<ops::ConvolutionTails>(Cpu{}),
+        row<ops::ConvolutionTailsGrad>(Cpu{}),
+        row<ops::ShiftPieces>(Cpu{}),
+        row<ops::CachedConvolution>(Cpu{}),
         row<ops::Clamp>(Cpu{}),
         row<ops::ClampGrad>(Cpu{}),
         row<ops::ClampedGated>(Cpu{}),
@@ -213,6 +222,9 @@ std::span<const Binding> cpu_bindings() {
         row<ops::QkNormGradInput>(Cpu{}),
         row<ops::QkNormGradWeight>(Cpu{}),
         row<ops::QkMeans>(Cpu{}),
+        row<ops::RecurrenceGates>(Cpu{}),
+        row<ops::RecurrenceGatesGradInput>(Cpu{}),
+        row<ops::RecurrenceGatesGradWeight>(Cpu{}),
         row<ops::TakeRow>(Cpu{}),
         row<ops::Softcap>(Cpu{}),
         row<ops::VocabStart>(Cpu{}),

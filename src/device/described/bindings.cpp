@@ -10,6 +10,7 @@
 #include "ops/activation/activation.h"
 #include "ops/attention/attention.h"
 #include "ops/capacity/capacity.h"
+#include "ops/causal_convolution/causal_convolution.h"
 #include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
 #include "ops/context_attention/context_attention.h"
@@ -29,6 +30,7 @@
 #include "ops/qk_norm/qk_norm.h"
 #include "ops/quantize/quantize.h"
 #include "ops/recurrence/recurrence.h"
+#include "ops/recurrence_gates/recurrence_gates.h"
 #include "ops/relative_bias/relative_bias.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
@@ -65,6 +67,12 @@ int64_t no_scratch(const NodeView&) {
 }
 int64_t partial_sums(const NodeView& node) {
   return kPartialSums * node.out(0).shape.elements() * size_of(DType::kF32);
+}
+int64_t partial_sums_of_all(const NodeView& node) {
+  int64_t elements = 0;
+  for (int i = 0; i < static_cast<int>(node.node.outputs.size()); ++i)
+    if (node.has_out(i)) elements += node.out(i).shape.elements();
+  return kPartialSums * elements * size_of(DType::kF32);
 }
 // Rows are sorted by their ids, the second input, before they are added, so that no two are added at the same time:
 // ids, their positions, and buffers to sort them.
@@ -153,6 +161,13 @@ std::span<const Binding> described_bindings() {
         described<ops::ActivationGrad>(no_scratch),
         described<ops::Gated>(no_scratch),
         described<ops::GatedGrad>(no_scratch),
+        described<ops::CausalConvolution>(no_scratch),
+        described<ops::CausalConvolutionGradInput>(no_scratch),
+        described<ops::CausalConvolutionGradWeight>(partial_sums_of_all),
+        described<ops::ConvolutionTails>(no_scratch),
+        described<ops::ConvolutionTailsGrad>(no_scratch),
+        described<ops::ShiftPieces>(no_scratch),
+        described<ops::CachedConvolution>(no_scratch),
         described<ops::Clamp>(no_scratch),
         described<ops::ClampGrad>(no_scratch),
         described<ops::ClampedGated>(no_scratch),
@@ -303,6 +318,9 @@ std::span<const Binding> described_bindings() {
         described<ops::QkNormGradInput>(no_scratch),
         described<ops::QkNormGradWeight>(partial_sums),
         described<ops::QkMeans>(no_scratch),
+        described<ops::RecurrenceGates>(no_scratch),
+        described<ops::RecurrenceGatesGradInput>(no_scratch),
+        described<ops::RecurrenceGatesGradWeight>(partial_sums_of_all),
         described<ops::TakeRow>(no_scratch),
         described<ops::Softcap>(no_scratch),
         described<ops::VocabStart>(no_scratch),

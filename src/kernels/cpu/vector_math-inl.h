@@ -1,4 +1,4 @@
-// exp, the logistic function and erfc on f32 vectors, accurate to a few ulp. Polynomials: Chebyshev
+// exp, the logistic function, softplus and erfc on f32 vectors, accurate to a few ulp. Polynomials: Chebyshev
 // interpolation in 40 digits (tools/golden/vector_math_fit.py).
 #if defined(STRATA_KERNELS_CPU_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_KERNELS_CPU_VECTOR_MATH_INL_H_
@@ -65,6 +65,26 @@ HWY_INLINE Logistic logistic(Vector x) {
 // numerator / (1 + exp(-x)), for x in [-87, 87]: numerator times the logistic function, in one division.
 HWY_INLINE Vector logistic_times(Vector numerator, Vector x) {
   return hn::Div(numerator, hn::Add(constant(1.0f), exp_of_minus(x)));
+}
+
+// log(1 + exp(x)) and its slope, the logistic function, for any x, without overflow or cancellation:
+// max(x, 0) + log1p(exp(-|x|)), where log1p(e) = 2 atanh(s) with s = e / (2 + e) ≤ 1/3. Below -87 the value
+// is that at -87, 1.6e-38. NaN stays NaN.
+struct Softplus {
+  Vector value, slope;
+};
+HWY_INLINE Softplus softplus(Vector x) {
+  const Vector one = constant(1.0f);
+  const Vector e = exp_of_minus(hn::Min(constant(87.0f), hn::Abs(x)));
+  const Vector s = hn::Div(e, hn::Add(one, hn::Add(one, e)));
+  const Vector square = hn::Mul(s, s);
+  Vector p = constant(0.140788892f);
+  for (const float c : {0.139825789f, 0.200122976f, 0.333331608f, 1.0f})
+    p = hn::MulAdd(p, square, constant(c));
+  const Vector above = hn::Div(one, hn::Add(one, e));
+  const auto negative = hn::Lt(x, zero());
+  return {hn::MulAdd(hn::Add(s, s), p, hn::Max(zero(), x)),
+          hn::IfThenElse(negative, hn::Mul(e, above), above)};
 }
 
 // The normal distribution at x: cumulative Phi(x) = erfc(-x / sqrt 2) / 2, and density.

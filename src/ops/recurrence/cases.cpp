@@ -9,7 +9,7 @@ using namespace op_rows;
 namespace {
 
 using ops::RecurrenceAttrs;
-using ops::RecurrenceKind;
+using RecurrenceKind;
 
 constexpr int64_t kKeys = 4, kValues = 6, kValueHeads = 8;
 constexpr int64_t kSequences = 4, kLength = 10;

@@ -23,7 +23,7 @@ cpu::RecurrenceShape recurrence_shape(const Bind<Op>& node, int64_t pieces_of_se
                              .q_first = heads.q,
                              .k_first = heads.k,
                              .v_first = heads.v,
-                             .delta = attrs.kind == ops::RecurrenceKind::kDelta,
+                             .delta = attrs.kind == RecurrenceKind::kDelta,
                              .l2_norm = attrs.l2_norm,
                              .scale = static_cast<float>(attrs.scale),
                              .chunk = attrs.chunk,
@@ -54,7 +54,7 @@ cpu::RecurrenceMaps recurrence_maps(const Bind<Op>& node) {
           .heads = map[1] / ops::map_width(attrs),
           .key_dim = attrs.key_dim,
           .value_dim = attrs.value_dim,
-          .delta = attrs.kind == ops::RecurrenceKind::kDelta};
+          .delta = attrs.kind == RecurrenceKind::kDelta};
 }
 
 }  // namespace

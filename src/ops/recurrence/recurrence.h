@@ -13,13 +13,12 @@
 #pragma once
 
 #include "ops/signatures.h"
+#include "tensor/recurrence_kind.h"
 
 namespace strata::ops {
 
 // Delta: mixed = [q | k | v], key heads of q and k. State space: mixed = [v | k | q], which Mamba-2 calls
 // [x | B | C], key heads are its groups, and β its dt.
-enum class RecurrenceKind : uint8_t { kDelta, kStateSpace };
-
 struct RecurrenceAttrs {
   RecurrenceKind kind = RecurrenceKind::kDelta;
   int64_t key_dim = 0, value_dim = 0;  // K and V, of a head
@@ -195,5 +194,12 @@ struct RecurrenceOperands {
 };
 graph::ValueId recurrence(graph::Graph& graph, const RecurrenceOperands& operands,
                           const RecurrenceAttrs& attrs);
+
+// CachedRecurrence; operands.positions is not read.
+struct RecurrenceCache {
+  graph::ValueId states, position, slot, count;
+};
+graph::ValueId cached_recurrence(graph::Graph& graph, const RecurrenceOperands& operands,
+                                 const RecurrenceCache& cache, const RecurrenceAttrs& attrs);
 
 }  // namespace strata::ops

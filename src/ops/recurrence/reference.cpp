@@ -35,7 +35,7 @@ struct HeadOfPiece {
 
   size_t keys() const { return static_cast<size_t>(heads.key_dim); }
   size_t values() const { return static_cast<size_t>(heads.value_dim); }
-  bool delta() const { return attrs.kind == ops::RecurrenceKind::kDelta; }
+  bool delta() const { return attrs.kind == RecurrenceKind::kDelta; }
   bool by_channel() const { return g.shape[1] != heads.value_heads; }
   int64_t key_column() const { return heads.key_head(head) * heads.key_dim; }
 
@@ -337,7 +337,7 @@ struct Composition {
             int64_t more_first) const {
     const int64_t width = ops::map_width(attrs), keys = attrs.key_dim, values = attrs.value_dim;
     const int64_t first = (of * heads + head) * width, states = keys * values;
-    const bool delta = attrs.kind == ops::RecurrenceKind::kDelta;
+    const bool delta = attrs.kind == RecurrenceKind::kDelta;
     for (int64_t c = 0; c < keys; ++c) {
       for (int64_t j = 0; j < values; ++j) {
         double sum = more.at(more_first + c * values + j);

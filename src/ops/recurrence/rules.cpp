@@ -354,4 +354,26 @@ ValueId recurrence(Graph& graph, const RecurrenceOperands& operands, const Recur
   return add<Recurrence>(graph, in, attrs).o;
 }
 
+ValueId cached_recurrence(Graph& graph, const RecurrenceOperands& operands, const RecurrenceCache& cache,
+                          const RecurrenceAttrs& attrs) {
+  const Value& rows = graph.value(operands.mixed);
+  const RecurrenceHeads heads(attrs, rows.segments);
+  Value out;
+  out.name = rows.name + ".recurred";
+  out.dtype = rows.dtype;
+  out.shape = {rows.shape[0], heads.value_width()};
+  const ValueId o = graph.add_value(std::move(out));
+  add_into<CachedRecurrence>(graph,
+                             {.mixed = operands.mixed,
+                              .g = operands.g,
+                              .beta = operands.beta,
+                              .skip = operands.skip,
+                              .cache = cache.states,
+                              .position = cache.position,
+                              .slot = cache.slot,
+                              .count = cache.count},
+                             {.o = o, .cache = cache.states}, attrs);
+  return o;
+}
+
 }  // namespace strata::ops
