@@ -9,7 +9,6 @@ using namespace op_rows;
 namespace {
 
 using ops::RecurrenceAttrs;
-using RecurrenceKind;
 
 constexpr int64_t kKeys = 4, kValues = 6, kValueHeads = 8;
 constexpr int64_t kSequences = 4, kLength = 10;
