@@ -18,6 +18,7 @@
 #include "ops/expert_choice/expert_choice.h"
 #include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/experts/experts.h"
+#include "ops/gate/gate.h"
 #include "ops/jitter/jitter.h"
 #include "ops/latent_attention/latent_attention.h"
 #include "ops/linear/linear.h"
@@ -179,6 +180,8 @@ std::span<const CatalogueEntry> catalogue() {
         entry<Constant>(),
         entry<Scale>(),
         entry<ScaleParts>(),
+        entry<Gate>(),
+        entry<GateGrad>(),
         entry<AddRow>(),
         entry<AddRowGrad>(),
         entry<Embedding>(),

@@ -28,8 +28,8 @@ TEST(Json, BracketsOfTextsAreNoLevels) {
 }
 
 TEST(Json, TakesTheInfinitiesThatPythonWrites) {
-  const auto json = parse_json<nlohmann::json>(
-      with_float_objects(R"({"limit": [0.0, Infinity], "least": -Infinity, "text": "no \"Infinity\"", "n": NaN})"));
+  const auto json = parse_json<nlohmann::json>(with_float_objects(
+      R"({"limit": [0.0, Infinity], "least": -Infinity, "text": "no \"Infinity\"", "n": NaN})"));
   EXPECT_EQ(json["limit"][1]["__float__"], "Infinity");
   EXPECT_EQ(json["least"]["__float__"], "-Infinity");
   EXPECT_EQ(json["n"]["__float__"], "NaN");

@@ -19,6 +19,7 @@
 #include "ops/expert_choice/expert_choice.h"
 #include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/experts/experts.h"
+#include "ops/gate/gate.h"
 #include "ops/jitter/jitter.h"
 #include "ops/latent_attention/latent_attention.h"
 #include "ops/linear/linear.h"
@@ -182,6 +183,8 @@ std::span<const Binding> cpu_bindings() {
         row<ops::Constant>(Cpu{}),
         row<ops::Scale>(Cpu{}),
         row<ops::ScaleParts>(Cpu{}),
+        row<ops::Gate>(Cpu{}),
+        row<ops::GateGrad>(Cpu{}),
         row<ops::AddRow>(Cpu{}),
         row<ops::AddRowGrad>(Cpu{}),
         row<ops::Embedding>(Cpu{}),

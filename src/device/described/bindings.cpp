@@ -21,6 +21,7 @@
 #include "ops/expert_choice/expert_choice.h"
 #include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/experts/experts.h"
+#include "ops/gate/gate.h"
 #include "ops/jitter/jitter.h"
 #include "ops/latent_attention/latent_attention.h"
 #include "ops/linear/linear.h"
@@ -278,6 +279,8 @@ std::span<const Binding> described_bindings() {
         described<ops::Constant>(no_scratch),
         described<ops::Scale>(no_scratch),
         described<ops::ScaleParts>(no_scratch),
+        described<ops::Gate>(no_scratch),
+        described<ops::GateGrad>(no_scratch),
         described<ops::AddRow>(no_scratch),
         described<ops::AddRowGrad>(partial_sums),
         described<ops::Embedding>(no_scratch),
