@@ -104,7 +104,7 @@ std::vector<Recurring> in_pieces() {
   return all;
 }
 
-constexpr int64_t kTimedHead = 64, kTimedHeads = kTimedWidth / kTimedHead;
+constexpr int64_t kTimedHead = 64, kTimedRecurrenceHeads = kTimedWidth / kTimedHead;
 constexpr RecurrenceAttrs kTimedRecurrence{.key_dim = kTimedHead,
                                            .value_dim = kTimedHead,
                                            .sequence_length = kTimedTokens / 2,
@@ -114,7 +114,7 @@ Operand timed_mixed() {
   return timed_rows(3 * kTimedWidth, {kTimedWidth, kTimedWidth, kTimedWidth});
 }
 Operand timed_gates() {
-  return f32_of({kTimedTokens, kTimedHeads}, [](int64_t i) { return -0.01 * static_cast<double>(i % 7); });
+  return f32_of({kTimedTokens, kTimedRecurrenceHeads}, [](int64_t i) { return -0.01 * static_cast<double>(i % 7); });
 }
 Operand timed_positions() {
   return i32_by(kTimedTokens, [](int64_t i) { return static_cast<double>(i % (kTimedTokens / 2)); });
@@ -144,7 +144,7 @@ void cases<ops::Recurrence>(Cases& to) {
                             one.attrs());
   to.time<ops::Recurrence>({.mixed = timed_mixed(),
                             .g = timed_gates(),
-                            .beta = positive({kTimedTokens, kTimedHeads}),
+                            .beta = positive({kTimedTokens, kTimedRecurrenceHeads}),
                             .positions = timed_positions()},
                            kTimedRecurrence);
 }
@@ -173,7 +173,7 @@ void cases<ops::RecurrenceGrad>(Cases& to) {
   to.time<ops::RecurrenceGrad>({.dout = timed_rows(),
                                 .mixed = timed_mixed(),
                                 .g = timed_gates(),
-                                .beta = positive({kTimedTokens, kTimedHeads}),
+                                .beta = positive({kTimedTokens, kTimedRecurrenceHeads}),
                                 .positions = timed_positions()},
                                kTimedRecurrence);
 }
